@@ -251,7 +251,7 @@ double series_median(const struct series *s)
     double *sorted = memory_alloc(s->n * 8);
     memcpy(sorted, s->y, (size_t)s->n * 8);
     qsort(sorted, (size_t)s->n, 8, by_size);
-    double median = sorted[s->n / 2];
+    double median = s->n % 2 ? sorted[s->n / 2] : (sorted[s->n / 2 - 1] + sorted[s->n / 2]) / 2;
     memory_free(sorted);
     return median;
 }

@@ -18,7 +18,7 @@ static double best_reward(const struct cohort *c)
     return best;
 }
 
-static void add_cohort(struct eval_scores *out, const struct cohort *c)
+void eval_scores_add(struct eval_scores *out, const struct cohort *c)
 {
     double mean = 0, ids = 0, entropy = 0, ended = 0, size = (double)c->size;
     for (i64 i = 0; i < c->size; i++) {
@@ -42,7 +42,7 @@ static void add_cohort(struct eval_scores *out, const struct cohort *c)
     out->answers += c->size;
 }
 
-static void finish_scores(struct eval_scores *out)
+void eval_scores_finish(struct eval_scores *out)
 {
     double n = (double)out->prompts;
     out->reward /= n;
@@ -96,12 +96,12 @@ int eval_prompts(struct eval_scores *out, const struct eval_kept *kept, struct s
     int status = answer_all(sampler, judge, cohorts, prompts->count);
     for (i64 i = 0; i < prompts->count; i++) {
         if (status == 0)
-            add_cohort(out, &list[i]);
+            eval_scores_add(out, &list[i]);
         if (status == 0)
             status = keep(kept, i, &list[i], sampler->tokenizer);
         cohort_release(&list[i]);
     }
-    finish_scores(out);
+    eval_scores_finish(out);
     memory_free(list);
     memory_free(cohorts);
     return status;

@@ -19,6 +19,9 @@ struct eval_kept {        /* of the answers, where wanted */
  * interrupted. */
 int eval_prompts(struct eval_scores *out, const struct eval_kept *kept, struct sampler *sampler, struct judge *judge,
                  const struct prompts *prompts, double temperature, i64 copies, u64 seed);
+/* Of cohorts that are done and judged: sums from zeros, then the means over them. */
+void eval_scores_add(struct eval_scores *scores, const struct cohort *cohort);
+void eval_scores_finish(struct eval_scores *scores);
 struct json *eval_scores_json(const struct eval_scores *scores);
 
 struct eval_settings {

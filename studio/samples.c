@@ -303,7 +303,7 @@ static double gap(const struct studio_run *r, int kind, const struct sample_item
     return pixel_gap(&r->studio.vision.config, made, own);
 }
 
-static struct json *nearness(const struct studio_run *r, const struct sample_set *set)
+struct json *sample_nearness(const struct studio_run *r, const struct sample_set *set)
 {
     struct json *j = json_object();
     double nearer = 0, pairs = 0;
@@ -347,7 +347,7 @@ static int make_set(struct studio_run *r, int kind, const char *part, i64 most)
             status = show_item(r, &set, i, &answers[i], shown);
     }
     if (status == 0 && set.count) {
-        struct json *j = nearness(r, &set);
+        struct json *j = sample_nearness(r, &set);
         log_info("%s %s: nearer to its own original %.1f %%, nearest of %lld: %lld", part, kind_keys[kind],
                  100 * json_number(json_get(j, "pair"), 0), (long long)set.count,
                  (long long)json_integer(json_get(j, "first"), 0));

@@ -38,6 +38,11 @@ void sample_set_release(struct sample_set *set);
 char *sample_path(const struct studio_run *r, const struct sample_set *set, i64 i, const char *what, const char *end);
 struct json *file_name(const char *path); /* without its folder */
 
+/* How near what was made is to its own original, against the others of the set: { captions, unreadable, pair: share of
+ * pairs (made, another's original) whose own is nearer, first and first_five: for how many none or fewer than five
+ * others are as near }. json_free. */
+struct json *sample_nearness(const struct studio_run *r, const struct sample_set *set);
+
 /* samples_foresee.c: -1 and a message where the GPU has less memory left than the stage will take. */
 int samples_check_memory(const struct samples_settings *settings, const struct device *device);
 

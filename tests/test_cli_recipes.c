@@ -105,6 +105,26 @@ static void plan_knows_a_stage_that_has_not_run(void **state)
     assert_int_equal(WEFT("plan", recipe, "base", "--ranks", "3", "--layout", "data=2"), 2);
 }
 
+/* 16 bytes of disk a parameter in a checkpoint, master, both moments and the model in f32, of which two are kept
+ * and one is being written, and 4 more in the result; the time is that of a rank's share. */
+static void plan_counts_disk_and_time(void **state)
+{
+    (void)state;
+    const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml";
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        if (WEFT("plan", recipe, "base", "run=/nowhere/at-all", "precision=f32", "base.keep=2", "base.steps=1000",
+                 "--ranks", ranks == 1 ? "1" : "2", "--gflops", "50", "--json"))
+            fail_msg("%s", complained.data);
+        struct json *plan = json_parse(said.data, said.length, "stdout");
+        double parameters = json_number(json_get(plan, "parameters"), 0),
+               flops = json_number(json_get(plan, "flops"), 0);
+        assert_true(parameters > 0 && flops > 0);
+        assert_float_equal(json_number(json_get(plan, "disk"), 0), parameters * (16 * 3 + 4), 1);
+        assert_float_equal(json_number(json_get(plan, "seconds"), 0) / (flops * 1000 / 50e9), 1.0 / ranks, 1e-9);
+        json_free(plan);
+    }
+}
+
 static void plan_knows_tokenizers(void **state)
 {
     (void)state;
@@ -277,6 +297,7 @@ int main(void)
         cmocka_unit_test(grid_prints_one_object_a_sub_model),
         cmocka_unit_test(no_row_is_longer_than_what_is_measured),
         cmocka_unit_test(plan_knows_a_stage_that_has_not_run),
+        cmocka_unit_test(plan_counts_disk_and_time),
         cmocka_unit_test(plan_knows_tokenizers),
         cmocka_unit_test(plan_looks_behind_dedup),
         cmocka_unit_test(plan_names_what_cannot_be_known),

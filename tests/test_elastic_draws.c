@@ -190,7 +190,7 @@ static void no_subset_is_smaller_than_said(void **state)
 static void topk_is_drawn_as_often_as_said(void **state)
 {
     struct model_config c = big_toy();
-    double k[5] = {0}, together = 0;
+    double k[5] = {0}, together = 0, alike = 0;
     (void)state;
     for (i64 i = 0; i < DRAWS / 8; i++) {
         arena_reset(&arena, 0);
@@ -201,11 +201,13 @@ static void topk_is_drawn_as_often_as_said(void **state)
             k[sub.sample_topk[sample]]++;
         }
         together += sub.sample_topk[0] < c.topk && sub.sample_topk[1] < c.topk;
+        alike += sub.sample_topk[0] < c.topk && sub.sample_topk[0] == sub.sample_topk[1];
     }
     expect_share("full top-k", k[4], DRAWS, 0.8);
     for (i64 i = 1; i < 4; i++)
         expect_share("a smaller top-k", k[i], DRAWS, 0.2 / 3);
     expect_share("two samples have a smaller top-k", together, DRAWS / 8.0, 0.2 * 0.2);
+    expect_share("two samples have the same smaller top-k", alike, DRAWS / 8.0, 0.2 * 0.2 / 3);
 }
 
 /* ---- Each axis for itself ---- */

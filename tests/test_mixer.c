@@ -245,6 +245,31 @@ static void epochs_end_to_the_sample(void **state)
     (void)state;
 }
 
+/* What losses are divided by: the weights of all rows, whichever source they are of. */
+static void totals_are_of_all_sources(void **state)
+{
+    struct data_source all[SOURCES];
+    struct source_list list = sources_of(all);
+    struct mixer *m = open_mixer(&list, &plain);
+    for (i64 step = 0; step < 3; step++) {
+        struct loader_step s;
+        double totals[TARGETS] = {0};
+        assert_int_equal(mixer_step(m, step, &s), 0);
+        for (i64 micro = 0; micro < s.micro_batches; micro++) {
+            struct batch b;
+            arena_reset(&arena, 0);
+            assert_int_equal(mixer_batch(m, step, micro, &b, &arena), 0);
+            for (int kind = 0; kind < TARGETS; kind++)
+                for (i64 i = 0; i < b.targets[kind].n; i++)
+                    totals[kind] += (double)b.targets[kind].weight[i];
+        }
+        for (int kind = 0; kind < TARGETS; kind++)
+            assert_float_equal(totals[kind], s.totals[kind], 1e-3);
+    }
+    mixer_close(m);
+    (void)state;
+}
+
 static void where_all_end_the_step_is_named(void **state)
 {
     struct data_source all[SOURCES];
@@ -289,6 +314,7 @@ int main(void)
         cmocka_unit_test(shares_hold_to_a_row_at_every_step),
         cmocka_unit_test(weights_are_times_what_a_source_has),
         cmocka_unit_test(epochs_end_to_the_sample),
+        cmocka_unit_test(totals_are_of_all_sources),
         cmocka_unit_test(where_all_end_the_step_is_named),
         cmocka_unit_test(it_goes_on_anywhere_and_by_any_micro_batch),
     };

@@ -375,6 +375,7 @@ static void test_several_runs_have_their_spread(void **state)
     put(runs[2], "base", "done.json", "{\"identity\":{\"kind\":\"pretrain\",\"seed\":8,\"settings\":{\"steps\":4}}}");
     struct text page = page_of((const char *const *)runs, 3);
     shows(&page, "<td>3.000</td><td>2.000</td><td>1.000 to 5.000</td><td>1.000</td><td>3.000</td><td>5.000</td>");
+    shows(&page, "<td><b>3.000</b></td><td>6.000</td><td>2.000</td>"); /* held out: its deviation over runs */
     shows(&page, "<td>seed</td><td>7</td><td>7</td><td>8</td>");
     shows(&page, "<td>base.steps</td><td>3</td><td>3</td><td>4</td>");
     for (int r = 0; r < 3; r++) {
@@ -454,6 +455,13 @@ static void test_long_lines_become_means_with_a_band(void **state)
         chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .lines = &line, .line_count = 1}));
     assert_true(svg.length < 12000);
     assert_non_null(strstr(svg.data, "class='b c0'"));
+    double top = NAN, bottom = NAN;
+    const char *band = strstr(svg.data, "class='b c0' d='"), *last = strstr(band, "Z'/>");
+    while (*last != 'L')
+        last--;
+    assert_int_equal(sscanf(strchr(band, 'M'), "M%*f %lf", &top), 1);
+    assert_int_equal(sscanf(last, "L%*f %lf", &bottom), 1);
+    assert_true(bottom - top > 140); /* of 156 between the least and the most */
     assert_non_null(strstr(svg.data, ">end</text>"));
     text_release(&svg);
     memory_free(x);
@@ -489,6 +497,31 @@ static void test_figures_are_told_in_their_units(void **state)
         assert_string_equal(told.data, rows[i].told);
     }
     text_release(&told);
+}
+
+/* 5 of 20 samples went. */
+static void test_shares_of_curation_are_of_all_samples(void **state)
+{
+    char *run = run_folder("curated");
+    (void)state;
+    put_done(run, "data", "prepare");
+    put(run, "data", "curation.json",
+        "{\"samples\":20,\"kept\":15,\"rules\":[{\"rule\":\"short\",\"count\":5,\"examples\":[]}]}");
+    struct text page = page_of((const char *const *)&run, 1);
+    shows(&page, "15 of 20 samples stay");
+    shows(&page, "<td>25.0\u00a0%</td>");
+    text_release(&page);
+    memory_free(run);
+}
+
+static void test_medians_stand_in_the_middle(void **state)
+{
+    double x[5] = {0}, y[5] = {1, 100, 3, 2, 4};
+    (void)state;
+    assert_true(series_median(&(struct series){x, y, 5}) == 3);
+    assert_true(series_median(&(struct series){x, y, 4}) == 2.5);
+    assert_true(series_median(&(struct series){x, y, 1}) == 1);
+    assert_true(isnan(series_median(&(struct series){x, y, 0})));
 }
 
 static void test_commands_are_quoted_for_a_shell(void **state)
@@ -552,6 +585,8 @@ int main(void)
         cmocka_unit_test(test_ticks_differ),
         cmocka_unit_test(test_long_lines_become_means_with_a_band),
         cmocka_unit_test(test_figures_are_told_in_their_units),
+        cmocka_unit_test(test_shares_of_curation_are_of_all_samples),
+        cmocka_unit_test(test_medians_stand_in_the_middle),
         cmocka_unit_test(test_commands_are_quoted_for_a_shell),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

@@ -341,6 +341,64 @@ static void test_sharing_a_prompt_changes_nothing(void **state)
     model_close(&m);
 }
 
+/* ---- What is known of a prompt ---- */
+
+static void only_rollout(struct cohort *c, i64 i, float entropy, double reward)
+{
+    struct rollout *y = &c->rollouts[i];
+    answer_push(&y->answer, 4 + (i32)i, -1, entropy, false);
+    answer_push(&y->answer, 9, -1, 50, true); /* given: how sure the model was of it says nothing */
+    answer_push(&y->answer, 5, -1, entropy, false);
+    y->reward = reward;
+    y->answer.done = y->judged = true;
+}
+
+/* The first prompt is mostly solved, the second is not: of the first's answers the positive one of low entropy keeps a
+ * fifth of its weight, which is 1 of the six of the update. */
+static void test_well_learned_positives_weigh_less(void **state)
+{
+    static const double success[2] = {0.9, 0.5}, weight[6] = {0.2, 1, 1, 1, 1, 1};
+    struct surrogate_settings s = {.eps = 0.2,
+                                   .mismatch_high = 1e9,
+                                   .divide_by_std = true,
+                                   .mask_share = 0.8,
+                                   .mask_entropy = 0.05,
+                                   .mask_success = 0.75};
+    struct optimizer_settings still = {.lr = 0, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+    static i64 zero;
+    static double none;
+    struct model m;
+    struct learner l;
+    struct task task = {0};
+    struct cohort list[2], *cohorts[2];
+    struct learn_result result;
+    (void)state;
+    open_model(&m);
+    for (i64 i = 0; i < 7; i++)
+        id_list_push(&task.ids, (i32)(10 + 3 * i));
+    for (i64 i = 0; i < 2; i++) {
+        cohort_init(&list[i], &task, i, i, 3);
+        cohorts[i] = &list[i];
+        only_rollout(&list[i], 0, 0.01f, 1);
+        only_rollout(&list[i], 1, 0.5f, 1);
+        only_rollout(&list[i], 2, 0.01f, 0);
+    }
+    learner_open(&l, &m, &vocabulary, &s, 1, 4096);
+    l.trainer.optimizer = &still;
+    l.trainer.lr = lr_of_settings(&still, 10);
+    l.trainer.bias_speed = (struct schedule){&zero, &none, 1, false};
+    assert_int_equal(learner_step(&result, &l, cohorts, 2, success, 0), 0);
+    assert_int_equal(l.count, 6);
+    for (i64 i = 0; i < 6; i++)
+        assert_float_equal(l.samples[i].y.weight, weight[i] / 6, 1e-12);
+    assert_true(result.spread == 2 && result.cohorts == 2 && result.updates == 1);
+    learner_close(&l);
+    for (i64 i = 0; i < 2; i++)
+        cohort_release(&list[i]);
+    id_list_release(&task.ids);
+    model_close(&m);
+}
+
 /* ---- The gradient is that of the policy ---- */
 
 static double value_of(struct learner *l)
@@ -418,6 +476,35 @@ static void test_gradient_of_the_policy(void **state)
     model_close(&m);
 }
 
+/* All logits are zero: each of the ids that may be drawn has the same part, whatever the temperature. */
+static void test_what_is_forbidden_has_no_probability(void **state)
+{
+    static const i32 forbidden[] = {0, 60, 61, 63};
+    struct surrogate_settings s = {.eps = 0.2, .mismatch_high = 1e9};
+    struct model m;
+    struct task task;
+    struct cohort list[1], *cohorts[1];
+    struct learner l;
+    (void)state;
+    open_model(&m);
+    open_cohorts(list, cohorts, &task, 1);
+    float *zeros = memory_alloc(m.config.width * 4);
+    toy_set_weight(&m.weights, m.norm, zeros);
+    memory_free(zeros);
+    learner_open(&l, &m, &vocabulary, &s, 1, 4096);
+    l.policy = (struct policy){0.7f, forbidden, 4};
+    learner_load(&l, cohorts, 1, NULL);
+    learner_plan(&l, 0, l.count);
+    assert_int_equal(learner_measure(&l, NULL), 0);
+    for (i64 i = 0; i < l.count; i++)
+        for (i64 j = 0; j < l.samples[i].y.n; j++)
+            assert_float_equal(l.samples[i].y.old[j], -log(TOY_VOCABULARY - 4), 1e-5);
+    learner_close(&l);
+    cohort_release(&list[0]);
+    id_list_release(&task.ids);
+    model_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_coefficients_are_the_slope),
@@ -428,7 +515,9 @@ int main(void)
                                        cmocka_unit_test(test_well_learned_positives),
                                        cmocka_unit_test(test_hints_fade_by_success),
                                        cmocka_unit_test(test_sharing_a_prompt_changes_nothing),
-                                       cmocka_unit_test(test_gradient_of_the_policy)};
+                                       cmocka_unit_test(test_well_learned_positives_weigh_less),
+                                       cmocka_unit_test(test_gradient_of_the_policy),
+                                       cmocka_unit_test(test_what_is_forbidden_has_no_probability)};
     workers_start(2);
     device_open_cpu(&device);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -379,6 +379,7 @@ static void words_are_counted_as_often_as_both_have_them(void **state)
     assert_true(words_right("red apple", "Red  apple") == 1);
     assert_true(words_right("red apple", "apple tree red") == 0.8);
     assert_true(words_right("the cat the dog", "the the the") == 4.0 / 7);
+    assert_true(words_right("the the dog", "the cat") == 0.4);
     assert_true(words_right("a", "b") == 0);
     assert_true(words_right("", "") == 0);
     assert_true(words_right("", "one") == 0);

@@ -776,6 +776,52 @@ static void test_observations_go_on(void **state)
     close_cohort();
 }
 
+/* With one turn, what follows a second observation is not asked for. */
+static void test_observations_end_with_their_turns(void **state)
+{
+    char *argv[] = {"sh", "-c", "while read a; do echo '{\"observation\":\"more\"}'; done"};
+    struct judge_settings settings = {.program = {argv, 3}, .seconds = 10, .turns = 1};
+    struct answer *a;
+    (void)state;
+    open_cohort("program");
+    cohort.size = 1;
+    a = &cohort.rollouts[0].answer;
+    assert_int_equal(judge_once(&settings, NULL, 0, 0), 1);
+    answer_push(a, text_token_id(tokenizer, "<|im_end|>"), -1, 1, false);
+    a->done = a->ended = true;
+    assert_int_equal(judge_once(&settings, NULL, 0, 0), 0);
+    assert_true(cohort.rollouts[0].judged && cohort.rollouts[0].reward == 0);
+    assert_int_equal(cohort.rollouts[0].turns, 1);
+    cohort.size = 2;
+    close_cohort();
+}
+
+/* Every other time: one failure in a row is allowed, and there are never two. */
+static void test_an_answer_forgives_failures(void **state)
+{
+    char *flag = string_format("/dev/shm/weft-verify-flag-%ld", (long)getpid());
+    char *script = string_format("if [ -e %s ]; then rm %s; while read a; do echo '{\"score\":1}'; done;"
+                                 "else touch %s; exit 1; fi",
+                                 flag, flag, flag);
+    char *argv[] = {"sh", "-c", script};
+    struct judge_settings settings = {.program = {argv, 3}, .seconds = 10, .failures = 1};
+    struct judge *judge = judge_open(&settings, tokenizer, NULL, 0);
+    struct cohort *list = &cohort;
+    i64 open;
+    (void)state;
+    open_cohort("program");
+    for (int time = 0; time < 4; time++) {
+        forget_rewards();
+        assert_int_equal(judge_cohorts(&open, judge, &list, 1, time, 100), 0);
+        assert_int_equal(cohort.rollouts[0].unjudged, time % 2 == 0);
+    }
+    judge_close(judge);
+    close_cohort();
+    unlink(flag);
+    memory_free(flag);
+    memory_free(script);
+}
+
 static void test_null_is_no_score(void **state)
 {
     char script[] = "read a; read b; echo '{\"score\":null,\"observation\":\"more\"}';"
@@ -828,6 +874,8 @@ int main(void)
                                        cmocka_unit_test(test_a_program_that_hangs_costs_a_step),
                                        cmocka_unit_test(test_success_is_of_answers_without_a_hint),
                                        cmocka_unit_test(test_observations_go_on),
+                                       cmocka_unit_test(test_observations_end_with_their_turns),
+                                       cmocka_unit_test(test_an_answer_forgives_failures),
                                        cmocka_unit_test(test_null_is_no_score)};
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }

@@ -1,0 +1,87 @@
+/* What the meta backend counts of products, against plain loops over what is multiplied. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "kernels/kernels.h"
+
+static struct device device;
+
+static struct matrix shape(i64 rows, i64 columns)
+{
+    static char nothing[64];
+    return matrix_of(nothing, DTYPE_F32, rows, columns);
+}
+
+static double flops_since(void)
+{
+    double flops = device.cost.flops;
+    device.cost.flops = 0;
+    return flops;
+}
+
+/* Each of the outputs is the sum over 3 x 3 x 3 places of 5 channels. */
+static void a_convolution_has_all_its_kernel(void **state)
+{
+    const struct conv c = {.batch = 2,
+                           .in = 5,
+                           .out = 7,
+                           .size = {4, 6, 6},
+                           .kernel = {3, 3, 3},
+                           .stride = {1, 1, 1},
+                           .dilation = {1, 1, 1},
+                           .pad_front = {2, 1, 1},
+                           .pad_back = {0, 1, 1}};
+    double products = 0;
+    (void)state;
+    struct matrix y = shape(2 * 4 * 6 * 6, 7), x = shape(2 * 4 * 6 * 6, 5), w = shape(7, 27 * 5);
+    for (i64 position = 0; position < y.rows; position++)
+        for (i64 channel = 0; channel < 7; channel++)
+            products += 3 * 3 * 3 * 5;
+    flops_since();
+    device.ops->conv(&device, y, x, w, &c);
+    assert_true(flops_since() == 2 * products);
+    device.ops->conv_backward_data(&device, x, y, w, &c, false);
+    assert_true(flops_since() == 2 * products);
+    device.ops->conv_backward_weights(&device, w, y, x, &c, false);
+    assert_true(flops_since() == 2 * products);
+}
+
+enum { N = 24, HEADS = 3, WIDTH = 8 };
+
+/* Keys are seen by those behind them up to an end, but for a hole, which may begin before and end after that. */
+static void attention_counts_what_is_seen(void **state)
+{
+    i32 query[N], begin[N], end[N], hole_begin[N], hole_end[N];
+    double pairs = 0;
+    (void)state;
+    for (i32 j = 0; j < N; j++) {
+        query[j] = j;
+        begin[j] = j;
+        end[j] = j < 15 ? 15 : N;
+        hole_begin[j] = j % 3 == 0 ? j - 2 : j + 3;
+        hole_end[j] = j % 4 == 0 ? j + 2 : j % 4 == 1 ? N + 9 : j + 6;
+    }
+    for (i32 i = 0; i < N; i++)
+        for (i32 j = 0; j < N; j++)
+            pairs += begin[j] <= i && i < end[j] && !(hole_begin[j] <= i && i < hole_end[j]);
+    const struct intervals v = {N, N, query, begin, end, hole_begin, hole_end};
+    struct matrix q = shape(N, HEADS * WIDTH), k = shape(N, WIDTH);
+    flops_since();
+    device.ops->attention(&device, q, NULL, q, k, k, HEADS, 1, &v);
+    assert_true(flops_since() == 2 * 2 * pairs * HEADS * WIDTH); /* scores, and what they weigh */
+    device.ops->attention_backward(&device, q, k, k, q, q, NULL, q, k, k, HEADS, 1, &v);
+    assert_true(flops_since() == 5 * 2 * pairs * HEADS * WIDTH);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_convolution_has_all_its_kernel),
+        cmocka_unit_test(attention_counts_what_is_seen),
+    };
+    device_open_meta(&device);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,76 @@
+/* Mean rewards and their standard errors, by hand. */
+#include "rl/eval.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+enum { COPIES = 2, PROMPTS = 4 };
+
+/* Each answer has two drawn ids with this entropy, and between them one that was given. */
+static void open_cohort(struct cohort *c, const struct task *task, const double reward[COPIES], float entropy)
+{
+    cohort_init(c, task, 0, 0, COPIES);
+    for (i64 i = 0; i < COPIES; i++) {
+        struct answer *a = &c->rollouts[i].answer;
+        answer_push(a, 5, -1, entropy, false);
+        answer_push(a, 6, -1, 100, true);
+        answer_push(a, 7, -1, 3 * entropy, false);
+        a->done = true;
+        a->ended = i == 0;
+        c->rollouts[i].reward = reward[i];
+    }
+}
+
+/* Means of the prompts: 1, 0, 0.5, 0.5. Squares about 0.5: 0.25, 0.25, 0, 0, so the variance of a prompt, over n - 1,
+ * is 1/6, and that of the mean of four 1/24. */
+static void the_standard_error_is_that_of_the_mean(void **state)
+{
+    static const double rewards[PROMPTS][COPIES] = {{1, 1}, {0, 0}, {1, 0}, {0.25, 0.75}};
+    struct task task = {0};
+    struct eval_scores s = {0};
+    (void)state;
+    id_list_push(&task.ids, 9);
+    for (i64 i = 0; i < PROMPTS; i++) {
+        struct cohort c;
+        open_cohort(&c, &task, rewards[i], i < 2 ? 0.25f : 0.5f);
+        eval_scores_add(&s, &c);
+        cohort_release(&c);
+    }
+    eval_scores_finish(&s);
+    assert_float_equal(s.reward, 0.5, 1e-12);
+    assert_float_equal(s.error, sqrt(1.0 / 24), 1e-12);
+    assert_float_equal(s.length, 2, 1e-12);
+    assert_float_equal(s.entropy, 0.75, 1e-12); /* 0.5 and 1, the mean of what was drawn */
+    assert_float_equal(s.ended, 0.5, 1e-12);
+    assert_int_equal(s.prompts, PROMPTS);
+    assert_int_equal(s.answers, PROMPTS * COPIES);
+    id_list_release(&task.ids);
+}
+
+static void one_prompt_has_no_error(void **state)
+{
+    static const double rewards[COPIES] = {1, 0};
+    struct task task = {0};
+    struct eval_scores s = {0};
+    struct cohort c;
+    (void)state;
+    id_list_push(&task.ids, 9);
+    open_cohort(&c, &task, rewards, 1);
+    eval_scores_add(&s, &c);
+    eval_scores_finish(&s);
+    assert_float_equal(s.reward, 0.5, 1e-12);
+    assert_true(isnan(s.error));
+    cohort_release(&c);
+    id_list_release(&task.ids);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_standard_error_is_that_of_the_mean),
+        cmocka_unit_test(one_prompt_has_no_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

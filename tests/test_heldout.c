@@ -1,0 +1,248 @@
+/* Held-out measures of a model that says nothing (its last norm is zero, so all logits are): losses are logarithms of
+ * what there is to choose from, entropies of frequencies and bytes of text are counted from what was written. */
+#include <math.h>
+#include "rl/eval.h"
+#include "tests/scratch.h"
+#include "tests/shard_fixture.h"
+#include "tests/toy.h"
+
+enum { TEXTS = 5, PICTURES = 4, LENGTH = 96 };
+static const char words[] =
+    "the words of this text, and these words \xc3\xa9t\xc3\xa9 again"; /* 2 letters of 2 bytes */
+
+static struct device device;
+static struct model model;
+static struct submodel full;
+static struct text_tokenizer *tokenizer;
+static struct id_list ids; /* of the words */
+
+/* ---- Shards: texts of the same words, each behind a picture that is described; pictures of one position; sounds ----
+ */
+
+static struct shard_part write_words(struct shard_writer *writer)
+{
+    struct shard_part part = {.kind = STREAM_TEXT, .count = (u32)ids.count};
+    shard_write_payload(writer, &part, ids.ids, ids.count * 4);
+    return part;
+}
+
+static void write_sample(struct shard_writer *writer, enum direction direction, struct shard_part *parts, i64 count)
+{
+    shard_write_sample(writer, direction, "made", parts, count);
+    shard_write_break(writer);
+}
+
+static void write_texts(struct shard_writer *writer)
+{
+    for (i64 i = 0; i < TEXTS; i++) {
+        struct shard_part described[2] = {fixture_medium(writer, i, STREAM_IMAGE_IN), write_words(writer)};
+        described[0].condition = 1;
+        write_sample(writer, DIRECTION_IMAGE_IN, described, 2);
+        struct shard_part text = write_words(writer);
+        write_sample(writer, DIRECTION_TEXT, &text, 1);
+    }
+}
+
+/* Bits are signs. Of four pictures bit 0 is set in all, 1 in two, 2 in one, 3 in three, 4 in none, 5 in two. */
+static struct shard_part write_picture(struct shard_writer *writer, i64 i)
+{
+    const bool set[] = {true, i % 2, i == 0, i != 0, false, i >= 2};
+    struct shard_part part = {.kind = STREAM_IMAGE_OUT, .frames = 1, .height = 1, .width = 1};
+    bf16 latent[6];
+    for (i64 b = 0; b < 6; b++)
+        latent[b] = bf16_from_f32(set[b] ? 0.5f : -0.5f);
+    shard_write_payload(writer, &part, latent, sizeof latent);
+    return part;
+}
+
+/* Three frames: level 0 has the same code thrice, level 1 two codes. Behind them is the end. */
+static struct shard_part write_sound(struct shard_writer *writer)
+{
+    static const u16 codes[3][2] = {{3, 1}, {3, 2}, {3, 1}};
+    struct shard_part part = {.kind = STREAM_AUDIO, .count = 3};
+    shard_write_payload(writer, &part, codes, sizeof codes);
+    return part;
+}
+
+static void write_media(struct shard_writer *writer)
+{
+    for (i64 i = 0; i < PICTURES; i++) {
+        struct shard_part parts[2] = {write_words(writer), write_picture(writer, i)};
+        parts[0].condition = 1;
+        write_sample(writer, DIRECTION_IMAGE_OUT, parts, 2);
+        parts[0] = write_words(writer);
+        parts[0].condition = 1;
+        parts[1] = write_sound(writer);
+        write_sample(writer, DIRECTION_AUDIO_OUT, parts, 2);
+    }
+}
+
+static void make_folder(const char *name, void (*write)(struct shard_writer *writer))
+{
+    char *folder = path_join(directory, name), *part = path_join(folder, "validation");
+    succeed(directory_make(folder));
+    fixture_tokenizer(folder);
+    succeed(shard_meta_save(&fixture_meta, folder));
+    if (!tokenizer) {
+        char *text = path_join(folder, "text");
+        tokenizer = text_tokenizer_load(text);
+        memory_free(text);
+        succeed(text_encode(tokenizer, &ids, words, sizeof words - 1, NULL));
+    }
+    struct shard_writer *writer = shard_writer_open(part, &fixture_meta, 1 << 20);
+    assert_non_null(writer);
+    write(writer);
+    succeed(shard_writer_close(writer));
+    memory_free(folder);
+    memory_free(part);
+}
+
+static void clear_weight(struct weight *w)
+{
+    float *zeros = memory_alloc(weight_elements(w) * 4);
+    toy_set_weight(&model.weights, w, zeros);
+    memory_free(zeros);
+}
+
+static int setup(void **state)
+{
+    make_directory(state);
+    device_open_cpu(&device);
+    fixture_meta.shapes[0] = (struct shard_shape){{.scale_count = 1, .scales = {{1, 1}}, .frames = 1}, 1, 1, {0.5f}};
+    make_folder("texts", write_texts);
+    make_folder("media", write_media);
+    struct model_config c = toy_config(2, TOY_ALL);
+    c.vocabulary = round_up(fixture_meta.vocabulary, 16);
+    toy_open(&model, &device, &c, false);
+    clear_weight(model.norm);
+    clear_weight(model.vision_norm);
+    for (i64 l = 0; l < c.levels; l++)
+        clear_weight(model.audio_norm[l]);
+    submodel_full(&full, &model.config);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    model_close(&model);
+    text_tokenizer_free(tokenizer);
+    id_list_release(&ids);
+    device_close(&device);
+    return remove_directory(state);
+}
+
+/* ---- Counting ---- */
+
+static struct heldout measured(const char *folder)
+{
+    struct heldout h;
+    succeed(heldout_measure(&h, &model, &full, path_of(folder), "validation", LENGTH, 0));
+    return h;
+}
+
+static double part_of(double p) /* of an entropy */
+{
+    return p > 0 ? -p * log(p) : 0;
+}
+
+/* Of a text alone all ids but the first are predicted, and its end. */
+static void text_is_counted_by_its_ids(void **state)
+{
+    struct heldout h = measured("texts");
+    double n = (double)ids.count, entropy = part_of(1 / n);
+    (void)state;
+    for (i64 i = 1; i < ids.count; i++) {
+        double same = 0;
+        for (i64 j = 1; j < ids.count; j++)
+            same += ids.ids[j] == ids.ids[i];
+        entropy += part_of(same / n) / same;
+    }
+    assert_float_equal(h.sums.weight[STREAM_TEXT][TARGET_TEXT], TEXTS * n, 1e-9);
+    assert_float_equal(h.unigram[STREAM_TEXT][TARGET_TEXT], entropy, 1e-9);
+    assert_float_equal(heldout_loss(&h, STREAM_TEXT, TARGET_TEXT), log((double)model.config.vocabulary), 1e-5);
+    assert_int_equal(h.left_out, 0);
+}
+
+/* The same words behind a picture are what the model says of it: the first id is predicted too. */
+static void words_behind_a_picture_are_of_its_stream(void **state)
+{
+    struct heldout h = measured("texts");
+    (void)state;
+    assert_float_equal(h.sums.weight[STREAM_IMAGE_IN][TARGET_TEXT], TEXTS * ((double)ids.count + 1), 1e-9);
+    assert_true(isnan(h.unigram[STREAM_AUDIO][TARGET_TEXT]) && isnan(heldout_loss(&h, STREAM_AUDIO, TARGET_AUDIO)));
+}
+
+static void bits_have_the_mean_entropy_of_each(void **state)
+{
+    struct heldout h = measured("media");
+    double half = log(2), quarter = part_of(0.25) + part_of(0.75);
+    (void)state;
+    assert_float_equal(h.sums.weight[STREAM_IMAGE_OUT][TARGET_VISION], PICTURES, 1e-9);
+    assert_float_equal(h.unigram[STREAM_IMAGE_OUT][TARGET_VISION], (2 * half + 2 * quarter) / 6, 1e-9);
+    assert_float_equal(heldout_loss(&h, STREAM_IMAGE_OUT, TARGET_VISION), log(2), 1e-5); /* of the same unit: a bit */
+    assert_float_equal(heldout_mean(&h, TARGET_VISION), log(2), 1e-5);
+}
+
+static void codes_have_the_mean_entropy_of_levels(void **state)
+{
+    struct heldout h = measured("media");
+    double first = part_of(0.75) + part_of(0.25), second = part_of(0.5) + 2 * part_of(0.25);
+    (void)state;
+    assert_float_equal(h.sums.weight[STREAM_AUDIO][TARGET_AUDIO], 4 * PICTURES, 1e-9);
+    assert_float_equal(h.unigram[STREAM_AUDIO][TARGET_AUDIO], (first + second) / 2, 1e-9);
+    assert_float_equal(heldout_loss(&h, STREAM_AUDIO, TARGET_AUDIO), log(TOY_CODES + 1), 1e-5); /* one ends the sound */
+}
+
+/* ids.count targets a text, of log2(vocabulary) bits each, for all its bytes but those of the first id. */
+static void bits_a_byte_are_of_all_bytes(void **state)
+{
+    struct text first = {0};
+    (void)state;
+    succeed(text_decode(tokenizer, &first, ids.ids, 1, true));
+    double bytes = (double)((i64)sizeof words - 1 - first.length), n = (double)ids.count;
+    assert_true(bytes > n && first.length > 0);
+    assert_float_equal(measured("texts").bytes_of_text, TEXTS * bytes, 1e-9);
+    struct eval_settings s = {.data = path_of("texts"), .part = (char *)"validation", .length = LENGTH};
+    struct json *j = eval_model(&model, &full, &s, 1);
+    assert_non_null(j);
+    assert_float_equal(json_number(json_get(j, "bits_per_byte"), -1), n * log2((double)model.config.vocabulary) / bytes,
+                       1e-4);
+    json_free(j);
+    text_release(&first);
+}
+
+/* Weights of 1, 2 and 3; what there is none of, and the ids after the next, add nothing. */
+static void the_sum_is_weighted(void **state)
+{
+    struct heldout h = measured("media");
+    const double weights[TARGETS] = {[TARGET_TEXT] = 1, [TARGET_MTP] = 100, [TARGET_VISION] = 2, [TARGET_AUDIO] = 3};
+    double text = log((double)model.config.vocabulary);
+    (void)state;
+    assert_float_equal(heldout_sum(&h, weights), text + 2 * log(2) + 3 * log(TOY_CODES + 1), 1e-4);
+    h = measured("texts");
+    assert_float_equal(heldout_sum(&h, weights), text, 1e-4);
+}
+
+static void a_few_rows_are_measured_where_asked(void **state)
+{
+    struct heldout all = measured("texts"), few, none;
+    (void)state;
+    succeed(heldout_measure(&few, &model, &full, path_of("texts"), "validation", LENGTH, 2));
+    assert_true(few.positions > 0 && few.positions <= 2 * LENGTH && few.positions < all.positions);
+    succeed(heldout_measure(&none, &model, &full, path_of("texts"), "validation", 8, 0));
+    assert_int_equal(none.left_out, TEXTS); /* pictures with their words; a text is cut */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_is_counted_by_its_ids),
+        cmocka_unit_test(words_behind_a_picture_are_of_its_stream),
+        cmocka_unit_test(bits_have_the_mean_entropy_of_each),
+        cmocka_unit_test(codes_have_the_mean_entropy_of_levels),
+        cmocka_unit_test(bits_a_byte_are_of_all_bytes),
+        cmocka_unit_test(the_sum_is_weighted),
+        cmocka_unit_test(a_few_rows_are_measured_where_asked),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

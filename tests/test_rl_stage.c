@@ -1,0 +1,170 @@
+/* What the stage `rl` writes of rewards, counted once more from rewards.jsonl: means of steps, how many prompts teach,
+ * and each prompt's running success. */
+#include <math.h>
+#include "core/json.h"
+#include "core/settings.h"
+#include "dist/dist.h"
+#include "rl/prompts.h"
+#include "rl/rl.h"
+#include "tests/scratch.h"
+#include "tests/toy.h"
+
+enum { PROMPTS = 4, GROUP = 3, STEPS = 5, SEED = 4 };
+
+static struct device device;
+
+static void make_model(const char *folder)
+{
+    struct text_trainer *trainer =
+        text_trainer_open(&(struct text_training){.vocabulary = 300, .special_tokens = grammar_special_tokens});
+    succeed(text_trainer_feed(trainer, "the words of this text, and these words again", 45));
+    struct text_tokenizer *tokenizer = text_trainer_finish(trainer);
+    struct model_config c = toy_config(2, TOY_TIED | TOY_DENSE);
+    struct model m;
+    c.vocabulary = round_up(text_vocabulary(tokenizer), 16);
+    c.pad_id = c.eos_id = c.bos_id = text_token_id(tokenizer, "<|endoftext|>");
+    toy_open(&m, &device, &c, true);
+    succeed(directory_make(folder));
+    succeed(text_tokenizer_save(tokenizer, folder));
+    succeed(model_save(&m, folder));
+    model_close(&m);
+    text_tokenizer_free(tokenizer);
+}
+
+/* About half of all answers are right. */
+static void make_prompts(const char *path)
+{
+    struct text lines = {0};
+    for (int i = 0; i < PROMPTS; i++)
+        text_printf(&lines,
+                    "{\"prompt\":\"words %d\",\"reward_model\":{\"style\":\"regex\",\"ground_truth\":"
+                    "\"[a-m0-9A-M]\\\\z\"}}\n",
+                    i);
+    succeed(file_replace(path, lines.data, lines.length));
+    text_release(&lines);
+}
+
+static int setup(void **state)
+{
+    make_directory(state);
+    log_set_level(LOG_QUIET);
+    device_open_cpu(&device);
+    make_model(path_of("model"));
+    make_prompts(path_of("prompts.jsonl"));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    device_close(&device);
+    return remove_directory(state);
+}
+
+static void run(const char *out)
+{
+    struct rl_settings s = {0};
+    char *text = string_format("{from: %s, prompts: %s, steps: %d, prompts_per_step: %d, group: %d, max_tokens: 6,"
+                               "checkpoint_steps: 1, keep: 9, minibatches: 1, optimizer: {lr: 1e-2}}",
+                               path_of("model"), path_of("prompts.jsonl"), STEPS, PROMPTS, GROUP);
+    struct yaml *document = yaml_parse(text, (i64)strlen(text), "test");
+    assert_non_null(document);
+    succeed(settings_read(&s, rl_table, yaml_root(document), NULL, NULL, 0));
+    struct stage stage = {.name = "rl",
+                          .out = out,
+                          .seed = SEED,
+                          .device = &device,
+                          .dtype = DTYPE_F32,
+                          .peak_gflops = 100,
+                          .ranks = parallel_alone()};
+    succeed(directory_make(out));
+    succeed(rl_stage(&s, &stage));
+    settings_release(&s, rl_table);
+    yaml_free(document);
+    memory_free(text);
+}
+
+/* Values of a key in the lines of a file, at (step, prompt, rollout). */
+static void read_scores(double scores[STEPS][PROMPTS][GROUP], const char *path)
+{
+    struct text text = {0};
+    i64 lines = 0;
+    succeed(file_read(&text, path));
+    for (char *line = text.data, *end; (end = strchr(line, '\n')); line = end + 1, lines++) {
+        struct json *j = json_parse(line, end - line, path);
+        i64 step = json_integer(json_get(j, "step"), -1), prompt = json_integer(json_get(j, "prompt"), -1);
+        i64 rollout = json_integer(json_get(j, "rollout"), -1);
+        assert_in_range(step, 0, STEPS - 1);
+        assert_int_equal(prompt / PROMPTS, step);
+        scores[step][prompt % PROMPTS][rollout] = json_number(json_get(j, "score"), NAN);
+        json_free(j);
+    }
+    assert_int_equal(lines, STEPS * PROMPTS * GROUP);
+    text_release(&text);
+}
+
+static double metric(const char *path, i64 step, const char *key)
+{
+    struct text text = {0};
+    double value = NAN;
+    succeed(file_read(&text, path));
+    for (char *line = text.data, *end; (end = strchr(line, '\n')); line = end + 1) {
+        struct json *j = json_parse(line, end - line, path);
+        if (json_integer(json_get(j, "step"), -1) == step + 1)
+            value = json_number(json_get(j, key), NAN);
+        json_free(j);
+    }
+    text_release(&text);
+    return value;
+}
+
+static void expect_success(const double success[PROMPTS], i64 step)
+{
+    char *path = string_format("%s/checkpoints/step-%06d/weft/state.json", path_of("out"), (int)step + 1);
+    struct json *state = json_load(path);
+    assert_non_null(state);
+    const struct json *list = json_get(json_get(state, "state"), "success");
+    assert_int_equal(json_count(list), PROMPTS);
+    for (i64 i = 0; i < PROMPTS; i++)
+        assert_float_equal(json_number(json_at(list, i), NAN), success[i], 1e-12);
+    json_free(state);
+    memory_free(path);
+}
+
+/* Each step has every prompt once: the share of its right answers, then the mean of that and what was known. */
+static void rewards_are_those_of_the_answers(void **state)
+{
+    static double scores[STEPS][PROMPTS][GROUP];
+    struct prompt_order order;
+    double success[PROMPTS] = {-1, -1, -1, -1}, between = 0;
+    char *metrics = string_format("%s/metrics.jsonl", path_of("out"));
+    (void)state;
+    run(path_of("out"));
+    read_scores(scores, path_of("out/rewards.jsonl"));
+    prompt_order_init(&order, PROMPTS, SEED);
+    for (i64 step = 0; step < STEPS; step++) {
+        double mean = 0, teach = 0;
+        for (i64 i = 0; i < PROMPTS; i++) {
+            const double *s = scores[step][i];
+            double right = (s[0] + s[1] + s[2]) / GROUP;
+            double *known = &success[prompt_order_at(&order, step * PROMPTS + i)];
+            *known = *known < 0 ? right : (*known + right) / 2;
+            mean += right / PROMPTS;
+            teach += (s[0] != s[1] || s[0] != s[2]) / (double)PROMPTS;
+            between += right > 0 && right < 1;
+        }
+        assert_float_equal(metric(metrics, step, "reward"), mean, 1e-9);
+        assert_float_equal(metric(metrics, step, "spread"), teach, 1e-9);
+        expect_success(success, step);
+    }
+    assert_true(between > 0); /* some prompts taught */
+    prompt_order_release(&order);
+    memory_free(metrics);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rewards_are_those_of_the_answers),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

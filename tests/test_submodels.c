@@ -1,0 +1,239 @@
+/* Sub-models by their options, the grid of them, and one cut out: which layers and experts stay, and how many
+ * parameters that is, by hand. */
+#include <math.h>
+#include "core/json.h"
+#include "elastic/elastic.h"
+#include "tests/scratch.h"
+#include "tests/toy.h"
+
+enum { LAYERS = 10, EXPERTS = 8, TOPK = 4 };
+
+static struct device device;
+static struct model model;
+static struct arena arena;
+
+/* The first layer is dense. In layer l expert e was used (7 e + l) % 5 times: several are used alike. */
+static double use_of(i64 layer, i64 expert)
+{
+    return (double)((7 * expert + layer) % 5);
+}
+
+static int setup(void **state)
+{
+    make_directory(state);
+    device_open_cpu(&device);
+    arena_open(&arena, (i64)1 << 28);
+    struct model_config c = toy_config(LAYERS, TOY_DENSE);
+    c.topk = TOPK;
+    toy_open(&model, &device, &c, false);
+    double use[LAYERS * EXPERTS];
+    for (i64 l = 0; l < LAYERS; l++)
+        for (i64 e = 0; e < EXPERTS; e++)
+            use[l * EXPERTS + e] = use_of(l, e);
+    model_use_put(&model, use);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    model_close(&model);
+    arena_close(&arena);
+    device_close(&device);
+    return remove_directory(state);
+}
+
+static struct submodel parsed(const char *layers, const char *experts, const char *topk)
+{
+    struct submodel sub;
+    struct submodel_options o = {layers, experts, topk};
+    succeed(submodel_parse(&sub, &arena, &o, &model));
+    return sub;
+}
+
+static void refused(const char *layers, const char *experts, const char *topk)
+{
+    struct submodel sub;
+    struct submodel_options o = {layers, experts, topk};
+    assert_int_equal(submodel_parse(&sub, &arena, &o, &model), -1);
+}
+
+static bool is_kept(const struct submodel *sub, i64 layer, i64 expert)
+{
+    for (i64 i = 0; i < sub->expert_count; i++)
+        if (sub->expert[layer][i] == expert)
+            return true;
+    return false;
+}
+
+/* ---- Options ---- */
+
+/* Nobody who stays was used less than one who goes; of those used alike the smaller ids stay. */
+static void the_most_used_experts_stay(void **state)
+{
+    struct submodel sub = parsed(NULL, "5", NULL);
+    (void)state;
+    assert_int_equal(sub.expert_count, 5);
+    assert_false(sub.counts);
+    for (i64 l = 1; l < LAYERS; l++)
+        for (i64 stays = 0; stays < EXPERTS; stays++)
+            for (i64 goes = 0; goes < EXPERTS; goes++)
+                if (is_kept(&sub, l, stays) && !is_kept(&sub, l, goes))
+                    assert_true(use_of(l, stays) > use_of(l, goes) ||
+                                (use_of(l, stays) == use_of(l, goes) && stays < goes));
+    for (i64 l = 1; l < LAYERS; l++)
+        for (i64 i = 1; i < 5; i++)
+            assert_true(sub.expert[l][i - 1] < sub.expert[l][i]);
+}
+
+static void ranges_name_their_ends(void **state)
+{
+    struct submodel sub = parsed("0,2-4,9", "1,3-5", "2");
+    static const i32 layers[] = {0, 2, 3, 4, 9}, experts[] = {1, 3, 4, 5};
+    (void)state;
+    assert_int_equal(sub.layer_count, 5);
+    assert_memory_equal(sub.layer, layers, sizeof layers);
+    assert_int_equal(sub.expert_count, 4);
+    assert_memory_equal(sub.expert[7], experts, sizeof experts);
+    assert_int_equal(sub.topk, 2);
+    assert_true(parsed(NULL, NULL, NULL).counts && parsed(NULL, "8", NULL).counts);
+    refused("0-10", NULL, NULL);
+    refused("3-1", NULL, NULL);
+    refused(NULL, "9", NULL);
+    refused(NULL, "0", NULL);
+    refused(NULL, NULL, "5");
+    refused(NULL, NULL, "0");
+    refused(NULL, "3", NULL); /* of which four are to be chosen */
+}
+
+/* ---- The grid ---- */
+
+static const struct grid_point *point_of(const struct grid_point *points, i64 count, const char *name)
+{
+    for (i64 i = 0; i < count; i++)
+        if (strcmp(points[i].name, name) == 0)
+            return &points[i];
+    fail_msg("no sub-model %s", name);
+    return NULL;
+}
+
+/* Matrices of `layers` layers, the first dense, with so many experts each. */
+static i64 matrices_of(i64 layers, i64 experts)
+{
+    const struct model_config *c = &model.config;
+    i64 attention = c->width * (c->heads + 2 * c->kv_heads) * c->head_width + c->heads * c->head_width * c->width;
+    return layers * attention + 3 * c->width * c->dense_width +
+           (layers - 1) * (c->width * EXPERTS + experts * 3 * c->width * c->expert_width);
+}
+
+static void expect_point(const struct grid_point *p, i64 layers, i64 experts, i64 topk)
+{
+    assert_int_equal(p->sub.layer_count, layers);
+    assert_int_equal(p->sub.expert_count, experts);
+    assert_int_equal(p->sub.topk, topk);
+}
+
+static void the_grid_halves_and_drops_as_it_says(void **state)
+{
+    struct grid_point points[16];
+    i64 count = elastic_grid(points, 16, &arena, &model), ends = 2 * TOY_VOCABULARY * model.config.width;
+    (void)state;
+    assert_int_equal(count, 9);
+    expect_point(point_of(points, count, "full"), LAYERS, EXPERTS, TOPK);
+    expect_point(point_of(points, count, "k/2"), LAYERS, EXPERTS, 2);
+    expect_point(point_of(points, count, "k/4"), LAYERS, EXPERTS, 1);
+    expect_point(point_of(points, count, "experts 3/4"), LAYERS, 6, TOPK);
+    expect_point(point_of(points, count, "experts 1/2"), LAYERS, 4, TOPK);
+    expect_point(point_of(points, count, "layers -1/8"), LAYERS - 2, EXPERTS, TOPK); /* 10 / 8, rounded up */
+    expect_point(point_of(points, count, "layers -2/8"), LAYERS - 3, EXPERTS, TOPK);
+    expect_point(point_of(points, count, "layers -2/8, experts 1/2, k/2"), LAYERS - 3, 4, 2);
+    const struct grid_point *full = point_of(points, count, "full"), *fewer = point_of(points, count, "k/2");
+    assert_int_equal(full->active, matrices_of(LAYERS, TOPK));
+    assert_int_equal(full->parameters, matrices_of(LAYERS, EXPERTS) + ends);
+    assert_int_equal(fewer->active, matrices_of(LAYERS, 2));
+    assert_int_equal(fewer->parameters, full->parameters);
+    assert_int_equal(elastic_grid(points, 2, &arena, &model), 2);
+}
+
+/* Three of the eight between the first and the last: no two that go are neighbours, and both ends stay. */
+static void dropped_layers_are_spread(void **state)
+{
+    struct grid_point points[16];
+    i64 count = elastic_grid(points, 16, &arena, &model);
+    const struct submodel *sub = &point_of(points, count, "layers -2/8")->sub;
+    (void)state;
+    assert_int_equal(sub->layer[0], 0);
+    assert_int_equal(sub->layer[sub->layer_count - 1], LAYERS - 1);
+    for (i64 i = 1; i < sub->layer_count; i++)
+        assert_in_range(sub->layer[i] - sub->layer[i - 1], 1, 2);
+}
+
+/* ---- Cut out ---- */
+
+static void what_is_cut_out_keeps_its_counts(void **state)
+{
+    static const i32 layers[] = {0, 3, 4, 9}, experts[] = {1, 3, 4, 5};
+    struct submodel sub = parsed("0,3,4,9", "1,3-5", "2");
+    struct model out;
+    double use[4 * 4];
+    (void)state;
+    succeed(elastic_extract(&out, &model, &sub));
+    assert_int_equal(out.config.layers, 4);
+    assert_int_equal(out.config.experts, 4);
+    assert_int_equal(out.config.topk, 2);
+    assert_int_equal(out.config.first_moe_layer, 1);
+    model_use_get(use, &out);
+    for (i64 l = 1; l < 4; l++)
+        for (i64 e = 0; e < 4; e++)
+            assert_true(use[l * 4 + e] == use_of(layers[l], experts[e]));
+    model_close(&out);
+}
+
+/* ---- Counts for the balance of experts ---- */
+
+/* Assignments that a forward of training counts: every position's in every layer with experts, or, of a subset, none.
+ */
+static double counted_by(struct model *trained, const struct submodel *sub)
+{
+    enum { ROWS = 2, LENGTH = 12 };
+    i32 ids[ROWS * LENGTH];
+    float usage[LAYERS * EXPERTS];
+    struct batch batch;
+    struct forward out;
+    struct tape tape;
+    double sum = 0;
+    for (i32 i = 0; i < ROWS * LENGTH; i++)
+        ids[i] = (7 * i + 3) % TOY_VOCABULARY;
+    batch_of_ids(&batch, &arena, ids, ROWS, LENGTH, false);
+    device.ops->zero(&device, trained->usage, sizeof usage);
+    tape_open(&tape, &device, DTYPE_F32, (i64)1 << 28);
+    tape_clear(&tape, true);
+    model_forward(&out, &tape, trained, &batch, sub, NULL);
+    device_get(&device, usage, trained->usage, sizeof usage);
+    for (i64 i = 0; i < LAYERS * EXPERTS; i++) {
+        assert_true(i >= EXPERTS || usage[i] == 0); /* the first layer has none */
+        sum += usage[i];
+    }
+    tape_close(&tape);
+    return sum / (ROWS * LENGTH);
+}
+
+static void subsets_of_experts_are_not_counted(void **state)
+{
+    struct submodel full = parsed(NULL, NULL, NULL), half = parsed(NULL, "4", NULL);
+    struct model trained;
+    (void)state;
+    toy_open(&trained, &device, &model.config, true);
+    assert_true(counted_by(&trained, &full) == (LAYERS - 1) * TOPK);
+    assert_true(counted_by(&trained, &half) == 0);
+    model_close(&trained);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_most_used_experts_stay),           cmocka_unit_test(ranges_name_their_ends),
+        cmocka_unit_test(the_grid_halves_and_drops_as_it_says), cmocka_unit_test(dropped_layers_are_spread),
+        cmocka_unit_test(what_is_cut_out_keeps_its_counts),     cmocka_unit_test(subsets_of_experts_are_not_counted),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

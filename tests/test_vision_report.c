@@ -1,0 +1,152 @@
+/* What a step of the vision tokenizer and the report at its end say, counted once more from pictures and bits. */
+#include "core/json.h"
+#include "tests/vision_fixture.h"
+
+enum { PICTURES = 3, SIZE = 16, BYTES = SIZE * SIZE * 3, CLIP_FRAMES = 5 };
+
+static struct vision_settings settings;
+static struct vision_media media;
+static struct vision_trainer trainer;
+static u8 *pixels, *clip_pixels, *stills[PICTURES], *clips[1];
+static i64 clip_frames[1] = {CLIP_FRAMES};
+static struct inner inner[PICTURES]; /* none has a margin */
+static char folder[64];
+
+static int setup(void **state)
+{
+    const struct setting_override all[] = {{"data", "./none"}, {"size", "16"},      {"stride", "8"},
+                                           {"bits", "5"},      {"frames", "5"},     {"channels", "[6, 8]"},
+                                           {"batch", "1"},     {"clip_batch", "1"}, {"still_batch", "1"},
+                                           {"augment", "0"},   {"still_share", "0"}};
+    struct vision_config config = toy_config(false);
+    (void)state;
+    log_set_level(LOG_QUIET);
+    test_device_open(&device);
+    make_directory(folder);
+    assert_int_equal(settings_read(&settings, vision_stage_table, NULL, NULL, all, COUNT_OF(all)), 0);
+    settings.optimizer.warmup = 0;
+    settings.optimizer.shape = LR_CONSTANT;
+    settings.optimizer.lr = 1e-3;
+    settings.clip_lr = 0.25;
+    pixels = toy_pixels(PICTURES, 1, SIZE);
+    clip_pixels = toy_pixels(1, CLIP_FRAMES, SIZE);
+    clips[0] = clip_pixels;
+    for (i64 i = 0; i < PICTURES; i++)
+        stills[i] = pixels + i * BYTES;
+    media = (struct vision_media){.request = {.shapes = SQUARE(SIZE)},
+                                  .still_count = PICTURES,
+                                  .stills = stills,
+                                  .still_inner = inner,
+                                  .clip_count = 1,
+                                  .clips = clips,
+                                  .clip_inner = inner,
+                                  .clip_frames = clip_frames};
+    trainer =
+        (struct vision_trainer){.settings = &settings, .media = &media, .seed = 5, .still_steps = 2, .clip_steps = 2};
+    vision_trainer_open(&trainer, &device, &config, DTYPE_F32);
+    vision_init(&trainer.vision, 5);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    vision_trainer_close(&trainer);
+    settings_release(&settings, vision_stage_table);
+    memory_free(pixels);
+    memory_free(clip_pixels);
+    device_close(&device);
+    return directory_remove(folder);
+}
+
+/* The PSNR of what comes of a picture's code, from a loss of pixels in -1..1; cut off at black and white, as bytes are,
+ * that is a little nearer. */
+static void a_step_says_the_psnr_of_its_pictures(void **state)
+{
+    struct vision_step_result result;
+    u8 again[BYTES];
+    (void)state;
+    media.still_count = 1;
+    vision_reconstruct(&trainer.vision, again, NULL, pixels, 1, &trainer.vision.config.shapes[0]);
+    assert_int_equal(vision_step(&result, &trainer, 0), 0);
+    double bytes = 10 * log10(1 / vision_square_error(again, pixels, BYTES));
+    assert_float_equal(result.psnr_db, 10 * log10(4 / result.losses.l2), 1e-9);
+    assert_true(result.psnr_db < bytes + 0.1 && result.psnr_db > bytes - 3);
+    media.still_count = PICTURES;
+}
+
+static void clips_learn_at_their_share_of_the_rate(void **state)
+{
+    struct vision_step_result result;
+    (void)state;
+    assert_int_equal(vision_step(&result, &trainer, 1), 0);
+    assert_false(result.clips);
+    assert_float_equal(result.optimizer.lr, 1e-3, 1e-12);
+    assert_int_equal(vision_step(&result, &trainer, 2), 0);
+    assert_true(result.clips);
+    assert_float_equal(result.optimizer.lr, 0.25e-3, 1e-12);
+}
+
+/* Entropies of each bit over all positions of a scale, and how many of them say the same 99 times of 100. */
+static void expect_scale(const struct json *j, const u8 *bits, i64 tokens, i64 first, i64 positions, i64 width)
+{
+    double entropy = 0, n = (double)(media.still_count * positions);
+    i64 dead = 0;
+    for (i64 b = 0; b < width; b++) {
+        double ones = 0;
+        for (i64 i = 0; i < media.still_count; i++)
+            for (i64 at = first; at < first + positions; at++)
+                ones += bits[(i * tokens + at) * width + b];
+        double p = ones / n, q = 1 - p;
+        entropy -= (p > 0 ? p * log2(p) : 0) + (q > 0 ? q * log2(q) : 0);
+        dead += p < 0.01 || q < 0.01;
+    }
+    assert_float_equal(json_number(json_get(j, "entropy_bits"), -1), entropy / (double)width, 1e-9);
+    assert_int_equal(json_integer(json_get(j, "dead_bits"), -1), dead);
+}
+
+static void expect_report(i64 count)
+{
+    const struct vision_shape *shape = &trainer.vision.config.shapes[0];
+    i64 tokens = vision_tokens(shape), width = trainer.vision.config.bits, first = 0;
+    u8 *again = memory_alloc(PICTURES * BYTES), *bits = memory_alloc(PICTURES * tokens * width);
+    char *path = path_join(folder, "report.json");
+    double error = 0;
+    media.still_count = count;
+    vision_reconstruct(&trainer.vision, again, bits, pixels, count, shape);
+    for (i64 i = 0; i < count; i++)
+        error += vision_square_error(again + i * BYTES, pixels + i * BYTES, BYTES) / (double)count;
+    assert_int_equal(vision_report(&trainer, &media, folder), 0);
+    struct json *report = json_load(path);
+    const struct json *kept = json_get(report, "stills_held_out");
+    assert_int_equal(json_integer(json_get(kept, "items"), -1), count);
+    assert_float_equal(json_number(json_get(kept, "psnr_db"), -1), 10 * log10(1 / error), 1e-6);
+    assert_int_equal(json_count(json_get(kept, "scales")), shape->scale_count);
+    for (i64 k = 0; k < shape->scale_count; k++) {
+        i64 positions = scale_positions(shape->scales[k]);
+        expect_scale(json_at(json_get(kept, "scales"), k), bits, tokens, first, positions, width);
+        first += positions;
+    }
+    json_free(report);
+    memory_free(path);
+    memory_free(again);
+    memory_free(bits);
+}
+
+/* Of one picture the bits of the first scale say the same each time: all are dead, those that are not set too. */
+static void the_report_counts_bits_and_errors(void **state)
+{
+    (void)state;
+    expect_report(PICTURES);
+    expect_report(1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_says_the_psnr_of_its_pictures),
+        cmocka_unit_test(clips_learn_at_their_share_of_the_rate),
+        cmocka_unit_test(the_report_counts_bits_and_errors),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
