@@ -422,7 +422,7 @@ static void expect_learning(const char *folder)
     char *path = path_join(folder, "losses");
     assert_int_equal(file_read(&text, path), 0);
     const double *losses = (const double *)text.data;
-    assert_true(losses[steps - 1] < (steps > 2 ? 0.99 : 1) * losses[0]);
+    assert_true(losses[steps - 1] < 0.99 * losses[0]);
     text_release(&text);
     memory_free(path);
 }
@@ -508,7 +508,8 @@ static void check_toy(const struct toy *toy, const char *const *names, i64 count
     struct comm *alone = comm_open(&device, &(struct launch){.size = 1});
     char *reference = scratch_folder(toy->name, "one");
     run_wall(reference, NULL, toy, alone, &(struct layout){0});
-    expect_learning(reference);
+    if (steps > 2)
+        expect_learning(reference);
     for (i64 i = 0; i < count; i++) {
         bool at_night = *names[i] == *AT_NIGHT;
         const struct wall *wall = find_wall(names[i] + at_night);
@@ -583,8 +584,8 @@ static void bf16_roughly(void **state)
 static void experts_over_nccl(void **state)
 {
     (void)state;
-    CHECK_TOY("moe", AT_NIGHT "data", "data-buckets", "expert", AT_NIGHT "expert-mpi", "expert-parts",
-              "expert-buckets-mpi", "tensor", "pipeline");
+    CHECK_TOY("moe", AT_NIGHT "data", "data-buckets", AT_NIGHT "expert", AT_NIGHT "expert-mpi", "expert-parts",
+              "expert-buckets-mpi", AT_NIGHT "tensor", "pipeline");
 }
 
 static void bf16_over_tensor_ranks(void **state)
