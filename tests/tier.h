@@ -12,27 +12,11 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "tests/sanitized.h"
+
 /* The limit of everything that must end by itself and is not itself about a limit: long enough for a machine that has
  * a hundred other things to do. */
 enum { TEST_SECONDS_MOST = 1800 };
-
-/* Built for a sanitizer: what only repeats plain code at large shapes is left out. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define SANITIZED
-#endif
-#endif
-
-static inline bool is_sanitized(void)
-{
-#ifdef SANITIZED
-    return true;
-#else
-    return false;
-#endif
-}
 
 static inline bool is_nightly(void)
 {
