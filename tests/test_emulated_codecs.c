@@ -342,7 +342,7 @@ static void vision_takes_what_is_foreseen(void **state)
 static void audio_takes_what_is_foreseen(void **state)
 {
     (void)state;
-    check_memory(check_audio, use_audio, 2, 2048);
+    check_memory(check_audio, use_audio, 1, 1024);
 }
 
 int main(void)

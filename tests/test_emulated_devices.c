@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "kernels/cuda/cuda.h"
+#include "tests/tier.h"
 #include "tests/toy.h"
 #include "train/foresee.h"
 
@@ -238,7 +239,7 @@ static void decode_toy(void)
     i64 before = device_left_bytes(&gpu);
     decoder_open(&d, &o, wanted.seats, request_columns(&o, &requests[0]));
     decoder_begin(&d, answers, requests, SEATS);
-    for (int step = 0; step < 4; step++)
+    for (int step = 0; step < (is_nightly() ? 4 : 2); step++)
         decoder_step(&d);
     fprintf(stderr, "seats %lld used %lld", (long long)wanted.seats, (long long)(before - device_left_bytes(&gpu)));
 }
@@ -294,7 +295,8 @@ static void decoders_take_as_many_requests_as_fit(void **state)
     (void)state;
     assert_true(all > half + GROW_BYTES && half > one);
     snprintf(used, sizeof used, "used %lld", (long long)all);
-    check_decoding(all, 0, "seats 8 ", used);
+    if (is_nightly())
+        check_decoding(all, 0, "seats 8 ", used);
     snprintf(used, sizeof used, "used %lld", (long long)half);
     check_decoding(all - 1, 0, "seats 4 ", used);
     seats_given = SEATS;
@@ -315,7 +317,8 @@ static void decoders_that_do_not_fit_say_what_would(void **state)
     check_decoding(bytes, 5, "error: decoding takes ", words);
     length_wanted = length;
     snprintf(used, sizeof used, "used %lld", (long long)bytes);
-    check_decoding(bytes, 0, "seats 1 ", used);
+    if (is_nightly())
+        check_decoding(bytes, 0, "seats 1 ", used);
     check_decoding(GROW_BYTES, 5, "error: decoding takes ", "no shorter answers would do: take weights of 8 or 4 bits");
     seats_wanted = SEATS;
     length_wanted = LENGTH;

@@ -40,7 +40,7 @@ static void fill_requests(struct generate_request *requests, struct part *parts,
     static const i32 prompt[REQUESTS + 3] = {3, 7, 11, 20, 2, 31, 9, 15}, choices[1] = {TOY_IMAGE};
     bool media = b && (b->opening_count || b->chooses);
     bool is_sound = media && b->opening[0] == TOY_BOA;
-    i64 most = is_nightly() ? 9 : 5, most_of_media = is_sound && !is_nightly() ? 8 : 30;
+    i64 most = is_nightly() ? 9 : 5, most_of_media = is_sound && !is_nightly() ? 6 : 30;
     for (i64 i = 0; i < REQUESTS; i++) {
         parts[i] = (struct part){.kind = STREAM_TEXT, .ids = prompt + i, .count = 2 + i % 2};
         requests[i] = (struct generate_request){.parts = &parts[i],
@@ -62,9 +62,10 @@ static void fill_requests(struct generate_request *requests, struct part *parts,
 /* Every day as few layers as hold what is tested: a step's experts take longer than all the rest of it. */
 static struct model_config config_of(unsigned parts, bool media)
 {
-    if (is_nightly())
-        return toy_config(3, parts);
-    return media ? toy_config(1, parts | TOY_DENSE) : toy_config(parts & TOY_DENSE ? 2 : 1, parts);
+    struct model_config c = toy_config(is_nightly() ? 3 : parts & (TOY_DENSE | TOY_AUDIO) ? 2 : 1, parts);
+    if (media && !is_nightly())
+        c.first_moe_layer = c.layers;
+    return c;
 }
 
 static void draw(struct drawn *out, struct model *model, struct decoder_options o, const char *graphs,
@@ -193,7 +194,7 @@ static void draw_rounds(struct answer *answers, struct model *model, const char 
     for (int round = 0; round < 3; round++) {
         d.options.sampling.key.seed = (u64)(1 + round / 2);
         d.options.sampling.temperature = round ? 1 : 2;
-        decoder_begin(&d, answers + round * ANSWERS, requests, REQUESTS);
+        decoder_begin(&d, answers + round * ANSWERS, requests, is_nightly() ? REQUESTS : 2);
         while (decoder_step(&d))
             ;
     }

@@ -120,7 +120,7 @@ static void check_decode_steps(unsigned parts, const struct vocabulary *vocabula
     struct submodel sub;
     struct decoder d;
     struct answer answer = {0};
-    const struct model_config config = toy_config(LAYERS, parts);
+    const struct model_config config = toy_config(4, parts);
     const i32 prompt[5] = {3, 7, 11, 2, 9};
     struct part part = {.kind = STREAM_TEXT, .ids = prompt, .count = 5};
     toy_open(&model, &gpu, &config, false);
