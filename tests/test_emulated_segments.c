@@ -137,8 +137,8 @@ static long sum(const long *values, i64 first, i64 end)
     return total;
 }
 
-/* Off, on, and recorded anew each time. Launches of the last `warm` steps with graphs are at most `share` of those
- * without. */
+/* Off, on, and each night recorded anew each time. Launches of the last `warm` steps with graphs are at most `share` of
+ * those without. */
 static void check_way(const char *what, const struct way *way, i64 warm, double share)
 {
     static struct trained plain, graphs, update, foreseen;
@@ -147,7 +147,8 @@ static void check_way(const char *what, const struct way *way, i64 warm, double 
     device_meta_gpu(&meta, gpu.has_fp8);
     train(&plain, way, &gpu, "0");
     train(&graphs, way, &gpu, "1");
-    train(&update, way, &gpu, "update");
+    if (is_nightly())
+        train(&update, way, &gpu, "update");
     train(&foreseen, way, &meta, "1");
     device_close(&meta);
     i64 first = way->steps - warm;
@@ -156,19 +157,21 @@ static void check_way(const char *what, const struct way *way, i64 warm, double 
                   with, sum(graphs.graphs, first, way->steps));
     assert_true(plain.loss[0] > plain.loss[way->steps - 1]); /* weights move */
     check_equal(&plain, &graphs, way);
-    check_equal(&plain, &update, way);
     print_message("%s: %lld bytes of tape, %lld with graphs, %lld foreseen\n", what, (long long)plain.bytes,
                   (long long)graphs.bytes, (long long)foreseen.bytes);
     assert_true((double)graphs.bytes <= 1.1 * (double)plain.bytes);
     assert_int_equal(foreseen.bytes, graphs.bytes);
     assert_int_equal(sum(plain.graphs, 0, way->steps), 0);
     assert_true((double)with <= share * (double)without);
-    assert_int_equal(update.changed, 0);
     assert_int_equal(graphs.allocations, 0);
     assert_int_equal(plain.skipped, way->broken ? 1 : 0);
+    if (is_nightly()) {
+        check_equal(&plain, &update, way);
+        assert_int_equal(update.changed, 0);
+        memory_free(update.weights);
+    }
     memory_free(plain.weights);
     memory_free(graphs.weights);
-    memory_free(update.weights);
     memory_free(foreseen.weights);
 }
 
