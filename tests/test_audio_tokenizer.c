@@ -183,6 +183,29 @@ static void griffin_lim_brings_true_spectra_back(void **state)
     memory_free(sound);
 }
 
+/* Half of the original is silent; half its amplitude is log 2 away in every band that sounds. */
+static void silence_of_the_original_does_not_count(void **state)
+{
+    enum { HOP = 256, WINDOW = 1024, N = 128 * HOP };
+    struct mel_distance distance;
+    struct spectral_sum sum = {0}, nothing = {0};
+    float *sound = memory_alloc(N * 4), *other = memory_alloc(N * 4);
+    (void)state;
+    for (i64 i = 0; i < N; i++) {
+        sound[i] = i < N / 2 ? (float)(0.3 * rng_normal(test_key, 9, (u32)i, 0, 0)) : 0;
+        other[i] = sound[i] / 2;
+    }
+    mel_distance_open(&distance, &device);
+    mel_distance_add(&distance, &sum, sound, other, N);
+    mel_distance_add(&distance, &nothing, sound + N / 2, other, N / 2);
+    mel_distance_close(&distance);
+    assert_in_range(sum.spectra, N / 2 / HOP, (N / 2 + WINDOW) / HOP);
+    assert_true(fabs(spectral_mean(&sum) - log(2)) < 0.05);
+    assert_true(nothing.spectra == 0 && spectral_mean(&nothing) == 0);
+    memory_free(sound);
+    memory_free(other);
+}
+
 /* The largest crop that the setting crop_s allows: several signals at once. */
 static void crops_may_be_as_long_as_their_setting_allows(void **state)
 {
@@ -716,6 +739,7 @@ static int run(const char *name)
         cmocka_unit_test(stft_is_torchs),
         cmocka_unit_test(mel_bands_cover_every_bin_once),
         cmocka_unit_test(griffin_lim_brings_true_spectra_back),
+        cmocka_unit_test(silence_of_the_original_does_not_count),
         cmocka_unit_test(a_long_sound_has_the_spectra_of_its_parts),
         cmocka_unit_test(crops_may_be_as_long_as_their_setting_allows),
         cmocka_unit_test(gradients_are_the_differences_they_should_be),

@@ -1,6 +1,5 @@
 /* The program itself as a process of a test. Its shared libraries take longer to load than most runs last, so that a
- * fork runs its commands where CMakeLists.txt links them into the test; elsewhere, and under a sanitizer, which looks
- * for leaks when a program ends, it is executed. */
+ * fork runs its commands where CMakeLists.txt links them into the test; elsewhere it is executed. */
 #ifndef WEFT_TESTS_WEFT_PROCESS_H
 #define WEFT_TESTS_WEFT_PROCESS_H
 #include "core/core.h"
@@ -17,7 +16,7 @@ int weft_main(int count, char **words) __attribute__((weak)); /* of cli/main.c *
 /* In a fork, whose descriptors are as the program shall have them. A fork has one thread, which is all there may be. */
 static inline _Noreturn void weft_become(char **words)
 {
-    if (weft_main && !is_sanitized()) {
+    if (weft_main) {
         int count = 0;
         require(workers_count() == 1, "a fork that runs the program needs WEFT_THREADS=1");
         for (int number = 1; number < NSIG; number++) { /* cmocka catches some */
