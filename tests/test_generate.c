@@ -301,6 +301,36 @@ static void copies_share_a_prompt_and_draw_alone(void **state)
     model_close(&model);
 }
 
+/* With the entropy, logits are divided by the temperature for the loss that measures it, and drawn from as they are. */
+static void ids_are_the_same_with_their_entropy(void **state)
+{
+    (void)state;
+    enum { COPIES = 8 };
+    struct model model;
+    struct submodel sub;
+    struct answer plain[COPIES] = {0}, measured[COPIES] = {0};
+    const i32 prompt[5] = {3, 7, 11, 2, 9};
+    struct part part = {.kind = STREAM_TEXT, .ids = prompt, .count = 5};
+    make_model(&model);
+    submodel_full(&sub, &model.config);
+    struct decoder_options g = make_options(&model, &sub);
+    g.sampling.temperature = 0.5f;
+    struct generate_request request = {
+        .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = 12, .copies = COPIES, .identity = 6};
+    assert_int_equal(generate(plain, &g, &request, 1, 0, NULL), 0);
+    g.want_entropy = true;
+    assert_int_equal(generate(measured, &g, &request, 1, 0, NULL), 0);
+    for (i64 c = 0; c < COPIES; c++) {
+        assert_int_equal(plain[c].count, measured[c].count);
+        assert_memory_equal(plain[c].ids, measured[c].ids, (size_t)plain[c].count * 4);
+        for (i64 i = 0; i < plain[c].count; i++)
+            assert_float_equal(plain[c].logprob[i], measured[c].logprob[i], 1e-4);
+        answer_release(&plain[c]);
+        answer_release(&measured[c]);
+    }
+    model_close(&model);
+}
+
 /* ---- Pictures that are looked at ---- */
 
 enum { PICTURE = 2 }; /* positions of its edge */
@@ -843,6 +873,7 @@ int main(void)
         cmocka_unit_test(drawn_sound_is_what_training_would_predict),
         cmocka_unit_test(copies_of_a_sound_are_drawn_alone),
         cmocka_unit_test(copies_share_a_prompt_and_draw_alone),
+        cmocka_unit_test(ids_are_the_same_with_their_entropy),
         cmocka_unit_test(pictures_of_one_batch_are_kept_apart),
         cmocka_unit_test(long_prompts_take_several_forwards),
         cmocka_unit_test(guidance_of_one_is_none_and_of_zero_no_prompt),

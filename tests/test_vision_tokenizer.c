@@ -367,6 +367,10 @@ static void long_clips_in_parts_are_the_whole(void **state)
     for (i64 i = 0; i < latent_frames * 4 * 8; i++)
         assert_true(fabsf(expected[i] - features[i]) < 1e-5f);
     memory_free(expected);
+    expected = to_host(&device, vision_latent(&tape, &vision, whole)->data, values * 4);
+    for (i64 i = 0; i < values; i++)
+        assert_true(fabsf(expected[i] - latent[i]) < 1e-5f);
+    memory_free(expected);
     vision_decode(&vision, out, latent, 1, latent_frames, 2, 2);
     struct tensor *x = tape_tensor(&tape, DTYPE_F32, latent_frames * 4, d);
     device_put(&device, x->data, latent, values * 4);
