@@ -18,7 +18,7 @@ struct bench {
     bool on_gpu;         /* left out of `all` elsewhere */
     bench_of_fn *run_of; /* instead of run */
 };
-/* One op, or all, by its case (cases/cases.h). */
+/* One op, or all, by its case (op_cases/op_cases.h). */
 struct op_bench {
     const char *name;          /* NULL: ops are listed */
     const char *dtype, *shape; /* f32 or bf16; 4096x512 or 4096x512x64; NULL: as training has them */

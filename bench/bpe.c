@@ -1,6 +1,6 @@
 /* Byte-level BPE on one thread: training 16 k merges and encoding, on the WordNet of the system. */
 #include "bench/bench.h"
-#include "tokenizers/text.h"
+#include "tokenizers/text/text.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* Training steps of the tokenizers of pictures and of sounds, on pictures and sounds that are made here, against the
  * matrix peak: as settings have them, and on a GPU of sizes that fill one. */
 #include "bench/bench.h"
-#include "codecs/audio_step.h"
-#include "codecs/vision_step.h"
+#include "tokenizer_training/audio_step.h"
+#include "tokenizer_training/vision_step.h"
 
 #include <math.h>
 

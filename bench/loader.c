@@ -2,8 +2,8 @@
  * of text shards made here, through the packer. What is waited for is planning of rows, and reading and packing of
  * batches; the shards are in memory, as they were just written. */
 #include "bench/large.h"
-#include "data/packer.h"
-#include "tokenizers/text.h"
+#include "data/loader/packer.h"
+#include "tokenizers/text/text.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * beside the bandwidth of a large copy, both measured just before; and the least that an H200 would take on paper. */
 #include "bench/bench.h"
 #include "bench/limits.h"
-#include "cases/cases.h"
+#include "op_cases/op_cases.h"
 #include "core/json.h"
 #include "kernels/cuda/device.h"
 

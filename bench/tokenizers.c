@@ -1,7 +1,7 @@
 /* Encoding with tokenizers of other models, one thread: WordNet's glosses by every tokenizer of out/tokenizers, which
  * bench/tokenizer_peers.py fills and sets beside the libraries they come from. */
 #include "bench/bench.h"
-#include "tokenizers/text.h"
+#include "tokenizers/text/text.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * ffmpeg of all threads on one. What ffmpeg needs to start and to open the file is left out, as it measures its own
  * time; it drops what it made, we keep it. It checks what we check: without, it reads FLAC in .9 of the time. */
 #include "bench/bench.h"
-#include "data/media.h"
+#include "data/media/media.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* weft export MODEL -o OUT --to hf|gguf: the text backbone for other software, reloaded and compared. */
 #include "cli/cli.h"
-#include "studio/studio.h"
-#include "tokenizers/text.h"
+#include "inference/inference.h"
+#include "tokenizers/text/text.h"
 
 #include <stdio.h>
 #include <string.h>

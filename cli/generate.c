@@ -1,6 +1,6 @@
 /* weft generate: any modality in, any out. */
 #include "cli/cli.h"
-#include "studio/foresee.h"
+#include "inference/foresee.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* weft grid MODEL --data DIR: what sub-models of a model reach. */
 #include "cli/cli.h"
 #include "core/json.h"
-#include "studio/studio.h"
+#include "inference/inference.h"
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 #include "cli/inputs.h"
-#include "data/sources.h"
+#include "data/sources/sources.h"
 
 #include <stdio.h>
 #include <stdlib.h>

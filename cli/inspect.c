@@ -1,9 +1,9 @@
 /* weft inspect PATH: what a file or folder holds, and whether it is whole. */
 #include "cli/cli.h"
 #include "cli/inspect.h"
-#include "data/shards.h"
-#include "data/sources.h"
-#include "tokenizers/text.h"
+#include "data/shards/shards.h"
+#include "data/sources/sources.h"
+#include "tokenizers/text/text.h"
 
 #include <stdio.h>
 #include <string.h>

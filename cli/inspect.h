@@ -4,7 +4,7 @@
 #ifndef WEFT_CLI_INSPECT_H
 #define WEFT_CLI_INSPECT_H
 #include "core/json.h"
-#include "data/sources.h"
+#include "data/sources/sources.h"
 
 /* verify: every byte is read and checked against what the format knows of it (checksums, missing tensors, numbers that
  * are not finite). */

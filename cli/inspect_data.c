@@ -1,9 +1,9 @@
 /* Shards, media, recipes, runs. */
 #include "cli/inspect.h"
 #include "cli/stages.h"
-#include "data/stream.h"
-#include "data/media.h"
-#include "data/packer.h"
+#include "data/stream/stream.h"
+#include "data/media/media.h"
+#include "data/loader/packer.h"
 
 #include <stdio.h>
 #include <string.h>

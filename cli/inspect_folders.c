@@ -1,6 +1,6 @@
 /* A folder of shard folders, as `data` of a training stage may name it: what they hold together, and each. */
 #include "cli/inspect.h"
-#include "data/shards.h"
+#include "data/shards/shards.h"
 
 #include <string.h>
 

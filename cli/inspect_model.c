@@ -2,9 +2,9 @@
 #include "cli/cli.h"
 #include "cli/inspect.h"
 #include "core/safetensors.h"
-#include "tokenizers/audio.h"
-#include "tokenizers/text.h"
-#include "tokenizers/vision.h"
+#include "tokenizers/audio/audio.h"
+#include "tokenizers/text/text.h"
+#include "tokenizers/vision/vision.h"
 
 #include <math.h>
 #include <stdio.h>

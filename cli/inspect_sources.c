@@ -1,7 +1,7 @@
 /* A folder of data as the stages would read it: which samples its files become, and what is left out, why. Media are
  * not decoded. */
 #include "cli/inspect.h"
-#include "data/sources.h"
+#include "data/sources/sources.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #include "cli/cli.h"
 #include "core/json.h"
 #include "model/foresee.h"
-#include "studio/studio.h"
+#include "inference/inference.h"
 
 #include <math.h>
 #include <stdio.h>

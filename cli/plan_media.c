@@ -2,9 +2,9 @@
 #include "cli/plan_media.h"
 
 #include "cli/cli.h"
-#include "codecs/foresee.h"
+#include "tokenizer_training/foresee.h"
 #include "core/json.h"
-#include "data/prepare.h"
+#include "data/prepare/prepare.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #include "cli/inputs.h"
 #include "cli/stages.h"
 #include "core/json.h"
-#include "data/prepare.h"
-#include "data/remote.h"
+#include "data/prepare/prepare.h"
+#include "data/remote/remote.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,11 +1,11 @@
 /* weft reconstruct MODEL FILE... -o DIR: media through their tokenizer and back, beside the original. */
 #include "cli/cli.h"
 #include "core/json.h"
-#include "data/media.h"
-#include "data/shaped.h"
-#include "kernels/rehearsal.h"
-#include "tokenizers/audio.h"
-#include "tokenizers/vision.h"
+#include "data/media/media.h"
+#include "data/media/shaped.h"
+#include "kernels/device/rehearsal.h"
+#include "tokenizers/audio/audio.h"
+#include "tokenizers/vision/vision.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* weft routing MODEL --data DIR -o DIR: who uses which expert. */
 #include "cli/cli.h"
-#include "studio/studio.h"
+#include "inference/inference.h"
 
 static int write_routing(void *context, const char *folder)
 {

@@ -1,8 +1,8 @@
 /* weft serve-tokens STREAM: prepares a stream's shards, for stages that train on it elsewhere, or, started by such a
  * stage, into its ring. */
 #include "cli/cli.h"
-#include "data/remote.h"
-#include "data/tokens.h"
+#include "data/remote/remote.h"
+#include "data/stream/tokens.h"
 
 #include <stdlib.h>
 #include <unistd.h>

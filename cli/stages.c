@@ -2,11 +2,11 @@
 
 #include "cli/stage_command.h"
 #include "cli/stage_report.h"
-#include "codecs/codecs.h"
-#include "data/dedup.h"
-#include "data/prepare.h"
+#include "tokenizer_training/tokenizer_training.h"
+#include "data/curate/dedup.h"
+#include "data/prepare/prepare.h"
 #include "rl/rl.h"
-#include "studio/studio.h"
+#include "inference/inference.h"
 #include "train/pretrain.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "cli/cli.h"
 #include "core/json.h"
 #include "sequence/grammar.h"
-#include "tokenizers/text.h"
+#include "tokenizers/text/text.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -14,7 +14,7 @@
 #define WEFT_CORPUS_H
 #include "core/core.h"
 #include "core/json.h"
-#include "data/media.h"
+#include "data/media/media.h"
 #include <sys/types.h>
 
 enum part { PART_TRAIN, PART_VALIDATION, PART_TEST, PARTS };

@@ -1,6 +1,6 @@
 /* Model directories: what transformers, vLLM and others load, and beside it what only this program reads. */
 #include "core/json.h"
-#include "kernels/rehearsal.h"
+#include "kernels/device/rehearsal.h"
 #include "model/model.h"
 
 #include <string.h>

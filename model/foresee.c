@@ -1,6 +1,6 @@
 #include "model/foresee.h"
 
-#include "kernels/rehearsal.h"
+#include "kernels/device/rehearsal.h"
 
 static int run(const struct model_work *w, struct device *meta)
 {

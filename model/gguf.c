@@ -1,7 +1,7 @@
 /* GGUF v3 of the text backbone, architecture ernie4_5-moe, as llama.cpp reads it: dimensions reversed, exactly the
  * tensors its loader names, u32 where it asks for u32. */
 #include "model/model.h"
-#include "tokenizers/text.h"
+#include "tokenizers/text/text.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "rl/prompts.h"
 
-#include "data/source_readers.h"
-#include "data/table.h"
+#include "data/sources/source_readers.h"
+#include "data/formats/table.h"
 
 #include <string.h>
 

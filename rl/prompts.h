@@ -9,7 +9,7 @@
 #ifndef WEFT_RL_PROMPTS_H
 #define WEFT_RL_PROMPTS_H
 #include "core/json.h"
-#include "tokenizers/text.h"
+#include "tokenizers/text/text.h"
 
 struct task {                                                 /* a prompt with what its answers are judged by */
     struct json *source;                                      /* the whole object */

@@ -1,6 +1,6 @@
 #include "rl/verify_inside.h"
 
-#include "tokenizers/regex.h"
+#include "tokenizers/text/regex.h"
 
 /* ---- Which one ---- */
 

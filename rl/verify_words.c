@@ -1,6 +1,6 @@
 #include "rl/verify_inside.h"
 
-#include "tokenizers/text.h"
+#include "tokenizers/text/text.h"
 
 #include <math.h>
 

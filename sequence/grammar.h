@@ -14,7 +14,7 @@
 #define WEFT_GRAMMAR_H
 #include "kernels/kernels.h"
 #include "sequence/batch.h"
-#include "tokenizers/text.h"
+#include "tokenizers/text/text.h"
 
 struct vision_config;
 

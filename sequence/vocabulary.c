@@ -1,5 +1,5 @@
 #include "sequence/grammar.h"
-#include "tokenizers/vision.h"
+#include "tokenizers/vision/vision.h"
 
 #include <math.h>
 #include <stdio.h>

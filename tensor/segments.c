@@ -1,5 +1,5 @@
 /* Segments of a tape: where their tensors lie, and how their ops become one launch. tensor.h draws it. */
-#include "kernels/deferred.h"
+#include "kernels/device/deferred.h"
 #include "tensor/inside.h"
 
 #include <string.h>

@@ -142,8 +142,9 @@ void tape_mark(struct tape *tape, i64 place);
 /* ---- segments.c: what comes again from pass to pass ----
  * A layer's ops have the same shapes in every pass, what stands around the layers changes with each batch. On a device
  * that records, the ops of a segment are launched as one in the forward, and as one in the backward, where they were
- * the same before: calls and arguments are compared (kernels/deferred.h), so nothing that changes is ever stale. That
- * they are the same takes tensors at the same places whatever lies around them, so places have an arena of their own:
+ * the same before: calls and arguments are compared (kernels/device/deferred.h), so nothing that changes is ever stale.
+ * That they are the same takes tensors at the same places whatever lies around them, so places have an arena of their
+ * own:
  *
  *     arena        | staged, inputs | heads | gradients of heads | gradients of inputs |
  *     of places    | place 0 | place 1 |        | place 3 | gradients of segments |

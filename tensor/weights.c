@@ -1,6 +1,6 @@
 #include "tensor/weights.h"
 
-#include "kernels/deferred.h"
+#include "kernels/device/deferred.h"
 
 #include <math.h>
 #include <string.h>

@@ -108,7 +108,7 @@ void weights_begin_step(struct weights *weights);     /* forgets gradients, make
 void weights_pack(struct weights *weights);
 void weight_changed(struct weight *weight); /* its copy is, not by weight_put */
 /* Ops over a table that come again in each step: those that are called on the device which weights_begin_ops returns
- * run at weights_end_ops, as one where the device records and the same came before (kernels/deferred.h). */
+ * run at weights_end_ops, as one where the device records and the same came before (kernels/device/deferred.h). */
 struct device *weights_begin_ops(struct weights *weights);
 void weights_end_ops(struct weights *weights);
 /* Gradients of expert slices nobody was routed to become zeros: for who reads gradients as a whole. */

@@ -1,7 +1,7 @@
 /* What the tests of pictures, clips and sounds share: numbers in bytes, files put together from them. */
 #ifndef WEFT_TESTS_MEDIA_FIXTURE_H
 #define WEFT_TESTS_MEDIA_FIXTURE_H
-#include "data/media.h"
+#include "data/media/media.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,11 +1,11 @@
 /* A random model with all three tokenizers, a checkpoint of it, and a few media: for tests of the program. */
 #ifndef WEFT_TESTS_MODEL_FIXTURE_H
 #define WEFT_TESTS_MODEL_FIXTURE_H
-#include "data/media.h"
+#include "data/media/media.h"
 #include "tests/shard_fixture.h"
 #include "tests/toy.h"
-#include "tokenizers/audio.h"
-#include "tokenizers/vision.h"
+#include "tokenizers/audio/audio.h"
+#include "tokenizers/vision/vision.h"
 #include "train/pretrain.h"
 
 static inline void fixture_save_tokenizers(const char *model, struct device *device)

@@ -1,11 +1,11 @@
 /* Texts through prepare into shards, and what stands in these. */
 #ifndef WEFT_TESTS_PREPARE_FIXTURE_H
 #define WEFT_TESTS_PREPARE_FIXTURE_H
-#include "data/prepare.h"
+#include "data/prepare/prepare.h"
 #include "kernels/kernels.h"
 #include "sequence/grammar.h"
 #include "tests/scratch.h"
-#include "tokenizers/text.h"
+#include "tokenizers/text/text.h"
 
 /* A tokenizer of bytes and little more in a folder that is made. */
 static inline void prepare_tokenizer(const char *path)

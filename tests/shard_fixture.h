@@ -1,7 +1,7 @@
 /* A small shard folder of every kind of sample, made of draws: for tests of shards and of the packer. */
 #ifndef WEFT_TESTS_SHARD_FIXTURE_H
 #define WEFT_TESTS_SHARD_FIXTURE_H
-#include "data/shards.h"
+#include "data/shards/shards.h"
 
 #include <stdio.h>
 #include <stdlib.h>

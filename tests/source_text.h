@@ -2,7 +2,7 @@
  * last slash; or what stopped it. */
 #ifndef WEFT_TESTS_SOURCE_TEXT_H
 #define WEFT_TESTS_SOURCE_TEXT_H
-#include "data/sources.h"
+#include "data/sources/sources.h"
 
 #include <string.h>
 

@@ -10,12 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "core/json.h"
-#include "data/mixer.h"
-#include "data/plan.h"
-#include "data/stream.h"
+#include "data/loader/mixer.h"
+#include "data/loader/plan.h"
+#include "data/stream/stream.h"
 #include "kernels/kernels.h"
 #include "tests/weft_process.h"
-#include "tokenizers/text.h"
+#include "tokenizers/text/text.h"
 
 enum { FILES = 7, ROWS = 3, LENGTH = 96, STEPS = 90, LINES_MOST = 160 };
 static char *folder, *corpus, *tokenizer;

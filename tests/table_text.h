@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "data/record.h"
+#include "data/formats/record.h"
 #include <cmocka.h>
 
 static struct json *table_hex(const struct record *row, const struct json *value)

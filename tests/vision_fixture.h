@@ -1,7 +1,7 @@
 /* Toys of the vision tokenizer's tests: a small network, pictures made of waves, folders. */
 #ifndef WEFT_TESTS_VISION_FIXTURE_H
 #define WEFT_TESTS_VISION_FIXTURE_H
-#include "codecs/vision_step.h"
+#include "tokenizer_training/vision_step.h"
 #include "tests/device.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Held-out loss: one pass over a part of a shard folder, nothing dropped, flipped or masked. */
 #ifndef WEFT_TRAIN_HELDOUT_H
 #define WEFT_TRAIN_HELDOUT_H
-#include "data/packer.h"
+#include "data/loader/packer.h"
 #include "train/step.h"
 
 struct heldout {

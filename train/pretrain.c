@@ -1,9 +1,9 @@
 #include "train/pretrain.h"
 
 #include "core/json.h"
-#include "tokenizers/audio.h"
-#include "tokenizers/vision.h"
-#include "data/mixer.h"
+#include "tokenizers/audio/audio.h"
+#include "tokenizers/vision/vision.h"
+#include "data/loader/mixer.h"
 #include "train/continued.h"
 #include "train/foresee.h"
 #include "train/shard_order.h"

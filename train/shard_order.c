@@ -1,7 +1,7 @@
 #include "train/shard_order.h"
 
 #include "core/json.h"
-#include "data/stream.h"
+#include "data/stream/stream.h"
 
 #include <string.h>
 

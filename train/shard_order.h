@@ -1,8 +1,8 @@
-/* What pretraining does besides where its data come shard by shard (data/windows.c): where each source stands goes into
- * checkpoints, shards that all of them have passed may go, and what was waited for is said. */
+/* What pretraining does besides where its data come shard by shard (data/loader/windows.c): where each source stands
+ * goes into checkpoints, shards that all of them have passed may go, and what was waited for is said. */
 #ifndef WEFT_TRAIN_SHARD_ORDER_H
 #define WEFT_TRAIN_SHARD_ORDER_H
-#include "data/mixer.h"
+#include "data/loader/mixer.h"
 #include "train/train.h"
 
 struct shard_order {

@@ -1,7 +1,7 @@
 #define _GNU_SOURCE /* gethostname */
 #include "train/shard_ring.h"
 
-#include "data/stream.h"
+#include "data/stream/stream.h"
 #include "dist/dist.h"
 
 #include <stdio.h>

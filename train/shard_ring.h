@@ -1,5 +1,6 @@
-/* Where the ring of a stage that trains on a stream (data/stream.h) stands, and which ranks have it filled: in the
- * stage's folder by the first rank, or, with WEFT_RING, a folder on each machine's own disk, by the first rank there.
+/* Where the ring of a stage that trains on a stream (data/stream/stream.h) stands, and which ranks have it filled: in
+ * the stage's folder by the first rank, or, with WEFT_RING, a folder on each machine's own disk, by the first rank
+ * there.
  */
 #ifndef WEFT_TRAIN_SHARD_RING_H
 #define WEFT_TRAIN_SHARD_RING_H

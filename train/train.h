@@ -22,7 +22,7 @@ struct stage {
     bool fp8;           /* beside it: the backbone's layers train by products of 8 bits (weights_fp8) */
     double peak_gflops; /* matrix peak of all its ranks together: the most that was measured so far */
     const struct parallel *ranks;
-    const char *const *filler; /* the program, with words, that fills a ring of shards (data/stream.h) */
+    const char *const *filler; /* the program, with words, that fills a ring of shards (data/stream/stream.h) */
 };
 
 /* ---- Learning rate ---- */

@@ -1,6 +1,6 @@
 /* Pictures read here against libjpeg-turbo, libpng, libwebp and libheif alone, call by call in alternation, CPU time of
  * one thread. Not part of the build: bench/peers/pictures.sh compiles it, makes the pictures and runs it. */
-#include "data/shaped.h"
+#include "data/media/shaped.h"
 
 #include <libheif/heif.h>
 #include <png.h>

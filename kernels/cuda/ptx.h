@@ -1,6 +1,6 @@
 /* The instructions C++ has no words for, each twice: as PTX, and as what it means on the emulated GPU (tests/emulator).
- * No kernel writes asm itself; tests/test_instructions.cu holds each against plain loops. Layouts: PTX ISA 9.7.14 (mma,
- * ldmatrix). Those of sm_90a alone: hopper.h. */
+ * No kernel writes asm itself; tests/kernels/test_instructions.cu holds each against plain loops. Layouts: PTX
+ * ISA 9.7.14 (mma, ldmatrix). Those of sm_90a alone: hopper.h. */
 #ifndef WEFT_CUDA_PTX_H
 #define WEFT_CUDA_PTX_H
 #include "kernels/cuda/cuda.h"

@@ -1,4 +1,4 @@
-/* Stands for cuBLASLt where kernels run on the CPU: the part of it that kernels/cuda/matmul.c uses. */
+/* Stands for cuBLASLt where kernels run on the CPU: the part of it that kernels/cuda/gemm/matmul.c uses. */
 #ifndef EMULATED_CUBLASLT_H
 #define EMULATED_CUBLASLT_H
 #include <cuda_runtime.h>

@@ -1,0 +1,316 @@
+#include "data/curate/dedup.h"
+#include "data/curate/curate.h"
+#include "data/shards/shard_tables.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ROW(member, key, type, fallback, low, high, help)                                                              \
+    SETTING(struct dedup_settings, member, key, type, fallback, low, high, NULL, help)
+const struct setting dedup_table[] = {
+    ROW(data, "data", REFERENCES, NULL, 0, 0,
+        "shard folders that prepare made with filter.duplicates, as for training; what stands in several stays in the "
+        "first"),
+    SETTING(struct dedup_settings, duplicates, "duplicates", CHOICE, "near", 0, 0, "exact|near",
+            "what is left out: samples of the same words and media; near: texts of nearly the same words too, where "
+            "all were prepared with filter.duplicates: near"),
+    ROW(caption_times, "caption_times", INTEGER, "0", 0, 1000,
+        "media beyond so many with the same caption are left out, too, where they were prepared with "
+        "filter.caption_times; 0: none"),
+    ROW(memory_bytes, "memory_bytes", INTEGER, "1073741824", 4096, 1e13,
+        "memory of what was seen; what does not fit is forgotten, the oldest first"),
+    {0}};
+
+enum dropped { DROPPED_NOT, DROPPED_CAPTION, DROPPED_EXACT, DROPPED_NEAR, DROPPED_RULES };
+static const char *const rule_names[DROPPED_RULES] = {"kept", "with a caption that stands at caption_times others",
+                                                      "duplicates of other folders",
+                                                      "near duplicates of other folders"};
+
+struct dedup {
+    const struct dedup_settings *settings;
+    const char *out;
+    struct seen *seen; /* of what stays */
+    i64 counts[DROPPED_RULES];
+    struct json *examples[DROPPED_RULES];
+    i64 linked, copied; /* files */
+};
+/* One of the folders. */
+struct folder {
+    const char *from;
+    char *to;
+    struct shards shards[SPLITS];
+    u8 *drop[SPLITS];        /* [samples] */
+    i64 at[SPLITS];          /* samples that entries told of so far */
+    struct file_writer keys; /* of what stays */
+};
+
+/* ---- What stays ---- */
+
+static enum dropped judge(const struct dedup *d, const struct key_entry *entry, const u8 *keys)
+{
+    const struct dedup_settings *s = d->settings;
+    i64 content = entry->captioned;
+    i64 most = s->duplicates == DEDUP_NEAR ? entry->keys : content + 1;
+    if (content && s->caption_times &&
+        seen_captions(d->seen, key_of_entry(keys, 0), s->caption_times) == s->caption_times)
+        return DROPPED_CAPTION;
+    for (i64 i = content; i < entry->keys && i < most; i++)
+        if (seen_has(d->seen, key_of_entry(keys, i)))
+            return i == content ? DROPPED_EXACT : DROPPED_NEAR;
+    return DROPPED_NOT;
+}
+
+static void see(struct dedup *d, const struct key_entry *entry, const u8 *keys)
+{
+    for (i64 i = 0; i < entry->keys; i++) {
+        if (i == 0 && entry->captioned)
+            seen_add_caption(d->seen, key_of_entry(keys, i), d->settings->caption_times);
+        else
+            seen_add(d->seen, key_of_entry(keys, i));
+    }
+}
+
+static void note(struct dedup *d, enum dropped rule, const char *name)
+{
+    d->counts[rule]++;
+    if (rule == DROPPED_NOT || json_count(d->examples[rule]) >= EXAMPLES_KEPT)
+        return;
+    struct json *one = json_object();
+    json_set(one, "name", json_of_string(name));
+    json_set(one, "text", json_of_string(""));
+    json_push(d->examples[rule], one);
+}
+
+static int check_records(const struct folder *f, int split, i64 more)
+{
+    i64 there = f->shards[split].sample_count;
+    if (f->at[split] + more <= there)
+        return 0;
+    return error_set("%s: its keys tell of more than the %lld records in %s: they belong to other shards; prepare them "
+                     "again",
+                     f->from, (long long)there, split_names[split]);
+}
+
+static int take_entry(struct dedup *d, struct folder *f, const struct key_entry *entry, const u8 *keys)
+{
+    int split = entry->split;
+    if (check_records(f, split, entry->records) < 0)
+        return -1;
+    enum dropped rule = judge(d, entry, keys);
+    if (entry->records)
+        note(d, rule, shards_name(&f->shards[split], f->at[split]));
+    memset(f->drop[split] + f->at[split], rule != DROPPED_NOT, entry->records);
+    f->at[split] += entry->records;
+    if (rule == DROPPED_NOT) {
+        see(d, entry, keys);
+        file_write(&f->keys, entry, sizeof *entry);
+        file_write(&f->keys, keys, 8 * entry->keys);
+    }
+    return 0;
+}
+
+static int judge_all(struct dedup *d, struct folder *f)
+{
+    struct file_view file;
+    struct key_entry entry;
+    const u8 *keys;
+    int status = key_file_open(&file, f->from);
+    for (i64 at = 0; status == 0 && key_entry_next(&entry, &keys, &file, &at);)
+        status = take_entry(d, f, &entry, keys);
+    file_unmap(&file);
+    for (int split = 0; split < SPLITS && status == 0; split++)
+        if (f->at[split] < f->shards[split].sample_count)
+            status = error_set("%s: its keys tell of %lld of %lld records in %s: they belong to other shards; prepare "
+                               "them again",
+                               f->from, (long long)f->at[split], (long long)f->shards[split].sample_count,
+                               split_names[split]);
+    return status;
+}
+
+static int take_keys(struct dedup *d, struct folder *f)
+{
+    char *keys = path_join(f->to, curation_keys);
+    int status = file_writer_open(&f->keys, keys) < 0 ? -1 : judge_all(d, f);
+    if (status == 0)
+        status = file_writer_commit(&f->keys);
+    else
+        file_writer_abandon(&f->keys);
+    memory_free(keys);
+    return status;
+}
+
+/* ---- What is written ---- */
+
+static int write_index(const struct folder *f, int split)
+{
+    const struct shards *s = &f->shards[split];
+    const struct shard_folder *all = &s->folders[0];
+    struct shard_tables tables;
+    char *part = path_join(f->to, split_names[split]);
+    int status = directory_make(part) < 0 ? -1 : shard_tables_open(&tables, part, NULL);
+    if (status == 0) {
+        for (i64 i = 0; i < s->sample_count; i++)
+            if (!f->drop[split][i])
+                shard_tables_add(&tables, all->samples[i], shards_name(s, i), all->parts + all->samples[i].first_part);
+        for (i64 i = 0; i < s->shard_count; i++) {
+            u64 bytes;
+            memcpy(&bytes, all->sizes + 8 * i, 8);
+            shard_tables_end_shard(&tables, bytes);
+        }
+        status = shard_tables_write_index(&tables, &s->meta, all->first_shard);
+        shard_tables_close(&tables);
+        status = shard_tables_remove(part) < 0 ? -1 : status;
+    }
+    memory_free(part);
+    return status;
+}
+
+/* On another disk, or where links are not allowed, it is copied. */
+static int take_file(struct dedup *d, const char *from, const char *to)
+{
+    if (link(from, to) == 0) {
+        d->linked++;
+        return 0;
+    }
+    d->copied++;
+    return disk_check(d->out, file_bytes(from), "a copy of a shard") < 0 ? -1 : file_copy(to, from);
+}
+
+static int take_all(struct dedup *d, const char *from, const char *to)
+{
+    char **names;
+    i64 count;
+    if (!file_is_directory(from))
+        return take_file(d, from, to);
+    if (directory_make(to) < 0 || directory_list(&names, &count, from) < 0)
+        return -1;
+    int status = 0;
+    for (i64 i = 0; i < count && status == 0; i++) {
+        char *a = path_join(from, names[i]), *b = path_join(to, names[i]);
+        status = strcmp(names[i], "index") == 0 ? 0 : take_all(d, a, b);
+        memory_free(a);
+        memory_free(b);
+    }
+    string_list_free(names, count);
+    return status;
+}
+
+static int write_files(struct dedup *d, const struct folder *f)
+{
+    static const char *const names[] = {"shards.json", "text", "vision", "audio", "train", "validation", "test"};
+    int status = 0;
+    for (i64 i = 0; i < COUNT_OF(names) && status == 0; i++) {
+        char *from = path_join(f->from, names[i]), *to = path_join(f->to, names[i]);
+        status = file_exists(from) || file_is_directory(from) ? take_all(d, from, to) : 0;
+        memory_free(from);
+        memory_free(to);
+    }
+    for (int split = 0; split < SPLITS && status == 0; split++)
+        status = write_index(f, split);
+    return status;
+}
+
+/* ---- Folders ---- */
+
+static int open_folder(struct folder *f)
+{
+    for (int split = 0; split < SPLITS; split++) {
+        if (shards_open(&f->shards[split], f->from, split_names[split]) < 0)
+            return -1;
+        f->drop[split] = memory_alloc(max_i64(1, f->shards[split].sample_count));
+    }
+    return 0;
+}
+
+static void close_folder(struct folder *f)
+{
+    for (int split = 0; split < SPLITS; split++) {
+        shards_close(&f->shards[split]);
+        memory_free(f->drop[split]);
+    }
+    memory_free(f->to);
+}
+
+static int make_folder(struct dedup *d, const char *from, i64 number)
+{
+    char name[16];
+    snprintf(name, sizeof name, "%05lld", (long long)number);
+    struct folder f = {.from = from, .to = path_join(d->out, name)};
+    int status = open_folder(&f) < 0 || directory_remove(f.to) < 0 || directory_make(f.to) < 0 ? -1 : take_keys(d, &f);
+    if (status == 0)
+        status = write_files(d, &f);
+    close_folder(&f);
+    return status;
+}
+
+static int make_folders(struct dedup *d)
+{
+    struct string_list folders = {0};
+    struct progress progress;
+    int status = shard_folders_check(d->settings->data) < 0 ? -1 : shard_folders_list(&folders, d->settings->data);
+    progress_init(&progress, "folders", folders.count);
+    for (i64 i = 0; i < folders.count && status == 0; i++) {
+        status = interrupted() ? 1 : make_folder(d, folders.values[i], i);
+        progress_update(&progress, i + 1, "%lld samples left out",
+                        (long long)(d->counts[DROPPED_CAPTION] + d->counts[DROPPED_EXACT] + d->counts[DROPPED_NEAR]));
+    }
+    progress_close(&progress);
+    string_list_free(folders.values, folders.count);
+    return status;
+}
+
+/* ---- For people ---- */
+
+/* As prepare's curation.json. */
+static int save_counts(const struct dedup *d)
+{
+    struct json *j = json_object(), *rules = json_array();
+    i64 all = 0;
+    for (int rule = 0; rule < DROPPED_RULES; rule++) {
+        all += d->counts[rule];
+        if (rule == DROPPED_NOT || d->counts[rule] == 0)
+            continue;
+        struct json *one = json_object();
+        json_set(one, "rule", json_of_string(rule_names[rule]));
+        json_set(one, "count", json_of_integer(d->counts[rule]));
+        json_set(one, "examples", json_copy(d->examples[rule]));
+        json_push(rules, one);
+        log_info("left out: %lld samples %s", (long long)d->counts[rule], rule_names[rule]);
+    }
+    json_set(j, "samples", json_of_integer(all));
+    json_set(j, "kept", json_of_integer(d->counts[DROPPED_NOT]));
+    json_set(j, "forgotten", json_of_integer(seen_forgotten(d->seen)));
+    json_set(j, "rules", rules);
+    char *path = path_join(d->out, "curation.json");
+    int status = json_save(path, j);
+    memory_free(path);
+    json_free(j);
+    return status;
+}
+
+static void say(const struct dedup *d)
+{
+    log_info("%lld of the samples stay; %lld files are links, %lld were copied", (long long)d->counts[DROPPED_NOT],
+             (long long)d->linked, (long long)d->copied);
+    if (seen_forgotten(d->seen))
+        log_warn("memory_bytes: what was seen did not fit, and the older half was forgotten %lld times: duplicates far "
+                 "apart stay",
+                 (long long)seen_forgotten(d->seen));
+}
+
+int dedup_stage(const struct dedup_settings *settings, const char *out)
+{
+    struct dedup d = {.settings = settings, .out = out, .seen = seen_open(settings->memory_bytes)};
+    for (int rule = 0; rule < DROPPED_RULES; rule++)
+        d.examples[rule] = json_array();
+    int status = make_folders(&d);
+    if (status == 0)
+        status = save_counts(&d);
+    if (status == 0)
+        say(&d);
+    for (int rule = 0; rule < DROPPED_RULES; rule++)
+        json_free(d.examples[rule]);
+    seen_close(d.seen);
+    return status;
+}

@@ -1,0 +1,21 @@
+/* Without libexttextcat no rule of languages can be asked for. */
+#include "data/curate/language.h"
+
+struct languages *languages_open(const struct string_list *wanted)
+{
+    (void)wanted;
+    error_usage("filter.languages: this program was built without libexttextcat: install libexttextcat-dev and "
+                "libexttextcat-data and build it again, or leave the setting out");
+    return NULL;
+}
+
+void languages_close(struct languages *languages)
+{
+    (void)languages;
+}
+
+double languages_nearness(const struct languages *languages, const char *text, i64 length)
+{
+    (void)languages, (void)text, (void)length;
+    return 1;
+}

@@ -1,0 +1,217 @@
+/* Tables of separated values with a header (RFC 4180): fields may be quoted, and then hold separators, quotes that are
+ * doubled, and line feeds. Every value is a text. */
+#include "data/formats/char_reader.h"
+#include "data/formats/file_name.h"
+#include "data/formats/table.h"
+#include "tokenizers/text/text.h"
+
+#include <string.h>
+
+enum { FIELDS_MAX = 1 << 16 };
+
+struct csv {
+    struct char_reader in;
+    char separator;
+    struct text *fields, *names; /* [capacity], [columns] */
+    bool *wanted;
+    i64 columns, count, capacity, bytes, line; /* count: of the row that was read last; line: where it began */
+    i64 file_bytes;
+};
+
+static struct text *begin_field(struct csv *c)
+{
+    if (c->count == c->capacity) {
+        i64 wanted = max_i64(16, 2 * c->capacity), size = (i64)sizeof *c->fields;
+        c->fields = memory_resize(c->fields, c->capacity * size, wanted * size);
+        c->capacity = wanted;
+    }
+    text_clear(&c->fields[c->count]);
+    return &c->fields[c->count++];
+}
+
+static int too_large(const struct csv *c)
+{
+    return error_set("%s:%lld: a row of more than %d bytes or %d fields: a quote that is not closed?", c->in.path,
+                     (long long)c->line, LINE_BYTES_MAX, FIELDS_MAX);
+}
+
+/* Behind its first quote. */
+static int read_quoted(struct csv *c, struct text *field)
+{
+    for (;;) {
+        int next = char_next(&c->in);
+        if (next == CHAR_END)
+            return error_set("%s:%lld: a quote that is not closed", c->in.path, (long long)c->line);
+        if (next < 0)
+            return TABLE_DAMAGED;
+        if (next == '"') {
+            if (char_peek(&c->in) != '"')
+                return 0;
+            char_next(&c->in);
+        }
+        char byte = (char)next;
+        text_append(field, &byte, 1);
+        if (++c->bytes > LINE_BYTES_MAX)
+            return too_large(c);
+    }
+}
+
+static int read_plain(struct csv *c, struct text *field)
+{
+    for (int next = char_peek(&c->in); next != c->separator && next != '\n' && next != '\r' && next >= 0;
+         next = char_peek(&c->in)) {
+        char byte = (char)char_next(&c->in);
+        text_append(field, &byte, 1);
+        if (++c->bytes > LINE_BYTES_MAX)
+            return too_large(c);
+    }
+    return char_peek(&c->in) == CHAR_DAMAGED ? TABLE_DAMAGED : 0;
+}
+
+/* To the end of the row; what a field's end is not is counted as part of it, and makes the row a bad one. */
+static int read_fields(struct csv *c, bool *bad)
+{
+    for (;;) {
+        struct text *field = begin_field(c);
+        bool quoted = char_peek(&c->in) == '"';
+        if (quoted)
+            char_next(&c->in);
+        int status = quoted ? read_quoted(c, field) : 0;
+        i64 length = field->length;
+        if (status == 0)
+            status = read_plain(c, field);
+        *bad |= quoted && field->length > length;
+        if (status < 0)
+            return status;
+        if (char_peek(&c->in) != c->separator)
+            break;
+        char_next(&c->in);
+        if (c->count == FIELDS_MAX)
+            return too_large(c);
+    }
+    if (char_peek(&c->in) == '\r')
+        char_next(&c->in);
+    if (char_peek(&c->in) == '\n')
+        char_next(&c->in);
+    return 1;
+}
+
+/* 1: a row; 0: end. Lines without anything are none. */
+static int read_row(struct csv *c)
+{
+    int status = 1;
+    bool bad = false;
+    do {
+        if (char_peek(&c->in) < 0)
+            return char_peek(&c->in) == CHAR_END ? 0 : TABLE_DAMAGED;
+        c->count = c->bytes = 0;
+        c->line = c->in.line;
+        status = read_fields(c, &bad);
+    } while (status == 1 && c->count == 1 && c->fields[0].length == 0);
+    if (status == 1 && bad) {
+        error_set("%s:%lld: text behind a quote that closes a field", c->in.path, (long long)c->line);
+        return TABLE_BAD;
+    }
+    return status;
+}
+
+static int take_header(struct csv *c)
+{
+    int status = read_row(c);
+    if (status <= 0)
+        return status == 0 ? error_set("%s: is empty: expected a line with the names of its columns", c->in.path) : -1;
+    c->columns = c->count;
+    c->names = c->fields;
+    c->fields = NULL;
+    c->capacity = 0;
+    c->wanted = memory_alloc(c->columns);
+    memset(c->wanted, 1, (size_t)c->columns);
+    for (i64 i = 0; i < c->columns; i++) {
+        if (!c->names[i].data)
+            text_append(&c->names[i], "", 0);
+        if (memchr(c->names[i].data, 0, (size_t)c->names[i].length))
+            return error_set("%s:1: the name of column %lld holds a byte 0", c->in.path, (long long)i + 1);
+    }
+    return 0;
+}
+
+static void csv_close(void *table)
+{
+    struct csv *c = table;
+    for (i64 i = 0; i < c->capacity; i++)
+        text_release(&c->fields[i]);
+    for (i64 i = 0; i < c->columns; i++)
+        text_release(&c->names[i]);
+    char_reader_close(&c->in);
+    memory_free(c->fields);
+    memory_free(c->names);
+    memory_free(c->wanted);
+    memory_free(c);
+}
+
+static void *csv_open(const char *path)
+{
+    struct csv *c = memory_alloc(sizeof *c);
+    i64 length = name_unpacked_length(path);
+    c->separator = length >= 4 && (path[length - 3] | 32) == 't' ? '\t' : ',';
+    if (char_reader_open(&c->in, path) == 0 && take_header(c) == 0) {
+        c->file_bytes = archive_file_bytes(c->in.file);
+        return c;
+    }
+    csv_close(c);
+    return NULL;
+}
+
+static i64 csv_columns(const void *table)
+{
+    return ((const struct csv *)table)->columns;
+}
+
+static const char *csv_column(const void *table, i64 index)
+{
+    return ((const struct csv *)table)->names[index].data;
+}
+
+static void csv_want(void *table, i64 index, bool wanted)
+{
+    ((struct csv *)table)->wanted[index] = wanted;
+}
+
+static i64 csv_place(const void *table)
+{
+    return ((const struct csv *)table)->line;
+}
+
+static double csv_share(const void *table)
+{
+    const struct csv *c = table;
+    return c->file_bytes > 0 ? (double)archive_file_position(c->in.file) / (double)c->file_bytes : 0;
+}
+
+static int csv_next(void *table, struct record *row)
+{
+    struct csv *c = table;
+    int status = read_row(c);
+    if (status <= 0)
+        return status;
+    if (c->count != c->columns) {
+        error_set("%s:%lld: %lld fields, but the header has %lld", c->in.path, (long long)c->line, (long long)c->count,
+                  (long long)c->columns);
+        return TABLE_BAD;
+    }
+    for (i64 i = 0; i < c->count; i++)
+        if (c->wanted[i] && text_invalid_utf8(c->fields[i].data, c->fields[i].length) >= 0) {
+            error_set("%s:%lld: column %s is not UTF-8", c->in.path, (long long)c->line, c->names[i].data);
+            return TABLE_BAD;
+        }
+    row->object = json_object();
+    for (i64 i = 0; i < c->count; i++)
+        if (c->wanted[i])
+            json_set(row->object, c->names[i].data, json_of_utf8(c->fields[i].data, c->fields[i].length));
+    return 1;
+}
+
+const struct table_kind csv_table = {".csv",   csv_open,  csv_columns, csv_column, csv_want,
+                                     csv_next, csv_place, csv_share,   csv_close};
+const struct table_kind tsv_table = {".tsv",   csv_open,  csv_columns, csv_column, csv_want,
+                                     csv_next, csv_place, csv_share,   csv_close};

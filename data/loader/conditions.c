@@ -1,0 +1,87 @@
+/* From a shard's sample to the parts the grammar gets: which of them, with which weight, what stands after the last. */
+#include "data/loader/plan.h"
+
+void grammar_parts_release(struct grammar_parts *t)
+{
+    memory_free(t->parts);
+    memory_free(t->index);
+    memory_free(t->begin);
+    *t = (struct grammar_parts){0};
+}
+
+static void push_part(struct grammar_parts *t, const struct part *part, i64 index)
+{
+    if (t->count == t->capacity) {
+        i64 wanted = max_i64(16, 2 * t->capacity);
+        t->parts = memory_resize(t->parts, t->capacity * (i64)sizeof *part, wanted * (i64)sizeof *part);
+        t->index = memory_resize(t->index, t->capacity * 8, wanted * 8);
+        t->begin = memory_resize(t->begin, t->capacity * 8, wanted * 8);
+        t->capacity = wanted;
+    }
+    t->index[t->count] = index;
+    t->parts[t->count++] = *part;
+}
+
+static bool makes_media(enum direction direction)
+{
+    return direction == DIRECTION_IMAGE_OUT || direction == DIRECTION_VIDEO_OUT || direction == DIRECTION_AUDIO_OUT;
+}
+
+static bool drops_conditions(const struct loader *l, const struct entry *entry, enum direction direction)
+{
+    const struct loader_settings *s = &l->settings;
+    struct rng_key key = {l->seed, RNG_CONDITION};
+    return makes_media(direction) && !s->in_order && s->condition_drop > 0 &&
+           rng_uniform(key, entry_identity(entry), entry_showing(entry), 0, 0) < s->condition_drop;
+}
+
+static float weight_of(const struct loader *l, const struct shard_part *part, enum direction direction)
+{
+    if (!part->condition)
+        return 1;
+    if (direction == DIRECTION_CHAT)
+        return 0;
+    return (float)(part->kind == STREAM_AUDIO ? l->settings.audio_condition : l->settings.text_condition);
+}
+
+/* Positions of a picture that is given: 2 x 2 cells each. */
+static struct part part_for_grammar(const struct loader *l, const struct shard_part *part, enum direction direction)
+{
+    return (struct part){.kind = part->kind,
+                         .weight = weight_of(l, part, direction),
+                         .count = part->count,
+                         .frames = part->frames,
+                         .height = ceil_div(part->height, 2),
+                         .width = ceil_div(part->width, 2),
+                         .shape = part->shape};
+}
+
+static void list_parts(const struct loader *l, const struct entry *entry, bool drop, struct grammar_parts *out)
+{
+    struct shard_sample sample = shards_sample(&l->shards, entry->sample);
+    const struct shard_part *parts = shards_part(&l->shards, (i64)sample.first_part);
+    out->count = 0;
+    out->end = sample.goes_on ? -1 : l->vocabulary.end;
+    for (i64 i = 0; i < sample.parts; i++) {
+        const struct shard_part *part = &parts[i];
+        if (part->kind == PART_NOTE || (drop && part->condition))
+            continue;
+        struct part given = part_for_grammar(l, part, sample.direction);
+        if (entry->count) {
+            given.count = entry->count;
+            if (entry->first + entry->count < part->count)
+                out->end = 0; /* the id that follows, whatever it is */
+        }
+        push_part(out, &given, (i64)sample.first_part + i);
+    }
+}
+
+void loader_parts(const struct loader *l, const struct entry *entry, struct grammar_parts *out)
+{
+    list_parts(l, entry, drops_conditions(l, entry, shards_sample(&l->shards, entry->sample).direction), out);
+}
+
+void loader_parts_whole(const struct loader *l, i64 sample, struct grammar_parts *out)
+{
+    list_parts(l, &(struct entry){.sample = sample}, false, out);
+}

@@ -1,0 +1,175 @@
+/* Vision-out: bits and sums of coarser scales from the stored latents. Some bits are flipped before they are summed,
+ * and the bits of later scales are taken from what the flipped sum leaves over, so they learn to correct it (Infinity,
+ * arXiv 2412.04431, bit-wise self-correction; with drift over frames as in VideoAR, arXiv 2601.05966, eq. 8). */
+#include "data/loader/fill.h"
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+struct pictures { /* latent frames of one shape, one after another */
+    const struct shard_shape *shape;
+    i64 frames, cells, tokens, inputs, bits; /* cells, tokens, inputs: rows of a frame; bits: d */
+    float *latent, *sum, *features;
+    u8 *codes, *flip;
+};
+
+static bool is_made(const struct shard_part *part)
+{
+    return part->kind == STREAM_IMAGE_OUT || part->kind == STREAM_VIDEO_OUT;
+}
+
+static void pictures_init(struct pictures *p, const struct loader *l, i64 shape, const struct fills *fills,
+                          struct arena *arena)
+{
+    const struct shard_shape *s = &l->shards.meta.shapes[shape];
+    *p = (struct pictures){.shape = s,
+                           .cells = s->h * s->w,
+                           .tokens = shape_tokens(&s->shape),
+                           .inputs = shape_positions(&s->shape),
+                           .bits = l->shards.meta.bits};
+    for (i64 i = 0; i < fills->count; i++) {
+        const struct shard_part *part = shards_part(&l->shards, fills->data[i].part);
+        p->frames += is_made(part) && part->shape == shape ? part->frames : 0;
+    }
+    i64 wide = p->frames * p->bits;
+    p->latent = arena_alloc(arena, wide * p->cells * 4);
+    p->sum = arena_alloc(arena, wide * p->cells * 4);
+    p->features = arena_alloc(arena, wide * p->inputs * 4);
+    p->codes = arena_alloc(arena, wide * p->tokens);
+    p->flip = arena_alloc(arena, wide * p->tokens);
+}
+
+/* Bits of one scale of a frame, from token `first`, each flipped with the same probability. */
+static void flip_scale(u8 *flip, struct rng_key key, const u32 identity[2], i64 first, i64 tokens, i64 bits,
+                       double share)
+{
+    u32 draw[4], below = (u32)(share * 4294967295.0);
+    for (i64 i = 0; i < tokens * bits; i++) {
+        i64 token = first + i / bits, bit = i % bits;
+        if (bit % 4 == 0)
+            rng_draw(draw, key, identity[0], identity[1], (u32)token, (u32)(bit / 4));
+        flip[i] = draw[bit % 4] < below;
+    }
+}
+
+/* The last scale of a still corrects all and is corrected by none. */
+static void flip_frame(const struct loader *l, const struct pictures *p, u8 *flip, const u32 identity[2], i64 frame)
+{
+    const struct loader_settings *s = &l->settings;
+    const struct shape *shape = &p->shape->shape;
+    struct rng_key key = {l->seed, RNG_BIT_FLIP};
+    i64 first = frame * p->tokens;
+    for (i64 k = 0; k < shape->scale_count - (shape->video ? 0 : 1); k++) {
+        double share = rng_uniform(key, identity[0], identity[1], (u32)frame, 0x80000000u + (u32)k);
+        i64 tokens = scale_positions(shape->scales[k]);
+        share = share * s->flip_most + s->flip_drift * (double)frame;
+        flip_scale(flip, key, identity, first, tokens, p->bits, share < 0.5 ? share : 0.5);
+        flip += tokens * p->bits;
+        first += tokens;
+    }
+}
+
+static bool flips(const struct loader *l)
+{
+    return !l->settings.in_order && l->settings.flip_most > 0;
+}
+
+static int read_latents(struct loader *l, const struct pictures *p, i64 at, const struct fill *fill)
+{
+    const struct shard_part *part = shards_part(&l->shards, fill->part);
+    const bf16 *latent = shards_payload(&l->shards, fill->part);
+    i64 values = p->cells * p->bits;
+    if (!latent)
+        return -1;
+    for (i64 i = 0; i < part->frames * values; i++)
+        p->latent[at * values + i] = bf16_to_f32(latent[i]);
+    for (i64 f = 0; flips(l) && f < part->frames; f++) {
+        u8 *flip = p->flip + (at + f) * p->tokens * p->bits;
+        memset(flip, 0, (size_t)(p->tokens * p->bits));
+        flip_frame(l, p, flip, fill->identity, f);
+    }
+    return 0;
+}
+
+static void quantise(struct loader *l, const struct pictures *p)
+{
+    const struct shape *s = &p->shape->shape;
+    l->device->ops->quantize_bits(l->device, p->codes, p->sum, NULL, p->latent, flips(l) ? p->flip : NULL, p->frames,
+                                  p->shape->h, p->shape->w, p->bits, s->scales, s->scale_count, p->shape->amplitude);
+}
+
+/* The codes as they were summed, to inputs of about unit size. */
+static void sum_up(struct loader *l, const struct pictures *p)
+{
+    const struct shape *s = &p->shape->shape;
+    float scale = shape_input_scale(p->shape->amplitude, s->scale_count);
+    for (i64 i = 0; flips(l) && i < p->frames * p->tokens * p->bits; i++)
+        p->codes[i] ^= p->flip[i];
+    l->device->ops->dequantize_bits(l->device, p->features, NULL, p->codes, p->frames, p->shape->h, p->shape->w,
+                                    p->bits, s->scales, s->scale_count, p->shape->amplitude);
+    for (i64 i = 0; i < p->frames * p->inputs * p->bits; i++)
+        p->features[i] *= scale;
+}
+
+/* Entries of a medium stand in the order of its frames and rows, as the ops write them. */
+static void copy_targets(struct batch *b, const struct pictures *p, i64 at, i64 frames, const struct fill *fill)
+{
+    i64 size = p->tokens * p->bits;
+    if (fill->target >= 0)
+        memcpy(b->targets[TARGET_VISION].bits + fill->target * p->bits, p->codes + at * size, (size_t)(frames * size));
+}
+
+static void copy_inputs(struct batch *b, const struct pictures *p, i64 at, i64 frames, const struct fill *fill)
+{
+    i64 size = p->inputs * p->bits;
+    memcpy(b->inputs[INPUT_VISION_OUT].features + fill->input * p->bits, p->features + at * size,
+           (size_t)(frames * size) * 4);
+}
+
+typedef void copy_fn(struct batch *b, const struct pictures *p, i64 at, i64 frames, const struct fill *fill);
+
+static void copy_each(struct loader *l, const struct fills *fills, struct batch *b, const struct pictures *p,
+                      copy_fn *copy)
+{
+    i64 at = 0;
+    for (i64 i = 0; i < fills->count; i++) {
+        const struct shard_part *part = shards_part(&l->shards, fills->data[i].part);
+        if (!is_made(part) || &l->shards.meta.shapes[part->shape] != p->shape)
+            continue;
+        copy(b, p, at, part->frames, &fills->data[i]);
+        at += part->frames;
+    }
+}
+
+static int fill_shape(struct loader *l, i64 shape, const struct fills *fills, struct batch *b, struct arena *arena)
+{
+    struct pictures p;
+    i64 at = 0;
+    pictures_init(&p, l, shape, fills, arena);
+    if (p.frames == 0)
+        return 0;
+    for (i64 i = 0; i < fills->count; i++) {
+        const struct shard_part *part = shards_part(&l->shards, fills->data[i].part);
+        if (!is_made(part) || part->shape != shape)
+            continue;
+        if (read_latents(l, &p, at, &fills->data[i]) < 0)
+            return -1;
+        at += part->frames;
+    }
+    quantise(l, &p);
+    copy_each(l, fills, b, &p, copy_targets);
+    sum_up(l, &p);
+    copy_each(l, fills, b, &p, copy_inputs);
+    return 0;
+}
+
+int fill_vision_out(struct loader *l, const struct fills *fills, struct batch *b, struct arena *arena)
+{
+    int status = 0;
+    i64 mark = arena_mark(arena);
+    for (i64 shape = 0; status == 0 && shape < l->shards.meta.shape_count; shape++) {
+        status = fill_shape(l, shape, fills, b, arena);
+        arena_reset(arena, mark);
+    }
+    return status;
+}

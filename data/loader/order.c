@@ -1,0 +1,264 @@
+/* The endless order in which samples are shown, by place: every place is found alone, from lengths that the index holds
+ * and keyed permutations, so a run may begin anywhere.
+ *
+ * Samples of like lengths and the same direction form groups; a group owns slots of a pass, and which of its samples
+ * stands in which slot is drawn anew each time. So a slot needs the same room in every pass, rows can be counted once
+ * for all passes (plan.c), and a pass shows every sample exactly as often as the mixture says. */
+#include "data/loader/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A group's samples differ by 1 % in length, or by more where a share of them is shown: GROUP_SHOWN of them at least,
+ * so that whole slots come near the share. A pass is one epoch, or several where one would show fewer than that. */
+enum { GROUP_SHOWN = 16, EPOCHS_MOST = 1000, COPIES_KEPT = COPIES_MOST - 1 };
+
+static struct rng_key key_of(const struct loader *l, enum rng_purpose purpose)
+{
+    return (struct rng_key){l->seed, purpose};
+}
+
+bool is_plain_text(const struct loader *l, i64 sample)
+{
+    struct shard_sample s = shards_sample(&l->shards, sample);
+    const struct shard_part *part = shards_part(&l->shards, (i64)s.first_part);
+    i64 parts = 0;
+    for (i64 i = 0; i < s.parts; i++)
+        if (part[i].kind != PART_NOTE)
+            parts++;
+    return s.direction == DIRECTION_TEXT && parts == 1;
+}
+
+/* ---- Building ---- */
+
+struct listed { /* a sample that is shown; the key sorts by direction, plain text apart, the longest first */
+    u64 key;
+    i64 sample;
+    i32 length;
+};
+enum { CLASSES = 2 * DIRECTIONS };
+
+static i64 class_of(const struct loader *l, i64 sample)
+{
+    return 2 * (i64)shards_sample(&l->shards, sample).direction + is_plain_text(l, sample);
+}
+
+static double often(const struct loader *l, i64 class)
+{
+    return l->settings.mixture[class / 2];
+}
+
+static i64 whole_length(struct loader *l, i64 sample)
+{
+    struct measure measure;
+    loader_parts_whole(l, sample, &l->given);
+    grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
+    return measure.length;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct listed *x = a, *y = b;
+    return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : (x->sample > y->sample) - (x->sample < y->sample);
+}
+
+static struct listed *list_samples(struct loader *l, i64 *count)
+{
+    struct listed *list = memory_alloc(max_i64(1, l->shards.sample_count) * (i64)sizeof *list);
+    *count = 0;
+    for (i64 i = 0; i < l->shards.sample_count; i++) {
+        i64 class = class_of(l, i), length = often(l, class) > 0 ? whole_length(l, i) : 0;
+        u64 key = (u64) class << 32 | (u32)(INT32_MAX - length);
+        require(length <= INT32_MAX, "sample %lld has %lld positions", (long long)i, (long long)length);
+        if (length > 0)
+            list[(*count)++] = (struct listed){l->settings.in_order ? 0 : key, i, (i32)length};
+    }
+    qsort(list, (size_t)*count, sizeof *list, by_key);
+    return list;
+}
+
+static i64 epochs_of_pass(const struct loader *l, const struct listed *list, i64 count)
+{
+    i64 in_class[CLASSES] = {0};
+    double epochs = 1;
+    for (i64 i = 0; i < count; i++)
+        in_class[class_of(l, list[i].sample)]++;
+    for (i64 c = 0; c < CLASSES; c++) {
+        double shown = often(l, c) * (double)in_class[c];
+        if (shown > 0 && shown < GROUP_SHOWN && often(l, c) != (double)(i64)often(l, c))
+            epochs = epochs < GROUP_SHOWN / shown ? GROUP_SHOWN / shown : epochs;
+    }
+    return min_i64(EPOCHS_MOST, (i64)epochs + ((double)(i64)epochs < epochs));
+}
+
+/* Ends of the class that begins at `first`, and of its group that begins at `at`. */
+static i64 end_of_class(const struct loader *l, const struct listed *list, i64 count, i64 first)
+{
+    i64 end = first;
+    while (end < count && class_of(l, list[end].sample) == class_of(l, list[first].sample))
+        end++;
+    return end;
+}
+
+static i64 end_of_group(const struct listed *list, i64 at, i64 class_end, double rate)
+{
+    i64 least = rate > (double)(i64)rate ? (i64)(GROUP_SHOWN / rate) + 1 : 1, end = at;
+    while (end < class_end && (end - at < least || 100 * (i64)list[end].length >= 99 * (i64)list[at].length))
+        end++;
+    return class_end - end < least ? class_end : end;
+}
+
+static void add_group(struct order *o, i64 first, i64 end, i64 class_first, double rate)
+{
+    i64 whole = (i64)rate;
+    double share = rate - (double)whole;
+    i64 extra = (i64)(share * (double)(end - class_first) + 0.5) - (i64)(share * (double)(first - class_first) + 0.5);
+    if (whole == 0 && first == class_first && extra == 0)
+        extra = 1; /* so rare that a pass would leave all out */
+    o->groups = memory_resize(o->groups, o->group_count * (i64)sizeof *o->groups,
+                              (o->group_count + 1) * (i64)sizeof *o->groups);
+    o->groups[o->group_count++] =
+        (struct order_group){.first = first, .samples = end - first, .slot = o->slots, .whole = whole, .extra = extra};
+    o->slots += whole * (end - first) + extra;
+}
+
+static void add_class(struct loader *l, const struct listed *list, i64 first, i64 end)
+{
+    struct order *o = &l->order;
+    double rate = often(l, class_of(l, list[first].sample)) * (double)o->epochs;
+    for (i64 at = first, next; at < end; at = next) {
+        next = end_of_group(list, at, end, rate);
+        add_group(o, at, next, first, rate);
+        o->groups[o->group_count - 1].plain_text = is_plain_text(l, list[at].sample);
+    }
+}
+
+void order_init(struct loader *l)
+{
+    struct order *o = &l->order;
+    i64 count;
+    struct listed *list = list_samples(l, &count);
+    *o = (struct order){.sample_count = count, .epochs = 1};
+    o->samples = memory_alloc(max_i64(1, count) * 8);
+    o->lengths = memory_alloc(max_i64(1, count) * 4);
+    for (i64 i = 0; i < count; i++) {
+        o->samples[i] = list[i].sample;
+        o->lengths[i] = list[i].length;
+    }
+    o->slots = l->settings.in_order ? count : 0;
+    if (!l->settings.in_order) {
+        o->epochs = epochs_of_pass(l, list, count);
+        for (i64 first = 0, end; first < count; first = end) {
+            end = end_of_class(l, list, count, first);
+            add_class(l, list, first, end);
+        }
+    }
+    memory_free(list);
+}
+
+void order_release(struct order *o)
+{
+    memory_free(o->samples);
+    memory_free(o->lengths);
+    memory_free(o->groups);
+    *o = (struct order){0};
+}
+
+/* ---- Asking ---- */
+
+static const struct order_group *group_of(const struct order *o, i64 slot)
+{
+    i64 low = 0, high = o->group_count - 1;
+    while (low < high) {
+        i64 middle = (low + high + 1) / 2;
+        if (o->groups[middle].slot <= slot)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return &o->groups[low];
+}
+
+/* Longest first: the first of the group that a row of `length` holds; group.samples if none. */
+static i64 first_that_fits(const struct order *o, const struct order_group *g, i64 length)
+{
+    i64 low = 0, high = g->samples;
+    while (low < high) {
+        i64 middle = (low + high) / 2;
+        if (o->lengths[g->first + middle] <= length)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static i64 room_of_group(const struct order *o, const struct order_group *g, i64 length)
+{
+    i64 first = g->plain_text ? 0 : first_that_fits(o, g, length);
+    return first == g->samples ? 0 : o->lengths[g->first + first];
+}
+
+static i64 slot_at(const struct loader *l, i64 place)
+{
+    return rng_permuted(place % l->order.slots, l->order.slots, key_of(l, RNG_SHUFFLE), 0, 0, 0);
+}
+
+/* In one pass. */
+static i64 listed_at(const struct loader *l, i64 place)
+{
+    return l->settings.drawn ? slot_at(l, place) : place;
+}
+
+i64 order_room(const struct loader *l, i64 place, i64 length)
+{
+    const struct order *o = &l->order;
+    if (!l->settings.in_order)
+        return room_of_group(o, group_of(o, slot_at(l, place)), length);
+    i64 at = listed_at(l, place), needed = o->lengths[at];
+    return needed <= length || is_plain_text(l, o->samples[at]) ? needed : 0;
+}
+
+struct entry order_at(const struct loader *l, i64 place)
+{
+    const struct order *o = &l->order;
+    if (l->settings.in_order)
+        return (struct entry){.sample = o->samples[listed_at(l, place)]};
+    i64 slot = slot_at(l, place), pass = place / o->slots;
+    const struct order_group *g = group_of(o, slot);
+    i64 at = slot - g->slot, copy = at / g->samples, number = (i64)(g - o->groups);
+    if (copy < g->whole) {
+        i64 one = rng_permuted(at % g->samples, g->samples, key_of(l, RNG_MIXTURE), (u32)pass, (u32)number, (u32)copy);
+        return (struct entry){.sample = o->samples[g->first + one],
+                              .epoch = (i32)(pass * o->epochs + copy * o->epochs / g->whole),
+                              .copy = (i32)(copy % COPIES_KEPT)};
+    }
+    at -= g->whole * g->samples;
+    return (struct entry){.sample = o->samples[g->first + (pass * g->extra + at) % g->samples],
+                          .epoch = (i32)(pass * o->epochs + at * o->epochs / g->extra),
+                          .copy = COPIES_KEPT};
+}
+
+double order_positions(const struct loader *l, i64 length)
+{
+    const struct order *o = &l->order;
+    double sum = 0;
+    for (i64 i = 0; i < o->group_count; i++)
+        sum += (double)(o->groups[i].whole * o->groups[i].samples + o->groups[i].extra) *
+               (double)room_of_group(o, &o->groups[i], length);
+    for (i64 i = 0; l->settings.in_order && i < o->slots; i++)
+        sum += (double)order_room(l, i, length);
+    return sum;
+}
+
+i64 order_too_long(const struct loader *l, i64 length)
+{
+    const struct order *o = &l->order;
+    i64 count = 0;
+    for (i64 i = 0; i < o->group_count; i++)
+        if (!o->groups[i].plain_text)
+            count += first_that_fits(o, &o->groups[i], length);
+    for (i64 i = 0; l->settings.in_order && i < o->slots; i++)
+        count += order_room(l, i, length) == 0;
+    return count;
+}

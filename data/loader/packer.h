@@ -1,0 +1,112 @@
+/* The packer: samples of a shard folder to rows of T positions, rows to batches.
+ *
+ *   samples -- mixture, order --> windows -- best-fit packing --> rows -- dealt to steps --> batches
+ *
+ * Everything is a function of (shards, settings, seed, step, micro-batch): the rows of any step are planned from the
+ * index alone by packing a window or two, so any rank knows all rows and the totals, a run goes on anywhere at once,
+ * and a rank builds only the micro-batches it asks for. An epoch shows every sample as often as the mixture says.
+ * Texts longer than a row are cut into several; other samples longer than a row are left out and counted. */
+#ifndef WEFT_DATA_PACKER_H
+#define WEFT_DATA_PACKER_H
+#include "core/settings.h"
+#include "data/shards/shards.h"
+
+struct loader_settings {
+    struct schedule rows, length;           /* of the global batch; T: over steps */
+    i64 micro_rows, slice_rows;             /* a micro-batch never crosses a slice */
+    double mixture[DIRECTIONS];             /* how often a sample is seen in an epoch; 1.5: once, half of them twice */
+    double condition_drop;                  /* share of samples that make media and lose their prompt, for guidance */
+    double text_condition, audio_condition; /* loss weight of prompts of that kind, chats apart */
+    double flip_most, flip_drift;           /* largest share of a scale's bits flipped; what each latent frame adds */
+    bool reweight;                          /* vision targets by 1 / s_k */
+    i64 window;                             /* frames a frame of a clip looks back; 0: all */
+    double frame_mask;                      /* share of frames hidden from later ones */
+    bool in_order;                          /* evaluation: one pass in order, nothing dropped, flipped or masked */
+    bool drawn;                             /* with in_order: the order is drawn, so that the first rows are a sample */
+    i64 shuffle_shards;            /* windows.c: samples are drawn from so many shards at a time; 0: from all */
+    struct {                       /* of a stream (stream.h) */
+        const char *directory;     /* where its ring stands; NULL: a stream is refused */
+        const char *const *filler; /* of ring_open */
+    } ring;
+};
+/* Rows for a settings table whose struct has a `struct loader_settings loader`. */
+#define LOADER_ROWS(type, rows_default, length_default)                                                                \
+    SETTING(type, loader.rows, "batch.rows", SCHEDULE, rows_default, 1, 1e6, NULL, "rows of a step's global batch"),   \
+        SETTING(type, loader.length, "batch.length", SCHEDULE, length_default, 8, 1 << 20, NULL,                       \
+                "positions of a row"),                                                                                 \
+        SETTING(type, loader.micro_rows, "batch.micro_rows", INTEGER, "1", 1, 1e6, NULL,                               \
+                "rows that go through the model together"),                                                            \
+        SETTING(type, loader.mixture[DIRECTION_TEXT], "mixture.text", NUMBER, "1", 0, 1000, NULL,                      \
+                "how often an epoch has each text"),                                                                   \
+        SETTING(type, loader.mixture[DIRECTION_IMAGE_IN], "mixture.image_in", NUMBER, "1", 0, 1000, NULL,              \
+                "the same of picture to caption"),                                                                     \
+        SETTING(type, loader.mixture[DIRECTION_IMAGE_OUT], "mixture.image_out", NUMBER, "1", 0, 1000, NULL,            \
+                "the same of caption to picture"),                                                                     \
+        SETTING(type, loader.mixture[DIRECTION_VIDEO_IN], "mixture.video_in", NUMBER, "1", 0, 1000, NULL,              \
+                "the same of clip to caption"),                                                                        \
+        SETTING(type, loader.mixture[DIRECTION_VIDEO_OUT], "mixture.video_out", NUMBER, "1", 0, 1000, NULL,            \
+                "the same of caption to clip"),                                                                        \
+        SETTING(type, loader.mixture[DIRECTION_AUDIO_IN], "mixture.audio_in", NUMBER, "1", 0, 1000, NULL,              \
+                "the same of speech to words"),                                                                        \
+        SETTING(type, loader.mixture[DIRECTION_AUDIO_OUT], "mixture.audio_out", NUMBER, "1", 0, 1000, NULL,            \
+                "the same of words to speech"),                                                                        \
+        SETTING(type, loader.mixture[DIRECTION_CHAT], "mixture.chat", NUMBER, "1", 0, 1000, NULL,                      \
+                "the same of conversations"),                                                                          \
+        SETTING(type, loader.shuffle_shards, "shuffle_shards", INTEGER, "0", 0, 1e9, NULL,                             \
+                "an epoch takes the shards in their order, parts in turns, and shuffles so many at a time; 0: all "    \
+                "of them, or one where they are prepared while training"),                                             \
+        SETTING(type, loader.condition_drop, "pack.condition_drop", NUMBER, "0", 0, 1, NULL,                           \
+                "share of prompts of media left out, for guidance: 0.1"),                                              \
+        SETTING(type, loader.text_condition, "pack.text_condition", NUMBER, "1", 0, 1000, NULL,                        \
+                "loss weight of captions that are prompts"),                                                           \
+        SETTING(type, loader.audio_condition, "pack.audio_condition", NUMBER, "0", 0, 1000, NULL,                      \
+                "loss weight of sounds that are prompts"),                                                             \
+        SETTING(type, loader.flip_most, "pack.flip_most", NUMBER, "0.2", 0, 0.5, NULL,                                 \
+                "largest share of a scale's bits flipped, later scales correcting them"),                              \
+        SETTING(type, loader.flip_drift, "pack.flip_drift", NUMBER, "0.01", 0, 0.5, NULL,                              \
+                "by how much that share grows with each latent frame of a clip"),                                      \
+        SETTING(type, loader.reweight, "pack.reweight", BOOL, "true", 0, 0, NULL,                                      \
+                "coarse scales weigh more: 1 / s_k"),                                                                  \
+        SETTING(type, loader.window, "pack.window", INTEGER, "0", 0, 1e6, NULL,                                        \
+                "earlier latent frames that a frame of a clip sees; 0: all, or as the model it starts from"),          \
+        SETTING(type, loader.frame_mask, "pack.frame_mask", NUMBER, "0", 0, 1, NULL,                                   \
+                "share of a clip's latent frames hidden from later ones")
+
+struct loader;
+/* PART of the shard folders that `data` names (shards.h), with the tokenizer of the first. settings are copied but for
+ * their schedules, which stay the caller's. */
+struct loader *loader_open(const char *data, const char *part, const struct loader_settings *settings, u64 seed);
+void loader_close(struct loader *loader);
+const struct vocabulary *loader_vocabulary(const struct loader *loader);
+const struct shard_meta *loader_meta(const struct loader *loader);
+
+struct loader_step {
+    i64 rows, length, micro_batches;
+    i64 samples, positions; /* real ones, of rows . length; */
+    i64 seen;               /* of them, those that show pictures and clips */
+    i64 epoch;              /* of the last row */
+    double totals[TARGETS]; /* sums of weights over the whole global batch */
+};
+/* In order, a step beyond the last row has rows = 0. -1: no row can be filled. */
+int loader_step(struct loader *loader, i64 step, struct loader_step *out);
+/* Rows [micro . micro_rows, + micro_rows) of the step. The batch's memory is the arena's. -1 and a message: a damaged
+ * shard. */
+int loader_batch(struct loader *loader, i64 step, i64 micro, struct batch *batch, struct arena *arena);
+/* Asks for the parts of a micro-batch that will be wanted, if the step has it, so that the disk works meanwhile. */
+void loader_prefetch(struct loader *loader, i64 step, i64 micro);
+/* Where the window at hand begins, of a loader that goes shard by shard: another goes on there, without what stands
+ * before it. */
+struct loader_cursor {
+    i64 row;               /* its first, counted from the first step's */
+    i64 pass, round, part; /* its first shard: number `round` of that part */
+    i64 number;            /* of its first sample in the pass */
+};
+bool loader_goes_by_shards(const struct loader *loader);
+struct loader_cursor loader_cursor(const struct loader *loader);
+void loader_begin_at(struct loader *loader, const struct loader_cursor *cursor); /* before anything is planned */
+int loader_passed(struct loader *loader, const struct loader_cursor *cursor);    /* nobody goes on before it */
+double loader_waited_s(const struct loader *loader);                             /* for shards to be closed */
+i64 loader_restarts(const struct loader *loader);
+i64 loader_left_out(const struct loader *loader); /* samples longer than a row of the step planned last */
+
+#endif

@@ -1,0 +1,369 @@
+/* Steps to rows. The order's places are cut into windows, each packed by itself; a window's rows are as many in every
+ * pass, so a table of a pass's windows (counted as far as it is asked for) says in which window a row stands, and
+ * beyond a pass arithmetic does. Where rows change their length, those of the window at hand that no step has taken are
+ * taken apart and packed anew; the windows of the new length follow. */
+#include "data/loader/mixer.h"
+#include "data/loader/plan.h"
+
+#include <string.h>
+
+/* Rows are packed in windows of this many, and shuffled within: enough that best-fit leaves little room. */
+enum { WINDOW_ROWS = 256 };
+enum { WINDOW_CARRIED = -2, WINDOW_JOINING = -1, NO_WINDOW = -3 }; /* before those of the grid */
+
+void planner_release(struct planner *p)
+{
+    entries_release(&p->carried);
+    entries_release(&p->gathered);
+    rows_release(&p->packed);
+    memory_free(p->rows_before);
+    *p = (struct planner){0};
+}
+
+void step_plan_release(struct step_plan *plan)
+{
+    rows_release(&plan->rows);
+}
+
+/* ---- What is asked for ---- */
+
+i64 plan_rows_of_step(const struct loader *l, i64 step)
+{
+    return l->mixer ? mixer_rows(l->mixer, step, l->number) : (i64)schedule_at(&l->settings.rows, step);
+}
+
+void loader_limit(struct loader *l, double epochs)
+{
+    double places = epochs / (double)l->order.epochs * (double)l->order.slots;
+    l->limit = places < 0x1p62 ? (i64)(places + 0.5) : INT64_MAX;
+}
+
+double plan_epoch_positions(const struct loader *l, i64 length)
+{
+    return l->windows ? 0 : order_positions(l, length) / (double)l->order.epochs;
+}
+
+/* ---- The grid: `windows` of them in `period` places, and so on for ever ---- */
+
+static i64 window_begin(const struct planner *p, i64 window)
+{
+    return window / p->windows * p->period + window % p->windows * p->period / p->windows;
+}
+
+static void set_grid(struct planner *p, const struct loader *l)
+{
+    double wanted = (double)(WINDOW_ROWS * p->length), has = order_positions(l, p->length);
+    bool several = has > 0 && has < wanted && !l->settings.in_order; /* passes in a window */
+    p->period = max_i64(1, l->order.slots) * (several ? (i64)(wanted / has) : 1);
+    p->windows = min_i64(p->period, max_i64(1, (i64)(has / wanted)));
+    p->first = p->begin / p->period * p->windows;
+    while (window_begin(p, p->first) < p->begin)
+        p->first++;
+}
+
+/* ---- A window: entries, none longer than a row ---- */
+
+static void split(struct entries *out, const struct entry *whole, i64 length)
+{
+    i64 end = whole->first + whole->length;
+    for (i64 first = whole->first; first < end; first += length) {
+        i64 count = min_i64(length, end - first);
+        struct entry piece = *whole;
+        piece.first = first;
+        piece.count = piece.length = count;
+        entries_push(out, &piece);
+    }
+}
+
+void plan_add_entry(struct entries *out, const struct loader *l, const struct entry *entry, i64 length)
+{
+    bool plain_text = entry->place >= 0 || is_plain_text(l, entry->sample); /* order_room has seen to the others */
+    if (entry->length > length && plain_text)
+        split(out, entry, length);
+    else if (entry->length > 0 && entry->length <= length)
+        entries_push(out, entry);
+}
+
+void plan_shuffle_rows(const struct loader *l, struct rows *rows, i64 begin)
+{
+    struct rows shuffled = {0};
+    i32 *order = memory_alloc(max_i64(1, rows->count) * 4);
+    rng_permutation(order, rows->count, (struct rng_key){l->seed, RNG_SHUFFLE}, (u32)begin, 1 + (u32)(begin >> 32));
+    for (i64 i = 0; i < rows->count; i++) {
+        i64 from = rows->offset[order[i]], to = rows->offset[order[i] + 1];
+        rows_push(&shuffled, rows->entries.data + from, to - from);
+    }
+    memory_free(order);
+    rows_release(rows);
+    *rows = shuffled;
+}
+
+/* Opens window `number`: its rows stand in `packed` until another is opened. Entries have the room they need in any
+ * pass; which samples stand there is found out when a row is taken. */
+static void open_window(struct loader *l, i64 number)
+{
+    struct planner *p = &l->planner;
+    bool carried = number == WINDOW_CARRIED, joining = number == WINDOW_JOINING;
+    i64 begin = joining ? p->begin : window_begin(p, max_i64(0, number));
+    i64 end = min_i64(l->limit, joining ? window_begin(p, p->first) : window_begin(p, max_i64(0, number) + 1));
+    if (p->open == number)
+        return;
+    p->gathered.count = 0;
+    for (i64 i = 0; carried && i < p->carried.count; i++)
+        plan_add_entry(&p->gathered, l, &p->carried.data[i], p->length);
+    for (i64 place = begin; !carried && place < end; place++)
+        plan_add_entry(&p->gathered, l, &(struct entry){.place = place, .length = order_room(l, place, p->length)},
+                       p->length);
+    fit(&p->packed, &p->gathered, p->length);
+    if (!l->settings.in_order)
+        plan_shuffle_rows(l, &p->packed, carried ? ~p->begin : begin);
+    p->open = number;
+}
+
+/* ---- Where a row stands ---- */
+
+static void begin_length(struct loader *l, i64 length)
+{
+    struct planner *p = &l->planner;
+    p->length = length;
+    p->taken = p->counted = p->carried_rows = p->joining_rows = 0;
+    p->left_out = order_too_long(l, length);
+    p->open = NO_WINDOW;
+    set_grid(p, l);
+    if (p->carried.count) {
+        open_window(l, WINDOW_CARRIED);
+        p->carried_rows = p->packed.count;
+    }
+    p->joining_known = window_begin(p, p->first) == p->begin;
+}
+
+static void count_window(struct loader *l)
+{
+    struct planner *p = &l->planner;
+    if (p->counted + 2 > p->capacity) {
+        i64 wanted = max_i64(64, 2 * p->capacity);
+        p->rows_before = memory_resize(p->rows_before, p->capacity * 8, wanted * 8);
+        p->capacity = wanted;
+    }
+    open_window(l, p->first + p->counted);
+    p->rows_before[0] = 0;
+    p->rows_before[p->counted + 1] = p->rows_before[p->counted] + p->packed.count;
+    p->counted++;
+}
+
+/* The window of the grid in which its row `*row` stands; *row becomes that within the window. -1: there is none. */
+static i64 find_in_grid(struct loader *l, i64 *row)
+{
+    struct planner *p = &l->planner;
+    i64 most = l->settings.in_order ? p->windows - p->first : p->windows, lap = 0, low = 0;
+    while (p->counted < most && (p->counted == 0 || p->rows_before[p->counted] <= *row))
+        count_window(l);
+    i64 all = p->counted ? p->rows_before[p->counted] : 0;
+    if (*row >= all) {
+        if (all == 0 || l->settings.in_order)
+            return -1;
+        lap = *row / all;
+        *row %= all;
+    }
+    for (i64 high = p->counted - 1; low < high;) {
+        i64 middle = (low + high + 1) / 2;
+        if (p->rows_before[middle] <= *row)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    *row -= p->rows_before[low];
+    i64 window = p->first + lap * p->windows + low;
+    return window_begin(p, window) < l->limit ? window : -1;
+}
+
+/* Opens the window in which row `row` of this length stands; returns its place there, -1 if there is none. */
+static i64 find_row(struct loader *l, i64 row)
+{
+    struct planner *p = &l->planner;
+    if (row < p->carried_rows) {
+        open_window(l, WINDOW_CARRIED);
+        return row;
+    }
+    row -= p->carried_rows;
+    if (l->order.slots == 0)
+        return -1;
+    if (!p->joining_known) {
+        open_window(l, WINDOW_JOINING);
+        p->joining_rows = p->packed.count;
+        p->joining_known = true;
+    }
+    if (row < p->joining_rows) {
+        open_window(l, WINDOW_JOINING);
+        return row;
+    }
+    row -= p->joining_rows;
+    i64 window = find_in_grid(l, &row);
+    if (window >= 0)
+        open_window(l, window);
+    return window < 0 || row >= l->planner.packed.count ? -1 : row; /* a limit cuts its window */
+}
+
+/* ---- Who stands there ---- */
+
+/* A place's entry is told which sample it shows: one that is shorter than the room, or a text with fewer pieces. */
+static void meet(struct loader *l, struct entry *entry)
+{
+    struct measure measure;
+    if (entry->place < 0)
+        return;
+    struct entry shown = order_at(l, entry->place);
+    loader_parts(l, &shown, &l->given);
+    grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
+    shown.place = -1;
+    shown.length = measure.length;
+    if (measure.length > l->planner.length && is_plain_text(l, shown.sample)) {
+        shown.first = entry->first;
+        shown.count = shown.length = max_i64(0, min_i64(l->planner.length, measure.length - entry->first));
+    } else if (entry->first > 0 || measure.length > l->planner.length) {
+        shown.length = 0;
+    }
+    *entry = shown;
+}
+
+static void meet_row(struct loader *l, struct entries *out, i64 row)
+{
+    const struct rows *rows = &l->planner.packed;
+    for (i64 i = rows->offset[row]; i < rows->offset[row + 1]; i++) {
+        struct entry entry = rows->entries.data[i];
+        meet(l, &entry);
+        if (entry.length > 0)
+            entries_push(out, &entry);
+    }
+}
+
+/* ---- Steps ---- */
+
+/* Rows of the open window that no step has taken go on as entries. */
+static void carry(struct loader *l)
+{
+    struct planner *p = &l->planner;
+    struct entries left = {0};
+    i64 row = find_row(l, p->taken), window = p->open;
+    if (row < 0) { /* nothing is left below the limit */
+        p->carried.count = 0;
+        p->begin = l->limit == INT64_MAX ? p->begin : l->limit;
+    }
+    if (row < 0 || (window == WINDOW_CARRIED && row == 0))
+        return;
+    for (i64 i = row; i < p->packed.count; i++)
+        meet_row(l, &left, i);
+    entries_release(&p->carried);
+    p->carried = left;
+    if (window != WINDOW_CARRIED)
+        p->begin = window_begin(p, window == WINDOW_JOINING ? p->first : window + 1);
+}
+
+static void go_to(struct loader *l, i64 step)
+{
+    struct planner *p = &l->planner;
+    if (step < p->next_step) {
+        p->next_step = p->begin = p->length = 0;
+        p->carried.count = 0;
+    }
+    for (;; p->next_step++) {
+        i64 length = (i64)schedule_at(&l->settings.length, p->next_step);
+        if (p->length && length != p->length)
+            carry(l);
+        if (length != p->length)
+            begin_length(l, length);
+        if (p->next_step == step)
+            return;
+        p->taken += plan_rows_of_step(l, p->next_step);
+    }
+}
+
+static int plan_rows(struct loader *l, struct step_plan *plan, i64 step)
+{
+    struct entries entries = {0};
+    i64 rows = plan_rows_of_step(l, step);
+    rows_clear(&plan->rows);
+    if (l->windows) {
+        int status = windows_plan(l, &plan->rows, step);
+        plan->step = step; /* a way back forgets all plans */
+        return status;
+    }
+    plan->step = step;
+    go_to(l, step);
+    for (i64 i = 0; i < rows; i++) {
+        i64 row = find_row(l, l->planner.taken + i);
+        if (row < 0)
+            break;
+        entries.count = 0;
+        meet_row(l, &entries, row);
+        rows_push(&plan->rows, entries.data, entries.count);
+    }
+    entries_release(&entries);
+    if (plan->rows.count == rows || l->settings.in_order)
+        return 0;
+    return error_set("%s: no sample of a mixture above 0 fits a row of %lld positions", l->shards.folders[0].directory,
+                     (long long)l->planner.length);
+}
+
+/* A row has no more positions than its length: far from the limit nothing needs to be packed. */
+static bool is_far_from_limit(const struct loader *l, i64 rows)
+{
+    const struct planner *p = &l->planner;
+    i64 passes = l->order.slots ? l->limit / l->order.slots : 0;
+    double whole = (double)passes * order_positions(l, p->length) / (double)p->length;
+    return l->limit == INT64_MAX || (p->begin == 0 && p->carried_rows == 0 && (double)(p->taken + rows) < whole / 2);
+}
+
+i64 plan_rows_left(struct loader *l, i64 step, i64 most)
+{
+    i64 low = 0, high = most;
+    if (l->windows)
+        return most; /* pass follows pass */
+    go_to(l, step);
+    if (most == 0 || is_far_from_limit(l, most) || find_row(l, l->planner.taken + most - 1) >= 0)
+        return most;
+    while (low < high) {
+        i64 middle = (low + high) / 2;
+        if (find_row(l, l->planner.taken + middle) >= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void add_totals(struct loader *l, struct loader_step *s, const struct entry *entry)
+{
+    struct measure measure;
+    loader_parts(l, entry, &l->given);
+    grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
+    s->positions += measure.length;
+    s->seen += measure.seen;
+    s->epoch = entry->epoch;
+    for (int kind = 0; kind < TARGETS; kind++)
+        s->totals[kind] += measure.totals[kind];
+}
+
+static void summarise(struct loader *l, struct step_plan *plan)
+{
+    struct loader_step *s = &plan->summary;
+    *s = (struct loader_step){.rows = plan->rows.count,
+                              .length = (i64)schedule_at(&l->settings.length, plan->step),
+                              .samples = plan->rows.entries.count,
+                              .micro_batches = ceil_div(plan->rows.count, l->settings.micro_rows)};
+    for (i64 i = 0; i < plan->rows.entries.count; i++)
+        add_totals(l, s, &plan->rows.entries.data[i]);
+}
+
+const struct step_plan *plan_step(struct loader *l, i64 step)
+{
+    struct step_plan *plan = &l->plans[step % PLANS_KEPT];
+    if (plan->step == step)
+        return plan;
+    if (plan_rows(l, plan, step) < 0) {
+        plan->step = -1;
+        return NULL;
+    }
+    summarise(l, plan);
+    return plan;
+}

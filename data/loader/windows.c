@@ -1,0 +1,314 @@
+/* Steps to rows where samples come shard by shard: nothing is known of a shard until it is closed, and none of it is
+ * needed once its rows have been taken.
+ *
+ *   shards 0 of all parts, shards 1 of all parts, ...; pass after pass    shuffle_shards of them are a window
+ *   a window: its samples as often as the mixture says -- best-fit packing --> rows, shuffled -- dealt to steps
+ *
+ * A sample whose mixture is 1.5 is shown once, and once more if a draw says so that its number keys: no other sample
+ * decides. Rows are numbered through. Where a window begins, a row and a shard, is all that a run needs to go on there
+ * (struct loader_cursor); where rows change their length, those of the window at hand that no step has taken are taken
+ * apart and packed anew. Finished folders are read in the same order, a folder a part, to the same rows. */
+#include "data/loader/plan.h"
+#include "data/stream/stream.h"
+
+#include <math.h>
+
+struct span { /* of samples: a shard's */
+    i64 first, end;
+};
+
+/* ---- Opening ---- */
+
+/* A shard's samples are those whose last payload stands in it: they follow each other. */
+static i64 *list_shards(const struct shard_folder *f)
+{
+    i64 *first = memory_alloc((f->shard_count + 1) * 8), shard = 0;
+    for (i64 i = 0; i < f->sample_count; i++) {
+        const struct shard_sample *sample = &f->samples[i];
+        for (i64 k = 0; k < sample->parts; k++)
+            while (shard < (i64)f->parts[(i64)sample->first_part + k].shard)
+                first[++shard] = f->first_sample + i;
+    }
+    first[0] = f->first_sample;
+    while (shard < f->shard_count)
+        first[++shard] = f->first_sample + f->sample_count;
+    return first;
+}
+
+static int open_ring(struct loader *l, const char *stream)
+{
+    struct windows *w = l->windows;
+    if (!l->settings.ring.directory)
+        return error_set(
+            "%s: its shards are made while a stage pretrain or sft trains on them: expected a folder whose "
+            "shards stand",
+            stream);
+    w->ring = ring_open(l->settings.ring.directory, stream, l->settings.ring.filler);
+    w->parts = w->ring ? ring_parts(w->ring) : 0;
+    return w->ring ? 0 : -1;
+}
+
+int windows_open(struct loader *l, const char *data)
+{
+    struct windows *w = l->windows = memory_alloc(sizeof *w);
+    *w = (struct windows){.found = true};
+    l->settings.shuffle_shards = max_i64(1, l->settings.shuffle_shards);
+    if (data_lines(data) == 1 && shard_stream_is(data))
+        return open_ring(l, data);
+    w->parts = l->shards.folder_count;
+    w->shard_samples = memory_alloc(w->parts * (i64)sizeof *w->shard_samples);
+    for (i64 i = 0; i < w->parts; i++)
+        w->shard_samples[i] = list_shards(&l->shards.folders[i]);
+    return 0;
+}
+
+void windows_close(struct loader *l)
+{
+    struct windows *w = l->windows;
+    if (!w)
+        return;
+    for (i64 i = 0; w->shard_samples && i < w->parts; i++)
+        memory_free(w->shard_samples[i]);
+    memory_free(w->shard_samples);
+    ring_close(w->ring);
+    entries_release(&w->gathered);
+    rows_release(&w->packed);
+    memory_free(w);
+}
+
+/* ---- Shards in their order ---- */
+
+/* Samples of the shard at `next`: 0; 1: the part has no more. */
+static int open_shard(struct loader *l, struct span *out)
+{
+    struct windows *w = l->windows;
+    const struct loader_cursor *at = &w->next;
+    if (!w->ring) {
+        const i64 *first = w->shard_samples[at->part];
+        if (at->round >= l->shards.folders[at->part].shard_count)
+            return 1;
+        *out = (struct span){first[at->round], first[at->round + 1]};
+        return 0;
+    }
+    char *directory;
+    int status = ring_shard(&directory, w->ring, at->part, at->pass, at->round);
+    if (status)
+        return status;
+    status = shards_add(&l->shards, directory);
+    memory_free(directory);
+    const struct shard_folder *f = &l->shards.folders[l->shards.folder_count - 1];
+    *out = (struct span){f->first_sample, f->first_sample + f->sample_count};
+    return status;
+}
+
+/* The next that there is, `next` behind it: 0; 1: all parts have ended. */
+static int next_shard(struct loader *l, struct span *out)
+{
+    struct windows *w = l->windows;
+    int status = 1;
+    for (i64 ended = 0; status == 1 && ended < w->parts; ended++) {
+        if (w->next.part == w->parts)
+            w->next = (struct loader_cursor){0, w->next.pass, w->next.round + 1, 0, w->next.number};
+        status = open_shard(l, out);
+        w->next.part++;
+    }
+    return status;
+}
+
+/* ---- A window ---- */
+
+static i64 times(const struct loader *l, const struct entry *entry)
+{
+    double rate = l->settings.mixture[shards_sample(&l->shards, entry->sample).direction], whole = floor(rate);
+    u32 identity = entry_identity(entry), pass = (u32)entry->epoch;
+    struct rng_key key = {l->seed, RNG_MIXTURE};
+    return (i64)whole + (rate > whole && rng_uniform(key, identity, pass, 0, 1) < rate - whole);
+}
+
+static void add_sample(struct loader *l, struct entry entry)
+{
+    struct measure measure;
+    i64 length = l->windows->length, most = times(l, &entry);
+    for (entry.copy = 0; entry.copy < most; entry.copy++) {
+        loader_parts(l, &entry, &l->given);
+        grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
+        entry.length = measure.length;
+        l->planner.left_out += entry.copy == 0 && entry.length > length && !is_plain_text(l, entry.sample);
+        plan_add_entry(&l->windows->gathered, l, &entry, length);
+    }
+}
+
+static void pack(struct loader *l, i64 row, i64 key)
+{
+    struct windows *w = l->windows;
+    fit(&w->packed, &w->gathered, w->length);
+    plan_shuffle_rows(l, &w->packed, key);
+    w->first_row = row;
+}
+
+static int begin_pass(struct loader *l)
+{
+    struct windows *w = l->windows;
+    if (!w->found)
+        return error_set("no sample of a mixture above 0 fits a row of %lld positions in any shard of an epoch",
+                         (long long)w->length);
+    w->found = false;
+    w->next = (struct loader_cursor){.pass = w->next.pass + 1};
+    return 0;
+}
+
+/* The window behind the one at hand, whose first row is `row`; it may have none. */
+static int open_window(struct loader *l, i64 row)
+{
+    struct windows *w = l->windows;
+    struct span span = {0};
+    int status = 0;
+    w->opened = w->next;
+    w->opened.row = row;
+    w->gathered.count = 0;
+    for (i64 i = 0; i < l->settings.shuffle_shards; i++) {
+        status = next_shard(l, &span);
+        if (status < 0)
+            return -1;
+        if (status > 0)
+            break;
+        i64 before = span.first - w->next.number;
+        for (i64 sample = span.first; sample < span.end; sample++)
+            add_sample(l, (struct entry){.sample = sample, .epoch = (i32)w->next.pass, .place = -1, .before = before});
+        w->next.number += span.end - span.first;
+    }
+    pack(l, row, row);
+    w->any = true;
+    w->found |= w->packed.count > 0;
+    return status > 0 ? begin_pass(l) : 0;
+}
+
+/* ---- Steps ---- */
+
+static i64 end_row(const struct windows *w)
+{
+    return w->any ? w->first_row + w->packed.count : w->begin.row;
+}
+
+/* The window in which `row` stands, or whose last row is the one before. */
+static int reach(struct loader *l, i64 row)
+{
+    while (end_row(l->windows) < row)
+        if (open_window(l, end_row(l->windows)) < 0)
+            return -1;
+    return 0;
+}
+
+/* From row `row` on rows have this length. */
+static int set_length(struct loader *l, i64 row, i64 length)
+{
+    struct windows *w = l->windows;
+    if (w->length && reach(l, row) < 0)
+        return -1;
+    w->length = length;
+    l->planner.left_out = 0;
+    if (!w->any)
+        return 0;
+    w->gathered.count = 0;
+    for (i64 i = w->packed.offset ? w->packed.offset[row - w->first_row] : 0; i < w->packed.entries.count; i++)
+        plan_add_entry(&w->gathered, l, &w->packed.entries.data[i], length);
+    pack(l, row, ~row);
+    return 0;
+}
+
+static void restart(struct loader *l)
+{
+    struct windows *w = l->windows;
+    w->any = false;
+    w->found = w->begun = true;
+    w->next = w->opened = w->kept = w->begin;
+    w->step = w->row = w->length = 0;
+    for (i64 i = 0; i < PLANS_KEPT; i++)
+        l->plans[i].step = -1;
+    if (w->ring)
+        shards_drop(&l->shards, INT64_MAX);
+}
+
+static int go_to(struct loader *l, i64 step)
+{
+    struct windows *w = l->windows;
+    if (step < w->step || !w->begun)
+        restart(l);
+    for (;; w->step++) {
+        i64 length = (i64)schedule_at(&l->settings.length, w->step), rows = plan_rows_of_step(l, w->step);
+        bool wanted = w->step == step || w->row + rows > w->begin.row;
+        if (wanted && length != w->length && set_length(l, max_i64(w->row, w->begin.row), length) < 0)
+            return -1;
+        if (w->step == step)
+            return 0;
+        w->row += rows;
+    }
+}
+
+/* What neither the plans nor the window at hand show is forgotten. */
+static void drop_shards(struct loader *l, const struct rows *now)
+{
+    const struct rows *kept[PLANS_KEPT + 2] = {now, &l->windows->packed};
+    i64 first = l->shards.sample_count;
+    for (i64 i = 0; i < PLANS_KEPT; i++)
+        kept[i + 2] = &l->plans[i].rows;
+    for (i64 i = 0; i < COUNT_OF(kept); i++)
+        for (i64 k = 0; k < kept[i]->entries.count; k++)
+            first = min_i64(first, kept[i]->entries.data[k].sample);
+    if (l->windows->ring)
+        shards_drop(&l->shards, first);
+}
+
+int windows_plan(struct loader *l, struct rows *out, i64 step)
+{
+    struct windows *w = l->windows;
+    if (go_to(l, step) < 0)
+        return -1;
+    w->kept = w->any ? w->opened : w->begin;
+    for (i64 row = w->row; row < w->row + plan_rows_of_step(l, step); row++) {
+        if (reach(l, row + 1) < 0)
+            return -1;
+        i64 at = row - w->first_row;
+        require(at >= 0, "row %lld stands before the window at hand", (long long)row);
+        rows_push(out, w->packed.entries.data + w->packed.offset[at], w->packed.offset[at + 1] - w->packed.offset[at]);
+    }
+    drop_shards(l, out);
+    return 0;
+}
+
+/* ---- Going on elsewhere ---- */
+
+bool loader_goes_by_shards(const struct loader *l)
+{
+    return l->windows != NULL;
+}
+
+struct loader_cursor loader_cursor(const struct loader *l)
+{
+    return l->windows ? l->windows->kept : (struct loader_cursor){0};
+}
+
+void loader_begin_at(struct loader *l, const struct loader_cursor *cursor)
+{
+    if (l->windows)
+        l->windows->begin = l->windows->kept = *cursor;
+}
+
+int loader_passed(struct loader *l, const struct loader_cursor *cursor)
+{
+    struct windows *w = l->windows;
+    int status = 0;
+    for (i64 i = 0; w && w->ring && !ring_keeps(w->ring) && i < w->parts && status == 0; i++)
+        status = ring_passed(w->ring, i, cursor->pass, cursor->round + (i < cursor->part));
+    return status;
+}
+
+double loader_waited_s(const struct loader *l)
+{
+    return l->windows && l->windows->ring ? ring_waited_s(l->windows->ring) : 0;
+}
+
+i64 loader_restarts(const struct loader *l)
+{
+    return l->windows && l->windows->ring ? ring_restarts(l->windows->ring) : 0;
+}

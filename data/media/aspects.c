@@ -1,0 +1,118 @@
+#include "data/media/aspects.h"
+
+#include <math.h>
+#include <stdio.h>
+
+double aspect_distance(struct aspect shape, double height, double width)
+{
+    double h = (double)shape.height, w = (double)shape.width;
+    return fabs(log(h / w) - log(height / width)) + 1e-3 * fabs(log(h * w) - log(height * width));
+}
+
+i64 aspect_nearest(const struct aspect_list *list, double height, double width)
+{
+    i64 best = 0;
+    for (i64 i = 1; i < list->count; i++)
+        if (aspect_distance(list->items[i], height, width) < aspect_distance(list->items[best], height, width))
+            best = i;
+    return best;
+}
+
+bool aspect_parse(struct aspect *out, const char *text)
+{
+    long long width, height;
+    int end = 0;
+    if (sscanf(text, "%lldx%lld%n", &width, &height, &end) != 2 || text[end] || width < 1 || height < 1 ||
+        width > 1 << 16 || height > 1 << 16)
+        return false;
+    *out = (struct aspect){height, width};
+    return true;
+}
+
+static int take_shape(struct aspect_list *out, const char *text, i64 size, i64 stride)
+{
+    struct aspect a;
+    if (!aspect_parse(&a, text))
+        return error_usage("aspects.shapes: \"%s\" is no shape; expected WIDTHxHEIGHT, as 96x64", text);
+    if (a.height % stride || a.width % stride)
+        return error_usage("aspects.shapes: %s: width and height must be multiples of the stride, %lld; the nearest is "
+                           "%lldx%lld",
+                           text, (long long)stride,
+                           (long long)max_i64(stride, (a.width + stride / 2) / stride * stride),
+                           (long long)max_i64(stride, (a.height + stride / 2) / stride * stride));
+    if (a.height * a.width > 2 * size * size || 2 * a.height * a.width < size * size)
+        return error_usage("aspects.shapes: %s has %.2g times as many pixels as %lldx%lld (size); shapes of one "
+                           "tokenizer have as many to within a factor of 2",
+                           text, (double)(a.height * a.width) / (double)(size * size), (long long)size,
+                           (long long)size);
+    for (i64 i = 0; i < out->count; i++)
+        if (out->items[i].height == a.height && out->items[i].width == a.width)
+            return error_usage("aspects.shapes: %s is there twice", text);
+    out->items[out->count++] = a;
+    return 0;
+}
+
+static int take_listed(struct aspect_list *out, const struct string_list *shapes, i64 size, i64 stride)
+{
+    if (shapes->count > ASPECTS_MOST)
+        return error_usage("aspects.shapes: %lld shapes, at most %d are possible", (long long)shapes->count,
+                           ASPECTS_MOST);
+    for (i64 i = 0; i < shapes->count; i++)
+        if (take_shape(out, shapes->values[i], size, stride) < 0)
+            return -1;
+    return 0;
+}
+
+/* The width of a long shape of `rows` cells high: never more cells than the square has. */
+static i64 columns_of(i64 side, i64 rows)
+{
+    return side * side / rows;
+}
+
+/* Rows of the long shape whose proportions are nearest to `target`. */
+static i64 rows_near(double target, i64 side, double most)
+{
+    i64 best = 0;
+    double least = INFINITY;
+    for (i64 rows = side - 1; rows >= 1; rows--) {
+        double proportions = (double)columns_of(side, rows) / (double)rows, away = fabs(log(proportions / target));
+        if (proportions <= most && away < least) {
+            least = away;
+            best = rows;
+        }
+    }
+    return best;
+}
+
+static bool has(const struct aspect_list *list, i64 height)
+{
+    for (i64 i = 0; i < list->count; i++)
+        if (list->items[i].height == height)
+            return true;
+    return false;
+}
+
+/* Proportions at equal factors up to the most, as near as whole cells come to them. */
+static void take_spread(struct aspect_list *out, double most, i64 count, i64 side, i64 stride)
+{
+    i64 pairs = (count - 1) / 2, last = rows_near(most, side, most);
+    double longest = last ? (double)columns_of(side, last) / (double)last : 1;
+    for (i64 i = 1; i <= pairs && last; i++) {
+        i64 rows = rows_near(pow(longest, (double)i / (double)pairs), side, most), columns = columns_of(side, rows);
+        if (has(out, rows * stride))
+            continue;
+        out->items[out->count++] = (struct aspect){rows * stride, columns * stride};
+        out->items[out->count++] = (struct aspect){columns * stride, rows * stride};
+    }
+}
+
+int aspects_make(struct aspect_list *out, const struct aspect_settings *s, i64 size, i64 stride)
+{
+    *out = (struct aspect_list){0};
+    if (s->shapes.count)
+        return take_listed(out, &s->shapes, size, stride);
+    out->items[out->count++] = (struct aspect){size, size};
+    if (size % stride == 0) /* the tokenizer refuses it otherwise */
+        take_spread(out, s->most, s->count, size / stride, stride);
+    return 0;
+}

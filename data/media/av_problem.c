@@ -1,0 +1,43 @@
+/* What libav says of an error, kept for messages instead of written to a log. */
+#include "data/media/file_kind.h"
+#include <libavutil/error.h>
+#include <libavutil/log.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Thread_local char last_complaint[160];
+
+static void keep_complaint(void *who, int level, const char *format, va_list arguments)
+{
+    (void)who;
+    if (level > AV_LOG_ERROR)
+        return;
+    vsnprintf(last_complaint, sizeof last_complaint, format, arguments);
+    last_complaint[strcspn(last_complaint, "\r\n")] = 0;
+}
+
+static void set_log_callback(void)
+{
+    av_log_set_callback(keep_complaint);
+}
+
+void av_keep_quiet(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_log_callback);
+    last_complaint[0] = 0;
+}
+
+int av_problem(const char *context, const char *what, int code)
+{
+    char reason[AV_ERROR_MAX_STRING_SIZE] = "";
+    av_strerror(code, reason, sizeof reason);
+    const char *between = last_complaint[0] ? ": " : "";
+    return error_set("%s: %s: %s%s%s", context, what, reason, between, last_complaint);
+}
+
+const char *av_complaint(void)
+{
+    return last_complaint;
+}

@@ -1,0 +1,474 @@
+/* Sounds through libav: mono, resampled. */
+#include "data/media/av_input.h"
+#include <libswresample/swresample.h>
+#include <math.h>
+#include <string.h>
+
+struct mixer {
+    struct av_input input;
+    struct SwrContext *swr; /* NULL while the rate is as wanted */
+    struct sound *out;
+    bool whole; /* all of it will be held */
+    i64 capacity, wanted_hz;
+    i64 rate_hz, samples; /* of the stream */
+    float *mono;
+    double *sum; /* of channels */
+    i64 mono_capacity;
+};
+
+/* Float files may hold anything: what is no number is silence. */
+static inline double clamped(double value)
+{
+    double below = value < -1 ? -1 : 0, above = value < 1 ? value : 1;
+    return value >= -1 ? above : below;
+}
+
+static void reserve_mono(struct mixer *mixer, i64 samples)
+{
+    if (samples <= mixer->mono_capacity)
+        return;
+    memory_free(mixer->mono);
+    memory_free(mixer->sum);
+    mixer->mono = memory_alloc(samples * (i64)sizeof(float));
+    mixer->sum = memory_alloc(samples * (i64)sizeof(double));
+    mixer->mono_capacity = samples;
+}
+
+/* Adds a channel of `type`, every stride-th of which is one of its samples, and ends with the mean of all. */
+#define MIX(type, value)                                                                                               \
+    for (int c = 0; c < channels; c++) {                                                                               \
+        const type *from = planar ? (const type *)frame->extended_data[c] : (const type *)frame->extended_data[0] + c; \
+        if (stride == 1)                                                                                               \
+            _Pragma("omp simd") for (i64 i = 0; i < count; i++) sum[i] += value(from[i]);                              \
+        else if (stride == 2)                                                                                          \
+            _Pragma("omp simd") for (i64 i = 0; i < count; i++) sum[i] += value(from[2 * i]);                          \
+        else                                                                                                           \
+            for (i64 i = 0; i < count; i++)                                                                            \
+                sum[i] += value(from[i * stride]);                                                                     \
+    }                                                                                                                  \
+    break
+#define OF_U8(x) (((x)-128) / 128.0)
+#define OF_S16(x) ((x) / 32768.0)
+#define OF_S32(x) ((x) / 2147483648.0)
+#define OF_S64(x) ((double)(x) / 9223372036854775808.0)
+#define OF_FLOAT(x) ((double)(x))
+
+static void add_channels(double *sum, const AVFrame *frame)
+{
+    enum AVSampleFormat format = frame->format;
+    const bool planar = av_sample_fmt_is_planar(format);
+    const int channels = frame->ch_layout.nb_channels;
+    const i64 count = frame->nb_samples, stride = planar ? 1 : channels;
+    switch (av_get_packed_sample_fmt(format)) {
+    case AV_SAMPLE_FMT_U8:
+        MIX(u8, OF_U8);
+    case AV_SAMPLE_FMT_S16:
+        MIX(int16_t, OF_S16);
+    case AV_SAMPLE_FMT_S32:
+        MIX(i32, OF_S32);
+    case AV_SAMPLE_FMT_S64:
+        MIX(i64, OF_S64);
+    case AV_SAMPLE_FMT_FLT:
+        MIX(float, OF_FLOAT);
+    case AV_SAMPLE_FMT_DBL:
+        MIX(double, OF_FLOAT);
+    default:
+        break;
+    }
+}
+
+static void mix_to_mono(struct mixer *mixer, const AVFrame *frame)
+{
+    const i64 samples = frame->nb_samples;
+    const double channels = frame->ch_layout.nb_channels;
+    reserve_mono(mixer, samples);
+    double *sum = mixer->sum;
+    float *mono = mixer->mono;
+    memset(sum, 0, (size_t)samples * sizeof *sum);
+    add_channels(sum, frame);
+#pragma omp simd
+    for (i64 i = 0; i < samples; i++)
+        mono[i] = (float)clamped(sum[i] / channels);
+}
+
+static int reserve_samples(struct mixer *mixer, i64 more)
+{
+    struct sound *out = mixer->out;
+    i64 wanted = out->samples + more;
+    if (wanted > SOUND_SAMPLES_MAX)
+        return error_set("%s: longer than %lld samples, the most that are held at once; cut the file",
+                         mixer->input.origin, (long long)SOUND_SAMPLES_MAX);
+    if (wanted <= mixer->capacity)
+        return 0;
+    wanted = max_i64(wanted, mixer->capacity * 2);
+    out->values = memory_resize(out->values, mixer->capacity * (i64)sizeof(float), wanted * (i64)sizeof(float));
+    mixer->capacity = wanted;
+    return 0;
+}
+
+/* samples 0: the resampler gives what it still holds */
+static int append_samples(struct mixer *mixer, i64 samples)
+{
+    struct sound *out = mixer->out;
+    i64 room = mixer->swr ? swr_get_out_samples(mixer->swr, (int)samples) : samples;
+    if (room < 0 || reserve_samples(mixer, room) < 0)
+        return room < 0 ? av_problem(mixer->input.origin, "resampling", (int)room) : -1;
+    if (!mixer->swr) {
+        memcpy(out->values + out->samples, mixer->mono, (size_t)samples * sizeof(float));
+        out->samples += samples;
+        return 0;
+    }
+    u8 *to[1] = {(u8 *)(out->values + out->samples)};
+    const u8 *from[1] = {(const u8 *)mixer->mono};
+    int made = swr_convert(mixer->swr, to, (int)room, samples ? from : NULL, (int)samples);
+    if (made < 0)
+        return av_problem(mixer->input.origin, "resampling", made);
+    out->samples += made;
+    return 0;
+}
+
+static int choose_rate(struct mixer *mixer, int rate_hz)
+{
+    const char *origin = mixer->input.origin;
+    if (rate_hz < 1000 || rate_hz > 768000)
+        return error_set("%s: a sound of %d samples a second; expected 1000 to 768000", origin, rate_hz);
+    mixer->rate_hz = rate_hz;
+    mixer->out->rate_hz = mixer->wanted_hz ? mixer->wanted_hz : rate_hz;
+    if (mixer->out->rate_hz == rate_hz)
+        return 0;
+    AVChannelLayout mono = AV_CHANNEL_LAYOUT_MONO;
+    int code = swr_alloc_set_opts2(&mixer->swr, &mono, AV_SAMPLE_FMT_FLT, (int)mixer->out->rate_hz, &mono,
+                                   AV_SAMPLE_FMT_FLT, rate_hz, 0, NULL);
+    if (code >= 0)
+        code = swr_init(mixer->swr);
+    return code < 0 ? av_problem(origin, "resampling", code) : 0;
+}
+
+/* Room for all of the sound at once, by what the file says of its length, which may be wrong. */
+static int reserve_all(struct mixer *mixer)
+{
+    static const double most_samples = 1 << 22;
+    double stated_s = (double)mixer->input.format->duration / AV_TIME_BASE; /* unknown: far below 0 */
+    double samples = (stated_s + 0.5) * (double)mixer->out->rate_hz;
+    return samples > 0 ? reserve_samples(mixer, (i64)(samples < most_samples ? samples : most_samples)) : 0;
+}
+
+static int check_rate(struct mixer *mixer)
+{
+    const AVFrame *frame = mixer->input.frame;
+    if (!mixer->rate_hz && (choose_rate(mixer, frame->sample_rate) < 0 || (mixer->whole && reserve_all(mixer) < 0)))
+        return -1;
+    if (frame->sample_rate != mixer->rate_hz)
+        return error_set("%s: the sample rate changes from %lld to %d in the middle; convert it to one rate",
+                         mixer->input.origin, (long long)mixer->rate_hz, frame->sample_rate);
+    return 0;
+}
+
+static int mix_frame(struct mixer *mixer)
+{
+    const AVFrame *frame = mixer->input.frame;
+    if (check_rate(mixer) < 0)
+        return -1;
+    mix_to_mono(mixer, frame);
+    mixer->samples += frame->nb_samples;
+    return append_samples(mixer, frame->nb_samples);
+}
+
+/* A FLAC file states its samples, or 0 where it was written to a pipe; nothing else in it says where its end is. */
+static int check_end(const struct mixer *mixer)
+{
+    const struct av_input *input = &mixer->input;
+    bool states = input->format->duration_estimation_method == AVFMT_DURATION_FROM_STREAM;
+    i64 stated = states ? max_i64(input->stream->duration, 0) : 0;
+    if (strcmp(input->kind->reader, "flac") != 0 || (mixer->samples >= stated && !input->end_damaged))
+        return 0;
+    return error_set("%s: cut short or damaged: %lld whole samples of a FLAC sound that states %lld; copy it again",
+                     input->origin, (long long)mixer->samples, (long long)stated);
+}
+
+static int mixer_open(struct mixer *mixer, const void *bytes, i64 count, const char *origin)
+{
+    const struct file_kind *kind = file_kind_of(bytes, count);
+    if (!kind || (kind->class != FILE_CONTAINER && kind->class != FILE_SOUND))
+        return error_set("%s: expected a sound (WAV, FLAC, MP3, Ogg, AAC, AIFF) or a video with sound, found %s",
+                         origin, file_describe(bytes, count));
+    return input_open(&mixer->input, bytes, count, origin, kind) < 0 ||
+                   input_select(&mixer->input, AVMEDIA_TYPE_AUDIO) < 0
+               ? -1
+               : 0;
+}
+
+static void mixer_close(struct mixer *mixer)
+{
+    input_close(&mixer->input);
+    swr_free(&mixer->swr);
+    memory_free(mixer->mono);
+    memory_free(mixer->sum);
+}
+
+/* Resampling overshoots a little. */
+static void clamp_from(struct sound *sound, i64 first)
+{
+    float *values = sound->values;
+    const i64 end = sound->samples;
+#pragma omp simd
+    for (i64 i = first; i < end; i++)
+        values[i] = (float)clamped(values[i]);
+}
+
+/* 1: more stands in mixer->out than before, or may after the next call. 0: the sound has ended, and was whole. */
+static int mix_more(struct mixer *mixer)
+{
+    struct av_input *input = &mixer->input;
+    i64 before = mixer->out->samples;
+    int more = input_next(input);
+    if (more < 0 || (more > 0 && input->frame->nb_samples > 0 && mix_frame(mixer) < 0))
+        return -1;
+    if (more == 0 &&
+        (check_end(mixer) < 0 || input_check_damage(input) < 0 || (mixer->swr && append_samples(mixer, 0) < 0)))
+        return -1;
+    clamp_from(mixer->out, before);
+    return more;
+}
+
+static int mix(struct mixer *mixer, i64 most_samples)
+{
+    const struct av_input *input = &mixer->input;
+    int more = 1;
+    while (more > 0 && !(most_samples && mixer->out->samples > most_samples))
+        more = mix_more(mixer);
+    if (more < 0 || input_check_damage(input) < 0)
+        return -1;
+    return mixer->out->samples ? 0 : error_set("%s: %s with no samples in it", input->origin, input->kind->name);
+}
+
+int sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz)
+{
+    return sound_read_most(out, bytes, count, origin, rate_hz, 0);
+}
+
+int sound_read_most(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, i64 most_samples)
+{
+    *out = (struct sound){0};
+    struct mixer mixer = {.out = out, .wanted_hz = rate_hz, .whole = most_samples == 0};
+    int status = mixer_open(&mixer, bytes, count, origin);
+    if (status == 0)
+        status = mix(&mixer, most_samples);
+    mixer_close(&mixer);
+    if (status < 0)
+        sound_release(out);
+    return status;
+}
+
+/* ---- Streams ---- */
+
+struct sound_stream {
+    struct mixer mixer;
+    struct sound held;
+    i64 given; /* of the held samples */
+    bool ended;
+};
+
+struct sound_stream *sound_stream_open(const void *bytes, i64 count, const char *origin, i64 rate_hz)
+{
+    struct sound_stream *stream = memory_alloc(sizeof *stream);
+    *stream = (struct sound_stream){.mixer = {.wanted_hz = rate_hz}};
+    stream->mixer.out = &stream->held;
+    if (mixer_open(&stream->mixer, bytes, count, origin) == 0)
+        return stream;
+    sound_stream_close(stream);
+    return NULL;
+}
+
+i64 sound_stream_read(struct sound_stream *stream, float *out, i64 most)
+{
+    struct sound *held = &stream->held;
+    while (stream->given == held->samples && !stream->ended) {
+        stream->given = held->samples = 0;
+        int more = mix_more(&stream->mixer);
+        if (more < 0)
+            return -1;
+        stream->ended = more == 0;
+    }
+    i64 taken = min_i64(most, held->samples - stream->given);
+    if (taken > 0)
+        memcpy(out, held->values + stream->given, (size_t)taken * sizeof *out);
+    stream->given += taken;
+    return taken;
+}
+
+void sound_stream_close(struct sound_stream *stream)
+{
+    if (!stream)
+        return;
+    mixer_close(&stream->mixer);
+    sound_release(&stream->held);
+    memory_free(stream);
+}
+
+/* ---- The sound of a window of a film ---- */
+
+/* Samples of the stream count from the window's beginning. */
+struct window {
+    struct mixer mixer;
+    double zero_s, from_s; /* when the first frame of video is shown; the window's beginning behind it */
+    double seconds;
+    i64 at, given; /* behind the frame before; given: of the window, so far */
+    bool any;      /* there was a frame before */
+};
+
+static i64 window_samples(const struct window *w)
+{
+    return llrint(w->seconds * (double)w->mixer.rate_hz);
+}
+
+/* Where a frame begins, by its time; times are rounded, so that one that is almost where it is expected follows. */
+static i64 frame_begin(const struct window *w)
+{
+    const struct av_input *input = &w->mixer.input;
+    i64 stamp = input->frame->best_effort_timestamp, rate_hz = w->mixer.rate_hz;
+    double time_s = stamp == AV_NOPTS_VALUE ? 0 : (double)stamp * av_q2d(input->stream->time_base) - w->zero_s;
+    i64 begin = llrint((time_s - w->from_s) * (double)rate_hz), near = rate_hz / 50;
+    bool follows = w->any && (stamp == AV_NOPTS_VALUE || (begin - w->at < near && w->at - begin < near));
+    return follows ? w->at : begin;
+}
+
+static int give_silence(struct window *w, i64 until)
+{
+    enum { AT_ONCE = 4096 };
+    reserve_mono(&w->mixer, AT_ONCE);
+    memset(w->mixer.mono, 0, AT_ONCE * sizeof(float));
+    for (i64 n; w->given < until; w->given += n) {
+        n = min_i64(AT_ONCE, until - w->given);
+        if (append_samples(&w->mixer, n) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* What falls into the window of the frame that the input shows. */
+static int place_frame(struct window *w)
+{
+    struct mixer *m = &w->mixer;
+    if (check_rate(m) < 0)
+        return -1;
+    i64 samples = m->input.frame->nb_samples, begin = frame_begin(w);
+    i64 end = min_i64(begin + samples, window_samples(w)), first = max_i64(begin, w->given);
+    w->at = begin + samples;
+    w->any = true;
+    if (w->at <= 0)
+        m->input.packets = m->input.damaged = 0; /* what stands before is only decoded to get there */
+    if (first >= end)
+        return 0;
+    if (give_silence(w, first) < 0)
+        return -1;
+    mix_to_mono(m, m->input.frame);
+    memmove(m->mono, m->mono + first - begin, (size_t)(end - first) * sizeof(float));
+    w->given = end;
+    return append_samples(m, end - first);
+}
+
+/* To what is needed for the sound `before_s` before the window; 0: the film's beginning. */
+static int go_before(struct window *w, const AVStream *video, double before_s)
+{
+    struct av_input *input = &w->mixer.input;
+    double wanted_s = w->zero_s + w->from_s - before_s;
+    const AVStream *by = video ? video : input->stream;
+    i64 stamp = before_s > 0 ? (i64)(wanted_s / av_q2d(by->time_base)) : by->start_time;
+    if (av_seek_frame(input->format, by->index, stamp, AVSEEK_FLAG_BACKWARD) < 0)
+        return before_s > 0 ? 0 : error_set("%s: %s in which nothing can be sought", input->origin, input->kind->name);
+    avcodec_flush_buffers(input->codec);
+    input->draining = false;
+    return 0;
+}
+
+static double frame_time_s(const struct av_input *input)
+{
+    i64 stamp = input->frame->best_effort_timestamp;
+    return stamp == AV_NOPTS_VALUE ? -INFINITY : (double)stamp * av_q2d(input->stream->time_base);
+}
+
+/* The first frame of sound at or, as decoders begin with frames that are not whole, a little before the window: where a
+ * seek by frames of video leads behind it, one from further in front. What input_next says. */
+static int first_frame(struct window *w, const AVStream *video)
+{
+    static const double before_s[] = {0.5, 4, 30, 0};
+    struct av_input *input = &w->mixer.input;
+    double latest_s = w->zero_s + w->from_s - 0.2;
+    int more = 0;
+    if (w->from_s < 1)
+        return input_next(input);
+    for (i64 i = 0; i < COUNT_OF(before_s); i++) {
+        if (w->from_s <= before_s[i])
+            continue;
+        if (go_before(w, video, before_s[i]) < 0)
+            return -1;
+        more = input_next(input);
+        if (more < 0 || (more > 0 && frame_time_s(input) <= latest_s))
+            return more;
+    }
+    return more;
+}
+
+static int mix_window(struct window *w, const AVStream *video)
+{
+    struct mixer *m = &w->mixer;
+    int more = first_frame(w, video);
+    while (more > 0) {
+        if (m->input.frame->nb_samples > 0 && place_frame(w) < 0)
+            return -1;
+        if (w->any && w->at >= window_samples(w))
+            break;
+        more = input_next(&m->input);
+    }
+    if (more < 0 || input_check_damage(&m->input) < 0 || (w->given && m->swr && append_samples(m, 0) < 0))
+        return -1;
+    m->out->samples = min_i64(m->out->samples, llrint(w->seconds * (double)m->out->rate_hz));
+    clamp_from(m->out, 0);
+    return 0;
+}
+
+/* 1: it stands open; 0: it has no sound. */
+static int open_film(struct av_input *input, const void *bytes, i64 count, const char *origin)
+{
+    const struct file_kind *kind = file_kind_of(bytes, count);
+    if (!kind || kind->class != FILE_CONTAINER)
+        return 0;
+    if (input_open(input, bytes, count, origin, kind) < 0)
+        return -1;
+    return input_best_stream(input, AVMEDIA_TYPE_AUDIO) != NULL;
+}
+
+int film_has_sound(const void *bytes, i64 count, const char *origin)
+{
+    struct av_input input = {0};
+    int has = open_film(&input, bytes, count, origin);
+    input_close(&input);
+    return has;
+}
+
+static int read_window(struct window *w, const void *bytes, i64 count, const char *origin)
+{
+    struct av_input *input = &w->mixer.input;
+    int has = open_film(input, bytes, count, origin);
+    if (has <= 0)
+        return has;
+    const AVStream *video = input_best_stream(input, AVMEDIA_TYPE_VIDEO);
+    if (input_select(input, AVMEDIA_TYPE_AUDIO) < 0)
+        return -1;
+    const AVStream *first = video ? video : input->stream;
+    w->zero_s = first->start_time == AV_NOPTS_VALUE ? 0 : (double)first->start_time * av_q2d(first->time_base);
+    return mix_window(w, video);
+}
+
+int film_sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, double from_s,
+                    double seconds)
+{
+    *out = (struct sound){0};
+    struct window window = {.mixer = {.out = out, .wanted_hz = rate_hz}, .from_s = from_s, .seconds = seconds};
+    int status = read_window(&window, bytes, count, origin);
+    mixer_close(&window.mixer);
+    if (status < 0 || out->samples == 0)
+        sound_release(out);
+    return status;
+}

@@ -1,0 +1,77 @@
+/* Stills that have no reader of their own, through libav. */
+#include "data/media/av_input.h"
+#include "data/media/av_scale.h"
+#include "data/media/picture.h"
+#include <string.h>
+
+/* With AV_EF_EXPLODE libav's reader refuses any tag that it does not know; without, it gives half a picture and says
+ * so in the log alone. */
+static bool is_tiff(const struct file_kind *kind)
+{
+    return strcmp(kind->reader, "tiff") == 0;
+}
+
+static int decode_still(struct av_input *input)
+{
+    const AVCodec *decoder = avcodec_find_decoder_by_name(input->kind->reader);
+    if (!decoder)
+        return error_set("%s: this libavcodec cannot read %s; convert it to PNG", input->origin, input->kind->name);
+    if (input->count > INT_MAX / 2)
+        return error_set("%s: %s of more than 1 GiB; make it smaller", input->origin, input->kind->name);
+    if (input_open_decoder(input, decoder) < 0)
+        return -1;
+    int code = av_new_packet(input->packet, (int)input->count);
+    if (code >= 0) {
+        memcpy(input->packet->data, input->bytes, (size_t)input->count);
+        code = avcodec_send_packet(input->codec, input->packet);
+    }
+    if (code >= 0) {
+        avcodec_send_packet(input->codec, NULL);
+        code = avcodec_receive_frame(input->codec, input->frame);
+    }
+    if (code < 0)
+        return av_problem(input->origin, input->kind->name, code);
+    bool half = frame_is_damaged(input->frame) || (is_tiff(input->kind) && av_complaint()[0]);
+    return half ? av_problem(input->origin, input->kind->name, AVERROR_INVALIDDATA) : 0;
+}
+
+/* Of JPEG in a TIFF file libav makes a black picture and says nothing. */
+static int refuse_jpeg_inside(const struct av_input *input)
+{
+    enum { COMPRESSION = 259, OLD_JPEG = 6, JPEG = 7 };
+    int how = is_tiff(input->kind) ? tiff_number(input->bytes, input->count, COMPRESSION) : 0;
+    return how == OLD_JPEG || how == JPEG
+               ? error_set("%s: a TIFF picture compressed as JPEG; convert it to PNG or JPEG", input->origin)
+               : 0;
+}
+
+static void take_notes(struct picture *out, const struct av_input *input)
+{
+    const AVFrameSideData *profile = av_frame_get_side_data(input->frame, AV_FRAME_DATA_ICC_PROFILE);
+    if (profile)
+        text_append(&out->profile, profile->data, (i64)profile->size);
+    if (is_tiff(input->kind)) /* EXIF is made of TIFF's tags */
+        out->orientation = exif_orientation(input->bytes, input->count);
+}
+
+int av_read_still(struct picture *out, const void *bytes, i64 count, const char *origin,
+                  const struct image_request *request, const struct file_kind *kind)
+{
+    struct av_input input;
+    struct scaler scaler = {.rules = request->rules};
+    *out = (struct picture){0};
+    input_init(&input, bytes, count, origin, kind);
+    input.most_pixels = request->rules->most_pixels;
+    input.strict = !is_tiff(kind);
+    int status = refuse_jpeg_inside(&input) < 0 ? -1 : decode_still(&input);
+    if (status == 0)
+        status = picture_check_size(input.frame->height, input.frame->width, origin, request);
+    int code = status == 0 ? frame_unpack(out, &scaler, input.frame) : 0;
+    if (code < 0)
+        status = av_problem(origin, "a frame could not be converted", code);
+    if (status == 0)
+        take_notes(out, &input);
+    input_close(&input);
+    scaler_release(&scaler);
+    return status;
+}

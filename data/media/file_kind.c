@@ -1,0 +1,128 @@
+/* What a file is, from its first bytes. No libav: these bytes are looked at before any decoder is. */
+#include "data/media/file_kind.h"
+#include <string.h>
+
+struct magic {
+    i64 at; /* where `bytes` stand */
+    const char *bytes;
+    i64 length;
+    const char *also; /* four bytes at 8, or NULL: RIFF and FORM files say there what they hold */
+    struct file_kind kind;
+};
+#define MAGIC(at, text, also, ...)                                                                                     \
+    {                                                                                                                  \
+        at, text, sizeof(text) - 1, also,                                                                              \
+        {                                                                                                              \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
+    }
+
+static const struct magic magics[] = {
+    MAGIC(0, "\x89PNG\r\n\x1a\n", NULL, "a PNG picture", FILE_PNG, "png"),
+    MAGIC(0, "\xff\xd8\xff", NULL, "a JPEG picture", FILE_STILL, "mjpeg"),
+    MAGIC(0, "RIFF", "WEBP", "a WebP picture", FILE_STILL, "webp"),
+    MAGIC(0, "BM", NULL, "a BMP picture", FILE_STILL, "bmp"),
+    MAGIC(0, "II*\0", NULL, "a TIFF picture", FILE_STILL, "tiff"),
+    MAGIC(0, "MM\0*", NULL, "a TIFF picture", FILE_STILL, "tiff"),
+    MAGIC(0, "GIF87a", NULL, "a GIF animation", FILE_CONTAINER, "gif"),
+    MAGIC(0, "GIF89a", NULL, "a GIF animation", FILE_CONTAINER, "gif"),
+    MAGIC(0, "P5\n", NULL, "a PGM picture", FILE_STILL, "pgm"),
+    MAGIC(0, "P6\n", NULL, "a PPM picture", FILE_STILL, "ppm"),
+    MAGIC(4, "ftypheic", NULL, "a HEIF picture", FILE_STILL, "heif"),
+    MAGIC(4, "ftypheix", NULL, "a HEIF picture", FILE_STILL, "heif"),
+    MAGIC(4, "ftypheim", NULL, "a HEIF picture", FILE_STILL, "heif"),
+    MAGIC(4, "ftypheis", NULL, "a HEIF picture", FILE_STILL, "heif"),
+    MAGIC(4, "ftypmif1", NULL, "a HEIF picture", FILE_STILL, "heif"),
+    MAGIC(4, "ftypavif", NULL, "an AVIF picture", FILE_STILL, "heif"),
+    MAGIC(4, "ftyp", NULL, "an MP4 file", FILE_CONTAINER, "mov"),
+    MAGIC(4, "moov", NULL, "a QuickTime file", FILE_CONTAINER, "mov"),
+    MAGIC(4, "mdat", NULL, "a QuickTime file", FILE_CONTAINER, "mov"),
+    MAGIC(4, "wide", NULL, "a QuickTime file", FILE_CONTAINER, "mov"),
+    MAGIC(4, "free", NULL, "a QuickTime file", FILE_CONTAINER, "mov"),
+    MAGIC(4, "skip", NULL, "a QuickTime file", FILE_CONTAINER, "mov"),
+    MAGIC(0, "\x1a\x45\xdf\xa3", NULL, "a Matroska or WebM file", FILE_CONTAINER, "matroska"),
+    MAGIC(0, "RIFF", "AVI ", "an AVI file", FILE_CONTAINER, "avi"),
+    MAGIC(0, "OggS", NULL, "an Ogg file", FILE_CONTAINER, "ogg"),
+    MAGIC(0, "FLV\x01", NULL, "an FLV file", FILE_CONTAINER, "flv"),
+    MAGIC(0, "\0\0\x01\xba", NULL, "an MPEG programme stream", FILE_CONTAINER, "mpeg"),
+    MAGIC(0, "RIFF", "WAVE", "a WAV sound", FILE_SOUND, "wav"),
+    MAGIC(0, "RF64", "WAVE", "a WAV sound", FILE_SOUND, "wav"),
+    MAGIC(0, "fLaC", NULL, "a FLAC sound", FILE_SOUND, "flac"),
+    MAGIC(0, "FORM", "AIFF", "an AIFF sound", FILE_SOUND, "aiff"),
+    MAGIC(0, "FORM", "AIFC", "an AIFF sound", FILE_SOUND, "aiff"),
+    MAGIC(0, ".snd", NULL, "an AU sound", FILE_SOUND, "au"),
+    MAGIC(0, "ID3", NULL, "an MP3 sound", FILE_SOUND, "mp3"),
+};
+static const struct file_kind mpeg_ts = {"an MPEG transport stream", FILE_CONTAINER, "mpegts"};
+static const struct file_kind mp3 = {"an MP3 sound", FILE_SOUND, "mp3"};
+static const struct file_kind adts = {"an AAC sound", FILE_SOUND, "aac"};
+
+bool bytes_match(const u8 *bytes, i64 count, i64 at, const char *wanted, i64 length)
+{
+    return at + length <= count && memcmp(bytes + at, wanted, (size_t)length) == 0;
+}
+
+const struct file_kind *file_kind_of(const void *data, i64 count)
+{
+    const u8 *bytes = data;
+    for (i64 i = 0; i < COUNT_OF(magics); i++) {
+        const struct magic *magic = &magics[i];
+        if (bytes_match(bytes, count, magic->at, magic->bytes, magic->length) &&
+            (!magic->also || bytes_match(bytes, count, 8, magic->also, 4)))
+            return &magic->kind;
+    }
+    /* Streams without a header begin with a packet's sync word. */
+    if (count >= 189 && bytes[0] == 0x47 && bytes[188] == 0x47)
+        return &mpeg_ts;
+    if (count >= 4 && bytes[0] == 0xff && (bytes[1] & 0xf6) == 0xf0)
+        return &adts;
+    if (count >= 4 && bytes[0] == 0xff && (bytes[1] & 0xe6) == 0xe2)
+        return &mp3;
+    return NULL;
+}
+
+/* APNG: a chunk acTL stands before the picture's data. */
+static bool png_moves(const u8 *bytes, i64 count)
+{
+    for (i64 at = 8; at + 8 <= count;) {
+        if (memcmp(bytes + at + 4, "acTL", 4) == 0)
+            return true;
+        if (memcmp(bytes + at + 4, "IDAT", 4) == 0)
+            return false;
+        at += 12 + ((i64)bytes[at] << 24 | bytes[at + 1] << 16 | bytes[at + 2] << 8 | bytes[at + 3]);
+    }
+    return false;
+}
+
+/* RFC 9649, 2.7: the flags of a chunk VP8X. */
+static bool webp_moves(const u8 *bytes, i64 count)
+{
+    enum { ANIMATION = 2 };
+    return count > 20 && bytes_match(bytes, count, 12, "VP8X", 4) && bytes[20] & ANIMATION;
+}
+
+const struct file_kind *clip_kind_of(const void *bytes, i64 count)
+{
+    static const struct file_kind apng = {"an animated PNG", FILE_CONTAINER, "apng"};
+    const struct file_kind *kind = file_kind_of(bytes, count);
+    if (!kind || kind->class == FILE_CONTAINER)
+        return kind;
+    if (kind->class == FILE_PNG)
+        return png_moves(bytes, count) ? &apng : NULL;
+    return strcmp(kind->reader, "webp") == 0 && webp_moves(bytes, count) ? kind : NULL;
+}
+
+const char *file_describe(const void *data, i64 count)
+{
+    const u8 *bytes = data;
+    if (count == 0)
+        return "an empty file";
+    const struct file_kind *kind = file_kind_of(bytes, count);
+    if (kind)
+        return kind->name;
+    i64 looked_at = min_i64(count, 512);
+    for (i64 i = 0; i < looked_at; i++)
+        if (bytes[i] < 9 || (bytes[i] > 13 && bytes[i] < 32))
+            return "unknown bytes";
+    return "text";
+}

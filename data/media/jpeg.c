@@ -1,0 +1,158 @@
+/* JPEG through libjpeg-turbo. Its errors come back by longjmp; what must survive one lives in a struct. */
+#include "data/media/picture.h"
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jpeglib.h> /* wants stdio.h before it */
+
+#include <jerror.h> /* wants jpeglib.h before it */
+
+enum { SCANS_MOST = 200 }; /* of a progressive picture: a few bytes each can ask for all of its pixels again */
+
+struct reader {
+    struct jpeg_decompress_struct jpeg;
+    struct jpeg_error_mgr errors;
+    struct jpeg_progress_mgr progress;
+    jmp_buf back;
+    const char *origin;
+    const struct image_request *request;
+    struct picture *out;
+    char problem[JMSG_LENGTH_MAX + 64];
+};
+
+static void leave(j_common_ptr jpeg)
+{
+    struct reader *reader = jpeg->client_data;
+    if (!reader->problem[0])
+        jpeg->err->format_message(jpeg, reader->problem);
+    longjmp(reader->back, 1);
+}
+
+/* libjpeg goes on behind these and fills what is missing with grey. */
+static bool loses_pixels(int code)
+{
+    static const int codes[] = {JWRN_HIT_MARKER,  JWRN_JPEG_EOF,       JWRN_HUFF_BAD_CODE,
+                                JWRN_MUST_RESYNC, JWRN_ARITH_BAD_CODE, JWRN_BOGUS_PROGRESSION};
+    for (i64 i = 0; i < COUNT_OF(codes); i++)
+        if (codes[i] == code)
+            return true;
+    return false;
+}
+
+static void take_message(j_common_ptr jpeg, int level)
+{
+    if (level < 0 && loses_pixels(jpeg->err->msg_code))
+        leave(jpeg);
+}
+
+static void watch_scans(j_common_ptr jpeg)
+{
+    struct reader *reader = jpeg->client_data;
+    if (reader->jpeg.input_scan_number <= SCANS_MOST)
+        return;
+    snprintf(reader->problem, sizeof reader->problem, "more than %d scans; write it anew", SCANS_MOST);
+    leave(jpeg);
+}
+
+/* The smallest of 1/8, 1/4, 1/2 and 1 that leaves twice what is asked for to be resampled from. */
+static void choose_scale(struct reader *reader)
+{
+    struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+    const struct image_request *request = reader->request;
+    i64 height = jpeg->image_height, width = jpeg->image_width, fit_height, fit_width;
+    jpeg->scale_num = jpeg->scale_denom = 8;
+    if (!request->fit_height || !request->fit_width)
+        return;
+    i64 side = max_i64(request->fit_height, request->fit_width); /* turned or not */
+    picture_fit(&fit_height, &fit_width, (double)height, (double)width, side, side);
+    for (unsigned eighths = 1; eighths < 8; eighths *= 2)
+        if (height * eighths / 8 >= 2 * fit_height && width * eighths / 8 >= 2 * fit_width) {
+            jpeg->scale_num = eighths;
+            break;
+        }
+}
+
+static int read_header(struct reader *reader)
+{
+    struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+    jpeg_read_header(jpeg, TRUE);
+    if (picture_check_size(jpeg->image_height, jpeg->image_width, reader->origin, reader->request) < 0)
+        return -1;
+    bool inks = jpeg->jpeg_color_space == JCS_CMYK || jpeg->jpeg_color_space == JCS_YCCK;
+    reader->out->inks = inks ? INKS_CMYK : INKS_RGB;
+    jpeg->out_color_space = inks ? JCS_CMYK : JCS_RGB;
+    jpeg->dct_method = JDCT_ISLOW;
+    choose_scale(reader);
+    return 0;
+}
+
+static void read_rows(struct reader *reader)
+{
+    struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+    struct picture *out = reader->out;
+    jpeg_start_decompress(jpeg);
+    out->height = jpeg->output_height;
+    out->width = jpeg->output_width;
+    if (jpeg->scale_num < jpeg->scale_denom) {
+        out->stored_height = jpeg->image_height;
+        out->stored_width = jpeg->image_width;
+    }
+    i64 row_bytes = out->width * jpeg->output_components;
+    out->pixels = memory_alloc(out->height * row_bytes);
+    while (jpeg->output_scanline < jpeg->output_height) {
+        JSAMPROW row = out->pixels + jpeg->output_scanline * row_bytes;
+        jpeg_read_scanlines(jpeg, &row, 1);
+    }
+    jpeg_finish_decompress(jpeg);
+}
+
+/* APP1 begins with "Exif", 0, 0; APP2 with "ICC_PROFILE", in as many pieces as it takes. */
+static void take_notes(struct reader *reader)
+{
+    JOCTET *profile;
+    unsigned profile_bytes;
+    if (jpeg_read_icc_profile(&reader->jpeg, &profile, &profile_bytes)) {
+        text_append(&reader->out->profile, profile, profile_bytes);
+        free(profile);
+    }
+    for (jpeg_saved_marker_ptr at = reader->jpeg.marker_list; at && !reader->out->orientation; at = at->next)
+        if (at->marker == JPEG_APP0 + 1 && bytes_match(at->data, at->data_length, 0, "Exif\0\0", 6))
+            reader->out->orientation = exif_orientation(at->data, at->data_length);
+}
+
+static int reader_run(struct reader *reader, const void *bytes, i64 count)
+{
+    struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+    if (setjmp(reader->back))
+        return error_set("%s: a JPEG picture: %s", reader->origin, reader->problem);
+    jpeg_create_decompress(jpeg);
+    jpeg->client_data = reader;
+    jpeg->progress = &reader->progress;
+    reader->progress.progress_monitor = watch_scans;
+    jpeg_save_markers(jpeg, JPEG_APP0 + 1, 0xffff);
+    jpeg_save_markers(jpeg, JPEG_APP0 + 2, 0xffff);
+    jpeg_mem_src(jpeg, bytes, (unsigned long)count);
+    if (read_header(reader) < 0)
+        return -1;
+    take_notes(reader);
+    read_rows(reader);
+    return 0;
+}
+
+int jpeg_read(struct picture *out, const void *bytes, i64 count, const char *origin,
+              const struct image_request *request)
+{
+    struct reader *reader = memory_alloc(sizeof *reader);
+    *out = (struct picture){0};
+    *reader = (struct reader){.origin = origin, .request = request, .out = out};
+    reader->jpeg.err = jpeg_std_error(&reader->errors);
+    reader->jpeg.client_data = reader;
+    reader->errors.error_exit = leave;
+    reader->errors.emit_message = take_message;
+    int status = reader_run(reader, bytes, count);
+    jpeg_destroy_decompress(&reader->jpeg);
+    memory_free(reader);
+    return status;
+}

@@ -1,0 +1,169 @@
+/* PNG through libpng. Its errors come back by longjmp; what must survive one lives in a struct. */
+#include "data/media/picture.h"
+#include <png.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Deflate shrinks at most 1032 to 1: a header that promises more pixels than that has no data behind it. */
+enum { DEFLATE_RATIO_MAX = 1032 };
+
+struct reader {
+    const u8 *bytes;
+    i64 count, at;
+    const struct image_request *request;
+    png_structp png;
+    png_infop info;
+    u8 *pixels; /* [height, width, channels] */
+    i64 height, width, channels;
+    png_bytep *rows;
+    char problem[200];
+};
+
+static void keep_problem(png_structp png, png_const_charp problem)
+{
+    struct reader *reader = png_get_error_ptr(png);
+    snprintf(reader->problem, sizeof reader->problem, "%s", problem);
+    png_longjmp(png, 1);
+}
+
+static void ignore_warning(png_structp png, png_const_charp warning)
+{
+    (void)png;
+    (void)warning;
+}
+
+static void give_bytes(png_structp png, png_bytep out, png_size_t wanted)
+{
+    struct reader *reader = png_get_io_ptr(png);
+    if ((i64)wanted > reader->count - reader->at)
+        png_error(png, "the data ends too early");
+    memcpy(out, reader->bytes + reader->at, wanted);
+    reader->at += (i64)wanted;
+}
+
+/* Any colour type and depth comes out as 8-bit RGB, or RGBA where something is transparent. */
+static void ask_for_rgb(struct reader *reader)
+{
+    png_structp png = reader->png;
+    bool clear =
+        png_get_color_type(png, reader->info) & PNG_COLOR_MASK_ALPHA || png_get_valid(png, reader->info, PNG_INFO_tRNS);
+    reader->channels = clear ? 4 : 3;
+    png_set_expand(png);
+    png_set_scale_16(png);
+    png_set_gray_to_rgb(png);
+    if (clear)
+        png_set_add_alpha(png, 255, PNG_FILLER_AFTER);
+    png_set_interlace_handling(png);
+    png_read_update_info(png, reader->info);
+}
+
+static void read_header(struct reader *reader)
+{
+    png_read_info(reader->png, reader->info);
+    reader->height = png_get_image_height(reader->png, reader->info);
+    reader->width = png_get_image_width(reader->png, reader->info);
+    i64 packed_bytes = (i64)png_get_rowbytes(reader->png, reader->info) * reader->height;
+    if (picture_check_size(reader->height, reader->width, "its header", reader->request) < 0)
+        png_error(reader->png, error_text());
+    if (packed_bytes / DEFLATE_RATIO_MAX > reader->count)
+        png_error(reader->png, "fewer bytes than its size needs; copy it again");
+}
+
+static void read_pixels(struct reader *reader)
+{
+    ask_for_rgb(reader);
+    i64 row_bytes = reader->width * reader->channels;
+    if ((i64)png_get_rowbytes(reader->png, reader->info) != row_bytes)
+        png_error(reader->png, "could not be turned into RGB");
+    reader->pixels = memory_alloc(reader->height * row_bytes);
+    reader->rows = memory_alloc(reader->height * (i64)sizeof *reader->rows);
+    for (i64 y = 0; y < reader->height; y++)
+        reader->rows[y] = reader->pixels + y * row_bytes;
+    png_read_image(reader->png, reader->rows);
+    png_read_end(reader->png, reader->info);
+}
+
+static int reader_run(struct reader *reader)
+{
+    if (setjmp(png_jmpbuf(reader->png)))
+        return -1;
+    png_set_user_limits(reader->png, 1 << 20, 1 << 20);
+    png_set_chunk_malloc_max(reader->png, 1 << 24);
+    png_set_crc_action(reader->png, PNG_CRC_ERROR_QUIT,
+                       PNG_CRC_ERROR_QUIT); /* a profile that is lost changes colours */
+    png_set_read_fn(reader->png, reader, give_bytes);
+    read_header(reader);
+    read_pixels(reader);
+    return 0;
+}
+
+/* A chunk sRGB goes before a profile (PNG, 3rd edition, 4.3). */
+static void take_notes(struct picture *out, const struct reader *reader)
+{
+    char *name;
+    int method, intent;
+    png_bytep bytes = NULL;
+    png_uint_32 count = 0;
+    if (!png_get_sRGB(reader->png, reader->info, &intent) &&
+        png_get_iCCP(reader->png, reader->info, &name, &method, &bytes, &count))
+        text_append(&out->profile, bytes, count);
+#ifdef PNG_eXIf_SUPPORTED
+    if (png_get_eXIf_1(reader->png, reader->info, &count, &bytes))
+        out->orientation = exif_orientation(bytes, count);
+#endif
+}
+
+int png_read(struct picture *out, const void *bytes, i64 count, const char *origin, const struct image_request *request)
+{
+    struct reader reader = {.bytes = bytes, .count = count, .request = request};
+    reader.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader, keep_problem, ignore_warning);
+    require(reader.png, "libpng cannot start");
+    reader.info = png_create_info_struct(reader.png);
+    require(reader.info, "no memory for libpng");
+    int status = reader_run(&reader);
+    *out = (struct picture){.inks = reader.channels == 4 ? INKS_RGBA : INKS_RGB,
+                            .height = reader.height,
+                            .width = reader.width,
+                            .pixels = reader.pixels};
+    if (status == 0)
+        take_notes(out, &reader);
+    png_destroy_read_struct(&reader.png, &reader.info, NULL);
+    memory_free(reader.rows);
+    return status == 0 ? 0
+                       : error_set("%s: PNG picture: %s (at byte %lld of %lld)", origin, reader.problem,
+                                   (long long)reader.at, (long long)count);
+}
+
+static void take_bytes(png_structp png, png_bytep bytes, png_size_t count)
+{
+    text_append(png_get_io_ptr(png), bytes, (i64)count);
+}
+
+static void nothing_to_flush(png_structp png)
+{
+    (void)png;
+}
+
+/* Memory cannot run out and a text takes all bytes, so an error here is the program's. */
+static void writing_failed(png_structp png, png_const_charp problem)
+{
+    (void)png;
+    panic("libpng cannot write: %s", problem);
+}
+
+void image_encode_png(struct text *out, const u8 *pixels, i64 height, i64 width)
+{
+    png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, writing_failed, ignore_warning);
+    require(png, "libpng cannot start");
+    png_infop info = png_create_info_struct(png);
+    require(info, "no memory for libpng");
+    png_set_write_fn(png, out, take_bytes, nothing_to_flush);
+    png_set_IHDR(png, info, (png_uint_32)width, (png_uint_32)height, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
+                 PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    png_write_info(png, info);
+    for (i64 y = 0; y < height; y++)
+        png_write_row(png, pixels + y * width * 3);
+    png_write_end(png, NULL);
+    png_destroy_write_struct(&png, &info);
+}

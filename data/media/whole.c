@@ -1,0 +1,340 @@
+/* Whether a file's end is there, by the lengths and counts that its own bytes state. Decoders do not say: most give
+ * what they found so far and call it the end. No libav here. */
+#include "data/media/file_kind.h"
+#include <string.h>
+
+static u64 big_endian(const u8 *bytes, int length)
+{
+    u64 value = 0;
+    for (int i = 0; i < length; i++)
+        value = value << 8 | bytes[i];
+    return value;
+}
+
+static u64 little_endian(const u8 *bytes, int length)
+{
+    u64 value = 0;
+    for (int i = length - 1; i >= 0; i--)
+        value = value << 8 | bytes[i];
+    return value;
+}
+
+static int cut_short(const char *origin, const char *what, u64 wanted_bytes, i64 count)
+{
+    return error_set("%s: cut short: %s says that it reaches to byte %llu, the file ends at byte %lld; copy it again",
+                     origin, what, (unsigned long long)wanted_bytes, (long long)count);
+}
+
+/* Chunks of a length, a type, data and a checksum, up to IEND. libpng makes room for a chunk before it reads it: no
+ * chunk may be longer than the file. */
+static int check_png(const u8 *bytes, i64 count, const char *origin)
+{
+    for (i64 at = 8; at + 12 <= count;) {
+        i64 chunk_bytes = 12 + (i64)big_endian(bytes + at, 4);
+        if (chunk_bytes > count - at)
+            return cut_short(origin, "a PNG chunk", (u64)(at + chunk_bytes), count);
+        if (memcmp(bytes + at + 4, "IEND", 4) == 0)
+            return 0;
+        at += chunk_bytes;
+    }
+    return error_set("%s: cut short: no IEND chunk in the %lld bytes of a PNG picture; copy it again", origin,
+                     (long long)count);
+}
+
+/* ISO/IEC 14496-12: boxes of a 32-bit size, 1 for a 64-bit size behind the type, 0 for "to the end". */
+static int check_boxes(const u8 *bytes, i64 count, const char *origin)
+{
+    for (i64 at = 0; at < count;) {
+        if (count - at < 8)
+            return cut_short(origin, "an MP4 box", (u64)at + 8, count);
+        u64 box_bytes = big_endian(bytes + at, 4), header_bytes = 8;
+        if (box_bytes == 1 && count - at >= 16) {
+            box_bytes = big_endian(bytes + at + 8, 8);
+            header_bytes = 16;
+        }
+        if (box_bytes == 0)
+            return 0;
+        if (box_bytes < header_bytes)
+            return error_set("%s: damaged: the MP4 box at byte %lld says it has %llu bytes", origin, (long long)at,
+                             (unsigned long long)box_bytes);
+        if (box_bytes > (u64)(count - at))
+            return cut_short(origin, "an MP4 box", (u64)at + box_bytes, count);
+        at += (i64)box_bytes;
+    }
+    return 0;
+}
+
+/* Programs that write to a pipe leave the length of the last chunk open: 0 or nearly the largest number. */
+static bool riff_open_length(u64 length_bytes)
+{
+    return length_bytes == 0 || length_bytes >= 0x7fff0000u;
+}
+
+/* What programs put behind the RIFF chunk (ID3v1) is no chunk; a long AVI file goes on with more of RIFF. RF64 (EBU
+ * Tech 3306) leaves the lengths open and states them with 64 bits in its first chunk: RIFF's, then the data's. */
+static int check_riff(const u8 *bytes, i64 count, const char *origin)
+{
+    bool wide = bytes_match(bytes, count, 0, "RF64", 4) && bytes_match(bytes, count, 12, "ds64", 4) && count >= 36;
+    u64 size_bytes = little_endian(bytes + 4, 4);
+    i64 end = riff_open_length(size_bytes) ? count : 8 + (i64)size_bytes;
+    for (i64 at = 12; at + 8 <= count && (at < end || bytes_match(bytes, count, at, "RIFF", 4));) {
+        u64 chunk_bytes = little_endian(bytes + at + 4, 4);
+        bool data = memcmp(bytes + at, "data", 4) == 0;
+        if (data && wide && chunk_bytes == 0xffffffffu)
+            chunk_bytes = little_endian(bytes + 28, 8);
+        else if (data && riff_open_length(chunk_bytes))
+            return 0;
+        if (chunk_bytes > (u64)(count - at - 8))
+            return cut_short(origin, data ? "the sound's data" : "a RIFF chunk", (u64)at + 8 + chunk_bytes, count);
+        at += 8 + (i64)chunk_bytes + (i64)(chunk_bytes & 1);
+    }
+    return 0;
+}
+
+/* An EBML number (RFC 8794): leading zeros of the first byte say how many bytes follow. Returns its length, 0 if cut.
+ */
+static int ebml_number(u64 *value, bool *unknown, const u8 *bytes, i64 count)
+{
+    int length = count > 0 && bytes[0] ? __builtin_clz(bytes[0]) - 23 : 9;
+    if (length > 8 || length > count)
+        return 0;
+    u64 mask = ((u64)1 << (7 * length)) - 1;
+    *value = big_endian(bytes, length) & mask;
+    *unknown = *value == mask;
+    return length;
+}
+
+/* The children of a segment or cluster without a length, up to the file's end: each must be there as a whole. */
+static int check_elements(const u8 *bytes, i64 count, i64 at, const char *origin)
+{
+    while (at < count) {
+        u64 id, size_bytes;
+        bool unknown;
+        int id_length = ebml_number(&id, &unknown, bytes + at, count - at);
+        int length = id_length ? ebml_number(&size_bytes, &unknown, bytes + at + id_length, count - at - id_length) : 0;
+        i64 begin = at + id_length + length;
+        if (!length || (!unknown && size_bytes > (u64)(count - begin)))
+            return cut_short(origin, "a Matroska element", (u64)begin + (length ? size_bytes : 1), count);
+        at = unknown ? begin : begin + (i64)size_bytes;
+    }
+    return 0;
+}
+
+/* A Matroska file is an EBML header and one segment; a live recording leaves the segment's size unknown. */
+static int check_segment(const u8 *bytes, i64 count, const char *origin)
+{
+    u64 size_bytes;
+    bool unknown;
+    int length = ebml_number(&size_bytes, &unknown, bytes + 4, count - 4);
+    if (!length || size_bytes > (u64)count)
+        return cut_short(origin, "the EBML header", 4 + (u64)length + (length ? size_bytes : 8), count);
+    i64 at = 4 + length + (i64)size_bytes;
+    if (!bytes_match(bytes, count, at, "\x18\x53\x80\x67", 4))
+        return error_set("%s: no Matroska segment at byte %lld; the file is cut short or damaged", origin,
+                         (long long)at);
+    length = ebml_number(&size_bytes, &unknown, bytes + at + 4, count - at - 4);
+    if (length && unknown)
+        return check_elements(bytes, count, at + 4 + length, origin);
+    if (!length || size_bytes > (u64)(count - at - 4 - length))
+        return cut_short(origin, "the Matroska segment", (u64)at + 4 + (u64)length + (length ? size_bytes : 8), count);
+    return 0;
+}
+
+/* ITU-T T.81, annex B: segments of a type and a length. In the coded data behind a scan's header, 0xff stands before 0
+ * where it is data, and before d0..d7 where decoding starts afresh. A thumbnail and its end marker lie in a segment. */
+static int check_jpeg(const u8 *bytes, i64 count, const char *origin)
+{
+    for (i64 at = 2; at + 2 <= count;) {
+        u8 marker = bytes[at + 1];
+        bool alone = marker <= 1 || (marker >= 0xd0 && marker <= 0xd8);
+        if (bytes[at] != 0xff || marker == 0xff)
+            at++;
+        else if (marker == 0xd9)
+            return 0;
+        else
+            at += alone || at + 4 > count ? 2 : 2 + (i64)big_endian(bytes + at + 2, 2);
+    }
+    return error_set("%s: cut short: no end marker behind the %lld bytes of a JPEG picture; copy it again", origin,
+                     (long long)count);
+}
+
+static i64 gif_table_bytes(u8 flags)
+{
+    return flags & 0x80 ? 3 << ((flags & 7) + 1) : 0;
+}
+
+/* GIF89a: a header, tables of colours, then extensions and images, which end in runs of up to 255 bytes, and 0x3b. */
+static int check_gif(const u8 *bytes, i64 count, const char *origin)
+{
+    for (i64 at = count > 13 ? 13 + gif_table_bytes(bytes[10]) : count; at < count;) {
+        bool image = bytes[at] == 0x2c;
+        if (!image && bytes[at] != 0x21)
+            return 0; /* the end, or what no decoder knows */
+        if (image && at + 10 > count)
+            break;
+        at += image ? 11 + gif_table_bytes(bytes[at + 9]) : 2;
+        while (at < count && bytes[at])
+            at += 1 + bytes[at];
+        at++;
+    }
+    return error_set("%s: cut short: no end behind the %lld bytes of a GIF animation; copy it again", origin,
+                     (long long)count);
+}
+
+/* A BMP states the bytes of its pixels where they are packed by run lengths; otherwise the decoder counts them. */
+static int check_bmp(const u8 *bytes, i64 count, const char *origin)
+{
+    u64 packing = count >= 54 ? little_endian(bytes + 30, 4) : 0;
+    if (packing != 1 && packing != 2)
+        return 0;
+    u64 end = little_endian(bytes + 10, 4) + little_endian(bytes + 34, 4);
+    return end > (u64)count ? cut_short(origin, "the BMP header", end, count) : 0;
+}
+
+/* TIFF 6.0: a directory of entries of 12 bytes. Decoders bound strips by StripByteCounts and tiles by TileByteCounts;
+ * the few files without either would be read to wherever they end. */
+static int check_tiff(const u8 *bytes, i64 count, const char *origin)
+{
+    u64 (*number)(const u8 *bytes, int length) = bytes[0] == 'I' ? little_endian : big_endian;
+    enum { STRIP_BYTES = 279, TILE_BYTES = 325 };
+    i64 at = count >= 8 ? (i64)number(bytes + 4, 4) : count;
+    if (at + 2 > count)
+        return cut_short(origin, "the TIFF header", (u64)at + 2, count);
+    i64 entries = (i64)number(bytes + at, 2), end = at + 2 + 12 * entries;
+    if (end > count)
+        return cut_short(origin, "the TIFF directory", (u64)end, count);
+    for (at += 2; at < end; at += 12)
+        if (number(bytes + at, 2) == STRIP_BYTES || number(bytes + at, 2) == TILE_BYTES)
+            return 0;
+    return error_set("%s: a TIFF picture that does not state the lengths of its strips (StripByteCounts), so that "
+                     "nobody can say whether its end is there; write it anew",
+                     origin);
+}
+
+/* RFC 3533: pages; the last one of a stream is marked. */
+static int check_ogg(const u8 *bytes, i64 count, const char *origin)
+{
+    i64 at = 0;
+    bool ended = false;
+    while (bytes_match(bytes, count, at, "OggS", 4)) {
+        i64 segments = at + 27 <= count ? bytes[at + 26] : 0, end = at + 27 + segments;
+        if (end <= count)
+            for (i64 i = 0; i < segments; i++)
+                end += bytes[at + 27 + i];
+        if (end > count)
+            return cut_short(origin, "an Ogg page", (u64)end, count);
+        ended = bytes[at + 5] & 4;
+        at = end;
+    }
+    return ended ? 0
+                 : error_set("%s: cut short: the last page of an Ogg stream is missing behind byte %lld; copy it again",
+                             origin, (long long)at);
+}
+
+/* An FLV file is a header and tags, each with its length behind and the length of its data in front. */
+static int check_flv(const u8 *bytes, i64 count, const char *origin)
+{
+    i64 at = count >= 9 ? (i64)big_endian(bytes + 5, 4) + 4 : count;
+    while (at < count) {
+        i64 end = at + 11 + (at + 4 <= count ? (i64)big_endian(bytes + at + 1, 3) : 0);
+        if (end > count)
+            return cut_short(origin, "an FLV tag", (u64)end, count);
+        at = end + 4;
+    }
+    return 0;
+}
+
+/* Sun's .snd: where the data begins and how long it is, or all ones. */
+static int check_au(const u8 *bytes, i64 count, const char *origin)
+{
+    u64 length_bytes = count >= 12 ? big_endian(bytes + 8, 4) : 0xffffffffu;
+    u64 end = length_bytes == 0xffffffffu ? 0 : big_endian(bytes + 4, 4) + length_bytes;
+    return end > (u64)count ? cut_short(origin, "the AU header", end, count) : 0;
+}
+
+static int check_aiff(const u8 *bytes, i64 count, const char *origin)
+{
+    u64 end = 8 + (count >= 8 ? big_endian(bytes + 4, 4) : 0);
+    return end > (u64)count ? cut_short(origin, "the AIFF header", end, count) : 0;
+}
+
+/* ISO/IEC 13818-7, 6.2: frames of a 12-bit sync word and a 13-bit length; what follows the last one is no frame. */
+static int check_adts(const u8 *bytes, i64 count, const char *origin)
+{
+    for (i64 at = 0; at < count && bytes[at] == 0xff && (at + 1 == count || (bytes[at + 1] & 0xf6) == 0xf0);) {
+        i64 frame_bytes = at + 6 <= count ? (i64)(big_endian(bytes + at + 3, 3) >> 5 & 0x1fff) : 7;
+        if (frame_bytes < 7)
+            break;
+        if (frame_bytes > count - at)
+            return cut_short(origin, "an AAC frame", (u64)(at + frame_bytes), count);
+        at += frame_bytes;
+    }
+    return 0;
+}
+
+struct mp3_frame {
+    i64 bytes, side_bytes; /* with the header; of the side information behind it */
+};
+
+/* Layer III of MPEG-1 and of MPEG-2 and 2.5 (ISO/IEC 11172-3, 2.4.2.3; 13818-3): a header of 32 bits. False: none. */
+static bool mp3_frame(struct mp3_frame *out, const u8 *bytes, i64 count)
+{
+    static const int rates_kbit[2][15] = {{0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160},
+                                          {0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320}};
+    static const int rates_hz[3] = {44100, 48000, 32000};
+    u32 header = count >= 4 ? (u32)big_endian(bytes, 4) : 0;
+    u32 version = header >> 19 & 3, layer = header >> 17 & 3, rate = header >> 12 & 15, speed = header >> 10 & 3;
+    if (header >> 21 != 0x7ff || version == 1 || layer != 1 || rate == 0 || rate == 15 || speed == 3)
+        return false;
+    bool first = version == 3, mono = (header >> 6 & 3) == 3;
+    int hz = rates_hz[speed] >> (first ? 0 : version == 2 ? 1 : 2);
+    out->bytes = (first ? 144000 : 72000) * rates_kbit[first][rate] / hz + (header >> 9 & 1);
+    out->side_bytes = first ? (mono ? 17 : 32) : (mono ? 9 : 17);
+    return true;
+}
+
+/* Encoders put an empty frame first that says how many follow: "Xing" or "Info", flags, and where bit 0 is set, the
+ * count. 0: it does not say. */
+static i64 mp3_frames_stated(const u8 *bytes, i64 count, const struct mp3_frame *frame)
+{
+    i64 at = 4 + frame->side_bytes;
+    bool stated = bytes_match(bytes, count, at, "Xing", 4) || bytes_match(bytes, count, at, "Info", 4);
+    return stated && at + 12 <= count && bytes[at + 7] & 1 ? (i64)big_endian(bytes + at + 8, 4) : 0;
+}
+
+/* Frames until something else follows (ID3v1, APE), which is not looked at. */
+static int check_mp3(const u8 *bytes, i64 count, const char *origin)
+{
+    i64 at = 0, frames = 0, stated = 0;
+    struct mp3_frame frame;
+    if (bytes_match(bytes, count, 0, "ID3", 3) && count >= 10)
+        at = 10 + (bytes[6] << 21 | bytes[7] << 14 | bytes[8] << 7 | bytes[9]) + (bytes[5] & 0x10 ? 10 : 0);
+    if (at >= count)
+        return cut_short(origin, "the ID3 tag", (u64)at, count);
+    for (; at < count && mp3_frame(&frame, bytes + at, count - at); at += frame.bytes, frames++) {
+        if (frame.bytes > count - at)
+            return cut_short(origin, "an MP3 frame", (u64)(at + frame.bytes), count);
+        if (frames == 0)
+            stated = mp3_frames_stated(bytes + at, frame.bytes, &frame);
+    }
+    if (stated == 0 || frames == 0 || frames > stated)
+        return 0;
+    return error_set("%s: cut short: %lld of the %lld MP3 frames that the first one states; copy it again", origin,
+                     (long long)frames - 1, (long long)stated);
+}
+
+int file_check_whole(const struct file_kind *kind, const void *bytes, i64 count, const char *origin)
+{
+    static const struct {
+        const char *reader;
+        int (*check)(const u8 *bytes, i64 count, const char *origin);
+    } checks[] = {{"png", check_png},    {"apng", check_png},  {"mjpeg", check_jpeg},       {"webp", check_riff},
+                  {"bmp", check_bmp},    {"tiff", check_tiff}, {"gif", check_gif},          {"mov", check_boxes},
+                  {"heif", check_boxes}, {"avi", check_riff},  {"matroska", check_segment}, {"ogg", check_ogg},
+                  {"flv", check_flv},    {"wav", check_riff},  {"aiff", check_aiff},        {"au", check_au},
+                  {"aac", check_adts},   {"mp3", check_mp3}};
+    for (i64 i = 0; i < COUNT_OF(checks); i++)
+        if (strcmp(checks[i].reader, kind->reader) == 0)
+            return checks[i].check(bytes, count, origin);
+    return 0;
+}

@@ -1,0 +1,120 @@
+/* A conversation in the layout of its tokenizer. An answer's text is encoded by itself, as it will be when it is
+ * generated behind its role; a question's text together with its role, as templates do. */
+#include "data/prepare/prepare_internal.h"
+
+#include <string.h>
+
+const char *chat_role(const struct sample *sample, i64 part)
+{
+    while (part > 0 && !sample->parts[part].role)
+        part--;
+    return sample->count && sample->parts[part].role ? sample->parts[part].role : "";
+}
+
+bool chat_answers(const struct sample *sample, i64 part)
+{
+    return sample->layout == SAMPLE_CHAT && strcmp(chat_role(sample, part), "assistant") == 0;
+}
+
+static struct text folded(const struct text *system, const struct text *question)
+{
+    struct text both = {0};
+    text_append(&both, system->data, system->length);
+    text_append(&both, "\n\n", 2);
+    text_append(&both, question->data, question->length);
+    return both;
+}
+
+/* The part that a question begins with; -1: there is none. */
+static i64 question_of(const struct sample *s, enum chat_fold fold)
+{
+    i64 last = -1;
+    for (i64 i = 1; i < s->count && (fold == CHAT_FOLD_LAST || i == 1); i++)
+        if (s->parts[i].role && strcmp(s->parts[i].role, "user") == 0)
+            last = i;
+    return last;
+}
+
+/* The first part goes to where it stands before part `to`, as the beginning of its message. */
+static void move_before(struct sample *s, i64 to)
+{
+    struct sample_part first = s->parts[0];
+    memory_free(first.role);
+    first.role = s->parts[to].role;
+    s->parts[to].role = NULL;
+    memmove(s->parts, s->parts + 1, (size_t)(to - 1) * sizeof *s->parts);
+    s->parts[to - 1] = first;
+}
+
+void chat_fold(const struct prepare *p, struct sample *s)
+{
+    const struct text nothing = {0};
+    enum chat_fold fold = p->chat ? chat_folds_system(p->chat) : CHAT_FOLD_NONE;
+    bool begins = s->layout == SAMPLE_CHAT && s->count > 1 && s->parts[0].kind == SAMPLE_TEXT && s->parts[0].role &&
+                  strcmp(s->parts[0].role, "system") == 0;
+    i64 to = begins && fold ? question_of(s, fold) : -1;
+    if (to < 0)
+        return;
+    struct sample_part *question = &s->parts[to];
+    bool text = question->kind == SAMPLE_TEXT;
+    struct text both = folded(&s->parts[0].bytes, text ? &question->bytes : &nothing);
+    text_release(&s->parts[0].bytes);
+    s->parts[0].bytes = both;
+    move_before(s, to);
+    if (!text)
+        return;
+    text_release(&question->bytes);
+    memmove(question, question + 1, (size_t)(s->count - to - 1) * sizeof *question);
+    s->count--;
+}
+
+/* A message's last text with the plain text that ends it, an answer's first one with that which begins it: "" and
+ * `text` where there is neither. */
+static const char *dressed(struct text *out, const char *before, const char *text, i64 *length, const char *after)
+{
+    if (!*before && !*after)
+        return text;
+    text_append(out, before, (i64)strlen(before));
+    text_append(out, text, *length);
+    text_append(out, after, (i64)strlen(after));
+    *length = out->length;
+    return out->data;
+}
+
+static bool ends_message(const struct sample *s, i64 part)
+{
+    return part + 1 == s->count || s->parts[part + 1].role;
+}
+
+int chat_encode(const struct prepare *p, struct item *item, i64 index)
+{
+    const struct sample *s = &item->sample;
+    const struct sample_part *part = &s->parts[index];
+    struct made *made = &item->made[index];
+    bool answers = chat_answers(s, index), first = part->role != NULL, text = part->kind == SAMPLE_TEXT;
+    const char *words = text && part->bytes.data ? part->bytes.data : "";
+    i64 length = text ? part->bytes.length : 0;
+    struct text room = {0};
+    if (!p->chat)
+        return text_chat_layout(p->text) ? 0 : -1;
+    chat_trim(p->chat, first, ends_message(s, index), &words, &length);
+    if (text)
+        words = dressed(&room, answers && first ? chat_before_answer(p->chat) : "", words, &length,
+                        ends_message(s, index) ? chat_ending(p->chat, chat_role(s, index)) : "");
+    int status = index == 0 ? text_chat_begin(&made->head, p->text, p->chat) : 0;
+    if (status == 0 && first)
+        status = text_chat_head(&made->head, p->text, p->chat, part->role, words, answers ? 0 : length);
+    if (status == 0 && text && (answers || !first))
+        status = text_chat_text(&made->ids, p->text, words, length);
+    text_release(&room);
+    return status;
+}
+
+void chat_end(struct id_list *out, const struct prepare *p, const struct sample *sample, i64 part)
+{
+    const char *role = chat_role(sample, part), *ending = chat_ending(p->chat, role);
+    int status = 0;
+    if (sample->parts[part].kind != SAMPLE_TEXT)
+        status = text_chat_text(out, p->text, ending, (i64)strlen(ending));
+    require(status == 0 && text_chat_tail(out, p->text, p->chat, role) == 0, "%s", error_text());
+}

@@ -1,0 +1,242 @@
+#include "data/prepare/prepare_internal.h"
+#include "data/shards/shard_tables.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { VERSION = 4 };
+static const double often_s = 10;
+static const char seen_file[] = "seen.part"; /* keys of what was kept, where duplicates are left out */
+
+/* ---- What is saved ---- */
+
+/* Of everything that decides what is made, but for what stands in the folders: that is the caller's to know. */
+static char *identity_of(const struct prepare *p)
+{
+    struct text text = {0};
+    struct json *settings = settings_to_json(p->settings, prepare_table);
+    json_print(&text, settings, 0);
+    text_printf(&text, " %llu %d %llu", (unsigned long long)p->seed, (int)p->dtype,
+                (unsigned long long)shard_meta_hash(&p->meta));
+    char *identity = string_format("%016llx", (unsigned long long)hash_bytes(text.data, text.length, 0));
+    json_free(settings);
+    text_release(&text);
+    return identity;
+}
+
+static struct json *integers(const i64 *values, i64 count)
+{
+    struct json *list = json_array();
+    for (i64 i = 0; i < count; i++)
+        json_push(list, json_of_integer(values[i]));
+    return list;
+}
+
+static int read_integers(i64 *values, i64 count, const struct json *list)
+{
+    for (i64 i = 0; i < count; i++) {
+        const struct json *value = json_at(list, i);
+        if (json_kind(value) != JSON_INTEGER || json_integer(value, -1) < 0)
+            return -1;
+        values[i] = json_integer(value, -1);
+    }
+    return json_count(list) == count ? 0 : -1;
+}
+
+enum { COUNTS = sizeof(struct prepare_counts) / sizeof(i64), MARKS = sizeof(struct shard_mark) / sizeof(i64) };
+
+static struct json *progress_json(const struct prepare *p, const struct shard_mark marks[SPLITS])
+{
+    struct json *j = json_object();
+    char *identity = identity_of(p);
+    json_set(j, "version", json_of_integer(VERSION));
+    json_set(j, "identity", json_of_string(identity));
+    if (p->reached)
+        json_set(j, "source", json_copy(p->reached));
+    if (p->curation)
+        json_set(j, "curation", curation_state(p->curation));
+    json_set(j, "counts", integers((const i64 *)&p->counts, COUNTS));
+    for (int split = 0; split < SPLITS; split++)
+        json_set(j, split_names[split], integers((const i64 *)&marks[split], MARKS));
+    memory_free(identity);
+    return j;
+}
+
+i64 progress_bytes(const struct prepare *p)
+{
+    i64 bytes = 0;
+    for (int split = 0; split < SPLITS; split++)
+        bytes += shard_writer_bytes(p->writers[split]);
+    return bytes;
+}
+
+static bool has_closed(const struct prepare *p)
+{
+    return p->taker && shard_writer_closed(p->writers[SPLIT_TRAIN]) > p->taken;
+}
+
+bool progress_is_due(const struct prepare *p)
+{
+    return has_closed(p) || clock_s() - p->saved_s >= often_s ||
+           progress_bytes(p) - p->saved_bytes >= p->settings->shard_bytes / 4;
+}
+
+int progress_save(struct prepare *p)
+{
+    struct shard_mark marks[SPLITS];
+    int status = 0;
+    for (int split = 0; split < SPLITS && status == 0; split++)
+        status = shard_writer_mark(p->writers[split], &marks[split]);
+    if (status < 0)
+        return -1;
+    char *path = path_join(p->out, "progress.json"), *seen = path_join(p->out, seen_file);
+    struct json *j = progress_json(p, marks);
+    status = p->curation && curation_save(p->curation, seen) < 0 ? -1 : json_save(path, j);
+    memory_free(seen);
+    p->saved_s = clock_s();
+    p->saved_bytes = progress_bytes(p);
+    json_free(j);
+    memory_free(path);
+    return status;
+}
+
+static int hand_on(struct prepare *p, i64 number)
+{
+    struct text index = {0};
+    char *train = path_join(p->out, split_names[SPLIT_TRAIN]), *shard = shard_path(train, number);
+    int status = 0;
+    if (file_exists(shard)) { /* not taken by an earlier call */
+        status = shard_writer_index(&index, p->writers[SPLIT_TRAIN], number);
+        if (status == 0)
+            status = p->taker->take(p->taker->context, number, shard, &index);
+    }
+    text_release(&index);
+    memory_free(shard);
+    memory_free(train);
+    return status;
+}
+
+int progress_hand_on(struct prepare *p)
+{
+    int status = 0;
+    while (status == 0 && has_closed(p)) {
+        status = hand_on(p, p->taken);
+        p->taken += status == 0;
+    }
+    return status;
+}
+
+/* ---- Going on ---- */
+
+static int begin(struct prepare *p)
+{
+    p->begun = true;
+    for (int split = 0; split < SPLITS; split++) {
+        char *path = path_join(p->out, split_names[split]);
+        if (directory_remove(path) == 0)
+            p->writers[split] = shard_writer_open(path, &p->meta, p->settings->shard_bytes);
+        memory_free(path);
+        if (!p->writers[split])
+            return -1;
+    }
+    return 0;
+}
+
+static int resume(struct prepare *p, const struct json *j)
+{
+    struct shard_mark marks[SPLITS];
+    struct prepare_counts counts;
+    int status = read_integers((i64 *)&counts, COUNTS, json_get(j, "counts"));
+    for (int split = 0; split < SPLITS; split++)
+        if (read_integers((i64 *)&marks[split], MARKS, json_get(j, split_names[split])) < 0)
+            status = -1;
+    if (status < 0)
+        return error_set("progress.json is damaged");
+    if (p->taker && marks[SPLIT_TRAIN].tables[2] / 8 > p->taker->due)
+        return error_set("shards that were taken away are missing");
+    char *seen = path_join(p->out, seen_file);
+    status = p->curation ? curation_go_on(p->curation, json_get(j, "curation"), seen) : 0;
+    memory_free(seen);
+    for (int split = 0; split < SPLITS && status == 0; split++) {
+        char *path = path_join(p->out, split_names[split]);
+        p->writers[split] = shard_writer_resume(path, &p->meta, p->settings->shard_bytes, &marks[split], !p->taker);
+        status = p->writers[split] ? 0 : -1;
+        memory_free(path);
+    }
+    for (int split = 0; split < SPLITS && status < 0; split++) {
+        shard_writer_abandon(p->writers[split]);
+        p->writers[split] = NULL;
+    }
+    if (status == 0) {
+        p->counts = counts;
+        p->reached = json_get(j, "source") ? json_copy(json_get(j, "source")) : NULL;
+    }
+    return status;
+}
+
+/* What a damaged file told may be half of it. */
+static int forget(struct prepare *p)
+{
+    int status;
+    curation_close(p->curation);
+    p->curation = curation_open(&p->settings->filter, &status);
+    return status;
+}
+
+int progress_open(struct prepare *p)
+{
+    char *path = path_join(p->out, "progress.json"), *identity = identity_of(p);
+    struct json *j = file_exists(path) ? json_load(path) : NULL;
+    bool same = json_integer(json_get(j, "version"), 0) == VERSION &&
+                strcmp(json_string(json_get(j, "identity"), ""), identity) == 0;
+    int status = same ? resume(p, j) : -1;
+    if (same && status < 0)
+        log_warn("begins anew, for what was made before cannot be gone on with: %s", error_text());
+    if (status < 0)
+        status = directory_remove(path) < 0 || (same && forget(p) < 0) || begin(p) < 0 ? -1 : 0;
+    p->saved_s = clock_s();
+    json_free(j);
+    memory_free(path);
+    memory_free(identity);
+    return status;
+}
+
+void progress_discard(const struct prepare *p)
+{
+    char *path = path_join(p->out, "progress.json");
+    for (int split = 0; split < SPLITS && p->begun && !file_exists(path); split++) {
+        char *part = path_join(p->out, split_names[split]);
+        if (directory_remove(part) < 0)
+            log_warn("%s", error_text());
+        memory_free(part);
+    }
+    memory_free(path);
+}
+
+int progress_keep_keys(const struct prepare *p)
+{
+    if (!curation_has_keys(p->curation))
+        return 0;
+    char *seen = path_join(p->out, seen_file), *keys = path_join(p->out, curation_keys);
+    int status = curation_save(p->curation, seen);
+    if (status == 0 && rename(seen, keys) < 0)
+        status = error_errno("%s: cannot become %s", seen, keys);
+    memory_free(seen);
+    memory_free(keys);
+    return status;
+}
+
+int progress_remove(const struct prepare *p)
+{
+    char *path = path_join(p->out, "progress.json");
+    char *seen = path_join(p->out, seen_file);
+    int status = directory_remove(path) < 0 || directory_remove(seen) < 0 ? -1 : 0;
+    memory_free(seen);
+    for (int split = 0; split < SPLITS && status == 0; split++) {
+        char *part = path_join(p->out, split_names[split]);
+        status = shard_tables_remove(part);
+        memory_free(part);
+    }
+    memory_free(path);
+    return status;
+}

@@ -1,0 +1,174 @@
+/* What stands behind the `?` of an address: mostly a signature that lets its holder in for a while. It is kept in this
+ * process alone, and those that it starts to fill rings; an address is known, written and shown without it, so that
+ * signing anew changes nothing that was made.
+ */
+#define _GNU_SOURCE /* memfd_create */
+#include "data/remote/remote.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct signed_address {
+    char *address, *query; /* query: with its `?` */
+};
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct signed_address *known; /* by address */
+static i64 known_count, known_capacity;
+
+static int compare_addresses(const void *a, const void *b)
+{
+    return strcmp(((const struct signed_address *)a)->address, ((const struct signed_address *)b)->address);
+}
+
+static struct signed_address *find(const char *address)
+{
+    struct signed_address wanted = {.address = (char *)(uintptr_t)address};
+    return known_count ? bsearch(&wanted, known, (size_t)known_count, sizeof wanted, compare_addresses) : NULL;
+}
+
+/* Those behind the ones that are in order. */
+static void append(char *address, const char *query)
+{
+    if (known_count == known_capacity) {
+        i64 next = max_i64(64, 2 * known_capacity), size = sizeof *known;
+        known = memory_resize(known, known_capacity * size, next * size);
+        known_capacity = next;
+    }
+    known[known_count++] = (struct signed_address){address, string_copy(query)};
+}
+
+/* Puts them all in order; of an address that is there twice one stays. */
+static int settle(void)
+{
+    const char *twice = NULL;
+    i64 kept = 0;
+    qsort(known, (size_t)known_count, sizeof *known, compare_addresses);
+    for (i64 i = 0; i < known_count; i++) {
+        if (kept == 0 || strcmp(known[kept - 1].address, known[i].address) != 0) {
+            known[kept++] = known[i];
+            continue;
+        }
+        twice = strcmp(known[kept - 1].query, known[i].query) != 0 ? known[kept - 1].address : twice;
+        memory_free(known[i].address);
+        memory_free(known[i].query);
+    }
+    known_count = kept;
+    return twice ? error_set("%s: named with one `?` and with another: files are told apart by what stands before it",
+                             twice)
+                 : 0;
+}
+
+/* The pattern without what stands between each `?` and the end of its word. */
+static char *without_queries(const char *pattern)
+{
+    struct text out = {0};
+    bool inside = false;
+    text_append(&out, "", 0);
+    for (const char *at = pattern; *at;) {
+        size_t length = strcspn(at, "?");
+        for (size_t i = 0; i < length; i++)
+            inside = at[i] == '{' || (inside && at[i] != '}');
+        text_append(&out, at, (i64)length);
+        at += length;
+        at += *at ? strcspn(at, inside ? ",}" : "") : 0;
+    }
+    return out.data;
+}
+
+static int remember(const char *pattern)
+{
+    char **addresses;
+    i64 count;
+    if (address_expand(&addresses, &count, pattern) < 0)
+        return error_set(
+            "%.*s: the ranges of an address with `?`: expected {000..127} or {a,b} before it, or {a?.., b?..}, "
+            "in which `,` is %%2C",
+            (int)strcspn(pattern, "?{"), pattern);
+    pthread_mutex_lock(&lock);
+    for (i64 i = 0; i < count; i++) {
+        const char *query = strchr(addresses[i], '?');
+        if (query)
+            append(string_format("%.*s", (int)(query - addresses[i]), addresses[i]), query);
+    }
+    int status = settle();
+    pthread_mutex_unlock(&lock);
+    string_list_free(addresses, count);
+    return status;
+}
+
+int address_hide(char **out, const char *pattern)
+{
+    bool has = strncmp(pattern, "s3:", 3) != 0 && strchr(pattern, '?') && !strchr(pattern, '#');
+    *out = NULL;
+    if (has && remember(pattern) < 0)
+        return -1;
+    *out = has ? without_queries(pattern) : string_copy(pattern);
+    return 0;
+}
+
+void address_share_query(const char *to, const char *from)
+{
+    pthread_mutex_lock(&lock);
+    const struct signed_address *source = find(from);
+    if (source && !find(to)) {
+        append(string_copy(to), source->query);
+        settle();
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+char *address_whole(const char *address)
+{
+    pthread_mutex_lock(&lock);
+    const struct signed_address *found = find(address);
+    char *whole = string_format("%s%s", address, found ? found->query : "");
+    pthread_mutex_unlock(&lock);
+    return whole;
+}
+
+/* ---- For another process: lines ADDRESS?QUERY ---- */
+
+int address_queries_file(void)
+{
+    struct text all = {0};
+    pthread_mutex_lock(&lock);
+    for (i64 i = 0; i < known_count; i++)
+        text_printf(&all, "%s%s\n", known[i].address, known[i].query);
+    pthread_mutex_unlock(&lock);
+    int descriptor = all.length ? memfd_create("addresses", MFD_CLOEXEC) : -1;
+    if (descriptor >= 0 && write(descriptor, all.data, (size_t)all.length) != all.length) {
+        close(descriptor);
+        descriptor = -1;
+    }
+    text_release(&all);
+    return descriptor;
+}
+
+int address_queries_take(int descriptor)
+{
+    struct stat status;
+    if (fstat(descriptor, &status))
+        return error_errno("descriptor %d of addresses", descriptor);
+    char *all = memory_alloc((i64)status.st_size + 1), *end;
+    if (pread(descriptor, all, (size_t)status.st_size, 0) != status.st_size) {
+        memory_free(all);
+        return error_errno("descriptor %d of addresses cannot be read", descriptor);
+    }
+    all[status.st_size] = 0;
+    pthread_mutex_lock(&lock);
+    for (char *at = all; (end = strchr(at, '\n')); at = end + 1) {
+        *end = 0;
+        char *query = strchr(at, '?');
+        if (query)
+            append(string_format("%.*s", (int)(query - at), at), query);
+    }
+    int result = settle();
+    pthread_mutex_unlock(&lock);
+    memory_free(all);
+    close(descriptor);
+    return result;
+}

@@ -1,0 +1,45 @@
+/* Hosts that answered since the program began. What refuses connections, or has no name, and is not among them is more
+ * likely misspelt, or this machine without a network, than away for a while. */
+#include "data/remote/remote.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct text hosts; /* "https://a:1\nhttps://b\n" */
+
+/* "https://a:1\n"; memory_free. */
+static char *host_of(const char *url)
+{
+    const char *host = strstr(url, "://");
+    size_t scheme = host ? (size_t)(host - url) + 3 : 0;
+    return string_format("%.*s\n", (int)(scheme + strcspn(url + scheme, "/?#")), url);
+}
+
+static bool knows(const char *host)
+{
+    const char *found = hosts.data;
+    while (found && (found = strstr(found, host)) && found > hosts.data && found[-1] != '\n')
+        found++;
+    return found != NULL;
+}
+
+void remote_host_answers(const char *url)
+{
+    char *host = host_of(url);
+    pthread_mutex_lock(&lock);
+    if (!knows(host))
+        text_append(&hosts, host, (i64)strlen(host));
+    pthread_mutex_unlock(&lock);
+    memory_free(host);
+}
+
+bool remote_host_has_answered(const char *url)
+{
+    char *host = host_of(url);
+    pthread_mutex_lock(&lock);
+    bool known = knows(host);
+    pthread_mutex_unlock(&lock);
+    memory_free(host);
+    return known;
+}

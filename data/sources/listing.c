@@ -1,0 +1,454 @@
+/* The files of a folder and what each becomes, decided by names alone: which are read, which belong to another, which
+ * are left out and why, and of which part they are. */
+#include "data/remote/remote.h"
+#include "data/sources/source_readers.h"
+#include "data/media/subtitles.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+enum { DEPTH_MOST = 16 };
+static const struct reader_kind *const readers[] = {&text_reader,  &lines_reader,   &values_reader,
+                                                    &tar_reader,   &csv_reader,     &tsv_reader,
+                                                    &index_reader, &parquet_reader, &arrow_reader};
+const char *const split_names[SPLITS] = {"train", "validation", "test"};
+
+/* ---- names ---- */
+
+static bool is_medium(const char *name)
+{
+    return medium_kind(name_extension(name)) > SAMPLE_TEXT;
+}
+
+/* Files that are read from any place have their own compression inside. */
+static bool may_be_packed(const struct reader_kind *reader)
+{
+    return reader != &index_reader && reader != &parquet_reader && reader != &arrow_reader;
+}
+
+static const struct reader_kind *reader_of(const char *name)
+{
+    i64 unpacked = name_unpacked_length(name);
+    for (i64 i = 0; i < COUNT_OF(readers); i++) {
+        i64 length = may_be_packed(readers[i]) ? unpacked : (i64)strlen(name), suffix = (i64)strlen(readers[i]->suffix);
+        if (length >= suffix && strncasecmp(name + length - suffix, readers[i]->suffix, (size_t)suffix) == 0)
+            return readers[i];
+    }
+    return NULL;
+}
+
+bool source_reads(const char *path)
+{
+    return reader_of(path) != NULL || name_ends_with(path, ".bin");
+}
+
+/* The part that a folder's name, or the first word of a file's, says; SPLIT_DRAWN: none. */
+static int split_of(const char *name, bool folder)
+{
+    static const char *const words[SPLITS] = {"train training", "validation valid val dev",
+                                              "test testing eval evaluation"};
+    char word[16];
+    size_t length = folder ? strlen(name) : strcspn(name, ".-_");
+    if (length >= sizeof word || (!folder && !reader_of(name)))
+        return SPLIT_DRAWN;
+    snprintf(word, sizeof word, "%.*s", (int)length, name);
+    for (int split = 0; split < SPLITS; split++)
+        if (is_one_of(words[split], word))
+            return split;
+    return SPLIT_DRAWN;
+}
+
+/* ---- files ---- */
+
+static struct source_file *push_file(struct listing *l, char *path, int split, i64 bytes)
+{
+    if (l->count == l->capacity) {
+        i64 next = max_i64(64, 2 * l->capacity), size = (i64)sizeof *l->files;
+        l->files = memory_resize(l->files, l->capacity * size, next * size);
+        l->capacity = next;
+    }
+    struct source_file *file = &l->files[l->count++];
+    *file = (struct source_file){.path = path, .split = split, .bytes = bytes};
+    return file;
+}
+
+static struct source_file *push(struct listing *l, char *path, int split)
+{
+    struct stat status;
+    return push_file(l, path, split, stat(path, &status) == 0 ? (i64)status.st_size : 0);
+}
+
+static void leave_out(struct source_file *file, char *why)
+{
+    file->use = FILE_LEFT_OUT;
+    memory_free(file->why);
+    file->why = why;
+}
+
+/* The text of these reasons is the kind under which files are counted. */
+static char *why_unknown(const char *name)
+{
+    const char *extension = name_extension(name);
+    if (!*extension || strlen(extension) > 16)
+        return string_copy("files whose name says nothing of what they hold");
+    return string_format("files ending in .%s, which nothing reads", extension);
+}
+
+static void classify(struct source_file *file)
+{
+    file->reader = reader_of(file->path);
+    file->use = file->reader ? FILE_SAMPLES : is_medium(file->path) ? FILE_MEDIUM : FILE_LEFT_OUT;
+    if (file->use == FILE_LEFT_OUT)
+        file->why = why_unknown(file->path);
+}
+
+/* ---- files that belong together: those of one folder, in order of their names ---- */
+
+static size_t stem_length(const char *path)
+{
+    const char *extension = name_extension(path);
+    return *extension ? (size_t)(extension - path) : strlen(path);
+}
+
+/* Files of `list` that differ from file i behind the last dot alone: [*begin, *end). */
+static void find_stem(struct source_file **list, i64 count, i64 i, i64 *begin, i64 *end)
+{
+    size_t length = stem_length(list[i]->path);
+    *begin = i;
+    *end = i + 1;
+    while (*begin > 0 && strncmp(list[*begin - 1]->path, list[i]->path, length) == 0)
+        --*begin;
+    while (*end < count && strncmp(list[*end]->path, list[i]->path, length) == 0)
+        ++*end;
+}
+
+static void belong(struct source_file *file, const struct source_file *to, const char *what)
+{
+    file->use = FILE_BESIDE;
+    memory_free(file->why);
+    file->why = string_format("%s of %s", what, to->path);
+}
+
+/* A clip before a picture before a sound: pictures beside clips are thumbnails. */
+static struct source_file *leader(struct source_file **list, i64 begin, i64 end, size_t length)
+{
+    static const int order[] = {SAMPLE_VIDEO, SAMPLE_IMAGE, SAMPLE_AUDIO};
+    for (i64 k = 0; k < COUNT_OF(order); k++)
+        for (i64 i = begin; i < end; i++)
+            if (stem_length(list[i]->path) == length && medium_kind(list[i]->path + length) == order[k])
+                return list[i];
+    return NULL;
+}
+
+static bool is_metadata(const char *path, size_t length)
+{
+    return is_one_of("json jsn", path + length);
+}
+
+static void take_caption(struct source_file *medium, struct source_file *caption, const char *what)
+{
+    if (medium->caption)
+        what = "metadata";
+    else
+        medium->caption = string_copy(caption->path);
+    medium->use = FILE_SAMPLES;
+    medium->reader = &pair_reader;
+    belong(caption, medium, what);
+}
+
+/* One stem: its medium, the caption beside it, and what else is there. */
+static void match_stem(struct source_file **list, i64 begin, i64 end, size_t length)
+{
+    struct source_file *medium = leader(list, begin, end, length);
+    if (!medium || medium->caption)
+        return;
+    for (i64 i = begin; i < end; i++)
+        if (stem_length(list[i]->path) == length && medium_kind(list[i]->path + length) == SAMPLE_TEXT)
+            take_caption(medium, list[i], "caption");
+    for (i64 i = begin; i < end; i++)
+        if (stem_length(list[i]->path) == length && is_metadata(list[i]->path, length))
+            take_caption(medium, list[i], "caption or metadata");
+    bool lasts = medium_kind(medium->path + length) != SAMPLE_IMAGE;
+    for (i64 i = begin; lasts && i < end; i++)
+        if (stem_length(list[i]->path) == length && subtitles_named(list[i]->path) && !medium->caption)
+            take_caption(medium, list[i], "subtitles");
+    for (i64 i = begin; medium->caption && i < end; i++)
+        if (list[i]->use == FILE_MEDIUM && stem_length(list[i]->path) == length)
+            list[i]->why = string_format("media beside a %s of the same name, which has its caption",
+                                         medium_kind(medium->path + length) == SAMPLE_VIDEO ? "clip" : "picture");
+}
+
+static void match_index(struct source_file **list, i64 begin, i64 end)
+{
+    for (i64 i = begin; i < end; i++)
+        for (i64 k = begin; k < end; k++)
+            if (list[i]->reader == &index_reader && name_ends_with(list[k]->path, ".bin"))
+                belong(list[k], list[i], "ids");
+}
+
+/* img2dataset writes what it knew of the pictures of a tar, or of a folder of a number, beside it. */
+static void match_table(struct source_file **list, i64 i, i64 begin, i64 end)
+{
+    char *folder = string_format("%.*s", (int)stem_length(list[i]->path) - 1, list[i]->path);
+    for (i64 k = begin; k < end; k++)
+        if (list[k]->reader == &tar_reader && list[i]->use != FILE_BESIDE)
+            belong(list[i], list[k], "metadata");
+    const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
+    bool number = *name && name[strspn(name, "0123456789")] == 0;
+    if (list[i]->use != FILE_BESIDE && number && file_is_directory(folder))
+        belong(list[i], &(struct source_file){.path = folder}, "metadata");
+    memory_free(folder);
+}
+
+static void match_files(struct source_file **list, i64 count)
+{
+    for (i64 i = 0; i < count; i++) {
+        i64 begin, end;
+        if (list[i]->use == FILE_MEDIUM) {
+            find_stem(list, count, i, &begin, &end);
+            match_stem(list, begin, end, stem_length(list[i]->path));
+        } else if (list[i]->reader == &index_reader) {
+            find_stem(list, count, i, &begin, &end);
+            match_index(list, begin, end);
+        } else if (list[i]->reader == &parquet_reader) {
+            find_stem(list, count, i, &begin, &end);
+            match_table(list, i, begin, end);
+        }
+    }
+}
+
+static void match_folder(struct listing *l, const char *path, i64 first)
+{
+    struct source_file **direct = memory_alloc(max_i64(1, l->count - first) * (i64)sizeof *direct);
+    i64 count = 0;
+    size_t length = strlen(path);
+    for (i64 i = first; i < l->count; i++) {
+        const char *below = l->files[i].path + length;
+        if (!strchr(below + (*below == '/'), '/') && l->files[i].use != FILE_BESIDE)
+            direct[count++] = &l->files[i];
+    }
+    match_files(direct, count);
+    memory_free(direct);
+}
+
+/* The part that what stands in a folder is of, where the folder is of `split`. */
+static int split_below(const char *name, bool folder, int split, int depth)
+{
+    const struct reader_kind *reader = folder ? NULL : reader_of(name);
+    bool table = reader == &parquet_reader || reader == &arrow_reader; /* published a folder deeper */
+    return depth == 0 || (split == SPLIT_DRAWN && table) ? split_of(name, folder) : split;
+}
+
+/* ---- walking ---- */
+
+/* Links may lead to a pipe, as those of a shell do. */
+static bool is_special(const char *path)
+{
+    struct stat status;
+    return lstat(path, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) &&
+           !S_ISLNK(status.st_mode);
+}
+
+static void walk(struct listing *l, const char *path, int split, int depth);
+
+static void add_entry(struct listing *l, char *path, const char *name, int split, int depth)
+{
+    bool folder = file_is_directory(path);
+    split = split_below(name, folder, split, depth);
+    if (*name == '.') {
+        leave_out(push(l, path, split), string_copy("hidden files and folders"));
+    } else if (is_special(path)) {
+        leave_out(push(l, path, split), string_copy("pipes, sockets and devices"));
+    } else if (folder) {
+        walk(l, path, split, depth + 1);
+        memory_free(path);
+    } else {
+        classify(push(l, path, split));
+    }
+}
+
+/* A folder that cannot be listed is a file that cannot be read: it is found out, and counted, when it is its turn. */
+static void add_unlisted(struct listing *l, const char *path, int split)
+{
+    push(l, string_copy(path), split)->reader = &lines_reader;
+}
+
+static void walk(struct listing *l, const char *path, int split, int depth)
+{
+    char **names;
+    i64 count, first = l->count;
+    if (depth > DEPTH_MOST) {
+        leave_out(push(l, string_copy(path), split), string_copy("folders so deep that a link seems to lead back"));
+        return;
+    }
+    if (directory_list(&names, &count, path) < 0) {
+        add_unlisted(l, path, split);
+        return;
+    }
+    for (i64 i = 0; i < count; i++)
+        add_entry(l, path_join(path, names[i]), names[i], split, depth);
+    string_list_free(names, count);
+    match_folder(l, path, first);
+}
+
+/* ---- addresses ---- */
+
+/* A tar, a table or lines hold all that is asked for; what stands in files of its own is not. */
+static void classify_object(struct source_file *file)
+{
+    classify(file);
+    if (file->use == FILE_MEDIUM)
+        leave_out(file, string_copy("media in files of their own at an address, which are not asked for one by one: "
+                                    "expected tars or tables that hold them"));
+}
+
+static void walk_objects(struct listing *l, struct remote_object *objects, i64 count, const char *folder, int split,
+                         int depth);
+
+/* Those that begin with `length` bytes of the first one's name are in a folder; otherwise it is a file. */
+static void add_objects(struct listing *l, struct remote_object *objects, i64 count, const char *name, bool folder,
+                        int split, int depth)
+{
+    char *word = string_format("%.*s", (int)strcspn(name, "/"), name);
+    i64 below = name - objects[0].address + (i64)strlen(word);
+    split = split_below(word, folder, split, depth);
+    if (folder && *word != '.') {
+        char *path = string_format("%.*s", (int)below, objects[0].address);
+        walk_objects(l, objects, count, path, split, depth + 1);
+        memory_free(path);
+    }
+    for (i64 i = 0; i < count && (!folder || *word == '.'); i++) {
+        struct source_file *file = push_file(l, string_copy(objects[i].address), split, objects[i].bytes);
+        file->version = objects[i].version;
+        objects[i].version = NULL;
+        classify_object(file);
+        if (*word == '.')
+            leave_out(file, string_copy("hidden files and folders"));
+    }
+    memory_free(word);
+}
+
+/* As `walk` goes through folders. */
+static void walk_objects(struct listing *l, struct remote_object *objects, i64 count, const char *folder, int split,
+                         int depth)
+{
+    i64 first = l->count;
+    size_t at = strlen(folder) + 1;
+    for (i64 i = 0, end; i < count; i = end) {
+        const char *name = objects[i].address + at, *slash = strchr(name, '/');
+        for (end = i + 1; slash && end < count; end++)
+            if (strncmp(objects[end].address + at, name, (size_t)(slash - name) + 1) != 0)
+                break;
+        add_objects(l, objects + i, end - i, name, slash != NULL, split, depth);
+    }
+    match_folder(l, folder, first);
+}
+
+/* ---- parts ---- */
+
+static bool names_media(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t length = strcspn(name, ".");
+    const struct reader_kind *reader = reader_of(name);
+    return (reader == &lines_reader || reader == &csv_reader) &&
+           ((length == 8 && strncasecmp(name, "captions", 8) == 0) ||
+            (length == 8 && strncasecmp(name, "metadata", 8) == 0));
+}
+
+static void settle_parts(struct listing *l)
+{
+    bool train = false, held_out = false;
+    for (i64 i = 0; i < l->count; i++) {
+        train |= l->files[i].split == SPLIT_TRAIN;
+        held_out |= l->files[i].split > SPLIT_TRAIN;
+    }
+    for (i64 i = 0; i < l->count; i++) {
+        struct source_file *file = &l->files[i];
+        if (file->split >= 0)
+            continue;
+        file->split = train ? SPLIT_NONE : held_out ? SPLIT_TRAIN : SPLIT_DRAWN;
+        if (train && file->use == FILE_SAMPLES && !names_media(file->path))
+            leave_out(file, string_copy("files beside the part train, in no part"));
+    }
+}
+
+/* Train first: parts follow each other in the order of their names in `enum split`. */
+static void order_parts(struct listing *l)
+{
+    struct source_file *ordered = memory_alloc(max_i64(1, l->capacity) * (i64)sizeof *ordered);
+    i64 count = 0;
+    for (int split = 0; split < SPLITS; split++)
+        for (i64 i = 0; i < l->count; i++)
+            if (max_i64(l->files[i].split, 0) == split)
+                ordered[count++] = l->files[i];
+    memory_free(l->files);
+    l->files = ordered;
+}
+
+static int add_one(struct listing *l, const char *path)
+{
+    bool ids = name_ends_with(path, ".bin");
+    char *file = ids ? string_format("%.*sidx", (int)strlen(path) - 3, path) : string_copy(path);
+    classify(push(l, file, SPLIT_DRAWN));
+    if (l->files[0].use == FILE_SAMPLES)
+        return 0;
+    return error_set("%s: of a kind that cannot be read: expected .txt, .jsonl, .json, .csv, .tar (.gz, .zst, .xz, "
+                     ".bz2, .lz4), .parquet, .arrow, .idx, or a folder",
+                     path);
+}
+
+/* Of a file that is named alone no name says of which part it is; its ids stand behind an index. */
+static int open_addresses(struct listing *l, const char *address)
+{
+    struct remote_list list;
+    if (remote_list(&list, address, source_reads) < 0)
+        return -1;
+    bool one = source_reads(address) && !strchr(address, '{');
+    l->folder = string_copy(list.folder);
+    walk_objects(l, list.objects, list.count, list.folder, SPLIT_DRAWN, 0);
+    for (i64 i = 0; one && i < l->count; i++)
+        l->files[i].split = SPLIT_DRAWN;
+    remote_list_release(&list);
+    return 0;
+}
+
+int listing_open(struct listing *l, const char *path)
+{
+    *l = (struct listing){0};
+    if (is_address(path)) {
+        char *address;
+        int status = address_hide(&address, path);
+        if (status == 0)
+            status = open_addresses(l, address);
+        memory_free(address);
+        if (status < 0)
+            return -1;
+    } else if (!file_exists(path)) {
+        return error_set("%s: there is no such file or folder", path);
+    } else if (!file_is_directory(path)) {
+        l->folder = path_folder(path);
+        return add_one(l, path);
+    } else {
+        l->folder = string_copy(path);
+        walk(l, path, SPLIT_DRAWN, 0);
+    }
+    settle_parts(l);
+    order_parts(l);
+    return 0;
+}
+
+void listing_close(struct listing *l)
+{
+    for (i64 i = 0; i < l->count; i++) {
+        memory_free(l->files[i].path);
+        memory_free(l->files[i].caption);
+        memory_free(l->files[i].why);
+        memory_free(l->files[i].version);
+    }
+    memory_free(l->files);
+    memory_free(l->folder);
+    *l = (struct listing){0};
+}

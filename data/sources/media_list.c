@@ -1,0 +1,250 @@
+#include "data/sources/media_list.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+enum { AT_ONCE = 256 }; /* files, so that what is not kept of them does not pile up */
+
+typedef int medium_fn(void *context, struct medium *medium); /* owns it */
+
+void medium_release(struct medium *m)
+{
+    memory_free(m->path);
+    memory_free(m->place.path);
+    memory_free(m->problem);
+    memory_free(m->text);
+    memory_free(m->speaker);
+    text_release(&m->bytes);
+    *m = (struct medium){0};
+}
+
+/* ---- where they are ---- */
+
+int medium_open(struct medium_view *view, const struct medium_place *place)
+{
+    *view = (struct medium_view){0};
+    if (place->bytes < 0)
+        return file_map(&view->file, place->path);
+    view->blob = blob_open(place->path);
+    if (!view->blob || blob_span(view->blob, &view->span, place->at, place->bytes) < 0) {
+        medium_close(view);
+        return -1;
+    }
+    view->file = (struct file_view){view->span.data, view->span.bytes};
+    return 0;
+}
+
+void medium_close(struct medium_view *view)
+{
+    if (!view->blob)
+        file_unmap(&view->file);
+    blob_span_release(&view->span);
+    blob_close(view->blob);
+    *view = (struct medium_view){0};
+}
+
+static struct medium_place place_of(const struct sample_part *part)
+{
+    if (part->path)
+        return (struct medium_place){string_copy(part->path), 0, -1};
+    return (struct medium_place){part->within ? string_copy(part->within) : NULL, part->at, part->bytes.length};
+}
+
+/* ---- from samples ---- */
+
+static char *text_of(const struct sample *sample)
+{
+    bool said = sample->count > 1 && sample->parts[1].kind == SAMPLE_TEXT && sample->parts[1].bytes.data;
+    return string_copy(said ? sample->parts[1].bytes.data : "");
+}
+
+static struct medium medium_of(struct sample *sample)
+{
+    struct sample_part *part = &sample->parts[0];
+    struct medium m = {.kind = part->kind,
+                       .path = part->path ? part->path : string_copy(sample->name),
+                       .bytes = part->bytes,
+                       .place = place_of(part),
+                       .carried = !part->path,
+                       .text = text_of(sample),
+                       .speaker = string_copy(sample->speaker ? sample->speaker : "")};
+    part->path = NULL;
+    part->bytes = (struct text){0};
+    return m;
+}
+
+/* What cannot be read becomes a medium with a problem. False: none that is wanted. */
+static bool take_sample(struct medium *out, const struct media_request *request, enum source_result result,
+                        struct sample *sample)
+{
+    bool wanted = sample->split == request->split;
+    if (result == SOURCE_SAMPLE)
+        wanted = wanted && sample->layout == SAMPLE_CAPTIONED && (request->kinds >> sample->parts[0].kind & 1);
+    if (wanted)
+        *out = result == SOURCE_SAMPLE ? medium_of(sample) : (struct medium){.problem = string_copy(error_text())};
+    return wanted;
+}
+
+struct media_stream {
+    struct media_request request;
+    struct source *source;
+    i64 given;
+};
+
+struct media_stream *media_stream_open(const struct media_request *request)
+{
+    struct source *source = source_open(request->data, &(struct source_request){.seed = request->seed,
+                                                                                .validation = request->validation,
+                                                                                .test = request->test,
+                                                                                .columns = request->columns,
+                                                                                .media_alone = true});
+    if (!source)
+        return NULL;
+    struct media_stream *stream = memory_alloc(sizeof *stream);
+    *stream = (struct media_stream){*request, source, 0};
+    return stream;
+}
+
+int media_stream_next(struct media_stream *stream, struct medium *out)
+{
+    struct sample sample;
+    enum source_result result;
+    bool taken = false;
+    while (!taken && (result = source_next(stream->source, &sample)) != SOURCE_END) {
+        if (result == SOURCE_UNREACHABLE)
+            return -1;
+        taken = take_sample(out, &stream->request, result, &sample);
+        sample_release(&sample);
+    }
+    if (taken)
+        out->number = stream->given++;
+    return taken;
+}
+
+void media_stream_close(struct media_stream *stream)
+{
+    if (stream)
+        source_close(stream->source);
+    memory_free(stream);
+}
+
+static int visit(const struct media_request *request, medium_fn *see, void *context)
+{
+    struct media_stream *stream = media_stream_open(request);
+    struct medium medium;
+    int status = stream ? 0 : -1, more = 1;
+    while (status == 0 && (more = media_stream_next(stream, &medium)) > 0)
+        status = see(context, &medium);
+    if (status == 0 && more == 0 && request->says)
+        source_log(stream->source);
+    media_stream_close(stream);
+    return status == 0 ? more : status;
+}
+
+/* ---- listing ---- */
+
+static int add_medium(void *context, struct medium *medium)
+{
+    struct media_list *list = context;
+    if (list->count == list->capacity) {
+        i64 next = max_i64(256, 2 * list->capacity), size = (i64)sizeof *list->media;
+        list->media = memory_resize(list->media, list->capacity * size, next * size);
+        list->capacity = next;
+    }
+    text_release(&medium->bytes);
+    list->media[list->count++] = *medium;
+    return 0;
+}
+
+int media_list(struct media_list *list, const struct media_request *request)
+{
+    *list = (struct media_list){0};
+    return visit(request, add_medium, list);
+}
+
+void media_list_release(struct media_list *list)
+{
+    for (i64 i = 0; i < list->count; i++)
+        medium_release(&list->media[i]);
+    memory_free(list->media);
+    *list = (struct media_list){0};
+}
+
+/* ---- reading ---- */
+
+struct job {
+    struct media_reader *reader;
+    struct medium media[AT_ONCE];
+    char *contents;
+    i64 count, bytes; /* bytes: of files, as long as they are known */
+};
+
+static void read_one(void *context, i64 tile, int worker)
+{
+    struct job *job = context;
+    struct media_reader *r = job->reader;
+    struct medium *m = &job->media[tile];
+    struct file_view file = {(const u8 *)m->bytes.data, m->bytes.length};
+    (void)worker;
+    if (m->problem || interrupted())
+        return;
+    int status = m->carried ? 0 : file_map(&file, m->path);
+    m->read = status == 0 && r->read(r->context, job->contents + tile * r->content_bytes, m, &file) == 0;
+    if (!m->read)
+        m->problem = string_copy(error_text()); /* the message belongs to this thread */
+    if (status == 0 && !m->carried)
+        file_unmap(&file);
+}
+
+static void take_one(struct media_reader *r, void *content, struct medium *m)
+{
+    if (m->problem) {
+        log_warn("skipped: %s", m->problem);
+        r->bad_count++;
+    } else if (m->read) {
+        r->take(r->context, content, m);
+    }
+    r->count++;
+    medium_release(m);
+}
+
+static int read_all(struct job *job)
+{
+    struct media_reader *r = job->reader;
+    memset(job->contents, 0, (size_t)(job->count * r->content_bytes));
+    workers_run(job->count, read_one, job);
+    for (i64 i = 0; i < job->count; i++)
+        take_one(r, job->contents + i * r->content_bytes, &job->media[i]);
+    job->count = job->bytes = 0;
+    return interrupted() ? error_interrupted() : 0;
+}
+
+/* Few films at a time: what is made of them grows with them. */
+static int gather(void *context, struct medium *medium)
+{
+    enum { FEW = 8, LARGE_BYTES = 1 << 28 };
+    struct job *job = context;
+    struct stat info;
+    bool known = !medium->problem && !medium->carried && stat(medium->path, &info) == 0;
+    job->bytes += known ? (i64)info.st_size : medium->bytes.length;
+    job->media[job->count++] = *medium;
+    bool full = job->count == AT_ONCE || (job->count >= FEW && job->bytes >= LARGE_BYTES);
+    return full ? read_all(job) : 0;
+}
+
+int media_read(struct media_reader *r, const struct media_request *request)
+{
+    struct job *job = memory_alloc(sizeof *job);
+    job->reader = r;
+    job->contents = memory_alloc(AT_ONCE * r->content_bytes);
+    r->count = r->bad_count = 0;
+    int status = visit(request, gather, job);
+    if (status == 0)
+        status = read_all(job);
+    memory_free(job->contents);
+    memory_free(job);
+    if (status == 0 && (double)r->bad_count > r->bad_share * (double)r->count)
+        status = error_set("%s: %lld of %lld %s cannot be read, more than the share of %g that may be bad",
+                           request->data, (long long)r->bad_count, (long long)r->count, r->what, r->bad_share);
+    return status;
+}

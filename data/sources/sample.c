@@ -1,0 +1,81 @@
+#include "data/media/media.h"
+#include "data/sources/source_readers.h"
+#include "data/media/subtitles.h"
+#include "tokenizers/text/text.h"
+
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+void sample_release(struct sample *s)
+{
+    for (i64 i = 0; i < s->count; i++) {
+        text_release(&s->parts[i].bytes);
+        memory_free(s->parts[i].path);
+        memory_free(s->parts[i].within);
+        memory_free(s->parts[i].role);
+    }
+    memory_free(s->parts);
+    memory_free(s->name);
+    memory_free(s->speaker);
+    memory_free(s->subtitles);
+    text_release(&s->cues);
+    *s = (struct sample){0};
+}
+
+struct sample_part *sample_add(struct sample *s, enum sample_kind kind)
+{
+    if (s->count == s->capacity) {
+        i64 wanted = max_i64(4, 2 * s->capacity), size = (i64)sizeof *s->parts;
+        s->parts = memory_resize(s->parts, s->capacity * size, wanted * size);
+        s->capacity = wanted;
+    }
+    struct sample_part *part = &s->parts[s->count++];
+    *part = (struct sample_part){.kind = kind};
+    return part;
+}
+
+int sample_add_text(struct sample *s, const char *text, i64 length)
+{
+    i64 bad = text_invalid_utf8(text, length);
+    if (bad >= 0)
+        return error_set("byte %lld of a text is not UTF-8", (long long)bad);
+    if (length > 0)
+        text_append(&sample_add(s, SAMPLE_TEXT)->bytes, text, length);
+    return 0;
+}
+
+static i64 cues_inside(struct text *out, const struct sample_part *part, const char *name, const char *language)
+{
+    struct file_view view = {(const u8 *)part->bytes.data, part->bytes.length};
+    if (part->path && file_map(&view, part->path) < 0)
+        return -1;
+    i64 cues = film_subtitles(out, view.data, view.bytes, part->path ? part->path : name, language);
+    if (part->path)
+        file_unmap(&view);
+    return cues;
+}
+
+bool sample_add_subtitles(struct sample *s, const struct source_columns *columns)
+{
+    const char *language = columns ? columns->subtitles : NULL;
+    enum sample_kind kind = s->count == 1 ? s->parts[0].kind : SAMPLE_TEXT;
+    struct text words = {0};
+    if ((kind != SAMPLE_VIDEO && kind != SAMPLE_AUDIO) || (language && strcmp(language, "none") == 0))
+        return false;
+    if (cues_inside(&s->cues, &s->parts[0], s->name, language) > 0)
+        subtitles_words(&words, s->cues.data, s->cues.length, 0, INFINITY);
+    bool said = words.length > 0 && sample_add_text(s, words.data, words.length) == 0;
+    if (!said)
+        text_release(&s->cues);
+    text_release(&words);
+    return said;
+}
+
+char *path_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return string_copy(".");
+    return slash == path ? string_copy("/") : string_format("%.*s", (int)(slash - path), path);
+}

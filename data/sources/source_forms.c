@@ -1,0 +1,336 @@
+/* What a record is, by the names of what it holds: the same for lines, rows of tables and members of lists. */
+#include "data/sources/source_build.h"
+
+#include <string.h>
+
+enum { KEYS_MOST = 3 };
+enum value_kind { ANYTHING, TEXTS, LIST, BYTES };
+struct form {
+    const char *keys[KEYS_MOST]; /* all of them are there, and not null */
+    enum value_kind kind;
+    int (*add)(struct build *build, const struct form *form, const struct json *const *values);
+};
+static const char *const caption_keys[] = {"text", "caption", "transcription"};
+
+/* ---- names ---- */
+
+static const char *const *mapped_name(const struct source_columns *c, const char *key)
+{
+    const struct {
+        const char *key;
+        char *const *name;
+    } rows[] = {{"text", &c->text},         {"image", &c->image},       {"video", &c->video},  {"audio", &c->audio},
+                {"messages", &c->messages}, {"question", &c->question}, {"answer", &c->answer}};
+    for (i64 i = 0; i < COUNT_OF(rows); i++)
+        if (strcmp(rows[i].key, key) == 0)
+            return (const char *const *)rows[i].name;
+    return NULL;
+}
+
+static bool is_named(const char *name)
+{
+    return name && *name;
+}
+
+static bool maps(const struct source_columns *c)
+{
+    return c && (is_named(c->text) || is_named(c->image) || is_named(c->video) || is_named(c->audio) ||
+                 is_named(c->messages) || is_named(c->question) || is_named(c->answer));
+}
+
+/* Under which name a key is looked for; NULL: others are named, and it is not. */
+static const char *name_of(const struct source_columns *columns, const char *key)
+{
+    if (!maps(columns))
+        return key;
+    const char *const *name = mapped_name(columns, key);
+    return name && is_named(*name) ? *name : NULL;
+}
+
+static const struct json *column(const struct source_columns *columns, const struct json *object, const char *key)
+{
+    const char *name = name_of(columns, key);
+    return name ? sample_key(object, name) : NULL;
+}
+
+const struct json *sample_caption(const struct json *object, const struct source_columns *columns)
+{
+    for (i64 i = 0; i < COUNT_OF(caption_keys); i++) {
+        const struct json *caption = column(columns, object, caption_keys[i]);
+        if (caption)
+            return json_kind(caption) == JSON_STRING && json_string_length(caption) > 0 ? caption : NULL;
+    }
+    return NULL;
+}
+
+/* Of a table its bytes too, and `txt`, which stands beside `jpg`. */
+static const struct json *caption_of(const struct build *b)
+{
+    const struct json *object = b->object, *caption = sample_caption(object, b->place->columns);
+    for (i64 i = 0; !caption && b->place->record && i <= COUNT_OF(caption_keys); i++) {
+        const char *key = i < COUNT_OF(caption_keys) ? caption_keys[i] : "txt";
+        const struct json *value = column(b->place->columns, object, key);
+        const struct text *bytes = record_bytes(b->place->record, value);
+        if (bytes ? bytes->length > 0 : json_string_length(value) > 0)
+            caption = value;
+    }
+    return caption;
+}
+
+/* ---- what there may be ---- */
+
+static int add_chat(struct build *b, const struct form *form, const struct json *const *values)
+{
+    return build_messages(b, values[0], form->keys[0]);
+}
+
+static int add_turn(struct build *b, const struct form *form, const struct json *const *values)
+{
+    (void)form;
+    return build_message(b, "user", values[0]) < 0 || build_message(b, "assistant", values[1]) < 0 ? -1 : 0;
+}
+
+/* As Alpaca has it, where the input may be empty, and Dolly, where it is called context. */
+static int add_instruction(struct build *b, const struct form *form, const struct json *const *values)
+{
+    const struct json *input = sample_key(b->object, "input"), *system = sample_key(b->object, "system");
+    if (!input)
+        input = sample_key(b->object, "context");
+    if (json_string_length(system) > 0 && build_message(b, "system", system) < 0)
+        return -1;
+    if (json_string_length(input) == 0)
+        return add_turn(b, form, values);
+    struct text asked = {0};
+    text_append(&asked, json_string(values[0], ""), json_string_length(values[0]));
+    text_append(&asked, "\n", 1);
+    text_append(&asked, json_string(input, ""), json_string_length(input));
+    struct json *both = json_of_bytes(asked.data, asked.length);
+    int status = build_message(b, "user", both) < 0 || build_message(b, "assistant", values[1]) < 0 ? -1 : 0;
+    json_free(both);
+    text_release(&asked);
+    return status;
+}
+
+static int add_captioned(struct build *b, enum sample_kind kind, const char *key, const struct json *value)
+{
+    const struct json *text = caption_of(b);
+    const char *speaker = json_string(json_get(b->object, "speaker"), NULL);
+    b->out->layout = SAMPLE_CAPTIONED;
+    bool missing = !text && !b->place->media_alone, looks = missing && (kind == SAMPLE_VIDEO || kind == SAMPLE_AUDIO);
+    if ((!missing || looks) && build_medium(b, kind, value) < 0)
+        return -1;
+    if (missing && !(looks && sample_add_subtitles(b->out, b->place->columns)))
+        return error_set("a file without a caption: expected {\"%s\": FILE, \"text\": CAPTION}", key);
+    b->out->speaker = speaker ? string_copy(speaker) : NULL;
+    return text ? build_text(b, text) : 0;
+}
+
+static int add_medium(struct build *b, const struct form *form, const struct json *const *values)
+{
+    enum sample_kind kind = SAMPLE_IMAGE;
+    while (strcmp(medium_keys[kind], form->keys[0]) != 0)
+        kind++;
+    return add_captioned(b, kind, form->keys[0], values[0]);
+}
+
+/* Columns that are called as members of a tar end, {"jpg": BYTES, "txt": CAPTION}. */
+static int add_member(struct build *b, const struct form *form, const struct json *const *values)
+{
+    return add_captioned(b, (enum sample_kind)medium_kind(form->keys[0]), form->keys[0], values[0]);
+}
+
+/* As in metadata.jsonl of Hugging Face's folders: what it is, the name says. */
+static int add_named(struct build *b, const struct form *form, const struct json *const *values)
+{
+    const char *name = json_string(values[0], "");
+    int kind = medium_kind(name_extension(name));
+    if (kind <= SAMPLE_TEXT)
+        return error_set("file_name %.80s: expected the name of a picture, a clip or a sound", name);
+    return add_captioned(b, (enum sample_kind)kind, form->keys[0], values[0]);
+}
+
+/* {"texts": [{"user", "assistant"}, ..], "images": [..]}, as The Cauldron has it: the first question is of all
+ * pictures. */
+static int add_dialogue(struct build *b, const struct json *texts)
+{
+    i64 pictures = json_count(json_get(b->object, "images"));
+    int status = 0;
+    for (i64 i = 0; i < json_count(texts) && status == 0; i++) {
+        const struct json *user = json_get(json_at(texts, i), "user"), *said = json_get(json_at(texts, i), "assistant");
+        struct json *content = json_array(), *text = json_object();
+        for (i64 k = 0; i == 0 && k < pictures; k++) {
+            json_push(content, json_object());
+            json_set(json_at(content, k), "type", json_of_string("image"));
+        }
+        json_set(text, "text", json_of_bytes(json_string(user, ""), json_string_length(user)));
+        json_push(content, text);
+        status = build_message(b, "user", content) < 0 || build_message(b, "assistant", said) < 0 ? -1 : 0;
+        json_free(content);
+    }
+    return status;
+}
+
+/* {"texts": [TEXT or null, ..], "images": [FILE or null, ..]} of equal length, as in interleaved documents. */
+static int add_interleaved(struct build *b, const struct form *form, const struct json *const *values)
+{
+    const struct json *texts = values[0], *images = json_get(b->object, "images");
+    (void)form;
+    if (sample_key(json_at(texts, 0), "user"))
+        return add_dialogue(b, texts);
+    b->out->layout = SAMPLE_MIXED;
+    if (json_kind(images) != JSON_ARRAY || json_count(images) != json_count(texts))
+        return error_set("\"texts\" has %lld entries, \"images\" %lld: expected as many", (long long)json_count(texts),
+                         (long long)json_count(images));
+    for (i64 i = 0; i < json_count(texts); i++) {
+        const struct json *text = json_at(texts, i), *image = json_at(images, i);
+        if (json_kind(text) == JSON_STRING && build_text(b, text) < 0)
+            return -1;
+        bool there = b->place->record ? json_kind(image) != JSON_NULL : json_kind(image) == JSON_STRING;
+        if (there && build_medium(b, SAMPLE_IMAGE, image) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_plain(struct build *b, const struct form *form, const struct json *const *values)
+{
+    b->out->layout = SAMPLE_PLAIN;
+    return build_is_text(b, values[0]) ? build_text(b, values[0])
+                                       : error_set("key %s: expected a string", form->keys[0]);
+}
+
+/* LAION's and COYO's tables of links. */
+static int refuse_links(struct build *b, const struct form *form, const struct json *const *values)
+{
+    (void)b;
+    (void)values;
+    return error_set("pictures are named by \"%s\" alone: expected the pictures themselves, for nothing is downloaded "
+                     "(img2dataset makes tars of such lists, which are read); `columns: {text: %s}` takes the captions "
+                     "for texts",
+                     form->keys[0], form->keys[1]);
+}
+
+/* The first that a record has all keys of. */
+static const struct form forms[] = {
+    {{"messages"}, ANYTHING, add_chat},
+    {{"conversations"}, LIST, add_chat},
+    {{"image"}, ANYTHING, add_medium},
+    {{"video"}, ANYTHING, add_medium},
+    {{"audio"}, ANYTHING, add_medium},
+    {{"file_name"}, TEXTS, add_named},
+    {{"mp4"}, BYTES, add_member},
+    {{"webm"}, BYTES, add_member},
+    {{"jpg"}, BYTES, add_member},
+    {{"jpeg"}, BYTES, add_member},
+    {{"png"}, BYTES, add_member},
+    {{"webp"}, BYTES, add_member},
+    {{"wav"}, BYTES, add_member},
+    {{"flac"}, BYTES, add_member},
+    {{"mp3"}, BYTES, add_member},
+    {{"ogg"}, BYTES, add_member},
+    {{"texts"}, LIST, add_interleaved},
+    {{"question", "answer"}, TEXTS, add_turn},
+    {{"prompt", "completion"}, TEXTS, add_turn},
+    {{"instruction", "output"}, TEXTS, add_instruction},
+    {{"instruction", "response"}, TEXTS, add_instruction},
+    {{"url", "text", "image_phash"}, ANYTHING, refuse_links},
+    {{"text"}, ANYTHING, add_plain},
+    {{"content"}, TEXTS, add_plain},
+    {{"url", "caption"}, TEXTS, refuse_links},
+    {{"URL", "TEXT"}, TEXTS, refuse_links},
+};
+static const char *const others[] = {"images", "videos", "audios", "speaker", "input", "context", "system"};
+
+/* ---- which it is ---- */
+
+static bool is_kind(const struct build *b, const struct json *value, enum value_kind kind)
+{
+    switch (kind) {
+    case TEXTS:
+        return build_is_text(b, value);
+    case LIST:
+        return json_kind(value) == JSON_ARRAY;
+    case BYTES:
+        return record_bytes(b->place->record, value) != NULL;
+    default:
+        return true;
+    }
+}
+
+/* NULL: none. names_alone: values are not looked at. */
+static const struct form *form_of(const struct build *b, const struct json **values, bool names_alone)
+{
+    for (i64 i = 0; i < COUNT_OF(forms); i++) {
+        const struct form *form = &forms[i];
+        bool all = true;
+        for (i64 k = 0; k < KEYS_MOST && form->keys[k] && all; k++) {
+            values[k] = column(b->place->columns, b->object, form->keys[k]);
+            all = values[k] && (names_alone || is_kind(b, values[k], form->kind));
+        }
+        if (all)
+            return form;
+    }
+    return NULL;
+}
+
+int sample_of_json(struct sample *out, const struct json *value, const struct json_place *place, bool *passed)
+{
+    const struct json *values[KEYS_MOST] = {NULL};
+    struct build build = {.out = out, .object = value, .place = place};
+    if (json_kind(value) != JSON_OBJECT)
+        return error_set("%s: expected a JSON object", place->origin);
+    const struct form *form = form_of(&build, values, false);
+    if (form && form->add(&build, form, values) < 0)
+        return error_prefix("%s", place->origin);
+    *passed = *passed || !form || out->count == 0;
+    return 0;
+}
+
+/* ---- tables ---- */
+
+bool sample_reads_column(const struct source_columns *columns, const char *name)
+{
+    for (i64 i = 0; i < COUNT_OF(others); i++)
+        if (strcmp(others[i], name) == 0)
+            return true;
+    for (i64 i = 0; i < COUNT_OF(forms); i++)
+        for (i64 k = 0; k < KEYS_MOST && forms[i].keys[k]; k++) {
+            const char *read = name_of(columns, forms[i].keys[k]);
+            if (read && strcmp(read, name) == 0)
+                return true;
+        }
+    return !maps(columns) && is_one_of("caption transcription txt", name);
+}
+
+static int refuse_columns(const char *const *names, i64 count, const struct source_columns *columns, const char *path)
+{
+    struct text list = {0};
+    for (i64 i = 0; i < count; i++)
+        text_printf(&list, "%s%s", i ? ", " : "", names[i]);
+    error_set("%s: nothing of it is known as a sample. %s: %s. Expected %s", path,
+              count ? "Its columns are" : "It has no columns", list.data ? list.data : "",
+              maps(columns) ? "those that `columns` of the recipe names"
+                            : "text, content, messages, conversations, question and answer, prompt and completion, "
+                              "instruction and output, or image, video or audio with text or caption; `columns: {text: "
+                              "NAME}` in the recipe says what is called otherwise");
+    text_release(&list);
+    return -1;
+}
+
+int sample_check_columns(const char *const *names, i64 count, const struct source_columns *columns, const char *path)
+{
+    const struct json *values[KEYS_MOST] = {NULL};
+    struct json *row = json_object();
+    for (i64 i = 0; i < count; i++)
+        json_set(row, names[i], json_of_string("?"));
+    struct json_place place = {.origin = path, .columns = columns};
+    struct build build = {.object = row, .place = &place};
+    const struct form *form = form_of(&build, values, true);
+    int status = form ? 0 : refuse_columns(names, count, columns, path);
+    if (form && form->add == refuse_links) {
+        refuse_links(&build, form, values);
+        status = error_prefix("%s", path);
+    }
+    json_free(row);
+    return status;
+}

@@ -1,0 +1,276 @@
+/* Media, texts and messages of a record, into a sample. */
+#include "data/sources/source_build.h"
+
+#include <string.h>
+
+const char *const medium_keys[] = {[SAMPLE_IMAGE] = "image", [SAMPLE_VIDEO] = "video", [SAMPLE_AUDIO] = "audio"};
+static const char *const list_keys[] = {
+    [SAMPLE_IMAGE] = "images", [SAMPLE_VIDEO] = "videos", [SAMPLE_AUDIO] = "audios"};
+static const char *const marks[] = {[SAMPLE_IMAGE] = "<image>", [SAMPLE_VIDEO] = "<video>", [SAMPLE_AUDIO] = "<audio>"};
+
+const struct json *sample_key(const struct json *object, const char *key)
+{
+    const struct json *value = json_get(object, key);
+    return json_kind(value) == JSON_NULL ? NULL : value;
+}
+
+bool build_is_text(const struct build *b, const struct json *value)
+{
+    return json_kind(value) == JSON_STRING || record_bytes(b->place->record, value);
+}
+
+int build_text(struct build *b, const struct json *text)
+{
+    const struct text *bytes = record_bytes(b->place->record, text);
+    return bytes ? sample_add_text(b->out, bytes->data, bytes->length)
+                 : sample_add_text(b->out, json_string(text, ""), json_string_length(text));
+}
+
+static int add_reference(struct build *b, enum sample_kind kind, const char *reference)
+{
+    if (!reference || !*reference)
+        return error_set("a part of type %s names no file: expected {\"type\": \"%s\", \"%s\": FILE}",
+                         medium_keys[kind], medium_keys[kind], medium_keys[kind]);
+    if (strncmp(reference, "http:", 5) == 0 || strncmp(reference, "https:", 6) == 0 ||
+        strncmp(reference, "data:", 5) == 0)
+        return error_set("%.40s: media must be files; nothing is downloaded", reference);
+    if (b->place->folder && is_address(b->place->folder))
+        return error_set("%.80s: media beside an address are not asked for one by one: expected tars or tables that "
+                         "hold them",
+                         reference);
+    if (strncmp(reference, "file://", 7) == 0)
+        reference += 7;
+    struct sample_part *part = sample_add(b->out, kind);
+    if (!b->place->folder)
+        return b->place->find(b->place->context, part, reference);
+    part->path = *reference == '/' ? string_copy(reference) : path_join(b->place->folder, reference);
+    return 0;
+}
+
+/* {"image": FILE}, {"path": FILE}, {"url": FILE}, {"image_url": {"url": FILE}}, or the string itself. */
+static const char *reference_of(const struct json *part, enum sample_kind kind)
+{
+    static const char *const url_keys[] = {
+        [SAMPLE_IMAGE] = "image_url", [SAMPLE_VIDEO] = "video_url", [SAMPLE_AUDIO] = "audio_url"};
+    const struct json *places[] = {part,
+                                   json_get(part, medium_keys[kind]),
+                                   json_get(part, "path"),
+                                   json_get(part, "url"),
+                                   json_get(json_get(part, url_keys[kind]), "url"),
+                                   json_get(part, url_keys[kind])};
+    for (i64 i = 0; i < COUNT_OF(places); i++)
+        if (json_kind(places[i]) == JSON_STRING)
+            return json_string(places[i], NULL);
+    return NULL;
+}
+
+/* Of a table: bytes, {"bytes": BYTES}, {"image": either}; their path is what they were called. */
+static struct text *bytes_of(const struct build *b, const struct json *part, enum sample_kind kind)
+{
+    const struct json *inner = json_get(part, medium_keys[kind]);
+    const struct json *places[] = {part, json_get(part, "bytes"), inner, json_get(inner, "bytes")};
+    for (i64 i = 0; i < COUNT_OF(places); i++) {
+        struct text *bytes = record_bytes(b->place->record, places[i]);
+        if (bytes && bytes->length)
+            return bytes;
+    }
+    return NULL;
+}
+
+/* Bytes are moved out of the record. */
+int build_medium(struct build *b, enum sample_kind kind, const struct json *value)
+{
+    struct text *bytes = bytes_of(b, value, kind);
+    if (!bytes)
+        return add_reference(b, kind, reference_of(value, kind));
+    sample_add(b->out, kind)->bytes = *bytes;
+    *bytes = (struct text){0};
+    return 0;
+}
+
+/* ---- messages ---- */
+
+/* Of "images", or the one "image". */
+static const struct json *listed(const struct build *b, enum sample_kind kind)
+{
+    const struct json *list = sample_key(b->object, list_keys[kind]);
+    return list ? list : sample_key(b->object, medium_keys[kind]);
+}
+
+static int add_listed(struct build *b, enum sample_kind kind)
+{
+    const struct json *list = listed(b, kind);
+    i64 count = json_kind(list) == JSON_ARRAY ? json_count(list) : list != NULL;
+    if (b->used[kind] >= count)
+        return error_set("%s stands more often in the messages than \"%s\" has files", marks[kind], list_keys[kind]);
+    i64 index = b->used[kind]++;
+    return build_medium(b, kind, json_kind(list) == JSON_ARRAY ? json_at(list, index) : list);
+}
+
+/* The first mark at or after `at`, or NULL. */
+static const char *find_mark(const char *at, const char *end, enum sample_kind *kind)
+{
+    for (; at < end; at++)
+        for (*kind = SAMPLE_IMAGE; *kind <= SAMPLE_AUDIO; (*kind)++)
+            if (*at == '<' && (size_t)(end - at) >= strlen(marks[*kind]) &&
+                memcmp(at, marks[*kind], strlen(marks[*kind])) == 0)
+                return at;
+    return NULL;
+}
+
+/* Marks stand for files only where the object lists some. */
+static int add_marked_text(struct build *b, const char *at, i64 length)
+{
+    const char *end = at + length, *mark;
+    enum sample_kind kind;
+    bool lists = listed(b, SAMPLE_IMAGE) || listed(b, SAMPLE_VIDEO) || listed(b, SAMPLE_AUDIO);
+    while (lists && (mark = find_mark(at, end, &kind))) {
+        if (sample_add_text(b->out, at, mark - at) < 0 || add_listed(b, kind) < 0)
+            return -1;
+        at = mark + strlen(marks[kind]);
+    }
+    return sample_add_text(b->out, at, end - at);
+}
+
+static int add_content_part(struct build *b, const struct json *part)
+{
+    const char *type = json_string(json_get(part, "type"), "text");
+    if (json_kind(part) == JSON_STRING)
+        return build_text(b, part);
+    if (strcmp(type, "text") == 0)
+        return build_text(b, json_get(part, "text"));
+    for (enum sample_kind kind = SAMPLE_IMAGE; kind <= SAMPLE_AUDIO; kind++) {
+        if (strncmp(type, medium_keys[kind], 5) != 0) /* image, image_url */
+            continue;
+        return bytes_of(b, part, kind) || reference_of(part, kind) ? build_medium(b, kind, part) : add_listed(b, kind);
+    }
+    return error_set("a part of type \"%.40s\": expected text, image, video or audio", type);
+}
+
+static int add_content(struct build *b, const struct json *content)
+{
+    if (json_kind(content) == JSON_STRING)
+        return add_marked_text(b, json_string(content, ""), json_string_length(content));
+    if (json_kind(content) != JSON_ARRAY)
+        return error_set("a message without content: expected a text or a list of parts");
+    for (i64 i = 0; i < json_count(content); i++)
+        if (add_content_part(b, json_at(content, i)) < 0)
+            return -1;
+    return 0;
+}
+
+/* As Qwen2.5's chat template writes it. `arguments` is JSON, or a text that is JSON. */
+static int add_call(struct build *b, const struct json *call, bool first)
+{
+    const struct json *function = sample_key(call, "function") ? sample_key(call, "function") : call;
+    const struct json *name = json_get(function, "name"), *arguments = json_get(function, "arguments");
+    if (json_kind(name) != JSON_STRING)
+        return error_set("a call of a tool has no name: expected {\"function\": {\"name\", \"arguments\"}}");
+    struct text text = {0};
+    text_printf(&text, "%s<tool_call>\n{\"name\": ", first ? "" : "\n");
+    json_print(&text, name, 0);
+    text_printf(&text, ", \"arguments\": ");
+    if (json_kind(arguments) == JSON_STRING)
+        text_append(&text, json_string(arguments, ""), json_string_length(arguments));
+    else
+        json_print(&text, arguments, 0);
+    text_printf(&text, "}\n</tool_call>");
+    int status = sample_add_text(b->out, text.data, text.length);
+    text_release(&text);
+    return status;
+}
+
+/* What a role is called elsewhere: ShareGPT's, Vicuna's, OpenAI's older and newer names. */
+static const char *role_of(const char *said)
+{
+    static const char *const roles[][2] = {{"user", "user human prompter"},
+                                           {"assistant", "assistant gpt chatgpt model bot bing bard function_call"},
+                                           {"system", "system developer"},
+                                           {"tool", "tool function observation function_response ipython"}};
+    for (i64 i = 0; i < COUNT_OF(roles); i++)
+        if (is_one_of(roles[i][1], said))
+            return roles[i][0];
+    return NULL;
+}
+
+/* ShareGPT's call of a tool is the JSON of its name and arguments. */
+static int add_function_call(struct build *b, const struct json *value)
+{
+    struct text text = {0};
+    text_printf(&text, "<tool_call>\n");
+    text_append(&text, json_string(value, ""), json_string_length(value));
+    text_printf(&text, "\n</tool_call>");
+    int status = sample_add_text(b->out, text.data, text.length);
+    text_release(&text);
+    return status;
+}
+
+/* Content that is null counts as absent, which it may be beside calls of tools. */
+static int add_said(struct build *b, const struct json *message, const char *said)
+{
+    bool from = !sample_key(message, "content") && sample_key(message, "value");
+    const struct json *content = json_get(message, from ? "value" : "content"),
+                      *calls = sample_key(message, "tool_calls");
+    i64 first = b->out->count;
+    if (strcmp(said, "function_call") == 0)
+        return add_function_call(b, content);
+    if ((content && json_kind(content) != JSON_NULL) || (!content && !calls))
+        if (add_content(b, content) < 0)
+            return -1;
+    for (i64 i = 0; i < json_count(calls); i++)
+        if (add_call(b, json_at(calls, i), b->out->count == first) < 0)
+            return -1;
+    return 0;
+}
+
+/* A message begins at part `first` with its role; an empty one has an empty text. */
+static void end_message(struct build *b, i64 first, const char *role)
+{
+    if (b->out->count == first)
+        sample_add(b->out, SAMPLE_TEXT);
+    for (i64 i = first; i < b->out->count; i++)
+        b->out->parts[i].message = b->messages;
+    b->out->parts[first].role = string_copy(role);
+    b->messages++;
+}
+
+/* {"role", "content"}, or ShareGPT's {"from", "value"}. */
+static int add_message(struct build *b, const struct json *message)
+{
+    const char *said = json_string(json_get(message, "role"), json_string(json_get(message, "from"), ""));
+    const char *role = role_of(said);
+    i64 first = b->out->count;
+    if (!*said)
+        return error_set("message %d has no role: expected system, user, assistant or tool", b->messages + 1);
+    if (!role)
+        return error_set("message %d has the role \"%.40s\": expected system, user, assistant or tool", b->messages + 1,
+                         said);
+    if (add_said(b, message, said) < 0)
+        return error_prefix("message %d", b->messages + 1);
+    end_message(b, first, role);
+    return 0;
+}
+
+int build_messages(struct build *b, const struct json *messages, const char *key)
+{
+    const struct json *system = sample_key(b->object, "system");
+    b->out->layout = SAMPLE_CHAT;
+    if (json_kind(messages) != JSON_ARRAY || json_count(messages) == 0)
+        return error_set("key %s: expected a list of {\"role\", \"content\"} or {\"from\", \"value\"}", key);
+    if (strcmp(key, "conversations") == 0 && json_string_length(system) > 0 && build_message(b, "system", system) < 0)
+        return -1;
+    for (i64 i = 0; i < json_count(messages); i++)
+        if (add_message(b, json_at(messages, i)) < 0)
+            return -1;
+    return 0;
+}
+
+int build_message(struct build *b, const char *role, const struct json *content)
+{
+    i64 first = b->out->count;
+    b->out->layout = SAMPLE_CHAT;
+    if (record_bytes(b->place->record, content) ? build_text(b, content) : add_content(b, content))
+        return -1;
+    end_message(b, first, role);
+    return 0;
+}

@@ -1,0 +1,224 @@
+/* Files of lines: JSON lines, and plain text cut at blank lines. */
+#include "data/sources/source_readers.h"
+
+#include <string.h>
+
+enum { PIECE_BYTES = 1 << 16 };
+
+int line_reader_open(struct line_reader *r, const char *path)
+{
+    *r = (struct line_reader){0};
+    return char_reader_open(&r->in, path);
+}
+
+void line_reader_close(struct line_reader *r)
+{
+    char_reader_close(&r->in);
+    text_release(&r->line);
+}
+
+/* To the line feed or the end of the file. */
+int line_reader_next(struct line_reader *r)
+{
+    struct char_reader *in = &r->in;
+    bool cut = false;
+    text_clear(&r->line);
+    r->number++;
+    int next = char_peek(in);
+    if (next < 0)
+        return next == CHAR_END ? 0 : -1;
+    for (; next >= 0; next = char_peek(in)) {
+        const char *from = in->block + in->at, *feed = memchr(from, '\n', (size_t)(in->filled - in->at));
+        i64 length = feed ? feed - from : in->filled - in->at;
+        cut = cut || r->line.length + length > LINE_BYTES_MAX;
+        if (!cut)
+            text_append(&r->line, from, length);
+        in->at += length + (feed ? 1 : 0);
+        if (feed)
+            break;
+    }
+    return next == CHAR_DAMAGED ? -1 : cut ? -2 : 1;
+}
+
+/* ---- JSON lines ---- */
+
+struct lines {
+    struct line_reader reader;
+    char *folder;
+    struct reading *reading;
+};
+
+static void *lines_open(const struct source_file *file, struct reading *reading)
+{
+    struct lines *lines = memory_alloc(sizeof *lines);
+    if (line_reader_open(&lines->reader, file->path) < 0) {
+        memory_free(lines);
+        return NULL;
+    }
+    lines->folder = path_folder(file->path);
+    lines->reading = reading;
+    return lines;
+}
+
+static void lines_close(void *reader)
+{
+    struct lines *lines = reader;
+    line_reader_close(&lines->reader);
+    memory_free(lines->folder);
+    memory_free(lines);
+}
+
+static i64 lines_position(const void *reader)
+{
+    return archive_file_position(((const struct lines *)reader)->reader.in.file);
+}
+
+static enum source_result parse_line(struct lines *lines, struct sample *out, bool *passed)
+{
+    struct line_reader *r = &lines->reader;
+    out->name = string_format("%s:%lld", r->in.path, (long long)r->number);
+    struct json_place place = {.origin = out->name,
+                               .folder = lines->folder,
+                               .media_alone = lines->reading->media_alone,
+                               .columns = lines->reading->columns};
+    struct json *value = json_parse_line(r->line.data, r->line.length, r->in.path, r->number);
+    int status = value ? sample_of_json(out, value, &place, passed) : -1;
+    json_free(value);
+    if (status == 0 && *passed)
+        notes_add(&lines->reading->notes, out->name, "lines without a text, a file or messages");
+    if (status < 0 || *passed)
+        sample_release(out);
+    return status < 0 ? SOURCE_BAD : SOURCE_SAMPLE;
+}
+
+static bool is_blank(const struct text *line)
+{
+    for (i64 i = 0; i < line->length; i++)
+        if (!strchr(" \t\r", line->data[i]) || line->data[i] == 0)
+            return false;
+    return true;
+}
+
+static enum source_result lines_next(void *reader, struct sample *out)
+{
+    struct lines *lines = reader;
+    for (;;) {
+        bool passed = false;
+        int status = line_reader_next(&lines->reader);
+        if (status <= 0) {
+            if (status == -2)
+                error_set("%s:%lld: a line of more than %d bytes", lines->reader.in.path,
+                          (long long)lines->reader.number, LINE_BYTES_MAX);
+            return status == 0 ? SOURCE_END : status == -1 ? SOURCE_DAMAGED : SOURCE_BAD;
+        }
+        if (is_blank(&lines->reader.line))
+            continue;
+        enum source_result result = parse_line(lines, out, &passed);
+        if (!passed)
+            return result;
+    }
+}
+
+/* ---- plain text ---- */
+
+/* One piece is read ahead, for only the next one tells whether a text is at its end. */
+struct texts {
+    struct line_reader reader;
+    struct text next;
+    i64 first;     /* line that `next` begins with */
+    int status;    /* of line_reader_next behind `next` */
+    char *problem; /* where that is -1 */
+    bool begun;
+};
+
+static void *text_open(const struct source_file *file, struct reading *reading)
+{
+    struct texts *t = memory_alloc(sizeof *t);
+    (void)reading;
+    if (line_reader_open(&t->reader, file->path) == 0)
+        return t;
+    memory_free(t);
+    return NULL;
+}
+
+static void text_close(void *reader)
+{
+    struct texts *t = reader;
+    line_reader_close(&t->reader);
+    text_release(&t->next);
+    memory_free(t->problem);
+    memory_free(t);
+}
+
+static i64 text_position(const void *reader)
+{
+    return archive_file_position(((const struct texts *)reader)->reader.in.file);
+}
+
+/* Lines until a blank one behind which the piece is large enough, or the piece would grow too large. Blank lines alone
+ * are none. */
+static void gather(struct texts *t)
+{
+    bool blank = true;
+    text_clear(&t->next);
+    t->first = t->reader.number + 1;
+    while ((t->status = line_reader_next(&t->reader)) == 1) {
+        bool ends = is_blank(&t->reader.line);
+        blank = blank && ends;
+        text_append(&t->next, t->reader.line.data, t->reader.line.length);
+        text_append(&t->next, "\n", 1);
+        i64 length = t->next.length;
+        if (blank && length > PIECE_BYTES)
+            text_clear(&t->next);
+        else if (length > PIECE_BYTES || (length > PIECE_BYTES / 2 && ends))
+            break;
+    }
+    if (t->status == -1)
+        t->problem = string_copy(error_text());
+    if (blank)
+        text_clear(&t->next);
+}
+
+/* What stands at its end decides whether it goes on; a damaged rest does. */
+static enum source_result give_piece(struct texts *t, struct sample *out)
+{
+    struct text piece = t->next;
+    i64 first = t->first;
+    int status = t->status;
+    t->next = (struct text){0};
+    if (status == 1)
+        gather(t);
+    out->name = string_format("%s:%lld", t->reader.in.path, (long long)first);
+    out->layout = SAMPLE_PLAIN;
+    out->goes_on = status < 0 || (status == 1 && (t->next.length > 0 || t->status < 0));
+    status = sample_add_text(out, piece.data, piece.length);
+    text_release(&piece);
+    if (status == 0)
+        return SOURCE_SAMPLE;
+    error_prefix("%s", out->name);
+    sample_release(out);
+    return SOURCE_BAD;
+}
+
+static enum source_result text_next(void *reader, struct sample *out)
+{
+    struct texts *t = reader;
+    if (!t->begun)
+        gather(t);
+    t->begun = true;
+    if (t->next.length)
+        return give_piece(t, out);
+    if (t->status == -2) {
+        error_set("%s:%lld: a line of more than %d bytes", t->reader.in.path, (long long)t->reader.number,
+                  LINE_BYTES_MAX);
+        gather(t);
+        return SOURCE_BAD;
+    }
+    if (t->status == 0)
+        return SOURCE_END;
+    error_set("%s", t->problem);
+    return SOURCE_DAMAGED;
+}
+
+const struct reader_kind lines_reader = {".jsonl", lines_open, lines_next, lines_position, lines_close};
+const struct reader_kind text_reader = {".txt", text_open, text_next, text_position, text_close};

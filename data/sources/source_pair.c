@@ -1,0 +1,94 @@
+/* A medium and the file beside it that has its caption: a text, or JSON as img2dataset writes it. */
+#include "data/sources/source_readers.h"
+#include "data/media/subtitles.h"
+
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+struct pair {
+    struct source_file file; /* borrowed from the source */
+    struct reading *reading;
+    bool given;
+};
+
+static void *pair_open(const struct source_file *file, struct reading *reading)
+{
+    struct pair *pair = memory_alloc(sizeof *pair);
+    *pair = (struct pair){.file = *file, .reading = reading};
+    return pair;
+}
+
+static void pair_close(void *reader)
+{
+    memory_free(reader);
+}
+
+static i64 pair_position(const void *reader)
+{
+    const struct pair *pair = reader;
+    return pair->given ? pair->file.bytes : 0;
+}
+
+static int add_text(struct sample *out, const struct text *text)
+{
+    i64 begin = text->length >= 3 && memcmp(text->data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0, end = text->length;
+    while (end > begin && strchr(" \t\r\n", text->data[end - 1]) && text->data[end - 1])
+        end--;
+    return sample_add_text(out, text->data + begin, end - begin);
+}
+
+static int add_json(struct sample *out, const struct text *text, const char *path)
+{
+    struct json *value = json_parse(text->data, text->length, path);
+    const struct json *caption = sample_caption(value, NULL);
+    int status = value ? sample_add_text(out, json_string(caption, ""), json_string_length(caption)) : -1;
+    json_free(value);
+    return status;
+}
+
+static int add_subtitles(struct sample *out, const struct text *file, const char *path)
+{
+    struct text words = {0};
+    i64 cues = subtitles_words(&words, file->data ? file->data : "", file->length, 0, INFINITY);
+    int status = cues ? sample_add_text(out, words.data, words.length)
+                      : error_set("no subtitles: expected lines like 00:00:01,000 --> 00:00:02,000");
+    text_release(&words);
+    out->subtitles = string_copy(path);
+    return status;
+}
+
+static int add_caption(struct sample *out, const char *path)
+{
+    struct text text = {0};
+    const char *extension = name_extension(path);
+    bool json = strcasecmp(extension, "json") == 0 || strcasecmp(extension, "jsn") == 0;
+    int status = file_read(&text, path);
+    if (status == 0)
+        status = json                    ? add_json(out, &text, path)
+                 : subtitles_named(path) ? add_subtitles(out, &text, path)
+                                         : add_text(out, &text);
+    text_release(&text);
+    return status;
+}
+
+static enum source_result pair_next(void *reader, struct sample *out)
+{
+    struct pair *pair = reader;
+    if (pair->given)
+        return SOURCE_END;
+    pair->given = true;
+    out->name = string_copy(pair->file.path);
+    out->layout = SAMPLE_CAPTIONED;
+    struct sample_part *medium = sample_add(out, (enum sample_kind)medium_kind(name_extension(pair->file.path)));
+    medium->path = string_copy(pair->file.path);
+    int status = pair->file.caption ? add_caption(out, pair->file.caption) : 0;
+    if (status == 0 && (out->count > 1 || pair->reading->media_alone))
+        return SOURCE_SAMPLE;
+    if (status < 0)
+        error_prefix("%s", pair->file.caption);
+    sample_release(out);
+    return status < 0 ? SOURCE_BAD : SOURCE_END;
+}
+
+const struct reader_kind pair_reader = {NULL, pair_open, pair_next, pair_position, pair_close};

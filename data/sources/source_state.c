@@ -1,0 +1,104 @@
+/* How far a source was read, as JSON, and going on from there. */
+#include "data/sources/source_inside.h"
+
+static struct json *notes_json(const struct notes *notes)
+{
+    struct json *list = json_array();
+    for (i64 i = 0; i < notes->count; i++) {
+        struct json *note = json_array();
+        json_push(note, json_of_string(notes->list[i].what));
+        json_push(note, json_of_string(notes->list[i].first));
+        json_push(note, json_of_integer(notes->list[i].count));
+        json_push(list, note);
+    }
+    return list;
+}
+
+/* What reading made of media: those that lines named, and those whose JSON had no caption. Runs of files: [first,
+ * count, first, count, ...]. */
+static bool became(const struct source_file *file, enum file_use use)
+{
+    return file->use == use && (use == FILE_NAMED || file->reader == &pair_reader);
+}
+
+static struct json *uses_json(const struct source *s, enum file_use use)
+{
+    struct json *runs = json_array();
+    for (i64 k = 0, end; s->media_count && k < s->listing.count; k = end + 1) {
+        for (end = k; end < s->listing.count && became(&s->listing.files[end], use); end++)
+            ;
+        if (end > k) {
+            json_push(runs, json_of_integer(k));
+            json_push(runs, json_of_integer(end - k));
+        }
+    }
+    return runs;
+}
+
+struct json *source_state(const struct source *s)
+{
+    struct json *j = json_object();
+    json_set(j, "file", json_of_integer(s->at));
+    json_set(j, "given", json_of_integer(s->given));
+    json_set(j, "lost", json_of_integer(s->lost));
+    json_set(j, "notes", notes_json(&s->reading.notes));
+    json_set(j, "named", uses_json(s, FILE_NAMED));
+    json_set(j, "waiting", uses_json(s, FILE_MEDIUM));
+    return j;
+}
+
+static void restore_notes(struct notes *notes, const struct json *list)
+{
+    notes_release(notes);
+    for (i64 i = 0; i < json_count(list); i++) {
+        const struct json *note = json_at(list, i);
+        i64 count = json_integer(json_at(note, 2), 0);
+        notes_add(notes, json_string(json_at(note, 1), ""), "%s", json_string(json_at(note, 0), ""));
+        notes->list[i].count = count;
+        notes->total += count - 1;
+    }
+}
+
+static void restore_uses(struct source *s, const struct json *runs, enum file_use use)
+{
+    for (i64 i = 0; i + 1 < json_count(runs); i += 2) {
+        i64 first = json_integer(json_at(runs, i), 0), count = json_integer(json_at(runs, i + 1), 0);
+        for (i64 k = max_i64(0, first); k < min_i64(first + count, s->listing.count); k++)
+            s->listing.files[k].use = use;
+    }
+}
+
+static int pass_over(struct source *s, i64 count)
+{
+    struct sample sample;
+    i64 file = s->at;
+    while (s->given < count) {
+        enum source_result result = source_next(s, &sample);
+        if (result == SOURCE_UNREACHABLE)
+            return interrupted() ? 1 : -1;
+        if (result == SOURCE_END || s->at != file)
+            return error_set("%s: fewer samples than were read before: remove what was made of it and begin anew",
+                             s->listing.files[file].path);
+        sample_release(&sample);
+        if (interrupted())
+            return 1;
+    }
+    return 0;
+}
+
+int source_go_on(struct source *s, const struct json *state)
+{
+    i64 file = json_integer(json_get(state, "file"), -1), given = json_integer(json_get(state, "given"), -1);
+    if (file < 0 || file > 2 * s->listing.count || given < 0 || (given > 0 && file >= s->listing.count))
+        return error_set("the place that was reached is none of %s: remove what was made of it and begin anew",
+                         s->listing.folder);
+    for (i64 i = 0; i < min_i64(file, s->listing.count); i++)
+        s->behind += source_file_is_read(&s->listing.files[i]) ? s->listing.files[i].bytes : 0;
+    s->at = file;
+    int status = pass_over(s, given);
+    s->lost = json_integer(json_get(state, "lost"), 0);
+    restore_notes(&s->reading.notes, json_get(state, "notes"));
+    restore_uses(s, json_get(state, "waiting"), FILE_MEDIUM);
+    restore_uses(s, json_get(state, "named"), FILE_NAMED);
+    return status;
+}

@@ -1,0 +1,88 @@
+/* Rows of tables: Parquet, Arrow, CSV. */
+#include "data/sources/source_readers.h"
+#include "data/formats/table.h"
+
+struct rows {
+    struct data_table table;
+    struct source_file file; /* borrowed from the source */
+    char *folder;
+    struct reading *reading;
+};
+
+static void rows_close(void *reader)
+{
+    struct rows *rows = reader;
+    data_table_close(&rows->table);
+    memory_free(rows->folder);
+    memory_free(rows);
+}
+
+/* Columns that no sample is made of are not read. */
+static int choose_columns(struct rows *rows)
+{
+    const struct data_table *t = &rows->table;
+    i64 count = t->kind->columns(t->self);
+    const char **names = memory_alloc(max_i64(1, count) * (i64)sizeof *names);
+    for (i64 i = 0; i < count; i++) {
+        names[i] = t->kind->column(t->self, i);
+        t->kind->want(t->self, i, sample_reads_column(rows->reading->columns, names[i]));
+    }
+    int status = sample_check_columns(names, count, rows->reading->columns, rows->file.path);
+    memory_free(names);
+    return status;
+}
+
+static void *rows_open(const struct source_file *file, struct reading *reading)
+{
+    struct rows *rows = memory_alloc(sizeof *rows);
+    *rows = (struct rows){.file = *file, .reading = reading, .folder = path_folder(file->path)};
+    if (data_table_open(&rows->table, file->path) == 0 && choose_columns(rows) == 0)
+        return rows;
+    rows_close(rows);
+    return NULL;
+}
+
+static i64 rows_position(const void *reader)
+{
+    const struct rows *rows = reader;
+    return (i64)(rows->table.kind->share(rows->table.self) * (double)rows->file.bytes);
+}
+
+static int build(struct rows *rows, struct sample *out, const struct record *row, bool *passed)
+{
+    out->name = string_format("%s:%lld", rows->file.path, (long long)rows->table.kind->place(rows->table.self));
+    struct json_place place = {.origin = out->name,
+                               .folder = rows->folder,
+                               .media_alone = rows->reading->media_alone,
+                               .columns = rows->reading->columns,
+                               .record = row};
+    int status = sample_of_json(out, row->object, &place, passed);
+    if (status == 0 && *passed)
+        notes_add(&rows->reading->notes, out->name, "rows without a text, a medium or messages");
+    if (status < 0 || *passed)
+        sample_release(out);
+    return status;
+}
+
+static enum source_result rows_next(void *reader, struct sample *out)
+{
+    struct rows *rows = reader;
+    struct record row;
+    for (;;) {
+        bool passed = false;
+        int status = data_table_next(&rows->table, &row);
+        if (status <= 0)
+            return status == 0 ? SOURCE_END : status == TABLE_BAD ? SOURCE_BAD : SOURCE_DAMAGED;
+        status = build(rows, out, &row, &passed);
+        record_release(&row);
+        if (status < 0)
+            return SOURCE_BAD;
+        if (!passed)
+            return SOURCE_SAMPLE;
+    }
+}
+
+const struct reader_kind parquet_reader = {".parquet", rows_open, rows_next, rows_position, rows_close};
+const struct reader_kind arrow_reader = {".arrow", rows_open, rows_next, rows_position, rows_close};
+const struct reader_kind csv_reader = {".csv", rows_open, rows_next, rows_position, rows_close};
+const struct reader_kind tsv_reader = {".tsv", rows_open, rows_next, rows_position, rows_close};

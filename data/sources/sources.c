@@ -1,0 +1,452 @@
+#include "data/remote/remote.h"
+#include "data/sources/source_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- names of media ---- */
+
+/* From the root, without `.`, `..` and doubled slashes; links are not followed. */
+static char *real_name(const char *path)
+{
+    char *here = *path == '/' ? NULL : getcwd(NULL, 0), *all = string_format("%s/%s", here ? here : "", path);
+    char *out = string_copy(all), *end = out;
+    for (char *save, *word = strtok_r(all, "/", &save); word; word = strtok_r(NULL, "/", &save)) {
+        if (strcmp(word, ".") == 0)
+            continue;
+        if (strcmp(word, "..") == 0) {
+            while (end > out && *--end != '/')
+                ;
+            continue;
+        }
+        *end++ = '/';
+        memmove(end, word, strlen(word));
+        end += strlen(word);
+    }
+    *end = 0;
+    free(here);
+    memory_free(all);
+    return out;
+}
+
+static u64 hash_of_medium(const char *path)
+{
+    char *name = real_name(path);
+    u64 hash = hash_bytes(name, (i64)strlen(name), 0);
+    memory_free(name);
+    return hash;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    u64 left = ((const struct place *)a)->hash, right = ((const struct place *)b)->hash;
+    return left < right ? -1 : left > right;
+}
+
+bool source_file_is_read(const struct source_file *file)
+{
+    return file->reader && !file->elsewhere;
+}
+
+static void weigh_and_index(struct source *s)
+{
+    for (i64 i = 0; i < s->listing.count; i++)
+        s->total += source_file_is_read(&s->listing.files[i]) ? s->listing.files[i].bytes : 0;
+    s->media = memory_alloc(max_i64(1, s->listing.count) * (i64)sizeof *s->media);
+    for (i64 i = 0; i < s->listing.count; i++)
+        if (medium_kind(name_extension(s->listing.files[i].path)) > SAMPLE_TEXT)
+            s->media[s->media_count++] = (struct place){hash_of_medium(s->listing.files[i].path), i};
+    if (s->media_count)
+        qsort(s->media, (size_t)s->media_count, sizeof *s->media, compare_places);
+}
+
+static struct source_file *find_medium(const struct source *s, const char *path)
+{
+    struct place wanted = {hash_of_medium(path), 0};
+    const struct place *found =
+        s->media_count ? bsearch(&wanted, s->media, (size_t)s->media_count, sizeof wanted, compare_places) : NULL;
+    return found ? &s->listing.files[found->file] : NULL;
+}
+
+/* ---- opening ---- */
+
+/* Every parts-th file that is read, counted in the order of the listing: names decide, not when who comes. */
+static void deal_files(struct source *s)
+{
+    i64 number = 0;
+    for (i64 i = 0; s->request.parts > 1 && i < s->listing.count; i++)
+        if (s->listing.files[i].use == FILE_SAMPLES)
+            s->listing.files[i].elsewhere = number++ % s->request.parts != s->request.part;
+}
+
+/* Of several parts the first tells of them. */
+static void note_left_out(struct source *s)
+{
+    for (i64 i = 0; s->request.part == 0 && i < s->listing.count; i++)
+        if (s->listing.files[i].use == FILE_LEFT_OUT)
+            notes_add(&s->reading.notes, s->listing.files[i].path, "%s", s->listing.files[i].why);
+}
+
+static void leave_texts_out(struct source *s)
+{
+    for (i64 i = 0; i < s->listing.count; i++) {
+        struct source_file *file = &s->listing.files[i];
+        if (file->use != FILE_SAMPLES || (file->reader != &text_reader && file->reader != &index_reader))
+            continue;
+        file->use = FILE_LEFT_OUT;
+        file->reader = NULL;
+        file->why = string_copy("files of text alone");
+    }
+}
+
+static bool has_anything(const struct source *s)
+{
+    for (i64 i = 0; i < s->listing.count; i++)
+        if (s->listing.files[i].use == FILE_SAMPLES || s->listing.files[i].use == FILE_MEDIUM)
+            return true;
+    return false;
+}
+
+static int open_listing(struct source *s, const char *path)
+{
+    if (listing_open(&s->listing, path) < 0)
+        return -1;
+    if (s->request.media_alone)
+        leave_texts_out(s);
+    if (has_anything(s))
+        return 0;
+    note_left_out(s);
+    error_set("%s: nothing there that can be read: expected .txt, .jsonl (captions.jsonl, metadata.jsonl), .json, "
+              ".parquet, .csv, media beside "
+              "texts of the same name, .tar, or .idx with .bin",
+              path);
+    const struct source_note *note = s->reading.notes.list;
+    return note ? error_prefix("%lld %s (%s)", (long long)note->count, note->what, note->first) : -1;
+}
+
+struct source *source_open(const char *path, const struct source_request *request)
+{
+    struct source *s = memory_alloc(sizeof *s);
+    *s = (struct source){.request = request ? *request : (struct source_request){0}, .open = -1};
+    s->reading.media_alone = s->request.media_alone;
+    s->reading.columns = s->request.columns;
+    if (open_listing(s, path) < 0) {
+        source_close(s);
+        return NULL;
+    }
+    s->real = real_name(s->listing.folder);
+    deal_files(s);
+    note_left_out(s);
+    weigh_and_index(s);
+    return s;
+}
+
+static void close_reader(struct source *s)
+{
+    if (s->open >= 0)
+        s->listing.files[s->open].reader->close(s->reader);
+    s->open = -1;
+    s->reader = NULL;
+}
+
+void source_close(struct source *s)
+{
+    if (!s)
+        return;
+    close_reader(s);
+    listing_close(&s->listing);
+    notes_release(&s->reading.notes);
+    memory_free(s->media);
+    memory_free(s->real);
+    memory_free(s);
+}
+
+/* ---- parts ---- */
+
+static const char *without_folder(const char *name, const char *folder)
+{
+    size_t length = strlen(folder);
+    if (strncmp(name, folder, length) != 0)
+        return name;
+    return name + length + strspn(name + length, "/");
+}
+
+static const char *first_medium(const struct sample *sample)
+{
+    for (i64 i = 0; i < sample->count; i++)
+        if (sample->parts[i].path)
+            return sample->parts[i].path;
+    return NULL;
+}
+
+/* By the medium, so that all captions of a picture fall on one side; by names within the folder, so that it may move.
+ */
+static enum split draw_split(const struct source *s, const struct sample *sample)
+{
+    const struct source_request *r = &s->request;
+    const char *medium = first_medium(sample);
+    char *real = medium ? real_name(medium) : NULL;
+    const char *key = real ? without_folder(real, s->real) : without_folder(sample->name, s->listing.folder);
+    u64 hash = hash_bytes(key, (i64)strlen(key), 0);
+    double draw = rng_uniform((struct rng_key){r->seed, RNG_SPLIT}, (u32)hash, (u32)(hash >> 32), 0, 0);
+    memory_free(real);
+    return draw < r->validation ? SPLIT_VALIDATION : draw < r->validation + r->test ? SPLIT_TEST : SPLIT_TRAIN;
+}
+
+/* enum split, or SPLIT_NONE. */
+static int decide_split(const struct source *s, const struct source_file *file, const struct sample *sample)
+{
+    const char *medium = first_medium(sample);
+    int split = file->split;
+    if (split == SPLIT_NONE && medium) {
+        const struct source_file *place = find_medium(s, medium);
+        split = place ? place->split : SPLIT_NONE;
+    }
+    return split == SPLIT_DRAWN ? (int)draw_split(s, sample) : split;
+}
+
+/* ---- reading ---- */
+
+static void name_media(struct source *s, const struct sample *sample)
+{
+    for (i64 i = 0; i < sample->count; i++) {
+        struct source_file *file = sample->parts[i].path ? find_medium(s, sample->parts[i].path) : NULL;
+        if (file && file->use == FILE_MEDIUM)
+            file->use = FILE_NAMED;
+    }
+}
+
+/* False: of no part, and noted. */
+static bool take_sample(struct source *s, struct source_file *file, struct sample *sample)
+{
+    int split = decide_split(s, file, sample);
+    name_media(s, sample);
+    if (split < 0) {
+        notes_add(&s->reading.notes, sample->name, "samples beside the part train, in no part");
+        file->passed++;
+        sample_release(sample);
+        return false;
+    }
+    const char *place = without_folder(sample->name, s->listing.folder);
+    sample->split = (enum split)split;
+    sample->key = hash_bytes(place, (i64)strlen(place), 0);
+    file->samples++;
+    return true;
+}
+
+static enum source_result open_reader(struct source *s, i64 index)
+{
+    struct source_file *file = &s->listing.files[index];
+    close_reader(s);
+    s->failures = remote_failures();
+    s->reader = file->reader->open(file, &s->reading);
+    if (s->reader) {
+        s->open = index;
+        return SOURCE_SAMPLE;
+    }
+    if (remote_failures() > s->failures)
+        return SOURCE_UNREACHABLE;
+    file->bad++;
+    s->lost += file->bytes;
+    return SOURCE_DAMAGED;
+}
+
+static enum source_result end_damaged(struct source *s, struct source_file *file)
+{
+    if (remote_failures() > s->failures) {
+        close_reader(s);
+        return SOURCE_UNREACHABLE;
+    }
+    s->lost += max_i64(0, file->bytes - file->reader->position(s->reader));
+    file->bad++;
+    close_reader(s);
+    return SOURCE_DAMAGED;
+}
+
+/* A medium whose JSON has no caption waits to be named, as if that were not there. */
+static void end_file(struct source *s, struct source_file *file)
+{
+    close_reader(s);
+    if (file->reader == &pair_reader && file->samples == 0 && file->bad == 0)
+        file->use = FILE_MEDIUM;
+}
+
+enum source_result source_next_in(struct source *s, i64 index, struct sample *out)
+{
+    struct source_file *file = &s->listing.files[index];
+    *out = (struct sample){0};
+    if (!file->reader)
+        return SOURCE_END;
+    enum source_result result = s->open == index ? SOURCE_SAMPLE : open_reader(s, index);
+    if (result != SOURCE_SAMPLE) {
+        out->split = (enum split)max_i64(file->split, SPLIT_TRAIN);
+        return result;
+    }
+    for (;;) {
+        i64 noted = s->reading.notes.total;
+        result = file->reader->next(s->reader, out);
+        file->passed += s->reading.notes.total - noted;
+        if (result == SOURCE_SAMPLE && !take_sample(s, file, out))
+            continue;
+        if (result == SOURCE_BAD)
+            file->bad++;
+        else if (result == SOURCE_DAMAGED)
+            result = end_damaged(s, file);
+        else if (result == SOURCE_END)
+            end_file(s, file);
+        if (result != SOURCE_SAMPLE)
+            *out = (struct sample){.split = (enum split)max_i64(file->split, SPLIT_TRAIN)};
+        return result;
+    }
+}
+
+static void note_alone(struct source *s, const struct source_file *file)
+{
+    static const char *const names[] = {
+        [SAMPLE_IMAGE] = "pictures", [SAMPLE_VIDEO] = "clips", [SAMPLE_AUDIO] = "sounds"};
+    if (file->why)
+        notes_add(&s->reading.notes, file->path, "%s", file->why);
+    else
+        notes_add(&s->reading.notes, file->path, "%s that no line names and no text stands beside",
+                  names[medium_kind(name_extension(file->path))]);
+}
+
+static void begin_sample(struct sample *out, const struct source_file *file)
+{
+    *out = (struct sample){.layout = SAMPLE_CAPTIONED, .name = string_copy(file->path)};
+    sample_add(out, (enum sample_kind)medium_kind(name_extension(file->path)))->path = string_copy(file->path);
+}
+
+static void give_alone(struct source *s, struct source_file *file, struct sample *out)
+{
+    begin_sample(out, file);
+    take_sample(s, file, out);
+}
+
+/* One of several parts cannot know what the others' lines name. */
+static bool lines_name(const struct source *s)
+{
+    const struct reader_kind *const no[] = {&text_reader, &tar_reader, &index_reader, &pair_reader};
+    for (i64 i = 0; i < s->listing.count; i++) {
+        const struct reader_kind *reader = s->listing.files[i].reader;
+        bool names = reader && s->listing.files[i].use == FILE_SAMPLES;
+        for (i64 k = 0; k < COUNT_OF(no); k++)
+            names = names && reader != no[k];
+        if (names)
+            return true;
+    }
+    return false;
+}
+
+static void pass_alone(struct source *s)
+{
+    for (; s->at < 2 * s->listing.count; s->at++) {
+        const struct source_file *file = &s->listing.files[s->at - s->listing.count];
+        if (file->use == FILE_MEDIUM && s->request.part == 0)
+            notes_add(&s->reading.notes, file->path,
+                      "media beside lines or tables: one of several parts does not know whether these name them");
+    }
+}
+
+static bool is_dealt(const struct source *s, i64 index)
+{
+    const struct source_file *file = &s->listing.files[index];
+    if (s->request.parts <= 1)
+        return true;
+    return file->reader == &pair_reader ? !file->elsewhere : index % s->request.parts == s->request.part;
+}
+
+/* With the subtitles inside of it. */
+static bool give_spoken(struct source *s, struct source_file *file, struct sample *out)
+{
+    begin_sample(out, file);
+    if (sample_add_subtitles(out, s->request.columns) && take_sample(s, file, out))
+        return true;
+    sample_release(out);
+    return false;
+}
+
+/* Behind all others come media that nothing names: samples where these are wanted, or where they say themselves what
+ * they are, else noted. */
+static enum source_result next_alone(struct source *s, struct sample *out)
+{
+    if (s->request.parts > 1 && lines_name(s))
+        pass_alone(s);
+    while (s->at < 2 * s->listing.count) {
+        i64 index = s->at++ - s->listing.count;
+        struct source_file *file = &s->listing.files[index];
+        if (file->use != FILE_MEDIUM || !is_dealt(s, index))
+            continue;
+        if (s->request.media_alone && !file->why && file->split != SPLIT_NONE) {
+            give_alone(s, file, out);
+            return SOURCE_SAMPLE;
+        }
+        if (!s->request.media_alone && !file->why && file->split != SPLIT_NONE && give_spoken(s, file, out))
+            return SOURCE_SAMPLE;
+        note_alone(s, file);
+    }
+    return SOURCE_END;
+}
+
+enum source_result source_next(struct source *s, struct sample *out)
+{
+    while (s->at < s->listing.count) {
+        const struct source_file *file = &s->listing.files[s->at];
+        bool due = file->use == FILE_SAMPLES && !file->elsewhere;
+        enum source_result result = due ? source_next_in(s, s->at, out) : SOURCE_END;
+        s->given++;
+        if (result == SOURCE_END || result == SOURCE_DAMAGED) {
+            s->behind += source_file_is_read(file) ? file->bytes : 0;
+            s->at++;
+            s->given = 0;
+        }
+        if (result != SOURCE_END)
+            return result;
+    }
+    return next_alone(s, out);
+}
+
+/* ---- what stands there ---- */
+
+void source_progress(const struct source *s, i64 *done, i64 *total)
+{
+    const struct source_file *file = s->open >= 0 ? &s->listing.files[s->open] : NULL;
+    *done = s->behind + (file ? min_i64(file->reader->position(s->reader), file->bytes) : 0);
+    *total = s->total;
+}
+
+double source_lost(const struct source *s)
+{
+    return s->total ? (double)s->lost / (double)s->total : 0;
+}
+
+const struct source_file *source_files(const struct source *s, i64 *count)
+{
+    *count = s->listing.count;
+    return s->listing.files;
+}
+
+i64 source_at(const struct source *s)
+{
+    return s->open;
+}
+
+const char *source_ending(const struct source_file *file)
+{
+    return file->use == FILE_SAMPLES && file->reader ? file->reader->suffix : NULL;
+}
+
+const struct source_note *source_notes(const struct source *s, i64 *count)
+{
+    *count = s->reading.notes.count;
+    return s->reading.notes.list;
+}
+
+void source_log(const struct source *s)
+{
+    for (i64 i = 0; i < s->reading.notes.count; i++) {
+        const struct source_note *note = &s->reading.notes.list[i];
+        log_info("left out: %lld %s (the first: %s)", (long long)note->count, note->what, note->first);
+    }
+}

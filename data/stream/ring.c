@@ -1,0 +1,297 @@
+/* The reader's side of a ring: which shard it wants, waiting for it, and the processes that fill it. */
+#define _GNU_SOURCE /* SOCK_CLOEXEC */
+#include "data/remote/remote.h"
+#include "data/stream/stream.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LOOKS_MS = 5, RESTARTS_MOST = 8 }; /* of a process that is killed each time before a shard is closed */
+
+struct ring_part {
+    char *directory;
+    i64 end;    /* shards; -1: not known yet */
+    i64 wanted; /* told last; -1: nothing */
+    pid_t filler;
+    int control, in_vain;
+};
+struct ring {
+    char *stream;
+    const char *const *words;
+    struct ring_part *parts;
+    i64 count, restarts;
+    i64 reader; /* of several; -1: the only one */
+    double waited_s;
+    bool keep;
+    int (*call)(void *context); /* while waiting; may be NULL */
+    void *context;
+};
+
+struct ring *ring_open(const char *directory, const char *stream, const char *const *filler)
+{
+    struct shard_stream plan;
+    if (shard_stream_load(&plan, stream) < 0)
+        return NULL;
+    struct ring *r = memory_alloc(sizeof *r);
+    int status = 0;
+    *r = (struct ring){.stream = string_copy(stream),
+                       .words = filler,
+                       .count = plan.settings.stream.parts,
+                       .reader = -1,
+                       .keep = plan.settings.stream.keep};
+    r->parts = memory_alloc(r->count * (i64)sizeof *r->parts);
+    for (i64 i = 0; i < r->count; i++) {
+        struct ring_part *p = &r->parts[i];
+        *p = (struct ring_part){.end = -1, .wanted = -1, .control = -1};
+        p->directory = string_format("%s/%lld", directory, (long long)i);
+        if (filler && status == 0)
+            status = directory_make(p->directory);
+    }
+    shard_stream_release(&plan);
+    if (status == 0)
+        return r;
+    ring_close(r);
+    return NULL;
+}
+
+void ring_read_as(struct ring *r, i64 reader)
+{
+    r->reader = reader;
+}
+
+bool ring_keeps(const struct ring *r)
+{
+    return r->keep;
+}
+
+i64 ring_shards(const struct ring *r, i64 part)
+{
+    return r->parts[part].end;
+}
+
+void ring_while_waiting(struct ring *r, int (*call)(void *context), void *context)
+{
+    r->call = call;
+    r->context = context;
+}
+
+i64 ring_parts(const struct ring *r)
+{
+    return r->count;
+}
+
+double ring_waited_s(const struct ring *r)
+{
+    return r->waited_s;
+}
+
+i64 ring_restarts(const struct ring *r)
+{
+    return r->restarts;
+}
+
+/* ---- Who fills it ---- */
+
+/* In the child: it is ended with its parent, however that ends. queries: a descriptor that it keeps; -1: none. */
+static _Noreturn void become(char **words, int control, int queries, pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == parent && dup2(control, STDIN_FILENO) >= 0 && (queries < 0 || fcntl(queries, F_SETFD, 0) == 0))
+        execvp(words[0], words);
+    _exit(127);
+}
+
+static char **words_of(const struct ring *r, i64 part, int queries)
+{
+    i64 count = 0;
+    while (r->words[count])
+        count++;
+    char **words = memory_alloc((count + 8) * (i64)sizeof *words);
+    for (i64 i = 0; i < count; i++)
+        words[i] = string_copy(r->words[i]);
+    if (queries >= 0) {
+        words[count++] = string_copy("--queries");
+        words[count++] = string_format("%d", queries);
+    }
+    words[count] = string_copy("--fill");
+    words[count + 1] = string_copy(r->parts[part].directory);
+    words[count + 2] = string_copy("--part");
+    words[count + 3] = string_format("%lld/%lld", (long long)part, (long long)r->count);
+    words[count + 4] = string_copy(r->stream);
+    return words;
+}
+
+static int start(struct ring *r, i64 part)
+{
+    struct ring_part *p = &r->parts[part];
+    int pair[2];
+    pid_t parent = getpid();
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
+        return error_errno("cannot start what fills %s", p->directory);
+    int queries = address_queries_file();
+    char **words = words_of(r, part, queries);
+    p->filler = fork();
+    if (p->filler == 0)
+        become(words, pair[1], queries, parent);
+    int status = p->filler < 0 ? error_errno("cannot start %s", words[0]) : 0;
+    for (i64 i = 0; words[i]; i++)
+        memory_free(words[i]);
+    memory_free(words);
+    if (queries >= 0)
+        close(queries);
+    close(pair[1]);
+    p->control = pair[0];
+    if (status < 0)
+        p->filler = 0;
+    return status;
+}
+
+static void forget(struct ring_part *p)
+{
+    if (p->control >= 0)
+        close(p->control);
+    p->control = -1;
+    p->filler = 0;
+}
+
+static int ended(struct ring *r, struct ring_part *p, int status)
+{
+    forget(p);
+    if (WIFSIGNALED(status) && p->in_vain++ < RESTARTS_MOST) {
+        log_warn("%s: what fills it was ended by signal %d; it is started again", p->directory, WTERMSIG(status));
+        r->restarts++;
+        return 0;
+    }
+    if (WIFSIGNALED(status))
+        return error_set("%s: what fills it was ended by signal %d, %d times before it had made a shard: is there "
+                         "enough memory for a process beside this one?",
+                         p->directory, WTERMSIG(status), RESTARTS_MOST);
+    if (WEXITSTATUS(status) == STATUS_INTERRUPTED)
+        return error_interrupted();
+    return error_set("%s: what fills it ended with status %d: its messages stand above", p->directory,
+                     WEXITSTATUS(status));
+}
+
+/* One of several leaves it where all that fill the ring look, and may go back; the only one says it alone. */
+static int tell(struct ring *r, struct ring_part *p, i64 number)
+{
+    if (r->reader < 0 ? number <= p->wanted : number == p->wanted)
+        return 0;
+    if (r->reader >= 0 && ring_put_reader(p->directory, r->reader, number) < 0)
+        return -1;
+    if (send(p->control, &number, sizeof number, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof number || r->reader >= 0)
+        p->wanted = number;
+    return 0;
+}
+
+/* It runs, and knows that shard `number` is wanted. Not to hear it for once does no harm: it is told again. */
+static int ask(struct ring *r, i64 part, i64 number)
+{
+    struct ring_part *p = &r->parts[part];
+    int status;
+    pid_t gone = p->filler ? waitpid(p->filler, &status, WNOHANG) : 0;
+    if (!r->words)
+        return 0;
+    if (gone == p->filler && gone > 0 && ended(r, p, status) < 0)
+        return -1;
+    if (!p->filler) {
+        p->wanted = -1;
+        if (start(r, part) < 0)
+            return -1;
+    }
+    return tell(r, p, number);
+}
+
+void ring_close(struct ring *r)
+{
+    if (!r)
+        return;
+    for (i64 i = 0; i < r->count; i++)
+        if (r->parts[i].filler)
+            kill(r->parts[i].filler, SIGTERM);
+    for (i64 i = 0; i < r->count; i++) {
+        if (r->parts[i].filler)
+            while (waitpid(r->parts[i].filler, NULL, 0) < 0 && errno == EINTR)
+                ;
+        forget(&r->parts[i]);
+        memory_free(r->parts[i].directory);
+    }
+    memory_free(r->parts);
+    memory_free(r->stream);
+    memory_free(r);
+}
+
+/* ---- Waiting ---- */
+
+/* Until shard `number` stands there, or, in the first pass, the part is known to end before. */
+static int wait_for(struct ring *r, i64 part, i64 number, bool or_end)
+{
+    struct ring_part *p = &r->parts[part];
+    double begin = clock_s();
+    int status = ask(r, part, number);
+    bool there = false;
+    while (status == 0) {
+        p->end = p->end < 0 ? ring_end(p->directory) : p->end;
+        there = ring_has(p->directory, number);
+        if (there || (or_end && p->end >= 0 && number >= p->end))
+            break;
+        if (interrupted())
+            status = error_interrupted();
+        else if (r->call)
+            status = r->call(r->context);
+        poll(NULL, 0, LOOKS_MS);
+        if (status == 0)
+            status = ask(r, part, number);
+    }
+    if (there)
+        p->in_vain = 0;
+    r->waited_s += clock_s() - begin;
+    return status;
+}
+
+/* Where a ring was lost in a later pass, shards of the first one are let go by until their number is known. */
+static int find_end(struct ring *r, i64 part)
+{
+    struct ring_part *p = &r->parts[part];
+    for (i64 i = 0; p->end < 0; i++)
+        if (wait_for(r, part, i, true) < 0 || (r->reader < 0 && ring_remove_before(p->directory, i) < 0))
+            return -1;
+    return 0;
+}
+
+int ring_shard(char **directory, struct ring *r, i64 part, i64 pass, i64 number)
+{
+    struct ring_part *p = &r->parts[part];
+    p->end = p->end < 0 ? ring_end(p->directory) : p->end;
+    if (pass > 0 && p->end < 0 && find_end(r, part) < 0)
+        return -1;
+    i64 wanted = pass * max_i64(0, p->end) + number;
+    if (p->end < 0 || number < p->end)
+        if (wait_for(r, part, wanted, pass == 0) < 0)
+            return -1;
+    if (p->end >= 0 && number >= p->end)
+        return 1;
+    *directory = ring_shard_path(p->directory, wanted);
+    return 0;
+}
+
+/* A part that ended in an earlier round of the pass is asked about as well: behind its last shard the next pass begins.
+ */
+int ring_passed(struct ring *r, i64 part, i64 pass, i64 number)
+{
+    struct ring_part *p = &r->parts[part];
+    p->end = p->end < 0 ? ring_end(p->directory) : p->end;
+    if (!r->words || (pass > 0 && p->end < 0))
+        return 0;
+    if (p->end >= 0)
+        number = pass * p->end + min_i64(number, p->end);
+    return ring_remove_before(p->directory, number);
+}

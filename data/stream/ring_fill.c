@@ -1,0 +1,296 @@
+/* The process that fills a part of a ring: by prepare, whose shards are taken away as they are closed, or from servers
+ * that do so. */
+#include "data/shards/shard_layout.h"
+#include "data/stream/tokens.h"
+#include "dist/dist.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { INTERRUPTED = 1, GO_BACK, LOOKS_MS = 100 };
+
+struct filling {
+    const struct ring_request *request;
+    struct shard_stream stream;
+    const char *directory;
+    i64 base;          /* number of the first shard of this pass */
+    i64 first, wanted; /* of the reader: what is wanted at all, where it is */
+    i64 next;          /* behind what stood there last: the reader may have removed it since */
+    i64 kept;          /* of several readers: shards before it were removed */
+    bool told;
+    /* Of servers: which of them is asked, the connection to it (-1: none). */
+    struct string_list servers;
+    i64 server;
+    int socket;
+    u64 identity;
+};
+
+/* ---- The reader ---- */
+
+static void hear(struct filling *f, i64 number)
+{
+    if (!f->told)
+        f->first = number;
+    f->wanted = max_i64(f->wanted, number);
+    f->told = true;
+}
+
+/* Where several are. What one of them wants may have gone, or never have stood here, and be due no more. */
+static int look_at_readers(struct filling *f)
+{
+    bool all;
+    i64 number = ring_slowest(&all, f->directory, f->request->readers), before = f->wanted;
+    if (number < 0)
+        return 0;
+    f->first = f->wanted = number;
+    f->told = true;
+    if (all && number > f->kept && ring_remove_before(f->directory, number) < 0)
+        return -1;
+    f->kept = all ? number : min_i64(f->kept, number);
+    return number < before && ring_first_missing(f->directory, number) < f->next ? GO_BACK : 0;
+}
+
+/* What it said last; its end is taken for being interrupted. */
+static int listen_to_reader(struct filling *f, int wait_ms)
+{
+    struct pollfd ready = {.fd = f->request->control, .events = POLLIN};
+    i64 number;
+    if (interrupted())
+        return INTERRUPTED;
+    int found = poll(&ready, 1, wait_ms);
+    if (found < 0 && errno != EINTR)
+        return error_errno("the reader of %s cannot be heard", f->directory);
+    if (found <= 0)
+        return 0;
+    ssize_t bytes = recv(f->request->control, &number, sizeof number, MSG_WAITALL);
+    if (bytes != sizeof number)
+        return INTERRUPTED;
+    hear(f, number);
+    return 0;
+}
+
+static int listen_to(struct filling *f, int wait_ms)
+{
+    int status = listen_to_reader(f, wait_ms);
+    return status == 0 && f->request->readers ? look_at_readers(f) : status;
+}
+
+static i64 bytes_ahead(const struct filling *f, i64 number)
+{
+    i64 bytes = 0;
+    for (i64 i = f->wanted + 1; i < number; i++) {
+        char *path = ring_shard_path(f->directory, i), *file = path_join(path, "00000.shard");
+        if (file_exists(file))
+            bytes += max_i64(0, file_bytes(file));
+        memory_free(file);
+        memory_free(path);
+    }
+    return bytes;
+}
+
+static bool has_room(const struct filling *f, i64 number)
+{
+    i64 most = f->stream.settings.stream.bytes;
+    return f->told && number <= f->wanted + f->stream.settings.stream.shards &&
+           (most == 0 || number <= f->wanted + 1 || bytes_ahead(f, number) < most);
+}
+
+static int wait_for_room(struct filling *f, i64 number)
+{
+    int status = listen_to(f, 0);
+    while (status == 0 && !has_room(f, number))
+        status = listen_to(f, LOOKS_MS);
+    return status;
+}
+
+/* ---- A pass ---- */
+
+static int take(void *context, i64 number, const char *shard, const struct text *index)
+{
+    struct filling *f = context;
+    number += f->base;
+    if (number < max_i64(f->first, f->next) || ring_has(f->directory, number))
+        return directory_remove(shard);
+    int status = wait_for_room(f, number);
+    if (status == 0)
+        status = ring_put(f->directory, number, shard, index);
+    f->next = status == 0 ? number + 1 : f->next;
+    return status;
+}
+
+static int end(void *context, i64 shards)
+{
+    struct filling *f = context;
+    return ring_set_end(f->directory, shards);
+}
+
+static i64 first_due(const char *making, i64 number)
+{
+    char *train = path_join(making, "train");
+    for (bool made = true; made; number += made) {
+        char *shard = shard_path(train, number);
+        made = file_exists(shard);
+        memory_free(shard);
+    }
+    memory_free(train);
+    return number;
+}
+
+static int fill_pass(struct filling *f, i64 missing)
+{
+    char *making = string_format("%s/making-%lld", f->directory, (long long)f->base);
+    struct prepare_taker taker = {f, take, end, first_due(making, missing - f->base)};
+    int status = directory_make(making);
+    if (status == 0)
+        status =
+            prepare_stream(&f->stream.settings, making, f->stream.seed, f->request->device, f->stream.dtype, &taker);
+    if (status == 0)
+        status = directory_remove(making);
+    memory_free(making);
+    return status;
+}
+
+/* ---- From servers ---- */
+
+static int list_servers(struct filling *f)
+{
+    static const char between[] = " \t\n,";
+    for (const char *at = f->request->servers; at && *(at += strspn(at, between)); at += strcspn(at, between)) {
+        i64 size = (i64)sizeof *f->servers.values, count = f->servers.count;
+        f->servers.values = memory_resize(f->servers.values, count * size, (count + 1) * size);
+        f->servers.values[f->servers.count++] = string_format("%.*s", (int)strcspn(at, between), at);
+    }
+    if (f->servers.count == 0)
+        return 0;
+    f->server = f->request->part % f->servers.count;
+    return tokens_identity(&f->identity, &f->stream, f->request->stream);
+}
+
+static void hang_up(struct filling *f)
+{
+    if (f->socket >= 0)
+        close(f->socket);
+    f->socket = -1;
+}
+
+/* REPLY_SHARD or REPLY_END; -1: not this server, or not now. */
+static int ask(struct filling *f, const struct token_request *request, const char *path, struct text *index, i64 *end)
+{
+    if (f->socket < 0)
+        f->socket = tokens_connect(f->servers.values[f->server]);
+    int kind = f->socket < 0 || tokens_send(f->socket, request, sizeof *request) < 0
+                   ? -1
+                   : tokens_answer(f->socket, request, path, index, end);
+    if (kind < 0)
+        hang_up(f);
+    return kind;
+}
+
+/* The next server, after a moment; too many of those: -1. */
+static int try_another(struct filling *f, double begin_s, bool warned)
+{
+    const char *server = f->servers.values[f->server];
+    if (interrupted())
+        return INTERRUPTED;
+    if (clock_s() - begin_s > (double)launch_wait_s())
+        return error_prefix(
+            "part %lld: no server has given a shard for %lld s (WEFT_WAIT_S): start `weft serve-tokens`, "
+            "or name others in WEFT_TOKENS; the last, %s",
+            (long long)f->request->part, (long long)launch_wait_s(), server);
+    if (!warned)
+        log_warn("part %lld: server %s: %s; asking on", (long long)f->request->part, server, error_text());
+    f->server = (f->server + 1) % f->servers.count;
+    int status = 0;
+    for (double now_s = clock_s(); status == 0 && clock_s() - now_s < 1;)
+        status = listen_to(f, LOOKS_MS);
+    return status;
+}
+
+static int fetch(struct filling *f, i64 number)
+{
+    struct text index = {0};
+    char *path = path_join(f->directory, "fetched.tmp");
+    struct token_request request =
+        token_request(f->identity, &f->request->name, f->request->part, f->stream.settings.stream.parts,
+                      f->base ? f->base / max_i64(1, ring_end(f->directory)) : 0, number - f->base);
+    double begin = clock_s();
+    i64 end = 0, tries = 0;
+    int status = 0, kind = -1;
+    while (status == 0 && (kind = ask(f, &request, path, &index, &end)) < 0)
+        status = try_another(f, begin, tries++ >= f->servers.count);
+    if (status == 0)
+        status = kind == REPLY_END ? ring_set_end(f->directory, end) : ring_put(f->directory, number, path, &index);
+    f->next = status == 0 && kind == REPLY_SHARD ? number + 1 : f->next;
+    text_release(&index);
+    memory_free(path);
+    return status;
+}
+
+/* ---- All passes ---- */
+
+static int fill(struct filling *f)
+{
+    int status = ring_mend(f->directory);
+    while (status == 0) {
+        i64 shards = ring_end(f->directory);
+        status = wait_for_room(f, f->first);
+        i64 missing = f->next = ring_first_missing(f->directory, max_i64(f->first, f->next));
+        if (shards == 0)
+            missing = INT64_MAX / 2; /* nothing will be there: all that is left is to wait for the reader's end */
+        if (status == 0)
+            status = wait_for_room(f, missing);
+        f->base = shards > 0 ? missing / shards * shards : 0;
+        if (status == 0)
+            status = f->servers.count ? fetch(f, missing) : fill_pass(f, missing);
+        if (status == GO_BACK)
+            f->next = status = 0;
+    }
+    return status;
+}
+
+/* One at a time: another that was left behind by a killed reader is about to end. */
+static int lock(const char *directory)
+{
+    char *path = path_join(directory, "lock");
+    int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666), status = 0;
+    if (descriptor < 0)
+        status = error_errno("%s: cannot be written", path);
+    while (status == 0 && flock(descriptor, LOCK_EX) && errno == EINTR)
+        status = interrupted() ? INTERRUPTED : 0;
+    memory_free(path);
+    return status;
+}
+
+static int open_filling(struct filling *f)
+{
+    struct prepare_settings *s = &f->stream.settings;
+    if (shard_stream_load(&f->stream, f->request->stream) < 0 || list_servers(f) < 0)
+        return -1;
+    if (s->stream.parts > 1) {
+        memory_free(s->part);
+        s->part = string_format("%lld/%lld", (long long)f->request->part, (long long)s->stream.parts);
+    }
+    if (f->request->data) {
+        memory_free(s->data);
+        s->data = string_copy(f->request->data);
+    }
+    return directory_make(f->directory) < 0 ? -1 : lock(f->directory);
+}
+
+int ring_fill(const struct ring_request *request)
+{
+    struct filling f = {.request = request, .directory = request->directory, .socket = -1};
+    int status = open_filling(&f);
+    if (status == 0)
+        status = fill(&f);
+    hang_up(&f);
+    string_list_free(f.servers.values, f.servers.count);
+    shard_stream_release(&f.stream);
+    return status;
+}

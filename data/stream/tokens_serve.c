@@ -1,0 +1,349 @@
+/* weft serve-tokens: a process for each connection, which reads a ring for the one at the other end. */
+#define _GNU_SOURCE /* accept4 */
+#include "data/stream/tokens.h"
+#include "dist/dist.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CONNECTIONS_MOST = 256, LOOKS_MS = 100 };
+
+struct serving { /* of one connection */
+    const struct tokens_service *service;
+    struct shard_stream stream;
+    u64 identity;
+    int socket, run_lock, reader_lock;
+    i64 part;        /* whose lock is held; -1: none yet */
+    char *directory; /* with rings of the reader's run; NULL: not known yet */
+    struct ring *ring;
+    struct token_request request; /* that is being answered */
+    double beat_s;
+};
+
+/* ---- One answer ---- */
+
+static int send_reply(struct serving *s, struct token_reply *reply, const void *index, const void *shard)
+{
+    u64 hash = token_reply_hash(reply);
+    if (reply->kind != REPLY_MAKING)
+        hash = hash_bytes(index, (i64)reply->index_bytes, hash);
+    reply->hash = reply->shard_bytes ? hash_bytes(shard, (i64)reply->shard_bytes, hash) : hash;
+    s->beat_s = clock_s();
+    return tokens_send(s->socket, reply, sizeof *reply) < 0 ||
+                   tokens_send(s->socket, index, (i64)reply->index_bytes) < 0 ||
+                   tokens_send(s->socket, shard, (i64)reply->shard_bytes) < 0
+               ? -1
+               : 0;
+}
+
+static int refuse(struct serving *s)
+{
+    struct token_reply reply = token_reply(&s->request, REPLY_REFUSED);
+    char *why = string_copy(error_text());
+    reply.index_bytes = (u64)min_i64((i64)strlen(why), TOKENS_MESSAGE_MOST);
+    int status = send_reply(s, &reply, why, NULL);
+    memory_free(why);
+    return status;
+}
+
+/* While a shard is being made: the reader knows that somebody is there, and it is noticed if it is gone. */
+static int beat(void *context)
+{
+    struct serving *s = context;
+    struct pollfd heard = {.fd = s->socket, .events = POLLIN};
+    char byte;
+    if (poll(&heard, 1, 0) > 0 && recv(s->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
+        return error_set("the reader is gone");
+    if (1000 * (clock_s() - s->beat_s) < TOKENS_BEAT_MS)
+        return 0;
+    struct token_reply reply = token_reply(&s->request, REPLY_MAKING);
+    return send_reply(s, &reply, NULL, NULL);
+}
+
+static int send_shard(struct serving *s, const char *directory)
+{
+    struct token_reply reply = token_reply(&s->request, REPLY_SHARD);
+    struct file_view index = {0}, shard = {0};
+    char *index_path = path_join(directory, "index"), *path = path_join(directory, "00000.shard");
+    int status = file_map(&index, index_path);
+    if (status == 0)
+        status = file_map(&shard, path);
+    if (status == 0) {
+        reply.index_bytes = (u64)index.bytes;
+        reply.shard_bytes = (u64)shard.bytes;
+        status = send_reply(s, &reply, index.data, shard.data);
+        file_unmap(&shard);
+    }
+    if (index.data)
+        file_unmap(&index);
+    memory_free(index_path);
+    memory_free(path);
+    return status;
+}
+
+/* The lock file; -1 and a message. */
+static int open_lock(const char *directory, const char *name)
+{
+    char *path = path_join(directory, name);
+    int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int status = descriptor < 0 ? error_errno("%s: cannot be written", path) : 0;
+    memory_free(path);
+    return status < 0 ? -1 : descriptor;
+}
+
+/* Another connection of the same reader may be that of one that was killed, and about to end. */
+static int lock_reader(struct serving *s)
+{
+    const struct token_request *r = &s->request;
+    char *name = string_format("reader-%llu-%u", (unsigned long long)r->part, r->reader);
+    s->reader_lock = open_lock(s->directory, name);
+    int status = s->reader_lock < 0 ? -1 : 0;
+    double begin = clock_s();
+    for (bool said = false; status == 0 && flock(s->reader_lock, LOCK_EX | LOCK_NB);) {
+        if (!said && 1000 * (clock_s() - begin) > TOKENS_BEAT_MS) {
+            log_warn("reader %u of run %016llx comes twice for part %llu: the second waits until the first has gone",
+                     r->reader, (unsigned long long)r->run, (unsigned long long)r->part);
+            said = true;
+        }
+        status = interrupted() ? error_interrupted() : beat(s);
+        poll(NULL, 0, LOOKS_MS);
+    }
+    memory_free(name);
+    return status;
+}
+
+/* ---- Runs ---- */
+
+static const char in_use[] = "in-use"; /* locked by each connection of the run, written to when one begins */
+
+/* -1: it is in use, or cannot be known. */
+static double unused_s(const char *directory)
+{
+    struct stat status;
+    int lock = open_lock(directory, in_use);
+    bool unused = lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0 && fstat(lock, &status) == 0;
+    if (lock >= 0)
+        close(lock);
+    return unused ? difftime(time(NULL), status.st_mtime) : -1;
+}
+
+/* Rings of runs that nobody has asked for in a while. What cannot be removed is none of this reader's cares. */
+static void forget_runs(const char *directory, const char *but)
+{
+    char **names;
+    i64 count;
+    if (directory_list(&names, &count, directory) < 0)
+        return;
+    for (i64 i = 0; i < count; i++) {
+        char *path = path_join(directory, names[i]);
+        if (strlen(names[i]) == strlen(but) && strspn(names[i], "0123456789abcdef") == strlen(but) &&
+            strcmp(names[i], but) != 0 && unused_s(path) > (double)launch_wait_s() && directory_remove(path) < 0)
+            log_warn("%s", error_text());
+        memory_free(path);
+    }
+    string_list_free(names, count);
+}
+
+static int open_run(struct serving *s)
+{
+    char *name = string_format("%016llx", (unsigned long long)s->request.run);
+    s->directory = path_join(s->service->directory, name);
+    int status = directory_make(s->directory);
+    s->run_lock = status == 0 ? open_lock(s->directory, in_use) : -1;
+    if (s->run_lock < 0 || flock(s->run_lock, LOCK_SH) || futimens(s->run_lock, NULL))
+        status = status < 0 || s->run_lock < 0 ? -1 : error_errno("%s: cannot be locked", s->directory);
+    if (status == 0)
+        forget_runs(s->service->directory, name);
+    memory_free(name);
+    return status;
+}
+
+static struct ring *open_ring(const struct serving *s)
+{
+    static const char *words[12];
+    static char readers[16];
+    i64 count = 0;
+    for (; s->service->filler[count]; count++)
+        words[count] = s->service->filler[count];
+    require(count + 3 <= COUNT_OF(words), "%lld words", (long long)count);
+    snprintf(readers, sizeof readers, "%u", s->request.readers);
+    words[count] = "--readers";
+    words[count + 1] = readers;
+    return ring_open(s->directory, s->service->stream, words);
+}
+
+static int open_part(struct serving *s)
+{
+    const struct token_request *r = &s->request;
+    if (s->part == (i64)r->part)
+        return 0;
+    if (s->part >= 0)
+        return error_set("one connection, one part: this one is of part %lld", (long long)s->part);
+    if (open_run(s) < 0 || lock_reader(s) < 0)
+        return -1;
+    s->part = (i64)r->part;
+    s->ring = open_ring(s);
+    if (!s->ring)
+        return -1;
+    ring_read_as(s->ring, r->reader);
+    ring_while_waiting(s->ring, beat, s);
+    return 0;
+}
+
+static int answer(struct serving *s)
+{
+    const struct token_request *r = &s->request;
+    char *directory;
+    if (token_request_check(r, s->identity, s->stream.settings.stream.parts) < 0 || open_part(s) < 0) {
+        refuse(s);
+        return -1;
+    }
+    int status = ring_shard(&directory, s->ring, (i64)r->part, (i64)r->pass, (i64)r->number);
+    if (status < 0) {
+        refuse(s);
+        return -1;
+    }
+    if (status > 0) {
+        struct token_reply reply = token_reply(r, REPLY_END);
+        reply.number = (u64)ring_shards(s->ring, (i64)r->part);
+        return send_reply(s, &reply, NULL, NULL);
+    }
+    status = send_shard(s, directory);
+    memory_free(directory);
+    return status;
+}
+
+/* ---- A connection ---- */
+
+/* As tokens_receive. Requests of other versions have another length behind the first bytes. */
+static int receive_request(struct serving *s)
+{
+    struct token_request *r = &s->request;
+    const i64 first = offsetof(struct token_request, identity);
+    int status = tokens_receive(s->socket, r, first, -1);
+    if (status)
+        return status;
+    if (token_request_check_version(r) < 0) {
+        char rest[256]; /* a connection that is closed before all of it was read may lose the answer */
+        ssize_t unread = recv(s->socket, rest, sizeof rest, MSG_DONTWAIT);
+        (void)unread;
+        refuse(s);
+        return -1;
+    }
+    status = tokens_receive(s->socket, (char *)r + first, (i64)sizeof *r - first, TOKENS_SILENCE_MS);
+    return status == 1 ? error_set("it ended within a request") : status;
+}
+
+static int converse(struct serving *s)
+{
+    int status = 0;
+    while (status == 0) {
+        status = receive_request(s);
+        if (status == 0)
+            status = answer(s);
+    }
+    return status < 0 ? -1 : 0;
+}
+
+static _Noreturn void serve_one(const struct tokens_service *service, int socket, pid_t parent, const char *peer)
+{
+    struct serving s = {.service = service, .socket = socket, .part = -1, .beat_s = clock_s()};
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    int status = getppid() != parent || shard_stream_load(&s.stream, service->stream) < 0 ||
+                         tokens_identity(&s.identity, &s.stream, service->stream) < 0 || converse(&s) < 0
+                     ? -1
+                     : 0;
+    if (status < 0 && !interrupted())
+        log_warn("reader %s, part %lld: %s", peer, (long long)s.part, error_text());
+    ring_close(s.ring);
+    _exit(status < 0);
+}
+
+static void name_peer(char *out, i64 bytes, int socket)
+{
+    char *name = tokens_name(socket, true);
+    snprintf(out, (size_t)bytes, "%s", name);
+    memory_free(name);
+}
+
+struct connections {
+    pid_t processes[CONNECTIONS_MOST];
+    i64 count;
+};
+
+static void take(const struct tokens_service *service, int listener, struct connections *c)
+{
+    char peer[300];
+    pid_t parent = getpid();
+    int s = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (s < 0)
+        return;
+    name_peer(peer, sizeof peer, s);
+    pid_t child = c->count < CONNECTIONS_MOST ? fork() : -1;
+    if (child == 0) {
+        close(listener);
+        serve_one(service, s, parent, peer);
+    }
+    if (child > 0)
+        c->processes[c->count++] = child;
+    else
+        log_warn("reader %s is turned away: %lld connections are open", peer, (long long)c->count);
+    close(s);
+}
+
+/* ---- All of them ---- */
+
+static void forget_ended(struct connections *c, int flags)
+{
+    i64 left = 0;
+    for (i64 i = 0; i < c->count; i++)
+        if (waitpid(c->processes[i], NULL, flags) == 0)
+            c->processes[left++] = c->processes[i];
+    c->count = left;
+}
+
+static void end_all(struct connections *c)
+{
+    for (i64 i = 0; i < c->count; i++)
+        kill(c->processes[i], SIGTERM);
+    forget_ended(c, 0);
+}
+
+int tokens_serve(const struct tokens_service *service)
+{
+    struct shard_stream stream;
+    u64 identity;
+    struct connections connections = {.count = 0};
+    if (shard_stream_load(&stream, service->stream) < 0 || tokens_identity(&identity, &stream, service->stream) < 0 ||
+        directory_make(service->directory) < 0)
+        return -1;
+    int listener = tokens_listen(service->address);
+    if (listener < 0)
+        return -1;
+    char *where = tokens_name(listener, false);
+    log_info("serves %s, %lld part%s, at %s", service->stream, (long long)stream.settings.stream.parts,
+             stream.settings.stream.parts > 1 ? "s" : "", where);
+    while (!interrupted()) {
+        struct pollfd ready = {.fd = listener, .events = POLLIN};
+        if (poll(&ready, 1, LOOKS_MS) > 0)
+            take(service, listener, &connections);
+        forget_ended(&connections, WNOHANG);
+    }
+    close(listener);
+    end_all(&connections);
+    memory_free(where);
+    shard_stream_release(&stream);
+    return 0;
+}

@@ -1,0 +1,205 @@
+#include "inference/inference.h"
+
+#include "elastic/elastic.h"
+#include "tokenizers/text/text.h"
+
+#include <math.h>
+#include <string.h>
+
+const struct setting export_table[] = {
+    SETTING(struct export_settings, from, "from", REFERENCE, NULL, 0, 0, NULL, "model to export"),
+    SETTING(struct export_settings, to, "to", CHOICE, "both", 0, 0, "hf|gguf|both", "format"),
+    SETTING(struct export_settings, dtype, "dtype", CHOICE, "stored", 0, 0, "stored|f32|bf16", "of the weights"),
+    {0}};
+
+/* f32 logits of fixed random ids, from the masters. */
+static float *probe_logits(struct model *model, i64 *count)
+{
+    enum { ROWS = 2, LENGTH = 32 };
+    struct arena arena;
+    struct tape tape;
+    struct batch batch;
+    struct submodel full;
+    struct forward out;
+    i32 ids[ROWS * LENGTH];
+    for (u32 i = 0; i < ROWS * LENGTH; i++)
+        ids[i] = (i32)rng_below((struct rng_key){11, RNG_TEST}, model->config.vocabulary, i, 0, 0, 0);
+    arena_open(&arena, 16 << 20);
+    tape_open(&tape, model->device, model->weights.dtype, (i64)4 << 30);
+    tape_clear(&tape, false);
+    batch_of_ids(&batch, &arena, ids, ROWS, LENGTH, true);
+    submodel_full(&full, &model->config);
+    model_forward(&out, &tape, model, &batch, &full, NULL);
+    *count = batch.n * model->config.vocabulary;
+    float *logits = memory_alloc(*count * 4);
+    device_get(model->device, logits, out.logits[TARGET_TEXT][0]->data, *count * 4);
+    tape_close(&tape);
+    arena_close(&arena);
+    return logits;
+}
+
+/* What training broke is not carried on. */
+static int check_finite(const struct model *model, const char *directory)
+{
+    struct weight_list list;
+    int status = 0;
+    weights_list(&list, &model->weights, FILE_HF, DTYPE_F32);
+    for (i64 i = 0; status == 0 && i < list.count; i++) {
+        const struct tensor_source *t = &list.tensors[i];
+        i64 n = tensor_source_bytes(t) / 4;
+        float *values = tensor_source_copy(t);
+        for (i64 e = 0; status == 0 && e < n; e++)
+            if (!isfinite(values[e]))
+                status = error_set("%s: %s holds numbers that are not finite: the training that made it broke down",
+                                   directory, t->name);
+        memory_free(values);
+    }
+    weight_list_release(&list);
+    return status;
+}
+
+/* The same dtype must give the same bits; a narrower one is reported. */
+static int compare_reloaded(struct model *model, const char *folder, bool exact)
+{
+    struct model again;
+    i64 n;
+    if (model_load(&again, model->device, folder, DTYPE_F32, false))
+        return -1;
+    float *before = probe_logits(model, &n), *after = probe_logits(&again, &n);
+    double most = 0, off = 0;
+    for (i64 i = 0; i < n; i++) {
+        most = fmax(most, fabs(before[i]));
+        double difference = fabs((double)before[i] - after[i]);
+        off = isnan(difference) ? INFINITY : fmax(off, difference);
+    }
+    log_info("reloaded: logits differ by %.1e of the largest", most > 0 ? off / most : 0);
+    model_close(&again);
+    memory_free(before);
+    memory_free(after);
+    return (exact && off > 0) || !isfinite(off) ? error_set("%s: logits after reloading differ", folder) : 0;
+}
+
+static int copy_tokenizer(const char *from, const char *to)
+{
+    char *path = text_tokenizer_file(from);
+    int status = 0;
+    if (path) {
+        struct text_tokenizer *t = text_tokenizer_load(from);
+        status = t ? text_tokenizer_save(t, to) : -1;
+        if (t)
+            text_tokenizer_free(t);
+    }
+    memory_free(path);
+    return status;
+}
+
+static int write_hf(struct model *model, const char *from, const char *folder, enum dtype dtype, bool exact)
+{
+    if (directory_make(folder) || model_save_hf(model, folder, dtype) || copy_tokenizer(from, folder))
+        return -1;
+    return compare_reloaded(model, folder, exact);
+}
+
+static enum dtype stored_dtype(const char *directory)
+{
+    struct safetensors set;
+    enum dtype dtype = DTYPE_F32;
+    if (safetensors_open_model(&set, directory) == 0) {
+        const struct tensor_view *embed = safetensors_find(&set, "model.embed_tokens.weight");
+        dtype = embed && embed->dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+        safetensors_close(&set);
+    }
+    return dtype;
+}
+
+static int refuse_existing(const char *out)
+{
+    return file_exists(out) ? error_set("%s exists: choose another name or remove it", out) : 0;
+}
+
+static int load_and_write_hf(const char *directory, const char *folder, enum dtype dtype, struct device *device)
+{
+    struct model model;
+    enum dtype stored = stored_dtype(directory);
+    if (model_load(&model, device, directory, DTYPE_F32, false))
+        return -1;
+    dtype = dtype == DTYPE_OTHER ? stored : dtype;
+    int status = check_finite(&model, directory);
+    if (status == 0)
+        status = write_hf(&model, directory, folder, dtype, dtype == DTYPE_F32 || stored == DTYPE_BF16);
+    model_close(&model);
+    return status;
+}
+
+int export_hf(const char *directory, const char *out, enum dtype dtype, struct device *device)
+{
+    if (refuse_existing(out))
+        return -1;
+    char *temporary = directory_make_beside(out);
+    if (!temporary)
+        return -1;
+    int status = load_and_write_hf(directory, temporary, dtype, device);
+    if (status == 0)
+        status = directory_replace(temporary, out);
+    if (status) {
+        char *message = string_copy(error_text());
+        directory_remove(temporary);
+        error_set("%s", message);
+        memory_free(message);
+    }
+    memory_free(temporary);
+    return status;
+}
+
+/* model_save_gguf reads the file back and compares every value. */
+static int write_gguf(const struct model *model, const char *from, const char *out, enum dtype dtype)
+{
+    struct text_tokenizer *tokenizer = NULL;
+    char *path = text_tokenizer_file(from);
+    int status = 0;
+    if (!path)
+        log_warn("%s has no tokenizer.json: the file will hold ids without a vocabulary", from);
+    else if (!(tokenizer = text_tokenizer_load(from)))
+        status = -1;
+    bool vocabulary = tokenizer && text_is_byte_level(tokenizer);
+    if (tokenizer && !vocabulary)
+        log_warn("%s: GGUF holds byte-level BPE, not this tokenizer: the file will hold ids without a vocabulary",
+                 path);
+    if (status == 0)
+        status = model_save_gguf(model, vocabulary ? tokenizer : NULL, out, dtype);
+    if (status == 0)
+        log_info("read back: every weight as it was written");
+    if (tokenizer)
+        text_tokenizer_free(tokenizer);
+    memory_free(path);
+    return status;
+}
+
+int export_gguf(const char *directory, const char *out, enum dtype dtype, struct device *device)
+{
+    struct model model;
+    if (refuse_existing(out) || model_load(&model, device, directory, DTYPE_F32, false))
+        return -1;
+    int status = check_finite(&model, directory);
+    if (status == 0)
+        status = write_gguf(&model, directory, out, dtype == DTYPE_OTHER ? stored_dtype(directory) : dtype);
+    model_close(&model);
+    return status;
+}
+
+int export_stage(const void *settings, const struct stage *stage)
+{
+    const struct export_settings *s = settings;
+    enum dtype dtype = s->dtype == 0 ? DTYPE_OTHER : s->dtype == 1 ? DTYPE_F32 : DTYPE_BF16;
+    char *hf = path_join(stage->out, "hf"), *gguf = path_join(stage->out, "model.gguf");
+    int status = directory_remove(hf); /* an earlier call may have been cut short */
+    if (status == 0 && s->to != 1)
+        status = export_hf(s->from, hf, dtype, stage->device);
+    if (status == 0 && file_exists(gguf))
+        status = directory_remove(gguf);
+    if (status == 0 && s->to != 0)
+        status = export_gguf(s->from, gguf, dtype, stage->device);
+    memory_free(hf);
+    memory_free(gguf);
+    return status;
+}

@@ -1,0 +1,49 @@
+#include "inference/inference.h"
+
+#include "train/pretrain.h"
+
+const struct setting extract_table[] = {
+    SETTING(struct extract_settings, from, "from", REFERENCE, NULL, 0, 0, NULL, "model to cut from"),
+    SUBMODEL_ROWS(struct extract_settings, sub),
+    {0}};
+
+static void log_sizes(const struct model *model, const struct model *extracted, const struct submodel *sub)
+{
+    log_info("kept %lld of %lld layers, %lld of %lld experts, top-%lld of %lld: %.2f of the parameters; logits equal "
+             "bit for bit",
+             (long long)sub->layer_count, (long long)model->config.layers, (long long)sub->expert_count,
+             (long long)model->config.experts, (long long)sub->topk, (long long)model->config.topk,
+             (double)weights_parameters(&extracted->weights) / (double)weights_parameters(&model->weights));
+}
+
+int extract_directory(const char *from, const char *out, const struct submodel_options *options, struct device *device)
+{
+    struct model model, extracted;
+    struct submodel sub;
+    struct arena arena;
+    if (model_load(&model, device, from, DTYPE_OTHER, false))
+        return -1;
+    arena_open(&arena, 64 << 20);
+    int status = submodel_parse(&sub, &arena, options, &model);
+    if (status == 0)
+        status = elastic_extract(&extracted, &model, &sub);
+    if (status == 0) {
+        status = model_save(&extracted, out);
+        if (status == 0)
+            status = install_tokenizers(out, from);
+        if (status == 0)
+            status = loss_weights_copy(out, from);
+        if (status == 0)
+            log_sizes(&model, &extracted, &sub);
+        model_close(&extracted);
+    }
+    arena_close(&arena);
+    model_close(&model);
+    return status;
+}
+
+int extract_stage(const void *settings, const struct stage *stage)
+{
+    const struct extract_settings *s = settings;
+    return extract_directory(s->from, stage->out, &s->sub, stage->device);
+}

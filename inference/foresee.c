@@ -1,0 +1,136 @@
+#include "inference/foresee.h"
+
+#include "kernels/device/rehearsal.h"
+
+/* ---- Pieces ---- */
+
+static int into_picture(struct studio *s, i32 token)
+{
+    struct answer answer = {.has_medium = true};
+    u8 *pixels = NULL;
+    i64 size[3], i = 0;
+    double rate_hz;
+    for (; i < s->vocabulary.shape_count && s->vocabulary.shape[i] != token;)
+        i++;
+    const struct vision_shape *shape = &s->vision.config.shapes[i];
+    u8 *bits = memory_alloc(shape->latent_frames * vision_tokens(shape) * s->vision.config.bits);
+    answer.medium = (struct media_block){.shape = i, .frames = shape->latent_frames, .bits = bits};
+    int status = answer_pixels(&pixels, size, &rate_hz, s, &answer);
+    memory_free(pixels);
+    memory_free(bits);
+    return status;
+}
+
+static int into_sound(struct studio *s, i64 frames)
+{
+    struct answer answer = {.has_medium = true};
+    float *samples = NULL;
+    i64 count;
+    i32 *codes = memory_alloc(frames * s->model.config.levels * 4);
+    answer.medium = (struct media_block){.frames = frames, .codes = codes};
+    int status = answer_samples(&samples, &count, s, &answer, 0);
+    memory_free(samples);
+    memory_free(codes);
+    return status;
+}
+
+static int into_medium(struct studio *s, const struct prompt *p)
+{
+    int status = 0;
+    if (p->to == ANSWER_TEXT)
+        return 0;
+    if (p->to == ANSWER_AUDIO)
+        return into_sound(s, p->most);
+    for (i64 i = 0; i < p->choice_count && status == 0; i++)
+        status = into_picture(s, p->choices[i]);
+    return p->choice_count ? status : into_picture(s, p->opening[0]);
+}
+
+int studio_rehearse_answer(struct studio *s, const struct prompt *p, const struct studio_options *o)
+{
+    struct answer answer = {0};
+    struct generate_request request = prompt_request(p, 0, 1);
+    if (studio_generate(&answer, s, &request, 1, o))
+        return -1;
+    return into_medium(s, p);
+}
+
+void studio_rehearse_picture(struct studio *s, const struct vision_shape *shape)
+{
+    i64 cells = shape->latent_frames * shape->h * shape->w;
+    u8 *pixels = memory_alloc(shape->frames * shape->height * shape->width * 3);
+    float *features = memory_alloc(cells * s->vision.config.channels[1] * 4);
+    vision_encode(&s->vision, NULL, features, pixels, 1, shape->frames, shape->height, shape->width);
+    memory_free(pixels);
+    memory_free(features);
+}
+
+void studio_rehearse_sound(struct studio *s, i64 frames)
+{
+    i64 count = frames * AUDIO_FRAME_SAMPLES;
+    float *samples = memory_alloc(count * 4);
+    i32 *codes = memory_alloc(frames * s->audio.config.levels * 4);
+    audio_encode(&s->audio, &(struct audio_item){samples, count, codes}, 1);
+    memory_free(samples);
+    memory_free(codes);
+}
+
+/* ---- Whole ---- */
+
+static int rehearse(const struct studio_work *w, struct device *meta)
+{
+    struct studio *studio = memory_alloc(sizeof *studio);
+    enum log_level level = log_set_level(LOG_SILENT); /* the same will be said again */
+    int status = studio_open(studio, meta, w->directory, w->dtype);
+    if (status == 0) {
+        status = w->run(studio, w->context);
+        studio_close(studio);
+    }
+    memory_free(studio);
+    log_set_level(level);
+    return status;
+}
+
+int studio_foresee(i64 *bytes, const struct studio_work *w, const struct device *device)
+{
+    struct rehearsal r;
+    *bytes = 0;
+    if (!rehearsal_open(&r, device))
+        return 0;
+    int status = rehearse(w, &r.meta);
+    *bytes = rehearsal_bytes(&r);
+    rehearsal_close(&r);
+    return status;
+}
+
+bool studio_offer(struct text *out, const struct studio_work *w, const struct device *device, const char *settings)
+{
+    i64 bytes;
+    if (studio_foresee(&bytes, w, device) || bytes > device_left_bytes(device))
+        return false;
+    text_printf(out, "%s would take %.1f MB", settings, (double)bytes * 1e-6);
+    return true;
+}
+
+static int refuse(const struct studio_work *w, const struct rehearsal *r, const struct device *device)
+{
+    struct text said = {0};
+    if (!w->say_what_fits(&said, w, device))
+        text_printf(&said, "nothing smaller would do: take a smaller model (`weft extract` cuts one out), "
+                           "or --device cpu");
+    int status = rehearsal_check(r, w->directory, said.data);
+    text_release(&said);
+    return status;
+}
+
+int studio_check_memory(const struct studio_work *w, const struct device *device)
+{
+    struct rehearsal r;
+    if (!rehearsal_open(&r, device))
+        return 0;
+    int status = rehearse(w, &r.meta);
+    if (status == 0 && !rehearsal_fits(&r))
+        status = refuse(w, &r, device);
+    rehearsal_close(&r);
+    return status;
+}

@@ -1,0 +1,203 @@
+#include "inference/inference.h"
+
+#include "core/json.h"
+#include "model/foresee.h"
+#include "model/generate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PROMPT = 16, DECODE_ROUNDS = 3 };
+
+#define ROW(member, key, type, fallback, low, high, help)                                                              \
+    SETTING(struct grid_settings, member, key, type, fallback, low, high, NULL, help)
+const struct setting grid_table[] = {
+    ROW(from, "from", REFERENCE, NULL, 0, 0, "model whose sub-models are measured"),
+    ROW(data, "data", REFERENCES, NULL, 0, 0, DATA_HELP),
+    ROW(part, "part", STRING, "validation", 0, 0, "part of the shards"),
+    ROW(rows, "rows", INTEGER, "64", 0, 1e9, "rows measured, at most; 0: all"),
+    ROW(length, "length", INTEGER, "512", 8, 1 << 20, "positions of a row"),
+    ROW(decode_tokens, "decode_tokens", INTEGER, "64", 1, 1e6, "tokens decoded for the speed"),
+    {0}};
+
+static double decode_seconds(struct model *model, const struct submodel *sub, i64 count)
+{
+    i32 prompt[PROMPT], *ids = memory_alloc(count * 4);
+    for (u32 i = 0; i < PROMPT; i++)
+        prompt[i] = (i32)rng_below((struct rng_key){5, RNG_TEST}, model->config.vocabulary, i, 0, 0, 0);
+    double begin = clock_s();
+    decode_greedy(ids, model, sub, prompt, PROMPT, count);
+    double seconds = clock_s() - begin;
+    memory_free(ids);
+    return seconds;
+}
+
+/* Single steps alone: the fastest run of one token, prefill and opening, is taken off the fastest long one, unless
+ * noise made it the longer. */
+static double decode_speed(struct model *model, const struct submodel *sub, i64 count)
+{
+    double prefill = INFINITY, all = INFINITY;
+    for (int round = 0; round < DECODE_ROUNDS; round++) {
+        prefill = fmin(prefill, decode_seconds(model, sub, 1));
+        all = fmin(all, decode_seconds(model, sub, count + 1));
+    }
+    return all > prefill ? (double)count / (all - prefill) : (double)(count + 1) / all;
+}
+
+/* ---- What it takes: the full model most, first over held-out rows, then decoding ---- */
+
+struct foreseen {
+    struct heldout_work pass;
+    i64 decode_tokens;
+};
+
+static int rehearse(struct model *meta, void *context)
+{
+    struct foreseen *f = context;
+    struct submodel full;
+    if (heldout_rehearse(meta, &f->pass))
+        return -1;
+    submodel_full(&full, &meta->config);
+    decode_seconds(meta, &full, f->decode_tokens + 1);
+    return 0;
+}
+
+/* Both at once: either may be what is too much. */
+static bool halve(struct text *name, void *context)
+{
+    struct foreseen *f = context;
+    if (!heldout_halve(name, &f->pass))
+        return false;
+    f->decode_tokens = max_i64(1, f->decode_tokens / 2);
+    text_printf(name, " with %lld tokens decoded", (long long)f->decode_tokens);
+    return true;
+}
+
+static int check_memory(const struct grid_settings *s, const struct device *device)
+{
+    struct foreseen f = {{{0}, {s->data, s->part, s->length, s->rows}}, s->decode_tokens};
+    return model_check_memory(&(struct model_work){s->from, DTYPE_OTHER, 0, rehearse, halve, &f}, device);
+}
+
+/* ---- Measuring ---- */
+
+static int measure_point(struct grid_point *point, struct model *model, const struct grid_settings *s)
+{
+    struct heldout h;
+    double weights[TARGETS];
+    int status = heldout_measure(&h, model, &point->sub, s->data, s->part, s->length, s->rows);
+    if (status)
+        return status;
+    loss_weights_load(weights, s->from);
+    for (int kind = 0; kind < TARGETS; kind++)
+        point->loss[kind] = heldout_mean(&h, kind);
+    point->loss_all = heldout_sum(&h, weights);
+    point->tokens_per_s = decode_speed(model, &point->sub, s->decode_tokens);
+    return 0;
+}
+
+static int measure_points(struct grid_result *out, struct model *model, const struct grid_settings *s)
+{
+    struct progress bar;
+    int status = 0;
+    out->count = elastic_grid(out->points, GRID_MOST, &out->memory, model);
+    progress_init(&bar, "sub-models", out->count);
+    for (i64 i = 0; i < out->count && status == 0; i++) {
+        status = measure_point(&out->points[i], model, s);
+        progress_update(&bar, i + 1, "%s", out->points[i].name);
+    }
+    progress_close(&bar);
+    return status;
+}
+
+int grid_measure_all(struct grid_result *out, const struct grid_settings *s, struct device *device)
+{
+    struct model model;
+    memset(out, 0, sizeof *out);
+    if (check_memory(s, device) || model_load(&model, device, s->from, DTYPE_OTHER, false))
+        return -1;
+    out->config = model.config;
+    arena_open(&out->memory, 64 << 20);
+    int status = measure_points(out, &model, s);
+    model_close(&model);
+    if (status)
+        grid_result_release(out);
+    return status;
+}
+
+void grid_result_release(struct grid_result *result)
+{
+    arena_close(&result->memory);
+    result->count = 0;
+}
+
+struct json *grid_point_json(const struct grid_point *p, const struct model_config *config)
+{
+    struct json *j = json_object(), *loss = json_object();
+    for (int kind = 0; kind < TARGETS; kind++)
+        if (isfinite(p->loss[kind]))
+            json_set(loss, target_names[kind], json_of_number(p->loss[kind]));
+    json_set(j, "name", json_of_string(p->name));
+    json_set(j, "submodel", submodel_to_json(&p->sub, config));
+    json_set(j, "parameters", json_of_integer(p->parameters));
+    json_set(j, "active", json_of_integer(p->active));
+    json_set(j, "loss", loss);
+    json_set(j, "loss_all", json_of_number(p->loss_all));
+    json_set(j, "tokens_per_s", json_of_number(p->tokens_per_s));
+    return j;
+}
+
+static void put_loss(struct text *out, double loss)
+{
+    if (isfinite(loss))
+        text_printf(out, " %8.4f", loss);
+    else
+        text_printf(out, " %8s", "-");
+}
+
+void grid_print(struct text *out, const struct grid_result *r)
+{
+    text_printf(out, "%-30s %6s %7s %4s %9s %9s %8s", "sub-model", "layers", "experts", "topk", "total M", "active M",
+                "all");
+    for (int kind = 0; kind < TARGETS; kind++)
+        text_printf(out, " %8s", target_names[kind]);
+    text_printf(out, " %9s\n", "tokens/s");
+    for (i64 i = 0; i < r->count; i++) {
+        const struct grid_point *p = &r->points[i];
+        text_printf(out, "%-30s %6lld %7lld %4lld %9.2f %9.2f", p->name, (long long)p->sub.layer_count,
+                    (long long)p->sub.expert_count, (long long)p->sub.topk, (double)p->parameters * 1e-6,
+                    (double)p->active * 1e-6);
+        put_loss(out, p->loss_all);
+        for (int kind = 0; kind < TARGETS; kind++)
+            put_loss(out, p->loss[kind]);
+        text_printf(out, " %9.1f\n", p->tokens_per_s);
+    }
+}
+
+static int save(const struct grid_result *r, const char *directory)
+{
+    struct json *all = json_array();
+    char *path = path_join(directory, "grid.json");
+    for (i64 i = 0; i < r->count; i++)
+        json_push(all, grid_point_json(&r->points[i], &r->config));
+    int status = json_save(path, all);
+    json_free(all);
+    memory_free(path);
+    return status;
+}
+
+int grid_stage(const void *settings, const struct stage *stage)
+{
+    struct grid_result result;
+    struct text table = {0};
+    int status = grid_measure_all(&result, settings, stage->device);
+    if (status)
+        return status;
+    grid_print(&table, &result);
+    log_info("%s", table.data);
+    status = save(&result, stage->out);
+    text_release(&table);
+    grid_result_release(&result);
+    return status;
+}

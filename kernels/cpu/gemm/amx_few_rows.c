@@ -1,0 +1,202 @@
+/* Products of few rows with weights as they lie: strips of 32 weights are the rows of tiles, and the rows of a, few as
+ * they are, their columns. Sums come out transposed, with the bits of any other product on tiles. Every weight is read
+ * once, and needs no image. A single row is a tile of one column, which lies in memory as it is wanted, and so does
+ * what comes of it. */
+#include "kernels/cpu/gemm/amx.h"
+#include "kernels/cpu/gemm/few_groups.h"
+#include "kernels/cpu/transpose.h"
+
+enum { STRIP = AMX_BLOCK, AHEAD_STEPS = 6, HALF_BYTES = AMX_STEP_BYTES / 2, TILE_BYTES = 64 << 10 };
+
+struct few { /* out (+)= a w^T */
+    struct matrix out, a, w;
+    bool add;
+    i64 steps;
+    const char *x; /* a single row as it lies; panels of 32 rows else */
+};
+
+/* ---- A strip of weights and a panel ---- */
+
+struct strip {
+    const char *w, *next; /* what will be read after it; NULL: nothing of this tile */
+    i64 row_bytes, steps;
+    const char *x;
+    float *sums; /* [halves of the panel][32 weights][16 rows]; of a single row [32 weights] */
+};
+
+/* Lines that are wanted AHEAD_STEPS from here, in this strip or the next. */
+INLINED void fetch(const struct strip *s, i64 step)
+{
+    i64 to = step + AHEAD_STEPS;
+    const char *at = to < s->steps ? s->w + to * 64 : s->next ? s->next + (to - s->steps) * 64 : NULL;
+    for (i64 row = 0; at && row < STRIP; row++)
+        _mm_prefetch(at + row * s->row_bytes, _MM_HINT_T0);
+}
+
+INLINED void multiply_strip(const struct strip *s, int rows) /* 1, 16 or 32 */
+{
+    const char *w = s->w, *w_half = w + 16 * s->row_bytes, *x = s->x;
+    i64 x_step_bytes = rows == 1 ? 64 : AMX_STEP_BYTES, x_row_bytes = rows == 1 ? 4 : 64;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (i64 step = 0; step < s->steps; step++, w += 64, w_half += 64, x += x_step_bytes) {
+        fetch(s, step);
+        _tile_loadd(6, x, (size_t)x_row_bytes);
+        _tile_loadd(4, w, (size_t)s->row_bytes);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(5, w_half, (size_t)s->row_bytes);
+        _tile_dpbf16ps(1, 5, 6);
+        if (rows == 32) {
+            _tile_loadd(7, x + HALF_BYTES, 64);
+            _tile_dpbf16ps(2, 4, 7);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+    }
+    i64 half = rows == 1 ? 16 : 256;
+    _tile_stored(0, s->sums, (size_t)x_row_bytes);
+    _tile_stored(1, s->sums + half, (size_t)x_row_bytes);
+    if (rows == 32) {
+        _tile_stored(2, s->sums + 2 * half, 64);
+        _tile_stored(3, s->sums + 3 * half, 64);
+    }
+}
+
+/* To [halves of the weights][32 rows][16], as sums of tiles are drained. */
+static void turn(float *sums, bool two)
+{
+    for (int half = 0; half < (two ? 2 : 1); half++)
+        for (int part = 0; part < 2; part++) {
+            float *block = sums + 512 * half + 256 * part;
+            __m512i words[16];
+            for (int i = 0; i < 16; i++)
+                words[i] = _mm512_load_si512(block + 16 * i);
+            transpose_words(words);
+            for (int i = 0; i < 16; i++)
+                _mm512_store_si512(block + 16 * i, words[i]);
+        }
+    for (int i = 0; two && i < 256; i += 16) { /* the second half of the weights changes places with later rows */
+        __m512 a = _mm512_load_ps(sums + 256 + i), b = _mm512_load_ps(sums + 512 + i);
+        _mm512_store_ps(sums + 256 + i, b);
+        _mm512_store_ps(sums + 512 + i, a);
+    }
+}
+
+/* The strip begins at `column`, of which columns from `first` on are written. */
+static void run_panel(const struct few *f, struct strip *s, i64 panel, i64 column, i64 first)
+{
+    i64 rows = min_i64(STRIP, f->a.rows - panel * STRIP);
+    float sums[1024] __attribute__((aligned(64)));
+    s->x = f->x + panel * f->steps * AMX_STEP_BYTES;
+    s->sums = sums;
+    if (f->a.rows == 1) {
+        multiply_strip(s, 1);
+        memcpy(sums + 512, sums + 16, 64);
+    } else if (rows <= 16) {
+        multiply_strip(s, 16);
+        turn(sums, false);
+        memcpy(sums + 512, sums + 256, 1024);
+    } else {
+        multiply_strip(s, 32);
+        turn(sums, true);
+    }
+    struct amx_drain drain = amx_drain_to(f->out, panel * STRIP, column, sums, f->add, false);
+    drain.mask = ~(__mmask32)0 << (first - column);
+    amx_drain_all(&drain);
+}
+
+/* Columns [first, past) of the output, whole strips but for the last one of all, which is multiplied once more from
+ * where it is whole. */
+static void run_strips(const struct few *f, i64 first, i64 past)
+{
+    i64 panels = ceil_div(f->a.rows, STRIP), last = f->w.rows - STRIP;
+    amx_begin_with(f->a.rows == 1 ? 4 : 64);
+    for (i64 column = first; column < past; column += STRIP) {
+        i64 at = min_i64(column, last), next = min_i64(column + STRIP, last);
+        struct strip s = {.w = matrix_at(f->w, at, 0),
+                          .row_bytes = f->w.stride * 2,
+                          .steps = f->steps,
+                          .next = column + STRIP < past ? matrix_at(f->w, next, 0) : NULL};
+        for (i64 panel = 0; panel < panels; panel++)
+            run_panel(f, &s, panel, at, column);
+    }
+    amx_end();
+}
+
+/* ---- Rows of a ---- */
+
+static void pack_half(char *out, struct matrix a, i64 row, i64 depth)
+{
+    __m512i words[16];
+    for (int i = 0; i < 16; i++)
+        words[i] = amx_load_row(a, row + i, depth, ~(__mmask32)0);
+    transpose_words(words);
+    for (int i = 0; i < 16; i++)
+        _mm512_store_si512(out + 64 * i, words[i]);
+}
+
+static const char *pack_rows(char *out, struct matrix a)
+{
+    i64 steps = a.columns / AMX_BLOCK;
+    if (a.rows == 1)
+        return a.data;
+    for (i64 row = 0; row < a.rows; row += 16)
+        for (i64 step = 0; step < steps; step++)
+            pack_half(out + (row / STRIP * steps + step) * AMX_STEP_BYTES + row % STRIP / 16 * HALF_BYTES, a, row,
+                      step * AMX_BLOCK);
+    return out;
+}
+
+/* ---- The ops ---- */
+
+static i64 columns_of_tile(i64 depth)
+{
+    return max_i64(STRIP, TILE_BYTES / (depth * 2) / STRIP * STRIP);
+}
+
+static void run_dense(void *context, i64 tile, int worker)
+{
+    const struct few *f = context;
+    i64 columns = columns_of_tile(f->a.columns);
+    (void)worker;
+    run_strips(f, tile * columns, min_i64((tile + 1) * columns, f->out.columns));
+}
+
+void amx_few_rows(struct matrix out, struct matrix a, struct matrix w, bool add)
+{
+    struct few f = {.out = out, .a = a, .w = w, .add = add, .steps = a.columns / AMX_BLOCK};
+    f.x = pack_rows(cpu_v4_scratch(0, AMX_SLOT_SHARED, amx_few_bytes(a.rows, a.columns)), a);
+    workers_run(ceil_div(out.columns, columns_of_tile(a.columns)), run_dense, &f);
+}
+
+struct grouped {
+    struct matrix out, a, w;
+    i64 slice, tile_columns, column_tiles; /* rows of a slice of the weights */
+    struct piece *pieces;
+};
+
+static void run_grouped(void *context, i64 tile, int worker)
+{
+    const struct grouped *g = context;
+    const struct piece *piece = &g->pieces[tile / g->column_tiles];
+    i64 first = tile % g->column_tiles * g->tile_columns, rows = rows_of_piece(g->out, g->a, piece, first == 0);
+    if (rows == 0)
+        return;
+    struct few f = {.out = matrix_rows(g->out, piece->begin, rows),
+                    .a = matrix_rows(g->a, piece->begin, rows),
+                    .w = matrix_rows(g->w, piece->member * g->slice, g->slice),
+                    .steps = g->a.columns / AMX_BLOCK};
+    f.x = pack_rows(cpu_v4_scratch(worker, AMX_SLOT_A, amx_few_bytes(rows, g->a.columns)), f.a);
+    run_strips(&f, first, min_i64(first + g->tile_columns, g->slice));
+}
+
+void amx_few_rows_grouped(struct matrix out, struct matrix a, struct matrix w, i64 experts, const struct groups *groups)
+{
+    enum { TILES = 4 }; /* as large as those of a dense product, times this: each packs the rows of its group */
+    struct grouped g = {.out = out, .a = a, .w = w, .slice = w.rows / experts};
+    g.tile_columns = TILES * columns_of_tile(a.columns);
+    g.column_tiles = ceil_div(g.slice, g.tile_columns);
+    g.pieces = cpu_v4_scratch(0, AMX_SLOT_SHARED, pieces_bound(groups, AMX_FEW_GROUP_ROWS) * (i64)sizeof *g.pieces);
+    workers_run(cut_few_rows(g.pieces, groups, AMX_FEW_GROUP_ROWS) * g.column_tiles, run_grouped, &g);
+}

@@ -1,0 +1,125 @@
+/* Products of few rows with weights as they lie: 16 bytes of each of some weights are turned in registers and
+ * multiplied there. Every weight is read once, and nothing is written but sums. */
+#include "kernels/cpu/gemm/fma.h"
+
+enum { WORDS = 4, PART_BYTES = 4 * WORDS };
+typedef u32 word_lanes __attribute__((vector_size(FMA_LANES * 4), may_alias));
+
+/* The parts of every fourth weight. */
+INLINED fma_lanes load_parts(const char *w, i64 stride_bytes)
+{
+    __m128 first = _mm_loadu_ps((const float *)w), second = _mm_loadu_ps((const float *)(w + 4 * stride_bytes));
+#if defined __AVX512F__
+    __m512 parts = _mm512_insertf32x4(_mm512_castps128_ps512(first), second, 1);
+    parts = _mm512_insertf32x4(parts, _mm_loadu_ps((const float *)(w + 8 * stride_bytes)), 2);
+    return _mm512_insertf32x4(parts, _mm_loadu_ps((const float *)(w + 12 * stride_bytes)), 3);
+#else
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(first), second, 1);
+#endif
+}
+
+/* words[i]: word i of the part of each weight. */
+INLINED void turn_parts(fma_lanes words[WORDS], const char *w, i64 stride_bytes)
+{
+    fma_lanes r[WORDS], t[WORDS];
+    for (int i = 0; i < WORDS; i++)
+        r[i] = load_parts(w + i * stride_bytes, stride_bytes);
+    for (int i = 0; i < WORDS; i += 2) {
+        t[i] = LANES_OP(unpacklo_ps)(r[i], r[i + 1]);
+        t[i + 1] = LANES_OP(unpackhi_ps)(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        words[2 * i] = LANES_OP(shuffle_ps)(t[i], t[i + 2], 0x44);
+        words[2 * i + 1] = LANES_OP(shuffle_ps)(t[i], t[i + 2], 0xee);
+    }
+}
+
+INLINED void add_word(fma_lanes *sums, const float *x, fma_lanes w, int rows)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+        fma_add(&sums[i], LANES_OP(set1_ps)(x[i]), w);
+}
+
+/* Of a part the first `bytes`. widen: of bf16, and x has a word for each of its terms. */
+INLINED void add_part(fma_lanes *sums, const float *x, const char *w, i64 stride_bytes, i64 bytes, int rows, bool widen)
+{
+    fma_lanes words[WORDS];
+    turn_parts(words, w, stride_bytes);
+#pragma GCC unroll 4
+    for (int i = 0; i < WORDS; i++) {
+        word_lanes pair = (word_lanes)words[i];
+        if (!widen && 4 * i < bytes)
+            add_word(sums, x + i * rows, words[i], rows);
+        if (widen && 4 * i < bytes)
+            add_word(sums, x + 2 * i * rows, (fma_lanes)(pair << 16), rows);
+        if (widen && 4 * i + 2 < bytes)
+            add_word(sums, x + (2 * i + 1) * rows, (fma_lanes)(pair & 0xffff0000u), rows);
+    }
+}
+
+/* What no whole part is left of. */
+INLINED void add_rest(fma_lanes *sums, const float *x, const char *w, i64 stride_bytes, i64 bytes, int rows, bool widen)
+{
+    char parts[FMA_LANES * PART_BYTES] = {0};
+    for (i64 i = 0; i < FMA_LANES; i++)
+        memcpy(parts + i * PART_BYTES, w + i * stride_bytes, (size_t)bytes);
+    add_part(sums, x, parts, PART_BYTES, bytes, rows, widen);
+}
+
+INLINED void multiply(const struct fma_few *few, int rows, int vectors, enum dtype dtype)
+{
+    const bool widen = dtype == DTYPE_BF16 && FMA_TERMS == 1;
+    const int whole = widen ? 2 * WORDS : WORDS, lines = vectors * FMA_LANES * PART_BYTES / 64;
+    const char *w = few->w, *next = few->next;
+    const float *x = few->x;
+    i64 stride_bytes = few->stride_bytes, second = few->second * stride_bytes, bytes = few->bytes;
+    fma_lanes sums[2][FMA_FEW];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+        sums[0][i] = sums[1][i] = (fma_lanes){0};
+    for (; bytes >= PART_BYTES; bytes -= PART_BYTES, x += whole * rows, w += PART_BYTES, next += lines * 64) {
+#pragma GCC unroll 8
+        for (int i = 0; i < lines; i++)
+            __builtin_prefetch(next + i * 64);
+        add_part(sums[0], x, w, stride_bytes, PART_BYTES, rows, widen);
+        if (vectors > 1)
+            add_part(sums[1], x, w + second, stride_bytes, PART_BYTES, rows, widen);
+    }
+    if (bytes > 0) {
+        add_rest(sums[0], x, w, stride_bytes, bytes, rows, widen);
+        if (vectors > 1)
+            add_rest(sums[1], x, w + second, stride_bytes, bytes, rows, widen);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+        *(fma_lanes *)(few->sums + i * FMA_FEW_COLUMNS) = sums[0][i];
+        if (vectors > 1)
+            *(fma_lanes *)(few->sums + i * FMA_FEW_COLUMNS + few->second) = sums[1][i];
+    }
+}
+
+INLINED void multiply_rows(const struct fma_few *few, int rows, enum dtype dtype)
+{
+    if (FMA_LANES < 16 && few->second > 0)
+        multiply(few, rows, 2, dtype);
+    else
+        multiply(few, rows, 1, dtype);
+}
+
+void CPU(fma_few)(const struct fma_few *few)
+{
+    switch (few->rows) {
+    case 1:
+        BY_DTYPE(few->dtype, multiply_rows, few, 1);
+        break;
+    case 2:
+        BY_DTYPE(few->dtype, multiply_rows, few, 2);
+        break;
+    case 4:
+        BY_DTYPE(few->dtype, multiply_rows, few, 4);
+        break;
+    default:
+        BY_DTYPE(few->dtype, multiply_rows, few, FMA_FEW);
+    }
+}

@@ -1,0 +1,266 @@
+/* One product on the calling thread, by multiply-adds (fma.h): columns of b are packed for a run of the depth into the
+ * second cache, and then rows of a, some panels at a time. A panel of a stays in the first while those of b stream by,
+ * so sums are written along rows: down them, lines of wide rows would share few sets of a cache, and pages. */
+#include "kernels/cpu/gemm/fma.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+
+enum { SLOT_OPERANDS = 8, SLOT_RUNS };
+enum { BLOCK_ROWS = FMA_PANELS * FMA_ROWS, BLOCK_COLUMNS = 256 };
+
+#if defined __AVX512BF16__ /* of f32 there are none */
+void cpu_v4_gemm(void *c, const void *a, const void *b, const struct gemm *g, int worker);
+void cpu_v4_gemm_share(struct gemm_panels *panels, struct matrix b, bool transpose_b);
+void cpu_v4_gemm_pack(struct gemm_panels *panels, i64 tile);
+#endif
+
+struct part { /* some rows and columns of the product, and what a run of the depth needs of them */
+    const struct gemm *gemm;
+    struct fma_operand a, b;
+    char *c;
+    float *row_panels, *room;   /* of a; where those of b go that no one has packed */
+    const float *column_panels; /* of b */
+    float *sums;                /* between runs [BLOCK_ROWS][BLOCK_COLUMNS], or NULL */
+    i64 row, column, columns;
+    i64 rows[FMA_PANELS + 1]; /* of each panel */
+    i64 depth, count;         /* the run, in words */
+    bool first, last;
+};
+
+static i64 words_of(i64 depth)
+{
+    return ceil_div(depth, FMA_TERMS);
+}
+
+static i64 run_of(i64 words) /* even parts of the depth */
+{
+    return ceil_div(words, max_i64(ceil_div(words, FMA_DEPTH), 1));
+}
+
+INLINED void put_row(void *restrict out, const float *restrict sums, i64 n, bool add, enum dtype dtype)
+{
+#pragma omp simd
+    for (i64 i = 0; i < n; i++)
+        element_store(out, i, add ? element_load(out, i, dtype) + sums[i] : sums[i], dtype);
+}
+
+static void put_block(const struct fma_block *block, char *out, const struct gemm *g)
+{
+    for (i64 i = 0; i < block->rows; i++)
+        BY_FLAG_DTYPE(g->add, g->out_dtype, put_row, out + i * g->ldc * element_bytes(g->out_dtype),
+                      block->sums + i * block->stride, block->columns);
+}
+
+/* A panel of rows, which begins at row `at` of the part, with the panel of columns, after which comes that of `next`.
+ * Sums wait for the rest of the depth apart from c. */
+static void run_block(const struct part *p, const float *panel, i64 rows, i64 at, i64 column, i64 next)
+{
+    const struct gemm *g = p->gemm;
+    float near[FMA_ROWS * FMA_COLUMNS] __attribute__((aligned(64)));
+    i64 columns = min_i64(FMA_COLUMNS, p->columns - column);
+    char *out = p->c + ((p->row + at) * g->ldc + p->column + column) * element_bytes(g->out_dtype);
+    bool straight = p->last && fma_is_whole(rows, columns) && !(g->add && g->out_dtype == DTYPE_BF16);
+    struct fma_block block = {.a = panel,
+                              .b = p->column_panels + column * p->count,
+                              .next = p->column_panels + next * p->count,
+                              .sums = p->sums ? p->sums + at * BLOCK_COLUMNS + column : near,
+                              .out = straight ? out : NULL,
+                              .depth = p->count,
+                              .stride = p->sums ? BLOCK_COLUMNS : FMA_COLUMNS,
+                              .out_stride = g->ldc,
+                              .rows = rows,
+                              .columns = columns,
+                              .out_dtype = g->out_dtype,
+                              .add = g->add,
+                              .streams = g->streams,
+                              .resume = !p->first,
+                              .turned = p->a.turned};
+    CPU(fma_multiply)(&block);
+    if (p->last && !straight)
+        put_block(&block, out, g);
+}
+
+static void cut_rows(i64 *rows, i64 left)
+{
+    for (; left > 0; left -= *rows++)
+        *rows = fma_next_rows(left);
+    *rows = 0;
+}
+
+/* Of the part's columns for its run of the depth: those of the job, where it has them, or packed now. */
+static const float *column_panels(const struct part *p)
+{
+    const struct gemm *g = p->gemm;
+    if (g->panels)
+        return g->panels->data + g->panels->count * FMA_COLUMNS * p->depth + (g->panels_column + p->column) * p->count;
+    for (i64 column = 0; column < p->columns; column += FMA_COLUMNS)
+        CPU(fma_pack_b)
+    (p->room + column * p->count, &p->b, p->column + column, p->columns - column, p->depth, p->count);
+    return p->room;
+}
+
+/* Panels of rows that lie beside each other, with columns few enough to stay in the second cache. */
+static void run_panels(const struct part *p, const i64 *rows, i64 at, i64 begin, i64 end)
+{
+    for (i64 i = 0; rows[i] > 0; at += rows[i++])
+        for (i64 column = begin, next; column < end; column = next) {
+            next = column + FMA_COLUMNS;
+            run_block(p, p->row_panels + i * FMA_A_FLOATS, rows[i], at, column, next < end ? next : begin);
+        }
+}
+
+/* Panels of rows are packed some at a time, just before they are multiplied. */
+static void run_depth(struct part *p)
+{
+    p->column_panels = column_panels(p);
+    for (i64 panel = 0, at = 0; p->rows[panel] > 0;) {
+        i64 some[FMA_PANELS_NEAR + 1] = {0};
+        for (i64 i = 0; i < FMA_PANELS_NEAR && p->rows[panel] > 0; i++)
+            some[i] = p->rows[panel++];
+        CPU(fma_pack_a)(p->row_panels, &p->a, p->row + at, some, p->depth, p->count);
+        for (i64 column = 0; column < p->columns; column += BLOCK_COLUMNS)
+            run_panels(p, some, at, column, min_i64(column + BLOCK_COLUMNS, p->columns));
+        at += fma_rows_of(some);
+    }
+}
+
+static void run_part(struct part *p)
+{
+    i64 words = words_of(p->gemm->k), run = run_of(words);
+    p->depth = 0;
+    do {
+        p->count = min_i64(run, words - p->depth);
+        p->first = p->depth == 0;
+        p->last = p->depth + p->count == words;
+        run_depth(p);
+        p->depth += p->count;
+    } while (p->depth < words);
+}
+
+/* ---- Panels for many products ---- */
+
+void CPU(gemm_share)(struct gemm_panels *panels, struct matrix b, bool transpose_b)
+{
+#if defined __AVX512BF16__
+    if (b.dtype == DTYPE_F32) {
+        cpu_v4_gemm_share(panels, b, transpose_b);
+        return;
+    }
+#endif
+    i64 columns = transpose_b ? b.rows : b.columns, words = words_of(transpose_b ? b.columns : b.rows);
+    panels->b = b;
+    panels->transpose_b = transpose_b;
+    panels->data = CPU(scratch)(0, GEMM_SHARED, fma_panels_bytes(words, columns));
+    panels->count = round_up(columns, COLUMNS_UNIT) / FMA_COLUMNS;
+    atomic_init(&panels->packed, 0);
+}
+
+/* One panel in all runs of the depth. */
+void CPU(gemm_pack)(struct gemm_panels *panels, i64 tile)
+{
+    struct matrix b = panels->b;
+#if defined __AVX512BF16__
+    if (b.dtype == DTYPE_F32) {
+        cpu_v4_gemm_pack(panels, tile);
+        return;
+    }
+#endif
+    i64 depth = panels->transpose_b ? b.columns : b.rows, columns = panels->transpose_b ? b.rows : b.columns;
+    i64 column = tile * FMA_COLUMNS, words = words_of(depth), run = run_of(words);
+    struct fma_operand operand = {b.data, b.stride, b.dtype, !panels->transpose_b, depth, NULL};
+    for (i64 at = 0; at < words; at += run) {
+        i64 count = min_i64(run, words - at);
+        float *out = panels->data + panels->count * FMA_COLUMNS * at + column * count;
+        CPU(fma_pack_b)(out, &operand, column, max_i64(columns - column, 0), at, count);
+    }
+    atomic_fetch_add_explicit(&panels->packed, 1, memory_order_release);
+}
+
+static void wait_for_panels(struct gemm_panels *panels)
+{
+    while (atomic_load_explicit(&panels->packed, memory_order_acquire) < panels->count)
+        sched_yield();
+}
+
+/* ---- Few rows ---- */
+
+static bool has_few(const struct gemm *g)
+{
+    bool few = g->m <= FMA_FEW && g->n >= FMA_LANES && !g->transpose_a && g->transpose_b;
+    for (i64 i = 0; few && g->a_rows && i < g->m; i++)
+        few = g->a_rows[i] >= 0;
+    return few;
+}
+
+/* Rows as they lie or beside each other. */
+static const float *load_few(const void *a, const struct gemm *g, int worker)
+{
+    struct fma_operand rows = {a, g->lda, g->dtype, false, g->k, g->a_rows};
+    if (g->m == 1 && g->dtype == DTYPE_F32 && !g->a_rows)
+        return a;
+    float *x = CPU(scratch)(worker, SLOT_OPERANDS, fma_few_bytes(g->m, words_of(g->k)));
+    CPU(fma_pack_few)(x, &rows, g->m);
+    return x;
+}
+
+/* The last vector of columns begins where it is whole. */
+static void run_few(void *c, const void *a, const char *b, const struct gemm *g, int worker)
+{
+    float sums[FMA_FEW * FMA_FEW_COLUMNS] __attribute__((aligned(64)));
+    i64 row_bytes = g->ldb * element_bytes(g->dtype), columns = 0;
+    struct fma_few few = {.x = load_few(a, g, worker),
+                          .sums = sums,
+                          .rows = fma_few_rows(g->m),
+                          .bytes = g->k * element_bytes(g->dtype),
+                          .stride_bytes = row_bytes,
+                          .dtype = g->dtype};
+    for (i64 column = 0; column < g->n; column += columns) {
+        i64 left = g->n - column, begin = min_i64(column, g->n - FMA_LANES), past;
+        columns = min_i64(left, FMA_FEW_COLUMNS);
+        past = column + columns;
+        few.w = b + begin * row_bytes;
+        few.next = past < g->n ? b + past * row_bytes : few.w;
+        few.second = max_i64(columns - FMA_LANES, 0);
+        CPU(fma_few)(&few);
+        struct fma_block block = {
+            .sums = sums + (column - begin), .stride = FMA_FEW_COLUMNS, .rows = g->m, .columns = columns};
+        put_block(&block, (char *)c + column * element_bytes(g->out_dtype), g);
+    }
+}
+
+void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *g, int worker)
+{
+#if defined __AVX512BF16__
+    if (g->dtype == DTYPE_F32) {
+        cpu_v4_gemm(c, a, b, g, worker);
+        return;
+    }
+#endif
+    if (has_few(g)) {
+        run_few(c, a, b, g, worker);
+        return;
+    }
+    i64 panels = min_i64(FMA_PANELS, ceil_div(g->m, FMA_ROWS)), near = min_i64(FMA_PANELS_NEAR, panels);
+    float *operands = CPU(scratch)(worker, SLOT_OPERANDS, (near * FMA_A_FLOATS + FMA_DEPTH * BLOCK_COLUMNS) * 4);
+    struct part p = {.gemm = g,
+                     .a = {a, g->lda, g->dtype, g->transpose_a, g->k, g->a_rows},
+                     .b = {b, g->ldb, g->dtype, !g->transpose_b, g->k, g->b_rows},
+                     .c = c,
+                     .row_panels = operands + FMA_DEPTH * BLOCK_COLUMNS,
+                     .room = operands};
+    if (words_of(g->k) > FMA_DEPTH)
+        p.sums = CPU(scratch)(worker, SLOT_RUNS, panels * FMA_ROWS * BLOCK_COLUMNS * 4);
+    if (g->panels)
+        wait_for_panels(g->panels);
+    i64 block = g->panels && !p.sums ? g->n : BLOCK_COLUMNS; /* columns that there is room for */
+    for (p.row = 0; p.row < g->m; p.row += BLOCK_ROWS) {
+        cut_rows(p.rows, min_i64(BLOCK_ROWS, g->m - p.row));
+        for (p.column = 0; p.column < g->n; p.column += block) {
+            p.columns = min_i64(block, g->n - p.column);
+            run_part(&p);
+        }
+    }
+    if (g->streams)
+        _mm_sfence();
+}

@@ -1,0 +1,274 @@
+/* Experts of few rows, in two launches: what each group multiplies by its expert's gate and up; what all groups add to
+ * the positions. The first is few.h's product, a group and a part of its expert a block. In the second a block has
+ * OUTPUTS_OF_SUM columns of all positions, and a warp one group after the other: what it multiplies by is one expert's
+ * width deep, and so is each part of the shared expert, which counts as so many groups more. */
+#include "kernels/cuda/gemm/few.h"
+
+/* list [FEW_ASSIGNMENTS], in shared memory: the groups that have rows, in order. Returns how many. All threads of the
+ * block call it. */
+__device__ static i32 find_groups(i32 *list, const struct groups &groups)
+{
+    i32 count = 0;
+    for (i64 first = 0; first < groups.count; first += blockDim.x) {
+        i64 g = first + threadIdx.x;
+        bool has_rows = g < groups.count && groups.offsets[g + 1] > groups.offsets[g];
+        i32 total, earlier = block_scan((i32)has_rows, &total);
+        if (has_rows)
+            list[count + earlier] = (i32)g;
+        count += total;
+    }
+    __syncthreads();
+    return count;
+}
+
+__device__ static i64 member_of(const struct groups &groups, i64 group)
+{
+    return groups.member ? groups.member[group] : group;
+}
+
+static i64 groups_most(const struct few_experts &e, i64 positions)
+{
+    return min_i64(e.groups.count, positions * e.k_max);
+}
+
+/* ---- In ---- */
+struct entering {
+    struct product_of_few shared, routed;
+    i64 shared_blocks, blocks; /* of the shared expert; of each group */
+    const i32 *source;
+    struct groups groups;
+};
+
+/* What is this block's, behind those of the shared expert; false: there is no such group. All threads of the block call
+ * it. */
+__device__ static bool find_part(struct part_of_few *part, const struct entering &e)
+{
+    SHARED(i32, list, FEW_ASSIGNMENTS);
+    i64 at = blockIdx.x - e.shared_blocks, ordinal = at / e.blocks;
+    if (ordinal >= find_groups(list, e.groups))
+        return false;
+    i64 group = list[ordinal], begin = e.groups.offsets[group], end = e.groups.offsets[group + 1];
+    i64 slice = member_of(e.groups, group) * 2 * e.routed.out.columns;
+    *part = {at % e.blocks, end - begin, begin, slice, e.source + begin};
+    return true;
+}
+
+template <int TILES> static __global__ void __launch_bounds__(THREADS, 2) enter_by_tensor_cores(struct entering e)
+{
+    struct part_of_few part = part_of_block(e.shared);
+    bool is_shared = blockIdx.x < e.shared_blocks;
+    if (is_shared)
+        fetch_weight<bf16>(e.shared, part);
+    grid_wait();
+    DYNAMIC_SHARED(float, sums);
+    if (is_shared) {
+        multiply_mma<TILES, false>(e.shared, part, sums);
+    } else if (find_part(&part, e)) {
+        fetch_weight<bf16>(e.routed, part);
+        multiply_mma<TILES, false>(e.routed, part, sums);
+    }
+}
+
+static __global__ void __launch_bounds__(THREADS, 2) enter_by_floats(struct entering e)
+{
+    grid_wait();
+    struct part_of_few part = part_of_block(e.shared);
+    if (blockIdx.x < e.shared_blocks)
+        multiply_plain<float, false>(e.shared, part);
+    else if (find_part(&part, e))
+        multiply_plain<float, false>(e.routed, part);
+}
+
+extern "C" void cuda_experts_few_in(struct device *device, struct matrix inside, struct matrix shared, struct matrix x,
+                                    struct matrix norm, float eps, const struct few_experts *experts)
+{
+    check_few_experts(inside, shared, x, experts);
+    struct around around = {norm, {}, NULL, true, eps};
+    struct entering e = {product_of_few(shared, x, experts->shared_gate_up, &around),
+                         product_of_few(inside, x, experts->gate_up, &around),
+                         0,
+                         0,
+                         experts->source,
+                         experts->groups};
+    e.shared_blocks = shared.data ? blocks_of_few(e.shared) : 0;
+    e.blocks = blocks_of_few(e.routed);
+    i64 blocks = e.shared_blocks + groups_most(*experts, x.rows) * e.blocks;
+    i64 bytes = WARPS * COLUMNS_OF_MMA * OUTPUTS * 4;
+    if (x.rows == 0 || blocks == 0)
+        return;
+    if (x.dtype == DTYPE_F32)
+        LAUNCH(device, enter_by_floats, (unsigned)blocks, THREADS, 0, e);
+    else if (x.rows <= COLUMNS_OF_MMA)
+        LAUNCH(device, enter_by_tensor_cores<1>, (unsigned)blocks, THREADS, bytes, e);
+    else
+        LAUNCH(device, enter_by_tensor_cores<2>, (unsigned)blocks, THREADS, 2 * bytes, e);
+}
+
+/* ---- Out ---- */
+enum { WARPS_MOST = 16, OUTPUTS_OF_SUM = 8 };
+/* Asked for whatever a call needs, so that none lowers what a recorded one has: with a shared expert of 64 parts. */
+enum { BYTES_USUAL = (FEW_ASSIGNMENTS + 64) * FEW_NORMED * OUTPUTS_OF_SUM * 4 };
+
+struct leaving {
+    struct matrix out, x, inside, shared;
+    struct few_experts experts;
+    i64 parts; /* of the shared expert's width, each at most an expert's */
+    bool vector;
+};
+
+/* What a warp multiplies: rows by columns of the block. */
+struct unit {
+    struct matrix rows, w; /* row 0 of w is the block's first output */
+    const i32 *source;     /* -1: not a position's row; NULL: all are */
+};
+
+__device__ static struct unit unit_of(const struct leaving &l, const i32 *list, i64 groups, i64 at)
+{
+    i64 width = l.inside.columns, first = (i64)blockIdx.x * OUTPUTS_OF_SUM, outputs = l.out.columns, n = l.out.rows;
+    if (at >= groups) {
+        i64 from = (at - groups) * width;
+        struct unit u = {part_of(l.shared, 0, from, n), part_of(l.experts.shared_down, first, from, outputs - first),
+                         NULL};
+        u.rows.columns = u.w.columns = u.w.columns < width ? u.w.columns : width;
+        return u;
+    }
+    i64 begin = l.experts.groups.offsets[list[at]], slice = member_of(l.experts.groups, list[at]) * outputs;
+    return {part_of(l.inside, begin, 0, n), part_of(l.experts.down, slice + first, 0, outputs - first),
+            l.experts.source + begin};
+}
+
+template <typename T> __device__ static const T *row_of_unit(const struct unit &u, i64 row)
+{
+    return row < u.rows.rows && (!u.source || u.source[row] >= 0) ? row_of<T>(u.rows, row) : NULL;
+}
+
+/* products [positions, OUTPUTS_OF_SUM]; lanes take the depth as those of few.h, half of what mma computes is of no w.
+ */
+template <int TILES, bool VECTOR> __device__ static void multiply_unit(float *products, const struct unit &u)
+{
+    enum { STEPS_AT_ONCE = VECTOR ? 8 : 1 };
+    int lane = threadIdx.x % WARP_THREADS, g = lane / 4, t = lane % 4;
+    i64 depth = u.w.columns;
+    const bf16 *w = g < u.w.rows ? row_of<bf16>(u.w, g) : NULL, *x[TILES];
+    float d[TILES][4] = {};
+    for (int tile = 0; tile < TILES; tile++)
+        x[tile] = row_of_unit<bf16>(u, tile * COLUMNS_OF_MMA + g);
+    for (i64 first = 0; first < depth; first += STEP * STEPS_AT_ONCE) {
+        eight a[STEPS_AT_ONCE], b[STEPS_AT_ONCE][TILES];
+#pragma unroll
+        for (int s = 0; s < STEPS_AT_ONCE; s++) {
+            a[s] = load_eight<VECTOR>(w, first + s * STEP + 8 * t, depth);
+#pragma unroll
+            for (int tile = 0; tile < TILES; tile++)
+                b[s][tile] = load_eight<VECTOR>(x[tile], first + s * STEP + 8 * t, depth);
+        }
+#pragma unroll
+        for (int s = 0; s < STEPS_AT_ONCE; s++)
+#pragma unroll
+            for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+                for (int j = 0; j < 4; j += 2) {
+                    u32 pairs[4] = {a[s].pair[j], 0, a[s].pair[j + 1], 0};
+                    mma(d[tile], pairs, &b[s][tile].pair[j]);
+                }
+    }
+    for (int tile = 0; tile < TILES; tile++)
+        for (int i = 0; i < 2; i++) {
+            int row = tile * COLUMNS_OF_MMA + t * 2 + i;
+            if (row < u.rows.rows)
+                products[row * OUTPUTS_OF_SUM + g] = d[tile][i];
+        }
+}
+
+__device__ static void multiply_unit_plain(float *products, const struct unit &u)
+{
+    for (i64 i = 0; i < u.rows.rows * OUTPUTS_OF_SUM; i++) {
+        i64 output = i % OUTPUTS_OF_SUM;
+        const float *x = row_of_unit<float>(u, i / OUTPUTS_OF_SUM),
+                    *w = output < u.w.rows ? row_of<float>(u.w, output) : NULL;
+        float sum = 0;
+        if (!x || !w)
+            continue;
+        for (i64 k = threadIdx.x % WARP_THREADS; k < u.w.columns; k += WARP_THREADS)
+            sum += x[k] * w[k];
+        sum = warp_sum(sum);
+        if (threadIdx.x % WARP_THREADS == 0)
+            products[i] = sum;
+    }
+}
+
+/* All that a position has to itself of a column; products [units, positions, OUTPUTS_OF_SUM]. */
+template <typename T>
+__device__ static void sum_position(const struct leaving &l, const float *products, const i32 *begins, i64 groups,
+                                    i64 row, int output)
+{
+    i64 column = (i64)blockIdx.x * OUTPUTS_OF_SUM + output, n = l.out.rows, k_max = l.experts.k_max;
+    float sum = to_f32(row_of<T>(l.x, row)[column]), y = 0;
+    for (i64 part = 0; part < l.parts; part++)
+        y += products[((groups + part) * n + row) * OUTPUTS_OF_SUM + output];
+    sum += to_f32(from_f32<T>(y));
+    for (i64 a = row * k_max; a < (row + 1) * k_max; a++) {
+        i32 slot = l.experts.slot[a];
+        if (slot < 0)
+            continue;
+        i64 unit = route_run_of(begins, groups, slot);
+        y = products[(unit * n + slot - begins[unit]) * OUTPUTS_OF_SUM + output];
+        sum += l.experts.weights[a] * to_f32(from_f32<T>(y));
+    }
+    row_of<T>(l.out, row)[column] = from_f32<T>(sum);
+}
+
+template <typename T, int TILES>
+static __global__ void __launch_bounds__(WARPS_MOST *WARP_THREADS, 1) leave(struct leaving l)
+{
+    grid_wait();
+    SHARED(i32, list, FEW_ASSIGNMENTS);
+    SHARED(i32, begins, FEW_ASSIGNMENTS);
+    DYNAMIC_SHARED(float, products);
+    i64 groups = find_groups(list, l.experts.groups), size = l.out.rows * OUTPUTS_OF_SUM;
+    for (i64 at = threadIdx.x / WARP_THREADS; at < groups + l.parts; at += blockDim.x / WARP_THREADS) {
+        struct unit u = unit_of(l, list, groups, at);
+        if constexpr (sizeof(T) != sizeof(bf16))
+            multiply_unit_plain(products + at * size, u);
+        else if (l.vector)
+            multiply_unit<TILES, true>(products + at * size, u);
+        else
+            multiply_unit<TILES, false>(products + at * size, u);
+    }
+    for (i64 at = threadIdx.x; at < groups; at += blockDim.x)
+        begins[at] = l.experts.groups.offsets[list[at]];
+    __syncthreads();
+    for (i64 i = threadIdx.x; i < size; i += blockDim.x)
+        if ((i64)blockIdx.x * OUTPUTS_OF_SUM + i % OUTPUTS_OF_SUM < l.out.columns)
+            sum_position<T>(l, products, begins, groups, i / OUTPUTS_OF_SUM, (int)(i % OUTPUTS_OF_SUM));
+}
+
+template <typename T, int TILES> static void launch_leave(struct device *device, const struct leaving &l)
+{
+    i64 units = groups_most(l.experts, l.out.rows) + l.parts, warps = min_i64(max_i64(units, 1), WARPS_MOST);
+    i64 bytes = units * l.out.rows * OUTPUTS_OF_SUM * 4;
+    CUDA_CHECK(cudaFuncSetAttribute((leave<T, TILES>), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    (int)max_i64(bytes, BYTES_USUAL)));
+    LAUNCH(device, (leave<T, TILES>), (unsigned)ceil_div(l.out.columns, OUTPUTS_OF_SUM),
+           (unsigned)(warps * WARP_THREADS), bytes, l);
+}
+
+extern "C" void cuda_experts_few_out(struct device *device, struct matrix out, struct matrix x, struct matrix inside,
+                                     struct matrix shared, const struct few_experts *experts)
+{
+    check_few_experts(inside, shared, x, experts);
+    require(few_are_like(out, x, x.rows, x.columns), "experts_few_out: [%lld,%lld] to [%lld,%lld]", (long long)x.rows,
+            (long long)x.columns, (long long)out.rows, (long long)out.columns);
+    struct leaving l = {out, x, inside, shared, *experts, 0, false};
+    l.parts = shared.data ? ceil_div(shared.columns, inside.columns) : 0;
+    l.vector = in_eights(inside) && in_eights(experts->down) &&
+               (!shared.data || (in_eights(shared) && in_eights(experts->shared_down)));
+    if (out.rows == 0 || out.columns == 0)
+        return;
+    if (x.dtype == DTYPE_F32)
+        launch_leave<float, 1>(device, l);
+    else if (x.rows <= COLUMNS_OF_MMA)
+        launch_leave<bf16, 1>(device, l);
+    else
+        launch_leave<bf16, 2>(device, l);
+}

@@ -1,0 +1,480 @@
+/* Few rows times a weight that is read once, from memory: what counts is how much of it is on its way. A block has a
+ * few rows of w, its warps share out the depth, and what they sum is added in their order. What stands around the
+ * product is the block's own, so that none of it is a launch. */
+#ifndef WEFT_CUDA_FEW_H
+#define WEFT_CUDA_FEW_H
+#include "kernels/cuda/gemm/matmul_grouped.h"
+#include "kernels/cuda/rope.h"
+#include "kernels/few.h"
+
+enum { WARPS = 8, THREADS = WARPS * WARP_THREADS, STEP = 32, COLUMNS_OF_MMA = 8 };
+enum { OUTPUTS = 16, OUTPUTS_PLAIN = 4 }; /* rows of w that a block has: of bf16, of f32 */
+
+struct product_of_few {
+    struct matrix out, x, w, norm, add;
+    struct rope_cache cache; /* k.data NULL: none */
+    float eps;
+    bool gated, vector; /* 16 bytes at a time may be read */
+};
+
+/* What of it is a block's: outputs, and of a grouped product the rows and the slice of w. */
+struct part_of_few {
+    i64 block, rows;
+    i64 out_row, w_row; /* the first ones */
+    const i32 *source;  /* row r is of row source[r] of x, -1: nothing; NULL: of row r */
+};
+__device__ inline struct part_of_few part_of_block(const struct product_of_few &p)
+{
+    return {blockIdx.x, p.out.rows, 0, 0, NULL};
+}
+
+/* Of the part, in x; -1: none. */
+__device__ inline i64 source_of(const struct part_of_few &part, i64 row)
+{
+    return row >= part.rows ? -1 : part.source ? part.source[row] : row;
+}
+
+/* Outputs of a block with so many rows of w: of gated ones half are of gate, half of up. */
+template <int ROWS> __host__ __device__ inline int outputs_of_block(const struct product_of_few &p)
+{
+    return p.gated ? ROWS / 2 : ROWS;
+}
+
+/* The block's i-th row of w, where those of up come behind those of gate. -1: there is none. */
+template <int ROWS>
+__device__ inline i64 weight_row(const struct product_of_few &p, const struct part_of_few &part, int i)
+{
+    int wide = outputs_of_block<ROWS>(p);
+    bool is_up = i >= wide;
+    i64 column = part.block * wide + i - (is_up ? wide : 0);
+    return column < p.out.columns ? part.w_row + column + (is_up ? p.out.columns : 0) : -1;
+}
+
+/* The block's part of the weight to the second cache: while the launch before still runs, or rows are looked at. */
+template <typename T>
+__device__ inline void fetch_weight(const struct product_of_few &p, const struct part_of_few &part)
+{
+    enum { ROWS = sizeof(T) == sizeof(bf16) ? OUTPUTS : OUTPUTS_PLAIN };
+    int lines = (int)((p.w.columns * (i64)sizeof(T) + CACHE_LINE - 1) / CACHE_LINE);
+    for (int i = threadIdx.x; i < ROWS * lines; i += THREADS) {
+        i64 row = weight_row<ROWS>(p, part, i / lines);
+        if (row >= 0)
+            prefetch((const char *)row_of<T>(p.w, row) + i % lines * CACHE_LINE);
+    }
+}
+
+/* A run of a row; zeros behind its end, and where there is no row. */
+template <int N, typename T> __device__ inline elements<T, N> load_run(const T *row, i64 k, i64 end)
+{
+    elements<T, N> none = {};
+    return row && k < end ? load<N>(row + k) : none;
+}
+
+template <int N> __device__ inline elements<float, N> load_norm(const struct matrix &norm, i64 k)
+{
+    if (norm.dtype != DTYPE_BF16)
+        return load_run<N>(row_of<float>(norm, 0), k, norm.columns);
+    elements<bf16, N> from = load_run<N>(row_of<bf16>(norm, 0), k, norm.columns);
+    elements<float, N> run;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        run.at[i] = to_f32(from.at[i]);
+    return run;
+}
+
+/* A lane's part of the sum of x^2. */
+template <typename T, int N> __device__ inline float squares_of(const T *row, i64 end)
+{
+    float squares = 0;
+#pragma unroll 4
+    for (i64 k = threadIdx.x % WARP_THREADS * N; k < end; k += WARP_THREADS * N) {
+        elements<T, N> x = load_run<N>(row, k, end);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            squares += to_f32(x.at[i]) * to_f32(x.at[i]);
+    }
+    return squares;
+}
+
+/* rstd [FEW_NORMED], in shared memory, 0 for nothing: a warp a row. All threads of the block call it. */
+template <typename T>
+__device__ inline void find_rstd(float *rstd, const struct product_of_few &p, const struct part_of_few &part)
+{
+    for (i64 row = threadIdx.x / WARP_THREADS; p.norm.data && row < part.rows && row < FEW_NORMED; row += WARPS) {
+        i64 from = source_of(part, row), end = from < 0 ? 0 : p.x.columns;
+        const T *x = row_of<T>(p.x, from < 0 ? 0 : from);
+        float squares = warp_sum(p.vector ? squares_of<T, 16 / sizeof(T)>(x, end) : squares_of<T, 1>(x, end));
+        if (threadIdx.x % WARP_THREADS == 0)
+            rstd[row] = from < 0 ? 0 : 1.0f / sqrtf(squares / (float)p.x.columns + p.eps);
+    }
+    __syncthreads();
+}
+
+/* As rmsnorm.cu rounds. */
+template <typename T> __device__ inline float rounded(float x)
+{
+    return sizeof(T) == sizeof(bf16) ? __uint_as_float(pack_bf16(0, x)) : x;
+}
+template <typename T> __device__ inline float normed(float x, float rstd, float norm)
+{
+    return rounded<T>(norm * rounded<T>(x * rstd));
+}
+
+/* ---- What stands behind a product ---- */
+
+/* Of q, k and v beside each other. */
+struct turned {
+    i64 width, keys, values; /* of a head; the first column of k, of v */
+};
+__device__ inline struct turned turned_of(const struct rope_cache &cache)
+{
+    i64 width = cache.k.columns / cache.kv_heads, keys = cache.heads * width;
+    return {width, keys, keys + cache.k.columns};
+}
+
+/* Of the pair that begins at `column`, and what it turns by; values do not. */
+__device__ inline double frequency_at(const struct rope_cache &cache, i64 column)
+{
+    struct turned t = turned_of(cache);
+    return column < t.values ? rope_frequency(column % t.width / 2, t.width / 2, (double)cache.theta) : 0;
+}
+__device__ inline float2 turn_at(const struct rope_cache &cache, i64 row, i64 column, double frequency)
+{
+    struct turned t = turned_of(cache);
+    if (column >= t.values)
+        return make_float2(1, 0);
+    return rope_turn_by(cache.positions + row * 3, column % t.width / 2, t.width / 2, cache.t_pairs, frequency);
+}
+
+/* Outputs `column` and the next, which are a pair. */
+template <typename Out>
+__device__ inline void put_turned(const struct product_of_few &p, i64 row, i64 column, float first, float second,
+                                  float2 turn)
+{
+    struct turned t = turned_of(p.cache);
+    Out pair[2] = {from_f32<Out>(first), from_f32<Out>(second)};
+    if (column < t.values)
+        rope_pair(pair, turn);
+    const struct matrix &kept = column < t.values ? p.cache.k : p.cache.v;
+    i64 to = column < t.keys ? -1 : p.cache.index[row], from = column < t.values ? t.keys : t.values;
+    for (int i = 0; i < 2; i++) {
+        row_of<Out>(p.out, row)[column + i] = pair[i];
+        if (to >= 0)
+            row_of<Out>(kept, to)[column - from + i] = pair[i];
+    }
+}
+
+/* Two numbers of a row: gate and up, or one alone. */
+template <typename Out>
+__device__ inline void put_as(const struct product_of_few &p, i64 row, i64 column, float first, float second)
+{
+    Out y = p.gated ? from_f32<Out>(gated<Out>(first, second)) : from_f32<Out>(first);
+    if (p.add.data)
+        y = from_f32<Out>(to_f32(row_of<Out>(p.add, row)[column]) + to_f32(y));
+    row_of<Out>(p.out, row)[column] = y;
+}
+
+template <bool turns>
+__device__ inline void put(const struct product_of_few &p, i64 row, i64 column, float first, float second, float2 turn)
+{
+    if (turns && p.out.dtype == DTYPE_BF16)
+        put_turned<bf16>(p, row, column, first, second, turn);
+    else if (turns)
+        put_turned<float>(p, row, column, first, second, turn);
+    else if (p.out.dtype == DTYPE_BF16)
+        put_as<bf16>(p, row, column, first, second);
+    else
+        put_as<float>(p, row, column, first, second);
+}
+
+/* ---- bf16: w is the first operand of mma, rows of x are its columns. In which order the depth is summed is free, so a
+ * lane takes eight neighbours of it, which are two mma's. ---- */
+
+struct alignas(16) eight {
+    u32 pair[4];
+};
+template <bool VECTOR> __device__ inline eight load_eight(const bf16 *row, i64 k, i64 end)
+{
+    eight out = {};
+    if constexpr (VECTOR) {
+        if (row && k < end)
+            out = *(const eight *)(row + k);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++) /* nothing is indexed by what is not a constant, so all stays in registers */
+            out.pair[i / 2] |= row && k + i < end ? (u32)row[k + i] << 16 * (i % 2) : 0;
+    }
+    return out;
+}
+
+/* Eight of a norm from k on, of either dtype. */
+struct eight_of_norm {
+    float at[8];
+};
+template <bool VECTOR> __device__ inline eight_of_norm load_eight_of(const struct matrix &norm, i64 k)
+{
+    eight_of_norm out;
+    if (VECTOR && norm.dtype != DTYPE_BF16) {
+#pragma unroll
+        for (int i = 0; i < 8; i += QUAD) {
+            elements<float, QUAD> run = load_run<QUAD>(row_of<float>(norm, 0), k + i, norm.columns);
+#pragma unroll
+            for (int j = 0; j < QUAD; j++)
+                out.at[i + j] = run.at[j];
+        }
+    } else if (VECTOR) {
+        eight run = load_eight<VECTOR>(row_of<bf16>(norm, 0), k, norm.columns);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            out.at[i] = __uint_as_float(i % 2 ? run.pair[i / 2] & 0xffff0000u : run.pair[i / 2] << 16);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            out.at[i] = k + i < norm.columns ? element_of(norm, 0, k + i) : 0;
+    }
+    return out;
+}
+
+__device__ inline void norm_eight(eight &x, float rstd, const eight_of_norm &norm)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float low = rounded<bf16>(__uint_as_float(x.pair[i] << 16) * rstd);
+        float high = rounded<bf16>(__uint_as_float(x.pair[i] & 0xffff0000u) * rstd);
+        x.pair[i] = pack_bf16(norm.at[2 * i] * low, norm.at[2 * i + 1] * high);
+    }
+}
+
+/* A warp's steps of the depth: every WARPS-th. All that it reads of some is on its way before any of it is used; how
+ * many they are, of so many rows, is what registers hold. */
+template <int TILES, bool VECTOR>
+__device__ inline void sum_steps(float (&d)[TILES][4], const struct product_of_few &p, const struct part_of_few &part,
+                                 const float *rstd)
+{
+    enum { AT_ONCE = TILES > 4 || !VECTOR ? 1 : TILES > 2 ? 2 : 4, MAY_NORM = TILES * COLUMNS_OF_MMA <= FEW_NORMED };
+    int lane = threadIdx.x % WARP_THREADS, g = lane / 4, t = lane % 4;
+    i64 low = weight_row<OUTPUTS>(p, part, g), high = weight_row<OUTPUTS>(p, part, g + 8), depth = p.w.columns;
+    const bf16 *rows[2] = {low < 0 ? NULL : row_of<bf16>(p.w, low), high < 0 ? NULL : row_of<bf16>(p.w, high)};
+    i32 from[TILES];
+    float by[TILES];
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++) {
+        from[tile] = (i32)source_of(part, tile * COLUMNS_OF_MMA + g);
+        by[tile] = MAY_NORM && p.norm.data && from[tile] >= 0 ? rstd[tile * COLUMNS_OF_MMA + g] : 0;
+    }
+    for (i64 first = threadIdx.x / WARP_THREADS * STEP; first < depth; first += WARPS * STEP * AT_ONCE) {
+        eight w[AT_ONCE][2], x[AT_ONCE][TILES];
+        i64 k = first + 8 * t;
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                w[u][h] = load_eight<VECTOR>(rows[h], k + u * WARPS * STEP, depth);
+#pragma unroll
+            for (int tile = 0; tile < TILES; tile++)
+                x[u][tile] = load_eight<VECTOR>(from[tile] < 0 ? NULL : row_of<bf16>(p.x, from[tile]),
+                                                k + u * WARPS * STEP, depth);
+        }
+        if constexpr (MAY_NORM) {
+            if (p.norm.data)
+#pragma unroll
+                for (int u = 0; u < AT_ONCE; u++) {
+                    eight_of_norm norm = load_eight_of<VECTOR>(p.norm, k + u * WARPS * STEP);
+#pragma unroll
+                    for (int tile = 0; tile < TILES; tile++)
+                        norm_eight(x[u][tile], by[tile], norm);
+                }
+        }
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++)
+#pragma unroll
+            for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+                for (int j = 0; j < 4; j += 2) {
+                    u32 a[4] = {w[u][0].pair[j], w[u][1].pair[j], w[u][0].pair[j + 1], w[u][1].pair[j + 1]};
+                    mma(d[tile], a, &x[u][tile].pair[j]);
+                }
+    }
+}
+
+/* turns [rows, OUTPUTS / 2], in shared memory: a thread the pair that it knows the frequency of (a power in f64, so it
+ * is found before grid_wait), of every row that is its own. The last warps begin: the first have the first rows' rstd.
+ */
+__device__ inline i64 pair_of_thread(const struct part_of_few &part)
+{
+    return part.block * OUTPUTS + threadIdx.x % (OUTPUTS / 2) * 2;
+}
+__device__ inline void find_turns(float2 *turns, const struct product_of_few &p, const struct part_of_few &part,
+                                  double frequency)
+{
+    for (i64 row = (THREADS - 1 - threadIdx.x) / (OUTPUTS / 2); row < part.rows; row += THREADS / (OUTPUTS / 2))
+        turns[row * (OUTPUTS / 2) + threadIdx.x % (OUTPUTS / 2)] =
+            turn_at(p.cache, row, pair_of_thread(part), frequency);
+}
+
+/* sums [WARPS][8 TILES][OUTPUTS], in shared memory; frequency: of the thread's pair, where turns. All threads of the
+ * block call it. */
+template <int TILES, bool turns>
+__device__ inline void multiply_mma(const struct product_of_few &p, const struct part_of_few &part, float *sums,
+                                    double frequency = 0)
+{
+    enum { ROWS = TILES * COLUMNS_OF_MMA, PAIRS = turns ? ROWS * OUTPUTS / 2 : 1, EACH = turns ? 2 : 1 };
+    SHARED(float, rstd, FEW_NORMED);
+    SHARED(float2, by, PAIRS);
+    if (turns)
+        find_turns(by, p, part, frequency);
+    find_rstd<bf16>(rstd, p, part);
+    float d[TILES][4] = {};
+    int lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS, wide = outputs_of_block<OUTPUTS>(p);
+    if (p.vector)
+        sum_steps<TILES, true>(d, p, part, rstd);
+    else
+        sum_steps<TILES, false>(d, p, part, rstd);
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int row = tile * COLUMNS_OF_MMA + lane % 4 * 2 + i % 2, output = lane / 4 + i / 2 * 8;
+            sums[(warp * ROWS + row) * OUTPUTS + output] = d[tile][i];
+        }
+    __syncthreads();
+    for (int i = threadIdx.x; i < ROWS * OUTPUTS; i += THREADS) {
+        float sum = 0;
+        for (int from = 0; from < WARPS; from++)
+            sum += sums[from * ROWS * OUTPUTS + i];
+        sums[i] = sum; /* read by this thread alone so far */
+    }
+    __syncthreads();
+    for (int i = threadIdx.x * EACH; i < (int)part.rows * wide; i += THREADS * EACH) {
+        int row = i / wide, output = i % wide;
+        const float *sum = sums + row * OUTPUTS + output;
+        bool there = source_of(part, row) >= 0;
+        if (weight_row<OUTPUTS>(p, part, output) >= 0)
+            put<turns>(p, part.out_row + row, part.block * wide + output, there ? sum[0] : 0,
+                       there ? sum[p.gated ? wide : 1] : 0, by[turns ? i / 2 : 0]);
+    }
+}
+
+/* ---- f32 weights: all threads share out the depth, each lane adds up one of the block's numbers ---- */
+enum { ROWS_AT_ONCE = WARP_THREADS / OUTPUTS_PLAIN };
+
+/* What a thread has of sums [ROWS_AT_ONCE][OUTPUTS_PLAIN]: every THREADS-th run of the depth. All that it reads of one
+ * is on its way before any of it is used, the norm last, as its dtype is looked at. */
+template <typename T, int N>
+__device__ inline void sum_runs(float (&sums)[WARP_THREADS], const struct product_of_few &p,
+                                const struct part_of_few &part, const float *rstd, i64 first)
+{
+    i64 depth = p.w.columns;
+    const float *w[OUTPUTS_PLAIN];
+    const T *x[ROWS_AT_ONCE];
+#pragma unroll
+    for (int o = 0; o < OUTPUTS_PLAIN; o++) {
+        i64 row = weight_row<OUTPUTS_PLAIN>(p, part, o);
+        w[o] = row < 0 ? NULL : row_of<float>(p.w, row);
+    }
+#pragma unroll
+    for (int i = 0; i < ROWS_AT_ONCE; i++) {
+        i64 from = source_of(part, first + i);
+        x[i] = from < 0 ? NULL : row_of<T>(p.x, from);
+    }
+    for (i64 k = (i64)threadIdx.x * N; k < depth; k += THREADS * N) {
+        elements<float, N> of_w[OUTPUTS_PLAIN], norm = {};
+        elements<T, N> of_x[ROWS_AT_ONCE];
+#pragma unroll
+        for (int o = 0; o < OUTPUTS_PLAIN; o++)
+            of_w[o] = load_run<N>(w[o], k, depth);
+#pragma unroll
+        for (int i = 0; i < ROWS_AT_ONCE; i++)
+            of_x[i] = load_run<N>(x[i], k, depth);
+        if (p.norm.data)
+            norm = load_norm<N>(p.norm, k);
+#pragma unroll
+        for (int i = 0; i < ROWS_AT_ONCE; i++) {
+            if (first + i >= part.rows)
+                break;
+            float y[N];
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                y[j] = to_f32(of_x[i].at[j]);
+            if (p.norm.data)
+#pragma unroll
+                for (int j = 0; j < N; j++)
+                    y[j] = normed<T>(y[j], rstd[first + i], norm.at[j]);
+#pragma unroll
+            for (int j = 0; j < N; j++)
+#pragma unroll
+                for (int o = 0; o < OUTPUTS_PLAIN; o++)
+                    sums[i * OUTPUTS_PLAIN + o] += y[j] * of_w[o].at[j];
+        }
+    }
+}
+
+/* values[l] of all lanes added up, in lane l: half of what a lane holds is another's in each step. */
+__device__ inline float warp_sums(float (&values)[WARP_THREADS])
+{
+#pragma unroll
+    for (int half = WARP_THREADS / 2; half; half /= 2) {
+        bool upper = threadIdx.x & half;
+#pragma unroll
+        for (int i = 0; i < WARP_THREADS / 2; i++) {
+            if (i >= half)
+                break;
+            float kept = upper ? values[i + half] : values[i], given = upper ? values[i] : values[i + half];
+            values[i] = kept + __shfl_xor_sync(0xffffffffu, given, half);
+        }
+    }
+    return values[0];
+}
+
+/* Of gridDim.y blocks with the same outputs each has some of the rows. */
+template <typename T, bool turns>
+__device__ inline void multiply_plain(const struct product_of_few &p, const struct part_of_few &part)
+{
+    SHARED(float, rstd, FEW_NORMED);
+    SHARED(float, sums, THREADS);
+    int lane = threadIdx.x % WARP_THREADS, output = lane % OUTPUTS_PLAIN, wide = outputs_of_block<OUTPUTS_PLAIN>(p);
+    i64 column = part.block * wide + output;
+    bool is_first = output < wide && column < p.out.columns && !(turns && output % 2);
+    find_rstd<T>(rstd, p, part);
+    for (i64 first = blockIdx.y * ROWS_AT_ONCE; first < part.rows; first += gridDim.y * ROWS_AT_ONCE) {
+        float values[WARP_THREADS] = {}, sum = 0;
+        i64 row = first + lane / OUTPUTS_PLAIN;
+        if (p.vector)
+            sum_runs<T, QUAD>(values, p, part, rstd, first);
+        else
+            sum_runs<T, 1>(values, p, part, rstd, first);
+        sums[threadIdx.x] = warp_sums(values);
+        __syncthreads();
+        for (int warp = 0; warp < WARPS; warp++)
+            sum += sums[warp * WARP_THREADS + lane];
+        float second = __shfl_down_sync(0xffffffffu, sum, p.gated ? wide : 1);
+        if (threadIdx.x < WARP_THREADS && is_first && row < part.rows)
+            put<turns>(p, part.out_row + row, column, sum, second,
+                       turns ? turn_at(p.cache, row, column, frequency_at(p.cache, column)) : make_float2(1, 0));
+        __syncthreads();
+    }
+}
+
+/* ---- The host's side ---- */
+static inline bool in_eights(struct matrix m)
+{
+    return (uintptr_t)m.data % 16 == 0 && m.columns % 8 == 0 && m.stride % 8 == 0;
+}
+
+static inline struct product_of_few product_of_few(struct matrix out, struct matrix x, struct matrix w,
+                                                   const struct around *around)
+{
+    const struct matrix &norm = around->norm;
+    bool vector = in_eights(x) && in_eights(w) && (!norm.data || in_eights(norm));
+    return {
+        out,           x,     w, norm, around->add, around->cache ? *around->cache : (struct rope_cache){}, around->eps,
+        around->gated, vector};
+}
+
+static inline i64 blocks_of_few(const struct product_of_few &p)
+{
+    return ceil_div(p.out.columns,
+                    p.w.dtype == DTYPE_F32 ? outputs_of_block<OUTPUTS_PLAIN>(p) : outputs_of_block<OUTPUTS>(p));
+}
+
+#endif

@@ -1,0 +1,412 @@
+#include "kernels/cuda/hopper.h"
+#include "kernels/cuda/gemm/matmul_grouped.h"
+
+/* Products of ragged groups of rows on Hopper's tensor cores. One warp keeps the copy engine STAGES steps of k ahead,
+ * through tile after tile; two warpgroups multiply 64 rows of a tile each, and hand bf16 outputs back to the copy
+ * engine, which writes them while the next tile is multiplied.
+ *
+ * Rows by index are no box: the four warps of the producer's group copy them 16 bytes at a time, to where a box would
+ * have them, beside the boxes of the other operand. A gated tile has as many columns of gate as of up, in two boxes of
+ * weights, so that each thread has both numbers of each of its outputs. */
+enum { CONSUMERS = 2, ROWS = 64 /* of a warpgroup */, TILE_M = CONSUMERS * ROWS, TILE_K = TILE_COLUMNS };
+enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THREADS + WARPGROUP_THREADS };
+enum { CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40, WARPS = CONSUMER_THREADS / WARP_THREADS };
+enum { BOX = TILE_COLUMNS * TILE_K /* elements: 64 rows, or 64 columns, and 64 of k */ };
+
+template <enum product product, int N> struct layout {
+    static constexpr enum tile_lies A = product == OF_WEIGHTS ? BY_COLUMNS : BY_ROWS;
+    static constexpr enum tile_lies B = product == BY_TURNED || product == GATED ? BY_ROWS : BY_COLUMNS;
+    enum { STAGES = N == 256 && product != OF_WEIGHTS ? 3 : 4, STORING = product != OF_WEIGHTS ? WARPS : 1 };
+    struct stage {
+        bf16 a[CONSUMERS][BOX], b[N / TILE_COLUMNS][BOX];
+    };
+    struct shared {
+        struct stage at[STAGES];
+        bf16 out[STORING][N / TILE_COLUMNS][WARP_ROWS * TILE_COLUMNS]; /* a warp's boxes */
+        u64 full[STAGES], empty[STAGES];
+        i32 starts[1]; /* [groups + 1] */
+    };
+};
+
+/* Of a tile: its first row and column in the output of its group; what its group has. */
+struct place {
+    i32 tile, group; /* groups.count: there are no more */
+    i32 row, column, begin, rows, slice;
+    bool add; /* of weights: to what the slice has */
+};
+template <enum product product, int N>
+__device__ static struct place place_of(const struct grouped &p, const i32 *starts, i32 tile, i64 from)
+{
+    constexpr i32 columns = tile_columns<product, N>();
+    i32 group = (i32)group_of_tile(starts, p.groups.count, from, tile);
+    if (group == p.groups.count)
+        return {tile, group, 0, 0, 0, 0, 0, false};
+    i32 across = ((i32)p.out.columns + columns - 1) / columns, own = tile - starts[group];
+    i32 begin = p.groups.offsets[group], slice = p.groups.member ? p.groups.member[group] : group;
+    return {tile,
+            group,
+            own / across * TILE_M,
+            own % across * columns,
+            begin,
+            p.groups.offsets[group + 1] - begin,
+            slice,
+            product == OF_WEIGHTS && p.written[slice] != 0};
+}
+template <enum product product, int N>
+__device__ static struct place first_place(const struct grouped &p, const i32 *starts)
+{
+    i32 tile = (i32)blockIdx.x;
+    return place_of<product, N>(p, starts, tile, route_run_of(starts, p.groups.count, tile));
+}
+template <enum product product, int N>
+__device__ static struct place next_place(const struct grouped &p, const i32 *starts, const struct place &at)
+{
+    return place_of<product, N>(p, starts, at.tile + (i32)gridDim.x, at.group);
+}
+template <enum product product> __device__ static i32 depth_of(const struct grouped &p, const struct place &at)
+{
+    return product == OF_WEIGHTS ? at.rows : (i32)p.a.columns;
+}
+
+/* ---- The producer: one thread ---- */
+template <enum product product, int N>
+__device__ static void load_a(typename layout<product, N>::stage *to, const tile_map *a, u64 *full,
+                              const struct place &at, i32 k)
+{
+    typedef layout<product, N> L;
+    if (L::A == BY_ROWS)
+        tile_load(to->a[0], a, full, k, at.begin + at.row, 0);
+    for (int i = 0; L::A == BY_COLUMNS && i < CONSUMERS; i++)
+        tile_load(to->a[i], a, full, at.row + i * TILE_COLUMNS, at.begin + k, 0);
+}
+template <enum product product, int N>
+__device__ static void load_b(typename layout<product, N>::stage *to, const tile_map *b, u64 *full,
+                              const struct place &at, i32 k)
+{
+    typedef layout<product, N> L;
+    if (product == GATED) {
+        tile_load(to->b[0], b, full, k, at.column, 2 * at.slice);
+        tile_load(to->b[N / TILE_COLUMNS / 2], b, full, k, at.column, 2 * at.slice + 1);
+    } else if (L::B == BY_ROWS) {
+        tile_load(to->b[0], b, full, k, at.column, at.slice);
+    }
+    for (int i = 0; L::B == BY_COLUMNS && i < N / TILE_COLUMNS; i++)
+        tile_load(to->b[i], b, full, at.column + i * TILE_COLUMNS, product == OF_WEIGHTS ? at.begin + k : k,
+                  product == OF_WEIGHTS ? 0 : at.slice);
+}
+
+template <enum product product, int N>
+__device__ static void produce(typename layout<product, N>::shared *s, const struct grouped &p, const tile_map *a,
+                               const tile_map *b)
+{
+    struct ring r = {0, 1}; /* at first all are empty */
+    for (struct place at = first_place<product, N>(p, s->starts); at.group < p.groups.count;
+         at = next_place<product, N>(p, s->starts, at)) {
+        for (i32 k = 0, depth = depth_of<product>(p, at); k < depth; k += TILE_K) {
+            typename layout<product, N>::stage *to = &s->at[r.at];
+            mbarrier_wait(&s->empty[r.at], r.turn);
+            mbarrier_arrive_expecting(&s->full[r.at], sizeof *to);
+            load_a<product, N>(to, a, &s->full[r.at], at, k);
+            load_b<product, N>(to, b, &s->full[r.at], at, k);
+            advance<layout<product, N>::STAGES>(&r);
+        }
+    }
+}
+
+/* ---- The producer of rows by index: a warpgroup. A thread copies 8 columns of every sixteenth row ---- */
+enum { GATHERING_WARPS = WARPGROUP_THREADS / WARP_THREADS, APART = WARPGROUP_THREADS / 8 };
+
+/* Rows first, first + APART, ... of a part that ends before `end`: where they are in memory, -1: zeros. */
+template <int COUNT> __device__ static void find_rows(i32 (&source)[COUNT], const struct grouped &p, i32 first, i32 end)
+{
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        source[i] = first + i * APART < end ? p.rows[first + i * APART] : -1;
+}
+
+/* Their columns from `column` on, which is a thread's own of a box, to rows of a box from `own` on. */
+template <int COUNT>
+__device__ static void copy_rows(bf16 *box, const struct matrix &from, const i32 (&source)[COUNT], int own, i32 column)
+{
+    bf16 *to = box + own * TILE_COLUMNS + (column / 8 % 8 ^ own % 8) * 8; /* APART is a multiple of 8 */
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        bool there = source[i] >= 0 && column < from.columns;
+        copy_async(to + i * APART * TILE_COLUMNS, row_of<bf16>(from, there ? source[i] : 0) + (there ? column : 0),
+                   there);
+    }
+}
+
+/* What this thread has copied is for the tensor cores to read; all but the last `left` stages. */
+template <int left> __device__ static void hand_over(u64 *full)
+{
+    copies_wait<left>();
+    fence_proxy_async();
+    mbarrier_release(full);
+}
+
+/* A stage is handed over while the next one is on its way. */
+template <enum product product, int N>
+__device__ static void produce_gathered(typename layout<product, N>::shared *s, const struct grouped &p,
+                                        const tile_map *a, const tile_map *b)
+{
+    typedef layout<product, N> L;
+    enum { COUNT = (product == OF_WEIGHTS ? TILE_K : TILE_M) / APART };
+    struct ring r = {0, 1};
+    int thread = (int)threadIdx.x - CONSUMER_THREADS, own = thread / 8;
+    i32 column = thread % 8 * 8, before = -1, source[COUNT];
+    for (struct place at = first_place<product, N>(p, s->starts); at.group < p.groups.count;
+         at = next_place<product, N>(p, s->starts, at)) {
+        i32 end = at.begin + at.rows;
+        if (product != OF_WEIGHTS)
+            find_rows(source, p, at.begin + at.row + own, end);
+        for (i32 k = 0, depth = depth_of<product>(p, at); k < depth; k += TILE_K) {
+            typename L::stage *to = &s->at[r.at];
+            u64 *full = &s->full[r.at];
+            if (product == OF_WEIGHTS)
+                find_rows(source, p, at.begin + k + own, end);
+            mbarrier_wait(&s->empty[r.at], r.turn);
+            if (thread == 0) {
+                mbarrier_arrive_expecting(full, product == OF_WEIGHTS ? sizeof to->a : sizeof to->b);
+                if (product == OF_WEIGHTS)
+                    load_a<product, N>(to, a, full, at, k);
+                else
+                    load_b<product, N>(to, b, full, at, k);
+            }
+            if (product != OF_WEIGHTS)
+                copy_rows(to->a[0], p.a, source, own, k + column);
+            for (int i = 0; product == OF_WEIGHTS && i < N / TILE_COLUMNS; i++)
+                copy_rows(to->b[i], p.b, source, own, at.column + i * TILE_COLUMNS + column);
+            copies_commit();
+            if (before >= 0)
+                hand_over<1>(&s->full[before]);
+            before = (i32)r.at;
+            advance<L::STAGES>(&r);
+        }
+    }
+    if (before >= 0)
+        hand_over<0>(&s->full[before]);
+}
+
+/* ---- Consumers: a warpgroup each ---- */
+/* d += or = a b of a stage, DEPTH of k from `from` on. */
+template <enum product product, int N, int DEPTH>
+__device__ static void multiply_stage(float (&d)[N / 2], const typename layout<product, N>::stage *s, int warpgroup,
+                                      i32 from, bool add)
+{
+    typedef layout<product, N> L;
+    u64 a = tile_descriptor(s->a[warpgroup], BOX * 2), b = tile_descriptor(s->b, BOX * 2);
+    keep_in_place(d);
+    warpgroup_fence();
+#pragma unroll
+    for (int k = 0; k < DEPTH; k += 16)
+        warpgroup_mma<L::A, L::B>(d, further<L::A>(a, from + k), further<L::B>(b, from + k), add || k > 0);
+    warpgroup_commit();
+}
+
+/* The products of a tile; what it has read is free for the producer. The tile after it is found while the last products
+ * run. A stage's k past the end is zero in a product by weights, but in one of weights it is another group's; groups
+ * are multiples of 16 rows. */
+template <enum product product, int N>
+__device__ static void multiply_tile(float (&d)[N / 2], struct place *next, typename layout<product, N>::shared *s,
+                                     struct ring *r, const struct grouped &p, const struct place &at, int warpgroup)
+{
+    i32 depth = depth_of<product>(p, at);
+    i32 whole = product == OF_WEIGHTS ? depth / TILE_K * TILE_K : depth;
+    u32 before = 0;
+    for (i32 k = 0; k < whole; k += TILE_K) {
+        mbarrier_wait(&s->full[r->at], r->turn);
+        multiply_stage<product, N, TILE_K>(d, &s->at[r->at], warpgroup, 0, k > 0);
+        warpgroup_wait<1>();
+        if (k > 0)
+            mbarrier_release(&s->empty[before]);
+        before = r->at;
+        advance<layout<product, N>::STAGES>(r);
+    }
+    *next = next_place<product, N>(p, s->starts, at);
+    warpgroup_wait<0>();
+    keep_in_place(d);
+    if (whole > 0)
+        mbarrier_release(&s->empty[before]);
+    if (whole >= depth)
+        return;
+    mbarrier_wait(&s->full[r->at], r->turn);
+    for (i32 k = whole; k < depth; k += 16) {
+        multiply_stage<product, N, 16>(d, &s->at[r->at], warpgroup, k - whole, k > 0);
+        warpgroup_wait<0>();
+        keep_in_place(d);
+    }
+    mbarrier_release(&s->empty[r->at]);
+    advance<layout<product, N>::STAGES>(r);
+}
+
+/* Of a warpgroup that has no rows of the tile. */
+template <enum product product, int N>
+__device__ static void pass_over(typename layout<product, N>::shared *s, struct ring *r, i32 depth)
+{
+    for (i32 k = 0; k < depth; k += TILE_K) {
+        mbarrier_wait(&s->full[r->at], r->turn);
+        mbarrier_release(&s->empty[r->at]);
+        advance<layout<product, N>::STAGES>(r);
+    }
+}
+
+/* Of weights: a tile, and what is right of it and below. */
+[[maybe_unused]] __device__ static struct matrix weights_at(const struct grouped &p, const struct place &at)
+{
+    return part_of(p.out, at.slice * p.slice_rows + at.row, at.column, p.slice_rows - at.row);
+}
+
+/* gate and up, where they are kept, and then swiglu of what they were rounded to, which takes the place of gate. */
+template <int N>
+__device__ static void store_gated(const struct grouped &p, const float (&d)[N / 2],
+                                   bf16 (*box)[WARP_ROWS * TILE_COLUMNS], const tile_map *out, const tile_map *gate_up,
+                                   i32 row, i32 column)
+{
+    enum { BOXES = N / 2 / TILE_COLUMNS };
+    i32 columns = (i32)p.out.columns;
+    if (p.gate_up.data) {
+        fill_boxes_of_warp<N>(box, d);
+        if (threadIdx.x % WARP_THREADS == 0) {
+            send_boxes<BOXES>(box, gate_up, row, column, columns, 0);
+            send_boxes<BOXES>(box + BOXES, gate_up, row, column, columns, 1);
+            tile_stores_commit();
+        }
+    }
+    float y[N / 4];
+#pragma unroll
+    for (int i = 0; i < N / 4; i++)
+        y[i] = gated<bf16>(d[i], d[i + N / 4]);
+    store_boxes_of_warp<N / 2>(box, y, out, row, column, columns);
+}
+
+template <enum product product, int N>
+__device__ static void consume(typename layout<product, N>::shared *s, const struct grouped &p, const tile_map *out,
+                               const tile_map *gate_up, int warp)
+{
+    struct ring r = {0, 0};
+    struct place at = first_place<product, N>(p, s->starts), next;
+    for (; at.group < p.groups.count; at = next) {
+        i32 rows = product == OF_WEIGHTS ? (i32)p.slice_rows : at.rows;
+        float d[N / 2] = {}; /* before CUDA 12.9 products into what holds nothing are made one at a time */
+        if (at.row + warp / 4 * ROWS >= rows) {
+            pass_over<product, N>(s, &r, depth_of<product>(p, at));
+            next = next_place<product, N>(p, s->starts, at);
+            continue;
+        }
+        if (at.add)
+            prefetch_rows_of_warp<N>(weights_at(p, at), warp * WARP_ROWS);
+        multiply_tile<product, N>(d, &next, s, &r, p, at, warp / 4);
+        i32 row = at.row + warp * WARP_ROWS;
+        if constexpr (product == OF_WEIGHTS)
+            store_rows_of_warp<N>(weights_at(p, at), at.add, warp * WARP_ROWS, d);
+        else if (row < rows && product == GATED)
+            store_gated<N>(p, d, s->out[warp], out, gate_up, at.begin + row, at.column);
+        else if (row < rows)
+            store_boxes_of_warp<N>(s->out[warp], d, out, at.begin + row, at.column, (i32)p.out.columns);
+    }
+    if (product != OF_WEIGHTS && threadIdx.x % WARP_THREADS == 0)
+        tile_stores_wait_read<0>();
+}
+
+template <enum product product, int N, bool gathers>
+static __global__ void __launch_bounds__(THREADS, 1)
+    multiply(struct grouped p, const __grid_constant__ tile_map a, const __grid_constant__ tile_map b,
+             const __grid_constant__ tile_map out, const __grid_constant__ tile_map gate_up)
+{
+    grid_wait();
+#ifdef WEFT_HOPPER
+    typedef layout<product, N> L;
+    DYNAMIC_SHARED(typename L::shared, s);
+    if (threadIdx.x == 0) {
+        ring_init(s->full, s->empty, WARPS, gathers ? 1 + GATHERING_WARPS : 1);
+        fence_proxy_async();
+    }
+    count_tiles<TILE_M, N, product>(s->starts, p);
+    int warp = warp_of_block();
+    if (warp >= WARPS) {
+        registers_give<PRODUCER_REGISTERS>();
+        if (gathers)
+            produce_gathered<product, N>(s, p, &a, &b);
+        else if (threadIdx.x == CONSUMER_THREADS)
+            produce<product, N>(s, p, &a, &b);
+    } else {
+        registers_take<CONSUMER_REGISTERS>();
+        consume<product, N>(s, p, &out, &gate_up, warp);
+    }
+#endif
+}
+
+/* ---- The host's side ---- */
+static i64 tiles_most(const struct grouped &p, enum product product, i64 columns)
+{
+    i64 down = product == OF_WEIGHTS ? p.groups.count * ceil_div(p.slice_rows, TILE_M)
+                                     : ceil_div(p.out.rows, TILE_M) + p.groups.count;
+    return down * ceil_div(product == GATED ? 2 * p.out.columns : p.out.columns, columns);
+}
+
+template <enum product product, int N> static tile_map map_of_b(const struct grouped &p)
+{
+    typedef layout<product, N> L;
+    i64 parts = product == OF_WEIGHTS ? 1 : p.b.rows / p.slice_rows;
+    if (product == GATED)
+        return tile_map_of(p.b, 2 * parts, N / 2);
+    return tile_map_of(p.b, parts, L::B == BY_ROWS ? N : TILE_K);
+}
+
+/* Coordinates: column of a half, row, half. */
+static tile_map map_of_gate_up(struct matrix m)
+{
+    return tile_map_of({m.data, {m.columns / 2, m.rows, 2}, {m.stride, m.columns / 2}, {WARP_ROWS, 1}});
+}
+
+template <enum product product, int N, bool gathers> static void launch(struct device *device, const struct grouped &p)
+{
+    typedef layout<product, N> L;
+    i64 bytes = round_up((i64)sizeof(typename L::shared) + p.groups.count * 4, TILE_ALIGNMENT);
+    unsigned blocks = (unsigned)min_i64(tiles_most(p, product, N), cuda_handles_of(device)->multiprocessors);
+    tile_map a = tile_map_of(p.a, 1, L::A == BY_ROWS ? TILE_M : TILE_K), b = map_of_b<product, N>(p);
+    tile_map out = product == OF_WEIGHTS ? a : tile_map_of(p.out, 1, WARP_ROWS);
+    tile_map gate_up = product == GATED && p.gate_up.data ? map_of_gate_up(p.gate_up) : out;
+    CUDA_CHECK(
+        cudaFuncSetAttribute((multiply<product, N, gathers>), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    LAUNCH(device, (multiply<product, N, gathers>), blocks, THREADS, bytes, p, a, b, out, gate_up);
+}
+
+/* Tiles of 128 columns where those of 256 would leave half of the last one empty, or multiprocessors without work. */
+template <enum product product, bool gathers>
+static void launch_by_width(struct device *device, const struct grouped &p)
+{
+    i64 last = (product == GATED ? 2 * p.out.columns : p.out.columns) % 256;
+    if ((last > 0 && last <= 128) || tiles_most(p, product, 256) < 2 * cuda_handles_of(device)->multiprocessors)
+        launch<product, 128, gathers>(device, p);
+    else
+        launch<product, 256, gathers>(device, p);
+}
+
+/* Rows by index are read 16 bytes at a time, halves of gate_up from a multiple of 16 bytes on. */
+static bool takes(const struct grouped &p, enum product product)
+{
+    struct matrix rows = product == OF_WEIGHTS ? p.b : p.a;
+    bool written = product == OF_WEIGHTS || has_tile_map(p.out);
+    bool kept = !p.gate_up.data || (has_tile_map(p.gate_up) && p.out.columns % 8 == 0);
+    return has_tile_map(p.a) && has_tile_map(p.b) && p.out.columns > 0 && written && kept &&
+           (!p.rows || rows.columns % 8 == 0);
+}
+
+bool grouped_hopper(struct device *device, const struct grouped &p, enum product product)
+{
+    if (!cuda_handles_of(device)->hopper || !takes(p, product))
+        return false;
+    if (tiles_most(p, product, 128) == 0)
+        return true;
+    if (product == BY_TURNED)
+        launch_by_width<BY_TURNED, false>(device, p);
+    else if (product == BY_STANDING)
+        launch_by_width<BY_STANDING, false>(device, p);
+    else if (product == GATED)
+        (p.rows ? launch_by_width<GATED, true> : launch_by_width<GATED, false>)(device, p);
+    else
+        (p.rows ? launch_by_width<OF_WEIGHTS, true> : launch_by_width<OF_WEIGHTS, false>)(device, p);
+    return true;
+}

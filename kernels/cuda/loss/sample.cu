@@ -1,0 +1,365 @@
+/* Draws from logits, a block a row. Nothing is sorted: the level of logits that holds the k-th, the end of the nucleus
+ * or the draw is found by narrowing an interval of levels, each pass over the row measuring what lies above three cuts:
+ * 16 times. So of a wide row, what may be kept is first copied to shared memory, if it is few. Sums are f64, over
+ * threads in a fixed tree. */
+#include "kernels/cuda/loss/draw.h"
+
+enum { CUTS = 3, FEW = WIDE, BINS = WIDE_THREADS };
+constexpr float BINS_PER_NAT = 16;
+
+template <typename T> struct row {
+    const T *x;
+    const i32 *ids; /* NULL: in order, from 0 */
+    i64 n;
+    float most, scale; /* p = exp((x - most) scale) */
+
+    __device__ float operator()(i64 i) const { return to_f32(x[i]); }
+};
+
+/* Floats as numbers of the same order. */
+__device__ static u32 level_of(float x)
+{
+    u32 bits = __float_as_uint(x == 0 ? 0 : x); /* -0 is 0 */
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+__device__ static float value_of(u32 level)
+{
+    return __uint_as_float(level & 0x80000000u ? level & 0x7fffffffu : ~level);
+}
+
+template <typename T> __device__ static float probability(const struct row<T> &row, float x)
+{
+    return expf((x - row.most) * row.scale);
+}
+
+/* Sums of the block, in every thread. */
+template <int N> __device__ static void sum_all(double (&sums)[N])
+{
+    SHARED(double, warps, N *(WIDE_THREADS / WARP_THREADS));
+    unsigned lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS, count = blockDim.x / WARP_THREADS;
+    __syncthreads(); /* of the call before this one */
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        sums[k] = warp_combine(sums[k], plus());
+        if (lane == 0)
+            warps[k * count + warp] = sums[k];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        sums[k] = warp_combine(lane < count ? warps[k * count + lane] : 0, plus());
+}
+
+struct found {
+    u32 level;
+    double above; /* mass or number of what is above that level */
+};
+struct goal {
+    double amount;
+    bool passed, counted; /* more than the amount, or at least; numbers, or masses */
+};
+
+/* NaN reaches all and is reached by all. */
+__device__ static bool reached(const struct goal &goal, double sum)
+{
+    return goal.passed ? !(sum <= goal.amount) : !(sum < goal.amount);
+}
+
+/* The highest level of low .. high such that it and what is above reach the goal; low does, what is above high counts
+ * as if it did not. One of the row has that level, whatever the goal, if one has `high`. */
+template <typename T>
+__device__ static struct found find_level(const struct row<T> &row, u32 low, u32 high, const struct goal &goal)
+{
+    double above = 0;
+    while (low < high) {
+        u32 step = (high - low) / (CUTS + 1) > 0 ? (high - low) / (CUTS + 1) : 1, lowest = low, width = high - low;
+        double sums[CUTS] = {0};
+        visit_row(row.n, row, [&](i64, float x) {
+            u32 level = level_of(x);
+            double mass = goal.counted ? 1 : (double)probability(row, x);
+#pragma unroll
+            for (int cut = 0; cut < CUTS; cut++)
+                sums[cut] += level >= lowest + (u32)(cut + 1) * step ? mass : 0;
+        });
+        sum_all(sums);
+#pragma unroll
+        for (int cut = CUTS; cut-- > 0;) {
+            u32 up = (u32)(cut + 1) * step;
+            if (up > width || low > lowest)
+                continue;
+            if (reached(goal, sums[cut]))
+                low = lowest + up;
+            else
+                high = lowest + up - 1, above = sums[cut];
+        }
+    }
+    return {low, above};
+}
+
+template <typename T> __device__ static double mass_from(const struct row<T> &row, u64 level)
+{
+    double mass[1] = {0};
+    visit_row(row.n, row, [&](i64, float x) { mass[0] += level_of(x) >= level ? (double)probability(row, x) : 0; });
+    sum_all(mass);
+    return mass[0];
+}
+
+/* The nth id, from 1, of a level; the last one where there are fewer. */
+template <typename T> __device__ static i32 find_id(const struct row<T> &row, u32 level, i64 nth)
+{
+    i32 last = 0;
+    visit_ranked(
+        row.n, nth, row, [&](float x) { return level_of(x) == level; },
+        [&](i64 rank, i64 i, float) { last = rank <= nth ? (i32)i : last; });
+    last = block_combine(last, 0, larger());
+    return row.ids ? row.ids[last] : last;
+}
+
+struct kept { /* what is above the last level, and of that one the first `ties` ids */
+    struct found last;
+    double ties, mass;
+};
+
+/* From the top_k most probable, of those the fewest that hold top_p of their mass (Holtzman et al. 2019). */
+template <typename T>
+__device__ static struct kept keep_most_probable(const struct row<T> &row, double mass, const struct sampling &s)
+{
+    u32 end = level_of(row.most);
+    struct found last = {0, 0};
+    double ties = (double)row.n, kept = mass;
+    if (s.top_k > 0) {
+        double count = s.top_k < row.n ? (double)s.top_k : (double)row.n;
+        last = find_level(row, 0, end, {count, false, true});
+        ties = count - last.above;
+        kept = mass_from(row, (u64)last.level + 1) + ties * (double)probability(row, value_of(last.level));
+    }
+    if (s.top_p < 1) {
+        struct found nucleus = find_level(row, last.level, end, {(double)s.top_p * kept, false, false});
+        double p = (double)probability(row, value_of(nucleus.level)),
+               needed = ceil((s.top_p * kept - nucleus.above) / p);
+        ties = fmin(fmax(needed, 1.0), nucleus.level == last.level ? ties : (double)row.n);
+        kept = nucleus.above + ties * p;
+        last = nucleus;
+    }
+    return {last, ties, kept};
+}
+
+__device__ static double uniform_of(const struct sampling &s, const u32 *identity)
+{
+    const u32 *key = identity + (i64)blockIdx.x * 4;
+    return rng_uniform_on_device(s.key, key[0], key[1], key[2], key[3]);
+}
+
+template <typename T>
+__device__ static i32 draw_most_probable(const struct row<T> &row, double mass, const struct sampling &s,
+                                         const u32 *identity)
+{
+    u32 end = level_of(row.most);
+    struct kept kept = keep_most_probable(row, mass, s);
+    double target = uniform_of(s, identity) * kept.mass;
+    struct found drawn = find_level(row, kept.last.level, end, {target, true, false});
+    double p = (double)probability(row, value_of(drawn.level)), nth = p > 0 ? floor((target - drawn.above) / p) + 1 : 1;
+    nth = fmin(fmax(nth, 1.0), drawn.level == kept.last.level ? kept.ties : (double)row.n);
+    return find_id(row, drawn.level, (i64)nth);
+}
+
+/* ---- What may be kept, in shared memory ---- */
+__host__ __device__ static bool cuts_off(const struct sampling &s)
+{
+    return s.temperature > 0 && (s.top_k > 0 || s.top_p < 1);
+}
+
+static size_t few_bytes(const struct sampling &s)
+{
+    return cuts_off(s) ? FEW * (sizeof(float) + sizeof(i32)) : 0;
+}
+
+/* Of what is how improbable; the last bin is the rest. */
+template <typename T> __device__ static i32 bin_of(const struct row<T> &row, float x)
+{
+    return (i32)fminf((row.most - x) * row.scale * BINS_PER_NAT, BINS - 1);
+}
+
+/* The mass of all; how many lie in each bin. */
+template <typename T> __device__ static double fill_bins(i32 *counts, const struct row<T> &row)
+{
+    double mass[1] = {0};
+    counts[threadIdx.x] = 0;
+    __syncthreads();
+    visit_row(row.n, row, [&](i64, float x) {
+        i32 bin = bin_of(row, x);
+        mass[0] += (double)probability(row, x);
+        if (bin < BINS - 1)
+            atomicAdd(&counts[bin], 1);
+    });
+    sum_all(mass);
+    return mass[0];
+}
+
+/* The first bin such that it and those before it hold, for sure, what is kept: without top_k, what lies behind it
+ * weighs no more than what is cut off. BINS where none does, or not in FEW. */
+__device__ static i32 find_bin(const i32 *counts, i64 n, double mass, const struct sampling &s)
+{
+    const double more = 1.001; /* the bins' edges are rounded */
+    i32 bin = (i32)threadIdx.x, count = bin < BINS - 1 ? counts[bin] : 0, all;
+    double most = count * (double)expf(-(float)bin / BINS_PER_NAT), total;
+    i64 number = block_scan(count, &all) + count;
+    double behind = -most - block_scan(most, &total);
+    behind += total + (double)(n - all) * (double)expf(-(float)(BINS - 1) / BINS_PER_NAT);
+    bool holds = s.top_k > 0 ? number >= (s.top_k < n ? s.top_k : n) : more * behind <= (1 - (double)s.top_p) * mass;
+    return BINS - block_combine(holds && number <= FEW ? BINS - bin : 0, 0, larger());
+}
+
+/* The row's mass, and what of it may be kept, if it is few: else out->n is 0. `few` are FEW values and as many ids. */
+template <typename T>
+__device__ static double gather_few(struct row<float> *out, float *few, const struct row<T> &row,
+                                    const struct sampling &s)
+{
+    SHARED(i32, counts, BINS);
+    i32 *ids = (i32 *)(few + FEW);
+    bool fits = row.n <= FEW;
+    double mass = fits ? mass_from(row, 0) : fill_bins(counts, row);
+    i32 last = fits ? BINS : find_bin(counts, row.n, mass, s);
+    i64 count = 0;
+    if (fits || last < BINS)
+        count = visit_ranked(
+            row.n, row.n, row, [&](float x) { return bin_of(row, x) <= last; },
+            [&](i64 rank, i64 i, float x) { few[rank - 1] = x, ids[rank - 1] = (i32)i; });
+    __syncthreads();
+    *out = {few, ids, count, row.most, row.scale};
+    return mass;
+}
+
+/* The highest level of a row, and of its ids the smallest, inverted. */
+template <typename T> __device__ static u64 find_best(const T *x, i64 n)
+{
+    u32 level = 0;
+    i64 best = 0;
+    visit_row(
+        n, [&](i64 i) { return to_f32(x[i]); },
+        [&](i64 i, float value) {
+            best = level_of(value) > level ? i : best;
+            level = level_of(value) > level ? level_of(value) : level;
+        });
+    return block_combine((u64)level << 32 | (u32) ~(u32)best, (u64)0, larger());
+}
+
+template <typename T> __device__ static row<T> row_at(struct matrix logits, float most, float temperature)
+{
+    return {row_of<T>(logits, blockIdx.x), NULL, logits.columns, most, temperature > 0 ? 1 / temperature : 1};
+}
+
+template <typename T>
+static __global__ __launch_bounds__(WIDE_THREADS) void draw_codes(i32 *code, float *logprob, struct matrix logits,
+                                                                  const u32 *identity, struct sampling s)
+{
+    DYNAMIC_SHARED(float, shared);
+    grid_wait();
+    i64 index = blockIdx.x;
+    u64 best = find_best(row_of<T>(logits, index), logits.columns);
+    struct row<T> all = row_at<T>(logits, value_of((u32)(best >> 32)), s.temperature);
+    i64 drawn = (u32) ~(u32)best;
+    float log_mass = 0;
+    double mass;
+    if (cuts_off(s)) {
+        struct row<float> few;
+        mass = gather_few(&few, shared, all, s);
+        log_mass = (float)log(mass);
+        drawn = few.n > 0 ? draw_most_probable(few, mass, s, identity) : draw_most_probable(all, mass, s, identity);
+    } else if (s.temperature > 0) {
+        i64 passed =
+            draw_by_weight(&mass, all.n, uniform_of(s, identity), all, [&](float x) { return probability(all, x); });
+        log_mass = (float)log(mass);
+        drawn = passed < 0 ? drawn : passed;
+    }
+    if (threadIdx.x > 0)
+        return;
+    code[index] = (i32)drawn;
+    logprob[index] = s.temperature > 0 ? (all(drawn) - all.most) / s.temperature - log_mass : 0;
+}
+
+extern "C" void cuda_sample(struct device *device, i32 *code, float *logprob, struct matrix logits, const u32 *identity,
+                            const struct sampling *sampling)
+{
+    if (logits.rows > 0)
+        LAUNCH_BY_DTYPE(device, logits.dtype, draw_codes, (unsigned)logits.rows, threads_of_row(logits.columns),
+                        few_bytes(*sampling), code, logprob, logits, identity, *sampling);
+}
+
+/* A row of probabilities: 0 below the last level that is kept, and of that one past the last id. */
+template <typename T>
+static __global__ __launch_bounds__(WIDE_THREADS) void fill_probabilities(struct matrix out, struct matrix logits,
+                                                                          struct sampling s)
+{
+    DYNAMIC_SHARED(float, shared);
+    grid_wait();
+    float *p = row_of<float>(out, blockIdx.x);
+    u64 best = find_best(row_of<T>(logits, blockIdx.x), logits.columns);
+    u32 least = (u32)(best >> 32);
+    struct row<T> all = row_at<T>(logits, value_of(least), s.temperature);
+    struct kept kept = {{least, 0}, 1, 1};
+    i32 last = (i32) ~(u32)best;
+    if (cuts_off(s)) {
+        struct row<float> few;
+        double mass = gather_few(&few, shared, all, s);
+        kept = few.n > 0 ? keep_most_probable(few, mass, s) : keep_most_probable(all, mass, s);
+        least = kept.last.level;
+        last = few.n > 0 ? find_id(few, least, (i64)kept.ties) : find_id(all, least, (i64)kept.ties);
+    } else if (s.temperature > 0) {
+        kept.mass = mass_from(all, 0);
+        least = 0;
+    }
+    visit_row(all.n, all, [&](i64 i, float x) {
+        bool is = level_of(x) > least || (level_of(x) == least && i <= last);
+        p[i] = is ? (float)((double)probability(all, x) / kept.mass) : 0;
+    });
+}
+
+extern "C" void cuda_probabilities(struct device *device, struct matrix out, struct matrix logits,
+                                   const struct sampling *sampling)
+{
+    require(out.dtype == DTYPE_F32 && out.rows == logits.rows && out.columns == logits.columns,
+            "probabilities of other rows, or of %s", dtype_name(out.dtype));
+    if (logits.rows > 0)
+        LAUNCH_BY_DTYPE(device, logits.dtype, fill_probabilities, (unsigned)logits.rows, threads_of_row(logits.columns),
+                        few_bytes(*sampling), out, logits, *sampling);
+}
+
+__device__ static float softplus(float x)
+{
+    return fmaxf(x, 0) + log1pf(expf(-fabsf(x)));
+}
+
+/* A thread four bits, which one draw serves; which four is the upper half of the identity's last word. */
+template <typename T>
+static __global__ void draw_bits(u8 *bits, float *logprob, struct matrix logits, const u32 *identity, struct sampling s)
+{
+    grid_wait();
+    i64 row = blockIdx.x, n = logits.columns;
+    const T *x = row_of<T>(logits, row);
+    const u32 *key = identity + row * 4;
+    double sum = 0;
+    COLUMNS(group, (n + 3) / 4)
+    {
+        u32 draws[4];
+        rng_draw_on_device(draws, s.key, key[0], key[1], key[2], key[3] ^ (u32)group << 16);
+        for (int k = 0; k < 4 && group * 4 + k < n; k++) {
+            i64 i = group * 4 + k;
+            float scaled = s.temperature > 0 ? to_f32(x[i]) / s.temperature : 0;
+            bool bit = s.temperature > 0 ? draws[k] * 0x1p-32 < (double)sigmoid(scaled) : to_f32(x[i]) > 0;
+            bits[row * n + i] = bit;
+            sum -= s.temperature > 0 ? (double)softplus(bit ? -scaled : scaled) : 0;
+        }
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        logprob[row] = (float)sum;
+}
+
+extern "C" void cuda_sample_bits(struct device *device, u8 *bits, float *logprob, struct matrix logits,
+                                 const u32 *identity, const struct sampling *sampling)
+{
+    LAUNCH_ROWS(device, logits.dtype, draw_bits, logits.rows, ceil_div(logits.columns, 4), bits, logprob, logits,
+                identity, *sampling);
+}

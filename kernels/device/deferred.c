@@ -1,0 +1,258 @@
+#include "kernels/device/deferred.h"
+
+#include "kernels/each.h"
+
+#include <string.h>
+
+/* Calls lie in an arena one after another, each with its arguments and copies of the structs they point to. Its bytes
+ * are the key: what no argument fills is zero, and pointers into the arena follow from what lies before them. */
+#define CALLS_BYTES ((i64)1 << 30) /* of address space */
+struct call {
+    struct call *next;
+    void (*run)(const struct call *call);
+};
+struct deferred {
+    struct device device; /* what ops are called on */
+    struct device *inner;
+    struct arena calls;
+    struct call *first, **last;
+};
+
+static struct deferred *deferred_of(struct device *device)
+{
+    return (struct deferred *)device;
+}
+
+/* ---- Arguments: a value stands in its call already ---- */
+
+struct argument {
+    const char *op;
+    i64 length; /* of a list */
+};
+
+static void keep_device(struct deferred *d, void *slot, struct argument a)
+{
+    (void)a;
+    *(struct device **)slot = d->inner;
+}
+
+static void keep_value(struct deferred *d, void *slot, struct argument a)
+{
+    (void)d;
+    (void)slot;
+    (void)a;
+}
+
+static void keep_matrix(struct deferred *d, void *slot, struct argument a)
+{
+    struct matrix m, *to = slot;
+    (void)d;
+    (void)a;
+    memcpy(&m, slot, sizeof m);
+    memset(slot, 0, sizeof m); /* what lies between its fields */
+    to->data = m.data;
+    to->dtype = m.dtype;
+    to->rows = m.rows;
+    to->columns = m.columns;
+    to->stride = m.stride;
+    to->packed = m.packed;
+}
+
+/* A struct without gaps. */
+static void keep_bytes(struct deferred *d, void *slot, i64 bytes)
+{
+    const void **at = slot;
+    if (*at)
+        *at = memcpy(arena_alloc(&d->calls, bytes), *at, (size_t)bytes);
+}
+
+_Static_assert(sizeof(struct groups) == 24 && sizeof(struct intervals) == 56 && sizeof(struct fp8_matrix) == 40 &&
+                   sizeof(struct conv) == 168 && sizeof(struct sorted_order) == 40,
+               "structs without gaps");
+#define KEEP_STRUCT(type)                                                                                              \
+    static void keep_##type(struct deferred *d, void *slot, struct argument a)                                         \
+    {                                                                                                                  \
+        (void)a;                                                                                                       \
+        keep_bytes(d, slot, sizeof(struct type));                                                                      \
+    }
+KEEP_STRUCT(groups)
+KEEP_STRUCT(intervals)
+KEEP_STRUCT(fp8_matrix)
+KEEP_STRUCT(conv)
+KEEP_STRUCT(sorted_order)
+
+static void keep_router(struct deferred *d, void *slot, struct argument a)
+{
+    const struct router **at = slot, *from = *at;
+    struct router *to = arena_alloc(&d->calls, sizeof *to);
+    (void)a;
+    to->k_max = from->k_max;
+    to->norm_min = from->norm_min;
+    *at = to;
+}
+
+static void keep_list(struct deferred *d, void *slot, struct argument a, i64 element_bytes)
+{
+    require(a.length > 0, "the op %s cannot be deferred: this file does not know how long its list is", a.op);
+    keep_bytes(d, slot, a.length * element_bytes);
+}
+
+static void keep_numbers(struct deferred *d, void *slot, struct argument a)
+{
+    keep_list(d, slot, a, sizeof(i64));
+}
+
+static void keep_scales(struct deferred *d, void *slot, struct argument a)
+{
+    keep_list(d, slot, a, sizeof(struct scale));
+}
+
+_Noreturn static void refuse(struct deferred *d, void *slot, struct argument a)
+{
+    (void)d;
+    (void)slot;
+    panic("the op %s cannot be deferred: it takes what this file does not copy", a.op);
+}
+
+/* Lists of the host's, by their names in the list of ops, and which argument says how long they are. */
+#define LIST_shape unused, rank
+#define LIST_order unused, rank
+#define LIST_scales unused, scale_count
+#define SECOND(first, second, ...) second
+#define LENGTH_OF(...) SECOND(__VA_ARGS__, 0, unused)
+
+/* A type that is not named here does not compile. */
+#define EITHER(type, keep) const type * : keep, type * : keep
+#define KEEP_ARGUMENT(op, x)                                                                                           \
+    call_->x = x;                                                                                                      \
+    _Generic((x),                                                                                                      \
+        struct device *: keep_device,                                                                                  \
+        struct matrix: keep_matrix,                                                                                    \
+        const struct groups *: keep_groups,                                                                            \
+        const struct intervals *: keep_intervals,                                                                      \
+        const struct fp8_matrix *: keep_fp8_matrix,                                                                    \
+        const struct conv *: keep_conv,                                                                                \
+        const struct sorted_order *: keep_sorted_order,                                                                \
+        const struct router *: keep_router,                                                                            \
+        const struct rope_cache *: refuse,                                                                             \
+        const struct around *: refuse,                                                                                    \
+        const struct few_experts *: refuse,                                                                            \
+        const struct narrow *: refuse,                                                                                 \
+        const struct updates *: refuse,                                                                                \
+        const struct adamw *: refuse,                                                                                  \
+        const struct sampling *: refuse,                                                                               \
+        const struct surrogate_options *: refuse,                                                                      \
+        const struct codebooks *: refuse,                                                                              \
+        const struct scale *: keep_scales,                                                                             \
+        const i64 *: keep_numbers,                                                                                       \
+        struct rng_key: refuse,                                                                                        \
+        EITHER(void, keep_value),                                                                                      \
+        EITHER(float, keep_value),                                                                                     \
+        EITHER(double, keep_value),                                                                                    \
+        EITHER(i32, keep_value),                                                                                       \
+        EITHER(u32, keep_value),                                                                                       \
+        EITHER(u8, keep_value),                                                                                        \
+        i64: keep_value,                                                                                               \
+        i32: keep_value,                                                                                               \
+        u32: keep_value,                                                                                               \
+        bool: keep_value,                                                                                              \
+        float: keep_value,                                                                                             \
+        double: keep_value)(d_, &call_->x, (struct argument){op, LENGTH_OF(LIST_##x)});
+
+/* ---- Calls ---- */
+
+static struct call *new_call(struct deferred *d, void (*run)(const struct call *), i64 bytes)
+{
+    struct call *call = arena_alloc(&d->calls, bytes);
+    call->run = run;
+    *d->last = call;
+    d->last = &call->next;
+    return call;
+}
+
+/* The first argument is the device. */
+#define MEMBER(unused, argument) argument;
+#define PASS(unused, x) , call_->x
+#define REST(first, ...) __VA_ARGS__
+#define OP(name, arguments, names)                                                                                     \
+    struct name##_call {                                                                                               \
+        struct call call;                                                                                              \
+        EACH(MEMBER, , UNWRAP arguments)                                                                               \
+    };                                                                                                                 \
+    static void run_##name(const struct call *call)                                                                    \
+    {                                                                                                                  \
+        const struct name##_call *call_ = (const struct name##_call *)call;                                            \
+        call_->device->ops->name(call_->device EACH(PASS, , REST names));                                              \
+    }                                                                                                                  \
+    static void defer_##name arguments                                                                                 \
+    {                                                                                                                  \
+        struct deferred *d_ = deferred_of(device);                                                                     \
+        struct name##_call *call_ = (struct name##_call *)new_call(d_, run_##name, sizeof *call_);                     \
+        EACH(KEEP_ARGUMENT, #name, UNWRAP names)                                                                       \
+    }
+WEFT_OPS(OP)
+#undef OP
+#define OP(name, arguments, names) .name = defer_##name,
+static const struct kernels deferred_kernels = {WEFT_OPS(OP)};
+#undef OP
+
+/* ---- The device ---- */
+
+static void no_put(struct device *device, void *out, const void *host, i64 bytes)
+{
+    (void)device, (void)out, (void)host;
+    panic("a put of %lld bytes among ops that are deferred", (long long)bytes);
+}
+
+static void no_get(struct device *device, void *host, const void *in, i64 bytes)
+{
+    (void)device, (void)host, (void)in;
+    panic("a get of %lld bytes among ops that are deferred", (long long)bytes);
+}
+
+static const struct memory no_memory = {.put = no_put, .get = no_get};
+
+struct deferred *deferred_open(struct device *device)
+{
+    struct deferred *d = memory_alloc(sizeof *d);
+    d->inner = device;
+    arena_open(&d->calls, CALLS_BYTES);
+    d->last = &d->first;
+    return d;
+}
+
+void deferred_close(struct deferred *d)
+{
+    arena_close(&d->calls);
+    memory_free(d);
+}
+
+struct device *deferred_begin(struct deferred *d)
+{
+    require(!d->first, "ops are deferred already");
+    d->device = *d->inner;
+    d->device.ops = &deferred_kernels;
+    d->device.memory = &no_memory;
+    d->device.recorder = NULL;
+    return &d->device;
+}
+
+static void clear(struct deferred *d)
+{
+    memset(d->calls.base, 0, (size_t)arena_mark(&d->calls));
+    arena_reset(&d->calls, 0);
+    d->first = NULL;
+    d->last = &d->first;
+}
+
+void deferred_end(struct deferred *d, struct recordings *recordings)
+{
+    i64 bytes = arena_mark(&d->calls);
+    const u64 key[3] = {hash_bytes(d->calls.base, bytes, 0), hash_bytes(d->calls.base, bytes, 1), (u64)bytes};
+    for (bool done = !d->first || device_replay(d->inner, recordings, key, sizeof key); !done;) {
+        for (const struct call *call = d->first; call; call = call->next)
+            call->run(call);
+        done = device_recorded(d->inner, recordings);
+    }
+    clear(d);
+}

@@ -1,0 +1,342 @@
+/* What decoding makes of few rows in one op. */
+#include "op_cases/op_cases.h"
+
+#include <math.h>
+
+#define EPS 1e-5
+
+static i64 depth_of(const struct op_run *run)
+{
+    return run->depth > 0 ? run->depth : run->columns;
+}
+
+/* x [n, width] by RMSNorm, rounded as it is. */
+static void norm_by_hand(struct op_run *run, double *out, int x, int norm, i64 n)
+{
+    i64 width = run->operands[x].columns;
+    for (i64 i = 0; i < n; i++) {
+        const double *from = op_values(run, x) + i * width;
+        double squares = 0;
+        for (i64 k = 0; k < width; k++)
+            squares += from[k] * from[k];
+        double scale = 1 / sqrt(squares / (double)width + (double)(float)EPS);
+        for (i64 k = 0; k < width; k++)
+            out[i * width + k] = op_round(op_round(from[k] * scale, run->dtype) * op_values(run, norm)[k], run->dtype);
+    }
+}
+
+static double dot(const double *x, const double *y, i64 n)
+{
+    double sum = 0;
+    for (i64 k = 0; k < n; k++)
+        sum += x[k] * y[k];
+    return sum;
+}
+
+static double swiglu(double gate, double up)
+{
+    return gate / (1 + exp(-gate)) * up;
+}
+
+/* ---- matmul_few [rows, depth] by [columns, depth]: variant % 4: alone, gated, added to something, or q, k and v of
+ * two heads and one that go to a cache; then bits: a norm before it, w of f32, out as x ---- */
+enum { FEW_X, FEW_NORM, FEW_W, FEW_ADD, FEW_OUT, FEW_POSITIONS, FEW_INDEX, FEW_K, FEW_V };
+enum { ALONE, GATED, ADDED, CACHED };
+static const struct op_shape few_shapes[] = {{1, 1, 1},     {1, 37, 40},    {4, 301, 123}, {8, 70, 64},
+                                             {33, 130, 48}, {64, 9, 300},   {17, 40, 96},  {20, 3, 48},
+                                             {3, 24, 2088}, {12, 16, 1024}, {-1}};
+
+static int few_kind(const struct op_run *run)
+{
+    return run->variant % 4;
+}
+static bool few_has_norm(const struct op_run *run)
+{
+    return run->variant / 4 & 1;
+}
+static i64 few_rows(const struct op_run *run)
+{
+    return min_i64(run->rows, few_has_norm(run) ? FEW_NORMED : FEW_ROWS);
+}
+static enum dtype few_out(const struct op_run *run)
+{
+    return run->variant / 16 & 1 ? run->dtype : DTYPE_F32;
+}
+static i64 few_pairs(const struct op_run *run) /* of a head */
+{
+    return ceil_div(run->columns, 8);
+}
+static i64 few_columns(const struct op_run *run)
+{
+    return few_kind(run) == CACHED ? 8 * few_pairs(run) : run->columns;
+}
+
+static void setup_few_cache(struct op_run *run)
+{
+    i64 n = few_rows(run), width = 2 * few_pairs(run);
+    op_array(run, "positions", INPUT, DTYPE_F32, n * 3);
+    op_array(run, "index", INPUT, DTYPE_I32, n);
+    op_operand(run, "k", UPDATED, few_out(run), n + 3, width, run->gap);
+    op_operand(run, "v", UPDATED, few_out(run), n + 3, width, run->gap);
+    for (i64 i = 0; i < n * 3; i++)
+        op_values(run, FEW_POSITIONS)[i] = fabs(op_random(i, 1, 1)) * (i % 5 == 0 ? 60000 : 40);
+    for (i64 i = 0; i < n; i++)
+        op_values(run, FEW_INDEX)[i] = i % 4 == 2 ? -1 : (double)(n + 2 - i);
+}
+
+static void setup_few(struct op_run *run)
+{
+    i64 m = few_rows(run), n = few_columns(run), k = depth_of(run);
+    op_matrix(run, "x", INPUT, m, k);
+    op_matrix(run, "norm", INPUT, 1, k);
+    op_operand(run, "w", INPUT, run->variant / 8 & 1 ? DTYPE_F32 : run->dtype, n * (few_kind(run) == GATED ? 2 : 1), k,
+               run->gap);
+    op_operand(run, "add", INPUT, few_out(run), m, n, run->gap);
+    op_operand(run, "out", OUTPUT, few_out(run), m, n, run->gap);
+    setup_few_cache(run);
+}
+
+static void call_few(struct device *device, struct op_run *run)
+{
+    const struct rope_cache cache = {.k = op_as_matrix(run, FEW_K),
+                                     .v = op_as_matrix(run, FEW_V),
+                                     .positions = op_data(run, FEW_POSITIONS),
+                                     .index = op_data(run, FEW_INDEX),
+                                     .heads = 2,
+                                     .kv_heads = 1,
+                                     .t_pairs = few_pairs(run) / 3,
+                                     .theta = 1e4f};
+    struct around around = {.eps = EPS, .gated = few_kind(run) == GATED};
+    if (few_has_norm(run))
+        around.norm = op_as_matrix(run, FEW_NORM);
+    if (few_kind(run) == ADDED)
+        around.add = op_as_matrix(run, FEW_ADD);
+    if (few_kind(run) == CACHED)
+        around.cache = &cache;
+    device->ops->matmul_few(device, op_as_matrix(run, FEW_OUT), op_as_matrix(run, FEW_X), op_as_matrix(run, FEW_W),
+                            &around);
+}
+
+static void turn_row(struct op_run *run, i64 row)
+{
+    i64 pairs = few_pairs(run), t_pairs = pairs / 3, kept = (i64)op_values(run, FEW_INDEX)[row];
+    double *x = op_values(run, FEW_OUT) + row * 8 * pairs;
+    for (i64 i = 0; i < 3 * pairs; i++) {
+        i64 j = i % pairs, axis = j >= pairs - t_pairs ? 0 : j % 2 == 0 ? 1 : 2;
+        double angle = op_values(run, FEW_POSITIONS)[row * 3 + axis] * pow(1e4, -(double)j / (double)pairs);
+        double a = x[2 * i], b = x[2 * i + 1];
+        x[2 * i] = a * cos(angle) - b * sin(angle);
+        x[2 * i + 1] = b * cos(angle) + a * sin(angle);
+    }
+    for (i64 c = 0; kept >= 0 && c < 2 * pairs; c++) {
+        op_values(run, FEW_K)[kept * 2 * pairs + c] = x[4 * pairs + c];
+        op_values(run, FEW_V)[kept * 2 * pairs + c] = x[6 * pairs + c];
+    }
+}
+
+static void reference_few(struct op_run *run)
+{
+    i64 m = few_rows(run), n = few_columns(run), k = depth_of(run);
+    double *x = memory_alloc(max_i64(m * k * 8, 1)), *out = op_values(run, FEW_OUT);
+    const double *w = op_values(run, FEW_W);
+    for (i64 i = 0; i < m * k; i++)
+        x[i] = op_values(run, FEW_X)[i];
+    if (few_has_norm(run))
+        norm_by_hand(run, x, FEW_X, FEW_NORM, m);
+    for (i64 i = 0; i < m * n; i++) {
+        const double *row = x + i / n * k;
+        double y = dot(row, w + i % n * k, k);
+        out[i] = few_kind(run) == ALONE ? y : op_round(y, few_out(run));
+        if (few_kind(run) == GATED)
+            out[i] = swiglu(out[i], op_round(dot(row, w + (n + i % n) * k, k), few_out(run)));
+        else if (few_kind(run) == ADDED)
+            out[i] += op_values(run, FEW_ADD)[i];
+    }
+    for (i64 i = 0; few_kind(run) == CACHED && i < m; i++)
+        turn_row(run, i);
+    memory_free(x);
+}
+
+/* ---- experts_few_in, experts_few_out: C = columns, F = depth, K of E experts, fewer at some positions; bit 0: a
+ * shared one half as wide again, bit 1: the experts are members of more ---- */
+enum { K = 3, EXPERTS = 7, MEMBERS = 9 };
+enum { EXPERTS_X, EXPERTS_NORM, GATE_UP, DOWN, SHARED_GATE_UP, SHARED_DOWN, OFFSETS, MEMBER, SOURCE, SLOT, WEIGHTS };
+enum { INSIDE = WEIGHTS + 1, SHARED, EXPERTS_OUT };
+static const struct op_shape experts_shapes[] = {{1, 1, 1},    {1, 64, 48},  {3, 37, 21}, {16, 40, 72},
+                                                 {9, 24, 300}, {5, 136, 64}, {8, 40, 8},  {-1}};
+
+static bool has_shared(const struct op_run *run)
+{
+    return run->variant & 1;
+}
+static i64 slices_of(const struct op_run *run)
+{
+    return run->variant & 2 ? MEMBERS : EXPERTS;
+}
+static i64 positions_of(const struct op_run *run)
+{
+    return min_i64(run->rows, FEW_NORMED);
+}
+static i64 bound_of(const struct op_run *run)
+{
+    return groups_rows_bound(positions_of(run) * K, EXPERTS);
+}
+static i64 shared_width(const struct op_run *run)
+{
+    return depth_of(run) + depth_of(run) / 2;
+}
+static i64 slice_of(const struct op_run *run, i64 group) /* of the weights */
+{
+    return run->variant & 2 ? MEMBERS - 1 - group : group;
+}
+
+/* The k-th expert of a position, -1: none. Some experts are nobody's, one is most positions'. */
+static i64 expert_of(i64 position, i64 k)
+{
+    const i64 experts[K] = {4, position % 4, position % 3 == 0 ? -1 : 5};
+    return position % 5 == 3 && k > 0 ? -1 : experts[k] == 4 && k > 0 ? -1 : experts[k];
+}
+
+static void fill_order(struct op_run *run)
+{
+    double *offsets = op_values(run, OFFSETS), *slot = op_values(run, SLOT), *source = op_values(run, SOURCE);
+    i64 row = 0;
+    for (i64 r = 0; r < bound_of(run); r++)
+        source[r] = -1;
+    for (i64 e = 0; e < EXPERTS; e++) {
+        offsets[e] = (double)row;
+        for (i64 a = 0; a < positions_of(run) * K; a++) {
+            if (expert_of(a / K, a % K) < 0)
+                slot[a] = -1;
+            if (expert_of(a / K, a % K) != e)
+                continue;
+            source[row] = (double)(a / K);
+            slot[a] = (double)row++;
+        }
+        row = round_up(row, GROUP_ROWS);
+        op_values(run, MEMBER)[e] = (double)slice_of(run, e);
+    }
+    offsets[EXPERTS] = (double)row;
+}
+
+static void setup_experts(struct op_run *run, bool out)
+{
+    i64 n = positions_of(run), c = run->columns, f = depth_of(run), s = shared_width(run);
+    op_matrix(run, "x", INPUT, n, c);
+    op_matrix(run, "norm", INPUT, 1, c);
+    op_matrix(run, "gate_up", INPUT, slices_of(run) * 2 * f, c);
+    op_matrix(run, "down", INPUT, slices_of(run) * c, f);
+    op_matrix(run, "shared_gate_up", INPUT, 2 * s, c);
+    op_matrix(run, "shared_down", INPUT, c, s);
+    op_array(run, "offsets", INPUT, DTYPE_I32, EXPERTS + 1);
+    op_array(run, "member", INPUT, DTYPE_I32, EXPERTS);
+    op_array(run, "source", INPUT, DTYPE_I32, bound_of(run));
+    op_array(run, "slot", INPUT, DTYPE_I32, n * K);
+    op_array(run, "weights", INPUT, DTYPE_F32, n * K);
+    op_matrix(run, "inside", out ? INPUT : UPDATED, bound_of(run), f);
+    op_matrix(run, "shared", out || !has_shared(run) ? INPUT : OUTPUT, n, s);
+    if (out)
+        op_matrix(run, "out", OUTPUT, n, c);
+    fill_order(run);
+}
+
+static void setup_experts_in(struct op_run *run)
+{
+    setup_experts(run, false);
+}
+
+static void setup_experts_out(struct op_run *run)
+{
+    setup_experts(run, true);
+}
+
+static struct matrix shared_or_none(const struct op_run *run, int index)
+{
+    return has_shared(run) ? op_as_matrix(run, index) : (struct matrix){0};
+}
+
+static struct few_experts experts_of(const struct op_run *run)
+{
+    return (struct few_experts){
+        .gate_up = op_as_matrix(run, GATE_UP),
+        .down = op_as_matrix(run, DOWN),
+        .shared_gate_up = shared_or_none(run, SHARED_GATE_UP),
+        .shared_down = shared_or_none(run, SHARED_DOWN),
+        .experts = slices_of(run),
+        .groups = {EXPERTS, op_data(run, OFFSETS), run->variant & 2 ? op_data(run, MEMBER) : NULL},
+        .rows_bound = bound_of(run),
+        .source = op_data(run, SOURCE),
+        .slot = op_data(run, SLOT),
+        .weights = op_data(run, WEIGHTS),
+        .k_max = K};
+}
+
+static void call_experts_in(struct device *device, struct op_run *run)
+{
+    struct few_experts experts = experts_of(run);
+    device->ops->experts_few_in(device, op_as_matrix(run, INSIDE), shared_or_none(run, SHARED),
+                                op_as_matrix(run, EXPERTS_X), op_as_matrix(run, EXPERTS_NORM), EPS, &experts);
+}
+
+/* The `width` numbers that gate and up, row `first` of `index` on, make of a row. */
+static void gate_by_hand(struct op_run *run, double *out, const double *x, int index, i64 first, i64 width)
+{
+    i64 c = run->columns;
+    const double *w = op_values(run, index) + first * c;
+    for (i64 j = 0; j < width; j++)
+        out[j] =
+            x ? swiglu(op_round(dot(x, w + j * c, c), run->dtype), op_round(dot(x, w + (width + j) * c, c), run->dtype))
+              : 0;
+}
+
+static void reference_experts_in(struct op_run *run)
+{
+    i64 n = positions_of(run), c = run->columns, f = depth_of(run), s = shared_width(run);
+    const double *offsets = op_values(run, OFFSETS), *source = op_values(run, SOURCE);
+    double *x = memory_alloc(max_i64(n * c * 8, 1));
+    norm_by_hand(run, x, EXPERTS_X, EXPERTS_NORM, n);
+    for (i64 g = 0; g < EXPERTS; g++)
+        for (i64 r = (i64)offsets[g]; r < (i64)offsets[g + 1]; r++)
+            gate_by_hand(run, op_values(run, INSIDE) + r * f, source[r] < 0 ? NULL : x + (i64)source[r] * c, GATE_UP,
+                         slice_of(run, g) * 2 * f, f);
+    for (i64 i = 0; has_shared(run) && i < n; i++)
+        gate_by_hand(run, op_values(run, SHARED) + i * s, x + i * c, SHARED_GATE_UP, 0, s);
+    memory_free(x);
+}
+
+static void call_experts_out(struct device *device, struct op_run *run)
+{
+    struct few_experts experts = experts_of(run);
+    device->ops->experts_few_out(device, op_as_matrix(run, EXPERTS_OUT), op_as_matrix(run, EXPERTS_X),
+                                 op_as_matrix(run, INSIDE), shared_or_none(run, SHARED), &experts);
+}
+
+static void reference_experts_out(struct op_run *run)
+{
+    i64 n = positions_of(run), c = run->columns, f = depth_of(run), s = shared_width(run);
+    for (i64 i = 0; i < n * c; i++) {
+        double sum = op_values(run, EXPERTS_X)[i];
+        if (has_shared(run))
+            sum += op_round(dot(op_values(run, SHARED) + i / c * s, op_values(run, SHARED_DOWN) + i % c * s, s),
+                            run->dtype);
+        for (i64 k = 0; k < K; k++) {
+            i64 e = expert_of(i / c, k), a = i / c * K + k;
+            if (e < 0)
+                continue;
+            const double *inside = op_values(run, INSIDE) + (i64)op_values(run, SLOT)[a] * f;
+            const double *w = op_values(run, DOWN) + (slice_of(run, e) * c + i % c) * f;
+            sum += op_values(run, WEIGHTS)[a] * op_round(dot(inside, w, f), run->dtype);
+        }
+        op_values(run, EXPERTS_OUT)[i] = sum;
+    }
+}
+
+const struct op_case few_cases[] = {
+    {"matmul_few", 32, setup_few, call_few, reference_few, .usual = {16, 1024, 1024}, .depth_step = 1,
+     .shapes = few_shapes, .bf16_slack = 8e-3, .f32_slack = 2e-5, .multiplies = true},
+    {"experts_few_in", 4, setup_experts_in, call_experts_in, reference_experts_in, .usual = {16, 1024, 512},
+     .depth_step = 1, .shapes = experts_shapes, .bf16_slack = 8e-3, .f32_slack = 2e-5, .multiplies = true},
+    {"experts_few_out", 4, setup_experts_out, call_experts_out, reference_experts_out, .usual = {16, 1024, 512},
+     .depth_step = 1, .shapes = experts_shapes, .bf16_slack = 8e-3, .f32_slack = 2e-5, .multiplies = true},
+    {0},
+};

@@ -1,0 +1,262 @@
+/* Losses: one value a target, and their gradients. */
+#include "op_cases/op_cases.h"
+
+#include <math.h>
+
+/* ---- cross_entropy: bit 0: no entropy ---- */
+enum { CE_LOGITS, CE_TARGET, CE_LOSS, CE_LSE, CE_ENTROPY };
+enum { CEB_LOGITS, CEB_TARGET, CEB_LSE, CEB_COEFFICIENT, CEB_DLOGITS };
+
+static void fill_targets(struct op_run *run)
+{
+    for (i64 i = 0; i < run->rows; i++)
+        op_values(run, CE_TARGET)[i] =
+            i % 5 == 3 ? -100 : (double)rng_below((struct rng_key){7, RNG_TEST}, run->columns, (u32)i, 0, 0, 0);
+}
+
+static void setup_cross_entropy(struct op_run *run)
+{
+    op_matrix(run, "logits", INPUT, run->rows, run->columns);
+    op_array(run, "target", INPUT, DTYPE_I32, run->rows);
+    op_array(run, "loss", OUTPUT, DTYPE_F32, run->rows);
+    op_array(run, "lse", OUTPUT, DTYPE_F32, run->rows);
+    op_array(run, "entropy", run->variant & 1 ? INPUT : OUTPUT, DTYPE_F32, run->rows);
+    fill_targets(run);
+    for (i64 i = 0; i < run->rows * run->columns; i++) /* flat rows, steep rows, and ids that are forbidden */
+        op_values(run, CE_LOGITS)[i] =
+            i % 11 == 10 && i % run->columns ? -INFINITY : op_values(run, CE_LOGITS)[i] * (i / run->columns % 4) * 3;
+    for (i64 i = 0; i < run->rows; i++) { /* a forbidden target has an infinite loss; not here */
+        i64 target = (i64)op_values(run, CE_TARGET)[i];
+        if (target >= 0)
+            op_values(run, CE_LOGITS)[i * run->columns + target] = 0.5;
+    }
+}
+
+static void call_cross_entropy(struct device *device, struct op_run *run)
+{
+    device->ops->cross_entropy(device, op_data(run, CE_LOSS), op_data(run, CE_LSE),
+                               run->variant & 1 ? NULL : op_data(run, CE_ENTROPY), op_as_matrix(run, CE_LOGITS),
+                               op_data(run, CE_TARGET));
+}
+
+static void reference_cross_entropy(struct op_run *run)
+{
+    i64 n = run->columns;
+    for (i64 i = 0; i < run->rows; i++) {
+        const double *x = op_values(run, CE_LOGITS) + i * n, lse = log_sum_exp(x, n);
+        i64 target = (i64)op_values(run, CE_TARGET)[i];
+        double entropy = 0;
+        for (i64 j = 0; j < n; j++)
+            entropy += isinf(x[j]) ? 0 : exp(x[j] - lse) * (lse - x[j]);
+        op_values(run, CE_LSE)[i] = lse;
+        op_values(run, CE_LOSS)[i] = target < 0 ? 0 : lse - x[target];
+        if (!(run->variant & 1))
+            op_values(run, CE_ENTROPY)[i] = entropy;
+    }
+}
+
+static void setup_cross_entropy_backward(struct op_run *run) /* bit 0: f32 dlogits */
+{
+    op_matrix(run, "logits", INPUT, run->rows, run->columns);
+    op_array(run, "target", INPUT, DTYPE_I32, run->rows);
+    op_array(run, "lse", INPUT, DTYPE_F32, run->rows);
+    op_array(run, "coefficient", INPUT, DTYPE_F32, run->rows);
+    op_gradient(run, "dlogits", OUTPUT, run->variant & 1 ? DTYPE_F32 : run->dtype, CEB_LOGITS);
+    fill_targets(run);
+    for (i64 i = 0; i < run->rows * run->columns; i++)
+        op_values(run, CEB_LOGITS)[i] = op_round((float)op_values(run, CEB_LOGITS)[i], run->dtype);
+    for (i64 i = 0; i < run->rows; i++)
+        op_values(run, CEB_LSE)[i] = log_sum_exp(op_values(run, CEB_LOGITS) + i * run->columns, run->columns);
+}
+
+static void call_cross_entropy_backward(struct device *device, struct op_run *run)
+{
+    device->ops->cross_entropy_backward(device, op_as_matrix(run, CEB_DLOGITS), op_as_matrix(run, CEB_LOGITS),
+                                        op_data(run, CEB_LSE), op_data(run, CEB_TARGET), op_data(run, CEB_COEFFICIENT));
+}
+
+static double objective_cross_entropy(struct op_run *run, i64 begin, i64 end)
+{
+    double sum = 0;
+    for (i64 i = begin; i < end; i++) {
+        const double *x = op_values(run, CEB_LOGITS) + i * run->columns;
+        i64 target = (i64)op_values(run, CEB_TARGET)[i];
+        if (target >= 0)
+            sum += op_values(run, CEB_COEFFICIENT)[i] * (log_sum_exp(x, run->columns) - x[target]);
+    }
+    return sum;
+}
+
+/* ---- bit_cross_entropy: bit 0: no entropy (forward), f32 dlogits (backward) ---- */
+enum { BCE_LOGITS, BCE_BITS, BCE_LOSS, BCE_ENTROPY };
+enum { BCEB_LOGITS, BCEB_BITS, BCEB_COEFFICIENT, BCEB_DLOGITS };
+
+static void fill_bits(struct op_run *run, int index)
+{
+    for (i64 i = 0; i < run->rows * run->columns; i++)
+        op_values(run, index)[i] = op_random(i, 8, 8) > 0;
+}
+
+static void setup_bit_cross_entropy(struct op_run *run)
+{
+    op_matrix(run, "logits", INPUT, run->rows, run->columns);
+    op_array(run, "bits", INPUT, DTYPE_U8, run->rows * run->columns);
+    op_array(run, "loss", OUTPUT, DTYPE_F32, run->rows);
+    op_array(run, "entropy", run->variant & 1 ? INPUT : OUTPUT, DTYPE_F32, run->rows);
+    fill_bits(run, BCE_BITS);
+    for (i64 i = 0; i < run->rows * run->columns; i++)
+        op_values(run, BCE_LOGITS)[i] *= i % 13 == 5 ? 1000 : 3;
+}
+
+static void call_bit_cross_entropy(struct device *device, struct op_run *run)
+{
+    device->ops->bit_cross_entropy(device, op_data(run, BCE_LOSS), run->variant & 1 ? NULL : op_data(run, BCE_ENTROPY),
+                                   op_as_matrix(run, BCE_LOGITS), op_data(run, BCE_BITS));
+}
+
+static void reference_bit_cross_entropy(struct op_run *run)
+{
+    i64 n = run->columns;
+    for (i64 i = 0; i < run->rows; i++) {
+        double loss = 0, entropy = 0;
+        for (i64 j = i * n; j < (i + 1) * n; j++) {
+            double x = op_values(run, BCE_LOGITS)[j], a = fabs(x);
+            loss += softplus(op_values(run, BCE_BITS)[j] > 0 ? -x : x);
+            entropy += softplus(-a) + a / (1 + exp(a));
+        }
+        op_values(run, BCE_LOSS)[i] = loss / (double)n;
+        if (!(run->variant & 1))
+            op_values(run, BCE_ENTROPY)[i] = entropy / (double)n;
+    }
+}
+
+static void setup_bit_cross_entropy_backward(struct op_run *run)
+{
+    op_matrix(run, "logits", INPUT, run->rows, run->columns);
+    op_array(run, "bits", INPUT, DTYPE_U8, run->rows * run->columns);
+    op_array(run, "coefficient", INPUT, DTYPE_F32, run->rows);
+    op_gradient(run, "dlogits", OUTPUT, run->variant & 1 ? DTYPE_F32 : run->dtype, BCEB_LOGITS);
+    fill_bits(run, BCEB_BITS);
+    for (i64 i = 0; i < run->rows; i++) /* the mean over many bits would hide errors under the tolerance */
+        op_values(run, BCEB_COEFFICIENT)[i] *= (double)run->columns;
+}
+
+static void call_bit_cross_entropy_backward(struct device *device, struct op_run *run)
+{
+    device->ops->bit_cross_entropy_backward(device, op_as_matrix(run, BCEB_DLOGITS), op_as_matrix(run, BCEB_LOGITS),
+                                            op_data(run, BCEB_BITS), op_data(run, BCEB_COEFFICIENT));
+}
+
+static double objective_bit_cross_entropy(struct op_run *run, i64 begin, i64 end)
+{
+    i64 n = run->columns;
+    double sum = 0;
+    for (i64 j = begin * n; j < end * n; j++) {
+        double x = op_values(run, BCEB_LOGITS)[j];
+        sum +=
+            op_values(run, BCEB_COEFFICIENT)[j / n] / (double)n * softplus(op_values(run, BCEB_BITS)[j] > 0 ? -x : x);
+    }
+    return sum;
+}
+
+/* ---- distance (bit 0: squared), its derivative (bit 1: add); none where x and y meet ---- */
+enum { DIST_X, DIST_Y, DIST_COEFFICIENT, DIST_OUT };
+
+static enum distance distance_of(const struct op_run *run)
+{
+    return run->variant & 1 ? DISTANCE_L2 : DISTANCE_L1;
+}
+
+static void setup_pair(struct op_run *run)
+{
+    op_matrix(run, "x", INPUT, run->rows, run->columns);
+    op_matrix(run, "y", INPUT, run->rows, run->columns);
+    op_array(run, "coefficient", INPUT, DTYPE_F32, run->rows);
+    for (i64 i = 0; i < run->rows * run->columns; i += 7)
+        op_values(run, DIST_X)[i] = op_values(run, DIST_Y)[i];
+}
+
+static void setup_distance(struct op_run *run)
+{
+    setup_pair(run);
+    op_array(run, "loss", OUTPUT, DTYPE_F32, run->rows);
+}
+
+static void call_distance(struct device *device, struct op_run *run)
+{
+    device->ops->distance(device, op_data(run, DIST_OUT), op_as_matrix(run, DIST_X), op_as_matrix(run, DIST_Y),
+                          distance_of(run));
+}
+
+static double apart(const struct op_run *run, i64 i)
+{
+    return op_values(run, DIST_X)[i] - op_values(run, DIST_Y)[i];
+}
+
+static void reference_distance(struct op_run *run)
+{
+    i64 n = run->columns;
+    for (i64 i = 0; i < run->rows * n; i++) {
+        double d = apart(run, i);
+        op_values(run, DIST_OUT)[i / n] += (run->variant & 1 ? d * d : fabs(d)) / (double)n;
+    }
+}
+
+static void setup_distance_backward(struct op_run *run)
+{
+    setup_pair(run);
+    op_operand(run, "dx", run->variant & 2 ? UPDATED : OUTPUT, run->variant & 4 ? DTYPE_F32 : run->dtype, run->rows,
+               run->columns, run->gap);
+    for (i64 i = 0; i < run->rows; i++) /* the mean over many columns would hide errors under the tolerance */
+        op_values(run, DIST_COEFFICIENT)[i] *= (double)run->columns;
+}
+
+static void call_distance_backward(struct device *device, struct op_run *run)
+{
+    device->ops->distance_backward(device, op_as_matrix(run, DIST_OUT), op_as_matrix(run, DIST_X),
+                                   op_as_matrix(run, DIST_Y), distance_of(run), op_data(run, DIST_COEFFICIENT),
+                                   run->variant & 2);
+}
+
+static void reference_distance_backward(struct op_run *run)
+{
+    for (i64 i = 0; i < run->rows * run->columns; i++) {
+        double d = apart(run, i), slope = run->variant & 1 ? 2 * d : (d > 0) - (d < 0);
+        op_values(run, DIST_OUT)[i] +=
+            op_values(run, DIST_COEFFICIENT)[i / run->columns] * slope / (double)run->columns;
+    }
+}
+
+/* ---- coefficients ---- */
+static void setup_coefficients(struct op_run *run)
+{
+    op_array(run, "out", OUTPUT, DTYPE_F32, run->rows);
+    op_array(run, "weight", INPUT, DTYPE_F32, run->rows);
+}
+
+static void call_coefficients(struct device *device, struct op_run *run)
+{
+    device->ops->coefficients(device, op_data(run, 0), op_data(run, 1), run->rows, 1.0 / 3);
+}
+
+static void reference_coefficients(struct op_run *run)
+{
+    for (i64 i = 0; i < run->rows; i++)
+        op_values(run, 0)[i] = op_values(run, 1)[i] / 3;
+}
+
+const struct op_case loss_cases[] = {
+    {"cross_entropy", 2, setup_cross_entropy, call_cross_entropy, reference_cross_entropy, .usual = {1024, 16384}},
+    {"cross_entropy_backward", 2, setup_cross_entropy_backward, call_cross_entropy_backward,
+     .objective = objective_cross_entropy, .usual = {1024, 16384}},
+    {"bit_cross_entropy", 2, setup_bit_cross_entropy, call_bit_cross_entropy, reference_bit_cross_entropy,
+     .usual = {4096, 32}},
+    {"bit_cross_entropy_backward", 2, setup_bit_cross_entropy_backward, call_bit_cross_entropy_backward,
+     .objective = objective_bit_cross_entropy, .usual = {4096, 32}},
+    {"distance", 2, setup_distance, call_distance, reference_distance, .usual = {4096, 512}},
+    {"distance_backward", 8, setup_distance_backward, call_distance_backward, reference_distance_backward,
+     .usual = {4096, 512}},
+    {"coefficients", 1, setup_coefficients, call_coefficients, reference_coefficients, .usual = {65536, 1},
+     .alike = ONE_DTYPE | NO_GAPS},
+    {0},
+};

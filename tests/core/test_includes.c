@@ -1,0 +1,242 @@
+/* The law of the house: a room includes only what it stands on, a vendor header appears in one file per backend,
+ * and what only NVIDIA's compiler understands where the emulated GPU has its meaning beside it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/core.h"
+
+/* The rooms. Each may include itself, those it stands on, and what these stand on. Rooms of a family are closed to
+ * others: a backend is behind kernels/device. A folder that has no row here fails the test. */
+static const struct room {
+    const char *name, *below, *family;
+} rooms[] = {
+    {"core", ""},
+    {"kernels", "core"},
+    {"kernels/cpu", "kernels", "kernels/"},
+    {"kernels/cpu/gemm", "kernels/cpu", "kernels/"},
+    {"kernels/cpu/attention", "kernels/cpu/gemm", "kernels/"},
+    {"kernels/cpu/media", "kernels/cpu/gemm", "kernels/"},
+    {"kernels/cpu/routing", "kernels/cpu", "kernels/"},
+    {"kernels/cpu/loss", "kernels/cpu", "kernels/"},
+    {"kernels/cuda", "kernels"},
+    {"kernels/cuda/gemm", "kernels/cuda", "kernels/"},
+    {"kernels/cuda/attention", "kernels/cuda", "kernels/"},
+    {"kernels/cuda/media", "kernels/cuda", "kernels/"},
+    {"kernels/cuda/routing", "kernels/cuda", "kernels/"},
+    {"kernels/cuda/loss", "kernels/cuda", "kernels/"},
+    {"kernels/meta", "kernels/cpu", "kernels/"},
+    {"kernels/device", "kernels/cpu kernels/cuda kernels/meta"},
+    {"op_cases", "kernels"},
+    {"tensor", "kernels/device"},
+    {"dist", "tensor"},
+    {"tokenizers/text", "core"},
+    {"tokenizers/vision", "tensor"},
+    {"tokenizers/audio", "tensor"},
+    {"sequence", "tokenizers/text tokenizers/vision"},
+    {"data/remote", "core"},
+    {"data/media", "tokenizers/vision tokenizers/audio"},
+    {"data/formats", "data/remote tokenizers/text"},
+    {"data/sources", "data/formats data/media"},
+    {"data/shards", "sequence"},
+    {"data/curate", "data/sources data/shards"},
+    {"data/prepare", "data/curate"},
+    {"data/stream", "data/prepare dist"},
+    {"data/loader", "data/stream"},
+    {"model", "dist sequence"},
+    {"elastic", "model"},
+    {"train", "elastic data/loader"},
+    {"tokenizer_training", "train"},
+    {"inference", "train"},
+    {"rl", "train"},
+    {"report", "core"},
+    {"corpus", "data/prepare"},
+    {"bench/peers", "data/media"},
+    {"bench", "op_cases tokenizer_training inference rl"},
+    {"cli", "bench report"},
+};
+static const struct {
+    const char *header, *files;
+} vendors[] = {
+    {"mpi.h", "dist/mpi.c"},
+    {"jansson.h", "core/json.c"},
+    {"yaml.h", "core/yaml.c"},
+    {"xxhash.h", "core/hash.c"},
+    {"png.h", "data/media/png.c bench/peers/pictures.c"},
+    {"zlib.h", "data/formats/parquet_page.c"},
+    {"jpeglib.h", "data/media/jpeg.c bench/peers/pictures.c"},
+    {"lcms2.h", "data/media/colour.c"},
+    {"webp/decode.h", "data/media/webp.c bench/peers/pictures.c"},
+    {"webp/demux.h", "data/media/webp.c"},
+    {"libheif", "data/media/heif.c bench/peers/pictures.c"},
+    {"libav", "data/media/av_clip.c data/media/av_deinterlace.c data/media/av_input.c data/media/av_input.h "
+              "data/media/av_problem.c data/media/av_scale.c "
+              "data/media/av_sound.c data/media/av_still.c "
+              "data/media/av_write.c"},
+    {"libsw", "data/media/av_sound.c data/media/av_scale.c data/media/av_write.c"},
+    {"archive.h", "data/formats/archive.c"},
+    {"curl/curl.h", "data/remote/http.c"},
+    {"pcre2.h", "tokenizers/text/text_regex.c"},
+    {"utf8proc.h", "tokenizers/text/text_unicode.c tokenizers/text/text_forms.c tokenizers/text/text_properties.c"},
+    {"cublas", "kernels/cuda/gemm/matmul.c"},
+    {"nccl.h", "dist/nccl.c"},
+};
+static const struct {
+    const char *text, *files;
+} cuda_only[] = {
+    {"asm", "kernels/cuda/ptx.h kernels/cuda/hopper.h"},
+    {"<<<", "kernels/cuda/cuda.h"},
+};
+static int broken;
+
+static bool word_in(const char *words, const char *word, size_t length)
+{
+    for (const char *at = words; (at = strstr(at, word)) != NULL; at++) {
+        bool begins = at == words || at[-1] == ' ';
+        if (begins && strncmp(at, word, length) == 0 && (at[length] == ' ' || at[length] == 0))
+            return true;
+    }
+    return false;
+}
+
+static const struct room *room_of(const char *name, size_t length)
+{
+    for (i64 i = 0; i < COUNT_OF(rooms); i++)
+        if (strlen(rooms[i].name) == length && strncmp(rooms[i].name, name, length) == 0)
+            return &rooms[i];
+    return NULL;
+}
+
+/* Whether `room` stands on `other`, on one of its own, or is it. */
+static bool stands_on(const struct room *room, const struct room *other)
+{
+    if (room == other)
+        return true;
+    for (const char *at = room->below; *at; at += *at == ' ') {
+        size_t length = strcspn(at, " ");
+        const struct room *below = room_of(at, length);
+        if (!below || below >= room)
+            print_error("%s stands on %.*s, which is no room above it in the list\n", room->name, (int)length, at),
+                broken++;
+        else if (stands_on(below, other))
+            return true;
+        at += length;
+    }
+    return false;
+}
+
+static void check_own(const struct room *room, const char *file, const char *included)
+{
+    const char *slash = strrchr(included, '/');
+    const struct room *other = slash ? room_of(included, (size_t)(slash - included)) : NULL;
+    if (!slash)
+        return;
+    bool closed = other && other->family && strncmp(room->name, other->family, strlen(other->family)) != 0;
+    if (other && stands_on(room, other) && !closed)
+        return;
+    print_error("%s includes %s: %s stands on: %s\n", file, included, room->name, room->below);
+    broken++;
+}
+
+static void check_vendor(const char *file, const char *included)
+{
+    for (i64 i = 0; i < COUNT_OF(vendors); i++) {
+        bool library = strncmp(vendors[i].header, "lib", 3) == 0 || strcmp(vendors[i].header, "cublas") == 0;
+        bool same = library ? strncmp(included, vendors[i].header, strlen(vendors[i].header)) == 0
+                            : strcmp(included, vendors[i].header) == 0;
+        if (same && !word_in(vendors[i].files, file, strlen(file))) {
+            print_error("%s includes %s, which belongs to %s\n", file, included, vendors[i].files);
+            broken++;
+        }
+    }
+}
+
+static void check_cuda(const char *file, const char *content)
+{
+    for (i64 i = 0; i < COUNT_OF(cuda_only); i++) {
+        const char *text = cuda_only[i].text, *at = content;
+        if (word_in(cuda_only[i].files, file, strlen(file)))
+            continue;
+        for (; (at = strstr(at, text)) != NULL; at++)
+            if ((at == content || !isalpha((unsigned char)at[-1])) && !isalpha((unsigned char)at[strlen(text)])) {
+                print_error("%s: \"%s\" belongs to %s\n", file, text, cuda_only[i].files);
+                broken++;
+            }
+    }
+}
+
+static void check_file(const struct room *room, const char *file)
+{
+    char *path = path_join(SOURCE_TREE, file), name[256];
+    struct text content = {0};
+    assert_int_equal(file_read(&content, path), 0);
+    for (char *at = content.data; at && (at = strstr(at, "#include ")) != NULL; at += 9) {
+        if (sscanf(at, "#include \"%255[^\"]\"", name) == 1)
+            check_own(room, file, name);
+        else if (sscanf(at, "#include <%255[^>]>", name) == 1)
+            check_vendor(file, name);
+    }
+    if (content.data && strncmp(file, "kernels/cuda/", 13) == 0)
+        check_cuda(file, content.data);
+    text_release(&content);
+    memory_free(path);
+}
+
+static bool is_source(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot &&
+           (strcmp(dot, ".c") == 0 || strcmp(dot, ".h") == 0 || strcmp(dot, ".cu") == 0 || strcmp(dot, ".cuh") == 0);
+}
+
+enum { FILES_MOST = 45 };
+
+/* A folder and those in it; only rooms hold sources. */
+static void check_folder(const char *folder)
+{
+    char **names, *path = path_join(SOURCE_TREE, folder);
+    const struct room *room = room_of(folder, strlen(folder));
+    i64 count, files = 0;
+    assert_int_equal(directory_list(&names, &count, path), 0);
+    for (i64 i = 0; i < count; i++) {
+        char *below = path_join(folder, names[i]), *full = path_join(SOURCE_TREE, below);
+        if (file_is_directory(full)) {
+            check_folder(below);
+        } else if (is_source(names[i])) {
+            if (!room)
+                fail_msg("%s: its folder is no room: give it a row in %s", below, __FILE__);
+            check_file(room, below);
+            files++;
+        }
+        memory_free(below);
+        memory_free(full);
+    }
+    if (files > FILES_MOST) {
+        print_error("%s has %lld files, a room at most %d\n", folder, (long long)files, FILES_MOST);
+        broken++;
+    }
+    string_list_free(names, count);
+    memory_free(path);
+}
+
+static void rooms_include_only_what_they_stand_on(void **state)
+{
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(rooms); i++)
+        if (!strchr(rooms[i].name, '/'))
+            check_folder(rooms[i].name);
+    check_folder("tokenizers");
+    check_folder("data");
+    assert_int_equal(broken, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rooms_include_only_what_they_stand_on)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,637 @@
+/* Curation: what each rule leaves out, counted against references that find it another way; in bounded memory, and to
+ * the same end when it is stopped and goes on. */
+#include <math.h>
+#include "data/curate/curate.h"
+#include "tests/prepare_fixture.h"
+
+enum { TEXTS = 300, WORDS = 60, VOCABULARY = 3000 };
+static const struct rng_key key = {23, RNG_TEST};
+
+static struct curation *open_curation(const struct curate_settings *s)
+{
+    int status;
+    struct curation *c = curation_open(s, &status);
+    if (!c)
+        fail_msg("%s", error_text());
+    return c;
+}
+
+/* Whether a plain text stays; *out: the text as it is then. */
+static bool keeps(struct curation *c, const char *text, struct text *out)
+{
+    struct sample sample = {.name = string_copy("a.jsonl:1")};
+    struct curate_item item = {0};
+    text_append(&sample_add(&sample, SAMPLE_TEXT)->bytes, text, (i64)strlen(text));
+    curation_look(c, &item, &sample);
+    bool kept = curation_keep(c, &item, &sample);
+    if (out)
+        text_printf(out, "%s", sample.parts[0].bytes.data);
+    curate_item_release(&item);
+    sample_release(&sample);
+    return kept;
+}
+
+static i64 count_of(const struct curation *c, const char *rule)
+{
+    struct json *j = curation_json(c);
+    const struct json *rules = json_get(j, "rules");
+    i64 count = 0;
+    for (i64 i = 0; i < json_count(rules); i++)
+        if (strstr(json_string(json_get(json_at(rules, i), "rule"), ""), rule))
+            count = json_integer(json_get(json_at(rules, i), "count"), 0);
+    json_free(j);
+    return count;
+}
+
+/* ---- Texts ---- */
+
+static void words_are_what_is_compared(void **state)
+{
+    static const struct {
+        const char *text, *words;
+    } cases[] = {{"The  Cat, sat!\n", "the cat sat"},
+                 {"...", ""},
+                 {"caf\xc3\xa9 No.7", "caf\xc3\xa9 no 7"},
+                 {"\xe4\xbd\xa0\xe5\xa5\xbd\xe3\x80\x82ok", "\xe4\xbd\xa0 \xe5\xa5\xbd ok"},
+                 {"a\xe2\x80\x94"
+                  "b",
+                  "a b"}};
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct words w = {0};
+        words_add(&w, cases[i].text, (i64)strlen(cases[i].text));
+        assert_string_equal(w.text.data ? w.text.data : "", cases[i].words);
+        words_release(&w);
+    }
+    (void)state;
+}
+
+static void persons_are_masked_and_numbers_are_not(void **state)
+{
+    static const struct {
+        const char *text, *masked;
+    } cases[] = {
+        {"write to ann.b+c@mail.example.org, now", "write to <email>, now"},
+        {"a@b", "a@b"},
+        {"me@example.com.", "<email>."},
+        {"user @ home", "user @ home"},
+        {"from 192.168.0.17 to 8.8.8.8!", "from <ip> to <ip>!"},
+        {"version 1.2.3.4.5 and 256.1.1.1", "version 1.2.3.4.5 and 256.1.1.1"},
+        {"call +49 30 1234567 or (030) 123-4567", "call <phone> or <phone>"},
+        {"555-123-4567 x", "<phone> x"},
+        {"in 1999-12-31, for 1,234,567.89 or 12 345", "in 1999-12-31, for 1,234,567.89 or 12 345"},
+        {"pi is 3.14159265, 2 + 2 = 4, (1984)", "pi is 3.14159265, 2 + 2 = 4, (1984)"},
+        {"(1588-1679), (1990) 12, Smith (born 1920-12-31)", "(1588-1679), (1990) 12, Smith (born 1920-12-31)"},
+        {"id 12345678901234567890", "id 12345678901234567890"},
+        {"", ""},
+    };
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct text out = {0};
+        text_append(&out, "", 0);
+        personal_mask(&out, cases[i].text, (i64)strlen(cases[i].text));
+        assert_string_equal(out.data, cases[i].masked);
+        text_release(&out);
+    }
+    struct curate_settings drop = {.personal = PERSONAL_DROP, .memory_bytes = 4096},
+                           mask = {.personal = PERSONAL_MASK, .memory_bytes = 4096};
+    struct curation *c = open_curation(&drop);
+    assert_false(keeps(c, "mail me@example.com", NULL));
+    assert_true(keeps(c, "no mail", NULL));
+    curation_close(c);
+    c = open_curation(&mask);
+    struct text out = {0};
+    assert_true(keeps(c, "mail me@example.com", &out));
+    assert_string_equal(out.data, "mail <email>");
+    text_release(&out);
+    curation_close(c);
+    (void)state;
+}
+
+static void lengths_and_scripts(void **state)
+{
+    char *scripts[] = {"latin", "greek"};
+    struct curate_settings s = {
+        .chars_least = 3, .chars_most = 12, .scripts = {scripts, 2}, .script_share = 0.5, .memory_bytes = 4096};
+    struct curation *c = open_curation(&s);
+    assert_false(keeps(c, "ab", NULL));
+    assert_true(keeps(c, "abc", NULL));
+    assert_true(keeps(
+        c, "\xce\xb1\xce\xb2\xce\xb3\xce\xb1\xce\xb2\xce\xb3\xce\xb1\xce\xb2\xce\xb3\xce\xb1\xce\xb2\xce\xb3", NULL));
+    assert_false(keeps(c, "abcdefghijklm", NULL));
+    assert_false(keeps(c, "\xd0\xb0\xd0\xb1\xd0\xb2 a", NULL));
+    assert_true(keeps(c, "\xd0\xb0\xd0\xb1 ab", NULL));
+    assert_false(keeps(c, "\xe4\xbd\xa0\xe5\xa5\xbd\xe5\x90\x97", NULL));
+    assert_true(keeps(c, "1234", NULL));
+    assert_int_equal(count_of(c, "shorter"), 1);
+    assert_int_equal(count_of(c, "longer than"), 1);
+    assert_int_equal(count_of(c, "other scripts"), 2);
+    curation_close(c);
+    scripts[1] = "greak";
+    int status;
+    assert_null(curation_open(&s, &status));
+    assert_true(status == -1 && strstr(error_text(), "greak"));
+    (void)state;
+}
+
+static void letters_of_the_main_script(void **state)
+{
+    static const struct {
+        const char *text, *letters;
+    } cases[] = {{"It's 12 well-known \xd0\xb0\xd0\xb1 words!", "It's well-known words "},
+                 {"\xe7\x94\xa8 grep \xe5\x91\xbd\xe4\xbb\xa4 -v", "\xe7\x94\xa8 \xe5\x91\xbd\xe4\xbb\xa4 "},
+                 {"123, 45!", ""},
+                 {"", ""}};
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct text out = {0};
+        script_letters_of_main(&out, cases[i].text, (i64)strlen(cases[i].text));
+        assert_string_equal(out.data ? out.data : "", cases[i].letters);
+        text_release(&out);
+    }
+    (void)state;
+}
+
+#ifdef WEFT_WITH_LANGUAGES
+/* Sentences of this test's own. */
+static const struct {
+    const char *language, *text;
+} spoken[] = {
+    {"en", "The old bridge was closed last winter, and since then everybody has had to walk around the hill."},
+    {"en", "She had never seen so many people in the village square before the market opened."},
+    {"de", "Die alte Br\xc3\xbc"
+           "cke wurde im letzten Winter gesperrt, und seitdem m\xc3\xbcssen alle um den H\xc3\xbcgel laufen."},
+    {"de", "Im Fr\xc3\xbchling trafen sich die Nachbarn jeden Abend vor dem kleinen Haus am Fluss."},
+    {"zh", "\xe5\x8e\xbb\xe5\xb9\xb4\xe5\x86\xac\xe5\xa4\xa9\xe6\x97\xa7\xe6\xa1\xa5\xe5\xb0\xb1\xe5\x85\xb3"
+           "\xe9\x97\xad\xe4\xba\x86\xef\xbc\x8c\xe5\xa4\xa7\xe5\xae\xb6\xe9\x83\xbd\xe8\xa6\x81\xe7\xbb\x95"
+           "\xe7\x9d\x80\xe5\xb1\xb1\xe8\xb5\xb0\xe3\x80\x82 (see Bridge Street, Main Hill Road)"},
+    {"fr", "Le vieux pont a \xc3\xa9t\xc3\xa9 ferm\xc3\xa9 l'hiver dernier, et depuis tout le monde doit faire le tour "
+           "de la colline."},
+    {"nl", "De oude brug werd afgelopen winter gesloten en sindsdien moet iedereen om de heuvel heen lopen."},
+    {"es", "El viejo puente se cerr\xc3\xb3 el invierno pasado y desde entonces todos tienen que rodear la colina."},
+    {"ru", "\xd0\xa1\xd1\x82\xd0\xb0\xd1\x80\xd1\x8b\xd0\xb9 \xd0\xbc\xd0\xbe\xd1\x81\xd1\x82 "
+           "\xd0\xb7\xd0\xb0\xd0\xba\xd1\x80\xd1\x8b\xd0\xbb\xd0\xb8 \xd0\xbf\xd1\x80\xd0\xbe\xd1\x88\xd0\xbb\xd0\xbe"
+           "\xd0\xb9 \xd0\xb7\xd0\xb8\xd0\xbc\xd0\xbe\xd0\xb9"},
+    {"pl", "Stary most zosta\xc5\x82 zamkni\xc4\x99ty zesz\xc5\x82"
+           "ej zimy i od tego czasu wszyscy musz\xc4\x85 obchodzi\xc4\x87 wzg\xc3\xb3rze."},
+};
+
+static void languages_are_told_apart(void **state)
+{
+    char *wanted[] = {"en", "de", "zh"};
+    struct curate_settings s = {.languages = {wanted, 3}, .language_least = 1, .memory_bytes = 4096};
+    struct curation *c = open_curation(&s);
+    i64 others = 0;
+    for (i64 i = 0; i < COUNT_OF(spoken); i++) {
+        bool asked = false;
+        for (i64 k = 0; k < COUNT_OF(wanted); k++)
+            asked |= strcmp(spoken[i].language, wanted[k]) == 0;
+        others += !asked;
+        if (keeps(c, spoken[i].text, NULL) != asked)
+            fail_msg("%s: %s", spoken[i].language, spoken[i].text);
+    }
+    assert_true(keeps(c, "12 + 30 = 42", NULL));
+    assert_int_equal(count_of(c, "other languages"), others);
+    curation_close(c);
+    s.language_least = 0; /* all are near enough */
+    c = open_curation(&s);
+    assert_true(keeps(c, spoken[COUNT_OF(spoken) - 1].text, NULL));
+    curation_close(c);
+    (void)state;
+}
+
+/* English at both ends of Dutch is Dutch; a conversation is judged as a whole. */
+static void languages_of_long_texts_and_conversations(void **state)
+{
+    char *wanted[] = {"nl"};
+    struct curate_settings s = {.languages = {wanted, 1}, .language_least = 1, .memory_bytes = 4096};
+    struct curation *c = open_curation(&s);
+    struct text text = {0};
+    for (i64 i = 0; i < 300; i++)
+        text_printf(&text, "%s ", spoken[i < 5 || i >= 295 ? 0 : 6].text);
+    assert_true(keeps(c, text.data, NULL));
+    struct sample chat = {.layout = SAMPLE_CHAT, .name = string_copy("a.jsonl:1")};
+    struct curate_item item = {0};
+    text_append(&sample_add(&chat, SAMPLE_TEXT)->bytes, "Yes", 3);
+    text_append(&sample_add(&chat, SAMPLE_TEXT)->bytes, spoken[6].text, (i64)strlen(spoken[6].text));
+    curation_look(c, &item, &chat);
+    assert_true(curation_keep(c, &item, &chat));
+    curate_item_release(&item);
+    sample_release(&chat);
+    text_release(&text);
+    curation_close(c);
+    (void)state;
+}
+
+static void a_language_without_profile_is_named(void **state)
+{
+    char *wanted[] = {"en", "klingon"};
+    struct curate_settings s = {.languages = {wanted, 2}, .memory_bytes = 4096};
+    int status;
+    assert_null(curation_open(&s, &status));
+    assert_int_equal(status, -1);
+    assert_non_null(strstr(error_text(), "\"klingon\""));
+    (void)state;
+}
+#else
+static void languages_need_their_library(void **state)
+{
+    char *wanted[] = {"en"};
+    struct curate_settings s = {.languages = {wanted, 1}, .memory_bytes = 4096};
+    int status;
+    assert_null(curation_open(&s, &status));
+    assert_true(status == -1 && strstr(error_text(), "libexttextcat-dev"));
+    (void)state;
+}
+#endif
+
+static void media_are_looked_at(void **state)
+{
+    struct curate_settings s = {
+        .side_least = 32, .aspect_most = 3, .dark = 0.1, .silence_db = -60, .memory_bytes = 4096};
+    struct curation *c = open_curation(&s);
+    static u8 black[2 * 300], bright[2 * 300];
+    static float quiet[8000], loud[8000];
+    memset(bright + 300, 200, 300); /* the second frame alone */
+    loud[7999] = 0.5f;
+    struct curate_item items[8] = {{0}};
+    curation_size(c, &items[0], 31, 100);
+    curation_size(c, &items[1], 32, 97);
+    curation_size(c, &items[2], 96, 32);
+    curation_light(c, &items[3], black, 2, 300);
+    curation_light(c, &items[4], bright, 2, 300);
+    curation_sound(c, &items[5], quiet, 8000, 16000);
+    curation_sound(c, &items[6], loud, 8000, 16000);
+    static const enum curate_rule expected[] = {CURATE_SMALL, CURATE_ASPECT, CURATE_KEPT, CURATE_DARK,
+                                                CURATE_KEPT,  CURATE_SILENT, CURATE_KEPT};
+    for (i64 i = 0; i < COUNT_OF(expected); i++)
+        assert_int_equal(items[i].rule ? items[i].rule : items[i].shown, expected[i]);
+    curation_close(c);
+    (void)state;
+}
+
+static void pieces_of_a_text_stay_together(void **state)
+{
+    struct curate_settings s = {.chars_least = 100, .duplicates = DUPLICATES_EXACT, .memory_bytes = 4096};
+    struct curation *c = open_curation(&s);
+    struct sample piece = {.name = string_copy("a.txt:1"), .goes_on = true};
+    struct curate_item item = {0};
+    text_append(&sample_add(&piece, SAMPLE_TEXT)->bytes, "short", 5);
+    curation_look(c, &item, &piece);
+    assert_true(curation_keep(c, &item, &piece));
+    piece.goes_on = false;
+    assert_true(curation_keep(c, &item, &piece)); /* the last of it */
+    assert_false(curation_keep(c, &item, &piece));
+    curate_item_release(&item);
+    sample_release(&piece);
+    curation_close(c);
+    (void)state;
+}
+
+/* ---- Duplicates ---- */
+
+static void what_was_seen_takes_bounded_memory(void **state)
+{
+    struct seen *s = seen_open(16384);
+    i64 known = 0;
+    for (u64 i = 1; i <= 100000; i++) {
+        assert_false(seen_has(s, i * 7919));
+        seen_add(s, i * 7919);
+        assert_true(seen_has(s, i * 7919));
+    }
+    for (u64 i = 1; i <= 100000; i++)
+        known += seen_has(s, i * 7919);
+    assert_in_range(known, 16384 / 16 * 3 / 4, 16384 / 8 * 3 / 4);
+    assert_true(seen_forgotten(s) > 50);
+    for (u64 i = 100000 - 16384 / 16 * 3 / 4 + 1; i <= 100000; i++)
+        assert_true(seen_has(s, i * 7919)); /* the newest */
+    seen_close(s);
+    (void)state;
+}
+
+/* Text i is drawn, or a text before it of which some words are others; case and marks differ. */
+static char *text_at(i64 i)
+{
+    struct text out = {0};
+    i64 of = i, changed = 0;
+    if (i % 4 == 3) {
+        of = rng_below(key, i, (u32)i, 1, 0, 0);
+        changed = rng_below(key, 4, (u32)i, 2, 0, 0) * rng_below(key, 8, (u32)i, 3, 0, 0);
+    }
+    while (of % 4 == 3)
+        of = rng_below(key, of, (u32)of, 1, 0, 0);
+    for (i64 w = 0; w < WORDS; w++) {
+        bool other = w < changed;
+        text_printf(&out, "%s%c%lld%s", w ? " " : "", (i + w) % 5 ? 'w' : 'W',
+                    (long long)rng_below(key, VOCABULARY, (u32)(other ? i : of), 10, (u32)w, 0),
+                    (i * w) % 7 == 3 ? "," : "");
+    }
+    return out.data;
+}
+
+/* By itself: letters and digits in lower case, one blank between. */
+static char *plain(const char *text)
+{
+    struct text out = {0};
+    for (; *text; text++) {
+        char c = *text >= 'A' && *text <= 'Z' ? (char)(*text + 32) : *text;
+        bool word = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+        if (word)
+            text_append(&out, &c, 1);
+        else if (out.length && out.data[out.length - 1] != ' ')
+            text_append(&out, " ", 1);
+    }
+    if (out.length && out.data[out.length - 1] == ' ')
+        out.data[--out.length] = 0;
+    return out.data;
+}
+
+static void exact_duplicates_are_those_that_strcmp_finds(void **state)
+{
+    struct curate_settings s = {.duplicates = DUPLICATES_EXACT, .memory_bytes = 1 << 20};
+    struct curation *c = open_curation(&s);
+    char *known[TEXTS];
+    i64 expected = 0;
+    for (i64 i = 0; i < TEXTS; i++) {
+        char *text = text_at(i);
+        bool before = false;
+        known[i] = plain(text);
+        for (i64 k = 0; k < i; k++)
+            before |= strcmp(known[i], known[k]) == 0;
+        expected += before;
+        assert_int_equal(keeps(c, text, NULL), !before);
+        memory_free(text);
+    }
+    assert_true(expected > 10 && expected < TEXTS / 4);
+    assert_int_equal(count_of(c, "duplicates"), expected);
+    for (i64 i = 0; i < TEXTS; i++)
+        memory_free(known[i]);
+    curation_close(c);
+    (void)state;
+}
+
+static i64 shingles_of(char **out, const char *text)
+{
+    i64 count = 0;
+    for (const char *at = text; at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL) {
+        const char *end = at;
+        for (int words = 0; end && words < NEAR_WORDS; words++)
+            end = words + 1 < NEAR_WORDS ? (strchr(end, ' ') ? strchr(end, ' ') + 1 : NULL) : end + strcspn(end, " ");
+        if (end)
+            out[count++] = string_format("%.*s", (int)(end - at), at);
+    }
+    return count;
+}
+
+/* The part of all runs of words that both texts have. */
+static double jaccard(const char *a, const char *b)
+{
+    char *left[WORDS], *right[WORDS];
+    i64 n = shingles_of(left, a), m = shingles_of(right, b), both = 0;
+    for (i64 i = 0; i < n; i++)
+        for (i64 k = 0; k < m; k++)
+            both += strcmp(left[i], right[k]) == 0;
+    for (i64 i = 0; i < n; i++)
+        memory_free(left[i]);
+    for (i64 k = 0; k < m; k++)
+        memory_free(right[k]);
+    return (double)both / (double)(n + m - both);
+}
+
+/* Of texts that stand beside a kept one with a part s of their runs in common, 1 - (1 - s^8)^14 are left out. */
+static void near_duplicates_are_those_that_share_their_runs(void **state)
+{
+    struct curate_settings s = {.duplicates = DUPLICATES_NEAR, .memory_bytes = 1 << 20};
+    struct curation *c = open_curation(&s);
+    char *kept[TEXTS];
+    i64 count = 0, dropped = 0, between = 0;
+    double due = 0;
+    for (i64 i = 0; i < TEXTS; i++) {
+        char *text = text_at(i), *words = plain(text);
+        double most = 0;
+        for (i64 k = 0; k < count; k++)
+            most = fmax(most, jaccard(words, kept[k]));
+        bool stays = keeps(c, text, NULL);
+        if (most < 0.2)
+            assert_true(stays);
+        if (most > 0.95)
+            assert_false(stays);
+        dropped += !stays;
+        between += most >= 0.2 && most <= 0.95;
+        due += 1 - pow(1 - pow(most, NEAR_ROWS), NEAR_BANDS);
+        if (stays)
+            kept[count++] = words;
+        else
+            memory_free(words);
+        memory_free(text);
+    }
+    assert_true(between > 20);
+    assert_float_equal((double)dropped, due, 3 * sqrt((double)between) / 2 + 1);
+    for (i64 i = 0; i < count; i++)
+        memory_free(kept[i]);
+    curation_close(c);
+    (void)state;
+}
+
+static void it_goes_on_to_the_same_end(void **state)
+{
+    struct curate_settings s = {.duplicates = DUPLICATES_NEAR, .chars_least = 300, .memory_bytes = 16384};
+    struct curation *whole = open_curation(&s), *part = open_curation(&s);
+    char *path = path_join(directory, "seen.part");
+    bool kept[TEXTS];
+    struct text one = {0}, other = {0};
+    for (i64 i = 0; i < TEXTS; i++) {
+        char *text = text_at(i);
+        kept[i] = keeps(whole, text, NULL);
+        memory_free(text);
+    }
+    for (i64 i = 0; i < TEXTS; i++) {
+        char *text = text_at(i);
+        assert_int_equal(keeps(part, text, NULL), kept[i]);
+        memory_free(text);
+        if (i % 97 != 50)
+            continue;
+        struct json *reached = curation_state(part);
+        assert_int_equal(curation_save(part, path), 0);
+        curation_close(part);
+        part = open_curation(&s);
+        assert_int_equal(curation_go_on(part, reached, path), 0);
+        json_free(reached);
+    }
+    struct json *a = curation_json(whole), *b = curation_json(part);
+    json_print(&one, a, 0);
+    json_print(&other, b, 0);
+    assert_string_equal(one.data, other.data);
+    json_free(a);
+    json_free(b);
+    text_release(&one);
+    text_release(&other);
+    curation_close(whole);
+    curation_close(part);
+    memory_free(path);
+    (void)state;
+}
+
+/* Two pictures with a caption stay, whatever stands between. */
+static void captions_stand_at_so_many_media(void **state)
+{
+    static const char *const captions[] = {"image",       "a red house", "Image!",      "image",
+                                           "a red house", "image",       "a blue house"};
+    static const bool kept[] = {true, true, true, false, true, false, true};
+    struct curate_settings s = {.caption_times = 2, .memory_bytes = 4096};
+    struct curation *c = open_curation(&s);
+    for (i64 i = 0; i < COUNT_OF(captions); i++) {
+        struct sample sample = {.layout = SAMPLE_CAPTIONED, .name = string_copy("a.tar:1")};
+        struct curate_item item = {0};
+        sample_add(&sample, SAMPLE_IMAGE);
+        text_append(&sample_add(&sample, SAMPLE_TEXT)->bytes, captions[i], (i64)strlen(captions[i]));
+        curation_look(c, &item, &sample);
+        assert_int_equal(curation_keep(c, &item, &sample), kept[i]);
+        curate_item_release(&item);
+        sample_release(&sample);
+    }
+    assert_true(keeps(c, "image", NULL)); /* a text is no caption */
+    assert_int_equal(count_of(c, "with a caption"), 2);
+    curation_close(c);
+    (void)state;
+}
+
+/* ---- Against ---- */
+
+static void runs_of_evaluation_texts_are_left_out(void **state)
+{
+    char *data = path_join(directory, "against.jsonl");
+    static const char lines[] =
+        "{\"question\": \"How many apples are left in the old basket on the shelf?\", \"answer\": \"three of them\"}\n"
+        "{\"text\": \"to be or not\"}\n";
+    assert_int_equal(file_replace(data, lines, (i64)sizeof lines - 1), 0);
+    struct curate_settings s = {.against = data, .against_words = 8, .memory_bytes = 4096};
+    struct curation *c = open_curation(&s);
+    assert_false(keeps(c, "He asked: how many APPLES are left in the old bag?", NULL));
+    assert_true(keeps(c, "How many apples are left in the new basket", NULL)); /* runs of seven words */
+    assert_false(keeps(c, "To be, or not!", NULL));
+    assert_true(keeps(c, "to be or not to be, that is the question of a prince", NULL)); /* a short text: as a whole */
+    assert_int_equal(count_of(c, "filter.against"), 2);
+    curation_close(c);
+    memory_free(data);
+    (void)state;
+}
+
+/* ---- In prepare ---- */
+
+static void prepare_leaves_out_and_tells(void **state)
+{
+    char *data = path_join(directory, "corpus"), *text = path_join(directory, "bpe"),
+         *out = path_join(directory, "shards"), *report = path_join(out, "curation.json");
+    struct prepare_settings s = prepare_text_settings(data, text);
+    struct shards shards;
+    prepare_tokenizer(text);
+    succeed(directory_make(data));
+    memory_free(put_text("corpus/a.jsonl",
+                         "{\"text\": \"some words\"}\n{\"text\": \"Some words!\"}\n{\"text\": \"x\"}\n"
+                         "{\"text\": \"write to me@example.com\"}\n{\"text\": \"other words\"}\n"));
+    s.filter = (struct curate_settings){
+        .chars_least = 2, .personal = PERSONAL_MASK, .duplicates = DUPLICATES_EXACT, .memory_bytes = 4096};
+    prepare_in(&s, out, "", "");
+    succeed(shards_open(&shards, out, "train"));
+    assert_int_equal(shards.sample_count, 3);
+    shards_close(&shards);
+    struct json *j = json_load(report);
+    assert_int_equal(json_integer(json_get(j, "samples"), 0), 5);
+    assert_int_equal(json_integer(json_get(j, "kept"), 0), 3);
+    assert_int_equal(json_integer(json_get(j, "masked"), 0), 1);
+    const struct json *rules = json_get(j, "rules"), *last = json_at(rules, 1);
+    assert_int_equal(json_count(rules), 2);
+    assert_string_equal(json_string(json_get(last, "rule"), ""), "duplicates");
+    assert_string_equal(json_string(json_get(json_at(json_get(last, "examples"), 0), "text"), ""), "Some words!");
+    json_free(j);
+    char *all[] = {data, text, out, report};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+    (void)state;
+}
+
+/* Texts of which most stand in several files. */
+static void put_copies(const char *data, int files, int texts)
+{
+    for (int file = 0; file < files; file++) {
+        struct text lines = {0};
+        char *path = string_format("%s/%d.jsonl", data, file);
+        for (int i = 0; i < texts; i++)
+            text_printf(&lines, "{\"text\": \"%s number %d\"}\n", i % 2 ? "one" : "another",
+                        (i + file * texts) * 7 % 53);
+        assert_int_equal(file_replace(path, lines.data, lines.length), 0);
+        text_release(&lines);
+        memory_free(path);
+    }
+}
+
+static void parts_that_see_those_before_them_keep_what_one_call_does(void **state)
+{
+    enum { FILES = 6, TEXTS_A_FILE = 30, DISTINCT = 106 };
+    char *data = path_join(directory, "copies"), *text = path_join(directory, "copies-bpe"),
+         *whole = path_join(directory, "whole");
+    char *parts[3], *two = NULL, *all = NULL;
+    struct prepare_settings s = prepare_text_settings(data, text);
+    struct device device;
+    prepare_tokenizer(text);
+    succeed(directory_make(data));
+    put_copies(data, FILES, TEXTS_A_FILE);
+    s.filter.duplicates = DUPLICATES_EXACT;
+    prepare_in(&s, whole, "", "");
+    for (int i = 0; i < 3; i++) {
+        char *part = string_format("%d/3", i);
+        parts[i] = string_format("%s/copies-%d", directory, i);
+        prepare_in(&s, parts[i], part, i == 0 ? "" : i == 1 ? parts[0] : two);
+        if (i == 1)
+            two = string_format("%s\n%s", parts[0], parts[1]);
+        memory_free(part);
+    }
+    all = string_format("%s\n%s", two, parts[2]);
+    char *once = samples_of(whole), *thrice = samples_of(all);
+    i64 lines = 0;
+    for (const char *c = once; *c; c++)
+        lines += *c == '\n';
+    assert_int_equal(lines, DISTINCT);
+    assert_string_equal(once, thrice);
+    char *keys = path_join(parts[0], "keys");
+    s.filter.seen = parts[0];
+    device_open_cpu(&device);
+    memory_free(put_text("copies-0/keys", "01234567 older")); /* 8 bytes a key, as it was once */
+    assert_int_equal(prepare_stage(&s, whole, 1, &device, DTYPE_F32), -1);
+    assert_says("no entry of keys");
+    assert_int_equal(remove(keys), 0);
+    assert_int_equal(prepare_stage(&s, whole, 1, &device, DTYPE_F32), -1);
+    assert_says("filter.seen: ");
+    assert_says("prepared with filter.duplicates");
+    device_close(&device);
+    char *names[] = {data, text, whole, parts[0], parts[1], parts[2], two, all, once, thrice, keys};
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        memory_free(names[i]);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_are_what_is_compared),
+        cmocka_unit_test(persons_are_masked_and_numbers_are_not),
+        cmocka_unit_test(lengths_and_scripts),
+        cmocka_unit_test(letters_of_the_main_script),
+#ifdef WEFT_WITH_LANGUAGES
+        cmocka_unit_test(languages_are_told_apart),
+        cmocka_unit_test(languages_of_long_texts_and_conversations),
+        cmocka_unit_test(a_language_without_profile_is_named),
+#else
+        cmocka_unit_test(languages_need_their_library),
+#endif
+        cmocka_unit_test(media_are_looked_at),
+        cmocka_unit_test(pieces_of_a_text_stay_together),
+        cmocka_unit_test(what_was_seen_takes_bounded_memory),
+        cmocka_unit_test(exact_duplicates_are_those_that_strcmp_finds),
+        cmocka_unit_test(near_duplicates_are_those_that_share_their_runs),
+        cmocka_unit_test(it_goes_on_to_the_same_end),
+        cmocka_unit_test(captions_stand_at_so_many_media),
+        cmocka_unit_test(runs_of_evaluation_texts_are_left_out),
+        cmocka_unit_test(prepare_leaves_out_and_tells),
+        cmocka_unit_test(parts_that_see_those_before_them_keep_what_one_call_does),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}

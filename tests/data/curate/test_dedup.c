@@ -1,0 +1,201 @@
+/* Parts that were prepared apart, and the stage dedup over them: what stays beside what one call keeps, counted for
+ * known exact and near duplicates. */
+#include "data/curate/curate.h"
+#include "data/curate/dedup.h"
+#include "tests/prepare_fixture.h"
+
+#include <sys/stat.h>
+
+enum { PARTS = 4, FILES = 8, TEXTS = 40, WORDS = 60, ORIGINALS = 200 };
+static const struct rng_key key = {31, RNG_TEST};
+
+/* Text `of`, of which the first `changed` words are others. */
+static void put_line(struct text *out, i64 of, i64 changed, i64 draw)
+{
+    text_printf(out, "{\"text\": \"");
+    for (i64 w = 0; w < WORDS; w++)
+        text_printf(out, "%sw%lld", w ? " " : "",
+                    (long long)rng_below(key, 5000, (u32)(w < changed ? draw : of), 1, (u32)w, w < changed));
+    text_printf(out, "\"}\n");
+}
+
+/* Files of texts of which the last are, word for word or but for two words, those of other files. */
+static void put_files(void)
+{
+    i64 next = 0, draw = 100000;
+    for (i64 file = 0; file < FILES; file++) {
+        struct text lines = {0};
+        char name[32];
+        snprintf(name, sizeof name, "data/%lld.jsonl", (long long)file);
+        for (i64 i = 0; i < TEXTS; i++, draw++) {
+            bool copy = i >= ORIGINALS / FILES;
+            i64 of = copy ? rng_below(key, ORIGINALS, (u32)draw, 2, 0, 0) : next++;
+            put_line(&lines, of, copy && i % 2 ? 2 : 0, draw);
+        }
+        memory_free(put_file(name, lines.data, lines.length));
+        text_release(&lines);
+    }
+}
+
+static char *part_paths(void)
+{
+    struct text list = {0};
+    for (int i = 0; i < PARTS; i++)
+        text_printf(&list, "%s%s/parts/%d", i ? "\n" : "", directory, i);
+    return list.data;
+}
+
+static void prepare_parts(int duplicates)
+{
+    char *data = path_join(directory, "data"), *text = path_join(directory, "bpe");
+    struct prepare_settings s = prepare_text_settings(data, text);
+    s.filter.duplicates = duplicates;
+    directory_remove(path_of("parts"));
+    directory_remove(path_of("whole"));
+    for (int i = 0; i < PARTS; i++) {
+        char part[16], out[128];
+        snprintf(part, sizeof part, "%d/%d", i, PARTS);
+        snprintf(out, sizeof out, "%s/parts/%d", directory, i);
+        prepare_in(&s, out, part, "");
+    }
+    prepare_in(&s, path_of("whole"), "", "");
+    memory_free(data);
+    memory_free(text);
+}
+
+static i64 count_lines(const char *text)
+{
+    i64 lines = 0;
+    for (; *text; text++)
+        lines += *text == '\n';
+    return lines;
+}
+
+static int make(void **state)
+{
+    if (make_directory(state) < 0)
+        return -1;
+    prepare_tokenizer(path_of("bpe"));
+    succeed(directory_make(path_of("data")));
+    put_files();
+    return 0;
+}
+
+static void dedup(int duplicates, i64 memory_bytes)
+{
+    char *paths = part_paths();
+    directory_remove(path_of("out"));
+    succeed(directory_make(path_of("out")));
+    succeed(dedup_stage(&(struct dedup_settings){.data = paths, .duplicates = duplicates, .memory_bytes = memory_bytes},
+                        path_of("out")));
+    memory_free(paths);
+}
+
+static void exact_duplicates_of_parts_are_those_of_one_call(void **state)
+{
+    struct shards shards;
+    struct stat a, b;
+    (void)state;
+    prepare_parts(DUPLICATES_EXACT);
+    dedup(DEDUP_EXACT, 1 << 20);
+    char *whole = samples_of(path_of("whole")), *before = samples_of(path_of("parts")),
+         *out = samples_of(path_of("out"));
+    assert_string_equal(out, whole);
+    assert_true(count_lines(before) > count_lines(whole));
+    succeed(shards_open(&shards, path_of("out"), "train"));
+    succeed(shards_verify(&shards));
+    assert_int_equal(shards.folder_count, PARTS);
+    shards_close(&shards);
+    assert_int_equal(stat(path_of("parts/1/train/00000.shard"), &a) || stat(path_of("out/00001/train/00000.shard"), &b),
+                     0);
+    assert_int_equal(a.st_ino, b.st_ino);
+    char *all[] = {whole, before, out};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+}
+
+/* What is left is free of duplicates, has the same bytes when it is made again, and is known to filter.seen and to a
+ * second dedup. */
+static void near_duplicates_of_parts_are_left_out(void **state)
+{
+    char *data = path_join(directory, "data"), *text = path_join(directory, "bpe"),
+         *deduped = path_join(directory, "out");
+    struct prepare_settings s = prepare_text_settings(data, text);
+    (void)state;
+    prepare_parts(DUPLICATES_NEAR);
+    dedup(DEDUP_NEAR, 1 << 20);
+    char *whole = samples_of(path_of("whole")), *before = samples_of(path_of("parts")), *out = samples_of(deduped);
+    assert_in_range(count_lines(out), ORIGINALS, ORIGINALS * 103 / 100);
+    assert_in_range(count_lines(whole), ORIGINALS, ORIGINALS * 103 / 100);
+    assert_true(count_lines(before) > ORIGINALS * 115 / 100);
+    succeed(rename(path_of("out"), path_of("first")));
+    dedup(DEDUP_NEAR, 1 << 20);
+    char *again = samples_of(deduped);
+    assert_string_equal(again, out);
+    struct text one = {0}, other = {0};
+    succeed(file_read(&one, path_of("first/00002/train/index")));
+    succeed(file_read(&other, path_of("out/00002/train/index")));
+    assert_int_equal(one.length, other.length);
+    assert_memory_equal(one.data, other.data, one.length);
+    directory_remove(path_of("second"));
+    succeed(directory_make(path_of("second")));
+    succeed(dedup_stage(&(struct dedup_settings){.data = deduped, .duplicates = DEDUP_NEAR, .memory_bytes = 1 << 20},
+                        path_of("second")));
+    char *second = samples_of(path_of("second"));
+    assert_string_equal(second, out);
+    struct device device;
+    device_open_cpu(&device);
+    s.filter.seen = deduped;
+    succeed(directory_make(path_of("new")));
+    s.filter.duplicates = DUPLICATES_NEAR;
+    s.part = (char *)(uintptr_t) "0/8"; /* may come out empty */
+    succeed(prepare_stage(&s, path_of("new"), 1, &device, DTYPE_F32));
+    char *new = samples_of(path_of("new"));
+    assert_int_equal(new ? count_lines(new) : 0, 0);
+    device_close(&device);
+    text_release(&one);
+    text_release(&other);
+    char *all[] = {whole, before, out, again, second, new, data, text, deduped};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+}
+
+/* Of two texts that differ in what is no word one stays, and exact alone takes near ones for different. */
+static void exact_alone_keeps_near_ones(void **state)
+{
+    (void)state;
+    dedup(DEDUP_EXACT, 1 << 20);
+    char *out = samples_of(path_of("out"));
+    assert_true(count_lines(out) > ORIGINALS * 103 / 100);
+    memory_free(out);
+}
+
+static void what_cannot_be_told_is_refused(void **state)
+{
+    char *paths = part_paths();
+    struct dedup_settings s = {.data = paths, .duplicates = DEDUP_NEAR, .memory_bytes = 1 << 20};
+    (void)state;
+    directory_remove(path_of("out"));
+    succeed(directory_make(path_of("out")));
+    succeed(file_copy(path_of("parts/1/keys"), path_of("parts/0/keys"))); /* of other shards */
+    assert_int_equal(dedup_stage(&s, path_of("out")), -1);
+    assert_says("parts/1: its keys tell of");
+    succeed(file_replace(path_of("parts/1/keys"), "12345678abc", 11));
+    assert_int_equal(dedup_stage(&s, path_of("out")), -1);
+    assert_says("no entry of keys");
+    succeed(remove(path_of("parts/1/keys")));
+    assert_int_equal(dedup_stage(&s, path_of("out")), -1);
+    assert_says("prepared with filter.duplicates");
+    memory_free(paths);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exact_duplicates_of_parts_are_those_of_one_call),
+        cmocka_unit_test(near_duplicates_of_parts_are_left_out),
+        cmocka_unit_test(exact_alone_keeps_near_ones),
+        cmocka_unit_test(what_cannot_be_told_is_refused),
+    };
+    return cmocka_run_group_tests(tests, make, remove_directory);
+}

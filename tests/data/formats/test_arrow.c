@@ -1,0 +1,187 @@
+/* Arrow files and streams that pyarrow wrote, value for value, in every type and codec; damaged ones are refused with
+ * one message that says where. */
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "data/formats/table.h"
+#include "tests/table_text.h"
+#include <cmocka.h>
+
+static char *golden(const char *name)
+{
+    return string_format("%s/tables/%s", GOLDEN, name);
+}
+
+/* Rows as JSON lines; what stopped reading is the last. */
+static void read_rows(struct text *out, const char *path, const char *wanted)
+{
+    struct data_table table;
+    struct record row;
+    int status = data_table_open(&table, path);
+    bool opened = status == 0;
+    for (i64 i = 0; opened && wanted && i < table.kind->columns(table.self); i++)
+        table.kind->want(table.self, i, strcmp(table.kind->column(table.self, i), wanted) == 0);
+    while (opened && (status = data_table_next(&table, &row)) == 1) {
+        table_print_row(out, &row);
+        record_release(&row);
+    }
+    if (status < 0)
+        text_printf(out, "%s\n", error_text());
+    data_table_close(&table);
+}
+
+static void values_are_those_of_pyarrow(void **state)
+{
+    static const char *const names[] = {"file_none",   "file_lz4",   "file_zstd",
+                                        "stream_none", "stream_lz4", "stream_zstd"};
+    struct text expected = {0};
+    char *lines = golden("arrow.jsonl");
+    table_print_lines(&expected, lines);
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        struct text rows = {0};
+        char *name = string_format("%s.arrow", names[i]), *path = golden(name);
+        read_rows(&rows, path, NULL);
+        table_assert_same(name, rows.data, expected.data);
+        text_release(&rows);
+        memory_free(name);
+        memory_free(path);
+    }
+    text_release(&expected);
+    memory_free(lines);
+    (void)state;
+}
+
+static void decimals_are_text(void **state)
+{
+    struct text expected = {0}, rows = {0};
+    char *lines = golden("decimals.jsonl"), *path = golden("decimals.arrow");
+    table_print_lines(&expected, lines);
+    read_rows(&rows, path, NULL);
+    table_assert_same("decimals.arrow", rows.data, expected.data);
+    text_release(&rows);
+    text_release(&expected);
+    memory_free(lines);
+    memory_free(path);
+    (void)state;
+}
+
+static void expect(const char *name, const char *wanted, const char *expected)
+{
+    struct text rows = {0};
+    char *path = golden(name);
+    read_rows(&rows, path, wanted);
+    assert_string_equal(rows.data, expected);
+    text_release(&rows);
+    memory_free(path);
+}
+
+static void dictionaries_grow_and_are_replaced(void **state)
+{
+    expect("deltas.arrow", NULL,
+           "{\"w\":\"a\"}\n{\"w\":\"b\"}\n{\"w\":\"a\"}\n{\"w\":\"b\"}\n{\"w\":\"c\"}\n{\"w\":\"x\"}\n");
+    (void)state;
+}
+
+static void types_that_are_not_read_are_passed(void **state)
+{
+    struct text rows = {0};
+    char *path = golden("unread.arrow");
+    expect("unread.arrow", "text", "{\"text\":\"one\"}\n{\"text\":\"two\"}\n");
+    read_rows(&rows, path, NULL);
+    assert_non_null(strstr(rows.data, "column union of type union, which is not read"));
+    text_clear(&rows);
+    read_rows(&rows, path, "views");
+    assert_non_null(strstr(rows.data, "column views of type list view"));
+    text_clear(&rows);
+    read_rows(&rows, path, "ends");
+    assert_non_null(strstr(rows.data, "column ends of type run-end encoded"));
+    text_release(&rows);
+    memory_free(path);
+    (void)state;
+}
+
+/* ---- damage ---- */
+
+/* A stream may end behind any message: what is read of it then is the beginning, else a message says where. */
+static void files_cut_short_are_refused(void **state)
+{
+    static const char *const names[] = {"stream_none.arrow", "file_zstd.arrow"};
+    for (i64 k = 0; k < COUNT_OF(names); k++) {
+        struct text whole = {0}, sound = {0};
+        char *from = golden(names[k]);
+        assert_int_equal(file_read(&whole, from), 0);
+        read_rows(&sound, from, NULL);
+        i64 refused = 0;
+        for (i64 kept = 0; kept < whole.length; kept += 1 + kept / 8) {
+            struct text rows = {0};
+            char *path = put(whole.data, kept, ".arrow");
+            read_rows(&rows, path, NULL);
+            const char *message = rows.data ? strstr(rows.data, path) : NULL;
+            i64 read = message ? message - rows.data : rows.length;
+            assert_true(read == 0 || memcmp(rows.data, sound.data, (size_t)read) == 0);
+            assert_true(!message || strstr(message, "byte"));
+            refused += message != NULL;
+            text_release(&rows);
+            drop(path);
+        }
+        assert_true(refused > 30);
+        text_release(&whole);
+        text_release(&sound);
+        memory_free(from);
+    }
+    (void)state;
+}
+
+/* polars leaves out the head of the message before it: a file's footer says where its messages are. */
+static void files_need_no_stream_in_front(void **state)
+{
+    struct text whole = {0}, rows = {0}, expected = {0};
+    char *from = golden("file_none.arrow"), *lines = golden("arrow.jsonl");
+    assert_int_equal(file_read(&whole, from), 0);
+    memset(whole.data + 8, 0x55, 64);
+    char *path = put(whole.data, whole.length, ".arrow");
+    read_rows(&rows, path, NULL);
+    table_print_lines(&expected, lines);
+    table_assert_same("file_none.arrow", rows.data, expected.data);
+    text_release(&whole);
+    text_release(&rows);
+    text_release(&expected);
+    memory_free(from);
+    memory_free(lines);
+    drop(path);
+    (void)state;
+}
+
+static void damaged_files_end(void **state)
+{
+    struct text whole = {0};
+    char *from = golden("file_lz4.arrow");
+    i64 said = 0;
+    assert_int_equal(file_read(&whole, from), 0);
+    for (i64 at = 8; at < whole.length; at += 37) {
+        struct text rows = {0};
+        whole.data[at] = (char)(whole.data[at] ^ 0x55);
+        char *path = put(whole.data, whole.length, ".arrow");
+        read_rows(&rows, path, NULL);
+        said += rows.data && strstr(rows.data, path);
+        whole.data[at] = (char)(whole.data[at] ^ 0x55);
+        text_release(&rows);
+        drop(path);
+    }
+    assert_true(said > 100);
+    text_release(&whole);
+    memory_free(from);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_those_of_pyarrow),        cmocka_unit_test(decimals_are_text),
+        cmocka_unit_test(dictionaries_grow_and_are_replaced), cmocka_unit_test(types_that_are_not_read_are_passed),
+        cmocka_unit_test(files_cut_short_are_refused),        cmocka_unit_test(damaged_files_end),
+        cmocka_unit_test(files_need_no_stream_in_front),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,197 @@
+/* Parquet files that pyarrow wrote, value for value, in every encoding, codec and nesting; damaged ones are refused
+ * with one message that says where. */
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "data/formats/parquet.h"
+#include "data/formats/unpack.h"
+#include "tests/table_text.h"
+#include <cmocka.h>
+
+static char *golden(const char *name)
+{
+    return string_format("%s/tables/%s", GOLDEN, name);
+}
+
+/* Rows as JSON lines; what stopped reading is the last. */
+static void read_rows(struct text *out, const char *path, const char *wanted)
+{
+    struct record row;
+    int status = -1;
+    struct parquet *file = parquet_open(path);
+    for (i64 i = 0; file && wanted && i < parquet_columns(file); i++)
+        parquet_want(file, i, strcmp(parquet_column(file, i), wanted) == 0);
+    while (file && (status = parquet_next(file, &row)) == 1) {
+        table_print_row(out, &row);
+        record_release(&row);
+    }
+    if (status < 0)
+        text_printf(out, "%s\n", error_text());
+    parquet_close(file);
+}
+
+static void expect_rows(const char *name, const char *lines)
+{
+    struct text rows = {0}, expected = {0};
+    char *path = golden(name), *lines_path = golden(lines);
+    read_rows(&rows, path, NULL);
+    table_print_lines(&expected, lines_path);
+    assert_non_null(rows.data);
+    table_assert_same(name, rows.data, expected.data);
+    text_release(&rows);
+    text_release(&expected);
+    memory_free(path);
+    memory_free(lines_path);
+}
+
+static void values_are_those_of_pyarrow(void **state)
+{
+    static const char *const codecs[] = {"none", "snappy", "gzip", "zstd", "lz4"};
+    for (i64 i = 0; i < COUNT_OF(codecs); i++)
+        for (int version = 1; version <= 2; version++) {
+            char *name = string_format("values_%s_%d.parquet", codecs[i], version);
+            expect_rows(name, "values.jsonl");
+            memory_free(name);
+        }
+    (void)state;
+}
+
+static void nested_columns_are_those_of_pyarrow(void **state)
+{
+    expect_rows("nested_1.parquet", "nested.jsonl");
+    expect_rows("nested_2.parquet", "nested.jsonl");
+    expect_rows("nested_old_names.parquet", "nested.jsonl");
+    (void)state;
+}
+
+static void decimals_and_moments_are_text(void **state)
+{
+    expect_rows("moments.parquet", "moments.jsonl");
+    (void)state;
+}
+
+static void a_column_is_read_alone(void **state)
+{
+    struct text rows = {0};
+    char *path = golden("nested_1.parquet");
+    read_rows(&rows, path, "deep");
+    assert_memory_equal(rows.data, "{\"deep\":[]}\n{\"deep\":[[]]}\n{\"deep\":[[],[0]]}\n{\"deep\":[[],[0],null]}\n",
+                        67);
+    text_release(&rows);
+    memory_free(path);
+    (void)state;
+}
+
+static void refuse(const char *path, const char *why)
+{
+    struct text rows = {0};
+    read_rows(&rows, path, NULL);
+    if (!rows.data || !strstr(rows.data, why) || !strstr(rows.data, path))
+        fail_msg("%s: expected \"%s\", got \"%s\"", path, why, rows.data ? rows.data : "");
+    text_release(&rows);
+}
+
+static void what_is_not_read_is_refused_by_name(void **state)
+{
+    char *path = golden("brotli.parquet");
+    refuse(path, "compressed by Brotli");
+    memory_free(path);
+    (void)state;
+}
+
+/* ---- damage ---- */
+
+static void files_cut_short_are_refused(void **state)
+{
+    struct text whole = {0};
+    char *from = golden("nested_1.parquet");
+    assert_int_equal(file_read(&whole, from), 0);
+    for (i64 kept = 0; kept < whole.length; kept += 1 + kept / 8) {
+        char *path = put(whole.data, kept, ".parquet");
+        refuse(path, kept < 12 ? "no Parquet file" : "byte");
+        drop(path);
+    }
+    memcpy(whole.data + whole.length - 4, "PARE", 4);
+    char *path = put(whole.data, whole.length, ".parquet");
+    refuse(path, "encrypted");
+    drop(path);
+    text_release(&whole);
+    memory_free(from);
+    (void)state;
+}
+
+/* Any byte may be another one: reading ends, and a message names the file. Where pages have checksums, no value is
+ * another one unnoticed. */
+static void damaged_files_end(void **state)
+{
+    struct text whole = {0}, sound = {0};
+    char *from = golden("values_gzip_1.parquet");
+    assert_int_equal(file_read(&whole, from), 0);
+    read_rows(&sound, from, NULL);
+    for (i64 at = 4; at < whole.length; at += 509) {
+        struct text rows = {0};
+        whole.data[at] = (char)(whole.data[at] ^ 0x55);
+        char *path = put(whole.data, whole.length, ".parquet");
+        read_rows(&rows, path, NULL);
+        assert_non_null(rows.data);
+        assert_true(strstr(rows.data, path) || at > whole.length - 40000 || strcmp(rows.data, sound.data) == 0);
+        whole.data[at] = (char)(whole.data[at] ^ 0x55);
+        text_release(&rows);
+        drop(path);
+    }
+    text_release(&whole);
+    text_release(&sound);
+    memory_free(from);
+    (void)state;
+}
+
+/* ---- codecs ---- */
+
+static void blocks_lie_about_their_length(void **state)
+{
+    static const struct {
+        enum packing packing;
+        const char *bytes;
+        i64 count, expected;
+    } cases[] = {
+        {PACKED_SNAPPY, "\x05\x10hello", 7, 5},                      /* sound */
+        {PACKED_LZ4, "\x50hello", 6, 5},                             /* sound */
+        {PACKED_SNAPPY, "\x06\x10hello", 7, 6},                      /* ends before */
+        {PACKED_SNAPPY, "\x05\x10hello\x00!", 9, 5},                 /* goes on */
+        {PACKED_SNAPPY, "\x05\x01\x05hello", 8, 5},                  /* a copy of nothing */
+        {PACKED_SNAPPY, "\xff\xff\xff\xff\x0f\x00!", 7, 0xffffffff}, /* more than it can hold */
+        {PACKED_LZ4, "\x5fhello\x06\x00", 8, 30},                    /* a copy from before the beginning */
+        {PACKED_LZ4, "\xf0\xff\xff\xff", 4, 900},                    /* literals that are not there */
+        {PACKED_GZIP, "hello", 5, 5},
+        {PACKED_ZSTD, "hello", 5, 5},
+    };
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct text out = {0};
+        u8 *exact = malloc((size_t)cases[i].count);
+        memcpy(exact, cases[i].bytes, (size_t)cases[i].count);
+        int status = unpack(&out, cases[i].expected, cases[i].packing, exact, cases[i].count);
+        assert_int_equal(status, i < 2 ? 0 : -1);
+        if (status == 0)
+            assert_string_equal(out.data, "hello");
+        free(exact);
+        text_release(&out);
+    }
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_those_of_pyarrow),
+        cmocka_unit_test(nested_columns_are_those_of_pyarrow),
+        cmocka_unit_test(decimals_and_moments_are_text),
+        cmocka_unit_test(a_column_is_read_alone),
+        cmocka_unit_test(what_is_not_read_is_refused_by_name),
+        cmocka_unit_test(files_cut_short_are_refused),
+        cmocka_unit_test(damaged_files_end),
+        cmocka_unit_test(blocks_lie_about_their_length),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

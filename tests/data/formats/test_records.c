@@ -1,0 +1,263 @@
+/* Records: the same in every format of file; what they are, their names say; what is not known is refused with the
+ * names there are. */
+#include "data/sources/sources.h"
+#include "tests/scratch.h"
+
+static char *form(const char *name, const char *suffix)
+{
+    return string_format("%s/tables/forms/%s.%s", GOLDEN, name, suffix);
+}
+
+static void draw_sample(struct text *out, const struct sample *sample)
+{
+    static const char *const layouts[] = {"plain", "captioned", "chat", "mixed"}, *const kinds[] = {"text", "image",
+                                                                                                    "video", "audio",
+                                                                                                    "ids"};
+    text_printf(out, "%s", layouts[sample->layout]);
+    for (i64 i = 0; i < sample->count; i++) {
+        const struct sample_part *part = &sample->parts[i];
+        const char *slash = part->path ? strrchr(part->path, '/') : NULL;
+        text_printf(out, part->role ? " <%s> %s" : "%s %s", part->role ? part->role : "", kinds[part->kind]);
+        if (slash)
+            text_printf(out, "@%s", slash + 1);
+        if (part->bytes.length)
+            text_printf(out, "'%s'", part->bytes.data);
+    }
+    text_printf(out, "\n");
+}
+
+/* Samples, a line each; messages of what is none, without their file's name. */
+static void draw(struct text *out, const char *path, const struct source_columns *columns)
+{
+    struct source *source = source_open(path, &(struct source_request){.columns = columns});
+    struct sample sample;
+    enum source_result result;
+    if (!source)
+        fail_msg("%s", error_text());
+    while ((result = source_next(source, &sample)) != SOURCE_END) {
+        const char *why = result == SOURCE_SAMPLE ? "" : strstr(error_text(), path);
+        if (result == SOURCE_SAMPLE)
+            draw_sample(out, &sample);
+        else
+            text_printf(out, "%s: %s\n", result == SOURCE_BAD ? "bad" : "damaged",
+                        why ? why + strlen(path) : error_text());
+        sample_release(&sample);
+    }
+    source_close(source);
+}
+
+static void expect(char *path, const struct source_columns *columns, const char *expected)
+{
+    struct text drawn = {0};
+    draw(&drawn, path, columns);
+    assert_string_equal(drawn.data ? drawn.data : "", expected);
+    text_release(&drawn);
+    memory_free(path);
+}
+
+static void records_are_the_same_in_every_format(void **state)
+{
+    static const struct {
+        const char *name, *expected;
+        bool flat;
+    } forms[] = {
+        {"text", "plain text'first\nline'\nplain text'said \"so\", they say'\n", true},
+        {"content", "plain text'one'\nplain text'three'\n", true},
+        {"qa",
+         "chat <user> text'1+1?' <assistant> text'It is\n#### 2'\nchat <user> text'2*3?' <assistant> text'#### 6'\n",
+         true},
+        {"alpaca",
+         "chat <user> text'Add.\n1 and 2' <assistant> text'3'\nchat <user> text'Greet.' <assistant> text'Hello'\n",
+         true},
+        {"chat", "chat <user> text'Hi' <assistant> text'Hello'\n", false},
+    };
+    static const char *const suffixes[] = {"parquet", "arrow", "jsonl", "json", "csv"};
+    for (i64 i = 0; i < COUNT_OF(forms); i++)
+        for (i64 k = 0; k < 4 + forms[i].flat; k++)
+            expect(form(forms[i].name, suffixes[k]), NULL, forms[i].expected);
+    for (i64 k = 0; k < 3; k++)
+        expect(form("sharegpt", suffixes[k]), NULL,
+               "chat <system> text'Be kind.' <user> text'Hi' <assistant> text'Hello' <assistant> "
+               "text'<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>' <tool> text'7'\n"
+               "bad: :2: message 1 has the role \"wizard\": expected system, user, assistant or tool\n");
+    (void)state;
+}
+
+static void tables_carry_media(void **state)
+{
+    expect(form("pictures", "parquet"), NULL,
+           "captioned image'\xff\xd8picture 1' text'a red apple'\ncaptioned image@x.jpg text'a file'\n");
+    expect(form("members", "parquet"), NULL, "captioned image'\xff\xd8picture 1' text'a red apple'\n");
+    expect(form("seen", "parquet"), NULL,
+           "chat <user> image'\xff\xd8picture 1' text' or ' image'\xff\xd8picture 2' text'?' <assistant> text'both'\n");
+    expect(form("cauldron", "parquet"), NULL,
+           "chat <user> image'\xff\xd8picture 1' image'\xff\xd8picture 2' text'Which?' <assistant> text'The first' "
+           "<user> text'Why?' <assistant> text'It is red'\n");
+    expect(form("llava", "parquet"), NULL,
+           "chat <user> image'\xff\xd8picture 1' text'\nWhat?' <assistant> text'an apple'\n");
+    (void)state;
+}
+
+static void links_are_no_pictures(void **state)
+{
+    struct text drawn = {0};
+    char *table = form("links", "parquet");
+    draw(&drawn, table, NULL);
+    assert_memory_equal(drawn.data, "damaged: : pictures are named by \"url\" alone", 44);
+    assert_non_null(strstr(drawn.data, "{text: caption}"));
+    text_clear(&drawn);
+    char *lines = put_text("links.jsonl", "{\"url\": \"http://a\", \"caption\": \"x\"}\n");
+    draw(&drawn, lines, NULL);
+    assert_memory_equal(drawn.data, "bad: :1: pictures are named by", 30);
+    text_release(&drawn);
+    expect(table, &(struct source_columns){.text = "caption"}, "plain text'a red apple'\n");
+    memory_free(lines);
+    (void)state;
+}
+
+static void unknown_columns_are_named(void **state)
+{
+    struct text drawn = {0};
+    char *table = form("unknown", "parquet");
+    draw(&drawn, table, NULL);
+    assert_non_null(strstr(drawn.data, "Its columns are: id, body."));
+    assert_non_null(strstr(drawn.data, "columns: {text: NAME}"));
+    text_clear(&drawn);
+    draw(&drawn, table, &(struct source_columns){.text = "Body"});
+    assert_non_null(strstr(drawn.data, "Expected those that `columns`"));
+    text_release(&drawn);
+    expect(table, &(struct source_columns){.text = "body"}, "plain text'a text'\n");
+    (void)state;
+}
+
+static void named_columns_are_the_only_ones(void **state)
+{
+    const char text[] = "{\"q\": \"1?\", \"a\": \"2\", \"text\": \"all\"}\n{\"text\": \"no\"}\n";
+    struct source_columns turn = {.question = "q", .answer = "a"}, picture = {.image = "file", .text = "alt"};
+    expect(put_text("turn.jsonl", text), &turn, "chat <user> text'1?' <assistant> text'2'\n");
+    expect(put_text("pic.csv", "file,alt,text\na.png,red,x\n"), &picture, "captioned image@a.png text'red'\n");
+    (void)state;
+}
+
+static void roles_are_known_by_other_names(void **state)
+{
+    const char text[] =
+        "{\"messages\": [{\"role\": \"developer\", \"content\": \"a\"}, {\"from\": \"human\", \"value\": \"b\"}, "
+        "{\"role\": \"model\", \"content\": \"c\"}, {\"role\": \"function\", \"content\": \"d\"}]}\n"
+        "{\"messages\": [{\"role\": \"narrator\", \"content\": \"a\"}]}\n";
+    expect(put_text("roles.jsonl", text), NULL,
+           "chat <system> text'a' <user> text'b' <assistant> text'c' <tool> text'd'\n"
+           "bad: :2: message 1 has the role \"narrator\": expected system, user, assistant or tool\n");
+    (void)state;
+}
+
+static void bytes_that_are_no_text_are_refused(void **state)
+{
+    expect(form("not_utf8", "parquet"), NULL, "bad: :1: byte 2 of a text is not UTF-8\nplain text'fine'\n");
+    expect(put_text("latin.csv", "text,n\nab\xff,1\nfine,2\n"), NULL,
+           "bad: :2: column text is not UTF-8\nplain text'fine'\n");
+    (void)state;
+}
+
+static void fields_may_hold_anything(void **state)
+{
+    expect(put_text("a.csv", "\xef\xbb\xbftext,n\r\n\"a \"\"b\"\"\r\n\nc, d\",1\r\n\r\ne,\r\n,2\n\"x\"y,3\nz\nlast,4"),
+           NULL,
+           "plain text'a \"b\"\r\n\nc, d'\nplain text'e'\nbad: :8: text behind a quote that closes a field\n"
+           "bad: :9: 1 fields, but the header has 2\nplain text'last'\n");
+    expect(put_text("b.tsv", "text\tn\na, b\t1\n"), NULL, "plain text'a, b'\n");
+    expect(put_text("c.csv", "text\n\"never closed\n"), NULL, "damaged: :2: a quote that is not closed\n");
+    expect(put_text("d.csv", ""), NULL, "damaged: : is empty: expected a line with the names of its columns\n");
+    (void)state;
+}
+
+static void lists_of_objects_have_any_layout(void **state)
+{
+    expect(put_text("a.json", " [\n{\"text\":\n \"a ]}\\\" b\"} ,{\"text\": \"c\"}, 5, {\"n\": 1}]\n"), NULL,
+           "plain text'a ]}\" b'\nplain text'c'\nbad: :3: expected a JSON object\n");
+    expect(put_text("b.json", "{\"text\": \"a\"}\n{\"text\": \"b\"} {\"text\": \"c\"}"), NULL,
+           "plain text'a'\nplain text'b'\nplain text'c'\n");
+    expect(put_text("c.json", "[{\"text\": \"a\"}, {\"text\": \"b"), NULL,
+           "plain text'a'\ndamaged: :1: the file ends within what begins there: it is cut short\n");
+    expect(put_text("d.json", "[{\"text\": \"a\"}"), NULL,
+           "plain text'a'\ndamaged: :1: the file ends within what begins there: it is cut short\n");
+    expect(put_text("e.json", "[{\"text\": \"a\"}] x"), NULL,
+           "plain text'a'\ndamaged: :1: something behind the list that the file is\n");
+    expect(put_text("f.json", "{\"text\": \"settings of something\"}\n"), NULL, "");
+    expect(put_text("g.json", "[]"), NULL, "");
+    (void)state;
+}
+
+static void tables_may_be_empty(void **state)
+{
+    expect(form("empty", "parquet"), NULL, "");
+    (void)state;
+}
+
+/* Made by xz, bzip2 and lz4 of {"text": "packed"}. */
+static void other_compressions_are_read(void **state)
+{
+    static const char *const suffixes[] = {"jsonl.xz", "json.bz2", "csv.lz4"};
+    for (i64 i = 0; i < COUNT_OF(suffixes); i++)
+        expect(form("packed", suffixes[i]), NULL, "plain text'packed'\n");
+    (void)state;
+}
+
+static void parts_are_named_by_shards_of_tables(void **state)
+{
+    static const char *const names[] = {"set/main/train-00000-of-00001.parquet",
+                                        "set/main/test-00000-of-00001.parquet"};
+    struct text bytes = {0};
+    struct sample sample;
+    char *from = form("qa", "parquet"), *below = path_join(directory, "set/main"), *set = path_join(directory, "set");
+    i64 count[SPLITS] = {0};
+    assert_int_equal(directory_make(below) || file_read(&bytes, from), 0);
+    for (i64 i = 0; i < 2; i++) {
+        char *path = path_join(directory, names[i]);
+        assert_int_equal(file_replace(path, bytes.data, bytes.length), 0);
+        memory_free(path);
+    }
+    struct source *source = source_open(set, NULL);
+    for (; source_next(source, &sample) == SOURCE_SAMPLE; sample_release(&sample))
+        count[sample.split]++;
+    assert_int_equal(count[SPLIT_TRAIN], 2);
+    assert_int_equal(count[SPLIT_TEST], 2);
+    source_close(source);
+    text_release(&bytes);
+    memory_free(from);
+    memory_free(below);
+    memory_free(set);
+    (void)state;
+}
+
+/* As img2dataset leaves them: 0.parquet says what 0.tar holds, stats.json how it went. */
+static void tables_beside_tars_are_no_collections(void **state)
+{
+    char *path = path_join(directory, "laion");
+    assert_int_equal(directory_make(path), 0);
+    memory_free(put_text("laion/0.parquet", "?"));
+    memory_free(put_text("laion/0.tar", ""));
+    memory_free(put_text("laion/0_stats.json", "{\"count\": 1}"));
+    expect(path, NULL, "");
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(records_are_the_same_in_every_format),
+        cmocka_unit_test(tables_carry_media),
+        cmocka_unit_test(links_are_no_pictures),
+        cmocka_unit_test(unknown_columns_are_named),
+        cmocka_unit_test(named_columns_are_the_only_ones),
+        cmocka_unit_test(roles_are_known_by_other_names),
+        cmocka_unit_test(bytes_that_are_no_text_are_refused),
+        cmocka_unit_test(fields_may_hold_anything),
+        cmocka_unit_test(lists_of_objects_have_any_layout),
+        cmocka_unit_test(other_compressions_are_read),
+        cmocka_unit_test(tables_may_be_empty),
+        cmocka_unit_test(parts_are_named_by_shards_of_tables),
+        cmocka_unit_test(tables_beside_tars_are_no_collections),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}

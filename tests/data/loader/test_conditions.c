@@ -1,0 +1,178 @@
+/* Prompts in a batch: what they weigh, when they are dropped; and bits of a still that nothing corrects. */
+#include "data/loader/plan.h"
+#include "tests/scratch.h"
+#include "tests/shard_fixture.h"
+
+static char *folder;
+static struct arena arena;
+static i64 zero_step[1];
+static double one_row[] = {1}, long_row[] = {400};
+
+static int make(void **state)
+{
+    (void)state;
+    fixture_meta.shapes[0] = (struct shard_shape){{.scale_count = 1, .scales = {{1, 1}}, .frames = 1}, 1, 1, {0.5f}};
+    folder = fixture_shards("conditions", 400, 30);
+    arena_open(&arena, (i64)1 << 30);
+    return 0;
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    arena_close(&arena);
+    directory_remove(folder);
+    memory_free(folder);
+    return 0;
+}
+
+static struct loader_settings settings_of(enum direction direction)
+{
+    struct loader_settings s = {.rows = {zero_step, one_row, 1},
+                                .length = {zero_step, long_row, 1},
+                                .micro_rows = 1,
+                                .text_condition = 0.25,
+                                .audio_condition = 0.5};
+    s.mixture[direction] = 1;
+    return s;
+}
+
+/* The first step of one row; *words: ids of its only sample's texts, but for chats' the last text's. */
+static struct batch first_batch(const struct loader_settings *s, i64 *words)
+{
+    struct batch b;
+    struct loader *l = loader_open(folder, "train", s, 5);
+    if (!l)
+        fail_msg("%s", error_text());
+    arena_reset(&arena, 0);
+    succeed(loader_batch(l, 0, 0, &b, &arena));
+    struct shard_sample sample = shards_sample(&l->shards, plan_step(l, 0)->rows.entries.data[0].sample);
+    for (i64 i = 0; i < sample.parts; i++) {
+        const struct shard_part *part = shards_part(&l->shards, (i64)sample.first_part + i);
+        *words = part->kind == STREAM_TEXT ? part->count : *words;
+    }
+    loader_close(l);
+    return b;
+}
+
+/* Ids of words are 100 to 131; what else is predicted are brackets and ends. */
+static i64 count_words(const struct batch *b, float weight, i64 row_end)
+{
+    const struct target_list *t = &b->targets[TARGET_TEXT];
+    i64 count = 0;
+    for (i64 i = 0; i < t->n && t->position[i] < row_end; i++)
+        if (t->ids[i] >= 100 && t->ids[i] < 132) {
+            assert_float_equal(t->weight[i], weight, 1e-7);
+            count++;
+        }
+    return count;
+}
+
+static i64 end_of_first(const struct batch *b) /* sample of the row */
+{
+    i64 end = 0;
+    while (end < b->n && b->sample[end] == b->sample[0])
+        end++;
+    return end;
+}
+
+static void captions_weigh_what_is_said(void **state)
+{
+    struct loader_settings s = settings_of(DIRECTION_IMAGE_OUT);
+    i64 words = 0;
+    (void)state;
+    s.in_order = true;
+    struct batch b = first_batch(&s, &words);
+    assert_int_equal(count_words(&b, 0.25f, end_of_first(&b)), words - 1); /* nothing predicts the first */
+    s.text_condition = 0;
+    b = first_batch(&s, &words);
+    assert_int_equal(count_words(&b, 0, end_of_first(&b)), 0);
+}
+
+static void sounds_weigh_what_is_said_of_sounds(void **state)
+{
+    struct loader_settings s = settings_of(DIRECTION_AUDIO_IN);
+    i64 words = 0;
+    (void)state;
+    s.in_order = true;
+    struct batch b = first_batch(&s, &words);
+    assert_true(b.targets[TARGET_AUDIO].n > 0);
+    for (i64 i = 0; i < b.targets[TARGET_AUDIO].n; i++)
+        assert_float_equal(b.targets[TARGET_AUDIO].weight[i], 0.5, 1e-7);
+    assert_int_equal(count_words(&b, 1, end_of_first(&b)), words);
+}
+
+/* Of a conversation the answer alone, whatever captions weigh. */
+static void questions_of_chats_are_no_targets(void **state)
+{
+    struct loader_settings s = settings_of(DIRECTION_CHAT);
+    i64 words = 0;
+    (void)state;
+    s.in_order = true;
+    s.text_condition = 1;
+    struct batch b = first_batch(&s, &words);
+    assert_int_equal(count_words(&b, 1, end_of_first(&b)), words);
+}
+
+/* For guidance: of what makes media alone. */
+static void prompts_of_media_alone_are_dropped(void **state)
+{
+    struct loader_settings made = settings_of(DIRECTION_IMAGE_OUT), given = settings_of(DIRECTION_AUDIO_IN);
+    i64 words = 0;
+    (void)state;
+    made.condition_drop = given.condition_drop = 1;
+    struct batch b = first_batch(&made, &words);
+    assert_int_equal(count_words(&b, 0, b.n), 0);
+    assert_true(b.targets[TARGET_VISION].n > 0);
+    b = first_batch(&given, &words);
+    assert_true(b.inputs[INPUT_AUDIO].n > 0);
+}
+
+/* A still of one scale: what is summed is what is predicted. */
+static void the_last_scale_of_a_still_is_never_flipped(void **state)
+{
+    struct loader_settings s = settings_of(DIRECTION_IMAGE_OUT);
+    struct loader *l;
+    (void)state;
+    s.flip_most = 0.5;
+    l = loader_open(folder, "train", &s, 5);
+    assert_non_null(l);
+    for (i64 step = 0; step < 4; step++) {
+        struct batch b;
+        arena_reset(&arena, 0);
+        succeed(loader_batch(l, step, 0, &b, &arena));
+        assert_true(b.targets[TARGET_VISION].n > 0);
+        for (i64 i = 0; i < b.targets[TARGET_VISION].n * 6; i++)
+            assert_int_equal(b.inputs[INPUT_VISION_OUT].features[i] > 0, b.targets[TARGET_VISION].bits[i]);
+    }
+    loader_close(l);
+}
+
+/* One and a third: of 50 samples an epoch shows 67. */
+static void shares_of_an_epoch_are_met(void **state)
+{
+    struct loader_settings s = settings_of(DIRECTION_IMAGE_OUT);
+    (void)state;
+    s.mixture[DIRECTION_IMAGE_OUT] = 4 / 3.0;
+    struct loader *l = loader_open(folder, "train", &s, 5);
+    i64 shown = 0;
+    assert_non_null(l);
+    for (i64 place = 0; place < l->order.slots; place++)
+        shown += order_at(l, place).epoch < l->order.epochs;
+    assert_in_range(shown, 67 * l->order.epochs - 1, 67 * l->order.epochs);
+    assert_int_equal(shown, l->order.slots);
+    loader_close(l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(captions_weigh_what_is_said),
+        cmocka_unit_test(sounds_weigh_what_is_said_of_sounds),
+        cmocka_unit_test(questions_of_chats_are_no_targets),
+        cmocka_unit_test(prompts_of_media_alone_are_dropped),
+        cmocka_unit_test(the_last_scale_of_a_still_is_never_flipped),
+        cmocka_unit_test(shares_of_an_epoch_are_met),
+    };
+    return cmocka_run_group_tests(tests, make, clear);
+}

@@ -1,0 +1,734 @@
+/* The packer: rows are full, hold each sample once an epoch, are the same for any split into micro-batches and after
+ * any resume; what stands in a batch is what the shards hold. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+#include "data/loader/plan.h"
+#include "kernels/kernels.h"
+#include "tests/shard_fixture.h"
+#include <cmocka.h>
+
+enum { SAMPLES = 4000, LENGTH = 128 };
+static char *folder;
+static struct arena arena;
+static i64 zero_step[1];
+static double some_rows[] = {16}, some_length[] = {LENGTH};
+static struct loader_settings plain = {.rows = {zero_step, some_rows, 1},
+                                       .length = {zero_step, some_length, 1},
+                                       .micro_rows = 4,
+                                       .mixture = {1, 1, 1, 1, 1, 1, 1, 1},
+                                       .text_condition = 1};
+
+static int make(void **state)
+{
+    (void)state;
+    folder = fixture_shards("packer", SAMPLES, 200);
+    arena_open(&arena, (i64)1 << 32);
+    return 0;
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    arena_close(&arena);
+    directory_remove(folder);
+    memory_free(folder);
+    return 0;
+}
+
+static struct loader *open_with(const struct loader_settings *settings)
+{
+    struct loader *l = loader_open(folder, "train", settings, 5);
+    if (!l)
+        fail_msg("%s", error_text());
+    return l;
+}
+
+static void rows_are_full(void **state)
+{
+    struct loader *l = open_with(&plain);
+    double positions = 0, room = 0;
+    for (i64 step = 0; step < 100; step++) {
+        struct loader_step s;
+        assert_int_equal(loader_step(l, step, &s), 0);
+        assert_int_equal(s.rows, 16);
+        assert_int_equal(s.micro_batches, 4);
+        positions += (double)s.positions;
+        room += (double)(s.rows * s.length);
+    }
+    print_message("%.2f %% of positions are real\n", 100 * positions / room);
+    assert_true(positions / room >= 0.95);
+    loader_close(l);
+    (void)state;
+}
+
+/* Rows mix: a step is no place for one modality alone. By chance, (7/8)^27, one in 40 has no sound to make. */
+static void steps_mix_all_targets(void **state)
+{
+    struct loader *l = open_with(&plain);
+    i64 lacking[TARGETS] = {0};
+    for (i64 step = 0; step < 200; step++) {
+        struct loader_step s;
+        assert_int_equal(loader_step(l, step, &s), 0);
+        for (int kind = 0; kind < TARGETS; kind++)
+            lacking[kind] += s.totals[kind] == 0;
+    }
+    loader_close(l);
+    assert_int_equal(lacking[TARGET_TEXT] + lacking[TARGET_MTP], 0);
+    assert_in_range(lacking[TARGET_VISION], 0, 2);
+    assert_in_range(lacking[TARGET_AUDIO], 0, 16);
+    (void)state;
+}
+
+/* Positions of each sample seen in an epoch, over the first `steps` steps. */
+static void count_epoch(struct loader *l, i64 steps, i32 epoch, i64 *seen, i64 *last_epoch)
+{
+    for (i64 step = 0; step < steps; step++) {
+        const struct step_plan *plan = plan_step(l, step);
+        assert_non_null(plan);
+        for (i64 i = 0; i < plan->rows.entries.count; i++) {
+            const struct entry *e = &plan->rows.entries.data[i];
+            seen[e->sample] += e->epoch == epoch ? e->length : 0;
+            *last_epoch = max_i64(*last_epoch, e->epoch);
+        }
+    }
+}
+
+static i64 whole_length(struct loader *l, i64 sample)
+{
+    struct entry entry = {.sample = (i32)sample};
+    struct measure measure;
+    loader_parts(l, &entry, &l->given);
+    grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
+    return measure.length;
+}
+
+static void expect_once(const struct loader_settings *settings, i64 steps)
+{
+    struct loader *l = open_with(settings);
+    i64 *seen = memory_alloc(SAMPLES * 8), last = 0, left_out = 0;
+    count_epoch(l, steps, 0, seen, &last);
+    assert_true(last >= 2); /* windows of the first two epochs are behind us */
+    for (i64 i = 0; i < SAMPLES; i++) {
+        bool fits = i % DIRECTIONS == DIRECTION_TEXT || whole_length(l, i) <= LENGTH;
+        assert_int_equal(seen[i], fits ? whole_length(l, i) : 0);
+        left_out += !fits;
+    }
+    assert_true(left_out > 0 && loader_left_out(l) >= left_out);
+    memory_free(seen);
+    loader_close(l);
+}
+
+static void each_sample_is_seen_once_an_epoch(void **state)
+{
+    expect_once(&plain, 500);
+    (void)state;
+}
+
+static void rows_of_another_length_lose_nothing(void **state)
+{
+    i64 steps[] = {0, 10, 30};
+    double lengths[] = {LENGTH, 2 * LENGTH, LENGTH};
+    struct loader_settings changing = plain;
+    changing.length = (struct schedule){steps, lengths, 3};
+    struct loader *l = open_with(&changing);
+    i64 *seen = memory_alloc(SAMPLES * 8), last = 0;
+    count_epoch(l, 500, 0, seen, &last);
+    for (i64 i = 0; i < SAMPLES; i++) /* what is too long for the short rows may have come in the long ones, or not */
+        if (whole_length(l, i) <= LENGTH || i % DIRECTIONS == DIRECTION_TEXT)
+            assert_int_equal(seen[i], whole_length(l, i));
+    memory_free(seen);
+    loader_close(l);
+    (void)state;
+}
+
+/* ---- what a row holds, wherever in a batch it stands ---- */
+
+static u64 list_hash(const i32 *position, i64 n, const void *payload, i64 bytes, i64 begin, i64 end, u64 hash)
+{
+    for (i64 i = 0; payload && i < n; i++) {
+        i64 at = position[i] - begin;
+        if (position[i] >= begin && position[i] < end)
+            hash = hash_bytes((const u8 *)payload + i * bytes, bytes, hash_bytes(&at, 8, hash));
+    }
+    return hash;
+}
+
+static u64 column_hash(const struct batch *b, i64 begin, i64 end)
+{
+    u64 hash = 0;
+    for (i64 i = begin; i < end; i++) {
+        bool hole = b->hole_end[i] > b->hole_begin[i];
+        i64 values[] = {b->sample[i],
+                        b->stream[i],
+                        b->begin[i] - begin,
+                        b->end[i] - begin,
+                        hole ? b->hole_begin[i] - begin : 0,
+                        hole ? b->hole_end[i] - begin : 0};
+        hash = hash_bytes(b->coordinates + 3 * i, 12, hash_bytes(values, sizeof values, hash));
+    }
+    return hash;
+}
+
+static u64 row_hash(const struct batch *b, i64 row)
+{
+    i64 length = b->n / b->rows, begin = row * length, end = begin + length,
+        m[] = {4, 4 * 2, 5 * 4 * 4, 4 * 4 * 8 * 8 * 3};
+    u64 h = column_hash(b, begin, end);
+    const struct input_list *in = b->inputs;
+    const struct target_list *t = b->targets;
+    h = list_hash(in[0].position, in[0].n, in[0].ids, m[0], begin, end, h);
+    h = list_hash(in[1].position, in[1].n, in[1].features, m[2], begin, end, h);
+    h = list_hash(in[1].position, in[1].n, in[1].pixels, m[3], begin, end, h);
+    h = list_hash(in[2].position, in[2].n, in[2].features, 6 * 4, begin, end, h);
+    h = list_hash(in[2].position, in[2].n, in[2].scale, 4, begin, end, h);
+    h = list_hash(in[3].position, in[3].n, in[3].ids, m[1], begin, end, h);
+    for (int kind = 0; kind < TARGETS; kind++) {
+        h = list_hash(t[kind].position, t[kind].n, t[kind].ids, kind == TARGET_AUDIO ? 8 : 4, begin, end, h);
+        h = list_hash(t[kind].position, t[kind].n, t[kind].bits, 6, begin, end, h);
+        h = list_hash(t[kind].position, t[kind].n, t[kind].weight, 4, begin, end, h);
+        h = list_hash(t[kind].position, t[kind].n, t[kind].stream, 1, begin, end, h);
+    }
+    return h;
+}
+
+static void hash_step(struct loader *l, i64 step, u64 *hashes, double totals[TARGETS])
+{
+    struct loader_step s;
+    assert_int_equal(loader_step(l, step, &s), 0);
+    memset(totals, 0, TARGETS * sizeof *totals);
+    for (i64 micro = 0; micro < s.micro_batches; micro++) {
+        struct batch b;
+        arena_reset(&arena, 0);
+        if (loader_batch(l, step, micro, &b, &arena) < 0)
+            fail_msg("%s", error_text());
+        for (i64 row = 0; row < b.rows; row++)
+            hashes[b.first_row + row] = row_hash(&b, row);
+        for (int kind = 0; kind < TARGETS; kind++)
+            for (i64 i = 0; i < b.targets[kind].n; i++)
+                totals[kind] += (double)b.targets[kind].weight[i];
+    }
+    for (int kind = 0; kind < TARGETS; kind++)
+        assert_float_equal(totals[kind], s.totals[kind], 1e-3);
+}
+
+static struct loader_settings all_options(void)
+{
+    struct loader_settings s = plain;
+    s.condition_drop = 0.3;
+    s.flip_most = 0.3;
+    s.flip_drift = 0.02;
+    s.reweight = true;
+    s.window = 1;
+    s.frame_mask = 0.3;
+    s.audio_condition = 0.5;
+    return s;
+}
+
+static void any_split_gives_the_same_rows(void **state)
+{
+    u64 one[16], other[16];
+    double totals[TARGETS];
+    struct loader_settings settings = all_options();
+    struct loader *whole = open_with(&settings);
+    for (settings.micro_rows = 1; settings.micro_rows <= 16; settings.micro_rows *= 2) {
+        struct loader *split = open_with(&settings);
+        for (i64 step = 0; step < 3; step++) {
+            hash_step(whole, step, one, totals);
+            hash_step(split, step, other, totals);
+            assert_memory_equal(one, other, sizeof one);
+        }
+        loader_close(split);
+    }
+    loader_close(whole);
+    (void)state;
+}
+
+static void resuming_equals_going_on(void **state)
+{
+    u64 one[16], other[16];
+    double totals[TARGETS];
+    struct loader_settings settings = all_options();
+    struct loader *first = open_with(&settings);
+    for (i64 step = 0; step <= 150; step++)
+        hash_step(first, step, one, totals);
+    struct loader *resumed = open_with(&settings);
+    hash_step(resumed, 150, other, totals);
+    assert_memory_equal(one, other, sizeof one);
+    hash_step(first, 20, one, totals); /* and back again */
+    hash_step(resumed, 20, other, totals);
+    assert_memory_equal(one, other, sizeof one);
+    struct loader *seeded = loader_open(folder, "train", &settings, 6);
+    hash_step(seeded, 20, other, totals);
+    assert_memory_not_equal(one, other, sizeof one);
+    loader_close(seeded);
+    loader_close(resumed);
+    loader_close(first);
+    (void)state;
+}
+
+static void samples_do_not_see_each_other(void **state)
+{
+    struct loader_settings settings = all_options();
+    struct loader *l = open_with(&settings);
+    struct batch b;
+    arena_reset(&arena, 0);
+    assert_int_equal(loader_batch(l, 0, 0, &b, &arena), 0);
+    for (i64 i = 0; i < b.n; i++)
+        for (i64 j = 0; j < b.n; j++) {
+            bool sees = b.begin[j] <= i && i < b.end[j] && !(b.hole_begin[j] <= i && i < b.hole_end[j]);
+            if (i == j)
+                assert_true(sees);
+            else if (b.sample[i] != b.sample[j] || i / LENGTH != j / LENGTH)
+                assert_false(sees);
+        }
+    loader_close(l);
+    (void)state;
+}
+
+/* ---- contents, against the shards read directly: in order, one sample a row ---- */
+
+static i64 open_alone(struct loader **l, struct batch *b, enum direction direction, double flip_most)
+{
+    static double one_row[] = {1}, long_row[] = {400};
+    struct loader_settings settings = plain;
+    settings.rows = (struct schedule){zero_step, one_row, 1};
+    settings.length = (struct schedule){zero_step, long_row, 1};
+    settings.micro_rows = 1;
+    memset(settings.mixture, 0, sizeof settings.mixture);
+    settings.mixture[direction] = 1;
+    settings.in_order = flip_most == 0;
+    settings.flip_most = flip_most;
+    *l = open_with(&settings);
+    arena_reset(&arena, 0);
+    assert_int_equal(loader_batch(*l, 0, 0, b, &arena), 0);
+    return plan_step(*l, 0)->rows.entries.data[0].sample;
+}
+
+static const struct shard_part *medium_of(struct loader *l, i64 sample, const void **payload)
+{
+    for (i64 i = (i64)l->shards.folders[0].samples[sample].first_part;; i++)
+        if (l->shards.folders[0].parts[i].kind != STREAM_TEXT) {
+            *payload = shards_payload(&l->shards, i);
+            return &l->shards.folders[0].parts[i];
+        }
+}
+
+static void audio_codes_are_those_of_the_shard(void **state)
+{
+    struct loader *l;
+    struct batch b;
+    const void *payload;
+    i64 sample = open_alone(&l, &b, DIRECTION_AUDIO_OUT, 0);
+    const struct shard_part *part = medium_of(l, sample, &payload);
+    const u16 *codes = payload;
+    for (i64 i = 0; i < part->count * 2; i++) {
+        assert_int_equal(b.inputs[INPUT_AUDIO].ids[i], codes[i]);
+        assert_int_equal(b.targets[TARGET_AUDIO].ids[i], codes[i]);
+    }
+    assert_int_equal(b.inputs[INPUT_AUDIO].ids[part->count * 2], 16);
+    assert_int_equal(b.targets[TARGET_AUDIO].ids[part->count * 2 + 1], 16);
+    loader_close(l);
+    (void)state;
+}
+
+/* Cell (row, column) of latent frame f, by the plainest formula. */
+static void check_cell(const struct shard_part *part, const void *payload, const struct input_list *in, i64 entry,
+                       i64 k, i64 f, i64 row, i64 column)
+{
+    const bf16 *features = payload;
+    const u8 *pixels = (const u8 *)(features + part->frames * 12 * 5), *out = in->pixels + (entry * 4 + k) * 4 * 192;
+    for (i64 i = 0; i < 5; i++)
+        assert_true(in->features[(entry * 4 + k) * 5 + i] ==
+                    bf16_to_f32(features[((f * 3 + row) * 4 + column) * 5 + i]));
+    for (i64 t = 0; t < 4; t++)
+        for (i64 y = 0; y < 8; y++)
+            for (i64 x = 0; x < 24; x++) {
+                i64 frame = f == 0 ? 0 : 4 * f - 3 + t;
+                assert_int_equal(out[t * 192 + y * 24 + x], pixels[(frame * 24 + row * 8 + y) * 96 + column * 24 + x]);
+            }
+}
+
+static void cells_hold_their_features_and_pixels(void **state)
+{
+    struct loader *l;
+    struct batch b;
+    const void *payload;
+    i64 sample = open_alone(&l, &b, DIRECTION_VIDEO_IN, 0);
+    const struct shard_part *part = medium_of(l, sample, &payload);
+    for (i64 f = 0; f < 3; f++)
+        for (i64 cell = 0; cell < 4; cell++) /* 2 x 2 positions of a 3 x 4 grid: the lower ones repeat row 2 */
+            for (i64 k = 0; k < 4; k++)
+                check_cell(part, payload, &b.inputs[INPUT_VISION_IN], f * 4 + cell, k, f,
+                           min_i64(cell / 2 * 2 + k / 2, 2), cell % 2 * 2 + k % 2);
+    assert_int_equal(plan_step(l, 0)->rows.entries.data[0].length - 12 - 2,
+                     l->shards.folders[0].parts[l->shards.folders[0].samples[sample].first_part + 1].count);
+    loader_close(l);
+    (void)state;
+}
+
+struct coded {
+    u8 bits[3 * 21 * 6];
+    float inputs[3 * 21 * 6], sum[3 * 16 * 6];
+};
+
+static void code(struct coded *out, struct loader *l, const struct shard_part *part, const bf16 *latent, const u8 *flip)
+{
+    const struct shard_shape *s = &l->shards.meta.shapes[part->shape];
+    float x[3 * 16 * 6];
+    u8 summed[3 * 21 * 6];
+    i64 n = part->frames, values = n * s->h * s->w * 6, tokens = n * shape_tokens(&s->shape) * 6;
+    for (i64 i = 0; i < values; i++)
+        x[i] = bf16_to_f32(latent[i]);
+    l->device->ops->quantize_bits(l->device, out->bits, out->sum, NULL, x, flip, n, s->h, s->w, 6, s->shape.scales,
+                                  s->shape.scale_count, s->amplitude);
+    for (i64 i = 0; i < tokens; i++)
+        summed[i] = out->bits[i] ^ (flip ? flip[i] : 0);
+    l->device->ops->dequantize_bits(l->device, out->inputs, NULL, summed, n, s->h, s->w, 6, s->shape.scales,
+                                    s->shape.scale_count, s->amplitude);
+}
+
+static void bits_and_sums_are_those_of_the_latents(void **state)
+{
+    static const enum direction directions[] = {DIRECTION_IMAGE_OUT, DIRECTION_VIDEO_OUT};
+    for (i64 i = 0; i < 2; i++) {
+        struct loader *l;
+        struct batch b;
+        const void *payload;
+        struct coded coded;
+        i64 sample = open_alone(&l, &b, directions[i], 0);
+        const struct shard_part *part = medium_of(l, sample, &payload);
+        const struct shard_shape *s = &l->shards.meta.shapes[part->shape];
+        i64 inputs = part->frames * shape_positions(&s->shape) * 6;
+        float scale = shape_input_scale(s->amplitude, s->shape.scale_count);
+        code(&coded, l, part, payload, NULL);
+        assert_memory_equal(b.targets[TARGET_VISION].bits, coded.bits,
+                            (size_t)(part->frames * shape_tokens(&s->shape) * 6));
+        for (i64 v = 0; v < inputs; v++)
+            assert_true(b.inputs[INPUT_VISION_OUT].features[v] == coded.inputs[v] * scale);
+        loader_close(l);
+    }
+    (void)state;
+}
+
+/* Scale 1 is never corrected, so its targets stay; which of its bits were flipped shows in scale 2's inputs. Returns
+ * them. */
+static i64 check_flips(struct loader *l, i64 step)
+{
+    struct batch b;
+    const void *payload;
+    struct coded coded;
+    u8 flip[21 * 6] = {0};
+    i64 sample = plan_step(l, step)->rows.entries.data[0].sample, flipped = 0;
+    const struct shard_part *part = medium_of(l, sample, &payload);
+    float size = 0.5f * shape_input_scale(l->shards.meta.shapes[0].amplitude, 3);
+    arena_reset(&arena, 0);
+    assert_int_equal(loader_batch(l, step, 0, &b, &arena), 0);
+    code(&coded, l, part, payload, NULL);
+    assert_memory_equal(b.targets[TARGET_VISION].bits, coded.bits, 6);
+    for (i64 i = 0; i < 6; i++) {
+        float summed = b.inputs[INPUT_VISION_OUT].features[i];
+        assert_float_equal(fabsf(summed), size, 1e-6);
+        flip[i] = (summed > 0) != coded.bits[i];
+        flipped += flip[i];
+    }
+    code(&coded, l, part, payload, flip); /* scale 2's targets follow from the flips of scale 1 alone */
+    assert_memory_equal(b.targets[TARGET_VISION].bits + 6, coded.bits + 6, 24);
+    return flipped;
+}
+
+static void flipped_bits_are_summed_and_corrected(void **state)
+{
+    struct loader *l;
+    struct batch b;
+    i64 flipped = 0;
+    open_alone(&l, &b, DIRECTION_IMAGE_OUT, 0.5);
+    for (i64 step = 0; step < 100; step++)
+        flipped += check_flips(l, step);
+    assert_in_range(flipped, 100, 200); /* of 600: shares are drawn evenly up to a half */
+    loader_close(l);
+    (void)state;
+}
+
+/* Flipped bits of scale 1 by latent frame of clips, of `clips` steps of one clip each: the sign of what scale 2 reads.
+ */
+static void count_frame_flips(double flipped[3], const struct loader_settings *s, i64 clips)
+{
+    struct loader *l = open_with(s);
+    memset(flipped, 0, 3 * sizeof *flipped);
+    for (i64 step = 0; step < clips; step++) {
+        struct batch b;
+        const void *payload;
+        struct coded coded;
+        i64 sample = plan_step(l, step)->rows.entries.data[0].sample;
+        const struct shard_part *part = medium_of(l, sample, &payload);
+        i64 inputs = shape_positions(&l->shards.meta.shapes[1].shape),
+            tokens = shape_tokens(&l->shards.meta.shapes[1].shape);
+        arena_reset(&arena, 0);
+        assert_int_equal(loader_batch(l, step, 0, &b, &arena), 0);
+        code(&coded, l, part, payload, NULL);
+        for (i64 f = 0; f < 3; f++)
+            for (i64 bit = 0; bit < 6; bit++)
+                flipped[f] +=
+                    (b.inputs[INPUT_VISION_OUT].features[f * inputs * 6 + bit] > 0) != coded.bits[f * tokens * 6 + bit];
+    }
+    loader_close(l);
+}
+
+/* Nearly none of the first frame, 0.2 of the second, 0.4 of the third: 480, 960 of 2400, within five deviations. Beyond
+ * a half nothing grows. */
+static void flips_grow_with_each_frame(void **state)
+{
+    static double one_row[] = {1}, long_row[] = {400};
+    struct loader_settings s = plain;
+    double flipped[3];
+    s.rows = (struct schedule){zero_step, one_row, 1};
+    s.length = (struct schedule){zero_step, long_row, 1};
+    s.micro_rows = 1;
+    memset(s.mixture, 0, sizeof s.mixture);
+    s.mixture[DIRECTION_VIDEO_OUT] = 1;
+    s.flip_most = 1e-9;
+    s.flip_drift = 0.2;
+    count_frame_flips(flipped, &s, 400);
+    assert_true(flipped[0] == 0);
+    assert_true(fabs(flipped[1] - 480) < 5 * sqrt(2400 * 0.2 * 0.8));
+    assert_true(fabs(flipped[2] - 960) < 5 * sqrt(2400 * 0.4 * 0.6));
+    s.flip_drift = 0.4;
+    count_frame_flips(flipped, &s, 400);
+    assert_true(fabs(flipped[2] - 1200) < 5 * sqrt(2400 * 0.5 * 0.5));
+    (void)state;
+}
+
+/* ---- options ---- */
+
+static i64 entries_in(struct loader *l, i64 steps, enum direction direction, i64 epoch)
+{
+    i64 count = 0;
+    for (i64 step = 0; step < steps; step++)
+        for (i64 i = 0; i < plan_step(l, step)->rows.entries.count; i++) {
+            const struct entry *e = &plan_step(l, step)->rows.entries.data[i];
+            count += l->shards.folders[0].samples[e->sample].direction == direction && e->epoch == epoch;
+        }
+    return count;
+}
+
+static void the_mixture_says_how_often(void **state)
+{
+    struct loader_settings settings = plain;
+    settings.mixture[DIRECTION_IMAGE_IN] = 0;
+    settings.mixture[DIRECTION_CHAT] = 0.5;
+    settings.mixture[DIRECTION_VIDEO_OUT] = 2;
+    struct loader *l = open_with(&settings), *once = open_with(&plain);
+    assert_int_equal(entries_in(l, 500, DIRECTION_IMAGE_IN, 0), 0);
+    assert_int_equal(entries_in(l, 500, DIRECTION_VIDEO_OUT, 0), 2 * entries_in(once, 500, DIRECTION_VIDEO_OUT, 0));
+    double half = (double)entries_in(l, 500, DIRECTION_CHAT, 0) / (double)entries_in(once, 500, DIRECTION_CHAT, 0);
+    assert_true(half > 0.4 && half < 0.6);
+    loader_close(once);
+    loader_close(l);
+    (void)state;
+}
+
+/* A sample shown several times an epoch is corrupted and masked anew each time. */
+static void every_showing_draws_anew(void **state)
+{
+    struct loader_settings settings = plain;
+    settings.mixture[DIRECTION_IMAGE_OUT] = 3;
+    struct loader *l = open_with(&settings);
+    i64 count = 0, most = 2000;
+    struct entry *all = memory_alloc(most * (i64)sizeof *all);
+    for (i64 step = 0; step < 60; step++)
+        for (i64 i = 0; i < plan_step(l, step)->rows.entries.count && count < most; i++)
+            if (l->shards.folders[0].samples[plan_step(l, step)->rows.entries.data[i].sample].direction ==
+                DIRECTION_IMAGE_OUT)
+                all[count++] = plan_step(l, step)->rows.entries.data[i];
+    assert_true(count > 50);
+    for (i64 i = 0; i < count; i++)
+        for (i64 j = 0; j < i; j++)
+            assert_false(all[i].sample == all[j].sample && entry_showing(&all[i]) == entry_showing(&all[j]));
+    memory_free(all);
+    loader_close(l);
+    (void)state;
+}
+
+static void conditions_are_dropped_for_media_that_are_made(void **state)
+{
+    struct loader_settings settings = plain;
+    settings.condition_drop = 0.25;
+    struct loader *l = open_with(&settings);
+    i64 dropped[DIRECTIONS] = {0};
+    for (i64 i = 0; i < SAMPLES; i++) {
+        loader_parts(l, &(struct entry){.sample = (i32)i}, &l->given);
+        dropped[i % DIRECTIONS] += i % DIRECTIONS != DIRECTION_TEXT && l->given.count == 1;
+    }
+    for (int d = 0; d < DIRECTIONS; d++) {
+        bool made = d == DIRECTION_IMAGE_OUT || d == DIRECTION_VIDEO_OUT || d == DIRECTION_AUDIO_OUT;
+        assert_in_range(dropped[d], made ? 90 : 0, made ? 160 : 0);
+    }
+    loader_close(l);
+    (void)state;
+}
+
+static void expect_one_pass(bool drawn)
+{
+    struct loader_settings settings = all_options();
+    settings.in_order = true;
+    settings.drawn = drawn;
+    struct loader *l = open_with(&settings);
+    struct loader_step s;
+    i64 *seen = memory_alloc(SAMPLES * 8), step = 0;
+    for (; loader_step(l, step, &s) == 0 && s.rows > 0; step++)
+        for (i64 i = 0; i < plan_step(l, step)->rows.entries.count; i++)
+            seen[plan_step(l, step)->rows.entries.data[i].sample] += plan_step(l, step)->rows.entries.data[i].length;
+    for (i64 i = 0; i < SAMPLES; i++)
+        assert_int_equal(seen[i], whole_length(l, i) <= LENGTH || i % DIRECTIONS == 0 ? whole_length(l, i) : 0);
+    assert_int_equal(loader_step(l, step + 7, &s), 0);
+    assert_int_equal(s.rows, 0);
+    memory_free(seen);
+    loader_close(l);
+}
+
+static void in_order_there_is_one_pass(void **state)
+{
+    expect_one_pass(false);
+    expect_one_pass(true);
+    (void)state;
+}
+
+/* Few rows of a pass are from all over the shards. */
+static void a_drawn_order_makes_the_first_rows_a_sample(void **state)
+{
+    struct loader_settings settings = plain;
+    for (int drawn = 0; drawn < 2; drawn++) {
+        settings.in_order = true;
+        settings.drawn = drawn;
+        struct loader *l = open_with(&settings);
+        const struct step_plan *first = plan_step(l, 0);
+        i64 late = 0, count = first->rows.entries.count;
+        for (i64 i = 0; i < count; i++)
+            late += first->rows.entries.data[i].sample >= SAMPLES / 2;
+        assert_true(drawn ? late * 4 > count && late * 4 < 3 * count : late == 0);
+        loader_close(l);
+    }
+    (void)state;
+}
+
+static void long_texts_go_on_in_the_next_piece(void **state)
+{
+    struct loader *l = open_with(&plain);
+    for (i64 step = 0; step < 50; step++) {
+        const struct step_plan *plan = plan_step(l, step);
+        for (i64 i = 0; i < plan->rows.entries.count; i++) {
+            const struct entry *e = &plan->rows.entries.data[i];
+            if (e->count == 0 || e->first > 0)
+                continue;
+            assert_int_equal(e->length,
+                             LENGTH); /* the first piece fills its row and predicts the next one's first id */
+            struct batch b;
+            i64 row = 0;
+            while (plan->rows.offset[row + 1] <= i)
+                row++;
+            arena_reset(&arena, 0);
+            assert_int_equal(loader_batch(l, step, row / 4, &b, &arena), 0);
+            const struct target_list *t = &b.targets[TARGET_TEXT];
+            i64 last = (row % 4 + 1) * LENGTH - 1, at = 0;
+            while (t->position[at] != last)
+                at++;
+            assert_int_equal(t->ids[at], 100 + (e->sample + 7 * LENGTH) % 32);
+            loader_close(l);
+            return;
+        }
+    }
+    fail_msg("no long text in 50 steps");
+    (void)state;
+}
+
+static void what_cannot_be_filled_is_an_error(void **state)
+{
+    struct loader_settings settings = plain;
+    struct loader_step s;
+    memset(settings.mixture, 0, sizeof settings.mixture);
+    struct loader *l = open_with(&settings);
+    assert_int_equal(loader_step(l, 0, &s), -1);
+    assert_non_null(strstr(error_text(), "no sample"));
+    loader_close(l);
+    settings.micro_rows = 3;
+    settings.slice_rows = 4;
+    assert_null(loader_open(folder, "train", &settings, 1));
+    assert_null(loader_open(folder, "nowhere", &plain, 1));
+    (void)state;
+}
+
+static void building_is_fast(void **state)
+{
+    struct loader_settings settings = all_options();
+    struct loader *l = open_with(&settings);
+    struct loader_step s;
+    double planned = clock_s();
+    assert_int_equal(loader_step(l, 400, &s), 0);
+    planned = clock_s() - planned;
+    double built = clock_s();
+    for (i64 micro = 0; micro < 4; micro++) {
+        struct batch b;
+        arena_reset(&arena, 0);
+        assert_int_equal(loader_batch(l, 400, micro, &b, &arena), 0);
+    }
+    built = clock_s() - built;
+    print_message("planned 400 steps in %.1f ms; built %lld positions in %.2f ms, %.0f ns each\n", planned * 1e3,
+                  (long long)s.positions, built * 1e3, built * 1e9 / (double)s.positions);
+    loader_close(l);
+    (void)state;
+}
+
+/* A document in two samples has one end: the first of them predicts nothing at its last position. */
+static void a_text_in_two_samples_ends_once(void **state)
+{
+    char *part = path_join(folder, "cut");
+    struct loader_settings settings = plain;
+    struct loader_step s;
+    struct batch b;
+    struct shard_writer *writer = shard_writer_open(part, &fixture_meta, 20000);
+    struct shard_part first = fixture_text(writer, 1, 50), second = fixture_text(writer, 2, 30);
+    shard_write_sample(writer, DIRECTION_TEXT, "a", &first, 1);
+    shard_write_on(writer);
+    shard_write_sample(writer, DIRECTION_TEXT, "b", &second, 1);
+    assert_int_equal(shard_writer_close(writer), 0);
+    settings.in_order = true;
+    struct loader *l = loader_open(folder, "cut", &settings, 5);
+    assert_int_equal(loader_step(l, 0, &s), 0);
+    assert_int_equal(s.totals[TARGET_TEXT], 49 + 30);
+    arena_reset(&arena, 0);
+    assert_int_equal(loader_batch(l, 0, 0, &b, &arena), 0);
+    assert_int_equal(b.targets[TARGET_TEXT].n, 49 + 30);
+    loader_close(l);
+    memory_free(part);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_full),
+        cmocka_unit_test(steps_mix_all_targets),
+        cmocka_unit_test(each_sample_is_seen_once_an_epoch),
+        cmocka_unit_test(rows_of_another_length_lose_nothing),
+        cmocka_unit_test(any_split_gives_the_same_rows),
+        cmocka_unit_test(resuming_equals_going_on),
+        cmocka_unit_test(samples_do_not_see_each_other),
+        cmocka_unit_test(audio_codes_are_those_of_the_shard),
+        cmocka_unit_test(cells_hold_their_features_and_pixels),
+        cmocka_unit_test(bits_and_sums_are_those_of_the_latents),
+        cmocka_unit_test(flipped_bits_are_summed_and_corrected),
+        cmocka_unit_test(flips_grow_with_each_frame),
+        cmocka_unit_test(the_mixture_says_how_often),
+        cmocka_unit_test(every_showing_draws_anew),
+        cmocka_unit_test(conditions_are_dropped_for_media_that_are_made),
+        cmocka_unit_test(in_order_there_is_one_pass),
+        cmocka_unit_test(a_drawn_order_makes_the_first_rows_a_sample),
+        cmocka_unit_test(long_texts_go_on_in_the_next_piece),
+        cmocka_unit_test(a_text_in_two_samples_ends_once),
+        cmocka_unit_test(what_cannot_be_filled_is_an_error),
+        cmocka_unit_test(building_is_fast),
+    };
+    return cmocka_run_group_tests(tests, make, clear);
+}

@@ -1,0 +1,235 @@
+/* Aspects: the list of shapes, which of them a picture gets, and how it is cut to it. */
+#include "data/media/aspects.h"
+#include "data/media/media.h"
+#include "data/media/shaped.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static struct aspect_list make(double most, i64 count, i64 size, i64 stride)
+{
+    struct aspect_list list;
+    const struct aspect_settings settings = {.most = most, .count = count};
+    assert_int_equal(aspects_make(&list, &settings, size, stride), 0);
+    return list;
+}
+
+static void shapes_are_spread_up_to_the_most(void **state)
+{
+    (void)state;
+    static const struct aspect wanted[] = {{64, 64}, {56, 72}, {72, 56}, {48, 80}, {80, 48}};
+    struct aspect_list list = make(2, 7, 64, 8);
+    assert_int_equal(list.count, 5);
+    assert_memory_equal(list.items, wanted, sizeof wanted);
+    list = make(4, 5, 256, 16);
+    assert_int_equal(list.count, 5);
+    assert_int_equal(list.items[1].height, 8 * 16 + 48); /* 11 rows of 23: twice as long */
+    assert_int_equal(list.items[3].height, 8 * 16);      /* 8 rows of 32: four times */
+    assert_int_equal(list.items[3].width, 32 * 16);
+    assert_int_equal(make(1, 7, 64, 16).count, 1);
+    assert_int_equal(make(2, 1, 64, 16).count, 1);
+    assert_int_equal(make(64, 8, 16, 16).count, 1); /* one cell has no other proportions */
+}
+
+static void shapes_have_no_more_cells_than_the_square(void **state)
+{
+    (void)state;
+    for (i64 side = 1; side <= 40; side++)
+        for (i64 count = 1; count <= ASPECTS_MOST; count++) {
+            struct aspect_list list = make(3, count, side * 8, 8);
+            assert_true(list.count >= 1 && list.count <= count && list.items[0].height == side * 8);
+            for (i64 i = 0; i < list.count; i++) {
+                const struct aspect *a = &list.items[i];
+                double proportions = (double)max_i64(a->height, a->width) / (double)min_i64(a->height, a->width);
+                assert_true(a->height % 8 == 0 && a->width % 8 == 0 && a->height * a->width <= side * side * 64);
+                assert_true(proportions <= 3 && a->height * a->width * 3 >= side * side * 64 * 2);
+                if (i % 2)
+                    assert_true(list.items[i + 1].height == a->width && list.items[i + 1].width == a->height);
+            }
+        }
+}
+
+static void the_nearest_proportions_win(void **state)
+{
+    (void)state;
+    struct aspect_list list = make(2, 7, 64, 8);
+    static const struct {
+        double height, width;
+        i64 nearest;
+    } cases[] = {{500, 500, 0}, {9, 10, 0},      {600, 800, 1}, {800, 600, 2},
+                 {2, 3, 3},     {1080, 1920, 3}, {1, 100, 3},   {3000, 10, 4}};
+    for (i64 i = 0; i < COUNT_OF(cases); i++)
+        assert_int_equal(aspect_nearest(&list, cases[i].height, cases[i].width), cases[i].nearest);
+}
+
+static void refuse(const char *shape, const char *why)
+{
+    char *shapes[] = {(char *)"64x64", (char *)shape};
+    const struct aspect_settings settings = {.shapes = {.values = shapes, .count = 2}};
+    struct aspect_list list;
+    assert_int_equal(aspects_make(&list, &settings, 64, 16), -1);
+    if (!strstr(error_text(), why))
+        fail_msg("\"%s\" does not say \"%s\"", error_text(), why);
+}
+
+static void listed_shapes_are_taken_or_refused(void **state)
+{
+    (void)state;
+    char *shapes[] = {(char *)"96x48", (char *)"64x64"};
+    const struct aspect_settings settings = {.shapes = {.values = shapes, .count = 2}};
+    struct aspect_list list;
+    assert_int_equal(aspects_make(&list, &settings, 64, 16), 0);
+    assert_int_equal(list.count, 2);
+    assert_int_equal(list.items[0].width, 96);
+    assert_int_equal(list.items[0].height, 48);
+    refuse("wide", "expected WIDTHxHEIGHT");
+    refuse("96x", "expected WIDTHxHEIGHT");
+    refuse("0x64", "expected WIDTHxHEIGHT");
+    refuse("96x48x9", "expected WIDTHxHEIGHT");
+    refuse("90x48", "the nearest is 96x48");
+    refuse("128x128", "4 times as many pixels");
+    refuse("32x32", "0.25 times as many pixels");
+    refuse("64x64", "twice");
+}
+
+/* ---- Fitting ---- */
+
+static struct clip gradient(i64 height, i64 width)
+{
+    struct clip clip;
+    clip_init(&clip, 1, height, width, 0);
+    for (i64 i = 0; i < height * width * 3; i++)
+        clip.pixels[i] = (u8)(20 + 200 * (i / 3 % width) / width + 30 * (i / 3 / width) / height + i % 3);
+    return clip;
+}
+
+static bool is_white(const struct clip *clip, i64 y, i64 x)
+{
+    const u8 *pixel = clip->pixels + (y * clip->width + x) * 3;
+    return pixel[0] == 255 && pixel[1] == 255 && pixel[2] == 255;
+}
+
+static void little_is_cut_and_nothing_is_white(void **state)
+{
+    (void)state;
+    struct clip in = gradient(60, 100), out, whole;
+    clip_fill(&out, &in, 30, 45, 0.1); /* 50 columns would fit its rows: a tenth is cut off */
+    assert_int_equal(out.inner_height, 30);
+    assert_int_equal(out.inner_width, 45);
+    assert_float_equal(out.cut, 0.1, 1e-9);
+    assert_float_equal(shaped_margin(&out), 0, 0);
+    clip_resize(&whole, &in, 30, 50);
+    for (i64 y = 0; y < 30; y++) /* the middle of the whole */
+        assert_memory_equal(out.pixels + y * 45 * 3, whole.pixels + (y * 50 + 2) * 3, 45 * 3);
+    clip_release(&whole);
+    clip_release(&out);
+    clip_release(&in);
+}
+
+static void much_is_cut_as_far_as_allowed_and_the_rest_is_white(void **state)
+{
+    (void)state;
+    struct clip in = gradient(50, 200), out;
+    clip_fill(&out, &in, 40, 40, 0.2);
+    assert_int_equal(out.inner_width, 40);
+    assert_int_equal(out.inner_height, 13); /* 12.5: 40 of its 50 columns show */
+    assert_float_equal(out.cut, 0.2, 1e-9);
+    assert_float_equal(shaped_margin(&out), 1 - 13.0 / 40, 1e-9);
+    assert_true(is_white(&out, 12, 20) && !is_white(&out, 13, 20) && !is_white(&out, 25, 20) && is_white(&out, 26, 20));
+    clip_release(&out);
+    clip_release(&in);
+}
+
+static void nothing_is_cut_of_what_fits(void **state)
+{
+    (void)state;
+    struct clip in = gradient(50, 100), a, b;
+    clip_fill(&a, &in, 20, 40, 0.3);
+    clip_resize(&b, &in, 20, 40);
+    assert_true(a.cut == 0 && b.cut == 0);
+    assert_memory_equal(a.pixels, b.pixels, 20 * 40 * 3);
+    clip_release(&a);
+    clip_fill(&a, &in, 40, 40, 0); /* no cut: as it always was */
+    clip_release(&b);
+    clip_resize(&b, &in, 40, 40);
+    assert_int_equal(a.inner_height, 20);
+    assert_memory_equal(a.pixels, b.pixels, 40 * 40 * 3);
+    clip_release(&a);
+    clip_release(&b);
+    clip_release(&in);
+}
+
+/* A film is cut like a still. */
+static void clips_are_cut_alike(void **state)
+{
+    (void)state;
+    struct clip in = gradient(48, 80), still, clip;
+    struct text mp4 = {0};
+    in.rate_hz = 8;
+    assert_int_equal(clip_encode_mp4(&mp4, &in), 0);
+    clip_fill(&still, &in, 32, 48, 0.1);
+    const struct clip_request request = {.rate_hz = 8, .max_frames = 1, .height = 32, .width = 48, .crop = 0.1};
+    if (clip_read(&clip, mp4.data, mp4.length, "a.mp4", &request))
+        fail_msg("%s", error_text());
+    assert_int_equal(clip.inner_height, 32);
+    assert_int_equal(clip.inner_width, 48);
+    assert_float_equal(clip.cut, still.cut, 1e-9);
+    double error = shaped_square_error(&still, clip.pixels);
+    if (error > 4e-4) /* a column beside it is 1.6e-4 more of red, green and blue; H.264 costs the rest */
+        fail_msg("mean square error %g", error);
+    clip_release(&clip);
+    clip_release(&still);
+    clip_release(&in);
+    text_release(&mp4);
+}
+
+/* ---- What the tokenizer's table says ---- */
+
+static void tables_give_the_nearest_shape_of_a_kind(void **state)
+{
+    (void)state;
+    struct vision_config config = {.stride = 8, .bits = 4, .channels = {6, 8}, .blocks = {1, 1}};
+    assert_int_equal(shaped_nearest(&config, false, 10, 10), -1);
+    vision_add_shape(&config, 1, 32, 32, 0, NULL, 0);
+    vision_add_shape(&config, 1, 24, 40, 0, NULL, 0);
+    vision_add_shape(&config, 9, 40, 24, 8, NULL, 0);
+    assert_int_equal(shaped_count(&config, false), 2);
+    assert_int_equal(shaped_nearest(&config, false, 10, 10), 0);
+    assert_int_equal(shaped_nearest(&config, false, 10, 19), 1);
+    assert_int_equal(shaped_nearest(&config, false, 19, 10), 0);
+    assert_int_equal(shaped_nearest(&config, true, 10, 19), 2);
+    struct clip in = gradient(60, 100), out;
+    struct text png = {0};
+    i64 shape;
+    image_encode_png(&png, in.pixels, 60, 100);
+    assert_int_equal(shaped_read(&out, &shape, NULL, &config, false, -1, png.data, png.length, "a.png"), 0);
+    assert_int_equal(shape, 1);
+    assert_int_equal(out.height, 24);
+    assert_int_equal(out.width, 40);
+    clip_release(&out);
+    clip_release(&in);
+    text_release(&png);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_are_spread_up_to_the_most),
+        cmocka_unit_test(shapes_have_no_more_cells_than_the_square),
+        cmocka_unit_test(the_nearest_proportions_win),
+        cmocka_unit_test(listed_shapes_are_taken_or_refused),
+        cmocka_unit_test(little_is_cut_and_nothing_is_white),
+        cmocka_unit_test(much_is_cut_as_far_as_allowed_and_the_rest_is_white),
+        cmocka_unit_test(nothing_is_cut_of_what_fits),
+        cmocka_unit_test(clips_are_cut_alike),
+        cmocka_unit_test(tables_give_the_nearest_shape_of_a_kind),
+    };
+    log_set_level(LOG_QUIET);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

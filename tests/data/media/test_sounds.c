@@ -1,0 +1,287 @@
+/* Sounds survive the way to a file and back; bad ones are refused with a message that says why. The WAV files here are
+ * put together byte by byte. */
+#include "data/media/silence.h"
+#include "tests/media_fixture.h"
+
+static void make_tone(struct sound *sound, i64 samples, i64 rate_hz, double tone_hz)
+{
+    sound_init(sound, samples, rate_hz);
+    for (i64 i = 0; i < samples; i++)
+        sound->values[i] = (float)(0.5 * sin(2 * M_PI * tone_hz * (double)i / (double)rate_hz));
+}
+
+static void wav_round_trip_is_exact_to_16_bits(void **state)
+{
+    (void)state;
+    struct sound in, out;
+    struct text wav = {0};
+    make_tone(&in, 4000, 16000, 440);
+    in.values[10] = 2;
+    in.values[11] = -2;
+    in.values[12] = NAN;
+    sound_encode_wav(&wav, &in);
+    assert_int_equal(media_kind(wav.data, wav.length, "a.wav"), MEDIA_SOUND);
+    assert_int_equal(sound_read(&out, wav.data, wav.length, "a.wav", 16000), 0);
+    assert_int_equal(out.samples, 4000);
+    assert_int_equal(out.rate_hz, 16000);
+    assert_true(out.values[10] > 0.999 && out.values[11] < -0.999 && out.values[12] == 0);
+    for (i64 i = 13; i < 4000; i++)
+        assert_true(fabsf(out.values[i] - in.values[i]) < 1.0f / 30000);
+    sound_release(&in);
+    sound_release(&out);
+    text_release(&wav);
+}
+
+static void resampling_keeps_tone_and_length(void **state)
+{
+    (void)state;
+    struct sound in, out, wanted;
+    struct text wav = {0};
+    make_tone(&in, 22050, 22050, 440);
+    make_tone(&wanted, 16000, 16000, 440);
+    sound_encode_wav(&wav, &in);
+    assert_int_equal(sound_read(&out, wav.data, wav.length, "a.wav", 16000), 0);
+    assert_true(llabs(out.samples - 16000) <= 1);
+    for (i64 i = 100; i < 15900; i++) /* the ends see silence beside them */
+        assert_true(fabsf(out.values[i] - wanted.values[i]) < 0.002f);
+    sound_release(&in);
+    sound_release(&out);
+    sound_release(&wanted);
+    text_release(&wav);
+}
+
+static void check_wav(int format, int bits, const void *data, i64 bytes, float wanted)
+{
+    struct text wav = {0};
+    struct sound sound;
+    make_wav(&wav, format, 2, bits, 8000, data, bytes);
+    if (sound_read(&sound, wav.data, wav.length, "stereo.wav", 0) < 0)
+        fail_msg("%s", error_text());
+    assert_int_equal(sound.samples, 1);
+    assert_int_equal(sound.rate_hz, 8000);
+    assert_true(fabsf(sound.values[0] - wanted) < 1e-4f);
+    sound_release(&sound);
+    text_release(&wav);
+}
+
+static void channels_are_averaged_in_every_format(void **state)
+{
+    (void)state;
+    const float floats[2] = {0.75f, -0.25f}, broken[2] = {NAN, 0.5f};
+    check_wav(1, 8, "\xe0\x60", 2, 0.25f);
+    check_wav(1, 16, "\0\x60\0\xe0", 4, 0.25f);
+    check_wav(1, 24, "\0\0\x60\0\0\xe0", 6, 0.25f);
+    check_wav(1, 32, "\0\0\0\x60\0\0\0\xe0", 8, 0.25f);
+    check_wav(3, 32, floats, 8, 0.25f);
+    check_wav(3, 32, broken, 8, 0);
+}
+
+static void refuse_sound(const void *bytes, i64 count, const char *wanted)
+{
+    struct sound sound;
+    assert_int_equal(sound_read(&sound, bytes, count, "bad.wav", 16000), -1);
+    assert_null(sound.values);
+    assert_says("bad.wav");
+    assert_says(wanted);
+}
+
+static void bad_sounds_are_refused(void **state)
+{
+    (void)state;
+    struct text wav = {0}, nothing = {0}, png = {0};
+    struct sound tone;
+    make_tone(&tone, 1000, 8000, 100);
+    sound_encode_wav(&wav, &tone);
+    make_wav(&nothing, 1, 1, 16, 8000, "", 0);
+    make_small_png(&png);
+    refuse_sound("", 0, "an empty file");
+    refuse_sound("RIFF", 4, "found text");
+    refuse_sound(png.data, png.length, "found a PNG picture");
+    refuse_sound(nothing.data, nothing.length, "no samples");
+    for (i64 cut = 45; cut < wav.length; cut += 111)
+        refuse_sound(wav.data, cut, "cut short");
+    for (i64 cut = 12; cut < 45; cut++)
+        refuse_sound(wav.data, cut, "");
+    sound_release(&tone);
+    text_release(&wav);
+    text_release(&nothing);
+    text_release(&png);
+}
+
+/* An ID3v1 tag: 128 bytes that begin with TAG. */
+static void what_stands_behind_a_wav_is_not_read(void **state)
+{
+    (void)state;
+    struct text wav = {0};
+    struct sound sound;
+    char tag[128] = "TAG a title";
+    memset(tag + 20, 0x7e, 100);
+    make_wav(&wav, 1, 1, 16, 8000, "aabbccddee", 10);
+    text_append(&wav, tag, sizeof tag);
+    if (sound_read(&sound, wav.data, wav.length, "tagged.wav", 8000) < 0)
+        fail_msg("%s", error_text());
+    assert_int_equal(sound.samples, 5);
+    sound_release(&sound);
+    memset(wav.data + 4, 0, 4); /* of open length: these bytes would be a chunk of the sound's file */
+    refuse_sound(wav.data, wav.length, "cut short");
+    text_release(&wav);
+}
+
+/* A long AVI file goes on in further RIFF chunks, which may be cut short as well. */
+static void further_riff_chunks_are_checked(void **state)
+{
+    (void)state;
+    struct text wav = {0};
+    make_wav(&wav, 1, 1, 16, 8000, "aabbccddee", 10);
+    text_append(&wav, "RIFF\x08\0\0\0AVIXmore", 16);
+    struct sound sound;
+    assert_int_equal(sound_read(&sound, wav.data, wav.length, "two.wav", 8000), 0);
+    sound_release(&sound);
+    refuse_sound(wav.data, wav.length - 1, "cut short");
+    text_release(&wav);
+}
+
+/* Programs that write to a pipe cannot go back to fill in the length. */
+static void a_wav_of_open_length_is_read_to_its_end(void **state)
+{
+    (void)state;
+    struct text wav = {0};
+    struct sound sound;
+    make_wav(&wav, 1, 1, 16, 8000, "aabbccddee", 10);
+    memset(wav.data + 40, 0xff, 4);
+    assert_int_equal(sound_read(&sound, wav.data, wav.length, "pipe.wav", 8000), 0);
+    assert_int_equal(sound.samples, 5);
+    sound_release(&sound);
+    text_release(&wav);
+}
+
+/* Of a long sound no more is decoded than shows that it is too long. */
+static void a_limit_ends_the_reading_behind_it(void **state)
+{
+    (void)state;
+    enum { SAMPLES = 200000 };
+    struct sound in, out;
+    struct text wav = {0};
+    make_tone(&in, SAMPLES, 16000, 440);
+    sound_encode_wav(&wav, &in);
+    assert_int_equal(sound_read_most(&out, wav.data, wav.length, "long.wav", 16000, 20000), 0);
+    assert_in_range(out.samples, 20001, 30000);
+    sound_release(&out);
+    assert_int_equal(sound_read_most(&out, wav.data, wav.length, "long.wav", 8000, 20000), 0);
+    assert_in_range(out.samples, 20001, 30000);
+    sound_release(&out);
+    assert_int_equal(sound_read_most(&out, wav.data, wav.length, "long.wav", 16000, SAMPLES), 0);
+    assert_int_equal(out.samples, SAMPLES);
+    sound_release(&out);
+    sound_release(&in);
+    text_release(&wav);
+}
+
+/* ---- Long sounds ---- */
+
+enum { TALK_HZ = 8000, TALK_SECONDS = 600, WORD = 3200, PAUSE = 800 };
+
+/* Words of 0.4 s, each with a pause of 0.1 s behind it. */
+static void make_talk(struct text *wav)
+{
+    i64 samples = (i64)TALK_HZ * TALK_SECONDS;
+    int16_t *values = memory_alloc(samples * 2);
+    for (i64 i = 0; i < samples; i++)
+        values[i] = i % (WORD + PAUSE) < WORD ? (int16_t)(8000 * sin(0.2 * (double)i)) : 0;
+    make_wav(wav, 1, 1, 16, TALK_HZ, values, samples * 2);
+    memory_free(values);
+}
+
+static void long_sounds_are_cut_in_their_pauses(void **state)
+{
+    (void)state;
+    struct text wav = {0};
+    struct sound whole, piece;
+    struct silence_cutter cutter;
+    double from_s;
+    i64 at = 0, pieces = 0;
+    make_talk(&wav);
+    assert_int_equal(sound_read(&whole, wav.data, wav.length, "talk.wav", 0), 0);
+    assert_int_equal(silence_cutter_open(&cutter, wav.data, wav.length, "talk.wav", TALK_HZ, 7.3), 0);
+    for (; silence_cutter_next(&cutter, &piece, &from_s) == 1; pieces++) {
+        assert_true(piece.samples <= cutter.longest);
+        assert_int_equal(llround(from_s * TALK_HZ), at);
+        assert_memory_equal(piece.values, whole.values + at, piece.samples * (i64)sizeof(float));
+        assert_true(cutter.count <= cutter.longest + 1); /* all that is held, of 4.8 million samples */
+        at += piece.samples;
+        if (at < whole.samples && at % (WORD + PAUSE) < WORD && at % (WORD + PAUSE) > 0)
+            fail_msg("cut within a word, at sample %lld", (long long)at);
+        sound_release(&piece);
+    }
+    assert_int_equal(at, whole.samples);
+    assert_in_range(pieces, TALK_SECONDS / 7.3, TALK_SECONDS / 3.65 + 1);
+    silence_cutter_close(&cutter);
+    sound_release(&whole);
+    text_release(&wav);
+}
+
+static void what_is_silent_is_left_out(void **state)
+{
+    (void)state;
+    struct text wav = {0};
+    struct sound piece;
+    struct silence_cutter cutter;
+    double from_s;
+    int16_t *values = memory_alloc(4 * TALK_HZ * 2); /* 4 s, of which the last has a tone */
+    for (i64 i = 3 * TALK_HZ; i < 4 * TALK_HZ; i++)
+        values[i] = (int16_t)(8000 * sin(0.2 * (double)i));
+    make_wav(&wav, 1, 1, 16, TALK_HZ, values, 4 * TALK_HZ * 2);
+    assert_int_equal(silence_cutter_open(&cutter, wav.data, wav.length, "night.wav", TALK_HZ, 1), 0);
+    assert_int_equal(silence_cutter_next(&cutter, &piece, &from_s), 1);
+    assert_true(from_s >= 2.4 && from_s <= 3);
+    sound_release(&piece);
+    while (silence_cutter_next(&cutter, &piece, &from_s) == 1)
+        sound_release(&piece);
+    silence_cutter_close(&cutter);
+    assert_int_equal(silence_cutter_open(&cutter, wav.data, 20, "cut.wav", TALK_HZ, 1), -1);
+    assert_says("cut.wav");
+    silence_cutter_close(&cutter);
+    memory_free(values);
+    text_release(&wav);
+}
+
+/* A stream gives what reading at once gives, in every format, resampled to 16 and 24 kHz. */
+static void streams_give_the_same_samples(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"two.mp3", "two.aac", "two.m4a", "two.flac", "two.ogg", "two.opus", "two.webm"};
+    for (i64 i = 0; i < COUNT_OF(names) * 2; i++) {
+        const char *name = names[i / 2];
+        char *path = string_format(SOURCE_TREE "/tests/media/%s", name);
+        struct file_view file;
+        struct sound whole;
+        float some[333];
+        i64 rate_hz = i % 2 ? 16000 : 24000, at = 0, more;
+        assert_int_equal(file_map(&file, path), 0);
+        assert_int_equal(sound_read(&whole, file.data, file.bytes, name, rate_hz), 0);
+        struct sound_stream *stream = sound_stream_open(file.data, file.bytes, name, rate_hz);
+        for (; (more = sound_stream_read(stream, some, COUNT_OF(some))) > 0; at += more) {
+            assert_true(at + more <= whole.samples);
+            assert_memory_equal(some, whole.values + at, more * (i64)sizeof(float));
+        }
+        assert_int_equal(more, 0);
+        assert_int_equal(at, whole.samples);
+        sound_stream_close(stream);
+        sound_release(&whole);
+        file_unmap(&file);
+        memory_free(path);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wav_round_trip_is_exact_to_16_bits),      cmocka_unit_test(resampling_keeps_tone_and_length),
+        cmocka_unit_test(channels_are_averaged_in_every_format),   cmocka_unit_test(bad_sounds_are_refused),
+        cmocka_unit_test(what_stands_behind_a_wav_is_not_read),    cmocka_unit_test(further_riff_chunks_are_checked),
+        cmocka_unit_test(a_wav_of_open_length_is_read_to_its_end), cmocka_unit_test(a_limit_ends_the_reading_behind_it),
+        cmocka_unit_test(long_sounds_are_cut_in_their_pauses),     cmocka_unit_test(what_is_silent_is_left_out),
+        cmocka_unit_test(streams_give_the_same_samples),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

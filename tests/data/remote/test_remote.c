@@ -1,0 +1,609 @@
+/* Files at addresses: every format gives what it gives from a disk, over connections that break, stand still and are
+ * refused for a while; a file that changes meanwhile, a server without ranges, and credentials are not passed over. */
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "data/remote/blob.h"
+#include "data/remote/remote.h"
+#include "data/sources/sources.h"
+#include "tests/http_server.h"
+#include "tests/source_text.h"
+#include "tests/tar_text.h"
+#include "tests/tier.h"
+
+static struct server server;
+
+static int quickly(void **state)
+{
+    (void)state;
+    remote_patience = (struct remote_patience){
+        .tries = 4, .tries_unknown = 2, .pause_s = 0.01, .pause_most_s = 0.02, .stall_s = TEST_SECONDS_MOST};
+    setenv("no_proxy", "*", 1);
+    unsetenv("AWS_ENDPOINT_URL_S3");
+    log_set_level(LOG_QUIET);
+    return 0;
+}
+
+/* ---- one file ---- */
+
+static void make_tar(struct text *tar, int samples)
+{
+    for (int i = 0; i < samples; i++) {
+        char name[32], text[4096];
+        snprintf(name, sizeof name, "%04d.txt", i);
+        memset(text, 'a' + i % 26, sizeof text);
+        text[sizeof text - 1] = 0;
+        tar_member(tar, name, text);
+        snprintf(name, sizeof name, "%04d.png", i);
+        tar_member(tar, name, text + i % 4000);
+    }
+    tar_end(tar);
+}
+
+/* What it gives, behind the address: a number a sample, and what ended it. */
+static void read_served(struct text *out, struct served *file)
+{
+    server_open(&server, file, 1);
+    char *address = string_format("%s%s", server.url, file->path);
+    source_print(out, address);
+    memory_free(address);
+    server_close(&server);
+}
+
+static void assert_reads(struct served *file, const char *expected)
+{
+    struct text drawn = {0};
+    read_served(&drawn, file);
+    if (strcmp(drawn.data ? drawn.data : "", expected) != 0)
+        fail_msg("%s: %.2000s\nis not\n%.2000s", file->path, drawn.data ? drawn.data : "", expected);
+    text_release(&drawn);
+}
+
+static void formats_give_what_they_give_from_a_disk(void **state)
+{
+    static const char *const names[] = {"text.parquet",    "cauldron.parquet", "chat.parquet",   "chat.arrow",
+                                        "sharegpt.arrow",  "qa.csv",           "qa.json",        "alpaca.jsonl",
+                                        "packed.jsonl.xz", "packed.csv.lz4",   "packed.json.bz2"};
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        char *path = string_format("%s/tables/forms/%s", GOLDEN, names[i]), *served = string_format("/%s", names[i]);
+        struct text bytes = {0}, expected = {0};
+        assert_int_equal(file_read(&bytes, path), 0);
+        source_print(&expected, path);
+        assert_true(expected.length > 20 && !strstr(expected.data, "damaged"));
+        assert_reads(&(struct served){.path = served, .bytes = bytes.data, .count = bytes.length, .etag = "\"1\""},
+                     expected.data);
+        text_release(&bytes);
+        text_release(&expected);
+        memory_free(path);
+        memory_free(served);
+    }
+    (void)state;
+}
+
+static struct text tar, tar_reads; /* 200 samples, 1.6 MB, and what they are */
+
+static int make(void **state)
+{
+    make_tar(&tar, 200);
+    read_served(&tar_reads, &(struct served){.path = "/a.tar", .bytes = tar.data, .count = tar.length});
+    return quickly(state);
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    text_release(&tar);
+    text_release(&tar_reads);
+    return 0;
+}
+
+static struct served a_tar(void)
+{
+    return (struct served){.path = "/a.tar", .bytes = tar.data, .count = tar.length, .etag = "\"1\"", .part = 500000};
+}
+
+static void a_tar_is_its_samples(void **state)
+{
+    i64 lines = 0;
+    for (const char *c = tar_reads.data; *c; c++)
+        lines += *c == '\n';
+    assert_int_equal(lines, 200);
+    assert_null(strstr(tar_reads.data, "damaged"));
+    assert_non_null(strstr(tar_reads.data, "captioned image"));
+    (void)state;
+}
+
+static void what_breaks_goes_on_where_it_was(void **state)
+{
+    struct served reset = a_tar(), stall = a_tar(), cut = a_tar(), busy = a_tar(), plain = a_tar();
+    reset.resets = 2;
+    assert_reads(&reset, tar_reads.data);
+    assert_int_equal(reset.requests, 4);      /* one of them for the size */
+    assert_true(reset.last_first <= 1000000); /* what came before a reset may not have been read */
+    assert_non_null(strstr(reset.last, "If-Match: \"1\""));
+    struct remote_patience usual = remote_patience;
+    stall.stalls = 1;
+    remote_patience.stall_s = 0.2;
+    remote_patience.tries = remote_patience.tries_unknown = 1000; /* where the server is slow for other reasons, too */
+    assert_reads(&stall, tar_reads.data);
+    assert_true(stall.stalls == 0 && stall.last_first >= 500000);
+    remote_patience = usual;
+    cut.cuts = 2;
+    assert_reads(&cut, tar_reads.data);
+    assert_int_equal(cut.last_first, 1000000);
+    busy.unavailable = 2;
+    assert_reads(&busy, tar_reads.data);
+    assert_int_equal(busy.requests, 4);
+    assert_reads(&plain, tar_reads.data);
+    assert_int_equal(plain.requests, 2);
+    assert_int_equal(plain.with_range, 1);
+    (void)state;
+}
+
+static void a_server_without_ranges_begins_anew(void **state)
+{
+    struct served file = a_tar(), unnamed = a_tar();
+    file.no_ranges = true;
+    file.cuts = 2;
+    assert_reads(&file, tar_reads.data);
+    assert_int_equal(file.last_first, 500000);
+    unnamed.no_ranges = unnamed.no_length = true; /* its end is the connection's */
+    unnamed.etag = NULL;
+    assert_reads(&unnamed, tar_reads.data);
+    (void)state;
+}
+
+static void assert_ends(struct served *file, const char *said, const char *also)
+{
+    struct text drawn = {0};
+    read_served(&drawn, file);
+    if (!drawn.data || !strstr(drawn.data, said) || !strstr(drawn.data, also) || strstr(drawn.data, "damaged"))
+        fail_msg("...%s\ndoes not say %s", drawn.data + max_i64(0, drawn.length - 400), said);
+    text_release(&drawn);
+}
+
+static void a_file_that_changes_is_not_read_on(void **state)
+{
+    struct served file = a_tar(), longer = a_tar();
+    file.cuts = 1;
+    file.later = "\"2\"";
+    assert_ends(&file, "unreachable: http://127.0.0.1", "is not what it was");
+    longer.etag = longer.later = NULL; /* then its size says so */
+    server_open(&server, &longer, 1);
+    char *address = string_format("%s/a.tar", server.url);
+    struct blob *blob = blob_open(address);
+    char first[16];
+    assert_int_equal(blob_read_at(blob, first, 0, 16), 0);
+    pthread_mutex_lock(&server.lock);
+    longer.count -= 512;
+    pthread_mutex_unlock(&server.lock);
+    i64 count;
+    for (char block[4096]; (count = blob_read(blob, block, sizeof block)) > 0;)
+        ;
+    assert_int_equal(count, -1);
+    assert_non_null(strstr(error_text(), "is not what it was"));
+    blob_close(blob);
+    memory_free(address);
+    server_close(&server);
+    (void)state;
+}
+
+static void files_beside_are_not_asked_for(void **state)
+{
+    static const char line[] = "{\"image\": \"/etc/passwd\", \"text\": \"a\"}\n{\"text\": \"b\"}\n";
+    struct served file = {.path = "/a.jsonl", .bytes = line, .count = sizeof line - 1};
+    server_open(&server, &file, 1);
+    char *address = string_format("%s/a.jsonl", server.url);
+    struct source *source = source_open(address, NULL);
+    struct sample sample;
+    assert_int_equal(source_next(source, &sample), SOURCE_BAD);
+    assert_non_null(strstr(error_text(), "/a.jsonl:1: /etc/passwd: media beside an address"));
+    assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+    sample_release(&sample);
+    source_close(source);
+    server_close(&server);
+    memory_free(address);
+    (void)state;
+}
+
+/* The golden bytes of Megatron's own writer, as in test_sources.c, many times over. */
+static void make_pair(struct text *index, struct text *ids, i64 documents)
+{
+    text_append(index, "MMIDIDX\0\0\1\0\0\0\0\0\0\0\x8", 18);
+    i64 counts[] = {documents, documents + 1};
+    text_append(index, counts, 16);
+    for (i64 i = 0; i < documents; i++)
+        text_append(index, &(i32){(i32)(i % 300)}, 4);
+    for (i64 i = 0; i < documents; i++) {
+        text_append(index, &ids->length, 8);
+        for (u16 k = 0; k < i % 300; k++)
+            text_append(ids, &(u16){(u16)(i + k)}, 2);
+    }
+    for (i64 i = 0; i <= documents; i++)
+        text_append(index, &i, 8);
+}
+
+static void pairs_of_index_and_ids_are_read_by_windows(void **state)
+{
+    struct text index = {0}, ids = {0}, here = {0}, there = {0};
+    char folder[] = "/tmp/weft-test.XXXXXX";
+    make_pair(&index, &ids, 20000); /* 400 KB and 6 MB: more than a window, more than a block */
+    char *path = string_format("%s/m.idx", mkdtemp(folder)), *beside = string_format("%s/m.bin", folder);
+    assert_int_equal(file_replace(path, index.data, index.length), 0);
+    assert_int_equal(file_replace(beside, ids.data, ids.length), 0);
+    source_print(&here, path);
+    assert_true(here.length > 20000 * 30 && !strstr(here.data, "damaged"));
+    struct served files[] = {{.path = "/m.idx", .bytes = index.data, .count = index.length, .etag = "\"1\""},
+                             {.path = "/m.bin", .bytes = ids.data, .count = ids.length, .etag = "\"1\"", .cuts = 2}};
+    files[1].part = 100000;
+    server_open(&server, files, 2);
+    char *addresses[] = {string_format("%s/m.idx", server.url), string_format("%s/m.bin", server.url)};
+    for (i64 i = 0; i < 2; i++, text_release(&there)) {
+        source_print(&there, addresses[i]);
+        assert_string_equal(here.data, there.data);
+    }
+    assert_true(files[1].requests < 16);
+    files[1].bytes = "";
+    files[1].count = 0;
+    files[1].etag = "\"2\"";
+    source_print(&there, addresses[0]);
+    assert_non_null(strstr(there.data, "bad\n"));
+    files[1].status = 404;
+    text_release(&there);
+    source_print(&there, addresses[0]);
+    assert_non_null(strstr(there.data, "m.bin: HTTP 404"));
+    server_close(&server);
+    for (i64 i = 0; i < 2; i++)
+        memory_free(addresses[i]);
+    assert_int_equal(directory_remove(folder), 0);
+    memory_free(path);
+    memory_free(beside);
+    text_release(&index);
+    text_release(&ids);
+    text_release(&here);
+    text_release(&there);
+    (void)state;
+}
+
+static void tables_need_ranges(void **state)
+{
+    char *path = string_format("%s/tables/forms/text.parquet", GOLDEN);
+    struct text bytes = {0}, large = {0};
+    assert_int_equal(file_read(&bytes, path), 0);
+    struct served small = {.path = "/a.parquet", .bytes = bytes.data, .count = bytes.length, .no_ranges = true};
+    struct text drawn = {0};
+    read_served(&drawn, &small); /* all of it is as good as a part that holds it all */
+    assert_null(strstr(drawn.data, "unreachable"));
+    text_append(&large, bytes.data, bytes.length);
+    while (large.length < 5 << 20)
+        text_append(&large, bytes.data, bytes.length);
+    assert_ends(&(struct served){.path = "/a.parquet", .bytes = large.data, .count = large.length, .no_ranges = true},
+                "unreachable", "the server answers no ranges");
+    text_release(&drawn);
+    text_release(&bytes);
+    text_release(&large);
+    memory_free(path);
+    (void)state;
+}
+
+static void what_will_not_change_is_asked_for_once(void **state)
+{
+    static const struct {
+        int status;
+        const char *says;
+    } answers[] = {{404, "HTTP 404: there is no such file"},
+                   {403, "HTTP 403: it may not be read: credentials of its host are looked for in ~/.netrc"},
+                   {418, "HTTP 418: expected 200 or 206"}};
+    for (i64 i = 0; i < COUNT_OF(answers); i++) {
+        struct served file = a_tar();
+        file.status = answers[i].status;
+        file.bytes = "a secret";
+        assert_ends(&file, answers[i].says, "cannot be opened");
+        assert_int_equal(file.requests, 1);
+    }
+    (void)state;
+}
+
+static void patience_ends(void **state)
+{
+    struct served file = a_tar(), never = a_tar();
+    file.cuts = 100;
+    file.part = 100000;
+    assert_ends(&file, "1444224 bytes remaining to read", "given up after 4 tries");
+    never.unavailable = 100;
+    assert_ends(&never, "HTTP 503: given up after 4 tries", "cannot be opened");
+    assert_int_equal(never.requests, 4);
+    (void)state;
+}
+
+/* More than is read ahead, and more than once the bytes after which tries are counted anew. */
+static void a_long_file_comes_whole(void **state)
+{
+    i64 count = 20 << 20, read, got = 0;
+    char *bytes = memory_alloc(count), *block = memory_alloc(1 << 20);
+    for (i64 i = 0; i < count; i++)
+        bytes[i] = (char)(i * i >> 7);
+    struct served file = {
+        .path = "/long.tar", .bytes = bytes, .count = count, .etag = "W/\"1\"", .resets = 8, .part = 2 << 20};
+    server_open(&server, &file, 1);
+    char *address = string_format("%s/long.tar", server.url);
+    struct blob *blob = blob_open(address);
+    while ((read = blob_read(blob, block, 1 << 20)) > 0) {
+        assert_memory_equal(block, bytes + got, (size_t)read);
+        got += read;
+    }
+    assert_int_equal(got, count);
+    assert_int_equal(blob_bytes(blob), count);
+    assert_null(strstr(file.last, "If-Match")); /* weak ones match nothing */
+    blob_close(blob);
+    file.resets = 1;
+    blob = blob_open(address);
+    assert_int_equal(blob_bytes(blob), count);
+    assert_int_equal(blob_read_at(blob, block, 5 << 20, 1 << 20), 0);
+    assert_memory_equal(block, bytes + (5 << 20), 1 << 20);
+    assert_int_equal(blob_read_at(blob, block, count - 10, 11), -1);
+    assert_non_null(strstr(error_text(), "the file ends"));
+    blob_close(blob);
+    blob = blob_open(address); /* and one that is left in the middle is not waited for */
+    assert_true(blob_read(blob, block, 100) > 0);
+    blob_close(blob);
+    server_close(&server);
+    memory_free(address);
+    memory_free(bytes);
+    memory_free(block);
+    (void)state;
+}
+
+/* ---- many files ---- */
+
+static void expect_listing(const char *pattern, const char *expected)
+{
+    struct text out = {0};
+    struct source *source = source_open(pattern, NULL);
+    i64 count = 0;
+    const struct source_file *files = source ? source_files(source, &count) : NULL;
+    if (!source)
+        text_printf(&out, "%s", error_text());
+    for (i64 i = 0; i < count; i++)
+        text_printf(&out, "%s %lld %d%s\n", strrchr(files[i].path, '/') + 1, (long long)files[i].bytes, files[i].split,
+                    files[i].use == FILE_SAMPLES  ? ""
+                    : files[i].use == FILE_BESIDE ? " beside"
+                                                  : " left out");
+    source_close(source);
+    if (!strstr(out.data ? out.data : "", expected))
+        fail_msg("%s: %s does not hold %s", pattern, out.data ? out.data : "", expected);
+    text_release(&out);
+}
+
+static void ranges_are_files_of_a_folder(void **state)
+{
+    static const char line[] = "{\"text\": \"a line\"}\n";
+    struct served files[] = {{.path = "/d/s-08.jsonl", .bytes = line, .count = sizeof line - 1},
+                             {.path = "/d/s-09.jsonl", .bytes = line, .count = sizeof line - 1},
+                             {.path = "/d/s-10.jsonl", .bytes = line, .count = sizeof line - 1},
+                             {.path = "/d/train/x.jsonl", .bytes = line, .count = 0},
+                             {.path = "/d/val/x.jsonl", .bytes = line, .count = sizeof line - 1}};
+    server_open(&server, files, COUNT_OF(files));
+    char *names[] = {string_format("%s/d/s-{08..10}.jsonl", server.url),
+                     string_format("%s/d/{val,train}/x.jsonl", server.url),
+                     string_format("%s/d/s-{08..11}.jsonl", server.url), string_format("%s/d/", server.url),
+                     string_format("%s/d/s-{8.jsonl", server.url)};
+    expect_listing(names[0], "s-08.jsonl 19 -1\ns-09.jsonl 19 -1\ns-10.jsonl 19 -1\n");
+    expect_listing(names[1], "x.jsonl 0 0\nx.jsonl 19 1\n");
+    expect_listing(names[2], "s-11.jsonl: HTTP 404 (NoSuchKey): there is no such file");
+    expect_listing(names[3], "folders have no listing there");
+    expect_listing(names[4], "`{8.jsonl` is no range");
+    struct source *source = source_open(names[0], &(struct source_request){.part = 1, .parts = 3});
+    struct sample sample;
+    assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+    assert_non_null(strstr(sample.name, "/d/s-09.jsonl:1"));
+    sample_release(&sample);
+    assert_int_equal(source_next(source, &sample), SOURCE_END);
+    source_close(source);
+    server_close(&server);
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        memory_free(names[i]);
+    (void)state;
+}
+
+static void addresses_hold_no_credentials(void **state)
+{
+    expect_listing("https://user:secret@host/a.tar", "https://...@host/a.tar: an address with credentials");
+    assert_null(source_open("https://user:secret@host/a.tar", NULL));
+    assert_null(strstr(error_text(), "secret"));
+    assert_null(source_open("https://host/a.tar?sig=secret#end", NULL));
+    assert_null(strstr(error_text(), "secret"));
+    expect_listing("s3://", "without a host or bucket");
+    (void)state;
+}
+
+/* ---- s3 ---- */
+
+static void point_to_server(const char *user)
+{
+    setenv("AWS_ENDPOINT_URL", server.url, 1);
+    setenv("AWS_REGION", "eu-central-1", 1);
+    if (user)
+        setenv("AWS_ACCESS_KEY_ID", user, 1);
+    else
+        unsetenv("AWS_ACCESS_KEY_ID");
+    setenv("AWS_SECRET_ACCESS_KEY", "verysecret", 1);
+    setenv("AWS_SESSION_TOKEN", "tokenofthree", 1);
+}
+
+/* What stands behind `?` is sent as it is; names are without it. */
+static void signatures_are_sent_and_not_shown(void **state)
+{
+    static const char line[] = "{\"text\": \"a line\"}\n";
+    struct text index = {0}, ids = {0}, drawn = {0};
+    make_pair(&index, &ids, 2);
+    struct served files[] = {{.path = "/d/a.jsonl?X-Sig=secret%2Fa%3D&n=1", .bytes = line, .count = sizeof line - 1},
+                             {.path = "/d/b.jsonl?X-Sig=secret2", .bytes = line, .count = sizeof line - 1},
+                             {.path = "/d/b.jsonl?all", .bytes = line, .count = sizeof line - 1},
+                             {.path = "/m.idx?all", .bytes = index.data, .count = index.length},
+                             {.path = "/m.bin?all", .bytes = ids.data, .count = ids.length},
+                             {.path = "/n.idx?1", .bytes = index.data, .count = index.length},
+                             {.path = "/n.bin?2", .bytes = ids.data, .count = ids.length}};
+    server_open(&server, files, COUNT_OF(files));
+    char *names[] = {string_format("%s/d/a.jsonl?X-Sig=secret%%2Fa%%3D&n=1", server.url),
+                     string_format("%s/d/{a.jsonl?X-Sig=secret%%2Fa%%3D&n=1,b.jsonl?X-Sig=secret2}", server.url),
+                     string_format("%s/d/{b,c}.jsonl?all", server.url),
+                     string_format("%s/m.idx?all", server.url),
+                     string_format("%s/{n.idx?1,n.bin?2}", server.url),
+                     string_format("%s/x.jsonl?secret", server.url),
+                     string_format("%s/x-{1.jsonl?secret", server.url)};
+    expect_listing(names[0], "a.jsonl 19 -1\n");
+    source_print(&drawn, names[1]);
+    assert_non_null(strstr(drawn.data, " a.jsonl:1\nplain text 6 "));
+    assert_non_null(strstr(drawn.data, " b.jsonl:1\n"));
+    expect_listing(names[2], "/d/b.jsonl: named with one `?` and with another");
+    expect_listing(names[3], "m.bin 2 -1 beside\nm.idx 82 -1\n");
+    expect_listing(names[4], "n.bin 2 -1 beside\nn.idx 82 -1\n");
+    expect_listing(names[5], "/x.jsonl: HTTP 404");
+    assert_null(strstr(error_text(), "secret"));
+    expect_listing(names[6], "the ranges of an address with `?`");
+    assert_null(strstr(error_text(), "secret"));
+    server_close(&server);
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        memory_free(names[i]);
+    text_release(&drawn);
+    text_release(&index);
+    text_release(&ids);
+    (void)state;
+}
+
+static void folders_of_a_bucket_are_listed(void **state)
+{
+#define OBJECT(key, size) "<Contents><Key>" key "</Key><ETag>&quot;e&quot;</ETag><Size>" #size "</Size></Contents>"
+    static const char one[] =
+        "<?xml version=\"1.0\"?>\n<ListBucketResult><Name>b</Name>" OBJECT("d/e/", 0) OBJECT("d/test/1 &amp; 2.tar", 7)
+            OBJECT("d/train-00.tar", 512) "<IsTruncated>true</IsTruncated><NextContinuationToken>a+b/c=</"
+                                          "NextContinuationToken></ListBucketResult>";
+    static const char two[] = "<ListBucketResult>" OBJECT("d/train-00.parquet", 3) OBJECT("d/.hidden/x.tar", 1)
+        OBJECT("d/a.png", 9) OBJECT("d/train.jsonl", 20) "<IsTruncated>false</IsTruncated></ListBucketResult>";
+    static const char line[] = "{\"text\": \"from s3\"}\n";
+    struct served files[] = {
+        {.path = "/b/?list-type=2&prefix=d%2F", .bytes = one, .count = sizeof one - 1},
+        {.path = "/b/?continuation-token=a%2Bb%2Fc%3D&list-type=2&prefix=d%2F", .bytes = two, .count = sizeof two - 1},
+        {.path = "/b/d/t%20%26.jsonl", .bytes = line, .count = sizeof line - 1}};
+    server_open(&server, files, COUNT_OF(files));
+    point_to_server("AKIDEXAMPLE");
+    expect_listing("s3://b/d", "train-00.parquet 3 0 beside\ntrain-00.tar 512 0\ntrain.jsonl 20 0\n1 & 2.tar 7 2\n");
+    expect_listing("s3://b/d", "x.tar 1 -2 left out\na.png 9 -2 left out\n");
+    expect_listing("s3://b/d/t &.jsonl", "t &.jsonl 20 -1\n");
+    assert_non_null(strstr(files[2].last, "Authorization: AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/"));
+    assert_non_null(strstr(files[2].last, "/eu-central-1/s3/aws4_request"));
+    assert_non_null(strstr(files[2].last, "x-amz-security-token: tokenofthree"));
+    assert_non_null(strstr(files[2].last, "x-amz-content-sha256: e3b0c44298fc1c14"));
+    assert_non_null(strstr(files[2].last, "SignedHeaders=host;x-amz-content-sha256;x-amz-date;x-amz-security-token"));
+    point_to_server(NULL);
+    expect_listing("s3://b/d/t &.jsonl", "t &.jsonl 20 -1\n");
+    assert_null(strstr(files[2].last, "Authorization"));
+    assert_null(strstr(files[2].last, "token"));
+    server_close(&server);
+    (void)state;
+}
+
+static void foreign_listings_lead_nowhere(void **state)
+{
+    static const char *const pages[] = {
+        "",
+        "<html>",
+        "<ListBucketResult",
+        "<ListBucketResult><Contents><Key>a</Key></ListBucketResult>",
+        "<ListBucketResult><Contents></Contents><Contents><Key></Key></Contents>",
+        "<ListBucketResult><Contents><Key>&#</Key></Contents><Contents><Key>&#x</Key></Contents>",
+        "<ListBucketResult><Contents><Key>&#xffffffffffff;&#55;&amp;amp;&unknown;</Key><Size>x</Size></Contents>"};
+    static const i64 counts[] = {0, 0, 0, 0, 0, 0, 1};
+    for (i64 i = 0; i < COUNT_OF(pages); i++) {
+        struct remote_list list = {0};
+        struct text page = {0};
+        char *token;
+        text_append(&page, pages[i], (i64)strlen(pages[i]));
+        assert_int_equal(s3_listing_read(&list, &token, &page, "s3://b/"), i < 2 ? -1 : 0);
+        assert_int_equal(list.count, counts[i]);
+        if (i == 6)
+            assert_non_null(strstr(list.objects[0].address, "7&amp;&unknown;"));
+        memory_free(token);
+        remote_list_release(&list);
+        text_release(&page);
+    }
+    (void)state;
+}
+
+static void refusals_of_a_bucket_say_what_to_do(void **state)
+{
+    static const char body[] = "<Error><Code>AccessDenied</Code><AWSAccessKeyId>AKIDEXAMPLE</AWSAccessKeyId></Error>";
+    struct served files[] = {{.path = "/b/a.tar", .status = 403, .bytes = body},
+                             {.path = "/b/c.tar", .status = 301, .head = "x-amz-bucket-region: us-west-2\r\n"}};
+    server_open(&server, files, COUNT_OF(files));
+    point_to_server("AKIDEXAMPLE");
+    expect_listing("s3://b/a.tar", "s3://b/a.tar: HTTP 403 (AccessDenied): it may not be read with the credentials of");
+    assert_null(strstr(error_text(), "AKIDEXAMPLE"));
+    expect_listing("s3://b/c.tar", "the bucket is elsewhere: set AWS_REGION=us-west-2");
+    point_to_server(NULL);
+    expect_listing("s3://b/a.tar", "it may not be read without credentials: set AWS_ACCESS_KEY_ID");
+    expect_listing("s3://none/a.tar", "s3://none/a.tar: HTTP 404 (NoSuchKey)");
+    server_close(&server);
+    (void)state;
+}
+
+static void expect_given_up(const char *address, const char *message)
+{
+    u8 byte;
+    struct remote *remote = remote_open(address);
+    assert_int_equal(remote_read_at(remote, &byte, 0, 1), -1);
+    assert_non_null(strstr(error_text(), message));
+    remote_close(remote);
+}
+
+/* Nobody listens at a port that was closed; by this name no other test asked for it. */
+static void who_never_answered_is_soon_given_up(void **state)
+{
+    struct served file = a_tar();
+    u8 byte;
+    server_open(&server, &file, 1);
+    char *address = string_format("http://localhost%s/a.tar", strrchr(server.url, ':')),
+         *near = string_format("%s0/a.tar", server.url);
+    server_close(&server);
+    expect_given_up(address, "given up after 2 tries");
+    memory_free(address);
+    server_open(&server, &file, 1);
+    address = string_format("%s/a.tar", server.url);
+    struct remote *remote = remote_open(address);
+    assert_int_equal(remote_read_at(remote, &byte, 0, 1), 0);
+    remote_close(remote);
+    server_close(&server);
+    expect_given_up(address, "given up after 4 tries");
+    assert_false(remote_host_has_answered(near));
+    memory_free(address);
+    memory_free(near);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(formats_give_what_they_give_from_a_disk),
+        cmocka_unit_test(a_tar_is_its_samples),
+        cmocka_unit_test(what_breaks_goes_on_where_it_was),
+        cmocka_unit_test(a_server_without_ranges_begins_anew),
+        cmocka_unit_test(a_file_that_changes_is_not_read_on),
+        cmocka_unit_test(files_beside_are_not_asked_for),
+        cmocka_unit_test(pairs_of_index_and_ids_are_read_by_windows),
+        cmocka_unit_test(tables_need_ranges),
+        cmocka_unit_test(what_will_not_change_is_asked_for_once),
+        cmocka_unit_test(patience_ends),
+        cmocka_unit_test(who_never_answered_is_soon_given_up),
+        cmocka_unit_test(a_long_file_comes_whole),
+        cmocka_unit_test(ranges_are_files_of_a_folder),
+        cmocka_unit_test(addresses_hold_no_credentials),
+        cmocka_unit_test(signatures_are_sent_and_not_shown),
+        cmocka_unit_test(folders_of_a_bucket_are_listed),
+        cmocka_unit_test(foreign_listings_lead_nowhere),
+        cmocka_unit_test(refusals_of_a_bucket_say_what_to_do),
+    };
+    return cmocka_run_group_tests(tests, make, clear);
+}

@@ -1,0 +1,635 @@
+/* Sources: every form of file and of sample, plain and compressed; what is wrong is named with its place and passed
+ * over. */
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include "data/sources/sources.h"
+#include "tests/scratch.h"
+#include "tests/tar_text.h"
+
+static void draw_part(struct text *out, const struct sample_part *part)
+{
+    static const char *const names[] = {"text", "image", "video", "audio", "ids"};
+    if (part->role)
+        text_printf(out, " <%s>", part->role);
+    text_printf(out, " %s", names[part->kind]);
+    if (part->path)
+        text_printf(out, "@%s",
+                    strncmp(part->path, directory, strlen(directory)) == 0 ? part->path + strlen(directory) + 1
+                                                                           : part->path);
+    for (i64 i = 0; part->kind == SAMPLE_IDS && i < part->bytes.length / 4; i++)
+        text_printf(out, ",%d", ((const i32 *)part->bytes.data)[i]);
+    if (part->kind != SAMPLE_IDS && part->bytes.length)
+        text_printf(out, "'%.*s'", (int)min_i64(part->bytes.length, 60), part->bytes.data);
+}
+
+/* All that a source gives, a line each: FORM PARTS, "bad" or "damaged". */
+static void draw(struct text *out, const char *path)
+{
+    static const char *const forms[] = {"plain", "captioned", "chat", "mixed"};
+    struct source *source = source_open(path, NULL);
+    struct sample sample;
+    enum source_result result;
+    if (!source)
+        fail_msg("%s", error_text());
+    while ((result = source_next(source, &sample)) != SOURCE_END) {
+        if (result != SOURCE_SAMPLE) {
+            text_printf(out, result == SOURCE_BAD ? "bad\n" : "damaged\n");
+            continue;
+        }
+        text_printf(out, "%s", forms[sample.layout]);
+        for (i64 i = 0; i < sample.count; i++)
+            draw_part(out, &sample.parts[i]);
+        text_printf(out, "\n");
+        sample_release(&sample);
+    }
+    source_close(source);
+}
+
+static void expect(char *path, const char *expected)
+{
+    struct text drawn = {0};
+    draw(&drawn, path);
+    assert_string_equal(drawn.data ? drawn.data : "", expected);
+    text_release(&drawn);
+    memory_free(path);
+}
+
+static void lines_become_samples(void **state)
+{
+    const char text[] = "{\"text\": \"one\"}\n\n"
+                        "{\"image\": \"a/b.png\", \"text\": \"red apple\"}\n"
+                        "{\"audio\": \"/abs.wav\", \"caption\": \"seven\", \"speaker\": \"x\"}\n"
+                        "{\"question\": \"1+1?\", \"answer\": \"2\"}\n"
+                        "{\"prompt\": [{\"role\": \"user\", \"content\": \"x\"}], \"reward_model\": {}}\n"
+                        "not json\n"
+                        "{\"video\": \"v.mp4\"}\n"
+                        "{\"text\": 5}\n"
+                        "{\"text\": \"\"}\n"
+                        "{\"text\": \"last\"}";
+    expect(put_file("lines.jsonl", text, sizeof text - 1), "plain text'one'\n"
+                                                           "captioned image@a/b.png text'red apple'\n"
+                                                           "captioned audio@/abs.wav text'seven'\n"
+                                                           "chat <user> text'1+1?' <assistant> text'2'\n"
+                                                           "bad\nbad\nbad\n"
+                                                           "plain text'last'\n");
+    (void)state;
+}
+
+static void messages_hold_any_media(void **state)
+{
+    const char text[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"<image> and <image>?\"}, {\"role\": \"assistant\", "
+        "\"content\": \"yes\"}],"
+        " \"images\": [\"1.png\", {\"image\": \"2.png\"}]}\n"
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"\"}, {\"role\": \"user\", \"content\": [{\"type\": "
+        "\"text\", \"text\": "
+        "\"hear\"}, {\"type\": \"audio\", \"audio\": \"h.wav\"}]}, {\"role\": \"assistant\", \"content\": [{\"type\": "
+        "\"image_url\", "
+        "\"image_url\": {\"url\": \"file:///p.png\"}}]}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"no <image> list\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"<image>\"}], \"images\": []}\n"
+        "{\"messages\": [{\"content\": \"no role\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"image\": \"https://x/y.png\"}]}]}\n"
+        "{\"texts\": [\"a\", null, \"b\"], \"images\": [null, \"i.png\", null]}\n";
+    expect(put_file("chat.jsonl", text, sizeof text - 1),
+           "chat <user> image@1.png text' and ' image@2.png text'?' <assistant> text'yes'\n"
+           "chat <system> text <user> text'hear' audio@h.wav <assistant> image@/p.png\n"
+           "chat <user> text'no <image> list'\n"
+           "bad\nbad\nbad\nbad\n"
+           "mixed text'a' image@i.png text'b'\n");
+    (void)state;
+}
+
+static void a_null_counts_as_absent(void **state)
+{
+    const char text[] = "{\"image\": null, \"messages\": null, \"text\": \"plain\"}\n"
+                        "{\"image\": \"a.png\", \"video\": null, \"text\": null, \"caption\": \"cap\"}\n"
+                        "{\"image\": null, \"audio\": \"h.wav\", \"text\": \"heard\"}\n"
+                        "{\"messages\": null, \"question\": \"1+1?\", \"answer\": \"2\"}\n"
+                        "{\"messages\": [{\"role\": \"user\", \"content\": \"an <image>\"}], \"images\": null}\n"
+                        "{\"image\": \"a.png\", \"text\": null, \"caption\": null}\n"
+                        "{\"text\": null}\n";
+    expect(put_file("null.jsonl", text, sizeof text - 1), "plain text'plain'\n"
+                                                          "captioned image@a.png text'cap'\n"
+                                                          "captioned audio@h.wav text'heard'\n"
+                                                          "chat <user> text'1+1?' <assistant> text'2'\n"
+                                                          "chat <user> text'an <image>'\n"
+                                                          "bad\n");
+    (void)state;
+}
+
+static void calls_of_tools_are_said(void **state)
+{
+    const char text[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"7*6?\"}, {\"role\": \"assistant\", \"content\": null, "
+        "\"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": \"mul\", \"arguments\": \"{}\"}}]}, "
+        "{\"role\": \"tool\", \"content\": \"42\"}, {\"role\": \"assistant\", \"content\": null}]}\n"
+        "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"name\": \"f\", \"arguments\": {\"a\": 1}}]}]}\n"
+        "{\"messages\": [{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{}]}]}\n";
+    expect(put_file("tools.jsonl", text, sizeof text - 1),
+           "chat <user> text'7*6?' <assistant> text'<tool_call>\n{\"name\": \"mul\", \"arguments\": {}}\n</tool_call>' "
+           "<tool> text'42' <assistant> text\n"
+           "chat <assistant> text'<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\":1}}\n</tool_call>'\n"
+           "bad\n");
+    (void)state;
+}
+
+static void names_say_where(void **state)
+{
+    char *path = put_file("where.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}", 26);
+    struct source *source = source_open(path, NULL);
+    struct sample sample;
+    assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+    assert_non_null(strstr(sample.name, "where.jsonl:1"));
+    sample_release(&sample);
+    assert_int_equal(source_next(source, &sample), SOURCE_BAD);
+    assert_non_null(strstr(error_text(), "where.jsonl:2"));
+    assert_int_equal(source_next(source, &sample), SOURCE_END);
+    source_close(source);
+    memory_free(path);
+    (void)state;
+}
+
+static void text_is_cut_at_blank_lines(void **state)
+{
+    struct text whole = {0}, again = {0};
+    struct sample sample;
+    for (i64 i = 0; i < 20000; i++)
+        text_printf(&whole, "line %lld%s\n", (long long)i, i % 10 == 9 ? "\n" : "");
+    char *path = put_file("long.txt", whole.data, whole.length);
+    struct source *source = source_open(path, NULL);
+    i64 pieces = 0;
+    for (; source_next(source, &sample) == SOURCE_SAMPLE; pieces++) {
+        text_append(&again, sample.parts[0].bytes.data, sample.parts[0].bytes.length);
+        assert_memory_equal(sample.parts[0].bytes.data, "line", 4);
+        assert_int_equal(sample.goes_on, again.length < whole.length);
+        sample_release(&sample);
+    }
+    assert_in_range(pieces, 4, 8);
+    assert_string_equal(again.data, whole.data);
+    source_close(source);
+    text_release(&whole);
+    text_release(&again);
+    memory_free(path);
+    expect(put_file("bad.txt", "ab\xff", 3), "bad\n");
+    expect(put_file("empty.txt", "", 0), "");
+    (void)state;
+}
+
+static void a_byte_order_mark_is_no_text(void **state)
+{
+    expect(put_file("mark.txt",
+                    "\xef\xbb\xbf"
+                    "one\n\xef\xbb\xbf"
+                    "two\n",
+                    14),
+           "plain text'one\n\xef\xbb\xbf"
+           "two\n'\n");
+    expect(put_file("mark.jsonl", "\xef\xbb\xbf{\"text\": \"one\"}\n", 19), "plain text'one'\n");
+    expect(put_file("short.txt", "\xef\xbb", 2), "bad\n");
+    (void)state;
+}
+
+/* ---- compressed: stored blocks, written by hand ---- */
+
+static u32 crc32_of(const u8 *bytes, i64 count)
+{
+    u32 crc = ~0u;
+    for (i64 i = 0; i < count; i++) {
+        crc ^= bytes[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+    }
+    return ~crc;
+}
+
+static void gzip(struct text *out, const char *bytes, u16 count)
+{
+    const u8 head[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1};
+    u16 sizes[] = {count, (u16)~count};
+    u32 tail[] = {crc32_of((const u8 *)bytes, count), count};
+    text_append(out, head, sizeof head);
+    text_append(out, sizes, 4);
+    text_append(out, bytes, count);
+    text_append(out, tail, 8);
+}
+
+static void zstd(struct text *out, const char *bytes, u8 count)
+{
+    const u8 head[] = {0x28, 0xb5, 0x2f, 0xfd, 0x20, count, (u8)(1 | count << 3), (u8)(count >> 5), 0};
+    text_append(out, head, sizeof head);
+    text_append(out, bytes, count);
+}
+
+static void compressed_files_are_read(void **state)
+{
+    const char line[] = "{\"text\": \"packed\"}\n";
+    struct text gz = {0}, zst = {0};
+    gzip(&gz, line, sizeof line - 1);
+    zstd(&zst, line, sizeof line - 1);
+    expect(put_file("x.jsonl.gz", gz.data, gz.length), "plain text'packed'\n");
+    expect(put_file("x.jsonl.zst", zst.data, zst.length), "plain text'packed'\n");
+    expect(put_file("X.JSONL.GZ", gz.data, gz.length), "plain text'packed'\n");
+    expect(put_file("X.JSONL.ZST", zst.data, zst.length), "plain text'packed'\n");
+    expect(put_file("y.jsonl.gz", gz.data, gz.length / 2), "damaged\n");
+    text_release(&gz);
+    text_release(&zst);
+    (void)state;
+}
+
+/* ---- WebDataset ---- */
+
+/* Behind a header of its own, as a long name has. */
+static void add_pax(struct text *tar)
+{
+    i64 at = tar->length;
+    u32 sum = 0;
+    tar_member(tar, "PaxHeader", "19 path=long/n.png\n");
+    tar->data[at + 156] = 'x';
+    memset(tar->data + at + 148, ' ', 8);
+    for (i64 i = 0; i < 512; i++)
+        sum += (u8)tar->data[at + i];
+    snprintf(tar->data + at + 148, 8, "%06o", sum);
+}
+
+static void members_say_where_they_stand(void **state)
+{
+    struct text tar = {0};
+    struct sample sample;
+    tar_member(&tar, "a.png", "PNG");
+    tar_member(&tar, "a.txt", "an apple");
+    add_pax(&tar);
+    tar_member(&tar, "short.png", "second PNG");
+    tar_member(&tar, "long/n.txt", "a pear");
+    tar_end(&tar);
+    char *path = put_file("where.tar", tar.data, tar.length);
+    struct source *source = source_open(path, NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+        const struct sample_part *part = &sample.parts[0];
+        assert_string_equal(part->within, path);
+        assert_memory_equal(tar.data + part->at, part->bytes.data, (size_t)part->bytes.length);
+        assert_int_equal(part->bytes.length, i ? 10 : 3);
+        sample_release(&sample);
+    }
+    source_close(source);
+    text_release(&tar);
+    memory_free(path);
+    (void)state;
+}
+
+static void members_with_one_key_are_a_sample(void **state)
+{
+    struct text tar = {0};
+    tar_member(&tar, "d.x/a.png", "PNG");
+    tar_member(&tar, "d.x/a.TXT", "apple");
+    tar_member(&tar, "d.x/b.json", "{\"caption\": \"pear\"}");
+    tar_member(&tar, "d.x/b.wav", "RIFF");
+    tar_member(&tar, "__meta__.txt", "no");
+    tar_member(&tar, "c.txt", "alone");
+    tar_member(&tar, "d.cls", "7");
+    tar_member(&tar, "e.jpg", "JPG");
+    tar_member(&tar, "f.txt", "1");
+    tar_member(&tar, "f.txt", "2");
+    tar_member(&tar, "g.p1.png", "P1");
+    tar_member(&tar, "g.json", "{\"texts\": [\"see\", null], \"images\": [null, \"p1.png\"]}");
+    tar_member(&tar, "h.json",
+               "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"image\": \"h.jpg\"}]}]}");
+    tar_member(&tar, "h.jpg", "HJ");
+    tar_member(&tar, "i.jpg", "IJ");
+    tar_member(&tar, "i.json", "{\"messages\": null, \"texts\": null, \"text\": null, \"caption\": \"plum\"}");
+    tar_member(&tar, "j.jpg", "thumb");
+    tar_member(&tar, "j.mp4", "JV");
+    tar_member(&tar, "j.txt", "a clip");
+    tar_end(&tar);
+    expect(put_file("set.tar", tar.data, tar.length), "captioned image'PNG' text'apple'\n"
+                                                      "captioned audio'RIFF' text'pear'\n"
+                                                      "plain text'alone'\n"
+                                                      "bad\nbad\n"
+                                                      "mixed text'see' image'P1'\n"
+                                                      "chat <user> image'HJ'\n"
+                                                      "captioned image'IJ' text'plum'\n"
+                                                      "captioned video'JV' text'a clip'\n");
+    expect(put_file("cut.tar", tar.data, 512 + 512 + 512 + 2), "damaged\n");
+    text_release(&tar);
+    (void)state;
+}
+
+/* ---- Megatron: the golden bytes of its own writer, documents [1,2,3] and [4,5] as u16 ---- */
+
+static const u8 golden_idx[] = {0x4d, 0x4d, 0x49, 0x44, 0x49, 0x44, 0x58, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0,
+                                0,    0,    0,    0,    0,    3,    0,    0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0,
+                                0,    0,    0,    0,    0,    0,    0,    0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                                0,    0,    0,    1,    0,    0,    0,    0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0};
+static const u8 golden_bin[] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0};
+
+static void indexed_documents_are_ids(void **state)
+{
+    memory_free(put_file("m.bin", golden_bin, sizeof golden_bin));
+    assert_int_equal(sizeof golden_idx, 82);
+    expect(put_file("m.idx", golden_idx, sizeof golden_idx), "plain ids,1,2,3\nplain ids,4,5\n");
+    expect(path_join(directory, "m.bin"), "plain ids,1,2,3\nplain ids,4,5\n");
+    (void)state;
+}
+
+static void damaged_indexes_are_refused(void **state)
+{
+    for (i64 kept = 0; kept < (i64)sizeof golden_idx; kept++) {
+        struct text drawn = {0};
+        char *path = put_file("m.idx", golden_idx, kept);
+        draw(&drawn, path);
+        assert_string_equal(drawn.data, "damaged\n");
+        text_release(&drawn);
+        memory_free(path);
+    }
+    u8 bad[sizeof golden_idx];
+    memcpy(bad, golden_idx, sizeof bad);
+    bad[34] = 200; /* a sequence beyond the end of the ids */
+    expect(put_file("m.idx", bad, sizeof bad), "bad\nplain ids,4,5\n");
+    memset(bad + 26, 0, 8);
+    bad[33] = 0x80; /* the least number of documents there can be */
+    expect(put_file("m.idx", bad, sizeof bad), "damaged\n");
+    (void)state;
+}
+
+static void folders_are_read_by_name(void **state)
+{
+    char *sub = path_join(directory, "sub");
+    assert_int_equal(directory_make(sub), 0);
+    memory_free(put_file("sub/b.txt", "two", 3));
+    memory_free(put_file("sub/captions.jsonl", "{\"image\": \"x.png\", \"text\": \"y\"}\n", 32));
+    memory_free(put_file("sub/a.txt", "one", 3));
+    memory_free(put_file("sub/x.png", "?", 1));
+    expect(string_copy(sub), "plain text'one\n'\nplain text'two\n'\ncaptioned image@sub/x.png text'y'\n");
+    memory_free(sub);
+    assert_null(source_open("/nowhere/at/all", NULL));
+    char *path = put_file("x.xyz", "", 0);
+    assert_null(source_open(path, NULL));
+    assert_non_null(strstr(error_text(), ".jsonl"));
+    memory_free(path);
+    (void)state;
+}
+
+/* ---- folders ---- */
+
+static void put_all(const char *const files[][2], i64 count)
+{
+    for (i64 i = 0; i < count; i++) {
+        char *path = path_join(directory, files[i][0]), *slash = strrchr(path, '/');
+        *slash = 0;
+        assert_int_equal(directory_make(path), 0);
+        memory_free(path);
+        memory_free(put_file(files[i][0], files[i][1], (i64)strlen(files[i][1])));
+    }
+}
+
+static void a_text_beside_a_medium_is_its_caption(void **state)
+{
+    static const char *const files[][2] = {{"laion/1.JPG", "J"},
+                                           {"laion/1.txt", "red apple\n"},
+                                           {"laion/1.json", "{\"caption\": \"no\"}"},
+                                           {"laion/2.jpg", "J"},
+                                           {"laion/2.json", "{\"caption\": \"pear\"}"},
+                                           {"laion/3.mp4", "V"},
+                                           {"laion/3.jpg", "J"},
+                                           {"laion/3.txt", "a clip"},
+                                           {"laion/4.wav", "W"},
+                                           {"laion/4.transcript", "said"},
+                                           {"laion/5.png", "P"},
+                                           {"laion/6.txt", "alone"},
+                                           {"laion/7.orc", "?"},
+                                           {"laion/8.png", "P"},
+                                           {"laion/8.json", "{\"width\": 3}"},
+                                           {"laion/.hidden.txt", "h"},
+                                           {"laion/README", "r"}};
+    put_all(files, COUNT_OF(files));
+    char *path = path_join(directory, "laion");
+    expect(string_copy(path), "captioned image@laion/1.JPG text'red apple'\n"
+                              "captioned image@laion/2.jpg text'pear'\n"
+                              "captioned video@laion/3.mp4 text'a clip'\n"
+                              "captioned audio@laion/4.wav text'said'\n"
+                              "plain text'alone\n'\n");
+    struct source *source = source_open(path, NULL);
+    struct sample sample;
+    struct text all = {0};
+    i64 count;
+    while (source_next(source, &sample) == SOURCE_SAMPLE)
+        sample_release(&sample);
+    const struct source_note *notes = source_notes(source, &count);
+    for (i64 i = 0; i < count; i++)
+        text_printf(&all, "%lld %s: %s\n", (long long)notes[i].count, notes[i].what, notes[i].first + strlen(path) + 1);
+    assert_string_equal(all.data, "1 hidden files and folders: .hidden.txt\n"
+                                  "1 files ending in .orc, which nothing reads: 7.orc\n"
+                                  "1 files whose name says nothing of what they hold: README\n"
+                                  "1 media beside a clip of the same name, which has its caption: 3.jpg\n"
+                                  "2 pictures that no line names and no text stands beside: 5.png\n");
+    source_close(source);
+    text_release(&all);
+    memory_free(path);
+    (void)state;
+}
+
+static void metadata_names_its_files(void **state)
+{
+    static const char *const files[][2] = {{"hf/metadata.jsonl",
+                                            "{\"file_name\": \"a.png\", \"text\": \"one\"}\n"
+                                            "{\"file_name\": \"./b.MP4\", \"caption\": \"two\"}\n"
+                                            "{\"file_name\": \"c.flac\", \"transcription\": \"three\"}\n"
+                                            "{\"file_name\": \"d.doc\", \"text\": \"four\"}\n{\"score\": 1}\n"},
+                                           {"hf/a.png", "P"},
+                                           {"hf/b.MP4", "V"},
+                                           {"hf/c.flac", "F"}};
+    put_all(files, COUNT_OF(files));
+    char *path = path_join(directory, "hf");
+    expect(string_copy(path), "captioned image@hf/a.png text'one'\n"
+                              "captioned video@hf/./b.MP4 text'two'\n"
+                              "captioned audio@hf/c.flac text'three'\n"
+                              "bad\n");
+    struct source *source = source_open(path, NULL);
+    struct sample sample;
+    i64 count;
+    while (source_next(source, &sample) != SOURCE_END)
+        sample_release(&sample);
+    const struct source_note *notes = source_notes(source, &count);
+    assert_int_equal(count, 1);
+    assert_string_equal(notes[0].what, "lines without a text, a file or messages");
+    assert_non_null(strstr(notes[0].first, "metadata.jsonl:5"));
+    source_close(source);
+    memory_free(path);
+    (void)state;
+}
+
+static void damaged_files_are_passed(void **state)
+{
+    struct text tar = {0}, gz = {0};
+    static const char *const files[][2] = {{"torn/c.txt", "whole"}};
+    put_all(files, COUNT_OF(files));
+    gzip(&gz, "a text that is cut", 18);
+    memory_free(put_file("torn/b.txt.gz", gz.data, gz.length - 12));
+    tar_member(&tar, "a.txt", "first");
+    tar_member(&tar, "b.txt", "second");
+    memory_free(put_file("torn/a.tar", tar.data, 3 * 512 + 3));
+    char *link = path_join(directory, "torn/d.jsonl"), *path = path_join(directory, "torn");
+    assert_int_equal(symlink("nowhere", link), 0);
+    expect(string_copy(path), "plain text'first'\ndamaged\ndamaged\nplain text'whole\n'\ndamaged\n");
+    struct source *source = source_open(path, NULL);
+    struct sample sample;
+    i64 named = 0;
+    for (enum source_result result; (result = source_next(source, &sample)) != SOURCE_END; sample_release(&sample))
+        named += result == SOURCE_DAMAGED && strstr(error_text(), "/torn/") != NULL;
+    assert_int_equal(named, 3);
+    assert_true(source_lost(source) < 1);
+    source_close(source);
+    text_release(&gz);
+    text_release(&tar);
+    memory_free(link);
+    memory_free(path);
+    (void)state;
+}
+
+/* In a child that is nobody: nothing is closed to the one who runs these tests as root. */
+static void what_may_not_be_read_is_passed(void **state)
+{
+    static const char *const files[][2] = {{"shut/a.txt", "a"}, {"shut/b.txt", "b"}, {"shut/deep/c.txt", "c"}};
+    put_all(files, COUNT_OF(files));
+    char *file = path_join(directory, "shut/a.txt"), *below = path_join(directory, "shut/deep");
+    assert_int_equal(chmod(directory, 0755) || chmod(file, 0) || chmod(below, 0), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct sample sample;
+        char *path = path_join(directory, "shut");
+        char seen[8] = {0};
+        int n = 0;
+        if (geteuid() == 0 && setuid(65534))
+            _exit(9);
+        struct source *source = source_open(path, NULL);
+        for (enum source_result result; source && n < 7 && (result = source_next(source, &sample)) != SOURCE_END;)
+            seen[n++] = result == SOURCE_SAMPLE ? sample.parts[0].bytes.data[0] : '!';
+        _exit(strcmp(seen, "!b!") != 0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(chmod(below, 0755), 0);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    memory_free(file);
+    memory_free(below);
+    (void)state;
+}
+
+/* ---- parts ---- */
+
+/* NAME:PART of each sample: train, validation or x for test. */
+static void draw_parts(struct text *out, const char *name, const struct source_request *request)
+{
+    char *path = path_join(directory, name);
+    struct source *source = source_open(path, request);
+    struct sample sample;
+    if (!source)
+        fail_msg("%s", error_text());
+    while (source_next(source, &sample) == SOURCE_SAMPLE) {
+        text_printf(out, "%s:%c\n", sample.name + strlen(path) + 1, "tvx"[sample.split]);
+        sample_release(&sample);
+    }
+    source_close(source);
+    memory_free(path);
+}
+
+static void expect_parts(const char *name, const char *expected)
+{
+    struct text drawn = {0};
+    draw_parts(&drawn, name, &(struct source_request){.validation = 0.5, .test = 0.5});
+    assert_string_equal(drawn.data, expected);
+    text_release(&drawn);
+}
+
+static void names_say_the_part(void **state)
+{
+    static const char *const files[][2] = {{"p1/test/a.txt", "1"},
+                                           {"p1/train/deep/test/b.txt", "2"},
+                                           {"p1/val/c.txt", "3"},
+                                           {"p1/d.txt", "4"},
+                                           {"p2/books/a.txt", "1"},
+                                           {"p2/validation/b.txt", "2"},
+                                           {"p3/test.jsonl", "{\"text\": \"1\"}"},
+                                           {"p3/train-0.txt", "2"},
+                                           {"p3/testimony.txt", "3"}};
+    put_all(files, COUNT_OF(files));
+    expect_parts("p1", "train/deep/test/b.txt:1:t\nval/c.txt:1:v\ntest/a.txt:1:x\n");
+    expect_parts("p2", "books/a.txt:1:t\nvalidation/b.txt:1:v\n");
+    expect_parts("p3", "train-0.txt:1:t\ntest.jsonl:1:x\n");
+    (void)state;
+}
+
+static void metadata_may_stand_above_the_parts(void **state)
+{
+    static const char *const files[][2] = {{"up/train/a.png", "P"},
+                                           {"up/test/b.png", "P"},
+                                           {"up/c.png", "P"},
+                                           {"up/metadata.jsonl", "{\"file_name\": \"test/b.png\", \"text\": \"1\"}\n"
+                                                                 "{\"file_name\": \"train/a.png\", \"text\": \"2\"}\n"
+                                                                 "{\"file_name\": \"c.png\", \"text\": \"3\"}\n"}};
+    put_all(files, COUNT_OF(files));
+    expect_parts("up", "metadata.jsonl:1:x\nmetadata.jsonl:2:t\n");
+    (void)state;
+}
+
+/* Five captions of a picture are on one side, wherever the folder stands and whatever else is in it. */
+static void draws_follow_the_medium(void **state)
+{
+    struct text lines = {0}, first = {0}, second = {0};
+    struct source_request request = {.seed = 3, .validation = 0.5};
+    char *sides = memory_alloc(41), *path = path_join(directory, "drawn"), *moved = path_join(directory, "moved");
+    assert_int_equal(directory_make(path), 0);
+    for (i64 i = 0; i < 200; i++)
+        text_printf(&lines, "{\"image\": \"%s%lld.png\", \"text\": \"said %lld\"}\n", i % 3 ? "" : "x/../",
+                    (long long)i % 40, (long long)i);
+    memory_free(put_file("drawn/captions.jsonl", lines.data, lines.length));
+    draw_parts(&first, "drawn", &request);
+    const char *at = first.data;
+    i64 held_out = 0;
+    for (i64 i = 0; i < 200; i++, at = strchr(at, '\n') + 1) {
+        char side = strchr(at, '\n')[-1];
+        assert_true(i < 40 || sides[i % 40] == side);
+        sides[i % 40] = side;
+        held_out += side == 'v';
+    }
+    assert_in_range(held_out, 50, 150);
+    assert_int_equal(rename(path, moved), 0);
+    draw_parts(&second, "moved", &request);
+    assert_string_equal(first.data, second.data);
+    text_release(&lines);
+    text_release(&first);
+    text_release(&second);
+    memory_free(sides);
+    memory_free(path);
+    memory_free(moved);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_become_samples),
+        cmocka_unit_test(messages_hold_any_media),
+        cmocka_unit_test(names_say_where),
+        cmocka_unit_test(text_is_cut_at_blank_lines),
+        cmocka_unit_test(compressed_files_are_read),
+        cmocka_unit_test(members_say_where_they_stand),
+        cmocka_unit_test(members_with_one_key_are_a_sample),
+        cmocka_unit_test(indexed_documents_are_ids),
+        cmocka_unit_test(damaged_indexes_are_refused),
+        cmocka_unit_test(folders_are_read_by_name),
+        cmocka_unit_test(a_text_beside_a_medium_is_its_caption),
+        cmocka_unit_test(metadata_names_its_files),
+        cmocka_unit_test(damaged_files_are_passed),
+        cmocka_unit_test(what_may_not_be_read_is_passed),
+        cmocka_unit_test(names_say_the_part),
+        cmocka_unit_test(metadata_may_stand_above_the_parts),
+        cmocka_unit_test(draws_follow_the_medium),
+        cmocka_unit_test(a_null_counts_as_absent),
+        cmocka_unit_test(calls_of_tools_are_said),
+        cmocka_unit_test(a_byte_order_mark_is_no_text),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}

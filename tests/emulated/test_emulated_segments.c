@@ -1,0 +1,347 @@
+/* Training by CUDA graphs, on the emulated GPU: the same weights and losses as without, down to the last bit, whatever
+ * batches and sub-models come; how many launches a warm step takes; and no recording that is stale. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <cuda_runtime.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/device.h"
+#include "kernels/device/deferred.h"
+#include "tests/tier.h"
+#include "tests/toy_train.h"
+
+enum { STEPS_MOST = 48 };
+static struct device gpu;
+
+/* ---- Runs ---- */
+
+struct way { /* how a run differs from a plain one */
+    unsigned parts;
+    i64 layers, steps, micro_batches, batches;
+    i64 length; /* of all batches; 0: each has its own */
+    bool recompute, fp8, elastic;
+    i64 broken;          /* a step whose gradients are not finite; 0: none is */
+    const char *refused; /* what the driver refuses once, in step 1 */
+};
+struct trained {
+    double loss[STEPS_MOST], norm[STEPS_MOST];
+    float *weights;
+    i64 count, skipped, bytes;                                           /* weights; updates; the tape's peak */
+    long launches[STEPS_MOST], graphs[STEPS_MOST], changed, allocations; /* the last: of the second half */
+};
+
+static void keep_weights(struct trained *out, struct model *model)
+{
+    out->weights = memory_alloc(weights_parameters(&model->weights) * 4);
+    out->count = 0;
+    for (i64 i = 0; i < model->weights.count; i++) {
+        const struct weight *w = &model->weights.list[i];
+        if (!w->spec.trained)
+            continue;
+        weight_get(&model->weights, w, 0, w->parts * w->rows, out->weights + out->count);
+        out->count += w->parts * w->rows * w->columns;
+    }
+}
+
+static void run_step(struct trained *out, struct toy_run *run, const struct way *way, i64 step)
+{
+    struct emu_counts before = emu_counts;
+    float *weight = &run->batches[step * run->each % run->count].batch.targets[TARGET_TEXT].weight[0], was = *weight;
+    if (way->broken && step == way->broken)
+        *weight = INFINITY;
+    if (way->refused && step == 1)
+        emu_fail_next(way->refused);
+    struct step_result r = toy_step(run, step);
+    *weight = was;
+    out->loss[step] = step_mean_loss(&r, TARGET_TEXT);
+    out->norm[step] = r.optimizer.grad_norm;
+    out->skipped += r.optimizer.skipped;
+    out->launches[step] = emu_counts.launches - before.launches;
+    out->graphs[step] = emu_counts.graphs - before.graphs;
+    out->allocations += step >= way->steps / 2 ? emu_counts.allocations - before.allocations : 0;
+}
+
+/* Of all modalities, or of text alone. */
+static void draw_batch(struct toy_batch *out, struct arena *arena, const struct way *way, i64 i)
+{
+    enum { SAMPLES = 6 };
+    static struct toy_sample samples[SAMPLES];
+    const struct rng_key key = {2, RNG_TEST};
+    for (i64 s = 0; s < SAMPLES; s++) {
+        u32 number = (u32)(SAMPLES * i + s);
+        samples[s].count = 0;
+        if (way->parts & TOY_MEDIA)
+            toy_draw_sample(&samples[s], key, number);
+        while (samples[s].count < 2)
+            toy_draw_part(&samples[s], key, number, STREAM_TEXT);
+    }
+    toy_lay(out, arena, samples, SAMPLES, key, SAMPLES * (i32)i, way->length);
+}
+
+static void train(struct trained *out, const struct way *way, struct device *device, const char *graphs)
+{
+    static struct toy_run run;
+    struct arena arena;
+    const struct model_config config = toy_config(way->layers, way->parts);
+    const struct elastic_settings elastic = {.depth_full = 0.75,
+                                             .depth_drop = 0.25,
+                                             .experts_full = 0.8,
+                                             .expert_groups = 1,
+                                             .topk_full = 0.8,
+                                             .topk_min = 1,
+                                             .slice_rows = 1};
+    memset(out, 0, sizeof *out);
+    setenv("WEFT_GRAPHS", graphs, 1);
+    arena_open(&arena, 64 << 20);
+    toy_run_open(&run, device, &config, way->micro_batches);
+    run.count = way->batches;
+    run.trainer.lr = (struct lr_schedule){.peak = 1e-3, .warmup = 3, .total = way->steps}; /* other in each step */
+    run.trainer.recompute = way->recompute;
+    run.trainer.elastic = way->elastic ? &elastic : NULL;
+    run.bias_speed = 1e-3;
+    if (way->fp8)
+        weights_fp8(&run.model.weights);
+    for (i64 i = 0; i < way->batches; i++)
+        draw_batch(&run.batches[i], &arena, way, i);
+    long changed = emu_counts.changed_nodes;
+    for (i64 step = 0; step < way->steps; step++)
+        run_step(out, &run, way, step);
+    out->changed = emu_counts.changed_nodes - changed;
+    out->bytes = tape_peak_bytes(&run.trainer.in_flight[0].tape);
+    keep_weights(out, &run.model);
+    toy_run_close(&run);
+    arena_close(&arena);
+    unsetenv("WEFT_GRAPHS");
+}
+
+static void check_equal(const struct trained *a, const struct trained *b, const struct way *way)
+{
+    assert_memory_equal(a->loss, b->loss, (size_t)way->steps * 8);
+    assert_memory_equal(a->norm, b->norm, (size_t)way->steps * 8);
+    assert_int_equal(a->skipped, b->skipped);
+    assert_int_equal(a->count, b->count);
+    assert_memory_equal(a->weights, b->weights, (size_t)a->count * 4);
+}
+
+static long sum(const long *values, i64 first, i64 end)
+{
+    long total = 0;
+    for (i64 i = first; i < end; i++)
+        total += values[i];
+    return total;
+}
+
+/* Off, on, and each night recorded anew each time. Launches of the last `warm` steps with graphs are at most `share` of
+ * those without. */
+static void check_way(const char *what, const struct way *way, i64 warm, double share)
+{
+    static struct trained plain, graphs, update, foreseen;
+    struct device meta;
+    device_open_meta(&meta);
+    device_meta_gpu(&meta, gpu.has_fp8);
+    train(&plain, way, &gpu, "0");
+    train(&graphs, way, &gpu, "1");
+    if (is_nightly())
+        train(&update, way, &gpu, "update");
+    train(&foreseen, way, &meta, "1");
+    device_close(&meta);
+    i64 first = way->steps - warm;
+    long without = sum(plain.launches, first, way->steps), with = sum(graphs.launches, first, way->steps);
+    print_message("%s: %ld launches in %ld steps, %ld with graphs, %ld of them graphs\n", what, without, (long)warm,
+                  with, sum(graphs.graphs, first, way->steps));
+    assert_true(plain.loss[0] > plain.loss[way->steps - 1]); /* weights move */
+    check_equal(&plain, &graphs, way);
+    print_message("%s: %lld bytes of tape, %lld with graphs, %lld foreseen\n", what, (long long)plain.bytes,
+                  (long long)graphs.bytes, (long long)foreseen.bytes);
+    assert_true((double)graphs.bytes <= 1.1 * (double)plain.bytes);
+    assert_int_equal(foreseen.bytes, graphs.bytes);
+    assert_int_equal(sum(plain.graphs, 0, way->steps), 0);
+    assert_true((double)with <= share * (double)without);
+    assert_int_equal(graphs.allocations, 0);
+    assert_int_equal(plain.skipped, way->broken ? 1 : 0);
+    if (is_nightly()) {
+        check_equal(&plain, &update, way);
+        assert_int_equal(update.changed, 0);
+        memory_free(update.weights);
+    }
+    memory_free(plain.weights);
+    memory_free(graphs.weights);
+    memory_free(foreseen.weights);
+}
+
+/* Lists of all modalities, of other lengths in each batch, around layers of one shape. */
+static void batches_of_one_length_share_recordings(void **state)
+{
+    (void)state;
+    struct way way = {.parts = TOY_ALL, .layers = 4, .steps = 7, .micro_batches = 1, .batches = 3, .length = 200};
+    if (!is_nightly()) {
+        way.layers = way.batches = 2;
+        way.steps = 4;
+    }
+    check_way("other lists", &way, 1, is_nightly() ? 0.47 : 0.62);
+}
+
+static void batches_of_other_lengths_have_their_own(void **state)
+{
+    (void)state;
+    nightly_only();
+    const struct way way = {
+        .parts = TOY_DENSE | TOY_SHARED | TOY_TIED, .layers = 2, .steps = 4, .micro_batches = 2, .batches = 4};
+    check_way("other lengths", &way, 1, 0.26);
+}
+
+static void micro_batches_add_up(void **state)
+{
+    (void)state;
+    const struct way way = {.parts = TOY_MTP | TOY_TIED,
+                            .layers = 2,
+                            .steps = 4,
+                            .micro_batches = 2,
+                            .batches = 3,
+                            .length = 150,
+                            .broken = 2};
+    check_way("accumulated, one update skipped", &way, 1, 0.27);
+}
+
+static void layers_are_recomputed(void **state)
+{
+    (void)state;
+    struct way way = {
+        .parts = TOY_MEDIA | TOY_MTP, .layers = 4, .steps = 3, .micro_batches = 1, .batches = 1, .recompute = true};
+    way.layers = is_nightly() ? 4 : 2;
+    check_way("recomputed", &way, 1, is_nightly() ? 0.45 : 0.56);
+    if (!is_nightly())
+        return;
+    way.parts = TOY_TIED;
+    way.fp8 = true;
+    check_way("recomputed, in 8 bits", &way, 1, 0.1);
+}
+
+/* Depths, experts and k are drawn for each micro-batch. */
+static void sub_models_share_recordings(void **state)
+{
+    (void)state;
+    static struct trained plain, graphs, update;
+    const struct way way = {
+        .parts = TOY_DENSE, .layers = 4, .steps = 24, .micro_batches = 1, .batches = 4, .length = 60, .elastic = true};
+    nightly_only();
+    train(&plain, &way, &gpu, "0");
+    train(&graphs, &way, &gpu, "1");
+    train(&update, &way, &gpu, "update");
+    check_equal(&plain, &graphs, &way);
+    check_equal(&plain, &update, &way);
+    assert_int_equal(update.changed, 0);
+    for (i64 from = 0; from < way.steps; from += 8)
+        print_message("elastic, steps %ld to %ld: %ld launches, %ld with graphs, %ld of them graphs\n", (long)from + 1,
+                      (long)from + 8, sum(plain.launches, from, from + 8), sum(graphs.launches, from, from + 8),
+                      sum(graphs.graphs, from, from + 8));
+    assert_true(2 * sum(graphs.launches, 16, 24) < sum(plain.launches, 16, 24));
+    memory_free(plain.weights);
+    memory_free(graphs.weights);
+    memory_free(update.weights);
+}
+
+static void a_refused_recording_trains_op_by_op(void **state)
+{
+    static const char *const functions[] = {"cudaStreamBeginCapture", "cudaLaunchKernel", "cudaStreamEndCapture",
+                                            "cudaGraphInstantiate", "cudaGraphLaunch"};
+    static struct trained plain, graphs;
+    struct way way = {.parts = TOY_TIED, .layers = 2, .steps = 3, .micro_batches = 1, .batches = 1, .length = 60};
+    (void)state;
+    train(&plain, &way, &gpu, "0");
+    for (i64 i = 0; i < COUNT_OF(functions); i += is_nightly() ? 1 : 3) {
+        way.refused = functions[i];
+        train(&graphs, &way, &gpu, "1");
+        check_equal(&plain, &graphs, &way);
+        assert_int_equal(graphs.graphs[2], 4); /* two layers, there and back, and the balance: one is called op by op */
+        memory_free(graphs.weights);
+    }
+    memory_free(plain.weights);
+}
+
+/* ---- What the checks above would see ---- */
+
+/* Returns how many graphs are launched by five steps of an op whose argument is `change` times the step. */
+static long fill_deferred(float *last, float change)
+{
+    struct recordings *recordings = device_recordings_open(&gpu);
+    struct deferred *deferred = deferred_open(&gpu);
+    float *there = device_alloc(&gpu, 4);
+    long before = emu_counts.graphs;
+    for (int step = 0; step < 5; step++) {
+        struct device *device = deferred_begin(deferred);
+        device->ops->fill(device, there, 1, change * (float)step);
+        deferred_end(deferred, recordings);
+    }
+    device_get(&gpu, last, there, 4);
+    deferred_close(deferred);
+    device_recordings_close(&gpu, recordings);
+    device_free(&gpu, there, 4);
+    return emu_counts.graphs - before;
+}
+
+/* It costs launches, and never a result: the same in a recording by a key of its own is stale
+ * (tests/emulated/test_emulated_graphs.c). */
+static void an_argument_that_changes_makes_another_key(void **state)
+{
+    float last;
+    (void)state;
+    assert_int_equal(fill_deferred(&last, 0), 4); /* all but the first */
+    assert_true(last == 0);
+    assert_int_equal(fill_deferred(&last, 2), 0);
+    assert_true(last == 8);
+}
+
+/* What structs hold is compared, not where they stand; gaps between their fields are not. */
+static void arguments_are_compared_by_what_they_say(void **state)
+{
+    (void)state;
+    struct recordings *recordings = device_recordings_open(&gpu);
+    struct deferred *deferred = deferred_open(&gpu);
+    float *there = device_alloc(&gpu, 64);
+    for (int step = 0; step < 4; step++) {
+        struct matrix out, in;
+        memset(&out, step, sizeof out); /* with what lies between its fields */
+        memset(&in, -step, sizeof in);
+        out.data = there;
+        in.data = there + 4;
+        out.dtype = in.dtype = DTYPE_F32;
+        out.rows = in.rows = 1;
+        out.columns = in.columns = out.stride = in.stride = 4;
+        out.packed = in.packed = NULL;
+        struct device *device = deferred_begin(deferred);
+        long before = emu_counts.graphs;
+        device->ops->copy(device, out, in, 1, false);
+        deferred_end(deferred, recordings);
+        assert_int_equal(emu_counts.graphs - before, step > 0);
+    }
+    deferred_close(deferred);
+    device_recordings_close(&gpu, recordings);
+    device_free(&gpu, there, 64);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batches_of_one_length_share_recordings),
+        cmocka_unit_test(batches_of_other_lengths_have_their_own),
+        cmocka_unit_test(micro_batches_add_up),
+        cmocka_unit_test(layers_are_recomputed),
+        cmocka_unit_test(sub_models_share_recordings),
+        cmocka_unit_test(a_refused_recording_trains_op_by_op),
+        cmocka_unit_test(an_argument_that_changes_makes_another_key),
+        cmocka_unit_test(arguments_are_compared_by_what_they_say),
+    };
+    setenv("WEFT_THREADS", "1", 0); /* products are so small that waking a thread takes longer */
+    if (device_open_cuda(&gpu, 0))
+        panic("%s", error_text());
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    device_close(&gpu);
+    return failed;
+}

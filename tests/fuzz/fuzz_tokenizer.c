@@ -1,0 +1,55 @@
+/* Fuzz target: any bytes as a tokenizer.json are read or refused. What is read encodes and decodes text without a
+ * crash; what it gives decodes, and a second encoding is the same. */
+#include "tokenizers/text/text.h"
+
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const char sample[] =
+    "I'll see: a  b\r\n\n\t12345 caf\xc3\xa9 e\xcc\x81 <|x|> \xe4\xbd\xa0\xe5\xa5\xbd \xf0\x9f\x99\x82  ";
+
+/* 0, or -1 where the vocabulary or the expression cannot do it. */
+static int encode(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text, i64 length)
+{
+    const struct encode_options dropped = {.dropout = 0.3, .key = {1, RNG_TEST}};
+    struct id_list other = {0};
+    if (text_encode(tokenizer, &other, text, length, &dropped) == 0) {
+        struct text shown = {0};
+        require(text_decode(tokenizer, &shown, other.ids, other.count, true) == 0, "%s", error_text());
+        text_release(&shown);
+    }
+    id_list_release(&other);
+    return text_encode(tokenizer, out, text, length, NULL);
+}
+
+static void check_again(const struct text_tokenizer *tokenizer, const struct id_list *ids, const char *text, i64 length)
+{
+    struct text shown = {0};
+    struct id_list again = {0};
+    require(text_decode(tokenizer, &shown, ids->ids, ids->count, false) == 0, "%s", error_text());
+    require(encode(&again, tokenizer, text, length) == 0, "%s", error_text());
+    require(again.count == ids->count &&
+                (!ids->count || !memcmp(again.ids, ids->ids, (size_t)ids->count * sizeof(i32))),
+            "a second encoding differs");
+    text_encode(tokenizer, &again, shown.length ? shown.data : "", shown.length,
+                &(struct encode_options){.plain = true});
+    text_release(&shown);
+    id_list_release(&again);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    log_set_level(LOG_QUIET);
+    struct text_tokenizer *tokenizer = text_tokenizer_parse((const char *)data, (i64)size, "fuzz.json");
+    if (!tokenizer)
+        return 0;
+    struct id_list ids = {0};
+    if (encode(&ids, tokenizer, sample, (i64)sizeof sample - 1) == 0)
+        check_again(tokenizer, &ids, sample, (i64)sizeof sample - 1);
+    id_list_release(&ids);
+    encode(&ids, tokenizer, (const char *)data, (i64)size); /* often not UTF-8 */
+    id_list_release(&ids);
+    text_tokenizer_free(tokenizer);
+    return 0;
+}

@@ -1,0 +1,329 @@
+/* Routing statistics: known counts give known overlaps and entropies; a small random model's choices are all counted,
+ * and a router pushed towards one expert shows it. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+#include "core/json.h"
+#include "data/media/media.h"
+#include "inference/routing.h"
+#include "inference/inference.h"
+#include "tests/shard_fixture.h"
+#include "tests/toy.h"
+#include "train/pretrain.h"
+#include <cmocka.h>
+
+enum { EXPERTS = 8, TOPK = 2, LAYERS = 4, PUSHED_LAYER = 2, PUSHED_EXPERT = 5 };
+static char *shards, *model_folder, *out_folder;
+static struct device device;
+
+static void overlap_is_that_of_the_most_used_quarter(void **state)
+{
+    (void)state;
+    const i64 a[8] = {10, 9, 1, 0, 0, 0, 0, 0}, b[8] = {0, 5, 7, 1, 0, 0, 0, 0}, even[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    const i64 one[8] = {3}, last[8] = {0, 0, 0, 0, 0, 0, 2, 2}, none[8] = {0};
+    assert_float_equal(routing_overlap(a, b, 8), 1 / 3.0, 1e-12); /* {0,1} and {1,2} */
+    assert_float_equal(routing_overlap(a, even, 8), 1, 1e-12);    /* ties go to the smaller id */
+    assert_float_equal(routing_overlap(a, one, 8), 0.5, 1e-12);   /* an unused expert is not among the most used */
+    assert_float_equal(routing_overlap(a, last, 8), 0, 1e-12);
+    assert_float_equal(routing_overlap(a, none, 8), 0, 1e-12);
+    assert_true(isnan(routing_overlap(none, none, 8)));
+}
+
+static void entropy_is_one_where_use_is_even(void **state)
+{
+    (void)state;
+    const i64 even[4] = {3, 3, 3, 3}, half[4] = {5, 0, 5, 0}, one[4] = {0, 0, 9, 0}, none[4] = {0},
+              uneven[4] = {1, 1, 2, 0};
+    assert_float_equal(routing_entropy(even, 4), 1, 1e-12);
+    assert_float_equal(routing_entropy(half, 4), 0.5, 1e-12);
+    assert_float_equal(routing_entropy(one, 4), 0, 1e-12);
+    assert_float_equal(routing_entropy(uneven, 4), 0.75, 1e-12); /* 1.5 bits of 2 */
+    assert_true(isnan(routing_entropy(none, 4)));
+    assert_true(isnan(routing_entropy(even, 1)));
+}
+
+static void padding_and_dropped_layers_are_not_counted(void **state)
+{
+    (void)state;
+    struct model_config config = {.layers = 3, .experts = 4, .topk = 2, .first_moe_layer = 1};
+    const i32 kept[3] = {0, 2, 3};
+    struct submodel sub = {.layer_count = 2, .layer = {0, 2}, .expert_count = 3, .topk = 2};
+    i32 sample[3] = {0, 0, -1};
+    u8 stream[3] = {STREAM_TEXT, STREAM_AUDIO, STREAM_TEXT};
+    struct batch batch = {.n = 3, .sample = sample, .stream = stream};
+    const i32 routes[3 * 3 * 2] = {-1, -1, -1, -1, -1, -1, 1, 1, 1, 1, 1, 1, 0, 2, 2, -1, 1, 1};
+    struct routing_counts c;
+    for (i64 i = 0; i < 3; i++)
+        sub.expert[i] = i == 2 ? kept : NULL;
+    routing_counts_init(&c, &config, &sub);
+    routing_count(&c, &batch, routes);
+    assert_int_equal(c.layers, 1);
+    assert_int_equal(c.layer[0], 2);
+    assert_memory_equal(c.expert, kept, sizeof kept);
+    assert_int_equal(c.positions[STREAM_TEXT], 1);
+    assert_int_equal(c.positions[STREAM_AUDIO], 1);
+    const i64 text[3] = {1, 0, 1}, audio[3] = {0, 0, 1};
+    assert_memory_equal(routing_use(&c, 0, STREAM_TEXT), text, sizeof text);
+    assert_memory_equal(routing_use(&c, 0, STREAM_AUDIO), audio, sizeof audio);
+    routing_counts_release(&c);
+}
+
+/* ---- A small random model over shards of every kind ---- */
+
+static void make_model(void)
+{
+    const float push[EXPERTS] = {[PUSHED_EXPERT] = 100}; /* every position chooses it */
+    struct model model;
+    struct model_config c = toy_config(LAYERS, TOY_ALL & ~(unsigned)TOY_SHARED);
+    c.vocabulary = round_up(fixture_meta.vocabulary, 16);
+    toy_open(&model, &device, &c, false);
+    toy_set_weight(&model.weights, model.layer[PUSHED_LAYER].bias, push);
+    require(directory_make(model_folder) == 0 && model_save(&model, model_folder) == 0, "%s", error_text());
+    require(install_tokenizers(model_folder, shards) == 0, "%s", error_text());
+    model_close(&model);
+}
+
+static int make(void **state)
+{
+    (void)state;
+    device_open_cpu(&device);
+    shards = fixture_shards("routing", 200, 40);
+    model_folder = path_join(shards, "model");
+    out_folder = path_join(shards, "out");
+    make_model();
+    return 0;
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    directory_remove(shards);
+    memory_free(shards);
+    memory_free(model_folder);
+    memory_free(out_folder);
+    device_close(&device);
+    return 0;
+}
+
+static struct json *look(struct routing_settings s)
+{
+    s.from = model_folder;
+    s.data = shards;
+    s.part = (char *)"train";
+    s.length = 128;
+    assert_int_equal(directory_remove(out_folder), 0);
+    assert_int_equal(directory_make(out_folder), 0);
+    if (routing_measure(&s, out_folder, &device))
+        fail_msg("%s", error_text());
+    char *path = path_join(out_folder, "routing.json");
+    struct json *j = json_load(path);
+    assert_non_null(j);
+    memory_free(path);
+    return j;
+}
+
+/* Every position of a stream chooses K experts in every routed layer. */
+static void check_sums(const struct json *j, i64 topk)
+{
+    for (i64 l = 0; l < json_count(json_get(j, "layers")); l++)
+        for (int s = 0; s < STREAMS; s++) {
+            const struct json *stream =
+                json_get(json_get(json_at(json_get(j, "layers"), l), "streams"), stream_names[s]);
+            i64 sum = 0, positions = json_integer(json_get(json_get(j, "positions"), stream_names[s]), -1);
+            for (i64 e = 0; e < json_count(json_get(stream, "counts")); e++)
+                sum += json_integer(json_at(json_get(stream, "counts"), e), 0);
+            assert_true(positions > 0);
+            assert_int_equal(sum, topk * positions);
+        }
+}
+
+static void every_choice_is_counted(void **state)
+{
+    (void)state;
+    struct json *j = look((struct routing_settings){0});
+    assert_int_equal(json_count(json_get(j, "layers")), LAYERS - 1);
+    check_sums(j, TOPK);
+    const struct json *layer = json_at(json_get(j, "layers"), PUSHED_LAYER - 1);
+    for (int s = 0; s < STREAMS; s++) {
+        const struct json *counts = json_get(json_get(json_get(layer, "streams"), stream_names[s]), "counts");
+        assert_int_equal(json_integer(json_at(counts, PUSHED_EXPERT), -1),
+                         json_integer(json_get(json_get(j, "positions"), stream_names[s]), 0));
+    }
+    json_free(j);
+}
+
+static void a_submodels_experts_keep_their_ids(void **state)
+{
+    (void)state;
+    struct json *j = look((struct routing_settings){.sub = {"0-3", "1,3-6", "1"}});
+    const struct json *layer = json_at(json_get(j, "layers"), PUSHED_LAYER - 1);
+    const struct json *audio = json_get(json_get(json_get(layer, "streams"), "audio"), "counts");
+    check_sums(j, 1);
+    assert_int_equal(json_integer(json_at(json_get(layer, "experts"), 3), -1), PUSHED_EXPERT);
+    assert_int_equal(json_integer(json_at(audio, 3), -1), json_integer(json_get(json_get(j, "positions"), "audio"), 0));
+    json_free(j);
+}
+
+static i64 lines_of(const char *name)
+{
+    struct text text = {0};
+    char *path = path_join(out_folder, name);
+    i64 lines = 0;
+    assert_int_equal(file_read(&text, path), 0);
+    for (i64 i = 0; i < text.length; i++)
+        lines += text.data[i] == '\n';
+    text_release(&text);
+    memory_free(path);
+    return lines;
+}
+
+static void files_hold_what_they_should(void **state)
+{
+    (void)state;
+    static const char *const pictures[] = {"use-first",      "use-middle",   "use-last", "overlap-first",
+                                           "overlap-middle", "overlap-last", "entropy"};
+    json_free(look((struct routing_settings){.trace = 7, .rows = 40}));
+    assert_int_equal(lines_of("use.csv"), 1 + (LAYERS - 1) * STREAMS * EXPERTS);
+    assert_int_equal(lines_of("entropy.csv"), 1 + (LAYERS - 1) * STREAMS);
+    assert_int_equal(lines_of("overlap.csv"), 1 + (LAYERS - 1) * STREAMS * (STREAMS - 1));
+    assert_int_equal(lines_of("trace.jsonl"), 7 * (LAYERS - 1));
+    for (i64 i = 0; i < COUNT_OF(pictures); i++) {
+        struct file_view view;
+        struct clip clip;
+        char *path = string_format("%s/%s.png", out_folder, pictures[i]);
+        assert_int_equal(file_map(&view, path), 0);
+        assert_int_equal(image_read(&clip, view.data, view.bytes, path), 0);
+        clip_release(&clip);
+        file_unmap(&view);
+        memory_free(path);
+    }
+    assert_true(lines_of("routing.html") > 100);
+}
+
+static void shards_of_other_tokenizers_are_refused(void **state)
+{
+    (void)state;
+    struct routing_settings s = {.from = model_folder, .data = shards, .part = (char *)"validation", .length = 128};
+    assert_int_equal(routing_measure(&s, out_folder, &device), -1);
+    assert_non_null(strstr(error_text(), "validation"));
+    struct model model;
+    assert_int_equal(model_load(&model, &device, model_folder, DTYPE_F32, false), 0);
+    model.config.levels = 1;
+    struct heldout_pass pass = {.directory = shards, .part = "train", .length = 128};
+    struct submodel full;
+    submodel_full(&full, &model.config);
+    assert_int_equal(heldout_walk(&pass, &model, &full), -1);
+    assert_non_null(strstr(error_text(), "audio levels"));
+    model_close(&model);
+}
+
+/* ---- What a pass takes of a GPU ---- */
+
+/* Beside the model, by blocks. */
+static i64 bytes_taken(const struct model_config *config, const struct heldout_pass *pass, bool rehearsed)
+{
+    struct device meta;
+    struct model model;
+    struct submodel full;
+    struct heldout_work work = {.pass = *pass};
+    device_open_meta(&meta);
+    device_meta_gpu(&meta, true);
+    assert_int_equal(model_open(&model, &meta, config, DTYPE_F32, false, NULL), 0);
+    i64 weights = meta.backed_most_bytes;
+    submodel_full(&full, config);
+    if (rehearsed ? heldout_rehearse(&model, &work) : heldout_walk(pass, &model, &full))
+        fail_msg("%s", error_text());
+    i64 bytes = meta.backed_most_bytes - weights;
+    model_close(&model);
+    device_close(&meta);
+    return bytes;
+}
+
+static void expect_largest(const struct model_config *config)
+{
+    const i64 lengths[] = {64, 128, 256, 512};
+    i64 larger = 0;
+    for (i64 i = 0; i < COUNT_OF(lengths); i++) {
+        struct heldout_pass all = {.directory = shards, .part = "train", .length = lengths[i]}, first = all;
+        first.most_rows = 2;
+        i64 bytes = bytes_taken(config, &all, false), few = bytes_taken(config, &first, false);
+        print_message("%lld positions: %lld blocks, the first rows %lld\n", (long long)lengths[i],
+                      (long long)(bytes / GROW_BYTES), (long long)(few / GROW_BYTES));
+        assert_int_equal(bytes_taken(config, &all, true), bytes);
+        assert_int_equal(bytes_taken(config, &first, true), few);
+        larger += bytes > few;
+    }
+    assert_true(larger > 0);
+}
+
+/* Models whose memory goes to ids that are predicted, and to pictures that are seen. */
+static void a_pass_takes_what_its_largest_batches_take(void **state)
+{
+    struct model_config c = toy_config(LAYERS, TOY_ALL & ~(unsigned)TOY_SHARED), seen;
+    (void)state;
+    c.vocabulary = round_up(fixture_meta.vocabulary, 16);
+    seen = c;
+    c.vocabulary <<= 9;
+    seen.vit_width = 4096;
+    expect_largest(&c);
+    expect_largest(&seen);
+}
+
+/* ---- The other two stages on the same model ---- */
+
+static void a_grid_measures_models_no_larger_than_the_full_one(void **state)
+{
+    (void)state;
+    struct grid_settings s = {
+        .from = model_folder, .data = shards, .part = (char *)"train", .rows = 4, .length = 128, .decode_tokens = 16};
+    struct grid_result r;
+    struct text table = {0};
+    if (grid_measure_all(&r, &s, &device))
+        fail_msg("%s", error_text());
+    assert_true(r.count >= 5);
+    assert_string_equal(r.points[0].name, "full");
+    for (i64 i = 0; i < r.count; i++) {
+        assert_true(isfinite(r.points[i].loss[TARGET_TEXT]) && isfinite(r.points[i].loss_all));
+        assert_true(r.points[i].active <= r.points[0].active && r.points[i].parameters <= r.points[0].parameters);
+        assert_true(r.points[i].tokens_per_s > 0);
+    }
+    grid_print(&table, &r);
+    print_message("%s", table.data);
+    text_release(&table);
+    grid_result_release(&r);
+}
+
+static void an_extracted_model_has_its_tokenizers(void **state)
+{
+    (void)state;
+    struct extract_settings s = {.from = model_folder, .sub = {NULL, "4", "1"}};
+    struct stage stage = {.name = "half", .out = out_folder, .device = &device, .dtype = DTYPE_F32};
+    struct model_config config;
+    assert_int_equal(directory_remove(out_folder), 0);
+    assert_int_equal(directory_make(out_folder), 0);
+    if (extract_stage(&s, &stage))
+        fail_msg("%s", error_text());
+    assert_int_equal(model_config_load(&config, out_folder), 0);
+    assert_int_equal(config.experts, 4);
+    char *path = path_join(out_folder, "tokenizer.json");
+    assert_true(file_exists(path));
+    memory_free(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(overlap_is_that_of_the_most_used_quarter),
+        cmocka_unit_test(entropy_is_one_where_use_is_even),
+        cmocka_unit_test(padding_and_dropped_layers_are_not_counted),
+        cmocka_unit_test(every_choice_is_counted),
+        cmocka_unit_test(a_submodels_experts_keep_their_ids),
+        cmocka_unit_test(files_hold_what_they_should),
+        cmocka_unit_test(shards_of_other_tokenizers_are_refused),
+        cmocka_unit_test(a_pass_takes_what_its_largest_batches_take),
+        cmocka_unit_test(a_grid_measures_models_no_larger_than_the_full_one),
+        cmocka_unit_test(an_extracted_model_has_its_tokenizers),
+    };
+    return cmocka_run_group_tests(tests, make, clear);
+}

@@ -1,0 +1,181 @@
+/* The CUDA backend: the cases of its ops on the GPU, by both kernels where there are two. Built twice: for the emulated
+ * GPU (tests/emulator), always, and for a real one where there is a toolkit; without a GPU the tests are skipped and
+ * say why. Arguments, in any order: `few`, on the shapes of a slow device; `hopper`, only ops that have a kernel for
+ * Hopper, and that one; `others`, all ops by the other kernels; `op NAME`, that one alone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "op_cases/op_cases.h"
+#include "kernels/cuda/device.h"
+#include "tests/tier.h"
+
+static struct device gpu;
+static bool has_gpu;
+static struct check_scope scope;
+static const char *const CUDA_OPS[] = {
+#define NAME(name) #name,
+    WEFT_CUDA_OPS(NAME) NULL};
+static const char *const HOPPER_OPS[] = {WEFT_CUDA_HOPPER_OPS(NAME) NULL};
+
+static const char *wanted; /* NULL: all */
+
+static void check_ops(const char *const *names)
+{
+    for (; *names; names++)
+        if ((!wanted || strcmp(wanted, *names) == 0) && case_check(case_find(*names), &gpu, &scope) != 0)
+            fail_msg("%s", error_text());
+}
+
+static void ops_are_plain_loops_on_the_gpu(void **state)
+{
+    (void)state;
+    if (!has_gpu)
+        skip();
+    check_ops(CUDA_OPS);
+}
+
+static void kernels_for_hopper_are_plain_loops(void **state)
+{
+    (void)state;
+    if (!has_gpu || !cuda_is_hopper(&gpu))
+        skip();
+    check_ops(HOPPER_OPS);
+}
+
+static void kernels_beside_those_for_hopper_are_too(void **state)
+{
+    (void)state;
+    if (!has_gpu)
+        skip();
+    if (!cuda_is_hopper(&gpu))
+        return;        /* they were the first ones */
+    scope.bf16 = true; /* no other is for Hopper's tensor cores */
+    cuda_use_hopper(&gpu, false);
+    check_ops(HOPPER_OPS);
+    cuda_use_hopper(&gpu, true);
+}
+
+/* Rows of f32 times a weight of so many bits. */
+enum { NARROW_ROWS_OF_ALL = 70, NARROW_DEPTH = 1300, NARROW_OUT = 40 };
+static void narrow_product(float *out, const float *x, i64 rows, const void *codes, i64 codes_bytes, int bits)
+{
+    i64 x_bytes = rows * NARROW_DEPTH * 4, out_bytes = rows * NARROW_OUT * 4;
+    u8 *codes_there = device_alloc(&gpu, codes_bytes);
+    float *scale = device_alloc(&gpu, 64 * 4), *x_there = device_alloc(&gpu, x_bytes);
+    float *out_there = device_alloc(&gpu, out_bytes), ones[64];
+    for (int i = 0; i < 64; i++)
+        ones[i] = 1;
+    device_put(&gpu, codes_there, codes, codes_bytes);
+    device_put(&gpu, scale, ones, sizeof ones);
+    device_put(&gpu, x_there, x, x_bytes);
+    struct narrow w = {.codes = codes_there,
+                       .factors = codes_there, /* below NARROW_FACTOR_COUNT */
+                       .scale = scale,
+                       .parts = 1,
+                       .rows = NARROW_OUT,
+                       .columns = NARROW_DEPTH,
+                       .bits = bits};
+    gpu.ops->matmul_narrow(&gpu, matrix_of(out_there, DTYPE_F32, rows, NARROW_OUT),
+                           matrix_of(x_there, DTYPE_F32, rows, NARROW_DEPTH), &w, NULL);
+    device_get(&gpu, out, out_there, out_bytes);
+    device_free(&gpu, codes_there, codes_bytes);
+    device_free(&gpu, scale, 64 * 4);
+    device_free(&gpu, x_there, x_bytes);
+    device_free(&gpu, out_there, out_bytes);
+}
+
+static void rows_of_a_narrow_product_do_not_depend_on_others(void **state)
+{
+    enum { SOME = 3 };
+    i64 codes_bytes = 64 * round_up(NARROW_DEPTH, NARROW_COLUMNS);
+    u8 *codes = memory_alloc(codes_bytes);
+    float *x = memory_alloc(NARROW_ROWS_OF_ALL * NARROW_DEPTH * 4), all[NARROW_ROWS_OF_ALL * NARROW_OUT],
+          some[SOME * NARROW_OUT];
+    (void)state;
+    if (!has_gpu)
+        skip();
+    for (i64 i = 0; i < codes_bytes; i++)
+        codes[i] = (u8)(i * 37 % 101);
+    for (i64 i = 0; i < NARROW_ROWS_OF_ALL * NARROW_DEPTH; i++)
+        x[i] = 1 / (float)(i % 977 + 1);
+    for (int bits = 4; bits <= 8; bits += 4) {
+        narrow_product(all, x, NARROW_ROWS_OF_ALL, codes, codes_bytes, bits);
+        for (i64 first = 0; first + SOME <= NARROW_ROWS_OF_ALL; first += 31) {
+            narrow_product(some, x + first * NARROW_DEPTH, SOME, codes, codes_bytes, bits);
+            assert_memory_equal(some, all + first * NARROW_OUT, sizeof some);
+        }
+    }
+    memory_free(codes);
+    memory_free(x);
+}
+
+static void all_ops_are_there(void **state)
+{
+    (void)state;
+    if (!cuda_kernels.matmul)
+        skip();
+    if (cuda_check_ops(NULL) != 0)
+        fail_msg("%s", error_text());
+}
+
+static bool is_listed(const char *name)
+{
+    for (const char *const *names = CUDA_OPS; *names; names++)
+        if (strcmp(*names, name) == 0)
+            return true;
+    return false;
+}
+
+static bool is_given(char **arguments, const char *name)
+{
+    while (*++arguments)
+        if (strcmp(*arguments, name) == 0)
+            return true;
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest TESTS[] = {
+        cmocka_unit_test(all_ops_are_there),
+        cmocka_unit_test(ops_are_plain_loops_on_the_gpu),
+        cmocka_unit_test(kernels_beside_those_for_hopper_are_too),
+        cmocka_unit_test(rows_of_a_narrow_product_do_not_depend_on_others),
+    };
+    static const struct CMUnitTest HOPPER_TESTS[] = {cmocka_unit_test(kernels_for_hopper_are_plain_loops)};
+    static const struct CMUnitTest OTHER_TESTS[] = {cmocka_unit_test(ops_are_plain_loops_on_the_gpu)};
+    static const struct CMUnitTest ONE_OP_TESTS[] = {cmocka_unit_test(ops_are_plain_loops_on_the_gpu),
+                                                     cmocka_unit_test(kernels_beside_those_for_hopper_are_too)};
+    bool hopper_alone = is_given(argv, "hopper"), others = is_given(argv, "others");
+    for (const char *const *names = CUDA_OPS; is_given(argv, "names") && *names; names++)
+        puts(*names);
+    if (is_given(argv, "names"))
+        return 0;
+    for (int i = 1; i + 1 < argc; i++)
+        wanted = strcmp(argv[i], "op") == 0 ? argv[i + 1] : wanted;
+    if (wanted && !is_listed(wanted)) {
+        print_error("%s: no op of that name; `names` prints them\n", wanted);
+        return 2;
+    }
+    scope.bf16 = hopper_alone;
+    scope.few = is_given(argv, "few");
+    scope.sparse = scope.few && !is_nightly();
+    has_gpu = device_open_cuda(&gpu, 0) == 0;
+    if (!has_gpu)
+        print_message("skipped: %s\n", error_text());
+    if (has_gpu && others)
+        cuda_use_hopper(&gpu, false);
+    int failed = hopper_alone ? cmocka_run_group_tests(HOPPER_TESTS, NULL, NULL)
+                 : others     ? cmocka_run_group_tests(OTHER_TESTS, NULL, NULL)
+                 : wanted     ? cmocka_run_group_tests(ONE_OP_TESTS, NULL, NULL)
+                              : cmocka_run_group_tests(TESTS, NULL, NULL);
+    if (has_gpu)
+        device_close(&gpu);
+    workers_stop();
+    return failed;
+}

@@ -1,0 +1,83 @@
+/* Ops that are kept and run together: nothing before the end, then what they give when they are called. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "kernels/device/deferred.h"
+
+enum { N = 32, C = 16, E = 2 };
+struct numbers {
+    float x[N * C], w[E * C * C], y[N * C], turned[N * C], rstd[N], sums[C];
+};
+
+/* Structs on the stack of the call that are gone when it runs. */
+static void call_grouped(struct device *device, struct numbers *there, const i32 *offsets)
+{
+    struct groups groups = {E, offsets, NULL};
+    device->ops->matmul_grouped(device, matrix_of(there->y, DTYPE_F32, N, C), matrix_of(there->x, DTYPE_F32, N, C),
+                                matrix_of(there->w, DTYPE_F32, E * C, C), E, true, &groups);
+    memset(&groups, 0x5a, sizeof groups);
+}
+
+/* And lists. */
+static void call_permute(struct device *device, struct numbers *there)
+{
+    i64 shape[3] = {N, C / 2, 2}, order[3] = {2, 0, 1};
+    device->ops->permute(device, there->turned, there->y, DTYPE_F32, 3, shape, order);
+    memset(shape, 0x5a, sizeof shape);
+    memset(order, 0x5a, sizeof order);
+}
+
+static void call_ops(struct device *device, struct numbers *there, const i32 *offsets, float scale)
+{
+    struct matrix y = matrix_of(there->y, DTYPE_F32, N, C), x = matrix_of(there->x, DTYPE_F32, N, C);
+    call_grouped(device, there, offsets);
+    call_permute(device, there);
+    device->ops->copy(device, y, x, scale, true);
+    device->ops->rmsnorm(device, x, there->rstd, y, matrix_of(there->w, DTYPE_F32, 1, C), 1e-5f);
+    device->ops->column_sums(device, matrix_of(there->sums, DTYPE_F32, 1, C), x, false);
+}
+
+static void deferred_ops_give_what_called_ones_give(void **state)
+{
+    static struct numbers host, called, kept;
+    const i32 bounds[E + 1] = {0, 16, 32};
+    struct device device;
+    (void)state;
+    device_open_cpu(&device);
+    struct numbers *there = device_alloc(&device, sizeof host);
+    i32 *offsets = device_alloc(&device, sizeof bounds);
+    struct deferred *deferred = deferred_open(&device);
+    device_put(&device, offsets, bounds, sizeof bounds);
+    for (i64 i = 0; i < N * C; i++)
+        host.x[i] = (float)rng_normal((struct rng_key){1, RNG_TEST}, (u32)i, 0, 0, 0);
+    for (i64 i = 0; i < E * C * C; i++)
+        host.w[i] = (float)rng_normal((struct rng_key){1, RNG_TEST}, (u32)i, 1, 0, 0);
+    for (int round = 0; round < 3; round++) {
+        device_put(&device, there, &host, sizeof host);
+        call_ops(&device, there, offsets, (float)round);
+        device_get(&device, &called, there, sizeof called);
+        device_put(&device, there, &host, sizeof host);
+        call_ops(deferred_begin(deferred), there, offsets, (float)round);
+        device_get(&device, &kept, there, sizeof kept);
+        assert_memory_equal(&kept, &host, sizeof kept);
+        deferred_end(deferred, NULL);
+        device_get(&device, &kept, there, sizeof kept);
+        assert_memory_equal(&kept, &called, sizeof kept);
+    }
+    deferred_begin(deferred); /* of nothing */
+    deferred_end(deferred, NULL);
+    deferred_close(deferred);
+    device_free(&device, there, sizeof host);
+    device_free(&device, offsets, sizeof bounds);
+    device_close(&device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(deferred_ops_give_what_called_ones_give)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

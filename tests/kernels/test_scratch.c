@@ -1,0 +1,82 @@
+/* Scratch: what an op takes of the CPU's is no more than the meta backend foresees of it, each in a process that took
+ * none before. Of ops that multiply nothing it foresees what grows with more than a row or a column. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "op_cases/op_cases.h"
+#include "tests/tier.h"
+
+enum { WORKERS = 2, SMALL = 4 << 10 /* lists of groups, of tiles */, LINES = 8 /* in each worker */ };
+
+static const char *wanted; /* an op; NULL: all */
+
+static i64 held_after(const struct op_case *c, struct op_run *run, struct device *device)
+{
+    i64 before = device_held_bytes(device);
+    op_put(run, device);
+    c->call(device, run);
+    return device_held_bytes(device) - before;
+}
+
+static int compare(const struct op_case *c, struct op_run *run, void *context)
+{
+    struct device meta, cpu;
+    i64 foreseen = 0, taken = 0;
+    int ends[2], status = 0;
+    struct device *none = context;
+    if (run->gap > 0) /* of a part of a matrix as of a whole one */
+        return 0;
+    op_open(run, c);
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        workers_start(WORKERS);
+        device_open_meta(&meta);
+        foreseen = held_after(c, run, &meta);
+        device_open_cpu(&cpu);
+        taken = held_after(c, run, &cpu);
+        _exit(write(ends[1], (i64[]){foreseen, taken}, 16) == 16 ? 0 : 1);
+    }
+    close(ends[1]); /* a child that dies ends the read */
+    i64 both[2] = {0, 1};
+    i64 count = read(ends[0], both, sizeof both);
+    waitpid(child, &status, 0);
+    close(ends[0]);
+    op_release(run, none);
+    assert_int_equal(status, 0);
+    assert_int_equal(count, sizeof both);
+    i64 lines = c->multiplies ? 0 : SMALL + LINES * WORKERS * max_i64(run->rows, run->columns) * 4;
+    if (both[1] > both[0] + SMALL + lines)
+        return error_set(
+            "%s variant %d, %s, rows %lld, columns %lld, depth %lld, gap %lld: takes %lld bytes, foreseen are "
+            "%lld",
+            c->name, run->variant, dtype_name(run->dtype), (long long)run->rows, (long long)run->columns,
+            (long long)run->depth, (long long)run->gap, (long long)both[1], (long long)both[0]);
+    return 0;
+}
+
+static void ops_take_what_is_foreseen(void **state)
+{
+    struct device none;
+    (void)state;
+    device_open_cpu(&none);
+    workers_stop();
+    const struct check_scope scope = {.few = !is_nightly()};
+    const struct op_case *c;
+    for (i64 i = 0; (c = case_at(i)); i++)
+        if ((!wanted || strcmp(wanted, c->name) == 0) && case_each(c, &scope, compare, &none) != 0)
+            fail_msg("%s", error_text());
+}
+
+int main(int argc, char **argv)
+{
+    wanted = argc > 1 ? argv[1] : NULL;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ops_take_what_is_foreseen)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

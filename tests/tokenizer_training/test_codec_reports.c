@@ -1,0 +1,211 @@
+/* What the audio tokenizer's report says, counted once more: how evenly codes are used, how far sounds come back, and
+ * which digits are told. */
+#include <math.h>
+#include "tokenizer_training/audio_step.h"
+#include "core/json.h"
+#include "data/media/media.h"
+#include "tests/scratch.h"
+
+enum { CLIPS = 20, FRAMES = 4, SAMPLES = FRAMES * 1280, LEVELS = 2, CODES = 16, ROUNDS = 2, SEED = 1 };
+
+static struct device device;
+static struct audio_settings settings;
+static struct audio_media media;
+static struct audio_trainer trainer;
+static struct json *report;
+static i32 codes[CLIPS][FRAMES * LEVELS];
+
+/* Every digit twice, each a chord of its own that sounds all the time. */
+static void write_clips(const char *folder)
+{
+    static const char *const digits[] = {"zero", "one", "two",   "three", "four",
+                                         "five", "six", "seven", "eight", "nine"};
+    struct text lines = {0};
+    for (int i = 0; i < CLIPS; i++) {
+        char *path = string_format("%s/%d.wav", folder, i);
+        struct sound sound;
+        sound_init(&sound, SAMPLES, AUDIO_RATE_HZ);
+        for (i64 t = 0; t < SAMPLES; t++)
+            sound.values[t] =
+                0.3f * (float)(sin(0.05 * (1 + i % 10) * (double)t) + sin(0.31 * (double)t * (1 + i % 7)));
+        succeed(sound_write_wav(path, &sound));
+        text_printf(&lines, "{\"audio\":\"%d.wav\",\"text\":\"%s\"}\n", i, digits[i % 10]);
+        sound_release(&sound);
+        memory_free(path);
+    }
+    char *captions = path_join(folder, "captions.jsonl");
+    succeed(file_replace(captions, lines.data, lines.length));
+    memory_free(captions);
+    text_release(&lines);
+}
+
+static float *samples_of(i64 clip)
+{
+    i64 frames;
+    float *samples = audio_clip_samples(&media.clips[clip], &frames);
+    assert_int_equal(frames, FRAMES);
+    return samples;
+}
+
+static int setup(void **state)
+{
+    const struct setting_override all[] = {{"data", "./none"},      {"width", "32"},          {"latent", "16"},
+                                           {"codes", "16"},         {"levels", "2"},          {"steps", "30"},
+                                           {"vocoder_rounds", "2"}, {"batch", "4"},           {"crop_s", "0.2"},
+                                           {"augment", "0"},        {"optimizer.warmup", "1"}};
+    struct audio_result result;
+    make_directory(state);
+    log_set_level(LOG_QUIET);
+    device_open_cpu(&device);
+    write_clips(directory);
+    succeed(settings_read(&settings, audio_stage_table, NULL, NULL, all, COUNT_OF(all)));
+    succeed(
+        audio_media_load(&media, &(struct media_request){.data = directory}, &(struct audio_media_request){0, 100}));
+    assert_int_equal(media.count, CLIPS);
+    trainer = (struct audio_trainer){.settings = &settings, .media = &media, .seed = SEED};
+    audio_trainer_open(&trainer, &device, DTYPE_F32);
+    weights_init(&trainer.audio.weights, 1);
+    for (i64 step = 0; step < settings.steps; step++)
+        succeed(audio_step(&result, &trainer, step));
+    for (i64 i = 0; i < CLIPS; i++) {
+        float *samples = samples_of(i);
+        audio_encode(&trainer.audio, &(struct audio_item){samples, SAMPLES, codes[i]}, 1);
+        memory_free(samples);
+    }
+    succeed(directory_make(path_of("out")));
+    succeed(audio_report(&trainer, &media, path_of("out")));
+    report = json_load(path_of("out/report.json"));
+    assert_non_null(report);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    json_free(report);
+    audio_trainer_close(&trainer);
+    audio_media_release(&media);
+    settings_release(&settings, audio_stage_table);
+    device_close(&device);
+    return remove_directory(state);
+}
+
+/* 2 to the power of the entropy in bits, over all frames: every one sounds. */
+static void perplexity_is_of_the_codes_used(void **state)
+{
+    static const char *const kinds[] = {"training", "held_out"};
+    (void)state;
+    for (i64 level = 0; level < LEVELS; level++) {
+        double uses[CODES] = {0}, bits = 0, n = CLIPS * FRAMES;
+        i64 dead = 0;
+        for (i64 i = 0; i < CLIPS; i++)
+            for (i64 f = 0; f < FRAMES; f++)
+                uses[codes[i][f * LEVELS + level]]++;
+        for (i64 c = 0; c < CODES; c++) {
+            bits -= uses[c] > 0 ? uses[c] / n * log2(uses[c] / n) : 0;
+            dead += uses[c] == 0;
+        }
+        assert_true(bits > 0.5); /* several are used */
+        for (int k = 0; k < 2; k++) {
+            const struct json *j = json_get(report, kinds[k]), *entry = json_at(json_get(j, "levels"), level);
+            assert_int_equal(json_integer(json_get(j, "sounding_frames"), -1), CLIPS * FRAMES);
+            assert_float_equal(json_number(json_get(entry, "perplexity"), -1), pow(2, bits), 1e-9);
+            assert_int_equal(json_integer(json_get(entry, "dead"), -1), dead);
+        }
+    }
+}
+
+static double distance_of_levels(i64 levels)
+{
+    struct mel_distance distance;
+    struct spectral_sum sum = {0};
+    struct vocoder vocoder = {ROUNDS, SEED};
+    float *m = memory_alloc(8 * FRAMES * AUDIO_BANDS * 4), *made = memory_alloc(SAMPLES * 4);
+    mel_distance_open(&distance, &device);
+    for (i64 i = 0; i < CLIPS; i++) {
+        float *own = samples_of(i);
+        audio_decode_spectra(&trainer.audio, m, codes[i], FRAMES, levels);
+        audio_vocode(&trainer.audio, made, m, FRAMES, &vocoder);
+        mel_distance_add(&distance, &sum, own, made, SAMPLES);
+        memory_free(own);
+    }
+    mel_distance_close(&distance);
+    memory_free(m);
+    memory_free(made);
+    return spectral_mean(&sum);
+}
+
+static void distances_are_of_all_levels_and_of_the_first(void **state)
+{
+    const struct json *j = json_get(report, "held_out_distance");
+    double all = distance_of_levels(LEVELS), first = distance_of_levels(1);
+    (void)state;
+    assert_true(fabs(all - first) > 1e-4);
+    assert_int_equal(json_integer(json_get(j, "recordings"), -1), CLIPS);
+    assert_float_equal(json_number(json_get(j, "log_mel"), -1), all, 1e-6);
+    assert_float_equal(json_number(json_get(j, "log_mel_level_0"), -1), first, 1e-6);
+    assert_true(json_number(json_get(j, "log_mel_mean_spectrum"), -1) > 0);
+}
+
+/* It is asked of the recordings that it learnt from, ten chords: by chance it would tell one of ten. */
+static void digits_are_told_from_their_codes(void **state)
+{
+    const struct json *accuracy = json_get(json_get(report, "digit_probe"), "accuracy");
+    (void)state;
+    assert_int_equal(json_count(accuracy), LEVELS);
+    assert_true(json_number(json_at(accuracy, 0), 0) > 0.5);
+}
+
+/* Sum over levels of what is far from the words, times its weight, beside twice the distance of spectra. */
+static void a_loss_is_the_sum_of_its_parts(void **state)
+{
+    struct audio_result with, without;
+    struct audio_settings changed = settings;
+    (void)state;
+    trainer.settings = &changed;
+    changed.optimizer.lr = 0;
+    changed.commitment = 0;
+    succeed(audio_step(&without, &trainer, settings.steps));
+    assert_float_equal(without.loss, 2 * without.distance, 1e-6);
+    changed.commitment = 3;
+    succeed(audio_step(&with, &trainer, settings.steps));
+    assert_true(with.commitment > 0);
+    assert_float_equal(with.loss, 2 * with.distance + 3 * LEVELS * with.commitment, 1e-6);
+    trainer.settings = &settings;
+}
+
+/* Of words that are all zero, with so many levels. */
+static double commitment_to_nothing(i64 levels)
+{
+    struct audio_settings changed = settings;
+    struct audio_trainer t = {.settings = &changed, .media = &media, .seed = SEED};
+    struct audio_result result;
+    changed.config.levels = levels;
+    audio_trainer_open(&t, &device, DTYPE_F32);
+    weights_init(&t.audio.weights, 1);
+    const struct weight *words = t.audio.w.codebooks;
+    device.ops->zero(&device, words->master, words->parts * words->rows * words->columns * 4);
+    succeed(audio_step(&result, &t, settings.steps - 1));
+    audio_trainer_close(&t);
+    return result.commitment;
+}
+
+/* The same of every level, so the mean is that of one. */
+static void commitment_is_the_mean_over_levels(void **state)
+{
+    double one = commitment_to_nothing(1);
+    (void)state;
+    assert_true(one > 0);
+    assert_float_equal(commitment_to_nothing(2), one, 1e-6 * one);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(perplexity_is_of_the_codes_used),
+        cmocka_unit_test(distances_are_of_all_levels_and_of_the_first),
+        cmocka_unit_test(digits_are_told_from_their_codes),
+        cmocka_unit_test(a_loss_is_the_sum_of_its_parts),
+        cmocka_unit_test(commitment_is_the_mean_over_levels),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,84 @@
+/* Training on threads: what is learned depends on the texts alone. */
+#include "core/json.h"
+#include "tokenizers/text/text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+
+static struct text golden_text;
+
+static int read_text(void **state)
+{
+    (void)state;
+    return file_read(&golden_text, GOLDEN "/tokenizer/train/text.txt");
+}
+
+static int release_text(void **state)
+{
+    (void)state;
+    workers_start(0);
+    text_release(&golden_text);
+    return 0;
+}
+
+static struct text_tokenizer *train(const char *text, i64 length, int times)
+{
+    struct text_trainer *trainer = text_trainer_open(&(struct text_training){.vocabulary = 1024});
+    for (int i = 0; i < times; i++)
+        assert_int_equal(text_trainer_feed(trainer, text, length), 0);
+    return text_trainer_finish(trainer);
+}
+
+/* Eight times the text is several tiles; counts are eightfold, so the merges are those HF learns from it once. */
+static void many_texts_give_the_merges_of_hf_on_any_number_of_threads(void **state)
+{
+    (void)state;
+    struct json *want = json_load(GOLDEN "/tokenizer/train/qwen2-1024.json");
+    const struct json *merges = json_get(want, "merges");
+    for (int threads = 1; threads <= 3; threads++) {
+        workers_start(threads);
+        struct text_tokenizer *tokenizer = train(golden_text.data, golden_text.length, 8);
+        assert_int_equal(text_merge(tokenizer, -1, NULL, NULL), json_count(merges));
+        for (i64 i = 0; i < json_count(merges); i++) {
+            i32 left, right;
+            text_merge(tokenizer, i, &left, &right);
+            assert_string_equal(text_token_content(tokenizer, left), json_string(json_at(json_at(merges, i), 0), ""));
+            assert_string_equal(text_token_content(tokenizer, right), json_string(json_at(json_at(merges, i), 1), ""));
+        }
+        text_tokenizer_free(tokenizer);
+    }
+    json_free(want);
+}
+
+/* One text of several tiles is cut where pieces end in any case: it counts as its parts do. */
+static void a_long_text_counts_as_its_parts(void **state)
+{
+    (void)state;
+    struct text whole = {0};
+    for (int i = 0; i < 8; i++)
+        text_append(&whole, golden_text.data, golden_text.length); /* begins with a letter, ends a line */
+    struct text_tokenizer *once = train(whole.data, whole.length, 1);
+    struct text_tokenizer *parts = train(golden_text.data, golden_text.length, 8);
+    i64 merges = text_merge(parts, -1, NULL, NULL);
+    assert_int_equal(text_merge(once, -1, NULL, NULL), merges);
+    for (i64 i = 0; i < merges; i++) {
+        i32 a[2], b[2];
+        text_merge(once, i, &a[0], &a[1]);
+        text_merge(parts, i, &b[0], &b[1]);
+        assert_memory_equal(a, b, sizeof a);
+    }
+    text_tokenizer_free(once);
+    text_tokenizer_free(parts);
+    text_release(&whole);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_texts_give_the_merges_of_hf_on_any_number_of_threads),
+        cmocka_unit_test(a_long_text_counts_as_its_parts),
+    };
+    return cmocka_run_group_tests(tests, read_text, release_text);
+}

@@ -1,0 +1,177 @@
+/* What tokenizers' training is foreseen to need without its media is what its steps take on the CPU: the same tensors,
+ * no more scratch, and in all what the process of the real steps becomes larger by, within 5 % and what a program of
+ * any size takes besides (its own pages, whole huge pages, what the C library keeps). */
+#include "tokenizer_training/audio_step.h"
+#include "tokenizer_training/foresee.h"
+#include "tests/vision_fixture.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct outcome {
+    struct codec_needs needs;
+    i64 peak_bytes; /* what the process became larger by */
+};
+typedef void measure(struct outcome *out, const void *settings, struct device *cpu, enum dtype dtype);
+typedef int foresee(struct codec_needs *needs, const void *settings, struct device *meta, enum dtype dtype);
+
+static void keep(struct outcome *out, const struct weights *weights, const struct tape *tape, i64 host_bytes)
+{
+    struct step_memory *m = &out->needs.memory;
+    m->activations = tape_peak_bytes(tape);
+    m->host = tape->host.peak_bytes + tape->staged.peak_bytes + host_bytes;
+    m->backend = device_held_bytes(tape->device);
+    step_memory_add_weights(m, weights);
+    out->needs.parameters = weights_parameters(weights);
+}
+
+/* ---- What is measured ---- */
+
+enum { BESIDES_BYTES = 16 << 20 };
+enum { SIZE = 64, FRAMES = 9 }; /* the defaults */
+static const struct setting_override vision_values[] = {
+    {"data", "./none"}, {"steps", "3"}, {"clip_steps", "6"}, {"still_share", "0.25"}};
+
+static void measure_vision(struct outcome *out, const void *settings, struct device *cpu, enum dtype dtype)
+{
+    const struct vision_settings *s = settings;
+    u8 *clip = toy_pixels(1, FRAMES, SIZE);
+    i64 frames = FRAMES;
+    struct vision_media media = {.request = {.shapes = SQUARE(SIZE)},
+                                 .still_count = 1,
+                                 .stills = &clip,
+                                 .clip_count = 1,
+                                 .clips = &clip,
+                                 .clip_frames = &frames};
+    struct vision_config config;
+    require(vision_stage_config(&config, s, &media, true) == 0, "%s", error_text());
+    struct vision_trainer t = {
+        .settings = s, .media = &media, .seed = 5, .still_steps = s->steps, .clip_steps = s->clip_steps};
+    i64 before = memory_peak_bytes();
+    vision_trainer_open(&t, cpu, &config, dtype);
+    vision_init(&t.vision, 5);
+    for (i64 step = 0; step < s->steps + s->clip_steps; step++) {
+        struct vision_step_result result;
+        require(vision_step(&result, &t, step) == 0, "%s", error_text());
+    }
+    keep(out, &t.vision.weights, &t.tape, s->clip_batch * FRAMES * SIZE * SIZE * 3);
+    out->peak_bytes = memory_peak_bytes() - before;
+}
+
+static const struct setting_override audio_values[] = {
+    {"data", "./none"}, {"steps", "6"}, {"unquantised_share", "0.5"}};
+
+static void measure_audio(struct outcome *out, const void *settings, struct device *cpu, enum dtype dtype)
+{
+    enum { SAMPLES = 3 * AUDIO_RATE_HZ };
+    static int16_t values[SAMPLES];
+    const struct audio_settings *s = settings;
+    for (i64 i = 0; i < SAMPLES; i++)
+        values[i] = (int16_t)(8000 * sin((double)i * (0.05 + (double)i * 1e-5)));
+    struct audio_clip clip = {.text = "", .speaker = "", .samples = SAMPLES, .values = values};
+    struct audio_media media = {.clips = &clip, .count = 1, .samples = SAMPLES};
+    struct audio_trainer t = {.settings = s, .media = &media, .seed = 1};
+    i64 before = memory_peak_bytes();
+    audio_trainer_open(&t, cpu, dtype);
+    weights_init(&t.audio.weights, 1);
+    for (i64 step = 0; step < s->steps; step++) {
+        struct audio_result result;
+        require(audio_step(&result, &t, step) == 0, "%s", error_text());
+    }
+    keep(out, &t.audio.weights, &t.tape, (t.frames * AUDIO_FRAME_SAMPLES + s->batch * t.audio.mel.bins) * 4);
+    out->needs.memory.activations += t.audio.arena.peak_bytes;
+    out->peak_bytes = memory_peak_bytes() - before;
+}
+
+/* ---- Beside what is foreseen ---- */
+
+/* In a process of its own, whose largest resident size is then that of the steps. */
+static void measured_apart(struct outcome *out, measure *steps, const void *settings)
+{
+    int ends[2], status = 1;
+    workers_stop();
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct device cpu;
+        device_open_cpu(&cpu);
+        *out = (struct outcome){0};
+        steps(out, settings, &cpu, cpu.has_bf16 ? DTYPE_BF16 : DTYPE_F32);
+        _exit(write(ends[1], out, sizeof *out) == sizeof *out ? 0 : 1);
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], out, sizeof *out), sizeof *out);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close(ends[0]);
+}
+
+static void compare(const char *what, const struct codec_needs *foreseen, const struct outcome *measured)
+{
+    const struct step_memory *a = &foreseen->memory, *b = &measured->needs.memory;
+    double total = (double)step_memory_total(a);
+    assert_int_equal(foreseen->parameters, measured->needs.parameters);
+    assert_int_equal(a->copies, b->copies);
+    assert_int_equal(a->masters, b->masters);
+    assert_int_equal(a->moments, b->moments);
+    assert_int_equal(a->gradients, b->gradients);
+    assert_int_equal(a->activations, b->activations);
+    assert_int_equal(a->host, b->host);
+    print_message("%s: foreseen %.0f, held %lld, resident %lld, scratch %lld of %lld\n", what, total,
+                  (long long)step_memory_total(b), (long long)measured->peak_bytes, (long long)b->backend,
+                  (long long)a->backend);
+    /* A worker that never came to run a largest tile has less. */
+    assert_in_range(b->backend, a->backend / 2, a->backend * 21 / 20);
+    if (!is_sanitized()) { /* sanitizers have memory of their own */
+        assert_true(total > 0.95 * (double)(measured->peak_bytes - BESIDES_BYTES));
+        assert_true(total < 1.05 * (double)measured->peak_bytes);
+    }
+}
+
+static void both(const char *what, foresee *plan, measure *steps, const void *settings)
+{
+    struct device meta, cpu;
+    struct codec_needs needs;
+    struct outcome measured;
+    measured_apart(&measured, steps, settings);
+    device_open_cpu(&cpu); /* bf16 where it would be */
+    device_open_meta(&meta);
+    if (plan(&needs, settings, &meta, cpu.has_bf16 ? DTYPE_BF16 : DTYPE_F32))
+        fail_msg("%s", error_text());
+    device_close(&meta);
+    compare(what, &needs, &measured);
+}
+
+static int foresee_vision(struct codec_needs *needs, const void *settings, struct device *meta, enum dtype dtype)
+{
+    return vision_foresee(needs, settings, meta, dtype);
+}
+static int foresee_audio(struct codec_needs *needs, const void *settings, struct device *meta, enum dtype dtype)
+{
+    return audio_foresee(needs, settings, meta, dtype);
+}
+
+static void a_vision_tokenizer_needs_what_is_foreseen(void **state)
+{
+    (void)state;
+    struct vision_settings s = {0};
+    assert_int_equal(settings_read(&s, vision_stage_table, NULL, NULL, vision_values, COUNT_OF(vision_values)), 0);
+    both("vision", foresee_vision, measure_vision, &s);
+    settings_release(&s, vision_stage_table);
+}
+
+static void an_audio_tokenizer_needs_what_is_foreseen(void **state)
+{
+    (void)state;
+    struct audio_settings s = {0};
+    assert_int_equal(settings_read(&s, audio_stage_table, NULL, NULL, audio_values, COUNT_OF(audio_values)), 0);
+    both("audio", foresee_audio, measure_audio, &s);
+    settings_release(&s, audio_stage_table);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_vision_tokenizer_needs_what_is_foreseen),
+                                       cmocka_unit_test(an_audio_tokenizer_needs_what_is_foreseen)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,189 @@
+/* Settings of the stage `pretrain` reach the step: its learning rates, its draws, the weight of each kind of target. */
+#include "core/json.h"
+#include "tests/pretrain_toy.h"
+#include "tests/toy.h"
+#include "inference/inference.h"
+#include "train/pretrain.h"
+
+#include <math.h>
+
+enum { STEPS = 8, SEED = 6 }; /* with which every step has vision */
+static int make(void **state)
+{
+    return make_shards(state, "pretrain");
+}
+
+static void train(const char *name, const char *more)
+{
+    char *settings = string_format("steps: %d, %s", STEPS, more);
+    pretrain_toy(name, (struct stage){.seed = SEED, .dtype = DTYPE_F32}, settings);
+    memory_free(settings);
+}
+
+static void read_metric(double values[STEPS], const char *name, const char *metric)
+{
+    struct text text = {0};
+    char *folder = path_of(name), *path = path_join(folder, "metrics.jsonl");
+    succeed(file_read(&text, path));
+    char *line = text.data;
+    for (i64 step = 0; step < STEPS; step++) {
+        char *end = strchr(line, '\n');
+        assert_non_null(end);
+        struct json *j = json_parse(line, end - line, path);
+        values[step] = json_number(json_get(j, metric), NAN);
+        assert_true(isfinite(values[step]));
+        json_free(j);
+        line = end + 1;
+    }
+    text_release(&text);
+    memory_free(path);
+}
+
+/* ---- Learning rates ---- */
+
+static void learning_rates_are_those_of_the_settings(void **state)
+{
+    static const double wsd[STEPS] = {1e-3, 2e-3, 2e-3, 2e-3, 2e-3, 1.55e-3, 1.1e-3, 0.65e-3};
+    double lr[STEPS];
+    (void)state;
+    train("rates", "elastic: {on: false}, optimizer: {lr: 2e-3, warmup: 2, min_lr_ratio: 0.1, decay_share: 0.5}");
+    read_metric(lr, "rates", "lr");
+    for (i64 step = 0; step < STEPS; step++)
+        assert_float_equal(lr[step], wsd[step], 1e-12);
+}
+
+/* ---- Elastic draws ---- */
+
+static i64 steps_apart(const char *metric, const char *one, const char *other)
+{
+    double a[STEPS], b[STEPS];
+    i64 apart = 0;
+    read_metric(a, one, metric);
+    read_metric(b, other, metric);
+    for (i64 step = 0; step < STEPS; step++)
+        apart += a[step] != b[step];
+    return apart;
+}
+
+static void each_axis_of_the_draws_is_drawn(void **state)
+{
+    (void)state;
+    train("whole", "elastic: {on: false}");
+    train("full", "elastic: {on: true, depth_full: 1, experts_full: 1, topk_full: 1}");
+    assert_int_equal(steps_apart("loss/text", "whole", "full"), 0);
+    train("depth", "elastic: {on: true, depth_full: 0, depth_drop: 1, experts_full: 1, topk_full: 1}");
+    assert_int_equal(steps_apart("loss/text", "whole", "depth"), STEPS);
+    train("experts", "elastic: {on: true, depth_full: 1, experts_full: 0, topk_full: 1}");
+    assert_int_equal(steps_apart("loss/text", "whole", "experts"), STEPS);
+    train("topk", "elastic: {on: true, depth_full: 1, experts_full: 1, topk_full: 0}");
+    assert_int_equal(steps_apart("loss/text", "whole", "topk"), STEPS);
+}
+
+/* ---- Weights of the kinds of targets ---- */
+
+static bool moved(const char *name, const char *weight)
+{
+    static struct model trained, fresh;
+    succeed(model_load(&trained, &device, path_of(name), DTYPE_F32, false));
+    succeed(model_open(&fresh, &device, &trained.config, DTYPE_F32, false, NULL));
+    weights_init(&fresh.weights, SEED);
+    struct weight *w = weights_find(&trained.weights, weight);
+    float *after = toy_weight(&device, w), *before = toy_weight(&device, weights_find(&fresh.weights, weight));
+    bool differ = memcmp(before, after, (size_t)weight_elements(w) * 4) != 0;
+    memory_free(before);
+    memory_free(after);
+    model_close(&trained);
+    model_close(&fresh);
+    return differ;
+}
+
+/* What has no weight teaches nothing: without decay its head stays as it began. The block speaks through text's. */
+static void each_kind_of_target_has_the_weight_of_its_setting(void **state)
+{
+    static const struct {
+        const char *name, *loss, *still;
+    } cases[] = {{"none of text", "{text: 0, mtp: 0}", "head"},
+                 {"none of mtp", "{mtp: 0}", "mtp.project"},
+                 {"none of vision", "{vision: 0}", "vision.head"},
+                 {"none of audio", "{audio: 0}", "audio.head.1"}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        char *more = string_format("elastic: {on: false}, optimizer: {weight_decay: 0}, loss: %s", cases[i].loss);
+        train(cases[i].name, more);
+        for (i64 k = 0; k < COUNT_OF(cases); k++) {
+            bool still = k == i || (i == 0 && k == 1);
+            if (moved(cases[i].name, cases[k].still) == still)
+                fail_msg("%s: %s %s", cases[i].name, cases[k].still, still ? "moved" : "did not move");
+        }
+        memory_free(more);
+    }
+}
+
+/* Means are known after the first step: from the second update on kinds are rescaled. */
+static void kinds_are_rescaled_where_the_settings_say_so(void **state)
+{
+    (void)state;
+    train("rescaled", "elastic: {on: false}, loss: {posterior: true}");
+    train("as they are", "elastic: {on: false}, loss: {posterior: false}");
+    assert_int_equal(steps_apart("loss/vision", "rescaled", "as they are"), STEPS - 2);
+}
+
+/* A grid sums the losses with the weights that the training ended with. */
+static void a_grid_weighs_losses_as_training_did(void **state)
+{
+    struct grid_result result;
+    struct grid_settings s = {.from = path_of("rescaled"), .data = shards, .part = "validation", .rows = 4};
+    double weights[TARGETS], sum = 0;
+    (void)state;
+    s.length = 128;
+    s.decode_tokens = 1;
+    loss_weights_load(weights, s.from);
+    assert_true(weights[TARGET_TEXT] == 1);
+    assert_true(weights[TARGET_VISION] > 2); /* bits lose less than ids */
+    succeed(grid_measure_all(&result, &s, &device));
+    for (int kind = 0; kind < TARGETS; kind++)
+        if (kind != TARGET_MTP)
+            sum += weights[kind] * result.points[0].loss[kind];
+    assert_float_equal(result.points[0].loss_all, sum, 1e-9);
+    assert_true(result.points[0].loss_all > result.points[0].loss[TARGET_TEXT] + result.points[0].loss[TARGET_VISION]);
+    grid_result_release(&result);
+}
+
+static void a_ramp_of_rows_is_checked_before_the_first_step(void **state)
+{
+    i64 steps[] = {0, 10, 20};
+    double rows[] = {4, 8, 10};
+    struct loader_settings loader = {.rows = {steps, rows, 3}, .micro_rows = 2};
+    struct layout alone = {.data = 1, .expert = 1, .tensor = 1, .pipeline = 1, .chunks = 1}, data = alone,
+                  expert = alone, chunks = alone;
+    (void)state;
+    data.data = expert.data = chunks.pipeline = chunks.chunks = 2;
+    expert.expert = 2;
+    succeed(pretrain_check_batches(&loader, &alone, 0, 30));
+    succeed(pretrain_check_batches(&loader, &data, 0, 30));
+    succeed(pretrain_check_batches(&loader, &expert, 0, 20)); /* 2 and 4 micro-batches */
+    assert_int_equal(pretrain_check_batches(&loader, &expert, 0, 21), -1);
+    assert_says("batch.rows is 10 at step 20");
+    assert_says("expected a multiple of 2");
+    assert_int_equal(error_status(), STATUS_USAGE);
+    assert_int_equal(pretrain_check_batches(&loader, &chunks, 0, 30), -1);
+    rows[2] = 12;
+    succeed(pretrain_check_batches(&loader, &chunks, 0, 30));
+    loader.rows.linear = true;
+    assert_int_equal(pretrain_check_batches(&loader, &expert, 0, 30), -1);
+    assert_says("at step 3");                                  /* 5 rows: three micro-batches */
+    succeed(pretrain_check_batches(&loader, &expert, 20, 30)); /* where what is continued stands */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(learning_rates_are_those_of_the_settings),
+        cmocka_unit_test(each_axis_of_the_draws_is_drawn),
+        cmocka_unit_test(each_kind_of_target_has_the_weight_of_its_setting),
+        cmocka_unit_test(kinds_are_rescaled_where_the_settings_say_so),
+        cmocka_unit_test(a_grid_weighs_losses_as_training_did),
+        cmocka_unit_test(a_ramp_of_rows_is_checked_before_the_first_step),
+    };
+    return cmocka_run_group_tests(tests, make, remove_shards);
+}

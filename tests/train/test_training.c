@@ -1,0 +1,267 @@
+/* The loop of stages that train, around a stage of one weight. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <signal.h>
+
+#include "dist/dist.h"
+#include "tests/scratch.h"
+#include "train/train.h"
+
+enum { STEPS = 7 };
+#define PEAK_GFLOPS 1e9 /* above what a step of the toy reaches on any machine: a share above 1 is not written */
+static struct device device;
+
+struct toy {
+    struct weights weights;
+    i64 begun, calls;            /* the step it began at; steps made */
+    double memory;               /* what its state is */
+    i64 broken, stopped, killed; /* steps: a gradient that is no number, an interruption within, and by a signal */
+};
+
+static int begin(void *context, i64 step, const struct json *state, const char *folder)
+{
+    struct toy *toy = context;
+    toy->begun = step;
+    assert_true((state != NULL) == (folder != NULL));
+    json_numbers(&toy->memory, 1, json_get(state, "memory"));
+    return 0;
+}
+
+static int step(void *context, i64 at, struct training_step *said)
+{
+    static const struct optimizer_settings optimizer = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+    struct toy *toy = context;
+    struct weight *w = &toy->weights.list[0];
+    if (at == toy->stopped)
+        return STAGE_INTERRUPTED;
+    weights_begin_step(&toy->weights);
+    for (i64 i = 0; i < 4; i++)
+        ((float *)w->value.grad)[i] = at == toy->broken ? NAN : w->master[i] + (float)toy->memory;
+    w->value.grad_written = true;
+    said->optimizer = optimizer_step(&toy->weights, &optimizer, optimizer.lr, at);
+    toy->memory = 0.5 * toy->memory + (double)at;
+    metrics_put(said->metrics, "memory", toy->memory);
+    text_printf(&said->note, "memory %g", toy->memory);
+    said->count = 10;
+    said->flops = 1e6;
+    toy->calls++;
+    if (at == toy->killed)
+        raise(SIGINT);
+    return 0;
+}
+
+static int save(void *context, const char *folder)
+{
+    struct toy *toy = context;
+    char *path = path_join(folder, "result.json");
+    double values[4];
+    for (i64 i = 0; i < 4; i++)
+        values[i] = (double)toy->weights.list[0].master[i];
+    struct json *j = json_of_numbers(values, 4);
+    int status = json_save(path, j);
+    json_free(j);
+    memory_free(path);
+    return status;
+}
+
+static int write_state(void *context, struct json *state, const char *folder)
+{
+    (void)folder;
+    json_set(state, "memory", json_of_numbers(&((struct toy *)context)->memory, 1));
+    return 0;
+}
+
+static int run(struct toy *toy, const char *name, double peak_gflops)
+{
+    struct stage stage = {.name = name,
+                          .out = path_of(name),
+                          .device = &device,
+                          .dtype = DTYPE_F32,
+                          .peak_gflops = peak_gflops,
+                          .ranks = parallel_alone()};
+    struct training_settings settings = {.checkpoint_steps = 2, .keep = 2};
+    struct training training = {&stage, &settings, STEPS, "things", &toy->weights, NULL,
+                                toy,    begin,     step,  save,     write_state};
+    struct weight_spec spec = weight_matrix("w", 2, 2);
+    weights_open(&toy->weights, &device, DTYPE_F32, true, NULL);
+    weights_add(&toy->weights, &spec);
+    weights_allocate(&toy->weights);
+    weights_init(&toy->weights, 1);
+    toy->memory = 1;
+    succeed(directory_make(stage.out));
+    int status = training_run(&training);
+    weights_close(&toy->weights);
+    return status;
+}
+
+static struct text content(const char *run_name, const char *file)
+{
+    struct text text = {0};
+    char *path = path_join(path_of(run_name), file);
+    succeed(file_read(&text, path));
+    memory_free(path);
+    return text;
+}
+
+/* Lines of metrics: each one is of the step after the one before it. Returns the number of them that have `key` as a
+ * number, of which `sum` is the sum. */
+static i64 check_metrics(const char *run_name, i64 count, const char *key, double *sum)
+{
+    struct text text = content(run_name, "metrics.jsonl");
+    i64 lines = 0, found = 0;
+    *sum = 0;
+    for (char *line = text.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        struct json *j = json_parse(line, end - line, "metrics");
+        assert_int_equal(json_integer(json_get(j, "step"), -1), ++lines);
+        double value = json_number(json_get(j, key), NAN);
+        found += isfinite(value);
+        *sum += isfinite(value) ? value : 0;
+        json_free(j);
+    }
+    assert_int_equal(lines, count);
+    text_release(&text);
+    return found;
+}
+
+static bool has_checkpoint(const char *run_name, i64 done)
+{
+    char *checkpoints = path_join(path_of(run_name), "checkpoints"), *path = checkpoint_path(checkpoints, done);
+    bool has = file_is_directory(path);
+    memory_free(checkpoints);
+    memory_free(path);
+    return has;
+}
+
+static void same_as_whole(const char *run_name)
+{
+    struct text a = content("whole", "result.json"), b = content(run_name, "result.json");
+    assert_string_equal(a.data, b.data);
+    text_release(&a);
+    text_release(&b);
+}
+
+static void steps_are_counted_as_done(void **state)
+{
+    struct toy toy = {.broken = -1, .stopped = -1, .killed = -1};
+    double sum;
+    (void)state;
+    assert_int_equal(run(&toy, "whole", PEAK_GFLOPS), 0);
+    assert_int_equal(toy.begun, 0);
+    assert_int_equal(toy.calls, STEPS);
+    assert_int_equal(check_metrics("whole", STEPS, "peak_share", &sum), STEPS);
+    assert_int_equal(check_metrics("whole", STEPS, "things_per_s", &sum), STEPS);
+    assert_int_equal(check_metrics("whole", STEPS, "skipped", &sum), STEPS);
+    assert_true(sum == 0);
+    assert_false(has_checkpoint("whole", 2) || has_checkpoint("whole", 4)); /* two are kept */
+    assert_true(has_checkpoint("whole", 6) && has_checkpoint("whole", 7));
+}
+
+static void without_a_peak_there_is_no_share_of_it(void **state)
+{
+    struct toy toy = {.broken = -1, .stopped = -1, .killed = -1};
+    double sum;
+    (void)state;
+    assert_int_equal(run(&toy, "unmeasured", 0), 0);
+    assert_int_equal(check_metrics("unmeasured", STEPS, "peak_share", &sum), 0);
+    struct text metrics = content("unmeasured", "metrics.jsonl");
+    assert_null(strstr(metrics.data, "peak_share"));
+    text_release(&metrics);
+    same_as_whole("unmeasured");
+}
+
+static void a_skipped_update_is_in_the_metrics(void **state)
+{
+    struct toy toy = {.broken = 3, .stopped = -1, .killed = -1};
+    double sum;
+    (void)state;
+    assert_int_equal(run(&toy, "broken", PEAK_GFLOPS), 0);
+    check_metrics("broken", STEPS, "skipped", &sum);
+    assert_true(sum == 1);
+    assert_int_equal(check_metrics("broken", STEPS, "grad_norm", &sum), STEPS - 1);
+}
+
+/* What the step put is not in the metrics; what was before it is saved. */
+static void a_step_stopped_within_is_made_again(void **state)
+{
+    struct toy toy = {.broken = -1, .stopped = 3, .killed = -1};
+    double sum;
+    (void)state;
+    assert_int_equal(run(&toy, "stopped", PEAK_GFLOPS), STAGE_INTERRUPTED);
+    check_metrics("stopped", 3, "memory", &sum);
+    assert_true(has_checkpoint("stopped", 3));
+    toy.stopped = -1;
+    assert_int_equal(run(&toy, "stopped", PEAK_GFLOPS), 0);
+    assert_int_equal(toy.begun, 3);
+    assert_int_equal(toy.calls, STEPS);
+    check_metrics("stopped", STEPS, "memory", &sum);
+    same_as_whole("stopped");
+}
+
+static void a_signal_saves_the_step_that_is_done(void **state)
+{
+    struct toy toy = {.broken = -1, .stopped = -1, .killed = 4};
+    double sum;
+    (void)state;
+    signals_catch();
+    assert_int_equal(run(&toy, "signal", PEAK_GFLOPS), STAGE_INTERRUPTED);
+    assert_true(has_checkpoint("signal", 5));
+    check_metrics("signal", 5, "memory", &sum);
+    char *result = path_join(path_of("signal"), "result.json");
+    assert_false(file_exists(result));
+    memory_free(result);
+}
+
+static void a_warm_up_is_honoured_or_refused(void **state)
+{
+    struct optimizer_settings s = {.lr = 1, .warmup = 8, .shape = LR_CONSTANT};
+    (void)state;
+    struct lr_schedule lr = lr_of_settings(&s, 10);
+    assert_true(lr_at(&lr, 3) == 0.5 && lr_at(&lr, 7) == 1); /* all of it, though it is most of the run */
+    succeed(lr_check(&s, 8, "steps"));
+    assert_int_equal(lr_check(&s, 7, "steps"), -1);
+    assert_non_null(strstr(error_text(), "optimizer.warmup is 8 steps, and steps gives 7"));
+    assert_int_equal(error_status(), STATUS_USAGE);
+    s.warmup = -8;
+    succeed(lr_check(&s, 7, "steps"));
+    lr = lr_of_settings(&s, 10);
+    assert_true(lr_at(&lr, 0) == 0.2 && lr_at(&lr, 4) == 1); /* at most half */
+    lr = lr_of_settings(&s, 100);
+    assert_true(lr_at(&lr, 3) == 0.5);
+}
+
+static void without_room_for_a_checkpoint_no_step_is_made(void **state)
+{
+    struct toy toy = {.broken = -1, .stopped = -1, .killed = -1};
+    setenv("WEFT_SPARE_BYTES", "1e18", 1);
+    assert_int_equal(run(&toy, "room", 0), -1);
+    assert_non_null(strstr(error_text(), "the next checkpoint needs"));
+    unsetenv("WEFT_SPARE_BYTES");
+    succeed(run(&toy, "room", 0));
+    double sum;
+    assert_int_equal(check_metrics("room", STEPS, "lr", &sum), STEPS);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_are_counted_as_done),
+        cmocka_unit_test(without_a_peak_there_is_no_share_of_it),
+        cmocka_unit_test(a_skipped_update_is_in_the_metrics),
+        cmocka_unit_test(a_step_stopped_within_is_made_again),
+        cmocka_unit_test(a_warm_up_is_honoured_or_refused),
+        cmocka_unit_test(without_room_for_a_checkpoint_no_step_is_made),
+        cmocka_unit_test(a_signal_saves_the_step_that_is_done), /* the signal stays seen: last */
+    };
+    log_set_level(LOG_QUIET);
+    device_open_cpu(&device);
+    workers_start(1);
+    int failed = cmocka_run_group_tests(tests, make_directory, remove_directory);
+    workers_stop();
+    device_close(&device);
+    return failed;
+}

@@ -1,0 +1,514 @@
+/* What a trained audio tokenizer keeps of sounds and voices it never heard: numbers, sounds, pictures. */
+#include "tokenizer_training/audio_step.h"
+#include "data/media/media.h"
+#include "data/media/spectrogram.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { HEALTH_CLIPS = 1000, PROBE_CLIPS = 1000, MEAN_CLIPS = 200, DISTANCE_CLIPS = 64, SAMPLES = 12, AT_ONCE = 64 };
+
+struct coded { /* a recording's codes, and which of its frames sound */
+    i32 *codes;
+    u8 *sounds;
+    i64 frames;
+};
+struct report {
+    struct audio_trainer *trainer;
+    const struct audio_media *held_out;
+    const char *folder;
+    struct mel_distance mel;
+    struct json *json;
+    struct coded *train, *other; /* of the first HEALTH_CLIPS recordings */
+    i64 train_count, other_count;
+};
+
+/* ---- codes ---- */
+
+static void mark_sounds(struct coded *out, struct audio_tokenizer *audio, const float *samples)
+{
+    i64 spectra = out->frames * AUDIO_FRAME_SPECTRA;
+    float *m = memory_alloc(spectra * AUDIO_BANDS * 4);
+    audio_spectra(audio, m, samples, out->frames);
+    for (i64 i = 0; i < spectra; i++)
+        out->sounds[i / AUDIO_FRAME_SPECTRA] |= spectrum_sounds(m + i * AUDIO_BANDS, AUDIO_BANDS);
+    memory_free(m);
+}
+
+/* `shift` samples of silence before it. NULL: it can no longer be read. */
+static float *shifted_samples(const struct audio_clip *clip, i64 shift, i64 *frames)
+{
+    float *samples = audio_clip_samples(clip, frames);
+    if (!samples || shift == 0)
+        return samples;
+    float *out = memory_alloc((*frames + 1) * AUDIO_FRAME_SAMPLES * 4);
+    memcpy(out + shift, samples, (size_t)(*frames * AUDIO_FRAME_SAMPLES * 4));
+    memory_free(samples);
+    ++*frames;
+    return out;
+}
+
+/* A recording that can no longer be read has no frames. */
+static void encode_some(struct coded *list, struct audio_tokenizer *audio, const struct audio_clip *const *clips,
+                        i64 count, i64 shift)
+{
+    struct audio_item items[AT_ONCE] = {0};
+    float *samples[AT_ONCE] = {0};
+    for (i64 i = 0; i < count; i++) {
+        struct coded *out = &list[i];
+        samples[i] = shifted_samples(clips[i], shift, &out->frames);
+        if (!samples[i])
+            continue;
+        out->codes = memory_alloc(out->frames * audio->config.levels * 4);
+        out->sounds = memory_alloc(out->frames);
+        items[i] = (struct audio_item){samples[i], out->frames * AUDIO_FRAME_SAMPLES, out->codes};
+        mark_sounds(out, audio, samples[i]);
+    }
+    audio_encode(audio, items, count);
+    for (i64 i = 0; i < count; i++)
+        memory_free(samples[i]);
+}
+
+static void encode_clips(struct coded *list, struct audio_tokenizer *audio, const struct audio_clip *const *clips,
+                         i64 count, i64 shift)
+{
+    for (i64 i = 0; i < count; i += AT_ONCE)
+        encode_some(list + i, audio, clips + i, min_i64(AT_ONCE, count - i), shift);
+}
+
+static struct coded *encode_media(i64 *count, struct audio_tokenizer *audio, const struct audio_media *media)
+{
+    *count = min_i64(media->count, HEALTH_CLIPS);
+    struct coded *out = memory_alloc((*count + 1) * (i64)sizeof *out);
+    const struct audio_clip **clips = memory_alloc((*count + 1) * (i64)sizeof *clips);
+    for (i64 i = 0; i < *count; i++)
+        clips[i] = &media->clips[i];
+    encode_clips(out, audio, clips, *count, 0);
+    memory_free(clips);
+    return out;
+}
+
+static void coded_free(struct coded *list, i64 count)
+{
+    for (i64 i = 0; i < count; i++) {
+        memory_free(list[i].codes);
+        memory_free(list[i].sounds);
+    }
+    memory_free(list);
+}
+
+/* ---- health ---- */
+
+struct health {
+    double perplexity;
+    i64 dead, frames;
+};
+
+static struct health level_health(const struct coded *list, i64 count, const struct audio_config *c, i64 level)
+{
+    i64 *uses = memory_alloc(c->codes * (i64)sizeof *uses);
+    struct health h = {0};
+    double entropy = 0;
+    for (i64 i = 0; i < count; i++)
+        for (i64 f = 0; f < list[i].frames; f++)
+            if (list[i].sounds[f]) {
+                uses[list[i].codes[f * c->levels + level]]++;
+                h.frames++;
+            }
+    for (i64 code = 0; code < c->codes; code++) {
+        double p = (double)uses[code] / (double)max_i64(h.frames, 1);
+        entropy -= uses[code] ? p * log(p) : 0;
+        h.dead += uses[code] == 0;
+    }
+    h.perplexity = exp(entropy);
+    memory_free(uses);
+    return h;
+}
+
+static void report_health(struct report *r, const char *kind, const struct coded *list, i64 count)
+{
+    const struct audio_config *c = &r->trainer->audio.config;
+    struct json *levels = json_array();
+    struct text line = {0};
+    i64 frames = 0;
+    for (i64 level = 0; level < c->levels; level++) {
+        struct health h = level_health(list, count, c, level);
+        struct json *entry = json_object();
+        json_set(entry, "perplexity", json_of_number(h.perplexity));
+        json_set(entry, "dead", json_of_integer(h.dead));
+        json_push(levels, entry);
+        text_printf(&line, " %.0f (%lld dead)", h.perplexity, (long long)h.dead);
+        frames = h.frames;
+    }
+    struct json *entry = json_object();
+    json_set(entry, "recordings", json_of_integer(count));
+    json_set(entry, "sounding_frames", json_of_integer(frames));
+    json_set(entry, "levels", levels);
+    json_set(r->json, kind, entry);
+    log_info("%s, %lld sounding frames: perplexity of %lld codes by level%s", kind, (long long)frames,
+             (long long)c->codes, line.data);
+    text_release(&line);
+}
+
+/* ---- distances ---- */
+
+static void mean_spectrum(double *mean, struct report *r)
+{
+    const struct audio_media *media = r->trainer->media;
+    i64 seen = 0;
+    memset(mean, 0, AUDIO_BANDS * sizeof *mean);
+    for (i64 i = 0; i < min_i64(media->count, MEAN_CLIPS); i++) {
+        i64 frames, spectra;
+        float *samples = audio_clip_samples(&media->clips[i], &frames);
+        if (!samples)
+            continue;
+        const float *m = mel_distance_spectra(&r->mel, &spectra, samples, frames * AUDIO_FRAME_SAMPLES);
+        for (i64 f = 0; f < spectra; f++, m += AUDIO_BANDS)
+            if (spectrum_sounds(m, AUDIO_BANDS)) {
+                seen++;
+                for (i64 b = 0; b < AUDIO_BANDS; b++)
+                    mean[b] += (double)m[b];
+            }
+        memory_free(samples);
+    }
+    for (i64 b = 0; b < AUDIO_BANDS; b++)
+        mean[b] /= (double)max_i64(seen, 1);
+}
+
+static void add_mean_distance(struct spectral_sum *sum, struct mel_distance *mel, const double *mean,
+                              const float *samples, i64 count)
+{
+    i64 spectra;
+    const float *m = mel_distance_spectra(mel, &spectra, samples, count);
+    for (i64 f = 0; f < spectra; f++, m += AUDIO_BANDS) {
+        double difference = 0;
+        if (!spectrum_sounds(m, AUDIO_BANDS))
+            continue;
+        for (i64 b = 0; b < AUDIO_BANDS; b++)
+            difference += fabs((double)m[b] - mean[b]);
+        sum->sum += difference / AUDIO_BANDS;
+        sum->spectra++;
+    }
+}
+
+struct distances {
+    struct spectral_sum all, first, mean; /* all levels, level 0 alone, the mean spectrum */
+};
+
+static void decode_levels(float *samples, float *m, struct report *r, const struct coded *coded, i64 levels)
+{
+    struct vocoder vocoder = {r->trainer->settings->vocoder_rounds, r->trainer->seed};
+    audio_decode_spectra(&r->trainer->audio, m, coded->codes, coded->frames, levels);
+    audio_vocode(&r->trainer->audio, samples, m, coded->frames, &vocoder);
+}
+
+static void add_distances(struct distances *out, struct report *r, const struct audio_clip *clip,
+                          const struct coded *coded, const double *mean)
+{
+    i64 frames, n = coded->frames * AUDIO_FRAME_SAMPLES;
+    float *original = audio_clip_samples(clip, &frames);
+    if (!original)
+        return;
+    float *other = memory_alloc(n * 4), *m = memory_alloc(n / AUDIO_HOP * AUDIO_BANDS * 4);
+    decode_levels(other, m, r, coded, r->trainer->audio.config.levels);
+    mel_distance_add(&r->mel, &out->all, original, other, n);
+    decode_levels(other, m, r, coded, 1);
+    mel_distance_add(&r->mel, &out->first, original, other, n);
+    add_mean_distance(&out->mean, &r->mel, mean, original, n);
+    memory_free(original);
+    memory_free(other);
+    memory_free(m);
+}
+
+static void report_distances(struct report *r)
+{
+    double mean[AUDIO_BANDS];
+    struct distances d = {0};
+    i64 used = min_i64(r->other_count, DISTANCE_CLIPS);
+    mean_spectrum(mean, r);
+    for (i64 i = 0; i < used; i++) /* spread over the list: neighbours may be alike */
+        add_distances(&d, r, &r->held_out->clips[i * r->other_count / used], &r->other[i * r->other_count / used],
+                      mean);
+    struct json *entry = json_object();
+    json_set(entry, "recordings", json_of_integer(used));
+    json_set(entry, "log_mel", json_of_number(spectral_mean(&d.all)));
+    json_set(entry, "log_mel_level_0", json_of_number(spectral_mean(&d.first)));
+    json_set(entry, "log_mel_mean_spectrum", json_of_number(spectral_mean(&d.mean)));
+    json_set(r->json, "held_out_distance", entry);
+    log_info("held out, %lld recordings: log-mel distance %.3f, with level 0 alone %.3f; the mean spectrum's %.3f",
+             (long long)used, spectral_mean(&d.all), spectral_mean(&d.first), spectral_mean(&d.mean));
+}
+
+/* ---- probe: which digit was said, by a linear classifier on counts of codes. Each recording is encoded at several
+ * offsets to the frames: where they fall is chance, and there are few recordings. ---- */
+
+enum { DIGITS = 10, PLACES = 5, OFFSETS = 4, PROBE_ROUNDS = 100, LEAST_CLIPS = 20 };
+
+struct digits {
+    struct coded *coded; /* [OFFSETS, count] */
+    i64 *digit, count;   /* [count] recordings */
+};
+
+struct example {
+    i64 digit, count;
+    i32 *features; /* [count] columns; each has the value 1 / sqrt(count) */
+};
+struct probe {
+    i64 columns;
+    float *weights; /* [DIGITS, columns] */
+};
+
+/* Codes where the recording sounds: once by fifth of its length, once without place. */
+static struct example example_of(const struct coded *c, i64 digit, i64 level, const struct audio_config *config)
+{
+    struct example e = {digit, 0, memory_alloc(max_i64(1, 2 * c->frames) * 4)};
+    i64 first = 0, last = c->frames;
+    while (first < last && !c->sounds[first])
+        first++;
+    while (last > first && !c->sounds[last - 1])
+        last--;
+    for (i64 f = first; f < last; f++) {
+        i64 place = (f - first) * PLACES / (last - first), code = c->codes[f * config->levels + level];
+        e.features[e.count++] = (i32)(place * config->codes + code);
+        e.features[e.count++] = (i32)(PLACES * config->codes + code);
+    }
+    return e;
+}
+
+static i64 digit_of(const char *text)
+{
+    static const char *const names[DIGITS] = {"zero", "one", "two",   "three", "four",
+                                              "five", "six", "seven", "eight", "nine"};
+    for (i64 i = 0; i < DIGITS; i++)
+        if (strcmp(text, names[i]) == 0)
+            return i;
+    return -1;
+}
+
+static struct digits encode_digits(struct audio_tokenizer *audio, const struct audio_media *media)
+{
+    const struct audio_clip **clips = memory_alloc(PROBE_CLIPS * (i64)sizeof *clips);
+    struct digits out = {memory_alloc(OFFSETS * PROBE_CLIPS * (i64)sizeof *out.coded), memory_alloc(PROBE_CLIPS * 8),
+                         0};
+    for (i64 i = 0; i < media->count && out.count < PROBE_CLIPS; i++)
+        if (digit_of(media->clips[i].text) >= 0) {
+            out.digit[out.count] = digit_of(media->clips[i].text);
+            clips[out.count++] = &media->clips[i];
+        }
+    for (i64 i = 0; i < OFFSETS; i++)
+        encode_clips(out.coded + i * out.count, audio, clips, out.count, i * AUDIO_FRAME_SAMPLES / OFFSETS);
+    memory_free(clips);
+    return out;
+}
+
+static void digits_free(struct digits *digits)
+{
+    coded_free(digits->coded, OFFSETS * digits->count);
+    memory_free(digits->digit);
+}
+
+static struct example *examples_of(i64 *count, const struct digits *digits, i64 level,
+                                   const struct audio_config *config)
+{
+    struct example *out = memory_alloc((OFFSETS * digits->count + 1) * (i64)sizeof *out);
+    *count = 0;
+    for (i64 i = 0; i < OFFSETS * digits->count; i++)
+        if (digits->coded[i].frames > 0)
+            out[(*count)++] = example_of(&digits->coded[i], digits->digit[i % digits->count], level, config);
+    return out;
+}
+
+static void examples_free(struct example *list, i64 count)
+{
+    for (i64 i = 0; i < count; i++)
+        memory_free(list[i].features);
+    memory_free(list);
+}
+
+static void score(double *scores, const struct probe *p, const struct example *e)
+{
+    double value = 1 / sqrt((double)max_i64(e->count, 1));
+    for (i64 d = 0; d < DIGITS; d++) {
+        scores[d] = 0;
+        for (i64 i = 0; i < e->count; i++)
+            scores[d] += value * (double)p->weights[d * p->columns + e->features[i]];
+    }
+}
+
+static void soft_max(double *scores)
+{
+    double most = scores[0], sum = 0;
+    for (i64 d = 1; d < DIGITS; d++)
+        most = fmax(most, scores[d]);
+    for (i64 d = 0; d < DIGITS; d++)
+        sum += scores[d] = exp(scores[d] - most);
+    for (i64 d = 0; d < DIGITS; d++)
+        scores[d] /= sum;
+}
+
+/* Logistic regression by rounds over the examples in order. */
+static void probe_train(struct probe *p, const struct example *list, i64 count)
+{
+    double scores[DIGITS];
+    for (i64 round = 0; round < PROBE_ROUNDS; round++)
+        for (i64 i = 0; i < count; i++) {
+            const struct example *e = &list[i];
+            double rate = 0.5 / sqrt((double)max_i64(e->count, 1));
+            score(scores, p, e);
+            soft_max(scores);
+            for (i64 d = 0; d < DIGITS; d++)
+                for (i64 j = 0; j < e->count; j++)
+                    p->weights[d * p->columns + e->features[j]] -= (float)(rate * (scores[d] - (d == e->digit)));
+        }
+}
+
+static double probe_accuracy(const struct probe *p, const struct example *list, i64 count)
+{
+    double scores[DIGITS];
+    i64 right = 0;
+    for (i64 i = 0; i < count; i++) {
+        i64 best = 0;
+        score(scores, p, &list[i]);
+        for (i64 d = 1; d < DIGITS; d++)
+            best = scores[d] > scores[best] ? d : best;
+        right += best == list[i].digit;
+    }
+    return (double)right / (double)max_i64(count, 1);
+}
+
+/* -1 where there are too few digits to say. */
+static double probe_level(const struct digits *heard, const struct digits *other, i64 level,
+                          const struct audio_config *c)
+{
+    i64 train_count, test_count;
+    struct example *train = examples_of(&train_count, heard, level, c);
+    struct example *test = examples_of(&test_count, other, level, c);
+    struct probe p = {(PLACES + 1) * c->codes, memory_alloc(DIGITS * (PLACES + 1) * c->codes * 4)};
+    double accuracy = -1;
+    if (heard->count >= LEAST_CLIPS && test_count > 0) {
+        probe_train(&p, train, train_count);
+        accuracy = probe_accuracy(&p, test, test_count);
+    }
+    examples_free(train, train_count);
+    examples_free(test, test_count);
+    memory_free(p.weights);
+    return accuracy;
+}
+
+static void report_probe(struct report *r)
+{
+    struct json *levels = json_array();
+    struct text line = {0};
+    struct audio_tokenizer *audio = &r->trainer->audio;
+    struct digits heard = encode_digits(audio, r->trainer->media), other = encode_digits(audio, r->held_out);
+    bool possible = true;
+    for (i64 level = 0; level < min_i64(audio->config.levels, 2) && possible; level++) {
+        double accuracy = probe_level(&heard, &other, level, &audio->config);
+        possible = accuracy >= 0;
+        json_push(levels, json_of_number(accuracy));
+        text_printf(&line, "%s %.1f %%", level ? "," : "", 100 * accuracy);
+    }
+    struct json *entry = json_object();
+    json_set(entry, "recordings", json_of_integer(other.count));
+    if (possible) {
+        json_set(entry, "accuracy", levels);
+        log_info("held out, %lld spoken digits at %d offsets: told from level 0, level 1:%s", (long long)other.count,
+                 OFFSETS, line.data);
+    } else {
+        json_free(levels);
+        log_info("no probe of digits: captions.jsonl has too few texts \"zero\" to \"nine\"");
+    }
+    digits_free(&heard);
+    digits_free(&other);
+    json_set(r->json, "digit_probe", entry);
+    text_release(&line);
+}
+
+/* ---- samples ---- */
+
+static int write_wav(const char *path, float *samples, i64 n)
+{
+    struct sound sound = {n, AUDIO_RATE_HZ, samples};
+    return sound_write_wav(path, &sound);
+}
+
+/* samples/NN-WHAT.wav and .png, named in `entry`. */
+static int write_sound(struct json *entry, const struct report *r, i64 item, const char *what, float *samples,
+                       const float *m, i64 spectra)
+{
+    char *name = string_format("samples/%02lld-%s.wav", (long long)item, what);
+    char *picture = string_format("samples/%02lld-%s.png", (long long)item, what);
+    char *key = string_format("%s_picture", what), *wav = path_join(r->folder, name);
+    char *png = path_join(r->folder, picture);
+    int status = write_wav(wav, samples, spectra * AUDIO_HOP);
+    if (status == 0)
+        status = spectrogram_write_png(png, m, spectra);
+    json_set(entry, what, json_of_string(name));
+    json_set(entry, key, json_of_string(picture));
+    char *blocks[] = {name, picture, key, wav, png};
+    for (i64 i = 0; i < COUNT_OF(blocks); i++)
+        memory_free(blocks[i]);
+    return status;
+}
+
+static int write_sample(struct json *list, struct report *r, i64 item, i64 clip)
+{
+    struct audio_tokenizer *audio = &r->trainer->audio;
+    const struct coded *coded = &r->other[clip];
+    i64 frames, spectra = coded->frames * AUDIO_FRAME_SPECTRA, n = coded->frames * AUDIO_FRAME_SAMPLES;
+    float *original = audio_clip_samples(&r->held_out->clips[clip], &frames);
+    if (!original)
+        return -1;
+    float *other = memory_alloc(n * 4), *m = memory_alloc(spectra * AUDIO_BANDS * 4);
+    struct json *entry = json_object();
+    json_set(entry, "text", json_of_string(r->held_out->clips[clip].text));
+    audio_spectra(audio, m, original, coded->frames);
+    int status = write_sound(entry, r, item, "original", original, m, spectra);
+    decode_levels(other, m, r, coded, audio->config.levels);
+    if (status == 0)
+        status = write_sound(entry, r, item, "reconstructed", other, m, spectra);
+    json_push(list, entry);
+    memory_free(original);
+    memory_free(other);
+    memory_free(m);
+    return status;
+}
+
+static int write_samples(struct report *r)
+{
+    i64 count = min_i64(SAMPLES, r->other_count);
+    struct json *list = json_array();
+    char *samples = path_join(r->folder, "samples");
+    int status = directory_make(samples);
+    for (i64 i = 0; i < count && status == 0; i++)
+        status = r->other[i * r->other_count / count].frames ? write_sample(list, r, i, i * r->other_count / count) : 0;
+    json_set(r->json, "shown", list);
+    memory_free(samples);
+    return status;
+}
+
+int audio_report(struct audio_trainer *trainer, const struct audio_media *held_out, const char *folder)
+{
+    struct report r = {.trainer = trainer, .held_out = held_out, .folder = folder, .json = json_object()};
+    char *path = path_join(folder, "report.json");
+    mel_distance_open(&r.mel, trainer->audio.device);
+    r.train = encode_media(&r.train_count, &trainer->audio, trainer->media);
+    r.other = encode_media(&r.other_count, &trainer->audio, held_out);
+    json_set(r.json, "parameters", json_of_integer(weights_parameters(&trainer->audio.weights)));
+    report_health(&r, "training", r.train, r.train_count);
+    if (r.other_count) {
+        report_health(&r, "held_out", r.other, r.other_count);
+        report_distances(&r);
+        report_probe(&r);
+    }
+    int status = write_samples(&r);
+    if (status == 0)
+        status = json_save(path, r.json);
+    coded_free(r.train, r.train_count);
+    coded_free(r.other, r.other_count);
+    mel_distance_close(&r.mel);
+    json_free(r.json);
+    memory_free(path);
+    return status;
+}

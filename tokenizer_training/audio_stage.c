@@ -1,0 +1,109 @@
+#include "tokenizer_training/audio_step.h"
+#include "tokenizer_training/foresee.h"
+
+#define ROW(member, ...) SETTING(struct audio_settings, member, __VA_ARGS__)
+const struct setting audio_stage_table[] = {
+    ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
+        "folder of recordings, as `prepare` reads it; captions are not needed; held-out voices: its validation"),
+    SPLIT_ROWS(struct audio_settings),
+    ROW(films, "films", BOOL, "false", 0, 0, NULL, "sounds of clips too; clips without are counted"),
+    ROW(steps, "steps", INTEGER, "2000", 1, 1e9, NULL, "steps"),
+    ROW(batch, "batch", INTEGER, "12", 1, 65536, NULL, "crops of a step"),
+    ROW(crop_s, "crop_s", NUMBER, "1.28", 0.08, (double)MEL_SPECTRA_TOGETHER *AUDIO_HOP / AUDIO_RATE_HZ, NULL,
+        "length of a crop, seconds; rounded to frames of 0.08"),
+    AUDIO_CONFIG_ROWS(struct audio_settings),
+    ROW(unquantised_share, "unquantised_share", NUMBER, "0.3", 0, 1, NULL,
+        "share of the steps before k-means makes the codebooks"),
+    ROW(commitment, "commitment", NUMBER, "0.25", 0, 1e6, NULL, "weight of (latent - its code)^2, each level"),
+    ROW(codebook_decay, "codebook_decay", NUMBER, "0.95", 0, 1, NULL, "decay of the codebooks' running means"),
+    ROW(augment, "augment", NUMBER, "0.2", 0, 1, NULL, "share of crops made to sound like other rooms and microphones"),
+    ROW(vocoder_rounds, "vocoder_rounds", INTEGER, "16", 1, 10000, NULL, "Griffin-Lim rounds of the report"),
+    ROW(memory_mb, "memory_mb", INTEGER, "2048", 0, 1e9, NULL,
+        "recordings kept in memory; those beyond are read again when drawn, but for what stands in packed archives and "
+        "tables"),
+    SHUFFLE_ROW(struct audio_settings),
+    ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "share of recordings that may be unreadable"),
+    TRAINING_ROWS(struct audio_settings, "500"),
+    OPTIMIZER_ROWS(struct audio_settings, "2e-3", "0.98", "1e-3"),
+    {0}};
+
+/* ---- recordings ---- */
+
+static int load_media(struct audio_media *train, struct audio_media *held_out, const struct audio_settings *s, u64 seed)
+{
+    struct media_request from = {s->data, SPLIT_TRAIN, seed,         s->validation,
+                                 s->test, &s->columns, .says = true, .kinds = s->films ? 1 << SAMPLE_VIDEO : 0};
+    const struct audio_media_request request = {s->bad_share, s->memory_mb, s->shuffle_buffer};
+    int status = audio_media_load(train, &from, &request);
+    if (status == 0 && train->count == 0)
+        status = error_set("%s: no recordings to train with", s->data);
+    from.split = SPLIT_VALIDATION;
+    from.says = false;
+    return status ? status : audio_media_load(held_out, &from, &request);
+}
+
+/* ---- running ---- */
+
+static int run_step(void *context, i64 step, struct training_step *said)
+{
+    struct audio_trainer *t = context;
+    struct audio_result y;
+    if (audio_step(&y, t, step))
+        return -1;
+    metrics_put(said->metrics, "loss", y.loss);
+    metrics_put(said->metrics, "log_mel", y.distance);
+    metrics_put(said->metrics, "commitment", y.commitment);
+    metrics_put(said->metrics, "revived", (double)y.revived);
+    said->optimizer = y.optimizer;
+    said->count = (double)t->frames;
+    said->flops = audio_step_flops(t);
+    text_printf(&said->note, "loss %.4f, log-mel %.3f%s", y.loss, y.distance, step < t->start ? " without codes" : "");
+    return 0;
+}
+
+static int save(void *context, const char *folder)
+{
+    const struct audio_trainer *t = context;
+    return audio_save(&t->audio, folder);
+}
+
+static int train(struct audio_trainer *t, const struct stage *stage, const struct audio_media *held_out)
+{
+    struct training training = {.stage = stage,
+                                .settings = &t->settings->training,
+                                .steps = t->settings->steps,
+                                .unit = "frames",
+                                .weights = &t->audio.weights,
+                                .context = t,
+                                .step = run_step,
+                                .save = save};
+    log_info("%s: %lld recordings, %.0f s, %.1f MB; %.2f M parameters, %.1f MB; %.2f GFLOP a step", stage->name,
+             (long long)t->media->count, (double)t->media->samples / AUDIO_RATE_HZ, (double)t->media->bytes * 1e-6,
+             (double)weights_parameters(&t->audio.weights) * 1e-6, (double)weights_bytes(&t->audio.weights) * 1e-6,
+             audio_step_flops(t) * 1e-9);
+    weights_init(&t->audio.weights, stage->seed);
+    int status = training_run(&training);
+    return status ? status : audio_report(t, held_out, stage->out);
+}
+
+int audio_stage(const void *settings, const struct stage *stage)
+{
+    const struct audio_settings *s = settings;
+    struct audio_media media = {0}, held_out = {0};
+    int status = audio_config_check(&s->config);
+    if (status == 0)
+        status = lr_check(&s->optimizer, s->steps, "steps");
+    if (status == 0)
+        status = audio_check_memory(s, stage);
+    if (status == 0)
+        status = load_media(&media, &held_out, s, stage->recipe_seed);
+    if (status == 0) {
+        struct audio_trainer trainer = {.settings = s, .media = &media, .seed = stage->seed};
+        audio_trainer_open(&trainer, stage->device, stage->dtype);
+        status = train(&trainer, stage, &held_out);
+        audio_trainer_close(&trainer);
+    }
+    audio_media_release(&media);
+    audio_media_release(&held_out);
+    return status;
+}

@@ -1,0 +1,173 @@
+/* The audio tokenizer's training step, top to bottom. */
+#include "tokenizer_training/audio_step.h"
+
+#include "dist/dist.h"
+
+enum { START_BATCHES = 20, MEANS_ROUNDS = 8 };
+static const float scale_of_spectra = 2.5f; /* the network sees (m + 1) / 2.5 */
+static const double weight_of_distance = 2;
+
+void audio_trainer_open(struct audio_trainer *t, struct device *device, enum dtype dtype)
+{
+    const struct audio_settings *s = t->settings;
+    i64 *lengths = memory_alloc(s->batch * (i64)sizeof *lengths);
+    audio_open(&t->audio, device, &s->config, dtype, true);
+    t->crop_frames = max_i64(1, (i64)(s->crop_s * AUDIO_RATE_HZ / AUDIO_FRAME_SAMPLES + 0.5));
+    t->frames = s->batch * t->crop_frames;
+    t->start = (i64)((double)s->steps * s->unquantised_share);
+    for (i64 i = 0; i < s->batch; i++)
+        lengths[i] = t->crop_frames;
+    audio_layout_init(&t->layout, &t->audio, t->frames, lengths, s->batch);
+    tape_open(&t->tape, device, dtype, (i64)1 << 36);
+    tape_segments_open(&t->tape, 1);
+    t->samples = memory_alloc(t->frames * AUDIO_FRAME_SAMPLES * 4);
+    t->response = memory_alloc(s->batch * t->audio.mel.bins * 4);
+    memory_free(lengths);
+}
+
+void audio_trainer_close(struct audio_trainer *t)
+{
+    tape_close(&t->tape);
+    audio_close(&t->audio);
+    memory_free(t->samples);
+    memory_free(t->response);
+}
+
+/* Crops of a step as the network sees them, F32 [4F, 160]. */
+static struct tensor *draw_spectra(struct audio_trainer *t, i64 step)
+{
+    const struct audio_settings *s = t->settings;
+    i64 spectra = t->frames * AUDIO_FRAME_SPECTRA;
+    struct audio_draw draw = {.n = s->batch,
+                              .samples = t->crop_frames * AUDIO_FRAME_SAMPLES,
+                              .step = step,
+                              .bins = t->audio.mel.bins,
+                              .augment = s->augment,
+                              .seed = t->seed};
+    if (audio_media_draw(t->samples, t->response, t->media, &draw))
+        return NULL;
+    struct device *device = t->audio.device;
+    const float *samples = tape_stage_copy(&t->tape, t->samples, draw.n * draw.samples * 4);
+    const float *response = tape_stage_copy(&t->tape, t->response, draw.n * draw.bins * 4);
+    tape_put(&t->tape);
+    struct tensor *out = tape_tensor(&t->tape, DTYPE_F32, spectra / 2, 2 * AUDIO_BANDS);
+    mel_spectra(out->data, &t->audio.mel, matrix_of((float *)(uintptr_t)samples, DTYPE_F32, draw.n, draw.samples),
+                response, &t->audio.arena);
+    device->ops->shift_divide(device, tensor_matrix(out), tensor_matrix(out), 1, scale_of_spectra);
+    return out;
+}
+
+static struct tensor *encode(struct audio_trainer *t, struct tensor *spectra)
+{
+    return audio_encoder(&t->audio, &t->tape, op_scale(&t->tape, spectra, 1, t->tape.activations), &t->layout);
+}
+
+static struct codebook_settings codebook_settings(const struct audio_trainer *t)
+{
+    i64 patience = 20 + 20 * t->settings->config.codes / t->frames;
+    return (struct codebook_settings){t->settings->codebook_decay, patience, MEANS_ROUNDS, t->seed};
+}
+
+/* Before the first step with codes: k-means over the latents of this step's crops and of those that follow. */
+static int start_codebooks(struct audio_trainer *t, i64 step)
+{
+    struct codebook_settings settings = codebook_settings(t);
+    struct device *device = t->audio.device;
+    i64 rows = START_BATCHES * t->frames, width = t->settings->config.latent;
+    struct matrix z = matrix_of(device_alloc(device, rows * width * 4), DTYPE_F32, rows, width);
+    int status = 0;
+    for (i64 i = 0; i < START_BATCHES && status == 0; i++) {
+        tape_clear(&t->tape, false);
+        struct tensor *spectra = draw_spectra(t, step + i);
+        status = spectra ? 0 : -1;
+        if (spectra)
+            device->ops->copy(device, matrix_rows(z, i * t->frames, t->frames), tensor_matrix(encode(t, spectra)), 1,
+                              false);
+    }
+    if (status == 0)
+        codebooks_start(&t->audio, z.data, rows, &settings, step);
+    device_free(device, z.data, rows * width * 4);
+    return status;
+}
+
+/* What a step counts, in device memory: read once, at its end. */
+struct audio_sums {
+    double distance, commitment[AUDIO_LEVELS_MAX]; /* of all rows */
+    double revived;
+    double squares; /* of the gradients */
+};
+
+static void add_loss(double *sum, struct audio_trainer *t, struct tensor *x, struct tensor *y, enum distance kind,
+                     double coefficient)
+{
+    struct device *device = t->tape.device;
+    float *coefficients = tape_alloc(&t->tape, x->rows * 4);
+    device->ops->fill(device, coefficients, x->rows, (float)(coefficient / (double)x->rows));
+    struct loss loss = op_distance(&t->tape, x, y, kind, coefficients);
+    device->ops->sum_values(device, sum, loss.value, loss.n);
+}
+
+/* 2 . mean |difference of m|, and commitment . sum over levels of mean (z - words up to the level)^2, by which z alone
+ * is moved. */
+static void add_losses(struct audio_sums *sums, struct audio_trainer *t, struct tensor *spectra, struct tensor *out,
+                       struct tensor *z, const struct audio_quantised *q)
+{
+    add_loss(&sums->distance, t, out, spectra, DISTANCE_L1, weight_of_distance * scale_of_spectra);
+    for (i64 level = 0; q && level < t->settings->config.levels; level++)
+        add_loss(&sums->commitment[level], t, z, q->partial[level], DISTANCE_L2, t->settings->commitment);
+}
+
+static void read_sums(struct audio_result *result, const struct audio_trainer *t, const struct audio_sums *on_device,
+                      double lr)
+{
+    const struct audio_settings *s = t->settings;
+    struct audio_sums sums;
+    double commitment = 0, levels = (double)s->config.levels, frames = (double)t->frames;
+    device_get(t->audio.device, &sums, on_device, sizeof sums);
+    for (i64 level = 0; level < s->config.levels; level++)
+        commitment += sums.commitment[level] / frames;
+    result->distance = scale_of_spectra * (sums.distance / (frames * AUDIO_FRAME_SPECTRA / 2));
+    result->commitment = commitment / levels;
+    result->loss = weight_of_distance * result->distance + s->commitment * levels * result->commitment;
+    result->revived = (i64)sums.revived;
+    result->optimizer = optimizer_result_of(sums.squares, lr);
+}
+
+int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
+{
+    const struct audio_settings *s = t->settings;
+    struct device *device = t->audio.device;
+    bool quantised = step >= t->start;
+    struct codebook_settings codebooks = codebook_settings(t);
+    struct lr_schedule schedule = lr_of_settings(&s->optimizer, s->steps);
+    double lr = lr_at(&schedule, step);
+    struct audio_quantised q;
+    if (step == t->start && start_codebooks(t, step))
+        return -1;
+    tape_clear(&t->tape, true);
+    weights_begin_step(&t->audio.weights);
+    struct tensor *spectra = draw_spectra(t, step);
+    if (!spectra)
+        return -1;
+    struct audio_sums *sums = tape_alloc(&t->tape, sizeof *sums);
+    device->ops->zero(device, sums, sizeof *sums);
+    tape_segment_begin(&t->tape, 0);
+    struct tensor *z = encode(t, spectra);
+    if (quantised)
+        audio_quantise(&q, &t->audio, &t->tape, z);
+    struct tensor *out = audio_decoder(&t->audio, &t->tape, quantised ? q.latent : z, &t->layout);
+    add_losses(sums, t, spectra, out, z, quantised ? &q : NULL);
+    tape_segment_end(&t->tape);
+    tape_backward(&t->tape);
+    if (quantised)
+        codebooks_update(&t->audio, &sums->revived, &q, t->frames, &codebooks, step);
+    optimizer_step_over(parallel_alone(), &t->audio.weights, &s->optimizer, lr, step, &sums->squares);
+    read_sums(result, t, sums, lr);
+    return 0;
+}
+
+/* Products of the network, forward and twice backward; spectra and codes apart. */
+double audio_step_flops(const struct audio_trainer *t)
+{
+    return 3 * audio_flops(&t->settings->config, t->frames);
+}

@@ -1,0 +1,191 @@
+#include "tokenizer_training/tokenizer_training.h"
+
+#include "data/sources/sources.h"
+#include "sequence/grammar.h"
+#include "tokenizers/text/text.h"
+
+#include <string.h>
+
+#define ROW(member, ...) SETTING(struct text_settings, member, __VA_ARGS__)
+const struct setting text_stage_table[] = {
+    ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
+        "folder or file: .txt, .jsonl (.gz, .zst), .tar; its part train; what has no text is passed over"),
+    ROW(vocabulary, "vocabulary", INTEGER, "8192", 300, 1e6, NULL, "ids in all: bytes, merges, special tokens"),
+    ROW(bytes, "bytes", INTEGER, "20000000", 1, 1e12, NULL, "most text used, evenly of all files by their size"),
+    SPLIT_ROWS(struct text_settings),
+    SUBTITLES_ROW(struct text_settings),
+    ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "share of samples that may be unreadable"),
+    ROW(family, "family", CHOICE, "qwen2", 0, 0, "qwen2|gpt-2|llama-bpe", "pre-tokenisation"),
+    ROW(nfc, "nfc", BOOL, "false", 0, 0, NULL, "normalise to NFC (other software may not)"),
+    ROW(special, "special", STRINGS, "", 0, 0, NULL, "further special tokens"),
+    {0}};
+
+struct feed {
+    const struct text_settings *settings;
+    struct text_trainer *trainer;
+    struct source *source;
+    i64 *taken;                  /* [files] samples read so far; -1: all of them */
+    i64 bytes, texts, read, bad; /* read: samples, the bad ones among them */
+};
+
+/* About `room` bytes, cut between words where one ends near, else between characters; never none. */
+static i64 cut_length(const struct text *text, i64 room)
+{
+    enum { NEAR = 32 };
+    if (text->length <= room)
+        return text->length;
+    for (i64 length = room; length > max_i64(0, room - NEAR); length--)
+        if (strchr(" \n\t", text->data[length]))
+            return length;
+    while (room < text->length && ((u8)text->data[room] & 0xc0) == 0x80)
+        room++;
+    return room;
+}
+
+static int feed_sample(struct feed *feed, const struct sample *sample, double until)
+{
+    int status = 0;
+    for (i64 i = 0; i < sample->count && status == 0 && (double)feed->bytes < until; i++) {
+        const struct text *text = &sample->parts[i].bytes;
+        i64 length = sample->parts[i].kind == SAMPLE_TEXT ? cut_length(text, (i64)until + 1 - feed->bytes) : 0;
+        if (length == 0)
+            continue;
+        feed->bytes += length;
+        feed->texts++;
+        status = text_trainer_feed(feed->trainer, text->data, length);
+    }
+    return status ? error_prefix("%s", sample->name) : 0;
+}
+
+/* Of a file that was read before, what was taken is passed over. */
+static int feed_file(struct feed *feed, i64 file, double until)
+{
+    struct sample sample;
+    i64 known = feed->taken[file];
+    int status = 0;
+    for (i64 i = 0; status == 0 && (i < known || (double)feed->bytes < until); i++) {
+        enum source_result result = source_next_in(feed->source, file, &sample);
+        if (result == SOURCE_UNREACHABLE)
+            return -1;
+        if (i >= known && result != SOURCE_END) {
+            feed->read++;
+            feed->bad += result != SOURCE_SAMPLE;
+        }
+        if (i >= known && (result == SOURCE_BAD || result == SOURCE_DAMAGED))
+            log_warn("skipped: %s", error_text());
+        if (result == SOURCE_SAMPLE && i >= known && sample.split == SPLIT_TRAIN)
+            status = feed_sample(feed, &sample, until);
+        sample_release(&sample);
+        feed->taken[file] = max_i64(feed->taken[file], i + 1);
+        if (result == SOURCE_END || result == SOURCE_DAMAGED) {
+            feed->taken[file] = -1;
+            break;
+        }
+    }
+    return status;
+}
+
+static bool is_due(const struct feed *feed, const struct source_file *file, i64 index)
+{
+    return file->use == FILE_SAMPLES && file->split <= SPLIT_TRAIN && feed->taken[index] >= 0;
+}
+
+/* Up to each file, no more than its share of the bytes so far; what files before it did not have falls to it. */
+static int feed_round(struct feed *feed)
+{
+    i64 count, total = 0, behind = 0;
+    double first = (double)feed->bytes, wanted = (double)feed->settings->bytes - first;
+    const struct source_file *files = source_files(feed->source, &count);
+    int status = 0;
+    for (i64 i = 0; i < count; i++)
+        total += is_due(feed, &files[i], i) ? max_i64(files[i].bytes, 1) : 0;
+    for (i64 i = 0; i < count && status == 0; i++) {
+        if (!is_due(feed, &files[i], i))
+            continue;
+        behind += max_i64(files[i].bytes, 1);
+        status = feed_file(feed, i, first + wanted * (double)behind / (double)total);
+        if (interrupted())
+            return error_interrupted();
+    }
+    return status;
+}
+
+static bool has_more(const struct feed *feed)
+{
+    i64 count;
+    const struct source_file *files = source_files(feed->source, &count);
+    for (i64 i = 0; i < count; i++)
+        if (is_due(feed, &files[i], i))
+            return true;
+    return false;
+}
+
+static int check_fed(const struct feed *feed)
+{
+    const struct text_settings *s = feed->settings;
+    if ((double)feed->bad > s->bad_share * (double)feed->read)
+        return error_set("%s: %lld of %lld samples could not be read; bad_share allows %g: see the warnings above",
+                         s->data, (long long)feed->bad, (long long)feed->read, s->bad_share);
+    return feed->texts ? 0 : error_set("%s: no text there: expected .txt or .jsonl files with some", s->data);
+}
+
+static int feed_data(struct feed *feed, u64 seed)
+{
+    const struct text_settings *s = feed->settings;
+    i64 count;
+    feed->source = source_open(
+        s->data,
+        &(struct source_request){.seed = seed, .validation = s->validation, .test = s->test, .columns = &s->columns});
+    if (!feed->source)
+        return -1;
+    source_files(feed->source, &count);
+    feed->taken = memory_alloc(max_i64(1, count) * 8);
+    int status = 0;
+    while (status == 0 && feed->bytes < s->bytes && has_more(feed))
+        status = feed_round(feed);
+    if (status == 0)
+        source_log(feed->source);
+    if (status == 0 && source_lost(feed->source) > s->bad_share)
+        status =
+            error_set("%s: files that hold %.1f %% of the bytes are damaged or cannot be read; bad_share allows %g",
+                      s->data, 100 * source_lost(feed->source), s->bad_share);
+    source_close(feed->source);
+    memory_free(feed->taken);
+    return status ? status : check_fed(feed);
+}
+
+static const char **special_tokens(const struct text_settings *s)
+{
+    i64 n = 0, m = 0;
+    while (grammar_special_tokens[n])
+        n++;
+    const char **all = memory_alloc((n + s->special.count + 1) * (i64)sizeof *all);
+    for (; m < n; m++)
+        all[m] = grammar_special_tokens[m];
+    for (i64 i = 0; i < s->special.count; i++)
+        all[m++] = s->special.values[i];
+    return all;
+}
+
+int text_stage(const void *settings, const struct stage *stage)
+{
+    static const char *const families[] = {"qwen2", "gpt-2", "llama-bpe"};
+    const struct text_settings *s = settings;
+    const char **special = special_tokens(s);
+    struct text_training training = {families[s->family], s->nfc, s->vocabulary, special, false};
+    struct feed feed = {.settings = s, .trainer = text_trainer_open(&training)};
+    struct text_tokenizer *tokenizer = NULL;
+    int status = feed.trainer ? feed_data(&feed, stage->recipe_seed) : -1;
+    if (status == 0)
+        tokenizer = text_trainer_finish(feed.trainer);
+    else if (feed.trainer)
+        text_trainer_close(feed.trainer);
+    status = tokenizer ? text_tokenizer_save(tokenizer, stage->out) : -1;
+    if (status == 0)
+        log_info("%lld ids from %lld texts, %.1f MB", (long long)text_vocabulary(tokenizer), (long long)feed.texts,
+                 (double)feed.bytes * 1e-6);
+    if (tokenizer)
+        text_tokenizer_free(tokenizer);
+    memory_free(special);
+    return status;
+}

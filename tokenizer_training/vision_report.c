@@ -1,0 +1,345 @@
+/* What a trained vision tokenizer keeps of media it never saw: numbers and pictures. */
+#include "tokenizer_training/vision_step.h"
+#include "data/media/shaped.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHEET_PAIRS = 48, SHEET_COLUMNS = 8, SHEET_CLIPS = 12, DEAD_PER_MILLE = 10, MOST_ITEMS = 256, TOGETHER = 16 };
+
+struct measured {
+    double square_error; /* sum over items of the mean over the pixels of their pictures */
+    i64 items;
+    i64 *ones; /* [tokens of all scales: scale, bit] counts of set bits */
+    i64 *seen; /* [scale] positions */
+};
+
+static double psnr_of(const struct measured *m)
+{
+    return vision_psnr(m->square_error / (double)m->items);
+}
+
+/* Every bit of every scale is one of the code's; it is dead if it says the same 99 times out of 100. */
+static void count_bits(struct measured *m, const u8 *bits, i64 frames, const struct vision_shape *shape, i64 d)
+{
+    for (i64 f = 0; f < frames; f++)
+        for (i64 k = 0; k < shape->scale_count; k++) {
+            i64 square = scale_positions(shape->scales[k]);
+            for (i64 i = 0; i < square * d; i++)
+                m->ones[k * d + i % d] += *bits++;
+            m->seen[k] += square;
+        }
+}
+
+/* Side by side: original, reconstruction; a clip's frames in a line, its reconstruction below. */
+struct sheet {
+    u8 *pixels;
+    i64 height, width; /* of a picture */
+    i64 rows, columns; /* in pictures */
+};
+
+static struct sheet sheet_open(const struct vision_shape *shape, i64 rows, i64 columns)
+{
+    i64 bytes = shape->height * shape->width * 3 * rows * columns;
+    struct sheet sheet = {memory_alloc(bytes), shape->height, shape->width, rows, columns};
+    memset(sheet.pixels, 255, (size_t)bytes);
+    return sheet;
+}
+
+static void sheet_put(struct sheet *sheet, const u8 *picture, i64 row, i64 column)
+{
+    i64 line = sheet->width * 3, stride = sheet->columns * line;
+    if (row >= sheet->rows || column >= sheet->columns)
+        return;
+    for (i64 y = 0; y < sheet->height; y++)
+        memcpy(sheet->pixels + (row * sheet->height + y) * stride + column * line, picture + y * line, (size_t)line);
+}
+
+static int sheet_close(struct sheet *sheet, const char *folder, const char *name)
+{
+    char *samples = path_join(folder, "samples"), *path = path_join(samples, name);
+    int status = directory_make(samples);
+    if (status == 0)
+        status = image_write_png(path, sheet->pixels, sheet->rows * sheet->height, sheet->columns * sheet->width);
+    memory_free(sheet->pixels);
+    memory_free(samples);
+    memory_free(path);
+    return status;
+}
+
+static void put_item(struct sheet *sheet, const u8 *original, const u8 *again, i64 item, i64 frames)
+{
+    i64 bytes = sheet->height * sheet->width * 3;
+    for (i64 f = 0; f < frames && frames > 1; f++) {
+        sheet_put(sheet, original + f * bytes, 2 * item, f);
+        sheet_put(sheet, again + f * bytes, 2 * item + 1, f);
+    }
+    if (frames == 1) {
+        sheet_put(sheet, original, item / SHEET_COLUMNS, item % SHEET_COLUMNS * 2);
+        sheet_put(sheet, again, item / SHEET_COLUMNS, item % SHEET_COLUMNS * 2 + 1);
+    }
+}
+
+struct items { /* of one kind */
+    const struct vision_media *media;
+    bool clips;
+    const struct inner *inner;
+    i64 count;
+    i32 *order; /* they are measured in, drawn */
+};
+
+/* Items [first, first + n) of the order, copied side by side and through the code. */
+static int measure_some(struct measured *m, struct sheet *sheet, struct vision *vision, const struct items *items,
+                        i64 first, i64 n, const struct vision_shape *shape)
+{
+    i64 pixels = shape->frames * shape->height * shape->width * 3, d = vision->config.bits;
+    u8 *in = memory_alloc(n * pixels), *again = memory_alloc(n * pixels);
+    u8 *bits = memory_alloc(n * shape->latent_frames * vision_tokens(shape) * d);
+    int status = 0;
+    for (i64 i = 0; i < n && status == 0; i++)
+        status = vision_media_copy(in + i * pixels, items->media, items->clips, items->order[first + i], shape->frames);
+    if (status == 0) {
+        vision_reconstruct(vision, again, bits, in, n, shape);
+        count_bits(m, bits, n * shape->latent_frames, shape, d);
+    }
+    for (i64 i = 0; i < n && status == 0; i++) {
+        struct inner inner = items->inner[items->order[first + i]];
+        struct clip item = {.frames = shape->frames,
+                            .height = shape->height,
+                            .width = shape->width,
+                            .pixels = in + i * pixels,
+                            .inner_height = inner.height,
+                            .inner_width = inner.width};
+        m->square_error += shaped_square_error(&item, again + i * pixels);
+        put_item(sheet, in + i * pixels, again + i * pixels, first + i, shape->frames);
+    }
+    memory_free(in);
+    memory_free(again);
+    memory_free(bits);
+    return status;
+}
+
+static int measure(struct measured *m, struct sheet *sheet, struct vision *vision, const struct items *items,
+                   const struct vision_shape *shape)
+{
+    m->ones = memory_alloc(shape->scale_count * vision->config.bits * (i64)sizeof(i64));
+    m->seen = memory_alloc(shape->scale_count * (i64)sizeof(i64));
+    m->items = items->count;
+    int status = 0;
+    for (i64 i = 0; i < m->items && status == 0; i += TOGETHER)
+        status = measure_some(m, sheet, vision, items, i, min_i64(TOGETHER, m->items - i), shape);
+    return status;
+}
+
+static double bit_entropy(double p)
+{
+    return p <= 0 || p >= 1 ? 0 : -(p * log2(p) + (1 - p) * log2(1 - p));
+}
+
+static struct json *scales_json(const struct measured *m, const struct vision_shape *shape, i64 d, struct text *line)
+{
+    struct json *out = json_array();
+    i64 dead_bits = 0;
+    text_printf(line, "; entropy of a bit by scale");
+    for (i64 k = 0; k < shape->scale_count; k++) {
+        double entropy = 0;
+        i64 dead = 0;
+        for (i64 c = 0; c < d; c++) {
+            double p = (double)m->ones[k * d + c] / (double)max_i64(m->seen[k], 1);
+            entropy += bit_entropy(p) / (double)d;
+            dead += fmin(p, 1 - p) * 1000 < DEAD_PER_MILLE;
+        }
+        struct json *scale = json_object();
+        json_set(scale, "scale", scale_json(shape->scales[k]));
+        json_set(scale, "entropy_bits", json_of_number(entropy));
+        json_set(scale, "dead_bits", json_of_integer(dead));
+        json_push(out, scale);
+        text_printf(line, " %.2f", entropy);
+        dead_bits += dead;
+    }
+    text_printf(line, ", %lld of %lld dead", (long long)dead_bits, (long long)(shape->scale_count * d));
+    return out;
+}
+
+/* How to cut the picture of `shown` originals and reconstructions apart again. */
+static struct json *sheet_json(const struct sheet *sheet, const char *name, i64 shown, const struct vision_shape *shape)
+{
+    struct json *j = json_object();
+    char *file = path_join("samples", name);
+    json_set(j, "file", json_of_string(file));
+    json_set(j, "pairs", json_of_integer(shown));
+    json_set(j, "frames", json_of_integer(shape->frames));
+    json_set(j, "rate_hz", json_of_number(shape->rate_hz));
+    json_set(j, "rows", json_of_integer(sheet->rows));
+    json_set(j, "columns", json_of_integer(sheet->columns));
+    if (sheet->height != sheet->width) {
+        json_set(j, "height", json_of_integer(sheet->height));
+        json_set(j, "width", json_of_integer(sheet->width));
+    }
+    memory_free(file);
+    return j;
+}
+
+static int compare_i32(const void *a, const void *b)
+{
+    return (*(const i32 *)a > *(const i32 *)b) - (*(const i32 *)a < *(const i32 *)b);
+}
+
+static void sort_i32(i32 *values, i64 count)
+{
+    qsort(values, (size_t)count, sizeof *values, compare_i32);
+}
+
+/* Of the drawn ones those of a shape, at most `most` of all. */
+static struct items items_of_shape(const struct items *all, i64 shape, i64 most)
+{
+    struct items some = *all;
+    some.count = 0;
+    some.order = memory_alloc(max_i64(most, 1) * 4);
+    for (i64 i = 0; i < most; i++)
+        if (vision_media_shape(all->media, all->clips, all->order[i]) == shape)
+            some.order[some.count++] = all->order[i];
+    return some;
+}
+
+/* One of several shapes is named in the files' names. */
+static void name_sheet(char out[96], const char *kind, const struct vision_shape *shape, bool several)
+{
+    snprintf(out, 96, several ? "%s-%s.png" : "%s.png", kind, shape->name);
+}
+
+/* Media of one shape: measured, shown, added to `all`. */
+static int report_shape(struct measured *all, struct json *shapes, struct vision_trainer *t, const struct items *items,
+                        const struct vision_shape *shape, const char *kind, const char *folder)
+{
+    bool clips = shape->frames > 1;
+    struct measured m = {0};
+    char name[96];
+    i64 shown = min_i64(items->count, clips ? SHEET_CLIPS : SHEET_PAIRS);
+    struct sheet sheet = clips ? sheet_open(shape, 2 * shown, shape->frames)
+                               : sheet_open(shape, ceil_div(shown, SHEET_COLUMNS), 2 * SHEET_COLUMNS);
+    int status = measure(&m, &sheet, &t->vision, items, shape);
+    all->square_error += m.square_error;
+    all->items += m.items;
+    for (i64 i = 0; i < shape->scale_count * t->vision.config.bits; i++)
+        all->ones[i] += m.ones[i];
+    for (i64 k = 0; k < shape->scale_count; k++)
+        all->seen[k] += m.seen[k];
+    struct json *entry = json_object();
+    json_set(entry, "shape", json_of_string(shape->name));
+    json_set(entry, "items", json_of_integer(m.items));
+    json_set(entry, "psnr_db", json_of_number(psnr_of(&m)));
+    name_sheet(name, kind, shape, shaped_count(&t->vision.config, clips) > 1);
+    json_set(entry, "sheet", sheet_json(&sheet, name, shown, shape));
+    json_push(shapes, entry);
+    int closed = sheet_close(&sheet, folder, name);
+    memory_free(m.ones);
+    memory_free(m.seen);
+    return status < 0 ? status : closed;
+}
+
+/* Each shape of a kind, the first of the configuration's first: all have as many scales. */
+static int report_shapes(struct measured *all, struct json *shapes, struct vision_trainer *t, const struct items *items,
+                         bool clips, const char *kind, const char *folder)
+{
+    const struct vision_config *c = &t->vision.config;
+    i64 most = min_i64(items->count, MOST_ITEMS);
+    int status = 0;
+    for (i64 i = 0; i < c->shape_count && status == 0; i++)
+        for (i64 k = 0; k < items->media->request.shapes[items->clips].count && status == 0; k++) {
+            struct aspect size = items->media->request.shapes[items->clips].items[k];
+            if (vision_shape_of(c, clips, size) != &c->shapes[i])
+                continue;
+            struct items some = items_of_shape(items, k, most);
+            if (some.count)
+                status = report_shape(all, shapes, t, &some, &c->shapes[i], kind, folder);
+            memory_free(some.order);
+        }
+    return status;
+}
+
+/* "; 64x64 31.20 dB of 40, 80x48 30.10 dB of 12" */
+static void say_shapes(struct text *line, const struct json *shapes)
+{
+    for (i64 i = 0; json_count(shapes) > 1 && i < json_count(shapes); i++) {
+        const struct json *s = json_at(shapes, i);
+        text_printf(line, "%s %s %.2f dB of %lld", i ? "," : ";", json_string(json_get(s, "shape"), ""),
+                    json_number(json_get(s, "psnr_db"), INFINITY), (long long)json_integer(json_get(s, "items"), 0));
+    }
+}
+
+static void draw_order(struct items *items, u64 seed)
+{
+    items->order = memory_alloc(items->count * 4);
+    rng_permutation(items->order, items->count, (struct rng_key){seed, RNG_SHUFFLE}, UINT32_MAX, items->clips);
+    if (media_window_count(items->clips ? items->media->clip_window : items->media->still_window))
+        sort_i32(items->order, min_i64(items->count, MOST_ITEMS)); /* windows follow each other */
+}
+
+/* The sheet of an only shape is the kind's. */
+static struct json *kind_json(const struct measured *m, struct json *shapes, const struct vision_shape *shape, i64 bits,
+                              struct text *line)
+{
+    struct json *entry = json_object();
+    json_set(entry, "items", json_of_integer(m->items));
+    json_set(entry, "psnr_db", json_of_number(psnr_of(m)));
+    json_set(entry, "psnr_of", json_of_string("the mean squared error within pictures, pixels in 0..1"));
+    json_set(entry, "scales", scales_json(m, shape, bits, line));
+    if (json_count(shapes) == 1)
+        json_set(entry, "sheet", json_copy(json_get(json_at(shapes, 0), "sheet")));
+    if (json_count(shapes) == 1)
+        json_free(shapes);
+    else
+        json_set(entry, "shapes", shapes);
+    return entry;
+}
+
+static int report_kind(struct json *report, struct vision_trainer *t, struct items items, const char *kind,
+                       const char *folder)
+{
+    if (items.count == 0)
+        return 0;
+    const struct vision_config *c = &t->vision.config;
+    const struct vision_shape *shape = &c->shapes[0];
+    struct measured m = {.ones = memory_alloc(VISION_SCALES_MOST * c->bits * (i64)sizeof(i64)),
+                         .seen = memory_alloc(VISION_SCALES_MOST * (i64)sizeof(i64))};
+    struct text line = {0};
+    struct json *shapes = json_array();
+    draw_order(&items, t->seed);
+    int status = report_shapes(&m, shapes, t, &items, items.clips, kind, folder);
+    say_shapes(&line, shapes);
+    json_set(report, kind, kind_json(&m, shapes, shape, c->bits, &line));
+    log_info("%s: PSNR %.2f dB (of the mean error of %lld, pixels in 0..1)%s", kind, psnr_of(&m), (long long)m.items,
+             line.data);
+    memory_free(items.order);
+    memory_free(m.ones);
+    memory_free(m.seen);
+    text_release(&line);
+    return status;
+}
+
+int vision_report(struct vision_trainer *t, const struct vision_media *held_out, const char *folder)
+{
+    struct json *report = json_object();
+    char *path = path_join(folder, "report.json");
+    int status = 0;
+    json_set(report, "parameters", json_of_integer(weights_parameters(&t->vision.weights)));
+    const struct vision_media *media[2] = {held_out, t->media};
+    static const char *const stills[2] = {"stills_held_out", "stills_training"};
+    static const char *const clips[2] = {"clips_held_out", "clips_training"};
+    for (int i = 0; i < 2 && status == 0; i++) {
+        struct items items = {media[i], false, media[i]->still_inner, media[i]->still_count, NULL};
+        status = report_kind(report, t, items, stills[i], folder);
+    }
+    for (int i = 0; i < 2 && status == 0 && t->clip_steps > 0; i++) {
+        struct items items = {media[i], true, media[i]->clip_inner, media[i]->clip_count, NULL};
+        status = report_kind(report, t, items, clips[i], folder);
+    }
+    if (status == 0)
+        status = json_save(path, report);
+    json_free(report);
+    memory_free(path);
+    return status;
+}

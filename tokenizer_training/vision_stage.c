@@ -1,0 +1,270 @@
+#include "tokenizer_training/foresee.h"
+#include "tokenizer_training/vision_step.h"
+
+#define ROW(member, ...) SETTING(struct vision_settings, member, __VA_ARGS__)
+const struct setting vision_stage_table[] = {
+    ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
+        "folder of pictures and clips, as `prepare` reads it; captions are not needed; held-out media: its validation"),
+    SPLIT_ROWS(struct vision_settings),
+    ROW(steps, "steps", INTEGER, "4000", 1, 1e9, NULL, "steps on stills"),
+    ROW(clip_steps, "clip_steps", INTEGER, "600", 0, 1e9, NULL, "steps on clips that follow; 0: a tokenizer of stills"),
+    ROW(batch, "batch", INTEGER, "8", 1, 65536, NULL, "stills of a step"),
+    ROW(clip_batch, "clip_batch", INTEGER, "4", 1, 65536, NULL, "clips of a step"),
+    ROW(still_batch, "still_batch", INTEGER, "16", 1, 65536, NULL, "stills of a step among the clips"),
+    ROW(still_share, "still_share", NUMBER, "0.25", 0, 0.9, NULL, "share of steps on stills among the clips"),
+    ROW(size, "size", INTEGER, "64", 8, 4096, NULL,
+        "height and width of a square picture, pixels; others have about as many: aspects"),
+    ROW(frames, "frames", INTEGER, "9", 1, 1025, NULL, "frames of a clip: 5, 9, 13, ..."),
+    ROW(rate_hz, "rate_hz", NUMBER, "8", 0, 1000, NULL,
+        "frames a second taken of a clip, here and wherever the tokenizer reads one; 0: every frame, whatever the "
+        "clip's rate, and clips that are made are played at 8"),
+    ROW(stride, "stride", INTEGER, "16", 8, 16, NULL, "pixels of a latent position: 8 or 16"),
+    ROW(bits, "bits", INTEGER, "32", 1, 256, NULL, "bits of a vision token"),
+    ROW(channels, "channels", INTEGERS, "[64, 128]", 1, 4096, NULL,
+        "width at a quarter of the resolution, and at the latent grid"),
+    ROW(blocks, "blocks", INTEGERS, "[1, 1]", 0, VISION_BLOCKS_MOST, NULL, "residual blocks at each"),
+    ROW(scales, "scales", INTEGERS, "", 1, 4096, NULL,
+        "sides of the scales of a square, coarse to fine, and those of other shapes in their proportions; none: 1, 2, "
+        "3, 4, "
+        "6, 8, 12, ... to the grid"),
+    ROW(augment, "augment", NUMBER, "0.6", 0, 1, NULL, "share of items that are flipped, turned, scaled, shifted"),
+    ROW(amplitude_keep, "amplitude_keep", NUMBER, "0.99", 0, 1, NULL, "decay of the running means of |u_k|"),
+    ROW(clip_lr, "clip_lr", NUMBER, "0.5", 0, 10, NULL, "peak learning rate on clips, times optimizer.lr"),
+    ROW(loss.l1, "loss.l1", NUMBER, "1", 0, 1e6, NULL, "weight of mean |error|, pixels in -1..1"),
+    ROW(loss.l2, "loss.l2", NUMBER, "1", 0, 1e6, NULL, "weight of the mean squared error"),
+    ROW(loss.commitment, "loss.commitment", NUMBER, "0.25", 0, 1e6, NULL, "weight of (latent - its code)^2"),
+    ROW(loss.entropy, "loss.entropy", NUMBER, "0.1", 0, 1e6, NULL, "weight of the entropy term of bits"),
+    ROW(loss.sharpness, "loss.sharpness", NUMBER, "0.125", 1e-6, 1e3, NULL,
+        "of the bits' probability in the entropy term, sigmoid(sharpness u / a): higher spreads them more evenly"),
+    ASPECT_ROWS(struct vision_settings),
+    PICTURE_ROWS(struct vision_settings),
+    ROW(memory_mb, "memory_mb", INTEGER, "4096", 0, 1e9, NULL,
+        "media kept in memory, as they are trained on; those beyond are read again when drawn, but for what stands in "
+        "packed archives and tables"),
+    SHUFFLE_ROW(struct vision_settings),
+    ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "share of media that may be unreadable"),
+    TRAINING_ROWS(struct vision_settings, "1000"),
+    OPTIMIZER_ROWS(struct vision_settings, "3e-3", "0.95", "0"),
+    {0}};
+
+/* ---- media ---- */
+
+static i64 total(const struct vision_media *m)
+{
+    return m->still_count + m->clip_count;
+}
+
+/* The shapes that media of a kind have, the most frequent first. */
+static void shapes_in_use(struct aspect_list *out, const struct vision_media *m, bool clips)
+{
+    i64 counts[ASPECTS_MOST];
+    *out = (struct aspect_list){0};
+    for (i64 i = 0; i < m->request.shapes[clips].count; i++) {
+        i64 count = vision_media_count(m, clips, i), at = out->count;
+        if (count == 0)
+            continue;
+        for (; at > 0 && counts[at - 1] < count; at--) {
+            counts[at] = counts[at - 1];
+            out->items[at] = out->items[at - 1];
+        }
+        counts[at] = count;
+        out->items[at] = m->request.shapes[clips].items[i];
+        out->count++;
+    }
+}
+
+static void say_margins(const struct vision_media *m)
+{
+    double white = m->white / (double)max_i64(total(m), 1), cut = m->cropped / (double)max_i64(total(m), 1);
+    if (white > 0.001 || cut > 0.001)
+        log_info(
+            "to fit their shapes pictures and clips are cut by %.1f %% of their area and stand in white margins of "
+            "%.1f %% (aspects.crop, aspects.most, aspects.shapes)",
+            100 * cut, 100 * white);
+}
+
+static int read_request(struct vision_media_request *out, const struct vision_settings *s)
+{
+    *out = (struct vision_media_request){.frames = s->frames,
+                                         .rate_hz = s->rate_hz,
+                                         .bad_share = s->bad_share,
+                                         .memory_mb = s->memory_mb,
+                                         .shuffle_buffer = s->shuffle_buffer};
+    if (picture_rules_read(&out->rules, &s->pictures) < 0 ||
+        aspects_make(&out->shapes[0], &s->aspects, s->size, s->stride) < 0)
+        return -1;
+    out->shapes[1] = out->shapes[0];
+    out->crop = out->shapes[0].count > 1 ? s->aspects.crop : 0;
+    return 0;
+}
+
+/* What is held out gets shapes that are trained on. */
+static int load_media(struct vision_media *train, struct vision_media *held_out, const struct vision_settings *s,
+                      u64 seed)
+{
+    struct media_request from = {s->data, SPLIT_TRAIN, seed, s->validation, s->test, &s->columns, .says = true};
+    struct vision_media_request request;
+    if (read_request(&request, s) < 0)
+        return -1;
+    int status = vision_media_load(train, &from, &request);
+    if (status == 0 && total(train) == 0)
+        status = error_set("%s: no pictures and no clips to train with", s->data);
+    if (status)
+        return status;
+    say_margins(train);
+    request.crop = train->cropped > 0 ? request.crop : 0;              /* where all fit exactly there is none */
+    shapes_in_use(&request.shapes[0], train, train->still_count == 0); /* then they are frames of clips */
+    if (train->clip_count)
+        shapes_in_use(&request.shapes[1], train, true);
+    from.split = SPLIT_VALIDATION;
+    from.says = false;
+    return vision_media_load(held_out, &from, &request);
+}
+
+/* ---- configuration ---- */
+
+static int add_shapes(struct vision_config *config, const struct vision_settings *s, const struct vision_media *media,
+                      bool clips)
+{
+    struct aspect_list list;
+    i64 sides[VISION_SCALES_MOST], *given = s->scales.count ? s->scales.values : NULL, count = s->scales.count;
+    if (!given) {
+        count = vision_usual_sides(sides, s->size / s->stride);
+        given = sides;
+    }
+    shapes_in_use(&list, media, clips || media->still_count == 0);
+    for (i64 i = 0; i < list.count; i++) {
+        if (vision_add_shape(config, clips ? s->frames : 1, list.items[i].height, list.items[i].width,
+                             clips ? s->rate_hz : 0, given, count))
+            return -1;
+        config->shapes[config->shape_count - 1].crop = media->cropped > 0 ? media->request.crop : 0;
+    }
+    return 0;
+}
+
+int vision_stage_config(struct vision_config *config, const struct vision_settings *s, const struct vision_media *media,
+                        bool clips)
+{
+    if (s->channels.count != 2 || s->blocks.count != 2)
+        return error_usage("channels and blocks are lists of two");
+    *config = (struct vision_config){.stride = s->stride, .bits = s->bits};
+    for (int i = 0; i < 2; i++) {
+        config->channels[i] = s->channels.values[i];
+        config->blocks[i] = s->blocks.values[i];
+    }
+    if (s->stride != 8 && s->stride != 16)
+        return error_usage("stride is %lld; expected 8 or 16", (long long)s->stride);
+    if (clips && s->frames == 1)
+        return error_usage("frames is 1; a clip has 5, 9, 13, ... frames (clip_steps: 0 trains on stills alone)");
+    if (add_shapes(config, s, media, false) || (clips && add_shapes(config, s, media, true)))
+        return -1;
+    return vision_config_check(config);
+}
+
+/* ---- running ---- */
+
+struct run {
+    struct vision_trainer trainer;
+    double flops[3][VISION_SHAPES_MOST]; /* of a step on stills, clips, and stills among clips; 0: not counted yet */
+};
+
+static double flops_of(struct run *run, i64 step, bool clips)
+{
+    struct vision_batch batch = vision_step_batch(&run->trainer, step);
+    i64 shape = batch.shape - run->trainer.vision.config.shapes;
+    double *flops = &run->flops[step < run->trainer.still_steps ? 0 : clips ? 1 : 2][shape];
+    if (*flops == 0)
+        *flops = vision_step_flops(&run->trainer, step);
+    return *flops;
+}
+
+static int begin(void *context, i64 step, const struct json *state, const char *folder)
+{
+    struct run *run = context;
+    (void)state;
+    (void)folder;
+    if (step > run->trainer.still_steps)
+        vision_inflate(&run->trainer.vision);
+    return 0;
+}
+
+static int run_step(void *context, i64 step, struct training_step *said)
+{
+    struct run *run = context;
+    struct vision_step_result y;
+    if (vision_step(&y, &run->trainer, step) < 0)
+        return -1;
+    metrics_put(said->metrics, y.clips ? "clips/loss" : "stills/loss", y.loss);
+    metrics_put(said->metrics, y.clips ? "clips/psnr_db" : "stills/psnr_db", y.psnr_db);
+    metrics_put(said->metrics, "commitment", y.losses.commitment);
+    metrics_put(said->metrics, "bit_entropy_loss", y.losses.entropy);
+    said->optimizer = y.optimizer;
+    said->count = (double)y.frames;
+    said->flops = flops_of(run, step, y.clips);
+    text_printf(&said->note, "%s loss %.4f, %.2f dB", y.clips ? "clips" : "stills", y.loss, y.psnr_db);
+    if (run->trainer.vision.config.shape_count > 1 + (run->trainer.clip_steps > 0))
+        text_printf(&said->note, ", %s", y.shape->name);
+    return 0;
+}
+
+static int save(void *context, const char *folder)
+{
+    const struct run *run = context;
+    return vision_save(&run->trainer.vision, folder);
+}
+
+static int train(struct run *run, const struct stage *stage, const struct vision_media *held_out)
+{
+    struct vision_trainer *t = &run->trainer;
+    const struct vision_media *m = t->media;
+    struct training training = {.stage = stage,
+                                .settings = &t->settings->training,
+                                .steps = t->still_steps + t->clip_steps,
+                                .unit = "pictures",
+                                .weights = &t->vision.weights,
+                                .context = run,
+                                .begin = begin,
+                                .step = run_step,
+                                .save = save};
+    log_info("%s: %lld pictures, %lld clips, %.1f MB; %.2f M parameters, %.1f MB; %.2f GFLOP a step on stills",
+             stage->name, (long long)m->still_count, (long long)m->clip_count, (double)m->bytes * 1e-6,
+             (double)weights_parameters(&t->vision.weights) * 1e-6, (double)weights_bytes(&t->vision.weights) * 1e-6,
+             flops_of(run, 0, false) * 1e-9);
+    vision_init(&t->vision, stage->seed);
+    int status = training_run(&training);
+    return status ? status : vision_report(t, held_out, stage->out);
+}
+
+static int run_stage(const struct vision_settings *s, const struct stage *stage, const struct vision_media *media,
+                     const struct vision_media *held_out)
+{
+    bool clips = s->clip_steps > 0 && media->clip_count > 0;
+    struct vision_config config;
+    if (s->clip_steps > 0 && !clips)
+        log_warn("%s: no clips in %s: a tokenizer of stills", stage->name, s->data);
+    if (vision_stage_config(&config, s, media, clips) || lr_check(&s->optimizer, s->steps, "steps") ||
+        (clips && lr_check(&s->optimizer, s->clip_steps, "clip_steps")))
+        return -1;
+    struct run run = {.trainer = {.settings = s,
+                                  .media = media,
+                                  .seed = stage->seed,
+                                  .still_steps = s->steps,
+                                  .clip_steps = clips ? s->clip_steps : 0}};
+    vision_trainer_open(&run.trainer, stage->device, &config, stage->dtype);
+    int status = train(&run, stage, held_out);
+    vision_trainer_close(&run.trainer);
+    return status;
+}
+
+int vision_stage(const void *settings, const struct stage *stage)
+{
+    struct vision_media media = {0}, held_out = {0};
+    int status = vision_check_memory(settings, stage);
+    if (status == 0)
+        status = load_media(&media, &held_out, settings, stage->recipe_seed);
+    if (status == 0)
+        status = run_stage(settings, stage, &media, &held_out);
+    vision_media_release(&media);
+    vision_media_release(&held_out);
+    return status;
+}

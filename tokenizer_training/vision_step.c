@@ -1,0 +1,196 @@
+/* The vision tokenizer's training step, top to bottom. */
+#include "tokenizer_training/vision_step.h"
+
+#include "dist/dist.h"
+
+#include <math.h>
+
+void vision_trainer_open(struct vision_trainer *t, struct device *device, const struct vision_config *config,
+                         enum dtype dtype)
+{
+    const struct vision_settings *s = t->settings;
+    i64 frames = max_i64(max_i64(s->batch, s->still_batch), t->clip_steps ? s->clip_batch * s->frames : 0);
+    vision_open(&t->vision, device, config, dtype, true);
+    tape_open(&t->tape, device, dtype, (i64)16 << 30);
+    tape_segments_open(&t->tape, 1);
+    i64 largest = 0;
+    for (i64 i = 0; i < config->shape_count; i++)
+        largest = max_i64(largest, config->shapes[i].height * config->shapes[i].width * 3);
+    t->pixels = memory_alloc(frames * largest);
+}
+
+void vision_trainer_close(struct vision_trainer *t)
+{
+    tape_close(&t->tape);
+    vision_close(&t->vision);
+    memory_free(t->pixels);
+    t->pixels = NULL;
+}
+
+/* Among clips, still number i comes before clip step (i + 1) / share. */
+static i64 stills_among_clips(const struct vision_settings *s, i64 clip_step)
+{
+    return (i64)floor((double)clip_step * s->still_share);
+}
+
+const struct vision_shape *vision_shape_of(const struct vision_config *config, bool clips, struct aspect size)
+{
+    for (i64 i = 0; i < config->shape_count; i++) {
+        const struct vision_shape *s = &config->shapes[i];
+        if ((s->frames > 1) == clips && s->height == size.height && s->width == size.width)
+            return s;
+    }
+    return NULL;
+}
+
+/* Batches of one shape each, in a course of their own: stills alone, clips, stills among clips. In an epoch there are
+ * as many batches of a shape as media, in a drawn order: each medium lends its shape to one. */
+struct course {
+    const struct vision_media *media;
+    bool clips; /* their media; stills are drawn from clips where there are none */
+    u64 seed;
+    u32 number;
+};
+
+/* The shape of batch `index`, and how many batches of each shape come before. */
+static i64 course_at(i64 before[ASPECTS_MOST], const struct course *c, i64 index)
+{
+    i64 count = c->clips ? c->media->clip_count : c->media->still_count, epoch = index / count, shape = 0;
+    for (i64 i = 0; i < ASPECTS_MOST; i++)
+        before[i] = 0;
+    if (vision_media_count(c->media, c->clips, 0) == count) { /* there is one */
+        before[0] = index;
+        return 0;
+    }
+    i32 *order = memory_alloc(count * 4);
+    rng_permutation(order, count, (struct rng_key){c->seed, RNG_SHUFFLE}, (u32)epoch, 0x80000000u | c->number);
+    for (i64 i = 0; i < count; i++)
+        before[vision_media_shape(c->media, c->clips, order[i])] += epoch + (i < index % count);
+    shape = vision_media_shape(c->media, c->clips, order[index % count]);
+    memory_free(order);
+    return shape;
+}
+
+enum { COURSE_STILLS, COURSE_CLIPS, COURSE_AMONG };
+
+static struct course course_of(const struct vision_trainer *t, u32 number)
+{
+    return (struct course){t->media, number == COURSE_CLIPS || t->media->still_count == 0, t->seed, number};
+}
+
+struct vision_batch vision_step_batch(const struct vision_trainer *t, i64 step)
+{
+    const struct vision_settings *s = t->settings;
+    i64 into_clips = step - t->still_steps, stills = into_clips < 0 ? 0 : stills_among_clips(s, into_clips);
+    bool clips = into_clips >= 0 && stills_among_clips(s, into_clips + 1) == stills;
+    i64 before[ASPECTS_MOST], first[ASPECTS_MOST] = {0}, n = s->batch, index = step;
+    struct course course = course_of(t, COURSE_STILLS);
+    if (into_clips >= 0 && !clips)
+        course_at(first, &course, t->still_steps);
+    if (into_clips >= 0) {
+        course = course_of(t, clips ? COURSE_CLIPS : COURSE_AMONG);
+        n = clips ? s->clip_batch : s->still_batch;
+        index = clips ? into_clips - stills : stills;
+    }
+    i64 shape = course_at(before, &course, index);
+    struct vision_batch batch = {.clips = clips};
+    batch.shape = vision_shape_of(&t->vision.config, clips, t->media->request.shapes[course.clips].items[shape]);
+    batch.draw = (struct vision_draw){.n = n,
+                                      .frames = batch.shape->frames,
+                                      .shape = shape,
+                                      .first = first[shape] * s->batch + before[shape] * n,
+                                      .step = step,
+                                      .augment = s->augment,
+                                      .seed = t->seed};
+    return batch;
+}
+
+/* Stills and clips have a course of the learning rate each. */
+static double learning_rate(const struct vision_trainer *t, i64 step)
+{
+    const struct vision_settings *s = t->settings;
+    bool clips = step >= t->still_steps;
+    struct optimizer_settings optimizer = s->optimizer;
+    optimizer.lr *= clips ? s->clip_lr : 1;
+    struct lr_schedule schedule = lr_of_settings(&optimizer, clips ? t->clip_steps : t->still_steps);
+    return lr_at(&schedule, clips ? step - t->still_steps : step);
+}
+
+static void forget_moments(struct weights *weights)
+{
+    for (i64 i = 0; i < weights->count; i++)
+        weight_clear_moments(weights, &weights->list[i]);
+}
+
+/* The running mean starts short, so that the first steps do not quantise with a guess. */
+static double amplitude_keep(const struct vision_settings *s, i64 step)
+{
+    return fmin(s->amplitude_keep, (double)step / (double)(step + 10));
+}
+
+struct vision_sums { /* device memory, read once at the end of a step */
+    double losses[VISION_SUMS];
+    double squares; /* of the gradients */
+};
+
+static double weighted(const struct vision_losses *l, const struct vision_loss_weights *w)
+{
+    return w->l1 * l->l1 + w->l2 * l->l2 + w->commitment * l->commitment + w->entropy * l->entropy;
+}
+
+int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64 step)
+{
+    const struct vision_settings *s = t->settings;
+    struct vision *vision = &t->vision;
+    struct device *device = vision->device;
+    struct vision_batch batch = vision_step_batch(t, step);
+    struct vision_size size = {batch.draw.n, batch.draw.frames, batch.shape->height, batch.shape->width};
+    struct vision_sums sums, *on_device;
+    if (step >= t->still_steps)
+        vision_inflate(vision);
+    if (step == t->still_steps)
+        forget_moments(&vision->weights);
+    if (vision_media_draw(t->pixels, t->media, &batch.draw) < 0)
+        return -1;
+    tape_clear(&t->tape, true);
+    weights_begin_step(&vision->weights);
+    on_device = tape_alloc(&t->tape, sizeof *on_device);
+    device->ops->zero(device, on_device, sizeof *on_device);
+    const float *magnitude = vision_loss(on_device->losses, &t->tape, vision, t->pixels, size, batch.shape, &s->loss);
+    tape_backward(&t->tape);
+    i64 updates = step < t->still_steps ? step : step - t->still_steps;
+    double lr = learning_rate(t, step);
+    optimizer_step_over(parallel_alone(), &vision->weights, &s->optimizer, lr, updates, &on_device->squares);
+    vision_amplitude_update(vision, batch.shape, magnitude, amplitude_keep(s, step));
+    device_get(device, &sums, on_device, sizeof sums);
+    result->losses = vision_losses_of(sums.losses, vision, size);
+    result->optimizer = optimizer_result_of(sums.squares, lr);
+    result->loss = weighted(&result->losses, &s->loss);
+    result->psnr_db = vision_psnr(result->losses.l2 / 4); /* pixels in 0..1 */
+    result->frames = batch.draw.n * batch.draw.frames;
+    result->clips = batch.clips;
+    result->shape = batch.shape;
+    return 0;
+}
+
+double vision_step_flops(const struct vision_trainer *t, i64 step)
+{
+    struct vision counted;
+    struct tape tape;
+    struct device device;
+    struct vision_batch batch = vision_step_batch(t, step);
+    struct vision_size size = {batch.draw.n, batch.draw.frames, batch.shape->height, batch.shape->width};
+    device_open_meta(&device);
+    vision_open(&counted, &device, &t->vision.config, t->vision.dtype, true);
+    if (step >= t->still_steps)
+        vision_inflate(&counted);
+    tape_open(&tape, &device, t->vision.dtype, (i64)16 << 30);
+    double *sums = tape_alloc(&tape, VISION_SUMS * (i64)sizeof *sums);
+    vision_loss(sums, &tape, &counted, t->pixels, size, batch.shape, &t->settings->loss);
+    tape_backward(&tape);
+    double flops = device.cost.flops;
+    tape_close(&tape);
+    vision_close(&counted);
+    device_close(&device);
+    return flops;
+}

@@ -1,0 +1,213 @@
+/* Applying merges to one word: of all neighbours that may merge, the pair of lowest rank, of equals the leftmost. */
+#include "tokenizers/text/text_internal.h"
+
+#include <string.h>
+
+enum { SHORT_WORD = 48 }; /* up to here scanning for the lowest rank is faster than a heap */
+
+void pair_table_init(struct pair_table *table, i64 capacity)
+{
+    i64 slots = 16;
+    while (slots < 2 * capacity)
+        slots *= 2;
+    *table = (struct pair_table){memory_alloc(slots * (i64)sizeof *table->slots), (u64)slots - 1, 0};
+    for (i64 i = 0; i < slots; i++)
+        table->slots[i].rank = NO_RANK;
+}
+
+void pair_table_set(struct pair_table *table, i32 left, i32 right, u32 rank, i32 id)
+{
+    struct pair_slot *slot = (struct pair_slot *)pair_find(table, left, right);
+    table->count += slot->rank == NO_RANK;
+    require(2 * table->count <= (i64)table->mask + 1, "pair table is too small");
+    *slot = (struct pair_slot){left, right, id, rank};
+}
+
+static i64 merge_short(const struct pair_table *table, i32 *ids, i64 count)
+{
+    const struct pair_slot *pairs[SHORT_WORD];
+    for (i64 i = 0; i + 1 < count; i++)
+        pairs[i] = pair_find(table, ids[i], ids[i + 1]);
+    while (count > 1) {
+        i64 best = 0;
+        for (i64 i = 1; i + 1 < count; i++)
+            if (pairs[i]->rank < pairs[best]->rank)
+                best = i;
+        if (pairs[best]->rank == NO_RANK)
+            break;
+        ids[best] = pairs[best]->id;
+        count--;
+        for (i64 i = best + 1; i < count; i++) {
+            ids[i] = ids[i + 1];
+            pairs[i - 1] = pairs[i];
+        }
+        if (best > 0)
+            pairs[best - 1] = pair_find(table, ids[best - 1], ids[best]);
+        if (best + 1 < count)
+            pairs[best] = pair_find(table, ids[best], ids[best + 1]);
+    }
+    return count;
+}
+
+struct candidate { /* may be out of date: checked when taken */
+    u32 rank;
+    i32 position, id;
+};
+struct symbol {
+    i32 id; /* -1: merged into the one before */
+    i32 previous, next;
+};
+struct long_word {
+    const struct pair_table *table;
+    struct bpe_scratch *scratch;
+    struct symbol *symbols;
+    struct candidate *heap, *skipped;
+    i64 heap_count, skipped_count;
+};
+
+static bool candidate_before(struct candidate a, struct candidate b)
+{
+    return a.rank != b.rank ? a.rank < b.rank : a.position < b.position;
+}
+
+static void heap_push(struct long_word *word, struct candidate candidate)
+{
+    i64 i = word->heap_count++;
+    for (; i > 0 && candidate_before(candidate, word->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        word->heap[i] = word->heap[(i - 1) / 2];
+    word->heap[i] = candidate;
+}
+
+static struct candidate heap_pop(struct long_word *word)
+{
+    struct candidate top = word->heap[0], last = word->heap[--word->heap_count];
+    i64 i = 0;
+    for (;;) {
+        i64 child = 2 * i + 1;
+        if (child >= word->heap_count)
+            break;
+        child += child + 1 < word->heap_count && candidate_before(word->heap[child + 1], word->heap[child]);
+        if (!candidate_before(word->heap[child], last))
+            break;
+        word->heap[i] = word->heap[child];
+        i = child;
+    }
+    word->heap[i] = last;
+    return top;
+}
+
+/* Remembers what an unused piece was seen to be made of last. */
+static void note_unused(struct bpe_scratch *scratch, i32 left, i32 right, i32 id)
+{
+    i64 i = 0;
+    while (i < scratch->unused_count && scratch->unused[i].id != id)
+        i++;
+    if (i == scratch->unused_capacity) {
+        i64 old = scratch->unused_capacity, size = (i64)sizeof *scratch->unused;
+        scratch->unused_capacity = max_i64(16, 2 * old);
+        scratch->unused = memory_resize(scratch->unused, old * size, scratch->unused_capacity * size);
+    }
+    scratch->unused[i] = (struct merge){left, right, id, 0};
+    scratch->unused_count = max_i64(scratch->unused_count, i + 1);
+}
+
+static void consider(struct long_word *word, i32 position)
+{
+    i32 next = position < 0 ? -1 : word->symbols[position].next;
+    if (next < 0)
+        return;
+    const struct pair_slot *pair = pair_find(word->table, word->symbols[position].id, word->symbols[next].id);
+    if (pair->rank == NO_RANK)
+        return;
+    heap_push(word, (struct candidate){pair->rank, position, pair->id});
+    if (word->scratch->unused_types && word->scratch->unused_types[pair->id].type == PIECE_UNUSED)
+        note_unused(word->scratch, pair->left, pair->right, pair->id);
+}
+
+static void apply(struct long_word *word, struct candidate taken)
+{
+    struct symbol *left = &word->symbols[taken.position];
+    if (left->id < 0 || left->next < 0)
+        return;
+    struct symbol *right = &word->symbols[left->next];
+    const struct pair_slot *pair = pair_find(word->table, left->id, right->id);
+    if (pair->rank == NO_RANK || pair->id != taken.id)
+        return;
+    left->id = taken.id;
+    left->next = right->next;
+    right->id = -1;
+    if (left->next >= 0)
+        word->symbols[left->next].previous = taken.position;
+    consider(word, left->previous);
+    consider(word, taken.position);
+}
+
+/* A dropped merge waits until another one went through, as in HF and in Provilkov et al., algorithm 1. */
+static void merge_all(struct long_word *word, struct bpe_dropout *dropout)
+{
+    while (word->heap_count > 0) {
+        struct candidate taken = heap_pop(word);
+        if (dropout && rng_uniform(dropout->key, dropout->document, dropout->draws++, 0, 0) < dropout->probability) {
+            word->skipped[word->skipped_count++] = taken;
+            continue;
+        }
+        while (word->skipped_count > 0)
+            heap_push(word, word->skipped[--word->skipped_count]);
+        apply(word, taken);
+    }
+}
+
+static void word_carve(struct long_word *word, struct bpe_scratch *scratch, i64 count)
+{
+    i64 symbols = count * (i64)sizeof(struct symbol);
+    i64 heap = 3 * count * (i64)sizeof(struct candidate); /* a merge takes one candidate and adds at most two */
+    if (scratch->bytes < symbols + 2 * heap) {
+        memory_free(scratch->memory);
+        scratch->bytes = 2 * (symbols + 2 * heap);
+        scratch->memory = memory_alloc(scratch->bytes);
+    }
+    char *at = scratch->memory;
+    word->symbols = (struct symbol *)at;
+    word->heap = (struct candidate *)(at + symbols);
+    word->skipped = (struct candidate *)(at + symbols + heap);
+}
+
+i64 bpe_merge(const struct pair_table *table, struct bpe_scratch *scratch, i32 *ids, i64 count,
+              struct bpe_dropout *dropout)
+{
+    if (count <= SHORT_WORD && !dropout && !scratch->unused_types)
+        return merge_short(table, ids, count);
+    struct long_word word = {table, scratch};
+    word_carve(&word, scratch, count);
+    for (i64 i = 0; i < count; i++)
+        word.symbols[i] = (struct symbol){ids[i], (i32)i - 1, i + 1 < count ? (i32)i + 1 : -1};
+    for (i64 i = 0; i + 1 < count; i++)
+        consider(&word, (i32)i);
+    merge_all(&word, dropout);
+    i64 kept = 0;
+    for (i64 i = 0; i < count; i++)
+        if (word.symbols[i].id >= 0)
+            ids[kept++] = word.symbols[i].id;
+    return kept;
+}
+
+/* ---- Where merges may join ---- */
+void adjacency_init(struct adjacency *adjacency, i64 pairs)
+{
+    u32 bits = 16;
+    while (bits < 24 && (i64)1 << bits < 8 * pairs)
+        bits++;
+    *adjacency = (struct adjacency){memory_alloc(((i64)1 << bits) / 8), 64 - bits};
+}
+
+void adjacency_add(struct adjacency *adjacency, const u8 *text, i64 length)
+{
+    u32 left, right;
+    if (length == 0)
+        return;
+    for (i64 i = utf8_decode(&left, text); i < length; left = right) {
+        i += utf8_decode(&right, text + i);
+        u64 bit = adjacency_bit(adjacency, left, right);
+        adjacency->bits[bit >> 6] |= (u64)1 << (bit & 63);
+    }
+}

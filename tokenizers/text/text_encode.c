@@ -1,0 +1,328 @@
+/* Text to ids: added tokens on the raw text, NFC, added tokens that ask for normalised text, pieces, merges.
+ *
+ * Words come back: an encoder remembers the ids of short ones. Encoders are lent to calls and kept by the tokenizer, so
+ * short texts find a warm one; what they remember never changes a result. */
+#include "tokenizers/text/text_internal.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { WORD_BITS = 16, WORD_BYTES = 15, WORD_IDS = 4, MAX_PIECE_BYTES = 1 << 29 };
+
+/* Up to 15 bytes of text, then their number in the low half of the last byte; its high half is the number of ids.
+ * Empty: all 0. */
+struct word {
+    u64 low, high;
+    i32 ids[WORD_IDS];
+};
+static const u64 COUNT_BITS = (u64)0xf0 << 56;
+
+struct encoder {
+    struct encoder *next;
+    struct word *words;
+    struct model_scratch model;
+    struct text normal[2], rewritten[MAX_SPLITTERS];
+    struct regex_scratch *regex;
+};
+struct encoder_pool {
+    pthread_mutex_t lock;
+    struct encoder *free;
+};
+
+struct encode_call {
+    const struct text_tokenizer *tokenizer;
+    struct encoder *encoder;
+    struct id_list *out;
+    struct bpe_dropout drop, *dropout; /* NULL: none */
+};
+
+/* ---- Lists and encoders ---- */
+void id_list_reserve(struct id_list *list, i64 more)
+{
+    if (list->count + more <= list->capacity)
+        return;
+    i64 capacity = max_i64(list->count + more, max_i64(64, 2 * list->capacity));
+    list->ids = memory_resize(list->ids, list->count * (i64)sizeof(i32), capacity * (i64)sizeof(i32));
+    list->capacity = capacity;
+}
+
+void id_list_push(struct id_list *list, i32 id)
+{
+    id_list_reserve(list, 1);
+    list->ids[list->count++] = id;
+}
+
+void id_list_release(struct id_list *list)
+{
+    memory_free(list->ids);
+    *list = (struct id_list){0};
+}
+
+struct encoder_pool *encoder_pool_open(void)
+{
+    struct encoder_pool *pool = memory_alloc(sizeof *pool);
+    pthread_mutex_init(&pool->lock, NULL);
+    return pool;
+}
+
+static void encoder_close(struct encoder *encoder)
+{
+    memory_free(encoder->words);
+    memory_free(encoder->model.bpe.memory);
+    memory_free(encoder->model.bpe.unused);
+    memory_free(encoder->model.cells);
+    id_list_release(&encoder->model.symbols);
+    text_release(&encoder->normal[0]);
+    text_release(&encoder->normal[1]);
+    for (int i = 0; i < MAX_SPLITTERS; i++)
+        text_release(&encoder->rewritten[i]);
+    regex_scratch_close(encoder->regex);
+    memory_free(encoder);
+}
+
+void encoder_pool_close(struct encoder_pool *pool)
+{
+    for (struct encoder *encoder = pool->free, *next; encoder; encoder = next) {
+        next = encoder->next;
+        encoder_close(encoder);
+    }
+    pthread_mutex_destroy(&pool->lock);
+    memory_free(pool);
+}
+
+static struct encoder *encoder_take(struct encoder_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    struct encoder *encoder = pool->free;
+    if (encoder)
+        pool->free = encoder->next;
+    pthread_mutex_unlock(&pool->lock);
+    if (encoder)
+        return encoder;
+    encoder = memory_alloc(sizeof *encoder);
+    encoder->words = memory_alloc(((i64)1 << WORD_BITS) * (i64)sizeof(struct word));
+    encoder->regex = regex_scratch_open();
+    return encoder;
+}
+
+static void encoder_give_back(struct encoder_pool *pool, struct encoder *encoder)
+{
+    pthread_mutex_lock(&pool->lock);
+    encoder->next = pool->free;
+    pool->free = encoder;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* ---- Words ---- */
+static int merge_piece(struct encode_call *call, const u8 *piece, i64 length)
+{
+    const struct text_tokenizer *tokenizer = call->tokenizer;
+    if (length > MAX_PIECE_BYTES)
+        return error_set("a piece of the text has %lld bytes without a place to cut; at most %d are taken",
+                         (long long)length, MAX_PIECE_BYTES);
+    return tokenizer->model->encode(tokenizer, &call->encoder->model, call->out, piece, length, call->dropout);
+}
+
+/* The first 15 bytes at `piece`, those past `length` 0, and the length. `readable` bytes may be read. */
+static inline void word_key(u64 *low, u64 *high, const u8 *piece, i64 length, i64 readable)
+{
+    u64 key[2] = {0, 0};
+    memcpy(key, piece, readable >= 16 ? 16 : (size_t)length);
+    if (length < 8) {
+        key[0] &= ((u64)1 << 8 * length) - 1;
+        key[1] = 0;
+    } else {
+        key[1] &= ((u64)1 << 8 * (length - 8)) - 1;
+    }
+    *low = key[0];
+    *high = key[1] | (u64)length << 56;
+}
+
+static inline struct word *word_slot(struct encoder *encoder, u64 low, u64 high)
+{
+    u64 hash = (low ^ (high * 0x9e3779b97f4a7c15u)) * 0xd6e8feb86659fd93u;
+    hash ^= hash >> 32;
+    return &encoder->words[(hash * 0x9e3779b97f4a7c15u) >> (64 - WORD_BITS)];
+}
+
+static int encode_new_piece(struct encode_call *call, const u8 *piece, i64 length, struct word *slot, u64 low, u64 high)
+{
+    struct id_list *out = call->out;
+    i64 before = out->count;
+    if (merge_piece(call, piece, length))
+        return -1;
+    i64 count = out->count - before;
+    if (!slot || count > WORD_IDS)
+        return 0;
+    *slot = (struct word){low, high | (u64)count << 60};
+    memcpy(slot->ids, out->ids + before, (size_t)count * sizeof(i32));
+    return 0;
+}
+
+static inline int encode_piece(struct encode_call *call, const u8 *piece, i64 length, i64 readable)
+{
+    if (length > WORD_BYTES || call->dropout)
+        return encode_new_piece(call, piece, length, NULL, 0, 0);
+    u64 low, high;
+    word_key(&low, &high, piece, length, readable);
+    struct word *slot = word_slot(call->encoder, low, high);
+    struct id_list *out = call->out;
+    if (slot->low != low || (slot->high & ~COUNT_BITS) != high)
+        return encode_new_piece(call, piece, length, slot, low, high);
+    id_list_reserve(out, WORD_IDS);
+    memcpy(out->ids + out->count, slot->ids, sizeof slot->ids);
+    out->count += (i64)(slot->high >> 60);
+    return 0;
+}
+
+/* ---- Pieces ---- */
+static int encode_split(struct encode_call *call, int step, const u8 *text, i64 length, bool first);
+
+static int encode_rewritten(struct encode_call *call, int step, const u8 *text, i64 length, bool first)
+{
+    const struct splitter *splitter = &call->tokenizer->splitters.steps[step];
+    struct text *out = &call->encoder->rewritten[step];
+    text_clear(out);
+    if (splitter->rewrite(splitter, out, text, length, first))
+        text = (const u8 *)out->data, length = out->length;
+    return encode_split(call, step + 1, text, length, first);
+}
+
+/* Pieces as they come out, without joining or dropping any. */
+static int encode_isolated(struct encode_call *call, int step, const u8 *text, i64 length, bool first)
+{
+    const struct splitter *splitter = &call->tokenizer->splitters.steps[step];
+    struct split_cursor cursor = {call->encoder->regex};
+    bool last = step + 1 == call->tokenizer->splitters.count;
+    int status = 0;
+    for (i64 at = 0; at < length && status == 0;) {
+        i64 end = splitter_next(splitter, &cursor, text, at, length);
+        if (end < 0)
+            return -1;
+        if (end > at)
+            status = last ? encode_piece(call, text + at, end - at, length - at)
+                          : encode_split(call, step + 1, text + at, end - at, first && at == 0);
+        at = end;
+    }
+    return status;
+}
+
+static int encode_joined(struct encode_call *call, int step, const u8 *text, i64 length, bool first)
+{
+    const struct splitter *splitter = &call->tokenizer->splitters.steps[step];
+    struct split_cursor cursor = {call->encoder->regex};
+    i64 at = 0, begin, end;
+    int found;
+    while ((found = splitter_piece(splitter, &cursor, text, length, &at, &begin, &end)) > 0)
+        if (encode_split(call, step + 1, text + begin, end - begin, first && begin == 0))
+            return -1;
+    return found;
+}
+
+static int encode_split(struct encode_call *call, int step, const u8 *text, i64 length, bool first)
+{
+    const struct splitters *chain = &call->tokenizer->splitters;
+    if (step == chain->count)
+        return encode_piece(call, text, length, length);
+    if (chain->steps[step].rewrite)
+        return encode_rewritten(call, step, text, length, first);
+    return chain->steps[step].behavior == BEHAVIOR_ISOLATED ? encode_isolated(call, step, text, length, first)
+                                                            : encode_joined(call, step, text, length, first);
+}
+
+/* ---- Stretches between added tokens ---- */
+static void push_token(struct encode_call *call, const struct added_match *match)
+{
+    id_list_push(call->out, match->token->id);
+}
+
+/* What HF normalised and found no added token in. */
+static int encode_between(struct encode_call *call, const struct normal *normal, i64 begin, i64 end)
+{
+    bool first = normal->origin > 0 && begin == 0;
+    return begin < end ? encode_split(call, 0, normal->text + begin, end - begin, first) : 0;
+}
+
+static int encode_normal(struct encode_call *call, const struct normal *normal, bool plain)
+{
+    const struct matcher *matcher = &call->tokenizer->normalized;
+    struct added_cursor cursor = {0};
+    struct added_match match;
+    i64 done = 0;
+    while (!plain && added_next(&match, &cursor, call->tokenizer, matcher, normal->text, normal->length)) {
+        if (encode_between(call, normal, done, match.begin))
+            return -1;
+        push_token(call, &match);
+        done = match.end;
+    }
+    return encode_between(call, normal, done, normal->length);
+}
+
+static int encode_stretch(struct encode_call *call, const u8 *text, i64 length, bool first, bool plain)
+{
+    struct normal normal = {text, length, 0};
+    u32 c;
+    if (length == 0)
+        return 0;
+    if (first)
+        normal.origin = utf8_decode(&c, text);
+    if (normalizers_apply(&call->tokenizer->normalizers, &normal, call->encoder->normal, call->encoder->regex))
+        return -1;
+    return encode_normal(call, &normal, plain);
+}
+
+static int encode(struct encode_call *call, const struct encode_options *o, const u8 *text, i64 length)
+{
+    struct added_cursor cursor = {0};
+    struct added_match match;
+    i64 done = 0;
+    while (!o->plain && added_next(&match, &cursor, call->tokenizer, &call->tokenizer->raw, text, length)) {
+        if (encode_stretch(call, text + done, match.begin - done, done == 0 && !o->inside, o->plain))
+            return -1;
+        push_token(call, &match);
+        done = match.end;
+    }
+    return encode_stretch(call, text + done, length - done, done == 0 && !o->inside, o->plain);
+}
+
+static int encode_after_space(struct encode_call *call, const struct encode_options *o, const u8 *text, i64 length)
+{
+    struct text spaced = {0};
+    text_append(&spaced, " ", 1);
+    text_append(&spaced, (const char *)text, length);
+    int status = encode(call, o, (const u8 *)spaced.data, spaced.length);
+    text_release(&spaced);
+    return status;
+}
+
+static void push_all(struct id_list *out, const i32 *ids, i64 count)
+{
+    for (i64 i = 0; i < count; i++)
+        id_list_push(out, ids[i]);
+}
+
+int text_encode(const struct text_tokenizer *tokenizer, struct id_list *out, const char *text, i64 length,
+                const struct encode_options *options)
+{
+    static const struct encode_options defaults = {0};
+    const struct encode_options *o = options ? options : &defaults;
+    const u8 *bytes = (const u8 *)text;
+    i64 before = out->count, invalid = utf8_invalid_at(bytes, length);
+    if (invalid >= 0)
+        return error_set("text is not UTF-8 at byte %lld (0x%02x); convert it first", (long long)invalid,
+                         bytes[invalid]);
+    struct encode_call call = {
+        tokenizer, encoder_take(tokenizer->encoders), out, {o->dropout, o->key, o->document, 0}, NULL};
+    if (o->dropout > 0)
+        call.dropout = &call.drop;
+    if (o->add_template)
+        push_all(out, tokenizer->template_before, tokenizer->before_count);
+    bool spaced = o->begins_word && length && *bytes != ' ' && *bytes != '\n' && *bytes != '\t';
+    int status = spaced ? encode_after_space(&call, o, bytes, length) : encode(&call, o, bytes, length);
+    if (o->add_template)
+        push_all(out, tokenizer->template_after, tokenizer->after_count);
+    encoder_give_back(tokenizer->encoders, call.encoder);
+    if (status)
+        out->count = before;
+    return status;
+}

@@ -1,0 +1,258 @@
+/* Learning merges (Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units"), merge for
+ * merge as HF's BpeTrainer(min_frequency 0, initial_alphabet 256 bytes).
+ *
+ * A pair's count is kept up to date as words change: each merge lowers the pairs it breaks and raises those it makes. A
+ * heap holds one entry for each pair with the words it was seen in; a count in it may be too high by now, which shows
+ * when the entry is taken. */
+#include "tokenizers/text/text_internal.h"
+
+struct pair_count {
+    u64 key; /* left << 32 | right, so that keys order as the trainer's ties do */
+    i64 count;
+    u32 seen; /* words met with it since its last heap entry, as a list of nodes; 0: none */
+};
+struct seen_word {
+    i32 word;
+    u32 next;
+};
+struct entry {
+    i64 count;
+    u64 key;
+    u32 seen;
+};
+struct learner {
+    i32 *symbols;
+    i64 *starts;  /* of each word in symbols; one more than words */
+    i32 *lengths; /* symbols of each word now */
+    i64 *counts;
+    struct pair_count *pairs; /* open addressing */
+    u64 mask;
+    i64 pair_count;
+    struct seen_word *nodes;
+    i64 node_count, node_capacity;
+    u64 *touched; /* pairs with a new list of words in this round */
+    i64 touched_count, touched_capacity;
+    struct entry *heap;
+    i64 heap_count, heap_capacity;
+};
+static const u64 NO_PAIR = UINT64_MAX;
+
+static void *grown(void *block, i64 count, i64 *capacity, i64 size, i64 least)
+{
+    if (count < *capacity)
+        return block;
+    i64 old = *capacity;
+    *capacity = max_i64(least, 2 * old);
+    return memory_resize(block, old * size, *capacity * size);
+}
+
+static struct pair_count *pair_slot(const struct learner *learner, u64 key)
+{
+    u64 i = (key * 0x9e3779b97f4a7c15u) >> 24;
+    while (learner->pairs[i & learner->mask].key != NO_PAIR && learner->pairs[i & learner->mask].key != key)
+        i++;
+    return &learner->pairs[i & learner->mask];
+}
+
+static void pairs_grow(struct learner *learner)
+{
+    struct pair_count *old = learner->pairs;
+    i64 old_slots = old ? (i64)learner->mask + 1 : 0, slots = old ? 2 * old_slots : 1 << 16;
+    learner->pairs = memory_alloc(slots * (i64)sizeof *old);
+    learner->mask = (u64)slots - 1;
+    for (i64 i = 0; i < slots; i++)
+        learner->pairs[i].key = NO_PAIR;
+    for (i64 i = 0; i < old_slots; i++)
+        if (old[i].key != NO_PAIR)
+            *pair_slot(learner, old[i].key) = old[i];
+    memory_free(old);
+}
+
+static u64 pair_key(i32 left, i32 right)
+{
+    return (u64)(u32)left << 32 | (u32)right;
+}
+
+static struct pair_count *pair_change(struct learner *learner, u64 key, i64 change)
+{
+    struct pair_count *pair = pair_slot(learner, key);
+    if (pair->key == NO_PAIR) {
+        *pair = (struct pair_count){key, 0, 0};
+        if (2 * ++learner->pair_count > (i64)learner->mask) {
+            pairs_grow(learner);
+            pair = pair_slot(learner, key);
+        }
+    }
+    pair->count += change;
+    return pair;
+}
+
+static void pair_found(struct learner *learner, i32 left, i32 right, i32 word)
+{
+    u64 key = pair_key(left, right);
+    struct pair_count *pair = pair_change(learner, key, learner->counts[word]);
+    if (pair->seen && learner->nodes[pair->seen].word == word)
+        return;
+    if (!pair->seen) {
+        learner->touched =
+            grown(learner->touched, learner->touched_count, &learner->touched_capacity, sizeof(u64), 1 << 12);
+        learner->touched[learner->touched_count++] = key;
+    }
+    learner->nodes =
+        grown(learner->nodes, learner->node_count, &learner->node_capacity, sizeof(struct seen_word), 1 << 16);
+    require(learner->node_count < UINT32_MAX, "the trainer's text is too large");
+    learner->nodes[learner->node_count] = (struct seen_word){word, pair->seen};
+    pair->seen = (u32)learner->node_count++;
+}
+
+static void pair_lost(struct learner *learner, i32 left, i32 right, i32 word)
+{
+    pair_change(learner, pair_key(left, right), -learner->counts[word]);
+}
+
+static bool entry_before(struct entry a, struct entry b)
+{
+    return a.count != b.count ? a.count > b.count : a.key < b.key;
+}
+
+static void entry_push(struct learner *learner, struct entry entry)
+{
+    learner->heap = grown(learner->heap, learner->heap_count, &learner->heap_capacity, sizeof entry, 1 << 12);
+    i64 i = learner->heap_count++;
+    for (; i > 0 && entry_before(entry, learner->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        learner->heap[i] = learner->heap[(i - 1) / 2];
+    learner->heap[i] = entry;
+}
+
+static void entry_sink(struct learner *learner, struct entry entry) /* in place of the top */
+{
+    i64 i = 0;
+    for (;;) {
+        i64 child = 2 * i + 1;
+        if (child >= learner->heap_count)
+            break;
+        child += child + 1 < learner->heap_count && entry_before(learner->heap[child + 1], learner->heap[child]);
+        if (!entry_before(learner->heap[child], entry))
+            break;
+        learner->heap[i] = learner->heap[child];
+        i = child;
+    }
+    learner->heap[i] = entry;
+}
+
+/* The pair to merge next; false: none is left. */
+static bool entry_pop(struct entry *out, struct learner *learner)
+{
+    while (learner->heap_count > 0) {
+        *out = learner->heap[0];
+        i64 count = pair_slot(learner, out->key)->count;
+        if (out->count == count) {
+            struct entry last = learner->heap[--learner->heap_count];
+            if (learner->heap_count)
+                entry_sink(learner, last);
+            return count > 0;
+        }
+        entry_sink(learner, (struct entry){count, out->key, out->seen});
+    }
+    return false;
+}
+
+static void push_touched(struct learner *learner)
+{
+    for (i64 i = 0; i < learner->touched_count; i++) {
+        struct pair_count *pair = pair_slot(learner, learner->touched[i]);
+        if (pair->count > 0)
+            entry_push(learner, (struct entry){pair->count, pair->key, pair->seen});
+        pair->seen = 0;
+    }
+    learner->touched_count = 0;
+}
+
+static void merge_word(struct learner *learner, i32 word, i32 left, i32 right, i32 id)
+{
+    i32 *symbols = learner->symbols + learner->starts[word], length = learner->lengths[word], kept = 0;
+    for (i32 i = 0; i < length; i++) {
+        if (symbols[i] != left || i + 1 == length || symbols[i + 1] != right) {
+            symbols[kept++] = symbols[i];
+            continue;
+        }
+        if (kept > 0) {
+            pair_lost(learner, symbols[kept - 1], left, word);
+            pair_found(learner, symbols[kept - 1], id, word);
+        }
+        if (i + 2 < length) {
+            pair_lost(learner, right, symbols[i + 2], word);
+            pair_found(learner, id, symbols[i + 2], word);
+        }
+        symbols[kept++] = id;
+        i++;
+    }
+    learner->lengths[word] = kept;
+}
+
+static void learner_init(struct learner *learner, const struct word_counts *words, const i32 *byte_ids)
+{
+    i64 count = words->word_count;
+    *learner = (struct learner){.node_count = 1};
+    learner->symbols = memory_alloc(words->bytes.length * (i64)sizeof(i32));
+    learner->starts = memory_alloc(count * (i64)sizeof(i64));
+    learner->lengths = memory_alloc(count * (i64)sizeof(i32));
+    learner->counts = memory_alloc(count * (i64)sizeof(i64));
+    pairs_grow(learner);
+    for (i64 i = 0; i < words->bytes.length; i++)
+        learner->symbols[i] = byte_ids[(u8)words->bytes.data[i]];
+    for (i64 w = 0; w < count; w++) {
+        learner->starts[w] = words->words[w].bytes;
+        learner->lengths[w] = (i32)words->words[w].length;
+        learner->counts[w] = words->words[w].count;
+        const i32 *symbols = learner->symbols + learner->starts[w];
+        for (i32 i = 0; i + 1 < learner->lengths[w]; i++)
+            pair_found(learner, symbols[i], symbols[i + 1], (i32)w);
+    }
+    push_touched(learner);
+}
+
+static void learner_release(struct learner *learner)
+{
+    void *blocks[] = {learner->symbols, learner->starts, learner->lengths, learner->counts,
+                      learner->pairs,   learner->nodes,  learner->touched, learner->heap};
+    for (i64 i = 0; i < COUNT_OF(blocks); i++)
+        memory_free(blocks[i]);
+}
+
+/* The merge as tokens; a text that is a token already (a special one) keeps its id. Returns the id, -1: message. */
+static i32 add_merged(struct text_tokenizer *tokenizer, i32 left, i32 right)
+{
+    struct text both = {0}; /* a copy: adding a token moves the strings */
+    const struct token *a = &tokenizer->tokens[left], *b = &tokenizer->tokens[right];
+    text_append(&both, tokenizer_string(tokenizer, a->content), a->content_length);
+    i64 cut = both.length;
+    text_append(&both, tokenizer_string(tokenizer, b->content), b->content_length);
+    i32 id = tokenizer_find(tokenizer, both.data, both.length);
+    int status = 0;
+    if (id < 0) {
+        id = (i32)tokenizer->model_tokens;
+        status = tokenizer_add(tokenizer, both.data, both.length, id);
+    }
+    if (!status)
+        status = tokenizer_add_merge(tokenizer, both.data, cut, both.data + cut, both.length - cut);
+    text_release(&both);
+    return status ? -1 : id;
+}
+
+int merges_learn(struct text_tokenizer *tokenizer, const struct word_counts *words, const i32 *byte_ids, i64 vocabulary)
+{
+    struct learner learner;
+    struct entry best;
+    learner_init(&learner, words, byte_ids);
+    i32 id = 0;
+    while (id >= 0 && tokenizer->model_tokens < vocabulary && entry_pop(&best, &learner)) {
+        i32 left = (i32)(best.key >> 32), right = (i32)(u32)best.key;
+        id = add_merged(tokenizer, left, right);
+        for (u32 node = best.seen; id >= 0 && node; node = learner.nodes[node].next)
+            merge_word(&learner, learner.nodes[node].word, left, right, id);
+        push_touched(&learner);
+    }
+    learner_release(&learner);
+    return id < 0 ? -1 : 0;
+}

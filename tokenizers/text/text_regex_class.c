@@ -1,0 +1,176 @@
+/* Classes within classes and intersections (&&), which Oniguruma and Rust have and PCRE2 has not, written without:
+ * [a[bc]] is [abc], [a&&[^b]] is (?:(?![b])[a]). */
+#include "tokenizers/text/text_internal.h"
+
+#include <string.h>
+
+struct operand { /* of && */
+    struct text items;
+    bool negated;
+};
+enum { MOST_OPERANDS = 4 };
+
+/* [:name:] at pattern[at]: where it ends; 0: there is none, and the bracket begins a class. */
+static i64 named_end(const char *pattern, i64 at)
+{
+    const char *end = pattern[at] == '[' && pattern[at + 1] == ':' ? strstr(pattern + at, ":]") : NULL;
+    return end ? end + 2 - pattern : 0;
+}
+
+/* End of the class that begins at pattern[i] == '[', behind its bracket; -1: it has none. */
+static i64 class_end(const char *pattern, i64 i)
+{
+    i64 at = i + 1;
+    at += pattern[at] == '^';
+    at += pattern[at] == ']';
+    while (pattern[at] && pattern[at] != ']') {
+        if (pattern[at] == '\\' && pattern[at + 1])
+            at += 2;
+        else if (named_end(pattern, at))
+            at = named_end(pattern, at);
+        else if (pattern[at] == '[')
+            at = class_end(pattern, at);
+        else
+            at++;
+        if (at < 0)
+            return -1;
+    }
+    return pattern[at] ? at + 1 : -1;
+}
+
+static bool is_nested(const char *pattern, i64 at)
+{
+    return pattern[at] == '[' && !named_end(pattern, at);
+}
+
+/* One item of a class at pattern[i]: an escape, [:name:], a character. Returns where it ends. */
+static i64 copy_item(struct text *out, const char *pattern, i64 i, i64 end)
+{
+    i64 length = pattern[i] == '\\' && i + 1 < end ? 2 : 1;
+    if (pattern[i] == '\\' && strchr("pPx", pattern[i + 1]) && pattern[i + 2] == '{' && strchr(pattern + i, '}'))
+        length = strchr(pattern + i, '}') + 1 - (pattern + i);
+    if (pattern[i] == '[')
+        length = named_end(pattern, i) - i;
+    text_append(out, pattern + i, length);
+    return i + length;
+}
+
+static int refuse_class(const char *pattern, i64 i, const char *origin)
+{
+    return error_set("%s: regular expression %s: the class at byte %lld joins classes in a way that is not supported; "
+                     "write one class",
+                     origin, pattern, (long long)i);
+}
+
+static int collect(struct operand *operand, const char *pattern, i64 begin, i64 end, const char *origin);
+
+/* A class within: its items are the outer's too; a negated one has to stand alone. */
+static int collect_nested(struct operand *operand, const char *pattern, i64 begin, i64 end, const char *origin,
+                          bool alone)
+{
+    bool negated = pattern[begin + 1] == '^';
+    if (negated && !alone)
+        return refuse_class(pattern, begin, origin);
+    operand->negated = negated;
+    return collect(operand, pattern, begin + 1 + negated, end - 1, origin);
+}
+
+static int collect(struct operand *operand, const char *pattern, i64 begin, i64 end, const char *origin)
+{
+    for (i64 i = begin; i < end;) {
+        if (pattern[i] == '&' && pattern[i + 1] == '&')
+            return refuse_class(pattern, i, origin);
+        if (!is_nested(pattern, i)) {
+            i = copy_item(&operand->items, pattern, i, end);
+            continue;
+        }
+        i64 inner = class_end(pattern, i);
+        if (inner < 0 || inner > end || collect_nested(operand, pattern, i, inner, origin, i == begin && inner == end))
+            return inner < 0 || inner > end ? refuse_class(pattern, i, origin) : -1;
+        i = inner;
+    }
+    return 0;
+}
+
+/* Behind the item or nested class at pattern[i]; `end` + 1: it reaches beyond. */
+static i64 item_end(const char *pattern, i64 i, i64 end)
+{
+    i64 next = pattern[i] == '\\' ? i + 2 : is_nested(pattern, i) ? class_end(pattern, i) : named_end(pattern, i);
+    next = next ? next : i + 1;
+    return next < 0 || next > end ? end + 1 : next;
+}
+
+/* Where the && at the class's own level is that ends the operand from `i` on, or the class's end; beyond: it has none.
+ */
+static i64 operand_end(const char *pattern, i64 i, i64 end)
+{
+    while (i < end && !(pattern[i] == '&' && pattern[i + 1] == '&'))
+        i = item_end(pattern, i, end);
+    return i;
+}
+
+static void write_operands(struct text *out, const struct operand *operands, int count, bool negated)
+{
+    if (count > 1)
+        text_printf(out, "(?:");
+    for (int k = 1; k < count; k++)
+        text_printf(out, "(?%c[%s])", operands[k].negated ? '!' : '=', operands[k].items.data);
+    text_printf(out, "[%s%s]%s", operands[0].negated != negated ? "^" : "", operands[0].items.data,
+                count > 1 ? ")" : "");
+}
+
+static int expand_class(struct text *out, const char *pattern, i64 begin, i64 end, const char *origin)
+{
+    struct operand operands[MOST_OPERANDS] = {{{0}}};
+    bool negated = pattern[begin + 1] == '^';
+    int count = 0, status = 0;
+    for (i64 i = begin + 1 + negated; status == 0 && i < end - 1;) {
+        i64 stop = operand_end(pattern, i, end - 1);
+        if (count == MOST_OPERANDS || stop == i || stop > end - 1) {
+            status = refuse_class(pattern, begin, origin);
+            break;
+        }
+        bool dangling = stop < end - 1 && stop + 2 >= end - 1; /* nothing stands behind the last && */
+        status =
+            dangling ? refuse_class(pattern, begin, origin) : collect(&operands[count++], pattern, i, stop, origin);
+        i = stop + 2;
+    }
+    if (status == 0 && (count == 0 || (negated && count > 1)))
+        status = refuse_class(pattern, begin, origin);
+    for (int k = 0; status == 0 && k < count; k++)
+        if (operands[k].items.length == 0)
+            status = refuse_class(pattern, begin, origin);
+    if (status == 0)
+        write_operands(out, operands, count, negated);
+    for (int k = 0; k < MOST_OPERANDS; k++)
+        text_release(&operands[k].items);
+    return status;
+}
+
+static bool needs_expansion(const char *pattern, i64 begin, i64 end)
+{
+    for (i64 i = begin + 1; i < end - 1;) {
+        if (is_nested(pattern, i) || (pattern[i] == '&' && pattern[i + 1] == '&'))
+            return true;
+        i = item_end(pattern, i, end);
+    }
+    return false;
+}
+
+int regex_expand_classes(struct text *out, const char *pattern, const char *origin)
+{
+    text_append(out, "", 0);
+    for (i64 i = 0; pattern[i];) {
+        i64 end = pattern[i] == '[' ? class_end(pattern, i) : -1;
+        if (end >= 0 && needs_expansion(pattern, i, end)) {
+            if (expand_class(out, pattern, i, end, origin))
+                return -1;
+            i = end;
+            continue;
+        }
+        i64 length = end >= 0 ? end - i : pattern[i] == '\\' && pattern[i + 1] ? 2 : 1;
+        text_append(out, pattern + i, length);
+        i += length;
+    }
+    return 0;
+}

@@ -1,0 +1,250 @@
+/* Unigram language models (Kudo 2018, "Subword Regularization"): of all ways to cut a piece into tokens the one with
+ * the largest sum of scores, found from left to right. Sums are kept as the reference keeps them, in double (HF) or in
+ * float (SentencePiece), and of equals the first found wins, so that ties fall the same way. */
+#include "core/json.h"
+#include "tokenizers/text/text_internal.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+static const double UNKNOWN_PENALTY = 10;
+
+/* ---- Reading ---- */
+static int read_piece(struct text_tokenizer *tokenizer, const struct json *pair, i64 id, const struct source *source)
+{
+    struct source place = source_of(source, "vocab", id);
+    const struct json *content = json_at(pair, 0), *score = json_at(pair, 1);
+    bool number = json_kind(score) == JSON_INTEGER || json_kind(score) == JSON_REAL;
+    if (json_kind(pair) != JSON_ARRAY || json_count(pair) != 2 || json_kind(content) != JSON_STRING || !number)
+        return refuse(&place, pair, "[\"TOKEN\", SCORE]");
+    if (tokenizer_add(tokenizer, json_string(content, ""), json_string_length(content), id))
+        return -1;
+    tokenizer->scores[id] = json_number(score, 0);
+    tokenizer->least_score = fmin(tokenizer->least_score, tokenizer->scores[id]);
+    return 0;
+}
+
+static int read_unigram(struct text_tokenizer *tokenizer, const struct json *model, const struct source *source)
+{
+    const struct json *vocab = json_get(model, "vocab"), *unknown = json_get(model, "unk_id");
+    struct source place = source_of(source, "vocab", -1), id_place = source_of(source, "unk_id", -1);
+    i64 count = json_count(vocab), id = json_integer(unknown, -1);
+    if (json_kind(vocab) != JSON_ARRAY)
+        return refuse(&place, vocab, "a list of tokens and their scores");
+    if (json_kind(unknown) != JSON_NULL && (id < 0 || id >= count))
+        return refuse(&id_place, unknown, "null or an id of the vocabulary");
+    tokenizer->byte_fallback = json_bool(json_get(model, "byte_fallback"), false);
+    tokenizer->scores = memory_alloc(max_i64(1, count) * 8);
+    tokenizer->least_score = INFINITY;
+    for (i64 i = 0; i < count; i++)
+        if (read_piece(tokenizer, json_at(vocab, i), i, source))
+            return -1;
+    tokenizer->unknown = (i32)id;
+    return 0;
+}
+
+static int seal_unigram(struct text_tokenizer *tokenizer)
+{
+    trie_release(&tokenizer->trie);
+    trie_init(&tokenizer->trie);
+    for (i64 id = 0; id < tokenizer->vocabulary; id++) {
+        const struct token *token = &tokenizer->tokens[id];
+        if (token->content < 0 || !token->in_model || token->content_length == 0)
+            continue;
+        if (token->type == PIECE_UNKNOWN || token->type == PIECE_CONTROL || token->type == PIECE_BYTE ||
+            token->type == PIECE_UNUSED)
+            continue; /* never found in a text */
+        const u8 *content = (const u8 *)tokenizer_string(tokenizer, token->content);
+        if (trie_add(&tokenizer->trie, content, token->content_length, (i32)id))
+            return error_prefix("%s", tokenizer->origin);
+    }
+    for (int byte = 0; byte < 256; byte++) {
+        char *name = string_format("<0x%02X>", byte);
+        tokenizer->byte_pieces[byte] = tokenizer_find_model(tokenizer, name, 6);
+        memory_free(name);
+    }
+    return 0;
+}
+
+/* ---- The best way ---- */
+static struct viterbi_cell *cells_for(struct model_scratch *scratch, i64 length)
+{
+    if (length + 1 > scratch->cell_capacity) {
+        memory_free(scratch->cells);
+        scratch->cell_capacity = max_i64(256, 2 * (length + 1));
+        scratch->cells = memory_alloc(scratch->cell_capacity * (i64)sizeof *scratch->cells);
+    }
+    for (i64 i = 0; i <= length; i++)
+        scratch->cells[i].begin = -1;
+    scratch->cells[0].score = 0;
+    return scratch->cells;
+}
+
+static inline void consider(struct viterbi_cell *cell, double score, i64 begin, i32 id)
+{
+    if (cell->begin < 0 || score > cell->score)
+        *cell = (struct viterbi_cell){score, begin, id};
+}
+
+static int fill_cells(const struct text_tokenizer *tokenizer, struct viterbi_cell *cells, const u8 *piece, i64 length)
+{
+    double unknown = tokenizer->least_score - UNKNOWN_PENALTY;
+    int bytes;
+    for (i64 at = 0; at < length; at += bytes) {
+        u32 c, node = 1;
+        double here = cells[at].score;
+        bool single = false;
+        bytes = utf8_decode(&c, piece + at);
+        for (i64 i = at; i < length && (node = trie_step(&tokenizer->trie, node, piece[i])); i++) {
+            i32 id = tokenizer->trie.values[node];
+            if (id < 0)
+                continue;
+            consider(&cells[i + 1], tokenizer->scores[id] + here, at, id);
+            single |= i + 1 == at + bytes;
+        }
+        if (!single && tokenizer->unknown < 0)
+            return unknown_piece(tokenizer, piece + at, bytes);
+        if (!single)
+            consider(&cells[at + bytes], unknown + here, at, tokenizer->unknown);
+    }
+    return 0;
+}
+
+/* SentencePiece's sums are float. The score of a user-defined symbol is made to win. */
+static float score_of(const struct text_tokenizer *tokenizer, i32 id, i64 length)
+{
+    if (tokenizer->tokens[id].type == PIECE_USER_DEFINED)
+        return (float)((float)length * (float)tokenizer->most_score - 0.1);
+    return tokenizer->tokens[id].score;
+}
+
+static void fill_cells_float(const struct text_tokenizer *tokenizer, struct viterbi_cell *cells, const u8 *piece,
+                             i64 length)
+{
+    float unknown = (float)tokenizer->least_score - (float)UNKNOWN_PENALTY;
+    int bytes;
+    for (i64 at = 0; at < length; at += bytes) {
+        u32 c, node = 1;
+        float here = (float)cells[at].score;
+        bool single = false;
+        bytes = utf8_decode(&c, piece + at);
+        for (i64 i = at; i < length && (node = trie_step(&tokenizer->trie, node, piece[i])); i++) {
+            i32 id = tokenizer->trie.values[node];
+            if (id < 0)
+                continue;
+            consider(&cells[i + 1], score_of(tokenizer, id, i + 1 - at) + here, at, id);
+            single |= i + 1 == at + bytes;
+        }
+        if (!single)
+            consider(&cells[at + bytes], unknown + here, at, tokenizer->unknown);
+    }
+}
+
+/* Turns the links around: each cell on the way then leads to the end of the next token. */
+static void link_forward(struct viterbi_cell *cells, i64 length)
+{
+    i64 next = -1;
+    for (i64 at = length; at >= 0;) {
+        i64 before = at > 0 ? cells[at].begin : -1;
+        cells[at].begin = next;
+        next = at;
+        at = before;
+    }
+}
+
+/* ---- Ids ---- */
+static bool push_bytes(const struct text_tokenizer *tokenizer, struct id_list *out, const u8 *bytes, i64 length)
+{
+    i64 before = out->count;
+    for (i64 i = 0; i < length; i++) {
+        i32 id = tokenizer->byte_pieces[bytes[i]];
+        if (id < 0)
+            return out->count = before, false;
+        id_list_push(out, id);
+    }
+    return true;
+}
+
+/* Unknown text; HF looks it up once more as a whole. */
+static void push_unknown(const struct text_tokenizer *tokenizer, struct id_list *out, const u8 *text, i64 length)
+{
+    i32 id = tokenizer_find_model(tokenizer, text, length);
+    if (id >= 0 && tokenizer->model == &MODEL_UNIGRAM)
+        id_list_push(out, id);
+    else if (!tokenizer->byte_fallback || !push_bytes(tokenizer, out, text, length))
+        id_list_push(out, tokenizer->unknown);
+}
+
+static void push_way(const struct text_tokenizer *tokenizer, struct viterbi_cell *cells, struct id_list *out,
+                     const u8 *piece, i64 length)
+{
+    link_forward(cells, length);
+    for (i64 at = 0; at < length;) {
+        i64 end = cells[at].begin;
+        if (cells[end].id != tokenizer->unknown) {
+            id_list_push(out, cells[end].id);
+            at = end;
+            continue;
+        }
+        i64 next = end;
+        while (next < length && cells[cells[next].begin].id == tokenizer->unknown)
+            next = cells[next].begin;
+        push_unknown(tokenizer, out, piece + at, next - at);
+        at = next;
+    }
+}
+
+static int encode_unigram(const struct text_tokenizer *tokenizer, struct model_scratch *scratch, struct id_list *out,
+                          const u8 *piece, i64 length, struct bpe_dropout *dropout)
+{
+    (void)dropout;
+    struct viterbi_cell *cells = cells_for(scratch, length);
+    if (fill_cells(tokenizer, cells, piece, length))
+        return -1;
+    push_way(tokenizer, cells, out, piece, length);
+    return 0;
+}
+
+static int encode_float(const struct text_tokenizer *tokenizer, struct model_scratch *scratch, struct id_list *out,
+                        const u8 *piece, i64 length, struct bpe_dropout *dropout)
+{
+    (void)dropout;
+    struct viterbi_cell *cells = cells_for(scratch, length);
+    fill_cells_float(tokenizer, cells, piece, length);
+    push_way(tokenizer, cells, out, piece, length);
+    return 0;
+}
+
+/* ---- SentencePiece's words: each from a space mark to the next ---- */
+static i64 word_length(const u8 *text, i64 length)
+{
+    static const u8 mark[] = {0xe2, 0x96, 0x81};
+    for (i64 i = 1; i + (i64)sizeof mark <= length; i++)
+        if (memcmp(text + i, mark, sizeof mark) == 0)
+            return i;
+    return length;
+}
+
+/* Unknown ones behind each other are one. */
+static int encode_words(const struct text_tokenizer *tokenizer, struct model_scratch *scratch, struct id_list *out,
+                        const u8 *piece, i64 length, struct bpe_dropout *dropout)
+{
+    (void)scratch, (void)dropout;
+    bool was_known = true;
+    for (i64 at = 0, bytes; at < length; at += bytes) {
+        bytes = word_length(piece + at, length - at);
+        i32 id = tokenizer_find_model(tokenizer, piece + at, bytes);
+        bool known = id >= 0 && id != tokenizer->unknown && tokenizer->tokens[id].type != PIECE_CONTROL;
+        if (known)
+            id_list_push(out, id);
+        else if (was_known || tokenizer->byte_fallback)
+            push_unknown(tokenizer, out, piece + at, bytes);
+        was_known = known;
+    }
+    return 0;
+}
+
+const struct model_kind MODEL_UNIGRAM = {"Unigram", read_unigram, seal_unigram, encode_unigram};
+const struct model_kind MODEL_SENTENCEPIECE_UNIGRAM = {"SentencePiece unigram", NULL, seal_unigram, encode_float};
+const struct model_kind MODEL_SENTENCEPIECE_WORD = {"SentencePiece word", NULL, seal_unigram, encode_words};

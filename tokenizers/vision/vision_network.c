@@ -1,0 +1,300 @@
+/* The vision tokenizer's network: its weights table and its forward on a tape.
+ *
+ *   encoder: patches 4x4 -> 3x3 conv -> blocks -> space to depth -> 1x1 -> [time, reduce, time] -> blocks -> norm ->
+ * 1x1 decoder: 3x3 conv -> [time, expand, time] -> blocks -> norm -> 1x1 -> depth to space -> blocks -> norm -> 3x3
+ * conv
+ */
+#include "tokenizers/vision/vision.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { PATCH = 4, PATCH_VALUES = PATCH * PATCH * 3 };
+static const float norm_eps = 1e-6f;
+
+/* ---- the table ---- */
+
+static struct weight *add_row(struct weights *weights, const char *name, i64 rows, i64 columns, enum weight_init init)
+{
+    struct weight_spec spec = weight_matrix(name, rows, columns);
+    spec.init = init;
+    return weights_add(weights, &spec);
+}
+
+static struct weight *add_vector(struct weights *weights, const char *name, i64 columns, enum weight_init init)
+{
+    struct weight_spec row = {.name = name,
+                              .parts = 1,
+                              .rows = 1,
+                              .columns = columns,
+                              .pieces = {{name, 1}},
+                              .disk_rank = 1,
+                              .trained = true,
+                              .init = init,
+                              .type = TYPE_F32};
+    return weights_add(weights, &row);
+}
+
+static void add_blocks(struct weights *weights, struct vision_block *blocks, i64 count, const char *stem, i64 channels)
+{
+    char name[64];
+    for (i64 i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "%s.%lld.norm.weight", stem, (long long)i);
+        blocks[i].norm = add_vector(weights, name, channels, INIT_ONES);
+        snprintf(name, sizeof name, "%s.%lld.in.weight", stem, (long long)i);
+        blocks[i].in = add_row(weights, name, channels, 9 * channels, INIT_NORMAL);
+        snprintf(name, sizeof name, "%s.%lld.out.weight", stem, (long long)i);
+        blocks[i].out = add_row(weights, name, channels, 9 * channels, INIT_ZEROS);
+    }
+}
+
+static void add_encoder(struct weights *weights, struct vision_weights *at, const struct vision_config *c)
+{
+    i64 fine = c->channels[0], coarse = c->channels[1], ratio = c->stride / PATCH;
+    at->enc_in = add_row(weights, "encoder.in.weight", fine, 9 * PATCH_VALUES, INIT_NORMAL);
+    at->enc_in_bias = add_vector(weights, "encoder.in.bias", fine, INIT_ZEROS);
+    add_blocks(weights, at->enc_fine, c->blocks[0], "encoder.fine", fine);
+    at->enc_down = add_row(weights, "encoder.down.weight", coarse, ratio * ratio * fine, INIT_NORMAL);
+    at->enc_time1 = add_row(weights, "encoder.time1.weight", coarse, 3 * coarse, INIT_ZEROS);
+    at->enc_reduce = add_row(weights, "encoder.reduce.weight", coarse, VISION_GROUP * coarse, INIT_ZEROS);
+    at->enc_time2 = add_row(weights, "encoder.time2.weight", coarse, 3 * coarse, INIT_ZEROS);
+    add_blocks(weights, at->enc_coarse, c->blocks[1], "encoder.coarse", coarse);
+    at->enc_norm = add_vector(weights, "encoder.norm.weight", coarse, INIT_ONES);
+    at->enc_out = add_row(weights, "encoder.out.weight", c->bits, coarse, INIT_NORMAL);
+    at->enc_out_bias = add_vector(weights, "encoder.out.bias", c->bits, INIT_ZEROS);
+}
+
+static void add_decoder(struct weights *weights, struct vision_weights *at, const struct vision_config *c)
+{
+    i64 fine = c->channels[0], coarse = c->channels[1], ratio = c->stride / PATCH;
+    at->dec_in = add_row(weights, "decoder.in.weight", coarse, 9 * c->bits, INIT_NORMAL);
+    at->dec_in_bias = add_vector(weights, "decoder.in.bias", coarse, INIT_ZEROS);
+    at->dec_time1 = add_row(weights, "decoder.time1.weight", coarse, 3 * coarse, INIT_ZEROS);
+    at->dec_expand = add_row(weights, "decoder.expand.weight", VISION_GROUP * coarse, coarse, INIT_ZEROS);
+    at->dec_time2 = add_row(weights, "decoder.time2.weight", coarse, 3 * coarse, INIT_ZEROS);
+    add_blocks(weights, at->dec_coarse, c->blocks[1], "decoder.coarse", coarse);
+    at->dec_norm = add_vector(weights, "decoder.norm.weight", coarse, INIT_ONES);
+    at->dec_up = add_row(weights, "decoder.up.weight", ratio * ratio * fine, coarse, INIT_NORMAL);
+    add_blocks(weights, at->dec_fine, c->blocks[0], "decoder.fine", fine);
+    at->dec_out_norm = add_vector(weights, "decoder.out_norm.weight", fine, INIT_ONES);
+    at->dec_out = add_row(weights, "decoder.out.weight", PATCH_VALUES, 9 * fine, INIT_NORMAL);
+    at->dec_out_bias = add_vector(weights, "decoder.out.bias", PATCH_VALUES, INIT_ZEROS);
+}
+
+/* Without inflation the temporal weights have no gradient, and the optimizer passes over them. */
+static void mark_temporal(struct vision *vision)
+{
+    const struct vision_weights *at = &vision->at;
+    struct weight *temporal[] = {at->enc_time1, at->enc_reduce, at->enc_time2,
+                                 at->dec_time1, at->dec_expand, at->dec_time2};
+    for (i64 i = 0; i < COUNT_OF(temporal); i++)
+        temporal[i]->value.needs_grad = vision->weights.training && vision->config.inflated;
+}
+
+void vision_open(struct vision *vision, struct device *device, const struct vision_config *config, enum dtype dtype,
+                 bool training)
+{
+    *vision = (struct vision){.config = *config, .device = device, .dtype = dtype};
+    weights_open(&vision->weights, device, dtype, training, NULL);
+    add_encoder(&vision->weights, &vision->at, config);
+    add_decoder(&vision->weights, &vision->at, config);
+    struct weight_spec state = {.name = "amplitude",
+                                .parts = 1,
+                                .rows = config->shape_count,
+                                .columns = VISION_SCALES_MOST,
+                                .pieces = {{"amplitude", config->shape_count}},
+                                .disk_rank = 2,
+                                .type = TYPE_F32,
+                                .init = INIT_ONES};
+    vision->at.amplitude = weights_add(&vision->weights, &state);
+    weights_allocate(&vision->weights);
+    mark_temporal(vision);
+    tape_open(&vision->tape, device, dtype, (i64)16 << 30);
+}
+
+void vision_close(struct vision *vision)
+{
+    weights_close(&vision->weights);
+    tape_close(&vision->tape);
+    *vision = (struct vision){0};
+}
+
+/* Column block `last` of each row's taps becomes the identity, or every block of rows. */
+static void put_taps(struct weights *weights, struct weight *w, i64 channels, bool rows)
+{
+    float *values = memory_alloc(w->rows * w->columns * 4);
+    for (i64 tap = rows ? 0 : VISION_GROUP - 1; tap < VISION_GROUP; tap++)
+        for (i64 c = 0; c < channels; c++)
+            values[rows ? (tap * channels + c) * w->columns + c : c * w->columns + tap * channels + c] = 1;
+    weight_put(weights, w, 0, w->rows, values);
+    memory_free(values);
+}
+
+void vision_init(struct vision *vision, u64 seed)
+{
+    weights_init(&vision->weights, seed);
+    put_taps(&vision->weights, vision->at.enc_reduce, vision->config.channels[1], false);
+    put_taps(&vision->weights, vision->at.dec_expand, vision->config.channels[1], true);
+}
+
+void vision_inflate(struct vision *vision)
+{
+    vision->config.inflated = true;
+    mark_temporal(vision);
+}
+
+/* ---- the forward; rows are (time, n, h, w) ---- */
+
+struct grid { /* of the rows a layer sees */
+    i64 frames, n, h, w;
+};
+
+static struct tensor *conv3x3(struct tape *tape, struct tensor *x, struct weight *w, struct grid g)
+{
+    struct conv conv = {.batch = g.frames * g.n,
+                        .in = x->columns,
+                        .out = w->rows,
+                        .size = {1, g.h, g.w},
+                        .kernel = {1, 3, 3},
+                        .stride = {1, 1, 1},
+                        .dilation = {1, 1, 1},
+                        .pad_front = {0, 1, 1},
+                        .pad_back = {0, 1, 1}};
+    return op_conv(tape, x, &w->value, &conv);
+}
+
+static struct tensor *run_blocks(struct tape *tape, struct tensor *x, const struct vision_block *blocks, i64 count,
+                                 struct grid g)
+{
+    for (i64 i = 0; i < count; i++) {
+        struct tensor *inside = op_rmsnorm(tape, x, &blocks[i].norm->value, norm_eps);
+        inside = op_activate(tape, conv3x3(tape, inside, blocks[i].in, g), ACTIVATION_SILU);
+        x = op_add_onto(tape, conv3x3(tape, inside, blocks[i].out, g), x);
+    }
+    return x;
+}
+
+/* Convolution over time alone; every other axis is one. Padding is in front only. */
+static struct tensor *conv_time(struct tape *tape, struct tensor *x, struct weight *w, struct grid g, i64 kernel,
+                                i64 stride)
+{
+    struct conv conv = {.batch = 1,
+                        .in = x->columns,
+                        .out = w->rows,
+                        .size = {g.frames, 1, g.n * g.h * g.w},
+                        .kernel = {kernel, 1, 1},
+                        .stride = {stride, 1, 1},
+                        .dilation = {1, 1, 1},
+                        .pad_front = {kernel - 1, 0, 0}};
+    return op_conv(tape, x, &w->value, &conv);
+}
+
+static struct tensor *add_time(struct tape *tape, struct tensor *x, struct weight *w, struct grid g)
+{
+    return op_add_onto(tape, conv_time(tape, x, w, g, 3, 1), x);
+}
+
+/* Frames -3..0 (three of padding), 1..4, ... become one each. */
+static struct tensor *reduce_time(struct tape *tape, struct tensor *x, const struct vision_weights *at, struct grid *g)
+{
+    x = add_time(tape, x, at->enc_time1, *g);
+    x = conv_time(tape, x, at->enc_reduce, *g, VISION_GROUP, VISION_GROUP);
+    g->frames = vision_latent_frames(g->frames);
+    return add_time(tape, x, at->enc_time2, *g);
+}
+
+/* Each latent frame becomes four; of the first, three would stand before the beginning. */
+static struct tensor *expand_time(struct tape *tape, struct tensor *x, const struct vision_weights *at, struct grid *g)
+{
+    i64 channels = x->columns, rows = g->n * g->h * g->w;
+    const i64 shape[4] = {g->frames, rows, VISION_GROUP, channels};
+    const i64 order[4] = {0, 2, 1, 3};
+    x = add_time(tape, x, at->dec_time1, *g);
+    x = op_linear(tape, x, &at->dec_expand->value, tape->activations);
+    x = op_permute(tape, x, 4, shape, order, channels);
+    i64 before = (VISION_GROUP - 1) * rows;
+    x = op_rows(tape, x, before, x->rows - before);
+    g->frames = vision_frames(g->frames);
+    return add_time(tape, x, at->dec_time2, *g);
+}
+
+/* 0..255 -> -1..1 */
+struct tensor *vision_patches(struct tape *tape, const struct vision *vision, const u8 *pixels, struct vision_size s)
+{
+    struct device *device = tape->device;
+    i64 stride = vision->config.stride;
+    require(s.n > 0 && s.height % stride == 0 && s.width % stride == 0 && (s.frames - 1) % VISION_GROUP == 0,
+            "vision: %lld clips of %lld frames of %lld x %lld", (long long)s.n, (long long)s.frames,
+            (long long)s.height, (long long)s.width);
+    i64 h = s.height / PATCH, w = s.width / PATCH, bytes = s.n * s.frames * s.height * s.width * 3;
+    const i64 shape[6] = {s.n, s.frames, h, PATCH, w, PATCH * 3};
+    const i64 order[6] = {1, 0, 2, 4, 3, 5};
+    u8 *in = tape_alloc(tape, bytes), *ordered = tape_alloc(tape, bytes);
+    struct tensor *x = tape_tensor(tape, tape->activations, bytes / PATCH_VALUES, PATCH_VALUES);
+    device_put(device, in, pixels, bytes);
+    device->ops->permute(device, ordered, in, DTYPE_U8, 6, shape, order);
+    device->ops->widen_bytes(device, tensor_matrix(x), ordered, 2.0f / 255, -1);
+    return x;
+}
+
+struct tensor *vision_features(struct tape *tape, const struct vision *vision, struct tensor *patches,
+                               struct vision_size s)
+{
+    const struct vision_weights *at = &vision->at;
+    const struct vision_config *c = &vision->config;
+    i64 ratio = c->stride / PATCH, fine = c->channels[0];
+    struct grid g = {s.frames, s.n, s.height / PATCH, s.width / PATCH};
+    require(s.frames == 1 || c->inflated, "a clip for a vision tokenizer of stills");
+    struct tensor *x = op_bias(tape, conv3x3(tape, patches, at->enc_in, g), &at->enc_in_bias->value);
+    x = run_blocks(tape, x, at->enc_fine, c->blocks[0], g);
+    g.h /= ratio;
+    g.w /= ratio;
+    const i64 shape[6] = {g.frames * g.n, g.h, ratio, g.w, ratio, fine};
+    const i64 order[6] = {0, 1, 3, 2, 4, 5};
+    x = op_permute(tape, x, 6, shape, order, ratio * ratio * fine);
+    x = op_linear(tape, x, &at->enc_down->value, tape->activations);
+    if (c->inflated)
+        x = reduce_time(tape, x, at, &g);
+    x = run_blocks(tape, x, at->enc_coarse, c->blocks[1], g);
+    return op_rmsnorm(tape, x, &at->enc_norm->value, norm_eps);
+}
+
+struct tensor *vision_project(struct tape *tape, const struct vision *vision, struct tensor *features)
+{
+    struct tensor *f = op_linear(tape, features, &vision->at.enc_out->value, DTYPE_F32);
+    return op_bias(tape, f, &vision->at.enc_out_bias->value);
+}
+
+struct tensor *vision_latent(struct tape *tape, const struct vision *vision, struct tensor *features)
+{
+    struct device *device = tape->device;
+    struct tensor *f = vision_project(tape, vision, features),
+                  *rounded = tape_tensor(tape, DTYPE_F32, f->rows, f->columns);
+    struct matrix narrow = matrix_of(tape_alloc(tape, f->rows * f->columns * 2), DTYPE_BF16, f->rows, f->columns);
+    device->ops->copy(device, narrow, tensor_matrix(f), 1, false);
+    device->ops->copy(device, tensor_matrix(rounded), narrow, 1, false);
+    return op_straight_through(tape, f, rounded);
+}
+
+struct tensor *vision_pixels(struct tape *tape, const struct vision *vision, struct tensor *sum, struct vision_size s)
+{
+    const struct vision_weights *at = &vision->at;
+    const struct vision_config *c = &vision->config;
+    i64 ratio = c->stride / PATCH, fine = c->channels[0];
+    struct grid g = {vision_latent_frames(s.frames), s.n, s.height / c->stride, s.width / c->stride};
+    struct tensor *x = op_scale(tape, sum, 1, tape->activations);
+    x = op_bias(tape, conv3x3(tape, x, at->dec_in, g), &at->dec_in_bias->value);
+    if (c->inflated)
+        x = expand_time(tape, x, at, &g);
+    x = run_blocks(tape, x, at->dec_coarse, c->blocks[1], g);
+    x = op_rmsnorm(tape, x, &at->dec_norm->value, norm_eps);
+    x = op_linear(tape, x, &at->dec_up->value, tape->activations);
+    const i64 shape[6] = {g.frames * g.n, g.h, g.w, ratio, ratio, fine};
+    const i64 order[6] = {0, 1, 3, 2, 4, 5};
+    x = op_permute(tape, x, 6, shape, order, fine);
+    g.h *= ratio;
+    g.w *= ratio;
+    x = run_blocks(tape, x, at->dec_fine, c->blocks[0], g);
+    x = op_rmsnorm(tape, x, &at->dec_out_norm->value, norm_eps);
+    return op_bias(tape, conv3x3(tape, x, at->dec_out, g), &at->dec_out_bias->value);
+}
