@@ -7,24 +7,24 @@ enum { ROUNDS = 5, RUNS_LEAST = 3 };
 enum operand { Q, K, V, OUT, DOUT, DQ, DK, DV, OPERANDS };
 enum bound { QUERY, BEGIN, END, NONE, BOUNDS };
 
-struct shape {
+struct attention_shape {
     i64 length, heads, kv_heads, width;
 };
-struct problem { /* all but `shape` and `pairs` in device memory */
-    struct shape shape;
+struct attention_problem { /* all but `shape` and `pairs` in device memory */
+    struct attention_shape shape;
     struct matrix m[OPERANDS];
     float *lse;
     i32 *bounds[BOUNDS];
     double pairs; /* that are seen */
 };
-struct layout {
+struct attention_layout {
     const char *what;
     i64 sample;    /* 0: all */
     bool sees_all; /* of its sample, as a scale of an image does; else what came before */
     double goal;   /* seconds per pair, of one causal sample's */
 };
 
-static i64 columns_of(const struct shape *s, int operand)
+static i64 columns_of(const struct attention_shape *s, int operand)
 {
     return (operand == K || operand == V || operand == DK || operand == DV ? s->kv_heads : s->heads) * s->width;
 }
@@ -44,7 +44,8 @@ static void draw(struct matrix m, int operand, struct device *device)
     memory_free(values);
 }
 
-static void open_problem(struct problem *p, const struct shape *shape, struct device *device, enum dtype dtype)
+static void open_problem(struct attention_problem *p, const struct attention_shape *shape, struct device *device,
+                         enum dtype dtype)
 {
     p->shape = *shape;
     for (int i = 0; i < OPERANDS; i++) {
@@ -57,7 +58,7 @@ static void open_problem(struct problem *p, const struct shape *shape, struct de
         p->bounds[i] = device_alloc(device, shape->length * 4);
 }
 
-static void close_problem(struct problem *p, struct device *device)
+static void close_problem(struct attention_problem *p, struct device *device)
 {
     i64 length = p->shape.length;
     for (int i = 0; i < OPERANDS; i++)
@@ -67,7 +68,7 @@ static void close_problem(struct problem *p, struct device *device)
         device_free(device, p->bounds[i], length * 4);
 }
 
-static void lay_out(struct problem *p, const struct layout *layout, struct device *device)
+static void lay_out(struct attention_problem *p, const struct attention_layout *layout, struct device *device)
 {
     i64 length = p->shape.length, sample = layout->sample ? layout->sample : length;
     i32 *bounds[BOUNDS];
@@ -87,9 +88,9 @@ static void lay_out(struct problem *p, const struct layout *layout, struct devic
     }
 }
 
-static void run(struct problem *p, struct device *device, bool backward)
+static void run(struct attention_problem *p, struct device *device, bool backward)
 {
-    const struct shape *s = &p->shape;
+    const struct attention_shape *s = &p->shape;
     struct intervals v = {s->length,      s->length,       p->bounds[QUERY], p->bounds[BEGIN],
                           p->bounds[END], p->bounds[NONE], p->bounds[NONE]};
     struct matrix *m = p->m;
@@ -100,13 +101,14 @@ static void run(struct problem *p, struct device *device, bool backward)
         device->ops->attention(device, m[OUT], p->lse, m[Q], m[K], m[V], s->heads, s->kv_heads, &v);
 }
 
-static void wait_for(struct problem *p, struct device *device)
+static void wait_for(struct attention_problem *p, struct device *device)
 {
     float last;
     device_get(device, &last, p->lse, sizeof last);
 }
 
-static double seconds_per_pair(struct problem *p, const struct layout *layout, struct device *device, bool backward)
+static double seconds_per_pair(struct attention_problem *p, const struct attention_layout *layout,
+                               struct device *device, bool backward)
 {
     i64 runs = 0;
     lay_out(p, layout, device);
@@ -122,7 +124,7 @@ static double seconds_per_pair(struct problem *p, const struct layout *layout, s
 }
 
 /* Two products forward, five backward: of a pair, a head and a column. */
-static void print_causal(const struct problem *p, double seconds, bool backward, double peak, bool json)
+static void print_causal(const struct attention_problem *p, double seconds, bool backward, double peak, bool json)
 {
     double flops = (backward ? 10.0 : 4.0) * (double)(p->shape.heads * p->shape.width);
     char *what = string_format("one causal sample of %lld%s", (long long)p->shape.length, backward ? ", backward" : "");
@@ -132,12 +134,12 @@ static void print_causal(const struct problem *p, double seconds, bool backward,
     memory_free(what);
 }
 
-static void measure(struct problem *p, struct device *device, bool backward, double peak, bool json)
+static void measure(struct attention_problem *p, struct device *device, bool backward, double peak, bool json)
 {
-    static const struct layout dense = {"one causal sample", 0, false, 1},
-                               others[] = {{"packed samples of 1024", 1024, false, 1.15},
-                                           {"blocks of 256 that see all of themselves", 256, true, 1.15},
-                                           {"samples of 40", 40, false, 1.5}};
+    static const struct attention_layout dense = {"one causal sample", 0, false, 1},
+                                         others[] = {{"packed samples of 1024", 1024, false, 1.15},
+                                                     {"blocks of 256 that see all of themselves", 256, true, 1.15},
+                                                     {"samples of 40", 40, false, 1.5}};
     double causal = 0;
     for (i64 i = 0; i < COUNT_OF(others); i++) {
         double ratios[ROUNDS], times[ROUNDS], denses[ROUNDS];
@@ -160,12 +162,13 @@ static void measure(struct problem *p, struct device *device, bool backward, dou
 
 int bench_attention(struct device *device, bool json)
 {
-    static const struct shape usual[] = {{4096, 8, 2, 64}}, of_gpu[] = {{8192, 16, 4, 128}, {32768, 16, 4, 128}};
+    static const struct attention_shape usual[] = {{4096, 8, 2, 64}},
+                                        of_gpu[] = {{8192, 16, 4, 128}, {32768, 16, 4, 128}};
     bool gpu = device->backend == BACKEND_CUDA;
     enum dtype dtype = device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
     double peak = gpu ? kernels_matrix_peak(device, dtype, 0.1) : 0;
     for (i64 i = 0; i < (gpu ? COUNT_OF(of_gpu) : COUNT_OF(usual)); i++) {
-        struct problem p;
+        struct attention_problem p;
         open_problem(&p, gpu ? &of_gpu[i] : &usual[i], device, dtype);
         for (int backward = 0; backward < 2; backward++)
             measure(&p, device, backward, peak, json);

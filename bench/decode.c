@@ -24,28 +24,28 @@ struct subject {
 
 /* ---- The read ---- */
 
-struct chunk {
+struct decode_chunk {
     const char *at;
     i64 bytes;
 };
-struct reading {
-    struct chunk *chunks; /* [CHUNKS_MOST]; NULL: a GPU's, which are only counted */
+struct decode_reading {
+    struct decode_chunk *chunks; /* [CHUNKS_MOST]; NULL: a GPU's, which are only counted */
     i64 count, bytes;
     double bytes_per_s; /* of a GPU's copy, reads and writes */
     _Atomic u64 sum;    /* so that nothing is left out */
 };
 
-static void add_bytes(struct reading *r, const void *at, i64 bytes)
+static void add_bytes(struct decode_reading *r, const void *at, i64 bytes)
 {
     for (i64 i = 0; r->chunks && i < bytes; i += CHUNK_BYTES) {
         require(r->count < CHUNKS_MOST, "a step that reads more than %d blocks", CHUNKS_MOST);
-        r->chunks[r->count++] = (struct chunk){(const char *)at + i, min_i64(CHUNK_BYTES, bytes - i)};
+        r->chunks[r->count++] = (struct decode_chunk){(const char *)at + i, min_i64(CHUNK_BYTES, bytes - i)};
     }
     r->bytes += bytes;
 }
 
 /* Parts [first, first + count) of a weight, as products read them. */
-static void add_parts(struct reading *r, const struct weight *w, i64 first, i64 count)
+static void add_parts(struct decode_reading *r, const struct weight *w, i64 first, i64 count)
 {
     const struct narrow *n = w->value.narrow;
     i64 strips = narrow_strips(w->rows), codes = strips * narrow_steps(w->columns) * NARROW_ROWS * NARROW_COLUMNS;
@@ -61,15 +61,15 @@ static void add_parts(struct reading *r, const struct weight *w, i64 first, i64 
         add_bytes(r, n->factors + first * codes / 16, count * codes / 16);
 }
 
-static void add_weight(struct reading *r, const struct weight *w)
+static void add_weight(struct decode_reading *r, const struct weight *w)
 {
     if (w)
         add_parts(r, w, 0, w->parts);
 }
 
 /* Each answer draws top-k experts; each expert is read once. */
-static void add_experts(struct reading *r, const struct model_config *c, const struct layer_weights *l, i64 answers,
-                        u32 identity)
+static void add_experts(struct decode_reading *r, const struct model_config *c, const struct layer_weights *l,
+                        i64 answers, u32 identity)
 {
     bool chosen[EXPERTS_MOST] = {false};
     for (i64 i = 0; i < answers; i++) {
@@ -95,7 +95,7 @@ static i64 prompt_of(i64 answers)
     return answers == 1 ? PROMPT : SHORT_PROMPT;
 }
 
-static void list_step(struct reading *r, const struct model *m, const struct decoder *d, i64 answers, u32 step)
+static void list_step(struct decode_reading *r, const struct model *m, const struct decoder *d, i64 answers, u32 step)
 {
     i64 keys = prompt_of(answers) + MADE / 2;
     r->count = r->bytes = 0;
@@ -118,8 +118,8 @@ static void list_step(struct reading *r, const struct model *m, const struct dec
 
 static void read_chunk(void *context, i64 tile, int worker)
 {
-    struct reading *r = context;
-    const struct chunk *c = &r->chunks[tile];
+    struct decode_reading *r = context;
+    const struct decode_chunk *c = &r->chunks[tile];
     u64 lanes[32] = {0}, sum = 0;
     (void)worker;
     for (i64 i = 0; i + 256 <= c->bytes; i += 256) {
@@ -135,7 +135,7 @@ static void read_chunk(void *context, i64 tile, int worker)
 }
 
 /* Steps a second if reading were all. */
-static double read_rate(struct reading *r, const struct model *m, const struct decoder *d, i64 answers)
+static double read_rate(struct decode_reading *r, const struct model *m, const struct decoder *d, i64 answers)
 {
     double seconds = 0;
     for (u32 step = 0; step < MADE / 2; step++) {
@@ -203,7 +203,7 @@ struct decode_bench {
     struct model model;
     struct submodel full;
     struct decoder decoder;
-    struct reading reading;
+    struct decode_reading reading;
     i32 ids[BATCH_MOST][PROMPT];
     struct part parts[BATCH_MOST];
     struct generate_request requests[BATCH_MOST];

@@ -7,7 +7,7 @@
 
 enum { ROUNDS = 5, RUNS = 3, POSITIONS = 4 * 4096, POSITIONS_ON_CPU = 512, DRAWN = 1 << 16 };
 
-struct problem { /* device memory */
+struct grouped_problem { /* device memory */
     struct device *device;
     struct model_config config;
     struct arena arena;
@@ -19,7 +19,7 @@ struct problem { /* device memory */
 };
 
 /* Numbers drawn once, over and over: a GPU's clock depends on them. */
-static struct matrix make(struct problem *p, enum dtype dtype, i64 rows, i64 columns)
+static struct matrix make(struct grouped_problem *p, enum dtype dtype, i64 rows, i64 columns)
 {
     i64 element = dtype_bytes(dtype), bytes = rows * columns * element;
     char *there = arena_alloc(&p->arena, bytes), *drawn = memory_alloc(DRAWN * element);
@@ -36,7 +36,7 @@ static struct matrix make(struct problem *p, enum dtype dtype, i64 rows, i64 col
     return matrix_of(there, dtype, rows, columns);
 }
 
-static i32 *draw_experts(struct problem *p)
+static i32 *draw_experts(struct grouped_problem *p)
 {
     const struct model_config *c = &p->config;
     i32 *ids = memory_alloc(p->assigned * 4), *deck = memory_alloc(c->experts * 4),
@@ -56,7 +56,7 @@ static i32 *draw_experts(struct problem *p)
     return there;
 }
 
-static void sort_rows(struct problem *p)
+static void sort_rows(struct grouped_problem *p)
 {
     const struct model_config *c = &p->config;
     i32 *offsets = arena_alloc(&p->arena, (c->experts + 1) * 4), *slot = arena_alloc(&p->arena, p->assigned * 4);
@@ -66,7 +66,7 @@ static void sort_rows(struct problem *p)
     p->groups = (struct groups){c->experts, offsets, NULL};
 }
 
-static void open_problem(struct problem *p, struct device *device, enum dtype dtype)
+static void open_problem(struct grouped_problem *p, struct device *device, enum dtype dtype)
 {
     const struct model_config c = large_mixture();
     i64 inside = c.experts * c.expert_width;
@@ -89,7 +89,7 @@ static void open_problem(struct problem *p, struct device *device, enum dtype dt
     p->written = arena_alloc(&p->arena, 2 * c.experts);
 }
 
-static void forward(struct problem *p)
+static void forward(struct grouped_problem *p)
 {
     const struct kernels *ops = p->device->ops;
     ops->matmul_grouped_swiglu(p->device, p->inside, p->gate_up, p->x, p->source, p->w_gate_up, p->groups.count,
@@ -97,14 +97,14 @@ static void forward(struct problem *p)
     ops->matmul_grouped(p->device, p->y, p->inside, p->w_down, p->groups.count, true, &p->groups);
 }
 
-static void of_rows(struct problem *p)
+static void of_rows(struct grouped_problem *p)
 {
     const struct kernels *ops = p->device->ops;
     ops->matmul_grouped(p->device, p->inside, p->y, p->w_down, p->groups.count, false, &p->groups);
     ops->matmul_grouped(p->device, p->y, p->gate_up, p->w_gate_up, p->groups.count, false, &p->groups);
 }
 
-static void add_of_weights(struct problem *p)
+static void add_of_weights(struct grouped_problem *p)
 {
     const struct kernels *ops = p->device->ops;
     ops->matmul_grouped_weights(p->device, p->dw_down, p->written, p->groups.count, p->y, p->inside, NULL, &p->groups);
@@ -112,7 +112,7 @@ static void add_of_weights(struct problem *p)
                                 p->x, p->source, &p->groups);
 }
 
-static void of_weights(struct problem *p)
+static void of_weights(struct grouped_problem *p)
 {
     p->device->ops->zero(p->device, p->written, 2 * p->groups.count);
     add_of_weights(p);
@@ -120,13 +120,13 @@ static void of_weights(struct problem *p)
 
 static const struct direction {
     const char *what;
-    void (*run)(struct problem *p);
+    void (*run)(struct grouped_problem *p);
 } directions[] = {{"products of experts", forward},
                   {"gradients of experts' rows", of_rows},
                   {"gradients of experts' weights", of_weights},
                   {"gradients of experts' weights, added", add_of_weights}};
 
-static double seconds_of(struct problem *p, const struct direction *d)
+static double seconds_of(struct grouped_problem *p, const struct direction *d)
 {
     u8 done;
     double begin = clock_s();
@@ -140,7 +140,7 @@ int bench_grouped(struct device *device, bool json)
 {
     enum dtype dtype = device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
     bool gpu = device->backend == BACKEND_CUDA;
-    struct problem p;
+    struct grouped_problem p;
     open_problem(&p, device, dtype);
     double flops = 6.0 * (double)(p.assigned * p.config.width * p.config.expert_width); /* without groups' padding */
     for (i64 i = 0; i < COUNT_OF(directions); i++) {

@@ -27,7 +27,7 @@ static const struct memory_case cases[] = {
     {"the quickstart's step, elastic", true, false},
     {"the same, recomputed", true, true},
 };
-struct outcome {
+struct memory_outcome {
     struct step_memory memory;
     i64 resident_bytes; /* what the process became larger by */
 };
@@ -41,7 +41,7 @@ static int run_steps(struct trainer *trainer, i64 steps)
     return 0;
 }
 
-static int run_case(struct outcome *out, const struct memory_case *c, struct device *device, enum dtype dtype)
+static int run_case(struct memory_outcome *out, const struct memory_case *c, struct device *device, enum dtype dtype)
 {
     struct step_bench *b = memory_alloc(sizeof *b);
     struct plan_batches batches;
@@ -70,7 +70,7 @@ static int run_case(struct outcome *out, const struct memory_case *c, struct dev
 static int run_child(const struct memory_case *c, int to)
 {
     struct device cpu;
-    struct outcome out;
+    struct memory_outcome out;
     device_open_cpu(&cpu);
     i64 before = memory_peak_bytes();
     if (run_case(&out, c, &cpu, cpu.has_bf16 ? DTYPE_BF16 : DTYPE_F32)) {
@@ -81,7 +81,7 @@ static int run_child(const struct memory_case *c, int to)
     return write(to, &out, sizeof out) == sizeof out ? 0 : 1;
 }
 
-static int measure(struct outcome *out, const struct memory_case *c)
+static int measure(struct memory_outcome *out, const struct memory_case *c)
 {
     int ends[2], status = 0;
     if (pipe(ends))
@@ -109,7 +109,7 @@ static double megabytes(i64 bytes)
 int bench_memory(struct device *device, bool json)
 {
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct outcome foreseen, measured;
+        struct memory_outcome foreseen, measured;
         struct device meta;
         char note[256];
         device_open_meta(&meta);

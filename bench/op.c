@@ -17,7 +17,7 @@ static const double least_s = 0.3, batch_s = 3e-3;
 struct peaks { /* a second; 0: not measured yet */
     double flops_f32, flops_bf16, bytes;
 };
-struct measured {
+struct op_measured {
     const struct op_case *c;
     struct op_run run;
     const char *kernel; /* which of two; "" where there is one */
@@ -88,7 +88,7 @@ static struct cost cost_of(const struct op_case *c, struct op_run run)
     return cost;
 }
 
-static void measure(struct measured *m, struct device *device)
+static void measure(struct op_measured *m, struct device *device)
 {
     struct cost cost = cost_of(m->c, m->run);
     op_open(&m->run, m->c);
@@ -101,7 +101,7 @@ static void measure(struct measured *m, struct device *device)
 
 static double copy_peak(struct device *device)
 {
-    struct measured copy = {.c = case_find("copy"), .kernel = "", .run = {.rows = COPY_SIDE, .columns = COPY_SIDE}};
+    struct op_measured copy = {.c = case_find("copy"), .kernel = "", .run = {.rows = COPY_SIDE, .columns = COPY_SIDE}};
     measure(&copy, device);
     return copy.bytes / copy.seconds;
 }
@@ -114,7 +114,7 @@ static double product_peak(struct device *device, enum dtype dtype)
 }
 
 /* Of products where the op has some, else of a copy; measured when it is first asked for. */
-static double peak_of(struct peaks *peaks, const struct measured *m, struct device *device)
+static double peak_of(struct peaks *peaks, const struct op_measured *m, struct device *device)
 {
     enum dtype dtype = m->run.dtype;
     double *peak = m->flops == 0 ? &peaks->bytes : dtype == DTYPE_BF16 ? &peaks->flops_bf16 : &peaks->flops_f32;
@@ -141,7 +141,7 @@ static void print_object(struct json *j)
     json_free(j);
 }
 
-static void print_json(const struct measured *m, const char *shape, double peak)
+static void print_json(const struct op_measured *m, const char *shape, double peak)
 {
     struct json *j = json_object();
     json_set(j, "name", json_of_string("op"));
@@ -166,7 +166,7 @@ static void print_head(struct device *device)
            workers_count(), "op", "variant", "dtype", "shape", "us", "H200's us", "GFLOP/s", "GB/s");
 }
 
-static void print_row(const struct measured *m, const char *shape, double peak)
+static void print_row(const struct op_measured *m, const char *shape, double peak)
 {
     double flops = m->flops / m->seconds, bytes = m->bytes / m->seconds;
     char name[48];
@@ -246,11 +246,11 @@ static int read_dtype(enum dtype *out, const struct device *device, const struct
     return 0;
 }
 
-static int read_run(struct measured *m, const struct op_case *c, const struct device *device,
+static int read_run(struct op_measured *m, const struct op_case *c, const struct device *device,
                     const struct op_bench *settings)
 {
     struct op_shape shape;
-    *m = (struct measured){.c = c, .kernel = ""};
+    *m = (struct op_measured){.c = c, .kernel = ""};
     if (read_shape(&shape, c, settings->shape) || read_dtype(&m->run.dtype, device, c, settings->dtype))
         return -1;
     if (settings->variant >= max_i64(c->variants, 1))
@@ -263,7 +263,7 @@ static int read_run(struct measured *m, const struct op_case *c, const struct de
     return 0;
 }
 
-static void measure_and_print(struct measured *m, struct device *device, bool json, struct peaks *peaks)
+static void measure_and_print(struct op_measured *m, struct device *device, bool json, struct peaks *peaks)
 {
     char shape[48];
     measure(m, device);
@@ -275,7 +275,7 @@ static void measure_and_print(struct measured *m, struct device *device, bool js
 static int bench_case(const struct op_case *c, struct device *device, const struct op_bench *settings,
                       struct peaks *peaks)
 {
-    struct measured m;
+    struct op_measured m;
     if (read_run(&m, c, device, settings))
         return -1;
     bool both = m.run.dtype == DTYPE_BF16 && cuda_has_two_kernels(device, c->name);
@@ -295,7 +295,7 @@ int bench_op(struct device *device, const struct op_bench *settings)
     bool all = settings->name && strcmp(settings->name, "all") == 0;
     const struct op_case *c = !settings->name || all ? case_at(0) : case_find(settings->name);
     struct peaks peaks = {0};
-    struct measured asked;
+    struct op_measured asked;
     if (!c)
         return unknown_op(settings->name);
     if (all && (settings->shape || settings->dtype || settings->variant > 0))

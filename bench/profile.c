@@ -13,7 +13,7 @@
 
 enum { ROUNDS = 5, ROWS_MOST = 512 };
 
-struct row { /* calls of one op with as much work each */
+struct profile_row { /* calls of one op with as much work each */
     const char *op;
     double flops, bytes; /* of a call */
     double calls, all_flops, all_bytes, seconds[ROUNDS];
@@ -21,7 +21,7 @@ struct row { /* calls of one op with as much work each */
 static struct {
     const struct kernels *inner;
     struct device meta;
-    struct row rows[ROWS_MOST];
+    struct profile_row rows[ROWS_MOST];
     i64 count;
     int round;
     bool by_work; /* else one row an op */
@@ -35,22 +35,22 @@ static double cpu_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static struct row *row_of(const char *op, const struct cost *cost)
+static struct profile_row *row_of(const char *op, const struct cost *cost)
 {
     for (i64 i = 0; i < profile.count; i++) {
-        struct row *row = &profile.rows[i];
+        struct profile_row *row = &profile.rows[i];
         bool alike = row->flops == cost->flops && row->bytes == cost->bytes;
         if (row->op == op && (alike || !profile.by_work))
             return row;
     }
     require(profile.count < ROWS_MOST, "more than %d kinds of calls", ROWS_MOST);
-    profile.rows[profile.count] = (struct row){.op = op, .flops = cost->flops, .bytes = cost->bytes};
+    profile.rows[profile.count] = (struct profile_row){.op = op, .flops = cost->flops, .bytes = cost->bytes};
     return &profile.rows[profile.count++];
 }
 
 static void add_call(const char *op, double seconds)
 {
-    struct row *row = row_of(op, &profile.meta.cost);
+    struct profile_row *row = row_of(op, &profile.meta.cost);
     if (profile.limits->flops_per_s > 0)
         seconds = limits_seconds(profile.limits, &profile.meta.cost, DTYPE_BF16);
     row->calls++;
@@ -82,11 +82,12 @@ static const struct kernels timed_kernels = {WEFT_OPS(OP)};
 
 static int falling(const void *a, const void *b)
 {
-    double x = ((const struct row *)a)->seconds[ROUNDS / 2], y = ((const struct row *)b)->seconds[ROUNDS / 2];
+    double x = ((const struct profile_row *)a)->seconds[ROUNDS / 2],
+           y = ((const struct profile_row *)b)->seconds[ROUNDS / 2];
     return (x < y) - (x > y);
 }
 
-static void print_object(const struct row *row, const char *step, double whole_s)
+static void print_object(const struct profile_row *row, const char *step, double whole_s)
 {
     struct text line = {0};
     struct json *j = json_object();
@@ -107,7 +108,7 @@ static void print_object(const struct row *row, const char *step, double whole_s
     json_free(j);
 }
 
-static void print_row(const struct row *row, double whole_s)
+static void print_row(const struct profile_row *row, double whole_s)
 {
     double seconds = row->seconds[ROUNDS / 2], rate = 1e-9 / (seconds * ROUNDS);
     printf("%-24s %6.0f %10.1f %10.2f %6.3f %9.1f %8.1f\n", row->op, row->calls / ROUNDS,

@@ -91,7 +91,7 @@ static int read_sound(double *seconds, const char *path, const struct text *file
     return 0;
 }
 
-struct turn { /* a second of reading the same file */
+struct video_turn { /* a second of reading the same file */
     reader *read;
     const char *path;
     const struct text *file;
@@ -101,7 +101,7 @@ struct turn { /* a second of reading the same file */
 
 static void read_for_a_second(void *context, i64 tile, int worker)
 {
-    struct turn *turn = context;
+    struct video_turn *turn = context;
     double begin = clock_s();
     (void)worker;
     while (!turn->failed[tile] && clock_s() - begin < 1)
@@ -112,8 +112,8 @@ static void read_for_a_second(void *context, i64 tile, int worker)
 static int our_rate(double *rate, reader *read, const char *path, const struct text *file, int threads,
                     double (*clock)(void))
 {
-    struct turn *turn = memory_alloc(sizeof *turn);
-    *turn = (struct turn){.read = read, .path = path, .file = file};
+    struct video_turn *turn = memory_alloc(sizeof *turn);
+    *turn = (struct video_turn){.read = read, .path = path, .file = file};
     double begin = clock(), amount = 0;
     bool failed = false;
     if (threads > 1)

@@ -13,14 +13,14 @@
 
 enum { EMPTY_JOBS = 2000, WORKERS_MOST = 256, GROUP = 8, KINDS_MOST = 1024, ROUNDS = 10 };
 
-struct job {
+struct workers_job {
     const char *op;
     i64 first, tiles; /* of seconds */
 };
 static struct {
     const struct kernels *inner;
     const char *op; /* that runs */
-    struct job *jobs;
+    struct workers_job *jobs;
     double *seconds; /* of tiles */
     i64 job_count, jobs_most, tile_count, tiles_most;
 } trace;
@@ -43,7 +43,7 @@ static void add_tile(void *context, i64 tile, i64 tiles, double seconds)
     (void)context;
     if (tile == 0) {
         require(trace.job_count < trace.jobs_most, "a step of more than %lld jobs", (long long)trace.jobs_most);
-        trace.jobs[trace.job_count++] = (struct job){trace.op, trace.tile_count, tiles};
+        trace.jobs[trace.job_count++] = (struct workers_job){trace.op, trace.tile_count, tiles};
     }
     require(trace.tile_count < trace.tiles_most, "a step of more than %lld tiles", (long long)trace.tiles_most);
     trace.seconds[trace.tile_count++] = seconds;
@@ -76,7 +76,7 @@ static double tiles_seconds(void)
 
 /* ---- Played ---- */
 
-static double last_end(const struct job *job, int workers)
+static double last_end(const struct workers_job *job, int workers)
 {
     double end[WORKERS_MOST] = {0}, last = 0;
     for (i64 tile = 0; tile < job->tiles; tile++) {
@@ -150,7 +150,7 @@ static void print_waits(double step_s)
     static struct waited waits[KINDS_MOST];
     i64 count = 0;
     for (i64 i = 0; i < trace.job_count; i++) {
-        const struct job *job = &trace.jobs[i];
+        const struct workers_job *job = &trace.jobs[i];
         struct waited *wait = wait_of(waits, &count, job->op, job->tiles);
         double one = last_end(job, 1), many = last_end(job, MANY);
         wait->one_s += one;

@@ -89,14 +89,14 @@ static void generation_close(struct generation *g)
 
 /* ---- Whether it fits ---- */
 
-struct foreseen {
+struct generate_foreseen {
     struct request request;
     struct vision_config tokenizer; /* of what is asked for, once the rehearsal has met it */
 };
 
 static int rehearse(struct studio *meta, void *context)
 {
-    struct foreseen *f = context;
+    struct generate_foreseen *f = context;
     struct generation g;
     f->tokenizer = meta->vision.config;
     int status = generation_open(&g, meta, &f->request);
@@ -108,7 +108,7 @@ static int rehearse(struct studio *meta, void *context)
 }
 
 /* The largest other shape of its kind. */
-static bool other_shape_fits(struct text *out, const struct studio_work *work, struct foreseen *f,
+static bool other_shape_fits(struct text *out, const struct studio_work *work, struct generate_foreseen *f,
                              const struct device *device)
 {
     const struct vision_config c = f->tokenizer;
@@ -132,7 +132,7 @@ static bool other_shape_fits(struct text *out, const struct studio_work *work, s
     return most > 0;
 }
 
-static bool shorter_answer_fits(struct text *out, const struct studio_work *work, struct foreseen *f,
+static bool shorter_answer_fits(struct text *out, const struct studio_work *work, struct generate_foreseen *f,
                                 const struct device *device)
 {
     char settings[64];
@@ -147,7 +147,7 @@ static bool shorter_answer_fits(struct text *out, const struct studio_work *work
 
 static bool say_what_fits(struct text *out, const struct studio_work *work, const struct device *device)
 {
-    struct foreseen f = *(const struct foreseen *)work->context;
+    struct generate_foreseen f = *(const struct generate_foreseen *)work->context;
     struct studio_work other = *work;
     other.context = &f;
     bool picture = f.request.kind == ANSWER_IMAGE || f.request.kind == ANSWER_VIDEO;
@@ -156,7 +156,7 @@ static bool say_what_fits(struct text *out, const struct studio_work *work, cons
 
 static int check_memory(const char *directory, const struct request *r)
 {
-    struct foreseen f = {.request = *r};
+    struct generate_foreseen f = {.request = *r};
     return studio_check_memory(&(struct studio_work){directory, DTYPE_OTHER, rehearse, &f, say_what_fits},
                                cli_device());
 }

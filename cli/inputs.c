@@ -10,7 +10,7 @@
 enum { DEPTH_MOST = 16, AT_ONCE = 256 };
 static const i64 second_ns = 1000000000, shown_bytes = (i64)1 << 30;
 
-struct known { /* a file as it was when it was hashed */
+struct inputs_known { /* a file as it was when it was hashed */
     char *path;
     i64 bytes, modified_ns, changed_ns;
     u64 inode, hash;
@@ -18,11 +18,11 @@ struct known { /* a file as it was when it was hashed */
     bool by_size; /* its contents are not looked at */
 };
 struct known_list {
-    struct known *files;
+    struct inputs_known *files;
     i64 count, capacity;
 };
 
-static struct known *push(struct known_list *list, const struct known *file)
+static struct inputs_known *push(struct known_list *list, const struct inputs_known *file)
 {
     if (list->count == list->capacity) {
         i64 next = max_i64(256, 2 * list->capacity), size = (i64)sizeof *file;
@@ -63,7 +63,7 @@ static void list_files(struct known_list *list, const char *path, int depth)
         string_list_free(names, count);
         return;
     }
-    struct known *file = push(list, &(struct known){.path = string_copy(path)});
+    struct inputs_known *file = push(list, &(struct inputs_known){.path = string_copy(path)});
     if (!found || !S_ISREG(status.st_mode))
         return;
     file->is_file = true;
@@ -77,7 +77,7 @@ static void list_files(struct known_list *list, const char *path, int depth)
 
 static int compare_paths(const void *a, const void *b)
 {
-    return strcmp(((const struct known *)a)->path, ((const struct known *)b)->path);
+    return strcmp(((const struct inputs_known *)a)->path, ((const struct inputs_known *)b)->path);
 }
 
 static void cache_load(struct known_list *cache, const char *path)
@@ -91,7 +91,8 @@ static void cache_load(struct known_list *cache, const char *path)
         int at = 0;
         *end = 0;
         if (sscanf(line, "%llx %lld %lld %lld %llu %n", &hash, &bytes, &modified, &changed, &inode, &at) == 5 && at > 0)
-            push(cache, &(struct known){string_copy(line + at), bytes, modified, changed, inode, hash, true, true});
+            push(cache,
+                 &(struct inputs_known){string_copy(line + at), bytes, modified, changed, inode, hash, true, true});
     }
     if (cache->count)
         qsort(cache->files, (size_t)cache->count, sizeof *cache->files, compare_paths);
@@ -105,7 +106,7 @@ static bool is_below(const char *path, const char *root)
            (path[length] == 0 || path[length] == '/' || (length && root[length - 1] == '/'));
 }
 
-static void print_known(struct text *out, const struct known *k)
+static void print_known(struct text *out, const struct inputs_known *k)
 {
     if (!strchr(k->path, '\n'))
         text_printf(out, "%016llx %lld %lld %lld %llu %s\n", (unsigned long long)k->hash, (long long)k->bytes,
@@ -121,7 +122,7 @@ static void cache_save(const struct known_list *cache, const struct known_list *
         if (!is_below(cache->files[i].path, root))
             print_known(&out, &cache->files[i]);
     for (i64 i = 0; i < files->count; i++) {
-        const struct known *k = &files->files[i];
+        const struct inputs_known *k = &files->files[i];
         if (k->is_hashed && max_i64(k->modified_ns, k->changed_ns) < begin_ns - 2 * second_ns)
             print_known(&out, k);
     }
@@ -130,7 +131,7 @@ static void cache_save(const struct known_list *cache, const struct known_list *
     text_release(&out);
 }
 
-static bool is_due(const struct known *k)
+static bool is_due(const struct inputs_known *k)
 {
     return k->is_file && !k->is_hashed && !k->by_size;
 }
@@ -140,8 +141,8 @@ static i64 take_cached(struct known_list *files, const struct known_list *cache)
 {
     i64 bytes = 0;
     for (i64 i = 0; i < files->count; i++) {
-        struct known *k = &files->files[i];
-        const struct known *was =
+        struct inputs_known *k = &files->files[i];
+        const struct inputs_known *was =
             cache->count ? bsearch(k, cache->files, (size_t)cache->count, sizeof *k, compare_paths) : NULL;
         if (k->is_file && was && was->bytes == k->bytes && was->modified_ns == k->modified_ns &&
             was->changed_ns == k->changed_ns && was->inode == k->inode) {
@@ -157,7 +158,7 @@ static i64 take_cached(struct known_list *files, const struct known_list *cache)
 
 static void hash_one(void *context, i64 tile, int worker)
 {
-    struct known *k = (struct known *)context + tile;
+    struct inputs_known *k = (struct inputs_known *)context + tile;
     struct file_view view;
     (void)worker;
     if (!is_due(k) || interrupted() || file_map(&view, k->path) < 0)
@@ -190,7 +191,7 @@ static char *digest_of(const struct known_list *files, const char *root)
 {
     struct text all = {0};
     for (i64 i = 0; i < files->count; i++) {
-        const struct known *k = &files->files[i];
+        const struct inputs_known *k = &files->files[i];
         const char *name = k->path + strlen(root);
         u64 numbers[] = {k->is_hashed && !k->by_size, (u64)k->bytes, k->by_size ? 0 : k->hash};
         text_append(&all, name, (i64)strlen(name) + 1);
@@ -203,8 +204,8 @@ static char *digest_of(const struct known_list *files, const char *root)
 
 static void set_by_size(struct known_list *list, char *path, bool by_size)
 {
-    struct known wanted = {.path = path},
-                 *k = bsearch(&wanted, list->files, (size_t)list->count, sizeof wanted, compare_paths);
+    struct inputs_known wanted = {.path = path},
+                        *k = bsearch(&wanted, list->files, (size_t)list->count, sizeof wanted, compare_paths);
     if (k)
         k->by_size = by_size;
 }

@@ -65,12 +65,12 @@ static bool is_codec(const char *directory)
     return codec;
 }
 
-struct wanted {
+struct inspect_wanted {
     bool verify, files;            /* files: what becomes of each */
     struct source_columns columns; /* of data */
 };
 
-static struct json *inspect_others(const char *path, const struct wanted *wanted)
+static struct json *inspect_others(const char *path, const struct inspect_wanted *wanted)
 {
     struct json *found = inspect_sources(path, wanted->files, &wanted->columns);
     if (!found) {
@@ -90,7 +90,7 @@ static bool has_tokenizer(const char *path)
     return file != NULL;
 }
 
-static struct json *inspect_folder(const char *path, const struct wanted *wanted)
+static struct json *inspect_folder(const char *path, const struct inspect_wanted *wanted)
 {
     bool verify = wanted->verify;
     if (has(path, "weft/state.json") || holds_steps(path))
@@ -132,7 +132,7 @@ static bool is_list(const char *path)
     return found;
 }
 
-static struct json *inspect_file(const char *path, const struct wanted *wanted)
+static struct json *inspect_file(const char *path, const struct inspect_wanted *wanted)
 {
     if (ends_with(path, ".safetensors"))
         return inspect_safetensors(path, wanted->verify);
@@ -186,7 +186,7 @@ int command_inspect(int argc, char **argv)
         return status < 0 ? command_failed() : 0;
     const char *path = a.positional[0];
     char *pairs = columns ? string_copy(columns) : NULL;
-    struct wanted wanted = {.verify = verify, .files = json};
+    struct inspect_wanted wanted = {.verify = verify, .files = json};
     bool away = is_address(path);
     if (!away && !file_exists(path))
         status = error_set("there is no %s", path);

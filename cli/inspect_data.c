@@ -10,7 +10,7 @@
 
 /* ---- Shards ---- */
 
-struct tally {
+struct inspect_data_tally {
     i64 samples, positions, films; /* films: of a clip with its sound */
 };
 
@@ -44,7 +44,7 @@ static bool is_film(const struct shards *shards, const struct shard_sample *samp
     return kinds & (1 << STREAM_VIDEO_IN | 1 << STREAM_VIDEO_OUT) && kinds & 1 << STREAM_AUDIO;
 }
 
-static struct json *directions_json(const struct tally *tally)
+static struct json *directions_json(const struct inspect_data_tally *tally)
 {
     struct json *all = json_array();
     for (int d = 0; d < DIRECTIONS; d++) {
@@ -65,7 +65,7 @@ static struct json *directions_json(const struct tally *tally)
 
 static struct json *tally_json(const struct shards *shards, const struct vocabulary *vocabulary)
 {
-    struct tally tally[DIRECTIONS] = {{0}};
+    struct inspect_data_tally tally[DIRECTIONS] = {{0}};
     i64 positions = 0, longest = 0;
     for (i64 i = 0; i < shards->sample_count; i++) {
         struct shard_sample sample = shards_sample(shards, i);

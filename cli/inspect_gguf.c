@@ -8,20 +8,20 @@
 
 enum { TYPE_STRING = 8, TYPE_ARRAY = 9, TYPES = 13, DEPTH_MOST = 4, LIST_MOST = 8, RANK_MOST = 8 };
 
-struct cursor {
+struct inspect_gguf_cursor {
     const u8 *data;
     i64 at, bytes;
     const char *path;
 };
 
-static int cut_short(const struct cursor *c, const char *what)
+static int cut_short(const struct inspect_gguf_cursor *c, const char *what)
 {
     return error_set(
         "%s: byte %lld: %s goes past the end of the file, which has %lld bytes: it was cut short or is no GGUF",
         c->path, (long long)c->at, what, (long long)c->bytes);
 }
 
-static int take(u64 *out, struct cursor *c, int width, const char *what)
+static int take(u64 *out, struct inspect_gguf_cursor *c, int width, const char *what)
 {
     *out = 0;
     if (c->bytes - c->at < width)
@@ -32,7 +32,7 @@ static int take(u64 *out, struct cursor *c, int width, const char *what)
 }
 
 /* Borrowed from the file. */
-static int take_string(const char **out, i64 *length, struct cursor *c, const char *what)
+static int take_string(const char **out, i64 *length, struct inspect_gguf_cursor *c, const char *what)
 {
     u64 count;
     if (take(&count, c, 8, what))
@@ -69,10 +69,10 @@ static struct json *number_json(u64 bits, u32 type)
     }
 }
 
-static struct json *take_value(struct cursor *c, u32 type, int depth);
+static struct json *take_value(struct inspect_gguf_cursor *c, u32 type, int depth);
 
 /* Long arrays (vocabularies) are told by their length. */
-static struct json *take_array(struct cursor *c, int depth)
+static struct json *take_array(struct inspect_gguf_cursor *c, int depth)
 {
     u64 type, count;
     if (take(&type, c, 4, "the type of an array") || take(&count, c, 8, "the length of an array"))
@@ -97,7 +97,7 @@ static struct json *take_array(struct cursor *c, int depth)
     return json_of_string(words);
 }
 
-static struct json *take_value(struct cursor *c, u32 type, int depth)
+static struct json *take_value(struct inspect_gguf_cursor *c, u32 type, int depth)
 {
     static const u8 widths[TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
     const char *text;
@@ -115,7 +115,7 @@ static struct json *take_value(struct cursor *c, u32 type, int depth)
     return take(&bits, c, widths[type], "a number") ? NULL : number_json(bits, type);
 }
 
-static int take_keys(struct json *keys, struct cursor *c, u64 count)
+static int take_keys(struct json *keys, struct inspect_gguf_cursor *c, u64 count)
 {
     for (u64 i = 0; i < count; i++) {
         const char *name;
@@ -146,7 +146,7 @@ static const char *type_name(u64 type)
     return "other";
 }
 
-static struct json *take_tensor(struct cursor *c, i64 *parameters)
+static struct json *take_tensor(struct inspect_gguf_cursor *c, i64 *parameters)
 {
     const char *name;
     i64 length;
@@ -183,7 +183,7 @@ static struct json *take_tensor(struct cursor *c, i64 *parameters)
     return j;
 }
 
-static int take_all(struct json *j, struct cursor *c)
+static int take_all(struct json *j, struct inspect_gguf_cursor *c)
 {
     u64 magic, version, tensors, keys;
     i64 parameters = 0;
@@ -217,7 +217,7 @@ struct json *inspect_gguf(const char *path)
     struct file_view view;
     if (file_map(&view, path))
         return NULL;
-    struct cursor c = {view.data, 0, view.bytes, path};
+    struct inspect_gguf_cursor c = {view.data, 0, view.bytes, path};
     struct json *j = json_object();
     if (take_all(j, &c)) {
         json_free(j);

@@ -38,11 +38,11 @@ static int check_finite(const struct safetensors *set, const char *origin)
     return 0;
 }
 
-struct sums {
+struct inspect_model_sums {
     i64 files, stated;
 };
 
-static int check_sum(struct sums *sums, const char *path)
+static int check_sum(struct inspect_model_sums *sums, const char *path)
 {
     int found = safetensors_check(path);
     sums->files++;
@@ -51,7 +51,7 @@ static int check_sum(struct sums *sums, const char *path)
 }
 
 /* Of the safetensors files of a folder, not of those below it; where it is none, of nothing. */
-static int check_folder_sums(struct sums *sums, const char *directory, const char *below)
+static int check_folder_sums(struct inspect_model_sums *sums, const char *directory, const char *below)
 {
     char *folder = *below ? path_join(directory, below) : string_copy(directory), **names = NULL;
     i64 count = 0;
@@ -67,7 +67,7 @@ static int check_folder_sums(struct sums *sums, const char *directory, const cha
     return status;
 }
 
-static void set_sums(struct json *j, const struct sums *sums)
+static void set_sums(struct json *j, const struct inspect_model_sums *sums)
 {
     struct text text = {0};
     if (sums->stated == sums->files)
@@ -128,7 +128,7 @@ struct json *inspect_safetensors(const char *path, bool verify)
     if (safetensors_open(&set, path))
         return NULL;
     struct json *j = NULL, *list = json_array();
-    struct sums sums = {0};
+    struct inspect_model_sums sums = {0};
     for (i64 i = 0; i < set.count; i++)
         json_push(list, tensor_json(&set.tensors[i]));
     if (!verify || (check_sum(&sums, path) == 0 && check_finite(&set, path) == 0)) {
@@ -243,7 +243,7 @@ struct json *inspect_codec(const char *directory, bool verify)
 {
     char *path = path_join(directory, "weights.safetensors");
     struct safetensors set;
-    struct sums sums = {0};
+    struct inspect_model_sums sums = {0};
     int status = safetensors_open(&set, path);
     if (status == 0) {
         status = verify && (check_sum(&sums, path) || check_finite(&set, path)) ? -1 : 0;
@@ -350,7 +350,7 @@ static int add_text_tokenizer(struct json *j, const char *directory)
     return status;
 }
 
-static int check_sums(struct sums *sums, const char *directory)
+static int check_sums(struct inspect_model_sums *sums, const char *directory)
 {
     static const char *const folders[] = {"", "weft", "weft/vision", "weft/audio"};
     int status = 0;
@@ -362,7 +362,7 @@ static int check_sums(struct sums *sums, const char *directory)
 struct json *inspect_model(const char *directory, bool verify)
 {
     struct model_config config;
-    struct sums sums = {0};
+    struct inspect_model_sums sums = {0};
     if (model_config_load(&config, directory) || (verify && check_sums(&sums, directory)))
         return NULL;
     struct json *j = json_object();

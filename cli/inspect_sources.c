@@ -24,7 +24,7 @@ static const char *const outcome_names[OUTCOMES] = {"text",
                                                     "conversation",
                                                     "document of texts and media"};
 
-struct tally {
+struct inspect_sources_tally {
     i64 samples[SPLITS][OUTCOMES], bad;
     struct json *bad_first;
     u32 *becomes; /* [files] 1 << outcome */
@@ -47,7 +47,7 @@ static enum outcome outcome_of(const struct sample *sample)
     return BECOMES_MIXED;
 }
 
-static void count_bad(struct tally *tally, const char *why)
+static void count_bad(struct inspect_sources_tally *tally, const char *why)
 {
     if (tally->bad++ >= FIRST_BAD)
         return;
@@ -68,7 +68,7 @@ static const char *missing_medium(const struct sample *sample)
 }
 
 /* file: -1 where it is not known. */
-static void count_sample(struct tally *tally, const struct sample *sample, i64 file)
+static void count_sample(struct inspect_sources_tally *tally, const struct sample *sample, i64 file)
 {
     const char *missing = missing_medium(sample);
     if (!missing && file >= 0)
@@ -82,7 +82,7 @@ static void count_sample(struct tally *tally, const struct sample *sample, i64 f
     memory_free(why);
 }
 
-static int read_all(struct tally *tally, struct source *source)
+static int read_all(struct inspect_sources_tally *tally, struct source *source)
 {
     struct sample sample;
     enum source_result result;
@@ -108,7 +108,7 @@ static const char *split_name(int split)
     return split == SPLIT_DRAWN ? "drawn" : split == SPLIT_NONE ? "none" : split_names[split];
 }
 
-static struct json *samples_json(const struct tally *tally, bool drawn)
+static struct json *samples_json(const struct inspect_sources_tally *tally, bool drawn)
 {
     struct json *list = json_array();
     for (int split = 0; split < SPLITS; split++)
@@ -192,14 +192,15 @@ static struct json *outcomes_json(u32 becomes)
     return value;
 }
 
-struct format {
+struct inspect_sources_format {
     const char *ending;
     i64 files, samples, bad;
     u32 becomes;
 };
 
 /* Where one of this ending is counted: it, or the place behind the last. */
-static struct format *format_of(struct format *formats, i64 *count, i64 most, const char *ending)
+static struct inspect_sources_format *format_of(struct inspect_sources_format *formats, i64 *count, i64 most,
+                                                const char *ending)
 {
     i64 i = 0;
     while (i < *count && strcmp(formats[i].ending, ending) != 0)
@@ -212,15 +213,15 @@ static struct format *format_of(struct format *formats, i64 *count, i64 most, co
 }
 
 /* The formats of files that are read whole, each with what its records become. */
-static struct json *formats_json(const struct source *source, const struct tally *tally)
+static struct json *formats_json(const struct source *source, const struct inspect_sources_tally *tally)
 {
-    struct format formats[32] = {{0}};
+    struct inspect_sources_format formats[32] = {{0}};
     i64 count, used = 0;
     const struct source_file *files = source_files(source, &count);
     struct json *list = json_array();
     for (i64 i = 0; i < count; i++) {
         const char *ending = source_ending(&files[i]);
-        struct format *format = ending ? format_of(formats, &used, COUNT_OF(formats), ending) : NULL;
+        struct inspect_sources_format *format = ending ? format_of(formats, &used, COUNT_OF(formats), ending) : NULL;
         if (!format)
             continue;
         format->files++;
@@ -263,7 +264,8 @@ static struct json *file_json(const struct source_file *file, const char *root, 
     return row;
 }
 
-static struct json *source_json(const struct source *source, struct tally *tally, const char *path, bool files)
+static struct json *source_json(const struct source *source, struct inspect_sources_tally *tally, const char *path,
+                                bool files)
 {
     i64 count, bytes = 0;
     const struct source_file *all = source_files(source, &count);
@@ -298,7 +300,7 @@ static struct json *source_json(const struct source *source, struct tally *tally
 struct json *inspect_sources(const char *path, bool files, const struct source_columns *columns)
 {
     struct source *source = source_open(path, &(struct source_request){.columns = columns});
-    struct tally tally = {.bad_first = json_array()};
+    struct inspect_sources_tally tally = {.bad_first = json_array()};
     if (!source) {
         json_free(tally.bad_first);
         return NULL;

@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct plan { /* of one stage */
+struct plan_command { /* of one stage */
     const char *name;
     struct model_config config;
     const struct pretrain_settings *settings;
@@ -189,7 +189,7 @@ static struct json *source_json(const struct mixer_source *s, i64 length)
 }
 
 /* Sources without shards yet are no error: p->sources stays NULL. */
-static int plan_sources(struct plan *p, const struct recipe *r)
+static int plan_sources(struct plan_command *p, const struct recipe *r)
 {
     const struct source_list *data = &p->settings->data;
     struct source_list list = {.values = memory_alloc(max_i64(1, data->count) * (i64)sizeof *list.values),
@@ -221,19 +221,19 @@ static int plan_sources(struct plan *p, const struct recipe *r)
 
 /* ---- What is said ---- */
 
-static double steps_seconds(const struct plan *p, double gflops)
+static double steps_seconds(const struct plan_command *p, double gflops)
 {
     return p->needs.flops / (double)p->wanted.ranks / (gflops * 1e9) * (double)p->settings->steps;
 }
 
-static double disk_of(const struct plan *p)
+static double disk_of(const struct plan_command *p)
 {
     double one = (double)checkpoint_bytes(p->needs.parameters, p->wanted.dtype);
     return one * (double)(p->settings->training.keep + 1) +
            (double)(p->needs.parameters * dtype_bytes(p->wanted.dtype));
 }
 
-static void print_sources(const struct plan *p)
+static void print_sources(const struct plan_command *p)
 {
     double rows = 0;
     for (i64 i = 0; i < json_count(p->sources); i++)
@@ -247,7 +247,7 @@ static void print_sources(const struct plan *p)
     }
 }
 
-static void print_traffic(const struct plan *p)
+static void print_traffic(const struct plan_command *p)
 {
     const struct bucket_times *s = &p->needs.sums;
     if (p->wanted.ranks == 1)
@@ -263,7 +263,7 @@ static void print_traffic(const struct plan *p)
         printf("\n");
 }
 
-static void print_plan(const struct plan *p, double gflops)
+static void print_plan(const struct plan_command *p, double gflops)
 {
     const struct step_memory *m = &p->needs.memory;
     printf("%s: %.2f M parameters, %.2f M active, %lld steps of %lld x %lld positions, %lld rank%s\n", p->name,
@@ -290,7 +290,7 @@ static void print_plan(const struct plan *p, double gflops)
     print_sources(p);
 }
 
-static void print_json(const struct plan *p, double gflops)
+static void print_json(const struct plan_command *p, double gflops)
 {
     struct json *j = json_object();
     struct text line = {0};
@@ -320,7 +320,7 @@ static void print_json(const struct plan *p, double gflops)
 }
 
 /* Of the stage, and of what the command says. */
-static struct step_wanted wanted_of(const struct plan *p)
+static struct step_wanted wanted_of(const struct plan_command *p)
 {
     struct step_wanted w = step_wanted_of(p->settings, &p->config), said = p->wanted;
     w.layout = said.layout;
@@ -333,7 +333,7 @@ static struct step_wanted wanted_of(const struct plan *p)
     return w;
 }
 
-static int plan_stage(const struct recipe *r, const struct recipe_stage *s, struct plan *p)
+static int plan_stage(const struct recipe *r, const struct recipe_stage *s, struct plan_command *p)
 {
     p->name = s->name;
     p->settings = s->settings;
@@ -349,11 +349,11 @@ static int plan_stage(const struct recipe *r, const struct recipe_stage *s, stru
 }
 
 /* 0, -1 with a message, or PLAN_UNKNOWN with one. */
-static int plan_any(const struct recipe *r, const struct recipe_stage *s, const struct plan *with, double gflops,
-                    bool json)
+static int plan_any(const struct recipe *r, const struct recipe_stage *s, const struct plan_command *with,
+                    double gflops, bool json)
 {
     const char *kind = s->kind->name;
-    struct plan plan = *with;
+    struct plan_command plan = *with;
     if (strcmp(kind, "prepare") == 0)
         return plan_prepare(r, s, json);
     if (is_media_tokenizer(s))
@@ -368,7 +368,7 @@ static int plan_any(const struct recipe *r, const struct recipe_stage *s, const 
 }
 
 /* What cannot be known yet is named; it is an error where nothing else was asked for. */
-static int plan_recipe(const struct recipe *r, const struct plan *with, double gflops, bool json)
+static int plan_recipe(const struct recipe *r, const struct plan_command *with, double gflops, bool json)
 {
     i64 chosen = 0, planned = 0;
     for (i64 i = 0; i < r->count; i++) {
@@ -396,7 +396,7 @@ int command_plan(int argc, char **argv)
     const char *ranks = NULL, *layout = NULL, *gflops = NULL, *gbytes = NULL;
     struct arguments a;
     struct recipe recipe;
-    struct plan with = {0};
+    struct plan_command with = {0};
     const struct option options[] = {
         {"ranks", "N", &ranks, NULL, "ranks that would run it (1)"},
         {"layout", "SIZES", &layout, NULL, "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive=,part=,bucket="},

@@ -14,16 +14,16 @@
 enum { WORDS_MOST = 64 };
 static const char *const kind_key[] = {"kind", NULL};
 
-struct word { /* STAGE.key=value, split */
+struct recipe_word { /* STAGE.key=value, split */
     const char *stage, *key, *value;
     char *memory;
 };
 
-static int split_word(struct word *out, const char *text)
+static int split_word(struct recipe_word *out, const char *text)
 {
     char *copy = string_copy(text), *equals = strchr(copy, '='), *dot = strchr(copy, '.');
     *equals = 0;
-    *out = (struct word){NULL, copy, equals + 1, copy};
+    *out = (struct recipe_word){NULL, copy, equals + 1, copy};
     if (dot && dot < equals) {
         *dot = 0;
         out->stage = copy;
@@ -38,7 +38,7 @@ struct head_value {
 };
 
 static struct head_value head_value(const struct recipe *r, const struct yaml_node *root, const char *key,
-                                    const char *fallback, const struct word *words, int count)
+                                    const char *fallback, const struct recipe_word *words, int count)
 {
     const struct yaml_node *node = yaml_get(root, key);
     struct head_value value = {node ? yaml_scalar(node) : fallback, node ? yaml_where(node) : r->path};
@@ -48,7 +48,7 @@ static struct head_value head_value(const struct recipe *r, const struct yaml_no
     return value;
 }
 
-static int check_head_words(const struct word *words, int count)
+static int check_head_words(const struct recipe_word *words, int count)
 {
     for (int i = 0; i < count; i++)
         if (!words[i].stage && strcmp(words[i].key, "run") != 0 && strcmp(words[i].key, "seed") != 0 &&
@@ -66,7 +66,7 @@ static int parse_seed(u64 *out, const char *text)
     return text && *text >= '0' && *text <= '9' && !*end && errno == 0 ? 0 : -1;
 }
 
-static int read_head(struct recipe *r, const struct yaml_node *root, const struct word *words, int count)
+static int read_head(struct recipe *r, const struct yaml_node *root, const struct recipe_word *words, int count)
 {
     struct head_value run = head_value(r, root, "run", NULL, words, count),
                       seed = head_value(r, root, "seed", "1", words, count),
@@ -116,7 +116,8 @@ static int unknown_kind(const struct yaml_node *node, const char *kind)
                        near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
-static int read_stage(struct recipe_stage *s, const struct yaml_node *mapping, const struct word *words, int count)
+static int read_stage(struct recipe_stage *s, const struct yaml_node *mapping, const struct recipe_word *words,
+                      int count)
 {
     struct setting_override overrides[WORDS_MOST];
     i64 n = 0;
@@ -245,7 +246,7 @@ static int check_references(struct recipe *r, struct recipe_stage *s)
     return status;
 }
 
-static int read_stages(struct recipe *r, const struct yaml_node *stages, const struct word *words, int count)
+static int read_stages(struct recipe *r, const struct yaml_node *stages, const struct recipe_word *words, int count)
 {
     if (!stages || !yaml_is_mapping(stages) || yaml_count(stages) == 0)
         return error_usage("%s: \"stages\" must be a mapping of at least one stage, {NAME: {kind: ...}, ...}",
@@ -282,7 +283,7 @@ static int select_stages(struct recipe *r, const char *const *names, int count)
 
 int recipe_open(struct recipe *r, const char *path, const char *const *words, int word_count)
 {
-    struct word overrides[WORDS_MOST];
+    struct recipe_word overrides[WORDS_MOST];
     const char *names[WORDS_MOST];
     int override_count = 0, name_count = 0, status;
     *r = (struct recipe){.path = path, .document = yaml_load(path)};

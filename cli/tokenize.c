@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-struct line {
+struct tokenize_line {
     const char *text;
     i64 length;
 };
@@ -101,23 +101,23 @@ static int decode_object(struct text *out, struct scratch *scratch, const struct
 /* ---- Lines, a block of them at a time, on all threads; they come out in order ---- */
 enum { BLOCK_BYTES = 2 << 20, TILE_BYTES = 1 << 14 };
 
-struct tile {
+struct tokenize_tile {
     i64 begin, end; /* whole lines of the block's text */
     struct text out;
     char *failed; /* message; NULL: none */
 };
-struct block {
+struct tokenize_block {
     const struct text_tokenizer *tokenizer;
     bool decode, bare;
     struct scratch *scratch; /* one a worker */
     struct text text;        /* whole lines, and behind them what was read of the next one */
     i64 whole, number;       /* number: of the first line, from 1 */
-    struct tile *tiles;
+    struct tokenize_tile *tiles;
     i64 count, capacity;
 };
 
-static int do_line(struct text *out, struct scratch *scratch, const struct block *block, const struct line *line,
-                   i64 number)
+static int do_line(struct text *out, struct scratch *scratch, const struct tokenize_block *block,
+                   const struct tokenize_line *line, i64 number)
 {
     const char *text;
     i64 length;
@@ -146,7 +146,8 @@ static i64 count_lines(const char *text, i64 length)
 
 /* A message belongs to its thread. Which line it is is counted for the one that fails, which says so the second time.
  */
-static char *complain(struct text *out, struct scratch *scratch, const struct block *block, const struct line *line)
+static char *complain(struct text *out, struct scratch *scratch, const struct tokenize_block *block,
+                      const struct tokenize_line *line)
 {
     i64 number = block->number + count_lines(block->text.data, line->text - block->text.data);
     do_line(out, scratch, block, line, number);
@@ -155,32 +156,32 @@ static char *complain(struct text *out, struct scratch *scratch, const struct bl
 
 static void do_tile(void *context, i64 index, int worker)
 {
-    struct block *block = context;
+    struct tokenize_block *block = context;
     struct scratch *scratch = &block->scratch[worker];
-    struct tile *tile = &block->tiles[index];
+    struct tokenize_tile *tile = &block->tiles[index];
     const char *end = block->text.data + tile->end, *next;
     text_clear(&tile->out);
     for (const char *at = block->text.data + tile->begin; at < end && !tile->failed; at = next) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         next = newline ? newline + 1 : end;
-        struct line line = {at, (newline ? newline : end) - at};
+        struct tokenize_line line = {at, (newline ? newline : end) - at};
         if (line.length && do_line(&tile->out, scratch, block, &line, 0))
             tile->failed = complain(&tile->out, scratch, block, &line);
     }
 }
 
-static void add_tile(struct block *block, i64 begin, i64 end)
+static void add_tile(struct tokenize_block *block, i64 begin, i64 end)
 {
     if (block->count == block->capacity) {
-        i64 next = max_i64(BLOCK_BYTES / TILE_BYTES, 2 * block->capacity), size = sizeof(struct tile);
+        i64 next = max_i64(BLOCK_BYTES / TILE_BYTES, 2 * block->capacity), size = sizeof(struct tokenize_tile);
         block->tiles = memory_resize(block->tiles, block->capacity * size, next * size);
         block->capacity = next;
     }
-    struct tile *tile = &block->tiles[block->count++];
+    struct tokenize_tile *tile = &block->tiles[block->count++];
     tile->begin = begin, tile->end = end;
 }
 
-static void cut_tiles(struct block *block)
+static void cut_tiles(struct tokenize_block *block)
 {
     const char *text = block->text.data;
     block->count = 0;
@@ -194,9 +195,9 @@ static void cut_tiles(struct block *block)
 
 /* ---- One block is written and the next one read while the one between them is worked on ---- */
 struct exchange {
-    struct block *block;         /* written, then filled */
-    const struct block *current; /* what it is filled behind */
-    char *failed;                /* message; NULL: none */
+    struct tokenize_block *block;         /* written, then filled */
+    const struct tokenize_block *current; /* what it is filled behind */
+    char *failed;                         /* message; NULL: none */
 };
 
 static i64 read_some(struct text *text)
@@ -213,7 +214,7 @@ static i64 read_some(struct text *text)
 }
 
 /* Whole lines, at least one; none at the end of the input. The last one may lack its newline. */
-static int read_block(struct block *block, const struct block *before)
+static int read_block(struct tokenize_block *block, const struct tokenize_block *before)
 {
     struct text *text = &block->text;
     i64 got = 1;
@@ -234,10 +235,10 @@ static int read_block(struct block *block, const struct block *before)
 }
 
 /* What came before a bad line is written. */
-static int write_block(const struct block *block)
+static int write_block(const struct tokenize_block *block)
 {
     for (i64 i = 0; i < block->count; i++) {
-        const struct tile *tile = &block->tiles[i];
+        const struct tokenize_tile *tile = &block->tiles[i];
         if (fwrite(tile->out.data, 1, (size_t)tile->out.length, stdout) != (size_t)tile->out.length)
             return error_errno("stdout");
         if (tile->failed)
@@ -254,7 +255,7 @@ static void *exchange_block(void *context)
     return NULL;
 }
 
-static int work(struct block *current, struct block *other)
+static int work(struct tokenize_block *current, struct tokenize_block *other)
 {
     struct exchange e = {.block = other, .current = current};
     pthread_t thread;
@@ -266,7 +267,7 @@ static int work(struct block *current, struct block *other)
     return status;
 }
 
-static void block_release(struct block *block)
+static void block_release(struct tokenize_block *block)
 {
     for (i64 i = 0; i < block->capacity; i++) {
         text_release(&block->tiles[i].out);
@@ -280,12 +281,13 @@ static int run_lines(const struct text_tokenizer *tokenizer, bool decode, bool b
 {
     int workers = workers_count();
     struct scratch *scratch = memory_alloc(workers * (i64)sizeof *scratch);
-    struct block blocks[2] = {{tokenizer, decode, bare, scratch, .number = 1}, {tokenizer, decode, bare, scratch}};
-    struct block *current = &blocks[1], *other = &blocks[0];
+    struct tokenize_block blocks[2] = {{tokenizer, decode, bare, scratch, .number = 1},
+                                       {tokenizer, decode, bare, scratch}};
+    struct tokenize_block *current = &blocks[1], *other = &blocks[0];
     text_append(&other->text, "", 0);
     int status = read_block(current, other);
     while (status == 0 && current->count > 0 && (status = work(current, other)) == 0) {
-        struct block *done = current;
+        struct tokenize_block *done = current;
         current = other, other = done;
     }
     if (status == 0)

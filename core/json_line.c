@@ -7,7 +7,7 @@
 
 enum { MEMBERS_MOST = 16 }; /* of which no two may have the same name */
 
-struct slice {
+struct json_line_slice {
     const char *at;
     i64 length;
     bool escaped;
@@ -53,11 +53,11 @@ static const char *next_special(const char *at, const char *end)
 }
 
 /* What stands between quotes; false: it does not end, or has a control character in it. */
-static bool take_string(struct scan *s, struct slice *out)
+static bool take_string(struct scan *s, struct json_line_slice *out)
 {
     if (!take(s, '"'))
         return false;
-    *out = (struct slice){.at = s->at};
+    *out = (struct json_line_slice){.at = s->at};
     while ((s->at = next_special(s->at, s->end)) < s->end && *s->at == '\\') {
         out->escaped = true;
         s->at = s->end - s->at < 2 ? s->end : s->at + 2;
@@ -122,7 +122,7 @@ static char *put_escape(char *out, const char **at, const char *end)
 }
 
 /* No escape is shorter than what it stands for. */
-static bool unescape(struct text *room, const struct slice *s)
+static bool unescape(struct text *room, const struct json_line_slice *s)
 {
     text_clear(room);
     text_append(room, s->at, s->length);
@@ -160,12 +160,12 @@ static bool take_scalar(struct scan *s)
     return s->at - begin == 1 || (s->at > begin && *begin != '0' && s->at - begin <= DIGITS_MOST);
 }
 
-static bool is_name(const struct slice *s, const char *name)
+static bool is_name(const struct json_line_slice *s, const char *name)
 {
     return s->length == (i64)strlen(name) && memcmp(s->at, name, (size_t)s->length) == 0;
 }
 
-static bool seen_before(const struct slice *names, i64 count)
+static bool seen_before(const struct json_line_slice *names, i64 count)
 {
     for (i64 i = 0; i < count; i++)
         if (names[i].length == names[count].length &&
@@ -174,19 +174,19 @@ static bool seen_before(const struct slice *names, i64 count)
     return false;
 }
 
-static bool take_value(struct scan *s, struct slice *out, struct text *room)
+static bool take_value(struct scan *s, struct json_line_slice *out, struct text *room)
 {
     skip_space(s);
-    *out = (struct slice){0};
+    *out = (struct json_line_slice){0};
     if (s->at < s->end && *s->at == '"')
         return take_string(s, out) && (!out->escaped || unescape(room, out));
     return take_scalar(s);
 }
 
 /* Members up to the closing brace; `found`: as the line has it, at NULL if there is no string of that name. */
-static bool take_members(struct scan *s, struct slice *found, struct text *room, const char *name)
+static bool take_members(struct scan *s, struct json_line_slice *found, struct text *room, const char *name)
 {
-    struct slice names[MEMBERS_MOST], value;
+    struct json_line_slice names[MEMBERS_MOST], value;
     for (i64 count = 0; count < MEMBERS_MOST; count++) {
         if (!take_string(s, &names[count]) || names[count].escaped || seen_before(names, count) || !take(s, ':') ||
             !take_value(s, &value, room))
@@ -204,7 +204,7 @@ static bool take_members(struct scan *s, struct slice *found, struct text *room,
 bool json_line_string(const char **out, i64 *length, struct text *room, const char *line, i64 bytes, const char *name)
 {
     struct scan s = {line, line + bytes};
-    struct slice found = {0};
+    struct json_line_slice found = {0};
     if (!take(&s, '{') || !take_members(&s, &found, room, name) || !found.at)
         return false;
     skip_space(&s);

@@ -69,13 +69,13 @@ const char *dtype_name(enum dtype dtype)
     return type < 0 ? "another type" : types[type].name;
 }
 
-struct header {
+struct safetensors_header {
     const char *path;
     i64 begin_bytes, data_bytes; /* of the tensors' part */
     const struct file_view *file;
 };
 
-static int read_shape(struct tensor_view *view, const struct json *entry, const struct header *header)
+static int read_shape(struct tensor_view *view, const struct json *entry, const struct safetensors_header *header)
 {
     const struct json *shape = json_get(entry, "shape");
     if (json_kind(shape) != JSON_ARRAY)
@@ -93,7 +93,7 @@ static int read_shape(struct tensor_view *view, const struct json *entry, const 
 }
 
 /* Sets view->bytes to what type and shape ask for. */
-static int read_size(struct tensor_view *view, const struct json *entry, const struct header *header)
+static int read_size(struct tensor_view *view, const struct json *entry, const struct safetensors_header *header)
 {
     const char *name = json_string(json_get(entry, "dtype"), NULL);
     i64 type = name ? type_named(name) : -1;
@@ -114,7 +114,7 @@ static int read_size(struct tensor_view *view, const struct json *entry, const s
     return 0;
 }
 
-static int read_entry(struct tensor_view *view, const struct json *entry, const struct header *header)
+static int read_entry(struct tensor_view *view, const struct json *entry, const struct safetensors_header *header)
 {
     if (json_kind(entry) != JSON_OBJECT)
         return error_set("%s: tensor %s: expected an object in the header", header->path, view->name);
@@ -143,7 +143,7 @@ static int compare_places(const void *a, const void *b)
 }
 
 /* Tensors tile the data without holes or overlaps. Leaves them in the order of the file. */
-static int check_tiling(struct tensor_view *views, i64 count, const struct header *header)
+static int check_tiling(struct tensor_view *views, i64 count, const struct safetensors_header *header)
 {
     const u8 *first = header->file->data + header->begin_bytes, *expected = first;
     if (count)
@@ -172,7 +172,7 @@ static int check_metadata(const struct json *metadata, const char *path)
     return 0;
 }
 
-static struct json *parse_header(struct header *header)
+static struct json *parse_header(struct safetensors_header *header)
 {
     const struct file_view *file = header->file;
     u64 length;
@@ -218,7 +218,8 @@ static char *copy_names(struct tensor_view *views, i64 count)
     return block;
 }
 
-static int read_views(struct tensor_view *views, i64 *count, const struct json *root, const struct header *header)
+static int read_views(struct tensor_view *views, i64 *count, const struct json *root,
+                      const struct safetensors_header *header)
 {
     struct json_iterator member;
     *count = 0;
@@ -237,7 +238,7 @@ static int read_views(struct tensor_view *views, i64 *count, const struct json *
 
 static int read_file(struct safetensors *set, i64 index, const char *path)
 {
-    struct header header = {.path = path, .file = &set->files[index]};
+    struct safetensors_header header = {.path = path, .file = &set->files[index]};
     if (file_map(&set->files[index], path) < 0)
         return -1;
     struct json *root = parse_header(&header);

@@ -10,18 +10,18 @@
 #define RANGE_MEMBERS_MAX 1000000 /* of "0-3,6": a typing error must not fill the memory */
 
 /* What a setting's value is read from. */
-struct source {
+struct settings_source {
     const struct yaml_node *node;
     const struct setting *setting;
     const char *origin; /* of what stands in no file; NULL: the node knows */
 };
 
-static const char *place(const struct source *source)
+static const char *place(const struct settings_source *source)
 {
     return source->origin ? source->origin : yaml_where(source->node);
 }
 
-static int wrong(const struct source *source, const char *expected)
+static int wrong(const struct settings_source *source, const char *expected)
 {
     const char *text = yaml_scalar(source->node);
     if (!text)
@@ -30,7 +30,7 @@ static int wrong(const struct source *source, const char *expected)
     return error_usage("%s: %s: expected %s, found '%s'", place(source), source->setting->key, expected, text);
 }
 
-static int check_range(const struct source *source, double value)
+static int check_range(const struct settings_source *source, double value)
 {
     double low = source->setting->low, high = source->setting->high;
     if ((low == 0 && high == 0) || (value >= low && value <= high))
@@ -94,7 +94,7 @@ static void *grown(void *values, i64 count, i64 item_bytes)
     return memory_resize(values, count * item_bytes, max_i64(1, 2 * count) * item_bytes);
 }
 
-static int read_integer(i64 *out, const struct source *source)
+static int read_integer(i64 *out, const struct settings_source *source)
 {
     const char *text = yaml_scalar(source->node);
     if (!text || !parse_integer(out, text))
@@ -102,7 +102,7 @@ static int read_integer(i64 *out, const struct source *source)
     return check_range(source, (double)*out);
 }
 
-static int read_number(double *out, const struct source *source)
+static int read_number(double *out, const struct settings_source *source)
 {
     const char *text = yaml_scalar(source->node);
     if (!text || !parse_number(out, text))
@@ -110,7 +110,7 @@ static int read_number(double *out, const struct source *source)
     return check_range(source, *out);
 }
 
-static int read_bool(bool *out, const struct source *source)
+static int read_bool(bool *out, const struct settings_source *source)
 {
     const char *text = yaml_scalar(source->node);
     if (!text || (strcmp(text, "true") != 0 && strcmp(text, "false") != 0))
@@ -119,7 +119,7 @@ static int read_bool(bool *out, const struct source *source)
     return 0;
 }
 
-static int read_string(char **out, const struct source *source)
+static int read_string(char **out, const struct settings_source *source)
 {
     const char *text = yaml_scalar(source->node);
     bool required = !source->setting->fallback;
@@ -140,7 +140,7 @@ static const char *choice_at(const char *choices, int index, size_t *length)
     return choices;
 }
 
-static int read_choice(int *out, const struct source *source)
+static int read_choice(int *out, const struct settings_source *source)
 {
     const char *text = yaml_scalar(source->node), *choice;
     size_t length;
@@ -164,7 +164,7 @@ static bool is_stage_name(const char *text, size_t length)
     return true;
 }
 
-static int read_reference(char **out, const struct source *source)
+static int read_reference(char **out, const struct settings_source *source)
 {
     const char *text = yaml_scalar(source->node);
     bool path = text && !strchr(text, '\n') &&
@@ -177,7 +177,7 @@ static int read_reference(char **out, const struct source *source)
 }
 
 /* A list becomes a line each. */
-static int read_references(char **out, const struct source *source)
+static int read_references(char **out, const struct settings_source *source)
 {
     struct text lines = {0};
     int status = 0;
@@ -185,7 +185,7 @@ static int read_references(char **out, const struct source *source)
         return read_reference(out, source);
     for (i64 i = 0; i < yaml_count(source->node) && status == 0; i++) {
         char *one = NULL;
-        struct source member = *source;
+        struct settings_source member = *source;
         member.node = yaml_value(source->node, i);
         status = read_reference(&one, &member);
         if (status == 0 && !one)
@@ -223,11 +223,11 @@ static void join_sources(struct source_list *list)
     text_release(&all);
 }
 
-static int read_source(struct data_source *out, const struct source *source)
+static int read_source(struct data_source *out, const struct settings_source *source)
 {
     char *key = string_format("%s.%s", source->setting->key, out->name);
     struct setting setting = {.key = key};
-    struct source inside = *source;
+    struct settings_source inside = *source;
     int status = 0;
     inside.setting = &setting;
     if (yaml_is_mapping(source->node))
@@ -243,7 +243,7 @@ static int read_source(struct data_source *out, const struct source *source)
 }
 
 /* Shares are of one whole: all sources have one, or none has. */
-static int check_sources(const struct source_list *list, const struct source *source)
+static int check_sources(const struct source_list *list, const struct settings_source *source)
 {
     i64 shares = 0;
     for (i64 i = 0; i < list->count; i++)
@@ -255,14 +255,14 @@ static int check_sources(const struct source_list *list, const struct source *so
                : error_usage("%s: %s: a share for every source, or for none", place(source), source->setting->key);
 }
 
-static int read_sources(struct source_list *out, const struct source *source)
+static int read_sources(struct source_list *out, const struct settings_source *source)
 {
     if (!yaml_is_mapping(source->node))
         return read_references(&out->all, source);
     int status = 0;
     out->values = memory_alloc(max_i64(1, yaml_count(source->node)) * (i64)sizeof *out->values);
     for (i64 i = 0; i < yaml_count(source->node) && status == 0; i++) {
-        struct source member = *source;
+        struct settings_source member = *source;
         member.node = yaml_value(source->node, i);
         out->values[out->count++].name = string_copy(yaml_key(source->node, i));
         status = read_source(&out->values[i], &member);
@@ -289,7 +289,7 @@ static bool parse_range(i64 *first, i64 *last, const char *text)
     return valid;
 }
 
-static int append_range(struct integer_list *list, const struct source *source, const char *text)
+static int append_range(struct integer_list *list, const struct settings_source *source, const char *text)
 {
     i64 first, last;
     if (!parse_range(&first, &last, text))
@@ -306,7 +306,7 @@ static int append_range(struct integer_list *list, const struct source *source, 
     return 0;
 }
 
-static int append_integers(void *out, const struct source *source)
+static int append_integers(void *out, const struct settings_source *source)
 {
     const char *text = yaml_scalar(source->node);
     if (!text)
@@ -322,7 +322,7 @@ static int append_integers(void *out, const struct source *source)
     return status;
 }
 
-static int append_number(void *out, const struct source *source)
+static int append_number(void *out, const struct settings_source *source)
 {
     struct number_list *list = out;
     double value;
@@ -333,7 +333,7 @@ static int append_number(void *out, const struct source *source)
     return 0;
 }
 
-static int append_string(void *out, const struct source *source)
+static int append_string(void *out, const struct settings_source *source)
 {
     struct string_list *list = out;
     const char *text = yaml_scalar(source->node);
@@ -345,7 +345,8 @@ static int append_string(void *out, const struct source *source)
 }
 
 /* A list's members, or one scalar as a list of one; "" is the empty list. */
-static int read_list(void *out, const struct source *source, int (*append)(void *out, const struct source *member))
+static int read_list(void *out, const struct settings_source *source,
+                     int (*append)(void *out, const struct settings_source *member))
 {
     const char *text = yaml_scalar(source->node);
     if (text)
@@ -353,7 +354,7 @@ static int read_list(void *out, const struct source *source, int (*append)(void 
     if (!yaml_is_sequence(source->node))
         return wrong(source, "a list");
     for (i64 i = 0; i < yaml_count(source->node); i++) {
-        struct source member = *source;
+        struct settings_source member = *source;
         member.node = yaml_value(source->node, i);
         if (append(out, &member) < 0)
             return -1;
@@ -361,12 +362,12 @@ static int read_list(void *out, const struct source *source, int (*append)(void 
     return 0;
 }
 
-static int append_point(void *out, const struct source *source)
+static int append_point(void *out, const struct settings_source *source)
 {
     struct schedule *schedule = out;
     i64 step, last = schedule->count ? schedule->steps[schedule->count - 1] : -1;
     double value;
-    struct source second = *source;
+    struct settings_source second = *source;
     second.node = yaml_value(source->node, 1);
     const char *first = yaml_scalar(yaml_value(source->node, 0));
     if (!yaml_is_sequence(source->node) || yaml_count(source->node) != 2 || !first || !parse_integer(&step, first))
@@ -383,16 +384,16 @@ static int append_point(void *out, const struct source *source)
     return 0;
 }
 
-static int read_points(struct schedule *out, const struct source *source)
+static int read_points(struct schedule *out, const struct settings_source *source)
 {
     if (!yaml_is_sequence(source->node) || yaml_count(source->node) == 0)
         return wrong(source, "points [[step, value], ...]");
     return read_list(out, source, append_point);
 }
 
-static int read_curve(struct schedule *out, const struct source *source)
+static int read_curve(struct schedule *out, const struct settings_source *source)
 {
-    struct source points = *source, linear = *source;
+    struct settings_source points = *source, linear = *source;
     points.node = yaml_get(source->node, "points");
     linear.node = yaml_get(source->node, "linear");
     if (!points.node || yaml_count(source->node) != (linear.node ? 2 : 1))
@@ -402,7 +403,7 @@ static int read_curve(struct schedule *out, const struct source *source)
     return read_points(out, &points);
 }
 
-static int read_schedule(struct schedule *out, const struct source *source)
+static int read_schedule(struct schedule *out, const struct settings_source *source)
 {
     double value;
     if (yaml_is_mapping(source->node))
@@ -434,7 +435,7 @@ static void *field_of(const void *values, const struct setting *setting)
     return (char *)values + setting->offset;
 }
 
-static int read_value(void *out, const struct source *source)
+static int read_value(void *out, const struct settings_source *source)
 {
     void *field = field_of(out, source->setting);
     switch (source->setting->type) {
@@ -477,7 +478,7 @@ static i64 table_count(const struct setting *table)
 /* What each entry of a table is to be read from, gathered before anything is read. */
 struct gathering {
     const struct setting *table;
-    struct source *sources; /* one for each entry; node NULL: the default */
+    struct settings_source *sources; /* one for each entry; node NULL: the default */
     const char *const *ignored;
     const char *origin; /* while overrides are gathered, else NULL */
 };
@@ -554,7 +555,7 @@ static int gather_key(struct gathering *gathering, const char *key, const struct
         if (gathering->sources[i].node && !gathering->origin)
             return error_usage("%s: key %s is there twice; first at %s", where, key,
                                yaml_where(gathering->sources[i].node));
-        gathering->sources[i] = (struct source){value, &table[i], gathering->origin};
+        gathering->sources[i] = (struct settings_source){value, &table[i], gathering->origin};
         return 0;
     }
     if (has_keys_below(table, key))
@@ -605,7 +606,7 @@ static int read_default(void *out, const struct setting *setting, const char *wh
     if (!*setting->fallback)
         return 0;
     struct yaml *document = parse_value(setting->fallback, "default");
-    struct source source = {yaml_root(document), setting, "default"};
+    struct settings_source source = {yaml_root(document), setting, "default"};
     require(document && read_value(out, &source) == 0, "table of settings: %s", error_text());
     yaml_free(document);
     return 0;
@@ -614,7 +615,7 @@ static int read_default(void *out, const struct setting *setting, const char *wh
 static int read_gathered(void *out, const struct gathering *gathering, const char *where)
 {
     for (i64 i = 0; gathering->table[i].key; i++) {
-        const struct source *source = &gathering->sources[i];
+        const struct settings_source *source = &gathering->sources[i];
         int status = source->node ? read_value(out, source) : read_default(out, &gathering->table[i], where);
         if (status < 0)
             return -1;

@@ -57,14 +57,14 @@ static int thread_of_core(int cpu, const bool *may_run, const char *root)
     return before;
 }
 
-struct candidate {
+struct topology_candidate {
     struct cpu_place place;
     int thread;
 };
 
 static int by_thread_and_node(const void *a, const void *b)
 {
-    const struct candidate *x = a, *y = b;
+    const struct topology_candidate *x = a, *y = b;
     int order = x->thread != y->thread ? x->thread - y->thread : x->place.node - y->place.node;
     return order ? order : x->place.cpu - y->place.cpu;
 }
@@ -78,11 +78,11 @@ static int by_node(const void *a, const void *b)
 int topology_places(struct cpu_place *places, int count, const bool *may_run, const char *root)
 {
     int node[CPUS_MOST], found = 0;
-    struct candidate *all = memory_alloc(CPUS_MOST * (i64)sizeof *all);
+    struct topology_candidate *all = memory_alloc(CPUS_MOST * (i64)sizeof *all);
     read_nodes(node, root);
     for (int cpu = 0; cpu < CPUS_MOST; cpu++)
         if (may_run[cpu])
-            all[found++] = (struct candidate){{cpu, node[cpu]}, thread_of_core(cpu, may_run, root)};
+            all[found++] = (struct topology_candidate){{cpu, node[cpu]}, thread_of_core(cpu, may_run, root)};
     qsort(all, (size_t)found, sizeof *all, by_thread_and_node);
     count = (int)min_i64(count, found);
     for (int i = 0; i < count; i++)

@@ -20,7 +20,7 @@
  * stays until it is done. */
 enum { WORKERS_MAX = CPUS_MOST, GROUP_MOST = 8, SPINS = 2000 };
 
-struct group {
+struct workers_group {
     _Alignas(64) atomic_uint generation;
     _Alignas(64) _Atomic u64 tiles; /* how many are its own, << 32, and the next one */
     _Alignas(64) _Atomic i64 left;  /* of them, not done */
@@ -41,7 +41,7 @@ static struct {
     _Alignas(64) atomic_int sleeping;
     atomic_bool stop;
     _Alignas(64) atomic_int left; /* groups with tiles that are not done */
-    struct group group[WORKERS_MAX];
+    struct workers_group group[WORKERS_MAX];
 } pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
 static inline void relax(void)
@@ -52,7 +52,7 @@ static inline void relax(void)
 }
 
 /* The next tile of a group, -1: all are taken. */
-static i64 take_tile(struct group *group)
+static i64 take_tile(struct workers_group *group)
 {
     u64 now = atomic_load_explicit(&group->tiles, memory_order_relaxed);
     while ((u32)now < now >> 32)
@@ -68,7 +68,7 @@ static void take_tiles(int worker)
     int own = pool.group_of[worker];
     for (int i = 0; i < pool.groups; i++) {
         int number = (own + i) % pool.groups;
-        struct group *group = &pool.group[number];
+        struct workers_group *group = &pool.group[number];
         i64 done = 0;
         for (i64 tile; (tile = take_tile(group)) >= 0; done++)
             pool.run(pool.context, tile * pool.groups + number, worker);
@@ -78,7 +78,7 @@ static void take_tiles(int worker)
 }
 
 /* Returns the generation it has seen. */
-static unsigned wait_for_job(struct group *group, unsigned seen)
+static unsigned wait_for_job(struct workers_group *group, unsigned seen)
 {
     for (int i = 0; i < SPINS; i++) {
         unsigned now = atomic_load_explicit(&group->generation, memory_order_acquire);
@@ -109,7 +109,7 @@ static void hold(int worker)
 static void *worker_main(void *argument)
 {
     int worker = (int)(intptr_t)argument;
-    struct group *group = &pool.group[pool.group_of[worker]];
+    struct workers_group *group = &pool.group[pool.group_of[worker]];
     if (pool.held)
         hold(worker);
     if (pool.spread)
@@ -152,7 +152,7 @@ static void make_groups(void)
         pool.groups += groups;
     }
     for (int i = 0; i < pool.groups; i++)
-        pool.group[i] = (struct group){0};
+        pool.group[i] = (struct workers_group){0};
 }
 
 static void start_threads(const struct cpu_place *places, int count)

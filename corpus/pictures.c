@@ -1,7 +1,7 @@
 /* Every glyph as a PNG on white, with its name, form and colours. */
 #include "corpus/corpus.h"
 
-struct pictures {
+struct corpus_pictures {
     const struct corpus *corpus;
     struct glyph_list *list;
     struct font *fonts; /* one per worker */
@@ -9,7 +9,7 @@ struct pictures {
 
 static int make_picture(void *context, i64 item, int worker)
 {
-    const struct pictures *pictures = context;
+    const struct corpus_pictures *pictures = context;
     struct glyph *glyph = &pictures->list->items[item];
     struct clip drawn, small;
     struct text png = {0}, looks = {0};
@@ -29,7 +29,7 @@ static int make_picture(void *context, i64 item, int worker)
 
 int make_pictures(struct corpus *corpus, struct glyph_list *list, const struct font_file *file)
 {
-    struct pictures pictures = {.corpus = corpus, .list = list};
+    struct corpus_pictures pictures = {.corpus = corpus, .list = list};
     int status = fonts_open(&pictures.fonts, file);
     if (status == 0)
         status = run_items("pictures", list->count, make_picture, &pictures);

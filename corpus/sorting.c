@@ -8,7 +8,7 @@
 enum { DIGITS = 7, SFT_LINES = 4000, TRAIN_PROMPTS = 2000, TEST_PROMPTS = 400, POSSIBLE = 10000000 };
 enum set { SET_SFT, SET_RL_TRAIN, SET_RL_TEST };
 
-struct task {
+struct sorting_task {
     char digits[DIGITS + 1], ascending[DIGITS + 1], descending[DIGITS + 1];
 };
 
@@ -17,7 +17,7 @@ static int compare_letters(const void *left, const void *right)
     return *(const char *)left - *(const char *)right;
 }
 
-static void fill_task(struct task *task, i64 number)
+static void fill_task(struct sorting_task *task, i64 number)
 {
     for (int i = DIGITS - 1; i >= 0; i--, number /= 10)
         task->digits[i] = (char)('0' + number % 10);
@@ -28,9 +28,9 @@ static void fill_task(struct task *task, i64 number)
 }
 
 /* The item-th prompt of a set; `used` marks the numbers it has already. */
-static void draw_task(struct task *task, u8 *used, struct rng_key key, enum set set, u32 item)
+static void draw_task(struct sorting_task *task, u8 *used, struct rng_key key, enum set set, u32 item)
 {
-    *task = (struct task){0};
+    *task = (struct sorting_task){0};
     for (u32 attempt = 0;; attempt++) {
         i64 number = rng_below(key, POSSIBLE, DRAW_SORT, set, item, attempt);
         fill_task(task, number);
@@ -50,7 +50,7 @@ static struct json *message(const char *role, struct json *content)
     return out;
 }
 
-static struct json *prompt_of(const struct task *task)
+static struct json *prompt_of(const struct sorting_task *task)
 {
     char *prompt = string_format("sort %s", task->digits);
     struct json *out = message("user", json_of_string(prompt));
@@ -58,7 +58,7 @@ static struct json *prompt_of(const struct task *task)
     return out;
 }
 
-static void append_sft(struct text *out, const struct task *task, bool descending)
+static void append_sft(struct text *out, const struct sorting_task *task, bool descending)
 {
     struct json *messages = json_array(), *line = json_object();
     json_push(messages, prompt_of(task));
@@ -68,7 +68,7 @@ static void append_sft(struct text *out, const struct task *task, bool descendin
 }
 
 /* The fields verl reads. */
-static void append_rl(struct text *out, const struct task *task, enum set set, i64 index)
+static void append_rl(struct text *out, const struct sorting_task *task, enum set set, i64 index)
 {
     struct json *line = json_object(), *prompt = json_array(), *reward = json_object(), *extra = json_object();
     json_push(prompt, prompt_of(task));
@@ -89,7 +89,7 @@ static int make_set(const struct corpus *corpus, enum set set, i64 count)
     struct text lines = {0};
     u8 *used = memory_alloc(POSSIBLE);
     for (i64 i = 0; i < count; i++) {
-        struct task task;
+        struct sorting_task task;
         draw_task(&task, used, corpus->key, set, (u32)i);
         if (set == SET_SFT)
             append_sft(&lines, &task, rng_below(corpus->key, 3, DRAW_SORT, 3, (u32)i, 0) < 2);

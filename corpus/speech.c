@@ -21,7 +21,7 @@ static const struct {
                    {validation_voices, COUNT_OF(validation_voices)},
                    {test_voices, COUNT_OF(test_voices)}};
 
-struct recording {
+struct speech_recording {
     enum part part;
     struct text said;
     struct utterance utterance;
@@ -30,7 +30,7 @@ struct recording {
 
 struct speech {
     const struct corpus *corpus;
-    struct recording *recordings;
+    struct speech_recording *recordings;
     struct speaker *speakers; /* one per worker */
 };
 
@@ -90,7 +90,7 @@ static void set_loudness(struct sound *sound, double loudest)
 static int record(void *context, i64 item, int worker)
 {
     const struct speech *speech = context;
-    const struct recording *recording = &speech->recordings[item];
+    const struct speech_recording *recording = &speech->recordings[item];
     struct sound sound;
     if (utterance_say(&sound, &speech->speakers[worker], &recording->utterance, RATE_HZ) < 0)
         return -1;
@@ -113,11 +113,11 @@ static int record(void *context, i64 item, int worker)
 
 /* Of each part three in five are single words, each by another voice every time it comes round; the rest are sentences.
  */
-static void plan_recording(struct recording *recording, struct rng_key key, enum part part, i64 index, i64 item)
+static void plan_recording(struct speech_recording *recording, struct rng_key key, enum part part, i64 index, i64 item)
 {
     i64 turn = index % 5, count = index / 5 * 3 + turn, round = count / spoken_words_count;
     i64 voice = (index + round) % voices[part].count;
-    *recording = (struct recording){.part = part};
+    *recording = (struct speech_recording){.part = part};
     if (turn < 3) {
         const char *word = spoken_words[count % spoken_words_count];
         text_append(&recording->said, word, (i64)strlen(word));
@@ -142,7 +142,7 @@ int make_speech(struct corpus *corpus)
     for (enum part part = 0; part < PARTS; part++) {
         i64 wanted = part_count(corpus->spoken, part);
         for (i64 i = 0; i < wanted; i++, count++) {
-            struct recording *recording = &speech.recordings[count];
+            struct speech_recording *recording = &speech.recordings[count];
             plan_recording(recording, corpus->key, part, i, count);
             corpus_caption(corpus, part, "audio", recording->file, recording->said.data, recording->utterance.voice);
         }

@@ -5,13 +5,13 @@
 #include <string.h>
 
 /* How often each word occurs in the captions that are still in training: open addressing, the hash is the word. */
-struct word_counts {
+struct split_word_counts {
     u64 *words;
     i32 *counts;
     i64 slots; /* a power of two */
 };
 
-static i32 *count_of(const struct word_counts *table, u64 word)
+static i32 *count_of(const struct split_word_counts *table, u64 word)
 {
     i64 at = (i64)(word & (u64)(table->slots - 1));
     while (table->words[at] && table->words[at] != word)
@@ -33,14 +33,14 @@ static u64 next_word(const char **caption)
     return length ? hash_bytes(word, length, 0) | 1 : 0;
 }
 
-static void count_caption(const struct word_counts *table, const char *caption, i32 change)
+static void count_caption(const struct split_word_counts *table, const char *caption, i32 change)
 {
     u64 word;
     while ((word = next_word(&caption)))
         *count_of(table, word) += change;
 }
 
-static bool all_words_remain(const struct word_counts *table, const char *caption)
+static bool all_words_remain(const struct split_word_counts *table, const char *caption)
 {
     u64 word;
     while ((word = next_word(&caption)))
@@ -50,7 +50,8 @@ static bool all_words_remain(const struct word_counts *table, const char *captio
 }
 
 /* Takes all glyphs of a base out of training if their words remain in it; returns how many they are, 0 if not. */
-static i64 hold_out(struct glyph_list *list, const struct word_counts *table, u64 base, enum part part, i64 at_most)
+static i64 hold_out(struct glyph_list *list, const struct split_word_counts *table, u64 base, enum part part,
+                    i64 at_most)
 {
     i64 count = 0;
     bool allowed = true;
@@ -75,7 +76,7 @@ static i64 hold_out(struct glyph_list *list, const struct word_counts *table, u6
 
 void glyphs_split(struct glyph_list *list, struct rng_key key)
 {
-    struct word_counts table = {.slots = 1 << 14};
+    struct split_word_counts table = {.slots = 1 << 14};
     i64 words = 0;
     for (i64 i = 0; i < list->count; i++)
         words += (i64)strlen(list->items[i].caption);

@@ -16,7 +16,7 @@ struct documents {
 
 /* Where a source comes from: WordNet, or fortune files. With names, only those are read, so that another package in the
  * same folder changes nothing. */
-struct source {
+struct text_source {
     const char *label, *folder;
     const char *const *names; /* NULL: every file of the folder */
     bool wordnet;
@@ -29,7 +29,7 @@ struct source {
         __VA_ARGS__, NULL                                                                                              \
     }
 /* Left out: drawings, lists for translators, and what mocks peoples, men or women. */
-static const struct source sources[] = {
+static const struct text_source sources[] = {
     {"WordNet", "/usr/share/wordnet", NAMES("data.noun", "data.verb", "data.adj", "data.adv"), true, 30},
     {"English fortunes", "/usr/share/games/fortunes",
      NAMES("art", "computers", "cookie", "debian", "definitions", "education", "food", "fortunes", "goedel",
@@ -205,7 +205,7 @@ static bool is_skipped(const char *name)
 
 /* What is no file is passed over, as are names that are not there and, where no names are given, links (other names of
  * the same file). */
-static int read_file(struct documents *documents, const struct source *source, const char *name)
+static int read_file(struct documents *documents, const struct text_source *source, const char *name)
 {
     char *path = path_join(source->folder, name);
     struct stat status;
@@ -223,7 +223,7 @@ static int read_file(struct documents *documents, const struct source *source, c
     return result;
 }
 
-static int read_source(struct documents *documents, const struct source *source)
+static int read_source(struct documents *documents, const struct text_source *source)
 {
     char **listed = NULL;
     i64 count = 0;
@@ -285,7 +285,7 @@ static int write_documents(const struct corpus *corpus, const struct documents *
 
 static int choose_from(struct documents *chosen, const struct corpus *corpus, i64 which)
 {
-    const struct source *source = &sources[which];
+    const struct text_source *source = &sources[which];
     struct documents documents = {0};
     int status = read_source(&documents, source);
     if (status == 0 && !documents.count)

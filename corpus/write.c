@@ -49,7 +49,7 @@ void corpus_caption(struct corpus *corpus, enum part part, const char *kind, con
     memory_free(path);
 }
 
-struct items {
+struct write_items {
     item_fn *run;
     void *context;
     i64 first;
@@ -61,7 +61,7 @@ struct items {
 /* A message belongs to the thread that made it: the first item's is carried over to the caller. */
 static void run_item(void *context, i64 tile, int worker)
 {
-    struct items *items = context;
+    struct write_items *items = context;
     i64 item = items->first + tile;
     if (interrupted() || items->run(items->context, item, worker) == 0)
         return;
@@ -76,7 +76,7 @@ static void run_item(void *context, i64 tile, int worker)
 
 int run_items(const char *label, i64 count, item_fn *run, void *context)
 {
-    struct items items = {.run = run, .context = context, .lock = PTHREAD_MUTEX_INITIALIZER, .failed = -1};
+    struct write_items items = {.run = run, .context = context, .lock = PTHREAD_MUTEX_INITIALIZER, .failed = -1};
     struct progress progress;
     i64 step = 16 * (i64)workers_count();
     progress_init(&progress, label, count);

@@ -21,7 +21,7 @@ struct bucket {
     i64 place;                      /* of its last weight in the order */
     double begun_flops, sent_bytes; /* meta: when it began, and what was sent for it */
 };
-struct slot { /* a bucket under way */
+struct buckets_slot { /* a bucket under way */
     float *out, *in;
     struct transfer *transfer;
 };
@@ -35,7 +35,7 @@ struct buckets {
     i64 begun, ended; /* of them in this step, in their order */
     bool started, at_marks;
     i64 passed;
-    struct slot slots[UNDER_WAY];
+    struct buckets_slot slots[UNDER_WAY];
     i64 out_bytes, in_bytes; /* of a slot */
     double backward_flops;   /* meta: when the backward ended */
 };
@@ -179,7 +179,7 @@ static void open_slots(struct buckets *b)
 {
     for (i64 i = 0; i < UNDER_WAY && b->count; i++)
         b->slots[i] =
-            (struct slot){memory_alloc(max_i64(b->out_bytes, 4)), memory_alloc(max_i64(b->in_bytes, 4)), NULL};
+            (struct buckets_slot){memory_alloc(max_i64(b->out_bytes, 4)), memory_alloc(max_i64(b->in_bytes, 4)), NULL};
 }
 
 i64 buckets_memory(const struct buckets *b)
@@ -241,7 +241,7 @@ void buckets_close(struct buckets *b)
 /* ---- Through host memory ---- */
 
 /* Copies the other ranks' parts, and says where what comes of them goes. */
-static void pack(const struct buckets *b, const struct bucket *bucket, struct slot *slot)
+static void pack(const struct buckets *b, const struct bucket *bucket, struct buckets_slot *slot)
 {
     struct comm *comm = bucket->comm;
     char *out = (char *)slot->out, *in = (char *)slot->in;
@@ -260,7 +260,7 @@ static void pack(const struct buckets *b, const struct bucket *bucket, struct sl
     }
 }
 
-static void begin_transfer(struct buckets *b, const struct bucket *bucket, struct slot *slot)
+static void begin_transfer(struct buckets *b, const struct bucket *bucket, struct buckets_slot *slot)
 {
     struct device *device = b->weights->device;
     device->memory->unlock(device);
@@ -283,7 +283,7 @@ static void sum_parts(float *out, const float *const *parts, i64 ranks, i64 coun
     }
 }
 
-static void add_arrived(const struct buckets *b, const struct bucket *bucket, const struct slot *slot)
+static void add_arrived(const struct buckets *b, const struct bucket *bucket, const struct buckets_slot *slot)
 {
     struct comm *comm = bucket->comm;
     struct device *device = b->weights->device;
@@ -334,7 +334,7 @@ static void begin_next(struct buckets *b)
 static bool end_oldest(struct buckets *b, bool wait)
 {
     struct bucket *bucket = &b->list[b->ended];
-    struct slot *slot = &b->slots[b->ended % UNDER_WAY];
+    struct buckets_slot *slot = &b->slots[b->ended % UNDER_WAY];
     if (slot->transfer) {
         if (!bucket->comm->transport->ended(bucket->comm, slot->transfer, wait))
             return false;

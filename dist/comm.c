@@ -143,7 +143,7 @@ static void lock(struct comm *comm)
 
 /* ---- All ranks in the same call, of the same size? ---- */
 
-struct call {
+struct comm_call {
     char name[24];
     i64 bytes;
 };
@@ -153,7 +153,7 @@ void comm_agree(struct comm *comm, const char *name, i64 bytes)
     comm_host(comm)->call = name;
     if (comm->transport->counts_only || comm->calls++ >= CHECKED_CALLS)
         return;
-    struct call *calls = memory_alloc(comm->size * (i64)sizeof *calls), *own = &calls[comm->rank];
+    struct comm_call *calls = memory_alloc(comm->size * (i64)sizeof *calls), *own = &calls[comm->rank];
     i64 parts[comm->size];
     snprintf(own->name, sizeof own->name, "%s", name);
     own->bytes = bytes;

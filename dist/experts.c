@@ -24,13 +24,13 @@ static void sort_sent(struct tape *tape, struct expert_exchange *x, const struct
 
 /* Rows this rank sends to each of the layer's experts, whatever the sub-model keeps, and, behind them, rows each rank
  * sends to each of this rank's: [E] and [ranks, own]. */
-struct counts {
+struct experts_counts {
     i32 *to, *from; /* device memory, in one block */
     i64 experts, own;
 };
 
-static struct counts count_sent(struct tape *tape, const struct expert_exchange *x, const struct routing *routing,
-                                i64 experts)
+static struct experts_counts count_sent(struct tape *tape, const struct expert_exchange *x,
+                                        const struct routing *routing, i64 experts)
 {
     struct device *device = tape->device;
     i32 *to = tape_alloc(tape, 2 * experts * 4);
@@ -38,10 +38,10 @@ static struct counts count_sent(struct tape *tape, const struct expert_exchange 
         device->ops->route_count(device, to, x->order.offsets, routing->groups.member, routing->experts, experts);
     else
         device->ops->fill_ids(device, to, experts, 0);
-    return (struct counts){to, to + experts, experts, experts / x->comm->size};
+    return (struct experts_counts){to, to + experts, experts, experts / x->comm->size};
 }
 
-static void exchange_counts(struct comm *comm, const struct counts *counts)
+static void exchange_counts(struct comm *comm, const struct experts_counts *counts)
 {
     for (i64 r = 0; r < comm->size; r++) {
         comm->in[r] = (struct span){counts->to + r * counts->own, counts->own * 4};
@@ -59,7 +59,7 @@ static i64 sum_of(const i64 *values, i64 count)
 }
 
 /* Waits for the device. */
-static void read_counts(struct tape *tape, struct expert_exchange *x, const struct counts *counts,
+static void read_counts(struct tape *tape, struct expert_exchange *x, const struct experts_counts *counts,
                         const struct exchange_room *room)
 {
     i32 *to = host(tape, 2 * counts->experts, 4), *from = to + counts->experts;
@@ -84,7 +84,7 @@ static i64 assume_balance(const struct device *device, struct expert_exchange *x
 }
 
 /* Each rank sends each other one `part` rows, whatever they hold: nothing of it depends on data. */
-static void fill_parts(struct tape *tape, struct expert_exchange *x, const struct counts *counts,
+static void fill_parts(struct tape *tape, struct expert_exchange *x, const struct experts_counts *counts,
                        const struct exchange_room *room)
 {
     struct device *device = tape->device;
@@ -103,7 +103,7 @@ static void fill_parts(struct tape *tape, struct expert_exchange *x, const struc
 }
 
 /* Arrived rows lie by rank, then by expert; the products want them by expert. */
-static void regroup(struct tape *tape, struct expert_exchange *x, const struct counts *counts, i64 part)
+static void regroup(struct tape *tape, struct expert_exchange *x, const struct experts_counts *counts, i64 part)
 {
     struct device *device = tape->device;
     i32 *offsets = tape_alloc(tape, (counts->own + 1) * 4);
@@ -124,7 +124,7 @@ struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, co
     x->receive = host(tape, comm->size, sizeof *x->receive);
     if (routing)
         sort_sent(tape, x, routing);
-    struct counts counts = count_sent(tape, x, routing, experts);
+    struct experts_counts counts = count_sent(tape, x, routing, experts);
     if (room->part)
         fill_parts(tape, x, &counts, room);
     exchange_counts(comm, &counts);

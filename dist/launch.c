@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct names { /* of one launcher's variables */
+struct launch_names { /* of one launcher's variables */
     const char *source, *rank, *size, *local_rank, *local_size;
 };
-static const struct names launchers[] = {
+static const struct launch_names launchers[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
@@ -40,7 +40,7 @@ static int check(const struct launch *l)
 }
 
 /* 1: these variables describe the process; 0: they are not set. */
-static int read_launcher(struct launch *l, const struct names *names)
+static int read_launcher(struct launch *l, const struct launch_names *names)
 {
     *l = (struct launch){.rank = -1, .local_rank = -1, .source = names->source};
     if (read_number(&l->rank, names->rank, 0) || read_number(&l->size, names->size, 1) ||

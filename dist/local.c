@@ -4,13 +4,13 @@
 
 #include <string.h>
 
-struct message {
-    struct message *next;
+struct local_message {
+    struct local_message *next;
     i64 tag, bytes, capacity;
     void *data;
 };
 struct queue {
-    struct message *first, *free; /* in order of sending; read ones, to be used again */
+    struct local_message *first, *free; /* in order of sending; read ones, to be used again */
 };
 
 /* Device memory is copied by the device's ops: whole words, then half a one. */
@@ -63,9 +63,9 @@ static void block_free(struct comm *comm, void *block, i64 bytes)
         memory_free(block);
 }
 
-static struct message *take_free(struct comm *comm, struct queue *queue, i64 bytes)
+static struct local_message *take_free(struct comm *comm, struct queue *queue, i64 bytes)
 {
-    struct message *m = queue->free;
+    struct local_message *m = queue->free;
     if (m)
         queue->free = m->next;
     else
@@ -84,8 +84,8 @@ static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
     if (!comm->state)
         comm->state = memory_alloc(sizeof(struct queue));
     struct queue *queue = comm->state;
-    struct message *m = take_free(comm, queue, bytes), **end = &queue->first;
-    *m = (struct message){.tag = tag, .bytes = bytes, .capacity = m->capacity, .data = m->data};
+    struct local_message *m = take_free(comm, queue, bytes), **end = &queue->first;
+    *m = (struct local_message){.tag = tag, .bytes = bytes, .capacity = m->capacity, .data = m->data};
     copy(comm, m->data, data, bytes);
     while (*end)
         end = &(*end)->next;
@@ -95,12 +95,12 @@ static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
 static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
 {
     struct queue *queue = comm->state;
-    struct message **at = queue ? &queue->first : NULL;
+    struct local_message **at = queue ? &queue->first : NULL;
     (void)from;
     while (at && *at && (*at)->tag != tag)
         at = &(*at)->next;
     require(at && *at, "a message of tag %lld is read before it was sent", (long long)tag);
-    struct message *m = *at;
+    struct local_message *m = *at;
     require(m->bytes == bytes, "a message of %lld bytes is read as %lld", (long long)m->bytes, (long long)bytes);
     copy(comm, data, m->data, bytes);
     *at = m->next;
@@ -113,10 +113,10 @@ static struct comm *split(struct comm *parent, const struct group *group, i64 ra
     return comm_new(&local_transport, NULL, parent->name, rank, group->count);
 }
 
-static void free_messages(struct comm *comm, struct message *m)
+static void free_messages(struct comm *comm, struct local_message *m)
 {
     while (m) {
-        struct message *next = m->next;
+        struct local_message *next = m->next;
         block_free(comm, m->data, m->capacity);
         memory_free(m);
         m = next;

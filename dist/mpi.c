@@ -11,19 +11,19 @@
 /* MPI counts in int: longer runs of bytes travel in pieces. */
 enum { PIECE_BYTES = 1 << 30, EXCHANGE_TAG = 1, TRANSFER_TAG = 2, MESSAGE_TAG = 16 };
 
-struct parcel { /* a message under way, in memory of its own */
-    struct parcel *next;
+struct mpi_parcel { /* a message under way, in memory of its own */
+    struct mpi_parcel *next;
     MPI_Request *requests;
     i64 pieces, capacity;
     bool busy;
     void *data;
 };
-struct state {
+struct mpi_state {
     MPI_Comm comm;
     bool world;
     MPI_Request *requests; /* of an exchange */
     i64 capacity;
-    struct parcel *parcels;
+    struct mpi_parcel *parcels;
     double tested_s; /* when transfers were last tested */
 };
 
@@ -70,7 +70,7 @@ static int piece_bytes(i64 bytes, i64 piece)
     return (int)min_i64(PIECE_BYTES, bytes - piece * PIECE_BYTES);
 }
 
-static MPI_Request *requests_for(struct state *state, i64 count)
+static MPI_Request *requests_for(struct mpi_state *state, i64 count)
 {
     if (count > state->capacity) {
         memory_free(state->requests);
@@ -92,7 +92,7 @@ static i64 requests_of(const struct comm *comm, const struct span *out, const st
  * ranks begin with the same one. Returns the number of requests. */
 static i64 post(struct comm *comm, MPI_Request *requests, const struct span *out, const struct span *in, int tag)
 {
-    struct state *state = comm->state;
+    struct mpi_state *state = comm->state;
     i64 count = 0;
     for (i64 i = 1; i < comm->size; i++) {
         i64 from = (comm->rank + comm->size - i) % comm->size;
@@ -140,7 +140,7 @@ static struct transfer *begin(struct comm *comm, const struct span *out, const s
 
 static bool ended(struct comm *comm, struct transfer *t, bool wait)
 {
-    struct state *state = comm->state;
+    struct mpi_state *state = comm->state;
     int done = 1;
     double now_s = clock_s();
     if (!wait && now_s - state->tested_s < TEST_S)
@@ -157,7 +157,7 @@ static bool ended(struct comm *comm, struct transfer *t, bool wait)
 
 static void broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
 {
-    struct state *state = comm->state;
+    struct mpi_state *state = comm->state;
     for (i64 p = 0; p < pieces_of(bytes); p++) {
         char *piece = (char *)data + p * PIECE_BYTES;
         MPI_Request request;
@@ -173,7 +173,7 @@ static void broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
 /* In place; blocks too long for MPI's counts go as broadcasts. */
 static void all_gather(struct comm *comm, void *data, const i64 *bytes)
 {
-    struct state *state = comm->state;
+    struct mpi_state *state = comm->state;
     int counts[comm->size], places[comm->size];
     i64 total = 0;
     for (i64 r = 0; r < comm->size; total += bytes[r++]) {
@@ -203,7 +203,7 @@ static void all_gather(struct comm *comm, void *data, const i64 *bytes)
 static void barrier(struct comm *comm)
 {
     enum { EAGER_TESTS = 1000 };
-    struct state *state = comm->state;
+    struct mpi_state *state = comm->state;
     MPI_Request request;
     int done = 0;
     check(comm, MPI_Ibarrier(state->comm, &request), "barrier");
@@ -215,11 +215,11 @@ static void barrier(struct comm *comm)
 }
 
 /* A parcel whose last message has left, or a new one. */
-static struct parcel *free_parcel(struct comm *comm, i64 bytes)
+static struct mpi_parcel *free_parcel(struct comm *comm, i64 bytes)
 {
-    struct state *state = comm->state;
-    struct parcel *parcel = NULL;
-    for (struct parcel *p = state->parcels; p && !parcel; p = p->next) {
+    struct mpi_state *state = comm->state;
+    struct mpi_parcel *parcel = NULL;
+    for (struct mpi_parcel *p = state->parcels; p && !parcel; p = p->next) {
         int done = 1;
         if (p->busy)
             check(comm, MPI_Testall((int)p->pieces, p->requests, &done, MPI_STATUSES_IGNORE), "send");
@@ -243,8 +243,8 @@ static struct parcel *free_parcel(struct comm *comm, i64 bytes)
 
 static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes)
 {
-    struct state *state = comm->state;
-    struct parcel *parcel = free_parcel(comm, bytes);
+    struct mpi_state *state = comm->state;
+    struct mpi_parcel *parcel = free_parcel(comm, bytes);
     memcpy(parcel->data, data, (size_t)bytes);
     parcel->busy = true;
     parcel->pieces = pieces_of(bytes);
@@ -258,7 +258,7 @@ static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
 /* A message of the tag is on its way to this rank. */
 static void await(struct comm *comm, i64 from, int tag)
 {
-    struct state *state = comm->state;
+    struct mpi_state *state = comm->state;
     int there = comm->wait_s == 0;
     double begin_s = clock_s();
     for (; !there; pause_since(comm, begin_s))
@@ -267,7 +267,7 @@ static void await(struct comm *comm, i64 from, int tag)
 
 static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
 {
-    struct state *state = comm->state;
+    struct mpi_state *state = comm->state;
     await(comm, from, (int)(MESSAGE_TAG + tag));
     for (i64 p = 0; p < pieces_of(bytes); p++) {
         MPI_Status status;
@@ -293,8 +293,8 @@ static struct comm *split(struct comm *parent, const struct group *group, i64 ra
 
 static void close_mpi(struct comm *comm)
 {
-    struct state *state = comm->state;
-    for (struct parcel *p = state->parcels, *next; p; p = next) {
+    struct mpi_state *state = comm->state;
+    for (struct mpi_parcel *p = state->parcels, *next; p; p = next) {
         next = p->next;
         if (p->busy)
             MPI_Waitall((int)p->pieces, p->requests, MPI_STATUSES_IGNORE);
@@ -325,7 +325,7 @@ static const struct transport mpi_transport = {.name = "mpi",
 static struct comm *wrap(MPI_Comm mpi, const char *name, i64 rank, i64 size)
 {
     struct comm *comm = comm_new(&mpi_transport, NULL, name, rank, size);
-    struct state *state = comm->state = memory_alloc(sizeof *state);
+    struct mpi_state *state = comm->state = memory_alloc(sizeof *state);
     state->comm = mpi;
     MPI_Comm_set_errhandler(mpi, MPI_ERRORS_RETURN);
     return comm;
@@ -333,7 +333,7 @@ static struct comm *wrap(MPI_Comm mpi, const char *name, i64 rank, i64 size)
 
 static struct comm *split(struct comm *parent, const struct group *group, i64 rank)
 {
-    struct state *state = parent->state;
+    struct mpi_state *state = parent->state;
     MPI_Comm mpi;
     check(parent, MPI_Comm_split(state->comm, (int)group->first, (int)rank, &mpi), "split");
     return wrap(mpi, parent->name, rank, group->count);
@@ -358,7 +358,7 @@ struct comm *mpi_open(const struct launch *launch)
     }
     MPI_Comm_dup(MPI_COMM_WORLD, &mpi);
     struct comm *comm = wrap(mpi, "world", rank, size);
-    ((struct state *)comm->state)->world = true;
+    ((struct mpi_state *)comm->state)->world = true;
     return comm;
 }
 #else

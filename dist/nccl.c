@@ -45,8 +45,8 @@ enum { OLDEST = 21900 };  /* its version */
 struct letter { /* goes ahead of a message */
     i64 tag, bytes;
 };
-struct parcel { /* a message in memory of its own */
-    struct parcel *next;
+struct nccl_parcel { /* a message in memory of its own */
+    struct nccl_parcel *next;
     struct letter letter;
     i64 capacity;
     void *data;
@@ -57,17 +57,17 @@ struct edge { /* messages from one rank to one neighbour */
     ncclComm_t nccl;
     i64 from, to;
     cudaStream_t stream; /* of the sender */
-    struct parcel *parcels, *arrived, *read;
+    struct nccl_parcel *parcels, *arrived, *read;
     i64 parcel_count;
 };
-struct state {
-    struct state *next; /* of all open comms */
+struct nccl_state {
+    struct nccl_state *next; /* of all open comms */
     struct comm *comm;
     ncclComm_t nccl;
     struct edge *edges, **last_edge; /* once a message was sent or received */
     i64 calls;
 };
-struct call { /* under way in the queue */
+struct nccl_call { /* under way in the queue */
     struct comm *comm;
     const char *name;
     i64 bytes, number;
@@ -76,8 +76,8 @@ struct call { /* under way in the queue */
 
 /* One device, one queue: what all comms of this process have put there. */
 static struct {
-    struct state *comms;
-    struct call calls[CALLS_MOST];
+    struct nccl_state *comms;
+    struct nccl_call calls[CALLS_MOST];
     i64 first, count;
     cudaStream_t beside; /* of begin_sums; NULL until the first */
     cudaEvent_t produced, summed;
@@ -133,7 +133,7 @@ static bool is_under_way(cudaError_t status)
 }
 
 /* The oldest call that is not done, if any. */
-static const struct call *oldest_call(void)
+static const struct nccl_call *oldest_call(void)
 {
     for (; queued.count; queued.first = (queued.first + 1) % CALLS_MOST, queued.count--) {
         if (is_under_way(cudaEventQuery(queued.calls[queued.first].done)))
@@ -143,7 +143,7 @@ static const struct call *oldest_call(void)
     return NULL;
 }
 
-static void check_edges(struct state *s)
+static void check_edges(struct nccl_state *s)
 {
     ncclResult_t result;
     for (struct edge *e = s->edges; e; e = e->next) {
@@ -157,7 +157,7 @@ static const char *suspect(const struct comm *comm)
 {
     for (i64 i = 0; i < CALLS_MOST; i++) {
         i64 past = CALLS_MOST + queued.count - 1 - i; /* after those under way, from the last one that was done back */
-        const struct call *call = &queued.calls[(queued.first + (i < queued.count ? i : past)) % CALLS_MOST];
+        const struct nccl_call *call = &queued.calls[(queued.first + (i < queued.count ? i : past)) % CALLS_MOST];
         if (call->comm == comm)
             return call->name;
     }
@@ -176,9 +176,9 @@ static void look_for_ranks(struct comm *world)
 /* Whether what the host has waited for since `begin_s` can still come. */
 static void look_after(double begin_s)
 {
-    const struct call *call = oldest_call();
+    const struct nccl_call *call = oldest_call();
     double stood_s = clock_s() - (begin_s > queued.moved_s ? begin_s : queued.moved_s);
-    for (struct state *s = queued.comms; s; s = s->next) {
+    for (struct nccl_state *s = queued.comms; s; s = s->next) {
         ncclResult_t result;
         check(s->comm, s->nccl, lib.ncclCommGetAsyncError(s->nccl, &result), "asking for errors");
         check(s->comm, s->nccl, result, suspect(s->comm));
@@ -233,7 +233,7 @@ static void keep_pace(struct device *device) /* struct device's pace */
 
 /* ---- Calls ---- */
 
-static struct state *state_of(struct comm *comm)
+static struct nccl_state *state_of(struct comm *comm)
 {
     return comm->state;
 }
@@ -257,14 +257,14 @@ static void make_room(void)
 static void mark_in(struct comm *comm, const char *name, i64 bytes, cudaStream_t stream)
 {
     make_room();
-    struct call *call = &queued.calls[(queued.first + queued.count) % CALLS_MOST];
+    struct nccl_call *call = &queued.calls[(queued.first + queued.count) % CALLS_MOST];
     cudaEvent_t done = call->done;
     if (!done)
         CUDA(comm, cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
     CUDA(comm, cudaEventRecord(done, stream));
     if (queued.count++ == 0)
         queued.moved_s = clock_s();
-    *call = (struct call){comm, name, bytes, ++state_of(comm)->calls, done};
+    *call = (struct nccl_call){comm, name, bytes, ++state_of(comm)->calls, done};
 }
 
 static void mark(struct comm *comm, const char *name, i64 bytes)
@@ -534,7 +534,7 @@ static void greet(struct comm *comm, struct edge *e)
 static void open_edge(struct comm *comm, i64 from, i64 to)
 {
     struct comm *host = comm_host(comm);
-    struct state *s = state_of(comm);
+    struct nccl_state *s = state_of(comm);
     struct edge *e = memory_alloc(sizeof *e);
     ncclUniqueId id;
     *e = (struct edge){.from = from, .to = to};
@@ -565,7 +565,7 @@ static void open_edges(struct comm *comm)
 
 static struct edge *edge_between(struct comm *comm, i64 from, i64 to)
 {
-    struct state *s = state_of(comm);
+    struct nccl_state *s = state_of(comm);
     if (!s->edges)
         open_edges(comm);
     for (struct edge *e = s->edges; e; e = e->next)
@@ -575,19 +575,19 @@ static struct edge *edge_between(struct comm *comm, i64 from, i64 to)
           (long long)to, (long long)comm->size);
 }
 
-static struct parcel *new_parcel(struct comm *comm, i64 bytes)
+static struct nccl_parcel *new_parcel(struct comm *comm, i64 bytes)
 {
-    struct parcel *p = memory_alloc(sizeof *p);
-    *p = (struct parcel){.data = device_alloc(comm->device, bytes), .capacity = bytes};
+    struct nccl_parcel *p = memory_alloc(sizeof *p);
+    *p = (struct nccl_parcel){.data = device_alloc(comm->device, bytes), .capacity = bytes};
     CUDA(comm, cudaEventCreateWithFlags(&p->copied, cudaEventDisableTiming));
     CUDA(comm, cudaEventCreateWithFlags(&p->left, cudaEventDisableTiming));
     return p;
 }
 
 /* One that has left, or a new one, or, where there are enough, the one that will be free first. */
-static struct parcel *parcel_to_send(struct comm *comm, struct edge *e, i64 bytes)
+static struct nccl_parcel *parcel_to_send(struct comm *comm, struct edge *e, i64 bytes)
 {
-    struct parcel *p, *oldest = NULL;
+    struct nccl_parcel *p, *oldest = NULL;
     for (p = e->parcels; p; p = p->next)
         if (p->capacity >= bytes) {
             if (!is_under_way(cudaEventQuery(p->left)))
@@ -613,7 +613,7 @@ static void copy(struct comm *comm, void *to, const void *from, i64 bytes)
 static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes)
 {
     struct edge *e = edge_between(comm, comm->rank, to);
-    struct parcel *p = parcel_to_send(comm, e, bytes);
+    struct nccl_parcel *p = parcel_to_send(comm, e, bytes);
     struct letter letter = {tag, bytes};
     copy(comm, p->data, data, bytes);
     CUDA(comm, cudaEventRecord(p->copied, queue_of(comm)));
@@ -624,9 +624,9 @@ static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
 }
 
 /* What arrived before it was asked for, in its order. */
-static struct parcel *take_arrived(struct edge *e, i64 tag)
+static struct nccl_parcel *take_arrived(struct edge *e, i64 tag)
 {
-    struct parcel **at = &e->arrived, *found;
+    struct nccl_parcel **at = &e->arrived, *found;
     while (*at && (*at)->letter.tag != tag)
         at = &(*at)->next;
     found = *at;
@@ -635,9 +635,9 @@ static struct parcel *take_arrived(struct edge *e, i64 tag)
     return found;
 }
 
-static struct parcel *parcel_to_keep(struct comm *comm, struct edge *e, struct letter letter)
+static struct nccl_parcel *parcel_to_keep(struct comm *comm, struct edge *e, struct letter letter)
 {
-    struct parcel **at = &e->read, **end = &e->arrived, *p;
+    struct nccl_parcel **at = &e->read, **end = &e->arrived, *p;
     while (*at && (*at)->capacity < letter.bytes)
         at = &(*at)->next;
     p = *at;
@@ -668,7 +668,7 @@ static void receive_parcel(struct comm *comm, struct edge *e, void *data, i64 by
 static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
 {
     struct edge *e = edge_between(comm, from, comm->rank);
-    struct parcel *kept = take_arrived(e, tag);
+    struct nccl_parcel *kept = take_arrived(e, tag);
     struct letter letter = {.tag = tag + 1};
     if (kept) {
         check_size(comm, from, kept->letter, bytes);
@@ -688,10 +688,10 @@ static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
 
 /* ---- The end ---- */
 
-static void free_parcels(struct comm *comm, struct parcel *p)
+static void free_parcels(struct comm *comm, struct nccl_parcel *p)
 {
     while (p) {
-        struct parcel *next = p->next;
+        struct nccl_parcel *next = p->next;
         cudaEventDestroy(p->copied);
         cudaEventDestroy(p->left);
         device_free(comm->device, p->data, p->capacity);
@@ -702,7 +702,7 @@ static void free_parcels(struct comm *comm, struct parcel *p)
 
 static void close_edges(struct comm *comm)
 {
-    struct state *s = state_of(comm);
+    struct nccl_state *s = state_of(comm);
     for (struct edge *e = s->edges; e; e = s->edges) {
         wait_for_stream(e->stream);
         s->edges = e->next;
@@ -736,7 +736,7 @@ static void close_paces(struct device *device)
 
 static void close_nccl(struct comm *comm)
 {
-    struct state *s = state_of(comm), **at = &queued.comms;
+    struct nccl_state *s = state_of(comm), **at = &queued.comms;
     wait_for_queue(comm->device);
     oldest_call(); /* all are done: none is kept that names this comm */
     close_edges(comm);
@@ -758,7 +758,7 @@ static void stop(struct comm *comm)
 {
     struct comm *host = comm_host(comm);
     alarm(ABORT_S);
-    for (struct state *s = queued.comms; s; s = s->next) {
+    for (struct nccl_state *s = queued.comms; s; s = s->next) {
         for (struct edge *e = s->edges; e; e = e->next)
             lib.ncclCommAbort(e->nccl);
         lib.ncclCommAbort(s->nccl);
@@ -817,8 +817,8 @@ struct comm *nccl_over(struct comm *host, struct device *device)
         id = make_id(host);
     comm_broadcast(host, &id, sizeof id, 0);
     struct comm *comm = comm_new(&nccl_transport, device, host->name, host->rank, host->size);
-    struct state *s = comm->state = memory_alloc(sizeof *s);
-    *s = (struct state){.next = queued.comms, .comm = comm, .nccl = join(host, id, host->rank, host->size)};
+    struct nccl_state *s = comm->state = memory_alloc(sizeof *s);
+    *s = (struct nccl_state){.next = queued.comms, .comm = comm, .nccl = join(host, id, host->rank, host->size)};
     s->last_edge = &s->edges;
     comm->host = host;
     host->wait_s = launch_wait_s();

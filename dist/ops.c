@@ -11,7 +11,7 @@ struct tensor *op_all_reduce(struct tape *tape, struct comm *comm, struct tensor
     return op_view(tape, x, x->columns);
 }
 
-struct passed { /* a record without outputs: it changes the gradient of x before the records below read it */
+struct ops_passed { /* a record without outputs: it changes the gradient of x before the records below read it */
     struct tape_record record;
     struct comm *comm;
     struct tensor *x;
@@ -19,7 +19,7 @@ struct passed { /* a record without outputs: it changes the gradient of x before
 
 static void enter_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct passed *self = (struct passed *)base;
+    struct ops_passed *self = (struct ops_passed *)base;
     (void)device;
     require(self->x->grad_written, "no gradient reaches what was cut over tensor ranks");
     summed(self->comm, tape_gradient(tape, self->x).matrix);
@@ -29,7 +29,7 @@ static struct tensor *pass(struct tape *tape, struct comm *comm, struct tensor *
                            void (*backward)(struct tape_record *, struct device *, struct tape *))
 {
     struct tensor *y = op_view(tape, x, x->columns);
-    struct passed *r = tape_record(tape, sizeof *r, backward, &y, 1, NULL, 0);
+    struct ops_passed *r = tape_record(tape, sizeof *r, backward, &y, 1, NULL, 0);
     KEEP(r, .comm = comm, .x = y);
     return y;
 }
@@ -41,7 +41,7 @@ struct tensor *op_enter(struct tape *tape, struct comm *comm, struct tensor *x)
 
 static void anchor_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct passed *self = (struct passed *)base;
+    struct ops_passed *self = (struct ops_passed *)base;
     if (self->x->grad_written)
         return;
     struct matrix dx = tape_gradient(tape, self->x).matrix;
@@ -55,7 +55,7 @@ struct tensor *op_anchor(struct tape *tape, struct tensor *x)
 
 /* ---- Pipelines ---- */
 
-struct moved {
+struct ops_moved {
     struct tape_record record;
     struct comm *comm;
     struct tensor *x;
@@ -69,7 +69,7 @@ static i64 bytes_of(struct matrix m)
 
 static void send_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct moved *self = (struct moved *)base;
+    struct ops_moved *self = (struct ops_moved *)base;
     struct gradient d = tape_gradient(tape, self->x);
     (void)device;
     require(!d.add, "what is sent has no other use");
@@ -79,16 +79,16 @@ static void send_backward(struct tape_record *base, struct device *device, struc
 void op_send(struct tape *tape, struct comm *comm, struct tensor *x, i64 to, i64 tag)
 {
     comm_send(comm, to, tag, x->data, bytes_of(tensor_matrix(x)));
-    struct moved *r = tape_record(tape, sizeof *r, send_backward, &x, 1, NULL, 0);
+    struct ops_moved *r = tape_record(tape, sizeof *r, send_backward, &x, 1, NULL, 0);
     if (r) {
         struct tape_record record = r->record;
-        *r = (struct moved){record, comm, x, to, tag};
+        *r = (struct ops_moved){record, comm, x, to, tag};
     }
 }
 
 static void receive_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct moved *self = (struct moved *)base;
+    struct ops_moved *self = (struct ops_moved *)base;
     struct matrix dy = tape_output_gradient(self->x);
     (void)device, (void)tape;
     require(dy.data, "no gradient reaches what was received");
@@ -101,10 +101,10 @@ struct tensor *op_receive(struct tape *tape, struct comm *comm, enum dtype dtype
     struct tensor *y = tape_tensor(tape, dtype, rows, columns);
     comm_receive(comm, from, tag, y->data, bytes_of(tensor_matrix(y)));
     y->needs_grad = tape->recording; /* its gradient is the other rank's to use */
-    struct moved *r = tape_record(tape, sizeof *r, receive_backward, &y, 1, &y, 1);
+    struct ops_moved *r = tape_record(tape, sizeof *r, receive_backward, &y, 1, &y, 1);
     if (r) {
         struct tape_record record = r->record;
-        *r = (struct moved){record, comm, y, from, tag};
+        *r = (struct ops_moved){record, comm, y, from, tag};
     }
     return y;
 }

@@ -15,45 +15,45 @@
 enum { COLLECTIVE_TAG = -1, BARRIER_TAG = -2, TRANSFER_TAG = -3 };
 #define FRAME_MOST_BYTES ((i64)1 << 40)
 
-struct header {
+struct tcp_header {
     u64 comm;
     i64 tag, bytes;
 };
-struct frame {
-    struct frame *next;
-    struct header header;
+struct tcp_frame {
+    struct tcp_frame *next;
+    struct tcp_header header;
     const char *data; /* the caller's, until it has left, or `kept` */
     i64 *unsent;      /* the caller's count of such frames; NULL: kept */
     i64 done_bytes;   /* of header and data */
     char *kept;
     i64 capacity;
 };
-struct wanted { /* a message somebody has asked for */
-    struct wanted *next;
+struct tcp_wanted { /* a message somebody has asked for */
+    struct tcp_wanted *next;
     struct comm *comm;
     i64 from, tag, bytes;
     void *data;
     bool done;
 };
 struct incoming { /* the frame that is being read: for `wanted`, or kept */
-    struct header header;
+    struct tcp_header header;
     i64 done_bytes; /* of header and data */
     char *data;
-    struct wanted *wanted;
-    struct frame *kept;
+    struct tcp_wanted *wanted;
+    struct tcp_frame *kept;
 };
 struct peer {
     int socket;
-    struct frame *out, **out_end; /* to be written; under the lock */
+    struct tcp_frame *out, **out_end; /* to be written; under the lock */
     struct incoming incoming;
-    struct frame *arrived; /* in their order, and nobody wants one of them */
-    struct wanted *wanted; /* in their order */
+    struct tcp_frame *arrived; /* in their order, and nobody wants one of them */
+    struct tcp_wanted *wanted; /* in their order */
     _Atomic bool lost;
 };
 struct net { /* of the world, shared by all comms */
     i64 rank, size;
     struct peer *peers;
-    struct frame *spare; /* under the lock */
+    struct tcp_frame *spare; /* under the lock */
     pthread_t writer;
     pthread_mutex_t lock;
     pthread_cond_t posted, written;
@@ -61,13 +61,13 @@ struct net { /* of the world, shared by all comms */
     _Atomic i64 sent_bytes;
     bool closing;
 };
-struct state {
+struct tcp_state {
     struct net *net;
     u64 id;
     i64 splits, *world; /* [size] the world's rank of each */
 };
 
-static struct state *state_of(const struct comm *comm)
+static struct tcp_state *state_of(const struct comm *comm)
 {
     return comm->state;
 }
@@ -86,7 +86,7 @@ _Noreturn static void stop_without(struct comm *comm, i64 rank)
 /* ---- Writing ---- */
 
 /* As much as the connection takes now; true: the frame has gone, or can go nowhere. */
-static bool write_some(struct net *net, struct peer *peer, struct frame *f)
+static bool write_some(struct net *net, struct peer *peer, struct tcp_frame *f)
 {
     i64 head = (i64)sizeof f->header, in_head = min_i64(f->done_bytes, head), in_data = f->done_bytes - in_head;
     struct iovec parts[2] = {{(char *)&f->header + in_head, (size_t)(head - in_head)}};
@@ -104,7 +104,7 @@ static bool write_some(struct net *net, struct peer *peer, struct frame *f)
 /* Under the lock. */
 static void retire(struct net *net, struct peer *peer)
 {
-    struct frame *f = peer->out;
+    struct tcp_frame *f = peer->out;
     peer->out = f->next;
     if (!peer->out)
         peer->out_end = &peer->out;
@@ -157,9 +157,9 @@ static void *write_frames(void *context)
     return NULL;
 }
 
-static struct frame *spare_frame(struct net *net, i64 bytes)
+static struct tcp_frame *spare_frame(struct net *net, i64 bytes)
 {
-    struct frame **at = &net->spare, *f;
+    struct tcp_frame **at = &net->spare, *f;
     while (*at && (*at)->capacity < bytes)
         at = &(*at)->next;
     f = *at;
@@ -167,7 +167,7 @@ static struct frame *spare_frame(struct net *net, i64 bytes)
         *at = f->next;
     } else {
         f = memory_alloc(sizeof *f);
-        *f = (struct frame){.kept = bytes ? memory_alloc(bytes) : NULL, .capacity = bytes};
+        *f = (struct tcp_frame){.kept = bytes ? memory_alloc(bytes) : NULL, .capacity = bytes};
     }
     f->next = NULL;
     f->done_bytes = 0;
@@ -180,8 +180,8 @@ static void post(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
     struct net *net = state_of(comm)->net;
     struct peer *peer = peer_of(comm, to);
     pthread_mutex_lock(&net->lock);
-    struct frame *f = spare_frame(net, unsent ? 0 : bytes);
-    f->header = (struct header){state_of(comm)->id, tag, bytes};
+    struct tcp_frame *f = spare_frame(net, unsent ? 0 : bytes);
+    f->header = (struct tcp_header){state_of(comm)->id, tag, bytes};
     f->data = unsent ? data : f->kept;
     f->unsent = unsent;
     if (unsent)
@@ -243,14 +243,14 @@ static void check_size(struct comm *comm, i64 from, i64 got, i64 bytes)
                   (long long)got, (long long)from, (long long)bytes);
 }
 
-static bool is_of(const struct header *header, const struct comm *comm, i64 tag)
+static bool is_of(const struct tcp_header *header, const struct comm *comm, i64 tag)
 {
     return header->comm == state_of(comm)->id && header->tag == tag;
 }
 
-static struct frame *take_arrived(struct peer *peer, const struct wanted *w)
+static struct tcp_frame *take_arrived(struct peer *peer, const struct tcp_wanted *w)
 {
-    struct frame **at = &peer->arrived, *f;
+    struct tcp_frame **at = &peer->arrived, *f;
     while (*at && !is_of(&(*at)->header, w->comm, w->tag))
         at = &(*at)->next;
     f = *at;
@@ -259,9 +259,9 @@ static struct frame *take_arrived(struct peer *peer, const struct wanted *w)
     return f;
 }
 
-static struct wanted *take_wanted(struct peer *peer, const struct header *header)
+static struct tcp_wanted *take_wanted(struct peer *peer, const struct tcp_header *header)
 {
-    struct wanted **at = &peer->wanted, *w;
+    struct tcp_wanted **at = &peer->wanted, *w;
     while (*at && !is_of(header, (*at)->comm, (*at)->tag))
         at = &(*at)->next;
     w = *at;
@@ -272,7 +272,7 @@ static struct wanted *take_wanted(struct peer *peer, const struct header *header
     return w;
 }
 
-static void hand_over(struct net *net, struct wanted *w, struct frame *f)
+static void hand_over(struct net *net, struct tcp_wanted *w, struct tcp_frame *f)
 {
     check_size(w->comm, w->from, f->header.bytes, w->bytes);
     if (w->bytes)
@@ -284,10 +284,10 @@ static void hand_over(struct net *net, struct wanted *w, struct frame *f)
     pthread_mutex_unlock(&net->lock);
 }
 
-static struct frame *frame_to_keep(struct net *net, struct header header)
+static struct tcp_frame *frame_to_keep(struct net *net, struct tcp_header header)
 {
     pthread_mutex_lock(&net->lock);
-    struct frame *f = spare_frame(net, header.bytes);
+    struct tcp_frame *f = spare_frame(net, header.bytes);
     pthread_mutex_unlock(&net->lock);
     f->header = header;
     return f;
@@ -310,8 +310,8 @@ static void close_incoming(struct comm *comm, i64 from)
 {
     struct peer *peer = peer_of(comm, from);
     struct incoming in = peer->incoming;
-    struct wanted *late = in.kept ? take_wanted(peer, &in.header) : NULL;
-    struct frame **end = &peer->arrived;
+    struct tcp_wanted *late = in.kept ? take_wanted(peer, &in.header) : NULL;
+    struct tcp_frame **end = &peer->arrived;
     peer->incoming = (struct incoming){0};
     if (in.wanted) {
         in.wanted->done = true;
@@ -345,11 +345,11 @@ static bool read_some(struct comm *comm, i64 from)
     return true;
 }
 
-static void want(struct wanted *w)
+static void want(struct tcp_wanted *w)
 {
     struct peer *peer = peer_of(w->comm, w->from);
-    struct frame *f = take_arrived(peer, w);
-    struct wanted **end = &peer->wanted;
+    struct tcp_frame *f = take_arrived(peer, w);
+    struct tcp_wanted **end = &peer->wanted;
     if (f) {
         hand_over(state_of(w->comm)->net, w, f);
         return;
@@ -360,7 +360,7 @@ static void want(struct wanted *w)
 }
 
 /* Until something is there to be read. */
-static void wait_readable(const struct wanted *w)
+static void wait_readable(const struct tcp_wanted *w)
 {
     struct pollfd there = {.fd = peer_of(w->comm, w->from)->socket, .events = POLLIN};
     double begin_s = clock_s();
@@ -369,7 +369,7 @@ static void wait_readable(const struct wanted *w)
             comm_stop_waiting(w->comm, state_of(w->comm)->world[w->from]);
 }
 
-static bool has_come(struct wanted *w, bool wait)
+static bool has_come(struct tcp_wanted *w, bool wait)
 {
     while (!w->done)
         if (!read_some(w->comm, w->from)) {
@@ -382,16 +382,16 @@ static bool has_come(struct wanted *w, bool wait)
 
 static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
 {
-    struct wanted w = {.comm = comm, .from = from, .tag = tag, .data = data, .bytes = bytes};
+    struct tcp_wanted w = {.comm = comm, .from = from, .tag = tag, .data = data, .bytes = bytes};
     want(&w);
     has_come(&w, true);
 }
 
 /* ---- The transport ---- */
 
-struct transfer {       /* an exchange under way */
-    i64 unsent;         /* frames; under the lock */
-    struct wanted in[]; /* [ranks] */
+struct transfer {           /* an exchange under way */
+    i64 unsent;             /* frames; under the lock */
+    struct tcp_wanted in[]; /* [ranks] */
 };
 
 static struct transfer *begin_as(struct comm *comm, const struct span *out, const struct span *in, i64 tag)
@@ -403,7 +403,7 @@ static struct transfer *begin_as(struct comm *comm, const struct span *out, cons
             post(comm, to, tag, in[to].data, in[to].bytes, &t->unsent);
     }
     for (i64 r = 0; r < comm->size; r++) {
-        t->in[r] = (struct wanted){.comm = comm, .from = r, .tag = tag, .data = out[r].data, .bytes = out[r].bytes};
+        t->in[r] = (struct tcp_wanted){.comm = comm, .from = r, .tag = tag, .data = out[r].data, .bytes = out[r].bytes};
         t->in[r].done = r == comm->rank || out[r].bytes == 0;
         if (!t->in[r].done)
             want(&t->in[r]);
@@ -497,15 +497,15 @@ static const struct transport tcp_transport;
 static struct comm *over(struct net *net, u64 id, i64 rank, i64 size)
 {
     struct comm *comm = comm_new(&tcp_transport, NULL, "world", rank, size);
-    struct state *s = comm->state = memory_alloc(sizeof *s);
-    *s = (struct state){.net = net, .id = id, .world = memory_alloc(size * (i64)sizeof *s->world)};
+    struct tcp_state *s = comm->state = memory_alloc(sizeof *s);
+    *s = (struct tcp_state){.net = net, .id = id, .world = memory_alloc(size * (i64)sizeof *s->world)};
     return comm;
 }
 
 /* Its number follows from what all its ranks know: whose split it is, which one, and who they are. */
 static struct comm *split(struct comm *parent, const struct group *group, i64 rank)
 {
-    struct state *p = state_of(parent);
+    struct tcp_state *p = state_of(parent);
     const i64 identity[] = {(i64)p->id, p->splits++, group->first, group->stride, group->count};
     struct comm *comm = over(p->net, hash_bytes(identity, sizeof identity, 0), rank, group->count);
     for (i64 r = 0; r < group->count; r++)
@@ -513,10 +513,10 @@ static struct comm *split(struct comm *parent, const struct group *group, i64 ra
     return comm;
 }
 
-static void free_frames(struct frame *f)
+static void free_frames(struct tcp_frame *f)
 {
     while (f) {
-        struct frame *next = f->next;
+        struct tcp_frame *next = f->next;
         memory_free(f->kept);
         memory_free(f);
         f = next;
@@ -542,7 +542,7 @@ static void close_net(struct net *net)
 
 static void close_tcp(struct comm *comm)
 {
-    struct state *s = state_of(comm);
+    struct tcp_state *s = state_of(comm);
     if (s->id == 0) { /* the world, after which nobody has anything to say */
         barrier(comm);
         close_net(s->net);

@@ -23,13 +23,14 @@ static void thin_layers(struct submodel *sub, const struct model_config *c, i64 
     }
 }
 
-struct variant {
+struct grid_variant {
     const char *name;
     double experts;   /* share kept */
     i64 topk, layers; /* divisor of k; layers dropped, in eighths of the depth */
 };
 
-static int make_point(struct grid_point *point, struct arena *arena, const struct model *model, const struct variant *v)
+static int make_point(struct grid_point *point, struct arena *arena, const struct model *model,
+                      const struct grid_variant *v)
 {
     const struct model_config *c = &model->config;
     char experts[32], topk[32];
@@ -61,7 +62,7 @@ static bool same_choice(const struct grid_point *a, const struct grid_point *b)
 
 i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model)
 {
-    static const struct variant variants[] = {
+    static const struct grid_variant variants[] = {
         {"full", 1, 1, 0},
         {"k/2", 1, 2, 0},
         {"k/4", 1, 4, 0},

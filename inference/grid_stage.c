@@ -47,14 +47,14 @@ static double decode_speed(struct model *model, const struct submodel *sub, i64 
 
 /* ---- What it takes: the full model most, first over held-out rows, then decoding ---- */
 
-struct foreseen {
+struct grid_stage_foreseen {
     struct heldout_work pass;
     i64 decode_tokens;
 };
 
 static int rehearse(struct model *meta, void *context)
 {
-    struct foreseen *f = context;
+    struct grid_stage_foreseen *f = context;
     struct submodel full;
     if (heldout_rehearse(meta, &f->pass))
         return -1;
@@ -66,7 +66,7 @@ static int rehearse(struct model *meta, void *context)
 /* Both at once: either may be what is too much. */
 static bool halve(struct text *name, void *context)
 {
-    struct foreseen *f = context;
+    struct grid_stage_foreseen *f = context;
     if (!heldout_halve(name, &f->pass))
         return false;
     f->decode_tokens = max_i64(1, f->decode_tokens / 2);
@@ -76,7 +76,7 @@ static bool halve(struct text *name, void *context)
 
 static int check_memory(const struct grid_settings *s, const struct device *device)
 {
-    struct foreseen f = {{{0}, {s->data, s->part, s->length, s->rows}}, s->decode_tokens};
+    struct grid_stage_foreseen f = {{{0}, {s->data, s->part, s->length, s->rows}}, s->decode_tokens};
     return model_check_memory(&(struct model_work){s->from, DTYPE_OTHER, 0, rehearse, halve, &f}, device);
 }
 

@@ -252,18 +252,19 @@ static i64 end_of(const struct flow *f, i64 number)
     return s->base + s->shared + copies * room_of(s);
 }
 
-static struct source source_of(const struct decoder *d, struct flow *f, const struct position *p, i64 number)
+static struct position_source source_of(const struct decoder *d, struct flow *f, const struct position *p, i64 number)
 {
     const struct seat *s = f->seat;
     bool drawn = number >= s->prompt;
-    struct source source = {.flow = f, .number = number, .id = p->id, .place = drawn ? number - s->prompt : number};
+    struct position_source source = {
+        .flow = f, .number = number, .id = p->id, .place = drawn ? number - s->prompt : number};
     if (d->route_width)
         source.routes = drawn ? &f->answer->routes : s->request->routes;
     source.keep = source.routes && (drawn || f->copy == 0);
     return source;
 }
 
-bool source_stands(const struct source *source)
+bool source_stands(const struct position_source *source)
 {
     return source->number < source->flow->grammar.first;
 }
@@ -292,7 +293,7 @@ static i64 picture_row(struct decoder *d, const struct media_block *m, const str
     const struct shape *shape = &d->options.vocabulary->shapes[m->shape];
     const u8 *bits = m->bits + in->frame * shape_tokens(shape) * d->options.model->config.bits;
     if (d->picture_count == 0 || d->pictures[d->picture_count - 1].bits != bits) {
-        d->pictures[d->picture_count++] = (struct picture){bits, m->shape, d->picture_rows};
+        d->pictures[d->picture_count++] = (struct seen_picture){bits, m->shape, d->picture_rows};
         d->picture_rows += shape_positions(shape);
     }
     return d->pictures[d->picture_count - 1].first_row + in->row;

@@ -145,8 +145,8 @@ struct decoder {
     /* the forward at hand */
     struct batch batch;
     struct draws text, bits, frames;
-    struct source *sources;   /* [n] whose position it is */
-    struct picture *pictures; /* what is read of pictures, and which row of it by each input */
+    struct position_source *sources; /* [n] whose position it is */
+    struct seen_picture *pictures;   /* what is read of pictures, and which row of it by each input */
     i64 picture_count, picture_rows;
     i32 *picture_row;
     bool replay;  /* takes positions whose routes are known, and nothing is drawn */

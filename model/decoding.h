@@ -25,7 +25,7 @@ struct seat {
     struct generate_request promptless;
     struct answer *answers; /* [copies], as those of the request */
 };
-struct source { /* of a position of the batch */
+struct position_source { /* of a position of the batch */
     struct flow *flow;
     i64 number;            /* within its sample */
     i32 id;                /* of text; -1 */
@@ -33,7 +33,7 @@ struct source { /* of a position of the batch */
     i64 place;
     bool keep; /* or are to be kept */
 };
-struct picture { /* a frame that is read */
+struct seen_picture { /* a frame that is read */
     const u8 *bits;
     i64 shape, first_row;
 };
@@ -46,7 +46,7 @@ void open_column(struct decoder *d, const struct flow *f, const struct position 
  * of two to the next), since a GPU's recordings are of one number each. */
 i64 cache_keys(const struct cache *cache);
 /* A drafted position that was not accepted stands nowhere: its column is written again. */
-bool source_stands(const struct source *source);
+bool source_stands(const struct position_source *source);
 
 /* ---- draw.c ---- */
 void find_allowed(struct decoder *d); /* of the requests at hand */

@@ -302,7 +302,7 @@ static void feed_frame(const struct decoder *d, struct flow *f, const i32 *codes
 
 /* ---- One block of what is drawn ---- */
 
-struct drawn {
+struct draw_drawn {
     i32 *code, *frame, *routes; /* text [n]; sound [n, levels]; [L, n, K] of all positions */
     float *logprob, *entropy;   /* of text [n]; where entropy is wanted logprob is -log-probability */
     u8 *bits;                   /* [n, d] */
@@ -332,9 +332,9 @@ static i64 measure(i64 bytes[DRAWN_PARTS], const struct decoder *d)
     return sum;
 }
 
-static struct drawn lay_out(char *block, const i64 bytes[DRAWN_PARTS])
+static struct draw_drawn lay_out(char *block, const i64 bytes[DRAWN_PARTS])
 {
-    struct drawn d;
+    struct draw_drawn d;
     d.code = take(&block, bytes[0]);
     d.logprob = take(&block, bytes[1]);
     d.entropy = take(&block, bytes[2]);
@@ -374,7 +374,7 @@ static bool measures(const struct decoder *d)
     return d->options.want_entropy || (d->options.speculate && d->options.sampling.temperature > 0);
 }
 
-static void draw_text(struct decoder *d, struct drawn *to, struct tensor *logits, const struct staged_draws *s)
+static void draw_text(struct decoder *d, struct draw_drawn *to, struct tensor *logits, const struct staged_draws *s)
 {
     struct device *device = d->tape.device;
     struct sampling sampling = d->options.sampling;
@@ -397,7 +397,7 @@ static void draw_text(struct decoder *d, struct drawn *to, struct tensor *logits
                                    d->options.want_entropy ? to->entropy : NULL, m, to->code);
 }
 
-static void draw_bits(struct decoder *d, struct drawn *to, struct tensor *logits, const struct staged_draws *s)
+static void draw_bits(struct decoder *d, struct draw_drawn *to, struct tensor *logits, const struct staged_draws *s)
 {
     i64 n = d->bits.n;
     struct matrix m = tensor_matrix(s->guidance.pair ? guided(&d->tape, logits, &s->guidance, n)
@@ -421,7 +421,7 @@ static i32 first_of_set(const struct decoder *d, i32 set)
 
 /* Ids of one answer: as long as what was drawn is what was drafted, the next one counts too. Returns where those of the
  * next answer begin. */
-static i64 feed_ids(struct decoder *d, const struct drawn *drawn, i64 i)
+static i64 feed_ids(struct decoder *d, const struct draw_drawn *drawn, i64 i)
 {
     struct flow *f = d->text.flow[i];
     bool meta = d->options.model->device->backend == BACKEND_META;
@@ -442,7 +442,7 @@ static i64 feed_ids(struct decoder *d, const struct drawn *drawn, i64 i)
 }
 
 /* Of a frame all bits stand side by side. */
-static void feed_all(struct decoder *d, const struct drawn *drawn)
+static void feed_all(struct decoder *d, const struct draw_drawn *drawn)
 {
     const struct model_config *c = &d->options.model->config;
     for (i64 i = 0; i < d->frames.n; i++)
@@ -564,7 +564,7 @@ static bool may_be_recorded(const struct decoder *d)
 }
 
 /* What stands between the staged block and the drawn one; may be run again. */
-static void run_ops(struct decoder *d, struct pass *p, struct drawn *to, const struct staged_draws *text,
+static void run_ops(struct decoder *d, struct pass *p, struct draw_drawn *to, const struct staged_draws *text,
                     const struct staged_draws *bits)
 {
     struct forward *out = p->out;
@@ -588,7 +588,7 @@ struct tensor *run_and_draw(struct decoder *d)
                                 .audio_sampling = &d->options.sampling,
                                 .audio_identity = d->frames.identity};
     char *block = tape_alloc(tape, bytes), *copy = arena_alloc(&tape->host, bytes);
-    struct drawn device = lay_out(block, parts), host = lay_out(copy, parts);
+    struct draw_drawn device = lay_out(block, parts), host = lay_out(copy, parts);
     o.audio_codes = device.frame;
     o.routes_out = device.routes;
     struct staged_draws text = stage(tape, &d->text), bits = stage(tape, &d->bits);

@@ -266,13 +266,13 @@ static void write_tensor(struct file_writer *out, const struct weights *weights,
 
 /* ---- Reading back what was written ---- */
 
-struct cursor {
+struct gguf_cursor {
     const u8 *data;
     i64 at, bytes;
     bool broken;
 };
 
-static u64 take(struct cursor *c, int width)
+static u64 take(struct gguf_cursor *c, int width)
 {
     u64 value = 0;
     if (c->broken || c->at + width > c->bytes) {
@@ -284,7 +284,7 @@ static u64 take(struct cursor *c, int width)
     return value;
 }
 
-static void skip(struct cursor *c, u64 bytes)
+static void skip(struct gguf_cursor *c, u64 bytes)
 {
     if (c->broken || bytes > (u64)(c->bytes - c->at))
         c->broken = true;
@@ -292,7 +292,7 @@ static void skip(struct cursor *c, u64 bytes)
         c->at += (i64)bytes;
 }
 
-static void skip_value(struct cursor *c, u32 type)
+static void skip_value(struct gguf_cursor *c, u32 type)
 {
     static const u8 widths[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
     if (type == GGUF_STRING) {
@@ -309,7 +309,7 @@ static void skip_value(struct cursor *c, u32 type)
     }
 }
 
-static bool same_entry(struct cursor *c, const struct gguf_tensor *t, u64 offset)
+static bool same_entry(struct gguf_cursor *c, const struct gguf_tensor *t, u64 offset)
 {
     u64 length = take(c, 8);
     bool same = length == strlen(t->name) && c->at + (i64)length <= c->bytes &&
@@ -353,7 +353,7 @@ static int verify(const struct gguf *g, const struct weights *weights, const cha
     struct file_view view;
     if (file_map(&view, path))
         return -1;
-    struct cursor c = {view.data, 8, view.bytes, false};
+    struct gguf_cursor c = {view.data, 8, view.bytes, false};
     bool same = take(&c, 8) == (u64)g->tensor_count && take(&c, 8) == (u64)g->key_count;
     for (i64 i = 0; i < g->key_count; i++) {
         skip(&c, take(&c, 8));

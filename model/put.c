@@ -177,19 +177,19 @@ static bool same_block(const struct batch *b, i64 first, i64 other)
     return b->begin[b->query[first]] == b->begin[b->query[other]];
 }
 
-struct columns { /* on the host, and where they will be */
+struct put_columns { /* on the host, and where they will be */
     i32 *query, *begin, *end, *hole_begin, *hole_end;
     float *coordinates; /* [n, 3] */
 };
 
-static struct columns stage_branch(struct pass *p, struct branch *branch, i64 n)
+static struct put_columns stage_branch(struct pass *p, struct branch *branch, i64 n)
 {
-    struct columns c;
+    struct put_columns c;
     void *host, *coordinates;
     const i32 *device = tape_stage(p->tape, &host, n * 5 * 4);
     branch->coordinates = tape_stage(p->tape, &coordinates, n * 12);
     branch->intervals = (struct intervals){n, n, device, device + n, device + 2 * n, device + 3 * n, device + 4 * n};
-    c = (struct columns){.query = host, .coordinates = coordinates};
+    c = (struct put_columns){.query = host, .coordinates = coordinates};
     c.begin = c.query + n;
     c.end = c.begin + n;
     c.hole_begin = c.end + n;
@@ -206,7 +206,7 @@ static struct columns stage_branch(struct pass *p, struct branch *branch, i64 n)
 static void put_cells(struct pass *p)
 {
     const struct input_list *in = &p->batch->inputs[INPUT_VISION_IN];
-    struct columns c = stage_branch(p, &p->cells, in->n * CELLS);
+    struct put_columns c = stage_branch(p, &p->cells, in->n * CELLS);
     for (i64 first = 0, next; first < in->n; first = next) {
         next = first + 1;
         while (next < in->n && same_block(p->batch, in->position[first], in->position[next]))
@@ -229,7 +229,7 @@ static void put_cells(struct pass *p)
 static void put_merger(struct pass *p)
 {
     i64 n = p->batch->inputs[INPUT_VISION_IN].n, cells = n * CELLS;
-    struct columns c = stage_branch(p, &p->merger, 2 * cells);
+    struct put_columns c = stage_branch(p, &p->merger, 2 * cells);
     void *host;
     p->side_by_side = tape_stage(p->tape, &host, 2 * cells * 4);
     for (i64 i = 0; i < 2 * cells; i++) {

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-struct rows { /* of the forward that the block reads */
+struct speculate_rows { /* of the forward that the block reads */
     i64 n;
     i32 *row, *next, *column;
     float *coordinates; /* [n, 3] */
@@ -28,14 +28,14 @@ struct step { /* the block once; device memory */
 
 static i32 next_id(const struct decoder *d, i64 at)
 {
-    const struct source *s = &d->sources[at], *after = s + 1;
+    const struct position_source *s = &d->sources[at], *after = s + 1;
     const struct grammar *g = &s->flow->grammar;
     if (at + 1 < d->batch.n && after->flow == s->flow && source_stands(after))
         return after->id;
     return g->count && g->first == s->number + 1 ? g->positions[0].id : -1;
 }
 
-static bool is_read(const struct source *s)
+static bool is_read(const struct position_source *s)
 {
     const struct flow *f = s->flow;
     return source_stands(s) && !f->seat->request->media_only && (!f->answer->done || s->number < f->seat->shared);
@@ -49,17 +49,17 @@ static i64 drafts_for(const struct flow *f)
     return waits ? f->seat->prompt + f->seat->request->most - grammar_length(g) - 1 : 0;
 }
 
-static struct rows find_rows(const struct decoder *d, struct tape *tape)
+static struct speculate_rows find_rows(const struct decoder *d, struct tape *tape)
 {
     i64 n = d->batch.n;
-    struct rows r = {.row = arena_alloc(&tape->host, n * 4),
-                     .next = arena_alloc(&tape->host, n * 4),
-                     .column = arena_alloc(&tape->host, n * 4),
-                     .coordinates = arena_alloc(&tape->host, n * 12),
-                     .flow = arena_alloc(&tape->host, n * 8),
-                     .last = arena_alloc(&tape->host, n * 4)};
+    struct speculate_rows r = {.row = arena_alloc(&tape->host, n * 4),
+                               .next = arena_alloc(&tape->host, n * 4),
+                               .column = arena_alloc(&tape->host, n * 4),
+                               .coordinates = arena_alloc(&tape->host, n * 12),
+                               .flow = arena_alloc(&tape->host, n * 8),
+                               .last = arena_alloc(&tape->host, n * 4)};
     for (i64 at = 0; at < n; at++) {
-        const struct source *s = &d->sources[at];
+        const struct position_source *s = &d->sources[at];
         if (!is_read(s))
             continue;
         if (!d->replay && s->number + 1 == s->flow->grammar.first && drafts_for(s->flow) > 0) {
@@ -76,7 +76,7 @@ static struct rows find_rows(const struct decoder *d, struct tape *tape)
 
 /* ---- To the device ---- */
 
-static const u32 *stage_identities(struct tape *tape, const struct rows *r, i64 ahead)
+static const u32 *stage_identities(struct tape *tape, const struct speculate_rows *r, i64 ahead)
 {
     void *host;
     const u32 *device = tape_stage(tape, &host, r->answers * 16);
@@ -85,7 +85,7 @@ static const u32 *stage_identities(struct tape *tape, const struct rows *r, i64 
     return device;
 }
 
-static struct step stage_first(struct tape *tape, const struct rows *r)
+static struct step stage_first(struct tape *tape, const struct speculate_rows *r)
 {
     return (struct step){.n = r->n,
                          .column = tape_stage_copy(tape, r->column, r->n * 4),
@@ -95,7 +95,7 @@ static struct step stage_first(struct tape *tape, const struct rows *r)
 
 /* Before the draft whose embedding it reads: the first of them at the last id. An answer that has no room for so many
  * writes where its own last id will. */
-static struct step stage_later(struct decoder *d, struct tape *tape, const struct rows *r, i64 ahead)
+static struct step stage_later(struct decoder *d, struct tape *tape, const struct speculate_rows *r, i64 ahead)
 {
     void *column, *coordinates;
     struct step step = {.n = r->answers,
@@ -123,7 +123,7 @@ static struct intervals stage_keys(struct tape *tape, const struct cache *cache)
                               .hole_end = tape_stage_copy(tape, cache->hole_end, bytes)};
 }
 
-static const i32 *stage_sets(struct tape *tape, const struct rows *r)
+static const i32 *stage_sets(struct tape *tape, const struct speculate_rows *r)
 {
     void *host;
     const i32 *device = tape_stage(tape, &host, r->answers * 4);
@@ -161,7 +161,7 @@ static void draw_drafts(struct decoder *d, i32 *code, struct matrix p, struct te
     device->ops->accept(device, code, p, p, none, identity, (struct rng_key){sampling.key.seed, RNG_DRAFT});
 }
 
-static void keep_drafts(struct decoder *d, const struct rows *r, const i32 *codes)
+static void keep_drafts(struct decoder *d, const struct speculate_rows *r, const i32 *codes)
 {
     i64 steps = d->options.speculate;
     for (i64 i = 0; i < r->answers; i++) {
@@ -173,8 +173,8 @@ static void keep_drafts(struct decoder *d, const struct rows *r, const i32 *code
     }
 }
 
-static void draw_ahead(struct decoder *d, const struct rows *r, struct tensor *out, const i32 *last, const i32 *set,
-                       const struct step *steps, struct intervals keys)
+static void draw_ahead(struct decoder *d, const struct speculate_rows *r, struct tensor *out, const i32 *last,
+                       const i32 *set, const struct step *steps, struct intervals keys)
 {
     struct tape *tape = &d->drafts.tape;
     i64 count = d->options.speculate, n = r->answers, bytes = count * n * 4;
@@ -199,7 +199,7 @@ void draft_ids(struct decoder *d, struct tensor *hidden)
     struct step steps[DRAFTS_MOST];
     if (!d->replay)
         tape_clear(tape, false);
-    struct rows r = find_rows(d, tape);
+    struct speculate_rows r = find_rows(d, tape);
     if (!d->replay)
         d->drafts.rows = r.answers;
     if (r.n == 0)

@@ -5,15 +5,15 @@
 
 /* Packed samples; within them causal keys and bidirectional blocks; some keys with a hole, some that no query sees,
  * all of a sample among them. */
-struct layout {
+struct attention_case_layout {
     i64 heads, kv_heads;
     i64 sample, block; /* mean lengths; 0: none */
     bool subset;       /* scattered queries */
     bool holes;
 };
-static const struct layout layouts[] = {{8, 2, 0, 0, false, false},  {3, 3, 60, 20, false, true},
-                                        {2, 1, 90, 7, true, true},   {4, 2, 40, 40, false, false},
-                                        {6, 2, 60, 20, false, true}, {18, 9, 300, 20, true, true}};
+static const struct attention_case_layout layouts[] = {{8, 2, 0, 0, false, false},  {3, 3, 60, 20, false, true},
+                                                       {2, 1, 90, 7, true, true},   {4, 2, 40, 40, false, false},
+                                                       {6, 2, 60, 20, false, true}, {18, 9, 300, 20, true, true}};
 /* The last layout and the last shape are for attention alone, whose splits of them are long enough to have a summary of
  * their keys (kernels/cuda/attention/attention.cu). */
 /* clang-format off */
@@ -28,7 +28,7 @@ static const struct op_shape attention_shapes[] = {SHAPES, {2, 16300, 8}, {-1}},
 enum { ATT_Q, ATT_K, ATT_V, ATT_QUERY, ATT_BEGIN, ATT_END, ATT_HOLE_BEGIN, ATT_HOLE_END };
 enum { ATT_OUT = ATT_HOLE_END + 1, ATT_LSE, ATT_DOUT, ATT_DQ, ATT_DK, ATT_DV };
 
-static const struct layout *layout_of(const struct op_run *run)
+static const struct attention_case_layout *layout_of(const struct op_run *run)
 {
     return &layouts[run->variant];
 }
@@ -40,7 +40,7 @@ static i64 length_of(i64 mean, i64 a, i64 b)
 
 static void fill_keys(struct op_run *run)
 {
-    const struct layout *s = layout_of(run);
+    const struct attention_case_layout *s = layout_of(run);
     i64 reach = max_i64(run->rows, run->columns), sample_end = 0, samples = 0, block = 0, block_end = 0;
     for (i64 j = 0; j < run->columns; j++) {
         if (j == sample_end) {
@@ -73,7 +73,7 @@ static void fill_queries(struct op_run *run)
 static void setup_inputs(struct op_run *run)
 {
     static const char *const columns[] = {"begin", "end", "hole_begin", "hole_end"};
-    const struct layout *s = layout_of(run);
+    const struct attention_case_layout *s = layout_of(run);
     op_matrix(run, "q", INPUT, run->rows, s->heads * run->depth);
     op_matrix(run, "k", INPUT, run->columns, s->kv_heads * run->depth);
     op_matrix(run, "v", INPUT, run->columns, s->kv_heads * run->depth);
@@ -178,7 +178,7 @@ static void call_attention(struct device *device, struct op_run *run)
 /* Output and log-sum-exp are what the forward leaves. */
 static void setup_attention_backward(struct op_run *run)
 {
-    const struct layout *s = layout_of(run);
+    const struct attention_case_layout *s = layout_of(run);
     setup_attention(run);
     run->operands[ATT_OUT].role = run->operands[ATT_LSE].role = INPUT;
     op_matrix(run, "dout", INPUT, run->rows, s->heads * run->depth);

@@ -176,18 +176,18 @@ static void reference_round(struct op_run *run)
 
 /* ---- pack_fp8. Bit 0: e5m2; then how blocks lie; from 8 on: several groups, or of tiles parts ---- */
 enum { PACK_X, PACK_OFFSETS, PACK_CODES, PACK_SCALES };
-struct packing {
+struct fp8_packing {
     enum fp8 format;
     enum fp8_blocks blocks;
     bool turned, groups, parts;
     i64 rows; /* of x */
 };
 
-static struct packing packing_of(const struct op_run *run)
+static struct fp8_packing packing_of(const struct op_run *run)
 {
     static const enum fp8_blocks blocks[4] = {FP8_ALONG_ROWS, FP8_ALONG_COLUMNS, FP8_TILES, FP8_TILES};
     int way = run->variant / 2 % 4;
-    struct packing p = {
+    struct fp8_packing p = {
         format_of(run), blocks[way], way % 2 == 1, run->variant >= 8 && way < 2, run->variant >= 8 && way >= 2,
         run->rows};
     if (p.groups)
@@ -197,7 +197,7 @@ static struct packing packing_of(const struct op_run *run)
     return p;
 }
 
-static struct fp8_matrix packed_of(const struct op_run *run, const struct packing *p)
+static struct fp8_matrix packed_of(const struct op_run *run, const struct fp8_packing *p)
 {
     struct groups groups = {GROUPS, NULL, NULL};
     struct matrix x = matrix_of(NULL, run->dtype, p->rows, run->columns);
@@ -206,7 +206,7 @@ static struct fp8_matrix packed_of(const struct op_run *run, const struct packin
 
 static void setup_pack(struct op_run *run)
 {
-    struct packing p = packing_of(run);
+    struct fp8_packing p = packing_of(run);
     struct fp8_matrix out = packed_of(run, &p);
     setup_x(run, INPUT, p.rows);
     setup_offsets(run, run->rows);
@@ -216,7 +216,7 @@ static void setup_pack(struct op_run *run)
 
 static void call_pack(struct device *device, struct op_run *run)
 {
-    struct packing p = packing_of(run);
+    struct fp8_packing p = packing_of(run);
     struct fp8_matrix out = packed_of(run, &p);
     struct groups groups = {GROUPS, op_data(run, PACK_OFFSETS), NULL};
     out.codes = op_data(run, PACK_CODES);
@@ -230,7 +230,7 @@ struct beginning {
     i64 row, end, outer, depth;
 };
 
-static void pack_number(struct op_run *run, const struct packing *p, struct fp8_matrix out, struct beginning at,
+static void pack_number(struct op_run *run, const struct fp8_packing *p, struct fp8_matrix out, struct beginning at,
                         i64 row, i64 column, double scale)
 {
     i64 outer = p->turned ? at.outer + column : row, depth = p->turned ? at.depth + row - at.row : column;
@@ -241,7 +241,7 @@ static void pack_number(struct op_run *run, const struct packing *p, struct fp8_
 }
 
 /* Zeros where a part's, or group's, numbers have all of their last block along the depth. */
-static void pack_zeros(struct op_run *run, const struct packing *p, struct beginning at)
+static void pack_zeros(struct op_run *run, const struct fp8_packing *p, struct beginning at)
 {
     struct fp8_matrix out = packed_of(run, p);
     i64 outers = p->turned ? run->columns : at.end - at.row, deep = p->turned ? at.end - at.row : run->columns;
@@ -250,7 +250,7 @@ static void pack_zeros(struct op_run *run, const struct packing *p, struct begin
             op_values(run, PACK_CODES)[(at.outer + o) * out.depth + at.depth + d] = 0;
 }
 
-static void pack_rows(struct op_run *run, const struct packing *p, struct beginning at)
+static void pack_rows(struct op_run *run, const struct fp8_packing *p, struct beginning at)
 {
     i64 down = p->blocks == FP8_ALONG_ROWS ? 1 : 128, across = p->blocks == FP8_ALONG_COLUMNS ? 1 : 128;
     struct fp8_matrix out = packed_of(run, p);
@@ -267,7 +267,7 @@ static void pack_rows(struct op_run *run, const struct packing *p, struct beginn
 
 static void reference_pack(struct op_run *run)
 {
-    struct packing p = packing_of(run);
+    struct fp8_packing p = packing_of(run);
     i64 pieces = p.groups ? GROUPS : p.parts ? PARTS : 1, depth = 0;
     for (i64 i = 0; i < pieces; i++) {
         i64 row = p.groups ? group_begin(run->rows, i) : i * run->rows;

@@ -5,18 +5,18 @@
 
 /* ---- resize: `rows` pictures of `columns` channels, from `depth` squared to half of it, else of these sizes; bit 0:
  * bilinear ---- */
-struct sizes {
+struct pictures_sizes {
     i64 h_in, w_in, h_out, w_out;
 };
-static const struct sizes sizes[] = {{5, 7, 13, 3}, {16, 16, 5, 6}, {1, 1, 4, 9}, {9, 4, 1, 1}};
+static const struct pictures_sizes sizes[] = {{5, 7, 13, 3}, {16, 16, 5, 6}, {1, 1, 4, 9}, {9, 4, 1, 1}};
 static const struct op_shape picture_shapes[] = {{0, 3}, {1, 1}, {3, 5}, {2, 17}, {-1}},
                              bits_shapes[] = {{0, 3}, {1, 1}, {3, 5}, {2, 17}, {1, 1, 64}, {-1}};
 enum { RESIZE_X, RESIZE_Y };
 
-static struct sizes sizes_of(const struct op_run *run)
+static struct pictures_sizes sizes_of(const struct op_run *run)
 {
     i64 side = run->depth;
-    return side > 0 ? (struct sizes){side, side, side / 2, side / 2} : sizes[run->variant / 2];
+    return side > 0 ? (struct pictures_sizes){side, side, side / 2, side / 2} : sizes[run->variant / 2];
 }
 
 static enum resize kind_of(const struct op_run *run)
@@ -39,7 +39,7 @@ static double share_of(enum resize kind, i64 i, i64 out, i64 j, i64 in)
 /* Adds share . from to to, over all pairs of an output and an input position; backward from outputs to inputs. */
 static void resize_loop(double *to, const double *from, const struct op_run *run, bool backward)
 {
-    struct sizes s = sizes_of(run);
+    struct pictures_sizes s = sizes_of(run);
     i64 ins = s.h_in * s.w_in, outs = s.h_out * s.w_out, c = run->columns;
     for (i64 pair = 0; pair < run->rows * outs * ins; pair++) {
         i64 image = pair / (outs * ins), o = pair / ins % outs, i = pair % ins;
@@ -53,7 +53,7 @@ static void resize_loop(double *to, const double *from, const struct op_run *run
 
 static void setup_sizes(struct op_run *run, bool backward)
 {
-    struct sizes s = sizes_of(run);
+    struct pictures_sizes s = sizes_of(run);
     op_matrix(run, backward ? "dx" : "x", backward ? UPDATED : INPUT, run->rows * s.h_in * s.w_in, run->columns);
     op_matrix(run, backward ? "dout" : "out", backward ? INPUT : OUTPUT, run->rows * s.h_out * s.w_out, run->columns);
 }
@@ -65,7 +65,7 @@ static void setup_resize(struct op_run *run)
 
 static void call_resize(struct device *device, struct op_run *run)
 {
-    struct sizes s = sizes_of(run);
+    struct pictures_sizes s = sizes_of(run);
     device->ops->resize(device, op_as_matrix(run, RESIZE_Y), op_as_matrix(run, RESIZE_X), run->rows, s.h_in, s.w_in,
                         s.h_out, s.w_out, kind_of(run));
 }
@@ -82,7 +82,7 @@ static void setup_resize_backward(struct op_run *run)
 
 static void call_resize_backward(struct device *device, struct op_run *run)
 {
-    struct sizes s = sizes_of(run);
+    struct pictures_sizes s = sizes_of(run);
     device->ops->resize_backward(device, op_as_matrix(run, RESIZE_X), op_as_matrix(run, RESIZE_Y), run->rows, s.h_in,
                                  s.w_in, s.h_out, s.w_out, kind_of(run));
 }

@@ -8,20 +8,20 @@
 
 enum { WIDTH = 360, HEIGHT = 216, LEFT = 50, TOP = 26, BOTTOM = 34, TICKS = 4, POINTS = 120, LETTER = 13 };
 
-struct axis { /* from value lo..hi to pixel from..to */
+struct chart_axis { /* from value lo..hi to pixel from..to */
     double lo, hi, from, to;
 };
-struct frame {
-    struct axis x, y;
+struct chart_frame {
+    struct chart_axis x, y;
 };
 
-static double place(const struct axis *a, double value)
+static double place(const struct chart_axis *a, double value)
 {
     double share = a->hi > a->lo ? (value - a->lo) / (a->hi - a->lo) : 0.5;
     return a->from + (a->to - a->from) * fmin(fmax(share, -0.02), 1.02);
 }
 
-static void widen(struct axis *a, double value)
+static void widen(struct chart_axis *a, double value)
 {
     if (isfinite(value)) {
         a->lo = fmin(a->lo, value);
@@ -66,7 +66,7 @@ static void put_words(struct text *out, double x, double y, const char *class, c
     text_printf(out, "</text>");
 }
 
-static void draw_y_axis(struct text *out, const struct frame *f, const struct chart *c)
+static void draw_y_axis(struct text *out, const struct chart_frame *f, const struct chart *c)
 {
     double span = f->y.hi - f->y.lo, step = round_step(span);
     for (i64 i = (i64)ceil(f->y.lo / step - 1e-6); (double)i * step <= f->y.hi + 1e-6 * span; i++) {
@@ -79,7 +79,7 @@ static void draw_y_axis(struct text *out, const struct frame *f, const struct ch
     put_words(out, 2, 12, "u", c->y_name);
 }
 
-static void draw_x_axis(struct text *out, const struct axis *a, double y, double least_step, const char *name)
+static void draw_x_axis(struct text *out, const struct chart_axis *a, double y, double least_step, const char *name)
 {
     double span = a->hi - a->lo, step = fmax(round_step(span), least_step);
     for (i64 i = (i64)ceil(a->lo / step - 1e-6); (double)i * step <= a->hi + 1e-6 * span; i++) {
@@ -121,7 +121,7 @@ static struct bin last_bin(const struct chart_line *l)
     return bin_of(l, begin, l->n);
 }
 
-static void draw_band(struct text *out, const struct frame *f, const struct chart_line *l)
+static void draw_band(struct text *out, const struct chart_frame *f, const struct chart_line *l)
 {
     i64 run = bin_length(l), bins = ceil_div(l->n, run);
     text_printf(out, "<path class='b c%d' d='", l->colour % CHART_COLOURS);
@@ -136,7 +136,7 @@ static void draw_band(struct text *out, const struct frame *f, const struct char
     text_printf(out, "Z'/>");
 }
 
-static void draw_line(struct text *out, const struct frame *f, const struct chart_line *l)
+static void draw_line(struct text *out, const struct chart_frame *f, const struct chart_line *l)
 {
     i64 run = bin_length(l);
     if (run > 1)
@@ -176,7 +176,7 @@ static void spread(struct label *labels, i64 count, double top, double bottom)
         labels[i].y = fmin(labels[i].y, below);
 }
 
-static void draw_labels(struct text *out, const struct frame *f, const struct chart *c)
+static void draw_labels(struct text *out, const struct chart_frame *f, const struct chart *c)
 {
     struct label *labels = memory_alloc((c->line_count + 1) * (i64)sizeof *labels);
     i64 count = 0;
@@ -205,7 +205,7 @@ static bool overlap(const struct box *a, const struct box *b)
 }
 
 /* Beside the mark at x, y: the first place around it that meets none of the boxes. */
-static struct box place_words(const struct frame *f, const struct box *boxes, i64 count, double x, double y,
+static struct box place_words(const struct chart_frame *f, const struct box *boxes, i64 count, double x, double y,
                               const char *words)
 {
     double width = 7.2 * (double)strlen(words), height = LETTER;
@@ -223,7 +223,7 @@ static struct box place_words(const struct frame *f, const struct box *boxes, i6
     return places[0];
 }
 
-static void draw_marks(struct text *out, const struct frame *f, const struct chart *c)
+static void draw_marks(struct text *out, const struct chart_frame *f, const struct chart *c)
 {
     struct box *boxes = memory_alloc((2 * c->mark_count + 1) * (i64)sizeof *boxes);
     i64 count = 0;
@@ -248,7 +248,7 @@ static void draw_marks(struct text *out, const struct frame *f, const struct cha
     memory_free(boxes);
 }
 
-static void draw_reference(struct text *out, const struct frame *f, const struct chart *c)
+static void draw_reference(struct text *out, const struct chart_frame *f, const struct chart *c)
 {
     if (!isfinite(c->reference) || !c->reference_name)
         return;
@@ -268,10 +268,10 @@ static double room_for_words(const struct chart *c)
     return longest ? fmin(14 + 6.6 * (double)longest, 120) : 12;
 }
 
-static struct frame frame_of(const struct chart *c)
+static struct chart_frame frame_of(const struct chart *c)
 {
-    struct frame f = {{INFINITY, -INFINITY, LEFT, WIDTH - room_for_words(c)},
-                      {INFINITY, -INFINITY, HEIGHT - BOTTOM, TOP}};
+    struct chart_frame f = {{INFINITY, -INFINITY, LEFT, WIDTH - room_for_words(c)},
+                            {INFINITY, -INFINITY, HEIGHT - BOTTOM, TOP}};
     for (i64 i = 0; i < c->line_count; i++)
         for (i64 k = 0, run = bin_length(&c->lines[i]); k < c->lines[i].n; k += run) {
             struct bin b = bin_of(&c->lines[i], k, min_i64(k + run, c->lines[i].n));
@@ -301,7 +301,7 @@ static struct frame frame_of(const struct chart *c)
 
 bool chart_draw(struct text *out, const struct chart *c)
 {
-    struct frame f = frame_of(c);
+    struct chart_frame f = frame_of(c);
     if (!isfinite(f.x.lo))
         return false;
     put_svg(out, HEIGHT, c->about);
@@ -321,7 +321,7 @@ bool chart_draw(struct text *out, const struct chart *c)
 
 enum { ROW = 22, NAMES = 122 };
 
-static void draw_range(struct text *out, const struct axis *a, const struct chart_range *r, double y)
+static void draw_range(struct text *out, const struct chart_axis *a, const struct chart_range *r, double y)
 {
     double before = place(a, r->before), after = place(a, r->after);
     int colour = r->colour % CHART_COLOURS;
@@ -338,7 +338,7 @@ static void draw_range(struct text *out, const struct axis *a, const struct char
 
 bool chart_ranges(struct text *out, const char *about, const char *x_name, const struct chart_range *rows, i64 count)
 {
-    struct axis a = {0, 0, NAMES, WIDTH - 12};
+    struct chart_axis a = {0, 0, NAMES, WIDTH - 12};
     double bottom = (double)count * ROW + 8;
     for (i64 i = 0; i < count; i++) {
         widen(&a, rows[i].before);

@@ -7,7 +7,7 @@
 
 enum { OPEN_LAYERS = 9 }; /* more stand folded away */
 
-struct routing { /* routing.json, as far as it can be drawn */
+struct routing_report { /* routing.json, as far as it can be drawn */
     const struct json *layers, *positions;
     const char **streams; /* that have positions */
     i64 *stream_index;    /* in the file's list of streams */
@@ -21,19 +21,19 @@ static const struct json *counts_of(const struct json *layer, const char *stream
 }
 
 /* Share of the stream's positions that choose the expert. */
-static double share_of(const struct routing *r, const struct json *layer, const char *stream, i64 expert)
+static double share_of(const struct routing_report *r, const struct json *layer, const char *stream, i64 expert)
 {
     double positions = json_number(json_get(r->positions, stream), 0);
     return positions > 0 ? json_number(json_at(counts_of(layer, stream), expert), NAN) / positions : NAN;
 }
 
-static void routing_open(struct routing *r, const struct json *file)
+static void routing_open(struct routing_report *r, const struct json *file)
 {
     const struct json *names = json_get(file, "streams");
-    *r = (struct routing){.layers = json_get(file, "layers"),
-                          .positions = json_get(file, "positions"),
-                          .topk = json_number(json_get(file, "topk"), NAN),
-                          .experts = json_count(json_get(json_at(json_get(file, "layers"), 0), "experts"))};
+    *r = (struct routing_report){.layers = json_get(file, "layers"),
+                                 .positions = json_get(file, "positions"),
+                                 .topk = json_number(json_get(file, "topk"), NAN),
+                                 .experts = json_count(json_get(json_at(json_get(file, "layers"), 0), "experts"))};
     r->streams = memory_alloc((json_count(names) + 1) * (i64)sizeof *r->streams);
     r->stream_index = memory_alloc((json_count(names) + 1) * 8);
     for (i64 i = 0; i < json_count(names); i++) {
@@ -49,20 +49,20 @@ static void routing_open(struct routing *r, const struct json *file)
                 r->most = fmax(r->most, share_of(r, json_at(r->layers, l), r->streams[s], e));
 }
 
-static void routing_close(struct routing *r)
+static void routing_close(struct routing_report *r)
 {
     memory_free(r->streams);
     memory_free(r->stream_index);
 }
 
-static i64 layer_number(const struct routing *r, i64 l)
+static i64 layer_number(const struct routing_report *r, i64 l)
 {
     return json_integer(json_get(json_at(r->layers, l), "layer"), l);
 }
 
 /* ---- Use ---- */
 
-static void put_use(struct page *p, const struct routing *r, i64 l)
+static void put_use(struct page *p, const struct routing_report *r, i64 l)
 {
     const struct json *layer = json_at(r->layers, l), *ids = json_get(layer, "experts");
     double *values = memory_alloc(max_i64(r->stream_count * r->experts, 1) * 8);
@@ -91,7 +91,7 @@ static void put_use(struct page *p, const struct routing *r, i64 l)
     memory_free(numbers);
 }
 
-static void put_uses(struct page *p, const struct routing *r, const struct run_stage *s)
+static void put_uses(struct page *p, const struct routing_report *r, const struct run_stage *s)
 {
     i64 layers = json_count(r->layers), open = min_i64(layers, OPEN_LAYERS);
     group_open(p, "%s: which experts each stream chooses", s->name);
@@ -117,7 +117,7 @@ static void put_uses(struct page *p, const struct routing *r, const struct run_s
 
 /* ---- Overlap ---- */
 
-static void put_overlap(struct page *p, const struct routing *r, i64 l)
+static void put_overlap(struct page *p, const struct routing_report *r, i64 l)
 {
     const struct json *rows = json_get(json_at(r->layers, l), "overlap");
     double *values = memory_alloc(max_i64(r->stream_count * r->stream_count, 1) * 8);
@@ -142,7 +142,7 @@ static void put_overlap(struct page *p, const struct routing *r, i64 l)
     memory_free(values);
 }
 
-static void put_overlaps(struct page *p, const struct routing *r, const struct run_stage *s)
+static void put_overlaps(struct page *p, const struct routing_report *r, const struct run_stage *s)
 {
     i64 layers = json_count(r->layers), shown[3] = {0, layers / 2, layers - 1};
     if (r->stream_count < 2)
@@ -162,7 +162,7 @@ static void put_overlaps(struct page *p, const struct routing *r, const struct r
 
 /* ---- Spread ---- */
 
-static void put_spread(struct page *p, const struct routing *r, const struct run_stage *s)
+static void put_spread(struct page *p, const struct routing_report *r, const struct run_stage *s)
 {
     i64 layers = json_count(r->layers);
     struct chart_line *lines = memory_alloc((r->stream_count + 1) * (i64)sizeof *lines);
@@ -198,7 +198,7 @@ void put_routing(struct page *p)
     for (i64 i = 0; i < p->runs[0].count && p->run_count == 1; i++) {
         const struct run_stage *s = &p->runs[0].stages[i];
         struct json *file = stage_json(s, "routing.json");
-        struct routing r;
+        struct routing_report r;
         routing_open(&r, file);
         if (json_count(r.layers) && r.stream_count && r.experts) {
             put_uses(p, &r, s);

@@ -207,13 +207,13 @@ static void put_speed(struct page *p, const struct run_stage *s)
     series_release(&share);
 }
 
-struct columns { /* that anything was measured for */
+struct summary_columns { /* that anything was measured for */
     bool speed, peak, memory;
 };
 
-static struct columns columns_of(const struct run *run)
+static struct summary_columns columns_of(const struct run *run)
 {
-    struct columns c = {0};
+    struct summary_columns c = {0};
     for (i64 i = 0; i < run->count; i++) {
         struct series share = series_of(&run->stages[i].metrics, "peak_share");
         c.peak |= isfinite(run->stages[i].peak_gflops);
@@ -224,7 +224,7 @@ static struct columns columns_of(const struct run *run)
     return c;
 }
 
-static void put_stage(struct page *p, const struct run_stage *s, const struct columns *c, double longest)
+static void put_stage(struct page *p, const struct run_stage *s, const struct summary_columns *c, double longest)
 {
     text_printf(&p->html, "<tr><td>");
     html_text(&p->html, s->name);
@@ -251,7 +251,7 @@ static void put_stage(struct page *p, const struct run_stage *s, const struct co
 
 static void put_stage_table(struct page *p, const struct run *run)
 {
-    struct columns c = columns_of(run);
+    struct summary_columns c = columns_of(run);
     const char *heads[8] = {"stage", "<kind", "time", ""};
     i64 n = 4;
     double longest, sum = all_seconds(run, &longest);

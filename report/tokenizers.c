@@ -9,7 +9,7 @@ enum { OPEN_PAIRS = 20 }; /* more stand folded away */
 
 /* ---- Vision: pairs cut out of one picture by the page itself, so that it is in the page once ---- */
 
-struct sheet {
+struct tokenizers_sheet {
     i64 pairs, frames, rows, columns, height, width, index;
     double rate_hz;
     const char *what; /* "held-out picture" */
@@ -21,7 +21,7 @@ static double moved(i64 at, i64 count)
     return count > 1 ? 100 * (double)at / (double)(count - 1) : 0;
 }
 
-static void put_cell(struct page *p, const struct sheet *s, i64 pair, bool again)
+static void put_cell(struct page *p, const struct tokenizers_sheet *s, i64 pair, bool again)
 {
     i64 pairs_a_row = max_i64(1, s->columns / 2), row = pair / pairs_a_row, column = pair % pairs_a_row * 2 + again;
     if (s->frames > 1) {
@@ -38,7 +38,7 @@ static void put_cell(struct page *p, const struct sheet *s, i64 pair, bool again
     text_printf(&p->html, "'></i>");
 }
 
-static void put_cells(struct page *p, const struct sheet *s, i64 begin, i64 end)
+static void put_cells(struct page *p, const struct tokenizers_sheet *s, i64 begin, i64 end)
 {
     text_printf(&p->html, "<div class='media sheet'>");
     for (i64 i = begin; i < end; i++) {
@@ -52,17 +52,17 @@ static void put_cells(struct page *p, const struct sheet *s, i64 begin, i64 end)
 }
 
 /* The picture goes into the page's style once. False where it is not there. */
-static bool add_sheet(struct page *p, struct sheet *s, const struct run_stage *stage, const struct json *j)
+static bool add_sheet(struct page *p, struct tokenizers_sheet *s, const struct run_stage *stage, const struct json *j)
 {
     char *path = stage_file(stage, json_string(json_get(j, "file"), NULL));
-    *s = (struct sheet){.pairs = json_integer(json_get(j, "pairs"), 0),
-                        .frames = json_integer(json_get(j, "frames"), 1),
-                        .rows = json_integer(json_get(j, "rows"), 0),
-                        .columns = json_integer(json_get(j, "columns"), 0),
-                        .height = json_integer(json_get(j, "height"), 1),
-                        .width = json_integer(json_get(j, "width"), 1),
-                        .index = p->sheets,
-                        .rate_hz = json_number(json_get(j, "rate_hz"), 0)};
+    *s = (struct tokenizers_sheet){.pairs = json_integer(json_get(j, "pairs"), 0),
+                                   .frames = json_integer(json_get(j, "frames"), 1),
+                                   .rows = json_integer(json_get(j, "rows"), 0),
+                                   .columns = json_integer(json_get(j, "columns"), 0),
+                                   .height = json_integer(json_get(j, "height"), 1),
+                                   .width = json_integer(json_get(j, "width"), 1),
+                                   .index = p->sheets,
+                                   .rate_hz = json_number(json_get(j, "rate_hz"), 0)};
     i64 begin = p->css.length, room = s->frames > 1 ? s->rows / 2 : s->rows * (s->columns / 2);
     s->pairs = min_i64(s->pairs, room);
     text_printf(&p->css, ".s%lld{background-size:%lld%% %lld%%;background-image:url(", (long long)s->index,
@@ -80,7 +80,7 @@ static bool add_sheet(struct page *p, struct sheet *s, const struct run_stage *s
 
 static void put_sheet(struct page *p, const struct run_stage *stage, const struct json *j, const char *what)
 {
-    struct sheet s;
+    struct tokenizers_sheet s;
     if (!add_sheet(p, &s, stage, j))
         return;
     s.what = what;

@@ -122,19 +122,20 @@ void put_sources(struct page *p)
 
 /* ---- Held-out losses ---- */
 
-struct loss { /* of a stream and target, means over runs */
+struct training_loss { /* of a stream and target, means over runs */
     const char *stream, *target;
     double before, after, unigram;
     double deviation; /* of `after` over runs */
 };
 struct losses {
-    struct loss *list;
+    struct training_loss *list;
     i64 count;
 };
 
-static struct loss mean_loss(struct json *const *files, i64 count, const struct json *as)
+static struct training_loss mean_loss(struct json *const *files, i64 count, const struct json *as)
 {
-    struct loss l = {json_string(json_get(as, "stream"), ""), json_string(json_get(as, "target"), ""), 0, 0, 0, 0};
+    struct training_loss l = {
+        json_string(json_get(as, "stream"), ""), json_string(json_get(as, "target"), ""), 0, 0, 0, 0};
     double squares = 0, n = 0;
     for (i64 r = 0; r < count; r++) {
         const struct json *end = same_target(json_get(files[r], "end"), as);
@@ -161,14 +162,14 @@ static struct losses losses_of(struct json *const *files, i64 count)
         first = json_count(json_get(files[r], "end")) ? json_get(files[r], "end") : first;
     struct losses all = {memory_alloc((json_count(first) + 1) * (i64)sizeof *all.list), 0};
     for (i64 i = 0; i < json_count(first); i++) {
-        struct loss l = mean_loss(files, count, json_at(first, i));
+        struct training_loss l = mean_loss(files, count, json_at(first, i));
         if (isfinite(l.after))
             all.list[all.count++] = l;
     }
     return all;
 }
 
-static char *name_of(const struct loss *l)
+static char *name_of(const struct training_loss *l)
 {
     return strcmp(l->stream, l->target) == 0 ? string_copy(l->stream) : string_format("%s: %s", l->stream, l->target);
 }
@@ -180,7 +181,7 @@ static void put_ranges(struct page *p, const char *stage, const struct losses *a
     char *about =
         string_format("Held-out losses of %s before and after training; the table beside it has the numbers", stage);
     for (i64 i = 0; i < all->count; i++) {
-        const struct loss *l = &all->list[i];
+        const struct training_loss *l = &all->list[i];
         names[i] = name_of(l);
         rows[i] = (struct chart_range){names[i], l->before, l->after, l->unigram, line_colour(l->target)};
     }
@@ -202,7 +203,7 @@ static void put_table(struct page *p, const struct losses *all)
     static const char *const heads[] = {"stream: target", "before", "after", "by frequency", "std over runs"};
     table_open(p, heads, p->run_count > 1 ? 5 : 4);
     for (i64 i = 0; i < all->count; i++) {
-        const struct loss *l = &all->list[i];
+        const struct training_loss *l = &all->list[i];
         char *name = name_of(l);
         text_printf(&p->html, "<tr>");
         cell_words(p, "%s", name);

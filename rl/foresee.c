@@ -10,7 +10,7 @@ enum { MICRO_LEAST = 256, TOKENS_LEAST = 16, SHORT_PARTS = 16 };
 
 /* ---- Drawing ---- */
 
-struct begun { /* what is drawn already of an answer, and where its ids went */
+struct foresee_begun { /* what is drawn already of an answer, and where its ids went */
     i64 count, route_width;
 };
 
@@ -24,7 +24,7 @@ static void push_routes(struct routes *routes, i64 width, i64 count)
 
 static void begin_answer(void *context, struct answer *a)
 {
-    const struct begun *b = context;
+    const struct foresee_begun *b = context;
     for (i64 i = 0; i < b->count; i++)
         answer_push(a, 0, 0, 0, false);
     push_routes(&a->routes, b->route_width, b->count - 1);
@@ -34,7 +34,7 @@ static void begin_answer(void *context, struct answer *a)
 static void foresee_draws(struct step_memory *out, const struct sampler *s, const struct sampler_room *room,
                           struct model *meta, bool given)
 {
-    struct begun begun = {room->most - 1, s->route_width};
+    struct foresee_begun begun = {room->most - 1, s->route_width};
     i32 *ids = memory_alloc(room->longest * 4);
     struct part part = {.kind = STREAM_TEXT, .ids = ids, .count = room->longest};
     struct generate_request *requests = memory_alloc(room->seats * (i64)sizeof *requests);

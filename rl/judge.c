@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-struct line { /* of rewards.jsonl */
+struct judge_line { /* of rewards.jsonl */
     i64 step, prompt, rollout, turn;
     u64 answer;
     double score;
@@ -19,7 +19,7 @@ struct judge {
     const struct text_tokenizer *tokenizer;
     char *path, **argv;
     int file; /* -1: none */
-    struct line *old;
+    struct judge_line *old;
     i64 old_count, old_capacity;
     i64 failures;      /* of the program since it last answered */
     struct text fresh; /* lines not written yet */
@@ -30,14 +30,14 @@ struct judge {
 static void read_line(struct judge *j, const char *at, i64 length, i64 from_step)
 {
     struct json *o = json_parse(at, length, j->path);
-    struct line line = {json_integer(json_get(o, "step"), -2),
-                        json_integer(json_get(o, "prompt"), -1),
-                        json_integer(json_get(o, "rollout"), -1),
-                        json_integer(json_get(o, "turn"), 0),
-                        0,
-                        json_number(json_get(o, "score"), 0),
-                        NULL,
-                        json_get(o, "failed") != NULL};
+    struct judge_line line = {json_integer(json_get(o, "step"), -2),
+                              json_integer(json_get(o, "prompt"), -1),
+                              json_integer(json_get(o, "rollout"), -1),
+                              json_integer(json_get(o, "turn"), 0),
+                              0,
+                              json_number(json_get(o, "score"), 0),
+                              NULL,
+                              json_get(o, "failed") != NULL};
     unsigned long long answer;
     if (line.step >= from_step && sscanf(json_string(json_get(o, "answer"), ""), "%llx", &answer) == 1) {
         const char *observation = json_string(json_get(o, "observation"), NULL);
@@ -69,10 +69,11 @@ static int read_lines(struct judge *j, i64 from_step)
     return status;
 }
 
-static const struct line *find_line(const struct judge *j, i64 step, const struct cohort *c, i64 rollout, u64 answer)
+static const struct judge_line *find_line(const struct judge *j, i64 step, const struct cohort *c, i64 rollout,
+                                          u64 answer)
 {
     for (i64 i = 0; i < j->old_count; i++) {
-        const struct line *l = &j->old[i];
+        const struct judge_line *l = &j->old[i];
         if (l->step == step && l->prompt == c->number && l->rollout == rollout &&
             l->turn == c->rollouts[rollout].turns && l->answer == answer)
             return l;
@@ -95,7 +96,7 @@ static int write_lines(struct judge *j)
     return 0;
 }
 
-static void add_line(struct judge *j, const struct line *line)
+static void add_line(struct judge *j, const struct judge_line *line)
 {
     struct json *o = json_object();
     char answer[20];
@@ -184,7 +185,7 @@ int judge_check(const struct judge *j, const struct prompts *prompts)
 struct verdict { /* on an answer */
     struct cohort *cohort;
     i64 rollout;
-    struct line line;
+    struct judge_line line;
     struct json *question; /* of the program; NULL: judged already */
     bool known;
 };
@@ -214,9 +215,9 @@ static int look_at(struct judge *j, struct verdict *c, i64 step, i64 *asked, str
     enum verifier verifier;
     if (rollout_text(answer, c->cohort, c->rollout, j->tokenizer) || verifier_for(&verifier, j, c->cohort->prompt))
         return -1;
-    c->line = (struct line){
+    c->line = (struct judge_line){
         step, c->cohort->number, c->rollout, r->turns, hash_bytes(answer->data, answer->length, 0), 0, NULL, false};
-    const struct line *old = find_line(j, step, c->cohort, c->rollout, c->line.answer);
+    const struct judge_line *old = find_line(j, step, c->cohort, c->rollout, c->line.answer);
     c->known = old != NULL;
     if (old) {
         c->line.score = old->score;
@@ -234,7 +235,7 @@ static int look_at(struct judge *j, struct verdict *c, i64 step, i64 *asked, str
 }
 
 /* A score counts before an observation beside it; null is no score. */
-static void take_answer(struct line *line, const struct json *answer)
+static void take_answer(struct judge_line *line, const struct json *answer)
 {
     const struct json *score = json_get(answer, "score");
     enum json_kind kind = json_kind(score);

@@ -118,11 +118,11 @@ void pool_mark_release(struct pool_mark *mark)
 
 /* ---- Files ---- */
 
-struct columns {                                      /* of all rollouts, one after another */
+struct pool_columns {                                 /* of all rollouts, one after another */
     struct text ids, logprob, entropy, given, routes; /* routes: of prompts and rollouts in turn, as bytes */
 };
 
-static void append_answer(struct columns *all, const struct answer *a, i64 width)
+static void append_answer(struct pool_columns *all, const struct answer *a, i64 width)
 {
     text_append(&all->ids, a->ids, a->count * 4);
     text_append(&all->logprob, a->logprob, a->count * 4);
@@ -133,7 +133,7 @@ static void append_answer(struct columns *all, const struct answer *a, i64 width
 
 int pool_save(const struct pool *p, const char *path)
 {
-    struct columns all = {0};
+    struct pool_columns all = {0};
     struct pool_mark mark = {0};
     i64 *cohorts = memory_alloc(max_i64(p->count, 1) * 16), n = 0;
     pool_mark(&mark, p);
@@ -176,12 +176,12 @@ static const void *column(i64 *count, const struct safetensors *set, const char 
     return NULL;
 }
 
-struct reading {
-    struct columns all;
+struct pool_reading {
+    struct pool_columns all;
     i64 n, at, route_at; /* ids in all; read so far; routes, in bytes */
 };
 
-static int load_routes(struct routes *out, struct reading *in, i64 count, i64 width, const char *path)
+static int load_routes(struct routes *out, struct pool_reading *in, i64 count, i64 width, const char *path)
 {
     if (count * width * 2 > in->all.routes.length - in->route_at)
         return error_set("%s: fewer routes than ids: it was written by a run without them", path);
@@ -194,7 +194,7 @@ static int load_routes(struct routes *out, struct reading *in, i64 count, i64 wi
     return 0;
 }
 
-static int load_rollout(struct rollout *r, struct reading *in, const i64 *values, i64 width, const char *path)
+static int load_rollout(struct rollout *r, struct pool_reading *in, const i64 *values, i64 width, const char *path)
 {
     if (values[0] < 0 || values[0] > in->n - in->at)
         return error_set("%s: rollouts of more ids than there are", path);
@@ -213,7 +213,7 @@ static int load_rollout(struct rollout *r, struct reading *in, const i64 *values
     return 0;
 }
 
-static int load_cohort(struct pool *p, struct reading *in, const i64 *cohort, const i64 *marks, const char *path)
+static int load_cohort(struct pool *p, struct pool_reading *in, const i64 *cohort, const i64 *marks, const char *path)
 {
     i64 number = cohort[0], hint = cohort[1];
     if (number < 0 || hint < 0 || hint > p->prompts->list[prompt_order_at(&p->order, number)].think.count)
@@ -231,8 +231,8 @@ static int load_cohort(struct pool *p, struct reading *in, const i64 *cohort, co
 int pool_load(struct pool *p, const char *path)
 {
     struct safetensors set;
-    struct reading in = {0};
-    struct columns *all = &in.all;
+    struct pool_reading in = {0};
+    struct pool_columns *all = &in.all;
     i64 counts[6];
     if (safetensors_open(&set, path))
         return -1;

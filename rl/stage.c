@@ -58,7 +58,7 @@ const struct setting rl_table[] = {
     TRAINING_ROWS(struct rl_settings, "10"),
     {0}};
 
-struct run { /* of one call */
+struct stage_run { /* of one call */
     const struct rl_settings *s;
     const struct stage *stage;
     struct model model, start;
@@ -81,7 +81,7 @@ struct times {
 
 /* ---- Opening ---- */
 
-static int open_start(struct run *r)
+static int open_start(struct stage_run *r)
 {
     if (r->s->surrogate.kl <= 0)
         return 0;
@@ -91,7 +91,7 @@ static int open_start(struct run *r)
     return 0;
 }
 
-static int open_prompts(struct run *r)
+static int open_prompts(struct stage_run *r)
 {
     r->tokenizer = text_tokenizer_load(r->s->from);
     if (!r->tokenizer || prompts_load(&r->prompts, r->s->prompts, r->tokenizer, 0))
@@ -108,7 +108,7 @@ struct sampler_room rl_room(const struct rl_settings *s, i64 longest)
         min_i64(s->seats ? s->seats : all, all), s->group, longest, s->max_tokens, s->speculate, .as_trained = true};
 }
 
-static int open_sampler(struct run *r)
+static int open_sampler(struct stage_run *r)
 {
     const struct rl_settings *s = r->s;
     const struct sampler_room room = rl_room(s, r->prompts.longest);
@@ -120,7 +120,7 @@ static int open_sampler(struct run *r)
     return 0;
 }
 
-static void open_learner(struct run *r)
+static void open_learner(struct stage_run *r)
 {
     const struct rl_settings *s = r->s;
     learner_open(&r->learner, &r->model, &r->sampler.vocabulary, &s->surrogate, s->minibatches, s->micro_positions);
@@ -136,8 +136,8 @@ static void open_learner(struct run *r)
 
 /* ---- Held-out prompts ---- */
 
-static int measure(struct eval_scores *out, const struct eval_kept *kept, struct run *r, const struct prompts *prompts,
-                   double temperature, i64 copies)
+static int measure(struct eval_scores *out, const struct eval_kept *kept, struct stage_run *r,
+                   const struct prompts *prompts, double temperature, i64 copies)
 {
     struct sampler sampler;
     const struct sampler_room room = {min_i64(RL_EVAL_SEATS, prompts->count), copies, prompts->longest,
@@ -153,7 +153,7 @@ static int measure(struct eval_scores *out, const struct eval_kept *kept, struct
 }
 
 /* Drawn at the temperature of training, and greedy. */
-static int measure_heldout(struct run *r, const char *when)
+static int measure_heldout(struct stage_run *r, const char *when)
 {
     struct eval_scores sampled, greedy;
     if (r->held_out.count == 0)
@@ -179,7 +179,7 @@ static int measure_heldout(struct run *r, const char *when)
 /* ---- Hints: how well the model does without them ---- */
 
 /* pass@k of the model that RL begins with: the best of k answers [R eq. 5]. */
-static int measure_passes(struct run *r)
+static int measure_passes(struct stage_run *r)
 {
     struct eval_scores scores;
     struct prompts unknown = {.list = memory_alloc(r->prompts.count * (i64)sizeof(struct task)),
@@ -209,7 +209,7 @@ static int measure_passes(struct run *r)
 
 static int save(void *context, const char *folder)
 {
-    struct run *r = context;
+    struct stage_run *r = context;
     return model_save(&r->model, folder) || install_tokenizers(folder, r->s->from) ? -1 : 0;
 }
 
@@ -217,7 +217,7 @@ static const char pool_file[] = "weft/rollouts.safetensors";
 
 static int write_state(void *context, struct json *state, const char *folder)
 {
-    struct run *r = context;
+    struct stage_run *r = context;
     char *path = path_join(folder, pool_file);
     i64 uses = model_use_count(&r->model.config);
     double *use = memory_alloc(uses * 8);
@@ -233,7 +233,7 @@ static int write_state(void *context, struct json *state, const char *folder)
     return status;
 }
 
-static int read_state(struct run *r, const struct json *state, const char *folder)
+static int read_state(struct stage_run *r, const struct json *state, const char *folder)
 {
     if (json_count(json_get(state, "success")) != r->prompts.count)
         return error_set("%s belongs to other prompts; remove %s/checkpoints to begin anew", folder, r->stage->out);
@@ -256,7 +256,7 @@ static int read_state(struct run *r, const struct json *state, const char *folde
 /* Rewards from before the first step are in a checkpoint's state. */
 static int begin(void *context, i64 step, const struct json *state, const char *folder)
 {
-    struct run *r = context;
+    struct stage_run *r = context;
     r->judge = judge_open(&r->s->judge, r->tokenizer, r->stage->out, step);
     if (!r->judge || judge_check(r->judge, &r->prompts) || judge_check(r->judge, &r->held_out))
         return -1;
@@ -272,7 +272,7 @@ static int begin(void *context, i64 step, const struct json *state, const char *
 
 /* The step's cohorts to the end, the others as far as they come; a program may answer with observations, and the model
  * goes on. */
-static int draw_and_judge(struct run *r, struct times *times, i64 step, struct progress *bar)
+static int draw_and_judge(struct stage_run *r, struct times *times, i64 step, struct progress *bar)
 {
     i64 open = 1, mine = r->s->prompts_per_step;
     while (open) {
@@ -292,7 +292,7 @@ static int draw_and_judge(struct run *r, struct times *times, i64 step, struct p
 
 /* Halves the weight of what was: prompts come by a few times only. Answers that were given how to begin, or that nobody
  * judged, say nothing of it. */
-static void move_success(struct run *r)
+static void move_success(struct stage_run *r)
 {
     for (i64 i = 0; i < r->s->prompts_per_step; i++) {
         const struct cohort *c = r->pool.cohorts[i];
@@ -303,7 +303,7 @@ static void move_success(struct run *r)
 }
 
 /* What the step's answers were like, before anything was learnt from them. */
-static struct eval_scores look_at(const struct run *r)
+static struct eval_scores look_at(const struct stage_run *r)
 {
     struct eval_scores x = {0};
     double drawn = 0;
@@ -326,7 +326,7 @@ static struct eval_scores look_at(const struct run *r)
     return x;
 }
 
-static void say(struct training_step *said, const struct run *r, const struct eval_scores *heldout,
+static void say(struct training_step *said, const struct stage_run *r, const struct eval_scores *heldout,
                 const struct eval_scores *x, const struct learn_result *y, const struct times *t)
 {
     struct metrics *m = said->metrics;
@@ -359,7 +359,7 @@ static void say(struct training_step *said, const struct run *r, const struct ev
 }
 
 /* The model that the step's answers are drawn from. Without prompts where it is not due. */
-static int measure_in_between(struct eval_scores *out, struct run *r, i64 step)
+static int measure_in_between(struct eval_scores *out, struct stage_run *r, i64 step)
 {
     bool due = r->held_out.count && r->s->eval_steps && step && step % r->s->eval_steps == 0;
     *out = (struct eval_scores){0};
@@ -371,7 +371,7 @@ static int measure_in_between(struct eval_scores *out, struct run *r, i64 step)
 
 static int run_step(void *context, i64 step, struct training_step *said)
 {
-    struct run *r = context;
+    struct stage_run *r = context;
     struct learn_result learnt;
     struct eval_scores heldout;
     struct times times = {0};
@@ -398,7 +398,7 @@ static int run_step(void *context, i64 step, struct training_step *said)
     return 0;
 }
 
-static int finish(struct run *r)
+static int finish(struct stage_run *r)
 {
     int status = measure_heldout(r, "end");
     if (status)
@@ -414,7 +414,7 @@ static int finish(struct run *r)
     return status;
 }
 
-static int train(struct run *r)
+static int train(struct stage_run *r)
 {
     struct training training = {.stage = r->stage,
                                 .settings = &r->s->training,
@@ -431,7 +431,7 @@ static int train(struct run *r)
 }
 
 /* Weights, the answers' cache and the step that learns from them at once. */
-static int check_memory(const struct run *r)
+static int check_memory(const struct stage_run *r)
 {
     struct model_config config;
     const struct stage *stage = r->stage;
@@ -448,7 +448,7 @@ static int check_memory(const struct run *r)
                            stage->device);
 }
 
-static int open_model(struct run *r)
+static int open_model(struct stage_run *r)
 {
     const struct stage *stage = r->stage;
     if (open_prompts(r) || check_memory(r))
@@ -456,7 +456,7 @@ static int open_model(struct run *r)
     return model_load(&r->model, stage->device, r->s->from, stage->dtype, true);
 }
 
-static int run_with_model(struct run *r)
+static int run_with_model(struct stage_run *r)
 {
     if (open_start(r))
         return -1;
@@ -482,7 +482,7 @@ int rl_stage(const void *settings, const struct stage *stage)
     const struct rl_settings *s = settings;
     if (lr_check(&s->optimizer, s->steps * s->minibatches, "steps times minibatches"))
         return -1;
-    struct run *r = memory_alloc(sizeof *r);
+    struct stage_run *r = memory_alloc(sizeof *r);
     r->s = s;
     r->stage = stage;
     r->heldout = json_object();

@@ -52,7 +52,7 @@ int verifier_of(enum verifier *out, const struct task *p)
 
 /* ---- The small ones: regex, format ---- */
 
-static int verify_regex(double *score, const char *pattern, struct span answer)
+static int verify_regex(double *score, const char *pattern, struct text_span answer)
 {
     i64 begin, end;
     struct regex *regex = regex_open(pattern, "ground truth");
@@ -70,7 +70,7 @@ static int verify_regex(double *score, const char *pattern, struct span answer)
 
 static double verify_format(const char *answer)
 {
-    struct span s = trimmed(span_of(answer));
+    struct text_span s = trimmed(span_of(answer));
     const char *close = strstr(answer, "</think>"), *open = strstr(answer, "<think>");
     if (open != s.at || !close || strstr(open + 7, "<think>") || strstr(close + 8, "</think>"))
         return 0;
@@ -79,16 +79,16 @@ static double verify_format(const char *answer)
 
 /* ---- All ---- */
 
-static struct span after_think(const char *answer)
+static struct text_span after_think(const char *answer)
 {
-    struct span all = span_of(answer);
+    struct text_span all = span_of(answer);
     const char *close = find_last(all, "</think>");
     return close ? span_of(close + 8) : all;
 }
 
 int verify(double *score, enum verifier verifier, const char *ground_truth, const char *answer)
 {
-    struct span truth = trimmed(span_of(ground_truth)), said = after_think(answer);
+    struct text_span truth = trimmed(span_of(ground_truth)), said = after_think(answer);
     *score = 0;
     if (truth.length == 0 && verifier != VERIFY_FORMAT)
         return error_set("reward_model.ground_truth is empty; the verifier needs one");

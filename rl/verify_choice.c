@@ -4,7 +4,7 @@
 
 /* Letters and digits, apostrophes, letters of other alphabets. CJK and Hangul (from U+2E80) stand beside Latin letters
  * without a space, so they do not join one. The bytes 0xc3 to 0xe1 begin U+00C0 to U+1FFF. */
-static bool joins(struct span s, i64 i)
+static bool joins(struct text_span s, i64 i)
 {
     if (i < 0 || i >= s.length)
         return false;
@@ -15,18 +15,18 @@ static bool joins(struct span s, i64 i)
     return isalnum(first) || first == '\'' || apostrophe || (first >= 0xc3 && first <= 0xe1);
 }
 
-static bool is_choice(struct span s, i64 i)
+static bool is_choice(struct text_span s, i64 i)
 {
     return i < s.length && s.at[i] >= 'A' && s.at[i] <= 'J' && !joins(s, i - 1) && !joins(s, i + 1);
 }
 
-static bool in_parentheses(struct span s, i64 i)
+static bool in_parentheses(struct text_span s, i64 i)
 {
     return i > 0 && i + 1 < s.length && s.at[i - 1] == '(' && s.at[i + 1] == ')';
 }
 
 /* Whether the words stand before i, white space between them apart; goes_on: behind the letter at i. */
-static bool follows(struct span s, i64 i, const char *words)
+static bool follows(struct text_span s, i64 i, const char *words)
 {
     i64 n = (i64)strlen(words);
     while (i > 0 && isspace((u8)s.at[i - 1]))
@@ -35,7 +35,7 @@ static bool follows(struct span s, i64 i, const char *words)
     return i >= n && strncasecmp(s.at + i - n, words, (size_t)n) == 0 && alone;
 }
 
-static bool goes_on(struct span s, i64 i, const char *words)
+static bool goes_on(struct text_span s, i64 i, const char *words)
 {
     i64 n = (i64)strlen(words);
     return s.length - i > n && strncasecmp(s.at + i + 1, words, (size_t)n) == 0 && !joins(s, i + 1 + n);
@@ -44,7 +44,7 @@ static bool goes_on(struct span s, i64 i, const char *words)
 enum { NONE, POSSIBLE, CERTAIN };
 
 /* "A" before a space may be an article and "I" a pronoun, unless what stands around says that it is a choice. */
-static int choice_at(struct span s, i64 i)
+static int choice_at(struct text_span s, i64 i)
 {
     if (!is_choice(s, i))
         return NONE;
@@ -59,7 +59,7 @@ static int choice_at(struct span s, i64 i)
 }
 
 /* The first certain one of [from, to), else the first possible one; 0: none. */
-static char choice_within(struct span s, i64 from, i64 to)
+static char choice_within(struct text_span s, i64 from, i64 to)
 {
     char possible = 0;
     for (i64 i = from; i < to; i++) {
@@ -73,7 +73,7 @@ static char choice_within(struct span s, i64 from, i64 to)
 }
 
 /* The letter that follows the last "answer", over "is", ":", "(" and the like; 0: none near. */
-static char choice_after_answer(struct span s)
+static char choice_after_answer(struct text_span s)
 {
     static const char *const words[] = {"answer", "\xe7\xad\x94\xe6\xa1\x88"}; /* Chinese, the same */
     char chosen = 0;
@@ -86,7 +86,7 @@ static char choice_after_answer(struct span s)
     return chosen;
 }
 
-static char last_in_parentheses(struct span s)
+static char last_in_parentheses(struct text_span s)
 {
     for (i64 i = s.length - 1; i >= 0; i--)
         if (is_choice(s, i) && in_parentheses(s, i))
@@ -94,9 +94,9 @@ static char last_in_parentheses(struct span s)
     return 0;
 }
 
-static char choice_of(struct span s)
+static char choice_of(struct text_span s)
 {
-    struct span inside;
+    struct text_span inside;
     char chosen;
     if (last_boxed(&inside, s))
         s = inside;
@@ -109,13 +109,13 @@ static char choice_of(struct span s)
 }
 
 /* One letter may be small. */
-static char choice_of_truth(struct span truth)
+static char choice_of_truth(struct text_span truth)
 {
     const char letter = truth.length == 1 ? (char)toupper((u8)truth.at[0]) : 0;
-    return choice_of(letter ? (struct span){&letter, 1} : truth);
+    return choice_of(letter ? (struct text_span){&letter, 1} : truth);
 }
 
-int verify_choice(double *score, struct span truth, struct span answer)
+int verify_choice(double *score, struct text_span truth, struct text_span answer)
 {
     char right = choice_of_truth(truth);
     if (!right)

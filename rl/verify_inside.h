@@ -7,23 +7,23 @@
 #include <ctype.h>
 #include <string.h>
 
-struct span {
+struct text_span {
     const char *at;
     i64 length;
 };
 
-static inline struct span part(struct span s, i64 begin, i64 end)
+static inline struct text_span part(struct text_span s, i64 begin, i64 end)
 {
-    return (struct span){s.at + begin, end - begin};
+    return (struct text_span){s.at + begin, end - begin};
 }
 
-static inline bool begins(struct span s, const char *with)
+static inline bool begins(struct text_span s, const char *with)
 {
     i64 length = (i64)strlen(with);
     return s.length >= length && memcmp(s.at, with, (size_t)length) == 0;
 }
 
-static inline struct span trimmed(struct span s)
+static inline struct text_span trimmed(struct text_span s)
 {
     while (s.length && isspace((u8)s.at[0]))
         s.at++, s.length--;
@@ -32,18 +32,18 @@ static inline struct span trimmed(struct span s)
     return s;
 }
 
-static inline struct span span_of(const char *text)
+static inline struct text_span span_of(const char *text)
 {
-    return (struct span){text, (i64)strlen(text)};
+    return (struct text_span){text, (i64)strlen(text)};
 }
 
-static inline bool same(struct span a, struct span b)
+static inline bool same(struct text_span a, struct text_span b)
 {
     return a.length == b.length && memcmp(a.at, b.at, (size_t)a.length) == 0;
 }
 
 /* Where the needle stands last in `s`, or NULL. */
-static inline const char *find_last(struct span s, const char *needle)
+static inline const char *find_last(struct text_span s, const char *needle)
 {
     i64 length = (i64)strlen(needle);
     for (i64 i = s.length - length; i >= 0; i--)
@@ -53,17 +53,17 @@ static inline const char *find_last(struct span s, const char *needle)
 }
 
 /* The inside of the braces that open at s.at[0]; length -1 if they never close. */
-struct span braces(struct span s);
+struct text_span braces(struct text_span s);
 /* The inside of the last \boxed{...}. */
-bool last_boxed(struct span *out, struct span s);
+bool last_boxed(struct text_span *out, struct text_span s);
 
 /* Of values without their dressing (verify_math.c). */
-bool equal_numbers(struct span a, struct span b);
+bool equal_numbers(struct text_span a, struct text_span b);
 
-double verify_math(struct span truth, struct span answer);
-double verify_gsm8k(struct span truth, struct span answer);
+double verify_math(struct text_span truth, struct text_span answer);
+double verify_gsm8k(struct text_span truth, struct text_span answer);
 /* -1: the ground truth names no choice. */
-int verify_choice(double *score, struct span truth, struct span answer);
-double verify_words(struct span truth, struct span answer);
+int verify_choice(double *score, struct text_span truth, struct text_span answer);
+double verify_words(struct text_span truth, struct text_span answer);
 
 #endif

@@ -1,6 +1,6 @@
 #include "rl/verify_inside.h"
 
-static bool one_of(struct span s, const char *const *list, i64 count)
+static bool one_of(struct text_span s, const char *const *list, i64 count)
 {
     for (i64 i = 0; i < count; i++)
         if (same(s, span_of(list[i])))
@@ -16,17 +16,17 @@ struct value {
     bool list; /* commas with spaces behind them: no thousands */
 };
 
-static struct span text_of(const struct value *v)
+static struct text_span text_of(const struct value *v)
 {
-    return (struct span){v->text.data ? v->text.data : "", v->text.length};
+    return (struct text_span){v->text.data ? v->text.data : "", v->text.length};
 }
 
-static struct span amount_of(const struct value *v)
+static struct text_span amount_of(const struct value *v)
 {
     return part(text_of(v), 0, v->unit < 0 ? v->text.length : v->unit);
 }
 
-static struct span unit_of(const struct value *v)
+static struct text_span unit_of(const struct value *v)
 {
     return part(text_of(v), v->unit < 0 ? v->text.length : v->unit, v->text.length);
 }
@@ -36,7 +36,7 @@ static char last_of(const struct value *v)
     return v->text.length ? v->text.data[v->text.length - 1] : 0;
 }
 
-static i64 space_at(struct span s)
+static i64 space_at(struct text_span s)
 {
     static const char *const spaces[] = {" ", "\n", "\t", "~", "\\,", "\\;", "\\:", "\\ "};
     for (i64 i = 0; i < COUNT_OF(spaces); i++)
@@ -46,7 +46,7 @@ static i64 space_at(struct span s)
 }
 
 /* Between digits a space stays: 1 1/2 is not 11/2. */
-static i64 take_space(struct value *v, struct span s)
+static i64 take_space(struct value *v, struct text_span s)
 {
     i64 n = 0;
     for (i64 more; (more = space_at(part(s, n, s.length))); n += more) {
@@ -59,28 +59,28 @@ static i64 take_space(struct value *v, struct span s)
 }
 
 /* "", "^2" or "^{2}" */
-static bool is_power(struct span s)
+static bool is_power(struct text_span s)
 {
     bool group = s.length == 4 && s.at[1] == '{' && s.at[3] == '}';
     return s.length == 0 || (s.at[0] == '^' && (group || s.length == 2) && isdigit((u8)s.at[group ? 2 : 1]));
 }
 
 /* Words that change the number before them are no units. */
-static bool is_unit(struct span s)
+static bool is_unit(struct text_span s)
 {
     static const char *const others[] = {"i", "j", "e", "hundred", "thousand", "million", "billion", "trillion"};
-    struct span word = trimmed(s);
+    struct text_span word = trimmed(s);
     bool named = word.length && !isdigit((u8)word.at[0]) && !memchr(word.at, '\\', (size_t)word.length);
     return named && !one_of(word, others, COUNT_OF(others));
 }
 
 /* {...} behind \text: its words, and whether they are a unit. */
-static i64 take_words(struct value *v, struct span s)
+static i64 take_words(struct value *v, struct text_span s)
 {
-    struct span inside = s.length && s.at[0] == '{' ? braces(s) : (struct span){s.at, -1};
+    struct text_span inside = s.length && s.at[0] == '{' ? braces(s) : (struct text_span){s.at, -1};
     if (inside.length < 0)
         return 0;
-    struct span rest = trimmed(part(s, inside.length + 2, s.length));
+    struct text_span rest = trimmed(part(s, inside.length + 2, s.length));
     v->unit = v->text.length && is_unit(inside) && is_power(rest) ? v->text.length : -1;
     for (i64 i = 0; i < inside.length; i++)
         if (!isspace((u8)inside.at[i]) && inside.at[i] != '$')
@@ -89,7 +89,7 @@ static i64 take_words(struct value *v, struct span s)
 }
 
 /* A command at s, "\" and letters or one other character; returns how many bytes it took. */
-static i64 take_command(struct value *v, struct span s)
+static i64 take_command(struct value *v, struct text_span s)
 {
     static const char *const dress[] = {"left", "right", "displaystyle", "!", "$"};
     static const char *const words[] = {"text", "textbf", "textit", "mathrm", "mathbf"};
@@ -98,7 +98,7 @@ static i64 take_command(struct value *v, struct span s)
     while (n < s.length && isalpha((u8)s.at[n]))
         n++;
     n += n == 1 && s.length > 1;
-    struct span name = part(s, 1, n);
+    struct text_span name = part(s, 1, n);
     if (one_of(name, words, COUNT_OF(words)))
         return n + take_words(v, part(s, n, s.length));
     if (one_of(name, fractions, COUNT_OF(fractions)))
@@ -124,7 +124,7 @@ static void close_brace(struct text *t)
     t->data[t->length] = 0;
 }
 
-static i64 take_piece(struct value *v, struct span s)
+static i64 take_piece(struct value *v, struct text_span s)
 {
     static const char minus[] = "\xe2\x88\x92"; /* U+2212 */
     i64 space = take_space(v, s);
@@ -151,7 +151,7 @@ static void crop(struct text *t, i64 begin, i64 end)
 
 static void crop_wrapping(struct text *t)
 {
-    while (t->length > 1 && t->data[0] == '{' && braces((struct span){t->data, t->length}).length == t->length - 2)
+    while (t->length > 1 && t->data[0] == '{' && braces((struct text_span){t->data, t->length}).length == t->length - 2)
         crop(t, 1, t->length - 1);
     if (t->length == 3 && t->data[0] == '(' && isalpha((u8)t->data[1]) && t->data[2] == ')')
         crop(t, 1, 2);
@@ -160,7 +160,7 @@ static void crop_wrapping(struct text *t)
 static void find_degrees(struct value *v)
 {
     static const char *const degrees[] = {"^\\circ", "^{\\circ}", "\\degree", "\xc2\xb0"};
-    struct span s = text_of(v);
+    struct text_span s = text_of(v);
     for (i64 i = 0; i < COUNT_OF(degrees); i++) {
         i64 begin = s.length - (i64)strlen(degrees[i]);
         if (begin > 0 && begins(part(s, begin, s.length), degrees[i]))
@@ -169,7 +169,7 @@ static void find_degrees(struct value *v)
 }
 
 /* "$", spaces, \left, \right, \text{...}'s wrapping, \dfrac, a full stop at the end: how a value is dressed. */
-static void undress(struct value *v, struct span s)
+static void undress(struct value *v, struct text_span s)
 {
     *v = (struct value){.unit = -1};
     s = trimmed(s);
@@ -185,7 +185,7 @@ static void undress(struct value *v, struct span s)
 
 static i64 name_length(const struct value *v) /* of "x=" */
 {
-    struct span s = text_of(v);
+    struct text_span s = text_of(v);
     bool named = s.length > 2 && isalpha((u8)s.at[0]) && s.at[1] == '=' && !memchr(s.at + 2, '=', (size_t)s.length - 2);
     return named ? 2 : 0;
 }
@@ -199,7 +199,7 @@ static void drop_name(struct value *v)
 }
 
 /* What one side leaves out, a name or a unit, the other may have. */
-static bool equal_values(struct span a, struct span b)
+static bool equal_values(struct text_span a, struct text_span b)
 {
     struct value x, y;
     undress(&x, a);
@@ -218,17 +218,17 @@ static bool equal_values(struct span a, struct span b)
 
 /* ---- Where an answer has its value ---- */
 
-bool last_boxed(struct span *out, struct span s)
+bool last_boxed(struct text_span *out, struct text_span s)
 {
     const char *at = find_last(s, "\\boxed{");
     if (!at)
         return false;
-    *out = braces((struct span){at + 6, s.at + s.length - at - 6});
+    *out = braces((struct text_span){at + 6, s.at + s.length - at - 6});
     return out->length >= 0;
 }
 
 /* How many bytes a minus takes that ends before `begin`; behind a digit, a letter or a bracket it subtracts. */
-static i64 sign_before(struct span s, i64 begin)
+static i64 sign_before(struct text_span s, i64 begin)
 {
     static const char minus[] = "\xe2\x88\x92"; /* U+2212 */
     i64 n = begin > 0 && s.at[begin - 1] == '-' ? 1 : 0;
@@ -239,7 +239,7 @@ static i64 sign_before(struct span s, i64 begin)
 }
 
 /* Dots of "x...12" and "the end.12", commas and slashes before the first digit do not belong to it. */
-static i64 skip_marks(struct span s, i64 begin)
+static i64 skip_marks(struct text_span s, i64 begin)
 {
     i64 digit = begin;
     while (!isdigit((u8)s.at[digit]))
@@ -249,7 +249,7 @@ static i64 skip_marks(struct span s, i64 begin)
     return digit - decimal;
 }
 
-static bool last_number(struct span *out, struct span s)
+static bool last_number(struct text_span *out, struct text_span s)
 {
     i64 end = s.length;
     while (end && !isdigit((u8)s.at[end - 1]))
@@ -260,22 +260,22 @@ static bool last_number(struct span *out, struct span s)
     while (begin && (isdigit((u8)s.at[begin - 1]) || strchr(".,/", s.at[begin - 1])))
         begin--;
     begin = skip_marks(s, begin);
-    struct span after = part(s, end, s.length);
+    struct text_span after = part(s, end, s.length);
     end += begins(after, "%") ? 1 : begins(after, "\\%") ? 2 : 0;
     *out = part(s, begin - sign_before(s, begin), end);
     return true;
 }
 
-static struct span line_after(const char *at, struct span s)
+static struct text_span line_after(const char *at, struct text_span s)
 {
     i64 left = s.at + s.length - at;
     const char *newline = memchr(at, '\n', (size_t)left);
-    return (struct span){at, newline ? newline - at : left};
+    return (struct text_span){at, newline ? newline - at : left};
 }
 
-double verify_math(struct span truth, struct span answer)
+double verify_math(struct text_span truth, struct text_span answer)
 {
-    struct span found, inside;
+    struct text_span found, inside;
     const char *hashes = find_last(answer, "####");
     if (last_boxed(&inside, truth))
         truth = inside;
@@ -289,7 +289,7 @@ double verify_math(struct span truth, struct span answer)
 /* ---- gsm8k ---- */
 
 /* Without "," and "$", as verl compares them. */
-static bool equal_without_commas(struct span a, struct span b)
+static bool equal_without_commas(struct text_span a, struct text_span b)
 {
     struct text x = {0}, y = {0};
     text_append(&x, "", 0);
@@ -300,21 +300,21 @@ static bool equal_without_commas(struct span a, struct span b)
     for (i64 i = 0; i < b.length; i++)
         if (!strchr(",$", b.at[i]))
             text_append(&y, b.at + i, 1);
-    bool equal = equal_values((struct span){x.data, x.length}, (struct span){y.data, y.length});
+    bool equal = equal_values((struct text_span){x.data, x.length}, (struct text_span){y.data, y.length});
     text_release(&x);
     text_release(&y);
     return equal;
 }
 
 /* The last match of "#### (\-?[0-9\.\,]+)" in the last 300 characters (verl's strict gsm8k). */
-double verify_gsm8k(struct span truth, struct span answer)
+double verify_gsm8k(struct text_span truth, struct text_span answer)
 {
     i64 from = answer.length;
     for (i64 characters = 0; from > 0 && characters < 300; characters += ((u8)answer.at[from] & 0xc0) != 0x80)
         from--;
-    struct span tail = {answer.at + from, answer.length - from}, search = tail;
+    struct text_span tail = {answer.at + from, answer.length - from}, search = tail;
     for (const char *at; (at = find_last(search, "#### ")); search.length = at - search.at) {
-        struct span number = {at + 5, 0};
+        struct text_span number = {at + 5, 0};
         i64 left = tail.at + tail.length - number.at;
         number.length = left > 0 && number.at[0] == '-';
         i64 sign = number.length;

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-struct span braces(struct span s)
+struct text_span braces(struct text_span s)
 {
     i64 depth = 0;
     for (i64 i = 0; i < s.length; i++) {
@@ -11,12 +11,12 @@ struct span braces(struct span s)
         if (depth == 0)
             return part(s, 1, i);
     }
-    return (struct span){s.at, -1};
+    return (struct text_span){s.at, -1};
 }
 
 enum { NUMBER_MOST = 64 };
 
-static i64 count_digits(struct span s, i64 from)
+static i64 count_digits(struct text_span s, i64 from)
 {
     i64 n = 0;
     while (from + n < s.length && isdigit((u8)s.at[from + n]))
@@ -24,13 +24,13 @@ static i64 count_digits(struct span s, i64 from)
     return n;
 }
 
-static bool all_digits(struct span s)
+static bool all_digits(struct text_span s)
 {
     return s.length && count_digits(s, 0) == s.length;
 }
 
 /* Commas or spaces stand before every three digits of the integer part, or nowhere. */
-static bool in_thousands(struct span s)
+static bool in_thousands(struct text_span s)
 {
     i64 at = s.length && strchr("+-", s.at[0]) ? 1 : 0, first = count_digits(s, at);
     char by = at + first < s.length ? s.at[at + first] : 0;
@@ -41,12 +41,12 @@ static bool in_thousands(struct span s)
             if (count_digits(s, at + 1) != 3)
                 return false;
     }
-    struct span rest = part(s, at, s.length);
+    struct text_span rest = part(s, at, s.length);
     return !memchr(rest.at, ',', (size_t)rest.length) && !memchr(rest.at, ' ', (size_t)rest.length);
 }
 
 /* Without the separators; false: it has some elsewhere, or what no number has. */
-static bool clean_number(char out[NUMBER_MOST], struct span s)
+static bool clean_number(char out[NUMBER_MOST], struct text_span s)
 {
     i64 n = 0;
     if (s.length == 0 || s.length >= NUMBER_MOST || !in_thousands(s))
@@ -61,7 +61,7 @@ static bool clean_number(char out[NUMBER_MOST], struct span s)
 }
 
 /* A minus, then digits from the first that is not 0. */
-static bool integer_digits(char out[NUMBER_MOST], struct span s)
+static bool integer_digits(char out[NUMBER_MOST], struct text_span s)
 {
     char clean[NUMBER_MOST];
     if (!clean_number(clean, s))
@@ -78,7 +78,7 @@ static bool integer_digits(char out[NUMBER_MOST], struct span s)
 }
 
 /* Sign, digits, decimals, exponent. */
-static bool parse_plain(double *out, struct span s)
+static bool parse_plain(double *out, struct text_span s)
 {
     char clean[NUMBER_MOST], *end;
     if (!clean_number(clean, s))
@@ -88,7 +88,7 @@ static bool parse_plain(double *out, struct span s)
 }
 
 /* An argument of \frac: {...} or one character. */
-static bool take_argument(struct span *out, struct span *rest)
+static bool take_argument(struct text_span *out, struct text_span *rest)
 {
     if (rest->length == 0)
         return false;
@@ -101,15 +101,15 @@ static bool take_argument(struct span *out, struct span *rest)
 }
 
 struct fraction {
-    struct span whole, above, below; /* whole: of a mixed number, else empty */
+    struct text_span whole, above, below; /* whole: of a mixed number, else empty */
 };
 
 /* 1\frac{1}{2}, 1 1/2, 1/2 */
-static bool split_fraction(struct fraction *out, struct span s)
+static bool split_fraction(struct fraction *out, struct text_span s)
 {
     const char *frac = find_last(s, "\\frac"), *slash = memchr(s.at, '/', (size_t)s.length);
     if (frac) {
-        struct span rest = part(s, frac - s.at + 5, s.length);
+        struct text_span rest = part(s, frac - s.at + 5, s.length);
         out->whole = part(s, 0, frac - s.at);
         return take_argument(&out->above, &rest) && take_argument(&out->below, &rest) && rest.length == 0;
     }
@@ -125,7 +125,7 @@ static bool split_fraction(struct fraction *out, struct span s)
 }
 
 /* The fraction of a mixed number is one of digits, and less than 1. */
-static bool parse_fraction(double *out, struct span s)
+static bool parse_fraction(double *out, struct text_span s)
 {
     double whole = 0, above, below;
     struct fraction f;
@@ -142,7 +142,7 @@ static bool parse_fraction(double *out, struct span s)
     return true;
 }
 
-static bool parse_number(double *out, bool *percent, struct span s)
+static bool parse_number(double *out, bool *percent, struct text_span s)
 {
     *percent = s.length && s.at[s.length - 1] == '%';
     s.length -= *percent;
@@ -157,7 +157,7 @@ static bool near(double x, double y)
     return fabs(x - y) <= (integer ? 1e-15 * most : 1e-6 * fmin(1, fmax(1e-6, most)));
 }
 
-bool equal_numbers(struct span a, struct span b)
+bool equal_numbers(struct text_span a, struct text_span b)
 {
     char left[NUMBER_MOST], right[NUMBER_MOST];
     double x, y;

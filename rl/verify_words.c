@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-struct words {
-    struct span *list;
+struct verify_word_list {
+    struct text_span *list;
     i64 count;
 };
 
@@ -24,7 +24,7 @@ static bool stands_alone(const char *at, i64 left)
 }
 
 /* An apostrophe belongs to a word between two of its letters; elsewhere it quotes. */
-static bool is_letter(struct span s, i64 i)
+static bool is_letter(struct text_span s, i64 i)
 {
     if (s.at[i] != '\'')
         return s.at[i] != ' ';
@@ -32,15 +32,15 @@ static bool is_letter(struct span s, i64 i)
 }
 
 /* Of a folded text. */
-static struct words split_words(struct span s)
+static struct verify_word_list split_words(struct text_span s)
 {
-    struct words w = {memory_alloc(max_i64(s.length, 1) * (i64)sizeof(struct span)), 0};
+    struct verify_word_list w = {memory_alloc(max_i64(s.length, 1) * (i64)sizeof(struct text_span)), 0};
     bool open = false;
     for (i64 i = 0, bytes; i < s.length; i += bytes) {
         bytes = min_i64(character_bytes((u8)s.at[i]), s.length - i);
         bool letter = is_letter(s, i), alone = letter && stands_alone(s.at + i, s.length - i);
         if (letter && (alone || !open))
-            w.list[w.count++] = (struct span){s.at + i, 0};
+            w.list[w.count++] = (struct text_span){s.at + i, 0};
         if (letter)
             w.list[w.count - 1].length += bytes;
         open = letter && !alone;
@@ -49,7 +49,7 @@ static struct words split_words(struct span s)
 }
 
 /* Levenshtein distance over words. */
-static i64 word_errors(const struct words *a, const struct words *b)
+static i64 word_errors(const struct verify_word_list *a, const struct verify_word_list *b)
 {
     i64 *row = memory_alloc((b->count + 1) * 8);
     for (i64 j = 0; j <= b->count; j++)
@@ -68,13 +68,13 @@ static i64 word_errors(const struct words *a, const struct words *b)
     return errors;
 }
 
-double verify_words(struct span truth, struct span answer)
+double verify_words(struct text_span truth, struct text_span answer)
 {
     struct text x = {0}, y = {0};
     text_fold(&x, truth.at, truth.length);
     text_fold(&y, answer.at, answer.length);
-    struct words reference = split_words((struct span){x.data, x.length}),
-                 said = split_words((struct span){y.data, y.length});
+    struct verify_word_list reference = split_words((struct text_span){x.data, x.length}),
+                            said = split_words((struct text_span){y.data, y.length});
     double errors = (double)word_errors(&reference, &said) / (double)max_i64(reference.count, 1);
     memory_free(reference.list);
     memory_free(said.list);

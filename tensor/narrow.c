@@ -164,14 +164,14 @@ static float narrow_row_4(u8 *codes, u8 *factors, const float *x, i64 blocks)
 
 /* ---- A weight ---- */
 
-struct job {
+struct narrow_pack_job {
     const struct weight *weight;
     struct narrow to; /* host memory, filled by rows */
     const char *from; /* the weight's copy */
     i64 steps, strips;
 };
 
-static void place_row_8(const struct job *job, i64 row, const signed char *v)
+static void place_row_8(const struct narrow_pack_job *job, i64 row, const signed char *v)
 {
     signed char *codes = (signed char *)(uintptr_t)job->to.codes;
     for (i64 step = 0; step < job->steps; step++)
@@ -179,7 +179,7 @@ static void place_row_8(const struct job *job, i64 row, const signed char *v)
                v + step * NARROW_COLUMNS, NARROW_COLUMNS);
 }
 
-static void place_row_4(const struct job *job, i64 row, const u8 *codes, const u8 *factors)
+static void place_row_4(const struct narrow_pack_job *job, i64 row, const u8 *codes, const u8 *factors)
 {
     for (i64 step = 0; step < job->steps; step++) {
         i64 at = (row / NARROW_ROWS * job->steps + step) * NARROW_ROWS + row % NARROW_ROWS;
@@ -193,7 +193,7 @@ static void place_row_4(const struct job *job, i64 row, const u8 *codes, const u
 
 static void narrow_row(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct narrow_pack_job *job = context;
     i64 columns = job->to.columns, width = job->steps * NARROW_COLUMNS;
     i64 row = tile / job->to.rows * job->strips * NARROW_ROWS + tile % job->to.rows;
     float *x = memory_alloc(width * 4), *scale = (float *)(uintptr_t)&job->to.scale[row];
@@ -215,13 +215,13 @@ static void narrow_row(void *context, i64 tile, int worker)
     memory_free(factors);
 }
 
-struct sizes { /* bytes */
+struct narrow_sizes { /* bytes */
     i64 codes, factors, scale;
 };
-static struct sizes sizes_of(const struct weight *w, int bits)
+static struct narrow_sizes sizes_of(const struct weight *w, int bits)
 {
     i64 rows = w->parts * narrow_strips(w->rows) * NARROW_ROWS, width = narrow_steps(w->columns) * NARROW_COLUMNS;
-    return (struct sizes){rows * width * bits / 8, bits == 4 ? rows * width / BLOCK : 0, rows * 4};
+    return (struct narrow_sizes){rows * width * bits / 8, bits == 4 ? rows * width / BLOCK : 0, rows * 4};
 }
 
 /* The meta backend has no values, and gets none. */
@@ -247,7 +247,7 @@ static void *put(struct weights *weights, struct arena *to, void *host, i64 byte
 
 static void narrow_one(struct weights *weights, struct weight *w, int bits, struct arena *to)
 {
-    struct sizes size = sizes_of(w, bits);
+    struct narrow_sizes size = sizes_of(w, bits);
     i64 bytes = w->value.rows * w->value.columns * dtype_bytes(w->value.dtype);
     char *copy = memory_alloc(bytes);
     void *codes = memory_alloc(size.codes), *factors = memory_alloc(max_i64(size.factors, 1));
@@ -256,11 +256,11 @@ static void narrow_one(struct weights *weights, struct weight *w, int bits, stru
     memset(factors, NARROW_FACTOR_ZERO, (size_t)size.factors);
     memset(scale, 0, (size_t)size.scale);
     get(weights, copy, w->value.data, bytes);
-    struct job job = {w,
-                      {codes, factors, scale, w->parts, w->rows, w->columns, bits},
-                      copy,
-                      narrow_steps(w->columns),
-                      narrow_strips(w->rows)};
+    struct narrow_pack_job job = {w,
+                                  {codes, factors, scale, w->parts, w->rows, w->columns, bits},
+                                  copy,
+                                  narrow_steps(w->columns),
+                                  narrow_strips(w->rows)};
     if (has_values(weights))
         workers_run(w->parts * w->rows, narrow_row, &job);
     memory_free(copy);
@@ -296,7 +296,7 @@ void weights_narrow(struct weights *weights, int bits)
     require(!weights->training && (bits == 8 || bits == 4), "weights of %d bits", bits);
     for (i64 i = 0; i < weights->count; i++) {
         const struct weight *w = &weights->list[i];
-        struct sizes size = is_narrowed(w) ? sizes_of(w, bits) : (struct sizes){0};
+        struct narrow_sizes size = is_narrowed(w) ? sizes_of(w, bits) : (struct narrow_sizes){0};
         bytes += size.codes + size.factors + size.scale + 1024;
         bytes += is_kept(w) ? w->value.rows * w->value.columns * dtype_bytes(w->value.dtype) : 0;
     }

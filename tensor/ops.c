@@ -48,7 +48,7 @@ struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, 
     return y;
 }
 
-struct grouped {
+struct grouped_product {
     struct tape_record record;
     struct tensor *x, *y, *w;
     const struct groups *groups;
@@ -56,7 +56,7 @@ struct grouped {
 
 BACKWARD(linear_grouped)
 {
-    SELF(grouped);
+    SELF(grouped_product);
     struct matrix dy = tape_output_gradient(self->y);
     if (!dy.data)
         return;
@@ -75,7 +75,7 @@ struct tensor *op_linear_grouped(struct tape *tape, struct tensor *x, struct ten
 {
     struct tensor *y = tape_tensor(tape, x->dtype, x->rows, w->rows / w->parts);
     product_forward(&(struct by_weight){tape, w, groups, NULL}, tensor_matrix(y), tensor_matrix(x));
-    struct grouped *r = RECORD(grouped, linear_grouped_backward, y, x, w);
+    struct grouped_product *r = RECORD(grouped_product, linear_grouped_backward, y, x, w);
     KEEP(r, .x = x, .w = w, .y = y, .groups = groups);
     return y;
 }

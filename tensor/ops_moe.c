@@ -72,7 +72,7 @@ struct routing *op_route(struct tape *tape, struct tensor *logits, const struct 
     return r;
 }
 
-struct moved {
+struct ops_moe_moved {
     struct tape_record record;
     struct tensor *x, *y;
     const struct routing *routing;
@@ -80,7 +80,7 @@ struct moved {
 
 static void dispatch_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct moved *self = (struct moved *)base;
+    struct ops_moe_moved *self = (struct ops_moe_moved *)base;
     struct matrix dy = tape_output_gradient(self->y);
     struct gradient d = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
     const struct matrix none = {0};
@@ -91,7 +91,7 @@ static void dispatch_backward(struct tape_record *base, struct device *device, s
 
 static void weights_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct moved *self = (struct moved *)base;
+    struct ops_moe_moved *self = (struct ops_moe_moved *)base;
     struct matrix dy = tape_output_gradient(self->y);
     struct gradient d = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
     i64 assignments = self->routing->n * self->routing->k_max;
@@ -104,7 +104,7 @@ static struct expert_rows record_dispatch(struct tape *tape, struct tensor *x, s
                                           const struct routing *routing)
 {
     struct tensor *of_rows = op_borrow(tape, NULL, DTYPE_F32, routing->rows_bound, 1), *weights = routing->weights;
-    struct moved *r = tape_record(tape, sizeof *r, dispatch_backward, &x, 1, &y, 1);
+    struct ops_moe_moved *r = tape_record(tape, sizeof *r, dispatch_backward, &x, 1, &y, 1);
     KEEP(r, .x = x, .y = y, .routing = routing);
     r = tape_record(tape, sizeof *r, weights_backward, &weights, 1, &of_rows, 1);
     KEEP(r, .x = weights, .y = of_rows, .routing = routing);

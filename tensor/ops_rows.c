@@ -87,7 +87,7 @@ struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dty
     return y;
 }
 
-struct run {
+struct row_run {
     struct tape_record record;
     struct tensor *x, *y;
     i64 first;
@@ -95,7 +95,7 @@ struct run {
 
 BACKWARD(rows)
 {
-    SELF(run);
+    SELF(row_run);
     struct matrix dy = tape_output_gradient(self->y);
     struct gradient dx = gradient_of_rows(tape, self->x, dy);
     if (dx.matrix.data)
@@ -105,7 +105,7 @@ BACKWARD(rows)
 struct tensor *op_rows(struct tape *tape, struct tensor *x, i64 first, i64 count)
 {
     struct tensor *y = op_borrow(tape, matrix_rows(tensor_matrix(x), first, count).data, x->dtype, count, x->columns);
-    struct run *r = RECORD(run, rows_backward, y, x);
+    struct row_run *r = RECORD(row_run, rows_backward, y, x);
     KEEP(r, .x = x, .y = y, .first = first);
     return y;
 }

@@ -5,11 +5,11 @@
 #include <string.h>
 
 enum { ARENAS = 2 }; /* the tape's `arena` and `kept` */
-struct room {
+struct segments_room {
     i64 first, most; /* bytes: where it begins, and what it took at most */
 };
-struct place {
-    struct room room[ARENAS];
+struct segments_place {
+    struct segments_room room[ARENAS];
     struct recordings *recordings; /* of its segment */
 };
 struct segments {
@@ -17,7 +17,7 @@ struct segments {
     struct device *device;    /* the tape's, while ops are deferred; NULL: they are not */
     struct arena arena, kept; /* of places; those of the tape while it is in one */
     struct free_class free[FREE_CLASSES];
-    struct place *places;
+    struct segments_place *places;
     i64 count, now, end[ARENAS]; /* the place the tape is in, -1: in none; where the last one ended in this pass */
     bool comes_back;             /* the backward has come to a segment */
 };
@@ -73,7 +73,7 @@ void tape_place_end(struct tape *tape)
     if (!s)
         return;
     for (int i = 0; i < ARENAS; i++) {
-        struct room *room = &s->places[s->now].room[i];
+        struct segments_room *room = &s->places[s->now].room[i];
         i64 first = max_i64(room->first, s->end[i]);
         s->end[i] = round_up(arena_mark(arena_at(tape, i)), 64);
         room->most = max_i64(room->most, s->end[i] - first);
@@ -97,7 +97,7 @@ static void begin_ops(struct tape *tape)
 }
 
 /* Of the place, which was left. */
-static void end_ops(struct tape *tape, const struct place *place)
+static void end_ops(struct tape *tape, const struct segments_place *place)
 {
     struct segments *s = tape->segments;
     tape->device = s->device;
@@ -119,7 +119,7 @@ struct segment_record {
 static void backward_begins(struct tape_record *record, struct device *device, struct tape *tape)
 {
     struct segments *s = tape->segments;
-    const struct place *last = &s->places[s->count - 1];
+    const struct segments_place *last = &s->places[s->count - 1];
     (void)device;
     s->now = ((struct segment_record *)record)->place;
     swap_memory(tape);

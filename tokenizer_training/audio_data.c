@@ -35,7 +35,7 @@ static int read_clip(struct audio_clip *clip)
     return status;
 }
 
-struct load {
+struct audio_data_load {
     struct audio_media *media;
     const struct audio_media_request *request;
 };
@@ -61,7 +61,7 @@ static void release_content(void *content)
 }
 
 /* What cannot be read again stays, or stands in a window. */
-static void place_clip(const struct load *load, struct audio_clip *clip, const struct medium *medium)
+static void place_clip(const struct audio_data_load *load, struct audio_clip *clip, const struct medium *medium)
 {
     struct audio_media *media = load->media;
     i64 bytes = clip->samples * 2;
@@ -82,7 +82,7 @@ static void place_clip(const struct load *load, struct audio_clip *clip, const s
 
 static void take_medium(void *context, void *content, struct medium *medium)
 {
-    const struct load *load = context;
+    const struct audio_data_load *load = context;
     struct audio_media *media = load->media;
     struct audio_clip *clip = content;
     i64 n = media->count, size = (i64)sizeof *clip;
@@ -104,7 +104,7 @@ int audio_media_load(struct audio_media *media, const struct media_request *from
                      const struct audio_media_request *request)
 {
     static const struct media_window_kind kind = {sizeof(struct audio_clip), read_medium, release_content, NULL};
-    struct load load = {media, request};
+    struct audio_data_load load = {media, request};
     struct media_reader reader = {.what = "recordings",
                                   .bad_share = request->bad_share,
                                   .content_bytes = sizeof(struct audio_clip),
@@ -181,18 +181,18 @@ float *audio_clip_samples(const struct audio_clip *clip, i64 *frames)
 
 enum draw { DRAW_USED, DRAW_SPEED, DRAW_GAIN, DRAW_NOISE, DRAW_CUT, DRAW_EQUALISER }; /* which of an item's draws */
 
-struct drawn {
+struct audio_data_drawn {
     const struct audio_draw *draw;
     u32 item;
 };
 
-static double uniform(const struct drawn *d, enum draw which, u32 index, double low, double high)
+static double uniform(const struct audio_data_drawn *d, enum draw which, u32 index, double low, double high)
 {
     struct rng_key key = {d->draw->seed, RNG_AUGMENT};
     return low + (high - low) * rng_uniform(key, (u32)d->draw->step, d->item, which, index);
 }
 
-static double normal(const struct drawn *d, enum draw which, u32 index)
+static double normal(const struct audio_data_drawn *d, enum draw which, u32 index)
 {
     return rng_normal((struct rng_key){d->draw->seed, RNG_AUGMENT}, (u32)d->draw->step, d->item, which, index);
 }
@@ -220,7 +220,7 @@ static void copy_plain(float *out, i64 n, const struct audio_clip *clip, i64 beg
         out[i] = value_at(clip, begin + i);
 }
 
-static void add_noise(float *out, i64 n, const struct drawn *d, float size)
+static void add_noise(float *out, i64 n, const struct audio_data_drawn *d, float size)
 {
     struct rng_key key = {d->draw->seed, RNG_AUGMENT};
     for (i64 i = 0; i < n; i += 4) {
@@ -231,7 +231,7 @@ static void add_noise(float *out, i64 n, const struct drawn *d, float size)
     }
 }
 
-static void draw_response(float *response, i64 bins, const struct drawn *d)
+static void draw_response(float *response, i64 bins, const struct audio_data_drawn *d)
 {
     static const double pi = 3.14159265358979323846;
     double height[4], phase[4], cut = (double)bins;
@@ -249,7 +249,7 @@ static void draw_response(float *response, i64 bins, const struct drawn *d)
     }
 }
 
-static i64 draw_begin(const struct drawn *d, const struct audio_clip *clip, i64 span)
+static i64 draw_begin(const struct audio_data_drawn *d, const struct audio_clip *clip, i64 span)
 {
     struct rng_key key = {d->draw->seed, RNG_CROP};
     i64 spare = clip->samples - span,
@@ -257,7 +257,7 @@ static i64 draw_begin(const struct drawn *d, const struct audio_clip *clip, i64 
     return spare < 0 ? -place : place;
 }
 
-static void draw_augmented(float *out, float *response, const struct drawn *d, const struct audio_clip *clip)
+static void draw_augmented(float *out, float *response, const struct audio_data_drawn *d, const struct audio_clip *clip)
 {
     i64 n = d->draw->samples;
     double speed = uniform(d, DRAW_SPEED, 0, 0, 1) < 2.0 / 3 ? uniform(d, DRAW_SPEED, 1, 0.85, 1.2) : 1;
@@ -295,7 +295,7 @@ static void run_crop(void *context, i64 i, int worker)
 {
     const struct crops_job *job = context;
     const struct audio_draw *draw = job->draw;
-    struct drawn d = {draw, (u32)i};
+    struct audio_data_drawn d = {draw, (u32)i};
     float *samples = job->samples + i * draw->samples, *response = job->response + i * draw->bins;
     (void)worker;
     if (uniform(&d, DRAW_USED, 0, 0, 1) < draw->augment) {

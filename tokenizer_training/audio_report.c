@@ -9,7 +9,7 @@
 
 enum { HEALTH_CLIPS = 1000, PROBE_CLIPS = 1000, MEAN_CLIPS = 200, DISTANCE_CLIPS = 64, SAMPLES = 12, AT_ONCE = 64 };
 
-struct coded { /* a recording's codes, and which of its frames sound */
+struct audio_report_coded { /* a recording's codes, and which of its frames sound */
     i32 *codes;
     u8 *sounds;
     i64 frames;
@@ -20,13 +20,13 @@ struct report {
     const char *folder;
     struct mel_distance mel;
     struct json *json;
-    struct coded *train, *other; /* of the first HEALTH_CLIPS recordings */
+    struct audio_report_coded *train, *other; /* of the first HEALTH_CLIPS recordings */
     i64 train_count, other_count;
 };
 
 /* ---- codes ---- */
 
-static void mark_sounds(struct coded *out, struct audio_tokenizer *audio, const float *samples)
+static void mark_sounds(struct audio_report_coded *out, struct audio_tokenizer *audio, const float *samples)
 {
     i64 spectra = out->frames * AUDIO_FRAME_SPECTRA;
     float *m = memory_alloc(spectra * AUDIO_BANDS * 4);
@@ -50,13 +50,13 @@ static float *shifted_samples(const struct audio_clip *clip, i64 shift, i64 *fra
 }
 
 /* A recording that can no longer be read has no frames. */
-static void encode_some(struct coded *list, struct audio_tokenizer *audio, const struct audio_clip *const *clips,
-                        i64 count, i64 shift)
+static void encode_some(struct audio_report_coded *list, struct audio_tokenizer *audio,
+                        const struct audio_clip *const *clips, i64 count, i64 shift)
 {
     struct audio_item items[AT_ONCE] = {0};
     float *samples[AT_ONCE] = {0};
     for (i64 i = 0; i < count; i++) {
-        struct coded *out = &list[i];
+        struct audio_report_coded *out = &list[i];
         samples[i] = shifted_samples(clips[i], shift, &out->frames);
         if (!samples[i])
             continue;
@@ -70,17 +70,18 @@ static void encode_some(struct coded *list, struct audio_tokenizer *audio, const
         memory_free(samples[i]);
 }
 
-static void encode_clips(struct coded *list, struct audio_tokenizer *audio, const struct audio_clip *const *clips,
-                         i64 count, i64 shift)
+static void encode_clips(struct audio_report_coded *list, struct audio_tokenizer *audio,
+                         const struct audio_clip *const *clips, i64 count, i64 shift)
 {
     for (i64 i = 0; i < count; i += AT_ONCE)
         encode_some(list + i, audio, clips + i, min_i64(AT_ONCE, count - i), shift);
 }
 
-static struct coded *encode_media(i64 *count, struct audio_tokenizer *audio, const struct audio_media *media)
+static struct audio_report_coded *encode_media(i64 *count, struct audio_tokenizer *audio,
+                                               const struct audio_media *media)
 {
     *count = min_i64(media->count, HEALTH_CLIPS);
-    struct coded *out = memory_alloc((*count + 1) * (i64)sizeof *out);
+    struct audio_report_coded *out = memory_alloc((*count + 1) * (i64)sizeof *out);
     const struct audio_clip **clips = memory_alloc((*count + 1) * (i64)sizeof *clips);
     for (i64 i = 0; i < *count; i++)
         clips[i] = &media->clips[i];
@@ -89,7 +90,7 @@ static struct coded *encode_media(i64 *count, struct audio_tokenizer *audio, con
     return out;
 }
 
-static void coded_free(struct coded *list, i64 count)
+static void coded_free(struct audio_report_coded *list, i64 count)
 {
     for (i64 i = 0; i < count; i++) {
         memory_free(list[i].codes);
@@ -105,7 +106,8 @@ struct health {
     i64 dead, frames;
 };
 
-static struct health level_health(const struct coded *list, i64 count, const struct audio_config *c, i64 level)
+static struct health level_health(const struct audio_report_coded *list, i64 count, const struct audio_config *c,
+                                  i64 level)
 {
     i64 *uses = memory_alloc(c->codes * (i64)sizeof *uses);
     struct health h = {0};
@@ -126,7 +128,7 @@ static struct health level_health(const struct coded *list, i64 count, const str
     return h;
 }
 
-static void report_health(struct report *r, const char *kind, const struct coded *list, i64 count)
+static void report_health(struct report *r, const char *kind, const struct audio_report_coded *list, i64 count)
 {
     const struct audio_config *c = &r->trainer->audio.config;
     struct json *levels = json_array();
@@ -196,7 +198,8 @@ struct distances {
     struct spectral_sum all, first, mean; /* all levels, level 0 alone, the mean spectrum */
 };
 
-static void decode_levels(float *samples, float *m, struct report *r, const struct coded *coded, i64 levels)
+static void decode_levels(float *samples, float *m, struct report *r, const struct audio_report_coded *coded,
+                          i64 levels)
 {
     struct vocoder vocoder = {r->trainer->settings->vocoder_rounds, r->trainer->seed};
     audio_decode_spectra(&r->trainer->audio, m, coded->codes, coded->frames, levels);
@@ -204,7 +207,7 @@ static void decode_levels(float *samples, float *m, struct report *r, const stru
 }
 
 static void add_distances(struct distances *out, struct report *r, const struct audio_clip *clip,
-                          const struct coded *coded, const double *mean)
+                          const struct audio_report_coded *coded, const double *mean)
 {
     i64 frames, n = coded->frames * AUDIO_FRAME_SAMPLES;
     float *original = audio_clip_samples(clip, &frames);
@@ -245,24 +248,25 @@ static void report_distances(struct report *r)
 
 enum { DIGITS = 10, PLACES = 5, OFFSETS = 4, PROBE_ROUNDS = 100, LEAST_CLIPS = 20 };
 
-struct digits {
-    struct coded *coded; /* [OFFSETS, count] */
-    i64 *digit, count;   /* [count] recordings */
+struct audio_report_digits {
+    struct audio_report_coded *coded; /* [OFFSETS, count] */
+    i64 *digit, count;                /* [count] recordings */
 };
 
-struct example {
+struct audio_report_example {
     i64 digit, count;
     i32 *features; /* [count] columns; each has the value 1 / sqrt(count) */
 };
-struct probe {
+struct audio_report_probe {
     i64 columns;
     float *weights; /* [DIGITS, columns] */
 };
 
 /* Codes where the recording sounds: once by fifth of its length, once without place. */
-static struct example example_of(const struct coded *c, i64 digit, i64 level, const struct audio_config *config)
+static struct audio_report_example example_of(const struct audio_report_coded *c, i64 digit, i64 level,
+                                              const struct audio_config *config)
 {
-    struct example e = {digit, 0, memory_alloc(max_i64(1, 2 * c->frames) * 4)};
+    struct audio_report_example e = {digit, 0, memory_alloc(max_i64(1, 2 * c->frames) * 4)};
     i64 first = 0, last = c->frames;
     while (first < last && !c->sounds[first])
         first++;
@@ -286,11 +290,11 @@ static i64 digit_of(const char *text)
     return -1;
 }
 
-static struct digits encode_digits(struct audio_tokenizer *audio, const struct audio_media *media)
+static struct audio_report_digits encode_digits(struct audio_tokenizer *audio, const struct audio_media *media)
 {
     const struct audio_clip **clips = memory_alloc(PROBE_CLIPS * (i64)sizeof *clips);
-    struct digits out = {memory_alloc(OFFSETS * PROBE_CLIPS * (i64)sizeof *out.coded), memory_alloc(PROBE_CLIPS * 8),
-                         0};
+    struct audio_report_digits out = {memory_alloc(OFFSETS * PROBE_CLIPS * (i64)sizeof *out.coded),
+                                      memory_alloc(PROBE_CLIPS * 8), 0};
     for (i64 i = 0; i < media->count && out.count < PROBE_CLIPS; i++)
         if (digit_of(media->clips[i].text) >= 0) {
             out.digit[out.count] = digit_of(media->clips[i].text);
@@ -302,16 +306,16 @@ static struct digits encode_digits(struct audio_tokenizer *audio, const struct a
     return out;
 }
 
-static void digits_free(struct digits *digits)
+static void digits_free(struct audio_report_digits *digits)
 {
     coded_free(digits->coded, OFFSETS * digits->count);
     memory_free(digits->digit);
 }
 
-static struct example *examples_of(i64 *count, const struct digits *digits, i64 level,
-                                   const struct audio_config *config)
+static struct audio_report_example *examples_of(i64 *count, const struct audio_report_digits *digits, i64 level,
+                                                const struct audio_config *config)
 {
-    struct example *out = memory_alloc((OFFSETS * digits->count + 1) * (i64)sizeof *out);
+    struct audio_report_example *out = memory_alloc((OFFSETS * digits->count + 1) * (i64)sizeof *out);
     *count = 0;
     for (i64 i = 0; i < OFFSETS * digits->count; i++)
         if (digits->coded[i].frames > 0)
@@ -319,14 +323,14 @@ static struct example *examples_of(i64 *count, const struct digits *digits, i64 
     return out;
 }
 
-static void examples_free(struct example *list, i64 count)
+static void examples_free(struct audio_report_example *list, i64 count)
 {
     for (i64 i = 0; i < count; i++)
         memory_free(list[i].features);
     memory_free(list);
 }
 
-static void score(double *scores, const struct probe *p, const struct example *e)
+static void score(double *scores, const struct audio_report_probe *p, const struct audio_report_example *e)
 {
     double value = 1 / sqrt((double)max_i64(e->count, 1));
     for (i64 d = 0; d < DIGITS; d++) {
@@ -348,12 +352,12 @@ static void soft_max(double *scores)
 }
 
 /* Logistic regression by rounds over the examples in order. */
-static void probe_train(struct probe *p, const struct example *list, i64 count)
+static void probe_train(struct audio_report_probe *p, const struct audio_report_example *list, i64 count)
 {
     double scores[DIGITS];
     for (i64 round = 0; round < PROBE_ROUNDS; round++)
         for (i64 i = 0; i < count; i++) {
-            const struct example *e = &list[i];
+            const struct audio_report_example *e = &list[i];
             double rate = 0.5 / sqrt((double)max_i64(e->count, 1));
             score(scores, p, e);
             soft_max(scores);
@@ -363,7 +367,7 @@ static void probe_train(struct probe *p, const struct example *list, i64 count)
         }
 }
 
-static double probe_accuracy(const struct probe *p, const struct example *list, i64 count)
+static double probe_accuracy(const struct audio_report_probe *p, const struct audio_report_example *list, i64 count)
 {
     double scores[DIGITS];
     i64 right = 0;
@@ -378,13 +382,13 @@ static double probe_accuracy(const struct probe *p, const struct example *list, 
 }
 
 /* -1 where there are too few digits to say. */
-static double probe_level(const struct digits *heard, const struct digits *other, i64 level,
+static double probe_level(const struct audio_report_digits *heard, const struct audio_report_digits *other, i64 level,
                           const struct audio_config *c)
 {
     i64 train_count, test_count;
-    struct example *train = examples_of(&train_count, heard, level, c);
-    struct example *test = examples_of(&test_count, other, level, c);
-    struct probe p = {(PLACES + 1) * c->codes, memory_alloc(DIGITS * (PLACES + 1) * c->codes * 4)};
+    struct audio_report_example *train = examples_of(&train_count, heard, level, c);
+    struct audio_report_example *test = examples_of(&test_count, other, level, c);
+    struct audio_report_probe p = {(PLACES + 1) * c->codes, memory_alloc(DIGITS * (PLACES + 1) * c->codes * 4)};
     double accuracy = -1;
     if (heard->count >= LEAST_CLIPS && test_count > 0) {
         probe_train(&p, train, train_count);
@@ -401,7 +405,8 @@ static void report_probe(struct report *r)
     struct json *levels = json_array();
     struct text line = {0};
     struct audio_tokenizer *audio = &r->trainer->audio;
-    struct digits heard = encode_digits(audio, r->trainer->media), other = encode_digits(audio, r->held_out);
+    struct audio_report_digits heard = encode_digits(audio, r->trainer->media),
+                               other = encode_digits(audio, r->held_out);
     bool possible = true;
     for (i64 level = 0; level < min_i64(audio->config.levels, 2) && possible; level++) {
         double accuracy = probe_level(&heard, &other, level, &audio->config);
@@ -455,7 +460,7 @@ static int write_sound(struct json *entry, const struct report *r, i64 item, con
 static int write_sample(struct json *list, struct report *r, i64 item, i64 clip)
 {
     struct audio_tokenizer *audio = &r->trainer->audio;
-    const struct coded *coded = &r->other[clip];
+    const struct audio_report_coded *coded = &r->other[clip];
     i64 frames, spectra = coded->frames * AUDIO_FRAME_SPECTRA, n = coded->frames * AUDIO_FRAME_SAMPLES;
     float *original = audio_clip_samples(&r->held_out->clips[clip], &frames);
     if (!original)

@@ -10,18 +10,18 @@ enum { KEPT_FRAMES = 8 };
 
 /* ---- reading ---- */
 
-struct load {
+struct vision_data_load {
     struct vision_media *media;
     const struct vision_media_request *request;
 };
-struct content { /* of one medium */
+struct vision_data_content { /* of one medium */
     struct clip clip;
     i64 shape; /* in request.shapes */
 };
 
 /* Which of several shapes a clip gets, its first frame says. */
-static int decode_clip(struct content *out, const struct vision_media_request *r, const struct file_view *file,
-                       const char *origin)
+static int decode_clip(struct vision_data_content *out, const struct vision_media_request *r,
+                       const struct file_view *file, const char *origin)
 {
     double height = 1, width = 1;
     const struct aspect_list *shapes = &r->shapes[1];
@@ -35,8 +35,8 @@ static int decode_clip(struct content *out, const struct vision_media_request *r
     return clip_read(&out->clip, file->data, file->bytes, origin, &wanted);
 }
 
-static int decode_still(struct content *out, const struct vision_media_request *r, const struct file_view *file,
-                        const char *origin)
+static int decode_still(struct vision_data_content *out, const struct vision_media_request *r,
+                        const struct file_view *file, const char *origin)
 {
     struct image_request still = {.rules = &r->rules};
     struct clip stored;
@@ -56,7 +56,7 @@ static int decode_still(struct content *out, const struct vision_media_request *
     return 0;
 }
 
-static int decode(struct content *out, const struct vision_media_request *request, enum sample_kind kind,
+static int decode(struct vision_data_content *out, const struct vision_media_request *request, enum sample_kind kind,
                   const struct file_view *file, const char *origin)
 {
     return (kind == SAMPLE_VIDEO ? decode_clip : decode_still)(out, request, file, origin);
@@ -64,7 +64,7 @@ static int decode(struct content *out, const struct vision_media_request *reques
 
 static int read_medium(void *context, void *content, const struct medium *medium, const struct file_view *file)
 {
-    return decode(content, ((struct load *)context)->request, medium->kind, file, medium->path);
+    return decode(content, ((struct vision_data_load *)context)->request, medium->kind, file, medium->path);
 }
 
 /* A clip shorter than wanted stands still at its end. */
@@ -100,7 +100,7 @@ static u8 *keep_pixels(struct vision_media *media, struct clip *clip, i64 least,
     return take_pixels(clip, least);
 }
 
-static void take_still(struct vision_media *media, struct content *content, struct medium *medium)
+static void take_still(struct vision_media *media, struct vision_data_content *content, struct medium *medium)
 {
     i64 n = media->still_count++;
     struct clip *clip = &content->clip;
@@ -114,7 +114,7 @@ static void take_still(struct vision_media *media, struct content *content, stru
     media->still_places[n] = medium->place;
 }
 
-static void take_clip(struct vision_media *media, struct content *content, struct medium *medium)
+static void take_clip(struct vision_media *media, struct vision_data_content *content, struct medium *medium)
 {
     i64 n = media->clip_count++;
     struct clip *clip = &content->clip;
@@ -140,8 +140,8 @@ static bool cut_clip(struct clip *clip, const struct vision_media_request *reque
 
 static void take_medium(void *context, void *content, struct medium *medium)
 {
-    struct vision_media *media = ((const struct load *)context)->media;
-    struct content *c = content;
+    struct vision_media *media = ((const struct vision_data_load *)context)->media;
+    struct vision_data_content *c = content;
     media->cut_count += cut_clip(&c->clip, &media->request);
     media->white += shaped_margin(&c->clip);
     media->cropped += c->clip.cut;
@@ -158,7 +158,7 @@ static void take_medium(void *context, void *content, struct medium *medium)
 static int read_content(void *context, void *content, const struct medium *medium, const struct file_view *file)
 {
     const struct vision_media_request *request = context;
-    struct content *c = content;
+    struct vision_data_content *c = content;
     if (decode(c, request, medium->kind, file, medium->path) < 0)
         return -1;
     cut_clip(&c->clip, request);
@@ -167,12 +167,13 @@ static int read_content(void *context, void *content, const struct medium *mediu
 
 static void release_content(void *content)
 {
-    clip_release(&((struct content *)content)->clip);
+    clip_release(&((struct vision_data_content *)content)->clip);
 }
 
 static void open_windows(struct vision_media *media, const struct media_request *from)
 {
-    const struct media_window_kind kind = {sizeof(struct content), read_content, release_content, &media->request};
+    const struct media_window_kind kind = {sizeof(struct vision_data_content), read_content, release_content,
+                                           &media->request};
     i64 bytes = (i64)(media->request.shuffle_buffer * (1 << 20));
     if (media->request.shuffle_buffer <= 0)
         return;
@@ -210,10 +211,10 @@ static void order_windows(i32 *order, i64 count, const struct vision_media *medi
 int vision_media_load(struct vision_media *media, const struct media_request *from,
                       const struct vision_media_request *request)
 {
-    struct load load = {media, request};
+    struct vision_data_load load = {media, request};
     struct media_reader reader = {.what = "pictures and clips",
                                   .bad_share = request->bad_share,
-                                  .content_bytes = sizeof(struct content),
+                                  .content_bytes = sizeof(struct vision_data_content),
                                   .read = read_medium,
                                   .take = take_medium,
                                   .context = &load};
@@ -285,7 +286,8 @@ static u8 *read_window(const struct vision_media *media, bool is_clip, i64 index
 {
     const struct medium_place *place = is_clip ? &media->clip_places[index] : &media->still_places[index];
     i64 least = is_clip ? media->request.frames : 1, frames = is_clip ? media->clip_frames[index] : 1;
-    const struct content *shown = media_window_get(is_clip ? media->clip_window : media->still_window, place->at);
+    const struct vision_data_content *shown =
+        media_window_get(is_clip ? media->clip_window : media->still_window, place->at);
     if (!shown)
         return NULL;
     if (max_i64(shown->clip.frames, least) != frames || shown->shape != vision_media_shape(media, is_clip, index)) {
@@ -304,7 +306,7 @@ static u8 *read_again(const struct vision_media *media, bool is_clip, i64 index)
     if (!place->path)
         return read_window(media, is_clip, index);
     struct medium_view view;
-    struct content content = {0};
+    struct vision_data_content content = {0};
     struct clip *clip = &content.clip;
     u8 *pixels = NULL;
     if (medium_open(&view, place) < 0)

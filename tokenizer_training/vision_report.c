@@ -9,20 +9,21 @@
 
 enum { SHEET_PAIRS = 48, SHEET_COLUMNS = 8, SHEET_CLIPS = 12, DEAD_PER_MILLE = 10, MOST_ITEMS = 256, TOGETHER = 16 };
 
-struct measured {
+struct vision_report_measured {
     double square_error; /* sum over items of the mean over the pixels of their pictures */
     i64 items;
     i64 *ones; /* [tokens of all scales: scale, bit] counts of set bits */
     i64 *seen; /* [scale] positions */
 };
 
-static double psnr_of(const struct measured *m)
+static double psnr_of(const struct vision_report_measured *m)
 {
     return vision_psnr(m->square_error / (double)m->items);
 }
 
 /* Every bit of every scale is one of the code's; it is dead if it says the same 99 times out of 100. */
-static void count_bits(struct measured *m, const u8 *bits, i64 frames, const struct vision_shape *shape, i64 d)
+static void count_bits(struct vision_report_measured *m, const u8 *bits, i64 frames, const struct vision_shape *shape,
+                       i64 d)
 {
     for (i64 f = 0; f < frames; f++)
         for (i64 k = 0; k < shape->scale_count; k++) {
@@ -34,21 +35,21 @@ static void count_bits(struct measured *m, const u8 *bits, i64 frames, const str
 }
 
 /* Side by side: original, reconstruction; a clip's frames in a line, its reconstruction below. */
-struct sheet {
+struct vision_report_sheet {
     u8 *pixels;
     i64 height, width; /* of a picture */
     i64 rows, columns; /* in pictures */
 };
 
-static struct sheet sheet_open(const struct vision_shape *shape, i64 rows, i64 columns)
+static struct vision_report_sheet sheet_open(const struct vision_shape *shape, i64 rows, i64 columns)
 {
     i64 bytes = shape->height * shape->width * 3 * rows * columns;
-    struct sheet sheet = {memory_alloc(bytes), shape->height, shape->width, rows, columns};
+    struct vision_report_sheet sheet = {memory_alloc(bytes), shape->height, shape->width, rows, columns};
     memset(sheet.pixels, 255, (size_t)bytes);
     return sheet;
 }
 
-static void sheet_put(struct sheet *sheet, const u8 *picture, i64 row, i64 column)
+static void sheet_put(struct vision_report_sheet *sheet, const u8 *picture, i64 row, i64 column)
 {
     i64 line = sheet->width * 3, stride = sheet->columns * line;
     if (row >= sheet->rows || column >= sheet->columns)
@@ -57,7 +58,7 @@ static void sheet_put(struct sheet *sheet, const u8 *picture, i64 row, i64 colum
         memcpy(sheet->pixels + (row * sheet->height + y) * stride + column * line, picture + y * line, (size_t)line);
 }
 
-static int sheet_close(struct sheet *sheet, const char *folder, const char *name)
+static int sheet_close(struct vision_report_sheet *sheet, const char *folder, const char *name)
 {
     char *samples = path_join(folder, "samples"), *path = path_join(samples, name);
     int status = directory_make(samples);
@@ -69,7 +70,7 @@ static int sheet_close(struct sheet *sheet, const char *folder, const char *name
     return status;
 }
 
-static void put_item(struct sheet *sheet, const u8 *original, const u8 *again, i64 item, i64 frames)
+static void put_item(struct vision_report_sheet *sheet, const u8 *original, const u8 *again, i64 item, i64 frames)
 {
     i64 bytes = sheet->height * sheet->width * 3;
     for (i64 f = 0; f < frames && frames > 1; f++) {
@@ -82,7 +83,7 @@ static void put_item(struct sheet *sheet, const u8 *original, const u8 *again, i
     }
 }
 
-struct items { /* of one kind */
+struct vision_report_items { /* of one kind */
     const struct vision_media *media;
     bool clips;
     const struct inner *inner;
@@ -91,8 +92,8 @@ struct items { /* of one kind */
 };
 
 /* Items [first, first + n) of the order, copied side by side and through the code. */
-static int measure_some(struct measured *m, struct sheet *sheet, struct vision *vision, const struct items *items,
-                        i64 first, i64 n, const struct vision_shape *shape)
+static int measure_some(struct vision_report_measured *m, struct vision_report_sheet *sheet, struct vision *vision,
+                        const struct vision_report_items *items, i64 first, i64 n, const struct vision_shape *shape)
 {
     i64 pixels = shape->frames * shape->height * shape->width * 3, d = vision->config.bits;
     u8 *in = memory_alloc(n * pixels), *again = memory_alloc(n * pixels);
@@ -121,8 +122,8 @@ static int measure_some(struct measured *m, struct sheet *sheet, struct vision *
     return status;
 }
 
-static int measure(struct measured *m, struct sheet *sheet, struct vision *vision, const struct items *items,
-                   const struct vision_shape *shape)
+static int measure(struct vision_report_measured *m, struct vision_report_sheet *sheet, struct vision *vision,
+                   const struct vision_report_items *items, const struct vision_shape *shape)
 {
     m->ones = memory_alloc(shape->scale_count * vision->config.bits * (i64)sizeof(i64));
     m->seen = memory_alloc(shape->scale_count * (i64)sizeof(i64));
@@ -138,7 +139,8 @@ static double bit_entropy(double p)
     return p <= 0 || p >= 1 ? 0 : -(p * log2(p) + (1 - p) * log2(1 - p));
 }
 
-static struct json *scales_json(const struct measured *m, const struct vision_shape *shape, i64 d, struct text *line)
+static struct json *scales_json(const struct vision_report_measured *m, const struct vision_shape *shape, i64 d,
+                                struct text *line)
 {
     struct json *out = json_array();
     i64 dead_bits = 0;
@@ -164,7 +166,8 @@ static struct json *scales_json(const struct measured *m, const struct vision_sh
 }
 
 /* How to cut the picture of `shown` originals and reconstructions apart again. */
-static struct json *sheet_json(const struct sheet *sheet, const char *name, i64 shown, const struct vision_shape *shape)
+static struct json *sheet_json(const struct vision_report_sheet *sheet, const char *name, i64 shown,
+                               const struct vision_shape *shape)
 {
     struct json *j = json_object();
     char *file = path_join("samples", name);
@@ -193,9 +196,9 @@ static void sort_i32(i32 *values, i64 count)
 }
 
 /* Of the drawn ones those of a shape, at most `most` of all. */
-static struct items items_of_shape(const struct items *all, i64 shape, i64 most)
+static struct vision_report_items items_of_shape(const struct vision_report_items *all, i64 shape, i64 most)
 {
-    struct items some = *all;
+    struct vision_report_items some = *all;
     some.count = 0;
     some.order = memory_alloc(max_i64(most, 1) * 4);
     for (i64 i = 0; i < most; i++)
@@ -211,15 +214,16 @@ static void name_sheet(char out[96], const char *kind, const struct vision_shape
 }
 
 /* Media of one shape: measured, shown, added to `all`. */
-static int report_shape(struct measured *all, struct json *shapes, struct vision_trainer *t, const struct items *items,
-                        const struct vision_shape *shape, const char *kind, const char *folder)
+static int report_shape(struct vision_report_measured *all, struct json *shapes, struct vision_trainer *t,
+                        const struct vision_report_items *items, const struct vision_shape *shape, const char *kind,
+                        const char *folder)
 {
     bool clips = shape->frames > 1;
-    struct measured m = {0};
+    struct vision_report_measured m = {0};
     char name[96];
     i64 shown = min_i64(items->count, clips ? SHEET_CLIPS : SHEET_PAIRS);
-    struct sheet sheet = clips ? sheet_open(shape, 2 * shown, shape->frames)
-                               : sheet_open(shape, ceil_div(shown, SHEET_COLUMNS), 2 * SHEET_COLUMNS);
+    struct vision_report_sheet sheet = clips ? sheet_open(shape, 2 * shown, shape->frames)
+                                             : sheet_open(shape, ceil_div(shown, SHEET_COLUMNS), 2 * SHEET_COLUMNS);
     int status = measure(&m, &sheet, &t->vision, items, shape);
     all->square_error += m.square_error;
     all->items += m.items;
@@ -241,8 +245,8 @@ static int report_shape(struct measured *all, struct json *shapes, struct vision
 }
 
 /* Each shape of a kind, the first of the configuration's first: all have as many scales. */
-static int report_shapes(struct measured *all, struct json *shapes, struct vision_trainer *t, const struct items *items,
-                         bool clips, const char *kind, const char *folder)
+static int report_shapes(struct vision_report_measured *all, struct json *shapes, struct vision_trainer *t,
+                         const struct vision_report_items *items, bool clips, const char *kind, const char *folder)
 {
     const struct vision_config *c = &t->vision.config;
     i64 most = min_i64(items->count, MOST_ITEMS);
@@ -252,7 +256,7 @@ static int report_shapes(struct measured *all, struct json *shapes, struct visio
             struct aspect size = items->media->request.shapes[items->clips].items[k];
             if (vision_shape_of(c, clips, size) != &c->shapes[i])
                 continue;
-            struct items some = items_of_shape(items, k, most);
+            struct vision_report_items some = items_of_shape(items, k, most);
             if (some.count)
                 status = report_shape(all, shapes, t, &some, &c->shapes[i], kind, folder);
             memory_free(some.order);
@@ -270,7 +274,7 @@ static void say_shapes(struct text *line, const struct json *shapes)
     }
 }
 
-static void draw_order(struct items *items, u64 seed)
+static void draw_order(struct vision_report_items *items, u64 seed)
 {
     items->order = memory_alloc(items->count * 4);
     rng_permutation(items->order, items->count, (struct rng_key){seed, RNG_SHUFFLE}, UINT32_MAX, items->clips);
@@ -279,8 +283,8 @@ static void draw_order(struct items *items, u64 seed)
 }
 
 /* The sheet of an only shape is the kind's. */
-static struct json *kind_json(const struct measured *m, struct json *shapes, const struct vision_shape *shape, i64 bits,
-                              struct text *line)
+static struct json *kind_json(const struct vision_report_measured *m, struct json *shapes,
+                              const struct vision_shape *shape, i64 bits, struct text *line)
 {
     struct json *entry = json_object();
     json_set(entry, "items", json_of_integer(m->items));
@@ -296,15 +300,15 @@ static struct json *kind_json(const struct measured *m, struct json *shapes, con
     return entry;
 }
 
-static int report_kind(struct json *report, struct vision_trainer *t, struct items items, const char *kind,
-                       const char *folder)
+static int report_kind(struct json *report, struct vision_trainer *t, struct vision_report_items items,
+                       const char *kind, const char *folder)
 {
     if (items.count == 0)
         return 0;
     const struct vision_config *c = &t->vision.config;
     const struct vision_shape *shape = &c->shapes[0];
-    struct measured m = {.ones = memory_alloc(VISION_SCALES_MOST * c->bits * (i64)sizeof(i64)),
-                         .seen = memory_alloc(VISION_SCALES_MOST * (i64)sizeof(i64))};
+    struct vision_report_measured m = {.ones = memory_alloc(VISION_SCALES_MOST * c->bits * (i64)sizeof(i64)),
+                                       .seen = memory_alloc(VISION_SCALES_MOST * (i64)sizeof(i64))};
     struct text line = {0};
     struct json *shapes = json_array();
     draw_order(&items, t->seed);
@@ -330,11 +334,11 @@ int vision_report(struct vision_trainer *t, const struct vision_media *held_out,
     static const char *const stills[2] = {"stills_held_out", "stills_training"};
     static const char *const clips[2] = {"clips_held_out", "clips_training"};
     for (int i = 0; i < 2 && status == 0; i++) {
-        struct items items = {media[i], false, media[i]->still_inner, media[i]->still_count, NULL};
+        struct vision_report_items items = {media[i], false, media[i]->still_inner, media[i]->still_count, NULL};
         status = report_kind(report, t, items, stills[i], folder);
     }
     for (int i = 0; i < 2 && status == 0 && t->clip_steps > 0; i++) {
-        struct items items = {media[i], true, media[i]->clip_inner, media[i]->clip_count, NULL};
+        struct vision_report_items items = {media[i], true, media[i]->clip_inner, media[i]->clip_count, NULL};
         status = report_kind(report, t, items, clips[i], folder);
     }
     if (status == 0)

@@ -163,12 +163,12 @@ int vision_stage_config(struct vision_config *config, const struct vision_settin
 
 /* ---- running ---- */
 
-struct run {
+struct vision_stage_run {
     struct vision_trainer trainer;
     double flops[3][VISION_SHAPES_MOST]; /* of a step on stills, clips, and stills among clips; 0: not counted yet */
 };
 
-static double flops_of(struct run *run, i64 step, bool clips)
+static double flops_of(struct vision_stage_run *run, i64 step, bool clips)
 {
     struct vision_batch batch = vision_step_batch(&run->trainer, step);
     i64 shape = batch.shape - run->trainer.vision.config.shapes;
@@ -180,7 +180,7 @@ static double flops_of(struct run *run, i64 step, bool clips)
 
 static int begin(void *context, i64 step, const struct json *state, const char *folder)
 {
-    struct run *run = context;
+    struct vision_stage_run *run = context;
     (void)state;
     (void)folder;
     if (step > run->trainer.still_steps)
@@ -190,7 +190,7 @@ static int begin(void *context, i64 step, const struct json *state, const char *
 
 static int run_step(void *context, i64 step, struct training_step *said)
 {
-    struct run *run = context;
+    struct vision_stage_run *run = context;
     struct vision_step_result y;
     if (vision_step(&y, &run->trainer, step) < 0)
         return -1;
@@ -209,11 +209,11 @@ static int run_step(void *context, i64 step, struct training_step *said)
 
 static int save(void *context, const char *folder)
 {
-    const struct run *run = context;
+    const struct vision_stage_run *run = context;
     return vision_save(&run->trainer.vision, folder);
 }
 
-static int train(struct run *run, const struct stage *stage, const struct vision_media *held_out)
+static int train(struct vision_stage_run *run, const struct stage *stage, const struct vision_media *held_out)
 {
     struct vision_trainer *t = &run->trainer;
     const struct vision_media *m = t->media;
@@ -245,11 +245,11 @@ static int run_stage(const struct vision_settings *s, const struct stage *stage,
     if (vision_stage_config(&config, s, media, clips) || lr_check(&s->optimizer, s->steps, "steps") ||
         (clips && lr_check(&s->optimizer, s->clip_steps, "clip_steps")))
         return -1;
-    struct run run = {.trainer = {.settings = s,
-                                  .media = media,
-                                  .seed = stage->seed,
-                                  .still_steps = s->steps,
-                                  .clip_steps = clips ? s->clip_steps : 0}};
+    struct vision_stage_run run = {.trainer = {.settings = s,
+                                               .media = media,
+                                               .seed = stage->seed,
+                                               .still_steps = s->steps,
+                                               .clip_steps = clips ? s->clip_steps : 0}};
     vision_trainer_open(&run.trainer, stage->device, &config, stage->dtype);
     int status = train(&run, stage, held_out);
     vision_trainer_close(&run.trainer);

@@ -9,12 +9,12 @@
 
 enum { MICRO_ROWS = 2, LENGTH_LEAST = 8 };
 
-struct counts { /* how often each target occurs, by stream */
+struct heldout_counts { /* how often each target occurs, by stream */
     double *text[STREAMS], *audio, *bits, text_total[STREAMS], audio_total, bits_total[STREAMS];
     i64 vocabulary, codes, levels, width;
 };
 
-static void counts_init(struct counts *c, const struct model_config *config)
+static void counts_init(struct heldout_counts *c, const struct model_config *config)
 {
     memset(c, 0, sizeof *c);
     c->vocabulary = config->vocabulary;
@@ -27,7 +27,7 @@ static void counts_init(struct counts *c, const struct model_config *config)
     c->bits = memory_alloc(max_i64(STREAMS * c->width, 1) * 8);
 }
 
-static void counts_release(struct counts *c)
+static void counts_release(struct heldout_counts *c)
 {
     for (int s = 0; s < STREAMS; s++)
         memory_free(c->text[s]);
@@ -35,7 +35,7 @@ static void counts_release(struct counts *c)
     memory_free(c->bits);
 }
 
-static void count_targets(struct counts *c, const struct batch *b)
+static void count_targets(struct heldout_counts *c, const struct batch *b)
 {
     const struct target_list *text = &b->targets[TARGET_TEXT], *vision = &b->targets[TARGET_VISION];
     const struct target_list *audio = &b->targets[TARGET_AUDIO];
@@ -71,7 +71,7 @@ static double bit_entropy(double ones, double total)
     return entropy_of(both, 2, total);
 }
 
-static void unigram_entropies(struct heldout *out, const struct counts *c)
+static void unigram_entropies(struct heldout *out, const struct heldout_counts *c)
 {
     for (int s = 0; s < STREAMS; s++) {
         out->unigram[s][TARGET_TEXT] =
@@ -334,7 +334,7 @@ bool heldout_halve(struct text *name, void *heldout_work)
 
 struct measuring {
     struct heldout *out;
-    struct counts counts;
+    struct heldout_counts counts;
     const struct model_config *config;
     struct device *device;
     struct step_sums *sums; /* device memory */
@@ -361,7 +361,7 @@ static double bytes_of_token(const struct text_tokenizer *tokenizer, i32 id)
     return bytes;
 }
 
-static int measure_bytes(struct heldout *out, const struct counts *c, const char *data)
+static int measure_bytes(struct heldout *out, const struct heldout_counts *c, const char *data)
 {
     char *first = shard_folders_first(data), *path = first ? path_join(first, "text") : NULL;
     struct text_tokenizer *tokenizer = path ? text_tokenizer_load(path) : NULL;

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct run { /* of one call */
+struct pretrain_run { /* of one call */
     const struct pretrain_settings *s;
     const struct stage *stage;
     struct model model, whole; /* whole: while saving, on the first rank */
@@ -63,7 +63,7 @@ int pretrain_sizes(struct model_config *c, const char *data)
     return status;
 }
 
-static int check_memory(const struct run *r, const struct model_config *c)
+static int check_memory(const struct pretrain_run *r, const struct model_config *c)
 {
     const struct stage *stage = r->stage;
     struct step_wanted w = step_wanted_of(r->s, c);
@@ -76,7 +76,7 @@ static int check_memory(const struct run *r, const struct model_config *c)
     return step_check_memory(&w, stage->ranks->world->rank, stage->device);
 }
 
-static int open_new_model(struct run *r)
+static int open_new_model(struct pretrain_run *r)
 {
     struct model_config c = pretrain_config(r->s);
     if (pretrain_sizes(&c, r->s->data.all))
@@ -92,7 +92,7 @@ static int open_new_model(struct run *r)
     return 0;
 }
 
-static int open_old_model(struct run *r, const char *from)
+static int open_old_model(struct pretrain_run *r, const char *from)
 {
     struct model_config c;
     if (model_config_load(&c, from) || check_memory(r, &c))
@@ -100,7 +100,7 @@ static int open_old_model(struct run *r, const char *from)
     return model_load_over(r->stage->ranks, &r->model, r->stage->device, from, r->stage->dtype, true);
 }
 
-static int open_model(struct run *r)
+static int open_model(struct pretrain_run *r)
 {
     const char *from = r->continued.folder ? r->continued.folder : r->s->from;
     int status = is_given(from) ? open_old_model(r, from) : open_new_model(r);
@@ -112,7 +112,7 @@ static int open_model(struct run *r)
     return status;
 }
 
-static bool is_first(const struct run *r)
+static bool is_first(const struct pretrain_run *r)
 {
     return r->stage->ranks->world->rank == 0;
 }
@@ -121,7 +121,7 @@ static bool is_first(const struct run *r)
 
 static i64 plan(void *context, i64 step, double totals[TARGETS])
 {
-    struct run *r = context;
+    struct pretrain_run *r = context;
     struct loader_step planned;
     if (mixer_step(r->mixer, step, &planned))
         return -1;
@@ -131,14 +131,14 @@ static i64 plan(void *context, i64 step, double totals[TARGETS])
 
 static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena)
 {
-    struct run *r = context;
+    struct pretrain_run *r = context;
     if (mixer_batch(r->mixer, step, micro, batch, arena))
         return -1;
     mixer_prefetch(r->mixer, step, micro + r->stage->ranks->layout.data);
     return 0;
 }
 
-static void open_trainer(struct run *r)
+static void open_trainer(struct pretrain_run *r)
 {
     struct trainer *t = &r->trainer;
     trainer_open(t, &r->model, (i64)64 << 30);
@@ -156,12 +156,12 @@ static void open_trainer(struct run *r)
 /* ---- Held-out losses ---- */
 
 /* NULL: none stand. */
-static const char *heldout_shards(const struct run *r)
+static const char *heldout_shards(const struct pretrain_run *r)
 {
     return is_given(r->s->heldout) ? r->s->heldout : data_has_stream(r->s->data.all) ? NULL : r->s->data.all;
 }
 
-static int measure_heldout(struct run *r, const char *when)
+static int measure_heldout(struct pretrain_run *r, const char *when)
 {
     struct heldout h;
     struct submodel full;
@@ -186,7 +186,7 @@ static int measure_heldout(struct run *r, const char *when)
 }
 
 /* Goes into the line of the step that is next. */
-static int measure_grid(struct metrics *metrics, struct run *r, i64 step)
+static int measure_grid(struct metrics *metrics, struct pretrain_run *r, i64 step)
 {
     struct grid_point points[16];
     struct arena arena;
@@ -208,7 +208,7 @@ static int measure_grid(struct metrics *metrics, struct run *r, i64 step)
 
 /* ---- What the loop calls ---- */
 
-static struct json *use_json(const struct run *r)
+static struct json *use_json(const struct pretrain_run *r)
 {
     i64 count = model_use_count(&r->model.config);
     double *use = memory_alloc(count * (i64)sizeof *use);
@@ -218,7 +218,7 @@ static struct json *use_json(const struct run *r)
     return j;
 }
 
-static void put_use(struct run *r, const struct json *j)
+static void put_use(struct pretrain_run *r, const struct json *j)
 {
     i64 count = model_use_count(&r->model.config);
     double *use = memory_alloc(count * (i64)sizeof *use);
@@ -229,7 +229,7 @@ static void put_use(struct run *r, const struct json *j)
 
 static int begin(void *context, i64 step, const struct json *state, const char *folder)
 {
-    struct run *r = context;
+    struct pretrain_run *r = context;
     (void)step;
     (void)folder;
     if (!state)
@@ -245,7 +245,7 @@ static int begin(void *context, i64 step, const struct json *state, const char *
 
 static int write_state(void *context, struct json *state, const char *folder)
 {
-    struct run *r = context;
+    struct pretrain_run *r = context;
     char seed[20];
     (void)folder;
     snprintf(seed, sizeof seed, "%016llx", (unsigned long long)r->seed);
@@ -261,19 +261,19 @@ static int write_state(void *context, struct json *state, const char *folder)
 
 static struct weights *gather(void *context)
 {
-    struct run *r = context;
+    struct pretrain_run *r = context;
     model_gather(&r->whole, &r->model);
     return &r->whole.weights;
 }
 
 static void release(void *context)
 {
-    struct run *r = context;
+    struct pretrain_run *r = context;
     model_gather_release(&r->whole, &r->model);
 }
 
 /* Which the losses of kinds are summed with, where models are compared by one number. */
-static int save_loss_weights(const struct run *r, const char *folder)
+static int save_loss_weights(const struct pretrain_run *r, const char *folder)
 {
     struct json *j = json_object();
     char *path = path_join(folder, LOSS_WEIGHTS_FILE);
@@ -287,7 +287,7 @@ static int save_loss_weights(const struct run *r, const char *folder)
 
 static int save(void *context, const char *folder)
 {
-    struct run *r = context;
+    struct pretrain_run *r = context;
     char *shards = shard_folders_first(r->s->data.all);
     int status = !shards || model_save(&r->whole, folder) || save_loss_weights(r, folder) ? -1 : 0;
     if (status == 0)
@@ -318,7 +318,7 @@ static void say_losses(struct training_step *said, const struct step_result *x)
 }
 
 /* Once, at the first length that is too short. */
-static void tell_left_out(struct run *r)
+static void tell_left_out(struct pretrain_run *r)
 {
     i64 count = mixer_left_out(r->mixer);
     if (count == 0 || !is_first(r) || r->told)
@@ -328,7 +328,7 @@ static void tell_left_out(struct run *r)
 }
 
 /* Which part of the step's positions is each source's. */
-static int say_sources(struct run *r, i64 step, struct training_step *said)
+static int say_sources(struct pretrain_run *r, i64 step, struct training_step *said)
 {
     struct loader_step all, one;
     char name[96];
@@ -346,7 +346,7 @@ static int say_sources(struct run *r, i64 step, struct training_step *said)
     return 0;
 }
 
-static struct json *sources_json(struct run *r, i64 step)
+static struct json *sources_json(struct pretrain_run *r, i64 step)
 {
     struct json *list = json_array();
     struct mixer_source source;
@@ -363,7 +363,7 @@ static struct json *sources_json(struct run *r, i64 step)
     return list;
 }
 
-static int save_sources(struct run *r)
+static int save_sources(struct pretrain_run *r)
 {
     struct json *list = sources_json(r, r->s->steps);
     char *path = path_join(r->stage->out, "sources.json");
@@ -374,7 +374,7 @@ static int save_sources(struct run *r)
 }
 
 /* All that checkpoints can ask for stays; the last of them was settled before this step. */
-static int pass_shards(struct run *r, i64 step)
+static int pass_shards(struct pretrain_run *r, i64 step)
 {
     if (!r->ring.mine || step == 0 || step % r->s->training.checkpoint_steps)
         return 0;
@@ -385,14 +385,14 @@ static int pass_shards(struct run *r, i64 step)
 }
 
 /* Shards are waited for before anything of a step is computed; of several ranks the others might not have waited. */
-static int step_failed(const struct run *r)
+static int step_failed(const struct pretrain_run *r)
 {
     return error_status() == STATUS_INTERRUPTED && r->stage->ranks->world->size == 1 ? STAGE_INTERRUPTED : -1;
 }
 
 static int run_step(void *context, i64 step, struct training_step *said)
 {
-    struct run *r = context;
+    struct pretrain_run *r = context;
     struct step_result x;
     if (pass_shards(r, step))
         return -1;
@@ -418,7 +418,7 @@ static int run_step(void *context, i64 step, struct training_step *said)
     return 0;
 }
 
-static int train(struct run *r)
+static int train(struct pretrain_run *r)
 {
     struct training training = {.stage = r->stage,
                                 .settings = &r->s->training,
@@ -465,7 +465,7 @@ int pretrain_check_batches(const struct loader_settings *loader, const struct la
 }
 
 /* Where every source has an end, the run's steps are dealt beforehand: it does not stop in the middle. */
-static int check_epochs(struct run *r)
+static int check_epochs(struct pretrain_run *r)
 {
     struct mixer_source last;
     const struct source_list *data = &r->s->data;
@@ -475,7 +475,7 @@ static int check_epochs(struct run *r)
     return data->count ? mixer_source(r->mixer, 0, r->s->steps, &last) : 0;
 }
 
-static int open_data(struct run *r, const struct loader_settings *given)
+static int open_data(struct pretrain_run *r, const struct loader_settings *given)
 {
     struct loader_settings loader = *given;
     if (data_has_stream(r->s->data.all) && shard_ring_init(&r->ring, r->stage) < 0)
@@ -487,7 +487,7 @@ static int open_data(struct run *r, const struct loader_settings *given)
 }
 
 /* The last of all: its status, or that of removing the ring. */
-static int close_data(struct run *r, int status)
+static int close_data(struct pretrain_run *r, int status)
 {
     mixer_close(r->mixer);
     if (status == 0)
@@ -496,7 +496,7 @@ static int close_data(struct run *r, int status)
     return status;
 }
 
-static int run_with_model(struct run *r)
+static int run_with_model(struct pretrain_run *r)
 {
     struct loader_settings loader = r->s->loader;
     loader.slice_rows = r->s->elastic_on ? r->s->elastic.slice_rows : loader.micro_rows;
@@ -520,7 +520,7 @@ static int run_with_model(struct run *r)
     return close_data(r, status);
 }
 
-static int open_continued(struct run *r)
+static int open_continued(struct pretrain_run *r)
 {
     if (!is_given(r->s->continues))
         return 0;
@@ -536,7 +536,7 @@ static int run_stage(const struct pretrain_settings *s, const struct stage *stag
 {
     if (lr_check(&s->optimizer, s->steps, "steps"))
         return -1;
-    struct run *r = memory_alloc(sizeof *r);
+    struct pretrain_run *r = memory_alloc(sizeof *r);
     r->s = s;
     r->stage = stage;
     r->seed = stage->seed;

@@ -4,12 +4,12 @@
 
 #include <string.h>
 
-struct table {
+struct curate_seen_table {
     u64 *slots; /* open addressing; 0: free */
     i64 count;
 };
 struct seen {
-    struct table tables[2];
+    struct curate_seen_table tables[2];
     i64 capacity, young, forgotten;
 };
 
@@ -37,7 +37,7 @@ static u64 key_of(u64 key)
 }
 
 /* The slot that holds the key, or the free one where it would stand. */
-static u64 *slot_of(const struct seen *s, const struct table *t, u64 key)
+static u64 *slot_of(const struct seen *s, const struct curate_seen_table *t, u64 key)
 {
     u64 *slot = &t->slots[(key * 0x9e3779b97f4a7c15u) >> 16 & (u64)(s->capacity - 1)];
     while (*slot && *slot != key)
@@ -57,7 +57,7 @@ bool seen_has(const struct seen *s, u64 key)
 static void turn(struct seen *s)
 {
     s->young = 1 - s->young;
-    struct table *t = &s->tables[s->young];
+    struct curate_seen_table *t = &s->tables[s->young];
     s->forgotten += t->count > 0;
     if (t->slots)
         memset(t->slots, 0, (size_t)s->capacity * 8);
@@ -68,7 +68,7 @@ void seen_add(struct seen *s, u64 key)
 {
     if (s->tables[s->young].count >= s->capacity * 3 / 4)
         turn(s);
-    struct table *t = &s->tables[s->young];
+    struct curate_seen_table *t = &s->tables[s->young];
     if (!t->slots)
         t->slots = memory_alloc(s->capacity * 8);
     u64 *slot = slot_of(s, t, key = key_of(key));

@@ -88,7 +88,7 @@ void words_release(struct words *w)
 
 const char *const script_names[SCRIPTS] = {"latin",   "greek", "cyrillic", "armenian", "hebrew", "arabic", "devanagari",
                                            "bengali", "tamil", "thai",     "georgian", "hangul", "kana",   "han"};
-static const struct block {
+static const struct curate_text_block {
     u32 first, last;
     int script;
 } blocks[] = {{0x41, 0x5a, 0},      {0x61, 0x7a, 0},      {0xc0, 0x24f, 0},      {0x370, 0x3ff, 1},

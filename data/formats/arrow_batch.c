@@ -7,14 +7,14 @@
 enum header_type { HEADER_SCHEMA = 1, HEADER_DICTIONARY, HEADER_BATCH };
 enum { CODEC_NONE = -1, CODEC_LZ4, CODEC_ZSTD };
 
-struct message {
+struct arrow_batch_message {
     struct blob_span meta, body;
     struct flatbuffer flat;
     int type;
     i64 header, at; /* at: byte of the file */
 };
 
-static void message_release(struct message *m)
+static void message_release(struct arrow_batch_message *m)
 {
     blob_span_release(&m->meta);
     blob_span_release(&m->body);
@@ -61,7 +61,7 @@ static int read_head(struct arrow *a, i64 *length)
     return 0;
 }
 
-static int read_message(struct arrow *a, struct message *m, i64 length)
+static int read_message(struct arrow *a, struct arrow_batch_message *m, i64 length)
 {
     if (blob_span(a->blob, &m->meta, a->at, length) < 0)
         return -1;
@@ -79,13 +79,13 @@ static int read_message(struct arrow *a, struct message *m, i64 length)
 }
 
 /* 1: to be released; 0: there are no more; -1. */
-static int next_message(struct arrow *a, struct message *m)
+static int next_message(struct arrow *a, struct arrow_batch_message *m)
 {
     i64 length;
     if (a->blocks && a->block == a->block_count)
         return 0;
     a->at = a->blocks ? a->blocks[a->block++] : a->at;
-    *m = (struct message){.at = a->at};
+    *m = (struct arrow_batch_message){.at = a->at};
     if (read_head(a, &length) < 0)
         return -1;
     if (length == 0)
@@ -154,7 +154,7 @@ static int read_footer(struct arrow *a)
 
 int arrow_schema_read(struct arrow *a)
 {
-    struct message m;
+    struct arrow_batch_message m;
     u8 head[8] = {0};
     if (a->bytes >= 8 && blob_read_at(a->blob, head, 0, 8) < 0)
         return -1;
@@ -175,7 +175,7 @@ int arrow_schema_read(struct arrow *a)
 
 struct loading {
     struct arrow *arrow;
-    struct message *message;
+    struct arrow_batch_message *message;
     struct arrow_batch *batch;
     i64 nodes, node, node_count, buffers, buffer, buffer_count, views, view, view_count; /* lists; next; how many */
     int codec;
@@ -356,7 +356,7 @@ void arrow_batch_release(struct arrow_batch *b)
 
 /* ---- batches ---- */
 
-static int open_loading(struct loading *l, struct arrow *a, struct message *m, i64 table)
+static int open_loading(struct loading *l, struct arrow *a, struct arrow_batch_message *m, i64 table)
 {
     struct flatbuffer *f = &m->flat;
     i64 packing = flatbuffer_reference(f, table, 3);
@@ -378,7 +378,7 @@ static int open_loading(struct loading *l, struct arrow *a, struct message *m, i
 }
 
 /* wanted NULL: all fields are. The batch takes the body over. */
-static int load_batch(struct arrow_batch *out, struct arrow *a, struct message *m, i64 table,
+static int load_batch(struct arrow_batch *out, struct arrow *a, struct arrow_batch_message *m, i64 table,
                       const struct arrow_field *fields, i64 count, const bool *wanted)
 {
     struct loading l = {.batch = out};
@@ -422,7 +422,7 @@ static struct arrow_dictionary *dictionary_of(struct arrow *a, i64 id)
 }
 
 /* A dictionary takes the place of one of its number, unless it says that it adds to it. */
-static int load_dictionary(struct arrow *a, struct message *m)
+static int load_dictionary(struct arrow *a, struct arrow_batch_message *m)
 {
     i64 id = flatbuffer_integer(&m->flat, m->header, 0, 8, 0);
     bool adds = flatbuffer_integer(&m->flat, m->header, 2, 1, 0) != 0;
@@ -445,7 +445,7 @@ static int load_dictionary(struct arrow *a, struct message *m)
 }
 
 /* 1: a batch is there; 0: it was something else; -1. */
-static int take_message(struct arrow *a, struct message *m)
+static int take_message(struct arrow *a, struct arrow_batch_message *m)
 {
     a->begun_at = m->at;
     if (m->type == HEADER_DICTIONARY)
@@ -457,7 +457,7 @@ static int take_message(struct arrow *a, struct message *m)
 
 int arrow_batch_next(struct arrow *a)
 {
-    struct message m;
+    struct arrow_batch_message m;
     int status = 0, taken = 0;
     arrow_batch_release(&a->batch);
     while (taken == 0 && (status = next_message(a, &m)) == 1) {

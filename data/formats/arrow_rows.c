@@ -9,16 +9,16 @@
 /* Lists may refer to the same values again and again. */
 enum { ROW_ENTRIES_MAX = 1 << 22, ROW_BYTES_MAX = 1 << 30, DEPTH_MOST = 128 };
 
-struct row {
+struct arrow_rows_row {
     struct arrow *arrow;
     struct record *record;
     i64 entries, bytes;
     int depth; /* dictionaries may refer to themselves */
 };
 
-static struct json *value_of(struct row *row, const struct arrow_array *array, i64 index, bool indexed);
+static struct json *value_of(struct arrow_rows_row *row, const struct arrow_array *array, i64 index, bool indexed);
 
-static struct json *refuse(const struct row *row, const struct arrow_array *array, const char *what)
+static struct json *refuse(const struct arrow_rows_row *row, const struct arrow_array *array, const char *what)
 {
     error_set("%s: row %lld: column %s: %s", row->arrow->path, (long long)row->arrow->given + 1, array->field->name,
               what);
@@ -76,7 +76,8 @@ static struct json *whole_number(const struct arrow_array *array, i64 index)
 
 /* ---- texts and bytes ---- */
 
-static struct json *bytes_value(struct row *row, const struct arrow_array *array, const u8 *data, i64 length, bool text)
+static struct json *bytes_value(struct arrow_rows_row *row, const struct arrow_array *array, const u8 *data, i64 length,
+                                bool text)
 {
     row->bytes += length;
     if (row->bytes > ROW_BYTES_MAX)
@@ -93,7 +94,7 @@ static bool range_of(const struct arrow_array *array, i64 index, i64 width, i64 
     return *begin >= 0 && *end >= *begin && *end <= most;
 }
 
-static struct json *ranged(struct row *row, const struct arrow_array *array, i64 index)
+static struct json *ranged(struct arrow_rows_row *row, const struct arrow_array *array, i64 index)
 {
     int type = array->field->type;
     i64 begin, end, width = type == ARROW_LARGE_BINARY || type == ARROW_LARGE_UTF8 ? 8 : 4;
@@ -104,7 +105,7 @@ static struct json *ranged(struct row *row, const struct arrow_array *array, i64
 }
 
 /* 16 bytes: a length, and the bytes, or where they are: four of them, which buffer, how far into it. */
-static struct json *viewed(struct row *row, const struct arrow_array *array, i64 index)
+static struct json *viewed(struct arrow_rows_row *row, const struct arrow_array *array, i64 index)
 {
     const u8 *view = array->values.data + 16 * index;
     i32 words[4];
@@ -120,7 +121,7 @@ static struct json *viewed(struct row *row, const struct arrow_array *array, i64
 
 /* ---- nested ---- */
 
-static struct json *list_of(struct row *row, const struct arrow_array *child, i64 begin, i64 end)
+static struct json *list_of(struct arrow_rows_row *row, const struct arrow_array *child, i64 begin, i64 end)
 {
     struct json *list = json_array();
     for (i64 i = begin; i < end; i++) {
@@ -134,7 +135,7 @@ static struct json *list_of(struct row *row, const struct arrow_array *child, i6
     return list;
 }
 
-static struct json *list_value(struct row *row, const struct arrow_array *array, i64 index)
+static struct json *list_value(struct arrow_rows_row *row, const struct arrow_array *array, i64 index)
 {
     const struct arrow_array *child = &array->children[0];
     i64 begin = index * array->field->width, end = begin + array->field->width;
@@ -144,7 +145,7 @@ static struct json *list_value(struct row *row, const struct arrow_array *array,
     return list_of(row, child, begin, end);
 }
 
-static struct json *struct_value(struct row *row, const struct arrow_array *array, i64 index)
+static struct json *struct_value(struct arrow_rows_row *row, const struct arrow_array *array, i64 index)
 {
     struct json *object = json_object();
     for (i64 i = 0; i < array->field->child_count; i++) {
@@ -159,7 +160,7 @@ static struct json *struct_value(struct row *row, const struct arrow_array *arra
 }
 
 /* Places count through the dictionary and what was added to it. */
-static struct json *looked_up(struct row *row, const struct arrow_array *array, i64 index)
+static struct json *looked_up(struct arrow_rows_row *row, const struct arrow_array *array, i64 index)
 {
     const struct arrow_field *field = array->field;
     i64 place = integer_of(&array->values, index, field->index_width, field->index_signed);
@@ -186,7 +187,7 @@ static struct json *decimal(const struct arrow_array *array, i64 index)
     return json_of_decimal(bytes, width, array->field->scale);
 }
 
-static struct json *plain_value(struct row *row, const struct arrow_array *array, i64 index)
+static struct json *plain_value(struct arrow_rows_row *row, const struct arrow_array *array, i64 index)
 {
     const struct arrow_field *field = array->field;
     switch (field->type) {
@@ -228,7 +229,7 @@ static struct json *plain_value(struct row *row, const struct arrow_array *array
 }
 
 /* indexed: values are places in a dictionary; false for those of the dictionary itself. */
-static struct json *value_of(struct row *row, const struct arrow_array *array, i64 index, bool indexed)
+static struct json *value_of(struct arrow_rows_row *row, const struct arrow_array *array, i64 index, bool indexed)
 {
     if (++row->entries > ROW_ENTRIES_MAX || row->depth > DEPTH_MOST)
         return refuse(row, array, "a row of more than 4194304 values, or nested without end");
@@ -317,7 +318,7 @@ static int next_row(void *table, struct record *record)
         if (status <= 0)
             return status;
     }
-    struct row row = {.arrow = a, .record = record};
+    struct arrow_rows_row row = {.arrow = a, .record = record};
     record->object = json_object();
     for (i64 i = 0; i < a->field_count && status == 1; i++) {
         const struct arrow_array *array = &a->batch.arrays[i];

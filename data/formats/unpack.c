@@ -6,7 +6,7 @@
 
 /* Formats: google/snappy format_description.txt; lz4 lz4_Block_format.md. In both, copies of what was written before
  * may overlap what they write. */
-struct block {
+struct unpack_block {
     const u8 *in, *in_end;
     u8 *begin, *out, *end;
 };
@@ -24,7 +24,7 @@ void text_room(struct text *text, i64 bytes)
 }
 
 /* Short ones in one step of 16, where that stays inside of both: what is written too much is written over. */
-static inline bool copy_in(struct block *b, u64 length)
+static inline bool copy_in(struct unpack_block *b, u64 length)
 {
     u64 room_in = (u64)(b->in_end - b->in), room = (u64)(b->end - b->out);
     if (length > room_in || length > room)
@@ -47,7 +47,7 @@ static void repeat(u8 *out, const u8 *from, u64 length)
     }
 }
 
-static inline bool copy_back(struct block *b, u64 offset, u64 length)
+static inline bool copy_back(struct unpack_block *b, u64 offset, u64 length)
 {
     u8 *out = b->out, *end = out + length;
     if (offset == 0 || offset > (u64)(out - b->begin) || length > (u64)(b->end - out))
@@ -63,7 +63,7 @@ static inline bool copy_back(struct block *b, u64 offset, u64 length)
     return true;
 }
 
-static inline u32 take_little(struct block *b, i64 count)
+static inline u32 take_little(struct unpack_block *b, i64 count)
 {
     u32 value = 0;
     if (b->in_end - b->in >= 4) {
@@ -78,7 +78,7 @@ static inline u32 take_little(struct block *b, i64 count)
 
 /* ---- Snappy ---- */
 
-static bool snappy_length(struct block *b, u64 expected)
+static bool snappy_length(struct unpack_block *b, u64 expected)
 {
     u64 length = 0;
     for (int shift = 0; shift < 35 && b->in < b->in_end; shift += 7) {
@@ -90,7 +90,7 @@ static bool snappy_length(struct block *b, u64 expected)
     return false;
 }
 
-static inline bool snappy_literal(struct block *b, u8 tag)
+static inline bool snappy_literal(struct unpack_block *b, u8 tag)
 {
     u64 length = (u64)(tag >> 2) + 1;
     if (length > 60)
@@ -98,7 +98,7 @@ static inline bool snappy_literal(struct block *b, u8 tag)
     return copy_in(b, length);
 }
 
-static inline bool snappy_element(struct block *b)
+static inline bool snappy_element(struct unpack_block *b)
 {
     u8 tag = *b->in++;
     u64 length = (u64)(tag >> 2) + 1;
@@ -114,7 +114,7 @@ static inline bool snappy_element(struct block *b)
     }
 }
 
-static bool snappy(struct block block)
+static bool snappy(struct unpack_block block)
 {
     if (!snappy_length(&block, (u64)(block.end - block.out)))
         return false;
@@ -126,7 +126,7 @@ static bool snappy(struct block block)
 
 /* ---- LZ4 ---- */
 
-static inline u64 lz4_length(struct block *b, u64 nibble)
+static inline u64 lz4_length(struct unpack_block *b, u64 nibble)
 {
     u64 length = nibble;
     for (u8 more = 255; nibble == 15 && more == 255 && b->in < b->in_end;)
@@ -134,7 +134,7 @@ static inline u64 lz4_length(struct block *b, u64 nibble)
     return length;
 }
 
-static bool lz4(struct block block)
+static bool lz4(struct unpack_block block)
 {
     while (block.in < block.in_end) {
         u8 token = *block.in++;
@@ -159,7 +159,7 @@ static int unpack_block(struct text *out, i64 expected, enum packing packing, co
         return error_set("%lld bytes cannot hold %lld", (long long)bytes, (long long)expected);
     text_room(out, expected);
     u8 *begin = (u8 *)out->data + out->length;
-    struct block block = {in, in + bytes, begin, begin, begin + expected};
+    struct unpack_block block = {in, in + bytes, begin, begin, begin + expected};
     if (!(is_snappy ? snappy : lz4)(block))
         return error_set("a damaged block of %s: expected %lld bytes in it", is_snappy ? "Snappy" : "LZ4",
                          (long long)expected);

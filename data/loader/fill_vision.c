@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-struct pictures { /* latent frames of one shape, one after another */
+struct fill_vision_pictures { /* latent frames of one shape, one after another */
     const struct shard_shape *shape;
     i64 frames, cells, tokens, inputs, bits; /* cells, tokens, inputs: rows of a frame; bits: d */
     float *latent, *sum, *features;
@@ -18,15 +18,15 @@ static bool is_made(const struct shard_part *part)
     return part->kind == STREAM_IMAGE_OUT || part->kind == STREAM_VIDEO_OUT;
 }
 
-static void pictures_init(struct pictures *p, const struct loader *l, i64 shape, const struct fills *fills,
+static void pictures_init(struct fill_vision_pictures *p, const struct loader *l, i64 shape, const struct fills *fills,
                           struct arena *arena)
 {
     const struct shard_shape *s = &l->shards.meta.shapes[shape];
-    *p = (struct pictures){.shape = s,
-                           .cells = s->h * s->w,
-                           .tokens = shape_tokens(&s->shape),
-                           .inputs = shape_positions(&s->shape),
-                           .bits = l->shards.meta.bits};
+    *p = (struct fill_vision_pictures){.shape = s,
+                                       .cells = s->h * s->w,
+                                       .tokens = shape_tokens(&s->shape),
+                                       .inputs = shape_positions(&s->shape),
+                                       .bits = l->shards.meta.bits};
     for (i64 i = 0; i < fills->count; i++) {
         const struct shard_part *part = shards_part(&l->shards, fills->data[i].part);
         p->frames += is_made(part) && part->shape == shape ? part->frames : 0;
@@ -53,7 +53,8 @@ static void flip_scale(u8 *flip, struct rng_key key, const u32 identity[2], i64 
 }
 
 /* The last scale of a still corrects all and is corrected by none. */
-static void flip_frame(const struct loader *l, const struct pictures *p, u8 *flip, const u32 identity[2], i64 frame)
+static void flip_frame(const struct loader *l, const struct fill_vision_pictures *p, u8 *flip, const u32 identity[2],
+                       i64 frame)
 {
     const struct loader_settings *s = &l->settings;
     const struct shape *shape = &p->shape->shape;
@@ -74,7 +75,7 @@ static bool flips(const struct loader *l)
     return !l->settings.in_order && l->settings.flip_most > 0;
 }
 
-static int read_latents(struct loader *l, const struct pictures *p, i64 at, const struct fill *fill)
+static int read_latents(struct loader *l, const struct fill_vision_pictures *p, i64 at, const struct fill *fill)
 {
     const struct shard_part *part = shards_part(&l->shards, fill->part);
     const bf16 *latent = shards_payload(&l->shards, fill->part);
@@ -91,7 +92,7 @@ static int read_latents(struct loader *l, const struct pictures *p, i64 at, cons
     return 0;
 }
 
-static void quantise(struct loader *l, const struct pictures *p)
+static void quantise(struct loader *l, const struct fill_vision_pictures *p)
 {
     const struct shape *s = &p->shape->shape;
     l->device->ops->quantize_bits(l->device, p->codes, p->sum, NULL, p->latent, flips(l) ? p->flip : NULL, p->frames,
@@ -99,7 +100,7 @@ static void quantise(struct loader *l, const struct pictures *p)
 }
 
 /* The codes as they were summed, to inputs of about unit size. */
-static void sum_up(struct loader *l, const struct pictures *p)
+static void sum_up(struct loader *l, const struct fill_vision_pictures *p)
 {
     const struct shape *s = &p->shape->shape;
     float scale = shape_input_scale(p->shape->amplitude, s->scale_count);
@@ -112,24 +113,27 @@ static void sum_up(struct loader *l, const struct pictures *p)
 }
 
 /* Entries of a medium stand in the order of its frames and rows, as the ops write them. */
-static void copy_targets(struct batch *b, const struct pictures *p, i64 at, i64 frames, const struct fill *fill)
+static void copy_targets(struct batch *b, const struct fill_vision_pictures *p, i64 at, i64 frames,
+                         const struct fill *fill)
 {
     i64 size = p->tokens * p->bits;
     if (fill->target >= 0)
         memcpy(b->targets[TARGET_VISION].bits + fill->target * p->bits, p->codes + at * size, (size_t)(frames * size));
 }
 
-static void copy_inputs(struct batch *b, const struct pictures *p, i64 at, i64 frames, const struct fill *fill)
+static void copy_inputs(struct batch *b, const struct fill_vision_pictures *p, i64 at, i64 frames,
+                        const struct fill *fill)
 {
     i64 size = p->inputs * p->bits;
     memcpy(b->inputs[INPUT_VISION_OUT].features + fill->input * p->bits, p->features + at * size,
            (size_t)(frames * size) * 4);
 }
 
-typedef void copy_fn(struct batch *b, const struct pictures *p, i64 at, i64 frames, const struct fill *fill);
+typedef void copy_fn(struct batch *b, const struct fill_vision_pictures *p, i64 at, i64 frames,
+                     const struct fill *fill);
 
-static void copy_each(struct loader *l, const struct fills *fills, struct batch *b, const struct pictures *p,
-                      copy_fn *copy)
+static void copy_each(struct loader *l, const struct fills *fills, struct batch *b,
+                      const struct fill_vision_pictures *p, copy_fn *copy)
 {
     i64 at = 0;
     for (i64 i = 0; i < fills->count; i++) {
@@ -143,7 +147,7 @@ static void copy_each(struct loader *l, const struct fills *fills, struct batch 
 
 static int fill_shape(struct loader *l, i64 shape, const struct fills *fills, struct batch *b, struct arena *arena)
 {
-    struct pictures p;
+    struct fill_vision_pictures p;
     i64 at = 0;
     pictures_init(&p, l, shape, fills, arena);
     if (p.frames == 0)

@@ -115,23 +115,23 @@ static i64 rooms_find(const struct rooms *r, i64 need)
     return word < 0 ? -1 : word * 64 + __builtin_ctzll(r->some[word]);
 }
 
-struct ranked {
+struct fit_ranked {
     i64 length;
     i32 index;
 };
 
 static int longer_first(const void *a, const void *b)
 {
-    const struct ranked *x = a, *y = b;
+    const struct fit_ranked *x = a, *y = b;
     return x->length != y->length ? (x->length < y->length ? 1 : -1) : (x->index > y->index) - (x->index < y->index);
 }
 
 static i32 *rank(const struct entries *entries, bool by_length)
 {
-    struct ranked *ranked = memory_alloc(max_i64(1, entries->count) * (i64)sizeof *ranked);
+    struct fit_ranked *ranked = memory_alloc(max_i64(1, entries->count) * (i64)sizeof *ranked);
     i32 *order = memory_alloc(max_i64(1, entries->count) * 4);
     for (i64 i = 0; i < entries->count; i++)
-        ranked[i] = (struct ranked){by_length ? entries->data[i].length : 0, (i32)i};
+        ranked[i] = (struct fit_ranked){by_length ? entries->data[i].length : 0, (i32)i};
     qsort(ranked, (size_t)entries->count, sizeof *ranked, longer_first);
     for (i64 i = 0; i < entries->count; i++)
         order[i] = ranked[i].index;

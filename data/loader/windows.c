@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-struct span { /* of samples: a shard's */
+struct windows_span { /* of samples: a shard's */
     i64 first, end;
 };
 
@@ -79,7 +79,7 @@ void windows_close(struct loader *l)
 /* ---- Shards in their order ---- */
 
 /* Samples of the shard at `next`: 0; 1: the part has no more. */
-static int open_shard(struct loader *l, struct span *out)
+static int open_shard(struct loader *l, struct windows_span *out)
 {
     struct windows *w = l->windows;
     const struct loader_cursor *at = &w->next;
@@ -87,7 +87,7 @@ static int open_shard(struct loader *l, struct span *out)
         const i64 *first = w->shard_samples[at->part];
         if (at->round >= l->shards.folders[at->part].shard_count)
             return 1;
-        *out = (struct span){first[at->round], first[at->round + 1]};
+        *out = (struct windows_span){first[at->round], first[at->round + 1]};
         return 0;
     }
     char *directory;
@@ -97,12 +97,12 @@ static int open_shard(struct loader *l, struct span *out)
     status = shards_add(&l->shards, directory);
     memory_free(directory);
     const struct shard_folder *f = &l->shards.folders[l->shards.folder_count - 1];
-    *out = (struct span){f->first_sample, f->first_sample + f->sample_count};
+    *out = (struct windows_span){f->first_sample, f->first_sample + f->sample_count};
     return status;
 }
 
 /* The next that there is, `next` behind it: 0; 1: all parts have ended. */
-static int next_shard(struct loader *l, struct span *out)
+static int next_shard(struct loader *l, struct windows_span *out)
 {
     struct windows *w = l->windows;
     int status = 1;
@@ -161,7 +161,7 @@ static int begin_pass(struct loader *l)
 static int open_window(struct loader *l, i64 row)
 {
     struct windows *w = l->windows;
-    struct span span = {0};
+    struct windows_span span = {0};
     int status = 0;
     w->opened = w->next;
     w->opened.row = row;

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-struct mixer {
+struct av_sound_mixer {
     struct av_input input;
     struct SwrContext *swr; /* NULL while the rate is as wanted */
     struct sound *out;
@@ -23,7 +23,7 @@ static inline double clamped(double value)
     return value >= -1 ? above : below;
 }
 
-static void reserve_mono(struct mixer *mixer, i64 samples)
+static void reserve_mono(struct av_sound_mixer *mixer, i64 samples)
 {
     if (samples <= mixer->mono_capacity)
         return;
@@ -77,7 +77,7 @@ static void add_channels(double *sum, const AVFrame *frame)
     }
 }
 
-static void mix_to_mono(struct mixer *mixer, const AVFrame *frame)
+static void mix_to_mono(struct av_sound_mixer *mixer, const AVFrame *frame)
 {
     const i64 samples = frame->nb_samples;
     const double channels = frame->ch_layout.nb_channels;
@@ -91,7 +91,7 @@ static void mix_to_mono(struct mixer *mixer, const AVFrame *frame)
         mono[i] = (float)clamped(sum[i] / channels);
 }
 
-static int reserve_samples(struct mixer *mixer, i64 more)
+static int reserve_samples(struct av_sound_mixer *mixer, i64 more)
 {
     struct sound *out = mixer->out;
     i64 wanted = out->samples + more;
@@ -107,7 +107,7 @@ static int reserve_samples(struct mixer *mixer, i64 more)
 }
 
 /* samples 0: the resampler gives what it still holds */
-static int append_samples(struct mixer *mixer, i64 samples)
+static int append_samples(struct av_sound_mixer *mixer, i64 samples)
 {
     struct sound *out = mixer->out;
     i64 room = mixer->swr ? swr_get_out_samples(mixer->swr, (int)samples) : samples;
@@ -127,7 +127,7 @@ static int append_samples(struct mixer *mixer, i64 samples)
     return 0;
 }
 
-static int choose_rate(struct mixer *mixer, int rate_hz)
+static int choose_rate(struct av_sound_mixer *mixer, int rate_hz)
 {
     const char *origin = mixer->input.origin;
     if (rate_hz < 1000 || rate_hz > 768000)
@@ -145,7 +145,7 @@ static int choose_rate(struct mixer *mixer, int rate_hz)
 }
 
 /* Room for all of the sound at once, by what the file says of its length, which may be wrong. */
-static int reserve_all(struct mixer *mixer)
+static int reserve_all(struct av_sound_mixer *mixer)
 {
     static const double most_samples = 1 << 22;
     double stated_s = (double)mixer->input.format->duration / AV_TIME_BASE; /* unknown: far below 0 */
@@ -153,7 +153,7 @@ static int reserve_all(struct mixer *mixer)
     return samples > 0 ? reserve_samples(mixer, (i64)(samples < most_samples ? samples : most_samples)) : 0;
 }
 
-static int check_rate(struct mixer *mixer)
+static int check_rate(struct av_sound_mixer *mixer)
 {
     const AVFrame *frame = mixer->input.frame;
     if (!mixer->rate_hz && (choose_rate(mixer, frame->sample_rate) < 0 || (mixer->whole && reserve_all(mixer) < 0)))
@@ -164,7 +164,7 @@ static int check_rate(struct mixer *mixer)
     return 0;
 }
 
-static int mix_frame(struct mixer *mixer)
+static int mix_frame(struct av_sound_mixer *mixer)
 {
     const AVFrame *frame = mixer->input.frame;
     if (check_rate(mixer) < 0)
@@ -175,7 +175,7 @@ static int mix_frame(struct mixer *mixer)
 }
 
 /* A FLAC file states its samples, or 0 where it was written to a pipe; nothing else in it says where its end is. */
-static int check_end(const struct mixer *mixer)
+static int check_end(const struct av_sound_mixer *mixer)
 {
     const struct av_input *input = &mixer->input;
     bool states = input->format->duration_estimation_method == AVFMT_DURATION_FROM_STREAM;
@@ -186,7 +186,7 @@ static int check_end(const struct mixer *mixer)
                      input->origin, (long long)mixer->samples, (long long)stated);
 }
 
-static int mixer_open(struct mixer *mixer, const void *bytes, i64 count, const char *origin)
+static int mixer_open(struct av_sound_mixer *mixer, const void *bytes, i64 count, const char *origin)
 {
     const struct file_kind *kind = file_kind_of(bytes, count);
     if (!kind || (kind->class != FILE_CONTAINER && kind->class != FILE_SOUND))
@@ -198,7 +198,7 @@ static int mixer_open(struct mixer *mixer, const void *bytes, i64 count, const c
                : 0;
 }
 
-static void mixer_close(struct mixer *mixer)
+static void mixer_close(struct av_sound_mixer *mixer)
 {
     input_close(&mixer->input);
     swr_free(&mixer->swr);
@@ -217,7 +217,7 @@ static void clamp_from(struct sound *sound, i64 first)
 }
 
 /* 1: more stands in mixer->out than before, or may after the next call. 0: the sound has ended, and was whole. */
-static int mix_more(struct mixer *mixer)
+static int mix_more(struct av_sound_mixer *mixer)
 {
     struct av_input *input = &mixer->input;
     i64 before = mixer->out->samples;
@@ -231,7 +231,7 @@ static int mix_more(struct mixer *mixer)
     return more;
 }
 
-static int mix(struct mixer *mixer, i64 most_samples)
+static int mix(struct av_sound_mixer *mixer, i64 most_samples)
 {
     const struct av_input *input = &mixer->input;
     int more = 1;
@@ -250,7 +250,7 @@ int sound_read(struct sound *out, const void *bytes, i64 count, const char *orig
 int sound_read_most(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, i64 most_samples)
 {
     *out = (struct sound){0};
-    struct mixer mixer = {.out = out, .wanted_hz = rate_hz, .whole = most_samples == 0};
+    struct av_sound_mixer mixer = {.out = out, .wanted_hz = rate_hz, .whole = most_samples == 0};
     int status = mixer_open(&mixer, bytes, count, origin);
     if (status == 0)
         status = mix(&mixer, most_samples);
@@ -263,7 +263,7 @@ int sound_read_most(struct sound *out, const void *bytes, i64 count, const char 
 /* ---- Streams ---- */
 
 struct sound_stream {
-    struct mixer mixer;
+    struct av_sound_mixer mixer;
     struct sound held;
     i64 given; /* of the held samples */
     bool ended;
@@ -310,7 +310,7 @@ void sound_stream_close(struct sound_stream *stream)
 
 /* Samples of the stream count from the window's beginning. */
 struct window {
-    struct mixer mixer;
+    struct av_sound_mixer mixer;
     double zero_s, from_s; /* when the first frame of video is shown; the window's beginning behind it */
     double seconds;
     i64 at, given; /* behind the frame before; given: of the window, so far */
@@ -349,7 +349,7 @@ static int give_silence(struct window *w, i64 until)
 /* What falls into the window of the frame that the input shows. */
 static int place_frame(struct window *w)
 {
-    struct mixer *m = &w->mixer;
+    struct av_sound_mixer *m = &w->mixer;
     if (check_rate(m) < 0)
         return -1;
     i64 samples = m->input.frame->nb_samples, begin = frame_begin(w);
@@ -412,7 +412,7 @@ static int first_frame(struct window *w, const AVStream *video)
 
 static int mix_window(struct window *w, const AVStream *video)
 {
-    struct mixer *m = &w->mixer;
+    struct av_sound_mixer *m = &w->mixer;
     int more = first_frame(w, video);
     while (more > 0) {
         if (m->input.frame->nb_samples > 0 && place_frame(w) < 0)

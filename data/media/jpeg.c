@@ -11,7 +11,7 @@
 
 enum { SCANS_MOST = 200 }; /* of a progressive picture: a few bytes each can ask for all of its pixels again */
 
-struct reader {
+struct jpeg_reader {
     struct jpeg_decompress_struct jpeg;
     struct jpeg_error_mgr errors;
     struct jpeg_progress_mgr progress;
@@ -24,7 +24,7 @@ struct reader {
 
 static void leave(j_common_ptr jpeg)
 {
-    struct reader *reader = jpeg->client_data;
+    struct jpeg_reader *reader = jpeg->client_data;
     if (!reader->problem[0])
         jpeg->err->format_message(jpeg, reader->problem);
     longjmp(reader->back, 1);
@@ -49,7 +49,7 @@ static void take_message(j_common_ptr jpeg, int level)
 
 static void watch_scans(j_common_ptr jpeg)
 {
-    struct reader *reader = jpeg->client_data;
+    struct jpeg_reader *reader = jpeg->client_data;
     if (reader->jpeg.input_scan_number <= SCANS_MOST)
         return;
     snprintf(reader->problem, sizeof reader->problem, "more than %d scans; write it anew", SCANS_MOST);
@@ -57,7 +57,7 @@ static void watch_scans(j_common_ptr jpeg)
 }
 
 /* The smallest of 1/8, 1/4, 1/2 and 1 that leaves twice what is asked for to be resampled from. */
-static void choose_scale(struct reader *reader)
+static void choose_scale(struct jpeg_reader *reader)
 {
     struct jpeg_decompress_struct *jpeg = &reader->jpeg;
     const struct image_request *request = reader->request;
@@ -74,7 +74,7 @@ static void choose_scale(struct reader *reader)
         }
 }
 
-static int read_header(struct reader *reader)
+static int read_header(struct jpeg_reader *reader)
 {
     struct jpeg_decompress_struct *jpeg = &reader->jpeg;
     jpeg_read_header(jpeg, TRUE);
@@ -88,7 +88,7 @@ static int read_header(struct reader *reader)
     return 0;
 }
 
-static void read_rows(struct reader *reader)
+static void read_rows(struct jpeg_reader *reader)
 {
     struct jpeg_decompress_struct *jpeg = &reader->jpeg;
     struct picture *out = reader->out;
@@ -109,7 +109,7 @@ static void read_rows(struct reader *reader)
 }
 
 /* APP1 begins with "Exif", 0, 0; APP2 with "ICC_PROFILE", in as many pieces as it takes. */
-static void take_notes(struct reader *reader)
+static void take_notes(struct jpeg_reader *reader)
 {
     JOCTET *profile;
     unsigned profile_bytes;
@@ -122,7 +122,7 @@ static void take_notes(struct reader *reader)
             reader->out->orientation = exif_orientation(at->data, at->data_length);
 }
 
-static int reader_run(struct reader *reader, const void *bytes, i64 count)
+static int reader_run(struct jpeg_reader *reader, const void *bytes, i64 count)
 {
     struct jpeg_decompress_struct *jpeg = &reader->jpeg;
     if (setjmp(reader->back))
@@ -144,9 +144,9 @@ static int reader_run(struct reader *reader, const void *bytes, i64 count)
 int jpeg_read(struct picture *out, const void *bytes, i64 count, const char *origin,
               const struct image_request *request)
 {
-    struct reader *reader = memory_alloc(sizeof *reader);
+    struct jpeg_reader *reader = memory_alloc(sizeof *reader);
     *out = (struct picture){0};
-    *reader = (struct reader){.origin = origin, .request = request, .out = out};
+    *reader = (struct jpeg_reader){.origin = origin, .request = request, .out = out};
     reader->jpeg.err = jpeg_std_error(&reader->errors);
     reader->jpeg.client_data = reader;
     reader->errors.error_exit = leave;

@@ -7,7 +7,7 @@
 enum { WEIGHT_BITS = 14 }; /* 255 * 2^14 * the sum of absolute weights (below 2) stays far below 2^31 */
 
 /* Weights of one axis: output i reads `taps` inputs from first[i] on. */
-struct axis {
+struct pixels_axis {
     i64 outputs, taps;
     i32 *first, *weights; /* [outputs], [outputs, taps] */
 };
@@ -40,11 +40,11 @@ static void weights_round(i32 *out, const double *weights, i64 taps)
     out[largest] += left;
 }
 
-static void axis_init(struct axis *axis, i64 outputs, i64 inputs)
+static void axis_init(struct pixels_axis *axis, i64 outputs, i64 inputs)
 {
     double scale = (double)inputs / (double)outputs, widen = fmax(scale, 1);
     i64 taps = min_i64((i64)ceil(6 * widen) + 1, inputs);
-    *axis = (struct axis){.outputs = outputs, .taps = taps};
+    *axis = (struct pixels_axis){.outputs = outputs, .taps = taps};
     axis->first = memory_alloc(outputs * (i64)sizeof(i32));
     axis->weights = memory_alloc(outputs * taps * (i64)sizeof(i32));
     double *weights = memory_alloc(taps * (i64)sizeof(double));
@@ -60,7 +60,7 @@ static void axis_init(struct axis *axis, i64 outputs, i64 inputs)
     memory_free(weights);
 }
 
-static void axis_release(struct axis *axis)
+static void axis_release(struct pixels_axis *axis)
 {
     memory_free(axis->first);
     memory_free(axis->weights);
@@ -72,7 +72,7 @@ static u8 to_byte(i32 sum)
     return (u8)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-static void resize_row(u8 *out, const u8 *in, const struct axis *axis)
+static void resize_row(u8 *out, const u8 *in, const struct pixels_axis *axis)
 {
     for (i64 i = 0; i < axis->outputs; i++, out += 3) {
         const u8 *pixel = in + axis->first[i] * 3;
@@ -100,8 +100,8 @@ static void combine_rows(u8 *out, i32 *sums, const u8 *rows, i64 row_bytes, cons
 }
 
 /* in [height, width, 3] to a window of a frame whose rows are stride_bytes apart */
-static void resize_frame(u8 *out, i64 stride_bytes, const u8 *in, i64 height, i64 width, const struct axis *down,
-                         const struct axis *across)
+static void resize_frame(u8 *out, i64 stride_bytes, const u8 *in, i64 height, i64 width, const struct pixels_axis *down,
+                         const struct pixels_axis *across)
 {
     i64 row_bytes = across->outputs * 3;
     u8 *narrow = memory_alloc(height * row_bytes);
@@ -117,7 +117,7 @@ static void resize_frame(u8 *out, i64 stride_bytes, const u8 *in, i64 height, i6
 
 void pixels_resize(u8 *out, i64 out_height, i64 out_width, const u8 *in, i64 height, i64 width)
 {
-    struct axis down, across;
+    struct pixels_axis down, across;
     axis_init(&down, out_height, height);
     axis_init(&across, out_width, width);
     resize_frame(out, out_width * 3, in, height, width, &down, &across);
@@ -146,9 +146,9 @@ void picture_fill(i64 *out_height, i64 *out_width, double height, double width, 
 }
 
 /* The outputs [first, first + count) of an axis, borrowed. */
-static struct axis axis_part(const struct axis *axis, i64 first, i64 count)
+static struct pixels_axis axis_part(const struct pixels_axis *axis, i64 first, i64 count)
 {
-    return (struct axis){count, axis->taps, axis->first + first, axis->weights + first * axis->taps};
+    return (struct pixels_axis){count, axis->taps, axis->first + first, axis->weights + first * axis->taps};
 }
 
 void clip_resize(struct clip *out, const struct clip *in, i64 height, i64 width)
@@ -165,11 +165,11 @@ void clip_fill(struct clip *out, const struct clip *in, i64 height, i64 width, d
     picture_fill(&whole_height, &whole_width, (double)(smaller ? in->stored_height : in->height),
                  (double)(smaller ? in->stored_width : in->width), height, width, crop);
     i64 inner_height = min_i64(whole_height, height), inner_width = min_i64(whole_width, width);
-    struct axis all_down, all_across;
+    struct pixels_axis all_down, all_across;
     axis_init(&all_down, whole_height, in->height);
     axis_init(&all_across, whole_width, in->width);
-    struct axis down = axis_part(&all_down, (whole_height - inner_height) / 2, inner_height);
-    struct axis across = axis_part(&all_across, (whole_width - inner_width) / 2, inner_width);
+    struct pixels_axis down = axis_part(&all_down, (whole_height - inner_height) / 2, inner_height);
+    struct pixels_axis across = axis_part(&all_across, (whole_width - inner_width) / 2, inner_width);
     clip_init(out, in->frames, height, width, in->rate_hz);
     out->inner_height = inner_height;
     out->inner_width = inner_width;

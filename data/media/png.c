@@ -8,7 +8,7 @@
 /* Deflate shrinks at most 1032 to 1: a header that promises more pixels than that has no data behind it. */
 enum { DEFLATE_RATIO_MAX = 1032 };
 
-struct reader {
+struct png_reader {
     const u8 *bytes;
     i64 count, at;
     const struct image_request *request;
@@ -22,7 +22,7 @@ struct reader {
 
 static void keep_problem(png_structp png, png_const_charp problem)
 {
-    struct reader *reader = png_get_error_ptr(png);
+    struct png_reader *reader = png_get_error_ptr(png);
     snprintf(reader->problem, sizeof reader->problem, "%s", problem);
     png_longjmp(png, 1);
 }
@@ -35,7 +35,7 @@ static void ignore_warning(png_structp png, png_const_charp warning)
 
 static void give_bytes(png_structp png, png_bytep out, png_size_t wanted)
 {
-    struct reader *reader = png_get_io_ptr(png);
+    struct png_reader *reader = png_get_io_ptr(png);
     if ((i64)wanted > reader->count - reader->at)
         png_error(png, "the data ends too early");
     memcpy(out, reader->bytes + reader->at, wanted);
@@ -43,7 +43,7 @@ static void give_bytes(png_structp png, png_bytep out, png_size_t wanted)
 }
 
 /* Any colour type and depth comes out as 8-bit RGB, or RGBA where something is transparent. */
-static void ask_for_rgb(struct reader *reader)
+static void ask_for_rgb(struct png_reader *reader)
 {
     png_structp png = reader->png;
     bool clear =
@@ -58,7 +58,7 @@ static void ask_for_rgb(struct reader *reader)
     png_read_update_info(png, reader->info);
 }
 
-static void read_header(struct reader *reader)
+static void read_header(struct png_reader *reader)
 {
     png_read_info(reader->png, reader->info);
     reader->height = png_get_image_height(reader->png, reader->info);
@@ -70,7 +70,7 @@ static void read_header(struct reader *reader)
         png_error(reader->png, "fewer bytes than its size needs; copy it again");
 }
 
-static void read_pixels(struct reader *reader)
+static void read_pixels(struct png_reader *reader)
 {
     ask_for_rgb(reader);
     i64 row_bytes = reader->width * reader->channels;
@@ -84,7 +84,7 @@ static void read_pixels(struct reader *reader)
     png_read_end(reader->png, reader->info);
 }
 
-static int reader_run(struct reader *reader)
+static int reader_run(struct png_reader *reader)
 {
     if (setjmp(png_jmpbuf(reader->png)))
         return -1;
@@ -99,7 +99,7 @@ static int reader_run(struct reader *reader)
 }
 
 /* A chunk sRGB goes before a profile (PNG, 3rd edition, 4.3). */
-static void take_notes(struct picture *out, const struct reader *reader)
+static void take_notes(struct picture *out, const struct png_reader *reader)
 {
     char *name;
     int method, intent;
@@ -116,7 +116,7 @@ static void take_notes(struct picture *out, const struct reader *reader)
 
 int png_read(struct picture *out, const void *bytes, i64 count, const char *origin, const struct image_request *request)
 {
-    struct reader reader = {.bytes = bytes, .count = count, .request = request};
+    struct png_reader reader = {.bytes = bytes, .count = count, .request = request};
     reader.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader, keep_problem, ignore_warning);
     require(reader.png, "libpng cannot start");
     reader.info = png_create_info_struct(reader.png);

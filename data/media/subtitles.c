@@ -5,21 +5,21 @@
 #include <string.h>
 #include <strings.h>
 
-struct lines {
+struct subtitles_lines {
     const char *at, *end;
 };
-struct line {
+struct subtitles_line {
     const char *begin;
     i64 length;
 };
 
-static bool next_line(struct line *out, struct lines *lines)
+static bool next_line(struct subtitles_line *out, struct subtitles_lines *lines)
 {
     if (lines->at == lines->end)
         return false;
     const char *feed = memchr(lines->at, '\n', (size_t)(lines->end - lines->at));
     const char *end = feed ? feed : lines->end;
-    *out = (struct line){lines->at, end - lines->at};
+    *out = (struct subtitles_line){lines->at, end - lines->at};
     lines->at = feed ? feed + 1 : lines->end;
     if (out->length && out->begin[out->length - 1] == '\r')
         out->length--;
@@ -51,7 +51,7 @@ static i64 read_time(double *out, const char *text, i64 length)
     }
 }
 
-static bool read_times(double *from_s, double *until_s, const struct line *line)
+static bool read_times(double *from_s, double *until_s, const struct subtitles_line *line)
 {
     static const char arrow[] = "-->";
     i64 length = line->length;
@@ -67,7 +67,7 @@ static bool read_times(double *from_s, double *until_s, const struct line *line)
 }
 
 /* <i>, <00:00:01.000>, {\an8} and the like are no words. */
-static void add_words(struct text *out, const struct line *line)
+static void add_words(struct text *out, const struct subtitles_line *line)
 {
     const char *end = line->begin + line->length;
     for (const char *at = line->begin; at < end; at++) {
@@ -88,8 +88,8 @@ bool subtitles_named(const char *path)
 
 i64 subtitles_words(struct text *out, const char *file, i64 bytes, double from_s, double until_s)
 {
-    struct lines lines = {file, file + bytes};
-    struct line line;
+    struct subtitles_lines lines = {file, file + bytes};
+    struct subtitles_line line;
     double begin_s, end_s;
     i64 cues = 0;
     while (next_line(&line, &lines)) {

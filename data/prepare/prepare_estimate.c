@@ -6,7 +6,7 @@
 
 enum { FORMATS_MOST = 16, FILES_MOST = 16, SAMPLES_MOST = 256, SEEN_MOST = 1 << 14, READ_MOST = 1 << 26 };
 
-struct format {
+struct prepare_estimate_format {
     const struct reader_kind *reader;
     i64 files, bytes, taken; /* in all; files taken */
     double read, made;       /* of the files taken, the whole of each: bytes, and what becomes of them */
@@ -14,7 +14,7 @@ struct format {
 struct estimating {
     struct prepare *prepare;
     struct source *source;
-    struct format formats[FORMATS_MOST];
+    struct prepare_estimate_format formats[FORMATS_MOST];
     i64 count;
     struct prepare_estimate *out;
 };
@@ -60,13 +60,13 @@ static i64 item_bytes(const struct prepare *p, const struct item *item)
                               (i64)strlen(item->sample.name) + 1);
 }
 
-static struct format *format_of(struct estimating *e, const struct source_file *file)
+static struct prepare_estimate_format *format_of(struct estimating *e, const struct source_file *file)
 {
     for (i64 i = 0; i < e->count; i++)
         if (e->formats[i].reader == file->reader)
             return &e->formats[i];
     require(e->count < FORMATS_MOST, "more than %d formats", FORMATS_MOST);
-    e->formats[e->count] = (struct format){.reader = file->reader};
+    e->formats[e->count] = (struct prepare_estimate_format){.reader = file->reader};
     return &e->formats[e->count++];
 }
 
@@ -100,7 +100,7 @@ static void pick(struct picked *p, struct sample *sample)
 }
 
 /* The beginning of a file, some of it through all but the tokenizers of media. */
-static int take_file(struct estimating *e, i64 index, struct format *format)
+static int take_file(struct estimating *e, i64 index, struct prepare_estimate_format *format)
 {
     struct picked *p = memory_alloc(sizeof *p);
     struct sample sample;
@@ -138,7 +138,7 @@ static int take_files(struct estimating *e)
     const struct source_file *files = source_files(e->source, &count);
     for (i64 i = 0; i < count; i++)
         if (is_due(&files[i])) {
-            struct format *f = format_of(e, &files[i]);
+            struct prepare_estimate_format *f = format_of(e, &files[i]);
             f->files++;
             f->bytes += files[i].bytes;
         }
@@ -147,7 +147,7 @@ static int take_files(struct estimating *e)
     for (i64 i = 0; i < count && status == 0 && !interrupted(); i++) {
         if (!is_due(&files[i]))
             continue;
-        struct format *f = format_of(e, &files[i]);
+        struct prepare_estimate_format *f = format_of(e, &files[i]);
         if (at[f - e->formats]++ * FILES_MOST >= f->taken * f->files && f->taken < FILES_MOST) {
             f->taken++;
             status = take_file(e, i, f);

@@ -232,14 +232,14 @@ static int read_item(const struct prepare *p, struct item *item)
     return 0;
 }
 
-struct job {
+struct prepare_read_job {
     struct prepare *prepare;
     struct item *items;
 };
 
 static void run_item(void *context, i64 tile, int worker)
 {
-    struct job *job = context;
+    struct prepare_read_job *job = context;
     struct item *item = &job->items[tile];
     (void)worker;
     if (interrupted())
@@ -266,7 +266,7 @@ i64 prepare_batch_items(const struct prepare *p, i64 most)
 
 void prepare_read(struct prepare *prepare, struct item *items, i64 count)
 {
-    struct job job = {prepare, items};
+    struct prepare_read_job job = {prepare, items};
     workers_run(count, run_item, &job);
 }
 

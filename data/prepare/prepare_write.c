@@ -3,12 +3,12 @@
 #include <string.h>
 
 /* The parts of one record, growing. */
-struct record {
+struct prepare_write_record {
     struct shard_part *parts;
     i64 count, capacity;
 };
 
-static void push(struct record *r, struct shard_part part, bool condition)
+static void push(struct prepare_write_record *r, struct shard_part part, bool condition)
 {
     if (r->count == r->capacity) {
         i64 wanted = max_i64(8, 2 * r->capacity), size = (i64)sizeof part;
@@ -19,7 +19,7 @@ static void push(struct record *r, struct shard_part part, bool condition)
     r->parts[r->count++] = part;
 }
 
-static void finish(struct prepare *p, const struct item *item, enum direction direction, struct record *r)
+static void finish(struct prepare *p, const struct item *item, enum direction direction, struct prepare_write_record *r)
 {
     if (r->count > 0 && r->count <= UINT16_MAX) {
         shard_write_sample(p->writers[item->sample.split], direction, item->sample.name, r->parts, r->count);
@@ -115,8 +115,8 @@ static void write_sounds(struct written *out, struct prepare *p, struct shard_wr
 }
 
 /* Sounds that were written before are the same read and made. */
-static void push_medium(struct record *r, struct written *written, struct prepare *p, struct shard_writer *w,
-                        const struct made *m, bool out, bool condition)
+static void push_medium(struct prepare_write_record *r, struct written *written, struct prepare *p,
+                        struct shard_writer *w, const struct made *m, bool out, bool condition)
 {
     if (m->clip.pixels)
         push(r, out ? write_made(p, w, m) : write_given(p, w, m), condition);
@@ -140,7 +140,7 @@ static void write_captioned(struct prepare *p, const struct item *item)
     enum sample_kind kind = item->sample.parts[0].kind;
     struct shard_part words = write_ids(w, &item->made[1].ids), note = write_note(w, &item->sample.parts[1].bytes);
     struct written written = {0};
-    struct record record = {0};
+    struct prepare_write_record record = {0};
     if (m->in) {
         push_medium(&record, &written, p, w, m, false, true);
         push(&record, words, false);
@@ -170,7 +170,7 @@ static void write_plain(struct prepare *p, const struct item *item)
     const struct prepare_settings *s = p->settings;
     const struct sample_part *part = &item->sample.parts[0];
     bool drawn = s->dropout > 0 && item->sample.split == SPLIT_TRAIN && part->kind == SAMPLE_TEXT;
-    struct record record = {0};
+    struct prepare_write_record record = {0};
     for (i64 copy = 0; copy < (drawn ? s->dropout_copies : 1); copy++) {
         struct id_list ids = {0};
         struct encode_options options = {.plain = true,
@@ -190,20 +190,21 @@ static void write_plain(struct prepare *p, const struct item *item)
 }
 
 /* Ids gathered until a medium comes or prompts and answers take turns. */
-struct run {
+struct prepare_write_run {
     struct id_list ids;
     bool condition;
 };
 
-static void end_run(struct prepare *p, const struct item *item, struct record *r, struct run *run)
+static void end_run(struct prepare *p, const struct item *item, struct prepare_write_record *r,
+                    struct prepare_write_run *run)
 {
     if (run->ids.count)
         push(r, write_ids(p->writers[item->sample.split], &run->ids), run->condition);
     run->ids.count = 0;
 }
 
-static void add_run(struct prepare *p, const struct item *item, struct record *r, struct run *run, const i32 *ids,
-                    i64 count, bool condition)
+static void add_run(struct prepare *p, const struct item *item, struct prepare_write_record *r,
+                    struct prepare_write_run *run, const i32 *ids, i64 count, bool condition)
 {
     if (condition != run->condition)
         end_run(p, item, r, run);
@@ -213,7 +214,8 @@ static void add_run(struct prepare *p, const struct item *item, struct record *r
 }
 
 /* Behind a message's last part: what ends an answer is part of it, what follows belongs to nobody. */
-static void end_message(struct prepare *p, const struct item *item, struct record *r, struct run *run, i64 part)
+static void end_message(struct prepare *p, const struct item *item, struct prepare_write_record *r,
+                        struct prepare_write_run *run, i64 part)
 {
     const struct sample *s = &item->sample;
     struct id_list tail = {0};
@@ -230,8 +232,8 @@ static void end_message(struct prepare *p, const struct item *item, struct recor
 static void write_turns(struct prepare *p, const struct item *item)
 {
     const struct sample *s = &item->sample;
-    struct record record = {0};
-    struct run run = {0};
+    struct prepare_write_record record = {0};
+    struct prepare_write_run run = {0};
     for (i64 i = 0; i < s->count; i++) {
         const struct made *m = &item->made[i];
         bool condition = s->layout == SAMPLE_CHAT && !chat_answers(s, i);

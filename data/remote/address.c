@@ -29,12 +29,12 @@ int address_check(const char *address)
 
 /* ---- {0..9}, {a,b} ---- */
 
-struct names {
+struct address_names {
     char **list;
     i64 count, capacity;
 };
 
-static void push(struct names *n, char *name)
+static void push(struct address_names *n, char *name)
 {
     if (n->count == n->capacity) {
         i64 next = max_i64(64, 2 * n->capacity);
@@ -56,9 +56,10 @@ static bool read_numbers(const char *begin, i64 *first, i64 *last, int *digits)
     return *last >= *first;
 }
 
-static int expand(struct names *names, const char *head, const char *pattern);
+static int expand(struct address_names *names, const char *head, const char *pattern);
 
-static int expand_numbers(struct names *names, const char *head, i64 first, i64 last, int digits, const char *rest)
+static int expand_numbers(struct address_names *names, const char *head, i64 first, i64 last, int digits,
+                          const char *rest)
 {
     int status = 0;
     for (i64 i = first; i <= last && status == 0; i++) {
@@ -69,7 +70,7 @@ static int expand_numbers(struct names *names, const char *head, i64 first, i64 
     return status;
 }
 
-static int expand_words(struct names *names, const char *head, const char *begin, const char *end)
+static int expand_words(struct address_names *names, const char *head, const char *begin, const char *end)
 {
     int status = 0;
     for (const char *at = begin; at <= end && status == 0;) {
@@ -83,7 +84,7 @@ static int expand_words(struct names *names, const char *head, const char *begin
 }
 
 /* `head` is done with. */
-static int expand(struct names *names, const char *head, const char *pattern)
+static int expand(struct address_names *names, const char *head, const char *pattern)
 {
     size_t before = strcspn(pattern, "{}");
     if (names->count == ADDRESSES_MOST)
@@ -107,7 +108,7 @@ static int expand(struct names *names, const char *head, const char *pattern)
 
 int address_expand(char ***out, i64 *count, const char *pattern)
 {
-    struct names names = {0};
+    struct address_names names = {0};
     int status = expand(&names, "", pattern);
     *out = names.list;
     *count = names.count;

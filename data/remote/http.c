@@ -12,7 +12,7 @@ enum { REDIRECTS_MOST = 8, LEAST_BYTES_A_SECOND = 1024, CONNECT_MOST_S = 10 };
 struct http {
     CURL *curl;
 };
-struct transfer {
+struct http_transfer {
     const struct http_request *request;
     struct http_answer *answer;
     http_taker *take;
@@ -92,7 +92,7 @@ static void read_header(struct http_answer *a, const char *line, size_t length)
 
 static size_t on_header(char *line, size_t one, size_t length, void *context)
 {
-    struct transfer *t = context;
+    struct http_transfer *t = context;
     char *copy = string_format("%.*s", (int)length, line);
     if (strncmp(copy, "HTTP/", 5) == 0)
         begin_answer(t->answer, copy);
@@ -114,7 +114,7 @@ static void keep_complaint(struct http_answer *a, const char *bytes, size_t coun
 /* Time that the taker takes is not the server's. */
 static size_t on_body(char *bytes, size_t one, size_t count, void *context)
 {
-    struct transfer *t = context;
+    struct http_transfer *t = context;
     if (t->answer->status != 200 && t->answer->status != 206) {
         keep_complaint(t->answer, bytes, count);
         return count;
@@ -132,7 +132,7 @@ static size_t on_body(char *bytes, size_t one, size_t count, void *context)
 /* Asked about once a second while nothing comes. */
 static int on_progress(void *context, curl_off_t all, curl_off_t now, curl_off_t all_up, curl_off_t now_up)
 {
-    struct transfer *t = context;
+    struct http_transfer *t = context;
     const struct http_request *r = t->request;
     double time_s = clock_s() - t->since_s;
     (void)all, (void)now, (void)all_up, (void)now_up;
@@ -224,7 +224,7 @@ static struct curl_slist *set_request(CURL *curl, const struct http_request *r)
     return headers;
 }
 
-static void set_transfer(CURL *curl, struct transfer *t)
+static void set_transfer(CURL *curl, struct http_transfer *t)
 {
     curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(curl, CURLOPT_HEADERDATA, t);
@@ -236,7 +236,7 @@ static void set_transfer(CURL *curl, struct transfer *t)
     curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, 1L << 18);
 }
 
-static enum http_result result_of(const struct transfer *t, CURLcode code, const char *said)
+static enum http_result result_of(const struct http_transfer *t, CURLcode code, const char *said)
 {
     struct http_answer *a = t->answer;
     if (t->stopped || interrupted())
@@ -269,7 +269,8 @@ enum http_result http_get(struct http *http, struct http_answer *answer, const s
                           http_taker *take, void *context)
 {
     char said[CURL_ERROR_SIZE] = "";
-    struct transfer t = {.request = request, .answer = answer, .take = take, .context = context, .since_s = clock_s()};
+    struct http_transfer t = {
+        .request = request, .answer = answer, .take = take, .context = context, .since_s = clock_s()};
     *answer = (struct http_answer){.first = -1, .total = -1};
     curl_easy_reset(http->curl);
     set_target(http->curl, request->target);

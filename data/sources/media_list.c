@@ -172,7 +172,7 @@ void media_list_release(struct media_list *list)
 
 /* ---- reading ---- */
 
-struct job {
+struct media_list_job {
     struct media_reader *reader;
     struct medium media[AT_ONCE];
     char *contents;
@@ -181,7 +181,7 @@ struct job {
 
 static void read_one(void *context, i64 tile, int worker)
 {
-    struct job *job = context;
+    struct media_list_job *job = context;
     struct media_reader *r = job->reader;
     struct medium *m = &job->media[tile];
     struct file_view file = {(const u8 *)m->bytes.data, m->bytes.length};
@@ -208,7 +208,7 @@ static void take_one(struct media_reader *r, void *content, struct medium *m)
     medium_release(m);
 }
 
-static int read_all(struct job *job)
+static int read_all(struct media_list_job *job)
 {
     struct media_reader *r = job->reader;
     memset(job->contents, 0, (size_t)(job->count * r->content_bytes));
@@ -223,7 +223,7 @@ static int read_all(struct job *job)
 static int gather(void *context, struct medium *medium)
 {
     enum { FEW = 8, LARGE_BYTES = 1 << 28 };
-    struct job *job = context;
+    struct media_list_job *job = context;
     struct stat info;
     bool known = !medium->problem && !medium->carried && stat(medium->path, &info) == 0;
     job->bytes += known ? (i64)info.st_size : medium->bytes.length;
@@ -234,7 +234,7 @@ static int gather(void *context, struct medium *medium)
 
 int media_read(struct media_reader *r, const struct media_request *request)
 {
-    struct job *job = memory_alloc(sizeof *job);
+    struct media_list_job *job = memory_alloc(sizeof *job);
     job->reader = r;
     job->contents = memory_alloc(AT_ONCE * r->content_bytes);
     r->count = r->bad_count = 0;

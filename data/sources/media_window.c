@@ -116,7 +116,7 @@ static int go_to(struct media_window *w, i64 number)
     return w->stream ? 0 : -1;
 }
 
-struct batch {
+struct media_window_batch {
     struct media_window *window;
     struct medium media[AT_ONCE];
     i64 count;
@@ -124,7 +124,7 @@ struct batch {
 
 static void read_one(void *context, i64 tile, int worker)
 {
-    struct batch *b = context;
+    struct media_window_batch *b = context;
     struct medium *m = &b->media[tile];
     const struct media_window_kind *kind = &b->window->kind;
     const struct file_view file = {(const u8 *)m->bytes.data, m->bytes.length};
@@ -134,7 +134,7 @@ static void read_one(void *context, i64 tile, int worker)
         m->problem = string_copy(error_text()); /* the message belongs to this thread */
 }
 
-static int read_batch(struct batch *b)
+static int read_batch(struct media_window_batch *b)
 {
     int status = 0;
     workers_run(b->count, read_one, b);
@@ -166,7 +166,7 @@ static int next_wanted(struct media_window *w, struct medium *out, i64 number)
 static int show(struct media_window *w, i64 at)
 {
     i64 begin = w->begins[at], end = media_window_begin(w, at + 1);
-    struct batch *b = memory_alloc(sizeof *b);
+    struct media_window_batch *b = memory_alloc(sizeof *b);
     b->window = w;
     forget(w);
     w->held = memory_alloc((end - begin) * w->kind.content_bytes);

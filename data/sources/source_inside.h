@@ -3,7 +3,7 @@
 #define WEFT_DATA_SOURCE_INSIDE_H
 #include "data/sources/source_readers.h"
 
-struct place { /* of a medium among the files */
+struct medium_place { /* of a medium among the files */
     u64 hash;
     i64 file;
 };
@@ -11,9 +11,9 @@ struct source {
     struct source_request request;
     struct listing listing;
     struct reading reading;
-    char *real;                /* the listing's folder from the root */
-    struct place *media;       /* ordered by hash */
-    i64 media_count, at, open; /* the file that is read next; the one that is open, -1: none */
+    char *real;                 /* the listing's folder from the root */
+    struct medium_place *media; /* ordered by hash */
+    i64 media_count, at, open;  /* the file that is read next; the one that is open, -1: none */
     void *reader;
     i64 total, behind, lost; /* bytes of files that are read */
     i64 given;               /* results of source_next in the file that is read */

@@ -42,7 +42,7 @@ int line_reader_next(struct line_reader *r)
 
 /* ---- JSON lines ---- */
 
-struct lines {
+struct source_lines_reader {
     struct line_reader reader;
     char *folder;
     struct reading *reading;
@@ -50,7 +50,7 @@ struct lines {
 
 static void *lines_open(const struct source_file *file, struct reading *reading)
 {
-    struct lines *lines = memory_alloc(sizeof *lines);
+    struct source_lines_reader *lines = memory_alloc(sizeof *lines);
     if (line_reader_open(&lines->reader, file->path) < 0) {
         memory_free(lines);
         return NULL;
@@ -62,7 +62,7 @@ static void *lines_open(const struct source_file *file, struct reading *reading)
 
 static void lines_close(void *reader)
 {
-    struct lines *lines = reader;
+    struct source_lines_reader *lines = reader;
     line_reader_close(&lines->reader);
     memory_free(lines->folder);
     memory_free(lines);
@@ -70,10 +70,10 @@ static void lines_close(void *reader)
 
 static i64 lines_position(const void *reader)
 {
-    return archive_file_position(((const struct lines *)reader)->reader.in.file);
+    return archive_file_position(((const struct source_lines_reader *)reader)->reader.in.file);
 }
 
-static enum source_result parse_line(struct lines *lines, struct sample *out, bool *passed)
+static enum source_result parse_line(struct source_lines_reader *lines, struct sample *out, bool *passed)
 {
     struct line_reader *r = &lines->reader;
     out->name = string_format("%s:%lld", r->in.path, (long long)r->number);
@@ -101,7 +101,7 @@ static bool is_blank(const struct text *line)
 
 static enum source_result lines_next(void *reader, struct sample *out)
 {
-    struct lines *lines = reader;
+    struct source_lines_reader *lines = reader;
     for (;;) {
         bool passed = false;
         int status = line_reader_next(&lines->reader);

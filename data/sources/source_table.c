@@ -2,7 +2,7 @@
 #include "data/sources/source_readers.h"
 #include "data/formats/table.h"
 
-struct rows {
+struct source_table_rows {
     struct data_table table;
     struct source_file file; /* borrowed from the source */
     char *folder;
@@ -11,14 +11,14 @@ struct rows {
 
 static void rows_close(void *reader)
 {
-    struct rows *rows = reader;
+    struct source_table_rows *rows = reader;
     data_table_close(&rows->table);
     memory_free(rows->folder);
     memory_free(rows);
 }
 
 /* Columns that no sample is made of are not read. */
-static int choose_columns(struct rows *rows)
+static int choose_columns(struct source_table_rows *rows)
 {
     const struct data_table *t = &rows->table;
     i64 count = t->kind->columns(t->self);
@@ -34,8 +34,8 @@ static int choose_columns(struct rows *rows)
 
 static void *rows_open(const struct source_file *file, struct reading *reading)
 {
-    struct rows *rows = memory_alloc(sizeof *rows);
-    *rows = (struct rows){.file = *file, .reading = reading, .folder = path_folder(file->path)};
+    struct source_table_rows *rows = memory_alloc(sizeof *rows);
+    *rows = (struct source_table_rows){.file = *file, .reading = reading, .folder = path_folder(file->path)};
     if (data_table_open(&rows->table, file->path) == 0 && choose_columns(rows) == 0)
         return rows;
     rows_close(rows);
@@ -44,11 +44,11 @@ static void *rows_open(const struct source_file *file, struct reading *reading)
 
 static i64 rows_position(const void *reader)
 {
-    const struct rows *rows = reader;
+    const struct source_table_rows *rows = reader;
     return (i64)(rows->table.kind->share(rows->table.self) * (double)rows->file.bytes);
 }
 
-static int build(struct rows *rows, struct sample *out, const struct record *row, bool *passed)
+static int build(struct source_table_rows *rows, struct sample *out, const struct record *row, bool *passed)
 {
     out->name = string_format("%s:%lld", rows->file.path, (long long)rows->table.kind->place(rows->table.self));
     struct json_place place = {.origin = out->name,
@@ -66,7 +66,7 @@ static int build(struct rows *rows, struct sample *out, const struct record *row
 
 static enum source_result rows_next(void *reader, struct sample *out)
 {
-    struct rows *rows = reader;
+    struct source_table_rows *rows = reader;
     struct record row;
     for (;;) {
         bool passed = false;

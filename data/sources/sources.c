@@ -40,7 +40,7 @@ static u64 hash_of_medium(const char *path)
 
 static int compare_places(const void *a, const void *b)
 {
-    u64 left = ((const struct place *)a)->hash, right = ((const struct place *)b)->hash;
+    u64 left = ((const struct medium_place *)a)->hash, right = ((const struct medium_place *)b)->hash;
     return left < right ? -1 : left > right;
 }
 
@@ -56,15 +56,15 @@ static void weigh_and_index(struct source *s)
     s->media = memory_alloc(max_i64(1, s->listing.count) * (i64)sizeof *s->media);
     for (i64 i = 0; i < s->listing.count; i++)
         if (medium_kind(name_extension(s->listing.files[i].path)) > SAMPLE_TEXT)
-            s->media[s->media_count++] = (struct place){hash_of_medium(s->listing.files[i].path), i};
+            s->media[s->media_count++] = (struct medium_place){hash_of_medium(s->listing.files[i].path), i};
     if (s->media_count)
         qsort(s->media, (size_t)s->media_count, sizeof *s->media, compare_places);
 }
 
 static struct source_file *find_medium(const struct source *s, const char *path)
 {
-    struct place wanted = {hash_of_medium(path), 0};
-    const struct place *found =
+    struct medium_place wanted = {hash_of_medium(path), 0};
+    const struct medium_place *found =
         s->media_count ? bsearch(&wanted, s->media, (size_t)s->media_count, sizeof wanted, compare_places) : NULL;
     return found ? &s->listing.files[found->file] : NULL;
 }

@@ -1,7 +1,7 @@
 #include "kernels/activate.h"
 #include "kernels/cpu/rows.h"
 
-struct job {
+struct activate_job {
     struct matrix out, dy, x;
     enum activation kind;
     bool add;
@@ -50,7 +50,7 @@ INLINED void forward_row(void *y, const void *x, i64 n, enum activation kind, en
 
 static void run_forward(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct activate_job *job = context;
     struct tile tile = cut_tile(&job->cut, index);
     (void)worker;
     for (i64 i = tile.row; i < tile.end; i++) {
@@ -68,7 +68,7 @@ void CPU(activate)(struct device *device, struct matrix y, struct matrix x, enum
     (void)device;
     require(same_shape(y, x) && y.dtype == x.dtype, "activate: [%lld,%lld] from [%lld,%lld]", (long long)y.rows,
             (long long)y.columns, (long long)x.rows, (long long)x.columns);
-    struct job job = {.out = y, .x = x, .kind = kind};
+    struct activate_job job = {.out = y, .x = x, .kind = kind};
     if (matrix_is_dense(y) && matrix_is_dense(x)) {
         job.out = matrix_flat(y);
         job.x = matrix_flat(x);
@@ -89,7 +89,7 @@ INLINED void backward_row(void *dx, const void *dy, const void *x, i64 n, enum a
 
 static void run_backward(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct activate_job *job = context;
     struct tile tile = cut_tile(&job->cut, index);
     (void)worker;
     for (i64 i = tile.row; i < tile.end; i++) {
@@ -109,6 +109,6 @@ void CPU(activate_backward)(struct device *device, struct matrix dx, struct matr
     require(same_shape(dx, x) && same_shape(dy, x) && dx.dtype == x.dtype && dy.dtype == x.dtype,
             "activate_backward: dx [%lld,%lld], dy [%lld,%lld], x [%lld,%lld]", (long long)dx.rows,
             (long long)dx.columns, (long long)dy.rows, (long long)dy.columns, (long long)x.rows, (long long)x.columns);
-    struct job job = {dx, dy, x, kind, add, cut_of(x.rows, x.columns)};
+    struct activate_job job = {dx, dy, x, kind, add, cut_of(x.rows, x.columns)};
     workers_run(cut_tiles(&job.cut), run_backward, &job);
 }

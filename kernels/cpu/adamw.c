@@ -19,12 +19,12 @@ static struct tiled cut_updates(const struct updates *updates)
     return t;
 }
 
-struct run { /* elements begin .. end - 1 of an update; g NULL: a gradient of zero */
+struct adamw_run { /* elements begin .. end - 1 of an update; g NULL: a gradient of zero */
     const struct update *update;
     const float *g;
     i64 begin, end;
 };
-static struct run run_of(const struct tiled *t, i64 tile)
+static struct adamw_run run_of(const struct tiled *t, i64 tile)
 {
     i64 low = 0, high = t->updates->count; /* first[low] <= tile < first[high] */
     while (high - low > 1) {
@@ -37,10 +37,10 @@ static struct run run_of(const struct tiled *t, i64 tile)
     const struct update *u = &t->updates->list[low];
     i64 begin = (tile - t->first[low]) * TILE;
     bool has_gradient = u->g && (!u->written || *u->written);
-    return (struct run){u, has_gradient ? u->g : NULL, begin, min_i64(begin + TILE, u->count)};
+    return (struct adamw_run){u, has_gradient ? u->g : NULL, begin, min_i64(begin + TILE, u->count)};
 }
 
-INLINED void update_run(const struct run *run, struct adamw_factors f, bool has_copy, bool has_gradient,
+INLINED void update_run(const struct adamw_run *run, struct adamw_factors f, bool has_copy, bool has_gradient,
                         enum dtype dtype)
 {
     float *p = run->update->p, *m = run->update->m, *v = run->update->v;
@@ -65,7 +65,7 @@ struct adamw_job {
 static void run_adamw(void *context, i64 tile, int worker)
 {
     const struct adamw_job *job = context;
-    struct run run = run_of(&job->tiled, tile);
+    struct adamw_run run = run_of(&job->tiled, tile);
     const struct update *u = run.update;
     struct adamw_factors f = adamw_factors_of(job->adamw, job->corrections, u->lr_factor, u->decay_factor, job->scale);
     (void)worker;
@@ -117,7 +117,7 @@ static double add_runs(double total, const float *g)
 static void run_squares(void *context, i64 tile, int worker)
 {
     const struct squares_job *job = context;
-    struct run run = run_of(&job->tiled, tile);
+    struct adamw_run run = run_of(&job->tiled, tile);
     double total = 0;
     (void)worker;
     i64 begin = run.g ? run.begin : run.end;

@@ -1,6 +1,6 @@
 #include "kernels/cpu/rows.h"
 
-struct job {
+struct bias_job {
     struct matrix out, x, bias;
     float *partials;
     i64 rows_tile;
@@ -15,7 +15,7 @@ INLINED void add_bias(void *out, const void *x, const float *bias, i64 n, enum d
 
 static void run_bias(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct bias_job *job = context;
     i64 n = job->x.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->x.rows);
     const float *bias = row_load(CPU(scratch)(worker, 0, n * 4), job->bias, 0);
     for (i64 i = begin; i < end; i++)
@@ -28,7 +28,7 @@ void CPU(bias_add)(struct device *device, struct matrix out, struct matrix x, st
     require(same_shape(out, x) && out.dtype == x.dtype && bias.columns == x.columns,
             "bias_add: [%lld,%lld] from [%lld,%lld] and [%lld]", (long long)out.rows, (long long)out.columns,
             (long long)x.rows, (long long)x.columns, (long long)bias.columns);
-    struct job job = {.out = out, .x = x, .bias = bias, .rows_tile = tile_rows(x.columns)};
+    struct bias_job job = {.out = out, .x = x, .bias = bias, .rows_tile = tile_rows(x.columns)};
     workers_run(ceil_div(x.rows, job.rows_tile), run_bias, &job);
 }
 
@@ -41,7 +41,7 @@ INLINED void accumulate(float *sum, const void *x, i64 n, enum dtype dtype)
 
 static void run_sums(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct bias_job *job = context;
     (void)worker;
     i64 n = job->x.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->x.rows);
     float *sum = job->partials + tile * partials_stride(n);
@@ -56,7 +56,7 @@ void CPU(column_sums)(struct device *device, struct matrix out, struct matrix x,
     require(out.columns == x.columns && out.dtype == DTYPE_F32, "column_sums: [%lld] from [%lld,%lld]",
             (long long)out.columns, (long long)x.rows, (long long)x.columns);
     i64 rows_tile = partials_rows(x.rows, x.columns), tiles = ceil_div(x.rows, rows_tile);
-    struct job job = {.x = x, .partials = CPU(partials)(tiles, x.columns), .rows_tile = rows_tile};
+    struct bias_job job = {.x = x, .partials = CPU(partials)(tiles, x.columns), .rows_tile = rows_tile};
     workers_run(tiles, run_sums, &job);
     CPU(partials_sum)(out.data, job.partials, tiles, x.columns, add);
 }

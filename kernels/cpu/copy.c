@@ -1,6 +1,6 @@
 #include "kernels/cpu/rows.h"
 
-struct job {
+struct copy_job {
     struct matrix out, x, b;
     float scale;
     bool add;
@@ -18,7 +18,7 @@ INLINED void copy_row(void *out, const void *x, float scale, i64 n, bool add, en
 
 static void run_copy(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct copy_job *job = context;
     struct tile tile = cut_tile(&job->cut, index);
     (void)worker;
     bool plain = !job->add && job->scale == 1 && job->out.dtype == job->x.dtype;
@@ -37,7 +37,7 @@ void CPU(copy)(struct device *device, struct matrix out, struct matrix x, float 
     (void)device;
     require(same_shape(out, x), "copy: [%lld,%lld] from [%lld,%lld]", (long long)out.rows, (long long)out.columns,
             (long long)x.rows, (long long)x.columns);
-    struct job job = {.out = out, .x = x, .scale = scale, .add = add};
+    struct copy_job job = {.out = out, .x = x, .scale = scale, .add = add};
     if (matrix_is_dense(out) && matrix_is_dense(x)) {
         job.out = matrix_flat(out);
         job.x = matrix_flat(x);
@@ -55,7 +55,7 @@ INLINED void add_row(void *out, const void *a, const void *b, i64 n, enum dtype 
 
 static void run_add(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct copy_job *job = context;
     struct tile tile = cut_tile(&job->cut, index);
     (void)worker;
     for (i64 i = tile.row; i < tile.end; i++)
@@ -69,7 +69,7 @@ void CPU(add)(struct device *device, struct matrix out, struct matrix a, struct 
     require(same_shape(out, a) && same_shape(b, a) && out.dtype == a.dtype && b.dtype == a.dtype,
             "add: [%lld,%lld] from [%lld,%lld] and [%lld,%lld]", (long long)out.rows, (long long)out.columns,
             (long long)a.rows, (long long)a.columns, (long long)b.rows, (long long)b.columns);
-    struct job job = {.out = out, .x = a, .b = b};
+    struct copy_job job = {.out = out, .x = a, .b = b};
     if (matrix_is_dense(out) && matrix_is_dense(a) && matrix_is_dense(b)) {
         job.out = matrix_flat(out);
         job.x = matrix_flat(a);

@@ -6,7 +6,7 @@
  * that is transposed in blocks. */
 enum { BLOCK = 32, TILE_BYTES = 64 << 10 };
 
-struct plan {
+struct permute_plan {
     char *out;
     const char *x;
     struct permute_axes axes;
@@ -28,7 +28,7 @@ static void place(const struct permute_axes *axes, i64 index, int skip, i64 *fro
 
 static void run_copies(void *context, i64 tile, int worker)
 {
-    const struct plan *plan = context;
+    const struct permute_plan *plan = context;
     i64 length = plan->axes.size[plan->axes.rank - 1] * plan->element, count = permute_places(&plan->axes, -1);
     i64 inner = plan->axes.size[plan->axes.rank - 2], step = plan->axes.from[plan->axes.rank - 2], from = 0, to;
     (void)worker;
@@ -46,7 +46,7 @@ static void run_copies(void *context, i64 tile, int worker)
 /* Nothing moves: one piece of the whole. */
 static void run_piece(void *context, i64 tile, int worker)
 {
-    const struct plan *plan = context;
+    const struct permute_plan *plan = context;
     i64 first = tile * TILE_BYTES, bytes = min_i64(TILE_BYTES, plan->axes.size[0] * plan->element - first);
     (void)worker;
     memcpy(plan->out + first, plan->x + first, (size_t)bytes);
@@ -78,7 +78,7 @@ static void transpose_block(char *out, i64 out_stride, const char *in, i64 in_st
 }
 
 /* A strip: BLOCK entries of x's innermost axis (rows of the plane) by all of out's (columns). */
-static void transpose_strip(const struct plan *plan, int rows_axis, i64 strip)
+static void transpose_strip(const struct permute_plan *plan, int rows_axis, i64 strip)
 {
     int last = plan->axes.rank - 1;
     i64 strips = ceil_div(plan->axes.size[rows_axis], BLOCK), row = strip % strips * BLOCK, from, to;
@@ -92,14 +92,14 @@ static void transpose_strip(const struct plan *plan, int rows_axis, i64 strip)
                         min_i64(BLOCK, columns - column), plan->element);
 }
 
-static i64 strips_of(const struct plan *plan, int rows_axis)
+static i64 strips_of(const struct permute_plan *plan, int rows_axis)
 {
     return permute_places(&plan->axes, rows_axis) * ceil_div(plan->axes.size[rows_axis], BLOCK);
 }
 
 static void run_strips(void *context, i64 tile, int worker)
 {
-    const struct plan *plan = context;
+    const struct permute_plan *plan = context;
     int axis = permute_unit_axis(&plan->axes);
     (void)worker;
     for (i64 strip = tile * plan->tile; strip < min_i64((tile + 1) * plan->tile, strips_of(plan, axis)); strip++)
@@ -109,7 +109,7 @@ static void run_strips(void *context, i64 tile, int worker)
 void CPU(permute)(struct device *device, void *out, const void *x, enum dtype dtype, int rank, const i64 *shape,
                   const i64 *order)
 {
-    struct plan plan = {.out = out, .x = x, .element = dtype_bytes(dtype)};
+    struct permute_plan plan = {.out = out, .x = x, .element = dtype_bytes(dtype)};
     (void)device;
     if (!permute_axes_of(&plan.axes, rank, shape, order))
         return;

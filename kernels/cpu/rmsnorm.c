@@ -1,12 +1,12 @@
 #include "kernels/cpu/rows.h"
 
-struct job {
+struct rmsnorm_job {
     struct matrix y, x, w;
     struct matrix sum, b; /* add_rmsnorm */
     float *rstd, eps;
     i64 rows_tile;
 };
-struct backward_job {
+struct rmsnorm_backward_job {
     struct matrix dx, dy, x, w;
     const float *rstd;
     float *partials; /* rows of dw */
@@ -54,7 +54,7 @@ INLINED void scale(void *y, const void *x, const float *w, float r, i64 n, enum 
 
 static void run_tile(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct rmsnorm_job *job = context;
     i64 n = job->x.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->x.rows);
     enum dtype dtype = job->x.dtype;
     const float *w = load_weight(CPU(scratch)(worker, 0, n * 4), job->w, n);
@@ -73,7 +73,7 @@ static void run_tile(void *context, i64 tile, int worker)
     }
 }
 
-static void run(struct job *job)
+static void run(struct rmsnorm_job *job)
 {
     job->rows_tile = tile_rows(job->x.columns);
     workers_run(ceil_div(job->x.rows, job->rows_tile), run_tile, job);
@@ -85,7 +85,7 @@ void CPU(rmsnorm)(struct device *device, struct matrix y, float *rstd, struct ma
     require(same_shape(y, x) && y.dtype == x.dtype && (!w.data || w.columns == x.columns),
             "rmsnorm: [%lld,%lld] from [%lld,%lld]", (long long)y.rows, (long long)y.columns, (long long)x.rows,
             (long long)x.columns);
-    run(&(struct job){.y = y, .x = x, .w = w, .rstd = rstd, .eps = eps});
+    run(&(struct rmsnorm_job){.y = y, .x = x, .w = w, .rstd = rstd, .eps = eps});
 }
 
 void CPU(add_rmsnorm)(struct device *device, struct matrix sum, struct matrix y, float *rstd, struct matrix a,
@@ -96,7 +96,7 @@ void CPU(add_rmsnorm)(struct device *device, struct matrix sum, struct matrix y,
                 b.dtype == a.dtype && (!w.data || w.columns == a.columns),
             "add_rmsnorm: [%lld,%lld] from [%lld,%lld] and [%lld,%lld]", (long long)y.rows, (long long)y.columns,
             (long long)a.rows, (long long)a.columns, (long long)b.rows, (long long)b.columns);
-    run(&(struct job){.y = y, .sum = sum, .x = a, .b = b, .w = w, .rstd = rstd, .eps = eps});
+    run(&(struct rmsnorm_job){.y = y, .sum = sum, .x = a, .b = b, .w = w, .rstd = rstd, .eps = eps});
 }
 
 INLINED float project(const void *dy, const void *x, const float *w, i64 n, enum dtype dtype)
@@ -123,7 +123,7 @@ INLINED void backward_row(void *dx, float *dw, const void *dy, const void *x, co
 
 static void run_backward(void *context, i64 tile, int worker)
 {
-    const struct backward_job *job = context;
+    const struct rmsnorm_backward_job *job = context;
     i64 n = job->x.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->x.rows);
     enum dtype dtype = job->x.dtype;
     const float *w = load_weight(CPU(scratch)(worker, 0, n * 4), job->w, n);
@@ -145,7 +145,7 @@ void CPU(rmsnorm_backward)(struct device *device, struct matrix dx, struct matri
             "rmsnorm_backward: dx [%lld,%lld], dy [%lld,%lld], x [%lld,%lld]", (long long)dx.rows,
             (long long)dx.columns, (long long)dy.rows, (long long)dy.columns, (long long)x.rows, (long long)x.columns);
     i64 rows_tile = partials_rows(x.rows, x.columns), tiles = ceil_div(x.rows, rows_tile);
-    struct backward_job job = {dx, dy, x, w, rstd, CPU(partials)(tiles, x.columns), rows_tile, add_dx};
+    struct rmsnorm_backward_job job = {dx, dy, x, w, rstd, CPU(partials)(tiles, x.columns), rows_tile, add_dx};
     workers_run(tiles, run_backward, &job);
     if (dw.data)
         CPU(partials_sum)(dw.data, job.partials, tiles, x.columns, add_dw);

@@ -2,7 +2,7 @@
 #include "kernels/rope.h"
 
 /* Angles are formed and reduced in f64, as positions reach 1e5, and turned in f32. */
-struct job {
+struct rope_job {
     struct matrix x;
     const float *positions;
     const double *frequencies; /* [3, pairs]: of the axes t, h, w; 0 where a pair belongs to another axis */
@@ -28,7 +28,7 @@ INLINED void cos_sin(float *cosine, float *sine, double angle)
     *sine = quadrant & 2 ? -d : d;
 }
 
-static void fill_angles(float *cosine, float *sine, const struct job *job, i64 row)
+static void fill_angles(float *cosine, float *sine, const struct rope_job *job, i64 row)
 {
     double t = job->positions[row * 3], h = job->positions[row * 3 + 1], w = job->positions[row * 3 + 2];
     const double *of_t = job->frequencies, *of_h = of_t + job->pairs, *of_w = of_h + job->pairs;
@@ -59,7 +59,7 @@ static void turn_bf16(bf16_pair *x, const float *cosine, const float *sine, i64 
 }
 
 /* Row i's keys, the last heads that turn, and values, behind them. */
-static void keep_row(const struct job *job, i64 i)
+static void keep_row(const struct rope_job *job, i64 i)
 {
     size_t bytes = (size_t)(job->k.columns * element_bytes(job->k.dtype));
     i64 values = job->heads * 2 * job->pairs;
@@ -69,7 +69,7 @@ static void keep_row(const struct job *job, i64 i)
 
 static void run_tile(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct rope_job *job = context;
     i64 begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->x.rows);
     float *cosine = CPU(scratch)(worker, 0, job->pairs * 4), *sine = CPU(scratch)(worker, 1, job->pairs * 4);
     for (i64 i = begin; i < end; i++) {
@@ -95,7 +95,7 @@ static void fill_frequencies(double *out, i64 pairs, float theta, i64 t_pairs)
     }
 }
 
-static void run(struct job job, float theta, i64 t_pairs)
+static void run(struct rope_job job, float theta, i64 t_pairs)
 {
     double *frequencies = CPU(scratch)(0, 7, 3 * job.pairs * (i64)sizeof *frequencies);
     fill_frequencies(frequencies, job.pairs, theta, t_pairs);
@@ -111,7 +111,7 @@ void CPU(rope)(struct device *device, struct matrix x, const float *positions, i
     require(x.columns % (2 * heads) == 0 && t_pairs >= 0 && t_pairs <= x.columns / (2 * heads),
             "rope: %lld columns, %lld heads, %lld pairs of t", (long long)x.columns, (long long)heads,
             (long long)t_pairs);
-    struct job job = {
+    struct rope_job job = {
         .x = x, .positions = positions, .heads = heads, .pairs = x.columns / (2 * heads), .inverse = inverse};
     run(job, theta, t_pairs);
 }
@@ -120,12 +120,12 @@ void CPU(rope_cache)(struct device *device, struct matrix x, const struct rope_c
 {
     (void)device;
     check_rope_cache(x, to);
-    struct job job = {.x = x,
-                      .positions = to->positions,
-                      .heads = to->heads + to->kv_heads,
-                      .pairs = to->k.columns / to->kv_heads / 2,
-                      .k = to->k,
-                      .v = to->v,
-                      .index = to->index};
+    struct rope_job job = {.x = x,
+                           .positions = to->positions,
+                           .heads = to->heads + to->kv_heads,
+                           .pairs = to->k.columns / to->kv_heads / 2,
+                           .k = to->k,
+                           .v = to->v,
+                           .index = to->index};
     run(job, to->theta, to->t_pairs);
 }

@@ -1,7 +1,7 @@
 #include "kernels/round_fp8.h"
 #include "kernels/cpu/rows.h"
 
-struct job {
+struct round_fp8_job {
     struct matrix out, x;
     enum fp8 format;
     enum fp8_blocks blocks;
@@ -60,7 +60,8 @@ static void set_scale(struct fp8_scale *scale, i64 column, u32 most, enum fp8 fo
     scale->down[column] = fp8_power(exponent);
 }
 
-static void round_rows(const struct job *job, i64 begin, i64 end, i64 column, i64 n, const struct fp8_scale *scale)
+static void round_rows(const struct round_fp8_job *job, i64 begin, i64 end, i64 column, i64 n,
+                       const struct fp8_scale *scale)
 {
     bool by_column = job->blocks == FP8_ALONG_COLUMNS;
     for (i64 r = begin; r < end; r++) {
@@ -74,7 +75,7 @@ static void round_rows(const struct job *job, i64 begin, i64 end, i64 column, i6
 }
 
 /* Rows [begin, end) of n columns from `column` on, which share their blocks. */
-static void round_block(const struct job *job, i64 begin, i64 end, i64 column, i64 n)
+static void round_block(const struct round_fp8_job *job, i64 begin, i64 end, i64 column, i64 n)
 {
     struct fp8_scale scale;
     u32 most = 0;
@@ -87,7 +88,7 @@ static void round_block(const struct job *job, i64 begin, i64 end, i64 column, i
 }
 
 /* The same where each column is a block. */
-static void round_columns(const struct job *job, i64 begin, i64 end, i64 column, i64 n)
+static void round_columns(const struct round_fp8_job *job, i64 begin, i64 end, i64 column, i64 n)
 {
     struct fp8_scale scale;
     u32 most[FP8_BLOCK] = {0};
@@ -100,7 +101,7 @@ static void round_columns(const struct job *job, i64 begin, i64 end, i64 column,
 
 static void run_tile(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct round_fp8_job *job = context;
     struct fp8_band band = fp8_band_of(index / job->across, job->x.rows, job->parts, job->groups);
     i64 column = index % job->across * FP8_BLOCK, n = min_i64(FP8_BLOCK, job->x.columns - column);
     (void)worker;
@@ -120,12 +121,12 @@ void CPU(round_fp8)(struct device *device, struct matrix out, struct matrix x, e
     require(same_shape(out, x) && out.dtype == x.dtype && x.rows % parts == 0 && (!groups || parts == 1),
             "round_fp8: [%lld,%lld] from %lld parts of [%lld,%lld]", (long long)out.rows, (long long)out.columns,
             (long long)parts, (long long)x.rows, (long long)x.columns);
-    struct job job = {out, x, format, blocks, parts, groups, ceil_div(x.columns, FP8_BLOCK)};
+    struct round_fp8_job job = {out, x, format, blocks, parts, groups, ceil_div(x.columns, FP8_BLOCK)};
     workers_run(fp8_bands(x.rows, parts, groups) * job.across, run_tile, &job);
 }
 
 /* ---- pack_fp8 ---- */
-struct packing {
+struct round_fp8_packing {
     struct fp8_matrix out;
     struct matrix x;
     bool turned;
@@ -139,7 +140,8 @@ static i64 block_of(enum fp8_blocks blocks, i64 row, i64 column)
     return blocks == FP8_ALONG_ROWS ? row : blocks == FP8_ALONG_COLUMNS ? column : 0;
 }
 
-static void find_exponents(int exponents[FP8_BLOCK], const struct packing *job, struct fp8_band band, i64 column, i64 n)
+static void find_exponents(int exponents[FP8_BLOCK], const struct round_fp8_packing *job, struct fp8_band band,
+                           i64 column, i64 n)
 {
     u32 most[FP8_BLOCK] = {0};
     for (i64 r = band.begin; r < band.end; r++)
@@ -153,8 +155,8 @@ static void find_exponents(int exponents[FP8_BLOCK], const struct packing *job, 
 }
 
 /* What lies behind the matrix along the depth is zero. */
-static void pack_number(const struct packing *job, struct fp8_place place, struct fp8_band band, i64 column, i64 row,
-                        const int exponents[FP8_BLOCK])
+static void pack_number(const struct round_fp8_packing *job, struct fp8_place place, struct fp8_band band, i64 column,
+                        i64 row, const int exponents[FP8_BLOCK])
 {
     enum fp8 format = job->out.format;
     i64 outer = place.outer + (job->turned ? column : row), depth = place.depth + (job->turned ? row : column);
@@ -169,7 +171,7 @@ static void pack_number(const struct packing *job, struct fp8_place place, struc
 
 static void pack_tile(void *context, i64 index, int worker)
 {
-    const struct packing *job = context;
+    const struct round_fp8_packing *job = context;
     i64 number = index / job->across, column = index % job->across * FP8_BLOCK;
     struct fp8_band band = fp8_band_of(number, job->x.rows, job->parts, job->groups);
     struct fp8_place place = fp8_place_of(&job->out, job->x.columns, number, band.begin, column, job->turned);
@@ -193,6 +195,6 @@ void CPU(pack_fp8)(struct device *device, const struct fp8_matrix *out, struct m
 {
     (void)device;
     fp8_check_pack(out, x, turned, parts, groups);
-    struct packing job = {*out, x, turned, parts, ceil_div(x.columns, FP8_BLOCK), groups};
+    struct round_fp8_packing job = {*out, x, turned, parts, ceil_div(x.columns, FP8_BLOCK), groups};
     workers_run(fp8_bands(x.rows, parts, groups) * job.across, pack_tile, &job);
 }

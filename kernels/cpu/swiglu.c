@@ -1,7 +1,7 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/swiglu.h"
 
-struct job {
+struct swiglu_job {
     struct matrix out, dy, gate_up;
     float *dscales;
     i64 rows_tile;
@@ -24,7 +24,7 @@ void CPU(swiglu_rows)(struct matrix y, struct matrix gate, struct matrix up)
 
 static void run_forward(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct swiglu_job *job = context;
     (void)worker;
     i64 n = job->out.columns, begin = tile * job->rows_tile, rows = min_i64(job->rows_tile, job->out.rows - begin);
     struct matrix both = matrix_rows(job->gate_up, begin, rows);
@@ -37,7 +37,7 @@ void CPU(swiglu)(struct device *device, struct matrix y, struct matrix gate_up)
     require(y.rows == gate_up.rows && gate_up.columns == 2 * y.columns && y.dtype == gate_up.dtype,
             "swiglu: [%lld,%lld] from [%lld,%lld]", (long long)y.rows, (long long)y.columns, (long long)gate_up.rows,
             (long long)gate_up.columns);
-    struct job job = {.out = y, .gate_up = gate_up, .rows_tile = tile_rows(y.columns)};
+    struct swiglu_job job = {.out = y, .gate_up = gate_up, .rows_tile = tile_rows(y.columns)};
     workers_run(ceil_div(y.rows, job.rows_tile), run_forward, &job);
 }
 
@@ -59,7 +59,7 @@ INLINED float backward_row(void *dgate, void *dup, const void *dy, const void *g
 
 static void run_backward(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct swiglu_job *job = context;
     (void)worker;
     i64 n = job->dy.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->dy.rows);
     for (i64 i = begin; i < end; i++) {
@@ -79,6 +79,6 @@ void CPU(swiglu_backward)(struct device *device, struct matrix dgate_up, float *
             "swiglu_backward: [%lld,%lld] from [%lld,%lld] and [%lld,%lld]", (long long)dgate_up.rows,
             (long long)dgate_up.columns, (long long)dy.rows, (long long)dy.columns, (long long)gate_up.rows,
             (long long)gate_up.columns);
-    struct job job = {dgate_up, dy, gate_up, dscales, tile_rows(dy.columns)};
+    struct swiglu_job job = {dgate_up, dy, gate_up, dscales, tile_rows(dy.columns)};
     workers_run(ceil_div(dy.rows, job.rows_tile), run_backward, &job);
 }

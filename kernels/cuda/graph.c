@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum { RECORDINGS_MOST = 32 };
-struct recording {
+struct graph_recording {
     u8 key[KEY_BYTES_MOST];
     i64 key_bytes, last_use;
     i64 launches;         /* that it has taken the place of */
@@ -13,10 +13,10 @@ struct recording {
     bool failed;          /* its ops are called one by one for good */
 };
 struct recordings {
-    struct recording list[RECORDINGS_MOST];
+    struct graph_recording list[RECORDINGS_MOST];
     i64 count, uses;
-    bool update;           /* record each time */
-    struct recording *now; /* of the ops that are captured; NULL: none are */
+    bool update;                 /* record each time */
+    struct graph_recording *now; /* of the ops that are captured; NULL: none are */
 };
 
 static struct recordings *open_recordings(struct device *device)
@@ -31,7 +31,7 @@ static struct recordings *open_recordings(struct device *device)
 }
 
 /* It may still be under way. */
-static void forget_exec(struct device *device, struct recording *recording)
+static void forget_exec(struct device *device, struct graph_recording *recording)
 {
     if (!recording->exec)
         return;
@@ -47,7 +47,7 @@ static void close_recordings(struct device *device, struct recordings *r)
     memory_free(r);
 }
 
-static struct recording *find(struct recordings *r, const void *key, i64 bytes)
+static struct graph_recording *find(struct recordings *r, const void *key, i64 bytes)
 {
     for (i64 i = 0; i < r->count; i++)
         if (r->list[i].key_bytes == bytes && memcmp(r->list[i].key, key, (size_t)bytes) == 0)
@@ -56,9 +56,9 @@ static struct recording *find(struct recordings *r, const void *key, i64 bytes)
 }
 
 /* In the place of the one that was not used for longest. */
-static struct recording *add(struct device *device, struct recordings *r, const void *key, i64 bytes)
+static struct graph_recording *add(struct device *device, struct recordings *r, const void *key, i64 bytes)
 {
-    struct recording *at = &r->list[0];
+    struct graph_recording *at = &r->list[0];
     for (i64 i = 1; i < r->count; i++)
         if (r->list[i].last_use < at->last_use)
             at = &r->list[i];
@@ -72,7 +72,7 @@ static struct recording *add(struct device *device, struct recordings *r, const 
 }
 
 /* What a driver refuses once is not asked for again; an answer that never comes would be worse than a slower one. */
-static void give_up(struct device *device, struct recording *recording, const char *what, const char *why)
+static void give_up(struct device *device, struct graph_recording *recording, const char *what, const char *why)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
     (void)cudaGetLastError();
@@ -85,7 +85,7 @@ static void give_up(struct device *device, struct recording *recording, const ch
     handles->has_warned = true;
 }
 
-static bool launch(struct device *device, struct recording *recording)
+static bool launch(struct device *device, struct graph_recording *recording)
 {
     cudaError_t status = cudaGraphLaunch(recording->exec, cuda_queue_of(device));
     if (status != cudaSuccess)
@@ -94,7 +94,7 @@ static bool launch(struct device *device, struct recording *recording)
     return status == cudaSuccess;
 }
 
-static void begin(struct device *device, struct recordings *r, struct recording *recording)
+static void begin(struct device *device, struct recordings *r, struct graph_recording *recording)
 {
     cudaError_t status = cudaStreamBeginCapture(cuda_queue_of(device), cudaStreamCaptureModeThreadLocal);
     if (status != cudaSuccess) {
@@ -111,7 +111,7 @@ static bool replay(struct device *device, struct recordings *r, const void *key,
 {
     require(bytes <= KEY_BYTES_MOST && !cuda_handles_of(device)->recording, "a recording within one, or a key of %lld",
             (long long)bytes);
-    struct recording *found = find(r, key, bytes), *at = found ? found : add(device, r, key, bytes);
+    struct graph_recording *found = find(r, key, bytes), *at = found ? found : add(device, r, key, bytes);
     at->last_use = ++r->uses;
     if (!found || found->failed)
         return false;
@@ -122,7 +122,7 @@ static bool replay(struct device *device, struct recordings *r, const void *key,
 }
 
 /* An update keeps the exec where only arguments differ. */
-static cudaError_t make_exec(struct device *device, struct recording *recording, cudaGraph_t graph)
+static cudaError_t make_exec(struct device *device, struct graph_recording *recording, cudaGraph_t graph)
 {
     cudaGraphExecUpdateResultInfo result;
     if (recording->exec && cudaGraphExecUpdate(recording->exec, graph, &result) == cudaSuccess)
@@ -133,7 +133,7 @@ static cudaError_t make_exec(struct device *device, struct recording *recording,
 }
 
 /* Whether there is an exec of what was captured. */
-static bool end(struct device *device, struct recording *recording)
+static bool end(struct device *device, struct graph_recording *recording)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
     cudaGraph_t graph = NULL;
@@ -156,7 +156,7 @@ static bool end(struct device *device, struct recording *recording)
 
 static bool recorded(struct device *device, struct recordings *r)
 {
-    struct recording *now = r->now;
+    struct graph_recording *now = r->now;
     r->now = NULL;
     return !now || (end(device, now) && launch(device, now));
 }

@@ -64,10 +64,10 @@ __device__ inline void mbarrier_wait(u64 *barrier, u32 parity)
         emu::mbarrier_wait(barrier, parity));
 }
 /* Which of a ring of stages is next, and the parity of the turn. */
-struct ring {
+struct copy_ring {
     u32 at, turn;
 };
-template <int STAGES> __device__ inline void advance(struct ring *r)
+template <int STAGES> __device__ inline void advance(struct copy_ring *r)
 {
     r->at = r->at + 1 == STAGES ? 0 : r->at + 1;
     r->turn ^= r->at == 0;

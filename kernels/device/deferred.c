@@ -7,15 +7,15 @@
 /* Calls lie in an arena one after another, each with its arguments and copies of the structs they point to. Its bytes
  * are the key: what no argument fills is zero, and pointers into the arena follow from what lies before them. */
 #define CALLS_BYTES ((i64)1 << 30) /* of address space */
-struct call {
-    struct call *next;
-    void (*run)(const struct call *call);
+struct deferred_call {
+    struct deferred_call *next;
+    void (*run)(const struct deferred_call *call);
 };
 struct deferred {
     struct device device; /* what ops are called on */
     struct device *inner;
     struct arena calls;
-    struct call *first, **last;
+    struct deferred_call *first, **last;
 };
 
 static struct deferred *deferred_of(struct device *device)
@@ -161,9 +161,9 @@ _Noreturn static void refuse(struct deferred *d, void *slot, struct argument a)
 
 /* ---- Calls ---- */
 
-static struct call *new_call(struct deferred *d, void (*run)(const struct call *), i64 bytes)
+static struct deferred_call *new_call(struct deferred *d, void (*run)(const struct deferred_call *), i64 bytes)
 {
-    struct call *call = arena_alloc(&d->calls, bytes);
+    struct deferred_call *call = arena_alloc(&d->calls, bytes);
     call->run = run;
     *d->last = call;
     d->last = &call->next;
@@ -176,10 +176,10 @@ static struct call *new_call(struct deferred *d, void (*run)(const struct call *
 #define REST(first, ...) __VA_ARGS__
 #define OP(name, arguments, names)                                                                                     \
     struct name##_call {                                                                                               \
-        struct call call;                                                                                              \
+        struct deferred_call call;                                                                                     \
         EACH(MEMBER, , UNWRAP arguments)                                                                               \
     };                                                                                                                 \
-    static void run_##name(const struct call *call)                                                                    \
+    static void run_##name(const struct deferred_call *call)                                                           \
     {                                                                                                                  \
         const struct name##_call *call_ = (const struct name##_call *)call;                                            \
         call_->device->ops->name(call_->device EACH(PASS, , REST names));                                              \
@@ -250,7 +250,7 @@ void deferred_end(struct deferred *d, struct recordings *recordings)
     i64 bytes = arena_mark(&d->calls);
     const u64 key[3] = {hash_bytes(d->calls.base, bytes, 0), hash_bytes(d->calls.base, bytes, 1), (u64)bytes};
     for (bool done = !d->first || device_replay(d->inner, recordings, key, sizeof key); !done;) {
-        for (const struct call *call = d->first; call; call = call->next)
+        for (const struct deferred_call *call = d->first; call; call = call->next)
             call->run(call);
         done = device_recorded(d->inner, recordings);
     }

@@ -11,34 +11,34 @@
 enum { BLOCKS_MOST = 4096, PAGE_BYTES = 4096, FILLED_MOST_BYTES = 1 << 20 };
 #define REGION_BYTES ((i64)1 << 42)
 
-struct block {
+struct guarded_block {
     char *base;
     i64 bytes;
 };
-struct wall {
+struct guarded_wall {
     const struct kernels *inner;
     char *region;
     i64 used_bytes, count;
     int open; /* how many have unlocked all of it */
-    struct block blocks[BLOCKS_MOST];
-    struct block *opened; /* for the op under way */
+    struct guarded_block blocks[BLOCKS_MOST];
+    struct guarded_block *opened; /* for the op under way */
     i64 opened_count, opened_most;
 };
 
-static struct wall *wall_of(struct device *device)
+static struct guarded_wall *wall_of(struct device *device)
 {
     return device->handles;
 }
 
 /* ---- The wall ---- */
 
-static void protect(const struct block *block, int protection)
+static void protect(const struct guarded_block *block, int protection)
 {
     require(mprotect(block->base, (size_t)block->bytes, protection) == 0, "mprotect of %lld bytes",
             (long long)block->bytes);
 }
 
-static void set_protection(const struct wall *wall, int protection)
+static void set_protection(const struct guarded_wall *wall, int protection)
 {
     for (i64 i = 0; i < wall->count; i++)
         protect(&wall->blocks[i], protection);
@@ -46,26 +46,26 @@ static void set_protection(const struct wall *wall, int protection)
 
 static void unlock(struct device *device)
 {
-    struct wall *wall = wall_of(device);
+    struct guarded_wall *wall = wall_of(device);
     if (wall->open++ == 0)
         set_protection(wall, PROT_READ | PROT_WRITE);
 }
 
 static void lock(struct device *device)
 {
-    struct wall *wall = wall_of(device);
+    struct guarded_wall *wall = wall_of(device);
     if (--wall->open == 0)
         set_protection(wall, PROT_NONE);
 }
 
 static void *guarded_alloc(struct device *device, i64 bytes)
 {
-    struct wall *wall = wall_of(device);
+    struct guarded_wall *wall = wall_of(device);
     i64 size = round_up(max_i64(bytes, 1), PAGE_BYTES);
     require(wall->count < BLOCKS_MOST, "more than %d blocks of device memory", BLOCKS_MOST);
     require(wall->used_bytes + size + PAGE_BYTES <= REGION_BYTES, "the guarded region is used up");
-    struct block *block = &wall->blocks[wall->count++];
-    *block = (struct block){wall->region + wall->used_bytes, size};
+    struct guarded_block *block = &wall->blocks[wall->count++];
+    *block = (struct guarded_block){wall->region + wall->used_bytes, size};
     wall->used_bytes += size + PAGE_BYTES; /* a closed page between blocks */
     protect(block, PROT_READ | PROT_WRITE);
     if (size <= FILLED_MOST_BYTES)
@@ -77,7 +77,7 @@ static void *guarded_alloc(struct device *device, i64 bytes)
 
 static void guarded_release(struct device *device, void *memory, i64 bytes)
 {
-    struct wall *wall = wall_of(device);
+    struct guarded_wall *wall = wall_of(device);
     (void)bytes;
     for (i64 i = 0; i < wall->count; i++)
         if (wall->blocks[i].base == memory) {
@@ -89,18 +89,18 @@ static void guarded_release(struct device *device, void *memory, i64 bytes)
     panic("%p is no block of device memory", memory);
 }
 
-static const struct block *block_at(const struct wall *wall, const void *data, i64 bytes)
+static const struct guarded_block *block_at(const struct guarded_wall *wall, const void *data, i64 bytes)
 {
     const char *at = data;
     for (i64 i = 0; i < wall->count; i++) {
-        const struct block *b = &wall->blocks[i];
+        const struct guarded_block *b = &wall->blocks[i];
         if (at >= b->base && at + bytes <= b->base + b->bytes)
             return b;
     }
     return NULL;
 }
 
-static void open_pages(struct wall *wall, const char *from, i64 bytes)
+static void open_pages(struct guarded_wall *wall, const char *from, i64 bytes)
 {
     i64 before = (i64)((uintptr_t)from % PAGE_BYTES);
     if (wall->open || bytes == 0)
@@ -110,12 +110,12 @@ static void open_pages(struct wall *wall, const char *from, i64 bytes)
         wall->opened = memory_resize(wall->opened, wall->opened_most * size, more * size);
         wall->opened_most = more;
     }
-    struct block *b = &wall->opened[wall->opened_count++];
-    *b = (struct block){(char *)from - before, round_up(before + bytes, PAGE_BYTES)};
+    struct guarded_block *b = &wall->opened[wall->opened_count++];
+    *b = (struct guarded_block){(char *)from - before, round_up(before + bytes, PAGE_BYTES)};
     protect(b, PROT_READ | PROT_WRITE);
 }
 
-static void close_pages(struct wall *wall)
+static void close_pages(struct guarded_wall *wall)
 {
     for (i64 i = 0; i < wall->opened_count; i++)
         protect(&wall->opened[i], PROT_NONE);
@@ -124,7 +124,7 @@ static void close_pages(struct wall *wall)
 
 static void guarded_put(struct device *device, void *out, const void *host, i64 bytes)
 {
-    struct wall *wall = wall_of(device);
+    struct guarded_wall *wall = wall_of(device);
     require(block_at(wall, out, bytes), "put of %lld bytes to host memory", (long long)bytes);
     require(!block_at(wall, host, 1), "put from device memory");
     open_pages(wall, out, bytes);
@@ -134,7 +134,7 @@ static void guarded_put(struct device *device, void *out, const void *host, i64 
 
 static void guarded_get(struct device *device, void *host, const void *in, i64 bytes)
 {
-    struct wall *wall = wall_of(device);
+    struct guarded_wall *wall = wall_of(device);
     require(block_at(wall, in, bytes), "get of %lld bytes from host memory", (long long)bytes);
     require(!block_at(wall, host, 1), "get to device memory");
     open_pages(wall, in, bytes);
@@ -159,9 +159,10 @@ static const struct memory guarded_memory = {.alloc = guarded_alloc,
 
 /* ---- What an op is handed ---- */
 
-static const struct block *checked(struct device *device, const void *data, i64 bytes, const char *op, const char *name)
+static const struct guarded_block *checked(struct device *device, const void *data, i64 bytes, const char *op,
+                                           const char *name)
 {
-    const struct block *b = block_at(wall_of(device), data, max_i64(bytes, 0));
+    const struct guarded_block *b = block_at(wall_of(device), data, max_i64(bytes, 0));
     require(b, "%s: `%s` is not device memory (%lld bytes)", op, name, (long long)bytes);
     return b;
 }
@@ -178,7 +179,7 @@ static void check_pointer(struct device *device, const void *data, const char *o
 {
     if (!data)
         return;
-    const struct block *b = checked(device, data, 1, op, name);
+    const struct guarded_block *b = checked(device, data, 1, op, name);
     open_pages(wall_of(device), data, b->base + b->bytes - (const char *)data);
 }
 
@@ -311,7 +312,7 @@ static const struct kernels guarded_kernels = {WEFT_OPS(OP)};
 void device_open_guarded(struct device *device)
 {
     device_open_cpu(device);
-    struct wall *wall = memory_alloc(sizeof *wall);
+    struct guarded_wall *wall = memory_alloc(sizeof *wall);
     wall->inner = device->ops;
     void *region = mmap(NULL, (size_t)REGION_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     require(region != MAP_FAILED, "cannot reserve %lld bytes of address space", (long long)REGION_BYTES);

@@ -185,14 +185,14 @@ static double run_once(enum instruction instruction)
     }
 }
 
-struct slice {
+struct levels_slice {
     enum instruction instruction;
     double flops; /* of one run: all are alike */
 };
 
 static void run_slice(void *context, i64 tile, int worker)
 {
-    struct slice *slice = context;
+    struct levels_slice *slice = context;
     double flops = run_once(slice->instruction);
     (void)worker;
     if (tile == 0)
@@ -201,7 +201,7 @@ static void run_slice(void *context, i64 tile, int worker)
 
 static double slice_rate(enum instruction instruction)
 {
-    struct slice slice = {instruction, 0};
+    struct levels_slice slice = {instruction, 0};
     i64 runs = 32 * workers_count();
     double begin = clock_s();
     workers_run(runs, run_slice, &slice);

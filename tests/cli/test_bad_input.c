@@ -4,7 +4,7 @@
 
 /* ---- Rows ---- */
 
-struct row {
+struct bad_input_row {
     const char *folder; /* copied into work first; NULL: none */
     struct damage damage;
     const char *words[WORDS_MOST];
@@ -13,7 +13,7 @@ struct row {
     const char *input;
 };
 
-static void check_row(const struct row *row)
+static void check_row(const struct bad_input_row *row)
 {
     struct text before = {0};
     clear_work();
@@ -33,7 +33,7 @@ static void check_row(const struct row *row)
     text_release(&before);
 }
 
-static void check_rows(const struct row *rows, i64 count)
+static void check_rows(const struct bad_input_row *rows, i64 count)
 {
     for (i64 i = 0; i < count; i++)
         check_row(&rows[i]);
@@ -50,7 +50,7 @@ static void check_rows(const struct row *rows, i64 count)
 
 static void recipes_are_refused_by_line(void **state)
 {
-    static const struct row rows[] = {
+    static const struct bad_input_row rows[] = {
         RECIPE(PRETRAIN("stepz: 3"), "r.yaml:6", "stepz", "did you mean steps?"),
         RECIPE(PRETRAIN("model: {widht: 3}"), "r.yaml:6", "model.widht", "did you mean model.width?"),
         RECIPE(PRETRAIN("steps: many"), "r.yaml:6", "steps", "expected an integer, found 'many'"),
@@ -115,13 +115,13 @@ static void recipes_are_refused_by_line(void **state)
 static void check_medium(const struct medium *m, enum how how, const char *from, const char *says)
 {
     char *name = string_format("bad.%s", m->extension);
-    struct row row = {.words = {"generate", "../model", m->option, name, "--to", "image", "-o", "out.png"},
-                      .says = {name, says}};
+    struct bad_input_row row = {.words = {"generate", "../model", m->option, name, "--to", "image", "-o", "out.png"},
+                                .says = {name, says}};
     if (how != GONE)
         row.damage = (struct damage){name, how, from};
     check_row(&row);
     if (how != AS_IT_IS) { /* what a file is decides its content, not its name */
-        struct row back = {
+        struct bad_input_row back = {
             .damage = row.damage,
             .words = {"reconstruct", "../model", m->good, name, "-o", "out"},
             .says = {name, how == EMPTY || how == RUBBISH ? "expected a picture, a video or a sound" : says}};
@@ -132,7 +132,7 @@ static void check_medium(const struct medium *m, enum how how, const char *from,
 
 static void media_are_refused_by_name(void **state)
 {
-    static const struct row rows[] = {
+    static const struct bad_input_row rows[] = {
         {.words = {"generate", "../model", "--audio", "../silent.wav"}, .says = {"silent.wav", "no samples"}},
         {.words = {"reconstruct", "../model", "../silent.wav", "-o", "out"}, .says = {"silent.wav", "no samples"}},
         {.words = {"generate", "../model", "--video", "../blind.avi"}, .says = {"blind.avi", "without video"}},
@@ -172,7 +172,7 @@ static void media_are_refused_by_name(void **state)
 
 static void texts_are_refused_by_line(void **state)
 {
-    static const struct row rows[] = {
+    static const struct bad_input_row rows[] = {
         TOKENIZE("rubbish\n", "stdin:1", "not valid JSON"),
         TOKENIZE("\n{\"text\":\"a\"}\n\n{\"text\":1}\n", "stdin:4", "expected an object with a string \"text\""),
         TOKENIZE("[\"a\"]\n", "stdin:1", "expected an object"),
@@ -237,7 +237,7 @@ static void texts_are_refused_by_line(void **state)
 
 static void models_are_refused_by_file(void **state)
 {
-    static const struct row rows[] = {
+    static const struct bad_input_row rows[] = {
         LLAMA("extract", "model", "-o", "out", "--topk", "1"),
         LLAMA("generate", "model", "--prompt", "a"),
         LLAMA("eval", "model", "--data", "../shards"),
@@ -339,7 +339,7 @@ static void tokenizers_of_another_model_are_refused(void **state)
 
 static void options_that_cannot_be_followed_are_refused(void **state)
 {
-    static const struct row rows[] = {
+    static const struct bad_input_row rows[] = {
         OPTION("-o is empty", "extract", "../model", "-o", "", "--topk", "1"),
         OPTION("-o is empty", "export", "../model", "-o="),
         OPTION("-o out/: expected the name of a file", "export", "../model", "-o", "out/", "--to", "gguf"),
@@ -407,7 +407,7 @@ static void guidance_of_a_model_that_had_all_prompts_is_spoken_of(void **state)
 
 static void sub_models_that_do_not_fit_are_refused(void **state)
 {
-    static const struct row rows[] = {
+    static const struct bad_input_row rows[] = {
         SUBMODEL("--layers", "0-9", "0-9", "9 is beyond the last one, 3"),
         SUBMODEL("--layers", "3-1", "ends before it begins"),
         SUBMODEL("--layers", "x", "expected numbers and ranges"),
@@ -465,7 +465,7 @@ static void sub_models_that_do_not_fit_are_refused(void **state)
 
 static void shards_are_refused_by_place(void **state)
 {
-    static const struct row rows[] = {
+    static const struct bad_input_row rows[] = {
         SHARDS("shards/validation/00000.shard", FLIPPED, "validation/00000.shard: byte", "prepare the shards again"),
         SHARDS("shards/validation/00000.shard", HALF, "validation/00000.shard", "cut short",
                "prepare the shards again"),

@@ -13,7 +13,7 @@
 
 /* The rooms. Each may include itself, those it stands on, and what these stand on. Rooms of a family are closed to
  * others: a backend is behind kernels/device. A folder that has no row here fails the test. */
-static const struct room {
+static const struct includes_room {
     const char *name, *below, *family;
 } rooms[] = {
     {"core", ""},
@@ -104,7 +104,7 @@ static bool word_in(const char *words, const char *word, size_t length)
     return false;
 }
 
-static const struct room *room_of(const char *name, size_t length)
+static const struct includes_room *room_of(const char *name, size_t length)
 {
     for (i64 i = 0; i < COUNT_OF(rooms); i++)
         if (strlen(rooms[i].name) == length && strncmp(rooms[i].name, name, length) == 0)
@@ -113,13 +113,13 @@ static const struct room *room_of(const char *name, size_t length)
 }
 
 /* Whether `room` stands on `other`, on one of its own, or is it. */
-static bool stands_on(const struct room *room, const struct room *other)
+static bool stands_on(const struct includes_room *room, const struct includes_room *other)
 {
     if (room == other)
         return true;
     for (const char *at = room->below; *at; at += *at == ' ') {
         size_t length = strcspn(at, " ");
-        const struct room *below = room_of(at, length);
+        const struct includes_room *below = room_of(at, length);
         if (!below || below >= room)
             print_error("%s stands on %.*s, which is no room above it in the list\n", room->name, (int)length, at),
                 broken++;
@@ -130,10 +130,10 @@ static bool stands_on(const struct room *room, const struct room *other)
     return false;
 }
 
-static void check_own(const struct room *room, const char *file, const char *included)
+static void check_own(const struct includes_room *room, const char *file, const char *included)
 {
     const char *slash = strrchr(included, '/');
-    const struct room *other = slash ? room_of(included, (size_t)(slash - included)) : NULL;
+    const struct includes_room *other = slash ? room_of(included, (size_t)(slash - included)) : NULL;
     if (!slash)
         return;
     bool closed = other && other->family && strncmp(room->name, other->family, strlen(other->family)) != 0;
@@ -170,7 +170,7 @@ static void check_cuda(const char *file, const char *content)
     }
 }
 
-static void check_file(const struct room *room, const char *file)
+static void check_file(const struct includes_room *room, const char *file)
 {
     char *path = path_join(SOURCE_TREE, file), name[256];
     struct text content = {0};
@@ -200,7 +200,7 @@ enum { FILES_MOST = 45 };
 static void check_folder(const char *folder)
 {
     char **names, *path = path_join(SOURCE_TREE, folder);
-    const struct room *room = room_of(folder, strlen(folder));
+    const struct includes_room *room = room_of(folder, strlen(folder));
     i64 count, files = 0;
     assert_int_equal(directory_list(&names, &count, path), 0);
     for (i64 i = 0; i < count; i++) {

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-struct example {
+struct settings_example {
     i64 steps;
     double rate;
     bool tied;
@@ -23,21 +23,22 @@ struct example {
 };
 
 static const struct setting table[] = {
-    SETTING(struct example, steps, "steps", INTEGER, "1000", 1, 1e9, NULL, "optimizer steps"),
-    SETTING(struct example, rate, "optimizer.lr", NUMBER, "1e-3", 0, 10, NULL, "peak learning rate"),
-    SETTING(struct example, kind, "optimizer.kind", CHOICE, "muon", 0, 0, "adamw|muon", "which optimizer"),
-    SETTING(struct example, bias, "optimizer.bias.speed", SCHEDULE, "0.5", 0, 1, NULL, "speed of the bias"),
-    SETTING(struct example, tied, "tied", BOOL, "true", 0, 0, NULL, "one table of embeddings"),
-    SETTING(struct example, name, "name", STRING, "", 0, 0, NULL, "a name"),
-    SETTING(struct example, data, "data", REFERENCE, "corpus/train", 0, 0, NULL, "where samples come from"),
-    SETTING(struct example, layers, "layers", INTEGERS, "", 0, 99, NULL, "kept layers"),
-    SETTING(struct example, shares, "shares", NUMBERS, "[0.5, 2]", 0, 0, NULL, "shares"),
-    SETTING(struct example, files, "files", STRINGS, "", 0, 0, NULL, "files"),
+    SETTING(struct settings_example, steps, "steps", INTEGER, "1000", 1, 1e9, NULL, "optimizer steps"),
+    SETTING(struct settings_example, rate, "optimizer.lr", NUMBER, "1e-3", 0, 10, NULL, "peak learning rate"),
+    SETTING(struct settings_example, kind, "optimizer.kind", CHOICE, "muon", 0, 0, "adamw|muon", "which optimizer"),
+    SETTING(struct settings_example, bias, "optimizer.bias.speed", SCHEDULE, "0.5", 0, 1, NULL, "speed of the bias"),
+    SETTING(struct settings_example, tied, "tied", BOOL, "true", 0, 0, NULL, "one table of embeddings"),
+    SETTING(struct settings_example, name, "name", STRING, "", 0, 0, NULL, "a name"),
+    SETTING(struct settings_example, data, "data", REFERENCE, "corpus/train", 0, 0, NULL, "where samples come from"),
+    SETTING(struct settings_example, layers, "layers", INTEGERS, "", 0, 99, NULL, "kept layers"),
+    SETTING(struct settings_example, shares, "shares", NUMBERS, "[0.5, 2]", 0, 0, NULL, "shares"),
+    SETTING(struct settings_example, files, "files", STRINGS, "", 0, 0, NULL, "files"),
     {0},
 };
 static const char *const ignored[] = {"kind", NULL};
 
-static int read_text(struct example *out, const char *text, const struct setting_override *overrides, i64 count)
+static int read_text(struct settings_example *out, const char *text, const struct setting_override *overrides,
+                     i64 count)
 {
     memset(out, 0, sizeof *out);
     struct yaml *document = yaml_parse(text, (i64)strlen(text), "recipe.yaml");
@@ -48,7 +49,7 @@ static int read_text(struct example *out, const char *text, const struct setting
     return status;
 }
 
-static void read_or_fail(struct example *out, const char *text)
+static void read_or_fail(struct settings_example *out, const char *text)
 {
     if (read_text(out, text, NULL, 0) != 0)
         fail_msg("%s", error_text());
@@ -62,7 +63,7 @@ static void assert_says(const char *expected)
 
 static void assert_refused(const char *text, const char *expected)
 {
-    struct example values;
+    struct settings_example values;
     if (read_text(&values, text, NULL, 0) != -1)
         fail_msg("accepted: %s", text);
     assert_says(expected);
@@ -74,7 +75,7 @@ static void assert_refused(const char *text, const char *expected)
 static void defaults_fill_what_is_absent(void **state)
 {
     (void)state;
-    struct example values = {0};
+    struct settings_example values = {0};
     assert_int_equal(settings_read(&values, table, NULL, NULL, NULL, 0), 0);
     assert_int_equal(values.steps, 1000);
     assert_true(values.rate == 1e-3);
@@ -93,7 +94,7 @@ static void defaults_fill_what_is_absent(void **state)
 static void every_type_is_read(void **state)
 {
     (void)state;
-    struct example values;
+    struct settings_example values;
     read_or_fail(&values, "kind: pretrain\n"
                           "steps: 64k\n"
                           "optimizer: {lr: 3e-4, kind: adamw, bias: {speed: [[0, 0.5], [10, 0.25]]}}\n"
@@ -129,7 +130,7 @@ static void integers_may_be_written_in_many_ways(void **state)
     } cases[] = {{"1_000", 1000}, {"1e3", 1000}, {"1.5e3", 1500}, {"2M", 2097152},
                  {"1.5k", 1536},  {"+7", 7},     {"1K", 1024}};
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct example values;
+        struct settings_example values;
         char *text = string_format("steps: %s", cases[i].text);
         read_or_fail(&values, text);
         assert_int_equal(values.steps, cases[i].expected);
@@ -199,7 +200,7 @@ static void unknown_keys_are_refused_with_the_nearest(void **state)
 static void schedules_step_or_interpolate(void **state)
 {
     (void)state;
-    struct example values;
+    struct settings_example values;
     read_or_fail(&values, "optimizer: {bias: {speed: {points: [[10, 0], [20, 1], [30, 0.5]], linear: true}}}");
     assert_true(schedule_at(&values.bias, 0) == 0);
     assert_true(schedule_at(&values.bias, 15) == 0.5);
@@ -214,7 +215,7 @@ static void schedules_step_or_interpolate(void **state)
 static void overrides_win(void **state)
 {
     (void)state;
-    struct example values;
+    struct settings_example values;
     const struct setting_override overrides[] = {
         {"steps", "7"},       {"steps", "8"},        {"optimizer", "{lr: 2, kind: adamw}"},
         {"layers", "[1, 2]"}, {"optimizer.lr", "3"}, {"name", ""},
@@ -245,7 +246,7 @@ static void wrong_overrides_are_refused(void **state)
         {{"optimizer", "3"}, "command line: optimizer: expected a mapping"},
     };
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct example values;
+        struct settings_example values;
         assert_int_equal(read_text(&values, "name: x", &cases[i].override, 1), -1);
         assert_says(cases[i].expected);
         assert_int_equal(error_status(), 2);
@@ -257,8 +258,8 @@ static void required_keys_must_be_there(void **state)
 {
     (void)state;
     static const struct setting required[] = {
-        SETTING(struct example, data, "data", REFERENCE, NULL, 0, 0, NULL, "where samples come from"), {0}};
-    struct example values = {0};
+        SETTING(struct settings_example, data, "data", REFERENCE, NULL, 0, 0, NULL, "where samples come from"), {0}};
+    struct settings_example values = {0};
     struct yaml *document = yaml_parse("{data: ~}", 9, "recipe.yaml");
     assert_int_equal(settings_read(&values, required, NULL, NULL, NULL, 0), -1);
     assert_says("key data is missing: where samples come from");
@@ -272,7 +273,7 @@ static void addresses_are_references(void **state)
     (void)state;
     static const char *const addresses[] = {"https://host/a-{0..9}.tar", "s3://bucket/a folder"};
     for (i64 i = 0; i < COUNT_OF(addresses); i++) {
-        struct example values;
+        struct settings_example values;
         char *text = string_format("{steps: 1, data: \"%s\"}", addresses[i]);
         read_or_fail(&values, text);
         assert_string_equal(values.data, addresses[i]);
@@ -284,7 +285,7 @@ static void addresses_are_references(void **state)
 static void resolved_values_become_json_that_reads_back(void **state)
 {
     (void)state;
-    struct example values, again;
+    struct settings_example values, again;
     read_or_fail(&values, "{steps: 3, optimizer: {lr: 0.1, bias: {speed: {points: [[0, 1], [5, 0.5]], linear: true}}},"
                           " layers: [1, 2], files: x, name: \"n\\\"\"}");
     struct text text = {0}, second = {0};
@@ -386,7 +387,7 @@ static void bad_documents_are_refused(void **state)
 static void references_are_one_or_a_list(void **state)
 {
     static const struct setting lines[] = {
-        SETTING(struct example, data, "data", REFERENCES, NULL, 0, 0, NULL, "shards"), {0}};
+        SETTING(struct settings_example, data, "data", REFERENCES, NULL, 0, 0, NULL, "shards"), {0}};
     static const struct {
         const char *text, *lines, *json;
     } cases[] = {{"data: ./a", "./a", "{\"data\":\"./a\"}"},
@@ -395,7 +396,7 @@ static void references_are_one_or_a_list(void **state)
                  {"data: []", NULL, "at least one"},
                  {"data: [[a]]", NULL, "found a list"}};
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct example values = {0};
+        struct settings_example values = {0};
         struct text json = {0};
         struct yaml *document = yaml_parse(cases[i].text, (i64)strlen(cases[i].text), "recipe.yaml");
         int status = settings_read(&values, lines, yaml_root(document), NULL, NULL, 0);
@@ -418,8 +419,8 @@ static void references_are_one_or_a_list(void **state)
 
 static void sources_have_names_and_shares(void **state)
 {
-    static const struct setting rows[] = {SETTING(struct example, sources, "data", SOURCES, NULL, 0, 0, NULL, "shards"),
-                                          {0}};
+    static const struct setting rows[] = {
+        SETTING(struct settings_example, sources, "data", SOURCES, NULL, 0, 0, NULL, "shards"), {0}};
     static const struct {
         const char *text, *all, *says;
     } cases[] = {{"data: [a, ./b]", "a\n./b", NULL},
@@ -433,7 +434,7 @@ static void sources_have_names_and_shares(void **state)
                  {"data: {}", NULL, "at least one source"},
                  {"data: {web: {data: a, share: -1}}", NULL, "out of range"}};
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct example values = {0};
+        struct settings_example values = {0};
         struct yaml *document = yaml_parse(cases[i].text, (i64)strlen(cases[i].text), "recipe.yaml");
         int status = settings_read(&values, rows, yaml_root(document), NULL, NULL, 0);
         assert_int_equal(status, cases[i].all ? 0 : -1);

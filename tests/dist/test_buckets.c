@@ -152,13 +152,13 @@ static void run_sums(struct comm *world)
 
 /* ---- In ranks: what goes wrong ---- */
 
-struct begun {
+struct buckets_begun {
     struct parallel p;
     struct weights weights;
     struct buckets *b;
 };
 
-static void begin(struct begun *x, struct comm *world, i64 bucket_bytes)
+static void begin(struct buckets_begun *x, struct comm *world, i64 bucket_bytes)
 {
     EXPECT(parallel_open(&x->p, world, &(struct layout){.data = world->size, .bucket_bytes = bucket_bytes}) == 0);
     open_table(&x->weights, &device, &x->p);
@@ -167,7 +167,7 @@ static void begin(struct begun *x, struct comm *world, i64 bucket_bytes)
     buckets_start(x->b);
 }
 
-static void finish(struct begun *x)
+static void finish(struct buckets_begun *x)
 {
     float value;
     buckets_finish(x->b);
@@ -176,7 +176,7 @@ static void finish(struct begun *x)
 
 static void run_death(struct comm *world)
 {
-    static struct begun x;
+    static struct buckets_begun x;
     begin(&x, world, 1000);
     buckets_advance(x.b, NOTHING_PASSED);
     if (world->rank == 1)
@@ -186,7 +186,7 @@ static void run_death(struct comm *world)
 
 static void run_standstill(struct comm *world)
 {
-    static struct begun x;
+    static struct buckets_begun x;
     begin(&x, world, 1000);
     if (world->rank == 1)
         comm_barrier(world);
@@ -195,7 +195,7 @@ static void run_standstill(struct comm *world)
 
 static void run_mismatch(struct comm *world)
 {
-    static struct begun x;
+    static struct buckets_begun x;
     begin(&x, world, 1000 * (1 + world->rank));
 }
 

@@ -31,7 +31,7 @@ static void set_steps(void)
 
 /* ---- Toys ---- */
 
-struct toy {
+struct walls_toy {
     const char *name;
     i64 layers;
     unsigned parts;
@@ -39,7 +39,7 @@ struct toy {
     double bias_speed;
     struct model_config config; /* of layers and parts; main fills it */
 };
-static struct toy toys[] = {
+static struct walls_toy toys[] = {
     {"moe", 2, 0, false, false, false, 0},
     {"shared", 2, TOY_DENSE | TOY_SHARED | TOY_TIED, false, true, false, 1e-2},
     {"elastic", 5, TOY_TIED | TOY_MTP, true, false, false, 1e-2},
@@ -63,7 +63,7 @@ static void make_toys(void)
     }
 }
 
-static const struct toy *find_toy(const char *name)
+static const struct walls_toy *find_toy(const char *name)
 {
     for (i64 i = 0; i < COUNT_OF(toys); i++)
         if (strcmp(toys[i].name, name) == 0)
@@ -73,14 +73,14 @@ static const struct toy *find_toy(const char *name)
 
 /* ---- Layouts ---- */
 
-struct wall {
+struct walls_wall {
     const char *name;
     int ranks;
     struct layout layout;
     const char *like; /* a wall whose bits these are where it was run before; NULL: none */
     bool mpi;         /* under mpirun; else they meet over TCP */
 };
-static const struct wall walls[] = {
+static const struct walls_wall walls[] = {
     {"chunks", 1, {.chunks = 2}},
     {"data", 2, {.data = 2}},
     {"expert", 2, {.data = 2, .expert = 2}},
@@ -104,7 +104,7 @@ static const struct wall walls[] = {
     {"expert-pipeline-buckets", 4, {.data = 2, .expert = 2, .pipeline = 2, .bucket_bytes = 1 << 12}, "expert-pipeline"},
 };
 
-static const struct wall *find_wall(const char *name)
+static const struct walls_wall *find_wall(const char *name)
 {
     for (i64 i = 0; i < COUNT_OF(walls); i++)
         if (strcmp(walls[i].name, name) == 0)
@@ -116,7 +116,7 @@ static const struct wall *find_wall(const char *name)
 
 static i64 plan(void *context, i64 step, double totals[TARGETS])
 {
-    const struct toy *toy = context;
+    const struct walls_toy *toy = context;
     (void)step;
     totals[TARGET_TEXT] = MICRO * ROWS * (LENGTH - 1);
     totals[TARGET_MTP] = toy->config.mtp ? MICRO * ROWS * (LENGTH - 2) : 0;
@@ -138,7 +138,7 @@ static void add_mtp(struct batch *b)
 
 static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena)
 {
-    const struct toy *toy = context;
+    const struct walls_toy *toy = context;
     i32 ids[ROWS * LENGTH];
     for (u32 i = 0; i < ROWS * LENGTH; i++) {
         u32 draw = rng_u32((struct rng_key){1, RNG_TEST}, (u32)step, (u32)micro, i, 0);
@@ -156,8 +156,8 @@ static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct 
 
 /* ---- A run ---- */
 
-struct run {
-    const struct toy *toy;
+struct walls_run {
+    const struct walls_toy *toy;
     struct parallel parallel;
     struct model model;
     struct trainer trainer;
@@ -167,7 +167,8 @@ struct run {
     double bias_value;
 };
 
-static void open_run(struct run *r, const struct toy *toy, struct comm *world, const struct layout *layout, double lr)
+static void open_run(struct walls_run *r, const struct walls_toy *toy, struct comm *world, const struct layout *layout,
+                     double lr)
 {
     memset(r, 0, sizeof *r);
     r->toy = toy;
@@ -190,14 +191,14 @@ static void open_run(struct run *r, const struct toy *toy, struct comm *world, c
     r->trainer.seed = 5;
 }
 
-static void close_run(struct run *r)
+static void close_run(struct walls_run *r)
 {
     trainer_close(&r->trainer);
     model_close(&r->model);
     parallel_close(&r->parallel);
 }
 
-static struct step_result one_step(struct run *r, i64 step)
+static struct step_result one_step(struct walls_run *r, i64 step)
 {
     struct step_result result;
     if (train_step(&result, &r->trainer, step))
@@ -230,9 +231,10 @@ static void save_list(const char *folder, const char *name, const struct model *
     memory_free(path);
 }
 
-static void save_gradients(const char *folder, const struct toy *toy, struct comm *world, const struct layout *layout)
+static void save_gradients(const char *folder, const struct walls_toy *toy, struct comm *world,
+                           const struct layout *layout)
 {
-    struct run *r = memory_alloc(sizeof *r);
+    struct walls_run *r = memory_alloc(sizeof *r);
     struct model whole;
     open_run(r, toy, world, layout, 0);
     r->bias_value = 0; /* files hold the biases beside the gradients */
@@ -252,7 +254,7 @@ static void save_gradients(const char *folder, const struct toy *toy, struct com
     memory_free(r);
 }
 
-static void save_checkpoint(struct run *r, const char *folder, i64 step)
+static void save_checkpoint(struct walls_run *r, const char *folder, i64 step)
 {
     struct model whole;
     model_gather(&whole, &r->model);
@@ -265,10 +267,10 @@ static void save_checkpoint(struct run *r, const char *folder, i64 step)
 }
 
 /* Losses of steps [first, steps); from a checkpoint if first is half, leaving one there if it is 0. */
-static void save_losses(const char *folder, const char *from, const struct toy *toy, struct comm *world,
+static void save_losses(const char *folder, const char *from, const struct walls_toy *toy, struct comm *world,
                         const struct layout *layout)
 {
-    struct run *r = memory_alloc(sizeof *r);
+    struct walls_run *r = memory_alloc(sizeof *r);
     double losses[STEPS_MOST] = {0};
     i64 first = 0;
     open_run(r, toy, world, layout, 3e-3);
@@ -294,7 +296,7 @@ static void save_losses(const char *folder, const char *from, const struct toy *
 }
 
 /* Everything a layout has to show, in `folder`; `reference` is the folder of the one rank, or NULL. */
-static void run_wall(const char *folder, const char *reference, const struct toy *toy, struct comm *world,
+static void run_wall(const char *folder, const char *reference, const struct walls_toy *toy, struct comm *world,
                      const struct layout *layout)
 {
     save_gradients(folder, toy, world, layout);
@@ -427,7 +429,8 @@ static void expect_learning(const char *folder)
     memory_free(path);
 }
 
-static void compare(const struct toy *toy, const struct wall *wall, const char *reference, const char *folder)
+static void compare(const struct walls_toy *toy, const struct walls_wall *wall, const char *reference,
+                    const char *folder)
 {
     struct difference d = {0};
     double tolerance = toy->bf16 ? 3e-2 : 1e-5; /* rounded elsewhere, a position may choose another expert */
@@ -460,15 +463,15 @@ static char *scratch_folder(const char *toy, const char *wall)
 }
 
 /* What one of the ranks does. */
-struct task {
-    const struct toy *toy;
-    const struct wall *wall;
+struct walls_task {
+    const struct walls_toy *toy;
+    const struct walls_wall *wall;
     const char *folder, *reference;
 };
 
 static int run_rank(void *context)
 {
-    const struct task *task = context;
+    const struct walls_task *task = context;
     struct comm *world = ranks_world(&device);
     run_wall(task->folder, task->reference, task->toy, world, &task->wall->layout);
     comm_close(world);
@@ -476,7 +479,7 @@ static int run_rank(void *context)
 }
 
 /* On a GPU, which no fork may use, the program begins again. */
-static void run_in_ranks(struct task *task)
+static void run_in_ranks(struct walls_task *task)
 {
     struct text said = {0};
     char *arguments = string_format("%s %s %s %s", task->toy->name, task->wall->name, task->folder, task->reference);
@@ -492,8 +495,8 @@ static void run_in_ranks(struct task *task)
     memory_free(arguments);
 }
 
-static void go_on_alone(const struct toy *toy, const struct wall *wall, struct comm *alone, const char *reference,
-                        const char *folder)
+static void go_on_alone(const struct walls_toy *toy, const struct walls_wall *wall, struct comm *alone,
+                        const char *reference, const char *folder)
 {
     save_losses(folder, folder, toy, alone, &(struct layout){0});
     double resumed = compare_losses(reference, folder, "resumed", half);
@@ -503,7 +506,7 @@ static void go_on_alone(const struct toy *toy, const struct wall *wall, struct c
 
 #define AT_NIGHT "!" /* in front of the name of a wall that another one makes up for by day */
 
-static void check_toy(const struct toy *toy, const char *const *names, i64 count)
+static void check_toy(const struct walls_toy *toy, const char *const *names, i64 count)
 {
     struct comm *alone = comm_open(&device, &(struct launch){.size = 1});
     char *reference = scratch_folder(toy->name, "one");
@@ -512,7 +515,7 @@ static void check_toy(const struct toy *toy, const char *const *names, i64 count
         expect_learning(reference);
     for (i64 i = 0; i < count; i++) {
         bool at_night = *names[i] == *AT_NIGHT;
-        const struct wall *wall = find_wall(names[i] + at_night);
+        const struct walls_wall *wall = find_wall(names[i] + at_night);
         if (at_night && !is_nightly())
             continue;
         if (wall->mpi && ranks_missing()) {
@@ -523,7 +526,7 @@ static void check_toy(const struct toy *toy, const char *const *names, i64 count
         if (wall->ranks == 1)
             run_wall(folder, reference, toy, alone, &wall->layout);
         else
-            run_in_ranks(&(struct task){toy, wall, folder, reference});
+            run_in_ranks(&(struct walls_task){toy, wall, folder, reference});
         compare(toy, wall, reference, folder);
         char *other = wall->like ? scratch_path(toy->name, wall->like) : NULL;
         if (wall->like && file_exists(other))
@@ -600,7 +603,7 @@ struct traffic {           /* bytes one rank sends */
     double passes, update; /* forward and backward; sums of gradients and copies of weights */
 };
 
-static struct traffic count_traffic(const struct toy *toy, const struct layout *layout, i64 ranks)
+static struct traffic count_traffic(const struct walls_toy *toy, const struct layout *layout, i64 ranks)
 {
     struct device meta;
     struct parallel parallel;
@@ -648,7 +651,7 @@ static void expect_bytes(double got, double want, double slack)
  * what a reduction has, and half again when it is gathered. */
 static void meta_ranks_count_the_traffic_of_a_step(void **state)
 {
-    const struct toy *toy = find_toy("moe");
+    const struct walls_toy *toy = find_toy("moe");
     const struct model_config *c = &toy->config;
     double hidden = 4.0 * ROWS * LENGTH * (double)c->width, layers = (double)c->layers, rows = (double)c->topk;
     double experts = 4.0 * layers * (double)(c->experts * 3 * c->width * c->expert_width), all = 0;
@@ -697,7 +700,8 @@ int main(int count, char **arguments)
     make_toys();
     set_steps();
     if (count > 4) /* TOY WALL FOLDER REFERENCE: one of the ranks */
-        return run_rank(&(struct task){find_toy(arguments[1]), find_wall(arguments[2]), arguments[3], arguments[4]});
+        return run_rank(
+            &(struct walls_task){find_toy(arguments[1]), find_wall(arguments[2]), arguments[3], arguments[4]});
     if (device.backend == BACKEND_CUDA)
         return cmocka_run_group_tests(gpu_tests, NULL, remove_scratch);
     if (tiles_scratch && !is_nightly())

@@ -12,7 +12,7 @@
 
 enum { STEPS = 6, CHANGE = 3 }; /* from step CHANGE on: clips, or codes */
 
-struct trained {
+struct emulated_codecs_trained {
     double loss[STEPS];
     float *weights;
     i64 count;
@@ -20,7 +20,7 @@ struct trained {
 };
 typedef double take_step(void *trainer, i64 step);
 
-static void take_steps(struct trained *out, take_step *take, void *trainer)
+static void take_steps(struct emulated_codecs_trained *out, take_step *take, void *trainer)
 {
     long changed = emu_counts.changed_nodes;
     for (i64 step = 0; step < STEPS; step++) {
@@ -34,7 +34,7 @@ static void take_steps(struct trained *out, take_step *take, void *trainer)
     out->changed = emu_counts.changed_nodes - changed;
 }
 
-static void keep_weights(struct trained *out, const struct weights *weights)
+static void keep_weights(struct emulated_codecs_trained *out, const struct weights *weights)
 {
     i64 count = 0;
     for (i64 i = 0; i < weights->count; i++)
@@ -57,7 +57,7 @@ static double take_vision_step(void *trainer, i64 step)
     return result.loss;
 }
 
-static void train_vision(struct trained *out)
+static void train_vision(struct emulated_codecs_trained *out)
 {
     struct vision_settings settings = {0};
     const struct setting_override all[] = {
@@ -96,7 +96,7 @@ static double take_audio_step(void *trainer, i64 step)
     return result.loss;
 }
 
-static void train_audio(struct trained *out)
+static void train_audio(struct emulated_codecs_trained *out)
 {
     enum { SAMPLES = 8 * 1280 };
     static int16_t values[SAMPLES];
@@ -120,14 +120,15 @@ static void train_audio(struct trained *out)
 
 /* ---- Off, on, and recorded anew each time ---- */
 
-static void train_with(struct trained *out, void (*train)(struct trained *), const char *graphs)
+static void train_with(struct emulated_codecs_trained *out, void (*train)(struct emulated_codecs_trained *),
+                       const char *graphs)
 {
     setenv("WEFT_GRAPHS", graphs, 1);
     train(out);
     unsetenv("WEFT_GRAPHS");
 }
 
-static void check_equal(const struct trained *a, const struct trained *b)
+static void check_equal(const struct emulated_codecs_trained *a, const struct emulated_codecs_trained *b)
 {
     assert_memory_equal(a->loss, b->loss, sizeof a->loss);
     assert_int_equal(a->count, b->count);
@@ -135,9 +136,9 @@ static void check_equal(const struct trained *a, const struct trained *b)
 }
 
 /* most: launches of the last step, by graphs. */
-static void check(const char *what, void (*train)(struct trained *), long most)
+static void check(const char *what, void (*train)(struct emulated_codecs_trained *), long most)
 {
-    static struct trained plain, graphs, update;
+    static struct emulated_codecs_trained plain, graphs, update;
     train_with(&plain, train, "0");
     train_with(&graphs, train, "1");
     train_with(&update, train, "update");

@@ -23,19 +23,20 @@ static float *amplitude_there;
 
 /* ---- Answers ---- */
 
-struct drawn {
+struct emulated_graphs_drawn {
     struct answer answers[ANSWERS];
     long launches, graphs, changed;
 };
 
-struct begun { /* how answers begin, and whether by a shape that is drawn; every other one is guided, or none */
+struct emulated_graphs_begun { /* how answers begin, and whether by a shape that is drawn; every other one is guided, or
+                                  none */
     i32 opening[2];
     i64 opening_count;
     bool chooses, guided;
 };
 
 /* Prompts and answers of different lengths: places fall free at different steps. */
-static void fill_requests(struct generate_request *requests, struct part *parts, const struct begun *b)
+static void fill_requests(struct generate_request *requests, struct part *parts, const struct emulated_graphs_begun *b)
 {
     static const i32 prompt[REQUESTS + 3] = {3, 7, 11, 20, 2, 31, 9, 15}, choices[1] = {TOY_IMAGE};
     bool media = b && (b->opening_count || b->chooses);
@@ -68,8 +69,8 @@ static struct model_config config_of(unsigned parts, bool media)
     return c;
 }
 
-static void draw(struct drawn *out, struct model *model, struct decoder_options o, const char *graphs,
-                 const struct begun *b)
+static void draw(struct emulated_graphs_drawn *out, struct model *model, struct decoder_options o, const char *graphs,
+                 const struct emulated_graphs_begun *b)
 {
     struct submodel sub;
     struct part parts[REQUESTS];
@@ -108,9 +109,9 @@ static void check_equal(const struct answer *a, const struct answer *b, const st
 }
 
 /* Off, on, and recorded anew each time. */
-static void check_draws(unsigned parts, struct decoder_options o, const struct begun *b)
+static void check_draws(unsigned parts, struct decoder_options o, const struct emulated_graphs_begun *b)
 {
-    static struct drawn plain, graphs, update;
+    static struct emulated_graphs_drawn plain, graphs, update;
     struct model model;
     const struct model_config config = config_of(parts, b != NULL);
     toy_open(&model, &gpu, &config, false);
@@ -157,7 +158,7 @@ static void text_is_the_same_by_graphs(void **state)
 static void sound_is_the_same_by_graphs(void **state)
 {
     (void)state;
-    struct begun b = {{TOY_BOA}, 1, false, false};
+    struct emulated_graphs_begun b = {{TOY_BOA}, 1, false, false};
     if (is_nightly())
         check_draws(TOY_TIED | TOY_AUDIO, options_of(&toy_vocabulary), &b);
     b.guided = true;
@@ -167,13 +168,13 @@ static void sound_is_the_same_by_graphs(void **state)
 static void pictures_are_the_same_by_graphs(void **state)
 {
     (void)state;
-    struct begun b = {{TOY_IMAGE, TOY_BOI}, 2, false, false};
+    struct emulated_graphs_begun b = {{TOY_IMAGE, TOY_BOI}, 2, false, false};
     if (is_nightly()) {
         check_draws(TOY_TIED | TOY_MADE, options_of(&toy_vocabulary), &b);
         b.guided = true;
         check_draws(TOY_TIED | TOY_MADE, options_of(&toy_vocabulary), &b);
     }
-    b = (struct begun){.chooses = true, .guided = true};
+    b = (struct emulated_graphs_begun){.chooses = true, .guided = true};
     check_draws(TOY_TIED | TOY_MADE, options_of(&toy_vocabulary), &b);
 }
 
@@ -372,7 +373,7 @@ static void a_refused_recording_runs_op_by_op(void **state)
 /* Ops that were called for a recording, and then again. */
 static void answers_are_the_same_where_recordings_fail(void **state)
 {
-    static struct drawn plain, graphs;
+    static struct emulated_graphs_drawn plain, graphs;
     struct model model;
     const struct model_config config = config_of(TOY_TIED | TOY_SHARED | TOY_DENSE, true);
     struct decoder_options o = options_of(&vocabulary_of_text);

@@ -29,14 +29,14 @@ struct way { /* how a run differs from a plain one */
     i64 broken;          /* a step whose gradients are not finite; 0: none is */
     const char *refused; /* what the driver refuses once, in step 1 */
 };
-struct trained {
+struct emulated_segments_trained {
     double loss[STEPS_MOST], norm[STEPS_MOST];
     float *weights;
     i64 count, skipped, bytes;                                           /* weights; updates; the tape's peak */
     long launches[STEPS_MOST], graphs[STEPS_MOST], changed, allocations; /* the last: of the second half */
 };
 
-static void keep_weights(struct trained *out, struct model *model)
+static void keep_weights(struct emulated_segments_trained *out, struct model *model)
 {
     out->weights = memory_alloc(weights_parameters(&model->weights) * 4);
     out->count = 0;
@@ -49,7 +49,7 @@ static void keep_weights(struct trained *out, struct model *model)
     }
 }
 
-static void run_step(struct trained *out, struct toy_run *run, const struct way *way, i64 step)
+static void run_step(struct emulated_segments_trained *out, struct toy_run *run, const struct way *way, i64 step)
 {
     struct emu_counts before = emu_counts;
     float *weight = &run->batches[step * run->each % run->count].batch.targets[TARGET_TEXT].weight[0], was = *weight;
@@ -84,7 +84,8 @@ static void draw_batch(struct toy_batch *out, struct arena *arena, const struct 
     toy_lay(out, arena, samples, SAMPLES, key, SAMPLES * (i32)i, way->length);
 }
 
-static void train(struct trained *out, const struct way *way, struct device *device, const char *graphs)
+static void train(struct emulated_segments_trained *out, const struct way *way, struct device *device,
+                  const char *graphs)
 {
     static struct toy_run run;
     struct arena arena;
@@ -120,7 +121,8 @@ static void train(struct trained *out, const struct way *way, struct device *dev
     unsetenv("WEFT_GRAPHS");
 }
 
-static void check_equal(const struct trained *a, const struct trained *b, const struct way *way)
+static void check_equal(const struct emulated_segments_trained *a, const struct emulated_segments_trained *b,
+                        const struct way *way)
 {
     assert_memory_equal(a->loss, b->loss, (size_t)way->steps * 8);
     assert_memory_equal(a->norm, b->norm, (size_t)way->steps * 8);
@@ -141,7 +143,7 @@ static long sum(const long *values, i64 first, i64 end)
  * those without. */
 static void check_way(const char *what, const struct way *way, i64 warm, double share)
 {
-    static struct trained plain, graphs, update, foreseen;
+    static struct emulated_segments_trained plain, graphs, update, foreseen;
     struct device meta;
     device_open_meta(&meta);
     device_meta_gpu(&meta, gpu.has_fp8);
@@ -227,7 +229,7 @@ static void layers_are_recomputed(void **state)
 static void sub_models_share_recordings(void **state)
 {
     (void)state;
-    static struct trained plain, graphs, update;
+    static struct emulated_segments_trained plain, graphs, update;
     const struct way way = {
         .parts = TOY_DENSE, .layers = 4, .steps = 24, .micro_batches = 1, .batches = 4, .length = 60, .elastic = true};
     nightly_only();
@@ -251,7 +253,7 @@ static void a_refused_recording_trains_op_by_op(void **state)
 {
     static const char *const functions[] = {"cudaStreamBeginCapture", "cudaLaunchKernel", "cudaStreamEndCapture",
                                             "cudaGraphInstantiate", "cudaGraphLaunch"};
-    static struct trained plain, graphs;
+    static struct emulated_segments_trained plain, graphs;
     struct way way = {.parts = TOY_TIED, .layers = 2, .steps = 3, .micro_batches = 1, .batches = 1, .length = 60};
     (void)state;
     train(&plain, &way, &gpu, "0");

@@ -6,7 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-struct values {
+struct fuzz_recipe_values {
     i64 integer;
     double number;
     bool flag;
@@ -18,7 +18,7 @@ struct values {
     struct schedule schedule;
 };
 
-#define FIELD(name) offsetof(struct values, name)
+#define FIELD(name) offsetof(struct fuzz_recipe_values, name)
 
 static const struct setting table[] = {
     {"i", SETTING_INTEGER, FIELD(integer), "3", 0, 1e9, NULL, "an integer"},
@@ -43,7 +43,7 @@ static void walk(const struct yaml_node *node)
 
 static int read_text(struct text *out, const char *text, i64 length)
 {
-    struct values values = {0};
+    struct fuzz_recipe_values values = {0};
     struct yaml *document = yaml_parse(text, length, "fuzz.yaml");
     if (!document)
         return -1;

@@ -10,14 +10,14 @@
 enum tensor { Q, K, V, OUT, DOUT, DQ, DK, DV, TENSORS };
 
 /* One call of the op: its operands as f32 and as the dtype under test, [rows, heads * width] each. */
-struct problem {
+struct test_attention_problem {
     i64 queries, keys, heads, kv_heads, width;
     enum dtype dtype;
     i32 *query, *begin, *end, *hole_begin, *hole_end;
     float *lse;
     struct matrix m[TENSORS];
 };
-struct shape {
+struct test_attention_shape {
     i64 queries, keys, heads, kv_heads, width;
     i64 sample, block; /* mean lengths of samples and of bidirectional blocks; 0: none */
     bool subset, holes;
@@ -57,9 +57,10 @@ static void fill_random(struct matrix m, u32 seed)
             set(m, i, j, draw_normal(seed, (u32)(i * m.columns + j)));
 }
 
-static void open_problem(struct problem *p, i64 queries, i64 keys, i64 heads, i64 kv_heads, i64 width, enum dtype dtype)
+static void open_problem(struct test_attention_problem *p, i64 queries, i64 keys, i64 heads, i64 kv_heads, i64 width,
+                         enum dtype dtype)
 {
-    *p = (struct problem){queries, keys, heads, kv_heads, width, dtype};
+    *p = (struct test_attention_problem){queries, keys, heads, kv_heads, width, dtype};
     p->query = memory_alloc(queries * 4);
     p->begin = memory_alloc(keys * 4 * 4);
     p->end = p->begin + keys;
@@ -75,7 +76,7 @@ static void open_problem(struct problem *p, i64 queries, i64 keys, i64 heads, i6
     }
 }
 
-static void close_problem(struct problem *p)
+static void close_problem(struct test_attention_problem *p)
 {
     for (int t = 0; t < TENSORS; t++)
         memory_free(p->m[t].data);
@@ -84,7 +85,7 @@ static void close_problem(struct problem *p)
     memory_free(p->lse);
 }
 
-static struct intervals intervals_of(const struct problem *p)
+static struct intervals intervals_of(const struct test_attention_problem *p)
 {
     return (struct intervals){p->queries, p->keys, p->query, p->begin, p->end, p->hole_begin, p->hole_end};
 }
@@ -95,7 +96,7 @@ static i64 draw_length(i64 mean, u32 a, u32 b)
 }
 
 /* Packed samples; within them causal keys and bidirectional blocks; some keys with a hole, some no query sees. */
-static void draw_intervals(struct problem *p, const struct shape *s)
+static void draw_intervals(struct test_attention_problem *p, const struct test_attention_shape *s)
 {
     i64 reach = max_i64(p->keys, p->queries);
     i64 sample_end = 0, block = 0, block_end = 0;
@@ -123,13 +124,13 @@ static void draw_intervals(struct problem *p, const struct shape *s)
     }
 }
 
-static void run_forward(struct problem *p)
+static void run_forward(struct test_attention_problem *p)
 {
     struct intervals v = intervals_of(p);
     device.ops->attention(&device, p->m[OUT], p->lse, p->m[Q], p->m[K], p->m[V], p->heads, p->kv_heads, &v);
 }
 
-static void run_backward(struct problem *p)
+static void run_backward(struct test_attention_problem *p)
 {
     struct intervals v = intervals_of(p);
     device.ops->attention_backward(&device, p->m[DQ], p->m[DK], p->m[DV], p->m[DOUT], p->m[OUT], p->lse, p->m[Q],
@@ -156,13 +157,13 @@ static void assert_near(struct matrix m, const double *want, double tolerance, c
 }
 
 /* Longer than those of op_cases/attention.c. */
-static const struct shape shapes[] = {
+static const struct test_attention_shape shapes[] = {
     {257, 257, 8, 2, 40, 60, 20, false, true},     {13, 700, 8, 2, 64, 100, 0, true, true},
     {1300, 1300, 4, 1, 32, 500, 100, false, true}, {64, 1500, 4, 2, 40, 60, 10, true, true},
     {900, 900, 5, 1, 24, 16, 4, false, true},
 };
 
-static void open_shape(struct problem *p, const struct shape *s, enum dtype dtype)
+static void open_shape(struct test_attention_problem *p, const struct test_attention_shape *s, enum dtype dtype)
 {
     open_problem(p, s->queries, s->keys, s->heads, s->kv_heads, s->width, dtype);
     draw_intervals(p, s);
@@ -190,7 +191,8 @@ static void load_column(i32 *out, const struct safetensors *file, const char *na
     memcpy(out, view->data, (size_t)view->bytes);
 }
 
-static void assert_golden(struct problem *p, const struct safetensors *file, enum tensor tensor, const char *name)
+static void assert_golden(struct test_attention_problem *p, const struct safetensors *file, enum tensor tensor,
+                          const char *name)
 {
     struct matrix m = p->m[tensor],
                   golden = matrix_of(memory_alloc(m.rows * m.columns * 4), DTYPE_F32, m.rows, m.columns);
@@ -207,7 +209,7 @@ static void agrees_with_torch(void **state)
 {
     (void)state;
     struct safetensors file;
-    struct problem p;
+    struct test_attention_problem p;
     assert_int_equal(safetensors_open(&file, GOLDEN "/ops/attention.safetensors"), 0);
     const struct tensor_view *q = safetensors_find(&file, "0.q"), *k = safetensors_find(&file, "0.k");
     open_problem(&p, q->shape[2], k->shape[2], q->shape[1], k->shape[1], q->shape[3], DTYPE_F32);
@@ -231,7 +233,7 @@ static void agrees_with_torch(void **state)
     safetensors_close(&file);
 }
 
-static bool is_seen(const struct problem *p, i64 i, i64 j)
+static bool is_seen(const struct test_attention_problem *p, i64 i, i64 j)
 {
     i32 q = p->query[i];
     return p->begin[j] <= q && q < p->end[j] && !(p->hole_begin[j] <= q && q < p->hole_end[j]);
@@ -246,7 +248,7 @@ static double dot(struct matrix a, i64 i, i64 from, struct matrix b, i64 j, i64 
 }
 
 /* want[T]: dense [rows, columns] of OUT, DQ, DK, DV. */
-static void add_by_loops(double *const *want, const struct problem *p, i64 i, i64 h)
+static void add_by_loops(double *const *want, const struct test_attention_problem *p, i64 i, i64 h)
 {
     i64 width = p->width, from = h * width, at = h / (p->heads / p->kv_heads) * width;
     i64 columns = p->heads * width, kv_columns = p->kv_heads * width;
@@ -275,7 +277,7 @@ static void add_by_loops(double *const *want, const struct problem *p, i64 i, i6
  * tile has rows; samples as short as a strip's part. */
 static void agrees_with_loops(void **state)
 {
-    static const struct shape odd[] = {
+    static const struct test_attention_shape odd[] = {
         {150, 150, 8, 2, 64, 40, 9, false, true}, {21, 21, 300, 1, 8, 9, 0, false, false},
         {70, 70, 2, 1, 300, 30, 5, false, true},  {300, 300, 3, 1, 21, 5, 2, false, true},
         {3, 90, 6, 2, 40, 30, 0, true, true},     {260, 260, 2, 2, 6, 0, 0, false, false},
@@ -284,7 +286,7 @@ static void agrees_with_loops(void **state)
     static const enum tensor results[] = {OUT, DQ, DK, DV};
     (void)state;
     for (i64 i = 0; i < (1 + device.has_bf16) * COUNT_OF(odd); i++) {
-        struct problem p;
+        struct test_attention_problem p;
         double *want[TENSORS] = {NULL};
         open_shape(&p, &odd[i % COUNT_OF(odd)], i < COUNT_OF(odd) ? DTYPE_F32 : DTYPE_BF16);
         for (i64 t = 0; t < COUNT_OF(results); t++)
@@ -304,7 +306,7 @@ static void agrees_with_loops(void **state)
     }
 }
 
-static u64 hash_results(const struct problem *p)
+static u64 hash_results(const struct test_attention_problem *p)
 {
     static const enum tensor results[] = {OUT, DQ, DK, DV};
     u64 hash = hash_bytes(p->lse, p->queries * p->heads * 4, 0);
@@ -317,9 +319,9 @@ static u64 hash_results(const struct problem *p)
     return hash;
 }
 
-static u64 results_with_threads(const struct shape *s, enum dtype dtype, int threads)
+static u64 results_with_threads(const struct test_attention_shape *s, enum dtype dtype, int threads)
 {
-    struct problem p;
+    struct test_attention_problem p;
     workers_start(threads);
     open_shape(&p, s, dtype);
     run_forward(&p);
@@ -360,7 +362,7 @@ static double distance(struct matrix a, struct matrix b)
  * AVX2. */
 static void levels_agree(void **state)
 {
-    static const struct shape heads[] = {
+    static const struct test_attention_shape heads[] = {
         {300, 300, 8, 2, 64, 70, 9, false, true},   {77, 77, 3, 1, 32, 0, 0, false, false},
         {120, 400, 10, 2, 96, 90, 20, true, true},  {5, 9, 4, 4, 64, 0, 0, false, false},
         {530, 530, 4, 4, 128, 200, 0, false, true}, {64, 64, 32, 1, 32, 20, 5, false, false},
@@ -370,7 +372,7 @@ static void levels_agree(void **state)
     (void)state;
     for (i64 i = 0; device.has_bf16 && i < COUNT_OF(heads); i++) {
         const struct kernels *best = device.ops;
-        struct problem half, whole;
+        struct test_attention_problem half, whole;
         open_shape(&half, &heads[i], DTYPE_BF16);
         open_shape(&whole, &heads[i], DTYPE_F32);
         for (int t = 0; t < TENSORS; t++)
@@ -407,8 +409,8 @@ static bool same_rows(struct matrix a, struct matrix b, i64 from, i64 past)
 /* Three samples; everything of the middle one is replaced by other, larger values. */
 static void check_isolation(enum dtype dtype)
 {
-    struct problem a, b;
-    struct shape s = {400, 400, 4, 2, 32, 0, 0, false, false};
+    struct test_attention_problem a, b;
+    struct test_attention_shape s = {400, 400, 4, 2, 32, 0, 0, false, false};
     open_shape(&a, &s, dtype);
     open_shape(&b, &s, dtype);
     for (i64 j = 0; j < 400; j++)
@@ -446,8 +448,8 @@ static void samples_do_not_touch_each_other(void **state)
 static void partial_results_merge(void **state)
 {
     (void)state;
-    struct problem whole, half;
-    struct shape s = {100, 300, 4, 2, 32, 120, 0, true, true};
+    struct test_attention_problem whole, half;
+    struct test_attention_shape s = {100, 300, 4, 2, 32, 120, 0, true, true};
     open_shape(&whole, &s, DTYPE_F32);
     open_shape(&half, &s, DTYPE_F32);
     run_forward(&whole);

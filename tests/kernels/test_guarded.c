@@ -26,7 +26,7 @@ static const struct elastic_settings draws = {.depth_full = 0.3,
                                               .topk_min = 1,
                                               .slice_rows = MICRO_ROWS};
 
-struct variant {
+struct guarded_variant {
     enum dtype dtype;
     bool elastic, recompute;
     i64 chunks; /* of a pipeline in one process */
@@ -34,7 +34,7 @@ struct variant {
 };
 
 /* A hash of all masters, moments, use counts and losses after STEPS steps. */
-static u64 run_steps(struct device *device, const struct variant *v)
+static u64 run_steps(struct device *device, const struct guarded_variant *v)
 {
     struct model *model = memory_alloc(sizeof *model);
     struct trainer *trainer = memory_alloc(sizeof *trainer);
@@ -87,7 +87,7 @@ static u64 run_steps(struct device *device, const struct variant *v)
     return hash;
 }
 
-static void check_variant(const struct variant *v)
+static void check_variant(const struct guarded_variant *v)
 {
     struct device cpu, guarded;
     device_open_cpu(&cpu);
@@ -100,31 +100,31 @@ static void check_variant(const struct variant *v)
 static void steps_of_all_modalities(void **state)
 {
     (void)state;
-    check_variant(&(struct variant){DTYPE_F32, false, false, 1});
+    check_variant(&(struct guarded_variant){DTYPE_F32, false, false, 1});
 }
 
 static void steps_in_bf16(void **state)
 {
     (void)state;
-    check_variant(&(struct variant){DTYPE_BF16, false, false, 1});
+    check_variant(&(struct guarded_variant){DTYPE_BF16, false, false, 1});
 }
 
 static void steps_in_8_bits(void **state)
 {
     (void)state;
-    check_variant(&(struct variant){DTYPE_BF16, true, true, 2, true});
+    check_variant(&(struct guarded_variant){DTYPE_BF16, true, true, 2, true});
 }
 
 static void steps_of_sub_models_recomputed(void **state)
 {
     (void)state;
-    check_variant(&(struct variant){DTYPE_F32, true, true, 1});
+    check_variant(&(struct guarded_variant){DTYPE_F32, true, true, 1});
 }
 
 static void steps_of_a_pipeline(void **state)
 {
     (void)state;
-    check_variant(&(struct variant){DTYPE_F32, true, false, 2});
+    check_variant(&(struct guarded_variant){DTYPE_F32, true, false, 2});
 }
 
 /* ---- The wall ---- */

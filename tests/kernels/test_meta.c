@@ -24,11 +24,11 @@ static const struct elastic_settings draws = {.depth_full = 0.5,
                                               .topk_min = 1,
                                               .slice_rows = MICRO_ROWS};
 
-struct variant {
+struct meta_variant {
     const char *name;
     bool recompute, elastic, text_alone;
 };
-struct outcome {
+struct meta_outcome {
     struct step_memory memory;
     i64 held_bytes;
     double model_flops, counted_flops;
@@ -36,7 +36,7 @@ struct outcome {
     double targets[TARGETS];
 };
 
-static void run_steps(struct outcome *out, struct device *device, enum dtype dtype, const struct variant *v)
+static void run_steps(struct meta_outcome *out, struct device *device, enum dtype dtype, const struct meta_variant *v)
 {
     struct model *model = memory_alloc(sizeof *model);
     struct trainer *trainer = memory_alloc(sizeof *trainer);
@@ -76,7 +76,7 @@ static void run_steps(struct outcome *out, struct device *device, enum dtype dty
 }
 
 /* In a process of its own, whose largest resident size is then that of the steps. */
-static void run_on_cpu(struct outcome *out, const struct variant *v)
+static void run_on_cpu(struct meta_outcome *out, const struct meta_variant *v)
 {
     int ends[2];
     workers_stop();
@@ -98,7 +98,7 @@ static void run_on_cpu(struct outcome *out, const struct variant *v)
     close(ends[0]);
 }
 
-static void run_on_meta(struct outcome *out, const struct variant *v)
+static void run_on_meta(struct meta_outcome *out, const struct meta_variant *v)
 {
     struct device meta, cpu;
     device_open_cpu(&cpu); /* bf16 where it would be */
@@ -117,7 +117,7 @@ static void expect_near(const char *variant, const char *what, double predicted,
 
 /* Model flops leave out the vision encoder, the block of multi-token prediction and the heads of media, and count the
  * backward of attention as twice the forward, where it has five products for two. */
-static void compare_flops(const struct variant *v, const struct outcome *meta)
+static void compare_flops(const struct meta_variant *v, const struct meta_outcome *meta)
 {
     double ratio = meta->counted_flops / meta->model_flops;
     print_message("%-18s flops counted / model flops: %.3f\n", v->name, ratio);
@@ -127,9 +127,9 @@ static void compare_flops(const struct variant *v, const struct outcome *meta)
         assert_true(ratio > 1 && ratio < (v->recompute ? 1.1 * 4 / 3 : 1.1));
 }
 
-static void compare(const struct variant *v)
+static void compare(const struct meta_variant *v)
 {
-    struct outcome meta, cpu;
+    struct meta_outcome meta, cpu;
     run_on_meta(&meta, v);
     run_on_cpu(&cpu, v);
     for (int kind = 0; kind < TARGETS; kind++)
@@ -162,34 +162,34 @@ static void the_step_of_the_quickstart(void **state)
 {
     (void)state;
     not_every_day();
-    compare(&(struct variant){"plain", false, false, false});
+    compare(&(struct meta_variant){"plain", false, false, false});
 }
 
 static void recomputed(void **state)
 {
     (void)state;
     not_every_day();
-    compare(&(struct variant){"recomputed", true, false, false});
+    compare(&(struct meta_variant){"recomputed", true, false, false});
 }
 
 static void with_elastic_draws(void **state)
 {
     (void)state;
     not_every_day();
-    compare(&(struct variant){"elastic", false, true, false});
+    compare(&(struct meta_variant){"elastic", false, true, false});
 }
 
 static void of_text_alone(void **state)
 {
     (void)state;
     not_every_day();
-    compare(&(struct variant){"text", false, false, true});
+    compare(&(struct meta_variant){"text", false, false, true});
 }
 
 static void with_elastic_draws_recomputed(void **state)
 {
     (void)state;
-    compare(&(struct variant){"elastic recomputed", true, true, false});
+    compare(&(struct meta_variant){"elastic recomputed", true, true, false});
 }
 
 int main(void)

@@ -475,29 +475,29 @@ static void ask_guided(struct generate_request *requests, struct part *parts, co
     }
 }
 
-struct known { /* a whole sample, and what a forward says of it */
+struct generate_known { /* a whole sample, and what a forward says of it */
     struct arena arena;
     struct batch batch;
     struct tape tape;
     struct forward out;
 };
 
-static void know(struct known *k, struct model *model, const struct decoder_options *o, const struct part *parts,
-                 i64 count, const struct answer *a)
+static void know(struct generate_known *k, struct model *model, const struct decoder_options *o,
+                 const struct part *parts, i64 count, const struct answer *a)
 {
     arena_open(&k->arena, 64 << 20);
     lay_known(&k->batch, &k->arena, o, parts, count, &a->medium);
     forward_known(&k->out, &k->tape, model, o->sub, &k->batch);
 }
 
-static void forget(struct known *k)
+static void forget(struct generate_known *k)
 {
     tape_close(&k->tape);
     arena_close(&k->arena);
 }
 
 /* without + g (with - without), in device memory, [rows, columns]. */
-static struct matrix combine_by_hand(struct known *k, i64 g_of_100, const struct tensor *with,
+static struct matrix combine_by_hand(struct generate_known *k, i64 g_of_100, const struct tensor *with,
                                      const struct tensor *without)
 {
     i64 n = with->rows * with->columns;
@@ -512,7 +512,7 @@ static struct matrix combine_by_hand(struct known *k, i64 g_of_100, const struct
 }
 
 /* Keys of draws at the positions of targets, in device memory. */
-static const u32 *keys_of(struct known *k, enum target_kind kind, u32 identity, i64 copy, u32 level)
+static const u32 *keys_of(struct generate_known *k, enum target_kind kind, u32 identity, i64 copy, u32 level)
 {
     const struct target_list *t = &k->batch.targets[kind];
     u32 *keys = arena_alloc(&k->arena, t->n * 16), *there = tape_alloc(&k->tape, t->n * 16);
@@ -524,8 +524,9 @@ static const u32 *keys_of(struct known *k, enum target_kind kind, u32 identity, 
     return there;
 }
 
-static void check_drawn_bits(struct known *with, struct known *without, const struct generate_request *r, i64 copy,
-                             const struct sampling *sampling, const struct answer *a)
+static void check_drawn_bits(struct generate_known *with, struct generate_known *without,
+                             const struct generate_request *r, i64 copy, const struct sampling *sampling,
+                             const struct answer *a)
 {
     struct matrix logits = combine_by_hand(with, (i64)(r->guidance * 100), with->out.logits[TARGET_VISION][0],
                                            without->out.logits[TARGET_VISION][0]);
@@ -538,8 +539,9 @@ static void check_drawn_bits(struct known *with, struct known *without, const st
 }
 
 /* The frame that ends it is not in the answer. */
-static void check_drawn_codes(struct known *with, struct known *without, const struct generate_request *r, i64 copy,
-                              const struct sampling *sampling, const struct answer *a)
+static void check_drawn_codes(struct generate_known *with, struct generate_known *without,
+                              const struct generate_request *r, i64 copy, const struct sampling *sampling,
+                              const struct answer *a)
 {
     for (u32 l = 0; l < TOY_LEVELS; l++) {
         struct matrix logits = combine_by_hand(with, (i64)(r->guidance * 100), with->out.logits[TARGET_AUDIO][l],
@@ -558,7 +560,7 @@ static void check_drawn_codes(struct known *with, struct known *without, const s
 static void check_guided(struct model *model, const struct decoder_options *o, const struct guided_medium *m,
                          const struct generate_request *r, i64 copy, struct answer *a)
 {
-    struct known with, without;
+    struct generate_known with, without;
     const struct part parts[2] = {
         r->parts[0],
         {.kind = m->kind, .weight = 1, .shape = m->shape, .frames = a->medium.frames, .count = a->medium.frames}};
@@ -776,7 +778,7 @@ static void ask_for_choice(struct generate_request *requests, struct part *parts
 static i32 choose_by_hand(struct model *model, const struct decoder_options *o, const struct generate_request *r)
 {
     const struct answer nothing = {0};
-    struct known k;
+    struct generate_known k;
     i64 last = r->parts[0].count - 1;
     i32 code;
     const u32 key[4] = {r->identity, 0, (u32)last, 100};

@@ -17,7 +17,7 @@ static struct device device; /* the CPU, then behind the wall between host and d
 
 /* ---- The surrogate J of one response, as in the report; `bare` is what carries no gradient ---- */
 
-struct example {
+struct rl_objective_example {
     i64 n;
     float loss[MOST], old[MOST], rollout[MOST], start[MOST], coefficient[MOST];
     struct response y;
@@ -70,7 +70,7 @@ static double keep(const struct surrogate_settings *s, double k)
 
 /* bare: log-probabilities at which the constant parts stand (GSPO-token's stopped gradients); now: where J is wanted.
  */
-static double surrogate(const struct surrogate_settings *s, const struct example *e, const double *bare,
+static double surrogate(const struct surrogate_settings *s, const struct rl_objective_example *e, const double *bare,
                         const double *now)
 {
     double value = 0, mean_ratio = 0, mean_k = 0, n = (double)e->n, a = e->y.advantage;
@@ -88,7 +88,7 @@ static double surrogate(const struct surrogate_settings *s, const struct example
     return e->y.weight * value;
 }
 
-static void draw_example(struct example *e, i64 item, double width)
+static void draw_example(struct rl_objective_example *e, i64 item, double width)
 {
     memset(e, 0, sizeof *e);
     e->n = 1 + rng_below(key, MOST, (u32)item, 0, 0, 0);
@@ -108,7 +108,7 @@ static void draw_example(struct example *e, i64 item, double width)
 }
 
 /* Finite differences do not see kinks that lie between their two points. */
-static bool near_a_kink(const struct surrogate_settings *s, const struct example *e)
+static bool near_a_kink(const struct surrogate_settings *s, const struct rl_objective_example *e)
 {
     double mean = 0;
     for (i64 j = 0; j < e->n; j++)
@@ -121,7 +121,7 @@ static bool near_a_kink(const struct surrogate_settings *s, const struct example
     return false;
 }
 
-static void check_example(const struct surrogate_settings *s, struct example *e, i64 *clipped, i64 *masked)
+static void check_example(const struct surrogate_settings *s, struct rl_objective_example *e, i64 *clipped, i64 *masked)
 {
     double now[MOST], moved[MOST], h = 1e-5;
     struct surrogate_sums sums = {0};
@@ -152,7 +152,7 @@ static void test_coefficients_are_the_slope(void **state)
                 .algorithm = algorithm, .eps = 0.1, .mismatch_low = 0.5, .mismatch_high = 2, .kl = with_kl ? 0.3 : 0};
             i64 clipped = 0, masked = 0;
             for (i64 i = 0; i < 300; i++) {
-                struct example e;
+                struct rl_objective_example e;
                 draw_example(&e, i, 0.3);
                 if (!near_a_kink(&s, &e))
                     check_example(&s, &e, &clipped, &masked);
@@ -167,7 +167,7 @@ static void test_sequence_level_is_gspo(void **state)
     struct surrogate_settings s = {.algorithm = SURROGATE_MISC, .eps = 10, .mismatch_low = 0, .mismatch_high = 1e9};
     (void)state;
     for (i64 i = 0; i < 50; i++) {
-        struct example e;
+        struct rl_objective_example e;
         struct surrogate_sums sums = {0};
         double mean = 0;
         draw_example(&e, i, 0.2);

@@ -71,13 +71,13 @@ static i32 *fresh_source(void)
     return to_device(&device, source, sizeof source);
 }
 
-struct block {
+struct experts_block {
     struct matrix x, w, dy, copied;
     i32 *source, *offsets, *members;
     struct groups groups;
 };
 
-static void block_open(struct block *b, enum dtype dtype)
+static void block_open(struct experts_block *b, enum dtype dtype)
 {
     b->x = fresh(dtype, N, C, 1);
     b->w = fresh(dtype, EXPERTS * 2 * F, C, 2);
@@ -90,7 +90,7 @@ static void block_open(struct block *b, enum dtype dtype)
     device.ops->dispatch(&device, b->copied, b->x, b->source, b->offsets + GROUPS);
 }
 
-static void block_close(struct block *b)
+static void block_close(struct experts_block *b)
 {
     drop(b->x);
     drop(b->w);
@@ -102,7 +102,7 @@ static void block_close(struct block *b)
 }
 
 /* Whether it is kept or not, what is rounded is the same. */
-static void check_forward(struct block *b, bool by_index, bool kept)
+static void check_forward(struct experts_block *b, bool by_index, bool kept)
 {
     enum dtype dtype = b->x.dtype;
     struct matrix both = fresh(dtype, ROWS, 2 * F, 5), y = fresh(dtype, ROWS, F, 6), none = {0};
@@ -121,7 +121,7 @@ static void check_forward(struct block *b, bool by_index, bool kept)
     drop(y_at_once);
 }
 
-static void check_weights(struct block *b)
+static void check_weights(struct experts_block *b)
 {
     struct matrix dw = fresh(DTYPE_F32, EXPERTS * 2 * F, C, 7), by_index = fresh(DTYPE_F32, EXPERTS * 2 * F, C, 7);
     u8 *written = device_alloc(&device, EXPERTS);
@@ -143,7 +143,7 @@ static void check_weights(struct block *b)
 static void check_all(void)
 {
     for (int half = 0; half < 2; half++) {
-        struct block b;
+        struct experts_block b;
         block_open(&b, half ? DTYPE_BF16 : DTYPE_F32);
         for (int way = 0; way < 4; way++)
             check_forward(&b, way & 1, way & 2);
@@ -181,7 +181,7 @@ static void the_gradient_of_swiglu_may_take_its_input_s_place(void **state)
 /* Of rows that are read where they lie a tape keeps nothing, and gate and up only where it records. */
 static void a_tape_keeps_what_the_backward_reads(void **state)
 {
-    struct block b;
+    struct experts_block b;
     struct tape tape;
     i64 bytes[2];
     struct matrix y[2];

@@ -141,14 +141,14 @@ static double norm(const float *x, i64 n)
     return sqrt(sum);
 }
 
-struct probe { /* elements [first, + n) of a weight */
+struct whole_gradients_probe { /* elements [first, + n) of a weight */
     struct whole *whole;
     struct weight *weight;
     const float *values, *direction;
     i64 first, n;
 };
 
-static double loss_along(const struct probe *p, double h)
+static double loss_along(const struct whole_gradients_probe *p, double h)
 {
     struct forward out;
     i64 all = weight_elements(p->weight);
@@ -161,12 +161,12 @@ static double loss_along(const struct probe *p, double h)
     return loss(&out, p->whole, false);
 }
 
-static double slope(const struct probe *p, double h)
+static double slope(const struct whole_gradients_probe *p, double h)
 {
     return (loss_along(p, h) - loss_along(p, -h)) / (2 * h);
 }
 
-static double extrapolated(const struct probe *p)
+static double extrapolated(const struct whole_gradients_probe *p)
 {
     const double h = 0.05;
     return (4 * slope(p, h / 2) - slope(p, h)) / 3;
@@ -198,7 +198,7 @@ static double check_part(struct whole *w, struct weight *weight, const float *va
             direction[i] = (float)(size * rng_normal(key, (u32)i, t, (u32)part, 12));
             expected += (double)direction[i] * gradient[first + i];
         }
-        double got = extrapolated(&(struct probe){w, weight, values, direction, first, n});
+        double got = extrapolated(&(struct whole_gradients_probe){w, weight, values, direction, first, n});
         double error = fabs(got - expected) / typical;
         worst = error > worst ? error : worst;
     }

@@ -7,7 +7,7 @@
  * value, its rounding and its code at the base point, training follows the smooth
  *   L = losses of pixels decoded from f + (sum0 - f0)  +  commitment of f + (latent0 - f0) to sum0
  *     + entropy of u0 + area means of (f - f0). */
-struct probe {
+struct vision_tokenizer_probe {
     struct vision *vision;
     struct tape tape;
     const u8 *pixels;
@@ -19,7 +19,7 @@ struct probe {
     float amplitude[VISION_SCALES_MOST];
 };
 
-static void open_surrogate(struct probe *s)
+static void open_surrogate(struct vision_tokenizer_probe *s)
 {
     i64 n = s->size.n * vision_latent_frames(s->size.frames), d = s->vision->config.bits;
     tape_open(&s->tape, &device, DTYPE_F32, (i64)1 << 30);
@@ -41,7 +41,7 @@ static void open_surrogate(struct probe *s)
     device_get(&device, s->amplitude, vision_amplitude(s->vision, s->shape), s->shape->scale_count * 4);
 }
 
-static void close_surrogate(struct probe *s)
+static void close_surrogate(struct vision_tokenizer_probe *s)
 {
     tape_close(&s->tape);
     memory_free(s->f0);
@@ -57,7 +57,7 @@ static double entropy_of(double p)
 
 /* Mean of f - f0 over the area of cell (y, x) of scale s, channel c. The grid is 2x2: scale 1 is all of it, 2 the cell.
  */
-static double area_change(const struct probe *s, const float *f, i64 image, i64 scale, i64 cell, i64 c)
+static double area_change(const struct vision_tokenizer_probe *s, const float *f, i64 image, i64 scale, i64 cell, i64 c)
 {
     i64 d = s->vision->config.bits, grid = s->shape->h * s->shape->w;
     double sum = 0;
@@ -68,7 +68,7 @@ static double area_change(const struct probe *s, const float *f, i64 image, i64 
     return sum / (scale == 1 ? 4 : 1);
 }
 
-static double entropy_term(const struct probe *s, const float *f)
+static double entropy_term(const struct vision_tokenizer_probe *s, const float *f)
 {
     i64 n = s->size.n * vision_latent_frames(s->size.frames), d = s->vision->config.bits,
         tokens = vision_tokens(s->shape);
@@ -92,7 +92,7 @@ static double entropy_term(const struct probe *s, const float *f)
     return total;
 }
 
-static double pixel_terms(struct probe *s, const float *f, struct tensor *patches)
+static double pixel_terms(struct vision_tokenizer_probe *s, const float *f, struct tensor *patches)
 {
     struct tensor *sum = tape_tensor(&s->tape, DTYPE_F32, s->count / s->vision->config.bits, s->vision->config.bits);
     float *values = memory_alloc(s->count * 4);
@@ -114,7 +114,7 @@ static double pixel_terms(struct probe *s, const float *f, struct tensor *patche
     return s->weights.l1 * l1 + s->weights.l2 * l2;
 }
 
-static double surrogate_loss(struct probe *s)
+static double surrogate_loss(struct vision_tokenizer_probe *s)
 {
     tape_clear(&s->tape, false);
     struct tensor *patches = vision_patches(&s->tape, s->vision, s->pixels, s->size);
@@ -131,7 +131,7 @@ static double surrogate_loss(struct probe *s)
 }
 
 /* A random direction of one weight: the loss's slope along it, and the gradient's. */
-static void check_direction(struct probe *s, struct weight *w, u32 number)
+static void check_direction(struct vision_tokenizer_probe *s, struct weight *w, u32 number)
 {
     i64 n = w->value.rows * w->value.columns;
     struct weights *weights = &s->vision->weights;
@@ -165,11 +165,11 @@ static void gradients_match_finite_differences(void **state)
     open_toy(&vision, true, DTYPE_F32);
     tape_open(&tape, &device, DTYPE_F32, (i64)1 << 30);
     u8 *pixels = toy_pixels(3, 5, 16);
-    struct probe s = {.vision = &vision,
-                      .pixels = pixels,
-                      .size = {3, 5, 16, 16},
-                      .shape = &vision.config.shapes[1],
-                      .weights = {0.7, 1.3, 0.5, 4, 0.8}};
+    struct vision_tokenizer_probe s = {.vision = &vision,
+                                       .pixels = pixels,
+                                       .size = {3, 5, 16, 16},
+                                       .shape = &vision.config.shapes[1],
+                                       .weights = {0.7, 1.3, 0.5, 4, 0.8}};
     double sums[VISION_SUMS];
     tape_clear(&tape, true);
     weights_begin_step(&vision.weights);

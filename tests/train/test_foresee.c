@@ -8,14 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct outcome {
+struct foresee_outcome {
     struct codec_needs needs;
     i64 peak_bytes; /* what the process became larger by */
 };
-typedef void measure(struct outcome *out, const void *settings, struct device *cpu, enum dtype dtype);
+typedef void measure(struct foresee_outcome *out, const void *settings, struct device *cpu, enum dtype dtype);
 typedef int foresee(struct codec_needs *needs, const void *settings, struct device *meta, enum dtype dtype);
 
-static void keep(struct outcome *out, const struct weights *weights, const struct tape *tape, i64 host_bytes)
+static void keep(struct foresee_outcome *out, const struct weights *weights, const struct tape *tape, i64 host_bytes)
 {
     struct step_memory *m = &out->needs.memory;
     m->activations = tape_peak_bytes(tape);
@@ -32,7 +32,7 @@ enum { SIZE = 64, FRAMES = 9 }; /* the defaults */
 static const struct setting_override vision_values[] = {
     {"data", "./none"}, {"steps", "3"}, {"clip_steps", "6"}, {"still_share", "0.25"}};
 
-static void measure_vision(struct outcome *out, const void *settings, struct device *cpu, enum dtype dtype)
+static void measure_vision(struct foresee_outcome *out, const void *settings, struct device *cpu, enum dtype dtype)
 {
     const struct vision_settings *s = settings;
     u8 *clip = toy_pixels(1, FRAMES, SIZE);
@@ -61,7 +61,7 @@ static void measure_vision(struct outcome *out, const void *settings, struct dev
 static const struct setting_override audio_values[] = {
     {"data", "./none"}, {"steps", "6"}, {"unquantised_share", "0.5"}};
 
-static void measure_audio(struct outcome *out, const void *settings, struct device *cpu, enum dtype dtype)
+static void measure_audio(struct foresee_outcome *out, const void *settings, struct device *cpu, enum dtype dtype)
 {
     enum { SAMPLES = 3 * AUDIO_RATE_HZ };
     static int16_t values[SAMPLES];
@@ -86,7 +86,7 @@ static void measure_audio(struct outcome *out, const void *settings, struct devi
 /* ---- Beside what is foreseen ---- */
 
 /* In a process of its own, whose largest resident size is then that of the steps. */
-static void measured_apart(struct outcome *out, measure *steps, const void *settings)
+static void measured_apart(struct foresee_outcome *out, measure *steps, const void *settings)
 {
     int ends[2], status = 1;
     workers_stop();
@@ -95,7 +95,7 @@ static void measured_apart(struct outcome *out, measure *steps, const void *sett
     if (child == 0) {
         struct device cpu;
         device_open_cpu(&cpu);
-        *out = (struct outcome){0};
+        *out = (struct foresee_outcome){0};
         steps(out, settings, &cpu, cpu.has_bf16 ? DTYPE_BF16 : DTYPE_F32);
         _exit(write(ends[1], out, sizeof *out) == sizeof *out ? 0 : 1);
     }
@@ -106,7 +106,7 @@ static void measured_apart(struct outcome *out, measure *steps, const void *sett
     close(ends[0]);
 }
 
-static void compare(const char *what, const struct codec_needs *foreseen, const struct outcome *measured)
+static void compare(const char *what, const struct codec_needs *foreseen, const struct foresee_outcome *measured)
 {
     const struct step_memory *a = &foreseen->memory, *b = &measured->needs.memory;
     double total = (double)step_memory_total(a);
@@ -132,7 +132,7 @@ static void both(const char *what, foresee *plan, measure *steps, const void *se
 {
     struct device meta, cpu;
     struct codec_needs needs;
-    struct outcome measured;
+    struct foresee_outcome measured;
     measured_apart(&measured, steps, settings);
     device_open_cpu(&cpu); /* bf16 where it would be */
     device_open_meta(&meta);

@@ -106,13 +106,13 @@ static void a_short_run_warms_up_in_half_of_it(void **state)
 /* ---- The optimizer over a table: the first two weights decay, the third does not ---- */
 
 enum { WEIGHTS = 3 };
-struct bench {
+struct schedules_bench {
     struct golden golden;
     struct weights weights;
     struct weight *weight[WEIGHTS];
 };
 
-static void bench_open(struct bench *b, float lr_factor, const char *prefix)
+static void bench_open(struct schedules_bench *b, float lr_factor, const char *prefix)
 {
     static const i64 sizes[WEIGHTS][2] = {{7, 5}, {1, 33}, {12, 2}};
     golden_open(&b->golden, GOLDEN "/optim/adamw.safetensors");
@@ -127,21 +127,21 @@ static void bench_open(struct bench *b, float lr_factor, const char *prefix)
     weights_allocate(&b->weights);
 }
 
-static void bench_close(struct bench *b)
+static void bench_close(struct schedules_bench *b)
 {
     weights_close(&b->weights);
     golden_close(&b->golden);
 }
 
-static void put_gradients(struct bench *b, const char *const names[WEIGHTS])
+static void put_gradients(struct schedules_bench *b, const char *const names[WEIGHTS])
 {
     weights_begin_step(&b->weights);
     for (int i = 0; i < WEIGHTS; i++)
         toy_set_gradient(&b->golden.device, b->weight[i], golden_load(&b->golden, names[i]));
 }
 
-static void expect_floats(struct bench *b, const char *name, const float *data, i64 n, double factor, double relative,
-                          double absolute)
+static void expect_floats(struct schedules_bench *b, const char *name, const float *data, i64 n, double factor,
+                          double relative, double absolute)
 {
     float *got = toy_floats(&b->golden.device, data, n);
     for (i64 i = 0; i < n; i++)
@@ -161,7 +161,7 @@ static char *named(const char *what, int i, int t) /* good for the next seven ca
 
 static void run_adamw(float lr_factor)
 {
-    struct bench b;
+    struct schedules_bench b;
     struct json *setup = json_load(GOLDEN "/optim/setup.json");
     const struct json *s = json_get(setup, "adamw"), *lr = json_get(s, "lr"), *betas = json_get(s, "betas");
     const struct optimizer_settings settings = {.beta1 = json_number(json_at(betas, 0), NAN),
@@ -201,7 +201,7 @@ static void gradients_are_clipped_as_torch_clips_them(void **state)
     struct optimizer_settings settings = {.beta1 = 0.5, .beta2 = 0.5, .eps = 1e-8};
     (void)state;
     for (int c = 0; c < 3; c++) {
-        struct bench b;
+        struct schedules_bench b;
         bench_open(&b, 1, c == 0 ? "clip.0." : "clip.1.");
         settings.clip = c < 2 ? *(const float *)golden_load(&b.golden, "max_norm") : 0; /* 0: none */
         put_gradients(&b, given);
@@ -215,7 +215,7 @@ static void gradients_are_clipped_as_torch_clips_them(void **state)
 
 static void a_norm_that_is_not_finite_moves_nothing(void **state)
 {
-    struct bench b;
+    struct schedules_bench b;
     const struct optimizer_settings settings = {
         .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1};
     (void)state;
@@ -238,7 +238,7 @@ static void a_cautious_optimizer_waits_where_it_is_against_the_gradient(void **s
     (void)state;
     for (int cautious = 0; cautious < 2; cautious++) {
         struct optimizer_settings settings = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .cautious = cautious};
-        struct bench b;
+        struct schedules_bench b;
         bench_open(&b, 1, "");
         struct weight *w = b.weight[0];
         struct device *device = &b.golden.device;
@@ -273,7 +273,7 @@ static void a_cautious_decay_is_of_weights_that_are_drawn_to_zero(void **state)
         for (int cautious = 0; cautious < 2; cautious++) {
             struct optimizer_settings settings = {
                 .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.5, .cautious_decay = cautious};
-            struct bench b;
+            struct schedules_bench b;
             bench_open(&b, 1, "");
             struct weight *w = b.weight[0];
             n = weight_elements(w);

@@ -15,7 +15,7 @@ enum { STEPS = 7 };
 #define PEAK_GFLOPS 1e9 /* above what a step of the toy reaches on any machine: a share above 1 is not written */
 static struct device device;
 
-struct toy {
+struct training_toy {
     struct weights weights;
     i64 begun, calls;            /* the step it began at; steps made */
     double memory;               /* what its state is */
@@ -24,7 +24,7 @@ struct toy {
 
 static int begin(void *context, i64 step, const struct json *state, const char *folder)
 {
-    struct toy *toy = context;
+    struct training_toy *toy = context;
     toy->begun = step;
     assert_true((state != NULL) == (folder != NULL));
     json_numbers(&toy->memory, 1, json_get(state, "memory"));
@@ -34,7 +34,7 @@ static int begin(void *context, i64 step, const struct json *state, const char *
 static int step(void *context, i64 at, struct training_step *said)
 {
     static const struct optimizer_settings optimizer = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
-    struct toy *toy = context;
+    struct training_toy *toy = context;
     struct weight *w = &toy->weights.list[0];
     if (at == toy->stopped)
         return STAGE_INTERRUPTED;
@@ -56,7 +56,7 @@ static int step(void *context, i64 at, struct training_step *said)
 
 static int save(void *context, const char *folder)
 {
-    struct toy *toy = context;
+    struct training_toy *toy = context;
     char *path = path_join(folder, "result.json");
     double values[4];
     for (i64 i = 0; i < 4; i++)
@@ -71,11 +71,11 @@ static int save(void *context, const char *folder)
 static int write_state(void *context, struct json *state, const char *folder)
 {
     (void)folder;
-    json_set(state, "memory", json_of_numbers(&((struct toy *)context)->memory, 1));
+    json_set(state, "memory", json_of_numbers(&((struct training_toy *)context)->memory, 1));
     return 0;
 }
 
-static int run(struct toy *toy, const char *name, double peak_gflops)
+static int run(struct training_toy *toy, const char *name, double peak_gflops)
 {
     struct stage stage = {.name = name,
                           .out = path_of(name),
@@ -146,7 +146,7 @@ static void same_as_whole(const char *run_name)
 
 static void steps_are_counted_as_done(void **state)
 {
-    struct toy toy = {.broken = -1, .stopped = -1, .killed = -1};
+    struct training_toy toy = {.broken = -1, .stopped = -1, .killed = -1};
     double sum;
     (void)state;
     assert_int_equal(run(&toy, "whole", PEAK_GFLOPS), 0);
@@ -162,7 +162,7 @@ static void steps_are_counted_as_done(void **state)
 
 static void without_a_peak_there_is_no_share_of_it(void **state)
 {
-    struct toy toy = {.broken = -1, .stopped = -1, .killed = -1};
+    struct training_toy toy = {.broken = -1, .stopped = -1, .killed = -1};
     double sum;
     (void)state;
     assert_int_equal(run(&toy, "unmeasured", 0), 0);
@@ -175,7 +175,7 @@ static void without_a_peak_there_is_no_share_of_it(void **state)
 
 static void a_skipped_update_is_in_the_metrics(void **state)
 {
-    struct toy toy = {.broken = 3, .stopped = -1, .killed = -1};
+    struct training_toy toy = {.broken = 3, .stopped = -1, .killed = -1};
     double sum;
     (void)state;
     assert_int_equal(run(&toy, "broken", PEAK_GFLOPS), 0);
@@ -187,7 +187,7 @@ static void a_skipped_update_is_in_the_metrics(void **state)
 /* What the step put is not in the metrics; what was before it is saved. */
 static void a_step_stopped_within_is_made_again(void **state)
 {
-    struct toy toy = {.broken = -1, .stopped = 3, .killed = -1};
+    struct training_toy toy = {.broken = -1, .stopped = 3, .killed = -1};
     double sum;
     (void)state;
     assert_int_equal(run(&toy, "stopped", PEAK_GFLOPS), STAGE_INTERRUPTED);
@@ -203,7 +203,7 @@ static void a_step_stopped_within_is_made_again(void **state)
 
 static void a_signal_saves_the_step_that_is_done(void **state)
 {
-    struct toy toy = {.broken = -1, .stopped = -1, .killed = 4};
+    struct training_toy toy = {.broken = -1, .stopped = -1, .killed = 4};
     double sum;
     (void)state;
     signals_catch();
@@ -235,7 +235,7 @@ static void a_warm_up_is_honoured_or_refused(void **state)
 
 static void without_room_for_a_checkpoint_no_step_is_made(void **state)
 {
-    struct toy toy = {.broken = -1, .stopped = -1, .killed = -1};
+    struct training_toy toy = {.broken = -1, .stopped = -1, .killed = -1};
     setenv("WEFT_SPARE_BYTES", "1e18", 1);
     assert_int_equal(run(&toy, "room", 0), -1);
     assert_non_null(strstr(error_text(), "the next checkpoint needs"));

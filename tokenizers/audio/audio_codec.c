@@ -114,33 +114,34 @@ int audio_load(struct audio_tokenizer *audio, struct device *device, const char 
 
 /* ---- passes ---- */
 
-struct piece {
+struct audio_codec_piece {
     i64 item, row;          /* whose, and where its first frame stands in the pass */
     i64 keep, count, first; /* rows [row + keep, + count) are frames [first, + count) of the item */
 };
-struct pass {
+struct audio_codec_pass {
     struct audio_tokenizer *audio;
     struct matrix input; /* [PASS_FRAMES, columns], device memory */
     i64 used, count;
     i64 lengths[PASS_FRAMES];
-    struct piece pieces[PASS_FRAMES];
-    void (*run)(struct pass *pass, const struct audio_layout *layout);
+    struct audio_codec_piece pieces[PASS_FRAMES];
+    void (*run)(struct audio_codec_pass *pass, const struct audio_layout *layout);
     void *context;
 };
 
-static struct pass *open_pass(struct audio_tokenizer *audio, i64 columns,
-                              void (*run)(struct pass *pass, const struct audio_layout *layout), const void *context)
+static struct audio_codec_pass *open_pass(struct audio_tokenizer *audio, i64 columns,
+                                          void (*run)(struct audio_codec_pass *pass, const struct audio_layout *layout),
+                                          const void *context)
 {
-    struct pass *p = memory_alloc(sizeof *p);
+    struct audio_codec_pass *p = memory_alloc(sizeof *p);
     float *input = arena_alloc(&audio->arena, PASS_FRAMES * columns * 4);
-    *p = (struct pass){.audio = audio,
-                       .input = matrix_of(input, DTYPE_F32, PASS_FRAMES, columns),
-                       .run = run,
-                       .context = (void *)(uintptr_t)context};
+    *p = (struct audio_codec_pass){.audio = audio,
+                                   .input = matrix_of(input, DTYPE_F32, PASS_FRAMES, columns),
+                                   .run = run,
+                                   .context = (void *)(uintptr_t)context};
     return p;
 }
 
-static void flush(struct pass *p)
+static void flush(struct audio_codec_pass *p)
 {
     struct device *device = p->audio->device;
     struct arena *arena = &p->audio->arena;
@@ -158,19 +159,20 @@ static void flush(struct pass *p)
 }
 
 /* Rows of frames [begin, begin + length), of which [first, first + count) are wanted. */
-static void add_piece(struct pass *p, i64 item, struct matrix rows, i64 begin, i64 length, i64 first, i64 count)
+static void add_piece(struct audio_codec_pass *p, i64 item, struct matrix rows, i64 begin, i64 length, i64 first,
+                      i64 count)
 {
     struct device *device = p->audio->device;
     if (p->used + length > PASS_FRAMES)
         flush(p);
     device->ops->copy(device, matrix_rows(p->input, p->used, length), matrix_rows(rows, begin, length), 1, false);
-    p->pieces[p->count] = (struct piece){item, p->used, first - begin, count, first};
+    p->pieces[p->count] = (struct audio_codec_piece){item, p->used, first - begin, count, first};
     p->lengths[p->count++] = length;
     p->used += length;
 }
 
 /* rows [frames, columns], device memory */
-static void add_rows(struct pass *p, i64 item, struct matrix rows)
+static void add_rows(struct audio_codec_pass *p, i64 item, struct matrix rows)
 {
     i64 frames = rows.rows;
     if (frames <= PASS_FRAMES) {
@@ -186,7 +188,7 @@ static void add_rows(struct pass *p, i64 item, struct matrix rows)
 
 /* ---- encode ---- */
 
-static void run_encode(struct pass *p, const struct audio_layout *layout)
+static void run_encode(struct audio_codec_pass *p, const struct audio_layout *layout)
 {
     struct audio_tokenizer *audio = p->audio;
     struct tape *tape = &audio->tape;
@@ -201,7 +203,7 @@ static void run_encode(struct pass *p, const struct audio_layout *layout)
     i32 *got = memory_alloc(p->used * levels * 4);
     device_get(audio->device, got, codes, p->used * levels * 4);
     for (i64 i = 0; i < p->count; i++) {
-        const struct piece *piece = &p->pieces[i];
+        const struct audio_codec_piece *piece = &p->pieces[i];
         memcpy(items[piece->item].codes + piece->first * levels, got + (piece->row + piece->keep) * levels,
                (size_t)(piece->count * levels) * 4);
     }
@@ -221,7 +223,7 @@ static struct matrix item_spectra(struct audio_tokenizer *audio, const struct au
 void audio_encode(struct audio_tokenizer *audio, const struct audio_item *items, i64 count)
 {
     i64 mark = arena_mark(&audio->arena);
-    struct pass *p = open_pass(audio, BANDS_A_FRAME, run_encode, items);
+    struct audio_codec_pass *p = open_pass(audio, BANDS_A_FRAME, run_encode, items);
     for (i64 i = 0; i < count; i++) {
         i64 inner = arena_mark(&audio->arena);
         if (items[i].count > 0)
@@ -242,14 +244,14 @@ void audio_spectra(struct audio_tokenizer *audio, float *m, const float *samples
 
 /* ---- decode ---- */
 
-static void run_decode(struct pass *p, const struct audio_layout *layout)
+static void run_decode(struct audio_codec_pass *p, const struct audio_layout *layout)
 {
     struct tape *tape = &p->audio->tape;
     struct tensor *latent = op_borrow(tape, p->input.data, DTYPE_F32, PASS_FRAMES, p->input.columns);
     struct tensor *out = audio_decoder(p->audio, tape, latent, layout);
     float *m = p->context;
     for (i64 i = 0; i < p->count; i++) {
-        const struct piece *piece = &p->pieces[i];
+        const struct audio_codec_piece *piece = &p->pieces[i];
         i64 first = piece->first * BANDS_A_FRAME, values = piece->count * BANDS_A_FRAME;
         device_get(p->audio->device, m + first, (float *)out->data + (piece->row + piece->keep) * BANDS_A_FRAME,
                    values * 4);
@@ -284,7 +286,7 @@ static struct matrix code_words(struct audio_tokenizer *audio, const i32 *codes,
 void audio_decode_spectra(struct audio_tokenizer *audio, float *m, const i32 *codes, i64 frames, i64 levels)
 {
     i64 mark = arena_mark(&audio->arena);
-    struct pass *p = open_pass(audio, audio->config.latent, run_decode, m);
+    struct audio_codec_pass *p = open_pass(audio, audio->config.latent, run_decode, m);
     add_rows(p, 0, code_words(audio, codes, frames, levels));
     flush(p);
     memory_free(p);

@@ -49,7 +49,7 @@ static i64 merge_short(const struct pair_table *table, i32 *ids, i64 count)
     return count;
 }
 
-struct candidate { /* may be out of date: checked when taken */
+struct text_bpe_candidate { /* may be out of date: checked when taken */
     u32 rank;
     i32 position, id;
 };
@@ -61,16 +61,16 @@ struct long_word {
     const struct pair_table *table;
     struct bpe_scratch *scratch;
     struct symbol *symbols;
-    struct candidate *heap, *skipped;
+    struct text_bpe_candidate *heap, *skipped;
     i64 heap_count, skipped_count;
 };
 
-static bool candidate_before(struct candidate a, struct candidate b)
+static bool candidate_before(struct text_bpe_candidate a, struct text_bpe_candidate b)
 {
     return a.rank != b.rank ? a.rank < b.rank : a.position < b.position;
 }
 
-static void heap_push(struct long_word *word, struct candidate candidate)
+static void heap_push(struct long_word *word, struct text_bpe_candidate candidate)
 {
     i64 i = word->heap_count++;
     for (; i > 0 && candidate_before(candidate, word->heap[(i - 1) / 2]); i = (i - 1) / 2)
@@ -78,9 +78,9 @@ static void heap_push(struct long_word *word, struct candidate candidate)
     word->heap[i] = candidate;
 }
 
-static struct candidate heap_pop(struct long_word *word)
+static struct text_bpe_candidate heap_pop(struct long_word *word)
 {
-    struct candidate top = word->heap[0], last = word->heap[--word->heap_count];
+    struct text_bpe_candidate top = word->heap[0], last = word->heap[--word->heap_count];
     i64 i = 0;
     for (;;) {
         i64 child = 2 * i + 1;
@@ -119,12 +119,12 @@ static void consider(struct long_word *word, i32 position)
     const struct pair_slot *pair = pair_find(word->table, word->symbols[position].id, word->symbols[next].id);
     if (pair->rank == NO_RANK)
         return;
-    heap_push(word, (struct candidate){pair->rank, position, pair->id});
+    heap_push(word, (struct text_bpe_candidate){pair->rank, position, pair->id});
     if (word->scratch->unused_types && word->scratch->unused_types[pair->id].type == PIECE_UNUSED)
         note_unused(word->scratch, pair->left, pair->right, pair->id);
 }
 
-static void apply(struct long_word *word, struct candidate taken)
+static void apply(struct long_word *word, struct text_bpe_candidate taken)
 {
     struct symbol *left = &word->symbols[taken.position];
     if (left->id < 0 || left->next < 0)
@@ -146,7 +146,7 @@ static void apply(struct long_word *word, struct candidate taken)
 static void merge_all(struct long_word *word, struct bpe_dropout *dropout)
 {
     while (word->heap_count > 0) {
-        struct candidate taken = heap_pop(word);
+        struct text_bpe_candidate taken = heap_pop(word);
         if (dropout && rng_uniform(dropout->key, dropout->document, dropout->draws++, 0, 0) < dropout->probability) {
             word->skipped[word->skipped_count++] = taken;
             continue;
@@ -160,7 +160,8 @@ static void merge_all(struct long_word *word, struct bpe_dropout *dropout)
 static void word_carve(struct long_word *word, struct bpe_scratch *scratch, i64 count)
 {
     i64 symbols = count * (i64)sizeof(struct symbol);
-    i64 heap = 3 * count * (i64)sizeof(struct candidate); /* a merge takes one candidate and adds at most two */
+    i64 heap =
+        3 * count * (i64)sizeof(struct text_bpe_candidate); /* a merge takes one candidate and adds at most two */
     if (scratch->bytes < symbols + 2 * heap) {
         memory_free(scratch->memory);
         scratch->bytes = 2 * (symbols + 2 * heap);
@@ -168,8 +169,8 @@ static void word_carve(struct long_word *word, struct bpe_scratch *scratch, i64 
     }
     char *at = scratch->memory;
     word->symbols = (struct symbol *)at;
-    word->heap = (struct candidate *)(at + symbols);
-    word->skipped = (struct candidate *)(at + symbols + heap);
+    word->heap = (struct text_bpe_candidate *)(at + symbols);
+    word->skipped = (struct text_bpe_candidate *)(at + symbols + heap);
 }
 
 i64 bpe_merge(const struct pair_table *table, struct bpe_scratch *scratch, i32 *ids, i64 count,

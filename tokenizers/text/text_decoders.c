@@ -8,17 +8,17 @@
 
 enum { MOST_STEPS = 64 };
 
-struct decoder;
+struct text_decoder;
 /* Writes all strings of `from` to `to`, which is empty. 0, or -1: message. */
-typedef int apply_fn(const struct decoder *step, const struct text_tokenizer *tokenizer, struct token_strings *to,
+typedef int apply_fn(const struct text_decoder *step, const struct text_tokenizer *tokenizer, struct token_strings *to,
                      const struct token_strings *from, struct regex_scratch *scratch);
-typedef int read_fn(struct decoder *step, const struct json *value, const struct source *source);
+typedef int read_fn(struct text_decoder *step, const struct json *value, const struct json_origin *source);
 struct decoder_kind {
     const char *name;
     apply_fn *apply;
     read_fn *read;
 };
-struct decoder {
+struct text_decoder {
     const struct decoder_kind *kind;
     struct finder find;
     char *content, *delimiter; /* Replace, WordPiece's prefix, CTC's pad token, BPEDecoder's suffix; CTC's delimiter */
@@ -93,7 +93,7 @@ static void append_bytes(struct text *out, const char *string, i64 length)
     }
 }
 
-static int apply_byte_level(const struct decoder *step, const struct text_tokenizer *tokenizer,
+static int apply_byte_level(const struct text_decoder *step, const struct text_tokenizer *tokenizer,
                             struct token_strings *to, const struct token_strings *from, struct regex_scratch *scratch)
 {
     (void)step, (void)tokenizer, (void)scratch;
@@ -137,7 +137,7 @@ static void flush_bytes(struct token_strings *to, struct text *bytes)
     text_clear(bytes);
 }
 
-static int apply_byte_fallback(const struct decoder *step, const struct text_tokenizer *tokenizer,
+static int apply_byte_fallback(const struct text_decoder *step, const struct text_tokenizer *tokenizer,
                                struct token_strings *to, const struct token_strings *from,
                                struct regex_scratch *scratch)
 {
@@ -160,7 +160,7 @@ static int apply_byte_fallback(const struct decoder *step, const struct text_tok
 }
 
 /* ---- Strings ---- */
-static int apply_fuse(const struct decoder *step, const struct text_tokenizer *tokenizer, struct token_strings *to,
+static int apply_fuse(const struct text_decoder *step, const struct text_tokenizer *tokenizer, struct token_strings *to,
                       const struct token_strings *from, struct regex_scratch *scratch)
 {
     (void)step, (void)tokenizer, (void)scratch;
@@ -168,27 +168,27 @@ static int apply_fuse(const struct decoder *step, const struct text_tokenizer *t
     return 0;
 }
 
-static int read_text(char **out, const struct json *value, const char *key, const struct source *source)
+static int read_text(char **out, const struct json *value, const char *key, const struct json_origin *source)
 {
     const struct json *text = json_get(value, key);
-    struct source place = source_of(source, key, -1);
+    struct json_origin place = source_of(source, key, -1);
     if (json_kind(text) != JSON_STRING || strlen(json_string(text, "")) != (size_t)json_string_length(text))
         return refuse(&place, text, "a text without U+0000");
     *out = string_copy(json_string(text, ""));
     return 0;
 }
 
-static int read_replace(struct decoder *step, const struct json *value, const struct source *source)
+static int read_replace(struct text_decoder *step, const struct json *value, const struct json_origin *source)
 {
-    struct source place = source_of(source, "pattern", -1);
+    struct json_origin place = source_of(source, "pattern", -1);
     return finder_init(&step->find, json_get(value, "pattern"), &place) ||
                    read_text(&step->content, value, "content", source)
                ? -1
                : 0;
 }
 
-static int apply_replace(const struct decoder *step, const struct text_tokenizer *tokenizer, struct token_strings *to,
-                         const struct token_strings *from, struct regex_scratch *scratch)
+static int apply_replace(const struct text_decoder *step, const struct text_tokenizer *tokenizer,
+                         struct token_strings *to, const struct token_strings *from, struct regex_scratch *scratch)
 {
     (void)tokenizer;
     for (i64 i = 0; i < from->count; i++) {
@@ -209,7 +209,7 @@ static int apply_replace(const struct decoder *step, const struct text_tokenizer
     return 0;
 }
 
-static int read_character(u32 *out, const struct json *value, const char *key, const struct source *source)
+static int read_character(u32 *out, const struct json *value, const char *key, const struct json_origin *source)
 {
     const struct json *text = json_get(value, key);
     i64 length = json_string_length(text);
@@ -218,7 +218,7 @@ static int read_character(u32 *out, const struct json *value, const char *key, c
     return 0;
 }
 
-static int read_strip(struct decoder *step, const struct json *value, const struct source *source)
+static int read_strip(struct text_decoder *step, const struct json *value, const struct json_origin *source)
 {
     step->start = json_integer(json_get(value, "start"), -1);
     step->stop = json_integer(json_get(value, "stop"), -1);
@@ -228,8 +228,8 @@ static int read_strip(struct decoder *step, const struct json *value, const stru
 }
 
 /* HF panics where there are fewer characters than `stop` and all are the content; here they are all taken. */
-static int apply_strip(const struct decoder *step, const struct text_tokenizer *tokenizer, struct token_strings *to,
-                       const struct token_strings *from, struct regex_scratch *scratch)
+static int apply_strip(const struct text_decoder *step, const struct text_tokenizer *tokenizer,
+                       struct token_strings *to, const struct token_strings *from, struct regex_scratch *scratch)
 {
     (void)tokenizer, (void)scratch;
     for (i64 i = 0; i < from->count; i++) {
@@ -254,15 +254,15 @@ static int apply_strip(const struct decoder *step, const struct text_tokenizer *
     return 0;
 }
 
-static int read_metaspace(struct decoder *step, const struct json *value, const struct source *source)
+static int read_metaspace(struct text_decoder *step, const struct json *value, const struct json_origin *source)
 {
     bool never = strcmp(json_string(json_get(value, "prepend_scheme"), "always"), "never") == 0;
     step->strip_first = !never && json_bool(json_get(value, "add_prefix_space"), true);
     return read_character(&step->character, value, "replacement", source);
 }
 
-static int apply_metaspace(const struct decoder *step, const struct text_tokenizer *tokenizer, struct token_strings *to,
-                           const struct token_strings *from, struct regex_scratch *scratch)
+static int apply_metaspace(const struct text_decoder *step, const struct text_tokenizer *tokenizer,
+                           struct token_strings *to, const struct token_strings *from, struct regex_scratch *scratch)
 {
     (void)tokenizer, (void)scratch;
     for (i64 i = 0; i < from->count; i++) {
@@ -317,14 +317,14 @@ static void clean_up(struct text *text, i64 begin)
         replace_all(text, begin, pairs[i][0], pairs[i][1]);
 }
 
-static int read_wordpiece(struct decoder *step, const struct json *value, const struct source *source)
+static int read_wordpiece(struct text_decoder *step, const struct json *value, const struct json_origin *source)
 {
     step->cleanup = json_bool(json_get(value, "cleanup"), true);
     return read_text(&step->content, value, "prefix", source);
 }
 
-static int apply_wordpiece(const struct decoder *step, const struct text_tokenizer *tokenizer, struct token_strings *to,
-                           const struct token_strings *from, struct regex_scratch *scratch)
+static int apply_wordpiece(const struct text_decoder *step, const struct text_tokenizer *tokenizer,
+                           struct token_strings *to, const struct token_strings *from, struct regex_scratch *scratch)
 {
     (void)tokenizer, (void)scratch;
     i64 prefix = (i64)strlen(step->content);
@@ -342,12 +342,12 @@ static int apply_wordpiece(const struct decoder *step, const struct text_tokeniz
     return 0;
 }
 
-static int read_bpe(struct decoder *step, const struct json *value, const struct source *source)
+static int read_bpe(struct text_decoder *step, const struct json *value, const struct json_origin *source)
 {
     return read_text(&step->content, value, "suffix", source);
 }
 
-static int apply_bpe(const struct decoder *step, const struct text_tokenizer *tokenizer, struct token_strings *to,
+static int apply_bpe(const struct text_decoder *step, const struct text_tokenizer *tokenizer, struct token_strings *to,
                      const struct token_strings *from, struct regex_scratch *scratch)
 {
     (void)tokenizer, (void)scratch;
@@ -361,7 +361,7 @@ static int apply_bpe(const struct decoder *step, const struct text_tokenizer *to
     return 0;
 }
 
-static int read_ctc(struct decoder *step, const struct json *value, const struct source *source)
+static int read_ctc(struct text_decoder *step, const struct json *value, const struct json_origin *source)
 {
     step->cleanup = json_bool(json_get(value, "cleanup"), true);
     return read_text(&step->content, value, "pad_token", source) ||
@@ -370,7 +370,7 @@ static int read_ctc(struct decoder *step, const struct json *value, const struct
                : 0;
 }
 
-static int apply_ctc(const struct decoder *step, const struct text_tokenizer *tokenizer, struct token_strings *to,
+static int apply_ctc(const struct text_decoder *step, const struct text_tokenizer *tokenizer, struct token_strings *to,
                      const struct token_strings *from, struct regex_scratch *scratch)
 {
     (void)tokenizer, (void)scratch;
@@ -418,7 +418,7 @@ static void append_spaced(struct text *out, const char *string, i64 length)
     replace_all(out, begin, "\xe2\x96\x81", " ");
 }
 
-static int apply_sentencepiece(const struct decoder *step, const struct text_tokenizer *tokenizer,
+static int apply_sentencepiece(const struct text_decoder *step, const struct text_tokenizer *tokenizer,
                                struct token_strings *to, const struct token_strings *from,
                                struct regex_scratch *scratch)
 {
@@ -465,14 +465,14 @@ static const struct decoder_kind KINDS[] = {
 };
 static const struct decoder_kind SENTENCEPIECE = {"SentencePiece", apply_sentencepiece, NULL};
 
-static struct decoder *push_step(struct decoders *chain)
+static struct text_decoder *push_step(struct decoders *chain)
 {
     i64 size = (i64)sizeof *chain->steps;
     chain->steps = memory_resize(chain->steps, chain->count * size, (chain->count + 1) * size);
     return &chain->steps[chain->count++];
 }
 
-static int refuse_decoder(const struct source *source, const char *name)
+static int refuse_decoder(const struct json_origin *source, const char *name)
 {
     const char *known[COUNT_OF(KINDS) + 2] = {"Sequence"};
     for (i64 i = 0; i < COUNT_OF(KINDS); i++)
@@ -480,7 +480,7 @@ static int refuse_decoder(const struct source *source, const char *name)
     return refuse_kind(source, name, known);
 }
 
-int decoders_read(struct text_tokenizer *tokenizer, const struct json *value, const struct source *source)
+int decoders_read(struct text_tokenizer *tokenizer, const struct json *value, const struct json_origin *source)
 {
     struct decoders *chain = &tokenizer->decoders;
     const char *name = kind_of(value);
@@ -493,7 +493,7 @@ int decoders_read(struct text_tokenizer *tokenizer, const struct json *value, co
     for (i64 i = 0; i < COUNT_OF(KINDS); i++) {
         if (strcmp(name, KINDS[i].name) != 0)
             continue;
-        struct decoder *step = push_step(chain);
+        struct text_decoder *step = push_step(chain);
         step->kind = &KINDS[i];
         return KINDS[i].read ? KINDS[i].read(step, value, source) : 0;
     }
@@ -507,7 +507,7 @@ bool decoders_are_byte_level(const struct decoders *chain)
 
 void decoders_add_sentencepiece(struct decoders *chain, bool strip_first, bool strip_all, const char *unknown)
 {
-    struct decoder *step = push_step(chain);
+    struct text_decoder *step = push_step(chain);
     step->kind = &SENTENCEPIECE;
     step->strip_first = strip_first, step->strip_all = strip_all;
     step->content = string_copy(unknown);

@@ -11,7 +11,7 @@ enum { WORD_BITS = 16, WORD_BYTES = 15, WORD_IDS = 4, MAX_PIECE_BYTES = 1 << 29 
 
 /* Up to 15 bytes of text, then their number in the low half of the last byte; its high half is the number of ids.
  * Empty: all 0. */
-struct word {
+struct text_encode_word {
     u64 low, high;
     i32 ids[WORD_IDS];
 };
@@ -19,7 +19,7 @@ static const u64 COUNT_BITS = (u64)0xf0 << 56;
 
 struct encoder {
     struct encoder *next;
-    struct word *words;
+    struct text_encode_word *words;
     struct model_scratch model;
     struct text normal[2], rewritten[MAX_SPLITTERS];
     struct regex_scratch *regex;
@@ -100,7 +100,7 @@ static struct encoder *encoder_take(struct encoder_pool *pool)
     if (encoder)
         return encoder;
     encoder = memory_alloc(sizeof *encoder);
-    encoder->words = memory_alloc(((i64)1 << WORD_BITS) * (i64)sizeof(struct word));
+    encoder->words = memory_alloc(((i64)1 << WORD_BITS) * (i64)sizeof(struct text_encode_word));
     encoder->regex = regex_scratch_open();
     return encoder;
 }
@@ -138,14 +138,15 @@ static inline void word_key(u64 *low, u64 *high, const u8 *piece, i64 length, i6
     *high = key[1] | (u64)length << 56;
 }
 
-static inline struct word *word_slot(struct encoder *encoder, u64 low, u64 high)
+static inline struct text_encode_word *word_slot(struct encoder *encoder, u64 low, u64 high)
 {
     u64 hash = (low ^ (high * 0x9e3779b97f4a7c15u)) * 0xd6e8feb86659fd93u;
     hash ^= hash >> 32;
     return &encoder->words[(hash * 0x9e3779b97f4a7c15u) >> (64 - WORD_BITS)];
 }
 
-static int encode_new_piece(struct encode_call *call, const u8 *piece, i64 length, struct word *slot, u64 low, u64 high)
+static int encode_new_piece(struct encode_call *call, const u8 *piece, i64 length, struct text_encode_word *slot,
+                            u64 low, u64 high)
 {
     struct id_list *out = call->out;
     i64 before = out->count;
@@ -154,7 +155,7 @@ static int encode_new_piece(struct encode_call *call, const u8 *piece, i64 lengt
     i64 count = out->count - before;
     if (!slot || count > WORD_IDS)
         return 0;
-    *slot = (struct word){low, high | (u64)count << 60};
+    *slot = (struct text_encode_word){low, high | (u64)count << 60};
     memcpy(slot->ids, out->ids + before, (size_t)count * sizeof(i32));
     return 0;
 }
@@ -165,7 +166,7 @@ static inline int encode_piece(struct encode_call *call, const u8 *piece, i64 le
         return encode_new_piece(call, piece, length, NULL, 0, 0);
     u64 low, high;
     word_key(&low, &high, piece, length, readable);
-    struct word *slot = word_slot(call->encoder, low, high);
+    struct text_encode_word *slot = word_slot(call->encoder, low, high);
     struct id_list *out = call->out;
     if (slot->low != low || (slot->high & ~COUNT_BITS) != high)
         return encode_new_piece(call, piece, length, slot, low, high);

@@ -11,7 +11,7 @@ const char *kind_of(const struct json *value)
     return json_string(json_get(value, "type"), "");
 }
 
-int refuse(const struct source *source, const struct json *value, const char *expected)
+int refuse(const struct json_origin *source, const struct json *value, const char *expected)
 {
     struct text shown = {0};
     if (value)
@@ -22,9 +22,9 @@ int refuse(const struct source *source, const struct json *value, const char *ex
     return -1;
 }
 
-struct source source_of(const struct source *source, const char *key, i64 index)
+struct json_origin source_of(const struct json_origin *source, const char *key, i64 index)
 {
-    struct source part = {.origin = source->origin};
+    struct json_origin part = {.origin = source->origin};
     const char *dot = *source->place ? "." : "";
     if (index < 0)
         snprintf(part.place, sizeof part.place, "%s%s%s", source->place, dot, key);
@@ -33,7 +33,7 @@ struct source source_of(const struct source *source, const char *key, i64 index)
     return part;
 }
 
-int refuse_kind(const struct source *source, const char *name, const char *const *known)
+int refuse_kind(const struct json_origin *source, const char *name, const char *const *known)
 {
     struct text all = {0};
     for (i64 i = 0; known[i]; i++)
@@ -48,7 +48,7 @@ int refuse_kind(const struct source *source, const char *name, const char *const
 }
 
 int sequence_read(struct text_tokenizer *tokenizer, const struct json *sequence, const char *key, part_fn *read,
-                  const struct source *source)
+                  const struct json_origin *source)
 {
     const struct json *parts = json_get(sequence, key);
     char expected[64];
@@ -56,14 +56,14 @@ int sequence_read(struct text_tokenizer *tokenizer, const struct json *sequence,
     if (json_kind(parts) != JSON_ARRAY)
         return refuse(source, sequence, expected);
     for (i64 i = 0; i < json_count(parts); i++) {
-        struct source part = source_of(source, key, i);
+        struct json_origin part = source_of(source, key, i);
         if (read(tokenizer, json_at(parts, i), &part))
             return -1;
     }
     return 0;
 }
 
-int finder_init(struct finder *finder, const struct json *pattern, const struct source *source)
+int finder_init(struct finder *finder, const struct json *pattern, const struct json_origin *source)
 {
     const struct json *string = json_get(pattern, "String"), *regex = json_get(pattern, "Regex");
     const struct json *value = string ? string : regex;

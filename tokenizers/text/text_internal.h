@@ -92,24 +92,24 @@ void unicode_normalize(struct text *out, const u8 *text, i64 length, enum unicod
 i64 grapheme_end(const u8 *text, i64 at, i64 length);
 
 /* ---- What is read of a file: messages name it and the place in it ---- */
-struct source {
+struct json_origin {
     const char *origin;
     char place[160]; /* "pre_tokenizer.pretokenizers[1]" */
 };
 const char *kind_of(const struct json *value); /* its "type", "" if it has none */
 /* FILE: PLACE is VALUE; expected WHAT. */
-int refuse(const struct source *source, const struct json *value, const char *expected);
+int refuse(const struct json_origin *source, const struct json *value, const char *expected);
 /* The source of a part: PLACE.key or, where index >= 0, PLACE.key[index]. */
-struct source source_of(const struct source *source, const char *key, i64 index);
+struct json_origin source_of(const struct json_origin *source, const char *key, i64 index);
 /* FILE: PLACE: kind 'NAME' is not supported; expected one of ... */
-int refuse_kind(const struct source *source, const char *name, const char *const *known);
+int refuse_kind(const struct json_origin *source, const char *name, const char *const *known);
 
 /* Reads a part of the file, of which null says nothing, into the tokenizer. */
-typedef int part_fn(struct text_tokenizer *tokenizer, const struct json *value, const struct source *source);
+typedef int part_fn(struct text_tokenizer *tokenizer, const struct json *value, const struct json_origin *source);
 part_fn normalizers_read, splitters_read, decoders_read, template_read;
 /* The parts of a Sequence, listed as `key`, in their order. */
 int sequence_read(struct text_tokenizer *tokenizer, const struct json *sequence, const char *key, part_fn *read,
-                  const struct source *source);
+                  const struct json_origin *source);
 
 /* The expression without classes within classes and &&; appended. */
 int regex_expand_classes(struct text *out, const char *pattern, const char *origin);
@@ -124,7 +124,7 @@ struct find_cursor { /* {0} before the first search */
     i64 from, begin, end;
     bool any;
 };
-int finder_init(struct finder *finder, const struct json *pattern, const struct source *source);
+int finder_init(struct finder *finder, const struct json *pattern, const struct json_origin *source);
 void finder_release(struct finder *finder);
 /* 1: the next match is cursor->begin .. end; 0: there is none; -1: message. */
 int finder_next(const struct finder *finder, struct find_cursor *cursor, struct regex_scratch *scratch, const u8 *text,
@@ -209,7 +209,7 @@ struct splitters {
     struct splitter steps[MAX_SPLITTERS];
     int count;
 };
-struct splitter *splitters_push(struct splitters *chain, const struct source *source); /* NULL: message */
+struct splitter *splitters_push(struct splitters *chain, const struct json_origin *source); /* NULL: message */
 bool splitter_is_byte_level(const struct splitter *splitter);
 span_fn span_of_script, span_of_adjacent, span_of_kept;
 
@@ -294,9 +294,9 @@ static inline u32 trie_step(const struct trie *trie, u32 node, u8 byte) /* 0: no
 }
 
 /* ---- Decoding: a chain over the strings of tokens ---- */
-struct decoder;
+struct text_decoder;
 struct decoders {
-    struct decoder *steps; /* none: tokens are joined by spaces */
+    struct text_decoder *steps; /* none: tokens are joined by spaces */
     i64 count;
 };
 /* strip_first: a space mark at the beginning is left out; strip_all: every one there. unknown: what an unknown id
@@ -364,14 +364,15 @@ typedef int model_fn(const struct text_tokenizer *tokenizer, struct model_scratc
                      const u8 *piece, i64 length, struct bpe_dropout *dropout);
 struct model_kind {
     const char *name;
-    int (*read)(struct text_tokenizer *tokenizer, const struct json *model, const struct source *source);
+    int (*read)(struct text_tokenizer *tokenizer, const struct json *model, const struct json_origin *source);
     int (*seal)(struct text_tokenizer *tokenizer); /* when all tokens are known */
     model_fn *encode;
 };
 extern const struct model_kind MODEL_BPE, MODEL_UNIGRAM, MODEL_WORDPIECE, MODEL_WORDLEVEL, MODEL_SENTENCEPIECE_UNIGRAM,
     MODEL_SENTENCEPIECE_WORD;
-const struct model_kind *model_kind_find(const struct json *model, const struct source *source); /* NULL: message */
-int model_read_vocab(struct text_tokenizer *tokenizer, const struct json *vocab, const struct source *source);
+const struct model_kind *model_kind_find(const struct json *model,
+                                         const struct json_origin *source); /* NULL: message */
+int model_read_vocab(struct text_tokenizer *tokenizer, const struct json *vocab, const struct json_origin *source);
 int unknown_piece(const struct text_tokenizer *tokenizer, const u8 *piece, i64 length); /* the message; -1 */
 /* Pairs by what they make instead of by a list of merges (tiktoken, SentencePiece): of all ways to cut a token in two
  * tokens, each with the token's rank. */

@@ -32,9 +32,9 @@ static void keep_settings(struct text_tokenizer *tokenizer, const struct json *d
 
 int tokenizer_configure(struct text_tokenizer *tokenizer, const struct json *document)
 {
-    struct source root = {.origin = tokenizer->origin};
+    struct json_origin root = {.origin = tokenizer->origin};
     for (i64 i = 0; i < COUNT_OF(PARTS); i++) {
-        struct source part = source_of(&root, PARTS[i].key, -1);
+        struct json_origin part = source_of(&root, PARTS[i].key, -1);
         if (PARTS[i].read(tokenizer, json_get(document, PARTS[i].key), &part))
             return -1;
     }
@@ -44,7 +44,7 @@ int tokenizer_configure(struct text_tokenizer *tokenizer, const struct json *doc
 
 static int read_model(struct text_tokenizer *tokenizer, const struct json *model)
 {
-    struct source source = {.origin = tokenizer->origin, .place = "model"};
+    struct json_origin source = {.origin = tokenizer->origin, .place = "model"};
     if (json_kind(model) != JSON_OBJECT)
         return refuse(&source, model, "an object with a type and a vocabulary");
     tokenizer->model = model_kind_find(model, &source);
@@ -82,8 +82,8 @@ static int read_added(struct text_tokenizer *tokenizer, const struct json *token
 static int read_document(struct text_tokenizer *tokenizer, const struct json *document)
 {
     const struct json *added = json_get(document, "added_tokens");
-    struct source file = {.origin = tokenizer->origin, .place = "the file"};
-    struct source place = {.origin = tokenizer->origin, .place = "added_tokens"};
+    struct json_origin file = {.origin = tokenizer->origin, .place = "the file"};
+    struct json_origin place = {.origin = tokenizer->origin, .place = "added_tokens"};
     if (json_kind(document) != JSON_OBJECT)
         return refuse(&file, document, "an object with the keys added_tokens, pre_tokenizer, model");
     if (read_model(tokenizer, json_get(document, "model")) || tokenizer_configure(tokenizer, document))

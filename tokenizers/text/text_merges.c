@@ -15,12 +15,12 @@ struct seen_word {
     i32 word;
     u32 next;
 };
-struct entry {
+struct text_merges_entry {
     i64 count;
     u64 key;
     u32 seen;
 };
-struct learner {
+struct text_merges_learner {
     i32 *symbols;
     i64 *starts;  /* of each word in symbols; one more than words */
     i32 *lengths; /* symbols of each word now */
@@ -32,7 +32,7 @@ struct learner {
     i64 node_count, node_capacity;
     u64 *touched; /* pairs with a new list of words in this round */
     i64 touched_count, touched_capacity;
-    struct entry *heap;
+    struct text_merges_entry *heap;
     i64 heap_count, heap_capacity;
 };
 static const u64 NO_PAIR = UINT64_MAX;
@@ -46,7 +46,7 @@ static void *grown(void *block, i64 count, i64 *capacity, i64 size, i64 least)
     return memory_resize(block, old * size, *capacity * size);
 }
 
-static struct pair_count *pair_slot(const struct learner *learner, u64 key)
+static struct pair_count *pair_slot(const struct text_merges_learner *learner, u64 key)
 {
     u64 i = (key * 0x9e3779b97f4a7c15u) >> 24;
     while (learner->pairs[i & learner->mask].key != NO_PAIR && learner->pairs[i & learner->mask].key != key)
@@ -54,7 +54,7 @@ static struct pair_count *pair_slot(const struct learner *learner, u64 key)
     return &learner->pairs[i & learner->mask];
 }
 
-static void pairs_grow(struct learner *learner)
+static void pairs_grow(struct text_merges_learner *learner)
 {
     struct pair_count *old = learner->pairs;
     i64 old_slots = old ? (i64)learner->mask + 1 : 0, slots = old ? 2 * old_slots : 1 << 16;
@@ -73,7 +73,7 @@ static u64 pair_key(i32 left, i32 right)
     return (u64)(u32)left << 32 | (u32)right;
 }
 
-static struct pair_count *pair_change(struct learner *learner, u64 key, i64 change)
+static struct pair_count *pair_change(struct text_merges_learner *learner, u64 key, i64 change)
 {
     struct pair_count *pair = pair_slot(learner, key);
     if (pair->key == NO_PAIR) {
@@ -87,7 +87,7 @@ static struct pair_count *pair_change(struct learner *learner, u64 key, i64 chan
     return pair;
 }
 
-static void pair_found(struct learner *learner, i32 left, i32 right, i32 word)
+static void pair_found(struct text_merges_learner *learner, i32 left, i32 right, i32 word)
 {
     u64 key = pair_key(left, right);
     struct pair_count *pair = pair_change(learner, key, learner->counts[word]);
@@ -105,17 +105,17 @@ static void pair_found(struct learner *learner, i32 left, i32 right, i32 word)
     pair->seen = (u32)learner->node_count++;
 }
 
-static void pair_lost(struct learner *learner, i32 left, i32 right, i32 word)
+static void pair_lost(struct text_merges_learner *learner, i32 left, i32 right, i32 word)
 {
     pair_change(learner, pair_key(left, right), -learner->counts[word]);
 }
 
-static bool entry_before(struct entry a, struct entry b)
+static bool entry_before(struct text_merges_entry a, struct text_merges_entry b)
 {
     return a.count != b.count ? a.count > b.count : a.key < b.key;
 }
 
-static void entry_push(struct learner *learner, struct entry entry)
+static void entry_push(struct text_merges_learner *learner, struct text_merges_entry entry)
 {
     learner->heap = grown(learner->heap, learner->heap_count, &learner->heap_capacity, sizeof entry, 1 << 12);
     i64 i = learner->heap_count++;
@@ -124,7 +124,7 @@ static void entry_push(struct learner *learner, struct entry entry)
     learner->heap[i] = entry;
 }
 
-static void entry_sink(struct learner *learner, struct entry entry) /* in place of the top */
+static void entry_sink(struct text_merges_learner *learner, struct text_merges_entry entry) /* in place of the top */
 {
     i64 i = 0;
     for (;;) {
@@ -141,34 +141,34 @@ static void entry_sink(struct learner *learner, struct entry entry) /* in place 
 }
 
 /* The pair to merge next; false: none is left. */
-static bool entry_pop(struct entry *out, struct learner *learner)
+static bool entry_pop(struct text_merges_entry *out, struct text_merges_learner *learner)
 {
     while (learner->heap_count > 0) {
         *out = learner->heap[0];
         i64 count = pair_slot(learner, out->key)->count;
         if (out->count == count) {
-            struct entry last = learner->heap[--learner->heap_count];
+            struct text_merges_entry last = learner->heap[--learner->heap_count];
             if (learner->heap_count)
                 entry_sink(learner, last);
             return count > 0;
         }
-        entry_sink(learner, (struct entry){count, out->key, out->seen});
+        entry_sink(learner, (struct text_merges_entry){count, out->key, out->seen});
     }
     return false;
 }
 
-static void push_touched(struct learner *learner)
+static void push_touched(struct text_merges_learner *learner)
 {
     for (i64 i = 0; i < learner->touched_count; i++) {
         struct pair_count *pair = pair_slot(learner, learner->touched[i]);
         if (pair->count > 0)
-            entry_push(learner, (struct entry){pair->count, pair->key, pair->seen});
+            entry_push(learner, (struct text_merges_entry){pair->count, pair->key, pair->seen});
         pair->seen = 0;
     }
     learner->touched_count = 0;
 }
 
-static void merge_word(struct learner *learner, i32 word, i32 left, i32 right, i32 id)
+static void merge_word(struct text_merges_learner *learner, i32 word, i32 left, i32 right, i32 id)
 {
     i32 *symbols = learner->symbols + learner->starts[word], length = learner->lengths[word], kept = 0;
     for (i32 i = 0; i < length; i++) {
@@ -190,10 +190,10 @@ static void merge_word(struct learner *learner, i32 word, i32 left, i32 right, i
     learner->lengths[word] = kept;
 }
 
-static void learner_init(struct learner *learner, const struct word_counts *words, const i32 *byte_ids)
+static void learner_init(struct text_merges_learner *learner, const struct word_counts *words, const i32 *byte_ids)
 {
     i64 count = words->word_count;
-    *learner = (struct learner){.node_count = 1};
+    *learner = (struct text_merges_learner){.node_count = 1};
     learner->symbols = memory_alloc(words->bytes.length * (i64)sizeof(i32));
     learner->starts = memory_alloc(count * (i64)sizeof(i64));
     learner->lengths = memory_alloc(count * (i64)sizeof(i32));
@@ -212,7 +212,7 @@ static void learner_init(struct learner *learner, const struct word_counts *word
     push_touched(learner);
 }
 
-static void learner_release(struct learner *learner)
+static void learner_release(struct text_merges_learner *learner)
 {
     void *blocks[] = {learner->symbols, learner->starts, learner->lengths, learner->counts,
                       learner->pairs,   learner->nodes,  learner->touched, learner->heap};
@@ -242,8 +242,8 @@ static i32 add_merged(struct text_tokenizer *tokenizer, i32 left, i32 right)
 
 int merges_learn(struct text_tokenizer *tokenizer, const struct word_counts *words, const i32 *byte_ids, i64 vocabulary)
 {
-    struct learner learner;
-    struct entry best;
+    struct text_merges_learner learner;
+    struct text_merges_entry best;
     learner_init(&learner, words, byte_ids);
     i32 id = 0;
     while (id >= 0 && tokenizer->model_tokens < vocabulary && entry_pop(&best, &learner)) {

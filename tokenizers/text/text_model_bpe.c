@@ -6,13 +6,14 @@
 #include <string.h>
 
 /* ---- Reading ---- */
-static int bad_merge(const struct source *source, i64 i)
+static int bad_merge(const struct json_origin *source, i64 i)
 {
     return error_set("%s: %s.merges[%lld]: expected [\"LEFT\", \"RIGHT\"] or \"LEFT RIGHT\"", source->origin,
                      source->place, (long long)i);
 }
 
-static int read_merge(struct text_tokenizer *tokenizer, const struct json *merge, i64 i, const struct source *source)
+static int read_merge(struct text_tokenizer *tokenizer, const struct json *merge, i64 i,
+                      const struct json_origin *source)
 {
     const struct json *left = json_at(merge, 0), *right = json_at(merge, 1);
     if (json_kind(merge) == JSON_ARRAY) {
@@ -30,9 +31,9 @@ static int read_merge(struct text_tokenizer *tokenizer, const struct json *merge
                                line + json_string_length(merge) - (space + 1));
 }
 
-static int read_merges(struct text_tokenizer *tokenizer, const struct json *merges, const struct source *source)
+static int read_merges(struct text_tokenizer *tokenizer, const struct json *merges, const struct json_origin *source)
 {
-    struct source place = source_of(source, "merges", -1);
+    struct json_origin place = source_of(source, "merges", -1);
     if (json_kind(merges) != JSON_ARRAY)
         return refuse(&place, merges, "a list of pairs");
     for (i64 i = 0; i < json_count(merges); i++)
@@ -47,7 +48,7 @@ static char *affix(const struct json *model, const char *key) /* NULL: none */
     return json_kind(value) == JSON_STRING && json_string_length(value) ? string_copy(json_string(value, "")) : NULL;
 }
 
-static int read_bpe(struct text_tokenizer *tokenizer, const struct json *model, const struct source *source)
+static int read_bpe(struct text_tokenizer *tokenizer, const struct json *model, const struct json_origin *source)
 {
     const struct json *unknown = json_get(model, "unk_token");
     tokenizer->ignore_merges = json_bool(json_get(model, "ignore_merges"), false);
@@ -185,7 +186,7 @@ static int add_cutter(struct text_tokenizer *tokenizer)
     if (!safe || tokenizer->splitters.count == MAX_SPLITTERS)
         return 0;
     find_adjacent(tokenizer);
-    struct source source = {.origin = tokenizer->origin};
+    struct json_origin source = {.origin = tokenizer->origin};
     struct splitter *step = splitters_push(&tokenizer->splitters, &source);
     if (!step)
         return -1;

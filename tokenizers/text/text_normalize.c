@@ -11,7 +11,7 @@ struct normalizer;
 /* 1: `out` holds the changed text; 0: nothing changed; -1: message. */
 typedef int apply_fn(const struct normalizer *step, struct normal *normal, struct text *out,
                      struct regex_scratch *scratch);
-typedef int read_fn(struct normalizer *step, const struct json *value, const struct source *source);
+typedef int read_fn(struct normalizer *step, const struct json *value, const struct json_origin *source);
 struct normalizer_kind {
     const char *name;
     apply_fn *apply;
@@ -147,7 +147,7 @@ static int apply_strip(const struct normalizer *step, struct normal *normal, str
     return 0; /* the text is where it was, shorter */
 }
 
-static int read_strip(struct normalizer *step, const struct json *value, const struct source *source)
+static int read_strip(struct normalizer *step, const struct json *value, const struct json_origin *source)
 {
     const struct json *left = json_get(value, "strip_left"), *right = json_get(value, "strip_right");
     if (json_kind(left) != JSON_BOOL || json_kind(right) != JSON_BOOL)
@@ -190,7 +190,8 @@ static int apply_nmt(const struct normalizer *step, struct normal *normal, struc
 }
 
 /* ---- Strings ---- */
-static int read_content(struct normalizer *step, const struct json *value, const char *key, const struct source *source)
+static int read_content(struct normalizer *step, const struct json *value, const char *key,
+                        const struct json_origin *source)
 {
     const struct json *content = json_get(value, key);
     i64 length = json_string_length(content);
@@ -201,7 +202,7 @@ static int read_content(struct normalizer *step, const struct json *value, const
     return 0;
 }
 
-static int read_prepend(struct normalizer *step, const struct json *value, const struct source *source)
+static int read_prepend(struct normalizer *step, const struct json *value, const struct json_origin *source)
 {
     return read_content(step, value, "prepend", source);
 }
@@ -219,9 +220,9 @@ static int apply_prepend(const struct normalizer *step, struct normal *normal, s
     return 1;
 }
 
-static int read_replace(struct normalizer *step, const struct json *value, const struct source *source)
+static int read_replace(struct normalizer *step, const struct json *value, const struct json_origin *source)
 {
-    struct source pattern = source_of(source, "pattern", -1);
+    struct json_origin pattern = source_of(source, "pattern", -1);
     return finder_init(&step->find, json_get(value, "pattern"), &pattern) ||
                    read_content(step, value, "content", source)
                ? -1
@@ -262,7 +263,7 @@ static bool is_chinese(u32 c)
            (c >= 0xf900 && c <= 0xfaff) || (c >= 0x2f800 && c <= 0x2fa1f);
 }
 
-static int read_bert(struct normalizer *step, const struct json *value, const struct source *source)
+static int read_bert(struct normalizer *step, const struct json *value, const struct json_origin *source)
 {
     const struct json *accents = json_get(value, "strip_accents");
     if (json_kind(accents) != JSON_NULL && json_kind(accents) != JSON_BOOL)
@@ -322,7 +323,7 @@ static int apply_bert(const struct normalizer *step, struct normal *normal, stru
 }
 
 /* ---- Tables ---- */
-static int read_precompiled(struct normalizer *step, const struct json *value, const struct source *source)
+static int read_precompiled(struct normalizer *step, const struct json *value, const struct json_origin *source)
 {
     const struct json *map = json_get(value, "precompiled_charsmap");
     struct text bytes = {0};
@@ -475,7 +476,7 @@ static struct normalizer *push_step(struct normalizers *chain)
     return &chain->steps[chain->count++];
 }
 
-static int refuse_normalizer(const struct source *source, const char *name)
+static int refuse_normalizer(const struct json_origin *source, const char *name)
 {
     const char *known[COUNT_OF(KINDS) + 2] = {"Sequence"};
     for (i64 i = 0; i < COUNT_OF(KINDS); i++)
@@ -483,7 +484,7 @@ static int refuse_normalizer(const struct source *source, const char *name)
     return refuse_kind(source, name, known);
 }
 
-int normalizers_read(struct text_tokenizer *tokenizer, const struct json *value, const struct source *source)
+int normalizers_read(struct text_tokenizer *tokenizer, const struct json *value, const struct json_origin *source)
 {
     struct normalizers *chain = &tokenizer->normalizers;
     const char *name = kind_of(value);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-struct splitter *splitters_push(struct splitters *chain, const struct source *source)
+struct splitter *splitters_push(struct splitters *chain, const struct json_origin *source)
 {
     if (chain->count == MAX_SPLITTERS) {
         error_set("%s: %s: more than %d steps of pre-tokenisation", source->origin, source->place, MAX_SPLITTERS);
@@ -143,7 +143,7 @@ static bool mark_spaces(const struct splitter *splitter, struct text *out, const
 }
 
 /* ---- Reading ---- */
-typedef int read_fn(struct splitters *chain, const struct json *value, const struct source *source);
+typedef int read_fn(struct splitters *chain, const struct json *value, const struct json_origin *source);
 
 static const struct {
     const char *name;
@@ -155,7 +155,7 @@ static const struct {
                  {"MergedWithNext", BEHAVIOR_NEXT}};
 
 static int read_behavior(enum split_behavior *out, const struct json *value, const char *fallback,
-                         const struct source *source)
+                         const struct json_origin *source)
 {
     const char *name = json_string(json_get(value, "behavior"), fallback);
     for (i64 i = 0; i < COUNT_OF(BEHAVIORS); i++)
@@ -164,8 +164,8 @@ static int read_behavior(enum split_behavior *out, const struct json *value, con
     return refuse(source, value, "behavior Isolated, Removed, Contiguous, MergedWithPrevious or MergedWithNext");
 }
 
-static int push_spans(struct splitters *chain, const struct source *source, span_fn *span, enum split_behavior behavior,
-                      u8 property)
+static int push_spans(struct splitters *chain, const struct json_origin *source, span_fn *span,
+                      enum split_behavior behavior, u8 property)
 {
     struct splitter *step = splitters_push(chain, source);
     if (!step)
@@ -174,19 +174,19 @@ static int push_spans(struct splitters *chain, const struct source *source, span
     return 0;
 }
 
-static int read_whitespace(struct splitters *chain, const struct json *value, const struct source *source)
+static int read_whitespace(struct splitters *chain, const struct json *value, const struct json_origin *source)
 {
     (void)value;
     return push_spans(chain, source, span_of_words, BEHAVIOR_REMOVED, 0);
 }
 
-static int read_whitespace_split(struct splitters *chain, const struct json *value, const struct source *source)
+static int read_whitespace_split(struct splitters *chain, const struct json *value, const struct json_origin *source)
 {
     (void)value;
     return push_spans(chain, source, span_of_space, BEHAVIOR_REMOVED, 0);
 }
 
-static int read_bert(struct splitters *chain, const struct json *value, const struct source *source)
+static int read_bert(struct splitters *chain, const struct json *value, const struct json_origin *source)
 {
     (void)value;
     return push_spans(chain, source, span_of_space, BEHAVIOR_REMOVED, 0) ||
@@ -195,7 +195,7 @@ static int read_bert(struct splitters *chain, const struct json *value, const st
                : 0;
 }
 
-static int read_punctuation(struct splitters *chain, const struct json *value, const struct source *source)
+static int read_punctuation(struct splitters *chain, const struct json *value, const struct json_origin *source)
 {
     enum split_behavior behavior;
     return read_behavior(&behavior, value, "Isolated", source)
@@ -203,14 +203,14 @@ static int read_punctuation(struct splitters *chain, const struct json *value, c
                : push_spans(chain, source, span_of_property, behavior, PROPERTY_PUNCTUATION);
 }
 
-static int read_digits(struct splitters *chain, const struct json *value, const struct source *source)
+static int read_digits(struct splitters *chain, const struct json *value, const struct json_origin *source)
 {
     bool single = json_bool(json_get(value, "individual_digits"), false);
     return push_spans(chain, source, span_of_property, single ? BEHAVIOR_ISOLATED : BEHAVIOR_CONTIGUOUS,
                       PROPERTY_NUMERIC);
 }
 
-static int read_character(u32 *out, const struct json *value, const char *key, const struct source *source)
+static int read_character(u32 *out, const struct json *value, const char *key, const struct json_origin *source)
 {
     const struct json *text = json_get(value, key);
     i64 length = json_string_length(text);
@@ -219,7 +219,7 @@ static int read_character(u32 *out, const struct json *value, const char *key, c
     return 0;
 }
 
-static int read_delimiter(struct splitters *chain, const struct json *value, const struct source *source)
+static int read_delimiter(struct splitters *chain, const struct json *value, const struct json_origin *source)
 {
     struct splitter *step = splitters_push(chain, source);
     if (!step || read_character(&step->character, value, "delimiter", source))
@@ -228,7 +228,7 @@ static int read_delimiter(struct splitters *chain, const struct json *value, con
     return 0;
 }
 
-static int read_fixed(struct splitters *chain, const struct json *value, const struct source *source)
+static int read_fixed(struct splitters *chain, const struct json *value, const struct json_origin *source)
 {
     i64 width = json_integer(json_get(value, "length"), 5);
     if (width < 1)
@@ -239,7 +239,7 @@ static int read_fixed(struct splitters *chain, const struct json *value, const s
     return 0;
 }
 
-static int read_prepend(enum prepend_scheme *out, const struct json *value, const struct source *source)
+static int read_prepend(enum prepend_scheme *out, const struct json *value, const struct json_origin *source)
 {
     static const char *const names[] = {"always", "first", "never"};
     const char *name = json_string(json_get(value, "prepend_scheme"), "always");
@@ -253,7 +253,7 @@ static int read_prepend(enum prepend_scheme *out, const struct json *value, cons
     return 0;
 }
 
-static int read_metaspace(struct splitters *chain, const struct json *value, const struct source *source)
+static int read_metaspace(struct splitters *chain, const struct json *value, const struct json_origin *source)
 {
     struct splitter *step = splitters_push(chain, source);
     if (!step || read_character(&step->character, value, "replacement", source) ||
@@ -269,11 +269,11 @@ static int read_metaspace(struct splitters *chain, const struct json *value, con
     return 0;
 }
 
-static int read_split(struct splitters *chain, const struct json *value, const struct source *source)
+static int read_split(struct splitters *chain, const struct json *value, const struct json_origin *source)
 {
     const struct json *pattern = json_get(value, "pattern");
     const char *regex = json_string(json_get(pattern, "Regex"), "");
-    struct source place = source_of(source, "pattern", -1);
+    struct json_origin place = source_of(source, "pattern", -1);
     enum split_behavior behavior;
     bool invert = json_bool(json_get(value, "invert"), false);
     struct splitter *step = splitters_push(chain, source);
@@ -287,7 +287,7 @@ static int read_split(struct splitters *chain, const struct json *value, const s
     return 0;
 }
 
-static int read_byte_level(struct splitters *chain, const struct json *value, const struct source *source)
+static int read_byte_level(struct splitters *chain, const struct json *value, const struct json_origin *source)
 {
     struct splitter *step;
     if (json_bool(json_get(value, "add_prefix_space"), true)) {
@@ -305,7 +305,7 @@ static int read_byte_level(struct splitters *chain, const struct json *value, co
     return 0;
 }
 
-static int read_scripts(struct splitters *chain, const struct json *value, const struct source *source)
+static int read_scripts(struct splitters *chain, const struct json *value, const struct json_origin *source)
 {
     (void)value;
     return push_spans(chain, source, span_of_script, BEHAVIOR_REMOVED, 0);
@@ -328,7 +328,7 @@ static const struct {
     {"UnicodeScripts", read_scripts},
 };
 
-int splitters_read(struct text_tokenizer *tokenizer, const struct json *value, const struct source *source)
+int splitters_read(struct text_tokenizer *tokenizer, const struct json *value, const struct json_origin *source)
 {
     const char *name = kind_of(value), *known[COUNT_OF(KINDS) + 2] = {"Sequence"};
     if (json_kind(value) == JSON_NULL)

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-struct operand { /* of && */
+struct text_regex_class_operand { /* of && */
     struct text items;
     bool negated;
 };
@@ -62,11 +62,12 @@ static int refuse_class(const char *pattern, i64 i, const char *origin)
                      origin, pattern, (long long)i);
 }
 
-static int collect(struct operand *operand, const char *pattern, i64 begin, i64 end, const char *origin);
+static int collect(struct text_regex_class_operand *operand, const char *pattern, i64 begin, i64 end,
+                   const char *origin);
 
 /* A class within: its items are the outer's too; a negated one has to stand alone. */
-static int collect_nested(struct operand *operand, const char *pattern, i64 begin, i64 end, const char *origin,
-                          bool alone)
+static int collect_nested(struct text_regex_class_operand *operand, const char *pattern, i64 begin, i64 end,
+                          const char *origin, bool alone)
 {
     bool negated = pattern[begin + 1] == '^';
     if (negated && !alone)
@@ -75,7 +76,8 @@ static int collect_nested(struct operand *operand, const char *pattern, i64 begi
     return collect(operand, pattern, begin + 1 + negated, end - 1, origin);
 }
 
-static int collect(struct operand *operand, const char *pattern, i64 begin, i64 end, const char *origin)
+static int collect(struct text_regex_class_operand *operand, const char *pattern, i64 begin, i64 end,
+                   const char *origin)
 {
     for (i64 i = begin; i < end;) {
         if (pattern[i] == '&' && pattern[i + 1] == '&')
@@ -109,7 +111,7 @@ static i64 operand_end(const char *pattern, i64 i, i64 end)
     return i;
 }
 
-static void write_operands(struct text *out, const struct operand *operands, int count, bool negated)
+static void write_operands(struct text *out, const struct text_regex_class_operand *operands, int count, bool negated)
 {
     if (count > 1)
         text_printf(out, "(?:");
@@ -121,7 +123,7 @@ static void write_operands(struct text *out, const struct operand *operands, int
 
 static int expand_class(struct text *out, const char *pattern, i64 begin, i64 end, const char *origin)
 {
-    struct operand operands[MOST_OPERANDS] = {{{0}}};
+    struct text_regex_class_operand operands[MOST_OPERANDS] = {{{0}}};
     bool negated = pattern[begin + 1] == '^';
     int count = 0, status = 0;
     for (i64 i = begin + 1 + negated; status == 0 && i < end - 1;) {

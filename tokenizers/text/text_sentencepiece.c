@@ -141,7 +141,7 @@ static int make_bpe(struct text_tokenizer *tokenizer, bool merges)
     tokenizer->model = &MODEL_BPE;
     tokenizer->fuse_unknown = true;
     if (tokenizer->user_defined.nodes > 2) {
-        struct source source = {.origin = tokenizer->origin};
+        struct json_origin source = {.origin = tokenizer->origin};
         struct splitter *step = splitters_push(&tokenizer->splitters, &source);
         step->span = span_of_kept;
         step->tokenizer = tokenizer;

@@ -22,7 +22,7 @@ static void put_around(struct text_tokenizer *tokenizer, const struct id_list *b
 }
 
 static int push_special(struct id_list *out, const struct json *special, const struct json *tokens,
-                        const struct source *source)
+                        const struct json_origin *source)
 {
     const struct json *ids = json_get(json_get(tokens, json_string(json_get(special, "id"), "")), "ids");
     if (json_kind(ids) != JSON_ARRAY)
@@ -36,12 +36,12 @@ static int push_special(struct id_list *out, const struct json *special, const s
     return 0;
 }
 
-static int read_pieces(struct id_list sides[2], const struct json *value, const struct source *source)
+static int read_pieces(struct id_list sides[2], const struct json *value, const struct json_origin *source)
 {
     const struct json *single = json_get(value, "single");
     int texts = 0;
     for (i64 i = 0; i < json_count(single); i++) {
-        struct source place = source_of(source, "single", i);
+        struct json_origin place = source_of(source, "single", i);
         const struct json *piece = json_at(single, i), *special = json_get(piece, "SpecialToken");
         const struct json *text = json_get(piece, "Sequence");
         if (special && push_special(&sides[texts > 0], special, json_get(value, "special_tokens"), &place))
@@ -51,11 +51,11 @@ static int read_pieces(struct id_list sides[2], const struct json *value, const 
         if (text && (texts++ || strcmp(json_string(json_get(text, "id"), ""), "A") != 0))
             return refuse(&place, piece, "the text (Sequence A) once; more of it is not supported");
     }
-    struct source place = source_of(source, "single", -1);
+    struct json_origin place = source_of(source, "single", -1);
     return texts ? 0 : refuse(&place, single, "a list that holds the text (Sequence A)");
 }
 
-static int read_template(struct text_tokenizer *tokenizer, const struct json *value, const struct source *source)
+static int read_template(struct text_tokenizer *tokenizer, const struct json *value, const struct json_origin *source)
 {
     struct id_list sides[2] = {{0}};
     int status = read_pieces(sides, value, source);
@@ -67,7 +67,7 @@ static int read_template(struct text_tokenizer *tokenizer, const struct json *va
 }
 
 /* [CLS] text [SEP], each given as ["TOKEN", id]. */
-static int read_bert(struct text_tokenizer *tokenizer, const struct json *value, const struct source *source)
+static int read_bert(struct text_tokenizer *tokenizer, const struct json *value, const struct json_origin *source)
 {
     i64 cls = json_integer(json_at(json_get(value, "cls"), 1), -1);
     i64 sep = json_integer(json_at(json_get(value, "sep"), 1), -1);
@@ -78,13 +78,13 @@ static int read_bert(struct text_tokenizer *tokenizer, const struct json *value,
     return 0;
 }
 
-static int read_byte_level(struct text_tokenizer *tokenizer, const struct json *value, const struct source *source)
+static int read_byte_level(struct text_tokenizer *tokenizer, const struct json *value, const struct json_origin *source)
 {
     (void)tokenizer, (void)value, (void)source; /* moves offsets only */
     return 0;
 }
 
-static int read_sequence(struct text_tokenizer *tokenizer, const struct json *value, const struct source *source)
+static int read_sequence(struct text_tokenizer *tokenizer, const struct json *value, const struct json_origin *source)
 {
     return sequence_read(tokenizer, value, "processors", template_read, source);
 }
@@ -98,7 +98,7 @@ static const struct {
              {"RobertaProcessing", read_bert},
              {"Sequence", read_sequence}};
 
-int template_read(struct text_tokenizer *tokenizer, const struct json *value, const struct source *source)
+int template_read(struct text_tokenizer *tokenizer, const struct json *value, const struct json_origin *source)
 {
     const char *name = kind_of(value), *known[COUNT_OF(KINDS) + 1];
     if (json_kind(value) == JSON_NULL)

@@ -113,7 +113,7 @@ static int add_pattern(struct text_tokenizer *tokenizer, const struct json *conf
     const char *given = json_string(json_get(config, "pat_str"), NULL);
     const char *name = json_string(json_get(config, "pattern"), slash ? slash + 1 : tokenizer->origin);
     const char *expression = given ? given : pattern_of(name);
-    struct source source = {.origin = tokenizer->origin, .place = "pattern"};
+    struct json_origin source = {.origin = tokenizer->origin, .place = "pattern"};
     if (!expression)
         return no_pattern(tokenizer->origin);
     struct splitter *step = splitters_push(&tokenizer->splitters, &source);
@@ -144,7 +144,7 @@ struct text_tokenizer *tiktoken_parse(const void *bytes, i64 length, const struc
     struct text_tokenizer *tokenizer = tokenizer_new(origin);
     tokenizer->model = &MODEL_BPE;
     tokenizer->ignore_merges = tokenizer->byte_level = true;
-    struct source source = {.origin = origin};
+    struct json_origin source = {.origin = origin};
     struct json *decoder = json_parse("{\"type\":\"ByteLevel\"}", 20, "decoder");
     int status = read_lines(tokenizer, bytes, length) || add_pattern(tokenizer, config) || find_pairs(tokenizer) ||
                  decoders_read(tokenizer, decoder, &source);

@@ -11,9 +11,10 @@
 static const double UNKNOWN_PENALTY = 10;
 
 /* ---- Reading ---- */
-static int read_piece(struct text_tokenizer *tokenizer, const struct json *pair, i64 id, const struct source *source)
+static int read_piece(struct text_tokenizer *tokenizer, const struct json *pair, i64 id,
+                      const struct json_origin *source)
 {
-    struct source place = source_of(source, "vocab", id);
+    struct json_origin place = source_of(source, "vocab", id);
     const struct json *content = json_at(pair, 0), *score = json_at(pair, 1);
     bool number = json_kind(score) == JSON_INTEGER || json_kind(score) == JSON_REAL;
     if (json_kind(pair) != JSON_ARRAY || json_count(pair) != 2 || json_kind(content) != JSON_STRING || !number)
@@ -25,10 +26,10 @@ static int read_piece(struct text_tokenizer *tokenizer, const struct json *pair,
     return 0;
 }
 
-static int read_unigram(struct text_tokenizer *tokenizer, const struct json *model, const struct source *source)
+static int read_unigram(struct text_tokenizer *tokenizer, const struct json *model, const struct json_origin *source)
 {
     const struct json *vocab = json_get(model, "vocab"), *unknown = json_get(model, "unk_id");
-    struct source place = source_of(source, "vocab", -1), id_place = source_of(source, "unk_id", -1);
+    struct json_origin place = source_of(source, "vocab", -1), id_place = source_of(source, "unk_id", -1);
     i64 count = json_count(vocab), id = json_integer(unknown, -1);
     if (json_kind(vocab) != JSON_ARRAY)
         return refuse(&place, vocab, "a list of tokens and their scores");

@@ -11,10 +11,10 @@ int unknown_piece(const struct text_tokenizer *tokenizer, const u8 *piece, i64 l
                      tokenizer->origin, (int)min_i64(length, 100), (const char *)piece);
 }
 
-int model_read_vocab(struct text_tokenizer *tokenizer, const struct json *vocab, const struct source *source)
+int model_read_vocab(struct text_tokenizer *tokenizer, const struct json *vocab, const struct json_origin *source)
 {
     struct json_iterator at;
-    struct source place = source_of(source, "vocab", -1);
+    struct json_origin place = source_of(source, "vocab", -1);
     if (json_kind(vocab) != JSON_OBJECT)
         return refuse(&place, vocab, "an object of tokens and their ids");
     for (bool more = json_first(&at, vocab); more; more = json_next(&at, vocab)) {
@@ -26,7 +26,7 @@ int model_read_vocab(struct text_tokenizer *tokenizer, const struct json *vocab,
     return 0;
 }
 
-static int read_words(struct text_tokenizer *tokenizer, const struct json *model, const struct source *source,
+static int read_words(struct text_tokenizer *tokenizer, const struct json *model, const struct json_origin *source,
                       const char *unknown_default)
 {
     const char *unknown = json_string(json_get(model, "unk_token"), unknown_default);
@@ -36,12 +36,12 @@ static int read_words(struct text_tokenizer *tokenizer, const struct json *model
     return 0;
 }
 
-static int read_wordlevel(struct text_tokenizer *tokenizer, const struct json *model, const struct source *source)
+static int read_wordlevel(struct text_tokenizer *tokenizer, const struct json *model, const struct json_origin *source)
 {
     return read_words(tokenizer, model, source, "<unk>");
 }
 
-static int read_wordpiece(struct text_tokenizer *tokenizer, const struct json *model, const struct source *source)
+static int read_wordpiece(struct text_tokenizer *tokenizer, const struct json *model, const struct json_origin *source)
 {
     tokenizer->subword_prefix = string_copy(json_string(json_get(model, "continuing_subword_prefix"), "##"));
     tokenizer->most_characters = json_integer(json_get(model, "max_input_chars_per_word"), 100);
@@ -119,7 +119,7 @@ static int encode_wordlevel(const struct text_tokenizer *tokenizer, struct model
 const struct model_kind MODEL_WORDPIECE = {"WordPiece", read_wordpiece, seal_wordpiece, encode_wordpiece};
 const struct model_kind MODEL_WORDLEVEL = {"WordLevel", read_wordlevel, NULL, encode_wordlevel};
 
-const struct model_kind *model_kind_find(const struct json *model, const struct source *source)
+const struct model_kind *model_kind_find(const struct json *model, const struct json_origin *source)
 {
     static const struct model_kind *const kinds[] = {&MODEL_BPE, &MODEL_UNIGRAM, &MODEL_WORDPIECE, &MODEL_WORDLEVEL};
     const char *known[COUNT_OF(kinds) + 1], *name = kind_of(model);

@@ -143,19 +143,19 @@ const float *vision_amplitude(const struct vision *vision, const struct vision_s
 }
 
 /* Of n latent frames: n are worked on at once, bits [n, tokens, d] and grids [n, h, w, d] of them lie on the tape. */
-struct coded {
+struct vision_code_coded {
     i64 n, bits_count, values;
     u8 *bits;
     float *latent, *sum;
 };
 
-static struct coded open_coded(struct vision *vision, i64 n, const struct vision_shape *shape)
+static struct vision_code_coded open_coded(struct vision *vision, i64 n, const struct vision_shape *shape)
 {
     struct tape *tape = &vision->tape;
     i64 stride = vision->config.stride, d = vision->config.bits;
-    struct coded c = {.n = clips_of_piece(n, 1, shape->h * stride, shape->w * stride),
-                      .bits_count = vision_tokens(shape) * d,
-                      .values = shape->h * shape->w * d};
+    struct vision_code_coded c = {.n = clips_of_piece(n, 1, shape->h * stride, shape->w * stride),
+                                  .bits_count = vision_tokens(shape) * d,
+                                  .values = shape->h * shape->w * d};
     tape_clear(tape, false);
     c.bits = tape_alloc(tape, c.n * c.bits_count);
     c.latent = tape_alloc(tape, c.n * c.values * 4);
@@ -167,7 +167,7 @@ void vision_quantize(struct vision *vision, u8 *bits, float *sum, const float *l
                      const struct vision_shape *shape)
 {
     struct device *device = vision->device;
-    struct coded c = open_coded(vision, n, shape);
+    struct vision_code_coded c = open_coded(vision, n, shape);
     for (i64 i = 0; i < n; i += c.n) {
         i64 count = min_i64(c.n, n - i);
         device_put(device, c.latent, latent + i * c.values, count * c.values * 4);
@@ -182,7 +182,7 @@ void vision_quantize(struct vision *vision, u8 *bits, float *sum, const float *l
 void vision_dequantize(struct vision *vision, float *sum, const u8 *bits, i64 n, const struct vision_shape *shape)
 {
     struct device *device = vision->device;
-    struct coded c = open_coded(vision, n, shape);
+    struct vision_code_coded c = open_coded(vision, n, shape);
     i64 d = vision->config.bits, first = scale_positions(shape->scales[0]);
     float *inputs = tape_alloc(&vision->tape, c.n * (vision_tokens(shape) - first + 1) * d * 4);
     for (i64 i = 0; i < n; i += c.n) {

@@ -2,7 +2,7 @@
  * scores become probabilities the next ones are multiplied, be they of the next block of rows. */
 #include "kernels/cpu/attention/amx_attention.h"
 
-struct job {
+struct amx_attention_job {
     struct attention_plan plan;
     struct matrix out, q, k, v;
     float *lse;
@@ -10,14 +10,14 @@ struct job {
     i64 kv_heads, width;
     float scale; /* of scores: D^-1/2 log2(e) */
 };
-struct chunk { /* blocks of keys of one block of rows */
+struct amx_attention_chunk { /* blocks of keys of one block of rows */
     i64 rows, count;
     i32 keys[AMX_ATTENTION_CHUNK];
     float *scores; /* [count] blocks */
     bool first, last;
 };
-struct tile {
-    const struct job *job;
+struct amx_attention_tile {
+    const struct amx_attention_job *job;
     const struct query_tile *queries;
     i64 head;                  /* key-value head */
     i64 rows, key;             /* what the next chunk begins with */
@@ -27,11 +27,11 @@ struct tile {
     __m512 max[2], total[2]; /* of each row, in powers of two */
 };
 
-static void open_tile(struct tile *tile, const struct job *job, i64 index, int worker)
+static void open_tile(struct amx_attention_tile *tile, const struct amx_attention_job *job, i64 index, int worker)
 {
     i64 steps = job->width / AMX_BLOCK;
     char *at = cpu_v4_scratch(worker, 0, amx_attention_bytes(job->width));
-    *tile = (struct tile){.job = job};
+    *tile = (struct amx_attention_tile){.job = job};
     tile->queries = &job->plan.tiles[index % job->plan.tile_count];
     tile->head = index / job->plan.tile_count; /* heads one after the other: keys and values stay in the cache */
     tile->scores[0] = (float *)at;
@@ -42,18 +42,18 @@ static void open_tile(struct tile *tile, const struct job *job, i64 index, int w
 }
 
 /* Blocks of keys of a head. */
-static i64 key_bytes(const struct job *job)
+static i64 key_bytes(const struct amx_attention_job *job)
 {
     return job->width / AMX_BLOCK * AMX_STEP_BYTES;
 }
-static const char *keys_of(const struct tile *tile, const char *packed)
+static const char *keys_of(const struct amx_attention_tile *tile, const char *packed)
 {
     return packed + tile->head * tile->job->plan.blocks * key_bytes(tile->job);
 }
 
-static void begin_rows(struct tile *tile)
+static void begin_rows(struct amx_attention_tile *tile)
 {
-    const struct job *job = tile->job;
+    const struct amx_attention_job *job = tile->job;
     struct row_block *block = &tile->block[tile->rows % 2];
     row_block_find(block, &job->plan, tile->queries, tile->head, tile->rows * AMX_BLOCK);
     rows_as_columns(tile->q, job->q, block, job->width);
@@ -61,7 +61,7 @@ static void begin_rows(struct tile *tile)
 }
 
 /* The next one, which has no keys where a block of rows sees none; false after the last. */
-static bool take_chunk(struct chunk *chunk, struct tile *tile, bool first)
+static bool take_chunk(struct amx_attention_chunk *chunk, struct amx_attention_tile *tile, bool first)
 {
     const struct attention_plan *plan = &tile->job->plan;
     if (tile->rows == row_blocks(plan, tile->queries))
@@ -80,14 +80,15 @@ static bool take_chunk(struct chunk *chunk, struct tile *tile, bool first)
     return true;
 }
 
-INLINED void find_scores(const struct tile *tile, const struct chunk *chunk, i64 i)
+INLINED void find_scores(const struct amx_attention_tile *tile, const struct amx_attention_chunk *chunk, i64 i)
 {
     const char *keys = keys_of(tile, tile->job->keys) + chunk->keys[i] * key_bytes(tile->job);
     multiply_steps(chunk->scores + i * AMX_SUMS, keys, NULL, AMX_STEP_BYTES, tile->q, NULL, AMX_STEP_BYTES,
                    tile->job->width / AMX_BLOCK, false);
 }
 
-static void hide(const struct tile *tile, const struct chunk *chunk, const struct row_block *block)
+static void hide(const struct amx_attention_tile *tile, const struct amx_attention_chunk *chunk,
+                 const struct row_block *block)
 {
     const __m512 hidden = _mm512_set1_ps(-INFINITY);
     for (i64 i = 0; i < chunk->count; i++) {
@@ -103,7 +104,7 @@ static void hide(const struct tile *tile, const struct chunk *chunk, const struc
 }
 
 /* In two chains each; a NaN may be lost here, not in what follows. */
-INLINED void max_of_scores(__m512 max[2], const struct chunk *chunk)
+INLINED void max_of_scores(__m512 max[2], const struct amx_attention_chunk *chunk)
 {
     __m512 even[2] = {max[0], max[1]}, odd[2] = {max[0], max[1]};
     for (i64 i = 0; i < chunk->count; i++)
@@ -119,7 +120,7 @@ INLINED void max_of_scores(__m512 max[2], const struct chunk *chunk)
 }
 
 /* What was summed before is lowered to a new maximum. */
-static void lower(struct tile *tile, const __m512 before[2], i64 width)
+static void lower(struct amx_attention_tile *tile, const __m512 before[2], i64 width)
 {
     __m512 keep[2];
     for (int half = 0; half < 2; half++) {
@@ -135,7 +136,7 @@ static void lower(struct tile *tile, const __m512 before[2], i64 width)
         }
 }
 
-static void find_max(struct tile *tile, const struct chunk *chunk)
+static void find_max(struct amx_attention_tile *tile, const struct amx_attention_chunk *chunk)
 {
     __m512 scale = _mm512_set1_ps(tile->job->scale), max[2], before[2] = {tile->max[0], tile->max[1]};
     max[0] = max[1] = _mm512_set1_ps(-INFINITY);
@@ -152,7 +153,7 @@ static void find_max(struct tile *tile, const struct chunk *chunk)
 }
 
 /* Probabilities of 32 keys, relative to the maximum, as b: pairs of keys. */
-INLINED void soften_block(struct tile *tile, const struct chunk *chunk, i64 i)
+INLINED void soften_block(struct amx_attention_tile *tile, const struct amx_attention_chunk *chunk, i64 i)
 {
     const __m512i turns = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
                                            21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
@@ -172,7 +173,8 @@ INLINED void soften_block(struct tile *tile, const struct chunk *chunk, i64 i)
 }
 
 /* While these are softened, the next ones are multiplied: next->count may be 0. */
-static void soften(struct tile *tile, const struct chunk *chunk, const struct chunk *next)
+static void soften(struct amx_attention_tile *tile, const struct amx_attention_chunk *chunk,
+                   const struct amx_attention_chunk *next)
 {
     for (i64 i = 0; i < max_i64(chunk->count, next->count); i++) {
         if (i < next->count)
@@ -182,7 +184,7 @@ static void soften(struct tile *tile, const struct chunk *chunk, const struct ch
     }
 }
 
-static void add_values(const struct tile *tile, const struct chunk *chunk)
+static void add_values(const struct amx_attention_tile *tile, const struct amx_attention_chunk *chunk)
 {
     const char *values = keys_of(tile, tile->job->values);
     for (i64 i = 0; i < tile->job->width / AMX_BLOCK; i++)
@@ -202,9 +204,9 @@ static void close_statistics(float *restrict max, float *restrict total)
     }
 }
 
-static void close_rows(const struct tile *tile, const struct row_block *block)
+static void close_rows(const struct amx_attention_tile *tile, const struct row_block *block)
 {
-    const struct job *job = tile->job;
+    const struct amx_attention_job *job = tile->job;
     float max[AMX_BLOCK], total[AMX_BLOCK];
     i64 heads = job->plan.group * job->kv_heads;
     for (int half = 0; half < 2; half++) {
@@ -220,8 +222,8 @@ static void close_rows(const struct tile *tile, const struct row_block *block)
 
 static void run_tile(void *context, i64 index, int worker)
 {
-    struct tile tile;
-    struct chunk chunks[2];
+    struct amx_attention_tile tile;
+    struct amx_attention_chunk chunks[2];
     open_tile(&tile, context, index, worker);
     amx_begin();
     bool more = take_chunk(&chunks[0], &tile, true);
@@ -229,7 +231,7 @@ static void run_tile(void *context, i64 index, int worker)
     for (i64 i = 0; i < chunks[0].count; i++)
         find_scores(&tile, &chunks[0], i);
     for (int at = 0; more; at = !at) {
-        struct chunk *chunk = &chunks[at], *next = &chunks[!at];
+        struct amx_attention_chunk *chunk = &chunks[at], *next = &chunks[!at];
         const struct row_block *block = &tile.block[chunk->rows % 2];
         next->count = 0;
         next->scores = tile.scores[!at];
@@ -246,7 +248,7 @@ static void run_tile(void *context, i64 index, int worker)
 
 static void pack_keys(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct amx_attention_job *job = context;
     (void)worker;
     i64 head = index / job->plan.blocks, first = index % job->plan.blocks * KEY_BLOCK;
     keys_as_rows(job->keys + index * key_bytes(job), matrix_columns(job->k, head * job->width, job->width), first);
@@ -262,14 +264,14 @@ void cpu_amx_attention(struct device *device, struct matrix out, float *lse, str
         return;
     }
     CPU(attention_check)(q, k, v, heads, kv_heads, intervals);
-    struct job job = {.out = out,
-                      .q = q,
-                      .k = k,
-                      .v = v,
-                      .lse = lse,
-                      .kv_heads = kv_heads,
-                      .width = width,
-                      .scale = LOG2_E / sqrtf((float)width)};
+    struct amx_attention_job job = {.out = out,
+                                    .q = q,
+                                    .k = k,
+                                    .v = v,
+                                    .lse = lse,
+                                    .kv_heads = kv_heads,
+                                    .width = width,
+                                    .scale = LOG2_E / sqrtf((float)width)};
     CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, attention_tiles_of_rows(KEY_SPAN));
     i64 bytes = kv_heads * job.plan.blocks * key_bytes(&job);
     job.keys = cpu_v4_scratch(0, 6, 2 * bytes);

@@ -6,7 +6,7 @@
 
 enum { ROW_BLOCKS = AMX_ATTENTION_ROWS / AMX_BLOCK };
 
-struct job {
+struct amx_attention_backward_job {
     struct attention_plan plan;
     struct attention_turns turns;
     struct matrix dq, dk, dv, dout, out, q, k, v;
@@ -15,8 +15,8 @@ struct job {
     float *dkeys, *dvalues;            /* [G][blocks][D / 32] blocks of sums */
     i64 kv_heads, width, steps;        /* D / 32 */
 };
-struct tile {
-    const struct job *job;
+struct amx_attention_backward_tile {
+    const struct amx_attention_backward_job *job;
     const struct query_tile *queries;
     i64 number, head, blocks; /* key-value head; blocks of rows */
     struct row_block block[ROW_BLOCKS];
@@ -30,16 +30,16 @@ struct tile {
     i64 seen_count[ROW_BLOCKS];               /* and how many */
 };
 
-static i64 operand_bytes(const struct job *job) /* of 32 rows, or keys, of a head */
+static i64 operand_bytes(const struct amx_attention_backward_job *job) /* of 32 rows, or keys, of a head */
 {
     return job->steps * AMX_STEP_BYTES;
 }
-static i64 key_block(const struct tile *tile, i64 keys) /* among those of all heads */
+static i64 key_block(const struct amx_attention_backward_tile *tile, i64 keys) /* among those of all heads */
 {
     return tile->head * tile->job->plan.blocks + keys;
 }
 
-static void lay_out(struct tile *tile, char *at)
+static void lay_out(struct amx_attention_backward_tile *tile, char *at)
 {
     i64 operands = ROW_BLOCKS * operand_bytes(tile->job);
     float *scores = (float *)at;
@@ -69,9 +69,9 @@ static float dot(const bf16 *a, const bf16 *b, i64 n)
 
 /* lse in powers of two, and delta = dout . out, which stands for sum_j p_j dp_j (eq. 4 of the paper's appendix B). Of
  * no key, or no row: every probability is zero. */
-static void load_statistics(const struct tile *tile, i64 j)
+static void load_statistics(const struct amx_attention_backward_tile *tile, i64 j)
 {
-    const struct job *job = tile->job;
+    const struct amx_attention_backward_job *job = tile->job;
     const struct row_block *block = &tile->block[j];
     float factor = 1.0f / sqrtf((float)job->width);
     i64 heads = job->plan.group * job->kv_heads;
@@ -85,7 +85,8 @@ static void load_statistics(const struct tile *tile, i64 j)
     }
 }
 
-static void open_tile(struct tile *tile, const struct job *job, i64 index, int worker)
+static void open_tile(struct amx_attention_backward_tile *tile, const struct amx_attention_backward_job *job, i64 index,
+                      int worker)
 {
     tile->job = job;
     tile->number = index / job->kv_heads;
@@ -107,7 +108,7 @@ static void open_tile(struct tile *tile, const struct job *job, i64 index, int w
 }
 
 /* The blocks of rows that see these keys; each notes that it does. */
-static i64 find_rows(i32 rows[ROW_BLOCKS], struct tile *tile, i64 keys)
+static i64 find_rows(i32 rows[ROW_BLOCKS], struct amx_attention_backward_tile *tile, i64 keys)
 {
     const struct key_bounds *bounds = &tile->job->plan.block[keys];
     i64 count = 0;
@@ -120,9 +121,9 @@ static i64 find_rows(i32 rows[ROW_BLOCKS], struct tile *tile, i64 keys)
     return count;
 }
 
-INLINED void find_scores(const struct tile *tile, i64 keys, i64 j, int buffer)
+INLINED void find_scores(const struct amx_attention_backward_tile *tile, i64 keys, i64 j, int buffer)
 {
-    const struct job *job = tile->job;
+    const struct amx_attention_backward_job *job = tile->job;
     i64 at = key_block(tile, keys) * operand_bytes(job), rows = j * operand_bytes(job);
     multiply_steps(tile->scores[buffer], job->keys + at, NULL, AMX_STEP_BYTES, tile->q_turned + rows, NULL,
                    AMX_STEP_BYTES, job->steps, false);
@@ -150,9 +151,9 @@ INLINED void find_gradients(__m512i *p, __m512i *ds, const float *s, const float
 }
 
 /* Of a block of keys and block j of rows, which becomes number i of those that see the keys. */
-INLINED void soften(const struct tile *tile, i64 keys, i64 j, i64 i, int buffer, bool all)
+INLINED void soften(const struct amx_attention_backward_tile *tile, i64 keys, i64 j, i64 i, int buffer, bool all)
 {
-    const struct job *job = tile->job;
+    const struct amx_attention_backward_job *job = tile->job;
     const struct intervals *v = job->plan.intervals;
     const float *lse = tile->lse + j * AMX_BLOCK, *delta = tile->delta + j * AMX_BLOCK;
     const float factor = 1.0f / sqrtf((float)job->width);
@@ -175,7 +176,7 @@ INLINED void soften(const struct tile *tile, i64 keys, i64 j, i64 i, int buffer,
     }
 }
 
-static void soften_block(const struct tile *tile, i64 keys, i64 j, i64 i, int buffer)
+static void soften_block(const struct amx_attention_backward_tile *tile, i64 keys, i64 j, i64 i, int buffer)
 {
     if (all_seen(&tile->job->plan, keys, &tile->block[j]))
         soften(tile, keys, j, i, buffer, true);
@@ -183,7 +184,7 @@ static void soften_block(const struct tile *tile, i64 keys, i64 j, i64 i, int bu
         soften(tile, keys, j, i, buffer, false);
 }
 
-static i64 run_block(struct tile *tile, i32 rows[ROW_BLOCKS], i64 keys)
+static i64 run_block(struct amx_attention_backward_tile *tile, i32 rows[ROW_BLOCKS], i64 keys)
 {
     i64 count = find_rows(rows, tile, keys);
     for (i64 i = 0; i <= count; i++) {
@@ -195,9 +196,9 @@ static i64 run_block(struct tile *tile, i32 rows[ROW_BLOCKS], i64 keys)
     return count;
 }
 
-static void add_keys(const struct tile *tile, const i32 rows[ROW_BLOCKS], i64 count, i64 keys)
+static void add_keys(const struct amx_attention_backward_tile *tile, const i32 rows[ROW_BLOCKS], i64 count, i64 keys)
 {
-    const struct job *job = tile->job;
+    const struct amx_attention_backward_job *job = tile->job;
     i64 at = key_block(tile, keys) * job->steps * AMX_SUMS;
     for (i64 d = 0; d < job->steps; d++) {
         multiply_steps(job->dvalues + at + d * AMX_SUMS, tile->p, NULL, AMX_STEP_BYTES, tile->dout + d * AMX_STEP_BYTES,
@@ -207,9 +208,9 @@ static void add_keys(const struct tile *tile, const i32 rows[ROW_BLOCKS], i64 co
     }
 }
 
-static void add_queries(const struct tile *tile)
+static void add_queries(const struct amx_attention_backward_tile *tile)
 {
-    const struct job *job = tile->job;
+    const struct amx_attention_backward_job *job = tile->job;
     const char *keys = job->keys_turned + key_block(tile, 0) * operand_bytes(job);
     for (i64 j = 0; j < tile->blocks; j++)
         for (i64 d = 0; d < job->steps && tile->seen_count[j] > 0; d++)
@@ -220,8 +221,8 @@ static void add_queries(const struct tile *tile)
 
 static void run_tile(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
-    struct tile tile;
+    const struct amx_attention_backward_job *job = context;
+    struct amx_attention_backward_tile tile;
     struct key_run run = {0};
     i32 rows[ROW_BLOCKS];
     i64 turn = -1; /* the span whose turn this tile has */
@@ -249,14 +250,15 @@ static void run_tile(void *context, i64 index, int worker)
     amx_end();
 }
 
-static struct matrix head_of(const struct job *job, struct matrix m, i64 index) /* index / blocks */
+static struct matrix head_of(const struct amx_attention_backward_job *job, struct matrix m,
+                             i64 index) /* index / blocks */
 {
     return matrix_columns(m, index / job->plan.blocks * job->width, job->width);
 }
 
 static void pack_keys(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct amx_attention_backward_job *job = context;
     i64 first = index % job->plan.blocks * KEY_BLOCK, at = index * operand_bytes(job),
         sums = index * job->steps * AMX_SUMS;
     (void)worker;
@@ -269,7 +271,7 @@ static void pack_keys(void *context, i64 index, int worker)
 
 static void store_keys(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct amx_attention_backward_job *job = context;
     i64 first = index % job->plan.blocks * KEY_BLOCK;
     (void)worker;
     for (i64 d = 0; d < job->steps; d++) {
@@ -282,7 +284,7 @@ static void store_keys(void *context, i64 index, int worker)
     }
 }
 
-static void open_keys(struct job *job)
+static void open_keys(struct amx_attention_backward_job *job)
 {
     i64 blocks = job->kv_heads * job->plan.blocks, bytes = blocks * operand_bytes(job),
         sums = blocks * job->steps * AMX_SUMS;
@@ -304,18 +306,18 @@ void cpu_amx_attention_backward(struct device *device, struct matrix dq, struct 
         return;
     }
     CPU(attention_check)(q, k, v, heads, kv_heads, intervals);
-    struct job job = {.dq = dq,
-                      .dk = dk,
-                      .dv = dv,
-                      .dout = dout,
-                      .out = out,
-                      .q = q,
-                      .k = k,
-                      .v = v,
-                      .lse = lse,
-                      .kv_heads = kv_heads,
-                      .width = q.columns / heads,
-                      .steps = q.columns / heads / AMX_BLOCK};
+    struct amx_attention_backward_job job = {.dq = dq,
+                                             .dk = dk,
+                                             .dv = dv,
+                                             .dout = dout,
+                                             .out = out,
+                                             .q = q,
+                                             .k = k,
+                                             .v = v,
+                                             .lse = lse,
+                                             .kv_heads = kv_heads,
+                                             .width = q.columns / heads,
+                                             .steps = q.columns / heads / AMX_BLOCK};
     job.turns.keys = AMX_ATTENTION_SPAN * KEY_BLOCK;
     CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, attention_tiles_of_rows(job.turns.keys));
     CPU(attention_order)(&job.turns, &job.plan, kv_heads);

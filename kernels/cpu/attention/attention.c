@@ -7,7 +7,7 @@ void cpu_v4_attention(struct device *device, struct matrix out, float *lse, stru
                       struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals);
 #endif
 
-struct job {
+struct attention_job {
     struct attention_plan plan;
     struct strip_room room;
     struct matrix out, q, k, v;
@@ -15,25 +15,26 @@ struct job {
     i64 kv_heads, width;
     float scale; /* of scores: D^-1/2 log2(e) */
 };
-struct state { /* of a strip's rows: ever and in all; in this run what is kept from before it, what scores lose */
+struct attention_state { /* of a strip's rows: ever and in all; in this run what is kept from before it, what scores
+                            lose */
     struct strip strip;
     float max[STRIP], total[STRIP], keep[STRIP], shift[STRIP];
     bool begun;
 };
-_Static_assert(sizeof(struct state) == 5 * STRIP * 4 + 24, "strip_room_of");
-struct work {
+_Static_assert(sizeof(struct attention_state) == 5 * STRIP * 4 + 24, "strip_room_of");
+struct attention_work {
     const struct query_tile *queries;
     i64 head, rows; /* key-value head */
-    struct state *states;
+    struct attention_state *states;
     float *turned, *sums; /* queries and what is summed, of each strip */
     float *keys, *values; /* of a run */
     float *scores;
 };
 
-static void open_strips(const struct work *tile, const struct job *job)
+static void open_strips(const struct attention_work *tile, const struct attention_job *job)
 {
     for (i64 row = 0; row < tile->rows; row += STRIP) {
-        struct state *state = &tile->states[row / STRIP];
+        struct attention_state *state = &tile->states[row / STRIP];
         CPU(strip_open)(&state->strip, &job->plan, tile->queries, row);
         state->begun = false;
         for (i64 u = 0; u < STRIP; u++) {
@@ -43,7 +44,7 @@ static void open_strips(const struct work *tile, const struct job *job)
     }
 }
 
-static void open_tile(struct work *tile, const struct job *job, i64 index, int worker)
+static void open_tile(struct attention_work *tile, const struct attention_job *job, i64 index, int worker)
 {
     const struct strip_room *room = &job->room;
     tile->queries = &job->plan.tiles[index % job->plan.tile_count];
@@ -62,7 +63,7 @@ static void open_tile(struct work *tile, const struct job *job, i64 index, int w
 
 /* ---- A strip's probabilities ---- */
 
-static void raise_maxima(struct state *s, const float *restrict scores, i64 keys, float scale)
+static void raise_maxima(struct attention_state *s, const float *restrict scores, i64 keys, float scale)
 {
     float most[STRIP];
     for (int u = 0; u < STRIP; u++)
@@ -79,7 +80,7 @@ static void raise_maxima(struct state *s, const float *restrict scores, i64 keys
 }
 
 /* Words of probabilities in the place of scores. */
-static void find_probabilities(struct state *s, float *scores, i64 keys, float scale)
+static void find_probabilities(struct attention_state *s, float *scores, i64 keys, float scale)
 {
     float sum[STRIP];
     for (int u = 0; u < STRIP; u++)
@@ -108,7 +109,7 @@ static void find_probabilities(struct state *s, float *scores, i64 keys, float s
 }
 
 /* What was summed before is lowered to the new maxima. */
-static void lower_sums(float *restrict sums, const struct state *s, i64 width)
+static void lower_sums(float *restrict sums, const struct attention_state *s, i64 width)
 {
     bool same = true;
     for (int u = 0; u < STRIP; u++)
@@ -118,9 +119,10 @@ static void lower_sums(float *restrict sums, const struct state *s, i64 width)
             sums[d * STRIP + u] *= s->keep[u];
 }
 
-static void run_strip(const struct work *tile, const struct job *job, const struct key_run *run, i64 index)
+static void run_strip(const struct attention_work *tile, const struct attention_job *job, const struct key_run *run,
+                      i64 index)
 {
-    struct state *state = &tile->states[index];
+    struct attention_state *state = &tile->states[index];
     const struct intervals *v = job->plan.intervals;
     struct strip_keys keys = CPU(strip_find)(&state->strip, v, run);
     i64 width = job->width;
@@ -138,7 +140,7 @@ static void run_strip(const struct work *tile, const struct job *job, const stru
     state->begun = true;
 }
 
-static void run_keys(const struct work *tile, const struct job *job, const struct key_run *run)
+static void run_keys(const struct attention_work *tile, const struct attention_job *job, const struct key_run *run)
 {
     i64 column = tile->head * job->width;
     CPU(strip_pack_rows)(tile->keys, matrix_columns(job->k, column, job->width), run);
@@ -150,7 +152,7 @@ static void run_keys(const struct work *tile, const struct job *job, const struc
 /* ---- The end of a strip ---- */
 
 /* The rows' maxima become their lse, their totals the factors of their sums. */
-static void close_statistics(struct state *s)
+static void close_statistics(struct attention_state *s)
 {
     for (int u = 0; u < STRIP; u++) {
         bool any = s->total[u] > 0;
@@ -160,9 +162,9 @@ static void close_statistics(struct state *s)
     }
 }
 
-static void close_strip(const struct work *tile, const struct job *job, i64 index)
+static void close_strip(const struct attention_work *tile, const struct attention_job *job, i64 index)
 {
-    struct state *state = &tile->states[index];
+    struct attention_state *state = &tile->states[index];
     i64 group = job->plan.group, heads = group * job->kv_heads, first = tile->head * group, row = index * STRIP;
     float *sums = tile->sums + index * job->room.sums;
     if (!state->begun) /* no key is seen */
@@ -181,8 +183,8 @@ static void close_strip(const struct work *tile, const struct job *job, i64 inde
 
 static void run_tile(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
-    struct work tile;
+    const struct attention_job *job = context;
+    struct attention_work tile;
     struct key_run run = {0};
     open_tile(&tile, job, index, worker);
     while (CPU(attention_run)(&run, &job->plan, tile.queries))
@@ -206,15 +208,15 @@ void CPU(attention)(struct device *device, struct matrix out, float *lse, struct
         CPU(attention_few)(device, out, lse, q, k, v, heads, kv_heads, intervals);
         return;
     }
-    struct job job = {.out = out,
-                      .q = q,
-                      .k = k,
-                      .v = v,
-                      .lse = lse,
-                      .room = strip_room_of(STRIP_LEVEL, width, heads / kv_heads, q.dtype),
-                      .kv_heads = kv_heads,
-                      .width = width,
-                      .scale = LOG2_E / sqrtf((float)width)};
+    struct attention_job job = {.out = out,
+                                .q = q,
+                                .k = k,
+                                .v = v,
+                                .lse = lse,
+                                .room = strip_room_of(STRIP_LEVEL, width, heads / kv_heads, q.dtype),
+                                .kv_heads = kv_heads,
+                                .width = width,
+                                .scale = LOG2_E / sqrtf((float)width)};
     struct attention_tiling tiling = {
         .rows_most = STRIP_ROWS_MOST, .rows_least = STRIP_ROWS_MOST, .keys_most = STRIP_KEYS};
     CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, tiling);

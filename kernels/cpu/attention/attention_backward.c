@@ -15,7 +15,7 @@ void cpu_v4_attention_backward(struct device *device, struct matrix dq, struct m
 
 enum { SECTION_ROWS = FMA_DEPTH * FMA_TERMS, SECTION_STRIPS = SECTION_ROWS / STRIP };
 
-struct job {
+struct attention_backward_job {
     struct attention_plan plan;
     struct strip_room room;
     struct matrix dq, dk, dv, dout, out, q, k, v;
@@ -25,16 +25,17 @@ struct job {
     i64 kv_heads, width, stride; /* stride: whole vectors of the width */
     float factor;                /* D^-1/2 */
 };
-struct state { /* of a strip's rows: lse in powers of two, and delta = D^-1/2 dout . out */
+struct attention_backward_state { /* of a strip's rows: lse in powers of two, and delta = D^-1/2 dout . out */
     struct strip strip;
     float lse[STRIP], delta[STRIP];
     bool begun; /* dq is */
 };
-_Static_assert(sizeof(struct state) + sizeof(struct strip_keys) == 3 * STRIP * 4 + 40, "strip_room_of");
-struct work {
+_Static_assert(sizeof(struct attention_backward_state) + sizeof(struct strip_keys) == 3 * STRIP * 4 + 40,
+               "strip_room_of");
+struct attention_backward_work {
     const struct query_tile *queries;
     i64 number, head, rows, strips; /* head: of keys and values */
-    struct state *states;
+    struct attention_backward_state *states;
     float *q_turned, *dout_turned, *dq; /* [strips][width][STRIP] */
     float *q_rows, *dout_rows;          /* [panels of the width][words of rows][FMA_COLUMNS] */
     float *keys, *values, *keys_turned; /* of a run */
@@ -43,7 +44,8 @@ struct work {
     struct strip_keys *found;           /* of the run by each strip */
 };
 
-static float *row_of_key(float *sums, const struct work *tile, const struct job *job, i64 key)
+static float *row_of_key(float *sums, const struct attention_backward_work *tile,
+                         const struct attention_backward_job *job, i64 key)
 {
     return sums + (tile->head * keys_padded(job->k.rows) + key) * job->stride;
 }
@@ -74,7 +76,8 @@ static float dot_bf16(const bf16 *a, const bf16 *b, i64 n)
 
 /* delta = dout . out stands for sum_j p_j dp_j (eq. 4 of the paper's appendix B). Behind the tile's rows every
  * probability is zero, as it is of a row that sees no key. */
-static void load_statistics(struct state *state, const struct work *tile, const struct job *job, i64 row)
+static void load_statistics(struct attention_backward_state *state, const struct attention_backward_work *tile,
+                            const struct attention_backward_job *job, i64 row)
 {
     i64 group = job->plan.group, heads = group * job->kv_heads, width = job->width;
     for (i64 u = 0; u < STRIP; u++) {
@@ -90,7 +93,7 @@ static void load_statistics(struct state *state, const struct work *tile, const 
     }
 }
 
-static void take_memory(struct work *tile, const struct job *job, int worker)
+static void take_memory(struct attention_backward_work *tile, const struct attention_backward_job *job, int worker)
 {
     const struct strip_room *room = &job->room;
     i64 strips = room->strips;
@@ -110,7 +113,8 @@ static void take_memory(struct work *tile, const struct job *job, int worker)
     tile->keys_turned = tile->values + room->rows;
 }
 
-static void open_tile(struct work *tile, const struct job *job, i64 index, int worker)
+static void open_tile(struct attention_backward_work *tile, const struct attention_backward_job *job, i64 index,
+                      int worker)
 {
     tile->number = index / job->kv_heads;
     tile->queries = &job->plan.tiles[tile->number];
@@ -131,7 +135,8 @@ static void open_tile(struct work *tile, const struct job *job, i64 index, int w
     }
 }
 
-static void load_keys(const struct work *tile, const struct job *job, const struct key_run *run)
+static void load_keys(const struct attention_backward_work *tile, const struct attention_backward_job *job,
+                      const struct key_run *run)
 {
     struct matrix k = matrix_columns(job->k, tile->head * job->width, job->width);
     struct matrix v = matrix_columns(job->v, tile->head * job->width, job->width);
@@ -145,8 +150,8 @@ static void load_keys(const struct work *tile, const struct job *job, const stru
 /* p = 2^(s - lse), ds = p (dp - delta) D^-1/2. The latter as words over keys in the place of dscores; both as row `key`
  * of the section. */
 #if defined __AVX512BF16__
-static void find_gradients(const struct state *state, float *restrict s, float *restrict dp, float *restrict p_rows,
-                           float *restrict ds_rows, i64 keys, float factor)
+static void find_gradients(const struct attention_backward_state *state, float *restrict s, float *restrict dp,
+                           float *restrict p_rows, float *restrict ds_rows, i64 keys, float factor)
 {
     bf16 *restrict p = (bf16 *)p_rows, *restrict ds = (bf16 *)ds_rows;
     for (i64 j = 0; j < keys; j++, p += 2 * FMA_A_STRIDE, ds += 2 * FMA_A_STRIDE)
@@ -163,8 +168,8 @@ static void find_gradients(const struct state *state, float *restrict s, float *
         }
 }
 #else
-static void find_gradients(const struct state *state, float *restrict s, float *restrict dp, float *restrict p,
-                           float *restrict ds, i64 keys, float factor)
+static void find_gradients(const struct attention_backward_state *state, float *restrict s, float *restrict dp,
+                           float *restrict p, float *restrict ds, i64 keys, float factor)
 {
     for (i64 j = 0; j < keys; j++, s += STRIP, dp += STRIP, p += FMA_A_STRIDE, ds += FMA_A_STRIDE)
         for (int u = 0; u < STRIP; u++) {
@@ -178,7 +183,7 @@ static void find_gradients(const struct state *state, float *restrict s, float *
 #endif
 
 /* Of keys [first, past) of the run a strip sees none. */
-static void clear_rows(const struct work *tile, i64 at, i64 first, i64 past)
+static void clear_rows(const struct attention_backward_work *tile, i64 at, i64 first, i64 past)
 {
     for (i64 j = first; j < past; j++) {
         memset(tile->p + j * FMA_A_STRIDE + at, 0, STRIP / FMA_TERMS * 4);
@@ -186,9 +191,10 @@ static void clear_rows(const struct work *tile, i64 at, i64 first, i64 past)
     }
 }
 
-static void run_strip(const struct work *tile, const struct job *job, const struct key_run *run, i64 index)
+static void run_strip(const struct attention_backward_work *tile, const struct attention_backward_job *job,
+                      const struct key_run *run, i64 index)
 {
-    struct state *state = &tile->states[index];
+    struct attention_backward_state *state = &tile->states[index];
     struct strip_keys keys = tile->found[index] = CPU(strip_find)(&state->strip, job->plan.intervals, run);
     i64 width = job->width, queries = index * job->room.queries;
     i64 at = index % SECTION_STRIPS * STRIP / FMA_TERMS, row = keys.first * FMA_A_STRIDE + at;
@@ -211,7 +217,7 @@ static void run_strip(const struct work *tile, const struct job *job, const stru
 struct depth {
     i64 first, count;
 };
-static struct depth rows_that_see(const struct work *tile, i64 section, i64 first, i64 past)
+static struct depth rows_that_see(const struct attention_backward_work *tile, i64 section, i64 first, i64 past)
 {
     i64 begin = tile->strips, end = 0;
     for (i64 i = section; i < min_i64(section + SECTION_STRIPS, tile->strips); i++) {
@@ -225,8 +231,8 @@ static struct depth rows_that_see(const struct work *tile, i64 section, i64 firs
 }
 
 /* sums [rows][width] += a [rows][depth] b, whose panels hold all rows of the tile. */
-static void add_panel(float *sums, const float *a, const float *b, const struct work *tile, const struct job *job,
-                      struct depth depth, i64 rows)
+static void add_panel(float *sums, const float *a, const float *b, const struct attention_backward_work *tile,
+                      const struct attention_backward_job *job, struct depth depth, i64 rows)
 {
     i64 panel = tile->strips * STRIP / FMA_TERMS * FMA_COLUMNS;
     for (i64 column = 0; column < job->width; column += FMA_COLUMNS, b += panel) {
@@ -246,7 +252,8 @@ static void add_panel(float *sums, const float *a, const float *b, const struct 
 }
 
 /* Rows are whole pairs where the span has one more, of zeros. */
-static void add_section(const struct work *tile, const struct job *job, const struct key_run *run, i64 section)
+static void add_section(const struct attention_backward_work *tile, const struct attention_backward_job *job,
+                        const struct key_run *run, i64 section)
 {
     i64 count = run->count, within = section * STRIP / FMA_TERMS;
     count += count % 2 != 0 && (run->first + count) % STRIP_KEYS_BACKWARD != 0;
@@ -264,7 +271,8 @@ static void add_section(const struct work *tile, const struct job *job, const st
     }
 }
 
-static void run_keys(const struct work *tile, const struct job *job, const struct key_run *run, bool mine)
+static void run_keys(const struct attention_backward_work *tile, const struct attention_backward_job *job,
+                     const struct key_run *run, bool mine)
 {
     load_keys(tile, job, run);
     for (i64 section = 0; section < tile->strips; section += SECTION_STRIPS) {
@@ -277,13 +285,13 @@ static void run_keys(const struct work *tile, const struct job *job, const struc
     }
 }
 
-static void close_tile(const struct work *tile, const struct job *job)
+static void close_tile(const struct attention_backward_work *tile, const struct attention_backward_job *job)
 {
     float ones[STRIP];
     for (i64 u = 0; u < STRIP; u++)
         ones[u] = 1;
     for (i64 i = 0; i < tile->strips; i++) {
-        const struct state *state = &tile->states[i];
+        const struct attention_backward_state *state = &tile->states[i];
         float *dq = tile->dq + i * job->room.sums;
         if (!state->begun)
             memset(dq, 0, (size_t)job->room.sums * 4);
@@ -295,8 +303,8 @@ static void close_tile(const struct work *tile, const struct job *job)
 
 static void run_tile(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
-    struct work tile;
+    const struct attention_backward_job *job = context;
+    struct attention_backward_work tile;
     struct key_run run = {0};
     i64 turn = -1; /* the span whose turn this tile has */
     open_tile(&tile, job, index, worker);
@@ -314,7 +322,7 @@ static void run_tile(void *context, i64 index, int worker)
 
 static void clear_span(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct attention_backward_job *job = context;
     (void)worker;
     i64 first = index / job->kv_heads * STRIP_KEYS_BACKWARD, padded = keys_padded(job->k.rows);
     i64 at = (index % job->kv_heads * padded + first) * job->stride,
@@ -325,7 +333,7 @@ static void clear_span(void *context, i64 index, int worker)
 
 static void store_span(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct attention_backward_job *job = context;
     (void)worker;
     i64 first = index / job->kv_heads * STRIP_KEYS_BACKWARD, head = index % job->kv_heads, width = job->width;
     i64 past = min_i64(first + STRIP_KEYS_BACKWARD, job->k.rows);
@@ -349,20 +357,20 @@ void CPU(attention_backward)(struct device *device, struct matrix dq, struct mat
     (void)device;
     CPU(attention_check)(q, k, v, heads, kv_heads, intervals);
     i64 width = q.columns / heads;
-    struct job job = {.dq = dq,
-                      .dk = dk,
-                      .dv = dv,
-                      .dout = dout,
-                      .out = out,
-                      .q = q,
-                      .k = k,
-                      .v = v,
-                      .lse = lse,
-                      .room = strip_room_of(STRIP_LEVEL, width, heads / kv_heads, q.dtype),
-                      .kv_heads = kv_heads,
-                      .width = width,
-                      .stride = round_up(width, FMA_COLUMNS),
-                      .factor = 1.0f / sqrtf((float)width)};
+    struct attention_backward_job job = {.dq = dq,
+                                         .dk = dk,
+                                         .dv = dv,
+                                         .dout = dout,
+                                         .out = out,
+                                         .q = q,
+                                         .k = k,
+                                         .v = v,
+                                         .lse = lse,
+                                         .room = strip_room_of(STRIP_LEVEL, width, heads / kv_heads, q.dtype),
+                                         .kv_heads = kv_heads,
+                                         .width = width,
+                                         .stride = round_up(width, FMA_COLUMNS),
+                                         .factor = 1.0f / sqrtf((float)width)};
     struct attention_tiling tiling = {STRIP_ROWS_MOST, STRIP_ROWS_MOST, STRIP_KEYS_BACKWARD, true, false};
     CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, tiling);
     i64 rows = kv_heads * keys_padded(k.rows);

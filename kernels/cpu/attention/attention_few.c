@@ -2,14 +2,14 @@
  * rows of products: of one of them keys are read as they lie. */
 #include "kernels/cpu/attention/attention.h"
 
-struct job {
+struct attention_few_job {
     struct attention_plan plan;
     struct matrix out, q, k, v;
     float *lse;
     i64 kv_heads, width;
     float scale; /* of scores: D^-1/2 log2(e) */
 };
-struct tile {
+struct attention_few_tile {
     const struct query_tile *queries;
     int worker;
     i64 head, rows; /* key-value head */
@@ -19,12 +19,12 @@ struct tile {
     char *packed;                     /* keys or values of a run */
 };
 
-static i64 matrix_bytes(const struct job *job, i64 rows)
+static i64 matrix_bytes(const struct attention_few_job *job, i64 rows)
 {
     return rows * job->width * element_bytes(job->k.dtype);
 }
 
-static void open_tile(struct tile *tile, const struct job *job, i64 index, int worker)
+static void open_tile(struct attention_few_tile *tile, const struct attention_few_job *job, i64 index, int worker)
 {
     i64 group = job->plan.group, bytes = element_bytes(job->q.dtype);
     i64 rows_most = attention_rows_most(&job->plan);
@@ -64,7 +64,8 @@ static void find_hidden(float *hidden, const struct intervals *v, i64 first, i64
         hidden[j] = -INFINITY;
 }
 
-static void mask_scores(const struct tile *tile, const struct job *job, const struct key_run *run)
+static void mask_scores(const struct attention_few_tile *tile, const struct attention_few_job *job,
+                        const struct key_run *run)
 {
     const struct intervals *v = job->plan.intervals;
     i64 columns = attention_columns(run), from = min_i64(run->mask_from, run->count), group = job->plan.group;
@@ -148,7 +149,7 @@ static void raise_maxima(float *restrict max, float *restrict keep, const float 
     }
 }
 
-static void lower_sums(const struct tile *tile, i64 width)
+static void lower_sums(const struct attention_few_tile *tile, i64 width)
 {
     for (i64 i = 0; i < tile->rows; i++) {
         float *restrict sums = tile->sums + i * width, keep = tile->keep[i];
@@ -162,7 +163,7 @@ static void lower_sums(const struct tile *tile, i64 width)
 
 /* Scores become probabilities relative to the new maximum; what was summed before is lowered to it. What belongs to a
  * row as a whole is done for many rows at a time. */
-static void soften(const struct tile *tile, const struct job *job, i64 columns, bool first)
+static void soften(const struct attention_few_tile *tile, const struct attention_few_job *job, i64 columns, bool first)
 {
     bool half = job->q.dtype == DTYPE_BF16;
     float *restrict total = tile->total, *restrict each = tile->each, *restrict keep = tile->keep;
@@ -181,20 +182,22 @@ static void soften(const struct tile *tile, const struct job *job, i64 columns, 
         lower_sums(tile, job->width);
 }
 
-static struct gemm product(const struct job *job, i64 m, i64 n, i64 k)
+static struct gemm product(const struct attention_few_job *job, i64 m, i64 n, i64 k)
 {
     return (struct gemm){
         .m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
 }
 
 /* Dense keys or values of a run. */
-static const void *load_run(const struct tile *tile, const struct job *job, struct matrix m, const struct key_run *run)
+static const void *load_run(const struct attention_few_tile *tile, const struct attention_few_job *job, struct matrix m,
+                            const struct key_run *run)
 {
     CPU(pack)(tile->packed, m, run->first, attention_columns(run), tile->head * job->width, job->width);
     return tile->packed;
 }
 
-static void find_scores(const struct tile *tile, const struct job *job, const struct key_run *run)
+static void find_scores(const struct attention_few_tile *tile, const struct attention_few_job *job,
+                        const struct key_run *run)
 {
     const void *keys = load_run(tile, job, job->k, run);
     struct gemm gemm = product(job, tile->rows, attention_columns(run), job->width);
@@ -205,7 +208,8 @@ static void find_scores(const struct tile *tile, const struct job *job, const st
         mask_scores(tile, job, run);
 }
 
-static void add_values(const struct tile *tile, const struct job *job, const struct key_run *run, bool first)
+static void add_values(const struct attention_few_tile *tile, const struct attention_few_job *job,
+                       const struct key_run *run, bool first)
 {
     const void *values = load_run(tile, job, job->v, run);
     struct gemm gemm = product(job, tile->rows, job->width, run->count);
@@ -240,7 +244,7 @@ static void store_bf16(bf16 *restrict out, const float *restrict sums, i64 width
         out[d] = bf16_from_f32(sums[d] * factor);
 }
 
-static void close_tile(const struct tile *tile, const struct job *job)
+static void close_tile(const struct attention_few_tile *tile, const struct attention_few_job *job)
 {
     i64 group = job->plan.group, width = job->width, heads = group * job->kv_heads;
     close_statistics(tile->max, tile->total, tile->rows);
@@ -258,8 +262,8 @@ static void close_tile(const struct tile *tile, const struct job *job)
 
 static void run_tile(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
-    struct tile tile;
+    const struct attention_few_job *job = context;
+    struct attention_few_tile tile;
     struct key_run run = {0};
     open_tile(&tile, job, index, worker);
     bool first = true;
@@ -278,14 +282,14 @@ void CPU(attention_few)(struct device *device, struct matrix out, float *lse, st
 {
     (void)device;
     i64 width = q.columns / heads;
-    struct job job = {.out = out,
-                      .q = q,
-                      .k = k,
-                      .v = v,
-                      .lse = lse,
-                      .kv_heads = kv_heads,
-                      .width = width,
-                      .scale = LOG2_E / sqrtf((float)width)};
+    struct attention_few_job job = {.out = out,
+                                    .q = q,
+                                    .k = k,
+                                    .v = v,
+                                    .lse = lse,
+                                    .kv_heads = kv_heads,
+                                    .width = width,
+                                    .scale = LOG2_E / sqrtf((float)width)};
     struct attention_tiling tiling = {.rows_most = FEW_ROWS_MOST, .rows_least = 1, .keys_most = FEW_KEYS_MOST};
     CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, tiling);
     workers_run(job.plan.tile_count * kv_heads, run_tile, &job);

@@ -17,7 +17,7 @@ struct few { /* out (+)= a w^T */
 
 /* ---- A strip of weights and a panel ---- */
 
-struct strip {
+struct amx_few_rows_strip {
     const char *w, *next; /* what will be read after it; NULL: nothing of this tile */
     i64 row_bytes, steps;
     const char *x;
@@ -25,7 +25,7 @@ struct strip {
 };
 
 /* Lines that are wanted AHEAD_STEPS from here, in this strip or the next. */
-INLINED void fetch(const struct strip *s, i64 step)
+INLINED void fetch(const struct amx_few_rows_strip *s, i64 step)
 {
     i64 to = step + AHEAD_STEPS;
     const char *at = to < s->steps ? s->w + to * 64 : s->next ? s->next + (to - s->steps) * 64 : NULL;
@@ -33,7 +33,7 @@ INLINED void fetch(const struct strip *s, i64 step)
         _mm_prefetch(at + row * s->row_bytes, _MM_HINT_T0);
 }
 
-INLINED void multiply_strip(const struct strip *s, int rows) /* 1, 16 or 32 */
+INLINED void multiply_strip(const struct amx_few_rows_strip *s, int rows) /* 1, 16 or 32 */
 {
     const char *w = s->w, *w_half = w + 16 * s->row_bytes, *x = s->x;
     i64 x_step_bytes = rows == 1 ? 64 : AMX_STEP_BYTES, x_row_bytes = rows == 1 ? 4 : 64;
@@ -84,7 +84,7 @@ static void turn(float *sums, bool two)
 }
 
 /* The strip begins at `column`, of which columns from `first` on are written. */
-static void run_panel(const struct few *f, struct strip *s, i64 panel, i64 column, i64 first)
+static void run_panel(const struct few *f, struct amx_few_rows_strip *s, i64 panel, i64 column, i64 first)
 {
     i64 rows = min_i64(STRIP, f->a.rows - panel * STRIP);
     float sums[1024] __attribute__((aligned(64)));
@@ -114,10 +114,10 @@ static void run_strips(const struct few *f, i64 first, i64 past)
     amx_begin_with(f->a.rows == 1 ? 4 : 64);
     for (i64 column = first; column < past; column += STRIP) {
         i64 at = min_i64(column, last), next = min_i64(column + STRIP, last);
-        struct strip s = {.w = matrix_at(f->w, at, 0),
-                          .row_bytes = f->w.stride * 2,
-                          .steps = f->steps,
-                          .next = column + STRIP < past ? matrix_at(f->w, next, 0) : NULL};
+        struct amx_few_rows_strip s = {.w = matrix_at(f->w, at, 0),
+                                       .row_bytes = f->w.stride * 2,
+                                       .steps = f->steps,
+                                       .next = column + STRIP < past ? matrix_at(f->w, next, 0) : NULL};
         for (i64 panel = 0; panel < panels; panel++)
             run_panel(f, &s, panel, at, column);
     }
@@ -170,16 +170,16 @@ void amx_few_rows(struct matrix out, struct matrix a, struct matrix w, bool add)
     workers_run(ceil_div(out.columns, columns_of_tile(a.columns)), run_dense, &f);
 }
 
-struct grouped {
+struct amx_few_rows_grouped {
     struct matrix out, a, w;
     i64 slice, tile_columns, column_tiles; /* rows of a slice of the weights */
-    struct piece *pieces;
+    struct row_piece *pieces;
 };
 
 static void run_grouped(void *context, i64 tile, int worker)
 {
-    const struct grouped *g = context;
-    const struct piece *piece = &g->pieces[tile / g->column_tiles];
+    const struct amx_few_rows_grouped *g = context;
+    const struct row_piece *piece = &g->pieces[tile / g->column_tiles];
     i64 first = tile % g->column_tiles * g->tile_columns, rows = rows_of_piece(g->out, g->a, piece, first == 0);
     if (rows == 0)
         return;
@@ -194,7 +194,7 @@ static void run_grouped(void *context, i64 tile, int worker)
 void amx_few_rows_grouped(struct matrix out, struct matrix a, struct matrix w, i64 experts, const struct groups *groups)
 {
     enum { TILES = 4 }; /* as large as those of a dense product, times this: each packs the rows of its group */
-    struct grouped g = {.out = out, .a = a, .w = w, .slice = w.rows / experts};
+    struct amx_few_rows_grouped g = {.out = out, .a = a, .w = w, .slice = w.rows / experts};
     g.tile_columns = TILES * columns_of_tile(a.columns);
     g.column_tiles = ceil_div(g.slice, g.tile_columns);
     g.pieces = cpu_v4_scratch(0, AMX_SLOT_SHARED, pieces_bound(groups, AMX_FEW_GROUP_ROWS) * (i64)sizeof *g.pieces);

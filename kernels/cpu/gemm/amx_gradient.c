@@ -78,7 +78,7 @@ static void sum_tile(struct amx_tile *tile, struct matrix dy, struct matrix x, i
 
 /* ---- One weight ---- */
 
-struct job {
+struct amx_gradient_job {
     struct matrix dw, dy, x;
     bool add;
     struct amx_gradient_tiling tiling;
@@ -86,7 +86,7 @@ struct job {
     float *segments; /* blocks of each tile of each segment */
 };
 
-static struct matrix part_of(const struct job *job, i64 index, i64 *row, i64 *column)
+static struct matrix part_of(const struct amx_gradient_job *job, i64 index, i64 *row, i64 *column)
 {
     const struct amx_gradient_tiling *t = &job->tiling;
     *row = index / job->column_tiles * t->rows;
@@ -95,14 +95,14 @@ static struct matrix part_of(const struct job *job, i64 index, i64 *row, i64 *co
     return matrix_columns(rows, *column, min_i64(t->columns, job->dw.columns - *column));
 }
 
-static float *segment_of(const struct job *job, i64 index)
+static float *segment_of(const struct amx_gradient_job *job, i64 index)
 {
     return job->segments + index * job->tiling.rows * job->tiling.columns;
 }
 
 static void run_tile(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct amx_gradient_job *job = context;
     i64 row, column, begin = index / job->tiles * job->tiling.depth;
     struct amx_tile tile = {.out = part_of(job, index % job->tiles, &row, &column),
                             .add = job->add,
@@ -120,7 +120,7 @@ static void add_block(float *sums, const float *more)
 
 static void run_segments(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct amx_gradient_job *job = context;
     i64 row, column, at = 0;
     struct matrix part = part_of(job, index, &row, &column);
     (void)worker;
@@ -137,7 +137,7 @@ static void run_segments(void *context, i64 index, int worker)
 
 void amx_gradient(struct matrix dw, struct matrix dy, struct matrix x, bool add)
 {
-    struct job job = {
+    struct amx_gradient_job job = {
         .dw = dw, .dy = dy, .x = x, .add = add, .tiling = amx_gradient_tiling_of(dw.rows, dw.columns, x.rows)};
     const struct amx_gradient_tiling *t = &job.tiling;
     job.column_tiles = ceil_div(dw.columns, t->columns);

@@ -6,7 +6,7 @@
 struct group_piece {
     i64 group, begin, rows;
 };
-struct job {
+struct amx_grouped_job {
     struct matrix out, a, w;
     bool transpose, far, copy;
     i64 experts, steps, column_tiles;
@@ -26,7 +26,8 @@ static i64 cut_pieces(struct group_piece *pieces, const struct groups *groups, i
 }
 
 /* Panels of a run for the columns of a tile: those of the image, or packed here. */
-static void place_b(struct amx_tile *tile, const struct job *job, i64 expert, i64 step, i64 column, int worker)
+static void place_b(struct amx_tile *tile, const struct amx_grouped_job *job, i64 expert, i64 step, i64 column,
+                    int worker)
 {
     if (job->w.packed) {
         tile->b = amx_image_of(job->w, job->experts, expert, job->transpose) +
@@ -45,7 +46,7 @@ static void place_b(struct amx_tile *tile, const struct job *job, i64 expert, i6
 
 static void run_tile(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct amx_grouped_job *job = context;
     const struct group_piece *piece = &job->pieces[index / job->column_tiles];
     i64 column = index % job->column_tiles * job->tiling.columns;
     i64 expert = job->groups->member ? job->groups->member[piece->group] : piece->group;
@@ -79,15 +80,15 @@ void cpu_amx_matmul_grouped(struct device *device, struct matrix out, struct mat
         cpu_v4_matmul_grouped(device, out, a, w, experts, transpose, groups);
         return;
     }
-    struct job job = {.out = out,
-                      .a = a,
-                      .w = w,
-                      .transpose = transpose,
-                      .far = amx_is_far(out),
-                      .experts = experts,
-                      .steps = amx_steps(a.columns),
-                      .tiling = amx_groups_tiling(rows, out.columns, a.columns, groups->count),
-                      .groups = groups};
+    struct amx_grouped_job job = {.out = out,
+                                  .a = a,
+                                  .w = w,
+                                  .transpose = transpose,
+                                  .far = amx_is_far(out),
+                                  .experts = experts,
+                                  .steps = amx_steps(a.columns),
+                                  .tiling = amx_groups_tiling(rows, out.columns, a.columns, groups->count),
+                                  .groups = groups};
     job.scratch = amx_groups_scratch(a, w, &job.tiling);
     job.copy = amx_copies(a, &job.tiling);
     job.column_tiles = ceil_div(out.columns, job.tiling.columns);

@@ -1,7 +1,7 @@
 /* out = a b^T and out = a b on tiles: rows of activations with weights. */
 #include "kernels/cpu/gemm/amx.h"
 
-struct job {
+struct amx_matmul_job {
     struct matrix out, a;
     bool add, far, copy;
     struct amx_tiling tiling;
@@ -12,7 +12,7 @@ struct job {
 
 static void run_tile(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct amx_matmul_job *job = context;
     const struct amx_tiling *t = &job->tiling;
     i64 row = index / job->column_tiles * t->rows, column = index % job->column_tiles * t->columns;
     i64 rows = min_i64(t->rows, job->out.rows - row), columns = min_i64(t->columns, job->out.columns - column);
@@ -35,12 +35,12 @@ static void run_tile(void *context, i64 index, int worker)
 
 static void multiply_rows(struct matrix out, struct matrix a, struct matrix b, bool transpose_b, bool add)
 {
-    struct job job = {.out = out,
-                      .a = a,
-                      .add = add,
-                      .far = amx_is_far(out),
-                      .tiling = amx_tiling_of(out.rows, out.columns, a.columns),
-                      .steps = amx_steps(a.columns)};
+    struct amx_matmul_job job = {.out = out,
+                                 .a = a,
+                                 .add = add,
+                                 .far = amx_is_far(out),
+                                 .tiling = amx_tiling_of(out.rows, out.columns, a.columns),
+                                 .steps = amx_steps(a.columns)};
     job.column_tiles = ceil_div(out.columns, job.tiling.columns);
     job.copy = amx_copies(a, &job.tiling);
     job.scratch = amx_rows_scratch(out, a, b, &job.tiling);

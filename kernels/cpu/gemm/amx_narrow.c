@@ -10,19 +10,19 @@
 enum { PANEL = AMX_NARROW_PANEL, HALF = 8, PIECE_ROWS = 256, GROUP_PIECE_ROWS = 64, HALF_BYTES = 1024, Q_MOST = 32639 };
 enum { TILE_BYTES = 64 << 10, ALONE_ROWS = 64, AHEAD_STEPS = 2, LEAD_STEPS = 2, SLOT_STRIP = AMX_SLOT_B };
 
-struct rows { /* a piece of a in planes */
-    struct piece at;
+struct amx_narrow_rows { /* a piece of a in planes */
+    struct row_piece at;
     i64 rows; /* those that are not zero */
     /* panels of [steps][halves of the rows][16 quads of the depth][high, low][8 rows][4]; of a single row [steps][16
      * quads][high, low][4] */
     char *planes;
     float *scale; /* [rows, whole panels] */
 };
-struct job {
+struct amx_narrow_job {
     struct matrix out, a;
     const struct narrow *w;
     i64 steps, strips, tile_strips, column_tiles; /* strips of a part, and of a tile */
-    struct rows *rows;
+    struct amx_narrow_rows *rows;
     struct narrow_tables tables;
 };
 
@@ -36,15 +36,15 @@ INLINED __m512 load_16(struct matrix a, i64 row, i64 column)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16));
 }
 
-struct split { /* 16 numbers of a row */
+struct amx_narrow_split { /* 16 numbers of a row */
     __m128i high, low;
 };
-INLINED struct split split_16(struct matrix a, i64 row, i64 column, __m512 by)
+INLINED struct amx_narrow_split split_16(struct matrix a, i64 row, i64 column, __m512 by)
 {
     __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(load_16(a, row, column), by));
     __m512i low = _mm512_srai_epi32(_mm512_slli_epi32(q, 24), 24);
     __m512i high = _mm512_srai_epi32(_mm512_sub_epi32(q, low), 8);
-    return (struct split){_mm512_cvtepi32_epi8(high), _mm512_cvtepi32_epi8(low)};
+    return (struct amx_narrow_split){_mm512_cvtepi32_epi8(high), _mm512_cvtepi32_epi8(low)};
 }
 
 static float largest_of(struct matrix a, i64 row)
@@ -66,7 +66,7 @@ static float split_single(char *out, struct matrix a, i64 row, i64 steps)
     float largest = largest_of(a, row);
     __m512 by = _mm512_set1_ps(factor_of(largest));
     for (i64 i = 0; i < steps * NARROW_COLUMNS; i += 16) {
-        struct split s = split_16(a, row, i, by);
+        struct amx_narrow_split s = split_16(a, row, i, by);
         _mm_storeu_si128((void *)(out + 2 * i), _mm_unpacklo_epi32(s.high, s.low));
         _mm_storeu_si128((void *)(out + 2 * i + 16), _mm_unpackhi_epi32(s.high, s.low));
     }
@@ -79,7 +79,7 @@ static void split_step(char *out, struct matrix a, i64 first, i64 rows, i64 colu
     for (i64 i = 0; i < HALF; i++) {
         __m512i high = _mm512_setzero_si512(), low = high;
         for (i64 part = 0; i < rows && part < 4; part++) {
-            struct split s = split_16(a, first + i, column + 16 * part, by[i]);
+            struct amx_narrow_split s = split_16(a, first + i, column + 16 * part, by[i]);
             __mmask8 lane = (__mmask8)(3 << 2 * part);
             high = _mm512_mask_broadcast_i64x2(high, lane, s.high);
             low = _mm512_mask_broadcast_i64x2(low, lane, s.low);
@@ -93,7 +93,7 @@ static void split_step(char *out, struct matrix a, i64 first, i64 rows, i64 colu
 }
 
 /* Half a panel: 8 rows. */
-static void split_half(char *out, float *scale, const struct job *job, i64 first, i64 rows)
+static void split_half(char *out, float *scale, const struct amx_narrow_job *job, i64 first, i64 rows)
 {
     __m512 by[HALF];
     for (i64 i = 0; i < HALF; i++) {
@@ -107,8 +107,8 @@ static void split_half(char *out, float *scale, const struct job *job, i64 first
 
 static void split_piece(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
-    struct rows *r = &job->rows[tile];
+    const struct amx_narrow_job *job = context;
+    struct amx_narrow_rows *r = &job->rows[tile];
     r->rows = rows_of_piece(job->out, job->a, &r->at, true);
     (void)worker;
     if (r->rows == 1)
@@ -120,23 +120,23 @@ static void split_piece(void *context, i64 tile, int worker)
 
 /* ---- A strip of weights and a panel ---- */
 
-struct strip {
+struct amx_narrow_strip {
     signed char *w; /* [steps][32 rows][64] */
     i64 steps;
     const char *x;
     i32 *sums; /* [halves of the panel][32 weights][high, low][8 rows]; of a single row [32][high, low] */
-    const struct job *job;
+    const struct amx_narrow_job *job;
     i64 widens; /* number of the strip whose codes become w meanwhile; -1: it is there */
 };
 
-INLINED void widen_step(const struct strip *s, i64 step)
+INLINED void widen_step(const struct amx_narrow_strip *s, i64 step)
 {
     if (step < s->steps)
         narrow_widen(s->w + step * NARROW_ROWS * NARROW_COLUMNS, s->job->w, &s->job->tables,
                      s->widens * s->steps + step);
 }
 
-INLINED void multiply_strip(const struct strip *s, int rows, bool widens) /* 1, 8 or 16 */
+INLINED void multiply_strip(const struct amx_narrow_strip *s, int rows, bool widens) /* 1, 8 or 16 */
 {
     size_t x_row_bytes = rows == 1 ? 8 : 64;
     i64 x_step_bytes = rows == 1 ? 128 : 2 * HALF_BYTES, half = rows == 1 ? 32 : 256;
@@ -172,7 +172,7 @@ INLINED void multiply_strip(const struct strip *s, int rows, bool widens) /* 1, 
     }
 }
 
-INLINED void multiply_by_rows(const struct strip *s, i64 rows, bool widens)
+INLINED void multiply_by_rows(const struct amx_narrow_strip *s, i64 rows, bool widens)
 {
     if (rows == 1)
         multiply_strip(s, 1, widens);
@@ -218,7 +218,8 @@ static void scale_sums(float *out, const i32 *sums, const float *w_scale, const 
 }
 
 /* w: the strip's numbers, or (widened) room for them. */
-static void run_strip(const struct job *job, const struct rows *r, signed char *w, bool widened, i64 number)
+static void run_strip(const struct amx_narrow_job *job, const struct amx_narrow_rows *r, signed char *w, bool widened,
+                      i64 number)
 {
     i32 whole[1024] __attribute__((aligned(64)));
     float sums[1024] __attribute__((aligned(64)));
@@ -226,7 +227,8 @@ static void run_strip(const struct job *job, const struct rows *r, signed char *
     const float *w_scale = job->w->scale + number * NARROW_ROWS;
     for (i64 row = 0; row < r->rows; row += PANEL) {
         i64 rows = min_i64(PANEL, r->rows - row);
-        struct strip s = {w, job->steps, r->planes + row / PANEL * job->steps * 2 * HALF_BYTES, whole, job, number};
+        struct amx_narrow_strip s = {w,     job->steps, r->planes + row / PANEL * job->steps * 2 * HALF_BYTES,
+                                     whole, job,        number};
         if (widened && row == 0)
             multiply_by_rows(&s, r->rows == 1 ? 1 : max_i64(rows, 2), true);
         else
@@ -243,8 +245,8 @@ static void run_strip(const struct job *job, const struct rows *r, signed char *
 
 static void run_tile(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
-    const struct rows *r = &job->rows[tile / job->column_tiles];
+    const struct amx_narrow_job *job = context;
+    const struct amx_narrow_rows *r = &job->rows[tile / job->column_tiles];
     i64 first = tile % job->column_tiles * job->tile_strips, past = min_i64(first + job->tile_strips, job->strips);
     bool widened = job->w->bits == 4;
     signed char *w = widened ? cpu_v4_scratch(worker, SLOT_STRIP, narrow_strip_bytes(job->steps)) : NULL;
@@ -262,19 +264,19 @@ static void run_tile(void *context, i64 tile, int worker)
 
 /* ---- The op ---- */
 
-static i64 cut_dense(struct piece *pieces, i64 rows)
+static i64 cut_dense(struct row_piece *pieces, i64 rows)
 {
     i64 count = 0;
     for (i64 at = 0; at < rows; at += PIECE_ROWS)
-        pieces[count++] = (struct piece){0, at, min_i64(PIECE_ROWS, rows - at)};
+        pieces[count++] = (struct row_piece){0, at, min_i64(PIECE_ROWS, rows - at)};
     return count;
 }
 
 /* Pieces, planes and scales in one block. */
-static i64 lay_rows(struct job *job, const struct groups *groups)
+static i64 lay_rows(struct amx_narrow_job *job, const struct groups *groups)
 {
     i64 bound = groups ? pieces_bound(groups, GROUP_PIECE_ROWS) : ceil_div(job->a.rows, PIECE_ROWS);
-    struct piece *pieces = memory_alloc(max_i64(bound, 1) * (i64)sizeof *pieces);
+    struct row_piece *pieces = memory_alloc(max_i64(bound, 1) * (i64)sizeof *pieces);
     i64 count = groups ? cut_few_rows(pieces, groups, GROUP_PIECE_ROWS) : cut_dense(pieces, job->a.rows), bytes = 0;
     for (i64 i = 0; i < count; i++)
         bytes += ceil_div(pieces[i].rows, PANEL) * amx_narrow_panel_bytes(job->steps);
@@ -283,7 +285,7 @@ static i64 lay_rows(struct job *job, const struct groups *groups)
     char *at = (char *)job->rows + heads;
     for (i64 i = 0; i < count; i++) {
         i64 panels = ceil_div(pieces[i].rows, PANEL), planes = panels * job->steps * 2 * HALF_BYTES;
-        job->rows[i] = (struct rows){.at = pieces[i], .planes = at, .scale = (float *)(at + planes)};
+        job->rows[i] = (struct amx_narrow_rows){.at = pieces[i], .planes = at, .scale = (float *)(at + planes)};
         at += panels * amx_narrow_panel_bytes(job->steps);
     }
     memory_free(pieces);
@@ -293,7 +295,8 @@ static i64 lay_rows(struct job *job, const struct groups *groups)
 void cpu_amx_matmul_narrow(struct device *device, struct matrix out, struct matrix a, const struct narrow *w,
                            const struct groups *groups)
 {
-    struct job job = {.out = out, .a = a, .w = w, .steps = narrow_steps(w->columns), .strips = narrow_strips(w->rows)};
+    struct amx_narrow_job job = {
+        .out = out, .a = a, .w = w, .steps = narrow_steps(w->columns), .strips = narrow_strips(w->rows)};
     bool fits = a.columns == w->columns && out.columns == w->rows && (groups || (w->parts == 1 && out.rows == a.rows));
     if (!fits || a.dtype != DTYPE_BF16) {
         cpu_v4_matmul_narrow(device, out, a, w, groups);

@@ -15,7 +15,7 @@ static inline void check_gated(struct matrix y, struct matrix gate_up, struct ma
             (long long)(w.rows / experts), (long long)w.columns);
 }
 
-struct piece {
+struct row_piece {
     i64 member, begin, rows;
 };
 
@@ -29,12 +29,12 @@ static inline i64 pieces_bound(const struct groups *groups, i64 most)
     return groups->offsets[groups->count] / most + groups->count;
 }
 
-static inline i64 cut_few_rows(struct piece *pieces, const struct groups *groups, i64 most)
+static inline i64 cut_few_rows(struct row_piece *pieces, const struct groups *groups, i64 most)
 {
     i64 count = 0;
     for (i64 i = 0; i < groups->count; i++)
         for (i64 at = groups->offsets[i], end = groups->offsets[i + 1]; at < end; at += most)
-            pieces[count++] = (struct piece){member_of(groups, i), at, min_i64(most, end - at)};
+            pieces[count++] = (struct row_piece){member_of(groups, i), at, min_i64(most, end - at)};
     return count;
 }
 
@@ -48,7 +48,7 @@ static inline bool row_is_zero(struct matrix m, const i32 *rows, i64 row)
 }
 
 /* How many rows of the piece there are, of a's or of those of it that `from` names: behind them are zeros. */
-static inline i64 rows_there(struct matrix a, const i32 *from, const struct piece *piece)
+static inline i64 rows_there(struct matrix a, const i32 *from, const struct row_piece *piece)
 {
     i64 rows = piece->rows;
     while (rows > 0 && row_is_zero(a, from, piece->begin + rows - 1))
@@ -56,14 +56,14 @@ static inline i64 rows_there(struct matrix a, const i32 *from, const struct piec
     return rows;
 }
 
-static inline void clear_behind(struct matrix out, const struct piece *piece, i64 rows)
+static inline void clear_behind(struct matrix out, const struct row_piece *piece, i64 rows)
 {
     for (; rows < piece->rows; rows++)
         memset(matrix_at(out, piece->begin + rows, 0), 0, (size_t)(out.columns * element_bytes(out.dtype)));
 }
 
 /* Rows of a; what comes of those behind them is zero at the hands of who clears. */
-static inline i64 rows_of_piece(struct matrix out, struct matrix a, const struct piece *piece, bool clears)
+static inline i64 rows_of_piece(struct matrix out, struct matrix a, const struct row_piece *piece, bool clears)
 {
     i64 rows = rows_there(a, NULL, piece);
     if (clears)

@@ -15,7 +15,7 @@ void cpu_v4_gemm_share(struct gemm_panels *panels, struct matrix b, bool transpo
 void cpu_v4_gemm_pack(struct gemm_panels *panels, i64 tile);
 #endif
 
-struct part { /* some rows and columns of the product, and what a run of the depth needs of them */
+struct gemm_part { /* some rows and columns of the product, and what a run of the depth needs of them */
     const struct gemm *gemm;
     struct fma_operand a, b;
     char *c;
@@ -54,7 +54,7 @@ static void put_block(const struct fma_block *block, char *out, const struct gem
 
 /* A panel of rows, which begins at row `at` of the part, with the panel of columns, after which comes that of `next`.
  * Sums wait for the rest of the depth apart from c. */
-static void run_block(const struct part *p, const float *panel, i64 rows, i64 at, i64 column, i64 next)
+static void run_block(const struct gemm_part *p, const float *panel, i64 rows, i64 at, i64 column, i64 next)
 {
     const struct gemm *g = p->gemm;
     float near[FMA_ROWS * FMA_COLUMNS] __attribute__((aligned(64)));
@@ -89,7 +89,7 @@ static void cut_rows(i64 *rows, i64 left)
 }
 
 /* Of the part's columns for its run of the depth: those of the job, where it has them, or packed now. */
-static const float *column_panels(const struct part *p)
+static const float *column_panels(const struct gemm_part *p)
 {
     const struct gemm *g = p->gemm;
     if (g->panels)
@@ -101,7 +101,7 @@ static const float *column_panels(const struct part *p)
 }
 
 /* Panels of rows that lie beside each other, with columns few enough to stay in the second cache. */
-static void run_panels(const struct part *p, const i64 *rows, i64 at, i64 begin, i64 end)
+static void run_panels(const struct gemm_part *p, const i64 *rows, i64 at, i64 begin, i64 end)
 {
     for (i64 i = 0; rows[i] > 0; at += rows[i++])
         for (i64 column = begin, next; column < end; column = next) {
@@ -111,7 +111,7 @@ static void run_panels(const struct part *p, const i64 *rows, i64 at, i64 begin,
 }
 
 /* Panels of rows are packed some at a time, just before they are multiplied. */
-static void run_depth(struct part *p)
+static void run_depth(struct gemm_part *p)
 {
     p->column_panels = column_panels(p);
     for (i64 panel = 0, at = 0; p->rows[panel] > 0;) {
@@ -125,7 +125,7 @@ static void run_depth(struct part *p)
     }
 }
 
-static void run_part(struct part *p)
+static void run_part(struct gemm_part *p)
 {
     i64 words = words_of(p->gemm->k), run = run_of(words);
     p->depth = 0;
@@ -243,12 +243,12 @@ void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *g, int 
     }
     i64 panels = min_i64(FMA_PANELS, ceil_div(g->m, FMA_ROWS)), near = min_i64(FMA_PANELS_NEAR, panels);
     float *operands = CPU(scratch)(worker, SLOT_OPERANDS, (near * FMA_A_FLOATS + FMA_DEPTH * BLOCK_COLUMNS) * 4);
-    struct part p = {.gemm = g,
-                     .a = {a, g->lda, g->dtype, g->transpose_a, g->k, g->a_rows},
-                     .b = {b, g->ldb, g->dtype, !g->transpose_b, g->k, g->b_rows},
-                     .c = c,
-                     .row_panels = operands + FMA_DEPTH * BLOCK_COLUMNS,
-                     .room = operands};
+    struct gemm_part p = {.gemm = g,
+                          .a = {a, g->lda, g->dtype, g->transpose_a, g->k, g->a_rows},
+                          .b = {b, g->ldb, g->dtype, !g->transpose_b, g->k, g->b_rows},
+                          .c = c,
+                          .row_panels = operands + FMA_DEPTH * BLOCK_COLUMNS,
+                          .room = operands};
     if (words_of(g->k) > FMA_DEPTH)
         p.sums = CPU(scratch)(worker, SLOT_RUNS, panels * FMA_ROWS * BLOCK_COLUMNS * 4);
     if (g->panels)

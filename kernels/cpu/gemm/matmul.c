@@ -1,6 +1,6 @@
 #include "kernels/cpu/cpu.h"
 
-struct job {
+struct matmul_job {
     struct matrix out, a, b;
     bool transpose_a, transpose_b, add;
     i64 k, row_tiles, column_tiles;
@@ -11,7 +11,7 @@ struct job {
 
 static void run_tile(void *context, i64 tile, int worker)
 {
-    struct job *job = context;
+    struct matmul_job *job = context;
     if (tile < job->panels.count) {
         CPU(gemm_pack)(&job->panels, tile);
         return;
@@ -44,7 +44,7 @@ static void run_tile(void *context, i64 tile, int worker)
 
 static void run_segments(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct matmul_job *job = context;
     i64 rows = tile_rows(job->out.columns), row = index * rows, elements = job->out.rows * job->out.columns;
     struct matrix part = matrix_rows(job->out, row, min_i64(rows, job->out.rows - row));
     (void)worker;
@@ -64,7 +64,7 @@ void CPU(matmul)(struct device *device, struct matrix out, struct matrix a, bool
             transpose_b ? "^T" : "");
     if (m == 0 || n == 0)
         return;
-    struct job job = {out, a, b, transpose_a, transpose_b, add, k};
+    struct matmul_job job = {out, a, b, transpose_a, transpose_b, add, k};
     bool sums_data = sums_of_data(out, transpose_a, transpose_b);
     job.tiling = tiling_of(m, n, k, sums_data);
     job.row_tiles = ceil_div(m, job.tiling.rows);

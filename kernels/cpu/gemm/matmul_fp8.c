@@ -3,7 +3,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/round_fp8.h"
 
-struct job {
+struct matmul_fp8_job {
     struct matrix out;
     struct fp8_matrix a, b;
     const struct groups *groups; /* NULL: none */
@@ -11,12 +11,12 @@ struct job {
     i64 slice_rows;              /* of weights */
     bool add;
 };
-struct part { /* out[row + i, c] of a[outer + i], b[columns_at + c] along [begin, end) of the depth */
+struct matmul_fp8_part { /* out[row + i, c] of a[outer + i], b[columns_at + c] along [begin, end) of the depth */
     i64 row, rows, outer, columns_at, begin, end;
     bool add;
 };
 
-static void read_row(float *out, const struct fp8_matrix *m, i64 outer, const struct part *part)
+static void read_row(float *out, const struct fp8_matrix *m, i64 outer, const struct matmul_fp8_part *part)
 {
     const u8 *codes = m->codes + outer * m->depth;
     for (i64 d = part->begin; d < part->end; d++)
@@ -28,7 +28,8 @@ static float scale_at(const struct fp8_matrix *m, i64 outer, i64 depth)
     return m->scales[depth / FP8_BLOCK * m->outer + outer];
 }
 
-static float sum_of(const struct job *job, const struct part *part, const float *a, const float *b, i64 row, i64 column)
+static float sum_of(const struct matmul_fp8_job *job, const struct matmul_fp8_part *part, const float *a,
+                    const float *b, i64 row, i64 column)
 {
     float sum = 0;
     for (i64 d = 0; d < part->end - part->begin; d += FP8_BLOCK) {
@@ -50,7 +51,7 @@ static void store_sum(struct matrix out, i64 row, i64 column, float sum, bool ad
         *(float *)at = add ? *(float *)at + sum : sum;
 }
 
-static void multiply(const struct job *job, const struct part *part, int worker)
+static void multiply(const struct matmul_fp8_job *job, const struct matmul_fp8_part *part, int worker)
 {
     i64 depth = part->end - part->begin;
     float *a = CPU(scratch)(worker, 0, (GROUP_ROWS + 1) * depth * 4), *b = a + GROUP_ROWS * depth;
@@ -71,9 +72,9 @@ static i64 member_of(const struct groups *groups, i64 g)
 /* ---- Rows; groups begin where tiles do ---- */
 static void run_rows(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct matmul_fp8_job *job = context;
     i64 row = tile * GROUP_ROWS, g = 0;
-    struct part part = {row, min_i64(GROUP_ROWS, job->out.rows - row), row, 0, 0, job->a.depth, job->add};
+    struct matmul_fp8_part part = {row, min_i64(GROUP_ROWS, job->out.rows - row), row, 0, 0, job->a.depth, job->add};
     if (job->groups) {
         while (g < job->groups->count && row >= job->groups->offsets[g + 1])
             g++;
@@ -89,7 +90,7 @@ void CPU(matmul_fp8)(struct device *device, struct matrix out, const struct fp8_
 {
     (void)device;
     fp8_check_product(out, a, b, groups);
-    struct job job = {out, *a, *b, groups, NULL, 0, add};
+    struct matmul_fp8_job job = {out, *a, *b, groups, NULL, 0, add};
     workers_run(ceil_div(out.rows, GROUP_ROWS), run_rows, &job);
 }
 
@@ -101,18 +102,18 @@ static i64 blocks_of(const struct groups *groups, i64 g)
 
 static void run_weights(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct matmul_fp8_job *job = context;
     i64 down = ceil_div(job->slice_rows, GROUP_ROWS), g = tile / down, row = tile % down * GROUP_ROWS;
     i64 slice = member_of(job->groups, g), begin = 0, end = blocks_of(job->groups, g) * FP8_BLOCK;
     for (i64 before = 0; before < g; before++)
         begin += blocks_of(job->groups, before) * FP8_BLOCK;
-    struct part part = {slice * job->slice_rows + row,
-                        min_i64(GROUP_ROWS, job->slice_rows - row),
-                        row,
-                        0,
-                        begin,
-                        begin + end,
-                        job->written[slice]};
+    struct matmul_fp8_part part = {slice * job->slice_rows + row,
+                                   min_i64(GROUP_ROWS, job->slice_rows - row),
+                                   row,
+                                   0,
+                                   begin,
+                                   begin + end,
+                                   job->written[slice]};
     if (end > 0)
         multiply(job, &part, worker);
 }
@@ -122,7 +123,7 @@ void CPU(matmul_fp8_weights)(struct device *device, struct matrix dw, u8 *writte
 {
     (void)device;
     fp8_check_weights(dw, experts, dy, x);
-    struct job job = {dw, *dy, *x, groups, written, dw.rows / experts, false};
+    struct matmul_fp8_job job = {dw, *dy, *x, groups, written, dw.rows / experts, false};
     workers_run(groups->count * ceil_div(job.slice_rows, GROUP_ROWS), run_weights, &job);
     for (i64 g = 0; g < groups->count; g++)
         if (blocks_of(groups, g) > 0)

@@ -4,26 +4,26 @@
 
 enum { SLOT_GATE_UP, SLOT_PIECES = 7 };
 
-struct job {
+struct matmul_grouped_job {
     struct matrix out, gate_up, a, w;
     i64 experts, rows, columns, row_tiles, column_tiles; /* of a tile; how many of them in a slice */
     bool transpose;
     const i32 *from; /* which rows of memory those of a are; of weights: of w */
     const struct groups *groups;
-    struct piece *pieces;
+    struct row_piece *pieces;
     u8 *written;
     bool streams; /* gradients go by the caches, where they are the first */
 };
 
 static int longer_first(const void *a, const void *b)
 {
-    const struct piece *x = a, *y = b;
+    const struct row_piece *x = a, *y = b;
     return x->rows != y->rows ? (x->rows < y->rows) - (x->rows > y->rows)
                               : (x->begin > y->begin) - (x->begin < y->begin);
 }
 
 /* The longest first: groups differ, and for the piece that ends last the other workers wait. */
-static i64 cut_pieces(struct job *job, i64 most)
+static i64 cut_pieces(struct matmul_grouped_job *job, i64 most)
 {
     job->pieces = CPU(scratch)(0, SLOT_PIECES, pieces_bound(job->groups, most) * (i64)sizeof *job->pieces);
     i64 count = cut_few_rows(job->pieces, job->groups, most);
@@ -34,8 +34,8 @@ static i64 cut_pieces(struct job *job, i64 most)
 /* What decoding leaves of a group may be one row; what that was rounded up by comes out zero. */
 static void run_rows(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
-    const struct piece *piece = &job->pieces[tile / job->column_tiles];
+    const struct matmul_grouped_job *job = context;
+    const struct row_piece *piece = &job->pieces[tile / job->column_tiles];
     i64 column = tile % job->column_tiles * job->columns, first = piece->member * (job->w.rows / job->experts);
     struct gemm gemm = {.m = rows_of_piece(job->out, job->a, piece, column == 0),
                         .n = min_i64(job->columns, job->out.columns - column),
@@ -62,7 +62,8 @@ void CPU(matmul_grouped)(struct device *device, struct matrix out, struct matrix
             "matmul_grouped: [%lld,%lld] from [%lld,%lld] and %lld slices of [%lld,%lld]", (long long)out.rows,
             (long long)out.columns, (long long)a.rows, (long long)a.columns, (long long)experts, (long long)slice_rows,
             (long long)w.columns);
-    struct job job = {.out = out, .a = a, .w = w, .experts = experts, .transpose = transpose, .groups = groups};
+    struct matmul_grouped_job job = {
+        .out = out, .a = a, .w = w, .experts = experts, .transpose = transpose, .groups = groups};
     job.columns = even_columns(out.columns);
     job.column_tiles = ceil_div(out.columns, job.columns);
     workers_run(cut_pieces(&job, ROWS_MOST) * job.column_tiles, run_rows, &job);
@@ -74,7 +75,8 @@ void CPU(matmul_grouped)(struct device *device, struct matrix out, struct matrix
 struct halves {
     struct matrix gate, up;
 };
-static struct halves halves_of(const struct job *job, i64 begin, i64 rows, i64 column, i64 columns, int worker)
+static struct halves halves_of(const struct matmul_grouped_job *job, i64 begin, i64 rows, i64 column, i64 columns,
+                               int worker)
 {
     struct matrix m = job->gate_up;
     if (m.data) {
@@ -87,7 +89,7 @@ static struct halves halves_of(const struct job *job, i64 begin, i64 rows, i64 c
     return (struct halves){matrix_columns(m, 0, columns), matrix_columns(m, columns, columns)};
 }
 
-static void multiply_half(const struct job *job, struct matrix half, i64 begin, i64 w_row, int worker)
+static void multiply_half(const struct matmul_grouped_job *job, struct matrix half, i64 begin, i64 w_row, int worker)
 {
     struct gemm gemm = {.m = half.rows,
                         .n = half.columns,
@@ -105,8 +107,8 @@ static void multiply_half(const struct job *job, struct matrix half, i64 begin, 
 
 static void run_gated(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
-    const struct piece *piece = &job->pieces[tile / job->column_tiles];
+    const struct matmul_grouped_job *job = context;
+    const struct row_piece *piece = &job->pieces[tile / job->column_tiles];
     i64 column = tile % job->column_tiles * job->columns, width = job->out.columns;
     i64 first = piece->member * 2 * width + column, rows = rows_there(job->a, job->from, piece);
     if (column == 0)
@@ -127,7 +129,8 @@ void CPU(matmul_grouped_swiglu)(struct device *device, struct matrix y, struct m
 {
     (void)device;
     check_gated(y, gate_up, x, rows, w, experts, groups);
-    struct job job = {.out = y, .gate_up = gate_up, .a = x, .w = w, .experts = experts, .groups = groups, .from = rows};
+    struct matmul_grouped_job job = {
+        .out = y, .gate_up = gate_up, .a = x, .w = w, .experts = experts, .groups = groups, .from = rows};
     job.columns = even_columns(y.columns);
     job.column_tiles = ceil_div(y.columns, job.columns);
     workers_run(cut_pieces(&job, ROWS_MOST) * job.column_tiles, run_gated, &job);
@@ -138,9 +141,9 @@ void CPU(matmul_grouped_swiglu)(struct device *device, struct matrix y, struct m
 /* A tile is a part of one expert's slice, summed over the rows of its group. */
 static void run_weights(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct matmul_grouped_job *job = context;
     i64 slice_rows = job->out.rows / job->experts, tiles = job->row_tiles * job->column_tiles;
-    const struct piece *group = &job->pieces[tile / tiles];
+    const struct row_piece *group = &job->pieces[tile / tiles];
     i64 row = tile % tiles / job->column_tiles * job->rows, column = tile % job->column_tiles * job->columns;
     i64 begin = group->begin, expert = group->member;
     struct gemm gemm = {.m = min_i64(job->rows, slice_rows - row),
@@ -169,7 +172,7 @@ void CPU(matmul_grouped_weights)(struct device *device, struct matrix dw, u8 *wr
             "matmul_grouped_weights: %lld slices of [%lld,%lld] from [%lld,%lld] and [%lld,%lld]", (long long)experts,
             (long long)slice_rows, (long long)dw.columns, (long long)dy.rows, (long long)dy.columns, (long long)x.rows,
             (long long)x.columns);
-    struct job job = {.out = dw, .a = dy, .w = x, .experts = experts, .from = rows, .groups = groups};
+    struct matmul_grouped_job job = {.out = dw, .a = dy, .w = x, .experts = experts, .from = rows, .groups = groups};
     job.written = written;
     job.streams = dw.rows * dw.columns * 4 >= STREAMED_LEAST && (uintptr_t)dw.data % 64 == 0 && dw.stride % 16 == 0;
     job.rows = even_rows(slice_rows);

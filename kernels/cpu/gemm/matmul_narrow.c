@@ -18,11 +18,11 @@ typedef __m256i whole;
 /* A lane sums 128 / TERMS products of a step, each of at most Q_MOST times 128: of so many steps in 32 bits. */
 enum { RUN_STEPS = 4 * TERMS };
 
-struct job {
+struct matmul_narrow_job {
     struct matrix out, a;
     const struct narrow *w;
     i64 steps, strips, tile_strips, column_tiles; /* strips of a part, and of a tile */
-    struct piece *pieces;                         /* without rows that are zero */
+    struct row_piece *pieces;                     /* without rows that are zero */
     int16_t *q;                                   /* [rows of a][steps of 64] */
     float *scale;                                 /* [rows of a] */
     struct narrow_tables tables;
@@ -58,7 +58,7 @@ INLINED void round_row(int16_t *restrict q, const void *restrict row, i64 n, flo
         q[i] = (int16_t)(i32)__builtin_rintf(element_load(row, i, dtype) * by);
 }
 
-static void load_row(const struct job *job, i64 row)
+static void load_row(const struct matmul_narrow_job *job, i64 row)
 {
     i64 n = job->a.columns, width = job->steps * NARROW_COLUMNS;
     const void *from = matrix_at(job->a, row, 0);
@@ -73,8 +73,8 @@ static void load_row(const struct job *job, i64 row)
 
 static void load_piece(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
-    struct piece *piece = &job->pieces[tile];
+    const struct matmul_narrow_job *job = context;
+    struct row_piece *piece = &job->pieces[tile];
     (void)worker;
     piece->rows = rows_of_piece(job->out, job->a, piece, true);
     for (i64 i = 0; i < piece->rows; i++)
@@ -184,7 +184,8 @@ INLINED void put_row(void *restrict out, const float *restrict sums, const float
         element_store(out, i, sums[i] * scale * w_scale[i], dtype);
 }
 
-static void run_strip(const struct job *job, const struct piece *piece, const signed char *w, i64 number)
+static void run_strip(const struct matmul_narrow_job *job, const struct row_piece *piece, const signed char *w,
+                      i64 number)
 {
     enum { AT_ONCE = 4 };
     i64 column = (number - piece->member * job->strips) * NARROW_ROWS, width = job->steps * NARROW_COLUMNS;
@@ -204,7 +205,7 @@ static void run_strip(const struct job *job, const struct piece *piece, const si
     }
 }
 
-static const signed char *load_strip(signed char *room, const struct job *job, i64 number)
+static const signed char *load_strip(signed char *room, const struct matmul_narrow_job *job, i64 number)
 {
     if (job->w->bits == 8)
         return (const signed char *)job->w->codes + number * job->steps * narrow_step_bytes(job->w);
@@ -215,8 +216,8 @@ static const signed char *load_strip(signed char *room, const struct job *job, i
 
 static void run_tile(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
-    const struct piece *piece = &job->pieces[tile / job->column_tiles];
+    const struct matmul_narrow_job *job = context;
+    const struct row_piece *piece = &job->pieces[tile / job->column_tiles];
     i64 first = tile % job->column_tiles * job->tile_strips, past = min_i64(first + job->tile_strips, job->strips);
     signed char *room = job->w->bits == 4 ? CPU(scratch)(worker, SLOT_STRIP, narrow_strip_bytes(job->steps)) : NULL;
     for (i64 i = first; i < past && piece->rows > 0; i++) {
@@ -227,11 +228,11 @@ static void run_tile(void *context, i64 tile, int worker)
 
 /* ---- The op ---- */
 
-static i64 cut_rows(struct piece *pieces, i64 rows)
+static i64 cut_rows(struct row_piece *pieces, i64 rows)
 {
     i64 count = 0;
     for (i64 at = 0; at < rows; at += PIECE_ROWS)
-        pieces[count++] = (struct piece){0, at, min_i64(PIECE_ROWS, rows - at)};
+        pieces[count++] = (struct row_piece){0, at, min_i64(PIECE_ROWS, rows - at)};
     return count;
 }
 
@@ -247,7 +248,8 @@ void CPU(matmul_narrow)(struct device *device, struct matrix out, struct matrix 
     if (rows == 0)
         return;
     i64 bound = groups ? pieces_bound(groups, PIECE_ROWS) : ceil_div(rows, PIECE_ROWS);
-    struct job job = {.out = out, .a = a, .w = w, .steps = narrow_steps(w->columns), .strips = narrow_strips(w->rows)};
+    struct matmul_narrow_job job = {
+        .out = out, .a = a, .w = w, .steps = narrow_steps(w->columns), .strips = narrow_strips(w->rows)};
     i64 q_bytes = rows * job.steps * NARROW_COLUMNS * (i64)sizeof *job.q;
     job.pieces = CPU(scratch)(0, SLOT_PIECES, bound * (i64)sizeof *job.pieces);
     job.q = CPU(scratch)(0, SLOT_ROWS, rows * narrow_row_bytes(job.steps));

@@ -1,6 +1,6 @@
 #include "kernels/cpu/rows.h"
 
-struct job {
+struct accept_job {
     i32 *code;
     struct matrix p, q;
     const i32 *draft;
@@ -10,7 +10,7 @@ struct job {
 };
 
 /* From what p has more than q. */
-static i32 draw_rest(const struct job *job, i64 row, const float *p, double u, float *rest)
+static i32 draw_rest(const struct accept_job *job, i64 row, const float *p, double u, float *rest)
 {
     const float *q = matrix_at(job->q, row, 0);
     i64 n = job->p.columns;
@@ -20,7 +20,7 @@ static i32 draw_rest(const struct job *job, i64 row, const float *p, double u, f
     return rest[code] > 0 ? code : job->draft[row];
 }
 
-static i32 accept_row(const struct job *job, i64 row, float *rest)
+static i32 accept_row(const struct accept_job *job, i64 row, float *rest)
 {
     const u32 *identity = job->identity + row * 4;
     const float *p = matrix_at(job->p, row, 0);
@@ -35,7 +35,7 @@ static i32 accept_row(const struct job *job, i64 row, float *rest)
 
 static void run_tile(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct accept_job *job = context;
     i64 begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->p.rows);
     float *rest = CPU(scratch)(worker, 0, job->p.columns * 4);
     for (i64 i = begin; i < end; i++)
@@ -48,6 +48,6 @@ void CPU(accept)(struct device *device, i32 *code, struct matrix p, struct matri
     (void)device;
     require(p.dtype == DTYPE_F32 && q.dtype == DTYPE_F32 && same_shape(p, q), "accept: p of %s, q of %s",
             dtype_name(p.dtype), dtype_name(q.dtype));
-    struct job job = {code, p, q, draft, identity, key, tile_rows(p.columns)};
+    struct accept_job job = {code, p, q, draft, identity, key, tile_rows(p.columns)};
     workers_run(ceil_div(p.rows, job.rows_tile), run_tile, &job);
 }

@@ -1,6 +1,6 @@
 #include "kernels/cpu/rows.h"
 
-struct job {
+struct bit_cross_entropy_job {
     struct matrix logits, dlogits;
     float *loss, *entropy;
     const float *coefficient;
@@ -36,7 +36,7 @@ static void store_means(float *out, const float *each, i64 rows, i64 n)
 /* Rows are short: where they stand without gaps, a tile's elements are one run. */
 static void run_tile(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct bit_cross_entropy_job *job = context;
     i64 n = job->logits.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->logits.rows);
     enum dtype dtype = job->logits.dtype;
     i64 rows = end - begin, run = matrix_is_dense(job->logits) ? rows : 1;
@@ -55,7 +55,7 @@ static void run_tile(void *context, i64 tile, int worker)
 void CPU(bit_cross_entropy)(struct device *device, float *loss, float *entropy, struct matrix logits, const u8 *bits)
 {
     (void)device;
-    struct job job = {.logits = logits, .loss = loss, .entropy = entropy, .bits = bits};
+    struct bit_cross_entropy_job job = {.logits = logits, .loss = loss, .entropy = entropy, .bits = bits};
     job.rows_tile = tile_rows(logits.columns);
     workers_run(ceil_div(logits.rows, job.rows_tile), run_tile, &job);
 }
@@ -72,7 +72,7 @@ INLINED void backward_row(void *dx, const void *x, const u8 *bits, float coeffic
 
 static void run_backward(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct bit_cross_entropy_job *job = context;
     (void)worker;
     i64 n = job->logits.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->logits.rows);
     for (i64 i = begin; i < end; i++)
@@ -86,7 +86,7 @@ void CPU(bit_cross_entropy_backward)(struct device *device, struct matrix dlogit
     (void)device;
     require(same_shape(dlogits, logits), "bit_cross_entropy_backward: [%lld,%lld] from [%lld,%lld]",
             (long long)dlogits.rows, (long long)dlogits.columns, (long long)logits.rows, (long long)logits.columns);
-    struct job job = {.logits = logits, .dlogits = dlogits, .bits = bits, .coefficient = coefficient};
+    struct bit_cross_entropy_job job = {.logits = logits, .dlogits = dlogits, .bits = bits, .coefficient = coefficient};
     job.rows_tile = tile_rows(logits.columns);
     workers_run(ceil_div(logits.rows, job.rows_tile), run_backward, &job);
 }

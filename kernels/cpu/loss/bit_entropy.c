@@ -3,7 +3,7 @@
 #include "kernels/resample.h"
 
 /* A tile is a scale in the forward, an image in the backward. */
-struct job {
+struct bit_entropy_job {
     float *mean_p, *magnitude, *each; /* each [scale_count]: the scale's part of the entropy */
     float *dx;
     const float *u, *amplitude, *means;
@@ -13,7 +13,7 @@ struct job {
 };
 enum { SLOT_SUMS, SLOT_EACH };
 
-static i64 first_token(const struct job *job, i64 scale)
+static i64 first_token(const struct bit_entropy_job *job, i64 scale)
 {
     i64 first = 0;
     for (i64 k = 0; k < scale; k++)
@@ -46,7 +46,7 @@ static void add_position(float *restrict sums, const float *restrict u, i64 d, f
 
 static void run_scale(void *context, i64 k, int worker)
 {
-    const struct job *job = context;
+    const struct bit_entropy_job *job = context;
     i64 d = job->d, in_scale = scale_positions(job->scales[k]), first = first_token(job, k);
     float *sums = CPU(scratch)(worker, SLOT_SUMS, 3 * d * 4), count = (float)(job->n * in_scale);
     float slope = job->sharpness / job->amplitude[k], together = 0;
@@ -63,7 +63,7 @@ static void run_scale(void *context, i64 k, int worker)
     job->magnitude[k] = row_sum(sums + 2 * d, d) / (count * (float)d);
 }
 
-static i64 check_scales(struct job *job)
+static i64 check_scales(struct bit_entropy_job *job)
 {
     require(job->scale_count >= 1 && job->n >= 1, "bit_entropy of %lld scales of %lld images",
             (long long)job->scale_count, (long long)job->n);
@@ -75,15 +75,15 @@ void CPU(bit_entropy)(struct device *device, float *entropy, float *mean_p, floa
                       i64 d, const struct scale *scales, i64 scale_count, const float *amplitude, float sharpness)
 {
     (void)device;
-    struct job job = {.mean_p = mean_p,
-                      .magnitude = magnitude,
-                      .u = u,
-                      .amplitude = amplitude,
-                      .scales = scales,
-                      .n = n,
-                      .d = d,
-                      .scale_count = scale_count,
-                      .sharpness = sharpness};
+    struct bit_entropy_job job = {.mean_p = mean_p,
+                                  .magnitude = magnitude,
+                                  .u = u,
+                                  .amplitude = amplitude,
+                                  .scales = scales,
+                                  .n = n,
+                                  .d = d,
+                                  .scale_count = scale_count,
+                                  .sharpness = sharpness};
     check_scales(&job);
     job.each = CPU(scratch)(0, SLOT_EACH, scale_count * 4);
     workers_run(scale_count, run_scale, &job);
@@ -103,7 +103,7 @@ static void derive(float *restrict du, const float *restrict u, const float *res
 }
 
 /* Each position of a scale is the mean of an area of the image. */
-static void spread(float *dx, const float *du, const struct job *job, i64 y, i64 x, struct scale s)
+static void spread(float *dx, const float *du, const struct bit_entropy_job *job, i64 y, i64 x, struct scale s)
 {
     i64 y0 = area_begin(y, job->h, s.h), y1 = area_end(y, job->h, s.h), x0 = area_begin(x, job->w, s.w),
         x1 = area_end(x, job->w, s.w);
@@ -117,7 +117,7 @@ static void spread(float *dx, const float *du, const struct job *job, i64 y, i64
 
 static void run_image(void *context, i64 image, int worker)
 {
-    const struct job *job = context;
+    const struct bit_entropy_job *job = context;
     i64 d = job->d;
     float *mean_logit = CPU(scratch)(worker, SLOT_SUMS, 2 * d * 4), *du = mean_logit + d;
     float *dx = job->dx + image * job->h * job->w * d;
@@ -140,18 +140,18 @@ void CPU(bit_entropy_backward)(struct device *device, float *dx, const float *u,
                                float sharpness, const float *coefficient)
 {
     (void)device;
-    struct job job = {.dx = dx,
-                      .u = u,
-                      .amplitude = amplitude,
-                      .means = mean_p,
-                      .scales = scales,
-                      .n = n,
-                      .h = h,
-                      .w = w,
-                      .d = d,
-                      .scale_count = scale_count,
-                      .sharpness = sharpness,
-                      .coefficient = coefficient[0]};
+    struct bit_entropy_job job = {.dx = dx,
+                                  .u = u,
+                                  .amplitude = amplitude,
+                                  .means = mean_p,
+                                  .scales = scales,
+                                  .n = n,
+                                  .h = h,
+                                  .w = w,
+                                  .d = d,
+                                  .scale_count = scale_count,
+                                  .sharpness = sharpness,
+                                  .coefficient = coefficient[0]};
     check_scales(&job);
     workers_run(n, run_image, &job);
 }

@@ -1,7 +1,7 @@
 #include "kernels/cpu/rows.h"
 
 enum { IGNORED = -100 };
-struct job {
+struct cross_entropy_job {
     struct matrix logits, dlogits;
     float *loss, *lse, *entropy;
     const float *coefficient, *kept_lse;
@@ -36,7 +36,7 @@ INLINED float sum_of_exp_and_product(float *product, const void *x, float most, 
 
 static void run_tile(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct cross_entropy_job *job = context;
     (void)worker;
     i64 n = job->logits.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->logits.rows);
     enum dtype dtype = job->logits.dtype;
@@ -61,7 +61,7 @@ void CPU(cross_entropy)(struct device *device, float *loss, float *lse, float *e
                         const i32 *target)
 {
     (void)device;
-    struct job job = {.logits = logits, .loss = loss, .lse = lse, .entropy = entropy, .target = target};
+    struct cross_entropy_job job = {.logits = logits, .loss = loss, .lse = lse, .entropy = entropy, .target = target};
     job.rows_tile = tile_rows(logits.columns);
     workers_run(ceil_div(logits.rows, job.rows_tile), run_tile, &job);
 }
@@ -76,7 +76,7 @@ INLINED void scaled_softmax(void *dx, const void *x, float lse, float coefficien
 
 static void run_backward(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct cross_entropy_job *job = context;
     (void)worker;
     i64 n = job->logits.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->logits.rows);
     enum dtype dtype = job->logits.dtype, out_dtype = job->dlogits.dtype;
@@ -101,7 +101,7 @@ void CPU(cross_entropy_backward)(struct device *device, struct matrix dlogits, s
     (void)device;
     require(same_shape(dlogits, logits), "cross_entropy_backward: [%lld,%lld] from [%lld,%lld]",
             (long long)dlogits.rows, (long long)dlogits.columns, (long long)logits.rows, (long long)logits.columns);
-    struct job job = {.logits = logits, .dlogits = dlogits, .kept_lse = lse, .target = target};
+    struct cross_entropy_job job = {.logits = logits, .dlogits = dlogits, .kept_lse = lse, .target = target};
     job.coefficient = coefficient;
     job.rows_tile = tile_rows(logits.columns);
     workers_run(ceil_div(logits.rows, job.rows_tile), run_backward, &job);

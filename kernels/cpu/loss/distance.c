@@ -1,6 +1,6 @@
 #include "kernels/cpu/cpu.h"
 
-struct job {
+struct distance_job {
     struct matrix dx, x, y;
     const float *coefficient;
     float *loss;
@@ -40,7 +40,7 @@ static void row_derivative(float *restrict dx, const float *restrict x, const fl
 
 static void run_rows(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct distance_job *job = context;
     i64 columns = job->x.columns, rows = tile_rows(columns), end = min_i64((tile + 1) * rows, job->x.rows);
     float *x_row = CPU(scratch)(worker, SLOT_X, columns * 4), *y_row = CPU(scratch)(worker, SLOT_Y, columns * 4);
     float *dx_row = CPU(scratch)(worker, SLOT_DX, columns * 4);
@@ -55,7 +55,7 @@ static void run_rows(void *context, i64 tile, int worker)
     }
 }
 
-static void run(struct job *job)
+static void run(struct distance_job *job)
 {
     require(job->x.rows == job->y.rows && job->x.columns == job->y.columns, "distance: [%lld,%lld] and [%lld,%lld]",
             (long long)job->x.rows, (long long)job->x.columns, (long long)job->y.rows, (long long)job->y.columns);
@@ -65,7 +65,7 @@ static void run(struct job *job)
 void CPU(distance)(struct device *device, float *loss, struct matrix x, struct matrix y, enum distance kind)
 {
     (void)device;
-    run(&(struct job){.loss = loss, .x = x, .y = y, .kind = kind});
+    run(&(struct distance_job){.loss = loss, .x = x, .y = y, .kind = kind});
 }
 
 void CPU(distance_backward)(struct device *device, struct matrix dx, struct matrix x, struct matrix y,
@@ -74,5 +74,5 @@ void CPU(distance_backward)(struct device *device, struct matrix dx, struct matr
     (void)device;
     require(dx.rows == x.rows && dx.columns == x.columns, "distance_backward: dx [%lld,%lld] of x [%lld,%lld]",
             (long long)dx.rows, (long long)dx.columns, (long long)x.rows, (long long)x.columns);
-    run(&(struct job){.dx = dx, .x = x, .y = y, .kind = kind, .coefficient = coefficient, .add = add});
+    run(&(struct distance_job){.dx = dx, .x = x, .y = y, .kind = kind, .coefficient = coefficient, .add = add});
 }

@@ -1,6 +1,6 @@
 #include "kernels/cpu/rows.h"
 
-struct job {
+struct forbid_job {
     struct matrix logits;
     const u32 *allowed;
     const i32 *set;
@@ -8,7 +8,7 @@ struct job {
 
 static void run_row(void *context, i64 row, int worker)
 {
-    const struct job *job = context;
+    const struct forbid_job *job = context;
     i64 columns = job->logits.columns, words = ceil_div(columns, 32);
     float *z = matrix_at(job->logits, row, 0);
     (void)worker;
@@ -21,7 +21,7 @@ static void run_row(void *context, i64 row, int worker)
 
 void CPU(forbid)(struct device *device, struct matrix logits, const u32 *allowed, const i32 *set)
 {
-    struct job job = {logits, allowed, set};
+    struct forbid_job job = {logits, allowed, set};
     (void)device;
     require(logits.dtype == DTYPE_F32, "forbid: logits of %s", dtype_name(logits.dtype));
     workers_run(logits.rows, run_row, &job);

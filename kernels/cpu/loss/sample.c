@@ -2,7 +2,7 @@
 
 /* The log-probability is the whole distribution's at the given temperature, whatever top_k and top_p cut off; at
  * temperature 0 it is the limit, 0. */
-struct job {
+struct sample_job {
     i32 *code;
     u8 *bits;
     float *logprob;
@@ -11,7 +11,7 @@ struct job {
     const struct sampling *sampling;
     i64 rows_tile;
 };
-struct candidate {
+struct sample_candidate {
     float p;
     i32 id;
 };
@@ -61,15 +61,15 @@ i32 CPU(draw)(const float *p, i64 n, double u)
     return (i32)last;
 }
 
-static bool before(struct candidate a, struct candidate b)
+static bool before(struct sample_candidate a, struct sample_candidate b)
 {
     return a.p > b.p || (a.p == b.p && a.id < b.id);
 }
 
 /* A heap whose top is the least probable. */
-static void sift_down(struct candidate *heap, i64 n, i64 at)
+static void sift_down(struct sample_candidate *heap, i64 n, i64 at)
 {
-    struct candidate moved = heap[at];
+    struct sample_candidate moved = heap[at];
     for (i64 child; (child = 2 * at + 1) < n; at = child) {
         if (child + 1 < n && before(heap[child], heap[child + 1]))
             child++;
@@ -80,16 +80,16 @@ static void sift_down(struct candidate *heap, i64 n, i64 at)
     heap[at] = moved;
 }
 
-static void make_heap(struct candidate *heap, i64 n)
+static void make_heap(struct sample_candidate *heap, i64 n)
 {
     for (i64 i = n / 2; i-- > 0;)
         sift_down(heap, n, i);
 }
 
-static void sort_heap(struct candidate *heap, i64 n)
+static void sort_heap(struct sample_candidate *heap, i64 n)
 {
     while (--n > 0) {
-        struct candidate last = heap[0];
+        struct sample_candidate last = heap[0];
         heap[0] = heap[n];
         heap[n] = last;
         sift_down(heap, n, 0);
@@ -97,11 +97,11 @@ static void sort_heap(struct candidate *heap, i64 n)
 }
 
 /* The `limit` most probable of those with p >= least, falling; returns how many. */
-static i64 most_probable(struct candidate *out, const float *p, i64 n, i64 limit, float least)
+static i64 most_probable(struct sample_candidate *out, const float *p, i64 n, i64 limit, float least)
 {
     i64 count = 0;
     for (i64 i = 0; i < n; i++) {
-        struct candidate next = {p[i], (i32)i};
+        struct sample_candidate next = {p[i], (i32)i};
         if (next.p < least || (count == limit && !before(next, out[0])))
             continue;
         if (count < limit) {
@@ -119,21 +119,21 @@ static i64 most_probable(struct candidate *out, const float *p, i64 n, i64 limit
     return count;
 }
 
-struct kept { /* the first of a sorted list */
+struct sample_kept { /* the first of a sorted list */
     i64 count;
     double mass;
 };
 
 /* From the top_k most probable, of those the fewest that hold top_p of their mass (Holtzman et al. 2019). Without
  * top_k, those below (1 - top_p) mass / n hold too little together to be needed. */
-static struct kept keep_most_probable(struct candidate *list, const float *p, i64 n, float mass,
-                                      const struct sampling *s)
+static struct sample_kept keep_most_probable(struct sample_candidate *list, const float *p, i64 n, float mass,
+                                             const struct sampling *s)
 {
     i64 limit = s->top_k > 0 ? min_i64(s->top_k, n) : n;
     float least = s->top_k > 0 ? 0 : 0.99f * (1 - s->top_p) * mass / (float)n; /* 0.99: sums are rounded */
     i64 count = most_probable(list, p, n, limit, least);
     double total = s->top_k > 0 ? 0 : mass;
-    struct kept kept = {0};
+    struct sample_kept kept = {0};
     for (i64 i = 0; s->top_k > 0 && i < count; i++)
         total += list[i].p;
     while (kept.count < count && (kept.count == 0 || kept.mass < s->top_p * total))
@@ -141,10 +141,10 @@ static struct kept keep_most_probable(struct candidate *list, const float *p, i6
     return kept;
 }
 
-static i32 draw_most_probable(struct candidate *list, const float *p, i64 n, float mass, const struct sampling *s,
-                              double u)
+static i32 draw_most_probable(struct sample_candidate *list, const float *p, i64 n, float mass,
+                              const struct sampling *s, double u)
 {
-    struct kept kept = keep_most_probable(list, p, n, mass, s);
+    struct sample_kept kept = keep_most_probable(list, p, n, mass, s);
     double sum = 0;
     for (i64 i = 0; i < kept.count; i++) {
         sum += list[i].p;
@@ -159,7 +159,7 @@ static bool cuts_off(const struct sampling *s)
     return s->top_k > 0 || s->top_p < 1;
 }
 
-static void sample_row(const struct job *job, i64 row, const float *x, float *p, struct candidate *list)
+static void sample_row(const struct sample_job *job, i64 row, const float *x, float *p, struct sample_candidate *list)
 {
     const struct sampling *s = job->sampling;
     const u32 *identity = job->identity + row * 4;
@@ -178,10 +178,10 @@ static void sample_row(const struct job *job, i64 row, const float *x, float *p,
 
 static void run_tile(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct sample_job *job = context;
     i64 n = job->logits.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->logits.rows);
     float *buffer = CPU(scratch)(worker, 0, n * 4), *p = CPU(scratch)(worker, 1, n * 4);
-    struct candidate *list = CPU(scratch)(worker, 2, n * (i64)sizeof *list);
+    struct sample_candidate *list = CPU(scratch)(worker, 2, n * (i64)sizeof *list);
     for (i64 i = begin; i < end; i++)
         sample_row(job, i, row_load(buffer, job->logits, i), p, list);
 }
@@ -190,16 +190,17 @@ void CPU(sample)(struct device *device, i32 *code, float *logprob, struct matrix
                  const struct sampling *sampling)
 {
     (void)device;
-    struct job job = {.code = code, .logprob = logprob, .logits = logits, .identity = identity, .sampling = sampling};
+    struct sample_job job = {
+        .code = code, .logprob = logprob, .logits = logits, .identity = identity, .sampling = sampling};
     job.rows_tile = tile_rows(logits.columns);
     workers_run(ceil_div(logits.rows, job.rows_tile), run_tile, &job);
 }
 
-static void fill_row(float *p, const float *x, i64 n, const struct sampling *s, struct candidate *list)
+static void fill_row(float *p, const float *x, i64 n, const struct sampling *s, struct sample_candidate *list)
 {
     bool greedy = s->temperature <= 0;
     float mass = greedy ? 1 : fill_probabilities(p, x, row_max(x, n, DTYPE_F32), s->temperature, n);
-    struct kept kept = {0};
+    struct sample_kept kept = {0};
     if (!greedy && !cuts_off(s)) {
         for (i64 i = 0; i < n; i++)
             p[i] /= mass;
@@ -216,10 +217,10 @@ static void fill_row(float *p, const float *x, i64 n, const struct sampling *s, 
 
 static void fill_tile(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct sample_job *job = context;
     i64 n = job->logits.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->logits.rows);
     float *buffer = CPU(scratch)(worker, 0, n * 4);
-    struct candidate *list = CPU(scratch)(worker, 2, n * (i64)sizeof *list);
+    struct sample_candidate *list = CPU(scratch)(worker, 2, n * (i64)sizeof *list);
     for (i64 i = begin; i < end; i++)
         fill_row(matrix_at(job->out, i, 0), row_load(buffer, job->logits, i), n, job->sampling, list);
 }
@@ -229,13 +230,14 @@ void CPU(probabilities)(struct device *device, struct matrix out, struct matrix 
     (void)device;
     require(out.dtype == DTYPE_F32 && same_shape(out, logits), "probabilities of other rows, or of %s",
             dtype_name(out.dtype));
-    struct job job = {.out = out, .logits = logits, .sampling = sampling, .rows_tile = tile_rows(logits.columns)};
+    struct sample_job job = {
+        .out = out, .logits = logits, .sampling = sampling, .rows_tile = tile_rows(logits.columns)};
     workers_run(ceil_div(logits.rows, job.rows_tile), fill_tile, &job);
 }
 
 /* One draw serves four bits; which four is the upper half of the identity's last word, which levels leave free. The
  * log-probability is the sum over the row's bits. */
-static void sample_bits_row(const struct job *job, i64 row, const float *x)
+static void sample_bits_row(const struct sample_job *job, i64 row, const float *x)
 {
     const struct sampling *s = job->sampling;
     const u32 *identity = job->identity + row * 4;
@@ -259,7 +261,7 @@ static void sample_bits_row(const struct job *job, i64 row, const float *x)
 
 static void run_bits(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct sample_job *job = context;
     i64 n = job->logits.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->logits.rows);
     float *buffer = CPU(scratch)(worker, 0, n * 4);
     for (i64 i = begin; i < end; i++)
@@ -270,7 +272,8 @@ void CPU(sample_bits)(struct device *device, u8 *bits, float *logprob, struct ma
                       const struct sampling *sampling)
 {
     (void)device;
-    struct job job = {.bits = bits, .logprob = logprob, .logits = logits, .identity = identity, .sampling = sampling};
+    struct sample_job job = {
+        .bits = bits, .logprob = logprob, .logits = logits, .identity = identity, .sampling = sampling};
     job.rows_tile = tile_rows(logits.columns);
     workers_run(ceil_div(logits.rows, job.rows_tile), run_bits, &job);
 }

@@ -8,14 +8,14 @@ void CPU(log_normalizers)(struct device *device, float *out, const float *loss, 
         out[i] = loss[i] + *(const float *)matrix_at(logits, i, target[i]);
 }
 
-struct job {
+struct shift_rows_job {
     struct matrix x;
     const float *to, *from;
 };
 
 static void run_row(void *context, i64 row, int worker)
 {
-    const struct job *job = context;
+    const struct shift_rows_job *job = context;
     float *x = matrix_at(job->x, row, 0), by = job->to[row] - job->from[row];
     (void)worker;
     for (i64 j = 0; j < job->x.columns; j++)
@@ -24,7 +24,7 @@ static void run_row(void *context, i64 row, int worker)
 
 void CPU(shift_rows)(struct device *device, struct matrix x, const float *to, const float *from)
 {
-    struct job job = {x, to, from};
+    struct shift_rows_job job = {x, to, from};
     (void)device;
     require(x.dtype == DTYPE_F32, "shift_rows of %s", dtype_name(x.dtype));
     workers_run(x.rows, run_row, &job);

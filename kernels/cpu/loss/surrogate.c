@@ -1,12 +1,12 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/surrogate.h"
 
-struct sums {
+struct surrogate_row_sums {
     double responses, ids;
     struct surrogate_sums_of_ids of_ids;
 };
 
-static void score_response(float *coefficient, struct sums *sums, const struct surrogate_options *s,
+static void score_response(float *coefficient, struct surrogate_row_sums *sums, const struct surrogate_options *s,
                            const struct surrogate_response *y)
 {
     struct surrogate_means mean = {0, 0};
@@ -28,6 +28,6 @@ void CPU(surrogate)(struct device *device, float *coefficient, double *sums, con
     for (i64 i = 0; i < responses; i++) {
         struct surrogate_response y =
             surrogate_response_of(loss, old, rollout, start, segment[i], segment[i + 1], advantage[i], weight[i]);
-        score_response(coefficient + segment[i], (struct sums *)sums, options, &y);
+        score_response(coefficient + segment[i], (struct surrogate_row_sums *)sums, options, &y);
     }
 }

@@ -4,7 +4,7 @@
 
 enum { SLOT_COUNTS, SLOT_SUMS, SLOT_REVIVED };
 
-struct rows { /* what a level's words are made of */
+struct codebook_rows { /* what a level's words are made of */
     const i32 *codes;
     const float *values;
     i64 n, codes_stride, stride;
@@ -23,7 +23,7 @@ static void open_sums(struct book *b, int worker)
     b->sums = CPU(scratch)(worker, SLOT_SUMS, k * b->books->width * 8);
 }
 
-static void gather_sums(struct book *b, const struct rows *rows)
+static void gather_sums(struct book *b, const struct codebook_rows *rows)
 {
     i64 d = b->books->width;
     memset(b->counts, 0, (size_t)b->books->codes * 8);
@@ -38,7 +38,7 @@ static void gather_sums(struct book *b, const struct rows *rows)
     }
 }
 
-static void take_drawn(struct book *b, i64 code, const struct rows *rows)
+static void take_drawn(struct book *b, i64 code, const struct codebook_rows *rows)
 {
     i64 d = b->books->width;
     i64 at = rng_below(b->books->key, rows->n, (u32)b->books->step, (u32)b->level, (u32)code, (u32)b->attempt);
@@ -58,7 +58,7 @@ static void move_word(struct book *b, i64 code)
     b->use[code] = (float)after;
 }
 
-static i64 revive(struct book *b, const struct rows *rows)
+static i64 revive(struct book *b, const struct codebook_rows *rows)
 {
     i64 revived = 0;
     for (i64 code = 0; code < b->books->codes; code++) {
@@ -89,7 +89,8 @@ static void run_level(void *context, i64 level, int worker)
                      .use = job->use + level * s->codes,
                      .unseen = job->unseen + level * s->codes,
                      .level = level};
-    struct rows rows = {job->codes + level, job->residual + level * s->width, job->n, s->levels, s->levels * s->width};
+    struct codebook_rows rows = {job->codes + level, job->residual + level * s->width, job->n, s->levels,
+                                 s->levels * s->width};
     open_sums(&b, worker);
     gather_sums(&b, &rows);
     for (i64 code = 0; code < s->codes; code++)
@@ -112,7 +113,7 @@ void CPU(codebook_mean)(struct device *device, float *words, const i32 *codes, s
                         const struct codebooks *books)
 {
     struct book b = {.books = books, .words = words, .level = level, .attempt = attempt};
-    struct rows rows = {codes, x.data, x.rows, 1, x.stride};
+    struct codebook_rows rows = {codes, x.data, x.rows, 1, x.stride};
     i64 d = books->width;
     (void)device;
     require(x.dtype == DTYPE_F32 && x.columns == d, "codebook_mean: rows of %lld F32", (long long)d);

@@ -5,7 +5,7 @@
  * gathered through the inverse tables and the weights turned round, so every tile writes its own positions only. */
 enum { SLOT_PATCHES };
 
-struct job {
+struct conv_job {
     struct patches patches;
     struct matrix out, w;
     bool transpose_w, add;
@@ -15,7 +15,7 @@ struct job {
 
 static void run_positions(void *context, i64 tile, int worker)
 {
-    struct job *job = context;
+    struct conv_job *job = context;
     const struct patches *g = &job->patches;
     if (tile < job->panels.count) {
         CPU(gemm_pack)(&job->panels, tile);
@@ -40,7 +40,7 @@ static void run_positions(void *context, i64 tile, int worker)
     CPU(gemm)(matrix_at(job->out, first, 0), patches, job->w.data, &gemm, worker);
 }
 
-static void run_all_positions(struct job *job)
+static void run_all_positions(struct conv_job *job)
 {
     const struct patches *g = &job->patches;
     i64 patch_bytes = product3(g->kernel) * g->x.columns * element_bytes(g->x.dtype);
@@ -54,7 +54,7 @@ void CPU(conv)(struct device *device, struct matrix y, struct matrix x, struct m
 {
     conv_check(conv, x, y, w);
     require(x.dtype == w.dtype, "conv: x is %s, w %s", dtype_name(x.dtype), dtype_name(w.dtype));
-    struct job job = {.out = y, .w = w, .transpose_w = true};
+    struct conv_job job = {.out = y, .w = w, .transpose_w = true};
     CPU(patches_open)(&job.patches, x, conv, false);
     if (job.patches.identity)
         CPU(matmul)(device, y, x, false, w, true, false);
@@ -78,7 +78,7 @@ void CPU(conv_backward_data)(struct device *device, struct matrix dx, struct mat
 {
     conv_check(conv, dx, dy, w);
     require(dy.dtype == w.dtype, "conv_backward_data: dy is %s, w %s", dtype_name(dy.dtype), dtype_name(w.dtype));
-    struct job job = {.out = dx, .add = add};
+    struct conv_job job = {.out = dx, .add = add};
     CPU(patches_open)(&job.patches, dy, conv, true);
     if (job.patches.identity) {
         CPU(matmul)(device, dx, dy, false, w, false, add);

@@ -2,7 +2,7 @@
 #include "kernels/cpu/cpu.h"
 
 /* A tile is one image; its rest and the values of one scale live in the worker's scratch. */
-struct job {
+struct quantize_bits_job {
     u8 *bits;
     float *sum, *u, *inputs;
     const float *x, *amplitude;
@@ -30,8 +30,8 @@ static i64 largest_of(const struct scale *scales, i64 count)
 
 /* Signs of one scale, [its positions, d] from element `at` of the image's codes; values are those that are summed on.
  */
-static void quantize_scale(float *values, const struct job *job, const float *rest, i64 at, struct scale scale,
-                           float amplitude)
+static void quantize_scale(float *values, const struct quantize_bits_job *job, const float *rest, i64 at,
+                           struct scale scale, float amplitude)
 {
     for (i64 i = 0; i < scale_positions(scale); i++, at += job->d) {
         float *value = values + i * job->d;
@@ -48,7 +48,7 @@ static void quantize_scale(float *values, const struct job *job, const float *re
 
 static void run_quantize(void *context, i64 image, int worker)
 {
-    const struct job *job = context;
+    const struct quantize_bits_job *job = context;
     i64 elements = job->h * job->w * job->d, largest = largest_of(job->scales, job->scale_count);
     float *rest = CPU(scratch)(worker, SLOT_REST, elements * 4), *sum = job->sum + image * elements;
     float *values = CPU(scratch)(worker, SLOT_VALUES, largest * job->d * 4);
@@ -67,24 +67,24 @@ void CPU(quantize_bits)(struct device *device, u8 *bits, float *sum, float *u, c
                         i64 h, i64 w, i64 d, const struct scale *scales, i64 scale_count, const float *amplitude)
 {
     (void)device;
-    struct job job = {.bits = bits,
-                      .sum = sum,
-                      .u = u,
-                      .x = x,
-                      .amplitude = amplitude,
-                      .flip = flip,
-                      .h = h,
-                      .w = w,
-                      .d = d,
-                      .scales = scales,
-                      .scale_count = scale_count};
+    struct quantize_bits_job job = {.bits = bits,
+                                    .sum = sum,
+                                    .u = u,
+                                    .x = x,
+                                    .amplitude = amplitude,
+                                    .flip = flip,
+                                    .h = h,
+                                    .w = w,
+                                    .d = d,
+                                    .scales = scales,
+                                    .scale_count = scale_count};
     job.tokens = tokens_of(scales, scale_count);
     workers_run(n, run_quantize, &job);
 }
 
 static void run_dequantize(void *context, i64 image, int worker)
 {
-    const struct job *job = context;
+    const struct quantize_bits_job *job = context;
     i64 d = job->d, elements = job->h * job->w * d, largest = largest_of(job->scales, job->scale_count);
     float *sum = job->sum ? job->sum + image * elements : CPU(scratch)(worker, SLOT_SUM, elements * 4);
     float *values = CPU(scratch)(worker, SLOT_VALUES, largest * d * 4);
@@ -106,15 +106,15 @@ void CPU(dequantize_bits)(struct device *device, float *inputs, float *sum, cons
                           const struct scale *scales, i64 scale_count, const float *amplitude)
 {
     (void)device;
-    struct job job = {.inputs = inputs,
-                      .sum = sum,
-                      .coded = bits,
-                      .amplitude = amplitude,
-                      .h = h,
-                      .w = w,
-                      .d = d,
-                      .scales = scales,
-                      .scale_count = scale_count};
+    struct quantize_bits_job job = {.inputs = inputs,
+                                    .sum = sum,
+                                    .coded = bits,
+                                    .amplitude = amplitude,
+                                    .h = h,
+                                    .w = w,
+                                    .d = d,
+                                    .scales = scales,
+                                    .scale_count = scale_count};
     job.tokens = tokens_of(scales, scale_count);
     workers_run(n, run_dequantize, &job);
 }

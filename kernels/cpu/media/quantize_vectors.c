@@ -4,7 +4,7 @@
  * a whole codebook is one product. */
 enum { SLOT_REST, SLOT_PRODUCTS, SLOT_NORMS };
 
-struct job {
+struct quantize_vectors_job {
     i32 *codes;
     float *sum, *residual;
     struct matrix x;
@@ -15,7 +15,7 @@ struct job {
 
 static void run_norms(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct quantize_vectors_job *job = context;
     i64 d = job->x.columns, first = tile * tile_rows(d);
     i64 end = min_i64(first + tile_rows(d), job->levels * job->codes_count);
     (void)worker;
@@ -63,7 +63,7 @@ static void take_word(float *restrict sum, float *restrict rest, const float *re
 
 static void run_rows(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct quantize_vectors_job *job = context;
     i64 d = job->x.columns, count = job->codes_count, first = tile * NEAREST_ROWS,
         rows = min_i64(NEAREST_ROWS, job->x.rows - first);
     float *rest = CPU(scratch)(worker, SLOT_REST, NEAREST_ROWS * d * 4), *sum = job->sum + first * d;
@@ -89,7 +89,7 @@ void CPU(quantize_vectors)(struct device *device, i32 *codes, float *sum, float 
                            const float *codebooks, i64 levels, i64 codes_count)
 {
     (void)device;
-    struct job job = {codes, sum, residual, x, codebooks, NULL, levels, codes_count};
+    struct quantize_vectors_job job = {codes, sum, residual, x, codebooks, NULL, levels, codes_count};
     job.norms = CPU(scratch)(0, SLOT_NORMS, levels * codes_count * 4);
     workers_run(ceil_div(levels * codes_count, tile_rows(x.columns)), run_norms, &job);
     workers_run(ceil_div(x.rows, NEAREST_ROWS), run_rows, &job);

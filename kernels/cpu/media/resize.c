@@ -4,15 +4,15 @@
 /* Both kinds are separable: first rows of pixels are blended vertically, then pixels horizontally. Per axis a table
  * says which sources a destination reads, always neighbours, and with which weights; the backward is the same walk over
  * the transposed tables, so that every tile (one destination row of one image) writes only its own. */
-struct taps {
+struct resize_taps {
     i64 count;  /* destinations */
     i32 *start; /* [count + 1] of weight */
     i32 *first; /* [count] first source */
     float *weight;
 };
-struct job {
+struct resize_job {
     struct matrix to, from;
-    struct taps y, x;
+    struct resize_taps y, x;
     i64 from_h, from_w;
     bool add;
 };
@@ -23,15 +23,15 @@ static i64 weights_bound(i64 n_in, i64 n_out)
     return n_in + 2 * n_out + 2;
 }
 
-static struct taps taps_alloc(int slot, i64 count, i64 n_in, i64 n_out)
+static struct resize_taps taps_alloc(int slot, i64 count, i64 n_in, i64 n_out)
 {
     i32 *table = CPU(scratch)(0, slot, (2 * count + 1 + weights_bound(n_in, n_out)) * 4);
-    return (struct taps){count, table, table + count + 1, (float *)(table + 2 * count + 1)};
+    return (struct resize_taps){count, table, table + count + 1, (float *)(table + 2 * count + 1)};
 }
 
-static struct taps taps_forward(int slot, i64 n_in, i64 n_out, enum resize kind)
+static struct resize_taps taps_forward(int slot, i64 n_in, i64 n_out, enum resize kind)
 {
-    struct taps taps = taps_alloc(slot, n_out, n_in, n_out);
+    struct resize_taps taps = taps_alloc(slot, n_out, n_in, n_out);
     i32 at = 0;
     for (i64 i = 0; i < n_out; i++) {
         struct between b = bilinear_between(i, n_in, n_out);
@@ -54,10 +54,10 @@ static struct taps taps_forward(int slot, i64 n_in, i64 n_out, enum resize kind)
 }
 
 /* Of each input the outputs that read it: sources never fall from one output to the next, so these are neighbours. */
-static struct taps taps_backward(int slot, i64 n_in, i64 n_out, enum resize kind)
+static struct resize_taps taps_backward(int slot, i64 n_in, i64 n_out, enum resize kind)
 {
-    struct taps forward = taps_forward(SLOT_TABLES_FORWARD, n_in, n_out, kind);
-    struct taps taps = taps_alloc(slot, n_in, n_in, n_out);
+    struct resize_taps forward = taps_forward(SLOT_TABLES_FORWARD, n_in, n_out, kind);
+    struct resize_taps taps = taps_alloc(slot, n_in, n_in, n_out);
     i64 first = 0;
     i32 at = 0;
     for (i64 i = 0; i < n_in; i++) {
@@ -86,7 +86,7 @@ static void blend(float *restrict out, const float *restrict in, i64 n, float we
 }
 
 /* Pixels of one destination row, [w, C], from the blended line. */
-static void blend_pixels(float *restrict out, const float *restrict line, const struct taps *taps, i64 channels)
+static void blend_pixels(float *restrict out, const float *restrict line, const struct resize_taps *taps, i64 channels)
 {
     for (i64 x = 0; x < taps->count; x++, out += channels) {
         const float *from = line + taps->first[x] * channels, *weight = taps->weight + taps->start[x];
@@ -113,7 +113,7 @@ static struct matrix line_of(struct matrix m, i64 row, i64 w)
 
 static void run_row(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct resize_job *job = context;
     i64 image = tile / job->y.count, y = tile % job->y.count, channels = job->to.columns;
     i64 from_floats = job->from_w * channels, taps = job->y.start[y + 1] - job->y.start[y];
     float *line = CPU(scratch)(worker, SLOT_LINE, from_floats * 4),
@@ -147,7 +147,7 @@ void CPU(resize)(struct device *device, struct matrix out, struct matrix x, i64 
 {
     (void)device;
     check_shapes(out, x, n * h_out * w_out, n * h_in * w_in);
-    struct job job = {.to = out, .from = x, .from_h = h_in, .from_w = w_in};
+    struct resize_job job = {.to = out, .from = x, .from_h = h_in, .from_w = w_in};
     job.y = taps_forward(SLOT_TABLES_Y, h_in, h_out, kind);
     job.x = taps_forward(SLOT_TABLES_X, w_in, w_out, kind);
     workers_run(n * h_out, run_row, &job);
@@ -158,7 +158,7 @@ void CPU(resize_backward)(struct device *device, struct matrix dx, struct matrix
 {
     (void)device;
     check_shapes(dx, dout, n * h_in * w_in, n * h_out * w_out);
-    struct job job = {.to = dx, .from = dout, .from_h = h_out, .from_w = w_out, .add = true};
+    struct resize_job job = {.to = dx, .from = dout, .from_h = h_out, .from_w = w_out, .add = true};
     job.y = taps_backward(SLOT_TABLES_Y, h_in, h_out, kind);
     job.x = taps_backward(SLOT_TABLES_X, w_in, w_out, kind);
     workers_run(n * h_in, run_row, &job);

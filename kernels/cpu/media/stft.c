@@ -12,14 +12,14 @@ enum { PIECE = 32 };
 struct lanes {
     float re[STFT_ROWS], im[STFT_ROWS];
 };
-struct turn {
+struct stft_turn {
     float re, im;
 };
 
 struct basis {
     i64 n_fft;
-    float *window;      /* [n_fft] periodic Hann */
-    struct turn *turns; /* [n_fft] e^(-2 pi i j / n_fft), the twiddle factors */
+    float *window;           /* [n_fft] periodic Hann */
+    struct stft_turn *turns; /* [n_fft] e^(-2 pi i j / n_fft), the twiddle factors */
     struct radices radices;
     struct basis *next;
 };
@@ -34,7 +34,7 @@ static struct basis *make_basis(i64 n_fft)
     for (i64 j = 0; j < n_fft; j++) {
         double angle = 6.283185307179586477 * (double)j / (double)n_fft;
         b->window[j] = (float)(0.5 - 0.5 * cos(angle));
-        b->turns[j] = (struct turn){(float)cos(angle), (float)-sin(angle)};
+        b->turns[j] = (struct stft_turn){(float)cos(angle), (float)-sin(angle)};
     }
     return b;
 }
@@ -55,24 +55,24 @@ static const struct basis *find_basis(i64 n_fft)
 /* ---- Transforms ---- */
 
 /* One stage makes transforms of `done` elements into those of done . radix. */
-struct stage {
+struct stft_stage {
     const struct basis *basis;
     i64 done, radix;
     bool backward; /* e^(+...) */
 };
 
-static struct turn turn_at(const struct stage *s, i64 j)
+static struct stft_turn turn_at(const struct stft_stage *s, i64 j)
 {
-    struct turn t = s->basis->turns[j];
-    return (struct turn){t.re, s->backward ? -t.im : t.im};
+    struct stft_turn t = s->basis->turns[j];
+    return (struct stft_turn){t.re, s->backward ? -t.im : t.im};
 }
 
-static inline struct turn times(float re, float im, struct turn by)
+static inline struct stft_turn times(float re, float im, struct stft_turn by)
 {
-    return (struct turn){re * by.re - im * by.im, re * by.im + im * by.re};
+    return (struct stft_turn){re * by.re - im * by.im, re * by.im + im * by.re};
 }
 
-static void run_fours(struct lanes *restrict out, const struct lanes *restrict in, const struct stage *s)
+static void run_fours(struct lanes *restrict out, const struct lanes *restrict in, const struct stft_stage *s)
 {
     i64 apart = s->basis->n_fft / 8, step = s->basis->n_fft / (4 * s->done);
     float sign = s->backward ? -1 : 1;
@@ -80,12 +80,12 @@ static void run_fours(struct lanes *restrict out, const struct lanes *restrict i
         for (i64 j = 0; j < s->done; j++) {
             const struct lanes *restrict from = in + block + j;
             struct lanes *restrict to = out + 4 * block + j;
-            struct turn by1 = turn_at(s, j * step), by2 = turn_at(s, 2 * j * step), by3 = turn_at(s, 3 * j * step);
+            struct stft_turn by1 = turn_at(s, j * step), by2 = turn_at(s, 2 * j * step), by3 = turn_at(s, 3 * j * step);
 #pragma omp simd
             for (int l = 0; l < STFT_ROWS; l++) {
-                struct turn a = times(from[apart].re[l], from[apart].im[l], by1);
-                struct turn b = times(from[2 * apart].re[l], from[2 * apart].im[l], by2);
-                struct turn c = times(from[3 * apart].re[l], from[3 * apart].im[l], by3);
+                struct stft_turn a = times(from[apart].re[l], from[apart].im[l], by1);
+                struct stft_turn b = times(from[2 * apart].re[l], from[2 * apart].im[l], by2);
+                struct stft_turn c = times(from[3 * apart].re[l], from[3 * apart].im[l], by3);
                 float even_re = from->re[l] + b.re, even_im = from->im[l] + b.im;
                 float less_re = from->re[l] - b.re, less_im = from->im[l] - b.im;
                 float odd_re = a.re + c.re, odd_im = a.im + c.im;
@@ -102,17 +102,17 @@ static void run_fours(struct lanes *restrict out, const struct lanes *restrict i
         }
 }
 
-static void run_any(struct lanes *restrict out, const struct lanes *restrict in, const struct stage *s)
+static void run_any(struct lanes *restrict out, const struct lanes *restrict in, const struct stft_stage *s)
 {
     i64 n = s->basis->n_fft, span = s->done * s->radix, apart = n / 2 / s->radix;
     for (i64 d = 0; d < n / 2; d++) {
         const struct lanes *from = in + d / span * s->done + d % s->done;
         struct lanes sum = {{0}, {0}};
         for (i64 r = 0; r < s->radix; r++, from += apart) {
-            struct turn by = turn_at(s, r * (d % span) * (n / span) % n);
+            struct stft_turn by = turn_at(s, r * (d % span) * (n / span) % n);
 #pragma omp simd
             for (int l = 0; l < STFT_ROWS; l++) {
-                struct turn part = times(from->re[l], from->im[l], by);
+                struct stft_turn part = times(from->re[l], from->im[l], by);
                 sum.re[l] += part.re;
                 sum.im[l] += part.im;
             }
@@ -124,7 +124,7 @@ static void run_any(struct lanes *restrict out, const struct lanes *restrict in,
 /* Transforms the h elements of `from`, using `other`; returns which of the two has the result. */
 static struct lanes *run_stages(struct lanes *from, struct lanes *other, const struct basis *basis, bool backward)
 {
-    struct stage stage = {basis, 1, 0, backward};
+    struct stft_stage stage = {basis, 1, 0, backward};
     for (int i = 0; i < basis->radices.count; i++, stage.done *= stage.radix) {
         stage.radix = basis->radices.list[i];
         (stage.radix == 4 ? run_fours : run_any)(other, from, &stage);
@@ -137,7 +137,7 @@ static struct lanes *run_stages(struct lanes *from, struct lanes *other, const s
 
 /* ---- Frames ---- */
 
-struct job {
+struct stft_job {
     struct matrix spectrum, x;
     const struct basis *basis;
     i64 hop, frames; /* of one signal */
@@ -145,16 +145,16 @@ struct job {
     float *time, *padded, *weights; /* backward and inverse: [rows * frames, n_fft], [rows, n + n_fft], [n + n_fft] */
 };
 
-struct tile {
+struct stft_tile {
     i64 first, rows;
     struct lanes *from, *other; /* [h + 1] */
 };
 
-static struct tile open_tile(const struct job *job, i64 index, int worker)
+static struct stft_tile open_tile(const struct stft_job *job, i64 index, int worker)
 {
     i64 first = index * STFT_ROWS, bytes = (job->basis->n_fft / 2 + 1) * (i64)sizeof(struct lanes);
-    struct tile t = {first, min_i64(STFT_ROWS, job->spectrum.rows - first), CPU(scratch)(worker, SLOT_FROM, bytes),
-                     CPU(scratch)(worker, SLOT_OTHER, bytes)};
+    struct stft_tile t = {first, min_i64(STFT_ROWS, job->spectrum.rows - first), CPU(scratch)(worker, SLOT_FROM, bytes),
+                          CPU(scratch)(worker, SLOT_OTHER, bytes)};
     if (t.rows < STFT_ROWS)
         memset(t.from, 0, (size_t)bytes);
     return t;
@@ -164,7 +164,7 @@ static struct tile open_tile(const struct job *job, i64 index, int worker)
 #define PIECES(begin, end, count)                                                                                      \
     for (i64 begin = 0, end = min_i64(PIECE, count); begin < (count); begin = end, end = min_i64(end + PIECE, count))
 
-static void load_frame(struct lanes *z, int lane, const struct job *job, i64 row, i64 begin, i64 end)
+static void load_frame(struct lanes *z, int lane, const struct stft_job *job, i64 row, i64 begin, i64 end)
 {
     i64 n_fft = job->basis->n_fft, at = row % job->frames * job->hop - n_fft / 2, n = job->x.columns;
     const float *w = job->basis->window, *x = matrix_at(job->x, row / job->frames, 0);
@@ -183,11 +183,11 @@ static void bins_from(struct lanes *restrict out, const struct lanes *restrict z
     for (i64 k = 0; k <= h; k++) {
         bool inner = k > 0 && k < h;
         const struct lanes *a = inner ? z + k : z, *b = inner ? z + h - k : z;
-        struct turn by = basis->turns[k];
+        struct stft_turn by = basis->turns[k];
         float real = inner ? 1 : 0;
 #pragma omp simd
         for (int l = 0; l < STFT_ROWS; l++) {
-            struct turn odd = times(0.5f * (a->im[l] + b->im[l]), 0.5f * (b->re[l] - a->re[l]), by);
+            struct stft_turn odd = times(0.5f * (a->im[l] + b->im[l]), 0.5f * (b->re[l] - a->re[l]), by);
             out[k].re[l] = 0.5f * (a->re[l] + b->re[l]) + odd.re;
             out[k].im[l] = real * (0.5f * (a->im[l] - b->im[l]) + odd.im);
         }
@@ -202,7 +202,7 @@ static void take_magnitudes(struct lanes *bins, i64 count)
             bins[k].re[l] = sqrtf(bins[k].re[l] * bins[k].re[l] + bins[k].im[l] * bins[k].im[l]);
 }
 
-static void store_bins(const struct job *job, i64 row, const struct lanes *bins, int lane, i64 begin, i64 end)
+static void store_bins(const struct stft_job *job, i64 row, const struct lanes *bins, int lane, i64 begin, i64 end)
 {
     float *re = matrix_at(job->spectrum, row, 0), *im = re + job->basis->n_fft / 2 + 1;
     for (i64 k = begin; k < end; k++)
@@ -213,9 +213,9 @@ static void store_bins(const struct job *job, i64 row, const struct lanes *bins,
 
 static void run_forward(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct stft_job *job = context;
     i64 h = job->basis->n_fft / 2;
-    struct tile t = open_tile(job, index, worker);
+    struct stft_tile t = open_tile(job, index, worker);
     PIECES(begin, end, h)
     for (int l = 0; l < t.rows; l++)
         load_frame(t.from, l, job, t.first + l, begin, end);
@@ -229,7 +229,7 @@ static void run_forward(void *context, i64 index, int worker)
         store_bins(job, t.first + l, bins, l, begin, end);
 }
 
-static void check(const struct job *job, const char *op)
+static void check(const struct stft_job *job, const char *op)
 {
     i64 bins = job->basis->n_fft / 2 + 1, n = job->x.columns;
     require(n >= bins, "%s: %lld samples cannot be reflected by %lld", op, (long long)n, (long long)(bins - 1));
@@ -243,19 +243,19 @@ static void check(const struct job *job, const char *op)
 void CPU(stft)(struct device *device, struct matrix out, struct matrix x, i64 n_fft, i64 hop, bool magnitude)
 {
     (void)device;
-    struct job job = {.spectrum = out,
-                      .x = x,
-                      .basis = find_basis(n_fft),
-                      .hop = hop,
-                      .frames = x.columns / hop + 1,
-                      .magnitude = magnitude};
+    struct stft_job job = {.spectrum = out,
+                           .x = x,
+                           .basis = find_basis(n_fft),
+                           .hop = hop,
+                           .frames = x.columns / hop + 1,
+                           .magnitude = magnitude};
     check(&job, "stft");
     workers_run(ceil_div(out.rows, STFT_ROWS), run_forward, &job);
 }
 
 /* Half of each bin with its weight, whole at the ends: the real signal's H_k of sum over all n of H_k e^(2 pi i jk /
  * n). The inverse counts inner bins twice and divides by n. */
-static void load_bins(struct lanes *bins, int lane, const struct job *job, i64 row, i64 begin, i64 end)
+static void load_bins(struct lanes *bins, int lane, const struct stft_job *job, i64 row, i64 begin, i64 end)
 {
     i64 n_fft = job->basis->n_fft, h = n_fft / 2;
     const float *re = matrix_at(job->spectrum, row, 0), *im = re + h + 1;
@@ -273,17 +273,17 @@ static void join_bins(struct lanes *restrict z, const struct lanes *restrict bin
     i64 h = basis->n_fft / 2;
     for (i64 k = 0; k < h; k++) {
         const struct lanes *a = bins + k, *b = bins + h - k;
-        struct turn by = {basis->turns[k].re, -basis->turns[k].im};
+        struct stft_turn by = {basis->turns[k].re, -basis->turns[k].im};
 #pragma omp simd
         for (int l = 0; l < STFT_ROWS; l++) {
-            struct turn odd = times(a->re[l] - b->re[l], a->im[l] + b->im[l], by);
+            struct stft_turn odd = times(a->re[l] - b->re[l], a->im[l] + b->im[l], by);
             z[k].re[l] = a->re[l] + b->re[l] - odd.im;
             z[k].im[l] = a->im[l] - b->im[l] + odd.re;
         }
     }
 }
 
-static void store_time(const struct job *job, i64 row, const struct lanes *z, int lane, i64 begin, i64 end)
+static void store_time(const struct stft_job *job, i64 row, const struct lanes *z, int lane, i64 begin, i64 end)
 {
     const float *w = job->basis->window;
     float *out = job->time + row * job->basis->n_fft;
@@ -296,9 +296,9 @@ static void store_time(const struct job *job, i64 row, const struct lanes *z, in
 /* The adjoint of a frame's transform, windowed; the inverse weighs bins as a real signal's spectrum wants. */
 static void run_time(void *context, i64 index, int worker)
 {
-    const struct job *job = context;
+    const struct stft_job *job = context;
     i64 h = job->basis->n_fft / 2;
-    struct tile t = open_tile(job, index, worker);
+    struct stft_tile t = open_tile(job, index, worker);
     PIECES(begin, end, h + 1)
     for (int l = 0; l < t.rows; l++)
         load_bins(t.from, l, job, t.first + l, begin, end);
@@ -312,7 +312,7 @@ static void run_time(void *context, i64 index, int worker)
 /* One signal: windows added where they stand, in order, on the time axis with n_fft/2 samples on both sides. */
 static void run_overlap(void *context, i64 row, int worker)
 {
-    const struct job *job = context;
+    const struct stft_job *job = context;
     i64 n_fft = job->basis->n_fft, n = job->x.columns, length = n + n_fft;
     float *padded = job->padded + row * length;
     (void)worker;
@@ -334,7 +334,7 @@ static void run_overlap(void *context, i64 row, int worker)
 }
 
 /* 1 / sum of squared windows; where no window reaches, 0. */
-static void fill_weights(const struct job *job)
+static void fill_weights(const struct stft_job *job)
 {
     i64 n_fft = job->basis->n_fft, length = job->x.columns + n_fft;
     const float *w = job->basis->window;
@@ -346,7 +346,7 @@ static void fill_weights(const struct job *job)
         job->weights[i] = job->weights[i] > 1e-8f ? 1 / job->weights[i] : 0;
 }
 
-static void to_time(struct job *job)
+static void to_time(struct stft_job *job)
 {
     i64 n_fft = job->basis->n_fft, length = job->x.columns + n_fft;
     job->time = CPU(scratch)(0, SLOT_FRAMES, job->spectrum.rows * n_fft * 4);
@@ -361,7 +361,7 @@ static void to_time(struct job *job)
 void CPU(stft_backward)(struct device *device, struct matrix dx, struct matrix dspectrum, i64 n_fft, i64 hop)
 {
     (void)device;
-    struct job job = {
+    struct stft_job job = {
         .spectrum = dspectrum, .x = dx, .basis = find_basis(n_fft), .hop = hop, .frames = dx.columns / hop + 1};
     check(&job, "stft_backward");
     to_time(&job);
@@ -370,12 +370,12 @@ void CPU(stft_backward)(struct device *device, struct matrix dx, struct matrix d
 void CPU(stft_inverse)(struct device *device, struct matrix x, struct matrix spectrum, i64 n_fft, i64 hop)
 {
     (void)device;
-    struct job job = {.spectrum = spectrum,
-                      .x = x,
-                      .basis = find_basis(n_fft),
-                      .hop = hop,
-                      .frames = x.columns / hop + 1,
-                      .inverse = true};
+    struct stft_job job = {.spectrum = spectrum,
+                           .x = x,
+                           .basis = find_basis(n_fft),
+                           .hop = hop,
+                           .frames = x.columns / hop + 1,
+                           .inverse = true};
     check(&job, "stft_inverse");
     to_time(&job);
 }

@@ -1,6 +1,6 @@
 #include "kernels/cpu/rows.h"
 
-struct job {
+struct combine_job {
     struct matrix out, y;    /* in the backward dy and dout */
     struct matrix others[2]; /* what else is added; without data: nothing */
     const i32 *slot, *source;
@@ -19,7 +19,7 @@ INLINED void accumulate(float *sum, const void *y, float weight, i64 n, bool fir
 
 static void run_combine(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct combine_job *job = context;
     i64 n = job->out.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->out.rows);
     float *sum = CPU(scratch)(worker, 0, n * 4);
     for (i64 i = begin; i < end; i++) {
@@ -55,7 +55,7 @@ void CPU(combine)(struct device *device, struct matrix out, struct matrix a, str
             "combine: [%lld,%lld] from rows of %lld, [%lld,%lld] and [%lld,%lld]", (long long)out.rows,
             (long long)out.columns, (long long)y.columns, (long long)a.rows, (long long)a.columns, (long long)b.rows,
             (long long)b.columns);
-    struct job job = {.out = out, .y = y, .others = {a, b}, .slot = slot, .weights = weights, .k_max = k_max};
+    struct combine_job job = {.out = out, .y = y, .others = {a, b}, .slot = slot, .weights = weights, .k_max = k_max};
     job.rows_tile = tile_rows(out.columns);
     workers_run(ceil_div(out.rows, job.rows_tile), run_combine, &job);
 }
@@ -69,7 +69,7 @@ INLINED void weigh_row(void *dy, const void *dout, float weight, i64 n, enum dty
 
 static void run_backward(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct combine_job *job = context;
     (void)worker;
     i64 n = job->y.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->y.rows);
     for (i64 i = begin; i < end; i++)
@@ -81,7 +81,7 @@ static void run_backward(void *context, i64 tile, int worker)
 
 static void run_zero(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct combine_job *job = context;
     (void)worker;
     i64 begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->rows);
     for (i64 r = begin; r < end; r++)
@@ -96,7 +96,7 @@ void CPU(combine_backward)(struct device *device, struct matrix dy, struct matri
     require(dout.columns == dy.columns && dout.dtype == dy.dtype && *rows <= dy.rows,
             "combine_backward: %d rows of dy [%lld,%lld], dout [%lld,%lld]", *rows, (long long)dy.rows,
             (long long)dy.columns, (long long)dout.rows, (long long)dout.columns);
-    struct job job = {.out = dy, .y = dout, .slot = slot, .source = source, .weights = weights};
+    struct combine_job job = {.out = dy, .y = dout, .slot = slot, .source = source, .weights = weights};
     job.k_max = k_max;
     job.rows_tile = tile_rows(dy.columns);
     job.rows = *rows;
@@ -106,7 +106,7 @@ void CPU(combine_backward)(struct device *device, struct matrix dy, struct matri
 
 static void run_dispatch(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct combine_job *job = context;
     (void)worker;
     i64 begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->rows);
     size_t bytes = (size_t)(job->out.columns * element_bytes(job->out.dtype));
@@ -124,6 +124,6 @@ void CPU(dispatch)(struct device *device, struct matrix out, struct matrix x, co
     require(out.columns == x.columns && out.dtype == x.dtype && *rows <= out.rows,
             "dispatch: %d rows into [%lld,%lld] from [%lld,%lld]", *rows, (long long)out.rows, (long long)out.columns,
             (long long)x.rows, (long long)x.columns);
-    struct job job = {.out = out, .y = x, .source = source, .rows_tile = tile_rows(x.columns), .rows = *rows};
+    struct combine_job job = {.out = out, .y = x, .source = source, .rows_tile = tile_rows(x.columns), .rows = *rows};
     workers_run(ceil_div(job.rows, job.rows_tile), run_dispatch, &job);
 }

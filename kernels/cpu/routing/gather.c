@@ -1,6 +1,6 @@
 #include "kernels/cpu/rows.h"
 
-struct job {
+struct gather_job {
     struct matrix out, x;
     const i32 *index;
     bool add;
@@ -19,7 +19,7 @@ INLINED void gather_row(void *out, const void *x, i64 n, bool add, enum dtype ou
 
 static void run_gather(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct gather_job *job = context;
     (void)worker;
     i64 n = job->out.columns, begin = tile * job->tile, end = min_i64(begin + job->tile, job->out.rows);
     size_t bytes = (size_t)(n * element_bytes(job->out.dtype));
@@ -52,14 +52,14 @@ void CPU(gather)(struct device *device, struct matrix out, struct matrix table, 
     require(out.columns == table.columns, "gather: %lld columns from %lld", (long long)out.columns,
             (long long)table.columns);
     check_index("gather", index, out.rows, table.rows);
-    struct job job = {out, table, index, add, tile_rows(out.columns)};
+    struct gather_job job = {out, table, index, add, tile_rows(out.columns)};
     workers_run(ceil_div(out.rows, job.tile), run_gather, &job);
 }
 
 /* A tile owns columns, not rows: so it may follow the order of i without a lock. */
 static void run_scatter(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct gather_job *job = context;
     (void)worker;
     i64 column = tile * job->tile, n = min_i64(job->tile, job->x.columns - column);
     for (i64 i = 0; i < job->x.rows; i++)
@@ -74,6 +74,6 @@ void CPU(scatter_add)(struct device *device, struct matrix out, struct matrix x,
     require(out.columns == x.columns && (out.dtype == x.dtype || out.dtype == DTYPE_F32),
             "scatter_add: %lld columns from %lld", (long long)out.columns, (long long)x.columns);
     check_index("scatter_add", index, x.rows, out.rows);
-    struct job job = {out, x, index, true, SCATTER_COLUMNS};
+    struct gather_job job = {out, x, index, true, SCATTER_COLUMNS};
     workers_run(ceil_div(x.columns, job.tile), run_scatter, &job);
 }

@@ -1,7 +1,7 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/route.h"
 
-struct job {
+struct route_job {
     float *p, *weights;
     i32 *experts;
     struct matrix logits;
@@ -11,7 +11,7 @@ struct job {
     i64 rows_tile;
 };
 enum { ROUTE_WORK = 8 }; /* an element's, where a row-wise op's is 1 */
-struct backward_job {
+struct route_backward_job {
     struct matrix dlogits;
     const float *dlog_weights, *p, *weights;
     const i32 *experts;
@@ -47,7 +47,7 @@ static i32 take_best(float *scores, i64 n)
     return at;
 }
 
-static void choose(const struct job *job, i64 row, const float *p, float *scores)
+static void choose(const struct route_job *job, i64 row, const float *p, float *scores)
 {
     i64 n = job->logits.columns, k = job->topk[row];
     i32 *experts = job->experts + row * job->router.k_max;
@@ -72,7 +72,7 @@ static void choose(const struct job *job, i64 row, const float *p, float *scores
 
 static void run_tile(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct route_job *job = context;
     i64 n = job->logits.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->logits.rows);
     float *buffer = CPU(scratch)(worker, 0, n * 4), *scores = CPU(scratch)(worker, 1, n * 4);
     for (i64 i = begin; i < end; i++) {
@@ -88,7 +88,7 @@ void CPU(route)(struct device *device, float *p, i32 *experts, float *weights, c
 {
     i64 k_max = router->k_max;
     require(k_max <= logits.columns, "route: top-%lld of %lld experts", (long long)k_max, (long long)logits.columns);
-    struct job job = {p, weights, experts, logits, bias, topk, *router, tile_rows(ROUTE_WORK * logits.columns)};
+    struct route_job job = {p, weights, experts, logits, bias, topk, *router, tile_rows(ROUTE_WORK * logits.columns)};
     workers_run(ceil_div(logits.rows, job.rows_tile), run_tile, &job);
     for (i64 i = 0; usage && i < logits.rows; i++)
         for (i64 j = 0; counted[i] && j < topk[i]; j++)
@@ -96,7 +96,7 @@ void CPU(route)(struct device *device, float *p, i32 *experts, float *weights, c
     CPU(route_sort)(device, sorted, experts, logits.rows, k_max, logits.columns);
 }
 
-static void backward_row(float *dlogits, const struct backward_job *job, i64 row)
+static void backward_row(float *dlogits, const struct route_backward_job *job, i64 row)
 {
     const i32 *experts = job->experts + row * job->router.k_max;
     const float *p = job->p + row * job->dlogits.columns, *w = job->weights + row * job->router.k_max;
@@ -111,7 +111,7 @@ static void backward_row(float *dlogits, const struct backward_job *job, i64 row
 
 static void run_backward(void *context, i64 tile, int worker)
 {
-    const struct backward_job *job = context;
+    const struct route_backward_job *job = context;
     i64 n = job->dlogits.columns, begin = tile * job->rows_tile,
         end = min_i64(begin + job->rows_tile, job->dlogits.rows);
     float *buffer = CPU(scratch)(worker, 0, n * 4);
@@ -125,7 +125,7 @@ void CPU(route_backward)(struct device *device, struct matrix dlogits, const flo
                          const i32 *experts, const float *weights, const struct router *router)
 {
     (void)device;
-    struct backward_job job = {dlogits, dlog_weights, p, weights, experts, *router, tile_rows(dlogits.columns)};
+    struct route_backward_job job = {dlogits, dlog_weights, p, weights, experts, *router, tile_rows(dlogits.columns)};
     workers_run(ceil_div(dlogits.rows, job.rows_tile), run_backward, &job);
 }
 

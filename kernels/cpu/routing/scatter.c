@@ -1,6 +1,6 @@
 #include "kernels/cpu/cpu.h"
 
-struct job {
+struct scatter_job {
     struct matrix out, x;
     const i32 *index;
     i64 rows_tile;
@@ -8,7 +8,7 @@ struct job {
 
 static void run_tile(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct scatter_job *job = context;
     (void)worker;
     i64 begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->x.rows);
     for (i64 i = begin; i < end; i++)
@@ -22,6 +22,6 @@ void CPU(scatter)(struct device *device, struct matrix out, struct matrix x, con
     (void)device;
     require(out.columns == x.columns && out.dtype == x.dtype, "scatter: rows of %lld into rows of %lld",
             (long long)x.columns, (long long)out.columns);
-    struct job job = {out, x, index, tile_rows(x.columns)};
+    struct scatter_job job = {out, x, index, tile_rows(x.columns)};
     workers_run(ceil_div(x.rows, job.rows_tile), run_tile, &job);
 }

@@ -132,7 +132,7 @@ template <int D> struct key_tile {
 };
 template <int D> struct attention_tiles {
     struct padded_row<D> q[ROWS], k[2][key_tile<D>::COUNT], v[2][key_tile<D>::COUNT];
-    struct key_bounds bounds[2][key_tile<D>::COUNT];
+    struct cuda_key_bounds bounds[2][key_tile<D>::COUNT];
     struct tile_list list;
 };
 /* A warp's 16 rows; a lane has two of them. */
@@ -142,7 +142,8 @@ template <int D> struct row_state {
 };
 
 template <int D>
-__device__ static void load_keys(struct attention_tiles<D> *s, const struct attention &p, int to, i64 tile, bool whole)
+__device__ static void load_keys(struct attention_tiles<D> *s, const struct attention_call &p, int to, i64 tile,
+                                 bool whole)
 {
     enum { COUNT = key_tile<D>::COUNT };
     i64 first = tile * COUNT, column = blockIdx.y * p.heads.width;
@@ -155,13 +156,13 @@ __device__ static void load_keys(struct attention_tiles<D> *s, const struct atte
 }
 
 template <int D, int N>
-__device__ static void mask(float (&x)[N / 8][4], const struct key_bounds *bounds, const i32 (&query)[2])
+__device__ static void mask(float (&x)[N / 8][4], const struct cuda_key_bounds *bounds, const i32 (&query)[2])
 {
 #pragma unroll
     for (int j = 0; j < N / 8; j++)
 #pragma unroll
         for (int c = 0; c < 2; c++) {
-            struct key_bounds key = bounds[j * 8 + threadIdx.x % 4 * 2 + c];
+            struct cuda_key_bounds key = bounds[j * 8 + threadIdx.x % 4 * 2 + c];
             x[j][c] = sees(query[0], key) ? x[j][c] : -INFINITY;
             x[j][2 + c] = sees(query[1], key) ? x[j][2 + c] : -INFINITY;
         }
@@ -222,7 +223,7 @@ __device__ static void find_seen(struct tile_list *list, struct intervals of, i6
 
 /* Key tiles first .. end - 1. */
 template <int D>
-__device__ static void walk_keys(struct row_state<D> *r, struct attention_tiles<D> *s, const struct attention &p,
+__device__ static void walk_keys(struct row_state<D> *r, struct attention_tiles<D> *s, const struct attention_call &p,
                                  i64 first, i64 end)
 {
     i64 row = (i64)blockIdx.x * ROWS, last = row + ROWS < p.rows ? row + ROWS - 1 : p.rows - 1;
@@ -246,7 +247,7 @@ __device__ static void walk_keys(struct row_state<D> *r, struct attention_tiles<
 }
 
 template <int D>
-__device__ static void store_split(const struct attention &p, const struct row_state<D> &r, int half, i64 row)
+__device__ static void store_split(const struct attention_call &p, const struct row_state<D> &r, int half, i64 row)
 {
     i64 at = (blockIdx.z * p.heads.kv_count + blockIdx.y) * p.rows + row;
     float *to = p.split.out + at * p.split.stride + threadIdx.x % 4 * 2;
@@ -258,7 +259,7 @@ __device__ static void store_split(const struct attention &p, const struct row_s
         p.split.sums[at] = make_float2(r.most[half], r.sum[half]);
 }
 
-template <int D> __device__ static void store_rows(const struct attention &p, struct row_state<D> *r, i64 first)
+template <int D> __device__ static void store_rows(const struct attention_call &p, struct row_state<D> *r, i64 first)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -279,7 +280,7 @@ template <int D> __device__ static void store_rows(const struct attention &p, st
 }
 
 /* A quad of a row's columns: its splits in order, JOINED of them loaded at once; `at` is the row in the first. */
-__device__ static void join_quad(bf16 *to, const struct attention &p, i64 at, i64 column, float base, float sum)
+__device__ static void join_quad(bf16 *to, const struct attention_call &p, i64 at, i64 column, float base, float sum)
 {
     float value[QUAD] = {};
     for (i64 first = 0; first < p.split.count; first += JOINED) {
@@ -304,7 +305,7 @@ __device__ static void join_quad(bf16 *to, const struct attention &p, i64 at, i6
 }
 
 /* Of the block's rows. */
-__device__ static void join_splits(const struct attention &p)
+__device__ static void join_splits(const struct attention_call &p)
 {
     SHARED(float2, totals, ROWS); /* maximum and sum of all splits */
     i64 first = (i64)blockIdx.x * ROWS, rows = p.rows - first < ROWS ? p.rows - first : (i64)ROWS;
@@ -333,7 +334,7 @@ __device__ static void join_splits(const struct attention &p)
 }
 
 /* A block: ROWS rows, a key-value head, one split of the keys. */
-template <int D> static __global__ void __launch_bounds__(THREADS) attend_mma(struct attention p)
+template <int D> static __global__ void __launch_bounds__(THREADS) attend_mma(struct attention_call p)
 {
     grid_wait();
     DYNAMIC_SHARED(char, memory);
@@ -359,7 +360,7 @@ template <int D> static __global__ void __launch_bounds__(THREADS) attend_mma(st
 }
 
 /* By shapes alone. */
-static struct split split_of(struct device *device, const struct attention &p, i64 tiles)
+static struct split split_of(struct device *device, const struct attention_call &p, i64 tiles)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
     i64 blocks = ceil_div(p.rows, ROWS) * p.heads.kv_count, rows = p.heads.kv_count * p.rows;
@@ -379,7 +380,7 @@ static struct split split_of(struct device *device, const struct attention &p, i
     return split;
 }
 
-template <int D> static void launch_mma(struct device *device, struct attention p)
+template <int D> static void launch_mma(struct device *device, struct attention_call p)
 {
     i64 tiles = ceil_div(p.of.keys, key_tile<D>::COUNT);
     int bytes = (int)sizeof(struct attention_tiles<D>);
@@ -395,7 +396,7 @@ template <int D> static void launch_mma(struct device *device, struct attention 
     LAUNCH(device, attend_mma<D>, grid, THREADS, bytes, p);
 }
 
-static void launch_by_width(struct device *device, const struct attention &p)
+static void launch_by_width(struct device *device, const struct attention_call &p)
 {
     if (p.heads.width <= 32)
         launch_mma<32>(device, p);
@@ -423,7 +424,7 @@ extern "C" void cuda_attention(struct device *device, struct matrix out, float *
         launch_plain(device, {out, q, k, v, lse, heads, kv_heads, width, *intervals});
         return;
     }
-    struct attention p = {out, q, k, v, lse, heads_of(q, heads, kv_heads), *intervals, NULL, NULL, {}, 0, 0};
+    struct attention_call p = {out, q, k, v, lse, heads_of(q, heads, kv_heads), *intervals, NULL, NULL, {}, 0, 0};
     p.spans = (struct key_span *)cuda_handles_of(device)->workspace;
     p.rows = intervals->queries * p.heads.group;
     p.vector = reads_vectors(q, width) && reads_vectors(k, width) && reads_vectors(v, width);

@@ -47,17 +47,17 @@ template <typename Class> __device__ inline struct tile_range range_of(i64 tiles
     return {-1 - block_combine(-1 - first, INT32_MIN, larger()), 1 + block_combine(last, -1, larger())};
 }
 
-struct key_bounds {
+struct cuda_key_bounds {
     i32 begin, end, hole_begin, hole_end;
 };
 /* Keys past the last are seen by none. */
-__device__ inline struct key_bounds bounds_of(struct intervals of, i64 key)
+__device__ inline struct cuda_key_bounds bounds_of(struct intervals of, i64 key)
 {
     if (key >= of.keys)
         return {0, INT32_MIN, 0, 0};
     return {of.begin[key], of.end[key], of.hole_begin[key], of.hole_end[key]};
 }
-__device__ inline bool sees(i32 query, struct key_bounds key)
+__device__ inline bool sees(i32 query, struct cuda_key_bounds key)
 {
     return key.begin <= query && query < key.end && !(key.hole_begin <= query && query < key.hole_end);
 }
@@ -78,7 +78,7 @@ __device__ inline struct key_span span_of(struct intervals of, i64 first, i64 ti
     for (int i = 0; i < 8; i++)
         least[i] = INT32_MAX;
     for (i64 j = threadIdx.x % WARP_THREADS; j < tile; j += WARP_THREADS) {
-        struct key_bounds k = bounds_of(of, first + j);
+        struct cuda_key_bounds k = bounds_of(of, first + j);
         bool seen = k.begin < k.end, hole = k.hole_begin < k.hole_end;
         i32 values[8] = {seen ? k.begin : INT32_MAX,
                          seen ? -1 - k.end : INT32_MAX,
@@ -204,7 +204,7 @@ struct split {
     i64 count, tiles; /* of keys, each */
     i64 stride;       /* width in whole quads */
 };
-struct attention {
+struct attention_call {
     struct matrix out, q, k, v;
     float *lse;
     struct heads heads;
@@ -214,14 +214,14 @@ struct attention {
     struct split split;
     i64 rows, vector;
 };
-__device__ inline void store_lse(const struct attention &p, i64 kv_head, i64 row, float most, float sum)
+__device__ inline void store_lse(const struct attention_call &p, i64 kv_head, i64 row, float most, float sum)
 {
     p.lse[row / p.heads.group * p.heads.count + kv_head * p.heads.group + row % p.heads.group] =
         sum > 0 ? (most + log2f(sum)) * LN_2 : -INFINITY;
 }
 
 /* attention_hopper.cu, without splits; false: the device or the operands are not for it, nothing is done. */
-bool attention_hopper(struct device *device, struct attention p);
+bool attention_hopper(struct device *device, struct attention_call p);
 
 /* ---- The backward ---- */
 struct statistics {

@@ -208,7 +208,7 @@ template <int D> struct keys_tiles {
 };
 template <int D> struct rows_tiles {
     struct padded_row<D> q[KEPT], dout[KEPT], k[2][KEPT], v[2][KEPT];
-    struct key_bounds bounds[2][KEPT];
+    struct cuda_key_bounds bounds[2][KEPT];
     struct tile_list list;
 };
 
@@ -239,7 +239,7 @@ template <int D> __device__ static void load_step(struct keys_tiles<D> *s, const
 /* Products are [key, row]: dv += p^T dout, dk += ds^T q. */
 template <int D>
 __device__ static void take_rows(float (&dk)[D / 8][4], float (&dv)[D / 8][4], const struct keys_tiles<D> *s, int at,
-                                 bool whole, const struct key_bounds (&bounds)[2], float scale)
+                                 bool whole, const struct cuda_key_bounds (&bounds)[2], float scale)
 {
     enum { N = keys_tiles<D>::ROWS };
     float p[N / 8][4] = {}, ds[N / 8][4] = {};
@@ -262,7 +262,7 @@ __device__ static void take_rows(float (&dk)[D / 8][4], float (&dv)[D / 8][4], c
 
 template <int D>
 __device__ static void walk_rows(float (&dk)[D / 8][4], float (&dv)[D / 8][4], struct keys_tiles<D> *s,
-                                 const struct backward &b, const struct key_bounds (&bounds)[2])
+                                 const struct backward &b, const struct cuda_key_bounds (&bounds)[2])
 {
     enum { N = keys_tiles<D>::ROWS };
     float scale = rsqrtf((float)b.heads.width) * LOG2_E;
@@ -284,7 +284,7 @@ template <int D> static __global__ void __launch_bounds__(THREADS) tensor_keys(s
     i64 first = (i64)blockIdx.x * KEPT;
     i64 own = first + threadIdx.x / WARP_THREADS * 16 + threadIdx.x % WARP_THREADS / 4;
     float dk[D / 8][4] = {}, dv[D / 8][4] = {}, scale = rsqrtf((float)b.heads.width);
-    struct key_bounds bounds[2] = {bounds_of(b.of, own), bounds_of(b.of, own + 8)};
+    struct cuda_key_bounds bounds[2] = {bounds_of(b.of, own), bounds_of(b.of, own + 8)};
     load_keys_of<D>(s->k, b.k, b, first);
     load_keys_of<D>(s->v, b.v, b, first);
     walk_rows<D>(dk, dv, s, b, bounds);

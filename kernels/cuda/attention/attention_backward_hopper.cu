@@ -19,8 +19,8 @@ template <int D> struct shared {
     side<D> kept[CONSUMERS], walked[STAGES];
     struct statistics statistics[STAGES][WALKED]; /* of rows */
     i32 query[STAGES][WALKED];
-    struct key_bounds bounds[STAGES][WALKED]; /* of keys */
-    i32 whole[STAGES];                        /* or NO_MORE */
+    struct cuda_key_bounds bounds[STAGES][WALKED]; /* of keys */
+    i32 whole[STAGES];                             /* or NO_MORE */
     u64 kept_full, full[STAGES], empty[STAGES];
 };
 struct maps {
@@ -39,7 +39,7 @@ __device__ static void load_side(side<D> *to, const struct backward &b, struct m
 }
 
 template <enum pass pass, int D>
-__device__ static void load_walked(struct shared<D> *s, const struct backward &b, struct maps m, struct ring r,
+__device__ static void load_walked(struct shared<D> *s, const struct backward &b, struct maps m, struct copy_ring r,
                                    i64 first, bool whole)
 {
     int lane = threadIdx.x % WARP_THREADS;
@@ -99,7 +99,7 @@ __device__ static void produce(struct shared<D> *s, const struct backward &b, st
 {
     struct tile_range range = b.ranges[(pass == OF_KEYS ? 0 : blocks_of<OF_KEYS>(b)) + kept / BLOCK_KEPT];
     i32 lane = threadIdx.x % WARP_THREADS;
-    struct ring r = {0, 1}; /* at first all are empty */
+    struct copy_ring r = {0, 1}; /* at first all are empty */
     if (lane == 0) {
         mbarrier_arrive_expecting(&s->kept_full, sizeof s->kept);
         for (int group = 0; group < CONSUMERS; group++)
@@ -127,7 +127,7 @@ template <enum pass pass, int D> struct sums {
 struct own {
     struct statistics statistics[2];
     i32 query[2];
-    struct key_bounds bounds[2];
+    struct cuda_key_bounds bounds[2];
 };
 
 /* p = kept a (walked a)^T, ds = kept b (walked b)^T, both [KEPT, WALKED] */
@@ -210,7 +210,7 @@ template <enum pass pass, int D>
 __device__ static void consume(struct sums<pass, D> *sums, struct shared<D> *s, const struct own &own, int group,
                                float scale)
 {
-    struct ring next = {0, 0};
+    struct copy_ring next = {0, 0};
     float p[WALKED / 2], ds[WALKED / 2];
     u32 of_p[WALKED / 16][4], of_ds[WALKED / 16][4];
     mbarrier_wait(&s->kept_full, 0);

@@ -14,14 +14,14 @@ enum { NO_MORE = -1 };
 template <int D> struct shared {
     enum { BOXES = D / TILE_COLUMNS, KEY_BOX = KEYS * TILE_COLUMNS };
     bf16 q[CONSUMERS][BOXES][ROWS * TILE_COLUMNS], k[STAGES][BOXES][KEY_BOX], v[STAGES][BOXES][KEY_BOX];
-    struct key_bounds bounds[STAGES][KEYS]; /* of tiles that are not seen as a whole */
-    i32 whole[STAGES];                      /* or NO_MORE */
+    struct cuda_key_bounds bounds[STAGES][KEYS]; /* of tiles that are not seen as a whole */
+    i32 whole[STAGES];                           /* or NO_MORE */
     u64 q_full, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
 };
 
 /* ---- The producer: a warp ---- */
 template <int D>
-__device__ static void load_queries(struct shared<D> *s, const struct attention &p, const tile_map *q, i64 row)
+__device__ static void load_queries(struct shared<D> *s, const struct attention_call &p, const tile_map *q, i64 row)
 {
     mbarrier_arrive_expecting(&s->q_full, sizeof s->q);
     for (int group = 0; group < CONSUMERS; group++)
@@ -31,8 +31,8 @@ __device__ static void load_queries(struct shared<D> *s, const struct attention 
 }
 
 template <int D>
-__device__ static void load_keys(struct shared<D> *s, const struct attention &p, const tile_map *k, const tile_map *v,
-                                 struct ring r, i64 tile, bool whole)
+__device__ static void load_keys(struct shared<D> *s, const struct attention_call &p, const tile_map *k,
+                                 const tile_map *v, struct copy_ring r, i64 tile, bool whole)
 {
     int lane = threadIdx.x % WARP_THREADS;
     mbarrier_wait(&s->k_empty[r.at], r.turn);
@@ -56,14 +56,14 @@ __device__ static void load_keys(struct shared<D> *s, const struct attention &p,
 struct queries {
     i32 first, last;
 };
-__device__ static struct queries queries_of(const struct attention &p, i64 block)
+__device__ static struct queries queries_of(const struct attention_call &p, i64 block)
 {
     i64 first = block * BLOCK_ROWS, last = first + BLOCK_ROWS < p.rows ? first + BLOCK_ROWS - 1 : p.rows - 1;
     return {p.of.query[first / p.heads.group], p.of.query[last / p.heads.group]};
 }
 
 /* A block for each of `attend`, of one head. */
-static __global__ void find_ranges(struct attention p)
+static __global__ void find_ranges(struct attention_call p)
 {
     grid_wait();
     struct queries queries = queries_of(p, blockIdx.x);
@@ -75,11 +75,11 @@ static __global__ void find_ranges(struct attention p)
 
 /* The keys that rows of `block` see. */
 template <int D>
-__device__ static void produce(struct shared<D> *s, const struct attention &p, const tile_map *k, const tile_map *v,
-                               i64 block)
+__device__ static void produce(struct shared<D> *s, const struct attention_call &p, const tile_map *k,
+                               const tile_map *v, i64 block)
 {
     struct queries queries = queries_of(p, block);
-    struct ring r = {0, 1}; /* at first all are empty */
+    struct copy_ring r = {0, 1}; /* at first all are empty */
     each_seen(
         p.ranges[block], [&](i64 tile) { return seen_of(p.spans[tile], queries.first, queries.last); },
         [&](i64 tile, bool whole) {
@@ -121,14 +121,14 @@ __device__ static void start_values(float (&out)[D / 2], const u32 (&weights)[KE
     warpgroup_commit();
 }
 
-[[maybe_unused]] __device__ static void mask(float (&x)[KEYS / 2], const struct key_bounds *bounds,
+[[maybe_unused]] __device__ static void mask(float (&x)[KEYS / 2], const struct cuda_key_bounds *bounds,
                                              const i32 (&query)[2])
 {
 #pragma unroll
     for (int i = 0; i < KEYS / 2; i += 4)
 #pragma unroll
         for (int c = 0; c < 2; c++) {
-            struct key_bounds key = bounds[i * 2 + threadIdx.x % 4 * 2 + c];
+            struct cuda_key_bounds key = bounds[i * 2 + threadIdx.x % 4 * 2 + c];
             x[i + c] = sees(query[0], key) ? x[i + c] : -INFINITY;
             x[i + 2 + c] = sees(query[1], key) ? x[i + 2 + c] : -INFINITY;
         }
@@ -179,7 +179,7 @@ __device__ static void take_scores(struct state<D> *r, float (&x)[KEYS / 2], flo
 
 template <int D> __device__ static void consume(struct state<D> *r, struct shared<D> *s, int group, float scale)
 {
-    struct ring next = {0, 0}, before;
+    struct copy_ring next = {0, 0}, before;
     float x[KEYS / 2], factor[2];
     u32 weights[KEYS / 16][4];
     if (group == 1)
@@ -196,7 +196,7 @@ template <int D> __device__ static void consume(struct state<D> *r, struct share
     advance<STAGES>(&next);
     mbarrier_wait(&s->k_full[next.at], next.turn);
     while (s->whole[next.at] != NO_MORE) {
-        struct ring after = next;
+        struct copy_ring after = next;
         advance<STAGES>(&after);
         barrier_sync(turn_of(group), CONSUMER_THREADS);
         start_scores<D>(x, s, group, next.at);
@@ -225,7 +225,7 @@ template <int D> __device__ static void consume(struct state<D> *r, struct share
     keep_in_place(weights);
 }
 
-template <int D> __device__ static void store_rows(const struct attention &p, const struct state<D> &r, i64 first)
+template <int D> __device__ static void store_rows(const struct attention_call &p, const struct state<D> &r, i64 first)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -252,7 +252,7 @@ template <int D> __device__ static void init_barriers(struct shared<D> *s)
 /* A block: BLOCK_ROWS rows of a key-value head; those that see most come first where later ones do. */
 template <int D>
 static __global__ void __launch_bounds__(THREADS, 1)
-    attend(struct attention p, const __grid_constant__ tile_map q, const __grid_constant__ tile_map k,
+    attend(struct attention_call p, const __grid_constant__ tile_map q, const __grid_constant__ tile_map k,
            const __grid_constant__ tile_map v)
 {
     grid_wait();
@@ -286,7 +286,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
 }
 
 /* ---- The host's side ---- */
-template <int D> static void launch(struct device *device, const struct attention &p)
+template <int D> static void launch(struct device *device, const struct attention_call &p)
 {
     i64 width = p.heads.width, group = p.heads.group, bytes = round_up((i64)sizeof(struct shared<D>), TILE_ALIGNMENT);
     dim3 grid((unsigned)ceil_div(p.rows, BLOCK_ROWS), (unsigned)p.heads.kv_count);
@@ -297,7 +297,7 @@ template <int D> static void launch(struct device *device, const struct attentio
            map_of_heads(p.k, width, 1, KEYS), map_of_heads(p.v, width, 1, KEYS));
 }
 
-bool attention_hopper(struct device *device, struct attention p)
+bool attention_hopper(struct device *device, struct attention_call p)
 {
     i64 spans = ceil_div(p.of.keys, KEYS), blocks = ceil_div(p.rows, BLOCK_ROWS),
         bytes = spans * (i64)sizeof *p.spans + blocks * (i64)sizeof *p.ranges;

@@ -33,23 +33,23 @@ static struct {
 } lib;
 
 /* What a plan depends on. All of it is compared as bytes, so unused bytes are zero. */
-struct shape {
+struct matmul_shape {
     i64 m, n, k, lda, ldb, ldc; /* of the row-major product */
     i64 alignment[3];           /* of out, a, b */
     int transpose_a, transpose_b, dtype, out_dtype;
 };
-struct plan {
-    struct shape shape;
+struct matmul_plan {
+    struct matmul_shape shape;
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t out, a, b;
     cublasLtMatmulAlgo_t algorithm;
     bool refused; /* there is none */
-    struct plan *next;
+    struct matmul_plan *next;
 };
 enum { BUCKETS = 256, TUNED_MOST = 8, TIMED_RUNS = 2 };
 struct cuda_products {
     cublasLtHandle_t handle;
-    struct plan *buckets[BUCKETS];
+    struct matmul_plan *buckets[BUCKETS];
     bool tunes, has_warned; /* that one was refused */
 };
 struct algorithms { /* the one that cuBLASLt takes for the fastest is the first */
@@ -102,7 +102,7 @@ struct cuda_products *cuda_products_open(void)
 void cuda_products_close(struct cuda_products *products)
 {
     for (i64 i = 0; i < BUCKETS; i++)
-        for (struct plan *p = products->buckets[i], *next; p; p = next) {
+        for (struct matmul_plan *p = products->buckets[i], *next; p; p = next) {
             next = p->next;
             lib.cublasLtMatmulDescDestroy(p->operation);
             lib.cublasLtMatrixLayoutDestroy(p->out);
@@ -134,7 +134,7 @@ static cublasLtMatrixLayout_t layout(int dtype, i64 rows, i64 columns, i64 strid
 }
 
 /* CUBLAS_STATUS_SUCCESS, or why there is none. */
-static cublasStatus_t find_algorithms(struct algorithms *found, int wanted_count, const struct plan *p,
+static cublasStatus_t find_algorithms(struct algorithms *found, int wanted_count, const struct matmul_plan *p,
                                       cublasLtHandle_t handle, i64 workspace_bytes)
 {
     cublasLtMatmulPreference_t preference;
@@ -164,9 +164,9 @@ static cublasStatus_t find_algorithms(struct algorithms *found, int wanted_count
     return status == CUBLAS_STATUS_SUCCESS && found->count == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : status;
 }
 
-static struct plan *make_plan(const struct shape *s)
+static struct matmul_plan *make_plan(const struct matmul_shape *s)
 {
-    struct plan *p = memory_alloc(sizeof *p);
+    struct matmul_plan *p = memory_alloc(sizeof *p);
     cublasOperation_t left = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t right = s->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     p->shape = *s;
@@ -181,8 +181,8 @@ static struct plan *make_plan(const struct shape *s)
     return p;
 }
 
-static cublasStatus_t multiply(struct device *device, const struct plan *p, const cublasLtMatmulAlgo_t *algorithm,
-                               struct operands o)
+static cublasStatus_t multiply(struct device *device, const struct matmul_plan *p,
+                               const cublasLtMatmulAlgo_t *algorithm, struct operands o)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
     float one = 1;
@@ -195,7 +195,7 @@ static cublasStatus_t multiply(struct device *device, const struct plan *p, cons
 /* ---- The fastest ---- */
 
 /* Of TIMED_RUNS behind one that loads what it needs; infinite where it is refused. */
-static float time_of(struct device *device, const struct plan *p, const cublasLtMatmulAlgo_t *algorithm,
+static float time_of(struct device *device, const struct matmul_plan *p, const cublasLtMatmulAlgo_t *algorithm,
                      struct operands o, cudaEvent_t begin, cudaEvent_t end)
 {
     float ms;
@@ -211,9 +211,9 @@ static float time_of(struct device *device, const struct plan *p, const cublasLt
 }
 
 /* What the operands say is the same behind it, but for an output that is not added to, which is written next. */
-static void keep_fastest(struct device *device, struct plan *p, const struct algorithms *all, struct operands o)
+static void keep_fastest(struct device *device, struct matmul_plan *p, const struct algorithms *all, struct operands o)
 {
-    const struct shape *s = &p->shape;
+    const struct matmul_shape *s = &p->shape;
     size_t bytes = (size_t)(((s->m - 1) * s->ldc + s->n) * dtype_bytes((enum dtype)s->out_dtype));
     cudaEvent_t begin, end;
     void *room = NULL;
@@ -240,9 +240,9 @@ static void keep_fastest(struct device *device, struct plan *p, const struct alg
         CUDA_CHECK(cudaFree(room));
 }
 
-static void refuse(struct cuda_products *products, struct plan *p, cublasStatus_t status)
+static void refuse(struct cuda_products *products, struct matmul_plan *p, cublasStatus_t status)
 {
-    const struct shape *s = &p->shape;
+    const struct matmul_shape *s = &p->shape;
     p->refused = true;
     if (!products->has_warned)
         log_warn("cuBLASLt has no product [%lld,%lld,%lld] of %s (status %d): it and others that are refused are made "
@@ -251,14 +251,14 @@ static void refuse(struct cuda_products *products, struct plan *p, cublasStatus_
     products->has_warned = true;
 }
 
-static struct plan *find_plan(struct device *device, const struct shape *s, struct operands o)
+static struct matmul_plan *find_plan(struct device *device, const struct matmul_shape *s, struct operands o)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
-    struct plan **bucket = &handles->products->buckets[hash_bytes(s, sizeof *s, 0) % BUCKETS];
-    for (struct plan *p = *bucket; p; p = p->next)
+    struct matmul_plan **bucket = &handles->products->buckets[hash_bytes(s, sizeof *s, 0) % BUCKETS];
+    for (struct matmul_plan *p = *bucket; p; p = p->next)
         if (memcmp(&p->shape, s, sizeof *s) == 0)
             return p;
-    struct plan *p = make_plan(s);
+    struct matmul_plan *p = make_plan(s);
     struct algorithms all = {.count = 0};
     bool tunes = handles->products->tunes && !handles->recording;
     cublasStatus_t status =
@@ -275,7 +275,7 @@ static struct plan *find_plan(struct device *device, const struct shape *s, stru
 }
 
 /* Refused when it is recorded, a product is lost with the recording. */
-static void run_plan(struct device *device, struct plan *p, struct operands o)
+static void run_plan(struct device *device, struct matmul_plan *p, struct operands o)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
     cublasStatus_t status = multiply(device, p, &p->algorithm, o);
@@ -290,7 +290,7 @@ static void run_plan(struct device *device, struct plan *p, struct operands o)
 void cuda_matmul(struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,
                  bool transpose_b, bool add)
 {
-    struct shape shape;
+    struct matmul_shape shape;
     memset(&shape, 0, sizeof shape);
     shape.m = transpose_a ? a.columns : a.rows;
     shape.k = transpose_a ? a.rows : a.columns;
@@ -313,7 +313,7 @@ void cuda_matmul(struct device *device, struct matrix out, struct matrix a, bool
     shape.dtype = a.dtype;
     shape.out_dtype = out.dtype;
     struct operands operands = {out.data, a.data, b.data, add ? 1 : 0};
-    struct plan *p = shape.k > 0 ? find_plan(device, &shape, operands) : NULL;
+    struct matmul_plan *p = shape.k > 0 ? find_plan(device, &shape, operands) : NULL;
     if (p && !p->refused)
         run_plan(device, p, operands);
     if (!p || p->refused)

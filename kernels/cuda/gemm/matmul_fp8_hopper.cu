@@ -85,7 +85,7 @@ __device__ static struct place place_of(const struct fp8_product &p, const i32 *
 /* ---- The producer: one thread ---- */
 [[maybe_unused]] __device__ static void produce(struct shared *s, const struct fp8_product &p, const struct maps &maps)
 {
-    struct ring r = {0, 1}; /* at first all are empty */
+    struct copy_ring r = {0, 1}; /* at first all are empty */
     for (struct place at = first_place(p, s->starts); at.group < fp8_groups(p); at = next_place(p, s->starts, at)) {
         i32 slice = p.written ? 0 : (i32)(at.part.column / p.out.columns);
         for (i64 d = at.part.begin; d < at.part.end; d += FP8_BLOCK) {
@@ -147,8 +147,8 @@ __device__ static void add_block(float (&sum)[OWN], const float (&d)[OWN], const
 
 /* Powers of two are on their way while codes are waited for. */
 template <enum fp8 format, bool tiles>
-__device__ static void multiply_tile(float (&sum)[OWN], struct shared *s, struct ring *r, const struct fp8_product &p,
-                                     const struct place &at, int warp)
+__device__ static void multiply_tile(float (&sum)[OWN], struct shared *s, struct copy_ring *r,
+                                     const struct fp8_product &p, const struct place &at, int warp)
 {
     for (int i = 0; i < OWN; i++)
         sum[i] = 0;
@@ -165,7 +165,7 @@ __device__ static void multiply_tile(float (&sum)[OWN], struct shared *s, struct
 }
 
 /* Of a warpgroup that has no rows of the tile. */
-[[maybe_unused]] __device__ static void pass_over(struct shared *s, struct ring *r, const struct place &at)
+[[maybe_unused]] __device__ static void pass_over(struct shared *s, struct copy_ring *r, const struct place &at)
 {
     for (i64 d = at.part.begin; d < at.part.end; d += FP8_BLOCK) {
         mbarrier_wait(&s->full[r->at], r->turn);
@@ -184,7 +184,7 @@ template <enum fp8 format, bool tiles>
 __device__ static void consume(struct shared *s, const struct fp8_product &p, const struct maps &maps, bool boxes,
                                int warp)
 {
-    struct ring r = {0, 0};
+    struct copy_ring r = {0, 0};
     for (struct place at = first_place(p, s->starts); at.group < fp8_groups(p); at = next_place(p, s->starts, at)) {
         i32 row = warp * WARP_ROWS;
         float sum[OWN];

@@ -99,7 +99,7 @@ template <enum product product, int N>
 __device__ static void produce(typename layout<product, N>::shared *s, const struct grouped &p, const tile_map *a,
                                const tile_map *b)
 {
-    struct ring r = {0, 1}; /* at first all are empty */
+    struct copy_ring r = {0, 1}; /* at first all are empty */
     for (struct place at = first_place<product, N>(p, s->starts); at.group < p.groups.count;
          at = next_place<product, N>(p, s->starts, at)) {
         for (i32 k = 0, depth = depth_of<product>(p, at); k < depth; k += TILE_K) {
@@ -152,7 +152,7 @@ __device__ static void produce_gathered(typename layout<product, N>::shared *s, 
 {
     typedef layout<product, N> L;
     enum { COUNT = (product == OF_WEIGHTS ? TILE_K : TILE_M) / APART };
-    struct ring r = {0, 1};
+    struct copy_ring r = {0, 1};
     int thread = (int)threadIdx.x - CONSUMER_THREADS, own = thread / 8;
     i32 column = thread % 8 * 8, before = -1, source[COUNT];
     for (struct place at = first_place<product, N>(p, s->starts); at.group < p.groups.count;
@@ -209,7 +209,8 @@ __device__ static void multiply_stage(float (&d)[N / 2], const typename layout<p
  * are multiples of 16 rows. */
 template <enum product product, int N>
 __device__ static void multiply_tile(float (&d)[N / 2], struct place *next, typename layout<product, N>::shared *s,
-                                     struct ring *r, const struct grouped &p, const struct place &at, int warpgroup)
+                                     struct copy_ring *r, const struct grouped &p, const struct place &at,
+                                     int warpgroup)
 {
     i32 depth = depth_of<product>(p, at);
     i32 whole = product == OF_WEIGHTS ? depth / TILE_K * TILE_K : depth;
@@ -242,7 +243,7 @@ __device__ static void multiply_tile(float (&d)[N / 2], struct place *next, type
 
 /* Of a warpgroup that has no rows of the tile. */
 template <enum product product, int N>
-__device__ static void pass_over(typename layout<product, N>::shared *s, struct ring *r, i32 depth)
+__device__ static void pass_over(typename layout<product, N>::shared *s, struct copy_ring *r, i32 depth)
 {
     for (i32 k = 0; k < depth; k += TILE_K) {
         mbarrier_wait(&s->full[r->at], r->turn);
@@ -284,7 +285,7 @@ template <enum product product, int N>
 __device__ static void consume(typename layout<product, N>::shared *s, const struct grouped &p, const tile_map *out,
                                const tile_map *gate_up, int warp)
 {
-    struct ring r = {0, 0};
+    struct copy_ring r = {0, 0};
     struct place at = first_place<product, N>(p, s->starts), next;
     for (; at.group < p.groups.count; at = next) {
         i32 rows = product == OF_WEIGHTS ? (i32)p.slice_rows : at.rows;

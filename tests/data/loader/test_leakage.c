@@ -86,12 +86,12 @@ static void world_open(struct world *w, void (*pack)(struct toy_batch *, i64))
 
 /* ---- What a model sees ---- */
 
-struct seen {
+struct leakage_seen {
     float *hidden, *logits[TARGETS][TOY_LEVELS];
     i64 columns[TARGETS];
 };
 
-static void look(struct seen *out, struct world *w, const struct batch *b)
+static void look(struct leakage_seen *out, struct world *w, const struct batch *b)
 {
     struct tape tape;
     struct forward forward;
@@ -115,7 +115,7 @@ static void look(struct seen *out, struct world *w, const struct batch *b)
     tape_close(&tape);
 }
 
-static void forget(struct seen *s)
+static void forget(struct leakage_seen *s)
 {
     memory_free(s->hidden);
     for (int kind = 0; kind < TARGETS; kind++)
@@ -180,16 +180,16 @@ static bool same_row(const float *a, const float *b, i64 row, i64 columns)
     return memcmp(a + row * columns, b + row * columns, (size_t)columns * 4) == 0;
 }
 
-static void expect_same(const char *what, const struct seen *a, const struct seen *b, enum target_kind kind, i64 level,
-                        i64 i, i64 position)
+static void expect_same(const char *what, const struct leakage_seen *a, const struct leakage_seen *b,
+                        enum target_kind kind, i64 level, i64 i, i64 position)
 {
     if (!same_row(a->logits[kind][level], b->logits[kind][level], i, a->columns[kind]))
         fail_msg("%s: logits of %s %d at position %d moved", what, target_names[kind], (int)level, (int)position);
 }
 
 /* at [n + 1]: what was disturbed, and so may have moved. */
-static void expect_no_leak(const char *what, const struct batch *b, const u8 *at, const struct seen *before,
-                           const struct seen *after)
+static void expect_no_leak(const char *what, const struct batch *b, const u8 *at, const struct leakage_seen *before,
+                           const struct leakage_seen *after)
 {
     u8 *told = memory_alloc(b->n); /* has the next frame's first codes in it */
     for (int kind = 0; kind < TARGETS; kind++)
@@ -210,7 +210,7 @@ static void expect_no_leak(const char *what, const struct batch *b, const u8 *at
 static bool disturbed(struct world *w, i64 number, const char *what, const struct toy_batch *original, const u8 *at)
 {
     struct toy_batch other_one;
-    struct seen before, after;
+    struct leakage_seen before, after;
     i64 n = original->batch.n, last = n - 1;
     w->pack(&other_one, number);
     disturb_ids(&other_one.batch, w, at);
@@ -306,7 +306,7 @@ static void a_level_knows_the_levels_before_it(void **state)
     world_open(&w, pack_toy);
     for (i64 level = 0; level < TOY_LEVELS; level++) {
         struct toy_batch a, b;
-        struct seen before, after;
+        struct leakage_seen before, after;
         arena_reset(&arena, 0);
         pack_toy(&a, 0);
         pack_toy(&b, 0);

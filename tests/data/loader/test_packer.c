@@ -368,12 +368,13 @@ static void cells_hold_their_features_and_pixels(void **state)
     (void)state;
 }
 
-struct coded {
+struct packer_coded {
     u8 bits[3 * 21 * 6];
     float inputs[3 * 21 * 6], sum[3 * 16 * 6];
 };
 
-static void code(struct coded *out, struct loader *l, const struct shard_part *part, const bf16 *latent, const u8 *flip)
+static void code(struct packer_coded *out, struct loader *l, const struct shard_part *part, const bf16 *latent,
+                 const u8 *flip)
 {
     const struct shard_shape *s = &l->shards.meta.shapes[part->shape];
     float x[3 * 16 * 6];
@@ -396,7 +397,7 @@ static void bits_and_sums_are_those_of_the_latents(void **state)
         struct loader *l;
         struct batch b;
         const void *payload;
-        struct coded coded;
+        struct packer_coded coded;
         i64 sample = open_alone(&l, &b, directions[i], 0);
         const struct shard_part *part = medium_of(l, sample, &payload);
         const struct shard_shape *s = &l->shards.meta.shapes[part->shape];
@@ -418,7 +419,7 @@ static i64 check_flips(struct loader *l, i64 step)
 {
     struct batch b;
     const void *payload;
-    struct coded coded;
+    struct packer_coded coded;
     u8 flip[21 * 6] = {0};
     i64 sample = plan_step(l, step)->rows.entries.data[0].sample, flipped = 0;
     const struct shard_part *part = medium_of(l, sample, &payload);
@@ -460,7 +461,7 @@ static void count_frame_flips(double flipped[3], const struct loader_settings *s
     for (i64 step = 0; step < clips; step++) {
         struct batch b;
         const void *payload;
-        struct coded coded;
+        struct packer_coded coded;
         i64 sample = plan_step(l, step)->rows.entries.data[0].sample;
         const struct shard_part *part = medium_of(l, sample, &payload);
         i64 inputs = shape_positions(&l->shards.meta.shapes[1].shape),

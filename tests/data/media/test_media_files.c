@@ -159,14 +159,14 @@ static void sounds_read_as_other_decoders_read_them(void **state)
 
 /* ---- Cut short ---- */
 
-struct content { /* of any file */
+struct media_files_content { /* of any file */
     struct clip clip;
     struct sound sound;
 };
 
-static int read_any(struct content *out, const void *bytes, i64 count, const char *name)
+static int read_any(struct media_files_content *out, const void *bytes, i64 count, const char *name)
 {
-    *out = (struct content){0};
+    *out = (struct media_files_content){0};
     switch (media_kind(bytes, count, name)) {
     case MEDIA_UNKNOWN:
         return -1;
@@ -179,7 +179,7 @@ static int read_any(struct content *out, const void *bytes, i64 count, const cha
     }
 }
 
-static void content_release(struct content *content)
+static void content_release(struct media_files_content *content)
 {
     clip_release(&content->clip);
     sound_release(&content->sound);
@@ -190,7 +190,7 @@ static i64 pixel_bytes(const struct clip *clip)
     return clip->frames * clip->height * clip->width * 3;
 }
 
-static bool same_content(const struct content *a, const struct content *b)
+static bool same_content(const struct media_files_content *a, const struct media_files_content *b)
 {
     if (pixel_bytes(&a->clip) != pixel_bytes(&b->clip) || a->sound.samples != b->sound.samples)
         return false;
@@ -201,7 +201,7 @@ static bool same_content(const struct content *a, const struct content *b)
 /* Returns how many of all cuts give a part of the file as if it were all. */
 static i64 count_half(const u8 *bytes, i64 count, const char *name)
 {
-    struct content whole, part;
+    struct media_files_content whole, part;
     i64 half = 0;
     if (read_any(&whole, bytes, count, name) < 0)
         fail_msg("%s", error_text());
@@ -245,7 +245,7 @@ static void streams_of_frames_are_refused_unless_cut_between_two(void **state)
         struct file_view file = map(streams[i].name);
         i64 accepted = 0;
         for (i64 cut = 1; cut < file.bytes; cut++) {
-            struct content part;
+            struct media_files_content part;
             accepted += read_any(&part, file.data, cut, streams[i].name) == 0;
             content_release(&part);
         }

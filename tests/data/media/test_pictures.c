@@ -51,14 +51,14 @@ static void append_idat(struct text *png, const u8 *raw, i64 bytes)
 enum { PNG_HEIGHT = 11, PNG_WIDTH = 13 };
 
 /* One way of storing a picture: samples [height, width, channels] of `depth` bits. */
-struct layout {
+struct pictures_layout {
     const char *name;
     int type, depth, channels;
     bool keyed; /* a tRNS chunk: one colour, or the palette's first entries, are transparent */
     bool interlaced;
 };
 
-static u32 sample(const struct layout *layout, int y, int x, int c)
+static u32 sample(const struct pictures_layout *layout, int y, int x, int c)
 {
     u32 bits = rng_u32(key(), (u32)y, (u32)x, (u32)c, (u32)(layout->type * 100 + layout->depth));
     if (layout->keyed && layout->type != 3 && (x + y) % 3 == 0)
@@ -69,7 +69,7 @@ static u32 sample(const struct layout *layout, int y, int x, int c)
 }
 
 /* Rows of one pass (offset and step 0, 1 without interlacing), each behind its filter byte 0. */
-static void append_pass(struct text *raw, const struct layout *layout, int y0, int x0, int dy, int dx)
+static void append_pass(struct text *raw, const struct pictures_layout *layout, int y0, int x0, int dy, int dx)
 {
     for (int y = y0; y < PNG_HEIGHT && x0 < PNG_WIDTH; y += dy) {
         text_append(raw, "", 1);
@@ -96,7 +96,7 @@ static void palette_entry(u8 out[3], u32 index)
         out[c] = (u8)(index * (37 + 20 * c) + 50 * c);
 }
 
-static void append_extras(struct text *png, const struct layout *layout)
+static void append_extras(struct text *png, const struct pictures_layout *layout)
 {
     u8 palette[16][3], alphas[4] = {0, 80, 160, 255}, colour[6] = {0};
     for (u32 i = 0; i < 16; i++)
@@ -110,7 +110,7 @@ static void append_extras(struct text *png, const struct layout *layout)
         append_chunk(png, "tRNS", colour, layout->type == 0 ? 2 : 6);
 }
 
-static void make_png(struct text *png, const struct layout *layout)
+static void make_png(struct text *png, const struct pictures_layout *layout)
 {
     static const int adam7[7][4] = {{0, 0, 8, 8}, {0, 4, 8, 8}, {4, 0, 8, 4}, {0, 2, 4, 4},
                                     {2, 0, 4, 2}, {0, 1, 2, 2}, {1, 0, 2, 1}};
@@ -133,7 +133,7 @@ static void make_png(struct text *png, const struct layout *layout)
 }
 
 /* What the pixel must read as, in doubles: RGB on white, 0..255. */
-static void expected_pixel(double out[3], const struct layout *layout, int y, int x)
+static void expected_pixel(double out[3], const struct pictures_layout *layout, int y, int x)
 {
     double top = (double)((1u << layout->depth) - 1), alpha = 1;
     u32 s[4];
@@ -156,7 +156,7 @@ static void expected_pixel(double out[3], const struct layout *layout, int y, in
         out[c] = out[c] * alpha + 255 * (1 - alpha);
 }
 
-static void check_layout(const struct layout *layout)
+static void check_layout(const struct pictures_layout *layout)
 {
     struct text png = {0};
     struct clip clip;
@@ -178,7 +178,7 @@ static void check_layout(const struct layout *layout)
     text_release(&png);
 }
 
-static const struct layout layouts[] = {
+static const struct pictures_layout layouts[] = {
     {"grey 1", 0, 1, 1, false, false},
     {"grey 2", 0, 2, 1, false, false},
     {"grey 4", 0, 4, 1, false, false},

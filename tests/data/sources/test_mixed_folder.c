@@ -31,7 +31,7 @@ static const char *const sources[] = {"full-chroma.jpg",
 
 /* ---- Damage ---- */
 
-struct damage {
+struct mixed_folder_damage {
     const char *source, *ending;
     void (*change)(struct text *file);
     const char *reason; /* a part of the message */
@@ -103,7 +103,7 @@ static void zero_it(struct text *file)
     memset(file->data, 0, (size_t)file->length);
 }
 
-static const struct damage damages[DAMAGES] = {
+static const struct mixed_folder_damage damages[DAMAGES] = {
     {"full-chroma.jpg", "jpg", cut_in_half, "cut short"},
     {"bt709-full.mp4", "mp4", cut_in_half, "cut short"},
     {"lossy.webp", "webp", cut_the_end, "cut short"},

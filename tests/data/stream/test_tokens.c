@@ -15,7 +15,7 @@ static const struct ring_name only = {.run = 3, .reader = 0, .readers = 1};
 
 /* ---- Servers ---- */
 
-struct server {
+struct tokens_server {
     pid_t process;
     char address[64];
 };
@@ -29,7 +29,7 @@ static char *read_stderr(const char *path)
 }
 
 /* At the address that it had, or at any. */
-static void start(struct server *s, const char *stream, i64 number)
+static void start(struct tokens_server *s, const char *stream, i64 number)
 {
     char *data = in_folder(stream), *ring = string_format("%s/served-%lld", folder, (long long)number);
     char *err = string_format("%s/stderr-%lld", folder, (long long)number);
@@ -53,12 +53,12 @@ static void start(struct server *s, const char *stream, i64 number)
     memory_free(err);
 }
 
-static void end(struct server *s, int signal)
+static void end(struct tokens_server *s, int signal)
 {
     assert_true(kill(s->process, signal) == 0 && waitpid(s->process, NULL, 0) == s->process);
 }
 
-static void put_addresses(const struct server *servers, i64 count)
+static void put_addresses(const struct tokens_server *servers, i64 count)
 {
     struct text all = {0};
     for (i64 i = 0; i < count; i++)
@@ -69,7 +69,7 @@ static void put_addresses(const struct server *servers, i64 count)
 
 static void a_killed_server_is_replaced_by_another(void **state)
 {
-    struct server servers[SERVERS] = {{0}};
+    struct tokens_server servers[SERVERS] = {{0}};
     (void)state;
     char **lines = lines_of("parts", &in_turns);
     clear_ring();
@@ -149,7 +149,7 @@ static void expect_good_end(pid_t child)
 /* Ranks on two machines: one is killed with its disk and comes back at an older checkpoint, then the server is. */
 static void readers_of_a_run_have_the_rows_of_the_folder(void **state)
 {
-    struct server server = {0};
+    struct tokens_server server = {0};
     pid_t readers[2];
     (void)state;
     char **lines = lines_of("parts", &in_turns), *lost = in_folder("ring-1"), *said = in_folder("reader-1");
@@ -181,7 +181,7 @@ static void runs_do_not_wait_for_each_other(void **state)
 {
     const char *const words[2][5] = {{WEFT_PROGRAM, "serve-tokens", "--as", "a:0/1"},
                                      {WEFT_PROGRAM, "serve-tokens", "--as", "b:0/1"}};
-    struct server server = {0};
+    struct tokens_server server = {0};
     (void)state;
     char **lines = lines_of("parts", &in_turns);
     start(&server, "streams", 21);
@@ -330,7 +330,7 @@ static i64 entries_of(const char *name)
 static void ranks_with_disks_of_their_own_make_the_same_model(void **state)
 {
     static const char *const names[] = {"served", "alone"};
-    struct server server = {0};
+    struct tokens_server server = {0};
     (void)state;
     unsetenv("WEFT_TOKENS");
     char *before = write_recipe("before", "", ""), *lost = in_folder("disk-1");
@@ -404,7 +404,7 @@ static u64 identity_of(const char *name)
 }
 
 /* What it says to `bytes`, or "" where it hangs up. */
-static char *refusal_of(const struct server *s, const struct token_request *r, i64 bytes)
+static char *refusal_of(const struct tokens_server *s, const struct token_request *r, i64 bytes)
 {
     struct token_request sane = *r;
     struct text index = {0};
@@ -422,7 +422,7 @@ static char *refusal_of(const struct server *s, const struct token_request *r, i
     return string_copy(error_text());
 }
 
-static void expect_refusal(const struct server *s, const struct token_request *r, const char *words)
+static void expect_refusal(const struct tokens_server *s, const struct token_request *r, const char *words)
 {
     char *said = refusal_of(s, r, sizeof *r);
     if (!strstr(said, words))
@@ -432,7 +432,7 @@ static void expect_refusal(const struct server *s, const struct token_request *r
 
 static void nonsense_is_refused_and_serving_goes_on(void **state)
 {
-    struct server server = {0};
+    struct tokens_server server = {0};
     (void)state;
     unsetenv("WEFT_TOKENS");
     start(&server, "stream", 7);
@@ -483,15 +483,15 @@ static void nonsense_is_refused_and_serving_goes_on(void **state)
 
 /* ---- What a reader is told ---- */
 
-struct answer {
+struct tokens_answer {
     struct token_reply reply;
     char bytes[80];
     i64 count; /* of bytes that are sent */
 };
 
-static struct answer sane_answer(const struct token_request *r)
+static struct tokens_answer sane_answer(const struct token_request *r)
 {
-    struct answer a = {.reply = token_reply(r, REPLY_SHARD), .count = 80};
+    struct tokens_answer a = {.reply = token_reply(r, REPLY_SHARD), .count = 80};
     for (i64 i = 0; i < a.count; i++)
         a.bytes[i] = (char)i;
     a.reply.index_bytes = 64;
@@ -500,7 +500,7 @@ static struct answer sane_answer(const struct token_request *r)
     return a;
 }
 
-static int tell(const struct answer *a, i64 header_bytes, const struct token_request *r)
+static int tell(const struct tokens_answer *a, i64 header_bytes, const struct token_request *r)
 {
     int pair[2];
     struct text index = {0};
@@ -523,16 +523,16 @@ static void an_answer_is_believed_once_all_of_it_fits(void **state)
     const struct token_request r = token_request(7, &only, 1, 3, 0, 5);
     const i64 whole = sizeof(struct token_reply);
     (void)state;
-    struct answer a = sane_answer(&r);
+    struct tokens_answer a = sane_answer(&r);
     assert_int_equal(tell(&a, whole, &r), REPLY_SHARD);
     for (i64 byte = 0; byte < whole + a.count; byte++) { /* each bit of damage is noticed */
-        struct answer damaged = a;
+        struct tokens_answer damaged = a;
         u8 *at = byte < whole ? (u8 *)&damaged.reply + byte : (u8 *)damaged.bytes + byte - whole;
         *at ^= (u8)(1 << byte % 8);
         assert_int_equal(tell(&damaged, whole, &r), -1);
     }
     for (i64 count = 0; count < a.count; count += 7) { /* and each end before the end */
-        struct answer cut = a;
+        struct tokens_answer cut = a;
         cut.count = count;
         assert_int_equal(tell(&cut, whole, &r), -1);
         assert_non_null(strstr(error_text(), "it ended"));
@@ -540,7 +540,7 @@ static void an_answer_is_believed_once_all_of_it_fits(void **state)
     a.reply.shard_bytes = (u64)1 << 60;
     assert_int_equal(tell(&a, whole, &r), -1);
     assert_non_null(strstr(error_text(), "cannot be"));
-    a = (struct answer){.reply = token_reply(&r, REPLY_REFUSED)}; /* a refusal without words */
+    a = (struct tokens_answer){.reply = token_reply(&r, REPLY_REFUSED)}; /* a refusal without words */
     a.reply.hash = hash_bytes("", 0, token_reply_hash(&a.reply));
     assert_int_equal(tell(&a, whole, &r), -1);
     assert_non_null(strstr(error_text(), "does not say why"));
