@@ -51,7 +51,7 @@ int bench_encode(double *rate, const struct text_tokenizer *tokenizer, const str
 
 int bench_bpe(struct device *device, bool json)
 {
-    static const char note[] = "HF tokenizers is not run from here; bench/LOG.md has both beside each other";
+    static const char note[] = "HF tokenizers is not run from here; bench/archive/LOG.md has both beside each other";
     struct text text = {0};
     double trained[ROUNDS], encoded[ROUNDS];
     struct text_tokenizer *tokenizer = NULL;

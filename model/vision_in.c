@@ -2,7 +2,7 @@
  * encoder's own features (before quantisation) are merged, four neighbouring cells at a time, by self-attention among
  * the eight tokens, which then stand side by side before the projection to the backbone. Their mean, which the report
  * takes, is the special case of equal columns: it forgets which cell of the four a token is, and behind an encoder this
- * small captions were learned several times more slowly (bench/LOG.md). Both kinds of token enter at an RMS of 1: so do
+ * small captions were learned several times more slowly (bench/archive/LOG.md). Both kinds of token enter at an RMS of 1: so do
  * the encoder's features, whose scale is the tokenizer's affair. A cell of a clip's latent frame carries the pixels of
  * all frames the latent frame spans. */
 #include "model/inside.h"
