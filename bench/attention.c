@@ -1,6 +1,6 @@
-/* Attention over packed samples and over bidirectional blocks against one causal sample, forward and backward: seconds
- * per unmasked pair of query and key. On a GPU long samples and wide heads, and the causal one against the matrix peak,
- * too. */
+/* Attention over packed samples and over bidirectional blocks, relative to one causal sample:
+ * seconds per unmasked pair of query and key, forward and backward. On a GPU also long samples,
+ * wide heads, and the causal sample against the matrix peak. */
 #include "bench/bench.h"
 
 enum { ROUNDS = 5, RUNS_LEAST = 3 };
@@ -10,18 +10,19 @@ enum bound { QUERY, BEGIN, END, NONE, BOUNDS };
 struct attention_shape {
     i64 length, heads, kv_heads, width;
 };
-struct attention_problem { /* all but `shape` and `pairs` in device memory */
+struct attention_problem { /* device memory, except shape and pairs */
     struct attention_shape shape;
     struct matrix m[OPERANDS];
     float *lse;
     i32 *bounds[BOUNDS];
-    double pairs; /* that are seen */
+    double pairs; /* unmasked */
 };
 struct attention_layout {
     const char *what;
-    i64 sample;    /* 0: all */
-    bool sees_all; /* of its sample, as a scale of an image does; else what came before */
-    double goal;   /* seconds per pair, of one causal sample's */
+    i64 sample; /* 0: all */
+    /* True: bidirectional within the sample, as within a scale of an image; false: causal. */
+    bool sees_all;
+    double goal; /* seconds per pair, relative to one causal sample */
 };
 
 static i64 columns_of(const struct attention_shape *s, int operand)
@@ -123,7 +124,7 @@ static double seconds_per_pair(struct attention_problem *p, const struct attenti
     return (clock_s() - begin) / ((double)runs * p->pairs);
 }
 
-/* Two products forward, five backward: of a pair, a head and a column. */
+/* Flops per pair, head and column: 2 gemms in the forward, 5 in the backward. */
 static void print_causal(const struct attention_problem *p, double seconds, bool backward, double peak, bool json)
 {
     double flops = (backward ? 10.0 : 4.0) * (double)(p->shape.heads * p->shape.width);

@@ -1,4 +1,5 @@
-/* bench: what `weft bench` measures. A row is a ratio measured in one run against something else, with its goal. */
+/* bench: the measurements of `weft bench`. Each prints rows; a row is the ratio of a value to a
+ * reference measured in the same run, with a goal. */
 #ifndef WEFT_BENCH_H
 #define WEFT_BENCH_H
 #include "core/core.h"
@@ -11,24 +12,24 @@ struct bench_row {
     const char *note;
 };
 typedef int bench_fn(struct device *device, bool json);
-typedef int bench_of_fn(struct device *device, bool json, const char *model /* directory; NULL: one of its own */);
+typedef int bench_of_fn(struct device *device, bool json, const char *model /* directory; NULL: its own */);
 struct bench {
     const char *name, *summary;
     bench_fn *run;
-    bool on_gpu;         /* left out of `all` elsewhere */
+    bool on_gpu;         /* `all` skips it on a CPU */
     bench_of_fn *run_of; /* instead of run */
 };
-/* One op, or all, by its case (op_cases/op_cases.h). */
+/* Measures one op, or all, on its case (op_cases/op_cases.h). */
 struct op_bench {
-    const char *name;          /* NULL: ops are listed */
-    const char *dtype, *shape; /* f32 or bf16; 4096x512 or 4096x512x64; NULL: as training has them */
+    const char *name;          /* NULL: list the ops */
+    const char *dtype, *shape; /* f32 or bf16; 4096x512 or 4096x512x64; NULL: as in training */
     i64 variant;
     bool json;
 };
 int bench_op(struct device *device, const struct op_bench *settings);
 extern const struct bench benches[]; /* ends with a NULL name */
 void bench_print(const struct bench_row *row, bool json);
-double bench_median(double *values, i64 count); /* sorts them */
+double bench_median(double *values, i64 count); /* sorts in place */
 
 bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_codecs, bench_decode, bench_decode_int4, bench_decode_int8,
     bench_decode_large, bench_experts, bench_grouped, bench_large, bench_loader, bench_memory, bench_profile,
@@ -36,6 +37,6 @@ bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_codecs, bench_decod
 bench_of_fn bench_speculate;
 
 struct text_tokenizer;
-int bench_read_glosses(struct text *out); /* WordNet's, of the system */
+int bench_read_glosses(struct text *out); /* glosses of the system's WordNet */
 int bench_encode(double *rate, const struct text_tokenizer *tokenizer, const struct text *text); /* MB/s */
 #endif

@@ -1,4 +1,4 @@
-/* Byte-level BPE on one thread: training 16 k merges and encoding, on the WordNet of the system. */
+/* Byte-level BPE on one thread: training of 16 k merges, and encoding, on the system's WordNet. */
 #include "bench/bench.h"
 #include "tokenizers/text/text.h"
 
@@ -8,7 +8,7 @@ enum { VOCABULARY = 16384, ROUNDS = 5 };
 static const char *const files[] = {"/usr/share/wordnet/data.noun", "/usr/share/wordnet/data.verb",
                                     "/usr/share/wordnet/data.adj", "/usr/share/wordnet/data.adv"};
 
-/* What stands behind "|": glosses and examples, a document a line. */
+/* Reads the text after "|", glosses and examples, one document per line. */
 int bench_read_glosses(struct text *out)
 {
     struct text file = {0};

@@ -1,4 +1,5 @@
-/* Writing a checkpoint of the model of `weft bench step` against copying as many bytes into a file, fsync included. */
+/* Writes a checkpoint of the model of `weft bench step`, relative to copying as many bytes into a
+ * file, both with fsync. */
 #include "bench/step.h"
 #include "train/train.h"
 
@@ -14,11 +15,11 @@ static i64 bytes_of(const struct weights *weights)
 {
     i64 bytes = 0;
     for (i64 i = 0; i < weights->count; i++)
-        bytes += 12 * weights->list[i].value.rows * weights->list[i].value.columns; /* master and moments */
+        bytes += 12 * weights->list[i].value.rows * weights->list[i].value.columns; /* f32 master and two moments */
     return bytes;
 }
 
-/* GB/s */
+/* Copy rate in GB/s. */
 static int copy_rate(double *rate, const char *folder, i64 bytes)
 {
     char *path = path_join(folder, "copy"), *from = memory_alloc(PIECE), *to = memory_alloc(PIECE);

@@ -1,5 +1,5 @@
-/* Training steps of the tokenizers of pictures and of sounds, on pictures and sounds that are made here, against the
- * matrix peak: as settings have them, and on a GPU of sizes that fill one. */
+/* Training steps of the vision and audio tokenizers on synthetic media, relative to the matrix
+ * peak: at default sizes, and on a GPU at sizes that fill it. */
 #include "bench/bench.h"
 #include "tokenizer_training/audio_step.h"
 #include "tokenizer_training/vision_step.h"
@@ -17,10 +17,10 @@ static const struct setting_override audio_large[] = {{"data", "./none"}, {"batc
 
 struct codec {
     const char *what;
-    double goal; /* share of the peak */
+    double goal; /* fraction of the peak */
     int (*step)(void *trainer, i64 step);
     void *trainer;
-    double flops; /* of a step */
+    double flops; /* per step */
 };
 
 static int see(void *trainer, i64 step)
@@ -35,14 +35,14 @@ static int hear(void *trainer, i64 step)
     return audio_step(&result, trainer, step);
 }
 
-/* Of steps and of the peak in turns. */
+/* Measures steps and the peak alternately. */
 static int measure(struct device *device, const struct codec *c, enum dtype dtype, bool json)
 {
     double rates[ROUNDS], peaks[ROUNDS];
-    for (i64 round = -1, step = 0; round < ROUNDS; round++) { /* the first is not counted */
+    for (i64 round = -1, step = 0; round < ROUNDS; round++) { /* round -1 warms up */
         double begin = clock_s();
         for (i64 i = 0; i < STEPS; i++)
-            if (c->step(c->trainer, step++)) /* reads its losses: the device has done what it asked for */
+            if (c->step(c->trainer, step++)) /* returns its losses, so the device is done */
                 return -1;
         rates[max_i64(round, 0)] = STEPS * c->flops / (clock_s() - begin) * 1e-9;
         peaks[max_i64(round, 0)] = kernels_matrix_peak(device, dtype, 0.05);

@@ -1,8 +1,8 @@
-/* Text through the decoder, of the model of `weft bench step`: a prompt of 512 tokens at once, then one token after
- * another for 1, 4 and 16 answers, beside a plain read of the memory that such a step cannot do without: every weight
- * that is not an expert's, the experts that a router without preferences chooses, keys and values. Then the same with
- * weights of 8 and of 4 bits; and on a GPU, whose read is a large copy's bytes a second, of models that fill one;
- * without a GPU these at an H200's limits. */
+/* Text decoding with the model of `weft bench step`: a prefill of 512 tokens, then single-token
+ * steps for 1, 4 and 16 sequences. The reference is the time to read the memory a step needs: all
+ * weights except experts, the experts of a uniform router, keys and values. Repeated with weights
+ * quantized to 8 and 4 bits. On a GPU the reference is the bandwidth of a large copy, and models
+ * that fill the GPU follow; without a GPU their roofline on an H200. */
 #include "bench/large.h"
 #include "bench/profile.h"
 #include "model/decode.h"
@@ -17,12 +17,12 @@ enum { CHUNK_BYTES = 64 << 10, CHUNKS_MOST = 1 << 16, COPY_ROWS = 1 << 15, COPY_
 struct subject {
     const char *name;
     struct model_config config;
-    i64 answers[BATCHES];  /* rising: the cache has room for the last */
-    double goals[BATCHES]; /* share of the read */
-    int bits;              /* of weights; 0: as they are */
+    i64 answers[BATCHES];  /* ascending: the cache has room for the last */
+    double goals[BATCHES]; /* fraction of the reference */
+    int bits;              /* quantized weights; 0: as stored */
 };
 
-/* ---- The read ---- */
+/* ---- Reference: reading the memory ---- */
 
 struct decode_chunk {
     const char *at;
@@ -31,8 +31,8 @@ struct decode_chunk {
 struct decode_reading {
     struct decode_chunk *chunks; /* [CHUNKS_MOST]; NULL: a GPU's, which are only counted */
     i64 count, bytes;
-    double bytes_per_s; /* of a GPU's copy, reads and writes */
-    _Atomic u64 sum;    /* so that nothing is left out */
+    double bytes_per_s; /* copy of a GPU, reads plus writes */
+    _Atomic u64 sum;    /* keeps the compiler from removing reads */
 };
 
 static void add_bytes(struct decode_reading *r, const void *at, i64 bytes)
@@ -44,7 +44,7 @@ static void add_bytes(struct decode_reading *r, const void *at, i64 bytes)
     r->bytes += bytes;
 }
 
-/* Parts [first, first + count) of a weight, as products read them. */
+/* Adds parts [first, first + count) of a weight in the format that gemms read. */
 static void add_parts(struct decode_reading *r, const struct weight *w, i64 first, i64 count)
 {
     const struct narrow *n = w->value.narrow;
@@ -67,7 +67,8 @@ static void add_weight(struct decode_reading *r, const struct weight *w)
         add_parts(r, w, 0, w->parts);
 }
 
-/* Each answer draws top-k experts; each expert is read once. */
+/* Adds the experts of a step: each sequence draws top-k
+ * experts, and each expert drawn is read once. */
 static void add_experts(struct decode_reading *r, const struct model_config *c, const struct layer_weights *l,
                         i64 answers, u32 identity)
 {
@@ -134,7 +135,7 @@ static void read_chunk(void *context, i64 tile, int worker)
     r->sum ^= sum;
 }
 
-/* Steps a second if reading were all. */
+/* Steps per second if reading memory were the only cost. */
 static double read_rate(struct decode_reading *r, const struct model *m, const struct decoder *d, i64 answers)
 {
     double seconds = 0;
@@ -148,7 +149,7 @@ static double read_rate(struct decode_reading *r, const struct model *m, const s
     return MADE / 2 / seconds;
 }
 
-/* Of blocks that no cache holds; the best of a few. */
+/* Copy bandwidth of blocks larger than any cache; the best of a few. */
 static double copy_rate(struct device *device)
 {
     i64 bytes = (i64)COPY_ROWS * COPY_COLUMNS * 4;
@@ -179,7 +180,7 @@ static double step_seconds(struct decoder *d)
     return clock_s() - begin;
 }
 
-/* Tokens a second of the prompts, and then of the answers. */
+/* Tokens per second of prefill and of decoding. */
 static void run_once(struct decoder *d, struct part *parts, const struct generate_request *requests, i64 count,
                      double *prefill, double *decode)
 {
@@ -241,7 +242,7 @@ static int open_bench(struct decode_bench *b, struct device *device)
 
 static void measure(struct decode_bench *b)
 {
-    for (int round = -1; round < ROUNDS; round++) /* the first one warms up */
+    for (int round = -1; round < ROUNDS; round++) /* round -1 warms up */
         for (int i = 0; i < BATCHES; i++) {
             int to = max_i64(round, 0);
             i64 answers = b->subject->answers[i];
@@ -334,7 +335,7 @@ int bench_decode_large(struct device *device, bool json)
     return status;
 }
 
-/* ---- On paper ---- */
+/* ---- Roofline ---- */
 
 static int run_decoder(void *context, i64 step)
 {
@@ -344,7 +345,7 @@ static int run_decoder(void *context, i64 step)
     return 0;
 }
 
-/* Steps that come behind the prompt. */
+/* Profiles decode steps after the prefill. */
 static int profile_answers(struct decode_bench *b, i64 count, double goal, bool json)
 {
     struct answer answers[BATCH_MOST] = {0};
@@ -387,7 +388,7 @@ int bench_decode_roofline(bool json)
         struct subject subject = large_subject(i);
         struct device meta;
         device_open_meta(&meta);
-        meta.level = CPU_LEVEL_V3; /* no images of weights */
+        meta.level = CPU_LEVEL_V3; /* no packed weights */
         meta.has_bf16 = true;
         device_meta_gpu(&meta, true);
         status = profile_subject(&subject, &meta, json);

@@ -1,5 +1,6 @@
-/* The step with 256 experts of top-4 against 32 of the same size, per token, the optimizer apart: what is computed for
- * a token is the same, and only the router and the spread of rows over experts grow. */
+/* Training step with 256 experts, top-4, relative to 32 experts of
+ * the same size, per token and without the optimizer. Flops per token
+ * are equal; only the router and the dispatch to experts grow. */
 #include "bench/step.h"
 #include "train/train.h"
 
@@ -14,7 +15,7 @@ static double optimizer_seconds(struct step_bench *b, i64 step)
     return clock_s() - begin;
 }
 
-/* Microseconds a token of one step without its optimizer. */
+/* Microseconds per token of one step without its optimizer. */
 static int step_us(double *us, struct step_bench *b, i64 *step)
 {
     struct step_result result;

@@ -1,24 +1,24 @@
-/* Grouped products of the mixture that `large` trains, on a GPU at its size, else of fewer positions: of each the eight
- * experts that a router without preferences draws; forward, gradients of rows and of weights, against the matrix
- * peak. */
+/* Grouped gemms of the MoE model of `large`, on a GPU at its size, else with fewer positions. A
+ * uniform router assigns 8 experts to each position. Measures forward, input gradients and weight
+ * gradients against the matrix peak. */
 #include "bench/large.h"
 
 #include <string.h>
 
 enum { ROUNDS = 5, RUNS = 3, POSITIONS = 4 * 4096, POSITIONS_ON_CPU = 512, DRAWN = 1 << 16 };
 
-struct grouped_problem { /* device memory */
+struct grouped_problem { /* matrices are in device memory */
     struct device *device;
     struct model_config config;
     struct arena arena;
-    i64 positions, assigned, rows; /* rows: the bound of those that are sorted */
+    i64 positions, assigned, rows; /* rows: upper bound of sorted rows */
     struct matrix x, gate_up, inside, y, w_gate_up, w_down, dw_gate_up, dw_down;
     i32 *source;
-    u8 *written; /* of both dw, one after the other */
+    u8 *written; /* flags of both dw, consecutive */
     struct groups groups;
 };
 
-/* Numbers drawn once, over and over: a GPU's clock depends on them. */
+/* Matrix of repeated random numbers, since a GPU's clock depends on the data. */
 static struct matrix make(struct grouped_problem *p, enum dtype dtype, i64 rows, i64 columns)
 {
     i64 element = dtype_bytes(dtype), bytes = rows * columns * element;
@@ -43,7 +43,7 @@ static i32 *draw_experts(struct grouped_problem *p)
         *there = arena_alloc(&p->arena, p->assigned * 4);
     for (i64 e = 0; e < c->experts; e++)
         deck[e] = (i32)e;
-    for (i64 a = 0; a < p->assigned; a++) { /* a deck that was drawn from is as good as a new one */
+    for (i64 a = 0; a < p->assigned; a++) { /* needs no reset: any permutation will do */
         i64 k = a % c->topk,
             at = k + (i64)rng_below((struct rng_key){2, RNG_TEST}, (u32)(c->experts - k), (u32)a, 0, 0, 0);
         ids[a] = deck[at];
@@ -142,7 +142,7 @@ int bench_grouped(struct device *device, bool json)
     bool gpu = device->backend == BACKEND_CUDA;
     struct grouped_problem p;
     open_problem(&p, device, dtype);
-    double flops = 6.0 * (double)(p.assigned * p.config.width * p.config.expert_width); /* without groups' padding */
+    double flops = 6.0 * (double)(p.assigned * p.config.width * p.config.expert_width); /* without padding */
     for (i64 i = 0; i < COUNT_OF(directions); i++) {
         double rates[ROUNDS], peaks[ROUNDS];
         seconds_of(&p, &directions[i]);

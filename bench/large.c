@@ -1,6 +1,6 @@
-/* Training steps of models that fill a GPU: a mixture of 2.6 B parameters, 0.5 B of them active for a token, and a
- * dense one of 1.5 B, on samples of 4,096 tokens, against the GPU's matrix peak; and, without one, what such a
- * GPU would need at its limits, op by op, of decoding (decode.c) too. */
+/* Training steps of models that fill a GPU, an MoE of 2.6 B parameters (0.5 B active) and a dense
+ * model of 1.5 B, on samples of 4,096 tokens, against the GPU's matrix peak. Without a GPU it
+ * prints the roofline on an H200, op by op, also of decoding (decode.c). */
 #include "bench/large.h"
 #include "bench/profile.h"
 
@@ -56,12 +56,12 @@ struct model_config large_dense(void)
     return c;
 }
 
-/* TFLOP/s of steps and of the peak, medians of rounds. */
+/* TFLOP/s of steps and of the peak, medians over rounds. */
 static int share_of_peak(double *rate, double *peak, struct step_bench *b, enum dtype dtype)
 {
     double rates[ROUNDS], peaks[ROUNDS];
     struct step_result result;
-    for (i64 round = -1, step = 0; round < ROUNDS; round++) { /* the first is not counted */
+    for (i64 round = -1, step = 0; round < ROUNDS; round++) { /* round -1 warms up */
         double flops = 0, seconds = 0;
         for (i64 i = 0; i < STEPS; i++) {
             if (train_step(&result, &b->trainer, step++))
@@ -135,7 +135,7 @@ int bench_roofline(struct device *device, bool json)
     for (i64 i = 0; status == 0 && i < COUNT_OF(models); i++) {
         struct device meta;
         device_open_meta(&meta);
-        meta.level = CPU_LEVEL_V3; /* no images of weights */
+        meta.level = CPU_LEVEL_V3; /* no packed weights */
         struct opened *o = open_large(&models[i], &meta, DTYPE_BF16);
         status = o ? profile_steps(&o->bench, models[i].what, &limits_of_h200, false, json) : -1;
         if (o)

@@ -1,6 +1,6 @@
-/* Waiting for data in the step of `weft bench step`, on a GPU in that of `large`'s mixture: its rows come from a folder
- * of text shards made here, through the packer. What is waited for is planning of rows, and reading and packing of
- * batches; the shards are in memory, as they were just written. */
+/* Time a training step waits for data: the step of `weft bench step`, or on a GPU that of the MoE
+ * model of `large`. Rows come from text shards made here, through the packer. The wait covers
+ * planning of rows, and reading and packing of batches; the shards are in the page cache. */
 #include "bench/large.h"
 #include "data/loader/packer.h"
 #include "tokenizers/text/text.h"
@@ -84,7 +84,7 @@ static int make_shards(const char *folder)
     return status;
 }
 
-/* Milliseconds of a step, mean of at least a second, and of it those of waiting. */
+/* Milliseconds per step, mean over at least 1 s, and the waiting part of it. */
 static int steps_ms(double *all, double *waiting, struct step_bench *b, struct waiting *w, i64 *step)
 {
     struct step_result result;

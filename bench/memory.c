@@ -1,5 +1,5 @@
-/* Memory of training steps: what the meta backend foresees, and what the process becomes larger by when the CPU runs
- * them. Each is measured in a process of its own. */
+/* Memory of training steps: the meta backend's estimate against the growth of the process when the
+ * CPU runs them. Each case runs in a process of its own. */
 #include "bench/quickstart.h"
 #include "bench/step.h"
 #include "train/plan.h"
@@ -29,7 +29,7 @@ static const struct memory_case cases[] = {
 };
 struct memory_outcome {
     struct step_memory memory;
-    i64 resident_bytes; /* what the process became larger by */
+    i64 resident_bytes; /* growth of the process */
 };
 
 static int run_steps(struct trainer *trainer, i64 steps)
@@ -57,7 +57,7 @@ static int run_case(struct memory_outcome *out, const struct memory_case *c, str
     }
     b->trainer.recompute = c->recompute;
     if (status == 0)
-        status = run_steps(&b->trainer, c->quickstart ? 8 : 2); /* shapes of text alone are always the same */
+        status = run_steps(&b->trainer, c->quickstart ? 8 : 2); /* text batches all have one shape */
     if (status == 0)
         step_memory_of(&out->memory, &b->trainer);
     if (c->quickstart)
@@ -87,7 +87,7 @@ static int measure(struct memory_outcome *out, const struct memory_case *c)
     if (pipe(ends))
         return error_errno("pipe");
     fflush(stdout);
-    workers_stop(); /* threads do not come along */
+    workers_stop(); /* threads do not survive fork */
     pid_t child = fork();
     if (child == 0)
         _exit(run_child(c, ends[1]));

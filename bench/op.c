@@ -1,5 +1,6 @@
-/* The time of an op at the size that training has it in, from its case. Products stand beside the matrix peak, others
- * beside the bandwidth of a large copy, both measured just before; and the least that an H200 would take on paper. */
+/* Time of an op at its training size, from its case. Gemms are compared
+ * with the matrix peak, other ops with the bandwidth of a large copy,
+ * both measured just before; and with the roofline of an H200. */
 #include "bench/bench.h"
 #include "bench/limits.h"
 #include "op_cases/op_cases.h"
@@ -14,13 +15,13 @@ enum { ROUNDS_LEAST = 5, ROUNDS_MOST = 512, PEAK_SIDE = 4096, COPY_SIDE = 4096, 
 enum { CALLS_MOST = 50 };
 static const double least_s = 0.3, batch_s = 3e-3;
 
-struct peaks { /* a second; 0: not measured yet */
+struct peaks { /* per second; 0: not measured yet */
     double flops_f32, flops_bf16, bytes;
 };
 struct op_measured {
     const struct op_case *c;
     struct op_run run;
-    const char *kernel; /* which of two; "" where there is one */
+    const char *kernel; /* name of the kernel used; "" if there is only one */
     double seconds, flops, bytes, h200_s;
 };
 
@@ -39,7 +40,8 @@ static bool has_updated(const struct op_run *run)
     return false;
 }
 
-/* Of calls behind each other. What an op updates is put anew before them, lest it drifts to where numbers are slow. */
+/* Time of consecutive calls. Operands that the op updates are reset before, since they could drift
+ * to denormals, which are slow. */
 static double calls_seconds(const struct op_case *c, struct op_run *run, struct device *device, i64 calls)
 {
     if (has_updated(run))
@@ -52,14 +54,14 @@ static double calls_seconds(const struct op_case *c, struct op_run *run, struct 
     return clock_s() - begin;
 }
 
-/* How many more calls a GPU makes for one call's time: so many that asking whether it is done, some 20 us, is little
- * beside them. */
+/* Number of additional calls for the time of one call on a GPU. It is large enough that the
+ * synchronization, about 20 us, is negligible. */
 static i64 more_calls(double call_s)
 {
     return max_i64(1, min_i64(CALLS_MOST, (i64)(batch_s / call_s)));
 }
 
-/* The median of rounds; on a GPU of what more calls take more. */
+/* Median over rounds. On a GPU the time of a call is the difference that additional calls make. */
 static double median_seconds(const struct op_case *c, struct op_run *run, struct device *device)
 {
     double seconds[ROUNDS_MOST];
@@ -106,14 +108,14 @@ static double copy_peak(struct device *device)
     return copy.bytes / copy.seconds;
 }
 
-/* Of registers alone on a CPU; a large product's on a GPU. */
+/* Matrix peak: registers only on a CPU, a large gemm on a GPU. */
 static double product_peak(struct device *device, enum dtype dtype)
 {
     return 1e9 * (device->backend == BACKEND_CPU ? kernels_matrix_peak(device, dtype, 0.1)
                                                  : kernels_product_rate(device, PEAK_SIDE, dtype, least_s));
 }
 
-/* Of products where the op has some, else of a copy; measured when it is first asked for. */
+/* Reference rate: gemm rate if the op counts flops, else copy bandwidth. Measured on first use. */
 static double peak_of(struct peaks *peaks, const struct op_measured *m, struct device *device)
 {
     enum dtype dtype = m->run.dtype;
@@ -123,7 +125,7 @@ static double peak_of(struct peaks *peaks, const struct op_measured *m, struct d
     return *peak;
 }
 
-/* ---- What is printed ---- */
+/* ---- Output ---- */
 static void shape_text(char out[48], const struct op_shape *s)
 {
     int length = snprintf(out, 48, "%lldx%lld", (long long)s->rows, (long long)s->columns);
@@ -131,7 +133,7 @@ static void shape_text(char out[48], const struct op_shape *s)
         snprintf(out + length, (size_t)(48 - length), "x%lld", (long long)s->depth);
 }
 
-/* Frees it. */
+/* Prints and frees it. */
 static void print_object(struct json *j)
 {
     struct text line = {0};
@@ -201,7 +203,7 @@ static void list_ops(bool json)
         list_op(c, json);
 }
 
-/* ---- What is asked for ---- */
+/* ---- Arguments ---- */
 static int unknown_op(const char *name)
 {
     enum { NAMES_MOST = 256 };
@@ -304,7 +306,7 @@ int bench_op(struct device *device, const struct op_bench *settings)
         list_ops(settings->json);
         return 0;
     }
-    if (read_run(&asked, c, device, settings)) /* before the head is printed */
+    if (read_run(&asked, c, device, settings)) /* fails before the heading is printed */
         return -1;
     if (!settings->json)
         print_head(device);

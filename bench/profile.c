@@ -1,6 +1,6 @@
-/* Where the step's time goes: every op of it by its work, in CPU time of the process, beside what the meta backend
- * counts for the same call. Two steps: that of `weft bench step`, and the quickstart's. Or, instead of time, what a
- * machine would need at its limits (large.c). */
+/* Time of a training step per op and amount of work, in CPU time of the process, with the work that
+ * the meta backend counts for the same call. Profiles the step of `weft bench step` and the
+ * quickstart's. large.c uses it to print a machine's roofline. */
 #include "bench/profile.h"
 #include "bench/quickstart.h"
 #include "core/json.h"
@@ -13,9 +13,9 @@
 
 enum { ROUNDS = 5, ROWS_MOST = 512 };
 
-struct profile_row { /* calls of one op with as much work each */
+struct profile_row { /* calls of one op with equal work */
     const char *op;
-    double flops, bytes; /* of a call */
+    double flops, bytes; /* per call */
     double calls, all_flops, all_bytes, seconds[ROUNDS];
 };
 static struct {
@@ -24,7 +24,7 @@ static struct {
     struct profile_row rows[ROWS_MOST];
     i64 count;
     int round;
-    bool by_work; /* else one row an op */
+    bool by_work; /* else one row per op */
     const struct machine_limits *limits;
 } profile;
 
@@ -60,7 +60,7 @@ static void add_call(const char *op, double seconds)
     profile.meta.cost = (struct cost){0};
 }
 
-/* Each op runs, timed, and is then counted. */
+/* Wraps each op: runs it with a timer, then counts its work on the meta backend. */
 #define OP(name, arguments, names)                                                                                     \
     static void timed_##name arguments                                                                                 \
     {                                                                                                                  \
@@ -78,7 +78,7 @@ WEFT_OPS(OP)
 static const struct kernels timed_kernels = {WEFT_OPS(OP)};
 #undef OP
 
-/* ---- What is printed: a step's median of each row, the longest first ---- */
+/* ---- Output: median over steps of each row, slowest first ---- */
 
 static int falling(const void *a, const void *b)
 {
@@ -148,7 +148,7 @@ static void print_profile(const char *step, double whole_s, bool json)
             print_row(&profile.rows[i], whole_s);
 }
 
-/* ---- The steps ---- */
+/* ---- Steps ---- */
 
 static double seconds_of_round(void)
 {
@@ -215,8 +215,7 @@ static int profile_quickstart(struct device *device, enum dtype dtype, bool json
     plan_batches_init(&batches, &b->model.config, 8, 4, 512, 1);
     b->trainer.source = plan_batches_source(&batches);
     b->trainer.balance.weight[TARGET_MTP] = 0.3;
-    status =
-        status || profile_steps(b, "quickstart", &timed, false, json) ? -1 : 0; /* lengths differ from step to step */
+    status = status || profile_steps(b, "quickstart", &timed, false, json) ? -1 : 0; /* lengths differ between steps */
     plan_batches_release(&batches);
     step_bench_close(b);
     memory_free(b);

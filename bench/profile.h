@@ -1,4 +1,4 @@
-/* A step op by op. */
+/* Profile of a step, op by op. */
 #ifndef WEFT_BENCH_PROFILE_H
 #define WEFT_BENCH_PROFILE_H
 #include "bench/limits.h"
@@ -10,13 +10,13 @@ struct profiled {
     int (*run)(void *context, i64 step); /* -1 and a message */
     void *context;
     const struct machine_limits *limits;
-    bool by_work; /* a row for every amount of work, else one an op */
+    bool by_work; /* a row per op and amount of work, else per op */
 };
-/* Prints the ops of some like steps, longest first, with flops and bytes as the meta backend counts them, and their
- * time, of limits of no machine, or the least time on one. Returns a step's seconds, the median; negative and a
- * message. */
+/* Prints the ops of a few equal steps, slowest first, with flops and bytes as counted by the meta
+ * backend. Times are measured if the limits are zero, else taken from the roofline. Returns the
+ * median seconds of a step; negative and a message on failure. */
 double profile_run(const struct profiled *steps, bool json);
-/* Of the bench's training step. */
+/* Profiles the training step of a step_bench. */
 int profile_steps(struct step_bench *bench, const char *name, const struct machine_limits *limits, bool by_work,
                   bool json);
 

@@ -1,9 +1,10 @@
-/* The quickstart's backbone, for what is measured and tested at its size. */
+/* Config of the quickstart's backbone, for benchmarks and tests of its size. */
 #ifndef WEFT_BENCH_QUICKSTART_H
 #define WEFT_BENCH_QUICKSTART_H
 #include "model/model.h"
 
-/* recipes/quickstart.yaml's stage `base`, with the sizes its tokenizers have, and multi-token prediction besides. */
+/* Stage `base` of recipes/quickstart.yaml with its tokenizers'
+ * sizes, plus multi-token prediction. */
 static const struct model_config quickstart = {.vocabulary = 4096,
                                                .width = 192,
                                                .layers = 8,

@@ -1,7 +1,7 @@
-/* Text drafted ahead by multi-token prediction, beside plain decoding in alternation: answers one after another, drawn
- * greedily and at temperature 1. The model is that of `weft bench step` with a block of multi-token prediction, whose
- * drawn weights agree with the model's now and then at temperature 1 and never greedily: what drafts cost; or one that
- * was trained, on the beginnings of sentences. */
+/* Speculative decoding with multi-token prediction, alternating with plain decoding, greedy and at
+ * temperature 1. By default the model is that of `weft bench step` with an MTP block. Its random
+ * weights draft ids that are rarely accepted at temperature 1 and never when greedy, which shows
+ * the cost of drafting. A trained model, if given, continues beginnings of sentences. */
 #include "bench/step.h"
 #include "model/decode.h"
 
@@ -23,7 +23,7 @@ struct speculate_bench {
     i32 ids[BATCH_MOST][PROMPT];
     struct part parts[BATCH_MOST];
     struct generate_request requests[BATCH_MOST];
-    struct decoder decoder[AHEAD_MOST + 1]; /* by how many ids it drafts ahead */
+    struct decoder decoder[AHEAD_MOST + 1]; /* index: number of drafted ids */
     struct draft_counts counts[AHEAD_MOST + 1];
     double rate[AHEAD_MOST + 1][ROUNDS];
 };
@@ -100,9 +100,9 @@ static void open_decoders(struct speculate_bench *b)
     }
 }
 
-/* ---- Measuring ---- */
+/* ---- Measurement ---- */
 
-/* Ids a second after the prompts were read. */
+/* Ids per second after the prefill. */
 static double run_once(struct speculate_bench *b, i64 ahead, i64 count, float temperature)
 {
     struct answer answers[BATCH_MOST] = {{0}};
@@ -128,7 +128,7 @@ static double run_once(struct speculate_bench *b, i64 ahead, i64 count, float te
 static void measure(struct speculate_bench *b, i64 count, float temperature, bool json)
 {
     double plain = 0;
-    for (int round = -1; round < ROUNDS; round++) /* the first one warms up */
+    for (int round = -1; round < ROUNDS; round++) /* round -1 warms up */
         for (i64 ahead = 0; ahead <= AHEAD_MOST; ahead++) {
             if (round <= 0)
                 b->counts[ahead] = (struct draft_counts){0};

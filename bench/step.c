@@ -1,5 +1,6 @@
-/* The CPU training step with optimizer on one fixed shape (V 8192, C 512, L 8 of which the first dense, F 1536, H 8, G
- * 2, D 64, E 32 of F 256, top-4, 1 shared, untied; batch 4 x 1024; AdamW), in alternation with the matrix peak. */
+/* The CPU training step with optimizer on one fixed shape (V 8192, C 512, L 8 of which the first is
+ * dense, F 1536, H 8, G 2, D 64, E 32 of F 256, top-4, 1 shared, untied; batch 4 x 1024; AdamW),
+ * alternating with the matrix peak. */
 #include "bench/step.h"
 
 #include <math.h>
@@ -60,7 +61,7 @@ int step_bench_open_shape(struct step_bench *b, struct device *device, enum dtyp
 {
     if (model_open(&b->model, device, config, dtype, true, NULL))
         return -1;
-    if (device->backend != BACKEND_META) /* which computes nothing with them */
+    if (device->backend != BACKEND_META) /* meta computes nothing */
         weights_init(&b->model.weights, 1);
     trainer_open(&b->trainer, &b->model, arena_bytes);
     b->optimizer = (struct optimizer_settings){
@@ -83,7 +84,7 @@ void step_bench_close(struct step_bench *b)
     model_close(&b->model);
 }
 
-/* Steps for at least a second; GFLOP/s of model flops. */
+/* GFLOP/s of model flops over steps of at least 1 s. */
 static int steps_rate(double *rate, struct step_bench *b, i64 *step)
 {
     double flops = 0, seconds = 0;

@@ -1,5 +1,5 @@
-/* Encoding with tokenizers of other models, one thread: WordNet's glosses by every tokenizer of out/tokenizers, which
- * bench/tokenizer_peers.py fills and sets beside the libraries they come from. */
+/* Encoding with tokenizers of other models on one thread: WordNet's glosses by every tokenizer in
+ * out/tokenizers. bench/tokenizer_peers.py fills the folder and measures the original libraries. */
 #include "bench/bench.h"
 #include "tokenizers/text/text.h"
 

@@ -1,7 +1,8 @@
-/* Decoding H.264 and scaling it to RGB, and decoding sounds to 16 kHz mono, against the program ffmpeg that does the
- * same, in turns: CPU time of one thread each; and by the clock as many files at once as there are workers, against an
- * ffmpeg of all threads on one. What ffmpeg needs to start and to open the file is left out, as it measures its own
- * time; it drops what it made, we keep it. It checks what we check: without, it reads FLAC in .9 of the time. */
+/* Decoding of H.264 with scaling to RGB, and of sounds to 16 kHz mono, alternating with the program
+ * ffmpeg on the same work: CPU time with one thread each, and wall time with one file per worker
+ * against ffmpeg with all threads on one file. ffmpeg's startup and opening of the file are
+ * excluded, as it reports its own time. It discards its output, while this program keeps it. Both
+ * verify checksums; without them ffmpeg reads FLAC in 90 % of the time. */
 #include "bench/bench.h"
 #include "data/media/media.h"
 
@@ -22,7 +23,7 @@ static const char sounds[] =
     "ffmpeg -nostdin -v error -y -f lavfi -i anoisesrc=color=pink:amplitude=0.3:duration=%d:sample_rate=48000 "
     "-ac 2 -b:a 128k '%s' 2>/dev/null";
 
-/* Noise of several sizes, as a photograph has. */
+/* Noise of several scales, similar to a photograph. */
 static u8 texture_at(i64 y, i64 x, i64 channel)
 {
     double value = 128;
@@ -42,7 +43,7 @@ static u8 *make_texture(void)
     return texture;
 }
 
-/* The texture moves behind a disc that moves another way. */
+/* Draws the moving texture behind a disc that moves differently. */
 static void draw_frame(u8 *out, const u8 *texture, i64 frame)
 {
     double centre_y = HEIGHT / 2.0 + 120 * sin(0.05 * (double)frame),
@@ -91,7 +92,7 @@ static int read_sound(double *seconds, const char *path, const struct text *file
     return 0;
 }
 
-struct video_turn { /* a second of reading the same file */
+struct video_turn { /* repeated reading of one file for 1 s */
     reader *read;
     const char *path;
     const struct text *file;
@@ -108,7 +109,7 @@ static void read_for_a_second(void *context, i64 tile, int worker)
         turn->failed[tile] = turn->read(&turn->amounts[tile], turn->path, turn->file) < 0;
 }
 
-/* Frames, or seconds of sound, a second of `clock`. */
+/* Frames, or seconds of sound, per second of `clock`. */
 static int our_rate(double *rate, reader *read, const char *path, const struct text *file, int threads,
                     double (*clock)(void))
 {
@@ -130,7 +131,8 @@ static int our_rate(double *rate, reader *read, const char *path, const struct t
     return failed ? -1 : 0;
 }
 
-/* By the clock where it has more than one thread. false: there is no such program, or it cannot do this. */
+/* CPU seconds of ffmpeg, or wall seconds with more than one thread. False: there is no such
+ * program, or it cannot do this. */
 static bool ffmpeg_seconds(double *seconds, const char *path, const char *does, i64 times, int threads)
 {
     char *begin = string_format(begins, threads, threads, (long long)times - 1), said[4096];
@@ -151,7 +153,7 @@ static bool ffmpeg_seconds(double *seconds, const char *path, const char *does, 
 struct case_of {
     const char *name, *file, *what, *unit, *does;
     reader *read;
-    double amount; /* of the file */
+    double amount; /* frames or seconds of the file */
 };
 
 static int measure(const struct case_of *c, const char *path, const struct text *file, int threads, bool json)

@@ -1,9 +1,12 @@
-/* What more cores would make of the step of `weft bench step`: it is cut for so many workers, the CPU time of every
- * tile of it is taken with one, and its jobs are played: tiles go to whoever is free first, a job ends with its last
- * tile, and handing it out and collecting it costs what it costs here, for each line of cache that goes to and fro.
- * What is between the jobs stays as it is: it is serial. Cores are taken to share no memory bandwidth and no cache, so
- * it is the most that this many can do; beside it, measured, what the cores of this machine do. Work is what being cut
- * for so many costs, of what being cut for one does. */
+/* Scaling of the step of `weft bench step` to more cores than the machine has, by simulation. The
+ * step is cut for N workers and run on one, which records the CPU time of every tile. The
+ * simulation then assigns tiles to the first free worker; a job ends with its last tile.
+ * Dispatching and collecting a job costs as much per cache line transferred as measured here. Time
+ * between jobs is serial and unchanged.
+ *
+ * Cores are assumed to share no cache and no memory bandwidth, so the result is an upper bound. It
+ * is shown next to the measured speed-up of this machine's cores. `work` is the cost of the step
+ * cut for N workers relative to the step cut for one. */
 #include "bench/step.h"
 
 #include <math.h>
@@ -15,13 +18,13 @@ enum { EMPTY_JOBS = 2000, WORKERS_MOST = 256, GROUP = 8, KINDS_MOST = 1024, ROUN
 
 struct workers_job {
     const char *op;
-    i64 first, tiles; /* of seconds */
+    i64 first, tiles; /* indices into seconds */
 };
 static struct {
     const struct kernels *inner;
-    const char *op; /* that runs */
+    const char *op; /* the running op */
     struct workers_job *jobs;
-    double *seconds; /* of tiles */
+    double *seconds; /* per tile */
     i64 job_count, jobs_most, tile_count, tiles_most;
 } trace;
 
@@ -49,7 +52,7 @@ static void add_tile(void *context, i64 tile, i64 tiles, double seconds)
     trace.seconds[trace.tile_count++] = seconds;
 }
 
-/* Seconds of the step. */
+/* Traces a step; returns its CPU seconds. */
 static double trace_step(struct step_bench *b, i64 step)
 {
     struct device *device = b->model.device;
@@ -74,7 +77,7 @@ static double tiles_seconds(void)
     return sum;
 }
 
-/* ---- Played ---- */
+/* ---- Simulation ---- */
 
 static double last_end(const struct workers_job *job, int workers)
 {
@@ -90,14 +93,14 @@ static double last_end(const struct workers_job *job, int workers)
     return last;
 }
 
-/* Lines that go out and come back, one after the other: the groups', then those of the members of one. */
+/* Cache lines transferred one after another: one per group, then one per member of a group. */
 static double lines_of(int workers)
 {
     return (double)(ceil_div(workers, GROUP) + min_i64(workers, GROUP));
 }
 
 struct played {
-    double step_s, work_s, serial_s, handing_s; /* work: what one worker takes; handing: a part of the step */
+    double step_s, work_s, serial_s, handing_s; /* work: time with one worker; handing: dispatch */
 };
 static struct played play(int workers, double serial_s, double line_s)
 {
@@ -110,7 +113,7 @@ static struct played play(int workers, double serial_s, double line_s)
     return p;
 }
 
-/* Traces a step that is cut for so many. */
+/* Traces a step cut for `workers` and simulates it. */
 static int play_step(struct played *played, struct step_bench *b, int workers, i64 step, double line_s)
 {
     workers_cut_for(workers);
@@ -120,12 +123,12 @@ static int play_step(struct played *played, struct step_bench *b, int workers, i
     return seconds < 0 ? -1 : 0;
 }
 
-/* ---- Who keeps 64 workers waiting ---- */
+/* ---- Ops that keep 64 workers waiting ---- */
 
 struct waited {
     const char *op;
-    double one_s, many_s, lost_s; /* of the step: what many take beyond a 64th */
-    i64 jobs, tiles;              /* of a job */
+    double one_s, many_s, lost_s; /* per step; lost_s = many_s - one_s / 64 */
+    i64 jobs, tiles;              /* jobs in the step, tiles of a job */
 };
 
 static struct waited *wait_of(struct waited *waits, i64 *count, const char *op, i64 tiles)
@@ -166,14 +169,14 @@ static void print_waits(double step_s)
                (long long)waits[i].tiles, 1e3 * waits[i].one_s, 1e3 * waits[i].many_s, waits[i].lost_s / step_s);
 }
 
-/* ---- Measured ---- */
+/* ---- Measurement ---- */
 
 static void nothing(void *context, i64 tile, int worker)
 {
     (void)context, (void)tile, (void)worker;
 }
 
-static double empty_job_s(void) /* the least: a worker that has no core waits for one */
+static double empty_job_s(void) /* minimum: a worker without a core waits for one */
 {
     double least = INFINITY;
     for (int round = 0; round < ROUNDS; round++) {
@@ -208,7 +211,8 @@ static void print_head(const struct played *one, int workers, double job_s)
            "work");
 }
 
-/* Times are set against those of the same step: clocks and neighbours change from one to the next. */
+/* Prints a row. Times are relative to the same step, since
+ * clocks and other load change between steps. */
 static void print_played(int workers, const struct played *p, double one_s, bool json)
 {
     char what[64];

@@ -65,7 +65,7 @@ int command_bench(int argc, char **argv)
         DEVICE_OPTION,
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 2);
-    if (status > 0 && argc > 1) /* not where options alone are looked at */
+    if (status > 0 && argc > 1) /* not when only the options are queried */
         print_names();
     if (status)
         return status < 0 ? command_failed() : 0;

@@ -1,5 +1,6 @@
-/* cli: one table of subcommands, one way to read options. Results go to stdout or -o, everything else to stderr.
- * Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted and saved. */
+/* cli: the command line. One table lists the subcommands, and one parser reads their options.
+ * Results go to stdout or to the file or folder after -o, everything else to stderr. Exit status: 0
+ * done, 1 failed, 2 wrong usage, 130 interrupted with progress saved. */
 #ifndef WEFT_CLI_H
 #define WEFT_CLI_H
 #include "elastic/elastic.h"
@@ -7,45 +8,50 @@
 
 struct option {
     const char *name;     /* without dashes; "o" is written -o */
-    const char *argument; /* what its value is called; NULL: a flag */
-    const char **value;   /* set when given */
+    const char *argument; /* name of its value in the help; NULL: a flag */
+    const char **value;   /* set to the value if given */
     bool *flag;
     const char *help;
 };
 struct arguments {
-    const char *const *positional; /* in argv, moved to its front */
+    const char *const *positional; /* moved to the front of argv */
     int count;
 };
-int weft_main(int argc, char **argv); /* the whole program */
+int weft_main(int argc, char **argv); /* runs the program; returns the exit status */
 
 struct command {
     const char *name, *synopsis, *summary;
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns an exit status */
-    bool looks;                        /* at interrupted(); others are ended by the signal */
+    bool looks;                        /* polls interrupted(); the signal ends other commands */
 };
 extern const struct command commands[]; /* ends with a NULL name */
 
-/* Reads options (NULL name ends the table) and positionals; prints help and returns 1 on --help, -1 on wrong usage (the
- * message is set), 0 otherwise. */
+/* Reads options (the table ends with a NULL name) and `least` to `most` positionals. Returns 0; 1
+ * after printing the help (--help); -1 and a message on wrong usage. */
 int options_parse(struct arguments *arguments, int argc, char **argv, const struct option *options, int least,
                   int most);
-/* Shows `see` the options of a command, which must read them before it does anything else. */
+/* Calls `see` with the option table of a command. The command
+ * must parse its options before it does anything else. */
 void command_options(const struct command *command, void (*see)(void *context, const struct option *options),
                      void *context);
-/* The last line of a command: prints the message that stands and returns its exit status. */
+/* Ends a failed command: prints the current error message and returns its exit status. */
 int command_failed(void);
+/* Parse an option's value. NULL gives the fallback. A value outside [low, high] sets *status
+ * to that of a usage error, with a message; otherwise *status is unchanged. */
 int64_t option_integer(const char *text, const char *name, i64 fallback, i64 low, i64 high, int *status);
 double option_number(const char *text, const char *name, double fallback, double low, double high, int *status);
 
-/* --weights: what the backbone's products read once a model is loaded. */
+/* --weights: quantization of the backbone's gemm weights after loading. */
 #define WEIGHTS_OPTION(text)                                                                                           \
     {                                                                                                                  \
         "weights", "stored|int8|int4", &(text), NULL, "of the backbone's products: numbers of 8 or 4 bits (stored)"    \
     }
-int option_weights(const char *text, int *status); /* bits; 0: as they are stored */
+int option_weights(const char *text, int *status); /* bits per weight; 0: as stored */
 struct model;
+/* Quantizes the gemm weights to 8 or 4 bits and logs the saving; 0: does nothing. */
 void narrow_model(struct model *model, int bits);
-/* model_load on the device that was asked for, and that. Whether it fits is checked before. */
+/* Loads a model on the device of --device and quantizes it to work->bits. Callers check first that
+ * it fits (model_check_memory). 0, or -1 and a message. */
 struct model_work;
 int load_model(struct model *model, const struct model_work *work);
 
@@ -57,10 +63,12 @@ int load_model(struct model *model, const struct model_work *work);
         "topk", "K", &(o).topk, NULL, "sub-model: experts each token chooses"                                          \
     }
 
-/* A folder that appears whole or not at all: `write` fills a temporary one beside it, OUT.tmp-PID-N, which stays behind
- * only where the process is killed. What exists already is refused. Keeps the status and message of `write`. */
+/* Creates a folder atomically: `write` fills a temporary folder next to it, OUT.tmp-PID-N, which is
+ * then renamed. The temporary folder remains only if the process is killed. An existing `out` is
+ * refused. Returns the status, and keeps the message, of `write`. */
 int output_folder(const char *out, int (*write)(void *context, const char *folder), void *context);
-/* device.c: opened once, as --device says or by itself; -1 and a message: there is none such. */
+/* cli_device_open opens the device of --device once; -1 and a message if there is no such device.
+ * cli_device returns it, owned by device.c. */
 #define DEVICE_OPTION                                                                                                  \
     {                                                                                                                  \
         "device", "auto|cpu|cuda|cuda:N", &cli_device_wanted, NULL,                                                    \
@@ -69,7 +77,8 @@ int output_folder(const char *out, int (*write)(void *context, const char *folde
 extern const char *cli_device_wanted;
 int cli_device_open(void);
 struct device *cli_device(void);
-/* A tensor of ids, I32 or I64 [B,T], none of them beyond the vocabulary: memory_free; NULL and a message. */
+/* Reads a tensor of ids, I32 or I64 [B,T], and checks them against the vocabulary. Free with
+ * memory_free. NULL and a message on failure. */
 struct safetensors;
 i32 *read_ids(i64 shape[2], const struct safetensors *set, const char *name, i64 vocabulary, const char *path);
 

@@ -1,4 +1,5 @@
-/* weft compare MODEL --to DIR: this model against a folder of reference tensors, as tests/golden/moe holds them. */
+/* weft compare MODEL --to DIR: compares a model with a folder of reference tensors such as
+ * tests/golden/moe. */
 #include "cli/cli.h"
 #include "core/json.h"
 #include "model/generate.h"
@@ -41,7 +42,8 @@ static int misshapen(const struct tensor_view *view, const struct tensor_source 
     return -1;
 }
 
-/* A tensor of the reference that is named and shaped as ours, in f32; *out stays NULL where there is none. */
+/* Finds the reference tensor with the name and shape of `like` and converts it to f32. *out stays
+ * NULL if there is none. */
 static int values_like(float **out, const struct safetensors *set, const struct tensor_source *like, const char *path)
 {
     const struct tensor_view *view = safetensors_find(set, like->name);
@@ -80,7 +82,7 @@ static void report(struct comparison *c, const char *name, double difference, do
     }
 }
 
-/* What is no number differs from everything. */
+/* Maximum absolute difference relative to the largest reference value; infinite for NaN. */
 static double relative_to_largest(const float *got, const float *want, i64 n)
 {
     double most = 0, off = 0;
@@ -100,7 +102,9 @@ static double squares(const float *x, i64 n)
     return sum;
 }
 
-/* floor: a gradient that is zero up to rounding (a top-1 router's) is measured against all gradients together. */
+/* L2 norm of the difference relative to the reference. floor: lower bound of the denominator, for
+ * gradients that are zero up to rounding (those of a top-1 router), which are compared with the
+ * norm of all gradients. */
 static double relative_to_norm(const float *got, const float *want, i64 n, double floor)
 {
     double off = 0;
@@ -171,7 +175,8 @@ static int compare_forward(struct comparison *c, struct tape *tape, struct arena
     return status;
 }
 
-/* Gradients leave through the table, so that they carry their names on disk. */
+/* Copies gradients over the master weights, so that the weight
+ * list gives them their names on disk. */
 static void list_gradients(struct weight_list *list, struct weights *weights)
 {
     weights_settle_gradients(weights);
@@ -185,7 +190,7 @@ static void list_gradients(struct weight_list *list, struct weights *weights)
     weights_list(list, weights, FILE_HF, DTYPE_F32);
 }
 
-/* The router's bias is moved by its own rule. */
+/* The router's bias has an update rule of its own and no gradient. */
 static bool has_gradient(const char *name)
 {
     return !strstr(name, "e_score_correction_bias");

@@ -1,5 +1,5 @@
-/* Where a command computes: the CPU, or what --device says; auto is a GPU where there is one that can run all ops. The
- * CPU is the default as long as the CUDA backend has run on an emulated GPU alone. */
+/* The device of a command: the CPU unless --device says otherwise. auto selects a GPU if there is
+ * one that can run all ops. */
 #include "cli/cli.h"
 #include "dist/dist.h"
 #include "kernels/cuda/device.h"
@@ -24,7 +24,8 @@ static void open_cpu(void)
         device_open_cpu(&device);
 }
 
-/* Without a number each rank of a machine takes its own, or the one that its launcher lets it see. */
+/* Without a number, each rank takes the GPU of its local rank,
+ * or the one that its launcher makes visible. */
 static int open_gpu(const char *number)
 {
     struct launch launch;

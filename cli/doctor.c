@@ -1,4 +1,5 @@
-/* weft doctor: what this machine and build can do, and what the quickstart's corpus would miss. */
+/* weft doctor: capabilities of this machine and build, and
+ * missing inputs of the quickstart's corpus. */
 #include "cli/cli.h"
 #include "cli/inspect.h"
 #include "dist/dist.h"
@@ -12,7 +13,7 @@
 
 enum { BLOCK_BYTES = 1 << 20, BLOCKS = 512, BANDWIDTH_ROUNDS = 5 };
 
-/* ---- Memory bandwidth: what decoding one request at a time runs into ---- */
+/* ---- Memory bandwidth: the limit of decoding at batch size 1 ---- */
 
 struct copy {
     char *to;
@@ -26,7 +27,7 @@ static void copy_block(void *context, i64 tile, int worker)
     memcpy(copy->to + tile * BLOCK_BYTES, copy->from + tile * BLOCK_BYTES, BLOCK_BYTES);
 }
 
-/* Bytes read and written a second by a copy on all workers, the best of a few rounds. */
+/* Bytes read and written per second by a copy on all workers; the best of a few rounds. */
 static double copy_bandwidth(void)
 {
     i64 bytes = (i64)BLOCKS * BLOCK_BYTES;
@@ -95,7 +96,8 @@ static void say_machine(struct json *j, struct device *device)
     text_release(&gpu);
 }
 
-/* Beside what registers alone allow, which nothing reaches: a product as a library would be measured by. */
+/* Reports the matrix peak (registers only, an upper bound that
+ * no gemm reaches) and the rate of a large gemm. */
 static void say_peak(struct json *j, const char *name, struct device *device, enum dtype dtype)
 {
     double peak = kernels_matrix_peak(device, dtype, 0.1);
@@ -113,7 +115,7 @@ static void say_speed(struct json *j, struct device *device)
     say(j, "bandwidth", "%.1f GB/s read and written (copies of %d MiB)", copy_bandwidth() * 1e-9, BLOCKS);
 }
 
-/* What weft-corpus reads, and the package that brings it. */
+/* Checks the files that weft-corpus reads, and names their packages. */
 static void say_corpus(struct json *j)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* weft eval MODEL --data DIR|FILE: held-out losses on shards, rewards on prompts. */
+/* weft eval MODEL --data DIR|FILE: held-out loss on shards, or rewards on prompts. */
 #include "cli/cli.h"
 #include "core/json.h"
 #include "rl/eval.h"

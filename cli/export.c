@@ -1,4 +1,5 @@
-/* weft export MODEL -o OUT --to hf|gguf: the text backbone for other software, reloaded and compared. */
+/* weft export MODEL -o OUT --to hf|gguf: exports the text
+ * backbone for other software and verifies it by reloading. */
 #include "cli/cli.h"
 #include "inference/inference.h"
 #include "tokenizers/text/text.h"

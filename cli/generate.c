@@ -1,4 +1,4 @@
-/* weft generate: any modality in, any out. */
+/* weft generate: generates text, pictures, clips or speech from prompts of any modality. */
 #include "cli/cli.h"
 #include "inference/foresee.h"
 
@@ -11,7 +11,7 @@ struct request {
     bool greedy;
     struct submodel_options sub;
     enum answer_kind kind;
-    /* of these texts */
+    /* parsed from the strings above */
     i64 seed_number, most_ids, ahead;
     double temperature_number, top_p_number, guidance_number;
     int bits;
@@ -50,7 +50,7 @@ static int deliver(struct studio *s, const struct prompt *p, const struct answer
     return status;
 }
 
-/* A prompt and what it is answered with, of a studio that is open. */
+/* The prompt and the decoding options of one request to an open studio. */
 struct generation {
     struct prompt prompt;
     struct studio_options options;
@@ -87,11 +87,11 @@ static void generation_close(struct generation *g)
     arena_close(&g->arena);
 }
 
-/* ---- Whether it fits ---- */
+/* ---- Memory estimate ---- */
 
 struct generate_foreseen {
     struct request request;
-    struct vision_config tokenizer; /* of what is asked for, once the rehearsal has met it */
+    struct vision_config tokenizer; /* vision tokenizer, once the dry run has opened it */
 };
 
 static int rehearse(struct studio *meta, void *context)
@@ -107,7 +107,7 @@ static int rehearse(struct studio *meta, void *context)
     return status;
 }
 
-/* The largest other shape of its kind. */
+/* Suggests the largest other shape of the same kind that fits. */
 static bool other_shape_fits(struct text *out, const struct studio_work *work, struct generate_foreseen *f,
                              const struct device *device)
 {
@@ -161,7 +161,7 @@ static int check_memory(const char *directory, const struct request *r)
                                cli_device());
 }
 
-/* ---- Done ---- */
+/* ---- Generation ---- */
 
 static int generate_with(struct studio *s, const struct request *r)
 {

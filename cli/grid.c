@@ -1,4 +1,4 @@
-/* weft grid MODEL --data DIR: what sub-models of a model reach. */
+/* weft grid MODEL --data DIR: quality and speed of sub-models of a model. */
 #include "cli/cli.h"
 #include "core/json.h"
 #include "inference/inference.h"

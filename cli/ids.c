@@ -1,4 +1,4 @@
-/* Token ids out of a safetensors file that anybody may have made. */
+/* Reads token ids from an untrusted safetensors file. */
 #include "cli/cli.h"
 #include "core/safetensors.h"
 

@@ -10,12 +10,12 @@
 enum { DEPTH_MOST = 16, AT_ONCE = 256 };
 static const i64 second_ns = 1000000000, shown_bytes = (i64)1 << 30;
 
-struct inputs_known { /* a file as it was when it was hashed */
+struct inputs_known { /* state of a file when it was hashed */
     char *path;
     i64 bytes, modified_ns, changed_ns;
     u64 inode, hash;
     bool is_file, is_hashed;
-    bool by_size; /* its contents are not looked at */
+    bool by_size; /* contents are not hashed */
 };
 struct known_list {
     struct inputs_known *files;
@@ -41,7 +41,7 @@ static void list_release(struct known_list *list)
     *list = (struct known_list){0};
 }
 
-/* ---- What is there ---- */
+/* ---- File list ---- */
 
 static i64 nanoseconds(const struct timespec *time)
 {
@@ -73,7 +73,7 @@ static void list_files(struct known_list *list, const char *path, int depth)
     file->inode = (u64)status.st_ino;
 }
 
-/* ---- The cache: HASH BYTES MODIFIED CHANGED INODE PATH, in order of the paths ---- */
+/* ---- The cache: HASH BYTES MODIFIED CHANGED INODE PATH, sorted by path ---- */
 
 static int compare_paths(const void *a, const void *b)
 {
@@ -113,7 +113,8 @@ static void print_known(struct text *out, const struct inputs_known *k)
                     (long long)k->modified_ns, (long long)k->changed_ns, (unsigned long long)k->inode, k->path);
 }
 
-/* A file that changed a moment ago may change again without its times telling. */
+/* Files changed within the last 2 s are not cached, since they
+ * may change again without a new timestamp. */
 static void cache_save(const struct known_list *cache, const struct known_list *files, const char *root,
                        const char *path, i64 begin_ns)
 {
@@ -136,7 +137,7 @@ static bool is_due(const struct inputs_known *k)
     return k->is_file && !k->is_hashed && !k->by_size;
 }
 
-/* Returns the bytes that are to be read. */
+/* Takes hashes from the cache. Returns the number of bytes left to hash. */
 static i64 take_cached(struct known_list *files, const struct known_list *cache)
 {
     i64 bytes = 0;
@@ -226,7 +227,8 @@ static int leave_to_others(struct known_list *list, const char *path, i64 part, 
     return source ? 0 : -1;
 }
 
-/* A shard beside its index: that holds checksums of all that is in it, and who reads compares them. */
+/* True for a shard with an index next to it. The index holds checksums of the shard's contents,
+ * which readers verify, so the shard itself is not hashed. */
 static bool is_indexed(const char *path)
 {
     static const char ending[] = ".shard";
@@ -246,7 +248,8 @@ static void leave_to_indexes(struct known_list *list)
         list->files[i].by_size |= is_indexed(list->files[i].path);
 }
 
-/* Of addresses what their servers say: reading them would take as long as the stage does. */
+/* Digest of a URL from the server's metadata, since reading
+ * its contents would take as long as the stage. */
 static char *digest_of_address(const char *address, i64 part, i64 parts)
 {
     struct source *source = source_open(address, &(struct source_request){.part = part, .parts = parts});

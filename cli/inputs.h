@@ -1,17 +1,21 @@
-/* What a stage reads by path, as one number: names, sizes and contents (XXH3) of all files below it, so that no edit
- * passes for what was read before. What a file's contents hash to is kept in RUN/inputs.cache, a line a file, and
- * believed as long as its size, inode and times of modification and change are the same: the last of them no program
- * can set. Of an address its files' names, sizes and what the server says changes when they do (ETag). */
+/* Digest of a stage's input: one hash of the names, sizes and contents (XXH3) of all files below a
+ * path, so that every edit is noticed. Hashes of files are cached in RUN/inputs.cache, one line per
+ * file. A cached hash is valid while size, inode, modification time and change time are unchanged;
+ * programs cannot set the change time. For a URL the digest covers the names and sizes of its files
+ * and the server's version (ETag). */
 #ifndef WEFT_CLI_INPUTS_H
 #define WEFT_CLI_INPUTS_H
 #include "core/core.h"
 
-/* Older runs knew names and sizes alone; their digests have no such mark. */
+/* Prefix of digests of contents. Digests without it, from
+ * older runs, cover names and sizes only. */
 #define INPUT_MARK "xxh3-"
-/* `run`: the run's folder. Where `parts` share the files of `path` (setting part of `prepare`; 0: none do), of files
- * that this one does not read, and of media, names and sizes count alone, so that n of them do not read everything n
- * times. memory_free; NULL and a message where it was interrupted. What cannot be read counts as its name. */
+/* run: the run's folder, for the cache. part, parts: setting part of `prepare`; parts 0: the input
+ * is not shared. For a shared input, media and the files that other parts read enter by name and
+ * size only, so that n parts do not read everything n times. Unreadable files enter by name. Free
+ * with memory_free. NULL and a message if interrupted. */
 char *input_digest(const char *path, const char *run, i64 part, i64 parts);
-/* The same as programs told it that read shards wholly, instead of the index beside them, which has their checksums. */
+/* Digest by an older rule, which hashed shards themselves and not only the index with their
+ * checksums. Used to recognize the inputs of older runs. */
 char *input_digest_before(const char *path, const char *run);
 #endif

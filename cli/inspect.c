@@ -1,4 +1,4 @@
-/* weft inspect PATH: what a file or folder holds, and whether it is whole. */
+/* weft inspect PATH: describes a file or folder and verifies it. */
 #include "cli/cli.h"
 #include "cli/inspect.h"
 #include "data/shards/shards.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define VERIFIED_BYTES ((i64)1 << 30) /* up to here verifying needs no asking */
+#define VERIFIED_BYTES ((i64)1 << 30) /* verified without --verify up to this size */
 
 static bool has(const char *directory, const char *name)
 {
@@ -54,7 +54,7 @@ static bool holds_steps(const char *directory)
     return found;
 }
 
-/* A codec's config.json says what kind it is, a model's has a model_type. */
+/* A codec's config.json has a "kind", a model's has a model_type. */
 static bool is_codec(const char *directory)
 {
     char *path = path_join(directory, "config.json");
@@ -66,8 +66,8 @@ static bool is_codec(const char *directory)
 }
 
 struct inspect_wanted {
-    bool verify, files;            /* files: what becomes of each */
-    struct source_columns columns; /* of data */
+    bool verify, files;            /* files: list each */
+    struct source_columns columns; /* column names of data tables */
 };
 
 static struct json *inspect_others(const char *path, const struct inspect_wanted *wanted)
@@ -118,7 +118,7 @@ static bool is_gguf(const char *path)
     return found;
 }
 
-/* A list of records; a tokenizer is an object. */
+/* True for a JSON list of records; a tokenizer is an object. */
 static bool is_list(const char *path)
 {
     struct file_view view;
@@ -149,7 +149,7 @@ static struct json *inspect_file(const char *path, const struct inspect_wanted *
     return inspect_media(path);
 }
 
-/* NAME=COLUMN, with commas between: pieces of `text`, which lasts as long as they do. */
+/* Parses NAME=COLUMN,... Columns point into `text`, which is modified and must outlive them. */
 static int read_columns(struct source_columns *columns, char *text)
 {
     static const char names[] = "text, image, video, audio, messages, question, answer";
@@ -203,7 +203,7 @@ int command_inspect(int argc, char **argv)
     memory_free(pairs);
     if (!found) {
         command_failed();
-        return 1; /* what is wrong is the file, not the way it was asked for */
+        return 1; /* the file is at fault, not the usage */
     }
     struct text out = {0};
     if (json) {

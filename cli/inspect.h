@@ -1,15 +1,15 @@
-/* What `weft inspect` knows of each kind of file: a JSON object that says what is there, NULL and a message where
- * something is wrong. It is printed as it is, or for people by inspect_show: objects as lines, lists of objects as
- * tables. */
+/* `weft inspect`: describes a file or folder of each kind as a JSON object, which the caller frees
+ * with json_free; NULL and a message if the file is damaged. inspect_show formats the object for
+ * people: objects as lines, lists of objects as tables. */
 #ifndef WEFT_CLI_INSPECT_H
 #define WEFT_CLI_INSPECT_H
 #include "core/json.h"
 #include "data/sources/sources.h"
 
-/* verify: every byte is read and checked against what the format knows of it (checksums, missing tensors, numbers that
- * are not finite). */
+/* verify: reads every byte and checks it as far as the format allows (checksums, missing tensors,
+ * values that are not finite). */
 struct json *inspect_model(const char *directory, bool verify);
-/* a step's folder, or the folder of all steps: the newest whole one */
+/* A step's folder, or the folder of all steps, of which the newest complete one is shown. */
 struct json *inspect_checkpoint(const char *directory);
 struct json *inspect_codec(const char *directory, bool verify); /* a vision or audio tokenizer */
 struct json *inspect_safetensors(const char *path, bool verify);
@@ -20,7 +20,8 @@ struct json *inspect_recipe(const char *path);
 struct json *inspect_media(const char *path);
 struct json *inspect_gguf(const char *path);
 struct json *inspect_run(const char *directory);
-/* Texts, lines, tables, archives and media that are not prepared yet: what each becomes. files: also of each file. */
+/* Raw data: text, JSON lines, tables, archives and media.
+ * Shows the samples they become. files: also per file. */
 struct json *inspect_sources(const char *path, bool files, const struct source_columns *columns);
 
 void inspect_show(struct text *out, const struct json *value);

@@ -1,4 +1,4 @@
-/* Shards, media, recipes, runs. */
+/* weft inspect: shards, media, recipes and runs. */
 #include "cli/inspect.h"
 #include "cli/stages.h"
 #include "data/stream/stream.h"
@@ -11,10 +11,10 @@
 /* ---- Shards ---- */
 
 struct inspect_data_tally {
-    i64 samples, positions, films; /* films: of a clip with its sound */
+    i64 samples, positions, films; /* films: clips with sound */
 };
 
-/* Positions of a sample, as the packer would lay it whole. */
+/* Positions of a sample when the packer lays it in one piece. */
 static i64 positions_of(const struct shards *shards, const struct shard_sample *sample,
                         const struct vocabulary *vocabulary)
 {
@@ -86,7 +86,7 @@ static struct json *tally_json(const struct shards *shards, const struct vocabul
     return j;
 }
 
-/* The loader is opened for its vocabulary, which also proves that the folder's tokenizer is the right one. */
+/* Opens a loader for its vocabulary, which also checks that the folder's tokenizer matches. */
 static struct json *part_json(const char *directory, const char *part, bool verify)
 {
     i64 zero = 0;
@@ -233,7 +233,7 @@ struct json *inspect_media(const char *path)
                  : kind == MEDIA_SOUND ? describe_sound(j, &view, path)
                                        : describe_clip(j, &view, path, kind == MEDIA_VIDEO);
     if (status == 0 && kind == MEDIA_VIDEO)
-        json_set(j, "sound", json_of_bool(describe_sound(j, &view, path) == 0)); /* a clip may be silent */
+        json_set(j, "sound", json_of_bool(describe_sound(j, &view, path) == 0)); /* a clip may have no sound */
     if (status == 0 && kind == MEDIA_VIDEO)
         describe_subtitles(j, &view, path);
     file_unmap(&view);

@@ -1,4 +1,5 @@
-/* A folder of shard folders, as `data` of a training stage may name it: what they hold together, and each. */
+/* weft inspect: a folder of shard folders, as `data` of a
+ * training stage may name it. Shows totals and each folder. */
 #include "cli/inspect.h"
 #include "data/shards/shards.h"
 
@@ -65,7 +66,7 @@ static struct json *row_of_folder(const char *name, const struct json *folder)
     return row;
 }
 
-/* What they have in common stands once. */
+/* Adds a folder; values that all folders share are listed once. */
 static int add_folder(struct json *all, const char *path, const char *folder, bool verify)
 {
     const char *below = folder + strlen(path);

@@ -1,5 +1,5 @@
-/* The header of a GGUF file, versions 2 and 3: keys and tensors. Every length is checked against the file before it is
- * believed. */
+/* weft inspect: the header of a GGUF file, versions 2 and 3, with its keys and tensors. Every
+ * length is checked against the file size before use. */
 #include "cli/inspect.h"
 
 #include <inttypes.h>
@@ -31,7 +31,7 @@ static int take(u64 *out, struct inspect_gguf_cursor *c, int width, const char *
     return 0;
 }
 
-/* Borrowed from the file. */
+/* Reads a string, which points into the file. */
 static int take_string(const char **out, i64 *length, struct inspect_gguf_cursor *c, const char *what)
 {
     u64 count;
@@ -71,7 +71,7 @@ static struct json *number_json(u64 bits, u32 type)
 
 static struct json *take_value(struct inspect_gguf_cursor *c, u32 type, int depth);
 
-/* Long arrays (vocabularies) are told by their length. */
+/* Reads an array; long arrays such as vocabularies are shown by their length. */
 static struct json *take_array(struct inspect_gguf_cursor *c, int depth)
 {
     u64 type, count;

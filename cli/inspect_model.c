@@ -1,4 +1,4 @@
-/* Models, checkpoints, tokenizers with weights, safetensors files. */
+/* weft inspect: models, checkpoints, tokenizers with weights, and safetensors files. */
 #include "cli/cli.h"
 #include "cli/inspect.h"
 #include "core/safetensors.h"
@@ -12,7 +12,7 @@
 
 /* ---- Tensors ---- */
 
-/* NaN and infinities; integers have none. */
+/* Number of NaN and infinite values; 0 for integers. */
 static i64 not_finite(const struct tensor_view *view)
 {
     i64 n = tensor_view_elements(view), bad = 0;
@@ -50,7 +50,8 @@ static int check_sum(struct inspect_model_sums *sums, const char *path)
     return found < 0 ? -1 : 0;
 }
 
-/* Of the safetensors files of a folder, not of those below it; where it is none, of nothing. */
+/* Verifies checksums of the safetensors files directly in a
+ * folder. A missing folder is no error. */
 static int check_folder_sums(struct inspect_model_sums *sums, const char *directory, const char *below)
 {
     char *folder = *below ? path_join(directory, below) : string_copy(directory), **names = NULL;
@@ -81,7 +82,7 @@ static void set_sums(struct json *j, const struct inspect_model_sums *sums)
     text_release(&text);
 }
 
-/* Elements by number format. */
+/* Number of elements per dtype. */
 static struct json *dtypes_json(const struct safetensors *set)
 {
     struct json *j = json_object();
@@ -172,7 +173,7 @@ struct json *inspect_tokenizer(const char *path)
     return j;
 }
 
-/* A side, or as shapes are named, width first. */
+/* Adds a scale as its side, or as WIDTHxHEIGHT if it is not square. */
 static void push_scale(struct json *scales, struct scale scale)
 {
     char *name = string_format("%lldx%lld", (long long)scale.w, (long long)scale.h);
@@ -320,7 +321,7 @@ static int add_weights(struct json *j, const char *directory, bool verify)
     return status;
 }
 
-/* Loading names the first tensor that is missing or misshapen. */
+/* Checks that the model loads; the message names the first missing or misshapen tensor. */
 static int check_loads(const char *directory)
 {
     struct model model;
@@ -341,7 +342,7 @@ static int add_tokenizer(struct json *j, const char *directory, const char *belo
     return found ? 0 : -1;
 }
 
-/* Under the name of its file. */
+/* Adds the tokenizer under its file name. */
 static int add_text_tokenizer(struct json *j, const char *directory)
 {
     char *file = text_tokenizer_file(directory);
@@ -383,7 +384,7 @@ struct json *inspect_model(const char *directory, bool verify)
 
 /* ---- Checkpoints ---- */
 
-/* Not all hold a model: the tokenizers' have a codec. */
+/* Describes the contents of a checkpoint: a codec, a model, or neither. */
 static struct json *contents_of(const char *folder)
 {
     char *path = path_join(folder, "config.json");

@@ -1,4 +1,4 @@
-/* JSON for people. */
+/* Formats JSON for people. */
 #include "cli/inspect.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@ static bool is_table(const struct json *value)
     return json_kind(value) == JSON_ARRAY && json_kind(json_at(value, 0)) == JSON_OBJECT;
 }
 
-/* Lists as 1, 2, 3; shapes and the like stay short. */
+/* Prints a scalar, or a list as 1, 2, 3. */
 static void print_scalar(struct text *out, const struct json *value)
 {
     if (json_kind(value) == JSON_STRING) {
@@ -27,7 +27,7 @@ static void print_scalar(struct text *out, const struct json *value)
     }
 }
 
-/* Width in characters of a cell, as terminals count most of them: bytes that begin one. */
+/* Width of a cell in Unicode code points. */
 static i64 width_of(const struct json *value)
 {
     struct text cell = {0};
@@ -54,7 +54,7 @@ static i64 list_columns(const char *names[COLUMNS_MOST], i64 widths[COLUMNS_MOST
     return columns;
 }
 
-/* Words stand left, numbers right. */
+/* Aligns text left and numbers right. */
 static void print_cell(struct text *out, const struct json *value, i64 width, bool last)
 {
     bool number = json_kind(value) == JSON_INTEGER || json_kind(value) == JSON_REAL;

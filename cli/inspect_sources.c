@@ -1,5 +1,5 @@
-/* A folder of data as the stages would read it: which samples its files become, and what is left out, why. Media are
- * not decoded. */
+/* weft inspect: raw data as the stages read it, with the samples its files become, and skipped
+ * files with the reason. Media are not decoded. */
 #include "cli/inspect.h"
 #include "data/sources/sources.h"
 
@@ -27,7 +27,7 @@ static const char *const outcome_names[OUTCOMES] = {"text",
 struct inspect_sources_tally {
     i64 samples[SPLITS][OUTCOMES], bad;
     struct json *bad_first;
-    u32 *becomes; /* [files] 1 << outcome */
+    u32 *becomes; /* [files] bit mask of outcomes */
 };
 
 static enum outcome outcome_of(const struct sample *sample)
@@ -56,7 +56,7 @@ static void count_bad(struct inspect_sources_tally *tally, const char *why)
     json_push(tally->bad_first, row);
 }
 
-/* NULL: they are all there. */
+/* Path of a medium that does not exist; NULL if all do. */
 static const char *missing_medium(const struct sample *sample)
 {
     for (i64 i = 0; i < sample->count; i++) {
@@ -67,7 +67,7 @@ static const char *missing_medium(const struct sample *sample)
     return NULL;
 }
 
-/* file: -1 where it is not known. */
+/* file: -1 if unknown. */
 static void count_sample(struct inspect_sources_tally *tally, const struct sample *sample, i64 file)
 {
     const char *missing = missing_medium(sample);
@@ -101,7 +101,7 @@ static int read_all(struct inspect_sources_tally *tally, struct source *source)
     return 0;
 }
 
-/* ---- as JSON ---- */
+/* ---- JSON ---- */
 
 static const char *split_name(int split)
 {
@@ -198,7 +198,7 @@ struct inspect_sources_format {
     u32 becomes;
 };
 
-/* Where one of this ending is counted: it, or the place behind the last. */
+/* Finds or adds the entry for a file name ending. NULL if the table is full. */
 static struct inspect_sources_format *format_of(struct inspect_sources_format *formats, i64 *count, i64 most,
                                                 const char *ending)
 {
@@ -212,7 +212,7 @@ static struct inspect_sources_format *format_of(struct inspect_sources_format *f
     return &formats[i];
 }
 
-/* The formats of files that are read whole, each with what its records become. */
+/* File formats, each with counts and the kinds of samples its records become. */
 static struct json *formats_json(const struct source *source, const struct inspect_sources_tally *tally)
 {
     struct inspect_sources_format formats[32] = {{0}};

@@ -63,7 +63,7 @@ static int unknown_command(const char *name)
     return 2;
 }
 
-/* What a command prints may wait in a buffer: whether it arrived shows here. */
+/* Flushes stdout and fails if output was lost. */
 static int deliver(int status)
 {
     bool lost = ferror(stdout) != 0;

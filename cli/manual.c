@@ -1,4 +1,5 @@
-/* Shell completion and the man page, from the tables the program itself reads: commands, their options, stage kinds. */
+/* Shell completion and the man page, generated from the
+ * program's tables of commands, options and stage kinds. */
 #include "cli/cli.h"
 #include "cli/stages.h"
 
@@ -8,8 +9,8 @@
 
 /* ---- Completion ---- */
 
-/* Values an option takes, where its argument is a list of words such as hf|gguf; words in capitals stand for anything.
- */
+/* True if an option's argument is a list of literal values
+ * such as hf|gguf. Words in capitals are placeholders. */
 static bool has_choices(const struct option *o)
 {
     if (!o->argument || !strchr(o->argument, '|'))
@@ -75,7 +76,7 @@ static void put_bash(struct text *out)
                 "complete -o filenames -F _weft weft\n");
 }
 
-/* Quotes end and begin again around a quote of the text's own. */
+/* Escapes single quotes for a shell: ' becomes '\''. */
 static void put_quoted(struct text *out, const char *text)
 {
     for (const char *at = text; *at; at++)
@@ -85,7 +86,7 @@ static void put_quoted(struct text *out, const char *text)
             text_append(out, at, 1);
 }
 
-/* In zsh's descriptions brackets and colons mean something. */
+/* Escapes text for zsh descriptions, in which brackets and colons are special. */
 static void put_zsh_text(struct text *out, const char *text)
 {
     for (const char *at = text; *at; at++) {
@@ -195,7 +196,7 @@ int command_completion(int argc, char **argv)
 
 /* ---- The man page: roff ---- */
 
-/* A dash is a minus, a dot or quote at the beginning of a line is no request. */
+/* Escapes text for roff: dashes become minus signs, and a leading dot or quote is no request. */
 static void put_roff(struct text *out, const char *text)
 {
     if (*text == '.' || *text == '\'')

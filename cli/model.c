@@ -1,4 +1,4 @@
-/* Commands on model directories: logits, extract. */
+/* weft logits and weft extract: commands on model directories. */
 #include "cli/cli.h"
 #include "core/json.h"
 #include "model/foresee.h"
@@ -50,9 +50,9 @@ int load_model(struct model *model, const struct model_work *work)
 
 struct logits_job {
     const struct safetensors *set;
-    const char *in, *out; /* out NULL: nothing is saved */
+    const char *in, *out; /* out NULL: no file */
     const struct submodel_options *options;
-    i64 shape[2]; /* [B,T] of the ids that are read; 0: all of them */
+    i64 shape[2]; /* [B,T] of the ids to read; 0: all */
 };
 
 static int save_logits(const char *out, struct model *model, const struct forward *forward, float loss,
@@ -110,7 +110,7 @@ static int run_job(struct model *model, void *context)
     return status;
 }
 
-/* Fewer rows, then shorter ones. */
+/* Halves the rows, then the length. */
 static bool halve_job(struct text *name, void *context)
 {
     i64 *shape = ((struct logits_job *)context)->shape;

@@ -60,7 +60,7 @@ static int take_option(int *at, int argc, char **argv, const struct option *opti
     return 0;
 }
 
-/* Set while somebody wants to see a command's table instead of running it. */
+/* Set by command_options: options_parse passes its table to `see` and does not run the command. */
 static struct {
     void (*see)(void *context, const struct option *options);
     void *context;
@@ -108,7 +108,7 @@ int options_parse(struct arguments *arguments, int argc, char **argv, const stru
 int command_failed(void)
 {
     const char *text = error_text();
-    bool named = strncmp(text, "weft ", 5) == 0; /* usage of a command */
+    bool named = strncmp(text, "weft ", 5) == 0; /* usage message of a command */
     fprintf(stderr, "%s%s\n", named ? "" : "weft: ", text);
     return error_status();
 }

@@ -1,6 +1,6 @@
 #include "cli/cli.h"
 
-/* The message that stands outlives the cleaning up. */
+/* Removes a folder and restores the error message and status. */
 static void remove_kept_message(const char *folder)
 {
     char *message = string_copy(error_text());

@@ -1,5 +1,6 @@
-/* weft plan RECIPE: what the training stages of a recipe will need, rank by rank, without data and without running
- * them. The step runs on the meta backend, on batches of draws, with the full model: sub-models need less. */
+/* weft plan RECIPE: estimates what the training stages of a recipe will need per rank, without data
+ * and without running them. A training step runs on the meta backend with batches of random shapes
+ * and the full model, an upper bound for sub-models. */
 #include "cli/cli.h"
 #include "cli/plan_media.h"
 #include "cli/stages.h"
@@ -16,17 +17,17 @@
 #include <stdio.h>
 #include <string.h>
 
-struct plan_command { /* of one stage */
+struct plan_command { /* plan of one stage */
     const char *name;
     struct model_config config;
     const struct pretrain_settings *settings;
-    struct step_wanted wanted; /* of what the command says */
+    struct step_wanted wanted; /* from the command's options */
     struct step_needs needs;
-    i64 active;           /* parameters */
-    struct json *sources; /* of a mixture whose shards stand; NULL */
+    i64 active;           /* active parameters */
+    struct json *sources; /* shares of a mixture whose shards exist, or NULL */
 };
 
-/* ---- The model a stage trains: of its settings and its tokenizers', or of the model it starts from ---- */
+/* ---- Config of a stage's model: its settings and tokenizers, or the model it starts from ---- */
 
 static const struct recipe_stage *find_stage(const struct recipe *r, const char *name, const char *kind)
 {
@@ -78,19 +79,21 @@ static int sizes_of_stages(struct model_config *c, const struct recipe *r, const
     return 0;
 }
 
-/* The first of `data`, behind stages that leave some of it out. */
+/* First source of `data`, followed through stages of kind dedup. */
 static char *made_first(const struct recipe *r, const char *data)
 {
     char *first = data_line(data, 0);
     const struct recipe_stage *s;
-    for (i64 i = 0; i < r->count && (s = find_stage(r, first, "dedup")); i++) { /* a stage may name itself */
+    /* The loop is bounded, since a stage may name itself. */
+    for (i64 i = 0; i < r->count && (s = find_stage(r, first, "dedup")); i++) {
         memory_free(first);
         first = data_line(((const struct dedup_settings *)s->settings)->data, 0);
     }
     return first;
 }
 
-/* Shards that stand are asked, else the stages that will make them. */
+/* Sizes of the tokenizers: from the shards if they exist, else
+ * from the stages that will make them. */
 static int tokenizer_sizes(struct model_config *c, const struct recipe *r, const char *data)
 {
     char *first = made_first(r, data);
@@ -105,7 +108,8 @@ static int tokenizer_sizes(struct model_config *c, const struct recipe *r, const
 
 static int config_of(struct model_config *c, const struct recipe *r, const struct recipe_stage *s);
 
-/* The model a stage starts from: the folder where it stands, else what its stage will make. */
+/* Config of the model a stage starts from: read from its folder if it exists, else that of the
+ * stage that makes it. */
 static int config_of_reference(struct model_config *c, const struct recipe *r, const struct recipe_stage *s,
                                const char *reference)
 {
@@ -120,7 +124,8 @@ static int config_of_reference(struct model_config *c, const struct recipe *r, c
     return status;
 }
 
-/* How many of each are kept decides the sizes: which ones, use counts, counts for nothing. */
+/* Config of a sub-model. Sizes depend only on how many layers and experts are kept, so the missing
+ * use counts do not matter. */
 static int cut_config(struct model_config *c, const struct submodel_options *options)
 {
     struct device meta;
@@ -141,7 +146,7 @@ static int cut_config(struct model_config *c, const struct submodel_options *opt
     return status;
 }
 
-/* 0, -1 with a message, or PLAN_UNKNOWN with one: known once the stages before it have run. */
+/* Returns 0, -1 and a message, or PLAN_UNKNOWN and a message if earlier stages must run first. */
 static int config_of(struct model_config *c, const struct recipe *r, const struct recipe_stage *s)
 {
     if (trains_backbone(s)) {
@@ -163,9 +168,9 @@ static int config_of(struct model_config *c, const struct recipe *r, const struc
     return PLAN_UNKNOWN;
 }
 
-/* ---- What each source of a mixture will give ---- */
+/* ---- Sources of a mixture ---- */
 
-/* The shards of all stand. */
+/* True if the shards of all sources exist. */
 static bool stands(const struct source_list *list)
 {
     struct string_list folders;
@@ -188,7 +193,7 @@ static struct json *source_json(const struct mixer_source *s, i64 length)
     return j;
 }
 
-/* Sources without shards yet are no error: p->sources stays NULL. */
+/* Plans the mixture. Missing shards are no error: p->sources stays NULL. */
 static int plan_sources(struct plan_command *p, const struct recipe *r)
 {
     const struct source_list *data = &p->settings->data;
@@ -219,7 +224,7 @@ static int plan_sources(struct plan_command *p, const struct recipe *r)
     return status;
 }
 
-/* ---- What is said ---- */
+/* ---- Output ---- */
 
 static double steps_seconds(const struct plan_command *p, double gflops)
 {
@@ -319,7 +324,7 @@ static void print_json(const struct plan_command *p, double gflops)
     json_free(j);
 }
 
-/* Of the stage, and of what the command says. */
+/* Combines the stage's settings with the command's options. */
 static struct step_wanted wanted_of(const struct plan_command *p)
 {
     struct step_wanted w = step_wanted_of(p->settings, &p->config), said = p->wanted;
@@ -348,7 +353,7 @@ static int plan_stage(const struct recipe *r, const struct recipe_stage *s, stru
     return plan_sources(p, r) < 0 ? error_prefix("%s: stage %s", r->path, s->name) : 0;
 }
 
-/* 0, -1 with a message, or PLAN_UNKNOWN with one. */
+/* Returns 0, -1 and a message, or PLAN_UNKNOWN and a message. */
 static int plan_any(const struct recipe *r, const struct recipe_stage *s, const struct plan_command *with,
                     double gflops, bool json)
 {
@@ -367,7 +372,8 @@ static int plan_any(const struct recipe *r, const struct recipe_stage *s, const 
     return status;
 }
 
-/* What cannot be known yet is named; it is an error where nothing else was asked for. */
+/* Plans the selected stages. Stages that cannot be planned yet are named; that is an error only if
+ * no stage could be planned. */
 static int plan_recipe(const struct recipe *r, const struct plan_command *with, double gflops, bool json)
 {
     i64 chosen = 0, planned = 0;

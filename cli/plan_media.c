@@ -1,4 +1,4 @@
-/* weft plan, of what comes before a backbone: the tokenizers of media, and shards. */
+/* weft plan for the stages before a backbone: tokenizers of media, and shards. */
 #include "cli/plan_media.h"
 
 #include "cli/cli.h"
@@ -26,7 +26,7 @@ char *plan_resolved(const struct recipe *r, const char *lines)
 
 /* ---- Shards ---- */
 
-/* The settings with what the stages that they name have made; false: not all of it stands. */
+/* Resolves references to stages. False if some outputs do not exist yet. */
 static bool settle_prepare(struct prepare_settings *out, const struct recipe *r, const struct prepare_settings *s)
 {
     char **references[] = {&out->data, &out->text, &out->vision, &out->audio};

@@ -1,14 +1,14 @@
-/* The parts of `weft plan` that know no backbone. */
+/* `weft plan` for stages other than backbones: shards, and tokenizers of media. */
 #ifndef WEFT_CLI_PLAN_MEDIA_H
 #define WEFT_CLI_PLAN_MEDIA_H
 #include "cli/stages.h"
 
-enum { PLAN_UNKNOWN = 1 }; /* a status, with a message: known once the stages before it have run */
+enum { PLAN_UNKNOWN = 1 }; /* status with a message: depends on stages that have not run */
 
-/* Lines of data with the folders that stages of the recipe make in the place of their names: memory_free. */
+/* Replaces the names of recipe stages in lines of data by their folders. Free with memory_free. */
 char *plan_resolved(const struct recipe *r, const char *lines);
 
-/* Each prints what its stage will need: 0, -1 with a message, or PLAN_UNKNOWN with one. */
+/* Print what a stage will need. Return 0, -1 and a message, or PLAN_UNKNOWN and a message. */
 int plan_prepare(const struct recipe *r, const struct recipe_stage *s, bool json);
 bool is_media_tokenizer(const struct recipe_stage *s);
 int plan_tokenizer(const struct recipe_stage *s, enum dtype dtype, bool gpu, double gflops, bool json);

@@ -1,4 +1,4 @@
-/* Recipes: YAML to checked settings. Every message names the file and the line. */
+/* Recipes: reads YAML into checked settings. Every message names file and line. */
 #include "cli/inputs.h"
 #include "cli/stages.h"
 #include "core/json.h"
@@ -14,7 +14,7 @@
 enum { WORDS_MOST = 64 };
 static const char *const kind_key[] = {"kind", NULL};
 
-struct recipe_word { /* STAGE.key=value, split */
+struct recipe_word { /* parts of STAGE.key=value */
     const char *stage, *key, *value;
     char *memory;
 };
@@ -32,7 +32,7 @@ static int split_word(struct recipe_word *out, const char *text)
     return 0;
 }
 
-/* A key of the recipe's head and where it stands. */
+/* A top-level key of the recipe and its location. */
 struct head_value {
     const char *text, *where;
 };
@@ -155,7 +155,7 @@ static int unknown_stage(struct recipe *r, const char *name)
     return -1;
 }
 
-/* It becomes a folder of the run and stands before the dot of STAGE.key=value. */
+/* A name must be valid as a folder of the run and before the dot of STAGE.key=value. */
 static bool is_stage_name(const char *name)
 {
     for (const char *c = name; *c; c++)
@@ -183,7 +183,7 @@ static int unknown_reference(const struct recipe *r, const char *reference, cons
     return -1;
 }
 
-/* Calls `visit` with each line of a setting; what it leaves in its place stands there then. */
+/* Calls `visit` with each line of a setting and stores the line that `visit` leaves. */
 static int each_reference(struct recipe *r, struct recipe_stage *s, const struct setting *row,
                           int (*visit)(struct recipe *r, struct recipe_stage *s, const struct setting *row,
                                        char **line))
@@ -210,7 +210,7 @@ static int each_reference(struct recipe *r, struct recipe_stage *s, const struct
     return status;
 }
 
-/* A signature is for this process: neither what a stage was made of nor a message has it. */
+/* Keeps the query of a URL (a signature) in this process only, out of identities and messages. */
 static int hide_query(struct recipe_stage *s, char **line)
 {
     char *bare;
@@ -233,7 +233,7 @@ static int check_reference(struct recipe *r, struct recipe_stage *s, const struc
     return unknown_reference(r, *line, row->key, elsewhere ? "command line" : yaml_where(node));
 }
 
-/* What a stage reads is a path or a stage of this recipe: found out before the first stage runs. */
+/* Checks, before the first stage runs, that every reference is a path or a stage of this recipe. */
 static int check_references(struct recipe *r, struct recipe_stage *s)
 {
     int status = 0;
@@ -338,7 +338,7 @@ static int hash_stage_output(struct json *inputs, const struct recipe *r, const 
     return hash ? 0 : -1;
 }
 
-/* Of what `prepare` reads a part of. */
+/* Digest of an input; for `prepare`, of its part of the data. */
 static char *digest_of(const struct recipe *r, const struct recipe_stage *s, const struct setting *row,
                        const char *path)
 {
@@ -349,8 +349,8 @@ static char *digest_of(const struct recipe *r, const struct recipe_stage *s, con
     return input_digest(path, r->run, part, parts);
 }
 
-/* What a stage that is done found at an address: whether it has changed since is no matter of going on, which has to do
- * without a network. NULL: the stage is not done, or did not read it. */
+/* Digest of a URL as a finished stage recorded it, so that resuming a run needs no network. NULL:
+ * the stage is not done, or did not read the URL. */
 static char *digest_when_done(const struct recipe *r, const struct recipe_stage *s, const char *address)
 {
     char *path = string_format("%s/%s/done.json", r->run, s->name);

@@ -1,4 +1,5 @@
-/* weft reconstruct MODEL FILE... -o DIR: media through their tokenizer and back, beside the original. */
+/* weft reconstruct MODEL FILE... -o DIR: encodes and decodes media by their tokenizer, and writes
+ * them next to the originals. */
 #include "cli/cli.h"
 #include "core/json.h"
 #include "data/media/media.h"
@@ -14,14 +15,14 @@
 enum { GRIFFIN_LIM_ROUNDS = 32 };
 
 struct reconstruction {
-    const char *directory; /* of the model or tokenizer */
+    const char *directory; /* model or tokenizer directory */
     const char *const *files;
     int count;
     const char *shape_name;
     i64 most_frames, seed;
     bool json;
     const char *out; /* folder being written */
-    bool rehearses;  /* on the meta backend: nothing is written */
+    bool rehearses;  /* dry run on the meta backend; writes nothing */
     struct device *device;
     struct vision vision;
     struct audio_tokenizer audio;
@@ -29,7 +30,7 @@ struct reconstruction {
     bool has_vision, has_audio;
 };
 
-/* ---- Tokenizers, opened when the first file needs them ---- */
+/* ---- Tokenizers, opened on first use ---- */
 
 static bool is_tokenizer(const char *folder, const char *kind)
 {
@@ -41,7 +42,8 @@ static bool is_tokenizer(const char *folder, const char *kind)
     return found;
 }
 
-/* DIR/weft/KIND of a model, DIR/KIND of shards, or DIR itself: memory_free. */
+/* Folder of the tokenizer: DIR/weft/KIND of a model, DIR/KIND
+ * of shards, or DIR itself. Free with memory_free. */
 static char *find_tokenizer(const char *directory, const char *kind)
 {
     char *places[] = {string_format("%s/weft/%s", directory, kind), path_join(directory, kind), string_copy(directory)};
@@ -84,7 +86,8 @@ static int need_audio(struct reconstruction *r)
     return r->has_audio ? 0 : -1;
 }
 
-/* The shape of that name, else the first of the medium's kind: its own proportions then decide. */
+/* Shape by name, else the first shape of the medium's kind,
+ * whose actual shape is then chosen by aspect ratio. */
 static const struct vision_shape *choose_shape(const struct reconstruction *r, bool video, const char *file)
 {
     const struct vision_config *c = &r->vision.config;
@@ -107,7 +110,7 @@ static const struct vision_shape *choose_shape(const struct reconstruction *r, b
 
 /* ---- Results ---- */
 
-/* DIR/STEM.EXT for FILE; a number is put in where another file took the name. */
+/* Returns DIR/STEM.EXT for FILE, with a number if the name is taken. */
 static char *output_path(const struct reconstruction *r, const char *file, const char *extension)
 {
     const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file, *dot = strrchr(name, '.');
@@ -143,7 +146,7 @@ static void report(const struct reconstruction *r, const char *file, const char 
 
 /* ---- Pictures and clips ---- */
 
-/* Left the original, right what came back. */
+/* Places the original left and the reconstruction right. */
 static void put_side_by_side(struct clip *out, const struct clip *left, const struct clip *right)
 {
     i64 row = left->width * 3;
@@ -154,7 +157,8 @@ static void put_side_by_side(struct clip *out, const struct clip *left, const st
     }
 }
 
-/* Each latent frame is quantised by itself, so a clip may be longer than the shape's. */
+/* Encodes, quantizes and decodes a clip. Latent frames are quantized independently, so a clip may
+ * be longer than the shape's. */
 static void through_vision(struct reconstruction *r, struct clip *back, const struct clip *clip,
                            const struct vision_shape *shape)
 {
@@ -313,7 +317,7 @@ static int rehearse(struct reconstruction *r)
     struct rehearsal rehearsal;
     if (!rehearsal_open(&rehearsal, cli_device()))
         return 0;
-    enum log_level level = log_set_level(LOG_SILENT); /* the same will be said again */
+    enum log_level level = log_set_level(LOG_SILENT); /* the real run logs the same messages */
     r->rehearses = true;
     int status = reconstruct_files(r, &rehearsal.meta);
     r->rehearses = false;

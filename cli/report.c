@@ -1,4 +1,4 @@
-/* weft report RUN...: report.html anew; of several runs one page. */
+/* weft report RUN...: rewrites report.html, one page for several runs. */
 #include "cli/cli.h"
 #include "report/report.h"
 

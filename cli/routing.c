@@ -1,4 +1,4 @@
-/* weft routing MODEL --data DIR -o DIR: who uses which expert. */
+/* weft routing MODEL --data DIR -o DIR: expert usage of a model. */
 #include "cli/cli.h"
 #include "inference/inference.h"
 

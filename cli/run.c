@@ -1,4 +1,5 @@
-/* weft run RECIPE: stages in order; what is done is skipped, what was cut short goes on. */
+/* weft run RECIPE: runs the stages in order. Finished stages
+ * are skipped, interrupted ones resumed. */
 #include "cli/cli.h"
 #include "cli/inputs.h"
 #include "cli/stages.h"
@@ -26,11 +27,11 @@ struct runner {
     struct layout sizes;
     struct comm *world;
     struct parallel ranks;
-    int lock;           /* of the stage at work; -1: none */
-    double peak_gflops; /* matrix peak of this process: the most that was measured so far */
+    int lock;           /* on the current stage's folder; -1: none */
+    double peak_gflops; /* best matrix peak measured by this process */
 };
 
-/* ---- Ranks: the first one decides and writes, so that what is wrong for all is said once ---- */
+/* ---- Ranks: the first decides and writes, so that a common error is reported once ---- */
 
 static int open_world(struct runner *run)
 {
@@ -38,7 +39,7 @@ static int open_world(struct runner *run)
     if (launch_detect(&launch))
         return -1;
     if (launch.size > 1) {
-        bool bound = workers_cores() < sysconf(_SC_NPROCESSORS_ONLN); /* by the launcher, to cores of its own */
+        bool bound = workers_cores() < sysconf(_SC_NPROCESSORS_ONLN); /* the launcher set an affinity */
         if (!getenv("WEFT_THREADS"))
             workers_start((int)max_i64(1, bound ? workers_cores() : workers_cores() / launch.local_size));
         if (launch.rank > 0)
@@ -81,7 +82,7 @@ static int open_ranks(struct runner *run)
     return parallel_open(&run->ranks, run->world, &run->sizes);
 }
 
-/* A rank that failed does not come here: it ends the run. */
+/* Broadcasts the first rank's status. A rank that failed does not get here, and ends the run. */
 static int status_of_first(const struct runner *run, int status)
 {
     if (status < 0)
@@ -91,9 +92,9 @@ static int status_of_first(const struct runner *run, int status)
     return status;
 }
 
-/* ---- What a stage was made of ---- */
+/* ---- Identity of a stage: settings and inputs ---- */
 
-/* Every stage draws for itself: two that read the same shards see them in another order. */
+/* Seed of a stage. Each has its own, so that two stages see the same shards in different orders. */
 static u64 seed_of(const struct runner *run, const struct recipe_stage *s)
 {
     return hash_bytes(s->name, (i64)strlen(s->name), run->recipe.seed);
@@ -121,7 +122,7 @@ static void hash_of(char out[20], const struct json *identity)
     text_release(&text);
 }
 
-/* Names of what differs between two JSON values, as paths. */
+/* Appends the paths at which two JSON values differ. */
 static void name_differences(struct text *out, const struct json *a, const struct json *b, const char *path)
 {
     struct text left = {0}, right = {0};
@@ -145,7 +146,7 @@ static void name_differences(struct text *out, const struct json *a, const struc
     text_release(&right);
 }
 
-/* A setting that an older program did not know stood at its default. */
+/* Adds defaults for settings that did not exist when `was` was written. */
 static struct json *with_defaults(const struct json *was, const struct json *defaults)
 {
     struct json *out = json_object();
@@ -161,7 +162,8 @@ static struct json *with_defaults(const struct json *was, const struct json *def
     return out;
 }
 
-/* An input that is what an older program took it for has the digest of now. */
+/* Replaces digests by an older rule (input_digest_before) by
+ * the present ones where the input is unchanged. */
 static void renew_inputs(struct json *known, const struct json *now, const char *run)
 {
     struct json *before = json_get(known, "inputs");
@@ -178,7 +180,7 @@ static void renew_inputs(struct json *known, const struct json *now, const char 
     }
 }
 
-/* What differs between what something was made of, or is becoming, and what is wanted; nothing: it is that. */
+/* Appends the differences between a stored identity and the present one; nothing if they match. */
 static void compare_identities(struct text *out, const struct json *was, const struct json *now,
                                const struct recipe_stage *s, const char *run)
 {
@@ -191,7 +193,7 @@ static void compare_identities(struct text *out, const struct json *was, const s
     json_free(defaults);
 }
 
-/* An input by path that an older version took for the same by the names and sizes of its files. */
+/* True if an input has a digest of names and sizes only, from an older version. */
 static bool knew_less(const struct json *was, const struct json *now)
 {
     const struct json *before = json_get(was, "inputs"), *inputs = json_get(now, "inputs");
@@ -215,7 +217,8 @@ static int refuse_change(const char *folder, const struct json *was, const struc
     return -1;
 }
 
-/* NULL and 0 where there is no such file, or where a damaged one may be made anew. */
+/* Loads a JSON file. NULL and 0 if it does not exist, or if it
+ * is damaged and --redo replaces it. */
 static int load_if_there(struct json **out, const char *path, const char *folder, bool redo)
 {
     *out = file_exists(path) ? json_load(path) : NULL;
@@ -234,7 +237,8 @@ static int refuse_foreign(const char *folder)
                      folder);
 }
 
-/* SKIPPED if the stage stands finished with the same identity; one that is older than the stages' own seeds too. */
+/* Returns SKIPPED if the stage is finished with the same identity, apart from a missing stage seed
+ * in older ones. An outdated folder is removed with --redo and refused otherwise. */
 static int check_finished(const struct runner *run, const char *folder, const struct json *identity,
                           const struct recipe_stage *s)
 {
@@ -259,13 +263,13 @@ static int check_finished(const struct runner *run, const char *folder, const st
     return status;
 }
 
-/* Two runs may make different stages of one recipe at a time, not the same. */
+/* Two processes may run different stages of a run at the same time, but not the same stage. */
 static int lock_folder(struct runner *run, const char *folder)
 {
     run->lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (run->lock >= 0 && flock(run->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
         return error_set("%s: another weft run is at work there; wait for it, or stop it", folder);
-    return 0; /* a file system without locks goes unguarded */
+    return 0; /* no lock on file systems without flock */
 }
 
 static void unlock_folder(struct runner *run)
@@ -275,7 +279,7 @@ static void unlock_folder(struct runner *run)
     run->lock = -1;
 }
 
-/* Names what makes a partial folder become something else. */
+/* Appends the reasons why a partial folder cannot be resumed. */
 static void compare_partial(struct text *out, const struct json *was, const struct json *identity,
                             const struct recipe_stage *s, const char *run)
 {
@@ -289,7 +293,8 @@ static void compare_partial(struct text *out, const struct json *was, const stru
         compare_identities(out, was, identity, s, run);
 }
 
-/* A partial folder remembers what it is becoming. */
+/* Opens or creates a partial folder and locks it.
+ * identity.json in it records the stage's identity. */
 static int open_partial(struct runner *run, const char *folder, const struct json *identity,
                         const struct recipe_stage *s)
 {
@@ -303,7 +308,7 @@ static int open_partial(struct runner *run, const char *folder, const struct jso
     if (status == 0 && was && names.length && file_exists(checkpoints) && !run->redo)
         status = refuse_change(folder, was, identity, names.data);
     else if (status == 0 && file_exists(folder) && names.length)
-        status = directory_remove(folder); /* nothing is lost that took training */
+        status = directory_remove(folder); /* no checkpoints, or --redo */
     if (status == 0)
         status = directory_make(folder);
     if (status == 0) {
@@ -336,8 +341,8 @@ static int finish(const char *partial, const char *folder, const struct json *id
     return status;
 }
 
-/* Clock and memory are not part of what a stage made; they go to a log of the run. What follows a line that says
- * "finished" was made anew. */
+/* Appends time and memory to timings.jsonl, as they are not part of a stage's result. Lines after
+ * one with "finished" belong to a repeated stage. */
 static void log_timing(const struct runner *run, const struct recipe_stage *s, double seconds, double peak_gflops,
                        bool finished)
 {
@@ -346,7 +351,7 @@ static void log_timing(const struct runner *run, const struct recipe_stage *s, d
     if (file) {
         fprintf(file, "{\"stage\":\"%s\",\"kind\":\"%s\",\"seconds\":%.1f,\"peak_bytes\":%lld", s->name, s->kind->name,
                 seconds, (long long)memory_peak_bytes());
-        if (peak_gflops > 0) /* it was measured */
+        if (peak_gflops > 0) /* measured */
             fprintf(file, ",\"matrix_peak_gflops\":%.0f", peak_gflops);
         fprintf(file, "%s}\n", finished ? ",\"finished\":true" : "");
         fclose(file);
@@ -354,7 +359,7 @@ static void log_timing(const struct runner *run, const struct recipe_stage *s, d
     memory_free(path);
 }
 
-/* This program again, on the device that it was given. */
+/* Command line that starts this program on the same device as a filler of rings. */
 static const char *const *filler_words(void)
 {
     static const char *words[] = {"/proc/self/exe", "serve-tokens", NULL, NULL, NULL};
@@ -363,7 +368,7 @@ static const char *const *filler_words(void)
     return words;
 }
 
-/* What was refused before it wrote anything leaves nothing. */
+/* Removes a partial folder in which the stage wrote nothing. */
 static void remove_unbegun(const char *partial)
 {
     char **names;
@@ -375,7 +380,7 @@ static void remove_unbegun(const char *partial)
     string_list_free(names, count);
 }
 
-/* Other work beside a measurement makes it too low, never too high. */
+/* Keeps the maximum, since other load can only lower a measurement. */
 static double measure_peak(struct runner *run)
 {
     return run->peak_gflops = fmax(run->peak_gflops, kernels_matrix_peak(cli_device(), run->dtype, 0.2));
@@ -412,7 +417,7 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
     return status;
 }
 
-/* 0: due, and its partial folder stands; SKIPPED. */
+/* Returns 0 if the stage is due, with its partial folder open, or SKIPPED. */
 static int begin_stage(struct runner *run, const struct recipe_stage *s, const char *partial, const char *folder,
                        const struct json *identity)
 {
@@ -449,7 +454,7 @@ static int run_stage(struct runner *run, struct recipe_stage *s)
     return status;
 }
 
-/* auto is decided once, when the run begins. */
+/* Resolves precision=auto when the run begins and stores it in run.json. */
 static int resolve_precision(struct runner *run, struct recipe_stage *none)
 {
     (void)none;

@@ -1,5 +1,5 @@
-/* weft serve-tokens STREAM: prepares a stream's shards, for stages that train on it elsewhere, or, started by such a
- * stage, into its ring. */
+/* weft serve-tokens STREAM: prepares a stream's shards for training stages on other machines, or,
+ * when started by such a stage, into its ring. */
 #include "cli/cli.h"
 #include "data/remote/remote.h"
 #include "data/stream/tokens.h"
@@ -26,7 +26,7 @@ static int fill(struct ring_request *request, const char *part, const char *read
         return -1;
     if (queries && address_queries_take(descriptor) < 0)
         return -1;
-    log_set_level(LOG_QUIET); /* it speaks between the lines of the stage that it fills for */
+    log_set_level(LOG_QUIET); /* the stage prints the other messages */
     request->servers = getenv("WEFT_TOKENS");
     request->control = STDIN_FILENO;
     request->device = cli_device();
@@ -50,7 +50,7 @@ static int serve(const char *stream, const char *data, const char *listen, const
         words[count++] = "--device";
         words[count++] = cli_device_wanted;
     }
-    unsetenv("WEFT_TOKENS"); /* what fills the rings here prepares */
+    unsetenv("WEFT_TOKENS"); /* the fillers started here prepare shards themselves */
     int status = tokens_serve(&(struct tokens_service){stream, ring, listen, words});
     memory_free(address);
     return status;

@@ -1,5 +1,5 @@
-/* kind command: a program of the user's, or one of ours; $OUT in its arguments is the folder it may write to, empty
- * when it starts: what an earlier call was stopped in is made anew. */
+/* The stage `command`: runs a program. $OUT in its arguments is the stage's folder, which is empty
+ * at the start: the remains of an interrupted call are removed. */
 #define _GNU_SOURCE /* pipe2 */
 #include "cli/stage_command.h"
 
@@ -17,7 +17,7 @@ const struct setting command_table[] = {SETTING(struct command_settings, argv, "
                                                 "program and arguments; $OUT is the stage's folder"),
                                         {0}};
 
-/* Programs built beside this one are found without a path. */
+/* Finds a program in the folder of this executable, else leaves the name for PATH. */
 static char *find_program(const char *name)
 {
     char self[4096];
@@ -46,7 +46,7 @@ static char *substitute(const char *text, const char *out)
     }
 }
 
-/* All but the runner's own note of what the folder is becoming. */
+/* Empties the folder except for identity.json. */
 static int clear_folder(const char *out)
 {
     char **names;
@@ -62,7 +62,8 @@ static int clear_folder(const char *out)
     return status;
 }
 
-/* In the child: it dies with its parent, however that ends, so that no two ever write to one folder. */
+/* Runs in the child. It is killed when its parent dies, so
+ * that no two programs ever write to one folder. */
 static _Noreturn void become(const char *program, char **argv, pid_t parent, int report)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -72,7 +73,7 @@ static _Noreturn void become(const char *program, char **argv, pid_t parent, int
     _exit(written == sizeof errno ? 127 : 126);
 }
 
-/* The pipe closes when the program runs; before, it carries the reason why it does not. */
+/* Starts the program. The pipe closes on exec; before that it carries errno of a failure. */
 static int start(pid_t *child, const char *program, char **argv)
 {
     int report[2], number = 0;

@@ -1,3 +1,4 @@
+/* The stage `command`: runs a program, which writes into the stage's folder. */
 #ifndef WEFT_CLI_STAGE_COMMAND_H
 #define WEFT_CLI_STAGE_COMMAND_H
 #include "core/settings.h"

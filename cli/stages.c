@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* data/ stands below train/ and does not know stages. */
+/* Adapters: data/ is below train/ and does not know struct stage. */
 static int run_prepare(const void *settings, const struct stage *stage)
 {
     return prepare_stage(settings, stage->out, stage->recipe_seed, stage->device, stage->dtype);

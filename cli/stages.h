@@ -1,4 +1,4 @@
-/* The table of stage kinds: each kind's settings and the function of the folder that owns it. */
+/* The table of stage kinds, each with its settings and the function that runs it; and recipes. */
 #ifndef WEFT_CLI_STAGES_H
 #define WEFT_CLI_STAGES_H
 #include "core/settings.h"
@@ -6,8 +6,10 @@
 
 enum stage_work {
     LIGHT,
-    HEAVY,    /* the matrix peak is measured before it starts */
-    ON_RANKS, /* so it is, and all ranks take part; others run on the first alone, while the rest wait */
+    HEAVY, /* the matrix peak is measured first */
+    /* Like HEAVY, and all ranks take part. Other stages run on
+     * the first rank while the others wait. */
+    ON_RANKS,
 };
 struct stage_kind {
     const char *name, *help;
@@ -15,20 +17,22 @@ struct stage_kind {
     size_t settings_bytes;
     int (*run)(const void *settings, const struct stage *stage); /* 0, -1 or STAGE_INTERRUPTED */
     enum stage_work work;
-    bool each_time; /* never done before: it shows what the others made, and takes no time */
+    /* True: the stage runs each time, since it shows the
+     * results of other stages and takes no time. */
+    bool each_time;
 };
 extern const struct stage_kind stage_kinds[];               /* ends with a NULL name */
 const struct stage_kind *stage_kind_find(const char *name); /* NULL if there is none */
 
-/* ---- A recipe, read and checked ---- */
+/* ---- Recipes ---- */
 struct recipe_stage {
     const char *name; /* borrowed from the document */
     const struct stage_kind *kind;
-    void *settings;        /* of the kind's struct; references hold paths */
-    struct json *resolved; /* the same as JSON, references as written: what is stored and hashed */
-    struct json *inputs;   /* reference -> hash of what it names, filled when the stage is due */
+    void *settings;        /* struct of the kind; references are resolved to paths */
+    struct json *resolved; /* settings as JSON, with references as written; stored and hashed */
+    struct json *inputs;   /* reference -> digest of its contents; filled when the stage is due */
     bool selected;
-    bool hides; /* an address came with a `?`, of which the settings know no more */
+    bool hides; /* a URL had a query after `?`, which is not in the settings */
 };
 struct recipe {
     struct yaml *document;
@@ -36,12 +40,13 @@ struct recipe {
     char *run;
     u64 seed;
     const char *precision;
-    bool redo; /* stages that are done are asked about anew, those that read addresses too */
+    bool redo; /* --redo: also checks URLs of finished stages for changes */
     struct recipe_stage *stages;
     i64 count;
 };
-/* words: stage names and STAGE.key=value, run=, seed=, precision=; without names all stages are selected. */
+/* Reads and checks a recipe. words: stage names, STAGE.key=value, run=, seed=, precision=. Without
+ * stage names all stages are selected. 0, or -1 and a message. */
 int recipe_open(struct recipe *recipe, const char *path, const char *const *words, int word_count);
 void recipe_close(struct recipe *recipe);
-int recipe_resolve(struct recipe *recipe, struct recipe_stage *stage); /* references to paths, inputs' hashes */
+int recipe_resolve(struct recipe *recipe, struct recipe_stage *stage); /* resolves references, digests inputs */
 #endif

@@ -1,4 +1,4 @@
-/* weft tokenize: JSON lines on stdin, {"text":..} -> {"ids":[..]} and back. */
+/* weft tokenize: converts JSON lines on stdin, {"text":..} to {"ids":[..]} or back. */
 #define _GNU_SOURCE /* memrchr */
 #include "cli/cli.h"
 #include "core/json.h"
@@ -15,13 +15,13 @@ struct tokenize_line {
     const char *text;
     i64 length;
 };
-/* What a thread writes to while it goes through its lines. */
+/* Buffers of one thread. */
 struct scratch {
     struct text unescaped;
     struct id_list ids;
 };
 
-/* Numbers with commas between, as printf would write them; a call of it for every id would be most of the time. */
+/* Appends numbers separated by commas. Calling printf per id would dominate the run time. */
 static void append_ids(struct text *out, const i32 *ids, i64 count)
 {
     enum { MOST_BYTES = 12 };
@@ -98,7 +98,7 @@ static int decode_object(struct text *out, struct scratch *scratch, const struct
     return status;
 }
 
-/* ---- Lines, a block of them at a time, on all threads; they come out in order ---- */
+/* ---- Lines are processed in blocks on all threads, and written in order ---- */
 enum { BLOCK_BYTES = 2 << 20, TILE_BYTES = 1 << 14 };
 
 struct tokenize_tile {
@@ -109,9 +109,9 @@ struct tokenize_tile {
 struct tokenize_block {
     const struct text_tokenizer *tokenizer;
     bool decode, bare;
-    struct scratch *scratch; /* one a worker */
-    struct text text;        /* whole lines, and behind them what was read of the next one */
-    i64 whole, number;       /* number: of the first line, from 1 */
+    struct scratch *scratch; /* one per worker */
+    struct text text;        /* whole lines, then the beginning of the next one */
+    i64 whole, number;       /* whole: bytes; number: first line, from 1 */
     struct tokenize_tile *tiles;
     i64 count, capacity;
 };
@@ -144,8 +144,8 @@ static i64 count_lines(const char *text, i64 length)
     return count;
 }
 
-/* A message belongs to its thread. Which line it is is counted for the one that fails, which says so the second time.
- */
+/* Repeats the failed line for its message, since messages are thread-local and line numbers are
+ * counted only on failure. Returns a copy of the message. */
 static char *complain(struct text *out, struct scratch *scratch, const struct tokenize_block *block,
                       const struct tokenize_line *line)
 {
@@ -193,10 +193,10 @@ static void cut_tiles(struct tokenize_block *block)
     }
 }
 
-/* ---- One block is written and the next one read while the one between them is worked on ---- */
+/* ---- One block is written and the next one read while the current one is processed ---- */
 struct exchange {
-    struct tokenize_block *block;         /* written, then filled */
-    const struct tokenize_block *current; /* what it is filled behind */
+    struct tokenize_block *block;         /* to be written, then filled */
+    const struct tokenize_block *current; /* the block before it in the input */
     char *failed;                         /* message; NULL: none */
 };
 
@@ -213,7 +213,8 @@ static i64 read_some(struct text *text)
     return count;
 }
 
-/* Whole lines, at least one; none at the end of the input. The last one may lack its newline. */
+/* Reads whole lines, at least one; none at the end of the
+ * input. The last line may lack its newline. */
 static int read_block(struct tokenize_block *block, const struct tokenize_block *before)
 {
     struct text *text = &block->text;
@@ -234,7 +235,7 @@ static int read_block(struct tokenize_block *block, const struct tokenize_block 
     return 0;
 }
 
-/* What came before a bad line is written. */
+/* Writes the output up to the first failed line. */
 static int write_block(const struct tokenize_block *block)
 {
     for (i64 i = 0; i < block->count; i++) {

@@ -11,7 +11,7 @@ static _Thread_local int status = STATUS_FAILED;
 
 int error_set(const char *format, ...)
 {
-    char next[sizeof message]; /* arguments may point into the message that stands */
+    char next[sizeof message]; /* arguments may point into the current message */
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(next, sizeof next, format, arguments);
@@ -84,7 +84,7 @@ void out_of_memory(const char *format, ...)
     va_end(arguments);
     fputc('\n', stderr);
     fflush(NULL);
-    _exit(STATUS_FAILED); /* what is queued on a device is not waited for */
+    _exit(STATUS_FAILED); /* does not wait for work queued on a device */
 }
 
 void panic_at(const char *file, int line, const char *format, ...)

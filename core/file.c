@@ -34,7 +34,8 @@ static int map_descriptor(struct file_view *view, int descriptor, const char *pa
     return 0;
 }
 
-/* Opening a named pipe waits until somebody writes to it. Those of a shell (/dev/fd/63) are links, and open. */
+/* Rejects named pipes, because opening one blocks until a writer appears. A shell's process
+ * substitution (/dev/fd/63) is a link and is accepted. */
 static int open_to_read(const char *path)
 {
     struct stat status;
@@ -159,7 +160,7 @@ int directory_make(const char *path)
     return make_parents(path) ? -1 : make_one(path);
 }
 
-/* No other process uses this one's number, and what a dead one left keeps its name. */
+/* Unique because of the PID: leftovers of a dead process keep their own names. */
 static char *fresh_name(const char *path)
 {
     static atomic_int next;
@@ -187,7 +188,7 @@ char *directory_make_beside(const char *path)
     return NULL;
 }
 
-/* A visitor returns 1 with a message, so that -1 is nftw's own failure. */
+/* Visitors return 1 and set a message, so that -1 means that nftw itself failed. */
 static int walk(const char *path, __nftw_func_t visit)
 {
     int status = nftw(path, visit, OPEN_DIRECTORIES, FTW_DEPTH | FTW_PHYS);
@@ -213,7 +214,7 @@ int directory_remove(const char *path)
     return walk(path, remove_entry);
 }
 
-/* NAME.tmp or NAME.tmp-12-3 */
+/* True for NAME.tmp and NAME.tmp-12-3. */
 static bool is_temporary(const char *name)
 {
     const char *mark = NULL;
@@ -222,7 +223,7 @@ static bool is_temporary(const char *name)
     return mark && (!*mark || (*mark == '-' && mark[strspn(mark, "-0123456789")] == 0));
 }
 
-/* What a link points at belongs to somebody else. */
+/* The target of a link is not ours to sweep. */
 static bool is_link(const char *path)
 {
     struct stat status;
@@ -251,7 +252,7 @@ static int sync_path(const char *path)
     int descriptor = open(path, O_RDONLY | O_CLOEXEC);
     if (descriptor < 0)
         return error_errno("%s: cannot be opened to bring it to the disk", path);
-    /* EINVAL: a file system that has nothing to bring anywhere. */
+    /* EINVAL: the file system does not support fsync. */
     int status = fsync(descriptor) == 0 || errno == EINVAL ? 0 : error_errno("%s: cannot be brought to the disk", path);
     close(descriptor);
     return status;
@@ -282,7 +283,7 @@ static int sync_parent(const char *path)
     return status;
 }
 
-/* For file systems that cannot exchange two names: for a moment nothing stands at `path`. */
+/* Fallback for file systems without RENAME_EXCHANGE. `path` does not exist for a moment. */
 static int replace_in_two_steps(const char *temporary, const char *path)
 {
     char *aside = string_format("%s.old-%ld", path, (long)getpid());
@@ -374,7 +375,7 @@ char *path_join(const char *directory, const char *name)
     return string_format("%s%s%s", directory, length && directory[length - 1] != '/' ? "/" : "", name);
 }
 
-/* Where the bytes of `path` really are: a link stays a link, what it points at is replaced. */
+/* Resolves a symbolic link, so that a write replaces its target and keeps the link. */
 static char *resolve_link(const char *path)
 {
     struct stat status;
@@ -386,7 +387,8 @@ static char *resolve_link(const char *path)
     return copy;
 }
 
-/* Devices and pipes (/dev/stdout, /dev/null) are written as they are: renaming over them would replace them. */
+/* NULL for devices and pipes (/dev/stdout, /dev/null): these are written directly, because a rename
+ * would replace them. */
 static char *name_temporary(const char *path)
 {
     struct stat status;
@@ -451,7 +453,7 @@ void file_write(struct file_writer *writer, const void *data, i64 bytes)
 static int close_written(struct file_writer *writer)
 {
     flush(writer);
-    /* Only what gets renamed must be on the disk first; a pipe cannot be synced at all. */
+    /* Only a file to be renamed must reach the disk first. Pipes cannot be synced. */
     if (!writer->failed_errno && writer->temporary && fsync(writer->descriptor) < 0 && errno != EINVAL)
         writer->failed_errno = errno;
     if (close(writer->descriptor) < 0 && !writer->failed_errno)
@@ -485,7 +487,7 @@ void file_writer_abandon(struct file_writer *writer)
     writer_release(writer);
 }
 
-/* ---- Room ---- */
+/* ---- Disk space ---- */
 
 static double spare_bytes(void)
 {
@@ -496,7 +498,7 @@ static double spare_bytes(void)
 int disk_check(const char *path, i64 bytes, const char *what)
 {
     struct statvfs disk;
-    if (statvfs(path, &disk) < 0 || disk.f_blocks == 0) /* a file system that does not say */
+    if (statvfs(path, &disk) < 0 || disk.f_blocks == 0) /* the file system reports no size */
         return 0;
     double room = (double)disk.f_bavail * (double)disk.f_frsize, spare = spare_bytes();
     if (room >= (double)bytes + spare)

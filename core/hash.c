@@ -22,7 +22,7 @@ u64 hash_pieces(const struct file_view *pieces, i64 count, u64 seed)
 
 u32 crc32c(const void *data, i64 bytes)
 {
-    /* Remainders of the sixteen half bytes, for the reflected polynomial 0x82f63b78. */
+    /* CRC remainders of the 16 nibbles, for the reflected polynomial 0x82f63b78. */
     static const u32 remainders[16] = {0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3,
                                        0x61c69362, 0x7198540d, 0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9,
                                        0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};

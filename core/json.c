@@ -1,7 +1,8 @@
-/* JSON on jansson; struct json is a json_t that callers cannot look into.
+/* JSON on top of jansson. struct json is an opaque json_t.
  *
- * jansson.h and core/json.h share some names. In this file they are jansson's: our kinds are spelled KIND_*, and the
- * six functions that core/json.h renames for the linker are written with their linker names. */
+ * jansson.h and core/json.h share some names. In this file those names are jansson's: the kinds of
+ * core/json.h are spelled KIND_*, and the six functions that it renames for the linker appear under
+ * their linker names. */
 #include <jansson.h>
 
 #define JSON_NULL KIND_NULL
@@ -55,7 +56,7 @@ static bool overflows(const char *number)
     return errno == ERANGE && !strpbrk(number, ".eE");
 }
 
-/* jansson refuses integers beyond 64 bits; written with ".0" behind them they are reals. */
+/* jansson rejects integers beyond 64 bits. Appends ".0" to them, so that they parse as reals. */
 static void mark_huge_integers(struct text *out, const char *text, i64 length)
 {
     bool quoted = false;
@@ -242,7 +243,7 @@ int json_need_integer(i64 *out, const struct json *object, const char *key, cons
     return 0;
 }
 
-/* Length of the well-formed UTF-8 sequence (Unicode table 3-7) that begins here, or 0. */
+/* Length of the well-formed UTF-8 sequence at `bytes` (Unicode table 3-7), or 0. */
 static i64 utf8_length(const u8 *bytes, i64 available)
 {
     u8 first = bytes[0];

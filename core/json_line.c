@@ -1,11 +1,12 @@
-/* One string out of a line, without a tree: most lines of a collection are flat objects, and building one of a text
- * costs more than making its ids. Whatever is not plainly such an object is left to the parser, messages included. */
+/* Extracts one string from a line of JSON without building a tree. Most lines of a JSONL collection
+ * are flat objects, and building their tree costs more than tokenizing the text. Any other line
+ * goes to the full parser, which also produces the error messages. */
 #include "core/json.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MEMBERS_MOST = 16 }; /* of which no two may have the same name */
+enum { MEMBERS_MOST = 16 }; /* members; compared pairwise to find duplicate names */
 
 struct json_line_slice {
     const char *at;
@@ -31,8 +32,8 @@ static bool take(struct scan *s, char c)
     return true;
 }
 
-/* Of the eight bytes, one is a quote, a backslash or below a space; some bytes behind such a one may be taken for one
- * as well. */
+/* True if one of the 8 bytes is a quote, a backslash or below a space. The borrow of a match may
+ * flag the bytes behind it too, which is harmless. */
 static bool any_special(const char *at)
 {
     const u64 ones = 0x0101010101010101u, tops = 0x8080808080808080u;
@@ -52,7 +53,7 @@ static const char *next_special(const char *at, const char *end)
     return at;
 }
 
-/* What stands between quotes; false: it does not end, or has a control character in it. */
+/* Reads a quoted string. False if it does not end or contains a control character. */
 static bool take_string(struct scan *s, struct json_line_slice *out)
 {
     if (!take(s, '"'))
@@ -79,7 +80,8 @@ static int hex_value(const char *digits)
     return value;
 }
 
-/* `at` is behind "\u"; how many bytes belong to it, 0: it is none, or half of a surrogate pair. */
+/* Decodes the escape behind "\u" at `at`. Returns its length in bytes, or 0 if it is invalid or
+ * half of a surrogate pair. */
 static i64 unicode_escape(u32 *point, const char *at, const char *end)
 {
     int first = end - at >= 4 ? hex_value(at) : -1;
@@ -105,7 +107,8 @@ static char *put_point(char *out, u32 c)
     return out;
 }
 
-/* NULL: no such escape. `*at` is behind the backslash, and comes to be behind the escape. */
+/* Decodes one escape. *at points behind the backslash and moves behind the escape. Returns NULL if
+ * the escape is invalid. */
 static char *put_escape(char *out, const char **at, const char *end)
 {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
@@ -121,7 +124,7 @@ static char *put_escape(char *out, const char **at, const char *end)
     return used ? put_point(out, point) : NULL;
 }
 
-/* No escape is shorter than what it stands for. */
+/* Decodes in place, which is safe because no escape is shorter than its decoded form. */
 static bool unescape(struct text *room, const struct json_line_slice *s)
 {
     text_clear(room);
@@ -141,7 +144,7 @@ static bool unescape(struct text *room, const struct json_line_slice *s)
     return true;
 }
 
-/* A short whole number, true, false or null. */
+/* Accepts a short non-negative integer, true, false or null. */
 static bool take_scalar(struct scan *s)
 {
     static const char *const words[] = {"true", "false", "null"};
@@ -183,7 +186,8 @@ static bool take_value(struct scan *s, struct json_line_slice *out, struct text 
     return take_scalar(s);
 }
 
-/* Members up to the closing brace; `found`: as the line has it, at NULL if there is no string of that name. */
+/* Reads members up to the closing brace. *found becomes the value of `name`, still escaped; its
+ * `at` stays NULL if there is no string of that name. */
 static bool take_members(struct scan *s, struct json_line_slice *found, struct text *room, const char *name)
 {
     struct json_line_slice names[MEMBERS_MOST], value;

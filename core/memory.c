@@ -25,7 +25,8 @@ void memory_free(void *block)
     free(block);
 }
 
-/* Lists of names may be of millions: they lie close together. */
+/* Strings use plain malloc: name lists may have millions of entries and should be dense in
+ * memory. */
 static char *string_alloc(size_t bytes)
 {
     char *block = malloc(bytes);
@@ -98,7 +99,7 @@ void text_release(struct text *text)
     *text = (struct text){0};
 }
 
-/* Levenshtein distance, one row at a time; words longer than the row are never near. */
+/* Levenshtein distance with a single row. Words longer than the row are never close. */
 static int edit_distance(const char *a, const char *b)
 {
     enum { LONGEST = 63 };

@@ -1,5 +1,6 @@
-/* One draw of philox4x32-10: ten rounds of two 32x32 -> 64 products (Salmon et al. 2011, section 3.1, and its
- * constants). One text for the host and for kernels, which include the CUDA runtime first. */
+/* One draw of philox4x32-10: ten rounds of two 32x32 -> 64-bit products (Salmon et al. 2011,
+ * section 3.1, with its constants). Host code and kernels share this header; kernels include the
+ * CUDA runtime first. */
 #ifndef WEFT_PHILOX_H
 #define WEFT_PHILOX_H
 #include <stdint.h>
@@ -29,7 +30,8 @@ PHILOX void philox(uint32_t out[4], uint64_t seed, uint32_t purpose, uint32_t a,
     out[3] = d;
 }
 
-/* What a draw is made into: [0, 1), and 0 .. bound - 1, of 64 bits, so that the product's bias is under 2^-32. */
+/* Maps a draw to [0, 1) and to 0 .. bound - 1. The latter uses 64 bits, so its bias is below
+ * 2^-32. */
 PHILOX double philox_uniform(const uint32_t out[4])
 {
     return out[0] * 0x1p-32;

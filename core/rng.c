@@ -30,7 +30,7 @@ i64 rng_below(struct rng_key key, i64 bound, u32 a, u32 b, u32 c, u32 d)
     return philox_below(out, bound);
 }
 
-/* Box and Muller; 53 and 32 bits. */
+/* Box-Muller; the radius uses 53 bits, the angle 32. */
 double rng_normal(struct rng_key key, u32 a, u32 b, u32 c, u32 d)
 {
     u32 out[4];
@@ -51,7 +51,7 @@ void rng_permutation(i32 *out, i64 n, struct rng_key key, u32 a, u32 b)
     }
 }
 
-/* Of the hash that ends murmur3. */
+/* Finalizer of MurmurHash3. */
 static u32 mix(u32 x)
 {
     x = (x ^ x >> 16) * 0x85ebca6bu;
@@ -59,7 +59,8 @@ static u32 mix(u32 x)
     return x ^ x >> 16;
 }
 
-/* A Feistel network over the least even number of bits that holds n, walked on until it lands below n. */
+/* A Feistel network over the smallest even number of bits that covers n, with cycle walking:
+ * repeats until the result is below n. */
 i64 rng_permuted(i64 index, i64 n, struct rng_key key, u32 a, u32 b, u32 c)
 {
     enum { ROUNDS = 6 };

@@ -1,5 +1,6 @@
-/* The format: 8 bytes little endian N | N bytes of JSON | the tensors' bytes, which tile the rest of the file.
- * The checks are those of the reference (huggingface/safetensors, safetensors/src/tensor.rs). */
+/* Format: 8 bytes little-endian N | N bytes of JSON header | tensor data, which fills the rest of
+ * the file without gaps. The checks match the reference implementation (huggingface/safetensors,
+ * safetensors/src/tensor.rs). */
 #include "core/safetensors.h"
 #include "core/json.h"
 
@@ -10,7 +11,7 @@
 #define HEADER_BYTES_MAX 100000000
 #define SHARDS_MAX 99999
 
-/* In the order of the reference's enum, by which its writer sorts. */
+/* Ordered as the reference's enum, which its writer sorts by. */
 static const struct {
     const char *name;
     int bits;
@@ -71,7 +72,7 @@ const char *dtype_name(enum dtype dtype)
 
 struct safetensors_header {
     const char *path;
-    i64 begin_bytes, data_bytes; /* of the tensors' part */
+    i64 begin_bytes, data_bytes; /* extent of the data section */
     const struct file_view *file;
 };
 
@@ -92,7 +93,7 @@ static int read_shape(struct tensor_view *view, const struct json *entry, const 
     return 0;
 }
 
-/* Sets view->bytes to what type and shape ask for. */
+/* Sets view->bytes to the size implied by dtype and shape. */
 static int read_size(struct tensor_view *view, const struct json *entry, const struct safetensors_header *header)
 {
     const char *name = json_string(json_get(entry, "dtype"), NULL);
@@ -139,10 +140,12 @@ static int compare_places(const void *a, const void *b)
     const struct tensor_view *left = a, *right = b;
     if (left->data != right->data)
         return left->data < right->data ? -1 : 1;
-    return (left->bytes > right->bytes) - (left->bytes < right->bytes); /* empty ones before what begins there */
+    /* An empty tensor precedes the tensor that begins at the same byte. */
+    return (left->bytes > right->bytes) - (left->bytes < right->bytes);
 }
 
-/* Tensors tile the data without holes or overlaps. Leaves them in the order of the file. */
+/* Checks that tensors tile the data section without holes or overlaps. Leaves `views` sorted by
+ * file offset. */
 static int check_tiling(struct tensor_view *views, i64 count, const struct safetensors_header *header)
 {
     const u8 *first = header->file->data + header->begin_bytes, *expected = first;
@@ -203,7 +206,7 @@ static struct json *parse_header(struct safetensors_header *header)
     return root;
 }
 
-/* Names of a file's tensors in one block, because the JSON tree they came from is not kept. */
+/* Copies the names into one block, because the caller frees the JSON tree that holds them. */
 static char *copy_names(struct tensor_view *views, i64 count)
 {
     i64 bytes = 0;
@@ -307,7 +310,7 @@ static int compare_strings(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The different files an index names, as paths beside it. */
+/* The distinct shard files that an index names, as paths in the index's directory. */
 static int list_shards(char ***paths, i64 *count, const struct json *map, const char *index, const char *directory)
 {
     i64 entries = json_count(map);
@@ -416,7 +419,7 @@ static float f16_to_f32(u16 half)
 int tensor_view_to_f32(float *out, const struct tensor_view *view)
 {
     i64 count = tensor_view_elements(view);
-    const u8 *bytes = view->data; /* perhaps unaligned, hence memcpy */
+    const u8 *bytes = view->data; /* may be unaligned, hence memcpy */
     switch (view->dtype) {
     case DTYPE_F32:
         memcpy(out, bytes, (size_t)view->bytes);
@@ -473,13 +476,14 @@ static struct json *header_entry(const struct tensor_source *source, i64 begin)
     return entry;
 }
 
-/* ---- Checksums: a string of the header's metadata, which other software passes over ---- */
+/* ---- Checksums: a string in the header's metadata, which other software ignores ---- */
 
 static const char DIGEST_KEY[] = "weft.xxh3";
 
-enum { READ_BYTES = 4 << 20 }; /* on their way from elsewhere to a file; also what is hashed at a time */
+enum { READ_BYTES = 4 << 20 }; /* chunk for device reads and for hashing */
 
-/* XXH3 of a tensor's name, type and shape, and of its bytes piece by piece, each the next one's seed. */
+/* XXH3 of a tensor: first its name, dtype and shape, then its data in chunks. Each hash seeds the
+ * next. */
 static u64 tensor_digest(const struct tensor_source *source, i64 bytes, void *buffer)
 {
     struct text head = {0};
@@ -503,7 +507,7 @@ static char *digest_text(u64 digest)
     return string_format("%016llx", (unsigned long long)digest);
 }
 
-/* A file's digest is the sum of its tensors', in any order. */
+/* The digest of a file is the sum of its tensors' digests, so it does not depend on their order. */
 static void add_digest(struct json *metadata, const struct tensor_source *const *order, i64 count)
 {
     void *buffer = memory_alloc(READ_BYTES);
@@ -540,7 +544,7 @@ int safetensors_check(const char *path)
     return status;
 }
 
-/* The header, padded so that the data begin at a multiple of 8. */
+/* The JSON header, padded with spaces so that the data section begins at a multiple of 8. */
 static int build_header(struct text *out, const struct tensor_source *const *order, i64 count,
                         const char *const *metadata)
 {
@@ -623,7 +627,8 @@ int safetensors_save(const char *path, const struct tensor_source *tensors, i64 
     return status;
 }
 
-/* Tensors that fit into a shard beginning at `first`; one that is larger than a shard has its own. */
+/* Number of tensors in the shard that begins at `first`. A tensor larger than shard_bytes gets a
+ * shard of its own. */
 static i64 shard_length(const struct tensor_source *tensors, i64 first, i64 count, i64 shard_bytes)
 {
     i64 bytes = tensor_source_bytes(&tensors[first]), end = first + 1;

@@ -1,7 +1,12 @@
-/* safetensors files (huggingface/safetensors), one file or a sharded folder with model.safetensors.index.json.
- * The reader refuses what the format forbids: headers over 100 MB, holes, overlaps, sizes that do not fit, duplicate
- * keys, offsets past the end; each with path and tensor name. The writer orders tensors as the reference does
- * (dtype descending, then name) and pads the header to 8 bytes, so files are reproducible byte for byte. */
+/* Reader and writer of safetensors checkpoints (huggingface/safetensors): one file, or a directory
+ * of shards with model.safetensors.index.json.
+ *
+ * The reader rejects everything that the format forbids, with path and tensor name: headers over
+ * 100 MB, holes, overlaps, sizes that do not match, duplicate keys, offsets past the end. The
+ * writer sorts tensors as the reference does (dtype descending, then name) and pads the header to 8
+ * bytes, so its files are reproducible byte for byte.
+ *
+ * An open set owns its file mappings; tensor views borrow from them until safetensors_close. */
 #ifndef WEFT_SAFETENSORS_H
 #define WEFT_SAFETENSORS_H
 #include "core/core.h"
@@ -13,7 +18,7 @@ struct tensor_view { /* one tensor of a file; borrowed until safetensors_close *
     enum dtype dtype;
     int rank;
     i64 shape[TENSOR_RANK_MAX];
-    const void *data; /* may be unaligned in foreign files */
+    const void *data; /* may be unaligned in files of other writers */
     i64 bytes;
 };
 struct safetensors {             /* read side: the union of one or more mapped files */
@@ -21,23 +26,23 @@ struct safetensors {             /* read side: the union of one or more mapped f
     i64 count;
     struct file_view *files;
     i64 file_count;
-    struct json *metadata; /* of the first file; may be NULL */
-    void *names;           /* owned storage */
+    struct json *metadata; /* metadata of the first file; may be NULL */
+    void *names;           /* owned storage of the tensor names, one block per file */
 };
-int safetensors_open(struct safetensors *set, const char *path); /* one file */
-/* model.safetensors, or the index's shards */
+int safetensors_open(struct safetensors *set, const char *path); /* opens a single file */
+/* Opens DIRECTORY/model.safetensors, or else the shards listed in its index. */
 int safetensors_open_model(struct safetensors *set, const char *directory);
-/* Every byte of one file against the checksum it states. 1: it fits; 0: it states none, as files of other software;
- * -1: message. */
+/* Verifies all data of one file against the checksum in its header. Returns 1 if it matches, 0 if
+ * the file has no checksum (files of other software), -1 and a message otherwise. */
 int safetensors_check(const char *path);
 void safetensors_close(struct safetensors *set);
-/* NULL if absent, no message */
+/* Returns NULL, without a message, if the tensor is absent. */
 const struct tensor_view *safetensors_find(const struct safetensors *set, const char *name);
 i64 tensor_view_elements(const struct tensor_view *view);
-/* Converts F32, F16, BF16, F64, I32, I64 to f32; -1 and a message for other types. */
+/* Converts F32, F16, BF16, F64, I32 or I64 to f32. Returns -1 and a message for other dtypes. */
 int tensor_view_to_f32(float *out, const struct tensor_view *view);
 
-/* Copies bytes of a tensor to host memory, from wherever its data lies. */
+/* Copies bytes of a tensor to host memory, for example from a device. */
 typedef void tensor_read(void *context, void *out, const void *data, i64 bytes);
 struct tensor_source { /* write side; data is borrowed until the call returns */
     const char *name;
@@ -49,11 +54,12 @@ struct tensor_source { /* write side; data is borrowed until the call returns */
     void *context;
 };
 i64 tensor_source_bytes(const struct tensor_source *source);
-void *tensor_source_copy(const struct tensor_source *source); /* memory_free */
-/* Atomic. metadata: pairs of strings {key, value, ..., NULL}, or NULL for {"format":"pt"} and a checksum of all
- * tensors, which other software passes over. */
+void *tensor_source_copy(const struct tensor_source *source); /* host copy; memory_free */
+/* Atomic. `metadata` is {key, value, ..., NULL}. NULL stands for {"format":"pt"} plus a checksum of
+ * all tensors, which other software ignores. */
 int safetensors_save(const char *path, const struct tensor_source *tensors, i64 count, const char *const *metadata);
-/* STEM.safetensors, or STEM-00001-of-0000N.safetensors with STEM.safetensors.index.json where more than shard_bytes. */
+/* Writes STEM.safetensors. If the tensors exceed shard_bytes, writes
+ * STEM-00001-of-0000N.safetensors and STEM.safetensors.index.json instead. */
 int safetensors_save_sharded(const char *directory, const char *stem, const struct tensor_source *tensors, i64 count,
                              i64 shard_bytes);
 #endif

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RANGE_MEMBERS_MAX 1000000 /* of "0-3,6": a typing error must not fill the memory */
+#define RANGE_MEMBERS_MAX 1000000 /* for "0-3,6": a typo must not exhaust memory */
 
-/* What a setting's value is read from. */
+/* A value to parse, and the setting that it is for. */
 struct settings_source {
     const struct yaml_node *node;
     const struct setting *setting;
-    const char *origin; /* of what stands in no file; NULL: the node knows */
+    const char *origin; /* set for values that are in no file; NULL: use the node's place */
 };
 
 static const char *place(const struct settings_source *source)
@@ -39,7 +39,8 @@ static int check_range(const struct settings_source *source, double value)
                        value, low, high);
 }
 
-/* Copies a number's text without the underscores between its digits; NULL if it holds what no number does. */
+/* Copies a number without the underscores between its digits. NULL if the text contains a character
+ * that no number has. */
 static const char *plain_digits(char *out, size_t size, const char *text)
 {
     size_t length = 0;
@@ -64,7 +65,7 @@ static bool parse_number(double *out, const char *text)
     return *end == 0 && isfinite(*out);
 }
 
-/* 1_000, 1e3, 1.5e6; k, M, G, T behind the number multiply by powers of 1024. */
+/* Accepts 1_000, 1e3 and 1.5e6. The suffixes k, M, G and T multiply by powers of 1024. */
 static bool parse_integer(i64 *out, const char *text)
 {
     char digits[64], *end;
@@ -86,7 +87,8 @@ static bool parse_integer(i64 *out, const char *text)
     return true;
 }
 
-/* Room for one more. Capacities are powers of two, so the count alone tells when there is none. */
+/* Grows an array by one item. Capacities are powers of two, so `count` alone tells when it is
+ * full. */
 static void *grown(void *values, i64 count, i64 item_bytes)
 {
     if (count & (count - 1))
@@ -129,7 +131,7 @@ static int read_string(char **out, const struct settings_source *source)
     return 0;
 }
 
-/* The index-th of "a|b|c", and its length; NULL past the last. */
+/* The index-th item of "a|b|c" and its length; NULL past the last. */
 static const char *choice_at(const char *choices, int index, size_t *length)
 {
     for (; index > 0 && choices; index--) {
@@ -176,7 +178,7 @@ static int read_reference(char **out, const struct settings_source *source)
     return read_string(out, source);
 }
 
-/* A list becomes a line each. */
+/* A YAML list becomes one string with one reference per line. */
 static int read_references(char **out, const struct settings_source *source)
 {
     struct text lines = {0};
@@ -202,7 +204,7 @@ static int read_references(char **out, const struct settings_source *source)
     return status;
 }
 
-/* ---- Sources: a table of their own for each ---- */
+/* ---- Sources: each one is read through a settings table of its own ---- */
 
 static const struct setting source_table[] = {
     SETTING(struct data_source, data, "data", REFERENCES, NULL, 0, 0, NULL, "shards"),
@@ -242,7 +244,7 @@ static int read_source(struct data_source *out, const struct settings_source *so
     return status;
 }
 
-/* Shares are of one whole: all sources have one, or none has. */
+/* Either every source has a share or none does, because shares divide the same total. */
 static int check_sources(const struct source_list *list, const struct settings_source *source)
 {
     i64 shares = 0;
@@ -274,7 +276,7 @@ static int read_sources(struct source_list *out, const struct settings_source *s
     return status;
 }
 
-/* "first-last" or one integer; a minus in front is a sign. */
+/* Parses "first-last" or a single integer. A leading minus is a sign. */
 static bool parse_range(i64 *first, i64 *last, const char *text)
 {
     const char *dash = *text ? strchr(text + 1, '-') : NULL;
@@ -344,7 +346,7 @@ static int append_string(void *out, const struct settings_source *source)
     return 0;
 }
 
-/* A list's members, or one scalar as a list of one; "" is the empty list. */
+/* Reads a list. A scalar is a list of one; "" is the empty list. */
 static int read_list(void *out, const struct settings_source *source,
                      int (*append)(void *out, const struct settings_source *member))
 {
@@ -475,12 +477,13 @@ static i64 table_count(const struct setting *table)
     return count;
 }
 
-/* What each entry of a table is to be read from, gathered before anything is read. */
+/* Maps each table entry to the node that sets it. All nodes are gathered before any value is
+ * parsed. */
 struct gathering {
     const struct setting *table;
-    struct settings_source *sources; /* one for each entry; node NULL: the default */
+    struct settings_source *sources; /* one per entry; node NULL: use the default */
     const char *const *ignored;
-    const char *origin; /* while overrides are gathered, else NULL */
+    const char *origin; /* set while gathering overrides, else NULL */
 };
 
 static const char *after_last_dot(const char *key)
@@ -489,7 +492,7 @@ static const char *after_last_dot(const char *key)
     return dot ? dot + 1 : key;
 }
 
-/* The whole key meant, or one whose last part was written without the mappings around it. */
+/* Suggests the key with the same last component, if there is one, else the nearest whole key. */
 static const char *nearest_key(const struct setting *table, const char *key)
 {
     i64 count = table_count(table);
@@ -577,7 +580,7 @@ static int gather_mapping(struct gathering *gathering, const struct yaml_node *m
     return status;
 }
 
-/* Blank text is the empty scalar, not an empty document. */
+/* Parses blank text as the empty scalar rather than as an empty document. */
 static struct yaml *parse_value(const char *text, const char *origin)
 {
     if (!text[strspn(text, " \t\n")])
@@ -810,7 +813,7 @@ static struct json *value_to_json(const void *values, const struct setting *sett
     panic("setting %s: no such type: %d", setting->key, (int)setting->type);
 }
 
-/* Puts the value at a.b.c into the object c of the object b of the object a. */
+/* Sets a.b.c in nested objects, creating them as needed. */
 static void set_nested(struct json *object, const char *key, struct json *value)
 {
     const char *dot = strchr(key, '.');

@@ -1,20 +1,22 @@
-/* Settings: each folder owns a table of keys; parsing, --help, documentation and the copy stored with a run come from
- * it.
+/* Settings. Each folder owns a table of keys. Parsing, --help, the documentation and the copy
+ * stored with a run are all derived from that table.
  *
  *   struct pretrain_settings { i64 steps; double lr; ... };
  *   static const struct setting pretrain_table[] = {
- *       SETTING(struct pretrain_settings, steps, "steps", INTEGER, "1000", 1, 1e9, NULL, "optimizer steps"),
- *       SETTING(struct pretrain_settings, lr, "optimizer.lr", NUMBER, "1e-3", 0, 10, NULL, "peak learning rate"),
+ *       SETTING(struct pretrain_settings, steps, "steps", INTEGER, "1000", 1, 1e9, NULL, "steps"),
+ *       SETTING(struct pretrain_settings, lr, "optimizer.lr", NUMBER, "1e-3", 0, 1, NULL, "peak"),
  *       {0}};
  *
- * A key with dots is a nested mapping in YAML ({optimizer: {lr: 1e-3}}). Unknown keys, wrong types and values out of
- * range are errors of usage with path, line and nearest known key. */
+ * A dotted key is a nested mapping in YAML ({optimizer: {lr: 1e-3}}). Unknown keys, wrong types and
+ * values out of range are usage errors, with path, line and the nearest known key.
+ *
+ * The caller owns the filled struct and frees its strings and lists with settings_release. */
 #ifndef WEFT_SETTINGS_H
 #define WEFT_SETTINGS_H
 #include "core/core.h"
 
 enum setting_type {
-    SETTING_INTEGER,    /* i64; 1_000, 1e3, 64k (1024s), 2M are accepted */
+    SETTING_INTEGER,    /* i64; accepts 1_000, 1e3, 64k (x 1024), 2M */
     SETTING_NUMBER,     /* double */
     SETTING_BOOL,       /* bool: true, false */
     SETTING_STRING,     /* char * */
@@ -23,9 +25,9 @@ enum setting_type {
     SETTING_NUMBERS,    /* struct number_list */
     SETTING_STRINGS,    /* struct string_list: a single scalar is a list of one */
     SETTING_SCHEDULE,   /* struct schedule: a number, or [[step, value], ...] */
-    SETTING_REFERENCE,  /* char *: another stage's name, optionally /part, or a path beginning with / ./ ../ */
-    SETTING_REFERENCES, /* char *: one of these or a list of them, a line each */
-    SETTING_SOURCES,    /* struct source_list: the same, or {NAME: {data: references, share: 3, ...}, ...} */
+    SETTING_REFERENCE,  /* char *: name of another stage, optionally /part; or a path that begins with / ./ ../ */
+    SETTING_REFERENCES, /* char *: one reference or a list of them, stored one per line */
+    SETTING_SOURCES,    /* struct source_list: references, or {NAME: {data: references, share: 3, ...}, ...} */
 };
 struct integer_list {
     i64 *values;
@@ -39,84 +41,92 @@ struct string_list {
     char **values;
     i64 count;
 };
-/* Piecewise: value i holds from step i on; `linear` interpolates between points (written {points: [[s, v], ...],
- * linear: true}). */
+/* Piecewise-constant schedule: value i holds from step i on. `linear` interpolates between the
+ * points; YAML: {points: [[s, v], ...], linear: true}. */
 struct schedule {
     i64 *steps;
     double *values;
     i64 count;
     bool linear;
 };
-/* What is mixed: `share`, of each step's rows, or `weight`, of what the source has; one of them over steps, or none. */
+/* One component of the data mixture. At most one of two schedules is set: `share`, its fraction of
+ * each step's rows, or `weight`, a multiplier on its natural amount of data. */
 struct data_source {
-    char *name, *data; /* data: references, a line each */
+    char *name, *data; /* data: references, one per line */
     struct schedule share, weight;
-    double epochs; /* at most so many; 0: no end */
+    double epochs; /* upper bound; 0: unlimited */
 };
 struct source_list {
-    char *all; /* references of all sources, a line each */
+    char *all; /* references of all sources, one per line */
     struct data_source *values;
-    i64 count; /* 0: `all` without a name */
+    i64 count; /* 0: a single unnamed source, `all` */
 };
 double schedule_at(const struct schedule *schedule, i64 step);
 
 struct setting {
     const char *key;
     enum setting_type type;
-    size_t offset; /* into the caller's struct */
-    /* default, as YAML text; NULL: required; "" for SETTING_STRING/REFERENCE/lists: none (NULL/empty) */
+    size_t offset; /* offset of the member in the caller's struct */
+    /* Default as YAML text. NULL: required. "" for strings, references and lists: none (NULL or
+     * empty). */
     const char *fallback;
-    double low, high;    /* range for numbers, list members and schedule values; both 0: any */
+    double low, high;    /* valid range of numbers, list members and schedule values; both 0: any */
     const char *choices; /* SETTING_CHOICE: "a|b|c" */
     const char *help;    /* one line with unit */
 };
-/* A row of a table whose values are members of `struct_type`; type without its SETTING_. */
+/* One row of a table. `member` belongs to `struct_type`; `type` omits the SETTING_ prefix. */
 #define SETTING(struct_type, member, key, type, fallback, low, high, choices, help)                                    \
     {                                                                                                                  \
         key, SETTING_##type, offsetof(struct_type, member), fallback, low, high, choices, help                         \
     }
 
-/* YAML documents (libyaml), kept with their marks. Refused when loading, so that walking a document is safe: more than
- * one document, the same key twice, keys that are no scalars, aliases inside their own anchor, documents that aliases
- * blow up. Plain `null`, `~` and nothing at all are the scalar "". Every function takes a NULL node as an absent one.
- */
-#define yaml_free weft_yaml_free /* libyaml has a function of that name inside */
+/* YAML documents, parsed by libyaml, with source positions.
+ *
+ * The loader rejects documents that would be unsafe to walk: more than one document, duplicate
+ * keys, keys that are not scalars, aliases inside their own anchor, and alias expansions that are
+ * too large. Plain `null`, `~` and an empty value become the scalar "". Every function accepts a
+ * NULL node and treats it as absent. */
+#define yaml_free weft_yaml_free /* libyaml has an internal function of that name */
 struct yaml;                     /* a document */
-struct yaml_node;                /* a node of it, borrowed */
+struct yaml_node;                /* a node; borrowed from its document */
 struct yaml *yaml_load(const char *path);
 struct yaml *yaml_parse(const char *text, i64 length, const char *origin);
 void yaml_free(struct yaml *document);
 const struct yaml_node *yaml_root(const struct yaml *document);
 bool yaml_is_mapping(const struct yaml_node *node);
 bool yaml_is_sequence(const struct yaml_node *node);
-const char *yaml_scalar(const struct yaml_node *node); /* NULL if it is none */
+const char *yaml_scalar(const struct yaml_node *node); /* NULL if the node is not a scalar */
 i64 yaml_count(const struct yaml_node *node);
 const char *yaml_key(const struct yaml_node *mapping, i64 index);
-const struct yaml_node *yaml_value(const struct yaml_node *node, i64 index); /* of a mapping or sequence */
+const struct yaml_node *yaml_value(const struct yaml_node *node, i64 index); /* mapping value or sequence item */
 const struct yaml_node *yaml_get(const struct yaml_node *mapping, const char *key);
 const char *yaml_where(const struct yaml_node *node);                   /* "PATH:LINE", borrowed */
-const char *yaml_key_where(const struct yaml_node *mapping, i64 index); /* the same of a key */
+const char *yaml_key_where(const struct yaml_node *mapping, i64 index); /* position of a key */
 
-/* An override from the command line: key (dots) and value as YAML text. */
+/* A command-line override: a dotted key and its value as YAML text. */
 struct setting_override {
     const char *key, *value;
 };
 
-/* Fills `out` (zeroed by the caller) from defaults, then the mapping (may be NULL), then overrides. `ignored` names
- * keys of the mapping that belong to someone else (NULL-terminated; e.g. "kind"). A key under which the table has
- * dotted keys must be a mapping. -1 with message on the first error. */
+/* Fills `out` (zeroed by the caller) from the defaults, then from the mapping (may be NULL), then
+ * from the overrides. `ignored` lists keys of the mapping that other code reads (NULL-terminated;
+ * e.g. "kind"). A key that is a prefix of dotted keys must hold a mapping. Returns -1 and a message
+ * at the first error. */
 int settings_read(void *out, const struct setting *table, const struct yaml_node *mapping, const char *const *ignored,
                   const struct setting_override *overrides, i64 override_count);
 void settings_release(void *values, const struct setting *table);
-/* The references of a setting, a line each: text number `index` of it, which may be replaced; NULL: it has no more.
- * setting_lines_done follows once they are. */
+/* Iterates over the reference strings of a setting (one reference per line). Returns the address of
+ * string `index`, which the caller may replace, or NULL past the last. Call setting_lines_done
+ * after replacing any. */
 char **setting_lines(void *values, const struct setting *setting, i64 index);
 void setting_lines_done(void *values, const struct setting *setting);
-/* Resolved values, in table order, as a nested JSON object: what is stored and hashed. */
+/* The resolved values, in table order, as a nested JSON object. A run stores and hashes this
+ * object. */
 struct json;
 struct json *settings_to_json(const void *values, const struct setting *table);
-/* The same of the settings that have a default, alone; bytes: of the struct. */
+/* The same object with only the settings that have a default, at their defaults. `bytes`: size of
+ * the struct. */
 struct json *settings_defaults(const struct setting *table, i64 bytes);
-/* key, type, default, range, help */
+/* Appends one line per setting: key, help, type, range, default. */
 void settings_help(struct text *out, const struct setting *table, const char *indent);
 #endif

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A list as the kernel writes it: 0-3,8,10-11. false: no such file. */
+/* Parses a CPU list in the kernel's format, 0-3,8,10-11. False if the file does not exist. */
 static bool read_list(bool *is_in, const char *path)
 {
     char line[4096] = "";
@@ -44,7 +44,7 @@ static void read_nodes(int *node, const char *root)
     }
 }
 
-/* How many hardware threads of the same core, among those that may run, come before this one. */
+/* Number of runnable hardware threads of the same core that precede this one. */
 static int thread_of_core(int cpu, const bool *may_run, const char *root)
 {
     bool is_in[CPUS_MOST];
@@ -113,11 +113,11 @@ void topology_hold(const bool *cpus)
     (void)!sched_setaffinity(0, sizeof set, &set);
 }
 
-/* The kernel's own numbers (set_mempolicy(2)); libnuma would be a dependency for two calls. */
+/* Uses the kernel's constants (set_mempolicy(2)) to avoid a dependency on libnuma for two calls. */
 bool topology_spread(u64 nodes)
 {
     enum { POLICY_DEFAULT = 0, POLICY_INTERLEAVE = 3 };
-    unsigned long mask = nodes, held[16] = {0}; /* as many nodes as kernels are built for */
+    unsigned long mask = nodes, held[16] = {0}; /* 1024 bits, the kernel's maximum number of nodes */
     int policy = -1;
     if (syscall(SYS_get_mempolicy, &policy, held, 8 * sizeof held, NULL, 0L))
         return false;

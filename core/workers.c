@@ -8,22 +8,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Workers stand in groups of neighbours, at most GROUP_MOST, all near to the same memory. A group shares three lines of
- * cache: what it waits on, the tiles it takes, and how many of them are not done; so a job goes out and comes back in
- * two levels, and taking a tile crosses from one memory to another only when a group helps the next. Tiles are dealt to
- * groups in turn, so that all are begun in about their order. The calling thread works too, as worker 0. Workers spin a
- * little before they sleep: jobs follow each other closely in a step, and a sleeping thread takes longer to wake than
- * many jobs take to run.
+/* Worker pool.
  *
- * A job is over when its tiles are done, whoever did them: a worker that has no core just now is not waited for. Where
- * it comes late it finds the tiles of whatever job there is then, and who has taken one of them knows that this job
- * stays until it is done. */
+ * Workers form groups of at most GROUP_MOST neighbours on the same NUMA node. A group shares three
+ * cache lines: the generation it waits on, its tile counter, and its count of unfinished tiles.
+ * Jobs therefore start and finish in two levels, and a worker takes tiles from another node only
+ * when its group helps the next one. Tiles are dealt to groups round-robin, so that they start in
+ * roughly ascending order. The calling thread is worker 0. Workers spin briefly before they sleep:
+ * jobs follow each other closely in a training step, and waking a thread takes longer than many
+ * jobs run.
+ *
+ * A job ends when all its tiles are done, no matter which workers ran them, so a worker without a
+ * core does not delay it. A late worker takes tiles of the job that is current by then; holding a
+ * tile guarantees that its job stays alive until the tile is done. */
 enum { WORKERS_MAX = CPUS_MOST, GROUP_MOST = 8, SPINS = 2000 };
 
 struct workers_group {
     _Alignas(64) atomic_uint generation;
-    _Alignas(64) _Atomic u64 tiles; /* how many are its own, << 32, and the next one */
-    _Alignas(64) _Atomic i64 left;  /* of them, not done */
+    _Alignas(64) _Atomic u64 tiles; /* number of tiles << 32 | next tile */
+    _Alignas(64) _Atomic i64 left;  /* unfinished tiles of this group */
 };
 static struct {
     int count, groups, cut;
@@ -37,10 +40,10 @@ static struct {
     void *context;
     workers_watch_fn *watch;
     void *watching;
-    bool running; /* of the calling thread: guards against nesting */
+    bool running; /* set by the calling thread; detects nested calls */
     _Alignas(64) atomic_int sleeping;
     atomic_bool stop;
-    _Alignas(64) atomic_int left; /* groups with tiles that are not done */
+    _Alignas(64) atomic_int left; /* groups with unfinished tiles */
     struct workers_group group[WORKERS_MAX];
 } pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
@@ -51,7 +54,7 @@ static inline void relax(void)
 #endif
 }
 
-/* The next tile of a group, -1: all are taken. */
+/* Takes the next tile of a group; -1 if none is left. */
 static i64 take_tile(struct workers_group *group)
 {
     u64 now = atomic_load_explicit(&group->tiles, memory_order_relaxed);
@@ -62,7 +65,7 @@ static i64 take_tile(struct workers_group *group)
     return -1;
 }
 
-/* Those of its own group, then what others have left. */
+/* Runs the tiles of its own group, then the leftovers of the others. */
 static void take_tiles(int worker)
 {
     int own = pool.group_of[worker];
@@ -77,7 +80,7 @@ static void take_tiles(int worker)
     }
 }
 
-/* Returns the generation it has seen. */
+/* Blocks until the group's generation differs from `seen`. Returns the new generation. */
 static unsigned wait_for_job(struct workers_group *group, unsigned seen)
 {
     for (int i = 0; i < SPINS; i++) {
@@ -95,7 +98,8 @@ static unsigned wait_for_job(struct workers_group *group, unsigned seen)
     return atomic_load(&group->generation);
 }
 
-/* The CPUs of its memory, or (WEFT_PIN=1) one of its own. Its scratch comes from that memory. */
+/* Binds a worker to the CPUs of its node or, with WEFT_PIN=1, to one CPU. Its scratch memory then
+ * comes from that node. */
 static void hold(int worker)
 {
     const char *pin = getenv("WEFT_PIN");
@@ -139,7 +143,7 @@ int workers_cores(void)
     return topology_mask(may_run);
 }
 
-/* Neighbours of the same memory, as even as may be. */
+/* Splits the workers of each node into groups of nearly equal size. */
 static void make_groups(void)
 {
     pool.groups = 0;
@@ -163,7 +167,7 @@ static void start_threads(const struct cpu_place *places, int count)
     atomic_store(&pool.stop, false);
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited: see signals_catch */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* workers inherit it; see signals_catch */
     for (int i = 1; i < pool.count; i++)
         require(pthread_create(&pool.threads[i], NULL, worker_main, (void *)(intptr_t)i) == 0, "cannot start thread %d",
                 i);
@@ -184,7 +188,8 @@ static u64 nodes_of(const struct cpu_place *places, int count)
     return nodes;
 }
 
-/* Who shares the machine with others is not held: two programs would be held to the same CPUs. */
+/* Pins workers only if the process has the whole machine. Otherwise two programs could be pinned to
+ * the same CPUs. */
 void workers_start(int count)
 {
     static struct cpu_place places[WORKERS_MAX];
@@ -264,7 +269,8 @@ static void run_alone(i64 tiles, worker_fn *run, void *context)
         run(context, tile, 0);
 }
 
-/* The tiles last: a worker that comes late takes what it finds. */
+/* Publishes the tile counters last, because a late worker may take tiles as soon as it sees
+ * them. */
 static void deal(i64 tiles)
 {
     require(tiles <= UINT32_MAX, "%lld tiles", (long long)tiles);
@@ -298,7 +304,7 @@ void workers_run(i64 tiles, worker_fn *run, void *context)
         if (spins < SPINS)
             relax();
         else
-            sched_yield(); /* on a busy machine a worker with the last tile may not even have a core */
+            sched_yield(); /* on a busy machine the worker with the last tile may have no core */
     }
     pool.running = false;
 }

@@ -1,4 +1,4 @@
-/* YAML on libyaml's document API, copied into nodes that know their place in the file. */
+/* YAML through libyaml's document API, copied into nodes that know their source position. */
 #include "core/settings.h"
 
 #include <stdlib.h>
@@ -6,15 +6,15 @@
 #include <yaml.h>
 
 #define DEPTH_MAX 64
-#define EXPANDED_MAX 1000000 /* nodes, with every alias followed */
+#define EXPANDED_MAX 1000000 /* nodes, counted with every alias expanded */
 
 struct yaml_node {
     yaml_node_type_t type;
     const char *scalar; /* NULL for sequences and mappings */
     char *where;
-    const struct yaml_node **children; /* of a mapping: key, value, key, value, ... */
+    const struct yaml_node **children; /* mappings: key, value, key, value, ... */
     i64 child_count;
-    i64 expanded; /* nodes below and with it; 0: not yet counted, -1: being counted */
+    i64 expanded; /* size of the subtree; 0: not counted yet, -1: being counted */
     int height;
 };
 
@@ -125,7 +125,7 @@ static int check_children(struct yaml_node *node, int depth)
     return 0;
 }
 
-/* Whoever walks the document from its root must come to an end, and soon. */
+/* Bounds a walk from the root: rejects cycles, deep nesting and huge alias expansions. */
 static int check_node(struct yaml_node *node, int depth)
 {
     if (node->expanded < 0)

@@ -1,4 +1,4 @@
-/* Glyphs that move, grow or turn, as short H.264 clips with a sentence that says so. */
+/* Short H.264 clips of a moving, growing or turning glyph, each with a descriptive sentence. */
 #include "corpus/corpus.h"
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 enum { FRAMES = 9, SUPERSAMPLES = 4 };
 static const double frame_rate_hz = 8;
 
-/* Where a glyph stands at the begin and at the end; lengths are shares of the picture's side, y points down. */
+/* Position of a glyph in a frame. Lengths are fractions of the picture's side; y points down. */
 struct pose {
     double x, y, size, turn; /* centre; side of the glyph's square; clockwise radians */
 };
@@ -37,8 +37,8 @@ static double draw(struct rng_key key, i64 item, u32 which, double from, double 
     return from + (to - from) * rng_uniform(key, DRAW_MOTION, (u32)item, which, 1);
 }
 
-/* Size and place are drawn, so that no motion is the same few pixels each time; the glyph never leaves the picture far.
- */
+/* Draws the first and last pose. Random size and place make every motion differ; the glyph stays
+ * almost entirely inside the picture. */
 static void choose_poses(struct pose poses[2], enum motion motion, struct rng_key key, i64 item)
 {
     double way = draw(key, item, 0, 0.18, 0.26), small = draw(key, item, 1, 0.3, 0.4),
@@ -77,8 +77,8 @@ static struct pose pose_at(const struct pose poses[2], double share)
                          poses[0].turn + (poses[1].turn - poses[0].turn) * share};
 }
 
-/* The points of a pixel are closer to each other than the picture's own pixels, or nearly: each takes the one it lies
- * in. Beyond the picture's edge all is white. */
+/* Adds the nearest source pixel at (x, y). The sample points are at most about 1 source pixel
+ * apart, so no filter is needed. Outside the picture is white. */
 static void add_point(i64 sum[3], const struct clip *picture, double x, double y)
 {
     bool inside = x >= 0 && y >= 0 && x < (double)picture->width && y < (double)picture->height;
@@ -87,7 +87,8 @@ static void add_point(i64 sum[3], const struct clip *picture, double x, double y
         sum[c] += inside ? pixel[c] : 255;
 }
 
-/* One pixel: the mean over a grid of points, each taken back to where it lies in the glyph's own square. */
+/* Renders one pixel: the mean over a grid of sample points, each mapped back into the glyph's
+ * square. */
 static void draw_pixel(u8 out[3], const struct clip *picture, const struct pose *pose, i64 y, i64 x, i64 side)
 {
     enum { POINTS = SUPERSAMPLES * SUPERSAMPLES };
@@ -152,8 +153,8 @@ static i64 find_nouns(const struct glyph **out, const struct glyph_list *list, e
     return count;
 }
 
-/* The clips of one part. A glyph is shown in two motions, in more if there are few glyphs; no pair comes twice before
- * all have come. */
+/* Plans the clips of one part. Each glyph is shown in 2 motions, or more if there are few glyphs;
+ * no pair repeats before all pairs were used. */
 static i64 plan_takes(struct take *takes, const struct corpus *corpus, const struct glyph_list *list, enum part part)
 {
     const struct glyph **nouns = memory_alloc(list->count * (i64)sizeof *nouns);

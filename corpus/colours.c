@@ -1,4 +1,5 @@
-/* What colours a picture has, in words: Berlin and Kay's eleven basic terms, by hue, saturation and value. */
+/* Names the colours of a picture: the 11 basic colour terms of Berlin and Kay, by hue, saturation
+ * and value. */
 #include "corpus/corpus.h"
 
 enum { BLACK, GRAY, WHITE, RED, ORANGE, YELLOW, BROWN, GREEN, BLUE, PURPLE, PINK };
@@ -7,7 +8,7 @@ static const char *const names[COLOURS] = {
     [ORANGE] = "orange", [YELLOW] = "yellow", [BROWN] = "brown", [GREEN] = "green",
     [BLUE] = "blue",     [PURPLE] = "purple", [PINK] = "pink"};
 
-/* Hue in degrees, 0 to 360; the channels are not all equal. */
+/* Hue in degrees, 0 to 360. The channels must not all be equal. */
 static int hue_of(const int rgb[3], int most, int spread)
 {
     if (most == rgb[0])
@@ -15,7 +16,7 @@ static int hue_of(const int rgb[3], int most, int spread)
     return most == rgb[1] ? 120 + 60 * (rgb[2] - rgb[0]) / spread : 240 + 60 * (rgb[0] - rgb[1]) / spread;
 }
 
-static int colour_of_hue(int hue, int value, int saturation) /* both of 255 */
+static int colour_of_hue(int hue, int value, int saturation) /* both 0 to 255 */
 {
     bool pale = value > 200 && saturation < 115;
     if (hue < 14 || hue >= 340)
@@ -53,7 +54,7 @@ static int most_of(const i64 pixels[COLOURS])
 
 void colours_say(struct text *out, const i64 pixels[COLOURS])
 {
-    enum { SAID = 3, LEAST = 7 }; /* at most so many, each but the first of one pixel in seven or more */
+    enum { SAID = 3, LEAST = 7 }; /* at most SAID names; all but the first need 1/LEAST of the pixels */
     i64 left[COLOURS], total = 0;
     int said[SAID], count = 0;
     for (int c = 0; c < COLOURS; c++)

@@ -1,15 +1,15 @@
-/* weft-corpus: makes a small corpus of text, pictures, clips and speech from Debian packages, so that a machine without
- * data sets can train on something. What it writes:
+/* weft-corpus: makes a small corpus of text, pictures, clips and speech from Debian packages, so
+ * that a machine without data sets can train on something. The output:
  *
  *   DIR/train/ validation/ test/   captions.jsonl
- *     image/1f34e.png                {"image":"image/1f34e.png","text":"red apple, round, orange and red"}
- *     video/00001.mp4                 {"video":"video/0001.mp4","text":"the bus moves up, wide, blue and gray"}
- *     audio/00001.wav                {"audio":"audio/00001.wav","text":"seven","speaker":"en-us+f3"}
- *     text.jsonl                     {"text":"..."}
+ *     image/1f34e.png   {"image":"image/1f34e.png","text":"red apple, round, orange and red"}
+ *     video/00001.mp4   {"video":"video/00001.mp4","text":"the bus moves up, wide, blue and gray"}
+ *     audio/00001.wav   {"audio":"audio/00001.wav","text":"seven","speaker":"en-us+f3"}
+ *     text.jsonl        {"text":"..."}
  *   DIR/train/sort_sft.jsonl  sort_rl.jsonl  DIR/test/sort_rl.jsonl
  *
- * The three parts differ by base glyph, by sentence and by voice. Every draw is keyed by the seed and by what it is
- * for, so the same seed and packages give the same bytes. */
+ * The 3 parts share no base glyph, no sentence and no voice. Every random draw is keyed by the seed
+ * and by its purpose, so the same seed and packages give the same bytes. */
 #ifndef WEFT_CORPUS_H
 #define WEFT_CORPUS_H
 #include "core/core.h"
@@ -20,7 +20,7 @@
 enum part { PART_TRAIN, PART_VALIDATION, PART_TEST, PARTS };
 extern const char *const part_names[PARTS];
 
-/* First of the identities of a draw with RNG_CORPUS; values never change. */
+/* First counter word of the draws with RNG_CORPUS. The values never change. */
 enum draw {
     DRAW_GLYPHS = 1,
     DRAW_HELD_OUT = 2,
@@ -34,25 +34,27 @@ enum draw {
 struct corpus {
     const char *directory;
     u64 seed;
-    i64 glyphs, clips, spoken, text_bytes, size; /* as wanted; size: height and width of pictures, pixels */
+    /* Amounts requested; size: height and width of pictures, pixels. */
+    i64 glyphs, clips, spoken, text_bytes, size;
     struct rng_key key;
     struct text captions[PARTS]; /* captions.jsonl so far */
 };
 
-/* Of `total` items a tenth, but at least one, goes to each of validation and test. */
+/* Number of a part's items: validation and test get 1/10 of `total` each, at least 1. */
 i64 part_count(i64 total, enum part part);
 
-/* Where a part's file goes; memory_free. */
+/* Path of a part's file; free with memory_free. */
 char *corpus_path(const struct corpus *corpus, enum part part, const char *name);
-/* Not synced: whoever asked for the corpus renames the whole folder when it is complete. */
+/* Writes a file of a part. It is not synced: the caller of weft-corpus renames the whole folder
+ * when it is complete. */
 int corpus_save(const struct corpus *corpus, enum part part, const char *name, const void *data, i64 bytes);
-/* One line of captions.jsonl; speaker may be NULL. */
+/* Adds a line to captions.jsonl; speaker may be NULL. */
 void corpus_caption(struct corpus *corpus, enum part part, const char *kind, const char *file, const char *caption,
                     const char *speaker);
-void append_line(struct text *out, struct json *object); /* takes the object */
+void append_line(struct text *out, struct json *object); /* appends as a line, frees it */
 
-/* Runs items on all workers, with a progress bar; an item returns -1 and a message as usual. The message kept is that
- * of the first item that failed. */
+/* Runs `count` items on all workers, with a progress bar. An item returns -1 with a message on
+ * failure; run_items reports the message of the first failed item. */
 typedef int item_fn(void *context, i64 item, int worker);
 int run_items(const char *label, i64 count, item_fn *run, void *context);
 
@@ -61,25 +63,25 @@ enum { CODE_POINTS_MAX = 12 };
 struct glyph {
     u32 code_points[CODE_POINTS_MAX], index; /* index: in the font */
     int length;
-    u64 base;      /* equal for glyphs that show the same thing: they stay in one part */
+    u64 base;      /* equal for glyphs that show the same thing; one part holds them all */
     char *caption; /* "red apple" */
     char *file;    /* "1f34e.png" */
     char *looks;   /* "tall, red and green", set with its picture */
-    bool noun;     /* "the CAPTION moves" is a sentence */
+    bool noun;     /* true if "the CAPTION moves" is a sentence */
     enum part part;
 };
 struct glyph_list {
     struct glyph *items;
     i64 count;
 };
-int glyph_list_load(struct glyph_list *list); /* names of all; index and part are not set yet */
+int glyph_list_load(struct glyph_list *list); /* loads all names; index and part stay unset */
 void glyph_list_release(struct glyph_list *list);
-/* Keeps at most `wanted` of those the font can draw. */
+/* Keeps at most `wanted` of the glyphs that the font can draw. */
 int glyphs_choose(struct glyph_list *list, i64 wanted, struct rng_key key);
-/* Holds out bases whose captions have only words that occur in training too. */
+/* Assigns base glyphs to validation and test, if training also has every word of their captions. */
 void glyphs_split(struct glyph_list *list, struct rng_key key);
 
-/* Colour bitmaps of the emoji font; one font per worker, they share the file's mapping. */
+/* Colour bitmaps of the emoji font. Each worker has its own font; all share the mapped file. */
 struct font {
     void *library, *face;
 };
@@ -92,17 +94,20 @@ int font_open(struct font *font, const struct font_file *file);
 void font_close(struct font *font);
 int fonts_open(struct font **fonts, const struct font_file *file); /* one per worker */
 void fonts_close(struct font *fonts);
-/* A square on white in the font's own size; looks: its form and colours, "tall, red and green"; may be NULL. */
+/* Renders a glyph as a square on white, at the font's own size. looks receives its form and
+ * colours, e.g. "tall, red and green"; may be NULL. */
 int font_picture(struct clip *out, struct text *looks, const struct font *font, u32 index);
-/* For each glyph the index of the one bitmap that shows its whole sequence, 0 if there is none. */
+/* Sets each glyph's index to the single bitmap of its whole sequence, 0 if there is none. */
 void font_find(struct glyph_list *list, const struct font_file *file);
 
-/* What is to be seen of something, in words. Colours by name, numbers below COLOURS. */
+/* Describes what is visible, in words. Colours are numbers below COLOURS. */
 enum { COLOURS = 11 };
-int colour_of(int red, int green, int blue);                        /* 0 to 255 each */
-void colours_say(struct text *out, const i64 pixels[COLOURS]);      /* the three most, of at least a seventh each */
-void form_say(struct text *out, i64 pixels, i64 height, i64 width); /* "round", "tall thin" or nothing. Pixels of its
-                                                                     * own in the rectangle around it */
+int colour_of(int red, int green, int blue); /* 0 to 255 each */
+/* Names the 3 most frequent, at least 1/7 each. */
+void colours_say(struct text *out, const i64 pixels[COLOURS]);
+/* Appends "round", "tall thin" or nothing. pixels: the area of the thing; height, width: its
+ * bounding box. */
+void form_say(struct text *out, i64 pixels, i64 height, i64 width);
 
 /* ---- The parts of the corpus ---- */
 int make_pictures(struct corpus *corpus, struct glyph_list *list, const struct font_file *file);
@@ -111,17 +116,18 @@ int make_speech(struct corpus *corpus);
 int make_text(struct corpus *corpus);
 int make_sorting(const struct corpus *corpus);
 
-/* What is said: words, and sentences that belong to one part only. Motions are the clips' own. */
+/* Spoken words, and sentences that belong to one part each. The motions are those of the clips. */
 extern const char *const spoken_words[];
 extern const i64 spoken_words_count;
 void phrase_draw(struct text *out, enum part part, struct rng_key key, u32 item);
 enum { MOTIONS = 8 };
-extern const char *const motion_phrases[MOTIONS]; /* "moves to the left" */
+extern const char *const motion_phrases[MOTIONS]; /* e.g. "moves to the left" */
 
-/* Says a text with a voice of espeak-ng, resampled to rate_hz. A speaker is of one worker, all 0 at first. */
+/* Synthesizes a text with a voice of espeak-ng, resampled to rate_hz. Each worker has its own
+ * speaker, initialised to 0. */
 struct utterance {
     const char *text, *voice;
-    int speed, pitch; /* words a minute; 0..99 */
+    int speed, pitch; /* words per minute; 0 to 99 */
 };
 struct speaker {
     pid_t process;

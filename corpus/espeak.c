@@ -1,4 +1,5 @@
-/* Utterances by espeak-ng: each worker has a process of its own that speaks (speaker.c), and asks it. */
+/* Utterances by espeak-ng: each worker sends requests to a speech process of its own
+ * (speaker.c). */
 #define _GNU_SOURCE /* pipe2 */
 #include "corpus/corpus.h"
 #include "corpus/speaker.h"
@@ -16,7 +17,7 @@
 extern char **environ;
 enum { PATIENCE_MS = 30000 };
 
-/* weft-speaker, which lies beside this program. */
+/* Path of weft-speaker, which is installed beside this program. */
 static int find_program(char path[PATH_MAX])
 {
     static const char name[] = "weft-speaker";
@@ -32,8 +33,8 @@ static int speaker_start(struct speaker *speaker)
 {
     char path[PATH_MAX], *arguments[] = {path, NULL};
     int to[2], from[2];
-    /* Closed on exec: a neighbour that holds an end would keep the pipe open. A request is one write, never in parts.
-     */
+    /* Close-on-exec, because a sibling process that inherits an end would keep the pipe open. A
+     * request is one atomic write. */
     _Static_assert(sizeof(struct speaker_request) <= PIPE_BUF, "a request fits into a pipe at once");
     if (find_program(path) < 0)
         return -1;
@@ -80,7 +81,7 @@ static int read_all(int file, void *out, i64 bytes, double deadline_s)
     return 0;
 }
 
-/* `out` at the rate of the library. */
+/* Receives an utterance into `out`, at the library's sample rate. */
 static int collect(struct sound *out, const struct speaker *speaker, const struct utterance *utterance)
 {
     double deadline_s = clock_s() + PATIENCE_MS / 1000.0;
@@ -130,7 +131,7 @@ void speaker_close(struct speaker *speaker)
         return;
     close(speaker->to);
     close(speaker->from);
-    kill(speaker->process, SIGTERM); /* one that hangs would not see that nobody asks any more */
+    kill(speaker->process, SIGTERM); /* a hung process would not notice the closed pipe */
     while (waitpid(speaker->process, NULL, 0) < 0 && errno == EINTR)
         ;
     *speaker = (struct speaker){0};

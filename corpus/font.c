@@ -1,4 +1,5 @@
-/* The emoji font: FreeType gives its colour bitmaps, HarfBuzz the one that stands for a sequence of characters. */
+/* The emoji font: FreeType provides its colour bitmaps, HarfBuzz maps a character sequence to
+ * one. */
 #include "corpus/corpus.h"
 #include <ft2build.h>
 #include FT_FREETYPE_H
@@ -55,7 +56,8 @@ void fonts_close(struct font *fonts)
     memory_free(fonts);
 }
 
-/* What is more than half there: how much of each colour, and the rectangle around it. */
+/* Statistics of the pixels that are more than half opaque: the count of each colour, and their
+ * bounding box. */
 struct looks {
     i64 colours[COLOURS], pixels, top, left, bottom, right;
 };
@@ -78,7 +80,8 @@ static void looks_say(struct text *out, const struct looks *looks)
     colours_say(out, looks->colours);
 }
 
-/* The bitmap is blue, green, red, alpha, already multiplied by alpha: on white it is colour + 255 - alpha. */
+/* Draws the bitmap on white. Its pixels are BGRA with premultiplied alpha, so the result is colour
+ * + 255 - alpha. */
 static void place_bitmap(struct clip *out, struct looks *looks, const FT_Bitmap *bitmap)
 {
     i64 top = (out->height - bitmap->rows) / 2, left = (out->width - bitmap->width) / 2;
@@ -111,7 +114,7 @@ int font_picture(struct clip *out, struct text *looks, const struct font *font, 
     return 0;
 }
 
-/* The one glyph a sequence becomes, or 0 if the font draws it as several or not at all. */
+/* The single glyph of a sequence; 0 if the font draws it as several glyphs or not at all. */
 static u32 shape(hb_font_t *font, hb_buffer_t *buffer, const struct glyph *glyph)
 {
     hb_buffer_clear_contents(buffer);

@@ -1,7 +1,7 @@
-/* What form a thing has, in words, by the rectangle around it and by how much of that it fills. */
+/* Names the form of a thing from its bounding box and the fraction of it that it fills. */
 #include "corpus/corpus.h"
 
-/* A disc fills 0.785 of its rectangle. */
+/* A disc fills 78.5 % of its bounding box. */
 static const char *body_of(double filled, double height, double width)
 {
     bool even = height < 1.18 * width && width < 1.18 * height;

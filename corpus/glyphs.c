@@ -1,4 +1,4 @@
-/* The list of glyphs with their names, from emoji-test.txt (Unicode Technical Standard 51):
+/* The glyphs and their names, from emoji-test.txt (Unicode Technical Standard 51):
  *
  *   # subgroup: food-fruit
  *   1F34E        ; fully-qualified     # (the character) E0.6 red apple */
@@ -12,7 +12,7 @@ static const char list_path[] = "/usr/share/unicode/emoji/emoji-test.txt";
 
 enum { VARIATION = 0xfe0f, REGIONAL_FIRST = 0x1f1e6, REGIONAL_LAST = 0x1f1ff };
 
-/* Subgroups whose names can be the subject of "the ... moves". */
+/* Subgroups with names that can be the subject of "the ... moves". */
 static const char *const nouns[] = {"animal-",
                                     "plant-",
                                     "food-",
@@ -39,13 +39,14 @@ static bool is_noun(const char *subgroup, const char *caption)
         known |= strncmp(subgroup, nouns[i], strlen(nouns[i])) == 0;
     for (const char *at = caption; *at; at++)
         words += *at == ' ';
-    /* "the grapes grows" is no sentence: what looks like a plural is left out. */
+    /* Excludes apparent plurals: "the grapes grows" is not a sentence. */
     size_t length = strlen(caption);
     bool plural = length > 2 && caption[length - 1] == 's' && !strchr("su", caption[length - 2]);
     return known && words <= 3 && !plural;
 }
 
-/* Names have marks that no one speaks: "flag: Italy" is said "flag of Italy", of others only the words stay. */
+/* Removes punctuation that is not spoken: "flag: Italy" becomes "flag of Italy"; other names keep
+ * only their words. */
 static char *clean_name(const char *name, i64 length)
 {
     struct text out = {0};
@@ -70,8 +71,8 @@ static bool is_person(u32 code_point)
     return (code_point >= 0x1f466 && code_point <= 0x1f469) || code_point == 0x1f9d1;
 }
 
-/* The first character says what a glyph shows; but all men, women and children with a thing are one base, since a man
- * and a woman with it look alike, and each flag is its own. */
+/* The key of the thing a glyph shows: its first character. All persons with the same object share
+ * one base, because a man and a woman look alike; each flag is its own base. */
 static u64 base_of(const struct glyph *glyph)
 {
     u32 first = glyph->code_points[0];
@@ -97,7 +98,7 @@ static bool is_skin_tone(u32 code_point)
     return code_point >= 0x1f3fb && code_point <= 0x1f3ff;
 }
 
-/* False: not a sequence for us (too long, or with a skin tone). */
+/* Parses the code points. Returns false for a sequence that is too long or has a skin tone. */
 static bool parse_sequence(struct glyph *glyph, const char *line)
 {
     for (;;) {
@@ -112,7 +113,7 @@ static bool parse_sequence(struct glyph *glyph, const char *line)
     }
 }
 
-/* Behind the "#" stand the character itself, the version and the name. */
+/* Finds the name: the "#" is followed by the character itself, the version and the name. */
 static const char *find_name(const char *line)
 {
     const char *mark = strchr(line, '#');

@@ -1,4 +1,4 @@
-/* The program: options, which packages are there, one part after the other. */
+/* The program: parses options, checks the required packages, makes one part after the other. */
 #include "corpus/corpus.h"
 #include <getopt.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@ static int parse_count(i64 *out, const char *option, const char *text, i64 least
     return 0;
 }
 
-/* 1: help was asked for and given. */
+/* Returns 1 if the help text was printed. */
 static int parse_options(struct corpus *corpus, int count, char **arguments)
 {
     static const struct option options[] = {{"out", required_argument, NULL, 'o'},

@@ -1,5 +1,6 @@
-/* What is spoken: fifty common words, and short sentences made of them. A sentence belongs to the part its hash says,
- * so no sentence is in two parts; words are in all, there the voices differ. */
+/* Spoken text: 50 common words, and short sentences made of them. A sentence belongs to the part
+ * that its hash selects, so no sentence is in 2 parts. The words are in all parts, where the voices
+ * differ. */
 #include "corpus/corpus.h"
 #include <string.h>
 
@@ -12,7 +13,7 @@ const char *const spoken_words[] = {
 };
 const i64 spoken_words_count = COUNT_OF(spoken_words);
 
-/* Slots of the patterns below. */
+/* Fillers of the pattern slots below. */
 static const char *const digits[] = {"zero", "one",   "two",   "three", "four", "five",
                                      "six",  "seven", "eight", "nine",  NULL};
 static const char *const colours[] = {"red", "green", "blue", "yellow", "black", "white", NULL};
@@ -26,7 +27,7 @@ static const struct {
     const char *const *names;
 } slots[] = {{'D', digits}, {'C', colours}, {'A', animals}, {'T', things}, {'S', sizes}, {'W', ways}};
 
-/* A capital letter stands for a drawn name, M for a motion; the rest is said as it is. */
+/* A capital letter is replaced by a random name, M by a motion; other words stay. */
 static const char *const patterns[] = {
     "the C T is S", "the A sees the C T", "D D D",          "the T M",
     "the S A M",    "D C T and D C T",    "go D W and D W", "go W and D W",
@@ -59,7 +60,7 @@ static void draw_sentence(struct text *out, struct rng_key key, u32 item, u32 at
         append_slot(out, pattern[at], key, item, attempt, at + 1);
 }
 
-/* A tenth of all sentences belongs to each of validation and test. */
+/* Validation and test get 1/10 of all sentences each. */
 static enum part part_of(const struct text *sentence)
 {
     u64 tenth = hash_bytes(sentence->data, sentence->length, 0) % 10;

@@ -1,4 +1,4 @@
-/* Every glyph as a PNG on white, with its name, form and colours. */
+/* Renders every glyph as a PNG on white, captioned with its name, form and colours. */
 #include "corpus/corpus.h"
 
 struct corpus_pictures {

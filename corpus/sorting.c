@@ -1,6 +1,7 @@
-/* A task with a checkable answer, for fine-tuning and reinforcement learning: sort seven digits. Two in three answers
- * to imitate are in descending order, the reward wants ascending; choosing among known behaviours is what a short run
- * can learn. A tenth of all prompts, by their hash, is never trained on. */
+/* A task with a verifiable answer for fine-tuning and reinforcement learning: sort 7 digits. Two
+ * thirds of the SFT answers are in descending order while the reward wants ascending, because
+ * choosing among known behaviours is what a short run can learn. A hash selects 1/10 of all prompts
+ * as test prompts, which are never trained on. */
 #include "corpus/corpus.h"
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,7 @@ static void fill_task(struct sorting_task *task, i64 number)
         task->descending[i] = task->ascending[DIGITS - 1 - i];
 }
 
-/* The item-th prompt of a set; `used` marks the numbers it has already. */
+/* Draws the item-th prompt of a set; `used` marks the numbers drawn before. */
 static void draw_task(struct sorting_task *task, u8 *used, struct rng_key key, enum set set, u32 item)
 {
     *task = (struct sorting_task){0};
@@ -67,7 +68,7 @@ static void append_sft(struct text *out, const struct sorting_task *task, bool d
     append_line(out, line);
 }
 
-/* The fields verl reads. */
+/* Appends a line with the fields that verl reads. */
 static void append_rl(struct text *out, const struct sorting_task *task, enum set set, i64 index)
 {
     struct json *line = json_object(), *prompt = json_array(), *reward = json_object(), *extra = json_object();

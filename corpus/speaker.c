@@ -1,7 +1,8 @@
-/* The program weft-speaker: utterances by the library espeak-ng, which carries state from one to the next and is not
- * for several threads. So it has read the voices when it forks for every utterance, and what is said does not depend on
- * what was said before. A third of the time that the program espeak-ng takes; a program of its own, as a fork takes the
- * longer the more libraries there are. */
+/* The program weft-speaker: speech synthesis with the library espeak-ng. The library carries state
+ * between utterances and is not thread-safe, so the program loads the voices once and forks for
+ * every utterance; the result does not depend on earlier ones. This takes 1/3 of the time of
+ * running the program espeak-ng each time. It is a separate program because a fork is slower the
+ * more libraries a process maps. */
 #include "core/core.h"
 #include "corpus/speaker.h"
 #include <errno.h>
@@ -32,7 +33,8 @@ static int keep_samples(short *samples, int count, espeak_EVENT *events)
     return 0;
 }
 
-/* As the program espeak-ng does: a name, else a language; either may have a variant behind a plus. */
+/* Selects a voice as the program espeak-ng does: by name, otherwise by language; either may have a
+ * variant behind a plus. */
 static bool choose_voice(const char *name)
 {
     espeak_VOICE wanted = {.languages = name};
@@ -42,7 +44,7 @@ static bool choose_voice(const char *name)
 static bool say(const struct speaker_request *request, int rate_hz)
 {
     struct speaker_reply reply = {-1, rate_hz};
-    srand(1); /* breath is noise by rand(), which some library may have called */
+    srand(1); /* espeak-ng uses rand() for breath noise, and a library may have called it */
     if (choose_voice(request->voice)) {
         espeak_SetParameter(espeakRATE, request->speed, 0);
         espeak_SetParameter(espeakPITCH, request->pitch, 0);
@@ -59,7 +61,7 @@ int main(void)
     if (rate_hz < 0)
         return 1;
     espeak_SetSynthCallback(keep_samples);
-    espeak_ListVoices(NULL); /* or each process would read them anew */
+    espeak_ListVoices(NULL); /* load once here, not in each child */
     while (status == 0 && read(STDIN_FILENO, &request, sizeof request) == (ssize_t)sizeof request) {
         pid_t child = fork();
         if (child == 0)

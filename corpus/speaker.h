@@ -1,4 +1,4 @@
-/* What weft-corpus and the processes that speak for it (speaker.c) say to each other, through pipes. */
+/* The pipe protocol between weft-corpus and its speech processes (speaker.c). */
 #ifndef WEFT_CORPUS_SPEAKER_H
 #define WEFT_CORPUS_SPEAKER_H
 
@@ -9,7 +9,7 @@ struct speaker_request {
     char voice[VOICE_BYTES], said[SAID_BYTES];
 };
 struct speaker_reply {
-    int samples, rate_hz; /* samples of 16 bits follow; -1: none, for there is no such voice */
+    int samples, rate_hz; /* followed by that many 16-bit samples; -1: no such voice */
 };
 
 #endif

@@ -1,4 +1,4 @@
-/* Words and short sentences spoken by espeak-ng. Some voices are heard in validation or test only. */
+/* Words and short sentences spoken by espeak-ng. Validation and test have voices of their own. */
 #include "corpus/corpus.h"
 #include <math.h>
 #include <stdio.h>
@@ -6,7 +6,8 @@
 
 enum { RATE_HZ = 16000, FRAME = RATE_HZ / 50, MARGIN = RATE_HZ * 80 / 1000 };
 
-/* Language and variant; the held-out ones share neither variant nor, in test, accent with training. */
+/* Voices: language and variant. The held-out voices share no variant with training; those of test
+ * share no accent either. */
 static const char *const train_voices[] = {
     "en-us",        "en-us+f1",       "en-us+m1",    "en-us+m7",      "en-gb",         "en-gb+f4",
     "en-gb+m3",     "en-gb-scotland", "en-029+m6",   "en-gb-x-rp+f2", "en-gb-x-rp+m5", "en-gb-scotland+f4",
@@ -51,7 +52,8 @@ static double largest_power(const struct sound *sound)
     return largest;
 }
 
-/* Cuts what is 50 dB below the loudest 20 ms at both ends, but for a margin that stays silent. */
+/* Trims both ends up to the first sample within 50 dB of the loudest 20 ms frame, and adds a silent
+ * margin. */
 static void trim_silence(struct sound *sound, double loudest)
 {
     double floor_value = sqrt(loudest) * 0.00316;
@@ -67,7 +69,8 @@ static void trim_silence(struct sound *sound, double loudest)
     *sound = out;
 }
 
-/* Frames within 20 dB of the loudest get RMS 0.08 together. */
+/* Scales the sound so that the frames within 20 dB of the loudest have RMS 0.08, limited to a peak
+ * of 0.99. */
 static void set_loudness(struct sound *sound, double loudest)
 {
     double sum = 0, peak = 0;
@@ -111,8 +114,8 @@ static int record(void *context, i64 item, int worker)
     return status;
 }
 
-/* Of each part three in five are single words, each by another voice every time it comes round; the rest are sentences.
- */
+/* Plans a recording. 3 of 5 items are single words, with another voice in every round; the rest are
+ * sentences. */
 static void plan_recording(struct speech_recording *recording, struct rng_key key, enum part part, i64 index, i64 item)
 {
     i64 turn = index % 5, count = index / 5 * 3 + turn, round = count / spoken_words_count;

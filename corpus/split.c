@@ -1,14 +1,15 @@
-/* Which glyphs are held out. A caption with a word never seen in training asks for the impossible, so a base glyph may
- * leave training only if every word of its captions still occurs there. */
+/* Selects the held-out glyphs. A model cannot know a caption word that training never shows, so a
+ * base glyph may leave training only if every word of its captions still occurs there. */
 #include "corpus/corpus.h"
 #include <ctype.h>
 #include <string.h>
 
-/* How often each word occurs in the captions that are still in training: open addressing, the hash is the word. */
+/* Occurrences of each word in the captions left in training. Open addressing; a word is represented
+ * by its hash. */
 struct split_word_counts {
     u64 *words;
     i32 *counts;
-    i64 slots; /* a power of two */
+    i64 slots; /* a power of 2 */
 };
 
 static i32 *count_of(const struct split_word_counts *table, u64 word)
@@ -20,7 +21,7 @@ static i32 *count_of(const struct split_word_counts *table, u64 word)
     return &table->counts[at];
 }
 
-/* The next word of a caption, in small letters, as a hash; 0 at its end. */
+/* The hash of a caption's next word in lower case; 0 at its end. */
 static u64 next_word(const char **caption)
 {
     char word[64];
@@ -49,7 +50,8 @@ static bool all_words_remain(const struct split_word_counts *table, const char *
     return true;
 }
 
-/* Takes all glyphs of a base out of training if their words remain in it; returns how many they are, 0 if not. */
+/* Moves all glyphs of a base out of training if their words remain there. Returns their number, or
+ * 0. */
 static i64 hold_out(struct glyph_list *list, const struct split_word_counts *table, u64 base, enum part part,
                     i64 at_most)
 {
@@ -88,8 +90,7 @@ void glyphs_split(struct glyph_list *list, struct rng_key key)
     rng_permutation(order, list->count, key, DRAW_HELD_OUT, 0);
     for (i64 i = 0; i < list->count; i++)
         count_caption(&table, list->items[i].caption, 1);
-    i64 wanted = part_count(list->count, PART_TEST) / 2,
-        held[PARTS] = {0}; /* a twentieth each: training needs glyphs */
+    i64 wanted = part_count(list->count, PART_TEST) / 2, held[PARTS] = {0}; /* 1/20 each: training needs glyphs */
     wanted = max_i64(wanted, 1);
     for (i64 i = 0; i < list->count; i++) {
         enum part part = held[PART_TEST] <= held[PART_VALIDATION] ? PART_TEST : PART_VALIDATION;

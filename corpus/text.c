@@ -1,4 +1,5 @@
-/* Text in several languages: glosses of WordNet, fortunes in English, German, Italian, Spanish and Chinese. */
+/* Text in several languages: glosses of WordNet, and fortunes in English, German, Italian, Spanish
+ * and Chinese. */
 #include "corpus/corpus.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -7,20 +8,20 @@
 
 enum { DOCUMENT_BYTES_MIN = 24, DOCUMENT_BYTES_MAX = 8000 };
 
-/* Documents of one source, one after the other. */
+/* Documents of one source, concatenated. */
 struct documents {
     struct text bytes;
     i64 *ends; /* [count] */
     i64 count, capacity;
 };
 
-/* Where a source comes from: WordNet, or fortune files. With names, only those are read, so that another package in the
- * same folder changes nothing. */
+/* A text source: WordNet or fortune files. With `names`, only those files are read, so other
+ * packages in the same folder have no effect. */
 struct text_source {
     const char *label, *folder;
-    const char *const *names; /* NULL: every file of the folder */
+    const char *const *names; /* NULL: all files of the folder */
     bool wordnet;
-    i64 share; /* of a hundred bytes */
+    i64 share; /* percent of the bytes */
 };
 
 #define NAMES(...)                                                                                                     \
@@ -28,7 +29,7 @@ struct text_source {
     {                                                                                                                  \
         __VA_ARGS__, NULL                                                                                              \
     }
-/* Left out: drawings, lists for translators, and what mocks peoples, men or women. */
+/* Excluded: drawings, lists for translators, and texts that mock peoples, men or women. */
 static const struct text_source sources[] = {
     {"WordNet", "/usr/share/wordnet", NAMES("data.noun", "data.verb", "data.adj", "data.adv"), true, 30},
     {"English fortunes", "/usr/share/games/fortunes",
@@ -50,7 +51,8 @@ static const char *const skipped_names[] = {"asciiart", "banner", "witze",      
 
 /* ---- Cleaning ---- */
 
-/* Length of the UTF-8 character at `at`, 0 if it is none (RFC 3629: no overlong forms, no surrogates). */
+/* Length of the UTF-8 character at `at`; 0 if it is invalid (RFC 3629: no overlong forms, no
+ * surrogates). */
 static i64 utf8_length(const u8 *at, i64 left)
 {
     static const u32 least[5] = {0, 0, 0x80, 0x800, 0x10000};
@@ -76,7 +78,7 @@ static bool is_utf8(const char *bytes, i64 count)
     return true;
 }
 
-/* Terminal colours (escape, "[", up to a letter) and overstrikes (letter, backspace, letter) are not text. */
+/* Skips a terminal escape (escape, "[", up to a letter), which is not text. */
 static i64 skip_escape(const char *bytes, i64 count, i64 at)
 {
     if (at + 1 < count && bytes[at + 1] == '[')
@@ -85,8 +87,9 @@ static i64 skip_escape(const char *bytes, i64 count, i64 at)
     return at + 1;
 }
 
-/* Control characters go, runs of spaces and tabs become one space, lines lose what stands at their ends. Old files are
- * Latin-1, whose bytes are the first code points. */
+/* Removes control characters, escapes and overstrikes (letter, backspace, letter), collapses runs
+ * of spaces and tabs, and trims lines. Old files are Latin-1, whose bytes equal the first 256 code
+ * points. */
 static void clean(struct text *out, const char *bytes, i64 count)
 {
     bool latin1 = !is_utf8(bytes, count);
@@ -117,7 +120,7 @@ static void clean(struct text *out, const char *bytes, i64 count)
         out->data[--out->length] = 0;
 }
 
-/* Drawings have few letters. */
+/* True if the length is acceptable and at least 60 % are letters, which excludes drawings. */
 static bool is_prose(const struct text *document)
 {
     i64 letters = 0;
@@ -148,8 +151,8 @@ static void documents_release(struct documents *documents)
 
 /* ---- Reading ---- */
 
-/* wndb(5): offset, file, type, number of words in hexadecimal, then word and sense in turn; the gloss stands behind
- * "|". It becomes "word, word: gloss". */
+/* Reads a WordNet entry, wndb(5): offset, file, type, number of words in hexadecimal, then word and
+ * sense alternately; the gloss follows "|". The document becomes "word, word: gloss". */
 static void read_synset(struct documents *documents, struct text *scratch, const char *line)
 {
     char word[256];
@@ -161,7 +164,7 @@ static void read_synset(struct documents *documents, struct text *scratch, const
     for (int i = 0; i < words && sscanf(line + at, " %255s %*x%n", word, &read) == 1; i++, at += read) {
         for (char *letter = word; *letter; letter++)
             *letter = *letter == '_' ? ' ' : *letter;
-        word[strcspn(word, "(")] = 0; /* adjectives say "(a)" where they may stand */
+        word[strcspn(word, "(")] = 0; /* adjectives may end with a position mark such as "(a)" */
         text_printf(scratch, "%s%s", i ? ", " : "", word);
     }
     i64 length = (i64)strcspn(gloss + 2, "\n");
@@ -181,7 +184,7 @@ static void read_wordnet(struct documents *documents, char *lines)
     text_release(&scratch);
 }
 
-/* strfile(1): documents stand between lines that are "%" alone. */
+/* Reads a fortune file, strfile(1): documents are separated by lines with a single "%". */
 static void read_fortunes(struct documents *documents, const struct text *file)
 {
     struct text scratch = {0};
@@ -203,8 +206,8 @@ static bool is_skipped(const char *name)
     return strstr(name, ".dat") || strstr(name, ".u8") || strstr(name, "-pre");
 }
 
-/* What is no file is passed over, as are names that are not there and, where no names are given, links (other names of
- * the same file). */
+/* Reads one file. Skips non-files, missing names and, if the source lists no names, links (aliases
+ * of the same file). */
 static int read_file(struct documents *documents, const struct text_source *source, const char *name)
 {
     char *path = path_join(source->folder, name);
@@ -238,7 +241,7 @@ static int read_source(struct documents *documents, const struct text_source *so
 
 /* ---- Choosing ---- */
 
-/* Adds drawn documents of a source until they have so many bytes. */
+/* Adds random documents of a source until they have `bytes` bytes. */
 static void choose_documents(struct documents *out, const struct documents *from, i64 bytes, struct rng_key key,
                              u32 which)
 {
@@ -253,14 +256,15 @@ static void choose_documents(struct documents *out, const struct documents *from
     memory_free(order);
 }
 
-/* Equal documents of two files belong to one part: the text says which, a fiftieth to each of validation and test. */
+/* Selects the part by the document's hash, so equal documents of 2 files are in one part.
+ * Validation and test get 1/50 each. */
 static enum part part_of(const struct text *document)
 {
     u64 share = hash_bytes(document->data, document->length, 0) % 50;
     return share == 0 ? PART_TEST : share == 1 ? PART_VALIDATION : PART_TRAIN;
 }
 
-/* All sources mixed, so that the first megabytes hold all languages. */
+/* Writes all sources shuffled together, so that the first megabytes hold all languages. */
 static int write_documents(const struct corpus *corpus, const struct documents *documents)
 {
     struct text lines[PARTS] = {0};

@@ -1,4 +1,4 @@
-/* Where things go, and many items at once. */
+/* Output files, and running many items in parallel. */
 #include "corpus/corpus.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -54,11 +54,12 @@ struct write_items {
     void *context;
     i64 first;
     pthread_mutex_t lock;
-    i64 failed; /* the smallest item that failed, or -1 */
+    i64 failed; /* smallest failed item, or -1 */
     char *problem;
 };
 
-/* A message belongs to the thread that made it: the first item's is carried over to the caller. */
+/* Runs one item. Error messages are per thread, so the first failed item's message is copied for
+ * the caller. */
 static void run_item(void *context, i64 tile, int worker)
 {
     struct write_items *items = context;

@@ -1,9 +1,10 @@
-/* Gradients are summed over ranks in buckets, while the backward still runs.
+/* Gradient reduction in buckets, overlapped with the backward.
  *
- * On a CPU a bucket's parts for other ranks are copied out of the gradients and travel as one message a rank; what
- * arrives is added in the order of ranks when the transfer is found to have ended: after a record of the backward, or
- * at the end. Two buckets are under way at most, which bounds the memory; a weight longer than a bucket is cut. On a
- * GPU the transport does all of it in place, beside the queue. */
+ * On a CPU, a bucket's parts for other ranks are copied out of the gradients and sent as one
+ * message per rank. When the transfer has ended, the received parts are added in rank order; this
+ * is checked after each record of the backward, and at the end. At most two buckets are in flight,
+ * which bounds memory. A weight larger than a bucket is split. On a GPU the transport reduces
+ * in-place on a separate stream. */
 #include "dist/dist.h"
 
 #include <stdio.h>
@@ -14,14 +15,14 @@ enum { UNDER_WAY = 2, RUN = 1024, LAST_LAYER = INT32_MAX, NO_LAYER = -1 };
 
 struct bucket {
     struct comm *comm;
-    i64 first, count;               /* pieces */
-    i64 bytes;                      /* of gradients */
-    i64 layer;                      /* the lowest of its weights'; NO_LAYER: inputs read one */
-    i64 whole;                      /* of its pieces, the first: known to be so */
-    i64 place;                      /* of its last weight in the order */
-    double begun_flops, sent_bytes; /* meta: when it began, and what was sent for it */
+    i64 first, count;               /* range of pieces */
+    i64 bytes;                      /* total bytes of gradients */
+    i64 layer;                      /* lowest layer of its weights; NO_LAYER: an input weight */
+    i64 whole;                      /* number of leading pieces known to be complete */
+    i64 place;                      /* position of its last weight in the order */
+    double begun_flops, sent_bytes; /* meta: flops at its beginning, and bytes sent for it */
 };
-struct buckets_slot { /* a bucket under way */
+struct buckets_slot { /* a bucket in flight */
     float *out, *in;
     struct transfer *transfer;
 };
@@ -30,17 +31,17 @@ struct buckets {
     const struct parallel *parallel;
     struct bucket *list;
     struct piece *pieces;
-    struct weight **of; /* [pieces] */
+    struct weight **of; /* [pieces] the weight of each piece */
     i64 count, piece_count;
-    i64 begun, ended; /* of them in this step, in their order */
+    i64 begun, ended; /* counts of begun and of ended buckets in this step */
     bool started, at_marks;
     i64 passed;
     struct buckets_slot slots[UNDER_WAY];
-    i64 out_bytes, in_bytes; /* of a slot */
-    double backward_flops;   /* meta: when the backward ended */
+    i64 out_bytes, in_bytes; /* capacity of a slot */
+    double backward_flops;   /* meta: flops at the end of the backward */
 };
 
-/* ---- Which gradients lie in which bucket ---- */
+/* ---- Assignment of gradients to buckets ---- */
 
 static bool is_device_plane(const struct buckets *b)
 {
@@ -48,7 +49,8 @@ static bool is_device_plane(const struct buckets *b)
     return t->begin_sums && !t->counts_only;
 }
 
-/* Several pipeline ranks hold it, and are summed over too: in the end. */
+/* True for weights shared by several pipeline ranks. They are also summed over the pipeline, after
+ * all buckets. */
 static bool comes_last(const struct buckets *b, const struct weight *w)
 {
     return w->spec.shared && b->parallel->pipeline->size > 1;
@@ -64,8 +66,8 @@ static i64 bytes_of(const struct weight *w)
     return w->parts * w->rows * w->columns * 4;
 }
 
-/* The order of the backward: the upper layers first, what inputs read last. Within a layer the table's, from its end;
- * of inputs from its beginning: the embedding of text comes first. */
+/* Order of the backward: upper layers first, input weights last. Within a layer from the end of the
+ * table; input weights from its beginning, which is the text embedding. */
 static int compare_weights(const void *x, const void *y)
 {
     const struct weight *a = *(struct weight *const *)x, *b = *(struct weight *const *)y;
@@ -100,7 +102,7 @@ static struct bucket *next_bucket(struct buckets *b, struct comm *comm)
     return bucket;
 }
 
-/* Elements of every rank's part that a bucket takes of a weight which is longer than one. */
+/* Elements per rank and bucket of a weight that is larger than a bucket. */
 static i64 cut_of(const struct buckets *b, const struct comm *comm, i64 limit)
 {
     return is_device_plane(b) ? INT64_MAX / 2 : max_i64(1, limit / 4 / comm->size);
@@ -111,7 +113,7 @@ static i64 longest_part(const struct weight *w, i64 ranks)
     return ceil_div(w->parts * w->rows, ranks) * w->columns;
 }
 
-/* With those that are summed over `comm`. */
+/* Adds buckets for the weights that are reduced over `comm`. */
 static void fill_buckets(struct buckets *b, struct comm *comm, struct weight *const *order)
 {
     i64 limit = max_i64(b->parallel->layout.bucket_bytes, 4);
@@ -131,7 +133,7 @@ static void fill_buckets(struct buckets *b, struct comm *comm, struct weight *co
     }
 }
 
-/* Into one order: of their last weights. */
+/* Merges the buckets of both comms into one order, by the position of their last weight. */
 static void merge_buckets(struct buckets *b, i64 first_count)
 {
     i64 x = 0, y = first_count, at = 0;
@@ -187,7 +189,7 @@ i64 buckets_memory(const struct buckets *b)
     return is_device_plane(b) ? 0 : UNDER_WAY * (b->out_bytes + b->in_bytes);
 }
 
-/* The ranks of a comm cut the same gradients into the same buckets. */
+/* Checks that the ranks of a comm have built the same buckets. */
 static void agree_on_buckets(const struct buckets *b, struct comm *comm)
 {
     char name[24];
@@ -240,7 +242,7 @@ void buckets_close(struct buckets *b)
 
 /* ---- Through host memory ---- */
 
-/* Copies the other ranks' parts, and says where what comes of them goes. */
+/* Copies the other ranks' parts to the send buffer, and lays out the receive buffer. */
 static void pack(const struct buckets *b, const struct bucket *bucket, struct buckets_slot *slot)
 {
     struct comm *comm = bucket->comm;
@@ -269,7 +271,7 @@ static void begin_transfer(struct buckets *b, const struct bucket *bucket, struc
     slot->transfer = bucket->comm->transport->begin(bucket->comm, bucket->comm->out, bucket->comm->in);
 }
 
-/* parts[r]: rank r's, one of them `out` itself. */
+/* out = sum of parts[r] over ranks, in rank order. One of the parts may be `out` itself. */
 static void sum_parts(float *out, const float *const *parts, i64 ranks, i64 count)
 {
     float sums[RUN];
@@ -330,7 +332,7 @@ static void begin_next(struct buckets *b)
     b->begun++;
 }
 
-/* The oldest under way; false: it goes on. */
+/* Finishes the oldest bucket in flight. False if it is not done yet. */
 static bool end_oldest(struct buckets *b, bool wait)
 {
     struct bucket *bucket = &b->list[b->ended];
@@ -374,7 +376,8 @@ void buckets_advance(struct buckets *b, i64 passed)
     }
 }
 
-/* What several pipeline ranks hold, each with the gradient of its own layers. */
+/* Sums the weights shared by several pipeline ranks, each of which has the gradient from its own
+ * layers. */
 static void sum_shared(struct buckets *b)
 {
     const struct parallel *p = b->parallel;

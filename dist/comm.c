@@ -1,4 +1,4 @@
-/* The collectives, over a transport's few functions. */
+/* Collectives, built on the few functions of a transport. */
 #include "dist/dist.h"
 
 #include <stdio.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PIECE_BYTES = 4 << 20 }; /* of a part that is summed at once: bounds the scratch */
-enum { CHECKED_CALLS = 16 };    /* ranks that disagree do so from the start */
+enum { PIECE_BYTES = 4 << 20 }; /* summed at a time; bounds the scratch */
+enum { CHECKED_CALLS = 16 };    /* ranks with different settings diverge early */
 enum { RUN = 1024 };
 
 struct comm *comm_new(const struct transport *transport, struct device *device, const char *name, i64 rank, i64 size)
@@ -28,7 +28,8 @@ static void release_scratch(struct comm *comm)
         memory_free(comm->scratch);
 }
 
-/* The data plane over a control plane. What moves the host's memory moves a CPU's. */
+/* Opens the data plane over a control plane. Transports of host memory also move a CPU's device
+ * memory. */
 static struct comm *comm_over(struct comm *host, struct device *device)
 {
     if (host->size > 1 && device->backend == BACKEND_CUDA)
@@ -104,7 +105,7 @@ void comm_stop(struct comm *comm, const char *format, ...)
     fflush(NULL);
     if (comm->transport->stop)
         comm->transport->stop(comm);
-    _exit(1); /* what is queued on a device is not waited for */
+    _exit(1); /* does not wait for work queued on a device */
 }
 
 void comm_stop_waiting(struct comm *host, i64 rank)
@@ -128,7 +129,8 @@ void *comm_scratch(struct comm *comm, i64 bytes)
     return comm->scratch;
 }
 
-/* Transports of host memory move a CPU's device memory where it lies. A control plane leaves it closed. */
+/* Opens a CPU's device memory to transports of host memory, which access it directly. A control
+ * plane has no device. */
 static void unlock(struct comm *comm)
 {
     if (comm->device)
@@ -141,7 +143,7 @@ static void lock(struct comm *comm)
         comm->device->memory->lock(comm->device);
 }
 
-/* ---- All ranks in the same call, of the same size? ---- */
+/* ---- Agreement of the ranks about their calls ---- */
 
 struct comm_call {
     char name[24];
@@ -290,7 +292,7 @@ static void sum_bf16(bf16 *out, const bf16 *parts, i64 ranks, i64 stride, i64 n)
     }
 }
 
-/* parts: those of all ranks, `stride` elements apart. */
+/* out = sum of the parts of all ranks, which are `stride` elements apart. */
 static void sum_parts(void *out, const void *parts, i64 ranks, i64 stride, i64 n, enum dtype dtype)
 {
     switch (dtype) {
@@ -313,8 +315,8 @@ static i64 clamp(i64 value, i64 most)
     return max_i64(0, min_i64(value, most));
 }
 
-/* Elements [begin, begin + piece) of every rank's part: each rank gets all ranks' versions of its own, and sums them.
- */
+/* Reduces elements [begin, begin + piece) of every rank's part: each rank receives all versions of
+ * its own part and sums them. */
 static void reduce_piece(struct comm *comm, char *data, const i64 *counts, i64 begin, i64 piece, enum dtype dtype)
 {
     i64 bytes = dtype_bytes(dtype), own = clamp(counts[comm->rank] - begin, piece), first = 0;

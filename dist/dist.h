@@ -1,58 +1,72 @@
-/* dist: ranks. A comm is a set of ranks that communicate; collectives are calls on a comm, some of them also ops on the
- * tape; a transport moves the bytes. Above this folder nobody knows MPI or NCCL, below it nobody knows of ranks.
+/* dist: multi-rank training. A comm (communicator) is a set of ranks; collectives are calls on a
+ * comm, and some of them are also ops on the tape; a transport moves the bytes. Code above this
+ * folder does not know MPI, TCP or NCCL; code below does not know ranks.
  *
- *     launch   who am I?    the launcher's environment                                     launch.c
- *     comm     who is there? collectives, written once over a transport's few functions     comm.c
- *              local.c (one rank)   mpi.c, tcp.c (host memory)   meta.c (no data: counts traffic)
- *              nccl.c (memory of GPUs)
- *              two planes: a comm moves device memory, its comm_host bytes of the host
- *     parallel the comms a layout {data, expert, tensor, pipeline} cuts the world into      layout.c
- *     ops      collectives that record their backward                                        ops.c, experts.c
- *     buckets  sums of gradients, while the backward still runs                             buckets.c
- *     zero     a weights table over ranks (ZeRO): gather copies, gather whole                zero.c
+ *     launch    rank and size from the launcher's environment            launch.c
+ *     comm      collectives, built on the few functions of a transport   comm.c
+ *               local.c (one rank)   mpi.c, tcp.c (host memory)   nccl.c (GPU memory)
+ *               meta.c (no data: counts traffic)
+ *               two planes: a comm moves device memory (data plane), its comm_host moves
+ *               host memory (control plane)
+ *     parallel  data, expert, tensor and pipeline comms of a layout      layout.c
+ *     ops       collectives with a backward                              ops.c, experts.c
+ *     buckets   gradient reduction overlapped with the backward          buckets.c
+ *     zero      a weights table sharded over ranks (ZeRO-1)              zero.c
  *
- * World rank = (pipeline . data + d) . tensor + t. Expert ranks lie inside data ranks: data rank d holds the experts of
- * expert rank d % expert, and the ranks with the same experts are a `replica` comm.
+ * World rank = (pipeline . data + d) . tensor + t. Expert ranks are a subdivision of data ranks:
+ * data rank d holds the experts of expert rank d % expert. Ranks with the same experts form a
+ * `replica` comm.
  *
- * Every rank of a comm calls the same collectives in the same order with the same sizes; the first calls on each comm
- * check that and stop the run naming the ranks that differ. Sums are taken in f32 (f64 for f64), and every rank gets
- * the same bits. On CPUs they are taken in the order of ranks, and are the same on every run; on GPUs F32 and F64 in
- * NCCL's order, which depends on its choice of algorithm (NCCL_ALGO, NCCL_PROTO fix it), BF16 by an exchange and a sum
- * in f32 on this side. A rank that fails exits without closing its world: the launcher then ends the others, over TCP
- * they see its connection end, and GPUs' ranks end by themselves once a call has stood still for launch_wait_s, on
- * either plane, but for barriers: in them ranks wait for what another one does alone.
+ * All ranks of a comm must call the same collectives in the same order with the same sizes. The
+ * first calls on each comm check this and stop the run, naming the ranks that differ. Sums are
+ * computed in f32 (F64: in f64), and all ranks get bitwise equal results. On CPUs ranks are added
+ * in ascending order, so results are reproducible. On GPUs F32 and F64 use NCCL's order, which
+ * depends on its choice of algorithm (fixed by NCCL_ALGO and NCCL_PROTO); BF16 is exchanged and
+ * summed in f32 by this program.
  *
- * Adding a transport: fill a struct transport. exchange, all_gather, broadcast, send and receive must be there;
- * all_reduce and reduce_scatter may be NULL, then comm.c builds them of exchange and all_gather and sums on the host. A
- * transport of host memory is a control plane, and the data plane of a CPU; it also has barrier, split, begin and
- * ended. One whose memory is a device's sets the sums, begin_sums and end_sums among them. comm_open says which
- * transport a device gets. */
+ * A failing rank exits without closing its world. The launcher then ends the other ranks; over TCP
+ * they see the closed connection; ranks on GPUs stop once a call on either plane has made no
+ * progress for launch_wait_s. Barriers have no such limit, because ranks may wait there for work
+ * that one rank does alone.
+ *
+ * Adding a transport: fill a struct transport. exchange, all_gather, broadcast, send and receive
+ * are required. If all_reduce and reduce_scatter are NULL, comm.c builds them from exchange,
+ * all_gather and sums on the host. A transport of host memory serves as control plane, and as the
+ * data plane of a CPU; it must also have barrier, split, begin and ended. A transport of device
+ * memory must have all_reduce, reduce_scatter, begin_sums and end_sums. comm_open chooses the
+ * transport.
+ *
+ * Ownership: the caller closes what it opened (comm_close, parallel_close, buckets_close). Tensors
+ * and expert exchanges belong to the tape and live until tape_clear. */
 #ifndef WEFT_DIST_H
 #define WEFT_DIST_H
 #include "tensor/ops.h"
 #include "tensor/weights.h"
 
 /* ---- Launch ---- */
-/* The first of RANK and WORLD_SIZE (torchrun's), OMPI_*, PMI_*, SLURM_*; one rank where none is set. With MASTER_ADDR
- * and MASTER_PORT, where the first rank listens, several ranks meet over TCP, else over MPI, which must then say the
- * same. Where torchrun itself is at that port it is the next one. */
+/* Reads the first pair that is set of RANK and WORLD_SIZE (torchrun), OMPI_*, PMI_*, SLURM_*;
+ * without any there is one rank. With MASTER_ADDR and MASTER_PORT (rank 0's address) ranks connect
+ * over TCP. Otherwise they use MPI, whose rank and size must agree. If torchrun itself occupies the
+ * port, the next port is used. */
 struct launch {
     i64 rank, size, local_rank, local_size; /* size 0: not given */
-    const char *master;                     /* borrowed of the environment; NULL: MPI */
+    const char *master;                     /* borrowed from the environment; NULL: use MPI */
     i64 port;
-    const char *source; /* "mpirun", ...: a literal */
+    const char *source; /* launcher, e.g. "mpirun"; a literal */
 };
-int launch_detect(struct launch *launch); /* -1 and a message: half of a pair is set, a rank is out of range */
-i64 launch_wait_s(void);                  /* how long a rank waits for another that should be there: WEFT_WAIT_S, 600 */
+/* Returns -1 and a message if half of a pair is set or a rank is out of range. */
+int launch_detect(struct launch *launch);
+/* Seconds a rank waits for another rank before it gives up: WEFT_WAIT_S, by default 600. */
+i64 launch_wait_s(void);
 
 /* ---- Comms ---- */
 struct comm;
-struct span { /* bytes to or from one rank */
+struct span { /* bytes sent to or received from one rank */
     void *data;
     i64 bytes;
 };
-/* Of a block of f32 whose rows are dealt to R ranks (rank r has rows [rows r / R, rows (r + 1) / R)): elements
- * [begin, begin + count) of every rank's part. */
+/* A slice of every rank's share of an f32 matrix. Rank r of R owns rows [rows r / R, rows (r + 1) /
+ * R); the slice is elements [begin, begin + count) of each share. */
 struct piece {
     float *data;
     i64 rows, columns, begin, count;
@@ -63,209 +77,238 @@ struct group { /* ranks first, first + stride, ... of the parent */
 };
 struct transport {
     const char *name;
-    bool counts_only; /* no data is behind the pointers */
-    /* out[r] is filled by rank r's in[this rank]; both sides know the sizes. */
+    bool counts_only; /* pointers have no data behind them */
+    /* All-to-all: out[r] receives rank r's in[own rank]. Both sides know the sizes. */
     void (*exchange)(struct comm *comm, const struct span *out, const struct span *in);
-    /* data: the parts of all ranks, bytes[r] each, one after the other; this rank's part stands in its place. */
+    /* data: the parts of all ranks, concatenated, bytes[r] each; each rank's own part is in
+     * place. */
     void (*all_gather)(struct comm *comm, void *data, const i64 *bytes);
     void (*broadcast)(struct comm *comm, void *data, i64 bytes, i64 root);
-    /* send returns at once, the data was copied (GPUs: at most 64 messages to one rank wait so); messages of one tag
-     * between two ranks arrive in order. On GPUs neighbours send alone, the last and the first rank among them, and the
-     * first message of a comm is one for all its ranks: each sends or receives one before it waits for anything else.
-     */
+    /* send copies the data and returns at once (GPUs: at most 64 messages to one rank may be
+     * pending). Messages with the same tag between two ranks arrive in order. On GPUs only
+     * neighbours in the ring of ranks may exchange messages, and the first message on a comm is
+     * collective: every rank must send or receive one before it waits for anything else. */
     void (*send)(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes);
     void (*receive)(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes);
     void (*barrier)(struct comm *comm);
-    void (*all_reduce)(struct comm *comm, void *data, i64 count, enum dtype dtype);             /* or NULL */
-    void (*reduce_scatter)(struct comm *comm, void *data, const i64 *counts, enum dtype dtype); /* or NULL */
-    /* Host memory: an exchange that goes on while the rank does other things. Those of one comm are begun in the same
-     * order on all its ranks, whatever other calls lie between. ended: all has come and gone, and the transfer is no
-     * more; or, without `wait`, not yet. */
+    void (*all_reduce)(struct comm *comm, void *data, i64 count, enum dtype dtype);             /* may be NULL */
+    void (*reduce_scatter)(struct comm *comm, void *data, const i64 *counts, enum dtype dtype); /* may be NULL */
+    /* Host memory: an asynchronous all-to-all. All ranks of a comm must begin theirs in the same
+     * order, but may make other calls in between. `ended` returns true and frees the transfer once
+     * all data has been sent and received. With `wait` it blocks until then. */
     struct transfer *(*begin)(struct comm *comm, const struct span *out, const struct span *in);
     bool (*ended)(struct comm *comm, struct transfer *transfer, bool wait);
-    /* Device memory: each rank gets the sums of its parts of the pieces, beside the device's queue but after what
-     * stands there now; and the queue waits for all that were begun. NULL for host memory. */
+    /* Device memory: asynchronous reduce-scatter of the pieces. begin_sums runs beside the device's
+     * queue, after the work queued so far; end_sums makes the queue wait for all that were begun.
+     * NULL for host memory. */
     void (*begin_sums)(struct comm *comm, const struct piece *pieces, i64 count);
     void (*end_sums)(struct comm *comm);
     struct comm *(*split)(struct comm *parent, const struct group *group, i64 rank);
-    void (*close)(struct comm *comm); /* its state, where there is one */
+    void (*close)(struct comm *comm); /* frees `state`, if there is any */
     void (*stop)(struct comm *comm);  /* ends all ranks; NULL: exit */
-    void (*look)(struct comm *comm); /* stops if a rank has ended, waits for nothing; NULL: the launcher sees to that */
+    /* Stops if a rank has ended; never blocks. NULL: the launcher ends the ranks. */
+    void (*look)(struct comm *comm);
 };
 struct comm {
-    const char *name; /* "data", ...: in messages */
+    const char *name; /* used in messages: "data", ... */
     i64 rank, size;
-    struct device *device; /* whose memory is moved, or whose traffic is counted; NULL: the host's */
-    struct comm *host;     /* the control plane of the same ranks; NULL: this is one */
+    struct device *device; /* device whose memory is moved or traffic is counted; NULL: host */
+    struct comm *host;     /* control plane of the same ranks; NULL: this comm is one */
     const struct transport *transport;
-    void *state;           /* the transport's; the control plane's own where that moves device memory too */
-    struct span *out, *in; /* [size], for the collectives */
+    void *state;           /* owned by the transport; a CPU's two planes share it */
+    struct span *out, *in; /* [size], argument space of the collectives */
     i64 *bytes;            /* [size] */
-    void *scratch;         /* of the memory it moves */
-    const char *call;      /* of a control plane: the last one, a literal */
-    i64 wait_s;            /* how long its calls but barriers wait for another rank; 0: as long as it takes */
+    void *scratch;         /* same kind of memory as the comm moves */
+    const char *call;      /* control plane: name of the last call, a literal */
+    i64 wait_s;            /* timeout of all calls but barriers; 0: none */
     i64 scratch_bytes, calls;
 };
-/* The same ranks for bytes of host memory (who needs whom, how many): the control plane. A comm itself moves device
- * memory alone, the data plane. */
+/* The control plane of a comm: the same ranks, for host memory such as sizes and counts. The comm
+ * itself, the data plane, moves device memory only. */
 static inline struct comm *comm_host(struct comm *comm)
 {
     return comm->host ? comm->host : comm;
 }
 
-/* The world: local for one rank; several meet over MPI, which moves a CPU's memory too, a GPU's goes over NCCL. NULL
- * and a message: no such transport in this build, or the launcher and the transport disagree on who is there. */
+/* Opens the world. One rank uses the local transport; several ranks on a meta device use
+ * comm_open_meta. Otherwise several ranks use TCP or MPI, which also move a CPU's memory; GPU
+ * memory moves over NCCL. Returns NULL and a message if the build lacks the transport, or if
+ * launcher and transport disagree about rank and size. */
 struct comm *comm_open(struct device *device, const struct launch *launch);
-struct comm *comm_open_meta(struct device *device, i64 rank, i64 size); /* counts device->cost.traffic */
-/* The members of this rank's group; every rank of the parent calls it, with groups of one size. Several groups make up
- * the parent; `group` is this rank's. */
+struct comm *comm_open_meta(struct device *device, i64 rank, i64 size); /* adds to device->cost.traffic */
+/* Partitions the parent into groups of equal size and returns the comm of this rank's group.
+ * Collective over the parent; each rank passes its own `group`. */
 struct comm *comm_split(struct comm *parent, const struct group *group, const char *name);
-void comm_close(struct comm *comm); /* all ranks together; a world last */
+void comm_close(struct comm *comm); /* collective; close the world last */
 
 void comm_barrier(struct comm *comm);
 void comm_broadcast(struct comm *comm, void *data, i64 bytes, i64 root);
-/* Parts of all ranks, bytes[r] each, lie one after the other in data; this rank's stands in its place. */
+/* Concatenates the parts of all ranks in data, bytes[r] each. This rank's part must already be in
+ * place. */
 void comm_all_gather(struct comm *comm, void *data, const i64 *bytes);
-/* data[i] = sum over ranks (in which order: above); F32, F64, or BF16 summed in f32 and rounded once. */
+/* data[i] = sum over ranks, in the order described above. F32, F64, or BF16 (summed in f32 and
+ * rounded once). */
 void comm_all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype);
-/* The same, but only this rank's part is summed; the others are left as they were. counts[r]: elements of rank r's
- * part. */
+/* The same, but each rank gets only the sum of its own part; the other parts are unchanged.
+ * counts[r]: elements of rank r's part. */
 void comm_reduce_scatter(struct comm *comm, void *data, const i64 *counts, enum dtype dtype);
 void comm_exchange(struct comm *comm, const struct span *out, const struct span *in);
 void comm_send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes);
 void comm_receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes);
-bool comm_any(struct comm *comm, bool value); /* true on one rank is true on all */
-/* The run cannot go on: says why, with the rank, and ends all ranks. */
+bool comm_any(struct comm *comm, bool value); /* logical or over the ranks */
+/* Fatal error: prints the message with this rank's number and ends all ranks. */
 _Noreturn void comm_stop(struct comm *comm, const char *format, ...) PRINTF(2, 3);
 
-/* For transports and ops. */
+/* Internal: for transports and ops. */
 struct comm *comm_new(const struct transport *transport, struct device *device, const char *name, i64 rank, i64 size);
-void *comm_scratch(struct comm *comm, i64 bytes); /* until the next call; keeps its largest size */
-/* Stops the run where the ranks' first calls differ in name or size, and names the ranks. */
+void *comm_scratch(struct comm *comm, i64 bytes); /* valid until the next call; never shrinks */
+/* Checks that the ranks' first calls on a comm agree in name and size. Otherwise stops the run and
+ * names the ranks. */
 void comm_agree(struct comm *comm, const char *name, i64 bytes);
-_Noreturn void comm_stop_waiting(struct comm *host, i64 rank); /* wait_s are over; rank of the world -1: any of them */
+/* Stops because wait_s has elapsed. rank: the missing rank of the world; -1: unknown. */
+_Noreturn void comm_stop_waiting(struct comm *host, i64 rank);
 extern const struct transport local_transport, meta_transport;
 struct comm *mpi_open(const struct launch *launch); /* a control plane; NULL and a message */
 struct comm *tcp_open(const struct launch *launch);
-/* Connections to all other ranks (-1: this one), within launch_wait_s. -1 and a message that names who did not come. */
+/* Connects to all other ranks within launch_wait_s; own entry: -1. Returns -1 and a message that
+ * names the missing ranks. */
 int rendezvous(int *sockets, const struct launch *launch);
 struct comm *nccl_over(struct comm *host, struct device *device); /* a data plane; NULL and a message */
-i64 nccl_version(void); /* of the library that is loaded, 22809 of 2.28.9; 0 and a message: there is none */
+/* Version of the loaded library, e.g. 22809 for 2.28.9; 0 and a message if there is none. */
+i64 nccl_version(void);
 
 /* ---- Layout ---- */
 struct layout {
-    i64 data, expert /* divides data */, tensor, pipeline; /* ranks; 0: 1 */
-    i64 chunks;                                            /* runs of layers each pipeline rank has; 0: 1 */
-    i64 receive; /* rows an expert rank has room for, as a multiple of what a balanced router sends it; 0: 4 */
-    i64 part; /* rows each expert rank sends each other one in training, as such a multiple, whatever they hold; 0: as
-               * many rows as there are, which the host learns from the device */
-    i64 bucket_bytes; /* of gradients that are summed together; 0: 32 MiB */
+    i64 data, expert /* divides data */, tensor, pipeline; /* numbers of ranks; 0: 1 */
+    i64 chunks;                                            /* layer chunks per pipeline rank; 0: 1 */
+    /* Row capacity of an expert rank, as a multiple of its load under a balanced router; 0: 4. */
+    i64 receive;
+    /* Training: fixed number of rows that each expert rank sends to each other one, as such a
+     * multiple. 0: variable, the actual number of rows, which the host must read from the
+     * device. */
+    i64 part;
+    i64 bucket_bytes; /* bytes of gradients reduced together; 0: 32 MiB */
 };
-/* "data=4,expert=2,tensor=1,pipeline=1,chunks=1,receive=4,part=2,bucket=32", any of them, the last in MiB; NULL or "":
- * none. data: what the others leave of the world's ranks. -1 and a message of usage, also where the sizes do not
- * multiply to the world's. */
+/* Parses "data=4,expert=2,tensor=1,pipeline=1,chunks=1,receive=4,part=2,bucket=32". All items are
+ * optional; bucket is in MiB; NULL or "" gives the defaults. By default data is the number of ranks
+ * that the other sizes leave. Returns -1 and a usage message, also if the sizes do not multiply to
+ * `world`. */
 int layout_parse(struct layout *layout, const char *text, i64 world);
 struct parallel {
     struct layout layout;
     struct comm *world, *data, *expert, *replica, *tensor, *pipeline;
 };
-/* -1 and a message: the sizes do not multiply to the world's. The world is borrowed. */
+/* Opens the comms of a layout. Returns -1 and a message if the sizes do not multiply to the
+ * world's. The world is borrowed. */
 int parallel_open(struct parallel *parallel, struct comm *world, const struct layout *layout);
 void parallel_close(struct parallel *parallel);
 const struct parallel *parallel_alone(void); /* one rank: every comm has size 1 */
-/* Where a world rank stands: what the weights table is cut by. */
+/* Coordinates of a world rank, for sharding the weights table. */
 struct weights_layout parallel_place(const struct layout *layout, i64 rank);
 
 /* ---- Ops on the tape ---- */
-/* Tensor parallelism: x [N,C] is summed in place and has no other use; the gradient passes through. */
+/* Tensor parallelism. Sums x [N,C] over the ranks in-place; the gradient passes through unchanged.
+ * x must have no other use. */
 struct tensor *op_all_reduce(struct tape *tape, struct comm *comm, struct tensor *x);
-/* Its mirror: x passes through, its gradient is summed. */
+/* The conjugate: x passes through unchanged; its gradient is summed. */
 struct tensor *op_enter(struct tape *tape, struct comm *comm, struct tensor *x);
-/* x, whose gradient is zero where none arrives: every rank's backward then takes part in the same calls. */
+/* Identity whose backward supplies a zero gradient if none arrives, so that all ranks make the same
+ * calls in the backward. */
 struct tensor *op_anchor(struct tape *tape, struct tensor *x);
-/* Pipelines: forward goes under `tag`, the gradient comes back under tag + 1. */
+/* Pipeline parallelism. The forward sends under `tag`, the gradient returns under tag + 1. */
 void op_send(struct tape *tape, struct comm *comm, struct tensor *x, i64 to, i64 tag);
 struct tensor *op_receive(struct tape *tape, struct comm *comm, enum dtype dtype, i64 rows, i64 columns, i64 from,
                           i64 tag);
 
-/* Expert parallelism: how the rows of one layer travel to the ranks that own their experts, and back.
+/* Expert parallelism: the all-to-all that sends the rows of one layer to the ranks that own their
+ * experts, and back.
  *
- *     x [N,C] -dispatch-> rows by expert [N K, C] -send-> rows of this rank's experts, each group on GROUP_ROWS
- *             <-combine-                          <-return-                        | products
+ *     x [N,C] -dispatch-> rows by expert [N K, C] -send-> rows of this rank's experts, each
+ *             <-combine-                          <-return-  group padded to GROUP_ROWS
+ *                                                                            | grouped gemms
  *
- * Rank r owns experts r E/R .. (r+1) E/R - 1. Lives until tape_clear.
+ * Rank r owns experts r E/R .. (r+1) E/R - 1. An exchange lives until tape_clear.
  *
- * Messages are as long as there are rows, which the host waits for; or, in parts, as long as each other: the rows for a
- * rank lie at the beginning of its part, and their counts go from device to device.
+ * Messages have either the actual number of rows, which the host must wait for, or a fixed size
+ * (parts). With parts, the rows for a rank fill the beginning of its part, and their counts travel
+ * from device to device.
  *
  *     rows sent, 3 ranks, part 4     | 0 0 0 . | 1 1 . . | 2 2 2 2 |
  *
- * Rows are grouped in the same order, so that the bits are the same. */
+ * Both modes group rows in the same order, so results are bitwise equal. */
 struct exchange_room {
-    i64 rows; /* that may arrive, not in parts: passing it stops the run and names `setting` */
+    /* Without parts: maximum number of arriving rows. Exceeding it stops the run and names
+     * `setting`. */
+    i64 rows;
     const char *setting;
-    i64 part;     /* rows of a part; 0: none */
-    double *over; /* [3] device memory, where rows that have no room in their part are noted (op route_parts) */
+    i64 part;     /* rows per part; 0: no parts */
+    double *over; /* [3] device memory, set if rows do not fit (route_parts) */
 };
 struct expert_exchange {
     struct comm *comm;
-    struct routing order; /* of the rows sent, without padding of groups: for op_dispatch and op_combine */
-    struct groups groups; /* of the rows that arrived, by this rank's experts */
-    i64 rows_bound;       /* of the buffer they are regrouped into */
-    i64 *send, *receive;  /* [ranks] rows */
+    struct routing order; /* the rows sent, groups unpadded; for op_dispatch, op_combine */
+    struct groups groups; /* arrived rows, grouped by this rank's experts */
+    i64 rows_bound;       /* size of the buffer of grouped arrivals */
+    i64 *send, *receive;  /* [ranks] row counts */
     i64 send_rows, receive_rows;
-    i32 *regroup, *arrived; /* [rows_bound] arrived row of each grouped row or -1; [receive_rows] its inverse */
+    /* regroup [rows_bound]: arrived row of each grouped row, or -1. arrived [receive_rows]: its
+     * inverse. */
+    i32 *regroup, *arrived;
 };
-/* routing NULL: no rows of this rank, which only serves. experts: E of the whole layer. */
+/* Plans the exchange. routing NULL: this rank has no rows and only serves its experts. experts: E
+ * of the whole layer. */
 struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, const struct routing *routing,
                                         i64 experts, const struct exchange_room *room);
-/* `arrived` [rows_bound, C] is made by the caller; of what was sent the backward reads nothing. Gradients come back,
- * those of the rows' weights among them, whose values stay where they are. */
+/* Sends rows to their experts. The caller allocates `arrived` [rows_bound, C]. The backward does
+ * not read the sent rows. Gradients return to the sender, including those of the row weights, whose
+ * values are not sent. */
 struct expert_rows op_expert_send(struct tape *tape, struct tensor *arrived, const struct expert_rows *sent,
                                   const struct expert_exchange *exchange);
 struct tensor *op_expert_return(struct tape *tape, struct tensor *grouped, const struct expert_exchange *exchange);
 
-/* ---- Sums of gradients over the ranks that hold the same weight ---- */
-/* Gradients lie in buckets, in one order that is the same on all ranks whatever sub-models and experts their data
- * chose: upper layers first, within a layer the weights table's from its end; what inputs read last, from the table's
- * beginning, the embedding of text. A bucket begins when its turn has come and all its gradients are whole, those of
- * weights without any use among them, which are zero:
+/* ---- Gradient reduction over the ranks that hold the same weight ---- */
+/* Gradients are reduced in buckets, in an order that is the same on all ranks regardless of the
+ * sub-models and experts their data chose: upper layers first, and within a layer from the end of
+ * the weights table. Weights read by the inputs come last, in table order from its beginning, which
+ * is the text embedding. A bucket begins when it is next and all its gradients are complete.
+ * Weights without any use count as complete, with gradient zero.
  *
  *     backward   layer 3 | layer 2 | layer 1 | layer 0, inputs |
- *     sums               | bucket 0 . | bucket 1 ..|           | bucket 2 .| finish, then the norm and the update
+ *     sums               | bucket 0 . | bucket 1 ..|           | bucket 2 .| finish, norm, update
  *
- * Bits depend on neither the buckets' size nor the moment they begin. Where the plane is a GPU's and expert ranks meet
- * within a layer too, a bucket waits for a tape_mark below its layers: NCCL's calls must be queued in one order on all
- * ranks. */
+ * Results depend neither on the bucket size nor on the time a bucket begins. On GPUs with expert
+ * parallelism a bucket also waits for a tape_mark below its layers, because NCCL calls must be
+ * queued in the same order on all ranks. */
 struct buckets;
 struct buckets *buckets_open(struct weights *weights, const struct parallel *parallel);
 void buckets_close(struct buckets *buckets);
-void buckets_start(struct buckets *buckets); /* every forward of the step is recorded */
-/* After each record of a backward. passed: the mark that no backward of this step will come above any more, or
- * NOTHING_PASSED. */
+void buckets_start(struct buckets *buckets); /* call after all forwards of the step are recorded */
+/* Call after each record of a backward. passed: the mark below which all remaining backward work of
+ * the step lies, or NOTHING_PASSED. */
 void buckets_advance(struct buckets *buckets, i64 passed);
-/* The backwards are done: the other buckets, and waits (on a GPU: its queue does). Afterwards each rank's share of each
- * gradient is whole. */
+/* Call after all backwards: begins the remaining buckets and waits for all of them (on a GPU: makes
+ * the queue wait). Each rank's share of each gradient is complete afterwards. */
 void buckets_finish(struct buckets *buckets);
-i64 buckets_memory(
-    const struct buckets *buckets); /* bytes of host memory that two buckets under way take; GPUs: none */
-/* What the last step's buckets are foreseen to take (meta) at the speeds of a rank and of its link: bytes sent, seconds
- * of sending, and those of them that go on when the backward has ended. */
+i64 buckets_memory(const struct buckets *buckets); /* host bytes of two buckets in flight; GPUs: 0 */
+/* Predicted cost (meta) of the last step's buckets at the given speeds of a rank and of its link:
+ * bytes sent, seconds of sending, and the seconds that remain after the backward has ended. */
 struct bucket_times {
     double bytes, seconds, exposed_s;
     i64 count;
 };
 struct bucket_times buckets_foresee(const struct buckets *buckets, double flops_per_s, double bytes_per_s);
 
-/* ---- A weights table over ranks (ZeRO-1: Rajbhandari et al. 2020) ---- */
-/* Each data rank keeps the masters and moments of its share of every weight's rows: dealt as a piece's. */
-struct comm *zero_ranks(const struct weight *weight, const struct parallel *parallel); /* those that share it */
-/* Copies of the shares the ranks updated, to all that hold the weight. */
+/* ---- Weights table sharded over ranks (ZeRO-1: Rajbhandari et al. 2020) ---- */
+/* Each data rank keeps masters and moments for its share of every weight's rows, split as in struct
+ * piece. */
+struct comm *zero_ranks(const struct weight *weight, const struct parallel *parallel); /* ranks that share a weight */
+/* All-gathers the updated shares of the copies to all ranks that hold the weight. */
 void zero_gather_copies(struct weights *weights, const struct parallel *parallel);
-/* Whether this rank counts the weight's share in a sum over the world: one of several equal ones does. */
+/* True on exactly one of the ranks with identical copies of this share: that rank counts it in a
+ * sum over the world. */
 bool zero_counted(const struct weight *weight, const struct weights_layout *place);
-/* On world rank 0 `whole` becomes a table with all of every weight: masters, moments where training, copies; elsewhere
- * it stays empty. With one rank too it is a copy. weights_close it. */
+/* Collects the whole table on world rank 0: masters, moments if training, and copies. On other
+ * ranks `whole` stays empty. It is a copy even with one rank. Free with weights_close. */
 void zero_collect(struct weights *whole, const struct weights *mine, const struct parallel *parallel);
 
 #endif

@@ -1,4 +1,5 @@
-/* Rows of a mixture-of-experts layer between the ranks that route them and the ranks that own their experts. */
+/* All-to-all of mixture-of-experts rows between the ranks that route them and the ranks that own
+ * their experts. */
 #include "dist/dist.h"
 
 #include <string.h>
@@ -8,7 +9,8 @@ static void *host(struct tape *tape, i64 count, i64 bytes)
     return memset(arena_alloc(&tape->host, count * bytes), 0, (size_t)(count * bytes));
 }
 
-/* Rows sorted by expert, one group directly after the other. Ids of a sub-model ascend, so that owners do too. */
+/* Sorts the rows by expert, without padding between groups. A sub-model's expert ids ascend, so the
+ * owning ranks ascend too. */
 static void sort_sent(struct tape *tape, struct expert_exchange *x, const struct routing *routing)
 {
     struct device *device = tape->device;
@@ -22,10 +24,10 @@ static void sort_sent(struct tape *tape, struct expert_exchange *x, const struct
                             routing->chosen, routing->n, routing->k_max, routing->experts);
 }
 
-/* Rows this rank sends to each of the layer's experts, whatever the sub-model keeps, and, behind them, rows each rank
- * sends to each of this rank's: [E] and [ranks, own]. */
+/* to [E]: rows this rank sends to each expert of the layer, including experts that the sub-model
+ * drops. from [ranks, own]: rows each rank sends to each of this rank's experts. */
 struct experts_counts {
-    i32 *to, *from; /* device memory, in one block */
+    i32 *to, *from; /* device memory, one block */
     i64 experts, own;
 };
 
@@ -58,7 +60,7 @@ static i64 sum_of(const i64 *values, i64 count)
     return sum;
 }
 
-/* Waits for the device. */
+/* Copies the counts to the host, which waits for the device. */
 static void read_counts(struct tape *tape, struct expert_exchange *x, const struct experts_counts *counts,
                         const struct exchange_room *room)
 {
@@ -75,7 +77,8 @@ static void read_counts(struct tape *tape, struct expert_exchange *x, const stru
                   (long long)rows, (long long)room->rows, room->setting);
 }
 
-/* Without data: a balanced router. What it has no rows for is memory all the same where that is a GPU's. */
+/* Meta: assumes a balanced router. Returns the rows to allocate for; a GPU allocates its full
+ * capacity. */
 static i64 assume_balance(const struct device *device, struct expert_exchange *x, const struct exchange_room *room)
 {
     for (i64 r = 0; r < x->comm->size; r++)
@@ -83,7 +86,7 @@ static i64 assume_balance(const struct device *device, struct expert_exchange *x
     return device_is_gpu(device) ? room->rows : x->order.rows_bound;
 }
 
-/* Each rank sends each other one `part` rows, whatever they hold: nothing of it depends on data. */
+/* Fixed-size parts: each rank sends `part` rows to each other rank, so no size depends on data. */
 static void fill_parts(struct tape *tape, struct expert_exchange *x, const struct experts_counts *counts,
                        const struct exchange_room *room)
 {
@@ -102,7 +105,8 @@ static void fill_parts(struct tape *tape, struct expert_exchange *x, const struc
         x->send[r] = x->receive[r] = room->part;
 }
 
-/* Arrived rows lie by rank, then by expert; the products want them by expert. */
+/* Reorders the arrived rows from (rank, expert) to (expert, rank), as the grouped gemms need
+ * them. */
 static void regroup(struct tape *tape, struct expert_exchange *x, const struct experts_counts *counts, i64 part)
 {
     struct device *device = tape->device;
@@ -139,7 +143,7 @@ struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, co
     return x;
 }
 
-/* ---- The two ways, each the other's backward ---- */
+/* ---- Send and return; each is the backward of the other ---- */
 
 static void move_rows(const struct expert_exchange *x, struct matrix to, const i64 *to_rows, struct matrix from,
                       const i64 *from_rows)
@@ -183,7 +187,7 @@ struct travelled {
     const struct expert_exchange *exchange;
 };
 
-/* Other ranks wait for this one's part even where it has no gradient to send. */
+/* A rank without rows still takes part, because the other ranks wait for it. */
 static struct matrix gradient_or_none(const struct travelled *self, i64 rows)
 {
     struct matrix dy = tape_output_gradient(self->y);
@@ -221,7 +225,7 @@ static struct tensor *record(struct tape *tape, struct tensor *x, struct tensor 
     return y;
 }
 
-/* A rank that only serves has nothing before it, its backward runs all the same. */
+/* Forces a record even on a rank without rows, because its backward must still serve the others. */
 static struct tensor *record_send(struct tape *tape, struct tensor *x, struct tensor *y,
                                   const struct expert_exchange *exchange)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct launch_names { /* of one launcher's variables */
+struct launch_names { /* environment variables of one launcher */
     const char *source, *rank, *size, *local_rank, *local_size;
 };
 static const struct launch_names launchers[] = {
@@ -15,7 +15,8 @@ static const struct launch_names launchers[] = {
     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
 };
 
-/* *value stays as it is where the variable is not set. "8(x4)", as Slurm writes 8 tasks on each of 4 nodes, is 8. */
+/* Leaves *value unchanged if the variable is not set. Accepts Slurm's "8(x4)", 8 tasks on each of 4
+ * nodes, as 8. */
 static int read_number(i64 *value, const char *name, i64 least)
 {
     const char *text = getenv(name);
@@ -39,7 +40,8 @@ static int check(const struct launch *l)
     return 0;
 }
 
-/* 1: these variables describe the process; 0: they are not set. */
+/* Returns 1 if these variables describe the process, 0 if they are not set, -1 and a message
+ * otherwise. */
 static int read_launcher(struct launch *l, const struct launch_names *names)
 {
     *l = (struct launch){.rank = -1, .local_rank = -1, .source = names->source};
@@ -54,7 +56,7 @@ static int read_launcher(struct launch *l, const struct launch_names *names)
     return check(l) ? -1 : 1;
 }
 
-/* Slurm sets its variables in every job; only a step of several tasks was started as ranks. */
+/* Slurm sets its variables in every job, but only a step of several tasks runs ranks. */
 static bool is_slurm_step(void)
 {
     i64 tasks = 0;
@@ -68,7 +70,7 @@ static void fill_local(struct launch *l)
     l->local_size = l->local_size ? l->local_size : l->size;
 }
 
-/* torchrun holds the port itself where its agent keeps the store. */
+/* Avoids MASTER_PORT itself if torchrun's agent keeps its store there. */
 static int read_master(struct launch *l)
 {
     const char *store = getenv("TORCHELASTIC_USE_AGENT_STORE");

@@ -1,5 +1,5 @@
-/* One rank: collectives return at once (comm.c); messages to oneself wait in a queue, of the memory they came from. So
- * a pipeline of several chunks runs in one process. */
+/* Transport of a single rank. Collectives return at once (comm.c). Messages to itself wait in a
+ * queue, in the memory they came from, so a pipeline of several chunks can run in one process. */
 #include "dist/dist.h"
 
 #include <string.h>
@@ -10,10 +10,11 @@ struct local_message {
     void *data;
 };
 struct queue {
-    struct local_message *first, *free; /* in order of sending; read ones, to be used again */
+    struct local_message *first, *free; /* sent messages in order; buffers to reuse */
 };
 
-/* Device memory is copied by the device's ops: whole words, then half a one. */
+/* Copies host memory with memcpy and device memory with device ops: 4-byte words, then a remaining
+ * 2 bytes. */
 static void copy(struct comm *comm, void *out, const void *in, i64 bytes)
 {
     i64 words = bytes / 4;

@@ -1,5 +1,5 @@
-/* No data: what this rank sends is added to device->cost.traffic. Sums and gathers are costed as rings: each rank sends
- * (R - 1)/R of the whole, once to reduce and once to gather. */
+/* Transport without data: adds the bytes this rank would send to device->cost.traffic. Collectives
+ * are costed as rings: each rank sends (R - 1)/R of the data once to reduce and once to gather. */
 #include "dist/dist.h"
 
 static void sent(struct comm *comm, double bytes)

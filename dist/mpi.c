@@ -1,4 +1,4 @@
-/* The only file that knows MPI (3.1); without it, what stands for it. */
+/* MPI transport (MPI 3.1), and stubs for builds without it. No other file includes mpi.h. */
 #include "dist/dist.h"
 
 #ifdef WEFT_WITH_MPI
@@ -8,10 +8,10 @@
 #include <string.h>
 #include <time.h>
 
-/* MPI counts in int: longer runs of bytes travel in pieces. */
+/* MPI counts are int, so longer messages are sent in pieces. */
 enum { PIECE_BYTES = 1 << 30, EXCHANGE_TAG = 1, TRANSFER_TAG = 2, MESSAGE_TAG = 16 };
 
-struct mpi_parcel { /* a message under way, in memory of its own */
+struct mpi_parcel { /* a message in flight, with its own buffer */
     struct mpi_parcel *next;
     MPI_Request *requests;
     i64 pieces, capacity;
@@ -21,10 +21,10 @@ struct mpi_parcel { /* a message under way, in memory of its own */
 struct mpi_state {
     MPI_Comm comm;
     bool world;
-    MPI_Request *requests; /* of an exchange */
+    MPI_Request *requests; /* requests of an exchange */
     i64 capacity;
     struct mpi_parcel *parcels;
-    double tested_s; /* when transfers were last tested */
+    double tested_s; /* time of the last test of a transfer */
 };
 
 static void check(struct comm *comm, int result, const char *what)
@@ -37,7 +37,7 @@ static void check(struct comm *comm, int result, const char *what)
     comm_stop(comm, "MPI: %s: %s", what, text);
 }
 
-/* Between tests of what has not come; ends the run where that takes longer than wait_s. */
+/* Sleeps between polls; stops the run after wait_s. */
 static void pause_since(struct comm *comm, double begin_s)
 {
     double now_s = clock_s();
@@ -47,7 +47,7 @@ static void pause_since(struct comm *comm, double begin_s)
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
 
-/* MPI's own waits have no limit. */
+/* Polls instead of blocking if there is a timeout, because MPI's own waits have none. */
 static void finish(struct comm *comm, i64 count, MPI_Request *requests, const char *what)
 {
     int done = 0;
@@ -88,8 +88,8 @@ static i64 requests_of(const struct comm *comm, const struct span *out, const st
     return most;
 }
 
-/* Every receive is posted before the first send. The partners are taken in turn from this rank on, so that not all
- * ranks begin with the same one. Returns the number of requests. */
+/* Posts all receives before the first send. Each rank starts with its next neighbour, so that not
+ * all ranks address the same one first. Returns the number of requests. */
 static i64 post(struct comm *comm, MPI_Request *requests, const struct span *out, const struct span *in, int tag)
 {
     struct mpi_state *state = comm->state;
@@ -127,8 +127,9 @@ struct transfer {
     MPI_Request requests[];
 };
 
-/* MPI gets on within its calls, and where ranks share cores a test of what has not come gives the core away: often
- * enough for the link, seldom beside the records of a backward. */
+/* Interval between tests of a transfer. MPI makes progress only within its calls, and if ranks
+ * share cores a failed test yields the core. The interval is short enough for the link and long
+ * enough not to delay the backward. */
 static const double TEST_S = 2e-3;
 
 static struct transfer *begin(struct comm *comm, const struct span *out, const struct span *in)
@@ -170,7 +171,7 @@ static void broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
     }
 }
 
-/* In place; blocks too long for MPI's counts go as broadcasts. */
+/* Gathers in place. Falls back to broadcasts if the total exceeds MPI's int counts. */
 static void all_gather(struct comm *comm, void *data, const i64 *bytes)
 {
     struct mpi_state *state = comm->state;
@@ -199,7 +200,7 @@ static void all_gather(struct comm *comm, void *data, const i64 *bytes)
         broadcast(comm, (char *)data + total, bytes[r], r);
 }
 
-/* Patient: a rank that waits for another's stage leaves it the core. */
+/* Polls with sleeps, so that a rank waiting for another's stage leaves it the core. */
 static void barrier(struct comm *comm)
 {
     enum { EAGER_TESTS = 1000 };
@@ -214,7 +215,7 @@ static void barrier(struct comm *comm)
     }
 }
 
-/* A parcel whose last message has left, or a new one. */
+/* Returns a parcel whose last message has been sent, or a new one. */
 static struct mpi_parcel *free_parcel(struct comm *comm, i64 bytes)
 {
     struct mpi_state *state = comm->state;
@@ -255,7 +256,7 @@ static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
               "send");
 }
 
-/* A message of the tag is on its way to this rank. */
+/* Waits until a message with this tag is on its way to this rank. */
 static void await(struct comm *comm, i64 from, int tag)
 {
     struct mpi_state *state = comm->state;

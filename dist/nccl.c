@@ -1,18 +1,19 @@
-/* The only file that knows NCCL (2.19 or newer): the data plane of GPUs; without it, what stands for it.
+/* NCCL transport (2.19 or newer), the data plane of GPUs, and stubs for builds without it. No other
+ * file includes nccl.h.
  *
- * Calls are queued on the device's queue behind the ops before them, and the host goes on. Comms are non-blocking ones:
- * what NCCL does meanwhile (joining, connecting) is waited for here, at most launch_wait_s seconds; so long too may a
- * call stand still in the queue while the host waits for it (wait_for_queue). Then, and where NCCL reports an error,
- * the rank says who it is and which call of which comm it was, and ends. The host waits at the latest when it is some
- * hundred launches ahead (keep_pace).
+ * Calls are queued on the device's stream behind the ops before them, and the host continues. Comms
+ * are non-blocking: this file waits for NCCL's background work (joining, connecting) for at most
+ * launch_wait_s seconds. A queued call may also make no progress for that long while the host waits
+ * for it (wait_for_queue). After that, or if NCCL reports an error, the rank prints its number, the
+ * comm and the call, and exits. keep_pace bounds the host's lead to a few hundred launches.
  *
- * Sums of gradients (begin_sums) run on a stream of their own beside the queue, and are waited for in it (end_sums), by
- * events both ways; NCCL makes one kernel of those of a bucket.
+ * Gradient reduction (begin_sums) runs on a separate stream; end_sums makes the queue wait for it,
+ * with events in both directions. NCCL fuses the reductions of a bucket into one kernel.
  *
- * A message is copied and leaves on a stream of its own, through a comm of the two ranks in its direction: calls of one
- * comm run one after the other, so that on a shared one two ranks that both send first would wait for each other. Its
- * tag and size go ahead over the control plane; the receiver takes messages in the order they left, and keeps those
- * whose tag it was not asked for. */
+ * A message is copied and sent on a separate stream, through a comm of the two ranks for that
+ * direction. NCCL runs the calls of one comm in order, so on a shared comm two ranks that both send
+ * first would deadlock. Its tag and size precede it over the control plane; the receiver takes
+ * messages in sending order and keeps those whose tag was not asked for. */
 #include "dist/dist.h"
 
 #ifdef WEFT_WITH_NCCL
@@ -24,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifndef NCCL_FILES /* the emulated one is the program itself */
+#ifndef NCCL_FILES /* the emulated NCCL is linked into the program */
 #define NCCL_FILES "libnccl.so.2", WEFT_NCCL_LIBRARIES "/libnccl.so.2"
 #endif
 /* clang-format off */
@@ -38,53 +39,54 @@ static struct {
 } lib;
 
 enum { CALLS_MOST = 256, PARCELS_MOST = 64, PIECE_ELEMENTS = 1 << 20, LETTER_TAG = 0, ABORT_S = 20 };
-enum { GROUP_MOST = 64 }; /* pieces whose sums NCCL is given at once */
-enum { PACES = 2 };       /* marks in the queue: the host goes on when the oldest is passed */
-enum { OLDEST = 21900 };  /* its version */
+enum { GROUP_MOST = 64 }; /* pieces per NCCL group */
+/* Marks in the queue. The host waits for the oldest one before it sets another. */
+enum { PACES = 2 };
+enum { OLDEST = 21900 }; /* oldest supported version, 2.19 */
 
-struct letter { /* goes ahead of a message */
+struct letter { /* header that precedes a message */
     i64 tag, bytes;
 };
-struct nccl_parcel { /* a message in memory of its own */
+struct nccl_parcel { /* a message with its own buffer */
     struct nccl_parcel *next;
     struct letter letter;
     i64 capacity;
     void *data;
     cudaEvent_t copied, left;
 };
-struct edge { /* messages from one rank to one neighbour */
+struct edge { /* one direction between two neighbouring ranks */
     struct edge *next;
     ncclComm_t nccl;
     i64 from, to;
-    cudaStream_t stream; /* of the sender */
+    cudaStream_t stream; /* sender's stream */
     struct nccl_parcel *parcels, *arrived, *read;
     i64 parcel_count;
 };
 struct nccl_state {
-    struct nccl_state *next; /* of all open comms */
+    struct nccl_state *next; /* list of all open comms */
     struct comm *comm;
     ncclComm_t nccl;
-    struct edge *edges, **last_edge; /* once a message was sent or received */
+    struct edge *edges, **last_edge; /* empty until the first message */
     i64 calls;
 };
-struct nccl_call { /* under way in the queue */
+struct nccl_call { /* a call in flight */
     struct comm *comm;
     const char *name;
     i64 bytes, number;
     cudaEvent_t done;
 };
 
-/* One device, one queue: what all comms of this process have put there. */
+/* State of the process's one device and queue: the calls of all comms. */
 static struct {
     struct nccl_state *comms;
     struct nccl_call calls[CALLS_MOST];
     i64 first, count;
-    cudaStream_t beside; /* of begin_sums; NULL until the first */
+    cudaStream_t beside; /* stream of begin_sums; NULL until first used */
     cudaEvent_t produced, summed;
-    cudaEvent_t paces[PACES]; /* NULL until there are so many */
-    i64 pace;                 /* how often it was kept */
-    double moved_s;           /* when the first one was queued, or the one before it was done */
-    double looked_s;          /* when it was last asked whether all ranks are there */
+    cudaEvent_t paces[PACES]; /* NULL until first used */
+    i64 pace;                 /* number of marks set so far */
+    double moved_s;           /* time of the last progress: a call done, or the first queued */
+    double looked_s;          /* time of the last check that all ranks are alive */
 } queued;
 
 /* ---- Errors and waiting ---- */
@@ -108,7 +110,7 @@ static void pause_s(double seconds)
     nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
 }
 
-/* What a call began in the background has been done. */
+/* Waits until the background work that a call started is done. */
 static void settle(struct comm *comm, ncclComm_t nccl, ncclResult_t result, const char *what)
 {
     double begin_s = clock_s();
@@ -124,7 +126,8 @@ static void settle(struct comm *comm, ncclComm_t nccl, ncclResult_t result, cons
     }
 }
 
-/* That something is, is an answer: what is launched next shall not find it as an error. */
+/* True if the work is not finished. Clears the error code, so that the next launch check does not
+ * report it. */
 static bool is_under_way(cudaError_t status)
 {
     if (status == cudaErrorNotReady)
@@ -132,7 +135,7 @@ static bool is_under_way(cudaError_t status)
     return status == cudaErrorNotReady;
 }
 
-/* The oldest call that is not done, if any. */
+/* The oldest unfinished call, or NULL. */
 static const struct nccl_call *oldest_call(void)
 {
     for (; queued.count; queued.first = (queued.first + 1) % CALLS_MOST, queued.count--) {
@@ -152,11 +155,12 @@ static void check_edges(struct nccl_state *s)
     }
 }
 
-/* Which call an error of the comm belongs to: its oldest under way, or, if none is, the last one that was. */
+/* Name of the call that an error of the comm most likely belongs to: its oldest in flight, or else
+ * its last finished one. */
 static const char *suspect(const struct comm *comm)
 {
     for (i64 i = 0; i < CALLS_MOST; i++) {
-        i64 past = CALLS_MOST + queued.count - 1 - i; /* after those under way, from the last one that was done back */
+        i64 past = CALLS_MOST + queued.count - 1 - i; /* finished calls, latest first */
         const struct nccl_call *call = &queued.calls[(queued.first + (i < queued.count ? i : past)) % CALLS_MOST];
         if (call->comm == comm)
             return call->name;
@@ -173,7 +177,7 @@ static void look_for_ranks(struct comm *world)
     queued.looked_s = now_s;
 }
 
-/* Whether what the host has waited for since `begin_s` can still come. */
+/* Stops the run if an error was reported, a rank ended, or no call progressed for too long. */
 static void look_after(double begin_s)
 {
     const struct nccl_call *call = oldest_call();
@@ -183,7 +187,7 @@ static void look_after(double begin_s)
         check(s->comm, s->nccl, lib.ncclCommGetAsyncError(s->nccl, &result), "asking for errors");
         check(s->comm, s->nccl, result, suspect(s->comm));
         check_edges(s);
-        if (!s->next) /* the first one that was opened: the world */
+        if (!s->next) /* the first opened comm is the world */
             look_for_ranks(comm_host(s->comm));
     }
     if (call && stood_s > (double)launch_wait_s())
@@ -205,10 +209,10 @@ static void wait_for_stream(cudaStream_t stream)
         if (now_s - begin_s > 0.1)
             pause_s(1e-4);
     }
-    look_after(begin_s); /* a call that failed is done too */
+    look_after(begin_s); /* a failed call counts as finished, too */
 }
 
-static void wait_for_queue(struct device *device) /* struct device's wait */
+static void wait_for_queue(struct device *device) /* implements device->wait */
 {
     wait_for_stream((cudaStream_t)device->queue);
 }
@@ -220,7 +224,7 @@ static void wait_for_event(cudaEvent_t event)
         look_after(begin_s);
 }
 
-static void keep_pace(struct device *device) /* struct device's pace */
+static void keep_pace(struct device *device) /* implements device->pace */
 {
     struct comm *comm = queued.comms->comm;
     cudaEvent_t *mark = &queued.paces[queued.pace++ % PACES];
@@ -253,7 +257,7 @@ static void make_room(void)
     }
 }
 
-/* A call has been put into the stream; no more of them than there are marks for. */
+/* Registers a call that was queued on `stream`. Waits if CALLS_MOST calls are in flight. */
 static void mark_in(struct comm *comm, const char *name, i64 bytes, cudaStream_t stream)
 {
     make_room();
@@ -323,7 +327,7 @@ static i64 sum_until(const i64 *counts, i64 end)
     return sum;
 }
 
-/* Unequal parts are as many broadcasts in one group. */
+/* Parts of unequal size are gathered by one group of broadcasts. */
 static void all_gather(struct comm *comm, void *data, const i64 *bytes)
 {
     ncclComm_t nccl = state_of(comm)->nccl;
@@ -363,8 +367,8 @@ static ncclDataType_t data_type(enum dtype dtype)
     }
 }
 
-/* NCCL would round sums of bf16 at every rank on the way: elements [begin, begin + piece) of every rank's part travel
- * to it instead, and are summed there in f32. */
+/* BF16 reduction. NCCL would round to bf16 at every hop, so elements [begin, begin + piece) of
+ * every rank's part are exchanged instead and summed in f32 by the receiver. */
 static void reduce_bf16_piece(struct comm *comm, bf16 *data, const i64 *counts, i64 begin, i64 piece)
 {
     struct device *device = comm->device;
@@ -394,7 +398,7 @@ static void reduce_bf16(struct comm *comm, bf16 *data, const i64 *counts)
         reduce_bf16_piece(comm, data, counts, begin, round_up(min_i64(PIECE_ELEMENTS, most), 2));
 }
 
-/* In a group. Unequal parts are as many reductions. */
+/* Must run inside an NCCL group. Parts of unequal size are separate reductions. */
 static void put_sums(struct comm *comm, void *data, const i64 *counts, enum dtype dtype, cudaStream_t stream)
 {
     ncclComm_t nccl = state_of(comm)->nccl;
@@ -432,7 +436,8 @@ static void open_beside(struct comm *comm)
     CUDA(comm, cudaEventCreateWithFlags(&queued.summed, cudaEventDisableTiming));
 }
 
-/* The pieces are whole blocks: a GPU's buckets are not cut. Returns their bytes. */
+/* On a GPU, pieces are whole weights, because its buckets do not split them. Returns their
+ * bytes. */
 static i64 put_pieces(struct comm *comm, const struct piece *pieces, i64 count)
 {
     i64 bytes = 0;
@@ -512,7 +517,8 @@ static void leave(struct comm *comm, ncclComm_t nccl)
 
 /* ---- Messages ---- */
 
-/* A group of one call: by itself it may come back before its work is in the stream (NCCL before 2.24). */
+/* A group of one call, because NCCL before 2.24 may return from a bare call before its work is in
+ * the stream. */
 static void move(struct comm *comm, struct edge *e, void *data, i64 bytes, const char *name)
 {
     bool sends = e->from == comm->rank;
@@ -524,8 +530,8 @@ static void move(struct comm *comm, struct edge *e, void *data, i64 bytes, const
     settle(comm, e->nccl, lib.ncclGroupEnd(), name);
 }
 
-/* NCCL connects two ranks when both first ask for it: an empty word does that, so that no later send waits for its
- * receiver. */
+/* Forces NCCL to connect the two ranks now, with a 1-byte message, so that no later send waits for
+ * its receiver. NCCL connects when both ranks first use the comm. */
 static void greet(struct comm *comm, struct edge *e)
 {
     move(comm, e, comm_scratch(comm, 64), 1, "greeting a neighbour");
@@ -551,8 +557,8 @@ static void open_edge(struct comm *comm, i64 from, i64 to)
     s->last_edge = &e->next;
 }
 
-/* Every rank with its next one and the one before, in an order that is the same on all ranks: even ones first, so that
- * most do it at the same time. */
+/* Connects every rank to its next and previous rank, in an order that is the same on all ranks.
+ * Even ranks go first, so that most connect at the same time. */
 static void open_edges(struct comm *comm)
 {
     const i64 steps[2] = {1, comm->size - 1};
@@ -584,7 +590,8 @@ static struct nccl_parcel *new_parcel(struct comm *comm, i64 bytes)
     return p;
 }
 
-/* One that has left, or a new one, or, where there are enough, the one that will be free first. */
+/* Returns a parcel that has been sent, or a new one. At PARCELS_MOST, waits for the one that will
+ * be free first. */
 static struct nccl_parcel *parcel_to_send(struct comm *comm, struct edge *e, i64 bytes)
 {
     struct nccl_parcel *p, *oldest = NULL;
@@ -623,7 +630,7 @@ static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
     comm_send(comm_host(comm), to, LETTER_TAG, &letter, sizeof letter);
 }
 
-/* What arrived before it was asked for, in its order. */
+/* Takes the first kept message with this tag, or NULL. */
 static struct nccl_parcel *take_arrived(struct edge *e, i64 tag)
 {
     struct nccl_parcel **at = &e->arrived, *found;
@@ -686,7 +693,7 @@ static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
     receive_parcel(comm, e, data, bytes);
 }
 
-/* ---- The end ---- */
+/* ---- Closing ---- */
 
 static void free_parcels(struct comm *comm, struct nccl_parcel *p)
 {
@@ -738,7 +745,7 @@ static void close_nccl(struct comm *comm)
 {
     struct nccl_state *s = state_of(comm), **at = &queued.comms;
     wait_for_queue(comm->device);
-    oldest_call(); /* all are done: none is kept that names this comm */
+    oldest_call(); /* all calls are done: drops those that name this comm */
     close_edges(comm);
     leave(comm, s->nccl);
     while (*at != s)
@@ -752,8 +759,8 @@ static void close_nccl(struct comm *comm)
     close_paces(comm->device);
 }
 
-/* All of this process's comms: a kernel that waits for another rank would keep the process. An abort that itself does
- * not end is cut short by the alarm. */
+/* Aborts all comms of the process, because a kernel waiting for another rank would keep the process
+ * alive. The alarm ends an abort that hangs. */
 static void stop(struct comm *comm)
 {
     struct comm *host = comm_host(comm);

@@ -11,7 +11,7 @@ struct tensor *op_all_reduce(struct tape *tape, struct comm *comm, struct tensor
     return op_view(tape, x, x->columns);
 }
 
-struct ops_passed { /* a record without outputs: it changes the gradient of x before the records below read it */
+struct ops_passed { /* a record without outputs: modifies the gradient of x before earlier records read it */
     struct tape_record record;
     struct comm *comm;
     struct tensor *x;
@@ -100,7 +100,7 @@ struct tensor *op_receive(struct tape *tape, struct comm *comm, enum dtype dtype
 {
     struct tensor *y = tape_tensor(tape, dtype, rows, columns);
     comm_receive(comm, from, tag, y->data, bytes_of(tensor_matrix(y)));
-    y->needs_grad = tape->recording; /* its gradient is the other rank's to use */
+    y->needs_grad = tape->recording; /* the sending rank needs its gradient */
     struct ops_moved *r = tape_record(tape, sizeof *r, receive_backward, &y, 1, &y, 1);
     if (r) {
         struct tape_record record = r->record;

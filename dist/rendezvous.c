@@ -1,6 +1,7 @@
-/* How processes that know only RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT find each other: all come to the first
- * rank, which tells each where the others listen; then every two have a connection. A rank has as many open files as
- * there are ranks: the usual limit lets a thousand meet. */
+/* Bootstrap of TCP connections from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. All ranks
+ * connect to rank 0, which sends them the addresses where the others listen; then every pair
+ * connects. Each rank needs one open file per rank, so the usual limit of 1024 allows about 1000
+ * ranks. */
 #include "dist/dist.h"
 
 #include <arpa/inet.h>
@@ -17,13 +18,13 @@
 
 static const char magic[8] = "weft-1";
 
-struct hello { /* the first words on every connection */
+struct hello { /* first message on every connection */
     char magic[8];
-    i64 rank, size, port; /* of the caller's own listener */
+    i64 rank, size, port; /* port: listening port of the sender */
 };
-struct home { /* where a rank listens */
+struct home { /* listening address of a rank */
     struct sockaddr_storage address;
-    u8 beside_first; /* on the first one's machine, at an address that means another one elsewhere */
+    u8 beside_first; /* on rank 0's machine, with a loopback address that others cannot use */
 };
 struct meeting {
     const struct launch *launch;
@@ -46,12 +47,12 @@ static void set_options(int socket)
                    {SOL_SOCKET, SO_KEEPALIVE, 1},
                    {IPPROTO_TCP, TCP_KEEPIDLE, 15},
                    {IPPROTO_TCP, TCP_KEEPINTVL, 5},
-                   {IPPROTO_TCP, TCP_KEEPCNT, 4}}; /* a machine that is gone: 35 s */
+                   {IPPROTO_TCP, TCP_KEEPCNT, 4}}; /* a dead machine is noticed after 35 s */
     for (i64 i = 0; i < COUNT_OF(options); i++)
         setsockopt(socket, options[i].level, options[i].name, &options[i].value, sizeof options[i].value);
 }
 
-/* All of it before the end; false: it will not come. */
+/* Reads all bytes before the deadline. False if they do not arrive. */
 static bool read_all(const struct meeting *m, int socket, void *data, i64 bytes, int most_ms)
 {
     for (i64 done = 0; done < bytes;) {
@@ -80,7 +81,7 @@ static bool write_all(int socket, const void *data, i64 bytes)
 
 /* ---- Sockets ---- */
 
-/* Of both families where there are two. port 0: any. */
+/* Listens on IPv6 and IPv4 if both are available. port 0: any free port. */
 static int listen_at(i64 port, i64 ranks)
 {
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((u16)port)};
@@ -110,7 +111,7 @@ static i64 port_of(int socket)
                                                : ((struct sockaddr_in *)&address)->sin_port);
 }
 
-/* At any port but the first rank's, which may not listen at it yet. */
+/* Listens on any free port except rank 0's, which rank 0 may not have opened yet. */
 static int listen_beside(i64 port, i64 ranks)
 {
     int s = listen_at(0, ranks);
@@ -137,7 +138,7 @@ static bool is_loopback(const struct sockaddr_storage *address)
     return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
 }
 
-/* TCP may give a call to a free port that very port as its own: then it has called itself. */
+/* Detects a TCP self-connect: a connection to a free local port may get that port as its own. */
 static bool is_itself(int socket)
 {
     struct sockaddr_storage own = {0}, other = {0};
@@ -147,7 +148,7 @@ static bool is_itself(int socket)
            memcmp(&own, &other, own_length) == 0;
 }
 
-/* -1: nobody listens there yet. */
+/* Returns -1 if nobody listens there yet. */
 static int connect_once(const struct sockaddr_storage *address)
 {
     int s = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -167,7 +168,7 @@ static int say_hello(const struct meeting *m, int socket)
     return write_all(socket, &hello, sizeof hello) ? 0 : -1;
 }
 
-/* The next rank that comes; -1: the time is over. Others that come to the port are sent away. */
+/* Accepts the next rank; -1 after the deadline. Rejects connections of other programs. */
 static int accept_rank(const struct meeting *m, struct hello *hello)
 {
     enum { STRANGER_MS = 5000 };

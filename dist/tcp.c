@@ -1,6 +1,7 @@
-/* Ranks over TCP, for processes that no MPI started: host memory. Every two ranks have one connection, which all comms
- * share: a frame says which comm and which message it is. A thread writes, so that a send returns and two ranks may
- * send at once; reading is the caller's. What arrives goes where it is wanted; what nobody wants yet is kept. */
+/* TCP transport of host memory, for ranks that were not started by MPI. Every pair of ranks has one
+ * connection, which all comms share; each frame names its comm and tag. A writer thread lets sends
+ * return at once and lets two ranks send to each other at the same time. The calling thread reads.
+ * Arriving data goes straight to a waiting receive, or is kept until one asks for it. */
 #include "dist/dist.h"
 
 #include <errno.h>
@@ -22,49 +23,49 @@ struct tcp_header {
 struct tcp_frame {
     struct tcp_frame *next;
     struct tcp_header header;
-    const char *data; /* the caller's, until it has left, or `kept` */
-    i64 *unsent;      /* the caller's count of such frames; NULL: kept */
-    i64 done_bytes;   /* of header and data */
+    const char *data; /* caller's memory until sent, or `kept` */
+    i64 *unsent;      /* caller's count of unsent frames; NULL: data was copied */
+    i64 done_bytes;   /* header and data bytes sent */
     char *kept;
     i64 capacity;
 };
-struct tcp_wanted { /* a message somebody has asked for */
+struct tcp_wanted { /* a posted receive */
     struct tcp_wanted *next;
     struct comm *comm;
     i64 from, tag, bytes;
     void *data;
     bool done;
 };
-struct incoming { /* the frame that is being read: for `wanted`, or kept */
+struct incoming { /* the frame being read, into `wanted` or `kept` */
     struct tcp_header header;
-    i64 done_bytes; /* of header and data */
+    i64 done_bytes; /* header and data bytes read */
     char *data;
     struct tcp_wanted *wanted;
     struct tcp_frame *kept;
 };
 struct peer {
     int socket;
-    struct tcp_frame *out, **out_end; /* to be written; under the lock */
+    struct tcp_frame *out, **out_end; /* send queue; guarded by the lock */
     struct incoming incoming;
-    struct tcp_frame *arrived; /* in their order, and nobody wants one of them */
-    struct tcp_wanted *wanted; /* in their order */
+    struct tcp_frame *arrived; /* unclaimed frames in order of arrival */
+    struct tcp_wanted *wanted; /* posted receives in order */
     _Atomic bool lost;
 };
-struct net { /* of the world, shared by all comms */
+struct net { /* state of the world, shared by all comms */
     i64 rank, size;
     struct peer *peers;
-    struct tcp_frame *spare; /* under the lock */
+    struct tcp_frame *spare; /* free frames; guarded by the lock */
     pthread_t writer;
     pthread_mutex_t lock;
     pthread_cond_t posted, written;
-    i64 waiting; /* frames to be written */
+    i64 waiting; /* number of queued frames */
     _Atomic i64 sent_bytes;
     bool closing;
 };
 struct tcp_state {
     struct net *net;
     u64 id;
-    i64 splits, *world; /* [size] the world's rank of each */
+    i64 splits, *world; /* world: [size] world rank of each member */
 };
 
 static struct tcp_state *state_of(const struct comm *comm)
@@ -85,7 +86,8 @@ _Noreturn static void stop_without(struct comm *comm, i64 rank)
 
 /* ---- Writing ---- */
 
-/* As much as the connection takes now; true: the frame has gone, or can go nowhere. */
+/* Writes as much as the socket accepts now. True if the frame is finished or the connection is
+ * lost. */
 static bool write_some(struct net *net, struct peer *peer, struct tcp_frame *f)
 {
     i64 head = (i64)sizeof f->header, in_head = min_i64(f->done_bytes, head), in_data = f->done_bytes - in_head;
@@ -101,7 +103,7 @@ static bool write_some(struct net *net, struct peer *peer, struct tcp_frame *f)
     return peer->lost || f->done_bytes == head + f->header.bytes;
 }
 
-/* Under the lock. */
+/* Removes the first frame of the send queue. The lock must be held. */
 static void retire(struct net *net, struct peer *peer)
 {
     struct tcp_frame *f = peer->out;
@@ -129,7 +131,7 @@ static i64 list_writable(struct net *net, struct pollfd *list, i64 *ranks)
 
 static void *write_frames(void *context)
 {
-    enum { LOOK_MS = 1 }; /* for frames that were posted while others wait */
+    enum { LOOK_MS = 1 }; /* poll timeout, to notice newly posted frames */
     struct net *net = context;
     struct pollfd list[net->size];
     i64 ranks[net->size];
@@ -144,7 +146,8 @@ static void *write_frames(void *context)
         poll(list, (nfds_t)count, LOOK_MS);
         for (i64 i = 0; i < count; i++) {
             struct peer *peer = &net->peers[ranks[i]];
-            bool gone = list[i].revents && write_some(net, peer, peer->out); /* the first one is this thread's alone */
+            /* Only this thread removes the first frame. */
+            bool gone = list[i].revents && write_some(net, peer, peer->out);
             if (gone) {
                 pthread_mutex_lock(&net->lock);
                 retire(net, peer);
@@ -174,7 +177,8 @@ static struct tcp_frame *spare_frame(struct net *net, i64 bytes)
     return f;
 }
 
-/* unsent NULL: data is copied; else it stays as it is until the frame has left, which is then one less of them. */
+/* Queues a frame. unsent NULL: the data is copied. Otherwise *unsent is incremented, the data must
+ * stay unchanged until the frame is sent, and *unsent is decremented then. */
 static void post(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes, i64 *unsent)
 {
     struct net *net = state_of(comm)->net;
@@ -195,7 +199,7 @@ static void post(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
     pthread_mutex_unlock(&net->lock);
 }
 
-/* Under the lock: until a frame has left, at most a second. */
+/* Waits until a frame is sent, for at most 1 s. The lock must be held. */
 static void wait_written(struct net *net)
 {
     struct timespec end;
@@ -219,7 +223,7 @@ static void wait_until_left(struct comm *comm, const i64 *unsent)
     }
 }
 
-/* Whether all of the caller's have left. */
+/* True if all of the caller's frames are sent. */
 static bool all_left(struct comm *comm, const i64 *unsent, bool wait)
 {
     struct net *net = state_of(comm)->net;
@@ -293,7 +297,7 @@ static struct tcp_frame *frame_to_keep(struct net *net, struct tcp_header header
     return f;
 }
 
-/* Its header is there. */
+/* Starts a frame whose header has arrived: chooses its destination. */
 static void open_incoming(struct comm *comm, i64 from)
 {
     struct peer *peer = peer_of(comm, from);
@@ -305,7 +309,8 @@ static void open_incoming(struct comm *comm, i64 from)
     in->data = in->wanted ? in->wanted->data : in->kept->kept;
 }
 
-/* All of it is there. It may be wanted since its header came. */
+/* Finishes a frame. If it was being kept, a receive may have been posted since its header
+ * arrived. */
 static void close_incoming(struct comm *comm, i64 from)
 {
     struct peer *peer = peer_of(comm, from);
@@ -324,7 +329,7 @@ static void close_incoming(struct comm *comm, i64 from)
     }
 }
 
-/* A read of what is there; false: nothing. */
+/* Reads available bytes without blocking. False if there are none. */
 static bool read_some(struct comm *comm, i64 from)
 {
     struct peer *peer = peer_of(comm, from);
@@ -359,7 +364,7 @@ static void want(struct tcp_wanted *w)
     *end = w;
 }
 
-/* Until something is there to be read. */
+/* Blocks until the socket is readable; stops the run after wait_s. */
 static void wait_readable(const struct tcp_wanted *w)
 {
     struct pollfd there = {.fd = peer_of(w->comm, w->from)->socket, .events = POLLIN};
@@ -389,9 +394,9 @@ static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
 
 /* ---- The transport ---- */
 
-struct transfer {           /* an exchange under way */
-    i64 unsent;             /* frames; under the lock */
-    struct tcp_wanted in[]; /* [ranks] */
+struct transfer {           /* an all-to-all in flight */
+    i64 unsent;             /* unsent frames; guarded by the lock */
+    struct tcp_wanted in[]; /* [ranks] receives */
 };
 
 static struct transfer *begin_as(struct comm *comm, const struct span *out, const struct span *in, i64 tag)
@@ -467,7 +472,7 @@ static void send_message(struct comm *comm, i64 to, i64 tag, const void *data, i
     post(comm, to, tag, data, bytes, NULL);
 }
 
-/* Everybody tells the first rank, which tells everybody. */
+/* Every rank reports to rank 0, which then releases all of them. */
 static void barrier(struct comm *comm)
 {
     for (i64 r = 1; r < comm->size && comm->rank == 0; r++)
@@ -478,7 +483,7 @@ static void barrier(struct comm *comm)
         receive(comm, 0, BARRIER_TAG, NULL, 0);
 }
 
-/* A connection that has come to its end, with nothing left to be read. */
+/* Stops the run if a connection was closed and has no data left to read. */
 static void look(struct comm *comm)
 {
     for (i64 r = 0; r < comm->size; r++) {
@@ -502,7 +507,8 @@ static struct comm *over(struct net *net, u64 id, i64 rank, i64 size)
     return comm;
 }
 
-/* Its number follows from what all its ranks know: whose split it is, which one, and who they are. */
+/* The id of a comm is a hash of data that all its ranks share: the parent's id, the split's number,
+ * and the group. */
 static struct comm *split(struct comm *parent, const struct group *group, i64 rank)
 {
     struct tcp_state *p = state_of(parent);
@@ -543,7 +549,7 @@ static void close_net(struct net *net)
 static void close_tcp(struct comm *comm)
 {
     struct tcp_state *s = state_of(comm);
-    if (s->id == 0) { /* the world, after which nobody has anything to say */
+    if (s->id == 0) { /* the world is closed last */
         barrier(comm);
         close_net(s->net);
     }

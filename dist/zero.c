@@ -1,4 +1,5 @@
-/* A weights table over ranks: data ranks share the masters and moments of each weight by runs of its rows. */
+/* A weights table sharded over data ranks (ZeRO-1): each rank keeps masters and moments for a range
+ * of every weight's rows. */
 #include "dist/dist.h"
 
 #include <string.h>
@@ -8,7 +9,7 @@ struct comm *zero_ranks(const struct weight *w, const struct parallel *p)
     return w->spec.expert_axis ? p->replica : p->data;
 }
 
-/* elements[r] of rank r's share of this rank's slice. */
+/* elements[r]: size of rank r's share of this rank's slice. */
 static void zero_sizes(i64 *elements, const struct weight *w, i64 ranks)
 {
     i64 rows = w->parts * w->rows;
@@ -39,7 +40,7 @@ bool zero_counted(const struct weight *w, const struct weights_layout *place)
     return first_of_tensor && first_of_pipeline;
 }
 
-/* ---- Whole tables on rank 0 ---- */
+/* ---- Collecting the whole table on rank 0 ---- */
 
 enum kind { MASTER, M, V, KINDS };
 
@@ -49,7 +50,8 @@ static float *state_of(const struct weight *w, int kind)
     return all[kind];
 }
 
-/* What a rank contributes of a weight: its share, or nothing where another rank has the same. */
+/* The rows of a weight that a rank contributes: its share, or none if another rank contributes the
+ * same. */
 static struct weight contribution(const struct weight *w, const struct weights_layout *place, bool training)
 {
     struct weight placed = *w;
@@ -60,8 +62,8 @@ static struct weight contribution(const struct weight *w, const struct weights_l
     return placed;
 }
 
-/* One of a weight's three states, through host memory: the whole is logical, and only saving wants it. Rank 0 knows
- * from the layout alone what each rank sends. */
+/* Gathers one state of a weight (master, m or v) on rank 0, through host memory, as an unsharded
+ * matrix. Used only for saving. Rank 0 derives from the layout how much each rank sends. */
 static void gather_state(struct weights *all, struct weight *whole, const struct weight *mine, int kind,
                          const struct weights *weights, const struct parallel *p)
 {

@@ -1,18 +1,23 @@
-/* elastic: one run trains a whole family of sub-models. This folder chooses sub-models (pick), measures many (grid) and
- * cuts one out as a checkpoint of its own (extract); model/ executes them. [R 3.3, 4] */
+/* Elastic training: one run trains a whole family of sub-models. This folder draws sub-models
+ * (pick), measures many of them (grid) and extracts one as a checkpoint of its own (extract);
+ * model/ executes them. The arrays of a sub-model belong to the caller's arena; the caller closes
+ * an extracted model. [R 3.3, 4] */
 #ifndef WEFT_ELASTIC_H
 #define WEFT_ELASTIC_H
 #include "core/settings.h"
 #include "model/model.h"
 
-/* ---- Draws: three axes, each on its own. Depth and experts per slice of the global batch, keyed by (step, slice,
- * layer) resp. (step, slice, layer, expert group); top-k per sample, keyed by (step, sample). Layers with heads, the
- * first and the last are never dropped. */
+/* ---- Draws ----
+ * The 3 axes are independent. Depth and experts are drawn per slice of the global batch, keyed by
+ * (step, slice, layer) and (step, slice, layer, expert group); top-k is drawn per sample, keyed by
+ * (step, sample). Layers with audio heads, the first and the last layer are never dropped. */
 struct elastic_settings {
-    double depth_full, depth_drop;  /* probability of all layers; else each eligible layer is dropped with depth_drop */
-    double experts_full;            /* probability of all experts; else a random subset */
-    i64 experts_min, expert_groups; /* smallest subset (0: half); equal shares of so many fixed groups */
-    double topk_full;               /* probability of the full top-k; else uniform in [topk_min, k) */
+    /* Probability of all layers; otherwise each eligible layer is dropped with probability
+     * depth_drop. */
+    double depth_full, depth_drop;
+    double experts_full;            /* probability of all experts; otherwise a random subset */
+    i64 experts_min, expert_groups; /* smallest subset (0: half); equal shares from each of the fixed groups */
+    double topk_full;               /* probability of the full top-k; otherwise uniform in [topk_min, k) */
     i64 topk_min;
     i64 slice_rows;
 };
@@ -34,50 +39,57 @@ struct elastic_settings {
         SETTING(type, elastic.slice_rows, "elastic.slice_rows", INTEGER, "4", 1, 1e6, NULL,                            \
                 "consecutive rows of the global batch that share a draw")
 
-/* An error of usage where the groups do not fit the model; a warning where ranks of experts may get unequal shares. */
+/* Returns a usage error if the groups do not divide the model's experts. Warns if expert-parallel
+ * ranks may get unequal shares. */
 int elastic_check(const struct elastic_settings *settings, const struct model_config *config, i64 expert_ranks);
-/* Fills `sub` for one micro-batch; its arrays come from `arena` (host memory that lives until the backward). */
+/* Draws `sub` for one microbatch. Its arrays come from `arena` (host memory that must live until
+ * the backward pass). */
 void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *settings,
                   const struct model_config *config, u64 seed, i64 step, const struct batch *batch);
 
-/* ---- The three options that name a sub-model: --layers, --experts, --topk ---- */
+/* ---- The 3 options that select a sub-model: --layers, --experts, --topk ---- */
 struct submodel_options {
     const char *layers, *experts, *topk;
-}; /* as written; NULL: full */
-/* Rows of them for a settings table whose struct has a `struct submodel_options member`. */
+}; /* unparsed text; NULL: full */
+/* Settings rows for a struct that has a `struct submodel_options member`. */
 #define SUBMODEL_ROWS(type, member)                                                                                    \
     SETTING(type, member.layers, "layers", STRING, "", 0, 0, NULL,                                                     \
             "sub-model: layers kept, e.g. 0,2,4-7; those with audio heads must stay"),                                 \
         SETTING(type, member.experts, "experts", STRING, "", 0, 0, NULL,                                               \
                 "sub-model: the N most used experts, a list such as 0,2,5-9, or @FILE.json with one list a layer"),    \
         SETTING(type, member.topk, "topk", STRING, "", 0, 0, NULL, "sub-model: experts each token chooses")
-/* Parses and checks against the model ("16": the most used experts by its statistics, else the first; "0,2,5-9";
- * "@FILE.json"). Wrong options are errors of usage. Arrays come from `arena`. */
+/* Parses the options and checks them against the model. experts: "16" keeps the most used experts
+ * by the model's statistics (the first ones without statistics), "0,2,5-9" a list, "@FILE.json" one
+ * list per layer. Invalid options are usage errors. Arrays come from `arena`. */
 int submodel_parse(struct submodel *sub, struct arena *arena, const struct submodel_options *options,
                    const struct model *model);
+/* The kept layers as a list, and the numbers "experts" and "topk". The caller frees the object. */
 struct json *submodel_to_json(const struct submodel *sub, const struct model_config *config);
 
-bool elastic_layer_fixed(const struct model_config *config, i64 layer); /* never dropped */
+bool elastic_layer_fixed(const struct model_config *config, i64 layer); /* true: never dropped */
 
-/* What a sub-model has and uses. */
+/* The config of the sub-model as a model of its own. */
 struct model_config submodel_config(const struct submodel *sub, const struct model_config *config);
 
-/* ---- Extraction: `out` becomes a model of its own with the kept layers and experts. The logits of both on the same
- * random ids are compared bit for bit; a difference is an error. ---- */
+/* ---- Extraction ----
+ * `out` becomes a model of its own with the kept layers and experts. The function compares the
+ * logits of the sub-model and of `out` on the same random ids bit for bit; a difference is an
+ * error. Returns 0, or -1 with a message and `out` closed. */
 int elastic_extract(struct model *out, struct model *from, const struct submodel *sub);
 
-/* ---- Grid: a family of sub-models, measured by the caller's function. ---- */
+/* ---- Grid: a family of sub-models, measured by the caller's function ---- */
 struct grid_point {
     char name[64];
     struct submodel sub;
-    double loss[TARGETS]; /* by target kind; NaN where there is none */
+    double loss[TARGETS]; /* per target kind; NaN: no such target */
     double loss_all;      /* weighted as in training */
     i64 parameters, active;
     double tokens_per_s;
 };
 typedef int grid_measure(void *context, struct grid_point *point);
-/* Full; k/2, k/4; 3/4 and 1/2 of the experts; eligible layers fewer, 1/8 and 2/8 of the depth; and of the three
- * together the milder and the harder. Arrays come from `arena`. */
+/* Fills the grid: the full model; top-k k/2 and k/4; 3/4 and 1/2 of the experts; 1/8 and 2/8 of the
+ * depth dropped; a mild and a strong combination of the 3. Equal points are listed once. Returns
+ * the number of points; arrays come from `arena`. */
 i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model);
 
 #endif

@@ -21,7 +21,8 @@ static i64 source_part(const i32 *ids, i64 i)
     return ids ? ids[i] : i;
 }
 
-/* Rows of a weight that stay: slices of stacked experts, rows or columns of the router, or all. */
+/* Copies the kept part of a weight: slices of stacked experts, rows or columns of the router, or
+ * all. */
 static void copy_weight(struct weights *weights, struct weight *to, const struct weights *source,
                         const struct weight *from, const i32 *experts, i64 count)
 {
@@ -50,7 +51,8 @@ static void copy_weight(struct weights *weights, struct weight *to, const struct
     memory_free(out);
 }
 
-/* The kept layer a weight of `out` comes from, and its row there; NULL: it belongs to no layer. */
+/* The source weight in `from` for a weight of `out`, and its layer there (*layer -1: in no
+ * layer). */
 static const struct weight *source_of(struct model *from, const struct weight *w, const struct submodel *sub,
                                       i64 *layer)
 {

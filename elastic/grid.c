@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Leaves out `drop` eligible layers, evenly spread. */
+/* Drops `drop` eligible layers, evenly spread. */
 static void thin_layers(struct submodel *sub, const struct model_config *c, i64 drop)
 {
     i64 eligible = 0, seen = 0, dropped = 0;

@@ -1,11 +1,11 @@
-/* --layers, --experts, --topk: parsed, checked, explained. */
+/* Parses and checks --layers, --experts and --topk. */
 #include "core/json.h"
 #include "elastic/elastic.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* "0-3,6" into marks[0..bound); -1 with a message of usage. */
+/* Parses ranges such as "0-3,6" into marks[0..bound). Returns -1 with a usage error. */
 static int parse_ranges(bool *marks, i64 bound, const char *text, const char *option)
 {
     const char *at = text;
@@ -130,7 +130,7 @@ static int list_of_layer(struct submodel *sub, struct arena *arena, const struct
     return 0;
 }
 
-/* One list per layer of the full model; lists of layers that are left out count for nothing but must stand there. */
+/* Reads one list per layer of the full model. Lists of dropped layers are required but ignored. */
 static int lists_of_file(struct submodel *sub, struct arena *arena, const struct model_config *c, const char *path)
 {
     struct json *j = json_load(path);

@@ -26,8 +26,9 @@ static int ascending(const void *a, const void *b)
     return *(const i32 *)a - *(const i32 *)b;
 }
 
-/* `share` experts of each group of `size`, ascending over all. A permutation counts by two words, step and slice; layer
- * and group enter the seed, so that each layer draws its own. */
+/* Draws `share` experts of each group of `size`, ascending over all groups. The permutation's
+ * counter has 2 words, step and slice, so layer and group enter the seed and each layer gets its
+ * own draw. */
 static void pick_subset(i32 *out, i64 groups, i64 size, i64 share, struct rng_key key, i64 step, i64 slice, i64 layer)
 {
     i32 *order = memory_alloc(size * 4);

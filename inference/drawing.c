@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LETTERS = 12 /* size of words */ };
+enum { LETTERS = 12 /* font size in pixels */ };
 
 void drawing_open(struct drawing *d, i64 width, i64 height)
 {
@@ -62,7 +62,7 @@ void draw_line(struct drawing *d, double x1, double y1, double x2, double y2, do
     }
 }
 
-/* Letters that XML keeps for itself. */
+/* Escapes the characters that are special in XML. */
 static void put_escaped(struct text *out, const char *words)
 {
     for (const char *at = words; *at; at++)

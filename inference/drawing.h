@@ -1,4 +1,5 @@
-/* Plain pictures, drawn once and kept twice: as SVG with its words, and as pixels without them (a PNG has no font). */
+/* Simple drawings rendered twice: as SVG with text, and as RGB
+ * pixels without it (there is no font for the PNG). */
 #ifndef WEFT_STUDIO_DRAWING_H
 #define WEFT_STUDIO_DRAWING_H
 #include "core/core.h"
@@ -11,11 +12,12 @@ struct drawing {
 };
 void drawing_open(struct drawing *drawing, i64 width, i64 height);
 void drawing_close(struct drawing *drawing);
-/* colour 0xRRGGBB */
+/* Drawing functions take coordinates in pixels and colors as 0xRRGGBB. */
 void draw_box(struct drawing *drawing, double x, double y, double width, double height, u32 colour);
 void draw_line(struct drawing *drawing, double x1, double y1, double x2, double y2, double thickness, u32 colour);
 void draw_words(struct drawing *drawing, double x, double y, enum anchor anchor, u32 colour, const char *format, ...)
     PRINTF(6, 7);
-/* DIRECTORY/NAME.svg and .png. The SVG's text goes on without its end tag until here. */
+/* Closes the SVG and writes DIRECTORY/NAME.svg and DIRECTORY/NAME.png. Call it once: the SVG text
+ * has no end tag before. 0, or -1 and a message. */
 int drawing_save(struct drawing *drawing, const char *directory, const char *name);
 #endif

@@ -12,7 +12,7 @@ const struct setting export_table[] = {
     SETTING(struct export_settings, dtype, "dtype", CHOICE, "stored", 0, 0, "stored|f32|bf16", "of the weights"),
     {0}};
 
-/* f32 logits of fixed random ids, from the masters. */
+/* Logits of fixed random ids, computed in f32 from the master weights. Free with memory_free. */
 static float *probe_logits(struct model *model, i64 *count)
 {
     enum { ROWS = 2, LENGTH = 32 };
@@ -38,7 +38,7 @@ static float *probe_logits(struct model *model, i64 *count)
     return logits;
 }
 
-/* What training broke is not carried on. */
+/* Refuses to export weights that are not finite. */
 static int check_finite(const struct model *model, const char *directory)
 {
     struct weight_list list;
@@ -58,7 +58,8 @@ static int check_finite(const struct model *model, const char *directory)
     return status;
 }
 
-/* The same dtype must give the same bits; a narrower one is reported. */
+/* Compares logits before and after. With the same dtype they must be bitwise equal; for a narrower
+ * one the difference is logged. */
 static int compare_reloaded(struct model *model, const char *folder, bool exact)
 {
     struct model again;
@@ -192,7 +193,7 @@ int export_stage(const void *settings, const struct stage *stage)
     const struct export_settings *s = settings;
     enum dtype dtype = s->dtype == 0 ? DTYPE_OTHER : s->dtype == 1 ? DTYPE_F32 : DTYPE_BF16;
     char *hf = path_join(stage->out, "hf"), *gguf = path_join(stage->out, "model.gguf");
-    int status = directory_remove(hf); /* an earlier call may have been cut short */
+    int status = directory_remove(hf); /* left by an interrupted earlier call */
     if (status == 0 && s->to != 1)
         status = export_hf(s->from, hf, dtype, stage->device);
     if (status == 0 && file_exists(gguf))

@@ -2,7 +2,7 @@
 
 #include "kernels/device/rehearsal.h"
 
-/* ---- Pieces ---- */
+/* ---- Parts of the work ---- */
 
 static int into_picture(struct studio *s, i32 token)
 {
@@ -75,12 +75,12 @@ void studio_rehearse_sound(struct studio *s, i64 frames)
     memory_free(codes);
 }
 
-/* ---- Whole ---- */
+/* ---- Dry run ---- */
 
 static int rehearse(const struct studio_work *w, struct device *meta)
 {
     struct studio *studio = memory_alloc(sizeof *studio);
-    enum log_level level = log_set_level(LOG_SILENT); /* the same will be said again */
+    enum log_level level = log_set_level(LOG_SILENT); /* the real run logs the same messages */
     int status = studio_open(studio, meta, w->directory, w->dtype);
     if (status == 0) {
         status = w->run(studio, w->context);

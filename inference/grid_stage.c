@@ -33,8 +33,8 @@ static double decode_seconds(struct model *model, const struct submodel *sub, i6
     return seconds;
 }
 
-/* Single steps alone: the fastest run of one token, prefill and opening, is taken off the fastest long one, unless
- * noise made it the longer. */
+/* Tokens per second of single decode steps: the fastest run of one token (prefill and opening) is
+ * subtracted from the fastest long run, unless noise made it the longer of the two. */
 static double decode_speed(struct model *model, const struct submodel *sub, i64 count)
 {
     double prefill = INFINITY, all = INFINITY;
@@ -45,7 +45,7 @@ static double decode_speed(struct model *model, const struct submodel *sub, i64 
     return all > prefill ? (double)count / (all - prefill) : (double)(count + 1) / all;
 }
 
-/* ---- What it takes: the full model most, first over held-out rows, then decoding ---- */
+/* ---- Memory estimate: the full model, first over held-out rows, then in decoding ---- */
 
 struct grid_stage_foreseen {
     struct heldout_work pass;
@@ -63,7 +63,7 @@ static int rehearse(struct model *meta, void *context)
     return 0;
 }
 
-/* Both at once: either may be what is too much. */
+/* Halves both rows and decoded tokens, since either may be what does not fit. */
 static bool halve(struct text *name, void *context)
 {
     struct grid_stage_foreseen *f = context;

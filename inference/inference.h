@@ -1,23 +1,27 @@
-/* studio: what is made of a trained model. The door to the folder: its stages, and what the command line shares with
- * them. Prompts and answers of any modality: preview.h. Counts of experts' use: routing.h. */
+/* inference: everything done with a trained model. This is the folder's main header: it declares
+ * the stages `generate`, `routing`, `grid`, `extract` and `export`, and the functions that the
+ * command line shares with them. Input is a model directory (`from`); output are files in the
+ * stage's folder. Prompts and answers of any modality are in preview.h, counts of expert use in
+ * routing.h. Functions return 0, or -1 and a message, unless they say otherwise. */
 #ifndef WEFT_STUDIO_H
 #define WEFT_STUDIO_H
 #include "data/sources/sources.h"
 #include "train/heldout.h"
 
 /* ---- Samples ---- */
-/* The stage `generate`: pictures, clips and speech from captions, words from pictures, clips and speech; for training
- * and held-out captions, with how often what was made is nearer to its own original than to another's.
+/* The stage `generate`: pictures, clips and speech from captions, and text from pictures, clips and
+ * speech, for captions of the training set and of the validation set.
  *
- * pair: share of (own, other) pairs in which the original of the same caption is nearer, chance 0.5; first: it is the
- * nearest of all. Of what is said of media: how often word for word, and the share of words right, see words_right.h.
- * Pictures by pixels, clips by frames (squared difference), speech by log-mel, the shorter padded with
- * silence. */
+ * Retrieval scores of generated media: `pair` is the share of pairs (own, other) in which the
+ * original of the same caption is nearer than another's, 0.5 at chance; `first` counts media whose
+ * own original is the nearest of all. Distances: mean squared difference of pixels for pictures, of
+ * all frames for clips, of log-mel spectra for speech, the shorter padded with silence. Scores of
+ * generated text: exact matches, and the share of words right (words_right.h). */
 struct samples_settings {
     char *from, *data;
     i64 pictures, clips, sounds, show, texts;
     double temperature, sound_temperature, top_p, guidance;
-    double validation, test; /* drawn where data names no parts */
+    double validation, test; /* shares, drawn where data has no split */
     struct source_columns columns;
     struct string_list prompts;
 };
@@ -25,34 +29,38 @@ extern const struct setting samples_table[];
 int samples_stage(const void *settings, const struct stage *stage); /* $OUT/samples.json and the media it names */
 
 /* ---- Routing ---- */
-/* The stage `routing`: who uses which expert. */
+/* The stage `routing`: expert usage of each stream, over shards. */
 struct routing_settings {
     char *from, *data, *part;
     i64 rows, length, trace;
     struct submodel_options sub;
 };
 extern const struct setting routing_table[];
-/* Measures and writes into the existing folder `out`: routing.json, use.csv, overlap.csv, entropy.csv, pictures as SVG
- * and PNG, routing.html; trace.jsonl with the choices at the first `trace` positions. 0, -1 or STAGE_INTERRUPTED. */
+/* Measures and writes into the existing folder `out`: routing.json, use.csv, overlap.csv,
+ * entropy.csv, figures as SVG and PNG, and routing.html; with `trace` > 0 also trace.jsonl, the
+ * experts chosen at the first `trace` positions. Returns 0, -1 and a message, or
+ * STAGE_INTERRUPTED. */
 int routing_measure(const struct routing_settings *settings, const char *out, struct device *device);
 int routing_stage(const void *settings, const struct stage *stage);
 
 /* ---- Grid ---- */
-/* The stage `grid`: what a family of sub-models of one model reaches. Held-out loss by target kind, parameters, and how
- * fast each decodes text, one request at a time. */
+/* The stage `grid`: quality and speed of a family of sub-models of one
+ * model. For each it measures held-out loss by target kind, number of
+ * parameters, and text decoding speed with one request at a time. */
 enum { GRID_MOST = 16 };
 struct grid_settings {
     char *from, *data, *part;
     i64 rows, length, decode_tokens;
 };
 struct grid_result {
-    struct grid_point points[GRID_MOST]; /* their sub-models' arrays are the result's */
+    struct grid_point points[GRID_MOST]; /* their arrays are in `memory` */
     i64 count;
-    struct model_config config; /* of the full model */
+    struct model_config config; /* the full model */
     struct arena memory;
 };
 extern const struct setting grid_table[];
-/* 0, -1 or STAGE_INTERRUPTED; after 0 the caller releases. loss_all: the sum of the kinds' means, without MTP. */
+/* Returns 0, -1 and a message, or STAGE_INTERRUPTED. After 0 the caller calls grid_result_release.
+ * A point's loss_all is the weighted sum of the kinds' mean losses, without MTP. */
 int grid_measure_all(struct grid_result *out, const struct grid_settings *settings, struct device *device);
 void grid_result_release(struct grid_result *result);
 struct json *grid_point_json(const struct grid_point *point, const struct model_config *config);
@@ -60,8 +68,9 @@ void grid_print(struct text *out, const struct grid_result *result); /* an align
 int grid_stage(const void *settings, const struct stage *stage);     /* $OUT/grid.json */
 
 /* ---- Cut-outs ---- */
-/* The stage `extract`, and what `weft extract` shares with it: a sub-model as a model directory of its own.
- * Writes into the existing folder `out`, tokenizers included. Nothing is written before the logits were found equal. */
+/* Writes a sub-model as a model directory of its own, tokenizers included, into the existing folder
+ * `out`. Nothing is written until the logits of the sub-model and of the cut model are found equal.
+ * The stage `extract` and `weft extract` share it. */
 int extract_directory(const char *from, const char *out, const struct submodel_options *options, struct device *device);
 
 struct extract_settings {
@@ -72,8 +81,8 @@ extern const struct setting extract_table[];
 int extract_stage(const void *settings, const struct stage *stage);
 
 /* ---- Exports ---- */
-/* The text backbone for other software. What was written is read again and compared before it is called done.
- * dtype DTYPE_OTHER: as stored. out must not exist. */
+/* Exports the text backbone for other software, then reads the files back and compares them. `out`
+ * must not exist. dtype DTYPE_OTHER keeps the stored dtype. */
 int export_hf(const char *model, const char *out, enum dtype dtype, struct device *device);
 int export_gguf(const char *model, const char *out, enum dtype dtype, struct device *device);
 

@@ -14,7 +14,7 @@ static int open_vision(struct studio *s, const char *directory)
 {
     char *path = string_format("%s/weft/vision", directory);
     int status = 0;
-    if (s->model.config.bits && file_is_directory(path)) { /* text needs none */
+    if (s->model.config.bits && file_is_directory(path)) { /* not needed for text */
         status = vision_load(&s->vision, s->device, path, s->model.weights.dtype, false);
         s->has_vision = status == 0;
     }
@@ -49,7 +49,7 @@ static struct token_sizes sizes_of(const struct studio *s)
         for (i64 i = 0; i < v->shape_count; i++)
             sizes.scales = max_i64(sizes.scales, v->shapes[i].scale_count);
     }
-    if (s->has_vision && s->model.config.cell_features) { /* a model may make pictures and read none */
+    if (s->has_vision && s->model.config.cell_features) { /* a model may generate pictures without reading any */
         sizes.cell_features = v->channels[1];
         sizes.patch_values = VISION_GROUP * v->stride * v->stride * 3;
     }
@@ -160,7 +160,7 @@ const struct vision_shape *studio_shape(const struct studio *s, bool video)
     return NULL;
 }
 
-/* Encoder features and pixels of a clip as the positions of a prompt. */
+/* Appends a clip to the prompt as positions of encoder features and pixels. */
 static int push_cells(struct prompt *p, struct studio *s, const struct clip *clip)
 {
     i64 stride = s->vision.config.stride, d = s->model.config.cell_features;
@@ -187,7 +187,8 @@ static int push_cells(struct prompt *p, struct studio *s, const struct clip *cli
                                        .width = ceil_div(cells.width, 2)});
 }
 
-/* Why a model with such heads cannot use them; else what it never learned. */
+/* Explains why the request is refused: the tokenizer is missing although the model has such heads,
+ * or `never`, the ability the model was not trained for. */
 static int refuse(const struct studio *s, const char *what, const char *kind, i64 heads, const char *never)
 {
     if (heads)
@@ -264,7 +265,8 @@ int prompt_audio(struct prompt *p, struct studio *s, const char *path)
     return push_part(p, &(struct part){.kind = STREAM_AUDIO, .count = frames});
 }
 
-/* The nearest shape; -1: all there are have less than half of these proportions, or all more than twice. */
+/* Index of the shape with the nearest aspect ratio; -1 if all shapes of the kind are below half of
+ * the ratio or all are above twice the ratio. */
 static i64 near_shape(const struct studio *s, bool video, double height, double width)
 {
     const struct vision_config *config = &s->vision.config;
@@ -278,7 +280,8 @@ static i64 near_shape(const struct studio *s, bool video, double height, double 
     return less && more ? shaped_nearest(config, video, height, width) : -1;
 }
 
-/* By name, or by proportions: "3:2". NULL: the first of its kind. -1: there is none. */
+/* Index of a shape by name or by aspect ratio ("3:2"). NULL:
+ * the first of its kind. -1: no match. */
 static i64 find_shape(const struct studio *s, bool video, const char *name)
 {
     double width, height;
@@ -308,7 +311,8 @@ static int refuse_shape(const struct studio *s, bool video, const char *name)
     return -1;
 }
 
-/* Of several shapes, and where the prompt gives it something to go by, the model draws one. */
+/* Lets the model choose among all shapes of the kind. Used
+ * where the prompt has content but names no shape. */
 static void leave_shape_to_model(struct prompt *p, const struct studio *s, bool video)
 {
     p->most = 0;
@@ -373,7 +377,8 @@ struct generate_request prompt_request(const struct prompt *p, u32 identity, i64
                                      .identity = identity};
 }
 
-/* Stages leave their settings beside the model. One that began with another says too little: that one may have. */
+/* Stages store their settings in identity.json next to the model. If the model was trained from
+ * another one, the file is not conclusive: the other may have been trained with condition_drop. */
 void studio_check_guidance(const struct studio *s, double guidance)
 {
     char *path = path_join(s->directory, "identity.json");
@@ -390,7 +395,7 @@ void studio_check_guidance(const struct studio *s, double guidance)
     memory_free(path);
 }
 
-/* A shape's token and the bracket after it, or shapes to choose from. */
+/* True if a request opens with a shape token and a bracket, or lets the model choose a shape. */
 static bool any_picture(const struct generate_request *requests, i64 count)
 {
     bool any = false;
@@ -458,7 +463,7 @@ int answer_pixels(u8 **pixels, i64 size[3], double *rate_hz, struct studio *s, c
     return 0;
 }
 
-/* A code the sampler drew as the end in the middle of a frame cannot be spoken: the nearest thing is the first code. */
+/* The sampler may draw the end token within a frame. It has no sound, so code 0 replaces it. */
 int answer_samples(float **samples, i64 *count, struct studio *s, const struct answer *a, u64 seed)
 {
     i64 frames = a->has_medium ? a->medium.frames : 0, levels = s->model.config.levels;
@@ -483,7 +488,7 @@ static int save_pictures(const char *path, struct studio *s, const struct answer
     clip.frames = size[0];
     clip.height = size[1];
     clip.width = size[2];
-    bool moves = a->medium.kind == STREAM_VIDEO_OUT; /* also if it ended after its first frame */
+    bool moves = a->medium.kind == STREAM_VIDEO_OUT; /* true also for an answer of a single frame */
     int status = moves ? clip_write_mp4(path, &clip) : image_write_png(path, clip.pixels, clip.height, clip.width);
     memory_free(clip.pixels);
     return status;

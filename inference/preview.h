@@ -1,4 +1,5 @@
-/* A model with its tokenizers: prompts of any modality in, answers decoded to text, PNG, MP4 and WAV out. */
+/* A model with its tokenizers ("studio"). Prompts of any modality go in; answers come out as ids,
+ * and decoded as text, PNG, MP4 or WAV. Functions return 0, or -1 and a message. */
 #ifndef WEFT_STUDIO_PREVIEW_H
 #define WEFT_STUDIO_PREVIEW_H
 #include "model/generate.h"
@@ -17,65 +18,73 @@ struct studio {
     const float *amplitude[SHAPES_MOST];
     i64 grid[2 * SHAPES_MOST];
 };
-/* directory: a model directory with tokenizer.json, and weft/vision, weft/audio where the model has those heads: where
- * one is missing, all that needs it is refused, and the rest is not. dtype DTYPE_OTHER: as stored. */
+/* Loads the model directory with tokenizer.json, and with weft/vision and weft/audio if the model
+ * has those heads. If one of these folders is missing, only requests that need it are refused.
+ * dtype DTYPE_OTHER keeps the stored dtype. */
 int studio_open(struct studio *studio, struct device *device, const char *directory, enum dtype dtype);
 void studio_close(struct studio *studio);
-/* The first shape of clips or of stills in the vision tokenizer's table, that of most of what it was trained on; NULL:
- * there is none. */
+/* The first clip shape (video) or still shape of the vision tokenizer's table, the one most of its
+ * training data had. NULL if there is none. Owned by the studio. */
 const struct vision_shape *studio_shape(const struct studio *studio, bool video);
 
 enum answer_kind { ANSWER_TEXT, ANSWER_IMAGE, ANSWER_VIDEO, ANSWER_AUDIO };
-/* A prompt in the making; parts keep their order. Memory is the prompt's until prompt_release. */
+/* A prompt under construction. Parts keep their order. The
+ * prompt owns its memory until prompt_release. */
 struct prompt {
     struct part parts[16];
     struct media_block media[16];
     i64 part_count, media_count;
-    i32 opening[4], choices[SHAPES_MOST]; /* choices: shapes, one of which the model opens the answer with */
+    i32 opening[4], choices[SHAPES_MOST]; /* choices: shape tokens; the model opens its answer with one */
     i64 opening_count, choice_count, most;
     enum answer_kind to;
-    double guidance;   /* of media by the prompt, as struct generate_request has it; 1 (prompt_init): none */
-    i64 height, width; /* pixels of the last picture or clip in it; 0: none */
+    double guidance;   /* guidance scale for media (struct generate_request); 1: none */
+    i64 height, width; /* pixels of the prompt's last picture or clip; 0: none */
     void *owned[64];
     i64 owned_count;
 };
 void prompt_init(struct prompt *prompt, enum answer_kind to);
 void prompt_release(struct prompt *prompt);
-/* Special tokens in it count. Beside media it is a caption, encoded as prepare does it. */
+/* Appends text, in which special tokens are recognized. For an answer that is a medium, and next to
+ * media, it is a caption and encoded as `prepare` encodes captions. */
 int prompt_text(struct prompt *prompt, const struct studio *studio, const char *text);
 int prompt_ids(struct prompt *prompt, const i32 *ids, i64 count);
-/* Whole files by path; fitted to the tokenizer's shape of their kind that is nearest to their proportions. */
+/* Appends a whole file. Pictures and clips are resized to the tokenizer shape of their kind with
+ * the nearest aspect ratio. */
 int prompt_image(struct prompt *prompt, struct studio *studio, const char *path);
 int prompt_video(struct prompt *prompt, struct studio *studio, const char *path);
 int prompt_audio(struct prompt *prompt, struct studio *studio, const char *path);
-/* What is asked for. shape: a name of the vision tokenizer's table, proportions as "3:2" (the nearest shape), or NULL:
- * that of the prompt's last picture, or whichever the model draws. most: ids of text or frames of sound (0: 64, 100).
- */
+/* Sets the form of the answer. shape: a name in the vision tokenizer's table, an aspect ratio such
+ * as "3:2" (nearest shape), or NULL: the shape nearest to the prompt's last picture, or whichever
+ * the model chooses. most: maximum text ids or sound frames (0: 64 text ids or 100 frames). */
 int prompt_ask(struct prompt *prompt, const struct studio *studio, const char *shape, i64 most);
 struct generate_request prompt_request(const struct prompt *prompt, u32 identity, i64 copies);
 
 struct studio_options {
     struct sampling sampling;
     const struct submodel *sub;
-    i64 seats;     /* requests at a time; 0: 16 */
-    i64 speculate; /* as struct decoder_options has them */
+    i64 seats;     /* cache slots: requests decoded at a time; 0: 16 */
+    i64 speculate; /* draft tokens, see struct decoder_options */
     struct draft_counts *draft_counts;
     struct progress *bar;
 };
-/* Says where the model's own folder tells that it never made media without a prompt: guidance goes by how it does. */
+/* Logs a hint if the model was certainly never trained without conditioning (condition_drop 0),
+ * which classifier-free guidance needs. */
 void studio_check_guidance(const struct studio *studio, double guidance);
-/* Of a studio on the meta backend answers stay empty: steps are run that take as much memory as any. */
+/* Decodes `copies` answers to each request into answers [requests *
+ * copies], which the caller releases. On the meta backend the answers
+ * stay empty and a step of maximum memory use is run instead. */
 int studio_generate(struct answer *answers, struct studio *studio, const struct generate_request *requests, i64 count,
                     const struct studio_options *options);
 
-/* Answers to media. clip: RGB frames, the caller's to free with memory_free(*pixels). */
-/* The space before a caption is left out. */
+/* ---- Answers ---- */
+/* Appends the decoded text, without the space that precedes a caption. */
 int answer_text(struct text *out, const struct studio *studio, const struct prompt *prompt,
                 const struct answer *answer);
 int answer_pixels(u8 **pixels, i64 shape[3] /* frames, height, width */, double *rate_hz, struct studio *studio,
                   const struct answer *answer);
 int answer_samples(float **samples, i64 *count, struct studio *studio, const struct answer *answer, u64 seed);
-/* By what it is: PNG, MP4, WAV or text. prompt: may be NULL where it is a medium. */
+/* Writes PNG, MP4, WAV or text, depending on the answer.
+ * prompt may be NULL unless the answer is text. */
 int answer_save(const char *path, struct studio *studio, const struct prompt *prompt, const struct answer *answer,
                 u64 seed);
 

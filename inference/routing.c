@@ -18,7 +18,7 @@ const struct setting routing_table[] = {
     SUBMODEL_ROWS(struct routing_settings, sub),
     {0}};
 
-struct look { /* one pass */
+struct look { /* state of one pass */
     struct routing_counts counts;
     i64 trace, position;
     struct file_writer writer;
@@ -58,7 +58,7 @@ static struct heldout_pass pass_of(const struct routing_settings *s)
     return (struct heldout_pass){s->data, s->part, s->length, s->rows, .want_routes = true};
 }
 
-/* Opens the trace where one is wanted, and closes it whatever happens. */
+/* Opens trace.jsonl if wanted, and closes it on every path. */
 static int walk(struct look *look, const struct routing_settings *s, const char *out, struct model *model,
                 const struct submodel *sub)
 {

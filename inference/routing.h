@@ -1,17 +1,17 @@
-/* Who uses which expert: how often each of the six streams chooses each expert of each MoE layer, over held-out
- * samples; how much the most used experts of two streams overlap; how evenly a stream spreads (ERNIE 5.0 report 6.4.1,
- * figures 8 to 10). */
+/* Expert usage of an MoE model: counts of how often each of the six streams chooses each expert in
+ * each MoE layer over held-out samples, the overlap of the most used experts of two streams, and
+ * the entropy of a stream's use (ERNIE 5.0 report 6.4.1, figures 8 to 10). */
 #ifndef WEFT_STUDIO_ROUTING_H
 #define WEFT_STUDIO_ROUTING_H
 #include "inference/inference.h"
 
-/* Counts over positions that are no padding. Layers are the routed ones that the sub-model keeps, experts those it
- * keeps. */
+/* Counts over positions other than padding. They cover the MoE
+ * layers and the experts that the sub-model keeps. */
 struct routing_counts {
     i64 layers, experts, topk;
     i32 *layer;  /* [layers] number in the model */
     i32 *expert; /* [layers, experts] id in the model */
-    i64 *count;  /* [layers, STREAMS, experts] positions of the stream that chose the expert */
+    i64 *count;  /* [layers, STREAMS, experts] positions of the stream routed to the expert */
     i64 positions[STREAMS];
 };
 void routing_counts_init(struct routing_counts *counts, const struct model_config *config, const struct submodel *sub);
@@ -20,16 +20,20 @@ static inline const i64 *routing_use(const struct routing_counts *counts, i64 la
 {
     return counts->count + (layer * STREAMS + stream) * counts->experts;
 }
-/* routes [L, n, K] as the forward keeps them: by the model's layers, -1 where nothing was chosen. */
+/* Adds a batch. routes [L, n, K] as returned by the forward: over all layers of the model, -1 where
+ * no expert was chosen. */
 void routing_count(struct routing_counts *counts, const struct batch *batch, const i32 *routes);
 
-/* Intersection over union of the quarter (rounded to nearest, at least one) of experts that each uses most; ties to the
- * smaller id, unused experts never belong. NaN if both sets are empty. Of independent choices about 1/7. */
+/* Intersection over union of the two sets of most used experts. A set is the top quarter by use
+ * (rounded to nearest, at least one expert); ties go to the smaller id, and unused experts are
+ * never included. NaN if both sets are empty. Independent sets give about 1/7. */
 double routing_overlap(const i64 *use_a, const i64 *use_b, i64 experts);
-/* -sum p log p / log E of p = use / sum: 1 is even, 0 one expert alone. NaN without use or with a single expert. */
+/* Normalized entropy -sum p log p / log E of p = use / sum: 1 is uniform, 0 a single expert. NaN
+ * without any use or if E is 1. */
 double routing_entropy(const i64 *use, i64 experts);
 
-/* What routing_measure writes of the counts: routing_files.c, routing_pictures.c. */
+/* Output of routing_measure: JSON and CSV (routing_files.c), SVG and PNG figures and routing.html
+ * (routing_pictures.c). The caller frees routing_json with json_free. */
 struct json *routing_json(const struct routing_counts *counts);
 int routing_save_tables(const struct routing_counts *counts, const char *directory);
 int routing_save_pictures(const struct routing_counts *counts, const char *directory);

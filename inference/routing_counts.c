@@ -43,8 +43,8 @@ void routing_count(struct routing_counts *c, const struct batch *batch, const i3
         }
 }
 
-/* marks[e]: expert e is among the quarter used most. Each has its rank: how many are used more, or as much with a
- * smaller id. */
+/* marks[e]: expert e is in the top quarter by use. An expert's rank is the number of experts that
+ * are used more, or as much and have a smaller id. */
 static void mark_most_used(bool *marks, const i64 *use, i64 experts)
 {
     i64 quarter = max_i64(1, (experts + 2) / 4);

@@ -1,4 +1,4 @@
-/* Routing as JSON and CSV. */
+/* Routing counts as JSON and CSV. */
 #include "inference/routing.h"
 
 #include <math.h>

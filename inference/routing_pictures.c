@@ -1,4 +1,4 @@
-/* The report's figures 8, 9 and 10 of a model, and a page that holds them. */
+/* Figures 8, 9 and 10 of the ERNIE 5.0 report for a model, and a page that shows them. */
 #include "inference/drawing.h"
 #include "inference/routing.h"
 
@@ -18,7 +18,7 @@ enum {
 };
 enum { INK = 0x222222, FAINT = 0xdddddd };
 
-/* Okabe and Ito's palette, told apart by most eyes. */
+/* Color-blind safe palette of Okabe and Ito. */
 static const u32 stream_colours[STREAMS] = {0x000000, 0x0072b2, 0x56b4e9, 0xd55e00, 0xe69f00, 0x009e73};
 
 static double largest_use(const struct routing_counts *c, i64 layer, enum stream s)
@@ -29,7 +29,7 @@ static double largest_use(const struct routing_counts *c, i64 layer, enum stream
     return most / (double)max_i64(c->positions[s], 1);
 }
 
-/* The axis ends at a round percentage. */
+/* Rounds the axis limit up to a round percentage. */
 static double round_axis(double share)
 {
     static const double ends[] = {0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1};
@@ -79,7 +79,7 @@ static int draw_use(const struct routing_counts *c, i64 layer, const char *direc
     return status;
 }
 
-/* White to blue. */
+/* Color scale from white to blue. */
 static u32 heat(double share)
 {
     double t = fmin(1, fmax(0, share));
@@ -113,7 +113,7 @@ static int draw_overlap(const struct routing_counts *c, i64 layer, const char *d
     return status;
 }
 
-struct axes { /* of the entropy plot */
+struct axes { /* entropy plot */
     double low;
     i64 layers;
 };
@@ -225,7 +225,7 @@ static const char entropy_caption[] =
 
 static const char *const places[] = {"first", "middle", "last"};
 
-/* Of one or two layers not every place has its own. */
+/* With one or two layers some places coincide and are skipped. */
 static bool has_place(const struct routing_counts *c, i64 place)
 {
     return place == 0 || (place == 1 ? c->layers > 2 : c->layers > 1);

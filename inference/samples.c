@@ -50,7 +50,7 @@ static struct media_request request_of(const struct studio_run *r, const char *p
                                   r->s->validation, r->s->test, .columns = &r->s->columns};
 }
 
-/* Of files alone: originals are read again. */
+/* Skips media inside archives: the originals are read again from their files. */
 int sample_set_choose(struct sample_set *set, const struct studio_run *r, int kind, const char *part, i64 most)
 {
     struct media_list all;
@@ -129,7 +129,7 @@ void sample_set_release(struct sample_set *set)
     memory_free(set->items);
 }
 
-/* Captions whose file cannot be read leave the set. */
+/* Drops captions whose file cannot be read. */
 static void load_originals(struct studio_run *r, struct sample_set *set)
 {
     i64 kept = 0;
@@ -145,7 +145,7 @@ static void load_originals(struct studio_run *r, struct sample_set *set)
     set->count = kept;
 }
 
-/* ---- Making ---- */
+/* ---- Generation ---- */
 
 static int keep_made(struct studio_run *r, int kind, struct sample_item *item, const struct answer *a, i64 index)
 {
@@ -159,7 +159,7 @@ static int keep_made(struct studio_run *r, int kind, struct sample_item *item, c
         return 0;
     }
     if (!a->has_medium || a->medium.frames == 0)
-        return 0; /* it said nothing: farthest from everything */
+        return 0; /* no sound was generated: infinite distance to all originals */
     if (answer_samples(&values, &samples, &r->studio, a, r->stage->seed + (u64)index))
         return -1;
     item->made_mel = spectra_of(r, values, samples, &item->made_count);
@@ -179,7 +179,7 @@ struct json *file_name(const char *path)
     return json_of_string(strrchr(path, '/') + 1);
 }
 
-/* The name of a sound's picture, for the report. */
+/* Writes a spectrogram and adds its file name for the report. */
 static int show_spectra(struct json *j, const char *key, const char *path, const float *mel, i64 spectra)
 {
     json_set(j, key, file_name(path));
@@ -219,7 +219,7 @@ static int show_item(struct studio_run *r, const struct sample_set *set, i64 i, 
     return status;
 }
 
-/* What is made gets the shape of its original. */
+/* Shape for the generated medium: that of its original. NULL for sounds. */
 static const char *shape_name(const struct studio_run *r, const struct sample_set *set, i64 i)
 {
     return set->kind == KIND_SOUND ? NULL : r->studio.vision.config.shapes[set->items[i].shape].name;
@@ -279,7 +279,8 @@ static double spectral_gap(const float *a, i64 a_count, const float *b, i64 b_co
     return n ? sum / (double)n : INFINITY;
 }
 
-/* Of another shape the original is cut to the made one's, whatever that takes: no white stands in either. */
+/* Mean squared difference of pixels. An original of another shape is scaled and cropped to the
+ * generated shape, without padding. */
 static double pixel_gap(const struct vision_config *config, const struct sample_item *made,
                         const struct sample_item *own)
 {

@@ -1,9 +1,10 @@
-/* What the stage `generate` will take of a GPU. Which shapes its originals have is in their files: every shape of a
- * kind is rehearsed, and sounds of the length that is asked for. */
+/* Memory estimate of the stage `generate`. The shapes of the originals are known only from their
+ * files, so every shape of a kind is tried, and sounds of the requested length. */
 #include "inference/foresee.h"
 #include "inference/samples_inside.h"
 
-/* One at a time: as many more as fit are decoded together. shape: NULL of sound. */
+/* Estimates one answer at a time, since the decoder takes as
+ * many more as fit. shape: NULL for sounds. */
 static int rehearse_answer(struct studio *meta, const struct samples_settings *s, enum answer_kind kind,
                            const char *shape)
 {
@@ -41,7 +42,8 @@ static int rehearse_shapes(struct studio *meta, const struct samples_settings *s
     return status;
 }
 
-/* In the stage's order: decoders stand beside what tokenizers took before. */
+/* Follows the stage's order, since decoders are allocated next to what the tokenizers have
+ * allocated before. */
 static int rehearse_kinds(struct studio *meta, const struct samples_settings *s, struct mel_distance *mel)
 {
     const float silence = 0;

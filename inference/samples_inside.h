@@ -1,4 +1,5 @@
-/* What samples.c (media from captions, the stage) and descriptions.c (words from media) share. */
+/* Shared by samples.c (media from captions, the stage `generate`) and descriptions.c (text from
+ * media). Internal to this folder. */
 #ifndef WEFT_STUDIO_SAMPLES_INSIDE_H
 #define WEFT_STUDIO_SAMPLES_INSIDE_H
 #include "inference/preview.h"
@@ -11,13 +12,13 @@ enum { KIND_PICTURE, KIND_CLIP, KIND_SOUND, KINDS };
 extern const char *const kind_keys[KINDS], *const kind_ends[KINDS]; /* "image", "png" */
 
 struct sample_item {
-    char *text, *path, *said;  /* said: of the medium; NULL: it was not read */
-    u8 *own, *made;            /* pixels */
-    float *own_mel, *made_mel; /* [frames, 80] */
-    i64 own_count, made_count; /* bytes, or spectra */
-    i64 shape;                 /* of pictures and clips: the original's, and of what is made */
+    char *text, *path, *said;  /* text: caption; said: text generated from the medium, NULL if it could not be read */
+    u8 *own, *made;            /* pixels of the original and of the generated medium */
+    float *own_mel, *made_mel; /* their log-mel spectra [frames, 80] */
+    i64 own_count, made_count; /* bytes, or number of spectra */
+    i64 shape;                 /* index of the original's shape, then of the generated one's */
 };
-struct sample_set { /* of one kind and part */
+struct sample_set { /* one kind and part */
     int kind;
     const char *part;
     struct sample_item *items;
@@ -31,22 +32,26 @@ struct studio_run {
     struct json *report;
 };
 
-/* Distinct captions of files of a part, in a drawn order; sample_set_release, after -1 too. */
+/* Chooses distinct captions of media files of a part, in a random order drawn from the seed. Call
+ * sample_set_release also after -1. */
 int sample_set_choose(struct sample_set *set, const struct studio_run *r, int kind, const char *part, i64 most);
 void sample_set_release(struct sample_set *set);
-/* $OUT/train-image-03-original.png; memory_free. */
+/* Returns e.g. $OUT/train-image-03-original.png; free with memory_free. */
 char *sample_path(const struct studio_run *r, const struct sample_set *set, i64 i, const char *what, const char *end);
 struct json *file_name(const char *path); /* without its folder */
 
-/* How near what was made is to its own original, against the others of the set: { captions, unreadable, pair: share of
- * pairs (made, another's original) whose own is nearer, first and first_five: for how many none or fewer than five
- * others are as near }. json_free. */
+/* Retrieval scores of the generated media against the originals of the set: { captions, unreadable,
+ * pair: share of pairs (generated, another's original) whose own original is nearer; first and
+ * first_five: number of media for which none, or fewer than five, of the other originals are as
+ * near as their own }. Free with json_free. */
 struct json *sample_nearness(const struct studio_run *r, const struct sample_set *set);
 
-/* samples_foresee.c: -1 and a message where the GPU has less memory left than the stage will take. */
+/* Memory check of the stage before it loads the model (samples_foresee.c): -1 and a message if the
+ * GPU has too little memory left. */
 int samples_check_memory(const struct samples_settings *settings, const struct device *device);
 
-/* descriptions.c: texts of media of a kind and part, and what the settings' prompts are gone on with, into r->report */
+/* descriptions.c. describe_set: text generated from the media of a kind and part. go_on_from:
+ * continuations of the settings' prompts. Both add to r->report. */
 int describe_set(struct studio_run *r, int kind, const char *part);
 int go_on_from(struct studio_run *r);
 

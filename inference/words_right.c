@@ -12,7 +12,7 @@ static bool same_word(const char *a, i64 a_length, const char *b, i64 b_length)
     return same;
 }
 
-/* The next word of *text, which moves behind it; 0: there is none. */
+/* Finds the next word of *text and advances *text past it. Returns its length; 0 at the end. */
 static i64 next_word(const char **word, const char **text)
 {
     const char *at = *text;
@@ -25,7 +25,7 @@ static i64 next_word(const char **word, const char **text)
     return at - *word;
 }
 
-/* How often `text` has the word; up to `end`, or all of it. */
+/* Number of occurrences of the word in `text`, up to `end` or, if NULL, in all of it. */
 static i64 times_in(const char *text, const char *end, const char *word, i64 length)
 {
     const char *other;

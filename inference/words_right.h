@@ -1,17 +1,19 @@
-/* How much of what is said of media is in their captions. */
+/* Word overlap between captions and the texts a model generates from the media. */
 #ifndef WEFT_STUDIO_WORDS_RIGHT_H
 #define WEFT_STUDIO_WORDS_RIGHT_H
 #include "core/core.h"
 
 struct words_right {
-    double right, low, high; /* mean over the pairs, and its 95 % interval by resampling them (Efron 1979) */
-    double exchanged;        /* the same with each caption of another text: what common words alone give */
+    double right, low, high; /* mean over pairs; bounds of its 95 % bootstrap interval (Efron 1979) */
+    double exchanged;        /* the mean with mismatched captions: the baseline that common words give */
 };
 
-/* 2 common / (words of the caption + words said), 0..1: common words as often as both have them, ASCII letters in any
- * case, divided by white space; without a word on either side 0. */
+/* Dice coefficient over words, 0 to 1: 2 common / (words of the caption + words generated). A word
+ * counts as common as often as both texts have it. Words are separated by white space and compared
+ * without ASCII case. 0 if both texts are empty. */
 double words_right(const char *caption, const char *said);
-/* said[i] of captions[i]; from 1 to some hundreds of pairs, of which one alone has nothing to be exchanged with: 0. */
+/* Scores said[i] against captions[i]. count is 1 to some hundreds, since all pairs are compared;
+ * with 1 pair `exchanged` is 0. key: random numbers for the bootstrap. */
 struct words_right words_right_all(char *const *captions, char *const *said, i64 count, struct rng_key key);
 
 #endif

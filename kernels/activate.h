@@ -1,9 +1,11 @@
-/* Activations and their slopes: silu(x) = x s with s = sigmoid(x); gelu(x) = x (1 + erf(x / sqrt(2))) / 2. */
+/* Activations and their derivatives: silu(x) = x s with s = sigmoid(x), and gelu(x) = x (1 + erf(x
+ * / sqrt(2))) / 2. The backend computes the sigmoid, the erf and the exponential and passes them
+ * in. */
 #ifndef WEFT_ACTIVATE_H
 #define WEFT_ACTIVATE_H
 #include "kernels/formula.h"
 
-#define GELU_ARGUMENT 0.70710678f /* times x: of erf */
+#define GELU_ARGUMENT 0.70710678f /* 1 / sqrt(2): gelu takes the erf of GELU_ARGUMENT x */
 
 FORMULA float silu_of(float x, float sigmoid)
 {

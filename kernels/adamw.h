@@ -1,4 +1,5 @@
-/* AdamW (Loshchilov & Hutter 2019) on one element, and what is one for all elements of an update. */
+/* AdamW (Loshchilov & Hutter 2019): the update of one element, and the factors that all elements of
+ * one update share. */
 #ifndef WEFT_ADAMW_H
 #define WEFT_ADAMW_H
 #include "kernels/formula.h"
@@ -6,12 +7,13 @@
 
 #include <math.h>
 
-/* p = keep p - rate m / (root sqrt(v) + eps), the second term times `against` where m and the gradient differ in sign,
- * keep_away in place of keep where m and p do; gradients are taken times scale */
+/* p = keep p - rate m / (root sqrt(v) + eps). The gradient is first multiplied by scale. `against`
+ * multiplies the second term where m and the gradient differ in sign; keep_away replaces keep where
+ * m and p differ in sign. */
 struct adamw_factors {
     float keep, keep_away, beta1, beta2, rate, root, eps, scale, against;
 };
-struct adamw_corrections { /* of the moments, which begin at 0 */
+struct adamw_corrections { /* bias corrections 1 - beta^step of the two moments */
     double first, second;
 };
 

@@ -1,16 +1,16 @@
-/* Code words in training (codebook_move in kernels.h). A word is running sum / running count; the sum is word . count,
- * so the count alone is kept. */
+/* Update of code words during training (codebook_move in kernels.h). A word is its running sum
+ * divided by its running count. Only the count is stored: the sum is word times count. */
 #ifndef WEFT_CODEBOOK_H
 #define WEFT_CODEBOOK_H
 #include "kernels/formula.h"
 
-/* Running count, `before` of it already multiplied by decay. */
+/* The new running count. `before` is the old count, already multiplied by decay. */
 FORMULA double moved_count(double before, double count, double decay)
 {
     return before + (1 - decay) * count;
 }
 
-/* One element of a word that rows of this sum were nearest to. */
+/* One element of a word. `sum` adds up that element of the rows whose nearest word it is. */
 FORMULA float moved_word(float word, double sum, double before, double after, double decay)
 {
     return (float)((before * (double)word + (1 - decay) * sum) / after);

@@ -1,4 +1,4 @@
-/* What a convolution's operands must be, on every backend. */
+/* Checks of a convolution's operands, shared by all backends. */
 #ifndef WEFT_KERNELS_CONV_H
 #define WEFT_KERNELS_CONV_H
 #include "kernels/kernels.h"
@@ -8,7 +8,8 @@ static inline i64 product3(const i64 v[3])
     return v[0] * v[1] * v[2];
 }
 
-static inline bool conv_is_product(const struct conv *c) /* each position reads itself alone */
+/* true if the convolution is a gemm: each output position reads only itself */
+static inline bool conv_is_product(const struct conv *c)
 {
     bool is = true;
     for (int axis = 0; axis < 3; axis++)

@@ -1,4 +1,5 @@
-/* EACH(DO, with, a, b, ...): DO(with, a) DO(with, b) ..., up to 16 of them: over what an op of the list is handed. */
+/* EACH(DO, with, a, b, ...) expands to DO(with, a) DO(with, b) ... for up to 16 arguments. It
+ * iterates over the arguments of an op from WEFT_OPS. */
 #ifndef WEFT_EACH_H
 #define WEFT_EACH_H
 

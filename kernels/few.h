@@ -1,4 +1,5 @@
-/* What both backends ask of the operands of matmul_few, experts_few_in and experts_few_out. */
+/* Operand checks of the skinny gemms matmul_few, experts_few_in and experts_few_out, shared by both
+ * backends. */
 #ifndef WEFT_FEW_H
 #define WEFT_FEW_H
 #include "kernels/rope.h"
@@ -26,7 +27,8 @@ static inline bool few_are_like(struct matrix m, struct matrix x, i64 rows, i64 
     return m.rows == rows && m.columns == columns && m.dtype == x.dtype;
 }
 
-/* x: what goes in or is added; [N, C] by its sizes. */
+/* x [N, C] is the input of experts_few_in, or the residual that experts_few_out adds; only its
+ * sizes and dtype are read. */
 static inline void check_few_experts(struct matrix inside, struct matrix shared, struct matrix x,
                                      const struct few_experts *e)
 {

@@ -1,7 +1,7 @@
-/* Formulae that backends share: one inline function in C and in CUDA. `kernels/NAME.h` has those of the op NAME, on one
- * element or one row; what a backend does in its own way (loads, exp, sums over threads) is its business. Where bits
- * are part of the contract, each product that is added to something is an fmaf: a compiler has nothing left to
- * contract. */
+/* Formulas shared by the backends, written once as inline functions that compile as C and as CUDA.
+ * `kernels/NAME.h` holds those of the op NAME, for one element or one row. Loads, exp and sums over
+ * threads are left to each backend. Where bits are part of the contract, every product that is
+ * added to something is an explicit fmaf, so that no compiler can contract it differently. */
 #ifndef WEFT_FORMULA_H
 #define WEFT_FORMULA_H
 

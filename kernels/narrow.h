@@ -1,23 +1,23 @@
-/* Numbers of a weight in few bits (struct narrow). */
+/* Decoding of quantized weights (struct narrow). */
 #ifndef WEFT_NARROW_H
 #define WEFT_NARROW_H
 #include "kernels/formula.h"
 #include "kernels/kernels.h"
 
-/* Where 16 values stand for normally distributed ones with the least square error (Lloyd 1982), a block of 32 being
- * scaled as suits it best; one of them is zero. */
+/* The 16 values of a 4-bit code: the quantizer with the least square error for normally distributed
+ * weights (Lloyd 1982), where each block of 32 has its best factor. One of the values is zero. */
 #define NARROW_BOOK                                                                                                    \
     {                                                                                                                  \
         -127, -100, -80, -63, -49, -36, -23, -12, 0, 12, 24, 36, 49, 65, 83, 109                                       \
     }
 
-/* A block's factor is signed, in 64ths of what the row's scale stands for. */
+/* v of a 4-bit code. A block's factor is signed, in 64ths of the row's scale. */
 FORMULA int narrow_of(int code_value, int factor)
 {
     return (code_value * (factor - NARROW_FACTOR_ZERO) + 32) >> 6;
 }
 
-/* v of row `row` of the stack, each part rounded up to strips. */
+/* v at `row` and `column` of the stack, where each part is rounded up to strips. */
 FORMULA int narrow_at(const struct narrow *w, i64 row, i64 column)
 {
     const signed char book[16] = NARROW_BOOK;

@@ -1,10 +1,12 @@
-/* How the op `permute` moves: axes of length 1 left out, axes that stay neighbours merged into one. */
+/* Loop plan of the op `permute`: axes of length 1 are dropped, and axes that stay neighbours are
+ * merged. */
 #ifndef WEFT_PERMUTE_H
 #define WEFT_PERMUTE_H
 #include "kernels/kernels.h"
 
 enum { PERMUTE_RANK_MOST = 8 };
-struct permute_axes { /* of out, outermost first: lengths, and strides in x and out, in elements */
+/* Axes of out, outermost first: lengths, and strides in x and out, in elements. */
+struct permute_axes {
     int rank;
     i64 size[PERMUTE_RANK_MOST], from[PERMUTE_RANK_MOST], to[PERMUTE_RANK_MOST];
 };
@@ -23,7 +25,7 @@ static inline void permute_append_axis(struct permute_axes *axes, i64 size, i64 
     axes->from[axes->rank++] = from;
 }
 
-/* False if there is nothing to move. */
+/* Fills the plan. Returns false if there is nothing to move. */
 static inline bool permute_axes_of(struct permute_axes *axes, int rank, const i64 *shape, const i64 *order)
 {
     i64 stride[PERMUTE_RANK_MOST], elements = 1, to = 1;
@@ -46,7 +48,7 @@ static inline bool permute_axes_of(struct permute_axes *axes, int rank, const i6
     return elements > 0;
 }
 
-/* How many places there are over the axes other than the last and `skip`. */
+/* Product of the lengths of all axes except the last and `skip`. */
 static inline i64 permute_places(const struct permute_axes *axes, int skip)
 {
     i64 count = 1;
@@ -55,7 +57,7 @@ static inline i64 permute_places(const struct permute_axes *axes, int skip)
     return count;
 }
 
-/* The axis along which neighbours in x lie. */
+/* The axis that has stride 1 in x. */
 static inline int permute_unit_axis(const struct permute_axes *axes)
 {
     int axis = 0;

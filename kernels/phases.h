@@ -1,11 +1,11 @@
-/* Griffin-Lim's phases (phases_draw, phases_push in kernels.h), one bin. */
+/* Phases of Griffin-Lim for one bin (phases_draw and phases_push in kernels.h). */
 #ifndef WEFT_PHASES_H
 #define WEFT_PHASES_H
 #include "kernels/formula.h"
 
 #include <math.h>
 
-/* Of a draw of [0, 1). */
+/* A random phase from a uniform draw in [0, 1). */
 FORMULA float phase_drawn(double uniform)
 {
     return 6.2831853f * (float)uniform;

@@ -1,12 +1,13 @@
-/* The vision quantiser's arithmetic (quantize_bits in kernels.h), shared by all backends so that all give the same
- * bits: f32, fixed order. An image is [h*w, d] with channels side by side; each function works on `lanes` channels of
- * it, which do not meet: a CPU takes all d at once, a CUDA thread one. All multiplications that are added to something
- * are fmaf (resample.h). */
+/* Arithmetic of the vision quantizer (quantize_bits in kernels.h). All backends share it, so that
+ * all give the same bits: f32, fixed order, and every product that is added to something is an fmaf
+ * (resample.h). An image is [h*w, d] with channels side by side. Each function works on `lanes`
+ * independent channels: the CPU takes all d at once, a CUDA thread takes one. */
 #ifndef WEFT_QUANTIZE_BITS_H
 #define WEFT_QUANTIZE_BITS_H
 #include "kernels/resample.h"
 
-/* out[y, x] = area mean of grid [h, w] lowered to [rows, columns], one row of it; d floats between positions. */
+/* One position of the area resize of grid [h, w] to [rows, columns]: out is the mean of the cells
+ * of (y, x). Positions of grid are d floats apart. */
 FORMULA void bits_lower(float *out, const float *grid, long y, long x, long h, long w, long d, long lanes, long rows,
                         long columns)
 {
@@ -28,13 +29,14 @@ FORMULA float bit_value(unsigned char bit, float amplitude)
     return bit ? amplitude : -amplitude;
 }
 
-/* Between the four values around a position: a, b above and e, f below it. */
+/* Bilinear interpolation between four values: a and b above, e and f below. */
 FORMULA float bits_raised(float a, float b, float e, float f, float across, float down)
 {
     return between_of(between_of(a, b, across), between_of(e, f, across), down);
 }
 
-/* Adds one scale, raised from [rows, columns] to [h, w], to sum, and takes it off rest (may be NULL). */
+/* Adds one scale, upsampled from [rows, columns] to [h, w], to sum, and subtracts it from rest (may
+ * be NULL). */
 FORMULA void bits_raise(float *sum, float *rest, const float *values, long h, long w, long d, long lanes, long rows,
                         long columns)
 {

@@ -1,13 +1,13 @@
-/* How images change size (the arithmetic of F.interpolate), for every op that resizes, on every backend: compiled as C
- * and as CUDA. Bits are part of the contract, so each multiplication that is added to something is an fmaf: a compiler
- * has nothing left to contract. */
+/* Image resizing (the arithmetic of F.interpolate), shared by every op that resizes and compiled as
+ * C and as CUDA. Bits are part of the contract, so every product that is added to something is an
+ * explicit fmaf that no compiler can contract differently. */
 #ifndef WEFT_RESAMPLE_H
 #define WEFT_RESAMPLE_H
 #include "kernels/formula.h"
 
 #include <math.h>
 
-/* area: output i of n_out is the mean of inputs [area_begin, area_end). */
+/* Area: output i of n_out is the mean of inputs [area_begin, area_end). */
 FORMULA long area_begin(long i, long n_in, long n_out)
 {
     return i * n_in / n_out;
@@ -17,14 +17,15 @@ FORMULA long area_end(long i, long n_in, long n_out)
     return ((i + 1) * n_in + n_out - 1) / n_out;
 }
 
-/* bilinear: output i lies between inputs low and high (the same at the edge), `weight` of the way. */
+/* Bilinear: output i is (1 - weight) low + weight high. low and high are equal at the edge. */
 struct between {
     long low, high;
     float weight;
 };
 FORMULA struct between bilinear_between(long i, long n_in, long n_out)
 {
-    /* (i + 0.5) n_in / n_out - 0.5 = ((2 i + 1) n_in - n_out) / (2 n_out), floored in integers: no rounding decides. */
+    /* (i + 0.5) n_in / n_out - 0.5 = ((2 i + 1) n_in - n_out) / (2 n_out), floored in integers so
+     * that no rounding affects it. */
     long numerator = (2 * i + 1) * n_in - n_out;
     numerator = numerator < 0 ? 0 : numerator;
     struct between b;
@@ -38,7 +39,7 @@ FORMULA float between_of(float low, float high, float weight)
     return fmaf(weight, high, (1.0f - weight) * low);
 }
 
-/* The same seen from input i: what it weighs in output o. */
+/* The transpose: the weight of input i in output o. */
 FORMULA float area_weight(long i, long o, long n_in, long n_out)
 {
     long begin = area_begin(o, n_in, n_out), end = area_end(o, n_in, n_out);
@@ -51,8 +52,9 @@ FORMULA float bilinear_weight(long i, long o, long n_in, long n_out)
         return i == b.low ? 1.0f : 0.0f;
     return i == b.low ? 1.0f - b.weight : i == b.high ? b.weight : 0.0f;
 }
-/* And the outputs that read it, neighbours. area: o n_in / n_out < i + 1 and (o + 1) n_in / n_out > i, the area with
- * both sizes exchanged. bilinear: i - 1 < (o + 0.5) n_in / n_out - 0.5 < i + 1. */
+/* The range of outputs that read input i. Area: o n_in / n_out < i + 1 and (o + 1) n_in / n_out >
+ * i, i.e. area_begin and area_end with the sizes exchanged. Bilinear: i - 1 < (o + 0.5) n_in /
+ * n_out - 0.5 < i + 1. */
 FORMULA long bilinear_reader_begin(long i, long n_in, long n_out)
 {
     long numerator = (2 * i - 1) * n_out - n_in;

@@ -1,4 +1,4 @@
-/* What both backends ask of rope_cache's operands. */
+/* Operand checks of rope_cache, shared by both backends. */
 #ifndef WEFT_ROPE_H
 #define WEFT_ROPE_H
 #include "kernels/kernels.h"

@@ -1,5 +1,6 @@
-/* Rounding to floats of 8 bits (round_fp8 in kernels.h), one element and what belongs together, shared by all backends:
- * every step is exact but the one rounding, so all give the same bits. Micikevicius et al. 2022, arXiv 2209.05433. */
+/* Rounding to 8-bit floats (round_fp8 in kernels.h), for one element, and the block layout, shared
+ * by all backends. Every step except the one rounding is exact, so all backends give the same bits.
+ * Micikevicius et al. 2022, arXiv 2209.05433. */
 #ifndef WEFT_ROUND_FP8_H
 #define WEFT_ROUND_FP8_H
 #include "kernels/formula.h"
@@ -10,27 +11,27 @@ union fp8_bits {
     u32 bits;
 };
 
-FORMULA int fp8_mantissa(enum fp8 format) /* bits */
+FORMULA int fp8_mantissa(enum fp8 format) /* mantissa bits */
 {
     return format == FP8_E4M3 ? 3 : 2;
 }
-FORMULA int fp8_top(enum fp8 format) /* the largest number is 1.75 times two to this */
+FORMULA int fp8_top(enum fp8 format) /* largest number: 1.75 * 2^top */
 {
     return format == FP8_E4M3 ? 8 : 15;
 }
-FORMULA int fp8_low(enum fp8 format) /* the least that is not subnormal is two to this */
+FORMULA int fp8_low(enum fp8 format) /* smallest normal number: 2^low */
 {
     return format == FP8_E4M3 ? -6 : -14;
 }
 
-FORMULA float fp8_power(int exponent) /* 2^exponent, -126 to 127 */
+FORMULA float fp8_power(int exponent) /* 2^exponent, for -126 to 127 */
 {
     union fp8_bits power;
     power.bits = (u32)(exponent + 127) << 23;
     return power.value;
 }
 
-/* |x| as bits, which are ordered as it is; 0 of what is not finite. */
+/* Bits of |x|, which order as |x| does. 0 if x is not finite. */
 FORMULA u32 fp8_magnitude(float x)
 {
     union fp8_bits each;
@@ -39,8 +40,9 @@ FORMULA u32 fp8_magnitude(float x)
     return each.bits < 0x7f800000 ? each.bits : 0;
 }
 
-/* s = 2^exponent of a block whose largest magnitude is `most`. The least subnormal of the format times s is at least
- * 2^-126, and 1.75 2^top times s below 2^128. */
+/* Exponent of the scale s of a block whose largest magnitude has the bits `most`. The result keeps
+ * the smallest subnormal of the format times s at or above 2^-126, and 1.75 * 2^top times s below
+ * 2^128. */
 FORMULA int fp8_exponent(u32 most, enum fp8 format)
 {
     int least = fp8_mantissa(format) - fp8_low(format) - 126, largest = 127 - fp8_top(format);
@@ -49,8 +51,8 @@ FORMULA int fp8_exponent(u32 most, enum fp8 format)
     return exponent < largest ? exponent : largest;
 }
 
-/* down = s, up = 1 / s. Adding 1.5 2^23 times the distance between neighbours leaves a sum whose last bit is worth it.
- */
+/* Rounds x to the format at scale down = s, with up = 1 / s. Adding and subtracting 1.5 * 2^23
+ * times the spacing of neighbouring numbers rounds to that spacing. */
 FORMULA float fp8_round(float x, float up, float down, enum fp8 format)
 {
     const u32 least = (u32)(127 + fp8_low(format)) << 23;
@@ -68,7 +70,7 @@ FORMULA float fp8_round(float x, float up, float down, enum fp8 format)
     return out.value;
 }
 
-/* What the code of a number is, which one of the format has without rounding. */
+/* The code of a number that the format holds exactly. */
 FORMULA u8 fp8_code(float number, enum fp8 format)
 {
     int mantissa = fp8_mantissa(format), low = fp8_low(format);
@@ -97,12 +99,13 @@ FORMULA float fp8_number(u8 code, enum fp8 format)
     return number.value;
 }
 
-/* Rows that share blocks: 128 of a part or group, or its last ones. */
+/* A band: rows that share blocks. 128 rows of a part or group, or its remainder. */
 struct fp8_band {
     i64 begin, end;
 };
 
-/* Band number `band` of rows [begin, end), which moves on to the number among those after them. */
+/* Band number `band` of rows [begin, end). Subtracts the bands of this range from *band, so that
+ * the next range can continue. */
 FORMULA struct fp8_band fp8_band_within(i64 *band, i64 begin, i64 end)
 {
     i64 first = begin + *band * FP8_BLOCK, past = first + FP8_BLOCK;
@@ -111,7 +114,7 @@ FORMULA struct fp8_band fp8_band_within(i64 *band, i64 begin, i64 end)
     return found;
 }
 
-/* Empty where there are fewer. */
+/* The rows of a band. Empty if there are fewer bands. */
 FORMULA struct fp8_band fp8_band_of(i64 band, i64 rows, i64 parts, const struct groups *groups)
 {
     struct fp8_band found = {0, 0};
@@ -126,17 +129,17 @@ FORMULA struct fp8_band fp8_band_of(i64 band, i64 rows, i64 parts, const struct 
     return found;
 }
 
-/* Where the tile of a band that begins at `row` and `column` of a matrix lies in what it is packed into. */
+/* Destination, in the packed matrix, of the tile at (`row`, `column`) of a matrix. */
 struct fp8_place {
-    i64 outer, depth; /* of the tile's first number */
-    i64 column;       /* of the matrix */
+    i64 outer, depth; /* the tile's first element */
+    i64 column;       /* column of the source matrix */
 };
 FORMULA struct fp8_place fp8_place_of(const struct fp8_matrix *out, i64 columns, i64 band, i64 row, i64 column,
                                       bool turned)
 {
     struct fp8_place place = {row, column, column};
     if (turned) {
-        i64 bands = out->depth / FP8_BLOCK; /* of a part, or of all groups */
+        i64 bands = out->depth / FP8_BLOCK; /* bands of a part, or of all groups */
         place.outer = band / bands * columns + column;
         place.depth = band % bands * FP8_BLOCK;
     }
@@ -153,7 +156,7 @@ static inline void fp8_check_pack(const struct fp8_matrix *out, struct matrix x,
             (long long)out->depth, (long long)parts, (long long)x.rows, (long long)x.columns);
 }
 
-/* Products by weights: a [rows, depth] and b, whose rows are those of out's columns (for each part). */
+/* Checks a forward gemm: a [rows, depth], b [out.columns (per part), depth]. */
 static inline void fp8_check_product(struct matrix out, const struct fp8_matrix *a, const struct fp8_matrix *b,
                                      const struct groups *groups)
 {
@@ -163,7 +166,7 @@ static inline void fp8_check_product(struct matrix out, const struct fp8_matrix 
             (long long)a->outer, (long long)a->depth, (long long)b->outer, (long long)b->depth);
 }
 
-/* Of weights: both factors were turned. */
+/* Checks a weight-gradient gemm; both operands are packed transposed. */
 static inline void fp8_check_weights(struct matrix dw, i64 experts, const struct fp8_matrix *dy,
                                      const struct fp8_matrix *x)
 {

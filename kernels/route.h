@@ -1,26 +1,26 @@
-/* Of the ops route, route_given, route_backward and route_balance: one position's choice and its derivative; of
- * route_parts and of grouped products: which part a row, which group a tile goes to. */
+/* Routing formulas. Ops route, route_given, route_backward and route_balance: one position's choice
+ * and its derivative. Op route_parts and grouped gemms: the part of a row, the group of a tile. */
 #ifndef WEFT_ROUTE_H
 #define WEFT_ROUTE_H
 #include "kernels/formula.h"
 #include "kernels/kernels.h"
 
-/* What experts are ranked by; above -inf, even for a NaN. */
+/* The ranking score of an expert. It is above -inf even for a NaN. */
 FORMULA float route_score(float p, float bias)
 {
     float score = p + bias;
     return score > -3e38f ? score : -3e38f;
 }
 
-/* What the chosen p are divided by. */
+/* The divisor of the chosen p. */
 FORMULA float route_norm(float sum, float norm_min)
 {
     return sum > norm_min ? sum : norm_min;
 }
 
-/* By logarithms, where nothing is divided by a small p: with w_j = p_j / s, dlog p_j = dlog w_j - w_j sum_k dlog w_k,
- * the sum only where s is not held at norm_min; then the softmax's dlogits = dlog p - p sum dlog p, dlog p being 0 for
- * experts not chosen. */
+/* Derivative in log space, which never divides by a small p. With w_j = p_j / s: dlog p_j = dlog
+ * w_j - w_j sum_k dlog w_k, where the sum is dropped if s is clamped to norm_min. The softmax then
+ * gives dlogits = dlog p - p sum dlog p, with dlog p = 0 for experts not chosen. */
 struct route_slope {
     i64 k;
     float pull, mean;
@@ -31,7 +31,8 @@ FORMULA float route_dlog_p(const struct route_slope *slope, float w, float dlog_
     return dlog_w - w * slope->pull;
 }
 
-/* Of the p [E] and the experts, weights and gradients by their logarithms [k_max] of a position. */
+/* The slope of one position, from p [E] and its experts, weights and gradients of log weights,
+ * [k_max] each. */
 FORMULA struct route_slope route_slope_of(const float *p, const i32 *experts, const float *w, const float *dlog_w,
                                           struct router router)
 {
@@ -48,13 +49,14 @@ FORMULA struct route_slope route_slope_of(const float *p, const i32 *experts, co
     return slope;
 }
 
-/* How the bias of an expert moves. */
+/* The step of an expert's bias: towards equal usage. */
 FORMULA float route_bias_step(float mean, float usage, float speed)
 {
     return speed * (float)((mean > usage) - (mean < usage));
 }
 
-/* The last of so many runs that begins at or before `at`: of rows that go to ranks, of tiles of groups. */
+/* Index of the last of `runs` runs that begins at or before `at`. Runs are rows for ranks, or tiles
+ * of groups. */
 FORMULA i64 route_run_of(const i32 *begins, i64 runs, i32 at)
 {
     i64 low = 0, high = runs;
@@ -68,7 +70,8 @@ FORMULA i64 route_run_of(const i32 *begins, i64 runs, i32 at)
     return low;
 }
 
-/* Cuts the counts of a rank's experts down to what has room. Returns how many rows there were. */
+/* Clamps the counts of a rank's experts to the rows that fit in `part`. Returns the rows before
+ * clamping. */
 FORMULA i32 route_fit(i32 *counts, i64 experts, i64 part)
 {
     i32 rows = 0;

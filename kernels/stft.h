@@ -1,4 +1,5 @@
-/* A short-time Fourier transform (stft in kernels.h): where its windows read, and what they are factored into. */
+/* Short-time Fourier transform (stft in kernels.h): sample indices of a window, and the
+ * factorization of its length. */
 #ifndef WEFT_STFT_H
 #define WEFT_STFT_H
 #include "kernels/formula.h"
@@ -10,7 +11,7 @@ FORMULA long reflect(long at, long n)
     return at < n ? at : 2 * (n - 1) - at;
 }
 
-/* Of a transform of n elements: 4 as often as it goes, then primes. */
+/* Radices of an FFT of n elements: as many 4s as divide n, then primes. */
 enum { RADICES_MOST = 32 };
 struct radices {
     int count, list[RADICES_MOST];

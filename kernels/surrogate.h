@@ -1,4 +1,5 @@
-/* The op `surrogate`, id by id: kernels.h has the objective. All in f64. */
+/* Policy loss of the op `surrogate`, one id at a time, all in f64. kernels.h states the objective.
+ */
 #ifndef WEFT_SURROGATE_H
 #define WEFT_SURROGATE_H
 #include "kernels/formula.h"
@@ -6,12 +7,12 @@
 
 #include <math.h>
 
-struct surrogate_response { /* of n ids; old, start may be NULL */
+struct surrogate_response { /* n ids; old and start may be NULL */
     i64 n;
     const float *loss, *old, *rollout, *start;
     double advantage, weight;
 };
-struct surrogate_means { /* over a response's ids, of log r and log k */
+struct surrogate_means { /* means over a response's ids of log r and log k */
     double ratio, mismatch;
 };
 struct surrogate_sums_of_ids {
@@ -38,7 +39,7 @@ FORMULA double surrogate_log_mismatch(const struct surrogate_response *y, i64 j)
     return (y->old ? (double)y->old[j] : -(double)y->loss[j]) - (double)y->rollout[j];
 }
 
-/* min(r A, clip(r) A), and whether the clip has cut the gradient off. */
+/* Returns min(r A, clip(r) A). *cut is true if the clip removes the gradient. */
 FORMULA double surrogate_clipped(bool *cut, double ratio, double advantage, double eps)
 {
     double free = ratio * advantage, bound = fmin(fmax(ratio, 1 - eps), 1 + eps) * advantage;
@@ -46,7 +47,8 @@ FORMULA double surrogate_clipped(bool *cut, double ratio, double advantage, doub
     return fmin(free, bound);
 }
 
-/* Subtracts the penalty's derivative, and returns its value: exp(d) - d - 1 (Schulman's k3). */
+/* Subtracts the derivative of kl times the penalty from *slope. Returns the penalty exp(d) - d - 1
+ * (Schulman's k3). */
 FORMULA double surrogate_pull_back(double *slope, const struct surrogate_options *s, const struct surrogate_response *y,
                                    i64 j)
 {
@@ -57,7 +59,7 @@ FORMULA double surrogate_pull_back(double *slope, const struct surrogate_options
     return exp(d) - d - 1;
 }
 
-/* The coefficient of id j; what it adds to the sums. */
+/* Returns the coefficient of id j and adds its terms to the sums. */
 FORMULA float surrogate_score(struct surrogate_sums_of_ids *sums, const struct surrogate_options *s,
                               const struct surrogate_response *y, i64 j, struct surrogate_means mean)
 {

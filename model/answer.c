@@ -1,4 +1,4 @@
-/* What became of a request: ids, what is known of them, routes, a medium. */
+/* Storage of answers: ids, log-probabilities, entropies, routes and a medium. */
 #include "model/decoding.h"
 
 #include <string.h>

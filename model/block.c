@@ -1,4 +1,4 @@
-/* Pieces of layers that the backbone, its heads and branches share. */
+/* Parts of layers shared by the backbone, its heads and its branches. */
 #include "model/inside.h"
 
 struct tensor *model_linear(struct pass *p, struct tensor *x, struct weight *w)

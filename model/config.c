@@ -1,11 +1,11 @@
-/* config.json: HF's Ernie4_5_Moe keys, and under "weft" what other software ignores. */
+/* config.json: the keys of HF's Ernie4_5_Moe, and an object "weft" that other software ignores. */
 #include "core/json.h"
 #include "model/model.h"
 
 #include <math.h>
 #include <string.h>
 
-/* What config.json may hold; products of these stay far below 2^63. */
+/* Allowed ranges in config.json; products of these values stay far below 2^63. */
 static const struct bound {
     const char *key;
     size_t member;
@@ -41,7 +41,7 @@ static const struct bound {
     BOUND("weft.video_window", window, 0, 1 << 20),
 #undef BOUND
 };
-/* Of the weights in memory, with what training adds: what the address space holds. */
+/* Limit on the number of weights: with the training state they must fit into the address space. */
 static const double parameters_most = 5e12;
 
 static int positive(i64 value, const char *key)
@@ -137,7 +137,8 @@ int model_config_check(const struct model_config *c)
     return 0;
 }
 
-/* ---- Reading: a key that is there has its type; where it is absent or null, what stands in the struct stays ---- */
+/* ---- Reading: a present key must have its type; an absent or null key leaves
+ * the struct as it is ---- */
 
 enum key_type { INTEGER, NUMBER, FLAG, WORD, ID };
 static const char *const key_types[] = {"a whole number", "a number from 0", "true or false", "a string",
@@ -178,7 +179,7 @@ static bool read_value(void *out, enum key_type type, const struct json *value)
     case WORD:
         *(const char **)out = json_string(value, "");
         return json_kind(value) == JSON_STRING;
-    case ID: /* of several the first counts */
+    case ID: /* a list: take the first */
         return read_whole(out, json_kind(value) == JSON_ARRAY ? json_at(value, 0) : value);
     }
     return false;
@@ -206,7 +207,7 @@ static int read_keys(void *out, const struct json *j, const struct key *keys, i6
 }
 #define READ(out, j, keys, origin, above) read_keys(out, j, keys, COUNT_OF(keys), origin, above)
 
-/* NULL where it is absent or null. */
+/* *out = the object, or NULL if the key is absent or null. */
 static int read_object(const struct json **out, const struct json *j, const char *name, const char *origin)
 {
     *out = json_get(j, name);
@@ -215,7 +216,8 @@ static int read_object(const struct json **out, const struct json *j, const char
     return !*out || json_kind(*out) == JSON_OBJECT ? 0 : ill_typed(*out, origin, "", name, "an object");
 }
 
-/* Software that does not read these keys computes something else, so a checkpoint that needs them is refused. */
+/* Keys that this program does not implement. A checkpoint that needs them is refused, because its
+ * results would be wrong. */
 struct others {
     bool use_bias;
     const char *act, *rope_type;
@@ -255,7 +257,7 @@ static const struct key keys[] = {
     KEY("num_key_value_heads", INTEGER, kv_heads),
     KEY("head_dim", INTEGER, head_width),
     KEY("intermediate_size", INTEGER, dense_width),
-    KEY("num_experts", INTEGER, experts), /* another name; the next one wins */
+    KEY("num_experts", INTEGER, experts), /* alternative name; the next key overrides it */
     KEY("moe_num_experts", INTEGER, experts),
     KEY("num_experts_per_tok", INTEGER, topk),
     KEY("moe_k", INTEGER, topk),
@@ -290,7 +292,7 @@ static const struct key weft_keys[] = {
 };
 #undef KEY
 
-/* What HF's Ernie4_5_MoeConfig takes where config.json says nothing. */
+/* Defaults of HF's Ernie4_5_MoeConfig. */
 static void set_defaults(struct model_config *c)
 {
     c->kv_heads = c->heads;
@@ -362,7 +364,8 @@ i64 model_parameters_active(const struct model_config *config)
     return total;
 }
 
-/* Products only: 2 per parameter and position, 4 H D per query-key pair seen, the text head at its targets. */
+/* Gemms only: 2 per parameter and position, 4 H D per visible query-key pair, and the
+ * text head at its targets. */
 double model_flops_forward(const struct model_config *c, i64 positions, double keys_per_query, i64 text_targets)
 {
     double n = (double)positions;

@@ -1,3 +1,4 @@
+/* The decoder: seats of the KV cache, the layout of positions in a batch, and the steps. */
 #include "model/decoding.h"
 
 #include <string.h>
@@ -14,7 +15,7 @@ const struct vocabulary vocabulary_of_text = {.boi = -1,
 
 /* ---- The cache ---- */
 
-/* Zeroed: hidden keys are multiplied by 0. */
+/* Zeroed, because attention multiplies hidden keys and values by 0. */
 static struct matrix open_columns(struct cache *cache, const struct model *model, i64 width)
 {
     enum dtype dtype = model->weights.dtype;
@@ -56,7 +57,7 @@ static void cache_close(struct cache *cache, const struct model *model)
     memory_free(cache->begin);
 }
 
-/* Amplitudes are device memory. */
+/* Computes the input scales on the host; the amplitudes are device memory. */
 static void find_input_scales(struct decoder *d)
 {
     const struct decoder_options *o = &d->options;
@@ -100,7 +101,7 @@ static int feed_prompt(struct grammar *g, const struct decoder_options *o, const
     return 0;
 }
 
-/* What the packer makes of a sample whose prompt was dropped. */
+/* The request as the packer lays out a sample with a dropped prompt. */
 static struct generate_request without_prompt(const struct generate_request *r)
 {
     struct generate_request bare = *r;
@@ -110,9 +111,11 @@ static struct generate_request without_prompt(const struct generate_request *r)
     return bare;
 }
 
-/* Codes of a frame go into the hidden state of the position before it, a drawn id beside it into multi-token
- * prediction: every copy needs that position for itself. Where draws are guided, one forward reads the positions with
- * the prompt and those without it: no copy draws from what others have read, and without a prompt nothing is shared. */
+/* Number of prompt positions that every copy stores for itself. The codes of an audio frame
+ * change the hidden state of the position before it, and a drawn id enters multi-token prediction
+ * there, so every copy needs that position. A guided request reads the positions with and without
+ * the prompt in one forward, so no copy can draw from a position read earlier, and an empty
+ * prompt shares nothing. */
 static i64 own_positions(const struct decoder_options *o, const struct grammar *g, const struct generate_request *r)
 {
     if (r->guided)
@@ -166,7 +169,7 @@ static bool all_done(const struct answer *answers, i64 count)
     return true;
 }
 
-/* Positions of an answer at most, among them those of the prompt that are its own. */
+/* Columns per copy: the answer's positions and the prompt positions of its own. */
 static i64 room_of(const struct seat *s)
 {
     return s->request->most + s->prompt - s->shared;
@@ -192,7 +195,7 @@ static void feed_beginning(struct flow *f)
         require(grammar_id(&f->grammar, f->answer->ids[i]) == 0, "an answer's beginning: %s", error_text());
 }
 
-/* After what they share, copies go on alone. */
+/* Copies diverge after the shared positions. */
 static void fork_seat(struct seat *s)
 {
     for (i64 c = 1; c < s->copies; c++) {
@@ -221,7 +224,8 @@ static void open_bare(struct decoder *d, struct seat *s)
     fork_seat(bare);
 }
 
-/* The next request with something to do. What stood there before must not be seen by who sits there now. */
+/* Gives the seat to the next unfinished request and hides the previous
+ * request's columns from it. */
 static void take_seat(struct decoder *d, struct seat *s)
 {
     i64 index = s - d->seats;
@@ -245,6 +249,7 @@ i64 column_of(const struct flow *f, i64 number)
     return s->base + number + (number < s->shared ? 0 : f->copy * room_of(s));
 }
 
+/* End of the columns whose queries attend to the column of a position. */
 static i64 end_of(const struct flow *f, i64 number)
 {
     const struct seat *s = f->seat;
@@ -269,7 +274,8 @@ bool source_stands(const struct position_source *source)
     return source->number < source->flow->grammar.first;
 }
 
-/* Up to which position the experts are known; what is drawn at the last one of an answer is not replayed. */
+/* Number of leading positions whose experts are known. The last position of an answer is not
+ * replayed, because the next id is drawn there. */
 static i64 routed(const struct flow *f)
 {
     const struct seat *s = f->seat;
@@ -287,7 +293,7 @@ static const struct media_block *block_of(const struct flow *f, i64 number)
     return number < given ? &r->media[number] : &f->answer->medium;
 }
 
-/* The row of its frame's inputs, among those of all pictures that are read now. */
+/* Row of a position's input among those of all pictures that this forward reads. */
 static i64 picture_row(struct decoder *d, const struct media_block *m, const struct slot *in)
 {
     const struct shape *shape = &d->options.vocabulary->shapes[m->shape];
@@ -322,7 +328,8 @@ static void lay_input(struct decoder *d, const struct flow *f, const struct posi
     }
 }
 
-/* Text after a video sees all of it: its frames were laid before its end was known. */
+/* Ends the open holes of a video at the video's end, so that the following text attends to all of
+ * it. The frames were laid out before the end was known. */
 static void close_holes(struct cache *cache, const struct flow *f)
 {
     const struct grammar *g = &f->grammar;
@@ -359,8 +366,8 @@ static void lay_position(struct decoder *d, struct flow *f, const struct positio
     lay_input(d, f, p, at);
 }
 
-/* How many of the next `count` positions there is room for: groups see all of themselves, and are not cut. A group
- * that is longer than a forward takes one alone. */
+/* Number of the next `count` positions that fit. Groups attend to all of themselves and are not
+ * split; a group longer than a forward gets a forward alone. */
 static i64 fitting(const struct decoder *d, const struct grammar *g, i64 count)
 {
     i64 n = max_i64(0, FORWARD_POSITIONS - d->reserved - d->batch.n);
@@ -387,7 +394,8 @@ static void lay_next(struct decoder *d, struct flow *f, i64 n)
     grammar_take(g, n);
 }
 
-/* Positions below number `end`; returns whether all of them are in the cache then. */
+/* Lays out positions below number `end`. Returns true if all of them are in
+ * the cache afterwards. */
 static bool lay(struct decoder *d, struct flow *f, i64 end)
 {
     struct grammar *g = &f->grammar;
@@ -397,7 +405,7 @@ static bool lay(struct decoder *d, struct flow *f, i64 end)
     return g->first >= end;
 }
 
-/* The last id and what was drafted after it. */
+/* Lays out the last id and its drafts. */
 static void lay_drafted(struct decoder *d, struct flow *f)
 {
     struct grammar *g = &f->grammar;
@@ -413,7 +421,8 @@ static void lay_drafted(struct decoder *d, struct flow *f)
     want_draws(d, f);
 }
 
-/* What is drawn together is read together, as long as there is room; queries ascend. */
+/* Lays out as many copies as fit, both branches of a copy in the same forward.
+ * Queries stay ascending. */
 static void lay_guided(struct decoder *d, struct seat *s)
 {
     i64 past = 0, n = d->batch.n, room = FORWARD_POSITIONS - d->reserved;
@@ -461,7 +470,7 @@ static void lay_seat(struct decoder *d, struct seat *s)
         lay_copies(d, s);
 }
 
-/* A bound, of address space. */
+/* Upper bound on the positions of a forward, for allocation; costs address space only. */
 static i64 pending_positions(const struct decoder *d)
 {
     i64 n = 0;
@@ -496,7 +505,7 @@ static void open_batch(struct decoder *d)
     d->bits.guided = d->frames.guided = false;
 }
 
-/* Returns whether there is something to run. */
+/* Returns true if there is something to run. */
 static bool lay_seats(struct decoder *d, bool replay)
 {
     open_batch(d);

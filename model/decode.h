@@ -1,22 +1,29 @@
-/* The decoder: answers to prompts, any modality in, any out, many at once, by the same forward as training.
+/* The decoder: answers many prompts at once, with any modality in and any out, by the
+ * same forward as training.
  *
- * The grammar says what comes next; positions are laid into a batch whose keys are columns of one cache, the model
- * runs, what the grammar wants is drawn and handed back. A seat of the cache belongs to one request:
+ * The grammar decides which position comes next. The decoder writes the positions into a
+ * batch whose keys are columns of one KV cache, runs the model, samples what the grammar asks
+ * for and feeds the result back to the grammar. A seat is a cache slot, a range of columns
+ * that belongs to one request:
  *
- *     | prompt | answer of copy 0 | answer of copy 1 | ... |    each answer with room for `most` positions
+ *     | prompt | answer of copy 0 | answer of copy 1 | ... |    `most` positions per answer
  *
- * The prompt stands once; its keys are seen by all copies, those of a copy by itself alone. When all answers of a
- * request are done, the next one takes its seat. Groups of any size (a text id, a frame of sound, a whole scale of a
- * picture) mix in one forward, which takes at most FORWARD_POSITIONS of them: longer prompts take several.
+ * The prompt is stored once and all copies attend to it; only a copy itself attends to its own
+ * answer. When all answers of a request are done, the next request takes over the seat. Groups of
+ * any size (a text id, a frame of sound, a whole scale of a picture) mix in one forward, which
+ * takes at most FORWARD_POSITIONS of them; a longer prompt takes several forwards.
  *
- * Answers may have a beginning already, with the experts its ids went to: those are replayed, and the answer goes on.
+ * An answer may start with a given beginning and the experts its ids were routed to. The decoder
+ * replays those experts and continues the answer.
  *
- * Text may be drafted ahead (speculate.c): the model then reads the last id and the drafts after it at once, and keeps
- * as many of them as it would have drawn itself.
+ * Speculative decoding (speculate.c) drafts text ahead. The model then reads the last
+ * id and the drafts after it in one forward, and accepts drafts so that the
+ * distribution of the ids stays the same.
  *
- * Media may be guided (classifier-free guidance, Ho & Salimans, arXiv 2207.12598): behind the answers of a request then
- * stand the same answers once more as the packer lays them when a sample's prompt was dropped. Both read what is drawn
- * from both their logits.
+ * Media may use classifier-free guidance (Ho & Salimans, arXiv 2207.12598). The seat then holds a
+ * second, unconditional branch behind the request's answers: the same answers laid out as the
+ * packer does for a sample with a dropped prompt. Sampling combines the logits of both branches,
+ * and both branches read the drawn result.
  */
 #ifndef WEFT_MODEL_DECODE_H
 #define WEFT_MODEL_DECODE_H
@@ -25,142 +32,164 @@
 
 enum { FORWARD_POSITIONS = 4096, DRAFTS_MOST = 4 };
 
-/* Codes and features of one medium of a sample, by the number of its block. */
+/* Codes and features of one medium of a sample, indexed by the number of its block. */
 struct media_block {
     enum stream kind;
-    i64 frames;            /* latent frames of a picture or clip; frames of sound */
-    i64 shape;             /* image-out, video-out: index in the vocabulary */
+    i64 frames;            /* latent frames of a picture or clip; audio frames */
+    i64 shape;             /* image-out, video-out: index into the vocabulary's shapes */
     const float *features; /* vision-in: [positions, 4, cell_features] */
     const u8 *pixels;      /* vision-in: [positions, 4, patch_values] */
-    i64 frame_positions;   /* vision-in: positions of a frame */
+    i64 frame_positions;   /* vision-in: positions per frame */
     u8 *bits;              /* image-out, video-out: [frames, tokens, d] */
     i32 *codes;            /* audio: [frames, levels] */
 };
-struct routes { /* of positions in order: [count, L . K], experts of each layer, 65535: none */
+struct routes { /* Experts of consecutive positions: [count, L . K], for each layer; 65535: none. */
     u16 *list;
     i64 count, capacity;
 };
 void routes_push(struct routes *routes, i64 width, const u16 *route);
 
 struct answer {
-    i32 *ids;       /* [count] of text, the stop id included */
-    float *logprob; /* [count]; 0 where given */
-    float *entropy; /* [count] of the distribution it was drawn from, with want_entropy */
-    u8 *given;      /* [count] 1: not drawn */
+    i32 *ids;       /* [count] text ids, including the stop id */
+    float *logprob; /* [count]; 0 for given ids */
+    float *entropy; /* [count] entropy of the sampled distribution; only with want_entropy */
+    u8 *given;      /* [count] 1: given, not drawn */
     i64 count, capacity;
-    struct routes routes;      /* of its positions that were read, with keep_routes */
-    struct media_block medium; /* the drawn one, if any */
+    struct routes routes;      /* experts of the positions read so far; only with keep_routes */
+    struct media_block medium; /* the generated medium, if any */
     bool has_medium, done;
-    bool ended; /* by its own end, not by `most` */
+    bool ended; /* true: ended by itself; false: by `most` */
 };
 void answer_push(struct answer *answer, i32 id, float logprob, float entropy, bool given);
 void answer_release(struct answer *answer);
 
 struct generate_request {
-    const struct part *parts; /* the prompt, for the grammar */
+    const struct part *parts; /* the prompt, parsed by the grammar */
     i64 part_count;
-    const struct media_block *media; /* of the prompt's parts that are media, in order */
-    const i32 *opening;              /* ids that follow: a shape token and BOI or BOV, BOA, the answer's header */
+    const struct media_block *media; /* media of the prompt's parts, in order */
+    /* ids after the prompt: a shape token and BOI or BOV, BOA, or the answer's header */
+    const i32 *opening;
     i64 opening_count;
-    /* end with the first medium; otherwise text alone is drawn, until an id of `stop` or the sample's end */
+    /* End with the first medium. Otherwise only text is drawn, until an id of
+     * `stop` or the sample's end. */
     bool media_only;
-    i32 stop[4];          /* -1: none */
-    const i32 *forbidden; /* ids that text has not, beside those that open or close a medium; may be NULL */
+    i32 stop[4]; /* -1: none */
+    /* ids never drawn in text, besides those that open or close a medium; may be NULL */
+    const i32 *forbidden;
     i64 forbidden_count;
-    const i32 *choices; /* shape tokens, one of which begins the medium that is the answer; NULL: the opening has it */
+    /* shape tokens, one of which is drawn to begin the answer's medium; NULL: the opening has it */
+    const i32 *choices;
     i64 choice_count;
-    i64 most;   /* positions of an answer: ids, frames of sound, ...; it ends with what reaches them */
-    i64 copies; /* answers to the same prompt */
-    /* Logits of bits and codes, never of text: without the prompt + guidance (with it - without it). For media_only,
-     * without routes. */
+    /* limit on the positions of an answer (ids, audio frames, ...); the answer
+     * ends when it is reached */
+    i64 most;
+    i64 copies; /* number of answers to the same prompt */
+    /* Guides the logits of bits and codes, never of text: without the prompt + guidance * (with the
+     * prompt - without it). Requires media_only and no routes. */
     bool guided;
     float guidance;
-    /* Draws are keyed by (identity, copy, position, level) or, by_place, text by (identity, copy, place in the answer,
-     * 0). */
+    /* Random keys are (identity, copy, position, level); with by_place, text uses (identity, copy,
+     * place in the answer, 0). */
     u32 identity;
     bool by_place;
-    struct routes *routes; /* of the prompt, kept or replayed; NULL: neither */
+    struct routes *routes; /* routes of the prompt, kept or replayed; NULL: neither */
 };
 
-struct draft_counts { /* ids of text */
+struct draft_counts { /* Numbers of text ids. */
     i64 drafted, accepted;
 };
 struct decoder_options {
     struct model *model;
     const struct submodel *sub; /* read when the decoder is opened; its arrays must outlive it */
     const struct vocabulary *vocabulary;
-    const float *const *amplitude; /* [shapes] of the vision tokenizer, device memory; NULL without vision */
-    const i64 *grid;               /* [shapes * 2] h, w of the finest scale */
+    /* [shapes] amplitudes of the vision tokenizer, device memory; NULL without vision */
+    const float *const *amplitude;
+    const i64 *grid; /* [shapes * 2] height, width of the finest scale */
     struct sampling sampling;
-    /* Log-probabilities are those of the loss that training uses, on logits divided by the temperature. */
+    /* Compute log-probabilities and entropies with the training loss, on logits
+     * divided by the temperature. */
     bool want_entropy;
     bool keep_routes;
-    bool as_trained; /* by products as in training: of a model that trains in 8 bits, of 8 bits */
-    i64 speculate;   /* ids of text that the multi-token-prediction block drafts ahead, at most DRAFTS_MOST; 0: none */
-    struct draft_counts *draft_counts; /* are added to; may be NULL */
+    /* use the gemms of training: FP8 for a model that trains in FP8 */
+    bool as_trained;
+    /* number of ids the multi-token-prediction block drafts ahead, at most DRAFTS_MOST; 0: none */
+    i64 speculate;
+    struct draft_counts *draft_counts; /* counters to add to; may be NULL */
 };
-/* For generate_request.most: positions that a picture or clip takes at most behind BOI or BOV, and those of a shape
- * that is chosen and its bracket. */
+/* For generate_request.most: medium_positions bounds the positions of a picture or clip after BOI
+ * or BOV; CHOSEN_POSITIONS counts a drawn shape token and its bracket. */
 enum { CHOSEN_POSITIONS = 2 };
 i64 medium_positions(const struct shape *shape);
-/* No brackets, no shapes, no end: every id is text. */
+/* A vocabulary without brackets, shapes or end id: every id is text. */
 extern const struct vocabulary vocabulary_of_text;
 
-struct cache { /* keys and values in device memory; who sees a column: nobody where it is unwritten */
-    struct attention_cache *layer; /* [L], and with `speculate` the multi-token-prediction block's */
+/* KV cache: keys and values in device memory, and the range of queries that attend to each column.
+ * An unwritten column is visible to no query. */
+struct cache {
+    struct attention_cache *layer; /* [L], plus one for the multi-token-prediction block with `speculate` */
     struct arena memory;
-    i64 columns, taken;                       /* none is written at `taken` or behind it */
+    i64 columns, taken;                       /* no column at or behind `taken` is written */
     i32 *begin, *end, *hole_begin, *hole_end; /* [columns] */
 };
-struct draws { /* rows of logits to draw from, in order */
+struct draws { /* Rows of logits to sample from, in order. */
     i64 n, capacity;
     struct flow **flow;
-    i32 *row, *set;  /* of the logits; of the allowed ids */
-    i32 *draft, *of; /* what the row may accept, and the row of its distribution; -1: nothing was drafted */
-    u32 *identity;   /* [n, 4] */
-    /* of media: rows with the prompt and without, -1 where they are not guided, and what each counts, [n, 2] */
+    i32 *row, *set; /* row of the logits; index of the allowed-id set */
+    /* drafted id that the row may accept and the row of its distribution in
+     * `drafts`; -1: no draft */
+    i32 *draft, *of;
+    u32 *identity; /* [n, 4] */
+    /* Media only, [n, 2]: rows with the prompt and without it (-1: not guided),
+     * and their coefficients. */
     i32 *pair;
     float *share;
-    bool guided; /* any */
+    bool guided; /* true if any row is guided */
 };
-struct drafts { /* of the forward to come */
+struct drafts { /* Drafts for the next forward. */
     struct tape tape;
-    struct tensor *p; /* [speculate * rows, V] what the first ids of `rows` answers were drawn from, then the second */
+    /* [speculate * rows, V] distributions of the drafts: the first draft of each of the `rows`
+     * answers, then the second, ... */
+    struct tensor *p;
     i64 rows;
 };
 struct decoder {
     struct decoder_options options;
     struct submodel sub;
     struct cache cache;
-    struct tape tape; /* forward only, cleared every step */
+    struct tape tape; /* forward only, cleared on every step */
     struct recordings *recordings;
     i64 seat_count, seat_columns, route_width;
-    float input_scale[SHAPES_MOST]; /* of vision-out */
-    struct seat *seats;             /* [2 seat_count]: those without a prompt of guided requests behind all others */
-    struct answer *answers;         /* of the next request */
+    float input_scale[SHAPES_MOST]; /* input scale of vision-out, per shape */
+    /* [2 seat_count]: unconditional branches of guided requests follow all ordinary seats */
+    struct seat *seats;
+    struct answer *answers; /* answers of the next request */
     const struct generate_request *requests;
     i64 count, next;
-    u32 *allowed;               /* device memory: bit sets of ids, the grammar's and those of requests */
-    i64 allowed_bytes, *set_of; /* [count] of each request */
-    /* the forward at hand */
+    /* device memory: bit sets of allowed ids, first the grammar's, then the requests' */
+    u32 *allowed;
+    i64 allowed_bytes, *set_of; /* [count] set index of each request */
+    /* the current forward */
     struct batch batch;
     struct draws text, bits, frames;
-    struct position_source *sources; /* [n] whose position it is */
-    struct seen_picture *pictures;   /* what is read of pictures, and which row of it by each input */
+    struct position_source *sources; /* [n] owner of each position */
+    /* pictures read in this forward; picture_row: the row of each vision-out
+     * input among their rows */
+    struct seen_picture *pictures;
     i64 picture_count, picture_rows;
     i32 *picture_row;
-    bool replay;  /* takes positions whose routes are known, and nothing is drawn */
-    i64 reserved; /* positions that wait with drafts, and are not laid yet */
+    bool replay;  /* replay known routes; draw nothing */
+    i64 reserved; /* positions of answers with drafts, not yet in the batch */
     struct drafts drafts;
 };
-/* Columns that a request takes; -1: its the grammar does not take its prompt. */
+/* Columns that a request needs; -1 and a message if the grammar rejects its prompt. */
 i64 request_columns(const struct decoder_options *options, const struct generate_request *request);
-/* `seats` requests at a time, of at most `columns` each. */
+/* Opens a decoder for `seats` requests at a time, of at most `columns` columns each. */
 void decoder_open(struct decoder *decoder, const struct decoder_options *options, i64 seats, i64 columns);
 void decoder_close(struct decoder *decoder);
-/* Forgets what it was at. answers: copies of each request, in order, zeroed or begun; all borrowed until the last step.
- */
+/* Starts a list of requests and forgets the previous one. answers holds `copies` entries
+ * per request, in order, zeroed or with a given beginning. The decoder borrows both
+ * arrays until the last step. */
 void decoder_begin(struct decoder *decoder, struct answer *answers, const struct generate_request *requests, i64 count);
-bool decoder_step(struct decoder *decoder); /* one forward; false, and none, when every answer is done */
+bool decoder_step(struct decoder *decoder); /* runs one forward; false once every answer is done */
 
 #endif

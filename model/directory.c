@@ -1,4 +1,5 @@
-/* Model directories: what transformers, vLLM and others load, and beside it what only this program reads. */
+/* Model directories: the files that transformers, vLLM and others load, and the files
+ * only this program reads. */
 #include "core/json.h"
 #include "kernels/device/rehearsal.h"
 #include "model/model.h"
@@ -27,7 +28,8 @@ static struct json *weft_json(const struct model_config *c)
     return w;
 }
 
-/* Both spellings of theta and of dtype: older and newer releases of transformers read one each. */
+/* Writes theta and dtype under two keys each, because older and newer releases of
+ * transformers read different ones. */
 static void set_rope_and_dtype(struct json *j, const struct model_config *c, enum dtype dtype)
 {
     struct json *rope = json_object();
@@ -184,7 +186,7 @@ static int load_use_counts(struct model *model, const struct safetensors *extra)
     const struct tensor_view *view = safetensors_find(extra, "weft.expert_use");
     i64 n = model->config.layers * max_i64(model->config.experts, 1);
     if (!view || tensor_view_elements(view) != n)
-        return 0; /* statistics: absent ones are zeros */
+        return 0; /* only statistics: they stay 0 if absent */
     float *use = memory_alloc(n * 4);
     double *counts = memory_alloc(n * (i64)sizeof *counts);
     int status = tensor_view_to_f32(use, view);
@@ -216,7 +218,7 @@ static int load_extra(struct model *model, const char *directory)
     return status;
 }
 
-/* Before a value is read. */
+/* Checks the memory estimate before any weight is read. */
 static int check_memory(const struct device *device, const struct model_config *config, const char *directory,
                         enum dtype dtype, bool training)
 {

@@ -1,11 +1,12 @@
-/* What a forward of the decoder is asked for, what is drawn, and what becomes of it. One block goes to the device
- * before it, one comes back. */
+/* Sampling of the decoder: collects what a forward must draw, draws it, and feeds it
+ * to the answers. One block of inputs goes to the device before the forward, one block
+ * of results comes back. */
 #include "model/decoding.h"
 #include "model/inside.h"
 
 #include <string.h>
 
-/* ---- Ids that may stand ---- */
+/* ---- Allowed ids ---- */
 
 enum { SET_BOI, SET_BOV, SET_EOI, SET_FRAME_END, SETS_OF_GRAMMAR };
 
@@ -15,8 +16,8 @@ static void set_bit(u32 *set, i32 id, bool allowed)
         set[id / 32] = allowed ? set[id / 32] | 1u << id % 32 : set[id / 32] & ~(1u << id % 32);
 }
 
-/* Where a medium begins, shapes alone; in plain text neither those that open a medium, or that no token has, nor those
- * that the request forbids. */
+/* Ids allowed in text. At the start of a chosen medium: its shape tokens only. Otherwise all ids
+ * but those that open or close a medium, that no token has, or that the request forbids. */
 static void fill_text_set(u32 *set, const struct decoder *d, const struct generate_request *r)
 {
     const struct vocabulary *v = d->options.vocabulary;
@@ -43,7 +44,7 @@ static bool same_ids(const struct generate_request *a, const struct generate_req
            a->choice_count == b->choice_count;
 }
 
-/* Requests that follow one another and may have the same ids share a set. */
+/* Builds the bit sets. Consecutive requests with the same choices and forbidden ids share a set. */
 void find_allowed(struct decoder *d)
 {
     const struct vocabulary *v = d->options.vocabulary;
@@ -80,7 +81,7 @@ static i32 set_of(const struct flow *f)
     }
 }
 
-/* ---- What is wanted ---- */
+/* ---- Requested draws ---- */
 
 void text_identity(u32 identity[4], const struct flow *f, i64 number)
 {
@@ -91,7 +92,7 @@ void text_identity(u32 identity[4], const struct flow *f, i64 number)
     identity[3] = r->by_place ? 0 : 100;
 }
 
-/* Returns where its key goes. */
+/* Returns the address of the draw's random key. */
 static u32 *push_draw(struct draws *d, struct flow *f, i64 row)
 {
     if (d->n == d->capacity) {
@@ -126,7 +127,7 @@ static void push_text(struct decoder *d, struct flow *f, i64 row, i64 ahead)
         text_identity(push_draw(t, f->bare, row), f, number);
 }
 
-/* drawn: f, or it without its prompt, by the key of f. */
+/* drawn: f itself or its unconditional branch; both use the key of f. */
 static void push_medium(struct draws *d, struct flow *drawn, const struct flow *f, const i64 rows[2], i64 i)
 {
     const struct generate_request *r = f->seat->request;
@@ -159,7 +160,7 @@ static i64 push_target(struct batch *b, enum target_kind kind, i64 position)
 {
     struct target_list *t = &b->targets[kind];
     if (t->n && t->position[t->n - 1] == position)
-        return t->n - 1; /* copies of one prompt share its last position */
+        return t->n - 1; /* copies of a prompt share its last position */
     t->position[t->n] = (i32)position;
     t->weight[t->n] = 0;
     if (kind == TARGET_TEXT)
@@ -167,7 +168,7 @@ static i64 push_target(struct batch *b, enum target_kind kind, i64 position)
     return t->n++;
 }
 
-/* Returns the first of the rows that the logits of what a flow wants will be, one after another. */
+/* Returns the first row of the logits that f wants; the others follow it. */
 static i64 push_targets(struct batch *b, enum target_kind kind, const struct flow *f)
 {
     i64 at = f->grammar.want_first + f->shift, row = push_target(b, kind, at);
@@ -192,8 +193,8 @@ static void want_media(struct decoder *d, struct draws *draws, enum target_kind 
         push_medium(draws, f->bare, f, rows, i);
 }
 
-/* At the end of a frame NEXT and the bits of the next frame's first scale are drawn at the same position; what was
- * drafted is drawn as one id after another. */
+/* At the end of a frame, NEXT and the bits of the next frame's first scale are drawn at the same
+ * position. Drafts are drawn as consecutive ids. */
 void want_draws(struct decoder *d, struct flow *f)
 {
     enum want want = f->grammar.want;
@@ -207,7 +208,7 @@ void want_draws(struct decoder *d, struct flow *f)
         want_media(d, &d->frames, TARGET_AUDIO, f);
 }
 
-/* ---- What becomes of it ---- */
+/* ---- Feeding results to the answers ---- */
 
 static void end_flow(struct flow *f, bool ended)
 {
@@ -215,7 +216,7 @@ static void end_flow(struct flow *f, bool ended)
     f->answer->ended = ended;
 }
 
-/* A shape that was drawn says itself how much of it there is. */
+/* A drawn shape determines the answer's length. */
 static i64 most_of(const struct flow *f)
 {
     const struct generate_request *r = f->seat->request;
@@ -223,7 +224,8 @@ static i64 most_of(const struct flow *f)
     return drawn ? min_i64(r->most, CHOSEN_POSITIONS + medium_positions(f->grammar.shape)) : r->most;
 }
 
-/* What was drawn is in the answer; it is not read where nothing more would fit. */
+/* Ends an answer that is full. Its last draw is stored in the answer but
+ * never read by the model. */
 static void end_full(struct flow *f)
 {
     if (!f->answer->done && grammar_length(&f->grammar) - f->seat->prompt >= most_of(f))
@@ -300,12 +302,14 @@ static void feed_frame(const struct decoder *d, struct flow *f, const i32 *codes
     end_full(f);
 }
 
-/* ---- One block of what is drawn ---- */
+/* ---- The block of results ---- */
 
+/* Parts of the block of results. */
 struct draw_drawn {
-    i32 *code, *frame, *routes; /* text [n]; sound [n, levels]; [L, n, K] of all positions */
-    float *logprob, *entropy;   /* of text [n]; where entropy is wanted logprob is -log-probability */
-    u8 *bits;                   /* [n, d] */
+    i32 *code, *frame, *routes; /* text [n]; audio [n, levels]; [L, n, K] of all positions */
+    /* Text, [n]. logprob holds -log-probability if measures() is true. */
+    float *logprob, *entropy;
+    u8 *bits; /* [n, d] */
 };
 
 static void *take(char **block, i64 bytes)
@@ -368,7 +372,8 @@ static struct staged_draws stage(struct tape *tape, const struct draws *d)
     return s;
 }
 
-/* By the loss that training uses: what `sample` says of an id is not known of one that was drafted. */
+/* True if the training loss computes log-probabilities. The op `sample` reports
+ * none for drafted ids. */
 static bool measures(const struct decoder *d)
 {
     return d->options.want_entropy || (d->options.speculate && d->options.sampling.temperature > 0);
@@ -406,7 +411,7 @@ static void draw_bits(struct decoder *d, struct draw_drawn *to, struct tensor *l
                                      &d->options.sampling);
 }
 
-/* Of a set of ids: what stands for the drawn one on the meta backend, which draws nothing. */
+/* First id of a set. It replaces the drawn id on the meta backend, which draws nothing. */
 static i32 first_of_set(const struct decoder *d, i32 set)
 {
     i64 words = ceil_div(d->options.model->config.vocabulary, 32);
@@ -419,8 +424,8 @@ static i32 first_of_set(const struct decoder *d, i32 set)
     return id;
 }
 
-/* Ids of one answer: as long as what was drawn is what was drafted, the next one counts too. Returns where those of the
- * next answer begin. */
+/* Feeds the ids of one answer. Each id that equals its draft validates the next one too. Returns
+ * the index of the next answer's first id. */
 static i64 feed_ids(struct decoder *d, const struct draw_drawn *drawn, i64 i)
 {
     struct flow *f = d->text.flow[i];
@@ -441,7 +446,7 @@ static i64 feed_ids(struct decoder *d, const struct draw_drawn *drawn, i64 i)
     return next;
 }
 
-/* Of a frame all bits stand side by side. */
+/* Feeds all results. The bits of one frame are adjacent. */
 static void feed_all(struct decoder *d, const struct draw_drawn *drawn)
 {
     const struct model_config *c = &d->options.model->config;
@@ -458,7 +463,7 @@ static void feed_all(struct decoder *d, const struct draw_drawn *drawn)
     }
 }
 
-/* ---- Routes: u16 [position, L, K] where they are kept, i32 [L, n, K] in a forward ---- */
+/* ---- Routes: kept as u16 [position, L, K], in a forward i32 [L, n, K] ---- */
 
 static i32 *route_at(const struct decoder *d, i32 *routes, i64 i, i64 j)
 {
@@ -492,8 +497,8 @@ static void keep_routes(struct decoder *d, i32 *routes)
 
 /* ---- The forward ---- */
 
-/* What vision-out reads, [n, d]: of each frame the sums of the scales drawn so far, of about unit size; rows of later
- * scales are not looked at. */
+/* Input features of vision-out, [n, d]: each frame's sums of the scales drawn so far, scaled to
+ * about unit size. Rows of later scales are never read. */
 static const float *sum_scales(struct decoder *d)
 {
     const struct vocabulary *v = d->options.vocabulary;
@@ -521,8 +526,8 @@ static const float *sum_scales(struct decoder *d)
     return out.data;
 }
 
-/* What the launches of a step follow from, beside what a decoder was opened with: how many there are of everything,
- * where they lie, and how ids are drawn. Compared as bytes: nothing lies between its fields. */
+/* Key of a step's recording: everything its launches depend on besides the decoder's options,
+ * namely counts, addresses and sampling settings. Compared as bytes, so it must have no padding. */
 struct shape_of_step {
     i64 n, keys, inputs[INPUTS], targets[TARGETS], text, bits, frames, guided_bits, guided_frames, staged_bytes;
     const void *drawn, *allowed;
@@ -557,13 +562,14 @@ static struct shape_of_step shape_of(const struct decoder *d, const void *drawn)
     return s;
 }
 
-/* Ops alone; what else a step does has the host between them. */
+/* True if a step consists of device ops alone. Pictures, replay, drafts and other
+ * ranks involve the host. */
 static bool may_be_recorded(const struct decoder *d)
 {
     return !d->picture_count && !d->replay && !d->options.speculate && d->options.model->parallel->world->size == 1;
 }
 
-/* What stands between the staged block and the drawn one; may be run again. */
+/* Ops between the staged block and the block of results; may run twice. */
 static void run_ops(struct decoder *d, struct pass *p, struct draw_drawn *to, const struct staged_draws *text,
                     const struct staged_draws *bits)
 {

@@ -5,11 +5,11 @@
 static int run(const struct model_work *w, struct device *meta)
 {
     struct model *model = memory_alloc(sizeof *model);
-    enum log_level level = log_set_level(LOG_SILENT); /* the same will be said again */
+    enum log_level level = log_set_level(LOG_SILENT); /* the real run logs the same lines */
     int status = model_load(model, meta, w->directory, w->dtype, false);
     if (status == 0) {
         if (w->bits)
-            weights_narrow(&model->weights, w->bits); /* for a while wide and narrow ones stand */
+            weights_narrow(&model->weights, w->bits); /* the peak holds the loaded weights and the quantized ones */
         status = w->run ? w->run(model, w->context) : 0;
         model_close(model);
     }

@@ -1,4 +1,4 @@
-/* The forward, top to bottom: embed, layers, heads. */
+/* The forward pass, top down: embed, layers, heads. */
 #include "model/model.h"
 #include "model/inside.h"
 
@@ -24,7 +24,7 @@ static struct tensor *attend(struct pass *p, struct tensor *x, const struct laye
     return op_attention(p->tape, model_linear(p, n, l->qkv), &a);
 }
 
-/* *sum = x + attention(norm(x)); returns the norm of it. */
+/* *sum = x + attention(norm1(x)); returns norm2(*sum). */
 static struct tensor *add_attention(struct pass *p, struct tensor **sum, struct tensor *x,
                                     const struct layer_weights *l, i64 layer)
 {
@@ -35,7 +35,7 @@ static struct tensor *add_attention(struct pass *p, struct tensor **sum, struct 
     return op_add_rmsnorm(p->tape, sum, x, parallel_sum(p, model_linear(p, attended, l->out)), &l->norm2->value, eps);
 }
 
-/* x -> x + attention(norm(x)) -> + feed-forward(norm(.)); the same block with or without experts. */
+/* y = x + attention(norm1(x)); returns y + feed_forward(norm2(y)), dense or with experts. */
 static struct tensor *run_layer(struct tape *tape, void *context, struct tensor *x)
 {
     struct layer_pass *lp = context;
@@ -59,7 +59,7 @@ static struct tensor *run_layers(struct pass *p, struct tensor *x)
         i64 layer = p->first_layer + i;
         const struct layer_weights *l = &p->model->layer[layer];
         passes[i] = (struct layer_pass){p, l, layer};
-        tape_mark(p->tape, layer); /* the same on all ranks, whatever they run of it */
+        tape_mark(p->tape, layer); /* the same mark on all ranks, even if one skips the layer */
         if (p->part[layer] == LAYER_SKIPPED || (p->part[layer] == LAYER_SERVED && !l->router))
             continue;
         tape_segment_begin(p->tape, place_of_layer(layer));
@@ -72,7 +72,7 @@ static struct tensor *run_layers(struct pass *p, struct tensor *x)
     return x;
 }
 
-/* Room for the choices of every layer; those that are not run have none. */
+/* Allocates room for the routes of every layer; layers that do not run keep -1. */
 static void keep_routes(struct pass *p)
 {
     i64 count = p->model->config.layers * p->batch->n * p->sub->topk;
@@ -86,7 +86,7 @@ static void keep_routes(struct pass *p)
 struct pass *pass_open(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
                        const struct submodel *sub, const struct forward_options *options)
 {
-    struct pass *p = arena_alloc(&tape->host, sizeof *p); /* outlives the call: recomputed layers read it */
+    struct pass *p = arena_alloc(&tape->host, sizeof *p); /* outlives this call: recomputed layers read it */
     struct submodel *kept = arena_alloc(&tape->host, sizeof *kept);
     struct forward_options *wanted = arena_alloc(&tape->host, sizeof *wanted);
     *kept = *sub;
@@ -98,7 +98,7 @@ struct pass *pass_open(struct forward *out, struct tape *tape, struct model *mod
     return p;
 }
 
-/* Of what the layers leave; heads write it. */
+/* Allocates the gradient of the last layer's output at a fixed place; the heads write it. */
 static void place_gradient(struct pass *p, struct tensor *x)
 {
     tape_place_begin(p->tape, place_of_heads(p->end_layer - 1));

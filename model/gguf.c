@@ -1,5 +1,5 @@
-/* GGUF v3 of the text backbone, architecture ernie4_5-moe, as llama.cpp reads it: dimensions reversed, exactly the
- * tensors its loader names, u32 where it asks for u32. */
+/* GGUF v3 export of the text backbone for llama.cpp, architecture ernie4_5-moe: dimensions
+ * reversed, exactly the tensors that its loader names, u32 for the keys it reads as u32. */
 #include "model/model.h"
 #include "tokenizers/text/text.h"
 
@@ -11,11 +11,11 @@ enum { GGML_F32 = 0, GGML_BF16 = 30, ALIGNMENT = 32 };
 
 struct gguf_tensor {
     char name[64];
-    i64 dims[3]; /* as GGUF wants them: innermost first */
+    i64 dims[3]; /* GGUF order: innermost first */
     int rank;
     enum dtype dtype;
     const struct weight *weight;
-    i64 first_row, rows; /* of each part */
+    i64 first_row, rows; /* rows of each part */
 };
 struct gguf {
     struct text keys;
@@ -109,7 +109,7 @@ static void model_keys(struct gguf *g, const struct model_config *c, enum dtype 
     }
 }
 
-/* Rows of the embedding beyond the tokenizer's ids are padding: unused tokens. */
+/* Embedding rows beyond the tokenizer's ids are padding, declared as unused tokens. */
 static void token_keys(struct gguf *g, const struct text_tokenizer *t, i64 vocabulary)
 {
     char unused[32];
@@ -199,7 +199,7 @@ static void layer_tensors(struct gguf *g, const struct model *m, i64 i, enum dty
     layer_tensor(g, i, "ffn_up_exps.weight", l->experts_gate_up, f, f, dtype);
     layer_tensor(g, i, "ffn_down_exps.weight", l->experts_down, 0, c->width, dtype);
     for (i64 t = 1; t <= 3; t++)
-        g->tensors[g->tensor_count - t].rank = 3; /* even of a single expert */
+        g->tensors[g->tensor_count - t].rank = 3; /* also for a single expert */
     if (!l->shared_gate_up)
         return;
     layer_tensor(g, i, "ffn_gate_shexp.weight", l->shared_gate_up, 0, s, dtype);
@@ -264,7 +264,7 @@ static void write_tensor(struct file_writer *out, const struct weights *weights,
     memory_free(buffer);
 }
 
-/* ---- Reading back what was written ---- */
+/* ---- Verification of the written file ---- */
 
 struct gguf_cursor {
     const u8 *data;

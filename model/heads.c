@@ -1,14 +1,14 @@
-/* The table of modalities, at the end of this file: how each enters the backbone, and how each is predicted. */
+/* The table of modalities (at the end of this file): the input and the prediction head of each. */
 #include "model/inside.h"
 
 struct modality {
-    enum input_kind input;                                                /* INPUTS: it enters as another does */
-    struct tensor *(*enter)(struct pass *p, const struct input_list *in); /* [n, C]; lists are the device's */
-    enum target_kind target;                                              /* TARGETS: it is never predicted */
+    enum input_kind input;                                                /* INPUTS: shares the input of another row */
+    struct tensor *(*enter)(struct pass *p, const struct input_list *in); /* [n, C]; the lists are device memory */
+    enum target_kind target;                                              /* TARGETS: never predicted */
     struct loss (*loss)(struct tape *tape, struct tensor *logits, const void *target, const float *coefficient,
                         bool want_entropy);
-    void (*head)(struct pass *p, const struct modality *m, struct tensor *x); /* after the last layer */
-    /* after each layer: the hidden state it leaves */
+    void (*head)(struct pass *p, const struct modality *m, struct tensor *x); /* head after the last layer */
+    /* Head after each layer; returns the hidden state for the next layer. */
     struct tensor *(*layer_head)(struct pass *p, const struct modality *m, struct tensor *x, i64 layer);
 };
 
@@ -42,7 +42,8 @@ static void score(struct pass *p, const struct modality *m, i64 level, struct te
     p->out->loss[m->target][level] = m->loss(p->tape, logits, target, coefficient, p->options->want_entropy);
 }
 
-/* Ids from the hidden states at their positions. */
+/* Scores ids against the hidden states h. With factors known in advance, one fused op computes the
+ * head and the cross entropy without keeping the logits. */
 static void score_ids(struct pass *p, const struct modality *m, struct tensor *h)
 {
     struct tensor *head = &p->model->head->value;
@@ -65,7 +66,7 @@ static float eps_of(const struct pass *p)
     return (float)p->model->config.norm_eps;
 }
 
-/* ---- text: id in, next id out; the multi-token-prediction block behind it ---- */
+/* ---- text: id in, next id out; then the multi-token-prediction block ---- */
 
 static struct tensor *text_input(struct pass *p, const struct input_list *in)
 {
@@ -79,9 +80,10 @@ static void text_head(struct pass *p, const struct modality *m, struct tensor *x
     score_ids(p, m, h);
 }
 
-/* Multi-token prediction (DeepSeek-V3, arXiv 2412.19437, eq. 21 - 24): at each position the hidden state and the
- * embedding of the id that follows, each under a norm of its own, enter one more block, which sees what the position
- * sees; norm and head are the text's. Where no id of text follows, nothing is known of the next position. */
+/* Multi-token prediction (DeepSeek-V3, arXiv 2412.19437, eq. 21 - 24). At each position, the hidden
+ * state and the embedding of the following id, each normalized by its own RMSNorm, enter one more
+ * block with the position's attention range. Norm and head are those of text. If no text id
+ * follows, the embedding is 0. */
 static struct tensor *mtp_block(struct pass *p, struct tensor *x, const struct attention_cache *cache)
 {
     struct model *m = p->model;
@@ -131,7 +133,7 @@ struct tensor *model_text_logits(struct tape *tape, struct model *model, struct 
     return op_linear(tape, h, &model->head->value, DTYPE_F32);
 }
 
-/* ---- vision-out: the sum of coarser scales in, with an embedding of the scale; d bits out ---- */
+/* ---- vision-out: sum of the coarser scales and a scale embedding in; d bits out ---- */
 
 static struct tensor *vision_out_input(struct pass *p, const struct input_list *in)
 {
@@ -148,8 +150,9 @@ static void vision_head(struct pass *p, const struct modality *m, struct tensor 
     score(p, m, 0, logits, t->bits);
 }
 
-/* ---- audio: the sum of its levels' embeddings in; one head a level, on the top layers, each code's embedding added
- * to the hidden state before the next layer: next-codec prediction [R 2.3] ---- */
+/* ---- audio: sum of the levels' embeddings in; one head per level on the top layers. The
+ * embedding of each level's code is added to the hidden state before the next layer: next-codec
+ * prediction [R 2.3] ---- */
 
 i64 audio_head_layer(const struct model_config *config, i64 level)
 {
@@ -176,8 +179,8 @@ struct tensor *guided(struct tape *tape, struct tensor *logits, const struct gui
     return out;
 }
 
-/* While generating, the level's code is drawn here and takes the target's place: returns its rows of the embeddings. A
- * frame whose level 0 is EOA is EOA at all levels. */
+/* Draws the level's codes while generating, in place of targets. Returns their rows of the
+ * embedding. A frame whose level 0 is EOA is EOA at all levels. */
 static const i32 *draw_codes(struct pass *p, struct tensor *logits, i64 n, i64 level)
 {
     const struct model_config *c = &p->model->config;
@@ -217,7 +220,7 @@ static struct tensor *audio_head(struct pass *p, const struct modality *modality
     return x;
 }
 
-/* ---- the table; heads run in its order, so sums of gradients have one too ---- */
+/* ---- the table; heads run in this order, which fixes the order of gradient sums ---- */
 
 static const struct modality modalities[] = {
     {INPUT_TEXT, text_input, TARGET_TEXT, loss_of_ids, text_head, NULL},
@@ -232,8 +235,8 @@ static bool predicted(const struct pass *p, const struct modality *m)
     return m->target != TARGETS && p->targets[m->target].n;
 }
 
-/* Text enters last, so that its embedding, the largest gradient to be summed over ranks, is whole while the backward
- * still goes through the ViT. */
+/* Text enters last. Its embedding has the largest gradient to be summed over ranks, which is then
+ * complete while the backward still runs through the ViT. */
 struct tensor *modality_inputs(struct pass *p)
 {
     struct place places[COUNT_OF(modalities)];

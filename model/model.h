@@ -1,10 +1,13 @@
-/* model: the backbone. Pre-norm RMSNorm, grouped-query attention, SwiGLU experts behind a router that never sees a
- * modality, exactly the arithmetic of HF Ernie4_5_Moe, so that the text path of every checkpoint loads elsewhere. A
- * modality is one input kind, one target kind and their row in heads.c; the layers in between never change.
+/* model: the backbone, a pre-norm decoder with RMSNorm, grouped-query attention and SwiGLU experts.
+ * The arithmetic is exactly that of HF Ernie4_5_Moe, so the text path of every checkpoint loads in
+ * other software. The router never sees the modality. A modality adds one input kind, one target
+ * kind and one row of the table in heads.c; it never changes the layers in between.
  *
- *     batch -> embed -> [ norm, attention, add+norm, experts, add ] x L -> heads -> one loss a target
+ *     batch -> embed -> [norm, attention, add+norm, experts, add] x L -> heads -> loss per target
  *
- * The door to the folder: configuration, the model and its weights, sub-models, forward, model directories.
+ * In: a model configuration or a model directory, then batches (sequence/batch.h). Out: losses,
+ * logits and hidden states, and model directories or GGUF files. The caller owns every struct model
+ * and closes it with model_close; everything in struct forward belongs to the tape.
  */
 #ifndef WEFT_MODEL_H
 #define WEFT_MODEL_H
@@ -13,10 +16,11 @@
 #include "tensor/weights.h"
 
 enum { LAYERS_MOST = 256, LEVELS_MOST = 32, VIT_LAYERS_MOST = 8 };
-enum { CELLS = 4 }; /* 2 x 2 neighbouring cells of the vision encoder's grid become one position [R 2.2.2] */
+/* 2 x 2 neighbouring cells of the vision encoder's grid form one position [R 2.2.2] */
+enum { CELLS = 4 };
 
 struct model_config {
-    /* what config.json of HF holds */
+    /* keys of HF's config.json */
     i64 vocabulary, width, layers, heads, kv_heads, head_width; /* V C L H G D */
     i64 dense_width, experts, topk, expert_width, shared_experts;
     i64 first_moe_layer; /* layers before it are dense */
@@ -24,32 +28,37 @@ struct model_config {
     double rope_theta, norm_eps, norm_min, init_std;
     i64 max_positions;
     i64 pad_id, bos_id, eos_id;
-    /* under its key "weft": what other software ignores */
-    i64 bits;          /* of a vision token; 0: no vision */
+    /* keys of the object "weft" in config.json, which other software ignores */
+    i64 bits;          /* bits per vision token; 0: no vision output */
     i64 scales;        /* rows of the scale embedding: scales of the largest shape + 1 */
-    i64 cell_features; /* vision-in: encoder features of a cell (before quantisation); 0: no vision input */
-    i64 patch_values;  /* pixel values of a cell: frames * edge * edge * 3 */
+    i64 cell_features; /* vision input: encoder features per cell, before quantisation; 0: no vision input */
+    i64 patch_values;  /* pixel values per cell: frames * edge * edge * 3 */
     i64 vit_layers, vit_width, vit_heads;
-    i64 levels, codes; /* of audio; 0: none */
+    i64 levels, codes; /* audio levels and codes per level; 0: no audio */
     bool mtp;
-    i64 mtp_width;  /* of its feed-forward; 0, until a model is opened: dense_width, or else that of top-k experts */
-    i64 window;     /* earlier latent frames that a frame of a clip sees; 0: all */
-    i64 t_pairs;    /* pairs of a head that turn by time: floor(D/2 * 20/64) */
-    bool zero_init; /* what attention and feed-forwards add begins as zero, so each layer as the identity */
+    /* feed-forward width of the MTP block; 0 until a model is opened, which sets dense_width or, if
+     * that is 0, topk * expert_width */
+    i64 mtp_width;
+    i64 window;  /* number of earlier latent frames that a frame of a clip attends to; 0: all */
+    i64 t_pairs; /* rotary pairs per head that encode time: floor(D/2 * 20/64) */
+    /* zero the output projections of attention and feed-forward, so each layer
+     * starts as the identity */
+    bool zero_init;
 };
-int model_config_check(const struct model_config *config); /* -1 and what does not fit */
+int model_config_check(const struct model_config *config); /* -1 and a message on the first mismatch */
 struct token_sizes model_token_sizes(const struct model_config *config);
 void model_config_set_tokens(struct model_config *config, const struct token_sizes *sizes);
-i64 audio_head_layer(const struct model_config *config, i64 level); /* after which layer the level's head stands */
+i64 audio_head_layer(const struct model_config *config, i64 level); /* the layer whose output feeds the level's head */
 
 struct layer_weights {
     struct weight *norm1, *qkv, *out, *norm2;
-    struct weight *gate_up, *down; /* dense: NULL in MoE layers */
-    struct weight *router, *bias;  /* MoE: NULL in dense ones */
+    struct weight *gate_up, *down; /* dense layers; NULL in MoE layers */
+    struct weight *router, *bias;  /* MoE layers; NULL in dense layers */
     struct weight *experts_gate_up, *experts_down;
     struct weight *shared_gate_up, *shared_down; /* NULL without shared experts */
 };
-/* vision_in.c: a ViT over the pixels of cells, merged with the encoder's features by attention */
+/* Vision input (vision_in.c): a ViT over the pixels of the cells, merged with the encoder's
+ * features by self-attention. */
 struct vision_in_weights {
     struct weight *patch, *norm, *features, *features_norm, *merge_norm, *merge_qkv, *merge_out, *project;
     struct layer_weights layer[VIT_LAYERS_MOST];
@@ -60,121 +69,146 @@ struct model {
     struct device *device;
     struct layer_weights layer[LAYERS_MOST];
     struct weight *embed, *norm, *head; /* head == embed when tied */
-    /* modalities; NULL where the configuration has none */
+    /* weights of modalities; NULL where the configuration has none */
     struct weight *vision_embed, *scale_embed, *vision_norm, *vision_head;
     struct weight *audio_embed, *audio_norm[LEVELS_MOST], *audio_head[LEVELS_MOST];
     struct vision_in_weights vision_in;
     struct weight *mtp_embed_norm, *mtp_hidden_norm, *mtp_project;
     struct layer_weights mtp;
-    /* device memory: [L, E] assignments counted since the last optimizer step; and over the whole training, F64 */
+    /* device memory, [L, E] assignments: since the last optimizer step, and over
+     * the whole training (F64) */
     float *usage;
     double *use;
-    const struct parallel *parallel; /* its ranks (dist/): parallel_alone() unless opened over several */
+    const struct parallel *parallel; /* ranks (dist/); parallel_alone() for a model opened on one rank */
 };
-/* Adds the table's rows and allocates; weights are then initialised or loaded. dtype: of activations and products.
- * parallel NULL: one rank; else borrowed, and this rank holds what its place in the layout says. */
+/* Adds the rows of the weights table and allocates them. The caller then initialises or loads the
+ * weights. dtype is that of the activations and gemm outputs. parallel is borrowed; this rank then
+ * holds the weights that its place in the layout assigns to it. NULL: one rank. Returns -1 and a
+ * message if the configuration or its layout over the ranks is invalid. */
 struct parallel;
 int model_open(struct model *model, struct device *device, const struct model_config *config, enum dtype dtype,
                bool training, const struct parallel *parallel);
 void model_close(struct model *model);
-/* All ranks together: on world rank 0 `whole` becomes the same model with all of every weight, as saving wants it; on
- * the others it has none. One rank: borrows the model's own weights. It cannot run. */
+/* Collective over all ranks. On world rank 0 `whole` becomes the same model with every weight
+ * complete, ready to be saved; on the other ranks it holds no weights. With one rank `whole`
+ * borrows the weights of `model`. `whole` cannot run a forward. model_gather_release frees it. */
 void model_gather(struct model *whole, const struct model *model);
 void model_gather_release(struct model *whole, const struct model *model);
-/* of the pipeline; this rank has those with number % pipeline ranks == its own */
+/* Chunks of the pipeline. This rank holds the chunks c with c % pipeline
+ * ranks == its pipeline rank. */
 i64 model_chunks(const struct model *model);
+/* Forward flops: 2 per active parameter and position, 4 H D per visible query-key
+ * pair, and the text head. */
 double model_flops_forward(const struct model_config *config, i64 positions, double keys_per_query, i64 text_targets);
-i64 model_parameters_active(const struct model_config *config); /* a token passes through, embeddings excluded */
+i64 model_parameters_active(const struct model_config *config); /* parameters that one token uses, without embeddings */
 
 /* ---- Sub-models ---- */
-/* A choice of layers, of experts in each MoE layer (equal numbers) and of top-k. It is executed by gathering: the kept
- * experts' router rows and biases are copied together, and every later call has the shapes of the extracted model. */
+/* A choice of layers, of experts per MoE layer (the same number in each) and of top-k. A sub-model
+ * runs by gathering: the router rows and biases of the kept experts are copied together, and every
+ * later call has the shapes of the extracted model. */
 struct submodel {
     i64 layer_count;
-    i32 layer[LAYERS_MOST];         /* kept, ascending */
-    i64 expert_count;               /* kept in each MoE layer */
-    const i32 *expert[LAYERS_MOST]; /* by layer: ascending ids; NULL: all */
+    i32 layer[LAYERS_MOST];         /* kept layers, ascending */
+    i64 expert_count;               /* experts kept per MoE layer */
+    const i32 *expert[LAYERS_MOST]; /* kept ids per layer, ascending; NULL: all */
     i64 topk;                       /* largest k of any sample */
     const i32 *sample_topk;         /* [samples]; NULL: topk for all */
-    bool counts;                    /* its full-k samples move the router's bias */
+    bool counts;                    /* samples with full k update the router's bias */
 };
 void submodel_full(struct submodel *sub, const struct model_config *config);
 
 /* ---- Forward ---- */
-struct guidance {       /* of rows of logits while generating; device memory, NULL: none */
-    const i32 *pair;    /* [n, 2] rows with the prompt and without it, -1: none */
-    const float *share; /* [n, 2] what each counts: g, 1 - g */
+struct guidance {       /* Classifier-free guidance of logits while generating; device memory. NULL: none. */
+    const i32 *pair;    /* [n, 2] rows with the prompt and without it; -1: none */
+    const float *share; /* [n, 2] coefficients: g, 1 - g */
 };
+/* Options of a forward. Arrays are host memory unless noted; `usage` is device memory. */
 struct forward_options {
     bool want_entropy;
-    /* [TARGETS]: coefficients are weights times these (over levels), known before the losses: ids are then predicted
-     * without keeping their logits. NULL: they are filled between forward and backward. */
+    /* [TARGETS] factors known before the losses. A loss coefficient is the target's weight times
+     * the factor (divided by the number of audio levels); ids are then scored without keeping their
+     * logits. NULL: the caller fills the coefficients between forward and backward. */
     const double *factors;
-    bool recompute;                /* keep only the layers' inputs, run them again in the backward */
-    i64 chunk;                     /* of a pipeline: the first one embeds, the last one has the heads */
+    bool recompute;                /* keep only each layer's input and recompute the layer in the backward */
+    i64 chunk;                     /* pipeline chunk: the first embeds, the last runs the heads */
     struct attention_cache *cache; /* [L]; generation only */
-    const i32 *routes;             /* [L, n, K] replayed choices; NULL: choose */
-    bool keep_routes;              /* forward.routes is wanted, */
-    i32 *routes_out;               /* in this device memory; NULL: the tape's */
-    float *usage;                  /* [L, E] adds assignments of counted positions; NULL: model->usage when training */
-    double *over; /* [3] device memory: expert ranks may exchange rows in parts, and note here which were too small (op
-                   * route_parts); NULL: as many rows as there are */
-    const float *scale_sums; /* [n, d] device memory: features of vision-out; NULL: the batch's */
-    /* next-codec prediction while generating: draws level by level */
+    const i32 *routes;             /* [L, n, K] experts to replay; NULL: the router chooses */
+    bool keep_routes;              /* fill forward.routes */
+    i32 *routes_out;               /* device memory for forward.routes; NULL: allocated on the tape */
+    /* [L, E] receives the assignments of counted positions; NULL: model->usage when training */
+    float *usage;
+    /* [3] device memory. If set, expert ranks exchange rows in buffers of limited size and record
+     * here which buffers overflowed (op route_parts). NULL: the buffers hold every row. */
+    double *over;
+    const float *scale_sums; /* [n, d] device memory: features of vision-out inputs; NULL: the batch's features */
+    /* next-codec prediction while generating: sampling of the codes, level by level */
     const struct sampling *audio_sampling;
-    const u32 *audio_identity;              /* [n, 4] of each audio target */
-    struct guidance audio_guidance;         /* of the audio targets, where any is guided */
-    i32 *audio_codes;                       /* [n, levels] device memory: what was drawn */
-};                                          /* usage is device memory, the other arrays are the host's */
-struct forward {                            /* all of it device memory, until tape_clear */
-    struct loss loss[TARGETS][LEVELS_MOST]; /* audio: one a level; others: [0] */
-    /* [n] filled with options.factors, else to be filled before tape_backward; NULL without recording */
-    float *coefficient[TARGETS][LEVELS_MOST];
-    struct tensor *logits[TARGETS][LEVELS_MOST]; /* NULL where they were not kept */
-    struct tensor *hidden;                       /* [N, C] after the last layer */
-    i32 *routes;                                 /* [L, n, K] choices, -1 where none was made; with keep_routes */
-    const float *weight[TARGETS];                /* [n] the batch's target weights */
-    const u8 *stream[TARGETS];                   /* [n] and streams */
+    const u32 *audio_identity;      /* [n, 4] random key of each audio target */
+    struct guidance audio_guidance; /* guidance of the audio targets */
+    i32 *audio_codes;               /* [n, levels] device memory: the drawn codes */
 };
-/* Mean of a target kind's losses by their weights, over the batch (one level). Waits for the device. */
+struct forward {                            /* Results of a forward, all in device memory, valid until tape_clear. */
+    struct loss loss[TARGETS][LEVELS_MOST]; /* audio: one per level; other kinds: [0] */
+    /* [n], filled from options.factors; otherwise the caller fills it before tape_backward. NULL
+     * when the tape does not record. */
+    float *coefficient[TARGETS][LEVELS_MOST];
+    struct tensor *logits[TARGETS][LEVELS_MOST]; /* NULL if the logits were not kept */
+    struct tensor *hidden;                       /* [N, C] output of the last layer */
+    i32 *routes;                                 /* [L, n, K] chosen experts, -1: none; only with keep_routes */
+    const float *weight[TARGETS];                /* [n] target weights of the batch */
+    const u8 *stream[TARGETS];                   /* [n] stream of each target */
+};
+/* Weighted mean of the losses of one target kind over the batch (level 0).
+ * Synchronizes with the device. */
 double forward_mean_loss(const struct forward *out, struct tape *tape, enum target_kind kind);
-/* Shapes follow from batch and sub-model. Panics on a batch that does not fit the configuration. */
+/* Runs the model on a batch. The shapes follow from the batch and the sub-model. Panics on a batch
+ * that does not fit the configuration. */
 void model_forward(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
                    const struct submodel *sub, const struct forward_options *options /* may be NULL */);
-/* Layers of its forwards and backwards, and the multi-token-prediction block, become segments of the tape, where no
- * ranks meet within a layer. Before its first forward. */
+/* Makes each layer's forward and backward, and the multi-token-prediction block, a segment of
+ * the tape, unless tensor or expert ranks communicate inside the layers. Call it before the
+ * tape's first forward. */
 void model_segments_open(struct tape *tape, const struct model *model);
-/* The multi-token-prediction block while generating: n rows of hidden states, and what follows them. */
-struct mtp_rows {             /* device memory */
-    const i32 *next;          /* [n] id of text at the position after; -1: none */
+/* Inputs of the multi-token-prediction block while generating: n rows that
+ * accompany n hidden states. */
+/* All pointers are device memory. */
+struct mtp_rows {
+    const i32 *next;          /* [n] text id at the following position; -1: none */
     const float *coordinates; /* [n, 3] */
     struct intervals intervals;
-    const struct attention_cache *cache; /* of the block's attention */
+    const struct attention_cache *cache; /* cache of the block's attention */
     const i32 *cache_row;                /* [n] */
 };
 struct tensor *model_mtp(struct tape *tape, struct model *model, struct tensor *hidden, const struct mtp_rows *rows);
 struct tensor *model_text_logits(struct tape *tape, struct model *model, struct tensor *hidden); /* [n, V] F32 */
-/* bias_e += speed . sign(mean usage - usage_e) in every MoE layer, but for an update that is skipped because squares
- * [1] (device memory, optimizer_step_over's) is not finite; usage added to model->use and cleared. Call once per
- * optimizer step, after usage was summed over ranks. */
+/* Auxiliary-loss-free balancing (Wang et al., arXiv 2408.15664). Adds speed * sign(mean
+ * usage - usage_e) to bias_e in every MoE layer. The update is skipped if *squares (device memory,
+ * written by optimizer_step_over) is not finite. Adds usage to model->use and clears it. Call it
+ * once per optimizer step, after summing usage over the ranks. */
 void model_balance(struct model *model, const double *squares, double speed);
-/* How often each expert was chosen in the whole training, [L, max(E, 1)]: extraction's order. */
+/* Number of times each expert was chosen over the whole training, [L, max(E, 1)]. Extraction
+ * ranks the experts by it. */
 i64 model_use_count(const struct model_config *config);
 void model_use_get(double *use, const struct model *model);
 void model_use_put(struct model *model, const double *use);
 
 /* ---- Model directories ---- */
 int model_config_load(struct model_config *config, const char *directory);
-/* Opens with the directory's configuration. dtype DTYPE_OTHER: as stored, where the machine supports it. */
+/* Opens a model with the directory's configuration and loads its weights. dtype DTYPE_OTHER: the
+ * stored dtype if the machine supports it. Returns -1 and a message on a missing or invalid file,
+ * or when the device has too little memory. */
 int model_load(struct model *model, struct device *device, const char *directory, enum dtype dtype, bool training);
+/* The same over several ranks; each rank reads only its own weights. */
 int model_load_over(const struct parallel *parallel, struct model *model, struct device *device, const char *directory,
-                    enum dtype dtype, bool training); /* over ranks, each reads its own */
-/* config.json, generation_config.json, model*.safetensors, weft/extra.safetensors into an existing folder. */
+                    enum dtype dtype, bool training);
+/* Writes config.json, generation_config.json, model*.safetensors and weft/extra.safetensors
+ * into an existing folder. */
 int model_save(const struct model *model, const char *directory);
-/* The text backbone alone for other software: dtype BF16 or F32. */
+/* Writes only the text backbone, for other software. dtype: BF16 or F32. */
 int model_save_hf(const struct model *model, const char *directory, enum dtype dtype);
 struct text_tokenizer;
-/* GGUF v3, read back and compared. tokenizer NULL: ids without a vocabulary. */
+/* Writes GGUF v3, reads it back and compares. tokenizer NULL: the file has
+ * ids but no vocabulary. */
 int model_save_gguf(const struct model *model, const struct text_tokenizer *tokenizer, const char *path,
                     enum dtype dtype);
 

@@ -1,10 +1,10 @@
-/* Routed experts of one layer: logits in f32, choice by p + bias, weights by p alone; rows sorted by expert, one
- * grouped product per projection, nothing dropped; shared experts beside them. Rows are read where they lie, or come
- * from other ranks. */
+/* Routed experts of one layer. The router's logits are F32; p + bias chooses the experts and p
+ * alone weights them. Rows are sorted by expert, each projection is one grouped gemm, and no row is
+ * dropped. Shared experts run beside them. The rows are local or come from other expert ranks. */
 #include "model/inside.h"
 
-/* The sub-model's experts: their router rows and biases gathered together, so that all later calls have the shapes of
- * the extracted model and the bits are the same. */
+/* The sub-model's experts. Their router rows and biases are gathered, so all later calls have the
+ * shapes of the extracted model and give bit-identical results. */
 struct chosen_experts {
     i64 count;
     const i32 *member;
@@ -30,9 +30,10 @@ static struct chosen_experts choose_experts(struct pass *p, const struct layer_w
 
 static float *usage_of(struct pass *p, i64 layer, const struct chosen_experts *chosen)
 {
-    bool training = p->tape->recording || p->tape->keeping; /* a recomputed layer counts when it first runs */
+    /* A recomputed layer counts only in its first run. */
+    bool training = p->tape->recording || p->tape->keeping;
     float *usage = p->options->usage ? p->options->usage : training ? p->model->usage : NULL;
-    bool all = chosen->member == NULL; /* counts of a subset would speak of other experts */
+    bool all = chosen->member == NULL; /* a subset's counts would belong to other experts */
     return usage && all ? usage + layer * p->model->config.experts : NULL;
 }
 
@@ -59,14 +60,15 @@ static struct expert_exchange *open_exchange(struct pass *p, const struct routin
     return expert_exchange(p->tape, p->model->parallel->expert, routing, p->model->config.experts, &p->room);
 }
 
-/* Rows sorted by expert, and where what comes of them goes. */
+/* Rows sorted by expert, and the order that combines their outputs. */
 struct sorted {
     struct expert_rows rows;
-    const struct routing *order;      /* of the outputs where they are combined */
-    struct expert_exchange *exchange; /* NULL: the experts are this rank's own */
+    const struct routing *order;      /* order of the outputs where they are combined */
+    struct expert_exchange *exchange; /* NULL: the experts are local */
 };
 
-/* The experts are other ranks': rows go there. Those that were sent are not kept. */
+/* Sends rows to the expert ranks that own the experts. The sent copies are
+ * scratch and are not kept. */
 static struct sorted send_rows(struct pass *p, struct tensor *n, const struct routing *routing)
 {
     struct expert_exchange *x = open_exchange(p, routing);
@@ -78,7 +80,7 @@ static struct sorted send_rows(struct pass *p, struct tensor *n, const struct ro
     return (struct sorted){rows, &x->order, x};
 }
 
-/* Outputs come back to where they are combined. */
+/* Down projection; returns the outputs to the rank that combines them. */
 static struct tensor *outputs_of(struct pass *p, struct tensor *inside, const struct layer_weights *l,
                                  const struct sorted *s)
 {
@@ -86,7 +88,8 @@ static struct tensor *outputs_of(struct pass *p, struct tensor *inside, const st
     return s->exchange ? op_expert_return(p->tape, y, s->exchange) : y;
 }
 
-/* Other ranks' rows alone; parts without any come and go. x passes through. */
+/* Serves the rows of other ranks only, and exchanges empty parts for this
+ * rank. x passes through. */
 struct tensor *moe_serve(struct pass *p, struct tensor *x, const struct layer_weights *l)
 {
     struct sorted s = {.exchange = open_exchange(p, NULL)};
@@ -103,7 +106,8 @@ struct tensor *moe_serve(struct pass *p, struct tensor *x, const struct layer_we
     return op_scale(p->tape, x, 1, x->dtype);
 }
 
-/* With columns cut over tensor ranks the outputs are parts of sums, and so are the gradients of the routing weights. */
+/* With columns split over tensor ranks, the outputs are partial sums, and so are the gradients
+ * of the routing weights. */
 static struct routing *entered(struct pass *p, struct routing *routing)
 {
     struct routing *r = arena_alloc(&p->tape->host, sizeof *r);
@@ -126,14 +130,14 @@ struct tensor *moe_forward(struct pass *p, struct tensor *x, struct tensor *n, c
     bool far = p->model->parallel->expert->size > 1, cut = parallel_is_cut(p);
     if (!far && !cut && op_takes_few_experts(p->tape, n, p->sub->topk, &experts))
         return op_few_experts(p->tape, x, n, route(p, n, &chosen, layer), &experts);
-    struct tensor *in = parallel_enter(p, n); /* the router is not cut: it reads n itself */
+    struct tensor *in = parallel_enter(p, n); /* the router is replicated and reads n itself */
     struct tensor *shared = l->shared_gate_up ? model_dense(p, in, l->shared_gate_up, l->shared_down) : NULL;
     struct routing *routing = entered(p, route(p, n, &chosen, layer));
     struct sorted s = far ? send_rows(p, in, routing) : (struct sorted){op_sorted(p->tape, in, routing), routing, NULL};
     struct tensor *inside = op_linear_grouped_swiglu(p->tape, &s.rows, &l->experts_gate_up->value);
     struct tensor *out =
         shared ? tape_tensor_over(p->tape, shared) : tape_tensor(p->tape, x->dtype, x->rows, x->columns);
-    i64 scratch = tape_scratch_begin(p->tape); /* of outputs before they are combined nothing is kept */
+    i64 scratch = tape_scratch_begin(p->tape); /* outputs are scratch until they are combined */
     op_combine(p->tape, out, outputs_of(p, inside, l, &s), s.order, cut ? NULL : x, shared);
     tape_scratch_end(p->tape, scratch);
     return cut ? op_add_onto(p->tape, parallel_sum(p, out), x) : out;
@@ -144,7 +148,7 @@ void model_balance(struct model *model, const double *squares, double speed)
     const struct model_config *c = &model->config;
     struct device *device = weights_begin_ops(&model->weights);
     for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
-        struct weight *bias = model->layer[layer].bias; /* other ranks hold other layers' */
+        struct weight *bias = model->layer[layer].bias; /* no parts: another rank holds this layer */
         device->ops->route_balance(device, bias->parts ? bias->master : NULL, model->usage + layer * c->experts,
                                    model->use + layer * c->experts, c->experts, squares, (float)speed);
     }

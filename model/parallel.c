@@ -1,5 +1,5 @@
-/* Where ranks meet in a forward: tensor ranks around cut weights, pipeline chunks at their ends, expert ranks in a word
- * about who needs whom; and whole models for who saves. */
+/* Communication of a forward: tensor ranks around split weights, pipeline chunks at their ends, and
+ * expert ranks that agree on the layers they serve. Also gathers whole models for saving. */
 #include "model/inside.h"
 
 #include <string.h>
@@ -41,7 +41,7 @@ bool parallel_last(const struct pass *p)
     return p->options->chunk == model_chunks(p->model) - 1;
 }
 
-/* Between chunks c and c + 1 messages have the tags 2c and, on the way back, 2c + 1. */
+/* Messages between chunks c and c + 1 use tag 2c forward and tag 2c + 1 backward. */
 struct tensor *parallel_receive(struct pass *p)
 {
     struct comm *comm = p->model->parallel->pipeline;
@@ -68,12 +68,13 @@ struct tensor *parallel_anchor(struct pass *p, struct tensor *x)
 
 /* ---- Experts ---- */
 
-struct plans { /* one rank's word about this forward */
+struct plans { /* Message of one rank about this forward. */
     u8 runs[LAYERS_MOST];
     i64 assignments;
 };
 
-/* Of ranks that send at most so many rows each; in parts where somebody looks whether they were large enough. */
+/* Receive buffer for expert ranks that send at most `most` rows each. The exchange is split into
+ * parts only if the caller checks for overflow. */
 static struct exchange_room room_for(const struct pass *p, i64 most)
 {
     const struct layout *layout = &p->model->parallel->layout;
@@ -84,7 +85,8 @@ static struct exchange_room room_for(const struct pass *p, i64 most)
     return room;
 }
 
-/* Ranks of different slices keep different layers; whose experts a kept layer needs takes part in it all the same. */
+/* Ranks with different slices keep different layers. A rank that holds experts of a layer another
+ * rank keeps must take part in that layer. */
 static void agree_on_layers(struct pass *p)
 {
     struct comm *comm = p->model->parallel->expert;

@@ -1,5 +1,6 @@
-/* What a forward reads of its batch, made ready on the host and copied to the device in one block: columns, lists, and
- * what follows from them (who attends to whom within a branch, rows of stacked embeddings). */
+/* Prepares the inputs of a forward on the host and copies them to the device in one
+ * block: columns, lists, and data derived from them (attention ranges inside a branch,
+ * rows of stacked embeddings). */
 #include "model/inside.h"
 
 #include <string.h>
@@ -25,7 +26,7 @@ static void put_columns(struct pass *p)
     p->cache_row = put(p, b->cache_row, b->n * 4);
 }
 
-/* k of each position, and whether it moves the router's bias. */
+/* Stages k of each position, and the flag that lets a position update the router's bias. */
 static void put_topk(struct pass *p)
 {
     const struct batch *b = p->batch;
@@ -39,7 +40,8 @@ static void put_topk(struct pass *p)
     }
 }
 
-/* Room for all experts of all layers: where a layer's stand does not depend on the sub-model. */
+/* Reserves room for all experts in every layer, so that a layer's offset does not
+ * depend on the sub-model. */
 static const i32 *put_members(struct pass *p, i64 layer)
 {
     void *host;
@@ -98,7 +100,7 @@ static void put_lists(struct pass *p)
     }
 }
 
-/* The id of text that stands at the next position of the sample; -1: none does. */
+/* Stages the text id at the next position of the same sample; -1: none. */
 static void put_next(struct pass *p)
 {
     const struct batch *b = p->batch;
@@ -117,7 +119,7 @@ static void put_next(struct pass *p)
 
 /* ---- Audio: level by level ---- */
 
-/* Rows of the stacked embeddings, [levels, n]; -1 where a code is. */
+/* Rows of the stacked embeddings, [levels, n]; -1 for a negative code. */
 static const i32 *level_rows(struct pass *p, const i32 *codes, i64 n)
 {
     i64 levels = p->model->config.levels, words = p->model->config.codes + 1;
@@ -141,7 +143,7 @@ static const i32 *by_level(struct pass *p, const i32 *ids, i64 n)
     return device;
 }
 
-/* Keys of the draws [levels, n, 4]: the level is part of them. */
+/* Random keys of the draws, [levels, n, 4]; the last word is the level. */
 static const u32 *level_identities(struct pass *p, i64 n)
 {
     i64 levels = p->model->config.levels;
@@ -171,13 +173,14 @@ static void put_audio(struct pass *p)
 
 /* ---- Branches that attend among positions of their own ---- */
 
-/* Positions of one bidirectional block share `begin`; in generation keys are columns of the cache. */
+/* Positions of one bidirectional block share `begin`. Keys are cache columns while generating. */
 static bool same_block(const struct batch *b, i64 first, i64 other)
 {
     return b->begin[b->query[first]] == b->begin[b->query[other]];
 }
 
-struct put_columns { /* on the host, and where they will be */
+/* Host pointers into the staged block. */
+struct put_columns {
     i32 *query, *begin, *end, *hole_begin, *hole_end;
     float *coordinates; /* [n, 3] */
 };
@@ -201,8 +204,9 @@ static struct put_columns stage_branch(struct pass *p, struct branch *branch, i6
     return c;
 }
 
-/* Cells of one image or latent frame attend to each other: its positions stand side by side and share `begin`. Their
- * coordinates are the position's, in height and width a cell's own: cell 2r + c stands half a step from the centre. */
+/* Cells of one image or latent frame attend to each other: its positions are adjacent and share
+ * `begin`. A cell has the time coordinate of its position and its own height and width: the 4 cells
+ * (index 2r + c) lie half a step from the position's centre. */
 static void put_cells(struct pass *p)
 {
     const struct input_list *in = &p->batch->inputs[INPUT_VISION_IN];
@@ -224,8 +228,8 @@ static void put_cells(struct pass *p)
     }
 }
 
-/* The eight tokens of four cells attend to each other, in no order; rows 2K i + k hold the encoder's features, 2K i + K
- * + k the ViT's. */
+/* The 8 tokens of 4 cells (K = 4) attend to each other without an order. Row 2K i + k holds the
+ * encoder's features, row 2K i + K + k the ViT's output. */
 static void put_merger(struct pass *p)
 {
     i64 n = p->batch->inputs[INPUT_VISION_IN].n, cells = n * CELLS;
@@ -245,7 +249,8 @@ static void put_merger(struct pass *p)
     }
 }
 
-/* What segments read comes first, and lies at the same place whatever the batch's lists. */
+/* Stages the inputs of tape segments first, so that their offsets do not depend
+ * on the batch's lists. */
 void pass_put(struct pass *p)
 {
     put_columns(p);

@@ -1,30 +1,32 @@
-/* Text drafted ahead: multi-token prediction as inference uses it (DeepSeek-V3, arXiv 2412.19437, section 2.2). After a
- * forward the block reads its hidden states and the ids that follow them, through a cache of its own, and the id after
- * the one just drawn is drafted from what it says; more, from what it makes of its own output. The next forward takes
- * the drafts as positions, and the op `accept` keeps as many as leave every id distributed as if it had been drawn
- * alone (Leviathan et al., arXiv 2211.17192).
+/* Speculative decoding of text with the multi-token-prediction block (DeepSeek-V3, arXiv
+ * 2412.19437, section 2.2). After a forward, the block reads the hidden states and the ids that
+ * follow them, with a KV cache of its own. Its logits draft the id after the one just drawn;
+ * further drafts come from running the block on its own output. The next forward reads the drafts
+ * as positions, and the op `accept` keeps as many as leave the distribution of every id unchanged
+ * (Leviathan et al., arXiv 2211.17192).
  *
- * Keys are those of the positions, so what an answer becomes depends on its own ids alone. */
+ * Random keys belong to positions, so an answer depends only on its own ids.
+ */
 #include "model/decoding.h"
 
 #include <string.h>
 
-struct speculate_rows { /* of the forward that the block reads */
+struct speculate_rows { /* Rows of the forward that the block reads. */
     i64 n;
     i32 *row, *next, *column;
     float *coordinates; /* [n, 3] */
-    i64 answers;        /* that get drafts */
+    i64 answers;        /* number of answers that get drafts */
     struct flow **flow; /* [answers] */
-    i32 *last;          /* the row of its last position among the n */
+    i32 *last;          /* [answers] row of each answer's last position among the n */
 };
-struct step { /* the block once; device memory */
+struct step { /* Inputs of one run of the block; device memory. */
     i64 n;
     const i32 *column;
     const float *coordinates;
     const u32 *identity; /* [answers, 4] */
 };
 
-/* ---- What is read ---- */
+/* ---- Rows to read ---- */
 
 static i32 next_id(const struct decoder *d, i64 at)
 {
@@ -41,7 +43,7 @@ static bool is_read(const struct position_source *s)
     return source_stands(s) && !f->seat->request->media_only && (!f->answer->done || s->number < f->seat->shared);
 }
 
-/* Ids that are worth drafting: with the last one that fits nothing would be gained. */
+/* Number of ids worth drafting. Drafting the last id that fits would save no forward. */
 static i64 drafts_for(const struct flow *f)
 {
     const struct grammar *g = &f->grammar;
@@ -74,7 +76,7 @@ static struct speculate_rows find_rows(const struct decoder *d, struct tape *tap
     return r;
 }
 
-/* ---- To the device ---- */
+/* ---- Staging ---- */
 
 static const u32 *stage_identities(struct tape *tape, const struct speculate_rows *r, i64 ahead)
 {
@@ -93,8 +95,9 @@ static struct step stage_first(struct tape *tape, const struct speculate_rows *r
                          .identity = stage_identities(tape, r, 0)};
 }
 
-/* Before the draft whose embedding it reads: the first of them at the last id. An answer that has no room for so many
- * writes where its own last id will. */
+/* Inputs of run `ahead` of the block, which reads its own output and the embedding of the draft
+ * before. The run takes the position before that draft, for ahead = 1 the last id. An answer
+ * without room for so many positions writes to the column of its own last id. */
 static struct step stage_later(struct decoder *d, struct tape *tape, const struct speculate_rows *r, i64 ahead)
 {
     void *column, *coordinates;
@@ -148,7 +151,7 @@ static struct tensor *run_block(struct decoder *d, struct tape *tape, struct ten
                                         .cache_row = step->column});
 }
 
-/* From what the block made of the answers' rows, under the settings that the model's own ids are drawn by. */
+/* Samples drafts from the block's output, with the sampling settings of the model's own ids. */
 static void draw_drafts(struct decoder *d, i32 *code, struct matrix p, struct tensor *out, const i32 *set,
                         const i32 *none, const u32 *identity)
 {
@@ -192,7 +195,8 @@ static void draw_ahead(struct decoder *d, const struct speculate_rows *r, struct
     keep_drafts(d, r, host);
 }
 
-/* Drafts that wait while routes are replayed stay where they are: then the block runs on the forward's own tape. */
+/* Drafts survive a forward that only replays routes; the block then runs on
+ * the forward's own tape. */
 void draft_ids(struct decoder *d, struct tensor *hidden)
 {
     struct tape *tape = d->replay ? &d->tape : &d->drafts.tape;
@@ -216,7 +220,7 @@ void draft_ids(struct decoder *d, struct tensor *hidden)
         draw_ahead(d, &r, out, last, set, steps, keys);
 }
 
-/* ---- The forward that takes them ---- */
+/* ---- The verifying forward ---- */
 
 i64 drafted_positions(const struct decoder *d)
 {

@@ -1,4 +1,5 @@
-/* The backbone's weights table: every weight, its name on disk, its shape, how it starts, decays, is cut. */
+/* The backbone's table of weights: each weight's name, name on disk, shape, initialisation, weight
+ * decay and split over the ranks. */
 #include "dist/dist.h"
 #include "model/model.h"
 
@@ -8,9 +9,10 @@
 
 struct builder {
     struct model *model;
-    struct weight_spec row; /* what the next row starts from */
+    struct weight_spec row; /* template of the next row */
     i64 layer;
-    bool extra; /* other heads and inputs: a file of their own, whole on every tensor rank */
+    /* other heads and inputs: stored in a file of their own, replicated on every tensor rank */
+    bool extra;
     char name[128], disk[4][160], fused[160];
 };
 
@@ -38,7 +40,8 @@ static struct weight *end_row(struct builder *b, const char *name)
     return weights_add(&b->model->weights, &b->row);
 }
 
-/* One piece of the row: `rows` rows named by the format, {e} left for the part. */
+/* Appends one piece to the row: `rows` rows under the name on disk, where
+ * {e} stands for the part. */
 static void piece(struct builder *b, i64 rows, const char *prefix, const char *name)
 {
     int i = 0;
@@ -48,7 +51,7 @@ static void piece(struct builder *b, i64 rows, const char *prefix, const char *n
     b->row.pieces[i] = (struct weight_piece){b->disk[i], rows};
 }
 
-/* A row of a layer, whose products make most of the flops. */
+/* Begins a row of a layer. Layers take most of the flops, so their weights may use FP8. */
 static void begin_layer_row(struct builder *b, i64 parts, i64 rows, i64 columns)
 {
     begin_row(b, parts, rows, columns);
@@ -64,7 +67,7 @@ static struct weight *matrix(struct builder *b, const char *name, const char *pr
     return end_row(b, name);
 }
 
-/* Of the last factors of what a layer adds to the residual stream. */
+/* Initialisation of the matrices whose output is added to the residual stream. */
 static enum weight_init output_init(const struct builder *b)
 {
     return b->model->config.zero_init ? INIT_ZEROS : INIT_NORMAL;
@@ -79,7 +82,7 @@ static struct weight *output_matrix(struct builder *b, const char *name, const c
     return w;
 }
 
-/* An embedding that heads read too, so that several chunks of a pipeline hold it. */
+/* An embedding that heads read too, so several chunks of a pipeline hold it. */
 static struct weight *shared_matrix(struct builder *b, const char *name, const char *prefix, const char *disk, i64 rows,
                                     i64 columns)
 {
@@ -230,7 +233,8 @@ static void backbone_rows(struct builder *b)
     m->head = c->tied ? m->embed : matrix(b, "head", "", "lm_head.weight", c->vocabulary, c->width, AXIS_NONE);
 }
 
-/* The multi-token-prediction block, under the names of Baidu's ERNIE 4.5 checkpoints; HF ignores keys with "mtp". */
+/* The multi-token-prediction block, named as in Baidu's ERNIE 4.5 checkpoints. HF ignores
+ * keys that contain "mtp". */
 static void mtp_rows(struct builder *b)
 {
     struct model *m = b->model;
@@ -278,7 +282,7 @@ static void vision_in_rows(struct builder *b)
     v->project = matrix(b, "merger.project", "weft.", "merger.project.weight", c->width, 2 * CELLS * width, AXIS_NONE);
 }
 
-/* One table for all levels: row level * (codes + 1) + code; the last code of a level is EOA. */
+/* One embedding for all levels: row level * (codes + 1) + code. The last code of a level is EOA. */
 static void audio_rows(struct builder *b)
 {
     struct model *m = b->model;
@@ -313,7 +317,7 @@ static void extra_rows(struct builder *b)
         audio_rows(b);
 }
 
-/* What the layout cuts must come out even. */
+/* Checks that the layout divides every size it splits. */
 static int check_layout(const struct model_config *c, const struct layout *l)
 {
     const struct {
@@ -347,7 +351,8 @@ int model_open(struct model *model, struct device *device, const struct model_co
     struct weights_layout place = parallel_place(&model->parallel->layout, model->parallel->world->rank);
     place.layers = config->layers;
     model->config = *config;
-    if (config->mtp && !config->mtp_width) /* written down: a sub-model of fewer experts keeps the block */
+    /* Stored explicitly, so a sub-model with fewer experts keeps the block's width. */
+    if (config->mtp && !config->mtp_width)
         model->config.mtp_width = config->dense_width ? config->dense_width : config->topk * config->expert_width;
     model->device = device;
     weights_open(&model->weights, device, dtype, training, &place);

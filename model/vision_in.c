@@ -1,13 +1,14 @@
-/* Vision input [R 2.2.2]: a ViT reads the pixels of each cell of the vision encoder's grid; its output and the
- * encoder's own features (before quantisation) are merged, four neighbouring cells at a time, by self-attention among
- * the eight tokens, which then stand side by side before the projection to the backbone. Their mean, which the report
- * takes, is the special case of equal columns: it forgets which cell of the four a token is, and behind an encoder this
- * small captions were learned several times more slowly (bench/archive/LOG.md). Both kinds of token enter at an RMS of 1: so do
- * the encoder's features, whose scale is the tokenizer's affair. A cell of a clip's latent frame carries the pixels of
- * all frames the latent frame spans. */
+/* Vision input [R 2.2.2]. A ViT reads the pixels of each cell of the vision encoder's grid. Its
+ * output and the encoder's features (before quantisation) are merged for 4 neighbouring cells at a
+ * time: the 8 tokens run through self-attention and are concatenated before the projection to the
+ * backbone. The report takes their mean instead, which is the special case of equal columns. The
+ * mean loses which of the 4 cells a token belongs to, and with an encoder this small captions were
+ * learned several times more slowly (bench/archive/LOG.md). Both kinds of token enter with an RMS
+ * of 1, also the encoder's features, whose scale depends on the tokenizer. A cell of a clip's
+ * latent frame carries the pixels of all frames that the latent frame spans. */
 #include "model/inside.h"
 
-/* 0..255 -> -1..1 */
+/* Maps pixels from 0..255 to -1..1 and projects them to the ViT's width. */
 static struct tensor *patches(struct pass *p, const struct input_list *in)
 {
     struct tape *tape = p->tape;
@@ -16,7 +17,7 @@ static struct tensor *patches(struct pass *p, const struct input_list *in)
     return model_linear(p, pixels, p->model->vision_in.patch);
 }
 
-/* Branches of one block's width share all but who sees whom. */
+/* Branches with the ViT's width differ only in their positions and attention ranges. */
 static struct attention branch_attention(const struct pass *p, const struct branch *branch)
 {
     const struct model_config *c = &p->model->config;

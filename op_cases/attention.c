@@ -1,10 +1,10 @@
-/* Attention of `rows` queries to `columns` keys of width `depth`. */
+/* Attention of `rows` queries over `columns` keys of head width `depth`. */
 #include "op_cases/op_cases.h"
 
 #include <math.h>
 
-/* Packed samples; within them causal keys and bidirectional blocks; some keys with a hole, some that no query sees,
- * all of a sample among them. */
+/* Packed samples with causal keys and bidirectional blocks. Some keys have a hole, and some are
+ * seen by no query, including all keys of some samples. */
 struct attention_case_layout {
     i64 heads, kv_heads;
     i64 sample, block; /* mean lengths; 0: none */
@@ -14,8 +14,8 @@ struct attention_case_layout {
 static const struct attention_case_layout layouts[] = {{8, 2, 0, 0, false, false},  {3, 3, 60, 20, false, true},
                                                        {2, 1, 90, 7, true, true},   {4, 2, 40, 40, false, false},
                                                        {6, 2, 60, 20, false, true}, {18, 9, 300, 20, true, true}};
-/* The last layout and the last shape are for attention alone, whose splits of them are long enough to have a summary of
- * their keys (kernels/cuda/attention/attention.cu). */
+/* The last layout and the last shape are for the forward op only: their splits are long enough for
+ * a summary of the keys (kernels/cuda/attention/attention.cu). */
 /* clang-format off */
 #define SHAPES \
     {3, 3, 32}, {1, 257, 64}, {3, 1, 16}, {40, 70, 16}, {130, 130, 64}, {150, 140, 32}, {200, 129, 24}, \
@@ -59,7 +59,7 @@ static void fill_keys(struct op_run *run)
     }
 }
 
-/* Scattered ones never so far that too few indices remain. */
+/* Scattered queries stay low enough that every later query still gets an index. */
 static void fill_queries(struct op_run *run)
 {
     i64 reach = max_i64(run->rows, run->columns), apart = max_i64(1, reach / run->rows), at = 0;
@@ -110,7 +110,7 @@ static double dot(const double *a, const double *b, i64 n)
     return sum;
 }
 
-/* Row of one head in an operand [rows, heads * depth]. */
+/* One head's row of an operand [rows, heads * depth]. */
 static double *head_row(const struct op_run *run, int index, i64 row, i64 head)
 {
     return op_values(run, index) + row * run->operands[index].columns + head * run->depth;
@@ -121,7 +121,7 @@ static i64 kv_of(const struct op_run *run, i64 head)
     return head / (layout_of(run)->heads / layout_of(run)->kv_heads);
 }
 
-/* p [columns] of one head of one query; its log-sum-exp. */
+/* Computes p [columns] of one head of one query; returns the log-sum-exp. */
 static double probabilities(double *p, const struct op_run *run, i64 query, i64 head)
 {
     double most = -INFINITY, total = 0;
@@ -175,7 +175,7 @@ static void call_attention(struct device *device, struct op_run *run)
                            layout_of(run)->kv_heads, &intervals);
 }
 
-/* Output and log-sum-exp are what the forward leaves. */
+/* Output and log-sum-exp are those of the forward op. */
 static void setup_attention_backward(struct op_run *run)
 {
     const struct attention_case_layout *s = layout_of(run);

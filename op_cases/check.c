@@ -1,4 +1,4 @@
-/* Cases against what a device makes of them. */
+/* Compares the results of a device with the cases. */
 #include "op_cases/op_cases.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 enum { GAP = 5, PROBES = 48, FEW_PROBES = 8, MANY_ELEMENTS = 4096, FEW_MOST = 1 << 18 };
 
-/* Of row-wise ops; the first ones for slow devices. */
+/* Shapes of row-wise ops; the first FEW_ROW_SHAPES also run on slow devices. */
 enum { FEW_ROW_SHAPES = 5 };
 static const struct op_shape row_shapes[] = {{0, 3}, {1, 37},   {7, 37},    {130, 3},  {2, 1300},  {1, 1}, {3, 1},
                                              {3, 3}, {1000, 3}, {1000, 37}, {5, 1300}, {3, 20000}, {-1}};
@@ -70,15 +70,16 @@ static void run_once(const struct op_case *c, struct op_run *run, struct device 
     op_get(run, device);
 }
 
-/* After 1 workers come 4, then 2: starting them takes longer than most ops, so a run begins with those of the one
- * before. */
+/* Cycles through 1, 4 and 2 workers. Starting workers takes longer than most ops, so a run begins
+ * with the workers of the previous one. */
 static void start_next_workers(void)
 {
     int now = workers_count();
     workers_start(now == 1 ? 4 : now == 4 ? 2 : 1);
 }
 
-/* Twice, in a sparse scope one run of four; on a CPU from 1, 2 and 4 workers, in turn from two of them. */
+/* Runs the case and requires identical bits. Two runs; in a sparse scope one run for three of four
+ * cases; on a CPU 1, 2 and 4 workers, or two of these counts if in_turn. */
 static int check_bits(const struct op_case *c, struct op_run *run, struct device *device,
                       const struct check_scope *scope)
 {
@@ -98,9 +99,9 @@ static int check_bits(const struct op_case *c, struct op_run *run, struct device
     return 0;
 }
 
-/* ---- What is expected: once for all devices, into the values ---- */
+/* ---- Expected values: computed once for all devices, into `values` ---- */
 
-/* By x, an element of rows [begin, end) of the sum. */
+/* Central difference of the objective over rows [begin, end), by *x. */
 static double difference_quotient(const struct op_case *c, struct op_run *run, double *x, i64 begin, i64 end)
 {
     double kept = *x, h = 1e-5 * fmax(1, fabs(kept));
@@ -112,7 +113,7 @@ static double difference_quotient(const struct op_case *c, struct op_run *run, d
     return (above - below) / (2 * h);
 }
 
-/* All elements of small operands, some of large ones, the last among them. */
+/* Probes all elements of small operands, and some of large ones, including the last. */
 static i64 probes_of(const struct operand *o)
 {
     i64 elements = o->rows * o->columns;
@@ -125,7 +126,8 @@ static i64 probe_at(const struct operand *o, int k, i64 probe)
     return probes_of(o) == elements ? probe : probe == 0 ? elements - 1 : op_below(elements, probe, k);
 }
 
-/* At the probes. What has a row for each of the sum stands in that one alone. */
+/* Computes the gradient at the probes. An operand with a row for each row of the objective affects
+ * only that row. */
 static void expect_gradient(const struct op_case *c, struct op_run *run, int k)
 {
     struct operand *o = &run->operands[k];
@@ -148,7 +150,7 @@ static void expect(const struct op_case *c, struct op_run *run)
         c->reference(run);
 }
 
-/* ---- What came out ---- */
+/* ---- Results ---- */
 
 static bool is_whole(enum dtype dtype)
 {
@@ -159,8 +161,9 @@ struct tolerance {
     double relative, absolute;
 };
 
-/* Rounding once or twice in the operand's dtype, and f32 sums on the scale of the largest value; the longest of them
- * may be one chain where a sanitizer keeps loops from being vectorised. Ids and bytes are exact. */
+/* Allows one or two roundings in the operand's dtype, and f32 sums relative to the largest value.
+ * The longest sum may be a single chain, because sanitizers prevent vectorization. Ids and bytes
+ * must be exact. */
 static struct tolerance tolerance_of(const struct op_case *c, const struct op_run *run, const struct operand *o,
                                      double largest)
 {
@@ -174,7 +177,7 @@ static bool is_near(double got, double expected, struct tolerance t)
     return fabs(got - expected) <= t.relative * fabs(expected) + t.absolute;
 }
 
-/* Where NaN is expected of whole numbers, any below the columns will do. */
+/* An expected NaN matches NaN; for integers it matches any value in [0, columns). */
 static bool are_same(double got, double expected, const struct op_run *run, const struct operand *o)
 {
     bool any = is_whole(o->dtype) && got >= 0 && got < (double)run->columns;
@@ -232,7 +235,7 @@ static int check_outputs(const struct op_case *c, const struct op_run *run)
     return 0;
 }
 
-/* ---- What the meta backend counts ---- */
+/* ---- Costs counted by the meta backend ---- */
 static bool has_elements(const struct op_run *run)
 {
     for (int k = 0; k < run->count; k++)
@@ -255,8 +258,8 @@ static int check_cost(const struct op_case *c, struct op_run *run, struct device
 
 /* ---- All runs of a case ---- */
 
-/* Of dtypes and gaps, where both matter: f32 with gaps and bf16 without, or the other way round, by shape and variant.
- */
+/* Selects half of the dtype and gap combinations if both matter: f32 with gaps and bf16 without,
+ * or the opposite, by shape and variant. */
 static bool is_in_turn(const struct op_case *c, const struct op_run *run)
 {
     bool gaps = run->gap > 0, narrow = run->dtype == DTYPE_BF16;
@@ -268,7 +271,8 @@ static bool is_of_few(const struct op_case *c, const struct op_run *run)
     return (c->shapes || run->shape < FEW_ROW_SHAPES) && run->rows * run->columns * max_i64(run->depth, 1) <= FEW_MOST;
 }
 
-/* Each shape with some variants and each variant with some shapes: two at least, where there are as many. */
+/* Selects a subset such that each shape runs with some variants and each variant with some shapes,
+ * at least two if there are as many. */
 static bool is_of_sparse(const struct op_case *c, const struct op_run *run)
 {
     int shapes = 0;
@@ -287,7 +291,7 @@ static bool is_tried(const struct op_case *c, const struct op_run *run, const st
 struct checking {
     const struct check *checks;
     i64 count;
-    bool expects; /* the values of this run are what is expected */
+    bool expects; /* the values of this run are the expected ones */
 };
 
 static int check_device(const struct op_case *c, struct op_run *run, const struct check *check, struct checking *all)

@@ -1,4 +1,4 @@
-/* Codebooks: the residual vector quantiser. */
+/* Codebooks: the residual vector quantizer. */
 #include "op_cases/op_cases.h"
 
 #include <math.h>
@@ -6,8 +6,9 @@
 
 static const struct rng_key key = {23, RNG_TEST};
 
-/* ---- quantize_vectors: `depth` words a level, the second half the first again, of which the first is chosen; numbers
- * on a grid, where float and double find the same nearest; bit 0: no residual ---- */
+/* ---- quantize_vectors: `depth` codewords per level; bit 0: no residual ----
+ * The second half of a codebook repeats the first, whose codewords must win the ties. Numbers lie
+ * on a grid, where float and double agree on the nearest codeword. */
 enum { VECTOR_X, VECTOR_BOOKS, VECTOR_CODES, VECTOR_SUM, VECTOR_RESIDUAL };
 enum { DEPTH = 3 };
 static const struct op_shape vector_shapes[] = {{0, 3, 2}, {1, 1, 2}, {3, 40, 2}, {131, 13, 38}, {70, 64, 128}, {-1}};
@@ -76,7 +77,7 @@ static void reference_quantize_vectors(struct op_run *run)
     memory_free(rest);
 }
 
-/* ---- Code words in training; the last word of a level is nobody's ---- */
+/* ---- Codebook training; the last codeword of a level is never used ---- */
 
 enum { LEVELS = 2, CODES = 5, STEP = 9 };
 
@@ -87,7 +88,7 @@ static struct codebooks books_of(const struct op_run *run)
 
 static i64 vectors_of(const struct op_run *run)
 {
-    return max_i64(run->rows, 1); /* something must be there to draw */
+    return max_i64(run->rows, 1); /* drawing needs at least one vector */
 }
 
 static int codes(struct op_run *run, i64 count)

@@ -1,7 +1,8 @@
 /* Convolutions over time, height and width. */
 #include "op_cases/op_cases.h"
 
-/* Checked are these; with rows, 3x3 over that many positions of 16x16 pictures, of `columns` channels. */
+/* Convolutions to check. With rows > 0, for timing: 3x3 over that many positions of 16x16 pictures
+ * with `columns` channels. */
 static const struct conv convs[] = {
     {2, 3, 5, {1, 7, 9}, {1, 3, 3}, {1, 1, 1}, {1, 1, 1}, {0, 1, 1}, {0, 1, 1}},
     {1, 4, 3, {5, 6, 7}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}, {2, 1, 1}, {0, 1, 1}},
@@ -23,7 +24,8 @@ static const struct op_shape conv_shapes[] = {{0}, {-1}};
 enum { CONV_X, CONV_W, CONV_Y };
 enum { SIDE = 16 };
 
-/* Of the backward, bit 0 of the variant: add. */
+/* The convolution of a variant. In the backward cases bit 0 of the variant is `add`, and the rest
+ * selects the convolution. */
 static struct conv conv_of(const struct op_run *run, int variant)
 {
     if (run->rows == 0)
@@ -54,7 +56,7 @@ static i64 positions_out(const struct conv *c)
     return c->batch * conv_out_size(c, 0) * conv_out_size(c, 1) * conv_out_size(c, 2);
 }
 
-/* The position that tap `tap` of output position `row` reads; -1 outside. */
+/* Input position that tap `tap` of output position `row` reads; -1 outside. */
 static i64 source_of(const struct conv *c, i64 row, i64 tap)
 {
     const i64 *k = c->kernel;
@@ -79,7 +81,8 @@ static void setup_operands(struct op_run *run, const struct conv *c, enum role x
     op_matrix(run, y == INPUT ? "dy" : "y", y, positions_out(c), c->out);
 }
 
-/* The products x[source, i] w[o, tap, i] y[row, o] of the convolution, for all i at once handed to its reference. */
+/* Calls `take` for the products x[source, i] w[o, tap, i] y[row, o] of the convolution, for all i
+ * at once. */
 static void each_product(struct op_run *run, const struct conv *c,
                          void (*take)(double *restrict x, double *restrict w, double *restrict y, i64 in))
 {

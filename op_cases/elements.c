@@ -1,10 +1,10 @@
-/* Copies, sums, maps; rows by index. */
+/* Element-wise ops: copies, sums, maps; rows by index. */
 #include "op_cases/op_cases.h"
 
 #include <math.h>
 #include <string.h>
 
-/* ---- copy: bit 0: add, bit 1: scaled, bit 2: the output in the other dtype ---- */
+/* ---- copy: bit 0: add, bit 1: scaled, bit 2: output in the other dtype ---- */
 enum { COPY_X, COPY_OUT };
 
 static void setup_copy(struct op_run *run)
@@ -119,7 +119,8 @@ static void reference_column_sums(struct op_run *run)
     }
 }
 
-/* ---- gather (bit 0: add, bit 1: f32 out), scatter_add (bit 0: f32 out); index -1 among others ---- */
+/* ---- gather (bit 0: add, bit 1: f32 out), scatter_add (bit 0: f32 out) ----
+ * Some indices are -1. */
 enum { TABLE_ROWS = 11 };
 enum { INDEX_OUT, INDEX_X, INDEX_INDEX };
 
@@ -168,7 +169,7 @@ static void call_scatter_add(struct device *device, struct op_run *run)
                              op_data(run, INDEX_INDEX));
 }
 
-static void reference_scatter_add(struct op_run *run) /* sums are rounded in the order of i: part of the contract */
+static void reference_scatter_add(struct op_run *run) /* the order of rounding, by i, is part of the contract */
 {
     i64 n = run->columns;
     for (i64 i = 0; i < run->rows * n; i++) {
@@ -182,7 +183,7 @@ static void reference_scatter_add(struct op_run *run) /* sums are rounded in the
 
 /* ---- narrow_bytes ---- */
 
-/* In steps that both dtypes hold exactly, so that what is half way is so. */
+/* Multiples of 1/64, exact in both dtypes, so that ties at .5 stay ties. */
 static void setup_narrow(struct op_run *run)
 {
     op_array(run, "bytes", OUTPUT, DTYPE_U8, run->rows * run->columns);
@@ -365,7 +366,7 @@ static void reference_running_mean(struct op_run *run)
         op_values(run, 0)[i] = 0.9 * op_values(run, 0)[i] + (1 - 0.9) * op_values(run, 1)[i];
 }
 
-/* ---- scatter: indices differ, every fifth is -1, some rows get nothing ---- */
+/* ---- scatter: distinct indices, every fifth is -1, some rows receive nothing ---- */
 static void setup_scatter(struct op_run *run)
 {
     i64 rows = run->rows + 4;

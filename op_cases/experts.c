@@ -1,4 +1,4 @@
-/* The mixture of experts: routing, sorting, dispatch and combine. */
+/* Mixture of experts: routing, sorting, dispatch and combine. */
 #include "op_cases/op_cases.h"
 
 #include <math.h>
@@ -17,7 +17,8 @@ static void softmax(double *p, const double *x, i64 n)
         p[i] /= sum;
 }
 
-/* ---- sorted orders of assignments to E = columns experts: three operands, of which `first` are the offsets ---- */
+/* ---- Sorted order of assignments to E = columns experts ----
+ * 3 operands, of which `first` are the offsets. */
 static i64 sorted_rows(const struct op_run *run, i64 k)
 {
     return groups_rows_bound(run->rows * k, run->columns);
@@ -56,13 +57,14 @@ static void reference_order(struct op_run *run, int first, const double *experts
     offsets[run->columns] = (double)row;
 }
 
-/* About as many assignments as one run of a parallel sort has, and more runs than one. */
+/* Assignment counts around the length of one run of a parallel sort, and above it. */
 static const struct op_shape sorted_shapes[] = {{0, 3},    {1, 1},     {1, 37},   {3, 1},    {7, 37},
                                                 {130, 3},  {256, 37},  {257, 37}, {750, 40}, {1500, 3},
                                                 {2, 1300}, {3, 20000}, {-1}};
 
-/* ---- route: E = columns, k from 0 to 4 by position; bit 0: no usage, bit 1: many equal scores, of which the smaller
- * id goes first ---- */
+/* ---- route ----
+ * E = columns, topk from 0 to 4 per position; bit 0: no usage, bit 1: many equal scores, where the
+ * smaller id wins. */
 enum {
     ROUTE_LOGITS,
     ROUTE_BIAS,
@@ -144,7 +146,7 @@ static void reference_route(struct op_run *run)
     reference_order(run, ROUTE_ORDER, op_values(run, ROUTE_EXPERTS), k);
 }
 
-/* ---- route_given; bit 0: the sum is held at norm_min, bit 1: no usage ---- */
+/* ---- route_given; bit 0: norm_min clamps the sum, bit 1: no usage ---- */
 enum { GIVEN_LOGITS, GIVEN_EXPERTS, GIVEN_COUNTED, GIVEN_P, GIVEN_WEIGHTS, GIVEN_USAGE, GIVEN_ORDER };
 
 static double norm_min_of(const struct op_run *run)
@@ -152,7 +154,7 @@ static double norm_min_of(const struct op_run *run)
     return run->variant & 1 ? 1.5 : (double)NORM_MIN;
 }
 
-/* Different experts, fewer than k at most positions. */
+/* Distinct experts, fewer than k at most positions. */
 static void fill_experts(struct op_run *run, int index)
 {
     i64 k = k_max_of(run);
@@ -162,7 +164,7 @@ static void fill_experts(struct op_run *run, int index)
                 j < i % (k + 1) ? (double)((op_below(run->columns, i, 0) + j) % run->columns) : -1;
 }
 
-/* weights of one row's experts, -1 at the end */
+/* Weights of one row's experts; unused entries have expert -1 and weight 0. */
 static void weigh(double *weights, const double *p, const double *experts, i64 k, double norm_min)
 {
     double sum = 0;
@@ -211,7 +213,7 @@ static void reference_route_given(struct op_run *run)
     reference_order(run, GIVEN_ORDER, op_values(run, GIVEN_EXPERTS), k);
 }
 
-/* ---- route_backward: bit 0: the sum is held at norm_min ---- */
+/* ---- route_backward: bit 0: norm_min clamps the sum ---- */
 enum { UNROUTE_LOGITS, UNROUTE_P, UNROUTE_EXPERTS, UNROUTE_WEIGHTS, UNROUTE_DLOG_WEIGHTS, UNROUTE_DLOGITS };
 
 static void setup_route_backward(struct op_run *run)
@@ -261,10 +263,10 @@ static void setup_route_balance(struct op_run *run)
     op_array(run, "usage", UPDATED, DTYPE_F32, run->columns);
     op_array(run, "use", UPDATED, DTYPE_F64, run->columns);
     op_array(run, "sum", INPUT, DTYPE_F64, 1);
-    if (run->rows == 1) /* one case of an update that is skipped */
+    if (run->rows == 1) /* one case of a skipped update */
         op_values(run, 3)[0] = INFINITY;
     for (i64 e = 0; e < run->columns; e++)
-        op_values(run, 1)[e] = (double)(run->rows == 7 ? 5 : op_below(9, e, 0)); /* one case of equal use */
+        op_values(run, 1)[e] = (double)(run->rows == 7 ? 5 : op_below(9, e, 0)); /* one case of equal usage */
 }
 
 static void call_route_balance(struct device *device, struct op_run *run)
@@ -309,7 +311,8 @@ static void reference_route_sort(struct op_run *run)
     reference_order(run, SORT_ORDER, op_values(run, SORT_EXPERTS), SORT_K);
 }
 
-/* ---- route_regroup: rows from 3 ranks to E = columns; variant 1: in parts ---- */
+/* ---- route_regroup ----
+ * Rows from 3 ranks to E = columns experts; variant 1: one part per rank. */
 enum { REGROUP_FROM, REGROUP_OFFSETS, REGROUP_REGROUP, REGROUP_ARRIVED };
 enum { RANKS = 3 };
 
@@ -351,7 +354,7 @@ static void reference_route_regroup(struct op_run *run)
     for (i64 i = 0; i < run->operands[REGROUP_ARRIVED].columns; i++)
         op_values(run, REGROUP_ARRIVED)[i] = -1;
     for (i64 r = 0; r < RANKS; r++)
-        arrival[r] = part ? r * part : regroup_sum(run, r); /* within a rank they lie by expert */
+        arrival[r] = part ? r * part : regroup_sum(run, r); /* sorted by expert within a rank */
     for (i64 e = 0; e < run->columns; e++) {
         op_values(run, REGROUP_OFFSETS)[e] = (double)row;
         for (i64 r = 0; r < RANKS; r++)
@@ -364,8 +367,9 @@ static void reference_route_regroup(struct op_run *run)
     op_values(run, REGROUP_OFFSETS)[run->columns] = (double)row;
 }
 
-/* ---- route_parts: of 2 rows * 3 assignments, to E = 3 * columns on 3 ranks; variant 1: the parts are too small ----
- */
+/* ---- route_parts ----
+ * 6 * rows assignments to E = 3 * columns experts on 3 ranks; variant 1: the parts are too
+ * small. */
 enum { PARTS_SLOT, PARTS_COUNTS, PARTS_OVER, PARTS_SORTED, PARTS_SOURCE };
 
 static i64 parts_rows(const struct op_run *run, i64 rank)
@@ -376,7 +380,7 @@ static i64 parts_rows(const struct op_run *run, i64 rank)
     return rows;
 }
 
-/* Room for most assignments of any case, or for less than a third of them. */
+/* Rows per part: enough for all assignments, or (variant 1) fewer than a rank's mean share. */
 static i64 parts_part(const struct op_run *run)
 {
     return run->variant ? run->rows : 6 * run->rows + 1;
@@ -392,7 +396,7 @@ static void setup_route_parts(struct op_run *run)
     op_array(run, "source", OUTPUT, DTYPE_I32, RANKS * parts_part(run));
     for (i64 e = 0; e < RANKS * run->columns; e++)
         op_values(run, PARTS_COUNTS)[e] = 0;
-    for (i64 a = 0; a < assignments; a++) /* each row's owner, one of seven without any */
+    for (i64 a = 0; a < assignments; a++) /* each row's expert; one of seven has none */
         if (a % 7 != 3)
             op_values(run, PARTS_COUNTS)[op_below(RANKS * run->columns, a, 0)]++;
     i32 *order = memory_alloc(max_i64(assignments, 1) * 4);
@@ -413,7 +417,8 @@ static void call_route_parts(struct device *device, struct op_run *run)
                              RANKS, RANKS * run->columns);
 }
 
-/* Row by row: which rank's it is, and the how manieth of that. */
+/* Places the sorted rows one by one: on the rank of their expert, at the next free index of its
+ * part. */
 static void reference_route_parts(struct op_run *run)
 {
     i64 part = parts_part(run), row = 0, at[RANKS] = {0};
@@ -443,7 +448,8 @@ static void reference_route_parts(struct op_run *run)
     memory_free(placed);
 }
 
-/* ---- route_count: E = columns experts, of which all are kept (variant 0), or every other one ---- */
+/* ---- route_count ----
+ * E = columns experts; variant 0 keeps all of them, variant 1 every other one. */
 enum { COUNT_OFFSETS, COUNT_MEMBER, COUNT_COUNTS };
 
 static i64 count_kept(const struct op_run *run)
@@ -480,7 +486,7 @@ static void reference_route_count(struct op_run *run)
         op_values(run, COUNT_COUNTS)[run->variant ? 2 * e + 1 : e] = offsets[e + 1] - offsets[e];
 }
 
-/* ---- dispatch, combine (bit 0: add, bit 1: no weights), combine_backward (bit 1) ---- */
+/* ---- dispatch, combine, combine_backward; bit 0: add (combine only), bit 1: no weights ---- */
 enum { MOE_X, MOE_Y, MOE_SLOT, MOE_SOURCE, MOE_ROWS, MOE_WEIGHTS, MOE_OTHER };
 enum { K = 3 };
 
@@ -496,7 +502,8 @@ static i64 rows_of(const struct op_run *run)
     return run->rows * K + 4;
 }
 
-/* x [N, C] by position, y [bound, C] by sorted row; assignments stand at scattered rows, some nowhere. */
+/* x [N, C] by position, y [bound, C] by sorted row. Assignments have scattered rows; some have
+ * none. */
 static void setup_moe(struct op_run *run, enum role x, enum role y)
 {
     i64 n = run->rows;
@@ -523,7 +530,7 @@ static void setup_dispatch(struct op_run *run)
 {
     setup_moe(run, INPUT, UPDATED);
 }
-/* What is added beside out itself. */
+/* Number of matrices that combine adds besides out. */
 static i64 others_of(const struct op_run *run)
 {
     return min_i64(run->variant / 4, run->variant & 1 ? 1 : 2);

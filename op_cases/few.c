@@ -1,4 +1,4 @@
-/* What decoding makes of few rows in one op. */
+/* Skinny ops of the decode sequence: few rows, with fused prologue and epilogue. */
 #include "op_cases/op_cases.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@ static i64 depth_of(const struct op_run *run)
     return run->depth > 0 ? run->depth : run->columns;
 }
 
-/* x [n, width] by RMSNorm, rounded as it is. */
+/* RMSNorm of x [n, width], rounded as the op rounds it. */
 static void norm_by_hand(struct op_run *run, double *out, int x, int norm, i64 n)
 {
     i64 width = run->operands[x].columns;
@@ -38,8 +38,10 @@ static double swiglu(double gate, double up)
     return gate / (1 + exp(-gate)) * up;
 }
 
-/* ---- matmul_few [rows, depth] by [columns, depth]: variant % 4: alone, gated, added to something, or q, k and v of
- * two heads and one that go to a cache; then bits: a norm before it, w of f32, out as x ---- */
+/* ---- matmul_few: skinny gemm [rows, depth] by [columns, depth] ----
+ * variant % 4: alone, gated (SwiGLU), added to a matrix, or q, k and v of two heads and one kv
+ * head written to a cache. Further bits: 4: a norm before it, 8: w in f32, 16: out in the dtype of
+ * x. */
 enum { FEW_X, FEW_NORM, FEW_W, FEW_ADD, FEW_OUT, FEW_POSITIONS, FEW_INDEX, FEW_K, FEW_V };
 enum { ALONE, GATED, ADDED, CACHED };
 static const struct op_shape few_shapes[] = {{1, 1, 1},     {1, 37, 40},    {4, 301, 123}, {8, 70, 64},
@@ -62,7 +64,7 @@ static enum dtype few_out(const struct op_run *run)
 {
     return run->variant / 16 & 1 ? run->dtype : DTYPE_F32;
 }
-static i64 few_pairs(const struct op_run *run) /* of a head */
+static i64 few_pairs(const struct op_run *run) /* pairs of a head */
 {
     return ceil_div(run->columns, 8);
 }
@@ -157,8 +159,9 @@ static void reference_few(struct op_run *run)
     memory_free(x);
 }
 
-/* ---- experts_few_in, experts_few_out: C = columns, F = depth, K of E experts, fewer at some positions; bit 0: a
- * shared one half as wide again, bit 1: the experts are members of more ---- */
+/* ---- experts_few_in, experts_few_out: C = columns, F = depth, K of E experts, fewer at some
+ * positions ----
+ * bit 0: a shared expert of width 1.5 F, bit 1: the experts are members of a larger set. */
 enum { K = 3, EXPERTS = 7, MEMBERS = 9 };
 enum { EXPERTS_X, EXPERTS_NORM, GATE_UP, DOWN, SHARED_GATE_UP, SHARED_DOWN, OFFSETS, MEMBER, SOURCE, SLOT, WEIGHTS };
 enum { INSIDE = WEIGHTS + 1, SHARED, EXPERTS_OUT };
@@ -185,12 +188,13 @@ static i64 shared_width(const struct op_run *run)
 {
     return depth_of(run) + depth_of(run) / 2;
 }
-static i64 slice_of(const struct op_run *run, i64 group) /* of the weights */
+static i64 slice_of(const struct op_run *run, i64 group) /* slice of the weights */
 {
     return run->variant & 2 ? MEMBERS - 1 - group : group;
 }
 
-/* The k-th expert of a position, -1: none. Some experts are nobody's, one is most positions'. */
+/* The k-th expert of a position, -1 for none. Some experts get no position, one gets most of
+ * them. */
 static i64 expert_of(i64 position, i64 k)
 {
     const i64 experts[K] = {4, position % 4, position % 3 == 0 ? -1 : 5};
@@ -278,7 +282,8 @@ static void call_experts_in(struct device *device, struct op_run *run)
                                 op_as_matrix(run, EXPERTS_X), op_as_matrix(run, EXPERTS_NORM), EPS, &experts);
 }
 
-/* The `width` numbers that gate and up, row `first` of `index` on, make of a row. */
+/* SwiGLU of row x [columns] with the gate and up rows of `index` from row `first` on; `width`
+ * outputs. NULL x gives zeros. */
 static void gate_by_hand(struct op_run *run, double *out, const double *x, int index, i64 first, i64 width)
 {
     i64 c = run->columns;

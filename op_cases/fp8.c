@@ -1,11 +1,12 @@
-/* Rounding to floats of 8 bits, against the list of all of them. */
+/* Rounding to 8-bit floats, checked against the list of all of them. */
 #include "op_cases/op_cases.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* Bit 0: e5m2, not e4m3; then which blocks; from 6 on: several parts (tiles) or groups (others), else in place. */
-enum { X, OFFSETS, OUT, PARTS = 3, GROUPS = 4, REST = 5 /* rows behind the last group */ };
+/* Variant bit 0: e5m2 instead of e4m3; variant / 2 % 3: kind of blocks; 6 and more: several parts
+ * (tiles) or groups (other blocks), else in place. */
+enum { X, OFFSETS, OUT, PARTS = 3, GROUPS = 4, REST = 5 /* rows after the last group */ };
 static const struct op_shape shapes[] = {{0, 3},     {1, 1},     {1, 37},    {7, 37},  {130, 3},
                                          {129, 129}, {128, 128}, {260, 150}, {3, 900}, {-1}};
 
@@ -30,10 +31,10 @@ static bool is_in_place(const struct op_run *run)
     return run->variant < 6;
 }
 
-/* One group has no rows. */
+/* First row of a group; one group has no rows. */
 static i64 group_begin(i64 rows, i64 group)
 {
-    static const i64 share[GROUPS] = {3, 0, 1, 2}; /* of 4 */
+    static const i64 share[GROUPS] = {3, 0, 1, 2}; /* quarters of the rows */
     i64 row = 0;
     for (i64 g = 0; g < group; g++)
         row += round_up(rows * share[g] / 4, GROUP_ROWS);
@@ -52,8 +53,8 @@ static i64 rows_of(const struct op_run *run)
     return has_groups(run) ? group_begin(run->rows, GROUPS) + REST : has_parts(run) ? run->rows * PARTS : run->rows;
 }
 
-/* Magnitudes over the whole range of a block and beyond, some of them at a number's or in the middle of two; a block of
- * zeros. */
+/* Magnitudes over the whole range of a block and beyond, some of them exact fp8 numbers or
+ * midpoints, and a block of zeros. */
 static double value_at(i64 i, i64 column)
 {
     double size = ldexp(op_random(i, 1, column), (int)op_below(24, i, 2) - 22);
@@ -85,9 +86,10 @@ static void call_round(struct device *device, struct op_run *run)
                            blocks_of(run), has_parts(run) ? PARTS : 1, has_groups(run) ? &groups : NULL);
 }
 
-/* ---- What comes out ---- */
+/* ---- Expected result ---- */
 
-/* The number of a code without its sign, as OFP8 says: exponent and mantissa, or subnormal. */
+/* The number of a code without its sign, as OFP8 defines it: exponent and mantissa, or
+ * subnormal. */
 static double make_number(int code, enum fp8 format)
 {
     int mantissa_bits = format == FP8_E4M3 ? 3 : 2, bias = format == FP8_E4M3 ? 7 : 15;
@@ -97,7 +99,7 @@ static double make_number(int code, enum fp8 format)
     return ldexp((1 << mantissa_bits) + mantissa, exponent - bias - mantissa_bits);
 }
 
-static double number_of(int code, enum fp8 format) /* made once: they are asked for millions of times */
+static double number_of(int code, enum fp8 format) /* cached: called millions of times */
 {
     static double numbers[2][128];
     double *made = numbers[format == FP8_E4M3];
@@ -112,7 +114,7 @@ static int last_code(enum fp8 format)
     return format == FP8_E4M3 ? 0x7e : 0x7b;
 }
 
-static int nearest(double x, enum fp8 format) /* its code without the sign */
+static int nearest(double x, enum fp8 format) /* returns the code without its sign */
 {
     int low = 0, high = last_code(format);
     double size = fabs(x);
@@ -127,7 +129,7 @@ static int nearest(double x, enum fp8 format) /* its code without the sign */
     return below < above || (below == above && low % 2 == 0) ? low : high;
 }
 
-/* The power of two that rows [row, end) of columns [column, past) of x share. */
+/* The power-of-two scale of rows [row, end), columns [column, past) of x. */
 static double scale_of(const struct op_run *run, enum fp8 format, i64 row, i64 end, i64 column, i64 past)
 {
     const double *x = op_values(run, X);
@@ -140,7 +142,7 @@ static double scale_of(const struct op_run *run, enum fp8 format, i64 row, i64 e
     return scale;
 }
 
-/* Rows [row, end) of columns [column, past) share a power of two. */
+/* Rounds rows [row, end), columns [column, past), which share a power-of-two scale. */
 static void reference_block(struct op_run *run, i64 row, i64 end, i64 column, i64 past)
 {
     enum fp8 format = format_of(run);
@@ -174,13 +176,14 @@ static void reference_round(struct op_run *run)
         reference_rows(run, 0, rows);
 }
 
-/* ---- pack_fp8. Bit 0: e5m2; then how blocks lie; from 8 on: several groups, or of tiles parts ---- */
+/* ---- pack_fp8 ----
+ * Bit 0: e5m2; variant / 2 % 4: block layout; 8 and more: several groups, or parts of tiles. */
 enum { PACK_X, PACK_OFFSETS, PACK_CODES, PACK_SCALES };
 struct fp8_packing {
     enum fp8 format;
     enum fp8_blocks blocks;
     bool turned, groups, parts;
-    i64 rows; /* of x */
+    i64 rows; /* rows of x */
 };
 
 static struct fp8_packing packing_of(const struct op_run *run)
@@ -225,7 +228,8 @@ static void call_pack(struct device *device, struct op_run *run)
                           p.groups ? &groups : NULL);
 }
 
-/* Where a part or group begins: its row of x, and what its rows (turned: from `depth` on) are outer or deep. */
+/* A part or group: its rows [row, end) of x, and its offsets in the packed matrix along the outer
+ * and the depth axis. */
 struct beginning {
     i64 row, end, outer, depth;
 };
@@ -240,7 +244,7 @@ static void pack_number(struct op_run *run, const struct fp8_packing *p, struct 
     op_values(run, PACK_SCALES)[depth / FP8_BLOCK * out.outer + outer] = scale;
 }
 
-/* Zeros where a part's, or group's, numbers have all of their last block along the depth. */
+/* Zeros the codes of a part or group up to the end of its last block along the depth. */
 static void pack_zeros(struct op_run *run, const struct fp8_packing *p, struct beginning at)
 {
     struct fp8_matrix out = packed_of(run, p);
@@ -278,8 +282,8 @@ static void reference_pack(struct op_run *run)
     }
 }
 
-/* ---- matmul_fp8, [rows, columns] of depth; out as the dtype. Bit 0: a in e5m2, bit 1: groups, bit 2: b's powers of
- * two are a tile's, bit 3: add ---- */
+/* ---- matmul_fp8: [rows, columns] of depth, out in the dtype of activations ----
+ * Bit 0: a in e5m2, bit 1: groups, bit 2: b has one scale per tile, bit 3: add. */
 enum { MUL_OFFSETS, MUL_MEMBER, MUL_A, MUL_A_SCALES, MUL_B, MUL_B_SCALES, MUL_OUT, MUL_WRITTEN, SLICES = 5 };
 static const i32 members[GROUPS] = {4, 1, 3, 0};
 static const struct op_shape product_shapes[] = {{0, 3, 5},       {1, 1, 1},       {9, 1, 130},   {40, 37, 128},
@@ -291,8 +295,8 @@ static int code_of(double number, enum fp8 format)
     return nearest(number, format) | (number < 0 ? 0x80 : 0);
 }
 
-/* Whole numbers up to 4, so that sums of a block have few bits, times powers of two: each outer one's own, or those of
- * 128 of a part's. */
+/* Integers of magnitude up to 4, so that sums of a block need few bits, times power-of-two scales:
+ * one per outer index, or one per 128 outer indices of a part (tiles). */
 static void setup_factor(struct op_run *run, const char *name, struct fp8_matrix m, i64 parts)
 {
     int codes = op_array(run, name, INPUT, DTYPE_U8, m.outer * m.depth);
@@ -320,7 +324,7 @@ static struct fp8_matrix factor_at(const struct op_run *run, int codes, struct f
     m.scales = op_data(run, codes + 1);
     return m;
 }
-/* What a factor holds [outer, depth]; to be freed. */
+/* Dequantized values of a factor [outer, depth]; the caller frees them. */
 static double *factor_values(const struct op_run *run, int codes, struct fp8_matrix m)
 {
     double *values = memory_alloc((size_t)(m.outer * m.depth) * sizeof *values);
@@ -380,7 +384,7 @@ static void call_product(struct device *device, struct op_run *run)
                             product_adds(run));
 }
 
-/* out[row, c] of a [depth] and row c of b [columns, depth], along [begin, end) of the depth. */
+/* out[row, c] is a [depth] times row c of b [columns, depth], over [begin, end) of the depth. */
 static void reference_row(struct op_run *run, const double *a, const double *b, i64 depth, i64 row, i64 begin, i64 end,
                           bool add)
 {
@@ -406,7 +410,8 @@ static void reference_product(struct op_run *run)
     memory_free(b);
 }
 
-/* ---- matmul_fp8_weights, slices [rows, columns] of groups of about `depth` rows; bit 0: dy in e5m2 ---- */
+/* ---- matmul_fp8_weights ----
+ * Slices [rows, columns] of groups of about `depth` rows; bit 0: dy in e5m2. */
 static const struct op_shape weights_shapes[] = {{1, 1, 0},       {3, 5, 9},     {40, 37, 128},
                                                  {140, 3, 300},   {5, 130, 300}, {140, 200, 300},
                                                  {129, 260, 200}, {20, 136, 90}, {-1}};

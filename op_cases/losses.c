@@ -1,4 +1,4 @@
-/* Losses: one value a target, and their gradients. */
+/* Losses, one value per target, and their gradients. */
 #include "op_cases/op_cases.h"
 
 #include <math.h>
@@ -22,10 +22,10 @@ static void setup_cross_entropy(struct op_run *run)
     op_array(run, "lse", OUTPUT, DTYPE_F32, run->rows);
     op_array(run, "entropy", run->variant & 1 ? INPUT : OUTPUT, DTYPE_F32, run->rows);
     fill_targets(run);
-    for (i64 i = 0; i < run->rows * run->columns; i++) /* flat rows, steep rows, and ids that are forbidden */
+    for (i64 i = 0; i < run->rows * run->columns; i++) /* flat rows, steep rows, forbidden ids */
         op_values(run, CE_LOGITS)[i] =
             i % 11 == 10 && i % run->columns ? -INFINITY : op_values(run, CE_LOGITS)[i] * (i / run->columns % 4) * 3;
-    for (i64 i = 0; i < run->rows; i++) { /* a forbidden target has an infinite loss; not here */
+    for (i64 i = 0; i < run->rows; i++) { /* a forbidden target would have an infinite loss */
         i64 target = (i64)op_values(run, CE_TARGET)[i];
         if (target >= 0)
             op_values(run, CE_LOGITS)[i * run->columns + target] = 0.5;
@@ -137,7 +137,7 @@ static void setup_bit_cross_entropy_backward(struct op_run *run)
     op_array(run, "coefficient", INPUT, DTYPE_F32, run->rows);
     op_gradient(run, "dlogits", OUTPUT, run->variant & 1 ? DTYPE_F32 : run->dtype, BCEB_LOGITS);
     fill_bits(run, BCEB_BITS);
-    for (i64 i = 0; i < run->rows; i++) /* the mean over many bits would hide errors under the tolerance */
+    for (i64 i = 0; i < run->rows; i++) /* otherwise the mean over many bits would hide errors below the tolerance */
         op_values(run, BCEB_COEFFICIENT)[i] *= (double)run->columns;
 }
 
@@ -159,7 +159,8 @@ static double objective_bit_cross_entropy(struct op_run *run, i64 begin, i64 end
     return sum;
 }
 
-/* ---- distance (bit 0: squared), its derivative (bit 1: add); none where x and y meet ---- */
+/* ---- distance and its derivative ----
+ * Bit 0: squared, bit 1: add, bit 2: f32 dx. The derivative is 0 where x = y. */
 enum { DIST_X, DIST_Y, DIST_COEFFICIENT, DIST_OUT };
 
 static enum distance distance_of(const struct op_run *run)
@@ -207,7 +208,7 @@ static void setup_distance_backward(struct op_run *run)
     setup_pair(run);
     op_operand(run, "dx", run->variant & 2 ? UPDATED : OUTPUT, run->variant & 4 ? DTYPE_F32 : run->dtype, run->rows,
                run->columns, run->gap);
-    for (i64 i = 0; i < run->rows; i++) /* the mean over many columns would hide errors under the tolerance */
+    for (i64 i = 0; i < run->rows; i++) /* otherwise the mean over many columns would hide errors below the tolerance */
         op_values(run, DIST_COEFFICIENT)[i] *= (double)run->columns;
 }
 

@@ -6,8 +6,10 @@
 static const struct op_shape optimizer_shapes[] = {{0, 3},  {1, 1},    {1, 37},    {7, 37}, {130, 3},
                                                    {2, 64}, {2, 5500}, {3, 30000}, {-1}};
 
-/* ---- adamw: copy none, f32, bf16; bit 2: no gradient; bit 3: cautious, of 10 and 11 in decay, too. A list of UPDATES,
- * the first as long as all others together, some empty, moved at different speeds ---- */
+/* ---- adamw: variant & 3: no copy, f32, bf16; bit 2: no gradient; bit 3: cautious; 10 and 11:
+ * cautious decay too ----
+ * A list of UPDATES updates with different learning rates. The first is as long as all others
+ * together, and some are empty. */
 enum { ADAM_P, ADAM_M, ADAM_V, ADAM_G, ADAM_COPY, ADAM_SUM, ADAM_WRITTEN };
 static const struct adamw adamw = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .decay = 0.1f, .step = 3};
 static const double adamw_norm = 16, adamw_clip = 4;
@@ -78,7 +80,7 @@ static void call_adamw(struct device *device, struct op_run *run)
     device->ops->adamw(device, &(struct updates){UPDATES, list}, op_data(run, ADAM_SUM), adamw_clip, &settings);
 }
 
-/* 1 - beta^step */
+/* Bias correction 1 - beta^step. */
 static double missing(float beta)
 {
     double power = 1;
@@ -117,7 +119,7 @@ static void setup_sum_squares(struct op_run *run)
 
 static void call_sum_squares(struct device *device, struct op_run *run)
 {
-    /* two updates, and one between them that has no gradient */
+    /* Two updates, with one between them that has no gradient. */
     const float *g = op_data(run, 0);
     i64 count = run->operands[0].columns, first = count / 3;
     const struct update list[] = {{.g = g, .count = first}, {.count = 5}, {.g = g + first, .count = count - first}};

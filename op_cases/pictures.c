@@ -1,10 +1,10 @@
-/* Pictures: resizing, permuting, and the vision quantiser. */
+/* Pictures: resizing, permuting, and the vision quantizer. */
 #include "op_cases/op_cases.h"
 
 #include <math.h>
 
-/* ---- resize: `rows` pictures of `columns` channels, from `depth` squared to half of it, else of these sizes; bit 0:
- * bilinear ---- */
+/* ---- resize: `rows` pictures of `columns` channels; bit 0: bilinear ----
+ * From depth x depth to half of it if depth > 0, else the sizes of variant / 2. */
 struct pictures_sizes {
     i64 h_in, w_in, h_out, w_out;
 };
@@ -24,7 +24,7 @@ static enum resize kind_of(const struct op_run *run)
     return run->variant & 1 ? RESIZE_BILINEAR : RESIZE_AREA;
 }
 
-/* The share of input j in output i along one axis. */
+/* Weight of input j in output i along one axis. */
 static double share_of(enum resize kind, i64 i, i64 out, i64 j, i64 in)
 {
     if (kind == RESIZE_AREA) {
@@ -36,7 +36,8 @@ static double share_of(enum resize kind, i64 i, i64 out, i64 j, i64 in)
     return (j == low ? 1 - (at - (double)low) : 0) + (j == high ? at - (double)low : 0);
 }
 
-/* Adds share . from to to, over all pairs of an output and an input position; backward from outputs to inputs. */
+/* Adds weight * from to `to`, over all pairs of an output and an input position; backward goes
+ * from outputs to inputs. */
 static void resize_loop(double *to, const double *from, const struct op_run *run, bool backward)
 {
     struct pictures_sizes s = sizes_of(run);
@@ -92,7 +93,9 @@ static void reference_resize_backward(struct op_run *run)
     resize_loop(op_values(run, RESIZE_X), op_values(run, RESIZE_Y), run, true);
 }
 
-/* ---- permute: with rows, [rows, columns] turned; else one of these. depth 1: bytes, 2: ids of 64 bits ---- */
+/* ---- permute ----
+ * [rows, columns] transposed if rows > 0, else the variant's permutation; depth 1: bytes, 2:
+ * 64-bit ids. */
 enum { RANK_MOST = 6 };
 struct permutation {
     int rank;
@@ -156,9 +159,10 @@ static void reference_permute(struct op_run *run)
     }
 }
 
-/* ---- Vision quantiser of `rows` pictures of `columns` bits. Plain: 4x4 (or depth squared) in scales 1, 2, 4, ... and
- * numbers that are exact in float, some u 0 (bit 0). bit 0: bits are flipped (coded: no sum), bit 1: 8x7 in scales of
- * other shapes, bit 2: no u ---- */
+/* ---- Vision quantizer: `rows` pictures of `columns` bits ----
+ * By default a 4x4 grid (or depth x depth) with scales 1, 2, 4, ... and numbers that are exact in
+ * float; some u are 0, which gives bit 0. bit 0: flipped bits (dequantize: no sum), bit 1: an 8x7
+ * grid with other scales, bit 2: no u. */
 enum { SCALES_MOST = 8 };
 struct pyramid {
     i64 h, w, count, tokens;
@@ -212,7 +216,7 @@ static void call_quantize_bits(struct device *device, struct op_run *run)
                                p.scales, p.count, op_data(run, QUANT_AMPLITUDE));
 }
 
-/* The mean over the area of cell (y, x) of a scale, of one channel of a picture. */
+/* Mean over the area of cell (y, x) of a scale, for one channel of a picture. */
 static double lowered(const double *cells, const struct pyramid *p, struct scale scale, i64 y, i64 x, i64 d)
 {
     double sum = 0;
@@ -224,7 +228,7 @@ static double lowered(const double *cells, const struct pyramid *p, struct scale
     return sum;
 }
 
-/* Adds sign . tokens of a scale, raised to the picture, to cells. */
+/* Adds sign * tokens of a scale, upsampled to the picture, to cells. */
 static void raise(double *cells, const double *tokens, const struct pyramid *p, struct scale scale, double sign, i64 d)
 {
     for (i64 i = 0; i < p->h * p->w; i++)
@@ -235,7 +239,7 @@ static void raise(double *cells, const double *tokens, const struct pyramid *p, 
         }
 }
 
-/* One channel of one picture; `rest` [h*w, d] is used up. */
+/* Quantizes one channel of one picture; overwrites rest [h*w, d]. */
 static void quantize_channel(struct op_run *run, double *rest, i64 image, i64 c)
 {
     struct pyramid p = pyramid_of(run);
@@ -271,7 +275,7 @@ static void reference_quantize_bits(struct op_run *run)
     memory_free(rest);
 }
 
-static i64 inputs_of(const struct pyramid *p) /* all scales but the first, and the whole */
+static i64 inputs_of(const struct pyramid *p) /* all scales but the first, and the whole sum */
 {
     return p->tokens - scale_positions(p->scales[0]) + 1;
 }
@@ -294,7 +298,7 @@ static void call_dequantize_bits(struct device *device, struct op_run *run)
                                  op_data(run, CODED_AMPLITUDE));
 }
 
-/* One channel of one picture; sum [h*w] begins at zero. */
+/* Dequantizes one channel of one picture; sum [h*w] must be zero. */
 static void dequantize_channel(struct op_run *run, double *sum, i64 image, i64 c)
 {
     struct pyramid p = pyramid_of(run);
@@ -329,7 +333,8 @@ static void reference_dequantize_bits(struct op_run *run)
     }
 }
 
-/* ---- bit_entropy of images of 2 x 2, scales 1 and 2; variant 1: some bits say the same everywhere ---- */
+/* ---- bit_entropy of 2 x 2 grids, scales 1 and 2 ----
+ * Variant 1: some bits are the same everywhere. */
 enum { BIT_TOKENS = 5, BIT_CELLS = 4 };
 enum { BITS_U, BITS_AMPLITUDE, BITS_ENTROPY, BITS_MEAN, BITS_MAGNITUDE };
 enum { BITSB_U, BITSB_AMPLITUDE, BITSB_MEAN, BITSB_COEFFICIENT, BITSB_DX };
@@ -353,7 +358,7 @@ static void setup_bits(struct op_run *run)
     op_values(run, BITS_AMPLITUDE)[1] = 0.25;
 }
 
-/* u of bit c at position i of a scale, all images in a row. */
+/* u of bit c at position i of scale k; positions of all images in sequence. */
 static double bit_u(const struct op_run *run, i64 k, i64 i, i64 c)
 {
     i64 square = k ? BIT_CELLS : 1;
@@ -432,7 +437,8 @@ static void call_bit_entropy_backward(struct device *device, struct op_run *run)
                                       (float)bit_sharpness, op_data(run, BITSB_COEFFICIENT));
 }
 
-/* By u: (logit(mean p) - z) p (1 - p) slope, over all positions, bits and scales; a cell has a share in each area. */
+/* Derivative by u, averaged over all positions, bits and scales: (logit(mean p) - z) p (1 - p)
+ * slope. Each cell has a share in every area that contains it. */
 static double bit_slope(const struct op_run *run, i64 k, i64 i, i64 c)
 {
     double slope = bit_sharpness / op_values(run, BITSB_AMPLITUDE)[k], p = bit_p(run, k, i, c);

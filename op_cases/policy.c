@@ -1,4 +1,4 @@
-/* Reinforcement learning. */
+/* Policy loss ops. */
 #include "op_cases/op_cases.h"
 
 /* ---- Rows of logits that a policy shifts ---- */
@@ -49,8 +49,10 @@ static void reference_log_normalizers(struct op_run *run)
             op_values(run, NORMALIZER_LOGITS)[i * run->columns + (i64)op_values(run, NORMALIZER_TARGET)[i]];
 }
 
-/* ---- surrogate, against nothing but itself alone: test_rl_objective.c differentiates it; here responses of many
- * lengths, of misc without clip or mask: scale . weight . A . s / n, s = 1 where old is not given ---- */
+/* ---- surrogate ----
+ * Only the linear case is checked here, test_rl_objective.c differentiates the others: responses
+ * of many lengths under misc without clip or mask, with coefficient scale * weight * A * s / n,
+ * where s = 1 without old log-probabilities. */
 enum { SUR_LOSS, SUR_ROLLOUT, SUR_SEGMENT, SUR_ADVANTAGE, SUR_WEIGHT, SUR_COEFFICIENT, SUR_SUMS };
 
 static void setup_surrogate(struct op_run *run)

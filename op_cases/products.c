@@ -1,16 +1,17 @@
-/* Matrix products; rows grouped by expert. */
+/* Matrix products (gemm), dense, quantized and grouped by expert. */
 #include "op_cases/op_cases.h"
 #include "kernels/narrow.h"
 
 #include <math.h>
 
 enum { NO_DEPTH = -1 };
-static i64 depth_of(const struct op_run *run) /* as many as columns where none is said */
+static i64 depth_of(const struct op_run *run) /* K; defaults to columns */
 {
     return run->depth > 0 ? run->depth : run->depth == NO_DEPTH ? 0 : run->columns;
 }
 
-/* ---- matmul [rows, depth] by [depth, columns]; bit 0: transpose a, bit 1: not b, bit 2: add, bit 3: out as a ---- */
+/* ---- matmul [rows, depth] by [depth, columns] ----
+ * Bit 0: a transposed, bit 1: b not transposed, bit 2: add, bit 3: out in the dtype of a. */
 enum { MUL_A, MUL_B, MUL_OUT };
 static const struct op_shape matmul_shapes[] = {
     {1, 1, 1},      {1, 37, 40},  {4, 301, 123}, {5, 70, 40},      {33, 130, 48}, {67, 129, 35},
@@ -54,7 +55,7 @@ static void add_scaled(double *out, const double *x, double scale, i64 n)
         out[i] += scale * x[i];
 }
 
-/* out [n] += x [k] by w [k, n], or w [n, k] transposed. */
+/* out [n] += x [k] times w [k, n], or times the transpose of w [n, k]. */
 static void add_row_product(double *out, const double *x, const double *w, bool turned, i64 n, i64 k)
 {
     for (i64 j = 0; turned && j < n; j++)
@@ -79,7 +80,7 @@ static void reference_matmul(struct op_run *run)
     memory_free(row);
 }
 
-/* ---- pack_weight: a product by the image of b, where the backend makes one of such ---- */
+/* ---- pack_weight: gemm with packed b, if the backend packs such matrices ---- */
 static void call_packed(struct device *device, struct op_run *run)
 {
     struct matrix b = op_as_matrix(run, MUL_B);
@@ -94,9 +95,11 @@ static void call_packed(struct device *device, struct op_run *run)
     device_free(device, image, bytes);
 }
 
-/* ---- Groups: about `rows` rows of GROUPS experts, one of which has none; bit 1: they are members of more ---- */
-enum { GROUPS = 4, MEMBERS = 6, REST = 7 /* rows behind the last group */ };
-/* Several tiles down, across and along k are among them. */
+/* ---- Groups ----
+ * About `rows` rows of GROUPS experts, one of which has none; bit 1: the experts are members of a
+ * larger set. */
+enum { GROUPS = 4, MEMBERS = 6, REST = 7 /* rows after the last group */ };
+/* Includes several tiles along M, N and K. */
 static const struct op_shape grouped_shapes[] = {
     {0, 3, 5},      {9, 1, 1},       {40, 37, 48},    {240, 70, 33},   {700, 8, 40},
     {12, 144, 144}, {600, 200, 136}, {1100, 260, 33}, {100, 331, 203}, {4, 395, 163},
@@ -108,12 +111,12 @@ static i64 experts_of(const struct op_run *run)
     return run->variant & 2 ? MEMBERS : GROUPS;
 }
 
-static i64 slice_of(const struct op_run *run, i64 group) /* of the weights */
+static i64 slice_of(const struct op_run *run, i64 group) /* slice of the weights */
 {
     return run->variant & 2 ? members[group] : group;
 }
 
-/* Rows that positions take; the group is rounded up. */
+/* Rows of a group in use; its size is rounded up to GROUP_ROWS. */
 static i64 taken_of(const struct op_run *run, i64 group)
 {
     return group == 1 ? 0 : run->rows / GROUPS + (run->rows > 0 ? op_below(run->rows / GROUPS + 1, group, 0) : 0);
@@ -132,7 +135,7 @@ static i64 rows_of(const struct op_run *run)
     return group_begin(run, GROUPS) + REST;
 }
 
-/* Rows by group, zero where it was rounded up. */
+/* Rows by group; an input is zero in the padding of each group. */
 static int sorted_matrix(struct op_run *run, const char *name, enum role role, i64 columns)
 {
     int index = op_matrix(run, name, role, rows_of(run), columns);
@@ -160,7 +163,7 @@ static struct groups groups_of(const struct op_run *run)
     return (struct groups){GROUPS, op_data(run, GROUP_OFFSETS), run->variant & 2 ? op_data(run, GROUP_MEMBER) : NULL};
 }
 
-/* ---- matmul_grouped; bit 0: weights as they stand, not transposed ---- */
+/* ---- matmul_grouped; bit 0: weights not transposed ---- */
 static void setup_grouped(struct op_run *run)
 {
     i64 n = run->columns, k = depth_of(run);
@@ -192,8 +195,9 @@ static void reference_grouped(struct op_run *run)
     }
 }
 
-/* ---- Rows of x by index: fewer than there are in the groups, so that some come again; -1 behind a group's own, and in
- * between ---- */
+/* ---- Rows of x by index ----
+ * Fewer rows than the groups have, so that some repeat; -1 in the padding of a group, and in
+ * between. */
 static i64 table_rows(const struct op_run *run)
 {
     return max_i64(run->rows / 2, 1);
@@ -218,7 +222,7 @@ static void setup_index(struct op_run *run)
         }
 }
 
-/* ---- matmul_grouped_swiglu, F = columns; bit 0: rows by index, bit 2: gate_up is kept ---- */
+/* ---- matmul_grouped_swiglu, F = columns; bit 0: rows by index, bit 2: keeps gate_up ---- */
 enum { GATED_GATE_UP = GROUP_Y + 1, GATED_ROWS };
 
 static bool by_index(const struct op_run *run)
@@ -226,14 +230,14 @@ static bool by_index(const struct op_run *run)
     return run->variant & 1;
 }
 
-/* Row r of x, by index or as it comes; NULL: zeros. */
+/* Row r of x, direct or by index; NULL stands for zeros. */
 static const double *x_row(const struct op_run *run, int index, i64 r)
 {
     i64 from = by_index(run) ? (i64)op_values(run, index)[r] : r;
     return from < 0 ? NULL : op_values(run, GROUP_X) + from * depth_of(run);
 }
 
-/* Of few bits, so that what is rounded is known. */
+/* Reduces values to few bits, so that the op's rounding is known exactly. */
 static void make_plain(struct op_run *run, int index, double step, double factor)
 {
     struct operand *o = &run->operands[index];
@@ -287,7 +291,8 @@ static void reference_gated(struct op_run *run)
             }
 }
 
-/* ---- matmul_grouped_weights: some slices have a gradient already; bit 0: rows of x by index ---- */
+/* ---- matmul_grouped_weights ----
+ * Some slices already have a gradient; bit 0: rows of x by index. */
 enum { WEIGHTS_ROWS = GROUP_WRITTEN + 1 };
 
 static void setup_grouped_weights(struct op_run *run)
@@ -334,7 +339,8 @@ static void reference_grouped_weights(struct op_run *run)
     }
 }
 
-/* ---- matmul_narrow; bit 0: 4 bits, not 8; bit 1: groups, members of more; bit 2: out F32 ---- */
+/* ---- matmul_narrow ----
+ * Gemm with quantized weights; bit 0: 4 bits instead of 8, bit 1: groups, bit 2: out in F32. */
 enum { NARROW_OFFSETS, NARROW_MEMBER, NARROW_X, NARROW_CODES, NARROW_FACTORS, NARROW_SCALE, NARROW_Y };
 static const struct op_shape narrow_shapes[] = {
     {1, 33, 64},    {3, 70, 40},  {16, 32, 128}, {17, 96, 130}, {40, 37, 48},  {300, 100, 192}, {9, 64, 320},
@@ -385,7 +391,7 @@ static void call_narrow(struct device *device, struct op_run *run)
                                is_grouped(run) ? &groups : NULL);
 }
 
-/* Rows [begin, end) by part `part`. */
+/* Multiplies rows [begin, end) by quantized part `part`. */
 static void reference_part(struct op_run *run, i64 begin, i64 end, i64 part, const struct narrow *w)
 {
     double *weight = memory_alloc(w->columns * 8);

@@ -1,4 +1,4 @@
-/* Norms, rope and activations. */
+/* Row-wise ops: norms, rope, activations. */
 #include "op_cases/op_cases.h"
 
 #include <math.h>
@@ -53,7 +53,7 @@ static void reference_rmsnorm(struct op_run *run)
     norm_rows(run, op_values(run, NORM_X));
 }
 
-/* add_rmsnorm, bit 1: in place on b */
+/* add_rmsnorm; bit 1: in place on b. */
 static int sum_of(const struct op_run *run)
 {
     return run->variant & 2 ? NORM_B : NORM_SUM;
@@ -80,7 +80,7 @@ static void reference_add_rmsnorm(struct op_run *run)
     norm_rows(run, sum);
 }
 
-/* Bits of the variant: no w, dx adds, dw adds, dw not wanted. */
+/* Variant bits: 0: no w, 1: dx adds, 2: dw adds, 3: dw not wanted. */
 enum { BACK_X, BACK_W, BACK_DY, BACK_RSTD, BACK_DX, BACK_DW };
 
 static void setup_rmsnorm_backward(struct op_run *run)
@@ -93,7 +93,7 @@ static void setup_rmsnorm_backward(struct op_run *run)
     op_gradient(run, "dw", run->variant & 4 ? UPDATED : OUTPUT, DTYPE_F32, BACK_W);
     run->operands[BACK_DW].input = run->variant & 9 ? -1 : BACK_W;
     run->operands[BACK_DW].role = run->variant & 9 ? INPUT : run->operands[BACK_DW].role;
-    for (i64 i = 0; i < run->rows * run->columns; i++) /* as memory will hold it, since rstd follows from it */
+    for (i64 i = 0; i < run->rows * run->columns; i++) /* rounded to the dtype, because rstd derives from it */
         op_values(run, BACK_X)[i] = op_round((float)op_values(run, BACK_X)[i], run->dtype);
     for (i64 i = 0; i < run->rows; i++)
         op_values(run, BACK_RSTD)[i] = rstd_of(op_values(run, BACK_X) + i * run->columns, run->columns);
@@ -121,7 +121,7 @@ static double objective_rmsnorm(struct op_run *run, i64 begin, i64 end)
     return sum;
 }
 
-/* ---- rope: five heads of `columns` pairs; bit 0: inverse, bit 1: all pairs turn by t ---- */
+/* ---- rope: five heads of `columns` pairs; bit 0: inverse, bit 1: all pairs rotate by t ---- */
 enum { ROPE_X, ROPE_POSITIONS };
 
 static i64 rope_t_pairs(const struct op_run *run)
@@ -143,7 +143,7 @@ static void call_rope(struct device *device, struct op_run *run)
                       run->variant & 1);
 }
 
-/* The first heads of rows of so many columns. */
+/* Rotates the first `heads` heads of rows with `columns` columns. */
 static void turn_by_hand(struct op_run *run, i64 columns, i64 heads, i64 t_pairs, bool inverse)
 {
     i64 pairs = run->columns;
@@ -165,7 +165,8 @@ static void reference_rope(struct op_run *run)
     turn_by_hand(run, 10 * run->columns, 5, rope_t_pairs(run), run->variant & 1);
 }
 
-/* ---- rope_cache: two heads of `columns` pairs and one of keys and values; bit 0: all pairs turn by t ---- */
+/* ---- rope_cache ----
+ * Two query heads of `columns` pairs, one head of keys and values; bit 0: all pairs rotate by t. */
 enum { CACHE_X, CACHE_POSITIONS, CACHE_INDEX, CACHE_K, CACHE_V };
 
 static i64 cache_t_pairs(const struct op_run *run)
@@ -173,7 +174,7 @@ static i64 cache_t_pairs(const struct op_run *run)
     return run->variant & 1 ? run->columns : run->columns / 3;
 }
 
-/* Every fourth row goes nowhere, the others to rows in falling order. */
+/* Every fourth row is not cached; the others have descending cache slots. */
 static void setup_rope_cache(struct op_run *run)
 {
     i64 rows = run->rows, pairs = run->columns;
@@ -227,7 +228,7 @@ static void setup_swiglu(struct op_run *run)
 {
     op_matrix(run, "gate_up", INPUT, run->rows, 2 * run->columns);
     op_matrix(run, "y", OUTPUT, run->rows, run->columns);
-    for (i64 i = 0; i < run->rows * 2 * run->columns; i++) /* some far out on either side, where they are not summed */
+    for (i64 i = 0; i < run->rows * 2 * run->columns; i++) /* some far out, unless they are summed */
         op_values(run, GLU_GATE_UP)[i] *= i % 7 == 0 && run->variant == 0 ? 30 : 2;
 }
 

@@ -1,12 +1,13 @@
-/* Operands: values in double, their images in memory on the host, and in device memory. */
+/* Operands: their values in double, host images and device memory. */
 #include "op_cases/op_cases.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { PATTERN = 0xa5 }; /* what gaps and outputs hold before the op runs */
+enum { PATTERN = 0xa5 }; /* initial contents of gaps and outputs */
 
-/* 32 bits: the end of splitmix64. Cases draw so often that the generator of training would take most of their time. */
+/* Returns 32 random bits: splitmix64's finalizer. Cases draw so often that the training generator
+ * would dominate their run time. */
 static inline u64 mixed(u64 a, u64 b, u64 c)
 {
     u64 x = a * 0x9e3779b97f4a7c15u + b * 0xd1342543de82ef95u + c * 0xaf251af3b0f025b5u + 0x2545f4914f6cdd1du;
@@ -166,7 +167,7 @@ double operand_before(const struct operand *o, i64 row, i64 column)
     return element_of(o->before, o, row, column);
 }
 
-/* Values into the row of an image, and back what it holds of them. */
+/* Stores values in a row of an image and reads the rounded values back. */
 #define ROUND_ROW(type, to, from)                                                                                      \
     for (i64 j = 0; j < o->columns; j++) {                                                                             \
         ((type *)row)[j] = to(values[j]);                                                                              \
@@ -204,7 +205,7 @@ static void round_row(const struct operand *o, void *row, double *values)
     }
 }
 
-/* Makes the image that is put, and values what it holds. */
+/* Creates the image to upload, and rounds values to its contents. */
 static void make_before(struct operand *o)
 {
     i64 row_bytes = o->stride * dtype_bytes(o->dtype);

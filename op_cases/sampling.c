@@ -1,10 +1,11 @@
-/* Draws from logits, and what may be drawn. */
+/* Sampling from logits, and constraints on it. */
 #include "op_cases/op_cases.h"
 
 #include <math.h>
 
-/* ---- sample: the code at which the running sum passes the draw, among what top_k and top_p leave; of the second
- * ---- SAMPLINGS variants with a logit that is NaN, some code ---- */
+/* ---- sample: the code at which the running sum passes the draw, among those that top_k and top_p
+ * leave ----
+ * The second SAMPLINGS variants have a NaN logit in each row, for which any code is valid. */
 enum { SAMPLE_LOGITS, SAMPLE_IDENTITY, SAMPLE_CODE, SAMPLE_LOGPROB };
 static const struct sampling samplings[] = {
     {.temperature = 1, .top_p = 1, .key = {11, RNG_SAMPLING}},
@@ -25,7 +26,7 @@ static void call_sample(struct device *device, struct op_run *run)
                         &samplings[run->variant % SAMPLINGS]);
 }
 
-/* Logits are quarters, at most LOGIT_MOST from zero. */
+/* Logits are multiples of 1/4, at most LOGIT_MOST in magnitude. */
 enum { LOGIT_MOST = 8, QUARTERS = 2 * 4 * LOGIT_MOST + 1 };
 
 static i64 quarter_of(double logit)
@@ -33,7 +34,7 @@ static i64 quarter_of(double logit)
     return (i64)(4 * (LOGIT_MOST - logit));
 }
 
-/* All ids by falling logit, equal ones by id. */
+/* Sorts all ids by descending logit, equal ones by id. */
 static void sort_ids(i32 *ids, const double *x, i64 n)
 {
     i64 next[QUARTERS + 1] = {0};
@@ -45,7 +46,7 @@ static void sort_ids(i32 *ids, const double *x, i64 n)
         ids[next[quarter_of(x[i])]++] = (i32)i;
 }
 
-/* How many of these sorted ids have `share` of what top_p asks for. */
+/* Number of sorted ids that hold `share` of the mass that top_p asks for. */
 static i64 nucleus_of(const i32 *ids, const double *p, i64 n, const struct sampling *s, double share)
 {
     i64 count = s->top_k > 0 ? min_i64(s->top_k, n) : n, kept = 0;
@@ -59,7 +60,7 @@ static i64 nucleus_of(const i32 *ids, const double *p, i64 n, const struct sampl
     return kept;
 }
 
-/* The ids to draw from, in the order of drawing; returns how many. */
+/* Fills the ids to draw from, in the order of drawing; returns their number. */
 static i64 candidates(i32 *ids, const double *x, const double *p, i64 n, const struct sampling *s)
 {
     if (s->top_k > 0 || s->top_p < 1)
@@ -83,8 +84,8 @@ static i32 draw_from(const i32 *ids, const double *p, i64 count, double u)
     return ids[0];
 }
 
-/* Where rounding of sums could decide whether an id belongs to the nucleus, other logits are taken, and where it could
- * decide which one is drawn, another draw. */
+/* If rounding of sums could decide the nucleus, part_from_edge changes logits. If it could decide
+ * the drawn id, part_draw changes the draw. */
 static const double margin = 1e-5;
 
 static void part_from_edge(double *x, i64 n, const struct sampling *s)
@@ -132,7 +133,7 @@ static void setup_logits(struct op_run *run)
     op_array(run, "logprob", OUTPUT, DTYPE_F32, run->rows);
     for (i64 i = 0; i < run->rows * 4; i++)
         op_values(run, SAMPLE_IDENTITY)[i] = (double)(i % 4 == 3 ? i / 7 : i);
-    for (i64 i = 0; i < run->rows * run->columns; i++) /* many equal ones */
+    for (i64 i = 0; i < run->rows * run->columns; i++) /* many ties */
         op_values(run, SAMPLE_LOGITS)[i] = rint(op_values(run, SAMPLE_LOGITS)[i] * 8) / 4;
 }
 
@@ -147,11 +148,11 @@ static void setup_sample(struct op_run *run)
                 i % 2 ? (double)NAN : -(double)NAN;
 }
 
-/* Where a logit is NaN. */
+/* Expectation for a NaN logit. */
 static void expect_some_code(struct op_run *run, const struct sampling *s)
 {
     for (i64 i = 0; i < run->rows; i++) {
-        op_values(run, SAMPLE_CODE)[i] = (double)NAN; /* any */
+        op_values(run, SAMPLE_CODE)[i] = (double)NAN; /* any code */
         op_values(run, SAMPLE_LOGPROB)[i] = s->temperature == 0 ? 0 : (double)NAN;
     }
 }
@@ -180,14 +181,14 @@ static void reference_sample(struct op_run *run)
     memory_free(ids);
 }
 
-/* ---- probabilities: what sample draws from ---- */
+/* ---- probabilities: the distribution that sample draws from ---- */
 enum { PROBABILITIES_OUT = 1 };
 
 static void setup_probabilities(struct op_run *run)
 {
     op_matrix(run, "logits", INPUT, run->rows, run->columns);
     op_floats(run, "out", OUTPUT, run->rows, run->columns);
-    for (i64 i = 0; i < run->rows * run->columns; i++) /* many equal ones */
+    for (i64 i = 0; i < run->rows * run->columns; i++) /* many ties */
         op_values(run, SAMPLE_LOGITS)[i] = rint(op_values(run, SAMPLE_LOGITS)[i] * 8) / 4;
     for (i64 i = 0; i < run->rows; i++)
         part_from_edge(op_values(run, SAMPLE_LOGITS) + i * run->columns, run->columns, &samplings[run->variant]);
@@ -223,8 +224,9 @@ static void reference_probabilities(struct op_run *run)
     memory_free(ids);
 }
 
-/* ---- accept: weights are multiples of 1/64, some zero, so that their sums are exact; every third row has no draft
- * ---- */
+/* ---- accept ----
+ * Weights are multiples of 1/64, some zero, so that sums are exact; every third row has no
+ * draft. */
 enum { ACCEPT_CODE, ACCEPT_P, ACCEPT_Q, ACCEPT_DRAFT, ACCEPT_IDENTITY };
 static const struct rng_key accept_key = {22, RNG_SAMPLING};
 
@@ -323,7 +325,7 @@ static void reference_sample_bits(struct op_run *run)
     }
 }
 
-/* ---- ids that may be drawn: every third set is all ---- */
+/* ---- forbid: sets of allowed ids; every third row allows all ids ---- */
 enum { FORBID_LOGITS, FORBID_ALLOWED, FORBID_SET, FORBID_SETS = 2 };
 
 static void setup_forbid(struct op_run *run)

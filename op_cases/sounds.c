@@ -7,7 +7,7 @@ static const struct rng_key key = {23, RNG_TEST};
 
 /* ---- phases ---- */
 
-static i64 spectra_of(const struct op_run *run) /* the last magnitude counts twice */
+static i64 spectra_of(const struct op_run *run) /* one more than magnitudes; the last magnitude is used twice */
 {
     return run->rows ? run->rows + 1 : 0;
 }
@@ -38,7 +38,7 @@ static void draw_reference(struct op_run *run)
         }
 }
 
-/* Away from zero, where the direction of a float is its rounding's. */
+/* Spectra away from zero, where rounding would decide the phase. */
 static void setup_push(struct op_run *run)
 {
     setup_draw(run);
@@ -68,8 +68,8 @@ static void push_reference(struct op_run *run)
         }
 }
 
-/* ---- stft of `rows` signals in windows of `depth`; bit 0: windows 3 samples apart, else a quarter; bit 1: magnitude
- * alone ---- */
+/* ---- stft of `rows` signals with windows of `depth` ----
+ * Bit 0: hop 3 instead of depth / 4, bit 1: magnitudes only. */
 enum { STFT_X, STFT_SPECTRUM, STFT_DX };
 static const struct op_shape stft_shapes[] = {{0, 3, 8},   {1, 1, 4},    {3, 37, 16},   {2, 40, 60},
                                               {1, 30, 88}, {2, 300, 64}, {1, 200, 512}, {-1}};
@@ -79,7 +79,7 @@ static i64 bins_of(const struct op_run *run)
     return run->depth / 2 + 1;
 }
 
-static i64 samples_of(const struct op_run *run) /* of one signal: more than its ends reflect */
+static i64 samples_of(const struct op_run *run) /* samples of one signal, longer than the reflection at its ends */
 {
     return run->columns + bins_of(run);
 }
@@ -94,7 +94,7 @@ static i64 frames_of(const struct op_run *run)
     return samples_of(run) / hop_of(run) + 1;
 }
 
-/* Of i turns of `depth`, made once for a depth: they are asked for millions of times. */
+/* Cosine and sine of i / depth turns, cached per depth because they are used millions of times. */
 enum { TURNS_MOST = 512 };
 static struct {
     i64 depth;
@@ -116,14 +116,14 @@ static double window_at(i64 j)
     return 0.5 - 0.5 * turns.cosine[j];
 }
 
-/* Where sample j of frame f lies in the signal, which is reflected at its ends. */
+/* Index in the signal of sample j of frame f; the signal is reflected at its ends. */
 static i64 sample_of(const struct op_run *run, i64 f, i64 j)
 {
     i64 n = samples_of(run), at = f * hop_of(run) + j - run->depth / 2;
     return at < 0 ? -at : at >= n ? 2 * (n - 1) - at : at;
 }
 
-/* Bin k of a frame. */
+/* Computes bin k of a frame. */
 static void bin_of(double *re, double *im, const double *frame, i64 depth, i64 k)
 {
     *re = *im = 0;
@@ -177,7 +177,7 @@ static void call_stft_backward(struct device *device, struct op_run *run)
                                hop_of(run));
 }
 
-/* What each bin is of each sample, the other way round. */
+/* Transpose of reference_stft. */
 static void reference_stft_backward(struct op_run *run)
 {
     i64 bins = bins_of(run), frames = frames_of(run), depth = run->depth;
@@ -205,7 +205,8 @@ static void call_stft_inverse(struct device *device, struct op_run *run)
                               hop_of(run));
 }
 
-/* Sample j of the real signal with this spectrum: all bins but the first and the last stand for two. */
+/* Sample j of the real signal with this spectrum; all bins but the first and the last count
+ * twice. */
 static double inverse_at(const double *spectrum, i64 depth, i64 j)
 {
     i64 bins = depth / 2 + 1;
@@ -218,7 +219,8 @@ static double inverse_at(const double *spectrum, i64 depth, i64 j)
     return sum / (double)depth;
 }
 
-/* Frames windowed again, added, and divided by the sum of the squared windows; 0 where no window reaches. */
+/* Windows the frames again, adds them, and divides by the sum of squared windows; 0 where no
+ * window reaches. */
 static void reference_stft_inverse(struct op_run *run)
 {
     i64 n = samples_of(run), half = run->depth / 2;

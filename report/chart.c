@@ -8,7 +8,7 @@
 
 enum { WIDTH = 360, HEIGHT = 216, LEFT = 50, TOP = 26, BOTTOM = 34, TICKS = 4, POINTS = 120, LETTER = 13 };
 
-struct chart_axis { /* from value lo..hi to pixel from..to */
+struct chart_axis { /* maps values lo..hi to pixels from..to */
     double lo, hi, from, to;
 };
 struct chart_frame {
@@ -29,7 +29,7 @@ static void widen(struct chart_axis *a, double value)
     }
 }
 
-/* 1, 2 or 5 times a power of ten. */
+/* Rounds a tick step to 1, 2 or 5 times a power of ten. */
 static double round_step(double span)
 {
     double power = pow(10, floor(log10(span / TICKS))), rest = span / TICKS / power;
@@ -41,7 +41,8 @@ static int decimals(double step)
     return step > 0 ? (int)fmax(0, ceil(-log10(step) - 1e-9)) : 0;
 }
 
-/* 1800, 18k, 1.8M, with the digits that tell it from its neighbours */
+/* Writes a tick label such as 1800, 18k or 1.8M, with enough
+ * digits to distinguish it from its neighbors. */
 static void put_tick(struct text *out, double value, double step, bool percent)
 {
     double size = fmax(fabs(value), 4 * step), by = percent ? 1e-2 : size >= 1e6 ? 1e6 : size >= 1e4 ? 1e3 : 1;
@@ -152,7 +153,7 @@ static void draw_line(struct text *out, const struct chart_frame *f, const struc
                     place(&f->x, l->x[0]), place(&f->y, l->y[0]));
 }
 
-/* ---- Words beside lines ---- */
+/* ---- Labels of lines ---- */
 
 struct label {
     double y;
@@ -160,7 +161,7 @@ struct label {
     int colour;
 };
 
-/* From top to bottom, a letter's height apart, none below the frame. */
+/* Sorts labels from top to bottom and moves them a text height apart, within the frame. */
 static void spread(struct label *labels, i64 count, double top, double bottom)
 {
     for (i64 i = 1; i < count; i++)
@@ -193,7 +194,7 @@ static void draw_labels(struct text *out, const struct chart_frame *f, const str
     memory_free(labels);
 }
 
-/* ---- Marks, and words beside them where there is room ---- */
+/* ---- Marks, with labels where there is room ---- */
 
 struct box {
     double x, y, width, height;
@@ -204,7 +205,7 @@ static bool overlap(const struct box *a, const struct box *b)
     return a->x < b->x + b->width && b->x < a->x + a->width && a->y < b->y + b->height && b->y < a->y + a->height;
 }
 
-/* Beside the mark at x, y: the first place around it that meets none of the boxes. */
+/* Box of the label of a mark at x, y: the first candidate position that overlaps no other box. */
 static struct box place_words(const struct chart_frame *f, const struct box *boxes, i64 count, double x, double y,
                               const char *words)
 {
@@ -257,9 +258,9 @@ static void draw_reference(struct text *out, const struct chart_frame *f, const 
     put_words(out, f->x.from + 4, y - 4, "w", c->reference_name);
 }
 
-/* ---- The whole ---- */
+/* ---- Chart ---- */
 
-/* Room for the longest word at a line's end. */
+/* Width reserved for the longest line label. */
 static double room_for_words(const struct chart *c)
 {
     size_t longest = 0;
@@ -306,7 +307,7 @@ bool chart_draw(struct text *out, const struct chart *c)
         return false;
     put_svg(out, HEIGHT, c->about);
     draw_y_axis(out, &f, c);
-    draw_x_axis(out, &f.x, HEIGHT - BOTTOM, 1, c->x_name); /* whole steps, layers, parameters */
+    draw_x_axis(out, &f.x, HEIGHT - BOTTOM, 1, c->x_name); /* integer ticks: steps, layers, parameters */
     draw_reference(out, &f, c);
     for (i64 i = 0; i < c->line_count; i++)
         if (c->lines[i].n)
@@ -356,7 +357,7 @@ bool chart_ranges(struct text *out, const char *about, const char *x_name, const
     return true;
 }
 
-/* ---- Tables of colours ---- */
+/* ---- Heat map ---- */
 
 static void draw_cell(struct text *out, const struct heat *h, i64 row, i64 column, double x, double y, double width,
                       double height)
@@ -366,7 +367,7 @@ static void draw_cell(struct text *out, const struct heat *h, i64 row, i64 colum
         text_printf(out, "<rect class='n' x='%.2f' y='%.1f' width='%.2f' height='%.1f'/>", x, y, width, height);
         return;
     }
-    share = fmin(fmax(share, 0), 1) * (h->print ? 0.6 : 1); /* letters on it stay readable */
+    share = fmin(fmax(share, 0), 1) * (h->print ? 0.6 : 1); /* keeps text on the cell readable */
     text_printf(out, "<rect class='v' x='%.2f' y='%.1f' width='%.2f' height='%.1f' fill-opacity='%.3f'/>", x, y, width,
                 height, share);
     if (h->print)

@@ -1,4 +1,4 @@
-/* What curation left out of collections: by rule, with examples. */
+/* Documents that curation removed, by rule, with examples. */
 #include "report/page.h"
 
 #include <stdio.h>

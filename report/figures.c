@@ -1,4 +1,4 @@
-/* Key figures: what one would tell of a run in a breath, read from what its stages left. */
+/* Key figures of a run, read from the files of its stages. */
 #include "report/page.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ static struct figure *add(struct figures *all, const struct run_stage *stage, co
     return f;
 }
 
-/* On the first screen. Of several alike the first one stands there. */
+/* Shows a figure on the first screen. The first figure with a tile title wins. */
 static void show(struct figures *all, struct figure *f, const char *tile, const char *note, const char *detail)
 {
     if (!f)

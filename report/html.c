@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Control characters, which a page may not hold, become spaces. */
+/* Escapes a character. Control characters, which HTML must not contain, become spaces. */
 static void put_letter(struct text *out, char letter)
 {
     static const char special[] = "<>&\"'";
@@ -49,7 +49,7 @@ void html_id(struct text *out, const char *text)
     }
 }
 
-/* ---- Numbers: a unit stays on the line of its number ---- */
+/* ---- Numbers: a no-break space joins number and unit ---- */
 
 static void put_count(struct text *out, double value)
 {

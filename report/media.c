@@ -8,7 +8,8 @@ static u32 word_at(const u8 *bytes)
     return bytes[0] | (u32)bytes[1] << 8 | (u32)bytes[2] << 16 | (u32)bytes[3] << 24;
 }
 
-/* Of the 44 bytes that begin the WAV files of stages: bytes a second at 28, bytes of samples at 40. */
+/* Reads the 44-byte header of the WAV files that stages write: bytes per second at offset 28, bytes
+ * of samples at offset 40. */
 double sound_seconds(const struct run_stage *stage, const char *file)
 {
     char *path = stage_file(stage, file);

@@ -132,7 +132,7 @@ static char *short_name(const char *name)
     return strlen(name) > 16 ? string_format("%.14s..", name) : string_copy(name);
 }
 
-/* Where it stands at the end: the mean of the last hundredth of the steps. */
+/* Final value of a metric: the mean of the last 1 % of its steps. */
 static char *last_value(const struct series *s, bool percent)
 {
     double sum = 0;

@@ -1,4 +1,4 @@
-/* The page in the making, and the sections that add themselves to it. */
+/* The page under construction, and the sections that append themselves to it. */
 #ifndef WEFT_REPORT_PAGE_H
 #define WEFT_REPORT_PAGE_H
 #include "report/chart.h"
@@ -9,58 +9,61 @@ struct page {
     struct text html, contents, css;
     const struct run *runs;
     i64 run_count;
-    const char **stages; /* names in any of the runs, in the order of the first that has them */
+    const char **stages; /* union of the runs' stage names, in order of appearance */
     i64 stage_count;
-    i64 section_begin, section_body, group_begin, group_body; /* places in the html */
+    i64 section_begin, section_body, group_begin, group_body; /* offsets in html */
     char *section_id, *section_title;
     i64 sheets;
 };
 
-void cut_back(struct text *text, i64 length); /* forgets what was added since */
-/* A section or a group to which nothing was added leaves nothing behind. */
+void cut_back(struct text *text, i64 length); /* truncates to `length` */
+/* Sections and groups. Closing one to which nothing was added removes it. */
 void section_open(struct page *page, const char *id, const char *title, const char *lede);
 void section_close(struct page *page);
 void group_open(struct page *page, const char *title_format, ...) PRINTF(2, 3);
-void group_close(struct page *page, const struct run_stage *maker);     /* with the command that makes it; NULL: none */
-void put_note(struct page *page, const char *format, ...) PRINTF(2, 3); /* a paragraph below a title */
+void group_close(struct page *page, const struct run_stage *maker);     /* maker: its command is shown; NULL: none */
+void put_note(struct page *page, const char *format, ...) PRINTF(2, 3); /* a paragraph under a title */
 void put_made_by(struct page *page, const char *command);
 
 void figure_open(struct page *page, const char *class, const char *title);
 void figure_close(struct page *page);
-/* A chart as a figure with its title; nothing where there is nothing to draw. */
+/* Appends a chart as a figure with a title; nothing if the chart is empty. */
 void figure_chart(struct page *page, const char *title, const struct chart *chart);
-/* KEY of a stage's metrics over steps, a line for each run; of a single one its last value stands beside it. */
+/* A metric of a stage over steps, with a line per run. With
+ * one run, its final value labels the line. */
 struct panel {
     const char *key, *title, *unit;
     int colour;
     bool from_zero, percent;
 };
 void figure_panel(struct page *page, const char *stage, const struct panel *panel);
-bool stage_trained(const struct page *page, const char *stage); /* in any run */
+bool stage_trained(const struct page *page, const char *stage); /* metrics in any run */
 
-/* Of a stage that the run has: the command that makes it. memory_free */
+/* Shell command that makes a stage of the run. Free with memory_free. */
 char *command_of(const struct run *run, const struct run_stage *stage);
 
-/* A table of numbers, which scrolls on a narrow screen. A head that begins with < stands over words. */
+/* A table of numbers, which scrolls on narrow screens. A
+ * heading that begins with < is above a text column. */
 void table_open(struct page *page, const char *const *heads, i64 count);
 void cell_words(struct page *page, const char *format, ...) PRINTF(2, 3);
 void cell_figure(struct page *page, double value, enum unit unit, int digits);
 void table_close(struct page *page);
 
-/* Colours that a name has everywhere. */
+/* Color index of a stream or target, the same in all charts. */
 int line_colour(const char *name);
 
 /* ---- Media ---- */
-/* <img>, <video> or <audio> of a file that the stage names. False and nothing where there is none. */
+/* Appends <img>, <video> or <audio> with a file of the stage embedded. False, and nothing appended,
+ * if the file is missing. */
 bool put_medium(struct page *page, const struct run_stage *stage, const char *file, const char *about);
 
-/* ---- Key figures of a run: the first screen, and tables of several runs ---- */
+/* ---- Key figures of a run: for the first screen and for tables of several runs ---- */
 struct figure {
     char *stage, *label;
     double before, value; /* NaN: none */
     enum unit unit;
     int digits;
-    char *tile, *note, *detail; /* on the first screen, or NULL: title, what the number is of, numbers beside it */
+    char *tile, *note, *detail; /* first screen, or NULL: title, subject, further numbers */
 };
 struct figures {
     struct figure *list;
@@ -71,19 +74,19 @@ void figures_release(struct figures *figures);
 const struct figure *figures_find(const struct figures *figures, const char *stage, const char *label);
 
 /* ---- Sections ---- */
-void put_summary(struct page *page);    /* one run: sentence, tiles */
-void put_stages(struct page *page);     /* time, speed, memory by stage */
-void put_comparison(struct page *page); /* several runs: every key figure with its spread */
-void put_samples(struct page *page);    /* made from words, words from media */
-void put_training(struct page *page);   /* loss, speed, share of peak by stage */
-void put_curation(struct page *page);   /* what filters left out */
-void put_sources(struct page *page);    /* what each of a mixture gave */
-void put_heldout(struct page *page);    /* losses before and after */
-void put_submodels(struct page *page);  /* the grid */
-void put_rewards(struct page *page);    /* reinforcement learning, evaluation */
-void put_routing(struct page *page);    /* who uses which expert */
-void put_tokenizers(struct page *page); /* what they keep */
-void put_settings(struct page *page);   /* how to make it again */
+void put_summary(struct page *page);    /* 1 run: a sentence and tiles */
+void put_stages(struct page *page);     /* time, speed and memory of each stage */
+void put_comparison(struct page *page); /* several runs: key figures with their spread */
+void put_samples(struct page *page);    /* media from captions, text from media */
+void put_training(struct page *page);   /* loss, speed, share of peak of each stage */
+void put_curation(struct page *page);   /* documents removed by filters */
+void put_sources(struct page *page);    /* samples drawn from each data source */
+void put_heldout(struct page *page);    /* losses before and after training */
+void put_submodels(struct page *page);  /* the grid of sub-models */
+void put_rewards(struct page *page);    /* RL and evaluation */
+void put_routing(struct page *page);    /* expert usage */
+void put_tokenizers(struct page *page); /* reconstruction quality of tokenizers */
+void put_settings(struct page *page);   /* commands and settings to reproduce the run */
 
 extern const char page_style[], page_script[];
 #endif

@@ -1,4 +1,4 @@
-/* The whole page: sections in their order, head and foot. */
+/* Assembles the page: sections in order, header and footer. */
 #include "report/page.h"
 #include "report/report.h"
 

@@ -1,18 +1,23 @@
-/* report: what runs left behind, as one self-contained page that one can send to a colleague. It reads run folders
- * (done.json, metrics.jsonl, other JSON, pictures, clips, sounds) and knows core/ alone.
+/* report: presents one or several runs as one self-contained HTML page. Input are run folders
+ * (done.json, metrics.jsonl, other JSON, pictures, clips, sounds); output is a file. The folder
+ * depends on core/ only.
  *
- *   run.h    a run folder as read: stages, settings, columns of metrics
- *   html.h   text, numbers, media and tables as HTML        chart.h   charts as SVG
- *   page.h   the page in the making; every section is a file that adds itself where a run has what it shows
+ *   run.h    reads a run folder: stages, settings, columns of metrics
+ *   html.h   text, numbers and media as HTML
+ *   chart.h  charts as SVG
+ *   page.h   the page; each section is a source file that adds itself if the runs have its data
  *
- * What is absent, or was not measured, is left out. Of several runs (seeds, settings) the page shows tables with their
- * spread and charts with a line each; pictures and sounds are in each one's own page. */
+ * Missing and unmeasured data is left out. For several runs (seeds, settings) the page shows tables
+ * with the spread over runs and charts with a line per run; pictures and sounds are in each run's
+ * own page. */
 #ifndef WEFT_REPORT_H
 #define WEFT_REPORT_H
 #include "core/core.h"
 
-/* runs: folders that hold run.json. -1: one that does not, or a page that cannot be written. */
+/* Writes the page. runs: folders with a run.json. 0, or -1 and a message: a folder without one, or
+ * the page cannot be written. */
 int report_write(const char *out, const char *const *runs, i64 count);
-/* What a person wants to know when a run is over, in a few lines of the log. */
+/* Logs a summary of a finished run in a few lines. page: path
+ * of its page. 0, or -1 and a message. */
 int report_say(const char *run, const char *page);
 #endif

@@ -1,4 +1,5 @@
-/* Reinforcement learning: rewards over steps, prompts with their answers before and after; evaluation. */
+/* Reinforcement learning: rewards over steps, and prompts with
+ * their answers before and after; evaluation. */
 #include "report/page.h"
 
 #include <math.h>
@@ -19,7 +20,8 @@ static const struct panel panels[] = {
      5, true, true},
 };
 
-/* Rewards while training, of one run with those on held-out prompts: before, in between, after. */
+/* Training rewards of one run, with rewards on held-out
+ * prompts before, during and after training. */
 static void put_rewards_of_one(struct page *p, const struct run_stage *s, const struct json *rl)
 {
     struct series reward = series_of(&s->metrics, "reward"), heldout = series_of(&s->metrics, "heldout/reward");
@@ -81,7 +83,7 @@ static void put_scores(struct page *p, const struct json *heldout)
     table_close(p);
 }
 
-/* A string, or a list of messages: the last one is what was asked. */
+/* Text of a prompt: a string, or the last of a list of messages. */
 static const char *asked(const struct json *prompt)
 {
     const struct json *last = json_at(prompt, json_count(prompt) - 1);

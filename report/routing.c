@@ -1,18 +1,18 @@
-/* Who uses which expert: a map for each layer, how much streams share, how evenly they spread. */
+/* Expert usage: a heat map per layer, overlap of streams, and entropy of each stream's use. */
 #include "report/page.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { OPEN_LAYERS = 9 }; /* more stand folded away */
+enum { OPEN_LAYERS = 9 }; /* further layers are collapsed */
 
-struct routing_report { /* routing.json, as far as it can be drawn */
+struct routing_report { /* parts of routing.json that are drawn */
     const struct json *layers, *positions;
-    const char **streams; /* that have positions */
-    i64 *stream_index;    /* in the file's list of streams */
+    const char **streams; /* those with positions */
+    i64 *stream_index;    /* index in the file's list of streams */
     i64 stream_count, experts;
-    double topk, most; /* most: the largest share of a stream's positions at one expert */
+    double topk, most; /* most: largest share_of, for the color scale */
 };
 
 static const struct json *counts_of(const struct json *layer, const char *stream)
@@ -20,7 +20,7 @@ static const struct json *counts_of(const struct json *layer, const char *stream
     return json_get(json_get(json_get(layer, "streams"), stream), "counts");
 }
 
-/* Share of the stream's positions that choose the expert. */
+/* Share of the stream's positions routed to the expert. */
 static double share_of(const struct routing_report *r, const struct json *layer, const char *stream, i64 expert)
 {
     double positions = json_number(json_get(r->positions, stream), 0);
@@ -160,7 +160,7 @@ static void put_overlaps(struct page *p, const struct routing_report *r, const s
     group_close(p, s);
 }
 
-/* ---- Spread ---- */
+/* ---- Entropy ---- */
 
 static void put_spread(struct page *p, const struct routing_report *r, const struct run_stage *s)
 {

@@ -26,7 +26,7 @@ static void push_line(struct lines *all, struct json *line)
     all->list[all->count++] = line;
 }
 
-/* A last line that was torn when its writer was killed is left out. */
+/* Reads a .jsonl file. An incomplete last line, from a killed writer, is ignored. */
 static struct lines load_lines(const char *folder, const char *name)
 {
     struct lines all = {0};
@@ -80,7 +80,7 @@ static bool add_stage(struct run *run, const char *name, const char *folder, boo
     if (!about)
         return false;
     s.identity = json_copy(finished ? json_get(about, "identity") : about);
-    if (!finished && strcmp(stage_kind(&s), "report") == 0) { /* the one that is being written */
+    if (!finished && strcmp(stage_kind(&s), "report") == 0) { /* the report being written now */
         json_free(about);
         json_free(s.identity);
         return false;
@@ -94,7 +94,7 @@ static bool add_stage(struct run *run, const char *name, const char *folder, boo
     return true;
 }
 
-/* NAME/ if it is finished, else NAME.partial/. */
+/* Adds NAME/ if it is finished, else NAME.partial/. */
 static void find_stage(struct run *run, const char *name)
 {
     char *folder = path_join(run->path, name), *partial = string_format("%s.partial", folder);
@@ -104,7 +104,8 @@ static void find_stage(struct run *run, const char *name)
     memory_free(partial);
 }
 
-/* A stage that was cut short and went on has several lines; behind a finished one it was made anew. */
+/* Adds a line of timings.jsonl. An interrupted and resumed stage has several lines, which are
+ * summed; a line after a finished one means that the stage was run again. */
 static void add_timing(struct run *run, const struct json *line)
 {
     const char *name = json_string(json_get(line, "stage"), "");
@@ -122,7 +123,7 @@ static void add_timing(struct run *run, const struct json *line)
     }
 }
 
-/* First those that the clock saw, in its order, then the others by name. */
+/* Stages in timings.jsonl come first, in its order, then the others by name. */
 static int find_stages(struct run *run)
 {
     struct lines timings = load_lines(run->path, "timings.jsonl");

@@ -1,4 +1,4 @@
-/* What the model makes of words, and says of media, beside the originals. */
+/* Media generated from captions and text generated from media, next to the originals. */
 #include "report/media.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ static const char *name_at(const struct json *j, const char *key)
     return json_string(json_get(j, key), NULL);
 }
 
-/* ---- Made from words ---- */
+/* ---- Media from captions ---- */
 
 static void put_half(struct page *p, const struct run_stage *s, const char *title, const char *file, const char *about)
 {
@@ -82,7 +82,7 @@ static void put_made(struct page *p, const struct run_stage *s, const struct jso
     text_printf(&p->html, "</div>");
 }
 
-/* ---- Words from media ---- */
+/* ---- Text from media ---- */
 
 static void put_told_one(struct page *p, const struct run_stage *s, const struct json *item, int kind)
 {

@@ -5,9 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Of every stream what it is there for: captions of what is looked at, bits of pictures, codes of sound; not the words
- * around these, nor the second next token.
- */
+/* True for the main losses of a stream: its bits or codes, and its text if the stream is text,
+ * pictures read or clips read. Text of other streams and MTP are not main losses. */
 static bool is_main(const struct json *loss)
 {
     const char *stream = json_string(json_get(loss, "stream"), ""), *target = json_string(json_get(loss, "target"), "");

@@ -1,9 +1,10 @@
-/* How to make it again: the command, and every stage's settings; of several runs, what differs. */
+/* Reproduction: the command and the settings of every stage;
+ * for several runs, their differences. */
 #include "report/page.h"
 
 #include <string.h>
 
-/* A setting by its path, as the recipe's STAGE.key=value writes it. */
+/* Writes settings by path, as in the recipe's STAGE.key=value. */
 static void put_settings_of(struct page *p, const struct json *value, const char *path)
 {
     struct json_iterator it;
@@ -47,7 +48,7 @@ static void put_stage(struct page *p, const struct run *run, const struct run_st
     memory_free(command);
 }
 
-/* ---- What differs between runs ---- */
+/* ---- Differences between runs ---- */
 
 static bool same_json(const struct json *a, const struct json *b)
 {
@@ -69,7 +70,7 @@ static void put_cell(struct page *p, const struct json *value)
     text_release(&text);
 }
 
-/* The values of one path in all runs' stages, a row where they are not all the same. */
+/* Compares the values at one path in all runs' stages, and adds a row for each that differs. */
 static void put_differences(struct page *p, const struct json **values, const char *path)
 {
     bool object = false, same = true;
@@ -111,7 +112,7 @@ static void put_all_differences(struct page *p)
     table_open(p, heads, p->run_count + 1);
     i64 begin = p->html.length;
     for (i64 i = 0; i < p->stage_count; i++)
-        for (i64 k = i ? 2 : 0; k < COUNT_OF(keys); k++) { /* seed and precision are the run's */
+        for (i64 k = i ? 2 : 0; k < COUNT_OF(keys); k++) { /* seed and precision are per run */
             i64 there = 0;
             for (i64 r = 0; r < p->run_count; r++) {
                 const struct run_stage *s = run_find(&p->runs[r], p->stages[i]);

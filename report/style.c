@@ -1,4 +1,4 @@
-/* The page's look: one column of cards, set in the reader's own fonts, light or dark as the reader has it. */
+/* The page's style: one column of cards, system fonts, light or dark by the reader's preference. */
 #include "report/page.h"
 
 const char page_style[] =
@@ -93,7 +93,7 @@ const char page_style[] =
     ".sheet i{display:block;aspect-ratio:1;border-radius:5px;background-color:#fff;background-repeat:no-repeat}\n"
     "@keyframes play{from{background-position-x:0}to{background-position-x:100%}}\n"
     "@media(prefers-reduced-motion:reduce){.sheet i{animation:none!important}html{scroll-behavior:auto}}\n"
-    /* words */
+    /* text */
     ".words{display:grid;gap:14px;margin:12px 0;grid-template-columns:repeat(auto-fill,minmax(min(100%,330px),1fr))}\n"
     ".said{background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:12px 14px;margin:0;"
     "overflow-wrap:anywhere}\n"
@@ -112,7 +112,7 @@ const char page_style[] =
     ".tile i{font-size:16px}header,main,footer{padding:0 14px}.pair{padding:8px}h2{margin-top:48px}}\n"
     "@media print{nav,audio{display:none}.chart,.pair{break-inside:avoid}}\n";
 
-/* One sound at a time; clips stand still for those who asked for less motion. */
+/* Plays one sound at a time, and stops clips for readers who prefer reduced motion. */
 const char page_script[] =
     "addEventListener('play',e=>{for(const a of document.querySelectorAll('audio'))if(a!==e.target)a.pause()},true);"
     "if(matchMedia('(prefers-reduced-motion:reduce)').matches)for(const v of document.querySelectorAll('video'))"

@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* KEY may name a target of "loss": "loss/text". */
+/* Value at KEY, which may name a target of "loss": "loss/text". */
 static double value_of(const struct json *point, const char *key)
 {
     return strncmp(key, "loss/", 5) == 0 ? number_at(json_get(point, "loss"), key + 5) : number_at(point, key);
 }
 
-/* The one with the most active parameters is the whole model. */
+/* Index of the full model: the point with the most active parameters. */
 static i64 full_of(const struct json *points)
 {
     i64 full = 0;
@@ -26,7 +26,7 @@ struct plotted {
     int colour;
 };
 
-/* Sub-models by their number in the table; of several runs each in its colour. */
+/* Marks sub-models by their number in the table; with several runs, by color. */
 static i64 add_marks(struct chart_mark *marks, char (*names)[24], const struct json *points, const char *key,
                      int colour, bool numbered)
 {

@@ -1,11 +1,11 @@
-/* The first screen: what was made and how well; then where the time went. Of several runs: every figure side by side.
- */
+/* The first screen: results of the run, then the time of each
+ * stage. For several runs: key figures side by side. */
 #include "report/page.h"
 
 #include <math.h>
 #include <string.h>
 
-/* ---- What was made ---- */
+/* ---- Results ---- */
 
 static const char *const kinds[][2] = {
     {"tokenizer-text", "a text tokenizer"},    {"tokenizer-vision", "a vision tokenizer"},
@@ -65,7 +65,7 @@ static void put_tile(struct page *p, const struct figure *f)
     text_printf(&p->html, "</div>");
 }
 
-/* In the order in which one would ask. */
+/* Adds tiles in order of importance. */
 static void put_tiles(struct page *p, const struct figures *all)
 {
     static const char *const order[] = {"Parameters",
@@ -119,7 +119,7 @@ static struct spread figure_spread(double *values, const struct figures *all, i6
     return spread_of(values, runs);
 }
 
-/* The first run's figures as means, with how far they differ. */
+/* Shows the first run's figures as means over runs, with their range. */
 static void put_tiles_of_several(struct page *p)
 {
     struct figures *all = memory_alloc(p->run_count * (i64)sizeof *all);
@@ -173,7 +173,7 @@ void put_summary(struct page *p)
     figures_release(&all);
 }
 
-/* ---- Where the time went ---- */
+/* ---- Time ---- */
 
 static double all_seconds(const struct run *run, double *longest)
 {
@@ -187,7 +187,7 @@ static double all_seconds(const struct run *run, double *longest)
     return sum;
 }
 
-/* The median over steps, in the unit of what it trains on. */
+/* Median speed over steps, in units of the training data. */
 static void put_speed(struct page *p, const struct run_stage *s)
 {
     static const char *const keys[][2] = {
@@ -207,7 +207,7 @@ static void put_speed(struct page *p, const struct run_stage *s)
     series_release(&share);
 }
 
-struct summary_columns { /* that anything was measured for */
+struct summary_columns { /* columns with at least one value */
     bool speed, peak, memory;
 };
 
@@ -292,7 +292,7 @@ void put_stages(struct page *p)
 
 /* ---- Several runs ---- */
 
-/* Mean and standard deviation over runs, least to most, then each run. */
+/* A row: mean and standard deviation over runs, minimum to maximum, then each run. */
 static void put_row(struct page *p, const struct figure *f, const struct figures *all)
 {
     double *values = memory_alloc(p->run_count * 8);

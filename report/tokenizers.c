@@ -1,13 +1,13 @@
-/* What tokenizers keep of media they never saw. */
+/* Reconstruction quality of the tokenizers on held-out media. */
 #include "report/media.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { OPEN_PAIRS = 20 }; /* more stand folded away */
+enum { OPEN_PAIRS = 20 }; /* further pairs are collapsed */
 
-/* ---- Vision: pairs cut out of one picture by the page itself, so that it is in the page once ---- */
+/* ---- Vision: CSS cuts the pairs from one image, which the page contains once ---- */
 
 struct tokenizers_sheet {
     i64 pairs, frames, rows, columns, height, width, index;
@@ -15,7 +15,7 @@ struct tokenizers_sheet {
     const char *what; /* "held-out picture" */
 };
 
-/* The share of the way that a background picture is moved by. */
+/* CSS background-position of item `at` of `count`, in percent. */
 static double moved(i64 at, i64 count)
 {
     return count > 1 ? 100 * (double)at / (double)(count - 1) : 0;
@@ -51,7 +51,7 @@ static void put_cells(struct page *p, const struct tokenizers_sheet *s, i64 begi
     text_printf(&p->html, "</div>");
 }
 
-/* The picture goes into the page's style once. False where it is not there. */
+/* Adds the image to the page's style once. False if it is missing. */
 static bool add_sheet(struct page *p, struct tokenizers_sheet *s, const struct run_stage *stage, const struct json *j)
 {
     char *path = stage_file(stage, json_string(json_get(j, "file"), NULL));
@@ -126,7 +126,7 @@ static void put_vision_table(struct page *p, const struct json *file)
     table_close(p);
 }
 
-/* Media of one of several shapes. */
+/* Pairs of media of one shape. */
 static void put_shape(struct page *p, const struct run_stage *s, const struct json *shape, i64 kind)
 {
     double psnr = json_number(json_get(shape, "psnr_db"), NAN);

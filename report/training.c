@@ -1,4 +1,5 @@
-/* Loss, speed and share of the matrix peak of every stage that trains by steps, and losses on held-out samples. */
+/* Loss, speed and share of the matrix peak of every stage that trains in steps, and losses on
+ * held-out samples. */
 #include "report/page.h"
 
 #include <math.h>
@@ -13,7 +14,7 @@ static const struct run_stage *any_stage(const struct page *p, const char *name)
     return NULL;
 }
 
-/* What reinforcement learning does has its own section. */
+/* False for reinforcement learning, which has its own section. */
 static bool has_losses(const struct page *p, const char *stage)
 {
     const struct run_stage *s = any_stage(p, stage);
@@ -63,7 +64,7 @@ void put_training(struct page *p)
     section_close(p);
 }
 
-/* ---- What sources of a mixture gave ---- */
+/* ---- Data sources of a mixture ---- */
 
 static void put_sources_of(struct page *p, const struct run_stage *s, const struct json *list)
 {
@@ -84,7 +85,7 @@ static void put_sources_of(struct page *p, const struct run_stage *s, const stru
     group_close(p, s);
 }
 
-/* Of shards that were prepared while the stage trained. */
+/* Wait for shards that were prepared while the stage trained. */
 static void put_waiting(struct page *p, const struct run_stage *s, const struct json *j)
 {
     double first = number_at(j, "first_s"), waited = number_at(j, "waited_s") - first;
@@ -122,10 +123,10 @@ void put_sources(struct page *p)
 
 /* ---- Held-out losses ---- */
 
-struct training_loss { /* of a stream and target, means over runs */
+struct training_loss { /* one stream and target, means over runs */
     const char *stream, *target;
     double before, after, unigram;
-    double deviation; /* of `after` over runs */
+    double deviation; /* standard deviation of `after` over runs */
 };
 struct losses {
     struct training_loss *list;

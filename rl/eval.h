@@ -1,5 +1,5 @@
-/* Evaluation of a model: on prompts, the mean reward of its answers; on shards, its held-out loss by stream beside the
- * entropy of unigrams, and bits per byte of text. */
+/* Evaluation of a model. On prompts: the mean reward of its answers. On shards: the held-out loss
+ * of each stream next to the unigram entropy, and bits per byte of text. */
 #ifndef WEFT_RL_EVAL_H
 #define WEFT_RL_EVAL_H
 #include "model/foresee.h"
@@ -7,19 +7,20 @@
 #include "train/heldout.h"
 
 struct eval_scores {
-    double reward, error;          /* mean over prompts, and its standard error */
-    double entropy, length, ended; /* means: nats an id, ids an answer, share that ended by themselves */
+    double reward, error;          /* mean over prompts; its standard error */
+    double entropy, length, ended; /* means: nats per id, ids per answer, share of answers that ended */
     i64 prompts, answers;
 };
-struct eval_kept {        /* of the answers, where wanted */
-    double *best;         /* [prompts] largest reward of each one's answers; may be NULL */
-    struct json *answers; /* an array that gets the first few: prompt, ground_truth, answer, reward; may be NULL */
+struct eval_kept {        /* optional output per answer */
+    double *best;         /* [prompts] best reward of the prompt's answers; may be NULL */
+    struct json *answers; /* receives the first 12: prompt, ground_truth, answer, reward; may be NULL */
 };
-/* Every prompt answered `copies` times at `temperature` (0: greedy). -1 and a message, ROLLOUT_STOPPED when
- * interrupted. */
+/* Samples `copies` answers to every prompt at `temperature` (0: greedy) and judges them. Returns 0,
+ * -1 and a message, or ROLLOUT_STOPPED if interrupted. */
 int eval_prompts(struct eval_scores *out, const struct eval_kept *kept, struct sampler *sampler, struct judge *judge,
                  const struct prompts *prompts, double temperature, i64 copies, u64 seed);
-/* Of cohorts that are done and judged: sums from zeros, then the means over them. */
+/* Accumulate scores over cohorts that are done and judged: start from zeros, add each cohort, then
+ * turn the sums into means. */
 void eval_scores_add(struct eval_scores *scores, const struct cohort *cohort);
 void eval_scores_finish(struct eval_scores *scores);
 struct json *eval_scores_json(const struct eval_scores *scores);
@@ -32,11 +33,12 @@ struct eval_settings {
 };
 extern const struct setting eval_table[];
 int eval_stage(const void *settings, const struct stage *stage); /* $OUT/eval.json */
-/* What is foreseen before a model is loaded: on shards the pass too; of prompts a sampler says it once they are read.
- */
+/* Memory check before the model is loaded. With shards it includes the forward pass; with prompts
+ * only the weights, since sampler_check_memory follows once the prompts are read. */
 int eval_check_memory(const struct model_work *weights, const struct submodel_options *sub,
                       const struct eval_settings *settings, const struct device *device);
-/* A loaded model on settings->data: a shard folder, or a file of prompts. One object of results; NULL: message. */
+/* Evaluates a loaded model on settings->data, a shard folder or a file of prompts. Returns one
+ * object of results, which the caller frees with json_free; NULL and a message on failure. */
 struct json *eval_model(struct model *model, const struct submodel *sub, const struct eval_settings *settings,
                         u64 seed);
 

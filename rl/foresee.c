@@ -8,9 +8,9 @@
 
 enum { MICRO_LEAST = 256, TOKENS_LEAST = 16, SHORT_PARTS = 16 };
 
-/* ---- Drawing ---- */
+/* ---- Sampling ---- */
 
-struct foresee_begun { /* what is drawn already of an answer, and where its ids went */
+struct foresee_begun { /* an answer begun before: ids, and router choices per id */
     i64 count, route_width;
 };
 
@@ -30,7 +30,8 @@ static void begin_answer(void *context, struct answer *a)
     push_routes(&a->routes, b->route_width, b->count - 1);
 }
 
-/* A sampler that is open; adds its decoder. meta: a model like the sampler's. given: begun answers are read again. */
+/* Adds the decoder of an open sampler. meta: a model on the meta backend like the sampler's. given:
+ * answers begun before are read again. */
 static void foresee_draws(struct step_memory *out, const struct sampler *s, const struct sampler_room *room,
                           struct model *meta, bool given)
 {
@@ -101,7 +102,7 @@ static struct cohort *make_cohort(const struct sampler *s, const struct rl_wante
     return c;
 }
 
-/* As many as fill the micro-batches of the minibatches, where the step has so many. */
+/* Enough cohorts to fill the micro-batches of all minibatches, at most those of a step. */
 static i64 cohorts_needed(const struct rl_wanted *w, i64 length)
 {
     const struct rl_settings *s = w->settings;
@@ -126,7 +127,8 @@ static int learn(struct learner *l, const struct sampler *s, const struct rl_wan
     return status;
 }
 
-/* Of the longest answers, and of short ones, which fill a micro-batch to the end. */
+/* Estimates the longest answers, and short ones, which fill a
+ * micro-batch completely; keeps the larger. */
 static int foresee_learner(struct step_memory *out, const struct sampler *s, const struct rl_wanted *w,
                            struct model *meta, struct model *start)
 {
@@ -157,7 +159,8 @@ static int foresee_learner(struct step_memory *out, const struct sampler *s, con
 
 /* ---- The stage ---- */
 
-/* Most of the samplers of held-out prompts, which stand beside the one that RL draws with. */
+/* Adds the largest sampler of held-out prompts, which exists
+ * next to the sampler of training rollouts. */
 static int foresee_evaluations(struct step_memory *out, const struct rl_wanted *w, struct model *meta,
                                const struct submodel *sub)
 {
@@ -229,7 +232,7 @@ int rl_foresee(struct step_memory *out, const struct rl_wanted *w)
     return status;
 }
 
-/* ---- What fits ---- */
+/* ---- Suggestions that fit ---- */
 
 static bool fits(struct text *out, const struct rl_wanted *w, i64 left_bytes)
 {
@@ -241,7 +244,7 @@ static bool fits(struct text *out, const struct rl_wanted *w, i64 left_bytes)
                         (long long)rl_room(s, 1).seats, (long long)s->max_tokens);
 }
 
-/* One after another as far as it goes: what costs least first. */
+/* Reduces one setting after another, cheapest first, until the stage fits. */
 static void say_what_fits(struct text *out, const void *context, i64 left_bytes)
 {
     struct rl_wanted w = *(const struct rl_wanted *)context;

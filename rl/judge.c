@@ -7,22 +7,22 @@
 #include <string.h>
 #include <unistd.h>
 
-struct judge_line { /* of rewards.jsonl */
+struct judge_line { /* a line of rewards.jsonl */
     i64 step, prompt, rollout, turn;
     u64 answer;
     double score;
-    char *observation; /* NULL: a score */
-    bool failed;       /* there is none */
+    char *observation; /* NULL: the line has a score */
+    bool failed;       /* the program gave neither */
 };
 struct judge {
     const struct judge_settings *s;
     const struct text_tokenizer *tokenizer;
     char *path, **argv;
-    int file; /* -1: none */
+    int file; /* descriptor; -1: none */
     struct judge_line *old;
     i64 old_count, old_capacity;
-    i64 failures;      /* of the program since it last answered */
-    struct text fresh; /* lines not written yet */
+    i64 failures;      /* consecutive failures of the program */
+    struct text fresh; /* lines not yet written */
 };
 
 /* ---- rewards.jsonl ---- */
@@ -53,7 +53,7 @@ static void read_line(struct judge *j, const char *at, i64 length, i64 from_step
     json_free(o);
 }
 
-/* A torn last line is cut off: its answer is judged again. */
+/* Truncates an incomplete last line; its answer is judged again. */
 static int read_lines(struct judge *j, i64 from_step)
 {
     struct text all = {0};
@@ -182,11 +182,11 @@ int judge_check(const struct judge *j, const struct prompts *prompts)
 
 /* ---- Judging ---- */
 
-struct verdict { /* on an answer */
+struct verdict { /* one judged answer */
     struct cohort *cohort;
     i64 rollout;
     struct judge_line line;
-    struct json *question; /* of the program; NULL: judged already */
+    struct json *question; /* for the program; NULL: no need to ask it */
     bool known;
 };
 
@@ -208,7 +208,8 @@ static struct json *question_of(const struct verdict *c, const char *response, i
     return q;
 }
 
-/* What is known already or follows from a rule; `asked` counts those a program must see. */
+/* Judges by a reward read from the file or by a rule; otherwise prepares a question for the program
+ * and counts it in `asked`. */
 static int look_at(struct judge *j, struct verdict *c, i64 step, i64 *asked, struct text *answer)
 {
     struct rollout *r = &c->cohort->rollouts[c->rollout];
@@ -234,7 +235,7 @@ static int look_at(struct judge *j, struct verdict *c, i64 step, i64 *asked, str
                : 0;
 }
 
-/* A score counts before an observation beside it; null is no score. */
+/* A score takes precedence over an observation in the same answer; a null score is ignored. */
 static void take_answer(struct judge_line *line, const struct json *answer)
 {
     const struct json *score = json_get(answer, "score");
@@ -244,7 +245,8 @@ static void take_answer(struct judge_line *line, const struct json *answer)
     line->observation = scored ? NULL : string_copy(json_string(json_get(answer, "observation"), ""));
 }
 
-/* A program that hangs or breaks costs this step its answers, not the run: nothing is learnt from their prompts. */
+/* Tolerates a failure of the program: the rollouts it should have judged are skipped in this step.
+ * -1 once there are too many in a row. */
 static int go_on_without(struct judge *j, struct verdict *cases, i64 count, i64 asked)
 {
     if (error_status() == STATUS_INTERRUPTED)
@@ -283,7 +285,8 @@ static int ask_program(struct judge *j, struct verdict *cases, i64 count, i64 as
     return status;
 }
 
-/* An observation is a message of the user; the model answers it. Without room or turns left the rollout ends with 0. */
+/* Appends an observation as a user message, which the model then answers. Without room or turns
+ * left the rollout ends with reward 0. */
 static int observe(struct judge *j, struct rollout *r, const char *observation, i64 most)
 {
     struct id_list ids = {0};

@@ -6,7 +6,7 @@
 
 static int feed_answer(struct grammar *g, const struct answer *r)
 {
-    i64 last = r->count - 1; /* predicted, not an input */
+    i64 last = r->count - 1; /* the last id is a target only */
     for (i64 i = 0, next; i < last; i = next) {
         for (next = i + 1; next < last && r->given[next] == r->given[i];)
             next++;
@@ -28,7 +28,7 @@ static int lay_prompt(struct batch *b, i64 at, struct grammar *g, const struct l
     return 0;
 }
 
-/* As a sample of its own, moved behind the prompt. */
+/* Lays an answer as a sample of its own, with positions that continue the prompt. */
 static int lay_answer(struct batch *b, i64 at, struct grammar *g, const struct learn_sample *s, i64 number)
 {
     i64 before = s->cohort->ids.count - 1;
@@ -42,7 +42,8 @@ static int lay_answer(struct batch *b, i64 at, struct grammar *g, const struct l
     return 0;
 }
 
-/* Samples [first, end) of one cohort; returns where they end, -1: message. */
+/* Lays samples [first, end) of one cohort. Returns the
+ * position after the last; -1 and a message. */
 static i64 lay_cohort(struct batch *b, i64 at, struct grammar *g, const struct learner *l, i64 first, i64 end)
 {
     i64 prompt = at, answers = at + l->samples[first].cohort->ids.count - 1;
@@ -59,7 +60,7 @@ static i64 lay_cohort(struct batch *b, i64 at, struct grammar *g, const struct l
     return at;
 }
 
-/* Positions that sample i adds to a micro-batch that begins with sample `first`. */
+/* Number of positions that sample i adds to a micro-batch that begins with sample `first`. */
 static i64 positions_of(const struct learner *l, i64 i, i64 first)
 {
     const struct learn_sample *s = &l->samples[i];
@@ -76,7 +77,7 @@ static i64 plan(void *context, i64 step, double totals[TARGETS])
     return l->micros;
 }
 
-/* ---- Routes: every id goes to the experts it went to when it was drawn ---- */
+/* ---- Route replay: every id goes to the experts it went to when it was sampled ---- */
 
 static void lay_routes(i32 *out, const struct learner *l, const struct batch *b, i64 at, const struct routes *from,
                        i64 first, i64 count)
@@ -91,7 +92,7 @@ static void lay_routes(i32 *out, const struct learner *l, const struct batch *b,
         }
 }
 
-/* In the order of lay_cohort. */
+/* Lays routes in the order of lay_cohort. */
 static void fill_routes(struct learner *l, const struct batch *b, i64 begin, i64 end, struct arena *arena)
 {
     i64 at = 0, bytes = l->route_width * b->n * 4;
@@ -119,7 +120,8 @@ static const i32 *routes_of(void *context, i64 step, i64 micro)
     return l->route_width ? l->routes : NULL;
 }
 
-/* Round sizes: products and their caches have few shapes. */
+/* Fills a micro-batch. Its size is a multiple of 128, so that
+ * gemms and their caches see few shapes. */
 static int fill(void *context, i64 step, i64 micro, struct batch *b, struct arena *arena)
 {
     struct learner *l = context;
@@ -146,13 +148,13 @@ static int fill(void *context, i64 step, i64 micro, struct batch *b, struct aren
     for (i64 i = begin; i < end; i++)
         drawn += l->samples[i].y.n;
     require(b->targets[TARGET_TEXT].n == drawn, "samples without some of their targets");
-    b->targets[TARGET_MTP].n = 0; /* the block rests: rewards say nothing about it */
+    b->targets[TARGET_MTP].n = 0; /* no MTP loss: rewards do not apply to that block */
     return 0;
 }
 
-/* ---- The objective ---- */
+/* ---- Policy loss ---- */
 
-struct responses { /* of a micro-batch, on the device, as the op `surrogate` wants them */
+struct responses { /* responses of a micro-batch in device memory, as the op `surrogate` takes them */
     const i32 *segment;
     const float *rollout, *old, *start;
     const double *advantage, *weight;
@@ -163,7 +165,8 @@ static const float *put_floats(struct tape *tape, const float *values, i64 n)
     return values ? tape_stage_copy(tape, values, n * 4) : NULL;
 }
 
-/* Of samples in order, as their targets are; log-probabilities of all samples stand side by side. */
+/* Stages the responses of samples in the order of their
+ * targets. Log-probabilities of all samples are contiguous. */
 static struct responses put_responses(struct tape *tape, const struct learn_sample *s, i64 count)
 {
     i64 n = 0;
@@ -212,7 +215,7 @@ void learner_sums(struct surrogate_sums *out, struct learner *l)
     device->ops->zero(device, l->sums, sizeof *out);
 }
 
-/* Log-probabilities of a micro-batch's samples, to `old` or `start`. */
+/* Stores the log-probabilities of a micro-batch's samples in `old` or `start`. */
 static void keep_losses(struct learner *l, const struct forward *out, i64 micro, bool start)
 {
     i64 begin = l->micro[micro], n = out->loss[TARGET_TEXT][0].n;
@@ -236,7 +239,7 @@ int learner_measure(struct learner *l, struct model *model)
         arena_reset(&l->host, 0);
         if (fill(l, 0, micro, &batch, &l->host))
             return -1;
-        /* the model of the start chooses by itself: it is another policy, not an older one */
+        /* The reference model routes by itself, since it is another policy and not an older one. */
         struct forward_options options = {.routes = model ? NULL : routes_of(l, 0, micro)};
         tape_clear(&l->tape, false);
         model_forward(&out, &l->tape, model ? model : trained, &batch, &full, &options);
@@ -307,7 +310,7 @@ static void add_sample(struct learner *l, const struct cohort *c, const struct a
             *drawn++ = r->logprob[i];
 }
 
-/* Cohorts whose rewards are all alike, or not known, teach nothing and are left out. */
+/* Skips cohorts with equal or missing rewards, since they give no gradient. */
 void learner_load(struct learner *l, struct cohort *const *cohorts, i64 count, const double *success)
 {
     arena_reset(&l->arena, 0);

@@ -1,12 +1,15 @@
-/* Learning from judged cohorts: their rollouts become samples in memory, samples become micro-batches of train/step.c,
- * and the objective gives each drawn id its coefficient. A step's cohorts are used once, in a few updates
- * (minibatches); what the model said before the first of them is measured by one forward without a backward.
+/* Learning from judged rollout groups (cohorts): rollouts become samples, samples become
+ * micro-batches of train/step.c, and the policy loss gives each sampled id its coefficient. A
+ * step's cohorts are used once, split into a few minibatches with one update each. The `old`
+ * log-probabilities of all minibatches but the first are measured before the first update by a
+ * forward without a backward.
  *
- * A prompt stands once for all its answers, as in the cache; its last id stands before each of them and predicts its
- * first:
+ * A prompt is laid once for all its answers, as in the KV cache. Its last id is repeated before
+ * each answer and predicts the answer's first id:
  *
- *     | prompt, but its last id | last id, answer 0 | last id, answer 1 | ...     an answer sees the prompt and itself
- */
+ *     | prompt without its last id | last id, answer 0 | last id, answer 1 | ...
+ *
+ * An answer attends to the prompt and to itself. */
 #ifndef WEFT_RL_LEARN_H
 #define WEFT_RL_LEARN_H
 #include "rl/objective.h"
@@ -17,47 +20,52 @@ struct learn_sample {
     const struct cohort *cohort;
     const struct answer *answer;
     struct response y;
-    float *old, *start; /* where y's are measured to */
+    float *old, *start; /* memory for y.old and y.start once measured */
 };
 struct learner {
     struct trainer trainer;
     const struct surrogate_settings *s;
     const struct vocabulary *vocabulary;
-    struct policy policy;       /* of the sampler; zeros: the model's own distribution */
-    struct model *start;        /* NULL without kl */
-    i64 minibatches, positions; /* positions: of a micro-batch, a bound unless one sample alone is longer */
-    struct tape tape;           /* of measurements: forward only */
-    struct arena arena, host;   /* a step's samples; a measured micro-batch */
+    struct policy policy;       /* the sampler's; zeros: the model's own distribution */
+    struct model *start;        /* reference model of the KL term; NULL without */
+    i64 minibatches, positions; /* positions: limit per micro-batch; one longer sample may exceed it */
+    struct tape tape;           /* forward-only measurements */
+    struct arena arena, host;   /* arena: samples of a step; host: one measured micro-batch */
     struct learn_sample *samples;
-    float *logprobs;       /* [3, drawn_most] of the drawn ids of all samples: rollout, old, start */
-    i64 drawn, drawn_most; /* ids so far */
+    float *logprobs;       /* [3, drawn_most] log-probabilities of all sampled ids: rollout, old, start */
+    i64 drawn, drawn_most; /* ids added so far, and capacity */
     i64 count;
-    i64 route_width;   /* L . K of the routes to replay; 0: the router chooses */
-    const i32 *routes; /* [L, n, K] of the batch filled last */
-    i64 *micro;        /* [micros + 1] first sample of each micro-batch of the update at hand */
+    i64 route_width;   /* L * K of the routes to replay; 0: the router chooses */
+    const i32 *routes; /* [L, n, K] routes of the batch filled last */
+    i64 *micro;        /* [micros + 1] first sample of each micro-batch of the planned update */
     i64 micros;
     double *sums; /* device memory: struct surrogate_sums */
 };
 struct learn_result {
     struct surrogate_sums sums;
-    i64 cohorts, spread, updates;      /* updates made in this step: a minibatch without samples makes none */
-    struct optimizer_result optimizer; /* the updates' mean norm, the last one's rate, how many were skipped */
+    i64 cohorts, spread, updates;      /* updates of this step; a minibatch without samples makes none */
+    struct optimizer_result optimizer; /* mean norm of the updates, last learning rate, number skipped */
     double flops, seconds;
     i64 positions;
 };
-/* The policy and the trainer's optimizer, lr, bias_speed, seed and recompute are the caller's to set. */
+/* Borrows model, vocabulary and settings. The caller then sets the policy and the trainer's
+ * optimizer, lr, bias_speed, seed and recompute. */
 void learner_open(struct learner *learner, struct model *model, const struct vocabulary *vocabulary,
                   const struct surrogate_settings *settings, i64 minibatches, i64 positions);
 void learner_close(struct learner *learner);
-/* success [prompts]: running success rate of each prompt, for WPSM. `update` counts updates of the whole run. */
+/* Runs one step: load, measure, one update per minibatch. success
+ * [prompts]: running success rate of each prompt, for WPSM. update: number
+ * of updates in the run before this step. 0, or -1 and a message. */
 int learner_step(struct learn_result *result, struct learner *learner, struct cohort *const *cohorts, i64 count,
                  const double *success, i64 update);
-/* For tests and measurements: samples and micro-batches of the cohorts as one update; then any of the trainer's calls.
- */
+/* For tests and benchmarks: loads the samples of the cohorts, which can then be planned and
+ * measured and passed to the trainer's calls. */
 void learner_load(struct learner *learner, struct cohort *const *cohorts, i64 count, const double *success);
-void learner_sums(struct surrogate_sums *out, struct learner *learner); /* since the last call */
-i64 learner_plan(struct learner *learner, i64 first, i64 end); /* samples [first, end): number of micro-batches */
-/* of the plan: model NULL: the trained one, to `old` */
+void learner_sums(struct surrogate_sums *out, struct learner *learner); /* since the last call; resets them */
+/* Plans micro-batches of samples [first, end) and returns their number. */
+i64 learner_plan(struct learner *learner, i64 first, i64 end);
+/* Measures log-probabilities of the planned samples. model NULL: the trained model, into `old`;
+ * otherwise into `start`. */
 int learner_measure(struct learner *learner, struct model *model);
 
 #endif

@@ -7,8 +7,8 @@ float policy_scale(const struct policy *p)
     return p->temperature > 0 ? 1 / p->temperature : 1;
 }
 
-/* The record kept the log-sum-exp of the model's logits and takes softmax as exp(z - that): rows are shifted so that it
- * is the policy's, too. */
+/* The tape has saved the log-sum-exp of the model's logits, and the backward computes softmax as
+ * exp(z - lse). Rows are therefore shifted so that the saved value is the policy's lse, too. */
 void policy_losses(float *loss, struct tape *tape, struct tensor *logits, const i32 *target, const struct policy *p)
 {
     struct device *device = tape->device;

@@ -70,7 +70,7 @@ void pool_drop(struct pool *p)
 
 /* ---- Marks ---- */
 
-enum { MARK = 4 }; /* values of a rollout: ids, observations, done, ended */
+enum { MARK = 4 }; /* values per rollout: ids, observations, done, ended */
 
 static void mark_of(i64 *values, const struct rollout *r)
 {
@@ -118,8 +118,8 @@ void pool_mark_release(struct pool_mark *mark)
 
 /* ---- Files ---- */
 
-struct pool_columns {                                 /* of all rollouts, one after another */
-    struct text ids, logprob, entropy, given, routes; /* routes: of prompts and rollouts in turn, as bytes */
+struct pool_columns {                                 /* all rollouts, concatenated */
+    struct text ids, logprob, entropy, given, routes; /* routes: of each prompt, then of its rollouts, as bytes */
 };
 
 static void append_answer(struct pool_columns *all, const struct answer *a, i64 width)
@@ -178,7 +178,7 @@ static const void *column(i64 *count, const struct safetensors *set, const char 
 
 struct pool_reading {
     struct pool_columns all;
-    i64 n, at, route_at; /* ids in all; read so far; routes, in bytes */
+    i64 n, at, route_at; /* ids in all; ids read so far; bytes of routes read */
 };
 
 static int load_routes(struct routes *out, struct pool_reading *in, i64 count, i64 width, const char *path)

@@ -1,9 +1,10 @@
-/* The unbiased replay buffer [R 5.1]: prompts are dealt to steps in advance; while the longest answer of a step's
- * prompts is drawn, answers to the prompts of later steps are drawn beside it, and wait. So no step is stalled for
- * long, and none prefers short or easy answers: it trains on exactly its own prompts.
+/* The unbiased replay buffer [R 5.1]. Prompts are assigned to steps in advance. While the longest
+ * answers of a step's prompts D_t are being sampled, free decode slots sample answers to prompts of
+ * later steps, which are kept in the buffer. Long answers thus do not stall a step, and no step
+ * prefers short or easy answers, since it trains on exactly its own prompts.
  *
- *     step t     | D_t: drawn to the end | D_t+1: as far as they came | ... N batches
- *     step t+1                           | D_t+1: drawn to the end, by newer weights | D_t+2 | ... */
+ *     step t     | D_t: to the end | D_t+1: as far as they come | ... `batches` of them
+ *     step t+1                     | D_t+1: to the end, by newer weights | D_t+2 | ... */
 #ifndef WEFT_RL_POOL_H
 #define WEFT_RL_POOL_H
 #include "rl/objective.h"
@@ -13,20 +14,21 @@ struct pool {
     const struct prompts *prompts;
     const struct text_tokenizer *tokenizer;
     struct prompt_order order;
-    struct cohort **cohorts; /* [count], in the order of their numbers */
+    struct cohort **cohorts; /* [count], ordered by number */
     i64 count, per_step, group, batches;
-    i64 route_width; /* of the sampler that draws; 0: no routes are kept */
-    double *pass;    /* [prompts] pass@k at the start, for hints; -1: not known */
+    i64 route_width; /* the sampler's; 0: no routes are kept */
+    double *pass;    /* [prompts] pass@k of the initial model, for hints; -1: unknown */
 };
 void pool_open(struct pool *pool, const struct prompts *prompts, const struct text_tokenizer *tokenizer, i64 per_step,
                i64 group, i64 batches, u64 seed);
 void pool_close(struct pool *pool);
-/* Adds cohorts until the buffer is full; hints are cut for `step`. */
+/* Adds cohorts until the buffer holds per_step * batches. Hints are cut to their length at `step`.
+ * 0, or -1 and a message. */
 int pool_fill(struct pool *pool, i64 step, const struct surrogate_settings *settings);
-void pool_drop(struct pool *pool); /* the first per_step cohorts: they were trained on */
+void pool_drop(struct pool *pool); /* frees the first per_step cohorts, after training on them */
 
-/* Unfinished work between two steps. A mark says how far it was, going back forgets cohorts that were added
- * and what was drawn since. */
+/* A mark records the progress of unfinished rollouts between two steps. pool_go_back drops cohorts
+ * and ids that were added after the mark. */
 struct pool_mark {
     i64 *values;
     i64 count;

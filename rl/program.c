@@ -13,9 +13,9 @@
 
 enum { OUTPUT_MOST = 256 << 20 };
 
-struct talk { /* with a running program */
+struct talk { /* exchange with a running program */
     pid_t process;
-    int to, from; /* -1: closed */
+    int to, from; /* pipes to its stdin and from its stdout; -1: closed */
     struct text said, heard;
     i64 sent, lines, wanted, parsed;
     double begin, limit;
@@ -75,7 +75,8 @@ static void close_end(int *descriptor)
     *descriptor = -1;
 }
 
-/* Whatever is left of it is killed, with its children; `how` is what waitpid says, 0 if we ended it. */
+/* Kills what is left of the process group. *how: the status
+ * from waitpid, 0 if the process had to be killed. */
 static void finish(struct talk *t, int *how, bool wait_for_end)
 {
     bool ended = false;
@@ -92,7 +93,7 @@ static void finish(struct talk *t, int *how, bool wait_for_end)
     }
 }
 
-/* ---- Talking: both pipes at once, so that neither side waits for the other ---- */
+/* ---- Exchange: interleaved reads and writes, so that no side blocks on a full pipe ---- */
 
 static void send_some(struct talk *t)
 {
@@ -100,7 +101,7 @@ static void send_some(struct talk *t)
     if (n > 0)
         t->sent += n;
     if ((n < 0 && errno != EAGAIN && errno != EINTR) || t->sent == t->said.length)
-        close_end(&t->to); /* a program may stop reading; what it wrote decides */
+        close_end(&t->to); /* The program may stop reading early; only its output decides. */
 }
 
 static void hear_some(struct talk *t)
@@ -117,7 +118,7 @@ static void hear_some(struct talk *t)
         text_append(&t->heard, block, n);
 }
 
-/* Until all lines are there, the program's output ends, or time is over. */
+/* Runs until all lines have arrived, the program closes its output, or the time limit passes. */
 static int talk(struct talk *t)
 {
     while (t->lines < t->wanted && t->from >= 0) {

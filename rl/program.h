@@ -1,17 +1,20 @@
-/* Rewards and environments as programs: any program that reads JSON lines on stdin and writes one line for each,
+/* External programs as rewards and environments. The program reads JSON lines on stdin and writes
+ * one line for each on stdout:
  *
- *   in
- * {"id":0,"data_source":..,"ability":..,"prompt":[..],"response":"..","ground_truth":..,"extra_info":{..},"turn":0} out
- * {"score":0.5}   or   {"observation":"text told to the model, which then goes on"}
+ *   stdin   {"id":0,"data_source":..,"ability":..,"prompt":[..],"response":"..",
+ *            "ground_truth":..,"extra_info":{..},"turn":0}
+ *   stdout  {"score":0.5}   or   {"observation":"text given to the model, which then continues"}
  *
- * in the order of the questions, or in any order with their "id". It runs under a time limit for all lines together, in
- * a process group of its own that is killed when the limit has passed. */
+ * Answers are in the order of the questions, or in any order with their "id". One time limit covers
+ * all lines. The program runs in its own process group, which is killed when it has answered or the
+ * limit has passed. */
 #ifndef WEFT_RL_PROGRAM_H
 #define WEFT_RL_PROGRAM_H
 #include "core/json.h"
 
-/* answers [count], each an object, json_free by the caller. argv ends with NULL. -1 and a message: the program cannot
- * be started, ended too early, ran too long, wrote something else; no answers then. */
+/* Asks `count` questions within `seconds`. answers [count]: one object each, which the caller frees
+ * with json_free. argv ends with NULL. -1 and a message, and no answers, if the program cannot be
+ * started, ends too early, exceeds the limit or writes anything else. */
 int program_ask(struct json **answers, char *const *argv, struct json *const *questions, i64 count, double seconds);
 
 #endif

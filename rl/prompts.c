@@ -49,7 +49,8 @@ static int read_message(const char **role, const char **content, const struct js
                : 0;
 }
 
-/* The question that a system message without a role of its own is one with; -1: it has one, or there is none. */
+/* Index of the user message that a system message is merged into, for chat layouts without a system
+ * role. -1: the layout has that role, or there is no such message. */
 static i64 question_of_system(const struct json *list, const struct chat_layout *layout)
 {
     enum chat_fold fold = chat_folds_system(layout);
@@ -114,7 +115,7 @@ static int encode_think(struct task *p, const struct text_tokenizer *tokenizer)
     return status || text_chat_text(&p->think, tokenizer, think, (i64)strlen(think)) ? -1 : 0;
 }
 
-/* A ground truth may be a number or a list: its JSON text then. */
+/* Reads the ground truth. A number or a list is kept as its JSON text. */
 static void read_truth(struct task *p)
 {
     const struct json *truth = json_get(json_get(p->source, "reward_model"), "ground_truth");
@@ -142,8 +143,9 @@ static int read_prompt(struct task *p, const struct text_tokenizer *tokenizer)
     return encode_messages(p, tokenizer) || encode_think(p, tokenizer) ? -1 : 0;
 }
 
-/* {"question", "answer"}, as GSM8K is published, in verl's fields: what stands behind the last "####" is the truth.
- * Takes `source`, and gives it back where it is anything else. */
+/* Converts GSM8K's published format {"question", "answer"} to verl's fields;
+ * the text after the last "####" is the ground truth. Takes ownership of
+ * `source` and returns it unchanged if it has another format. */
 static struct json *as_prompt(struct json *source)
 {
     const struct json *question = json_get(source, "question");
@@ -162,7 +164,7 @@ static struct json *as_prompt(struct json *source)
     return prompt;
 }
 
-/* Takes `source`. */
+/* Takes ownership of `source`. */
 static int add_prompt(struct prompts *all, struct json *source, const char *path, i64 line,
                       const struct text_tokenizer *tokenizer)
 {
@@ -226,7 +228,8 @@ static int load_array(struct prompts *all, const char *path, const struct text_t
     return status;
 }
 
-/* Rows of a table, as verl keeps its prompts. Of a prompt with media its bytes are of no use: it is refused. */
+/* Reads rows of a table, verl's usual file format. Rows with
+ * media are refused, so their bytes are not loaded. */
 static int load_table(struct prompts *all, const char *path, const struct text_tokenizer *tokenizer, i64 limit)
 {
     struct data_table table;

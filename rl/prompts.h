@@ -1,48 +1,51 @@
-/* Prompts with what their answers are judged by, in verl's JSON fields (one object a line, a .json array, or a table;
- * packed, or at an address, too):
+/* Prompts and ground truths in verl's JSON fields. Files hold one object per line, a .json array,
+ * or a table; they may be compressed or at a URL:
  *
- *   {"data_source": "openai/gsm8k", "prompt": [{"role": "user", "content": "..."}], "ability": "math",
- *    "reward_model": {"style": "rule", "ground_truth": "72"}, "extra_info": {"index": 0, ...}}
+ *   {"data_source": "openai/gsm8k", "prompt": [{"role": "user", "content": "..."}],
+ *    "ability": "math", "reward_model": {"style": "rule", "ground_truth": "72"},
+ *    "extra_info": {"index": 0, ...}}
  *
- * extra_info.think: a reference's reasoning, from which hints are cut; extra_info.pass: the model's pass@k at the
- * start, if it is known. Prompts are text; `images`, `videos` and contents that are no strings are refused. */
+ * extra_info.think: reference reasoning, from which hints are cut. extra_info.pass: pass@k of the
+ * initial model, if known. Prompts are text; `images`, `videos` and contents that are not strings
+ * are refused. */
 #ifndef WEFT_RL_PROMPTS_H
 #define WEFT_RL_PROMPTS_H
 #include "core/json.h"
 #include "tokenizers/text/text.h"
 
-struct task {                                                 /* a prompt with what its answers are judged by */
-    struct json *source;                                      /* the whole object */
-    const char *data_source, *ability, *style, *ground_truth; /* of it; "" where absent */
+struct task {                                                 /* a prompt and the data to judge its answers */
+    struct json *source;                                      /* the whole object; owned */
+    const char *data_source, *ability, *style, *ground_truth; /* strings in source; "" if absent */
     char *origin;                                             /* "FILE:LINE", for messages */
-    char *truth_text;                                         /* owns a ground truth that is no string */
-    struct id_list ids;   /* in the chat layout, the assistant's header at the end */
-    struct id_list think; /* the reference's reasoning behind "<think>\n"; empty: none */
-    i64 think_head;       /* ids of "<think>\n" */
-    double pass;          /* -1: not known */
+    char *truth_text;                                         /* owns a ground truth that is not a string */
+    struct id_list ids;                                       /* chat layout, up to the assistant's header */
+    struct id_list think;                                     /* "<think>\n" and the reference reasoning; empty: none */
+    i64 think_head;                                           /* number of ids of "<think>\n" */
+    double pass;                                              /* pass@k; -1: unknown */
 };
 struct prompts {
     struct task *list;
-    i64 count, longest; /* ids of the longest prompt with its whole hint */
+    i64 count, longest; /* ids of the longest prompt with its full hint */
 };
-/* At most `limit` prompts (0: all). -1: a line that is no prompt, with its number; a tokenizer without the chat's ids.
- */
+/* Loads at most `limit` prompts (0: all). -1 and a message: a line that is not a prompt, with its
+ * number, or a tokenizer without the ids of the chat layout. Release with prompts_release. */
 int prompts_load(struct prompts *prompts, const char *path, const struct text_tokenizer *tokenizer, i64 limit);
 void prompts_release(struct prompts *prompts);
 
-/* In the tokenizer's chat layout: a message of the user, which is plain text whatever it looks like, and what an answer
- * stands behind; what follows an answer that has ended. */
+/* Append ids in the tokenizer's chat layout. chat_question: a user message, encoded as plain text
+ * without special tokens, and the header of the answer. chat_after_answer: the ids that follow an
+ * answer that has ended. */
 int chat_question(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text);
 int chat_after_answer(struct id_list *out, const struct text_tokenizer *tokenizer);
 
-/* The endless sequence of prompts: every epoch has each once, in an order of its own. */
+/* The endless sequence of prompts. Every epoch contains each prompt once, in its own order. */
 struct prompt_order {
     u64 seed;
-    i64 count, epoch; /* epoch of `place`; -1: none yet */
+    i64 count, epoch; /* epoch of `place`; -1: none */
     i32 *place;
 };
 void prompt_order_init(struct prompt_order *order, i64 count, u64 seed);
 void prompt_order_release(struct prompt_order *order);
-i64 prompt_order_at(struct prompt_order *order, i64 number); /* which prompt is the number-th */
+i64 prompt_order_at(struct prompt_order *order, i64 number); /* index of the prompt */
 
 #endif

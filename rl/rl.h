@@ -1,10 +1,15 @@
-/* rl: reinforcement learning on verifiable rewards, and evaluation. Rollouts come from the same forward as training;
- * the replay buffer (pool.h) deals prompts to steps, judges (judge.h) reward their answers, the objective (objective.h)
- * turns log-probabilities into coefficients, learn.h runs train/'s step on them.
+/* rl: reinforcement learning with verifiable rewards, and evaluation. This is the folder's main
+ * header; it declares the stage `rl` and, through eval.h, the stage `eval`.
  *
- *   from, prompts -> [ draw the step's cohorts | judge | advantages | updates ] x steps -> a model directory, rl.json
+ * The replay buffer (pool.h) assigns prompts to steps, the sampler (rollout.h) draws rollouts with
+ * the same forward as training, judges (judge.h) reward them, the policy loss (objective.h) turns
+ * log-probabilities into coefficients, and learn.h runs the training step of train/ on them.
  *
- * Leaves metrics.jsonl, rewards.jsonl and checkpoints too. The door to the folder: its two stages. */
+ *   from, prompts -> [ sample the step's cohorts | judge | advantages | updates ] x steps
+ *                 -> model directory, rl.json
+ *
+ * Input is a model directory and a file of prompts. Output in the stage's folder: the trained
+ * model, rl.json, metrics.jsonl, rewards.jsonl and checkpoints. */
 #ifndef WEFT_RL_H
 #define WEFT_RL_H
 #include "rl/eval.h"

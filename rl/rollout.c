@@ -73,7 +73,8 @@ static void forbid(struct sampler *s, i32 id)
         s->forbidden[s->forbidden_count++] = id;
 }
 
-/* Only text is drawn here: no id that opens or closes a medium, none that the tokenizer cannot write. */
+/* Rollouts are text only: forbids ids that open or close a
+ * medium and ids that the tokenizer cannot write. */
 static void find_forbidden(struct sampler *s)
 {
     const struct vocabulary *v = &s->vocabulary;
@@ -109,7 +110,7 @@ int sampler_open(struct sampler *s, struct model *model, const struct submodel *
                                       .keep_routes = s->route_width > 0,
                                       .as_trained = room->as_trained,
                                       .speculate = room->speculate};
-    i64 answer = room->most + (room->speculate > 0); /* and the prompt's last position */
+    i64 answer = room->most + (room->speculate > 0); /* plus the prompt's last position */
     decoder_open(&s->decoder, &o, room->seats, room->longest + room->size * answer);
     return 0;
 }
@@ -182,7 +183,7 @@ int rollouts_draw(struct sampler *s, struct cohort *const *cohorts, i64 count, i
             answers[next++] = cohorts[i]->rollouts[r].answer;
     }
     s->decoder.options.sampling = s->sampling;
-    weights_pack(&s->model->weights); /* loaded ones have no images yet */
+    weights_pack(&s->model->weights); /* packs weights that were just loaded */
     decoder_begin(&s->decoder, answers, requests, count);
     int status = draw(s, answers, cohorts, until, bar);
     next = 0;

@@ -51,14 +51,14 @@ const struct setting rl_table[] = {
     ROW(surrogate.hint_attempts, "hint.attempts", INTEGER, "4", 1, 1000, NULL,
         "k: answers whose best reward is that pass@k, where extra_info.pass is not given"),
     JUDGE_ROWS(struct rl_settings),
-    OPTIMIZER_ROWS_SHAPED(struct rl_settings, "1e-4", "0.99", "0", "-10", "constant"), /* its steps are updates */
+    OPTIMIZER_ROWS_SHAPED(struct rl_settings, "1e-4", "0.99", "0", "-10", "constant"), /* counted in updates */
     ROW(bias_speed, "bias_speed", SCHEDULE, "0", 0, 1, NULL, "step of the router's balancing bias"),
     ROW(replay_routes, "replay_routes", BOOL, "true", 0, 0, NULL, "training takes the experts that the rollout took"),
     ROW(recompute, "recompute", BOOL, "false", 0, 0, NULL, "keep only the layers' inputs for the backward"),
     TRAINING_ROWS(struct rl_settings, "10"),
     {0}};
 
-struct stage_run { /* of one call */
+struct stage_run { /* state of one call */
     const struct rl_settings *s;
     const struct stage *stage;
     struct model model, start;
@@ -71,8 +71,8 @@ struct stage_run { /* of one call */
     struct sampler sampler;
     struct learner learner;
     struct judge *judge;
-    struct json *heldout; /* rewards of held-out prompts, before and after */
-    double *success;      /* [prompts] running success rate; -1: never answered */
+    struct json *heldout; /* rewards on held-out prompts, at start and end */
+    double *success;      /* [prompts] running success rate; -1: unknown */
     i64 updates;
 };
 struct times {
@@ -152,7 +152,7 @@ static int measure(struct eval_scores *out, const struct eval_kept *kept, struct
     return status;
 }
 
-/* Drawn at the temperature of training, and greedy. */
+/* Measures at the training temperature and greedily. */
 static int measure_heldout(struct stage_run *r, const char *when)
 {
     struct eval_scores sampled, greedy;
@@ -176,9 +176,9 @@ static int measure_heldout(struct stage_run *r, const char *when)
     return 0;
 }
 
-/* ---- Hints: how well the model does without them ---- */
+/* ---- Hints: success of the model without them ---- */
 
-/* pass@k of the model that RL begins with: the best of k answers [R eq. 5]. */
+/* Measures pass@k of the initial model: the best reward of k answers [R eq. 5]. */
 static int measure_passes(struct stage_run *r)
 {
     struct eval_scores scores;
@@ -199,7 +199,7 @@ static int measure_passes(struct stage_run *r)
     if (unknown.count && status == 0)
         log_info("hints: without any, the answers to %lld prompts have a mean reward of %.3f", (long long)unknown.count,
                  scores.reward);
-    memory_free(unknown.list); /* the prompts in it are borrowed */
+    memory_free(unknown.list); /* its prompts are borrowed */
     memory_free(passes);
     memory_free(index);
     return status;
@@ -253,7 +253,8 @@ static int read_state(struct stage_run *r, const struct json *state, const char 
     return status;
 }
 
-/* Rewards from before the first step are in a checkpoint's state. */
+/* Measurements before the first step are skipped when
+ * resuming; they are in the checkpoint's state. */
 static int begin(void *context, i64 step, const struct json *state, const char *folder)
 {
     struct stage_run *r = context;
@@ -270,8 +271,8 @@ static int begin(void *context, i64 step, const struct json *state, const char *
 
 /* ---- One step ---- */
 
-/* The step's cohorts to the end, the others as far as they come; a program may answer with observations, and the model
- * goes on. */
+/* Samples the step's cohorts to the end and others as far as they come. While the judge answers
+ * with observations, sampling continues. */
 static int draw_and_judge(struct stage_run *r, struct times *times, i64 step, struct progress *bar)
 {
     i64 open = 1, mine = r->s->prompts_per_step;
@@ -290,8 +291,8 @@ static int draw_and_judge(struct stage_run *r, struct times *times, i64 step, st
     return 0;
 }
 
-/* Halves the weight of what was: prompts come by a few times only. Answers that were given how to begin, or that nobody
- * judged, say nothing of it. */
+/* Running success rate per prompt, an average with weight 0.5, since a prompt recurs only a few
+ * times. Cohorts with a hint or unjudged answers are skipped. */
 static void move_success(struct stage_run *r)
 {
     for (i64 i = 0; i < r->s->prompts_per_step; i++) {
@@ -302,7 +303,7 @@ static void move_success(struct stage_run *r)
     }
 }
 
-/* What the step's answers were like, before anything was learnt from them. */
+/* Statistics of the step's answers before any update on them. */
 static struct eval_scores look_at(const struct stage_run *r)
 {
     struct eval_scores x = {0};
@@ -358,7 +359,8 @@ static void say(struct training_step *said, const struct stage_run *r, const str
                 x->entropy, y->sums.clipped / responses, x->length);
 }
 
-/* The model that the step's answers are drawn from. Without prompts where it is not due. */
+/* Evaluates the model that samples this step's answers, every
+ * eval_steps steps. out->prompts is 0 otherwise. */
 static int measure_in_between(struct eval_scores *out, struct stage_run *r, i64 step)
 {
     bool due = r->held_out.count && r->s->eval_steps && step && step % r->s->eval_steps == 0;
@@ -381,7 +383,7 @@ static int run_step(void *context, i64 step, struct training_step *said)
     int status = measure_in_between(&heldout, r, step);
     if (status == 0)
         status = draw_and_judge(r, &times, step, said->bar);
-    if (status && interrupted()) { /* forgotten: when the step is done again it comes out the same */
+    if (status && interrupted()) { /* discard: the repeated step gives the same result */
         pool_go_back(&r->pool, &r->mark);
         return STAGE_INTERRUPTED;
     }
@@ -430,7 +432,7 @@ static int train(struct stage_run *r)
     return status ? status : finish(r);
 }
 
-/* Weights, the answers' cache and the step that learns from them at once. */
+/* Estimates weights, rollout cache and the training step together. */
 static int check_memory(const struct stage_run *r)
 {
     struct model_config config;

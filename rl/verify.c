@@ -2,10 +2,10 @@
 
 #include "tokenizers/text/regex.h"
 
-/* ---- Which one ---- */
+/* ---- Selection ---- */
 
 struct naming {
-    const char *name; /* a * at the end: any name that begins so */
+    const char *name; /* a * at the end matches any suffix */
     enum verifier verifier;
 };
 static const struct naming by_style[] = {
@@ -50,7 +50,7 @@ int verifier_of(enum verifier *out, const struct task *p)
     return 0;
 }
 
-/* ---- The small ones: regex, format ---- */
+/* ---- Small rules: regex, format ---- */
 
 static int verify_regex(double *score, const char *pattern, struct text_span answer)
 {
@@ -77,7 +77,7 @@ static double verify_format(const char *answer)
     return trimmed(span_of(close + 8)).length > 0;
 }
 
-/* ---- All ---- */
+/* ---- All rules ---- */
 
 static struct text_span after_think(const char *answer)
 {

@@ -1,18 +1,21 @@
-/* Verifiers: how good an answer is, from 0 to 1, by rules. Which rule a prompt asks for is told by its
- * reward_model.style, else its data_source, else its ability. Everything up to the last </think> is left out, but for
- * `format`.
+/* Verifiers: rule-based scores of answers, 0 to 1. The prompt's reward_model.style selects the
+ * rule, else its data_source, else its ability. All rules but `format` ignore text up to the last
+ * </think>.
  *
- *   exact   the answer is the ground truth, white space at both ends apart
- *   gsm8k   the last "#### NUMBER" of the last 300 characters (verl's rule), without commas as text, then as a number
- *   math    the last \boxed{...}, else the last "#### ...", else the last number: as text without dressing, then as a
- *           number. Integers are met exactly, other numbers within 1e-6; commas stand between thousands alone; p % may
- *           be p or p / 100; a unit in \text and "x=" may stand on one side alone
- *   choice  one letter from A to J: boxed, after "answer", in parentheses or alone
- *   regex   the ground truth is a pattern that is found in the answer
- *   format  one <think>...</think> at the beginning, and something after it
- *   wer     1 - word errors / words of the ground truth, not below 0; letters of any script, without case (text_fold),
- *           no punctuation; characters of scripts without spaces count as words
- *   program an external one (program.h) */
+ *   exact   equals the ground truth, without white space at both ends
+ *   gsm8k   the last "#### NUMBER" within the last 300 characters (verl's rule), compared as text
+ *           without commas, then as a number
+ *   math    the last \boxed{...}, else the last "#### ...", else the last number; compared as text
+ *           without formatting, then as a number. Integers must match exactly, other numbers within
+ *           1e-6. Commas are allowed between thousands only. p % matches p and p / 100. A unit in
+ *           \text or "x=" may be missing on one side
+ *   choice  a letter from A to J: boxed, after "answer", in parentheses, or alone
+ *   regex   the ground truth is a pattern, searched in the answer
+ *   format  one <think>...</think> at the beginning, followed by text
+ *   wer     1 - word errors / words of the ground truth, at least 0. Letters of any script,
+ *           case-folded (text_fold), without punctuation; in scripts without spaces every character
+ *           is a word
+ *   program an external program (program.h) */
 #ifndef WEFT_RL_VERIFY_H
 #define WEFT_RL_VERIFY_H
 #include "rl/prompts.h"
@@ -30,10 +33,11 @@ enum verifier {
 };
 #define VERIFIER_CHOICES "auto|exact|gsm8k|math|choice|regex|format|wer|program"
 
-/* -1: no rule fits the prompt, with what it says and what there is. */
+/* Selects the verifier for VERIFY_AUTO. -1 and a message,
+ * which lists the rules, if none matches the prompt. */
 int verifier_of(enum verifier *out, const struct task *prompt);
-/* Any verifier but program. -1 and a message: a ground truth that is none (a broken pattern, an empty one, no letter).
- */
+/* Scores an answer by any verifier but program. -1 and a message: invalid ground truth (empty, a
+ * broken pattern, or no letter). */
 int verify(double *score, enum verifier verifier, const char *ground_truth, const char *answer);
 
 #endif

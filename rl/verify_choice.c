@@ -2,8 +2,9 @@
 
 #include <strings.h>
 
-/* Letters and digits, apostrophes, letters of other alphabets. CJK and Hangul (from U+2E80) stand beside Latin letters
- * without a space, so they do not join one. The bytes 0xc3 to 0xe1 begin U+00C0 to U+1FFF. */
+/* True for characters that join a word: ASCII letters and digits, apostrophes, and letters U+00C0
+ * to U+1FFF, whose first bytes are 0xc3 to 0xe1. CJK and Hangul (from U+2E80) do not join Latin
+ * letters, since no space separates them. */
 static bool joins(struct text_span s, i64 i)
 {
     if (i < 0 || i >= s.length)
@@ -25,7 +26,8 @@ static bool in_parentheses(struct text_span s, i64 i)
     return i > 0 && i + 1 < s.length && s.at[i - 1] == '(' && s.at[i + 1] == ')';
 }
 
-/* Whether the words stand before i, white space between them apart; goes_on: behind the letter at i. */
+/* follows: the words precede position i, apart from white
+ * space. goes_on: the words follow the letter at i. */
 static bool follows(struct text_span s, i64 i, const char *words)
 {
     i64 n = (i64)strlen(words);
@@ -43,7 +45,8 @@ static bool goes_on(struct text_span s, i64 i, const char *words)
 
 enum { NONE, POSSIBLE, CERTAIN };
 
-/* "A" before a space may be an article and "I" a pronoun, unless what stands around says that it is a choice. */
+/* Classifies the letter at i. "A" before a space may be an article and "I" a pronoun, unless the
+ * words around it mark a choice. */
 static int choice_at(struct text_span s, i64 i)
 {
     if (!is_choice(s, i))
@@ -58,7 +61,7 @@ static int choice_at(struct text_span s, i64 i)
     return NONE;
 }
 
-/* The first certain one of [from, to), else the first possible one; 0: none. */
+/* The first certain choice in [from, to), else the first possible one; 0 if there is none. */
 static char choice_within(struct text_span s, i64 from, i64 to)
 {
     char possible = 0;
@@ -72,10 +75,11 @@ static char choice_within(struct text_span s, i64 from, i64 to)
     return possible;
 }
 
-/* The letter that follows the last "answer", over "is", ":", "(" and the like; 0: none near. */
+/* The letter within 30 bytes of the last "answer", after "is",
+ * ":", "(" and the like; 0 if there is none. */
 static char choice_after_answer(struct text_span s)
 {
-    static const char *const words[] = {"answer", "\xe7\xad\x94\xe6\xa1\x88"}; /* Chinese, the same */
+    static const char *const words[] = {"answer", "\xe7\xad\x94\xe6\xa1\x88"}; /* "answer" in Chinese */
     char chosen = 0;
     for (i64 i = 0; i + 6 <= s.length; i++)
         for (i64 w = 0; w < COUNT_OF(words); w++)
@@ -108,7 +112,7 @@ static char choice_of(struct text_span s)
     return choice_within(s, 0, s.length);
 }
 
-/* One letter may be small. */
+/* A ground truth of a single letter may be lower case. */
 static char choice_of_truth(struct text_span truth)
 {
     const char letter = truth.length == 1 ? (char)toupper((u8)truth.at[0]) : 0;

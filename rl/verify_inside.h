@@ -1,5 +1,5 @@
-/* What the verifiers share: pieces of text, and the larger rules themselves (verify_numbers.c, verify_math.c,
- * verify_choice.c, verify_words.c). Nobody else includes it. */
+/* Internal to the verifiers: text spans, and the rules with files of their own (verify_numbers.c,
+ * verify_math.c, verify_choice.c, verify_words.c). */
 #ifndef WEFT_RL_VERIFY_INSIDE_H
 #define WEFT_RL_VERIFY_INSIDE_H
 #include "rl/verify.h"
@@ -42,7 +42,7 @@ static inline bool same(struct text_span a, struct text_span b)
     return a.length == b.length && memcmp(a.at, b.at, (size_t)a.length) == 0;
 }
 
-/* Where the needle stands last in `s`, or NULL. */
+/* Last occurrence of the needle in `s`, or NULL. */
 static inline const char *find_last(struct text_span s, const char *needle)
 {
     i64 length = (i64)strlen(needle);
@@ -52,17 +52,18 @@ static inline const char *find_last(struct text_span s, const char *needle)
     return NULL;
 }
 
-/* The inside of the braces that open at s.at[0]; length -1 if they never close. */
+/* The text inside the braces that open at s.at[0]; length -1 if they are not closed. */
 struct text_span braces(struct text_span s);
-/* The inside of the last \boxed{...}. */
+/* The content of the last \boxed{...}; false if there is none. */
 bool last_boxed(struct text_span *out, struct text_span s);
 
-/* Of values without their dressing (verify_math.c). */
+/* Compares two values as numbers, after verify_math.c has removed units and formatting
+ * (verify_numbers.c). */
 bool equal_numbers(struct text_span a, struct text_span b);
 
 double verify_math(struct text_span truth, struct text_span answer);
 double verify_gsm8k(struct text_span truth, struct text_span answer);
-/* -1: the ground truth names no choice. */
+/* -1 and a message: the ground truth names no choice. */
 int verify_choice(double *score, struct text_span truth, struct text_span answer);
 double verify_words(struct text_span truth, struct text_span answer);
 

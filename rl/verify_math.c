@@ -8,12 +8,12 @@ static bool one_of(struct text_span s, const char *const *list, i64 count)
     return false;
 }
 
-/* ---- Values: what is compared, without its dressing ---- */
+/* ---- Values without formatting ---- */
 
 struct value {
     struct text text;
-    i64 unit;  /* where its unit begins; -1: it has none */
-    bool list; /* commas with spaces behind them: no thousands */
+    i64 unit;  /* offset of the unit; -1: none */
+    bool list; /* has commas before spaces, so they do not separate thousands */
 };
 
 static struct text_span text_of(const struct value *v)
@@ -45,7 +45,7 @@ static i64 space_at(struct text_span s)
     return 0;
 }
 
-/* Between digits a space stays: 1 1/2 is not 11/2. */
+/* Skips white space, but keeps it between digits: 1 1/2 is not 11/2. */
 static i64 take_space(struct value *v, struct text_span s)
 {
     i64 n = 0;
@@ -58,14 +58,14 @@ static i64 take_space(struct value *v, struct text_span s)
     return n;
 }
 
-/* "", "^2" or "^{2}" */
+/* Matches "", "^2" and "^{2}". */
 static bool is_power(struct text_span s)
 {
     bool group = s.length == 4 && s.at[1] == '{' && s.at[3] == '}';
     return s.length == 0 || (s.at[0] == '^' && (group || s.length == 2) && isdigit((u8)s.at[group ? 2 : 1]));
 }
 
-/* Words that change the number before them are no units. */
+/* Words that change the number before them are not units. */
 static bool is_unit(struct text_span s)
 {
     static const char *const others[] = {"i", "j", "e", "hundred", "thousand", "million", "billion", "trillion"};
@@ -74,7 +74,8 @@ static bool is_unit(struct text_span s)
     return named && !one_of(word, others, COUNT_OF(others));
 }
 
-/* {...} behind \text: its words, and whether they are a unit. */
+/* Appends the words in {...} after \text, and notes whether
+ * they are a unit. Returns the bytes consumed. */
 static i64 take_words(struct value *v, struct text_span s)
 {
     struct text_span inside = s.length && s.at[0] == '{' ? braces(s) : (struct text_span){s.at, -1};
@@ -88,7 +89,8 @@ static i64 take_words(struct value *v, struct text_span s)
     return inside.length + 2;
 }
 
-/* A command at s, "\" and letters or one other character; returns how many bytes it took. */
+/* Handles a LaTeX command at s: "\" and letters or one other
+ * character. Returns the bytes consumed. */
 static i64 take_command(struct value *v, struct text_span s)
 {
     static const char *const dress[] = {"left", "right", "displaystyle", "!", "$"};
@@ -110,7 +112,7 @@ static i64 take_command(struct value *v, struct text_span s)
     return n;
 }
 
-/* Braces around one character say nothing: \frac{1}{2} is \frac12, {,} a comma. */
+/* Removes braces around one character: \frac{1}{2} becomes \frac12, {,} a comma. */
 static void close_brace(struct text *t)
 {
     i64 n = t->length;
@@ -141,7 +143,7 @@ static i64 take_piece(struct value *v, struct text_span s)
     return 1;
 }
 
-/* Keeps [begin, end). */
+/* Keeps bytes [begin, end). */
 static void crop(struct text *t, i64 begin, i64 end)
 {
     memmove(t->data, t->data + begin, (size_t)(end - begin));
@@ -168,7 +170,7 @@ static void find_degrees(struct value *v)
     }
 }
 
-/* "$", spaces, \left, \right, \text{...}'s wrapping, \dfrac, a full stop at the end: how a value is dressed. */
+/* Strips formatting: "$", spaces, \left, \right, \text{...}, \dfrac, a final full stop. */
 static void undress(struct value *v, struct text_span s)
 {
     *v = (struct value){.unit = -1};
@@ -183,7 +185,7 @@ static void undress(struct value *v, struct text_span s)
     }
 }
 
-static i64 name_length(const struct value *v) /* of "x=" */
+static i64 name_length(const struct value *v) /* length of "x=", else 0 */
 {
     struct text_span s = text_of(v);
     bool named = s.length > 2 && isalpha((u8)s.at[0]) && s.at[1] == '=' && !memchr(s.at + 2, '=', (size_t)s.length - 2);
@@ -198,7 +200,7 @@ static void drop_name(struct value *v)
     v->unit = v->unit > n ? v->unit - n : -1;
 }
 
-/* What one side leaves out, a name or a unit, the other may have. */
+/* Compares two values. A name or a unit may be missing on one side. */
 static bool equal_values(struct text_span a, struct text_span b)
 {
     struct value x, y;
@@ -216,7 +218,7 @@ static bool equal_values(struct text_span a, struct text_span b)
     return equal;
 }
 
-/* ---- Where an answer has its value ---- */
+/* ---- Position of the value in an answer ---- */
 
 bool last_boxed(struct text_span *out, struct text_span s)
 {
@@ -227,7 +229,8 @@ bool last_boxed(struct text_span *out, struct text_span s)
     return out->length >= 0;
 }
 
-/* How many bytes a minus takes that ends before `begin`; behind a digit, a letter or a bracket it subtracts. */
+/* Length in bytes of a minus sign that ends at `begin`; 0 if there is none or if it follows a
+ * digit, a letter or a bracket, as a subtraction does. */
 static i64 sign_before(struct text_span s, i64 begin)
 {
     static const char minus[] = "\xe2\x88\x92"; /* U+2212 */
@@ -238,7 +241,7 @@ static i64 sign_before(struct text_span s, i64 begin)
     return isalnum((u8)before) || strchr(")]}", before) ? 0 : n;
 }
 
-/* Dots of "x...12" and "the end.12", commas and slashes before the first digit do not belong to it. */
+/* Start of the number: skips leading dots ("x...12", "the end.12"), commas and slashes. */
 static i64 skip_marks(struct text_span s, i64 begin)
 {
     i64 digit = begin;
@@ -288,7 +291,7 @@ double verify_math(struct text_span truth, struct text_span answer)
 
 /* ---- gsm8k ---- */
 
-/* Without "," and "$", as verl compares them. */
+/* Compares without "," and "$", as verl does. */
 static bool equal_without_commas(struct text_span a, struct text_span b)
 {
     struct text x = {0}, y = {0};
@@ -306,7 +309,8 @@ static bool equal_without_commas(struct text_span a, struct text_span b)
     return equal;
 }
 
-/* The last match of "#### (\-?[0-9\.\,]+)" in the last 300 characters (verl's strict gsm8k). */
+/* Takes the last match of "#### (\-?[0-9\.\,]+)" in the last
+ * 300 characters (verl's strict gsm8k rule). */
 double verify_gsm8k(struct text_span truth, struct text_span answer)
 {
     i64 from = answer.length;

@@ -29,7 +29,8 @@ static bool all_digits(struct text_span s)
     return s.length && count_digits(s, 0) == s.length;
 }
 
-/* Commas or spaces stand before every three digits of the integer part, or nowhere. */
+/* True if the integer part has separators (commas or spaces)
+ * before every three digits, or none at all. */
 static bool in_thousands(struct text_span s)
 {
     i64 at = s.length && strchr("+-", s.at[0]) ? 1 : 0, first = count_digits(s, at);
@@ -45,7 +46,8 @@ static bool in_thousands(struct text_span s)
     return !memchr(rest.at, ',', (size_t)rest.length) && !memchr(rest.at, ' ', (size_t)rest.length);
 }
 
-/* Without the separators; false: it has some elsewhere, or what no number has. */
+/* Copies the number without separators. False: misplaced
+ * separators, or characters that no number has. */
 static bool clean_number(char out[NUMBER_MOST], struct text_span s)
 {
     i64 n = 0;
@@ -60,7 +62,7 @@ static bool clean_number(char out[NUMBER_MOST], struct text_span s)
     return true;
 }
 
-/* A minus, then digits from the first that is not 0. */
+/* Copies an integer as its sign and its digits without leading zeros. False: it is none. */
 static bool integer_digits(char out[NUMBER_MOST], struct text_span s)
 {
     char clean[NUMBER_MOST];
@@ -77,7 +79,7 @@ static bool integer_digits(char out[NUMBER_MOST], struct text_span s)
     return true;
 }
 
-/* Sign, digits, decimals, exponent. */
+/* Parses a sign, digits, decimals and an exponent. */
 static bool parse_plain(double *out, struct text_span s)
 {
     char clean[NUMBER_MOST], *end;
@@ -87,7 +89,7 @@ static bool parse_plain(double *out, struct text_span s)
     return end > clean && *end == 0 && isfinite(*out);
 }
 
-/* An argument of \frac: {...} or one character. */
+/* Takes an argument of \frac: {...} or one character. */
 static bool take_argument(struct text_span *out, struct text_span *rest)
 {
     if (rest->length == 0)
@@ -101,10 +103,10 @@ static bool take_argument(struct text_span *out, struct text_span *rest)
 }
 
 struct fraction {
-    struct text_span whole, above, below; /* whole: of a mixed number, else empty */
+    struct text_span whole, above, below; /* whole: integer part of a mixed number, else empty */
 };
 
-/* 1\frac{1}{2}, 1 1/2, 1/2 */
+/* Splits 1\frac{1}{2}, 1 1/2 or 1/2. */
 static bool split_fraction(struct fraction *out, struct text_span s)
 {
     const char *frac = find_last(s, "\\frac"), *slash = memchr(s.at, '/', (size_t)s.length);
@@ -124,7 +126,8 @@ static bool split_fraction(struct fraction *out, struct text_span s)
     return true;
 }
 
-/* The fraction of a mixed number is one of digits, and less than 1. */
+/* Parses a fraction. The fractional part of a mixed number
+ * must consist of digits and be less than 1. */
 static bool parse_fraction(double *out, struct text_span s)
 {
     double whole = 0, above, below;
@@ -149,7 +152,8 @@ static bool parse_number(double *out, bool *percent, struct text_span s)
     return parse_plain(out, s) || parse_fraction(out, s);
 }
 
-/* Decimals may be rounded, as 0.333333 for 1/3; an integer is met but for the rounding of a double. */
+/* Non-integers may be rounded, such as 0.333333 for 1/3. An
+ * integer must match up to the rounding of a double. */
 static bool near(double x, double y)
 {
     double most = fmax(fabs(x), fabs(y));
@@ -168,5 +172,5 @@ bool equal_numbers(struct text_span a, struct text_span b)
         return false;
     if (x_percent == y_percent)
         return near(x, y);
-    return near(x, y) || near(x_percent ? x / 100 : x, y_percent ? y / 100 : y); /* 25 % may be 25 or 0.25 */
+    return near(x, y) || near(x_percent ? x / 100 : x, y_percent ? y / 100 : y); /* 25 % matches 25 and 0.25 */
 }

@@ -14,7 +14,8 @@ static i64 character_bytes(u8 first)
     return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
 }
 
-/* Scripts without spaces (from U+2E80: CJK, kana; Hangul has spaces) are a word a character. */
+/* True for scripts without spaces (from U+2E80: CJK, kana),
+ * where every character is a word. Hangul uses spaces. */
 static bool stands_alone(const char *at, i64 left)
 {
     u8 a = (u8)at[0];
@@ -23,7 +24,8 @@ static bool stands_alone(const char *at, i64 left)
     return left >= 3 && ((a == 0xe2 && (u8)at[1] >= 0xba) || a >= 0xe3) && !hangul;
 }
 
-/* An apostrophe belongs to a word between two of its letters; elsewhere it quotes. */
+/* An apostrophe is part of a word only between two of its
+ * letters; otherwise it is a quotation mark. */
 static bool is_letter(struct text_span s, i64 i)
 {
     if (s.at[i] != '\'')
@@ -31,7 +33,7 @@ static bool is_letter(struct text_span s, i64 i)
     return i > 0 && i + 1 < s.length && !strchr("' ", s.at[i - 1]) && !strchr("' ", s.at[i + 1]);
 }
 
-/* Of a folded text. */
+/* Splits case-folded text into words; the caller frees the list. The words point into the text. */
 static struct verify_word_list split_words(struct text_span s)
 {
     struct verify_word_list w = {memory_alloc(max_i64(s.length, 1) * (i64)sizeof(struct text_span)), 0};

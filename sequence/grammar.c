@@ -42,7 +42,7 @@ void grammar_copy(struct grammar *copy, const struct grammar *g)
     copy->positions = bytes ? memcpy(memory_alloc(bytes), g->positions, (size_t)bytes) : NULL;
 }
 
-/* The place of a position, or NULL once it was taken. */
+/* The entry of a position, or NULL once it was taken. */
 static struct position *place_at(struct grammar *g, i64 position)
 {
     return position >= g->first && position < grammar_length(g) ? &g->positions[position - g->first] : NULL;
@@ -65,7 +65,7 @@ static struct position *append(struct grammar *g, enum input_kind input)
     return p;
 }
 
-/* Text and audio stand at t = h = w = index. */
+/* Appends a text or audio position at t = h = w = index. */
 static struct position *append_indexed(struct grammar *g, enum input_kind input)
 {
     struct position *p = append(g, input);
@@ -90,7 +90,7 @@ static void want_at_last(struct grammar *g, enum want what)
     want(g, what, grammar_length(g) - 1, 1);
 }
 
-/* The text head speaks at the last position: it must say id. */
+/* Records `id` as the text target of the last position. */
 static void target_id(struct grammar *g, i32 id, enum stream stream)
 {
     struct position *last = place_at(g, grammar_length(g) - 1);
@@ -123,7 +123,7 @@ static void open_block(struct grammar *g)
     g->block_end = 0;
 }
 
-/* Text after pictures counts on after the largest coordinate of the block. */
+/* Text after a block continues one past the block's largest coordinate. */
 static void close_block(struct grammar *g, i64 frames, i64 edge)
 {
     g->counter = g->origin + max_i64(frames, edge);
@@ -152,8 +152,8 @@ static void take_free_id(struct grammar *g, i32 id)
     }
 }
 
-/* What could be nothing else (BOI, BOV, EOI) is no target: it would dilute the text's loss, by which the others are
- * balanced. */
+/* BOI, BOV and EOI are forced and therefore no targets: they would dilute the text loss, which is
+ * the reference for balancing the other losses. */
 static void take_begin(struct grammar *g, i32 id)
 {
     append_id(g, id);
@@ -169,7 +169,7 @@ static void take_next_frame(struct grammar *g)
     want_at_last(g, WANT_BITS);
 }
 
-/* Text after a video sees all of it: what was hidden from later frames is seen from here on. */
+/* Text after a video sees all of it, so open holes end at the end of the block. */
 static void close_holes(struct grammar *g)
 {
     for (i64 i = max_i64(g->block_first, g->first); i < g->block_end; i++) {
@@ -183,7 +183,7 @@ static void close_holes(struct grammar *g)
 
 static void take_vision_end(struct grammar *g, i32 id)
 {
-    if (g->shape->video) /* NEXT was the other choice */
+    if (g->shape->video) /* NEXT was the alternative */
         target_id(g, id, g->stream);
     close_block(g, g->frame + 1, max_i64(finest(g->shape).h, finest(g->shape).w));
     close_holes(g);
@@ -282,9 +282,10 @@ static bool frame_masked(const struct grammar *g)
            rng_uniform(o->key, o->identity[0], o->identity[1], (u32)(g->blocks - 1), (u32)g->frame) < o->mask_share;
 }
 
-/* What is predicted of frame t sees the frames t - window .. t - 1 that are not masked (VideoAR, arXiv 2601.05966, eq.
- * 9). Its first scale is predicted at the last position of frame t - 1: so keys of a frame are hidden from the last
- * position of its window's last frame on. A masked frame's own last position still sees itself. */
+/* Predictions of frame t see the unmasked frames among t - window .. t - 1 (VideoAR, arXiv
+ * 2601.05966, eq. 9). Scale 1 of frame t is predicted at the last position of frame t - 1, so the
+ * keys of frame t are hidden from the last position of frame t + window on. The last position of a
+ * masked frame still sees itself. */
 static void dig_hole(const struct grammar *g, struct position *p)
 {
     i64 positions = shape_positions(g->shape), seen = g->options.window;
@@ -296,7 +297,7 @@ static void dig_hole(const struct grammar *g, struct position *p)
     p->hole_end = HOLE_OPEN;
 }
 
-/* One position of a scale, aligned on the centre of the finest one. */
+/* Appends one position of a scale, centre-aligned to the finest scale. */
 static void append_vision(struct grammar *g, struct scale scale, i64 cell, i64 begin, i64 row)
 {
     struct scale most = finest(g->shape);
@@ -323,7 +324,7 @@ static double mean_side(struct scale scale)
     return sqrt((double)scale_positions(scale));
 }
 
-/* 1 / sqrt(h_k w_k), such that the mean over the tokens of a frame is 1. */
+/* Weight 1 / sqrt(h_k w_k), normalized to mean 1 over the tokens of a frame. */
 static float scale_weight(const struct grammar *g)
 {
     const struct shape *shape = g->shape;

@@ -1,4 +1,4 @@
-/* Samples whose codes are all known: what the packer feeds the grammar, and how long that is. */
+/* Samples with known codes: feeds whole parts to the grammar and computes their length. */
 #include "sequence/grammar.h"
 
 static int feed_text(struct grammar *g, const struct part *part)
@@ -55,11 +55,11 @@ int grammar_part(struct grammar *g, const struct part *part)
     }
 }
 
-/* What is known of a sample while its parts are counted. */
+/* Running state of grammar_measure. */
 struct count {
     struct measure *out;
-    i64 text_run; /* consecutive targets of text that end at the last position */
-    bool speaks;  /* a position stands before: the text head can predict the next id there */
+    i64 text_run; /* consecutive text targets up to the last position */
+    bool speaks;  /* a previous position exists, whose text head can predict the next id */
 };
 
 static void count_id(struct count *c, double weight)
@@ -69,7 +69,7 @@ static void count_id(struct count *c, double weight)
     c->speaks = true;
 }
 
-/* An id of text: also the second of a pair, if the one before is of text and was predicted somewhere. */
+/* Counts n text ids. An id is also an MTP target if the id before it is text and was predicted. */
 static void count_text(struct count *c, i64 n, double weight)
 {
     for (i64 i = 0; i < n; i++) {
@@ -77,7 +77,7 @@ static void count_text(struct count *c, i64 n, double weight)
             c->out->totals[TARGET_MTP] += weight;
         c->text_run += c->speaks;
         count_id(c, weight);
-        if (c->text_run > 0 && i + 1 < n) { /* the rest of the run is alike */
+        if (c->text_run > 0 && i + 1 < n) { /* all remaining ids count the same */
             c->out->totals[TARGET_TEXT] += weight * (double)(n - 1 - i);
             c->out->totals[TARGET_MTP] += weight * (double)(n - 1 - i);
             c->text_run += n - 1 - i;
@@ -101,7 +101,7 @@ static void count_audio(struct count *c, i64 frames, double weight)
     c->text_run = 0;
 }
 
-/* Returns the part's positions. */
+/* Counts a part and returns its number of positions. */
 static i64 count_part(struct count *c, const struct vocabulary *v, const struct part *part)
 {
     switch (part->kind) {

@@ -5,7 +5,7 @@ int token_sizes_check(const struct token_sizes *model, const struct token_sizes 
     const struct {
         const char *name;
         i64 model, given;
-        bool fits; /* into something larger */
+        bool fits; /* true if a smaller size fits the model */
     } rows[] = {
         {"ids of text", model->vocabulary, given->vocabulary, given->vocabulary <= model->vocabulary},
         {"bits of a vision token", model->bits, given->bits, false},

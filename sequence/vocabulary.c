@@ -23,7 +23,7 @@ const char *const grammar_special_tokens[] = {"<|endoftext|>",
                                               EIGHT("reserved", "1"),
                                               NULL};
 
-/* Shape tokens are numbered in octal, eight to a line of the table above. */
+/* Shape tokens are numbered in octal; each line of the table above holds 8. */
 static i32 shape_id(const struct text_tokenizer *tokenizer, i64 index)
 {
     char name[32];

@@ -10,7 +10,7 @@ bool product_is_plain(const struct by_weight *by)
     return !is_rounded(by) && !by->w->narrow;
 }
 
-/* ---- Products of the numbers themselves, or of rounded ones ---- */
+/* ---- Products of unrounded values, or of values rounded to fp8 ---- */
 
 static struct matrix operand(const struct by_weight *by, struct matrix x, enum fp8 format, enum fp8_blocks blocks)
 {
@@ -68,7 +68,7 @@ static void of_weights(const struct by_weight *by, struct gradient dw, struct ma
         device->ops->matmul(device, dw.matrix, errors, true, inputs, false, dw.add);
 }
 
-/* ---- Products of codes ---- */
+/* ---- Products of fp8 codes ---- */
 
 static bool multiplies_codes(const struct by_weight *by)
 {
@@ -85,7 +85,7 @@ static struct fp8_matrix packed(const struct by_weight *by, struct matrix x, enu
     return out;
 }
 
-/* out (+)= x w, w as it stands or turned. */
+/* out (+)= x w or x w^T, from fp8 codes. */
 static void multiply_by_codes(const struct by_weight *by, struct matrix out, struct matrix x, enum fp8 format,
                               bool turned, bool add)
 {
@@ -106,9 +106,10 @@ static void weights_of_codes(const struct by_weight *by, struct gradient dw, str
         device->ops->matmul_fp8(device, dw.matrix, &errors, &inputs, NULL, dw.add);
 }
 
-/* ---- Either ---- */
+/* ---- Either kind ---- */
 
-/* The rows of x that are read, as many as there is room for in `rows`. */
+/* Gathers the rows of x named by `source` into a copy of `rows` rows. Returns x itself if there is
+ * no `source`. */
 static struct matrix copied_rows(const struct by_weight *by, struct matrix x, i64 rows)
 {
     struct device *device = by->tape->device;

@@ -1,9 +1,9 @@
-/* What the files of this folder share. */
+/* Internal declarations shared by the files of this folder. */
 #ifndef WEFT_TENSOR_INSIDE_H
 #define WEFT_TENSOR_INSIDE_H
 #include "tensor/tensor.h"
 
-/* Of ops: a record's backward, the record in it, and its making. */
+/* For ops: the signature of a backward, access to its own record, and the creation of a record. */
 #define BACKWARD(name) static void name##_backward(struct tape_record *base, struct device *device, struct tape *tape)
 #define SELF(type)                                                                                                     \
     struct type *self = (struct type *)base;                                                                           \
@@ -12,22 +12,24 @@
     tape_record(tape, sizeof(struct type), backward, (struct tensor *const[]){__VA_ARGS__},                            \
                 COUNT_OF(((struct tensor *const[]){__VA_ARGS__})), &(outputs), 1)
 
-/* A record that is not an op's: its backward is called where the backward comes to it. */
+/* Appends a record that does not belong to an op. The backward calls it when it reaches it. */
 void *tape_push(struct tape *tape, i64 record_bytes,
                 void (*backward)(struct tape_record *, struct device *, struct tape *));
 void tape_ensure_gradient(struct tape *tape, struct tensor *t);
-/* x, which has none, takes y's, as it lies: of as many bytes, whatever their shapes. */
+/* Moves the gradient of y to x, which must have none. Both must have the same size in bytes; shapes
+ * may differ. */
 void tape_take_gradient(struct tensor *x, struct tensor *y);
 
-/* ops_few.c: whether a product is matmul_few's, and it. x may be a norm that is left to products; others read it
- * through `normed`. */
+/* ops_few.c: takes_few tells whether a product runs as a skinny gemm (matmul_few); product_of_few
+ * runs it. x may be a deferred norm. Other readers materialize it with `normed`. */
 bool takes_few(struct tape *tape, const struct tensor *x, struct tensor *w);
 struct tensor *product_of_few(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype,
                               struct around around);
 struct tensor *normed(struct tape *tape, struct tensor *x);
 
 struct attention;
-/* ops_attention.c: through a cache, of q that are turned, with keys and values in their places. */
+/* ops_attention.c: attention through a KV cache. q is already rotated, keys and values are already
+ * in the cache. */
 struct rope_cache rope_cache_of(const struct attention *a);
 struct tensor *attend_cached(struct tape *tape, struct tensor *qkv, const struct attention *a);
 
@@ -35,6 +37,6 @@ void segments_clear(struct tape *tape);
 void segments_close(struct tape *tape);
 i64 segments_peak_bytes(const struct tape *tape);
 i64 segments_rounding_bytes(const struct tape *tape);
-bool segments_deferring(const struct tape *tape); /* ops that were called have not run */
+bool segments_deferring(const struct tape *tape); /* some called ops have not run yet */
 
 #endif

@@ -1,4 +1,4 @@
-/* Weights in few bits: what they are made of, once, when a model was loaded to be asked. */
+/* Quantizes weights to 8 or 4 bits, once, after a model is loaded for inference. */
 #include "kernels/narrow.h"
 #include "tensor/weights.h"
 
@@ -12,7 +12,7 @@ static const signed char book[CODES] = NARROW_BOOK;
 
 static float round_row(signed char *v, const float *x, i64 n, float scale)
 {
-    double with = 0, own = 0; /* sums of x v and v^2: the scale that suits these numbers best */
+    double with = 0, own = 0; /* sums of x v and v^2; their ratio is the least-squares scale */
     for (i64 i = 0; i < n; i++) {
         float whole = scale > 0 ? rintf(x[i] / scale) : 0;
         whole = whole > 127 ? 127 : whole < -127 ? -127 : whole;
@@ -41,7 +41,7 @@ static float largest_of(const float *x, i64 n)
     return most;
 }
 
-/* The largest number of a row may be cut where that serves the others. */
+/* Clips the largest values of a row if that lowers the total square error. */
 static float narrow_row_8(signed char *v, const float *x, i64 n)
 {
     enum { TRIALS = 10 };
@@ -60,7 +60,7 @@ static float narrow_row_8(signed char *v, const float *x, i64 n)
 
 /* ---- A row in 4 bits ---- */
 
-/* Square error of a block where each number becomes the nearest of 16 values. */
+/* Square error of a block if each number becomes the nearest of the 16 values. */
 static float error_of(const float *x, const float *value)
 {
     float best[BLOCK], sum = 0;
@@ -96,7 +96,8 @@ static float error_of_scale(const float *x, float scale)
     return error_of(x, value);
 }
 
-/* What a block multiplies the book with, of either sign: three trials of each, then two beside the best. */
+/* The scale, of either sign, that fits the codebook to a block: tries three magnitudes per sign,
+ * then both neighbours of the best. */
 static float block_scale(const float *x)
 {
     static const float share[3] = {0.8f, 0.95f, 1.1f};
@@ -119,7 +120,7 @@ static float block_scale(const float *x)
     return best;
 }
 
-/* The factor near `wanted` that leaves the least error, and codes with it. */
+/* Chooses the factor near `wanted` with the least error, and the codes for it. */
 static u8 choose_factor(u8 *codes, const float *x, float row_scale, float wanted)
 {
     int middle = NARROW_FACTOR_ZERO + (int)rintf(wanted), best = NARROW_FACTOR_ZERO;
@@ -139,7 +140,7 @@ static u8 choose_factor(u8 *codes, const float *x, float row_scale, float wanted
     return (u8)best;
 }
 
-/* codes and factors of each block in order; x is filled up to whole blocks with zeros. */
+/* Quantizes a row to codes and factors, block by block. x is zero-padded to whole blocks. */
 static float narrow_row_4(u8 *codes, u8 *factors, const float *x, i64 blocks)
 {
     float largest = 0;
@@ -166,8 +167,8 @@ static float narrow_row_4(u8 *codes, u8 *factors, const float *x, i64 blocks)
 
 struct narrow_pack_job {
     const struct weight *weight;
-    struct narrow to; /* host memory, filled by rows */
-    const char *from; /* the weight's copy */
+    struct narrow to; /* host memory, filled row by row */
+    const char *from; /* host copy of the weight */
     i64 steps, strips;
 };
 
@@ -215,7 +216,7 @@ static void narrow_row(void *context, i64 tile, int worker)
     memory_free(factors);
 }
 
-struct narrow_sizes { /* bytes */
+struct narrow_sizes { /* all in bytes */
     i64 codes, factors, scale;
 };
 static struct narrow_sizes sizes_of(const struct weight *w, int bits)
@@ -224,7 +225,7 @@ static struct narrow_sizes sizes_of(const struct weight *w, int bits)
     return (struct narrow_sizes){rows * width * bits / 8, bits == 4 ? rows * width / BLOCK : 0, rows * 4};
 }
 
-/* The meta backend has no values, and gets none. */
+/* The meta backend has no values to read or write. */
 static bool has_values(const struct weights *weights)
 {
     return weights->device->backend != BACKEND_META;
@@ -276,7 +277,7 @@ static bool is_narrowed(const struct weight *w)
     const struct weight_spec *s = &w->spec;
     return s->multiplied && s->file == FILE_HF && s->type == TYPE_ACTIVATION && w->parts > 0 && s->disk_rank == 2;
 }
-static bool is_kept(const struct weight *w) /* looked up before the first layer, or not narrowed at all */
+static bool is_kept(const struct weight *w) /* an embedding (layer < 0), or not quantized at all */
 {
     return !is_narrowed(w) || w->spec.layer < 0;
 }

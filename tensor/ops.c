@@ -1,10 +1,10 @@
-/* Ops of one input row each: products, norms, elementwise, rows by index. */
+/* Ops that work row by row (gemm, norms, elementwise), and rearrangements. */
 #include "tensor/fp8.h"
 #include "tensor/ops.h"
 
 #include "tensor/inside.h"
 
-struct unary { /* the record most ops need */
+struct unary { /* record of most ops */
     struct tape_record record;
     struct tensor *x, *y, *w;
 };
@@ -18,7 +18,7 @@ struct tensor *op_borrow(struct tape *tape, void *data, enum dtype dtype, i64 ro
 
 /* ---- products ---- */
 
-/* dw = dy^T x, sums over rows; dx = dy w, sums over the outputs. */
+/* dw = dy^T x (reduces over rows), dx = dy w (reduces over outputs). */
 BACKWARD(linear)
 {
     SELF(unary);
@@ -92,7 +92,7 @@ static struct matrix rows_of(const struct tensor *x)
     return tensor_matrix(x->table ? x->table : x);
 }
 
-/* The gradient of gate_up takes its place. */
+/* Computes the gradient of gate_up in-place. */
 BACKWARD(linear_grouped_swiglu)
 {
     SELF(gated);
@@ -186,7 +186,8 @@ struct norm {
     float *rstd;
 };
 
-/* sum, y = norm(sum): what reaches sum is already in its gradient when this runs, because later records came first. */
+/* For sum and y = norm(sum): by the time this runs, the later records have already accumulated into
+ * the gradient of sum. */
 static void norm_backward_into(struct norm *self, struct device *device, struct tape *tape)
 {
     struct matrix dy = tape_output_gradient(self->y), none = {0};
@@ -335,8 +336,8 @@ struct permuted {
     struct tape_record record;
     struct tensor *x, *y;
     int rank;
-    i64 shape[8]; /* of y */
-    i64 order[8]; /* from y back to x */
+    i64 shape[8]; /* shape of y */
+    i64 order[8]; /* axis order from y back to x */
 };
 
 BACKWARD(permute)
@@ -367,7 +368,7 @@ struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i
     return y;
 }
 
-/* Gives the gradient of y to x as it lies: by handing over the memory, or adding. */
+/* Passes the gradient of y to x unchanged: hands over the memory, or accumulates. */
 BACKWARD(pass)
 {
     SELF(unary);

@@ -23,7 +23,7 @@ static struct matrix value_part(struct matrix qkv, const struct attention *a)
     return matrix_columns(qkv, (a->heads + a->kv_heads) * a->width, a->kv_heads * a->width);
 }
 
-/* q and k lie side by side, so one call turns both. */
+/* q and k are adjacent columns, so one call rotates both. */
 static void rotate(struct device *device, struct matrix qkv, const struct attention *a, bool inverse)
 {
     i64 heads = a->heads + a->kv_heads;

@@ -1,5 +1,5 @@
-/* Ops that decoding on a GPU takes in fewer launches: a product of few rows with what stands before and behind it.
- * Elsewhere they are one op after the other. */
+/* Fused ops for decoding on a GPU: skinny gemms with a fused prologue and epilogue, which save
+ * launches. Elsewhere the unfused ops run one after the other. */
 #include "tensor/fp8.h"
 #include "tensor/inside.h"
 #include "tensor/ops.h"
@@ -15,7 +15,7 @@ bool takes_few(struct tape *tape, const struct tensor *x, struct tensor *w)
            product_is_plain(&(struct by_weight){tape, w, NULL, NULL});
 }
 
-/* rmsnorm(x), which those that read it take, where they are products of few rows. */
+/* rmsnorm(x), or a deferred norm if the readers are skinny gemms that can fuse it. */
 static struct tensor *norm_for_products(struct tape *tape, struct tensor *x, struct tensor *norm, float eps)
 {
     if (!is_decoding(tape) || x->rows > FEW_NORMED)

@@ -9,7 +9,7 @@ struct loss_record {
     enum distance kind;
 };
 
-/* A loss has no output tensor: its seed is the coefficient, read when the record runs. */
+/* Losses have no output tensor. Their seed is `coefficient`, read when the record runs. */
 static struct loss_record *record_loss(struct tape *tape, struct tensor *logits, const void *target,
                                        const float *coefficient,
                                        void (*backward)(struct tape_record *, struct device *, struct tape *))
@@ -47,15 +47,15 @@ struct loss op_cross_entropy(struct tape *tape, struct tensor *logits, const i32
     return loss;
 }
 
-/* ---- cross entropy of a product, whose logits would be the largest tensor of a step ---- */
+/* ---- cross entropy of h w^T, whose logits would be the largest tensor of a step ---- */
 
 enum { CHUNK_ROWS = 1024 };
 struct linear_loss_record {
     struct tape_record record;
-    struct tensor *h, *dh; /* dh: the gradient of h, made in the forward */
+    struct tensor *h, *dh; /* dh: gradient of h, computed in the forward */
 };
 struct linear_loss {
-    struct tensor *h, *w, *dh; /* dh NULL: not wanted */
+    struct tensor *h, *w, *dh; /* dh NULL: not needed */
     struct gradient dw;
     const i32 *target;
     const float *coefficient;
@@ -69,7 +69,7 @@ static void linear_cross_entropy_backward(struct tape_record *base, struct devic
     device->ops->copy(device, d.matrix, tensor_matrix(self->dh), 1, d.add);
 }
 
-/* Rows [first, first + count): logits, their losses, and what these give to h and w. */
+/* Rows [first, first + count): computes logits and losses, and adds their gradients to h and w. */
 static void run_chunk(struct tape *tape, const struct linear_loss *l, i64 first, i64 count)
 {
     const struct kernels *ops = tape->device->ops;

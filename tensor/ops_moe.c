@@ -20,7 +20,7 @@ static void route_backward(struct tape_record *base, struct device *device, stru
                                     &self->router);
 }
 
-/* One block of memory for all a routing decides, so that it is kept or replayed as a whole. */
+/* Puts all arrays of a routing into one block, so that it is saved or replayed as a whole. */
 static bool keep_routing(struct tape *tape, struct routing *r)
 {
     i64 sizes[6] = {r->n * r->experts * 4, r->n * r->k_max * 4,  r->n * r->k_max * 4,

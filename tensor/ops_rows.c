@@ -1,4 +1,4 @@
-/* Rows by index, and runs of them. */
+/* Row gather, scatter, and contiguous row ranges. */
 #include "tensor/inside.h"
 #include "tensor/ops.h"
 
@@ -6,10 +6,11 @@ struct indexed {
     struct tape_record record;
     struct tensor *x, *y;
     const i32 *index;
-    bool differ; /* its entries */
+    bool differ; /* the entries of `index` are distinct */
 };
 
-/* Of x, some rows of which y has: zeros where nothing stood. No data: nobody asks for it. */
+/* The gradient of x, of which y has some rows. Zeroes it first if it is new. data NULL: not
+ * needed. */
 static struct gradient gradient_of_rows(struct tape *tape, struct tensor *x, struct matrix dy)
 {
     struct gradient dx = dy.data ? tape_gradient(tape, x) : (struct gradient){0};
@@ -19,7 +20,7 @@ static struct gradient gradient_of_rows(struct tape *tape, struct tensor *x, str
     return dx;
 }
 
-/* Scatters dy into dx, which may be a weight's f32 gradient or an activation's. */
+/* Scatters dy into dx, which is an f32 weight gradient or an activation gradient. */
 BACKWARD(gather)
 {
     SELF(indexed);

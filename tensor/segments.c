@@ -1,4 +1,5 @@
-/* Segments of a tape: where their tensors lie, and how their ops become one launch. tensor.h draws it. */
+/* Segments of a tape: placement of their tensors, and launching their ops as one unit. See the
+ * drawing in tensor.h. */
 #include "kernels/device/deferred.h"
 #include "tensor/inside.h"
 
@@ -6,20 +7,20 @@
 
 enum { ARENAS = 2 }; /* the tape's `arena` and `kept` */
 struct segments_room {
-    i64 first, most; /* bytes: where it begins, and what it took at most */
+    i64 first, most; /* bytes: offset, and maximum use so far */
 };
 struct segments_place {
     struct segments_room room[ARENAS];
-    struct recordings *recordings; /* of its segment */
+    struct recordings *recordings; /* recordings of the place's segment */
 };
 struct segments {
     struct deferred *deferred;
-    struct device *device;    /* the tape's, while ops are deferred; NULL: they are not */
-    struct arena arena, kept; /* of places; those of the tape while it is in one */
+    struct device *device;    /* the tape's device while ops are deferred, else NULL */
+    struct arena arena, kept; /* arenas of places; swapped with the tape's while it is in a place */
     struct free_class free[FREE_CLASSES];
     struct segments_place *places;
-    i64 count, now, end[ARENAS]; /* the place the tape is in, -1: in none; where the last one ended in this pass */
-    bool comes_back;             /* the backward has come to a segment */
+    i64 count, now, end[ARENAS]; /* now: current place, -1 if none; end: where the last place of this pass ended */
+    bool comes_back;             /* the backward has reached a segment */
 };
 
 /* ---- Memory ---- */
@@ -31,7 +32,7 @@ static void swap_arenas(struct arena *a, struct arena *b)
     *b = kept;
 }
 
-/* The tape's own against that of places, and back. */
+/* Swaps the tape's own arenas and free lists with those of places. */
 static void swap_memory(struct tape *tape)
 {
     struct segments *s = tape->segments;
@@ -96,7 +97,7 @@ static void begin_ops(struct tape *tape)
     tape->device = deferred_begin(s->deferred);
 }
 
-/* Of the place, which was left. */
+/* Runs the deferred ops of `place`, which the tape has already left. */
 static void end_ops(struct tape *tape, const struct segments_place *place)
 {
     struct segments *s = tape->segments;
@@ -115,7 +116,7 @@ struct segment_record {
     i64 place;
 };
 
-/* Gradients lie behind all places. */
+/* Places gradients behind all places. */
 static void backward_begins(struct tape_record *record, struct device *device, struct tape *tape)
 {
     struct segments *s = tape->segments;
@@ -164,14 +165,14 @@ void tape_segment_end(struct tape *tape)
     push(tape, place, backward_begins);
 }
 
-/* ---- All of them ---- */
+/* ---- Open, clear, close ---- */
 
 void tape_segments_open(struct tape *tape, i64 places)
 {
     require(!tape->segments && arena_mark(&tape->arena) == 0, "segments of a tape that has them, or tensors");
     struct recordings *recordings = device_recordings_open(tape->device);
     if (!recordings)
-        return; /* places serve nobody */
+        return; /* the device cannot record, so places are useless */
     struct segments *s = tape->segments = memory_alloc(sizeof *s);
     s->deferred = deferred_open(tape->device);
     device_arena_open(tape->device, &s->arena, tape->arena.reserved_bytes);
@@ -183,7 +184,8 @@ void tape_segments_open(struct tape *tape, i64 places)
         s->places[place].recordings = place ? device_recordings_open(tape->device) : recordings;
 }
 
-/* Rooms move once, before a pass: those of a place that took more than ever push the ones behind it. */
+/* Recomputes the offsets of all places, once before each pass: a place that used more than ever
+ * before shifts the places behind it. */
 void segments_clear(struct tape *tape)
 {
     struct segments *s = tape->segments;

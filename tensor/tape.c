@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define HOST_BYTES ((i64)16 << 30) /* of address space */
+#define HOST_BYTES ((i64)16 << 30) /* reserved address space */
 
 void tape_open(struct tape *tape, struct device *device, enum dtype activations, i64 reserved_bytes)
 {
@@ -97,7 +97,7 @@ void tape_scratch_end(struct tape *tape, i64 begun)
     arena_reset(&tape->arena, begun);
 }
 
-/* Both arenas round alike, so blocks lie in both at the same distances. */
+/* Both arenas align alike, so staged blocks have the same distances on host and device. */
 void *tape_stage(struct tape *tape, void **host, i64 bytes)
 {
     char *to = tape_alloc(tape, bytes), *from = arena_alloc(&tape->staged, bytes);
@@ -145,7 +145,7 @@ static void list_block_weight(struct tape *tape, struct tensor *w)
     tape->block_weights[tape->block_weight_count++] = w;
 }
 
-/* A recomputed block's uses are counted when it first runs. */
+/* Counts the uses in a recomputed block when it first runs, not when it is replayed. */
 static void count_uses(struct tape *tape, struct tensor *const *inputs, int input_count)
 {
     for (int i = 0; i < input_count; i++) {
@@ -205,7 +205,7 @@ void *tape_push(struct tape *tape, i64 record_bytes,
     return tape->last = record;
 }
 
-/* NULL: no more sizes are told apart, or a tensor without rows. */
+/* NULL for a tensor without rows, or if all FREE_CLASSES sizes are taken. */
 static struct free_class *free_class_of(struct tape *tape, i64 bytes)
 {
     for (int i = 0; i < FREE_CLASSES && bytes; i++) {
@@ -237,7 +237,7 @@ void tape_ensure_gradient(struct tape *tape, struct tensor *t)
     }
 }
 
-/* Leaves its gradient to the other holders; false: there are none. */
+/* Drops this tensor's share of its gradient. False if no other tensor holds it. */
 static bool leave_gradient(struct tensor *t)
 {
     bool left = t->grad_holders && *t->grad_holders > 1;
@@ -265,7 +265,7 @@ static struct matrix gradient_matrix(const struct tensor *t)
     return matrix_of(t->grad, t->grad_dtype, t->rows, t->columns);
 }
 
-/* What is to be added to must be the tensor's own. */
+/* Copies a shared gradient before accumulating into it. */
 static void own_gradient(struct tape *tape, struct tensor *t)
 {
     struct matrix shared = gradient_matrix(t);
@@ -395,10 +395,11 @@ struct recompute_record {
     tape_block *block;
     void *context;
     struct tensor *input, *output;
-    i64 kept_first, weights_first, weights_end; /* of kept_blocks and block_weights */
+    i64 kept_first, weights_first, weights_end; /* ranges in kept_blocks and block_weights */
 };
 
-/* Runs the block again with recording, then its records; what it allocated is given back. */
+/* Runs the block again, recording it, then runs its records. Frees everything the block
+ * allocated. */
 static void recompute_backward(struct tape_record *record, struct device *device, struct tape *tape)
 {
     struct recompute_record *r = (struct recompute_record *)record;
@@ -422,7 +423,7 @@ static void recompute_backward(struct tape_record *record, struct device *device
     tape_take_gradient(again, r->output);
     run_records(tape);
     memcpy(tape->free, free_classes, sizeof free_classes);
-    r->output->grad = alone; /* the block has given it back to its own free ones, which are no more */
+    r->output->grad = alone; /* the block put it on its own free list, which is gone */
     tape->last = outer;
     arena_reset(&tape->arena, mark);
     arena_reset(&tape->host, host_mark);
@@ -446,7 +447,7 @@ struct tensor *tape_recompute(struct tape *tape, tape_block *block, void *contex
     tape->keeping = false;
     arena_reset(&tape->arena, mark);
     arena_reset(&tape->host, host_mark);
-    output->needs_grad = true; /* weights inside may need one even where the input does not */
+    output->needs_grad = true; /* weights inside may need one even if the input does not */
     input->needs_grad = true;
     struct recompute_record *r = tape_record(tape, sizeof *r, recompute_backward, &input, 1, &output, 1);
     r->block = block;

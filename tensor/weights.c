@@ -69,7 +69,7 @@ static i64 image_bytes_of(const struct weights *weights, const struct weight *w)
     return wanted ? kernels_packed_bytes(weights->device, w->parts, w->rows, w->columns) : 0;
 }
 
-/* A copy in f32 holds the master. */
+/* An f32 copy is its own master. */
 static void allocate_one(struct weights *weights, struct weight *w)
 {
     i64 n = elements_of(w), share = w->share_rows * w->columns;
@@ -89,7 +89,7 @@ static void allocate_one(struct weights *weights, struct weight *w)
     weights->written_count += w->parts;
 }
 
-/* Gradients and their marks stand in the order of the table. */
+/* Lays out gradients and their flags in table order. */
 static void place_gradients(struct weights *weights)
 {
     float *grad = weights->grads = arena_alloc(&weights->memory, weights->grad_elements * 4);
@@ -237,11 +237,11 @@ struct init_job {
     struct weight *weight;
     struct rng_key key;
     u32 identity;
-    float *values; /* of this rank's slice */
+    float *values; /* the values of this rank's slice */
 };
 
-/* Four normals a draw (two Box-Muller pairs) would be faster; one keeps element i's value independent of its
- * neighbours. */
+/* One normal per draw, although a draw could give four (two Box-Muller pairs): so the value of
+ * element i does not depend on its neighbours. */
 static float init_value(const struct init_job *job, u64 element)
 {
     const struct weight_spec *s = &job->weight->spec;
@@ -288,7 +288,8 @@ void weight_changed(struct weight *w)
     w->value.codes = NULL;
 }
 
-/* Of a weight in 8 bits the image is that of those: what is not differentiated does without. */
+/* For an fp8 weight, `image` is packed from the rounded values. Products without a backward then
+ * use no packed copy. */
 static void pack_rounded(struct device *device, struct weight *w)
 {
     struct matrix from = copy_of(w), to = from;

@@ -32,7 +32,7 @@ static int wrong_shape(const char *origin, const struct tensor_view *view, int r
 
 static int check_shape(const char *origin, const struct tensor_view *view, int rank, const i64 *shape)
 {
-    i64 skip = 0; /* [1,E] may stand where [E] is meant, and the other way round */
+    i64 skip = 0; /* [1,E] and [E] are interchangeable */
     if (view->rank == rank + 1 && view->shape[0] == 1)
         skip = 1;
     if (view->rank != rank + skip || memcmp(view->shape + skip, shape, (size_t)rank * sizeof *shape) != 0)
@@ -40,8 +40,8 @@ static int check_shape(const char *origin, const struct tensor_view *view, int r
     return 0;
 }
 
-/* Rows from `row` on of this rank's slice are rows [first, +rows) and this rank's columns of a logical block of floats.
- */
+/* Copies rows [first, +rows) of an unsharded block, restricted to this rank's columns, to this
+ * rank's slice from row `row` on. */
 static void put_block(struct weights *weights, struct weight *w, i64 row, const float *in, i64 first, i64 rows)
 {
     bool whole = w->columns == w->spec.columns;
@@ -150,7 +150,7 @@ static void read_device(void *device, void *out, const void *data, i64 bytes)
     device_get(device, out, data, bytes);
 }
 
-/* As it stands on the device, or rounded here. */
+/* Reads from the device if the dtype matches; otherwise converts on the host. */
 static struct tensor_source source_of(struct weight_list *list, const struct weights *weights, const struct weight *w,
                                       enum dtype dtype)
 {
@@ -237,7 +237,8 @@ void weights_list_optimizer(struct weight_list *list, const struct weights *weig
     }
 }
 
-/* All rows of this rank's slice to its copies, also of those whose masters other ranks keep. */
+/* Writes all rows of this rank's slice to its copy, including rows whose masters other ranks
+ * keep. */
 static void put_slice(struct weights *weights, struct weight *w, const float *logical)
 {
     struct weight all = *w;
@@ -275,7 +276,7 @@ static int load_state(struct weights *weights, struct weight *w, const struct sa
     float *logical = view_values(view, origin);
     if (!logical)
         return -1;
-    if (strcmp(kind, "master") == 0) /* of no rows, all three stand at one address */
+    if (strcmp(kind, "master") == 0) /* not by address: without rows all three states have the same */
         put_slice(weights, w, logical);
     else
         put_share(weights, w, out, logical);

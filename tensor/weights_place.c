@@ -1,5 +1,5 @@
-/* Where a weight stands: which parts, rows and columns of the logical matrix a rank holds, and which of them it
- * updates. */
+/* Sharding of a weight: the parts, rows and columns of the unsharded matrix that a rank holds, and
+ * the rows that it updates. */
 #include "tensor/weights.h"
 
 #include <string.h>
@@ -75,7 +75,7 @@ void weight_place(struct weight *w, const struct weights_layout *layout, bool tr
     place_share(w, layout, training);
 }
 
-/* Row of the logical matrix (of one part) that is row `row` of a part here. */
+/* Row of the unsharded matrix (within one part) that is row `row` of a part on this rank. */
 static i64 logical_row(const struct weight *w, i64 row)
 {
     i64 before = 0;

@@ -1,4 +1,5 @@
-/* The audio tokenizer's recordings: read once, kept as 16-bit samples, crops drawn by keys. */
+/* Recordings of the audio tokenizer: decoded once, kept as 16-bit samples; crops are
+ * drawn by random keys. */
 #include "tokenizer_training/audio_step.h"
 #include "data/media/media.h"
 
@@ -46,10 +47,10 @@ static int read_medium(void *context, void *content, const struct medium *medium
     (void)context;
     clip->path = medium->path;
     int has = medium->kind == SAMPLE_VIDEO ? film_has_sound(file->data, file->bytes, medium->path) : 1;
-    return has > 0 ? decode(clip, file) : has; /* without one: no samples */
+    return has > 0 ? decode(clip, file) : has; /* a clip without sound has no samples */
 }
 
-/* Room for one more; lists have that of the next power of two. */
+/* Grows a list by one element; its capacity is the next power of two. */
 static void *grown(void *list, i64 count, i64 size)
 {
     return count & (count - 1) ? list : memory_resize(list, count * size, max_i64(1, 2 * count) * size);
@@ -60,7 +61,8 @@ static void release_content(void *content)
     memory_free(((struct audio_clip *)content)->values);
 }
 
-/* What cannot be read again stays, or stands in a window. */
+/* Keeps the samples within memory_mb. Beyond it, a medium that cannot be read again individually
+ * goes to a window, or stays in memory if there is none. */
 static void place_clip(const struct audio_data_load *load, struct audio_clip *clip, const struct medium *medium)
 {
     struct audio_media *media = load->media;
@@ -154,7 +156,7 @@ static int show_clip(struct audio_clip *out, const struct audio_clip *clip)
                : error_set("%s: its length is not what it was when it was read first", clip->path);
 }
 
-/* The clip with its samples in memory; *own tells that they are the caller's to free. */
+/* The clip with its samples in memory. *own: the caller must free them. */
 static int need_values(struct audio_clip *out, const struct audio_clip *clip, bool *own)
 {
     *out = *clip;
@@ -179,7 +181,7 @@ float *audio_clip_samples(const struct audio_clip *clip, i64 *frames)
 
 /* ---- crops ---- */
 
-enum draw { DRAW_USED, DRAW_SPEED, DRAW_GAIN, DRAW_NOISE, DRAW_CUT, DRAW_EQUALISER }; /* which of an item's draws */
+enum draw { DRAW_USED, DRAW_SPEED, DRAW_GAIN, DRAW_NOISE, DRAW_CUT, DRAW_EQUALISER }; /* index of an item's draws */
 
 struct audio_data_drawn {
     const struct audio_draw *draw;
@@ -202,7 +204,8 @@ static float value_at(const struct audio_clip *clip, i64 at)
     return at >= 0 && at < clip->samples ? (float)clip->values[at] / 32767 : 0;
 }
 
-/* Samples at begin, begin + speed, ...; between samples a cubic through the four around it (Catmull & Rom 1974). */
+/* Samples at begin, begin + speed, ..., by cubic interpolation of the 4 neighbours
+ * (Catmull & Rom 1974). */
 static void copy_resampled(float *out, i64 n, const struct audio_clip *clip, double begin, double speed)
 {
     for (i64 i = 0; i < n; i++) {
@@ -227,7 +230,8 @@ static void add_noise(float *out, i64 n, const struct audio_data_drawn *d, float
         u32 words[4];
         rng_draw(words, key, (u32)d->draw->step, d->item, DRAW_NOISE, 1 + (u32)(i / 4));
         for (i64 j = 0; j < 4 && i + j < n; j++)
-            out[i + j] += size * ((float)(words[j] >> 8) * 0x1p-23f - 1) * 1.7320508f; /* of that standard deviation */
+            /* sqrt(3) * uniform -1..1: std 1 */
+            out[i + j] += size * ((float)(words[j] >> 8) * 0x1p-23f - 1) * 1.7320508f;
     }
 }
 
@@ -245,7 +249,7 @@ static void draw_response(float *response, i64 bins, const struct audio_data_dra
         double neper = 0, above = fmax(0, (double)k - cut);
         for (int j = 0; j < 4; j++)
             neper += height[j] * cos(pi * (j + 1) * (double)k / (double)bins + phase[j]);
-        response[k] = (float)exp(neper - above); /* a bin above the edge loses 8.7 dB */
+        response[k] = (float)exp(neper - above); /* 8.7 dB of attenuation per bin above the edge */
     }
 }
 
@@ -269,8 +273,8 @@ static void draw_augmented(float *out, float *response, const struct audio_data_
     draw_response(response, d->draw->bins, d);
 }
 
-/* Any of all recordings; where that stands in a window, any of the window whose turn it is: they take turns in the
- * order of the archives, each for as many draws as it has recordings, in the mean. */
+/* Draws one of all recordings. If it is in a window, draws again among the window whose turn it is.
+ * Windows take turns in archive order, each for as many draws on average as it has recordings. */
 static const struct audio_clip *drawn_clip(const struct audio_media *media, const struct audio_draw *draw, i64 item)
 {
     struct rng_key key = {draw->seed, RNG_CROP};
@@ -287,8 +291,8 @@ static const struct audio_clip *drawn_clip(const struct audio_media *media, cons
 struct crops_job {
     float *samples, *response;
     const struct audio_draw *draw;
-    struct audio_clip *clips; /* [n] with their samples */
-    bool *own;                /* [n] */
+    struct audio_clip *clips; /* [n] clips with their samples */
+    bool *own;                /* [n] true: free the samples */
 };
 
 static void run_crop(void *context, i64 i, int worker)
@@ -307,7 +311,8 @@ static void run_crop(void *context, i64 i, int worker)
         response[k] = 1;
 }
 
-/* A window is for one thread, and moves on: what of it is drawn is copied before workers begin. */
+/* Holds the samples during the draw. A window is not thread-safe and moves on, so its samples are
+ * copied before the workers start. */
 static int hold_values(struct audio_clip *out, const struct audio_clip *clip, bool *own)
 {
     if (need_values(out, clip, own))

@@ -1,4 +1,5 @@
-/* What a trained audio tokenizer keeps of sounds and voices it never heard: numbers, sounds, pictures. */
+/* Report of a trained audio tokenizer on held-out recordings and voices: numbers,
+ * sounds and spectrograms. */
 #include "tokenizer_training/audio_step.h"
 #include "data/media/media.h"
 #include "data/media/spectrogram.h"
@@ -9,7 +10,8 @@
 
 enum { HEALTH_CLIPS = 1000, PROBE_CLIPS = 1000, MEAN_CLIPS = 200, DISTANCE_CLIPS = 64, SAMPLES = 12, AT_ONCE = 64 };
 
-struct audio_report_coded { /* a recording's codes, and which of its frames sound */
+/* Codes of a recording, and a flag for each frame that is not silent. */
+struct audio_report_coded {
     i32 *codes;
     u8 *sounds;
     i64 frames;
@@ -20,7 +22,7 @@ struct report {
     const char *folder;
     struct mel_distance mel;
     struct json *json;
-    struct audio_report_coded *train, *other; /* of the first HEALTH_CLIPS recordings */
+    struct audio_report_coded *train, *other; /* the first HEALTH_CLIPS recordings of each set */
     i64 train_count, other_count;
 };
 
@@ -36,7 +38,8 @@ static void mark_sounds(struct audio_report_coded *out, struct audio_tokenizer *
     memory_free(m);
 }
 
-/* `shift` samples of silence before it. NULL: it can no longer be read. */
+/* Samples after `shift` samples of silence. NULL and a message if the recording
+ * can no longer be read. */
 static float *shifted_samples(const struct audio_clip *clip, i64 shift, i64 *frames)
 {
     float *samples = audio_clip_samples(clip, frames);
@@ -49,7 +52,7 @@ static float *shifted_samples(const struct audio_clip *clip, i64 shift, i64 *fra
     return out;
 }
 
-/* A recording that can no longer be read has no frames. */
+/* Encodes up to AT_ONCE recordings. One that can no longer be read gets 0 frames. */
 static void encode_some(struct audio_report_coded *list, struct audio_tokenizer *audio,
                         const struct audio_clip *const *clips, i64 count, i64 shift)
 {
@@ -195,7 +198,7 @@ static void add_mean_distance(struct spectral_sum *sum, struct mel_distance *mel
 }
 
 struct distances {
-    struct spectral_sum all, first, mean; /* all levels, level 0 alone, the mean spectrum */
+    struct spectral_sum all, first, mean; /* all levels; level 0 only; the mean spectrum */
 };
 
 static void decode_levels(float *samples, float *m, struct report *r, const struct audio_report_coded *coded,
@@ -230,7 +233,7 @@ static void report_distances(struct report *r)
     struct distances d = {0};
     i64 used = min_i64(r->other_count, DISTANCE_CLIPS);
     mean_spectrum(mean, r);
-    for (i64 i = 0; i < used; i++) /* spread over the list: neighbours may be alike */
+    for (i64 i = 0; i < used; i++) /* spread over the list, because neighbours may be similar */
         add_distances(&d, r, &r->held_out->clips[i * r->other_count / used], &r->other[i * r->other_count / used],
                       mean);
     struct json *entry = json_object();
@@ -243,8 +246,9 @@ static void report_distances(struct report *r)
              (long long)used, spectral_mean(&d.all), spectral_mean(&d.first), spectral_mean(&d.mean));
 }
 
-/* ---- probe: which digit was said, by a linear classifier on counts of codes. Each recording is encoded at several
- * offsets to the frames: where they fall is chance, and there are few recordings. ---- */
+/* ---- probe: a linear classifier predicts the spoken digit from counts of codes. Each
+ * recording is encoded at several offsets, because the alignment to the frames is arbitrary and
+ * recordings are few. ---- */
 
 enum { DIGITS = 10, PLACES = 5, OFFSETS = 4, PROBE_ROUNDS = 100, LEAST_CLIPS = 20 };
 
@@ -255,14 +259,15 @@ struct audio_report_digits {
 
 struct audio_report_example {
     i64 digit, count;
-    i32 *features; /* [count] columns; each has the value 1 / sqrt(count) */
+    i32 *features; /* [count] column indices; each has the value 1 / sqrt(count) */
 };
 struct audio_report_probe {
     i64 columns;
     float *weights; /* [DIGITS, columns] */
 };
 
-/* Codes where the recording sounds: once by fifth of its length, once without place. */
+/* Counts of codes between the first and the last sounding frame: once per fifth of that
+ * range, once in total. */
 static struct audio_report_example example_of(const struct audio_report_coded *c, i64 digit, i64 level,
                                               const struct audio_config *config)
 {
@@ -351,7 +356,7 @@ static void soft_max(double *scores)
         scores[d] /= sum;
 }
 
-/* Logistic regression by rounds over the examples in order. */
+/* Logistic regression by gradient steps over the examples in order, PROBE_ROUNDS times. */
 static void probe_train(struct audio_report_probe *p, const struct audio_report_example *list, i64 count)
 {
     double scores[DIGITS];
@@ -381,7 +386,7 @@ static double probe_accuracy(const struct audio_report_probe *p, const struct au
     return (double)right / (double)max_i64(count, 1);
 }
 
-/* -1 where there are too few digits to say. */
+/* Accuracy on held-out digits; -1 if there are too few. */
 static double probe_level(const struct audio_report_digits *heard, const struct audio_report_digits *other, i64 level,
                           const struct audio_config *c)
 {
@@ -438,7 +443,7 @@ static int write_wav(const char *path, float *samples, i64 n)
     return sound_write_wav(path, &sound);
 }
 
-/* samples/NN-WHAT.wav and .png, named in `entry`. */
+/* Writes samples/NN-WHAT.wav and .png, and adds their names to `entry`. */
 static int write_sound(struct json *entry, const struct report *r, i64 item, const char *what, float *samples,
                        const float *m, i64 spectra)
 {

@@ -1,10 +1,10 @@
-/* The audio tokenizer's training step, top to bottom. */
+/* The training step of the audio tokenizer, top down. */
 #include "tokenizer_training/audio_step.h"
 
 #include "dist/dist.h"
 
 enum { START_BATCHES = 20, MEANS_ROUNDS = 8 };
-static const float scale_of_spectra = 2.5f; /* the network sees (m + 1) / 2.5 */
+static const float scale_of_spectra = 2.5f; /* network input: (m + 1) / 2.5 */
 static const double weight_of_distance = 2;
 
 void audio_trainer_open(struct audio_trainer *t, struct device *device, enum dtype dtype)
@@ -33,7 +33,7 @@ void audio_trainer_close(struct audio_trainer *t)
     memory_free(t->response);
 }
 
-/* Crops of a step as the network sees them, F32 [4F, 160]. */
+/* Network input of a step's crops, F32 [4F, 160]. */
 static struct tensor *draw_spectra(struct audio_trainer *t, i64 step)
 {
     const struct audio_settings *s = t->settings;
@@ -68,7 +68,8 @@ static struct codebook_settings codebook_settings(const struct audio_trainer *t)
     return (struct codebook_settings){t->settings->codebook_decay, patience, MEANS_ROUNDS, t->seed};
 }
 
-/* Before the first step with codes: k-means over the latents of this step's crops and of those that follow. */
+/* Before the first step with codes: runs k-means over the latents of the crops of this
+ * step and the next ones. */
 static int start_codebooks(struct audio_trainer *t, i64 step)
 {
     struct codebook_settings settings = codebook_settings(t);
@@ -90,11 +91,11 @@ static int start_codebooks(struct audio_trainer *t, i64 step)
     return status;
 }
 
-/* What a step counts, in device memory: read once, at its end. */
+/* Counters of a step in device memory; the host reads them once, at the end. */
 struct audio_sums {
-    double distance, commitment[AUDIO_LEVELS_MAX]; /* of all rows */
+    double distance, commitment[AUDIO_LEVELS_MAX]; /* sums over all rows */
     double revived;
-    double squares; /* of the gradients */
+    double squares; /* sum of squared gradients */
 };
 
 static void add_loss(double *sum, struct audio_trainer *t, struct tensor *x, struct tensor *y, enum distance kind,
@@ -107,8 +108,8 @@ static void add_loss(double *sum, struct audio_trainer *t, struct tensor *x, str
     device->ops->sum_values(device, sum, loss.value, loss.n);
 }
 
-/* 2 . mean |difference of m|, and commitment . sum over levels of mean (z - words up to the level)^2, by which z alone
- * is moved. */
+/* Adds the losses 2 * mean |difference of m|, and commitment * the sum over levels of mean
+ * (z - partial sum of codes)^2. The gradient of the latter goes to z only. */
 static void add_losses(struct audio_sums *sums, struct audio_trainer *t, struct tensor *spectra, struct tensor *out,
                        struct tensor *z, const struct audio_quantised *q)
 {
@@ -166,7 +167,8 @@ int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
     return 0;
 }
 
-/* Products of the network, forward and twice backward; spectra and codes apart. */
+/* Flops of the network: the forward, and twice as much for the backward. Spectra and
+ * codes are not counted. */
 double audio_step_flops(const struct audio_trainer *t)
 {
     return 3 * audio_flops(&t->settings->config, t->frames);

@@ -1,41 +1,47 @@
-/* One training step of the audio tokenizer, the sounds it draws from, and the report at the end. */
+/* One training step of the audio tokenizer, the recordings it draws from, and the final report. */
 #ifndef WEFT_CODECS_AUDIO_STEP_H
 #define WEFT_CODECS_AUDIO_STEP_H
 #include "tokenizer_training/tokenizer_training.h"
 #include "data/sources/media_window.h"
 
-/* ---- Sounds: a folder's recordings at AUDIO_RATE_HZ, mono, 16 bits ---- */
+/* ---- Recordings of a folder: AUDIO_RATE_HZ, mono, 16 bits ---- */
 struct audio_clip {
-    char *path, *text, *speaker; /* text and speaker "" where nothing is said */
+    char *path, *text, *speaker; /* text and speaker are "" if unknown */
     struct medium_place place;
     i64 samples;
-    int16_t *values;             /* NULL: beyond memory_mb, read again when drawn */
-    struct media_window *window; /* in which it stands, with index place.at; NULL: in none */
+    int16_t *values;             /* NULL: beyond memory_mb, decoded again when drawn */
+    struct media_window *window; /* window that holds it, at index place.at; NULL: none */
 };
 struct audio_media {
     struct audio_clip *clips;
     i64 count, samples, bytes;
-    i64 mute; /* clips without a sound, which are left out */
+    i64 mute; /* clips without sound, left out */
     struct media_window *window;
-    i64 *streamed; /* of its media: which clips they are */
+    i64 *streamed; /* [media of the window] index of each in `clips` */
 };
 struct audio_media_request {
     double bad_share;
     i64 memory_mb;
-    double shuffle_buffer; /* MiB of a window, for what cannot be read again alone; 0: it stays in memory */
+    /* MiB per shuffle window, for media that cannot be read again individually;
+     * 0: they stay in memory */
+    double shuffle_buffer;
 };
-/* from->kinds: 1 << SAMPLE_VIDEO for the sounds of clips too. Files that cannot be read are named in the log and
- * skipped; more than bad_share of them is an error. */
+/* Reads a folder's recordings. from->kinds: 1 << SAMPLE_VIDEO adds the sound of clips.
+ * Unreadable files are logged and skipped; a share of more than bad_share is an error. Returns
+ * 0, or -1 and a message. */
 int audio_media_load(struct audio_media *media, const struct media_request *from,
                      const struct audio_media_request *request);
 void audio_media_release(struct audio_media *media);
-/* A whole recording as floats, padded with silence to frames: memory_free. NULL: message. */
+/* A whole recording as floats, padded with silence to whole frames; memory_free. NULL and a message
+ * if it cannot be read. */
 float *audio_clip_samples(const struct audio_clip *clip, i64 *frames);
 
-/* `n` crops [n, samples], drawn by (step, item) under RNG_CROP; a shorter recording stands at a drawn place in silence.
- * A share `augment` of them is made to sound like other rooms and microphones (RNG_AUGMENT): two thirds resampled by
- * 0.85 to 1.2, gain 0.3 neper, white noise to 0.002, and in response [n, bins] (1 elsewhere) a smooth equaliser of four
- * cosines of 0.25 neper, a third of them cut off above 40 to 90 % of the band. */
+/* Draws `n` crops [n, samples], keyed by (step, item) under RNG_CROP. A recording shorter than the
+ * crop is placed at a random offset in silence. A share `augment` of the crops imitates other rooms
+ * and microphones (RNG_AUGMENT): 2/3 of them are resampled by 0.85 to 1.2; all get a gain (standard
+ * deviation 0.3 neper) and white noise up to 0.002. response [n, bins] is a smooth equaliser of 4
+ * cosines (0.25 neper), with a cut-off at 40 to 90 % of the band for 1/3 of them; it is 1 for crops
+ * without augmentation. */
 struct audio_draw {
     i64 n, samples, step, bins;
     double augment;
@@ -50,24 +56,27 @@ struct audio_trainer {
     struct audio_tokenizer audio;
     struct audio_layout layout;
     struct tape tape;
-    float *samples, *response; /* of a batch */
-    i64 crop_frames, frames;   /* of a crop, of the batch */
-    i64 start;                 /* the first step with codes */
+    float *samples, *response; /* host buffers of a batch */
+    i64 crop_frames, frames;   /* frames per crop, per batch */
+    i64 start;                 /* first step with codes */
     u64 seed;
 };
 void audio_trainer_open(struct audio_trainer *trainer, struct device *device, enum dtype dtype);
 void audio_trainer_close(struct audio_trainer *trainer);
 struct audio_result {
-    double loss, distance, commitment; /* distance: mean |difference| of log-mel; commitment: mean over levels */
+    /* distance: mean |difference| of the log-mel spectra; commitment: mean over the levels */
+    double loss, distance, commitment;
     i64 revived;
     struct optimizer_result optimizer;
 };
+/* Runs one optimizer step. Returns -1 and a message if a recording can no longer be read. */
 int audio_step(struct audio_result *result, struct audio_trainer *trainer, i64 step);
 double audio_step_flops(const struct audio_trainer *trainer);
 
-/* ---- What came out ---- */
-/* Codebook health on `media`, distances on `held_out` (beside the mean spectrum's), a linear probe of digits from the
- * codes of each level: printed, and written to report.json; sounds with their spectrograms to samples/. */
+/* ---- The report ---- */
+/* Measures codebook health on `media` and spectral distances on `held_out` (next to those of the
+ * mean spectrum), and trains a linear probe of spoken digits on the codes of each level. Logs the
+ * results, and writes report.json and samples/ with sounds and their spectrograms. */
 int audio_report(struct audio_trainer *trainer, const struct audio_media *held_out, const char *folder);
 
 #endif

@@ -1,5 +1,5 @@
-/* What the training of a tokenizer will need: its own steps on the meta backend, on one picture, clip or recording that
- * is made here. */
+/* Memory estimate of a tokenizer's training: its own steps on the meta backend, on one synthetic
+ * picture, clip or recording. */
 #include "tokenizer_training/foresee.h"
 
 #include "tokenizer_training/audio_step.h"
@@ -20,7 +20,7 @@ static void add_needs(struct codec_needs *needs, const struct weights *weights, 
 
 /* ---- Vision ---- */
 
-/* The first step on stills among clips; -1: there is none. */
+/* The first still step among clips; -1: none. */
 static i64 first_among(const struct vision_trainer *t)
 {
     i64 end = t->still_steps + t->clip_steps;
@@ -30,7 +30,7 @@ static i64 first_among(const struct vision_trainer *t)
     return -1;
 }
 
-/* Flops of the step; 0: there is none. */
+/* Runs a step; *flops: its flops, 0 if there is no such step. */
 static int run_vision_step(double *flops, struct vision_trainer *t, i64 step)
 {
     struct device *device = t->vision.device;
@@ -44,7 +44,8 @@ static int run_vision_step(double *flops, struct vision_trainer *t, i64 step)
     return status;
 }
 
-/* A step of each kind there will be, and of stills two: the second finds its tape as the first left it. */
+/* Runs one step of each kind and a second one on stills, which starts with
+ * the tape of the first. */
 static int run_vision(struct codec_needs *needs, struct vision_trainer *t)
 {
     double first, stills, clips, among, share = t->settings->still_share;
@@ -95,14 +96,14 @@ int vision_foresee(struct codec_needs *needs, const struct vision_settings *s, s
 
 /* ---- Audio ---- */
 
-/* Tables of neighbours. */
+/* Adds the audio tokenizer's own arena, which holds tables of neighbours. */
 static void add_own(struct step_memory *m, const struct audio_tokenizer *audio)
 {
     m->activations += audio->arena.peak_bytes;
     m->rounding += arena_rounding_bytes(audio->device, &audio->arena);
 }
 
-/* Without codes, with those that k-means has just made, and once more. */
+/* Runs a step without codes, the first with codes (after k-means), and the next one. */
 static int run_audio(struct codec_needs *needs, struct audio_trainer *t)
 {
     const i64 steps[] = {0, t->start, t->start + 1};
@@ -133,15 +134,16 @@ int audio_foresee(struct codec_needs *needs, const struct audio_settings *s, str
     return status;
 }
 
-/* ---- What fits ---- */
+/* ---- Settings that fit ---- */
 
 typedef int foresee_fn(struct step_memory *out, const void *settings, i64 part, const struct stage *stage);
-struct codec_wanted { /* settings, and what is foreseen of their batches, each divided by `part` */
+/* A tokenizer's settings and the estimate of a step with batches divided by `part`. */
+struct codec_wanted {
     const void *settings;
     const struct stage *stage;
     foresee_fn *foresee;
     void (*name)(char *out, i64 bytes, const void *settings, i64 part);
-    i64 most; /* parts that can be told apart */
+    i64 most; /* largest divisor that changes a batch */
 };
 
 static i64 part_of(i64 batch, i64 part)

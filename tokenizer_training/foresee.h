@@ -1,6 +1,6 @@
-/* What the training of a tokenizer will need, known before it runs and without its media: its steps on the meta
- * backend. Memory is that of a step (train/plan.h) on square pictures of the setting `size`; what the report makes at
- * the end is not in it. */
+/* Memory and compute estimate of a tokenizer's training, made before it runs and without its media:
+ * a dry run of its steps on the meta backend. Memory is that of a step (train/plan.h) on square
+ * pictures of the setting `size`; the final report is not included. */
 #ifndef WEFT_CODECS_FORESEE_H
 #define WEFT_CODECS_FORESEE_H
 #include "tokenizer_training/tokenizer_training.h"
@@ -8,16 +8,17 @@
 
 struct codec_needs {
     struct step_memory memory;
-    i64 media_bytes; /* beside it: most that is kept of media */
+    i64 media_bytes; /* additional host memory: upper bound for the media kept */
     i64 parameters, steps;
-    double flops; /* of all steps */
+    double flops; /* total over all steps */
 };
-/* -1 with a message: settings that do not go together. */
+/* Returns -1 and a message if the settings do not fit together. */
 int vision_foresee(struct codec_needs *needs, const struct vision_settings *settings, struct device *meta,
                    enum dtype dtype);
 int audio_foresee(struct codec_needs *needs, const struct audio_settings *settings, struct device *meta,
                   enum dtype dtype);
-/* Before media are read and the tokenizer is opened; as memory_check (train/fits.h). */
+/* Call before reading the media and opening the tokenizer; results as
+ * memory_check (train/fits.h). */
 int vision_check_memory(const struct vision_settings *settings, const struct stage *stage);
 int audio_check_memory(const struct audio_settings *settings, const struct stage *stage);
 

@@ -24,11 +24,12 @@ struct feed {
     const struct text_settings *settings;
     struct text_trainer *trainer;
     struct source *source;
-    i64 *taken;                  /* [files] samples read so far; -1: all of them */
-    i64 bytes, texts, read, bad; /* read: samples, the bad ones among them */
+    i64 *taken;                  /* [files] samples read so far; -1: to the end */
+    i64 bytes, texts, read, bad; /* read: samples, including the bad ones */
 };
 
-/* About `room` bytes, cut between words where one ends near, else between characters; never none. */
+/* Length of a cut at about `room` bytes: between words if a word ends nearby, else
+ * between characters. Never 0. */
 static i64 cut_length(const struct text *text, i64 room)
 {
     enum { NEAR = 32 };
@@ -57,7 +58,8 @@ static int feed_sample(struct feed *feed, const struct sample *sample, double un
     return status ? error_prefix("%s", sample->name) : 0;
 }
 
-/* Of a file that was read before, what was taken is passed over. */
+/* Feeds samples of a file until the given number of bytes; skips samples that an
+ * earlier round has taken. */
 static int feed_file(struct feed *feed, i64 file, double until)
 {
     struct sample sample;
@@ -90,7 +92,8 @@ static bool is_due(const struct feed *feed, const struct source_file *file, i64 
     return file->use == FILE_SAMPLES && file->split <= SPLIT_TRAIN && feed->taken[index] >= 0;
 }
 
-/* Up to each file, no more than its share of the bytes so far; what files before it did not have falls to it. */
+/* Feeds each file up to its cumulative share of the bytes, so bytes that earlier files
+ * lacked pass to later ones. */
 static int feed_round(struct feed *feed)
 {
     i64 count, total = 0, behind = 0;

@@ -1,7 +1,12 @@
-/* codecs: the training of tokenizers. Text by counting pairs; vision and audio on the loop of train/train.h, each with
- * a step of its own (vision_step.h, audio_step.h) that draws from media kept in memory. The door to the folder: its
- * three stages. Each reads the part train of its folder (data/sources/sources.h); what would be drawn from it for
- * validation and test by `prepare`, with the same seed and shares, is not learned from. */
+/* Training of the three tokenizers, one stage each. The text tokenizer counts pairs (BPE). Vision
+ * and audio use the loop of train/train.h, each with its own step (vision_step.h, audio_step.h)
+ * that draws from media in memory.
+ *
+ * In: a folder of texts, pictures, clips or recordings. Out: tokenizer files and a report in
+ * stage->out. Each stage reads the training split of its folder (data/sources/sources.h). With the
+ * same seed and shares, `prepare` assigns the same samples to validation and test, so no tokenizer
+ * is trained on held-out samples.
+ */
 #ifndef WEFT_CODECS_H
 #define WEFT_CODECS_H
 #include "data/media/aspects.h"
@@ -12,13 +17,14 @@
 #include "train/train.h"
 
 /* ---- Text ---- */
-/* The stage `tokenizer-text`: byte-level BPE trained on the texts of a folder, saved as tokenizer.json. */
+/* The stage `tokenizer-text`: trains byte-level BPE on the texts of a folder and
+ * saves tokenizer.json. */
 struct text_settings {
     char *data;
     i64 vocabulary, bytes;
     double validation, test;
     struct source_columns columns;
-    double bad_share; /* of samples that could not be read: more is an error */
+    double bad_share; /* unreadable share of the samples above which the stage fails */
     int family;
     bool nfc;
     struct string_list special;
@@ -26,7 +32,7 @@ struct text_settings {
 extern const struct setting text_stage_table[];
 int text_stage(const void *settings, const struct stage *stage);
 
-/* Of a stage that learns from media. */
+/* Row of a stage that trains on media. */
 #define SHUFFLE_ROW(type)                                                                                              \
     SETTING(                                                                                                           \
         type, shuffle_buffer, "shuffle_buffer", NUMBER, "0", 0, 1e9, NULL,                                             \
@@ -34,14 +40,14 @@ int text_stage(const void *settings, const struct stage *stage);
         "0: they stay in memory")
 
 /* ---- Vision ---- */
-/* The stage `tokenizer-vision`: trains the vision tokenizer on stills, inflates it, trains it on clips, with or
- * without captions. Leaves in its folder: config.json, weights.safetensors (what vision_load reads), report.json,
- * metrics.jsonl, samples/ (originals beside reconstructions), checkpoints/. */
+/* The stage `tokenizer-vision`: trains the vision tokenizer on stills, inflates it, and trains it
+ * on clips. It needs no captions. Writes config.json and weights.safetensors (read by vision_load),
+ * report.json, metrics.jsonl, samples/ (originals beside reconstructions) and checkpoints/. */
 struct vision_settings {
     char *data;
     double validation, test;
     struct source_columns columns;
-    i64 steps, clip_steps, batch, clip_batch, still_batch; /* still_batch: of the stills among clips */
+    i64 steps, clip_steps, batch, clip_batch, still_batch; /* still_batch: batch of still steps between clip steps */
     double still_share;
     i64 size, frames, stride, bits;
     double rate_hz;
@@ -59,9 +65,9 @@ extern const struct setting vision_stage_table[];
 int vision_stage(const void *settings, const struct stage *stage);
 
 /* ---- Audio ---- */
-/* The stage `tokenizer-audio`: trains the audio tokenizer; what is said serves the report alone. Leaves in its folder:
- * config.json, weights.safetensors (what audio_load reads), report.json, metrics.jsonl, samples/ (originals beside
- * reconstructions), checkpoints/. */
+/* The stage `tokenizer-audio`: trains the audio tokenizer. Only the report uses transcripts. Writes
+ * config.json and weights.safetensors (read by audio_load), report.json, metrics.jsonl, samples/
+ * (originals beside reconstructions) and checkpoints/. */
 struct audio_settings {
     char *data;
     double validation, test;
@@ -69,7 +75,7 @@ struct audio_settings {
     i64 steps, batch;
     double crop_s;
     struct audio_config config;
-    bool films; /* sounds of clips too */
+    bool films; /* also use the sound of clips */
     double unquantised_share, commitment, codebook_decay, augment;
     i64 vocoder_rounds, memory_mb;
     double shuffle_buffer, bad_share;

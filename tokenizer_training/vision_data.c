@@ -1,4 +1,5 @@
-/* The vision tokenizer's media: read once, kept as bytes as far as memory allows, drawn by keys. */
+/* Media of the vision tokenizer: decoded once, kept as bytes as far as memory allows,
+ * drawn by random keys. */
 #include "tokenizer_training/vision_step.h"
 #include "data/media/media.h"
 #include "data/media/shaped.h"
@@ -14,12 +15,13 @@ struct vision_data_load {
     struct vision_media *media;
     const struct vision_media_request *request;
 };
-struct vision_data_content { /* of one medium */
+/* One decoded medium. */
+struct vision_data_content {
     struct clip clip;
-    i64 shape; /* in request.shapes */
+    i64 shape; /* index into request.shapes */
 };
 
-/* Which of several shapes a clip gets, its first frame says. */
+/* The shape follows from the proportions of the first frame. */
 static int decode_clip(struct vision_data_content *out, const struct vision_media_request *r,
                        const struct file_view *file, const char *origin)
 {
@@ -29,7 +31,7 @@ static int decode_clip(struct vision_data_content *out, const struct vision_medi
         return -1;
     out->shape = aspect_nearest(shapes, height, width);
     struct aspect shape = shapes->items[out->shape];
-    /* one frame more shows whether there are more */
+    /* one extra frame shows whether the clip is longer */
     struct clip_request wanted = {r->rate_hz,     KEPT_FRAMES * r->frames + 1, shape.height, shape.width, &r->rules,
                                   .crop = r->crop};
     return clip_read(&out->clip, file->data, file->bytes, origin, &wanted);
@@ -67,7 +69,7 @@ static int read_medium(void *context, void *content, const struct medium *medium
     return decode(content, ((struct vision_data_load *)context)->request, medium->kind, file, medium->path);
 }
 
-/* A clip shorter than wanted stands still at its end. */
+/* Copies the pixels; a clip with fewer than `least` frames repeats its last one. */
 static u8 *take_pixels(struct clip *clip, i64 least)
 {
     i64 frame = clip->height * clip->width * 3, frames = max_i64(clip->frames, least);
@@ -78,13 +80,14 @@ static u8 *take_pixels(struct clip *clip, i64 least)
     return pixels;
 }
 
-/* Room for one more; lists have that of the next power of two. */
+/* Grows a list by one element; its capacity is the next power of two. */
 static void *grown(void *list, i64 count, i64 size)
 {
     return count & (count - 1) ? list : memory_resize(list, count * size, max_i64(1, 2 * count) * size);
 }
 
-/* What goes beyond the memory is let go of, if it can be read again, or stands in a window. */
+/* Keeps the pixels within memory_mb. Beyond it, returns NULL if the medium can be read again or
+ * goes to a window; else keeps it anyway. */
 static u8 *keep_pixels(struct vision_media *media, struct clip *clip, i64 least, struct medium *medium,
                        struct media_window *window)
 {
@@ -130,7 +133,7 @@ static void take_clip(struct vision_media *media, struct vision_data_content *co
     media->clip_places[n] = medium->place;
 }
 
-/* False: there are no more frames than are kept. */
+/* Drops the extra frame; returns true if the clip was longer than the frames kept. */
 static bool cut_clip(struct clip *clip, const struct vision_media_request *request)
 {
     bool longer = clip->frames > KEPT_FRAMES * request->frames;
@@ -181,8 +184,8 @@ static void open_windows(struct vision_media *media, const struct media_request 
     media->clip_window = media_window_open(from, &kind, bytes);
 }
 
-/* Of an epoch of `count` media of a shape: what stands in windows stays where others of them were drawn, and comes
- * window by window. */
+/* Reorders the window media within an epoch of `count` media of one shape: they keep the places of
+ * window media in `order`, but follow the order of the windows. */
 static void order_windows(i32 *order, i64 count, const struct vision_media *media, bool clips, i64 shape, u64 seed,
                           u32 epoch)
 {
@@ -279,9 +282,9 @@ static i64 frame_bytes(const struct vision_media *media, bool clips, i64 shape)
     return size.height * size.width * 3;
 }
 
-/* ---- reading again ---- */
+/* ---- decoding again ---- */
 
-/* A copy of what the window shows. */
+/* A copy of the medium in its window; NULL and a message on error. */
 static u8 *read_window(const struct vision_media *media, bool is_clip, i64 index)
 {
     const struct medium_place *place = is_clip ? &media->clip_places[index] : &media->still_places[index];
@@ -332,7 +335,7 @@ static u8 *read_again(const struct vision_media *media, bool is_clip, i64 index)
     return pixels;
 }
 
-/* *own: what is the caller's to free. NULL: message. */
+/* Pixels of a medium, NULL and a message on error. *own: pixels for the caller to free, or NULL. */
 static const u8 *pixels_of(u8 **own, const struct vision_media *media, bool clip, i64 index)
 {
     const u8 *kept = clip ? media->clips[index] : media->stills[index];
@@ -354,7 +357,8 @@ int vision_media_copy(u8 *pixels, const struct vision_media *media, bool clip, i
 
 enum { FRACTION = 8, ONE = 1 << FRACTION };
 
-struct warp { /* source position of an output one, both from the picture's middle */
+/* Affine map from output to source positions, relative to the picture's centre. */
+struct warp {
     double xx, xy, x0, yx, yy, y0;
 };
 
@@ -363,7 +367,7 @@ static double draw_between(struct rng_key key, i64 step, i64 item, u32 which, do
     return low + (high - low) * rng_uniform(key, (u32)step, (u32)item, which, 0);
 }
 
-/* Flip, turn up to a quarter radian, size 0.8 to 1.18, shift up to 5 of 64 pixels. */
+/* Flip, rotation up to 0.25 radian, scale 0.8 to 1.18, shift up to 5/64 of the size. */
 static struct warp draw_warp(struct rng_key key, i64 step, i64 item, struct aspect size)
 {
     double flip = draw_between(key, step, item, 1, -1, 1) < 0 ? -1 : 1,
@@ -381,7 +385,8 @@ static inline const u8 *pixel_at(const u8 *picture, struct aspect size, i64 x, i
     return x >= 0 && y >= 0 && x < size.width && y < size.height ? picture + (y * size.width + x) * 3 : white;
 }
 
-/* Bilinear, white beyond the edges; x and y are in units of 1 / ONE pixel from the centre of the first. */
+/* Bilinear interpolation, white outside the picture. x and y are fixed point, 1 / ONE pixel, from
+ * the centre of the first pixel. */
 static inline void sample_pixel(u8 out[3], const u8 *picture, struct aspect size, i64 x, i64 y)
 {
     i64 left = x >> FRACTION, top = y >> FRACTION;
@@ -414,9 +419,9 @@ struct draw_job {
     const struct vision_media *media;
     const struct vision_draw *draw;
     bool clips;
-    const i32 *index; /* [n] of each item */
-    u8 **shown;       /* [n] pixels out of a window; NULL: in none */
-    char **problems;  /* [n] NULL: none */
+    const i32 *index; /* [n] medium of each item */
+    u8 **shown;       /* [n] pixels from a window; NULL: not in a window */
+    char **problems;  /* [n] error messages; NULL: none */
 };
 
 static void put_item(u8 *out, const struct draw_job *job, i64 item, const u8 *source)
@@ -433,7 +438,8 @@ static void put_item(u8 *out, const struct draw_job *job, i64 item, const u8 *so
         memcpy(out, source, (size_t)(d->frames * bytes));
 }
 
-/* Of a longer clip frames begin somewhere; a still from a folder without stills is a clip's frame. */
+/* Draws one item. Frames of a longer clip start at a random frame. If the folder has no stills, a
+ * frame of a clip replaces a still. */
 static void run_item(void *context, i64 item, int worker)
 {
     const struct draw_job *job = context;
@@ -443,7 +449,7 @@ static void run_item(void *context, i64 item, int worker)
     (void)worker;
     const u8 *source = own ? own : pixels_of(&own, job->media, job->clips, job->index[item]);
     if (!source) {
-        job->problems[item] = string_copy(error_text()); /* the message belongs to this thread */
+        job->problems[item] = string_copy(error_text()); /* error messages are per thread */
         return;
     }
     if (job->clips) {
@@ -454,7 +460,7 @@ static void run_item(void *context, i64 item, int worker)
     memory_free(own);
 }
 
-/* A window is for one thread: what of it is drawn is copied, in order, before workers begin. */
+/* Copies the media in windows, in order, before the workers start: a window is not thread-safe. */
 static int show_items(u8 **shown, const struct vision_media *media, bool clips, const i32 *index, i64 n)
 {
     const struct medium_place *places = clips ? media->clip_places : media->still_places;
@@ -480,7 +486,7 @@ static int first_problem(char **problems, i64 n)
     return status;
 }
 
-/* An epoch of the media of a shape. */
+/* Order of one epoch of the media of a shape. */
 static void order_shape(i32 *order, i64 count, const struct vision_media *media, bool clips,
                         const struct vision_draw *draw, u32 epoch)
 {

@@ -1,4 +1,4 @@
-/* What a trained vision tokenizer keeps of media it never saw: numbers and pictures. */
+/* Report of a trained vision tokenizer on held-out media: numbers and pictures. */
 #include "tokenizer_training/vision_step.h"
 #include "data/media/shaped.h"
 
@@ -10,10 +10,11 @@
 enum { SHEET_PAIRS = 48, SHEET_COLUMNS = 8, SHEET_CLIPS = 12, DEAD_PER_MILLE = 10, MOST_ITEMS = 256, TOGETHER = 16 };
 
 struct vision_report_measured {
-    double square_error; /* sum over items of the mean over the pixels of their pictures */
+    /* sum over the items of the mean squared error within their pictures */
+    double square_error;
     i64 items;
-    i64 *ones; /* [tokens of all scales: scale, bit] counts of set bits */
-    i64 *seen; /* [scale] positions */
+    i64 *ones; /* [scales, bits] number of set bits */
+    i64 *seen; /* [scales] number of positions */
 };
 
 static double psnr_of(const struct vision_report_measured *m)
@@ -21,7 +22,8 @@ static double psnr_of(const struct vision_report_measured *m)
     return vision_psnr(m->square_error / (double)m->items);
 }
 
-/* Every bit of every scale is one of the code's; it is dead if it says the same 99 times out of 100. */
+/* Counts the set bits per scale and bit of the code. A bit is dead if it has the same value in more
+ * than 99 % of the positions. */
 static void count_bits(struct vision_report_measured *m, const u8 *bits, i64 frames, const struct vision_shape *shape,
                        i64 d)
 {
@@ -34,11 +36,12 @@ static void count_bits(struct vision_report_measured *m, const u8 *bits, i64 fra
         }
 }
 
-/* Side by side: original, reconstruction; a clip's frames in a line, its reconstruction below. */
+/* Contact sheet. Stills: original and reconstruction side by side. Clips: the frames in a row, the
+ * reconstruction below. */
 struct vision_report_sheet {
     u8 *pixels;
-    i64 height, width; /* of a picture */
-    i64 rows, columns; /* in pictures */
+    i64 height, width; /* size of one picture */
+    i64 rows, columns; /* number of pictures */
 };
 
 static struct vision_report_sheet sheet_open(const struct vision_shape *shape, i64 rows, i64 columns)
@@ -83,15 +86,17 @@ static void put_item(struct vision_report_sheet *sheet, const u8 *original, cons
     }
 }
 
-struct vision_report_items { /* of one kind */
+/* Media of one kind. */
+struct vision_report_items {
     const struct vision_media *media;
     bool clips;
     const struct inner *inner;
     i64 count;
-    i32 *order; /* they are measured in, drawn */
+    i32 *order; /* random order of measurement */
 };
 
-/* Items [first, first + n) of the order, copied side by side and through the code. */
+/* Copies items [first, first + n) of the order, reconstructs them and adds
+ * their errors and bits. */
 static int measure_some(struct vision_report_measured *m, struct vision_report_sheet *sheet, struct vision *vision,
                         const struct vision_report_items *items, i64 first, i64 n, const struct vision_shape *shape)
 {
@@ -165,7 +170,7 @@ static struct json *scales_json(const struct vision_report_measured *m, const st
     return out;
 }
 
-/* How to cut the picture of `shown` originals and reconstructions apart again. */
+/* Description of the sheet of `shown` pairs that lets a reader cut it apart. */
 static struct json *sheet_json(const struct vision_report_sheet *sheet, const char *name, i64 shown,
                                const struct vision_shape *shape)
 {
@@ -195,7 +200,7 @@ static void sort_i32(i32 *values, i64 count)
     qsort(values, (size_t)count, sizeof *values, compare_i32);
 }
 
-/* Of the drawn ones those of a shape, at most `most` of all. */
+/* Items of one shape among the first `most` drawn ones. */
 static struct vision_report_items items_of_shape(const struct vision_report_items *all, i64 shape, i64 most)
 {
     struct vision_report_items some = *all;
@@ -207,13 +212,13 @@ static struct vision_report_items items_of_shape(const struct vision_report_item
     return some;
 }
 
-/* One of several shapes is named in the files' names. */
+/* The file name includes the shape if there are several. */
 static void name_sheet(char out[96], const char *kind, const struct vision_shape *shape, bool several)
 {
     snprintf(out, 96, several ? "%s-%s.png" : "%s.png", kind, shape->name);
 }
 
-/* Media of one shape: measured, shown, added to `all`. */
+/* Measures and shows the media of one shape, and adds them to `all`. */
 static int report_shape(struct vision_report_measured *all, struct json *shapes, struct vision_trainer *t,
                         const struct vision_report_items *items, const struct vision_shape *shape, const char *kind,
                         const char *folder)
@@ -244,7 +249,8 @@ static int report_shape(struct vision_report_measured *all, struct json *shapes,
     return status < 0 ? status : closed;
 }
 
-/* Each shape of a kind, the first of the configuration's first: all have as many scales. */
+/* Reports each shape of a kind, in the order of the configuration. All shapes have the
+ * same number of scales. */
 static int report_shapes(struct vision_report_measured *all, struct json *shapes, struct vision_trainer *t,
                          const struct vision_report_items *items, bool clips, const char *kind, const char *folder)
 {
@@ -279,10 +285,10 @@ static void draw_order(struct vision_report_items *items, u64 seed)
     items->order = memory_alloc(items->count * 4);
     rng_permutation(items->order, items->count, (struct rng_key){seed, RNG_SHUFFLE}, UINT32_MAX, items->clips);
     if (media_window_count(items->clips ? items->media->clip_window : items->media->still_window))
-        sort_i32(items->order, min_i64(items->count, MOST_ITEMS)); /* windows follow each other */
+        sort_i32(items->order, min_i64(items->count, MOST_ITEMS)); /* read the windows in order */
 }
 
-/* The sheet of an only shape is the kind's. */
+/* A kind with only one shape gets that shape's sheet. */
 static struct json *kind_json(const struct vision_report_measured *m, struct json *shapes,
                               const struct vision_shape *shape, i64 bits, struct text *line)
 {

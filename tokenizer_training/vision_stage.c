@@ -54,7 +54,7 @@ static i64 total(const struct vision_media *m)
     return m->still_count + m->clip_count;
 }
 
-/* The shapes that media of a kind have, the most frequent first. */
+/* Shapes that media of a kind have, the most frequent first. */
 static void shapes_in_use(struct aspect_list *out, const struct vision_media *m, bool clips)
 {
     i64 counts[ASPECTS_MOST];
@@ -98,7 +98,7 @@ static int read_request(struct vision_media_request *out, const struct vision_se
     return 0;
 }
 
-/* What is held out gets shapes that are trained on. */
+/* Held-out media get only shapes that are trained on. */
 static int load_media(struct vision_media *train, struct vision_media *held_out, const struct vision_settings *s,
                       u64 seed)
 {
@@ -112,8 +112,9 @@ static int load_media(struct vision_media *train, struct vision_media *held_out,
     if (status)
         return status;
     say_margins(train);
-    request.crop = train->cropped > 0 ? request.crop : 0;              /* where all fit exactly there is none */
-    shapes_in_use(&request.shapes[0], train, train->still_count == 0); /* then they are frames of clips */
+    request.crop = train->cropped > 0 ? request.crop : 0; /* no crop if every medium fits exactly */
+    /* without stills, frames of clips replace them */
+    shapes_in_use(&request.shapes[0], train, train->still_count == 0);
     if (train->clip_count)
         shapes_in_use(&request.shapes[1], train, true);
     from.split = SPLIT_VALIDATION;
@@ -165,7 +166,8 @@ int vision_stage_config(struct vision_config *config, const struct vision_settin
 
 struct vision_stage_run {
     struct vision_trainer trainer;
-    double flops[3][VISION_SHAPES_MOST]; /* of a step on stills, clips, and stills among clips; 0: not counted yet */
+    /* per step on stills, on clips, and on stills among clips; 0: not counted yet */
+    double flops[3][VISION_SHAPES_MOST];
 };
 
 static double flops_of(struct vision_stage_run *run, i64 step, bool clips)

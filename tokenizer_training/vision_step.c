@@ -1,4 +1,4 @@
-/* The vision tokenizer's training step, top to bottom. */
+/* The training step of the vision tokenizer, top down. */
 #include "tokenizer_training/vision_step.h"
 
 #include "dist/dist.h"
@@ -27,7 +27,7 @@ void vision_trainer_close(struct vision_trainer *t)
     t->pixels = NULL;
 }
 
-/* Among clips, still number i comes before clip step (i + 1) / share. */
+/* Number of still steps among the first clip_step steps of the clip phase. */
 static i64 stills_among_clips(const struct vision_settings *s, i64 clip_step)
 {
     return (i64)floor((double)clip_step * s->still_share);
@@ -43,22 +43,25 @@ const struct vision_shape *vision_shape_of(const struct vision_config *config, b
     return NULL;
 }
 
-/* Batches of one shape each, in a course of their own: stills alone, clips, stills among clips. In an epoch there are
- * as many batches of a shape as media, in a drawn order: each medium lends its shape to one. */
+/* A course is a sequence of batches of one shape each: stills, clips, or stills among clips. An
+ * epoch has as many batches of a shape as there are media of it, in a random order: each medium
+ * gives its shape to one batch. */
 struct course {
     const struct vision_media *media;
-    bool clips; /* their media; stills are drawn from clips where there are none */
+    /* draw clips; also set for stills if there are no stills */
+    bool clips;
     u64 seed;
     u32 number;
 };
 
-/* The shape of batch `index`, and how many batches of each shape come before. */
+/* Returns the shape of batch `index`, and in `before` the number of earlier
+ * batches of each shape. */
 static i64 course_at(i64 before[ASPECTS_MOST], const struct course *c, i64 index)
 {
     i64 count = c->clips ? c->media->clip_count : c->media->still_count, epoch = index / count, shape = 0;
     for (i64 i = 0; i < ASPECTS_MOST; i++)
         before[i] = 0;
-    if (vision_media_count(c->media, c->clips, 0) == count) { /* there is one */
+    if (vision_media_count(c->media, c->clips, 0) == count) { /* only one shape */
         before[0] = index;
         return 0;
     }
@@ -105,7 +108,7 @@ struct vision_batch vision_step_batch(const struct vision_trainer *t, i64 step)
     return batch;
 }
 
-/* Stills and clips have a course of the learning rate each. */
+/* Stills and clips each have a learning-rate schedule of their own. */
 static double learning_rate(const struct vision_trainer *t, i64 step)
 {
     const struct vision_settings *s = t->settings;
@@ -122,15 +125,17 @@ static void forget_moments(struct weights *weights)
         weight_clear_moments(weights, &weights->list[i]);
 }
 
-/* The running mean starts short, so that the first steps do not quantise with a guess. */
+/* Decay of the running mean. It starts small, so that a first guess does not
+ * determine the quantisation. */
 static double amplitude_keep(const struct vision_settings *s, i64 step)
 {
     return fmin(s->amplitude_keep, (double)step / (double)(step + 10));
 }
 
-struct vision_sums { /* device memory, read once at the end of a step */
+/* Device memory; the host reads it once, at the end of a step. */
+struct vision_sums {
     double losses[VISION_SUMS];
-    double squares; /* of the gradients */
+    double squares; /* sum of squared gradients */
 };
 
 static double weighted(const struct vision_losses *l, const struct vision_loss_weights *w)
@@ -166,7 +171,7 @@ int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64
     result->losses = vision_losses_of(sums.losses, vision, size);
     result->optimizer = optimizer_result_of(sums.squares, lr);
     result->loss = weighted(&result->losses, &s->loss);
-    result->psnr_db = vision_psnr(result->losses.l2 / 4); /* pixels in 0..1 */
+    result->psnr_db = vision_psnr(result->losses.l2 / 4); /* for pixels in 0..1 */
     result->frames = batch.draw.n * batch.draw.frames;
     result->clips = batch.clips;
     result->shape = batch.shape;

@@ -5,51 +5,57 @@
 #include "data/media/aspects.h"
 #include "data/sources/media_window.h"
 
-/* ---- Media: a folder's stills and clips as bytes, each in the shape nearest to its proportions; those beyond
- * memory_mb are read again when they are drawn, where they can be ---- */
-struct inner { /* size of the picture in it, which stands centred on white */
+/* ---- Media: a folder's stills and clips as bytes, each in the shape nearest to its proportions.
+ * Media beyond memory_mb are decoded again when drawn, if possible. ---- */
+/* Size of the picture inside its shape; the rest is white, with the picture centred. */
+struct inner {
     i64 height, width;
 };
 struct vision_media_request {
-    struct aspect_list shapes[2]; /* of stills, of clips */
-    i64 frames;       /* of a clip; shorter ones hold their last frame, of longer ones up to 8 times as many are kept */
-    double rate_hz;   /* 0: every frame */
-    double bad_share; /* of files that cannot be read: past it an error, below it each is logged and skipped */
+    struct aspect_list shapes[2]; /* shapes of stills; of clips */
+    /* frames per clip: shorter clips repeat their last frame, longer ones keep
+     * up to 8 times as many */
+    i64 frames;
+    double rate_hz; /* 0: every frame */
+    /* unreadable files are logged and skipped; a share above this is an error */
+    double bad_share;
     struct picture_rules rules;
     i64 memory_mb;
-    double shuffle_buffer; /* MiB of a window of stills, and of one of clips; 0: none */
-    double crop;           /* of pictures that have no shape's proportions (aspects.h) */
+    double shuffle_buffer; /* MiB per shuffle window, one of stills and one of clips; 0: none */
+    double crop;           /* largest share to crop if no shape has the proportions (aspects.h) */
 };
 struct vision_media {
     struct vision_media_request request;
     i64 still_count, clip_count;
-    u8 *still_shape, *clip_shape;                    /* [count] in request.shapes of the kind; NULL: all of the first */
+    u8 *still_shape, *clip_shape;                    /* [count] index into the kind's request.shapes; NULL: all 0 */
     u8 **stills;                                     /* [height, width, 3] each; NULL: beyond memory_mb */
-    u8 **clips;                                      /* [clip_frames[i], height, width, 3] each; NULL: the same */
-    struct medium_place *still_places, *clip_places; /* of what stands in a window `at` is the index there */
-    struct media_window *still_window, *clip_window; /* NULL: there is none */
+    u8 **clips;                                      /* [clip_frames[i], height, width, 3] each; NULL: as above */
+    struct medium_place *still_places, *clip_places; /* media in a window: `at` is their index there */
+    struct media_window *still_window, *clip_window; /* NULL: no window */
     i64 *clip_frames;
     struct inner *still_inner, *clip_inner;
-    i64 bad_count, cut_count, bytes; /* cut_count: clips with more frames than are kept; bytes: in memory */
-    double white, cropped;           /* sums over media: share that is margin, share of the picture that was cut off */
+    /* cut_count: clips with more frames than are kept; bytes: size of the media in memory */
+    i64 bad_count, cut_count, bytes;
+    /* sums over the media: share of white margin, share of the picture cropped */
+    double white, cropped;
 };
 int vision_media_load(struct vision_media *media, const struct media_request *from,
                       const struct vision_media_request *request);
 void vision_media_release(struct vision_media *media);
-/* Index in request.shapes[clip] of a still or clip, and how many of the kind have it. */
+/* Index into request.shapes[clip] of a still or clip; number of media of the kind with a shape. */
 i64 vision_media_shape(const struct vision_media *media, bool clip, i64 index);
 i64 vision_media_count(const struct vision_media *media, bool clip, i64 shape);
 
-/* A batch of stills or clips of a shape: `first` is how many of kind and shape were drawn before. Items follow a
- * permutation an epoch; a share `augment` of them is flipped, turned, scaled and shifted, all frames of a clip alike.
- */
+/* A batch of stills or clips of one shape. `first` is the number of media of this kind and shape
+ * drawn before. The items follow one permutation per epoch. A share `augment` of them is flipped,
+ * rotated, scaled and shifted, the same way in all frames of a clip. */
 struct vision_draw {
     i64 n, frames, shape, first, step;
     double augment;
     u64 seed;
 };
 int vision_media_draw(u8 *pixels, const struct vision_media *media, const struct vision_draw *draw);
-/* The first frames of a still or clip. */
+/* Copies the first frames of a still or clip. */
 int vision_media_copy(u8 *pixels, const struct vision_media *media, bool clip, i64 index, i64 frames);
 
 /* ---- The step ---- */
@@ -58,19 +64,22 @@ struct vision_trainer {
     const struct vision_media *media;
     struct vision vision;
     struct tape tape;
-    u8 *pixels; /* of the largest batch: that of the largest shape */
+    u8 *pixels; /* room for the largest batch, in the largest shape */
     u64 seed;
-    i64 still_steps, clip_steps; /* clips follow stills */
+    i64 still_steps, clip_steps; /* clip steps follow the still steps */
 };
-/* The tokenizer that these settings and the shapes of these media make; `clips`: of clips too. */
+/* The tokenizer configuration for these settings and the shapes of these media;
+ * `clips`: also for clips. */
 int vision_stage_config(struct vision_config *config, const struct vision_settings *settings,
                         const struct vision_media *media, bool clips);
 void vision_trainer_open(struct vision_trainer *trainer, struct device *device, const struct vision_config *config,
                          enum dtype dtype);
 void vision_trainer_close(struct vision_trainer *trainer);
-/* The configuration's shape of stills or of clips of that size; NULL: there is none. */
+/* The configuration's shape of stills or clips with that size; NULL: none. */
 const struct vision_shape *vision_shape_of(const struct vision_config *config, bool clips, struct aspect size);
-struct vision_batch { /* what a step trains on, from its number alone: media of one shape, drawn as often as it has */
+/* Batch of a step, determined by its number: media of one shape. Shapes are drawn as
+ * often as media have them. */
+struct vision_batch {
     const struct vision_shape *shape;
     struct vision_draw draw;
     bool clips;
@@ -79,18 +88,19 @@ struct vision_batch vision_step_batch(const struct vision_trainer *trainer, i64 
 struct vision_step_result {
     struct vision_losses losses;
     struct optimizer_result optimizer;
-    double loss, psnr_db; /* of the batch */
-    i64 frames;           /* pictures seen */
+    double loss, psnr_db; /* means over the batch */
+    i64 frames;           /* number of pictures in the batch */
     bool clips;
     const struct vision_shape *shape;
 };
+/* Runs one optimizer step. Returns -1 and a message if a medium can no longer be read. */
 int vision_step(struct vision_step_result *result, struct vision_trainer *trainer, i64 step);
-/* Products of one step, forward and backward, counted on shapes alone. */
+/* Flops of one step, forward and backward, counted by a dry run. */
 double vision_step_flops(const struct vision_trainer *trainer, i64 step);
 
-/* ---- What came out ---- */
-/* Reconstructs `held_out` (and, where it has none, training media): PSNR, entropy and dead bits per scale, printed and
- * written to report.json, of each shape; contact sheets in samples/. */
+/* ---- The report ---- */
+/* Reconstructs media of `held_out`, and training media. Logs, and writes to report.json, PSNR, and
+ * entropy and dead bits per scale, also per shape. Writes contact sheets to samples/. */
 int vision_report(struct vision_trainer *trainer, const struct vision_media *held_out, const char *folder);
 
 #endif

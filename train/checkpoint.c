@@ -24,7 +24,7 @@ static int save_optimizer(const char *folder, const struct weights *weights)
     return status;
 }
 
-/* Checksums of every file below `folder`, except the state file itself, by path. */
+/* Adds size and checksum of every file below `folder`, by path, except the state file itself. */
 static int add_inventory(struct json *inventory, const char *folder, const char *below)
 {
     char **names, *path = *below ? path_join(folder, below) : string_copy(folder);
@@ -54,7 +54,7 @@ static int add_inventory(struct json *inventory, const char *folder, const char 
     return status;
 }
 
-/* Of what the state file says, as it is printed. */
+/* Digest of the state file's step, state and inventory as printed. */
 static void state_digest(char out[20], const struct json *j)
 {
     static const char *const keys[] = {"step", "state", "files"};
@@ -129,7 +129,8 @@ static int verify_file(const char *folder, const char *name, const struct json *
     return status;
 }
 
-/* The whole checkpoint's state file if every file in its inventory is as it was written. */
+/* Returns the checkpoint's state file if every file of its inventory is unchanged;
+ * else NULL and a message. */
 static struct json *verify_folder(const char *folder)
 {
     char *path = string_format("%s/weft/state.json", folder);

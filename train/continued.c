@@ -1,4 +1,5 @@
-/* What `continue:` goes on from: another stage's newest whole checkpoint, and what of it cannot be otherwise now. */
+/* The setting `continue:`: opens the newest intact checkpoint of another stage, and checks that the
+ * new settings agree with it. */
 #include "train/continued.h"
 
 #include "core/json.h"
@@ -39,7 +40,7 @@ void continued_close(struct continued *c)
     *c = (struct continued){0};
 }
 
-/* ---- What must be as it was ---- */
+/* ---- Compatibility ---- */
 
 static double value_of(const struct setting *row, const void *settings)
 {
@@ -54,7 +55,7 @@ static double fallback_of(const struct setting *row)
     return row->type == SETTING_BOOL ? strcmp(row->fallback, "true") == 0 : strtod(row->fallback, NULL);
 }
 
-/* A size that is left at its default is the model's. */
+/* A size left at its default takes the model's value; any other size must equal it. */
 static int check_sizes(const struct continued *c, const struct pretrain_settings *s)
 {
     struct pretrain_settings stands = {0};
@@ -72,7 +73,7 @@ static int check_sizes(const struct continued *c, const struct pretrain_settings
     return 0;
 }
 
-/* Files of tokenizers, in a model directory and in shards. */
+/* Compares one tokenizer file of the model directory with that of the shards. */
 static int compare_files(const char *has, const char *now)
 {
     struct text a = {0}, b = {0};

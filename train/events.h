@@ -1,10 +1,11 @@
-/* TensorBoard event files: a view of metrics.jsonl, which is the truth. */
+/* TensorBoard event files: a copy of metrics.jsonl, which is authoritative. */
 #ifndef WEFT_TRAIN_EVENTS_H
 #define WEFT_TRAIN_EVENTS_H
 #include "core/core.h"
 
 struct events;
-/* A new events.out.tfevents.* in the directory; NULL and a message if it cannot be written. */
+/* Creates events.out.tfevents.* in the directory. Returns NULL and a message if
+ * it cannot be written. */
 struct events *events_open(const char *directory);
 struct event_value {
     const char *tag;
@@ -12,9 +13,10 @@ struct event_value {
 };
 int events_write(struct events *events, i64 step, double wall_time, const struct event_value *values, i64 count);
 void events_close(struct events *events);
-/* One record as it stands in a file: length, its masked CRC-32C, the bytes, theirs. */
+/* Appends one TFRecord: length (u64), masked CRC-32C of the length, the bytes, masked
+ * CRC-32C of the bytes. */
 void events_record(struct text *out, const void *bytes, i64 length);
-/* The bytes of an event; file_version not NULL: the first of a file. */
+/* Appends the serialized event. file_version not NULL: encodes the first event of a file. */
 void events_encode(struct text *out, i64 step, double wall_time, const char *file_version,
                    const struct event_value *values, i64 count);
 #endif

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Those it has, in MB: "weights 1.2, moments 2.4". */
+/* Appends the nonzero parts in MB: "weights 1.2, moments 2.4". */
 static void add_parts(struct text *out, const struct step_memory *m)
 {
     const struct {

@@ -27,7 +27,7 @@ struct step_wanted step_wanted_of(const struct pretrain_settings *s, const struc
                                 .ranks = 1};
 }
 
-/* ---- One rank's step ---- */
+/* ---- The step of one rank ---- */
 
 static int run_steps(struct trainer *trainer)
 {
@@ -38,7 +38,8 @@ static int run_steps(struct trainer *trainer)
     return 0;
 }
 
-/* Held-out losses are measured before and after training, on a tape of their own. */
+/* Held-out losses run before and after training, on a tape of their own; the activations
+ * are the larger of both. */
 static void add_needs(struct step_needs *needs, const struct step_wanted *w, const struct trainer *trainer)
 {
     struct step_memory memory;
@@ -103,8 +104,8 @@ static int step_on(struct step_needs *needs, const struct step_wanted *w, i64 ra
     return status;
 }
 
-/* What experts have room for takes memory and, in parts, is sent, but not multiplied: flops are those of as many rows
- * as there are, which a CPU's step has. */
+/* Room reserved for expert rows takes memory and, with parts, traffic, but no flops. A second dry
+ * run as on a CPU, without the reserve, counts the flops of the actual rows. */
 int step_foresee(struct step_needs *needs, const struct step_wanted *w, i64 rank)
 {
     struct step_needs of_rows = {0};
@@ -121,14 +122,15 @@ int step_foresee(struct step_needs *needs, const struct step_wanted *w, i64 rank
     return status;
 }
 
-/* ---- What fits ---- */
+/* ---- Settings that fit ---- */
 
 struct step_of_rank {
     struct step_wanted wanted;
     i64 rank;
 };
 
-/* Of more rows than are under way at a time the step needs no more memory. */
+/* Memory does not grow with rows beyond those in flight at a time, so fewer rows
+ * suffice for the estimate. */
 static int foresee_few_rows(struct step_memory *out, const struct step_of_rank *step)
 {
     struct step_wanted w = step->wanted;
@@ -153,7 +155,7 @@ static bool fits(struct text *out, const struct step_of_rank *step, i64 left_byt
                         w->recompute ? " recompute=true" : "", ranks);
 }
 
-/* Ever fewer rows at a time. */
+/* Halves the rows per micro-batch until the step fits. */
 static bool fewer_rows_fit(struct text *out, struct step_of_rank step, i64 left_bytes)
 {
     for (; step.wanted.micro_rows >= 1; step.wanted.micro_rows /= 2)
@@ -162,7 +164,7 @@ static bool fewer_rows_fit(struct text *out, struct step_of_rank step, i64 left_
     return false;
 }
 
-/* Ranks of data share masters, moments and sums. */
+/* Data ranks share masters, moments and gradient sums. */
 static bool more_ranks_fit(struct text *out, struct step_of_rank step, i64 left_bytes)
 {
     struct step_wanted *w = &step.wanted;

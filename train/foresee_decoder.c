@@ -1,16 +1,18 @@
-/* What a decoder will need: its steps on the meta backend, with the requests it will be given. */
+/* Memory estimate of a decoder: a dry run of its steps on the meta backend
+ * with the actual requests. */
 #include "train/foresee.h"
 
 #include "train/fits.h"
 
-enum { STEPS_MOST = 256 }; /* enough for every scale of a long clip; of text and sound all steps are alike */
+/* Enough for every scale of a long clip; the steps of text and audio are all alike. */
+enum { STEPS_MOST = 256 };
 
 /* ---- One decoder ---- */
 
-/* As device memory of a meta backend, where host memory is. */
+/* Amplitudes for the meta backend, whose device memory is host memory. */
 static const float ones[SCALES_MOST] = {[0 ... SCALES_MOST - 1] = 1};
 
-/* -1: a prompt that the grammar does not take. */
+/* Returns -1 if the grammar rejects a prompt. */
 static i64 columns_of(const struct decoding_wanted *w)
 {
     i64 columns = w->columns;
@@ -21,7 +23,7 @@ static i64 columns_of(const struct decoding_wanted *w)
     return columns;
 }
 
-/* The choice whose scales have most positions. */
+/* The shape with the most positions among the choices. */
 static const i32 *largest(const struct vocabulary *v, const struct generate_request *r)
 {
     const i32 *choice = r->choices;
@@ -35,7 +37,7 @@ static const i32 *largest(const struct vocabulary *v, const struct generate_requ
     return choice;
 }
 
-/* What is drawn are the first ids allowed: no text ends by them. */
+/* The meta backend draws the first allowed id, so stop ids are removed and no text ends early. */
 static void run(struct step_memory *out, const struct decoding_wanted *w, const struct decoder_options *o)
 {
     struct decoder d;
@@ -84,7 +86,7 @@ void decoding_foresee(struct step_memory *out, const struct decoding_wanted *w, 
     run(out, w, &o);
 }
 
-/* ---- What fits ---- */
+/* ---- Settings that fit ---- */
 
 static int foresee(struct step_memory *out, const struct decoding_wanted *w)
 {
@@ -102,7 +104,7 @@ static int foresee(struct step_memory *out, const struct decoding_wanted *w)
     return status;
 }
 
-/* Half as long, and so on; then in half of the memory that wide weights take. */
+/* Tries answers 1/2, 1/4, ... as long. If none fits, suggests quantized weights. */
 static void say_what_fits(struct text *out, const void *context, i64 left_bytes)
 {
     const struct decoding_wanted *w = context;
@@ -138,7 +140,7 @@ int decoding_check_memory(struct decoding_wanted *w)
     struct memory_wanted all = {.what = "decoding", .say_what_fits = say_what_fits, .context = w};
     i64 asked = w->seats, more = 1;
     if (device_left_bytes(w->options->model->device) == INT64_MAX || w->count == 0 || columns_of(w) < 0)
-        return 0; /* of such prompts the decoder's caller says more */
+        return 0; /* the decoder's caller reports such prompts */
     for (; (more = missing(&all.memory, w)) > 0 && w->seats > 1;)
         w->seats /= 2;
     if (more < 0)

@@ -9,7 +9,7 @@
 
 enum { MICRO_ROWS = 2, LENGTH_LEAST = 8 };
 
-struct heldout_counts { /* how often each target occurs, by stream */
+struct heldout_counts { /* Weighted count of each target, by stream. */
     double *text[STREAMS], *audio, *bits, text_total[STREAMS], audio_total, bits_total[STREAMS];
     i64 vocabulary, codes, levels, width;
 };
@@ -92,7 +92,7 @@ static void unigram_entropies(struct heldout *out, const struct heldout_counts *
         out->unigram[STREAM_AUDIO][TARGET_AUDIO] = sum / (double)c->levels;
 }
 
-/* [L, n, K] on the host; NULL where the forward kept none. */
+/* [L, n, K] on the host; NULL if the forward kept no routes. */
 static i32 *get_routes(struct arena *arena, const struct forward *forward, const struct batch *batch,
                        const struct model *model, const struct submodel *sub)
 {
@@ -103,7 +103,7 @@ static i32 *get_routes(struct arena *arena, const struct forward *forward, const
     return routes;
 }
 
-/* Of a pipeline this rank's chunks, one after the other; the losses of all of them. */
+/* Runs this rank's chunks of the pipeline in order and collects the losses of all of them. */
 static void run_chunks(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
                        const struct submodel *sub, struct forward_options *options)
 {
@@ -121,7 +121,7 @@ static void run_chunks(struct forward *out, struct tape *tape, struct model *mod
     }
 }
 
-/* Text that follows a medium in its sample is what the model says of it: it counts as a target of that stream. */
+/* Assigns text that follows a medium in its sample to that medium's stream. */
 static void tell_streams(struct target_list *list, const struct batch *b)
 {
     u8 medium = STREAM_TEXT;
@@ -173,7 +173,7 @@ static int walk_step(struct walk *w, i64 step)
     return 0;
 }
 
-/* 1: there is such a step. */
+/* Returns 1 if there is such a step, 0 at the end, -1 on error. */
 static int plan_step(struct loader_step *plan, const struct walk *w, i64 step)
 {
     if (w->pass->most_rows && step * MICRO_ROWS >= w->pass->most_rows)
@@ -195,11 +195,12 @@ static int walk_rows(struct walk *w)
     return status;
 }
 
-/* ---- What it takes ---- */
+/* ---- Memory estimate ---- */
 
 enum { LARGEST = TARGETS + 1 };
 
-/* Steps of most targets of each kind, and of most positions that show something: all is in the shards' index. */
+/* Finds the steps with the most targets of each kind and with the most positions of pictures and
+ * clips, from the shards' index. */
 static int find_largest(i64 largest[LARGEST], const struct walk *w)
 {
     double most[LARGEST] = {0};
@@ -250,7 +251,8 @@ i64 heldout_foresee(struct model *model, i64 length)
     return bytes;
 }
 
-/* All that is measured, or `length` if that is less: a longer row would only be padded. -1 and a message. */
+/* Positions in the whole part, at most `length`: a longer row would only be padded. Returns -1
+ * and a message on error. */
 static i64 length_used(struct loader *loader, i64 length)
 {
     struct loader_step plan = {.rows = 1};
@@ -276,7 +278,9 @@ static int open_and_walk(struct walk *w, int (*walk)(struct walk *w))
                                 .text_condition = 1,
                                 .window = c->window,
                                 .in_order = true,
-                                .drawn = pass->most_rows > 0}; /* shards stand in the order of their files' names */
+                                /* A limited pass draws its samples, because shards are in the order
+                                 * of their file names. */
+                                .drawn = pass->most_rows > 0};
     for (int d = 0; d < DIRECTIONS; d++)
         s.mixture[d] = 1;
     struct loader *loader = loader_open(pass->directory, pass->part, &s, 0);
@@ -287,7 +291,7 @@ static int open_and_walk(struct walk *w, int (*walk)(struct walk *w))
     i64 length = status == 0 ? length_used(loader, pass->length) : -1;
     if (length > 0 && length < pass->length) {
         row_length = (double)length;
-        loader_close(loader); /* its plans are of the longer row */
+        loader_close(loader); /* its plans are for the longer row */
         loader = loader_open(pass->directory, pass->part, &s, 0);
     }
     if (!loader || length < 0)
@@ -349,7 +353,8 @@ static void measure_batch(void *context, const struct batch *batch, const struct
     m->out->positions += step_positions(batch);
 }
 
-/* A token's content has a character for each of its bytes (GPT-2's byte alphabet); special tokens are no text. */
+/* Bytes of a token: its content has one character per byte (GPT-2's byte alphabet).
+ * Special tokens have none. */
 static double bytes_of_token(const struct text_tokenizer *tokenizer, i32 id)
 {
     const char *content = text_token_content(tokenizer, id);

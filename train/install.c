@@ -1,6 +1,6 @@
 #include "train/pretrain.h"
 
-/* Copies the files of a folder, not what is below it. */
+/* Copies the files of a folder, not its subfolders. */
 static int copy_folder(const char *from, const char *to)
 {
     char **names;

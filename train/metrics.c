@@ -16,7 +16,8 @@ struct metrics {
     i64 step, count;
 };
 
-/* Keeps whole lines up to the step the run resumes from: a torn last line and later ones are written again. */
+/* Keeps complete lines up to the step the run resumes from. The run writes a torn last line
+ * and later lines again. */
 static int cut_back(const char *path, i64 done)
 {
     struct text all = {0}, kept = {0};
@@ -53,7 +54,7 @@ struct metrics *metrics_open(const char *directory, i64 done)
     return NULL;
 }
 
-/* Also one that was never finished. */
+/* Frees the current line, finished or not. */
 static void forget_line(struct metrics *m)
 {
     for (i64 i = 0; i < m->count; i++)
@@ -81,7 +82,7 @@ void metrics_put(struct metrics *m, const char *name, double value)
         return;
     json_set(m->line, name, json_of_number(value));
     if (isfinite(value)) {
-        if (m->count < METRICS_MOST) /* the tag is copied: callers build names in place */
+        if (m->count < METRICS_MOST) /* copy the tag: callers reuse the buffer */
             m->values[m->count++] = (struct event_value){string_copy(name), value};
         return;
     }

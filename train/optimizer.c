@@ -43,7 +43,8 @@ int lr_check(const struct optimizer_settings *settings, i64 steps, const char *k
         (long long)settings->warmup, key, (long long)steps, (long long)settings->warmup);
 }
 
-/* A part has one gradient or none: experts apart, everything else whole. */
+/* The update of one part of a weight. A part (one expert, or a whole other weight) has
+ * one gradient or none. */
 static struct update update_of(const struct weight *w, i64 part)
 {
     i64 begin = max_i64(part * w->rows, w->share_first);
@@ -70,7 +71,7 @@ static i64 parts_of(const struct weights *weights)
     return parts;
 }
 
-/* All this rank updates, or of that what it counts in a sum over the world. */
+/* Lists the updates of this rank, or only those that it contributes to the global gradient norm. */
 static struct updates list_updates(struct update *list, const struct weights *weights, bool counted_alone)
 {
     struct updates updates = {0, list};

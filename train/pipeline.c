@@ -1,6 +1,7 @@
-/* The order of one rank's forwards and backwards. Without a pipeline F B F B; with one, as many forwards first as the
- * ranks behind this one need to have work, then one forward, one backward (1F1B, Narayanan et al. 2019), and with
- * several chunks a rank the interleaved order (Narayanan et al. 2021, arXiv 2104.04473, section 2.2). */
+/* Order of one rank's forwards (F) and backwards (B). Without a pipeline: F B F B. With one: first
+ * the warm-up forwards that give the following ranks work, then one forward and one backward in
+ * turn (1F1B, Narayanan et al. 2019). With several chunks per rank: the interleaved schedule
+ * (Narayanan et al. 2021, arXiv 2104.04473, section 2.2). */
 #include "train/step.h"
 
 i64 pipeline_multiple(const struct layout *l)
@@ -41,7 +42,8 @@ i64 pipeline_warmup(const struct pipeline_schedule *s)
     return s->chunks == 1 ? behind : 2 * behind + (s->chunks - 1) * s->ranks;
 }
 
-/* The k-th forward or backward: runs of `ranks` micro-batches go through one chunk after the other. */
+/* The k-th forward or backward. Groups of `ranks` micro-batches pass through one
+ * chunk after the other. */
 static struct pipeline_task nth(const struct pipeline_schedule *s, i64 k, bool forward)
 {
     i64 round = s->ranks * s->chunks, own = k % round / s->ranks;

@@ -11,7 +11,7 @@ static i64 weights_parts(const struct step_memory *m)
     return m->copies + m->masters + m->moments + m->gradients;
 }
 
-/* Between weights and behind them. */
+/* Rounding between the weights and at the ends of their arenas. */
 static i64 weights_rounding(const struct weights *w, i64 parts)
 {
     i64 behind = arena_rounding_bytes(w->device, &w->memory) + arena_rounding_bytes(w->device, &w->rounded);
@@ -39,7 +39,8 @@ void step_memory_add_tape(struct step_memory *out, const struct tape *tape)
     out->rounding += tape_rounding_bytes(tape);
 }
 
-/* A batch has room for a picture at every position; what no picture came to is never touched. */
+/* A batch reserves room for vision input at every position; memory without vision
+ * input is never touched. */
 static i64 untouched_bytes(const struct micro_batch *f, const struct model_config *c)
 {
     i64 positions = c->cell_features ? f->batch.n - f->batch.inputs[INPUT_VISION_IN].n : 0;
@@ -83,7 +84,7 @@ struct json *step_memory_json(const struct step_memory *m)
     return j;
 }
 
-/* ---- Batches of draws ---- */
+/* ---- Synthetic batches ---- */
 
 enum { TOKEN_END, TOKEN_IM_START, TOKEN_IM_END, TOKEN_BOI, TOKEN_EOI, TOKEN_BOV, TOKEN_EOV, TOKEN_NEXT, TOKEN_BOA };
 enum { TOKEN_STILL = TOKEN_BOA + 1, TOKEN_CLIP, TOKEN_WORDS, WORDS_MOST = 64, CLIP_FRAMES = 2, EDGE = 3 };
@@ -141,7 +142,7 @@ static struct part medium(const struct plan_batches *p, struct identity id, enum
                          .shape = clip};
 }
 
-/* Words, or words and a medium in either order. Returns the number of parts. */
+/* A text, or a text and a medium in either order. Returns the number of parts. */
 static int draw_sample(struct part parts[2], i32 *ids, const struct plan_batches *p, struct identity id)
 {
     const struct model_config *c = p->config;
@@ -187,7 +188,7 @@ static void lay_row(struct plan_batches *p, struct batch *b, i64 at, struct iden
     batch_pad(b, at, end - at);
 }
 
-/* Everything that is no id: features, pixels, bits and codes. */
+/* Fills everything that is not text: features, pixels, bits and codes. */
 static void fill_payload(const struct plan_batches *p, struct batch *b)
 {
     const struct model_config *c = p->config;
@@ -223,7 +224,7 @@ static int fill(void *context, i64 step, i64 micro, struct batch *b, struct aren
     return 0;
 }
 
-/* From the samples' lengths alone. */
+/* Adds the row's target weights, computed from the lengths of its samples. */
 static void add_row_totals(struct plan_batches *p, double totals[TARGETS], struct identity id)
 {
     for (i64 at = 0;; id.sample++) {

@@ -13,19 +13,19 @@
 #include <stdio.h>
 #include <string.h>
 
-struct pretrain_run { /* of one call */
+struct pretrain_run { /* State of one call of the stage. */
     const struct pretrain_settings *s;
     const struct stage *stage;
-    struct model model, whole; /* whole: while saving, on the first rank */
+    struct model model, whole; /* whole: the gathered model while saving, on rank 0 */
     struct trainer trainer;
     struct mixer *mixer;
     struct shard_order order;
     struct shard_ring ring;
     double *shown; /* positions of each source so far */
     struct json *heldout;
-    bool told;                  /* that samples are left out */
-    struct continued continued; /* where another stage is */
-    u64 seed;                   /* of the stage, or of the one in which what is continued began */
+    bool told;                  /* the warning about left-out samples was logged */
+    struct continued continued; /* checkpoint of the stage to continue, if any */
+    u64 seed;                   /* seed of this stage, or of the stage that began a continued run */
 };
 
 static bool is_given(const char *reference)
@@ -33,14 +33,14 @@ static bool is_given(const char *reference)
     return reference && *reference;
 }
 
-/* ---- The model: sizes of the settings and the tokenizers, or a model that exists ---- */
+/* ---- The model: new, with sizes from settings and tokenizers, or loaded ---- */
 
 struct model_config pretrain_config(const struct pretrain_settings *s)
 {
     struct model_config c = s->model;
     c.norm_eps = 1e-5;
     c.max_positions = 131072;
-    c.t_pairs = c.head_width / 2 * 20 / 64; /* as the head of 64 pairs of the report keeps 20 for time */
+    c.t_pairs = c.head_width / 2 * 20 / 64; /* the report's head of 64 pairs keeps 20 for time */
     return c;
 }
 
@@ -155,7 +155,7 @@ static void open_trainer(struct pretrain_run *r)
 
 /* ---- Held-out losses ---- */
 
-/* NULL: none stand. */
+/* NULL: there are no held-out shards on disk. */
 static const char *heldout_shards(const struct pretrain_run *r)
 {
     return is_given(r->s->heldout) ? r->s->heldout : data_has_stream(r->s->data.all) ? NULL : r->s->data.all;
@@ -185,7 +185,7 @@ static int measure_heldout(struct pretrain_run *r, const char *when)
     return 0;
 }
 
-/* Goes into the line of the step that is next. */
+/* The losses go into the metrics line of the next step. */
 static int measure_grid(struct metrics *metrics, struct pretrain_run *r, i64 step)
 {
     struct grid_point points[16];
@@ -206,7 +206,7 @@ static int measure_grid(struct metrics *metrics, struct pretrain_run *r, i64 ste
     return status;
 }
 
-/* ---- What the loop calls ---- */
+/* ---- Callbacks of the loop ---- */
 
 static struct json *use_json(const struct pretrain_run *r)
 {
@@ -272,7 +272,7 @@ static void release(void *context)
     model_gather_release(&r->whole, &r->model);
 }
 
-/* Which the losses of kinds are summed with, where models are compared by one number. */
+/* Saves the weights by which the losses of all target kinds are summed when models are compared. */
 static int save_loss_weights(const struct pretrain_run *r, const char *folder)
 {
     struct json *j = json_object();
@@ -317,7 +317,7 @@ static void say_losses(struct training_step *said, const struct step_result *x)
                         step_mean_loss(x, shown[i]));
 }
 
-/* Once, at the first length that is too short. */
+/* Warns once, as soon as a length is too short for some samples. */
 static void tell_left_out(struct pretrain_run *r)
 {
     i64 count = mixer_left_out(r->mixer);
@@ -327,7 +327,7 @@ static void tell_left_out(struct pretrain_run *r)
     log_warn("%lld samples are longer than batch.length and are left out", (long long)count);
 }
 
-/* Which part of the step's positions is each source's. */
+/* Reports each source's share of the step's positions. */
 static int say_sources(struct pretrain_run *r, i64 step, struct training_step *said)
 {
     struct loader_step all, one;
@@ -373,7 +373,7 @@ static int save_sources(struct pretrain_run *r)
     return status;
 }
 
-/* All that checkpoints can ask for stays; the last of them was settled before this step. */
+/* Releases shards that no checkpoint can need. The last checkpoint was settled before this step. */
 static int pass_shards(struct pretrain_run *r, i64 step)
 {
     if (!r->ring.mine || step == 0 || step % r->s->training.checkpoint_steps)
@@ -384,7 +384,8 @@ static int pass_shards(struct pretrain_run *r, i64 step)
     return status;
 }
 
-/* Shards are waited for before anything of a step is computed; of several ranks the others might not have waited. */
+/* A step waits for shards before it computes anything, so an interrupted wait leaves the state
+ * intact. With several ranks the others may not have waited, so it is an error there. */
 static int step_failed(const struct pretrain_run *r)
 {
     return error_status() == STATUS_INTERRUPTED && r->stage->ranks->world->size == 1 ? STAGE_INTERRUPTED : -1;
@@ -435,7 +436,8 @@ static int train(struct pretrain_run *r)
                                 .release = release};
     open_trainer(r);
     int status = training_run(&training);
-    trainer_close(&r->trainer); /* its memory is the next tape's */
+    /* frees memory for the held-out tape */
+    trainer_close(&r->trainer);
     if (status)
         return status;
     status = measure_heldout(r, "end");
@@ -451,7 +453,7 @@ static int train(struct pretrain_run *r)
     return status;
 }
 
-/* A schedule stands still behind its last point. */
+/* A schedule is constant after its last point, so later steps need no check. */
 int pretrain_check_batches(const struct loader_settings *loader, const struct layout *layout, i64 first, i64 steps)
 {
     const struct schedule *rows = &loader->rows;
@@ -464,7 +466,8 @@ int pretrain_check_batches(const struct loader_settings *loader, const struct la
     return 0;
 }
 
-/* Where every source has an end, the run's steps are dealt beforehand: it does not stop in the middle. */
+/* If every source is finite, plans the whole run first, so that it cannot
+ * run out of data midway. */
 static int check_epochs(struct pretrain_run *r)
 {
     struct mixer_source last;
@@ -486,7 +489,7 @@ static int open_data(struct pretrain_run *r, const struct loader_settings *given
     return r->mixer ? check_epochs(r) : -1;
 }
 
-/* The last of all: its status, or that of removing the ring. */
+/* Call last. Returns `status`, or the status of removing the ring. */
 static int close_data(struct pretrain_run *r, int status)
 {
     mixer_close(r->mixer);
@@ -559,7 +562,7 @@ int pretrain_stage(const void *settings, const struct stage *stage)
     return run_stage(settings, stage);
 }
 
-/* Conversations alone; what else the shards hold is not looked at. */
+/* Trains on conversations only; other samples in the shards are ignored. */
 int sft_stage(const void *settings, const struct stage *stage)
 {
     struct pretrain_settings s = *(const struct pretrain_settings *)settings;

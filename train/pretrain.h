@@ -1,5 +1,5 @@
-/* The stages `pretrain` and `sft`: the backbone on shards. Leaves a model directory with the tokenizers inside it, its
- * checkpoints, metrics.jsonl and heldout.json (losses before and after). */
+/* The stages `pretrain` and `sft`: train the backbone on shards. Writes a model directory with its
+ * tokenizers, checkpoints, metrics.jsonl and heldout.json (losses before and after training). */
 #ifndef WEFT_TRAIN_PRETRAIN_H
 #define WEFT_TRAIN_PRETRAIN_H
 #include "train/heldout.h"
@@ -7,10 +7,10 @@
 struct pretrain_settings {
     struct source_list data;
     char *from, *continues;
-    char *heldout; /* shards; empty: those of data */
+    char *heldout; /* shards of the held-out part; empty: those of data */
     i64 steps, grid_steps, heldout_rows;
     struct training_settings training;
-    struct model_config model; /* sizes; the tokenizers' come from the shards */
+    struct model_config model; /* sizes; those of the tokenizers come from the shards */
     bool elastic_on, recompute, posterior;
     struct elastic_settings elastic;
     struct loader_settings loader;
@@ -19,15 +19,18 @@ struct pretrain_settings {
     double text_weight, vision_weight, audio_weight;
 };
 extern const struct setting pretrain_table[], sft_table[];
-/* What a new model has beside the settings: constants, and what a shard folder's tokenizers give. */
+/* pretrain_config: the configuration of a new model, from the settings and constants.
+ * pretrain_sizes adds the sizes of the tokenizers of a shard folder; returns -1 and a message
+ * if it cannot read them. */
 struct model_config pretrain_config(const struct pretrain_settings *settings);
 int pretrain_sizes(struct model_config *config, const char *data);
-/* Every step's micro-batches come out even over the layout: looked at before the first of them. */
+/* Checks that the layout divides the micro-batches of every step from `first` on.
+ * Returns -1 and a message. */
 int pretrain_check_batches(const struct loader_settings *loader, const struct layout *layout, i64 first, i64 steps);
 int pretrain_stage(const void *settings, const struct stage *stage);
 int sft_stage(const void *settings, const struct stage *stage);
 
-/* Copies the tokenizers of a shard folder into a model directory: tokenizer.json beside the weights, the others in
- * weft/. */
-int install_tokenizers(const char *directory, const char *from); /* from: shards, or another model directory */
+/* Copies the tokenizers of `from` (a shard folder or another model directory) into a model
+ * directory: tokenizer.json next to the weights, the others into weft/. */
+int install_tokenizers(const char *directory, const char *from);
 #endif

@@ -19,7 +19,7 @@ bool data_has_stream(const char *data)
     return found;
 }
 
-/* ---- Where sources stand ---- */
+/* ---- Positions of the sources ---- */
 
 static struct json *cursor_json(const struct loader_cursor *c)
 {
@@ -81,7 +81,7 @@ int shard_order_pass(struct shard_order *o, const char *directory)
     return status;
 }
 
-/* ---- What was waited for ---- */
+/* ---- Time spent waiting for data ---- */
 
 void shard_order_say(struct shard_order *o, struct training_step *said, double seconds)
 {

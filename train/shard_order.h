@@ -1,5 +1,6 @@
-/* What pretraining does besides where its data come shard by shard (data/loader/windows.c): where each source stands
- * goes into checkpoints, shards that all of them have passed may go, and what was waited for is said. */
+/* Additions of a stage whose data is read shard by shard (data/loader/windows.c): checkpoints hold
+ * each source's position, shards that every checkpoint has passed may be deleted, and the time
+ * spent waiting for data is reported. */
 #ifndef WEFT_TRAIN_SHARD_ORDER_H
 #define WEFT_TRAIN_SHARD_ORDER_H
 #include "data/loader/mixer.h"
@@ -7,15 +8,18 @@
 
 struct shard_order {
     struct mixer *mixer;
-    double waited_s, seconds, share; /* of all steps of this call; share: a running mean without the first step */
-    double first_s;                  /* that the first step waited, until what fills the ring had begun */
+    /* waited_s, seconds: over all steps of this call; share: running mean without the first step */
+    double waited_s, seconds, share;
+    double first_s; /* wait of the first step, until the filler had started */
 };
-bool data_has_stream(const char *data); /* lines */
+bool data_has_stream(const char *data); /* data: lines of the setting */
 void shard_order_save(const struct shard_order *order, struct json *state);
-/* -1 and a message: the state says something else. Before anything is planned. */
+/* Restores the sources' positions. Call before planning any step. Returns -1 and a message if the
+ * state belongs to another order of shards. */
 int shard_order_resume(struct shard_order *order, const struct json *state);
-/* Shards that no checkpoint below `directory` can ask for. */
+/* Releases the shards that no checkpoint below `directory` can need. */
 int shard_order_pass(struct shard_order *order, const char *directory);
+/* Reports the waiting time of a step in its metrics and its progress line. */
 void shard_order_say(struct shard_order *order, struct training_step *said, double seconds);
-int shard_order_save_waiting(const struct shard_order *order, const char *out); /* waiting.json */
+int shard_order_save_waiting(const struct shard_order *order, const char *out); /* writes waiting.json */
 #endif

@@ -10,12 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct ring_place { /* of a rank: what it sends to the others */
-    u64 disk;       /* the folder that WEFT_RING names, on which machine; 0: it names none */
+struct ring_place { /* Place of a rank's ring, exchanged between all ranks. */
+    /* hash of the machine and of the folder in WEFT_RING; 0: WEFT_RING is not set */
+    u64 disk;
     u64 run;
 };
 
-/* The same for all who see the same folder, and when the run goes on. */
+/* Equal for all processes that see the same folder, and stable when the run is resumed. */
 static u64 hash_of_folder(const char *path, const char *host)
 {
     struct stat status;
@@ -48,7 +49,7 @@ static int find_place(struct ring_place *out, const struct stage *stage)
     return 0;
 }
 
-/* All ranks' places; memory_free. */
+/* Places of all ranks; memory_free. */
 static struct ring_place *gather_places(const struct stage *stage, const struct ring_place *own)
 {
     struct comm *world = comm_host(stage->ranks->world);
@@ -70,7 +71,7 @@ static i64 first_with(const struct ring_place *all, u64 disk)
     return rank;
 }
 
-/* Which of how many disks this rank's is; one for all where none is named. */
+/* Numbers the distinct disks and finds this rank's; without WEFT_RING all ranks share one. */
 static int number_disks(struct ring_name *name, const struct ring_place *all, i64 rank, i64 ranks)
 {
     *name = (struct ring_name){.run = all[0].run};

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+/* Hook of the tape: starts the all-reduce of buckets whose gradients are complete. */
 static void sum_what_is_whole(void *context, struct tape *tape)
 {
     struct trainer *t = context;
@@ -61,8 +62,8 @@ static void pick(struct submodel *sub, struct trainer *t, struct arena *arena, i
         submodel_full(sub, &t->model->config);
 }
 
-/* One micro-batch through one chunk of the layers (all of them without a pipeline): read, choose a sub-model, forward,
- * coefficients. */
+/* Runs one micro-batch through one chunk of the layers (all layers without a pipeline): fills the
+ * batch, picks a sub-model, runs the forward and the objective. */
 static int run_forward(struct step_result *result, struct trainer *t, i64 step, const struct pipeline_task *task,
                        const double *totals)
 {
@@ -97,7 +98,7 @@ static int run_forward(struct step_result *result, struct trainer *t, i64 step, 
     return 0;
 }
 
-/* last: of this chunk's backwards in the step. */
+/* last: this is the chunk's last backward of the step. */
 static void run_backward(struct trainer *t, const struct pipeline_task *task, bool last)
 {
     struct micro_batch *f = find_in_flight(t, task);
@@ -106,7 +107,7 @@ static void run_backward(struct trainer *t, const struct pipeline_task *task, bo
     f->busy = false;
 }
 
-/* Over all ranks: what each counted of its own micro-batches and layers. */
+/* Sums the counters of all ranks; each rank counted its own micro-batches and layers. */
 static void sum_over_ranks(struct trainer *t, const struct step_result *result)
 {
     const struct parallel *ranks = t->model->parallel;
@@ -121,7 +122,8 @@ static void sum_over_ranks(struct trainer *t, const struct step_result *result)
     }
 }
 
-/* Where rows of experts had no room nothing has moved: the rank with the most of them says so, and that ends all. */
+/* Stops the run if expert rows overflowed a buffer; the update was suppressed. The rank with the
+ * largest overflow reports it. */
 static void stop_without_room(struct comm *world, const struct step_end *mine)
 {
     struct step_end *ends = memory_alloc(world->size * (i64)sizeof *ends);
@@ -145,7 +147,8 @@ static void stop_without_room(struct comm *world, const struct step_end *mine)
     comm_barrier(world);
 }
 
-/* The running means move once a step, after it: within a step coefficients are constant. */
+/* Moves the running means once per step, after it, so that coefficients are
+ * constant within a step. */
 static void move_balance(struct trainer *t, const struct step_result *result)
 {
     for (int kind = 0; kind < TARGETS; kind++) {
@@ -155,7 +158,8 @@ static void move_balance(struct trainer *t, const struct step_result *result)
     }
 }
 
-/* All forwards and backwards of this rank. Gradients are summed from the last forward on. */
+/* Runs all forwards and backwards of this rank. Gradient all-reduces start
+ * after the last forward. */
 static int run_tasks(struct step_result *result, struct trainer *t, i64 step, const struct pipeline_schedule *schedule,
                      const double *totals)
 {
@@ -202,7 +206,7 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     if (isinf(end.squares) && ranks->expert->size > 1)
         stop_without_room(ranks->world, &end);
     result->optimizer = optimizer_result_of(end.squares, lr);
-    if (!result->optimizer.skipped) /* what else an update moves stands still with it */
+    if (!result->optimizer.skipped) /* a skipped update moves no other state either */
         move_balance(t, result);
     result->seconds = clock_s() - begin;
     return 0;
@@ -296,7 +300,7 @@ double step_mean_loss(const struct step_result *result, enum target_kind kind)
     return weight > 0 ? loss / weight : NAN;
 }
 
-/* Pairs of a query and a key it sees, from the intervals alone. */
+/* Number of visible query-key pairs, from the intervals alone. */
 static double visible_pairs(const struct batch *b)
 {
     double pairs = 0;
@@ -307,8 +311,8 @@ static double visible_pairs(const struct batch *b)
     return pairs;
 }
 
-/* Products of what only some positions pass through: the vision encoder, inputs and heads of media, the multi-token-
- * prediction block. */
+/* Flops of parts that only some positions run through: the vision encoder, inputs and heads of
+ * media, and the multi-token-prediction block. */
 static double branch_flops(const struct model_config *c, const struct batch *b)
 {
     double width = (double)c->width, vit = (double)c->vit_width, bits = (double)c->bits;
@@ -318,7 +322,8 @@ static double branch_flops(const struct model_config *c, const struct batch *b)
     double cells = (double)(CELLS * b->inputs[INPUT_VISION_IN].n);
     double vision = (double)(b->inputs[INPUT_VISION_OUT].n + b->targets[TARGET_VISION].n) * bits * width;
     double audio = (double)(b->targets[TARGET_AUDIO].n * c->levels * (c->codes + 1)) * width;
-    bool predicts_later = c->mtp && b->targets[TARGET_MTP].n; /* all positions then pass through the block */
+    /* if so, all positions pass through the block */
+    bool predicts_later = c->mtp && b->targets[TARGET_MTP].n;
     double mtp = predicts_later ? (double)b->n * width * (2 * width + heads + 3 * (double)c->mtp_width) : 0;
     return 2 * (cells * cell + vision + audio + mtp);
 }

@@ -1,117 +1,138 @@
-/* One training step of the backbone: pretrain, sft and rl run this one. */
+/* One training step of the backbone, used by pretrain, sft and rl.
+ *
+ * In: batches from a batch_source, and optionally an objective that fills the loss
+ * coefficients. Out: updated weights and a struct step_result. A trainer borrows its model and
+ * owns its tapes and buckets.
+ */
 #ifndef WEFT_TRAIN_STEP_H
 #define WEFT_TRAIN_STEP_H
 #include "dist/dist.h"
 #include "elastic/elastic.h"
 #include "train/train.h"
 
-/* Where batches come from: the packer, or samples in memory. Every call is a function of the step alone. */
+/* Source of batches: the packer, or samples in memory. Every call depends only on its arguments. */
 struct batch_source {
     void *context;
-    /* How many, at least one, and the sums of their targets' weights over the whole global batch. -1 and a message */
+    /* Returns the number of micro-batches of the global batch, at least 1, and the sums of their
+     * target weights. Returns -1 and a message on error. */
     i64 (*plan)(void *context, i64 step, double totals[TARGETS]);
     int (*fill)(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena);
-    /* [L, n, K] choices of experts made elsewhere, of the batch just filled; NULL, or returning it: the router chooses
-     */
+    /* Experts chosen elsewhere for the batch just filled, [L, n, K]. NULL, as the pointer or as the
+     * result: the router chooses. */
     const i32 *(*routes)(void *context, i64 step, i64 micro);
 };
 
-/* Called after a forward, on its tape: rl/ makes coefficients of losses here. */
+/* Called after a forward, on its tape. rl/ computes its loss coefficients here. */
 struct trainer;
 struct micro_batch;
 typedef void objective_fn(struct trainer *trainer, struct micro_batch *m, struct forward *out,
                           const double totals[TARGETS]);
 
-struct balance_settings { /* coefficient of each target kind */
+struct balance_settings { /* Loss coefficients of the target kinds. */
     double weight[TARGETS];
-    bool posterior; /* rescale every kind by its own running mean, so that all move in the interval of text's */
-    double decay;   /* of the running means */
+    /* divide each kind's loss by its running mean and multiply by text's, so all
+     * kinds have text's range */
+    bool posterior;
+    double decay; /* decay factor of the running means */
 };
 /* ---- pipeline.c: the order of forwards and backwards of one rank ---- */
 struct pipeline_task {
     bool forward;
-    i64 chunk, micro; /* micro: within the global batch, which is dealt to the data ranks in turn */
+    i64 chunk, micro; /* micro: index in the global batch, dealt round-robin to the data ranks */
 };
 struct pipeline_schedule {
-    i64 ranks, rank, chunks;  /* of the pipeline; chunks of each rank */
+    i64 ranks, rank, chunks;  /* ranks of the pipeline; chunks per rank */
     i64 count, first, stride; /* micro-batches of this data rank */
 };
-i64 pipeline_multiple(const struct layout *layout);                 /* a step's micro-batches are a multiple of it */
-int pipeline_check(const struct layout *layout, i64 micro_batches); /* -1 and a message where they are none */
+i64 pipeline_multiple(const struct layout *layout);                 /* required divisor of a step's micro-batches */
+int pipeline_check(const struct layout *layout, i64 micro_batches); /* -1 and a message if it does not divide them */
 void pipeline_schedule_init(struct pipeline_schedule *schedule, const struct parallel *parallel, i64 micro_batches);
 i64 pipeline_warmup(const struct pipeline_schedule *schedule); /* forwards before the first backward */
 struct pipeline_task pipeline_task_at(const struct pipeline_schedule *schedule, i64 i); /* i < 2 . count . chunks */
 
-struct micro_batch { /* a micro-batch between its forward and its backward */
+struct micro_batch { /* A micro-batch between its forward and its backward. */
     bool busy;
     i64 chunk, micro;
     struct batch batch;
     struct tape tape;
-    struct arena arena; /* its host memory */
+    struct arena arena; /* host memory of the batch */
 };
-/* Of a rank; in this order as the op route_parts has it. */
+/* End of a rank's step. The op route_parts relies on this order of fields. */
 struct step_end {
-    double squares; /* of the gradients; infinite, so that nothing moves, where rows of experts had no room */
-    double over_rows, over_part; /* of this rank: the most that had none, and the part they were for */
+    /* sum of squared gradients; infinite, so that no weight changes, if expert
+     * rows overflowed a buffer */
+    double squares;
+    /* this rank's largest overflow: its rows, and the capacity of the part they were sent in */
+    double over_rows, over_part;
 };
-/* What a step counts, in device memory: read once, at its end. */
+/* Counters of a step in device memory; the host reads them once, at the end. */
 struct step_sums {
-    double loss[TARGETS][STREAMS][2]; /* sums of weight . loss, and of the weights */
-    double entropy[2];                /* likewise over all targets */
+    double loss[TARGETS][STREAMS][2]; /* sums of weight * loss, and of the weights */
+    double entropy[2];                /* the same for the entropies, over all targets */
     double flops, positions;
     struct step_end end;
 };
 struct trainer {
     struct model *model;
     struct step_sums *sums;  /* device memory */
-    struct buckets *buckets; /* of gradients, that ranks sum while the backward runs */
-    bool last_of_chunk;      /* the backward that runs: none of this step comes to its layers again */
+    struct buckets *buckets; /* gradient buckets, all-reduced during the backward */
+    /* the running backward is the last of this step for its chunk, so its gradients are final */
+    bool last_of_chunk;
     struct micro_batch *in_flight;
     i64 in_flight_count;
     struct batch_source source;
     objective_fn *objective; /* may be NULL */
     void *objective_context;
-    bool from_losses; /* the objective fills coefficients; else they are weights times trainer_factors */
+    /* the objective fills the coefficients; false: they are target weights times trainer_factors */
+    bool from_losses;
     const struct optimizer_settings *optimizer;
     const struct elastic_settings *elastic; /* NULL: always the full model */
     struct lr_schedule lr;
     struct schedule bias_speed;
     struct balance_settings balance;
-    double running[TARGETS]; /* running mean loss of each kind; 0: not seen yet */
+    double running[TARGETS]; /* running mean loss of each kind; 0: none yet */
     u64 seed;
     bool recompute, want_entropy;
 };
-struct step_result {               /* sums over all ranks, but for seconds, wait_s and sum_s */
-    double loss[STREAMS][TARGETS]; /* sums of weight . loss */
+struct step_result {               /* Sums over all ranks, except seconds, wait_s and sum_s. */
+    double loss[STREAMS][TARGETS]; /* sums of weight * loss */
     double weight[STREAMS][TARGETS];
     double entropy, entropy_weight;
-    double flops;           /* model flops of products, forward and backward */
-    i64 positions;          /* real ones */
-    double seconds, wait_s; /* whole step; of it, waiting for data */
-    double sum_s;           /* of it, with sums of gradients after the backward; a GPU's host does not wait for them */
+    double flops;           /* model flops of gemms and attention, forward and backward */
+    i64 positions;          /* without padding */
+    double seconds, wait_s; /* seconds: the whole step; wait_s: the part spent waiting for data */
+    /* time in gradient all-reduces after the backward; with a GPU the host
+     * does not wait for them */
+    double sum_s;
     struct optimizer_result optimizer;
 };
-/* reserved_bytes: address space of each micro-batch in flight. */
+/* reserved_bytes: address space reserved for each micro-batch in flight. */
 void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_bytes);
 void trainer_close(struct trainer *trainer);
+/* Runs one optimizer step: all micro-batches, gradient all-reduces and the update. Returns
+ * 0, or -1 and a message. */
 int train_step(struct step_result *result, struct trainer *trainer, i64 step);
 
-double trainer_weight(const struct trainer *trainer, enum target_kind kind); /* of a kind's mean loss, now */
-/* The kind's balanced weight / total of its weights: what coefficients are, of a target of weight 1. */
+/* current coefficient of a kind's mean loss */
+double trainer_weight(const struct trainer *trainer, enum target_kind kind);
+/* Loss coefficient of a target of weight 1: the kind's balanced weight / the total
+ * of its target weights. */
 void trainer_factors(double factors[TARGETS], const struct trainer *trainer, const double totals[TARGETS]);
 
-/* Sums of losses by (stream, target kind), also for evaluation: cleared, added to by each batch, read once. */
+/* Sums of losses by (stream, target kind), also used for evaluation. Clear them, add
+ * each batch, read once. */
 struct step_sums *step_sums_open(struct device *device);
 void step_sums_close(struct device *device, struct step_sums *sums);
 void step_sums_clear(struct device *device, struct step_sums *sums);
 void step_sums_add(struct device *device, struct step_sums *sums, const struct forward *out,
                    const struct model_config *config);
-void step_sums_reduce(struct comm *comm, struct step_sums *sums); /* over its ranks, but for the end */
+void step_sums_reduce(struct comm *comm, struct step_sums *sums); /* over the comm's ranks, without `end` */
 void step_sums_get(struct step_result *result, struct step_end *end, struct device *device,
                    const struct step_sums *sums);
-i64 step_positions(const struct batch *batch);                                  /* without padding */
-double step_mean_loss(const struct step_result *result, enum target_kind kind); /* over all streams; NaN if none */
-/* Model flops of one batch through a sub-model, forward only; x3 with the backward. */
+i64 step_positions(const struct batch *batch); /* without padding */
+/* over all streams; NaN if there are no targets */
+double step_mean_loss(const struct step_result *result, enum target_kind kind);
+/* Forward model flops of one batch through a sub-model; the backward takes 2x as many. */
 double step_flops(const struct model_config *config, const struct batch *batch, const struct submodel *sub);
 
 #endif

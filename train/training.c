@@ -1,17 +1,17 @@
-/* The loop of every stage that trains. */
+/* The loop of every training stage. */
 #include "dist/dist.h"
 #include "train/train.h"
 
 #include <stdio.h>
 
-struct loop { /* of one call */
+struct loop { /* State of one call. */
     const struct training *t;
     struct comm *world;
-    struct metrics *metrics; /* NULL on ranks but the first */
-    struct json *state;      /* of the checkpoint that is being written */
+    struct metrics *metrics; /* NULL except on rank 0 */
+    struct json *state;      /* state of the checkpoint being written */
     char *checkpoints;
     struct progress bar;
-    double speed, flops; /* a second, running means */
+    double speed, flops; /* per second, running means */
 };
 
 static bool is_first(const struct loop *l)
@@ -19,7 +19,7 @@ static bool is_first(const struct loop *l)
     return l->world->rank == 0;
 }
 
-/* ---- Saving and going on ---- */
+/* ---- Saving and resuming ---- */
 
 static int write_files(void *context, const char *folder)
 {
@@ -29,7 +29,7 @@ static int write_files(void *context, const char *folder)
     return status || !t->state ? status : t->state(t->context, l->state, folder);
 }
 
-/* Of masters, moments and the model that others read: nearly all of a checkpoint. */
+/* Masters, moments and the model for other readers: nearly all of a checkpoint. */
 i64 checkpoint_bytes(i64 parameters, enum dtype dtype)
 {
     return parameters * (12 + dtype_bytes(dtype));
@@ -54,7 +54,8 @@ static int write_checkpoint(struct loop *l, struct weights *weights, i64 done)
     return status;
 }
 
-/* All ranks bring their weights together; the first one writes, as a checkpoint or (done -1) as the stage's result. */
+/* All ranks gather the weights. Rank 0 writes them as a checkpoint, or as the stage's
+ * result if done is -1. */
 static int save(struct loop *l, i64 done)
 {
     const struct training *t = l->t;
@@ -65,11 +66,11 @@ static int save(struct loop *l, i64 done)
     if (t->gather)
         t->release(t->context);
     if (status == 0)
-        comm_barrier(l->world); /* a wait without a limit, which a collective's of the next step may have */
+        comm_barrier(l->world); /* no timeout here; a collective of the next step may have one */
     return status;
 }
 
-/* Every rank has read its own. */
+/* Every rank has read its own checkpoint; all must have the same step. */
 static int check_together(const struct loop *l, i64 done)
 {
     i64 first = done;
@@ -99,7 +100,8 @@ static int begin_at(struct loop *l, i64 done, const char *checkpoints, const str
     return status;
 }
 
-/* From the last checkpoint, from that of the stage that is continued, or from the beginning. */
+/* Resumes from the last checkpoint, else from that of the stage to continue,
+ * else from the beginning. */
 static int resume(struct loop *l, i64 *done)
 {
     struct json *state;
@@ -130,7 +132,8 @@ static double move(double *mean, double now)
     return *mean += (*mean > 0 ? 0.05 : 1) * (now - *mean);
 }
 
-/* What is more than all says that other work ran while the peak was measured: there is no share then. */
+/* Share of the measured peak; 0 if the speed exceeds it, because then other work ran
+ * during the measurement. */
 static double share_of_peak(const struct loop *l, double flops_per_s)
 {
     double peak = l->t->stage->peak_gflops * 1e9;
@@ -148,7 +151,7 @@ static void show(struct loop *l, i64 done, const struct training_step *x, double
         progress_update(&l->bar, done, "%s, %.0f %s/s", note, speed, unit);
 }
 
-/* `seconds`: of all of the step. */
+/* seconds: duration of the whole step. */
 static int report(struct loop *l, i64 done, const struct training_step *x, double seconds)
 {
     char name[64];
@@ -158,7 +161,7 @@ static int report(struct loop *l, i64 done, const struct training_step *x, doubl
     metrics_put(l->metrics, "grad_norm", x->optimizer.grad_norm);
     metrics_put(l->metrics, "skipped", (double)x->optimizer.skipped);
     metrics_put(l->metrics, "seconds", seconds);
-    if (x->count > 0) /* a step of reinforcement learning may find nothing to learn from */
+    if (x->count > 0) /* a step of reinforcement learning may have no samples to learn from */
         metrics_put(l->metrics, name, x->count / busy);
     if (share > 0)
         metrics_put(l->metrics, "peak_share", share);

@@ -1,5 +1,6 @@
-/* Pictures read here against libjpeg-turbo, libpng, libwebp and libheif alone, call by call in alternation, CPU time of
- * one thread. Not part of the build: bench/peers/pictures.sh compiles it, makes the pictures and runs it. */
+/* Image decoding relative to libjpeg-turbo, libpng, libwebp and libheif alone, in alternating
+ * calls, CPU time of one thread. Not part of the build: bench/peers/pictures.sh compiles it, makes
+ * the pictures and runs it. */
 #include "data/media/shaped.h"
 
 #include <libheif/heif.h>
@@ -9,11 +10,11 @@
 #include <string.h>
 #include <webp/decode.h>
 
-#include <jpeglib.h> /* wants stdio.h before it */
+#include <jpeglib.h> /* needs stdio.h before it */
 
 enum { ROUNDS = 9, SIDE = 256 };
 
-/* The library's own decoder, every pixel, errors end the program. */
+/* Decodes every pixel by the library alone; errors end the program. */
 static void alone_jpeg(const struct file_view *file)
 {
     struct jpeg_decompress_struct jpeg;

@@ -1,6 +1,6 @@
-/* Layouts of tensor cores, beside CUTLASS's: descriptors as hopper.h makes them; swizzle and who holds which number as
- * its comments have them, and tests/emulator. Exit 1 where they differ. */
-#include <cudaTypedefs.h> /* which CUTLASS includes in a namespace of its own */
+/* Checks tensor core layouts against CUTLASS: the matrix descriptors of hopper.h, and the swizzle
+ * and fragment layouts that its comments and tests/emulator state. Exits with 1 if they differ. */
+#include <cudaTypedefs.h> /* before CUTLASS includes it in a namespace */
 
 #include <cute/tensor.hpp> /* before its traits */
 
@@ -25,9 +25,9 @@ static u64 swizzle(u64 byte)
     return byte ^ (byte >> 7 & 7) << 4;
 }
 
-alignas(1024) static char memory[1 << 16]; /* address 0 to CUTLASS, as no host has shared memory */
+alignas(1024) static char memory[1 << 16]; /* stands for shared memory; address 0 for CUTLASS */
 
-/* An operand whose boxes' rows are k: 64 of k, `N` of its own. */
+/* MN-major operand: 64 k by N, each box row is one k. */
 template <int N> static void by_columns(void)
 {
     constexpr int DEPTH = 64, BOX = DEPTH * TILE_ROW_BYTES;
@@ -48,7 +48,7 @@ template <int N> static void by_columns(void)
     }
 }
 
-/* An operand whose rows are the box's: 128 bytes of k. */
+/* K-major operand: N rows of 128 bytes of k. */
 template <typename T, int N> static void by_rows(void)
 {
     constexpr int BYTES = sizeof(T), DEPTH = TILE_ROW_BYTES / BYTES, STEP = 32 / BYTES;
@@ -67,7 +67,7 @@ template <typename T, int N> static void by_rows(void)
     }
 }
 
-/* Number i of thread t: where it is in [ROWS, ...], rows next to each other as CUTLASS counts. */
+/* Checks the position in [ROWS, ...] of element i of thread t. CUTLASS counts column-major. */
 template <int ROWS, typename Layout, typename Place>
 static void held(const char *what, Layout theirs, int threads, int each, Place place)
 {

@@ -1,4 +1,4 @@
-/* In the order of the samples: what stays, how to go on, what people read of it. */
+/* Ordered rules (duplicates and captions), resuming, and reports. */
 #include "data/curate/curate_inside.h"
 #include "data/shards/append.h"
 
@@ -88,7 +88,7 @@ void curation_see(struct curation *c, const struct key_entry *entry, const u8 *k
     }
 }
 
-/* What later samples are compared with; of a piece of a text nothing. */
+/* Records the keys that later samples are compared with. A piece of a text records none. */
 static void note_keys(struct curation *c, struct curate_item *item, const struct sample *sample, bool piece)
 {
     u64 keys[2 + NEAR_BANDS];
@@ -120,7 +120,7 @@ void curation_wrote(struct curation *c, const struct curate_item *item, i64 reco
 
 bool curation_keep(struct curation *c, struct curate_item *item, const struct sample *sample)
 {
-    bool piece = c->inside || sample->goes_on; /* of a text */
+    bool piece = c->inside || sample->goes_on; /* part of a longer text */
     enum curate_rule alone = first_of(item->rule, item->shown);
     enum curate_rule rule = piece ? CURATE_KEPT : alone != CURATE_KEPT ? alone : judge(c, item, sample);
     c->inside = sample->goes_on;
@@ -153,7 +153,7 @@ bool curation_keep_window(struct curation *c, const struct curate_item *item, co
     return rule == CURATE_KEPT;
 }
 
-/* ---- Going on ---- */
+/* ---- Saving and resuming ---- */
 
 static struct json *examples_json(const struct curation *c, int rule)
 {
@@ -221,7 +221,7 @@ int curation_go_on(struct curation *c, const struct json *state, const char *pat
     return status;
 }
 
-/* ---- For people ---- */
+/* ---- Reports ---- */
 
 struct json *curation_json(const struct curation *c)
 {

@@ -1,11 +1,14 @@
-/* Curation: which samples of a collection are worth preparing, decided while `prepare` reads them.
+/* Curation: decides which samples of a collection to keep while `prepare` reads them. Samples go in
+ * through curation_look and the other per-sample checks; curation_keep returns the decision.
  *
- *   workers:  texts -> words -> mask, what a rule says of the sample alone, keys of its content
- *   in order: keys -> what the samples before it, or the texts of `against`, say
+ *   workers:  texts -> words -> masking, rules on the sample alone, content keys
+ *   in order: keys -> comparison with earlier samples and with the texts of `against`
  *
- * Words are runs of letters and digits, lower case in ASCII; a character of a script without spaces (from U+2E80 on) is
- * a word by itself. A text that goes on in the next sample is masked, nothing else. Duplicates are what stands later in
- * the order of files. */
+ * A word is a run of letters and digits, lower-cased in ASCII; each character of a script without
+ * spaces (from U+2E80 on) is a word by itself. A text that continues in the next sample is only
+ * masked. Among duplicates, the first in the order of files is kept.
+ *
+ * The caller frees the curation with curation_close and each item with curate_item_release. */
 #ifndef WEFT_DATA_CURATE_H
 #define WEFT_DATA_CURATE_H
 #include "core/json.h"
@@ -33,24 +36,25 @@ enum curate_rule {
 };
 enum { PERSONAL_KEEP, PERSONAL_MASK, PERSONAL_DROP };
 enum { DUPLICATES_KEEP, DUPLICATES_EXACT, DUPLICATES_NEAR };
-/* Near duplicates: `NEAR_BANDS` bands of `NEAR_ROWS` minima over the hashes of runs of NEAR_WORDS words: texts that
- * share a part s of these runs meet with the probability 1 - (1 - s^8)^14: .01 at .4, .56 at .7, .92 at .8. */
+/* Near-duplicate detection by MinHash LSH: NEAR_BANDS bands of NEAR_ROWS minima over the hashes of
+ * runs of NEAR_WORDS words. Two texts that share a fraction s of these runs collide with
+ * probability 1 - (1 - s^8)^14, which is 1 % at s = 0.4, 56 % at 0.7 and 92 % at 0.8. */
 enum { NEAR_BANDS = 14, NEAR_ROWS = 8, NEAR_WORDS = 5, EXAMPLES_KEPT = 5 };
 
 struct curate_settings {
-    i64 chars_least, chars_most; /* of plain texts; most 0: any */
+    i64 chars_least, chars_most; /* bounds for plain texts; chars_most 0: none */
     struct string_list scripts;
     double script_share;
     struct string_list languages;
     double language_least;
     int personal, duplicates;
-    i64 memory_bytes; /* of what was seen */
-    char *seen;       /* folders that prepare made, a line each: what they hold was seen */
-    char *against;    /* references, a line each */
+    i64 memory_bytes; /* capacity of the set of seen keys */
+    char *seen;       /* folders that prepare wrote, one per line; their samples count as seen */
+    char *against;    /* reference collections, one per line */
     i64 against_words;
     i64 side_least;
     double aspect_most, dark, silence_db;
-    i64 caption_times; /* media that a caption may stand at; 0: any number */
+    i64 caption_times; /* most media per caption; 0: unlimited */
 };
 #define CURATE_ROWS(type)                                                                                              \
     SETTING(type, filter.chars_least, "filter.chars_least", INTEGER, "0", 0, 1e12, NULL,                               \
@@ -91,56 +95,63 @@ struct curate_settings {
                 "sounds, and clips with film_sound, that are softer throughout are left out: dB of full scale, of "    \
                 "the loudest tenth of a second; 0: none")
 
-/* What workers find out about one sample. */
+/* A worker's findings on one sample. */
 struct curate_item {
-    enum curate_rule rule;  /* of the sample alone */
-    enum curate_rule shown; /* of what of it is shown: the rest of a long file may stay */
+    enum curate_rule rule;  /* verdict on the sample alone */
+    enum curate_rule shown; /* verdict on its shown content; the rest of a long file may stay */
     bool has_content;
-    u64 content, media; /* hashes; media: of the bytes of its files */
+    u64 content, media; /* hashes; media: over the bytes of its files */
     u64 *bands;         /* [NEAR_BANDS]; NULL: too short */
-    i64 masked;         /* addresses and numbers */
-    i64 entry;          /* where its keys stand among those since the last save, from 1 on; 0: it has none */
+    i64 masked;         /* number of masked addresses and phone numbers */
+    i64 entry;          /* 1-based offset of its keys in the log since the last save; 0: no keys */
 };
 struct curation;
-/* NULL where no rule is asked for (*status 0), or with a message (-1). */
+/* Opens curation with the given settings. Returns NULL if no rule is set (*status 0) or on failure
+ * with a message (*status -1). */
 struct curation *curation_open(const struct curate_settings *settings, int *status);
 void curation_close(struct curation *curation);
-/* On any thread: masks texts of the sample, and looks at them. */
+/* Masks the texts of the sample and checks them. Thread-safe. */
 void curation_look(const struct curation *curation, struct curate_item *out, struct sample *sample);
-/* The same of a sample whose text is what is said while it is shown. */
+/* Like curation_look, for a sample whose text is its subtitles. The verdict goes to `shown`. */
 void curation_look_at_shown(const struct curation *curation, struct curate_item *out, struct sample *sample);
+/* Checks of one medium, thread-safe: the hash of its file, its size in pixels, the brightness of
+ * RGB frames [frames, frame_bytes], the loudness of a sound. */
 void curation_medium(const struct curation *curation, struct curate_item *out, const void *bytes, i64 count);
 void curation_size(const struct curation *curation, struct curate_item *out, double height, double width);
 void curation_light(const struct curation *curation, struct curate_item *out, const u8 *pixels, i64 frames,
                     i64 frame_bytes);
 void curation_sound(const struct curation *curation, struct curate_item *out, const float *values, i64 count,
                     i64 rate_hz);
-/* In order: whether the sample stays. The file of a long one is asked for first: where it stays, each of its windows or
- * pieces counts as a sample. */
+/* Returns true if the sample stays; call in the order of samples. For a long file, call
+ * curation_keep_file first; if the file stays, curation_keep_window judges each of its windows or
+ * pieces as a sample. */
 bool curation_keep(struct curation *curation, struct curate_item *item, const struct sample *sample);
 bool curation_keep_file(struct curation *curation, struct curate_item *item, const struct sample *sample);
 bool curation_keep_window(struct curation *curation, const struct curate_item *item, const struct sample *sample);
 void curate_item_release(struct curate_item *item);
 
-/* Going on: counts and examples; what was seen stands in a file of its own, of which so many keys count. */
+/* Saving and resuming. curation_state returns the counts and examples; the seen keys are appended
+ * to the file `path`, and the state records how many of its bytes are valid. */
 struct json *curation_state(const struct curation *curation);
 int curation_save(struct curation *curation, const char *path);
-/* How many records a sample that was kept became, before the next save. */
+/* Records how many records a kept sample became. Call before the next save. */
 void curation_wrote(struct curation *curation, const struct curate_item *item, i64 records);
 bool curation_has_keys(const struct curation *curation);
 int curation_go_on(struct curation *curation, const struct json *state, const char *path);
-struct json *curation_json(const struct curation *curation); /* for people: rules, counts, examples */
+struct json *curation_json(const struct curation *curation); /* report: rules, counts, examples */
 void curation_log(const struct curation *curation);
 
-/* ---- curate_keys.c: what stays in the folder for filter.seen and the stage dedup ---- */
-extern const char *const curation_keys; /* the file: little-endian, an entry for each sample that was kept, in order */
+/* ---- curate_keys.c: the key file that filter.seen and the stage dedup read ---- */
+extern const char *const curation_keys; /* file name; little-endian, one entry per kept sample, in order */
+/* An entry of the key file. It is followed by u64 [keys]: of the caption if captioned, of the
+ * content, of NEAR_BANDS bands; fewer where the sample lacks some. */
 struct key_entry {
     u8 keys, split, captioned, reserved;
-    u32 records; /* that the sample became, in its part of the shards */
-}; /* then u64 [keys]: of the caption, if captioned; of the content; of NEAR_BANDS bands; or fewer of these */
-/* The keys of folder's file, or -1 and a message. */
+    u32 records; /* records the sample became in its split of the shards */
+};
+/* Maps and validates the key file of a folder. Returns -1 with a message on failure. */
 int key_file_open(struct file_view *file, const char *folder);
-/* The entry at byte *at, which moves behind it, and its keys; false: there are no more. */
+/* Reads the entry at byte *at and its keys, and advances *at. Returns false at the end. */
 bool key_entry_next(struct key_entry *out, const u8 **keys, const struct file_view *file, i64 *at);
 static inline u64 key_of_entry(const u8 *keys, i64 i)
 {
@@ -149,35 +160,37 @@ static inline u64 key_of_entry(const u8 *keys, i64 i)
     return key;
 }
 /* ---- curate_text.c ---- */
-struct words { /* of a text: normalised, one space between */
+struct words { /* a text's words, normalised, separated by one space */
     struct text text;
     i64 *begin; /* [count + 1] */
     i64 count, capacity;
 };
+/* Appends the words of a text. */
 void words_add(struct words *words, const char *text, i64 length);
 void words_release(struct words *words);
 i64 text_chars(const char *text, i64 length);
-i64 text_at_char(const char *text, i64 length, i64 index); /* in bytes, or its length */
+i64 text_at_char(const char *text, i64 length, i64 index); /* byte offset, or length if past the end */
 int script_named(const char *name);                        /* -1: none */
-/* Letters of each script; returns those of any. */
+/* Counts the letters of each script into counts[SCRIPTS]; returns the letters of all scripts. */
 i64 script_letters(i64 *counts, const char *text, i64 length);
-/* The letters of the script that most of the text is in, where a character of Han, kana (which go together) and hangul
- * counts for three, with the apostrophes and hyphens between them; one blank for all else. Nothing where there are
- * none. */
+/* Extracts the letters of the text's main script, with the apostrophes and hyphens between them and
+ * one space for everything else. Each character of Han, kana (counted with Han) and hangul weighs 3
+ * letters. The result is empty if the text has no letters. */
 void script_letters_of_main(struct text *out, const char *text, i64 length);
 enum { SCRIPTS = 14 };
 extern const char *const script_names[SCRIPTS];
-/* The text with <email>, <ip> and <phone> in their place; returns how many. out NULL: counts alone. */
+/* Replaces addresses and numbers by <email>, <ip> and <phone> and returns their count. If out is
+ * NULL, only counts. */
 i64 personal_mask(struct text *out, const char *text, i64 length);
 
-/* ---- curate_seen.c: a set of keys in bounded memory; the oldest half is forgotten when it is full ---- */
+/* ---- curate_seen.c: a bounded set of keys; when it is full, it forgets the oldest half ---- */
 struct seen;
 struct seen *seen_open(i64 memory_bytes);
 void seen_close(struct seen *seen);
 bool seen_has(const struct seen *seen, u64 key);
 void seen_add(struct seen *seen, u64 key);
-/* How many media have a caption, up to `most`; one more. */
+/* Number of media seen with a caption, at most `most`. seen_add_caption adds one. */
 i64 seen_captions(const struct seen *seen, u64 caption, i64 most);
 void seen_add_caption(struct seen *seen, u64 caption, i64 most);
-i64 seen_forgotten(const struct seen *seen); /* how often a half was */
+i64 seen_forgotten(const struct seen *seen); /* number of times a half was forgotten */
 #endif

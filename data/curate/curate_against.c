@@ -1,4 +1,4 @@
-/* Runs of words that no sample may share: those of filter.against. */
+/* The word runs of filter.against, which no sample may share. */
 #include "data/curate/curate_inside.h"
 #include "data/shards/shards.h"
 

@@ -1,5 +1,6 @@
-/* What curate_open.c (settings to rules), curate_against.c (runs of filter.against), curate_look.c (a sample alone) and
- * curate.c (in order, going on, what people read) tell each other. */
+/* Internals shared by curate_open.c (settings to rules), curate_against.c (word runs of
+ * filter.against), curate_look.c (rules on one sample) and curate.c (ordered rules, resuming,
+ * reports). */
 #ifndef WEFT_DATA_CURATE_INSIDE_H
 #define WEFT_DATA_CURATE_INSIDE_H
 #include "data/curate/curate.h"
@@ -8,7 +9,7 @@
 struct example {
     char *name, *text;
 };
-struct run_set { /* of words, by their hashes */
+struct run_set { /* a sorted set of hashes of word runs */
     u64 *hashes;
     i64 count, capacity;
 };
@@ -18,18 +19,20 @@ struct curation {
     struct languages *languages; /* NULL: any */
     struct run_set against;
     struct seen *seen;
-    struct text log; /* entries of keys since the last save */
-    i64 logged;      /* bytes of all of them, saved or not */
-    bool inside;     /* a text that goes on */
+    struct text log; /* key entries since the last save */
+    i64 logged;      /* total bytes of entries, saved or not */
+    bool inside;     /* true inside a text that continues across samples */
     i64 counts[CURATE_RULES], masked, masked_samples;
     struct example examples[CURATE_RULES][EXAMPLES_KEPT];
 };
 
 void curation_see(struct curation *curation, const struct key_entry *entry, const u8 *keys);
 u64 words_hash(const struct words *words, i64 first, i64 count);
-/* All runs of so many words of the collections that `lines` names; shorter texts as a whole. */
+/* Reads all runs of `words` words of the collections that `lines` names; a shorter text counts as
+ * one run. */
 int run_set_read(struct run_set *set, const char *lines, i64 words);
-bool run_set_has(const struct run_set *set, const struct words *words, i64 run); /* any of the text's */
+/* True if the text shares a run. */
+bool run_set_has(const struct run_set *set, const struct words *words, i64 run);
 void run_set_release(struct run_set *set);
 
 #endif

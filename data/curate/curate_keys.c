@@ -1,4 +1,4 @@
-/* The file `keys` of shards: what the samples in them are told by. */
+/* The file `keys` of a shard folder: the keys that identify its samples. */
 #include "data/curate/curate.h"
 
 const char *const curation_keys = "keys";

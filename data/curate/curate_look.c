@@ -1,10 +1,10 @@
-/* What the rules say of a sample alone, and the keys of what it holds: on any thread. */
+/* Rules that need only the sample itself, and its content keys. Thread-safe. */
 #include "data/curate/curate_inside.h"
 
 #include <math.h>
 #include <string.h>
 
-/* The first rule that speaks is the one that counts. */
+/* Records the first rule that rejects the sample. */
 static void object(enum curate_rule *at, enum curate_rule rule, bool holds)
 {
     if (holds && *at == CURATE_KEPT)
@@ -24,14 +24,15 @@ static void mask(const struct curation *c, struct curate_item *out, struct text 
     *text = masked;
 }
 
-/* [NEAR_BANDS]: what each band's minima hash to. */
+/* The hash of each band's minima, [NEAR_BANDS]. */
 static u64 *bands_of(const struct words *w)
 {
     u64 minima[NEAR_BANDS * NEAR_ROWS], *bands = memory_alloc(NEAR_BANDS * 8);
     memset(minima, 0xff, sizeof minima);
     for (i64 i = 0; i + NEAR_WORDS <= w->count; i++) {
         u64 hash = words_hash(w, i, NEAR_WORDS);
-        for (u64 k = 0; k < NEAR_BANDS * NEAR_ROWS; k++) { /* a multiplication and a fold draw an order for each k */
+        /* Multiply and fold: a different hash order for each k. */
+        for (u64 k = 0; k < NEAR_BANDS * NEAR_ROWS; k++) {
             u64 value = (hash ^ (k + 1) * 0x9e3779b97f4a7c15u) * 0xd6e8feb86659fd93u;
             value = (value ^ value >> 32) * 0xd6e8feb86659fd93u;
             minima[k] = value < minima[k] ? value : minima[k];
@@ -64,7 +65,7 @@ static void look_at_text(const struct curation *c, struct curate_item *out, stru
         look_at_scripts(c, out, text);
 }
 
-/* All texts of the sample together: a turn of a conversation is short. */
+/* Checks all texts of the sample together, because one turn of a conversation is too short. */
 static void look_at_language(const struct curation *c, struct curate_item *out, const struct sample *sample)
 {
     struct text all = {0};

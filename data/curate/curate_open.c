@@ -1,4 +1,4 @@
-/* From settings to rules: which there are, and what they know before the first sample. */
+/* Turns settings into rules and loads the data they need before the first sample. */
 #include "data/curate/curate_inside.h"
 #include "data/shards/shards.h"
 

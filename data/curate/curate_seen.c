@@ -1,5 +1,6 @@
-/* Two tables of the same size: keys go into the young one; when that is full, the old one is emptied and becomes the
- * young one. What is known is a function of the order in which keys came. */
+/* A bounded set of keys in 2 tables of equal size. Keys are added to the young table; when it is
+ * full, the old table is cleared and becomes the young one. The content depends only on the order
+ * of the keys. */
 #include "data/curate/curate.h"
 
 #include <string.h>
@@ -36,7 +37,7 @@ static u64 key_of(u64 key)
     return key ? key : 1;
 }
 
-/* The slot that holds the key, or the free one where it would stand. */
+/* The slot that holds the key, or the free slot to insert it at. */
 static u64 *slot_of(const struct seen *s, const struct curate_seen_table *t, u64 key)
 {
     u64 *slot = &t->slots[(key * 0x9e3779b97f4a7c15u) >> 16 & (u64)(s->capacity - 1)];
@@ -76,7 +77,7 @@ void seen_add(struct seen *s, u64 key)
     *slot = key;
 }
 
-/* The key of a caption's n-th medium. */
+/* The key for a caption's n-th medium, n from 1. */
 static u64 caption_key(u64 caption, i64 n)
 {
     return hash_bytes(&caption, 8, (u64)n);

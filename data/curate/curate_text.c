@@ -1,4 +1,4 @@
-/* Texts as curation sees them: words, letters of scripts, addresses and numbers of persons. */
+/* Text analysis for curation: words, script letters, personal addresses and numbers. */
 #include "data/curate/curate.h"
 
 #include <ctype.h>
@@ -6,7 +6,7 @@
 
 enum { UNSPACED_FIRST = 0x2e80 };
 
-/* UTF-8 that is known to be whole. Returns its bytes. */
+/* Decodes one character of valid UTF-8. Returns its length in bytes. */
 static i64 decode(u32 *out, const char *text, i64 left)
 {
     u8 first = (u8)*text;
@@ -36,8 +36,8 @@ i64 text_at_char(const char *text, i64 length, i64 index)
 
 /* ---- Words ---- */
 
-/* Marks of U+2000 to U+206F, U+3000 to U+303F and U+FF00 to U+FF0F stand between words, as those of ASCII and Latin-1
- * do. */
+/* Punctuation in U+2000 to U+206F, U+3000 to U+303F and U+FF00 to U+FF0F separates words, as that
+ * of ASCII and Latin-1 does. */
 static bool is_word(u32 c)
 {
     if (c < 0x80)
@@ -84,7 +84,7 @@ void words_release(struct words *w)
     *w = (struct words){0};
 }
 
-/* ---- Scripts, by blocks of Unicode ---- */
+/* ---- Scripts, by Unicode block ---- */
 
 const char *const script_names[SCRIPTS] = {"latin",   "greek", "cyrillic", "armenian", "hebrew", "arabic", "devanagari",
                                            "bengali", "tamil", "thai",     "georgian", "hangul", "kana",   "han"};
@@ -107,7 +107,7 @@ int script_named(const char *name)
     return -1;
 }
 
-/* Of which script a letter is; SCRIPTS: of another; -1: it is no letter. */
+/* The script of a letter; SCRIPTS: another script; -1: not a letter. */
 static int script_of(u32 c)
 {
     for (i64 i = 0; i < COUNT_OF(blocks); i++)
@@ -132,7 +132,7 @@ i64 script_letters(i64 *counts, const char *text, i64 length)
 
 enum { KANA = 12, HAN = 13, HANGUL = 11 };
 
-/* Han and kana are one script here. */
+/* The script of a letter, with Han and kana as one. */
 static int main_group(u32 c)
 {
     int script = script_of(c);
@@ -155,7 +155,8 @@ static int main_script(const char *text, i64 length)
     return weights[most] ? most : -1;
 }
 
-/* A letter of the script; behind one an accent by itself, between two an apostrophe or a hyphen. */
+/* True for a letter of the script, for a combining accent behind a letter, and for an apostrophe or
+ * hyphen between two letters. */
 static bool belongs(const char *text, i64 at, i64 length, int script, bool behind_letter)
 {
     u32 c, next;
@@ -184,7 +185,7 @@ void script_letters_of_main(struct text *out, const char *text, i64 length)
     }
 }
 
-/* ---- Persons ---- */
+/* ---- Personal data ---- */
 
 static bool is_local(char c)
 {
@@ -196,7 +197,7 @@ static bool is_domain(char c)
     return isalnum((u8)c) || c == '.' || c == '-';
 }
 
-/* NAME@HOST.TLD around an @: how far back it begins, and its end behind. 0: none. */
+/* Matches NAME@HOST.TLD around the @ at `at`. Sets *begin and returns the end, or 0 if none. */
 static i64 email_at(const char *text, i64 at, i64 length, i64 least, i64 *begin)
 {
     i64 first = at, end = at + 1, dot = -1;
@@ -211,7 +212,8 @@ static i64 email_at(const char *text, i64 at, i64 length, i64 least, i64 *begin)
     return first < at && dot > at + 1 && dot < end ? end : 0;
 }
 
-/* Four numbers below 256 with dots between, and neither a digit nor a dot with a digit around. */
+/* Matches an IPv4 address: 4 numbers up to 255 separated by dots, not followed by a digit or by a
+ * dot and a digit. Returns the end, or 0 if none. */
 static i64 address_at(const char *text, i64 at, i64 length)
 {
     for (int part = 0; part < 4; part++) {
@@ -228,7 +230,7 @@ static i64 address_at(const char *text, i64 at, i64 length)
     return more ? 0 : at;
 }
 
-/* (030): an area's number alone; (1920-1999) is none. */
+/* True for an area code in parentheses, such as (030). (1920-1999) is not one. */
 static bool is_area(const char *text, i64 at, i64 length)
 {
     i64 digits = 0;
@@ -237,8 +239,9 @@ static bool is_area(const char *text, i64 at, i64 length)
     return text[at] == '(' && digits >= 2 && digits <= 5 && at + 1 + digits < length && text[at + 1 + digits] == ')';
 }
 
-/* +49 30 1234567, (030) 123-4567, 555-123-4567: 7 to 15 digits in groups, begun by + or an area, or in three groups of
- * 3, 3 and 4 with one mark between; dates, prices and lists of numbers are none. */
+/* Matches a phone number such as +49 30 1234567, (030) 123-4567 or 555-123-4567: 7 to 15 digits in
+ * groups, introduced by + or an area code, or 3 groups of 3, 3 and 4 digits with one separator
+ * between them. Dates, prices and lists of numbers do not match. Returns the end, or 0. */
 static i64 phone_at(const char *text, i64 at, i64 length)
 {
     i64 digits = 0, groups = 0, group = 0, end = 0, sizes[8] = {0};

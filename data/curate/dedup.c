@@ -30,22 +30,22 @@ static const char *const rule_names[DROPPED_RULES] = {"kept", "with a caption th
 struct dedup {
     const struct dedup_settings *settings;
     const char *out;
-    struct seen *seen; /* of what stays */
+    struct seen *seen; /* keys of the kept samples */
     i64 counts[DROPPED_RULES];
     struct json *examples[DROPPED_RULES];
-    i64 linked, copied; /* files */
+    i64 linked, copied; /* number of files */
 };
-/* One of the folders. */
+/* One input folder and its output. */
 struct folder {
     const char *from;
     char *to;
     struct shards shards[SPLITS];
-    u8 *drop[SPLITS];        /* [samples] */
-    i64 at[SPLITS];          /* samples that entries told of so far */
-    struct file_writer keys; /* of what stays */
+    u8 *drop[SPLITS];        /* [samples], 1: dropped */
+    i64 at[SPLITS];          /* records that key entries have covered so far */
+    struct file_writer keys; /* keys of the kept samples */
 };
 
-/* ---- What stays ---- */
+/* ---- Decisions ---- */
 
 static enum dropped judge(const struct dedup *d, const struct key_entry *entry, const u8 *keys)
 {
@@ -140,7 +140,7 @@ static int take_keys(struct dedup *d, struct folder *f)
     return status;
 }
 
-/* ---- What is written ---- */
+/* ---- Output ---- */
 
 static int write_index(const struct folder *f, int split)
 {
@@ -166,7 +166,7 @@ static int write_index(const struct folder *f, int split)
     return status;
 }
 
-/* On another disk, or where links are not allowed, it is copied. */
+/* Hard-links a file; copies it across file systems or if links are not allowed. */
 static int take_file(struct dedup *d, const char *from, const char *to)
 {
     if (link(from, to) == 0) {
@@ -260,9 +260,9 @@ static int make_folders(struct dedup *d)
     return status;
 }
 
-/* ---- For people ---- */
+/* ---- Reports ---- */
 
-/* As prepare's curation.json. */
+/* Writes curation.json in the format of prepare's. */
 static int save_counts(const struct dedup *d)
 {
     struct json *j = json_object(), *rules = json_array();

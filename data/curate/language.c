@@ -6,13 +6,13 @@
 #include <limits.h>
 #include <string.h>
 
-/* Of a longer text RUNS runs of so many characters, spread evenly, count. */
-enum { RUNS = 4, RUN_CHARS = 1024, RANKS = 400 /* of a profile, as in libexttextcat's own */ };
+/* A longer text is sampled: RUNS evenly spaced runs of RUN_CHARS characters. */
+enum { RUNS = 4, RUN_CHARS = 1024, RANKS = 400 /* profile length of libexttextcat */ };
 static const char folder[] = WEFT_LANGUAGES, ending[] = ".lm";
 
 struct profile {
     char *name;
-    void *ranks; /* libexttextcat's */
+    void *ranks; /* owned by libexttextcat (fp_Init) */
     bool wanted;
 };
 struct languages {
@@ -98,7 +98,7 @@ void languages_close(struct languages *l)
 
 /* ---- Texts ---- */
 
-/* From character `first` on, `count` of them, with a blank behind. */
+/* Appends `count` characters from character `first` on, and a space. */
 static void add_run(struct text *out, const struct text *text, i64 first, i64 count)
 {
     i64 begin = text_at_char(text->data, text->length, first);
@@ -107,7 +107,7 @@ static void add_run(struct text *out, const struct text *text, i64 first, i64 co
     text_append(out, " ", 1);
 }
 
-/* What is compared: letters of the text's main script. */
+/* Extracts the text to compare: letters of the main script, sampled if long. */
 static void sample_text(struct text *out, const char *text, i64 length)
 {
     struct text letters = {0};

@@ -1,4 +1,4 @@
-/* Without libexttextcat no rule of languages can be asked for. */
+/* Stub for builds without libexttextcat: filter.languages is an error. */
 #include "data/curate/language.h"
 
 struct languages *languages_open(const struct string_list *wanted)

@@ -15,7 +15,7 @@ struct archive_file {
     struct archive *archive;
     struct blob *blob;
     u8 *block;
-    char *path, *problem; /* problem: of reading the blob */
+    char *path, *problem; /* problem: error of reading the blob */
     i64 member_at;
 };
 
@@ -34,7 +34,8 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcasecmp(text + n - m, end) == 0;
 }
 
-/* By the name alone: a text that happens to begin like a compressed file is a text. */
+/* Chooses filters by name only: a text that happens to begin like a compressed file stays a
+ * text. */
 static void expect_format(struct archive *a, const char *path, bool tar)
 {
     if (ends_with(path, ".gz"))
@@ -159,7 +160,8 @@ void archive_file_close(struct archive_file *f)
     memory_free(f);
 }
 
-/* The filter is given, not looked for: what is unpacked may begin like something packed. */
+/* Opens with a fixed filter instead of detection: the decompressed data may itself look
+ * compressed. */
 static int open_memory(struct archive *a, const char *filter, const void *in, i64 bytes)
 {
     struct archive_entry *entry;
@@ -174,7 +176,8 @@ static int open_memory(struct archive *a, const char *filter, const void *in, i6
     return status == ARCHIVE_OK ? archive_read_next_header(a, &entry) : status;
 }
 
-/* Memory is taken as it is filled: `expected` may be a lie. */
+/* Reads up to `expected` bytes, or one more if there are more. Memory grows with the data, since
+ * `expected` may be wrong. */
 static i64 read_memory(struct archive *a, struct text *out, i64 expected)
 {
     enum { PIECE_BYTES = 1 << 24 };

@@ -1,5 +1,5 @@
-/* Messages of an Arrow file or stream, and the arrays of a batch: where their buffers stand in the file, or what these
- * were unpacked to. */
+/* Reads messages of an Arrow file or stream, and locates the buffers of a batch's arrays in the
+ * file or decompresses them. */
 #include "data/formats/arrow_inside.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ struct arrow_batch_message {
     struct blob_span meta, body;
     struct flatbuffer flat;
     int type;
-    i64 header, at; /* at: byte of the file */
+    i64 header, at; /* at: byte in the file */
 };
 
 static void message_release(struct arrow_batch_message *m)
@@ -39,9 +39,10 @@ static i64 read_i64(const u8 *at)
     return value;
 }
 
-/* ---- messages ---- */
+/* ---- Messages ---- */
 
-/* The length of metadata, behind a mark of four bytes that older files do not have; 0: end. */
+/* Reads the length of the metadata, 0 at the end. A 4-byte continuation mark precedes it, except in
+ * older files. */
 static int read_head(struct arrow *a, i64 *length)
 {
     u8 head[8] = {0};
@@ -78,7 +79,7 @@ static int read_message(struct arrow *a, struct arrow_batch_message *m, i64 leng
     return blob_span(a->blob, &m->body, a->at - bytes, bytes) < 0 ? -1 : 1;
 }
 
-/* 1: to be released; 0: there are no more; -1. */
+/* 1: a message, which the caller releases; 0: no more; -1: an error. */
 static int next_message(struct arrow *a, struct arrow_batch_message *m)
 {
     i64 length;
@@ -96,7 +97,7 @@ static int next_message(struct arrow *a, struct arrow_batch_message *m)
     return status;
 }
 
-/* ---- schemas ---- */
+/* ---- Schemas ---- */
 
 static int read_schema(struct arrow *a, struct flatbuffer *f, i64 table, i64 at)
 {
@@ -107,7 +108,8 @@ static int read_schema(struct arrow *a, struct flatbuffer *f, i64 table, i64 at)
     return 0;
 }
 
-/* Blocks of 24 bytes: an offset, and lengths that the messages say again. */
+/* Adds the offsets of a footer's blocks of 24 bytes. Their lengths are ignored: the messages repeat
+ * them. */
 static int add_blocks(struct arrow *a, struct flatbuffer *f, i64 list, i64 at)
 {
     i64 count = flatbuffer_count(f, list, 24);
@@ -132,7 +134,7 @@ static int parse_footer(struct arrow *a, const struct blob_span *footer, i64 at)
     return f.bad || !schema ? damaged(a, at, "a damaged footer") : read_schema(a, &f, schema, at);
 }
 
-/* What a file holds, its footer says; not all programs write a stream in front of it. */
+/* Reads the schema and blocks from a file's footer. A file need not contain a stream before it. */
 static int read_footer(struct arrow *a)
 {
     u8 tail[10] = {0};
@@ -171,13 +173,14 @@ int arrow_schema_read(struct arrow *a)
     return status == 2 ? 0 : -1;
 }
 
-/* ---- arrays ---- */
+/* ---- Arrays ---- */
 
 struct loading {
     struct arrow *arrow;
     struct arrow_batch_message *message;
     struct arrow_batch *batch;
-    i64 nodes, node, node_count, buffers, buffer, buffer_count, views, view, view_count; /* lists; next; how many */
+    /* List, next index and count of each. */
+    i64 nodes, node, node_count, buffers, buffer, buffer_count, views, view, view_count;
     int codec;
 };
 
@@ -196,7 +199,8 @@ static struct text *new_text(struct arrow_batch *b)
     return &b->unpacked[b->unpacked_count++];
 }
 
-/* A packed buffer begins with the length of what it holds; -1: it is not packed after all. */
+/* Decompresses a buffer, which begins with its uncompressed length; -1 marks a buffer that is
+ * stored uncompressed. */
 static int unpack_buffer(struct loading *l, const struct arrow_field *field, struct arrow_buffer *buffer)
 {
     if (buffer->bytes < 8)
@@ -212,7 +216,7 @@ static int unpack_buffer(struct loading *l, const struct arrow_field *field, str
     return 0;
 }
 
-/* The next of the message; of a column that is not wanted it is passed over. */
+/* Takes the next buffer of the message. It is decompressed only if the column is wanted. */
 static int next_buffer(struct loading *l, const struct arrow_field *field, struct arrow_buffer *out, bool wanted)
 {
     struct flatbuffer *f = &l->message->flat;
@@ -240,7 +244,7 @@ static int next_parts(struct loading *l, struct arrow_array *array, bool wanted)
     return 0;
 }
 
-/* Which buffers a type has besides what says which values are there. */
+/* Buffers of a type besides its validity bitmap. */
 static void buffers_of(const struct arrow_field *field, bool *offsets, bool *values)
 {
     int type = field->indexed ? ARROW_INT : field->type;
@@ -271,7 +275,7 @@ static i64 bytes_each(const struct arrow_field *field)
     }
 }
 
-/* That every place of 0 .. length - 1 lies inside; offsets into values are looked at when they are used. */
+/* Checks that buffers hold 0 .. length - 1. Offsets into values are checked when they are used. */
 static int check_array(struct loading *l, const struct arrow_array *array, bool offsets, bool values)
 {
     const struct arrow_field *field = array->field;
@@ -288,7 +292,8 @@ static int check_array(struct loading *l, const struct arrow_array *array, bool 
     return 0;
 }
 
-/* Children of structs and of lists of one length; those of others are looked at when they are used. */
+/* Checks the children of structs and fixed-size lists. Those of other lists are checked when they
+ * are used. */
 static int check_children(struct loading *l, const struct arrow_array *array)
 {
     const struct arrow_field *field = array->field;
@@ -354,7 +359,7 @@ void arrow_batch_release(struct arrow_batch *b)
     *b = (struct arrow_batch){0};
 }
 
-/* ---- batches ---- */
+/* ---- Batches ---- */
 
 static int open_loading(struct loading *l, struct arrow *a, struct arrow_batch_message *m, i64 table)
 {
@@ -377,7 +382,7 @@ static int open_loading(struct loading *l, struct arrow *a, struct arrow_batch_m
     return 0;
 }
 
-/* wanted NULL: all fields are. The batch takes the body over. */
+/* Loads a batch's arrays; it takes over the message's body. wanted NULL: all fields. */
 static int load_batch(struct arrow_batch *out, struct arrow *a, struct arrow_batch_message *m, i64 table,
                       const struct arrow_field *fields, i64 count, const bool *wanted)
 {
@@ -421,7 +426,7 @@ static struct arrow_dictionary *dictionary_of(struct arrow *a, i64 id)
     return &a->dictionaries[a->dictionary_count++];
 }
 
-/* A dictionary takes the place of one of its number, unless it says that it adds to it. */
+/* Loads a dictionary. It replaces an earlier one with its id, unless it is marked as a delta. */
 static int load_dictionary(struct arrow *a, struct arrow_batch_message *m)
 {
     i64 id = flatbuffer_integer(&m->flat, m->header, 0, 8, 0);
@@ -444,7 +449,7 @@ static int load_dictionary(struct arrow *a, struct arrow_batch_message *m)
     return status;
 }
 
-/* 1: a batch is there; 0: it was something else; -1. */
+/* 1: a batch; 0: something else; -1: an error. */
 static int take_message(struct arrow *a, struct arrow_batch_message *m)
 {
     a->begun_at = m->at;

@@ -1,5 +1,6 @@
-/* What the files of the Arrow reader tell each other: arrow_schema.c (fields), arrow_batch.c (messages, buffers,
- * arrays) and arrow_rows.c (values). (apache/arrow: Schema.fbs, Message.fbs, Columnar.rst.) */
+/* Shared by the files of the Arrow reader: arrow_schema.c (fields), arrow_batch.c (messages,
+ * buffers, arrays) and arrow_rows.c (values). Format: apache/arrow, Schema.fbs, Message.fbs,
+ * Columnar.rst. */
 #ifndef WEFT_DATA_ARROW_INSIDE_H
 #define WEFT_DATA_ARROW_INSIDE_H
 #include "data/remote/blob.h"
@@ -40,17 +41,17 @@ enum arrow_type {
 struct arrow_field {
     char *name;
     int type;
-    i64 width;      /* bytes of a value, where all have the same; elements of a list, where all have as many */
-    i64 scale;      /* digits behind the point, of decimals */
-    bool is_signed; /* of integers */
-    bool dense;     /* of unions */
+    i64 width;      /* bytes per value, if fixed; elements per list, if fixed */
+    i64 scale;      /* digits after the decimal point */
+    bool is_signed; /* for integers */
+    bool dense;     /* for unions */
     struct arrow_field *children;
     i64 child_count;
-    bool indexed; /* values are places in a dictionary */
+    bool indexed; /* values are indices into a dictionary */
     i64 dictionary, index_width;
     bool index_signed;
 };
-/* The fields of a schema's list; -1: what is wrong, without where. */
+/* Reads the fields of a schema's list. -1 with a message without origin. */
 int arrow_fields_read(struct arrow_field **fields, i64 *count, struct flatbuffer *flat, i64 list);
 void arrow_fields_release(struct arrow_field *fields, i64 count);
 const char *arrow_type_name(int type);
@@ -62,18 +63,18 @@ struct arrow_buffer {
 struct arrow_array {
     const struct arrow_field *field;
     i64 length;
-    struct arrow_buffer valid, offsets, values; /* valid without bytes: all are there */
-    struct arrow_buffer *parts;                 /* of views */
+    struct arrow_buffer valid, offsets, values; /* an empty `valid`: no nulls */
+    struct arrow_buffer *parts;                 /* variadic data buffers of view types */
     i64 part_count;
     struct arrow_array *children; /* [field->child_count], unless indexed */
 };
 void arrow_array_release(struct arrow_array *array);
 
-/* Arrays of one message, and what was unpacked for them. */
+/* Arrays of one message and their decompressed buffers. */
 struct arrow_batch {
     struct arrow_array *arrays; /* [fields] */
     i64 count, rows;
-    struct blob_span body; /* of the message */
+    struct blob_span body; /* the message's body, owned */
     struct text *unpacked;
     i64 unpacked_count, unpacked_capacity;
 };
@@ -81,15 +82,15 @@ void arrow_batch_release(struct arrow_batch *batch);
 
 struct arrow_dictionary {
     i64 id;
-    struct arrow_batch *chunks; /* one, and those that were added to it */
+    struct arrow_batch *chunks; /* the dictionary and its deltas */
     i64 count;
 };
 struct arrow {
     char *path;
     struct blob *blob;
-    i64 bytes;   /* of all of it */
-    i64 at;      /* of the next message */
-    i64 *blocks; /* of a file: where each message is, dictionaries before batches; NULL: a stream */
+    i64 bytes;   /* file size */
+    i64 at;      /* byte of the next message */
+    i64 *blocks; /* file: offsets of its messages, dictionaries first; NULL: a stream */
     i64 block, block_count;
     struct arrow_field *fields;
     i64 field_count;
@@ -97,9 +98,9 @@ struct arrow {
     struct arrow_dictionary *dictionaries;
     i64 dictionary_count;
     struct arrow_batch batch;
-    i64 row, given, begun_at; /* row: of the batch, next; begun_at: byte of its message */
+    i64 row, given, begun_at; /* row: next one in the batch; begun_at: byte of its message */
 };
 int arrow_schema_read(struct arrow *arrow);
-int arrow_batch_next(struct arrow *arrow); /* 1: a batch is there; 0: end; -1 */
+int arrow_batch_next(struct arrow *arrow); /* 1: a batch; 0: the end; -1: a message */
 
 #endif

@@ -1,19 +1,19 @@
-/* Rows of an Arrow file or stream, of one batch after another; arrays stay where they are in the message unless they
- * were packed. */
+/* Reads rows of an Arrow file or stream, batch by batch. Arrays stay in the message unless they
+ * were compressed. */
 #include "data/formats/arrow_inside.h"
 #include "tokenizers/text/text.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Lists may refer to the same values again and again. */
+/* Limits per row: lists may refer to the same values many times. */
 enum { ROW_ENTRIES_MAX = 1 << 22, ROW_BYTES_MAX = 1 << 30, DEPTH_MOST = 128 };
 
 struct arrow_rows_row {
     struct arrow *arrow;
     struct record *record;
     i64 entries, bytes;
-    int depth; /* dictionaries may refer to themselves */
+    int depth; /* limited, since dictionaries may refer to themselves */
 };
 
 static struct json *value_of(struct arrow_rows_row *row, const struct arrow_array *array, i64 index, bool indexed);
@@ -25,7 +25,7 @@ static struct json *refuse(const struct arrow_rows_row *row, const struct arrow_
     return NULL;
 }
 
-/* ---- numbers ---- */
+/* ---- Numbers ---- */
 
 static u64 bits_of(const struct arrow_buffer *buffer, i64 index, i64 width)
 {
@@ -74,7 +74,7 @@ static struct json *whole_number(const struct arrow_array *array, i64 index)
     return !field->is_signed && value < 0 ? json_of_number((double)(u64)value) : json_of_integer(value);
 }
 
-/* ---- texts and bytes ---- */
+/* ---- Texts and bytes ---- */
 
 static struct json *bytes_value(struct arrow_rows_row *row, const struct arrow_array *array, const u8 *data, i64 length,
                                 bool text)
@@ -100,11 +100,13 @@ static struct json *ranged(struct arrow_rows_row *row, const struct arrow_array 
     i64 begin, end, width = type == ARROW_LARGE_BINARY || type == ARROW_LARGE_UTF8 ? 8 : 4;
     if (!range_of(array, index, width, array->values.bytes, &begin, &end))
         return refuse(row, array, "offsets outside of its values");
-    const u8 *bytes = begin < end ? array->values.data + begin : NULL; /* which may have no data at all */
+    /* There may be no data at all. */
+    const u8 *bytes = begin < end ? array->values.data + begin : NULL;
     return bytes_value(row, array, bytes, end - begin, type == ARROW_UTF8 || type == ARROW_LARGE_UTF8);
 }
 
-/* 16 bytes: a length, and the bytes, or where they are: four of them, which buffer, how far into it. */
+/* Reads a 16-byte view: a length, then up to 12 bytes inline, or 4 bytes of prefix, a buffer index
+ * and an offset. */
 static struct json *viewed(struct arrow_rows_row *row, const struct arrow_array *array, i64 index)
 {
     const u8 *view = array->values.data + 16 * index;
@@ -119,7 +121,7 @@ static struct json *viewed(struct arrow_rows_row *row, const struct arrow_array 
     return bytes_value(row, array, array->parts[words[2]].data + words[3], words[0], text);
 }
 
-/* ---- nested ---- */
+/* ---- Nested values ---- */
 
 static struct json *list_of(struct arrow_rows_row *row, const struct arrow_array *child, i64 begin, i64 end)
 {
@@ -159,7 +161,7 @@ static struct json *struct_value(struct arrow_rows_row *row, const struct arrow_
     return object;
 }
 
-/* Places count through the dictionary and what was added to it. */
+/* Looks up a dictionary index, which counts through the dictionary and its deltas. */
 static struct json *looked_up(struct arrow_rows_row *row, const struct arrow_array *array, i64 index)
 {
     const struct arrow_field *field = array->field;
@@ -176,7 +178,7 @@ static struct json *looked_up(struct arrow_rows_row *row, const struct arrow_arr
     return refuse(row, array, "a place outside of its dictionary");
 }
 
-/* Little-endian; places of check_field. */
+/* Decimals are little-endian; check_field has checked the width. */
 static struct json *decimal(const struct arrow_array *array, i64 index)
 {
     i64 width = array->field->width;
@@ -228,7 +230,7 @@ static struct json *plain_value(struct arrow_rows_row *row, const struct arrow_a
     }
 }
 
-/* indexed: values are places in a dictionary; false for those of the dictionary itself. */
+/* indexed: the values are dictionary indices; false for the values of the dictionary itself. */
 static struct json *value_of(struct arrow_rows_row *row, const struct arrow_array *array, i64 index, bool indexed)
 {
     if (++row->entries > ROW_ENTRIES_MAX || row->depth > DEPTH_MOST)
@@ -241,7 +243,7 @@ static struct json *value_of(struct arrow_rows_row *row, const struct arrow_arra
     return value;
 }
 
-/* ---- as a table ---- */
+/* ---- As a table ---- */
 
 static void close_table(void *table)
 {

@@ -1,4 +1,4 @@
-/* The fields of an Arrow schema. */
+/* Reads the fields of an Arrow schema. */
 #include "data/formats/arrow_inside.h"
 
 enum { DEPTH_MOST = 64, FIELDS_MOST = 1 << 16 };
@@ -37,7 +37,8 @@ const char *arrow_type_name(int type)
     return type > 0 && type < ARROW_TYPES ? type_names[type] : "unknown";
 }
 
-/* Bytes of a value; of fixed lists, elements. Fields that are absent have the values that Schema.fbs gives them. */
+/* Bytes per value, or elements per fixed-size list. Absent fields have the defaults of
+ * Schema.fbs. */
 static i64 read_width(struct flatbuffer *f, int type, i64 table)
 {
     static const int interval[] = {4, 8, 16};

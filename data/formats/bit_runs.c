@@ -1,4 +1,5 @@
-/* Integers packed into bits, of any width, as Parquet packs levels, places in dictionaries and differences. */
+/* Decodes bit-packed integers of any width: Parquet's levels, dictionary indices and
+ * differences. */
 #include "data/formats/parquet_inside.h"
 
 #include <string.h>
@@ -15,7 +16,7 @@ static bool varint(const u8 **at, const u8 *end, u64 *out)
     return false;
 }
 
-/* `width` bits from `bit` on, of at most 64; what lies behind `end` counts as 0. */
+/* Reads `width` <= 64 bits at `bit`. Bits beyond `end` read as 0. */
 static u64 bits_at(const u8 *begin, const u8 *end, i64 bit, int width)
 {
     const u8 *at = begin + bit / 8;
@@ -31,14 +32,15 @@ static u64 bits_at(const u8 *begin, const u8 *end, i64 bit, int width)
     return width == 64 ? low : low & (((u64)1 << width) - 1);
 }
 
-/* ---- runs ---- */
+/* ---- Runs ---- */
 
 void bit_runs_open(struct bit_runs *r, const u8 *at, const u8 *end, int width)
 {
     *r = (struct bit_runs){.at = at, .end = end, .width = width};
 }
 
-/* The last packed run may end with the page, before its last group of eight is full. */
+/* Begins the next run. The last packed run may be cut off by the end of the page within its last
+ * group of 8. */
 static bool begin_run(struct bit_runs *r)
 {
     u64 head;
@@ -78,7 +80,7 @@ bool bit_runs_next(struct bit_runs *r, u32 *out)
     return true;
 }
 
-/* ---- differences ---- */
+/* ---- Differences ---- */
 
 static u64 unzigzag(u64 value)
 {
@@ -114,7 +116,7 @@ static bool begin_block(struct deltas *d)
     return true;
 }
 
-/* The miniblocks behind the last value are not written, though their widths are. */
+/* Begins the next miniblock. Miniblocks after the last value have a width but no data. */
 static bool begin_mini(struct deltas *d)
 {
     if (d->mini == d->minis && !begin_block(d))

@@ -4,7 +4,7 @@
 
 enum { BLOCK_BYTES = 1 << 16 };
 
-/* Windows programs put a byte order mark in front of UTF-8. */
+/* Skips the byte order mark that Windows programs put in front of UTF-8. */
 static void drop_mark(struct char_reader *r)
 {
     if (char_peek(r) >= 0 && r->filled >= 3 && memcmp(r->block, "\xef\xbb\xbf", 3) == 0)

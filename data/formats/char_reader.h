@@ -1,17 +1,19 @@
-/* A file that may be compressed, character by character. */
+/* Reads a file, compressed or not, character by character. */
 #ifndef WEFT_DATA_CHAR_READER_H
 #define WEFT_DATA_CHAR_READER_H
 #include "data/formats/archive.h"
 
-enum { CHAR_END = -1, CHAR_DAMAGED = -2, LINE_BYTES_MAX = 1 << 26 }; /* of a line, or a row of a table */
+/* LINE_BYTES_MAX limits a line or a table row. */
+enum { CHAR_END = -1, CHAR_DAMAGED = -2, LINE_BYTES_MAX = 1 << 26 };
 struct char_reader {
     struct archive_file *file;
     char *path, *block;
-    i64 at, filled, line; /* line: that the next character stands in, from 1 */
+    i64 at, filled, line; /* line: of the next character, from 1 */
     bool ended;
 };
 int char_reader_open(struct char_reader *reader, const char *path);
-int char_reader_fill(struct char_reader *reader); /* the next block; what char_next gives of it */
+/* Loads the next block. Returns its first character, CHAR_END or CHAR_DAMAGED. */
+int char_reader_fill(struct char_reader *reader);
 void char_reader_close(struct char_reader *reader);
 
 static inline int char_peek(struct char_reader *r)

@@ -1,5 +1,5 @@
-/* Tables of separated values with a header (RFC 4180): fields may be quoted, and then hold separators, quotes that are
- * doubled, and line feeds. Every value is a text. */
+/* Reads CSV and TSV tables with a header (RFC 4180). Quoted fields may hold separators, doubled
+ * quotes and line feeds. All values are text. */
 #include "data/formats/char_reader.h"
 #include "data/formats/file_name.h"
 #include "data/formats/table.h"
@@ -14,7 +14,8 @@ struct csv {
     char separator;
     struct text *fields, *names; /* [capacity], [columns] */
     bool *wanted;
-    i64 columns, count, capacity, bytes, line; /* count: of the row that was read last; line: where it began */
+    /* count: fields of the last row; line: its first line. */
+    i64 columns, count, capacity, bytes, line;
     i64 file_bytes;
 };
 
@@ -35,7 +36,7 @@ static int too_large(const struct csv *c)
                      (long long)c->line, LINE_BYTES_MAX, FIELDS_MAX);
 }
 
-/* Behind its first quote. */
+/* Reads a quoted field after its opening quote. */
 static int read_quoted(struct csv *c, struct text *field)
 {
     for (;;) {
@@ -68,7 +69,8 @@ static int read_plain(struct csv *c, struct text *field)
     return char_peek(&c->in) == CHAR_DAMAGED ? TABLE_DAMAGED : 0;
 }
 
-/* To the end of the row; what a field's end is not is counted as part of it, and makes the row a bad one. */
+/* Reads the fields of a row. Text after a closing quote is appended to the field and marks the row
+ * as bad. */
 static int read_fields(struct csv *c, bool *bad)
 {
     for (;;) {
@@ -96,7 +98,7 @@ static int read_fields(struct csv *c, bool *bad)
     return 1;
 }
 
-/* 1: a row; 0: end. Lines without anything are none. */
+/* Reads a row, skipping empty lines. 1: a row; 0: the end; TABLE_DAMAGED or TABLE_BAD. */
 static int read_row(struct csv *c)
 {
     int status = 1;

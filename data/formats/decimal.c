@@ -1,4 +1,4 @@
-/* Decimals as text, with all their digits. */
+/* Converts decimals to text with all their digits. */
 #include "data/formats/decimal.h"
 
 #include <stdlib.h>
@@ -6,7 +6,8 @@
 
 enum { LIMB_DIGITS = 9, LIMB = 1000000000, DIGITS_MOST = 162 /* 18 limbs */ };
 
-/* Digits of a number of big-endian bytes, which it uses up, the lowest first; how many, at least one. */
+/* Decimal digits of a big-endian number, lowest first. Destroys the number. Returns their count, at
+ * least 1. */
 static i64 take_digits(char digits[DIGITS_MOST], u8 *number, i64 length)
 {
     i64 count = 0;

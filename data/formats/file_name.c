@@ -1,4 +1,3 @@
-/* What the end of a name says. */
 #include "data/formats/file_name.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Little-endian; 0 and bad where it is not all inside. */
+/* Little-endian integer of `size` bytes; 0 and `bad` if it is not inside. */
 static u64 little(struct flatbuffer *f, i64 at, int size)
 {
     u64 value = 0;
@@ -29,7 +29,7 @@ i64 flatbuffer_root(struct flatbuffer *f)
     return follow(f, 0);
 }
 
-/* Where a field stands; 0: it is absent. A table begins with how far before it its list of places is. */
+/* Offset of a table's field, 0 if absent. A table begins with the distance back to its vtable. */
 static i64 place(struct flatbuffer *f, i64 table, int field)
 {
     if (table <= 0)

@@ -1,4 +1,4 @@
-/* The footer of a Parquet file: its schema, and where the columns of each row group stand. */
+/* Reads the footer of a Parquet file: its schema and the location of each row group's columns. */
 #include "data/formats/parquet_inside.h"
 
 #include <string.h>
@@ -8,10 +8,10 @@ enum { TAIL_BYTES = 8, DEPTH_MOST = 64 };
 struct reading_footer {
     struct thrift thrift;
     struct parquet_footer *out;
-    const char *refused; /* what the file has that is not read */
+    const char *refused; /* an unsupported feature of the file, or NULL */
 };
 
-/* ---- the schema ---- */
+/* ---- The schema ---- */
 
 static void read_scale(struct thrift *t, i64 *scale)
 {
@@ -22,7 +22,7 @@ static void read_scale(struct thrift *t, i64 *scale)
             thrift_skip(t, field.type);
 }
 
-/* Of a union, whose one field says by its number what it is. */
+/* Reads LogicalType, a union whose field number gives the type. */
 static int read_logical(struct thrift *t, i64 *scale)
 {
     int meaning = MEANS_NOTHING;
@@ -49,8 +49,8 @@ static int read_logical(struct thrift *t, i64 *scale)
     return meaning;
 }
 
-/* ConvertedType, of files that have no LogicalType: UTF8, MAP, MAP_KEY_VALUE, LIST, ENUM, DECIMAL, UINT_8 to UINT_64,
- * JSON. */
+/* Converts ConvertedType, for files without LogicalType: UTF8, MAP, MAP_KEY_VALUE, LIST, ENUM,
+ * DECIMAL, UINT_8 to UINT_64, JSON. */
 static int converted_meaning(i64 type)
 {
     static const int meanings[] = {
@@ -117,7 +117,8 @@ static void read_schema(struct reading_footer *r, const struct thrift_field *fie
         read_node(&r->thrift, &f->nodes[i]);
 }
 
-/* Levels and places, from the root down: the node behind the subtree, -1 if the tree is none. */
+/* Computes levels, leaves and `next` of a subtree. Returns the index after it, or -1 if the tree is
+ * invalid. */
 static i64 settle(struct parquet_footer *f, i64 index, int definition, int repeated, int depth)
 {
     struct parquet_node *node = &f->nodes[index];
@@ -137,7 +138,7 @@ static i64 settle(struct parquet_footer *f, i64 index, int definition, int repea
     return group && node->first_leaf == f->leaf_count ? -1 : next;
 }
 
-/* ---- row groups ---- */
+/* ---- Row groups ---- */
 
 static void read_column_meta(struct thrift *t, struct parquet_chunk *chunk)
 {
@@ -210,7 +211,7 @@ static void read_groups(struct reading_footer *r, const struct thrift_field *fie
         read_group(r, &f->groups[i]);
 }
 
-/* ---- the footer ---- */
+/* ---- The footer ---- */
 
 static int check_groups(const struct parquet_footer *f, i64 bytes, const char *path)
 {
@@ -220,7 +221,7 @@ static int check_groups(const struct parquet_footer *f, i64 bytes, const char *p
         for (i64 i = 0; i < f->leaf_count; i++) {
             const struct parquet_chunk *c = group->chunks ? &group->chunks[i] : NULL;
             if (c && c->values == 0)
-                continue; /* of a table without rows: it stands nowhere */
+                continue; /* an empty table, whose chunks have no location */
             if (!c || c->offset < 4 || c->bytes < 0 || c->offset > bytes || c->bytes > bytes - c->offset ||
                 c->values < 0)
                 return error_set("%s: the footer puts column %lld of row group %lld outside of the file", path,

@@ -1,6 +1,6 @@
-/* What the files of the Parquet reader tell each other: parquet_footer.c (what the file says it holds),
- * parquet_page.c (pages of a column), parquet_values.c (values of a page), bit_runs.c (integers in bits), and
- * parquet_rows.c (rows of all columns). */
+/* Shared by the files of the Parquet reader: parquet_footer.c (schema and chunk locations),
+ * parquet_page.c (pages of a column), parquet_values.c (values of a page), bit_runs.c (bit-packed
+ * integers), parquet_text.c (values as text) and parquet_rows.c (rows of all columns). */
 #ifndef WEFT_DATA_PARQUET_INSIDE_H
 #define WEFT_DATA_PARQUET_INSIDE_H
 #include "data/remote/blob.h"
@@ -23,7 +23,7 @@ enum parquet_type {
     PARQUET_GROUP = 100
 };
 enum parquet_repetition { PARQUET_REQUIRED, PARQUET_OPTIONAL, PARQUET_REPEATED };
-/* How a value is meant, of what the file says alone what changes JSON. */
+/* Logical types, as far as they change the JSON. */
 enum parquet_meaning { MEANS_NOTHING, MEANS_TEXT, MEANS_LIST, MEANS_MAP, MEANS_UNSIGNED, MEANS_DECIMAL };
 enum parquet_encoding {
     PARQUET_PLAIN = 0,
@@ -35,13 +35,15 @@ enum parquet_encoding {
     PARQUET_RLE_DICTIONARY = 8,
     PARQUET_BYTE_SPLIT = 9
 };
-/* Nodes stand in depth-first order: the children of node i are i + 1, then each one's `next`, up to its own. Levels:
- * how many optional and repeated (definition), how many repeated ones (repetition) there are from the root to here. */
+/* A node of the schema. Nodes are in depth-first order: the first child of node i is i + 1, each
+ * further child is its predecessor's `next`, up to the parent's own `next`. Levels count from the
+ * root down to the node: `definition` the optional and repeated nodes, `repeated` the repeated
+ * ones. */
 struct parquet_node {
     char *name;
     int type, repetition, meaning;
-    i64 width; /* bytes, of fixed ones */
-    i64 scale; /* digits behind the point, of decimals */
+    i64 width; /* bytes, for PARQUET_FIXED */
+    i64 scale; /* digits after the decimal point */
     i64 children, next, first_leaf;
     int definition, repeated;
 };
@@ -64,48 +66,48 @@ void parquet_footer_release(struct parquet_footer *footer);
 
 /* ---- bit_runs.c ---- */
 
-/* Runs of equal integers and of integers packed into bits, mixed. */
+/* Decoder of the RLE / bit-packing hybrid: runs of equal integers and of bit-packed integers. */
 struct bit_runs {
-    const u8 *at, *end, *packed; /* packed: of the run; NULL: it repeats `value` */
+    const u8 *at, *end, *packed; /* packed: data of a packed run; NULL: a run of `value` */
     int width;
     i64 left, bit;
     u32 value;
 };
 void bit_runs_open(struct bit_runs *runs, const u8 *at, const u8 *end, int width);
-bool bit_runs_next(struct bit_runs *runs, u32 *out); /* false: there are no more */
+bool bit_runs_next(struct bit_runs *runs, u32 *out); /* false at the end */
 
-/* DELTA_BINARY_PACKED: blocks of differences, each with a minimum that is not packed. */
+/* Decoder of DELTA_BINARY_PACKED: blocks of bit-packed differences, each with its own minimum. */
 struct deltas {
     const u8 *at, *end, *widths;
-    i64 left, per_mini, minis, mini, in_mini; /* left: values not given yet */
+    i64 left, per_mini, minis, mini, in_mini; /* left: values still to return */
     i64 bit;
     u64 value, least;
     bool begun;
 };
 bool deltas_open(struct deltas *deltas, const u8 *at, const u8 *end);
 bool deltas_next(struct deltas *deltas, u64 *out);
-const u8 *deltas_end(struct deltas *deltas); /* what stands behind all of them, passing over them; NULL: damaged */
+const u8 *deltas_end(struct deltas *deltas); /* skips to the byte after all values; NULL: damaged */
 
 /* ---- parquet_values.c ---- */
 
 struct parquet_value {
-    u64 bits;        /* of numbers: as stored, in the lower bytes */
-    const u8 *bytes; /* until the next page */
+    u64 bits;        /* numbers as stored, in the low bytes */
+    const u8 *bytes; /* valid until the next page */
     i64 length;
 };
 struct dictionary {
     struct text bytes;
-    i64 *offsets; /* [count + 1] of byte arrays; each value is preceded by its length of 4 bytes */
+    i64 *offsets; /* [count + 1], for byte arrays; a 4-byte length precedes each value */
     i64 count, capacity;
 };
 struct values {
     int type, encoding;
-    i64 width;            /* bytes of a fixed value; 0: of its own length */
-    const u8 *at, *end;   /* not read yet */
-    i64 bit, count, next; /* booleans; values of BYTE_STREAM_SPLIT */
+    i64 width;            /* bytes per fixed value; 0: variable */
+    const u8 *at, *end;   /* unread bytes */
+    i64 bit, count, next; /* bit: for booleans; count, next: for BYTE_STREAM_SPLIT */
     struct bit_runs runs;
     struct deltas lengths, prefixes;
-    struct text last; /* value of DELTA_BYTE_ARRAY */
+    struct text last; /* previous value of DELTA_BYTE_ARRAY */
     const struct dictionary *dictionary;
 };
 int dictionary_read(struct dictionary *dictionary, int type, i64 width, i64 count);
@@ -113,37 +115,39 @@ void dictionary_release(struct dictionary *dictionary);
 i64 parquet_width(const struct parquet_node *node);
 int values_open(struct values *values, const struct parquet_node *node, int encoding, const u8 *at, const u8 *end,
                 const struct dictionary *dictionary);
-bool values_next(struct values *values, struct parquet_value *out); /* false: the page ends before, or is damaged */
+/* False: the page ends early or is damaged. */
+bool values_next(struct values *values, struct parquet_value *out);
 void values_release(struct values *values);
 
 /* ---- parquet_text.c ---- */
 
-/* Two's complement, big-endian, as exact text; NULL: of more than 64 bytes. */
+/* A decimal stored as an integer of `width` bytes, as exact text. */
 struct json *parquet_decimal_of_integer(u64 bits, i64 width, i64 scale);
-/* 12 bytes as ISO 8601, without a zone; nine digits behind the point where the second is not whole. */
+/* A 12-byte INT96 timestamp as ISO 8601 without a zone; with 9 fractional digits unless the second
+ * is whole. */
 struct json *parquet_timestamp(const u8 *bytes);
 
 /* ---- parquet_page.c ---- */
 
-/* A leaf of the schema, through the pages of one row group after another. */
+/* A leaf of the schema, read through the pages of one row group after another. */
 struct parquet_column {
     const struct parquet_node *node;
-    const char *path; /* of the file, for messages */
+    const char *path; /* file name, borrowed, for messages */
     struct blob *blob;
     bool wanted;
-    i64 at, end, left; /* bytes of the chunk; values that it has still */
+    i64 at, end, left; /* at, end: bytes of the chunk; left: values in pages not yet opened */
     int codec;
     struct text packed, page;
     struct dictionary dictionary;
     struct bit_runs definitions, repetitions;
     struct values values;
-    i64 page_left, page_at; /* values; where it begins */
-    bool ahead;             /* an entry stands in the next three */
+    i64 page_left, page_at; /* page_left: values left; page_at: begin of the page */
+    bool ahead;             /* the next three fields hold the next entry */
     int definition, repetition;
     struct parquet_value value;
 };
 void parquet_column_begin(struct parquet_column *column, const struct parquet_chunk *chunk);
-/* The entry that comes next is made ready: 1; 0: the chunk is at its end; -1: damaged. */
+/* Prepares the next entry. 1: it is ready; 0: the chunk has ended; -1: damaged. */
 int parquet_column_peek(struct parquet_column *column);
 void parquet_column_release(struct parquet_column *column);
 

@@ -1,4 +1,5 @@
-/* The pages of a column chunk: headers, levels, and what they hold unpacked; an entry of levels and value at a time. */
+/* Reads the pages of a column chunk: headers, levels and decompressed values, one entry (levels and
+ * value) at a time. */
 #include "data/formats/parquet_inside.h"
 
 #include <string.h>
@@ -9,7 +10,7 @@ enum { HEADER_BYTES = 512, HEADER_BYTES_MAX = 1 << 24 };
 
 struct page_header {
     i64 type, bytes, packed_bytes, values, encoding, definition_encoding, repetition_encoding;
-    i64 definition_bytes, repetition_bytes; /* of version 2 */
+    i64 definition_bytes, repetition_bytes; /* for version 2 */
     bool packed, has_crc, has_kind;
     u32 crc;
 };
@@ -19,9 +20,10 @@ static int damaged(const struct parquet_column *c, const char *what)
     return error_set("%s: byte %lld: column %s: %s", c->path, (long long)c->page_at, c->node->name, what);
 }
 
-/* ---- headers ---- */
+/* ---- Headers ---- */
 
-/* A dictionary's has the first two fields alone, and one that says whether it is sorted. */
+/* Reads a data page's header. A dictionary's has only the first two fields, and one that tells
+ * whether it is sorted. */
 static void read_data_header(struct thrift *t, struct page_header *h, int fields)
 {
     for (struct thrift_field field = {0}; thrift_next(t, &field);) {
@@ -92,7 +94,7 @@ static int check_header(const struct parquet_column *c, const struct page_header
     return 0;
 }
 
-/* A header says nowhere how long it is: more is read until it fits. */
+/* Reads a page header. Headers do not state their length, so more is read until one fits. */
 static int read_header(struct parquet_column *c, struct page_header *h)
 {
     c->page_at = c->at;
@@ -113,7 +115,7 @@ static int read_header(struct parquet_column *c, struct page_header *h)
     }
 }
 
-/* ---- contents ---- */
+/* ---- Contents ---- */
 
 static enum packing packing_of(int codec)
 {
@@ -134,7 +136,8 @@ static int check_codec(const struct parquet_column *c)
                : 0;
 }
 
-/* The first `plain` bytes of a page may not be packed: levels of version 2. */
+/* Reads and decompresses a page. Its first `plain` bytes, the levels of version 2, are not
+ * compressed. */
 static int read_page(struct parquet_column *c, const struct page_header *h, struct text *out, i64 plain)
 {
     text_clear(&c->packed);
@@ -165,7 +168,7 @@ static int read_dictionary(struct parquet_column *c, const struct page_header *h
     return 0;
 }
 
-/* ---- levels ---- */
+/* ---- Levels ---- */
 
 static int level_width(int most)
 {
@@ -175,7 +178,7 @@ static int level_width(int most)
     return width;
 }
 
-/* Version 1: each after its length of 4 bytes. */
+/* Opens levels of version 1, which follow their 4-byte length. */
 static int open_levels(struct parquet_column *c, struct bit_runs *runs, int most, const u8 **at, const u8 *end)
 {
     u32 length = 0;
@@ -227,11 +230,11 @@ static int next_page(struct parquet_column *c)
         return read_dictionary(c, &header);
     if (header.type == PAGE_DATA || header.type == PAGE_DATA_2)
         return open_data(c, &header);
-    c->at += header.packed_bytes; /* an index, or what is not known */
+    c->at += header.packed_bytes; /* an index page, or an unknown type */
     return 0;
 }
 
-/* ---- entries ---- */
+/* ---- Entries ---- */
 
 void parquet_column_begin(struct parquet_column *c, const struct parquet_chunk *chunk)
 {

@@ -1,5 +1,5 @@
-/* Rows of all columns, put together by their levels (Melnik et al. 2010, "Dremel"): a definition level says how deep an
- * entry is there, a repetition level which list goes on. */
+/* Assembles rows from all columns by their levels (Melnik et al. 2010, "Dremel"). A definition
+ * level says how deep an entry is defined; a repetition level says which list it continues. */
 #include "data/formats/parquet_inside.h"
 #include "data/formats/table.h"
 #include "tokenizers/text/text.h"
@@ -11,14 +11,14 @@ struct parquet {
     char *path;
     struct parquet_footer footer;
     struct parquet_column *columns; /* [leaves] */
-    bool *wanted;                   /* [columns of the top level] */
-    i64 *tops;                      /* nodes of these */
-    i64 top_count, group, left;     /* the group that comes next; rows of the one before it */
+    bool *wanted;                   /* [top-level columns] */
+    i64 *tops;                      /* node indices of the top-level columns */
+    i64 top_count, group, left;     /* group: the next row group; left: rows left in the current one */
     i64 given;
     struct record *row;
-    i64 entries, bytes; /* of the row so far */
+    i64 entries, bytes; /* counts of the current row */
 };
-/* A few bytes can stand for any number of values that are alike. */
+/* Limits per row: a few bytes can encode any number of equal values. */
 enum { ROW_ENTRIES_MAX = 1 << 22, ROW_BYTES_MAX = 1 << 30 };
 
 static const struct parquet_node *top_node(const struct parquet *p, i64 index)
@@ -46,7 +46,7 @@ i64 parquet_rows(const struct parquet *p)
     return p->footer.rows;
 }
 
-/* ---- values: what is said to be a text and is not UTF-8 stays bytes, which those who take it for one refuse ---- */
+/* ---- Values: a text that is not UTF-8 stays bytes, which users of text refuse ---- */
 
 static float read_f32(u64 bits)
 {
@@ -72,7 +72,7 @@ static struct json *whole_number(const struct parquet_node *node, u64 bits)
     return json_of_integer((i64)bits);
 }
 
-/* NULL: it is as it is stored. */
+/* Text of values that JSON has no numbers for; NULL: the value converts as stored. */
 static struct json *text_of_value(const struct parquet_node *node, const struct parquet_value *value)
 {
     bool whole = node->type == PARQUET_INT32 || node->type == PARQUET_INT64;
@@ -109,7 +109,7 @@ static struct json *json_of_value(struct parquet *p, const struct parquet_node *
     return text ? json_of_utf8(bytes, value->length) : record_blob(p->row, bytes, value->length);
 }
 
-/* ---- nesting ---- */
+/* ---- Nesting ---- */
 
 static struct json *read_node(struct parquet *p, const struct parquet_node *node, int repetition);
 
@@ -119,7 +119,8 @@ static int disagree(const struct parquet *p, const struct parquet_node *node)
                      (long long)p->given + 1, node->name);
 }
 
-/* The entry that comes next of a leaf must be there, and repeat at this level. */
+/* The next entry of a leaf, which must exist and have this repetition level. NULL with a message
+ * otherwise. */
 static struct parquet_column *expect_entry(struct parquet *p, i64 leaf, int repetition)
 {
     struct parquet_column *c = &p->columns[leaf];
@@ -131,7 +132,7 @@ static struct parquet_column *expect_entry(struct parquet *p, i64 leaf, int repe
     return NULL;
 }
 
-/* What is null or empty has one entry in every leaf below it. */
+/* Skips a null or empty subtree, which has one entry in every leaf, and returns `absent`. */
 static struct json *pass_absent(struct parquet *p, const struct parquet_node *node, int repetition, struct json *absent)
 {
     const struct parquet_node *behind = p->footer.nodes + node->next;
@@ -181,8 +182,9 @@ static struct json *read_struct(struct parquet *p, const struct parquet_node *no
     return object;
 }
 
-/* In a list of three levels the middle one is a group of one field, the element, which readers do not show. Older files
- * have the element in its place: it has several fields, or is called `array` or NAME_tuple. */
+/* True if `repeated` is the middle level of a three-level list: a group whose only field is the
+ * element, which readers hide. In older files it is the element itself: then it has several fields,
+ * or is called `array` or NAME_tuple. */
 static bool is_wrapper(const struct parquet_node *list, const struct parquet_node *repeated)
 {
     size_t length = strlen(list->name);
@@ -244,7 +246,7 @@ static struct json *read_node(struct parquet *p, const struct parquet_node *node
     return read_struct(p, node, repetition);
 }
 
-/* ---- rows ---- */
+/* ---- Rows ---- */
 
 static void begin_group(struct parquet *p)
 {
@@ -270,7 +272,7 @@ static int read_row(struct parquet *p)
     return 1;
 }
 
-/* Which leaves are read is settled by what is wanted when the first row is. */
+/* Marks the leaves of the wanted columns, once, at the first row. */
 static void choose_leaves(struct parquet *p)
 {
     for (i64 i = 0; i < p->top_count; i++) {
@@ -301,7 +303,7 @@ int parquet_next(struct parquet *p, struct record *row)
     return 1;
 }
 
-/* ---- opening ---- */
+/* ---- Opening ---- */
 
 static void open_columns(struct parquet *p)
 {
@@ -354,7 +356,7 @@ void parquet_close(struct parquet *p)
     memory_free(p);
 }
 
-/* ---- as a table ---- */
+/* ---- As a table ---- */
 
 static void *table_of(const char *path)
 {

@@ -1,5 +1,5 @@
-/* Values that JSON has no numbers for, as text: decimals in integers, and the timestamps of 96 bits that Impala and
- * Spark wrote. */
+/* Converts values without JSON numbers to text: decimals stored as integers, and the 96-bit
+ * timestamps of Impala and Spark. */
 #include "core/json.h"
 #include "data/formats/parquet_inside.h"
 
@@ -13,7 +13,8 @@ struct json *parquet_decimal_of_integer(u64 bits, i64 width, i64 scale)
     return json_of_decimal(bytes, width, scale);
 }
 
-/* Of a day since 1970-01-01, in the calendar of today (Hinnant, "chrono-Compatible Low-Level Date Algorithms"). */
+/* Gregorian date of a day counted from 1970-01-01 (Hinnant, "chrono-Compatible Low-Level Date
+ * Algorithms"). */
 static void date_of(i64 *year, int *month, int *day, i64 days)
 {
     i64 shifted = days + 719468, era = (shifted >= 0 ? shifted : shifted - 146096) / 146097,
@@ -25,7 +26,7 @@ static void date_of(i64 *year, int *month, int *day, i64 days)
     *year = of_era + era * 400 + (*month <= 2);
 }
 
-/* Nanoseconds of a day, then the Julian day, of which 1970-01-01 is 2440588. */
+/* INT96: nanoseconds of the day, then the Julian day; 1970-01-01 is Julian day 2440588. */
 struct json *parquet_timestamp(const u8 *bytes)
 {
     const i64 second = 1000000000, all_day = 86400 * second;

@@ -1,4 +1,4 @@
-/* The values of a page, one after another, in each encoding. */
+/* Decodes the values of a page one by one, in each encoding. */
 #include "data/formats/parquet_inside.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static void take(struct parquet_value *out, const u8 *bytes, i64 length)
     memcpy(&out->bits, bytes, (size_t)min_i64(length, 8));
 }
 
-/* ---- dictionaries ---- */
+/* ---- Dictionaries ---- */
 
 static void add_offset(struct dictionary *d, i64 index, i64 offset)
 {
@@ -76,7 +76,7 @@ static bool look_up(struct values *v, struct parquet_value *out)
     return true;
 }
 
-/* ---- opening ---- */
+/* ---- Opening ---- */
 
 static bool open_lengths(struct values *v)
 {
@@ -88,7 +88,7 @@ static bool open_lengths(struct values *v)
     return v->at != NULL;
 }
 
-/* Prefixes, then suffixes: their lengths and their bytes. */
+/* DELTA_BYTE_ARRAY: lengths of the prefixes, lengths of the suffixes, bytes of the suffixes. */
 static bool open_prefixes(struct values *v)
 {
     struct deltas passing;
@@ -185,7 +185,7 @@ void values_release(struct values *v)
     text_release(&v->last);
 }
 
-/* ---- values ---- */
+/* ---- Values ---- */
 
 static bool take_bytes(struct values *v, struct parquet_value *out, i64 length)
 {
@@ -229,7 +229,7 @@ static bool next_prefixed(struct values *v, struct parquet_value *out)
     return true;
 }
 
-/* Byte k of all values stands together. */
+/* BYTE_STREAM_SPLIT: byte k of all values is contiguous. */
 static bool next_split(struct values *v, struct parquet_value *out)
 {
     if (v->next == v->count)

@@ -1,17 +1,19 @@
-/* Tables: files of rows whose columns have names, read row by row. One row of `table_kinds` a format. */
+/* Reads tables, files of rows with named columns, row by row. Each format is one entry of kinds[]
+ * in table.c. */
 #ifndef WEFT_DATA_TABLE_H
 #define WEFT_DATA_TABLE_H
 #include "data/formats/record.h"
 
 struct table_kind {
-    const char *suffix; /* of file names */
+    const char *suffix; /* file name suffix */
     void *(*open)(const char *path);
     i64 (*columns)(const void *table);
     const char *(*column)(const void *table, i64 index);
-    void (*want)(void *table, i64 index, bool wanted); /* before the first row; all are at first */
+    /* Selects columns, before the first row. By default all are wanted. */
+    void (*want)(void *table, i64 index, bool wanted);
     int (*next)(void *table, struct record *row);
-    i64 (*place)(const void *table);    /* number of the row, or line, read last, from 1 */
-    double (*share)(const void *table); /* of the file behind it */
+    i64 (*place)(const void *table);    /* number of the last row or line, from 1 */
+    double (*share)(const void *table); /* share of the file read so far, 0..1 */
     void (*close)(void *table);
 };
 extern const struct table_kind parquet_table, arrow_table, csv_table, tsv_table;
@@ -21,11 +23,10 @@ struct data_table {
     const struct table_kind *kind;
     void *self;
 };
-bool data_table_reads(const char *path); /* by its name */
-int data_table_open(struct data_table *table,
-                    const char *path); /* what is compressed is unpacked where the format is a text */
-/* 1: a row; 0: end; TABLE_DAMAGED: nothing can be read behind it; TABLE_BAD: no row, the next call goes on behind it.
- */
+bool data_table_reads(const char *path);                         /* decides by file name */
+int data_table_open(struct data_table *table, const char *path); /* text formats may be compressed */
+/* Reads one row. 1: a row; 0: the end; TABLE_DAMAGED: the rest cannot be read; TABLE_BAD: this row
+ * is invalid, the next call continues after it. */
 int data_table_next(struct data_table *table, struct record *row);
 void data_table_close(struct data_table *table);
 

@@ -112,7 +112,8 @@ i64 thrift_list(struct thrift *t, const struct thrift_field *field, int wanted)
 
 static void skip(struct thrift *t, int type, int depth);
 
-/* Inside of lists and maps a bool takes a byte; as a field its type says all. */
+/* Skips an element of a list or map, where a bool takes 1 byte. In a struct field the type itself
+ * holds its value. */
 static void skip_element(struct thrift *t, int type, int depth)
 {
     if (type == THRIFT_TRUE || type == THRIFT_FALSE)

@@ -1,5 +1,6 @@
-/* Thrift's compact protocol, read: footers and page headers of Parquet. Foreign bytes never lead outside of `data`:
- * after the first thing that is wrong every call gives nothing, and `problem` says what it was. */
+/* Reads Thrift's compact protocol, used in Parquet's footers and page headers. Foreign bytes never
+ * lead outside of `data`: after the first error all calls return nothing, and `problem` describes
+ * it. */
 #ifndef WEFT_DATA_THRIFT_H
 #define WEFT_DATA_THRIFT_H
 #include "core/core.h"
@@ -22,19 +23,21 @@ enum thrift_type {
 struct thrift {
     const u8 *data;
     i64 bytes, at;
-    const char *problem; /* NULL: none so far */
-    bool short_of_bytes; /* the problem is that they end */
+    const char *problem; /* NULL: no error so far */
+    bool short_of_bytes; /* the error is that the data ends early */
 };
-struct thrift_field { /* {0} before the first of a struct */
+struct thrift_field { /* {0} before a struct's first field */
     int id, type;
 };
-bool thrift_next(struct thrift *thrift, struct thrift_field *field); /* false: the struct is at its end */
+/* Reads a field's header. False: the end of the struct. */
+bool thrift_next(struct thrift *thrift, struct thrift_field *field);
 i64 thrift_integer(struct thrift *thrift, const struct thrift_field *field);
 bool thrift_bool(struct thrift *thrift, const struct thrift_field *field);
 const char *thrift_bytes(struct thrift *thrift, const struct thrift_field *field, i64 *length); /* borrowed */
-/* Elements of type `type` follow, so many; each takes a byte at least. */
+/* Begins a list and returns its number of elements, which must have type `type`. Every element
+ * takes at least 1 byte. */
 i64 thrift_list(struct thrift *thrift, const struct thrift_field *field, int type);
-i64 thrift_element(struct thrift *thrift); /* an integer of a list */
+i64 thrift_element(struct thrift *thrift); /* next integer of a list */
 void thrift_skip(struct thrift *thrift, int type);
 
 #endif

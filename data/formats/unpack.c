@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* Formats: google/snappy format_description.txt; lz4 lz4_Block_format.md. In both, copies of what was written before
- * may overlap what they write. */
+/* Formats: google/snappy format_description.txt; lz4 lz4_Block_format.md. In both, a copy of
+ * earlier output may overlap its destination. */
 struct unpack_block {
     const u8 *in, *in_end;
     u8 *begin, *out, *end;
@@ -23,7 +23,8 @@ void text_room(struct text *text, i64 bytes)
     text->capacity = wanted;
 }
 
-/* Short ones in one step of 16, where that stays inside of both: what is written too much is written over. */
+/* Copies a literal. Short ones are copied in one step of 16 bytes if both buffers have the room;
+ * the excess is overwritten later. */
 static inline bool copy_in(struct unpack_block *b, u64 length)
 {
     u64 room_in = (u64)(b->in_end - b->in), room = (u64)(b->end - b->out);
@@ -38,7 +39,8 @@ static inline bool copy_in(struct unpack_block *b, u64 length)
     return true;
 }
 
-/* What is near repeats: each copy of it doubles what the next one takes at once. */
+/* Copies with a distance that may be shorter than the length: each step doubles the repeated
+ * pattern. */
 static void repeat(u8 *out, const u8 *from, u64 length)
 {
     for (u64 period = (u64)(out - from), step; length; length -= step, out += step, period += step) {
@@ -149,9 +151,10 @@ static bool lz4(struct unpack_block block)
     return block.out == block.end;
 }
 
-/* ---- both ---- */
+/* ---- Both ---- */
 
-/* The most that a byte can stand for: three bytes of Snappy copy 64, one of LZ4 prolongs by 255. */
+/* Decompresses a Snappy or LZ4 block. It first checks the formats' maximum ratio: 3 bytes of Snappy
+ * copy at most 64, a byte of LZ4 adds at most 255. */
 static int unpack_block(struct text *out, i64 expected, enum packing packing, const u8 *in, i64 bytes)
 {
     bool is_snappy = packing == PACKED_SNAPPY;

@@ -9,7 +9,8 @@ static void copy_features(float *out, const bf16 *frame, const struct cells *c, 
         out[i] = bf16_to_f32(cell[i]);
 }
 
-/* Latent frame f > 0 stands for pixel frames 4f-3 .. 4f, the first for one, which is repeated. */
+/* Copies a cell's 4 pixel frames. Latent frame f > 0 covers pixel frames 4f-3 .. 4f; the first
+ * covers a single frame, which is repeated. */
 static void copy_pixels(u8 *out, const u8 *clip, const struct cells *c, i64 frame, i64 row, i64 column)
 {
     i64 line = c->width * c->stride * 3, picture = c->height * c->stride * line, patch = c->stride * 3;

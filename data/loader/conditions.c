@@ -1,4 +1,5 @@
-/* From a shard's sample to the parts the grammar gets: which of them, with which weight, what stands after the last. */
+/* Selects the parts of a sample that the grammar gets, their loss weights, and the id after the
+ * last. */
 #include "data/loader/plan.h"
 
 void grammar_parts_release(struct grammar_parts *t)
@@ -44,7 +45,7 @@ static float weight_of(const struct loader *l, const struct shard_part *part, en
     return (float)(part->kind == STREAM_AUDIO ? l->settings.audio_condition : l->settings.text_condition);
 }
 
-/* Positions of a picture that is given: 2 x 2 cells each. */
+/* Converts a part. Input pictures have one position per 2 x 2 cells. */
 static struct part part_for_grammar(const struct loader *l, const struct shard_part *part, enum direction direction)
 {
     return (struct part){.kind = part->kind,
@@ -70,7 +71,7 @@ static void list_parts(const struct loader *l, const struct entry *entry, bool d
         if (entry->count) {
             given.count = entry->count;
             if (entry->first + entry->count < part->count)
-                out->end = 0; /* the id that follows, whatever it is */
+                out->end = 0; /* placeholder for the next id of the text */
         }
         push_part(out, &given, (i64)sample.first_part + i);
     }

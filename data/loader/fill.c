@@ -21,7 +21,7 @@ static int bad_code(const struct loader *l, i64 index, i64 code)
                      (long long)code, (long long)l->shards.meta.codes);
 }
 
-/* ---- audio: codes of each frame; the frame that ends it is EOA at all levels ---- */
+/* ---- Audio: the codes of each frame; the frame that ends it is EOA at all levels ---- */
 
 int fill_audio(struct loader *l, const struct fill *fill, struct batch *b)
 {
@@ -43,7 +43,7 @@ int fill_audio(struct loader *l, const struct fill *fill, struct batch *b)
     return 0;
 }
 
-/* ---- vision-in ---- */
+/* ---- Vision input ---- */
 
 int fill_vision_in(struct loader *l, const struct fill *fill, struct batch *b)
 {

@@ -1,14 +1,15 @@
-/* Vision-out: bits and sums of coarser scales from the stored latents. Some bits are flipped before they are summed,
- * and the bits of later scales are taken from what the flipped sum leaves over, so they learn to correct it (Infinity,
- * arXiv 2412.04431, bit-wise self-correction; with drift over frames as in VideoAR, arXiv 2601.05966, eq. 8). */
+/* Vision output: bits per scale, and cumulative sums of the coarser scales, from the stored
+ * latents. Some bits are flipped before summation, and the bits of later scales encode the residual
+ * of the flipped sum, so the model learns to correct errors (Infinity, arXiv 2412.04431, bit-wise
+ * self-correction; with drift over frames as in VideoAR, arXiv 2601.05966, eq. 8). */
 #include "data/loader/fill.h"
 #include "kernels/kernels.h"
 
 #include <string.h>
 
-struct fill_vision_pictures { /* latent frames of one shape, one after another */
+struct fill_vision_pictures { /* latent frames of one shape, concatenated */
     const struct shard_shape *shape;
-    i64 frames, cells, tokens, inputs, bits; /* cells, tokens, inputs: rows of a frame; bits: d */
+    i64 frames, cells, tokens, inputs, bits; /* rows per frame; bits: d */
     float *latent, *sum, *features;
     u8 *codes, *flip;
 };
@@ -39,7 +40,8 @@ static void pictures_init(struct fill_vision_pictures *p, const struct loader *l
     p->flip = arena_alloc(arena, wide * p->tokens);
 }
 
-/* Bits of one scale of a frame, from token `first`, each flipped with the same probability. */
+/* Draws the flips of one scale of a frame, from token `first`, each bit with probability
+ * `share`. */
 static void flip_scale(u8 *flip, struct rng_key key, const u32 identity[2], i64 first, i64 tokens, i64 bits,
                        double share)
 {
@@ -52,7 +54,8 @@ static void flip_scale(u8 *flip, struct rng_key key, const u32 identity[2], i64 
     }
 }
 
-/* The last scale of a still corrects all and is corrected by none. */
+/* Draws the flips of a frame. The last scale of a still is not flipped, because no scale could
+ * correct it. */
 static void flip_frame(const struct loader *l, const struct fill_vision_pictures *p, u8 *flip, const u32 identity[2],
                        i64 frame)
 {
@@ -99,7 +102,7 @@ static void quantise(struct loader *l, const struct fill_vision_pictures *p)
                                   p->shape->h, p->shape->w, p->bits, s->scales, s->scale_count, p->shape->amplitude);
 }
 
-/* The codes as they were summed, to inputs of about unit size. */
+/* Applies the flips to the codes and sums them into inputs of about unit magnitude. */
 static void sum_up(struct loader *l, const struct fill_vision_pictures *p)
 {
     const struct shape *s = &p->shape->shape;
@@ -112,7 +115,8 @@ static void sum_up(struct loader *l, const struct fill_vision_pictures *p)
         p->features[i] *= scale;
 }
 
-/* Entries of a medium stand in the order of its frames and rows, as the ops write them. */
+/* Copies a medium's targets. The list entries have the order of frames and rows in which the ops
+ * write them. */
 static void copy_targets(struct batch *b, const struct fill_vision_pictures *p, i64 at, i64 frames,
                          const struct fill *fill)
 {

@@ -1,13 +1,14 @@
-/* Best-fit packing (Ding et al. 2024, arXiv 2404.10830, for documents): rows with equal room form a list, and two
- * levels of bits say which rooms have one, so the least that is enough is found in a few words. Entries are taken as
- * they come, which leaves every row a mixture; longest first fills better but makes rows of like lengths, hence of one
- * modality, so it is kept for lengths that need it. */
+/* Best-fit packing (Ding et al. 2024, arXiv 2404.10830, for documents). Rows with equal room form a
+ * list, and a 2-level bitmap marks the rooms that occur, so the least sufficient room is found in a
+ * few words. Entries are packed in the given order, which mixes them within every row.
+ * Longest-first packing fills better, but it puts similar lengths, hence one modality, into a row;
+ * it is used only if the given order fills less than FULL. */
 #include "data/loader/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define FULL 0.96 /* share of real positions with which the order may stay as it is */
+#define FULL 0.96 /* share of real positions at which the order is kept */
 
 void entries_push(struct entries *list, const struct entry *entry)
 {
@@ -50,10 +51,10 @@ void rows_release(struct rows *rows)
     *rows = (struct rows){0};
 }
 
-/* Rows by their room, 0 .. length. */
+/* Rows indexed by their room, 0 to length. */
 struct rooms {
     i64 length;
-    i32 *head, *next;  /* first row with a room; the next with the same */
+    i32 *head, *next;  /* first row with a room; next row with the same room */
     u64 *some, *words; /* bit r: a row has room r; bit w: word w of `some` is not 0 */
 };
 
@@ -94,7 +95,7 @@ static i32 rooms_take(struct rooms *r, i64 room)
     return row;
 }
 
-/* The first bit at or after `from`, or -1. */
+/* The first set bit at or after `from`, or -1. */
 static i64 next_bit(const u64 *bits, i64 from, i64 end)
 {
     for (i64 word = from / 64; word * 64 < end; word++, from = word * 64) {
@@ -105,7 +106,7 @@ static i64 next_bit(const u64 *bits, i64 from, i64 end)
     return -1;
 }
 
-/* The least room that is enough, or -1. */
+/* The least room >= need, or -1. */
 static i64 rooms_find(const struct rooms *r, i64 need)
 {
     u64 here = r->some[need / 64] >> need % 64;
@@ -139,7 +140,7 @@ static i32 *rank(const struct entries *entries, bool by_length)
     return order;
 }
 
-/* row[i] of each entry; returns the number of rows. */
+/* Assigns row[i] to each entry; returns the number of rows. */
 static i64 assign(i32 *row, const struct entries *entries, i64 length, bool by_length)
 {
     struct rooms rooms;
@@ -172,7 +173,7 @@ void fit(struct rows *out, const struct entries *entries, i64 length)
     i32 *head = memory_alloc(max_i64(1, count) * 4);
     struct entries one = {0};
     memset(head, -1, (size_t)count * 4);
-    for (i64 i = entries->count - 1; i >= 0; i--) { /* backwards: each list ends up in order */
+    for (i64 i = entries->count - 1; i >= 0; i--) { /* backwards, so that each list ends up in order */
         next[i] = head[row[i]];
         head[row[i]] = (i32)i;
     }

@@ -13,13 +13,13 @@ struct mixer {
     i64 count;
     struct loader_settings settings;
     u64 seed;
-    double *credit; /* rows that were due and not given, behind the last step of the table */
+    double *credit; /* rows owed to each source after the last step of the table */
     bool *ended;
-    i32 *table; /* [steps, count]: rows of each step */
+    i32 *table; /* [steps, count], rows of each step per source */
     i64 steps, capacity;
-    double *epochs; /* [count]: positions of an epoch in rows of epoch_length */
+    double *epochs; /* [count], positions of an epoch with rows of epoch_length */
     i64 epoch_length;
-    i32 *places; /* of the rows of the step `shuffled`: their place in the order of sources */
+    i32 *places; /* For the step `shuffled`: the place of each row in the order of sources. */
     i64 shuffled, place_capacity;
 };
 
@@ -31,7 +31,7 @@ static u64 seed_of(const struct source_list *list, i64 i, u64 seed)
     return list->count ? hash_bytes(name, (i64)strlen(name), seed) : seed;
 }
 
-/* Each has a ring of its own. */
+/* Opens a source's loader; each source has a ring of its own. */
 static struct loader *open_loader(const struct mixer *m, const struct source_list *list, i64 i, const char *part)
 {
     struct loader_settings settings = m->settings;
@@ -43,7 +43,7 @@ static struct loader *open_loader(const struct mixer *m, const struct source_lis
     return l;
 }
 
-/* How much there is of what comes shard by shard is known to nobody. */
+/* A source read shard by shard has no known size, so it needs a share and cannot have epochs. */
 static int check_shares(const struct data_source *s)
 {
     if (s->share.count && s->epochs == 0)
@@ -118,7 +118,7 @@ static bool mixes(const struct mixer *m)
     return m->loaders[0]->mixer != NULL;
 }
 
-/* ---- Rows to sources ---- */
+/* ---- Dealing rows to sources ---- */
 
 static void measure_epochs(struct mixer *m, i64 length)
 {
@@ -137,7 +137,7 @@ static double share_of(const struct mixer *m, i64 i, i64 step)
     return (s->weight.count ? schedule_at(&s->weight, step) : 1) * m->epochs[i];
 }
 
-/* The source that is owed most, or least of those that get one. -1: none. */
+/* The source that is owed most or, with most = false, least among those with rows. -1: none. */
 static i64 pick(const struct mixer *m, const double *shares, const i64 *rows, bool most)
 {
     i64 best = -1;
@@ -152,7 +152,7 @@ static i64 pick(const struct mixer *m, const double *shares, const i64 *rows, bo
     return best;
 }
 
-/* `left` rows to those with a share, by what is due to each. */
+/* Deals `left` rows to the sources with a share, according to what each is owed. */
 static void apportion(struct mixer *m, const double *shares, i64 left, i64 *rows)
 {
     i64 given = 0;
@@ -176,7 +176,7 @@ static int refuse_end(const struct mixer *m, i64 step)
                      (long long)step);
 }
 
-/* One round: what sources with an end cannot give any more is left for the next. */
+/* Deals one round. Rows that an ending source cannot give are left for the next round. */
 static int deal_round(struct mixer *m, i64 step, i64 *left, i64 *given)
 {
     double shares[m->count], sum = 0;
@@ -210,7 +210,7 @@ static void push_step(struct mixer *m, const i64 *given)
     m->steps++;
 }
 
-/* The table up to and with `step`: the same whoever asks, and when. */
+/* Extends the table through `step`. The result does not depend on the caller or the time. */
 static int deal_to(struct mixer *m, i64 step)
 {
     while (mixes(m) && m->steps <= step) {
@@ -231,7 +231,7 @@ i64 mixer_rows(struct mixer *m, i64 step, i64 number)
     return m->table[step * m->count + number];
 }
 
-/* ---- A step ---- */
+/* ---- Steps ---- */
 
 const struct step_plan *mixer_plan(struct mixer *m, i64 number, i64 step)
 {
@@ -266,7 +266,7 @@ int mixer_step(struct mixer *m, i64 step, struct loader_step *out)
     return 0;
 }
 
-/* Rows of a step stand in a drawn order, so that every slice has some of each source. */
+/* Shuffles the rows of a step, so that every slice has some of each source. */
 static void shuffle(struct mixer *m, i64 step, i64 rows)
 {
     if (m->shuffled == step)
@@ -279,7 +279,7 @@ static void shuffle(struct mixer *m, i64 step, i64 rows)
     m->shuffled = step;
 }
 
-struct row_of { /* where a row of the step stands */
+struct row_of { /* location of a row of the step */
     struct loader *loader;
     const struct step_plan *plan;
     i64 row, sample;
@@ -350,7 +350,7 @@ void mixer_prefetch(struct mixer *m, i64 step, i64 micro)
             loader_prefetch_row(at.loader, at.plan, at.row);
 }
 
-/* ---- Asking ---- */
+/* ---- Queries ---- */
 
 const struct shard_meta *mixer_meta(const struct mixer *m)
 {

@@ -1,48 +1,56 @@
-/* The mixer: every row of a step is one source's. How many of a step's rows a source gets is a function of the step:
+/* The mixer combines several sources into one training stream; each row of a step comes from one
+ * source. The number of rows a source gets is a function of the step:
  *
- *   share(source, step) / sum of shares, or weight(source, step) . positions of its epoch / sum of those
+ *   share(source, step) / sum of shares, where a source without a share counts as
+ *   weight(source, step) * positions of its epoch
  *
- * carried on from step to step, so that what was given never differs from the sum of shares by a row. Within a source,
- * `mixture` says how often an epoch has each direction, as in a run of one source. A source that has shown its `epochs`
- * gives no more rows; what it would have given, the others give. So which samples a step has depends on neither ranks,
- * nor interruptions, nor on how a source is cut into shard folders' shards. */
+ * The remainder carries over between steps, so the rows given never differ from the accumulated
+ * shares by a full row. Within a source, `mixture` sets how often an epoch shows each direction, as
+ * in a run with one source. A source that has shown its `epochs` gives no more rows, and the other
+ * sources give them instead. So the samples of a step do not depend on ranks, on interruptions or
+ * on how a source is cut into shards.
+ *
+ * mixer_open returns a mixer that mixer_close frees. */
 #ifndef WEFT_DATA_MIXER_H
 #define WEFT_DATA_MIXER_H
 #include "data/loader/packer.h"
 
 struct mixer;
-/* PART of each source. Settings are copied but for schedules, sources are the caller's; both stay. */
+/* Opens the split `part` of each source. The settings are copied except for schedules; schedules
+ * and sources are borrowed until mixer_close. */
 struct mixer *mixer_open(const struct source_list *sources, const char *part, const struct loader_settings *settings,
                          u64 seed);
 void mixer_close(struct mixer *mixer);
-/* As the loader's (packer.h). */
+/* Like the loader's functions (packer.h). */
 const struct shard_meta *mixer_meta(const struct mixer *mixer);
 int mixer_step(struct mixer *mixer, i64 step, struct loader_step *out);
 int mixer_batch(struct mixer *mixer, i64 step, i64 micro, struct batch *batch, struct arena *arena);
 void mixer_prefetch(struct mixer *mixer, i64 step, i64 micro);
 i64 mixer_left_out(const struct mixer *mixer);
 
-/* As the loader's, of a source. */
+/* Like the loader's functions, for one source. */
 struct loader_cursor mixer_cursor(const struct mixer *mixer, i64 number);
 void mixer_begin_at(struct mixer *mixer, i64 number, const struct loader_cursor *cursor);
 int mixer_passed(struct mixer *mixer, i64 number, const struct loader_cursor *cursor);
-bool mixer_goes_by_shards(const struct mixer *mixer); /* some source does */
-bool mixer_has_stream(const struct mixer *mixer);     /* whose shards are waited for */
-double mixer_waited_s(const struct mixer *mixer);     /* by all sources */
+bool mixer_goes_by_shards(const struct mixer *mixer); /* true if some source is read shard by shard */
+bool mixer_has_stream(const struct mixer *mixer);     /* true if some source waits for its shards */
+double mixer_waited_s(const struct mixer *mixer);     /* summed over all sources */
 i64 mixer_restarts(const struct mixer *mixer);
 
+/* Number of sources, at least 1. */
 i64 mixer_count(const struct mixer *mixer);
 struct mixer_source {
-    const char *name; /* "" where there is one that has none */
-    i64 samples;      /* in it */
-    double epoch;     /* positions of one */
-    i64 rows;         /* in all steps before the one asked about */
+    const char *name; /* "" for a single unnamed source */
+    i64 samples;      /* samples in the source */
+    double epoch;     /* positions of an epoch */
+    i64 rows;         /* rows in all steps before the given one */
 };
-/* -1 and a message: the sources' epochs end before that step. */
+/* Describes a source. Returns -1 with a message if the sources' epochs end before that step. */
 int mixer_source(struct mixer *mixer, i64 number, i64 step, struct mixer_source *out);
-/* What the step shows of it. */
+/* The part of a step that source `number` contributes. */
 int mixer_source_step(struct mixer *mixer, i64 number, i64 step, struct loader_step *out);
-i64 mixer_rows(struct mixer *mixer, i64 step,
-               i64 number); /* of a step that mixer_step, or a later one, was asked for */
+/* Rows of a step from source `number`. mixer_step must have been called for this or a later
+ * step. */
+i64 mixer_rows(struct mixer *mixer, i64 step, i64 number);
 
 #endif

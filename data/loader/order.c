@@ -1,16 +1,18 @@
-/* The endless order in which samples are shown, by place: every place is found alone, from lengths that the index holds
- * and keyed permutations, so a run may begin anywhere.
+/* The endless order in which samples are shown, addressed by place. Each place is computed
+ * independently, from the lengths in the index and keyed permutations, so a run may begin anywhere.
  *
- * Samples of like lengths and the same direction form groups; a group owns slots of a pass, and which of its samples
- * stands in which slot is drawn anew each time. So a slot needs the same room in every pass, rows can be counted once
- * for all passes (plan.c), and a pass shows every sample exactly as often as the mixture says. */
+ * Samples of similar length and the same direction form groups. A group owns slots of a pass, and
+ * each pass draws anew which of its samples is in which slot. So a slot needs the same room in
+ * every pass, the rows are counted once for all passes (plan.c), and a pass shows every sample
+ * exactly as often as the mixture says. */
 #include "data/loader/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A group's samples differ by 1 % in length, or by more where a share of them is shown: GROUP_SHOWN of them at least,
- * so that whole slots come near the share. A pass is one epoch, or several where one would show fewer than that. */
+/* The samples of a group differ by at most 1 % in length. If only a share of them is shown, the
+ * group is extended until at least GROUP_SHOWN are shown, so that whole slots approximate the
+ * share. A pass is one epoch, or several if one would show fewer than GROUP_SHOWN. */
 enum { GROUP_SHOWN = 16, EPOCHS_MOST = 1000, COPIES_KEPT = COPIES_MOST - 1 };
 
 static struct rng_key key_of(const struct loader *l, enum rng_purpose purpose)
@@ -31,7 +33,7 @@ bool is_plain_text(const struct loader *l, i64 sample)
 
 /* ---- Building ---- */
 
-struct listed { /* a sample that is shown; the key sorts by direction, plain text apart, the longest first */
+struct listed { /* A shown sample. The key sorts by direction, plain text separately, longest first. */
     u64 key;
     i64 sample;
     i32 length;
@@ -91,7 +93,7 @@ static i64 epochs_of_pass(const struct loader *l, const struct listed *list, i64
     return min_i64(EPOCHS_MOST, (i64)epochs + ((double)(i64)epochs < epochs));
 }
 
-/* Ends of the class that begins at `first`, and of its group that begins at `at`. */
+/* End of the class that begins at `first`; end_of_group: of the group that begins at `at`. */
 static i64 end_of_class(const struct loader *l, const struct listed *list, i64 count, i64 first)
 {
     i64 end = first;
@@ -114,7 +116,7 @@ static void add_group(struct order *o, i64 first, i64 end, i64 class_first, doub
     double share = rate - (double)whole;
     i64 extra = (i64)(share * (double)(end - class_first) + 0.5) - (i64)(share * (double)(first - class_first) + 0.5);
     if (whole == 0 && first == class_first && extra == 0)
-        extra = 1; /* so rare that a pass would leave all out */
+        extra = 1; /* otherwise the whole class would get no slot */
     o->groups = memory_resize(o->groups, o->group_count * (i64)sizeof *o->groups,
                               (o->group_count + 1) * (i64)sizeof *o->groups);
     o->groups[o->group_count++] =
@@ -164,7 +166,7 @@ void order_release(struct order *o)
     *o = (struct order){0};
 }
 
-/* ---- Asking ---- */
+/* ---- Lookup ---- */
 
 static const struct order_group *group_of(const struct order *o, i64 slot)
 {
@@ -179,7 +181,8 @@ static const struct order_group *group_of(const struct order *o, i64 slot)
     return &o->groups[low];
 }
 
-/* Longest first: the first of the group that a row of `length` holds; group.samples if none. */
+/* First sample of the group (longest first) that fits into a row of `length`; group.samples if
+ * none. */
 static i64 first_that_fits(const struct order *o, const struct order_group *g, i64 length)
 {
     i64 low = 0, high = g->samples;
@@ -204,7 +207,7 @@ static i64 slot_at(const struct loader *l, i64 place)
     return rng_permuted(place % l->order.slots, l->order.slots, key_of(l, RNG_SHUFFLE), 0, 0, 0);
 }
 
-/* In one pass. */
+/* Index of a place in the list, within one pass. */
 static i64 listed_at(const struct loader *l, i64 place)
 {
     return l->settings.drawn ? slot_at(l, place) : place;

@@ -3,7 +3,7 @@
 #include "kernels/kernels.h"
 #include "tokenizers/text/text.h"
 
-/* ---- opening ---- */
+/* ---- Opening ---- */
 
 static int open_vocabulary(struct loader *l, const char *data)
 {
@@ -34,7 +34,7 @@ static int check_settings(const struct loader_settings *s)
     return 0;
 }
 
-/* A stream's come later, and one by one. */
+/* Opens the shards. Those of a stream are added later, one by one. */
 static int open_shards(struct loader *l, const char *data, const char *part)
 {
     const struct loader_settings *s = &l->settings;
@@ -110,7 +110,7 @@ int loader_step(struct loader *l, i64 step, struct loader_step *out)
     return 0;
 }
 
-/* ---- one sample: ids from the shard, fed to the grammar ---- */
+/* ---- One sample: reads ids from the shard and feeds them to the grammar ---- */
 
 static int check_ids(const struct loader *l, i64 index, const i32 *ids)
 {
@@ -156,9 +156,9 @@ static int feed_sample(struct loader *l, const struct entry *entry)
     return grammar_end(g, t->end);
 }
 
-/* ---- its parts: laid one after another, so that each medium's entries begin where the lists end ---- */
+/* ---- Parts of a sample: laid out in sequence, so their entries begin at the lists' ends ---- */
 
-/* The lists a medium's payload goes to. */
+/* The input and target lists of a medium's payload. */
 static void lists_of(enum stream kind, enum input_kind *input, enum target_kind *target)
 {
     bool given = kind == STREAM_IMAGE_IN || kind == STREAM_VIDEO_IN;
@@ -193,7 +193,7 @@ static void lay_sample(struct loader *l, const struct entry *entry, struct batch
     }
 }
 
-/* ---- a micro-batch ---- */
+/* ---- Microbatches ---- */
 
 int loader_row(struct loader *l, const struct step_plan *plan, i64 row, i64 at, i64 sample, struct batch *b)
 {

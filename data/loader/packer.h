@@ -1,35 +1,45 @@
-/* The packer: samples of a shard folder to rows of T positions, rows to batches.
+/* The packer: turns the samples of shard folders into rows of T positions, and rows into batches.
  *
- *   samples -- mixture, order --> windows -- best-fit packing --> rows -- dealt to steps --> batches
+ *   samples --mixture, order--> windows --best-fit packing--> rows --dealt to steps--> batches
  *
- * Everything is a function of (shards, settings, seed, step, micro-batch): the rows of any step are planned from the
- * index alone by packing a window or two, so any rank knows all rows and the totals, a run goes on anywhere at once,
- * and a rank builds only the micro-batches it asks for. An epoch shows every sample as often as the mixture says.
- * Texts longer than a row are cut into several; other samples longer than a row are left out and counted. */
+ * Everything is a function of (shards, settings, seed, step, microbatch). The rows of any step are
+ * planned from the index alone by packing a window or two. So every rank knows all rows and totals,
+ * a run resumes anywhere at once, and a rank builds only its own microbatches. An epoch shows every
+ * sample as often as the mixture says. Texts longer than a row are split; other samples longer than
+ * a row are left out and counted.
+ *
+ * loader_open returns a loader that loader_close frees; the memory of a batch belongs to the
+ * caller's arena. */
 #ifndef WEFT_DATA_PACKER_H
 #define WEFT_DATA_PACKER_H
 #include "core/settings.h"
 #include "data/shards/shards.h"
 
 struct loader_settings {
-    struct schedule rows, length;           /* of the global batch; T: over steps */
-    i64 micro_rows, slice_rows;             /* a micro-batch never crosses a slice */
-    double mixture[DIRECTIONS];             /* how often a sample is seen in an epoch; 1.5: once, half of them twice */
-    double condition_drop;                  /* share of samples that make media and lose their prompt, for guidance */
-    double text_condition, audio_condition; /* loss weight of prompts of that kind, chats apart */
-    double flip_most, flip_drift;           /* largest share of a scale's bits flipped; what each latent frame adds */
-    bool reweight;                          /* vision targets by 1 / s_k */
-    i64 window;                             /* frames a frame of a clip looks back; 0: all */
-    double frame_mask;                      /* share of frames hidden from later ones */
-    bool in_order;                          /* evaluation: one pass in order, nothing dropped, flipped or masked */
-    bool drawn;                             /* with in_order: the order is drawn, so that the first rows are a sample */
-    i64 shuffle_shards;            /* windows.c: samples are drawn from so many shards at a time; 0: from all */
-    struct {                       /* of a stream (stream.h) */
-        const char *directory;     /* where its ring stands; NULL: a stream is refused */
-        const char *const *filler; /* of ring_open */
+    struct schedule rows, length; /* schedules over steps: global batch size; T */
+    i64 micro_rows, slice_rows;   /* a microbatch never crosses a slice */
+    /* Showings per sample and epoch; 1.5: once, and half of them twice. */
+    double mixture[DIRECTIONS];
+    /* Share of media-generating samples that lose their prompt, for guidance (unconditional
+     * branch). */
+    double condition_drop;
+    double text_condition, audio_condition; /* loss weight of prompts of that kind, except in chats */
+    /* Largest share of a scale's bits flipped; increase per latent frame. */
+    double flip_most, flip_drift;
+    bool reweight;     /* weight vision targets by 1 / s_k */
+    i64 window;        /* latent frames that a frame of a clip looks back; 0: all */
+    double frame_mask; /* share of frames hidden from later ones */
+    /* evaluation: one pass in order, nothing dropped, flipped or masked. */
+    bool in_order;
+    /* With in_order: a random order, so that the first rows are a sample. */
+    bool drawn;
+    i64 shuffle_shards;            /* windows.c: shards to shuffle together; 0: all samples at once */
+    struct {                       /* for a stream (stream.h) */
+        const char *directory;     /* folder of its ring; NULL: refuse streams */
+        const char *const *filler; /* same as in ring_open */
     } ring;
 };
-/* Rows for a settings table whose struct has a `struct loader_settings loader`. */
+/* Settings rows for a struct that has a `struct loader_settings loader`. */
 #define LOADER_ROWS(type, rows_default, length_default)                                                                \
     SETTING(type, loader.rows, "batch.rows", SCHEDULE, rows_default, 1, 1e6, NULL, "rows of a step's global batch"),   \
         SETTING(type, loader.length, "batch.length", SCHEDULE, length_default, 8, 1 << 20, NULL,                       \
@@ -73,8 +83,9 @@ struct loader_settings {
                 "share of a clip's latent frames hidden from later ones")
 
 struct loader;
-/* PART of the shard folders that `data` names (shards.h), with the tokenizer of the first. settings are copied but for
- * their schedules, which stay the caller's. */
+/* Opens the split `part` of the shard folders that `data` names (shards.h), with the tokenizer of
+ * the first. The settings are copied except for their schedules, which the caller keeps alive.
+ * Returns NULL with a message on failure. */
 struct loader *loader_open(const char *data, const char *part, const struct loader_settings *settings, u64 seed);
 void loader_close(struct loader *loader);
 const struct vocabulary *loader_vocabulary(const struct loader *loader);
@@ -82,31 +93,34 @@ const struct shard_meta *loader_meta(const struct loader *loader);
 
 struct loader_step {
     i64 rows, length, micro_batches;
-    i64 samples, positions; /* real ones, of rows . length; */
-    i64 seen;               /* of them, those that show pictures and clips */
-    i64 epoch;              /* of the last row */
-    double totals[TARGETS]; /* sums of weights over the whole global batch */
+    i64 samples, positions; /* without padding; rows * length with it */
+    i64 seen;               /* positions of them that show pictures and clips */
+    i64 epoch;              /* epoch of the last row */
+    double totals[TARGETS]; /* sums of loss weights over the whole global batch */
 };
-/* In order, a step beyond the last row has rows = 0. -1: no row can be filled. */
+/* Plans a step. With in_order, a step beyond the last row has rows = 0. Returns -1 with a message
+ * if no row can be filled. */
 int loader_step(struct loader *loader, i64 step, struct loader_step *out);
-/* Rows [micro . micro_rows, + micro_rows) of the step. The batch's memory is the arena's. -1 and a message: a damaged
- * shard. */
+/* Builds rows [micro * micro_rows, + micro_rows) of the step. The batch's memory comes from the
+ * arena. Returns -1 with a message if a shard is damaged. */
 int loader_batch(struct loader *loader, i64 step, i64 micro, struct batch *batch, struct arena *arena);
-/* Asks for the parts of a micro-batch that will be wanted, if the step has it, so that the disk works meanwhile. */
+/* Asks the kernel to read ahead the parts of a microbatch, if the step has it. */
 void loader_prefetch(struct loader *loader, i64 step, i64 micro);
-/* Where the window at hand begins, of a loader that goes shard by shard: another goes on there, without what stands
- * before it. */
+/* Start of the current window of a loader that reads shard by shard. Another loader can resume
+ * there without anything before it. */
 struct loader_cursor {
-    i64 row;               /* its first, counted from the first step's */
+    i64 row;               /* its first row, counted from the first step's */
     i64 pass, round, part; /* its first shard: number `round` of that part */
-    i64 number;            /* of its first sample in the pass */
+    i64 number;            /* number of its first sample in the pass */
 };
 bool loader_goes_by_shards(const struct loader *loader);
 struct loader_cursor loader_cursor(const struct loader *loader);
-void loader_begin_at(struct loader *loader, const struct loader_cursor *cursor); /* before anything is planned */
-int loader_passed(struct loader *loader, const struct loader_cursor *cursor);    /* nobody goes on before it */
-double loader_waited_s(const struct loader *loader);                             /* for shards to be closed */
+void loader_begin_at(struct loader *loader, const struct loader_cursor *cursor); /* call before planning */
+/* Tells a stream that no run will resume before the cursor. Returns 0, or -1 with a message. */
+int loader_passed(struct loader *loader, const struct loader_cursor *cursor);
+/* Time spent waiting for shards to close. */
+double loader_waited_s(const struct loader *loader);
 i64 loader_restarts(const struct loader *loader);
-i64 loader_left_out(const struct loader *loader); /* samples longer than a row of the step planned last */
+i64 loader_left_out(const struct loader *loader); /* samples too long for a row of the last planned step */
 
 #endif

@@ -1,15 +1,22 @@
-/* Steps to rows. The order's places are cut into windows, each packed by itself; a window's rows are as many in every
- * pass, so a table of a pass's windows (counted as far as it is asked for) says in which window a row stands, and
- * beyond a pass arithmetic does. Where rows change their length, those of the window at hand that no step has taken are
- * taken apart and packed anew; the windows of the new length follow. */
+/* Plans the rows of a step. The places of the order are cut into windows, and each window is
+ * packed separately. A window has the same number of rows in every pass, so a table over one pass's
+ * windows (computed as far as needed) locates a row within a pass, and a division beyond it.
+ *
+ *   places   0 ...... begin        first window of the grid
+ *                     |  joining   | window | window | window | ...
+ *
+ * When the row length changes, the untaken rows of the current window are unpacked into `carried`
+ * and packed anew, before all others. Then come `joining`, the places from `begin` up to the grid,
+ * and the windows of the grid. */
 #include "data/loader/mixer.h"
 #include "data/loader/plan.h"
 
 #include <string.h>
 
-/* Rows are packed in windows of this many, and shuffled within: enough that best-fit leaves little room. */
+/* Rows per window. Rows are packed and shuffled within a window; this many leave best-fit packing
+ * little room. */
 enum { WINDOW_ROWS = 256 };
-enum { WINDOW_CARRIED = -2, WINDOW_JOINING = -1, NO_WINDOW = -3 }; /* before those of the grid */
+enum { WINDOW_CARRIED = -2, WINDOW_JOINING = -1, NO_WINDOW = -3 }; /* pseudo-windows before those of the grid */
 
 void planner_release(struct planner *p)
 {
@@ -25,7 +32,7 @@ void step_plan_release(struct step_plan *plan)
     rows_release(&plan->rows);
 }
 
-/* ---- What is asked for ---- */
+/* ---- Requests ---- */
 
 i64 plan_rows_of_step(const struct loader *l, i64 step)
 {
@@ -43,7 +50,7 @@ double plan_epoch_positions(const struct loader *l, i64 length)
     return l->windows ? 0 : order_positions(l, length) / (double)l->order.epochs;
 }
 
-/* ---- The grid: `windows` of them in `period` places, and so on for ever ---- */
+/* ---- The grid: `windows` windows in `period` places, repeated endlessly ---- */
 
 static i64 window_begin(const struct planner *p, i64 window)
 {
@@ -53,7 +60,7 @@ static i64 window_begin(const struct planner *p, i64 window)
 static void set_grid(struct planner *p, const struct loader *l)
 {
     double wanted = (double)(WINDOW_ROWS * p->length), has = order_positions(l, p->length);
-    bool several = has > 0 && has < wanted && !l->settings.in_order; /* passes in a window */
+    bool several = has > 0 && has < wanted && !l->settings.in_order; /* several passes per window */
     p->period = max_i64(1, l->order.slots) * (several ? (i64)(wanted / has) : 1);
     p->windows = min_i64(p->period, max_i64(1, (i64)(has / wanted)));
     p->first = p->begin / p->period * p->windows;
@@ -61,7 +68,7 @@ static void set_grid(struct planner *p, const struct loader *l)
         p->first++;
 }
 
-/* ---- A window: entries, none longer than a row ---- */
+/* ---- Windows: lists of entries, none longer than a row ---- */
 
 static void split(struct entries *out, const struct entry *whole, i64 length)
 {
@@ -77,7 +84,8 @@ static void split(struct entries *out, const struct entry *whole, i64 length)
 
 void plan_add_entry(struct entries *out, const struct loader *l, const struct entry *entry, i64 length)
 {
-    bool plain_text = entry->place >= 0 || is_plain_text(l, entry->sample); /* order_room has seen to the others */
+    /* order_room has excluded the others. */
+    bool plain_text = entry->place >= 0 || is_plain_text(l, entry->sample);
     if (entry->length > length && plain_text)
         split(out, entry, length);
     else if (entry->length > 0 && entry->length <= length)
@@ -98,8 +106,9 @@ void plan_shuffle_rows(const struct loader *l, struct rows *rows, i64 begin)
     *rows = shuffled;
 }
 
-/* Opens window `number`: its rows stand in `packed` until another is opened. Entries have the room they need in any
- * pass; which samples stand there is found out when a row is taken. */
+/* Opens window `number`: packs its rows into `packed`, where they stay until another window is
+ * opened. Entries have the room they need in any pass; their samples are determined when a row is
+ * taken. */
 static void open_window(struct loader *l, i64 number)
 {
     struct planner *p = &l->planner;
@@ -120,7 +129,7 @@ static void open_window(struct loader *l, i64 number)
     p->open = number;
 }
 
-/* ---- Where a row stands ---- */
+/* ---- Locating a row ---- */
 
 static void begin_length(struct loader *l, i64 length)
 {
@@ -151,7 +160,8 @@ static void count_window(struct loader *l)
     p->counted++;
 }
 
-/* The window of the grid in which its row `*row` stands; *row becomes that within the window. -1: there is none. */
+/* Finds the window that contains row `*row` of the grid, and makes *row relative to it. Returns -1
+ * if there is none. */
 static i64 find_in_grid(struct loader *l, i64 *row)
 {
     struct planner *p = &l->planner;
@@ -177,7 +187,8 @@ static i64 find_in_grid(struct loader *l, i64 *row)
     return window_begin(p, window) < l->limit ? window : -1;
 }
 
-/* Opens the window in which row `row` of this length stands; returns its place there, -1 if there is none. */
+/* Opens the window that contains row `row` of this length. Returns its index there, or -1 if there
+ * is none. */
 static i64 find_row(struct loader *l, i64 row)
 {
     struct planner *p = &l->planner;
@@ -201,12 +212,13 @@ static i64 find_row(struct loader *l, i64 row)
     i64 window = find_in_grid(l, &row);
     if (window >= 0)
         open_window(l, window);
-    return window < 0 || row >= l->planner.packed.count ? -1 : row; /* a limit cuts its window */
+    return window < 0 || row >= l->planner.packed.count ? -1 : row; /* a limit may cut its window short */
 }
 
-/* ---- Who stands there ---- */
+/* ---- Resolving entries to samples ---- */
 
-/* A place's entry is told which sample it shows: one that is shorter than the room, or a text with fewer pieces. */
+/* Replaces a place's entry by the sample it shows, which may be shorter than the room or a text
+ * with fewer pieces. */
 static void meet(struct loader *l, struct entry *entry)
 {
     struct measure measure;
@@ -239,7 +251,7 @@ static void meet_row(struct loader *l, struct entries *out, i64 row)
 
 /* ---- Steps ---- */
 
-/* Rows of the open window that no step has taken go on as entries. */
+/* Keeps the untaken rows of the open window as entries for the new length. */
 static void carry(struct loader *l)
 {
     struct planner *p = &l->planner;
@@ -285,7 +297,7 @@ static int plan_rows(struct loader *l, struct step_plan *plan, i64 step)
     rows_clear(&plan->rows);
     if (l->windows) {
         int status = windows_plan(l, &plan->rows, step);
-        plan->step = step; /* a way back forgets all plans */
+        plan->step = step; /* set late: going back resets all plans */
         return status;
     }
     plan->step = step;
@@ -305,7 +317,8 @@ static int plan_rows(struct loader *l, struct step_plan *plan, i64 step)
                      (long long)l->planner.length);
 }
 
-/* A row has no more positions than its length: far from the limit nothing needs to be packed. */
+/* True if `rows` more rows cannot reach the limit, so nothing needs packing: a row holds at most
+ * `length` positions. */
 static bool is_far_from_limit(const struct loader *l, i64 rows)
 {
     const struct planner *p = &l->planner;
@@ -318,7 +331,7 @@ i64 plan_rows_left(struct loader *l, i64 step, i64 most)
 {
     i64 low = 0, high = most;
     if (l->windows)
-        return most; /* pass follows pass */
+        return most; /* endless: passes repeat */
     go_to(l, step);
     if (most == 0 || is_far_from_limit(l, most) || find_row(l, l->planner.taken + most - 1) >= 0)
         return most;

@@ -1,21 +1,22 @@
-/* The plan: which samples stand in which row of which step. What plan.c, fit.c and packer.c tell each other. */
+/* The plan: which samples are in which row of which step. Internals shared by plan.c, fit.c,
+ * order.c, windows.c, packer.c and mixer.c. */
 #ifndef WEFT_DATA_PLAN_H
 #define WEFT_DATA_PLAN_H
 #include "data/loader/packer.h"
 
-/* A sample each time it is shown, or for a text that is longer than a row [first, first + count) of its ids. `copy`:
- * which of an epoch's showings it is. */
+/* One showing of a sample or, for a text longer than a row, of the ids [first, first + count).
+ * copy: index of the showing within its epoch. */
 enum { COPIES_MOST = 1024 };
 struct entry {
     i64 sample;
     i32 epoch, copy;
-    i64 first, count; /* of a piece; count 0: the whole sample */
+    i64 first, count; /* ids of a piece; count 0: the whole sample */
     i64 length;       /* positions */
-    i64 place;        /* in the order, of an entry that is not yet told its sample; -1: it is */
-    i64 before;       /* the sample's number in its collection is `sample` less this */
+    i64 place;        /* place in the order of an entry whose sample is not yet known; -1: known */
+    i64 before;       /* sample - before is the sample's number in its collection */
 };
-/* What the draws are keyed by: the sample, and which of its showings it is. No two showings share both, up to 4 G
- * samples; beyond, draws of some are alike. */
+/* The key of random draws: the sample and its showing. No two showings share both, up to 2^32
+ * samples; beyond that, some samples share draws. */
 static inline u32 entry_identity(const struct entry *entry)
 {
     i64 number = entry->sample - entry->before;
@@ -42,14 +43,14 @@ void rows_clear(struct rows *rows);
 void rows_push(struct rows *rows, const struct entry *entries, i64 count);
 void rows_release(struct rows *rows);
 
-/* fit.c: each entry goes to the row with the least room that is enough. */
+/* fit.c: best-fit packing, which puts each entry into the row with the least sufficient room. */
 void fit(struct rows *out, const struct entries *entries, i64 length);
 
-/* A sample's parts as the grammar takes them, prompts dropped and weighed. */
+/* A sample's parts as passed to the grammar, after dropping and weighting prompts. */
 struct grammar_parts {
     struct part *parts;
-    i64 *index; /* the shard's part */
-    i64 *begin; /* its first position, once the grammar has it (packer.c) */
+    i64 *index; /* part index in the shards */
+    i64 *begin; /* first position, once the grammar has it (packer.c) */
     i64 count, capacity;
     i32 end; /* id the last position predicts; -1: none */
 };
@@ -60,14 +61,14 @@ struct step_plan {
     struct loader_step summary;
     struct rows rows; /* an entry's index is its sample's number within the step */
 };
-/* ---- order.c: what stands at place 0, 1, ... of the endless order ---- */
-struct order_group {          /* samples of like lengths, the longest first */
-    i64 first, samples, slot; /* slot: the group's first, in a pass */
-    i64 whole, extra;         /* each sample so often in a pass; slots beyond that */
-    bool plain_text;          /* cut where it is longer than a row */
+/* ---- order.c: the endless order of showings, addressed by place 0, 1, ... ---- */
+struct order_group {          /* samples of similar length, longest first */
+    i64 first, samples, slot; /* slot: the group's first in a pass */
+    i64 whole, extra;         /* showings of each sample per pass; further slots for some of them */
+    bool plain_text;          /* split if longer than a row */
 };
 struct order {
-    i64 epochs, slots; /* of a pass, after which the slots come again with other samples */
+    i64 epochs, slots; /* per pass; every pass fills the same slots, with other samples */
     i64 *samples;
     i32 *lengths;
     i64 sample_count;
@@ -79,41 +80,42 @@ struct mixer;
 void order_init(struct loader *loader);
 void order_release(struct order *order);
 bool is_plain_text(const struct loader *loader, i64 sample);
-/* Positions that what stands there may need in any pass, in rows of `length`; 0: it is left out. */
+/* Most positions needed at a place in any pass, in rows of `length`; 0: left out. */
 i64 order_room(const struct loader *loader, i64 place, i64 length);
 struct entry order_at(const struct loader *loader, i64 place);
-double order_positions(const struct loader *loader, i64 length); /* of a pass, with its rooms */
+double order_positions(const struct loader *loader, i64 length); /* rooms of a pass, summed */
 i64 order_too_long(const struct loader *loader, i64 length);     /* samples that are left out */
 
 /* ---- plan.c ---- */
 struct planner {
-    i64 next_step, taken;   /* steps gone through, and how many rows of this length they took */
+    i64 next_step, taken;   /* steps passed; rows of this length they took */
     i64 length;             /* T; 0: nothing planned yet */
-    i64 begin;              /* place from which on windows have this length */
-    struct entries carried; /* of rows of another length that no step took: they come first */
+    i64 begin;              /* first place of the windows with this length */
+    struct entries carried; /* from rows of another length that no step took; packed first */
     i64 carried_rows, joining_rows;
     bool joining_known;  /* joining: the window from `begin` to the grid */
     i64 period, windows; /* the grid */
-    i64 first;           /* its first window from `begin` on */
-    i64 *rows_before;    /* [counted + 1] in windows first, first + 1, ... */
+    i64 first;           /* its first window at or after `begin` */
+    i64 *rows_before;    /* [counted + 1], cumulative over windows first, first + 1, ... */
     i64 counted, capacity;
     i64 open; /* the window whose rows are in `packed` */
     struct entries gathered;
     struct rows packed;
     i64 left_out;
 };
-/* ---- windows.c: the same where samples come shard by shard ---- */
+/* ---- windows.c: planning if samples come shard by shard ---- */
 struct windows {
-    struct ring *ring;                  /* NULL: folders, which have all their shards */
-    i64 parts;                          /* of the ring, or folders */
-    i64 **shard_samples;                /* of folder i: the first sample of each shard, and the end */
-    struct loader_cursor begin, opened; /* where this loader begins, and the window at hand */
-    struct loader_cursor next;          /* what is opened next; its row: unused */
-    struct loader_cursor kept;          /* the window at hand before the step planned last: it may be planned again */
-    bool begun, any;                    /* any: a window is at hand */
-    bool found;                         /* a row, since the pass began */
-    i64 step, row;                      /* gone through */
-    i64 length, first_row;              /* of `packed` */
+    struct ring *ring;                  /* NULL: finished folders */
+    i64 parts;                          /* parts of the ring, or folders */
+    i64 **shard_samples;                /* per folder: the first sample of each shard, and the end */
+    struct loader_cursor begin, opened; /* start of this loader; start of the current window */
+    struct loader_cursor next;          /* the next window's start; its row is unused */
+    /* Start of the window before the last planned step, which may be planned again. */
+    struct loader_cursor kept;
+    bool begun, any;       /* any: there is a current window */
+    bool found;            /* a row was found since the pass began */
+    i64 step, row;         /* steps and rows passed */
+    i64 length, first_row; /* row length and first row of `packed` */
     struct entries gathered;
     struct rows packed;
 };
@@ -127,37 +129,41 @@ struct loader {
     struct device *device;
     struct order order;
     struct planner planner;
-    struct windows *windows; /* NULL: order and planner serve */
+    struct windows *windows; /* NULL: `order` and `planner` are used */
     struct step_plan plans[PLANS_KEPT];
     struct grammar_parts given;
     struct grammar grammar;
-    struct fills *fills; /* packer.c's */
-    struct mixer *mixer; /* of several sources: it says how many rows of a step are this one's; NULL: all are */
-    i64 number;          /* among the mixer's */
+    struct fills *fills; /* owned by packer.c */
+    struct mixer *mixer; /* Several sources: sets the rows of a step that come from this one. NULL: all do. */
+    i64 number;          /* index among the mixer's sources */
     i64 limit;           /* places from here on are not shown */
 };
-/* conditions.c: without ids, so that no shard is touched. */
+/* conditions.c: lists an entry's parts without ids, so that no shard is touched. */
 void loader_parts(const struct loader *loader, const struct entry *entry, struct grammar_parts *out);
-void loader_parts_whole(const struct loader *loader, i64 sample, struct grammar_parts *out); /* with its prompt */
-/* packer.c, for the mixer: row `row` of the plan, laid from position `at` on; its media once all rows are. `sample`:
- * the number of the plan's first among the batch's samples. */
+/* Prompt included. */
+void loader_parts_whole(const struct loader *loader, i64 sample, struct grammar_parts *out);
+/* packer.c, for the mixer. loader_row lays out row `row` of the plan from position `at` on;
+ * `sample` is the number of the plan's first sample in the batch. loader_media fills in the media
+ * once all rows are laid out. */
 int loader_row(struct loader *loader, const struct step_plan *plan, i64 row, i64 at, i64 sample, struct batch *batch);
 int loader_media(struct loader *loader, struct batch *batch, struct arena *arena);
 void loader_begin_batch(struct loader *loader, i64 first, i64 rows, i64 length, struct batch *batch,
                         struct arena *arena);
 void loader_prefetch_row(struct loader *loader, const struct step_plan *plan, i64 row);
-/* plan.c: the step's plan, borrowed until the next call; NULL and a message: nothing to plan with. */
+/* plan.c: the plan of a step, borrowed until the next call. Returns NULL with a message if no plan
+ * is possible. */
 const struct step_plan *plan_step(struct loader *loader, i64 step);
-i64 plan_rows_left(struct loader *loader, i64 step, i64 most);        /* that the step could take, `most` at most */
-double plan_epoch_positions(const struct loader *loader, i64 length); /* 0: not known */
+/* Rows the step could take, up to `most`. */
+i64 plan_rows_left(struct loader *loader, i64 step, i64 most);
+double plan_epoch_positions(const struct loader *loader, i64 length); /* 0: unknown */
 i64 plan_rows_of_step(const struct loader *loader, i64 step);
 void plan_add_entry(struct entries *out, const struct loader *loader, const struct entry *entry, i64 length);
 void plan_shuffle_rows(const struct loader *loader, struct rows *rows, i64 begin);
 int windows_open(struct loader *loader, const char *data);
 void windows_close(struct loader *loader);
-int windows_plan(struct loader *loader, struct rows *out, i64 step); /* the step's rows */
+int windows_plan(struct loader *loader, struct rows *out, i64 step); /* appends the step's rows */
 void loader_limit(struct loader *loader, double epochs);
-/* mixer.c: a source's part of a step. */
+/* mixer.c: the part of a step that source `number` contributes. */
 const struct step_plan *mixer_plan(struct mixer *mixer, i64 number, i64 step);
 void planner_release(struct planner *planner);
 void step_plan_release(struct step_plan *plan);

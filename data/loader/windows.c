@@ -1,25 +1,28 @@
-/* Steps to rows where samples come shard by shard: nothing is known of a shard until it is closed, and none of it is
- * needed once its rows have been taken.
+/* Plans rows if samples come shard by shard: nothing is known of a shard until it is closed, and
+ * nothing of it is needed once its rows were taken.
  *
- *   shards 0 of all parts, shards 1 of all parts, ...; pass after pass    shuffle_shards of them are a window
- *   a window: its samples as often as the mixture says -- best-fit packing --> rows, shuffled -- dealt to steps
+ *   order of shards:  shards 0 of all parts, shards 1 of all parts, ...; pass after pass
+ *   window:           the next shuffle_shards shards
+ *   samples, as often as the mixture says --best-fit packing--> rows, shuffled --> steps
  *
- * A sample whose mixture is 1.5 is shown once, and once more if a draw says so that its number keys: no other sample
- * decides. Rows are numbered through. Where a window begins, a row and a shard, is all that a run needs to go on there
- * (struct loader_cursor); where rows change their length, those of the window at hand that no step has taken are taken
- * apart and packed anew. Finished folders are read in the same order, a folder a part, to the same rows. */
+ * A sample with a mixture of 1.5 is shown once, and a second time if a draw keyed by its number
+ * says so; other samples have no influence. Rows are numbered consecutively. The start of a
+ * window, i.e. a row and a shard, is all that a run needs to resume (struct loader_cursor). When
+ * the row length changes, the untaken rows of the current window are unpacked and packed anew.
+ * Finished folders are read in the same order, one folder per part, and yield the same rows. */
 #include "data/loader/plan.h"
 #include "data/stream/stream.h"
 
 #include <math.h>
 
-struct windows_span { /* of samples: a shard's */
+struct windows_span { /* the samples of a shard */
     i64 first, end;
 };
 
 /* ---- Opening ---- */
 
-/* A shard's samples are those whose last payload stands in it: they follow each other. */
+/* First sample of each shard of a folder, and the end. A sample belongs to the shard of its last
+ * payload, so each shard's samples are consecutive. */
 static i64 *list_shards(const struct shard_folder *f)
 {
     i64 *first = memory_alloc((f->shard_count + 1) * 8), shard = 0;
@@ -76,9 +79,10 @@ void windows_close(struct loader *l)
     memory_free(w);
 }
 
-/* ---- Shards in their order ---- */
+/* ---- Shards in order ---- */
 
-/* Samples of the shard at `next`: 0; 1: the part has no more. */
+/* Opens the shard at `next`. Returns 0 and its samples; 1 if the part has no more; -1 with a
+ * message. */
 static int open_shard(struct loader *l, struct windows_span *out)
 {
     struct windows *w = l->windows;
@@ -101,7 +105,7 @@ static int open_shard(struct loader *l, struct windows_span *out)
     return status;
 }
 
-/* The next that there is, `next` behind it: 0; 1: all parts have ended. */
+/* Opens the next existing shard and advances `next` past it. Returns 1 if all parts have ended. */
 static int next_shard(struct loader *l, struct windows_span *out)
 {
     struct windows *w = l->windows;
@@ -115,7 +119,7 @@ static int next_shard(struct loader *l, struct windows_span *out)
     return status;
 }
 
-/* ---- A window ---- */
+/* ---- Windows ---- */
 
 static i64 times(const struct loader *l, const struct entry *entry)
 {
@@ -157,7 +161,7 @@ static int begin_pass(struct loader *l)
     return 0;
 }
 
-/* The window behind the one at hand, whose first row is `row`; it may have none. */
+/* Opens the next window, whose first row is `row`. It may be empty. */
 static int open_window(struct loader *l, i64 row)
 {
     struct windows *w = l->windows;
@@ -190,7 +194,7 @@ static i64 end_row(const struct windows *w)
     return w->any ? w->first_row + w->packed.count : w->begin.row;
 }
 
-/* The window in which `row` stands, or whose last row is the one before. */
+/* Opens windows until `row` lies in the current one or directly behind it. */
 static int reach(struct loader *l, i64 row)
 {
     while (end_row(l->windows) < row)
@@ -199,7 +203,7 @@ static int reach(struct loader *l, i64 row)
     return 0;
 }
 
-/* From row `row` on rows have this length. */
+/* Sets the row length from row `row` on. */
 static int set_length(struct loader *l, i64 row, i64 length)
 {
     struct windows *w = l->windows;
@@ -245,7 +249,7 @@ static int go_to(struct loader *l, i64 step)
     }
 }
 
-/* What neither the plans nor the window at hand show is forgotten. */
+/* Drops the shards that neither the plans nor the current window show. */
 static void drop_shards(struct loader *l, const struct rows *now)
 {
     const struct rows *kept[PLANS_KEPT + 2] = {now, &l->windows->packed};
@@ -276,7 +280,7 @@ int windows_plan(struct loader *l, struct rows *out, i64 step)
     return 0;
 }
 
-/* ---- Going on elsewhere ---- */
+/* ---- Resuming ---- */
 
 bool loader_goes_by_shards(const struct loader *l)
 {

@@ -63,13 +63,14 @@ static int take_listed(struct aspect_list *out, const struct string_list *shapes
     return 0;
 }
 
-/* The width of a long shape of `rows` cells high: never more cells than the square has. */
+/* Cells in the width of a long shape that is `rows` cells high; it never has more cells than the
+ * square. */
 static i64 columns_of(i64 side, i64 rows)
 {
     return side * side / rows;
 }
 
-/* Rows of the long shape whose proportions are nearest to `target`. */
+/* Rows of the long shape with proportions nearest to `target`; 0 if none is within `most`. */
 static i64 rows_near(double target, i64 side, double most)
 {
     i64 best = 0;
@@ -92,7 +93,8 @@ static bool has(const struct aspect_list *list, i64 height)
     return false;
 }
 
-/* Proportions at equal factors up to the most, as near as whole cells come to them. */
+/* Adds pairs of long and high shapes whose proportions are spaced geometrically up to `most`,
+ * rounded to whole cells. */
 static void take_spread(struct aspect_list *out, double most, i64 count, i64 side, i64 stride)
 {
     i64 pairs = (count - 1) / 2, last = rows_near(most, side, most);
@@ -112,7 +114,7 @@ int aspects_make(struct aspect_list *out, const struct aspect_settings *s, i64 s
     if (s->shapes.count)
         return take_listed(out, &s->shapes, size, stride);
     out->items[out->count++] = (struct aspect){size, size};
-    if (size % stride == 0) /* the tokenizer refuses it otherwise */
+    if (size % stride == 0) /* otherwise the tokenizer reports the error */
         take_spread(out, s->most, s->count, size / stride, stride);
     return 0;
 }

@@ -1,10 +1,10 @@
-/* Aspects: the shapes that pictures are fitted to, and which of them one gets. Shapes of one tokenizer have about the
- * same number of pixels and different proportions (aspect buckets, as SDXL has them, arXiv 2307.01952), so that a
- * picture that is no square neither stands in a white box nor loses its sides:
+/* Aspect buckets: the shapes that pictures and clips are fitted to (as in SDXL, arXiv 2307.01952).
+ * The shapes of one tokenizer have about the same number of pixels and different proportions, so
+ * that a picture that is not square neither gets wide white margins nor loses its sides.
  *
- *   which shape    the nearest in proportions, a factor wider as far as a factor higher; of two alike the nearer in
- * area how            scaled until it covers the shape, but that no more than the share `crop` of a side is cut off (at
- *                  both ends alike); where that is not enough, white margins make up the rest */
+ *   choice    the shape nearest in proportions (log scale), ties broken by area
+ *   fitting   the picture is scaled until it covers the shape, but at most the share `crop` of a
+ *             side is cut off, half at each end; beyond that, white margins make up the rest */
 #ifndef WEFT_DATA_ASPECTS_H
 #define WEFT_DATA_ASPECTS_H
 #include "core/settings.h"
@@ -18,7 +18,7 @@ struct aspect_list {
     struct aspect items[ASPECTS_MOST];
 };
 
-/* What a recipe says of them. */
+/* The recipe's settings for aspect buckets. */
 struct aspect_settings {
     struct string_list shapes;
     double most, crop;
@@ -37,12 +37,14 @@ struct aspect_settings {
         SETTING(type, aspects.crop, "aspects.crop", NUMBER, "0.1", 0, 0.5, NULL,                                       \
                 "share of a picture's side that may be cut off where no shape has its proportions, once there are "    \
                 "several shapes; what is left is a white margin")
-/* The square of `size` first, or what is listed, in order. -1: a usage error. */
+/* Makes the list of shapes: the ones in settings->shapes, else the size x size square first and
+ * then pairs of a long and a high shape. -1: usage error. */
 int aspects_make(struct aspect_list *out, const struct aspect_settings *settings, i64 size, i64 stride);
-/* How far a picture of height x width is from a shape: 0 is the same, log 2 is twice as wide. */
+/* Distance of a height x width picture from a shape, in log proportions: 0 if equal, log 2 if twice
+ * as wide. The areas' distance counts 1/1000 and only breaks ties. */
 double aspect_distance(struct aspect shape, double height, double width);
 i64 aspect_nearest(const struct aspect_list *list, double height, double width);
-/* WIDTHxHEIGHT. False: it is none. */
+/* Parses WIDTHxHEIGHT. False if the text is malformed. */
 bool aspect_parse(struct aspect *out, const char *text);
 
 #endif

@@ -1,5 +1,5 @@
-/* Stands for av_*.c in a build without libav (-DWEFT_MEDIA=OFF): clips, sounds and stills other than PNG are refused.
- * What trains from shards needs none of them. */
+/* Replaces av_*.c in a build without libav (-DWEFT_MEDIA=OFF): refuses clips, sounds and all stills
+ * but PNG. Training from shards needs none of them. */
 #include "data/media/picture.h"
 
 static int refuse(const char *origin, const char *what)

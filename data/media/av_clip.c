@@ -1,21 +1,22 @@
-/* Clips through libav. */
+/* Reads clips through libav. */
 #include "data/media/av_input.h"
 #include "data/media/av_scale.h"
 #include <math.h>
 #include <string.h>
 
+/* Picks the frames of a clip from a video. */
 struct picker {
     struct av_input input;
     struct scaler scaler;
     struct clip_request request;
     struct clip *out;
-    i64 capacity;   /* frames */
-    AVFrame *held;  /* the frame before the one the input shows */
-    double held_s;  /* its time from the start */
-    bool held_kept; /* it is the last frame of out */
-    i64 first;      /* time of the first frame, in the stream's units */
-    i64 decoded;    /* frames */
-    bool sought;    /* decoding did not begin with the first frame */
+    i64 capacity;   /* allocated, in frames */
+    AVFrame *held;  /* the frame before the input's current one */
+    double held_s;  /* its time since the first frame */
+    bool held_kept; /* it is already the last frame of out */
+    i64 first;      /* timestamp of the first frame, in stream units */
+    i64 decoded;    /* frames decoded so far */
+    bool sought;    /* decoding began after a seek, not at the first frame */
 };
 
 static bool picker_full(const struct picker *picker)
@@ -23,13 +24,14 @@ static bool picker_full(const struct picker *picker)
     return picker->request.max_frames > 0 && picker->out->frames >= picker->request.max_frames;
 }
 
-/* The container's word on the shape of pixels counts before the stream's. */
+/* Pixel aspect ratio; the container's value takes precedence over the stream's. */
 static AVRational pixel_shape(const struct av_input *input, AVFrame *frame)
 {
     return av_guess_sample_aspect_ratio(input->format, input->stream, frame);
 }
 
-/* Without a size in the request the first frame gives it; pixels then stay as they are, square or not. */
+/* Sets the output size. Without one in the request, the first frame's stored size is used and
+ * pixels keep their aspect ratio. */
 static void choose_size(struct picker *picker, const AVFrame *frame, struct orientation turn)
 {
     struct clip *out = picker->out;
@@ -41,7 +43,8 @@ static void choose_size(struct picker *picker, const AVFrame *frame, struct orie
     }
 }
 
-/* To grow is to copy: where the most is known and takes little, it is there from the start. */
+/* Makes room for one more frame. If max_frames is known and small, all of them are allocated at
+ * once, because growing copies. */
 static int reserve_frame(struct picker *picker)
 {
     enum { AT_ONCE_BYTES = 1 << 25 };
@@ -96,7 +99,7 @@ static double next_time(const struct picker *picker)
     return picker->request.from_s + (double)picker->out->frames / picker->request.rate_hz;
 }
 
-/* Keeps the held frame for every wanted time before until_s; a repeated frame is copied. */
+/* Keeps the held frame for every wanted time before until_s. Repeats are copied. */
 static int keep_held(struct picker *picker, double until_s)
 {
     struct clip *out = picker->out;
@@ -132,14 +135,16 @@ static double stated_duration(const struct av_input *input, const AVFrame *frame
 #endif
 }
 
-/* How long the last frame is shown: what it says, unless that is a frame of the file's rate, rounded. */
+/* Display time of the last frame: its stated duration, unless that is within 10 % of the file's
+ * frame period and so only that period, rounded. */
 static double last_duration(const struct av_input *input, const AVFrame *frame)
 {
     double usual_s = 1 / frame_rate(input), stated_s = stated_duration(input, frame);
     return stated_s > 0 && fabs(stated_s / usual_s - 1) > 0.1 ? stated_s : usual_s;
 }
 
-/* Seconds since the first frame; files without times count by their rate, and time never runs back. */
+/* Seconds since the first frame. Files without timestamps count by their frame rate. Time never
+ * runs backwards. */
 static double frame_time(const struct picker *picker, i64 index, double before_s)
 {
     const struct av_input *input = &picker->input;
@@ -150,8 +155,8 @@ static double frame_time(const struct picker *picker, i64 index, double before_s
     return fmax(time_s, before_s);
 }
 
-/* The next frame that may be wanted; its time. What a seek decodes in front of it is not asked whether it is damaged:
- * frames there may refer to others before the key frame. */
+/* Decodes the next frame and its time. Damage before from_s is not counted: after a seek, frames
+ * there may refer to others in front of the key frame. */
 static int next_frame(double *time_s, struct picker *picker, double before_s)
 {
     struct av_input *input = &picker->input;
@@ -166,7 +171,8 @@ static int next_frame(double *time_s, struct picker *picker, double before_s)
     return 1;
 }
 
-/* To the key frame at or before from_s, where times and an index say which it is; else all in front is decoded. */
+/* Seeks to the key frame at or before from_s, if timestamps and an index allow it; otherwise
+ * everything in front is decoded. */
 static void seek(struct picker *picker)
 {
     const struct av_input *input = &picker->input;
@@ -180,7 +186,7 @@ static void seek(struct picker *picker)
     picker->sought = true;
 }
 
-/* Nearest in time: a frame stands for the wanted times up to half the way to the next. */
+/* Picks frames nearest in time: a frame covers the wanted times up to halfway to the next frame. */
 static int pick_by_time(struct picker *picker)
 {
     struct av_input *input = &picker->input;
@@ -198,7 +204,7 @@ static int pick_by_time(struct picker *picker)
     }
     if (more < 0)
         return -1;
-    enum { MICROSECONDS = 1000000 }; /* times are rounded: the end must not yield one more frame */
+    enum { MICROSECONDS = 1000000 }; /* times are rounded: the end must not yield an extra frame */
     return any ? keep_held(picker, picker->held_s + last_duration(input, picker->held) - 1.0 / MICROSECONDS) : 0;
 }
 

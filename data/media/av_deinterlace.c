@@ -1,5 +1,6 @@
-/* libavfilter's bwdif: a frame for each frame, of its first field and what fits of the second; frames that are not
- * marked as interlaced pass as they are. */
+/* Deinterlaces with libavfilter's bwdif. Each interlaced frame gives one frame, built from its
+ * first field and the fitting parts of the second; frames not marked as interlaced pass
+ * unchanged. */
 #include "data/media/av_deinterlace.h"
 #include <libavfilter/avfilter.h>
 #include <libavfilter/buffersink.h>

@@ -1,4 +1,5 @@
-/* One thread per decoder: callers run many files at once, and the same bytes give the same frames. */
+/* Demuxes and decodes with one thread per decoder: callers run many files in parallel, and the same
+ * bytes give the same frames. */
 #include "data/media/av_input.h"
 #include "data/media/av_deinterlace.h"
 #include <libavcodec/avcodec.h>
@@ -28,7 +29,7 @@ static int64_t seek_bytes(void *opaque, int64_t offset, int whence)
     return input->at = base + offset;
 }
 
-/* A file may name others (playlists, external tracks): none is opened. */
+/* A file may refer to others (playlists, external tracks); none of them is opened. */
 static int refuse_other_files(AVFormatContext *format, AVIOContext **io, const char *url, int flags,
                               AVDictionary **options)
 {
@@ -62,7 +63,7 @@ void input_init(struct av_input *input, const void *bytes, i64 count, const char
     input->format->pb = input->io;
     input->format->flags |= AVFMT_FLAG_CUSTOM_IO;
     input->format->io_open = refuse_other_files;
-    input->format->max_probe_packets = 0; /* whether a WAV's samples are something else, from its first packet alone */
+    input->format->max_probe_packets = 0; /* probe a WAV's samples by their first packet only */
 }
 
 int input_open(struct av_input *input, const void *bytes, i64 count, const char *origin, const struct file_kind *kind)
@@ -100,10 +101,11 @@ int input_open_decoder(struct av_input *input, const AVCodec *decoder)
     input->codec = avcodec_alloc_context3(decoder);
     require(input->codec, "no memory for libav");
     input->codec->thread_count = 1;
-    /* libav counts what rows are padded with: the exact limit is the callers' */
+    /* libav counts row padding; callers check the exact limit. */
     input->codec->max_pixels = input->most_pixels + ROW_PADDING;
     if (decoder->type == AVMEDIA_TYPE_AUDIO || input->strict)
-        input->codec->err_recognition = AV_EF_CRCCHECK | AV_EF_EXPLODE; /* no half pictures, no sounds made up */
+        /* Refuse partial pictures and made-up sounds. */
+        input->codec->err_recognition = AV_EF_CRCCHECK | AV_EF_EXPLODE;
     int code = 0;
     if (input->stream) {
         input->codec->pkt_timebase = input->stream->time_base;
@@ -137,7 +139,8 @@ static void note_damage(struct av_input *input, bool damaged)
     input->end_damaged |= damaged;
 }
 
-/* One packet to the decoder, or at the end of the file none: it gives what it still holds. */
+/* Sends one packet to the decoder. At the end of the file, tells it to flush its remaining
+ * frames. */
 static int feed_decoder(struct av_input *input)
 {
     int code = av_read_frame(input->format, input->packet);
@@ -157,7 +160,8 @@ static int feed_decoder(struct av_input *input)
     return 0;
 }
 
-/* Decoders fill what they could not read with what stood there before. */
+/* True if parts of a frame could not be decoded. Decoders fill those with older contents of the
+ * buffer. */
 bool frame_is_damaged(const AVFrame *frame)
 {
     return frame->decode_error_flags || frame->flags & AV_FRAME_FLAG_CORRUPT;
@@ -179,7 +183,8 @@ static int decode_next(struct av_input *input)
     }
 }
 
-/* From the first interlaced frame on all go through the deinterlacer, which keeps one back to look ahead. */
+/* Opens the deinterlacer at the first interlaced frame. All later frames go through it; it delays
+ * them by one to look ahead. */
 static int begin_deinterlacing(struct av_input *input)
 {
     bool video = input->stream && input->codec->codec_type == AVMEDIA_TYPE_VIDEO;

@@ -1,4 +1,5 @@
-/* A stream of a file in memory, demuxed and decoded by libav: what clips, stills and sounds are read from. */
+/* One stream of a file in memory, demuxed and decoded by libav. The clip, still, sound and subtitle
+ * readers all read through it. */
 #ifndef WEFT_DATA_AV_INPUT_H
 #define WEFT_DATA_AV_INPUT_H
 #include "data/media/file_kind.h"
@@ -9,32 +10,35 @@ struct av_input {
     const char *origin;
     const struct file_kind *kind;
     const u8 *bytes;
-    i64 count, at; /* how far the demuxer has read */
+    i64 count, at; /* count: bytes in the file; at: the demuxer's position */
     AVFormatContext *format;
     AVIOContext *io;
     AVStream *stream;
     AVCodecContext *codec;
     AVPacket *packet;
     AVFrame *frame;
-    bool draining, end_damaged; /* end_damaged: the last packet is */
+    bool draining, end_damaged; /* end_damaged: the last packet was damaged */
     i64 packets, damaged;
-    struct deinterlacer *deinterlacer; /* NULL: no frame was interlaced so far */
-    bool deinterlaced_all;             /* it has been given the last one */
-    i64 most_pixels;                   /* of a frame; the usual, until another is set before input_open_decoder */
-    bool strict;                       /* damage is an error, never half a picture */
+    struct deinterlacer *deinterlacer; /* NULL while no frame was interlaced */
+    bool deinterlaced_all;             /* the deinterlacer has received the end */
+    i64 most_pixels;                   /* per frame; change the default before input_open_decoder */
+    bool strict;                       /* damage is an error, never a partial picture */
 };
 
-/* Each but input_init returns -1 and a message; input_close goes with all of them. */
+/* All but input_init return -1 with a message on failure. Call input_close after any of them,
+ * failed or not. */
 void input_init(struct av_input *input, const void *bytes, i64 count, const char *origin, const struct file_kind *kind);
 int input_open(struct av_input *input, const void *bytes, i64 count, const char *origin, const struct file_kind *kind);
 void input_close(struct av_input *input);
-/* The stream of a type that a player would choose; a sound file's cover picture is no video. NULL: there is none. */
+/* The stream of a type that a player would choose, NULL if there is none. A sound file's cover
+ * picture is not video. */
 AVStream *input_best_stream(const struct av_input *input, enum AVMediaType type);
 int input_select(struct av_input *input, enum AVMediaType type);
 int input_open_decoder(struct av_input *input, const AVCodec *decoder);
-/* 1: input->frame holds the next frame. 0: there are no more. */
+/* Decodes the next frame into input->frame. 1: a frame; 0: the end; -1: a message. */
 int input_next(struct av_input *input);
-/* Real files have a bad packet now and then, decoders step over it; a file full of them is not data. */
+/* Fails if more than 1/20 of the packets were damaged. Real files have a bad packet now and then,
+ * and decoders step over it. */
 int input_check_damage(const struct av_input *input);
 bool frame_is_damaged(const AVFrame *frame);
 #endif

@@ -1,4 +1,4 @@
-/* What libav says of an error, kept for messages instead of written to a log. */
+/* Collects libav's error log into error messages; nothing is printed. */
 #include "data/media/file_kind.h"
 #include <libavutil/error.h>
 #include <libavutil/log.h>

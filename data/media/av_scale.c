@@ -1,5 +1,5 @@
-/* Decoded frames to RGB: colours by what the frame says of itself, transparency blended on white before anything is
- * scaled, turned as the file says. */
+/* Converts decoded frames to RGB: reads colours by the frame's own metadata, blends transparency
+ * onto the background before scaling, and turns the frame as the file says. */
 #include "data/media/av_scale.h"
 #include "data/media/light.h"
 #include <libavcodec/avcodec.h>
@@ -34,7 +34,8 @@ static const i32 *stream_matrix(const AVStream *stream)
 #endif
 }
 
-/* Telephones store pictures lying down and say so in a matrix: x' = m[0] x + m[3] y, y' = m[1] x + m[4] y. */
+/* Reads the display matrix x' = m[0] x + m[3] y, y' = m[1] x + m[4] y. Phones store pictures
+ * sideways and record the turn there. */
 struct orientation orientation_of(const AVFrame *frame, const AVStream *stream)
 {
     const AVFrameSideData *side = av_frame_get_side_data(frame, AV_FRAME_DATA_DISPLAYMATRIX);
@@ -75,8 +76,8 @@ static void set_colours(struct SwsContext *sws, const AVFrame *frame)
                              contrast, saturation);
 }
 
-/* Where chroma of half the size stands between luma, in 1/256 of its distance. Video that does not say has it beside
- * the left one of two columns (H.264, E.2.1), stills between them. */
+/* Sets the position of subsampled chroma, in 1/256 of the luma distance. Unspecified video has it
+ * at the left of two columns (H.264, E.2.1), stills have it between them. */
 static void set_chroma_place(struct SwsContext *sws, const AVFrame *frame, int location)
 {
     const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(frame->format);
@@ -90,8 +91,8 @@ static void set_chroma_place(struct SwsContext *sws, const AVFrame *frame, int l
         av_opt_set_int(sws, "src_v_chr_pos", top ? 0 : bottom ? 256 : 128, 0);
 }
 
-/* swscale stretches the chroma over all rows and columns of luma: where these are odd, it is given one more of them,
- * which is cut off again. */
+/* True if the source must be padded. swscale stretches chroma over all luma rows and columns; if
+ * their number is odd, it gets one more, which is cut off afterwards. */
 static bool wants_even(const struct scale_key *key)
 {
     const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(key->format);
@@ -135,7 +136,8 @@ static int open_sws(struct scaler *scaler, const AVFrame *from, int location)
     return code;
 }
 
-/* Transparent pixels have colours of their own, often black: they are blended before anything is scaled. */
+/* Sets up the scaler for a key. Transparent pixels are blended before scaling, because their
+ * colours are arbitrary, often black. */
 static int scaler_set(struct scaler *scaler, const struct scale_key *key, const AVFrame *frame)
 {
     if (scaler->sws && memcmp(&scaler->key, key, sizeof *key) == 0)
@@ -163,7 +165,8 @@ static int scaler_set(struct scaler *scaler, const struct scale_key *key, const 
     return open_sws(scaler, even ? scaler->even : frame, key->location);
 }
 
-/* Each plane of `frame`, its last row and column repeated where `even` has one more. */
+/* Copies the planes of `frame` into `even`, and repeats the last row and column where `even` has
+ * one more. */
 static void fill_even(AVFrame *even, const AVFrame *frame)
 {
     const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(frame->format);
@@ -192,7 +195,7 @@ static int convert(struct scaler *scaler, const AVFrame *frame)
                      scaler->rgb->linesize);
 }
 
-/* Scaled while it still is as bright as it was, now as sRGB. */
+/* Tone-maps the scaled HDR frame to sRGB; scaling itself works on the HDR values. */
 static const u8 *dim(i64 *row_bytes, struct scaler *scaler)
 {
     const AVFrame *rgb = scaler->rgb;
@@ -203,8 +206,8 @@ static const u8 *dim(i64 *row_bytes, struct scaler *scaler)
     return scaler->scaled;
 }
 
-/* The frame as RGB of the wanted size: rows that are *row_bytes apart, valid until the next call. NULL and *code: libav
- * failed. */
+/* Converts the frame to RGB of the key's output size, rows *row_bytes apart, valid until the next
+ * call. NULL with libav's error in *code. */
 static const u8 *scale_pixels(i64 *row_bytes, int *code, struct scaler *scaler, const AVFrame *frame)
 {
     const struct scale_key *key = &scaler->key;
@@ -243,7 +246,7 @@ static enum light light_of(const AVFrame *frame)
                                                         : LIGHT_SDR;
 }
 
-/* cd/m2 of the brightest pixel, else of the display on which it was made, else of most of them. */
+/* Peak luminance in cd/m2: of the content (MaxCLL), else of the mastering display, else 1000. */
 static int peak_of(const AVFrame *frame)
 {
     enum { USUAL = 1000, MOST = 10000 };

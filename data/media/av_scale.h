@@ -1,4 +1,4 @@
-/* Decoded frames to RGB of a wanted size: what av_read.c asks av_scale.c for. */
+/* Converts decoded frames to RGB of a wanted size. */
 #ifndef WEFT_DATA_AV_SCALE_H
 #define WEFT_DATA_AV_SCALE_H
 #include "data/media/picture.h"
@@ -7,33 +7,37 @@ struct AVFrame;
 struct AVStream;
 struct SwsContext;
 
-struct orientation orientation_of(const struct AVFrame *frame, const struct AVStream *stream); /* stream: or NULL */
-/* Display shape of a frame: turned, and with square pixels. */
+/* Reads the turn from the frame's or the stream's display matrix; stream may be NULL. */
+struct orientation orientation_of(const struct AVFrame *frame, const struct AVStream *stream);
+/* Display shape of a frame: after its turn, in square pixels. */
 void shown_shape(double *height, double *width, const struct AVFrame *frame, struct orientation turn);
 
-/* What scaling depends on; the scaler is set up anew only where it changes. */
+/* The parameters of a scaler; it is set up anew only when one of them changes. */
 struct scale_key {
     int width, height, format, space, range, location, out_width, out_height;
     int light; /* enum light */
-    int peak;  /* cd/m2, of light beyond white */
+    int peak;  /* cd/m2, for HDR */
 };
 
 struct scaler {
-    const struct picture_rules *rules; /* the caller's, set before the first frame */
-    double crop;                       /* the same; as clip_fill has it */
+    const struct picture_rules *rules; /* borrowed; set before the first frame */
+    double crop;                       /* set like `rules`; see clip_fill */
     struct SwsContext *sws;
     struct scale_key key;
-    struct AVFrame *even; /* the source with a row or column more, where its chroma has half as many, rounded up */
-    struct AVFrame *rgb;  /* RGB24, or RGBA where the source has transparency: of the source's size if `resizes` */
-    bool resizes;         /* resize.c does, behind the conversion */
-    u8 *native, *scaled;  /* where it does: RGB of the source's size and of the wanted one */
+    struct AVFrame *even; /* the source padded to an even size, for subsampled chroma */
+    /* Conversion result: RGB24, RGBA (transparency) or RGB48 (HDR); source-sized if `resizes`. */
+    struct AVFrame *rgb;
+    bool resizes;        /* pixels_resize scales after the conversion */
+    u8 *native, *scaled; /* RGB buffers: source-sized and output-sized */
 };
 
-void scaler_release(struct scaler *scaler); /* but for the rules it begins as zeros */
-/* One frame into out [height, width, 3], keeping its shape, cut by `crop` and centred on white. chroma_location:
- * AVChromaLocation. A negative code is libav's. */
+/* Releases the buffers. A scaler begins as zeros, except for `rules` and `crop`. */
+void scaler_release(struct scaler *scaler);
+/* Converts one frame into out [height, width, 3]. The picture keeps its shape, is cut by `crop` and
+ * centred on white. chroma_location is an AVChromaLocation. Returns 0 or a negative libav code. */
 int scale_frame(u8 *out, i64 height, i64 width, struct scaler *scaler, const struct AVFrame *frame,
                 struct orientation turn, int chroma_location);
-/* A still as it is stored, transparency kept: fills inks, size and pixels. A negative code is libav's. */
+/* Converts a still as stored, with its transparency: fills inks, size and pixels. Returns 0 or a
+ * negative libav code. */
 int frame_unpack(struct picture *out, struct scaler *scaler, const struct AVFrame *frame);
 #endif

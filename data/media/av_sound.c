@@ -1,22 +1,23 @@
-/* Sounds through libav: mono, resampled. */
+/* Reads sounds through libav: mixed to mono and resampled. */
 #include "data/media/av_input.h"
 #include <libswresample/swresample.h>
 #include <math.h>
 #include <string.h>
 
+/* Mixes the channels of a sound to mono and resamples it. */
 struct av_sound_mixer {
     struct av_input input;
-    struct SwrContext *swr; /* NULL while the rate is as wanted */
+    struct SwrContext *swr; /* NULL if no resampling is needed */
     struct sound *out;
-    bool whole; /* all of it will be held */
+    bool whole; /* the result will hold the whole sound */
     i64 capacity, wanted_hz;
-    i64 rate_hz, samples; /* of the stream */
+    i64 rate_hz, samples; /* source stream: its rate, its samples so far */
     float *mono;
-    double *sum; /* of channels */
+    double *sum; /* over the channels */
     i64 mono_capacity;
 };
 
-/* Float files may hold anything: what is no number is silence. */
+/* Clamps to -1..1. Float files may hold anything; NaN becomes 0, silence. */
 static inline double clamped(double value)
 {
     double below = value < -1 ? -1 : 0, above = value < 1 ? value : 1;
@@ -34,7 +35,7 @@ static void reserve_mono(struct av_sound_mixer *mixer, i64 samples)
     mixer->mono_capacity = samples;
 }
 
-/* Adds a channel of `type`, every stride-th of which is one of its samples, and ends with the mean of all. */
+/* Adds all channels of samples of `type` into sum[], each at `stride`, and leaves the switch. */
 #define MIX(type, value)                                                                                               \
     for (int c = 0; c < channels; c++) {                                                                               \
         const type *from = planar ? (const type *)frame->extended_data[c] : (const type *)frame->extended_data[0] + c; \
@@ -106,7 +107,7 @@ static int reserve_samples(struct av_sound_mixer *mixer, i64 more)
     return 0;
 }
 
-/* samples 0: the resampler gives what it still holds */
+/* Resamples and appends the mixer's mono samples. samples 0: flushes the resampler. */
 static int append_samples(struct av_sound_mixer *mixer, i64 samples)
 {
     struct sound *out = mixer->out;
@@ -144,11 +145,12 @@ static int choose_rate(struct av_sound_mixer *mixer, int rate_hz)
     return code < 0 ? av_problem(origin, "resampling", code) : 0;
 }
 
-/* Room for all of the sound at once, by what the file says of its length, which may be wrong. */
+/* Reserves room for the whole sound by the file's stated length, which may be wrong. */
 static int reserve_all(struct av_sound_mixer *mixer)
 {
     static const double most_samples = 1 << 22;
-    double stated_s = (double)mixer->input.format->duration / AV_TIME_BASE; /* unknown: far below 0 */
+    /* Far below 0 if the file states no duration. */
+    double stated_s = (double)mixer->input.format->duration / AV_TIME_BASE;
     double samples = (stated_s + 0.5) * (double)mixer->out->rate_hz;
     return samples > 0 ? reserve_samples(mixer, (i64)(samples < most_samples ? samples : most_samples)) : 0;
 }
@@ -174,7 +176,8 @@ static int mix_frame(struct av_sound_mixer *mixer)
     return append_samples(mixer, frame->nb_samples);
 }
 
-/* A FLAC file states its samples, or 0 where it was written to a pipe; nothing else in it says where its end is. */
+/* Checks the end of a FLAC file. It states its number of samples, or 0 if written to a pipe;
+ * nothing else marks its end. */
 static int check_end(const struct av_sound_mixer *mixer)
 {
     const struct av_input *input = &mixer->input;
@@ -206,7 +209,7 @@ static void mixer_close(struct av_sound_mixer *mixer)
     memory_free(mixer->sum);
 }
 
-/* Resampling overshoots a little. */
+/* Clamps samples from `first` on: resampling overshoots a little. */
 static void clamp_from(struct sound *sound, i64 first)
 {
     float *values = sound->values;
@@ -216,7 +219,8 @@ static void clamp_from(struct sound *sound, i64 first)
         values[i] = (float)clamped(values[i]);
 }
 
-/* 1: more stands in mixer->out than before, or may after the next call. 0: the sound has ended, and was whole. */
+/* Decodes and appends one frame. 1: more may follow; 0: the sound has ended and was whole; -1: a
+ * message. */
 static int mix_more(struct av_sound_mixer *mixer)
 {
     struct av_input *input = &mixer->input;
@@ -265,7 +269,7 @@ int sound_read_most(struct sound *out, const void *bytes, i64 count, const char 
 struct sound_stream {
     struct av_sound_mixer mixer;
     struct sound held;
-    i64 given; /* of the held samples */
+    i64 given; /* held samples already returned */
     bool ended;
 };
 
@@ -306,15 +310,16 @@ void sound_stream_close(struct sound_stream *stream)
     memory_free(stream);
 }
 
-/* ---- The sound of a window of a film ---- */
+/* ---- Sound of a window of a film ---- */
 
-/* Samples of the stream count from the window's beginning. */
+/* Reads a window of a film's sound. Sample positions count from the window's beginning. */
 struct window {
     struct av_sound_mixer mixer;
-    double zero_s, from_s; /* when the first frame of video is shown; the window's beginning behind it */
+    /* zero_s: time of the first video frame; from_s: the window's begin, relative to zero_s. */
+    double zero_s, from_s;
     double seconds;
-    i64 at, given; /* behind the frame before; given: of the window, so far */
-    bool any;      /* there was a frame before */
+    i64 at, given; /* at: end of the frame before; given: samples of the window so far */
+    bool any;      /* a frame has been placed */
 };
 
 static i64 window_samples(const struct window *w)
@@ -322,7 +327,8 @@ static i64 window_samples(const struct window *w)
     return llrint(w->seconds * (double)w->mixer.rate_hz);
 }
 
-/* Where a frame begins, by its time; times are rounded, so that one that is almost where it is expected follows. */
+/* Sample position of a frame by its timestamp. Timestamps are rounded: a frame within 20 ms of its
+ * expected position follows the previous one without a gap. */
 static i64 frame_begin(const struct window *w)
 {
     const struct av_input *input = &w->mixer.input;
@@ -346,7 +352,7 @@ static int give_silence(struct window *w, i64 until)
     return 0;
 }
 
-/* What falls into the window of the frame that the input shows. */
+/* Appends the part of the current frame that lies in the window. */
 static int place_frame(struct window *w)
 {
     struct av_sound_mixer *m = &w->mixer;
@@ -357,7 +363,8 @@ static int place_frame(struct window *w)
     w->at = begin + samples;
     w->any = true;
     if (w->at <= 0)
-        m->input.packets = m->input.damaged = 0; /* what stands before is only decoded to get there */
+        /* Frames before the window are decoded only to reach it. */
+        m->input.packets = m->input.damaged = 0;
     if (first >= end)
         return 0;
     if (give_silence(w, first) < 0)
@@ -368,7 +375,8 @@ static int place_frame(struct window *w)
     return append_samples(m, end - first);
 }
 
-/* To what is needed for the sound `before_s` before the window; 0: the film's beginning. */
+/* Seeks to `before_s` before the window, by the video's index if there is one; 0: to the film's
+ * beginning. */
 static int go_before(struct window *w, const AVStream *video, double before_s)
 {
     struct av_input *input = &w->mixer.input;
@@ -388,8 +396,9 @@ static double frame_time_s(const struct av_input *input)
     return stamp == AV_NOPTS_VALUE ? -INFINITY : (double)stamp * av_q2d(input->stream->time_base);
 }
 
-/* The first frame of sound at or, as decoders begin with frames that are not whole, a little before the window: where a
- * seek by frames of video leads behind it, one from further in front. What input_next says. */
+/* Decodes the first frame at or a little before the window; decoders begin with incomplete frames.
+ * If a seek by video frames lands behind the window, it seeks further back. Returns input_next's
+ * result. */
 static int first_frame(struct window *w, const AVStream *video)
 {
     static const double before_s[] = {0.5, 4, 30, 0};
@@ -428,7 +437,7 @@ static int mix_window(struct window *w, const AVStream *video)
     return 0;
 }
 
-/* 1: it stands open; 0: it has no sound. */
+/* 1: opened, with sound; 0: no sound; -1: a message. */
 static int open_film(struct av_input *input, const void *bytes, i64 count, const char *origin)
 {
     const struct file_kind *kind = file_kind_of(bytes, count);

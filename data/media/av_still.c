@@ -1,11 +1,11 @@
-/* Stills that have no reader of their own, through libav. */
+/* Reads stills that have no reader of their own, through libav. */
 #include "data/media/av_input.h"
 #include "data/media/av_scale.h"
 #include "data/media/picture.h"
 #include <string.h>
 
-/* With AV_EF_EXPLODE libav's reader refuses any tag that it does not know; without, it gives half a picture and says
- * so in the log alone. */
+/* TIFF needs lenient decoding. With AV_EF_EXPLODE libav's reader refuses every unknown tag; without
+ * it, it returns partial pictures and reports them only in the log. */
 static bool is_tiff(const struct file_kind *kind)
 {
     return strcmp(kind->reader, "tiff") == 0;
@@ -35,7 +35,7 @@ static int decode_still(struct av_input *input)
     return half ? av_problem(input->origin, input->kind->name, AVERROR_INVALIDDATA) : 0;
 }
 
-/* Of JPEG in a TIFF file libav makes a black picture and says nothing. */
+/* Refuses JPEG in TIFF: libav silently decodes it to a black picture. */
 static int refuse_jpeg_inside(const struct av_input *input)
 {
     enum { COMPRESSION = 259, OLD_JPEG = 6, JPEG = 7 };
@@ -50,7 +50,7 @@ static void take_notes(struct picture *out, const struct av_input *input)
     const AVFrameSideData *profile = av_frame_get_side_data(input->frame, AV_FRAME_DATA_ICC_PROFILE);
     if (profile)
         text_append(&out->profile, profile->data, (i64)profile->size);
-    if (is_tiff(input->kind)) /* EXIF is made of TIFF's tags */
+    if (is_tiff(input->kind)) /* EXIF uses TIFF's tags */
         out->orientation = exif_orientation(input->bytes, input->count);
 }
 

@@ -1,4 +1,4 @@
-/* Subtitles inside of films through libav: text alone, no pictures of it. */
+/* Reads a film's text subtitles through libav. Subtitles stored as pictures are ignored. */
 #include "data/media/av_input.h"
 #include "data/media/subtitles.h"
 #include <math.h>
@@ -11,14 +11,15 @@ static bool is_text(const AVStream *stream)
     return stream->codecpar->codec_type == AVMEDIA_TYPE_SUBTITLE && codec && codec->props & AV_CODEC_PROP_TEXT_SUB;
 }
 
-/* As the file says, in two letters or three: en, eng. */
+/* Compares the stream's language tag, of 2 or 3 letters: en, eng. */
 static bool has_language(const AVStream *stream, const char *wanted)
 {
     const AVDictionaryEntry *tag = av_dict_get(stream->metadata, "language", NULL, 0);
     return !wanted || !*wanted || (tag && strcasecmp(tag->value, wanted) == 0);
 }
 
-/* Forced ones hold foreign words alone, those for the hard of hearing noises too, comments are of others. */
+/* Ranks a stream, higher is better. Forced tracks hold only foreign words, those for the hard of
+ * hearing include noises, comment tracks hold other speakers. */
 static int rank_of(const AVStream *stream)
 {
     int is = stream->disposition;
@@ -40,7 +41,8 @@ static AVStream *choose_stream(const struct av_input *input, const char *languag
     return best;
 }
 
-/* Where the clip's clock has its nought: at its first frame. */
+/* Stream time of the clip clock's zero: the first video frame, or the first sound frame without
+ * video. */
 static double zero_of(const struct av_input *input)
 {
     const AVStream *stream = input_best_stream(input, AVMEDIA_TYPE_VIDEO);
@@ -49,7 +51,7 @@ static double zero_of(const struct av_input *input)
     return stream && stream->start_time != AV_NOPTS_VALUE ? (double)stream->start_time * av_q2d(stream->time_base) : 0;
 }
 
-/* A cue without a duration is taken to last so long. */
+/* Assumed duration of a cue that states none, in seconds. */
 static const double usual_s = 3;
 
 static i64 write_cue(struct text *out, const struct av_input *input, const AVSubtitle *said, double zero_s)

@@ -1,5 +1,5 @@
-/* Clips to H.264 in MP4, in memory. One thread, fixed options, no clock and no version strings of the container: the
- * same clip gives the same bytes. */
+/* Writes clips as H.264 in MP4, in memory. Deterministic: one thread, fixed options, no timestamps
+ * or version strings in the container, so the same clip gives the same bytes. */
 #include "data/media/file_kind.h"
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
@@ -44,7 +44,7 @@ static void describe_codec(AVCodecContext *codec, const struct clip *clip)
     codec->colorspace = AVCOL_SPC_SMPTE170M; /* swscale's default matrix */
     codec->color_primaries = AVCOL_PRI_SMPTE170M;
     codec->color_trc = AVCOL_TRC_SMPTE170M;
-    codec->chroma_sample_location = AVCHROMA_LOC_CENTER; /* and its default place of chroma */
+    codec->chroma_sample_location = AVCHROMA_LOC_CENTER; /* swscale's default chroma position */
 }
 
 static int open_codec(struct writer *writer, const struct clip *clip)
@@ -59,8 +59,8 @@ static int open_codec(struct writer *writer, const struct clip *clip)
     AVDictionary *options = NULL;
     av_dict_set(&options, "preset", "medium", 0);
     av_dict_set(&options, "crf", "16", 0);
-    /* With AVX-512, x264's macroblock tree reads past the end of short rows: the bytes of a small clip then depend on
-     * what stood in memory before. */
+    /* With AVX-512, x264's macroblock tree reads past the end of short rows. The bytes of a small
+     * clip would depend on the previous contents of memory. */
     av_dict_set(&options, "mbtree", "0", 0);
     int code = avcodec_open2(writer->codec, encoder, &options);
     av_dict_free(&options);
@@ -105,7 +105,7 @@ static int write_packets(struct writer *writer)
     int code;
     while ((code = avcodec_receive_packet(writer->codec, writer->packet)) == 0) {
         writer->packet->stream_index = writer->stream->index;
-        writer->packet->duration = 1; /* without it the last frame has no length */
+        writer->packet->duration = 1; /* without it the last frame gets no duration */
         av_packet_rescale_ts(writer->packet, writer->codec->time_base, writer->stream->time_base);
         code = av_interleaved_write_frame(writer->format, writer->packet);
         if (code < 0)
@@ -118,7 +118,8 @@ static int write_frame(struct writer *writer, const u8 *pixels, i64 index)
 {
     const u8 *from[1] = {pixels};
     int row_bytes[1] = {writer->frame->width * 3};
-    int code = av_frame_make_writable(writer->frame); /* the encoder may still hold the last one */
+    /* The encoder may still hold the previous one. */
+    int code = av_frame_make_writable(writer->frame);
     if (code < 0)
         return code;
     code =

@@ -1,4 +1,4 @@
-/* Pictures, clips and sounds as memory. */
+/* Allocates and releases clips and sounds. */
 #include "data/media/media.h"
 
 void clip_init(struct clip *clip, i64 frames, i64 height, i64 width, double rate_hz)

@@ -1,5 +1,5 @@
-/* Colours by their ICC profile, through Little CMS. What is in sRGB already keeps its bits: a profile that moves no
- * colour of a grid by more than its own rounding is passed over. */
+/* Converts colours by ICC profile, through Little CMS. Pixels already in sRGB keep their bits: a
+ * profile that moves no colour of a 6 x 6 x 6 grid by more than 2 (rounding) is skipped. */
 #include "data/media/picture.h"
 #include <lcms2.h>
 #include <stdlib.h>
@@ -7,7 +7,8 @@
 
 enum { GRID = 6, GRID_COLOURS = GRID * GRID * GRID, ROUNDING = 2 };
 
-/* Colorimetric with black on black is what browsers and picture editors use for photographs. */
+/* Opens a relative colorimetric transform with black point compensation, as browsers and picture
+ * editors use for photographs. */
 static cmsHTRANSFORM open_transform(cmsContext context, cmsHPROFILE profile, cmsUInt32Number from)
 {
     cmsHPROFILE srgb = cmsCreate_sRGBProfileTHR(context);
@@ -32,7 +33,8 @@ static bool changes_little(cmsHTRANSFORM transform)
     return true;
 }
 
-/* Row by row into room of its own: what a pixel takes differs before and after. */
+/* Transforms row by row through separate buffers, because input and output pixels differ in size.
+ * `kept`: channels of a pixel that the profile reads. */
 static void transform_pixels(struct picture *picture, cmsHTRANSFORM transform, int kept)
 {
     i64 width = picture->width, from = picture->inks == INKS_RGB ? 3 : 4, to = picture->inks == INKS_RGBA ? 4 : 3;
@@ -55,7 +57,8 @@ static void transform_pixels(struct picture *picture, cmsHTRANSFORM transform, i
     picture->inks = to == 4 ? INKS_RGBA : INKS_RGB;
 }
 
-/* Grey pixels are stored as red, green and blue alike: a profile of grey is asked about the first. */
+/* Transforms a picture by its profile. Grey pixels are stored with equal R, G and B, so a grey
+ * profile reads the first channel. */
 static bool transform_by(struct picture *picture, cmsContext context, cmsHPROFILE profile)
 {
     cmsColorSpaceSignature space = cmsGetColorSpace(profile);

@@ -1,4 +1,4 @@
-/* EXIF 2.32: a TIFF file of tags, of which one says how the camera was held. */
+/* Reads the orientation from EXIF 2.32, which is a TIFF file of tags. */
 #include "data/media/picture.h"
 
 enum { TAG_BYTES = 12, ORIENTATION = 274, SHORT = 3 };

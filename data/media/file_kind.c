@@ -1,12 +1,13 @@
-/* What a file is, from its first bytes. No libav: these bytes are looked at before any decoder is. */
+/* Detects a file's kind from its first bytes. It uses no libav, since it runs before any
+ * decoder. */
 #include "data/media/file_kind.h"
 #include <string.h>
 
 struct magic {
-    i64 at; /* where `bytes` stand */
+    i64 at; /* offset of `bytes` */
     const char *bytes;
     i64 length;
-    const char *also; /* four bytes at 8, or NULL: RIFF and FORM files say there what they hold */
+    const char *also; /* NULL, or the 4 bytes at 8, the form type of RIFF and FORM files */
     struct file_kind kind;
 };
 #define MAGIC(at, text, also, ...)                                                                                     \
@@ -81,7 +82,7 @@ const struct file_kind *file_kind_of(const void *data, i64 count)
     return NULL;
 }
 
-/* APNG: a chunk acTL stands before the picture's data. */
+/* Detects APNG: a chunk acTL precedes the picture's data. */
 static bool png_moves(const u8 *bytes, i64 count)
 {
     for (i64 at = 8; at + 8 <= count;) {
@@ -94,7 +95,7 @@ static bool png_moves(const u8 *bytes, i64 count)
     return false;
 }
 
-/* RFC 9649, 2.7: the flags of a chunk VP8X. */
+/* Detects animated WebP by the flags of its VP8X chunk (RFC 9649, 2.7). */
 static bool webp_moves(const u8 *bytes, i64 count)
 {
     enum { ANIMATION = 2 };

@@ -1,4 +1,4 @@
-/* HEIF and AVIF through libheif, which turns, mirrors and crops as the file says. */
+/* Reads HEIF and AVIF through libheif, which applies the file's turns, mirrors and crops. */
 #include "data/media/picture.h"
 #include <libheif/heif.h>
 #include <string.h>

@@ -1,15 +1,18 @@
-/* JPEG through libjpeg-turbo. Its errors come back by longjmp; what must survive one lives in a struct. */
+/* Reads JPEG through libjpeg-turbo. Its errors return by longjmp, so state that must survive one
+ * lives in a struct. */
 #include "data/media/picture.h"
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <jpeglib.h> /* wants stdio.h before it */
+#include <jpeglib.h> /* needs stdio.h first */
 
-#include <jerror.h> /* wants jpeglib.h before it */
+#include <jerror.h> /* needs jpeglib.h first */
 
-enum { SCANS_MOST = 200 }; /* of a progressive picture: a few bytes each can ask for all of its pixels again */
+/* Limit on progressive scans: a scan of a few bytes can make the decoder process all pixels
+ * again. */
+enum { SCANS_MOST = 200 };
 
 struct jpeg_reader {
     struct jpeg_decompress_struct jpeg;
@@ -30,7 +33,7 @@ static void leave(j_common_ptr jpeg)
     longjmp(reader->back, 1);
 }
 
-/* libjpeg goes on behind these and fills what is missing with grey. */
+/* True for warnings after which libjpeg fills missing pixels with grey. */
 static bool loses_pixels(int code)
 {
     static const int codes[] = {JWRN_HIT_MARKER,  JWRN_JPEG_EOF,       JWRN_HUFF_BAD_CODE,
@@ -56,7 +59,8 @@ static void watch_scans(j_common_ptr jpeg)
     leave(jpeg);
 }
 
-/* The smallest of 1/8, 1/4, 1/2 and 1 that leaves twice what is asked for to be resampled from. */
+/* Chooses the smallest scale of 1/8, 1/4, 1/2 and 1 that leaves at least twice the requested
+ * size. */
 static void choose_scale(struct jpeg_reader *reader)
 {
     struct jpeg_decompress_struct *jpeg = &reader->jpeg;
@@ -65,7 +69,7 @@ static void choose_scale(struct jpeg_reader *reader)
     jpeg->scale_num = jpeg->scale_denom = 8;
     if (!request->fit_height || !request->fit_width)
         return;
-    i64 side = max_i64(request->fit_height, request->fit_width); /* turned or not */
+    i64 side = max_i64(request->fit_height, request->fit_width); /* holds for both orientations */
     picture_fit(&fit_height, &fit_width, (double)height, (double)width, side, side);
     for (unsigned eighths = 1; eighths < 8; eighths *= 2)
         if (height * eighths / 8 >= 2 * fit_height && width * eighths / 8 >= 2 * fit_width) {
@@ -108,7 +112,8 @@ static void read_rows(struct jpeg_reader *reader)
     jpeg_finish_decompress(jpeg);
 }
 
-/* APP1 begins with "Exif", 0, 0; APP2 with "ICC_PROFILE", in as many pieces as it takes. */
+/* Collects profile and orientation. EXIF is in APP1 after "Exif\0\0", the ICC profile in one or
+ * more APP2 segments after "ICC_PROFILE". */
 static void take_notes(struct jpeg_reader *reader)
 {
     JOCTET *profile;

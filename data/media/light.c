@@ -5,11 +5,12 @@
 
 enum { CODES = 4096, SRGB_STEPS = 65536 };
 #define WHITE 203.0     /* cd/m2 of reference white, ITU-R BT.2408 */
-#define HLG_PEAK 1000.0 /* cd/m2 of the display that HLG is made for */
-#define KNEE 0.3f       /* of reference white: below it nothing changes */
+#define HLG_PEAK 1000.0 /* peak of the display that HLG is graded for, cd/m2 */
+#define KNEE 0.3f       /* fraction of reference white; light below is unchanged */
 
-static float pq_light[CODES],
-    hlg_light[CODES]; /* by the upper 12 bits; reference white is 1; HLG: of the scene, 0..1 */
+/* Indexed by the upper 12 bits of a code. pq_light: display light, reference white is 1. hlg_light:
+ * scene light, 0..1. */
+static float pq_light[CODES], hlg_light[CODES];
 static u8 srgb_codes[SRGB_STEPS + 1];
 
 /* SMPTE ST 2084, BT.2100 table 4. */
@@ -42,7 +43,7 @@ static void fill_tables(void)
         srgb_codes[i] = (u8)lround(255 * srgb_oetf((double)i / SRGB_STEPS));
 }
 
-/* BT.2100 table 5: the OOTF of a display of 1000 cd/m2, on the light of the whole pixel. */
+/* BT.2100 table 5: OOTF of a 1000 cd/m2 display, driven by the luminance of the whole pixel. */
 static void show_scene(float rgb[3])
 {
     float luminance = 0.2627f * rgb[0] + 0.6780f * rgb[1] + 0.0593f * rgb[2];
@@ -55,7 +56,8 @@ struct curve {
     float a, b, gain, peak;
 };
 
-/* (x + a) / (x + b) that meets y = x at the knee with slope 1, and 1 at the peak. */
+/* Moebius curve gain (x + a) / (x + b) that meets y = x at the knee with slope 1 and reaches 1 at
+ * the peak. */
 static struct curve curve_to(float peak)
 {
     float j = KNEE, a = -j * j * (peak - 1) / (j * j - 2 * j + peak);
@@ -68,7 +70,7 @@ static float draw_together(float light, const struct curve *curve)
     return light <= KNEE ? light : curve->gain * (light + curve->a) / (light + curve->b);
 }
 
-/* BT.2087: BT.2020's primaries to those of BT.709, which are sRGB's. */
+/* BT.2087: converts BT.2020 primaries to those of BT.709, which sRGB shares. */
 static void to_srgb_primaries(float out[3], const float in[3])
 {
     static const float matrix[3][3] = {

@@ -1,4 +1,4 @@
-/* Which reader a file goes to; files of pictures, clips and sounds. */
+/* Dispatches a file to its reader, and writes pictures, clips and sounds to files. */
 #include "data/media/picture.h"
 #include <stdlib.h>
 #include <string.h>
@@ -137,14 +137,15 @@ static void append_u32(struct text *out, u32 value)
 static i32 pcm16(float value)
 {
     float scaled = value * 32767.0f;
-    if (!(scaled > -32768.0f)) /* NaN too */
+    if (!(scaled > -32768.0f)) /* also true for NaN */
         return scaled < 0 ? -32768 : 0;
     if (scaled > 32767.0f)
         return 32767;
     return (i32)(scaled + (scaled < 0 ? -0.5f : 0.5f));
 }
 
-/* "Multimedia Programming Interface and Data Specifications 1.0" (1991): RIFF, WAVE, 16-byte fmt, data. */
+/* Format: "Multimedia Programming Interface and Data Specifications 1.0" (1991): RIFF, WAVE,
+ * 16-byte fmt, data. */
 void sound_encode_wav(struct text *out, const struct sound *sound)
 {
     require(sound->samples < (1 << 30), "a WAV file holds fewer than 2^30 samples, not %lld",

@@ -22,7 +22,7 @@ int picture_check_size(i64 height, i64 width, const char *origin, const struct i
                      origin, (long long)height, (long long)width, (long long)most);
 }
 
-/* Without a profile: what each ink leaves of the light, of what black leaves of it. */
+/* CMYK to RGB without a profile: each ink's remaining light times that of black. In-place. */
 static void inks_to_rgb(u8 *pixels, i64 count)
 {
     const u8 *in = pixels;

@@ -1,5 +1,6 @@
-/* Pixels: blended, turned, and resampled (Lanczos) in integers, so that every machine gives the same. The kernel is
- * three lobes wide, widened by the factor when shrinking (Turkowski 1990, "Filters for common resampling tasks"). */
+/* Blends, turns and resamples pixels (Lanczos), in integers, so that every machine gives the same
+ * result. The kernel has three lobes and is widened by the factor when shrinking (Turkowski 1990,
+ * "Filters for common resampling tasks"). */
 #include "data/media/file_kind.h"
 #include <math.h>
 #include <string.h>
@@ -23,7 +24,7 @@ static double lanczos3(double x)
     return 3 * sin(a) * sin(a / 3) / (a * a);
 }
 
-/* Rounds to integers that sum to exactly one, so that a flat area keeps its value. */
+/* Rounds weights to integers that sum to exactly one, so that a flat area keeps its value. */
 static void weights_round(i32 *out, const double *weights, i64 taps)
 {
     double sum = 0;
@@ -99,7 +100,7 @@ static void combine_rows(u8 *out, i32 *sums, const u8 *rows, i64 row_bytes, cons
         out[i] = to_byte(sums[i]);
 }
 
-/* in [height, width, 3] to a window of a frame whose rows are stride_bytes apart */
+/* Resizes in [height, width, 3] into a window of a frame whose rows are stride_bytes apart. */
 static void resize_frame(u8 *out, i64 stride_bytes, const u8 *in, i64 height, i64 width, const struct pixels_axis *down,
                          const struct pixels_axis *across)
 {
@@ -145,7 +146,7 @@ void picture_fill(i64 *out_height, i64 *out_width, double height, double width, 
     *out_width = max_i64(scale == cover ? fit_width : 1, llround(width * scale));
 }
 
-/* The outputs [first, first + count) of an axis, borrowed. */
+/* A view of the outputs [first, first + count) of an axis; borrows its arrays. */
 static struct pixels_axis axis_part(const struct pixels_axis *axis, i64 first, i64 count)
 {
     return (struct pixels_axis){count, axis->taps, axis->first + first, axis->weights + first * axis->taps};

@@ -1,11 +1,13 @@
-/* PNG through libpng. Its errors come back by longjmp; what must survive one lives in a struct. */
+/* Reads and writes PNG through libpng. Its errors return by longjmp, so state that must survive one
+ * lives in a struct. */
 #include "data/media/picture.h"
 #include <png.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Deflate shrinks at most 1032 to 1: a header that promises more pixels than that has no data behind it. */
+/* Deflate compresses at most 1032 : 1. A header that promises more pixels than that lacks the
+ * data. */
 enum { DEFLATE_RATIO_MAX = 1032 };
 
 struct png_reader {
@@ -42,7 +44,8 @@ static void give_bytes(png_structp png, png_bytep out, png_size_t wanted)
     reader->at += (i64)wanted;
 }
 
-/* Any colour type and depth comes out as 8-bit RGB, or RGBA where something is transparent. */
+/* Makes libpng output 8-bit RGB, or RGBA if the picture has transparency, for any colour type and
+ * depth. */
 static void ask_for_rgb(struct png_reader *reader)
 {
     png_structp png = reader->png;
@@ -90,15 +93,16 @@ static int reader_run(struct png_reader *reader)
         return -1;
     png_set_user_limits(reader->png, 1 << 20, 1 << 20);
     png_set_chunk_malloc_max(reader->png, 1 << 24);
-    png_set_crc_action(reader->png, PNG_CRC_ERROR_QUIT,
-                       PNG_CRC_ERROR_QUIT); /* a profile that is lost changes colours */
+    /* Losing a damaged profile would change the colours. */
+    png_set_crc_action(reader->png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
     png_set_read_fn(reader->png, reader, give_bytes);
     read_header(reader);
     read_pixels(reader);
     return 0;
 }
 
-/* A chunk sRGB goes before a profile (PNG, 3rd edition, 4.3). */
+/* Collects profile and orientation. A chunk sRGB takes precedence over a profile (PNG, 3rd edition,
+ * 4.3). */
 static void take_notes(struct picture *out, const struct png_reader *reader)
 {
     char *name;
@@ -145,7 +149,7 @@ static void nothing_to_flush(png_structp png)
     (void)png;
 }
 
-/* Memory cannot run out and a text takes all bytes, so an error here is the program's. */
+/* Panics: writing to memory cannot fail, so an error here is the program's. */
 static void writing_failed(png_structp png, png_const_charp problem)
 {
     (void)png;

@@ -80,7 +80,8 @@ int shaped_clip_read(struct clip *out, bool *longer, const struct vision_shape *
     i64 most_frames = request->max_frames;
     struct clip_request asked = *request;
     asked.rate_hz = shape->rate_hz;
-    asked.max_frames = most_frames ? most_frames + 1 : 0; /* one more shows whether there is more */
+    /* One more tells whether the file is longer. */
+    asked.max_frames = most_frames ? most_frames + 1 : 0;
     asked.height = shape->height;
     asked.width = shape->width;
     asked.crop = shape->crop;

@@ -1,35 +1,41 @@
-/* Pictures and clips as a shape of the vision tokenizer takes them: one rule for shards, prompts and reconstructions. A
- * picture keeps its proportions and gets the shape that is nearest to them (aspects.h). Of a clip the first frames are
- * taken, at the shape's rate (0: every frame); one of fewer than 1 + 4 k frames stands still at its end up to that
- * many, as it does in training. */
+/* Fits pictures and clips to the shapes of the vision tokenizer. Shards, prompts and
+ * reconstructions share this rule.
+ *
+ * A picture keeps its proportions and gets the nearest shape (aspects.h). A clip contributes its
+ * first frames at the shape's rate (0: every frame). If it has fewer than 1 + 4 k frames, its last
+ * frame is repeated up to that many, as in training. */
 #ifndef WEFT_DATA_SHAPED_H
 #define WEFT_DATA_SHAPED_H
 #include "data/media/media.h"
 #include "tokenizers/vision/vision.h"
 
-/* The shape of stills, or of clips, for a picture of height x width; -1: the tokenizer has none of the kind. */
+/* Index of the nearest shape of stills, or of clips, for a height x width picture; -1: the
+ * tokenizer has no shape of the kind. */
 i64 shaped_nearest(const struct vision_config *config, bool video, double height, double width);
 i64 shaped_count(const struct vision_config *config, bool video); /* shapes of the kind */
-/* Asks for enough pixels for each shape of stills: which one it will be, the picture's own size says. */
+/* A request that decodes enough pixels for every shape of stills; the picture's own proportions
+ * decide later which one it gets. */
 struct image_request shaped_request(const struct vision_config *config, const struct picture_rules *rules);
-/* A still, read by that request, in the shape it gets; its index, or -1. */
+/* Fits a still, read with shaped_request, to its nearest shape. Returns the shape's index, or
+ * -1. */
 i64 shaped_still(struct clip *out, const struct clip *stored, const struct vision_config *config);
 
-/* rules NULL: the usual. */
+/* Reads a still and fits it to `shape`. rules NULL: the defaults. */
 int shaped_image_read(struct clip *out, const struct vision_shape *shape, const struct picture_rules *rules,
                       const void *bytes, i64 count, const char *origin);
-/* Of the request its most frames and rules count, the rest is the shape's. *longer (may be NULL): the file has more
- * than the most frames. */
+/* Reads a clip and fits it to `shape`. Only max_frames and rules of the request are used. *longer
+ * (may be NULL): the file has more frames than max_frames. */
 int shaped_clip_read(struct clip *out, bool *longer, const struct vision_shape *shape,
                      const struct clip_request *request, const void *bytes, i64 count, const char *origin);
-/* A still or a clip in the shape it gets, whose index is *shape; of a clip at most most_frames (0: all; -1: as many as
- * the shape has). */
+/* Reads a still or a clip, fits it to its nearest shape and stores the shape's index in *shape. A
+ * clip gets at most most_frames (0: all; -1: as many as the shape has). */
 int shaped_read(struct clip *out, i64 *shape, bool *longer, const struct vision_config *config, bool video,
                 i64 most_frames, const void *bytes, i64 count, const char *origin);
 
-/* Mean squared error of `pixels` [frames, height, width, 3] within the clip's picture: the white around it is no feat.
- * Values in 0..1. */
+/* Mean squared error of `pixels` [frames, height, width, 3] over the clip's picture without its
+ * white margins. Values are scaled to 0..1. */
 double shaped_square_error(const struct clip *clip, const u8 *pixels);
-/* Share of a clip's pixels that are white margin; a pixel in a side is rounding and none. */
+/* Share of a clip's pixels that are white margin. One pixel per side is rounding and does not
+ * count. */
 double shaped_margin(const struct clip *clip);
 #endif

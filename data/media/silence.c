@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { HOPS_A_SECOND = 100, HOPS_LOOKED_AT = 6 }; /* a cut stands in the middle of 60 ms */
-#define SILENT 1e-3f                              /* 60 dB below the loudest that a file holds */
+enum { HOPS_A_SECOND = 100, HOPS_LOOKED_AT = 6 }; /* a cut is centred in 60 ms */
+#define SILENT 1e-3f                              /* -60 dB of full scale */
 
 static void begin(struct silence_cutter *cutter, i64 rate_hz, double longest_s)
 {
@@ -48,7 +48,8 @@ static i64 read_more(struct silence_cutter *c, float *out, i64 most)
     return taken;
 }
 
-/* One sample more than a piece may have shows whether there is more. */
+/* Fills the buffer to one sample beyond a piece's maximum; that sample tells whether more
+ * follows. */
 static int fill(struct silence_cutter *c)
 {
     while (!c->ended && c->count <= c->longest) {
@@ -69,7 +70,8 @@ static double energy(const float *samples, i64 count)
     return sum;
 }
 
-/* The quietest place of the second half of the longest piece; of several alike the last. */
+/* Position of the cut: the quietest 60 ms in the second half of the longest piece, the last one of
+ * equals. */
 static i64 place_of_cut(const struct silence_cutter *c)
 {
     i64 hop = c->rate_hz / HOPS_A_SECOND, looked_at = hop * HOPS_LOOKED_AT, best = c->longest;

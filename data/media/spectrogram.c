@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-/* The colour map "magma" of matplotlib at eighths: lightness grows evenly, so loudness is read from it. */
+/* Colour map "magma" of matplotlib in steps of 1/8. Its lightness grows evenly, so it can be read
+ * as loudness. */
 static const u8 magma[][3] = {{0, 0, 4},      {28, 16, 68},   {79, 18, 123},   {129, 37, 129}, {181, 54, 122},
                               {229, 80, 100}, {251, 135, 97}, {254, 194, 135}, {252, 253, 191}};
 enum { STEPS = COUNT_OF(magma) - 1 };

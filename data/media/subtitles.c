@@ -26,7 +26,8 @@ static bool next_line(struct subtitles_line *out, struct subtitles_lines *lines)
     return true;
 }
 
-/* [hours:]minutes:seconds, with a comma or a point and thousandths. Returns how many characters it has; 0: none. */
+/* Parses [hours:]minutes:seconds with an optional fraction after a comma or point. Returns its
+ * length in characters, 0 if it is none. */
 static i64 read_time(double *out, const char *text, i64 length)
 {
     double sum = 0, unit = 1;
@@ -66,7 +67,7 @@ static bool read_times(double *from_s, double *until_s, const struct subtitles_l
     return read_time(until_s, text, length) > 0;
 }
 
-/* <i>, <00:00:01.000>, {\an8} and the like are no words. */
+/* Appends a line's words without markup such as <i>, <00:00:01.000> and {\an8}. */
 static void add_words(struct text *out, const struct subtitles_line *line)
 {
     const char *end = line->begin + line->length;
@@ -106,9 +107,10 @@ i64 subtitles_words(struct text *out, const char *file, i64 bytes, double from_s
     return cues;
 }
 
-/* ---- events, and cues ---- */
+/* ---- Events and cues ---- */
 
-/* {\..\p1..} begins a drawing, {\p0} ends it; \pos and \pbo are others. */
+/* Updates the drawing state by an override block: {\..\p1..} begins a drawing, {\p0} ends it. \pos
+ * and \pbo are unrelated. */
 static bool draws(const char *at, const char *close, bool drawing)
 {
     for (; at + 2 < close; at++)
@@ -137,7 +139,8 @@ void subtitles_event(struct text *out, const char *event)
     while (*at) {
         const char *close = *at == '{' ? strchr(at, '}') : NULL;
         bool breaks = (at[0] == '\\' && at[1] && strchr("Nnh", at[1])) || *at == '\r' || *at == '\n';
-        at += at[0] == '\\' && (at[1] == '{' || at[1] == '}'); /* an escaped one is a character */
+        /* An escaped brace is a plain character. */
+        at += at[0] == '\\' && (at[1] == '{' || at[1] == '}');
         if (close)
             drawing = draws(at, close, drawing);
         else if (breaks)

@@ -1,4 +1,4 @@
-/* WebP through libwebp: stills, and animations as clips. */
+/* Reads WebP through libwebp: stills, and animations as clips. */
 #include "data/media/picture.h"
 #include <string.h>
 #include <webp/decode.h>
@@ -9,9 +9,10 @@ static int refuse(const char *origin)
     return error_set("%s: a WebP picture: damaged, libwebp cannot decode it; copy it again", origin);
 }
 
-/* ---- stills ---- */
+/* ---- Stills ---- */
 
-/* The first frame of an animation may be smaller than its canvas: both are then decoded as one. */
+/* Decodes a still. The first frame of an animation may be smaller than its canvas, so animations go
+ * through read_first. */
 static int read_still(struct picture *out, const WebPData *file, const char *origin)
 {
     WebPBitstreamFeatures features;
@@ -83,9 +84,9 @@ int webp_read(struct picture *out, const void *bytes, i64 count, const char *ori
     return status;
 }
 
-/* ---- animations ---- */
+/* ---- Animations ---- */
 
-/* Browsers show a frame that is to last no longer than this for a tenth of a second. */
+/* Browsers show a frame of at most 10 ms for 100 ms. */
 enum { SHORTEST_MS = 10, USUAL_MS = 100 };
 
 struct animation {
@@ -93,8 +94,8 @@ struct animation {
     const struct clip_request *request;
     WebPAnimDecoder *decoder;
     struct picture pattern;              /* profile and orientation, for every frame */
-    i64 frames, height, width, capacity; /* capacity: frames that there is room for */
-    i64 *starts_ms;                      /* [frames + 1]: the last is the end */
+    i64 frames, height, width, capacity; /* capacity: allocated output frames */
+    i64 *starts_ms;                      /* [frames + 1] begin of each frame; the last is the end */
 };
 
 static int open_clip(struct animation *a, const void *bytes, i64 count)
@@ -127,7 +128,7 @@ static void close_clip(struct animation *a)
     memory_free(a->starts_ms);
 }
 
-/* How often frame f is taken: at every wanted time up to half the way to the next one. */
+/* Number of wanted times that frame f covers: those up to halfway to the next frame. */
 static i64 times_taken(const struct animation *a, i64 f, i64 before)
 {
     double rate_hz = a->request->rate_hz;
@@ -141,7 +142,7 @@ static i64 times_taken(const struct animation *a, i64 f, i64 before)
     return taken;
 }
 
-/* Room for more frames like this one. */
+/* Makes room for `more` frames shaped like `frame`, and sets the clip's size. */
 static int reserve(struct clip *out, struct animation *a, const struct clip *frame, i64 more)
 {
     i64 frame_bytes = frame->height * frame->width * 3, wanted = out->frames + more;
@@ -162,7 +163,7 @@ static int reserve(struct clip *out, struct animation *a, const struct clip *fra
     return 0;
 }
 
-/* The canvas as one frame of the wanted size, `times` of them behind the others. */
+/* Converts the canvas to one frame of the wanted size and appends it `times` times. */
 static int keep_canvas(struct clip *out, struct animation *a, const u8 *canvas, i64 times)
 {
     struct picture picture = {INKS_RGBA, a->height, a->width, .orientation = a->pattern.orientation};

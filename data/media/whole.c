@@ -1,5 +1,5 @@
-/* Whether a file's end is there, by the lengths and counts that its own bytes state. Decoders do not say: most give
- * what they found so far and call it the end. No libav here. */
+/* Checks that a file's end is present, by the lengths and counts in its own bytes. Decoders do not
+ * report a missing end: most return the part they found. It uses no libav. */
 #include "data/media/file_kind.h"
 #include <string.h>
 
@@ -25,8 +25,8 @@ static int cut_short(const char *origin, const char *what, u64 wanted_bytes, i64
                      origin, what, (unsigned long long)wanted_bytes, (long long)count);
 }
 
-/* Chunks of a length, a type, data and a checksum, up to IEND. libpng makes room for a chunk before it reads it: no
- * chunk may be longer than the file. */
+/* PNG: chunks of a length, a type, data and a checksum, up to IEND. No chunk may be longer than the
+ * file, because libpng allocates a chunk before reading it. */
 static int check_png(const u8 *bytes, i64 count, const char *origin)
 {
     for (i64 at = 8; at + 12 <= count;) {
@@ -41,7 +41,8 @@ static int check_png(const u8 *bytes, i64 count, const char *origin)
                      (long long)count);
 }
 
-/* ISO/IEC 14496-12: boxes of a 32-bit size, 1 for a 64-bit size behind the type, 0 for "to the end". */
+/* ISO/IEC 14496-12: boxes with a 32-bit size; 1: a 64-bit size follows the type; 0: up to the end
+ * of the file. */
 static int check_boxes(const u8 *bytes, i64 count, const char *origin)
 {
     for (i64 at = 0; at < count;) {
@@ -64,14 +65,16 @@ static int check_boxes(const u8 *bytes, i64 count, const char *origin)
     return 0;
 }
 
-/* Programs that write to a pipe leave the length of the last chunk open: 0 or nearly the largest number. */
+/* True if a length was left open, as programs that write to a pipe do: 0 or nearly the largest
+ * number. */
 static bool riff_open_length(u64 length_bytes)
 {
     return length_bytes == 0 || length_bytes >= 0x7fff0000u;
 }
 
-/* What programs put behind the RIFF chunk (ID3v1) is no chunk; a long AVI file goes on with more of RIFF. RF64 (EBU
- * Tech 3306) leaves the lengths open and states them with 64 bits in its first chunk: RIFF's, then the data's. */
+/* RIFF: a list of chunks. Data after the RIFF chunk (ID3v1) is not a chunk; a long AVI file
+ * continues with more RIFF chunks. RF64 (EBU Tech 3306) leaves the lengths open and states them in
+ * its first chunk with 64 bits: RIFF's, then the data's. */
 static int check_riff(const u8 *bytes, i64 count, const char *origin)
 {
     bool wide = bytes_match(bytes, count, 0, "RF64", 4) && bytes_match(bytes, count, 12, "ds64", 4) && count >= 36;
@@ -91,8 +94,8 @@ static int check_riff(const u8 *bytes, i64 count, const char *origin)
     return 0;
 }
 
-/* An EBML number (RFC 8794): leading zeros of the first byte say how many bytes follow. Returns its length, 0 if cut.
- */
+/* Parses an EBML number (RFC 8794): the leading zeros of the first byte count the bytes that
+ * follow. Returns its length in bytes, 0 if cut. */
 static int ebml_number(u64 *value, bool *unknown, const u8 *bytes, i64 count)
 {
     int length = count > 0 && bytes[0] ? __builtin_clz(bytes[0]) - 23 : 9;
@@ -104,7 +107,8 @@ static int ebml_number(u64 *value, bool *unknown, const u8 *bytes, i64 count)
     return length;
 }
 
-/* The children of a segment or cluster without a length, up to the file's end: each must be there as a whole. */
+/* Checks that the children of a segment or cluster of unknown size are whole, up to the file's
+ * end. */
 static int check_elements(const u8 *bytes, i64 count, i64 at, const char *origin)
 {
     while (at < count) {
@@ -120,7 +124,7 @@ static int check_elements(const u8 *bytes, i64 count, i64 at, const char *origin
     return 0;
 }
 
-/* A Matroska file is an EBML header and one segment; a live recording leaves the segment's size unknown. */
+/* Matroska: an EBML header and one segment. Live recordings leave the segment's size unknown. */
 static int check_segment(const u8 *bytes, i64 count, const char *origin)
 {
     u64 size_bytes;
@@ -140,8 +144,9 @@ static int check_segment(const u8 *bytes, i64 count, const char *origin)
     return 0;
 }
 
-/* ITU-T T.81, annex B: segments of a type and a length. In the coded data behind a scan's header, 0xff stands before 0
- * where it is data, and before d0..d7 where decoding starts afresh. A thumbnail and its end marker lie in a segment. */
+/* ITU-T T.81, annex B: segments of a marker and a length. In the coded data of a scan, 0xff is
+ * followed by 0 (a data byte) or by d0..d7 (a restart). A thumbnail's end marker is inside a
+ * segment and so is skipped. */
 static int check_jpeg(const u8 *bytes, i64 count, const char *origin)
 {
     for (i64 at = 2; at + 2 <= count;) {
@@ -163,13 +168,14 @@ static i64 gif_table_bytes(u8 flags)
     return flags & 0x80 ? 3 << ((flags & 7) + 1) : 0;
 }
 
-/* GIF89a: a header, tables of colours, then extensions and images, which end in runs of up to 255 bytes, and 0x3b. */
+/* GIF89a: a header, colour tables, then extensions and images that end in runs of sub-blocks of up
+ * to 255 bytes, and 0x3b. */
 static int check_gif(const u8 *bytes, i64 count, const char *origin)
 {
     for (i64 at = count > 13 ? 13 + gif_table_bytes(bytes[10]) : count; at < count;) {
         bool image = bytes[at] == 0x2c;
         if (!image && bytes[at] != 0x21)
-            return 0; /* the end, or what no decoder knows */
+            return 0; /* the trailer, or a block unknown to decoders */
         if (image && at + 10 > count)
             break;
         at += image ? 11 + gif_table_bytes(bytes[at + 9]) : 2;
@@ -181,7 +187,8 @@ static int check_gif(const u8 *bytes, i64 count, const char *origin)
                      (long long)count);
 }
 
-/* A BMP states the bytes of its pixels where they are packed by run lengths; otherwise the decoder counts them. */
+/* BMP: run-length coded files state the bytes of their pixels; the decoder counts the others
+ * itself. */
 static int check_bmp(const u8 *bytes, i64 count, const char *origin)
 {
     u64 packing = count >= 54 ? little_endian(bytes + 30, 4) : 0;
@@ -191,8 +198,8 @@ static int check_bmp(const u8 *bytes, i64 count, const char *origin)
     return end > (u64)count ? cut_short(origin, "the BMP header", end, count) : 0;
 }
 
-/* TIFF 6.0: a directory of entries of 12 bytes. Decoders bound strips by StripByteCounts and tiles by TileByteCounts;
- * the few files without either would be read to wherever they end. */
+/* TIFF 6.0: a directory of 12-byte entries. Decoders bound strips by StripByteCounts and tiles by
+ * TileByteCounts; a file with neither is refused, since its end cannot be checked. */
 static int check_tiff(const u8 *bytes, i64 count, const char *origin)
 {
     u64 (*number)(const u8 *bytes, int length) = bytes[0] == 'I' ? little_endian : big_endian;
@@ -211,7 +218,7 @@ static int check_tiff(const u8 *bytes, i64 count, const char *origin)
                      origin);
 }
 
-/* RFC 3533: pages; the last one of a stream is marked. */
+/* Ogg (RFC 3533): pages; a flag marks the last page of a stream. */
 static int check_ogg(const u8 *bytes, i64 count, const char *origin)
 {
     i64 at = 0;
@@ -231,7 +238,8 @@ static int check_ogg(const u8 *bytes, i64 count, const char *origin)
                              origin, (long long)at);
 }
 
-/* An FLV file is a header and tags, each with its length behind and the length of its data in front. */
+/* FLV: a header and tags. A tag states the length of its data in front and its own length
+ * behind. */
 static int check_flv(const u8 *bytes, i64 count, const char *origin)
 {
     i64 at = count >= 9 ? (i64)big_endian(bytes + 5, 4) + 4 : count;
@@ -244,7 +252,7 @@ static int check_flv(const u8 *bytes, i64 count, const char *origin)
     return 0;
 }
 
-/* Sun's .snd: where the data begins and how long it is, or all ones. */
+/* Sun's .snd: offset and length of the data; a length of all ones is unknown. */
 static int check_au(const u8 *bytes, i64 count, const char *origin)
 {
     u64 length_bytes = count >= 12 ? big_endian(bytes + 8, 4) : 0xffffffffu;
@@ -258,7 +266,8 @@ static int check_aiff(const u8 *bytes, i64 count, const char *origin)
     return end > (u64)count ? cut_short(origin, "the AIFF header", end, count) : 0;
 }
 
-/* ISO/IEC 13818-7, 6.2: frames of a 12-bit sync word and a 13-bit length; what follows the last one is no frame. */
+/* ISO/IEC 13818-7, 6.2: frames with a 12-bit sync word and a 13-bit length. Data after the last
+ * frame is ignored. */
 static int check_adts(const u8 *bytes, i64 count, const char *origin)
 {
     for (i64 at = 0; at < count && bytes[at] == 0xff && (at + 1 == count || (bytes[at + 1] & 0xf6) == 0xf0);) {
@@ -273,10 +282,12 @@ static int check_adts(const u8 *bytes, i64 count, const char *origin)
 }
 
 struct mp3_frame {
-    i64 bytes, side_bytes; /* with the header; of the side information behind it */
+    /* bytes: of the whole frame; side_bytes: of the side information after the header. */
+    i64 bytes, side_bytes;
 };
 
-/* Layer III of MPEG-1 and of MPEG-2 and 2.5 (ISO/IEC 11172-3, 2.4.2.3; 13818-3): a header of 32 bits. False: none. */
+/* Parses a 32-bit header of Layer III: MPEG-1 (ISO/IEC 11172-3, 2.4.2.3), MPEG-2 and 2.5 (13818-3).
+ * False if invalid. */
 static bool mp3_frame(struct mp3_frame *out, const u8 *bytes, i64 count)
 {
     static const int rates_kbit[2][15] = {{0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160},
@@ -293,8 +304,8 @@ static bool mp3_frame(struct mp3_frame *out, const u8 *bytes, i64 count)
     return true;
 }
 
-/* Encoders put an empty frame first that says how many follow: "Xing" or "Info", flags, and where bit 0 is set, the
- * count. 0: it does not say. */
+/* Number of frames stated in the first one, 0 if it states none. Encoders put an empty frame first
+ * with "Xing" or "Info", flags and, if bit 0 is set, the count. */
 static i64 mp3_frames_stated(const u8 *bytes, i64 count, const struct mp3_frame *frame)
 {
     i64 at = 4 + frame->side_bytes;
@@ -302,7 +313,7 @@ static i64 mp3_frames_stated(const u8 *bytes, i64 count, const struct mp3_frame 
     return stated && at + 12 <= count && bytes[at + 7] & 1 ? (i64)big_endian(bytes + at + 8, 4) : 0;
 }
 
-/* Frames until something else follows (ID3v1, APE), which is not looked at. */
+/* MP3: counts frames up to other data (ID3v1, APE), which is ignored. */
 static int check_mp3(const u8 *bytes, i64 count, const char *origin)
 {
     i64 at = 0, frames = 0, stated = 0;

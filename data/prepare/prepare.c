@@ -6,7 +6,7 @@
 
 enum { BATCH_ITEMS = 256 };
 
-/* ---- opening ---- */
+/* ---- Opening ---- */
 
 static int read_directions(struct prepare *p)
 {
@@ -80,8 +80,9 @@ static void close_coders(struct prepare *p)
         audio_close(&p->audio);
 }
 
-/* Weights and a picture or clip of each shape are certain. How many come at a time is for files to say, which nobody
- * has read: that as many as may are too much is a warning. */
+/* Dry run of the encoders. The weights and one picture or clip of each shape are always needed, so
+ * lack of memory for them is an error. The batch sizes depend on files not yet read, so lack of
+ * memory for full batches is only a warning. */
 static int check_encoding(struct prepare *meta, const struct rehearsal *rehearsal)
 {
     static const char instead[] = "take tokenizers of smaller shapes, one of them alone, or --device cpu";
@@ -130,7 +131,7 @@ static int open_tokenizers(struct prepare *p, struct device *device, enum dtype 
     return audio && p->vocabulary.boa < 0 ? error_set("%s: the text tokenizer has no token <|boa|>", s->text) : 0;
 }
 
-/* A copy of each tokenizer stands with the shards: pretraining passes them on. */
+/* Copies each tokenizer into the shard folder; pretraining passes them on. */
 static int save_tokenizers(const struct prepare *p, const char *out)
 {
     char *paths[] = {path_join(out, "text"), path_join(out, "vision"), path_join(out, "audio")};
@@ -154,7 +155,7 @@ void prepare_close(struct prepare *p)
     curation_close(p->curation);
 }
 
-/* ---- samples ---- */
+/* ---- Samples ---- */
 
 static int too_many_bad(const struct prepare *p, i64 least)
 {
@@ -172,7 +173,7 @@ static void take_item(struct prepare *p, struct item *item)
         log_warn("skipped: %s: %s", item->sample.name, item->problem);
         p->counts.bad++;
     } else if (prepare_cuts(p, item)) {
-        return; /* its pieces are what is written */
+        return; /* only its pieces are written */
     } else if (item->too_long) {
         p->counts.too_long++;
     } else if (item->left_out) {
@@ -185,16 +186,17 @@ static void take_item(struct prepare *p, struct item *item)
     }
 }
 
-/* The first window of a long clip is one of many; of a sound that is cut the pieces are what is made. */
+/* Judges a long file: the file first, then a clip's first window. For a sound to be cut, its pieces
+ * are judged later. */
 static void curate_long(struct prepare *p, struct item *item)
 {
     item->curated = !curation_keep_file(p->curation, &item->curate, &item->sample);
-    item->curate.masked = 0; /* counted */
+    item->curate.masked = 0; /* already counted */
     if (!item->curated && !item->left_out && !prepare_cuts(p, item))
         item->unshown = !curation_keep_window(p->curation, &item->curate, &item->sample);
 }
 
-/* In order of the samples: what came before decides. */
+/* Applies the ordered rules: earlier samples decide. */
 static void curate(struct prepare *p, struct item *items, i64 count)
 {
     for (i64 i = 0; p->curation && i < count; i++) {
@@ -240,7 +242,7 @@ static int make_batch(struct prepare *p, struct item *items, i64 count)
     return too_many_bad(p, 4 * BATCH_ITEMS);
 }
 
-/* *ended at the end of the source. -1: it cannot be reached. */
+/* Reads the next batch. Sets *ended at the end of the source; returns -1 if it is unreachable. */
 static int fill_batch(struct prepare *p, struct source *source, struct item *items, i64 *count, bool *ended)
 {
     i64 most = prepare_batch_items(p, BATCH_ITEMS);
@@ -272,7 +274,7 @@ static void show(const struct prepare *p, const struct source *source, struct pr
     progress_update(progress, done, "%lld samples", (long long)p->counts.read);
 }
 
-/* Another process, interrupted or killed, came so far. */
+/* Resumes behind the last batch that an interrupted or killed process saved. */
 static int go_on(struct prepare *p, struct source *source)
 {
     if (!p->reached)
@@ -284,7 +286,7 @@ static int go_on(struct prepare *p, struct source *source)
     return status;
 }
 
-/* What was made stays, to be gone on with. */
+/* Saves progress after a failure, so that a later call can resume. */
 static int stop_here(struct prepare *p)
 {
     char *why = string_copy(error_text());
@@ -293,7 +295,7 @@ static int stop_here(struct prepare *p)
     return status;
 }
 
-/* A batch that was interrupted is forgotten: nothing of it has been written. */
+/* Makes one batch. An interrupted batch is discarded, because nothing of it has been written. */
 static int next_batch(struct prepare *p, struct source *source, struct item *items, bool *ended)
 {
     struct prepare_counts before = p->counts;
@@ -311,7 +313,7 @@ static int next_batch(struct prepare *p, struct source *source, struct item *ite
         p->counts = before;
         return interrupted() ? (progress_save(p) < 0 ? -1 : INTERRUPTED) : stop_here(p);
     }
-    if (status == INTERRUPTED_WITHIN) /* what was saved last is gone on with */
+    if (status == INTERRUPTED_WITHIN) /* resume from the last save */
         return INTERRUPTED;
     if (status == INTERRUPTED) {
         p->counts = before;
@@ -441,7 +443,7 @@ static int save_curation(const struct prepare *p)
     return status;
 }
 
-/* The last shard, which is not full. */
+/* Closes the last, partly filled shard, hands it on and ends the taker. */
 static int hand_on_rest(struct prepare *p)
 {
     int status = !p->taker ? 0 : shard_writer_end(p->writers[SPLIT_TRAIN]) < 0 || progress_save(p) < 0 ? -1 : 0;
@@ -482,7 +484,7 @@ int prepare_open(struct prepare *p, struct device *device)
     return status == 0 ? open_tokenizers(p, device, p->dtype) : -1;
 }
 
-/* All but the shards: what another process needs to make them. */
+/* Writes everything but the shards: the recipe from which other processes make them. */
 static int promise(struct prepare *p)
 {
     const struct prepare_settings *s = p->settings;

@@ -1,5 +1,6 @@
-/* A conversation in the layout of its tokenizer. An answer's text is encoded by itself, as it will be when it is
- * generated behind its role; a question's text together with its role, as templates do. */
+/* Encodes a conversation in the chat layout of its tokenizer. An answer's text is encoded
+ * separately from its role header, as it is when generated; a question's text is encoded together
+ * with its header, as chat templates do. */
 #include "data/prepare/prepare_internal.h"
 
 #include <string.h>
@@ -25,7 +26,8 @@ static struct text folded(const struct text *system, const struct text *question
     return both;
 }
 
-/* The part that a question begins with; -1: there is none. */
+/* The part that begins the question to fold the system message into: the user message directly
+ * behind it or, with CHAT_FOLD_LAST, the last user message. -1: none. */
 static i64 question_of(const struct sample *s, enum chat_fold fold)
 {
     i64 last = -1;
@@ -35,7 +37,7 @@ static i64 question_of(const struct sample *s, enum chat_fold fold)
     return last;
 }
 
-/* The first part goes to where it stands before part `to`, as the beginning of its message. */
+/* Moves the first part directly before part `to`, as the beginning of that message. */
 static void move_before(struct sample *s, i64 to)
 {
     struct sample_part first = s->parts[0];
@@ -68,8 +70,8 @@ void chat_fold(const struct prepare *p, struct sample *s)
     s->count--;
 }
 
-/* A message's last text with the plain text that ends it, an answer's first one with that which begins it: "" and
- * `text` where there is neither. */
+/* Adds the layout's plain text: `before` an answer's first text, `after` a message's last text.
+ * Returns `text` itself if both are empty, else the result in `out`. */
 static const char *dressed(struct text *out, const char *before, const char *text, i64 *length, const char *after)
 {
     if (!*before && !*after)

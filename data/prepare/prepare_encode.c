@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* So many pixels or samples go through a tokenizer at a time. */
+/* Limits of one tokenizer call: u8 pixel values, and sounds. */
 enum { PIXELS_MOST = 1 << 26, SOUNDS_MOST = 256 };
 
 struct picture_list {
@@ -15,7 +15,7 @@ static bool is_due(const struct item *item)
     return !item->left_out && !item->too_long && !item->curated && !item->unshown && !item->problem;
 }
 
-/* Clips of this shape and number of latent frames that are not encoded yet. */
+/* Lists the clips of this shape and number of latent frames. */
 static void list_pictures(struct picture_list *list, struct item *items, i64 count, i64 shape, i64 frames)
 {
     list->count = 0;

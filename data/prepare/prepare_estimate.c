@@ -1,4 +1,5 @@
-/* How much a call of prepare will write, from samples of its files: of each format the bytes made for a byte read. */
+/* Estimates the output size of prepare from some samples of its files: for each format, bytes
+ * written per byte read. */
 #include "data/prepare/prepare_internal.h"
 #include "data/shards/shard_layout.h"
 
@@ -8,8 +9,8 @@ enum { FORMATS_MOST = 16, FILES_MOST = 16, SAMPLES_MOST = 256, SEEN_MOST = 1 << 
 
 struct prepare_estimate_format {
     const struct reader_kind *reader;
-    i64 files, bytes, taken; /* in all; files taken */
-    double read, made;       /* of the files taken, the whole of each: bytes, and what becomes of them */
+    i64 files, bytes, taken; /* totals; taken: files sampled */
+    double read, made;       /* bytes of the sampled files, and of the output they would yield in full */
 };
 struct estimating {
     struct prepare *prepare;
@@ -41,7 +42,8 @@ static i64 medium_bytes(const struct prepare *p, const struct made *m)
     return bytes;
 }
 
-/* Payloads, and the entries of the index: a record for each direction, its parts and its name. */
+/* Bytes of an item's payloads and index entries: one record per direction, its parts and its
+ * name. */
 static i64 item_bytes(const struct prepare *p, const struct item *item)
 {
     i64 bytes = 0, parts = item->sample.count, records = 1;
@@ -75,7 +77,8 @@ static bool is_due(const struct source_file *file)
     return file->use == FILE_SAMPLES && !file->elsewhere;
 }
 
-/* Samples of a file, evenly from as many as were seen: where there are too many, every second one goes. */
+/* Evenly spaced samples of a file. When the list is full, every second one is dropped and the
+ * stride doubles. */
 struct picked {
     struct item items[SAMPLES_MOST];
     i64 count, seen, stride;
@@ -99,7 +102,7 @@ static void pick(struct picked *p, struct sample *sample)
     p->items[p->count++] = (struct item){.sample = *sample};
 }
 
-/* The beginning of a file, some of it through all but the tokenizers of media. */
+/* Reads the beginning of a file and processes some of its samples, without the media tokenizers. */
 static int take_file(struct estimating *e, i64 index, struct prepare_estimate_format *format)
 {
     struct picked *p = memory_alloc(sizeof *p);
@@ -131,7 +134,7 @@ static int take_file(struct estimating *e, i64 index, struct prepare_estimate_fo
     return result == SOURCE_UNREACHABLE ? -1 : 0;
 }
 
-/* Every so many-th file of each format. */
+/* Samples up to FILES_MOST evenly spaced files of each format. */
 static int take_files(struct estimating *e)
 {
     i64 count;

@@ -1,8 +1,8 @@
-/* Films: what sounds while a clip is shown stands behind it. */
+/* Films: stores the soundtrack of a clip as audio parts behind it. */
 #include "data/prepare/prepare_internal.h"
 #include "data/media/silence.h"
 
-/* Of a sound longer than the most the pieces that are not silent, as cut_sounds has them. */
+/* Cuts a sound longer than audio_seconds into its non-silent pieces, as cut_sounds does. */
 static int add_pieces(const struct prepare *p, struct made *made, const struct sound *sound)
 {
     struct silence_cutter cutter;

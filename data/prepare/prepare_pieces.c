@@ -1,5 +1,6 @@
-/* Long files as several samples: windows of a clip, each by a seek; pieces of a sound, in one pass. They are made in
- * batches of their own, so that memory does not grow with the file. */
+/* Splits long files into several samples: windows of a clip (one seek each) and pieces of a sound
+ * (one pass). They are encoded in batches of their own, so memory use does not grow with the
+ * file. */
 #include "data/prepare/prepare_internal.h"
 #include "data/media/silence.h"
 
@@ -22,7 +23,8 @@ bool prepare_cuts(const struct prepare *p, const struct item *item)
     return p->settings->cut_sounds && item->too_long && !item->problem && item->sample.layout == SAMPLE_CAPTIONED;
 }
 
-/* Its own name and words; all else is borrowed from the sample of the whole. */
+/* Adds an item with its own name and texts; everything else is borrowed from the whole file's
+ * sample. */
 static struct item *add(struct pieces *pieces, double from_s)
 {
     const struct item *of = pieces->of;
@@ -40,7 +42,7 @@ static struct item *add(struct pieces *pieces, double from_s)
     return item;
 }
 
-/* What is borrowed is not released with it. */
+/* Releases an item without what it borrows. */
 static void release(struct item *item)
 {
     for (i64 i = 0; item->made && i < item->sample.count; i++)
@@ -88,7 +90,7 @@ static int make_if_full(struct pieces *pieces)
     return pieces->count == pieces->most ? make(pieces) : 0;
 }
 
-/* ---- clips ---- */
+/* ---- Clips ---- */
 
 static double window_seconds(const struct pieces *pieces)
 {
@@ -96,7 +98,8 @@ static double window_seconds(const struct pieces *pieces)
     return s->rate_hz > 0 ? (double)s->frames / s->rate_hz : 0;
 }
 
-/* How far apart windows begin, and how many there are; each is whole. */
+/* Plans the windows of a clip: sets the distance between their starts, returns their number. Each
+ * window lies fully inside the clip. */
 static i64 plan_windows(double *every_s, const struct prepare *p, double seconds, double window_s)
 {
     i64 most = p->settings->windows.most;
@@ -126,7 +129,7 @@ static int further_windows(struct pieces *pieces, const struct file_view *file, 
     return status;
 }
 
-/* ---- sounds ---- */
+/* ---- Sounds ---- */
 
 static int cut_sound(struct pieces *pieces, const struct file_view *file, const char *origin)
 {
@@ -145,7 +148,7 @@ static int cut_sound(struct pieces *pieces, const struct file_view *file, const 
     return status ? status : more;
 }
 
-/* ---- either ---- */
+/* ---- Both ---- */
 
 static int all_pieces(struct pieces *pieces)
 {
@@ -171,7 +174,7 @@ bool prepare_has_further(const struct prepare *p, const struct item *item)
     return wants_windows(p, item) || prepare_cuts(p, item);
 }
 
-/* Where a long file is damaged, the pieces in front stay. */
+/* If a long file is damaged, the pieces before the damage stay. */
 int prepare_further(struct prepare *p, const struct item *item)
 {
     if (!prepare_has_further(p, item))

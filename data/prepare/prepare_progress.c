@@ -6,11 +6,12 @@
 
 enum { VERSION = 4 };
 static const double often_s = 10;
-static const char seen_file[] = "seen.part"; /* keys of what was kept, where duplicates are left out */
+static const char seen_file[] = "seen.part"; /* keys of kept samples, if duplicates are removed */
 
-/* ---- What is saved ---- */
+/* ---- Saving ---- */
 
-/* Of everything that decides what is made, but for what stands in the folders: that is the caller's to know. */
+/* Hash of all settings that determine the output. The content of the input folders is not included;
+ * the caller must check it. */
 static char *identity_of(const struct prepare *p)
 {
     struct text text = {0};
@@ -126,7 +127,7 @@ int progress_hand_on(struct prepare *p)
     return status;
 }
 
-/* ---- Going on ---- */
+/* ---- Resuming ---- */
 
 static int begin(struct prepare *p)
 {
@@ -174,7 +175,7 @@ static int resume(struct prepare *p, const struct json *j)
     return status;
 }
 
-/* What a damaged file told may be half of it. */
+/* Reopens curation, because a damaged file may have been read in part. */
 static int forget(struct prepare *p)
 {
     int status;

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- what a part is wanted for ---- */
+/* ---- Use of each part ---- */
 
 static bool both(const struct prepare *p, enum direction direction, bool has_tokenizer)
 {
@@ -34,7 +34,8 @@ static bool has_tokenizer(const struct prepare *p, enum sample_kind kind)
                                   : true;
 }
 
-/* In conversations an assistant's media are made, all others are read. False: nothing of the sample is wanted. */
+/* Decides the use of each part. In conversations an assistant's media are model output and all
+ * others model input. Returns false if nothing of the sample is wanted. */
 static bool decide_use(const struct prepare *p, struct item *item)
 {
     static const enum direction directions[] = {DIRECTION_TEXT, DIRECTION_TEXT, DIRECTION_CHAT, DIRECTION_IMAGE_IN};
@@ -56,7 +57,7 @@ static bool decide_use(const struct prepare *p, struct item *item)
     return any;
 }
 
-/* ---- text ---- */
+/* ---- Text ---- */
 
 static int take_ids(const struct prepare *p, struct made *made, const struct text *bytes)
 {
@@ -68,7 +69,7 @@ static int take_ids(const struct prepare *p, struct made *made, const struct tex
         id_list_push(&made->ids, ids[i]);
     }
     if (made->ids.count && made->ids.ids[made->ids.count - 1] == p->vocabulary.end)
-        made->ids.count--; /* the grammar ends samples */
+        made->ids.count--; /* the grammar appends the end token */
     return 0;
 }
 
@@ -81,7 +82,7 @@ static int read_text(const struct prepare *p, struct item *item, i64 part)
                        &(struct encode_options){.plain = true, .begins_word = item->sample.layout == SAMPLE_CAPTIONED});
 }
 
-/* ---- pictures and clips ---- */
+/* ---- Pictures and clips ---- */
 
 static int read_image(const struct prepare *p, struct item *item, struct made *made, const void *bytes, i64 count,
                       const char *origin)
@@ -136,7 +137,7 @@ static void hear(const struct prepare *p, struct item *item, const struct sound 
         curation_sound(p->curation, &item->curate, sound->values, sound->samples, AUDIO_RATE_HZ);
 }
 
-/* Of a longer sound no more is decoded than shows that it is. */
+/* Decodes a sound. A sound longer than audio_seconds is decoded only far enough to detect that. */
 static int read_sound(const struct prepare *p, struct item *item, struct made *made, const void *bytes, i64 count,
                       const char *origin)
 {
@@ -177,7 +178,7 @@ static int read_medium(const struct prepare *p, struct item *item, i64 part)
     return status;
 }
 
-/* ---- words of a window ---- */
+/* ---- Subtitles of a window ---- */
 
 static double seconds_of(const struct made *made)
 {
@@ -192,8 +193,8 @@ static bool has_subtitles(const struct sample *s)
     return s->subtitles || s->cues.length;
 }
 
-/* What the subtitles say while the medium, which has been read, is shown; where they say nothing it is left out. They
- * are looked at as other texts are. */
+/* Takes the subtitles shown during the medium, which has been read already, as its text. Without
+ * any, the item is left out. Curation checks them like other texts. */
 static int take_subtitles(const struct prepare *p, struct item *item)
 {
     struct sample *s = &item->sample;
@@ -212,7 +213,7 @@ static int take_subtitles(const struct prepare *p, struct item *item)
     return 0;
 }
 
-/* ---- items ---- */
+/* ---- Items ---- */
 
 static int read_item(const struct prepare *p, struct item *item)
 {
@@ -250,7 +251,7 @@ static void run_item(void *context, i64 tile, int worker)
     if (job->prepare->curation && !item->left_out && !has_subtitles(&item->sample))
         curation_look(job->prepare->curation, &item->curate, &item->sample);
     if (!item->left_out && read_item(job->prepare, item) < 0)
-        item->problem = string_copy(error_text()); /* the message belongs to this thread */
+        item->problem = string_copy(error_text()); /* error_text is per thread */
 }
 
 i64 prepare_batch_items(const struct prepare *p, i64 most)

@@ -1,4 +1,4 @@
-/* stream.json: how the shards of a stream are made. */
+/* stream.json: the recipe of a stream's shards. */
 #include "data/prepare/prepare.h"
 
 #include "core/json.h"
@@ -26,7 +26,8 @@ static struct json *path_json(const struct json *value)
     return out;
 }
 
-/* References have become paths; out/corpus is read again as ./out/corpus. */
+/* References are already resolved to paths. A "./" prefix keeps out/corpus from being read as a
+ * reference again. */
 static void mark_paths(struct json *settings)
 {
     static const char *const keys[] = {"data", "text", "vision", "audio"};
@@ -53,7 +54,7 @@ int shard_stream_save(const char *directory, const struct prepare_settings *sett
     return status;
 }
 
-/* JSON is YAML, and settings are read from that. */
+/* Reads the settings from the JSON file with the YAML parser, since JSON is valid YAML. */
 static int read_settings(struct prepare_settings *out, const char *path)
 {
     static const char *const none[] = {NULL};

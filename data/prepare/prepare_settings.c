@@ -1,4 +1,3 @@
-/* Settings of the stage prepare. */
 #include "data/prepare/prepare.h"
 
 #include "data/sources/sources.h"

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* The parts of one record, growing. */
+/* The growing part list of one record. */
 struct prepare_write_record {
     struct shard_part *parts;
     i64 count, capacity;
@@ -30,7 +30,7 @@ static void finish(struct prepare *p, const struct item *item, enum direction di
     r->count = 0;
 }
 
-/* ---- payloads ---- */
+/* ---- Payloads ---- */
 
 static struct shard_part write_ids(struct shard_writer *w, const struct id_list *ids)
 {
@@ -94,7 +94,7 @@ static struct shard_part write_sound(struct prepare *p, struct shard_writer *w, 
     return part;
 }
 
-/* The sounds of a medium: of a film those behind its clip. */
+/* The sound parts of a medium (for a film, those behind its clip). */
 struct written {
     struct shard_part *sounds;
     i64 count;
@@ -114,7 +114,8 @@ static void write_sounds(struct written *out, struct prepare *p, struct shard_wr
         out->sounds[out->count] = write_sound(p, w, &m->sounds[out->count]);
 }
 
-/* Sounds that were written before are the same read and made. */
+/* Appends a medium. Its sounds have the same payload as input and as output, so they are written
+ * once. */
 static void push_medium(struct prepare_write_record *r, struct written *written, struct prepare *p,
                         struct shard_writer *w, const struct made *m, bool out, bool condition)
 {
@@ -125,9 +126,9 @@ static void push_medium(struct prepare_write_record *r, struct written *written,
         push(r, written->sounds[i], condition);
 }
 
-/* ---- records ---- */
+/* ---- Records ---- */
 
-/* One medium and its caption: the one from the other, both ways. */
+/* Writes a medium and its caption in both directions, each predicted from the other. */
 static void write_captioned(struct prepare *p, const struct item *item)
 {
     static const enum direction given[] = {
@@ -157,14 +158,15 @@ static void write_captioned(struct prepare *p, const struct item *item)
     memory_free(record.parts);
 }
 
-/* The same whatever is read before, so that a part draws as the whole. */
+/* Document number for the dropout draws. It depends only on the sample and the copy, so a part
+ * draws the same as the whole. */
 static u32 document_of(const struct item *item, i64 copy)
 {
     u64 hash = hash_bytes(&item->sample.key, sizeof item->sample.key, (u64)copy);
     return (u32)(hash ^ hash >> 32);
 }
 
-/* Plain texts for training once more for each copy, cut into tokens in other ways. */
+/* Writes a plain text. For training with dropout, each copy is tokenized with other draws. */
 static void write_plain(struct prepare *p, const struct item *item)
 {
     const struct prepare_settings *s = p->settings;
@@ -189,7 +191,7 @@ static void write_plain(struct prepare *p, const struct item *item)
     memory_free(record.parts);
 }
 
-/* Ids gathered until a medium comes or prompts and answers take turns. */
+/* Ids collected until a medium follows or the text changes between prompt and answer. */
 struct prepare_write_run {
     struct id_list ids;
     bool condition;
@@ -213,7 +215,8 @@ static void add_run(struct prepare *p, const struct item *item, struct prepare_w
         id_list_push(&run->ids, ids[i]);
 }
 
-/* Behind a message's last part: what ends an answer is part of it, what follows belongs to nobody. */
+/* Ends a message behind its last part. The first tail token belongs to the message, so an answer's
+ * is trained; the tokens behind it only separate messages. */
 static void end_message(struct prepare *p, const struct item *item, struct prepare_write_record *r,
                         struct prepare_write_run *run, i64 part)
 {

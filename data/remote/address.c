@@ -1,4 +1,4 @@
-/* What an address may be, and the many that a pattern stands for. */
+/* Checks addresses and expands patterns of them. */
 #include "data/remote/remote.h"
 
 #include <stdlib.h>
@@ -6,7 +6,8 @@
 
 enum { ADDRESSES_MOST = 1 << 20, DIGITS_MOST = 9 };
 
-/* Nothing of what may be a secret is repeated. */
+/* Rejects an address without host, with credentials, a query or a fragment. Messages never repeat a
+ * possible secret. */
 int address_check(const char *address)
 {
     const char *host = strstr(address, "://") + 3, *slash = host + strcspn(host, "/");
@@ -44,7 +45,8 @@ static void push(struct address_names *n, char *name)
     n->list[n->count++] = name;
 }
 
-/* "000..127": the first, the last and how many digits; false: it is no range. */
+/* Parses "000..127}": the first and last number and the digits to pad to. False if it is not a
+ * range. */
 static bool read_numbers(const char *begin, i64 *first, i64 *last, int *digits)
 {
     size_t a = strspn(begin, "0123456789"), b = strncmp(begin + a, "..", 2) ? 0 : strspn(begin + a + 2, "0123456789");
@@ -83,7 +85,7 @@ static int expand_words(struct address_names *names, const char *head, const cha
     return status;
 }
 
-/* `head` is done with. */
+/* Expands `pattern` and appends each result to `head`, the part already expanded. */
 static int expand(struct address_names *names, const char *head, const char *pattern)
 {
     size_t before = strcspn(pattern, "{}");

@@ -1,7 +1,6 @@
-/* What stands behind the `?` of an address: mostly a signature that lets its holder in for a while. It is kept in this
- * process alone, and those that it starts to fill rings; an address is known, written and shown without it, so that
- * signing anew changes nothing that was made.
- */
+/* Keeps the query strings of addresses, mostly signatures that grant access for a while. They stay
+ * in this process and the ones it starts to fill rings. Addresses are known, written and shown
+ * without them, so that a new signature does not change anything made from the file. */
 #define _GNU_SOURCE /* memfd_create */
 #include "data/remote/remote.h"
 
@@ -13,10 +12,10 @@
 #include <unistd.h>
 
 struct signed_address {
-    char *address, *query; /* query: with its `?` */
+    char *address, *query; /* query: begins with `?` */
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct signed_address *known; /* by address */
+static struct signed_address *known; /* sorted by address */
 static i64 known_count, known_capacity;
 
 static int compare_addresses(const void *a, const void *b)
@@ -30,7 +29,7 @@ static struct signed_address *find(const char *address)
     return known_count ? bsearch(&wanted, known, (size_t)known_count, sizeof wanted, compare_addresses) : NULL;
 }
 
-/* Those behind the ones that are in order. */
+/* Appends at the end; call settle() afterwards to sort. */
 static void append(char *address, const char *query)
 {
     if (known_count == known_capacity) {
@@ -41,7 +40,7 @@ static void append(char *address, const char *query)
     known[known_count++] = (struct signed_address){address, string_copy(query)};
 }
 
-/* Puts them all in order; of an address that is there twice one stays. */
+/* Sorts the list and removes duplicates. An address with two different queries is an error. */
 static int settle(void)
 {
     const char *twice = NULL;
@@ -62,7 +61,7 @@ static int settle(void)
                  : 0;
 }
 
-/* The pattern without what stands between each `?` and the end of its word. */
+/* Copies the pattern without its queries; each reaches from `?` to the end of its word. */
 static char *without_queries(const char *pattern)
 {
     struct text out = {0};
@@ -130,7 +129,7 @@ char *address_whole(const char *address)
     return whole;
 }
 
-/* ---- For another process: lines ADDRESS?QUERY ---- */
+/* ---- Transfer to another process: lines ADDRESS?QUERY ---- */
 
 int address_queries_file(void)
 {

@@ -8,13 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SPAN_BYTES_MOST ((i64)1 << 33) /* of an address: what a file says of itself may be a lie */
+/* Limit for addresses, since lengths stated in a file may be wrong. */
+#define SPAN_BYTES_MOST ((i64)1 << 33)
 
 struct blob {
     char *path;
-    struct remote *remote; /* NULL: the rest is of a file of this machine */
+    struct remote *remote; /* NULL: a local file, described by the fields below */
     int descriptor;
-    i64 bytes, at; /* at: of what blob_read gave */
+    i64 bytes, at; /* at: position of blob_read */
     struct file_view view;
 };
 
@@ -100,7 +101,7 @@ void blob_close(struct blob *b)
     memory_free(b);
 }
 
-/* ---- spans ---- */
+/* ---- Spans ---- */
 
 static int map_span(struct blob *b, struct blob_span *out, i64 offset, i64 bytes)
 {
@@ -129,7 +130,7 @@ int blob_span(struct blob *b, struct blob_span *out, i64 offset, i64 bytes)
     return -1;
 }
 
-/* Pages that were read need not stay; they come again if they are read again. */
+/* Releases a span. Mapped pages are dropped from memory; they are read again if needed. */
 void blob_span_release(struct blob_span *span)
 {
     u64 page = (u64)sysconf(_SC_PAGESIZE), first = (u64)(uintptr_t)span->data;

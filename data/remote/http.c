@@ -17,14 +17,16 @@ struct http_transfer {
     struct http_answer *answer;
     http_taker *take;
     void *context;
-    double since_s; /* of the time that is looked at for a stall, and what came in it */
+    /* since_s, bytes: begin of the current stall window, and the bytes received in it. */
+    double since_s;
     i64 bytes;
     bool stopped, stalled;
 };
 
-/* ---- the head of an answer ---- */
+/* ---- Head of an answer ---- */
 
-/* What a header of this name says, without spaces around it; NULL: it is another. */
+/* The trimmed value of a header line with this name, or NULL if the name differs. Release with
+ * memory_free. */
 static char *value_of(const char *line, size_t length, const char *name)
 {
     size_t n = strlen(name);
@@ -38,7 +40,8 @@ static char *value_of(const char *line, size_t length, const char *name)
     return string_format("%.*s", (int)(end - begin), begin);
 }
 
-/* "bytes 0-99/1234", "bytes * /1234" without the space, "bytes 0-99/ *" likewise. */
+/* Parses Content-Range, "bytes FIRST-LAST/TOTAL", in which FIRST-LAST or TOTAL may be an
+ * asterisk. */
 static void read_range(struct http_answer *a, const char *value)
 {
     const char *slash = strchr(value, '/');
@@ -57,7 +60,7 @@ void http_answer_release(struct http_answer *a)
     *a = (struct http_answer){0};
 }
 
-/* Of several heads, such as those of redirections, the last one counts. */
+/* Resets the answer at a status line. After redirections the last head counts. */
 static void begin_answer(struct http_answer *a, const char *line)
 {
     int status = 0;
@@ -102,7 +105,7 @@ static size_t on_header(char *line, size_t one, size_t length, void *context)
     return one * length;
 }
 
-/* ---- its body ---- */
+/* ---- Body of an answer ---- */
 
 static void keep_complaint(struct http_answer *a, const char *bytes, size_t count)
 {
@@ -111,7 +114,7 @@ static void keep_complaint(struct http_answer *a, const char *bytes, size_t coun
     a->complaint[there + (count < room ? count : room)] = 0;
 }
 
-/* Time that the taker takes is not the server's. */
+/* Passes the body on. Time spent in the taker does not count as a stall. */
 static size_t on_body(char *bytes, size_t one, size_t count, void *context)
 {
     struct http_transfer *t = context;
@@ -129,7 +132,8 @@ static size_t on_body(char *bytes, size_t one, size_t count, void *context)
     return one * count;
 }
 
-/* Asked about once a second while nothing comes. */
+/* Checks for a stop and for stalls. libcurl calls it at least once a second, also while nothing
+ * arrives. */
 static int on_progress(void *context, curl_off_t all, curl_off_t now, curl_off_t all_up, curl_off_t now_up)
 {
     struct http_transfer *t = context;
@@ -148,7 +152,7 @@ static int on_progress(void *context, curl_off_t all, curl_off_t now, curl_off_t
     return t->stalled;
 }
 
-/* ---- asking ---- */
+/* ---- Requests ---- */
 
 static void start_library(void)
 {
@@ -173,7 +177,8 @@ void http_close(struct http *http)
     memory_free(http);
 }
 
-/* Who is asked for s3:// is asked no one else; elsewhere redirections are followed, but none away from TLS. */
+/* Sets URL, credentials and redirections. s3:// follows no redirections; other schemes do, but
+ * never from TLS to plain HTTP. */
 static void set_target(CURL *curl, const struct http_target *t)
 {
     const char *certificates = getenv("SSL_CERT_FILE");
@@ -202,7 +207,7 @@ static struct curl_slist *add_header(struct curl_slist *list, const char *name, 
     return list;
 }
 
-/* Of the body of a request that has none; S3 wants it, and libcurl before 8 does not send it. */
+/* SHA-256 of an empty body. S3 requires it, and libcurl before 8 does not send it. */
 static const char nothing_sha256[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 static struct curl_slist *set_request(CURL *curl, const struct http_request *r)

@@ -1,45 +1,49 @@
-/* One GET; http.c is the only file that knows libcurl. Nothing is tried again here: remote.c does. */
+/* Sends one GET request. http.c is the only file that uses libcurl. It does not retry;
+ * remote_fetch.c does. */
 #ifndef WEFT_DATA_HTTP_H
 #define WEFT_DATA_HTTP_H
 #include "core/core.h"
 
 #include <stdatomic.h>
 
-/* Where to ask, and as whom. */
+/* URL and credentials of a request. */
 struct http_target {
     char *url;
-    char *user, *secret, *token, *signing; /* of s3://, signing as libcurl writes it; user NULL: anonymous */
+    /* Credentials for s3://; signing is libcurl's AWS_SIGV4 string; user NULL: anonymous. */
+    char *user, *secret, *token, *signing;
     bool s3;
 };
 struct http_request {
     const struct http_target *target;
-    i64 first, last;         /* bytes; last -1: to the end; 0 and -1: no range is asked for */
-    const char *only_as;     /* an ETag: nothing, if it is another; NULL */
-    double stall_s;          /* in so many seconds at least 1 KiB a second has to come */
-    const atomic_bool *stop; /* NULL; true: it need not go on */
+    i64 first, last;         /* byte range; last -1: to the end; 0 and -1: no range */
+    const char *only_as;     /* ETag for If-Match, or NULL */
+    double stall_s;          /* fail if less than 1 KiB/s arrives for this long */
+    const atomic_bool *stop; /* true cancels the request; NULL: never */
 };
 enum { COMPLAINT_BYTES = 4096 };
 struct http_answer {
-    int status;                          /* 0: none came */
-    i64 first, total;                    /* of a range: its first byte; of the file: its bytes; -1: not said */
-    char *version;                       /* ETag, else when it was modified last; NULL */
-    char *region;                        /* of a bucket that is elsewhere; NULL */
-    double retry_s;                      /* Retry-After; 0: not said */
-    char complaint[COMPLAINT_BYTES + 1]; /* begin of a body that is no success */
-    char problem[256];                   /* of the connection; "": none */
+    int status;                          /* HTTP status; 0: no answer */
+    i64 first, total;                    /* first byte of the range; size of the file; -1: not stated */
+    char *version;                       /* ETag, else Last-Modified; NULL: neither */
+    char *region;                        /* region of a bucket hosted elsewhere, or NULL */
+    double retry_s;                      /* Retry-After; 0: not stated */
+    char complaint[COMPLAINT_BYTES + 1]; /* begin of an error's body */
+    char problem[256];                   /* error of the connection, or "" */
 };
 enum http_result {
-    HTTP_DONE,    /* an answer, and all of its body */
-    HTTP_STOPPED, /* by the taker, by `stop`, or interrupted() */
+    HTTP_DONE,    /* an answer with its whole body */
+    HTTP_STOPPED, /* stopped by the taker, `stop` or interrupted() */
     HTTP_BROKEN,
-    HTTP_UNREACHED, /* no connection: the host is not known, refuses it, or says nothing for 10 s */
-    HTTP_NEVER      /* it would not be otherwise the next time: no such protocol, a certificate that is not trusted */
+    HTTP_UNREACHED, /* no connection: unknown host, connection refused, or no response for 10 s */
+    HTTP_NEVER      /* a retry cannot help: unsupported protocol, untrusted certificate */
 };
-/* What comes of a body of status 200 or 206; false: enough. */
+/* Receives the body of an answer with status 200 or 206, piece by piece. Returning false stops the
+ * transfer. */
 typedef bool http_taker(void *context, const struct http_answer *answer, const u8 *bytes, i64 count);
 
 struct http;
-struct http *http_open(void); /* keeps connections between requests; NULL: this program was built without libcurl */
+/* Keeps connections alive between requests. NULL with a message: built without libcurl. */
+struct http *http_open(void);
 enum http_result http_get(struct http *http, struct http_answer *answer, const struct http_request *request,
                           http_taker *take, void *context);
 void http_answer_release(struct http_answer *answer);

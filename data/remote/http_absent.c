@@ -1,4 +1,4 @@
-/* In place of http.c where libcurl is not there. */
+/* Replaces http.c in a build without libcurl. */
 #include "data/remote/http.h"
 
 struct http *http_open(void)

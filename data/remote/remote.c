@@ -19,7 +19,7 @@ static int failed(void)
     return -1;
 }
 
-/* ---- in order, read ahead by a thread ---- */
+/* ---- Sequential reads, a thread reads ahead ---- */
 
 struct stream {
     struct fetch fetch;
@@ -27,9 +27,9 @@ struct stream {
     pthread_mutex_t lock;
     pthread_cond_t moved;
     u8 *ring;
-    i64 head, tail; /* bytes put in and taken out so far */
+    i64 head, tail; /* bytes written to and read from the ring so far */
     bool ended;
-    char *problem; /* why, if not because the file does */
+    char *problem; /* error that ended it; NULL: the end of the file */
     atomic_bool stop;
 };
 
@@ -120,7 +120,7 @@ i64 remote_read(struct remote *r, void *out, i64 most)
     return count < 0 ? failed() : count;
 }
 
-/* ---- ranges ---- */
+/* ---- Range reads ---- */
 
 struct target_bytes {
     u8 *out;
@@ -136,7 +136,7 @@ static bool put_block(void *context, const u8 *bytes, i64 count)
     return n == count;
 }
 
-/* How many came: fewer, where the file ends before; -1. */
+/* Fetches a range. Returns the bytes received, fewer at the end of the file; -1 with a message. */
 static i64 fetch_range(struct remote *r, u8 *out, i64 offset, i64 bytes)
 {
     struct target_bytes t = {.out = out, .most = bytes};
@@ -194,7 +194,7 @@ int remote_read_at(struct remote *r, void *out, i64 offset, i64 bytes)
     return 0;
 }
 
-/* ---- opening ---- */
+/* ---- Opening ---- */
 
 struct remote *remote_open(const char *address)
 {
@@ -238,7 +238,7 @@ void remote_close(struct remote *r)
     memory_free(r);
 }
 
-/* ---- questions ---- */
+/* ---- Single requests ---- */
 
 struct whole_body {
     struct text *out;
@@ -270,7 +270,8 @@ int remote_ask(struct text *out, i64 most, const struct http_target *target, con
     return status < 0 ? failed() : 0;
 }
 
-/* By the head of the answer to a request for one byte: servers that sign addresses for GET refuse HEAD. */
+/* Reads size and version from the head of a one-byte GET, because servers that sign addresses for
+ * GET refuse HEAD. */
 int remote_stat(struct remote_object *object, struct http *http)
 {
     struct remote *r = remote_open(object->address);

@@ -1,81 +1,95 @@
-/* Files at addresses: http://HOST/PATH, https://HOST/PATH, s3://BUCKET/KEY.
+/* Reads files at addresses: http://HOST/PATH, https://HOST/PATH, s3://BUCKET/KEY.
  *
- * What stands behind a `?` (a presigned address) is sent as it is given and stands nowhere else: address_query.c.
+ * Query strings (presigned addresses) are sent as given, but are never written or shown: see
+ * address_query.c.
  *
- * s3:// is asked as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN say, without them anonymously; in
- * AWS_REGION (us-east-1), at AWS_ENDPOINT_URL (Amazon). Credentials of other hosts stand in ~/.netrc: an address holds
- * none, for it is written into what is made of the file.
+ * s3:// uses AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or is anonymous
+ * without them. It reads AWS_REGION (default us-east-1) and AWS_ENDPOINT_URL (default Amazon).
+ * Credentials of other hosts come from ~/.netrc: an address must not hold any, because it is
+ * written into the files that are made from it.
  *
- * A connection that breaks or stands still is made again and goes on at the byte that comes next, with growing pauses,
- * so many times (fewer to a host that this process has had no answer from); the file must still be the same (ETag, or
- * when it was modified last, and size). What will not be otherwise the next time (404, 403) is not tried again. */
+ * A connection that breaks or stalls is reopened and continues at the next byte, after pauses that
+ * double, for a limited number of tries (fewer if the host never answered this process). The file
+ * must still be the same: its ETag or Last-Modified and its size are compared. Permanent failures
+ * (404, 403) are not retried. */
 #ifndef WEFT_DATA_REMOTE_H
 #define WEFT_DATA_REMOTE_H
 #include "data/remote/http.h"
 
 struct remote_patience {
-    int tries;                             /* without 1 MiB between them */
-    int tries_unknown;                     /* while no connection comes about to a host that has not answered yet */
-    double pause_s, pause_most_s, stall_s; /* the first pause, each one doubles; see http_request */
+    int tries;         /* consecutive tries with less than 1 MiB of progress */
+    int tries_unknown; /* the same while a host that never answered is unreachable */
+    /* pause_s: first pause, doubled each time; pause_most_s: its maximum; stall_s: see
+     * http_request. */
+    double pause_s, pause_most_s, stall_s;
 };
-extern struct remote_patience remote_patience; /* tests have less */
+extern struct remote_patience remote_patience; /* tests lower the limits */
 
 struct remote;
 struct remote *remote_open(const char *address);
-i64 remote_bytes(struct remote *remote); /* -1: the server does not say; -2: error */
-/* The first call starts a thread that reads ahead; 0: the end; -1. */
+i64 remote_bytes(struct remote *remote); /* -1: unknown; -2: a message */
+/* Reads sequentially. The first call starts a thread that reads ahead. Returns the bytes read, 0 at
+ * the end, -1 with a message. */
 i64 remote_read(struct remote *remote, void *out, i64 most);
-/* Through blocks of 4 MiB, of which the last few are kept: several columns are read side by side. */
+/* Reads at any offset through a cache of 16 blocks of 4 MiB, so that several columns can be read
+ * side by side. 0, or -1 with a message. */
 int remote_read_at(struct remote *remote, void *out, i64 offset, i64 bytes);
 void remote_close(struct remote *remote);
-/* How often this thread was told that an address cannot be read (or was interrupted there): what of a file is damaged
- * stays so, this may be otherwise tomorrow. */
+/* Number of failed or interrupted reads of addresses on this thread. Transient failures: unlike a
+ * corrupt file they may succeed on retry. */
 i64 remote_failures(void);
 
-/* ---- what is there ---- */
+/* ---- Listings ---- */
 
 struct remote_object {
     char *address;
-    i64 bytes;     /* 0: the server does not say */
-    char *version; /* changes when the file does; NULL: the server does not say */
+    i64 bytes;     /* 0: unknown */
+    char *version; /* changes when the file does; NULL: unknown */
 };
 struct remote_list {
-    struct remote_object *objects; /* ordered as the files of a folder and of those below it */
+    struct remote_object *objects; /* sorted like a recursive walk through folders */
     i64 count, capacity;
-    char *folder; /* of all of them, without the slash behind it */
+    char *folder; /* common folder, without its trailing slash */
 };
-/* What an address names: {000..127} stands for all numbers of as many digits, {a,b} for either; what `is_file` does not
- * know by its name is the beginning of a folder's names at s3://. */
+/* Lists the files that an address names. {000..127} expands to all numbers with as many digits,
+ * {a,b} to either. If `is_file` does not recognize a name, an s3:// address is listed as a folder;
+ * other schemes are an error. */
 int remote_list(struct remote_list *list, const char *address, bool (*is_file)(const char *address));
 void remote_list_release(struct remote_list *list);
 
-void remote_list_add(struct remote_list *list, char *address, i64 bytes, char *version); /* bytes -1: to be asked for */
+/* Takes both strings. bytes -1: the size is yet to be asked for. */
+void remote_list_add(struct remote_list *list, char *address, i64 bytes, char *version);
 
-/* remote_hosts.c: of the host of an address, since the program began */
+/* remote_hosts.c: records and asks whether a URL's host has answered this process. */
 void remote_host_answers(const char *url);
 bool remote_host_has_answered(const char *url);
 
 /* address.c */
 int address_check(const char *address);
-int address_expand(char ***out, i64 *count, const char *pattern); /* string_list_free */
-/* address_query.c: the address or pattern without what stands behind `?`, which is remembered; of s3:// nothing does.
- * memory_free. */
+/* Expands {000..127} and {a,b}. Release with string_list_free. */
+int address_expand(char ***out, i64 *count, const char *pattern);
+/* address_query.c: removes the query strings from an address or pattern and remembers them in this
+ * process. s3:// addresses are left unchanged. Release with memory_free. */
 int address_hide(char **out, const char *pattern);
-void address_share_query(const char *to, const char *from); /* where the first has none */
-char *address_whole(const char *address);                   /* memory_free; not to be shown */
-/* For a process that this one starts: all that is remembered, in a file that stands nowhere and is closed where another
- * program begins (fcntl); -1: nothing is. The other process takes it from there, and closes it: 0, or -1 and a message.
- */
+/* Gives `to` the query of `from`, unless it has one already. */
+void address_share_query(const char *to, const char *from);
+/* The address with its query string, which is a secret. Release with memory_free. */
+char *address_whole(const char *address);
+/* Pass the remembered query strings to a child process, in an anonymous file. It is close-on-exec;
+ * clear that with fcntl. address_queries_file returns a descriptor, or -1 if there is nothing to
+ * pass. address_queries_take reads and closes it in the child: 0, or -1 with a message. */
 int address_queries_file(void);
 int address_queries_take(int descriptor);
 /* s3.c */
 int http_target_init(struct http_target *target, const char *address);
 void http_target_release(struct http_target *target);
-/* The address of a listing of what begins like this one; token: where the one before ended; NULL. */
+/* The URL that lists the keys with this address as their prefix. token: the continuation token of
+ * the page before, or NULL. */
 int s3_listing_init(struct http_target *target, const char *address, const char *token);
-/* What a page of a listing says; *token: there is more behind it; NULL. */
+/* Parses one page of a listing. *token: the continuation token of the next page, or NULL after the
+ * last. */
 int s3_listing_read(struct remote_list *list, char **token, const struct text *page, const char *address);
-/* remote.c: the whole body, of at most so many bytes; what it is about is called `address`. */
+/* remote.c: fetches a whole body of at most `most` bytes. `address` names it in messages. */
 int remote_ask(struct text *out, i64 most, const struct http_target *target, const char *address);
 int remote_stat(struct remote_object *object, struct http *http); /* fills in bytes and version */
 

@@ -1,5 +1,4 @@
-/* Bytes of an address, asked for until they have come: what an answer says, how often and after how long a pause it is
- * asked again. */
+/* Fetches bytes of an address until they have arrived: judges answers, retries and pauses. */
 #include "data/remote/remote_inside.h"
 
 #include <stdio.h>
@@ -12,7 +11,7 @@
 struct remote_patience remote_patience = {
     .tries = 10, .tries_unknown = 3, .pause_s = 1, .pause_most_s = 60, .stall_s = 30};
 
-/* ---- what an answer says ---- */
+/* ---- Judging answers ---- */
 
 static bool asks_for_range(const struct fetch *f)
 {
@@ -25,8 +24,8 @@ static enum verdict never(struct fetch *f, const struct http_answer *a, const ch
     return VERDICT_NEVER;
 }
 
-/* S3's body of an error names it: <Code>NoSuchKey</Code>. Nothing else of a body is repeated, for it may hold what was
- * sent. */
+/* Prints the status and S3's error code (<Code>NoSuchKey</Code>). The rest of the body is not
+ * repeated: it may contain what was sent. */
 static void print_status(struct text *out, const struct http_answer *a)
 {
     const char *code = strstr(a->complaint, "<Code>"), *end = code ? strstr(code, "</Code>") : NULL;
@@ -62,7 +61,8 @@ static enum verdict refused(struct fetch *f, const struct http_answer *a)
     return VERDICT_NEVER;
 }
 
-/* That the answer is of the file that those before were of. */
+/* True if the answer comes from the same file as earlier answers, by version and size. The first
+ * answer sets both. */
 static bool is_same(struct remote *r, const struct http_answer *a, i64 total)
 {
     pthread_mutex_lock(&r->lock);
@@ -80,7 +80,8 @@ static bool is_same(struct remote *r, const struct http_answer *a, i64 total)
 static const char changed[] = "the file is not what it was when its beginning was read: expected that it stays the "
                               "same; start the stage again once it does";
 
-/* A whole answer to a request for a part: what comes before is passed over where that is all that costs. */
+/* Judges a whole-file answer to a range request. A sequential read skips the bytes before its
+ * position; table reads need ranges and refuse it. */
 static enum verdict judge_whole(struct fetch *f, const struct http_answer *a)
 {
     bool suffices = f->at == 0 && a->total >= 0 && a->total <= f->end;
@@ -115,7 +116,7 @@ static enum verdict judge(struct fetch *f, const struct http_answer *a)
     return a->first == f->at ? VERDICT_TAKE : never(f, a, "another range than the one that was asked for");
 }
 
-/* ---- asking until it is there ---- */
+/* ---- Repeating requests ---- */
 
 static bool take_body(void *context, const struct http_answer *a, const u8 *bytes, i64 count)
 {
@@ -127,7 +128,7 @@ static bool take_body(void *context, const struct http_answer *a, const u8 *byte
     i64 passed = min_i64(f->pass, count), left = f->end >= 0 ? f->end - f->at : count;
     f->pass -= passed;
     count = min_i64(count - passed, left);
-    f->enough = !f->take && a->status == 200; /* a byte may come to its end, a file need not */
+    f->enough = !f->take && a->status == 200; /* let a 1-byte body finish, but not a whole file */
     if (count && f->take)
         f->enough = !f->take(f->context, bytes + passed, count);
     f->at += count;
@@ -145,7 +146,7 @@ static enum http_result ask(struct fetch *f, struct http_answer *a)
     pthread_mutex_lock(&r->lock);
     char *version = r->version ? string_copy(r->version) : NULL;
     pthread_mutex_unlock(&r->lock);
-    if (version && *version == '"') /* a weak one matches nothing */
+    if (version && *version == '"') /* a weak ETag never matches If-Match */
         request.only_as = version;
     f->verdict = VERDICT_NONE;
     enum http_result result = http_get(f->http, a, &request, take_body, f);
@@ -157,7 +158,8 @@ static enum http_result ask(struct fetch *f, struct http_answer *a)
     return result;
 }
 
-/* Whether that was all. Where no one knows how much there is, an answer's end is the file's. */
+/* True if everything wanted has arrived. If the size is unknown, the end of an answer is the end of
+ * the file. */
 static bool is_whole(struct fetch *f, enum http_result result)
 {
     pthread_mutex_lock(&f->remote->lock);
@@ -190,7 +192,7 @@ static int give_up(const struct fetch *f, const struct http_answer *a, int tries
     return -1;
 }
 
-/* False: it was interrupted or stopped meanwhile. */
+/* Sleeps; false if interrupted or stopped meanwhile. */
 static bool pause_for(const struct fetch *f, double seconds)
 {
     double end_s = clock_s() + seconds;

@@ -1,14 +1,14 @@
-/* Hosts that answered since the program began. What refuses connections, or has no name, and is not among them is more
- * likely misspelt, or this machine without a network, than away for a while. */
+/* Remembers hosts that have answered this process. An unreachable host that is not among them is
+ * probably misspelt, or this machine has no network, so it is retried less often. */
 #include "data/remote/remote.h"
 
 #include <pthread.h>
 #include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct text hosts; /* "https://a:1\nhttps://b\n" */
+static struct text hosts; /* one per line: "https://a:1\nhttps://b\n" */
 
-/* "https://a:1\n"; memory_free. */
+/* Scheme, host and port of a URL with a newline: "https://a:1\n". Release with memory_free. */
 static char *host_of(const char *url)
 {
     const char *host = strstr(url, "://");

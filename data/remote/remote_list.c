@@ -1,4 +1,4 @@
-/* What stands at an address: files that are named, each asked for its size, and those of a folder at s3://. */
+/* Lists the files at an address: named files, whose sizes are asked for, and folders at s3://. */
 #include "data/remote/remote.h"
 
 #include <pthread.h>
@@ -28,14 +28,15 @@ void remote_list_add(struct remote_list *list, char *address, i64 bytes, char *v
     list->objects[list->count++] = (struct remote_object){address, bytes, version};
 }
 
-/* ---- sizes, several at a time: what takes time is waiting ---- */
+/* ---- Sizes, several requests in parallel to hide latency ---- */
 
+/* Sizes to ask for, shared by the threads. */
 struct questions {
     struct remote_list *list;
     atomic_llong next;
     atomic_bool failed;
     pthread_mutex_t lock;
-    char *problem; /* the first */
+    char *problem; /* the first error */
 };
 
 static void *ask_sizes(void *context)
@@ -76,7 +77,7 @@ static int find_sizes(struct remote_list *list)
     return status;
 }
 
-/* ---- folders ---- */
+/* ---- Folders ---- */
 
 static int list_folder(struct remote_list *list, const char *folder)
 {
@@ -99,7 +100,8 @@ static int list_folder(struct remote_list *list, const char *folder)
     return status;
 }
 
-/* As a walk through folders comes by them: a slash comes before all else, as the end of a name does. */
+/* Orders addresses like a recursive walk: a slash sorts before all characters but after the end of
+ * a name. */
 static int compare_objects(const void *a, const void *b)
 {
     const char *x = ((const struct remote_object *)a)->address, *y = ((const struct remote_object *)b)->address;
@@ -109,7 +111,7 @@ static int compare_objects(const void *a, const void *b)
     return left - right;
 }
 
-/* Megatron's index and ids. */
+/* Megatron's index and token ids. */
 static const char *const pair[] = {".idx", ".bin"};
 
 static bool is_of_pair(const char *address)
@@ -119,7 +121,7 @@ static bool is_of_pair(const char *address)
            (strcmp(address + length - end, pair[0]) == 0 || strcmp(address + length - end, pair[1]) == 0);
 }
 
-/* Either of a pair names both. */
+/* Adds a file. Either file of a Megatron pair adds both. */
 static void add_file(struct remote_list *list, const char *address)
 {
     if (!is_of_pair(address)) {
@@ -133,7 +135,7 @@ static void add_file(struct remote_list *list, const char *address)
     }
 }
 
-/* Pairs that were named by both. `list` is in order. */
+/* Removes duplicates of Megatron pairs that were named by both files. `list` must be sorted. */
 static void drop_repeated(struct remote_list *list)
 {
     i64 kept = 0;
@@ -164,7 +166,7 @@ static int add_address(struct remote_list *list, const char *address, bool (*is_
                      address);
 }
 
-/* Up to the slash before the name of a file, or before the first word that differs. */
+/* The pattern up to the last slash before its file name or its first `{`. */
 static char *folder_of(const char *pattern, bool is_file)
 {
     size_t length = strcspn(pattern, "{");

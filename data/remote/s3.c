@@ -1,4 +1,5 @@
-/* s3://BUCKET/KEY: where it is asked for and as whom, and listings (ListObjectsV2). The signature is libcurl's. */
+/* s3://BUCKET/KEY: builds URLs and credentials, and parses listings (ListObjectsV2). libcurl makes
+ * the signatures. */
 #include "data/remote/remote.h"
 
 #include <ctype.h>
@@ -6,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCHEME = 5 /* bytes of "s3://" */ };
+enum { SCHEME = 5 /* length of "s3://" */ };
 
 static const char *variable(const char *name, const char *otherwise)
 {
@@ -14,7 +15,8 @@ static const char *variable(const char *name, const char *otherwise)
     return value && *value ? value : otherwise;
 }
 
-/* As a signature wants it: all but letters, digits, -._~ and, of a path, slashes. */
+/* Percent-encodes all but letters, digits and the characters in `kept`, as the signature
+ * requires. */
 static void print_encoded(struct text *out, const char *text, const char *kept)
 {
     for (const char *c = text; *c; c++)
@@ -37,7 +39,8 @@ static void set_account(struct http_target *t)
     t->signing = string_format("aws:amz:%s:s3", variable("AWS_REGION", variable("AWS_DEFAULT_REGION", "us-east-1")));
 }
 
-/* Amazon knows a bucket by its host; the certificate of those covers no dots. Others know it by the path. */
+/* Prints the bucket's URL. Amazon takes the bucket as a host name, unless it has dots, which the
+ * wildcard certificate does not cover; other endpoints take it in the path. */
 static void print_bucket(struct text *url, const char *address)
 {
     const char *bucket = address + SCHEME,
@@ -87,9 +90,9 @@ void http_target_release(struct http_target *t)
     *t = (struct http_target){0};
 }
 
-/* ---- listings ---- */
+/* ---- Listings ---- */
 
-/* What is asked is in order of its names: the signature wants that. */
+/* Builds the listing's URL. The signature requires query parameters in alphabetical order. */
 int s3_listing_init(struct http_target *t, const char *address, const char *token)
 {
     struct text url = {0};
@@ -108,7 +111,7 @@ int s3_listing_init(struct http_target *t, const char *address, const char *toke
     return 0;
 }
 
-/* A code point in UTF-8. */
+/* Appends a code point as UTF-8. */
 static void print_point(struct text *out, unsigned long point)
 {
     char bytes[4];
@@ -143,7 +146,7 @@ static char *unescape(const char *at, const char *end)
     return out.data;
 }
 
-/* What stands in the first <tag>..</tag> before `end`; NULL: none. */
+/* The unescaped text of the first <tag>..</tag> before `end`, or NULL. Release with memory_free. */
 static char *element(const char *begin, const char *end, const char *tag)
 {
     char *open = string_format("<%s>", tag), *close = string_format("</%s>", tag);
@@ -154,7 +157,7 @@ static char *element(const char *begin, const char *end, const char *tag)
     return value;
 }
 
-/* Keys that end in a slash are folders that a console made. */
+/* Adds one object of a listing. Keys that end in a slash are folder markers and are skipped. */
 static void read_object(struct remote_list *list, const char *begin, const char *end, const char *address)
 {
     char *key = element(begin, end, "Key"), *size = element(begin, end, "Size");

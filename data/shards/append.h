@@ -1,5 +1,6 @@
-/* A file that is written on where a process that was killed left off. Unlike file_writer's it has its own name from the
- * start: what stands behind the length that was noted last is cut off when it is opened again. */
+/* An append-only file that another process can resume. Unlike file_writer, it writes to the final
+ * name from the start; reopening it truncates everything behind the length that was recorded
+ * last. */
 #ifndef WEFT_DATA_APPEND_H
 #define WEFT_DATA_APPEND_H
 #include "core/core.h"
@@ -7,15 +8,17 @@
 struct appender {
     int descriptor; /* -1: closed */
     char *path;
-    struct text waiting; /* not yet handed to the system */
-    i64 bytes;           /* in all */
+    struct text waiting; /* not yet written to the descriptor */
+    i64 bytes;           /* total length, `waiting` included */
     int failed_errno;
 };
-/* Keeps the first `bytes` of the file; -1 and a message if it is shorter. */
+/* Opens `path` and truncates it to its first `bytes` bytes. Returns -1 with a message if the file
+ * is shorter. */
 int append_open(struct appender *appender, const char *path, i64 bytes);
-void append_write(struct appender *appender, const void *data, i64 bytes); /* a failure is remembered */
-int append_flush(struct appender *appender);                               /* all written can be read */
-int append_sync(struct appender *appender);                                /* all written is on the disk */
-int append_close(struct appender *appender);                               /* after the same */
+void append_write(struct appender *appender, const void *data, i64 bytes); /* remembers a failure */
+/* Writes `waiting`: readers see all bytes. */
+int append_flush(struct appender *appender);
+int append_sync(struct appender *appender);  /* append_flush, then fsync */
+int append_close(struct appender *appender); /* append_sync, then close */
 void append_abandon(struct appender *appender);
 #endif

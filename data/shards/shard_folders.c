@@ -1,4 +1,4 @@
-/* Which shard folders a stage's `data` names, and whether they belong together. */
+/* Finds the shard folders that a stage's `data` names and checks that their tokenizers match. */
 #include "data/shards/shards.h"
 #include "tokenizers/text/text.h"
 

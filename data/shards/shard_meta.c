@@ -1,4 +1,4 @@
-/* shards.json: what the samples of a folder are made of. */
+/* shards.json: the sizes of a folder's samples. */
 #include "data/shards/shard_layout.h"
 #include "tokenizers/vision/vision.h"
 
@@ -89,7 +89,7 @@ int shard_meta_save(const struct shard_meta *meta, const char *directory)
     return status;
 }
 
-/* An integer that must be there and within low .. most. */
+/* Reads a required integer within [low, most]. */
 static int need(i64 *out, const struct json *object, const char *key, i64 low, i64 most, const char *origin)
 {
     if (json_need_integer(out, object, key, origin) < 0)

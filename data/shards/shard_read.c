@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Bytes of the index behind its header, or -1 if its counts cannot be. */
+/* Bytes of the index behind its header; -1 if the header's counts are implausible. */
 static i64 rest_bytes(const struct index_header *h)
 {
     const u64 most = (u64)1 << 40;
@@ -88,7 +88,7 @@ static u64 size_of_shard(const struct shard_folder *f, i64 number)
     return bytes;
 }
 
-/* It is there and has its size: nothing of it is read. */
+/* Checks that the shard exists with the expected size, without reading it. */
 static int check_size(const struct shard_folder *f, i64 number)
 {
     char *path = shard_path(f->directory, number);
@@ -151,7 +151,7 @@ static int check_tables(const struct shard_meta *meta, const struct shard_folder
 
 /* ---- Folders ---- */
 
-/* Shard folders stand inside the folder with shards.json. */
+/* Loads shards.json. The part's folder lies inside the folder that holds shards.json. */
 static int read_meta(struct shards *s, const char *directory, const char *part)
 {
     struct shard_meta meta;
@@ -167,7 +167,7 @@ static int read_meta(struct shards *s, const char *directory, const char *part)
     return status;
 }
 
-/* Copies of a part, or a part that two calls made, hold the same samples. */
+/* Refuses two folders with the same samples, such as copies of a part. */
 static int check_new(const struct shards *s, const struct shard_folder *f)
 {
     for (const struct shard_folder *other = s->folders; other < f; other++)
@@ -176,7 +176,7 @@ static int check_new(const struct shards *s, const struct shard_folder *f)
     return 0;
 }
 
-/* What the index says, whose folder is the last. */
+/* Adds the last folder's index to the totals and checks its tables. */
 static int take_index(struct shards *s, struct shard_folder *f)
 {
     f->files = memory_alloc(max_i64(1, f->shard_count) * (i64)sizeof *f->files);
@@ -266,9 +266,9 @@ void shards_drop(struct shards *s, i64 sample)
         memmove(s->folders, s->folders + gone, (size_t)s->folder_count * sizeof *s->folders);
 }
 
-/* ---- Asking ---- */
+/* ---- Lookup ---- */
 
-/* The last folder that begins at or before a sample, or a part. */
+/* The last folder that begins at or before sample (of_part: part) `index`. */
 static const struct shard_folder *find_folder(const struct shards *s, i64 index, bool of_part)
 {
     i64 low = 0;

@@ -31,7 +31,7 @@ static void settle(struct shard_tables *t)
 void shard_tables_add(struct shard_tables *t, struct shard_sample sample, const char *name,
                       const struct shard_part *parts)
 {
-    bool named = t->files[NAMES].bytes < INT32_MAX; /* beyond two gigabytes of names the first one is given */
+    bool named = t->files[NAMES].bytes < INT32_MAX; /* Beyond 2 GiB of names, samples share the first name. */
     settle(t);
     sample.first_part = (u64)t->files[PARTS].bytes / sizeof *parts;
     sample.name = named ? (u32)t->files[NAMES].bytes : 0;

@@ -7,12 +7,12 @@
 struct shard_writer {
     char *directory;
     struct shard_meta meta;
-    i64 shard_bytes; /* a shard is closed once it has as many */
+    i64 shard_bytes; /* a shard closes at the first break at or above this size */
     struct appender file;
-    bool open, failed; /* failed: the message stands in `problem` */
+    bool open, failed; /* failed: the message is in `problem` */
     char *problem;
     struct shard_tables tables;
-    bool marked; /* what is there stays, to go on from */
+    bool marked; /* a mark exists: keep the files for resume */
     i64 written;
 };
 
@@ -45,7 +45,7 @@ static i64 shards_closed(const struct shard_writer *w)
     return shard_tables_shards(&w->tables);
 }
 
-/* 00000.shard.part */
+/* Path of an unfinished shard: 00000.shard.part. */
 static char *part_path(const struct shard_writer *w, i64 number)
 {
     char *path = shard_path(w->directory, number), *part = string_format("%s.part", path);
@@ -146,7 +146,7 @@ void shard_writer_abandon(struct shard_writer *w)
     release(w);
 }
 
-/* ---- a closed shard by itself ---- */
+/* ---- A single closed shard ---- */
 
 i64 shard_writer_closed(const struct shard_writer *w)
 {
@@ -165,7 +165,7 @@ static const struct shard_sample *sample_at(const struct file_view tables[SHARD_
     return (const struct shard_sample *)tables[0].data + i;
 }
 
-/* Samples stand in the order of the shards; what belongs together is in one (shard_write_break). */
+/* Samples are sorted by shard; samples that share payloads are in one shard (shard_write_break). */
 static i64 shard_of_sample(const struct file_view tables[SHARD_TABLES], i64 i)
 {
     return ((const struct shard_part *)tables[1].data)[sample_at(tables, i)->first_part].shard;
@@ -183,7 +183,7 @@ static void rebase(struct text *samples, struct text *parts, i64 first_part, i64
         part[i].shard = 0;
 }
 
-/* Of samples [begin, end), but for sizes. */
+/* The tables of samples [begin, end), without the shard sizes. */
 static void cut_tables(struct text out[SHARD_TABLES], const struct file_view all[SHARD_TABLES], i64 begin, i64 end)
 {
     const struct shard_sample *first = sample_at(all, begin), *last = sample_at(all, end - 1);
@@ -230,7 +230,7 @@ int shard_writer_index(struct text *out, struct shard_writer *w, i64 number)
     return 0;
 }
 
-/* ---- going on ---- */
+/* ---- Resuming ---- */
 
 i64 shard_writer_bytes(const struct shard_writer *w)
 {
@@ -248,7 +248,8 @@ int shard_writer_mark(struct shard_writer *w, struct shard_mark *out)
     return w->open ? append_sync(&w->file) : 0;
 }
 
-/* A machine that lost its power may have forgotten the new name of a shard, not what is in it. */
+/* After a power loss a shard's rename may be lost although its content was synced; redo the
+ * rename. */
 static int check_closed(struct shard_writer *w, bool all)
 {
     struct file_view tables[SHARD_TABLES];
@@ -269,7 +270,8 @@ static int check_closed(struct shard_writer *w, bool all)
     return status;
 }
 
-/* The shard that was open may have been ended since, and others begun. */
+/* Reopens the shard that was open at the mark, even if it was closed since, and removes later
+ * shards. */
 static int reopen_shard(struct shard_writer *w, i64 bytes)
 {
     int status = 0;

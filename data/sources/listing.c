@@ -1,5 +1,5 @@
-/* The files of a folder and what each becomes, decided by names alone: which are read, which belong to another, which
- * are left out and why, and of which part they are. */
+/* Lists the files of a folder and decides by their names alone which are read, which belong to
+ * another file, which are left out and why, and which split they are in. */
 #include "data/remote/remote.h"
 #include "data/sources/source_readers.h"
 #include "data/media/subtitles.h"
@@ -15,14 +15,15 @@ static const struct reader_kind *const readers[] = {&text_reader,  &lines_reader
                                                     &index_reader, &parquet_reader, &arrow_reader};
 const char *const split_names[SPLITS] = {"train", "validation", "test"};
 
-/* ---- names ---- */
+/* ---- Names ---- */
 
 static bool is_medium(const char *name)
 {
     return medium_kind(name_extension(name)) > SAMPLE_TEXT;
 }
 
-/* Files that are read from any place have their own compression inside. */
+/* True if the file may be compressed as a whole. Formats with random access have their own
+ * compression. */
 static bool may_be_packed(const struct reader_kind *reader)
 {
     return reader != &index_reader && reader != &parquet_reader && reader != &arrow_reader;
@@ -44,7 +45,7 @@ bool source_reads(const char *path)
     return reader_of(path) != NULL || name_ends_with(path, ".bin");
 }
 
-/* The part that a folder's name, or the first word of a file's, says; SPLIT_DRAWN: none. */
+/* Split named by a folder's name or by the first word of a file's name; SPLIT_DRAWN: none. */
 static int split_of(const char *name, bool folder)
 {
     static const char *const words[SPLITS] = {"train training", "validation valid val dev",
@@ -60,7 +61,7 @@ static int split_of(const char *name, bool folder)
     return SPLIT_DRAWN;
 }
 
-/* ---- files ---- */
+/* ---- Files ---- */
 
 static struct source_file *push_file(struct listing *l, char *path, int split, i64 bytes)
 {
@@ -87,7 +88,7 @@ static void leave_out(struct source_file *file, char *why)
     file->why = why;
 }
 
-/* The text of these reasons is the kind under which files are counted. */
+/* Reason for an unknown file. Its text is the kind under which such files are counted. */
 static char *why_unknown(const char *name)
 {
     const char *extension = name_extension(name);
@@ -104,7 +105,7 @@ static void classify(struct source_file *file)
         file->why = why_unknown(file->path);
 }
 
-/* ---- files that belong together: those of one folder, in order of their names ---- */
+/* ---- Files that belong together: of one folder, sorted by name ---- */
 
 static size_t stem_length(const char *path)
 {
@@ -112,7 +113,7 @@ static size_t stem_length(const char *path)
     return *extension ? (size_t)(extension - path) : strlen(path);
 }
 
-/* Files of `list` that differ from file i behind the last dot alone: [*begin, *end). */
+/* Finds [*begin, *end) of `list`: the files that differ from file i only after the last dot. */
 static void find_stem(struct source_file **list, i64 count, i64 i, i64 *begin, i64 *end)
 {
     size_t length = stem_length(list[i]->path);
@@ -131,7 +132,8 @@ static void belong(struct source_file *file, const struct source_file *to, const
     file->why = string_format("%s of %s", what, to->path);
 }
 
-/* A clip before a picture before a sound: pictures beside clips are thumbnails. */
+/* Chooses the medium of a stem: a clip before a picture before a sound, because pictures beside
+ * clips are thumbnails. */
 static struct source_file *leader(struct source_file **list, i64 begin, i64 end, size_t length)
 {
     static const int order[] = {SAMPLE_VIDEO, SAMPLE_IMAGE, SAMPLE_AUDIO};
@@ -158,7 +160,7 @@ static void take_caption(struct source_file *medium, struct source_file *caption
     belong(caption, medium, what);
 }
 
-/* One stem: its medium, the caption beside it, and what else is there. */
+/* Assigns the files of one stem: its medium, that medium's caption, and the rest. */
 static void match_stem(struct source_file **list, i64 begin, i64 end, size_t length)
 {
     struct source_file *medium = leader(list, begin, end, length);
@@ -188,7 +190,8 @@ static void match_index(struct source_file **list, i64 begin, i64 end)
                 belong(list[k], list[i], "ids");
 }
 
-/* img2dataset writes what it knew of the pictures of a tar, or of a folder of a number, beside it. */
+/* Recognizes img2dataset's table of metadata beside a tar, or beside a folder whose name is a
+ * number. */
 static void match_table(struct source_file **list, i64 i, i64 begin, i64 end)
 {
     char *folder = string_format("%.*s", (int)stem_length(list[i]->path) - 1, list[i]->path);
@@ -233,17 +236,18 @@ static void match_folder(struct listing *l, const char *path, i64 first)
     memory_free(direct);
 }
 
-/* The part that what stands in a folder is of, where the folder is of `split`. */
+/* The split of an entry in a folder that is itself in `split`. */
 static int split_below(const char *name, bool folder, int split, int depth)
 {
     const struct reader_kind *reader = folder ? NULL : reader_of(name);
-    bool table = reader == &parquet_reader || reader == &arrow_reader; /* published a folder deeper */
+    /* Tables are published one folder deeper. */
+    bool table = reader == &parquet_reader || reader == &arrow_reader;
     return depth == 0 || (split == SPLIT_DRAWN && table) ? split_of(name, folder) : split;
 }
 
-/* ---- walking ---- */
+/* ---- Walking ---- */
 
-/* Links may lead to a pipe, as those of a shell do. */
+/* True for pipes, sockets and devices. Links to pipes are allowed, since shells make them. */
 static bool is_special(const char *path)
 {
     struct stat status;
@@ -269,7 +273,8 @@ static void add_entry(struct listing *l, char *path, const char *name, int split
     }
 }
 
-/* A folder that cannot be listed is a file that cannot be read: it is found out, and counted, when it is its turn. */
+/* Adds an unlistable folder as an unreadable file, so that the error is reported and counted in its
+ * turn. */
 static void add_unlisted(struct listing *l, const char *path, int split)
 {
     push(l, string_copy(path), split)->reader = &lines_reader;
@@ -293,9 +298,9 @@ static void walk(struct listing *l, const char *path, int split, int depth)
     match_folder(l, path, first);
 }
 
-/* ---- addresses ---- */
+/* ---- Addresses ---- */
 
-/* A tar, a table or lines hold all that is asked for; what stands in files of its own is not. */
+/* Media in files of their own are not fetched; tars, tables and lines hold theirs. */
 static void classify_object(struct source_file *file)
 {
     classify(file);
@@ -307,7 +312,7 @@ static void classify_object(struct source_file *file)
 static void walk_objects(struct listing *l, struct remote_object *objects, i64 count, const char *folder, int split,
                          int depth);
 
-/* Those that begin with `length` bytes of the first one's name are in a folder; otherwise it is a file. */
+/* Adds objects whose next name component is the same: a folder, or a single file. */
 static void add_objects(struct listing *l, struct remote_object *objects, i64 count, const char *name, bool folder,
                         int split, int depth)
 {
@@ -330,7 +335,7 @@ static void add_objects(struct listing *l, struct remote_object *objects, i64 co
     memory_free(word);
 }
 
-/* As `walk` goes through folders. */
+/* Walks sorted objects like `walk` walks folders. */
 static void walk_objects(struct listing *l, struct remote_object *objects, i64 count, const char *folder, int split,
                          int depth)
 {
@@ -346,7 +351,7 @@ static void walk_objects(struct listing *l, struct remote_object *objects, i64 c
     match_folder(l, folder, first);
 }
 
-/* ---- parts ---- */
+/* ---- Splits ---- */
 
 static bool names_media(const char *path)
 {
@@ -375,7 +380,7 @@ static void settle_parts(struct listing *l)
     }
 }
 
-/* Train first: parts follow each other in the order of their names in `enum split`. */
+/* Sorts files by split in the order of `enum split`, train first. */
 static void order_parts(struct listing *l)
 {
     struct source_file *ordered = memory_alloc(max_i64(1, l->capacity) * (i64)sizeof *ordered);
@@ -400,7 +405,8 @@ static int add_one(struct listing *l, const char *path)
                      path);
 }
 
-/* Of a file that is named alone no name says of which part it is; its ids stand behind an index. */
+/* Lists an address. The name of a single file does not set its split. For .bin the list holds its
+ * index, too. */
 static int open_addresses(struct listing *l, const char *address)
 {
     struct remote_list list;

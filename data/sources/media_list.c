@@ -3,9 +3,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { AT_ONCE = 256 }; /* files, so that what is not kept of them does not pile up */
+enum { AT_ONCE = 256 }; /* batch size, which bounds the media held at once */
 
-typedef int medium_fn(void *context, struct medium *medium); /* owns it */
+typedef int medium_fn(void *context, struct medium *medium); /* owns the medium */
 
 void medium_release(struct medium *m)
 {
@@ -18,7 +18,7 @@ void medium_release(struct medium *m)
     *m = (struct medium){0};
 }
 
-/* ---- where they are ---- */
+/* ---- Locations ---- */
 
 int medium_open(struct medium_view *view, const struct medium_place *place)
 {
@@ -50,7 +50,7 @@ static struct medium_place place_of(const struct sample_part *part)
     return (struct medium_place){part->within ? string_copy(part->within) : NULL, part->at, part->bytes.length};
 }
 
-/* ---- from samples ---- */
+/* ---- Media from samples ---- */
 
 static char *text_of(const struct sample *sample)
 {
@@ -73,7 +73,8 @@ static struct medium medium_of(struct sample *sample)
     return m;
 }
 
-/* What cannot be read becomes a medium with a problem. False: none that is wanted. */
+/* Makes a medium of a sample; an unreadable entry becomes a medium with a problem. False if it is
+ * not requested. */
 static bool take_sample(struct medium *out, const struct media_request *request, enum source_result result,
                         struct sample *sample)
 {
@@ -141,7 +142,7 @@ static int visit(const struct media_request *request, medium_fn *see, void *cont
     return status == 0 ? more : status;
 }
 
-/* ---- listing ---- */
+/* ---- Listing ---- */
 
 static int add_medium(void *context, struct medium *medium)
 {
@@ -170,13 +171,13 @@ void media_list_release(struct media_list *list)
     *list = (struct media_list){0};
 }
 
-/* ---- reading ---- */
+/* ---- Reading ---- */
 
 struct media_list_job {
     struct media_reader *reader;
     struct medium media[AT_ONCE];
     char *contents;
-    i64 count, bytes; /* bytes: of files, as long as they are known */
+    i64 count, bytes; /* bytes: total size of the files, where known */
 };
 
 static void read_one(void *context, i64 tile, int worker)
@@ -191,7 +192,7 @@ static void read_one(void *context, i64 tile, int worker)
     int status = m->carried ? 0 : file_map(&file, m->path);
     m->read = status == 0 && r->read(r->context, job->contents + tile * r->content_bytes, m, &file) == 0;
     if (!m->read)
-        m->problem = string_copy(error_text()); /* the message belongs to this thread */
+        m->problem = string_copy(error_text()); /* error_text() is thread-local */
     if (status == 0 && !m->carried)
         file_unmap(&file);
 }
@@ -219,7 +220,8 @@ static int read_all(struct media_list_job *job)
     return interrupted() ? error_interrupted() : 0;
 }
 
-/* Few films at a time: what is made of them grows with them. */
+/* Collects media and reads a full batch. Batches of large files are small, because their contents
+ * grow with them. */
 static int gather(void *context, struct medium *medium)
 {
     enum { FEW = 8, LARGE_BYTES = 1 << 28 };

@@ -7,15 +7,15 @@ enum { AT_ONCE = 32 };
 struct media_window {
     struct media_request request;
     struct media_window_kind kind;
-    i64 most_bytes, bytes; /* of the last window */
-    i64 *numbers;          /* [count] */
-    i64 *begins;           /* [windows] */
+    i64 most_bytes, bytes; /* bytes: size of the last window */
+    i64 *numbers;          /* [count] numbers of the media in the request */
+    i64 *begins;           /* [windows] index of each first medium */
     i64 count, windows;
     struct media_stream *stream;
-    i64 at;     /* number of the medium that the stream gives next */
-    i64 shown;  /* the window that is held; -1: none */
-    u8 *held;   /* [media of it] contents */
-    i64 filled; /* of them */
+    i64 at;     /* number of the stream's next medium */
+    i64 shown;  /* window held; -1: none */
+    u8 *held;   /* contents of that window's media */
+    i64 filled; /* contents filled so far */
 };
 
 struct media_window *media_window_open(const struct media_request *request, const struct media_window_kind *kind,
@@ -27,7 +27,7 @@ struct media_window *media_window_open(const struct media_request *request, cons
     return w;
 }
 
-/* Room for one more; lists have that of the next power of two. */
+/* Appends to a list whose capacity is the next power of two. */
 static void push(i64 **list, i64 *count, i64 value)
 {
     i64 n = (*count)++;
@@ -83,7 +83,7 @@ void media_window_order(i32 *out, const struct media_window *w, u64 seed, u32 ep
     }
 }
 
-/* ---- reading ---- */
+/* ---- Reading ---- */
 
 static void forget(struct media_window *w)
 {
@@ -131,7 +131,7 @@ static void read_one(void *context, i64 tile, int worker)
     (void)worker;
     u8 *content = b->window->held + (b->window->filled + tile) * kind->content_bytes;
     if (!m->problem && kind->read(kind->context, content, m, &file) < 0)
-        m->problem = string_copy(error_text()); /* the message belongs to this thread */
+        m->problem = string_copy(error_text()); /* error_text() is thread-local */
 }
 
 static int read_batch(struct media_window_batch *b)
@@ -148,7 +148,7 @@ static int read_batch(struct media_window_batch *b)
     return status;
 }
 
-/* The medium of this number; those in front are passed over. */
+/* Reads the medium with this number and skips those before it. */
 static int next_wanted(struct media_window *w, struct medium *out, i64 number)
 {
     for (;;) {

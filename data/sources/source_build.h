@@ -1,4 +1,5 @@
-/* A record on its way to a sample: source_forms.c says what it is, source_json.c adds what it holds. */
+/* Builds a sample from a record: source_forms.c recognizes its form, source_json.c adds its
+ * contents. */
 #ifndef WEFT_DATA_SOURCE_BUILD_H
 #define WEFT_DATA_SOURCE_BUILD_H
 #include "data/sources/source_readers.h"
@@ -7,10 +8,10 @@ struct build {
     struct sample *out;
     const struct json *object;
     const struct json_place *place;
-    i64 used[SAMPLE_IDS]; /* of the lists of media */
-    i32 messages;         /* so far */
+    i64 used[SAMPLE_IDS]; /* entries used of the lists "images", "videos", "audios" */
+    i32 messages;         /* messages added so far */
 };
-extern const char *const medium_keys[]; /* "image" of SAMPLE_IMAGE, .. */
+extern const char *const medium_keys[]; /* "image" for SAMPLE_IMAGE, .. */
 bool build_is_text(const struct build *build, const struct json *value);
 int build_text(struct build *build, const struct json *text);
 int build_medium(struct build *build, enum sample_kind kind, const struct json *value);

@@ -1,4 +1,5 @@
-/* What a record is, by the names of what it holds: the same for lines, rows of tables and members of lists. */
+/* Recognizes the form of a record by the names of its keys: the same for lines, rows of tables and
+ * members of lists. */
 #include "data/sources/source_build.h"
 
 #include <string.h>
@@ -6,13 +7,13 @@
 enum { KEYS_MOST = 3 };
 enum value_kind { ANYTHING, TEXTS, LIST, BYTES };
 struct form {
-    const char *keys[KEYS_MOST]; /* all of them are there, and not null */
+    const char *keys[KEYS_MOST]; /* all present and not null */
     enum value_kind kind;
     int (*add)(struct build *build, const struct form *form, const struct json *const *values);
 };
 static const char *const caption_keys[] = {"text", "caption", "transcription"};
 
-/* ---- names ---- */
+/* ---- Names ---- */
 
 static const char *const *mapped_name(const struct source_columns *c, const char *key)
 {
@@ -38,7 +39,7 @@ static bool maps(const struct source_columns *c)
                  is_named(c->messages) || is_named(c->question) || is_named(c->answer));
 }
 
-/* Under which name a key is looked for; NULL: others are named, and it is not. */
+/* Name under which a key is looked up; NULL if columns are renamed and this one is not. */
 static const char *name_of(const struct source_columns *columns, const char *key)
 {
     if (!maps(columns))
@@ -63,7 +64,7 @@ const struct json *sample_caption(const struct json *object, const struct source
     return NULL;
 }
 
-/* Of a table its bytes too, and `txt`, which stands beside `jpg`. */
+/* Caption of a record. In tables it may be bytes, or the column `txt` beside `jpg`. */
 static const struct json *caption_of(const struct build *b)
 {
     const struct json *object = b->object, *caption = sample_caption(object, b->place->columns);
@@ -77,7 +78,7 @@ static const struct json *caption_of(const struct build *b)
     return caption;
 }
 
-/* ---- what there may be ---- */
+/* ---- Forms ---- */
 
 static int add_chat(struct build *b, const struct form *form, const struct json *const *values)
 {
@@ -90,7 +91,7 @@ static int add_turn(struct build *b, const struct form *form, const struct json 
     return build_message(b, "user", values[0]) < 0 || build_message(b, "assistant", values[1]) < 0 ? -1 : 0;
 }
 
-/* As Alpaca has it, where the input may be empty, and Dolly, where it is called context. */
+/* Instructions of Alpaca, with an input that may be empty, and of Dolly, which calls it context. */
 static int add_instruction(struct build *b, const struct form *form, const struct json *const *values)
 {
     const struct json *input = sample_key(b->object, "input"), *system = sample_key(b->object, "system");
@@ -133,13 +134,13 @@ static int add_medium(struct build *b, const struct form *form, const struct jso
     return add_captioned(b, kind, form->keys[0], values[0]);
 }
 
-/* Columns that are called as members of a tar end, {"jpg": BYTES, "txt": CAPTION}. */
+/* Columns named like members of a tar, {"jpg": BYTES, "txt": CAPTION}. */
 static int add_member(struct build *b, const struct form *form, const struct json *const *values)
 {
     return add_captioned(b, (enum sample_kind)medium_kind(form->keys[0]), form->keys[0], values[0]);
 }
 
-/* As in metadata.jsonl of Hugging Face's folders: what it is, the name says. */
+/* Hugging Face's metadata.jsonl: the file name's extension gives the kind. */
 static int add_named(struct build *b, const struct form *form, const struct json *const *values)
 {
     const char *name = json_string(values[0], "");
@@ -149,8 +150,8 @@ static int add_named(struct build *b, const struct form *form, const struct json
     return add_captioned(b, (enum sample_kind)kind, form->keys[0], values[0]);
 }
 
-/* {"texts": [{"user", "assistant"}, ..], "images": [..]}, as The Cauldron has it: the first question is of all
- * pictures. */
+/* The Cauldron: {"texts": [{"user", "assistant"}, ..], "images": [..]}. All pictures go into the
+ * first question. */
 static int add_dialogue(struct build *b, const struct json *texts)
 {
     i64 pictures = json_count(json_get(b->object, "images"));
@@ -170,7 +171,8 @@ static int add_dialogue(struct build *b, const struct json *texts)
     return status;
 }
 
-/* {"texts": [TEXT or null, ..], "images": [FILE or null, ..]} of equal length, as in interleaved documents. */
+/* Interleaved documents: {"texts": [TEXT or null, ..], "images": [FILE or null, ..]} of equal
+ * length. */
 static int add_interleaved(struct build *b, const struct form *form, const struct json *const *values)
 {
     const struct json *texts = values[0], *images = json_get(b->object, "images");
@@ -199,7 +201,7 @@ static int add_plain(struct build *b, const struct form *form, const struct json
                                        : error_set("key %s: expected a string", form->keys[0]);
 }
 
-/* LAION's and COYO's tables of links. */
+/* Refuses tables of links, as of LAION and COYO. */
 static int refuse_links(struct build *b, const struct form *form, const struct json *const *values)
 {
     (void)b;
@@ -210,7 +212,7 @@ static int refuse_links(struct build *b, const struct form *form, const struct j
                      form->keys[0], form->keys[1]);
 }
 
-/* The first that a record has all keys of. */
+/* All forms in order of precedence: the first whose keys are all present is used. */
 static const struct form forms[] = {
     {{"messages"}, ANYTHING, add_chat},
     {{"conversations"}, LIST, add_chat},
@@ -241,7 +243,7 @@ static const struct form forms[] = {
 };
 static const char *const others[] = {"images", "videos", "audios", "speaker", "input", "context", "system"};
 
-/* ---- which it is ---- */
+/* ---- Choosing a form ---- */
 
 static bool is_kind(const struct build *b, const struct json *value, enum value_kind kind)
 {
@@ -257,7 +259,7 @@ static bool is_kind(const struct build *b, const struct json *value, enum value_
     }
 }
 
-/* NULL: none. names_alone: values are not looked at. */
+/* The form of a record and its values; NULL: none. names_alone: values are not checked. */
 static const struct form *form_of(const struct build *b, const struct json **values, bool names_alone)
 {
     for (i64 i = 0; i < COUNT_OF(forms); i++) {
@@ -286,7 +288,7 @@ int sample_of_json(struct sample *out, const struct json *value, const struct js
     return 0;
 }
 
-/* ---- tables ---- */
+/* ---- Tables ---- */
 
 bool sample_reads_column(const struct source_columns *columns, const char *name)
 {

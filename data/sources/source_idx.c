@@ -1,6 +1,6 @@
-/* Megatron's indexed datasets: PREFIX.idx says where in PREFIX.bin each sequence of ids stands, and which sequences are
- * a document. Little-endian, unaligned. Both may stand at an address, of which the lists of the index come by windows.
- */
+/* Reads Megatron's indexed datasets. PREFIX.idx locates each sequence of ids in PREFIX.bin and
+ * groups sequences into documents. Little-endian, unaligned. Both files may be at an address; the
+ * lists of the index are then fetched in windows. */
 #include "data/remote/blob.h"
 #include "data/sources/source_readers.h"
 
@@ -8,19 +8,20 @@
 
 enum { IDX_HEADER = 34, WINDOW_ENTRIES = 8192 };
 
-/* A list of the index, of which some entries are at hand. */
+/* A list of the index, with a window of its entries in memory. */
 struct idx_list {
-    i64 offset, count, width; /* bytes; entries; bytes of one */
-    i64 first;                /* entry of the span */
+    i64 offset, count, width; /* byte offset; number of entries; bytes per entry */
+    i64 first;                /* first entry of the window */
     struct blob_span span;
 };
 struct idx {
     struct blob *index, *ids;
     i64 index_bytes, ids_bytes;
-    bool unread; /* not what stands there is wrong: it did not come */
+    bool unread; /* the last error was a failed read, not bad data */
     char *path, *ids_path;
-    int dtype;                               /* 1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16 */
-    i64 sequences, documents, next, given;   /* given: ids so far; more than the file has: sequences overlap */
+    int dtype; /* 1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16 */
+    /* given: ids returned; more than the file has: sequences overlap. */
+    i64 sequences, documents, next, given;
     struct idx_list lengths, offsets, first; /* i32 [sequences], i64 [sequences], i64 [documents + 1] */
 };
 
@@ -44,7 +45,7 @@ static i64 id_bytes(int dtype)
     return dtype >= 0 && dtype < COUNT_OF(bytes) ? bytes[dtype] : 0;
 }
 
-/* -1: the message. */
+/* Reads one entry of a list. -1 with a message. */
 static int list_entry(i64 *out, struct idx *x, struct idx_list *list, i64 index)
 {
     if (index < list->first || (index - list->first + 1) * list->width > list->span.bytes) {
@@ -105,7 +106,7 @@ static i64 idx_position(const void *reader)
     return x->documents ? (i64)((double)x->index_bytes * (double)x->next / (double)x->documents) : 0;
 }
 
-/* NULL: the message. */
+/* Opens a blob whose size is known. NULL with a message. */
 static struct blob *open_sized(i64 *bytes, const char *path)
 {
     struct blob *blob = blob_open(path);

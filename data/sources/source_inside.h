@@ -1,9 +1,10 @@
-/* What sources.c, which reads a collection, and source_state.c, which goes on with it, share. */
+/* Shared by sources.c, which reads a collection, and source_state.c, which saves and restores its
+ * position. */
 #ifndef WEFT_DATA_SOURCE_INSIDE_H
 #define WEFT_DATA_SOURCE_INSIDE_H
 #include "data/sources/source_readers.h"
 
-struct medium_place { /* of a medium among the files */
+struct source_medium { /* A medium among the files of the listing. */
     u64 hash;
     i64 file;
 };
@@ -11,13 +12,13 @@ struct source {
     struct source_request request;
     struct listing listing;
     struct reading reading;
-    char *real;                 /* the listing's folder from the root */
-    struct medium_place *media; /* ordered by hash */
-    i64 media_count, at, open;  /* the file that is read next; the one that is open, -1: none */
+    char *real;                  /* absolute name of the listing's folder */
+    struct source_medium *media; /* sorted by hash */
+    i64 media_count, at, open;   /* at: next file to read; open: the open one, -1: none */
     void *reader;
-    i64 total, behind, lost; /* bytes of files that are read */
-    i64 given;               /* results of source_next in the file that is read */
-    i64 failures;            /* remote_failures() when it was opened */
+    i64 total, behind, lost; /* bytes: of all files to read, of finished ones, lost in damaged ones */
+    i64 given;               /* results of source_next in the current file */
+    i64 failures;            /* remote_failures() when the file was opened */
 };
 bool source_file_is_read(const struct source_file *file);
 

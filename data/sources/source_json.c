@@ -1,4 +1,4 @@
-/* Media, texts and messages of a record, into a sample. */
+/* Adds media, texts and messages of a record to a sample. */
 #include "data/sources/source_build.h"
 
 #include <string.h>
@@ -47,7 +47,8 @@ static int add_reference(struct build *b, enum sample_kind kind, const char *ref
     return 0;
 }
 
-/* {"image": FILE}, {"path": FILE}, {"url": FILE}, {"image_url": {"url": FILE}}, or the string itself. */
+/* The file that a part names: {"image": FILE}, {"path": FILE}, {"url": FILE}, {"image_url": {"url":
+ * FILE}}, or the string itself. */
 static const char *reference_of(const struct json *part, enum sample_kind kind)
 {
     static const char *const url_keys[] = {
@@ -64,7 +65,8 @@ static const char *reference_of(const struct json *part, enum sample_kind kind)
     return NULL;
 }
 
-/* Of a table: bytes, {"bytes": BYTES}, {"image": either}; their path is what they were called. */
+/* A medium's bytes in a table: BYTES, {"bytes": BYTES}, or either under {"image": ..}; the path
+ * beside them is only their original name. */
 static struct text *bytes_of(const struct build *b, const struct json *part, enum sample_kind kind)
 {
     const struct json *inner = json_get(part, medium_keys[kind]);
@@ -77,7 +79,7 @@ static struct text *bytes_of(const struct build *b, const struct json *part, enu
     return NULL;
 }
 
-/* Bytes are moved out of the record. */
+/* Adds a medium; moves its bytes out of the record. */
 int build_medium(struct build *b, enum sample_kind kind, const struct json *value)
 {
     struct text *bytes = bytes_of(b, value, kind);
@@ -88,9 +90,9 @@ int build_medium(struct build *b, enum sample_kind kind, const struct json *valu
     return 0;
 }
 
-/* ---- messages ---- */
+/* ---- Messages ---- */
 
-/* Of "images", or the one "image". */
+/* The value of "images", or else of "image". */
 static const struct json *listed(const struct build *b, enum sample_kind kind)
 {
     const struct json *list = sample_key(b->object, list_keys[kind]);
@@ -107,7 +109,7 @@ static int add_listed(struct build *b, enum sample_kind kind)
     return build_medium(b, kind, json_kind(list) == JSON_ARRAY ? json_at(list, index) : list);
 }
 
-/* The first mark at or after `at`, or NULL. */
+/* Finds the first mark at or after `at`; NULL: none. */
 static const char *find_mark(const char *at, const char *end, enum sample_kind *kind)
 {
     for (; at < end; at++)
@@ -118,7 +120,7 @@ static const char *find_mark(const char *at, const char *end, enum sample_kind *
     return NULL;
 }
 
-/* Marks stand for files only where the object lists some. */
+/* Adds text. Marks refer to files only if the object lists some. */
 static int add_marked_text(struct build *b, const char *at, i64 length)
 {
     const char *end = at + length, *mark;
@@ -140,7 +142,7 @@ static int add_content_part(struct build *b, const struct json *part)
     if (strcmp(type, "text") == 0)
         return build_text(b, json_get(part, "text"));
     for (enum sample_kind kind = SAMPLE_IMAGE; kind <= SAMPLE_AUDIO; kind++) {
-        if (strncmp(type, medium_keys[kind], 5) != 0) /* image, image_url */
+        if (strncmp(type, medium_keys[kind], 5) != 0) /* also matches image_url */
             continue;
         return bytes_of(b, part, kind) || reference_of(part, kind) ? build_medium(b, kind, part) : add_listed(b, kind);
     }
@@ -159,7 +161,8 @@ static int add_content(struct build *b, const struct json *content)
     return 0;
 }
 
-/* As Qwen2.5's chat template writes it. `arguments` is JSON, or a text that is JSON. */
+/* Adds a tool call as Qwen2.5's chat template writes it. `arguments` is JSON, or a string that
+ * contains JSON. */
 static int add_call(struct build *b, const struct json *call, bool first)
 {
     const struct json *function = sample_key(call, "function") ? sample_key(call, "function") : call;
@@ -180,7 +183,8 @@ static int add_call(struct build *b, const struct json *call, bool first)
     return status;
 }
 
-/* What a role is called elsewhere: ShareGPT's, Vicuna's, OpenAI's older and newer names. */
+/* Maps the role names of ShareGPT, Vicuna and OpenAI to user, assistant, system and tool; NULL:
+ * unknown. */
 static const char *role_of(const char *said)
 {
     static const char *const roles[][2] = {{"user", "user human prompter"},
@@ -193,7 +197,7 @@ static const char *role_of(const char *said)
     return NULL;
 }
 
-/* ShareGPT's call of a tool is the JSON of its name and arguments. */
+/* Adds ShareGPT's tool call, whose value is the JSON of its name and arguments. */
 static int add_function_call(struct build *b, const struct json *value)
 {
     struct text text = {0};
@@ -205,7 +209,8 @@ static int add_function_call(struct build *b, const struct json *value)
     return status;
 }
 
-/* Content that is null counts as absent, which it may be beside calls of tools. */
+/* Adds a message's content and tool calls. Null content counts as absent, which is allowed beside
+ * tool calls. */
 static int add_said(struct build *b, const struct json *message, const char *said)
 {
     bool from = !sample_key(message, "content") && sample_key(message, "value");
@@ -223,7 +228,8 @@ static int add_said(struct build *b, const struct json *message, const char *sai
     return 0;
 }
 
-/* A message begins at part `first` with its role; an empty one has an empty text. */
+/* Ends a message that began at part `first`, and sets its role. An empty message gets an empty
+ * text. */
 static void end_message(struct build *b, i64 first, const char *role)
 {
     if (b->out->count == first)
@@ -234,7 +240,7 @@ static void end_message(struct build *b, i64 first, const char *role)
     b->messages++;
 }
 
-/* {"role", "content"}, or ShareGPT's {"from", "value"}. */
+/* Adds a message, {"role", "content"} or ShareGPT's {"from", "value"}. */
 static int add_message(struct build *b, const struct json *message)
 {
     const char *said = json_string(json_get(message, "role"), json_string(json_get(message, "from"), ""));

@@ -1,4 +1,4 @@
-/* Files of lines: JSON lines, and plain text cut at blank lines. */
+/* Reads files of lines: JSON lines, and plain text cut at blank lines. */
 #include "data/sources/source_readers.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ void line_reader_close(struct line_reader *r)
     text_release(&r->line);
 }
 
-/* To the line feed or the end of the file. */
+/* Reads up to a line feed or the end of the file. */
 int line_reader_next(struct line_reader *r)
 {
     struct char_reader *in = &r->in;
@@ -119,15 +119,15 @@ static enum source_result lines_next(void *reader, struct sample *out)
     }
 }
 
-/* ---- plain text ---- */
+/* ---- Plain text ---- */
 
-/* One piece is read ahead, for only the next one tells whether a text is at its end. */
+/* Reads one piece ahead, because only the next piece tells whether a text is at its end. */
 struct texts {
     struct line_reader reader;
     struct text next;
-    i64 first;     /* line that `next` begins with */
-    int status;    /* of line_reader_next behind `next` */
-    char *problem; /* where that is -1 */
+    i64 first;     /* first line of `next` */
+    int status;    /* result of line_reader_next after `next` */
+    char *problem; /* message, if status is -1 */
     bool begun;
 };
 
@@ -155,8 +155,8 @@ static i64 text_position(const void *reader)
     return archive_file_position(((const struct texts *)reader)->reader.in.file);
 }
 
-/* Lines until a blank one behind which the piece is large enough, or the piece would grow too large. Blank lines alone
- * are none. */
+/* Gathers lines up to a blank one once the piece is large enough, or until it grows too large. A
+ * piece of blank lines only is dropped. */
 static void gather(struct texts *t)
 {
     bool blank = true;
@@ -179,7 +179,7 @@ static void gather(struct texts *t)
         text_clear(&t->next);
 }
 
-/* What stands at its end decides whether it goes on; a damaged rest does. */
+/* Returns the gathered piece. It goes on if another piece or a damaged rest follows. */
 static enum source_result give_piece(struct texts *t, struct sample *out)
 {
     struct text piece = t->next;

@@ -1,4 +1,5 @@
-/* A medium and the file beside it that has its caption: a text, or JSON as img2dataset writes it. */
+/* Reads a medium and the caption file beside it: a text, subtitles, or JSON as img2dataset writes
+ * it. */
 #include "data/sources/source_readers.h"
 #include "data/media/subtitles.h"
 
@@ -7,7 +8,7 @@
 #include <strings.h>
 
 struct pair {
-    struct source_file file; /* borrowed from the source */
+    struct source_file file; /* strings borrowed from the source */
     struct reading *reading;
     bool given;
 };

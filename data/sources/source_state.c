@@ -1,4 +1,4 @@
-/* How far a source was read, as JSON, and going on from there. */
+/* Saves a source's position as JSON and resumes from it. */
 #include "data/sources/source_inside.h"
 
 static struct json *notes_json(const struct notes *notes)
@@ -14,8 +14,8 @@ static struct json *notes_json(const struct notes *notes)
     return list;
 }
 
-/* What reading made of media: those that lines named, and those whose JSON had no caption. Runs of files: [first,
- * count, first, count, ...]. */
+/* Media whose use changed while reading: named by lines, or released because their JSON had no
+ * caption. Stored as runs of files [first, count, first, count, ...]. */
 static bool became(const struct source_file *file, enum file_use use)
 {
     return file->use == use && (use == FILE_NAMED || file->reader == &pair_reader);

@@ -1,10 +1,10 @@
-/* Rows of tables: Parquet, Arrow, CSV. */
+/* Reads rows of tables: Parquet, Arrow, CSV. */
 #include "data/sources/source_readers.h"
 #include "data/formats/table.h"
 
 struct source_table_rows {
     struct data_table table;
-    struct source_file file; /* borrowed from the source */
+    struct source_file file; /* strings borrowed from the source */
     char *folder;
     struct reading *reading;
 };
@@ -17,7 +17,7 @@ static void rows_close(void *reader)
     memory_free(rows);
 }
 
-/* Columns that no sample is made of are not read. */
+/* Chooses the columns that can be in a sample; the others are not read. */
 static int choose_columns(struct source_table_rows *rows)
 {
     const struct data_table *t = &rows->table;

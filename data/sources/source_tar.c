@@ -1,5 +1,5 @@
-/* WebDataset: members of a tar whose names agree up to the first dot of the last part are one sample, as long as they
- * follow each other; what follows that dot says what a member is. */
+/* Reads WebDataset tars: consecutive members whose names agree up to the first dot of the base name
+ * are one sample. The part after that dot is the member's kind. */
 #include "data/formats/archive.h"
 #include "data/sources/source_readers.h"
 
@@ -12,19 +12,19 @@ enum { MEMBERS_MAX = 4096 };
 struct member {
     char *extension; /* lower case */
     struct text bytes;
-    i64 at; /* in the file; -1: nowhere */
+    i64 at; /* offset in the file; -1: compressed */
     bool used;
 };
 struct tar {
     struct archive_file *file;
-    char *path, *key; /* key: of the members gathered */
+    char *path, *key; /* key: of the gathered members */
     struct member *members;
     i64 count, capacity, bytes;
-    char *next_key; /* of the member read ahead; NULL at the end */
+    char *next_key; /* key of the member read ahead; NULL at the end */
     struct member next;
     bool begun;
-    char *problem; /* of the gathered members */
-    char *broken;  /* why nothing can be read behind them */
+    char *problem; /* error of the gathered members */
+    char *broken;  /* error that prevents reading beyond them */
     struct reading *reading;
 };
 
@@ -76,7 +76,8 @@ static i64 tar_position(const void *reader)
     return archive_file_position(((const struct tar *)reader)->file);
 }
 
-/* KEY.EXTENSION; false for names that are no member of a sample: no dot, or __meta__. */
+/* Splits KEY.EXTENSION. False for names that are no member of a sample: without a dot, or like
+ * __meta__. */
 static bool split_name(const char *name, char **key, char **extension)
 {
     const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name, *dot = strchr(base, '.');
@@ -89,7 +90,8 @@ static bool split_name(const char *name, char **key, char **extension)
     return true;
 }
 
-/* Reads the next member ahead: 0, or -1 when the archive is damaged. At the end next_key is NULL. */
+/* Reads the next member ahead. 0, also at the end, where next_key is NULL; -1: the archive is
+ * damaged. */
 static int read_ahead(struct tar *t)
 {
     const char *name;
@@ -120,7 +122,8 @@ static void keep(struct tar *t)
     t->next = (struct member){0};
 }
 
-/* A sample is whole once a member of another key has begun, be that damaged or not. */
+/* Handles damage in the member read ahead. The gathered sample is whole if that member has another
+ * key. */
 static int break_off(struct tar *t)
 {
     bool whole = t->next_key && strcmp(t->next_key, t->key) != 0;
@@ -128,7 +131,7 @@ static int break_off(struct tar *t)
     return whole ? 1 : -1;
 }
 
-/* The members of one key: 1; 0 at the end; -1: damaged. */
+/* Gathers the members of one key. 1: a sample; 0: the end; -1: damaged. */
 static int gather(struct tar *t)
 {
     clear(t);
@@ -167,7 +170,7 @@ static void say_where(const struct tar *t, struct sample_part *part, const struc
     part->at = member->at;
 }
 
-/* A reference names a member by its extension, or by its whole name. */
+/* Finds a member by its extension or its whole name. */
 static int find_member(void *context, struct sample_part *part, const char *reference)
 {
     struct tar *t = context;
@@ -202,7 +205,7 @@ static struct member *json_member(const struct tar *t)
     return NULL;
 }
 
-/* The caption: a member of text, else the JSON's text or caption. */
+/* Adds the caption: a text member, else the text or caption of the JSON. */
 static int add_caption(struct tar *t, struct sample *out)
 {
     struct member *text = member_of(t, SAMPLE_TEXT), *json = json_member(t);
@@ -230,7 +233,8 @@ static bool json_leads(const struct tar *t)
     return leads;
 }
 
-/* A clip before a picture before a sound, as in folders: pictures beside clips are thumbnails. */
+/* Takes a clip before a picture before a sound, as in folders, because pictures beside clips are
+ * thumbnails. */
 static void take_medium(struct tar *t, struct sample *out)
 {
     static const enum sample_kind order[] = {SAMPLE_VIDEO, SAMPLE_IMAGE, SAMPLE_AUDIO};

@@ -1,5 +1,5 @@
-/* Files ending in .json: a list of objects, or objects one after another, of any layout. One object alone is no
- * collection but says something of others. */
+/* Reads .json files: a list of objects, or consecutive objects in any layout. A file with a single
+ * object is metadata and gives no sample. */
 #include "data/formats/char_reader.h"
 #include "data/sources/source_readers.h"
 
@@ -9,10 +9,10 @@ enum { TOO_LONG = -3 };
 
 struct json_values {
     struct char_reader in;
-    struct text text; /* of the value read last */
+    struct text text; /* text of the last value */
     char *folder;
     struct reading *reading;
-    i64 line, count; /* where it began; values so far */
+    i64 line, count; /* line: first line of the value; count: values so far */
     bool listed, closed;
 };
 
@@ -42,7 +42,8 @@ static i64 values_position(const void *reader)
     return archive_file_position(((const struct json_values *)reader)->in.file);
 }
 
-/* The next character that begins a value; CHAR_END, also where a list is closed. */
+/* Skips to the first character of the next value. CHAR_END at the end of the file, also after a
+ * closed list. */
 static int find_value(struct json_values *v)
 {
     for (;;) {
@@ -59,7 +60,8 @@ static int find_value(struct json_values *v)
     }
 }
 
-/* An object to its last brace, or any other value to what separates it from the next: 0, or what refuse() takes. */
+/* Gathers an object up to its last brace, or another value up to its separator. 0, or a code for
+ * refuse(). */
 static int gather_value(struct json_values *v)
 {
     i64 depth = 0;
@@ -85,7 +87,7 @@ static int gather_value(struct json_values *v)
     return 0;
 }
 
-/* CHAR_DAMAGED: the archive has said why. */
+/* Sets the error message; for CHAR_DAMAGED the archive has set it. */
 static enum source_result refuse(const struct json_values *v, int why)
 {
     const char *what = why == TOO_LONG   ? "a value of too many bytes"

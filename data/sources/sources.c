@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- names of media ---- */
+/* ---- Names of media ---- */
 
-/* From the root, without `.`, `..` and doubled slashes; links are not followed. */
+/* Absolute path without `.`, `..` and double slashes; links are not resolved. */
 static char *real_name(const char *path)
 {
     char *here = *path == '/' ? NULL : getcwd(NULL, 0), *all = string_format("%s/%s", here ? here : "", path);
@@ -40,7 +40,7 @@ static u64 hash_of_medium(const char *path)
 
 static int compare_places(const void *a, const void *b)
 {
-    u64 left = ((const struct medium_place *)a)->hash, right = ((const struct medium_place *)b)->hash;
+    u64 left = ((const struct source_medium *)a)->hash, right = ((const struct source_medium *)b)->hash;
     return left < right ? -1 : left > right;
 }
 
@@ -56,22 +56,23 @@ static void weigh_and_index(struct source *s)
     s->media = memory_alloc(max_i64(1, s->listing.count) * (i64)sizeof *s->media);
     for (i64 i = 0; i < s->listing.count; i++)
         if (medium_kind(name_extension(s->listing.files[i].path)) > SAMPLE_TEXT)
-            s->media[s->media_count++] = (struct medium_place){hash_of_medium(s->listing.files[i].path), i};
+            s->media[s->media_count++] = (struct source_medium){hash_of_medium(s->listing.files[i].path), i};
     if (s->media_count)
         qsort(s->media, (size_t)s->media_count, sizeof *s->media, compare_places);
 }
 
 static struct source_file *find_medium(const struct source *s, const char *path)
 {
-    struct medium_place wanted = {hash_of_medium(path), 0};
-    const struct medium_place *found =
+    struct source_medium wanted = {hash_of_medium(path), 0};
+    const struct source_medium *found =
         s->media_count ? bsearch(&wanted, s->media, (size_t)s->media_count, sizeof wanted, compare_places) : NULL;
     return found ? &s->listing.files[found->file] : NULL;
 }
 
-/* ---- opening ---- */
+/* ---- Opening ---- */
 
-/* Every parts-th file that is read, counted in the order of the listing: names decide, not when who comes. */
+/* Assigns every parts-th file to this reader, in the order of the listing, so that the names alone
+ * decide. */
 static void deal_files(struct source *s)
 {
     i64 number = 0;
@@ -80,7 +81,7 @@ static void deal_files(struct source *s)
             s->listing.files[i].elsewhere = number++ % s->request.parts != s->request.part;
 }
 
-/* Of several parts the first tells of them. */
+/* Notes the files left out; only the first of several readers does. */
 static void note_left_out(struct source *s)
 {
     for (i64 i = 0; s->request.part == 0 && i < s->listing.count; i++)
@@ -162,7 +163,7 @@ void source_close(struct source *s)
     memory_free(s);
 }
 
-/* ---- parts ---- */
+/* ---- Splits ---- */
 
 static const char *without_folder(const char *name, const char *folder)
 {
@@ -180,8 +181,8 @@ static const char *first_medium(const struct sample *sample)
     return NULL;
 }
 
-/* By the medium, so that all captions of a picture fall on one side; by names within the folder, so that it may move.
- */
+/* Draws a split, keyed by the first medium, so that all captions of a picture share one. Names are
+ * relative to the folder, so that it may move. */
 static enum split draw_split(const struct source *s, const struct sample *sample)
 {
     const struct source_request *r = &s->request;
@@ -194,7 +195,7 @@ static enum split draw_split(const struct source *s, const struct sample *sample
     return draw < r->validation ? SPLIT_VALIDATION : draw < r->validation + r->test ? SPLIT_TEST : SPLIT_TRAIN;
 }
 
-/* enum split, or SPLIT_NONE. */
+/* The split of a sample: enum split, or SPLIT_NONE. */
 static int decide_split(const struct source *s, const struct source_file *file, const struct sample *sample)
 {
     const char *medium = first_medium(sample);
@@ -206,7 +207,7 @@ static int decide_split(const struct source *s, const struct source_file *file, 
     return split == SPLIT_DRAWN ? (int)draw_split(s, sample) : split;
 }
 
-/* ---- reading ---- */
+/* ---- Reading ---- */
 
 static void name_media(struct source *s, const struct sample *sample)
 {
@@ -217,7 +218,7 @@ static void name_media(struct source *s, const struct sample *sample)
     }
 }
 
-/* False: of no part, and noted. */
+/* Completes a sample. False if it is in no split; it is then noted and released. */
 static bool take_sample(struct source *s, struct source_file *file, struct sample *sample)
 {
     int split = decide_split(s, file, sample);
@@ -264,7 +265,8 @@ static enum source_result end_damaged(struct source *s, struct source_file *file
     return SOURCE_DAMAGED;
 }
 
-/* A medium whose JSON has no caption waits to be named, as if that were not there. */
+/* Closes a file. A medium whose JSON has no caption may still be named by lines, as if the JSON
+ * were absent. */
 static void end_file(struct source *s, struct source_file *file)
 {
     close_reader(s);
@@ -324,7 +326,8 @@ static void give_alone(struct source *s, struct source_file *file, struct sample
     take_sample(s, file, out);
 }
 
-/* One of several parts cannot know what the others' lines name. */
+/* True if lines or tables may name media: one of several readers cannot know the media that the
+ * others' lines name. */
 static bool lines_name(const struct source *s)
 {
     const struct reader_kind *const no[] = {&text_reader, &tar_reader, &index_reader, &pair_reader};
@@ -357,7 +360,7 @@ static bool is_dealt(const struct source *s, i64 index)
     return file->reader == &pair_reader ? !file->elsewhere : index % s->request.parts == s->request.part;
 }
 
-/* With the subtitles inside of it. */
+/* Makes a sample of a medium and its embedded subtitles; false if it has none. */
 static bool give_spoken(struct source *s, struct source_file *file, struct sample *out)
 {
     begin_sample(out, file);
@@ -367,8 +370,8 @@ static bool give_spoken(struct source *s, struct source_file *file, struct sampl
     return false;
 }
 
-/* Behind all others come media that nothing names: samples where these are wanted, or where they say themselves what
- * they are, else noted. */
+/* Returns media that nothing names, after all files: as samples if requested or if they have
+ * embedded subtitles, otherwise as notes. */
 static enum source_result next_alone(struct source *s, struct sample *out)
 {
     if (s->request.parts > 1 && lines_name(s))
@@ -407,7 +410,7 @@ enum source_result source_next(struct source *s, struct sample *out)
     return next_alone(s, out);
 }
 
-/* ---- what stands there ---- */
+/* ---- Queries ---- */
 
 void source_progress(const struct source *s, i64 *done, i64 *total)
 {

@@ -1,41 +1,47 @@
-/* Sources: other people's files to samples, one after another.
+/* Reads files of other programs as a stream of samples. source_open takes a file, a folder or an
+ * address; source_next returns one sample at a time, which the caller releases. Formats:
  *
- *   .txt                  a document; a large one in pieces of about 64 KiB, cut at blank lines, that go on in the next
- *   .jsonl                a line {"text": ..} or {"content": ..}; {"image"|"video"|"audio": FILE, "text": CAPTION};
- *                         {"file_name": FILE, "text": CAPTION} (metadata.jsonl, metadata.csv); {"messages": [..]},
- *                         {"conversations": [..]}; {"question", "answer"}, {"prompt", "completion"}, {"instruction",
- *                         "input", "output"}; other lines are passed over
+ *   .txt                  a document; a large one in consecutive pieces of about 64 KiB, cut at
+ *                         blank lines
+ *   .jsonl                a line {"text": ..} or {"content": ..}; {"image"|"video"|"audio": FILE,
+ *                         "text": CAPTION}; {"file_name": FILE, "text": CAPTION} (metadata.jsonl,
+ *                         metadata.csv); {"messages": [..]}, {"conversations": [..]}; {"question",
+ *                         "answer"}, {"prompt", "completion"}, {"instruction", "input", "output"};
+ *                         other lines are skipped
  *   .json                 a list of such objects, or several of them
- *   .parquet, .arrow      the same by columns; pictures, clips and sounds may be in it (Arrow: file or stream)
- *   .csv, .tsv            the same, with a header; every value is a text
+ *   .parquet, .arrow      the same by columns; pictures, clips and sounds may be inside (Arrow:
+ *                         file or stream)
+ *   .csv, .tsv            the same, with a header; all values are text
  *   .txt .jsonl .json .csv .tsv .tar + .gz .zst .xz .bz2 .lz4
- *   a.jpg + a.txt         a medium and its caption; also .caption, .text, .transcript, and .json with a "caption"
+ *   a.jpg + a.txt         a medium and its caption; also .caption, .text, .transcript, and .json
+ *                         with a "caption"
  *   a.mp4 + a.srt         a clip or a sound and its subtitles, also .vtt
- *   a.mp4, a.mkv          a clip with subtitles inside, where nothing else says what it is
- *   .tar                  WebDataset: members KEY.EXT that follow each other are one sample
+ *   a.mp4, a.mkv          a clip with embedded subtitles, if nothing else names it
+ *   .tar                  WebDataset: consecutive members KEY.EXT are one sample
  *   .idx beside .bin      Megatron: documents of ids
  *   a folder              all of these in it, by name
  *
- * All but media may stand at https://HOST/FILE and s3://BUCKET/FILE too (remote.h), where {000..127}
- * stands for all numbers of as many digits, {a,b} for either, and s3://BUCKET/FOLDER for what is in it; to ranges and
- * folders applies what does to a folder that holds these files alone.
+ * All but media may also be at https://HOST/FILE and s3://BUCKET/FILE (remote.h). {000..127}
+ * expands to all numbers with as many digits, {a,b} to either, s3://BUCKET/FOLDER to its contents.
+ * Ranges and folders are treated like a local folder with the same files.
  *
- * What a record is, one function decides (source_forms.c), whatever the format; a table none of whose rows can be a
- * sample is refused with its columns; source_columns say what is called otherwise. A message is {"role", "content"}, or
- * ShareGPT's {"from", "value"}; a role that is not known is refused.
+ * Records are recognized by one function for all formats (source_forms.c); source_columns renames
+ * the keys it looks for. A table without any usable column is refused with a list of its columns. A
+ * message is {"role", "content"}, or ShareGPT's {"from", "value"}; unknown roles are refused.
  *
- * A caption stands under "text", "caption" or "transcription". A message's content is text, with <image> <video>
- * <audio> standing for the files listed under "images", "videos", "audios", or a list of {"type":
- * "text"|"image"|"video"|"audio",
- * ..}. Files are named relative to the folder of the file that names them. A sample is an ordered list of parts; media
- * are named or carried as bytes, never decoded here. What becomes no sample is noted: nothing disappears silently.
+ * Captions are under "text", "caption" or "transcription". A message's content is a text, in which
+ * <image> <video> <audio> refer to the files listed under "images", "videos", "audios", or a list
+ * of {"type": "text"|"image"|"video"|"audio", ..}. File names are relative to the folder of the
+ * file that contains them. A sample is an ordered list of parts; media are named or carried as
+ * bytes, never decoded here. Entries that become no sample are noted: nothing disappears silently.
  *
- * Parts. What stands in a folder train, validation or test of the folder that is read, or in a file of such a name
- * (train.jsonl, test-00001.tar), is of that part, also under the names training; valid, val, dev; testing, eval,
- * evaluation. Where there are parts but no train, what is in none is train; where there is a train, it is left out, but
- * for lines of captions.jsonl and metadata.jsonl about media in a part. Where there are none, samples are drawn, keyed
- * by their first medium, so that all that is said of one stays together, or else by their place.
- */
+ * Splits. A folder named train, validation or test directly below the source, or a file of such a
+ * name (train.jsonl, test-00001.tar), puts its samples into that split. Also recognized: training;
+ * valid, val, dev; testing, eval, evaluation. If there are splits but no train, all other files are
+ * train. If there is a train, other files are left out, except lines of captions and metadata files
+ * (.jsonl, .csv) about media in a split. Without any such name, the split of each sample is drawn
+ * at random, keyed by its first medium, so that all captions of a medium stay together, or else by
+ * its place. */
 #ifndef WEFT_DATA_SOURCES_H
 #define WEFT_DATA_SOURCES_H
 #include "core/settings.h"
@@ -43,12 +49,12 @@
 enum sample_kind { SAMPLE_TEXT, SAMPLE_IMAGE, SAMPLE_VIDEO, SAMPLE_AUDIO, SAMPLE_IDS };
 struct sample_part {
     enum sample_kind kind;
-    struct text bytes; /* text in UTF-8, a medium's file, or i32 ids */
-    char *path;        /* of a medium that is not carried; NULL if it is */
-    char *within; /* the file in which what is carried stands from byte `at` on; NULL: it is packed, or a table's */
+    struct text bytes; /* UTF-8 text, a medium's file, or i32 ids */
+    char *path;        /* file of a medium; NULL if its bytes are carried */
+    char *within;      /* file that holds carried bytes at offset `at`; NULL: compressed or in a table */
     i64 at;
-    i32 message; /* of a chat: which; else 0 */
-    char *role;  /* set on the first part of a message */
+    i32 message; /* index of the chat message; else 0 */
+    char *role;  /* set on the first part of each message */
 };
 enum split { SPLIT_TRAIN, SPLIT_VALIDATION, SPLIT_TEST, SPLITS };
 extern const char *const split_names[SPLITS];
@@ -59,14 +65,14 @@ enum sample_layout {
     SAMPLE_MIXED      /* texts and media in turn */
 };
 struct sample {
-    u64 key; /* of its place: the same wherever the folder stands and whatever is read before it */
+    u64 key; /* hash of its place; independent of the folder's location and of samples before it */
     enum sample_layout layout;
     enum split split;
-    bool goes_on;     /* a text that is not at its end: the next sample goes on with it */
-    char *name;       /* FILE:LINE, or FILE:KEY: for messages */
-    char *speaker;    /* of a captioned sound; NULL: not said */
-    char *subtitles;  /* the file of its text, where that says when; NULL */
-    struct text cues; /* or what stands there, where it was found inside of the medium */
+    bool goes_on;     /* the text continues in the next sample */
+    char *name;       /* FILE:LINE or FILE:KEY, for messages */
+    char *speaker;    /* speaker of a captioned sound; NULL: unknown */
+    char *subtitles;  /* subtitle file that its text came from, or NULL */
+    struct text cues; /* or the subtitles embedded in the medium, as SubRip */
     struct sample_part *parts;
     i64 count, capacity;
 };
@@ -76,27 +82,32 @@ struct sample_part *sample_add(struct sample *sample, enum sample_kind kind);
 enum source_result {
     SOURCE_SAMPLE,
     SOURCE_END,
-    SOURCE_BAD,     /* what stands here is no sample: error_text() says why; the next call goes on behind it */
-    SOURCE_DAMAGED, /* the rest of a file cannot be read: error_text() says why; the next call goes on behind the file
-                     */
-    SOURCE_UNREACHABLE /* an address cannot be read now, or interrupted() said so: error_text() says why; there is no
-                        * next call, but another process may go on */
+    /* This entry is no sample; error_text() has the reason. The next call continues after it. */
+    SOURCE_BAD,
+    /* The rest of the file cannot be read; error_text() has the reason. The next call continues
+     * with the next file. */
+    SOURCE_DAMAGED,
+    /* An address cannot be read now, or interrupted() is set; error_text() has the reason. Do not
+     * call again; another process may resume. */
+    SOURCE_UNREACHABLE
 };
-/* What of lines and tables is called otherwise than this program expects; "" or NULL: nothing. Where one is named, no
- * others are looked at. */
+/* Names of keys and columns that differ from the defaults; "" or NULL: the default. Once any is
+ * set, only the set ones are looked up. */
 struct source_columns {
     char *text, *image, *video, *audio, *messages, *question, *answer;
-    char *subtitles; /* of clips, where no caption is said: the language of those inside, "" any; "none": not looked for
-                      */
+    /* Language of subtitles embedded in clips without a caption; "": any; "none": do not look. */
+    char *subtitles;
 };
 struct source_request {
-    u64 seed; /* of drawn parts */
+    u64 seed; /* for drawing splits */
     double validation, test;
-    const struct source_columns *columns; /* borrowed until the source is closed; NULL: nothing is called otherwise */
-    bool media_alone; /* media without a caption are samples too, and files of text alone are left out */
-    i64 part, parts;  /* of the files that are read, in their order, every parts-th from `part` on; parts 0: all */
+    /* Borrowed until the source is closed; NULL: the default names. */
+    const struct source_columns *columns;
+    bool media_alone; /* media without a caption are samples too; text-only files are left out */
+    i64 part, parts;  /* read every parts-th file, from number `part` on; parts 0: all */
 };
-/* Rows for a settings table whose struct has `double validation, test` and `struct source_columns columns`. */
+/* Rows for a settings table whose struct has `double validation, test` and `struct source_columns
+ * columns`. */
 #define SPLIT_ROWS(type)                                                                                               \
     SETTING(type, validation, "validation", NUMBER, "0.01", 0, 1, NULL,                                                \
             "share for validation where data has neither that part nor test"),                                         \
@@ -113,54 +124,61 @@ struct source_request {
     SETTING(type, columns.subtitles, "subtitles", STRING, "", 0, 0, NULL,                                              \
             "language of subtitles inside of clips without a caption, as the file calls it: eng; none: do not look")
 
-bool source_reads(const char *path); /* a file, by its name */
+bool source_reads(const char *path); /* decides by file name */
 struct source;
-/* request NULL: nothing is drawn. NULL: message. */
+/* Opens a file, folder or address. request NULL: all samples are train unless files name a split.
+ * NULL: a message. */
 struct source *source_open(const char *path, const struct source_request *request);
-/* After SOURCE_SAMPLE out is the caller's to release, else it holds nothing but the part. Train comes first. */
+/* Returns the next sample, train split first. After SOURCE_SAMPLE the caller releases it; otherwise
+ * out holds only the split. */
 enum source_result source_next(struct source *source, struct sample *out);
-/* The same of one of its files: SOURCE_END is that file's, and so is SOURCE_DAMAGED, behind which it begins anew. */
+/* Reads from one file of the source. SOURCE_END and SOURCE_DAMAGED refer to that file; the next
+ * call opens it anew. */
 enum source_result source_next_in(struct source *source, i64 file, struct sample *out);
-/* How far, in bytes of its files; what they hold differs, so time left is a guess. */
+/* Progress in bytes of files. Their contents differ, so the remaining time is only an estimate. */
 void source_progress(const struct source *source, i64 *done, i64 *total);
-double source_lost(const struct source *source); /* share of the bytes in files that were damaged, so far */
+double source_lost(const struct source *source); /* share of bytes lost in damaged files so far */
 void source_close(struct source *source);
-/* How far it came, for another process to go on from: the files before this one are not opened again, and this one is
- * read again up to the same sample. Only for the same path and request. */
+/* Position of the source, for resuming in another process. source_go_on does not open earlier files
+ * again and reads the current one again up to the same sample. Only for the same path and
+ * request. */
 struct json;
 struct json *source_state(const struct source *source);
-int source_go_on(struct source *source, const struct json *state); /* 0, -1, 1: interrupted() */
+/* Returns 0, -1 with a message, or 1 if interrupted(). */
+int source_go_on(struct source *source, const struct json *state);
 
-/* ---- What stands there and what becomes of it ---- */
+/* ---- Files and their use ---- */
 enum file_use {
-    FILE_SAMPLES, /* it is read; a medium with its caption beside it too */
-    FILE_MEDIUM,  /* it waits for a line to name it */
-    FILE_NAMED,   /* one did */
-    FILE_BESIDE,  /* it belongs to the file that `why` names: a caption, metadata, ids of an index */
+    FILE_SAMPLES, /* it is read, including a medium with its caption */
+    FILE_MEDIUM,  /* a medium that no line has named yet */
+    FILE_NAMED,   /* a medium that a line has named */
+    FILE_BESIDE,  /* it belongs to the file in `why`: a caption, metadata, ids of an index */
     FILE_LEFT_OUT
 };
 struct source_file {
-    char *path, *caption; /* caption: the file of a medium's */
-    char *version;        /* of an address: changes when the file does; NULL */
-    char *why;            /* a file is not read */
+    char *path, *caption; /* caption: a medium's caption file */
+    char *version;        /* for addresses: changes when the file does; or NULL */
+    char *why;            /* reason why the file is not read */
     i64 bytes;
     enum file_use use;
     int split; /* enum split; SPLIT_DRAWN; SPLIT_NONE */
     const struct reader_kind *reader;
-    bool elsewhere;           /* of another part than the one asked for */
-    i64 samples, bad, passed; /* so far; passed: lines and members that became nothing */
+    bool elsewhere;           /* another reader's share, see source_request.part */
+    i64 samples, bad, passed; /* counts so far; passed: lines and members that became no sample */
 };
 enum { SPLIT_DRAWN = -1, SPLIT_NONE = -2 };
 const struct source_file *source_files(const struct source *source, i64 *count);
-i64 source_at(const struct source *source);                       /* file of what source_next gave last; -1: of none */
-const char *source_ending(const struct source_file *source_file); /* what the names of its format end in; NULL: none */
+i64 source_at(const struct source *source); /* file that source_next read last; -1: none */
+/* File name suffix of its format; NULL: none. */
+const char *source_ending(const struct source_file *source_file);
 
-/* Of what became no sample, so many and the first of them. Media that no line named are known at the end. */
+/* Entries of one kind that became no sample: their number and the first one. Media that no line
+ * names are known only at the end. */
 struct source_note {
     char *what, *first;
     i64 count;
 };
 const struct source_note *source_notes(const struct source *source, i64 *count);
-void source_log(const struct source *source); /* a line each */
+void source_log(const struct source *source); /* one line per note */
 
 #endif

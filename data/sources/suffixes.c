@@ -1,4 +1,4 @@
-/* What the end of a name says. */
+/* Kind of a medium by its file name extension. */
 #include "data/sources/source_readers.h"
 
 #include <string.h>

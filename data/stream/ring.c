@@ -1,4 +1,4 @@
-/* The reader's side of a ring: which shard it wants, waiting for it, and the processes that fill it. */
+/* The reader's side of a ring: requests shards, waits for them, and runs the fillers. */
 #define _GNU_SOURCE /* SOCK_CLOEXEC */
 #include "data/remote/remote.h"
 #include "data/stream/stream.h"
@@ -14,12 +14,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LOOKS_MS = 5, RESTARTS_MOST = 8 }; /* of a process that is killed each time before a shard is closed */
+enum { LOOKS_MS = 5, RESTARTS_MOST = 8 }; /* limit for a filler killed each time before it closes a shard */
 
 struct ring_part {
     char *directory;
-    i64 end;    /* shards; -1: not known yet */
-    i64 wanted; /* told last; -1: nothing */
+    i64 end;    /* number of shards; -1: not known yet */
+    i64 wanted; /* shard last requested; -1: none */
     pid_t filler;
     int control, in_vain;
 };
@@ -28,10 +28,10 @@ struct ring {
     const char *const *words;
     struct ring_part *parts;
     i64 count, restarts;
-    i64 reader; /* of several; -1: the only one */
+    i64 reader; /* index among several readers; -1: sole reader */
     double waited_s;
     bool keep;
-    int (*call)(void *context); /* while waiting; may be NULL */
+    int (*call)(void *context); /* called while waiting; may be NULL */
     void *context;
 };
 
@@ -98,9 +98,10 @@ i64 ring_restarts(const struct ring *r)
     return r->restarts;
 }
 
-/* ---- Who fills it ---- */
+/* ---- The fillers ---- */
 
-/* In the child: it is ended with its parent, however that ends. queries: a descriptor that it keeps; -1: none. */
+/* Runs the filler in the child, which the kernel kills when its parent ends. queries: a descriptor
+ * that it inherits; -1: none. */
 static _Noreturn void become(char **words, int control, int queries, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -180,7 +181,8 @@ static int ended(struct ring *r, struct ring_part *p, int status)
                      WEXITSTATUS(status));
 }
 
-/* One of several leaves it where all that fill the ring look, and may go back; the only one says it alone. */
+/* Tells the filler which shard is wanted. One of several readers stores its position in a file that
+ * every filler reads, and may go back; a sole reader only sends it forward. */
 static int tell(struct ring *r, struct ring_part *p, i64 number)
 {
     if (r->reader < 0 ? number <= p->wanted : number == p->wanted)
@@ -192,7 +194,8 @@ static int tell(struct ring *r, struct ring_part *p, i64 number)
     return 0;
 }
 
-/* It runs, and knows that shard `number` is wanted. Not to hear it for once does no harm: it is told again. */
+/* Makes sure that the filler runs and knows that shard `number` is wanted. A lost message is
+ * harmless, because the next call sends it again. */
 static int ask(struct ring *r, i64 part, i64 number)
 {
     struct ring_part *p = &r->parts[part];
@@ -231,7 +234,7 @@ void ring_close(struct ring *r)
 
 /* ---- Waiting ---- */
 
-/* Until shard `number` stands there, or, in the first pass, the part is known to end before. */
+/* Waits until shard `number` exists or, with or_end, until the part is known to end before it. */
 static int wait_for(struct ring *r, i64 part, i64 number, bool or_end)
 {
     struct ring_part *p = &r->parts[part];
@@ -257,7 +260,8 @@ static int wait_for(struct ring *r, i64 part, i64 number, bool or_end)
     return status;
 }
 
-/* Where a ring was lost in a later pass, shards of the first one are let go by until their number is known. */
+/* Finds a part's shard count after its ring was lost in a later pass: lets the first pass be made
+ * again and discards its shards until the count is known. */
 static int find_end(struct ring *r, i64 part)
 {
     struct ring_part *p = &r->parts[part];
@@ -283,8 +287,8 @@ int ring_shard(char **directory, struct ring *r, i64 part, i64 pass, i64 number)
     return 0;
 }
 
-/* A part that ended in an earlier round of the pass is asked about as well: behind its last shard the next pass begins.
- */
+/* Drops passed shards. A part that ended in an earlier round counts as passed up to its last shard,
+ * behind which the next pass begins. */
 int ring_passed(struct ring *r, i64 part, i64 pass, i64 number)
 {
     struct ring_part *p = &r->parts[part];

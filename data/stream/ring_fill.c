@@ -1,5 +1,5 @@
-/* The process that fills a part of a ring: by prepare, whose shards are taken away as they are closed, or from servers
- * that do so. */
+/* The process that fills a part of a ring. It runs prepare and takes each shard when it is closed,
+ * or fetches the shards from servers. */
 #include "data/shards/shard_layout.h"
 #include "data/stream/tokens.h"
 #include "dist/dist.h"
@@ -19,12 +19,12 @@ struct filling {
     const struct ring_request *request;
     struct shard_stream stream;
     const char *directory;
-    i64 base;          /* number of the first shard of this pass */
-    i64 first, wanted; /* of the reader: what is wanted at all, where it is */
-    i64 next;          /* behind what stood there last: the reader may have removed it since */
-    i64 kept;          /* of several readers: shards before it were removed */
+    i64 base;          /* number of this pass's first shard */
+    i64 first, wanted; /* reader's first and current shard */
+    i64 next;          /* one past the last shard put, which may have been removed since */
+    i64 kept;          /* several readers: shards before it are removed */
     bool told;
-    /* Of servers: which of them is asked, the connection to it (-1: none). */
+    /* Fetching from servers: the current server, and its connection (-1: none). */
     struct string_list servers;
     i64 server;
     int socket;
@@ -41,7 +41,8 @@ static void hear(struct filling *f, i64 number)
     f->told = true;
 }
 
-/* Where several are. What one of them wants may have gone, or never have stood here, and be due no more. */
+/* Reads the positions of several readers and removes the shards all have passed. Returns GO_BACK if
+ * the slowest reader wants a missing shard that the current pass will not make again. */
 static int look_at_readers(struct filling *f)
 {
     bool all;
@@ -56,7 +57,7 @@ static int look_at_readers(struct filling *f)
     return number < before && ring_first_missing(f->directory, number) < f->next ? GO_BACK : 0;
 }
 
-/* What it said last; its end is taken for being interrupted. */
+/* Reads the reader's last message. The end of the connection counts as an interruption. */
 static int listen_to_reader(struct filling *f, int wait_ms)
 {
     struct pollfd ready = {.fd = f->request->control, .events = POLLIN};
@@ -156,7 +157,7 @@ static int fill_pass(struct filling *f, i64 missing)
     return status;
 }
 
-/* ---- From servers ---- */
+/* ---- Fetching from servers ---- */
 
 static int list_servers(struct filling *f)
 {
@@ -179,7 +180,8 @@ static void hang_up(struct filling *f)
     f->socket = -1;
 }
 
-/* REPLY_SHARD or REPLY_END; -1: not this server, or not now. */
+/* Sends the request to the current server. Returns REPLY_SHARD or REPLY_END, or -1 if this server
+ * fails. */
 static int ask(struct filling *f, const struct token_request *request, const char *path, struct text *index, i64 *end)
 {
     if (f->socket < 0)
@@ -192,7 +194,7 @@ static int ask(struct filling *f, const struct token_request *request, const cha
     return kind;
 }
 
-/* The next server, after a moment; too many of those: -1. */
+/* Switches to the next server after 1 s. Fails after launch_wait_s without a shard. */
 static int try_another(struct filling *f, double begin_s, bool warned)
 {
     const char *server = f->servers.values[f->server];
@@ -242,7 +244,7 @@ static int fill(struct filling *f)
         status = wait_for_room(f, f->first);
         i64 missing = f->next = ring_first_missing(f->directory, max_i64(f->first, f->next));
         if (shards == 0)
-            missing = INT64_MAX / 2; /* nothing will be there: all that is left is to wait for the reader's end */
+            missing = INT64_MAX / 2; /* An empty part: only waits for the reader to end. */
         if (status == 0)
             status = wait_for_room(f, missing);
         f->base = shards > 0 ? missing / shards * shards : 0;
@@ -254,7 +256,8 @@ static int fill(struct filling *f)
     return status;
 }
 
-/* One at a time: another that was left behind by a killed reader is about to end. */
+/* Takes the part's lock, so that only one process fills it. A filler left behind by a killed reader
+ * will exit soon. */
 static int lock(const char *directory)
 {
     char *path = path_join(directory, "lock");

@@ -1,4 +1,4 @@
-/* What stands in a part of a ring: closed shards, each a folder of its own. */
+/* The files of a part of a ring: closed shards, one folder each. */
 #include "core/json.h"
 #include "data/stream/stream.h"
 
@@ -50,7 +50,8 @@ i64 ring_first_missing(const char *directory, i64 first)
     return first;
 }
 
-/* The index stands before the shard does: what has both needs its name alone. */
+/* The index is written before the shard is moved in. A .put folder with both is complete and only
+ * needs its final name. */
 int ring_put(const char *directory, i64 number, const char *shard, const struct text *index)
 {
     char *path = ring_shard_path(directory, number), *temporary = string_format("%s%s", path, being_put);
@@ -85,7 +86,7 @@ int ring_put_reader(const char *directory, i64 reader, i64 number)
     return status;
 }
 
-/* -1: not known. */
+/* The stored position of a reader; -1: unknown. */
 static i64 reader_at(const char *directory, i64 reader)
 {
     struct text said = {0};
@@ -113,9 +114,9 @@ i64 ring_slowest(bool *all, const char *directory, i64 count)
     return slowest;
 }
 
-/* ---- What goes ---- */
+/* ---- Removal ---- */
 
-/* -1: the name is none of a shard. */
+/* The shard number in a folder's name; -1: not a shard. */
 static i64 number_of(const char *name)
 {
     char *end;

@@ -1,4 +1,4 @@
-/* What is said over TCP, and whether it can be. */
+/* The messages of the serve-tokens protocol and their checks. */
 #include "data/stream/tokens.h"
 
 #include "core/json.h"

@@ -1,15 +1,20 @@
-/* Closed shards over TCP: who serves a stream prepares it, part by part, for readers that fill their rings from there.
+/* Closed shards over TCP (weft serve-tokens). The server prepares a stream, part by part; readers
+ * fill their rings from it.
  *
- *   reader: I am reader r of n of this run; shard `number` of pass P of part i, please    struct token_request
- *   server: that is being made | there is no such | no, for a reason | here it is    struct token_reply, then bytes
+ *   reader: reader r of n of this run requests shard `number` of pass P of part i
+ *           (struct token_request)
+ *   server: still being made | no such shard | refused with a reason | the shard
+ *           (struct token_reply, then its bytes)
  *
- * One connection for a part, one request after another; the next one says that the last shard has arrived, and may go
- * once it has arrived at all readers of the run. Each run has rings of its own, which are forgotten when it has not
- * been heard of for launch_wait_s and another one comes.
- * Numbers are little-endian. A version, what is served, every length and, over header and bytes, an XXH3 are checked
- * before anything is believed; a reader that finds something else asks the next server, or the same again. prepare
- * makes the same bytes wherever it runs, so nothing is lost with a server. Nobody is authenticated: a private network
- * is expected. */
+ * Each connection serves one part, one request after another. The next request confirms that the
+ * last shard has arrived; the server may remove a shard once all readers of the run have it. Each
+ * run has rings of its own. They are removed when the run was idle for launch_wait_s and another
+ * run connects.
+ *
+ * Numbers are little-endian. Both sides check the version, the identity of the stream, every length
+ * and an XXH3 over header and bytes before using them; after a mismatch the reader asks the next
+ * server, or the same one again. prepare yields the same bytes on every machine, so losing a server
+ * loses no data. Peers are not authenticated: use a private network. */
 #ifndef WEFT_DATA_TOKENS_H
 #define WEFT_DATA_TOKENS_H
 #include "data/stream/stream.h"
@@ -21,12 +26,12 @@ enum {
     TOKENS_SILENCE_MS = 60000,
     TOKENS_BEAT_MS = 5000
 };
-static const i64 tokens_index_most = (i64)1 << 31, tokens_shard_most = (i64)1 << 40; /* bytes */
+static const i64 tokens_index_most = (i64)1 << 31, tokens_shard_most = (i64)1 << 40; /* upper bounds, bytes */
 
 struct token_request {
     char magic[8];
-    u32 version, reserved; /* so far in every version */
-    u64 identity;          /* of the stream: tokens_identity */
+    u32 version, reserved; /* the layout up to here is the same in every version */
+    u64 identity;          /* identity of the stream: tokens_identity */
     u64 run;
     u32 reader, readers;
     u64 part, parts, pass, number;
@@ -35,35 +40,41 @@ enum token_reply_kind { REPLY_SHARD, REPLY_END, REPLY_MAKING, REPLY_REFUSED, REP
 struct token_reply {
     char magic[8];
     u32 version, kind;
-    u64 part, pass, number;       /* as asked; REPLY_END: number is that of the part's shards */
-    u64 index_bytes, shard_bytes; /* REPLY_REFUSED: a message, and nothing */
-    u64 hash;                     /* of this with 0 here, then of index and shard, each with the last as seed */
+    u64 part, pass, number;       /* echo the request; REPLY_END: number is the part's shard count */
+    u64 index_bytes, shard_bytes; /* REPLY_REFUSED: the length of a message, and 0 */
+    u64 hash;                     /* chained XXH3: this header with hash = 0, then index, then shard */
 };
 
-/* What makes the shards what they are, wherever their sources stand. -1 and a message. */
+/* Hashes everything that determines the content of the shards, independent of the location of the
+ * sources. Returns -1 with a message on failure. */
 int tokens_identity(u64 *out, const struct shard_stream *stream, const char *directory);
 struct token_request token_request(u64 identity, const struct ring_name *name, i64 part, i64 parts, i64 pass,
                                    i64 number);
-int token_request_check_version(const struct token_request *request); /* of its first bytes alone */
+/* Checks only the head common to all versions. */
+int token_request_check_version(const struct token_request *request);
 int token_request_check(const struct token_request *request, u64 identity, i64 parts);
 struct token_reply token_reply(const struct token_request *request, enum token_reply_kind kind);
 int token_reply_check(const struct token_reply *reply, const struct token_request *request);
-u64 token_reply_hash(const struct token_reply *reply); /* of the header alone */
+u64 token_reply_hash(const struct token_reply *reply); /* hash of the header alone */
 
 /* ---- Sockets ---- */
-/* HOST:PORT, [ADDRESS]:PORT, or PORT of this machine alone. */
-int tokens_connect(const char *address);      /* a descriptor; -1 and a message */
-int tokens_listen(const char *address);       /* the same; port 0: any */
-char *tokens_name(int descriptor, bool peer); /* HOST:PORT of this end, or of the other: memory_free */
+/* Addresses: HOST:PORT, [ADDRESS]:PORT, or PORT for 127.0.0.1. */
+int tokens_connect(const char *address);      /* returns a descriptor; -1 and a message */
+int tokens_listen(const char *address);       /* returns a descriptor; port 0: any */
+char *tokens_name(int descriptor, bool peer); /* HOST:PORT of this end, or of the peer; memory_free */
+/* Sends all bytes. Returns -1 with a message if interrupted or if the peer accepts nothing for
+ * TOKENS_SILENCE_MS. */
 int tokens_send(int descriptor, const void *data, i64 bytes);
-/* 0; 1: it ended before the first byte; -1 and a message. Looks at interrupted(). first_ms: for that byte, -1: for
- * ever. */
+/* Receives `bytes` bytes. Returns 0, 1 if the peer closed before the first byte, or -1 with a
+ * message, also if interrupted. first_ms: timeout for the first byte, -1 for none. */
 int tokens_receive(int descriptor, void *data, i64 bytes, int first_ms);
 
 /* ---- Both ends ---- */
-/* The answer to a request that was sent: REPLY_SHARD, its bytes in `path` and `index`; REPLY_END and *end; or -1. */
+/* Receives the reply to a request. Returns REPLY_SHARD with the bytes in the file `path` and in
+ * `index`, REPLY_END with *end set, or -1 with a message. */
 int tokens_answer(int descriptor, const struct token_request *request, const char *path, struct text *index, i64 *end);
-/* Serves until interrupted: 0 or -1. filler: as ring_open's, for rings below `directory`. */
+/* Serves until interrupted; returns 0, or -1 with a message. filler: as in ring_open, for the rings
+ * below `directory`. */
 struct tokens_service {
     const char *stream, *directory, *address;
     const char *const *filler;

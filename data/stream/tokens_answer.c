@@ -1,4 +1,4 @@
-/* The reader's end of serve-tokens: one answer, checked. */
+/* The reader's side of serve-tokens: receives and checks one reply. */
 #include "data/stream/tokens.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ static int receive_part(int s, void *data, i64 bytes)
     return status == 1 ? error_set("it ended where %lld bytes were to follow", (long long)bytes) : status;
 }
 
-/* In pieces: what a header says is not believed before it comes. */
+/* Receives in pieces, so that a wrong length in the header cannot allocate much memory. */
 static int receive_index(int s, struct text *out, i64 bytes)
 {
     char *piece = memory_alloc(PIECE_BYTES);
@@ -58,7 +58,7 @@ static int check_bytes(const struct token_reply *reply, const char *path, const 
     return hash == reply->hash ? 0 : error_set("the checksum of what came does not fit: damaged on its way");
 }
 
-/* The one that is not REPLY_MAKING. */
+/* Receives the first reply that is not REPLY_MAKING. */
 static int receive_reply(int s, struct token_reply *reply, const struct token_request *request)
 {
     do {

@@ -1,4 +1,4 @@
-/* weft serve-tokens: a process for each connection, which reads a ring for the one at the other end. */
+/* weft serve-tokens: one process per connection, which reads a ring on behalf of its peer. */
 #define _GNU_SOURCE /* accept4 */
 #include "data/stream/tokens.h"
 #include "dist/dist.h"
@@ -20,19 +20,19 @@
 
 enum { CONNECTIONS_MOST = 256, LOOKS_MS = 100 };
 
-struct serving { /* of one connection */
+struct serving { /* state of one connection */
     const struct tokens_service *service;
     struct shard_stream stream;
     u64 identity;
     int socket, run_lock, reader_lock;
-    i64 part;        /* whose lock is held; -1: none yet */
-    char *directory; /* with rings of the reader's run; NULL: not known yet */
+    i64 part;        /* part whose lock is held; -1: none yet */
+    char *directory; /* folder of the run's rings; NULL: not known yet */
     struct ring *ring;
-    struct token_request request; /* that is being answered */
+    struct token_request request; /* the request being answered */
     double beat_s;
 };
 
-/* ---- One answer ---- */
+/* ---- One reply ---- */
 
 static int send_reply(struct serving *s, struct token_reply *reply, const void *index, const void *shard)
 {
@@ -58,7 +58,8 @@ static int refuse(struct serving *s)
     return status;
 }
 
-/* While a shard is being made: the reader knows that somebody is there, and it is noticed if it is gone. */
+/* Called while a shard is being made: sends a keep-alive to the reader and fails if the reader is
+ * gone. */
 static int beat(void *context)
 {
     struct serving *s = context;
@@ -93,7 +94,7 @@ static int send_shard(struct serving *s, const char *directory)
     return status;
 }
 
-/* The lock file; -1 and a message. */
+/* Opens a lock file. Returns its descriptor, or -1 with a message. */
 static int open_lock(const char *directory, const char *name)
 {
     char *path = path_join(directory, name);
@@ -103,7 +104,8 @@ static int open_lock(const char *directory, const char *name)
     return status < 0 ? -1 : descriptor;
 }
 
-/* Another connection of the same reader may be that of one that was killed, and about to end. */
+/* Locks this reader's place. Another connection of the same reader may belong to a killed process
+ * and close soon, so this one waits. */
 static int lock_reader(struct serving *s)
 {
     const struct token_request *r = &s->request;
@@ -126,9 +128,10 @@ static int lock_reader(struct serving *s)
 
 /* ---- Runs ---- */
 
-static const char in_use[] = "in-use"; /* locked by each connection of the run, written to when one begins */
+/* Each connection locks it (shared) and updates its time when it begins. */
+static const char in_use[] = "in-use";
 
-/* -1: it is in use, or cannot be known. */
+/* Seconds since the run was last used; -1: in use or unknown. */
 static double unused_s(const char *directory)
 {
     struct stat status;
@@ -139,7 +142,7 @@ static double unused_s(const char *directory)
     return unused ? difftime(time(NULL), status.st_mtime) : -1;
 }
 
-/* Rings of runs that nobody has asked for in a while. What cannot be removed is none of this reader's cares. */
+/* Removes the rings of runs that were idle for launch_wait_s. A failed removal is only logged. */
 static void forget_runs(const char *directory, const char *but)
 {
     char **names;
@@ -227,7 +230,8 @@ static int answer(struct serving *s)
 
 /* ---- A connection ---- */
 
-/* As tokens_receive. Requests of other versions have another length behind the first bytes. */
+/* Receives a request; returns as tokens_receive. Another version's request may have another length,
+ * so the version is checked before the rest is read. */
 static int receive_request(struct serving *s)
 {
     struct token_request *r = &s->request;
@@ -236,7 +240,7 @@ static int receive_request(struct serving *s)
     if (status)
         return status;
     if (token_request_check_version(r) < 0) {
-        char rest[256]; /* a connection that is closed before all of it was read may lose the answer */
+        char rest[256]; /* Drains the socket: closing it with unread bytes may lose the reply. */
         ssize_t unread = recv(s->socket, rest, sizeof rest, MSG_DONTWAIT);
         (void)unread;
         refuse(s);
@@ -303,7 +307,7 @@ static void take(const struct tokens_service *service, int listener, struct conn
     close(s);
 }
 
-/* ---- All of them ---- */
+/* ---- All connections ---- */
 
 static void forget_ended(struct connections *c, int flags)
 {

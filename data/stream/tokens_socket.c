@@ -1,4 +1,4 @@
-/* Sockets of serve-tokens: addresses, whole messages, waiting that can be interrupted. */
+/* Sockets of serve-tokens: addresses, complete messages, interruptible waits. */
 #define _GNU_SOURCE /* SOCK_CLOEXEC */
 #include "data/stream/tokens.h"
 
@@ -15,7 +15,7 @@
 
 enum { LOOKS_MS = 100, WAITING_MOST = 64 };
 
-/* *host: memory_free; PORT alone is of this machine. */
+/* Splits an address. *host is freed with memory_free; PORT alone means 127.0.0.1. */
 static int split_address(char **host, char port[8], const char *address)
 {
     const char *colon = strrchr(address, ':'), *digits = colon ? colon + 1 : address;
@@ -39,7 +39,7 @@ static void set_options(int s)
     setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-/* Tries `use` with each address that the name stands for. */
+/* Tries `use` on each address that the name resolves to. */
 static int open_socket(const char *address, bool passive, int (*use)(int s, const struct addrinfo *at))
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = passive ? AI_PASSIVE : 0}, *list = NULL;
@@ -101,7 +101,7 @@ char *tokens_name(int s, bool peer)
 
 /* ---- Bytes ---- */
 
-/* 0: it can be read from or written to; 1: not within the time. */
+/* Waits for an event. Returns 0 when it can be read or written, 1 on timeout, -1 with a message. */
 static int wait_for(int s, short event, int most_ms)
 {
     struct pollfd ready = {.fd = s, .events = event};

@@ -1,3 +1,4 @@
+/* SiLU and GELU, and their backward. */
 #include "kernels/activate.h"
 #include "kernels/cpu/rows.h"
 
@@ -8,7 +9,8 @@ struct activate_job {
     struct cut cut;
 };
 
-/* A ratio of polynomials on [-4, 4], beyond which erf is 1 in f32 (Eigen's generic_fast_erf); error below 3e-7. */
+/* erf as a ratio of polynomials on [-4, 4], beyond which it is 1 in f32 (Eigen's generic_fast_erf).
+ * The error is below 3e-7. */
 static inline float vector_erf(float x)
 {
     float t = x < -4.0f ? -4.0f : x > 4.0f ? 4.0f : x, s = t * t;

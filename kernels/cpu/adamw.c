@@ -1,9 +1,12 @@
+/* AdamW over a list of parameters, the sum of squares of their gradients (for clipping), and
+ * zeroing of gradients that no op has written. Parameters are cut into tiles of TILE elements, so
+ * the order of sums depends on sizes alone. */
 #include "kernels/adamw.h"
 #include "kernels/cpu/rows.h"
 
 enum { TILE = 1 << 16, SQUARES_RUN = 4096, SQUARES_AT_ONCE = 4, TILES_SLOT = 6, SQUARES_SLOT = 7 };
 
-/* Tiles of a list of updates: those of update i are first[i] .. first[i + 1] - 1. */
+/* A list of updates cut into tiles. Update i has tiles first[i] .. first[i + 1] - 1. */
 struct tiled {
     const struct updates *updates;
     i64 *first, tiles;
@@ -19,7 +22,8 @@ static struct tiled cut_updates(const struct updates *updates)
     return t;
 }
 
-struct adamw_run { /* elements begin .. end - 1 of an update; g NULL: a gradient of zero */
+/* Elements begin .. end - 1 of an update. g NULL: the gradient is zero. */
+struct adamw_run {
     const struct update *update;
     const float *g;
     i64 begin, end;
@@ -100,7 +104,7 @@ static float squares_of(const float *g, i64 n)
     return sum;
 }
 
-/* Memory gives four streams faster than one. */
+/* Memory delivers four streams faster than one. */
 static double add_runs(double total, const float *g)
 {
     float first = 0, second = 0, third = 0, fourth = 0;

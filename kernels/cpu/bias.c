@@ -1,3 +1,5 @@
+/* Bias: added to every row, and its gradient, the column sums. Also the partial sums that other ops
+ * share (rows.h). */
 #include "kernels/cpu/rows.h"
 
 struct bias_job {
@@ -61,7 +63,7 @@ void CPU(column_sums)(struct device *device, struct matrix out, struct matrix x,
     CPU(partials_sum)(out.data, job.partials, tiles, x.columns, add);
 }
 
-/* Slot 7 of worker 0 is the block that all tiles of a job share. */
+/* Worker 0's slot 7 holds the block that all tiles of a job share. */
 float *CPU(partials)(i64 count, i64 columns)
 {
     return CPU(scratch)(0, 7, count * partials_stride(columns) * 4);

@@ -1,14 +1,15 @@
-/* Copies of tens to hundreds of bytes, too short to call memcpy for. Lengths are even: whole bf16 or f32 numbers. */
+/* Copies of tens to hundreds of bytes, too short for a call of memcpy. Lengths are even: whole bf16
+ * or f32 numbers. */
 #ifndef WEFT_CPU_BYTES_H
 #define WEFT_CPU_BYTES_H
 #include "core/core.h"
 
 #include <string.h>
 
-/* A cache line wherever it lies: compilers move it in as few registers as the level has. */
+/* One unaligned cache line. Compilers move it in as few registers as the ISA level allows. */
 typedef char block64 __attribute__((vector_size(64), aligned(1), may_alias));
 
-/* Without this the compiler sees what the loop does and calls memcpy after all. */
+/* Hides the loop from the compiler, which would otherwise replace it with a call of memcpy. */
 #define LOOP_STAYS(pointer) __asm__("" : "+r"(pointer))
 
 static inline void copy_short(char *restrict out, const char *restrict in, i64 bytes)

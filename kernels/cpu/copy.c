@@ -1,3 +1,5 @@
+/* Copies with conversion, scaling and accumulation; sums of two matrices; zeroing; the helpers pack
+ * and store_sums of cpu.h. */
 #include "kernels/cpu/rows.h"
 
 struct copy_job {

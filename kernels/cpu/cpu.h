@@ -1,8 +1,10 @@
-/* The CPU backend's own header. Its files are compiled twice, for x86-64-v3 and v4; CPU(name) is this level's name.
+/* Private header of the CPU backend. Its files are compiled once for each ISA level (x86-64-v3, v4,
+ * ...); CPU(name) is the name at the level being compiled.
  *
- * A loop is cut into tiles of rows whose size depends on the shape alone and run on core's workers. Rows are read and
- * written as f32 through row_load and row_store, so one text serves both dtypes. Memory a tile needs comes from
- * cpu_scratch: it belongs to the worker, grows on first use and stays. */
+ * An op is cut into tiles of rows that run on the workers of core. Tile sizes depend on the shape
+ * alone. Rows are read and written as f32 through row_load and row_store, so one source serves both
+ * dtypes. Tiles take scratch from cpu_scratch: it belongs to the worker, grows on first use and is
+ * kept. */
 #ifndef WEFT_CPU_H
 #define WEFT_CPU_H
 #include "kernels/cpu/tiles.h"
@@ -20,22 +22,26 @@
 WEFT_OPS(OP)
 #undef OP
 
-/* One product on the calling thread: c[m,n] (+)= op(a) op(b). */
+/* One gemm on the calling thread: c[m,n] (+)= op(a) op(b). */
 struct gemm {
     i64 m, n, k;
     i64 lda, ldb, ldc;
     bool transpose_a, transpose_b, add;
-    bool streams;                /* c, of whole lines in F32 that are not added to, goes by the caches */
-    enum dtype dtype, out_dtype; /* of a and b; of c */
-    const i32 *a_rows, *b_rows;  /* which rows of memory those of a, or of b, are (-1: zeros), where it is not
-                                    transposed;  NULL: as they lie */
-    struct gemm_panels *panels; /* of a b that many products share, in which this one's begins at panels_column; NULL */
+    /* Non-temporal stores to c. c must be F32, made of whole cache lines, and not accumulated
+     * into. */
+    bool streams;
+    enum dtype dtype, out_dtype; /* dtype of a and b; of c */
+    /* Row gather for an operand that is not transposed: row r of a (or b) is row a_rows[r]
+     * (b_rows[r]) of memory; -1 means a row of zeros. NULL: row r. */
+    const i32 *a_rows, *b_rows;
+    /* Panels of a b that many gemms share, or NULL. This gemm's b begins at panels_column. */
+    struct gemm_panels *panels;
     i64 panels_column;
 };
 void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *gemm, int worker);
 
-/* A b that is packed once for all products of a job: its first `count` tiles do so by gemm_pack, and products wait
- * until they have. Memory is worker 0's slot GEMM_SHARED. */
+/* A b that is packed once and shared by all gemms of a job. The job's first `count` tiles pack it
+ * with gemm_pack; gemms wait until it is packed. The memory is worker 0's slot GEMM_SHARED. */
 enum { GEMM_SHARED = 7 };
 struct gemm_panels {
     struct matrix b;
@@ -47,22 +53,23 @@ struct gemm_panels {
 void CPU(gemm_share)(struct gemm_panels *panels, struct matrix b, bool transpose_b);
 void CPU(gemm_pack)(struct gemm_panels *panels, i64 tile);
 
-/* y = swiglu of rows whose halves stand at gate and up. */
+/* y = swiglu(gate, up), the halves given as separate matrices. */
 void CPU(swiglu_rows)(struct matrix y, struct matrix gate, struct matrix up);
 
-/* Rows [first, first + rows) of columns [column, column + width), densely; rows past the last are zero. */
+/* Copies rows [first, first + rows) of columns [column, column + width) into dense `out`. Rows past
+ * the last are zero. */
 void CPU(pack)(void *out, struct matrix m, i64 first, i64 rows, i64 column, i64 width);
 
-/* out (+)= sums [out.rows, out.columns], dense. */
+/* out (+)= sums, dense [out.rows, out.columns]. */
 void CPU(store_sums)(struct matrix out, const float *sums, bool add);
 
-/* The first of p [n] at which the running sum passes u of the total. */
+/* The first index of p [n] at which the running sum exceeds u times the total. */
 i32 CPU(draw)(const float *p, i64 n, double u);
 
-extern _Atomic i64 cpu_scratch_bytes; /* of all workers */
+extern _Atomic i64 cpu_scratch_bytes; /* total of all workers */
 
-/* Memory of one worker; slots 0..7 may be in use at once, and in gemm 8 and 9. Contents do not survive another call
- * with the same slot. */
+/* Scratch of one worker. Slots 0..7 may be in use at once; gemm uses 8 and 9. The contents are lost
+ * on the next call with the same slot. */
 void *CPU(scratch)(int worker, int slot, i64 bytes);
 
 static inline i64 element_bytes(enum dtype dtype)
@@ -89,7 +96,7 @@ static inline void bf16_row_from_f32(bf16 *restrict out, const float *restrict i
         out[i] = bf16_from_f32(in[i]);
 }
 
-/* A row as f32: the row itself, or converted into `buffer` [columns]. */
+/* A row as f32: a pointer to the row itself, or its conversion in `buffer` [columns]. */
 static inline const float *row_load(float *buffer, struct matrix m, i64 row)
 {
     if (m.dtype == DTYPE_F32)
@@ -121,10 +128,11 @@ static inline void row_store_add(struct matrix m, i64 row, const float *restrict
     }
 }
 
-/* exp without a branch, so that loops vectorise: 2^n times a polynomial on [-ln2/2, ln2/2] (Cephes expf), relative
- * error below 1e-7; 0 below -87.7, a NaN stays one; x must not pass 88. Adding 1.5 * 2^23 + 127 rounds to n and leaves
- * its biased exponent in the lowest bits. There is no upper bound because gcc would fold what follows it for all lanes,
- * and a folded 1 / (1 + e^88) is a denormal number, which costs more than the rest. */
+/* Branch-free exp for vectorized loops: 2^n times a polynomial on [-ln2/2, ln2/2] (Cephes expf).
+ * The relative error is below 1e-7; the result is 0 below -87.7; NaN stays NaN; x must not exceed
+ * 88. Adding 1.5 * 2^23 + 127 rounds to n and leaves its biased exponent in the lowest bits. There
+ * is no upper clamp: gcc would fold the code after it for all lanes, and a folded 1 / (1 + e^88) is
+ * a denormal, which costs more than everything else. */
 static inline float vector_exp(float x)
 {
     float clamped = x < -88.02f ? -88.02f : x;

@@ -1,4 +1,4 @@
-/* Elementwise ops of one text each: constants, bytes as floats, running means. */
+/* Small elementwise ops: constants, bytes to and from floats, shifts, running means. */
 #include "kernels/cpu/rows.h"
 
 enum { TILE = 1 << 15 };

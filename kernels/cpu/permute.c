@@ -2,18 +2,18 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/permute.h"
 
-/* Either the innermost axis stays innermost, and runs of it are copied, or x's innermost axis and out's span a plane
- * that is transposed in blocks. */
+/* Two cases. If the innermost axis stays innermost, runs of it are copied. Otherwise the innermost
+ * axes of x and of out span a plane, which is transposed in blocks. */
 enum { BLOCK = 32, TILE_BYTES = 64 << 10 };
 
 struct permute_plan {
     char *out;
     const char *x;
     struct permute_axes axes;
-    i64 element, tile; /* bytes; runs or strips of a tile */
+    i64 element, tile; /* bytes per element; runs or strips per tile */
 };
 
-/* Offsets in x and out of the index-th place over the axes other than the last and `skip`. */
+/* Offsets in x and out of position `index` over all axes but the last and `skip`. */
 static void place(const struct permute_axes *axes, i64 index, int skip, i64 *from, i64 *to)
 {
     *from = *to = 0;
@@ -43,7 +43,7 @@ static void run_copies(void *context, i64 tile, int worker)
     }
 }
 
-/* Nothing moves: one piece of the whole. */
+/* Copies one piece of an array whose order does not change. */
 static void run_piece(void *context, i64 tile, int worker)
 {
     const struct permute_plan *plan = context;
@@ -77,7 +77,8 @@ static void transpose_block(char *out, i64 out_stride, const char *in, i64 in_st
         transpose_u64(out, out_stride, in, in_stride, rows, columns);
 }
 
-/* A strip: BLOCK entries of x's innermost axis (rows of the plane) by all of out's (columns). */
+/* Transposes one strip: BLOCK entries of x's innermost axis (rows of the plane) by all of out's
+ * (columns). */
 static void transpose_strip(const struct permute_plan *plan, int rows_axis, i64 strip)
 {
     int last = plan->axes.rank - 1;

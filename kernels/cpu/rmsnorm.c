@@ -1,15 +1,17 @@
+/* RMSNorm (Zhang and Sennrich 2019): y = w . x rstd with rstd = 1 / sqrt(mean(x^2) + eps),
+ * optionally fused with the residual sum x = a + b, and its backward. */
 #include "kernels/cpu/rows.h"
 
 struct rmsnorm_job {
     struct matrix y, x, w;
-    struct matrix sum, b; /* add_rmsnorm */
+    struct matrix sum, b; /* add_rmsnorm only */
     float *rstd, eps;
     i64 rows_tile;
 };
 struct rmsnorm_backward_job {
     struct matrix dx, dy, x, w;
     const float *rstd;
-    float *partials; /* rows of dw */
+    float *partials; /* partial dw, one row per tile */
     i64 rows_tile;
     bool add_dx;
 };
@@ -32,7 +34,7 @@ INLINED float sum_of_squares(const void *x, i64 n, enum dtype dtype)
     return sum;
 }
 
-/* The squares are those of the rounded sum, which is what the backward reads. */
+/* Squares the rounded sum, because that is what the backward reads. */
 INLINED float add_and_square(void *sum, const void *a, const void *b, i64 n, enum dtype dtype)
 {
     float squares = 0;

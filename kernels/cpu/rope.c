@@ -1,20 +1,24 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/rope.h"
 
-/* Angles are formed and reduced in f64, as positions reach 1e5, and turned in f32. */
+/* Angles are computed and reduced in f64, because positions reach 1e5. The rotation itself is in
+ * f32. */
 struct rope_job {
     struct matrix x;
     const float *positions;
-    const double *frequencies; /* [3, pairs]: of the axes t, h, w; 0 where a pair belongs to another axis */
+    /* Frequencies [3, pairs] of the axes t, h, w; 0 if the pair belongs to another axis. */
+    const double *frequencies;
     i64 heads, pairs, rows_tile;
     bool inverse;
-    struct matrix k, v; /* a cache: rows of x go there by index; index NULL: none */
+    /* KV cache that receives row i at slot index[i]; -1: not kept. index NULL: no cache. */
+    struct matrix k, v;
     const i32 *index;
 };
 
 typedef u32 bf16_pair __attribute__((may_alias, aligned(2)));
 
-/* cos and sin by the remainder of a quarter turn (Cephes sinf and cosf on [-pi/4, pi/4]), error below 1e-7. */
+/* cos and sin from the remainder of a quarter turn (Cephes sinf and cosf on [-pi/4, pi/4]). The
+ * error is below 1e-7. */
 INLINED void cos_sin(float *cosine, float *sine, double angle)
 {
     double turns = __builtin_rint(angle * 0.63661977236758134308);
@@ -48,7 +52,8 @@ static void turn_f32(float *x, const float *cosine, const float *sine, i64 pairs
     }
 }
 
-/* A pair is one 32-bit word, its first element the lower half: no shuffles. */
+/* Reads a pair as one 32-bit word with its first element in the lower half, which needs no
+ * shuffles. */
 static void turn_bf16(bf16_pair *x, const float *cosine, const float *sine, i64 pairs)
 {
 #pragma omp simd
@@ -58,7 +63,8 @@ static void turn_bf16(bf16_pair *x, const float *cosine, const float *sine, i64 
     }
 }
 
-/* Row i's keys, the last heads that turn, and values, behind them. */
+/* Copies row i's keys (the last of the rotated heads) and its values, which follow them, to their
+ * cache slot. */
 static void keep_row(const struct rope_job *job, i64 i)
 {
     size_t bytes = (size_t)(job->k.columns * element_bytes(job->k.dtype));

@@ -1,3 +1,5 @@
+/* Rounding to fp8 with one power-of-two scale per block. round_fp8 keeps the dtype of x; pack_fp8
+ * stores codes and scales as operands of fp8 gemms. */
 #include "kernels/round_fp8.h"
 #include "kernels/cpu/rows.h"
 
@@ -7,10 +9,11 @@ struct round_fp8_job {
     enum fp8_blocks blocks;
     i64 parts;
     const struct groups *groups;
-    i64 across; /* bands are cut into so many tiles of 128 columns */
+    i64 across; /* tiles of 128 columns per band */
 };
 struct fp8_scale {
-    float up[FP8_BLOCK], down[FP8_BLOCK]; /* by column; with one block, the first is all columns' */
+    /* Scales by column. With a single block, entry 0 holds for all columns. */
+    float up[FP8_BLOCK], down[FP8_BLOCK];
 };
 
 INLINED u32 row_most(const void *x, i64 n, enum dtype dtype)
@@ -33,7 +36,7 @@ INLINED void columns_most(u32 *most, const void *x, i64 n, enum dtype dtype)
     }
 }
 
-/* Of a number that bf16 holds exactly: the nearest need not be looked for. */
+/* Stores a number that bf16 represents exactly, so no rounding is needed. */
 INLINED void store_exactly(void *row, i64 i, float value, enum dtype dtype)
 {
     union fp8_bits exact = {value};
@@ -74,7 +77,7 @@ static void round_rows(const struct round_fp8_job *job, i64 begin, i64 end, i64 
     }
 }
 
-/* Rows [begin, end) of n columns from `column` on, which share their blocks. */
+/* Rounds rows [begin, end) of n columns from `column` on, which are one block. */
 static void round_block(const struct round_fp8_job *job, i64 begin, i64 end, i64 column, i64 n)
 {
     struct fp8_scale scale;
@@ -87,7 +90,7 @@ static void round_block(const struct round_fp8_job *job, i64 begin, i64 end, i64
     round_rows(job, begin, end, column, n, &scale);
 }
 
-/* The same where each column is a block. */
+/* Rounds the same range with every column as its own block. */
 static void round_columns(const struct round_fp8_job *job, i64 begin, i64 end, i64 column, i64 n)
 {
     struct fp8_scale scale;
@@ -134,7 +137,7 @@ struct round_fp8_packing {
     const struct groups *groups;
 };
 
-/* Which of a tile's blocks has its number [row, column]. */
+/* Index of the block of a tile that element [row, column] belongs to. */
 static i64 block_of(enum fp8_blocks blocks, i64 row, i64 column)
 {
     return blocks == FP8_ALONG_ROWS ? row : blocks == FP8_ALONG_COLUMNS ? column : 0;
@@ -154,7 +157,7 @@ static void find_exponents(int exponents[FP8_BLOCK], const struct round_fp8_pack
         exponents[i] = fp8_exponent(most[i], job->out.format);
 }
 
-/* What lies behind the matrix along the depth is zero. */
+/* Positions past the end of the matrix along the depth are zero. */
 static void pack_number(const struct round_fp8_packing *job, struct fp8_place place, struct fp8_band band, i64 column,
                         i64 row, const int exponents[FP8_BLOCK])
 {

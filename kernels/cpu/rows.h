@@ -1,9 +1,9 @@
-/* What the row-wise ops share: one element as f32 whatever its dtype, cuts of a matrix into tiles, sums of partial
- * rows, and functions without branches for inner loops.
+/* Shared by the row-wise ops: access to one element as f32 for any dtype, cuts of a matrix into
+ * tiles, column sums through partial sums, and branch-free functions for inner loops.
  *
- * An INLINED function takes the dtype as its last argument and is called through BY_DTYPE with a constant, so the
- * compiler makes one vectorised loop per dtype from one text. `omp simd` lets it reorder a sum into lanes; the order
- * then follows from the length alone. */
+ * An INLINED function takes the dtype as its last argument. BY_DTYPE calls it with a constant, so
+ * the compiler generates one vectorized loop per dtype from one source. `omp simd` allows a sum to
+ * be reordered into lanes; the order then depends on the length alone. */
 #ifndef WEFT_CPU_ROWS_H
 #define WEFT_CPU_ROWS_H
 #include "kernels/cpu/cpu.h"
@@ -35,8 +35,9 @@ INLINED float element_round(float value, enum dtype dtype)
     return dtype == DTYPE_BF16 ? bf16_to_f32(bf16_from_f32(value)) : value;
 }
 
-/* The largest of a row, found among integers of the same order (NaNs outermost): compilers keep such a maximum in lanes
- * without being told that there are no NaNs, and twice as many of bf16. */
+/* The maximum of a row, taken over integers that sort like the floats (NaNs outermost). Compilers
+ * vectorize such a maximum without assuming that there are no NaNs, and bf16 gets twice the
+ * lanes. */
 static inline float row_max_f32(const float *row, i64 n)
 {
     union {
@@ -83,7 +84,8 @@ static inline float row_sum(const float *row, i64 n)
     return sum;
 }
 
-/* A cut of [rows, columns] into tiles of about 16k elements: whole rows, or parts of a row where rows are longer. */
+/* Cuts [rows, columns] into tiles of about 16k elements: whole rows, or parts of a row if rows are
+ * longer. */
 struct cut {
     i64 rows, columns, tile_rows, tile_columns, across;
 };
@@ -110,7 +112,7 @@ static inline bool matrix_is_dense(struct matrix m)
 {
     return m.stride == m.columns || m.rows <= 1;
 }
-static inline struct matrix matrix_flat(struct matrix m) /* of a dense matrix: one row */
+static inline struct matrix matrix_flat(struct matrix m) /* a dense matrix as one row */
 {
     return matrix_of(m.data, m.dtype, 1, m.rows * m.columns);
 }
@@ -119,8 +121,9 @@ static inline bool same_shape(struct matrix a, struct matrix b)
     return a.rows == b.rows && a.columns == b.columns;
 }
 
-/* Sums over rows: each of at most 64 runs of rows is summed by one tile into its own row of partials (one block for all
- * tiles, `partials_stride` floats a row, until the next op), and partials_sum adds those in order: out[c] (+)= sum. */
+/* Column sums in two passes. The rows are split into at most 64 runs; one tile sums each run into
+ * its own row of partials. partials_sum then adds these in order: out[c] (+)= sum. Partials are one
+ * block for all tiles with `partials_stride` floats a row, valid until the next op. */
 static inline i64 partials_rows(i64 rows, i64 columns)
 {
     return max_i64(tile_rows(columns), ceil_div(rows, 64));
@@ -129,10 +132,12 @@ static inline i64 partials_stride(i64 columns)
 {
     return round_up(columns, 16);
 }
+/* partials returns the block for `count` rows of partials; partials_sum adds them up. */
 float *CPU(partials)(i64 count, i64 columns);
 void CPU(partials_sum)(float *out, const float *partials, i64 count, i64 columns, bool add);
 
-/* log(1 + t) for t in [0, 1]: 2 atanh(t / (2 + t)) as its series, whose argument is at most 1/3. */
+/* log(1 + t) for t in [0, 1], by the series of 2 atanh(t / (2 + t)), whose argument is at most
+ * 1/3. */
 static inline float vector_log1p(float t)
 {
     float z = t / (2.0f + t), s = z * z, p = 1.0f / 15;

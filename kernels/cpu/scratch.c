@@ -1,3 +1,4 @@
+/* Scratch of all workers: one block per worker and slot, which grows on demand and is kept. */
 #include "kernels/cpu/cpu.h"
 
 void *CPU(scratch)(int worker, int slot, i64 bytes)

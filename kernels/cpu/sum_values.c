@@ -1,3 +1,4 @@
+/* Serial sums of losses in f64, and the coefficients of their gradients. */
 #include "kernels/cpu/rows.h"
 
 void CPU(sum_values)(struct device *device, double *sum, const float *value, i64 n)

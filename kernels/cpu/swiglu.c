@@ -1,3 +1,4 @@
+/* SwiGLU (Shazeer 2020): y = silu(gate) . up, and its backward. */
 #include "kernels/cpu/rows.h"
 #include "kernels/swiglu.h"
 

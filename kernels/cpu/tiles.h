@@ -1,38 +1,47 @@
-/* How work is cut: what the CPU backend runs, and what the meta backend counts its scratch by. Sizes that a sum
- * follows come from shapes alone; tiles of AMX, which no sum follows, are cut finer for many workers, of whom each
- * wants AMX_TILES_EACH. */
+/* Tile sizes and scratch sizes of the CPU backend. The CPU backend cuts its work with them; the
+ * meta backend computes the scratch estimate from them.
+ *
+ * Sizes that change the order of a sum depend on shapes alone, so results do not depend on the
+ * number of workers. AMX tiles change no order, so they are cut finer for many workers,
+ * AMX_TILES_EACH per worker. */
 #ifndef WEFT_CPU_TILES_H
 #define WEFT_CPU_TILES_H
 #include "kernels/conv.h"
 
-/* Rows of a tile of about 16k elements: a shape-only rule all row-wise ops share. */
+/* Rows per tile of about 16k elements. All row-wise ops use this rule. */
 static inline i64 tile_rows(i64 columns)
 {
     return max_i64(1, 16384 / max_i64(columns, 1));
 }
 
-/* ---- products by multiply-adds: a tile has rows enough to pay for packing its columns of b. Sums depend on how they
- * are cut in gradients of weights alone, whose few tiles are made more by summing segments of the depth apart; where
- * the depth is too short for that they are made smaller, which no sum follows ---- */
+/* ---- FMA gemm ----
+ *
+ * A tile has enough rows to pay for packing its columns of b. The cut changes sums only in weight
+ * gradients: these have few tiles, so segments of the depth (K) are summed separately to get more.
+ * If the depth is too short for that, the tiles are made smaller, which changes no sum. */
 enum { ROWS_UNIT = 42, ROWS_MOST = 12 * ROWS_UNIT, COLUMNS_UNIT = 32, COLUMNS_MOST = 256, COLUMNS_LEAST = 64 };
 enum { DEPTH_RUN = 512, TILES_WANTED = 16, SUMS_WANTED = 4, SUMS_ROWS_UNIT = 14 };
-enum { STFT_ROWS = 16, NEAREST_ROWS = 64 }; /* at once: frames of a sound, one a lane; rows beside a codebook */
+/* Processed at once: STFT frames, one per lane; rows compared with a codebook. */
+enum { STFT_ROWS = 16, NEAREST_ROWS = 64 };
 
-/* Gradients of so many weights have left the caches when the optimizer reads them. */
+/* Weight gradients of this many elements have left the caches by the time the optimizer reads them,
+ * so they are written with non-temporal stores. */
 enum { STREAMED_LEAST = 16 << 20 };
 
 struct tiling {
-    i64 rows, columns;   /* of a tile */
-    i64 segments, depth; /* parts of the depth that are summed apart, and how deep one is */
+    i64 rows, columns; /* rows and columns of a tile */
+    /* Segments of the depth that are summed separately, and the depth of one. */
+    i64 segments, depth;
 };
 
-/* Gradients of weights: the depth is the rows of data. */
+/* A weight gradient: the depth is the rows of data. */
 static inline bool sums_of_data(struct matrix out, bool transpose_a, bool transpose_b)
 {
     return transpose_a && !transpose_b && out.dtype == DTYPE_F32;
 }
 
-static inline i64 even_parts(i64 length, i64 most, i64 unit) /* the longest of equal parts, whole units */
+/* The length of the longest of equal parts, in whole units. */
+static inline i64 even_parts(i64 length, i64 most, i64 unit)
 {
     return round_up(ceil_div(length, max_i64(ceil_div(length, most), 1)), unit);
 }
@@ -45,14 +54,15 @@ static inline i64 even_columns(i64 columns)
     return even_parts(columns, COLUMNS_MOST, COLUMNS_UNIT);
 }
 
-/* A b that is not too long to stay near is packed once for all tiles, which may then have few rows and all columns. */
+/* A b that is short enough to stay in cache is packed once for all tiles. Tiles may then have few
+ * rows and all columns. */
 enum { SHARED_MOST = 4 << 20, SHARED_ROWS = 2 * ROWS_UNIT };
 static inline bool tiles_share(i64 rows, i64 columns, i64 depth, bool sums_data)
 {
     return !sums_data && rows > SHARED_ROWS && columns * depth <= SHARED_MOST;
 }
 
-/* The longer side is halved: both operands are packed for each tile. */
+/* Halves the longer side, because both operands are packed for each tile. */
 static inline void cut_sums(struct tiling *t, i64 rows, i64 columns)
 {
     while (t->rows + t->columns > 2 * COLUMNS_LEAST &&
@@ -85,7 +95,8 @@ static inline struct tiling tiling_of(i64 rows, i64 columns, i64 depth, bool sum
     return t;
 }
 
-/* A worker's panels of both operands for a run of the depth, and the sums that wait for the next one. */
+/* One worker's panels of both operands for a run of the depth, and the sums carried to the next
+ * run. */
 enum { FMA_RUN = 256, FMA_PANELS_NEAR = 6 };
 static inline i64 fma_operand_bytes(enum cpu_level level, i64 m)
 {
@@ -107,9 +118,9 @@ static inline i64 fma_panels_bytes(i64 words, i64 columns)
     return words * round_up(columns, COLUMNS_UNIT) * 4;
 }
 
-/* Few rows meet weights as they lie; how they are put beside each other. */
+/* Skinny gemm: few rows times weights in place. The rows are interleaved. */
 enum { FMA_FEW = 8 };
-static inline i64 fma_few_rows(i64 rows) /* there is code for so many */
+static inline i64 fma_few_rows(i64 rows) /* row counts with a kernel */
 {
     return rows > 4 ? FMA_FEW : rows > 2 ? 4 : rows;
 }
@@ -118,7 +129,8 @@ static inline i64 fma_few_bytes(i64 rows, i64 words)
     return fma_few_rows(rows) * words * 4;
 }
 
-/* What matmul_few keeps of its rows: rstd, normed, in f32; bytes, each a multiple of 64. */
+/* Scratch of matmul_few for its rows: rstd, normalized rows, and their conversion to f32. Bytes;
+ * all but the last are multiples of 64. */
 struct few_room {
     i64 rstd, normed, wide;
 };
@@ -126,7 +138,8 @@ static inline struct few_room few_room_of(i64 rows, i64 columns)
 {
     return (struct few_room){round_up(rows * 4, 64), round_up(rows * columns * 4, 64), rows * columns * 4};
 }
-/* What experts_few_in keeps: rstd and normed rows; experts_few_out: what experts and the shared one make of them. */
+/* Scratch of experts_few_in: rstd and normalized rows. Scratch of experts_few_out: outputs of the
+ * routed and of the shared expert. */
 static inline i64 few_rstd_bytes(struct matrix x)
 {
     return round_up(x.rows * 4, 64);
@@ -141,8 +154,10 @@ static inline i64 few_experts_out_bytes(struct matrix x, const struct few_expert
     return round_up(e->rows_bound * row, 64) + x.rows * row;
 }
 
-/* ---- products on tiles of AMX (amx.h): blocks of 32 x 32 sums over steps of 32. What a tile
- * of the output reads of b, or of a where b is small, stays in the second cache, and so do its sums. ---- */
+/* ---- AMX gemm (amx.h): blocks of 32 x 32 sums over steps of 32 ----
+ *
+ * The part of b that a tile of the output reads (or of a, if b is small) stays in L2, and so do the
+ * tile's sums. */
 enum { AMX_BLOCK = 32, AMX_STEP_BYTES = 2048, AMX_SUMS = AMX_BLOCK * AMX_BLOCK, AMX_RUN_STEPS = DEPTH_RUN / AMX_BLOCK };
 enum { AMX_NEAR_BYTES = 512 << 10, AMX_STREAM_BYTES = 1 << 20 };
 enum {
@@ -159,7 +174,7 @@ static inline i64 amx_steps(i64 depth)
     return ceil_div(depth, AMX_BLOCK);
 }
 
-static inline i64 amx_even(i64 length, i64 most) /* the longest of equal parts, whole blocks */
+static inline i64 amx_even(i64 length, i64 most) /* length of the longest of equal parts, in whole blocks */
 {
     return round_up(ceil_div(length, ceil_div(length, most)), AMX_BLOCK);
 }
@@ -170,9 +185,10 @@ static inline i64 amx_tiles_wanted(void)
 }
 
 struct amx_tiling {
-    i64 rows, columns; /* of a tile */
-    i64 run_steps;     /* of a run of the depth */
-    bool a_stays;      /* all of b is near: blocks of a stay in the first cache */
+    i64 rows, columns; /* rows and columns of a tile */
+    i64 run_steps;     /* steps per run of the depth */
+    /* All of b fits in L2, so blocks of a stay in L1. */
+    bool a_stays;
 };
 
 static inline struct amx_tiling amx_tiling_of(i64 rows, i64 columns, i64 depth)
@@ -188,7 +204,7 @@ static inline struct amx_tiling amx_tiling_of(i64 rows, i64 columns, i64 depth)
     return t;
 }
 
-/* Both operands are packed for every tile: the longer side is cut, so that as little as may be is packed twice. */
+/* Both operands are packed for every tile. Halving the longer side packs the least data twice. */
 static inline void amx_cut_gradient(i64 *tile_rows, i64 *tile_columns, i64 rows, i64 columns, i64 times)
 {
     while (*tile_rows + *tile_columns > 2 * AMX_PACKED_LEAST &&
@@ -199,9 +215,10 @@ static inline void amx_cut_gradient(i64 *tile_rows, i64 *tile_columns, i64 rows,
             *tile_columns = amx_even(columns, *tile_columns / 2);
 }
 
-/* Gradients of weights: segments of the depth are summed apart where there are few tiles. */
+/* Weight gradients. Segments of the depth are summed separately if there are few tiles. */
 struct amx_gradient_tiling {
-    i64 rows, columns, segments, depth; /* of a tile; of one segment */
+    /* Rows and columns of a tile; depth of one segment. */
+    i64 rows, columns, segments, depth;
 };
 
 static inline struct amx_gradient_tiling amx_gradient_tiling_of(i64 rows, i64 columns, i64 depth)
@@ -216,7 +233,8 @@ static inline struct amx_gradient_tiling amx_gradient_tiling_of(i64 rows, i64 co
     return t;
 }
 
-enum { AMX_ROWS_LEAST = 128 }; /* fewer are multiplied with weights as they lie, where these fill whole tiles */
+/* Fewer rows take the skinny gemm with weights in place, if the weights fill whole tiles. */
+enum { AMX_ROWS_LEAST = 128 };
 static inline bool amx_has(struct matrix out, struct matrix a, bool transpose_a, struct matrix b, bool transpose_b)
 {
     i64 depth = transpose_a ? a.rows : a.columns;
@@ -224,13 +242,13 @@ static inline bool amx_has(struct matrix out, struct matrix a, bool transpose_a,
            (!transpose_a || sums_of_data(out, transpose_a, transpose_b));
 }
 
-/* Rows in front of weights as they lie: whole steps of the depth, and strips of 32 weights. */
+/* Conditions of the skinny gemm: whole steps of the depth, and at least one strip of 32 weights. */
 static inline bool amx_takes_few(struct matrix out, struct matrix a, struct matrix w, i64 columns)
 {
     return a.dtype == DTYPE_BF16 && w.dtype == DTYPE_BF16 && out.rows > 0 && a.columns > 0 &&
            a.columns % AMX_BLOCK == 0 && columns >= AMX_BLOCK;
 }
-static inline i64 amx_few_bytes(i64 rows, i64 columns) /* of scratch, for panels of 32 rows */
+static inline i64 amx_few_bytes(i64 rows, i64 columns) /* scratch for panels of 32 rows */
 {
     return rows == 1 ? 0 : ceil_div(rows, AMX_BLOCK) * amx_steps(columns) * AMX_STEP_BYTES;
 }
@@ -246,15 +264,16 @@ static inline bool amx_has_gradient(struct matrix dw, struct matrix dy, struct m
     return dy.dtype == DTYPE_BF16 && x.dtype == DTYPE_BF16 && dw.dtype == DTYPE_F32 && dw.rows > 0 && dw.columns > 0;
 }
 
-/* Rows of a are read as they lie unless the first cache would not hold them so, or a step or block of them were not
- * whole. */
+/* True if rows of a must be copied into scratch: the depth is not whole steps or is longer than a
+ * run, or the stride would place the rows in few sets of L1. */
 static inline bool amx_copies(struct matrix a, const struct amx_tiling *tiling)
 {
     return a.columns % AMX_BLOCK != 0 || a.columns > tiling->run_steps * AMX_BLOCK ||
            (tiling->a_stays && a.stride % 1024 == 0);
 }
 
-struct amx_scratch { /* bytes: of a worker, for rows of a, panels of b and sums of a tile; and of all together */
+/* Bytes per worker for rows of a, panels of b and sums of a tile; `shared` bytes in all. */
+struct amx_scratch {
     i64 a, b, sums, shared;
 };
 
@@ -276,7 +295,7 @@ static inline struct amx_scratch amx_rows_scratch(struct matrix out, struct matr
     return s;
 }
 
-/* A slice's gradient, by groups of slices. */
+/* Tiling of the gradient of one slice, for `groups` slices. */
 static inline void amx_slice_tiling(i64 *tile_rows, i64 *tile_columns, i64 rows, i64 columns, i64 groups)
 {
     *tile_rows = amx_even(rows, AMX_SLICE_ROWS_MOST);
@@ -284,19 +303,20 @@ static inline void amx_slice_tiling(i64 *tile_rows, i64 *tile_columns, i64 rows,
     amx_cut_gradient(tile_rows, tile_columns, rows, columns, groups);
 }
 
-/* Groups have their own rows: the panels of their slice stay near, and rows stream. */
+/* Grouped gemm: every group has its own rows, so the panels of its slice stay in cache and the rows
+ * stream. */
 enum { AMX_GROUP_ROWS_MOST = 512, AMX_GROUP_ROWS_LEAST = 32 };
 static inline bool amx_has_groups(struct matrix out, struct matrix a, struct matrix w)
 {
     return a.dtype == DTYPE_BF16 && w.dtype == DTYPE_BF16 && a.columns > 0 && out.columns > 0;
 }
 
-static inline i64 amx_gathered_bytes(i64 rows, struct matrix x) /* of scratch for all workers */
+static inline i64 amx_gathered_bytes(i64 rows, struct matrix x) /* bytes of scratch shared by all workers */
 {
     return rows * x.columns * dtype_bytes(x.dtype);
 }
 
-enum { AMX_FEW_GROUP_ROWS = 64 }; /* at once */
+enum { AMX_FEW_GROUP_ROWS = 64 }; /* rows at once */
 static inline bool amx_has_few_groups(struct matrix out, struct matrix a, struct matrix w, i64 slice, bool transpose,
                                       const struct groups *groups)
 {
@@ -320,10 +340,11 @@ static inline struct amx_scratch amx_groups_scratch(struct matrix a, struct matr
     i64 rows = min_i64(t->rows, a.rows);
     struct amx_scratch s = amx_scratch_of(rows, t->columns, t->run_steps, amx_steps(a.columns) > t->run_steps);
     s.b = w.packed ? 0 : s.b;
-    return s; /* rows of the last group are copied where their last block reaches behind a */
+    return s; /* a: copy of the last block of the last group, which may reach past the end */
 }
 
-/* The image of a slice: panels of its rows, for products with its transpose, and then panels of its columns. */
+/* Packed image of a weight slice: panels of its rows, for gemms with W^T, followed by panels of its
+ * columns. */
 static inline i64 amx_half_image_bytes(i64 rows, i64 columns)
 {
     return amx_steps(rows) * amx_steps(columns) * AMX_STEP_BYTES;
@@ -338,10 +359,11 @@ static inline const char *amx_image_of(struct matrix w, i64 parts, i64 part, boo
     return (const char *)w.packed + (2 * part + !transposed) * half;
 }
 
-/* Panels of gradients are a little longer than they hold: whole ones would share few sets of a cache. */
+/* Panels of gradients are one step longer than their contents: whole runs would share few cache
+ * sets. */
 enum { AMX_PANEL_STEPS = AMX_RUN_STEPS + 1 };
 
-/* Of one tile whose sums take so many rows of data, and of segments. */
+/* Scratch of one tile whose sums run over `depth` rows of data, and bytes of the segments' sums. */
 static inline struct amx_scratch amx_gradient_scratch(i64 rows, i64 columns, i64 depth)
 {
     struct amx_scratch s = amx_scratch_of(rows, columns, AMX_PANEL_STEPS, depth > DEPTH_RUN);
@@ -354,22 +376,26 @@ static inline i64 amx_segments_bytes(const struct amx_gradient_tiling *t, i64 ro
     return t->segments > 1 ? t->segments * tiles * t->rows * t->columns * 4 : 0;
 }
 
-/* ---- convolutions: patches (patches.h) of a tile's positions are gathered in a worker's scratch, and stay in the
- * second cache ---- */
+/* ---- convolutions ----
+ *
+ * im2col patches (patches.h) of a tile's positions are gathered in the worker's scratch and stay in
+ * L2. */
 enum { PATCHES_BYTES_MOST = 768 << 10, POSITIONS_MOST = 512, POSITIONS_LEAST = 64, CONV_TILES_WANTED = 8 };
 enum { CONV_COLUMNS_LEAST = 256, AMX_CONV_POSITIONS_MOST = 128, AMX_CONV_RUN_STEPS = 20 };
 
-static inline i64 conv_table_entries(const struct conv *c, int axis, bool backward) /* taps of each position */
+/* Table entries of an axis: the taps of every position. */
+static inline i64 conv_table_entries(const struct conv *c, int axis, bool backward)
 {
     return (backward ? c->size[axis] : conv_out_size(c, axis)) * c->kernel[axis];
 }
-static inline i64 conv_tables_bytes(const struct conv *c, bool backward) /* sources by axis, and runs of the last */
+/* Bytes of the source tables of the 3 axes, and of the runs of the last axis. */
+static inline i64 conv_tables_bytes(const struct conv *c, bool backward)
 {
     i64 runs = conv_table_entries(c, 2, backward);
     return (conv_table_entries(c, 0, backward) + conv_table_entries(c, 1, backward) + 2 * runs) * 4;
 }
 
-static inline i64 conv_positions(i64 positions, i64 patch_bytes, i64 tiles_wanted) /* of a tile */
+static inline i64 conv_positions(i64 positions, i64 patch_bytes, i64 tiles_wanted) /* positions per tile */
 {
     i64 tile = POSITIONS_MOST;
     while (tile > POSITIONS_LEAST && ceil_div(positions, tile) < tiles_wanted)
@@ -379,10 +405,10 @@ static inline i64 conv_positions(i64 positions, i64 patch_bytes, i64 tiles_wante
     return tile;
 }
 
-/* Gradients of weights: lines of the kernel are split first, which costs nothing; positions only as far as parts are
- * still wanted. */
+/* Parts of a conv's weight gradient. Lines of the kernel are split first, which costs nothing.
+ * Positions are split only if more parts are still wanted. */
 struct conv_parts {
-    i64 lines, line_parts; /* of a part; how many */
+    i64 lines, line_parts; /* lines per part; number of parts */
     i64 chunk_rows, chunks;
 };
 static inline struct conv_parts conv_parts_of(i64 positions, i64 lines, i64 line_columns)
@@ -396,7 +422,8 @@ static inline struct conv_parts conv_parts_of(i64 positions, i64 lines, i64 line
     return p;
 }
 
-/* Between patches of a tile: whole steps, and never a multiple of what the first cache has sets for. */
+/* Stride in bytes between patches of a tile: an odd number of whole steps, so that patches spread
+ * over all sets of L1. */
 static inline i64 amx_patch_bytes(i64 steps)
 {
     return (steps % 2 ? steps : steps + 1) * AMX_BLOCK * 2;
@@ -416,14 +443,13 @@ static inline struct amx_scratch amx_conv_scratch(const struct amx_tiling *t, i6
     return (struct amx_scratch){round_up(t->rows, AMX_BLOCK) * amx_patch_bytes(steps), 0, s.sums, s.b};
 }
 
-/* ---- weights in few bits: rows become whole numbers, on tiles panels of two planes, before they are multiplied ----
- */
+/* ---- quantized weights: rows of a become integers, on AMX panels of two byte planes ---- */
 enum { AMX_NARROW_PANEL = 16 };
-static inline i64 narrow_row_bytes(i64 steps) /* and its scale */
+static inline i64 narrow_row_bytes(i64 steps) /* bytes of a row and its scale */
 {
     return steps * NARROW_COLUMNS * 2 + 4;
 }
-static inline i64 narrow_strip_bytes(i64 steps) /* of weights of 4 bits */
+static inline i64 narrow_strip_bytes(i64 steps) /* a strip of 4-bit weights widened to bytes */
 {
     return steps * NARROW_ROWS * NARROW_COLUMNS;
 }
@@ -432,25 +458,31 @@ static inline i64 amx_narrow_panel_bytes(i64 steps)
     return AMX_NARROW_PANEL * narrow_row_bytes(steps);
 }
 
-/* ---- attention: queries times heads of a group, and keys, of a tile; keys come in blocks ---- */
-enum { KEY_BLOCK = 32, KEY_SPAN = 512, KEY_UNIT = 16 }; /* scores of a row of few are whole units */
-enum { AMX_ATTENTION_ROWS = 256, AMX_ATTENTION_CHUNK = 8, AMX_ATTENTION_SPAN = 4 }; /* of a tile; blocks of keys */
+/* ---- attention: a tile is (queries times heads of a kv group) x keys; keys come in blocks ---- */
+/* attention_few: the scores of a row are a multiple of KEY_UNIT. */
+enum { KEY_BLOCK = 32, KEY_SPAN = 512, KEY_UNIT = 16 };
+/* ROWS of a tile; CHUNK and SPAN are blocks of keys. */
+enum { AMX_ATTENTION_ROWS = 256, AMX_ATTENTION_CHUNK = 8, AMX_ATTENTION_SPAN = 4 };
 enum { FEW_ROWS_MOST = 128, FEW_KEYS_MOST = 512 };
-enum { STRIP_ROWS_MOST = 256, STRIP_KEYS = 256, STRIP_KEYS_BACKWARD = 128 }; /* of a tile, of a run */
-enum { STRIP_SIDE = 16 };                                                    /* of what is turned at once */
+/* Rows of a tile; keys of a run. */
+enum { STRIP_ROWS_MOST = 256, STRIP_KEYS = 256, STRIP_KEYS_BACKWARD = 128 };
+/* Side of a block transposed at once. */
+enum { STRIP_SIDE = 16 };
 
-/* Few queries of many keys, scattered ones, each see a small part of the keys. */
+/* Decoding: few queries and many keys, of which each query sees a small part. */
 static inline bool attention_is_few(struct matrix q, struct matrix k)
 {
     return q.rows * 4 < k.rows;
 }
 
-/* In strips (strips.h): floats of what a worker packs, of its sums; bytes of what it keeps of a strip. */
+/* Scratch of attention in strips (strips.h): floats that a worker packs and sums, and bytes of
+ * state per strip. */
 struct strip_room {
-    i64 strip, strips;               /* lanes; strips of a tile */
-    i64 rows, turned, queries, sums; /* keys, either way; of a strip */
-    i64 depth;                       /* of all strips */
-    i64 state, state_backward;       /* bytes */
+    i64 strip, strips; /* lanes; strips per tile */
+    /* Keys as rows and as columns; queries and sums of one strip. */
+    i64 rows, turned, queries, sums;
+    i64 depth;                 /* floats of operands whose depth is the rows of all strips */
+    i64 state, state_backward; /* bytes */
 };
 static inline struct strip_room strip_room_of(enum cpu_level level, i64 width, i64 group, enum dtype dtype)
 {
@@ -468,21 +500,24 @@ static inline struct strip_room strip_room_of(enum cpu_level level, i64 width, i
                                .state_backward = 3 * strip * 4 + 40};
 }
 
-/* On tiles (amx_attention.h): whole blocks of a head's width; and queries enough that keys are packed once for all. */
+/* AMX attention (amx_attention.h) needs a head width of whole blocks, and enough queries to pay for
+ * packing the keys once for all. */
 static inline bool amx_has_attention(struct matrix q, struct matrix k, i64 heads, i64 kv_heads)
 {
     return q.dtype == DTYPE_BF16 && q.columns / heads % AMX_BLOCK == 0 && heads / kv_heads <= AMX_ATTENTION_ROWS &&
            !attention_is_few(q, k);
 }
 
-/* Bytes of a worker: scores and probabilities of a few blocks of keys, a block's queries, its sums. */
+/* Bytes per worker: scores and probabilities of AMX_ATTENTION_CHUNK blocks of keys, packed queries
+ * of a block and its sums. */
 static inline i64 amx_attention_bytes(i64 width)
 {
     return AMX_ATTENTION_CHUNK * (2 * AMX_SUMS * 4 + AMX_STEP_BYTES) +
            width / AMX_BLOCK * (AMX_STEP_BYTES + AMX_SUMS * 4);
 }
-/* Scores of two blocks; probabilities, their gradients and these once more for all rows of a tile; its queries and
- * gradients in two forms each; sums; two numbers a row. */
+/* Bytes per worker: scores of two blocks; probabilities and their gradients, the latter in two
+ * forms, for all rows of a tile; queries and output gradients in two forms each; sums; two numbers
+ * a row. */
 static inline i64 amx_attention_backward_bytes(i64 width)
 {
     i64 blocks = AMX_ATTENTION_ROWS / AMX_BLOCK, steps = width / AMX_BLOCK;

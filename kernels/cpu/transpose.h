@@ -3,7 +3,8 @@
 #ifdef __AVX512F__
 #include <immintrin.h>
 
-/* 16 vectors of 16 words, transposed in place: words, pairs of words, then quarters change places. */
+/* Transposes 16 vectors of 16 words in place: words are exchanged first, then pairs of words, then
+ * quarters. */
 static inline void transpose_words(__m512i r[16])
 {
     __m512i t[16];

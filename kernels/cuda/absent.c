@@ -1,4 +1,4 @@
-/* Stands for the CUDA backend in a build without a CUDA toolkit. */
+/* Stub of the CUDA backend for builds without a CUDA toolkit. */
 #include "kernels/cuda/device.h"
 
 const struct kernels cuda_kernels = {0};

@@ -2,17 +2,18 @@
 
 #include "kernels/adamw.h"
 
-/* A list of updates is one launch over a table in the workspace, put there with each call: an elastic step updates what
- * another does not. A block has a tile: TILE elements of an update, that of `owner`. A model whose experts' slices are
- * updates of their own has some thousands of updates, and a table of about a megabyte. */
+/* One launch processes a whole list of updates. Each call copies the list to a table in the
+ * workspace, because the set of updated weights may change from step to step (elastic training).
+ * Each block processes one tile of TILE elements of the update that `owner` names. A model whose
+ * expert slices are separate updates has some thousands of updates and a table of about 1 MB. */
 enum { TILE = 1 << 14, ALIGNMENT = 256 };
 struct entry {
     struct update update;
-    i64 first; /* its tiles: first, first + 1, ... */
+    i64 first; /* its tiles are first, first + 1, ... */
 };
 struct table { /* device memory */
     const struct entry *entries;
-    const i32 *owner; /* [tiles] */
+    const i32 *owner; /* [tiles] index of the tile's update */
     i64 tiles;
     double *partials; /* [tiles] */
 };
@@ -42,7 +43,7 @@ static struct table put_table(struct device *device, const char *op, const struc
     return {(const struct entry *)there, (const i32 *)(there + entry_bytes), tiles, (double *)(there + bytes)};
 }
 
-struct tile { /* elements begin .. end - 1; g NULL: a gradient of zero */
+struct tile { /* elements begin .. end - 1; g NULL: zero gradient */
     const struct update *update;
     const float *g;
     i64 begin, end;

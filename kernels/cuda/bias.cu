@@ -21,7 +21,8 @@ extern "C" void cuda_bias_add(struct device *device, struct matrix out, struct m
     LAUNCH_RUNS(device, in_quads(out, x), x.dtype, bias_elements, x.rows * x.columns, out, x, bias);
 }
 
-/* Sums of runs of rows: a warp of columns and a run to a block, whose warps take the rows in turn. */
+/* Column sums by runs of rows. A block handles 32 columns (one per lane) of one run; its warps take
+ * the rows in turn. */
 enum { ALL_THREADS = 1024, RUNS_MOST = 64, RUN_LEAST = BLOCK_THREADS / 8 };
 
 template <typename T> static __global__ void sum_runs(float *out, struct matrix x, i64 rows, bool add)

@@ -1,5 +1,6 @@
-/* What this program was compiled for. Of several compilations a GPU takes the one that is nearest to it, or the driver
- * compiles an older one's PTX: then launches do not wait for each other, and kernels for Hopper do nothing. */
+/* Determines which architecture the running kernels were compiled for. A GPU takes the nearest of
+ * several compilations, or the driver compiles older PTX; then launches do not overlap, and Hopper
+ * kernels are empty. */
 #include "kernels/cuda/hopper.h"
 
 __device__ static int architecture(void)
@@ -9,7 +10,7 @@ __device__ static int architecture(void)
 #elif defined(__CUDA_ARCH__)
     return __CUDA_ARCH__ / 10;
 #else
-    return 0; /* the host's compilation, which does not run it */
+    return 0; /* host compilation; never runs */
 #endif
 }
 

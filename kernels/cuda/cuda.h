@@ -1,5 +1,6 @@
-/* The CUDA backend's own header, for C and CUDA. Ops are queued on device->queue; a sum of floats is always taken in an
- * order that shapes fix, never by atomics, so that bits are the same from run to run. */
+/* Internal header of the CUDA backend, for C and CUDA. Ops are queued on device->queue. Floating
+ * point sums follow an order fixed by shapes, never atomics, so that bits are the same from run to
+ * run. */
 #ifndef WEFT_CUDA_H
 #define WEFT_CUDA_H
 #include <cuda_runtime.h>
@@ -15,7 +16,8 @@ extern "C" {
 #include "kernels/cuda/device.h"
 #endif
 
-/* Of work that a failed capture has swallowed: the end of the capture says so too, and the ops are called again. */
+/* True for errors caused by a failed capture. The end of the capture reports them too, and the ops
+ * are then called again. */
 static inline bool cuda_is_of_capture(cudaError_t status)
 {
     return status >= cudaErrorStreamCaptureUnsupported && status <= cudaErrorStreamCaptureWrongThread;
@@ -27,21 +29,22 @@ static inline bool cuda_is_of_capture(cudaError_t status)
                 cudaGetErrorString(status_));                                                                          \
     } while (0)
 
-/* What device->handles points to. The workspace is shared by all ops: the queue runs one at a time. */
+/* The struct behind device->handles. All ops share the workspace, because the queue runs one op at
+ * a time. */
 struct cuda_handles {
-    int index, major, minor, multiprocessors; /* the GPU's number, compute capability, multiprocessors */
-    int built_for;                            /* what runs on it was compiled for: 80, 90 */
-    bool hopper;                              /* ops with a kernel of its own for sm_90 take it */
-    bool overlaps;                            /* a launch begins before the one before has ended: grid_wait */
-    struct cuda_products *products;           /* of matmul.c */
-    struct cuda_staging *staging;             /* of staging.c */
+    int index, major, minor, multiprocessors; /* GPU index, compute capability, multiprocessors */
+    int built_for;                            /* architecture of the running kernels: 80, 90 */
+    bool hopper;                              /* ops use their sm_90 kernels where they have one */
+    bool overlaps;                            /* launches may begin before the previous one has ended: grid_wait */
+    struct cuda_products *products;           /* matmul.c */
+    struct cuda_staging *staging;             /* staging.c */
     void *workspace;
     i64 workspace_bytes;
-    u32 *counters;     /* [CUDA_COUNTERS], zero between kernels: one that faults takes the context with it, and them */
-    i64 launched;      /* since device->pace was called, or since recording began */
+    u32 *counters;     /* [CUDA_COUNTERS], zero between kernels; a kernel fault destroys the context anyway */
+    i64 launched;      /* launches since device->pace was called, or since recording began */
     bool recording;    /* the queue is being captured */
-    bool lost_product; /* one that cuBLASLt refused meanwhile */
-    bool has_warned;   /* that recording fails */
+    bool lost_product; /* cuBLASLt refused a gemm while recording */
+    bool has_warned;   /* the warning that recording fails was logged */
 };
 static inline struct cuda_handles *cuda_handles_of(const struct device *device)
 {
@@ -52,8 +55,9 @@ static inline cudaStream_t cuda_queue_of(struct device *device)
     return (cudaStream_t)device->queue;
 }
 
-/* Work was put into the queue. A driver's queue has room for some thousand launches, and a launch into a full one does
- * not come back while a rank that has died holds it up: with ranks the host goes ahead of its GPU by some hundred. */
+/* Counts launches and paces the host. A driver's queue has room for about a thousand launches, and
+ * a launch into a full queue blocks forever if a dead rank holds the queue up. With ranks, the host
+ * therefore runs at most a few hundred launches ahead of its GPU. */
 enum { LAUNCHES_PACED = 128 };
 static inline void cuda_count_launches(struct device *device, i64 count)
 {
@@ -66,7 +70,8 @@ static inline void cuda_count_launches(struct device *device, i64 count)
         device->pace(device);
 }
 
-/* The workspace's first `bytes`, aligned as allocations are. */
+/* The first `bytes` of the workspace, aligned like an allocation. Panics if the workspace is too
+ * small. */
 static inline void *cuda_workspace_of(struct device *device, const char *op, i64 bytes)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
@@ -75,16 +80,17 @@ static inline void *cuda_workspace_of(struct device *device, const char *op, i64
     return handles->workspace;
 }
 
-/* Each op of the list under the type the contract gives it: a file that defines another does not compile. */
+/* Declares each op with the type that the contract gives it, so that a file that defines another
+ * type does not compile. */
 #ifdef __cplusplus
 extern "C" {
 #endif
 #define DECLARE(name) __typeof__(*((struct kernels *)0)->name) cuda_##name;
 WEFT_CUDA_OPS(DECLARE)
 #undef DECLARE
-bool cuda_launches_overlap(int major);     /* on a GPU of that compute capability; never with WEFT_OVERLAP=0 */
-int cuda_built_for(struct device *device); /* as struct cuda_handles; 0: this program has no kernels for the GPU */
-/* memory.c, staging.c: the functions of struct memory. Copies are queued behind the ops before them. */
+bool cuda_launches_overlap(int major);     /* on a GPU of that compute capability; false with WEFT_OVERLAP=0 */
+int cuda_built_for(struct device *device); /* see struct cuda_handles; 0: no kernels for this GPU */
+/* memory.c and staging.c: the functions of struct memory. Copies are queued behind earlier ops. */
 int cuda_memory_open(void);
 void *cuda_tile_map_encoder(void); /* the driver's cuTensorMapEncodeTiled */
 void *cuda_alloc(struct device *device, i64 bytes);
@@ -97,12 +103,12 @@ void cuda_get(struct device *device, void *host, const void *memory, i64 bytes);
 void cuda_wait(struct device *device);
 struct cuda_staging *cuda_staging_open(void);
 void cuda_staging_close(struct cuda_staging *staging);
-i64 cuda_staging_bytes(const struct cuda_staging *staging); /* of pinned host memory */
+i64 cuda_staging_bytes(const struct cuda_staging *staging); /* pinned host memory */
 extern const struct recorder cuda_recorder;                 /* graph.c */
 struct cuda_products *cuda_products_open(void);
 void cuda_products_close(struct cuda_products *products);
-size_t cuda_products_version(void); /* cuBLASLt's, opened by the first call; 0 and a message: it is not to be had */
-__typeof__(cuda_matmul) cuda_matmul_plain; /* for any shape, and slow: of what cuBLASLt does not make */
+size_t cuda_products_version(void);        /* opens cuBLASLt on the first call; 0 and a message on failure */
+__typeof__(cuda_matmul) cuda_matmul_plain; /* slow fallback for shapes that cuBLASLt lacks */
 /* out[c] (+)= the sum over rows of partials [count, columns] (bias.cu). */
 void cuda_add_partials(struct device *device, float *out, const float *partials, i64 count, i64 columns, bool add);
 #ifdef __cplusplus
@@ -114,23 +120,26 @@ void cuda_add_partials(struct device *device, float *out, const float *partials,
 
 #include <utility>
 
-/* ---- Kernels' side ----
- * Sources are compiled by nvcc, and by g++ for the emulated GPU of tests/emulator, which knows no <<<>>> and no
- * __shared__: a kernel is launched by LAUNCH and its kin, shared memory is declared by SHARED and DYNAMIC_SHARED, what
- * only PTX can say stands in ptx.h. An elementwise kernel is launched by LAUNCH_ELEMENTS and loops by ELEMENTS (read
- * copy.cu), or by LAUNCH_RUNS and RUNS where it takes four elements at once (read activate.cu); one that sums over rows
- * is launched by LAUNCH_ROWS, one block a row, loops by COLUMNS and ends in block_sum (read rmsnorm.cu). Kernels of a
- * file are static: a linker takes two templates of one name and signature for the same. */
+/* ---- Kernel side ----
+ * nvcc compiles these sources, and so does g++ for the emulated GPU of tests/emulator, which
+ * supports neither <<<>>> nor __shared__. Kernels are therefore launched by LAUNCH and its
+ * variants, shared memory is declared by SHARED and DYNAMIC_SHARED, and code that needs PTX is in
+ * ptx.h. An elementwise kernel uses LAUNCH_ELEMENTS and ELEMENTS, or LAUNCH_RUNS and RUNS to
+ * process four elements at once (see activate.cu). A kernel that sums over rows uses LAUNCH_ROWS,
+ * one block per row, COLUMNS and block_sum (see rmsnorm.cu). Kernels of a file are static, because
+ * a linker merges two templates with the same name and signature. */
 enum { BLOCK_THREADS = 256, WARP_THREADS = 32, CACHE_LINE = 128 };
 
-/* LAUNCH(device, kernel, grid, threads, dynamic shared bytes, arguments...); a template with a comma stands in
- * brackets. SHARED(float, sums, 8): an array of a block. DYNAMIC_SHARED(float, tile): the dynamic bytes, aligned to 16,
- * and to 1024 where the bytes are a multiple of it.
+/* LAUNCH(device, kernel, grid, threads, dynamic shared bytes, arguments...); put a template with a
+ * comma in parentheses. SHARED(float, sums, 8) declares a per-block array. DYNAMIC_SHARED(float,
+ * tile) declares the dynamic bytes, aligned to 16, and to 1024 if their number is a multiple of
+ * 1024.
  *
- * Launches overlap (programmatic dependent launch, sm_90): once all blocks of a grid have begun, those of the next one
- * take what room is left. So all threads of every kernel call grid_wait, first thing: behind it the grids before have
- * ended, and what they wrote is there. Before it a kernel may compute with its arguments and prefetch (ptx.h), no more;
- * the emulated GPU ends the program where one touches global memory there, or never waits. */
+ * Launches overlap (programmatic dependent launch, sm_90): once all blocks of a grid have begun,
+ * blocks of the next grid use the free room. Every thread of every kernel must therefore call
+ * grid_wait before it touches global memory. After it, all earlier grids have ended and their
+ * writes are visible. Before it, a kernel may only compute from its arguments and prefetch (ptx.h).
+ * The emulated GPU aborts if a kernel touches global memory before grid_wait or never calls it. */
 #ifdef WEFT_EMULATED
 #define LAUNCH(device, kernel, grid, threads, bytes, ...)                                                              \
     do {                                                                                                               \
@@ -197,12 +206,12 @@ __device__ inline void grid_wait(void)
             LAUNCH(device, (kernel<float, float>), grid, threads, bytes, __VA_ARGS__);                                 \
     } while (0)
 
-/* A thread an element, as far as a grid is large. */
+/* Blocks for one thread per element, up to the grid limit. */
 static inline unsigned blocks_for(i64 elements)
 {
     return (unsigned)min_i64(max_i64(ceil_div(elements, BLOCK_THREADS), 1), 1 << 16);
 }
-/* Threads of the block that has a row of so many columns: narrow rows, few. */
+/* Threads of a block that handles one row of `columns`; narrow rows get fewer. */
 static inline unsigned threads_for(i64 columns)
 {
     unsigned threads = BLOCK_THREADS;
@@ -210,7 +219,7 @@ static inline unsigned threads_for(i64 columns)
         threads /= 2;
     return threads;
 }
-/* Nothing is launched for no elements, or no rows. */
+/* These launch nothing for 0 elements or 0 rows. */
 #define LAUNCH_ELEMENTS(device, dtype, kernel, elements, ...)                                                          \
     do {                                                                                                               \
         if ((elements) > 0)                                                                                            \
@@ -222,13 +231,13 @@ static inline unsigned threads_for(i64 columns)
             LAUNCH_BY_DTYPE(device, dtype, kernel, (unsigned)(rows), threads_for(columns), 0, __VA_ARGS__);            \
     } while (0)
 
-/* Elements of this thread in a loop over `count` of them. */
+/* Grid-stride loop over `count` elements. */
 #define GRID_STRIDE(i, count)                                                                                          \
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (count); i += (i64)gridDim.x * blockDim.x)
-/* The same over a matrix, `at.row` and `at.column` of each. */
+/* The same over a matrix, with at.row and at.column. */
 #define ELEMENTS(at, rows, columns)                                                                                    \
     for (struct element at = first_element(columns); at.row < (rows); at = next_element(at, columns))
-/* Columns of this thread in a loop over a row that is the block's. */
+/* Loop of a block over the columns of its row. */
 #define COLUMNS(i, columns) for (i64 i = threadIdx.x; i < (columns); i += blockDim.x)
 
 struct element {
@@ -277,7 +286,7 @@ template <typename T> __device__ inline T *row_of(struct matrix m, i64 row)
     return (T *)m.data + row * m.stride;
 }
 
-/* One element of a matrix that may be of either dtype. */
+/* One element of a matrix of either dtype. */
 __device__ inline float element_of(struct matrix m, i64 row, i64 column)
 {
     return m.dtype == DTYPE_BF16 ? to_f32(row_of<bf16>(m, row)[column]) : row_of<float>(m, row)[column];
@@ -288,7 +297,7 @@ __device__ inline float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* As core's functions of these names. */
+/* Device versions of the functions of these names in core. */
 __device__ inline void rng_draw_on_device(u32 out[4], struct rng_key key, u32 a, u32 b, u32 c, u32 d)
 {
     philox(out, key.seed, (u32)key.purpose, a, b, c, d);
@@ -300,7 +309,8 @@ __device__ inline double rng_uniform_on_device(struct rng_key key, u32 a, u32 b,
     return philox_uniform(out);
 }
 
-/* ---- Sums of a block, in every thread: f32 or f64, by a tree that the number of threads fixes ---- */
+/* ---- Block reductions ----
+ * f32 or f64, result in every thread, in a tree order fixed by the number of threads. */
 struct plus {
     template <typename T> __device__ T operator()(T a, T b) const { return a + b; }
 };
@@ -308,13 +318,13 @@ struct larger {
     template <typename T> __device__ T operator()(T a, T b) const { return a > b ? a : b; }
 };
 
-/* All threads of the block call it, a multiple of 32 of them. */
+/* All threads of the block call it; their number is a multiple of 32. */
 template <typename T, typename Combine> __device__ inline T block_combine(T value, T none, Combine combine)
 {
     SHARED(T, warps, 1024 / WARP_THREADS);
     for (int step = WARP_THREADS / 2; step; step /= 2)
         value = combine(value, __shfl_xor_sync(0xffffffffu, value, step));
-    __syncthreads(); /* of the call before this one */
+    __syncthreads(); /* for the previous call */
     if (threadIdx.x % WARP_THREADS == 0)
         warps[threadIdx.x / WARP_THREADS] = value;
     __syncthreads();
@@ -331,8 +341,8 @@ __device__ inline float block_max(float value)
     return block_combine(value, -INFINITY, larger());
 }
 
-/* Of value(i) for i = first, first + step, ... below end, by one thread in that order: as many are read before one is
- * added as hide how long a read takes. */
+/* Sum of value(i) for i = first, first + step, ... below end, by one thread in that order. It reads
+ * AHEAD values before adding them, to hide the latency of reads. */
 template <typename T, typename Value> __device__ inline T sum_of(i64 first, i64 end, i64 step, Value value)
 {
     enum { AHEAD = 8 };
@@ -346,8 +356,9 @@ template <typename T, typename Value> __device__ inline T sum_of(i64 first, i64 
     return sum;
 }
 
-/* ---- Runs of neighbouring elements, read and written at once: kernels<T, N> with N = QUAD where every row of every
- * operand begins at a multiple of QUAD elements and has so many, N = 1 elsewhere (read activate.cu) ---- */
+/* ---- Runs of neighbouring elements, read and written at once ----
+ * Use kernels<T, N> with N = QUAD if every row of every operand begins at a multiple of QUAD
+ * elements and has a multiple of QUAD elements, otherwise N = 1 (see activate.cu). */
 enum { QUAD = 4 };
 template <typename T, int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) elements {
     T at[N];
@@ -374,9 +385,9 @@ template <> __device__ inline float from_bits<float>(u32 bits)
     return __uint_as_float(bits);
 }
 
-/* A run of up to 16 bytes as one number, its first element in the lowest bits. Where a run may be missing, or many are
- * under way, it is kept so until it is used: nvcc takes elements apart where they are read, and waits for them there.
- */
+/* A run of up to 16 bytes as one integer, first element in the lowest bits. Keep a run in this form
+ * until it is used if it may be missing or if many loads are in flight: nvcc splits `elements` at
+ * the load and waits there. */
 template <int bytes> struct number_of_bytes;
 #define NUMBER_OF(bytes, number)                                                                                       \
     template <> struct number_of_bytes<bytes> {                                                                        \
@@ -409,8 +420,8 @@ template <typename T, int N> __device__ inline elements<T, N> unpack(packed<T, N
     return run;
 }
 
-/* As numbers: the assignment of a struct becomes a store an element wherever nvcc's vectorizer gives up, each of them
- * of 2 bytes in every 16. */
+/* Stores a run as one integer. For a struct assignment, nvcc emits one store per element, 2 bytes
+ * each, wherever its vectorizer gives up. */
 template <typename T, int N> __device__ inline void store(T *to, const elements<T, N> &run)
 {
     if constexpr (N * sizeof(T) > 16) {
@@ -427,7 +438,7 @@ template <typename T, int N> __device__ inline void store(T *to, const elements<
     }
 }
 
-/* Whether every row begins at a multiple of 16 bytes and ends at one: a load moves so many. */
+/* True if every row begins and ends at a multiple of 16 bytes, the size of one vector load. */
 template <typename T> __device__ inline bool is_vector(struct matrix m)
 {
     return ((uintptr_t)m.data | (uintptr_t)(m.stride * sizeof(T)) | (uintptr_t)(m.columns * sizeof(T))) % 16 == 0;
@@ -446,12 +457,13 @@ template <typename... More> static inline bool in_quads(struct matrix m, More...
     return in_quads(m) && in_quads(more...);
 }
 
-/* A thread N elements of a matrix, that are N columns of its row from `column` on. */
+/* Loop in which each thread handles N elements: columns `column` .. column + N - 1 of row at.row.
+ */
 #define RUNS(N, at, column, rows, columns)                                                                             \
     for (struct element at = first_element((columns) / (N)); at.row < (rows); at = next_element(at, (columns) / (N)))  \
         for (i64 column = at.column * (N), once = 1; once; once = 0)
 
-/* kernel<T, N> for the dtype; nothing for no elements. */
+/* Launches kernel<T, N> for the dtype; nothing for 0 elements. */
 #define LAUNCH_RUNS(device, quads, dtype, kernel, elements, ...)                                                       \
     do {                                                                                                               \
         bool quads_ = (quads), bf16_ = (dtype) == DTYPE_BF16;                                                          \
@@ -499,7 +511,7 @@ template <typename... More> static inline bool in_quads(struct matrix m, More...
         else                                                                                                           \
             LAUNCH_BY_DTYPES_N(device, 1, first, second, kernel, grid, threads, __VA_ARGS__);                          \
     } while (0)
-/* The same of a warp, in every lane; all of its lanes call it. */
+/* ---- Warp reductions: the result is in every lane, and all lanes call it ---- */
 template <typename T, typename Combine> __device__ inline T warp_combine(T value, Combine combine)
 {
     for (int step = WARP_THREADS / 2; step; step /= 2)
@@ -515,7 +527,8 @@ __device__ inline float warp_max(float value)
     return warp_combine(value, larger());
 }
 
-/* Sum over the threads before this one; of all of them in *total. All threads call it, a multiple of 32 of them. */
+/* Exclusive prefix sum over the threads; the total goes to *total. All threads call it; their
+ * number is a multiple of 32. */
 template <typename T> __device__ inline T block_scan(T value, T *total)
 {
     SHARED(T, warps, 1024 / WARP_THREADS);
@@ -525,7 +538,7 @@ template <typename T> __device__ inline T block_scan(T value, T *total)
         T from = __shfl_up_sync(0xffffffffu, sum, step);
         sum += lane >= step ? from : 0;
     }
-    __syncthreads(); /* of the call before this one */
+    __syncthreads(); /* for the previous call */
     if (lane == WARP_THREADS - 1)
         warps[warp] = sum;
     __syncthreads();
@@ -537,8 +550,8 @@ template <typename T> __device__ inline T block_scan(T value, T *total)
     return before + sum - value;
 }
 
-/* Whether so many blocks have come here, this one last: it sees what the others wrote. All threads call it. *arrived is
- * a counter of cuda_handles, and zero again behind it. */
+/* True in the last of `blocks` blocks to call it, which then sees the writes of the others. All
+ * threads call it. *arrived is a counter of cuda_handles and is zero again afterwards. */
 __device__ inline bool block_is_last(u32 *arrived, u32 blocks)
 {
     bool last = false;

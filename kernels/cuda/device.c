@@ -16,7 +16,8 @@ static bool is_among(const char *name, const char *const *names)
     return false;
 }
 
-/* It wants no images of weights (kernels_packed_bytes), so nobody calls pack_weight. */
+/* The backend has no pack_weight: it packs no weights (kernels_packed_bytes is 0), so nothing calls
+ * it. */
 int cuda_check_ops(const char *const *names)
 {
 #define HAS(name, arguments, names) {#name, cuda_kernels.name != NULL},
@@ -83,7 +84,8 @@ int cuda_count(void)
     return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
-/* The runtime calls a driver that is not there too old. */
+/* Sets the error for a CUDA status. The runtime reports a missing driver as too old, so a missing
+ * driver is tested first. */
 static int refused(cudaError_t status)
 {
     int driver = 0, runtime = 0;
@@ -113,7 +115,7 @@ static int check_device(struct cudaDeviceProp *properties, int index)
     return 0;
 }
 
-/* Graphs with launches that overlap need a driver for CUDA 12.3. */
+/* Launches that overlap inside graphs need a driver for CUDA 12.3. */
 bool cuda_launches_overlap(int major)
 {
     const char *wanted = getenv("WEFT_OVERLAP");
@@ -122,7 +124,8 @@ bool cuda_launches_overlap(int major)
     return (major == 9 || major == 10) && driver >= 12030 && !(wanted && strcmp(wanted, "0") == 0);
 }
 
-/* What follows from how the program was built, asked of a kernel, which alone knows. */
+/* Sets the fields that depend on how the program was built. A kernel reports it (cuda_built_for).
+ */
 static int check_build(struct device *device, const char *name)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
@@ -148,7 +151,7 @@ int device_open_cuda(struct device *device, int index)
     if (check_device(&properties, index) || cuda_memory_open() || !cuda_products_version())
         return -1;
     CUDA_CHECK(cudaSetDevice(index));
-    CUDA_CHECK(cudaFree(NULL)); /* makes the context that the driver's own calls need */
+    CUDA_CHECK(cudaFree(NULL)); /* creates the context that the driver API needs */
     CUDA_CHECK(cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking));
     struct cuda_handles *handles = memory_alloc(sizeof *handles);
     *device = (struct device){.ops = &cuda_kernels,
@@ -208,7 +211,7 @@ static void describe_gpu(struct text *out, int index, int count)
         text_printf(out, "%s %d", before, other);
         before = "";
     }
-    (void)cudaGetLastError(); /* of a question that was refused */
+    (void)cudaGetLastError(); /* clears the error of a refused query */
 }
 
 int cuda_describe(struct text *out)
@@ -228,7 +231,8 @@ int cuda_describe(struct text *out)
     return 0;
 }
 
-/* Flops a clock of one multiprocessor, from the vendor's tuning guides: dense bf16 with f32 sums, and f32. */
+/* Peak GFLOP/s. The table has flops per clock of one multiprocessor, from the vendor's tuning
+ * guides: dense bf16 with f32 sums, and f32. */
 double cuda_matrix_peak(const struct device *device, enum dtype dtype)
 {
     static const struct {

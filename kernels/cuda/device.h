@@ -1,10 +1,11 @@
-/* The door of the CUDA backend: opening a device, its memory, and which ops it has. Built without a toolkit the same
- * functions exist and say so (absent.c), so callers need no #if. */
+/* Public interface of the CUDA backend: opens a device, describes GPUs and lists the ops it has.
+ * Without a CUDA toolkit the same functions exist and return an error (absent.c), so callers need
+ * no #if. The caller owns the struct device and closes it with device_close. */
 #ifndef WEFT_CUDA_DEVICE_H
 #define WEFT_CUDA_DEVICE_H
 #include "kernels/kernels.h"
 
-/* What the backend has so far; the other pointers of cuda_kernels are NULL. */
+/* Ops that the backend has. The other pointers of cuda_kernels are NULL. */
 /* clang-format off */
 #define WEFT_CUDA_OPS(OP) \
     OP(matmul) OP(rmsnorm) OP(rmsnorm_backward) OP(add_rmsnorm) OP(rope) OP(rope_cache) OP(swiglu) OP(swiglu_backward) OP(copy) \
@@ -25,8 +26,8 @@
 /* clang-format on */
 extern const struct kernels cuda_kernels;
 
-/* Of these: what has a second kernel, for Hopper (sm_90a). A device that is one, in a program that was built for it,
- * takes it where the operands allow; tests and `weft bench op` turn it off and on again. */
+/* Ops with a second kernel for Hopper (sm_90a). A Hopper GPU uses it if the program was built for
+ * sm_90a and the operands allow it. Tests and `weft bench op` switch it off and on. */
 #define WEFT_CUDA_HOPPER_OPS(OP)                                                                                       \
     OP(matmul_grouped)                                                                                                 \
     OP(matmul_grouped_swiglu)                                                                                          \
@@ -37,16 +38,19 @@ void cuda_use_hopper(struct device *device, bool use);
 
 enum { CUDA_WORKSPACE_BYTES = 64 << 20 }; /* shared by all ops */
 enum { CUDA_COUNTERS = 128, CUDA_HELD_BYTES = CUDA_WORKSPACE_BYTES + CUDA_COUNTERS * 4 };
-int cuda_count(void); /* GPUs this process sees */
-/* -1 and a message where there is no toolkit, no GPU number `index`, or one older than sm_80. */
+int cuda_count(void); /* GPUs that this process sees */
+/* Opens GPU `index`. Returns -1 and sets a message if there is no toolkit, no such GPU, or one
+ * older than sm_80. */
 int device_open_cuda(struct device *device, int index);
-/* Versions of driver and libraries, and a line for each GPU: name, architecture, memory, which others it reaches
- * without the host. -1 and a message where none can be used. */
+/* Appends versions of driver and libraries, and a line for each GPU: name, architecture, memory,
+ * and the GPUs it reaches without the host. Returns -1 and sets a message if no GPU can be used. */
 int cuda_describe(struct text *out);
-/* 0, or -1 and a message that lists which of `names` (NULL-terminated; NULL: all ops) the backend lacks. */
+/* Returns 0, or -1 and a message that lists the ops of `names` (NULL-terminated; NULL: all ops)
+ * that the backend lacks. */
 int cuda_check_ops(const char *const *names);
 
-/* Dense products of tensor cores (or f32 units), GFLOP/s, by the device's architecture and clock; 0: unknown. */
+/* Peak GFLOP/s of dense gemms on tensor cores (or f32 units), from the architecture and clock; 0:
+ * unknown. */
 double cuda_matrix_peak(const struct device *device, enum dtype dtype);
 
 #endif

@@ -1,4 +1,4 @@
-/* Elementwise ops of one text each: constants, ids, bytes as floats, running means. */
+/* Small elementwise ops: constants, ids, bytes to floats and back, running means. */
 #include "kernels/cuda/cuda.h"
 
 template <typename T> static __global__ void fill_elements(T *out, i64 count, T value)
@@ -25,7 +25,7 @@ extern "C" void cuda_copy_ids(struct device *device, i32 *out, const i32 *ids, i
     CUDA_CHECK(cudaMemcpyAsync(out, ids, (size_t)count * 4, cudaMemcpyDeviceToDevice, cuda_queue_of(device)));
 }
 
-/* Bytes and their floats lie without gaps: a row of all of them. */
+/* View of a dense matrix as one row of all its elements. */
 static struct matrix flat(struct matrix m, const char *op)
 {
     require(m.stride == m.columns || m.rows <= 1, "%s: rows %lld apart", op, (long long)m.stride);

@@ -1,4 +1,5 @@
-/* Recordings are CUDA graphs: the queue is captured while ops are called, and the graph launched in their place. */
+/* Recordings as CUDA graphs: the queue is captured while ops are called, and the graph is launched
+ * in their place. */
 #include "kernels/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -8,15 +9,15 @@ enum { RECORDINGS_MOST = 32 };
 struct graph_recording {
     u8 key[KEY_BYTES_MOST];
     i64 key_bytes, last_use;
-    i64 launches;         /* that it has taken the place of */
-    cudaGraphExec_t exec; /* NULL: seen once */
-    bool failed;          /* its ops are called one by one for good */
+    i64 launches;         /* launches that it replaces */
+    cudaGraphExec_t exec; /* NULL: key seen once */
+    bool failed;          /* its ops always run directly */
 };
 struct recordings {
     struct graph_recording list[RECORDINGS_MOST];
     i64 count, uses;
     bool update;                 /* record each time */
-    struct graph_recording *now; /* of the ops that are captured; NULL: none are */
+    struct graph_recording *now; /* recording of the current capture; NULL: none */
 };
 
 static struct recordings *open_recordings(struct device *device)
@@ -30,7 +31,7 @@ static struct recordings *open_recordings(struct device *device)
     return r;
 }
 
-/* It may still be under way. */
+/* Destroys the exec. It may still be running, so the queue is drained first. */
 static void forget_exec(struct device *device, struct graph_recording *recording)
 {
     if (!recording->exec)
@@ -55,7 +56,7 @@ static struct graph_recording *find(struct recordings *r, const void *key, i64 b
     return NULL;
 }
 
-/* In the place of the one that was not used for longest. */
+/* Adds a key in place of the least recently used one. */
 static struct graph_recording *add(struct device *device, struct recordings *r, const void *key, i64 bytes)
 {
     struct graph_recording *at = &r->list[0];
@@ -71,7 +72,8 @@ static struct graph_recording *add(struct device *device, struct recordings *r, 
     return at;
 }
 
-/* What a driver refuses once is not asked for again; an answer that never comes would be worse than a slower one. */
+/* Marks a recording as failed and warns once. It is not retried: a failing driver call could hang,
+ * which is worse than slow launches. */
 static void give_up(struct device *device, struct graph_recording *recording, const char *what, const char *why)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
@@ -121,18 +123,18 @@ static bool replay(struct device *device, struct recordings *r, const void *key,
     return false;
 }
 
-/* An update keeps the exec where only arguments differ. */
+/* Updates the exec if only arguments differ, otherwise instantiates a new one. */
 static cudaError_t make_exec(struct device *device, struct graph_recording *recording, cudaGraph_t graph)
 {
     cudaGraphExecUpdateResultInfo result;
     if (recording->exec && cudaGraphExecUpdate(recording->exec, graph, &result) == cudaSuccess)
         return cudaSuccess;
-    (void)cudaGetLastError(); /* the update's, which is no failure */
+    (void)cudaGetLastError(); /* a failed update is no error */
     forget_exec(device, recording);
     return cudaGraphInstantiate(&recording->exec, graph, 0);
 }
 
-/* Whether there is an exec of what was captured. */
+/* Ends the capture. True if there is an exec of it. */
 static bool end(struct device *device, struct graph_recording *recording)
 {
     struct cuda_handles *handles = cuda_handles_of(device);

@@ -1,6 +1,7 @@
-/* The instructions of Hopper (sm_90a), as ptx.h has the others: barriers of shared memory, the copy engine (TMA),
- * products of a warpgroup (wgmma), registers handed from one warpgroup to another. The body of a kernel that uses them
- * stands in `#ifdef WEFT_HOPPER`. Layouts: PTX ISA 5.5 (tensors), 9.7.13.15 (mbarrier), 9.7.15 (wgmma). */
+/* Hopper instructions (sm_90a), as ptx.h has the others: shared memory barriers (mbarrier), the
+ * copy engine (TMA), warpgroup gemms (wgmma) and register reallocation between warpgroups. A kernel
+ * that uses them has its body in `#ifdef WEFT_HOPPER`. Layouts: PTX ISA 5.5 (tensors), 9.7.13.15
+ * (mbarrier), 9.7.15 (wgmma). */
 #ifndef WEFT_CUDA_HOPPER_H
 #define WEFT_CUDA_HOPPER_H
 #include "kernels/cuda/ptx.h"
@@ -16,14 +17,15 @@
 
 enum { WARPGROUP_THREADS = 128 };
 
-/* Whose thread this is, told so that the compiler sees that a warp agrees: products in a branch that it takes for
- * divergent run one after the other. */
+/* Index of this thread's warp. The shuffle tells the compiler that it is uniform in the warp; wgmma
+ * in a branch that the compiler considers divergent is serialized. */
 __device__ inline int warp_of_block(void)
 {
     return __shfl_sync(0xffffffffu, (int)threadIdx.x / WARP_THREADS, 0);
 }
 
-/* ---- Barriers: a phase of an mbarrier ends when its arrivals and the bytes expected have come ---- */
+/* ---- Barriers ----
+ * A phase of an mbarrier ends when all arrivals and all expected bytes have come. */
 __device__ inline void mbarrier_init(u64 *barrier, u32 arrivals)
 {
     PTX(asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SHARED_ADDRESS(barrier)), "r"(arrivals)
@@ -42,8 +44,8 @@ __device__ inline void mbarrier_arrive_expecting(u64 *barrier, u32 bytes)
                      : "memory"),
         emu::mbarrier_arrive(barrier, bytes));
 }
-/* Of a warp that has read what it needed. Each says so for itself: a warp that waited for another to say it could miss
- * two phases of a barrier, and wait for ever. */
+/* Releases a stage that a warp has read. Every warp arrives for itself: a warp that waited for
+ * another one to arrive on its behalf could miss two phases of a barrier and wait forever. */
 __device__ inline void mbarrier_release(u64 *empty)
 {
     __syncwarp();
@@ -63,7 +65,7 @@ __device__ inline void mbarrier_wait(u64 *barrier, u32 parity)
                      : "memory"),
         emu::mbarrier_wait(barrier, parity));
 }
-/* Which of a ring of stages is next, and the parity of the turn. */
+/* Position in a ring of stages: the next stage, and the parity of this round. */
 struct copy_ring {
     u32 at, turn;
 };
@@ -72,8 +74,8 @@ template <int STAGES> __device__ inline void advance(struct copy_ring *r)
     r->at = r->at + 1 == STAGES ? 0 : r->at + 1;
     r->turn ^= r->at == 0;
 }
-/* Of a ring: a stage is full when its bytes have come and `writers` have said so, and empty when all of `readers` have
- * read it. */
+/* Initializes the barriers of a ring. A stage is full when its bytes have come and `writers` have
+ * arrived, and empty when all `readers` have arrived. */
 template <int STAGES>
 __device__ inline void ring_init(u64 (&full)[STAGES], u64 (&empty)[STAGES], u32 readers, u32 writers = 1)
 {
@@ -82,15 +84,17 @@ __device__ inline void ring_init(u64 (&full)[STAGES], u64 (&empty)[STAGES], u32 
         mbarrier_init(&empty[i], readers);
     }
 }
-/* What this thread wrote to shared memory, mbarriers too, is seen by the copy engine and the tensor cores. */
+/* Makes this thread's writes to shared memory, mbarriers included, visible to TMA and the tensor
+ * cores. */
 __device__ inline void fence_proxy_async(void)
 {
     PTX(asm volatile("fence.proxy.async.shared::cta;" ::: "memory"), emu::fence_proxy_async());
 }
 
-/* ---- The copy engine: boxes of TILE_COLUMNS bf16, or TILE_ROW_BYTES codes of 8 bits, `rows[0]` times `rows[1]` of
- * them, of an array of three dimensions. In shared memory a box is a row of 128 bytes after the other, swizzled by 128,
- * from a multiple of 1024 on. What lies outside of the array is read as zero and not written. ---- */
+/* ---- TMA ----
+ * TMA copies boxes of TILE_COLUMNS bf16 (or TILE_ROW_BYTES 8-bit codes) x `rows[0]` x `rows[1]` of
+ * a 3-dimensional array. In shared memory a box is a sequence of 128-byte rows with 128-byte
+ * swizzle, aligned to 1024 bytes. Elements outside the array are read as zero and not written. */
 enum { TILE_COLUMNS = 64, TILE_ROW_BYTES = 128, TILE_ALIGNMENT = 1024 };
 typedef CUtensorMap tile_map;
 
@@ -102,7 +106,7 @@ __device__ inline void tile_load(void *shared, const tile_map *map, u64 *barrier
                      : "memory"),
         emu::load_box(shared, map, barrier, column, row, outer));
 }
-/* What threads have written to the box before, behind a fence_proxy_async. */
+/* Stores a box that threads have written, after a fence_proxy_async. */
 __device__ inline void tile_store(const tile_map *map, const void *shared, i32 column, i32 row, i32 outer)
 {
     PTX(asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
@@ -114,17 +118,19 @@ __device__ inline void tile_stores_commit(void)
 {
     PTX(asm volatile("cp.async.bulk.commit_group;" ::: "memory"), emu::box_stores_commit());
 }
-/* All but the last `left` groups of this thread have been read from shared memory. */
+/* Waits until TMA has read all but the last `left` store groups of this thread from shared memory.
+ */
 template <int left> __device__ inline void tile_stores_wait_read(void)
 {
     PTX(asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(left) : "memory"), emu::box_stores_wait_read(left));
 }
 
-/* ---- Products of a warpgroup ---- */
-/* What wgmma wants to be told of an operand that lies in boxes. By rows: rows of the operand (of a, or of b turned) are
- * rows of the box, k its columns; rows follow each other through all boxes, 16 of k further is + 2. By columns: rows of
- * the box are k, its 64 columns are those of the operand, whose next 64 stand `box_bytes` further; 16 of k further is
- * + 128. bench/peers/tensor_cores.sh compares it with CUTLASS's. */
+/* ---- Warpgroup gemms (wgmma) ---- */
+/* Matrix descriptor of an operand stored in boxes. BY_ROWS: rows of the operand (of a, or of b
+ * transposed) are rows of the box, and k runs along its columns. Rows continue through all boxes;
+ * advancing k by 16 adds 2. BY_COLUMNS: rows of the box are k, and its 64 columns are those of the
+ * operand, whose next 64 columns are `box_bytes` further; advancing k by 16 adds 128.
+ * bench/peers/tensor_cores.sh compares it with CUTLASS. */
 __host__ __device__ constexpr u64 descriptor_at(u64 address, u32 box_bytes)
 {
     return (address & 0x3ffff) >> 4 | (u64)(box_bytes >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
@@ -134,12 +140,13 @@ __device__ inline u64 tile_descriptor(const void *tile, u32 box_bytes = 16)
     return descriptor_at(PTX(SHARED_ADDRESS(tile), emu::shared_address(tile)), box_bytes);
 }
 enum tile_lies { BY_ROWS, BY_COLUMNS };
-template <enum tile_lies lies> __host__ __device__ constexpr u64 further(u64 descriptor, int k) /* a multiple of 16 */
+/* k: a multiple of 16 */
+template <enum tile_lies lies> __host__ __device__ constexpr u64 further(u64 descriptor, int k)
 {
     return descriptor + (u64)(lies == BY_ROWS ? k / 8 : k * 8);
 }
 
-/* Before the first product of a group: registers and what was written before. */
+/* Orders registers and earlier shared memory writes before the first wgmma of a group. */
 __device__ inline void warpgroup_fence(void)
 {
     PTX(asm volatile("wgmma.fence.sync.aligned;" ::: "memory"), emu::wgmma_fence());
@@ -152,7 +159,8 @@ template <int left> __device__ inline void warpgroup_wait(void)
 {
     PTX(asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory"), emu::wgmma_wait(left));
 }
-/* The compiler moves no access of these registers past it: beside a fence or a wait. */
+/* Prevents the compiler from moving accesses of these registers across this point; use it next to a
+ * fence or a wait. */
 template <int N> __device__ inline void keep_in_place(float (&d)[N])
 {
 #ifndef WEFT_EMULATED
@@ -161,8 +169,8 @@ template <int N> __device__ inline void keep_in_place(float (&d)[N])
         asm volatile("" : "+f"(d[i])::"memory");
 #endif
 }
-/* Factors that a product takes from registers are its until it has been waited for (before CUDA 13.3 the compiler may
- * use them anew at once). */
+/* The same for operands in registers, which belong to a wgmma until it has been waited for. CUDA
+ * before 13.3 may reuse them at once. */
 template <int N> __device__ inline void keep_in_place(u32 (&a)[N][4])
 {
 #ifndef WEFT_EMULATED
@@ -172,9 +180,10 @@ template <int N> __device__ inline void keep_in_place(u32 (&a)[N][4])
 #endif
 }
 
-/* What thread t of a warpgroup has of d [64, N]: registers 4 j, 4 j + 1 are columns 8 j + t % 4 * 2 and the next of row
- * warp . 16 + lane / 4, registers 4 j + 2, 4 j + 3 those of that row + 8. As a: registers 0 .. 3 are two columns of k
- * each, of these rows, then of the next eight of k. */
+/* Accumulator layout. Of d [64, N], thread t of a warpgroup has in registers 4 j and 4 j + 1
+ * columns 8 j + t % 4 * 2 and the next of row warp . 16 + lane / 4, and in registers 4 j + 2 and 4
+ * j + 3 the same columns of that row + 8. As operand a, registers 0 .. 3 hold two columns of k
+ * each, of these two rows, then of the same rows for the next eight columns of k. */
 #ifndef WEFT_EMULATED
 #define NAMES_64                                                                                                       \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
@@ -194,7 +203,8 @@ template <int N> __device__ inline void keep_in_place(u32 (&a)[N][4])
 #define REGISTERS_64(c) PTX_16(c, 0), PTX_16(c, 16)
 #define REGISTERS_128(c) REGISTERS_64(c), PTX_16(c, 32), PTX_16(c, 48)
 #define REGISTERS_256(c) REGISTERS_128(c), PTX_16(c, 64), PTX_16(c, 80), PTX_16(c, 96), PTX_16(c, 112)
-/* add: the name of the operand that says whether to add; operands: those from a on; then what they are. */
+/* add: name of the asm operand that says whether to add. operands: names of the asm operands from a
+ * on. The asm operands follow. */
 #define WGMMA(n, access, add, operands, ...) WGMMA_OF("k16.f32.bf16.bf16", n, access, add, operands, __VA_ARGS__)
 #define WGMMA_OF(kind, n, access, add, operands, ...)                                                                  \
     asm volatile("{\n"                                                                                                 \
@@ -206,7 +216,7 @@ template <int N> __device__ inline void keep_in_place(u32 (&a)[N][4])
                  : __VA_ARGS__)
 #endif
 
-/* d [64, N] += or = a [64, 16] b [16, N], by the threads of a warpgroup; N is 64, 128 or 256. */
+/* d [64, N] (+)= a [64, 16] b [16, N], by the threads of a warpgroup. N is 64, 128 or 256. */
 template <enum tile_lies lies_a, enum tile_lies lies_b, int HALF>
 __device__ inline void warpgroup_mma(float (&d)[HALF], u64 of_a, u64 of_b, bool adds)
 {
@@ -224,7 +234,7 @@ __device__ inline void warpgroup_mma(float (&d)[HALF], u64 of_a, u64 of_b, bool 
 #undef OPERANDS
 #endif
 }
-/* d = a b: what d was before needs no registers; N is 64 or 128. */
+/* d = a b; the old d occupies no registers. N is 64 or 128. */
 template <enum tile_lies lies_a, enum tile_lies lies_b, int HALF>
 __device__ inline void warpgroup_mma_first(float (&d)[HALF], u64 of_a, u64 of_b)
 {
@@ -240,7 +250,7 @@ __device__ inline void warpgroup_mma_first(float (&d)[HALF], u64 of_a, u64 of_b)
 #undef OPERANDS
 #endif
 }
-/* d += or = a b with a in registers; N is 64 or 128. */
+/* d (+)= a b with a in registers. N is 64 or 128. */
 template <enum tile_lies lies_b, int HALF>
 __device__ inline void warpgroup_mma(float (&d)[HALF], const u32 (&of_a)[4], u64 of_b, bool adds)
 {
@@ -257,10 +267,11 @@ __device__ inline void warpgroup_mma(float (&d)[HALF], const u32 (&of_a)[4], u64
 #endif
 }
 
-/* d [64, 128] += or (first: what d was before needs no registers) = a [64, 32] b [128, 32]^T in 8 bits, a of the format
- * and b e4m3: operands lie by rows alone, 32 further is + 2 (fp8_further). Sums keep about 14 bits: DeepSeek-V3, arXiv
- * 2412.19437, 3.3.2. */
-__host__ __device__ constexpr u64 fp8_further(u64 descriptor, int k) /* a multiple of 32 */
+/* fp8 gemm: d [64, 128] (+)= a [64, 32] b [128, 32]^T, a of the given format and b e4m3. With
+ * `first`, it overwrites d and the old d occupies no registers. Operands are stored BY_ROWS only;
+ * advancing k by 32 adds 2 (fp8_further). Sums keep about 14 bits: DeepSeek-V3, arXiv 2412.19437,
+ * 3.3.2. */
+__host__ __device__ constexpr u64 fp8_further(u64 descriptor, int k) /* k: a multiple of 32 */
 {
     return descriptor + (u64)(k / 16);
 }
@@ -282,7 +293,7 @@ template <enum fp8 format, bool first> __device__ inline void warpgroup_mma_fp8(
 #endif
 }
 
-/* d [64, 16 STEPS] as factors a of products along its columns. */
+/* Packs accumulators d [64, 16 STEPS] as operands a of gemms along its columns. */
 template <int STEPS> __device__ inline void pack_factors(u32 (&a)[STEPS][4], const float (&d)[8 * STEPS])
 {
 #pragma unroll
@@ -290,7 +301,8 @@ template <int STEPS> __device__ inline void pack_factors(u32 (&a)[STEPS][4], con
         a[i / 4][i % 4] = pack_bf16(d[2 * i], d[2 * i + 1]);
 }
 
-/* d [64, N] = a b^T of operands of D columns, each in boxes of TILE_COLUMNS; queued, not committed. */
+/* d [64, N] = a b^T for operands with D columns, stored in boxes of TILE_COLUMNS. Queued, not
+ * committed. */
 template <int D, int HALF, int A, int B>
 __device__ inline void multiply_rows(float (&d)[HALF], const bf16 (&a)[D / TILE_COLUMNS][A],
                                      const bf16 (&b)[D / TILE_COLUMNS][B])
@@ -302,14 +314,15 @@ __device__ inline void multiply_rows(float (&d)[HALF], const bf16 (&a)[D / TILE_
                                         further<BY_ROWS>(tile_descriptor(b[k / TILE_COLUMNS]), k % TILE_COLUMNS), true);
 }
 
-/* A warp's 16 rows of the first N columns of d as bf16, into boxes of its own that the copy engine has read. */
+/* Writes a warp's 16 rows of the first N columns of d as bf16 to its own boxes, once TMA has read
+ * their old content. */
 enum { WARP_ROWS = 16 };
 template <int N, int HALF>
 __device__ inline void fill_boxes_of_warp(bf16 (*box)[WARP_ROWS * TILE_COLUMNS], const float (&d)[HALF])
 {
     int lane = threadIdx.x % WARP_THREADS, own = lane / 4;
     if (lane == 0)
-        tile_stores_wait_read<0>(); /* of the tile before */
+        tile_stores_wait_read<0>(); /* the previous tile's stores */
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < N / 2; i += 2) {
@@ -320,7 +333,8 @@ __device__ inline void fill_boxes_of_warp(bf16 (*box)[WARP_ROWS * TILE_COLUMNS],
     fence_proxy_async();
     __syncwarp();
 }
-/* They go from `row` and `column` of `columns` on; the last rows of the array may be fewer. One thread of the warp. */
+/* Stores the boxes at (`row`, `column`) of an array with `columns` columns; TMA clips rows past the
+ * end. One thread of the warp calls it. */
 template <int BOXES>
 __device__ inline void send_boxes(const bf16 (*box)[WARP_ROWS * TILE_COLUMNS], const tile_map *out, i32 row, i32 column,
                                   i32 columns, i32 outer)
@@ -339,7 +353,9 @@ __device__ inline void store_boxes_of_warp(bf16 (*box)[WARP_ROWS * TILE_COLUMNS]
     tile_stores_commit();
 }
 
-/* ---- Registers: a warpgroup gives some back, and another one waits until it has as many; multiples of 8. ---- */
+/* ---- Registers ----
+ * One warpgroup releases registers, another one waits until it can have that many; multiples of 8.
+ */
 template <int count> __device__ inline void registers_give(void)
 {
     PTX(asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count)), emu::set_registers(count, false));
@@ -349,15 +365,14 @@ template <int count> __device__ inline void registers_take(void)
     PTX(asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count)), emu::set_registers(count, true));
 }
 
-/* ---- The host's side ---- */
-/* An array of bf16 or codes, innermost dimension first; `stride` [1, 2] in elements, multiples of 16 bytes as `data`
- * is.
- */
+/* ---- Host side ---- */
+/* An array of bf16 or codes, innermost dimension first. `stride` of dimensions 1 and 2 in elements;
+ * strides and `data` are multiples of 16 bytes. */
 struct tile_array {
     const void *data;
     i64 size[3], stride[2];
-    int box_rows[2]; /* of dimensions 1 and 2 */
-    bool codes;      /* of 8 bits */
+    int box_rows[2]; /* box sizes of dimensions 1 and 2 */
+    bool codes;      /* 8-bit codes */
 };
 
 static inline PFN_cuTensorMapEncodeTiled_v12000 tile_map_encoder(void)
@@ -382,25 +397,27 @@ static inline tile_map tile_map_of(const struct tile_array &of)
             (long long)of.size[1], (long long)of.size[0], (int)made);
     return map;
 }
-/* Of a bf16 matrix that is `parts` slices of as many rows: coordinates are column, row of a slice, slice. */
+/* Tensor map of a bf16 matrix of `parts` equal slices of rows. Coordinates: column, row of a slice,
+ * slice. */
 static inline tile_map tile_map_of(struct matrix m, i64 parts, int box_rows)
 {
     i64 rows = m.rows / parts;
     return tile_map_of({m.data, {m.columns, rows, parts}, {m.stride, rows * m.stride}, {box_rows, 1}, false});
 }
-/* Of factors in 8 bits, `parts` slices of as many outer ones: coordinates are depth, outer of a slice, slice. */
+/* Tensor map of an fp8 operand of `parts` equal slices along outer. Coordinates: depth, outer of a
+ * slice, slice. */
 static inline tile_map tile_map_of(const struct fp8_matrix &m, i64 parts, int box_rows)
 {
     i64 outer = m.outer / parts;
     return tile_map_of({m.codes, {m.depth, outer, parts}, {m.depth, outer * m.depth}, {box_rows, 1}, true});
 }
-/* Of a matrix [rows, heads * width]: coordinates are column of a head, head, row. */
+/* Tensor map of a matrix [rows, heads * width]. Coordinates: column of a head, head, row. */
 static inline tile_map map_of_heads(struct matrix m, i64 width, int box_heads, int box_rows)
 {
     return tile_map_of({m.data, {width, m.columns / width, m.rows}, {width, m.stride}, {box_heads, box_rows}, false});
 }
 
-/* Whether the copy engine can read or write the matrix. */
+/* True if TMA can read and write the matrix. */
 static inline bool has_tile_map(struct matrix m)
 {
     return m.dtype == DTYPE_BF16 && (uintptr_t)m.data % 16 == 0 && m.stride % 8 == 0 && m.rows > 0 && m.columns > 0 &&

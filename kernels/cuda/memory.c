@@ -1,12 +1,12 @@
-/* Device memory. Arenas are address space of which the driver maps more when they grow, so that nothing moves and a
- * warm step allocates nothing; the driver's library is opened with the first device, so that a program built with CUDA
- * starts where there is none. */
+/* Device memory. An arena reserves address space, and the driver maps more memory into it as it
+ * grows, so that nothing moves and a warm step allocates nothing. The driver library is opened with
+ * the first device, so that a program built with CUDA also starts on machines without it. */
 #include "core/library.h"
 #include "kernels/cuda/cuda.h"
 
 #include <cuda.h>
 
-#ifndef CUDA_DRIVER_LIBRARY /* the emulated GPU's is the program itself */
+#ifndef CUDA_DRIVER_LIBRARY /* the emulated GPU is linked into the program */
 #define CUDA_DRIVER_LIBRARY "libcuda.so.1"
 #endif
 
@@ -37,7 +37,7 @@ int cuda_memory_open(void)
     return library_open(functions, COUNT_OF(functions), files, 1) ? error_prefix("no GPU can be used") : 0;
 }
 
-/* Tests call kernels without a device that was opened. */
+/* Opens the driver if necessary, because tests call kernels without opening a device. */
 void *cuda_tile_map_encoder(void)
 {
     require(driver.encode_tiles || cuda_memory_open() == 0, "%s", error_text());
@@ -62,7 +62,7 @@ void *cuda_alloc(struct device *device, i64 bytes)
     return memory;
 }
 
-/* The driver's own waits know nothing of ranks. */
+/* Waits while serving ranks, which the driver's own waits do not do. */
 static void wait_with_ranks(struct device *device)
 {
     if (device->wait)
@@ -106,7 +106,7 @@ void cuda_grow(struct device *device, void *base, i64 from, i64 to)
     if (status == CUDA_SUCCESS)
         status = driver.allow(at, bytes, &access, 1);
     require(status == CUDA_SUCCESS, "the driver maps no %lld bytes: CUDA error %d", (long long)bytes, (int)status);
-    driver.release(handle); /* it stays as long as it is mapped */
+    driver.release(handle); /* the mapping keeps the memory alive */
 }
 
 void cuda_unreserve(struct device *device, void *base, i64 bytes, i64 backed_bytes)

@@ -7,7 +7,7 @@ enum { SIDE = 32, LINES = BLOCK_THREADS / SIDE, BLOCKS_MOST = 1 << 16 };
 struct offsets {
     i64 from, to;
 };
-/* Of the index-th place over the axes other than the last and `skip`. */
+/* Offsets of place `index` over all axes except the last and `skip`. */
 __device__ static struct offsets place(const struct permute_axes *axes, i64 index, int skip)
 {
     struct offsets at = {0, 0};
@@ -23,7 +23,7 @@ __device__ static struct offsets place(const struct permute_axes *axes, i64 inde
     return at;
 }
 
-/* The innermost axis stays: runs of it, of T each. */
+/* Copies when the innermost axis stays: runs of it, in units of T. */
 template <typename T>
 static __global__ void copy_runs(T *out, const T *x, const __grid_constant__ struct permute_axes axes, i64 places)
 {
@@ -35,7 +35,8 @@ static __global__ void copy_runs(T *out, const T *x, const __grid_constant__ str
     }
 }
 
-/* The same move of units that are as wide as everything is a multiple of; returns their bytes. */
+/* Rewrites the plan in the widest unit, up to 16 bytes, that divides all sizes, strides and
+ * addresses. Returns the unit's bytes. */
 static i64 widen_elements(struct permute_axes *axes, const void *out, const void *x, i64 element)
 {
     int last = axes->rank - 1;
@@ -51,7 +52,8 @@ static i64 widen_elements(struct permute_axes *axes, const void *out, const void
     return unit;
 }
 
-/* A square of the plane that x's innermost axis (`axis`) and out's span, through shared memory. */
+/* Transposes, through shared memory, squares of the plane spanned by x's innermost axis (`axis`)
+ * and out's innermost axis. */
 template <typename T>
 static __global__ void transpose_squares(T *out, const T *x, const __grid_constant__ struct permute_axes axes, int axis,
                                          i64 squares)
@@ -63,7 +65,7 @@ static __global__ void transpose_squares(T *out, const T *x, const __grid_consta
     for (i64 index = blockIdx.x; index < squares; index += gridDim.x) {
         struct offsets at = place(&axes, index / (across * down), axis);
         i64 column = index % across * SIDE, row = index / across % down * SIDE;
-        __syncthreads(); /* of the square before */
+        __syncthreads(); /* for the previous square */
         for (int i = line; i < SIDE; i += LINES)
             if (row + lane < axes.size[axis] && column + i < axes.size[last])
                 square[i * (SIDE + 1) + lane] = x[at.from + row + lane + (column + i) * axes.from[last]];

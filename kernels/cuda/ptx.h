@@ -1,6 +1,7 @@
-/* The instructions C++ has no words for, each twice: as PTX, and as what it means on the emulated GPU (tests/emulator).
- * No kernel writes asm itself; tests/kernels/test_instructions.cu holds each against plain loops. Layouts: PTX
- * ISA 9.7.14 (mma, ldmatrix). Those of sm_90a alone: hopper.h. */
+/* Instructions that C++ cannot express, each written twice: as PTX, and as code for the emulated
+ * GPU (tests/emulator). No kernel contains asm itself. tests/kernels/test_instructions.cu compares
+ * each with plain loops. Layouts: PTX ISA 9.7.14 (mma, ldmatrix). hopper.h has the instructions of
+ * sm_90a. */
 #ifndef WEFT_CUDA_PTX_H
 #define WEFT_CUDA_PTX_H
 #include "kernels/cuda/cuda.h"
@@ -12,7 +13,7 @@
 #define SHARED_ADDRESS(pointer) ((u32)__cvta_generic_to_shared(pointer))
 #endif
 
-/* ---- What the emulated GPU does ---- */
+/* ---- Emulated GPU ---- */
 #ifdef WEFT_EMULATED
 namespace emu
 {
@@ -26,7 +27,7 @@ struct mma_operands {
     const u32 *a, *b;
 };
 
-/* Lane 4 g + t holds of a rows g and g + 8, of b column g, of d rows g and g + 8. */
+/* Lane 4 g + t holds rows g and g + 8 of a, column g of b, and rows g and g + 8 of d. */
 EMU_UNSEEN inline void run_mma(void **all, unsigned)
 {
     float a[16][16], b[16][8];
@@ -82,14 +83,15 @@ inline void load_matrices(u32 *out, const void *row, bool transposed)
 {
     load_operands l = {out, row, transposed};
     shared_address(row);
-    (void)((const volatile u64 *)row)[0], (void)((const volatile u64 *)row)[1]; /* this thread's, for race detectors */
+    /* read by this thread, for race detectors */
+    (void)((const volatile u64 *)row)[0], (void)((const volatile u64 *)row)[1];
     meet_warp(0xffffffffu, "ldmatrix", &l, run_load_matrices);
 }
 } // namespace emu
 #endif
 
 /* ---- Ampere ---- */
-/* Two floats rounded to bf16, `low` in the lower half. */
+/* Packs two floats rounded to bf16; `low` goes to the lower half. */
 __device__ inline u32 pack_bf16(float low, float high)
 {
     u32 out;
@@ -99,7 +101,7 @@ __device__ inline u32 pack_bf16(float low, float high)
         out = (u32)from_f32<bf16>(low) | (u32)from_f32<bf16>(high) << 16);
     return out;
 }
-/* Two neighbours, at once. */
+/* Stores two neighbours at once. */
 __device__ inline void put_pair(float *to, float first, float second)
 {
     *(float2 *)to = make_float2(first, second);
@@ -116,13 +118,14 @@ __device__ inline float exp2_approximate(float x)
     PTX(asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x)), out = exp2f(x));
     return out;
 }
-/* 1 / (1 + e^-x) of what becomes bf16: by the units for powers and reciprocals, off by less than 2^-17 of itself. */
+/* 1 / (1 + e^-x). For bf16 it uses the hardware power and reciprocal units; the relative error is
+ * below 2^-17. */
 template <typename T> __device__ inline float sigmoid_for(float x)
 {
     return sizeof(T) == 2 ? __fdividef(1.0f, 1.0f + exp2_approximate(-1.44269504f * x)) : sigmoid(x);
 }
 
-/* d += a b by a warp: a 16 x 16, b 16 x 8, both bf16. */
+/* d += a b by a warp; a is 16 x 16 and b 16 x 8, both bf16. */
 __device__ inline void mma(float (&d)[4], const u32 (&a)[4], const u32 *b)
 {
     PTX(asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -132,7 +135,8 @@ __device__ inline void mma(float (&d)[4], const u32 (&a)[4], const u32 *b)
         emu::mma(d, a, b));
 }
 
-/* Four 8 x 8 matrices of 16 bits from shared memory by a warp; lanes 8 m .. 8 m + 7 point to the rows of matrix m. */
+/* Loads four 8 x 8 matrices of 16-bit elements from shared memory by a warp. Lanes 8 m .. 8 m + 7
+ * point to the rows of matrix m. */
 __device__ inline void load_matrices(u32 (&out)[4], const void *row)
 {
     PTX(asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -150,13 +154,13 @@ __device__ inline void load_matrices_transposed(u32 (&out)[4], const void *row)
         emu::load_matrices(out, row, true));
 }
 
-/* The line of global memory around it comes to the second cache. */
+/* Prefetches the cache line of global memory at this address to L2. */
 __device__ inline void prefetch(const void *at)
 {
     PTX(asm volatile("prefetch.global.L2 [%0];" ::"l"(at)), emu::prefetch(at));
 }
 
-/* 16 bytes to shared memory, or zeros where there is nothing. */
+/* Copies 16 bytes to shared memory, or writes zeros if !there. */
 __device__ inline void copy_async(void *shared, const void *from, bool there)
 {
     PTX(asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SHARED_ADDRESS(shared)), "l"(from),
@@ -168,13 +172,15 @@ __device__ inline void copies_commit(void)
 {
     PTX(asm volatile("cp.async.commit_group;" ::: "memory"), emu::copies_commit());
 }
-/* All but the last `left` groups of this thread have arrived; others see them behind a barrier. */
+/* Waits for all but the last `left` groups of this thread. Other threads see the data after a
+ * barrier. */
 template <int left> __device__ inline void copies_wait(void)
 {
     PTX(asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory"), emu::copies_wait(left));
 }
 
-/* Barrier `id` (1 to 15) of `count` threads, a multiple of 32: some of a block's warps. */
+/* Barrier `id` (1 to 15) for `count` threads, a multiple of 32, i.e. for some of the block's warps.
+ */
 __device__ inline void barrier_sync(int id, int count)
 {
     PTX(asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(count) : "memory"), emu::barrier(id, count, true, "", 0));

@@ -1,8 +1,9 @@
 #include "kernels/cuda/cuda.h"
 
-/* A block has a row, or one row after the other, and a thread HELD runs of it in registers: a part of the row. What
- * stands in a part is all under way before the first of it is used, and a row that is one part is read once. */
-enum { HELD = 2, BLOCKS_MOST = 1024 /* of the gradient, each with its own sums of the weight's */, ROWS_LEAST = 4 };
+/* A block handles one row, or in the backward one row after another. A thread holds HELD runs of a
+ * row in registers; the runs of all threads form a part. All loads of a part are issued before the
+ * first is used, and a row that is a single part is read only once. */
+enum { HELD = 2, BLOCKS_MOST = 1024 /* blocks of the backward, each with its own sums of dw */, ROWS_LEAST = 4 };
 
 template <typename T, int N> struct part {
     packed<T, N> runs[HELD];
@@ -11,10 +12,10 @@ template <int N> __device__ static i64 part_columns(void)
 {
     return (i64)HELD * blockDim.x * N;
 }
-/* This thread's first column of each part of a row. */
+/* Loop over the parts of a row; `first` is this thread's first column of a part. */
 #define PARTS(N, first, columns) for (i64 first = threadIdx.x * (N); first < (columns); first += part_columns<N>())
 
-/* Zeros behind the last column. */
+/* Loads a part; zeros past the last column. */
 template <typename T, int N> __device__ static part<T, N> load_part(struct matrix m, i64 row, i64 first)
 {
     struct part<T, N> part;
@@ -34,7 +35,7 @@ __device__ static void store_part(struct matrix m, i64 row, i64 first, const str
     }
 }
 
-/* Of either dtype, or none. */
+/* Loads the part of w, which may have either dtype or no data. */
 template <int N> __device__ static part<float, N> load_weights(struct matrix w, i64 first)
 {
     if (w.dtype != DTYPE_BF16)
@@ -75,7 +76,7 @@ template <typename T, int N> __device__ static float squares_of(const struct par
     return sum;
 }
 
-/* With b, x + b is written to sum. */
+/* If b has data, sum = x + b is normalized and stored; otherwise x is. */
 template <typename T, int N>
 static __global__ void normalize(struct matrix y, float *rstd, struct matrix sum, struct matrix x, struct matrix b,
                                  struct matrix w, float eps)
@@ -146,13 +147,13 @@ extern "C" void cuda_add_rmsnorm(struct device *device, struct matrix sum, struc
 
 struct norm_gradient {
     struct matrix dx, dy, x, w;
-    struct matrix partials; /* of dw, a row for each block; no data: not wanted */
+    struct matrix partials; /* dw of each block [blocks, columns]; data NULL: not computed */
     const float *rstd;
-    i64 rows; /* a block */
-    bool add; /* to dx */
+    i64 rows; /* rows per block */
+    bool add; /* add to dx */
 };
 
-/* The operands of a part. */
+/* The operands of one part. */
 template <typename T, int N> struct operands {
     struct part<T, N> dy, x, dx;
     struct part<float, N> w;
@@ -203,7 +204,8 @@ __device__ static part<T, N> derive(const struct operands<T, N> &at, struct part
     return out;
 }
 
-/* A block a run of rows. Where a row is one part, sums of dw stay in registers, else they lie in partials meanwhile. */
+/* One block handles a run of rows. If a row is a single part, the sums of dw stay in registers;
+ * otherwise they are kept in partials. */
 template <typename T, int N> static __global__ void backward_rows(struct norm_gradient g)
 {
     grid_wait();

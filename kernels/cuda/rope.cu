@@ -2,15 +2,16 @@
 #include "kernels/rope.h"
 
 struct turning {
-    struct matrix x, k, v; /* k, v: a cache, where rows go by index; index NULL: none */
+    struct matrix x, k, v; /* k, v: cache whose rows are given by index; index NULL: none */
     const float *positions;
     const i32 *index;
-    i64 heads, kv_heads, pairs, t_pairs; /* heads that turn; the last kv_heads of them are keys, values lie behind */
+    /* heads: rotated heads, the last kv_heads of which are keys; values follow them. */
+    i64 heads, kv_heads, pairs, t_pairs;
     double theta;
     bool inverse;
 };
 
-/* Row i's pair j of keys and values. */
+/* Copies pair j of row i's keys and values to the cache. */
 template <typename T> __device__ static void keep(const struct turning &t, i64 i, i64 j)
 {
     i64 row = t.index[i], step = 2 * t.pairs;
@@ -26,7 +27,7 @@ template <typename T> __device__ static void keep(const struct turning &t, i64 i
     }
 }
 
-/* `whole`: all pairs lie at multiples of their size. */
+/* Loads a pair. `whole`: all pairs are aligned to their size. */
 template <bool whole, typename T> __device__ static packed<T, 2> load_pair(const T *from)
 {
     if constexpr (whole)
@@ -44,7 +45,8 @@ template <bool whole, typename T> __device__ static void store_pair(T *to, const
     }
 }
 
-/* The pairs of so many heads, `step` apart: AT_ONCE of them are read before one is written. */
+/* Rotates one pair of `heads` heads, `step` apart. AT_ONCE pairs are read before the first is
+ * written. */
 template <bool whole, typename T> __device__ static void turn_heads(T *pair, i64 heads, i64 step, float2 by)
 {
     enum { AT_ONCE = 4 };
@@ -61,7 +63,7 @@ template <bool whole, typename T> __device__ static void turn_heads(T *pair, i64
     }
 }
 
-/* One thread turns one pair of all heads of a row. */
+/* One thread rotates one pair of all heads of a row. */
 template <typename T> static __global__ void turn(struct turning t)
 {
     grid_wait();

@@ -1,15 +1,15 @@
-/* A pair of a head's numbers, turned. */
+/* Rotation of one pair of a head. */
 #ifndef WEFT_CUDA_ROPE_H
 #define WEFT_CUDA_ROPE_H
 #include "kernels/cuda/cuda.h"
 
-/* Angles are formed in f64, as positions reach 1e5. */
+/* Frequencies and angles are computed in f64, because positions reach 1e5. */
 __device__ inline double rope_frequency(i64 j, i64 pairs, double theta)
 {
     return pow(theta, -(double)j / (double)pairs);
 }
 
-/* Cosine and sine of what pair j of a head turns by. */
+/* Cosine and sine of the rotation of pair j of a head. */
 __device__ inline float2 rope_turn_by(const float *position /* (t,h,w) */, i64 j, i64 pairs, i64 t_pairs,
                                       double frequency)
 {

@@ -8,17 +8,17 @@ static_assert(FP8_BLOCK == QUAD * WARP_THREADS, "a lane has four columns of a ti
 struct rounding {
     enum fp8 format;
     enum fp8_blocks blocks;
-    i64 parts, across; /* bands are cut into so many tiles of 128 columns */
+    i64 parts, across; /* tiles of 128 columns per band */
     struct groups groups;
 };
 
-/* Which column of the tile is number `k` of this lane's four. */
+/* The column of the tile that this lane's number `k` of four has. */
 template <int N> __device__ static i64 column_of(int k)
 {
     return (k / N * WARP_THREADS + threadIdx.x % WARP_THREADS) * N + k % N;
 }
 
-/* Zeros behind the last column. */
+/* Loads this lane's four columns of a row; zeros past the last column. */
 template <typename T, int N> __device__ static void load_row(float values[QUAD], const T *row, i64 columns)
 {
     for (int k = 0; k < QUAD; k += N) {
@@ -57,7 +57,8 @@ __device__ static u32 largest_of(const u32 values[QUAD])
     return most;
 }
 
-/* Of all warps of the block, column by column, or the tile's in each. All threads call it. */
+/* Reduces the maxima over all warps of the block, column by column, or over the whole tile. All
+ * threads call it. */
 template <int N> __device__ static void share_most(u32 most[QUAD], enum fp8_blocks blocks)
 {
     SHARED(u32, each, WARPS * FP8_BLOCK);
@@ -77,8 +78,8 @@ template <int N> __device__ static void share_most(u32 most[QUAD], enum fp8_bloc
         }
 }
 
-/* Of blocks of more than a row: the largest of the block that each of this lane's columns is of. All threads call it.
- */
+/* Largest magnitudes for blocks of more than one row: for each of this lane's columns, that of its
+ * block. All threads call it. */
 template <typename T, int N>
 __device__ static void most_of_tile(u32 most[QUAD], const struct matrix &x, struct fp8_band band, i64 first,
                                     enum fp8_blocks blocks)
@@ -96,7 +97,7 @@ __device__ static void most_of_tile(u32 most[QUAD], const struct matrix &x, stru
     share_most<N>(most, blocks);
 }
 
-/* Of a row that is a block: the same of it. */
+/* Largest magnitude of a row that is a block. */
 __device__ static void most_of_row(u32 most[QUAD], const float values[QUAD])
 {
     for (int k = 0; k < QUAD; k++)
@@ -111,7 +112,8 @@ __device__ static struct fp8_band band_of(const struct rounding &r, i64 rows)
     return fp8_band_of(blockIdx.x / r.across, rows, r.parts, r.groups.offsets ? &r.groups : nullptr);
 }
 
-/* A block a tile of at most 128 x 128, a warp a row of it. Blocks of more than a row are read twice. */
+/* One block handles a tile of at most 128 x 128, and each warp one row at a time. Blocks of more
+ * than one row are read twice. */
 template <typename T, int N> static __global__ void round_tiles(struct matrix out, struct matrix x, struct rounding r)
 {
     grid_wait();
@@ -148,9 +150,9 @@ extern "C" void cuda_round_fp8(struct device *device, struct matrix out, struct 
 }
 
 /* ---- pack_fp8 ---- */
-enum { CODES_STRIDE = FP8_BLOCK + 4 /* bytes: neighbours along the depth of other outer ones meet other banks */ };
+enum { CODES_STRIDE = FP8_BLOCK + 4 /* bytes; padding separates the banks of neighbouring outer rows */ };
 
-/* Number [row, column] of a tile; along the depth they are neighbours. */
+/* Address of the code of element [row, column] of a tile; neighbours along depth are adjacent. */
 __device__ static u8 *code_at(u8 *codes, int row, int column, bool turned)
 {
     return codes + (turned ? column * CODES_STRIDE + row : row * CODES_STRIDE + column);
@@ -161,7 +163,8 @@ __device__ static void store_scale(const struct fp8_matrix &out, const struct fp
     out.scales[place.depth / FP8_BLOCK * out.outer + place.outer + outer] = fp8_power(fp8_exponent(most, out.format));
 }
 
-/* The codes of a tile into shared memory, zeros behind the matrix; scales where a row has its own. */
+/* Writes the codes of a tile to shared memory, zeros past the matrix, and the scales of blocks that
+ * are rows. */
 template <typename T, int N>
 __device__ static void pack_rows(u8 *codes, const struct fp8_matrix &out, const struct matrix &x,
                                  const struct fp8_place &place, struct fp8_band band, u32 most[QUAD], bool turned)

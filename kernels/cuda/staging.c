@@ -1,12 +1,13 @@
-/* Pinned host memory between the host and the device: a copy of pageable memory makes the host wait for the queue, one
- * of these buffers does not.
+/* Pinned host memory between host and device. A copy from pageable memory makes the host wait for
+ * the queue; a copy from one of these buffers does not.
  *
- *     put    host -> the next free bytes of the ring -> queued -> device     returns at once
+ *     put    host -> next free bytes of the ring -> queued -> device     returns at once
  *     get    device -> `back` -> the host waits for the queue -> host
  *
- * The ring is made of buffers that are filled one after another; each has an event behind its last copy. A put that
- * comes round to a buffer whose copies are still to come adds one, so that after the first steps the ring holds what a
- * step puts and nothing is taken any more; it waits where there are BUFFERS_MOST. */
+ * The ring consists of buffers that are filled one after another; an event follows each buffer's
+ * last copy. If a put reaches a buffer whose copies are still pending, it adds a new buffer. After
+ * the first steps the ring therefore holds what one step puts, and nothing is allocated any more.
+ * With BUFFERS_MOST buffers the put waits instead. */
 #include "kernels/cuda/cuda.h"
 
 #include <string.h>
@@ -18,7 +19,7 @@ struct buffer {
 };
 struct cuda_staging {
     struct buffer ring[BUFFERS_MOST];
-    i64 count, at, used_bytes; /* buffers; the one that is being filled, and how far */
+    i64 count, at, used_bytes; /* number of buffers; current buffer and its used bytes */
     char *back;
 };
 
@@ -51,7 +52,7 @@ static char *pinned_memory(void)
     return memory;
 }
 
-/* Before buffer `at`. */
+/* Inserts a buffer before buffer `at`. */
 static void add_buffer(struct cuda_staging *s, i64 at)
 {
     struct buffer *new = &s->ring[at];
@@ -61,23 +62,23 @@ static void add_buffer(struct cuda_staging *s, i64 at)
     s->count++;
 }
 
-/* The oldest buffer, or a new one in its place. */
+/* Advances to the oldest buffer, or to a new one inserted before it. */
 static void next_buffer(struct device *device, struct cuda_staging *s)
 {
     s->at = (s->at + 1) % s->count;
     s->used_bytes = 0;
     if (cudaEventQuery(s->ring[s->at].copied) != cudaErrorNotReady)
         return;
-    (void)cudaGetLastError(); /* which was an answer: the next launch shall not find it */
+    (void)cudaGetLastError(); /* clears "not ready", so that the next launch does not report it */
     if (s->count < BUFFERS_MOST)
         add_buffer(s, s->at = s->at ? s->at : s->count);
     else if (device->wait)
-        device->wait(device); /* an event's own wait knows nothing of ranks */
+        device->wait(device); /* an event wait would not serve ranks */
     else
         CUDA_CHECK(cudaEventSynchronize(s->ring[s->at].copied));
 }
 
-/* One is filled while the other's copies come. */
+/* Opens two buffers: one is filled while the other is being copied. */
 static void open_ring(struct cuda_staging *s)
 {
     for (i64 i = 0; i < 2; i++)
@@ -104,7 +105,8 @@ void cuda_put(struct device *device, void *out, const void *host, i64 bytes)
     }
 }
 
-/* What fills more than a buffer is copied by the driver, which has buffers of its own: the host waits in any case. */
+/* Copies to host memory and waits. Data larger than a buffer is copied by the driver with its own
+ * buffers, because the host waits in any case. */
 void cuda_get(struct device *device, void *host, const void *memory, i64 bytes)
 {
     struct cuda_staging *s = cuda_handles_of(device)->staging;

@@ -1,7 +1,8 @@
-/* Sums for the log: one block each, or one a stream; by a tree that the number of values fixes. */
+/* Sums for the log, with one block per sum or one per stream, in a tree order fixed by the number
+ * of values. */
 #include "kernels/cuda/cuda.h"
 
-enum { STREAMS_MOST = 256 }; /* as many as a byte counts */
+enum { STREAMS_MOST = 256 }; /* range of a u8 stream id */
 
 static __global__ void sum_all(double *sum, const float *value, i64 n)
 {
@@ -18,7 +19,8 @@ extern "C" void cuda_sum_values(struct device *device, double *sum, const float 
         LAUNCH(device, sum_all, 1, threads_for(n), 0, sum, value, n);
 }
 
-/* Sums of a stream that has no value are not touched: they need not exist. */
+/* One block sums one stream. It does not touch the sums of a stream without values, which need not
+ * exist. */
 static __global__ void sum_stream(double *sums, const float *value, const float *weight, const u8 *stream, i64 n,
                                   double levels)
 {

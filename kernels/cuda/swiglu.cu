@@ -24,7 +24,7 @@ extern "C" void cuda_swiglu(struct device *device, struct matrix y, struct matri
     LAUNCH_RUNS(device, in_quads(y, gate_up), y.dtype, forward, y.rows * y.columns, y, gate_up);
 }
 
-/* `ups` become dup, `gates` dgate; returns dy . y of them. */
+/* Replaces `ups` by dup and `gates` by dgate. Returns dy . y of the run. */
 template <typename T, int N>
 __device__ static float backward_run(elements<T, N> &gates, elements<T, N> &ups, const elements<T, N> &dy)
 {
@@ -40,7 +40,8 @@ __device__ static float backward_run(elements<T, N> &gates, elements<T, N> &ups,
     return sum;
 }
 
-/* A row by a warp, AT_ONCE runs a lane on the way before the first is used. Returns the lane's part of dy . y. */
+/* Backward of a row by one warp; a lane issues the loads of AT_ONCE runs before it uses the first.
+ * Returns the lane's share of dy . y. */
 template <typename T, int N> __device__ static float backward_row(T *to, const T *from, const T *dy, i64 columns)
 {
     enum { STEP = WARP_THREADS * N, AT_ONCE = N > 1 ? 2 : 1 };

@@ -1,17 +1,18 @@
-/* Has this CPU tiles? Whoever emulates them (tests/amx) has an answer of its own. */
+/* Detection of AMX tiles. Programs that emulate tiles (tests/amx) replace this file. */
 #include "kernels/levels.h"
 
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static bool has_leaf_7(unsigned bits) /* of EDX */
+static bool has_leaf_7(unsigned bits) /* tests CPUID leaf 7 EDX */
 {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bits) == bits;
 }
 
-/* Linux gives tiles to a process that asks for their 8 kB of state. */
+/* True if the CPU has bf16 tiles and Linux grants them. A process must request permission for their
+ * 8 kB of state. */
 bool cpu_has_tiles(void)
 {
     enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };

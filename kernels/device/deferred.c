@@ -4,15 +4,16 @@
 
 #include <string.h>
 
-/* Calls lie in an arena one after another, each with its arguments and copies of the structs they point to. Its bytes
- * are the key: what no argument fills is zero, and pointers into the arena follow from what lies before them. */
-#define CALLS_BYTES ((i64)1 << 30) /* of address space */
+/* Calls are stored in an arena one after another, each with its arguments and copies of the structs
+ * they point to. The bytes of the arena are the recording's key, so padding must be zero. Pointers
+ * into the arena depend only on the content before them. */
+#define CALLS_BYTES ((i64)1 << 30) /* address space */
 struct deferred_call {
     struct deferred_call *next;
     void (*run)(const struct deferred_call *call);
 };
 struct deferred {
-    struct device device; /* what ops are called on */
+    struct device device; /* the device handed to the caller */
     struct device *inner;
     struct arena calls;
     struct deferred_call *first, **last;
@@ -23,11 +24,11 @@ static struct deferred *deferred_of(struct device *device)
     return (struct deferred *)device;
 }
 
-/* ---- Arguments: a value stands in its call already ---- */
+/* ---- Copies of arguments: the value is already in its call ---- */
 
 struct argument {
     const char *op;
-    i64 length; /* of a list */
+    i64 length; /* elements of a list argument */
 };
 
 static void keep_device(struct deferred *d, void *slot, struct argument a)
@@ -49,7 +50,7 @@ static void keep_matrix(struct deferred *d, void *slot, struct argument a)
     (void)d;
     (void)a;
     memcpy(&m, slot, sizeof m);
-    memset(slot, 0, sizeof m); /* what lies between its fields */
+    memset(slot, 0, sizeof m); /* zeroes the padding between fields */
     to->data = m.data;
     to->dtype = m.dtype;
     to->rows = m.rows;
@@ -58,7 +59,7 @@ static void keep_matrix(struct deferred *d, void *slot, struct argument a)
     to->packed = m.packed;
 }
 
-/* A struct without gaps. */
+/* Copies a struct without padding. */
 static void keep_bytes(struct deferred *d, void *slot, i64 bytes)
 {
     const void **at = slot;
@@ -114,14 +115,14 @@ _Noreturn static void refuse(struct deferred *d, void *slot, struct argument a)
     panic("the op %s cannot be deferred: it takes what this file does not copy", a.op);
 }
 
-/* Lists of the host's, by their names in the list of ops, and which argument says how long they are. */
+/* Host lists by their names in WEFT_OPS, and the argument that holds their length. */
 #define LIST_shape unused, rank
 #define LIST_order unused, rank
 #define LIST_scales unused, scale_count
 #define SECOND(first, second, ...) second
 #define LENGTH_OF(...) SECOND(__VA_ARGS__, 0, unused)
 
-/* A type that is not named here does not compile. */
+/* Dispatch on the argument's type. A type that is missing here does not compile. */
 #define EITHER(type, keep) const type * : keep, type * : keep
 #define KEEP_ARGUMENT(op, x)                                                                                           \
     call_->x = x;                                                                                                      \
@@ -170,7 +171,7 @@ static struct deferred_call *new_call(struct deferred *d, void (*run)(const stru
     return call;
 }
 
-/* The first argument is the device. */
+/* Structs and functions for each op; the first argument is the device. */
 #define MEMBER(unused, argument) argument;
 #define PASS(unused, x) , call_->x
 #define REST(first, ...) __VA_ARGS__

@@ -1,12 +1,14 @@
-/* Ops that are kept while they are called, and run together afterwards: as one recording where the same calls came
- * before, else one by one.
+/* Deferred ops: calls are stored first and run together later, as one recording if the same calls
+ * came before, otherwise one by one.
  *
  *     ops on deferred_begin(deferred)                    nothing runs yet
- *     deferred_end(deferred, recordings)                 all of them, in order
+ *     deferred_end(deferred, recordings)                 runs all of them, in order
  *
- * The key of the recording is the calls themselves, down to their last argument: where one changes from step to step
- * the key does, and the ops are launched one by one. What ops read of device memory may change. Nothing but ops may be
- * asked of the device meanwhile, and none of those that take the optimizer's list or a key of draws. */
+ * The key of the recording is the calls with all their arguments. If an argument changes from step
+ * to step, the key changes too and the ops are launched one by one. The content of device memory
+ * may change. Between the two calls only ops may use the device, and no op that takes the
+ * optimizer's list, a random key or another struct that deferred.c does not copy. deferred_close
+ * frees what deferred_open returns. */
 #ifndef WEFT_DEFERRED_H
 #define WEFT_DEFERRED_H
 #include "kernels/kernels.h"

@@ -8,7 +8,7 @@
 
 _Atomic i64 cpu_scratch_bytes;
 
-/* ---- The CPU's two memories are one: address space that appears when it is touched ---- */
+/* ---- Device and host memory of the CPU are the same: mapped pages, backed when touched ---- */
 
 enum { HUGE_BYTES = 1 << 21 };
 
@@ -236,7 +236,7 @@ double kernels_product_rate(struct device *device, i64 n, enum dtype dtype, doub
         double start = clock_s();
         device->ops->matmul(device, matrix_of(c, DTYPE_F32, n, n), matrix_of(a, dtype, n, n), false,
                             matrix_of(b, dtype, n, n), true, false);
-        device_get(device, &last, c, sizeof last); /* ops of a GPU are queued */
+        device_get(device, &last, c, sizeof last); /* waits for the queue of a GPU */
         rates[rounds] = 2e-9 * (double)n * (double)n * (double)n / (clock_s() - start);
     }
     qsort(rates, (size_t)rounds, sizeof rates[0], ascending);

@@ -1,7 +1,9 @@
-/* The CPU's ops behind a wall: device memory is PROT_NONE but while an op, a collective, put or get runs. An op is
- * refused every pointer that is not in a live block of it, and has the pages open that it is handed (of a pointer
- * without an extent the rest of the block), no others. Freed blocks stay closed for good, fresh ones hold NaN as far as
- * they are small. What is host memory by the contract (kernels.h) is told by type. */
+/* The CPU's ops with protected device memory, for tests; struct guarded_wall holds the state.
+ * Device memory is PROT_NONE except while an op, a collective, put or get runs. An op panics on a
+ * pointer that is not in a live block. While it runs, only the pages of its arguments are
+ * accessible; for a pointer without an extent, the rest of its block. Freed blocks stay
+ * inaccessible. Fresh blocks of up to FILLED_MOST_BYTES are filled with NaN. The type of an
+ * argument tells host memory from device memory (contract in kernels.h). */
 #include "kernels/each.h"
 #include "kernels/kernels.h"
 
@@ -19,9 +21,9 @@ struct guarded_wall {
     const struct kernels *inner;
     char *region;
     i64 used_bytes, count;
-    int open; /* how many have unlocked all of it */
+    int open; /* nesting count of unlock */
     struct guarded_block blocks[BLOCKS_MOST];
-    struct guarded_block *opened; /* for the op under way */
+    struct guarded_block *opened; /* pages opened for the running op */
     i64 opened_count, opened_most;
 };
 
@@ -30,7 +32,7 @@ static struct guarded_wall *wall_of(struct device *device)
     return device->handles;
 }
 
-/* ---- The wall ---- */
+/* ---- Memory protection ---- */
 
 static void protect(const struct guarded_block *block, int protection)
 {
@@ -66,7 +68,7 @@ static void *guarded_alloc(struct device *device, i64 bytes)
     require(wall->used_bytes + size + PAGE_BYTES <= REGION_BYTES, "the guarded region is used up");
     struct guarded_block *block = &wall->blocks[wall->count++];
     *block = (struct guarded_block){wall->region + wall->used_bytes, size};
-    wall->used_bytes += size + PAGE_BYTES; /* a closed page between blocks */
+    wall->used_bytes += size + PAGE_BYTES; /* an inaccessible page between blocks */
     protect(block, PROT_READ | PROT_WRITE);
     if (size <= FILLED_MOST_BYTES)
         memset(block->base, 0xff, (size_t)size);
@@ -157,7 +159,7 @@ static const struct memory guarded_memory = {.alloc = guarded_alloc,
                                              .lock = lock,
                                              .close = close_wall};
 
-/* ---- What an op is handed ---- */
+/* ---- Checks of an op's arguments ---- */
 
 static const struct guarded_block *checked(struct device *device, const void *data, i64 bytes, const char *op,
                                            const char *name)
@@ -268,7 +270,7 @@ static void check_updates(struct device *device, const struct updates *updates, 
     }
 }
 
-/* Scalars, shapes, settings. */
+/* For scalars, shapes and settings. */
 static void check_nothing(struct device *device, ...)
 {
     (void)device;
@@ -295,7 +297,7 @@ static void check_nothing(struct device *device, ...)
         POINTERS(u8),                                                                                                  \
         default: check_nothing)(device, x, op, #x);
 
-/* Each op: its pointers are checked and their pages opened, the CPU runs it, the pages are closed. */
+/* Each op checks its pointers and opens their pages, runs the CPU's op, and closes the pages. */
 #define OP(name, arguments, names)                                                                                     \
     static void guarded_##name arguments                                                                               \
     {                                                                                                                  \

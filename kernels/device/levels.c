@@ -1,4 +1,4 @@
-/* Which instructions the CPU backend is made of on this machine. */
+/* Selection of the CPU backend's ISA level on this machine. */
 #include "kernels/levels.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cuda/device.h"
@@ -33,7 +33,7 @@ static const struct kernels *vnni_kernels(void)
     return &kernels;
 }
 
-/* Products by pairs, all else as by VNNI. */
+/* AVX512-BF16 dot product gemms; everything else as for VNNI. */
 static const struct kernels *pairs_kernels(void)
 {
     static struct kernels kernels;
@@ -50,7 +50,7 @@ static const struct kernels *pairs_kernels(void)
     return &kernels;
 }
 
-/* Products on tiles, all else as by VNNI. */
+/* AMX tile gemms; everything else as for VNNI. */
 static const struct kernels *amx_kernels(void)
 {
     static struct kernels kernels;
@@ -83,8 +83,9 @@ static enum cpu_level most_level(void)
     return cpu_has_tiles() ? CPU_LEVEL_AMX : CPU_LEVEL_PAIRS;
 }
 
-/* For the same sums pairs of bf16 take half of the time of multiply-adds in f32 (Zen 4 and 5) or twice as much (Xeons
- * whose tiles a hypervisor hides): no noise is as large. */
+/* True if the AVX512-BF16 dot product beats f32 FMA for the same sums. It takes half the time on
+ * Zen 4 and 5, and twice the time on Xeons whose tiles a hypervisor hides; measurement noise is
+ * smaller than either difference. */
 static bool pairs_are_faster(void)
 {
     enum { TURNS = 5 };
@@ -105,7 +106,8 @@ static void find_fastest(void)
         fastest_level = CPU_LEVEL_VNNI;
 }
 
-/* WEFT_CPU=v3, v4, vnni or pairs, where the CPU has it, tries what another machine would do. */
+/* Level of this machine. WEFT_CPU=v3, v4, vnni or pairs selects a lower level that the CPU has, to
+ * reproduce other machines. */
 enum cpu_level cpu_level(void)
 {
     static const char *const names[CPU_LEVEL_AMX] = {"v3", "v4", "vnni", "pairs"};
@@ -167,7 +169,7 @@ const char *device_name(const struct device *device)
     return device->handles ? "cpu (guarded)" : cpu_name(device);
 }
 
-/* ---- The matrix peak ---- */
+/* ---- Peak matrix throughput ---- */
 
 enum instruction { FMA_AVX2, FMA_AVX512, PAIRS_AVX512, TILES, INSTRUCTIONS };
 
@@ -187,7 +189,7 @@ static double run_once(enum instruction instruction)
 
 struct levels_slice {
     enum instruction instruction;
-    double flops; /* of one run: all are alike */
+    double flops; /* flops of one run; all runs are equal */
 };
 
 static void run_slice(void *context, i64 tile, int worker)
@@ -208,7 +210,7 @@ static double slice_rate(enum instruction instruction)
     return slice.flops * (double)runs / (clock_s() - begin) * 1e-9;
 }
 
-/* What products of this level may use. */
+/* True if gemms at this level may use the instruction. */
 static bool has(enum cpu_level level, enum instruction instruction, bool pairs)
 {
     switch (instruction) {

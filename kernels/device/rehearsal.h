@@ -1,17 +1,19 @@
-/* Whether work fits into a GPU, said before it begins. What will be opened and run there is opened and run on a meta
- * backend first, by the same code: nothing is computed, and arenas grow by the same blocks. */
+/* Dry run: checks whether work fits into GPU memory before it begins. The same code first opens and
+ * runs everything on a meta backend, which computes nothing and grows its arenas by the same
+ * blocks. The caller owns the struct and closes it. */
 #ifndef WEFT_REHEARSAL_H
 #define WEFT_REHEARSAL_H
 #include "kernels/kernels.h"
 
 struct rehearsal {
     struct device meta;
-    i64 left_bytes; /* of the device's, when it was opened */
+    i64 left_bytes; /* free bytes of the real device when the dry run was opened */
 };
-/* False where memory is the system's: there is nothing to close or check. */
+/* Opens a dry run. Returns false if the device has no memory of its own (CPU): there is nothing to
+ * check or close. */
 bool rehearsal_open(struct rehearsal *rehearsal, const struct device *device);
 void rehearsal_close(struct rehearsal *rehearsal);
-static inline i64 rehearsal_bytes(const struct rehearsal *rehearsal) /* all it took so far, at most */
+static inline i64 rehearsal_bytes(const struct rehearsal *rehearsal) /* peak bytes so far */
 {
     return rehearsal->meta.backed_most_bytes;
 }
@@ -19,7 +21,8 @@ static inline bool rehearsal_fits(const struct rehearsal *rehearsal)
 {
     return rehearsal_bytes(rehearsal) <= rehearsal->left_bytes;
 }
-/* -1 where it does not: "WHAT takes 67.1 MB of GPU memory, 33.6 are left; INSTEAD". */
+/* Returns 0 if it fits, otherwise -1 and sets the message "WHAT takes 67.1 MB of GPU memory, 33.6
+ * are left; INSTEAD". */
 int rehearsal_check(const struct rehearsal *rehearsal, const char *what, const char *instead);
 
 #endif

@@ -1,12 +1,16 @@
-/* Every op as a count of what it costs, from shapes: no tensor is read. flops are of products (convolutions,
- * attention); bytes are operands read and written once. Of data only intervals are read, which are the host's (without
- * columns: the causal half); experts' groups are taken to hold as many rows as their buffer has without the rounding up
- * of each, so memory is at its bound and flops are those of no row dropped. */
+/* The meta backend counts the cost of every op from its shapes, without reading tensors (dry run,
+ * memory estimate).
+ *
+ * Flops are those of products, convolutions and attention; bytes assume that every operand is read
+ * and written once. The only data read are attention intervals, which live on the host; without
+ * columns the causal half is counted. Groups of experts are assumed to hold as many rows as their
+ * buffer has room for, less the rounding of each group. Memory is therefore an upper bound, and
+ * flops are those of a batch in which no row is dropped. */
 #include "kernels/meta/meta.h"
 
 #include <math.h>
 
-#pragma GCC diagnostic ignored "-Wunused-parameter" /* ops name arguments they do not cost */
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* ops have arguments that cost nothing */
 
 #define OP(name, arguments, names) static void name arguments;
 WEFT_OPS(OP)
@@ -29,7 +33,7 @@ static double bytes(struct matrix m)
     return elements(m) * (double)dtype_bytes(m.dtype);
 }
 
-/* What a row-wise op moves: matrices read, and one written, which adding reads too. */
+/* Bytes moved for the matrix that a row-wise op writes. Accumulating reads it too. */
 static double written(struct matrix m, bool add)
 {
     return bytes(m) * (add ? 2 : 1);
@@ -55,7 +59,7 @@ static void matmul_few(struct device *device, struct matrix out, struct matrix x
               (around->add.data ? bytes(around->add) : 0) + kept);
 }
 
-/* Of weights: a group without rows reads none. */
+/* Fraction of the stacked weights that is read. A group without rows reads none. */
 static double share_read(double rows, i64 experts, const struct groups *groups)
 {
     return fmin(rows, (double)groups->count) / (double)experts;
@@ -85,7 +89,7 @@ static void experts_few_out(struct device *device, struct matrix out, struct mat
 
 static double grouped_rows(i64 bound, const struct groups *groups)
 {
-    i64 each = ceil_div(bound, GROUP_ROWS); /* where no group has two */
+    i64 each = ceil_div(bound, GROUP_ROWS); /* rows, provided that no group has two */
     return (double)(each <= groups->count ? each : bound - groups->count * (GROUP_ROWS - 1));
 }
 
@@ -349,7 +353,7 @@ static double causal_pairs(const struct intervals *intervals)
     return queries <= keys ? queries * (keys - (queries - 1) / 2) : keys * (keys + 1) / 2;
 }
 
-/* Queries whose index is below `index`. */
+/* The number of queries whose index is below `index`. */
 static i64 queries_below(const struct intervals *v, i64 index)
 {
     i64 first = 0, past = v->queries;
@@ -383,11 +387,12 @@ static void attention(struct device *device, struct matrix out, float *lse, stru
                       struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals)
 {
     meta_see_attention(device, q, k, heads, kv_heads, intervals, false);
-    double pairs = visible_pairs(intervals), read = fmin(1, pairs / (double)max_i64(k.rows, 1)); /* of a cache */
+    /* `read`: fraction of the cache that is read. */
+    double pairs = visible_pairs(intervals), read = fmin(1, pairs / (double)max_i64(k.rows, 1));
     count(device, 4 * pairs * (double)q.columns, bytes(out) + bytes(q) + (bytes(k) + bytes(v)) * read);
 }
 
-/* Five products where the forward has two: scores again, dv, dp, dq, dk. */
+/* The backward has five products where the forward has two: scores again, dv, dp, dq, dk. */
 static void attention_backward(struct device *device, struct matrix dq, struct matrix dk, struct matrix dv,
                                struct matrix dout, struct matrix out, const float *lse, struct matrix q,
                                struct matrix k, struct matrix v, i64 heads, i64 kv_heads,
@@ -533,7 +538,7 @@ static void sum_squares(struct device *device, double *sum, const struct updates
     count(device, 0, 4 * updated(updates));
 }
 
-/* p, m and v are read and written. */
+/* p, m and v are read and written: 24 bytes an element. */
 static void adamw(struct device *device, const struct updates *updates, const double *sum, double clip,
                   const struct adamw *settings)
 {
@@ -609,7 +614,7 @@ static void shift_rows(struct device *device, struct matrix x, const float *to, 
     count(device, 0, 2 * bytes(x));
 }
 
-/* How long responses are is data. */
+/* The lengths of responses are data, so only per-response work is counted. */
 static void surrogate(struct device *device, float *coefficient, double *sums, const float *loss, const float *old,
                       const float *rollout, const float *start, const i32 *segment, const double *advantage,
                       const double *weight, i64 responses, const struct surrogate_options *options)
@@ -639,7 +644,8 @@ static void permute(struct device *device, void *out, const void *x, enum dtype 
     count(device, 0, moved);
 }
 
-/* Each scale goes over the whole grid: lowered, and raised into the sum and off the rest. */
+/* Every scale passes over the whole grid: it is downsampled, then upsampled, added to the sum and
+ * subtracted from the residual. */
 static void quantize_bits(struct device *device, u8 *bits, float *sum, float *u, const float *x, const u8 *flip, i64 n,
                           i64 h, i64 w, i64 d, const struct scale *scales, i64 scale_count, const float *amplitude)
 {
@@ -693,7 +699,8 @@ static void codebook_mean(struct device *device, float *words, const i32 *codes,
     count(device, 0, bytes(x) + 4 * (double)(books->codes * books->width));
 }
 
-/* A fast Fourier transform of n_fft / 2 complex numbers a frame, whatever the direction. */
+/* A real FFT of length n_fft is a complex FFT of n_fft / 2 points per frame, in either
+ * direction. */
 static void count_stft(struct device *device, struct matrix spectrum, struct matrix x, i64 n_fft)
 {
     count(device, 2.5 * (double)(spectrum.rows * n_fft) * log2((double)n_fft), bytes(spectrum) + bytes(x));

@@ -1,12 +1,16 @@
-/* What the meta backend knows of the CPU's: how much scratch the shapes it saw would need there. */
+/* The meta backend's estimate of the scratch memory that the CPU backend would need for the shapes
+ * seen. */
 #ifndef WEFT_META_H
 #define WEFT_META_H
 #include "kernels/kernels.h"
 
 enum { META_SLOTS = 11 };
-struct meta_scratch {           /* a meta device's `handles` */
-    i64 slot_bytes[META_SLOTS]; /* as in kernels/cpu/: slots 5 to 7 and 10 exist once, the others in each worker */
+struct meta_scratch { /* the `handles` of a meta device */
+    /* Slots of kernels/cpu. Slots 5 to 7 and 10 exist once, the others once per worker. */
+    i64 slot_bytes[META_SLOTS];
 };
+/* meta_see_OP records the scratch that the CPU backend would request for OP with these shapes.
+ * Tensors are not read. */
 void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,
                      bool transpose_b, bool add);
 void meta_see_few(struct device *device, struct matrix out, struct matrix x, struct matrix w);
@@ -30,9 +34,11 @@ void meta_see_attention(struct device *device, struct matrix q, struct matrix k,
 void meta_see_fp8(struct device *device, i64 depth);
 void meta_see_stft(struct device *device, struct matrix spectrum, struct matrix x, i64 n_fft, bool to_time);
 void meta_see_nearest(struct device *device, struct matrix x, i64 levels, i64 codes_count);
-void meta_see_scales(struct device *device, i64 elements); /* of an image */
+void meta_see_scales(struct device *device, i64 elements); /* `elements`: of one image */
 void meta_see_losses_of_bits(struct device *device, struct matrix logits);
 void meta_see_codebook(struct device *device, const struct codebooks *books);
+/* Bytes of scratch for everything seen: shared slots once, per-worker slots times
+ * workers_count(). */
 i64 meta_scratch_bytes(const struct device *device);
 
 #endif

@@ -1,3 +1,7 @@
+/* Memory estimate of a dry run: the scratch that the CPU backend would request for each op, at the
+ * device's ISA level. The sizes come from kernels/cpu/tiles.h, which the CPU backend uses, too.
+ * Slots and their uses are those of the files in kernels/cpu; the largest request per slot
+ * counts. */
 #include "kernels/cpu/tiles.h"
 #include "kernels/levels.h"
 #include "kernels/meta/meta.h"
@@ -8,27 +12,27 @@ static void see_scratch(struct device *device, int slot, i64 bytes)
     seen->slot_bytes[slot] = max_i64(seen->slot_bytes[slot], bytes);
 }
 
-/* One product by multiply-adds on a worker. */
+/* One FMA gemm on a worker. */
 static void see_gemm(struct device *device, i64 m, i64 k, enum dtype dtype)
 {
     see_scratch(device, 8, fma_operand_bytes(device->level, m));
     see_scratch(device, 9, fma_run_bytes(device->level, m, fma_words(device->level, k, dtype)));
 }
 
-/* What its tiles share of a b [k, n], or its transpose. */
+/* Panels of b [k, n], or of its transpose, shared by all tiles. */
 static void see_panels(struct device *device, i64 k, i64 n, enum dtype dtype)
 {
     see_scratch(device, 7, fma_panels_bytes(fma_words(device->level, k, dtype), n));
 }
 
-/* The same of a [m, k] and weights as they lie, where pieces of it may have few rows. */
+/* An FMA gemm of a [m, k] with weights in place. Pieces of a with few rows take the skinny gemm. */
 static void see_rows(struct device *device, i64 m, i64 k, enum dtype dtype)
 {
     see_gemm(device, m, k, dtype);
     see_scratch(device, 8, fma_few_bytes(m, fma_words(device->level, k, dtype)));
 }
 
-/* ---- Products on tiles ---- */
+/* ---- AMX gemms ---- */
 
 static void see_tile(struct device *device, struct amx_scratch scratch)
 {
@@ -54,7 +58,7 @@ static void see_gradient_on_tiles(struct device *device, struct matrix dw, i64 d
     see_tile(device, scratch);
 }
 
-/* As the CPU backend cuts it. */
+/* Follows the choices of the CPU backend's matmul. */
 void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,
                      bool transpose_b, bool add)
 {
@@ -87,7 +91,7 @@ void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, 
 void meta_see_few(struct device *device, struct matrix out, struct matrix x, struct matrix w)
 {
     struct few_room room = few_room_of(x.rows, x.columns);
-    see_scratch(device, 0, x.columns * 4); /* of the norm */
+    see_scratch(device, 0, x.columns * 4); /* the norm's weight as f32 */
     see_scratch(device, 5, room.rstd + room.normed + room.wide);
     see_scratch(device, 6, x.rows * w.rows * 4);
     meta_see_matmul(device, matrix_of(NULL, out.dtype, x.rows, w.rows), matrix_of(NULL, w.dtype, x.rows, x.columns),
@@ -97,7 +101,7 @@ void meta_see_few(struct device *device, struct matrix out, struct matrix x, str
 void meta_see_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, bool transpose,
                       const struct groups *groups)
 {
-    i64 slice = out.columns; /* rows of it, where it is transposed */
+    i64 slice = out.columns; /* rows of a slice if transposed */
     if (device->level == CPU_LEVEL_AMX && amx_has_few_groups(out, a, w, slice, transpose, groups)) {
         see_scratch(device, 0, amx_few_bytes(min_i64(AMX_FEW_GROUP_ROWS, a.rows), a.columns));
         return;
@@ -132,7 +136,7 @@ void meta_see_grouped_swiglu(struct device *device, struct matrix y, struct matr
 
 void meta_see_experts_few_in(struct device *device, struct matrix inside, struct matrix x, const struct few_experts *e)
 {
-    see_scratch(device, 0, x.columns * 4); /* of the norm */
+    see_scratch(device, 0, x.columns * 4); /* the norm's weight as f32 */
     see_scratch(device, 10, few_experts_in_bytes(x));
     meta_see_grouped_swiglu(device, inside, (struct matrix){0}, x, e->source, e->gate_up, &e->groups);
     if (e->shared_gate_up.data)
@@ -142,7 +146,7 @@ void meta_see_experts_few_in(struct device *device, struct matrix inside, struct
 void meta_see_experts_few_out(struct device *device, struct matrix x, struct matrix inside, const struct few_experts *e)
 {
     struct matrix routed = matrix_of(NULL, x.dtype, e->rows_bound, x.columns), shared = e->shared_down;
-    see_scratch(device, 0, x.columns * 4); /* of a sum */
+    see_scratch(device, 0, x.columns * 4); /* one row of sums */
     see_scratch(device, 10, few_experts_out_bytes(x, e));
     meta_see_grouped(device, routed, inside, e->down, true, &e->groups);
     if (shared.data)
@@ -182,7 +186,7 @@ static bool on_tiles(const struct device *device, struct matrix a, struct matrix
     return device->level == CPU_LEVEL_AMX && a.dtype == DTYPE_BF16 && b.dtype == DTYPE_BF16;
 }
 
-/* Patches of x times w, or w turned round. */
+/* im2col patches of x times w, or times the flipped w. */
 static void see_patches(struct device *device, struct matrix out, struct matrix x, struct matrix w,
                         const struct conv *conv)
 {
@@ -225,7 +229,7 @@ void meta_see_conv_data(struct device *device, struct matrix dx, struct matrix d
     see_patches(device, dx, dy, w, conv);
 }
 
-/* A part of so many columns, whose sums take so many positions. */
+/* A part of dw with `columns` columns, summed over `positions` positions. */
 static void see_conv_part(struct device *device, struct matrix dw, i64 columns, struct matrix x, i64 positions)
 {
     i64 patch_bytes = columns * dtype_bytes(x.dtype);
@@ -257,7 +261,8 @@ void meta_see_conv_weights(struct device *device, struct matrix dw, struct matri
 
 /* ---- Attention ---- */
 
-/* Keys and values once or twice as operands, and the sums of their gradients. */
+/* Packed keys and values: one form each in the forward; three forms in all and the f32 sums of
+ * their gradients in the backward. */
 static void see_attention_on_tiles(struct device *device, struct matrix k, i64 width, bool backward)
 {
     i64 packed = round_up(k.rows, KEY_BLOCK) * k.columns;
@@ -284,7 +289,8 @@ static void see_attention_in_strips(struct device *device, const struct strip_ro
     see_scratch(device, 4, (room->rows + room->turned) * 4);
 }
 
-/* Where samples meet tiles end: twice as many at most as of full ones. */
+/* A tile ends where the next sample begins, so there are at most twice as many tiles as full
+ * ones. */
 static void see_turns(struct device *device, i64 queries, i64 keys, i64 group, i64 kv_heads)
 {
     i64 tiles = min_i64(queries, 2 * ceil_div(queries, max_i64(1, STRIP_ROWS_MOST / group)));

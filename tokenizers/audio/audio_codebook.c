@@ -1,4 +1,4 @@
-/* Codebooks as training moves them: moving averages, revival, k-means. */
+/* Codebook training: moving averages, replacement of unused codewords, k-means. */
 #include "tokenizers/audio/audio.h"
 
 static struct codebooks books_of(const struct audio_tokenizer *audio, const struct codebook_settings *settings,
@@ -22,8 +22,8 @@ void codebooks_update(struct audio_tokenizer *audio, double *revived, const stru
                                       &books);
 }
 
-/* One level on vectors [n, D]: Lloyd's rounds from random vectors; a code without vectors gets another one. Leaves what
- * the level does not say. */
+/* One level of k-means on the vectors `rest` [n, D]: Lloyd's rounds from random vectors. A code
+ * without vectors gets a new random one. On return `rest` holds the residuals. */
 static void k_means(struct audio_tokenizer *audio, struct matrix rest, const struct codebooks *books, i64 level,
                     i64 rounds)
 {

@@ -1,4 +1,4 @@
-/* The audio tokenizer in use: read and written, encoding and decoding. */
+/* The audio tokenizer for inference: load and save, encode and decode. */
 #include "core/json.h"
 #include "kernels/device/rehearsal.h"
 #include "tokenizers/audio/audio.h"
@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-/* Every pass has the same shape, so a row's bits do not depend on what else is in it. A longer sound goes in pieces
- * that overlap by what a row sees: 4 frames in the encoder, 5 in the decoder. */
+/* All passes have the same shape, so the bits of a row do not depend on the other rows of its
+ * pass. Longer sounds are cut into pieces that overlap by the receptive field: 4 frames in the
+ * encoder, 5 in the decoder. */
 enum { PASS_FRAMES = 256, HALO = 5, BANDS_A_FRAME = AUDIO_FRAME_SPECTRA * AUDIO_BANDS };
 enum { VOCODE_FRAMES = 512, VOCODE_OVERLAP = 2 };
 
@@ -115,7 +116,7 @@ int audio_load(struct audio_tokenizer *audio, struct device *device, const char 
 /* ---- passes ---- */
 
 struct audio_codec_piece {
-    i64 item, row;          /* whose, and where its first frame stands in the pass */
+    i64 item, row;          /* index of the item; row of the piece's first frame in the pass */
     i64 keep, count, first; /* rows [row + keep, + count) are frames [first, + count) of the item */
 };
 struct audio_codec_pass {
@@ -158,7 +159,7 @@ static void flush(struct audio_codec_pass *p)
     p->used = p->count = 0;
 }
 
-/* Rows of frames [begin, begin + length), of which [first, first + count) are wanted. */
+/* Adds the rows of frames [begin, begin + length); the frames [first, first + count) are kept. */
 static void add_piece(struct audio_codec_pass *p, i64 item, struct matrix rows, i64 begin, i64 length, i64 first,
                       i64 count)
 {
@@ -171,7 +172,8 @@ static void add_piece(struct audio_codec_pass *p, i64 item, struct matrix rows, 
     p->used += length;
 }
 
-/* rows [frames, columns], device memory */
+/* Adds rows [frames, columns] in device memory, cut into overlapping pieces if they exceed a
+ * pass. */
 static void add_rows(struct audio_codec_pass *p, i64 item, struct matrix rows)
 {
     i64 frames = rows.rows;
@@ -210,7 +212,7 @@ static void run_encode(struct audio_codec_pass *p, const struct audio_layout *la
     memory_free(got);
 }
 
-/* Spectra of a sound padded to whole frames, as the network sees them, [frames, BANDS_A_FRAME]; in the arena. */
+/* Normalized spectra [frames, BANDS_A_FRAME] of a sound padded to whole frames, in the arena. */
 static struct matrix item_spectra(struct audio_tokenizer *audio, const struct audio_item *item)
 {
     i64 frames = audio_frames(item->count);
@@ -260,7 +262,8 @@ static void run_decode(struct audio_codec_pass *p, const struct audio_layout *la
     }
 }
 
-/* [F, D] sums of the words of the first `levels` levels, from level 0 up; in the arena. */
+/* Sums [F, D] of the codewords of the first `levels` levels, added from level 0 up; in the
+ * arena. */
 static struct matrix code_words(struct audio_tokenizer *audio, const i32 *codes, i64 frames, i64 levels)
 {
     const struct audio_config *c = &audio->config;
@@ -306,7 +309,8 @@ static void vocode_frames(struct audio_tokenizer *audio, float *samples, const f
     arena_reset(&audio->arena, mark);
 }
 
-/* Long sounds in pieces that fade into each other: phases of two pieces know nothing of each other. */
+/* Long sounds are vocoded in pieces that cross-fade, because the phases of two pieces are
+ * unrelated. */
 void audio_vocode(struct audio_tokenizer *audio, float *samples, const float *m, i64 frames,
                   const struct vocoder *vocoder)
 {

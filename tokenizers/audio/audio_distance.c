@@ -1,4 +1,5 @@
-/* How far two sounds are apart: mel spectra of a window of their own, so that no tokenizer is measured by its own. */
+/* Log-mel distance of two sounds. Its window differs from the tokenizer's, so that no tokenizer is
+ * measured by its own. */
 #include "tokenizers/audio/audio.h"
 
 #include <math.h>

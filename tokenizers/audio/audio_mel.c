@@ -30,7 +30,8 @@ static void fill_triangles(float *matrix, const struct mel *mel)
     }
 }
 
-/* In place: lower triangle of the Cholesky factor of a symmetric positive definite matrix. */
+/* In-place Cholesky factorization of a symmetric positive definite matrix; writes the lower
+ * triangle. */
 static void cholesky(double *a, i64 n)
 {
     for (i64 j = 0; j < n; j++)
@@ -56,7 +57,8 @@ static void cholesky_solve(double *x, const double *factor, i64 n)
     }
 }
 
-/* M^T (M M^T)^-1, column by column; a band that holds no bin gets a tiny ridge instead of a zero pivot. */
+/* Pseudo-inverse M^T (M M^T)^-1, column by column. A small ridge avoids a zero pivot for a band
+ * without bins. */
 static void fill_inverse(float *inverse, const float *matrix, const struct mel *mel)
 {
     i64 n = mel->bands, bins = mel->bins;
@@ -123,7 +125,8 @@ static void some_spectra(float *m, const struct mel *mel, struct matrix x, i64 s
     arena_reset(arena, mark);
 }
 
-/* A long signal goes in pieces that overlap by whole windows, so that no piece is reflected inside the signal. */
+/* A long signal is cut into pieces that overlap by whole windows, so that reflection padding never
+ * affects samples inside the signal. */
 void mel_spectra(float *m, const struct mel *mel, struct matrix x, const float *response, struct arena *arena)
 {
     i64 spectra = x.columns / mel->hop, margin = ceil_div(mel->n_fft, mel->hop);

@@ -1,4 +1,4 @@
-/* The network of the audio tokenizer: its weights table and its forward. */
+/* The network of the audio tokenizer: table of weights and forward pass. */
 #include "tokenizers/audio/audio.h"
 
 #include <math.h>
@@ -103,7 +103,7 @@ void audio_close(struct audio_tokenizer *audio)
 
 /* ---- neighbours ---- */
 
-/* [3 * rows] in the arena. */
+/* Neighbour indices [3 * rows] at `distance`, in the arena. */
 static i32 *taps(struct audio_tokenizer *audio, const i64 *lengths, i64 count, i64 rows_a_frame, i64 rows, i64 distance)
 {
     i32 *host = memory_alloc(3 * rows * 4), *index = arena_alloc(&audio->arena, 3 * rows * 4);
@@ -186,7 +186,7 @@ struct tensor *audio_decoder(struct audio_tokenizer *audio, struct tape *tape, s
     return op_linear(tape, x, &audio->w.decoder.out->value, DTYPE_F32); /* [4F, 160] */
 }
 
-/* What is summed up to level l is z less what level l + 1 finds. */
+/* The sum of codewords up to `level` is z minus the residual before level + 1. */
 static struct tensor *partial_sum(struct audio_tokenizer *audio, struct tape *tape, struct tensor *z,
                                   const float *residual, i64 level)
 {

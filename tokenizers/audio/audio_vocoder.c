@@ -1,9 +1,10 @@
-/* From magnitudes to samples. */
+/* Magnitudes to samples. */
 #include "tokenizers/audio/audio.h"
 
 static const float momentum = 0.99f;
 
-/* There is one spectrum more than magnitudes: the one centred on the end; it takes the last one's. */
+/* The STFT has one spectrum more than there are magnitudes, centred on the end; it uses the last
+ * magnitudes. */
 void vocode(float *samples, const struct mel *mel, const float *magnitude, i64 n, const struct vocoder *vocoder,
             struct arena *arena)
 {

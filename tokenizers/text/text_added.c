@@ -1,4 +1,4 @@
-/* Added tokens in a text: leftmost, of those the longest, with what their flags take or forbid around them. */
+/* Added tokens in a text: the leftmost longest match, extended or rejected by the token's flags. */
 #include "tokenizers/text/text_internal.h"
 
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static i64 narrow(const struct text_tokenizer *tokenizer, const struct matcher *
     return low;
 }
 
-/* The longest added token at text[0], NULL if there is none. */
+/* The longest added token at text[0]; NULL if there is none. */
 const struct added_token *matcher_longest(const struct text_tokenizer *tokenizer, const struct matcher *matcher,
                                           const u8 *text, i64 length)
 {
@@ -102,7 +102,8 @@ static bool class_after(const u8 *text, i64 at, i64 length, u8 class)
     return at < length && (utf8_decode(&c, text + at), char_class(unicode_classes(), c) & class);
 }
 
-/* A token whose word goes on is passed over; white space that it takes may not be taken already. */
+/* Skips a single_word token inside a longer word. A token strips only white space that no earlier
+ * match has taken. */
 bool added_next(struct added_match *out, struct added_cursor *cursor, const struct text_tokenizer *tokenizer,
                 const struct matcher *matcher, const u8 *text, i64 length)
 {

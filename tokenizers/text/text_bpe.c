@@ -1,9 +1,10 @@
-/* Applying merges to one word: of all neighbours that may merge, the pair of lowest rank, of equals the leftmost. */
+/* Applies merges to one word. Each step merges the neighbouring pair of lowest rank, the leftmost
+ * among equals. */
 #include "tokenizers/text/text_internal.h"
 
 #include <string.h>
 
-enum { SHORT_WORD = 48 }; /* up to here scanning for the lowest rank is faster than a heap */
+enum { SHORT_WORD = 48 }; /* up to this length a linear scan for the lowest rank beats a heap */
 
 void pair_table_init(struct pair_table *table, i64 capacity)
 {
@@ -49,12 +50,12 @@ static i64 merge_short(const struct pair_table *table, i32 *ids, i64 count)
     return count;
 }
 
-struct text_bpe_candidate { /* may be out of date: checked when taken */
+struct text_bpe_candidate { /* may be stale; checked when popped */
     u32 rank;
     i32 position, id;
 };
 struct symbol {
-    i32 id; /* -1: merged into the one before */
+    i32 id; /* -1: merged into the symbol before */
     i32 previous, next;
 };
 struct long_word {
@@ -96,7 +97,7 @@ static struct text_bpe_candidate heap_pop(struct long_word *word)
     return top;
 }
 
-/* Remembers what an unused piece was seen to be made of last. */
+/* Records the latest parts of an unused piece. */
 static void note_unused(struct bpe_scratch *scratch, i32 left, i32 right, i32 id)
 {
     i64 i = 0;
@@ -142,7 +143,8 @@ static void apply(struct long_word *word, struct text_bpe_candidate taken)
     consider(word, taken.position);
 }
 
-/* A dropped merge waits until another one went through, as in HF and in Provilkov et al., algorithm 1. */
+/* A dropped merge is retried after the next successful one, as in HF and in Provilkov et al.,
+ * algorithm 1. */
 static void merge_all(struct long_word *word, struct bpe_dropout *dropout)
 {
     while (word->heap_count > 0) {
@@ -192,7 +194,7 @@ i64 bpe_merge(const struct pair_table *table, struct bpe_scratch *scratch, i32 *
     return kept;
 }
 
-/* ---- Where merges may join ---- */
+/* ---- Neighbours that merges may join ---- */
 void adjacency_init(struct adjacency *adjacency, i64 pairs)
 {
     u32 bits = 16;

@@ -1,5 +1,6 @@
-/* SentencePiece's compiled table of replacements: 4 bytes, the size of a double-array trie (units of 4 bytes, little
- * endian, as darts-clone writes them), the trie, and the replacements it points to, each ended by a 0 byte. */
+/* SentencePiece's compiled replacement table. Layout: 4 bytes with the trie's size in bytes, a
+ * double-array trie (little-endian units of 4 bytes, as darts-clone writes them), then the
+ * 0-terminated replacements it points to. */
 #include "tokenizers/text/text_internal.h"
 
 #include <string.h>
@@ -7,7 +8,7 @@
 struct charsmap {
     u32 *units;
     i64 unit_count;
-    char *strings; /* one more 0 behind them */
+    char *strings; /* one extra 0 terminates them */
     i64 string_bytes;
 };
 
@@ -50,7 +51,7 @@ static u32 child_offset(u32 unit)
     return (unit >> 10) << ((unit & 1u << 9) >> 6);
 }
 
-static u32 label_of(u32 unit) /* the byte that leads there; a value's unit has the highest bit set and is none */
+static u32 label_of(u32 unit) /* the unit's byte label; never a byte for a value unit, whose highest bit is set */
 {
     return unit & (1u << 31 | 0xff);
 }

@@ -1,6 +1,7 @@
-/* Layouts of conversations, as chat_template in tokenizer_config.json asks for them. A template is a program in Jinja;
- * which layout it writes is told by what it must contain, and what is none of these is refused. Default system
- * messages, dates and lists of tools that some of them add are not: a conversation holds what its messages say. */
+/* Conversation layouts, as chat_template in tokenizer_config.json describes them. A template is a
+ * Jinja program; this code does not run it but recognizes the layout by substrings that the
+ * template contains or lacks, and refuses all others. It does not add the default system messages,
+ * dates and tool lists of some templates: a conversation consists of its messages only. */
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 
@@ -10,19 +11,21 @@ enum { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL, ROLES };
 static const char *const role_names[ROLES] = {"system", "user", "assistant", "tool"};
 
 struct chat_turn {
-    const char *mark, *lead; /* before a message: tokens; text that is one with the message's. NULL: no such role */
+    /* Tokens before a message; plain text that tokenizes with the message. mark NULL: no such
+     * role. */
+    const char *mark, *lead;
     const char *after;
-    const char *ending; /* text that is one with the message's end; NULL: none */
+    const char *ending; /* plain text that tokenizes with the end of the message; NULL: none */
 };
 struct chat_layout {
     const char *name;
-    const char *needs[3]; /* what its template contains; the first two are tokens, where `tokens` does not say others */
-    const char *lacks[5]; /* what others of the same tokens contain, and it does not */
-    const char *tokens[2]; /* that the vocabulary has */
-    const char *begin;     /* before the first message */
+    const char *needs[3];  /* substrings of its template; the first two are also its tokens, unless `tokens` is set */
+    const char *lacks[5];  /* substrings of similar templates that it must not contain */
+    const char *tokens[2]; /* tokens that the vocabulary must have */
+    const char *begin;     /* tokens before the first message */
     struct chat_turn turns[ROLES];
-    const char *answer; /* text before an answer that is one with it; NULL: none */
-    bool trims;         /* no space at either end of a message */
+    const char *answer; /* plain text that tokenizes with the start of an answer; NULL: none */
+    bool trims;         /* trims spaces at both ends of a message */
     enum chat_fold folds;
 };
 #define CHATML(role)                                                                                                   \
@@ -45,8 +48,8 @@ struct chat_layout {
     {                                                                                                                  \
         "<|im_start|>" role "<|im_sep|>", "", "<|im_end|>"                                                             \
     }
-/* Without a role of the system's; V2 is V3 without tools. Llama-2 is none of them, nor are templates of V1 that put no
- * space before an answer, which it was not trained with. */
+/* Mistral layouts without a system role; V2 is V3 without tools. They do not match Llama-2, nor V1
+ * templates that omit the space before an answer, because the model was trained with that space. */
 #define MISTRAL_3(title, open, space, place, other, more, fold)                                                        \
     {                                                                                                                  \
         .name = (title), .needs = {open, "[/INST]", place},                                                            \
@@ -98,7 +101,7 @@ static const struct chat_layout layouts[] = {
      .begin = "<s>",
      .turns = {{"[SYSTEM_PROMPT]", " ", "[/SYSTEM_PROMPT]"}, {"[INST]", " ", "[/INST]"}, {"", "", "</s>"}},
      .answer = " "},
-    {.name = "Mistral (V1)", /* [INST] is no token but text, the space before it that of its tokenizer */
+    {.name = "Mistral (V1)", /* [INST] is text, not a token; its tokenizer adds the space before it */
      .needs = {" [INST] ", " [/INST]"},
      .lacks = {"<<SYS>>", "[SYSTEM_PROMPT]"},
      .tokens = {"<s>", "</s>"},
@@ -117,7 +120,7 @@ static const struct chat_layout *const chatml = &layouts[1];
 static const char *template_of(const struct text_tokenizer *tokenizer)
 {
     const struct json *value = json_get(tokenizer->config, "chat_template");
-    if (json_kind(value) == JSON_ARRAY) /* several, by name: the first is the default one */
+    if (json_kind(value) == JSON_ARRAY) /* several, by name; the first is the default */
         value = json_get(json_at(value, 0), "template");
     return json_string(value, NULL);
 }
@@ -139,7 +142,7 @@ static bool is_written_by(const struct chat_layout *layout, const char *text)
     return true;
 }
 
-/* NULL: none, or one that is not known. */
+/* NULL if there is no layout, or an unknown one. */
 static const struct chat_layout *find_layout(const struct text_tokenizer *tokenizer)
 {
     const char *text = template_of(tokenizer);
@@ -168,7 +171,7 @@ static i32 first_id(const struct text_tokenizer *tokenizer, const char *text)
     return id;
 }
 
-/* A SentencePiece model takes its control pieces for text. */
+/* False for a SentencePiece model alone, which encodes control pieces as text. */
 static bool begins_with_token(const struct text_tokenizer *tokenizer, const struct chat_layout *layout)
 {
     return !layout->begin || text_token_is_special(tokenizer, first_id(tokenizer, layout->begin));

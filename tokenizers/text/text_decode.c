@@ -1,4 +1,4 @@
-/* Ids to text. */
+/* Decoding: ids to text. */
 #include "tokenizers/text/text_internal.h"
 
 static int unknown_id(const struct text_tokenizer *tokenizer, i32 id, i64 place)
@@ -7,7 +7,7 @@ static int unknown_id(const struct text_tokenizer *tokenizer, i32 id, i64 place)
                      tokenizer->origin, (long long)tokenizer->vocabulary - 1);
 }
 
-/* Nothing but ByteLevel: tokens are the bytes they stand for. */
+/* Fast path for ByteLevel alone: concatenates the tokens' bytes. */
 static int decode_bytes(const struct text_tokenizer *tokenizer, struct text *out, const i32 *ids, i64 count,
                         bool skip_special)
 {

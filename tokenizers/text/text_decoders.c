@@ -1,6 +1,6 @@
-/* Decoders: what becomes of the tokens' strings before they are put together. A table of kinds by name; a Sequence is
- * flattened. */
-#define _GNU_SOURCE /* memmem */
+/* Decoders rewrite the tokens' strings before they are joined. The table maps names to kinds; a
+ * Sequence is flattened. */
+#define _GNU_SOURCE /* for memmem */
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 
@@ -9,7 +9,7 @@
 enum { MOST_STEPS = 64 };
 
 struct text_decoder;
-/* Writes all strings of `from` to `to`, which is empty. 0, or -1: message. */
+/* Writes all strings of `from` to `to`, which is empty. Returns 0, or -1 with a message. */
 typedef int apply_fn(const struct text_decoder *step, const struct text_tokenizer *tokenizer, struct token_strings *to,
                      const struct token_strings *from, struct regex_scratch *scratch);
 typedef int read_fn(struct text_decoder *step, const struct json *value, const struct json_origin *source);
@@ -21,7 +21,7 @@ struct decoder_kind {
 struct text_decoder {
     const struct decoder_kind *kind;
     struct finder find;
-    char *content, *delimiter; /* Replace, WordPiece's prefix, CTC's pad token, BPEDecoder's suffix; CTC's delimiter */
+    char *content, *delimiter; /* Replace; WordPiece's prefix; CTC's pad token; BPEDecoder's suffix. delimiter: CTC */
     u32 character;             /* Strip, Metaspace */
     i64 start, stop;           /* Strip */
     bool cleanup, strip_first, strip_all;
@@ -62,7 +62,8 @@ static const char *string_at(const struct token_strings *list, i64 i, i64 *lengt
 }
 
 /* ---- Bytes ---- */
-/* One U+FFFD for each maximal ill-formed part, as Unicode recommends (chapter 3, "U+FFFD substitution"). */
+/* Emits one U+FFFD for each maximal ill-formed part, as Unicode recommends (chapter 3, "U+FFFD
+ * substitution"). */
 void append_lossy(struct text *out, const u8 *bytes, i64 length)
 {
     i64 good = 0, part;
@@ -76,7 +77,8 @@ void append_lossy(struct text *out, const u8 *bytes, i64 length)
     text_append(out, bytes + good, length - good);
 }
 
-/* The bytes that a token's characters stand for; the string itself if one of them stands for none. */
+/* Appends the bytes that a token's characters represent, or the string itself if one of them
+ * represents none. */
 static void append_bytes(struct text *out, const char *string, i64 length)
 {
     i64 before = out->length;
@@ -124,7 +126,7 @@ int byte_piece(const char *content, i64 length)
     return value;
 }
 
-/* A run of byte tokens is its text if that is UTF-8, else one U+FFFD for each. */
+/* A run of byte tokens becomes text if it is valid UTF-8, else one U+FFFD per byte. */
 static void flush_bytes(struct token_strings *to, struct text *bytes)
 {
     if (bytes->length == 0)
@@ -227,7 +229,8 @@ static int read_strip(struct text_decoder *step, const struct json *value, const
     return read_character(&step->character, value, "content", source);
 }
 
-/* HF panics where there are fewer characters than `stop` and all are the content; here they are all taken. */
+/* HF panics if `stop` exceeds the characters left and all of them are the content; this version
+ * strips them all. */
 static int apply_strip(const struct text_decoder *step, const struct text_tokenizer *tokenizer,
                        struct token_strings *to, const struct token_strings *from, struct regex_scratch *scratch)
 {
@@ -283,7 +286,7 @@ static int apply_metaspace(const struct text_decoder *step, const struct text_to
 }
 
 /* ---- Words ---- */
-/* Replaces all `from` in text[begin..], from left to right. */
+/* Replaces all occurrences of `from` in text[begin..], left to right. */
 static void replace_all(struct text *text, i64 begin, const char *from, const char *to)
 {
     i64 from_length = (i64)strlen(from), to_length = (i64)strlen(to), done = begin, kept = begin;
@@ -396,7 +399,7 @@ static int apply_ctc(const struct text_decoder *step, const struct text_tokenize
 }
 
 /* ---- SentencePiece ---- */
-/* Byte pieces are text where they are UTF-8, each U+FFFD where not. */
+/* Byte pieces become text if they are valid UTF-8, else one U+FFFD per byte. */
 static void append_byte_run(struct text *out, struct text *bytes)
 {
     const u8 *at = (const u8 *)bytes->data;

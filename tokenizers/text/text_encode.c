@@ -1,7 +1,9 @@
-/* Text to ids: added tokens on the raw text, NFC, added tokens that ask for normalised text, pieces, merges.
+/* Encoding: text to ids. The stages are added tokens in the raw text, normalization, added tokens
+ * in the normalized text, pieces, merges.
  *
- * Words come back: an encoder remembers the ids of short ones. Encoders are lent to calls and kept by the tokenizer, so
- * short texts find a warm one; what they remember never changes a result. */
+ * Words repeat, so an encoder caches the ids of short words. The tokenizer owns a pool of encoders
+ * and lends one to each call, so that short texts find a warm cache. The cache never changes a
+ * result. */
 #include "tokenizers/text/text_internal.h"
 
 #include <pthread.h>
@@ -9,8 +11,8 @@
 
 enum { WORD_BITS = 16, WORD_BYTES = 15, WORD_IDS = 4, MAX_PIECE_BYTES = 1 << 29 };
 
-/* Up to 15 bytes of text, then their number in the low half of the last byte; its high half is the number of ids.
- * Empty: all 0. */
+/* Cache entry. The key is up to 15 bytes of text; the last byte holds their number in its low half
+ * and the number of ids in its high half. An empty entry is all 0. */
 struct text_encode_word {
     u64 low, high;
     i32 ids[WORD_IDS];
@@ -123,7 +125,8 @@ static int merge_piece(struct encode_call *call, const u8 *piece, i64 length)
     return tokenizer->model->encode(tokenizer, &call->encoder->model, call->out, piece, length, call->dropout);
 }
 
-/* The first 15 bytes at `piece`, those past `length` 0, and the length. `readable` bytes may be read. */
+/* Packs the first 15 bytes of `piece`, zero past `length`, and the length into a key. `readable`
+ * bytes may be read. */
 static inline void word_key(u64 *low, u64 *high, const u8 *piece, i64 length, i64 readable)
 {
     u64 key[2] = {0, 0};
@@ -189,7 +192,7 @@ static int encode_rewritten(struct encode_call *call, int step, const u8 *text, 
     return encode_split(call, step + 1, text, length, first);
 }
 
-/* Pieces as they come out, without joining or dropping any. */
+/* Encodes each piece as the splitter returns it; joins and drops none. */
 static int encode_isolated(struct encode_call *call, int step, const u8 *text, i64 length, bool first)
 {
     const struct splitter *splitter = &call->tokenizer->splitters.steps[step];
@@ -231,13 +234,13 @@ static int encode_split(struct encode_call *call, int step, const u8 *text, i64 
                                                             : encode_joined(call, step, text, length, first);
 }
 
-/* ---- Stretches between added tokens ---- */
+/* ---- Text between added tokens ---- */
 static void push_token(struct encode_call *call, const struct added_match *match)
 {
     id_list_push(call->out, match->token->id);
 }
 
-/* What HF normalised and found no added token in. */
+/* Encodes normalized text that contains no added token. */
 static int encode_between(struct encode_call *call, const struct normal *normal, i64 begin, i64 end)
 {
     bool first = normal->origin > 0 && begin == 0;

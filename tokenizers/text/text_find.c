@@ -1,5 +1,6 @@
-/* What reading a tokenizer's settings shares: messages that name the place, and patterns, strings or expressions. */
-#define _GNU_SOURCE /* memmem */
+/* Shared helpers for reading a tokenizer's settings: error messages that name the place, and
+ * search patterns (strings or regular expressions). */
+#define _GNU_SOURCE /* for memmem */
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 
@@ -97,8 +98,8 @@ static int next_string(const struct finder *finder, struct find_cursor *cursor, 
     return 1;
 }
 
-/* An empty match directly behind a match does not count and the search goes on one character further, as in
- * Oniguruma's iterator. */
+/* An empty match directly after a match does not count; the search continues one character later,
+ * as in Oniguruma's iterator. */
 int finder_next(const struct finder *finder, struct find_cursor *cursor, struct regex_scratch *scratch, const u8 *text,
                 i64 length)
 {

@@ -1,10 +1,11 @@
-/* NFD, NFKD, NFKC with the tables of Unicode 9, and grapheme clusters. NFC is in text_unicode.c. */
+/* NFD, NFKD and NFKC with the tables of Unicode 9, and grapheme clusters. NFC is in
+ * text_unicode.c. */
 #include "tokenizers/text/text_internal.h"
 
 #include <string.h>
 #include <utf8proc.h>
 
-/* Compatibility decompositions younger than Unicode 9: such characters stay as they are. */
+/* Characters whose compatibility decomposition is newer than Unicode 9; they stay unchanged. */
 static const struct range YOUNG_COMPATIBLES[] = {
     {0x32ff, 0x32ff},   {0xa7f1, 0xa7f4},   {0xab69, 0xab69},   {0x10781, 0x10785}, {0x10787, 0x107b0},
     {0x107b2, 0x107ba}, {0x1ccd6, 0x1ccf9}, {0x1e030, 0x1e06d}, {0x1f16c, 0x1f16c}, {0x1fbf0, 0x1fbf9}};
@@ -31,13 +32,13 @@ static bool is_young(u32 c)
     return false;
 }
 
-/* Characters that Unicode 9 knows nothing of: nothing moves across them or joins them. */
+/* True for characters unknown to Unicode 9: nothing moves across them or joins them. */
 static bool stands_alone(u32 c)
 {
     return (char_class(unicode_classes(), c) & CHAR_OPAQUE) || is_young(c);
 }
 
-enum { MOST_PARTS = 32 }; /* of one character; U+FDFA has 18 */
+enum { MOST_PARTS = 32 }; /* limit per character; U+FDFA has 18 */
 
 static void decompose(struct characters *out, u32 c, bool compatible)
 {
@@ -48,7 +49,8 @@ static void decompose(struct characters *out, u32 c, bool compatible)
     out->count += n;
 }
 
-/* Marks in canonical order, by counting: a run can be as long as the text. */
+/* Sorts a run of marks into canonical order. Counting sort, since a run can be as long as the
+ * text. */
 static void order_run(struct characters *list, i64 begin, i64 end)
 {
     i64 place[257] = {0}, count = end - begin;
@@ -107,7 +109,7 @@ void unicode_normalize(struct text *out, const u8 *text, i64 length, enum unicod
     for (i64 i = 0; i < length;) {
         i64 ascii = ascii_end(text, i, length), last = ascii - (ascii > i && ascii < length);
         u32 c;
-        if (last > i) { /* all of the run but its last character, which a mark may follow */
+        if (last > i) { /* the ASCII run without its last character, which a mark may follow */
             append_characters(out, &list, compose);
             text_append(out, text + i, last - i);
             i = last;
@@ -128,13 +130,13 @@ void unicode_normalize(struct text *out, const u8 *text, i64 length, enum unicod
 }
 
 /* ---- Grapheme clusters ---- */
-static bool is_control(u32 c) /* a cluster of its own: what breaks before and after */
+static bool is_control(u32 c) /* breaks before and after: a cluster of its own */
 {
     int class = utf8proc_get_property((utf8proc_int32_t)c)->boundclass;
     return class == UTF8PROC_BOUNDCLASS_CR || class == UTF8PROC_BOUNDCLASS_LF || class == UTF8PROC_BOUNDCLASS_CONTROL;
 }
 
-/* Marks that utf8proc may be too old to know. */
+/* Marks newer than some versions of utf8proc. */
 static bool is_new_mark(u32 c)
 {
     for (int i = 0; i < NEW_CHARACTER_COUNT && c >= NEW_CHARACTERS[i].first; i++)

@@ -1,5 +1,5 @@
-/* tokenizer.json read: what this tokenizer can do exactly as HF tokenizers does it is taken, everything else refused.
- */
+/* Reads tokenizer.json. Accepts what this tokenizer can do exactly as HF tokenizers does, and
+ * refuses everything else. */
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 
@@ -69,7 +69,7 @@ static int read_added(struct text_tokenizer *tokenizer, const struct json *token
         return error_set("%s: added_tokens[%lld]: expected an object with content and id", tokenizer->origin,
                          (long long)i);
     if (json_string_length(content) == 0)
-        return 0; /* HF drops it */
+        return 0; /* HF drops it too */
     i64 id = tokenizer_add_added(tokenizer, json_string(content, ""), json_string_length(content), read_flags(token));
     if (id >= 0 && id != want)
         log_warn(
@@ -111,8 +111,8 @@ struct text_tokenizer *text_tokenizer_parse(const char *json, i64 length, const 
 }
 
 /* ---- Files ---- */
-/* tokenizer_config.json beside the tokenizer, which is kept as it is, so that a copy has the same roles and chat
- * layout. NULL without a message: there is none. */
+/* Loads tokenizer_config.json from the tokenizer's folder. It is kept unchanged, so that a copy
+ * has the same roles and chat layout. *config is NULL if there is no such file. */
 static int read_config(struct json **config, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -129,7 +129,7 @@ static int read_config(struct json **config, const char *path)
     return status;
 }
 
-/* Formats that hold no added tokens have them in tokenizer_config.json, by id. */
+/* Adds the tokens listed by id in tokenizer_config.json, for formats that hold no added tokens. */
 static int add_listed(struct text_tokenizer *tokenizer, const struct json *config)
 {
     struct json_iterator at;
@@ -149,7 +149,8 @@ static int add_listed(struct text_tokenizer *tokenizer, const struct json *confi
     return 0;
 }
 
-/* What transformers puts around a text of a .model file, where its settings say so. */
+/* Adds the begin and end tokens that transformers puts around a text of a .model file, if the
+ * config enables them. */
 static int add_ends(struct text_tokenizer *tokenizer, const struct json *config)
 {
     static const char *const keys[2][2] = {{"add_bos_token", "bos_token"}, {"add_eos_token", "eos_token"}};
@@ -178,7 +179,7 @@ static bool is_named_json(const char *path)
     return length >= 5 && strcmp(path + length - 5, ".json") == 0;
 }
 
-/* A file of any format; its name or its first bytes tell which. */
+/* Parses a file of any format, detected by its name or its first bytes. */
 static struct text_tokenizer *parse_any(const struct text *file, const struct json *config, const char *path)
 {
     i64 at = 0;
@@ -214,7 +215,7 @@ char *text_tokenizer_file(const char *folder)
 struct text_tokenizer *text_tokenizer_load(const char *path)
 {
     char *name = file_is_directory(path) ? text_tokenizer_file(path) : string_copy(path);
-    if (!name) /* the message will say that it is not there */
+    if (!name) /* reading this path reports the missing file */
         name = path_join(path, "tokenizer.json");
     struct text file = {0};
     struct json *config = NULL;

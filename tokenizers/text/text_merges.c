@@ -1,15 +1,16 @@
-/* Learning merges (Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units"), merge for
- * merge as HF's BpeTrainer(min_frequency 0, initial_alphabet 256 bytes).
+/* BPE training (Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword
+ * Units"). The merges equal those of HF's BpeTrainer (min_frequency 0, initial_alphabet 256
+ * bytes).
  *
- * A pair's count is kept up to date as words change: each merge lowers the pairs it breaks and raises those it makes. A
- * heap holds one entry for each pair with the words it was seen in; a count in it may be too high by now, which shows
- * when the entry is taken. */
+ * Pair counts are updated incrementally: each merge lowers the counts of the pairs it breaks and
+ * raises those of the pairs it creates. A heap holds an entry per pair with the words that contain
+ * it. An entry's count may be too high; it is corrected when the entry is popped. */
 #include "tokenizers/text/text_internal.h"
 
 struct pair_count {
-    u64 key; /* left << 32 | right, so that keys order as the trainer's ties do */
+    u64 key; /* left << 32 | right: the order of keys is the trainer's tie-break */
     i64 count;
-    u32 seen; /* words met with it since its last heap entry, as a list of nodes; 0: none */
+    u32 seen; /* list of nodes: words that contain it, since its last heap entry; 0: none */
 };
 struct seen_word {
     i32 word;
@@ -22,15 +23,15 @@ struct text_merges_entry {
 };
 struct text_merges_learner {
     i32 *symbols;
-    i64 *starts;  /* of each word in symbols; one more than words */
-    i32 *lengths; /* symbols of each word now */
+    i64 *starts;  /* [words + 1] start of each word in symbols */
+    i32 *lengths; /* current number of symbols per word */
     i64 *counts;
     struct pair_count *pairs; /* open addressing */
     u64 mask;
     i64 pair_count;
     struct seen_word *nodes;
     i64 node_count, node_capacity;
-    u64 *touched; /* pairs with a new list of words in this round */
+    u64 *touched; /* pairs with a new word list in this round */
     i64 touched_count, touched_capacity;
     struct text_merges_entry *heap;
     i64 heap_count, heap_capacity;
@@ -124,7 +125,7 @@ static void entry_push(struct text_merges_learner *learner, struct text_merges_e
     learner->heap[i] = entry;
 }
 
-static void entry_sink(struct text_merges_learner *learner, struct text_merges_entry entry) /* in place of the top */
+static void entry_sink(struct text_merges_learner *learner, struct text_merges_entry entry) /* replaces the top */
 {
     i64 i = 0;
     for (;;) {
@@ -140,7 +141,7 @@ static void entry_sink(struct text_merges_learner *learner, struct text_merges_e
     learner->heap[i] = entry;
 }
 
-/* The pair to merge next; false: none is left. */
+/* Pops the pair to merge next; false if none is left. */
 static bool entry_pop(struct text_merges_entry *out, struct text_merges_learner *learner)
 {
     while (learner->heap_count > 0) {
@@ -220,10 +221,11 @@ static void learner_release(struct text_merges_learner *learner)
         memory_free(blocks[i]);
 }
 
-/* The merge as tokens; a text that is a token already (a special one) keeps its id. Returns the id, -1: message. */
+/* Adds the merge and its token. A text that is a token already (a special one) keeps its id.
+ * Returns the id, or -1 with a message. */
 static i32 add_merged(struct text_tokenizer *tokenizer, i32 left, i32 right)
 {
-    struct text both = {0}; /* a copy: adding a token moves the strings */
+    struct text both = {0}; /* copy, because adding a token moves the strings */
     const struct token *a = &tokenizer->tokens[left], *b = &tokenizer->tokens[right];
     text_append(&both, tokenizer_string(tokenizer, a->content), a->content_length);
     i64 cut = both.length;

@@ -1,4 +1,5 @@
-/* BPE as a model: pieces to symbols (bytes, or characters with byte fallback and unknowns), symbols merged. */
+/* The BPE model: turns a piece into symbols (bytes, or characters with byte fallback and unknowns)
+ * and merges them. */
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 
@@ -24,7 +25,7 @@ static int read_merge(struct text_tokenizer *tokenizer, const struct json *merge
     }
     const char *line = json_string(merge, NULL), *space = line ? strchr(line, ' ') : NULL;
     if (line && strncmp(line, "#version", 8) == 0)
-        return 0; /* first line of merges.txt, carried along by old converters */
+        return 0; /* first line of merges.txt, which old converters copied */
     if (!space || strchr(space + 1, ' '))
         return bad_merge(source, i);
     return tokenizer_add_merge(tokenizer, line, space - line, space + 1,
@@ -42,7 +43,7 @@ static int read_merges(struct text_tokenizer *tokenizer, const struct json *merg
     return 0;
 }
 
-static char *affix(const struct json *model, const char *key) /* NULL: none */
+static char *affix(const struct json *model, const char *key) /* NULL if there is none */
 {
     const struct json *value = json_get(model, key);
     return json_kind(value) == JSON_STRING && json_string_length(value) ? string_copy(json_string(value, "")) : NULL;
@@ -64,10 +65,11 @@ static int read_bpe(struct text_tokenizer *tokenizer, const struct json *model, 
     return 0;
 }
 
-/* ---- Pairs by what they make ---- */
+/* ---- Pairs from tokens ---- */
 enum { MOST_TOKEN_BYTES = 1024 };
 
-/* A token that merges make, and are made of; of no type: all but added ones. */
+/* True for tokens that merges produce and consume. For untyped models these are all but the added
+ * ones. */
 static bool is_merged(const struct token *token)
 {
     return token->content >= 0 && token->in_model &&
@@ -149,7 +151,8 @@ static void find_byte_pieces(struct text_tokenizer *tokenizer)
     }
 }
 
-/* Whole-piece lookups of ignore_merges must not be cut either, so then all tokens count, not those of merges alone. */
+/* Records all neighbours within the model's tokens, not only those of merges: with ignore_merges a
+ * whole token is looked up, and a cut must not separate it either. */
 static void find_adjacent(struct text_tokenizer *tokenizer)
 {
     i64 bytes = 0;
@@ -172,13 +175,14 @@ static bool merges_by_content(const struct text_tokenizer *tokenizer)
             const struct token *token = &tokenizer->tokens[parts[k]];
             if (parts[k] == tokenizer->unknown ||
                 byte_piece(tokenizer_string(tokenizer, token->content), token->content_length) >= 0)
-                return false; /* a symbol that does not stand for its own text */
+                return false; /* a symbol that is not its own text */
         }
     }
     return true;
 }
 
-/* Characters are looked up through a table; unknown ones are never cut apart, they may be fused. */
+/* Appends a splitter that cuts where no merge joins, if that is exact. It never cuts at unknown
+ * characters, because they may be fused. */
 static int add_cutter(struct text_tokenizer *tokenizer)
 {
     bool safe =
@@ -218,8 +222,9 @@ static bool all_bytes_known(const struct text_tokenizer *tokenizer)
     return true;
 }
 
-/* Where ByteLevel is the last step, its characters need not be written: tokens are looked up by the bytes they stand
- * for. Not where a byte has no token and what becomes of it depends on its neighbours. */
+/* True if ByteLevel is the last step and its rewrite can be skipped, because tokens can be looked
+ * up by the bytes they represent. False if a byte lacks a token and its fate depends on its
+ * neighbours (fuse_unk or byte_fallback). */
 static bool can_work_on_bytes(const struct text_tokenizer *tokenizer)
 {
     const struct splitters *chain = &tokenizer->splitters;
@@ -284,7 +289,7 @@ static i32 character_id(const struct text_tokenizer *tokenizer, const u8 *at, in
     return c < 0x10000 ? tokenizer->bmp_ids[c] : tokenizer_find_model(tokenizer, at, bytes);
 }
 
-/* The symbol of a character with the affixes that its place in the word asks for; it is left in `symbol`. */
+/* Builds a character with the affixes of its place in the word in `symbol`, and returns its id. */
 static i32 affixed_id(const struct text_tokenizer *tokenizer, struct text *symbol, const u8 *at, int bytes, bool first,
                       bool last)
 {
@@ -316,7 +321,8 @@ static void flush_unknown(const struct text_tokenizer *tokenizer, struct id_list
     *pending = false;
 }
 
-/* HF's order: an unknown waits for the next known character or unknown, bytes of a fallback go before it. */
+/* HF's order: an unknown token is held until the next known character or unknown, so the bytes of
+ * a fallback precede it. */
 static int push_symbol(const struct text_tokenizer *tokenizer, struct id_list *ids, i32 id, const u8 *symbol,
                        i64 length, bool *pending)
 {
@@ -357,7 +363,7 @@ static int push_symbols(const struct text_tokenizer *tokenizer, struct id_list *
     return status;
 }
 
-/* What a piece that is not to be used is made of, as seen last: SentencePiece takes it apart again. */
+/* Replaces an unused piece by its latest parts, recursively, as SentencePiece does. */
 static void push_used(const struct text_tokenizer *tokenizer, const struct model_scratch *scratch, struct id_list *out,
                       i32 id, int depth)
 {
@@ -407,7 +413,7 @@ static int encode_bpe(const struct text_tokenizer *tokenizer, struct model_scrat
                                  : encode_characters(tokenizer, scratch, out, piece, length, dropout);
 }
 
-/* ---- Cutting where no merge joins ---- */
+/* ---- Cutting between characters that no merge joins ---- */
 static bool is_unknown(const struct text_tokenizer *tokenizer, const u8 *at, int bytes, u32 c)
 {
     bool always_bytes = tokenizer->byte_fallback && tokenizer->has_byte_pieces;
@@ -433,7 +439,7 @@ i64 span_of_adjacent(const struct splitter *splitter, struct split_cursor *curso
     return length;
 }
 
-/* User-defined symbols of SentencePiece and what is between them. */
+/* Span of a user-defined SentencePiece symbol, or of the text before the next one. */
 i64 span_of_kept(const struct splitter *splitter, struct split_cursor *cursor, const u8 *text, i64 at, i64 length)
 {
     const struct trie *kept = &splitter->tokenizer->user_defined;

@@ -1,5 +1,5 @@
-/* Normalisers: what rewrites a text before it is cut. One table of kinds by the name that tokenizer.json gives them;
- * a Sequence is flattened. */
+/* Normalizers rewrite a text before pre-tokenization. The table maps the names in tokenizer.json
+ * to kinds; a Sequence is flattened. */
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 
@@ -8,14 +8,14 @@
 enum { MOST_STEPS = 64 };
 
 struct normalizer;
-/* 1: `out` holds the changed text; 0: nothing changed; -1: message. */
+/* Returns 1 if `out` holds the changed text, 0 if no buffer was written, -1 with a message. */
 typedef int apply_fn(const struct normalizer *step, struct normal *normal, struct text *out,
                      struct regex_scratch *scratch);
 typedef int read_fn(struct normalizer *step, const struct json *value, const struct json_origin *source);
 struct normalizer_kind {
     const char *name;
     apply_fn *apply;
-    read_fn *read; /* NULL: it has no settings */
+    read_fn *read; /* NULL: no settings */
 };
 struct normalizer {
     const struct normalizer_kind *kind;
@@ -23,7 +23,7 @@ struct normalizer {
     char *content;
     i64 content_length;
     bool strip_left, strip_right;
-    bool clean, space_chinese, strip_accents, lower; /* BERT's */
+    bool clean, space_chinese, strip_accents, lower; /* settings of BertNormalizer */
     struct charsmap *charsmap;
     struct sentencepiece_rules rules;
 };
@@ -47,14 +47,14 @@ static i64 first_bytes(const struct text *text)
     return text->length ? utf8_decode(&c, (const u8 *)text->data) : 0;
 }
 
-/* Unicode's forms. */
+/* Unicode normal forms. */
 static int apply_nfc(const struct normalizer *step, struct normal *normal, struct text *out,
                      struct regex_scratch *scratch)
 {
     (void)step, (void)scratch;
     if (!unicode_nfc(out, normal->text, normal->length))
         return 0;
-    normal->origin = max_i64(normal->origin, normal->origin ? first_bytes(out) : 0); /* a mark joined it */
+    normal->origin = max_i64(normal->origin, normal->origin ? first_bytes(out) : 0); /* a mark may have joined it */
     return 1;
 }
 
@@ -95,7 +95,7 @@ static int apply_lowercase(const struct normalizer *step, struct normal *normal,
     return 1;
 }
 
-/* Leaves out characters with a property. */
+/* Drops the characters that have a property. */
 static void drop_property(struct normal *normal, struct text *out, u8 property)
 {
     i64 origin = 0;
@@ -144,7 +144,7 @@ static int apply_strip(const struct normalizer *step, struct normal *normal, str
             break;
         normal->length = last;
     }
-    return 0; /* the text is where it was, shorter */
+    return 0; /* the text stays in place and gets shorter */
 }
 
 static int read_strip(struct normalizer *step, const struct json *value, const struct json_origin *source)
@@ -240,7 +240,7 @@ static int apply_replace(const struct normalizer *step, struct normal *normal, s
         if (!any)
             begin(out);
         any = true;
-        if (cursor.end <= normal->origin) /* its stand-in lies where its last character lay */
+        if (cursor.end <= normal->origin) /* the last character of a match decides the origin of its replacement */
             origin += step->content_length - (cursor.end - cursor.begin);
         else if (cursor.begin < normal->origin)
             origin -= normal->origin - cursor.begin;
@@ -275,7 +275,8 @@ static int read_bert(struct normalizer *step, const struct json *value, const st
     return 0;
 }
 
-/* Cleans and sets Chinese characters apart. */
+/* Drops control characters, maps white space to spaces, and puts spaces around Chinese
+ * characters. */
 static void bert_clean(const struct normalizer *step, struct normal *normal, struct text *out)
 {
     i64 origin = 0;
@@ -336,8 +337,8 @@ static int read_precompiled(struct normalizer *step, const struct json *value, c
     return step->charsmap ? 0 : error_prefix("%s", source->place);
 }
 
-/* HF looks up whole clusters of fewer than 6 bytes, of which the shortest key that begins them replaces all; of longer
- * ones each character. */
+/* HF replaces a whole cluster of fewer than 6 bytes by the replacement of the shortest key it
+ * begins with. All other clusters are mapped character by character. */
 static int apply_precompiled(const struct normalizer *step, struct normal *normal, struct text *out,
                              struct regex_scratch *scratch)
 {
@@ -360,7 +361,7 @@ static int apply_precompiled(const struct normalizer *step, struct normal *norma
             text_append(out, part ? part : (const char *)text + at, part ? (i64)strlen(part) : bytes);
             at += bytes;
         }
-        if (i == 0 && origin) /* a cluster's first stand-in, or all of what stands for one character */
+        if (i == 0 && origin) /* first replacement character of a cluster, or all of them for a single character */
             origin = end > normal->origin ? first_bytes(out) : out->length;
     }
     normal->origin = origin && out->length ? max_i64(origin, 1) : 0;
@@ -384,7 +385,8 @@ static int apply_byte_level(const struct normalizer *step, struct normal *normal
 /* ---- SentencePiece ---- */
 static const char SPACE_MARK[] = "\xe2\x96\x81"; /* U+2581 */
 
-/* The replacement of what begins at text[0], and how much of the text it stands for. */
+/* The normalized form of the longest known prefix of `text`: its bytes and length, and the length
+ * of the prefix in *taken. */
 static const u8 *normal_prefix(const struct sentencepiece_rules *rules, i64 *bytes, i64 *taken, const u8 *text,
                                i64 length)
 {

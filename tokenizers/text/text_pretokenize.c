@@ -1,5 +1,5 @@
-/* Pre-tokenisers of tokenizer.json as splitters: a table of kinds by name, each of which adds one or more steps to the
- * chain. A Sequence is flattened. */
+/* Pre-tokenizers of tokenizer.json as splitters. The table maps names to kinds; each kind adds one
+ * or more steps to the chain. A Sequence is flattened. */
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 
@@ -67,7 +67,7 @@ static i64 span_of_one(const struct splitter *splitter, struct split_cursor *cur
     return span_of_character(splitter, cursor, text, at, length, is_character);
 }
 
-/* \w+|[^\w\s]+ and what is between */
+/* Spans of \w+|[^\w\s]+ and the white space between them. */
 static i64 span_of_words(const struct splitter *splitter, struct split_cursor *cursor, const u8 *text, i64 at,
                          i64 length)
 {
@@ -280,7 +280,7 @@ static int read_split(struct splitters *chain, const struct json *value, const s
     if (!step || finder_init(&step->find, pattern, &place) || read_behavior(&behavior, value, "", source))
         return -1;
     bool whole = (behavior == BEHAVIOR_ISOLATED && !invert) || (behavior == BEHAVIOR_REMOVED && invert);
-    if (whole && *regex) /* a hand-made splitter leaves no gaps, so both behaviors come to the same */
+    if (whole && *regex) /* a hand-written splitter leaves no gaps, so both behaviors agree */
         splitter_use_known(step, regex);
     step->behavior = step->kind == SPLIT_OTHER ? behavior : BEHAVIOR_ISOLATED;
     step->invert = step->kind == SPLIT_OTHER && invert;

@@ -1,15 +1,16 @@
-/* What the normalisers and pre-tokenisers of other libraries ask of a character. Each library carries tables of its own
- * Unicode version; utf8proc's are taken with the ranges where they differ, found by asking the libraries about every
- * code point: HF's marks and punctuation are those of Unicode 8 and 9, its numbers and cases those of Unicode 17. */
+/* Character properties that normalizers and pre-tokenizers of other libraries use. Each library
+ * has tables of its own Unicode version. This file takes utf8proc's tables and lists the ranges
+ * where the libraries differ, found by querying them for every code point. HF's punctuation is
+ * that of Unicode 8, its marks of Unicode 9, its numbers and cases of Unicode 17. */
 #include "tokenizers/text/text_internal.h"
 
 #include <pthread.h>
 #include <utf8proc.h>
 
-/* Cf that BERT's cleaning keeps. */
+/* Characters of Cf that BERT's cleaning keeps. */
 static const struct range KEPT_FORMATS[] = {{0x890, 0x891}, {0x8e2, 0x8e2}, {0x110cd, 0x110cd}, {0x13430, 0x1343f}};
 
-/* Mn that BERT's strip_accents does not know. */
+/* Characters of Mn that BERT's strip_accents does not know. */
 static const struct range YOUNG_ACCENTS[] = {
     {0x7fd, 0x7fd},     {0x898, 0x89f},     {0x8ca, 0x8e1},     {0x9fe, 0x9fe},     {0xafa, 0xaff},
     {0xb55, 0xb55},     {0xc04, 0xc04},     {0xc3c, 0xc3c},     {0xd00, 0xd00},     {0xd3b, 0xd3c},
@@ -32,7 +33,7 @@ static const struct range YOUNG_ACCENTS[] = {
     {0x1e944, 0x1e94a},
 };
 
-/* M that StripAccents does not know. */
+/* Characters of M that StripAccents does not know. */
 static const struct range YOUNG_MARKS[] = {
     {0x7fd, 0x7fd},     {0x898, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},     {0xafa, 0xaff},
     {0xb55, 0xb55},     {0xc04, 0xc04},     {0xc3c, 0xc3c},     {0xcf3, 0xcf3},     {0xd00, 0xd00},
@@ -52,7 +53,7 @@ static const struct range YOUNG_MARKS[] = {
     {0x1e4ec, 0x1e4ef},
 };
 
-/* P that HF's Punctuation does not know. */
+/* Characters of P that HF's Punctuation does not know. */
 static const struct range YOUNG_PUNCTUATION[] = {
     {0x61d, 0x61d},     {0x9fd, 0x9fd},     {0xa76, 0xa76},     {0xc77, 0xc77},     {0xc84, 0xc84},
     {0x1b7d, 0x1b7e},   {0x2e43, 0x2e4f},   {0x2e52, 0x2e5d},   {0x10ead, 0x10ead}, {0x10f55, 0x10f59},
@@ -63,7 +64,7 @@ static const struct range YOUNG_PUNCTUATION[] = {
     {0x16fe2, 0x16fe2}, {0x1e95e, 0x1e95f},
 };
 
-/* Numbers and letter cases younger than Unicode 16. */
+/* Numbers and letter cases newer than Unicode 16. */
 static const struct range YOUNG_NUMBERS[] = {{0x11de0, 0x11de9}, {0x16ff4, 0x16ff6}};
 static const struct young_case {
     u32 first, last;
@@ -122,7 +123,7 @@ static u8 of_category(int category)
     }
 }
 
-/* Young characters have none of the properties of old tables. */
+/* Properties of new characters, which the older tables do not contain. */
 static u8 of_new_category(const char *category)
 {
     if (category[0] == 'N')

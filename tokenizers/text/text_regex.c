@@ -1,7 +1,8 @@
-/* Regular expressions of tokenizer.json, written for Oniguruma, run by PCRE2. The only file that knows PCRE2.
+/* Regular expressions of tokenizer.json, written for Oniguruma and run by PCRE2. Only this file
+ * uses PCRE2.
  *
- * Where the two mean different things the pattern is rewritten (white space, words, letters of newer Unicode, lines) or
- * refused (classes within classes, \h): a wrong cut would silently change every id. */
+ * Where the two engines differ, the pattern is rewritten (white space, words, newer letters,
+ * lines, nested classes) or refused (\h and others): a wrong cut would silently change every id. */
 #include "tokenizers/text/text_internal.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -18,15 +19,15 @@ struct regex_scratch {
     pcre2_jit_stack *stack;
 };
 
-/* PCRE2's \s takes U+180E, which left White_Space with Unicode 6.3. */
+/* PCRE2's \s includes U+180E, which left White_Space in Unicode 6.3. */
 static const char SPACES[] = "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"
                              "\\x{205f}\\x{3000}";
 static const char NOT_SPACES[] = "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}"
                                  "\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}"
                                  "\\x{2060}-\\x{2fff}\\x{3001}-\\x{d7ff}\\x{e000}-\\x{10ffff}";
 
-/* \p{Han} means the script, not also what the script shares with others, as PCRE2 has it since 10.40. Returns the
- * length, 0 if something else stands there. */
+/* Rewrites \p{Han} and other scripts to mean the script only; since 10.40 PCRE2 also matches
+ * characters shared with other scripts. Returns the length of the escape, or 0 if there is none. */
 static i64 rewrite_script(struct text *out, const char *pattern, bool in_class)
 {
     static const char *const scripts[] = {"Han",      "Hiragana", "Katakana", "Hangul", "Latin",     "Greek",
@@ -37,7 +38,7 @@ static i64 rewrite_script(struct text *out, const char *pattern, bool in_class)
         if ((pattern[1] != 'p' && pattern[1] != 'P') || pattern[2] != '{' ||
             strncmp(pattern + 3, scripts[i], length) != 0 || pattern[3 + length] != '}')
             continue;
-        bool young = i == 0 && pattern[1] == 'p'; /* ideographs that came with Unicode 15 */
+        bool young = i == 0 && pattern[1] == 'p'; /* ideographs added in Unicode 15 */
         text_printf(out, "%s\\%c{%s%s}%s%s", in_class || !young ? "" : "[", pattern[1], kind, scripts[i],
                     young ? "\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}" : "", in_class || !young ? "" : "]");
         return (i64)length + 4;
@@ -45,8 +46,8 @@ static i64 rewrite_script(struct text *out, const char *pattern, bool in_class)
     return 0;
 }
 
-/* \p{L}, \p{Lu}, ... at pattern[i], with the characters that PCRE2 may be too old to know; returns its length, 0 if
- * something else stands there. */
+/* Rewrites \p{L}, \p{Lu}, ... to include characters newer than PCRE2's tables. Returns the length
+ * of the escape, or 0 if there is none. */
 static i64 rewrite_category(struct text *out, const char *pattern, bool in_class)
 {
     const char *name = pattern + 3, *end = strchr(pattern, '}');
@@ -61,8 +62,9 @@ static i64 rewrite_category(struct text *out, const char *pattern, bool in_class
     return end + 1 - pattern;
 }
 
-/* Characters of \w, for a class: Alphabetic, marks, decimal numbers and connectors, as Oniguruma has them. Outside of
- * brackets it looks up the first 256 in a table of its own, which takes superscripts and fractions too. */
+/* Appends the members of \w for a class, as in Oniguruma: Alphabetic, marks, decimal numbers and
+ * connectors. Outside of brackets Oniguruma uses its own table for the first 256 characters, which
+ * includes superscripts and fractions. */
 static void append_word(struct text *out, bool in_class)
 {
     text_printf(out, "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}%s", in_class ? "" : "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}");
@@ -75,11 +77,12 @@ static void append_word(struct text *out, bool in_class)
 
 static bool is_word_in_class(const u8 *classes, u32 c)
 {
-    bool joins = c == 0x200c || c == 0x200d; /* of Rust's \w, not of Oniguruma's */
+    bool joins = c == 0x200c || c == 0x200d; /* members of Rust's \w, not of Oniguruma's */
     return char_class(classes, c) & CHAR_WORD && !joins;
 }
 
-/* All others, one after another: a class cannot hold another one's complement. */
+/* Appends all other characters as ranges, because a class cannot contain another one's
+ * complement. */
 static void append_not_word(struct text *out)
 {
     const u8 *classes = unicode_classes();
@@ -93,7 +96,8 @@ static void append_not_word(struct text *out)
     }
 }
 
-/* \w \W \b \B, c their letter; PCRE2's own take no marks and connectors, but all numbers. */
+/* Rewrites \w \W \b \B; c is the letter. PCRE2's versions exclude marks and connectors but include
+ * all numbers. */
 static void rewrite_word(struct text *out, char c, bool in_class)
 {
     if (in_class) {
@@ -110,7 +114,7 @@ static void rewrite_word(struct text *out, char c, bool in_class)
     text_release(&word);
 }
 
-/* One escape at pattern[i]; returns where it ends, or -1. */
+/* Rewrites the escape at pattern[i]. Returns its end, or -1 with a message. */
 static i64 rewrite_escape(struct text *out, const char *pattern, i64 i, bool in_class, const char *origin)
 {
     char c = pattern[i + 1];
@@ -152,7 +156,7 @@ static int rewrite(struct text *out, const char *pattern, const char *origin)
         if (in_class && ((c == '[' && pattern[i + 1] != ':') || (c == '&' && pattern[i + 1] == '&')))
             return refuse_nested(pattern, i, origin);
         i64 length = 1;
-        if (!in_class && c == '[') /* "[]" and "[^]" hold the bracket itself */
+        if (!in_class && c == '[') /* the bracket in "[]" and "[^]" is a literal */
             length += pattern[i + 1] == '^' ? 1 + (pattern[i + 2] == ']') : pattern[i + 1] == ']';
         else if (in_class && c == '[')
             length = strstr(pattern + i, ":]") ? strstr(pattern + i, ":]") + 2 - (pattern + i) : 2;
@@ -180,7 +184,7 @@ static struct regex *open_as(const char *pattern, const char *origin, u32 option
     int code;
     PCRE2_SIZE offset;
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
-    pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* Oniguruma's . and $ know no other */
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* Oniguruma's . and $ know no other newline */
     pcre2_code *compiled =
         pcre2_compile((PCRE2_SPTR)rewritten.data, (PCRE2_SIZE)rewritten.length,
                       PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | options, &code, &offset, context);
@@ -193,7 +197,7 @@ static struct regex *open_as(const char *pattern, const char *origin, u32 option
         return NULL;
     }
     text_release(&rewritten);
-    pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* without it pcre2_match interprets */
+    pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* on failure pcre2_match interprets */
     struct regex *regex = memory_alloc(sizeof *regex);
     *regex = (struct regex){compiled, string_copy(pattern), string_copy(origin)};
     return regex;
@@ -226,7 +230,7 @@ struct regex_scratch *regex_scratch_open(void)
     scratch->context = pcre2_match_context_create(NULL);
     scratch->stack = pcre2_jit_stack_create(32 << 10, 8 << 20, NULL);
     require(scratch->data && scratch->context, "no memory for a regular expression");
-    pcre2_set_match_limit(scratch->context, 1000000); /* an expression that explodes ends in a message */
+    pcre2_set_match_limit(scratch->context, 1000000); /* catastrophic backtracking ends with an error */
     if (scratch->stack)
         pcre2_jit_stack_assign(scratch->context, NULL, scratch->stack);
     return scratch;
@@ -257,7 +261,7 @@ int regex_find(i64 *begin, i64 *end, const struct regex *regex, struct regex_scr
     }
     const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(scratch->data);
     *begin = (i64)offsets[0], *end = (i64)offsets[1];
-    if (*end < *begin || *begin < from) /* \K and lookbehind can do that */
+    if (*end < *begin || *begin < from) /* possible with \K and lookbehind */
         return error_set("%s: regular expression %s matched backwards", regex->origin, regex->pattern);
     return 1;
 }

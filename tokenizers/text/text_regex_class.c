@@ -1,23 +1,23 @@
-/* Classes within classes and intersections (&&), which Oniguruma and Rust have and PCRE2 has not, written without:
- * [a[bc]] is [abc], [a&&[^b]] is (?:(?![b])[a]). */
+/* Rewrites nested classes and intersections (&&), which Oniguruma and Rust support and PCRE2 does
+ * not: [a[bc]] becomes [abc], [a&&[^b]] becomes (?:(?![b])[a]). */
 #include "tokenizers/text/text_internal.h"
 
 #include <string.h>
 
-struct text_regex_class_operand { /* of && */
+struct text_regex_class_operand { /* operand of && */
     struct text items;
     bool negated;
 };
 enum { MOST_OPERANDS = 4 };
 
-/* [:name:] at pattern[at]: where it ends; 0: there is none, and the bracket begins a class. */
+/* End of the [:name:] at pattern[at]; 0 if there is none and the bracket begins a class. */
 static i64 named_end(const char *pattern, i64 at)
 {
     const char *end = pattern[at] == '[' && pattern[at + 1] == ':' ? strstr(pattern + at, ":]") : NULL;
     return end ? end + 2 - pattern : 0;
 }
 
-/* End of the class that begins at pattern[i] == '[', behind its bracket; -1: it has none. */
+/* Position after the class that begins at pattern[i] == '['; -1 if it is not closed. */
 static i64 class_end(const char *pattern, i64 i)
 {
     i64 at = i + 1;
@@ -43,7 +43,7 @@ static bool is_nested(const char *pattern, i64 at)
     return pattern[at] == '[' && !named_end(pattern, at);
 }
 
-/* One item of a class at pattern[i]: an escape, [:name:], a character. Returns where it ends. */
+/* Copies one item of a class at pattern[i]: an escape, [:name:] or a character. Returns its end. */
 static i64 copy_item(struct text *out, const char *pattern, i64 i, i64 end)
 {
     i64 length = pattern[i] == '\\' && i + 1 < end ? 2 : 1;
@@ -65,7 +65,7 @@ static int refuse_class(const char *pattern, i64 i, const char *origin)
 static int collect(struct text_regex_class_operand *operand, const char *pattern, i64 begin, i64 end,
                    const char *origin);
 
-/* A class within: its items are the outer's too; a negated one has to stand alone. */
+/* Adds the items of a nested class to the outer one. A negated class must be the only item. */
 static int collect_nested(struct text_regex_class_operand *operand, const char *pattern, i64 begin, i64 end,
                           const char *origin, bool alone)
 {
@@ -94,7 +94,7 @@ static int collect(struct text_regex_class_operand *operand, const char *pattern
     return 0;
 }
 
-/* Behind the item or nested class at pattern[i]; `end` + 1: it reaches beyond. */
+/* Position after the item or nested class at pattern[i]; end + 1 if it reaches past `end`. */
 static i64 item_end(const char *pattern, i64 i, i64 end)
 {
     i64 next = pattern[i] == '\\' ? i + 2 : is_nested(pattern, i) ? class_end(pattern, i) : named_end(pattern, i);
@@ -102,8 +102,8 @@ static i64 item_end(const char *pattern, i64 i, i64 end)
     return next < 0 || next > end ? end + 1 : next;
 }
 
-/* Where the && at the class's own level is that ends the operand from `i` on, or the class's end; beyond: it has none.
- */
+/* End of the operand that begins at `i`: a && at the class's own level, or the end of the class. A
+ * result past `end` means that an item is not closed. */
 static i64 operand_end(const char *pattern, i64 i, i64 end)
 {
     while (i < end && !(pattern[i] == '&' && pattern[i + 1] == '&'))
@@ -132,7 +132,7 @@ static int expand_class(struct text *out, const char *pattern, i64 begin, i64 en
             status = refuse_class(pattern, begin, origin);
             break;
         }
-        bool dangling = stop < end - 1 && stop + 2 >= end - 1; /* nothing stands behind the last && */
+        bool dangling = stop < end - 1 && stop + 2 >= end - 1; /* no operand follows the last && */
         status =
             dangling ? refuse_class(pattern, begin, origin) : collect(&operands[count++], pattern, i, stop, origin);
         i = stop + 2;

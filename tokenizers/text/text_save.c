@@ -1,4 +1,5 @@
-/* tokenizer.json and tokenizer_config.json written, as HF tokenizers 0.23 and transformers read them. */
+/* Writes tokenizer.json and tokenizer_config.json in the form that HF tokenizers 0.23 and
+ * transformers read. */
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 
@@ -30,7 +31,8 @@ static int by_id(const void *a, const void *b)
     return ((const struct added_token *)a)->id - ((const struct added_token *)b)->id;
 }
 
-/* In the order of their ids: a reader that numbers them anew comes to the same. memory_free. */
+/* Added tokens sorted by id, so that a reader that renumbers them gets the same ids. The caller
+ * frees the list with memory_free. */
 static struct added_token *sorted_added(const struct text_tokenizer *tokenizer)
 {
     i64 bytes = tokenizer->added_count * (i64)sizeof *tokenizer->added;
@@ -126,7 +128,7 @@ static struct json *document_of(const struct text_tokenizer *tokenizer)
     return document;
 }
 
-/* The first of some tokens that the vocabulary has, or null. */
+/* The first of `names` that is in the vocabulary, or null. */
 static struct json *role(const struct text_tokenizer *tokenizer, const char *const *names)
 {
     for (; *names; names++)
@@ -141,7 +143,8 @@ static struct json *config_of(const struct text_tokenizer *tokenizer)
     static const char *const end[] = {"<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "</s>", NULL};
     static const char *const pad[] = {"<|pad|>", "<pad>", "<|endoftext|>", "<|end_of_text|>", NULL};
     struct json *config = json_object();
-    /* Without this class transformers 4 takes another tokenizer for some models, and every id is wrong. */
+    /* Without this class transformers 4 picks a different tokenizer for some models, and every id
+     * is wrong. */
     json_set(config, "tokenizer_class", json_of_string("PreTrainedTokenizerFast"));
     json_set(config, "model_max_length", json_of_integer(131072));
     json_set(config, "bos_token", role(tokenizer, begin));
@@ -164,7 +167,7 @@ static int save_json(const char *directory, const char *name, struct json *value
     return status;
 }
 
-/* Other formats are saved as they were read; what they do not hold stands in tokenizer_config.json. */
+/* Saves the original file of another format; tokenizer_config.json holds what that format lacks. */
 static int save_raw(const struct text_tokenizer *tokenizer, struct json *config, const char *directory)
 {
     char *path = path_join(directory, tokenizer->raw_name);

@@ -1,8 +1,9 @@
-/* UnicodeScripts: a cut where the script changes. Hiragana and Katakana count as Han, as SentencePiece's trainer has
- * it; spaces and characters that the table does not know belong to any script. */
+/* UnicodeScripts: cuts where the script changes. Hiragana and Katakana count as Han, as in
+ * SentencePiece's trainer. Spaces and characters missing from the table fit any script. */
 #include "tokenizers/text/text_internal.h"
 
-/* The scripts that HF's table has, an older Unicode's, numbered; neighbours of one script are one range. */
+/* Numbered scripts of HF's table, which is that of an older Unicode; adjacent ranges of one script
+ * are merged. */
 static const struct script_range {
     u32 first, last;
     u8 script;
@@ -237,7 +238,7 @@ static u8 script_of(u32 c)
     return low < COUNT_OF(SCRIPTS) && c >= SCRIPTS[low].first ? SCRIPTS[low].script : ANY_SCRIPT;
 }
 
-/* HF leaves out what stands before the first character that has a script. */
+/* A leading run without a script is a match, which the splitter removes, as HF does. */
 i64 span_of_script(const struct splitter *splitter, struct split_cursor *cursor, const u8 *text, i64 at, i64 length)
 {
     u8 script = ANY_SCRIPT;

@@ -1,5 +1,6 @@
-/* SentencePiece .model files (Kudo and Richardson 2018): a protobuf of pieces with scores and kinds, the rules of the
- * normaliser, and the kind of model. Read into the same chain as tokenizer.json, with steps of its own. */
+/* SentencePiece .model files (Kudo and Richardson 2018): a protobuf of pieces with scores and
+ * types, normalizer rules and the model type. They become the same chain as a tokenizer.json, with
+ * some steps of their own. */
 #include "sentencepiece.pb-c.h"
 #include "tokenizers/text/text_internal.h"
 
@@ -11,7 +12,7 @@ enum { MODEL_TYPE_UNIGRAM = 1, MODEL_TYPE_BPE = 2, MODEL_TYPE_WORD = 3, MODEL_TY
 
 bool sentencepiece_looks_like(const void *bytes, i64 length)
 {
-    return length > 2 && *(const u8 *)bytes == 0x0a && ((const u8 *)bytes)[2] == 0x0a; /* a piece, its string */
+    return length > 2 && *(const u8 *)bytes == 0x0a && ((const u8 *)bytes)[2] == 0x0a; /* piece and string tags */
 }
 
 /* ---- Pieces ---- */
@@ -66,7 +67,7 @@ static int read_pieces(struct text_tokenizer *tokenizer, const Sentencepiece__Mo
                            tokenizer->origin);
 }
 
-/* Every byte has its piece where bytes stand for unknown characters, and none has one elsewhere. */
+/* Checks that all 256 byte pieces exist with byte_fallback, and none without. */
 static int check_bytes(const struct text_tokenizer *tokenizer)
 {
     bool found[256] = {false};
@@ -90,7 +91,8 @@ static bool is_merged(const struct token *token)
     return token->type == PIECE_NORMAL || token->type == PIECE_UNUSED;
 }
 
-/* A character of a piece that is no piece itself could be merged by SentencePiece, but has no id here. */
+/* Refuses a piece with a character that is not a piece itself: SentencePiece could merge it, but
+ * it has no id here. */
 static int check_characters(const struct text_tokenizer *tokenizer)
 {
     for (i64 id = 0; id < tokenizer->vocabulary; id++) {
@@ -119,7 +121,7 @@ static int by_score(const void *a, const void *b)
     return x->score != y->score ? (x->score > y->score ? -1 : 1) : x->id - y->id;
 }
 
-/* The rank of each piece: how many different scores are better. */
+/* Rank of each piece: the number of distinct better scores. */
 static u32 *ranks_of(const struct text_tokenizer *tokenizer)
 {
     i64 count = tokenizer->vocabulary;
@@ -161,7 +163,7 @@ static int make_bpe(struct text_tokenizer *tokenizer, bool merges)
 static int make_unigram(struct text_tokenizer *tokenizer)
 {
     tokenizer->model = &MODEL_SENTENCEPIECE_UNIGRAM;
-    float least = FLT_MAX, most = FLT_MIN; /* the smallest positive number, as SentencePiece begins */
+    float least = FLT_MAX, most = FLT_MIN; /* smallest positive number, SentencePiece's initial value */
     for (i64 id = 0; id < tokenizer->vocabulary; id++) {
         const struct token *token = &tokenizer->tokens[id];
         if (token->type == PIECE_NORMAL && token->score < least)

@@ -1,14 +1,14 @@
-/* Pre-tokenisation. The three expressions that nearly every byte-level tokenizer uses are written out by hand, every
- * other one is left to text_regex.c; the tests set both beside each other on random texts.
+/* Pre-tokenization. Hand-written splitters implement the three expressions that nearly all
+ * byte-level tokenizers use; text_regex.c runs all others. The tests compare both on random texts.
  *
- * The alternatives of the Qwen2 and Llama-3 expressions, tried in this order:
+ * The alternatives of the Qwen2 and Llama-3 expressions, in the order of trial:
  *   (?i:'s|'t|'re|'ve|'m|'ll|'d)   contraction
- *   [^\r\n\p{L}\p{N}]?\p{L}+       letters, with one character before them that is no number or line end
+ *   [^\r\n\p{L}\p{N}]?\p{L}+       letters, after at most one other that is no number or line end
  *   \p{N}  or  \p{N}{1,3}          number
- *    ?[^\s\p{L}\p{N}]+[\r\n]*      other characters, with a space before and line ends after
+ *    ?[^\s\p{L}\p{N}]+[\r\n]*      others, with a space before and line ends after
  *   \s*[\r\n]+                     white space up to its last line end
- *   \s+(?!\S)                      white space, leaving its last character to a word behind it
- *   \s+ */
+ *   \s+(?!\S)                      white space, without the last character if a word follows
+ *   \s+                            white space */
 #include "tokenizers/text/text_internal.h"
 
 #include <string.h>
@@ -31,7 +31,7 @@ static inline u8 class_at(const u8 *classes, const u8 *text, i64 i, int *bytes)
     return char_class(classes, c);
 }
 
-/* End of the run from i of characters whose class, masked, is `wanted`. */
+/* End of the run from i of characters with (class & mask) == wanted. */
 static inline i64 run_end(const u8 *classes, const u8 *text, i64 i, i64 length, u8 mask, u8 wanted)
 {
     int bytes;
@@ -40,7 +40,8 @@ static inline i64 run_end(const u8 *classes, const u8 *text, i64 i, i64 length, 
     return i;
 }
 
-/* 's 't 'm 'd 're 've 'll at the apostrophe text[i], or i. Ignoring case, s has a third form: U+017F. */
+/* End of a contraction ('s 't 'm 'd 're 've 'll) at the apostrophe text[i], or i if there is none.
+ * Ignoring case, s has a third form, U+017F. */
 static i64 contraction_end(const u8 *text, i64 i, i64 length, bool any_case)
 {
     u8 fold = any_case ? 0x20 : 0;
@@ -54,14 +55,14 @@ static i64 contraction_end(const u8 *text, i64 i, i64 length, bool any_case)
     return pair ? i + 3 : i;
 }
 
-/* \s+(?!\S) and, where that fails, \s+ */
+/* End of \s+(?!\S), or of \s+ if that does not match. */
 static i64 spaces_end(const u8 *text, i64 i, i64 end, i64 length)
 {
     i64 last = utf8_before(text, end);
     return end < length && last > i ? last : end;
 }
 
-/* \s*[\r\n]+|\s+(?!\S)|\s+ */
+/* End of \s*[\r\n]+|\s+(?!\S)|\s+ */
 static i64 space_end(const u8 *classes, const u8 *text, i64 i, i64 length)
 {
     i64 end = run_end(classes, text, i, length, CHAR_SPACE, CHAR_SPACE);
@@ -173,7 +174,8 @@ static int next_span(const struct splitter *splitter, struct split_cursor *curso
     return cursor->span_end < 0 ? -1 : 0;
 }
 
-/* Takes further spans into the piece that ends at *end: all of the same kind, or one of the other. */
+/* Extends the piece that ends at *end by further spans: all of the same kind (Contiguous), or one
+ * of the other kind. */
 static int extend(const struct splitter *splitter, struct split_cursor *cursor, const u8 *text, i64 length, i64 *end,
                   bool matched)
 {

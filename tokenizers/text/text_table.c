@@ -1,12 +1,12 @@
-/* The tokenizer as tables: tokens by id and by content, merges, added tokens. Filled by text_load.c or text_train.c,
- * sealed once, then only read. */
+/* The tokenizer as tables: tokens by id and by content, merges, added tokens. text_load.c or
+ * text_train.c fills and seals it once; afterwards it is read-only. */
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ID = 1 << 22 }; /* a file that names more is broken, not large */
+enum { MAX_ID = 1 << 22 }; /* a larger id means a corrupt file */
 
 /* ---- Bytes as printable characters (GPT-2) ---- */
 static bool byte_is_printable(int byte)
@@ -80,7 +80,7 @@ static void string_table_grow(struct string_table *table, const struct text_toke
     memory_free(old.slots);
 }
 
-/* The first token of a content stays. */
+/* Adds a token; an existing token with the same content stays. */
 void string_table_add(struct string_table *table, const struct text_tokenizer *tokenizer, bool bytes, i32 id)
 {
     if (!table->slots || 2 * (table->count + 1) > (i64)table->mask + 1)
@@ -155,7 +155,8 @@ i32 tokenizer_find_model(const struct text_tokenizer *tokenizer, const void *con
     return id >= 0 && tokenizer->tokens[id].in_model ? id : -1;
 }
 
-/* What a token decodes to: its characters as bytes; if one of them stands for no byte, the string as it is. */
+/* Sets the bytes a token decodes to: its characters as bytes, or the string itself if a character
+ * represents no byte. */
 static void token_decode(struct text_tokenizer *tokenizer, struct token *token, i64 string, i64 length)
 {
     struct text bytes = {0};
@@ -268,8 +269,9 @@ static void push_added(struct text_tokenizer *tokenizer, struct added_token toke
     tokenizer->added[tokenizer->added_count++] = token;
 }
 
-/* What is looked for is the token as the normalizer leaves it, where the token asks for that. If that changes it, HF
- * also decodes it so, and no longer knows it as special then. */
+/* Sets the search string of an added token, which is normalized if the token's flag is set. If
+ * normalization changes it, the token also decodes to the changed string and is no longer skipped
+ * as special, as in HF. */
 static int set_match(struct text_tokenizer *tokenizer, struct added_token *added)
 {
     struct token *token = &tokenizer->tokens[added->id];
@@ -368,7 +370,7 @@ int text_tokenizer_add_special(struct text_tokenizer *tokenizer, const char *con
     return 0;
 }
 
-/* ---- Asking ---- */
+/* ---- Queries ---- */
 i64 text_vocabulary(const struct text_tokenizer *tokenizer)
 {
     return tokenizer->vocabulary;

@@ -1,4 +1,4 @@
-/* Post-processors: the ids they put around a text. Pairs of texts are not read. */
+/* Post-processors: ids around a text. Templates for pairs of texts are ignored. */
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 
@@ -14,7 +14,8 @@ static void insert_ids(i32 **ids, i64 *count, i64 at, const struct id_list *more
     *count += more->count;
 }
 
-/* A later post-processor sees what an earlier one made: its ids stand further out. */
+/* Adds ids around the text. A later post-processor wraps the output of an earlier one, so its ids
+ * go outside. */
 static void put_around(struct text_tokenizer *tokenizer, const struct id_list *before, const struct id_list *after)
 {
     insert_ids(&tokenizer->template_before, &tokenizer->before_count, 0, before);
@@ -80,7 +81,7 @@ static int read_bert(struct text_tokenizer *tokenizer, const struct json *value,
 
 static int read_byte_level(struct text_tokenizer *tokenizer, const struct json *value, const struct json_origin *source)
 {
-    (void)tokenizer, (void)value, (void)source; /* moves offsets only */
+    (void)tokenizer, (void)value, (void)source; /* changes offsets only */
     return 0;
 }
 

@@ -1,8 +1,8 @@
-/* tiktoken files: a line for each token, its bytes in base64 and its rank, which is its id and says when it is merged.
- * The expression that cuts the text and the special tokens are not in them: tokenizer_config.json beside the file names
- * the expression ("pattern": one of those below, or "pat_str": the expression itself) and lists the special tokens
- * ("added_tokens_decoder", by id); the name of a file that is called after its expression (cl100k_base.tiktoken) does.
- */
+/* tiktoken files. Each line holds a token's bytes in base64 and its rank, which is both its id and
+ * its merge priority. The pattern and the special tokens are not in the file.
+ * tokenizer_config.json beside it gives the pattern ("pattern": a name below, or "pat_str": the
+ * expression) and the special tokens ("added_tokens_decoder", by id). Without either key a file
+ * name that begins with a pattern's name (cl100k_base.tiktoken) selects that pattern. */
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 
@@ -16,7 +16,7 @@
 #define UPPER "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
 #define LOWER "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
 
-/* Facts of the models: OpenAI's encodings, Qwen, Llama 3, Kimi K2. */
+/* Patterns of published models: OpenAI's encodings, Qwen, Llama 3, Kimi K2. */
 static const struct {
     const char *name, *expression;
 } PATTERNS[] = {
@@ -35,7 +35,7 @@ static const struct {
              "[" UPPER "&&[^\\p{Han}]]+[" LOWER "&&[^\\p{Han}]]*" O200K_ENDS O200K_REST "[\\r\\n]*" LINES_AND_SPACES},
 };
 
-static const char *pattern_of(const char *name) /* by the beginning of its name; NULL */
+static const char *pattern_of(const char *name) /* matches by prefix; NULL if unknown */
 {
     for (i64 i = 0; i < COUNT_OF(PATTERNS); i++)
         if (strncmp(name, PATTERNS[i].name, strlen(PATTERNS[i].name)) == 0)
@@ -61,7 +61,7 @@ static int bad_line(const char *origin, i64 line, const char *expected)
     return error_set("%s:%lld: expected %s", origin, (long long)line, expected);
 }
 
-/* A token's bytes as the characters that stand for them, which is how all byte-level tokens are named. */
+/* Adds a token under its byte-level name: each byte as the character that represents it. */
 static int add_token(struct text_tokenizer *tokenizer, const struct text *bytes, i64 rank, i64 line)
 {
     struct text name = {0};
@@ -120,7 +120,7 @@ static int add_pattern(struct text_tokenizer *tokenizer, const struct json *conf
     splitter_use_known(step, expression);
     if (step->kind == SPLIT_OTHER && !(step->find.regex = regex_open_rust(expression, tokenizer->origin)))
         return -1;
-    step->behavior = step->kind == SPLIT_OTHER ? BEHAVIOR_REMOVED : BEHAVIOR_ISOLATED; /* gaps are left out */
+    step->behavior = step->kind == SPLIT_OTHER ? BEHAVIOR_REMOVED : BEHAVIOR_ISOLATED; /* drops gaps */
     step->invert = step->kind == SPLIT_OTHER;
     tokenizer->pattern = string_copy(expression);
     return 0;

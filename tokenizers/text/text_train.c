@@ -1,11 +1,11 @@
-/* Training of a tokenizer: texts are cut into pieces, of which equal ones are one word with a count, and merges are
- * learned of the words (text_merges.c). */
+/* Tokenizer training. Texts are split into pieces, equal pieces become one word with a count, and
+ * text_merges.c learns merges from the words. */
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 
 #include <string.h>
 
-enum { TILE_BYTES = 1 << 20, TILES = 64 }; /* texts are kept until there is work for all threads */
+enum { TILE_BYTES = 1 << 20, TILES = 64 }; /* texts are buffered until all threads have work */
 struct text_trainer {
     struct splitter splitter;
     bool nfc, specials_last;
@@ -13,10 +13,10 @@ struct text_trainer {
     char **specials;
     i64 special_count;
     struct word_counts counts;
-    struct text pending; /* texts one after another */
-    i64 *ends;           /* of each: nothing reaches across */
+    struct text pending; /* concatenated texts */
+    i64 *ends;           /* end of each text; no piece crosses it */
     i64 end_count, end_capacity;
-    i64 tile_ends[TILES]; /* in ends */
+    i64 tile_ends[TILES]; /* indices into ends */
     struct word_counts tiles[TILES];
     struct text normal[TILES];
     i64 tile_count;
@@ -84,7 +84,7 @@ static void count_word(struct word_counts *counts, const u8 *piece, i64 length, 
     }
 }
 
-/* ---- Feeding: texts wait, are cut into tiles by their bytes alone, and counted on all threads ---- */
+/* ---- Feeding: buffered texts are cut into tiles by size alone and counted on all threads ---- */
 static void count_text(struct text_trainer *trainer, i64 tile, const u8 *bytes, i64 length)
 {
     struct split_cursor cursor = {NULL};
@@ -109,7 +109,8 @@ static void count_tile(void *context, i64 tile, int worker)
     }
 }
 
-/* Counts what waits. Tiles are joined in their order, so words stand in the same order for any number of threads. */
+/* Counts the buffered texts. Tiles are merged in order, so the order of words does not depend on
+ * the number of threads. */
 static void flush_pending(struct text_trainer *trainer)
 {
     i64 tiles = 0;
@@ -142,7 +143,8 @@ static void push_end(struct text_trainer *trainer)
     trainer->ends[trainer->end_count++] = trainer->pending.length;
 }
 
-/* Behind a line that a letter follows: pieces of the Qwen2 and Llama-3 expressions end there whatever comes. */
+/* A cut after a line end that an ASCII letter follows. Pieces of the Qwen2 and Llama-3 expressions
+ * always end there. */
 static i64 safe_cut(const struct text_trainer *trainer, const char *text, i64 from, i64 length)
 {
     bool lines = trainer->splitter.kind == SPLIT_QWEN2 || trainer->splitter.kind == SPLIT_LLAMA;
@@ -212,7 +214,8 @@ void text_trainer_close(struct text_trainer *trainer)
 }
 
 /* ---- Finishing ---- */
-/* First ids: special tokens unless they come last, then the bytes in the order of their characters. */
+/* Adds the first ids: special tokens unless they come last, then the bytes in the order of their
+ * characters. */
 static int add_first(struct text_tokenizer *tokenizer, const struct text_trainer *trainer, i32 *byte_ids)
 {
     for (i64 i = 0; !trainer->specials_last && i < trainer->special_count; i++) {

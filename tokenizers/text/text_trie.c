@@ -1,7 +1,8 @@
-/* A trie as one hash table of edges: built in any order, of any keys, a step is one look. */
+/* A trie stored as one hash table of edges. Keys can be added in any order, and a step is one
+ * lookup. */
 #include "tokenizers/text/text_internal.h"
 
-enum { MOST_NODES = 1 << 24 }; /* a node and a byte are one key of 32 bits */
+enum { MOST_NODES = 1 << 24 }; /* node and byte must fit a key of 32 bits */
 
 static void put_edge(struct trie *trie, struct trie_edge edge)
 {

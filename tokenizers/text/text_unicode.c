@@ -1,4 +1,4 @@
-/* Characters: their classes, UTF-8, NFC. The only file that knows utf8proc. */
+/* Characters: classes, UTF-8, NFC and folding, built on utf8proc. */
 #include "tokenizers/text/text_internal.h"
 
 #include <pthread.h>
@@ -47,9 +47,10 @@ static const struct range SPACES[] = {
     {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
 };
 
-/* Characters with a combining class or a canonical decomposition younger than Unicode 9 (found by asking HF's NFC about
- * every one that Unicode 17 has), and the blocks of scripts whose vowel signs compose. U+11A7 stands just before the
- * final consonants of Hangul and is none: utf8proc 2.8 lets it vanish in the syllable before it. */
+/* Characters whose combining class or canonical decomposition is newer than Unicode 9 (found by
+ * querying HF's NFC for every such character of Unicode 17), and the blocks of scripts whose vowel
+ * signs compose. U+11A7 precedes the final consonants of Hangul and is none of them, but utf8proc
+ * 2.8 drops it after a syllable. */
 static const struct range OPAQUE[] = {
     {0x5c8, 0x5c9},     {0x7fd, 0x7fd},     {0x897, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},
     {0xc3c, 0xc3c},     {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x11a7, 0x11a7},   {0x1715, 0x1715},
@@ -88,7 +89,7 @@ static bool nfc_keeps(u32 c)
     return same;
 }
 
-/* Marks and the vowels and final consonants of Hangul are all that ever joins a character before it. */
+/* Only marks and the vowels and final consonants of Hangul ever join the character before them. */
 static bool is_starter(u32 c, const utf8proc_property_t *property)
 {
     bool mark_or_jamo = (property->category >= UTF8PROC_CATEGORY_MN && property->category <= UTF8PROC_CATEGORY_ME) ||
@@ -152,7 +153,7 @@ bool utf8_sequence(i64 *part, const u8 *text, i64 length)
 {
     u8 lead = text[0];
     i64 need = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
-    u8 low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;  /* no long forms */
+    u8 low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;  /* no overlong forms */
     u8 high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf; /* no surrogates, nothing past U+10FFFF */
     i64 n = 1;
     while (n < need && n < length && text[n] >= low && text[n] <= high) {
@@ -178,8 +179,8 @@ i64 utf8_invalid_at(const u8 *text, i64 length)
     return -1;
 }
 
-/* Canonical order: marks sorted by combining class, equal ones staying in order. Runs can be as long as the text, so
- * not by insertion. */
+/* Sorts marks by combining class (canonical order), stably. Counting sort, since a run can be as
+ * long as the text. */
 static void order_marks(i32 *characters, i64 count, i32 *spare)
 {
     i64 place[257] = {0};
@@ -218,7 +219,7 @@ static void order_all(i32 *characters, i64 count, i32 *spare)
 static void compose_chunk(struct text *out, const u8 *text, i64 length)
 {
     i32 fixed[256];
-    i64 capacity = 4 * length + 8; /* no character decomposes into more than 4; each has a byte */
+    i64 capacity = 4 * length + 8; /* a character decomposes into at most 4 and has at least 1 byte */
     i32 *characters = capacity * 2 <= COUNT_OF(fixed) ? fixed : memory_alloc(capacity * 2 * (i64)sizeof(i32));
     i64 count = decompose(characters, text, length);
     order_all(characters, count, characters + capacity);
@@ -231,7 +232,8 @@ static void compose_chunk(struct text *out, const u8 *text, i64 length)
         memory_free(characters);
 }
 
-/* The next stretch from `from` on that NFC may change: a starter and what may join it. False: there is none. */
+/* Finds the next part from `from` on that NFC may change: a starter and the characters that may
+ * join it. False if there is none. */
 static bool find_chunk(i64 *begin, i64 *end, const u8 *text, i64 from, i64 length)
 {
     const u8 *classes = unicode_classes();
@@ -285,7 +287,7 @@ static bool in_words(u32 c)
     return c == '\'' || (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NO);
 }
 
-/* Typographic apostrophes, U+2019 and the letter U+02BC, are written as '. */
+/* Appends a character of a word. The typographic apostrophes U+2019 and U+02BC become '. */
 static void append_word_character(struct text *out, const u8 *at, int bytes)
 {
     u32 c;

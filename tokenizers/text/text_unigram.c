@@ -1,6 +1,7 @@
-/* Unigram language models (Kudo 2018, "Subword Regularization"): of all ways to cut a piece into tokens the one with
- * the largest sum of scores, found from left to right. Sums are kept as the reference keeps them, in double (HF) or in
- * float (SentencePiece), and of equals the first found wins, so that ties fall the same way. */
+/* Unigram language models (Kudo 2018, "Subword Regularization"): a Viterbi search finds the
+ * segmentation of a piece with the largest sum of scores. Sums have the reference's precision,
+ * double (HF) or float (SentencePiece), and the first of equal candidates wins, so that ties break
+ * the same way. */
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 
@@ -55,7 +56,7 @@ static int seal_unigram(struct text_tokenizer *tokenizer)
             continue;
         if (token->type == PIECE_UNKNOWN || token->type == PIECE_CONTROL || token->type == PIECE_BYTE ||
             token->type == PIECE_UNUSED)
-            continue; /* never found in a text */
+            continue; /* such types never match a text */
         const u8 *content = (const u8 *)tokenizer_string(tokenizer, token->content);
         if (trie_add(&tokenizer->trie, content, token->content_length, (i32)id))
             return error_prefix("%s", tokenizer->origin);
@@ -68,7 +69,7 @@ static int seal_unigram(struct text_tokenizer *tokenizer)
     return 0;
 }
 
-/* ---- The best way ---- */
+/* ---- The best segmentation ---- */
 static struct viterbi_cell *cells_for(struct model_scratch *scratch, i64 length)
 {
     if (length + 1 > scratch->cell_capacity) {
@@ -112,7 +113,8 @@ static int fill_cells(const struct text_tokenizer *tokenizer, struct viterbi_cel
     return 0;
 }
 
-/* SentencePiece's sums are float. The score of a user-defined symbol is made to win. */
+/* Score of a token in SentencePiece's float arithmetic. A user-defined symbol gets a score that
+ * always wins. */
 static float score_of(const struct text_tokenizer *tokenizer, i32 id, i64 length)
 {
     if (tokenizer->tokens[id].type == PIECE_USER_DEFINED)
@@ -142,7 +144,7 @@ static void fill_cells_float(const struct text_tokenizer *tokenizer, struct vite
     }
 }
 
-/* Turns the links around: each cell on the way then leads to the end of the next token. */
+/* Reverses the links: each cell on the best path then points to the end of the next token. */
 static void link_forward(struct viterbi_cell *cells, i64 length)
 {
     i64 next = -1;
@@ -167,7 +169,7 @@ static bool push_bytes(const struct text_tokenizer *tokenizer, struct id_list *o
     return true;
 }
 
-/* Unknown text; HF looks it up once more as a whole. */
+/* Encodes unknown text. HF first looks it up once more as a whole. */
 static void push_unknown(const struct text_tokenizer *tokenizer, struct id_list *out, const u8 *text, i64 length)
 {
     i32 id = tokenizer_find_model(tokenizer, text, length);
@@ -227,7 +229,7 @@ static i64 word_length(const u8 *text, i64 length)
     return length;
 }
 
-/* Unknown ones behind each other are one. */
+/* Encodes words; consecutive unknown ones become one token. */
 static int encode_words(const struct text_tokenizer *tokenizer, struct model_scratch *scratch, struct id_list *out,
                         const u8 *piece, i64 length, struct bpe_dropout *dropout)
 {

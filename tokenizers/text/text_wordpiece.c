@@ -1,5 +1,6 @@
-/* WordPiece: the longest token, then the longest that continues it, and so on; a word that does not come out is unknown
- * as a whole. WordLevel: words as they are. Beside them what all models share. */
+/* WordPiece takes the longest token, then repeatedly the longest one that continues the word; a
+ * word that cannot be completed is unknown as a whole. WordLevel looks up whole words. This file
+ * also holds helpers that all models share. */
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 
@@ -124,7 +125,7 @@ const struct model_kind *model_kind_find(const struct json *model, const struct 
     static const struct model_kind *const kinds[] = {&MODEL_BPE, &MODEL_UNIGRAM, &MODEL_WORDPIECE, &MODEL_WORDLEVEL};
     const char *known[COUNT_OF(kinds) + 1], *name = kind_of(model);
     if (json_kind(model) == JSON_OBJECT && !json_get(model, "type") && json_get(model, "merges"))
-        return &MODEL_BPE; /* older files do not say */
+        return &MODEL_BPE; /* older files lack the type */
     for (i64 i = 0; i < COUNT_OF(kinds); i++)
         if (strcmp(name, kinds[i]->name) == 0)
             return kinds[i];

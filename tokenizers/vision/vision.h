@@ -1,20 +1,21 @@
-/* The vision tokenizer: stills and clips to bits and back; a causal multi-scale bit-wise residual code
- * (ERNIE 5.0 2.2.1; Infinity, arXiv 2412.04431; VideoAR).
+/* The vision tokenizer: stills and clips to bits and back, with a causal multi-scale bitwise
+ * residual code (ERNIE 5.0 2.2.1; Infinity, arXiv 2412.04431; VideoAR).
  *
  *   pixels u8 [n, frames, H, W, 3]
  *     | encoder: H, W / stride; frames 1, 5, 9, ... -> T' = 1, 2, 3, ...
  *   features [n, T', h, w, D_cnn] -- 1x1, rounded to bf16 --> latent [n, T', h, w, d]
- *     | quantiser, each latent frame by itself: scale k of its shape gives h_k x w_k positions of d bits
+ *     | quantizer, per latent frame: scale k of its shape gives h_k x w_k positions of d bits
  *   bits u8 [n, T', sum h_k w_k, d], sum f32 [n, T', h, w, d]
- *     | decoder, the encoder's mirror
+ *     | decoder, mirrors the encoder
  *   pixels u8 [n, frames, H, W, 3]
  *
- * The rounded encoder output *is* the latent: the quantiser in training, encode() and whoever reads latents from a
- * shard all start from the same numbers, and quantize_bits gives the same bits everywhere.
+ * The rounded encoder output is the latent: training, encoding and readers of shards quantize the
+ * same numbers, so quantize_bits gives the same bits everywhere.
  *
- * Time is causal: frame t moves no latent before it, and the first frame stands alone, so a still is a clip of one
- * frame through the same network. Before `inflated` is set the temporal weights do not exist for the forward; they
- * start such that setting it changes nothing for a still. */
+ * Time is causal: frame t does not affect earlier latents, and the first frame is independent, so
+ * a still is a clip of one frame. Without `inflated` the forward pass skips the temporal layers.
+ * Their initial weights leave stills unchanged when `inflated` is set. The caller owns all output
+ * buffers. */
 #ifndef WEFT_TOKENIZERS_VISION_H
 #define WEFT_TOKENIZERS_VISION_H
 #include "core/json.h"
@@ -25,47 +26,50 @@ enum {
     VISION_SHAPES_MOST = 16,
     VISION_SCALES_MOST = 16,
     VISION_NAME_MOST = 32,
-    VISION_GROUP = 4,              /* frames of a latent frame */
-    VISION_PIECE_PIXELS = 1 << 19, /* of pictures and clips that are encoded or decoded together */
-    VISION_RATE_HZ = 8             /* at which clips of a shape without a rate are played when they are made */
+    VISION_GROUP = 4,              /* frames per latent frame */
+    VISION_PIECE_PIXELS = 1 << 19, /* pixels of stills and clips encoded or decoded at once */
+    VISION_RATE_HZ = 8             /* playback rate of generated clips whose shape has no rate */
 };
 
-/* A kind of picture or clip the tokenizer codes. The backbone's shape tokens are this table's rows, in order. */
+/* A size of stills or clips that the tokenizer codes. The backbone's shape tokens are the rows of
+ * this table, in order. */
 struct vision_shape {
     char name[VISION_NAME_MOST]; /* "64x64", "64x64x9" */
-    i64 frames, height, width;   /* pixels; frames 1: a still */
-    i64 latent_frames, h, w;     /* T', the finest grid */
-    double rate_hz;              /* frames a second taken of a clip; 0: every frame; 0 for a still */
+    i64 frames, height, width;   /* pixels; frames 1: still */
+    i64 latent_frames, h, w;     /* T'; the finest grid */
+    double rate_hz;              /* frames per second sampled from a clip; 0: all frames, or a still */
     i64 scale_count;
     struct scale scales[VISION_SCALES_MOST]; /* neither side ever shrinks; the last is h x w */
-    i64 amplitude; /* row of the table of amplitudes: equal for shapes of as many scales and about as many positions */
-    double crop;   /* at most this share of a picture's side is cut off, where its proportions are not the shape's */
+    i64 amplitude; /* row of the amplitude table, shared by shapes with equally many scales and similar area */
+    double crop;   /* largest share of a side cropped off a picture whose proportions differ */
 };
 struct vision_config {
     i64 stride;      /* 8 or 16 pixels */
     i64 bits;        /* d */
-    i64 channels[2]; /* width at a quarter of the resolution, and at the latent grid (D_cnn) */
-    i64 blocks[2];   /* residual blocks at each, encoder and decoder alike */
-    bool inflated;   /* temporal layers take part */
+    i64 channels[2]; /* width at 1/4 resolution; width at the latent grid (D_cnn) */
+    i64 blocks[2];   /* residual blocks at each, in encoder and decoder */
+    bool inflated;   /* enables the temporal layers */
     i64 shape_count;
     struct vision_shape shapes[VISION_SHAPES_MOST];
 };
-int vision_config_check(const struct vision_config *config); /* -1 and what does not fit */
-/* Appends a shape. sides: of the scales of a square of about as many positions, s_1 .. s_K: in the shape's own
- * proportions scale k is round(s_k h / s_K) x round(s_k w / s_K), the scale of side 1 a single position; so shapes of
- * like area have as many scales, each of like area. NULL: 1, 2, 3, 4, 6, 8, ... up to that square's grid. -1 and a
- * message if it does not fit. */
+int vision_config_check(const struct vision_config *config); /* -1 with a message that names the misfit */
+/* Appends a shape. `sides` are the sides s_1 .. s_K of the scales of a square of about the same
+ * area. In the shape's own proportions, scale k is round(s_k h / s_K) x round(s_k w / s_K), and
+ * side 1 is a single position; so shapes of similar area have equally many scales of similar area.
+ * NULL selects 1, 2, 3, 4, 6, 8, ... up to that square's grid. Returns -1 with a message if it
+ * does not fit. */
 int vision_add_shape(struct vision_config *config, i64 frames, i64 height, i64 width, double rate_hz, const i64 *sides,
                      i64 side_count);
-i64 vision_usual_sides(i64 sides[VISION_SCALES_MOST], i64 grid); /* 1, 2, 3, 4, 6, 8, ... grid; returns how many */
-/* As config.json and shards.json have it: a side, or [h, w]. False: neither, or beyond 1024. */
+i64 vision_usual_sides(i64 sides[VISION_SCALES_MOST], i64 grid); /* 1, 2, 3, 4, 6, 8, ... grid; returns their number */
+/* A scale in config.json and shards.json: one side, or [h, w]. scale_parse returns false for other
+ * values and for sides beyond 1024. */
 struct json *scale_json(struct scale scale);
 bool scale_parse(struct scale *out, const struct json *value);
-/* A scale that follows another: it is larger, and in neither side smaller. */
+/* True if `scale` may follow `before`: more positions, and neither side smaller. */
 bool scale_grows(struct scale before, struct scale scale);
 i64 vision_latent_frames(i64 frames);                /* 1 + (frames - 1) / 4, frames = 1, 5, 9, ... */
 i64 vision_frames(i64 latent_frames);                /* 1 + 4 (latent_frames - 1) */
-i64 vision_tokens(const struct vision_shape *shape); /* positions of one latent frame: sum of h_k w_k */
+i64 vision_tokens(const struct vision_shape *shape); /* positions per latent frame: sum of h_k w_k */
 
 enum { VISION_BLOCKS_MOST = 8 };
 struct vision_block { /* x + out(silu(in(norm x))), both 3x3 */
@@ -85,80 +89,87 @@ struct vision_weights {                  /* stride = 4 * ratio; P = 48 values of
     struct weight *dec_norm, *dec_up;                  /* 1x1 c1 -> ratio^2 c0 */
     struct vision_block dec_fine[VISION_BLOCKS_MOST];
     struct weight *dec_out_norm, *dec_out, *dec_out_bias; /* 3x3 c0 -> P */
-    struct weight *amplitude; /* [shapes, VISION_SCALES_MOST] a_k, state: a running mean of |u_k| */
+    struct weight *amplitude; /* [shapes, VISION_SCALES_MOST] a_k, state: running mean of |u_k| */
 };
 struct vision {
     struct vision_config config;
     struct weights weights;
     struct device *device;
-    enum dtype dtype; /* of activations */
+    enum dtype dtype; /* activations */
     struct vision_weights at;
-    struct tape tape; /* forward only: encode and decode */
+    struct tape tape; /* forward pass of encode and decode */
 };
-/* Adds the table's rows and allocates; then vision_init, or weights are loaded. The configuration has been checked. */
+/* Creates and allocates the weights of a checked configuration. vision_init or loading must set
+ * them. */
 void vision_open(struct vision *vision, struct device *device, const struct vision_config *config, enum dtype dtype,
                  bool training);
 void vision_init(struct vision *vision, u64 seed);
 void vision_close(struct vision *vision);
 
-/* A folder with config.json and weights.safetensors (masters in F32). load opens. */
+/* Loads or saves a folder with config.json and weights.safetensors (masters in F32). vision_load
+ * also opens the tokenizer. Both return -1 with a message on failure. */
 int vision_load(struct vision *vision, struct device *device, const char *directory, enum dtype dtype, bool training);
-int vision_save(const struct vision *vision, const char *directory); /* into an existing folder */
+int vision_save(const struct vision *vision, const char *directory); /* the folder must exist */
 struct json *vision_config_json(const struct vision_config *config);
 int vision_config_parse(struct vision_config *config, const struct json *value, const char *origin);
 
-/* ---- Many at once: forward only, on all workers; n of any size, as pieces of a bounded memory ---- */
-/* frames must be 1, 5, 9, ...; height and width multiples of the stride. A long video is worked on part by part.
- * Arrays are host memory; outputs may be NULL where not wanted. */
+/* ---- Batches: forward only, on all workers; any n, in pieces of bounded memory ---- */
+/* frames must be 1, 5, 9, ...; height and width must be multiples of the stride. Long videos are
+ * processed in parts. Arrays are host memory; `latent` and `features` may be NULL. */
 /* latent [n, T', h, w, d] of bf16 values, features [n, T', h, w, D_cnn]. */
 void vision_encode(struct vision *vision, float *latent, float *features, const u8 *pixels, i64 n, i64 frames,
                    i64 height, i64 width);
 void vision_decode(struct vision *vision, u8 *pixels, const float *sum, i64 n, i64 latent_frames, i64 h, i64 w);
-/* Of n latent frames of a shape. bits [n, tokens, d], sum [n, h, w, d]. */
+/* Quantizes n latent frames of a shape to bits [n, tokens, d] and their sum [n, h, w, d], or
+ * back. */
 void vision_quantize(struct vision *vision, u8 *bits, float *sum, const float *latent, i64 n,
                      const struct vision_shape *shape);
 void vision_dequantize(struct vision *vision, float *sum, const u8 *bits, i64 n, const struct vision_shape *shape);
-/* Encode, quantise, decode: what the code keeps of n stills or clips of a shape. bits may be NULL. */
+/* Encodes, quantizes and decodes n stills or clips of a shape. bits may be NULL. */
 void vision_reconstruct(struct vision *vision, u8 *out, u8 *bits, const u8 *pixels, i64 n,
                         const struct vision_shape *shape);
 /* a_k [scale_count], device memory. */
 const float *vision_amplitude(const struct vision *vision, const struct vision_shape *shape);
 
-/* Squared error of pixels in 0..1, mean over count values; PSNR in dB of a mean squared error (of many pictures: of the
- * mean of their errors). */
+/* Squared error of pixels scaled to 0..1, averaged over `count` values, and the PSNR in dB of a
+ * mean squared error. For many pictures pass the mean of their errors. */
 double vision_square_error(const u8 *a, const u8 *b, i64 count);
 double vision_psnr(double square_error);
 
-/* ---- On a tape: what training and the functions above share ---- */
-/* Inside, rows are ordered (time, n, h, w): a causal convolution over time then reads whole blocks of rows. */
+/* ---- On a tape: shared by training and the functions above ---- */
+/* Rows are ordered (time, n, h, w), so that a causal convolution over time reads whole blocks of
+ * rows. */
 struct vision_size {
     i64 n, frames, height, width;
 };
-/* Pixels as patches [frames * n * H/4 * W/4, 48], values -1..1: what the encoder reads and the decoder must return. */
+/* Pixels as patches [frames * n * H/4 * W/4, 48] with values -1..1: the encoder's input and the
+ * decoder's target. */
 struct tensor *vision_patches(struct tape *tape, const struct vision *vision, const u8 *pixels /* host memory */,
                               struct vision_size size);
-/* features [T' * n * h * w, D_cnn], activations' dtype. */
+/* Features [T' * n * h * w, D_cnn] in the activations' dtype. */
 struct tensor *vision_features(struct tape *tape, const struct vision *vision, struct tensor *patches,
                                struct vision_size size);
-/* The projection [T' * n * h * w, d], F32; and rounded to bf16 (still F32): the latent. Gradients pass the rounding. */
+/* vision_project returns the projection [T' * n * h * w, d] in F32. vision_latent rounds it to
+ * bf16 values (still F32); gradients pass the rounding straight through. */
 struct tensor *vision_project(struct tape *tape, const struct vision *vision, struct tensor *features);
 struct tensor *vision_latent(struct tape *tape, const struct vision *vision, struct tensor *features);
-/* Patches again, from f32 sums. `size` is that of the pixels. */
+/* Decodes f32 sums to patches. `size` is that of the pixels. */
 struct tensor *vision_pixels(struct tape *tape, const struct vision *vision, struct tensor *sum,
                              struct vision_size size);
 
-/* The losses of one batch, means over all pixels or positions; pixels in -1..1. */
+/* Losses of one batch: means over all pixels or positions, with pixels in -1..1. */
 struct vision_losses {
     double l1, l2, commitment, entropy;
 };
 struct vision_loss_weights {
     double l1, l2, commitment, entropy;
-    double sharpness; /* of the entropy term: p = sigmoid(sharpness u / a_k) */
+    double sharpness; /* entropy term: p = sigmoid(sharpness u / a_k) */
 };
 enum { VISION_L1, VISION_L2, VISION_COMMITMENT, VISION_ENTROPY, VISION_SUMS };
-/* Forward with losses; tape_backward may follow. sums [VISION_SUMS] (device memory) gain those of all rows, of which
- * vision_losses_of makes means once the host has them. Returns mean |u_k| [scale_count], device memory of the tape. All
- * but the pixels' way to the device is a segment of the tape, its place 0. */
+/* Forward pass with losses; tape_backward may follow. Adds the losses of all rows to sums
+ * [VISION_SUMS] (device memory); vision_losses_of turns these into means once they are on the
+ * host. Returns the mean |u_k| [scale_count] in device memory of the tape. Everything after the
+ * upload of the pixels is segment 0 of the tape. */
 const float *vision_loss(double *sums, struct tape *tape, const struct vision *vision, const u8 *pixels,
                          struct vision_size size, const struct vision_shape *shape,
                          const struct vision_loss_weights *weights);
@@ -166,7 +177,7 @@ struct vision_losses vision_losses_of(const double *sums, const struct vision *v
 /* a_k += (1 - keep) (mean |u_k| - a_k) */
 void vision_amplitude_update(struct vision *vision, const struct vision_shape *shape, const float *magnitude,
                              double keep);
-/* After training on stills: temporal layers join; stills are coded as before. */
+/* Enables the temporal layers after training on stills; the codes of stills do not change. */
 void vision_inflate(struct vision *vision);
 
 #endif

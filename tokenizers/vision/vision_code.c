@@ -1,13 +1,16 @@
-/* Pixels to latents to bits and back, many at once. */
+/* Batched encoding and decoding: pixels, latents and bits. */
 #include "tokenizers/vision/vision.h"
 
 #include <math.h>
 #include <string.h>
 
-/* A piece is what one forward works on: enough rows to keep all workers busy, few enough to stay near the caches. Long
- * clips are cut in time, each part beginning CONTEXT latent frames early: the temporal layers look back two frames
- * before and two latent frames after the reduction (encoder), two latent frames before and two frames after the
- * expansion (decoder), and the first frame of a part, taken for the beginning of a clip, is as far away as that. */
+/* One forward pass processes one piece: large enough to keep all workers busy, small enough to
+ * stay near the caches.
+ *
+ * Long clips are cut in time, and each part starts CONTEXT latent frames early. The temporal
+ * layers look back two frames before and two latent frames after the reduction (encoder), and two
+ * latent frames before and two frames after the expansion (decoder). The first frame of a part is
+ * treated as the beginning of a clip, so it must be farther away than that. */
 enum { PART_LATENT = 32, CONTEXT = 4, PATCH = 4 };
 
 static i64 clips_of_piece(i64 n, i64 frames, i64 height, i64 width)
@@ -15,7 +18,7 @@ static i64 clips_of_piece(i64 n, i64 frames, i64 height, i64 width)
     return max_i64(1, min_i64(n, VISION_PIECE_PIXELS / (frames * height * width)));
 }
 
-/* Rows (time, n, positions) -> (n, time, positions), as f32. */
+/* Reorders rows (time, n, positions) to (n, time, positions) in f32. */
 static void get_rows(struct vision *vision, float *out, struct tensor *x, i64 frames, i64 n)
 {
     struct tape *tape = &vision->tape;
@@ -39,7 +42,7 @@ static void encode_piece(struct vision *vision, float *latent, float *features, 
         get_rows(vision, latent, vision_latent(tape, vision, f), frames, size.n);
 }
 
-/* One long clip, part by part; the context's latents are computed again and dropped. */
+/* Encodes one long clip in parts; the latents of the context are recomputed and dropped. */
 static void encode_long(struct vision *vision, float *latent, float *features, const u8 *pixels,
                         struct vision_size size)
 {
@@ -77,7 +80,7 @@ void vision_encode(struct vision *vision, float *latent, float *features, const 
 
 /* ---- decoding ---- */
 
-/* Patches of rows (time, n, h, w) as bytes [n, frames - skip, height, width, 3]. */
+/* Converts patches of rows (time, n, h, w) to bytes [n, frames - skip, height, width, 3]. */
 static void get_pixels(struct vision *vision, u8 *pixels, const struct tensor *patches, struct vision_size s, i64 skip)
 {
     struct tape *tape = &vision->tape;
@@ -93,7 +96,7 @@ static void get_pixels(struct vision *vision, u8 *pixels, const struct tensor *p
                    (s.frames - skip) * frame);
 }
 
-/* sum [n, T', positions, d]; the first `skip` frames of each clip are not stored. */
+/* Decodes sum [n, T', positions, d]; the first `skip` frames of each clip are not stored. */
 static void decode_piece(struct vision *vision, u8 *pixels, const float *sum, struct vision_size size, i64 skip)
 {
     struct tape *tape = &vision->tape;
@@ -142,7 +145,8 @@ const float *vision_amplitude(const struct vision *vision, const struct vision_s
     return (const float *)vision->at.amplitude->value.data + shape->amplitude * VISION_SCALES_MOST;
 }
 
-/* Of n latent frames: n are worked on at once, bits [n, tokens, d] and grids [n, h, w, d] of them lie on the tape. */
+/* Buffers on the tape for n latent frames at once: bits [n, tokens, d], latent and sum [n, h, w,
+ * d]. */
 struct vision_code_coded {
     i64 n, bits_count, values;
     u8 *bits;

@@ -23,7 +23,7 @@ i64 vision_tokens(const struct vision_shape *shape)
     return tokens;
 }
 
-/* 1, 2, 3, 4, 6, 8, 12, 16, ... as Infinity's lists go, ending at the grid itself. */
+/* 1, 2, 3, 4, 6, 8, 12, 16, ..., as in Infinity's lists, ending at the grid itself. */
 i64 vision_usual_sides(i64 sides[VISION_SCALES_MOST], i64 grid)
 {
     i64 count = 0;
@@ -50,7 +50,7 @@ static int check_scales(const struct vision_shape *s)
     return 0;
 }
 
-/* Scales of a square in the shape's proportions. */
+/* Fills the scales from those of a square, in the shape's proportions. */
 static int fill_scales(struct vision_shape *s, const i64 *sides, i64 count)
 {
     i64 last = sides[count - 1], cells = s->h * s->w;
@@ -67,7 +67,8 @@ static int fill_scales(struct vision_shape *s, const i64 *sides, i64 count)
     return 0;
 }
 
-/* One row of amplitudes serves them: as many scales, and grids of like area. */
+/* True if both shapes share a row of amplitudes: equally many scales, and areas within a factor of
+ * 2. */
 static bool same_family(const struct vision_shape *a, const struct vision_shape *b)
 {
     i64 x = a->h * a->w, y = b->h * b->w;

@@ -1,7 +1,8 @@
-/* The vision tokenizer's losses: L1 + L2 of pixels, commitment of the latent to its code, entropy of the bits. */
+/* Losses of the vision tokenizer: L1 + L2 of pixels, commitment of the latent to its code, entropy
+ * of the bits. */
 #include "tokenizers/vision/vision.h"
 
-/* n coefficients of value / n: the mean of n losses. */
+/* n coefficients value / n, which give the mean of n losses. */
 static float *mean_of(struct tape *tape, i64 n, double value)
 {
     float *out = tape_alloc(tape, n * 4);
@@ -16,7 +17,8 @@ static void add_distance(double *sum, struct tape *tape, struct tensor *x, struc
     tape->device->ops->sum_values(tape->device, sum, loss.value, loss.n);
 }
 
-/* Bits and their sum; the entropy of the bits and the distance of the latent to the sum are losses of the latent. */
+/* Quantizes the latent. Adds two losses of the latent: its distance to the sum of the code
+ * (commitment), and the entropy of the bits. */
 static struct tensor *quantize(double *sums, const float **magnitude, struct tape *tape, const struct vision *vision,
                                struct tensor *latent, struct vision_size size, const struct vision_shape *shape,
                                const struct vision_loss_weights *weights)

@@ -1,9 +1,10 @@
-/* The vision tokenizer's network: its weights table and its forward on a tape.
+/* The network of the vision tokenizer: table of weights and forward pass on a tape. Layers in []
+ * exist with `inflated` only.
  *
- *   encoder: patches 4x4 -> 3x3 conv -> blocks -> space to depth -> 1x1 -> [time, reduce, time] -> blocks -> norm ->
- * 1x1 decoder: 3x3 conv -> [time, expand, time] -> blocks -> norm -> 1x1 -> depth to space -> blocks -> norm -> 3x3
- * conv
- */
+ *   encoder: 4x4 patches -> 3x3 conv -> blocks -> space to depth -> 1x1
+ *            -> [time, reduce, time] -> blocks -> norm -> 1x1
+ *   decoder: 3x3 conv -> [time, expand, time] -> blocks -> norm -> 1x1
+ *            -> depth to space -> blocks -> norm -> 3x3 conv */
 #include "tokenizers/vision/vision.h"
 
 #include <math.h>
@@ -81,7 +82,7 @@ static void add_decoder(struct weights *weights, struct vision_weights *at, cons
     at->dec_out_bias = add_vector(weights, "decoder.out.bias", PATCH_VALUES, INIT_ZEROS);
 }
 
-/* Without inflation the temporal weights have no gradient, and the optimizer passes over them. */
+/* Without inflation the temporal weights have no gradient, so the optimizer skips them. */
 static void mark_temporal(struct vision *vision)
 {
     const struct vision_weights *at = &vision->at;
@@ -119,7 +120,8 @@ void vision_close(struct vision *vision)
     *vision = (struct vision){0};
 }
 
-/* Column block `last` of each row's taps becomes the identity, or every block of rows. */
+/* Sets identity taps: all four row blocks of the expansion (rows), or the last column block of the
+ * reduction. */
 static void put_taps(struct weights *weights, struct weight *w, i64 channels, bool rows)
 {
     float *values = memory_alloc(w->rows * w->columns * 4);
@@ -145,7 +147,7 @@ void vision_inflate(struct vision *vision)
 
 /* ---- the forward; rows are (time, n, h, w) ---- */
 
-struct grid { /* of the rows a layer sees */
+struct grid { /* grid of the rows a layer sees */
     i64 frames, n, h, w;
 };
 
@@ -174,7 +176,7 @@ static struct tensor *run_blocks(struct tape *tape, struct tensor *x, const stru
     return x;
 }
 
-/* Convolution over time alone; every other axis is one. Padding is in front only. */
+/* Causal convolution over time only: all other axes have kernel 1, and padding is in front only. */
 static struct tensor *conv_time(struct tape *tape, struct tensor *x, struct weight *w, struct grid g, i64 kernel,
                                 i64 stride)
 {
@@ -194,7 +196,7 @@ static struct tensor *add_time(struct tape *tape, struct tensor *x, struct weigh
     return op_add_onto(tape, conv_time(tape, x, w, g, 3, 1), x);
 }
 
-/* Frames -3..0 (three of padding), 1..4, ... become one each. */
+/* Reduces frames -3..0 (three are padding), 1..4, ... to one each. */
 static struct tensor *reduce_time(struct tape *tape, struct tensor *x, const struct vision_weights *at, struct grid *g)
 {
     x = add_time(tape, x, at->enc_time1, *g);
@@ -203,7 +205,7 @@ static struct tensor *reduce_time(struct tape *tape, struct tensor *x, const str
     return add_time(tape, x, at->enc_time2, *g);
 }
 
-/* Each latent frame becomes four; of the first, three would stand before the beginning. */
+/* Expands each latent frame to four frames; the first three precede the clip and are dropped. */
 static struct tensor *expand_time(struct tape *tape, struct tensor *x, const struct vision_weights *at, struct grid *g)
 {
     i64 channels = x->columns, rows = g->n * g->h * g->w;
@@ -218,7 +220,7 @@ static struct tensor *expand_time(struct tape *tape, struct tensor *x, const str
     return add_time(tape, x, at->dec_time2, *g);
 }
 
-/* 0..255 -> -1..1 */
+/* Maps 0..255 to -1..1. */
 struct tensor *vision_patches(struct tape *tape, const struct vision *vision, const u8 *pixels, struct vision_size s)
 {
     struct device *device = tape->device;

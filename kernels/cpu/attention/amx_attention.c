@@ -1,16 +1,21 @@
-/* Flash attention (Dao et al. 2022) on tiles: a block of rows walks its blocks of keys, some at a time. While these
- * scores become probabilities the next ones are multiplied, be they of the next block of rows. */
+/* Flash attention (Dao et al. 2022) on AMX. A block of 32 rows walks over its blocks of keys,
+ * AMX_ATTENTION_CHUNK at a time. For each chunk i:
+ *
+ *     softmax of chunk i (AVX-512), interleaved with
+ *         scores^T = K Q^T of chunk i + 1 (AMX), of this or the next block of rows
+ *     sums += V^T P of chunk i (AMX) */
 #include "kernels/cpu/attention/amx_attention.h"
 
 struct amx_attention_job {
     struct attention_plan plan;
     struct matrix out, q, k, v;
     float *lse;
-    char *keys, *values; /* as rows; as depth */
+    char *keys, *values; /* keys packed as rows, values as depth */
     i64 kv_heads, width;
-    float scale; /* of scores: D^-1/2 log2(e) */
+    float scale; /* scale of scores: D^-1/2 log2(e) */
 };
-struct amx_attention_chunk { /* blocks of keys of one block of rows */
+/* A few blocks of keys of one block of rows. */
+struct amx_attention_chunk {
     i64 rows, count;
     i32 keys[AMX_ATTENTION_CHUNK];
     float *scores; /* [count] blocks */
@@ -19,12 +24,13 @@ struct amx_attention_chunk { /* blocks of keys of one block of rows */
 struct amx_attention_tile {
     const struct amx_attention_job *job;
     const struct query_tile *queries;
-    i64 head;                  /* key-value head */
-    i64 rows, key;             /* what the next chunk begins with */
-    struct row_block block[2]; /* of even and odd blocks of rows */
-    char *q, *p;               /* queries of a block of rows, probabilities of a chunk: as b */
+    i64 head;                  /* kv head */
+    i64 rows, key;             /* start of the next chunk */
+    struct row_block block[2]; /* for even and odd blocks of rows */
+    /* Queries of a block of rows, and probabilities of a chunk, packed as b. */
+    char *q, *p;
     float *scores[2], *sums;
-    __m512 max[2], total[2]; /* of each row, in powers of two */
+    __m512 max[2], total[2]; /* per row, in powers of two */
 };
 
 static void open_tile(struct amx_attention_tile *tile, const struct amx_attention_job *job, i64 index, int worker)
@@ -33,7 +39,8 @@ static void open_tile(struct amx_attention_tile *tile, const struct amx_attentio
     char *at = cpu_v4_scratch(worker, 0, amx_attention_bytes(job->width));
     *tile = (struct amx_attention_tile){.job = job};
     tile->queries = &job->plan.tiles[index % job->plan.tile_count];
-    tile->head = index / job->plan.tile_count; /* heads one after the other: keys and values stay in the cache */
+    /* Heads one after the other, so that keys and values stay in cache. */
+    tile->head = index / job->plan.tile_count;
     tile->scores[0] = (float *)at;
     tile->scores[1] = tile->scores[0] + AMX_ATTENTION_CHUNK * AMX_SUMS;
     tile->sums = tile->scores[1] + AMX_ATTENTION_CHUNK * AMX_SUMS;
@@ -41,7 +48,7 @@ static void open_tile(struct amx_attention_tile *tile, const struct amx_attentio
     tile->p = tile->q + steps * AMX_STEP_BYTES;
 }
 
-/* Blocks of keys of a head. */
+/* Bytes of one packed block of keys of a head. */
 static i64 key_bytes(const struct amx_attention_job *job)
 {
     return job->width / AMX_BLOCK * AMX_STEP_BYTES;
@@ -60,7 +67,8 @@ static void begin_rows(struct amx_attention_tile *tile)
     tile->key = CPU(attention_next)(&job->plan, 0, block->low, block->high);
 }
 
-/* The next one, which has no keys where a block of rows sees none; false after the last. */
+/* Takes the next chunk. It has no keys if a block of rows sees none. Returns false after the
+ * last. */
 static bool take_chunk(struct amx_attention_chunk *chunk, struct amx_attention_tile *tile, bool first)
 {
     const struct attention_plan *plan = &tile->job->plan;
@@ -103,7 +111,7 @@ static void hide(const struct amx_attention_tile *tile, const struct amx_attenti
     }
 }
 
-/* In two chains each; a NaN may be lost here, not in what follows. */
+/* Uses two chains per half. A NaN may be lost here, but not in what follows. */
 INLINED void max_of_scores(__m512 max[2], const struct amx_attention_chunk *chunk)
 {
     __m512 even[2] = {max[0], max[1]}, odd[2] = {max[0], max[1]};
@@ -119,7 +127,7 @@ INLINED void max_of_scores(__m512 max[2], const struct amx_attention_chunk *chun
         max[half] = _mm512_max_ps(even[half], odd[half]);
 }
 
-/* What was summed before is lowered to a new maximum. */
+/* Rescales the sums so far to a new maximum. */
 static void lower(struct amx_attention_tile *tile, const __m512 before[2], i64 width)
 {
     __m512 keep[2];
@@ -129,7 +137,7 @@ static void lower(struct amx_attention_tile *tile, const __m512 before[2], i64 w
     }
     if (!(_mm512_cmpneq_ps_mask(before[0], tile->max[0]) | _mm512_cmpneq_ps_mask(before[1], tile->max[1])))
         return;
-    for (i64 i = 0; i < width / 16; i++) /* halves of blocks, in turn */
+    for (i64 i = 0; i < width / 16; i++) /* halves of blocks, alternating */
         for (int j = 0; j < 32; j++) {
             float *sums = tile->sums + i * 512 + 16 * j;
             _mm512_store_ps(sums, _mm512_mul_ps(keep[i % 2], _mm512_load_ps(sums)));
@@ -143,7 +151,7 @@ static void find_max(struct amx_attention_tile *tile, const struct amx_attention
     max_of_scores(max, chunk);
     for (int half = 0; half < 2; half++) {
         if (chunk->first) {
-            before[half] = _mm512_set1_ps(-1e30f); /* finite, so that what is hidden is zero */
+            before[half] = _mm512_set1_ps(-1e30f); /* finite, so that hidden scores give zero */
             tile->total[half] = _mm512_setzero_ps();
         }
         tile->max[half] = _mm512_max_ps(before[half], _mm512_mul_ps(max[half], scale));
@@ -152,7 +160,7 @@ static void find_max(struct amx_attention_tile *tile, const struct amx_attention
         lower(tile, before, tile->job->width);
 }
 
-/* Probabilities of 32 keys, relative to the maximum, as b: pairs of keys. */
+/* Probabilities of 32 keys relative to the maximum, packed as b (pairs of keys). */
 INLINED void soften_block(struct amx_attention_tile *tile, const struct amx_attention_chunk *chunk, i64 i)
 {
     const __m512i turns = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
@@ -172,7 +180,7 @@ INLINED void soften_block(struct amx_attention_tile *tile, const struct amx_atte
     }
 }
 
-/* While these are softened, the next ones are multiplied: next->count may be 0. */
+/* Softens this chunk while the scores of the next one are multiplied. next->count may be 0. */
 static void soften(struct amx_attention_tile *tile, const struct amx_attention_chunk *chunk,
                    const struct amx_attention_chunk *next)
 {
@@ -192,7 +200,7 @@ static void add_values(const struct amx_attention_tile *tile, const struct amx_a
                        tile->p, NULL, AMX_STEP_BYTES, chunk->count, !chunk->first);
 }
 
-/* The maximum becomes the lse, the total the factor of the sums. */
+/* Turns the maximum into the lse, and the total into the factor of the sums. */
 static void close_statistics(float *restrict max, float *restrict total)
 {
 #pragma omp simd

@@ -1,12 +1,20 @@
-/* What attention's forward and backward on tiles share.
+/* Shared by the forward and the backward of AMX attention.
  *
- * Rows. The queries of a tile, times the `group` heads of one key-value head: row r is head r % group of query r /
- * group, in blocks of 32. Scores are held transposed, [32 keys, 32 rows], in the layout of a block of sums: what
- * belongs to a row lies along the lanes of two vectors, so nothing is ever summed across lanes.
+ * Rows. A tile's rows are its queries times the `group` query heads of one kv head: row r is head r
+ * % group of query r / group. Rows form blocks of 32. Scores are transposed, [32 keys][32 rows], in
+ * the layout of a block of sums. A row is then a lane of two vectors, so nothing is ever summed
+ * across lanes.
  *
- * Keys. Each block of rows reads the blocks of 32 keys that one of its queries may see, and looks at single intervals
- * only where not all of them see all of it. Packed once, keys and values are a of every product: [G][blocks][D / 32] of
- * 2 kB, as they lie or transposed; what belongs to rows is b. */
+ *                    32 rows (queries x heads)
+ *     32 keys   +---------+---------+
+ *               | sums 0  | sums 1  |   scores^T = K Q^T
+ *               | sums 2  | sums 3  |   softmax runs down the columns
+ *               +---------+---------+
+ *
+ * Keys. Each block of rows reads the blocks of 32 keys that one of its queries may see. It checks
+ * single intervals only if not all of its queries see the whole block. Keys and values are packed
+ * once and are operand a of every product: [G][blocks][D / 32] of 2 kB, transposed or not. Data of
+ * the rows is operand b. */
 #ifndef WEFT_CPU_AMX_ATTENTION_H
 #define WEFT_CPU_AMX_ATTENTION_H
 #include "kernels/cpu/gemm/amx.h"
@@ -14,9 +22,9 @@
 #include "kernels/cpu/transpose.h"
 
 struct row_block {
-    i32 low, high;                            /* indices of its first and last query */
-    i32 query[AMX_BLOCK];                     /* index of each row's query; -1: there is no such row */
-    i32 position[AMX_BLOCK], head[AMX_BLOCK]; /* where the row lies: row of q, head of all */
+    i32 low, high;                            /* indices of the first and last query */
+    i32 query[AMX_BLOCK];                     /* index of each row's query; -1: no such row */
+    i32 position[AMX_BLOCK], head[AMX_BLOCK]; /* each row's row in q, and its head */
 };
 
 static inline void row_block_find(struct row_block *block, const struct attention_plan *plan,
@@ -51,7 +59,7 @@ INLINED __m512i row_load_words(struct matrix m, const struct row_block *block, i
                                  : _mm512_loadu_si512((const bf16 *)row_at(m, block, row, width) + column);
 }
 
-/* Rows as b, the head's width as depth: [D / 32] of 2 kB. */
+/* Packs rows as b with the head width as depth: [D / 32] of 2 kB. */
 static inline void rows_as_columns(char *out, struct matrix m, const struct row_block *block, i64 width)
 {
     for (i64 column = 0; column < width; column += AMX_BLOCK)
@@ -73,7 +81,7 @@ INLINED void store_pairs(char *out, __m512i even, __m512i odd)
     _mm512_store_si512(out + AMX_STEP_BYTES / 2, pairs[1]);
 }
 
-/* Rows as b, themselves the depth: [D / 32] of 2 kB. */
+/* Packs rows as b with the rows as depth: [D / 32] of 2 kB. */
 static inline void rows_as_depth(char *out, struct matrix m, const struct row_block *block, i64 width)
 {
     for (i64 column = 0; column < width; column += AMX_BLOCK, out += AMX_STEP_BYTES)
@@ -82,7 +90,8 @@ static inline void rows_as_depth(char *out, struct matrix m, const struct row_bl
                         row_load_words(m, block, 2 * i + 1, width, column));
 }
 
-/* 32 keys, or values, of one head as a: as they lie, or transposed. */
+/* Packs 32 keys or values of one head as a, with the keys as rows (keys_as_rows) or as depth
+ * (keys_as_depth). */
 static inline void keys_as_rows(char *out, struct matrix m, i64 first)
 {
     for (i64 column = 0; column < m.columns; column += AMX_BLOCK)
@@ -95,8 +104,8 @@ static inline void keys_as_depth(char *out, struct matrix m, i64 first)
         amx_pack_a_transposed(out, m, first, column);
 }
 
-/* sums (+)= over k of a[k] b[k]; an index says which steps of an operand these are, without one they follow each
- * other. */
+/* sums (+)= sum over k of a[k] b[k]. a_index and b_index list the steps of an operand; NULL:
+ * consecutive steps. */
 INLINED void multiply_steps(float *sums, const char *a, const i32 *a_index, i64 a_step, const char *b,
                             const i32 *b_index, i64 b_step, i64 steps, bool resume)
 {
@@ -115,14 +124,14 @@ INLINED void multiply_steps(float *sums, const char *a, const i32 *a_index, i64 
     amx_store_sums(sums);
 }
 
-/* Do all queries of the block see all of these 32 keys? */
+/* True if every query of the block sees all of these 32 keys. */
 static inline bool all_seen(const struct attention_plan *plan, i64 keys, const struct row_block *block)
 {
     return (keys + 1) * KEY_BLOCK <= plan->intervals->keys &&
            attention_all_seen(&plan->block[keys], block->low, block->high);
 }
 
-/* The rows that see a key. */
+/* Mask of the rows that see a key. */
 INLINED __mmask32 rows_that_see(const struct intervals *v, i64 key, const struct row_block *block)
 {
     if (key >= v->keys)
@@ -139,8 +148,9 @@ INLINED __mmask32 rows_that_see(const struct intervals *v, i64 key, const struct
     return mask;
 }
 
-/* 2^x for x <= 126, relative error 3e-6; exactly zero from -127 down, a NaN stays one. As attention_exp2, with a
- * polynomial of degree 4: what comes out is rounded to bf16. */
+/* 2^x for x <= 126 with a relative error of 3e-6. It is exactly zero from -127 down; NaN stays NaN.
+ * The polynomial has degree 4, one less than in attention_exp2, because the result is rounded to
+ * bf16. */
 INLINED __m512 exp2_lanes(__m512 x)
 {
     const __m512 shift = _mm512_set1_ps(12582912.0f);
@@ -155,7 +165,7 @@ INLINED __m512 exp2_lanes(__m512 x)
         _mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(whole), 23)));
 }
 
-/* Rows of a head from transposed sums [D / 32] blocks, each times its factor. */
+/* Stores rows of a head from transposed sums, [D / 32] blocks, each row times its factor. */
 static inline void store_rows(struct matrix out, const struct row_block *block, i64 width, const float *sums,
                               const __m512 factor[2])
 {
@@ -178,7 +188,7 @@ static inline void store_rows(struct matrix out, const struct row_block *block, 
 static inline struct attention_tiling attention_tiles_of_rows(i64 keys_most)
 {
     return (struct attention_tiling){AMX_ATTENTION_ROWS, 2 * AMX_ATTENTION_ROWS, keys_most, true,
-                                     true}; /* never cut in two */
+                                     true}; /* rows_least > rows_most: never cut */
 }
 
 #endif

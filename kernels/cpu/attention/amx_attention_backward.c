@@ -1,7 +1,12 @@
-/* The backward of flash attention (Dao et al. 2022, algorithm 4) on tiles, in one pass: a tile of queries walks its
- * spans of keys. For each block of keys, probabilities of all blocks of rows that see it are made again from lse, one
- * block's while the next one's scores are multiplied, and its sums of dk and dv added to; sums of dq once a span. Tiles
- * take turns at a span (attention.h). */
+/* Backward of flash attention (Dao et al. 2022, algorithm 4) on AMX, in one pass. A tile of queries
+ * walks over its spans of keys. For each block of keys:
+ *
+ *     recompute P^T and dS^T of every block of rows that sees the keys
+ *         (softmax of one block overlaps the products of the next)
+ *     dV += P^T dO,  dK += dS^T Q              per block of keys
+ *     dQ^T += K^T dS^T                         once per span
+ *
+ * Tiles take turns at a span (attention.h), so the order of sums is fixed. */
 #include "kernels/cpu/attention/amx_attention.h"
 
 enum { ROW_BLOCKS = AMX_ATTENTION_ROWS / AMX_BLOCK };
@@ -11,30 +16,34 @@ struct amx_attention_backward_job {
     struct attention_turns turns;
     struct matrix dq, dk, dv, dout, out, q, k, v;
     const float *lse;
-    char *keys, *values, *keys_turned; /* as rows, rows, depth */
+    char *keys, *values, *keys_turned; /* packed as rows, as rows, as depth */
     float *dkeys, *dvalues;            /* [G][blocks][D / 32] blocks of sums */
-    i64 kv_heads, width, steps;        /* D / 32 */
+    i64 kv_heads, width, steps;        /* steps: D / 32 */
 };
 struct amx_attention_backward_tile {
     const struct amx_attention_backward_job *job;
     const struct query_tile *queries;
-    i64 number, head, blocks; /* key-value head; blocks of rows */
+    i64 number, head, blocks; /* tile number; kv head; blocks of rows */
     struct row_block block[ROW_BLOCKS];
-    char *q, *dout, *q_turned, *dout_turned;  /* [blocks][D / 32]: as depth, as columns */
-    float *lse, *delta;                       /* of each row; lse in powers of two */
-    float *scores[2], *dscores[2];            /* one block each */
-    char *p, *ds;                             /* [blocks]: of one block of keys, those that see it, as a */
-    char *pairs;                              /* [blocks][keys of a span]: ds as b */
-    float *dq;                                /* [blocks][D / 32] blocks, transposed */
-    i32 seen[ROW_BLOCKS][AMX_ATTENTION_SPAN]; /* blocks of keys of a span that a block of rows sees, */
-    i64 seen_count[ROW_BLOCKS];               /* and how many */
+    char *q, *dout, *q_turned, *dout_turned; /* [blocks][D / 32]: as depth; turned as columns */
+    float *lse, *delta;                      /* per row; lse in powers of two */
+    float *scores[2], *dscores[2];           /* one block each */
+    /* [blocks]: P and dS of one block of keys, for the blocks of rows that see it, packed as a. */
+    char *p, *ds;
+    char *pairs; /* [blocks][keys of a span]: dS packed as b */
+    float *dq;   /* [blocks][D / 32] blocks, transposed */
+    /* Blocks of keys of a span that each block of rows sees, and their number. */
+    i32 seen[ROW_BLOCKS][AMX_ATTENTION_SPAN];
+    i64 seen_count[ROW_BLOCKS];
 };
 
-static i64 operand_bytes(const struct amx_attention_backward_job *job) /* of 32 rows, or keys, of a head */
+/* Bytes of 32 rows, or keys, of a head. */
+static i64 operand_bytes(const struct amx_attention_backward_job *job)
 {
     return job->steps * AMX_STEP_BYTES;
 }
-static i64 key_block(const struct amx_attention_backward_tile *tile, i64 keys) /* among those of all heads */
+/* Index among the blocks of all heads. */
+static i64 key_block(const struct amx_attention_backward_tile *tile, i64 keys)
 {
     return tile->head * tile->job->plan.blocks + keys;
 }
@@ -67,8 +76,9 @@ static float dot(const bf16 *a, const bf16 *b, i64 n)
     return _mm512_reduce_add_ps(sum);
 }
 
-/* lse in powers of two, and delta = dout . out, which stands for sum_j p_j dp_j (eq. 4 of the paper's appendix B). Of
- * no key, or no row: every probability is zero. */
+/* Loads lse in powers of two, and delta = dout . out, which equals sum_j p_j dp_j (eq. 4 of the
+ * paper's appendix B). Every probability of a missing row, or of a row that sees no key, becomes
+ * zero. */
 static void load_statistics(const struct amx_attention_backward_tile *tile, i64 j)
 {
     const struct amx_attention_backward_job *job = tile->job;
@@ -107,7 +117,7 @@ static void open_tile(struct amx_attention_backward_tile *tile, const struct amx
     memset(tile->dq, 0, (size_t)(tile->blocks * job->steps * AMX_SUMS) * 4);
 }
 
-/* The blocks of rows that see these keys; each notes that it does. */
+/* Finds the blocks of rows that see these keys, and notes the keys in each block's `seen`. */
 static i64 find_rows(i32 rows[ROW_BLOCKS], struct amx_attention_backward_tile *tile, i64 keys)
 {
     const struct key_bounds *bounds = &tile->job->plan.block[keys];
@@ -131,11 +141,11 @@ INLINED void find_scores(const struct amx_attention_backward_tile *tile, i64 key
                    AMX_STEP_BYTES, job->steps, false);
 }
 
-struct gradient_rows { /* of one block of rows */
+struct gradient_rows { /* constants of one block of rows */
     __m512 scale, factor, lse[2], delta[2];
 };
 
-/* p = 2^(s - lse), ds = p (dp - delta) D^-1/2 of one key. */
+/* p = 2^(s - lse) and ds = p (dp - delta) D^-1/2 of one key. */
 INLINED void find_gradients(__m512i *p, __m512i *ds, const float *s, const float *dp, const struct gradient_rows *r,
                             __mmask32 seen)
 {
@@ -150,7 +160,7 @@ INLINED void find_gradients(__m512i *p, __m512i *ds, const float *s, const float
     *ds = (__m512i)_mm512_cvtne2ps_pbh(gradient[1], gradient[0]);
 }
 
-/* Of a block of keys and block j of rows, which becomes number i of those that see the keys. */
+/* P and dS of a block of keys and block j of rows, which is number i of those that see the keys. */
 INLINED void soften(const struct amx_attention_backward_tile *tile, i64 keys, i64 j, i64 i, int buffer, bool all)
 {
     const struct amx_attention_backward_job *job = tile->job;
@@ -225,7 +235,7 @@ static void run_tile(void *context, i64 index, int worker)
     struct amx_attention_backward_tile tile;
     struct key_run run = {0};
     i32 rows[ROW_BLOCKS];
-    i64 turn = -1; /* the span whose turn this tile has */
+    i64 turn = -1; /* span whose turn this tile holds; -1: none */
     amx_begin();
     open_tile(&tile, job, index, worker);
     while (CPU(attention_run)(&run, &job->plan, tile.queries)) {
@@ -251,7 +261,7 @@ static void run_tile(void *context, i64 index, int worker)
 }
 
 static struct matrix head_of(const struct amx_attention_backward_job *job, struct matrix m,
-                             i64 index) /* index / blocks */
+                             i64 index) /* columns of head index / blocks */
 {
     return matrix_columns(m, index / job->plan.blocks * job->width, job->width);
 }

@@ -1,8 +1,9 @@
-/* Flash attention (Dao et al. 2022) over runs of keys, in strips (strips.h): a running maximum and sum per row, so
- * scores of one strip and run at a time exist. Scores are kept times log2(e), probabilities are powers of two. */
+/* Flash attention (Dao et al. 2022) over runs of keys, in strips (strips.h). Every row keeps a
+ * running maximum and sum, so only the scores of one strip and run exist at a time. Scores are kept
+ * times log2(e); probabilities are powers of two. */
 #include "kernels/cpu/attention/strips.h"
 
-#if defined __AVX512BF16__ /* of f32 there are no pairs */
+#if defined __AVX512BF16__ /* this level has no f32 pairs; f32 takes v4 */
 void cpu_v4_attention(struct device *device, struct matrix out, float *lse, struct matrix q, struct matrix k,
                       struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals);
 #endif
@@ -13,10 +14,11 @@ struct attention_job {
     struct matrix out, q, k, v;
     float *lse;
     i64 kv_heads, width;
-    float scale; /* of scores: D^-1/2 log2(e) */
+    float scale; /* scale of scores: D^-1/2 log2(e) */
 };
-struct attention_state { /* of a strip's rows: ever and in all; in this run what is kept from before it, what scores
-                            lose */
+/* Softmax state of a strip's rows. max, total: over all runs so far. keep: factor for sums from
+ * earlier runs. shift: subtracted from the scores of this run. */
+struct attention_state {
     struct strip strip;
     float max[STRIP], total[STRIP], keep[STRIP], shift[STRIP];
     bool begun;
@@ -24,10 +26,10 @@ struct attention_state { /* of a strip's rows: ever and in all; in this run what
 _Static_assert(sizeof(struct attention_state) == 5 * STRIP * 4 + 24, "strip_room_of");
 struct attention_work {
     const struct query_tile *queries;
-    i64 head, rows; /* key-value head */
+    i64 head, rows; /* kv head; rows of the tile */
     struct attention_state *states;
-    float *turned, *sums; /* queries and what is summed, of each strip */
-    float *keys, *values; /* of a run */
+    float *turned, *sums; /* queries and sums of each strip */
+    float *keys, *values; /* packed keys and values of a run */
     float *scores;
 };
 
@@ -48,7 +50,8 @@ static void open_tile(struct attention_work *tile, const struct attention_job *j
 {
     const struct strip_room *room = &job->room;
     tile->queries = &job->plan.tiles[index % job->plan.tile_count];
-    tile->head = index / job->plan.tile_count; /* heads one after the other: keys and values stay in the cache */
+    /* Heads one after the other, so that keys and values stay in cache. */
+    tile->head = index / job->plan.tile_count;
     tile->rows = tile->queries->count * job->plan.group;
     tile->scores = CPU(scratch)(worker, 0, (STRIP_KEYS + 1) * STRIP * 4);
     tile->states = CPU(scratch)(worker, 1, room->strips * room->state);
@@ -79,7 +82,7 @@ static void raise_maxima(struct attention_state *s, const float *restrict scores
     }
 }
 
-/* Words of probabilities in the place of scores. */
+/* Overwrites scores with words of probabilities. */
 static void find_probabilities(struct attention_state *s, float *scores, i64 keys, float scale)
 {
     float sum[STRIP];
@@ -108,7 +111,7 @@ static void find_probabilities(struct attention_state *s, float *scores, i64 key
         s->total[u] = s->total[u] * s->keep[u] + sum[u];
 }
 
-/* What was summed before is lowered to the new maxima. */
+/* Rescales the sums so far to the new maxima. */
 static void lower_sums(float *restrict sums, const struct attention_state *s, i64 width)
 {
     bool same = true;
@@ -151,7 +154,7 @@ static void run_keys(const struct attention_work *tile, const struct attention_j
 
 /* ---- The end of a strip ---- */
 
-/* The rows' maxima become their lse, their totals the factors of their sums. */
+/* Turns the rows' maxima into their lse, and their totals into the factors of their sums. */
 static void close_statistics(struct attention_state *s)
 {
     for (int u = 0; u < STRIP; u++) {
@@ -167,7 +170,7 @@ static void close_strip(const struct attention_work *tile, const struct attentio
     struct attention_state *state = &tile->states[index];
     i64 group = job->plan.group, heads = group * job->kv_heads, first = tile->head * group, row = index * STRIP;
     float *sums = tile->sums + index * job->room.sums;
-    if (!state->begun) /* no key is seen */
+    if (!state->begun) /* no key was seen */
         memset(sums, 0, (size_t)job->room.sums * 4);
     close_statistics(state);
     CPU(strip_store)

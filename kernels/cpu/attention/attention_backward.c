@@ -1,12 +1,16 @@
-/* The backward of flash attention (Dao et al. 2022, algorithm 4) in one pass, in strips (strips.h): a tile of queries
- * walks its runs of keys, recomputes their probabilities from lse, keeps dq to itself and adds to dk and dv. What a
- * strip finds of a run's keys goes to two places: as words over keys, of which dq is made, and as rows of keys for a
- * whole section of FMA_DEPTH words of queries, of which dk and dv are made at once.
+/* Backward of flash attention (Dao et al. 2022, algorithm 4) in one pass, in strips (strips.h). A
+ * tile of queries walks over its runs of keys, recomputes their probabilities from lse, accumulates
+ * dq privately and adds to dk and dv. P and dS of a strip are stored in two layouts:
  *
- * Tiles take turns at a span of keys (attention.h). */
+ *     words over keys     [keys / FMA_TERMS][STRIP]       for dQ^T += K^T dS^T
+ *     rows of keys        [keys][words of a section]      for dV += P^T dO and
+ *                                                         dK += dS^T Q
+ *
+ * A section is FMA_DEPTH words of queries, so dk and dv are multiplied once per section. Tiles take
+ * turns at a span of keys (attention.h). */
 #include "kernels/cpu/attention/strips.h"
 
-#if defined __AVX512BF16__ /* of f32 there are no pairs */
+#if defined __AVX512BF16__ /* this level has no f32 pairs; f32 takes v4 */
 void cpu_v4_attention_backward(struct device *device, struct matrix dq, struct matrix dk, struct matrix dv,
                                struct matrix dout, struct matrix out, const float *lse, struct matrix q,
                                struct matrix k, struct matrix v, i64 heads, i64 kv_heads,
@@ -22,26 +26,27 @@ struct attention_backward_job {
     const float *lse;
     float *dkeys, *dvalues; /* [G][keys_padded][stride] */
     struct attention_turns turns;
-    i64 kv_heads, width, stride; /* stride: whole vectors of the width */
+    i64 kv_heads, width, stride; /* stride: the width in whole vectors */
     float factor;                /* D^-1/2 */
 };
-struct attention_backward_state { /* of a strip's rows: lse in powers of two, and delta = D^-1/2 dout . out */
+/* A strip's rows: lse in powers of two, and delta = D^-1/2 dout . out. */
+struct attention_backward_state {
     struct strip strip;
     float lse[STRIP], delta[STRIP];
-    bool begun; /* dq is */
+    bool begun; /* dq has sums */
 };
 _Static_assert(sizeof(struct attention_backward_state) + sizeof(struct strip_keys) == 3 * STRIP * 4 + 40,
                "strip_room_of");
 struct attention_backward_work {
     const struct query_tile *queries;
-    i64 number, head, rows, strips; /* head: of keys and values */
+    i64 number, head, rows, strips; /* tile number; kv head */
     struct attention_backward_state *states;
     float *q_turned, *dout_turned, *dq; /* [strips][width][STRIP] */
     float *q_rows, *dout_rows;          /* [panels of the width][words of rows][FMA_COLUMNS] */
-    float *keys, *values, *keys_turned; /* of a run */
+    float *keys, *values, *keys_turned; /* operands from the keys of a run */
     float *scores, *dscores;            /* [keys][STRIP] */
     float *p, *ds;                      /* words of a section's rows, [keys][FMA_A_STRIDE] */
-    struct strip_keys *found;           /* of the run by each strip */
+    struct strip_keys *found;           /* keys of the run that each strip sees */
 };
 
 static float *row_of_key(float *sums, const struct attention_backward_work *tile,
@@ -74,8 +79,8 @@ static float dot_bf16(const bf16 *a, const bf16 *b, i64 n)
     return sum_of_lanes(total);
 }
 
-/* delta = dout . out stands for sum_j p_j dp_j (eq. 4 of the paper's appendix B). Behind the tile's rows every
- * probability is zero, as it is of a row that sees no key. */
+/* delta = dout . out equals sum_j p_j dp_j (eq. 4 of the paper's appendix B). Every probability of
+ * a lane past the tile's rows, or of a row that sees no key, becomes zero. */
 static void load_statistics(struct attention_backward_state *state, const struct attention_backward_work *tile,
                             const struct attention_backward_job *job, i64 row)
 {
@@ -147,8 +152,8 @@ static void load_keys(const struct attention_backward_work *tile, const struct a
 
 /* ---- A strip's probabilities and their gradients ---- */
 
-/* p = 2^(s - lse), ds = p (dp - delta) D^-1/2. The latter as words over keys in the place of dscores; both as row `key`
- * of the section. */
+/* p = 2^(s - lse), ds = p (dp - delta) D^-1/2. ds overwrites dscores as words over keys. Both are
+ * also stored as row `key` of the section. */
 #if defined __AVX512BF16__
 static void find_gradients(const struct attention_backward_state *state, float *restrict s, float *restrict dp,
                            float *restrict p_rows, float *restrict ds_rows, i64 keys, float factor)
@@ -182,7 +187,7 @@ static void find_gradients(const struct attention_backward_state *state, float *
 }
 #endif
 
-/* Of keys [first, past) of the run a strip sees none. */
+/* Clears keys [first, past) of the run, which the strip does not see. */
 static void clear_rows(const struct attention_backward_work *tile, i64 at, i64 first, i64 past)
 {
     for (i64 j = first; j < past; j++) {
@@ -211,9 +216,9 @@ static void run_strip(const struct attention_backward_work *tile, const struct a
     state->begun = true;
 }
 
-/* ---- Sums of keys and values ---- */
+/* ---- Sums of dk and dv ---- */
 
-/* Words of the section's rows that see keys [first, past) of the run. */
+/* Range of words of the section's rows that see keys [first, past) of the run. */
 struct depth {
     i64 first, count;
 };
@@ -230,7 +235,7 @@ static struct depth rows_that_see(const struct attention_backward_work *tile, i6
     return (struct depth){begin * STRIP / FMA_TERMS, max_i64(end - begin, 0) * STRIP / FMA_TERMS};
 }
 
-/* sums [rows][width] += a [rows][depth] b, whose panels hold all rows of the tile. */
+/* sums [rows][width] += a [rows][depth] b. The panels of b hold all rows of the tile. */
 static void add_panel(float *sums, const float *a, const float *b, const struct attention_backward_work *tile,
                       const struct attention_backward_job *job, struct depth depth, i64 rows)
 {
@@ -251,7 +256,8 @@ static void add_panel(float *sums, const float *a, const float *b, const struct 
     }
 }
 
-/* Rows are whole pairs where the span has one more, of zeros. */
+/* Adds a section to dk and dv. An odd number of keys is rounded up to a pair if the span has
+ * another row; that row of p and ds is zeros. */
 static void add_section(const struct attention_backward_work *tile, const struct attention_backward_job *job,
                         const struct key_run *run, i64 section)
 {
@@ -306,7 +312,7 @@ static void run_tile(void *context, i64 index, int worker)
     const struct attention_backward_job *job = context;
     struct attention_backward_work tile;
     struct key_run run = {0};
-    i64 turn = -1; /* the span whose turn this tile has */
+    i64 turn = -1; /* span whose turn this tile holds; -1: none */
     open_tile(&tile, job, index, worker);
     while (CPU(attention_run)(&run, &job->plan, tile.queries)) {
         i64 span = run.first / STRIP_KEYS_BACKWARD;

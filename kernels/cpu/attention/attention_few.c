@@ -1,5 +1,6 @@
-/* Attention of few queries (tiles.h), as attention.c has it of many, but with the rows of a tile, which are few, as
- * rows of products: of one of them keys are read as they lie. */
+/* Attention of few queries (attention_is_few), for decoding. It works like attention.c, but the few
+ * rows of a tile are rows of gemms, so that the scores of up to FMA_FEW rows take the skinny
+ * gemm. */
 #include "kernels/cpu/attention/attention.h"
 
 struct attention_few_job {
@@ -7,16 +8,18 @@ struct attention_few_job {
     struct matrix out, q, k, v;
     float *lse;
     i64 kv_heads, width;
-    float scale; /* of scores: D^-1/2 log2(e) */
+    float scale; /* scale of scores: D^-1/2 log2(e) */
 };
 struct attention_few_tile {
     const struct query_tile *queries;
     int worker;
-    i64 head, rows; /* key-value head */
+    i64 head, rows; /* kv head; rows of the tile */
     float *scores, *sums, *hidden;
-    float *max, *total, *each, *keep; /* of a row: ever and in all; in this run, and what is kept from before it */
-    void *p, *q;                      /* probabilities, queries */
-    char *packed;                     /* keys or values of a run */
+    /* Per row: max, total: over all runs so far. each: maximum, then total, of this run. keep:
+     * factor for sums from earlier runs. */
+    float *max, *total, *each, *keep;
+    void *p, *q;  /* probabilities; queries */
+    char *packed; /* keys or values of a run */
 };
 
 static i64 matrix_bytes(const struct attention_few_job *job, i64 rows)
@@ -30,7 +33,8 @@ static void open_tile(struct attention_few_tile *tile, const struct attention_fe
     i64 rows_most = attention_rows_most(&job->plan);
     tile->worker = worker;
     tile->queries = &job->plan.tiles[index % job->plan.tile_count];
-    tile->head = index / job->plan.tile_count; /* heads one after the other: keys and values stay in the cache */
+    /* Heads one after the other, so that keys and values stay in cache. */
+    tile->head = index / job->plan.tile_count;
     tile->rows = tile->queries->count * group;
     tile->scores = CPU(scratch)(worker, 0, rows_most * FEW_KEYS_MOST * 4);
     tile->p = bytes == 4 ? (void *)tile->scores : CPU(scratch)(worker, 1, rows_most * FEW_KEYS_MOST * bytes);
@@ -50,7 +54,8 @@ static void open_tile(struct attention_few_tile *tile, const struct attention_fe
     }
 }
 
-/* 0 for the keys this query sees of so many that are there, -inf for the others. */
+/* Sets hidden to 0 for keys that the query sees and to -INFINITY for the others. Only `there` of
+ * the `count` keys exist. */
 static void find_hidden(float *hidden, const struct intervals *v, i64 first, i64 there, i64 count, i32 query)
 {
     const i32 *restrict begin = v->begin + first, *restrict end = v->end + first;
@@ -98,7 +103,7 @@ static float row_max(const float *row, i64 n)
     return max_of_lanes(most);
 }
 
-/* One lane of each below; returns its exponential. */
+/* Exponential of one element; row_exp below runs it in lanes. */
 static inline float exp_at(float *row, i64 j, float scale, float shift)
 {
     row[j] = attention_exp2(row[j] * scale - shift);
@@ -138,7 +143,7 @@ static float row_exp_bf16(bf16 *restrict p, const float *restrict row, i64 n, fl
     return sum_of_lanes(total);
 }
 
-/* The rows' maxima with those of this run, and what sums from before are multiplied with. */
+/* Raises the rows' maxima to those of this run, and finds the factor `keep` of earlier sums. */
 static void raise_maxima(float *restrict max, float *restrict keep, const float *restrict most, i64 rows, float scale)
 {
 #pragma omp simd
@@ -161,8 +166,8 @@ static void lower_sums(const struct attention_few_tile *tile, i64 width)
     }
 }
 
-/* Scores become probabilities relative to the new maximum; what was summed before is lowered to it. What belongs to a
- * row as a whole is done for many rows at a time. */
+/* Turns scores into probabilities relative to the new maximum, and rescales earlier sums to it.
+ * Per-row values are computed for many rows at a time. */
 static void soften(const struct attention_few_tile *tile, const struct attention_few_job *job, i64 columns, bool first)
 {
     bool half = job->q.dtype == DTYPE_BF16;
@@ -188,7 +193,7 @@ static struct gemm product(const struct attention_few_job *job, i64 m, i64 n, i6
         .m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
 }
 
-/* Dense keys or values of a run. */
+/* Copies keys or values of a run into dense scratch. */
 static const void *load_run(const struct attention_few_tile *tile, const struct attention_few_job *job, struct matrix m,
                             const struct key_run *run)
 {
@@ -218,7 +223,7 @@ static void add_values(const struct attention_few_tile *tile, const struct atten
     CPU(gemm)(tile->sums, tile->p, values, &gemm, tile->worker);
 }
 
-/* The row's maximum becomes its lse, its total the factor of its sums. */
+/* Turns the rows' maxima into their lse, and their totals into the factors of their sums. */
 static void close_statistics(float *restrict max, float *restrict total, i64 rows)
 {
 #pragma omp simd
@@ -272,7 +277,7 @@ static void run_tile(void *context, i64 index, int worker)
         soften(&tile, job, attention_columns(&run), first);
         add_values(&tile, job, &run, first);
     }
-    if (first) /* no key is seen */
+    if (first) /* no key was seen */
         memset(tile.sums, 0, (size_t)(tile.rows * job->width) * 4);
     close_tile(&tile, job);
 }

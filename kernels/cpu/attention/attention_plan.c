@@ -1,3 +1,5 @@
+/* The plan of attention (attention.h): bounds of blocks and spans of keys, tiles of queries, and
+ * the runs of keys that a tile reads. */
 #include "kernels/cpu/attention/attention.h"
 
 #include <limits.h>
@@ -21,7 +23,8 @@ static inline i32 max_i32(i32 a, i32 b)
     return a > b ? a : b;
 }
 
-/* A key that no query sees makes its block's tests for "all see all" fail and leaves "some sees some" as it was. */
+/* Bounds of keys first .. past - 1. A key that no query sees makes the test attention_all_seen of
+ * its block fail, and does not change attention_some_seen. */
 static struct key_bounds bounds_of_keys(const struct intervals *v, i64 first, i64 past)
 {
     i32 begin_min = INT_MAX, begin_max = INT_MIN, end_min = INT_MAX, end_max = INT_MIN;
@@ -96,16 +99,16 @@ static struct query_tile make_tile(const struct attention_plan *plan, i64 first,
     return tile;
 }
 
-/* Time of a tile, in units of one row's time for one key: measured, packing the keys costs as much as ROWS_FIXED rows,
- * beginning and ending a tile as much as AREA_FIXED. */
+/* Time of a tile, in units of one row times one key. Measured: packing the keys costs as much as
+ * ROWS_FIXED rows; beginning and ending a tile costs AREA_FIXED. */
 static i64 tile_cost(const struct attention_plan *plan, const struct query_tile *tile)
 {
     enum { ROWS_FIXED = 16, AREA_FIXED = 2048 };
     return (tile->count * plan->group + ROWS_FIXED) * tile->keys + AREA_FIXED;
 }
 
-/* Between two queries of the tile, so that both parts have some: where samples meet, as near to the middle as there is,
- * or else in the middle. */
+/* A place to cut a tile in two: the sample boundary nearest to its middle, or else the middle. 0: a
+ * single query. */
 static i64 middle_of(const struct attention_plan *plan, const struct query_tile *tile)
 {
     i64 half = tile->count / 2;
@@ -140,8 +143,8 @@ static int more_work_first(const void *a, const void *b)
     return x->first < y->first ? -1 : 1;
 }
 
-/* Samples meet where some key's last query is followed by another. Queries that do not follow each other are cut
- * anywhere. */
+/* Marks sample boundaries: queries that follow the last query of some key. If the queries are not
+ * consecutive, none are marked and tiles are cut anywhere. */
 static void find_meetings(struct attention_plan *plan)
 {
     const struct intervals *v = plan->intervals;
@@ -155,7 +158,8 @@ static void find_meetings(struct attention_plan *plan)
     }
 }
 
-/* Up to where the last samples meet among the next `most` queries; a longer one is cut evenly. */
+/* The number of queries of the next tile: up to the last sample boundary among the next `most`
+ * queries. A longer sample is cut evenly. */
 static i64 next_count(const struct attention_plan *plan, i64 first, i64 most)
 {
     i64 left = plan->intervals->queries - first, length = min_i64(most, left);
@@ -198,7 +202,7 @@ static bool key_seen(const struct intervals *v, i64 key, i32 low, i32 high)
     return v->begin[key] <= high && v->end[key] > low && !(v->hole_begin[key] <= low && v->hole_end[key] > high);
 }
 
-/* Keys at both ends that no query sees are left out. */
+/* Removes keys at both ends that no query sees. */
 static void trim(struct key_run *run, const struct intervals *v, i32 low, i32 high)
 {
     i64 first = run->first, past = min_i64(run->first + run->count, v->keys);

@@ -1,3 +1,4 @@
+/* The order in which tiles of queries add to spans of keys in the backward (attention.h). */
 #include "kernels/cpu/attention/attention.h"
 
 #include <sched.h>

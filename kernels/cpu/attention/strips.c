@@ -1,3 +1,4 @@
+/* Operands, gemms, masks and output of attention in strips (strips.h). */
 #include "kernels/cpu/attention/strips.h"
 #include "kernels/cpu/transpose.h"
 
@@ -61,7 +62,7 @@ void CPU(strip_pack_turned)(float *out, struct matrix m, const struct key_run *r
     }
 }
 
-/* Where rows [row, row + STRIP) begin, in elements; -1 behind the last. */
+/* Offsets, in elements, of rows [row, row + STRIP); -1 past the last row. */
 static void find_rows(i32 *elements, struct matrix heads, const struct query_tile *tile, i64 width, i64 row)
 {
     i64 group = heads.columns / width, i = row / group, head = row % group;
@@ -96,9 +97,10 @@ void CPU(strip_pack_depth)(float *out, struct matrix heads, const struct query_t
     }
 }
 
-/* ---- Products ---- */
+/* ---- Gemms ---- */
 
-/* So many rows from the block's on: those of a follow each other, or its panels do. */
+/* Multiplies `rows` rows, starting at the block's. Rows of a, or its panels if turned, are
+ * consecutive. */
 static void multiply(struct fma_block block, i64 rows)
 {
     for (; rows > 0; rows -= block.rows) {
@@ -163,7 +165,7 @@ void CPU(strip_hide)(float *scores, const struct strip *strip, const struct inte
         scores[j] = -INFINITY;
 }
 
-/* A square of sums to rows of f32. */
+/* Transposes a square of sums, times the lanes' factors, to rows of f32. */
 #ifdef __AVX512F__
 static inline void turn_square(float *out, const float *sums, const float *factor)
 {
@@ -175,8 +177,8 @@ static inline void turn_square(float *out, const float *sums, const float *facto
         _mm512_storeu_si512(out + u * STRIP_SIDE, words[u]);
 }
 
-/* To the nearest, ties to even, in the upper half of a word. NaNs stay NaNs: of operands in bf16 none has all bits set.
- */
+/* Rounds to nearest, ties to even, in the upper half of a word. NaNs stay NaNs, because a NaN from
+ * bf16 operands never has all bits set. */
 static inline u32 round_upper(float value)
 {
     union {
@@ -186,7 +188,7 @@ static inline u32 round_upper(float value)
     return both.bits + 0x7fff + (both.bits >> 16 & 1);
 }
 
-/* Twice as many columns, whose rows are whole words of bf16. */
+/* Stores twice as many columns as a square; rows are words of two bf16. */
 static inline void store_pairs(char *const *rows, i64 column, const float *restrict sums, const float *restrict factor)
 {
     __m512i words[STRIP_SIDE];
@@ -229,7 +231,7 @@ INLINED void store_square(char *const *rows, i64 column, i64 columns, const floa
             element_store(rows[u], column + d, square[u * STRIP_SIDE + d], dtype);
 }
 
-/* STRIP_SIDE lanes. */
+/* Stores STRIP_SIDE lanes. */
 static void store_lanes(char *const *rows, const float *sums, const float *factor, i64 width, enum dtype dtype)
 {
     i64 d = 0;

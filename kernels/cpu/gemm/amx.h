@@ -1,13 +1,24 @@
-/* Products of bf16 on tiles: eight registers of 16 rows of 64 bytes. 0 to 3 hold a block of 32 x 32 sums in f32, 4 and
- * 5 hold 32 rows of a, 6 and 7 hold 32 columns of b; a step is 32 deep.
+/* bf16 gemm on AMX tiles.
  *
- *     a      rows as they lie, or blocks of 32 rows: [rows / 32][depth / 32][2][16 rows][32]
- *     b      panels of 32 columns: [columns / 32][depth / 32][2][16 pairs of the depth][16 columns][2]
+ * A tile register has 16 rows of 64 bytes. The eight registers hold one block of 32 x 32 sums in
+ * f32, 32 rows of a and 32 columns of b. A step is 32 deep.
+ *
+ *                 b: tile 6    tile 7
+ *               +-----------+-----------+
+ *     a: tile 4 | sums 0    | sums 1    |   32 x 32 sums, one step:
+ *        tile 5 | sums 2    | sums 3    |   4 loads, 4 products
+ *               +-----------+-----------+
+ *
+ *     a      rows in place, or blocks of 32 rows:
+ *            [rows / 32][depth / 32][2][16 rows][32]
+ *     b      panels of 32 columns:
+ *            [columns / 32][depth / 32][2][16 pairs of the depth][16 columns][2]
  *     sums   blocks: [2 halves of the columns][32 rows][16]
  *
- * A sum is taken pair by pair in the order of the depth, whatever the product is cut into: tiles only decide what is
- * near. A panel of b, or a block of a, stays in the first cache for a run of DEPTH_RUN (32 kB), the other operand
- * streams through it from the second. Finished sums leave while the next block is multiplied. */
+ * A sum is accumulated pair by pair in the order of the depth (K), however the product is cut;
+ * tiling only decides what stays in cache. A panel of b, or a block of a, stays in L1 for a run of
+ * DEPTH_RUN (32 kB). The other operand streams through it from L2. Finished sums are written out
+ * while the next block is multiplied. */
 #ifndef WEFT_CPU_AMX_H
 #define WEFT_CPU_AMX_H
 #include "kernels/cpu/cpu.h"
@@ -16,8 +27,9 @@
 
 #define INLINED static inline __attribute__((always_inline))
 
-/* Tiles of 16 rows of 64 bytes; those of neither 4 nor 5 may be narrower. Tiles hold nothing and do nothing between
- * this and amx_end: a system that switches threads need not save them. */
+/* Configures tiles of 16 rows of 64 bytes. Tiles other than 4 and 5 have rows of other_bytes.
+ * Outside amx_begin .. amx_end tiles are in their initial state, so that a context switch need not
+ * save them. */
 static inline void amx_begin_with(u16 other_bytes)
 {
     struct {
@@ -40,22 +52,22 @@ static inline void amx_begin(void)
 
 static inline void amx_end(void)
 {
-    _mm_sfence(); /* streamed sums are there for who comes next */
+    _mm_sfence(); /* makes streamed sums visible to later readers */
     _tile_release();
 }
 
-INLINED __mmask32 amx_mask(i64 columns) /* of the first `columns` of 32 */
+INLINED __mmask32 amx_mask(i64 columns) /* mask of the first `columns` of 32 */
 {
     return columns >= AMX_BLOCK ? ~(__mmask32)0 : ((__mmask32)1 << columns) - 1;
 }
 
-/* 32 values of a row; zeros where there are none. */
+/* Loads 32 values of a row. Values past the matrix are zeros. */
 INLINED __m512i amx_load_row(struct matrix m, i64 row, i64 column, __mmask32 mask)
 {
     return row < m.rows ? _mm512_maskz_loadu_epi16(mask, matrix_at(m, row, column)) : _mm512_setzero_si512();
 }
 
-/* Two rows of 32 as pairs: of the first 16 columns, of the others. */
+/* Interleaves two rows of 32 into pairs: the first 16 columns, then the others. */
 INLINED void amx_pair(__m512i pairs[2], __m512i even, __m512i odd)
 {
     const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
@@ -65,18 +77,19 @@ INLINED void amx_pair(__m512i pairs[2], __m512i even, __m512i odd)
     pairs[1] = _mm512_permutex2var_epi16(even, high, odd);
 }
 
-/* ---- Sums on their way out ---- */
+/* ---- Writing sums out ---- */
 
 enum amx_store { STORE_NONE, STREAM_BF16, STREAM_F32, STORE_BF16, STORE_F32, ADD_BF16, ADD_F32 };
 struct amx_drain {
     const float *sums;
     char *out;
-    i64 row_bytes, row, rows; /* the next one, and how many there are */
-    __mmask32 mask;           /* of columns */
+    i64 row_bytes, row, rows; /* next row to write; number of rows */
+    __mmask32 mask;           /* columns to write */
     enum amx_store store;
 };
 
-/* Streamed past the caches where whole lines are overwritten and nobody could find them there later. */
+/* Drain of a block of sums to [row, column] of out. Non-temporal stores are used if whole cache
+ * lines are overwritten and `far` says that out is too large to be found in a cache later. */
 static inline struct amx_drain amx_drain_to(struct matrix out, i64 row, i64 column, const float *sums, bool add,
                                             bool far)
 {
@@ -134,7 +147,8 @@ static inline void amx_drain_all(struct amx_drain *d)
 
 /* ---- One block of sums ---- */
 
-struct amx_ahead { /* lines to fetch while a block is multiplied: at each step one in each of `rows` rows */
+/* Lines to prefetch while a block is multiplied: at each step one line in each of `rows` rows. */
+struct amx_ahead {
     const char *at;
     i64 row_bytes, step_bytes, rows;
 };
@@ -142,16 +156,16 @@ INLINED void amx_fetch_lines(struct amx_ahead *ahead)
 {
     for (i64 row = 0; row < ahead->rows; row++)
         _mm_prefetch(ahead->at + row * ahead->row_bytes, _MM_HINT_T1);
-    if (ahead->rows > 0) /* never NULL + 0 */
+    if (ahead->rows > 0) /* avoids NULL + 0 */
         ahead->at += ahead->step_bytes;
 }
 
 struct amx_block {
     const char *a, *b;
-    i64 a_row_bytes, a_step_bytes; /* of a: between rows, between steps */
+    i64 a_row_bytes, a_step_bytes; /* bytes between rows, between steps of a */
     i64 steps;
     float *sums;
-    bool resume; /* go on from the sums that stand there */
+    bool resume; /* continue from the sums in memory */
     struct amx_ahead ahead[2];
 };
 
@@ -163,7 +177,7 @@ struct amx_block {
             _tile_loadd(tile, from, (size_t)(row_bytes));                                                              \
     } while (0)
 
-/* Sums of a block, or zeros where there are none to go on from. */
+/* Loads the sums of a block, or zeros if it does not resume. */
 INLINED void amx_load_sums(const float *sums, bool resume)
 {
     if (resume) {
@@ -187,7 +201,7 @@ INLINED void amx_store_sums(float *sums)
     _tile_stored(3, sums + 768, 64);
 }
 
-/* The one loop all products spend their time in. streams: the operand that does not stay in the first cache. */
+/* The inner loop of every AMX gemm. a_streams: a is the operand that streams and b stays in L1. */
 INLINED void amx_multiply(const struct amx_block *block, bool a_streams, struct amx_drain *drain)
 {
     const char *a = block->a, *a_half = a + 16 * block->a_row_bytes, *b = block->b;
@@ -216,24 +230,28 @@ INLINED void amx_multiply(const struct amx_block *block, bool a_streams, struct 
 
 /* ---- A tile of the output, one run of its depth ---- */
 
-struct amx_rows { /* of an operand as it lies */
+struct amx_rows { /* rows of an operand in place */
     const char *at;
-    i64 row_bytes, bytes, rows; /* between rows, of one, and how many; 0: none */
+    i64 row_bytes, bytes, rows; /* bytes between rows, bytes of one, number of rows (0: none) */
 };
 struct amx_tile {
-    struct matrix out; /* the tile's own part of it */
-    bool add, far;     /* to what stands in out; out is too large to be found in a cache later */
-    bool first, last;  /* run of the depth */
+    struct matrix out; /* this tile's part of the output */
+    /* add: accumulate into out. far: out is too large to be found in a cache later. */
+    bool add, far;
+    bool first, last; /* first, last run of the depth */
     const char *a;
     i64 a_row_bytes, a_step_bytes, a_block_bytes; /* between rows, steps, blocks of 32 rows */
     const char *b;
     i64 panel_bytes; /* between panels */
     i64 steps;
-    float *sums;             /* blocks of all the tile, or two of them where one run is all */
-    bool keep;               /* sums stay in their blocks */
-    struct amx_rows next[2]; /* what will be read after this tile: it comes nearer meanwhile */
+    /* Blocks of the whole tile, or two blocks if the depth is a single run. */
+    float *sums;
+    bool keep; /* leave the sums in their blocks */
+    /* Data read after this tile, prefetched meanwhile. */
+    struct amx_rows next[2];
 };
-/* a_stays: blocks of a stay near, and b streams; else the panels of b do. */
+/* Multiplies one run of a tile. a_stays: blocks of a stay in L1 and b streams; otherwise panels of
+ * b stay. */
 void amx_run_tile(const struct amx_tile *tile, bool a_stays);
 
 static inline bool amx_is_far(struct matrix out)
@@ -241,40 +259,47 @@ static inline bool amx_is_far(struct matrix out)
     return out.rows * out.columns * element_bytes(out.dtype) >= AMX_STREAM_BYTES;
 }
 
-/* ---- Operands in the order tiles want ---- */
+/* ---- Packing operands ---- */
 
-/* 32 deep and 32 wide, 2 kB: rows of the depth, or (transposed) columns of it, that are not there are zeros. */
+/* Packs a block 32 deep and 32 wide, 2 kB. Rows of the depth past the end of m are zeros (columns
+ * of it, if transposed). */
 void amx_pack_b(char *out, struct matrix m, bool transposed, i64 depth, i64 column);
 void amx_pack_panel(char *out, struct matrix m, bool transposed, i64 depth, i64 steps, i64 column);
-/* Panels of all columns and all the depth of b, or (transposed) b^T: those of its image, or packed in the shared slot.
- */
+/* Panels of all columns and the whole depth of b, or of b^T if transposed. Returns those of the
+ * packed image, or packs them into the shared slot. */
 const char *amx_panels_of(struct matrix b, bool transposed);
 void amx_pack_a_transposed(char *out, struct matrix m, i64 depth, i64 row); /* a = m^T */
-/* Rows of a for a run of a tile: as they lie, or copied to slot 0 of the worker. */
+/* Sets the tile's rows of a for a run: in place, or copied to the worker's slot 0. */
 enum { AMX_SLOT_A, AMX_SLOT_B, AMX_SLOT_SUMS, AMX_SLOT_SHARED = 7 };
 void amx_place_a(struct amx_tile *tile, struct matrix a, i64 row, i64 depth, bool copy, int worker);
 
 /* ---- Sums over rows of data: dw = dy^T x, in runs of DEPTH_RUN ---- */
 
-void amx_open_gradient(struct amx_tile *tile, i64 depth, int worker); /* tile: out, add, far, keep are set */
-/* The run of the depth that begins at `at`. */
+/* Opens the sums of a tile over `depth` rows of data. The caller has set out, add, far and keep. */
+void amx_open_gradient(struct amx_tile *tile, i64 depth, int worker);
+/* Sets up the run of the depth begin .. end - 1 that starts at `at`. */
 static inline void amx_name_run(struct amx_tile *tile, i64 begin, i64 at, i64 end)
 {
     tile->steps = amx_steps(min_i64(DEPTH_RUN, end - at));
     tile->first = at == begin;
     tile->last = at + DEPTH_RUN >= end;
 }
-/* One run, a part of the tile's rows after the other: x is packed once for all of them. The tile begins at column `row`
- * of dy and `column` of x; rows of dy from `depth` on meet those of x from x_depth on. */
+/* Multiplies one run, one part of the tile's rows after the other; x is packed once for all of
+ * them. The tile begins at column `row` of dy and `column` of x. Rows of dy from `depth` on pair
+ * with rows of x from x_depth on. */
 void amx_run_gradient(const struct amx_tile *tile, struct matrix dy, i64 depth, i64 row, struct matrix x, i64 x_depth,
                       i64 column);
 
-/* ---- What the ops hand on: to each other, and where tiles are of no use to AVX-512 ---- */
+/* ---- Helpers shared by the ops, and the AVX-512 ops used for shapes AMX does not take ---- */
 
+/* Skinny gemm: out (+)= a w^T for at most AMX_ROWS_LEAST - 1 rows, with weights in place. */
 void amx_few_rows(struct matrix out, struct matrix a, struct matrix w, bool add);
-/* The rows of x that `rows` [bound] names, in scratch, as far as groups have them; x itself where it is NULL. */
+/* Gathers the rows of x listed in `rows` [bound] into scratch, up to the last group's end. Returns
+ * x itself if rows is NULL. */
 struct matrix amx_gathered(struct device *device, struct matrix x, const i32 *rows, i64 bound,
                            const struct groups *groups);
+/* amx_few_rows_grouped does the same for groups of rows, each with its slice of w. amx_gradient
+ * computes dw (+)= dy^T x. */
 void amx_few_rows_grouped(struct matrix out, struct matrix a, struct matrix w, i64 experts,
                           const struct groups *groups);
 void amx_gradient(struct matrix dw, struct matrix dy, struct matrix x, bool add);

@@ -1,30 +1,38 @@
-/* Products of few rows with weights as they lie: strips of 32 weights are the rows of tiles, and the rows of a, few as
- * they are, their columns. Sums come out transposed, with the bits of any other product on tiles. Every weight is read
- * once, and needs no image. A single row is a tile of one column, which lies in memory as it is wanted, and so does
- * what comes of it. */
+/* Skinny gemm on AMX with bf16 weights in place (decoding).
+ *
+ * The roles are swapped: strips of 32 weights are the tiles' rows, the few rows of a are their
+ * columns. Sums come out transposed, with the same bits as any other AMX gemm. Every weight is read
+ * once and no packed image is needed. A single row of a is a tile of one column, so neither a nor
+ * the sums need a transposition.
+ *
+ *                    x: 16 rows of a   16 more
+ *                    (tile 6)          (tile 7)
+ *     16 weights  4 | sums 0         | sums 2
+ *     16 weights  5 | sums 1         | sums 3 */
 #include "kernels/cpu/gemm/amx.h"
 #include "kernels/cpu/gemm/few_groups.h"
 #include "kernels/cpu/transpose.h"
 
 enum { STRIP = AMX_BLOCK, AHEAD_STEPS = 6, HALF_BYTES = AMX_STEP_BYTES / 2, TILE_BYTES = 64 << 10 };
 
-struct few { /* out (+)= a w^T */
+struct few { /* skinny gemm: out (+)= a w^T */
     struct matrix out, a, w;
     bool add;
     i64 steps;
-    const char *x; /* a single row as it lies; panels of 32 rows else */
+    const char *x; /* a single row in place; otherwise panels of 32 rows */
 };
 
 /* ---- A strip of weights and a panel ---- */
 
 struct amx_few_rows_strip {
-    const char *w, *next; /* what will be read after it; NULL: nothing of this tile */
+    const char *w, *next; /* strip read next; NULL: none in this tile */
     i64 row_bytes, steps;
     const char *x;
-    float *sums; /* [halves of the panel][32 weights][16 rows]; of a single row [32 weights] */
+    /* [halves of the panel][32 weights][16 rows]; [32 weights] for a single row. */
+    float *sums;
 };
 
-/* Lines that are wanted AHEAD_STEPS from here, in this strip or the next. */
+/* Prefetches the lines needed AHEAD_STEPS later, in this strip or the next. */
 INLINED void fetch(const struct amx_few_rows_strip *s, i64 step)
 {
     i64 to = step + AHEAD_STEPS;
@@ -33,7 +41,7 @@ INLINED void fetch(const struct amx_few_rows_strip *s, i64 step)
         _mm_prefetch(at + row * s->row_bytes, _MM_HINT_T0);
 }
 
-INLINED void multiply_strip(const struct amx_few_rows_strip *s, int rows) /* 1, 16 or 32 */
+INLINED void multiply_strip(const struct amx_few_rows_strip *s, int rows) /* rows: 1, 16 or 32 */
 {
     const char *w = s->w, *w_half = w + 16 * s->row_bytes, *x = s->x;
     i64 x_step_bytes = rows == 1 ? 64 : AMX_STEP_BYTES, x_row_bytes = rows == 1 ? 4 : 64;
@@ -63,7 +71,7 @@ INLINED void multiply_strip(const struct amx_few_rows_strip *s, int rows) /* 1, 
     }
 }
 
-/* To [halves of the weights][32 rows][16], as sums of tiles are drained. */
+/* Transposes sums to [halves of the weights][32 rows][16], the layout of amx_drain. */
 static void turn(float *sums, bool two)
 {
     for (int half = 0; half < (two ? 2 : 1); half++)
@@ -76,14 +84,15 @@ static void turn(float *sums, bool two)
             for (int i = 0; i < 16; i++)
                 _mm512_store_si512(block + 16 * i, words[i]);
         }
-    for (int i = 0; two && i < 256; i += 16) { /* the second half of the weights changes places with later rows */
+    /* Swaps the second half of the weights with the later rows. */
+    for (int i = 0; two && i < 256; i += 16) {
         __m512 a = _mm512_load_ps(sums + 256 + i), b = _mm512_load_ps(sums + 512 + i);
         _mm512_store_ps(sums + 256 + i, b);
         _mm512_store_ps(sums + 512 + i, a);
     }
 }
 
-/* The strip begins at `column`, of which columns from `first` on are written. */
+/* The strip begins at `column`; columns from `first` on are written. */
 static void run_panel(const struct few *f, struct amx_few_rows_strip *s, i64 panel, i64 column, i64 first)
 {
     i64 rows = min_i64(STRIP, f->a.rows - panel * STRIP);
@@ -106,8 +115,8 @@ static void run_panel(const struct few *f, struct amx_few_rows_strip *s, i64 pan
     amx_drain_all(&drain);
 }
 
-/* Columns [first, past) of the output, whole strips but for the last one of all, which is multiplied once more from
- * where it is whole. */
+/* Computes columns [first, past) of the output in whole strips. The last strip of the matrix is
+ * shifted back to be whole, so some of its columns are computed twice. */
 static void run_strips(const struct few *f, i64 first, i64 past)
 {
     i64 panels = ceil_div(f->a.rows, STRIP), last = f->w.rows - STRIP;
@@ -172,7 +181,7 @@ void amx_few_rows(struct matrix out, struct matrix a, struct matrix w, bool add)
 
 struct amx_few_rows_grouped {
     struct matrix out, a, w;
-    i64 slice, tile_columns, column_tiles; /* rows of a slice of the weights */
+    i64 slice, tile_columns, column_tiles; /* slice: rows of one slice of the weights */
     struct row_piece *pieces;
 };
 
@@ -193,7 +202,9 @@ static void run_grouped(void *context, i64 tile, int worker)
 
 void amx_few_rows_grouped(struct matrix out, struct matrix a, struct matrix w, i64 experts, const struct groups *groups)
 {
-    enum { TILES = 4 }; /* as large as those of a dense product, times this: each packs the rows of its group */
+    /* Tiles are TILES times as wide as in a dense product, because each packs the rows of its
+     * group. */
+    enum { TILES = 4 };
     struct amx_few_rows_grouped g = {.out = out, .a = a, .w = w, .slice = w.rows / experts};
     g.tile_columns = TILES * columns_of_tile(a.columns);
     g.column_tiles = ceil_div(g.slice, g.tile_columns);

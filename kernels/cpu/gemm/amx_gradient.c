@@ -1,10 +1,10 @@
-/* Gradients of weights on tiles: dw = dy^T x, summed over the rows of data in runs, both operands packed as they are
- * met; and of experts' stacked weights, each over the rows of its group. */
+/* Weight gradients on AMX: dw = dy^T x, summed over the rows of data in runs. Both operands are
+ * packed on the way. For stacked weights of experts, each slice sums over the rows of its group. */
 #include "kernels/cpu/gemm/amx.h"
 
 enum { PANEL_BYTES = AMX_PANEL_STEPS * AMX_STEP_BYTES };
 
-/* Row by row of the operands, whole lines at a time. */
+/* Packs the operand row by row, whole cache lines at a time. */
 static void pack_columns(char *b, struct matrix x, i64 depth, i64 steps, i64 column, i64 columns)
 {
     for (i64 step = 0; step < steps; step++) {
@@ -62,7 +62,8 @@ void amx_open_gradient(struct amx_tile *tile, i64 depth, int worker)
     tile->a_block_bytes = tile->panel_bytes = PANEL_BYTES;
 }
 
-/* Sums over rows begin .. end - 1 of dy and x for the part of dw that `tile` names, which begins at [row, column]. */
+/* Sums over rows begin .. end - 1 of dy and x for the part of dw at [row, column] that `tile`
+ * describes. */
 static void sum_tile(struct amx_tile *tile, struct matrix dy, struct matrix x, i64 begin, i64 end, i64 row, i64 column,
                      int worker)
 {
@@ -83,7 +84,7 @@ struct amx_gradient_job {
     bool add;
     struct amx_gradient_tiling tiling;
     i64 column_tiles, tiles;
-    float *segments; /* blocks of each tile of each segment */
+    float *segments; /* blocks of sums, per segment and tile */
 };
 
 static struct matrix part_of(const struct amx_gradient_job *job, i64 index, i64 *row, i64 *column)
@@ -153,7 +154,8 @@ void amx_gradient(struct matrix dw, struct matrix dy, struct matrix x, bool add)
 
 struct grouped_job {
     struct matrix dw, dy, x;
-    i64 slice_rows, rows, columns, row_tiles, column_tiles; /* of a tile; how many of them in a slice */
+    /* Rows and columns of a tile; tiles per slice. */
+    i64 slice_rows, rows, columns, row_tiles, column_tiles;
     const struct groups *groups;
     const u8 *written;
 };

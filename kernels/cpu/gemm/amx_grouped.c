@@ -1,5 +1,5 @@
-/* Rows of groups with stacked weights on tiles: a tile is a piece of one group's rows with some columns of its slice.
- */
+/* Grouped gemm on AMX: rows of groups times stacked weights. A tile is a piece of one group's rows
+ * by some columns of its slice. */
 #include "kernels/cpu/gemm/amx.h"
 #include "kernels/cpu/gemm/few_groups.h"
 
@@ -25,7 +25,7 @@ static i64 cut_pieces(struct group_piece *pieces, const struct groups *groups, i
     return count;
 }
 
-/* Panels of a run for the columns of a tile: those of the image, or packed here. */
+/* Panels of a run for the columns of a tile: those of the packed image, or packed here. */
 static void place_b(struct amx_tile *tile, const struct amx_grouped_job *job, i64 expert, i64 step, i64 column,
                     int worker)
 {
@@ -96,7 +96,7 @@ void cpu_amx_matmul_grouped(struct device *device, struct matrix out, struct mat
     workers_run(cut_pieces(job.pieces, groups, job.tiling.rows) * job.column_tiles, run_tile, &job);
 }
 
-/* ---- By other ops: rows are copied together, and SwiGLU follows the product ---- */
+/* ---- Gather before and SwiGLU after the gemm, as separate ops ---- */
 
 enum { SLOT_ROWS = 6, SLOT_GATE_UP = 5 };
 

@@ -1,4 +1,4 @@
-/* out = a b^T and out = a b on tiles: rows of activations with weights. */
+/* out = a b^T and out = a b on AMX: activations times weights. */
 #include "kernels/cpu/gemm/amx.h"
 
 struct amx_matmul_job {
@@ -7,7 +7,7 @@ struct amx_matmul_job {
     struct amx_tiling tiling;
     struct amx_scratch scratch;
     i64 column_tiles, steps;
-    const char *image; /* of b: panels of all its depth */
+    const char *image; /* panels of b over the whole depth */
 };
 
 static void run_tile(void *context, i64 index, int worker)

@@ -1,7 +1,9 @@
-/* Products with weights in few bits on tiles of bytes. Rows of a become whole numbers of 16 bits, their largest 32639,
- * in two planes of bytes: q = 256 high + low, so that sums are whole and exact, and what remains is a's rounding, 2^-16
- * of a row's largest. A tile holds both planes of 8 rows. Weights of 8 bits are read into tiles as they lie, those of 4
- * bits by way of the first cache, a little ahead of the products. */
+/* Gemm with quantized weights on AMX byte tiles.
+ *
+ * Rows of a are quantized to 16-bit integers of magnitude at most 32639, split into two planes of
+ * bytes: q = 256 high + low. Integer sums are exact, so the only error is the rounding of a, 2^-16
+ * of the row's maximum. A tile holds both planes of 8 rows of a. 8-bit weights are loaded into
+ * tiles in place; 4-bit weights are widened to bytes in L1 a few steps ahead of the products. */
 #include "kernels/cpu/gemm/amx.h"
 #include "kernels/cpu/gemm/few_groups.h"
 #include "kernels/cpu/gemm/narrow_steps.h"
@@ -10,18 +12,19 @@
 enum { PANEL = AMX_NARROW_PANEL, HALF = 8, PIECE_ROWS = 256, GROUP_PIECE_ROWS = 64, HALF_BYTES = 1024, Q_MOST = 32639 };
 enum { TILE_BYTES = 64 << 10, ALONE_ROWS = 64, AHEAD_STEPS = 2, LEAD_STEPS = 2, SLOT_STRIP = AMX_SLOT_B };
 
-struct amx_narrow_rows { /* a piece of a in planes */
+struct amx_narrow_rows { /* a piece of a, split into planes */
     struct row_piece at;
-    i64 rows; /* those that are not zero */
-    /* panels of [steps][halves of the rows][16 quads of the depth][high, low][8 rows][4]; of a single row [steps][16
-     * quads][high, low][4] */
+    i64 rows; /* rows without the padding of zeros */
+    /* Panels of [steps][halves of the rows][16 quads of the depth][high, low][8 rows][4]. For a
+     * single row [steps][16 quads][high, low][4]. */
     char *planes;
-    float *scale; /* [rows, whole panels] */
+    float *scale; /* [rows rounded up to whole panels] */
 };
 struct amx_narrow_job {
     struct matrix out, a;
     const struct narrow *w;
-    i64 steps, strips, tile_strips, column_tiles; /* strips of a part, and of a tile */
+    /* `strips`: per part of the weights; `tile_strips`: per tile. */
+    i64 steps, strips, tile_strips, column_tiles;
     struct amx_narrow_rows *rows;
     struct narrow_tables tables;
 };
@@ -60,7 +63,7 @@ static float factor_of(float largest)
     return largest > 0 ? Q_MOST / largest : 0;
 }
 
-/* Quads of both planes in turn; returns the row's scale. */
+/* Interleaves the quads of both planes. Returns the row's scale. */
 static float split_single(char *out, struct matrix a, i64 row, i64 steps)
 {
     float largest = largest_of(a, row);
@@ -92,7 +95,7 @@ static void split_step(char *out, struct matrix a, i64 first, i64 rows, i64 colu
         _mm512_storeu_si512(out + 64 * i, words[i]);
 }
 
-/* Half a panel: 8 rows. */
+/* Splits half a panel, 8 rows. */
 static void split_half(char *out, float *scale, const struct amx_narrow_job *job, i64 first, i64 rows)
 {
     __m512 by[HALF];
@@ -124,9 +127,12 @@ struct amx_narrow_strip {
     signed char *w; /* [steps][32 rows][64] */
     i64 steps;
     const char *x;
-    i32 *sums; /* [halves of the panel][32 weights][high, low][8 rows]; of a single row [32][high, low] */
+    /* [halves of the panel][32 weights][high, low][8 rows]; [32 weights][high, low] for a single
+     * row. */
+    i32 *sums;
     const struct amx_narrow_job *job;
-    i64 widens; /* number of the strip whose codes become w meanwhile; -1: it is there */
+    /* Number of the strip whose codes are widened into w while it is multiplied. */
+    i64 widens;
 };
 
 INLINED void widen_step(const struct amx_narrow_strip *s, i64 step)
@@ -136,7 +142,7 @@ INLINED void widen_step(const struct amx_narrow_strip *s, i64 step)
                      s->widens * s->steps + step);
 }
 
-INLINED void multiply_strip(const struct amx_narrow_strip *s, int rows, bool widens) /* 1, 8 or 16 */
+INLINED void multiply_strip(const struct amx_narrow_strip *s, int rows, bool widens) /* rows: 1, 8 or 16 */
 {
     size_t x_row_bytes = rows == 1 ? 8 : 64;
     i64 x_step_bytes = rows == 1 ? 128 : 2 * HALF_BYTES, half = rows == 1 ? 32 : 256;
@@ -198,7 +204,8 @@ static void scale_single(float *out, const i32 *sums, const float *w_scale, floa
     }
 }
 
-/* As sums of tiles are drained: [halves of the weights][32 rows][16]. */
+/* Scales and transposes the sums to [halves of the weights][32 rows][16], the layout of
+ * amx_drain. */
 static void scale_sums(float *out, const i32 *sums, const float *w_scale, const float *x_scale)
 {
     __m512 x = _mm512_loadu_ps(x_scale);
@@ -217,7 +224,7 @@ static void scale_sums(float *out, const i32 *sums, const float *w_scale, const 
     }
 }
 
-/* w: the strip's numbers, or (widened) room for them. */
+/* w: the strip's weights in bytes or, if `widened`, memory that receives them. */
 static void run_strip(const struct amx_narrow_job *job, const struct amx_narrow_rows *r, signed char *w, bool widened,
                       i64 number)
 {
@@ -272,7 +279,7 @@ static i64 cut_dense(struct row_piece *pieces, i64 rows)
     return count;
 }
 
-/* Pieces, planes and scales in one block. */
+/* Allocates pieces, planes and scales in one block. */
 static i64 lay_rows(struct amx_narrow_job *job, const struct groups *groups)
 {
     i64 bound = groups ? pieces_bound(groups, GROUP_PIECE_ROWS) : ceil_div(job->a.rows, PIECE_ROWS);

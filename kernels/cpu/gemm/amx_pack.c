@@ -1,4 +1,5 @@
-/* Operands of products on tiles: pairs of the depth side by side, blocks of 2 kB, zeros where there is nothing. */
+/* Packs operands of AMX gemms: pairs of the depth side by side, in blocks of 2 kB, padded with
+ * zeros. */
 #include "kernels/cpu/gemm/amx.h"
 #include "kernels/cpu/transpose.h"
 
@@ -66,7 +67,8 @@ static void pack_one_panel(void *context, i64 panel, int worker)
 
 const char *amx_panels_of(struct matrix b, bool transposed)
 {
-    enum { ALONE_BYTES = 64 << 10 }; /* waking the other workers costs more than packing a few blocks */
+    /* Waking the other workers costs more than packing a few blocks. */
+    enum { ALONE_BYTES = 64 << 10 };
     struct panels_job job = {NULL, b, transposed, amx_steps(transposed ? b.columns : b.rows)};
     i64 panels = ceil_div(transposed ? b.rows : b.columns, AMX_BLOCK), bytes = panels * job.steps * AMX_STEP_BYTES;
     if (b.packed)
@@ -102,15 +104,16 @@ void amx_pack_a_transposed(char *out, struct matrix m, i64 depth, i64 row)
     }
 }
 
-/* ---- Images of weights ---- */
+/* ---- Packed images of weights ---- */
 
 struct image_job {
     char *image;
     struct matrix w;
-    i64 part_rows, strips; /* of 32 rows in a part */
+    i64 part_rows, strips; /* strips of 32 rows per part */
 };
 
-/* 32 rows of a part: one panel of its first half, one step of each panel of its second. */
+/* Packs 32 rows of a part: one panel of the image's first half, and one step of each panel of its
+ * second half. */
 static void pack_strip(void *context, i64 index, int worker)
 {
     const struct image_job *job = context;

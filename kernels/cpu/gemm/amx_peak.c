@@ -1,3 +1,4 @@
+/* Peak flops of AMX: tile products that never leave the registers. */
 #include "kernels/cpu/gemm/amx.h"
 
 enum { REPEATS = 500 };

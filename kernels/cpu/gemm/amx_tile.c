@@ -1,7 +1,8 @@
 #include "kernels/cpu/gemm/amx.h"
 
-/* While panel `column` is multiplied with block `row`, its share of the next panel comes nearer: all but the last do so
- * together. Where b streams, the next rows of a do. */
+/* Prefetch for the product of panel `column` with block `row`: this block's share of the next panel
+ * of b or, if b streams (a_stays), of the next block of a. All blocks of a pass together fetch the
+ * whole. */
 static struct amx_ahead ahead_of(const struct amx_tile *t, bool a_stays, i64 row, i64 rows, i64 column, i64 columns)
 {
     i64 lines = AMX_STEP_BYTES / 64, share;
@@ -18,7 +19,8 @@ static struct amx_ahead ahead_of(const struct amx_tile *t, bool a_stays, i64 row
     return (struct amx_ahead){t->b + (column + 1) * t->panel_bytes + row * share * 64, 64, AMX_STEP_BYTES, share};
 }
 
-/* The share of block number `block`: each step takes a line, or part of one, of a few rows. */
+/* Share of block number `block` in prefetching `rows`: each step takes one line, or part of one, of
+ * a few rows. */
 static struct amx_ahead share_of(const struct amx_rows *rows, i64 block, i64 blocks, i64 steps)
 {
     i64 share = ceil_div(rows->rows, blocks), first = block * share;

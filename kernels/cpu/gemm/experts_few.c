@@ -1,4 +1,4 @@
-/* One op after the other, as matmul_few.c. */
+/* The experts of few positions (decoding), as one op after the other; see matmul_few.c. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/few.h"

@@ -1,8 +1,10 @@
-/* Pieces of groups that decoding leaves with few rows each: what a group was rounded up by are zeros behind them. */
+/* Grouped gemm in decoding: pieces of groups that have few rows each. The padding rows of a group
+ * are zeros at its end. */
 #ifndef WEFT_CPU_FEW_GROUPS_H
 #define WEFT_CPU_FEW_GROUPS_H
 #include "kernels/cpu/cpu.h"
 
+/* Checks the shapes of matmul_grouped_swiglu. */
 static inline void check_gated(struct matrix y, struct matrix gate_up, struct matrix x, const i32 *rows,
                                struct matrix w, i64 experts, const struct groups *groups)
 {
@@ -15,6 +17,8 @@ static inline void check_gated(struct matrix y, struct matrix gate_up, struct ma
             (long long)(w.rows / experts), (long long)w.columns);
 }
 
+/* Rows begin .. begin + rows - 1 of a group, multiplied by slice `member` of the stacked
+ * weights. */
 struct row_piece {
     i64 member, begin, rows;
 };
@@ -24,11 +28,13 @@ static inline i64 member_of(const struct groups *groups, i64 group)
     return groups->member ? groups->member[group] : group;
 }
 
+/* Upper bound of the number of pieces of at most `most` rows. */
 static inline i64 pieces_bound(const struct groups *groups, i64 most)
 {
     return groups->offsets[groups->count] / most + groups->count;
 }
 
+/* Cuts all groups into pieces of at most `most` rows. Returns their number. */
 static inline i64 cut_few_rows(struct row_piece *pieces, const struct groups *groups, i64 most)
 {
     i64 count = 0;
@@ -47,7 +53,8 @@ static inline bool row_is_zero(struct matrix m, const i32 *rows, i64 row)
     return bytes[0] == 0 && memcmp(bytes, bytes + 1, (size_t)(m.columns * element_bytes(m.dtype)) - 1) == 0;
 }
 
-/* How many rows of the piece there are, of a's or of those of it that `from` names: behind them are zeros. */
+/* The number of rows of a piece without its trailing rows of zeros. `from` gathers rows of a; NULL:
+ * rows in place. */
 static inline i64 rows_there(struct matrix a, const i32 *from, const struct row_piece *piece)
 {
     i64 rows = piece->rows;
@@ -56,13 +63,15 @@ static inline i64 rows_there(struct matrix a, const i32 *from, const struct row_
     return rows;
 }
 
+/* Sets the rows of a piece from `rows` on to zero. */
 static inline void clear_behind(struct matrix out, const struct row_piece *piece, i64 rows)
 {
     for (; rows < piece->rows; rows++)
         memset(matrix_at(out, piece->begin + rows, 0), 0, (size_t)(out.columns * element_bytes(out.dtype)));
 }
 
-/* Rows of a; what comes of those behind them is zero at the hands of who clears. */
+/* The number of rows of a in a piece. If `clears`, the output rows of its padding are set to
+ * zero. */
 static inline i64 rows_of_piece(struct matrix out, struct matrix a, const struct row_piece *piece, bool clears)
 {
     i64 rows = rows_there(a, NULL, piece);

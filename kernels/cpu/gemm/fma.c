@@ -1,8 +1,18 @@
+/* The micro-kernel of FMA gemms (fma.h): FMA_ROWS x FMA_COLUMNS sums in registers.
+ *
+ *                    b: 2 vectors of FMA_LANES columns
+ *                  +-----------+-----------+
+ *     a: broadcast | sums[0][0]| sums[0][1]|
+ *        one word  | sums[1][0]| sums[1][1]|   repeated for each word of the depth
+ *        per row   | ...       | ...       |
+ *                  +-----------+-----------+
+ *
+ * A copy is compiled for each number of rows, for one or two vectors, and for transposed a. */
 #include "kernels/cpu/gemm/fma.h"
 
 enum { AT_ONCE = 4 };
 
-/* One word of a row's sums. */
+/* Adds one word to the sums of a row. */
 INLINED void add_row(fma_lanes sums[2], const float *x, fma_lanes first, fma_lanes second, int vectors)
 {
     fma_lanes spread = LANES_OP(set1_ps)(*x);
@@ -12,7 +22,8 @@ INLINED void add_row(fma_lanes sums[2], const float *x, fma_lanes first, fma_lan
 }
 
 #if defined __AVX512F__
-/* The same, where each instruction reads x itself: one instruction fewer, one load more. */
+/* Same as add_row, but each instruction broadcasts x from memory: one instruction fewer, one load
+ * more. */
 INLINED void add_row_from_memory(fma_lanes sums[2], const float *x, fma_lanes first, fma_lanes second, int vectors)
 {
     __asm__(FMA_INSTRUCTION " %1%{1to16%}, %2, %0" : "+v"(sums[0]) : "m"(*x), "v"(first));
@@ -23,7 +34,8 @@ INLINED void add_row_from_memory(fma_lanes sums[2], const float *x, fma_lanes fi
 #define add_row_from_memory add_row
 #endif
 
-/* One word of every sum. Of what a core can take and what it can load in a cycle neither is enough for all rows. */
+/* Adds one word to every sum. Even and odd rows use different forms, because neither the
+ * instruction rate nor the load rate of a core suffices for all rows. */
 INLINED void multiply_once(fma_lanes sums[FMA_ROWS][2], const float *a, const float *b, int rows, int vectors,
                            bool turned)
 {
@@ -38,9 +50,10 @@ INLINED void multiply_once(fma_lanes sums[FMA_ROWS][2], const float *a, const fl
     }
 }
 
-/* ---- Sums to the output ---- */
+/* ---- Writing sums to the output ---- */
 
-/* bf16_from_f32 of each. By pairs no sum is denormal, which the instruction would make zero. */
+/* Rounds each lane as bf16_from_f32 does. At the ISA level `pairs` no sum is denormal, so it does
+ * not matter that the instruction flushes denormals to zero. */
 #if defined __AVX512BF16__
 INLINED void round_lanes(bf16 *out, fma_lanes sum)
 {
@@ -114,7 +127,7 @@ INLINED void put_sums(const struct fma_block *block, fma_lanes sums[FMA_ROWS][2]
     }
 }
 
-/* The one loop these products spend their time in. */
+/* The inner loop of every FMA gemm. */
 INLINED void multiply(const struct fma_block *block, int rows, int vectors, bool turned)
 {
     const float *a = block->a, *b = block->b, *next = block->next;

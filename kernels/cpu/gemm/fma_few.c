@@ -1,11 +1,11 @@
-/* Products of few rows with weights as they lie: 16 bytes of each of some weights are turned in registers and
- * multiplied there. Every weight is read once, and nothing is written but sums. */
+/* Skinny gemm with weights in place. 16 bytes of each of FMA_LANES weights are transposed in
+ * registers and multiplied there. Every weight is read once, and only sums are written. */
 #include "kernels/cpu/gemm/fma.h"
 
 enum { WORDS = 4, PART_BYTES = 4 * WORDS };
 typedef u32 word_lanes __attribute__((vector_size(FMA_LANES * 4), may_alias));
 
-/* The parts of every fourth weight. */
+/* Loads the 16-byte parts of every fourth weight. */
 INLINED fma_lanes load_parts(const char *w, i64 stride_bytes)
 {
     __m128 first = _mm_loadu_ps((const float *)w), second = _mm_loadu_ps((const float *)(w + 4 * stride_bytes));
@@ -18,7 +18,7 @@ INLINED fma_lanes load_parts(const char *w, i64 stride_bytes)
 #endif
 }
 
-/* words[i]: word i of the part of each weight. */
+/* Transposes parts: words[i] holds word i of every weight's part. */
 INLINED void turn_parts(fma_lanes words[WORDS], const char *w, i64 stride_bytes)
 {
     fma_lanes r[WORDS], t[WORDS];
@@ -41,7 +41,7 @@ INLINED void add_word(fma_lanes *sums, const float *x, fma_lanes w, int rows)
         fma_add(&sums[i], LANES_OP(set1_ps)(x[i]), w);
 }
 
-/* Of a part the first `bytes`. widen: of bf16, and x has a word for each of its terms. */
+/* Adds the first `bytes` of a part. widen: w is bf16, and x has one word for each of its terms. */
 INLINED void add_part(fma_lanes *sums, const float *x, const char *w, i64 stride_bytes, i64 bytes, int rows, bool widen)
 {
     fma_lanes words[WORDS];
@@ -58,7 +58,7 @@ INLINED void add_part(fma_lanes *sums, const float *x, const char *w, i64 stride
     }
 }
 
-/* What no whole part is left of. */
+/* Adds the rest of the depth that is not a whole part. */
 INLINED void add_rest(fma_lanes *sums, const float *x, const char *w, i64 stride_bytes, i64 bytes, int rows, bool widen)
 {
     char parts[FMA_LANES * PART_BYTES] = {0};

@@ -1,4 +1,4 @@
-/* Operands of products by multiply-adds, in the order these want: f32, zeros where there is nothing. */
+/* Packs operands of FMA gemms as f32, padded with zeros. */
 #include "kernels/cpu/gemm/fma.h"
 #include "kernels/cpu/transpose.h"
 
@@ -16,7 +16,7 @@ INLINED void widen(float *restrict out, const void *row, i64 n, enum dtype dtype
 
 /* ---- a ---- */
 
-/* A row's part of a panel. */
+/* Writes one row's part of a panel. */
 INLINED void put_part(float *out, const void *from, i64 rows, enum dtype dtype)
 {
 #if defined __AVX512F__
@@ -34,8 +34,8 @@ INLINED void put_part(float *out, const void *from, i64 rows, enum dtype dtype)
 #endif
 }
 
-/* Row by row of the depth, whole lines at a time: each gives its part to all panels, so few that few pages are written
- * at a time. */
+/* Packs row by row of the depth, whole cache lines at a time. Each row contributes to all panels;
+ * there are few panels, so few pages are written at a time. */
 INLINED void pack_turned(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count,
                          enum dtype dtype)
 {
@@ -79,7 +79,7 @@ INLINED const void *column_at(const struct fma_operand *b, i64 column, i64 depth
 }
 
 #if defined __AVX512F__
-/* 16 columns of 16 terms, or of 32 where a word is a pair of bf16. */
+/* Transposes 16 columns of 16 terms, or of 32 terms for bf16, which are loaded as pairs. */
 INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
 {
     __m512i words[16];
@@ -108,7 +108,7 @@ INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i6
     }
 }
 #else
-/* 8 values, zeros where there are none. */
+/* Loads 8 values; missing ones are zeros. */
 INLINED __m256 load_lanes(const struct fma_operand *b, i64 column, i64 depth, i64 count)
 {
     float some[8] __attribute__((aligned(32))) = {0};
@@ -121,7 +121,7 @@ INLINED __m256 load_lanes(const struct fma_operand *b, i64 column, i64 depth, i6
     return _mm256_load_ps(some);
 }
 
-/* 8 columns of 8 terms. */
+/* Transposes 8 columns of 8 terms. */
 INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
 {
     __m256 r[8], t[8];
@@ -168,7 +168,7 @@ INLINED void turn_panel(float *out, const struct fma_operand *b, i64 column, i64
     }
 }
 
-/* Rows of the depth as they lie. */
+/* Copies rows of the depth without a transposition. */
 INLINED void copy_panel(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count,
                         enum dtype dtype)
 {
@@ -208,7 +208,7 @@ INLINED __m128 load_four(const void *row, i64 i, enum dtype dtype)
         _mm_slli_epi32(_mm_cvtepu16_epi32(_mm_loadl_epi64((const void *)((const bf16 *)row + i))), 16));
 }
 
-/* Four rows, to [depth][all]. */
+/* Interleaves four rows to [depth][all]. */
 INLINED void put_four(float *out, const void *const row[4], i64 depth, i64 all, enum dtype dtype)
 {
     i64 k = 0;

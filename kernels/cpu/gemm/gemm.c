@@ -1,6 +1,15 @@
-/* One product on the calling thread, by multiply-adds (fma.h): columns of b are packed for a run of the depth into the
- * second cache, and then rows of a, some panels at a time. A panel of a stays in the first while those of b stream by,
- * so sums are written along rows: down them, lines of wide rows would share few sets of a cache, and pages. */
+/* One FMA gemm (fma.h) on the calling thread. The block sizes Mc, Kc, Nc are BLOCK_ROWS, FMA_DEPTH,
+ * BLOCK_COLUMNS.
+ *
+ *     for each Mc rows, Nc columns, Kc of the depth:
+ *         pack b [Kc, Nc]                      stays in L2
+ *         for each FMA_PANELS_NEAR panels of a: pack them
+ *             for each panel of a [FMA_ROWS, Kc]          stays in L1
+ *                 for each panel of b [Kc, FMA_COLUMNS]   streams from L2
+ *                     fma_multiply              sums in registers
+ *
+ * Sums are written along rows. Writing them down the columns would share few cache sets and touch
+ * many pages if rows are wide. */
 #include "kernels/cpu/gemm/fma.h"
 
 #include <sched.h>
@@ -9,21 +18,23 @@
 enum { SLOT_OPERANDS = 8, SLOT_RUNS };
 enum { BLOCK_ROWS = FMA_PANELS * FMA_ROWS, BLOCK_COLUMNS = 256 };
 
-#if defined __AVX512BF16__ /* of f32 there are none */
+#if defined __AVX512BF16__ /* this level has no f32 gemm and uses that of v4 */
 void cpu_v4_gemm(void *c, const void *a, const void *b, const struct gemm *g, int worker);
 void cpu_v4_gemm_share(struct gemm_panels *panels, struct matrix b, bool transpose_b);
 void cpu_v4_gemm_pack(struct gemm_panels *panels, i64 tile);
 #endif
 
-struct gemm_part { /* some rows and columns of the product, and what a run of the depth needs of them */
+/* Some rows and columns of the product, and their operands for a run of the depth. */
+struct gemm_part {
     const struct gemm *gemm;
     struct fma_operand a, b;
     char *c;
-    float *row_panels, *room;   /* of a; where those of b go that no one has packed */
-    const float *column_panels; /* of b */
-    float *sums;                /* between runs [BLOCK_ROWS][BLOCK_COLUMNS], or NULL */
+    /* Panels of a; memory for panels of b, unless the job shares packed ones. */
+    float *row_panels, *room;
+    const float *column_panels; /* panels of b */
+    float *sums;                /* carried between runs [BLOCK_ROWS][BLOCK_COLUMNS], or NULL */
     i64 row, column, columns;
-    i64 rows[FMA_PANELS + 1]; /* of each panel */
+    i64 rows[FMA_PANELS + 1]; /* rows of each panel, then 0 */
     i64 depth, count;         /* the run, in words */
     bool first, last;
 };
@@ -33,7 +44,7 @@ static i64 words_of(i64 depth)
     return ceil_div(depth, FMA_TERMS);
 }
 
-static i64 run_of(i64 words) /* even parts of the depth */
+static i64 run_of(i64 words) /* splits the depth evenly */
 {
     return ceil_div(words, max_i64(ceil_div(words, FMA_DEPTH), 1));
 }
@@ -52,8 +63,9 @@ static void put_block(const struct fma_block *block, char *out, const struct gem
                       block->sums + i * block->stride, block->columns);
 }
 
-/* A panel of rows, which begins at row `at` of the part, with the panel of columns, after which comes that of `next`.
- * Sums wait for the rest of the depth apart from c. */
+/* Multiplies a panel of rows, which begins at row `at` of the part, by the panel of columns at
+ * `column`. `next` is the panel of columns that follows. Between runs of the depth sums are kept
+ * outside of c. */
 static void run_block(const struct gemm_part *p, const float *panel, i64 rows, i64 at, i64 column, i64 next)
 {
     const struct gemm *g = p->gemm;
@@ -88,7 +100,8 @@ static void cut_rows(i64 *rows, i64 left)
     *rows = 0;
 }
 
-/* Of the part's columns for its run of the depth: those of the job, where it has them, or packed now. */
+/* Panels of the part's columns for its run of the depth: the shared ones of the job, or packed
+ * here. */
 static const float *column_panels(const struct gemm_part *p)
 {
     const struct gemm *g = p->gemm;
@@ -100,7 +113,7 @@ static const float *column_panels(const struct gemm_part *p)
     return p->room;
 }
 
-/* Panels of rows that lie beside each other, with columns few enough to stay in the second cache. */
+/* Multiplies adjacent panels of rows by columns begin .. end - 1, few enough to stay in L2. */
 static void run_panels(const struct gemm_part *p, const i64 *rows, i64 at, i64 begin, i64 end)
 {
     for (i64 i = 0; rows[i] > 0; at += rows[i++])
@@ -110,7 +123,8 @@ static void run_panels(const struct gemm_part *p, const i64 *rows, i64 at, i64 b
         }
 }
 
-/* Panels of rows are packed some at a time, just before they are multiplied. */
+/* Multiplies one run of the depth. Panels of rows are packed a few at a time, just before they are
+ * multiplied. */
 static void run_depth(struct gemm_part *p)
 {
     p->column_panels = column_panels(p);
@@ -138,7 +152,7 @@ static void run_part(struct gemm_part *p)
     } while (p->depth < words);
 }
 
-/* ---- Panels for many products ---- */
+/* ---- Panels shared by many gemms ---- */
 
 void CPU(gemm_share)(struct gemm_panels *panels, struct matrix b, bool transpose_b)
 {
@@ -156,7 +170,7 @@ void CPU(gemm_share)(struct gemm_panels *panels, struct matrix b, bool transpose
     atomic_init(&panels->packed, 0);
 }
 
-/* One panel in all runs of the depth. */
+/* Packs one panel in all runs of the depth. */
 void CPU(gemm_pack)(struct gemm_panels *panels, i64 tile)
 {
     struct matrix b = panels->b;
@@ -183,7 +197,7 @@ static void wait_for_panels(struct gemm_panels *panels)
         sched_yield();
 }
 
-/* ---- Few rows ---- */
+/* ---- Skinny gemm ---- */
 
 static bool has_few(const struct gemm *g)
 {
@@ -193,7 +207,7 @@ static bool has_few(const struct gemm *g)
     return few;
 }
 
-/* Rows as they lie or beside each other. */
+/* Returns a single f32 row in place, other rows interleaved. */
 static const float *load_few(const void *a, const struct gemm *g, int worker)
 {
     struct fma_operand rows = {a, g->lda, g->dtype, false, g->k, g->a_rows};
@@ -204,7 +218,7 @@ static const float *load_few(const void *a, const struct gemm *g, int worker)
     return x;
 }
 
-/* The last vector of columns begins where it is whole. */
+/* Skinny gemm. The last vector of columns is shifted back to be whole. */
 static void run_few(void *c, const void *a, const char *b, const struct gemm *g, int worker)
 {
     float sums[FMA_FEW * FMA_FEW_COLUMNS] __attribute__((aligned(64)));
@@ -253,7 +267,7 @@ void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *g, int 
         p.sums = CPU(scratch)(worker, SLOT_RUNS, panels * FMA_ROWS * BLOCK_COLUMNS * 4);
     if (g->panels)
         wait_for_panels(g->panels);
-    i64 block = g->panels && !p.sums ? g->n : BLOCK_COLUMNS; /* columns that there is room for */
+    i64 block = g->panels && !p.sums ? g->n : BLOCK_COLUMNS; /* columns that fit into the scratch */
     for (p.row = 0; p.row < g->m; p.row += BLOCK_ROWS) {
         cut_rows(p.rows, min_i64(BLOCK_ROWS, g->m - p.row));
         for (p.column = 0; p.column < g->n; p.column += block) {

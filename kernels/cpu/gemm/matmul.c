@@ -1,3 +1,6 @@
+/* The op matmul on FMA gemms. Tiles of the output run on all workers. A b that fits in cache is
+ * packed once for all tiles; weight gradients with few tiles are cut along the depth (split K) and
+ * the segments are added in order. */
 #include "kernels/cpu/cpu.h"
 
 struct matmul_job {
@@ -5,8 +8,9 @@ struct matmul_job {
     bool transpose_a, transpose_b, add;
     i64 k, row_tiles, column_tiles;
     struct tiling tiling;
-    float *segments;           /* [segments, out.rows, out.columns]: what each sums; NULL where there is one */
-    struct gemm_panels panels; /* of b, where tiles share them */
+    /* Sums of each segment [segments, out.rows, out.columns]; NULL if there is one. */
+    float *segments;
+    struct gemm_panels panels; /* shared panels of b; count 0: not shared */
 };
 
 static void run_tile(void *context, i64 tile, int worker)

@@ -1,10 +1,11 @@
-/* One op after the other: a CPU launches nothing, and what stands between stays in its caches. */
+/* matmul_few with its norm, gate, sum or cache, as one op after the other: a CPU has no launch
+ * cost, and intermediates stay in its caches. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/few.h"
 
 enum { SLOT_ROWS = 5, SLOT_PRODUCT };
 
-/* n(x) in w's dtype. */
+/* Returns rmsnorm(x), or x if there is no norm, in w's dtype. */
 static struct matrix rows_of(struct device *device, struct matrix x, struct matrix norm, float eps, enum dtype dtype)
 {
     const struct kernels *ops = cpu_kernels(device->level);
@@ -28,7 +29,8 @@ void CPU(matmul_few)(struct device *device, struct matrix out, struct matrix x, 
     check_few(out, x, w, around);
     if (out.rows == 0 || out.columns == 0)
         return;
-    const struct kernels *ops = cpu_kernels(device->level); /* a device of tests would look at scratch, too */
+    /* Not the device's own ops: those of a test device would inspect scratch, too. */
+    const struct kernels *ops = cpu_kernels(device->level);
     struct matrix rows = rows_of(device, x, around->norm, around->eps, w.dtype), product = out;
     if (around->gated || around->add.data)
         product = matrix_of(CPU(scratch)(0, SLOT_PRODUCT, x.rows * w.rows * 4), out.dtype, x.rows, w.rows);

@@ -1,4 +1,4 @@
-/* Products of factors in 8 bits as their definition is: a CPU multiplies bf16 faster than this, and asks for none
+/* fp8 gemm written as its definition. CPUs multiply bf16 faster than this and do not ask for it
  * (has_fp8). */
 #include "kernels/cpu/cpu.h"
 #include "kernels/round_fp8.h"
@@ -6,12 +6,13 @@
 struct matmul_fp8_job {
     struct matrix out;
     struct fp8_matrix a, b;
-    const struct groups *groups; /* NULL: none */
-    u8 *written;                 /* of weights; NULL: of rows */
-    i64 slice_rows;              /* of weights */
+    const struct groups *groups; /* NULL: no groups */
+    u8 *written;                 /* weight gradients only: [experts] */
+    i64 slice_rows;              /* weight gradients only */
     bool add;
 };
-struct matmul_fp8_part { /* out[row + i, c] of a[outer + i], b[columns_at + c] along [begin, end) of the depth */
+/* out[row + i, c] = sum of a[outer + i] b[columns_at + c] over [begin, end) of the depth. */
+struct matmul_fp8_part {
     i64 row, rows, outer, columns_at, begin, end;
     bool add;
 };
@@ -69,7 +70,7 @@ static i64 member_of(const struct groups *groups, i64 g)
     return groups->member ? groups->member[g] : g;
 }
 
-/* ---- Rows; groups begin where tiles do ---- */
+/* ---- Rows: groups begin at tile boundaries ---- */
 static void run_rows(void *context, i64 tile, int worker)
 {
     const struct matmul_fp8_job *job = context;
@@ -94,7 +95,7 @@ void CPU(matmul_fp8)(struct device *device, struct matrix out, const struct fp8_
     workers_run(ceil_div(out.rows, GROUP_ROWS), run_rows, &job);
 }
 
-/* ---- Weights ---- */
+/* ---- Weight gradients ---- */
 static i64 blocks_of(const struct groups *groups, i64 g)
 {
     return ceil_div(groups->offsets[g + 1] - groups->offsets[g], FP8_BLOCK);

@@ -1,3 +1,5 @@
+/* Grouped gemms on FMA: rows sorted by expert times stacked weights, the same followed by SwiGLU,
+ * and the gradient of stacked weights. A tile is a piece of one group's rows by some columns. */
 #include "kernels/cpu/gemm/few_groups.h"
 
 #include <stdlib.h>
@@ -6,13 +8,16 @@ enum { SLOT_GATE_UP, SLOT_PIECES = 7 };
 
 struct matmul_grouped_job {
     struct matrix out, gate_up, a, w;
-    i64 experts, rows, columns, row_tiles, column_tiles; /* of a tile; how many of them in a slice */
+    /* Rows and columns of a tile; tiles per slice. */
+    i64 experts, rows, columns, row_tiles, column_tiles;
     bool transpose;
-    const i32 *from; /* which rows of memory those of a are; of weights: of w */
+    /* Row gather of a; for weight gradients, of w. NULL: rows in place. */
+    const i32 *from;
     const struct groups *groups;
     struct row_piece *pieces;
     u8 *written;
-    bool streams; /* gradients go by the caches, where they are the first */
+    /* Non-temporal stores of gradients that are not accumulated. */
+    bool streams;
 };
 
 static int longer_first(const void *a, const void *b)
@@ -22,7 +27,8 @@ static int longer_first(const void *a, const void *b)
                               : (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* The longest first: groups differ, and for the piece that ends last the other workers wait. */
+/* Cuts groups into pieces and sorts them longest first. Groups differ in length, and all workers
+ * wait for the piece that ends last. */
 static i64 cut_pieces(struct matmul_grouped_job *job, i64 most)
 {
     job->pieces = CPU(scratch)(0, SLOT_PIECES, pieces_bound(job->groups, most) * (i64)sizeof *job->pieces);
@@ -31,7 +37,8 @@ static i64 cut_pieces(struct matmul_grouped_job *job, i64 most)
     return count;
 }
 
-/* What decoding leaves of a group may be one row; what that was rounded up by comes out zero. */
+/* Multiplies a piece of rows. In decoding a group may be one row; its padding rows are set to
+ * zero. */
 static void run_rows(void *context, i64 tile, int worker)
 {
     const struct matmul_grouped_job *job = context;
@@ -69,9 +76,9 @@ void CPU(matmul_grouped)(struct device *device, struct matrix out, struct matrix
     workers_run(cut_pieces(&job, ROWS_MOST) * job.column_tiles, run_rows, &job);
 }
 
-/* ---- SwiGLU behind the product ---- */
+/* ---- SwiGLU after the gemm ---- */
 
-/* Some rows and columns of both halves: in gate_up, or where no one keeps them. */
+/* Some rows and columns of both halves: parts of gate_up, or scratch if it is not kept. */
 struct halves {
     struct matrix gate, up;
 };
@@ -136,7 +143,7 @@ void CPU(matmul_grouped_swiglu)(struct device *device, struct matrix y, struct m
     workers_run(cut_pieces(&job, ROWS_MOST) * job.column_tiles, run_gated, &job);
 }
 
-/* ---- Gradients of weights ---- */
+/* ---- Weight gradients ---- */
 
 /* A tile is a part of one expert's slice, summed over the rows of its group. */
 static void run_weights(void *context, i64 tile, int worker)

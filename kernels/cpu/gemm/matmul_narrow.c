@@ -1,6 +1,8 @@
-/* Products with weights in few bits. Rows of a become whole numbers of 16 bits, their largest Q_MOST, so that lanes sum
- * whole numbers, exactly, and what remains is a's rounding, 2^-16 of a row's largest. Weights of 8 bits are multiplied
- * as they lie, those of 4 bits by way of the first cache. */
+/* Gemm with quantized weights.
+ *
+ * Rows of a are quantized to 16-bit integers of magnitude at most Q_MOST. Integer sums are exact,
+ * so the only error is the rounding of a, 2^-16 of the row's maximum. 8-bit weights are multiplied
+ * in place; 4-bit weights are widened to bytes in L1 first. */
 #include "kernels/cpu/gemm/few_groups.h"
 #include "kernels/cpu/gemm/narrow_steps.h"
 #include "kernels/cpu/rows.h"
@@ -9,28 +11,31 @@
 enum { PIECE_ROWS = 256, TILE_BYTES = 64 << 10, ALONE_ROWS = 64, SLOT_STRIP = 2, SLOT_ROWS = 6, SLOT_PIECES = 7 };
 enum { Q_MOST = 32639, AHEAD_BYTES = 16 << 10 };
 #if defined __AVX512F__
-enum { TERMS = 32, SUMS = 16 }; /* of a register; held in registers at once */
+/* 16-bit terms per register; sums held in registers at once. */
+enum { TERMS = 32, SUMS = 16 };
 typedef __m512i whole;
 #else
 enum { TERMS = 16, SUMS = 8 };
 typedef __m256i whole;
 #endif
-/* A lane sums 128 / TERMS products of a step, each of at most Q_MOST times 128: of so many steps in 32 bits. */
+/* A lane sums 128 / TERMS products per step, each at most Q_MOST times 128. This many steps fit in
+ * 32 bits. */
 enum { RUN_STEPS = 4 * TERMS };
 
 struct matmul_narrow_job {
     struct matrix out, a;
     const struct narrow *w;
-    i64 steps, strips, tile_strips, column_tiles; /* strips of a part, and of a tile */
-    struct row_piece *pieces;                     /* without rows that are zero */
-    int16_t *q;                                   /* [rows of a][steps of 64] */
-    float *scale;                                 /* [rows of a] */
+    /* `strips`: per part of the weights; `tile_strips`: per tile. */
+    i64 steps, strips, tile_strips, column_tiles;
+    struct row_piece *pieces; /* without trailing rows of zeros */
+    int16_t *q;               /* [rows of a][steps of 64] */
+    float *scale;             /* [rows of a] */
     struct narrow_tables tables;
 };
 
 /* ---- Rows of a ---- */
 
-/* Infinite where a number is not finite. */
+/* The largest magnitude of a row; infinite if any number is not finite. */
 INLINED float largest_of(const void *row, i64 n, enum dtype dtype)
 {
     union {
@@ -81,7 +86,7 @@ static void load_piece(void *context, i64 tile, int worker)
         load_row(job, piece->begin + i);
 }
 
-/* ---- A strip of weights and some rows ---- */
+/* ---- A strip of weights and a few rows ---- */
 
 #if defined __AVX512F__
 INLINED whole load_weights(const signed char *w)
@@ -98,7 +103,7 @@ INLINED whole add_products(whole sum, whole x, whole w)
 #endif
 }
 
-/* Of all lanes there may be more than 32 bits. */
+/* Sums over lanes in f32, because they may need more than 32 bits. */
 INLINED void store_sums(float *out, whole sums[SUMS])
 {
     __m512 lanes[SUMS];
@@ -126,7 +131,7 @@ INLINED __m256 pairs_of(whole a, whole b)
     return _mm256_hadd_ps(_mm256_cvtepi32_ps(a), _mm256_cvtepi32_ps(b));
 }
 
-/* Of all lanes there may be more than 32 bits. */
+/* Sums over lanes in f32, because they may need more than 32 bits. */
 INLINED void store_sums(float *out, whole sums[SUMS])
 {
     for (int i = 0; i < SUMS; i += 4) {
@@ -160,7 +165,7 @@ INLINED void multiply(float *sums, const int16_t *x, i64 x_stride, const signed 
     store_sums(sums, sum);
 }
 
-/* out[row][weight of the strip], `rows` of them. */
+/* out[row][weight of the strip] for `rows` rows. */
 INLINED void multiply_strip(float *out, const int16_t *x, const signed char *w, i64 steps, int rows)
 {
     const int weights = SUMS / rows;

@@ -1,4 +1,4 @@
-/* Steps of weights in few bits as whole numbers in bytes. */
+/* Widens steps of quantized weights to integers in bytes. */
 #ifndef WEFT_CPU_NARROW_STEPS_H
 #define WEFT_CPU_NARROW_STEPS_H
 #include "kernels/cpu/cpu.h"
@@ -6,7 +6,8 @@
 
 #include <immintrin.h>
 
-struct narrow_tables { /* what the 16 codes mean, by factor */
+/* The values of the 16 codes for each block factor. */
+struct narrow_tables {
     signed char of[NARROW_FACTOR_COUNT][16] __attribute__((aligned(16)));
 };
 
@@ -23,7 +24,8 @@ static inline i64 narrow_step_bytes(const struct narrow *w)
     return NARROW_ROWS * NARROW_COLUMNS * w->bits / 8;
 }
 
-/* One row of a step: low halves of bytes, then high ones, each by the table of its factor. */
+/* Widens one row of a step: the low nibbles, then the high nibbles, each with the table of its
+ * block's factor. */
 static inline void narrow_widen_row(signed char *out, const char *codes, const signed char *first,
                                     const signed char *second)
 {
@@ -44,7 +46,8 @@ static inline void narrow_widen_row(signed char *out, const char *codes, const s
 #endif
 }
 
-/* 32 rows of 64 bytes. Codes lie in order: those further on are fetched, past the end of a page, too. */
+/* Widens a step of 32 rows of 64 bytes. Codes are stored in order, so later ones are prefetched
+ * even across page ends. */
 static inline void narrow_widen(signed char *out, const struct narrow *w, const struct narrow_tables *t, i64 step)
 {
     enum { AHEAD_BYTES = 3072 };

@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu.h"
 
-/* Products by multiply-adds and loops read weights as they lie: a panel of them costs little beside its product. */
+/* The FMA gemm reads weights in place: packing a panel costs little beside its product. This
+ * backend has no packed images. */
 void CPU(pack_weight)(struct device *device, void *image, struct matrix w, i64 parts)
 {
     (void)device;

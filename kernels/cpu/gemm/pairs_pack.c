@@ -1,6 +1,6 @@
-/* Operands of products by pairs of bf16, in the order these want (fma.h): words of two terms, of which the second is
- * zero where there is none. What lies along the depth is words already; what goes across it comes together from two
- * rows. */
+/* Packs operands of FMA gemms at the ISA level `pairs` (fma.h): words of two bf16 terms, the second
+ * zero past the end of the depth. Terms along the depth are words already; terms across it are
+ * combined from two rows. */
 #include "kernels/cpu/gemm/fma.h"
 #include "kernels/cpu/transpose.h"
 
@@ -9,13 +9,13 @@ static const bf16 *element_at(const struct fma_operand *m, i64 row, i64 column)
     return (const bf16 *)m->data + row * m->stride + column;
 }
 
-/* Words from `depth` on, in bytes that there are. */
+/* Bytes that exist of the `words` words from word `depth` on. */
 static i64 bytes_there(const struct fma_operand *m, i64 depth, i64 words)
 {
     return 2 * min_i64(2 * words, m->terms - 2 * depth);
 }
 
-/* A vector at a time: rows are short, and calls of memcpy many. */
+/* Copies words with vectors, because rows are short and calls of memcpy would be many. */
 static void copy_words(float *out, const struct fma_operand *m, i64 row, i64 depth, i64 words)
 {
     i64 bytes = bytes_there(m, depth, words), i = 0;
@@ -34,7 +34,7 @@ static void copy_words(float *out, const struct fma_operand *m, i64 row, i64 dep
 
 /* ---- a ---- */
 
-/* Term by term of two rows; of the second none may be there. */
+/* Pairs the terms of two rows; the second row may be missing. */
 INLINED __m512i pairs_of(const bf16 *first, const bf16 *second, __mmask16 mask, bool both)
 {
     __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, first));
@@ -42,14 +42,15 @@ INLINED __m512i pairs_of(const bf16 *first, const bf16 *second, __mmask16 mask, 
     return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
 
-/* Whether word `depth` has a second term, in the next row; where not, that row is this one again. */
+/* True if word `depth` has a second term in the next row. If not, callers pass the same row
+ * again. */
 static bool has_both(const struct fma_operand *m, i64 depth)
 {
     return 2 * depth + 1 < m->terms;
 }
 
-/* Row by row of the depth, whole lines at a time: each gives its part to all panels, so few that few pages are written
- * at a time. */
+/* Packs row by row of the depth, whole cache lines at a time. Each row contributes to all panels;
+ * there are few panels, so few pages are written at a time. */
 static void pack_turned(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count)
 {
     enum { AHEAD = 16 };
@@ -88,7 +89,7 @@ INLINED const void *column_at(const struct fma_operand *b, i64 column, i64 depth
     return b->rows ? fma_row(b, column, depth) : element_at(b, column, depth);
 }
 
-/* 16 columns of `words` words. */
+/* Transposes 16 columns of `words` words. */
 INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 words)
 {
     __m512i square[SIDE];
@@ -130,7 +131,7 @@ INLINED void fetch_pair(const struct fma_operand *b, i64 depth, i64 column)
         __builtin_prefetch(fma_row(b, 2 * depth + 1, column));
 }
 
-/* Two rows of the depth become one of words. */
+/* Combines two rows of the depth into one of words. */
 static void join_panel(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
 {
     enum { AHEAD = 8 };
@@ -166,7 +167,7 @@ INLINED float word_of(const void *row, i64 k)
     return word;
 }
 
-/* Four rows of whole words, to [words][all]. */
+/* Interleaves four rows of whole words to [words][all]. */
 static void put_four(float *out, const void *const row[4], i64 words, i64 all)
 {
     i64 k = 0;
@@ -204,6 +205,7 @@ void CPU(fma_pack_few)(float *out, const struct fma_operand *a, i64 rows)
     else
         for (i64 i = 0; i < all; i += 4)
             put_four(out + i, row + i, words, all);
-    for (i64 i = 0; a->terms % FMA_TERMS && i < all; i++) /* a word of one term */
+    /* The last word of an odd depth has one term. */
+    for (i64 i = 0; a->terms % FMA_TERMS && i < all; i++)
         copy_words(out + words * all + i, a, i < rows ? i : 0, words, 1);
 }

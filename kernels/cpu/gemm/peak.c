@@ -1,5 +1,5 @@
-/* What the arithmetic units alone allow: multiplications and sums that never leave their registers. amx_peak.c is the
- * same on tiles. */
+/* Peak flops of the arithmetic units: multiply-adds that never leave the registers. amx_peak.c does
+ * the same on tiles. */
 #include "kernels/cpu/cpu.h"
 
 enum { SUMS = 12, REPEATS = 20000 };
@@ -28,7 +28,7 @@ static double multiply_add(void)
 #if defined __AVX512F__
 #include <immintrin.h>
 
-/* Some CPUs run it at twice the rate of f32, some at half of it. */
+/* Some CPUs run vdpbf16ps at twice the rate of f32, some at half of it. */
 __attribute__((target("avx512bf16"))) static double multiply_pairs(void)
 {
     __m512 sums[SUMS] = {{0}};

@@ -1,3 +1,4 @@
+/* Acceptance of draft codes in speculative sampling (Leviathan et al. 2023, algorithm 1). */
 #include "kernels/cpu/rows.h"
 
 struct accept_job {
@@ -9,7 +10,7 @@ struct accept_job {
     i64 rows_tile;
 };
 
-/* From what p has more than q. */
+/* Draws from the positive part of p - q (Leviathan et al. 2023, algorithm 1). */
 static i32 draw_rest(const struct accept_job *job, i64 row, const float *p, double u, float *rest)
 {
     const float *q = matrix_at(job->q, row, 0);

@@ -1,3 +1,5 @@
+/* Binary cross-entropy of bits with logits: the mean loss and mean entropy of each row, and the
+ * backward. */
 #include "kernels/cpu/rows.h"
 
 struct bit_cross_entropy_job {
@@ -17,7 +19,7 @@ INLINED void fill_losses(float *out, const void *x, const u8 *bits, i64 n, enum 
     }
 }
 
-/* Of one bit, with a = |x|, e = exp(-a): log(1 + e) + a e / (1 + e). */
+/* Entropy of one bit with a = |x|, e = exp(-a): log(1 + e) + a e / (1 + e). */
 INLINED void fill_entropies(float *out, const void *x, i64 n, enum dtype dtype)
 {
 #pragma omp simd
@@ -33,7 +35,7 @@ static void store_means(float *out, const float *each, i64 rows, i64 n)
         out[i] = row_sum(each + i * n, n) / (float)n;
 }
 
-/* Rows are short: where they stand without gaps, a tile's elements are one run. */
+/* Rows are short. If they are contiguous, a tile's elements are processed as one run. */
 static void run_tile(void *context, i64 tile, int worker)
 {
     const struct bit_cross_entropy_job *job = context;

@@ -2,9 +2,9 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/resample.h"
 
-/* A tile is a scale in the forward, an image in the backward. */
+/* A tile is one scale in the forward, one image in the backward. */
 struct bit_entropy_job {
-    float *mean_p, *magnitude, *each; /* each [scale_count]: the scale's part of the entropy */
+    float *mean_p, *magnitude, *each; /* each [scale_count]: entropy term per scale */
     float *dx;
     const float *u, *amplitude, *means;
     const struct scale *scales;
@@ -32,7 +32,7 @@ static inline float mean_entropy(float p)
     return p > 0.0f && p < 1.0f ? logit_entropy(logf(p / (1.0f - p))) : 0.0f;
 }
 
-/* sums of one position are added to those of its scale: [3][d] p, H(p), |u| */
+/* Adds one position to the sums of its scale: [3][d] p, H(p), |u|. */
 static void add_position(float *restrict sums, const float *restrict u, i64 d, float slope)
 {
 #pragma omp simd
@@ -102,7 +102,7 @@ static void derive(float *restrict du, const float *restrict u, const float *res
     }
 }
 
-/* Each position of a scale is the mean of an area of the image. */
+/* Spreads a gradient: each position of a scale is the mean of an area of the image. */
 static void spread(float *dx, const float *du, const struct bit_entropy_job *job, i64 y, i64 x, struct scale s)
 {
     i64 y0 = area_begin(y, job->h, s.h), y1 = area_end(y, job->h, s.h), x0 = area_begin(x, job->w, s.w),

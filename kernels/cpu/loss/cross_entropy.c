@@ -1,3 +1,5 @@
+/* Cross-entropy of rows of logits with lse and optional entropy, and the backward. Rows whose
+ * target is IGNORED have loss and gradient 0. */
 #include "kernels/cpu/rows.h"
 
 enum { IGNORED = -100 };
@@ -18,7 +20,8 @@ INLINED float sum_of_exp(const void *x, float most, i64 n, enum dtype dtype)
     return sum;
 }
 
-/* sum of e^z and of z e^z, z = x - most held above where e^z is 0 so that -inf counts nothing. */
+/* Sums of e^z and of z e^z. z = x - most is clamped where e^z is 0, so that -inf contributes
+ * nothing. */
 INLINED float sum_of_exp_and_product(float *product, const void *x, float most, i64 n, enum dtype dtype)
 {
     float sum = 0, weighted = 0;

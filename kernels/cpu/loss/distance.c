@@ -1,3 +1,4 @@
+/* Mean L1 or squared L2 distance of the rows of x and y, and the backward with respect to x. */
 #include "kernels/cpu/cpu.h"
 
 struct distance_job {

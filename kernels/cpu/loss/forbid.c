@@ -1,3 +1,4 @@
+/* Masks ids that must not be drawn, and stores the drawn audio codes. */
 #include "kernels/cpu/rows.h"
 
 struct forbid_job {

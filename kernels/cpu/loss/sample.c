@@ -1,7 +1,7 @@
 #include "kernels/cpu/rows.h"
 
-/* The log-probability is the whole distribution's at the given temperature, whatever top_k and top_p cut off; at
- * temperature 0 it is the limit, 0. */
+/* The log-probability is that of the whole distribution at the given temperature, regardless of
+ * top_k and top_p. At temperature 0 it is the limit, 0. */
 struct sample_job {
     i32 *code;
     u8 *bits;
@@ -38,7 +38,7 @@ static float fill_probabilities(float *p, const float *x, float most, float temp
     return sum;
 }
 
-/* Whole blocks before it are skipped. */
+/* Skips whole blocks before the drawn index. */
 i32 CPU(draw)(const float *p, i64 n, double u)
 {
     double target = 0, sum = 0;
@@ -56,7 +56,8 @@ i32 CPU(draw)(const float *p, i64 n, double u)
         if (p[id] > 0 && sum > target)
             return (i32)id;
     }
-    for (id = 0; id < n; id++) /* the two ways of summing may differ in the last bit */
+    /* The two ways of summing may differ in the last bit. */
+    for (id = 0; id < n; id++)
         last = p[id] > 0 ? id : last;
     return (i32)last;
 }
@@ -66,7 +67,7 @@ static bool before(struct sample_candidate a, struct sample_candidate b)
     return a.p > b.p || (a.p == b.p && a.id < b.id);
 }
 
-/* A heap whose top is the least probable. */
+/* Heap operations; the top is the least probable. */
 static void sift_down(struct sample_candidate *heap, i64 n, i64 at)
 {
     struct sample_candidate moved = heap[at];
@@ -96,7 +97,8 @@ static void sort_heap(struct sample_candidate *heap, i64 n)
     }
 }
 
-/* The `limit` most probable of those with p >= least, falling; returns how many. */
+/* Writes the `limit` most probable of those with p >= least in decreasing order. Returns their
+ * number. */
 static i64 most_probable(struct sample_candidate *out, const float *p, i64 n, i64 limit, float least)
 {
     i64 count = 0;
@@ -119,13 +121,14 @@ static i64 most_probable(struct sample_candidate *out, const float *p, i64 n, i6
     return count;
 }
 
-struct sample_kept { /* the first of a sorted list */
+struct sample_kept { /* the first elements of a sorted list */
     i64 count;
     double mass;
 };
 
-/* From the top_k most probable, of those the fewest that hold top_p of their mass (Holtzman et al. 2019). Without
- * top_k, those below (1 - top_p) mass / n hold too little together to be needed. */
+/* Keeps the top_k most probable, and of those the fewest that hold top_p of their mass (Holtzman et
+ * al. 2019). Without top_k, all that are below (1 - top_p) mass / n hold too little together to be
+ * needed. */
 static struct sample_kept keep_most_probable(struct sample_candidate *list, const float *p, i64 n, float mass,
                                              const struct sampling *s)
 {
@@ -235,8 +238,8 @@ void CPU(probabilities)(struct device *device, struct matrix out, struct matrix 
     workers_run(ceil_div(logits.rows, job.rows_tile), fill_tile, &job);
 }
 
-/* One draw serves four bits; which four is the upper half of the identity's last word, which levels leave free. The
- * log-probability is the sum over the row's bits. */
+/* One draw serves four bits. The index of the four goes into the upper half of the identity's last
+ * word, which levels leave free. The log-probability is the sum over the row's bits. */
 static void sample_bits_row(const struct sample_job *job, i64 row, const float *x)
 {
     const struct sampling *s = job->sampling;

@@ -1,3 +1,4 @@
+/* Log-normalizers of rows of logits, and shifts of rows by the difference of two of them. */
 #include "kernels/cpu/rows.h"
 
 void CPU(log_normalizers)(struct device *device, float *out, const float *loss, struct matrix logits, const i32 *target)

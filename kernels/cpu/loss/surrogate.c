@@ -1,3 +1,5 @@
+/* The policy loss of reinforcement learning: gradient coefficients per id and sums for logs. Its
+ * equations are in the inlined functions surrogate_*, which all backends share. */
 #include "kernels/cpu/rows.h"
 #include "kernels/surrogate.h"
 

@@ -1,5 +1,5 @@
-/* Convolutions on tiles: patches of a tile's positions are gathered in rows as tiles read them, right before they are
- * multiplied; so they are met once, in the second cache. */
+/* Convolutions on AMX. The im2col patches of a tile's positions are gathered as rows just before
+ * they are multiplied, so they are read back from L2. */
 #include "kernels/cpu/gemm/amx.h"
 #include "kernels/cpu/media/patches.h"
 
@@ -13,13 +13,13 @@ static void zero_columns(char *patches, i64 patch_bytes, i64 rows, i64 columns)
             memset(patches + row * patch_bytes + bytes, 0, (size_t)(patch_bytes - bytes));
 }
 
-/* ---- y = patches of x times w^T; dx = patches of dy times the weights turned round ---- */
+/* ---- y = patches of x times w^T; dx = patches of dy times the flipped weights ---- */
 
 struct rows_job {
     struct patches patches;
     struct matrix out, w;
     bool transpose_w, add;
-    i64 depth, steps; /* of a patch */
+    i64 depth, steps; /* depth of a patch, in elements and in steps */
     struct amx_tiling tiling;
     struct amx_scratch scratch;
     const char *image;
@@ -79,7 +79,8 @@ void cpu_amx_conv(struct device *device, struct matrix y, struct matrix x, struc
         multiply_patches(&job);
 }
 
-/* [kernel * out, in] with taps counted from the end: row (tap, o) is w[o, last - tap]. */
+/* Flipped weights [kernel * out, in], taps counted from the end: row (tap, o) is w[o, last -
+ * tap]. */
 static struct matrix turn_weights(struct matrix w, const struct conv *c)
 {
     i64 taps = product3(c->kernel);

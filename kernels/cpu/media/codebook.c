@@ -1,10 +1,12 @@
-/* Codebooks as training moves them: moving averages, revival, rounds of k-means. Sums run over rows in order. */
+/* Training of codebooks: moving averages, revival of unused codes, rounds of k-means. Sums run over
+ * rows in order. */
 #include "kernels/codebook.h"
 #include "kernels/cpu/cpu.h"
 
 enum { SLOT_COUNTS, SLOT_SUMS, SLOT_REVIVED };
 
-struct codebook_rows { /* what a level's words are made of */
+/* The rows that update the words of a level. */
+struct codebook_rows {
     const i32 *codes;
     const float *values;
     i64 n, codes_stride, stride;
@@ -12,7 +14,7 @@ struct codebook_rows { /* what a level's words are made of */
 struct book { /* one level */
     const struct codebooks *books;
     float *words, *use, *unseen; /* [K, d], [K], [K] */
-    double *counts, *sums;       /* [K], [K, d] of the rows of each code */
+    double *counts, *sums;       /* counts [K] and sums [K, d] of each code's rows */
     i64 level, attempt;
 };
 

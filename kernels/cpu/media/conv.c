@@ -1,8 +1,9 @@
 #include "kernels/cpu/media/patches.h"
 
-/* A convolution is a product: patches [kernel * channels] of its input are multiplied by the weights. Patches exist for
- * one tile of positions at a time, in the worker's scratch, and stay in L2. The gradient of x is the same with dy
- * gathered through the inverse tables and the weights turned round, so every tile writes its own positions only. */
+/* A convolution is a gemm: im2col patches [kernel * channels] of its input times the weights.
+ * Patches of one tile of positions at a time are in the worker's scratch and stay in L2. The
+ * gradient of x is the same gemm with dy gathered through the inverse tables and with flipped
+ * weights, so every tile writes only its own positions. */
 enum { SLOT_PATCHES };
 
 struct conv_job {
@@ -10,7 +11,7 @@ struct conv_job {
     struct matrix out, w;
     bool transpose_w, add;
     i64 positions_tile;
-    struct gemm_panels panels; /* of w, where tiles share them */
+    struct gemm_panels panels; /* shared panels of w; count 0: not shared */
 };
 
 static void run_positions(void *context, i64 tile, int worker)
@@ -62,7 +63,8 @@ void CPU(conv)(struct device *device, struct matrix y, struct matrix x, struct m
         run_all_positions(&job);
 }
 
-/* [kernel * out, in] with taps counted from the end: row (tap, o) is w[o, last - tap]. */
+/* Flipped weights [kernel * out, in], taps counted from the end: row (tap, o) is w[o, last -
+ * tap]. */
 static struct matrix turn_weights(struct matrix w, const struct conv *c)
 {
     i64 taps = product3(c->kernel), row_bytes = c->in * element_bytes(w.dtype);
@@ -88,14 +90,15 @@ void CPU(conv_backward_data)(struct device *device, struct matrix dx, struct mat
     run_all_positions(&job);
 }
 
-/* ---- The gradient of the weights: a part is a chunk of positions and a run of lines ---- */
+/* ---- The weight gradient: a part is a chunk of positions and a run of lines ---- */
 
 struct weights_job {
     const struct patches *patches;
     struct matrix dw, dy;
     bool add;
     struct conv_parts parts;
-    float *partial; /* of each chunk, where there are several: [chunks, dw.rows, dw.columns] */
+    /* Sums of each chunk [chunks, dw.rows, dw.columns]; NULL if there is one. */
+    float *partial;
     patches_sum *sum;
 };
 

@@ -1,3 +1,4 @@
+/* im2col: tables of sources, and the gathering of patches (patches.h). */
 #include "kernels/cpu/media/patches.h"
 #include "kernels/cpu/bytes.h"
 
@@ -8,8 +9,8 @@ static i32 source_forward(const struct conv *c, int axis, i64 position, i64 tap)
     return source >= 0 && source < c->size[axis] ? (i32)source : -1;
 }
 
-/* Backward: input p was read by output q with tap k iff q * stride = p + pad - k * dilation. Taps are counted from the
- * end, so that with stride 1 sources rise with taps and lie side by side. */
+/* Backward: output q read input p with tap k iff q * stride = p + pad - k * dilation. Taps are
+ * counted from the end, so that with stride 1 sources increase with taps and are adjacent. */
 static i32 source_backward(const struct conv *c, int axis, i64 position, i64 tap)
 {
     i64 scaled = position + c->pad_front[axis] - (c->kernel[axis] - 1 - tap) * c->dilation[axis];
@@ -51,12 +52,13 @@ void CPU(patches_open)(struct patches *g, struct matrix x, const struct conv *c,
     g->run = table;
 }
 
-/* A stretch of neighbouring positions: [w, w + count) of one (n, t, h). */
+/* Adjacent positions: [w, w + count) of one (n, t, h). */
 struct stretch {
     i64 n, t, h, w, count;
 };
 
-/* One line of taps (all of the last axis) for each position of a stretch; base is the source row of coordinate 0. */
+/* Gathers one line of taps (all of the last axis) for each position of a stretch. base is the
+ * source row of coordinate 0. */
 static void gather_line(char *out, i64 patch_bytes, const struct patches *g, i64 base, i64 w, i64 count)
 {
     i64 kernel = g->kernel[2], element = element_bytes(g->x.dtype);
@@ -77,7 +79,7 @@ static void gather_line(char *out, i64 patch_bytes, const struct patches *g, i64
     }
 }
 
-/* Lines [line, line + lines) of a stretch's patches. */
+/* Gathers lines [line, line + lines) of a stretch's patches. */
 static void gather_stretch(char *out, i64 patch_bytes, const struct patches *g, const struct stretch *s, i64 line,
                            i64 lines)
 {

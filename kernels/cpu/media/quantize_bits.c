@@ -1,7 +1,7 @@
 #include "kernels/quantize_bits.h"
 #include "kernels/cpu/cpu.h"
 
-/* A tile is one image; its rest and the values of one scale live in the worker's scratch. */
+/* A tile is one image. Its residual and the values of one scale are in the worker's scratch. */
 struct quantize_bits_job {
     u8 *bits;
     float *sum, *u, *inputs;
@@ -28,8 +28,8 @@ static i64 largest_of(const struct scale *scales, i64 count)
     return largest;
 }
 
-/* Signs of one scale, [its positions, d] from element `at` of the image's codes; values are those that are summed on.
- */
+/* Writes the signs of one scale, [its positions, d], from element `at` of the image's codes on.
+ * `values` receives the values that are summed. */
 static void quantize_scale(float *values, const struct quantize_bits_job *job, const float *rest, i64 at,
                            struct scale scale, float amplitude)
 {

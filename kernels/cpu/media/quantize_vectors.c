@@ -1,7 +1,7 @@
 #include "kernels/cpu/cpu.h"
 
-/* |r - c|^2 = |r|^2 + |c|^2 - 2 r.c: the first term is the same for all codes and left out; r.c of a tile of rows with
- * a whole codebook is one product. */
+/* Distances are expanded: |r - c|^2 = |r|^2 + |c|^2 - 2 r.c. The first term is the same for all
+ * codes and is left out; r.c of a tile of rows with a whole codebook is one gemm. */
 enum { SLOT_REST, SLOT_PRODUCTS, SLOT_NORMS };
 
 struct quantize_vectors_job {
@@ -9,7 +9,7 @@ struct quantize_vectors_job {
     float *sum, *residual;
     struct matrix x;
     const float *codebooks;
-    float *norms; /* [levels * codes], of the code words, squared */
+    float *norms; /* squared norms of the code words [levels * codes] */
     i64 levels, codes_count;
 };
 
@@ -29,7 +29,7 @@ static void run_norms(void *context, i64 tile, int worker)
     }
 }
 
-/* Turns products into distances and finds the first of the least. */
+/* Turns products into distances and returns the first of the smallest. */
 static i32 nearest(float *products, const float *norms, i64 count)
 {
     enum { LANES = 16 };
@@ -49,7 +49,7 @@ static i32 nearest(float *products, const float *norms, i64 count)
     for (i64 j = 0; j < count; j++)
         if (products[j] == least)
             return (i32)j;
-    return 0; /* nothing but NaN */
+    return 0; /* only NaNs */
 }
 
 static void take_word(float *restrict sum, float *restrict rest, const float *restrict word, i64 d)

@@ -1,12 +1,13 @@
 #include "kernels/resample.h"
 #include "kernels/cpu/cpu.h"
 
-/* Both kinds are separable: first rows of pixels are blended vertically, then pixels horizontally. Per axis a table
- * says which sources a destination reads, always neighbours, and with which weights; the backward is the same walk over
- * the transposed tables, so that every tile (one destination row of one image) writes only its own. */
+/* Both kinds of resize are separable: rows of pixels are blended vertically, then pixels
+ * horizontally. For each axis a table gives the sources of a destination, which are always
+ * adjacent, and their weights. The backward does the same with transposed tables, so every tile
+ * (one destination row of one image) writes only its own row. */
 struct resize_taps {
     i64 count;  /* destinations */
-    i32 *start; /* [count + 1] of weight */
+    i32 *start; /* [count + 1] offsets into weight */
     i32 *first; /* [count] first source */
     float *weight;
 };
@@ -53,7 +54,8 @@ static struct resize_taps taps_forward(int slot, i64 n_in, i64 n_out, enum resiz
     return taps;
 }
 
-/* Of each input the outputs that read it: sources never fall from one output to the next, so these are neighbours. */
+/* Transposed tables: the outputs that read each input. Sources never decrease from one output to
+ * the next, so these outputs are adjacent. */
 static struct resize_taps taps_backward(int slot, i64 n_in, i64 n_out, enum resize kind)
 {
     struct resize_taps forward = taps_forward(SLOT_TABLES_FORWARD, n_in, n_out, kind);
@@ -85,13 +87,13 @@ static void blend(float *restrict out, const float *restrict in, i64 n, float we
     }
 }
 
-/* Pixels of one destination row, [w, C], from the blended line. */
+/* Blends the pixels of one destination row, [w, C], from the vertically blended line. */
 static void blend_pixels(float *restrict out, const float *restrict line, const struct resize_taps *taps, i64 channels)
 {
     for (i64 x = 0; x < taps->count; x++, out += channels) {
         const float *from = line + taps->first[x] * channels, *weight = taps->weight + taps->start[x];
         i64 count = taps->start[x + 1] - taps->start[x];
-        if (count == 2) { /* nearly all of them, where the kind is bilinear */
+        if (count == 2) { /* nearly all pixels if bilinear */
 #pragma omp simd
             for (i64 c = 0; c < channels; c++)
                 out[c] = weight[0] * from[c] + weight[1] * from[channels + c];
@@ -104,7 +106,7 @@ static void blend_pixels(float *restrict out, const float *restrict line, const 
     }
 }
 
-/* Rows [row, row + w) of a matrix, as one long row where they are one in memory. */
+/* Rows [row, row + w) of a matrix, as one long row if they are contiguous. */
 static struct matrix line_of(struct matrix m, i64 row, i64 w)
 {
     struct matrix pixels = matrix_rows(m, row, w);

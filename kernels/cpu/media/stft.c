@@ -1,11 +1,17 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/stft.h"
 
-/* As on a GPU (cuda/stft.cu): the n = 2 h real samples of a frame are h complex ones, z_j = x_2j + i x_2j+1, which go
- * through a fast Fourier transform (Stockham's, which sorts itself), radix by radix of h. Z then gives the h + 1 bins,
- * or comes from them. A tile transforms STFT_ROWS frames side by side, one in each lane of a vector, so that no step
- * but the first and the last moves numbers across lanes; frames that a tile lacks are zeros, and a frame's bits do not
- * depend on its neighbours. */
+/* STFT by fast Fourier transforms, with the same algorithm as cuda/stft.cu.
+ *
+ * The n = 2 h real samples of a frame are h complex ones, z_j = x_2j + i x_2j+1. Stockham's
+ * self-sorting FFT transforms them, one radix of h per stage. The h + 1 bins follow from Z, or Z
+ * from the bins in the inverse.
+ *
+ *     z_j [h] --stage radix r1--> .. --stage radix rk--> Z_k [h] --> X_k [h + 1]
+ *
+ * A tile transforms STFT_ROWS frames side by side, one per lane of a vector, so only the first and
+ * the last step move numbers across lanes. Missing frames are zeros. The bits of a frame do not
+ * depend on its neighbors. */
 enum { SLOT_FROM, SLOT_OTHER, SLOT_PADDED = 5, SLOT_WEIGHTS, SLOT_FRAMES };
 enum { PIECE = 32 };
 
@@ -18,8 +24,8 @@ struct stft_turn {
 
 struct basis {
     i64 n_fft;
-    float *window;           /* [n_fft] periodic Hann */
-    struct stft_turn *turns; /* [n_fft] e^(-2 pi i j / n_fft), the twiddle factors */
+    float *window;           /* [n_fft] periodic Hann window */
+    struct stft_turn *turns; /* [n_fft] twiddle factors e^(-2 pi i j / n_fft) */
     struct radices radices;
     struct basis *next;
 };
@@ -39,7 +45,8 @@ static struct basis *make_basis(i64 n_fft)
     return b;
 }
 
-/* Kept for the life of the process; made by the calling thread before tiles run. */
+/* Finds or makes the basis of a size. It is kept for the life of the process. The calling thread
+ * makes it before tiles run. */
 static const struct basis *find_basis(i64 n_fft)
 {
     static struct basis *list;
@@ -54,11 +61,11 @@ static const struct basis *find_basis(i64 n_fft)
 
 /* ---- Transforms ---- */
 
-/* One stage makes transforms of `done` elements into those of done . radix. */
+/* One stage combines transforms of `done` elements into transforms of done * radix. */
 struct stft_stage {
     const struct basis *basis;
     i64 done, radix;
-    bool backward; /* e^(+...) */
+    bool backward; /* uses e^(+...) */
 };
 
 static struct stft_turn turn_at(const struct stft_stage *s, i64 j)
@@ -121,7 +128,8 @@ static void run_any(struct lanes *restrict out, const struct lanes *restrict in,
     }
 }
 
-/* Transforms the h elements of `from`, using `other`; returns which of the two has the result. */
+/* Transforms the h elements of `from`, using `other` as scratch. Returns the one that holds the
+ * result. */
 static struct lanes *run_stages(struct lanes *from, struct lanes *other, const struct basis *basis, bool backward)
 {
     struct stft_stage stage = {basis, 1, 0, backward};
@@ -140,9 +148,10 @@ static struct lanes *run_stages(struct lanes *from, struct lanes *other, const s
 struct stft_job {
     struct matrix spectrum, x;
     const struct basis *basis;
-    i64 hop, frames; /* of one signal */
+    i64 hop, frames; /* frames of one signal */
     bool magnitude, inverse;
-    float *time, *padded, *weights; /* backward and inverse: [rows * frames, n_fft], [rows, n + n_fft], [n + n_fft] */
+    /* Backward and inverse only: [rows * frames, n_fft], [rows, n + n_fft], [n + n_fft]. */
+    float *time, *padded, *weights;
 };
 
 struct stft_tile {
@@ -160,7 +169,8 @@ static struct stft_tile open_tile(const struct stft_job *job, i64 index, int wor
     return t;
 }
 
-/* All lanes of a few elements, which stay in the first cache, then of the next few. */
+/* Iterates over pieces of PIECE elements. A piece is processed for all lanes while it stays in
+ * L1. */
 #define PIECES(begin, end, count)                                                                                      \
     for (i64 begin = 0, end = min_i64(PIECE, count); begin < (count); begin = end, end = min_i64(end + PIECE, count))
 
@@ -253,8 +263,9 @@ void CPU(stft)(struct device *device, struct matrix out, struct matrix x, i64 n_
     workers_run(ceil_div(out.rows, STFT_ROWS), run_forward, &job);
 }
 
-/* Half of each bin with its weight, whole at the ends: the real signal's H_k of sum over all n of H_k e^(2 pi i jk /
- * n). The inverse counts inner bins twice and divides by n. */
+/* Loads half of each bin times its weight, and whole bins at the ends: the coefficients H_k of the
+ * real signal sum over all n of H_k e^(2 pi i jk / n). The inverse counts inner bins twice and
+ * divides by n. */
 static void load_bins(struct lanes *bins, int lane, const struct stft_job *job, i64 row, i64 begin, i64 end)
 {
     i64 n_fft = job->basis->n_fft, h = n_fft / 2;
@@ -293,7 +304,8 @@ static void store_time(const struct stft_job *job, i64 row, const struct lanes *
     }
 }
 
-/* The adjoint of a frame's transform, windowed; the inverse weighs bins as a real signal's spectrum wants. */
+/* The adjoint of a frame's transform, windowed. The inverse weights bins as the spectrum of a real
+ * signal requires. */
 static void run_time(void *context, i64 index, int worker)
 {
     const struct stft_job *job = context;
@@ -309,7 +321,8 @@ static void run_time(void *context, i64 index, int worker)
         store_time(job, t.first + l, z, l, begin, end);
 }
 
-/* One signal: windows added where they stand, in order, on the time axis with n_fft/2 samples on both sides. */
+/* Overlap-add of one signal: adds windowed frames in order on a time axis padded by n_fft/2 samples
+ * on both sides. */
 static void run_overlap(void *context, i64 row, int worker)
 {
     const struct stft_job *job = context;
@@ -333,7 +346,7 @@ static void run_overlap(void *context, i64 row, int worker)
     }
 }
 
-/* 1 / sum of squared windows; where no window reaches, 0. */
+/* weights = 1 / sum of squared windows, or 0 where no window reaches. */
 static void fill_weights(const struct stft_job *job)
 {
     i64 n_fft = job->basis->n_fft, length = job->x.columns + n_fft;

@@ -1,8 +1,10 @@
+/* Moves rows between positions and experts: combine sums the weighted rows of each position's
+ * experts, dispatch copies rows to experts, combine_backward is the adjoint of combine. */
 #include "kernels/cpu/rows.h"
 
 struct combine_job {
-    struct matrix out, y;    /* in the backward dy and dout */
-    struct matrix others[2]; /* what else is added; without data: nothing */
+    struct matrix out, y;    /* dy and dout in the backward */
+    struct matrix others[2]; /* other addends; without data: none */
     const i32 *slot, *source;
     const float *weights;
     i64 k_max, rows_tile, rows;

@@ -1,3 +1,4 @@
+/* Gathers rows by index, and adds rows to a table by index (the gradient of an embedding). */
 #include "kernels/cpu/rows.h"
 
 struct gather_job {
@@ -56,7 +57,7 @@ void CPU(gather)(struct device *device, struct matrix out, struct matrix table, 
     workers_run(ceil_div(out.rows, job.tile), run_gather, &job);
 }
 
-/* A tile owns columns, not rows: so it may follow the order of i without a lock. */
+/* A tile owns columns, not rows, so it can follow the order of i without a lock. */
 static void run_scatter(void *context, i64 tile, int worker)
 {
     const struct gather_job *job = context;

@@ -1,3 +1,4 @@
+/* Top-k router of a mixture of experts, its backward, and the bias that balances experts. */
 #include "kernels/cpu/rows.h"
 #include "kernels/route.h"
 
@@ -10,7 +11,8 @@ struct route_job {
     struct router router;
     i64 rows_tile;
 };
-enum { ROUTE_WORK = 8 }; /* an element's, where a row-wise op's is 1 */
+/* Work per element, relative to other row-wise ops. */
+enum { ROUTE_WORK = 8 };
 struct route_backward_job {
     struct matrix dlogits;
     const float *dlog_weights, *p, *weights;
@@ -33,7 +35,8 @@ static void softmax(float *p, const float *logits, i64 n)
         p[i] *= scale;
 }
 
-/* The index of the largest score, the smallest among equals; it will not be taken again. */
+/* Takes the index of the largest score, the smallest index among equals, and removes it from the
+ * scores. */
 static i32 take_best(float *scores, i64 n)
 {
     float best = row_max(scores, n, DTYPE_F32);
@@ -55,7 +58,7 @@ static void choose(const struct route_job *job, i64 row, const float *p, float *
     require(k >= 0 && k <= job->router.k_max, "route: top-%lld of %lld", (long long)k, (long long)job->router.k_max);
 #pragma omp simd
     for (i64 e = 0; e < n; e++)
-        scores[e] = route_score(p[e], job->bias[e]); /* above what is taken */
+        scores[e] = route_score(p[e], job->bias[e]); /* finite, so above removed scores */
     for (i64 j = 0; j < k; j++) {
         experts[j] = take_best(scores, n);
         weights[j] = p[experts[j]];

@@ -1,7 +1,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/route.h"
 
-/* Few rows (one layer's router) and a pass that only replay needs: plain and serial. */
+/* Plain and serial: it has few rows (one layer's router) and runs only in replay. */
 static void softmax_row(float *restrict p, const float *restrict logits, i64 n)
 {
     float most = logits[0], sum = 0;

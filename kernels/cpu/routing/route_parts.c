@@ -1,3 +1,5 @@
+/* Splits sorted rows into one part of fixed length per rank, for an all-to-all. If a part is too
+ * short, its last rows are dropped and `over` notes it (over[0] becomes infinite). */
 #include "kernels/cpu/rows.h"
 #include "kernels/route.h"
 

@@ -1,6 +1,6 @@
 #include "kernels/cpu/rows.h"
 
-/* A counting sort by one thread: some 20 microseconds for 16k assignments. */
+/* Counting sort on one thread: about 20 microseconds for 16k assignments. */
 void CPU(route_sort)(struct device *device, const struct sorted_order *sorted, const i32 *experts, i64 n, i64 k_max,
                      i64 experts_count)
 {

@@ -1,3 +1,4 @@
+/* Copies rows to the rows of out that an index gives; a negative index skips the row. */
 #include "kernels/cpu/cpu.h"
 
 struct scatter_job {

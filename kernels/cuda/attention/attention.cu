@@ -1,9 +1,15 @@
 #include "kernels/cuda/attention/attention.h"
 
-/* Flash attention's forward (Dao et al. 2022): a block keeps a tile of queries and walks over tiles of keys; the
- * running maximum and sum of a query rescale what it has. Tiles no query of the block can see are skipped. */
+/* Forward of flash attention (Dao et al. 2022). A block keeps a tile of queries and iterates over
+ * tiles of keys with an online softmax: when a query's running maximum grows, its sum and output
+ * are rescaled. Tiles that no query of the block sees are skipped.
+ *
+ *              keys ->
+ *     rows  |  seen  | part | none |      seen: no mask; part: masked; none: skipped
+ *      |    |  seen  | seen | part |      a block owns one row of tiles, or with splits
+ *      v    |  seen  | seen | seen |      a range of that row */
 
-/* ---- f32 in ordinary registers: QUERIES queries of one head a block ---- */
+/* ---- f32 on ordinary registers: a block handles QUERIES queries of one head ---- */
 enum { QUERIES = 32, KEYS = 32, LANES = BLOCK_THREADS / QUERIES, WIDTH_MOST = 256 };
 
 struct problem {
@@ -13,7 +19,8 @@ struct problem {
     struct intervals intervals;
 };
 
-/* [rows, width] of f32 with one float of padding a row; rows past the end are zero. */
+/* Loads rows of `from` as f32 [rows, width] with one float of padding per row. Rows past the end
+ * are zero. */
 template <typename T>
 __device__ static void load_plain(float *tile, struct matrix from, i64 first, int rows, i64 column, i64 width)
 {
@@ -24,7 +31,8 @@ __device__ static void load_plain(float *tile, struct matrix from, i64 first, in
     }
 }
 
-/* Whether any query of [first, last] may see a key of the tile: exact but for holes narrower than the block. */
+/* True if a query in [first, last] may see a key of the tile. The test is exact except for holes
+ * narrower than the block. */
 __device__ static bool tile_is_seen(const struct intervals &of, i32 first, i32 last, i64 key)
 {
     int seen = 0;
@@ -33,7 +41,8 @@ __device__ static bool tile_is_seen(const struct intervals &of, i32 first, i32 l
     return __syncthreads_or(seen);
 }
 
-/* Scores of one query and the KEYS of a tile, LANES threads a query; -inf where a key is not seen. */
+/* Scores of one query against the KEYS of a tile, with LANES threads per query. -inf where a key is
+ * not seen. */
 __device__ static void fill_scores(float *scores, const float *q, const float *k, const struct problem &p, i32 query,
                                    bool live, i64 key, int lane)
 {
@@ -48,7 +57,7 @@ __device__ static void fill_scores(float *scores, const float *q, const float *k
 }
 
 struct running {
-    float most, sum, own[WIDTH_MOST / LANES]; /* columns lane, lane + LANES, ... of the output */
+    float most, sum, own[WIDTH_MOST / LANES]; /* output columns lane, lane + LANES, ... */
 };
 
 __device__ static void take_tile(struct running *r, const float *scores, const float *v, i64 width, int lane)
@@ -121,11 +130,12 @@ static void launch_plain(struct device *device, const struct problem &p)
     LAUNCH(device, attend<float>, grid, BLOCK_THREADS, bytes, p);
 }
 
-/* ---- bf16 on tensor cores (mma.sync): a warp keeps 16 rows of a key-value head, a block WARPS warps; the next tile of
- * keys comes while this one is used. Where there are few rows, several blocks share out the keys of each (splits); the
- * one that ends last puts together what they have, in the order of the keys. ---- */
+/* ---- bf16 on tensor cores (mma.sync) ----
+ * A warp keeps 16 rows of a key-value head; a block has WARPS warps. The next tile of keys is
+ * copied while the current one is used. With few rows, several blocks share the keys of each row
+ * tile (splits). The block that finishes last combines the splits, in the order of the keys. */
 enum { WARPS = 4, ROWS = 16 * WARPS, THREADS = WARPS * WARP_THREADS, BLOCKS_ENOUGH = 128, TILES_ENOUGH = 4 };
-enum { TILES_FEW = 16 /* whose bounds a block reads itself sooner than a launch of their own would */, JOINED = 8 };
+enum { TILES_FEW = 16 /* up to this many tiles a block reads bounds itself */, JOINED = 8 };
 
 template <int D> struct key_tile {
     enum { COUNT = D > 128 ? 32 : 64 };
@@ -135,7 +145,7 @@ template <int D> struct attention_tiles {
     struct cuda_key_bounds bounds[2][key_tile<D>::COUNT];
     struct tile_list list;
 };
-/* A warp's 16 rows; a lane has two of them. */
+/* A warp's 16 rows; each lane has two of them. */
 template <int D> struct row_state {
     float out[D / 8][4], most[2], sum[2];
     i32 query[2];
@@ -168,7 +178,8 @@ __device__ static void mask(float (&x)[N / 8][4], const struct cuda_key_bounds *
         }
 }
 
-/* Scores of row `half` become powers of two of themselves, `scale` times as large, less the running maximum. */
+/* Online softmax of one of the lane's rows (`half`): each score becomes 2^(scale score - running
+ * maximum). The sum and the output are rescaled to the new maximum. */
 template <int D, int N>
 __device__ static void soften(struct row_state<D> *r, float (&x)[N / 8][4], int half, float scale)
 {
@@ -208,7 +219,7 @@ __device__ static void take_keys(struct row_state<D> *r, struct attention_tiles<
     add_weighted<D, N>(r->out, x, s->v[at]);
 }
 
-/* What tiles first .. end - 1 let queries see, to the list's beginning. A warp a tile. */
+/* Writes to the list which of tiles first .. end - 1 the queries see. One warp handles one tile. */
 template <int D>
 __device__ static void find_seen(struct tile_list *list, struct intervals of, i64 first, i64 end, i32 first_query,
                                  i32 last_query)
@@ -221,7 +232,7 @@ __device__ static void find_seen(struct tile_list *list, struct intervals of, i6
     }
 }
 
-/* Key tiles first .. end - 1. */
+/* Processes key tiles first .. end - 1. */
 template <int D>
 __device__ static void walk_keys(struct row_state<D> *r, struct attention_tiles<D> *s, const struct attention_call &p,
                                  i64 first, i64 end)
@@ -279,7 +290,8 @@ template <int D> __device__ static void store_rows(const struct attention_call &
     }
 }
 
-/* A quad of a row's columns: its splits in order, JOINED of them loaded at once; `at` is the row in the first. */
+/* Combines the splits of four columns of a row in order, JOINED splits loaded at once. `at` is the
+ * row in the first split. */
 __device__ static void join_quad(bf16 *to, const struct attention_call &p, i64 at, i64 column, float base, float sum)
 {
     float value[QUAD] = {};
@@ -304,10 +316,10 @@ __device__ static void join_quad(bf16 *to, const struct attention_call &p, i64 a
         to[column + c] = from_f32<bf16>(sum > 0 ? value[c] / sum : 0);
 }
 
-/* Of the block's rows. */
+/* Combines the splits of the block's rows. */
 __device__ static void join_splits(const struct attention_call &p)
 {
-    SHARED(float2, totals, ROWS); /* maximum and sum of all splits */
+    SHARED(float2, totals, ROWS); /* maximum and sum over all splits */
     i64 first = (i64)blockIdx.x * ROWS, rows = p.rows - first < ROWS ? p.rows - first : (i64)ROWS;
     i64 at = blockIdx.y * p.rows + first, quads = p.split.stride / QUAD;
     if (threadIdx.x < rows) {
@@ -333,7 +345,7 @@ __device__ static void join_splits(const struct attention_call &p)
     }
 }
 
-/* A block: ROWS rows, a key-value head, one split of the keys. */
+/* Grid: x = tiles of ROWS rows, y = key-value heads, z = splits of the keys. */
 template <int D> static __global__ void __launch_bounds__(THREADS) attend_mma(struct attention_call p)
 {
     grid_wait();
@@ -359,7 +371,7 @@ template <int D> static __global__ void __launch_bounds__(THREADS) attend_mma(st
         join_splits(p);
 }
 
-/* By shapes alone. */
+/* Chooses the number of splits from shapes alone. */
 static struct split split_of(struct device *device, const struct attention_call &p, i64 tiles)
 {
     struct cuda_handles *handles = cuda_handles_of(device);

@@ -1,6 +1,7 @@
-/* What attention and its backward share: which tiles of rows and keys meet. Rows are pairs of a query and one of the
- * `group` heads that share a key-value head, row = query . group + head in the group: a tile of rows reads its keys
- * once, be the queries ever so few. */
+/* Tile visibility and tensor core helpers shared by attention and its backward. A row is a pair of
+ * a query and one of the `group` heads that share a key-value head: row = query . group + head in
+ * the group. A tile of rows therefore reads its keys once for the whole group, even with few
+ * queries. */
 #ifndef WEFT_CUDA_ATTENTION_H
 #define WEFT_CUDA_ATTENTION_H
 #include "kernels/cuda/ptx.h"
@@ -8,18 +9,19 @@
 #define LOG2_E 1.44269504f
 #define LN_2 0.693147181f
 
-enum { LISTED_MOST = 512, UNSEEN_LSE = 1 << 30 /* in place of -inf: every probability becomes 0 */ };
+enum { LISTED_MOST = 512, UNSEEN_LSE = 1 << 30 /* replaces -inf: every probability becomes 0 */ };
 
-/* What is known of a tile's keys together. */
+/* Summary of the bounds of a tile's keys. */
 struct key_span {
-    i32 begin_min, end_max;           /* of keys that any query may see */
-    i32 begin_max, end_min;           /* of all keys */
-    i32 hole_begin_min, hole_end_max; /* of keys with a hole */
-    i32 hole_begin_max, hole_end_min; /* where all have one */
+    i32 begin_min, end_max;           /* over keys that some query may see */
+    i32 begin_max, end_min;           /* over all keys */
+    i32 hole_begin_min, hole_end_max; /* over keys with a hole */
+    i32 hole_begin_max, hole_end_min; /* over all keys, if all have a hole */
 };
 enum seen { SEEN_NONE, SEEN_PART, SEEN_ALL };
 
-/* By queries of indices first .. last: none only if none, all only if all. */
+/* Visibility of a tile from query indices first .. last. NONE and ALL are exact; PART may be
+ * conservative. */
 __device__ inline enum seen seen_of(struct key_span s, i32 first, i32 last)
 {
     if (last < s.begin_min || first >= s.end_max || (s.hole_begin_max <= first && last < s.hole_end_min))
@@ -28,13 +30,15 @@ __device__ inline enum seen seen_of(struct key_span s, i32 first, i32 last)
     return whole ? SEEN_ALL : SEEN_PART;
 }
 
-/* Of the tiles a block walks over, the first that it sees and what follows the last. Samples that are packed together
- * see their own few of many: found once for all heads, and the search of each block is as short as its walk. */
+/* The range of tiles that a block must visit: from the first seen tile to just after the last.
+ * Packed samples see only few of many tiles. The range is computed once for all heads, so that each
+ * block searches only as far as it walks. */
 struct tile_range {
     i32 first, end;
 };
 
-/* By a block, in every thread. class_of(tile) is an enum seen. */
+/* Computes the range with a whole block; every thread gets the result. class_of(tile) returns an
+ * enum seen. */
 template <typename Class> __device__ inline struct tile_range range_of(i64 tiles, Class class_of)
 {
     i32 first = INT32_MAX, last = -1;
@@ -50,7 +54,7 @@ template <typename Class> __device__ inline struct tile_range range_of(i64 tiles
 struct cuda_key_bounds {
     i32 begin, end, hole_begin, hole_end;
 };
-/* Keys past the last are seen by none. */
+/* Bounds of a key. Keys past the last are seen by no query. */
 __device__ inline struct cuda_key_bounds bounds_of(struct intervals of, i64 key)
 {
     if (key >= of.keys)
@@ -71,10 +75,10 @@ __device__ inline i32 warp_least(i32 value)
     return value;
 }
 
-/* Of keys first .. first + tile - 1, by a warp; in every lane. */
+/* Summary of keys first .. first + tile - 1, computed by a warp; every lane gets the result. */
 __device__ inline struct key_span span_of(struct intervals of, i64 first, i64 tile)
 {
-    i32 least[8]; /* largest values are kept as -1 - value, which has no overflow */
+    i32 least[8]; /* maxima are kept as -1 - value, which cannot overflow */
     for (int i = 0; i < 8; i++)
         least[i] = INT32_MAX;
     for (i64 j = threadIdx.x % WARP_THREADS; j < tile; j += WARP_THREADS) {
@@ -100,7 +104,7 @@ __device__ inline struct key_span span_of(struct intervals of, i64 first, i64 ti
     return {least[0], -1 - least[1], -1 - least[2], least[3], least[4], -1 - least[5], -1 - least[6], least[7]};
 }
 
-/* A warp a tile of `tile` keys. */
+/* One warp summarizes one tile of `tile` keys. */
 static __global__ void summarize_keys(struct key_span *spans, struct intervals of, i64 tile)
 {
     grid_wait();
@@ -118,9 +122,9 @@ static inline void launch_summary(struct device *device, struct key_span *spans,
         LAUNCH(device, summarize_keys, (unsigned)blocks, BLOCK_THREADS, 0, spans, of, tile);
 }
 
-/* Tiles to visit, in order; shared memory. */
+/* List of tiles to visit, in order; shared memory. */
 struct tile_list {
-    i32 at[LISTED_MOST]; /* 2 tile + whether all is seen */
+    i32 at[LISTED_MOST]; /* 2 tile + (all of it is seen) */
 };
 __device__ inline i64 listed_tile(const struct tile_list *list, i32 i)
 {
@@ -131,12 +135,13 @@ __device__ inline bool listed_whole(const struct tile_list *list, i32 i)
     return list->at[i] & 1;
 }
 
-/* Lists which of tiles first .. end - 1 (LISTED_MOST at most) class_of(tile) says are seen; returns how many. Before
- * it is a list, at[tile - first] may be what class_of reads. */
+/* Lists the tiles in first .. end - 1 (at most LISTED_MOST) that class_of(tile) reports as seen,
+ * and returns their number. class_of may read at[tile - first], which still holds the old content.
+ */
 template <typename Class> __device__ inline i32 list_tiles(struct tile_list *list, i64 first, i64 end, Class class_of)
 {
     i32 count = 0;
-    __syncthreads(); /* the list before may still be read */
+    __syncthreads(); /* the previous list may still be read */
     for (i64 base = first; base < end; base += blockDim.x) {
         i64 tile = base + threadIdx.x;
         enum seen seen = tile < end ? class_of(tile) : SEEN_NONE;
@@ -149,8 +154,9 @@ template <typename Class> __device__ inline i32 list_tiles(struct tile_list *lis
     return count;
 }
 
-/* Visits a list's tiles by the block, the next one's copies under way meanwhile: load(to, tile, whole) begins those of
- * one into the first or second half of what keeps tiles, take(at, whole) uses it. */
+/* Visits the tiles of a list with the whole block, double-buffered. load(to, tile, whole) starts
+ * the copy of a tile into buffer `to`; take(at, whole) uses buffer `at`. The copy of the next tile
+ * overlaps the use of the current one. */
 template <typename Load, typename Take>
 __device__ inline void walk_list(const struct tile_list *list, i32 count, Load load, Take take)
 {
@@ -167,7 +173,7 @@ __device__ inline void walk_list(const struct tile_list *list, i32 count, Load l
     }
 }
 
-/* visit(tile, whole) for each tile of a range that is seen, in order, by all lanes of a warp. */
+/* Calls visit(tile, whole) with all lanes of a warp for each seen tile of a range, in order. */
 template <typename Class, typename Visit>
 __device__ inline void each_seen(struct tile_range range, Class class_of, Visit visit)
 {
@@ -190,27 +196,27 @@ static inline struct heads heads_of(struct matrix q, i64 heads, i64 kv_heads)
 {
     return {heads, kv_heads, heads / kv_heads, q.columns / heads};
 }
-/* Of a matrix [queries, heads * width], the head a row (of a key-value head) is about. */
+/* Pointer to the head of a row (of a key-value head) in a matrix [queries, heads * width]. */
 template <typename T> __device__ inline T *head_row(struct matrix m, struct heads heads, i64 kv_head, i64 row)
 {
     return row_of<T>(m, row / heads.group) + (kv_head * heads.group + row % heads.group) * heads.width;
 }
 
-/* ---- The forward on tensor cores ---- */
+/* ---- Forward on tensor cores ---- */
 struct split {
-    float *out;       /* [splits, kv heads, rows, stride], not divided by their sums; nothing where no key is seen */
-    float2 *sums;     /* [splits, kv heads, rows]: running maximum (of powers of two) and sum */
-    u32 *arrived;     /* [kv heads, blocks of rows]: splits that are stored */
-    i64 count, tiles; /* of keys, each */
-    i64 stride;       /* width in whole quads */
+    float *out;       /* [splits, kv heads, rows, stride], not yet divided by sums; unwritten where no key is seen */
+    float2 *sums;     /* [splits, kv heads, rows]: running maximum (base 2) and sum */
+    u32 *arrived;     /* [kv heads, blocks of rows]: number of stored splits */
+    i64 count, tiles; /* number of splits, and key tiles of each */
+    i64 stride;       /* width rounded up to QUAD */
 };
 struct attention_call {
     struct matrix out, q, k, v;
     float *lse;
     struct heads heads;
     struct intervals of;
-    struct key_span *spans;    /* NULL: each block finds its own tiles' */
-    struct tile_range *ranges; /* [blocks of rows]: attention_hopper.cu's */
+    struct key_span *spans;    /* NULL: each block summarizes its own tiles */
+    struct tile_range *ranges; /* [blocks of rows]; used by attention_hopper.cu */
     struct split split;
     i64 rows, vector;
 };
@@ -220,26 +226,27 @@ __device__ inline void store_lse(const struct attention_call &p, i64 kv_head, i6
         sum > 0 ? (most + log2f(sum)) * LN_2 : -INFINITY;
 }
 
-/* attention_hopper.cu, without splits; false: the device or the operands are not for it, nothing is done. */
+/* Hopper kernel without splits (attention_hopper.cu). Returns false, with nothing launched, if the
+ * device or the operands do not suit it. */
 bool attention_hopper(struct device *device, struct attention_call p);
 
-/* ---- The backward ---- */
+/* ---- Backward ---- */
 struct statistics {
-    float lse, delta; /* lse in powers of two */
+    float lse, delta; /* lse in base 2 */
 };
 struct backward {
     struct matrix dq, dk, dv, dout, out, q, k, v;
     const float *lse;
     struct statistics *statistics; /* [queries, heads] */
     struct key_span *spans;
-    struct tile_range *ranges; /* [blocks of keys, then of rows]: attention_backward_hopper.cu's */
+    struct tile_range *ranges; /* [blocks of keys, then of rows]; used by attention_backward_hopper.cu */
     struct heads heads;
     struct intervals of;
     i64 rows; /* queries times group */
     i64 vector;
 };
 
-/* Rows past the last have probability 0. */
+/* Statistics of a row. Rows past the last get probability 0. */
 __device__ inline struct statistics statistics_of(const struct backward &b, i64 kv_head, i64 row)
 {
     if (row >= b.rows)
@@ -251,17 +258,19 @@ __device__ inline i32 query_of(const struct backward &b, i64 row)
     return b.of.query[(row < b.rows ? row : b.rows - 1) / b.heads.group];
 }
 
-/* attention_backward_hopper.cu, after the statistics; false as above. */
+/* Hopper kernel of attention_backward_hopper.cu; call it after the statistics. Returns false as
+ * above. */
 bool attention_backward_hopper(struct device *device, struct backward b);
 
-/* ---- Tensor cores: tiles of bf16 in shared memory, rows padded so that the eight of an ldmatrix meet each bank once
+/* ---- Tensor cores ----
+ * Tiles of bf16 in shared memory. Row padding makes the 8 rows of an ldmatrix hit each bank once.
  */
 template <int D> struct padded_row {
     bf16 at[D + 8];
 };
 
-/* Rows first .. first + count - 1 of those before `end`, `width` of D columns; the rest is zero. row(i) points to one;
- * `vector`: 16 bytes at a time may be read. */
+/* Loads rows first .. first + count - 1 of those before `end`, `width` of D columns, and zeros
+ * elsewhere. row(i) points to row i. `vector`: 16-byte reads are allowed. */
 template <int D, typename Row>
 __device__ inline void load_tile(struct padded_row<D> *to, int count, i64 first, i64 end, i64 width, bool vector,
                                  Row row)
@@ -283,19 +292,20 @@ static inline bool reads_vectors(struct matrix m, i64 width)
     return ((uintptr_t)m.data | (uintptr_t)(m.stride * 2) | (uintptr_t)(width * 2)) % 16 == 0;
 }
 
-/* A 16 x 16 of a product's left side that lies [row, k]. */
+/* Loads a 16 x 16 left operand stored [row, k]. */
 template <int D> __device__ inline void load_left(u32 (&out)[4], const struct padded_row<D> *tile, int row, int k)
 {
     int lane = threadIdx.x % WARP_THREADS;
     load_matrices(out, &tile[row + lane % 16].at[k + lane / 16 * 8]);
 }
-/* 16 x 16 of a right side: out[0..1] are the first eight columns', out[2..3] the others'. It lies [column, k]. */
+/* Loads a 16 x 16 right operand stored [column, k]. out[0..1] hold the first eight columns,
+ * out[2..3] the others. */
 template <int D> __device__ inline void load_right(u32 (&out)[4], const struct padded_row<D> *tile, int column, int k)
 {
     int lane = threadIdx.x % WARP_THREADS;
     load_matrices(out, &tile[column + lane / 16 * 8 + lane % 8].at[k + lane / 8 % 2 * 8]);
 }
-/* It lies [k, column]. */
+/* The same for a right operand stored [k, column]. */
 template <int D>
 __device__ inline void load_right_turned(u32 (&out)[4], const struct padded_row<D> *tile, int column, int k)
 {
@@ -303,7 +313,7 @@ __device__ inline void load_right_turned(u32 (&out)[4], const struct padded_row<
     load_matrices_transposed(out, &tile[k + lane % 16].at[column + lane / 16 * 8]);
 }
 
-/* d [16, N] += left [16, D] right^T, right [N, D]; the left side from shared memory. */
+/* d [16, N] += left [16, D] right^T, right [N, D]. The left operand comes from shared memory. */
 template <int D, int N>
 __device__ inline void add_product(float (&d)[N / 8][4], const struct padded_row<D> *left, int row,
                                    const struct padded_row<D> *right)
@@ -320,7 +330,8 @@ __device__ inline void add_product(float (&d)[N / 8][4], const struct padded_row
         }
     }
 }
-/* d [16, D] += x [16, N] right [N, D]; x as another product left it, rounded to bf16. */
+/* d [16, D] += x [16, N] right [N, D]. x is the accumulator of an earlier product, rounded to bf16.
+ */
 template <int D, int N>
 __device__ inline void add_weighted(float (&d)[D / 8][4], const float (&x)[N / 8][4], const struct padded_row<D> *right)
 {
@@ -339,8 +350,9 @@ __device__ inline void add_weighted(float (&d)[D / 8][4], const float (&x)[N / 8
     }
 }
 
-/* What a lane has of a 16 x 8 part of a product: rows lane / 4 and that + 8, columns lane % 4 * 2 and the next. Stores
- * one of these rows of d [16, D], `width` columns of it, times a factor. */
+/* Stores one row of d [16, D], `width` columns of it, times a factor. A lane holds, of each 16 x 8
+ * part of a product, rows lane / 4 and lane / 4 + 8, columns lane % 4 * 2 and the next; `half`
+ * selects the row. */
 template <int D>
 __device__ inline void store_row(bf16 *to, const float (&d)[D / 8][4], int half, i64 width, float factor)
 {

@@ -1,12 +1,19 @@
 #include "kernels/cuda/attention/attention.h"
 
-/* The backward of flash attention (Dao et al. 2022, algorithm 4) in two passes, so that every sum has one owner: a
- * block keeps the gradients of a tile of keys and walks over the rows that see it, then one keeps those of a tile of
- * rows and walks over its keys. Both recompute p from lse. With ds = p (dp - delta), delta = dout . out (eq. 4 of the
- * paper's appendix B): dv = p^T dout, dk = ds^T q D^-1/2, dq = ds k D^-1/2. */
+/* Backward of flash attention (Dao et al. 2022, algorithm 4) in two passes, so that every sum has
+ * one owner and needs no atomics. In the first pass a block keeps the gradients of a tile of keys
+ * and iterates over the rows that see it. In the second, a block keeps the gradients of a tile of
+ * rows and iterates over its keys. Both passes recompute p from lse. With ds = p (dp - delta),
+ * delta = dout . out (eq. 4 of the paper's appendix B): dv = p^T dout, dk = ds^T q D^-1/2, dq = ds
+ * k D^-1/2.
+ *
+ *     pass 1: block = column of tiles          pass 2: block = row of tiles
+ *        keys ->                                  keys ->
+ *     rows | * |   |   |  dk, dv              rows | * | * | * |  dq
+ *      v   | * |   |   |                       v   |   |   |   | */
 enum { TILE = 32, LANES = BLOCK_THREADS / TILE, WIDTH_MOST = 256 };
 
-/* A warp a query and head. */
+/* One warp handles one query and head. */
 template <typename T> static __global__ void fill_statistics(struct backward b)
 {
     grid_wait();
@@ -23,7 +30,7 @@ template <typename T> static __global__ void fill_statistics(struct backward b)
         b.statistics[at] = {b.lse[at] == -INFINITY ? (float)UNSEEN_LSE : b.lse[at] * LOG2_E, sum};
 }
 
-/* Which tiles of `tile_rows` rows see the keys of a span. */
+/* Lists the tiles of `tile_rows` rows that see the keys of a span. */
 __device__ static i32 list_rows(struct tile_list *list, const struct backward &b, struct key_span span, i64 section,
                                 i64 tile_rows)
 {
@@ -32,7 +39,7 @@ __device__ static i32 list_rows(struct tile_list *list, const struct backward &b
         return seen_of(span, query_of(b, tile * tile_rows), query_of(b, tile * tile_rows + tile_rows - 1));
     });
 }
-/* Which tiles of `tile_keys` keys are seen by rows first .. last. */
+/* Lists the tiles of `tile_keys` keys that rows first .. last see. */
 __device__ static i32 list_keys(struct tile_list *list, const struct backward &b, i64 first, i64 last, i64 section,
                                 i64 tile_keys)
 {
@@ -42,7 +49,7 @@ __device__ static i32 list_keys(struct tile_list *list, const struct backward &b
                       [&](i64 tile) { return seen_of(b.spans[tile], first_query, last_query); });
 }
 
-/* ---- f32 in ordinary registers, LANES threads a row or key of a tile ---- */
+/* ---- f32 on ordinary registers, LANES threads for each row or key of a tile ---- */
 struct plain_tiles {
     float *q, *dout, *k, *v;                     /* [TILE][width + 1] */
     float p[TILE][TILE + 1], ds[TILE][TILE + 1]; /* [row][key] */
@@ -70,7 +77,7 @@ __device__ static void load_keys(float *tile, struct matrix from, const struct b
     }
 }
 
-/* p and ds of a tile of rows and one of keys. */
+/* Computes p and ds of a tile of rows and a tile of keys. */
 __device__ static void fill_scores(struct plain_tiles *s, const struct backward &b, i64 kv_head, i64 row, i64 key)
 {
     i64 width = b.heads.width, i = threadIdx.x / LANES;
@@ -108,7 +115,7 @@ static i64 plain_bytes(i64 width)
     return (i64)sizeof(struct plain_tiles) + 4 * TILE * (width + 1) * 4;
 }
 
-/* A block: TILE keys of a key-value head. */
+/* Pass 1. A block handles TILE keys of a key-value head. */
 template <typename T> static __global__ void __launch_bounds__(BLOCK_THREADS) plain_keys(struct backward b)
 {
     grid_wait();
@@ -147,7 +154,7 @@ template <typename T> static __global__ void __launch_bounds__(BLOCK_THREADS) pl
         }
 }
 
-/* A block: TILE rows of a key-value head. */
+/* Pass 2. A block handles TILE rows of a key-value head. */
 template <typename T> static __global__ void __launch_bounds__(BLOCK_THREADS) plain_rows(struct backward b)
 {
     grid_wait();
@@ -195,12 +202,12 @@ template <typename T> static void launch_plain(struct device *device, const stru
         LAUNCH(device, plain_rows<T>, rows, BLOCK_THREADS, bytes, b);
 }
 
-/* ---- bf16 on tensor cores (mma.sync): the same two passes; a warp keeps 16 keys, or 16 rows, a block WARPS warps ----
- */
+/* ---- bf16 on tensor cores (mma.sync) ----
+ * The same two passes. A warp keeps 16 keys or rows; a block has WARPS warps. */
 enum { WARPS = 4, KEPT = 16 * WARPS, THREADS = WARPS * WARP_THREADS, TENSOR_WIDTH_MOST = 128 };
 
 template <int D> struct keys_tiles {
-    enum { ROWS = D > 64 ? 32 : 64 }; /* of a step: registers hold dk, dv and two products */
+    enum { ROWS = D > 64 ? 32 : 64 }; /* rows per step; dk, dv and two products must fit in registers */
     struct padded_row<D> k[KEPT], v[KEPT], q[2][ROWS], dout[2][ROWS];
     struct statistics statistics[2][ROWS];
     i32 query[2][ROWS];
@@ -236,7 +243,7 @@ template <int D> __device__ static void load_step(struct keys_tiles<D> *s, const
     }
 }
 
-/* Products are [key, row]: dv += p^T dout, dk += ds^T q. */
+/* Adds one step; products are [key, row]: dv += p^T dout, dk += ds^T q. */
 template <int D>
 __device__ static void take_rows(float (&dk)[D / 8][4], float (&dv)[D / 8][4], const struct keys_tiles<D> *s, int at,
                                  bool whole, const struct cuda_key_bounds (&bounds)[2], float scale)
@@ -275,7 +282,7 @@ __device__ static void walk_rows(float (&dk)[D / 8][4], float (&dv)[D / 8][4], s
     }
 }
 
-/* A block: KEPT keys of a key-value head. */
+/* Pass 1. A block handles KEPT keys of a key-value head. */
 template <int D> static __global__ void __launch_bounds__(THREADS) tensor_keys(struct backward b)
 {
     grid_wait();
@@ -308,13 +315,13 @@ __device__ static void load_step(struct rows_tiles<D> *s, const struct backward 
         s->bounds[to][threadIdx.x] = bounds_of(b.of, first + threadIdx.x);
 }
 
-/* What a lane knows of its two rows. */
+/* Statistics and query indices of a lane's two rows. */
 struct two_rows {
     struct statistics statistics[2];
     i32 query[2];
 };
 
-/* Products are [row, key]: dq += ds k. */
+/* Adds one step; products are [row, key]: dq += ds k. */
 template <int D>
 __device__ static void take_keys(float (&dq)[D / 8][4], const struct rows_tiles<D> *s, int at, bool whole,
                                  const struct two_rows &rows, float scale)
@@ -349,7 +356,7 @@ __device__ static void walk_keys(float (&dq)[D / 8][4], struct rows_tiles<D> *s,
     }
 }
 
-/* A block: KEPT rows of a key-value head. */
+/* Pass 2. A block handles KEPT rows of a key-value head. */
 template <int D> static __global__ void __launch_bounds__(THREADS) tensor_rows(struct backward b)
 {
     grid_wait();

@@ -1,25 +1,27 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/hopper.h"
 
-/* The two passes of attention_backward.cu on Hopper's tensor cores. A block keeps 64 rows or keys a warpgroup and walks
- * over tiles of 64 of the others, which one warp finds and keeps the copy engine STAGES ahead with. Probabilities and
- * their gradients go from registers into the sums; these are still added up when the next tile's scores begin, where
- * registers suffice. */
-enum { CONSUMERS = 2, KEPT = 64 /* of a warpgroup */, BLOCK_KEPT = CONSUMERS * KEPT, WALKED = 64, STAGES = 3 };
+/* The two passes of attention_backward.cu on Hopper's tensor cores (wgmma). Each warpgroup of a
+ * block keeps 64 rows or keys and iterates over tiles of 64 of the others. A producer warp finds
+ * these tiles and issues TMA copies STAGES ahead. Probabilities and their gradients go from
+ * registers straight into the gradient products. Where registers suffice, these products still run
+ * when the next tile's scores start. */
+enum { CONSUMERS = 2, KEPT = 64 /* per warpgroup */, BLOCK_KEPT = CONSUMERS * KEPT, WALKED = 64, STAGES = 3 };
 enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THREADS + WARPGROUP_THREADS };
 enum { WARPS = CONSUMER_THREADS / WARP_THREADS, CONSUMER_REGISTERS = 240, PRODUCER_REGISTERS = 24 };
 enum { BOX = 64 * TILE_COLUMNS, NO_MORE = -1 };
 enum pass { OF_KEYS /* dk, dv */, OF_ROWS /* dq */ };
 
-/* Rows of a are multiplied by rows of a, of b by those of b: q and dout, or k and v. */
+/* A pair of tiles: q and dout, or k and v. Scores are kept a times walked a, and dp is kept b times
+ * walked b. */
 template <int D> struct side {
     bf16 a[D / TILE_COLUMNS][BOX], b[D / TILE_COLUMNS][BOX];
 };
 template <int D> struct shared {
     side<D> kept[CONSUMERS], walked[STAGES];
-    struct statistics statistics[STAGES][WALKED]; /* of rows */
+    struct statistics statistics[STAGES][WALKED]; /* rows' statistics */
     i32 query[STAGES][WALKED];
-    struct cuda_key_bounds bounds[STAGES][WALKED]; /* of keys */
+    struct cuda_key_bounds bounds[STAGES][WALKED]; /* keys' bounds */
     i32 whole[STAGES];                             /* or NO_MORE */
     u64 kept_full, full[STAGES], empty[STAGES];
 };
@@ -27,7 +29,7 @@ struct maps {
     const tile_map *q, *dout, *k, *v;
 };
 
-/* ---- The producer: a warp ---- */
+/* ---- The producer: one warp ---- */
 template <int D>
 __device__ static void load_side(side<D> *to, const struct backward &b, struct maps m, bool keys, i64 first, u64 *full)
 {
@@ -61,7 +63,7 @@ __device__ static void load_walked(struct shared<D> *s, const struct backward &b
     load_side<D>(&s->walked[r.at], b, m, pass == OF_ROWS, first, &s->full[r.at]);
 }
 
-/* Of tile `tile` of what is walked over, by the rows or keys from `kept` on. */
+/* Visibility between walked tile `tile` and the rows or keys from `kept` on. */
 template <enum pass pass> __device__ static enum seen class_of(const struct backward &b, i64 kept, i64 tile)
 {
     if (pass == OF_ROWS)
@@ -69,11 +71,11 @@ template <enum pass pass> __device__ static enum seen class_of(const struct back
     i32 first = query_of(b, tile * WALKED), last = query_of(b, tile * WALKED + WALKED - 1);
     enum seen one = seen_of(b.spans[kept / KEPT], first, last);
     if (kept + KEPT >= b.of.keys)
-        return one; /* the other warpgroup has no keys, and stores none */
+        return one; /* the other warpgroup has no keys and stores none */
     return one == seen_of(b.spans[kept / KEPT + 1], first, last) ? one : SEEN_PART;
 }
 
-/* Blocks of a pass, and how many tiles there are to walk over. */
+/* Number of blocks of a pass. */
 template <enum pass pass> __host__ __device__ static i64 blocks_of(const struct backward &b)
 {
     return ((pass == OF_KEYS ? b.of.keys : b.rows) + BLOCK_KEPT - 1) / BLOCK_KEPT;
@@ -84,7 +86,7 @@ template <enum pass pass> __device__ static struct tile_range walked_range(const
     return range_of(tiles, [&](i64 tile) { return class_of<pass>(b, block * BLOCK_KEPT, tile); });
 }
 
-/* A block for each of both passes, of one head: those of keys first. */
+/* One block per block of both passes, for one head; the blocks of keys come first. */
 static __global__ void find_ranges(struct backward b)
 {
     grid_wait();
@@ -99,7 +101,7 @@ __device__ static void produce(struct shared<D> *s, const struct backward &b, st
 {
     struct tile_range range = b.ranges[(pass == OF_KEYS ? 0 : blocks_of<OF_KEYS>(b)) + kept / BLOCK_KEPT];
     i32 lane = threadIdx.x % WARP_THREADS;
-    struct copy_ring r = {0, 1}; /* at first all are empty */
+    struct copy_ring r = {0, 1}; /* all stages start empty */
     if (lane == 0) {
         mbarrier_arrive_expecting(&s->kept_full, sizeof s->kept);
         for (int group = 0; group < CONSUMERS; group++)
@@ -118,12 +120,12 @@ __device__ static void produce(struct shared<D> *s, const struct backward &b, st
     }
 }
 
-/* ---- Consumers: a warpgroup each. Of a product a thread has rows lane / 4 of its warp's 16 and that + 8 (halves) ----
- */
+/* ---- Consumers: one warpgroup each ----
+ * A thread has rows lane / 4 and lane / 4 + 8 (halves) of its warp's 16 rows of a product. */
 template <enum pass pass, int D> struct sums {
-    float of_a[D / 2], of_b[pass == OF_KEYS ? D / 2 : 1]; /* [KEPT, D]: ds a, p^T b of what is walked over */
+    float of_a[D / 2], of_b[pass == OF_KEYS ? D / 2 : 1]; /* [KEPT, D]: sums of ds a and p^T b over walked tiles */
 };
-/* What is known of this thread's two rows, or keys. */
+/* Statistics, query indices or key bounds of this thread's two rows or keys. */
 struct own {
     struct statistics statistics[2];
     i32 query[2];
@@ -141,7 +143,7 @@ __device__ static void start_scores(float (&p)[WALKED / 2], float (&ds)[WALKED /
     warpgroup_commit();
 }
 
-/* sum [KEPT, D] += weights [KEPT, WALKED] by the rows of a tile. */
+/* sum [KEPT, D] += weights [KEPT, WALKED] times the rows of a tile. */
 template <int D>
 __device__ static void add_weighted_rows(float (&sum)[D / 2], const u32 (&weights)[WALKED / 16][4], const bf16 *rows)
 {
@@ -151,7 +153,8 @@ __device__ static void add_weighted_rows(float (&sum)[D / 2], const u32 (&weight
         warpgroup_mma<BY_COLUMNS>(sum, weights[j], further<BY_COLUMNS>(tile, 16 * j), true);
 }
 
-/* What is not seen has no probability: the power of -inf. Before the powers, or each would be a branch. */
+/* Sets unseen scores to -inf, so that their probability is 0. Masking before the exponential avoids
+ * a branch per element. */
 template <enum pass pass, int D>
 __device__ static void mask(float (&p)[WALKED / 2], const struct shared<D> *s, u32 at, const struct own &own)
 {
@@ -164,7 +167,7 @@ __device__ static void mask(float (&p)[WALKED / 2], const struct shared<D> *s, u
     }
 }
 
-/* Scores become probabilities, and products of dout and v their gradients. */
+/* Turns scores into probabilities, and dp into ds. */
 template <enum pass pass, int D>
 __device__ static void take_scores(float (&p)[WALKED / 2], float (&ds)[WALKED / 2], const struct shared<D> *s, u32 at,
                                    const struct own &own, float scale)
@@ -195,7 +198,7 @@ __device__ static void start_sums(struct sums<pass, D> *sums, const u32 (&of_p)[
     warpgroup_commit();
 }
 
-/* Behind the wait for them. */
+/* Pins the operands of the gradient products in registers; call it after the wait. */
 template <enum pass pass, int D>
 __device__ static void keep_sums(struct sums<pass, D> *sums, u32 (&of_p)[WALKED / 16][4], u32 (&of_ds)[WALKED / 16][4])
 {
@@ -226,7 +229,7 @@ __device__ static void consume(struct sums<pass, D> *sums, struct shared<D> *s, 
             pack_factors(of_p, p);
         pack_factors(of_ds, ds);
         start_sums<pass, D>(sums, of_p, of_ds, &s->walked[at]);
-        if (pass == OF_KEYS && D == 128) { /* there are not registers enough for both */
+        if (pass == OF_KEYS && D == 128) { /* registers do not suffice for both products */
             warpgroup_wait<0>();
             keep_sums(sums, of_p, of_ds);
         }
@@ -266,8 +269,8 @@ template <int D> __device__ static void init_barriers(struct shared<D> *s)
     fence_proxy_async();
 }
 
-/* A block: BLOCK_KEPT keys, or rows, of a key-value head. Early keys and late rows often meet most: these come first.
- */
+/* A block handles BLOCK_KEPT keys or rows of a key-value head. Early keys and late rows usually
+ * have the most tiles, so these blocks start first. */
 template <enum pass pass, int D>
 static __global__ void __launch_bounds__(THREADS, 1)
     walk(struct backward b, const __grid_constant__ tile_map q, const __grid_constant__ tile_map dout,
@@ -305,14 +308,15 @@ static __global__ void __launch_bounds__(THREADS, 1)
 #endif
 }
 
-/* ---- The host's side ---- */
+/* ---- Host side ---- */
 template <enum pass pass, int D> static void launch_pass(struct device *device, const struct backward &b)
 {
     i64 width = b.heads.width, bytes = round_up((i64)sizeof(struct shared<D>), TILE_ALIGNMENT);
     int group = (int)b.heads.group;
     i64 blocks = blocks_of<pass>(b);
     require(blocks < 1 << 16, "attention_backward: %lld rows or keys", (long long)blocks * BLOCK_KEPT);
-    dim3 grid((unsigned)b.heads.kv_count, (unsigned)blocks); /* the longest of all heads first */
+    /* x = heads: the longest blocks of all heads start first */
+    dim3 grid((unsigned)b.heads.kv_count, (unsigned)blocks);
     CUDA_CHECK(cudaFuncSetAttribute((walk<pass, D>), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
     LAUNCH(device, (walk<pass, D>), grid, THREADS, bytes, b, map_of_heads(b.q, width, group, 64 / group),
            map_of_heads(b.dout, width, group, 64 / group), map_of_heads(b.k, width, 1, 64),

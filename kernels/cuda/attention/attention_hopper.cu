@@ -1,12 +1,16 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/hopper.h"
 
-/* Flash attention's forward on Hopper (Dao et al. 2022; Shah et al. 2024): one warp finds the tiles of keys that are
- * seen, between the first and the last that a small kernel before has found for all heads, and keeps the copy engine
- * STAGES of them ahead, two warpgroups have 64 rows each. A warpgroup multiplies the next tile's scores while the
- * values of the tile before are added up, and softens the former meanwhile; the two take turns in beginning products,
- * so that one multiplies while the other softens. */
-enum { CONSUMERS = 2, ROWS = 64 /* of a warpgroup */, BLOCK_ROWS = CONSUMERS * ROWS, KEYS = 128, STAGES = 2 };
+/* Forward of flash attention on Hopper (Dao et al. 2022; Shah et al. 2024, FlashAttention-3). A
+ * producer warp issues TMA copies of the seen key tiles, STAGES ahead, within the range that the
+ * kernel find_ranges found for all heads. Two consumer warpgroups handle 64 rows each. A warpgroup
+ * overlaps the scores of tile i + 1 with the values product of tile i, and computes the softmax of
+ * tile i + 1 meanwhile. The two warpgroups alternate (ping-pong): one multiplies while the other
+ * computes its softmax.
+ *
+ *     warpgroup 0:  | q k_1, p_0 v_0 | softmax 1      | q k_2, p_1 v_1 | softmax 2
+ *     warpgroup 1:  | softmax 0      | q k_1, p_0 v_0 | softmax 1      | q k_2, p_1 v_1 */
+enum { CONSUMERS = 2, ROWS = 64 /* per warpgroup */, BLOCK_ROWS = CONSUMERS * ROWS, KEYS = 128, STAGES = 2 };
 enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THREADS + WARPGROUP_THREADS };
 enum { WARPS = CONSUMER_THREADS / WARP_THREADS, CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40 };
 enum { NO_MORE = -1 };
@@ -14,12 +18,12 @@ enum { NO_MORE = -1 };
 template <int D> struct shared {
     enum { BOXES = D / TILE_COLUMNS, KEY_BOX = KEYS * TILE_COLUMNS };
     bf16 q[CONSUMERS][BOXES][ROWS * TILE_COLUMNS], k[STAGES][BOXES][KEY_BOX], v[STAGES][BOXES][KEY_BOX];
-    struct cuda_key_bounds bounds[STAGES][KEYS]; /* of tiles that are not seen as a whole */
+    struct cuda_key_bounds bounds[STAGES][KEYS]; /* for tiles that are partly seen */
     i32 whole[STAGES];                           /* or NO_MORE */
     u64 q_full, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
 };
 
-/* ---- The producer: a warp ---- */
+/* ---- The producer: one warp ---- */
 template <int D>
 __device__ static void load_queries(struct shared<D> *s, const struct attention_call &p, const tile_map *q, i64 row)
 {
@@ -52,7 +56,7 @@ __device__ static void load_keys(struct shared<D> *s, const struct attention_cal
         tile_load(s->v[r.at][i], v, &s->v_full[r.at], i * TILE_COLUMNS, (i32)blockIdx.y, (i32)(tile * KEYS));
 }
 
-/* Of a block's rows. */
+/* First and last query index of a block's rows. */
 struct queries {
     i32 first, last;
 };
@@ -62,7 +66,7 @@ __device__ static struct queries queries_of(const struct attention_call &p, i64 
     return {p.of.query[first / p.heads.group], p.of.query[last / p.heads.group]};
 }
 
-/* A block for each of `attend`, of one head. */
+/* One block per row block of `attend`, for one head. */
 static __global__ void find_ranges(struct attention_call p)
 {
     grid_wait();
@@ -73,13 +77,13 @@ static __global__ void find_ranges(struct attention_call p)
         p.ranges[blockIdx.x] = range;
 }
 
-/* The keys that rows of `block` see. */
+/* Loads the key tiles that the rows of `block` see. */
 template <int D>
 __device__ static void produce(struct shared<D> *s, const struct attention_call &p, const tile_map *k,
                                const tile_map *v, i64 block)
 {
     struct queries queries = queries_of(p, block);
-    struct copy_ring r = {0, 1}; /* at first all are empty */
+    struct copy_ring r = {0, 1}; /* all stages start empty */
     each_seen(
         p.ranges[block], [&](i64 tile) { return seen_of(p.spans[tile], queries.first, queries.last); },
         [&](i64 tile, bool whole) {
@@ -93,8 +97,8 @@ __device__ static void produce(struct shared<D> *s, const struct attention_call 
     }
 }
 
-/* ---- Consumers: a warpgroup each. Of a product a thread has rows lane / 4 of its warp's 16 and that + 8 (halves) ----
- */
+/* ---- Consumers: one warpgroup each ----
+ * A thread has rows lane / 4 and lane / 4 + 8 (halves) of its warp's 16 rows of a product. */
 template <int D> struct state {
     float out[D / 2], most[2], sum[2];
     i32 query[2];
@@ -134,8 +138,8 @@ __device__ static void start_values(float (&out)[D / 2], const u32 (&weights)[KE
         }
 }
 
-/* Scores become powers of two of themselves, `scale` times as large, less the running maximum; returns what the sums
- * before are worth by now. */
+/* Online softmax: each score becomes 2^(scale score - running maximum). Returns the factor that
+ * rescales the earlier sums. */
 template <int D> __device__ static float soften(struct state<D> *r, float (&x)[KEYS / 2], int half, float scale)
 {
     float most = -INFINITY, sum = 0;
@@ -158,7 +162,7 @@ template <int D> __device__ static float soften(struct state<D> *r, float (&x)[K
     return rescale;
 }
 
-/* The weights of the tile at `at`, whose scores are there; factors for what was summed before. */
+/* Turns the scores of the tile at `at` into weights. factor rescales what was summed before. */
 template <int D>
 __device__ static void take_scores(struct state<D> *r, float (&x)[KEYS / 2], float (&factor)[2], struct shared<D> *s,
                                    u32 at, float scale)
@@ -171,7 +175,7 @@ __device__ static void take_scores(struct state<D> *r, float (&x)[KEYS / 2], flo
     factor[1] = soften<D>(r, x, 1, scale);
 }
 
-/* The barrier that says it is this warpgroup's turn. */
+/* The named barrier that signals this warpgroup's turn. */
 [[maybe_unused]] __device__ static int turn_of(int group)
 {
     return 1 + group;
@@ -206,7 +210,9 @@ template <int D> __device__ static void consume(struct state<D> *r, struct share
         warpgroup_wait<1>();
         take_scores<D>(r, x, factor, s, next.at, scale);
         mbarrier_wait(&s->k_full[after.at],
-                      after.turn); /* here: nothing is moved past its loop, the next wait would be */
+                      /* placed here because code does not move past this wait's loop, but would
+                       * past the next wait */
+                      after.turn);
         warpgroup_wait<0>();
         keep_in_place(r->out);
         keep_in_place(weights);
@@ -249,7 +255,8 @@ template <int D> __device__ static void init_barriers(struct shared<D> *s)
     fence_proxy_async();
 }
 
-/* A block: BLOCK_ROWS rows of a key-value head; those that see most come first where later ones do. */
+/* A block handles BLOCK_ROWS rows of a key-value head. Under a causal mask late rows see the most
+ * keys, so they start first. */
 template <int D>
 static __global__ void __launch_bounds__(THREADS, 1)
     attend(struct attention_call p, const __grid_constant__ tile_map q, const __grid_constant__ tile_map k,
@@ -285,7 +292,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
 #endif
 }
 
-/* ---- The host's side ---- */
+/* ---- Host side ---- */
 template <int D> static void launch(struct device *device, const struct attention_call &p)
 {
     i64 width = p.heads.width, group = p.heads.group, bytes = round_up((i64)sizeof(struct shared<D>), TILE_ALIGNMENT);

@@ -1,11 +1,12 @@
-/* Experts of few rows, in two launches: what each group multiplies by its expert's gate and up; what all groups add to
- * the positions. The first is few.h's product, a group and a part of its expert a block. In the second a block has
- * OUTPUTS_OF_SUM columns of all positions, and a warp one group after the other: what it multiplies by is one expert's
- * width deep, and so is each part of the shared expert, which counts as so many groups more. */
+/* Skinny gemms of experts, in two launches. The first (In) multiplies each group by its expert's
+ * gate and up weights with few.h; a block handles one group and some of its expert's outputs. The
+ * second (Out) multiplies by the down weights and sums over experts: a block handles OUTPUTS_OF_SUM
+ * columns of all positions, and each of its warps one group after another. The shared expert is
+ * split into parts as deep as one expert's width, which count as additional groups. */
 #include "kernels/cuda/gemm/few.h"
 
-/* list [FEW_ASSIGNMENTS], in shared memory: the groups that have rows, in order. Returns how many. All threads of the
- * block call it. */
+/* Fills list [FEW_ASSIGNMENTS], in shared memory, with the groups that have rows, in order. Returns
+ * their number. All threads of the block call it. */
 __device__ static i32 find_groups(i32 *list, const struct groups &groups)
 {
     i32 count = 0;
@@ -31,16 +32,16 @@ static i64 groups_most(const struct few_experts &e, i64 positions)
     return min_i64(e.groups.count, positions * e.k_max);
 }
 
-/* ---- In ---- */
+/* ---- Gate and up ---- */
 struct entering {
     struct product_of_few shared, routed;
-    i64 shared_blocks, blocks; /* of the shared expert; of each group */
+    i64 shared_blocks, blocks; /* blocks of the shared expert, and of each group */
     const i32 *source;
     struct groups groups;
 };
 
-/* What is this block's, behind those of the shared expert; false: there is no such group. All threads of the block call
- * it. */
+/* Finds the part of this block, whose index follows those of the shared expert. Returns false if
+ * there is no such group. All threads of the block call it. */
 __device__ static bool find_part(struct part_of_few *part, const struct entering &e)
 {
     SHARED(i32, list, FEW_ASSIGNMENTS);
@@ -104,22 +105,23 @@ extern "C" void cuda_experts_few_in(struct device *device, struct matrix inside,
         LAUNCH(device, enter_by_tensor_cores<2>, (unsigned)blocks, THREADS, 2 * bytes, e);
 }
 
-/* ---- Out ---- */
+/* ---- Down and sum ---- */
 enum { WARPS_MOST = 16, OUTPUTS_OF_SUM = 8 };
-/* Asked for whatever a call needs, so that none lowers what a recorded one has: with a shared expert of 64 parts. */
+/* Minimum of the shared memory limit set for a kernel, so that no call lowers the limit of a
+ * recorded one: enough for a shared expert of 64 parts. */
 enum { BYTES_USUAL = (FEW_ASSIGNMENTS + 64) * FEW_NORMED * OUTPUTS_OF_SUM * 4 };
 
 struct leaving {
     struct matrix out, x, inside, shared;
     struct few_experts experts;
-    i64 parts; /* of the shared expert's width, each at most an expert's */
+    i64 parts; /* parts of the shared expert's width, each at most one expert wide */
     bool vector;
 };
 
-/* What a warp multiplies: rows by columns of the block. */
+/* One gemm of a warp: rows times the block's columns. */
 struct unit {
     struct matrix rows, w; /* row 0 of w is the block's first output */
-    const i32 *source;     /* -1: not a position's row; NULL: all are */
+    const i32 *source;     /* -1: not a position's row; NULL: all rows are */
 };
 
 __device__ static struct unit unit_of(const struct leaving &l, const i32 *list, i64 groups, i64 at)
@@ -142,8 +144,8 @@ template <typename T> __device__ static const T *row_of_unit(const struct unit &
     return row < u.rows.rows && (!u.source || u.source[row] >= 0) ? row_of<T>(u.rows, row) : NULL;
 }
 
-/* products [positions, OUTPUTS_OF_SUM]; lanes take the depth as those of few.h, half of what mma computes is of no w.
- */
+/* Computes products [positions, OUTPUTS_OF_SUM]. Lanes read the depth as in few.h. w has 8 rows, so
+ * half of the 16 rows of each mma are unused. */
 template <int TILES, bool VECTOR> __device__ static void multiply_unit(float *products, const struct unit &u)
 {
     enum { STEPS_AT_ONCE = VECTOR ? 8 : 1 };
@@ -197,7 +199,7 @@ __device__ static void multiply_unit_plain(float *products, const struct unit &u
     }
 }
 
-/* All that a position has to itself of a column; products [units, positions, OUTPUTS_OF_SUM]. */
+/* Adds all terms of one position and column. products are [units, positions, OUTPUTS_OF_SUM]. */
 template <typename T>
 __device__ static void sum_position(const struct leaving &l, const float *products, const i32 *begins, i64 groups,
                                     i64 row, int output)

@@ -1,6 +1,12 @@
-/* Few rows times a weight that is read once, from memory: what counts is how much of it is on its way. A block has a
- * few rows of w, its warps share out the depth, and what they sum is added in their order. What stands around the
- * product is the block's own, so that none of it is a launch. */
+/* Skinny gemm (M <= 64), bandwidth-bound: every weight is read once from memory, so the kernel
+ * keeps as many bytes in flight as possible. A block owns a few rows of w (outputs) for all rows of
+ * x. Its warps split K, and their partial sums are added in warp order. Prologue (RMSNorm) and
+ * epilogue (residual, SwiGLU, rope and cache) are fused, so they need no launches.
+ *
+ *     w [N, K]   | warp 0 | warp 1 | ... | warp 7 | warp 0 | ...    <- steps of 32 along K
+ *     block b  { |  16 rows of w (bf16), or 4 (f32)              |
+ *                +------------------------------------------------+
+ *     out [M, N]: sums of the 8 warps, added in order, then the epilogue */
 #ifndef WEFT_CUDA_FEW_H
 #define WEFT_CUDA_FEW_H
 #include "kernels/cuda/gemm/matmul_grouped.h"
@@ -8,39 +14,41 @@
 #include "kernels/few.h"
 
 enum { WARPS = 8, THREADS = WARPS * WARP_THREADS, STEP = 32, COLUMNS_OF_MMA = 8 };
-enum { OUTPUTS = 16, OUTPUTS_PLAIN = 4 }; /* rows of w that a block has: of bf16, of f32 */
+enum { OUTPUTS = 16, OUTPUTS_PLAIN = 4 }; /* rows of w per block: bf16, f32 */
 
 struct product_of_few {
     struct matrix out, x, w, norm, add;
     struct rope_cache cache; /* k.data NULL: none */
     float eps;
-    bool gated, vector; /* 16 bytes at a time may be read */
+    bool gated, vector; /* 16-byte reads are allowed */
 };
 
-/* What of it is a block's: outputs, and of a grouped product the rows and the slice of w. */
+/* The part of the product that a block computes: its outputs and, in a grouped product, its rows
+ * and slice of w. */
 struct part_of_few {
     i64 block, rows;
-    i64 out_row, w_row; /* the first ones */
-    const i32 *source;  /* row r is of row source[r] of x, -1: nothing; NULL: of row r */
+    i64 out_row, w_row; /* first row of out, and of w */
+    const i32 *source;  /* row r reads row source[r] of x, -1: zeros; NULL: row r */
 };
 __device__ inline struct part_of_few part_of_block(const struct product_of_few &p)
 {
     return {blockIdx.x, p.out.rows, 0, 0, NULL};
 }
 
-/* Of the part, in x; -1: none. */
+/* The row of x that a row of the part reads; -1: none. */
 __device__ inline i64 source_of(const struct part_of_few &part, i64 row)
 {
     return row >= part.rows ? -1 : part.source ? part.source[row] : row;
 }
 
-/* Outputs of a block with so many rows of w: of gated ones half are of gate, half of up. */
+/* Outputs of a block with ROWS rows of w. With SwiGLU half of its rows are gate rows and half are
+ * up rows. */
 template <int ROWS> __host__ __device__ inline int outputs_of_block(const struct product_of_few &p)
 {
     return p.gated ? ROWS / 2 : ROWS;
 }
 
-/* The block's i-th row of w, where those of up come behind those of gate. -1: there is none. */
+/* The block's i-th row of w; up rows follow gate rows. -1: no such row. */
 template <int ROWS>
 __device__ inline i64 weight_row(const struct product_of_few &p, const struct part_of_few &part, int i)
 {
@@ -50,7 +58,8 @@ __device__ inline i64 weight_row(const struct product_of_few &p, const struct pa
     return column < p.out.columns ? part.w_row + column + (is_up ? p.out.columns : 0) : -1;
 }
 
-/* The block's part of the weight to the second cache: while the launch before still runs, or rows are looked at. */
+/* Prefetches the block's weights to L2, while the previous launch still runs or the rows are being
+ * found. */
 template <typename T>
 __device__ inline void fetch_weight(const struct product_of_few &p, const struct part_of_few &part)
 {
@@ -63,7 +72,7 @@ __device__ inline void fetch_weight(const struct product_of_few &p, const struct
     }
 }
 
-/* A run of a row; zeros behind its end, and where there is no row. */
+/* Loads a run of a row. Zeros past its end, or if there is no row. */
 template <int N, typename T> __device__ inline elements<T, N> load_run(const T *row, i64 k, i64 end)
 {
     elements<T, N> none = {};
@@ -82,7 +91,7 @@ template <int N> __device__ inline elements<float, N> load_norm(const struct mat
     return run;
 }
 
-/* A lane's part of the sum of x^2. */
+/* A lane's share of the sum of x^2. */
 template <typename T, int N> __device__ inline float squares_of(const T *row, i64 end)
 {
     float squares = 0;
@@ -96,7 +105,8 @@ template <typename T, int N> __device__ inline float squares_of(const T *row, i6
     return squares;
 }
 
-/* rstd [FEW_NORMED], in shared memory, 0 for nothing: a warp a row. All threads of the block call it. */
+/* Fills rstd [FEW_NORMED] in shared memory, 0 for missing rows; one warp handles one row. All
+ * threads of the block call it. */
 template <typename T>
 __device__ inline void find_rstd(float *rstd, const struct product_of_few &p, const struct part_of_few &part)
 {
@@ -110,7 +120,7 @@ __device__ inline void find_rstd(float *rstd, const struct product_of_few &p, co
     __syncthreads();
 }
 
-/* As rmsnorm.cu rounds. */
+/* The same roundings as rmsnorm.cu. */
 template <typename T> __device__ inline float rounded(float x)
 {
     return sizeof(T) == sizeof(bf16) ? __uint_as_float(pack_bf16(0, x)) : x;
@@ -120,11 +130,11 @@ template <typename T> __device__ inline float normed(float x, float rstd, float 
     return rounded<T>(norm * rounded<T>(x * rstd));
 }
 
-/* ---- What stands behind a product ---- */
+/* ---- Epilogues ---- */
 
-/* Of q, k and v beside each other. */
+/* Columns of q, k and v side by side. */
 struct turned {
-    i64 width, keys, values; /* of a head; the first column of k, of v */
+    i64 width, keys, values; /* head width; the first column of k and of v */
 };
 __device__ inline struct turned turned_of(const struct rope_cache &cache)
 {
@@ -132,7 +142,8 @@ __device__ inline struct turned turned_of(const struct rope_cache &cache)
     return {width, keys, keys + cache.k.columns};
 }
 
-/* Of the pair that begins at `column`, and what it turns by; values do not. */
+/* Rope frequency of the pair that begins at `column`, and the rotation of that pair. Columns of v
+ * are not rotated. */
 __device__ inline double frequency_at(const struct rope_cache &cache, i64 column)
 {
     struct turned t = turned_of(cache);
@@ -146,7 +157,7 @@ __device__ inline float2 turn_at(const struct rope_cache &cache, i64 row, i64 co
     return rope_turn_by(cache.positions + row * 3, column % t.width / 2, t.width / 2, cache.t_pairs, frequency);
 }
 
-/* Outputs `column` and the next, which are a pair. */
+/* Stores the pair of outputs at `column`: rotates q and k, and copies k and v to the cache. */
 template <typename Out>
 __device__ inline void put_turned(const struct product_of_few &p, i64 row, i64 column, float first, float second,
                                   float2 turn)
@@ -164,7 +175,7 @@ __device__ inline void put_turned(const struct product_of_few &p, i64 row, i64 c
     }
 }
 
-/* Two numbers of a row: gate and up, or one alone. */
+/* Stores one output: SwiGLU of gate and up, or `first` alone, plus the residual. */
 template <typename Out>
 __device__ inline void put_as(const struct product_of_few &p, i64 row, i64 column, float first, float second)
 {
@@ -187,8 +198,9 @@ __device__ inline void put(const struct product_of_few &p, i64 row, i64 column, 
         put_as<float>(p, row, column, first, second);
 }
 
-/* ---- bf16: w is the first operand of mma, rows of x are its columns. In which order the depth is summed is free, so a
- * lane takes eight neighbours of it, which are two mma's. ---- */
+/* ---- bf16 on tensor cores ----
+ * w is the first operand of mma, and rows of x are the columns of the second. The order of K inside
+ * a step is free, so each lane loads 8 neighbours, which feed two mma instructions. */
 
 struct alignas(16) eight {
     u32 pair[4];
@@ -201,13 +213,13 @@ template <bool VECTOR> __device__ inline eight load_eight(const bf16 *row, i64 k
             out = *(const eight *)(row + k);
     } else {
 #pragma unroll
-        for (int i = 0; i < 8; i++) /* nothing is indexed by what is not a constant, so all stays in registers */
+        for (int i = 0; i < 8; i++) /* constant indices keep the array in registers */
             out.pair[i / 2] |= row && k + i < end ? (u32)row[k + i] << 16 * (i % 2) : 0;
     }
     return out;
 }
 
-/* Eight of a norm from k on, of either dtype. */
+/* Eight norm weights from k on, of either dtype. */
 struct eight_of_norm {
     float at[8];
 };
@@ -245,8 +257,8 @@ __device__ inline void norm_eight(eight &x, float rstd, const eight_of_norm &nor
     }
 }
 
-/* A warp's steps of the depth: every WARPS-th. All that it reads of some is on its way before any of it is used; how
- * many they are, of so many rows, is what registers hold. */
+/* Accumulates a warp's steps of K, every WARPS-th one. All loads of AT_ONCE steps are issued before
+ * the first is used; registers limit AT_ONCE for a given number of rows. */
 template <int TILES, bool VECTOR>
 __device__ inline void sum_steps(float (&d)[TILES][4], const struct product_of_few &p, const struct part_of_few &part,
                                  const float *rstd)
@@ -297,9 +309,10 @@ __device__ inline void sum_steps(float (&d)[TILES][4], const struct product_of_f
     }
 }
 
-/* turns [rows, OUTPUTS / 2], in shared memory: a thread the pair that it knows the frequency of (a power in f64, so it
- * is found before grid_wait), of every row that is its own. The last warps begin: the first have the first rows' rstd.
- */
+/* Fills turns [rows, OUTPUTS / 2] in shared memory. Each thread computes the rotations of the pair
+ * whose frequency it knows, for its share of the rows. The frequency is an f64 power, so it is
+ * computed before grid_wait. The last warps take the first rows, because the first warps compute
+ * the first rows' rstd. */
 __device__ inline i64 pair_of_thread(const struct part_of_few &part)
 {
     return part.block * OUTPUTS + threadIdx.x % (OUTPUTS / 2) * 2;
@@ -312,8 +325,8 @@ __device__ inline void find_turns(float2 *turns, const struct product_of_few &p,
             turn_at(p.cache, row, pair_of_thread(part), frequency);
 }
 
-/* sums [WARPS][8 TILES][OUTPUTS], in shared memory; frequency: of the thread's pair, where turns. All threads of the
- * block call it. */
+/* Computes a part with tensor cores. sums is [WARPS][8 TILES][OUTPUTS] in shared memory; frequency
+ * belongs to the thread's pair if `turns`. All threads of the block call it. */
 template <int TILES, bool turns>
 __device__ inline void multiply_mma(const struct product_of_few &p, const struct part_of_few &part, float *sums,
                                     double frequency = 0)
@@ -342,7 +355,7 @@ __device__ inline void multiply_mma(const struct product_of_few &p, const struct
         float sum = 0;
         for (int from = 0; from < WARPS; from++)
             sum += sums[from * ROWS * OUTPUTS + i];
-        sums[i] = sum; /* read by this thread alone so far */
+        sums[i] = sum; /* only this thread has read it so far */
     }
     __syncthreads();
     for (int i = threadIdx.x * EACH; i < (int)part.rows * wide; i += THREADS * EACH) {
@@ -355,11 +368,12 @@ __device__ inline void multiply_mma(const struct product_of_few &p, const struct
     }
 }
 
-/* ---- f32 weights: all threads share out the depth, each lane adds up one of the block's numbers ---- */
+/* ---- f32 weights: all threads split K, and each lane reduces one of the block's outputs ---- */
 enum { ROWS_AT_ONCE = WARP_THREADS / OUTPUTS_PLAIN };
 
-/* What a thread has of sums [ROWS_AT_ONCE][OUTPUTS_PLAIN]: every THREADS-th run of the depth. All that it reads of one
- * is on its way before any of it is used, the norm last, as its dtype is looked at. */
+/* Accumulates a thread's share of sums [ROWS_AT_ONCE][OUTPUTS_PLAIN]: every THREADS-th run of K.
+ * All loads of a run are issued before the first is used; the norm comes last because its dtype is
+ * tested. */
 template <typename T, int N>
 __device__ inline void sum_runs(float (&sums)[WARP_THREADS], const struct product_of_few &p,
                                 const struct part_of_few &part, const float *rstd, i64 first)
@@ -409,7 +423,8 @@ __device__ inline void sum_runs(float (&sums)[WARP_THREADS], const struct produc
     }
 }
 
-/* values[l] of all lanes added up, in lane l: half of what a lane holds is another's in each step. */
+/* Transposed warp reduction: lane l returns the sum of values[l] over all lanes. Each step
+ * exchanges half of a lane's values. */
 __device__ inline float warp_sums(float (&values)[WARP_THREADS])
 {
 #pragma unroll
@@ -426,7 +441,7 @@ __device__ inline float warp_sums(float (&values)[WARP_THREADS])
     return values[0];
 }
 
-/* Of gridDim.y blocks with the same outputs each has some of the rows. */
+/* Computes a part with f32 weights. The gridDim.y blocks with the same outputs split the rows. */
 template <typename T, bool turns>
 __device__ inline void multiply_plain(const struct product_of_few &p, const struct part_of_few &part)
 {
@@ -455,7 +470,7 @@ __device__ inline void multiply_plain(const struct product_of_few &p, const stru
     }
 }
 
-/* ---- The host's side ---- */
+/* ---- Host side ---- */
 static inline bool in_eights(struct matrix m)
 {
     return (uintptr_t)m.data % 16 == 0 && m.columns % 8 == 0 && m.stride % 8 == 0;

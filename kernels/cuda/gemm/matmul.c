@@ -1,14 +1,16 @@
-/* The only file that knows cuBLASLt. It thinks in columns: a row-major matrix is its own transpose there, so
- * out^T = op(b)^T op(a)^T is asked for and nothing moves.
+/* Dense gemm with cuBLASLt; no other file uses the library. cuBLASLt is column-major, where a
+ * row-major matrix is its own transpose. The call therefore computes out^T = op(b)^T op(a)^T, and
+ * nothing is copied.
  *
- * Of the algorithms it has for a product the one is taken that it names first: it sums in an order of its own, and the
- * name follows from the shape, so that bits are the same in every run; where it splits the depth, partial sums are
- * added as f32. With WEFT_TUNE=1 in the environment the first product of a shape times TUNED_MOST of them and the
- * fastest is kept while the device is open: bits are the same for so long, but which one is the fastest may differ from
- * run to run, and roundings with it, behind a resume, too. What cannot be timed (while ops are recorded, or without
- * memory for a second output) is as without.
+ * By default the first algorithm of cuBLASLt's heuristic is used. It depends only on the shape and
+ * has a fixed order of sums, so bits are the same in every run; split-K partial sums are added in
+ * f32. With WEFT_TUNE=1 in the environment, the first gemm of a shape times TUNED_MOST algorithms
+ * and keeps the fastest while the device is open. Bits then stay the same for that time, but the
+ * fastest algorithm, and with it the rounding, may differ from run to run, also after a resume. A
+ * gemm that cannot be timed (during a recording, or without memory for a second output) uses the
+ * default.
  *
- * What it refuses, and products of no depth, matmul_plain.cu makes, which has every shape. */
+ * matmul_plain.cu handles gemms that cuBLASLt refuses and gemms with K = 0. */
 #include "core/library.h"
 #include "kernels/cuda/cuda.h"
 
@@ -16,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef CUBLASLT_FILES /* the emulated GPU's is the program itself */
+#ifndef CUBLASLT_FILES /* the emulated GPU links its own cuBLASLt */
 #define CUBLASLT_NAME(major) "libcublasLt.so." #major
 #define CUBLASLT_OF(major) CUBLASLT_NAME(major)
 #define CUBLASLT_FILES CUBLASLT_OF(CUBLAS_VER_MAJOR), WEFT_CUDA_LIBRARIES "/" CUBLASLT_OF(CUBLAS_VER_MAJOR)
@@ -32,10 +34,10 @@ static struct {
     CUBLASLT(LIBRARY_POINTER)
 } lib;
 
-/* What a plan depends on. All of it is compared as bytes, so unused bytes are zero. */
+/* Key of a plan. Keys are compared as bytes, so unused bytes must be zero. */
 struct matmul_shape {
-    i64 m, n, k, lda, ldb, ldc; /* of the row-major product */
-    i64 alignment[3];           /* of out, a, b */
+    i64 m, n, k, lda, ldb, ldc; /* sizes and strides of the row-major gemm */
+    i64 alignment[3];           /* out, a, b; bytes */
     int transpose_a, transpose_b, dtype, out_dtype;
 };
 struct matmul_plan {
@@ -43,16 +45,16 @@ struct matmul_plan {
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t out, a, b;
     cublasLtMatmulAlgo_t algorithm;
-    bool refused; /* there is none */
+    bool refused; /* cuBLASLt refused it */
     struct matmul_plan *next;
 };
 enum { BUCKETS = 256, TUNED_MOST = 8, TIMED_RUNS = 2 };
 struct cuda_products {
     cublasLtHandle_t handle;
     struct matmul_plan *buckets[BUCKETS];
-    bool tunes, has_warned; /* that one was refused */
+    bool tunes, has_warned; /* a refusal was logged */
 };
-struct algorithms { /* the one that cuBLASLt takes for the fastest is the first */
+struct algorithms { /* the heuristic's first choice comes first */
     cublasLtMatmulHeuristicResult_t at[TUNED_MOST];
     int count;
 };
@@ -125,7 +127,7 @@ static i64 alignment_of(struct matrix m)
     return (i64)(bits & -bits);
 }
 
-/* How a row-major [rows, columns] operand lies in columns. */
+/* Column-major layout of a row-major [rows, columns] operand. */
 static cublasLtMatrixLayout_t layout(int dtype, i64 rows, i64 columns, i64 stride)
 {
     cublasLtMatrixLayout_t out;
@@ -133,14 +135,15 @@ static cublasLtMatrixLayout_t layout(int dtype, i64 rows, i64 columns, i64 strid
     return out;
 }
 
-/* CUBLAS_STATUS_SUCCESS, or why there is none. */
+/* Asks the heuristic for algorithms. Returns CUBLAS_STATUS_SUCCESS, or the reason why there is
+ * none. */
 static cublasStatus_t find_algorithms(struct algorithms *found, int wanted_count, const struct matmul_plan *p,
                                       cublasLtHandle_t handle, i64 workspace_bytes)
 {
     cublasLtMatmulPreference_t preference;
     size_t workspace = (size_t)workspace_bytes;
     u32 out = (u32)p->shape.alignment[0], a = (u32)p->shape.alignment[1], b = (u32)p->shape.alignment[2];
-    const u32 schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* or none, which is no bit of the mask */
+    const u32 schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* or no split, which has no bit in the mask */
     const struct {
         cublasLtMatmulPreferenceAttributes_t attribute;
         const void *value;
@@ -192,9 +195,9 @@ static cublasStatus_t multiply(struct device *device, const struct matmul_plan *
                               cuda_queue_of(device));
 }
 
-/* ---- The fastest ---- */
+/* ---- Tuning ---- */
 
-/* Of TIMED_RUNS behind one that loads what it needs; infinite where it is refused. */
+/* Time of TIMED_RUNS runs after one warm-up run; infinite if the algorithm is refused. */
 static float time_of(struct device *device, const struct matmul_plan *p, const cublasLtMatmulAlgo_t *algorithm,
                      struct operands o, cudaEvent_t begin, cudaEvent_t end)
 {
@@ -210,7 +213,8 @@ static float time_of(struct device *device, const struct matmul_plan *p, const c
     return ms;
 }
 
-/* What the operands say is the same behind it, but for an output that is not added to, which is written next. */
+/* Times all algorithms and keeps the fastest. The operands keep their content, except an output
+ * that is not added to, which the real run overwrites next. */
 static void keep_fastest(struct device *device, struct matmul_plan *p, const struct algorithms *all, struct operands o)
 {
     const struct matmul_shape *s = &p->shape;
@@ -274,7 +278,7 @@ static struct matmul_plan *find_plan(struct device *device, const struct matmul_
     return *bucket = p;
 }
 
-/* Refused when it is recorded, a product is lost with the recording. */
+/* Runs a plan. A gemm refused during a recording is lost together with the recording. */
 static void run_plan(struct device *device, struct matmul_plan *p, struct operands o)
 {
     struct cuda_handles *handles = cuda_handles_of(device);

@@ -1,7 +1,8 @@
-/* One product of few rows: few.h. */
+/* Skinny gemm with fused prologue and epilogue; few.h has the kernel. */
 #include "kernels/cuda/gemm/few.h"
 
-/* Of 64 rows with turns only one block: two would spill, and q, k and v are fewer blocks than multiprocessors. */
+/* With 64 rows and rope only one block per multiprocessor: two would spill registers, and q, k, v
+ * have fewer blocks than there are multiprocessors. */
 template <int TILES, bool turns>
 static __global__ void __launch_bounds__(THREADS, turns &&TILES > 4 ? 1 : 2) by_tensor_cores(struct product_of_few p)
 {
@@ -27,7 +28,7 @@ template <int TILES, bool turns> static void launch_tiles(struct device *device,
     LAUNCH(device, (by_tensor_cores<TILES, turns>), (unsigned)blocks_of_few(p), THREADS, bytes, p);
 }
 
-/* Where there are fewer blocks than multiprocessors, rows are shared out too. */
+/* Splits the rows too if there are fewer blocks than multiprocessors. */
 template <typename T, bool turns> static void launch_floats(struct device *device, const struct product_of_few &p)
 {
     unsigned blocks = (unsigned)blocks_of_few(p);

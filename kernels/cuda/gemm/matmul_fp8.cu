@@ -1,7 +1,7 @@
 #include "kernels/cuda/gemm/matmul_fp8.h"
 
-/* Products in 8 bits as their definition is, on any GPU: nothing trains by it. Those of Hopper's tensor cores have
- * matmul_fp8_hopper.cu. */
+/* Reference fp8 gemm for any GPU, one element per thread; too slow for training.
+ * matmul_fp8_hopper.cu has the tensor core kernel. */
 __device__ static float number_of(const struct fp8_matrix &m, i64 outer, i64 depth)
 {
     return fp8_number(m.codes[outer * m.depth + depth], m.format);
@@ -23,7 +23,7 @@ __device__ static float sum_of(const struct fp8_product &p, const struct fp8_par
     return sum;
 }
 
-/* A block of the grid's second dimension a group. */
+/* One y index of the grid handles one group. */
 static __global__ void multiply(struct fp8_product p)
 {
     grid_wait();

@@ -1,4 +1,4 @@
-/* What the kernels of products in 8 bits share. */
+/* Declarations shared by the fp8 gemm kernels. */
 #ifndef WEFT_CUDA_MATMUL_FP8_H
 #define WEFT_CUDA_MATMUL_FP8_H
 #include "kernels/cuda/gemm/matmul_grouped.h"
@@ -7,12 +7,13 @@
 struct fp8_product {
     struct matrix out;
     struct fp8_matrix a, b;
-    struct groups groups; /* offsets NULL: all rows, or the whole depth, are one */
-    u8 *written;          /* of weights: a and b were turned by the groups; NULL: of rows */
-    i64 slice_rows;       /* of weights */
-    i64 add;              /* a flag */
+    struct groups groups; /* offsets NULL: one group of all rows, or of the whole depth */
+    u8 *written;          /* weight gradient: a, b packed transposed by groups; NULL: forward */
+    i64 slice_rows;       /* weight gradient only */
+    i64 add;              /* flag */
 };
-/* What a group multiplies: out[row + i, c] of a[outer + i] and b[column + c] along [begin, end) of the depth. */
+/* The gemm of one group: out[row + i, c] from a[outer + i] and b[column + c] along [begin, end) of
+ * the depth. */
 struct fp8_part {
     i64 row, rows, outer, column, begin, end;
     bool add;
@@ -26,11 +27,12 @@ __device__ inline i32 fp8_rows_of(const struct fp8_product &p, i64 group)
 {
     return p.groups.offsets[group + 1] - p.groups.offsets[group];
 }
-__device__ inline i32 fp8_blocks_of(const struct fp8_product &p, i64 group) /* of the depth; of weights */
+/* blocks along the depth; weight gradient only */
+__device__ inline i32 fp8_blocks_of(const struct fp8_product &p, i64 group)
 {
     return (fp8_rows_of(p, group) + FP8_BLOCK - 1) / FP8_BLOCK;
 }
-/* blocks: how many the groups before have; of weights. */
+/* The gemm of a group. blocks: blocks of all earlier groups, for the weight gradient. */
 __device__ inline struct fp8_part fp8_part_of(const struct fp8_product &p, i64 group, i64 blocks)
 {
     i64 slice = p.groups.member ? p.groups.member[group] : group;
@@ -44,7 +46,8 @@ __device__ inline struct fp8_part fp8_part_of(const struct fp8_product &p, i64 g
     return {slice * p.slice_rows, end > begin ? p.slice_rows : 0, 0, 0, begin, end, p.written[slice] != 0};
 }
 
-/* matmul_fp8_hopper.cu; false: the device or the operands are not for it, nothing is done. */
+/* Hopper kernel (matmul_fp8_hopper.cu). Returns false, with nothing launched, if the device or the
+ * operands do not suit it. */
 bool fp8_hopper(struct device *device, const struct fp8_product &p);
 
 #endif

@@ -1,14 +1,15 @@
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/gemm/matmul_fp8.h"
 
-/* Products in 8 bits on Hopper's tensor cores. One warp keeps the copy engine STAGES blocks of 128 of the depth ahead,
- * through tile after tile; two warpgroups multiply 64 rows of a tile each. What tensor cores sum up of a block goes
- * into sums in registers, times the block's powers of two, before the next block begins (DeepSeek-V3, arXiv 2412.19437,
- * 3.3.2); one warpgroup does so while the other one's products run. */
-enum { CONSUMERS = 2, ROWS = 64 /* of a warpgroup */, TILE_M = CONSUMERS * ROWS, TILE_N = 128, STAGES = 5 };
+/* fp8 gemm on Hopper's tensor cores (wgmma). A producer thread issues TMA copies STAGES blocks of
+ * 128 along K ahead, across tiles (persistent blocks). Two consumer warpgroups multiply 64 rows of
+ * a tile each. Tensor cores keep only about 14 bits of a sum, so the sum of each K block is scaled
+ * and added to f32 registers before the next block (DeepSeek-V3, arXiv 2412.19437, 3.3.2). One
+ * warpgroup does this while the other one's wgmma runs. */
+enum { CONSUMERS = 2, ROWS = 64 /* per warpgroup */, TILE_M = CONSUMERS * ROWS, TILE_N = 128, STAGES = 5 };
 enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THREADS + WARPGROUP_THREADS };
 enum { CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40, WARPS = CONSUMER_THREADS / WARP_THREADS };
-enum { OWN = TILE_N / 2 /* numbers of a thread */ };
+enum { OWN = TILE_N / 2 /* accumulators per thread */ };
 static_assert((int)TILE_ROW_BYTES == (int)FP8_BLOCK && (int)TILE_N == (int)FP8_BLOCK,
               "a box's row is a block, as a tile's columns are");
 
@@ -17,9 +18,11 @@ struct stage {
 };
 struct shared {
     struct stage at[STAGES];
-    bf16 out[WARPS][TILE_N / TILE_COLUMNS][WARP_ROWS * TILE_COLUMNS]; /* a warp's boxes */
+    bf16 out[WARPS][TILE_N / TILE_COLUMNS][WARP_ROWS * TILE_COLUMNS]; /* output boxes of each warp */
     u64 full[STAGES], empty[STAGES];
-    i32 starts[1]; /* [groups + 1] first tile of each group; of weights, then [groups] blocks before each group's */
+    /* [groups + 1] first tile of each group; for the weight gradient followed by [groups], the
+     * number of blocks before each group. */
+    i32 starts[1];
 };
 struct maps {
     tile_map a, b, out;
@@ -32,7 +35,7 @@ __device__ static i64 rows_of(const struct fp8_product &p, i64 group)
     return p.written && fp8_rows_of(p, group) > 0 ? p.slice_rows : fp8_rows_of(p, group);
 }
 
-/* All threads of the block call it. */
+/* Fills starts. All threads of the block call it. */
 [[maybe_unused]] __device__ static void count(i32 *starts, const struct fp8_product &p)
 {
     i32 tiles_before = 0, blocks_before = 0, total;
@@ -56,9 +59,9 @@ __device__ static i64 rows_of(const struct fp8_product &p, i64 group)
     __syncthreads();
 }
 
-/* Of a tile: what its group multiplies, the first row and column in that. */
+/* A tile: its group's gemm, and its first row and column in that gemm. */
 struct place {
-    i32 tile, group; /* as many as there are: there are no more */
+    i32 tile, group; /* group == number of groups: no more tiles */
     struct fp8_part part;
     i32 row, column;
 };
@@ -85,7 +88,7 @@ __device__ static struct place place_of(const struct fp8_product &p, const i32 *
 /* ---- The producer: one thread ---- */
 [[maybe_unused]] __device__ static void produce(struct shared *s, const struct fp8_product &p, const struct maps &maps)
 {
-    struct copy_ring r = {0, 1}; /* at first all are empty */
+    struct copy_ring r = {0, 1}; /* all stages start empty */
     for (struct place at = first_place(p, s->starts); at.group < fp8_groups(p); at = next_place(p, s->starts, at)) {
         i32 slice = p.written ? 0 : (i32)(at.part.column / p.out.columns);
         for (i64 d = at.part.begin; d < at.part.end; d += FP8_BLOCK) {
@@ -98,13 +101,13 @@ __device__ static struct place place_of(const struct fp8_product &p, const i32 *
     }
 }
 
-/* ---- Consumers: a warpgroup each ---- */
-/* A thread's powers of two of a block: of its two rows, of its tile or of its columns. */
+/* ---- Consumers: one warpgroup each ---- */
+/* A thread's scales of a K block: its two rows, and its columns (or one for the whole tile). */
 template <bool tiles> struct scales {
     float a[2], b[tiles ? 1 : OWN / 2];
 };
 
-/* What is past the ends is 1. */
+/* The scale of row or column `i` of a block; 1 past the end. */
 [[maybe_unused]] __device__ static float scale_at(const struct fp8_matrix &m, i64 block, i64 first, i64 i, i64 count)
 {
     return i < count ? m.scales[block * m.outer + first + i] : 1;
@@ -145,7 +148,7 @@ __device__ static void add_block(float (&sum)[OWN], const float (&d)[OWN], const
         sum[i] += d[i] * (by.a[i / 2 % 2] * by.b[tiles ? 0 : i / 4 * 2 + i % 2]);
 }
 
-/* Powers of two are on their way while codes are waited for. */
+/* Multiplies a tile. The scales of a block are loaded while its codes are awaited. */
 template <enum fp8 format, bool tiles>
 __device__ static void multiply_tile(float (&sum)[OWN], struct shared *s, struct copy_ring *r,
                                      const struct fp8_product &p, const struct place &at, int warp)
@@ -164,7 +167,7 @@ __device__ static void multiply_tile(float (&sum)[OWN], struct shared *s, struct
     }
 }
 
-/* Of a warpgroup that has no rows of the tile. */
+/* Releases the stages of a tile in which this warpgroup has no rows. */
 [[maybe_unused]] __device__ static void pass_over(struct shared *s, struct copy_ring *r, const struct place &at)
 {
     for (i64 d = at.part.begin; d < at.part.end; d += FP8_BLOCK) {
@@ -174,7 +177,7 @@ __device__ static void multiply_tile(float (&sum)[OWN], struct shared *s, struct
     }
 }
 
-/* A tile of the output, and what is right of it and below. */
+/* The output from the tile's corner to the right and down. */
 [[maybe_unused]] __device__ static struct matrix tile_at(const struct fp8_product &p, const struct place &at)
 {
     return part_of(p.out, at.part.row + at.row, at.column, at.part.rows - at.row);
@@ -229,7 +232,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
 #endif
 }
 
-/* ---- The host's side ---- */
+/* ---- Host side ---- */
 template <enum fp8 format, bool tiles> static void launch(struct device *device, const struct fp8_product &p)
 {
     i64 groups = p.groups.offsets ? p.groups.count : 1, parts = p.written ? 1 : p.b.outer / p.out.columns;

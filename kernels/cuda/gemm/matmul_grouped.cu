@@ -1,27 +1,28 @@
 #include "kernels/cuda/gemm/matmul_grouped.h"
 
-/* Products of ragged groups of rows by f32 units, and by the tensor cores as of Ampere; those of Hopper have
- * matmul_grouped_hopper.cu. */
+/* Grouped gemm on f32 units, and on tensor cores since Ampere. matmul_grouped_hopper.cu has the
+ * Hopper kernel. */
 enum { THREADS = 256 };
 
-/* An operand of a tile's product: `outer` counts rows of the product for a, columns for b. It lies [outer, k], or
- * [k, outer] where it is turned. What is past the ends is zero. */
+/* An operand of a tile's gemm. `outer` counts rows of the product for a and columns for b. The
+ * operand is stored [outer, k], or [k, outer] if transposed ("turned"). Elements past the ends are
+ * zero. */
 struct side {
-    const void *data; /* of outer 0, k 0 */
+    const void *data; /* element (outer 0, k 0) */
     i64 stride, outer, outer_end, k, k_end;
-    bool vector;     /* 16 bytes at a time may be read */
-    const i32 *rows; /* which rows of memory its rows are, -1: zeros; NULL: as they lie */
-    i64 width;       /* of gated weights: so many rows behind a row of gate is that of up */
+    bool vector;     /* 16-byte reads are allowed */
+    const i32 *rows; /* memory row of each row, -1: zeros; NULL: identity */
+    i64 width;       /* gated weights: distance in rows from a gate row to its up row */
 };
 struct work {
     struct side a, b;
-    struct matrix out; /* its first row and column are those of the tile, its size what is left */
+    struct matrix out; /* begins at the tile's first row and column; its size is what remains */
     bool add;
-    struct matrix gate, up; /* as out; data NULL: not kept */
+    struct matrix gate, up; /* shaped like out; data NULL: not kept */
 };
 
-/* Row i of a tile in memory, -1: there is none. Gated weights come UNIT at a time, half of them of gate, so that a
- * thread has both. */
+/* Memory row of row i of a tile, -1 if there is none. Gated weights come in units of UNIT rows,
+ * half gate and half up, so that a thread gets both numbers of its outputs. */
 template <int UNIT> __device__ static i64 row_at(const struct side &s, i64 first, int i, i64 end)
 {
     i64 row = first + (UNIT > 1 ? i / UNIT * (UNIT / 2) + i % (UNIT / 2) : i);
@@ -30,7 +31,8 @@ template <int UNIT> __device__ static i64 row_at(const struct side &s, i64 first
     return UNIT > 1 && i % UNIT >= UNIT / 2 ? row + s.width : s.rows ? s.rows[row] : row;
 }
 
-/* Columns `column` (even) and the next. */
+/* Stores SwiGLU of columns `column` (even) and the next; also stores gate and up if they are kept.
+ */
 template <typename T>
 __device__ static void store_gated(const struct work &w, i64 row, i64 column, const float (&gate)[2],
                                    const float (&up)[2])
@@ -45,7 +47,7 @@ __device__ static void store_gated(const struct work &w, i64 row, i64 column, co
     store_pair(w.out, false, row, column, y[0], y[1]);
 }
 
-/* ---- f32: tiles in ordinary registers, 4 x 4 outputs a thread ---- */
+/* ---- f32: tiles on ordinary registers, 4 x 4 outputs per thread ---- */
 template <typename T, bool turn_a, bool turn_b, bool gates> struct engine;
 
 template <bool turn_a, bool turn_b, bool gates> struct engine<float, turn_a, turn_b, gates> {
@@ -92,12 +94,13 @@ template <bool turn_a, bool turn_b, bool gates> struct engine<float, turn_a, tur
     }
 };
 
-/* ---- bf16: tensor cores (mma.sync), the next STAGES - 1 steps of k on their way; a warp has 64 x 32 outputs ---- */
+/* ---- bf16 on tensor cores (mma.sync) ----
+ * STAGES - 1 steps of k are in flight. A warp computes 64 x 32 outputs. */
 template <bool turn_a, bool turn_b, bool gates> struct engine<bf16, turn_a, turn_b, gates> {
     enum { M = 128, N = 128, K = 32, STAGES = 4, WARP_M = 64, WARP_N = 32, DOWN = WARP_M / 16, ACROSS = WARP_N / 8 };
     enum { UNIT = gates ? WARP_N : 1 };
 
-    /* Rows are padded so that the eight of an ldmatrix meet each bank once. */
+    /* Row padding makes the 8 rows of an ldmatrix hit each bank once. */
     template <bool turned> struct tile {
         enum { ROWS = turned ? K : M, COLUMNS_ = turned ? M : K };
         bf16 at[ROWS][COLUMNS_ + 8];
@@ -145,7 +148,7 @@ template <bool turn_a, bool turn_b, bool gates> struct engine<bf16, turn_a, turn
         else
             load_matrices(out, &a.at[outer + lane % 16][k + lane / 16 * 8]);
     }
-    /* Of 16 columns: out[0..1] are the first eight's. */
+    /* Loads 16 columns; out[0..1] hold the first eight. */
     __device__ static void load_b(u32 (&out)[4], const tile<turn_b> &b, int outer, int k, int lane)
     {
         if (turn_b)
@@ -154,7 +157,7 @@ template <bool turn_a, bool turn_b, bool gates> struct engine<bf16, turn_a, turn
             load_matrices(out, &b.at[outer + lane / 16 * 8 + lane % 8][k + lane / 8 % 2 * 8]);
     }
 
-    /* `down`: how many of the warp's strips of 16 rows have any. */
+    /* Multiplies one stage. `down`: number of the warp's 16-row strips that have rows. */
     __device__ static void multiply_stage(float (&d)[DOWN][ACROSS][4], const stage &s, int row, int column, int down)
     {
         int lane = threadIdx.x % WARP_THREADS;
@@ -182,7 +185,7 @@ template <bool turn_a, bool turn_b, bool gates> struct engine<bf16, turn_a, turn
         float d[DOWN][ACROSS][4] = {};
         int lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
         int row = warp % (M / WARP_M) * WARP_M, column = warp / (M / WARP_M) * WARP_N;
-        int first = gates ? column / 2 : column; /* of the output */
+        int first = gates ? column / 2 : column; /* first output column */
         int down = first < w.out.columns ? (int)((w.out.rows - row + 15) / 16) : 0;
         for (int step = 0; step < STAGES - 1; step++)
             load_stage(tiles, w, step);
@@ -193,7 +196,7 @@ template <bool turn_a, bool turn_b, bool gates> struct engine<bf16, turn_a, turn
             if (down > 0)
                 multiply_stage(d, tiles->at[step % STAGES], row, column, down);
         }
-        __syncthreads(); /* before the next tile's copies */
+        __syncthreads(); /* before the copies of the next tile */
 #pragma unroll
         for (int i = 0; i < DOWN; i++)
 #pragma unroll
@@ -201,7 +204,7 @@ template <bool turn_a, bool turn_b, bool gates> struct engine<bf16, turn_a, turn
                 store_row(w, row + 16 * i + lane / 4 + 8 * half, first + lane % 4 * 2, d[i], 2 * half);
     }
 
-    /* What the thread has of a row: of each d two numbers from `at` on. */
+    /* Stores the thread's part of a row: d[.][at] and d[.][at + 1]. */
     __device__ static void store_row(const struct work &w, i64 row, i64 column, const float (&d)[ACROSS][4], int at)
     {
 #pragma unroll
@@ -281,7 +284,7 @@ template <typename T, enum product product> static void launch(struct device *de
            THREADS, bytes + (p.groups.count + 1) * 4, p);
 }
 
-/* Whether a bf16 matrix may be read in pieces of 16 bytes. */
+/* True if a bf16 matrix may be read 16 bytes at a time. */
 static bool reads_vectors(struct matrix m)
 {
     return (uintptr_t)m.data % 16 == 0 && m.stride % 8 == 0 && m.columns % 8 == 0;

@@ -1,6 +1,11 @@
-/* What the kernels of grouped products share: which tile of the output is whose. Blocks stay and take tile after tile;
- * which group a tile belongs to is found from offsets in device memory, so the host knows no counts. Each output is one
- * sum along k in order: bits do not depend on how many blocks there are. */
+/* Scheduling and epilogue of the grouped gemm kernels. Blocks are persistent and take one output
+ * tile after another. The group of a tile follows from offsets in device memory, so the host needs
+ * no counts. Each output is one sum along k in order, so its bits do not depend on the number of
+ * blocks.
+ *
+ *     group 0   | t0 | t1 | t2 |      block b takes tiles b, b + gridDim, ...;
+ *               | t3 | t4 | t5 |      starts = 0, 6, 9, ...
+ *     group 1   | t6 | t7 | t8 | */
 #ifndef WEFT_CUDA_MATMUL_GROUPED_H
 #define WEFT_CUDA_MATMUL_GROUPED_H
 #include "kernels/cuda/ptx.h"
@@ -12,33 +17,35 @@ enum product { BY_TURNED /* a W^T */, GATED /* swiglu(a W^T) */, BY_STANDING /* 
 
 struct grouped {
     struct matrix out, a, b;
-    u8 *written; /* of weights */
+    u8 *written; /* weight gradient only */
     i64 slice_rows;
     struct groups groups;
     i64 vector_a, vector_b; /* flags */
-    const i32 *rows;       /* which rows of memory those of a are, or of b where b is x; -1: zeros; NULL: as they lie */
-    struct matrix gate_up; /* GATED; data NULL: not kept */
+    const i32 *rows;        /* memory row of each row of a (of b if b is x), -1: zeros; NULL: identity */
+    struct matrix gate_up;  /* GATED; data NULL: not kept */
 };
 
-/* matmul_grouped_hopper.cu; false: the device or the operands are not for it, nothing is done. */
+/* Hopper kernel (matmul_grouped_hopper.cu). Returns false, with nothing launched, if the device or
+ * the operands do not suit it. */
 bool grouped_hopper(struct device *device, const struct grouped &p, enum product product);
 
-/* The slices that groups with rows have written (matmul_grouped.cu). */
+/* Marks the slices of all groups that have rows (matmul_grouped.cu). */
 void mark_written(struct device *device, u8 *written, const struct groups &groups);
 
-/* Columns of the output that a tile of N has: of gated ones each is two of the product. */
+/* Output columns of a tile of N columns. With SwiGLU, two columns of the product give one output.
+ */
 template <enum product product, int N> __host__ __device__ constexpr int tile_columns(void)
 {
     return product == GATED ? N / 2 : N;
 }
 
-/* How many tiles an output of so many rows and columns is. */
+/* Number of tiles of an output with this many rows and columns. */
 template <int M, int N> __device__ inline i32 tiles_of(i64 rows, i64 columns)
 {
     return (i32)((rows + M - 1) / M * ((columns + N - 1) / N));
 }
 
-/* starts [groups + 1]: the first tile of each group. All threads of the block call it. */
+/* Fills starts [groups + 1] with the first tile of each group. All threads of the block call it. */
 template <int M, int N, enum product product> __device__ inline void count_tiles(i32 *starts, const struct grouped &p)
 {
     i32 before = 0;
@@ -57,7 +64,8 @@ template <int M, int N, enum product product> __device__ inline void count_tiles
     __syncthreads();
 }
 
-/* Tiles of a block, which only grow: the next one's group is `group` or one behind it; groups: there is none left. */
+/* Group of a block's next tile. Tiles of a block only grow, so the search starts at `group`, the
+ * group of the previous tile. Returns `groups` if there are no more tiles. */
 __device__ inline i64 group_of_tile(const i32 *starts, i64 groups, i64 group, i32 tile)
 {
     while (group < groups && starts[group + 1] <= tile)
@@ -65,7 +73,7 @@ __device__ inline i64 group_of_tile(const i32 *starts, i64 groups, i64 group, i3
     return group;
 }
 
-/* The same from a row and column on, of so many rows. */
+/* Submatrix of m from (row, column) on, with `rows` rows. */
 __device__ inline struct matrix part_of(struct matrix m, i64 row, i64 column, i64 rows)
 {
     m.data = (char *)m.data + (row * m.stride + column) * (m.dtype == DTYPE_BF16 ? 2 : 4);
@@ -74,10 +82,10 @@ __device__ inline struct matrix part_of(struct matrix m, i64 row, i64 column, i6
     return m;
 }
 
-/* swiglu of what gate and up are rounded to. */
+/* SwiGLU of gate and up after rounding to T. */
 template <typename T> __device__ inline float gated(float gate, float up)
 {
-    u32 both = pack_bf16(gate, up); /* of bits taken from sums by hand the compiler thinks that they are no sums */
+    u32 both = pack_bf16(gate, up); /* extracting bits by hand would hide from the compiler that these are sums */
     float g = sizeof(T) == 2 ? __uint_as_float(both << 16) : gate;
     return swiglu_of(g, sizeof(T) == 2 ? __uint_as_float(both & 0xffff0000u) : up, sigmoid_for<T>(g));
 }
@@ -95,7 +103,8 @@ __device__ inline void store(const struct matrix &out, bool add, i64 row, i64 co
     }
 }
 
-/* Two neighbours in a row, as they lie in memory; to add nothing is to add -0, which leaves even a zero its sign. */
+/* Two neighbours of a row. An epilogue that does not add adds -0 instead, which preserves the sign
+ * of zeros. */
 __device__ inline float2 pair_at(const float *from)
 {
     return *(const float2 *)from;
@@ -111,7 +120,7 @@ __device__ inline bool lies_in_pairs(const struct matrix &m)
     return ((uintptr_t)m.data | (uintptr_t)(m.stride * bytes)) % (uintptr_t)(2 * bytes) == 0;
 }
 
-/* Columns `column` (even) and the next. */
+/* Stores columns `column` (even) and the next. */
 template <typename T>
 __device__ inline void store_whole_pair(const struct matrix &out, bool add, i64 row, i64 column, float first,
                                         float second)
@@ -132,8 +141,9 @@ __device__ inline void store_pair(const struct matrix &out, bool add, i64 row, i
     }
 }
 
-/* What a warp has of a product of wgmma (hopper.h), to the rows of `out` from `row` on: of pairs that lie in it, as of
- * all that do not stand at its end, a thread asks for many old values before it needs the first. */
+/* Stores a warp's part of a wgmma accumulator (hopper.h) to the rows of `out` from `row` on. Where
+ * the whole part lies inside `out`, a thread loads PAIRS_AT_ONCE old values before it uses the
+ * first. */
 enum { ROWS_OF_WARP = 16, PAIRS_AT_ONCE = 16 };
 template <int N> __device__ inline bool holds_pairs(const struct matrix &out, i64 row)
 {
@@ -170,7 +180,7 @@ __device__ inline void store_rows_of_warp(const struct matrix &out, bool add, i6
         store_pairs_of_warp<float, N>(out, add, row, d);
     }
 }
-/* The old values come to the second cache. */
+/* Prefetches the old values to L2. */
 template <typename T, int N> __device__ inline void prefetch_rows(const struct matrix &out, i64 row)
 {
     enum { LINES = N * (int)sizeof(T) / CACHE_LINE, EACH = CACHE_LINE / (int)sizeof(T) };

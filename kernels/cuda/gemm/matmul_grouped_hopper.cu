@@ -1,17 +1,22 @@
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/gemm/matmul_grouped.h"
 
-/* Products of ragged groups of rows on Hopper's tensor cores. One warp keeps the copy engine STAGES steps of k ahead,
- * through tile after tile; two warpgroups multiply 64 rows of a tile each, and hand bf16 outputs back to the copy
- * engine, which writes them while the next tile is multiplied.
+/* Grouped gemm on Hopper's tensor cores (wgmma). A producer thread issues TMA copies STAGES steps
+ * of k ahead, across tiles (persistent blocks). Two consumer warpgroups multiply 64 rows of a tile
+ * each. bf16 outputs go back through TMA stores, which run while the next tile is multiplied.
  *
- * Rows by index are no box: the four warps of the producer's group copy them 16 bytes at a time, to where a box would
- * have them, beside the boxes of the other operand. A gated tile has as many columns of gate as of up, in two boxes of
- * weights, so that each thread has both numbers of each of its outputs. */
-enum { CONSUMERS = 2, ROWS = 64 /* of a warpgroup */, TILE_M = CONSUMERS * ROWS, TILE_K = TILE_COLUMNS };
+ *     shared:  | stage 0: a, b | stage 1: a, b | ... |   full / empty mbarriers per stage
+ *     tile 128 x N:   warpgroup 0: rows 0 - 63
+ *                     warpgroup 1: rows 64 - 127
+ *
+ * Gathered rows (by index) are not a TMA box. The four warps of the producer's warpgroup copy them
+ * 16 bytes at a time to the place where a box would put them, next to the TMA boxes of the other
+ * operand. A gated tile has as many gate columns as up columns, in two boxes of weights, so that
+ * each thread holds both numbers of its outputs. */
+enum { CONSUMERS = 2, ROWS = 64 /* per warpgroup */, TILE_M = CONSUMERS * ROWS, TILE_K = TILE_COLUMNS };
 enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THREADS + WARPGROUP_THREADS };
 enum { CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40, WARPS = CONSUMER_THREADS / WARP_THREADS };
-enum { BOX = TILE_COLUMNS * TILE_K /* elements: 64 rows, or 64 columns, and 64 of k */ };
+enum { BOX = TILE_COLUMNS * TILE_K /* elements: 64 rows or columns x 64 of k */ };
 
 template <enum product product, int N> struct layout {
     static constexpr enum tile_lies A = product == OF_WEIGHTS ? BY_COLUMNS : BY_ROWS;
@@ -22,17 +27,17 @@ template <enum product product, int N> struct layout {
     };
     struct shared {
         struct stage at[STAGES];
-        bf16 out[STORING][N / TILE_COLUMNS][WARP_ROWS * TILE_COLUMNS]; /* a warp's boxes */
+        bf16 out[STORING][N / TILE_COLUMNS][WARP_ROWS * TILE_COLUMNS]; /* output boxes of each warp */
         u64 full[STAGES], empty[STAGES];
         i32 starts[1]; /* [groups + 1] */
     };
 };
 
-/* Of a tile: its first row and column in the output of its group; what its group has. */
+/* A tile: its first row and column in its group's output, and the group's rows and slice. */
 struct place {
-    i32 tile, group; /* groups.count: there are no more */
+    i32 tile, group; /* groups.count: no more tiles */
     i32 row, column, begin, rows, slice;
-    bool add; /* of weights: to what the slice has */
+    bool add; /* weight gradient: add to the slice */
 };
 template <enum product product, int N>
 __device__ static struct place place_of(const struct grouped &p, const i32 *starts, i32 tile, i64 from)
@@ -99,7 +104,7 @@ template <enum product product, int N>
 __device__ static void produce(typename layout<product, N>::shared *s, const struct grouped &p, const tile_map *a,
                                const tile_map *b)
 {
-    struct copy_ring r = {0, 1}; /* at first all are empty */
+    struct copy_ring r = {0, 1}; /* all stages start empty */
     for (struct place at = first_place<product, N>(p, s->starts); at.group < p.groups.count;
          at = next_place<product, N>(p, s->starts, at)) {
         for (i32 k = 0, depth = depth_of<product>(p, at); k < depth; k += TILE_K) {
@@ -113,10 +118,11 @@ __device__ static void produce(typename layout<product, N>::shared *s, const str
     }
 }
 
-/* ---- The producer of rows by index: a warpgroup. A thread copies 8 columns of every sixteenth row ---- */
+/* ---- The producer of gathered rows: a warpgroup. A thread copies 8 columns of every 16th row ----
+ */
 enum { GATHERING_WARPS = WARPGROUP_THREADS / WARP_THREADS, APART = WARPGROUP_THREADS / 8 };
 
-/* Rows first, first + APART, ... of a part that ends before `end`: where they are in memory, -1: zeros. */
+/* Memory rows of rows first, first + APART, ... of a group that ends before `end`; -1: zeros. */
 template <int COUNT> __device__ static void find_rows(i32 (&source)[COUNT], const struct grouped &p, i32 first, i32 end)
 {
 #pragma unroll
@@ -124,7 +130,7 @@ template <int COUNT> __device__ static void find_rows(i32 (&source)[COUNT], cons
         source[i] = first + i * APART < end ? p.rows[first + i * APART] : -1;
 }
 
-/* Their columns from `column` on, which is a thread's own of a box, to rows of a box from `own` on. */
+/* Copies 8 columns from `column` on of these rows to rows own, own + APART, ... of a box. */
 template <int COUNT>
 __device__ static void copy_rows(bf16 *box, const struct matrix &from, const i32 (&source)[COUNT], int own, i32 column)
 {
@@ -137,7 +143,8 @@ __device__ static void copy_rows(bf16 *box, const struct matrix &from, const i32
     }
 }
 
-/* What this thread has copied is for the tensor cores to read; all but the last `left` stages. */
+/* Makes this thread's copies, except those of the last `left` stages, visible to the tensor cores
+ * and signals their barrier. */
 template <int left> __device__ static void hand_over(u64 *full)
 {
     copies_wait<left>();
@@ -145,7 +152,7 @@ template <int left> __device__ static void hand_over(u64 *full)
     mbarrier_release(full);
 }
 
-/* A stage is handed over while the next one is on its way. */
+/* Produces gathered stages. A stage is handed over while the next one is in flight. */
 template <enum product product, int N>
 __device__ static void produce_gathered(typename layout<product, N>::shared *s, const struct grouped &p,
                                         const tile_map *a, const tile_map *b)
@@ -188,8 +195,8 @@ __device__ static void produce_gathered(typename layout<product, N>::shared *s, 
         hand_over<0>(&s->full[before]);
 }
 
-/* ---- Consumers: a warpgroup each ---- */
-/* d += or = a b of a stage, DEPTH of k from `from` on. */
+/* ---- Consumers: one warpgroup each ---- */
+/* d (+)= a b of a stage: DEPTH columns of k from `from` on. */
 template <enum product product, int N, int DEPTH>
 __device__ static void multiply_stage(float (&d)[N / 2], const typename layout<product, N>::stage *s, int warpgroup,
                                       i32 from, bool add)
@@ -204,9 +211,9 @@ __device__ static void multiply_stage(float (&d)[N / 2], const typename layout<p
     warpgroup_commit();
 }
 
-/* The products of a tile; what it has read is free for the producer. The tile after it is found while the last products
- * run. A stage's k past the end is zero in a product by weights, but in one of weights it is another group's; groups
- * are multiples of 16 rows. */
+/* Multiplies a tile and releases its stages. The next tile is found while the last wgmma runs. In a
+ * forward gemm, k past the end of a stage is zero. In the weight gradient it belongs to the next
+ * group, so the last steps take 16 rows each; groups are multiples of 16 rows. */
 template <enum product product, int N>
 __device__ static void multiply_tile(float (&d)[N / 2], struct place *next, typename layout<product, N>::shared *s,
                                      struct copy_ring *r, const struct grouped &p, const struct place &at,
@@ -241,7 +248,7 @@ __device__ static void multiply_tile(float (&d)[N / 2], struct place *next, type
     advance<layout<product, N>::STAGES>(r);
 }
 
-/* Of a warpgroup that has no rows of the tile. */
+/* Releases the stages of a tile in which this warpgroup has no rows. */
 template <enum product product, int N>
 __device__ static void pass_over(typename layout<product, N>::shared *s, struct copy_ring *r, i32 depth)
 {
@@ -252,13 +259,14 @@ __device__ static void pass_over(typename layout<product, N>::shared *s, struct 
     }
 }
 
-/* Of weights: a tile, and what is right of it and below. */
+/* Weight gradient: the output from the tile's corner to the right and down. */
 [[maybe_unused]] __device__ static struct matrix weights_at(const struct grouped &p, const struct place &at)
 {
     return part_of(p.out, at.slice * p.slice_rows + at.row, at.column, p.slice_rows - at.row);
 }
 
-/* gate and up, where they are kept, and then swiglu of what they were rounded to, which takes the place of gate. */
+/* Stores gate and up if they are kept, then SwiGLU of the rounded values, which reuses the boxes of
+ * gate. */
 template <int N>
 __device__ static void store_gated(const struct grouped &p, const float (&d)[N / 2],
                                    bf16 (*box)[WARP_ROWS * TILE_COLUMNS], const tile_map *out, const tile_map *gate_up,
@@ -289,7 +297,7 @@ __device__ static void consume(typename layout<product, N>::shared *s, const str
     struct place at = first_place<product, N>(p, s->starts), next;
     for (; at.group < p.groups.count; at = next) {
         i32 rows = product == OF_WEIGHTS ? (i32)p.slice_rows : at.rows;
-        float d[N / 2] = {}; /* before CUDA 12.9 products into what holds nothing are made one at a time */
+        float d[N / 2] = {}; /* CUDA before 12.9 serializes wgmma into uninitialized registers */
         if (at.row + warp / 4 * ROWS >= rows) {
             pass_over<product, N>(s, &r, depth_of<product>(p, at));
             next = next_place<product, N>(p, s->starts, at);
@@ -338,7 +346,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
 #endif
 }
 
-/* ---- The host's side ---- */
+/* ---- Host side ---- */
 static i64 tiles_most(const struct grouped &p, enum product product, i64 columns)
 {
     i64 down = product == OF_WEIGHTS ? p.groups.count * ceil_div(p.slice_rows, TILE_M)
@@ -355,7 +363,7 @@ template <enum product product, int N> static tile_map map_of_b(const struct gro
     return tile_map_of(p.b, parts, L::B == BY_ROWS ? N : TILE_K);
 }
 
-/* Coordinates: column of a half, row, half. */
+/* Tensor map of gate_up. Coordinates: column of a half, row, half. */
 static tile_map map_of_gate_up(struct matrix m)
 {
     return tile_map_of({m.data, {m.columns / 2, m.rows, 2}, {m.stride, m.columns / 2}, {WARP_ROWS, 1}});
@@ -374,7 +382,8 @@ template <enum product product, int N, bool gathers> static void launch(struct d
     LAUNCH(device, (multiply<product, N, gathers>), blocks, THREADS, bytes, p, a, b, out, gate_up);
 }
 
-/* Tiles of 128 columns where those of 256 would leave half of the last one empty, or multiprocessors without work. */
+/* Uses tiles of 128 columns where 256 would leave half of the last tile empty, or multiprocessors
+ * idle. */
 template <enum product product, bool gathers>
 static void launch_by_width(struct device *device, const struct grouped &p)
 {
@@ -385,7 +394,8 @@ static void launch_by_width(struct device *device, const struct grouped &p)
         launch<product, 256, gathers>(device, p);
 }
 
-/* Rows by index are read 16 bytes at a time, halves of gate_up from a multiple of 16 bytes on. */
+/* True if the operands suit TMA. Gathered rows are read 16 bytes at a time, and each half of
+ * gate_up must begin at a multiple of 16 bytes. */
 static bool takes(const struct grouped &p, enum product product)
 {
     struct matrix rows = product == OF_WEIGHTS ? p.b : p.a;

@@ -1,58 +1,61 @@
-/* Products with weights in few bits, which are read once for up to MOST_ROWS rows. A block has OUTPUTS rows of w, its
- * warps share out the depth, and what they sum is added in their order: what a row becomes does not depend on others.
+/* Gemm with quantized weights (8 or 4 bits), bandwidth-bound. Weights are read once for up to
+ * MOST_ROWS rows. A block owns OUTPUTS rows of w; its warps split K, and their partial sums are
+ * added in warp order. The result of a row does not depend on the other rows.
  *
- * Whole numbers up to 128 are exact in bf16, so codes become pairs of it in registers and tensor cores multiply. A row
- * of f32 is three of bf16, which are it to the last bit.
+ * Codes are expanded in registers to bf16, which is exact for whole numbers up to 128, and
+ * multiplied by tensor cores. An f32 activation is split into three bf16 terms, whose sum is exact.
  *
- * A lane has 8 loads of 16 bytes under way, a block 32 KB (of 4 bits and many rows half of it). At 600 ns 3.35 TB/s
- * want 2 MB under way, 15 KB of each of 132 multiprocessors, 4.8 TB/s want 22 KB: a block of each is enough, and two
- * fit. 3.35 TB/s are 15 bytes a clock (1.7 GHz) and multiprocessor: of 8 bits about 25 instructions of the 64
- * whole-number lanes, of 4 bits, at nearly 4 a number, 110, so that these arrive at somewhat more than half of the
- * memory's speed. */
+ * Bytes in flight: a lane has 8 loads of 16 bytes in flight, a block 32 KB (half of it for 4 bits
+ * and many rows). At a latency of 600 ns, 3.35 TB/s need 2 MB in flight, i.e. 15 KB for each of 132
+ * multiprocessors, and 4.8 TB/s need 22 KB. One block per multiprocessor suffices, and two fit.
+ * Instructions: 3.35 TB/s are 15 bytes per clock (1.7 GHz) and multiprocessor. For 8 bits that is
+ * about 25 instructions on the 64 integer lanes. For 4 bits, at nearly 4 instructions per number,
+ * it is 110, so that 4-bit weights reach somewhat more than half of the memory's speed. */
 #include "kernels/cuda/ptx.h"
 #include "kernels/narrow.h"
 
 enum { WARPS = 8, THREADS = WARPS * WARP_THREADS, OUTPUTS = 16, COLUMNS_OF_MMA = 8 };
 enum { MOST_TILES = 8, MOST_ROWS = MOST_TILES * COLUMNS_OF_MMA };
-enum { RUN = 16, RUN_PAIRS = RUN / 2 }; /* neighbours of the depth that a lane has */
+enum { RUN = 16, RUN_PAIRS = RUN / 2 }; /* neighbours of K per lane */
 
 struct narrowed {
     struct matrix out, a;
     struct narrow w;
     struct groups groups;
-    i64 blocks;  /* of a part's rows */
-    bool vector; /* 16 bytes of a at a time may be read */
+    i64 blocks;  /* blocks of OUTPUTS rows per part */
+    bool vector; /* 16-byte reads of a are allowed */
 };
 
 struct alignas(16) words {
     u32 at[4];
 };
 
-/* ---- Weights. Of w a lane has rows lane / 4 and 8 more, of the depth a unit: 64 columns of 8 bits, a run of each
- * lane; 128 of 4 bits, two runs, in the low and the high halves of bytes. ---- */
+/* ---- Weights ----
+ * A lane has rows lane / 4 and lane / 4 + 8 of w. It reads K in units: 64 columns of 8 bits, one
+ * run per lane, or 128 columns of 4 bits, two runs, in the low and high halves of bytes. */
 
 template <int BITS> struct unit {
     words codes[2];
-    u16 factors[2]; /* of 4 bits: a byte a run */
+    u16 factors[2]; /* 4 bits: one byte per run */
 };
 template <int BITS> __device__ constexpr int unit_columns(void)
 {
     return BITS == 8 ? NARROW_COLUMNS : 2 * NARROW_COLUMNS;
 }
-/* Units of a lane on their way: fewer where registers hold the sums of many rows. */
+/* Units that a lane has in flight; fewer where the sums of many rows fill the registers. */
 template <int BITS, int TILES> __device__ constexpr int units_at_once(void)
 {
     return BITS == 8 || TILES == 1 ? 4 : 2;
 }
 
-/* Run `run` of this lane in the unit that begins at column k. */
+/* First column of run `run` of this lane, in the unit that begins at column k. */
 template <int BITS> __device__ static i64 column_of(i64 k, int run)
 {
     int t = threadIdx.x % 4;
     return BITS == 8 ? k + RUN * t : k + NARROW_COLUMNS * (t / 2) + RUN * (t % 2) + 32 * run;
 }
 
-/* From the strip's row `first` on. */
+/* Loads a unit of this lane; `first` is the block's first row in the strip. */
 template <int BITS> __device__ static unit<BITS> load_unit(const struct narrow &w, i64 strip, int first, i64 k)
 {
     i64 steps = narrow_steps(w.columns), step = column_of<BITS>(k, 0) / NARROW_COLUMNS;
@@ -67,7 +70,7 @@ template <int BITS> __device__ static unit<BITS> load_unit(const struct narrow &
     return out;
 }
 
-/* The codes of a block of outputs, while the launch before still runs. */
+/* Prefetches the codes of a block of outputs, while the previous launch still runs. */
 template <int BITS> __device__ static void fetch_codes(const struct narrow &w, i64 block)
 {
     enum { ROW_BYTES = NARROW_COLUMNS * BITS / 8, LINES = OUTPUTS * ROW_BYTES / CACHE_LINE };
@@ -78,7 +81,8 @@ template <int BITS> __device__ static void fetch_codes(const struct narrow &w, i
     }
 }
 
-/* What 16 codes mean, by factor, plus 128. All threads of the block call it. */
+/* Fills, for each factor, a table of the values of the 16 codes plus 128. All threads of the block
+ * call it. */
 __device__ static void fill_tables(words *tables)
 {
     const signed char book[16] = NARROW_BOOK;
@@ -87,7 +91,7 @@ __device__ static void fill_tables(words *tables)
     __syncthreads();
 }
 
-/* Of four codes in the low half of `codes`. */
+/* Looks up the four codes in the low half of `codes`. */
 __device__ static u32 look_up(const words &table, u32 codes)
 {
     u32 inside = codes & 0x7777, upper = (codes & 0x8888) >> 1;
@@ -95,7 +99,7 @@ __device__ static u32 look_up(const words &table, u32 codes)
     return __byte_perm(low, high, upper | 0x3210);
 }
 
-/* Numbers of a run plus 128. */
+/* The numbers of a run plus 128. */
 template <int BITS> __device__ static words bytes_of(const unit<BITS> &w, int h, int run, const words *tables)
 {
     words out;
@@ -108,13 +112,14 @@ template <int BITS> __device__ static words bytes_of(const unit<BITS> &w, int h,
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         u32 codes = w.codes[h].at[i] >> 4 * run;
-        u32 pairs = (codes & 0x0f0f0f0fu) | (codes >> 4 & 0xf0f0f0f0u); /* in bytes 0 and 2 */
+        u32 pairs = (codes & 0x0f0f0f0fu) | (codes >> 4 & 0xf0f0f0f0u); /* results in bytes 0 and 2 */
         out.at[i] = look_up(table, __byte_perm(pairs, 0, 0x4420));
     }
     return out;
 }
 
-/* Behind 2^23 a byte is the end of a float; what is left without it and 128 is exact in the upper half. */
+/* Two bytes to a pair of bf16. A byte placed in the low mantissa bits of 2^23 gives 2^23 + byte;
+ * subtracting 2^23 + 128 leaves the number, which is exact in the upper half of the float. */
 __device__ static u32 pair_of_bytes(u32 bytes, int first)
 {
     float low = __uint_as_float(__byte_perm(bytes, 0x4b000000u, 0x7440 + first)) - 8388736.0f;
@@ -134,7 +139,7 @@ __device__ static void widen(u32 (&out)[2][RUN_PAIRS], const unit<BITS> &w, int 
     }
 }
 
-/* ---- Rows: a run of one as pairs of bf16, with zeros behind its end ---- */
+/* ---- Activations: a run of a row as pairs of bf16, with zeros past its end ---- */
 
 template <typename T> __device__ static elements<T, RUN> load_run(const struct narrowed &p, const T *row, i64 k)
 {
@@ -157,7 +162,7 @@ __device__ static void split(u32 (&out)[1][RUN_PAIRS], const elements<bf16, RUN>
         out[0][i] = (u32)x.at[2 * i] | (u32)x.at[2 * i + 1] << 16;
 }
 
-/* The upper 8 bits of its significand, the next 8, and the last. */
+/* Splits f32 into three bf16: the upper 8 bits of the significand, the next 8, and the rest. */
 __device__ static void split(u32 (&out)[3][RUN_PAIRS], elements<float, RUN> x)
 {
 #pragma unroll
@@ -172,8 +177,9 @@ __device__ static void split(u32 (&out)[3][RUN_PAIRS], elements<float, RUN> x)
 
 /* ---- A block ---- */
 
-/* d += a run of w times the rows from `first` on: w is the first operand of mma, rows of a are its columns. In which
- * order the depth is summed is free, so each product takes four neighbours of a lane. */
+/* d += a run of w times the rows from `first` on. w is the first operand of mma, rows of a are the
+ * columns of the second. The order of K inside a run is free, so each mma takes four neighbours of
+ * a lane. */
 template <int TILES, typename T>
 __device__ static void multiply_run(float (&d)[TILES][4], const u32 (&w)[2][RUN_PAIRS], const struct narrowed &p,
                                     i64 first, i64 end, i64 k)
@@ -197,7 +203,7 @@ __device__ static void multiply_run(float (&d)[TILES][4], const u32 (&w)[2][RUN_
     }
 }
 
-/* A warp's units of the depth: every WARPS-th. */
+/* Accumulates a warp's units of K: every WARPS-th one. */
 template <int BITS, int TILES, typename T>
 __device__ static void sum_units(float (&d)[TILES][4], const struct narrowed &p, i64 strip, int row, i64 first, i64 end,
                                  const words *tables)
@@ -223,7 +229,8 @@ __device__ static void sum_units(float (&d)[TILES][4], const struct narrowed &p,
     }
 }
 
-/* Sums of all warps to the outputs of rows [first, end) from w's row `begin` on. */
+/* Adds the sums of all warps, scales them and stores the outputs of rows [first, end); `begin` is
+ * the block's first row of w. */
 template <int TILES>
 __device__ static void join(float *sums, const float (&d)[TILES][4], const struct narrowed &p, i64 begin,
                             const float *scale, i64 first, i64 end)
@@ -251,13 +258,13 @@ __device__ static void join(float *sums, const float (&d)[TILES][4], const struc
         else
             row_of<float>(p.out, row)[column] = sum;
     }
-    __syncthreads(); /* before sums are written again */
+    __syncthreads(); /* sums are reused next */
 }
 
 template <int BITS, int TILES, typename T>
 static __global__ void __launch_bounds__(THREADS, 2) multiply(struct narrowed p)
 {
-    if (!p.groups.offsets) /* whose codes depend on the launch before */
+    if (!p.groups.offsets) /* the codes of groups depend on the previous launch */
         fetch_codes<BITS>(p.w, blockIdx.x % p.blocks);
     grid_wait();
     enum { ROWS = TILES * COLUMNS_OF_MMA };

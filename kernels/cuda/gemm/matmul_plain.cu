@@ -1,10 +1,11 @@
-/* Products that cuBLASLt does not make (matmul.c): tiles of TILE by TILE, an element a thread, which sums along the
- * depth in f32. */
+/* Fallback gemm for shapes that cuBLASLt refuses (matmul.c): tiles of TILE x TILE, one output per
+ * thread, f32 sums along K. */
 #include "kernels/cuda/cuda.h"
 
 enum { TILE = 16, PITCH = TILE + 1, TILE_FLOATS = TILE * PITCH, TILE_THREADS = TILE * TILE };
 
-/* op(m) [outer, depth] from an outer one and a depth on, zeros behind its ends; it is read as it lies. */
+/* Loads a tile of op(m) [outer, depth] from (outer, depth) on, zeros past the ends. Reads follow
+ * the memory layout. */
 __device__ static void load_tile(float *tile, struct matrix m, bool transpose, i64 outer, i64 depth)
 {
     int along = threadIdx.x % TILE, down = threadIdx.x / TILE;

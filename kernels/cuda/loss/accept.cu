@@ -1,4 +1,4 @@
-/* Drafts accepted or drawn anew, a block a row. */
+/* Speculative sampling, one block per row. */
 #include "kernels/cuda/loss/draw.h"
 
 static __global__ __launch_bounds__(WIDE_THREADS) void accept_drafts(i32 *code, struct matrix p, struct matrix q,

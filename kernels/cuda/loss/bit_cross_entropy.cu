@@ -1,7 +1,7 @@
 #include "kernels/cuda/cuda.h"
 
-/* Rows are short: a warp each, unless they are wide. Of one bit, with a = |x| and e = exp(-a): the entropy is
- * log(1 + e) + a e / (1 + e), the loss max(-+x, 0) + log(1 + e). */
+/* Rows are short, so narrow rows get a block of one warp. For one bit, with a = |x| and e =
+ * exp(-a): entropy = log(1 + e) + a e / (1 + e), loss = max(-+x, 0) + log(1 + e). */
 template <typename T>
 static __global__ void bit_losses(float *loss, float *entropy, struct matrix logits, const u8 *bits)
 {

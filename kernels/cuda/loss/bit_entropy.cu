@@ -3,13 +3,14 @@
 #include "kernels/bit_entropy.h"
 #include "kernels/resample.h"
 
-/* Sums over the positions of a scale are taken in three steps, all in an order that the shape fixes: by a thread, a
- * column of each LANES-th position of a run; by a block, its threads of that column; and over the runs. */
+/* Sums over the positions of a scale take three steps, each in an order fixed by shapes: a thread
+ * sums one column over every LANES-th position of a run; a block adds its threads of that column;
+ * the last kernel adds the runs. */
 enum { SCALES_MOST = 32, COLUMNS_OF_BLOCK = 32, LANES = BLOCK_THREADS / COLUMNS_OF_BLOCK, RUNS_MOST = 64 };
 enum { SUM_P, SUM_ENTROPY, SUM_MAGNITUDE, SUMS };
 
 struct entropy_problem {
-    float *partials, *each; /* [scales, runs, SUMS, d], [scales] in the workspace */
+    float *partials, *each; /* workspace: [scales, runs, SUMS, d], [scales] */
     const float *u, *amplitude;
     i64 n, d, tokens, runs;
     float sharpness;
@@ -36,7 +37,7 @@ __device__ static float mean_entropy(float p)
     return p > 0.0f && p < 1.0f ? logit_entropy(logf(p / (1.0f - p))) : 0.0f;
 }
 
-/* Block (columns, run, scale): the sums of a run of positions. */
+/* Sums over a run of positions. Grid: (columns, run, scale). */
 static __global__ void entropy_partials(struct entropy_problem p)
 {
     grid_wait();
@@ -65,7 +66,7 @@ static __global__ void entropy_partials(struct entropy_problem p)
     }
 }
 
-/* A block a scale. */
+/* One block per scale. */
 static __global__ void entropy_of_scales(float *mean_p, float *magnitude, struct entropy_problem p)
 {
     grid_wait();
@@ -137,7 +138,8 @@ extern "C" void cuda_bit_entropy(struct device *device, float *entropy, float *m
     LAUNCH(device, entropy_of_all, 1, 1, 0, entropy, p.each, p.scale_count);
 }
 
-/* A thread a channel of a cell: it has a share in each token whose area it lies in, the area of exchanged sizes. */
+/* One thread handles one channel of a cell. A cell contributes to every token whose area contains
+ * it; these tokens are the area ranges with the sizes exchanged. */
 static __global__ void entropy_backward(float *dx, const float *mean_p, i64 h, i64 w, const float *coefficient,
                                         struct entropy_problem p)
 {

@@ -4,8 +4,8 @@
 
 enum { IGNORED = -100 };
 
-/* Of logits seen so far: the largest, and sums over z = x - most of e^z and z e^z. What is impossible (-inf) counts
- * nothing: z is held above where e^z is 0. */
+/* Online softmax statistics of the logits seen so far: the maximum, and sums of e^z and z e^z over
+ * z = x - most. Masked logits (-inf) add nothing: z is clamped at -100, where e^z is 0. */
 struct seen {
     float most, sum, product;
 };
@@ -15,7 +15,7 @@ __device__ static float held(float z)
     return z < -100 ? -100 : z;
 }
 
-/* The same over z of a larger `most`. */
+/* The same statistics relative to a larger `most`. */
 __device__ static struct seen seen_from(struct seen s, float most)
 {
     float shift = held(s.most - most), factor = expf(shift);
@@ -37,7 +37,7 @@ template <typename T, int N> __device__ static struct seen see(struct seen s, el
     return s;
 }
 
-/* A block a row, which is read once. */
+/* One block per row; each row is read once. */
 template <typename T, int N>
 static __global__ void losses(float *loss, float *lse, float *entropy, struct matrix logits, const i32 *target)
 {

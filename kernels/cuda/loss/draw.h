@@ -1,5 +1,6 @@
-/* A row that is the block's: visited with several loads of each thread under way, and drawn from by weight. A warp
- * takes CHUNK neighbouring elements at a time, each lane in rising order: sums are fixed by the row's length alone. */
+/* Iterates over a row with one block, several loads per thread in flight, and draws from it by
+ * weight. A warp takes CHUNK neighbouring elements at a time, and each lane takes its elements in
+ * ascending order, so that sums depend only on the row's length. */
 #ifndef WEFT_CUDA_DRAW_H
 #define WEFT_CUDA_DRAW_H
 #include "kernels/cuda/cuda.h"
@@ -11,7 +12,7 @@ static inline unsigned threads_of_row(i64 columns)
     return columns > WIDE ? (unsigned)WIDE_THREADS : threads_for(columns);
 }
 
-/* load(i) of this lane's i in the chunk that begins there; 0 past the end. */
+/* load(i) of this lane's elements of the chunk at `begin`; 0 past the end. */
 template <typename Load> __device__ inline elements<float, AT_ONCE> load_chunk(i64 begin, i64 end, const Load &load)
 {
     elements<float, AT_ONCE> out;
@@ -22,7 +23,7 @@ template <typename Load> __device__ inline elements<float, AT_ONCE> load_chunk(i
     return out;
 }
 
-/* visit(i, load(i)) of this warp's chunks: every count-th one from the first on. */
+/* Calls visit(i, load(i)) on this warp's chunks: every count-th chunk from the first on. */
 template <typename Load, typename Visit>
 __device__ inline void visit_chunks(i64 begin, i64 end, i64 first, i64 count, const Load &load, const Visit &visit)
 {
@@ -40,8 +41,8 @@ template <typename Load, typename Visit> __device__ inline void visit_row(i64 n,
     visit_chunks(0, n, threadIdx.x / WARP_THREADS, blockDim.x / WARP_THREADS, load, visit);
 }
 
-/* visit(rank, i, load(i)) of those that are, rank 1 the first of the row; no more come once `most` have. Returns how
- * many have. */
+/* Calls visit(rank, i, load(i)) for the elements with is(load(i)), where rank 1 is the first of the
+ * row. Stops once at least `most` were visited. Returns the number visited. */
 template <typename Load, typename Is, typename Visit>
 __device__ inline i64 visit_ranked(i64 n, i64 most, const Load &load, const Is &is, const Visit &visit)
 {
@@ -70,19 +71,20 @@ __device__ inline i64 visit_ranked(i64 n, i64 most, const Load &load, const Is &
 }
 
 struct passed {
-    i64 at;        /* -1: nothing weighs */
-    double before; /* weight of what stands before it */
+    i64 at;        /* -1: all weights are zero */
+    double before; /* weight of the elements before it */
 };
 
-/* The first of [begin, end) with which the running sum of weights passes the target; where none does, for sums taken in
- * another order differ in the last bit, the last one that weighs. */
+/* The first element of [begin, end) at which the running sum of weights exceeds the target. If none
+ * does, because sums taken in another order differ in the last bit, the last element with a
+ * positive weight. */
 template <typename Weight>
 __device__ inline struct passed pass_target(i64 begin, i64 end, double target, const Weight &weight)
 {
     SHARED(struct passed, found, 1);
     i32 me = (i32)threadIdx.x, threads = (i32)blockDim.x, best = 0;
     double sum = 0, all;
-    __syncthreads(); /* of the call before this one */
+    __syncthreads(); /* for the previous call */
     if (me == 0)
         found[0] = {-1, 0};
     for (i64 first = begin; first < end && best <= threads; first += threads) {
@@ -97,8 +99,9 @@ __device__ inline struct passed pass_target(i64 begin, i64 end, double target, c
     return found[0];
 }
 
-/* The first id at which the running sum of weights weigh(load(i)), none negative, passes u of the total; -1 where
- * nothing weighs. Warps sum segments; the one in which that happens is walked. */
+/* The first id at which the running sum of the nonnegative weights weigh(load(i)) exceeds u times
+ * the total; -1 if all weights are zero. Warps sum segments; then the segment that contains the
+ * target is scanned. */
 template <typename Load, typename Weigh>
 __device__ inline i64 draw_by_weight(double *total, i64 n, double u, const Load &load, const Weigh &weigh)
 {

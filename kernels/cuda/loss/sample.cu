@@ -1,7 +1,8 @@
-/* Draws from logits, a block a row. Nothing is sorted: the level of logits that holds the k-th, the end of the nucleus
- * or the draw is found by narrowing an interval of levels, each pass over the row measuring what lies above three cuts:
- * 16 times. So of a wide row, what may be kept is first copied to shared memory, if it is few. Sums are f64, over
- * threads in a fixed tree. */
+/* Sampling from logits, one block per row. Nothing is sorted. A bisection over the ordered bit
+ * patterns of floats (levels) finds the level of the k-th logit, the end of the nucleus, or the
+ * draw; each pass over the row measures the mass above 3 cuts, so 16 passes suffice. For a wide
+ * row, the candidates are first copied to shared memory if there are few of them. Sums are f64, in
+ * a fixed tree of threads. */
 #include "kernels/cuda/loss/draw.h"
 
 enum { CUTS = 3, FEW = WIDE, BINS = WIDE_THREADS };
@@ -9,17 +10,17 @@ constexpr float BINS_PER_NAT = 16;
 
 template <typename T> struct row {
     const T *x;
-    const i32 *ids; /* NULL: in order, from 0 */
+    const i32 *ids; /* NULL: 0, 1, ... */
     i64 n;
     float most, scale; /* p = exp((x - most) scale) */
 
     __device__ float operator()(i64 i) const { return to_f32(x[i]); }
 };
 
-/* Floats as numbers of the same order. */
+/* Maps a float to an integer of the same order, and back. */
 __device__ static u32 level_of(float x)
 {
-    u32 bits = __float_as_uint(x == 0 ? 0 : x); /* -0 is 0 */
+    u32 bits = __float_as_uint(x == 0 ? 0 : x); /* -0 becomes 0 */
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
@@ -33,12 +34,12 @@ template <typename T> __device__ static float probability(const struct row<T> &r
     return expf((x - row.most) * row.scale);
 }
 
-/* Sums of the block, in every thread. */
+/* Sums over the block; every thread gets the result. */
 template <int N> __device__ static void sum_all(double (&sums)[N])
 {
     SHARED(double, warps, N *(WIDE_THREADS / WARP_THREADS));
     unsigned lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS, count = blockDim.x / WARP_THREADS;
-    __syncthreads(); /* of the call before this one */
+    __syncthreads(); /* for the previous call */
 #pragma unroll
     for (int k = 0; k < N; k++) {
         sums[k] = warp_combine(sums[k], plus());
@@ -53,21 +54,22 @@ template <int N> __device__ static void sum_all(double (&sums)[N])
 
 struct found {
     u32 level;
-    double above; /* mass or number of what is above that level */
+    double above; /* mass or count above that level */
 };
 struct goal {
     double amount;
-    bool passed, counted; /* more than the amount, or at least; numbers, or masses */
+    bool passed, counted; /* passed: sum > amount, else sum >= amount; counted: counts, else masses */
 };
 
-/* NaN reaches all and is reached by all. */
+/* True if the sum reaches the goal. A NaN reaches every goal, and any sum reaches a NaN goal. */
 __device__ static bool reached(const struct goal &goal, double sum)
 {
     return goal.passed ? !(sum <= goal.amount) : !(sum < goal.amount);
 }
 
-/* The highest level of low .. high such that it and what is above reach the goal; low does, what is above high counts
- * as if it did not. One of the row has that level, whatever the goal, if one has `high`. */
+/* The highest level of low .. high such that the elements at or above it reach the goal. `low` is
+ * assumed to reach it, and the elements above `high` not to. If an element has level `high`, then
+ * some element has the returned level, whatever the goal. */
 template <typename T>
 __device__ static struct found find_level(const struct row<T> &row, u32 low, u32 high, const struct goal &goal)
 {
@@ -105,7 +107,7 @@ template <typename T> __device__ static double mass_from(const struct row<T> &ro
     return mass[0];
 }
 
-/* The nth id, from 1, of a level; the last one where there are fewer. */
+/* The nth id (from 1) of a level, or the last one if there are fewer. */
 template <typename T> __device__ static i32 find_id(const struct row<T> &row, u32 level, i64 nth)
 {
     i32 last = 0;
@@ -116,12 +118,13 @@ template <typename T> __device__ static i32 find_id(const struct row<T> &row, u3
     return row.ids ? row.ids[last] : last;
 }
 
-struct kept { /* what is above the last level, and of that one the first `ties` ids */
+struct kept { /* all above the last level, and the first `ties` ids of it */
     struct found last;
     double ties, mass;
 };
 
-/* From the top_k most probable, of those the fewest that hold top_p of their mass (Holtzman et al. 2019). */
+/* Among the top_k most probable, the fewest that hold top_p of their mass (Holtzman et al. 2019).
+ */
 template <typename T>
 __device__ static struct kept keep_most_probable(const struct row<T> &row, double mass, const struct sampling &s)
 {
@@ -164,7 +167,7 @@ __device__ static i32 draw_most_probable(const struct row<T> &row, double mass, 
     return find_id(row, drawn.level, (i64)nth);
 }
 
-/* ---- What may be kept, in shared memory ---- */
+/* ---- Candidates in shared memory ---- */
 __host__ __device__ static bool cuts_off(const struct sampling &s)
 {
     return s.temperature > 0 && (s.top_k > 0 || s.top_p < 1);
@@ -175,13 +178,13 @@ static size_t few_bytes(const struct sampling &s)
     return cuts_off(s) ? FEW * (sizeof(float) + sizeof(i32)) : 0;
 }
 
-/* Of what is how improbable; the last bin is the rest. */
+/* Histogram bin of a logit by its distance to the maximum; the last bin holds the rest. */
 template <typename T> __device__ static i32 bin_of(const struct row<T> &row, float x)
 {
     return (i32)fminf((row.most - x) * row.scale * BINS_PER_NAT, BINS - 1);
 }
 
-/* The mass of all; how many lie in each bin. */
+/* Returns the mass of the row and fills the histogram. */
 template <typename T> __device__ static double fill_bins(i32 *counts, const struct row<T> &row)
 {
     double mass[1] = {0};
@@ -197,11 +200,12 @@ template <typename T> __device__ static double fill_bins(i32 *counts, const stru
     return mass[0];
 }
 
-/* The first bin such that it and those before it hold, for sure, what is kept: without top_k, what lies behind it
- * weighs no more than what is cut off. BINS where none does, or not in FEW. */
+/* The first bin such that it and the bins before it certainly contain everything kept: with top_k
+ * at least k elements, otherwise the mass after it is at most what top_p cuts off. BINS if there is
+ * none, or if it holds more than FEW elements. */
 __device__ static i32 find_bin(const i32 *counts, i64 n, double mass, const struct sampling &s)
 {
-    const double more = 1.001; /* the bins' edges are rounded */
+    const double more = 1.001; /* margin for the rounded bin edges */
     i32 bin = (i32)threadIdx.x, count = bin < BINS - 1 ? counts[bin] : 0, all;
     double most = count * (double)expf(-(float)bin / BINS_PER_NAT), total;
     i64 number = block_scan(count, &all) + count;
@@ -211,7 +215,8 @@ __device__ static i32 find_bin(const i32 *counts, i64 n, double mass, const stru
     return BINS - block_combine(holds && number <= FEW ? BINS - bin : 0, 0, larger());
 }
 
-/* The row's mass, and what of it may be kept, if it is few: else out->n is 0. `few` are FEW values and as many ids. */
+/* Returns the row's mass and copies the candidates if they are few; otherwise out->n is 0. `few`
+ * has room for FEW values and as many ids. */
 template <typename T>
 __device__ static double gather_few(struct row<float> *out, float *few, const struct row<T> &row,
                                     const struct sampling &s)
@@ -231,7 +236,8 @@ __device__ static double gather_few(struct row<float> *out, float *few, const st
     return mass;
 }
 
-/* The highest level of a row, and of its ids the smallest, inverted. */
+/* The highest level of a row, and below it (in the low 32 bits, inverted) the smallest id that has
+ * it. */
 template <typename T> __device__ static u64 find_best(const T *x, i64 n)
 {
     u32 level = 0;
@@ -287,7 +293,8 @@ extern "C" void cuda_sample(struct device *device, i32 *code, float *logprob, st
                         few_bytes(*sampling), code, logprob, logits, identity, *sampling);
 }
 
-/* A row of probabilities: 0 below the last level that is kept, and of that one past the last id. */
+/* Fills a row of probabilities: 0 below the last kept level, and past the last kept id of that
+ * level. */
 template <typename T>
 static __global__ __launch_bounds__(WIDE_THREADS) void fill_probabilities(struct matrix out, struct matrix logits,
                                                                           struct sampling s)
@@ -331,7 +338,8 @@ __device__ static float softplus(float x)
     return fmaxf(x, 0) + log1pf(expf(-fabsf(x)));
 }
 
-/* A thread four bits, which one draw serves; which four is the upper half of the identity's last word. */
+/* One thread draws four bits from one random block. The index of the four is mixed into the upper
+ * half of the identity's last word. */
 template <typename T>
 static __global__ void draw_bits(u8 *bits, float *logprob, struct matrix logits, const u32 *identity, struct sampling s)
 {

@@ -4,7 +4,7 @@
 
 enum { SUMS = 8 };
 
-/* A block a response; sums [responses, SUMS]. */
+/* One block per response; sums is [responses, SUMS]. */
 static __global__ void score_responses(float *coefficient, double *sums, const float *loss, const float *old,
                                        const float *rollout, const float *start, const i32 *segment,
                                        const double *advantage, const double *weight, struct surrogate_options options)

@@ -1,18 +1,20 @@
-/* Codebooks as training moves them: moving averages, revival, rounds of k-means. A warp has a word: it looks through
- * the codes of all rows, 32 at a time, and adds the rows of its own in their order, in f64. */
+/* Codebook training: moving averages, revival of dead words, and rounds of k-means. One warp owns
+ * one word. It scans the codes of all rows, 32 at a time, and adds the rows assigned to its word in
+ * order, in f64. */
 #include "kernels/cuda/cuda.h"
 
 #include "kernels/codebook.h"
 
 enum { WARPS = 4, COLUMNS_OF_LANE = 4, COLUMNS_AT_ONCE = COLUMNS_OF_LANE * WARP_THREADS };
 
-struct word_rows { /* what a level's words are made of */
+struct word_rows { /* rows that the words of a level average */
     const i32 *codes;
     const float *values;
     i64 n, codes_stride, stride;
 };
 
-/* Sums of columns first + lane, first + lane + 32, ... of the rows with this code; returns their number. */
+/* Sums columns first + lane, first + lane + 32, ... over the rows with this code. Returns the
+ * number of rows. */
 __device__ static i64 gather_sums(double (&sum)[COLUMNS_OF_LANE], const struct word_rows &rows, i64 code, i64 first,
                                   i64 width)
 {
@@ -78,7 +80,7 @@ static __global__ void move_words(struct word_state s, const i32 *codes, const f
     bool revived = unseen > (float)books.patience;
     if (revived)
         copy_row(word, drawn_row(rows, books, level, code, 0), d);
-    __syncwarp(); /* all have read use and unseen */
+    __syncwarp(); /* all lanes have read use and unseen */
     if (lane == 0) {
         s.use[index] = revived ? (float)n / (float)books.codes : (float)after;
         s.unseen[index] = revived ? 0 : unseen;

@@ -1,26 +1,30 @@
 #include "kernels/cuda/ptx.h"
 #include "kernels/conv.h"
 
-/* A convolution as a product whose patches are never laid out (implicit GEMM): out [M, N] = sum over k of a b.
+/* Convolution as an implicit gemm: out [M, N] = sum over k of a b, where im2col patches are never
+ * materialized.
  *
- *   what      M                 N            k                  a              b
- *   FORWARD   output positions  out          tap, in channel    x, gathered    w
- *   DATA      input positions   in           tap, out channel   dy, gathered   w, turned
- *   WEIGHTS   out               tap, in      output positions   dy, turned     x, gathered
+ *     what      M                 N            k                  a               b
+ *     FORWARD   output positions  out          tap, in channel    x, gathered     w
+ *     DATA      input positions   in           tap, out channel   dy, gathered    w, transposed
+ *     WEIGHTS   out               tap, in      output positions   dy, transposed  x, gathered
  *
- * A block makes a tile of M x N, STEP of k at a time, from two tiles in shared memory, while those of the next steps
- * are on their way: by tensor cores where they are bf16. "Turned": neighbours in memory are not neighbours in k, so the
- * tile lies k by k. Runs of V elements are loaded at once where all sizes and strides allow it. For the weights
- * positions are cut into chunks whose products are added in their order.
+ * A block computes a tile of M x N, STEP of k at a time, from two tiles in shared memory, while the
+ * tiles of the next steps are in flight. bf16 uses tensor cores. "Turned" (transposed): neighbours
+ * in memory are not neighbours in k, so the tile is stored k by k. Runs of V elements are loaded at
+ * once if all sizes and strides allow it. For the weight gradient, positions are split into chunks
+ * whose products are added in order (split-K).
  *
- * What is gathered for position `place` by tap `tap` lies at place . stride - pad + tap . dilation (DATA: where that
- * output has read it: (place + pad - tap . dilation) / stride, if it is whole). Both parts are linear, so each is made
- * once, `origin` of a place and `reach` of a tap, and places and taps are counted on from step to step: a division
- * costs as much as loading a run. */
+ * The element gathered for position `place` and tap `tap` is at place . stride - pad + tap .
+ * dilation. For DATA it is at (place + pad - tap . dilation) / stride, if that is whole: the output
+ * that read it. Both terms are linear, so each is computed once, `origin` of a place and `reach` of
+ * a tap. Places and taps are incremented from step to step, because a division costs as much as
+ * loading a run. */
 enum what { FORWARD, DATA, WEIGHTS };
 enum { STEP = 32, CHUNK_LEAST = 512, BLOCKS_WANTED = 512, BYTES_OF_RUN = 16 };
 
-/* A block's tile is SIDE x SIDE, its warps' 32 columns of half of its rows. */
+/* Threads of a block with a tile of SIDE x SIDE. Each warp computes 32 columns of half of the rows.
+ */
 template <int SIDE> __device__ constexpr int threads_of(void)
 {
     return SIDE * 2;
@@ -30,20 +34,21 @@ template <typename T> __host__ __device__ constexpr int stages_of(void)
     return sizeof(T) == 2 ? 3 : 2;
 }
 
-/* An index, whose last digit counts fastest: a position as image, time, height, width; of k or N: tap, channel. */
+/* An index in mixed radix, last digit fastest. Positions: image, time, height, width. k or N: tap
+ * (3 digits), channel. */
 struct digits {
     int at[4];
 };
 
 struct conv_problem {
     struct matrix out, gathered, other;
-    struct digits places, taps; /* how far their digits count, but for the first one */
-    struct digits rows_of_w;    /* tap, channel: the last two */
-    int other_channels;         /* of the matrix that is not gathered */
+    struct digits places, taps; /* radix of each digit but the first */
+    struct digits rows_of_w;    /* tap, channel: the last two digits */
+    int other_channels;         /* channels of the matrix that is not gathered */
     int stride[3], dilation[3], pad[3];
-    int from[3];        /* sizes of the gathered matrix */
-    int m, n, k, chunk; /* chunk: of k, a multiple of STEP */
-    float *partials;    /* [chunks, m, n]; NULL: there is one chunk, which is the output */
+    int from[3];        /* time, height, width of the gathered matrix */
+    int m, n, k, chunk; /* chunk: split size of k, a multiple of STEP */
+    float *partials;    /* [chunks, m, n]; NULL: a single chunk, written to the output */
     bool add;
 };
 
@@ -60,7 +65,7 @@ __device__ static struct digits digits_of(int index, const struct digits &sizes)
     return d;
 }
 
-/* Returns whether more than the last digit has changed. */
+/* Adds `by` to the index. Returns true if a digit other than the last has changed. */
 template <int DIGITS> __device__ static bool count_on(struct digits &d, const struct digits &sizes, int by)
 {
     d.at[3] += by;
@@ -78,7 +83,8 @@ template <int DIGITS> __device__ static bool count_on(struct digits &d, const st
     return true;
 }
 
-/* Of a place, or of a tap: coordinates, the row they make, and (DATA) what is left of the strides, as one number. */
+/* Linear part of an address, for a place or a tap: coordinates, their row, and (DATA) the
+ * remainders by the strides, combined in one number. */
 struct part {
     int at[3], row, rest;
 };
@@ -111,7 +117,8 @@ template <enum what what> __device__ static struct part reach_of(const struct co
     return r;
 }
 
-/* NULL: outside, or no output has read it by this tap. */
+/* Address of the gathered element. NULL if it is outside, or (DATA) if no output has read it with
+ * this tap. */
 template <typename T, enum what what>
 __device__ static const T *gather(const struct conv_problem &p, const struct part &origin, const struct part &reach,
                                   int channel)
@@ -123,8 +130,8 @@ __device__ static const T *gather(const struct conv_problem &p, const struct par
     return is ? row_of<T>(p.gathered, origin.row + reach.row) + channel : NULL;
 }
 
-/* A tile of one operand: [SIDE][STEP], or turned [STEP][SIDE]; rows are padded so that a column of them lies in
- * different banks, and begin at multiples of 16 bytes where they are bf16. */
+/* A tile of one operand: [SIDE][STEP], or transposed [STEP][SIDE]. Padding puts the elements of a
+ * column in different banks, and aligns bf16 rows to 16 bytes. */
 template <typename T, bool turned, int SIDE> struct tile {
     enum { PAD = sizeof(T) == 2 ? 8 : 1, STRIDE = (turned ? SIDE : STEP) + PAD };
     enum { BYTES = ((turned ? STEP : SIDE) * STRIDE * (int)sizeof(T) + 15) / 16 * 16 };
@@ -135,7 +142,8 @@ struct tiles {
     enum {BYTES = a::BYTES + b::BYTES};
 };
 
-/* `valid` is any address: nothing is read there. */
+/* Loads a run, or zeros if `from` is NULL. `valid` is any valid address; nothing is read from it.
+ */
 template <typename T, int V> __device__ static void load_run(T *to, const T *from, const void *valid)
 {
     if (V == 1) {
@@ -153,7 +161,7 @@ template <typename T, int V> __device__ static void load_run(T *to, const T *fro
     to[3] = run.w;
 }
 
-/* Which runs of a tile this thread loads: one of each line that is `lines` behind the one before. */
+/* Runs of a tile that this thread loads: one at the same place of every LINES-th line. */
 template <typename T, int V, bool turned, int SIDE> struct lines_of_thread {
     enum { RUNS = (turned ? SIDE : STEP) / V, LINES = threads_of<SIDE>() / RUNS };
     enum { COUNT = (turned ? STEP : SIDE) / LINES };
@@ -161,10 +169,10 @@ template <typename T, int V, bool turned, int SIDE> struct lines_of_thread {
     __device__ lines_of_thread() : run((int)threadIdx.x % RUNS * V), line((int)threadIdx.x / RUNS) {}
 };
 
-/* Where this thread is: k as digits for each operand that needs them so. */
+/* A thread's position along k, as digits for the operands that need them. */
 struct cursor {
     struct digits a, b;
-    struct part reach; /* of a's tap; WEIGHTS: of b's, which stays, with its channel */
+    struct part reach; /* reach of a's tap; WEIGHTS: of b's tap, fixed like its channel */
     int channel;
 };
 
@@ -188,7 +196,7 @@ __device__ static struct cursor begin(const struct conv_problem &p, int n, int k
     return c;
 }
 
-/* Rows m and on, k and on; the cursor is STEP further afterwards. */
+/* Loads the tile of a at row m and depth k, and advances the cursor by STEP. */
 template <typename T, enum what what, int V, int SIDE>
 __device__ static void load_a(T *to, const struct conv_problem &p, const struct part *origins, struct cursor &c, int m,
                               int k, int end)
@@ -209,7 +217,7 @@ __device__ static void load_a(T *to, const struct conv_problem &p, const struct 
         c.reach = reach_of<what>(p, c.a);
 }
 
-/* b's element, or run of them, where the cursor is. */
+/* Address of b's element, or run of elements, at the cursor. */
 template <typename T, enum what what>
 __device__ static const T *b_at(const struct conv_problem &p, const struct cursor &c, int n)
 {
@@ -239,8 +247,8 @@ __device__ static void load_b(T *to, const struct conv_problem &p, struct cursor
     }
 }
 
-/* Sums of this thread: of its warp's SIDE / 2 rows of 32 columns (bf16: as mma has them), or of rows y + 8 i, columns
- * 2 x + 32 j and the next ones of 64 x 64 (f32). */
+/* Accumulators of a thread. bf16: SIDE / 2 rows x 32 columns of its warp, in the layout of mma.
+ * f32: rows y + 8 i and columns 2 x + 32 j and the next of a 64 x 64 tile. */
 template <typename T, int SIDE> struct sums;
 template <int SIDE> struct sums<bf16, SIDE> {
     float at[SIDE / 32][4][4];
@@ -257,7 +265,8 @@ template <int SIDE> __device__ static int first_column(void)
     return (int)threadIdx.x / WARP_THREADS % (SIDE / 32) * 32;
 }
 
-/* Four 8 x 8 pieces: rows +0 or +8 by bit `row_bit` of the piece's number, k by the other one. */
+/* Loads four 8 x 8 pieces. Bit `row_bit` of the piece's number adds 8 rows, the other bit adds 8 of
+ * k. */
 template <bool turned, int SIDE>
 __device__ static void load_pieces(u32 (&out)[4], const bf16 *from, int row, int k, int row_bit)
 {
@@ -312,7 +321,7 @@ __device__ static void multiply(sums<float, SIDE> &sum, const float *a, const fl
     }
 }
 
-/* Columns n and n + 1, the second of which is there where runs are. */
+/* Stores columns n and n + 1. With runs, column n + 1 always exists. */
 template <typename Out, int V>
 __device__ static void put(Out *out, int columns, int n, bool add, float first, float second)
 {
@@ -398,7 +407,7 @@ static __global__ void __launch_bounds__(threads_of<SIDE>(), SIDE == 64 ? 5 : 2)
         load();
     for (; k < end; k += STEP) {
         copies_wait<stages - 2>();
-        __syncthreads(); /* what the step before has read is free */
+        __syncthreads(); /* the previous step's tiles are free */
         load();
         const char *from = memory + read * shape::BYTES;
         read = read + 1 < stages ? read + 1 : 0;
@@ -461,7 +470,7 @@ static void launch_dtype(struct device *device, const struct conv_problem &p, co
         launch<float, what>(device, p, conv);
 }
 
-/* Every patch is the row itself: the convolution is a plain product. */
+/* True if every patch is the row itself, so that the convolution is a plain gemm. */
 static bool is_product(const struct conv *c)
 {
     bool is = true;
@@ -526,7 +535,8 @@ extern "C" void cuda_conv_backward_data(struct device *device, struct matrix dx,
     launch_dtype<DATA>(device, p, conv);
 }
 
-/* Enough chunks to fill a GPU, as far as they are long and their products fit the workspace. */
+/* Chooses enough chunks to fill a GPU, as long as each chunk is long enough and the partial
+ * products fit the workspace. */
 static void cut_weights(struct device *device, struct conv_problem *p)
 {
     i64 tiles = ceil_div(p->m, 64) * ceil_div(p->n, 64), bytes = (i64)p->m * p->n * (i64)sizeof(float);

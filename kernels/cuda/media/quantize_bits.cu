@@ -1,9 +1,10 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/quantize_bits.h"
 
-/* A block has LANES channels of one image: what is left of it (or the sum so far) and the values of one scale lie in
- * shared memory, or in the workspace where an image is larger. Scale by scale its threads share the tokens, then the
- * pixels; each value is formed by one thread in the order of quantize_bits.h, so that bits are those of a CPU. */
+/* A block handles LANES channels of one image. The residual (or the sum so far) and the values of
+ * one scale are in shared memory, or in the workspace if the image is too large. For each scale,
+ * threads split the tokens, then the pixels. Each value is computed by one thread in the order of
+ * quantize_bits.h, so the bits equal the CPU's. */
 enum { LANES = 8, SCALES_MOST = 32, SHARED_MOST = 96 << 10, GROUPS_MOST = 1 << 16 };
 
 struct bits_problem {
@@ -11,17 +12,17 @@ struct bits_problem {
     float *sum, *u, *inputs;
     const float *x, *amplitude;
     const u8 *flip, *coded;
-    i64 n, h, w, d, tokens, groups; /* groups of LANES channels, of all images */
-    char *memory;                   /* of blocks; NULL: shared */
-    i64 memory_bytes;               /* of one block */
+    i64 n, h, w, d, tokens, groups; /* groups of LANES channels, over all images */
+    char *memory;                   /* memory of all blocks; NULL: shared memory */
+    i64 memory_bytes;               /* per block */
     int scale_count;
     struct scale scales[SCALES_MOST];
 };
 
 struct bits_block {
     i64 image, channel;
-    int lanes;     /* channels there are */
-    float *cells;  /* [h*w, LANES]: what is left, or the sum so far */
+    int lanes;     /* channels present */
+    float *cells;  /* [h*w, LANES]: the residual, or the sum so far */
     float *values; /* [positions of a scale, LANES] */
     struct between *y, *x;
 };
@@ -40,7 +41,7 @@ __device__ static struct bits_block open_block(const struct bits_problem &p, i64
     return b;
 }
 
-/* Where this thread's elements [position, lane] of so many positions are. */
+/* Loop over this thread's elements [position, lane] of `positions` positions. */
 #define LANES_OF(i, lane, positions)                                                                                   \
     for (i64 i = threadIdx.x / LANES, lane = threadIdx.x % LANES; lane < b.lanes && i < (positions);                   \
          i += blockDim.x / LANES)
@@ -51,7 +52,7 @@ __device__ static void fill_between(const struct bits_problem &p, const struct b
     COLUMNS(i, p.w) b.x[i] = bilinear_between(i, scale.w, p.w);
 }
 
-/* Channel `lane` of the scale's values, raised to position i. */
+/* Channel `lane` of the scale's values, upsampled to position i. */
 __device__ static float raised_at(const struct bits_problem &p, const struct bits_block &b, i64 i, i64 lane,
                                   struct scale scale)
 {
@@ -99,7 +100,7 @@ __device__ static void quantize_group(const struct bits_problem &p, const struct
     }
 }
 
-/* The sum so far, lowered to the tokens of a scale from `input` on. */
+/* Resizes the sum so far to a scale and stores it in inputs from token `input` on. */
 __device__ static void lower_sum(const struct bits_problem &p, const struct bits_block &b, struct scale scale,
                                  i64 input)
 {

@@ -1,14 +1,15 @@
 #include "kernels/cuda/cuda.h"
 
-/* |r - c|^2 = |r|^2 + |c|^2 - 2 r.c: the first term is the same for all words and left out. A block keeps ROWS rows
- * through all levels; their products with WORDS words at a time are taken STEP columns at a time, in f32, as the
- * nearest word is decided by them. Each thread has the words lane, lane + LANES, ... of some rows. */
+/* Nearest word by |r - c|^2 = |r|^2 + |c|^2 - 2 r.c; the first term is the same for all words and
+ * is dropped. A block keeps ROWS rows through all levels. It multiplies them by WORDS words at a
+ * time, STEP columns at a time, in f32, because the products decide the nearest word. Each thread
+ * handles the words lane, lane + LANES, ... of some rows. */
 enum { ROWS = 32, WORDS = 64, STEP = 16, LANES = 16, ROWS_OF_THREAD = ROWS * LANES / BLOCK_THREADS };
 enum { WORDS_OF_THREAD = WORDS / LANES, NO_WORD = 0x7fffffff };
 
 struct vectors_problem {
     i32 *codes;
-    float *sum, *residual, *rest, *norms; /* rest [rows, d] and norms [levels * words] in the workspace */
+    float *sum, *residual, *rest, *norms; /* workspace: rest [rows, d], norms [levels * words] */
     struct matrix x;
     const float *books;
     i64 first, rows, levels, words; /* rows of this piece */
@@ -39,7 +40,7 @@ __device__ static bool is_nearer(struct nearest a, struct nearest b)
     return a.distance < b.distance || (a.distance == b.distance && a.word < b.word);
 }
 
-/* STEP columns of `count` rows from `first`, turned; zero where there is none. */
+/* Loads STEP columns of `count` rows of `from`, transposed. Zeros past the ends. */
 template <int rows> __device__ static void load_turned(float *tile, const float *from, i64 count, i64 d, i64 column)
 {
     for (int i = (int)threadIdx.x; i < rows * STEP; i += BLOCK_THREADS) {
@@ -70,7 +71,8 @@ __device__ static void multiply_words(float (&sum)[ROWS_OF_THREAD][WORDS_OF_THRE
     }
 }
 
-/* The nearest word of each of the block's rows, in `found`: the smallest id of equals, 0 where there are but NaN. */
+/* Writes the nearest word of each of the block's rows to `found`: the smallest id on ties, 0 if all
+ * distances are NaN. */
 __device__ static void find_nearest(i32 *found, const struct vectors_problem &p, const float *rest, i64 rows, i64 level)
 {
     struct nearest best[ROWS_OF_THREAD];

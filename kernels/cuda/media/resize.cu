@@ -1,11 +1,11 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/resample.h"
 
-/* Both kinds are separable: of each axis a table says which neighbouring sources a destination reads and with which
- * weights. The backward is the same walk over the tables seen from the other side, so that nothing is added to by two
- * threads. A small kernel fills the tables, in the workspace. */
+/* Both kinds are separable. For each axis a table lists the neighbouring sources that a destination
+ * reads, and their weights. The backward uses transposed tables, so that one thread owns each sum.
+ * A small kernel fills the tables in the workspace. */
 struct taps {
-    i64 count, most; /* destinations; sources of one, at most */
+    i64 count, most; /* destinations; maximum sources of one */
     i32 *first, *taps;
     float *weight; /* [count, most] */
 };
@@ -40,7 +40,8 @@ static __global__ void fill_taps(struct taps taps, i64 n_in, i64 n_out, bool are
     GRID_STRIDE(i, taps.count) fill_tap(taps, i, n_in, n_out, area, backward);
 }
 
-/* A block a row of destination pixels of one image, a thread a channel of a pixel: first down, then across. */
+/* A block handles one row of destination pixels of one image, a thread one channel of a pixel; it
+ * sums over y, then over x. */
 template <typename T>
 static __global__ void resize_rows(struct matrix to, struct matrix from, struct taps y, struct taps x, i64 from_h,
                                    i64 from_w, i64 rows, bool add)
@@ -67,7 +68,8 @@ static __global__ void resize_rows(struct matrix to, struct matrix from, struct 
     }
 }
 
-/* The outputs a bilinear backward reads are those within one input of theirs, on both sides. */
+/* Maximum sources of a destination. The bilinear backward of an input reads the outputs within one
+ * input of it, on both sides. */
 static i64 taps_most(i64 n_in, i64 n_out, enum resize kind, bool backward)
 {
     i64 to = backward ? n_in : n_out, from = backward ? n_out : n_in;

@@ -2,13 +2,14 @@
 
 #include "kernels/stft.h"
 
-/* A block transforms a frame. The n = 2 h real samples are h complex ones, z_j = x_2j + i x_2j+1, which go through a
- * fast Fourier transform in shared memory (Stockham's, which sorts itself), radix by radix of h: 4 and 2 where it is a
- * power of two, any prime elsewhere. A thread makes one element of a stage from `radix` elements of the one before, so
- * that one formula serves all of them. Z then gives the n / 2 + 1 bins, or comes from them.
+/* One block transforms one frame. The n = 2 h real samples are h complex ones, z_j = x_2j + i
+ * x_2j+1. A Stockham (self-sorting) FFT in shared memory transforms them, one radix of h after
+ * another: 4 and 2 for powers of two, otherwise any prime. A thread computes one element of a stage
+ * from `radix` elements of the previous stage, so that one formula serves all radices. The n / 2 +
+ * 1 bins then follow from Z, or Z from them.
  *
- * Back in time, windowed frames lie in the workspace and each sample adds those that reach it, in their order; frames
- * that do not fit are taken in pieces. */
+ * The inverse writes windowed frames to the workspace, and each sample adds the frames that cover
+ * it, in order. Frames that do not fit are processed in pieces. */
 enum { SHARED_MOST = 96 << 10, BLOCKS_MOST = 1 << 20 };
 
 struct complex {
@@ -23,9 +24,9 @@ struct transform {
     struct matrix spectrum, x;
     const struct complex *turns; /* [n_fft] e^(-2 pi i j / n_fft) */
     struct complex *memory;      /* [blocks, n_fft]; NULL: shared */
-    float *time;                 /* [frames of a piece, n_fft]: windowed */
+    float *time;                 /* windowed frames [frames of a piece, n_fft] */
     i64 hop, frames;             /* frames of one signal */
-    i64 begin, end;              /* of this piece, counted over all signals */
+    i64 begin, end;              /* frames of this piece, counted over all signals */
     int n_fft;
     struct radices radices;
     bool magnitude, inverse;
@@ -42,13 +43,14 @@ static __global__ void fill_turns(struct complex *turns, int n_fft)
     }
 }
 
-/* Periodic Hann. */
+/* Periodic Hann window. */
 __device__ static float window_at(const struct transform &t, i64 j)
 {
     return 0.5f - 0.5f * t.turns[j].re;
 }
 
-/* Element d of the stage that makes transforms of `done` elements into those of done . radix; backward: e^(+...). */
+/* Element d of the stage that turns transforms of `done` elements into transforms of done . radix.
+ * backward: e^(+...). */
 __device__ static struct complex stage_element(const struct transform &t, const struct complex *in, int d, int done,
                                                int radix, bool backward)
 {
@@ -64,7 +66,8 @@ __device__ static struct complex stage_element(const struct transform &t, const 
     return sum;
 }
 
-/* Transforms the h elements of `from`, using `other`; returns which of the two has the result. All threads call it. */
+/* Transforms the h elements of `from`, using `other` as the second buffer. Returns the buffer with
+ * the result. All threads call it. */
 __device__ static struct complex *run_stages(const struct transform &t, struct complex *from, struct complex *other,
                                              bool backward)
 {
@@ -105,8 +108,8 @@ __device__ static void store_bins(const struct transform &t, const struct comple
     }
 }
 
-/* Half of bin k with its weight, whole at the ends: the real signal's H_k of sum over all n of H_k e^(2 pi i jk / n).
- * The inverse counts inner bins twice and divides by n. */
+/* Half of bin k, weighted; whole at both ends: H_k of the real signal sum over all n of H_k e^(2 pi
+ * i jk / n). The inverse counts inner bins twice and divides by n. */
 __device__ static struct complex half_bin(const struct transform &t, const float *spectrum, i64 k)
 {
     i64 h = t.n_fft / 2;
@@ -154,7 +157,8 @@ template <bool to_time> static __global__ void transform_frames(struct transform
     }
 }
 
-/* What this piece's frames of a signal add at `at`, counted from n_fft / 2 before its first sample. */
+/* Sum of this piece's frames of a signal at sample `at`, counted from n_fft / 2 before its first
+ * sample. */
 __device__ static float overlap_at(const struct transform &t, i64 signal, i64 at)
 {
     i64 first = signal * t.frames, past = at - t.n_fft, begin = past < 0 ? 0 : past / t.hop + 1, end = at / t.hop + 1;
@@ -167,7 +171,7 @@ __device__ static float overlap_at(const struct transform &t, i64 signal, i64 at
     return sum;
 }
 
-/* 1 / the sum of squared windows of all frames; 0 where none reaches. */
+/* 1 / the sum of squared windows of all frames at a sample; 0 if no frame covers it. */
 __device__ static float overlap_weight(const struct transform &t, i64 at)
 {
     i64 past = at - t.n_fft, begin = past < 0 ? 0 : past / t.hop + 1;
@@ -177,7 +181,7 @@ __device__ static float overlap_weight(const struct transform &t, i64 at)
     return sum > 1e-8f ? 1 / sum : 0;
 }
 
-/* A thread a sample, of the signals this piece has frames of. */
+/* One thread per sample, for the signals that have frames in this piece. */
 static __global__ void overlap(struct transform t, i64 first_signal, i64 signals)
 {
     grid_wait();
@@ -219,8 +223,8 @@ static struct transform transform_of(struct matrix spectrum, struct matrix x, i6
     return t;
 }
 
-/* Fills the table of turns; returns how much of the workspace is taken: the table, and what blocks need for frames
- * that are too long for shared memory. */
+/* Fills the table of twiddle factors. Returns the used bytes of the workspace: the table, and block
+ * buffers for frames that do not fit in shared memory. */
 static i64 open_transform(struct device *device, struct transform *t, i64 *blocks, i64 *shared)
 {
     i64 table = round_up(t->n_fft * (i64)sizeof(struct complex), 128), block = table;

@@ -3,7 +3,7 @@
 enum { WARPS = 8 };
 
 struct combining {
-    struct matrix out, y, others[2]; /* in the backward dy and dout */
+    struct matrix out, y, others[2]; /* the backward has dy in out and dout in y */
     const i32 *slot, *source, *rows;
     const float *weights;
     i64 k_max;
@@ -36,7 +36,7 @@ template <typename Out, typename T, int N> __device__ static void combine_row(co
     }
 }
 
-/* One block a position. */
+/* One block handles one position. */
 template <typename Out, typename T> static __global__ void combine_rows(struct combining c)
 {
     grid_wait();
@@ -64,7 +64,7 @@ extern "C" void cuda_combine(struct device *device, struct matrix out, struct ma
                          threads_for(out.columns * dtype_bytes(y.dtype) / 16), 0, c);
 }
 
-/* Row `to` by a warp: row `from` of x by its weight, or zeros where that is -1. */
+/* Writes row `to` with one warp: row `from` of x times weight, or zeros if from is -1. */
 template <typename T, int N>
 __device__ static void move_runs(struct matrix out, struct matrix x, i64 to, i64 from, float weight)
 {
@@ -92,7 +92,7 @@ __device__ static void move_row(struct matrix out, struct matrix x, i64 to, i64 
         move_runs<T, 1>(out, x, to, from, weight);
 }
 
-/* A warp an assignment; those behind clear the rows that none owns. */
+/* One warp handles one assignment. Further warps zero the rows that belong to no assignment. */
 template <typename T> static __global__ void backward_rows(struct combining c)
 {
     grid_wait();
@@ -118,7 +118,7 @@ extern "C" void cuda_combine_backward(struct device *device, struct matrix dy, s
         LAUNCH_BY_DTYPE(device, dy.dtype, backward_rows, (unsigned)ceil_div(warps, WARPS), WARPS * WARP_THREADS, 0, c);
 }
 
-/* A warp a row of the bound. */
+/* One warp handles one row of the bound. */
 template <typename T>
 static __global__ void dispatch_rows(struct matrix out, struct matrix x, const i32 *source, const i32 *rows)
 {

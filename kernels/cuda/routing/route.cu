@@ -1,27 +1,27 @@
 #include "kernels/cuda/routing/route_sort.h"
 #include "kernels/route.h"
 
-/* A warp has a position. Blocks stay and take row after row, so that each hands on its counts once; where assignments
- * are few, the block that ends last sorts them. */
+/* One warp handles one position. Blocks iterate over rows, so that each adds its counts to memory
+ * once. With few assignments, the block that finishes last also sorts them. */
 enum {
     WARPS = 8,
-    WARPS_OF_FEW = 4, /* where the order is sorted too: more multiprocessors take part */
+    WARPS_OF_FEW = 4, /* if it also sorts: smaller blocks use more multiprocessors */
     BLOCKS_MOST = 1024,
-    COUNTED_BY_BLOCK = 8192 /* experts whose counts fit in shared memory */
+    COUNTED_BY_BLOCK = 8192 /* most experts whose counts fit in shared memory */
 };
 
 struct routing {
     float *p, *weights;
     i32 *experts;
-    const i32 *given; /* experts chosen elsewhere; NULL: bias and topk choose */
+    const i32 *given; /* experts chosen earlier; NULL: bias and topk choose */
     const float *bias;
     const i32 *topk;
     const u8 *counted;
-    i32 *counts; /* [E] assignments of counted positions; NULL: not wanted */
+    i32 *counts; /* [E] assignments of counted positions; NULL: not needed */
     struct matrix logits;
     struct router router;
     struct sorting sorting;
-    u32 *arrived; /* blocks of few rows that ended; NULL: the order is sorted by launches of its own */
+    u32 *arrived; /* counter of finished blocks with few rows; NULL: separate launches sort */
 };
 
 template <typename T> __device__ static void softmax(float *p, const T *logits, i64 n, int lane)
@@ -49,7 +49,7 @@ __device__ static bool is_before(struct ranked a, struct ranked b)
     return a.score > b.score || (a.score == b.score && a.expert < b.expert);
 }
 
-/* The best of those behind `last`: nothing needs to be marked as taken. */
+/* The best expert after `last` in the ranking, so that chosen experts need no marks. */
 __device__ static struct ranked next_best(const float *p, const float *bias, i64 n, struct ranked last, int lane)
 {
     struct ranked best = {-INFINITY, INT32_MAX};
@@ -133,7 +133,7 @@ template <typename T> static __global__ void __launch_bounds__(WARPS_OF_FEW *WAR
         sort_alone(r.sorting, counts);
 }
 
-/* Counts are whole: in which order they were added does not show. */
+/* Adds integer counts, whose order of addition does not affect the result. */
 static __global__ void add_counts(float *usage, const i32 *counts, i64 n)
 {
     grid_wait();
@@ -218,7 +218,7 @@ extern "C" void cuda_route_backward(struct device *device, struct matrix dlogits
                         WARPS * WARP_THREADS, 0, dlogits, dlog_weights, p, experts, weights, *router);
 }
 
-/* One block. */
+/* Runs as a single block. */
 static __global__ void balance(float *bias, float *usage, double *use, i64 experts, const double *sum, float speed)
 {
     grid_wait();

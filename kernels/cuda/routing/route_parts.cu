@@ -4,12 +4,12 @@
 struct parting {
     i32 *source, *slot, *counts;
     double *over;
-    i32 *first; /* [R + 1] sorted row each rank's begin at */
+    i32 *first; /* [R + 1] first sorted row of each rank */
     const i32 *sorted;
     i64 assignments, part, ranks, experts;
 };
 
-/* One block. */
+/* Runs as a single block. */
 static __global__ void plan_parts(struct parting p)
 {
     grid_wait();

@@ -1,15 +1,15 @@
 #include "kernels/cuda/routing/route_sort.h"
 
-/* Assignments are cut into runs, a warp each; runs count, the counts are summed up by expert, and each run places its
- * assignments behind those of the runs before it. A single run is one block's from beginning to end. No step waits for
- * the host. */
-enum { RUNS_MOST = 1024, EXPERTS_MOST = 24 << 10 /* counters of a run are in shared memory: 96 KB */ };
+/* Counting sort of assignments in runs, one warp per run. Each run counts its experts, the counts
+ * are summed per expert, and each run places its assignments after those of earlier runs. A single
+ * block sorts a single run. No step waits for the host. */
+enum { RUNS_MOST = 1024, EXPERTS_MOST = 24 << 10 /* 96 KB of shared memory for a run's counters */ };
 enum { SCAN_THREADS = 1024 };
 
 struct sorting_in_runs {
     struct sorting of;
-    i32 *counts, *totals; /* [E, runs], then of each run how many came before it; [E] */
-    i64 run, runs;        /* assignments of each, how many */
+    i32 *counts, *totals; /* [E, runs] counts, later the counts of all earlier runs; [E] */
+    i64 run, runs;        /* assignments per run; number of runs */
 };
 
 static __global__ void count_runs(struct sorting_in_runs s)
@@ -25,7 +25,7 @@ static __global__ void count_runs(struct sorting_in_runs s)
     s.counts[e * s.runs + blockIdx.x] = counts[e];
 }
 
-/* One block an expert. */
+/* One block handles one expert. */
 static __global__ void sum_runs(struct sorting_in_runs s)
 {
     grid_wait();
@@ -57,7 +57,7 @@ static __global__ void place_runs(struct sorting_in_runs s)
     place_run(s.of, blockIdx.x * s.run, s.run, next);
 }
 
-/* One block. */
+/* Runs as a single block. */
 static __global__ void sort_run(struct sorting s)
 {
     grid_wait();
@@ -99,12 +99,12 @@ extern "C" void cuda_route_sort(struct device *device, const struct sorted_order
 
 struct regrouping {
     i32 *offsets, *regroup, *arrived;
-    i32 *first_arrived, *first_row, *totals; /* [R, E] of each run of rows; [E] */
+    i32 *first_arrived, *first_row, *totals; /* [R, E] for each (rank, expert) run of rows; [E] */
     const i32 *from;
     i64 ranks, experts, part;
 };
 
-/* Where each run of rows begins as they arrive; by all threads of a block. */
+/* Computes the first arrived row of each run. All threads of a block call it. */
 __device__ static void find_arrived(const struct regrouping &g)
 {
     i32 before = 0;
@@ -126,7 +126,7 @@ __device__ static void find_arrived(const struct regrouping &g)
     }
 }
 
-/* One block: where each run of rows begins, as they arrive and by expert. */
+/* Computes where each run begins, in arrival order and in expert order. Runs as a single block. */
 static __global__ void plan_regroup(struct regrouping g)
 {
     grid_wait();
@@ -144,7 +144,7 @@ static __global__ void plan_regroup(struct regrouping g)
     fill_offsets(g.offsets, g.totals, g.experts, GROUP_ROWS);
 }
 
-/* One block a run. */
+/* One block handles one run. */
 static __global__ void move_runs(struct regrouping g)
 {
     grid_wait();

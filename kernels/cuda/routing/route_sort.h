@@ -1,10 +1,11 @@
-/* Of the ops route, route_given and route_sort: assignments sorted by expert, a counting sort that keeps their order.
- * One block sorts few of them; it may be the one that ends last of those that chose them. */
+/* Stable counting sort of assignments by expert, for the ops route, route_given and route_sort. A
+ * single block sorts few assignments; it may be the last block of the kernel that chose the
+ * experts. */
 #ifndef WEFT_CUDA_ROUTE_SORT_H
 #define WEFT_CUDA_ROUTE_SORT_H
 #include "kernels/cuda/cuda.h"
 
-enum { SORT_RUN = 1024 /* assignments a block sorts alone, a warp counts */ };
+enum { SORT_RUN = 1024 /* most assignments that one block sorts alone; least per warp's run */ };
 
 struct sorting {
     struct sorted_order to;
@@ -22,8 +23,9 @@ static inline struct sorting sorting_of(const struct sorted_order *sorted, const
     return {*sorted, experts, assignments, k_max, experts_count};
 }
 
-/* By a warp: hands visit(assignment, expert, place) each assignment of first .. first + count - 1 that there is,
- * `place` counted up in next[expert] in their order; next is shared memory [E]. */
+/* Calls visit(assignment, expert, place) with one warp for the assignments in first .. first +
+ * count - 1. `place` is taken from next[expert], which counts up in the order of assignments. next
+ * is shared memory [E]. */
 template <typename Visit>
 __device__ inline void walk_run(const struct sorting &s, i64 first, i64 count, i32 *next, Visit visit)
 {
@@ -61,7 +63,7 @@ __device__ inline void place_run(const struct sorting &s, i64 first, i64 count, 
     });
 }
 
-/* Before rows are placed; all blocks share it out. */
+/* Sets source to -1 before rows are placed; all blocks share the work. */
 __device__ inline void clear_source(const struct sorting &s)
 {
     GRID_STRIDE(r, s.to.rows_bound)
@@ -73,7 +75,7 @@ __device__ inline i32 rounded_up(i32 rows, i64 to)
     return (i32)((rows + to - 1) / to * to);
 }
 
-/* offsets [E + 1] of groups of so many rows; one block. */
+/* Fills offsets [E + 1] from the row counts of the groups. A single block calls it. */
 __device__ inline void fill_offsets(i32 *offsets, const i32 *totals, i64 experts, i64 group_rows)
 {
     i32 before = 0;
@@ -88,7 +90,8 @@ __device__ inline void fill_offsets(i32 *offsets, const i32 *totals, i64 experts
         offsets[experts] = before;
 }
 
-/* Up to SORT_RUN assignments by one block, whose first warp walks them; next is shared memory [E]. */
+/* Sorts up to SORT_RUN assignments with one block, whose first warp walks them. next is shared
+ * memory [E]. */
 __device__ inline void sort_alone(const struct sorting &s, i32 *next)
 {
     bool walks = threadIdx.x < WARP_THREADS;

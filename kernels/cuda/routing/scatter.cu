@@ -1,12 +1,13 @@
-/* Rows to where an index sends them. Sums in the order of i need no atomics: rows of x are sorted by where they go, a
- * stable order as each counts those before it, and a block adds all that meet in one row of out. Counting takes the
- * square of the rows, so it is done in pieces of PIECE rows, one after the other: PIECE comparisons a row. */
+/* Scatter of rows by index. Sums in the order of i need no atomics: rows of x are sorted by
+ * destination, and one block adds all rows of one destination. The sort is stable and ranks each
+ * row by counting the rows before it. Counting is quadratic, so rows are processed in pieces of
+ * PIECE, which costs PIECE comparisons per row. */
 #include "kernels/cuda/cuda.h"
 
 enum { PIECE = 4096, TILE = 1024, WARPS = BLOCK_THREADS / WARP_THREADS, ADD_THREADS = 128 };
 
-/* A warp of rows i to a block, whose warps share the ids they are compared with. sorted[s], order[s]: the id at place
- * s, and its i. */
+/* Ranks 32 rows per block, one per lane; the block's warps split the ids that these rows are
+ * compared with. sorted[s] and order[s] are the id at rank s and its i. */
 static __global__ void sort_ids(i32 *sorted, i32 *order, const i32 *index, int count)
 {
     grid_wait();
@@ -38,7 +39,7 @@ static __global__ void sort_ids(i32 *sorted, i32 *order, const i32 *index, int c
     order[before] = i;
 }
 
-/* The first place past `begin` whose id is another. */
+/* The first place after `begin` with a different id. */
 __device__ static int end_of(const i32 *sorted, int begin, int count)
 {
     int low = begin, high = count; /* sorted[low] is this id, sorted[high] is not */
@@ -54,7 +55,7 @@ __device__ static int end_of(const i32 *sorted, int begin, int count)
     return high;
 }
 
-/* Every sum is rounded to out's dtype. */
+/* Adds rows in order; every partial sum is rounded to out's dtype. */
 template <typename Out, typename In, int N>
 static __global__ void add_rows(struct matrix out, struct matrix x, const i32 *sorted, const i32 *order, int count)
 {
