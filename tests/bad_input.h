@@ -1,6 +1,6 @@
-/* What tests of bad input share: what is given to the program, running it, and what a run that fails must be like: it
- * ends by itself with status 1 or 2 and one message that names the place, and leaves nothing half-made. Included after
- * _GNU_SOURCE is defined. */
+/* Fixture for the tests of bad input: puts files in place, runs the program, and checks a failing
+ * run. It must end by itself with status 1 or 2, print exactly one message that names the place,
+ * and leave no half-made output. Define _GNU_SOURCE before this include. */
 #ifndef WEFT_TESTS_BAD_INPUT_H
 #define WEFT_TESTS_BAD_INPUT_H
 #include <errno.h>
@@ -20,9 +20,9 @@
 
 enum { WORDS_MOST = 14 };
 
-static char *root, *work; /* what is given, and inside it the folder the program runs in */
+static char *root, *work; /* root: inputs of the test; work: the program's current folder, inside root */
 static struct device device;
-static struct text said, complained; /* of the last run: stdout, stderr */
+static struct text said, complained; /* stdout and stderr of the last run */
 
 /* ---- Files ---- */
 
@@ -52,7 +52,7 @@ static void copy_tree(const char *to, const char *from)
     string_list_free(names, count);
 }
 
-/* Names of everything below a folder, with the sizes of files. */
+/* Appends the names of everything below a folder, with file sizes (-1 for a folder). */
 static void list_tree(struct text *out, const char *folder)
 {
     char **names;
@@ -78,8 +78,8 @@ static void clear_work(void)
 
 struct setting_of_run {
     const char *input;   /* stdin */
-    const char *out;     /* where stdout goes; NULL: into `said` */
-    i64 file_bytes_most; /* 0: as many as there is room for */
+    const char *out;     /* file for stdout; NULL: captured in `said` */
+    i64 file_bytes_most; /* RLIMIT_FSIZE of the run; 0: unlimited */
 };
 
 static _Noreturn void become(const char *const *words, const struct setting_of_run *s)
@@ -93,7 +93,7 @@ static _Noreturn void become(const char *const *words, const struct setting_of_r
     struct rlimit limit = {(rlim_t)s->file_bytes_most, (rlim_t)s->file_bytes_most};
     if (s->file_bytes_most && setrlimit(RLIMIT_FSIZE, &limit) < 0)
         _exit(98);
-    alarm(TEST_SECONDS_MOST); /* a program that does not end is ended by its signal */
+    alarm(TEST_SECONDS_MOST); /* SIGALRM kills a program that hangs */
     weft_become((char **)(uintptr_t)argv);
 }
 
@@ -105,7 +105,7 @@ static void read_output(struct text *out, const char *name)
     memory_free(path);
 }
 
-/* The exit status. */
+/* Runs the program and returns its exit status. */
 static int run_set(const char *const *words, const struct setting_of_run *s)
 {
     char *in = path_join(root, "stdin"), *out = path_join(root, "stdout");
@@ -128,7 +128,7 @@ static int run_set(const char *const *words, const struct setting_of_run *s)
 }
 #define WEFT(...) run_set((const char *const[]){__VA_ARGS__, NULL}, &(struct setting_of_run){0})
 
-/* ---- What a bad run must be like ---- */
+/* ---- Checks of a failed run ---- */
 
 static void name_run(struct text *out, const char *const *words)
 {
@@ -137,7 +137,7 @@ static void name_run(struct text *out, const char *const *words)
         text_printf(out, " %s", words[i]);
 }
 
-/* One message, the last thing said. */
+/* Returns the single "weft: ..." message if it is the last line of stderr, else NULL. */
 static const char *only_message(void)
 {
     const char *found = NULL;
@@ -181,10 +181,10 @@ static void expect_same_tree(const char *const *words, const struct text *before
 
 enum how { AS_IT_IS, TEXT, EMPTY, HALF, FLIPPED, RUBBISH, REPLACED, GONE };
 struct damage {
-    const char *name; /* in work */
+    const char *name; /* path in work */
     enum how how;
-    const char *from;       /* what it is made of, in work or ../; NULL: itself */
-    const char *text, *put; /* TEXT: the content; REPLACED: what is found there, what is put in its place */
+    const char *from;       /* file to damage, in work or ../; NULL: itself */
+    const char *text, *put; /* TEXT: the content; REPLACED: text is replaced by put */
 };
 
 static void replace(struct text *content, const char *find, const char *put)
@@ -225,7 +225,7 @@ static void do_damage(const struct damage *d)
     memory_free(from);
 }
 
-/* ---- What is given ---- */
+/* ---- Inputs ---- */
 
 static const struct medium {
     const char *extension, *good, *other; /* other: a file of another kind */
@@ -248,7 +248,7 @@ static void append_u32(struct text *out, u32 value)
     text_append(out, &value, 4);
 }
 
-/* A list or chunk of AVI: name, size, content. */
+/* Appends an AVI list or chunk: name, size, content. */
 static void append_chunk(struct text *out, const char *name, const char *form, const struct text *content)
 {
     text_append(out, name, 4);
@@ -257,11 +257,11 @@ static void append_chunk(struct text *out, const char *name, const char *form, c
     text_append(out, content->data, content->length);
 }
 
-/* An AVI whose only stream is sound: "AVI RIFF File Reference" of DirectX. */
+/* Writes an AVI with a sound stream only (DirectX, "AVI RIFF File Reference"). */
 static void put_blind_clip(const char *path)
 {
     u32 main_header[14] = {[6] = 1}, stream[14] = {[5] = 1, [6] = 16000, [8] = 800, [11] = 2};
-    u32 wave[4] = {1 | 1 << 16, 16000, 32000, 2 | 16 << 16}; /* PCM, one channel; 16000 Hz; bytes a second; 16 bits */
+    u32 wave[4] = {1 | 1 << 16, 16000, 32000, 2 | 16 << 16}; /* PCM, 1 channel; 16000 Hz; bytes per second; 16 bits */
     u8 samples[1600] = {0};
     struct text file = {0}, all = {0}, head = {0}, strl = {0}, movi = {0}, part = {0};
     memcpy(stream, "auds", 4);
@@ -349,7 +349,7 @@ static int make(void **state)
 static int clear(void **state)
 {
     (void)state;
-    umount2(work, MNT_DETACH); /* still there where a test failed */
+    umount2(work, MNT_DETACH); /* still mounted if a test failed */
     directory_remove(root);
     memory_free(root);
     memory_free(work);

@@ -1,4 +1,5 @@
-/* The program run as a process, beside shards, a model and media of its own: what it said, and how it ended. */
+/* Fixture for tests of the program: runs it as a process beside its own shards, model and media,
+ * and keeps its output and exit status. */
 #ifndef WEFT_TESTS_CLI_FIXTURE_H
 #define WEFT_TESTS_CLI_FIXTURE_H
 #include <fcntl.h>
@@ -12,7 +13,7 @@
 
 static char *shards, *model_folder, *checkpoints;
 static struct device device;
-static struct text said, complained; /* of the last run: stdout, stderr */
+static struct text said, complained; /* stdout and stderr of the last run */
 
 /* ---- Running it ---- */
 
@@ -90,7 +91,7 @@ static inline void expect_absent(const char *path)
     memory_free(start);
 }
 
-/* The first `bytes`, or all but the last -bytes. */
+/* Copies the first `bytes` bytes; a negative count copies all but the last -bytes. */
 static inline void copy_cut(const char *to, const char *from, i64 bytes)
 {
     struct text content = {0};

@@ -1,5 +1,5 @@
-/* The two devices of the CPU, plain and behind the wall between host and device memory, for tests that show that both
- * give the same; and what a test needs to reach device memory. */
+/* The CPU's two devices, plain and guarded (host and device memory are separate mappings), for
+ * tests that expect the same result from both, and helpers to read and write device memory. */
 #ifndef WEFT_TESTS_DEVICE_H
 #define WEFT_TESTS_DEVICE_H
 #include "kernels/cuda/device.h"
@@ -8,19 +8,19 @@
 
 #include <stdlib.h>
 
-/* The device of a test: the CPU, or, compiled once more with WEFT_ON_GPU, the GPU that the program is linked with, an
- * emulated one (CMakeLists.txt: ..._emulated). */
+/* Opens the device under test: the CPU, or, in a second build with WEFT_ON_GPU, the linked GPU,
+ * emulated or real (CMakeLists.txt: ..._emulated). */
 static inline __attribute__((unused)) void test_device_open(struct device *device)
 {
 #ifdef WEFT_ON_GPU
-    setenv("WEFT_THREADS", "1", 0); /* products of an emulated one are so small that waking a thread takes longer */
+    setenv("WEFT_THREADS", "1", 0); /* emulated products are so small that waking a thread costs more */
     require(device_open_cuda(device, 0) == 0, "%s", error_text());
 #else
     device_open_cpu(device);
 #endif
 }
 
-/* device_free */
+/* Copies host bytes to a new device block; device_free. */
 static inline __attribute__((unused)) void *to_device(struct device *device, const void *host, i64 bytes)
 {
     void *block = device_alloc(device, bytes);
@@ -28,7 +28,7 @@ static inline __attribute__((unused)) void *to_device(struct device *device, con
     return block;
 }
 
-/* memory_free */
+/* Copies device bytes to a new host block; memory_free. */
 static inline __attribute__((unused)) void *to_host(struct device *device, const void *data, i64 bytes)
 {
     void *block = memory_alloc(max_i64(bytes, 1));
@@ -36,7 +36,7 @@ static inline __attribute__((unused)) void *to_host(struct device *device, const
     return block;
 }
 
-/* All rows of a weight: memory_free. */
+/* Copies the rows of a weight that this rank holds; memory_free. */
 static inline __attribute__((unused)) float *weight_values(const struct weights *weights, const struct weight *w)
 {
     float *values = memory_alloc(w->share_rows * w->columns * 4);
@@ -44,13 +44,14 @@ static inline __attribute__((unused)) float *weight_values(const struct weights 
     return values;
 }
 
-/* Which of the CPU's two devices this is. */
+/* True for the guarded CPU device. */
 static inline __attribute__((unused)) bool is_guarded(const struct device *device)
 {
     return device->backend == BACKEND_CPU && device->handles;
 }
 
-/* What is too long to be done twice a day is done on the plain device or behind the wall, at night on both. */
+/* Skips the test on the other CPU device in daily runs: tests too long to run twice use the plain
+ * or the guarded device, and nightly runs use both. */
 static inline __attribute__((unused)) void on_one_device(const struct device *device, bool guarded)
 {
     if (device->backend == BACKEND_CPU && is_guarded(device) != guarded && !is_nightly() && !is_sanitized()) {
@@ -59,8 +60,9 @@ static inline __attribute__((unused)) void on_one_device(const struct device *de
     }
 }
 
-/* Opens each device in turn and runs the tests of `run` with it: the CPU's two, or the GPU. Under a sanitizer, which
- * does not see what is written behind the wall, the plain one alone. */
+/* Opens each device in turn and calls `run` with it: both CPU devices, or the GPU. Under a
+ * sanitizer, which cannot see writes to guarded memory, only the plain one runs outside nightly
+ * runs. */
 static inline __attribute__((unused)) int on_both_devices(struct device *device, int (*run)(const char *name))
 {
     int failed = 0;

@@ -1,4 +1,5 @@
-/* Golden files: tensors of one case, named behind a prefix; memory stays until golden_close. */
+/* Golden files: the tensors of one case share a name
+ * prefix. golden_close frees all loaded memory. */
 #ifndef WEFT_TESTS_GOLDEN_H
 #define WEFT_TESTS_GOLDEN_H
 #include "core/safetensors.h"
@@ -53,7 +54,7 @@ static inline UNUSED_OK const struct tensor_view *golden_view(const struct golde
     return view;
 }
 
-/* As f32, or as it is for I32. */
+/* Loads a tensor as f32; I32 stays I32. golden_close frees it. */
 static inline UNUSED_OK void *golden_load(struct golden *golden, const char *name)
 {
     const struct tensor_view *view = golden_view(golden, name);
@@ -65,7 +66,7 @@ static inline UNUSED_OK void *golden_load(struct golden *golden, const char *nam
     return out;
 }
 
-/* The last axis is columns, all others rows. */
+/* Loads a tensor as [product of the other axes, last axis]. */
 static inline UNUSED_OK struct matrix golden_matrix(struct golden *golden, const char *name)
 {
     const struct tensor_view *view = golden_view(golden, name);
@@ -86,7 +87,7 @@ static inline UNUSED_OK struct matrix golden_new(struct golden *golden, enum dty
     return matrix_of(golden_alloc(golden, rows * columns * dtype_bytes(dtype)), dtype, rows, columns);
 }
 
-/* got: F32 or BF16, in the tensor's order. */
+/* Compares `got` (F32 or BF16, elements in the tensor's order) with a golden tensor. */
 static inline UNUSED_OK void golden_check(struct golden *golden, const char *name, struct matrix got, double relative,
                                           double absolute)
 {

@@ -1,5 +1,5 @@
-/* Kernels in a child each, as a planted bug may end it: in every order and moment of the emulated GPU, or once on a
- * real one. */
+/* Runs each kernel in a child process, since a planted bug may kill it: in all 9 modes (thread
+ * order x async timing) of the emulated GPU, or once on a real GPU. */
 #ifndef WEFT_TESTS_GPU_CHILD_H
 #define WEFT_TESTS_GPU_CHILD_H
 #include "kernels/cuda/ptx.h"
@@ -12,7 +12,7 @@ extern "C" {
 #include <sys/wait.h>
 #include <unistd.h>
 
-static struct device gpu; /* a queue is all of it that launches need */
+static struct device gpu; /* launches need only its queue */
 
 enum { THREADS = 256, WRONG_RESULT = 3, NO_GPU = 4 };
 #ifdef WEFT_EMULATED
@@ -45,7 +45,7 @@ static float *counting(i64 count)
     return upload(values, count);
 }
 
-/* Ends the child where out[i] is not first + i . step. */
+/* Exits the child with WRONG_RESULT unless out[i] == first + i * step for all i. */
 static void expect_line(const float *out, i64 count, float first, float step)
 {
     float values[4096];
@@ -57,7 +57,7 @@ static void expect_line(const float *out, i64 count, float first, float step)
 
 /* ---- Children ---- */
 struct outcome {
-    bool no_gpu, passed, wrong; /* neither: stopped with a message */
+    bool no_gpu, passed, wrong; /* neither passed nor wrong: aborted with a message */
     char said[4096];
 };
 
@@ -69,7 +69,7 @@ static int compute_capability(void)
 }
 
 #ifdef WEFT_EMULATED
-enum { CHILD_LIMIT_S = 1800 }; /* for a machine that is busy */
+enum { CHILD_LIMIT_S = 1800 }; /* enough for a busy machine */
 #else
 enum { CHILD_LIMIT_S = 60 };
 #endif
@@ -78,7 +78,7 @@ static void run_child(void (*run)(), int order, int moment, int out)
 {
     int count;
     cudaStream_t queue;
-    alarm(CHILD_LIMIT_S); /* a kernel that waits for ever: the emulated GPU says so, a real one waits */
+    alarm(CHILD_LIMIT_S); /* for deadlocks on a real GPU; the emulated one reports them */
     dup2(out, STDERR_FILENO);
     setenv("WEFT_EMU_ORDER", ORDERS[order], 1);
     setenv("WEFT_EMU_ASYNC", MOMENTS[moment], 1);
@@ -130,7 +130,8 @@ static void passes_in_all_modes(const char *name, void (*run)())
 }
 
 #if defined(WEFT_EMULATED) && !defined(__SANITIZE_THREAD__)
-/* Caught in some mode; where it is, it is with these words, or without any by a wrong result. */
+/* Requires that some mode catches the bug, each time with these words, or by a wrong result if
+ * words is NULL. */
 static void is_caught(const char *name, void (*run)(), const char *words)
 {
     int caught = 0;

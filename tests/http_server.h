@@ -1,5 +1,5 @@
-/* A server of files for tests: HTTP/1.1 with ranges on 127.0.0.1, one request a connection, and whatever a server may
- * do wrong, so many times. */
+/* HTTP/1.1 file server for tests on 127.0.0.1: ranges, one request per connection, and a
+ * configurable number of each kind of failure. */
 #ifndef WEFT_TESTS_HTTP_SERVER_H
 #define WEFT_TESTS_HTTP_SERVER_H
 #include "core/core.h"
@@ -17,21 +17,20 @@
 #include <unistd.h>
 
 struct served {
-    const char *path; /* with what stands behind a `?` */
+    const char *path; /* with the query string */
     const char *bytes;
     i64 count;
-    const char *etag; /* NULL: none is sent */
-    int unavailable;  /* times that it answers 503 */
-    int resets, stalls,
-        cuts;         /* times that it sends a part alone, and then breaks the connection, stands still, or ends */
-    i64 part;         /* bytes */
-    int status;       /* 0: it is there */
-    const char *head; /* further headers of that answer */
+    const char *etag;         /* NULL: no ETag header */
+    int unavailable;          /* number of 503 answers */
+    int resets, stalls, cuts; /* answers that send `part` bytes, then reset the connection, stall, or close it */
+    i64 part;                 /* bytes */
+    int status;               /* HTTP status of a refusal or redirect; 0: serve the file */
+    const char *head;         /* extra headers of that answer */
     bool no_ranges, no_length;
-    const char *later;        /* its ETag from the third request on; NULL: the same */
-    int requests, with_range; /* how many came */
-    i64 last_first;           /* first byte that was asked for last */
-    char last[2048];          /* request */
+    const char *later;        /* ETag from the third request on; NULL: unchanged */
+    int requests, with_range; /* number of requests, and of those with a range */
+    i64 last_first;           /* first byte of the last requested range */
+    char last[2048];          /* text of the last request */
 };
 struct server {
     int listener;
@@ -57,7 +56,8 @@ static inline void server_say(int to, int status, const char *head, const char *
     memory_free(text);
 }
 
-/* Some of the body; then what was promised of it does not come. */
+/* Sends `part` bytes of the body if a failure is still due, then resets, stalls or returns to
+ * close. Returns false if no failure is due or the body is no longer than `part`. */
 static inline bool server_fails(struct served *f, int to, const char *body, i64 count)
 {
     int *times = f->resets > 0 ? &f->resets : f->stalls > 0 ? &f->stalls : f->cuts > 0 ? &f->cuts : NULL;
@@ -67,10 +67,10 @@ static inline bool server_fails(struct served *f, int to, const char *body, i64 
     server_send(to, body, f->part);
     if (times == &f->stalls) {
         struct pollfd waiting = {.fd = to, .events = POLLIN};
-        poll(&waiting, 1, -1); /* until it hangs up */
+        poll(&waiting, 1, -1); /* until the client hangs up */
     } else if (times == &f->resets) {
         struct linger now = {1, 0};
-        int under_way = 1; /* what was sent is lost with a connection that is reset before it came and was read */
+        int under_way = 1; /* wait until the peer has read it: a reset discards unread data */
         while (under_way && ioctl(to, SIOCOUTQ, &under_way) == 0)
             usleep(1000);
         usleep(10000);
@@ -151,7 +151,7 @@ static inline void *server_run(void *context)
     return NULL;
 }
 
-/* files: borrowed until it is closed. */
+/* Starts the server; `files` are borrowed until server_close. */
 static inline void server_open(struct server *s, struct served *files, i64 count)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

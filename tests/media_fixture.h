@@ -1,4 +1,5 @@
-/* What the tests of pictures, clips and sounds share: numbers in bytes, files put together from them. */
+/* Helpers for the tests of pictures, clips and sounds:
+ * append integers as bytes, build small files. */
 #ifndef WEFT_TESTS_MEDIA_FIXTURE_H
 #define WEFT_TESTS_MEDIA_FIXTURE_H
 #include "data/media/media.h"
@@ -30,7 +31,7 @@ static inline void append_le(struct text *out, u32 value, int bytes)
     }
 }
 
-/* A picture of one pixel. */
+/* A PNG of 1 pixel. */
 static inline void make_small_png(struct text *png)
 {
     image_encode_png(png, (const u8[]){10, 20, 30}, 1, 1);

@@ -1,4 +1,5 @@
-/* A random model with all three tokenizers, a checkpoint of it, and a few media: for tests of the program. */
+/* A random model with all 3 tokenizers, a checkpoint of it and
+ * a few media files, for tests of the program. */
 #ifndef WEFT_TESTS_MODEL_FIXTURE_H
 #define WEFT_TESTS_MODEL_FIXTURE_H
 #include "data/media/media.h"
@@ -31,7 +32,7 @@ static inline void fixture_save_tokenizers(const char *model, struct device *dev
 
 struct fixture_parts {
     const struct model *model;
-    const char *shards; /* whose tokenizer it gets */
+    const char *shards; /* folder with the text tokenizer to install */
 };
 
 static inline int fixture_save_model(void *context, const char *directory)
@@ -40,7 +41,7 @@ static inline int fixture_save_model(void *context, const char *directory)
     return model_save(parts->model, directory) || install_tokenizers(directory, parts->shards);
 }
 
-/* SHARDS/model, with all three tokenizers, and SHARDS/checkpoints, one of step 7. */
+/* Writes SHARDS/model with all 3 tokenizers and SHARDS/checkpoints with 1 checkpoint at step 7. */
 static inline void fixture_model(const char *shards, struct device *device)
 {
     struct model model;
@@ -58,7 +59,7 @@ static inline void fixture_model(const char *shards, struct device *device)
     memory_free(checkpoints);
 }
 
-/* picture.png, film.mp4 without sound, noise.wav */
+/* Writes picture.png, film.mp4 (no sound) and noise.wav. */
 static inline void fixture_media(const char *folder)
 {
     struct clip clip;

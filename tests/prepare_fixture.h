@@ -1,4 +1,4 @@
-/* Texts through prepare into shards, and what stands in these. */
+/* Runs texts through prepare into shards, and lists the samples of the shards. */
 #ifndef WEFT_TESTS_PREPARE_FIXTURE_H
 #define WEFT_TESTS_PREPARE_FIXTURE_H
 #include "data/prepare/prepare.h"
@@ -7,7 +7,7 @@
 #include "tests/scratch.h"
 #include "tokenizers/text/text.h"
 
-/* A tokenizer of bytes and little more in a folder that is made. */
+/* Makes a folder with a text tokenizer of little more than the 256 bytes. */
 static inline void prepare_tokenizer(const char *path)
 {
     struct text_trainer *trainer =
@@ -48,7 +48,7 @@ static inline int prepare_by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The ids of all samples for training, a line each, in order of their bytes; memory_free. */
+/* Returns the ids of all training samples, one sample per line, lines sorted; memory_free. */
 static inline char *samples_of(const char *folders)
 {
     struct shards shards;

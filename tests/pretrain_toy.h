@@ -1,16 +1,17 @@
-/* The stage `pretrain` on a folder of drawn shards, whose validation part is its training part. */
+/* Runs the stage `pretrain` on a folder of random shards;
+ * validation is a link to the training split. */
 #ifndef WEFT_TESTS_PRETRAIN_TOY_H
 #define WEFT_TESTS_PRETRAIN_TOY_H
 #include "dist/dist.h"
 #include "tests/scratch.h"
 #include "tests/shard_fixture.h"
-#include "tests/toy.h" /* its parameters have the name of the device below */
+#include "tests/toy.h" /* included first: its parameters share the name of `device` below */
 #include "train/pretrain.h"
 
 static struct device device;
 static char *shards;
 
-static inline int make_shards(void **state, const char *name) /* setup of a group; opens the device too */
+static inline int make_shards(void **state, const char *name) /* group setup; also opens the device */
 {
     shards = fixture_shards(name, 200, 30);
     device_open_cpu(&device);
@@ -20,7 +21,7 @@ static inline int make_shards(void **state, const char *name) /* setup of a grou
     return make_directory(state);
 }
 
-static inline int remove_shards(void **state) /* its teardown */
+static inline int remove_shards(void **state) /* group teardown */
 {
     directory_remove(shards);
     memory_free(shards);
@@ -28,8 +29,8 @@ static inline int remove_shards(void **state) /* its teardown */
     return remove_directory(state);
 }
 
-/* The stage as `numbers` asks (seed, dtype, fp8), with `more` settings (flow YAML); its results in the folder `name`.
- */
+/* Runs the stage with `numbers` (seed, dtype, fp8) and extra settings `more` (flow YAML); writes
+ * the results to the folder `name`. */
 static inline void pretrain_toy(const char *name, struct stage numbers, const char *more)
 {
     struct pretrain_settings s = {0};

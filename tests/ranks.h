@@ -1,4 +1,5 @@
-/* For tests of several ranks: the program runs itself again under mpirun, or as processes that meet over TCP. */
+/* Helpers for tests of several ranks: the test program starts itself again under mpirun, as
+ * processes that meet over TCP, or as forks. */
 #ifndef WEFT_TESTS_RANKS_H
 #define WEFT_TESTS_RANKS_H
 #include "dist/dist.h"
@@ -14,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static inline const char *ranks_missing(void) /* why there can be no ranks here; NULL: there can */
+static inline const char *ranks_missing(void) /* returns why ranks cannot run here, NULL if they can */
 {
 #ifdef WEFT_WITH_MPI
     return system("command -v mpirun > /dev/null 2>&1") == 0 ? NULL : "no mpirun on this machine";
@@ -23,7 +24,8 @@ static inline const char *ranks_missing(void) /* why there can be no ranks here;
 #endif
 }
 
-/* What the processes of `command` said; returns the exit status, of a run that hangs RANKS_HUNG. */
+/* Runs `command`, appends the output of its processes to `said`, and returns the exit status;
+ * RANKS_HUNG for a run that times out. */
 enum { RANKS_HUNG = 124 };
 static inline int ranks_shell(struct text *said, const char *command)
 {
@@ -38,17 +40,18 @@ static inline int ranks_shell(struct text *said, const char *command)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-/* As it was called: by a link that says which tests it runs. */
+/* Copies the path this program was called by: the name of the link selects the tests it runs. */
 static inline void ranks_own_path(char path[1024])
 {
     FILE *words = fopen("/proc/self/cmdline", "r");
     require(words, "no /proc/self/cmdline");
-    path[fread(path, 1, 1023, words)] = 0; /* the first of them, which a 0 ends */
+    path[fread(path, 1, 1023, words)] = 0; /* argv[0], NUL-terminated */
     fclose(words);
 }
 
-/* `program` with `arguments` on `count` ranks of one thread each, also on fewer cores (a waiting rank gives its core
- * away) and as root (Open MPI asks). MPI libraries keep memory to the end, which a leak checker would report. */
+/* Runs `program` with `arguments` on `count` ranks of 1 thread each. Allows oversubscribed cores
+ * (idle ranks yield) and root (Open MPI refuses it by default). Leak checking is off: MPI libraries
+ * keep memory until exit. */
 static inline int ranks_run_program(struct text *said, int count, const char *program, const char *arguments)
 {
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
@@ -75,8 +78,9 @@ static inline bool ranks_port_is_free(int port)
     return is_free;
 }
 
-/* A free port with a free one after it, below those that Linux gives away by itself (ip_local_port_range), and another
- * one each time and in each process: between this and its use, tests beside this one take ports too. */
+/* Returns a free port whose successor is free too, below Linux's ephemeral range
+ * (ip_local_port_range). Draws a new one per call and per process, because concurrent tests may
+ * take a port between this check and its use. */
 static inline int ranks_free_port(void)
 {
     enum { LOWEST = 10000, PAIRS = 11000 };
@@ -91,7 +95,7 @@ static inline int ranks_free_port(void)
     return 0;
 }
 
-/* The same without MPI. `here` of the `count` ranks are started. */
+/* Runs ranks over TCP, without MPI. Starts only the first `here` of `count` ranks. */
 static inline int ranks_run_at(struct text *said, int count, int here, int port, const char *program,
                                const char *arguments)
 {
@@ -110,7 +114,7 @@ static inline int ranks_run_over_tcp(struct text *said, int count, int here, con
     return ranks_run_at(said, count, here, ranks_free_port(), program, arguments);
 }
 
-/* ---- Ranks that are forks of this program: over TCP, with nothing to load again ---- */
+/* ---- Ranks as forks of this program, over TCP: the program is not loaded again ---- */
 
 static inline _Noreturn void ranks_become(int rank, int count, int port, int said, int (*run)(void *context),
                                           void *context)
@@ -125,7 +129,7 @@ static inline _Noreturn void ranks_become(int rank, int count, int port, int sai
         setenv(all[i].name, value, 1);
     }
     setenv("MASTER_ADDR", "127.0.0.1", 1);
-    for (int number = 1; number < NSIG; number++) /* cmocka catches some */
+    for (int number = 1; number < NSIG; number++) /* restore defaults: cmocka catches some signals */
         signal(number, SIG_DFL);
     alarm(TEST_SECONDS_MOST);
     if (dup2(said, 1) < 0 || dup2(said, 2) < 0)
@@ -142,7 +146,7 @@ static inline int ranks_exit_status(int how)
     return WTERMSIG(how) == SIGALRM ? RANKS_HUNG : 128 + WTERMSIG(how);
 }
 
-/* As ranks_run_at; this process has one thread: WEFT_THREADS is 1. */
+/* Like ranks_run_at, with forks of this process, which must have 1 thread (WEFT_THREADS=1). */
 static inline int ranks_fork_at(struct text *said, int count, int here, int port, int (*run)(void *context),
                                 void *context)
 {
@@ -180,14 +184,14 @@ static inline int ranks_fork(struct text *said, int count, int (*run)(void *cont
     return ranks_fork_at(said, count, count, ranks_free_port(), run, context);
 }
 
-static inline int ranks_run(struct text *said, int count, const char *arguments) /* this program */
+static inline int ranks_run(struct text *said, int count, const char *arguments) /* runs this program */
 {
     char path[1024];
     ranks_own_path(path);
     return ranks_run_program(said, count, path, arguments);
 }
 
-/* Of a process that ranks_run started: the world. */
+/* Returns the world of a process started by ranks_run; exits with 1 on error. */
 static inline struct comm *ranks_world(struct device *device)
 {
     struct launch launch;
@@ -199,7 +203,8 @@ static inline struct comm *ranks_world(struct device *device)
     return world;
 }
 
-/* In a rank, whose `world` is at hand: cmocka's own would be heard by nobody. */
+/* Assertion for a rank that has a `world`: prints to stderr and
+ * exits with 3. cmocka's output would be lost. */
 #define EXPECT(condition)                                                                                              \
     do {                                                                                                               \
         if (!(condition)) {                                                                                            \

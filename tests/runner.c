@@ -1,6 +1,7 @@
-/* One program of many test files, so that the library is linked once and not once for each. The build renames the main
- * of tests/NAME.c to NAME_main and lists it in TEST_LIST: TEST(NAME) where it takes no arguments, PROGRAM(NAME) where
- * it does. A link to this program that is named NAME, or NAME and TEST_SUFFIX, runs that file. */
+/* One program for many test files, so that the library is linked once. The build renames main of
+ * tests/NAME.c to NAME_main and lists it in TEST_LIST: TEST(NAME) if it takes no arguments,
+ * PROGRAM(NAME) if it does. A link to this program called NAME or NAME + TEST_SUFFIX runs that
+ * file. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +22,7 @@ static const struct {
 #include TEST_LIST
 };
 
-int weft_main(int count, char **arguments) __attribute__((weak)); /* of cli/main.c, where it is linked */
+int weft_main(int count, char **arguments) __attribute__((weak)); /* cli/main.c, where linked */
 
 static bool is_link_of(const char *link, const char *file)
 {
@@ -32,7 +33,7 @@ static bool is_link_of(const char *link, const char *file)
 int main(int count, char **arguments)
 {
     const char *slash = strrchr(arguments[0], '/'), *link = slash ? slash + 1 : arguments[0];
-    if (weft_main && strcmp(arguments[0], "/proc/self/exe") == 0) /* a command that starts another one */
+    if (weft_main && strcmp(arguments[0], "/proc/self/exe") == 0) /* a weft command that starts another one */
         return weft_main(count, arguments);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (is_link_of(link, files[i].name))

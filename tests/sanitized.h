@@ -1,4 +1,5 @@
-/* Whether the address or the thread sanitizer watches this program: it has memory of its own, and is slow. */
+/* True if the address or the thread sanitizer instruments
+ * this program: it uses extra memory and is slow. */
 #ifndef WEFT_SANITIZED_H
 #define WEFT_SANITIZED_H
 #include <stdbool.h>

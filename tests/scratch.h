@@ -1,4 +1,4 @@
-/* A folder of a test's own, and checks of status and message. */
+/* A temporary folder per test group, and checks of status and error message. */
 #ifndef WEFT_TESTS_SCRATCH_H
 #define WEFT_TESTS_SCRATCH_H
 #include "core/core.h"
@@ -12,20 +12,20 @@
 
 static char directory[64];
 
-static inline int make_directory(void **state) /* setup of a group */
+static inline int make_directory(void **state) /* group setup */
 {
     (void)state;
     strcpy(directory, "/tmp/weft-test.XXXXXX");
     return mkdtemp(directory) ? 0 : -1;
 }
 
-static inline int remove_directory(void **state) /* its teardown */
+static inline int remove_directory(void **state) /* group teardown */
 {
     (void)state;
     return directory_remove(directory);
 }
 
-static inline char *path_of(const char *name) /* in the folder; good for the next three calls */
+static inline char *path_of(const char *name) /* path in the folder; valid for the next 3 calls */
 {
     static char paths[4][128];
     static int next;
@@ -34,7 +34,8 @@ static inline char *path_of(const char *name) /* in the folder; good for the nex
     return path;
 }
 
-static inline char *put_file(const char *name, const void *bytes, i64 count) /* in the folder; memory_free */
+/* writes a file in the folder; memory_free */
+static inline char *put_file(const char *name, const void *bytes, i64 count)
 {
     char *path = path_join(directory, name);
     assert_int_equal(file_replace(path, bytes, count), 0);

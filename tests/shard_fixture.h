@@ -1,4 +1,5 @@
-/* A small shard folder of every kind of sample, made of draws: for tests of shards and of the packer. */
+/* A small shard folder with every kind of sample, from random
+ * draws, for tests of shards and of the packer. */
 #ifndef WEFT_TESTS_SHARD_FIXTURE_H
 #define WEFT_TESTS_SHARD_FIXTURE_H
 #include "data/shards/shards.h"
@@ -36,7 +37,7 @@ static inline i64 fixture_below(i64 bound, i64 sample, i64 draw)
     return rng_below(fixture_key, bound, (u32)sample, (u32)draw, 0, 0);
 }
 
-/* Ids of text are 100 .. 131; no special token is among them. */
+/* Text ids are in [100, 132); no special token is among them. */
 static inline struct shard_part fixture_text(struct shard_writer *writer, i64 sample, i64 count)
 {
     struct shard_part part = {.kind = STREAM_TEXT, .count = (u32)count};
@@ -72,7 +73,7 @@ static inline struct shard_part fixture_medium(struct shard_writer *writer, i64 
     return part;
 }
 
-/* Sample i is of direction i % DIRECTIONS; texts have up to `longest` ids. */
+/* Writes sample i with direction i % DIRECTIONS; texts have up to `longest` ids. */
 static inline void fixture_sample(struct shard_writer *writer, i64 i, i64 longest)
 {
     static const enum stream media[DIRECTIONS] = {STREAM_TEXT,      STREAM_IMAGE_IN, STREAM_IMAGE_OUT, STREAM_VIDEO_IN,
@@ -98,7 +99,7 @@ static inline void fixture_sample(struct shard_writer *writer, i64 i, i64 longes
     shard_write_break(writer);
 }
 
-/* folder/train with `count` samples; returns the folder, memory_free. */
+/* Writes `count` samples to folder/train; returns the folder, memory_free. */
 static inline char *fixture_shards(const char *name, i64 count, i64 longest)
 {
     char *folder = string_format("/dev/shm/weft-%s-%ld", name, (long)getpid());

@@ -1,5 +1,5 @@
-/* What a source gives, a line a sample: its layout, its parts with their lengths and hashes, and its name behind the
- * last slash; or what stopped it. */
+/* Prints a source as text, one sample per line: layout, parts with length and hash, base name; or
+ * the error that ended it. */
 #ifndef WEFT_TESTS_SOURCE_TEXT_H
 #define WEFT_TESTS_SOURCE_TEXT_H
 #include "data/sources/sources.h"

@@ -1,5 +1,5 @@
-/* What tests of shards that are prepared while they are read share: a small collection, folders and streams of it, and
- * what the rows of a step are, as a line. Included before cmocka.h is. */
+/* Fixture for tests of shards that are prepared while they are read: a small corpus, shard folders
+ * and streams made from it, and the rows of a step as a line of text. Include before cmocka.h. */
 #ifndef WEFT_TESTS_STREAM_FIXTURE_H
 #define WEFT_TESTS_STREAM_FIXTURE_H
 #include <setjmp.h>
@@ -58,7 +58,8 @@ static inline void make_tokenizer(void)
     text_tokenizer_free(made);
 }
 
-/* parts 0: an ordinary folder of all files. */
+/* Prepares the corpus into the folder `name`; parts 0: an
+ * ordinary folder with all files, else a stream. */
 static inline int prepare(const char *name, const char *part, i64 parts, i64 ahead, i64 bytes)
 {
     struct prepare_settings s = {.data = corpus,
@@ -117,11 +118,11 @@ static inline int clear(void **state)
 
 struct variant {
     i64 shuffle_shards;
-    bool lengths; /* they change */
+    bool lengths; /* the row length changes by schedule */
     double mixture;
 };
 
-/* words: of what fills its ring. */
+/* Opens a loader; `words` is the command that fills its ring. */
 static inline struct loader *open_reader(const char *name, const char *ring, const struct variant *v,
                                          const char *const *words)
 {
@@ -146,7 +147,8 @@ static inline struct loader *open_data(const char *name, const char *ring, const
     return open_reader(name, ring, v, filler);
 }
 
-/* Which samples a step shows, what keys their draws, and the ids that the batch holds. */
+/* Returns the samples of a step, the keys of their draws, and a hash of the batch's ids;
+ * memory_free. */
 static inline char *line_of(struct loader *l, i64 step)
 {
     struct batch b;
@@ -183,7 +185,7 @@ static inline char **lines_of(const char *name, const struct variant *v)
     struct loader *l = open_data(name, NULL, v);
     for (i64 step = 0; step < STEPS; step++)
         lines[step] = line_of(l, step);
-    assert_true(l->windows->next.pass == 1 || v->mixture > 1); /* more than one epoch */
+    assert_true(l->windows->next.pass == 1 || v->mixture > 1); /* the steps span more than 1 epoch */
     loader_close(l);
     return lines;
 }

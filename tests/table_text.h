@@ -1,5 +1,5 @@
-/* Rows of tables as JSON lines, bytes as {"$bytes": HEX}, and the lines that pyarrow's values were written to, to
- * compare them. */
+/* Prints table rows as JSON lines, bytes as {"$bytes": HEX}, to compare with the lines written from
+ * pyarrow's values. */
 #ifndef WEFT_TESTS_TABLE_TEXT_H
 #define WEFT_TESTS_TABLE_TEXT_H
 #include <setjmp.h>
@@ -61,7 +61,7 @@ static void table_print_lines(struct text *out, const char *path)
     text_release(&text);
 }
 
-/* Names the first row that is another one. */
+/* Fails at the first row that differs. */
 static void table_assert_same(const char *name, const char *rows, const char *expected)
 {
     for (i64 row = 0;; row++) {

@@ -1,4 +1,4 @@
-/* A tar, written. */
+/* Writes tar archives into a text buffer. */
 #ifndef WEFT_TESTS_TAR_TEXT_H
 #define WEFT_TESTS_TAR_TEXT_H
 #include "core/core.h"

@@ -1,6 +1,7 @@
-/* Two tiers of tests. The daily ones (scripts/test) must end within minutes; the nightly ones (scripts/nightly, which
- * sets WEFT_TESTS=nightly) run everything. A test that is too long for every day calls nightly_only() first, or takes
- * fewer sizes, orders or rounds unless is_nightly(). */
+/* Two tiers of tests. The daily ones (scripts/test) must end within minutes; the nightly ones
+ * (scripts/nightly, which sets WEFT_TESTS=nightly) run everything. A test that is too long for
+ * daily runs calls nightly_only() first, or takes fewer sizes, orders or rounds unless
+ * is_nightly(). */
 #ifndef WEFT_TIER_H
 #define WEFT_TIER_H
 #include <setjmp.h>
@@ -14,8 +15,8 @@
 
 #include "tests/sanitized.h"
 
-/* The limit of everything that must end by itself and is not itself about a limit: long enough for a machine that has
- * a hundred other things to do. */
+/* Time limit for anything that must end by itself, unless the limit itself is tested. Large enough
+ * for a machine under heavy load. */
 enum { TEST_SECONDS_MOST = 1800 };
 
 static inline bool is_nightly(void)

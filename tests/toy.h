@@ -1,26 +1,26 @@
-/* The toy: a backbone small enough for plain loops and differences, with every mechanism that a test asks for; and the
- * few places where tests read and write what lies in the device's memory. */
+/* The toy: a backbone small enough for plain loops and finite differences, with the mechanisms that
+ * a test asks for, and helpers that read and write device memory. */
 #ifndef WEFT_TESTS_TOY_H
 #define WEFT_TESTS_TOY_H
 #include "model/model.h"
 
 #include <string.h>
 
-/* Widths of media are those of tests/shard_fixture.h, so that its shards fit the toy. */
+/* Widths of media match tests/shard_fixture.h, so that its shards fit the toy. */
 enum { TOY_VOCABULARY = 64, TOY_BITS = 6, TOY_FEATURES = 5, TOY_PATCH = 4 * 8 * 8 * 3, TOY_LEVELS = 2, TOY_CODES = 16 };
 enum toy_part {
-    TOY_DENSE = 1, /* the first layer has no experts */
+    TOY_DENSE = 1, /* first layer is dense, without experts */
     TOY_SHARED = 2,
     TOY_TIED = 4,
     TOY_MTP = 8,
-    TOY_MADE = 16, /* pictures and clips made */
-    TOY_SEEN = 32, /* and given */
+    TOY_MADE = 16, /* image and video generation */
+    TOY_SEEN = 32, /* image and video input */
     TOY_AUDIO = 64,
     TOY_MEDIA = TOY_MADE | TOY_SEEN | TOY_AUDIO,
     TOY_ALL = 127
 };
 
-/* A test changes what it needs otherwise: init_std, the number of experts, ... */
+/* Base configuration; tests override single fields (init_std, experts, ...). */
 static inline struct model_config toy_config(i64 layers, unsigned parts)
 {
     return (struct model_config){.vocabulary = TOY_VOCABULARY,
@@ -54,7 +54,8 @@ static inline struct model_config toy_config(i64 layers, unsigned parts)
                                  .t_pairs = 1};
 }
 
-/* Drawn weights; those of norms, which begin as ones, between 0.5 and 1.5, so that no two are alike. */
+/* Draws all weights. Norm weights, initialized to 1, are
+ * redrawn in [0.5, 1.5], so that no two are equal. */
 static inline void toy_init(struct model *model)
 {
     weights_init(&model->weights, 3);
@@ -70,7 +71,7 @@ static inline void toy_init(struct model *model)
     }
 }
 
-/* In f32, alone. */
+/* Opens an f32 model on 1 rank. */
 static inline void toy_open(struct model *model, struct device *device, const struct model_config *config,
                             bool training)
 {
@@ -108,7 +109,7 @@ static inline void toy_set_weight(struct weights *weights, struct weight *w, con
     weight_put(weights, w, 0, w->parts * w->rows, values);
 }
 
-/* Whether the last backward wrote a gradient; `part`: of an expert, 0 elsewhere. */
+/* True if the last backward wrote a gradient; `part` is the expert, 0 for other weights. */
 static inline bool toy_has_gradient(struct device *device, const struct weight *w, i64 part)
 {
     u8 written = 0;
@@ -117,7 +118,8 @@ static inline bool toy_has_gradient(struct device *device, const struct weight *
     return w->value.grad_written || written;
 }
 
-static inline float *toy_gradient(struct device *device, const struct weight *w) /* zeros where none was written */
+/* memory_free; zeros if none was written */
+static inline float *toy_gradient(struct device *device, const struct weight *w)
 {
     i64 n = w->rows * w->columns;
     float *out = memory_alloc(w->parts * n * 4);

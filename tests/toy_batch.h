@@ -1,5 +1,5 @@
-/* Random samples of every modality for the toy, laid into a batch as the packer does, and which group each of its
- * positions belongs to: counted here from the parts alone, apart from the grammar that lays them. */
+/* Random samples of every modality for the toy, laid into a batch like the packer does, and the
+ * group of each position, computed from the parts alone, independently of the grammar. */
 #ifndef WEFT_TESTS_TOY_BATCH_H
 #define WEFT_TESTS_TOY_BATCH_H
 #include "sequence/grammar.h"
@@ -56,7 +56,8 @@ static inline void toy_draw_part(struct toy_sample *s, struct rng_key key, u32 n
         s->ids[at][i] = (i32)toy_below(TOY_IDS, key, number, at, 5 + i);
 }
 
-/* Two to five parts; the second is of a kind that goes round with the sample's number, the others of any. */
+/* Draws 2 to 5 parts. The second cycles through the kinds
+ * by sample number; the others are random. */
 static inline void toy_draw_sample(struct toy_sample *s, struct rng_key key, u32 number)
 {
     i64 count = 2 + toy_below(TOY_PARTS - 1, key, number, TOY_PARTS, 0);
@@ -67,11 +68,11 @@ static inline void toy_draw_sample(struct toy_sample *s, struct rng_key key, u32
     }
 }
 
-/* ---- Groups: text, one id each; a picture or a clip's frame that is given, all at once; of what is made, the
- * positions of a scale, and the frame's last one; an audio frame ---- */
+/* ---- Groups: one per id of text, per input picture or frame of a clip, per scale of a
+ * generated picture or frame, per frame end, and per audio frame ---- */
 
 struct toy_groups {
-    i32 *group; /* [n] of a position, counted over the whole batch; brackets are ids */
+    i32 *group; /* [n] numbered over the whole batch; brackets count as ids */
     i64 n;
     i32 count;
 };
@@ -97,9 +98,9 @@ static inline void toy_push_part(struct toy_groups *g, const struct vocabulary *
     if (p->kind == STREAM_TEXT)
         toy_push_singles(g, p->count);
     if (p->kind == STREAM_AUDIO)
-        toy_push_singles(g, 1 + p->count + 1); /* BOA, the frames, the one that ends it */
+        toy_push_singles(g, 1 + p->count + 1); /* BOA, the frames, the end frame */
     if (given || made)
-        toy_push_singles(g, given ? 1 : 2); /* a shape before what is made */
+        toy_push_singles(g, given ? 1 : 2); /* generated media begin with a shape id */
     for (i64 frame = 0; (given || made) && frame < p->frames; frame++) {
         if (given)
             toy_push_group(g, p->height * p->width);
@@ -112,7 +113,7 @@ static inline void toy_push_part(struct toy_groups *g, const struct vocabulary *
         toy_push_singles(g, 1);
 }
 
-/* ---- What stands at the positions: draws, in agreement with one another where the same thing stands twice ---- */
+/* ---- Random contents, consistent between inputs and targets ---- */
 
 static inline void toy_fill_ids(struct batch *b, struct rng_key key)
 {
@@ -120,7 +121,7 @@ static inline void toy_fill_ids(struct batch *b, struct rng_key key)
     struct target_list *mtp = &b->targets[TARGET_MTP], *text = &b->targets[TARGET_TEXT];
     i32 *id = memory_alloc((b->n + 2) * 4);
     for (i64 i = 0; i < in->n; i++) {
-        if (in->ids[i] >= 0 && in->ids[i] < TOY_IDS) /* brackets stay */
+        if (in->ids[i] >= 0 && in->ids[i] < TOY_IDS) /* keep brackets */
             in->ids[i] = (i32)rng_below(key, TOY_IDS, (u32)i, 0, 0, 6);
         id[in->position[i]] = in->ids[i];
     }
@@ -184,8 +185,9 @@ static inline i64 toy_length(const struct toy_sample *s)
     return m.length;
 }
 
-/* Samples one after another, up to three positions of padding behind each, the last one filled up to `length` (0: not);
- * clips look back one frame, and some frames are hidden. Sample i has the number first + i. */
+/* Lays samples one after another, each followed by 0 to 3 padding positions, the last one padded up
+ * to `length` (0: not). Clips see one frame back, and some frames are masked. Sample i has the
+ * number first + i. */
 static inline void toy_lay(struct toy_batch *out, struct arena *arena, const struct toy_sample *samples, i64 count,
                            struct rng_key key, i32 first, i64 length)
 {
@@ -219,7 +221,7 @@ static inline void toy_lay(struct toy_batch *out, struct arena *arena, const str
     toy_fill_vision(b, key);
 }
 
-/* `count` samples with numbers first, first + 1, ...: six in a row have every modality. */
+/* Draws `count` samples numbered first, first + 1, ...; any 6 in a row cover every modality. */
 static inline void toy_batch_init(struct toy_batch *out, struct arena *arena, i64 count, struct rng_key key, i32 first)
 {
     struct toy_sample *samples = memory_alloc(count * (i64)sizeof *samples);
@@ -229,7 +231,7 @@ static inline void toy_batch_init(struct toy_batch *out, struct arena *arena, i6
     memory_free(samples);
 }
 
-static inline void toy_totals(double totals[TARGETS], const struct batch *b) /* adds */
+static inline void toy_totals(double totals[TARGETS], const struct batch *b) /* adds to totals */
 {
     for (int kind = 0; kind < TARGETS; kind++)
         for (i64 i = 0; i < b->targets[kind].n; i++)

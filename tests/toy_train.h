@@ -1,4 +1,4 @@
-/* The toy in training, on random batches of every modality. */
+/* Trains the toy on random batches of every modality. */
 #ifndef WEFT_TESTS_TOY_TRAIN_H
 #define WEFT_TESTS_TOY_TRAIN_H
 #include "tests/toy_batch.h"
@@ -10,8 +10,8 @@ struct toy_run {
     struct trainer trainer;
     struct optimizer_settings optimizer;
     i64 bias_step;
-    double bias_speed;                     /* from the first step on */
-    struct toy_batch batches[TOY_BATCHES]; /* a step takes the next `each` of `count`, round and round */
+    double bias_speed;                     /* constant schedule from step 0 on */
+    struct toy_batch batches[TOY_BATCHES]; /* each step takes the next `each` of `count`, cyclically */
     i64 count, each;
 };
 
@@ -31,7 +31,8 @@ static inline int toy_next(void *context, i64 step, i64 micro, struct batch *bat
     return 0;
 }
 
-/* Weights stay, until the caller asks for a learning rate; batches are the caller's to make. parallel NULL: alone. */
+/* Opens model and trainer; the learning rate is 0 until the caller sets one, and the caller fills
+ * the batches. parallel NULL: 1 rank. */
 static inline void toy_run_open_over(struct toy_run *r, struct device *device, const struct model_config *config,
                                      i64 each, struct parallel *parallel)
 {

@@ -1,4 +1,5 @@
-/* Toys of the vision tokenizer's tests: a small network, pictures made of waves, folders. */
+/* Fixture for the tests of the vision tokenizer: a small
+ * network, pictures made of waves, folders. */
 #ifndef WEFT_TESTS_VISION_FIXTURE_H
 #define WEFT_TESTS_VISION_FIXTURE_H
 #include "tokenizer_training/vision_step.h"
@@ -14,7 +15,7 @@
 
 static struct device device;
 
-/* struct vision_media_request's shapes: one of stills and one of clips. */
+/* The shapes of struct vision_media_request: one for stills, one for clips. */
 /* clang-format off */
 #define SQUARE(size) {{1, {{size, size}}}, {1, {{size, size}}}}
 /* clang-format on */
@@ -33,7 +34,7 @@ static inline struct vision_config toy_config(bool inflated)
     return config;
 }
 
-/* Every weight differs from its start, the temporal ones and those that begin at zero too. */
+/* Perturbs every trained weight, including the temporal ones and those initialized to zero. */
 static inline void disturb(struct vision *vision, double size)
 {
     for (i64 i = 0; i < vision->weights.count; i++) {

@@ -1,5 +1,6 @@
-/* The program itself as a process of a test. Its shared libraries take longer to load than most runs last, so that a
- * fork runs its commands where CMakeLists.txt links them into the test; elsewhere it is executed. */
+/* Runs the program itself as a process of a test. If CMakeLists.txt links the commands into the
+ * test, a fork calls them directly, since loading the shared libraries takes longer than most runs;
+ * otherwise the fork executes the binary. */
 #ifndef WEFT_TESTS_WEFT_PROCESS_H
 #define WEFT_TESTS_WEFT_PROCESS_H
 #include "core/core.h"
@@ -11,15 +12,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-int weft_main(int count, char **words) __attribute__((weak)); /* of cli/main.c */
+int weft_main(int count, char **words) __attribute__((weak)); /* cli/main.c */
 
-/* In a fork, whose descriptors are as the program shall have them. A fork has one thread, which is all there may be. */
+/* Becomes the program, in a fork whose descriptors are already set. A fork has 1 thread, so
+ * WEFT_THREADS must be 1. */
 static inline _Noreturn void weft_become(char **words)
 {
     if (weft_main) {
         int count = 0;
         require(workers_count() == 1, "a fork that runs the program needs WEFT_THREADS=1");
-        for (int number = 1; number < NSIG; number++) { /* cmocka catches some */
+        for (int number = 1; number < NSIG; number++) { /* restore defaults: cmocka catches some signals */
             struct sigaction action;
             if (sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_IGN)
                 signal(number, SIG_DFL);
@@ -35,7 +37,8 @@ static inline _Noreturn void weft_become(char **words)
     _exit(97);
 }
 
-/* Its end; what it says to stderr goes to the file `err`, what it says to stdout is left out. */
+/* Runs the program and returns its exit status; stderr goes to the file `err`, stdout is
+ * discarded. */
 static inline int weft_run_quietly(char **words, const char *err)
 {
     int status;
@@ -51,7 +54,8 @@ static inline int weft_run_quietly(char **words, const char *err)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* `more` without words between its spaces: those behind the ones that are there, at most `most` in all. */
+/* Splits `more` at spaces and appends its words to
+ * `words`, up to `most` in total. Modifies `more`. */
 static inline void weft_add_words(char **words, int most, char *more)
 {
     int count = 0;

@@ -9,7 +9,7 @@
 enum { TILES = 8, ROWS = 16, ROW_BYTES = 64, CONFIG_BYTES = 64 };
 
 struct tile {
-    _Alignas(64) u8 row[ROWS][ROW_BYTES]; /* zeros outside of what is configured */
+    _Alignas(64) u8 row[ROWS][ROW_BYTES]; /* zeros outside the configured size */
     int rows, bytes;
 };
 static __thread struct {
@@ -17,7 +17,7 @@ static __thread struct {
     bool configured;
 } state;
 
-/* Whoever links this runs kernels on tiles, or nothing. */
+/* A program that links this emulation runs AMX kernels, or skips without AVX-512. */
 __attribute__((constructor)) static void ask_for_avx512(void)
 {
     enum { SKIPPED = 77 };
@@ -123,8 +123,9 @@ static __mmask16 columns_of(const struct tile *tile)
     return (__mmask16)((1u << tile->bytes / 4) - 1);
 }
 
-/* Sums of first and of second elements apart, over all pairs; then together, and to what stood there. In a function of
- * its own, so that none of it leaves what MXCSR is set to around it. */
+/* Sums the first and the second elements of all pairs separately, adds the two sums, then adds the
+ * old value. A function of its own, so that the compiler cannot move this code across the changes
+ * of MXCSR. */
 __attribute__((noinline)) static void multiply_bf16(struct tile *sums, const struct tile *a, const struct tile *b)
 {
     const __m512i second = _mm512_set1_epi32((int)0xffff0000);
@@ -151,7 +152,7 @@ __attribute__((noinline)) static void multiply_bf16(struct tile *sums, const str
 
 void tiles_multiply_bf16(int sums, int a, int b)
 {
-    enum { TO_NEAREST_MASKED_DAZ_FTZ = 0x9fc0 }; /* denormal numbers are zeros, read and written; to nearest even */
+    enum { TO_NEAREST_MASKED_DAZ_FTZ = 0x9fc0 }; /* denormals are zero on input and output; round to nearest even */
     unsigned before = _mm_getcsr();
     check_product(sums, a, b);
     _mm_setcsr(TO_NEAREST_MASKED_DAZ_FTZ);
@@ -159,7 +160,7 @@ void tiles_multiply_bf16(int sums, int a, int b)
     _mm_setcsr(before);
 }
 
-/* The CPU has products of unsigned with signed bytes: (a + 128) b - 128 b. */
+/* The CPU multiplies unsigned by signed bytes only: a b = (a + 128) b - 128 b. */
 void tiles_multiply_bytes(int sums, int a, int b)
 {
     const __m512i to_unsigned = _mm512_set1_epi32((int)0x80808080);

@@ -1,4 +1,4 @@
-/* Bad input, from outside: recipes, media, texts, models, options, shards (bad_input.h). */
+/* Bad input to the program: recipes, media, texts, models, options, shards (bad_input.h). */
 #define _GNU_SOURCE /* unshare */
 #include "tests/bad_input.h"
 
@@ -9,7 +9,7 @@ struct bad_input_row {
     struct damage damage;
     const char *words[WORDS_MOST];
     const char *says[4];
-    int status; /* 0 stands for 1 */
+    int status; /* 0 means 1 */
     const char *input;
 };
 
@@ -120,7 +120,7 @@ static void check_medium(const struct medium *m, enum how how, const char *from,
     if (how != GONE)
         row.damage = (struct damage){name, how, from};
     check_row(&row);
-    if (how != AS_IT_IS) { /* what a file is decides its content, not its name */
+    if (how != AS_IT_IS) { /* content, not name, decides the type of a file */
         struct bad_input_row back = {
             .damage = row.damage,
             .words = {"reconstruct", "../model", m->good, name, "-o", "out"},
@@ -226,7 +226,7 @@ static void texts_are_refused_by_line(void **state)
         }                                                                                                              \
     }
 
-#define WORN(name) /* a bit of it is another */                                                                        \
+#define WORN(name) /* one bit is flipped */                                                                            \
     {                                                                                                                  \
         .folder = "model", .damage = {name, FLIPPED}, .words = {"inspect", "model"}, .says = {                         \
             name,                                                                                                      \
@@ -309,7 +309,7 @@ static void models_are_refused_by_file(void **state)
     CHECK(rows);
 }
 
-/* The sizes agree with the tokenizer's own files, not with the model's. */
+/* The sizes match the tokenizer's own files, but not the model. */
 static void tokenizers_of_another_model_are_refused(void **state)
 {
     static const char *const words[] = {"generate", "model", "--image", "../picture.png", NULL};
@@ -347,7 +347,7 @@ static void options_that_cannot_be_followed_are_refused(void **state)
         OPTION("--seed 99999999999999999999", "generate", "../model", "--prompt", "a", "--seed",
                "99999999999999999999"),
         OPTION("--shape nope", "generate", "../model", "--prompt", "a", "--shape", "nope"),
-        OPTION("--guidance 2", "generate", "../model", "--prompt", "a", "--guidance", "2"), /* of text */
+        OPTION("--guidance 2", "generate", "../model", "--prompt", "a", "--guidance", "2"), /* text cannot be guided */
         OPTION("--guidance -1: expected a number from 0 to 100", "generate", "../model", "--prompt", "a", "--to",
                "image", "-o", "out.png", "--guidance", "-1"),
         OPTION("--guidance nan: expected a number", "generate", "../model", "--prompt", "a", "--to", "audio", "-o",
@@ -362,7 +362,8 @@ static void options_that_cannot_be_followed_are_refused(void **state)
     CHECK(rows);
 }
 
-/* Known where a stage left its settings beside the model. */
+/* Guidance warns if the settings saved beside the model show training from scratch without
+ * dropped prompts. */
 static void guidance_of_a_model_that_had_all_prompts_is_spoken_of(void **state)
 {
     static const struct {
@@ -376,7 +377,7 @@ static void guidance_of_a_model_that_had_all_prompts_is_spoken_of(void **state)
     char *path = path_join(root, "model/identity.json");
     (void)state;
     clear_work();
-    for (i64 i = 0; i <= COUNT_OF(rows); i++) { /* the last one without a file */
+    for (i64 i = 0; i <= COUNT_OF(rows); i++) { /* the last case has no file */
         char *text = string_format("{\"settings\":%s}", i < COUNT_OF(rows) ? rows[i].settings : "");
         if (i < COUNT_OF(rows))
             put_file(path, text, (i64)strlen(text));
@@ -414,7 +415,7 @@ static void sub_models_that_do_not_fit_are_refused(void **state)
         SUBMODEL("--layers", "-1", "expected numbers and ranges"),
         SUBMODEL("--layers", " -100000000-3", "expected numbers and ranges"),
         SUBMODEL("--layers", "0, -2,3", "expected numbers and ranges"),
-        SUBMODEL("--layers", "0,1", "must stay"), /* the top ones carry audio heads */
+        SUBMODEL("--layers", "0,1", "must stay"), /* the top layers carry audio heads */
         SUBMODEL("--experts", "0", "expected 1 to 8"),
         SUBMODEL("--experts", "9", "expected 1 to 8"),
         SUBMODEL("--experts", "1,8", "8 is beyond the last one, 7"),

@@ -1,5 +1,6 @@
-/* Bad data and disks, from outside (bad_input.h): in a data set of thousands a bad file is skipped, named and counted,
- * a damaged checkpoint gives way to the one before it, and a full disk leaves nothing half-written. */
+/* Bad data and full disks (bad_input.h): in a data set of thousands a bad file is skipped, named
+ * and counted, a damaged checkpoint is replaced by the previous one, and a full disk leaves no
+ * partial output. */
 #define _GNU_SOURCE /* unshare */
 #include "tests/bad_input.h"
 
@@ -15,7 +16,7 @@ static const char *const bad_files[] = {"empty.png", "half.png",  "other.png",  
                                         "empty.mp4", "half.mp4",  "other.mp4",  "empty.wav",
                                         "half.wav",  "other.wav", "silent.wav", "missing.wav"};
 
-/* Ten good ones of each kind in data/, and the bad ones. */
+/* Makes data/ with 10 good files of each kind, and the bad ones. */
 static void make_data_set(void)
 {
     static const char *const keys[] = {"image", "video", "audio"};
@@ -135,7 +136,7 @@ static void precision_that_the_device_is_slow_in_is_refused(void **state)
 
 /* ---- Checkpoints ---- */
 
-/* ROOT/trained: a run that was cut short behind its last checkpoint; model: what it would have made. */
+/* Makes ROOT/trained, a run interrupted after its last checkpoint; model: the expected result. */
 static void train(struct text *model)
 {
     char *run = path_join(work, "run"), *to = path_join(root, "trained"), *made = path_join(to, "base"),
@@ -201,7 +202,7 @@ static void a_damaged_checkpoint_gives_way_to_the_one_before(void **state)
     list_tree(&before, checkpoints);
     expect_failure(words, run_set(words, &(struct setting_of_run){0}), 1, says);
     text_clear(&got);
-    list_tree(&got, checkpoints); /* what is left may be mended by hand */
+    list_tree(&got, checkpoints); /* kept, so that it may be repaired by hand */
     assert_string_equal(got.data, before.data);
     text_release(&expected);
     text_release(&got);
@@ -251,7 +252,7 @@ static void samples_that_fit_no_row_are_counted(void **state)
 /* ---- Full disks ---- */
 
 static const struct writing {
-    i64 room_bytes; /* on the disk */
+    i64 room_bytes; /* size of the disk */
     const char *words[WORDS_MOST];
     const char *says[3];
 } writings[] = {
@@ -268,7 +269,7 @@ static const struct writing {
     {65536, {"run", "../sharding.yaml"}, {"stage shards", "train/00000.shard"}},
 };
 
-/* A run keeps what it needs to go on, and nothing half-written. */
+/* A run keeps what a resume needs, and no partial files. */
 static void expect_nothing_half_made(const struct writing *w, const struct text *before)
 {
     struct text after = {0};
@@ -304,11 +305,11 @@ static void a_full_disk_leaves_nothing_half_written(void **state)
         print_message("no disk can be mounted here (%s): not tested on a full one\n", strerror(errno));
         skip();
     }
-    setenv("WEFT_SPARE_BYTES", "-1e18", 1); /* nobody foresees it */
+    setenv("WEFT_SPARE_BYTES", "-1e18", 1); /* disables the free space check */
     for (i64 i = 0; i < COUNT_OF(writings); i++) {
         char *room = string_format("size=%lld", (long long)writings[i].room_bytes + 4096);
         assert_int_equal(mount("none", work, "tmpfs", 0, room), 0);
-        do_damage(&(struct damage){"filler", RUBBISH}); /* takes a page */
+        do_damage(&(struct damage){"filler", RUBBISH}); /* takes one page */
         check_writing(&writings[i], 0, "No space left on device");
         assert_int_equal(umount2(work, MNT_DETACH), 0);
         memory_free(room);

@@ -1,4 +1,4 @@
-/* The program itself: exit statuses, messages, and that nothing half-made stays behind. */
+/* The program as a process: exit statuses, messages, and no partial output. */
 #define _GNU_SOURCE /* pipe2 */
 #include <fcntl.h>
 #include <math.h>
@@ -29,7 +29,8 @@ static void wrong_usage_exits_with_2_and_suggests(void **state)
     expect_complaint("-o DIR");
     assert_int_equal(WEFT("logits"), 2);
     assert_int_equal(WEFT("grid", model_folder, "--data", shards, "--rows", "many"), 2);
-    assert_int_equal(WEFT("grid", model_folder, "--data", shards, "--layers", "0"), 2); /* takes no sub-model */
+    /* grid accepts no sub-model options */
+    assert_int_equal(WEFT("grid", model_folder, "--data", shards, "--layers", "0"), 2);
     assert_int_equal(WEFT("extract", "--help"), 0);
     assert_non_null(strstr(said.data, "--experts"));
 }
@@ -80,7 +81,7 @@ static void compare_tells_equal_from_different(void **state)
 #define REFERENCE GOLDEN "/moe/untied-gqa4-dense0"
 
 enum { TENSORS_MOST = 256 };
-struct reference { /* the tensors of a golden file, to be changed and saved beside */
+struct reference { /* tensors of a golden file, to be changed and saved beside it */
     struct safetensors set;
     struct tensor_source tensors[TENSORS_MOST];
     i64 count;
@@ -129,7 +130,7 @@ static void spoil(struct reference *r, const char *name, enum wrong wrong, void 
     if (wrong == CUT)
         t->shape[t->rank - 1] = 1;
     if (wrong == BEYOND)
-        *(i32 *)values = 320; /* the vocabulary: the last id is one less */
+        *(i32 *)values = 320; /* out of range: equals the vocabulary */
     if (wrong == NOT_A_NUMBER)
         *(float *)values = NAN;
     if (wrong == RENAMED)
@@ -327,7 +328,8 @@ static void tokenize_there_and_back(void **state)
     memory_free(ids);
 }
 
-/* Long and short lines, flat ones and others, over several blocks: each gives what it gives by itself. */
+/* Long and short lines, valid and mixed, over several
+ * blocks: each gives the same output as alone. */
 static void tokenize_keeps_lines_in_order_over_blocks(void **state)
 {
     enum { LINES = 9000, WORDS = 100, LONG = 400000 };
@@ -395,7 +397,7 @@ static void extract_leaves_a_whole_model_or_nothing(void **state)
     assert_int_equal(json_kind(json_get(j, "tokenizer.json")), JSON_OBJECT);
     assert_int_equal(json_kind(json_get(j, "weft/vision")), JSON_OBJECT);
     json_free(j);
-    assert_int_equal(WEFT("extract", model_folder, "-o", out), 1); /* exists */
+    assert_int_equal(WEFT("extract", model_folder, "-o", out), 1); /* already exists */
     expect_complaint("exists");
     memory_free(out);
 }
@@ -454,11 +456,11 @@ static void expect_kind(const char *path, const char *kind)
     assert_non_null(j);
     assert_string_equal(json_string(json_get(j, "kind"), ""), kind);
     json_free(j);
-    assert_int_equal(WEFT("inspect", path), 0); /* for people */
+    assert_int_equal(WEFT("inspect", path), 0); /* human-readable output */
     assert_true(said.length > 0);
 }
 
-/* As `data` names them, and together what one call would have made. */
+/* Accepts lists and folders like `data`, and adds up to the output of one call. */
 static void inspect_sums_up_folders_of_shards(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* `weft bench op`: the list, a table, JSON lines, and what is refused. What is measured is nobody's assertion. */
+/* `weft bench op`: the list, a table, JSON lines, and refused options. Timings are not checked. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 #include "core/json.h"
 #include "kernels/kernels.h"
 
-static struct text said; /* of the last run: stdout and stderr */
+static struct text said; /* stdout and stderr of the last run */
 
 static int weft(const char *words)
 {

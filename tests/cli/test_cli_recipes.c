@@ -1,4 +1,4 @@
-/* The program with whole stages: recipes, plans, folders that stages leave, the page. */
+/* The program with whole stages: recipes, plans, the folders of stages, the page. */
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -79,7 +79,7 @@ static void no_row_is_longer_than_what_is_measured(void **state)
     memory_free(most);
 }
 
-/* Without shards, without data: the stages say what the tokenizers will be. */
+/* Without shards or data: the recipe determines the tokenizers. */
 static void plan_knows_a_stage_that_has_not_run(void **state)
 {
     (void)state;
@@ -98,15 +98,16 @@ static void plan_knows_a_stage_that_has_not_run(void **state)
     assert_true(bytes[1] < 0.51 * bytes[0]);
     assert_int_equal(WEFT("plan", recipe, "bpe"), 2);
     expect_complaint("pretrain or sft");
-    assert_int_equal(WEFT("plan", recipe, "more", "run=/nowhere/at-all"), 0); /* of half, which is cut from base */
+    assert_int_equal(WEFT("plan", recipe, "more", "run=/nowhere/at-all"), 0); /* a sub-model with half of base */
     assert_non_null(strstr(said.data, "more: "));
     assert_int_equal(WEFT("plan", recipe, "more", "run=/nowhere/at-all", "half.topk=99"), 2);
     expect_complaint("--topk 99");
     assert_int_equal(WEFT("plan", recipe, "base", "--ranks", "3", "--layout", "data=2"), 2);
 }
 
-/* 16 bytes of disk a parameter in a checkpoint, master, both moments and the model in f32, of which two are kept
- * and one is being written, and 4 more in the result; the time is that of a rank's share. */
+/* A checkpoint takes 16 bytes of disk per parameter (master, both moments and the model in f32); 2
+ * are kept and 1 is being written, and the result takes 4 more. The time is that of one rank's
+ * share. */
 static void plan_counts_disk_and_time(void **state)
 {
     (void)state;
@@ -259,7 +260,7 @@ static void a_recipe_runs_extract_grid_and_routing(void **state)
     the_page_shows_what_stages_left();
 }
 
-/* The first call leaves a file and fails; the second one would stumble over it. */
+/* The first call leaves a file and fails; the second would fail if it found it. */
 static void a_command_begins_in_an_empty_folder(void **state)
 {
     (void)state;
@@ -274,7 +275,7 @@ static void a_command_begins_in_an_empty_folder(void **state)
     expect_complaint("sh ended with status 1");
     char *go = in_folder("go"), *partial = in_folder("command/one.partial");
     assert_int_equal(file_replace(go, "", 0), 0);
-    int lock = open(partial, O_RDONLY | O_DIRECTORY); /* as a run that is at work holds it */
+    int lock = open(partial, O_RDONLY | O_DIRECTORY); /* like a run in progress */
     assert_true(lock >= 0 && flock(lock, LOCK_EX) == 0);
     assert_int_equal(WEFT("run", path), 1);
     expect_complaint("another weft run is at work");

@@ -1,5 +1,5 @@
-/* Stages of one recipe: each draws for itself; and one that continues another is, bit for bit, what one run would have
- * been. The program itself runs them. */
+/* Stages of one recipe: each has its own draws, and a stage that continues another is bitwise equal
+ * to a single longer run. Runs the program itself. */
 #include <math.h>
 #include <sys/wait.h>
 #include "core/json.h"
@@ -10,7 +10,7 @@
 static char *shards;
 static struct text complained;
 
-/* SETTINGS: of all stages; steps and optimizer follow the trajectory. */
+/* Settings of all stages; steps and the optimizer depend on the test. */
 #define COMMON                                                                                                         \
     "checkpoint_steps: 2, keep: 9, heldout_rows: 2, batch: {rows: 2, length: 128, micro_rows: 1}, "                    \
     "elastic: {slice_rows: 1}"
@@ -38,7 +38,8 @@ static int teardown(void **state)
     return remove_directory(state);
 }
 
-/* NAME.yaml with these stages (%s: the shards), its run in the folder NAME; the words follow on the command line. */
+/* Writes NAME.yaml with these stages (%s: the shards) and runs it in the folder NAME; `words` are
+ * more command line arguments. */
 static int run(const char *name, const char *stages, const char *words)
 {
     char *recipe = string_format("%s.yaml", path_of(name)), *err = path_of("stderr");
@@ -81,7 +82,7 @@ static bool same_files(const char *a, const char *b)
     return same;
 }
 
-/* Of the line of metrics whose step is `step`. */
+/* A value in the metrics line of step `step`; NaN if there is none. */
 static double metric(const char *stage_folder, i64 step, const char *name)
 {
     struct text text = {0};
@@ -107,11 +108,11 @@ static void stages_draw_for_themselves(void **state)
     (void)state;
     run_well("two", two, "");
     assert_true(metric("two/one", 1, "loss/text") != metric("two/two", 1, "loss/text"));
-    run_well("again", two, "two"); /* alone it is the same */
+    run_well("again", two, "two"); /* the same when run alone */
     assert_true(same_files("two/two/model.safetensors", "again/two/model.safetensors"));
 }
 
-/* Which samples are held out is drawn by every stage alike: none may learn from what another one holds out. */
+/* All stages hold out the same samples, so that none trains on another's held-out data. */
 static void stages_hold_out_the_same(void **state)
 {
     char *texts = path_join(shards, "texts"), *stages;
@@ -132,7 +133,7 @@ static void stages_hold_out_the_same(void **state)
     memory_free(texts);
 }
 
-/* As a program wrote it that did not know the key. */
+/* Removes a key that older programs did not write. */
 static struct json *without(const struct json *object, const char *key)
 {
     struct json *older = json_object();
@@ -159,7 +160,7 @@ static void what_older_programs_finished_stays(void **state)
     assert_int_equal(rename(path_of("older/one"), path_of("older/one.partial")), 0);
     assert_int_equal(unlink(path_of("older/one.partial/done.json")), 0);
     succeed(json_save(path_of("older/one.partial/identity.json"), identity));
-    assert_int_equal(run("older", one, ""), 1); /* begun with other draws */
+    assert_int_equal(run("older", one, ""), 1); /* the run began with other draws */
     expect_words("stage one");
     expect_words("stage_seed");
     expect_words("--redo");
@@ -167,7 +168,7 @@ static void what_older_programs_finished_stays(void **state)
     json_free(identity);
 }
 
-/* `grid_steps` and `model.norm_min` are left out of what the stage was made of. */
+/* `grid_steps` and `model.norm_min` are removed from the stage's recorded settings. */
 static void settings_that_an_older_program_did_not_know_stood_at_their_defaults(void **state)
 {
     static const char *const one = "  one: {kind: pretrain, data: %s, steps: 2, " COMMON ", " MODEL ", " CURVE "}\n",
@@ -221,7 +222,7 @@ static void continued_equals_at_once(void **state)
     assert_true(same_files("once/base/heldout.json", "parts/more/heldout.json"));
 }
 
-/* Cut short behind its first own checkpoint, it goes on from that one. */
+/* A continuing stage, interrupted after its first checkpoint, resumes from that. */
 static void what_continues_is_resumed(void **state)
 {
     static const char *const parts =
@@ -262,7 +263,7 @@ static void what_cannot_be_carried_is_refused(void **state)
     expect_words("steps is 4, and");
     assert_int_equal(run("refused", parts, "more more.model.width=64"), 2);
     expect_words("model.width is 64");
-    run_well("refused", parts, "more more.model.width=32"); /* said again is no change */
+    run_well("refused", parts, "more more.model.width=32"); /* repeating a value is not a change */
     assert_int_equal(run("refused", parts, "more --redo more.from=base"), 2);
     expect_words("from and continue");
     char *tokenizer = path_join(shards, "text/tokenizer.json");

@@ -1,4 +1,4 @@
-/* files: what others may read is replaced as a whole or not at all; full disks and wrong paths are reported. */
+/* files: replacement is atomic; full disks and wrong paths are reported. */
 #include "tests/scratch.h"
 
 #include <sys/mount.h>
@@ -17,7 +17,7 @@ static void assert_holds(const char *path, const char *expected)
     text_release(&text);
 }
 
-/* Names in a directory, with spaces between. */
+/* Checks the names in a directory, joined by spaces. */
 static void assert_lists(const char *path, const char *expected)
 {
     char **names;

@@ -23,7 +23,7 @@ static void crc32c_has_the_values_of_rfc_3720(void **state)
 static void hash_bytes_is_xxh3(void **state)
 {
     (void)state;
-    assert_true(hash_bytes("", 0, 0) == 0x2d06800538d394c2u); /* XXH3_64bits of nothing */
+    assert_true(hash_bytes("", 0, 0) == 0x2d06800538d394c2u); /* XXH3_64bits of the empty string */
     assert_true(hash_bytes("abc", 3, 0) == 0x78af5f94892f3950u);
     assert_true(hash_bytes("abc", 3, 1) != hash_bytes("abc", 3, 0));
 }

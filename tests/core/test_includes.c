@@ -1,5 +1,5 @@
-/* The law of the house: a room includes only what it stands on, a vendor header appears in one file per backend,
- * and what only NVIDIA's compiler understands where the emulated GPU has its meaning beside it. */
+/* Rules for includes: a room includes only rooms below it, a vendor header appears in one file per
+ * backend, and NVIDIA-specific constructs have a counterpart for the emulated GPU next to them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +11,9 @@
 
 #include "core/core.h"
 
-/* The rooms. Each may include itself, those it stands on, and what these stand on. Rooms of a family are closed to
- * others: a backend is behind kernels/device. A folder that has no row here fails the test. */
+/* The rooms. Each may include itself, the rooms in `below`, and transitively theirs. Rooms of a
+ * family are private to it: backends are reached through kernels/device. A folder without a row
+ * here fails the test. */
 static const struct includes_room {
     const char *name, *below, *family;
 } rooms[] = {
@@ -112,7 +113,7 @@ static const struct includes_room *room_of(const char *name, size_t length)
     return NULL;
 }
 
-/* Whether `room` stands on `other`, on one of its own, or is it. */
+/* True if `room` is `other` or depends on it, directly or transitively. */
 static bool stands_on(const struct includes_room *room, const struct includes_room *other)
 {
     if (room == other)
@@ -196,7 +197,7 @@ static bool is_source(const char *name)
 
 enum { FILES_MOST = 45 };
 
-/* A folder and those in it; only rooms hold sources. */
+/* Checks a folder and its subfolders; only rooms may hold sources. */
 static void check_folder(const char *folder)
 {
     char **names, *path = path_join(SOURCE_TREE, folder);

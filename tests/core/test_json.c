@@ -1,4 +1,5 @@
-/* json: reading with errors that say where, getters with fallbacks, building, printing that reads back the same. */
+/* json: reading with errors that name the place, getters with defaults, building, printing that
+ * parses to the same value. */
 #include "core/json.h"
 
 #include <float.h>
@@ -242,7 +243,7 @@ static void saved_files_load_again(void **state)
 
 /* ---- One string of a line ---- */
 
-/* As the parser has it, or left to it. */
+/* The line reader either agrees with the parser or declines the line. */
 static bool line_is_taken(const char *line, i64 length)
 {
     const char *text;
@@ -305,7 +306,7 @@ static void a_string_of_a_flat_line_is_the_parsers(void **state)
             fail_msg("%s: taken", left[i]);
 }
 
-/* Lines with some bytes changed: whatever is taken is what the parser reads. */
+/* Mutated lines: a string that the line reader accepts equals the parser's. */
 static void changed_lines_are_the_parsers_or_left_to_it(void **state)
 {
     static const char line[] =

@@ -1,5 +1,5 @@
-/* Draws have the distributions they are named after: counts within five standard deviations of a binomial, moments
- * within five of their own; and weights are drawn each for itself. */
+/* Draws have the stated distributions: counts are within 5 standard deviations of a binomial,
+ * moments within 5 of their own. Weights are drawn independently of each other. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@ static void uniform_draws_are_even(void **state)
         expect_share("one below five", below[i], DRAWS, 1 / 5.0);
 }
 
-/* Mean 0, variance 1, fourth moment 3; 0.6827 lie within 1, 0.9545 within 2. */
+/* Mean 0, variance 1, fourth moment 3; 68.27 % lie within 1, 95.45 % within 2. */
 static void normal_draws_are_normal(void **state)
 {
     double mean = 0, square = 0, fourth = 0, one = 0, two = 0;
@@ -57,7 +57,7 @@ static void normal_draws_are_normal(void **state)
     expect_share("within 2", two, DRAWS, erf(2 / sqrt(2)));
 }
 
-/* Every order of three comes as often as every other, those that leave one in its place too. */
+/* All 6 orders of 3 items are equally frequent, including those with fixed points. */
 static void permutations_are_even(void **state)
 {
     double orders[27] = {0};
@@ -68,7 +68,7 @@ static void permutations_are_even(void **state)
         assert_true(p[0] != p[1] && p[0] != p[2] && p[1] != p[2]);
         orders[9 * p[0] + 3 * p[1] + p[2]]++;
     }
-    static const int all[6] = {5, 7, 11, 15, 19, 21}; /* 012 021 102 120 201 210 in threes */
+    static const int all[6] = {5, 7, 11, 15, 19, 21}; /* 012 021 102 120 201 210 in base 3 */
     for (int i = 0; i < 6; i++)
         expect_share("an order of three", orders[all[i]], DRAWS, 1 / 6.0);
 }
@@ -90,7 +90,7 @@ static struct moments moments_of(const float *a, const float *b, i64 n)
     return m;
 }
 
-/* With the deviation its table says; two of the same shape have nothing to do with each other. */
+/* Standard deviations match the table, and two weights of the same shape are uncorrelated. */
 static void weights_are_drawn_each_for_itself(void **state)
 {
     struct device device;

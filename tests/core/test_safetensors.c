@@ -1,5 +1,5 @@
-/* safetensors: golden bytes, files of the reference writer read and written again without a difference, every kind of
- * broken header refused with a message that names it. */
+/* safetensors: golden bytes, files of the reference writer survive a round trip unchanged, and
+ * every kind of broken header is refused with a message that names it. */
 #include "core/json.h"
 #include "core/safetensors.h"
 #include "tests/scratch.h"
@@ -85,7 +85,7 @@ static void flipped_bits_do_not_fit_the_checksum(void **state)
     succeed(safetensors_save(path, sources, COUNT_OF(sources), NULL));
     assert_int_equal(safetensors_check(path), 1);
     succeed(file_read(&file, path));
-    for (i64 i = file.length - 16; i < file.length; i++) { /* the tensors' bytes */
+    for (i64 i = file.length - 16; i < file.length; i++) { /* data of the tensors */
         file.data[i] ^= 4;
         succeed(file_replace(path, file.data, file.length));
         file.data[i] ^= 4;
@@ -160,7 +160,7 @@ static void all_numeric_types_convert_to_f32(void **state)
     safetensors_close(&set);
 }
 
-/* A file of the given header and so many zero bytes of data. */
+/* Writes a file with this header and `data_bytes` zero bytes of data. */
 static const char *written(const char *header, i64 data_bytes)
 {
     struct text text = {0};

@@ -1,4 +1,4 @@
-/* settings and YAML: every type, ranges, nested keys, overrides; what is wrong is refused with its line. */
+/* settings and YAML: every type, ranges, nested keys, overrides; errors name their line. */
 #include "core/json.h"
 #include "core/settings.h"
 

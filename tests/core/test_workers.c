@@ -1,5 +1,5 @@
-/* Workers: who stands where, every tile once, whatever the groups; tiles that wait for those before them; time of
- * tiles; memory from several nodes. */
+/* Workers: placement on cores, every tile runs exactly once for any groups, tiles that wait for
+ * earlier ones, tile timing, memory interleaved over nodes. */
 #include "core/topology.h"
 #include "tests/scratch.h"
 #include "tests/tier.h"
@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-/* Two sockets of four cores of two hardware threads, numbered as Linux does: second threads last. */
+/* Two sockets of 4 cores with 2 hardware threads each, numbered like Linux: second threads last. */
 enum { SOCKET = 4, CORES = 8, THREADS = 16 };
 
 static void write_list(const char *folder, const char *file, const char *list)
@@ -58,7 +58,7 @@ static void workers_stand_node_by_node(void **state)
     check_places(all, 100, whole, THREADS);
     const struct cpu_place cores[] = {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {4, 1}, {5, 1}, {6, 1}, {7, 1}};
     check_places(all, CORES, cores, CORES);
-    few[9] = few[1] = few[13] = few[20] = true; /* 9 and 1 are one core; 20 is described nowhere */
+    few[9] = few[1] = few[13] = few[20] = true; /* 9 and 1 share a core; 20 is not described */
     const struct cpu_place some[] = {{1, 0}, {20, 0}, {13, 1}};
     check_places(few, 3, some, 3);
     const struct cpu_place every[] = {{1, 0}, {9, 0}, {20, 0}, {13, 1}};
@@ -83,7 +83,7 @@ static void a_machine_that_is_not_described_is_one_memory(void **state)
 enum { TILES_MOST = 1000 };
 struct count_job {
     atomic_int times[TILES_MOST];
-    _Atomic i64 done; /* tiles before this one */
+    _Atomic i64 done; /* tiles finished before this one */
 };
 
 static void count_tile(void *context, i64 tile, int worker)
@@ -115,7 +115,7 @@ static void run_jobs(void)
     }
 }
 
-/* Workers come late to most of these, and find the next job, or the one after that. */
+/* Workers are late for most of these jobs and must find the next one, or the one after. */
 static void run_many_short_jobs(void)
 {
     static struct count_job job;
@@ -137,7 +137,7 @@ static void every_tile_runs_once_in_any_groups(void **state)
     } pools[] = {
         {{0}, 1, 1},
         {{0, 0}, 2, 1},
-        {{0, 1}, 2, 2}, /* a group of which nobody waits */
+        {{0, 1}, 2, 2}, /* a group that no other waits for */
         {{0, 0, 0, 0, 0, 0, 0, 0, 0}, 9, 2},
         {{0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2}, 13, 4},
     };
@@ -213,15 +213,15 @@ static void threads_are_held_and_memory_is_spread(void **state)
         first++;
     one[first] = true;
     topology_hold(one);
-    if (topology_mask(after) == 1) { /* a sandbox may refuse */
+    if (topology_mask(after) == 1) { /* a sandbox may refuse the call */
         assert_memory_equal(after, one, sizeof one);
         topology_hold(before);
         topology_mask(after);
         assert_memory_equal(after, before, sizeof before);
     }
-    assert_false(topology_spread(0)); /* it is not */
+    assert_false(topology_spread(0)); /* was not spread */
     if (topology_spread(1)) {
-        assert_false(topology_spread(1)); /* it is already */
+        assert_false(topology_spread(1)); /* already spread */
         assert_true(topology_spread(0));
     }
 }
@@ -235,7 +235,7 @@ static void pinned_workers_do_the_same(void **state)
     workers_stop();
     unsetenv("WEFT_PIN");
     bool mask[CPUS_MOST];
-    assert_int_equal(topology_mask(mask), workers_cores()); /* the calling thread is free */
+    assert_int_equal(topology_mask(mask), workers_cores()); /* the calling thread is not pinned */
 }
 
 int main(void)

@@ -1,5 +1,6 @@
-/* Gradients summed in buckets while a backward runs: the bits of a sum in the order of ranks, whatever the size of the
- * buckets and whenever each rank's gradients are whole. The program runs itself again under mpirun and over TCP. */
+/* Gradients summed in buckets during the backward match a sum in rank order bit for bit, for any
+ * bucket size and any order in which each rank's gradients become ready. The program runs itself
+ * again under mpirun and over TCP. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,7 @@ enum { LAYERS = 3, EXPERTS = 4, WRITES = 32 };
 static const struct {
     const char *name;
     i64 parts, rows, columns, layer;
-    bool unused; /* its gradient is nowhere written */
+    bool unused; /* its gradient is never written */
 } rows[] = {{"embed", 1, 50, 6, -1},       {"a", 1, 7, 5, 0},       {"norm", 1, 1, 9, 0},
             {"experts", EXPERTS, 3, 8, 1}, {"long", 1, 1000, 7, 1}, {"unused", 1, 5, 5, 2, true},
             {"head", 1, 50, 6, 3}};
@@ -38,21 +39,21 @@ static void open_table(struct weights *weights, struct device *on, const struct 
     weights_allocate(weights);
 }
 
-/* The first rank has no gradient of its first expert. */
+/* Data rank 0 has no gradient for its first expert. */
 static bool is_written(i64 d, i64 weight, i64 part)
 {
     return !rows[weight].unused && !(rows[weight].parts > 1 && d == 0 && part == 0);
 }
 
-/* Of data rank d's gradient. */
+/* Element i of data rank d's gradient. */
 static float value_of(i64 d, i64 round, i64 weight, i64 i)
 {
     bool none = !is_written(d, weight, i / (rows[weight].rows * rows[weight].columns));
     return none ? 0 : (float)rng_normal((struct rng_key){3, RNG_TEST}, (u32)(d + 16 * round), (u32)weight, (u32)i, 0);
 }
 
-/* What a backward leaves: memory nobody wrote holds anything. The device's queue may have the last writing before it.
- * staging: as long as all gradients. */
+/* Fills gradients like a backward: unwritten memory holds garbage, and the last writes may still be
+ * queued on the device. staging: as large as all gradients. */
 static void put_gradients(struct weights *weights, i64 d, i64 round, float *staging)
 {
     struct device *on = weights->device;
@@ -76,7 +77,7 @@ static void put_gradients(struct weights *weights, i64 d, i64 round, float *stag
     memory_free(values);
 }
 
-/* ---- In ranks: sums ---- */
+/* ---- Code of the ranks: sums ---- */
 
 static void expect_sums(struct comm *world, const struct weights *weights, const struct parallel *p, i64 round)
 {
@@ -99,11 +100,12 @@ static void expect_sums(struct comm *world, const struct weights *weights, const
     }
 }
 
-/* Gradients become whole in an order of this rank's own, with a word to all others somewhere in between. */
+/* Gradients become ready in a different order on each rank,
+ * with an unrelated call to all ranks in between. */
 static void run_backward(struct comm *world, struct buckets *b, struct weights *weights, i64 round)
 {
 #ifdef WEFT_ON_GPU
-    i64 word_at = 1; /* calls to different ranks have one order there */
+    i64 word_at = 1; /* all ranks must issue their calls in the same order there */
 #else
     i64 word_at = (world->rank * 3 + round) % COUNT_OF(rows);
 #endif
@@ -150,7 +152,7 @@ static void run_sums(struct comm *world)
                 check_size(world, &(struct layout){.data = world->size, .expert = expert, .bucket_bytes = bytes[i]});
 }
 
-/* ---- In ranks: what goes wrong ---- */
+/* ---- Code of the ranks: failures ---- */
 
 struct buckets_begun {
     struct parallel p;
@@ -171,7 +173,7 @@ static void finish(struct buckets_begun *x)
 {
     float value;
     buckets_finish(x->b);
-    device_get(&device, &value, x->weights.grads, 4); /* a GPU's host waits here */
+    device_get(&device, &value, x->weights.grads, 4); /* on a GPU, the host waits here */
 }
 
 static void run_death(struct comm *world)
@@ -250,7 +252,7 @@ static void a_rank_that_dies_in_a_bucket_is_named(void **state)
     (void)state;
     expect_failure("death", true, "rank 0 of 2 (");
 #ifdef WEFT_ON_GPU
-    expect_failure("death", true, "rank 1 "); /* who notices first, its comm or the world */
+    expect_failure("death", true, "rank 1 "); /* either its comm or the world notices first */
 #else
     expect_failure("death", true, "rank 1 of the world has ended");
 #endif
@@ -278,8 +280,8 @@ static void ranks_with_other_buckets_are_named(void **state)
 
 /* ---- Without data ---- */
 
-/* Four data ranks, a link of 1 kB/s and 1 flop/s: the head's bucket begins at once, the rest at the end, 100 s later.
- */
+/* Four data ranks, a link of 1 kB/s and 1 flop/s: the head's bucket starts at once, the others
+ * start at the end of the backward, 100 s later. */
 static void time_behind_the_backward_is_foreseen(void **state)
 {
     struct device meta;

@@ -1,5 +1,6 @@
-/* Ranks: who am I, every collective against what it must give, layouts, rows between experts, and what is said when
- * ranks do not fit together. The program runs itself again under mpirun and as processes that meet over TCP. */
+/* Ranks: launch detection, every collective against its definition, layouts, expert rows, and error
+ * messages for mismatched ranks. The program runs itself again under mpirun and as processes that
+ * meet over TCP. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,7 @@ static float value_of(i64 rank, i64 i)
     return (float)rng_normal((struct rng_key){1, RNG_TEST}, (u32)rank, (u32)i, 0, 0);
 }
 
-/* What lies on the device, back where it came from; the block is freed. */
+/* Copies a device block back to the host and frees it. */
 static void back(void *host, void *block, i64 bytes)
 {
     device_get(&device, host, block, bytes);
@@ -32,7 +33,7 @@ static void reduce(struct comm *world, void *host, i64 count, enum dtype dtype)
     back(host, block, count * dtype_bytes(dtype));
 }
 
-/* ---- In ranks: collectives ---- */
+/* ---- Code of the ranks: collectives ---- */
 
 static void check_sums_f32(struct comm *world, i64 count)
 {
@@ -76,7 +77,7 @@ static void check_other_sums(struct comm *world)
     }
 }
 
-/* Rank r's part has 7 r elements: rank 0 has none. */
+/* Rank r's part has 7 r elements; rank 0 has none. */
 static void check_parts(struct comm *world)
 {
     i64 counts[world->size], bytes[world->size], first = 0, total = 0;
@@ -127,7 +128,7 @@ static void check_broadcast_and_any(struct comm *world)
     comm_barrier(world);
 }
 
-/* Rank a sends rank b a + 2 b rows. */
+/* Rank a sends a + 2 b rows to rank b. */
 static void check_rows(struct comm *world)
 {
     enum { ROWS_MOST = 16 };
@@ -150,7 +151,7 @@ static void check_rows(struct comm *world)
             EXPECT(arrived[r][i][0] == r && arrived[r][i][1] == world->rank && arrived[r][i][2] == i);
 }
 
-/* Large messages both ways at once, read in another order than they were sent. */
+/* Large messages in both directions at once, received in a different order than sent. */
 static void check_messages(struct comm *world)
 {
     enum { COUNT = 1 << 20 };
@@ -173,7 +174,7 @@ static void run_collectives(struct comm *world)
 {
     check_sums_f32(world, 1);
     check_sums_f32(world, 1001);
-    check_sums_f32(world, 3500001); /* over three ranks more than the largest piece */
+    check_sums_f32(world, 3500001); /* over 3 ranks, more than the largest piece */
     check_other_sums(world);
     check_parts(world);
     check_broadcast_and_any(world);
@@ -181,7 +182,7 @@ static void run_collectives(struct comm *world)
     check_messages(world);
 }
 
-/* ---- In ranks: layouts ---- */
+/* ---- Code of the ranks: layouts ---- */
 
 static void expect_members(struct comm *world, struct comm *comm, const i64 *members, i64 count)
 {
@@ -197,7 +198,7 @@ static void expect_members(struct comm *world, struct comm *comm, const i64 *mem
         EXPECT(all[r] == members[r]);
 }
 
-/* Four ranks as 2 data (which are the 2 expert ranks) x 2 tensor, then as 2 data x 2 pipeline. */
+/* Four ranks as 2 data (also the 2 expert ranks) x 2 tensor, then as 2 data x 2 pipeline. */
 static void run_layout(struct comm *world)
 {
     struct parallel p;
@@ -218,7 +219,7 @@ static void run_layout(struct comm *world)
     EXPECT(parallel_open(&p, world, &(struct layout){.data = 4, .expert = 3}) == -1);
 }
 
-/* ---- In ranks: ops ---- */
+/* ---- Code of the ranks: ops ---- */
 
 static void check_enter_and_sum(struct comm *world, struct tape *tape)
 {
@@ -249,7 +250,7 @@ static void check_enter_and_sum(struct comm *world, struct tape *tape)
 
 enum { N = 40, K = 2, E = 12, KEPT = 6 };
 
-/* Chooses `KEPT` of the experts, two for each position; of rank 0 nothing is routed to the last rank's experts. */
+/* Routes each position to 2 of KEPT experts; rank 0 routes nothing to the last rank's experts. */
 static struct routing *random_routing(struct comm *world, struct tape *tape)
 {
     i32 chosen[N * K], member[KEPT], *blocks = tape_alloc(tape, sizeof chosen + sizeof member);
@@ -269,7 +270,7 @@ static struct routing *random_routing(struct comm *world, struct tape *tape)
     return r;
 }
 
-/* Every row that arrives stands in the group of its expert. */
+/* Every row that arrives is in the group of its expert. */
 static void check_groups(struct comm *world, const struct expert_exchange *ex, const struct tensor *grouped)
 {
     i64 own = E / world->size, real = 0;
@@ -293,7 +294,7 @@ static void check_groups(struct comm *world, const struct expert_exchange *ex, c
     memory_free(at);
 }
 
-/* They return to where they came from; what of a part is no row of anybody's stays where it is. */
+/* Rows return to their sources; unused rows of a part are left in place. */
 static void check_expert_rows(struct comm *world, struct tape *tape, const struct exchange_room *room)
 {
     float x[N * 2], ones[N * K], sum[N * 2];
@@ -326,7 +327,8 @@ static void check_expert_rows(struct comm *world, struct tape *tape, const struc
     memory_free(came);
 }
 
-/* What has no room is noted; what has some arrives in its group, and nothing else does. */
+/* Rows beyond a part's capacity are counted; all others
+ * arrive in their group, and nothing else does. */
 static void check_small_parts(struct comm *world, struct tape *tape, double *noted)
 {
     enum { PART = 8 };
@@ -365,7 +367,7 @@ static void run_ops(struct comm *world)
     tape_close(&tape);
 }
 
-/* ---- In ranks: what goes wrong ---- */
+/* ---- Code of the ranks: failures ---- */
 
 static void run_bound(struct comm *world)
 {
@@ -399,7 +401,7 @@ static void run_short_message(struct comm *world)
     comm_barrier(world);
 }
 
-/* Past the calls that are compared. */
+/* Makes 20 calls, past those whose arguments are compared across ranks. */
 static void run_calls(struct comm *world)
 {
     float data[16] = {0};
@@ -413,7 +415,8 @@ static void run_late_mismatch(struct comm *world)
     run_mismatch(world);
 }
 
-/* From here on a call waits `seconds` for another rank; until here all of them have come, however long it took. */
+/* Sets the timeout of later calls to `seconds`, after a
+ * barrier that waits for all ranks as long as needed. */
 static void wait_at_most(struct comm *world, i64 seconds)
 {
     char *text = string_format("%lld", (long long)seconds);
@@ -423,7 +426,7 @@ static void wait_at_most(struct comm *world, i64 seconds)
     memory_free(text);
 }
 
-/* Rank 1 waits for something else. */
+/* Rank 1 waits in another call. */
 static void run_standstill(struct comm *world)
 {
     float data[16] = {0};
@@ -434,7 +437,7 @@ static void run_standstill(struct comm *world)
     reduce(world, data, 10, DTYPE_F32);
 }
 
-/* Rank 1 stands still outside of any call, until rank 0 has ended. */
+/* Rank 1 stalls outside of any call until rank 0 has exited. */
 static void stand_still(struct comm *world)
 {
     i64 processes[2] = {getpid(), getpid()}, bytes[2] = {8, 8};
@@ -458,7 +461,8 @@ static void run_asleep_before_message(struct comm *world)
     comm_receive(comm_host(world), 1, 5, &word, 8);
 }
 
-/* What a rank does alone may take longer: a barrier waits, the first calls' own checks too. */
+/* Work of a single rank may take longer than the timeout: barriers wait, and so do the checks of
+ * the first calls. */
 static void run_late_barrier(struct comm *world)
 {
     i64 usual_s = launch_wait_s();
@@ -472,7 +476,7 @@ static void run_late_barrier(struct comm *world)
     }
 }
 
-/* Rank 1 ends in the middle of things. */
+/* Rank 1 exits between calls. */
 static void run_late_death(struct comm *world)
 {
     float data[16] = {0};
@@ -482,7 +486,7 @@ static void run_late_death(struct comm *world)
     reduce(world, data, 10, DTYPE_F32);
 }
 
-/* Rank 0 has more for its GPU to do behind the call than a driver's queue has room for. */
+/* Rank 0 queues more GPU work behind the call than a driver's queue can hold. */
 static void run_standstill_behind_work(struct comm *world)
 {
     enum { LAUNCHES = 3000 };
@@ -535,7 +539,8 @@ static int run_part(void *name)
 
 /* ---- From one process ---- */
 
-/* `here` of the ranks, over TCP. On a GPU, which no fork may use, the program begins again. */
+/* Runs `here` of the ranks over TCP: as forks, or, since a fork cannot use a GPU, as new
+ * processes. */
 static int run_over_tcp(struct text *said, int count, int here, int port, const char *part)
 {
     char path[1024];
@@ -544,7 +549,7 @@ static int run_over_tcp(struct text *said, int count, int here, int port, const 
                                           : ranks_fork_at(said, count, here, port, run_part, (void *)(uintptr_t)part);
 }
 
-/* Over MPI where there is some, and over TCP. */
+/* Runs over MPI, if available, and over TCP. */
 static void expect_ranks(int count, const char *part)
 {
     for (int tcp = 0; tcp < 2; tcp++) {
@@ -599,7 +604,7 @@ static void ranks_that_disagree_are_named(void **state)
     expect_failure(2, "short-message", "the ranks run different sizes");
 }
 
-/* What the host of a GPU learns of a call that it has only put into the queue. */
+/* Errors of queued calls that the GPU's host reports. */
 static void calls_that_cannot_end_are_named(void **state)
 {
     (void)state;
@@ -628,7 +633,8 @@ static void a_dead_rank_ends_the_others(void **state)
     check_failure(run_over_tcp(&other, 3, 3, ranks_free_port(), "late-death"), &other, "late-death", "ended");
 }
 
-/* Where rank 1 needs longer to come than the other two are waited for, they are waited for twice as long. */
+/* If rank 1 starts more slowly than the timeout of the other
+ * two, the test retries with twice the timeout. */
 static void ranks_that_do_not_come_are_named(void **state)
 {
     bool is_late = true;
@@ -747,7 +753,7 @@ static void launchers_are_told_apart(void **state)
     clear_launchers();
 }
 
-/* A socket at `port`, or -1. */
+/* Returns a socket that listens at `port`, or -1. */
 static int listen_at(int port)
 {
     struct sockaddr_in address = {
@@ -759,7 +765,8 @@ static int listen_at(int port)
     return -1;
 }
 
-/* As torchrun sets it: its agent listens at MASTER_PORT itself, and answers nobody. */
+/* Sets up the environment of torchrun: its agent itself
+ * listens at MASTER_PORT and answers nobody. */
 static void ranks_of_torchrun_meet_beside_its_store(void **state)
 {
     struct text said = {0};

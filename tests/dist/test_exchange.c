@@ -1,5 +1,6 @@
-/* Rows of experts between ranks in training: how often a step's host waits for its GPU, and what is said where rows
- * have no room in their part. That both ways give the same bits: test_walls. The program runs itself again as ranks. */
+/* Expert rows between ranks in training: how often a step's host waits for its GPU, and the message
+ * for rows beyond the capacity of their part. test_walls checks that both exchanges match bit for
+ * bit. The program runs itself again as ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +15,7 @@ enum { WARM = 2, STEPS = 4, MICRO_BATCHES = 4, LAYERS = 3, SAMPLES = 6 };
 
 static struct device device;
 
-/* ---- In ranks ---- */
+/* ---- Code of the ranks ---- */
 
 static struct {
     void (*wait)(struct device *device);
@@ -35,7 +36,7 @@ static void count_waits(void)
     device.wait = count_wait;
 }
 
-/* Returns how often the host waited in the last step. */
+/* Trains a toy; returns how often the host waited for the device in the last step. */
 static i64 train(struct comm *world, const struct layout *layout, bool recompute)
 {
     struct arena arena;
@@ -83,7 +84,7 @@ static void run_waits(struct comm *world)
     }
 }
 
-/* Room for what a balanced router sends. */
+/* Capacity for what a balanced router sends. */
 static void run_small_parts(struct comm *world)
 {
     train(world, &(struct layout){.data = world->size, .expert = 2, .part = 1}, false);
@@ -97,7 +98,7 @@ static int run_rank(const char *what)
     return 0;
 }
 
-/* ---- From one process ---- */
+/* ---- The parent process ---- */
 
 static int run_over_tcp(struct text *said, int ranks, const char *what)
 {

@@ -1,5 +1,5 @@
-/* The program over ranks: `weft run` under mpirun, or meeting over TCP, follows one rank, in every layout, and a run
- * that ranks began one process ends. */
+/* `weft run` over ranks, under mpirun or over TCP, gives the losses of 1 rank in every layout, and
+ * 1 process can finish a run that several ranks started. */
 #include "tests/ranks.h"
 #include <math.h>
 #include <setjmp.h>
@@ -8,7 +8,7 @@
 #include "tests/weft_process.h"
 
 enum { STEPS = 6 };
-static char *shards, *out, *recipe; /* out: beside the shards, whose names and sizes enter the hash */
+static char *shards, *out, *recipe; /* out: beside the shards, because their names and sizes enter the hash */
 
 static void write_recipe(void)
 {
@@ -40,7 +40,7 @@ static int become(void *words)
     weft_become(words);
 }
 
-/* more: words with a space between them. */
+/* more: extra words, separated by spaces. */
 static int run_over_tcp(struct text *said, int ranks, const char *name, const char *more)
 {
     char *where = string_format("run=%s/%s", out, name), *rest = string_copy(more);
@@ -54,7 +54,7 @@ static int run_over_tcp(struct text *said, int ranks, const char *name, const ch
 
 enum meeting { OVER_MPI, OVER_TCP };
 
-/* Exit status of `weft run` on `ranks`; what it said is printed where it is not the expected one. */
+/* Requires the exit status of `weft run` on `ranks` ranks; prints the output if it differs. */
 static void run_over(enum meeting meeting, int ranks, const char *name, const char *more, int expected,
                      const char *complaint)
 {
@@ -74,7 +74,7 @@ static void run(int ranks, const char *name, const char *more, int expected, con
     run_over(OVER_TCP, ranks, name, more, expected, complaint);
 }
 
-static double farthest; /* relative */
+static double farthest; /* largest relative difference so far */
 
 static void compare_numbers(const struct json *a, const struct json *b, const char *what)
 {
@@ -134,7 +134,7 @@ static void ranks_follow_one(void **state)
         const char *name, *layout;
         int ranks;
         enum meeting meeting;
-        bool guarded; /* device memory passes over the data plane alone, host memory over the other */
+        bool guarded; /* device memory may only use the data plane, host memory only the host comm */
         bool at_night;
     } cases[] = {{"mpi", "--layout expert=2", 2, OVER_MPI},
                  {"data", "", 2, OVER_TCP},
@@ -164,7 +164,7 @@ static void ranks_follow_one(void **state)
     }
 }
 
-/* A checkpoint has no layout: what two ranks began, one goes on with. */
+/* A checkpoint does not depend on the layout: 1 process continues a run of 2 ranks. */
 static void one_goes_on_for_two(void **state)
 {
     char *last = string_format("%s/data/base/checkpoints/step-%06d", out, STEPS);

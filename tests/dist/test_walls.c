@@ -1,7 +1,9 @@
-/* The walls: toys trained as one rank, 2 data, 2 expert, 2 tensor ranks and as pipelines of two chunks have the same
- * gradients in the first step and the same losses over 8 (at night 20), and a checkpoint of any of them goes on as any
- * other. The program runs itself again as ranks that meet over TCP, or under mpirun; they leave their results in a
- * folder. On an emulated GPU one toy does, on emulated tiles the one in bf16. */
+/* Toys trained on 1 rank, on 2 data, 2 expert or 2 tensor ranks, and as pipelines of 2 chunks have
+ * the same gradients in the first step and the same losses over 8 steps (nightly 20), and a
+ * checkpoint of any layout continues in any other. The program runs itself again as ranks over TCP
+ * or under mpirun; they write their results to a folder. An emulated GPU runs one toy, emulated AMX
+ * tiles the bf16 one. In this file a wall is a case: a number of ranks, a layout and a
+ * transport. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,11 +18,11 @@
 
 enum { STEPS_MOST = 20, ROWS = 2, LENGTH = 24, MICRO = 4 };
 
-/* Of tests/amx: linked with it, products of bf16 run on emulated tiles. */
+/* Defined in tests/amx: if linked, bf16 products run on emulated tiles. */
 void *tiles_scratch(int worker, int slot, i64 bytes) __attribute__((weak));
 
 static struct device device;
-static i64 steps, half; /* of a run, and where its checkpoint is */
+static i64 steps, half; /* steps of a run, and the step of its checkpoint */
 
 static void set_steps(void)
 {
@@ -37,7 +39,7 @@ struct walls_toy {
     unsigned parts;
     bool elastic, recompute, bf16;
     double bias_speed;
-    struct model_config config; /* of layers and parts; main fills it */
+    struct model_config config; /* main fills it from layers and parts */
 };
 static struct walls_toy toys[] = {
     {"moe", 2, 0, false, false, false, 0},
@@ -59,7 +61,7 @@ static void make_toys(void)
 {
     for (i64 i = 0; i < COUNT_OF(toys); i++) {
         toys[i].config = toy_config(toys[i].layers, toys[i].parts);
-        toys[i].config.init_std = 0.08; /* learns more evenly than a larger one */
+        toys[i].config.init_std = 0.08; /* learns more evenly than a larger value */
     }
 }
 
@@ -77,8 +79,8 @@ struct walls_wall {
     const char *name;
     int ranks;
     struct layout layout;
-    const char *like; /* a wall whose bits these are where it was run before; NULL: none */
-    bool mpi;         /* under mpirun; else they meet over TCP */
+    const char *like; /* case with the same bits, compared if it ran before; NULL: none */
+    bool mpi;         /* under mpirun instead of over TCP */
 };
 static const struct walls_wall walls[] = {
     {"chunks", 1, {.chunks = 2}},
@@ -92,7 +94,7 @@ static const struct walls_wall walls[] = {
     {"expert-pipeline", 4, {.data = 2, .expert = 2, .pipeline = 2}},
     {"expert-mpi", 2, {.data = 2, .expert = 2}, "expert", true},
     {"pipeline-mpi", 2, {.pipeline = 2}, "pipeline", true},
-    {"expert-parts", 2, {.data = 2, .expert = 2, .part = 2}, "expert"}, /* with room for all rows */
+    {"expert-parts", 2, {.data = 2, .expert = 2, .part = 2}, "expert"}, /* with capacity for all rows */
     {"replica-parts", 4, {.data = 4, .expert = 2, .part = 2}, "replica"},
     {"expert-tensor-parts", 4, {.data = 2, .expert = 2, .tensor = 2, .part = 2}, "expert-tensor"},
     {"expert-pipeline-parts", 4, {.data = 2, .expert = 2, .pipeline = 2, .part = 2}, "expert-pipeline"},
@@ -112,7 +114,7 @@ static const struct walls_wall *find_wall(const char *name)
     panic("no wall %s", name);
 }
 
-/* ---- Data: ids that partly follow from the one before, so that there is something to learn ---- */
+/* ---- Data: each id partly predicts the next, so that a model can learn ---- */
 
 static i64 plan(void *context, i64 step, double totals[TARGETS])
 {
@@ -206,7 +208,8 @@ static struct step_result one_step(struct walls_run *r, i64 step)
     return result;
 }
 
-/* Gradients take the masters' place, so that what gathers and lists masters does so with them. */
+/* Moves gradients into the masters, so that the code that
+ * gathers and saves masters handles them. */
 static void put_gradients(struct weights *weights)
 {
     weights_settle_gradients(weights);
@@ -237,7 +240,7 @@ static void save_gradients(const char *folder, const struct walls_toy *toy, stru
     struct walls_run *r = memory_alloc(sizeof *r);
     struct model whole;
     open_run(r, toy, world, layout, 0);
-    r->bias_value = 0; /* files hold the biases beside the gradients */
+    r->bias_value = 0; /* the files hold biases beside the gradients */
     double norm = one_step(r, 0).optimizer.grad_norm;
     put_gradients(&r->model.weights);
     model_gather(&whole, &r->model);
@@ -266,7 +269,8 @@ static void save_checkpoint(struct walls_run *r, const char *folder, i64 step)
     model_gather_release(&whole, &r->model);
 }
 
-/* Losses of steps [first, steps); from a checkpoint if first is half, leaving one there if it is 0. */
+/* Saves the losses of steps [first, steps). first = half resumes from a checkpoint; first = 0 saves
+ * one at half. */
 static void save_losses(const char *folder, const char *from, const struct walls_toy *toy, struct comm *world,
                         const struct layout *layout)
 {
@@ -295,7 +299,7 @@ static void save_losses(const char *folder, const char *from, const struct walls
     memory_free(r);
 }
 
-/* Everything a layout has to show, in `folder`; `reference` is the folder of the one rank, or NULL. */
+/* Runs all checks of a layout in `folder`; `reference` is the folder of the 1-rank run, or NULL. */
 static void run_wall(const char *folder, const char *reference, const struct walls_toy *toy, struct comm *world,
                      const struct layout *layout)
 {
@@ -316,8 +320,8 @@ static double squares(const float *x, i64 n)
 }
 
 struct difference {
-    double norm, off; /* squares, over all tensors */
-    double worst;     /* of a single tensor against its own norm */
+    double norm, off; /* squared norms over all tensors */
+    double worst;     /* largest error of one tensor relative to its norm */
     char worst_name[128];
 };
 
@@ -367,7 +371,7 @@ static void compare_file(struct difference *d, const char *reference, const char
     memory_free(b);
 }
 
-/* The norm the step clips by is that of all gradients together, each counted once. */
+/* The norm used for clipping counts every gradient once. */
 static void check_norm(const char *folder, double want, double tolerance)
 {
     struct text text = {0};
@@ -393,7 +397,7 @@ static void expect_same_file(const char *folder, const char *other, const char *
     memory_free(b);
 }
 
-/* What the size of buckets may not change. */
+/* Compares the files that must not depend on the bucket size. */
 static void expect_same_bits(const char *folder, const char *other)
 {
     const char *names[] = {"gradients.safetensors", "norm", "losses"};
@@ -433,7 +437,7 @@ static void compare(const struct walls_toy *toy, const struct walls_wall *wall, 
                     const char *folder)
 {
     struct difference d = {0};
-    double tolerance = toy->bf16 ? 3e-2 : 1e-5; /* rounded elsewhere, a position may choose another expert */
+    double tolerance = toy->bf16 ? 3e-2 : 1e-5; /* bf16 rounds differently, so a position may choose another expert */
     compare_file(&d, reference, folder, "gradients.safetensors");
     compare_file(&d, reference, folder, "extra.safetensors");
     check_norm(folder, sqrt(d.norm), tolerance);
@@ -447,7 +451,7 @@ static void compare(const struct walls_toy *toy, const struct walls_wall *wall, 
     assert_true(resumed < tolerance);
 }
 
-/* ---- From one process ---- */
+/* ---- The parent process ---- */
 
 static char *scratch_path(const char *toy, const char *wall)
 {
@@ -462,7 +466,7 @@ static char *scratch_folder(const char *toy, const char *wall)
     return path;
 }
 
-/* What one of the ranks does. */
+/* Arguments of one rank. */
 struct walls_task {
     const struct walls_toy *toy;
     const struct walls_wall *wall;
@@ -478,7 +482,7 @@ static int run_rank(void *context)
     return 0;
 }
 
-/* On a GPU, which no fork may use, the program begins again. */
+/* Runs the ranks: as forks, or, since a fork cannot use a GPU, as new processes. */
 static void run_in_ranks(struct walls_task *task)
 {
     struct text said = {0};
@@ -504,7 +508,7 @@ static void go_on_alone(const struct walls_toy *toy, const struct walls_wall *wa
         fail_msg("%s: a checkpoint of %s goes on as one rank with losses off by %g", toy->name, wall->name, resumed);
 }
 
-#define AT_NIGHT "!" /* in front of the name of a wall that another one makes up for by day */
+#define AT_NIGHT "!" /* prefix of a nightly-only case whose coverage another case has in daily runs */
 
 static void check_toy(const struct walls_toy *toy, const char *const *names, i64 count)
 {
@@ -559,7 +563,8 @@ static void dense_layer_shared_expert_tied_embeddings(void **state)
               "expert-tensor");
 }
 
-/* Micro-batches of different slices keep different layers, and expert ranks serve what they skip. */
+/* Micro-batches of different slices keep different layers,
+ * and expert ranks serve layers that they skip. */
 static void elastic_draws(void **state)
 {
     (void)state;
@@ -597,10 +602,10 @@ static void bf16_over_tensor_ranks(void **state)
     CHECK_TOY("bf16", "tensor");
 }
 
-/* ---- Without data ---- */
+/* ---- On the meta backend, without data ---- */
 
-struct traffic {           /* bytes one rank sends */
-    double passes, update; /* forward and backward; sums of gradients and copies of weights */
+struct traffic {           /* bytes sent by 1 rank */
+    double passes, update; /* passes: forward and backward; update: gradient sums and weight copies */
 };
 
 static struct traffic count_traffic(const struct walls_toy *toy, const struct layout *layout, i64 ranks)
@@ -647,15 +652,15 @@ static void expect_bytes(double got, double want, double slack)
         fail_msg("%.0f bytes are counted, %.0f expected", got, want);
 }
 
-/* Toy "moe": 2 layers, all with experts, untied; N positions of C columns, K experts each. A rank of two sends half of
- * what a reduction has, and half again when it is gathered. */
+/* Toy "moe": 2 MoE layers, untied; N positions of C columns, K experts each. Of two ranks, each
+ * sends half of the data in a reduce, and half again in the gather. */
 static void meta_ranks_count_the_traffic_of_a_step(void **state)
 {
     const struct walls_toy *toy = find_toy("moe");
     const struct model_config *c = &toy->config;
     double hidden = 4.0 * ROWS * LENGTH * (double)c->width, layers = (double)c->layers, rows = (double)c->topk;
     double experts = 4.0 * layers * (double)(c->experts * 3 * c->width * c->expert_width), all = 0;
-    double exchanged = layers * rows * (4 * hidden + 4.0 * ROWS * LENGTH) / 2; /* gradients of the weights, too */
+    double exchanged = layers * rows * (4 * hidden + 4.0 * ROWS * LENGTH) / 2; /* includes gradients of the weights */
     struct model model;
     (void)state;
     assert_int_equal(model_open(&model, &device, c, DTYPE_F32, true, NULL), 0);
@@ -672,7 +677,7 @@ static void meta_ranks_count_the_traffic_of_a_step(void **state)
     expect_bytes(tensor.update, 0, 0);
     expect_bytes(expert.passes, exchanged, layers * 4 * (double)c->experts + sizeof(i64) + LAYERS_MOST);
     expect_bytes(expert.update, all - experts, 0);
-    expect_bytes(parts.passes - expert.passes, exchanged, 0); /* twice as many */
+    expect_bytes(parts.passes - expert.passes, exchanged, 0); /* twice the rows */
     expect_bytes(pipeline.passes, hidden, 0);
 }
 
@@ -694,12 +699,12 @@ int main(int count, char **arguments)
     };
     const struct CMUnitTest gpu_tests[] = {cmocka_unit_test(experts_over_nccl),
                                            cmocka_unit_test(bf16_over_tensor_ranks)};
-    const struct CMUnitTest tiles_tests[] = {cmocka_unit_test(bf16_roughly)}; /* nothing else is multiplied on them */
+    const struct CMUnitTest tiles_tests[] = {cmocka_unit_test(bf16_roughly)}; /* only bf16 products use tiles */
     setenv("WEFT_THREADS", "1", 1);
     test_device_open(&device);
     make_toys();
     set_steps();
-    if (count > 4) /* TOY WALL FOLDER REFERENCE: one of the ranks */
+    if (count > 4) /* TOY WALL FOLDER REFERENCE: run as one of the ranks */
         return run_rank(
             &(struct walls_task){find_toy(arguments[1]), find_wall(arguments[2]), arguments[3], arguments[4]});
     if (device.backend == BACKEND_CUDA)

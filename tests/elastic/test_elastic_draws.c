@@ -1,6 +1,7 @@
-/* Elastic draws: as often as the settings say, on each axis for itself; never without the layers that must stay; the
- * same however the global batch is split; and what a training step then runs. Keys are fixed; frequencies lie within
- * five standard deviations of a binomial, which a right drawer leaves once in two million. */
+/* Elastic draws: frequencies match the settings, independently on each axis; required layers are
+ * always kept; draws do not depend on how the global batch is split; and a training step runs the
+ * drawn sub-model. Keys are fixed; frequencies are within 5 standard deviations of a binomial (a
+ * correct sampler exceeds that once in 2 million). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +26,8 @@ static const struct elastic_settings settings = {.depth_full = 0.75,
                                                  .topk_min = 1,
                                                  .slice_rows = 4};
 
-/* Ten layers, of which the first and the last two, with audio heads, must stay; 32 experts in four groups, top 4. */
+/* Ten layers, of which the first and the last two, with audio heads, must be kept; 32 experts in 4
+ * groups, top 4. */
 static struct model_config big_toy(void)
 {
     struct model_config c = toy_config(10, TOY_ALL);
@@ -41,7 +43,7 @@ static struct batch bare_batch(i64 slice, i32 *sample, i64 n)
     return (struct batch){.n = n, .slice = slice, .sample = sample};
 }
 
-/* Draw i is of step i / 8, slice i % 8. */
+/* Draw i is step i / 8, slice i % 8. */
 static struct submodel drawn(const struct elastic_settings *s, const struct model_config *c, i64 i)
 {
     struct submodel sub;
@@ -91,7 +93,7 @@ static void layers_are_dropped_as_often_as_said(void **state)
             absent[layer] += !has_layer(&sub, layer);
         both += !has_layer(&sub, 2) && !has_layer(&sub, 5);
         arena_reset(&arena, 0);
-        struct submodel next = drawn(&settings, &c, i ^ 1); /* another slice of the step */
+        struct submodel next = drawn(&settings, &c, i ^ 1); /* another slice of the same step */
         neighbour += !has_layer(&sub, 2) && !has_layer(&next, 2);
         for (i64 k = 1; k < sub.layer_count; k++)
             assert_true(sub.layer[k - 1] < sub.layer[k]);
@@ -137,8 +139,8 @@ static void check_groups(const struct submodel *sub, const struct model_config *
     assert_true(sub->expert[layer][0] >= 0 && sub->expert[layer][sub->expert_count - 1] < c->experts);
 }
 
-/* A subset is of 4 to 7 of a group's 8, each number as likely, so an expert is in it with the mean of those, 5.5 / 8.
- */
+/* A subset has 4 to 7 of a group's 8 experts, each size equally likely, so an expert is kept with
+ * probability 5.5 / 8. */
 static void experts_are_drawn_as_often_as_said(void **state)
 {
     struct model_config c = big_toy();
@@ -147,7 +149,7 @@ static void experts_are_drawn_as_often_as_said(void **state)
     for (i64 i = 0; i < DRAWS; i++) {
         arena_reset(&arena, 0);
         struct submodel sub = drawn(&settings, &c, i);
-        assert_null(sub.expert[0]); /* dense */
+        assert_null(sub.expert[0]); /* dense layer */
         if (sub.expert_count == c.experts)
             continue;
         subsets++;
@@ -156,7 +158,7 @@ static void experts_are_drawn_as_often_as_said(void **state)
             check_groups(&sub, &c, layer);
         for (i64 e = 0; e < c.experts; e++)
             present[e] += has_expert(&sub, 3, e);
-        if (sub.expert_count == 16) { /* half of each group: two of one group, and one expert in two layers */
+        if (sub.expert_count == 16) { /* half of each group: tests 2 experts of one group, and 1 expert in 2 layers */
             both += has_expert(&sub, 3, 0) && has_expert(&sub, 3, 1);
             layers += has_expert(&sub, 3, 6) && has_expert(&sub, 4, 6);
         }
@@ -177,7 +179,7 @@ static void no_subset_is_smaller_than_said(void **state)
     i64 smallest = c.experts;
     (void)state;
     s.experts_full = 0;
-    s.experts_min = 23; /* six of each group of eight are the fewest that are as many */
+    s.experts_min = 23; /* 6 of each group of 8 is the smallest size that reaches it */
     for (i64 i = 0; i < 1000; i++) {
         arena_reset(&arena, 0);
         smallest = min_i64(smallest, drawn(&s, &c, i).expert_count);
@@ -194,7 +196,7 @@ static void topk_is_drawn_as_often_as_said(void **state)
     (void)state;
     for (i64 i = 0; i < DRAWS / 8; i++) {
         arena_reset(&arena, 0);
-        struct submodel sub = drawn(&settings, &c, 8 * i); /* a step's samples, in whatever slice */
+        struct submodel sub = drawn(&settings, &c, 8 * i); /* the step's samples, in any slice */
         assert_int_equal(sub.topk, c.topk);
         for (i64 sample = 0; sample < SAMPLES; sample++) {
             assert_in_range(sub.sample_topk[sample], 1, c.topk);
@@ -210,7 +212,7 @@ static void topk_is_drawn_as_often_as_said(void **state)
     expect_share("two samples have the same smaller top-k", alike, DRAWS / 8.0, 0.2 * 0.2 / 3);
 }
 
-/* ---- Each axis for itself ---- */
+/* ---- Each axis alone ---- */
 
 static void the_axes_are_independent(void **state)
 {
@@ -221,7 +223,7 @@ static void the_axes_are_independent(void **state)
         arena_reset(&arena, 0);
         struct submodel sub = drawn(&settings, &c, i);
         bool fewer_layers = sub.layer_count < c.layers, fewer_experts = sub.expert_count < c.experts;
-        bool smaller = sub.sample_topk[i % 8] < c.topk; /* each of the step's samples once */
+        bool smaller = sub.sample_topk[i % 8] < c.topk; /* each sample of the step once */
         depth_experts += fewer_layers && fewer_experts;
         depth_topk += fewer_layers && smaller;
         experts_topk += fewer_experts && smaller;
@@ -231,7 +233,7 @@ static void the_axes_are_independent(void **state)
     expect_share("fewer experts and a smaller top-k", experts_topk, DRAWS, 0.2 * 0.2);
 }
 
-/* Samples at full top-k move the router's bias where all experts are there. */
+/* Samples at full top-k update the router's bias only if all experts are present. */
 static void subsets_of_experts_do_not_count(void **state)
 {
     struct model_config c = big_toy();
@@ -258,11 +260,11 @@ static void all_ones_are_the_full_model(void **state)
     }
 }
 
-/* ---- The global batch, however it is split ---- */
+/* ---- Any split of the global batch ---- */
 
 enum { ROWS = 8, LENGTH = 96, STEPS = 12 };
 
-/* What each row runs, in a hash: its layers, its experts, the top-k of its positions. */
+/* Hashes what each row runs: its layers, its experts, the top-k of its positions. */
 static void hash_rows(u64 hash[ROWS], struct loader *loader, const struct model_config *c, i64 step, i64 micro_batches)
 {
     for (i64 micro = 0; micro < micro_batches; micro++) {
@@ -314,7 +316,7 @@ static void any_split_runs_the_same_sub_models(void **state)
     memory_free(folder);
 }
 
-/* ---- What a training step runs ---- */
+/* ---- Sub-models of a training step ---- */
 
 static const struct elastic_settings halves = {
     .depth_full = 0.5, .depth_drop = 0.5, .experts_full = 0.5, .expert_groups = 2, .topk_full = 0.5, .topk_min = 1};
@@ -329,7 +331,7 @@ static void run_open(struct toy_run *r)
     r->trainer.seed = SEED;
 }
 
-/* Mean losses of the same batch through a sub-model, by model_forward itself. */
+/* Mean losses of the same batch through a sub-model, from model_forward directly. */
 static void losses_of(double loss[TARGETS], struct toy_run *r, const struct submodel *sub)
 {
     struct tape tape;
@@ -349,7 +351,7 @@ static void losses_of(double loss[TARGETS], struct toy_run *r, const struct subm
     tape_close(&tape);
 }
 
-/* Gradients reached what the sub-model has, and nothing else of the layers. */
+/* Gradients exist exactly for the parts of the layers in the sub-model. */
 static void check_gradients(const struct toy_run *r, const struct submodel *sub)
 {
     for (i64 i = 0; i < r->model.weights.count; i++) {
@@ -389,7 +391,7 @@ static void a_step_runs_the_sub_model_it_drew(void **state)
             assert_true(step_mean_loss(&result, kind) == loss[kind]);
             differ |= loss[kind] != full[kind];
         }
-        assert_true(differ); /* at least, some sample has a smaller top-k */
+        assert_true(differ); /* at least one sample has a smaller top-k */
         check_gradients(&r, &sub);
         fewer_layers += sub.layer_count < r.model.config.layers;
         fewer_experts += sub.expert_count < r.model.config.experts;

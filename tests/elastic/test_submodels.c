@@ -1,5 +1,5 @@
-/* Sub-models by their options, the grid of them, and one cut out: which layers and experts stay, and how many
- * parameters that is, by hand. */
+/* Sub-models by options, the grid of sub-models, and extraction: the kept layers and experts, and
+ * parameter counts worked out by hand. */
 #include <math.h>
 #include "core/json.h"
 #include "elastic/elastic.h"
@@ -12,7 +12,8 @@ static struct device device;
 static struct model model;
 static struct arena arena;
 
-/* The first layer is dense. In layer l expert e was used (7 e + l) % 5 times: several are used alike. */
+/* The first layer is dense. In layer l, expert e was used
+ * (7 e + l) % 5 times, so that ties occur. */
 static double use_of(i64 layer, i64 expert)
 {
     return (double)((7 * expert + layer) % 5);
@@ -67,7 +68,7 @@ static bool is_kept(const struct submodel *sub, i64 layer, i64 expert)
 
 /* ---- Options ---- */
 
-/* Nobody who stays was used less than one who goes; of those used alike the smaller ids stay. */
+/* No kept expert was used less than a dropped one; among ties the smaller ids are kept. */
 static void the_most_used_experts_stay(void **state)
 {
     struct submodel sub = parsed(NULL, "5", NULL);
@@ -102,7 +103,7 @@ static void ranges_name_their_ends(void **state)
     refused(NULL, "0", NULL);
     refused(NULL, NULL, "5");
     refused(NULL, NULL, "0");
-    refused(NULL, "3", NULL); /* of which four are to be chosen */
+    refused(NULL, "3", NULL); /* top-k is 4 */
 }
 
 /* ---- The grid ---- */
@@ -116,7 +117,7 @@ static const struct grid_point *point_of(const struct grid_point *points, i64 co
     return NULL;
 }
 
-/* Matrices of `layers` layers, the first dense, with so many experts each. */
+/* Matrix parameters of `layers` layers, the first dense, with `experts` experts each. */
 static i64 matrices_of(i64 layers, i64 experts)
 {
     const struct model_config *c = &model.config;
@@ -154,7 +155,8 @@ static void the_grid_halves_and_drops_as_it_says(void **state)
     assert_int_equal(elastic_grid(points, 2, &arena, &model), 2);
 }
 
-/* Three of the eight between the first and the last: no two that go are neighbours, and both ends stay. */
+/* Drops 3 of the 8 layers between the first and the last: no
+ * two are neighbours, and both ends are kept. */
 static void dropped_layers_are_spread(void **state)
 {
     struct grid_point points[16];
@@ -190,8 +192,8 @@ static void what_is_cut_out_keeps_its_counts(void **state)
 
 /* ---- Counts for the balance of experts ---- */
 
-/* Assignments that a forward of training counts: every position's in every layer with experts, or, of a subset, none.
- */
+/* Assignments counted by a training forward: those of every position in every MoE layer, or none
+ * for a subset of experts. */
 static double counted_by(struct model *trained, const struct submodel *sub)
 {
     enum { ROWS = 2, LENGTH = 12 };
@@ -210,7 +212,7 @@ static double counted_by(struct model *trained, const struct submodel *sub)
     model_forward(&out, &tape, trained, &batch, sub, NULL);
     device_get(&device, usage, trained->usage, sizeof usage);
     for (i64 i = 0; i < LAYERS * EXPERTS; i++) {
-        assert_true(i >= EXPERTS || usage[i] == 0); /* the first layer has none */
+        assert_true(i >= EXPERTS || usage[i] == 0); /* the first layer is dense */
         sum += usage[i];
     }
     tape_close(&tape);

@@ -1,5 +1,5 @@
-/* Tokenizers in training by CUDA graphs, on the emulated GPU: the same weights and losses as without, down to the last
- * bit, how many launches a warm step takes; and its memory is what was foreseen. */
+/* Tokenizer training with CUDA graphs on the emulated GPU: weights and losses are bitwise equal to
+ * those without graphs, warm steps need few launches, and memory equals the estimate. */
 #include <cuda_runtime.h>
 
 #include "tokenizer_training/audio_step.h"
@@ -118,7 +118,7 @@ static void train_audio(struct emulated_codecs_trained *out)
     settings_release(&settings, audio_stage_table);
 }
 
-/* ---- Off, on, and recorded anew each time ---- */
+/* ---- Graphs off, on, and recorded again each time ---- */
 
 static void train_with(struct emulated_codecs_trained *out, void (*train)(struct emulated_codecs_trained *),
                        const char *graphs)
@@ -135,7 +135,7 @@ static void check_equal(const struct emulated_codecs_trained *a, const struct em
     assert_memory_equal(a->weights, b->weights, (size_t)a->count * 4);
 }
 
-/* most: launches of the last step, by graphs. */
+/* most: maximum number of launches in the last step with graphs. */
 static void check(const char *what, void (*train)(struct emulated_codecs_trained *), long most)
 {
     static struct emulated_codecs_trained plain, graphs, update;
@@ -181,7 +181,7 @@ static void limit_memory(i64 bytes)
 }
 
 enum { ROOM = 2000000000 };
-typedef i64 use_fn(i64 batch); /* steps; what they took */
+typedef i64 use_fn(i64 batch); /* runs steps; returns the bytes they took */
 typedef int check_fn(i64 batch, i64 *foreseen);
 
 static struct stage a_stage(void)
@@ -288,7 +288,7 @@ static int check_audio(i64 batch, i64 *foreseen)
     return status;
 }
 
-/* What check says on the error output. */
+/* Runs `look` and captures its stderr. */
 static int said_by(char said[2048], check_fn *look, i64 batch, i64 *foreseen)
 {
     int ends[2], kept = dup(STDERR_FILENO);
@@ -305,8 +305,8 @@ static int said_by(char said[2048], check_fn *look, i64 batch, i64 *foreseen)
     return status;
 }
 
-/* Steps take what is foreseen, to the byte. Of a large batch, half is said to fit where half fits, and none where not
- * even the weights do. */
+/* Steps take exactly the estimated bytes. For a large batch the message suggests half of it if that
+ * fits, and nothing if the weights alone do not fit. */
 static void check_memory(check_fn *look, use_fn *use, i64 batch, i64 large)
 {
     char said[2048], offer[64];
@@ -354,7 +354,7 @@ int main(void)
         cmocka_unit_test(vision_takes_what_is_foreseen),
         cmocka_unit_test(audio_takes_what_is_foreseen),
     };
-    setenv("WEFT_THREADS", "1", 0); /* products are so small that waking a thread takes longer */
+    setenv("WEFT_THREADS", "1", 0); /* products are so small that waking a thread costs more */
     if (device_open_cuda(&device, 0))
         panic("%s", error_text());
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

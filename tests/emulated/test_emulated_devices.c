@@ -1,4 +1,4 @@
-/* GPUs, drivers and libraries that cannot be used are refused by one message each, before anything is computed. */
+/* Unusable GPUs, drivers and libraries are refused by one message each, before any computation. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,13 +52,13 @@ static void devices_that_cannot_be_used(void **state)
     (void)state;
     expect_refused(0, "WEFT_EMU_SM", "75", "GPU 0 (emulated GPU) is sm_75: sm_80 or newer is needed");
     expect_refused(2, "WEFT_EMU_SM", "90", "there is no GPU 2: this machine has 1, counted from 0");
-    setenv("WEFT_EMU_SM", "75", 1); /* told apart from others beside it */
+    setenv("WEFT_EMU_SM", "75", 1); /* the listing marks it among others */
     expect_described("0: emulated GPU, sm_75 (too old)");
     unsetenv("WEFT_EMU_SM");
     expect_described("0: emulated GPU, sm_90, ");
 }
 
-/* An H100 runs what was compiled for an A100 without what only its own kernels do. */
+/* An H100 runs a program compiled for an A100, without the Hopper kernels. */
 static void programs_built_for_other_devices(void **state)
 {
     struct device device;
@@ -77,7 +77,7 @@ static void programs_built_for_other_devices(void **state)
     device_close(&device);
 }
 
-/* Before any was opened: afterwards they stay. */
+/* Runs before any library is opened: opened ones stay loaded. */
 static void libraries_that_are_missing(void **state)
 {
     struct device device;
@@ -90,7 +90,7 @@ static void libraries_that_are_missing(void **state)
     assert_non_null(strstr(error_text(), "LD_LIBRARY_PATH: libcublasLt.so.99: cannot open shared object file"));
     assert_int_equal(cuda_describe(&said), -1);
     text_release(&said);
-    setenv("WEFT_EMU_CUBLASLT", "libm.so.6", 1); /* is none */
+    setenv("WEFT_EMU_CUBLASLT", "libm.so.6", 1); /* not cuBLASLt */
     assert_int_equal(device_open_cuda(&device, 0), -1);
     assert_non_null(strstr(error_text(), "undefined symbol: cublasLt"));
     unsetenv("WEFT_EMU_CUBLASLT");
@@ -104,7 +104,7 @@ static void libraries_that_are_missing(void **state)
     device_close(&device);
 }
 
-/* The check comes before anything is said to other ranks. */
+/* The check comes before any message to other ranks. */
 static void libraries_of_the_wrong_version(void **state)
 {
     struct device device;
@@ -143,7 +143,8 @@ static struct step_wanted wanted_of_toy(void)
                                 .gpu_has_fp8 = true};
 }
 
-/* What a child says, with so much memory once it is prepared (NULL: at once); returns its status. */
+/* Runs `run` in a child with a memory limit that starts after `prepare` (NULL: at once); captures
+ * its output and returns its status. */
 static int run_with(i64 bytes, void (*prepare)(void), void (*run)(void), char said[2048])
 {
     int pipe_of[2], status = 0;
@@ -195,7 +196,7 @@ static void expect_said(i64 bytes, void (*run)(void), int status, const char *wo
                  words ? words : "", words ? more : "", said);
 }
 
-/* Of what is foreseen: all, all but a byte, less than the model. */
+/* Memory for all of the estimate, for 1 byte less, and for less than the model. */
 static void steps_that_do_not_fit_say_what_would(void **state)
 {
     struct step_wanted wanted = wanted_of_toy();
@@ -217,7 +218,8 @@ static struct model toy;
 static struct submodel full;
 static i64 seats_wanted = SEATS, length_wanted = LENGTH, prompt_length = 64, seats_given;
 
-/* As a stage decodes: what fits is found, and a few steps of it are taken. `used` is what they took. */
+/* Decodes like a stage: finds the number of slots that fit
+ * and runs a few steps; `used` is their memory. */
 static void decode_toy(void)
 {
     static i32 ids[64];
@@ -252,7 +254,7 @@ static void open_toy(void)
     submodel_full(&full, &config);
 }
 
-/* The model stands before memory is little, and takes one block. */
+/* The model is opened before the limit applies, and takes one block. */
 static void check_decoding(i64 bytes, int status, const char *words, const char *more)
 {
     char said[2048] = "";
@@ -262,7 +264,7 @@ static void check_decoding(i64 bytes, int status, const char *words, const char 
                  said);
 }
 
-/* Of the toy on the meta backend. */
+/* Estimated bytes for decoding the toy, on the meta backend. */
 static i64 decoding_bytes(i64 seats, i64 length)
 {
     static i32 ids[64];
@@ -287,7 +289,8 @@ static i64 decoding_bytes(i64 seats, i64 length)
     return step_memory_gpu(&m);
 }
 
-/* As many as fit; what they take is what was foreseen, to the byte; one too many is too much. */
+/* Takes the largest number of slots that fits; their memory equals the estimate to the byte; 1 byte
+ * less gives fewer slots. */
 static void decoders_take_as_many_requests_as_fit(void **state)
 {
     char used[64];
@@ -324,7 +327,7 @@ static void decoders_that_do_not_fit_say_what_would(void **state)
     length_wanted = LENGTH;
 }
 
-/* A full GPU is no fault of the program: one line and no core dump. */
+/* A full GPU is not a program error: one line and no core dump. */
 static void a_full_device_ends_with_a_message(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Decoding by CUDA graphs, on the emulated GPU: the same draws as without, whatever is drawn and how many at once, and
- * no argument of a recorded op that changes from step to step. */
+/* Decoding with CUDA graphs on the emulated GPU: the same draws as without, for any output and any
+ * number of requests, and no recorded op has arguments that change from step to step. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,14 +28,14 @@ struct emulated_graphs_drawn {
     long launches, graphs, changed;
 };
 
-struct emulated_graphs_begun { /* how answers begin, and whether by a shape that is drawn; every other one is guided, or
-                                  none */
+/* opening of the answers, and whether they choose a shape; every other one is guided, or none */
+struct emulated_graphs_begun {
     i32 opening[2];
     i64 opening_count;
     bool chooses, guided;
 };
 
-/* Prompts and answers of different lengths: places fall free at different steps. */
+/* Prompts and answers of different lengths, so that slots become free at different steps. */
 static void fill_requests(struct generate_request *requests, struct part *parts, const struct emulated_graphs_begun *b)
 {
     static const i32 prompt[REQUESTS + 3] = {3, 7, 11, 20, 2, 31, 9, 15}, choices[1] = {TOY_IMAGE};
@@ -60,7 +60,7 @@ static void fill_requests(struct generate_request *requests, struct part *parts,
     }
 }
 
-/* Every day as few layers as hold what is tested: a step's experts take longer than all the rest of it. */
+/* Daily runs use as few layers as the test needs: experts dominate the time of a step. */
 static struct model_config config_of(unsigned parts, bool media)
 {
     struct model_config c = toy_config(is_nightly() ? 3 : parts & (TOY_DENSE | TOY_AUDIO) ? 2 : 1, parts);
@@ -108,7 +108,7 @@ static void check_equal(const struct answer *a, const struct answer *b, const st
         assert_memory_equal(a->routes.list, b->routes.list, (size_t)(a->routes.count * route_width * 2));
 }
 
-/* Off, on, and recorded anew each time. */
+/* Compares graphs off, on, and recorded again each time. */
 static void check_draws(unsigned parts, struct decoder_options o, const struct emulated_graphs_begun *b)
 {
     static struct emulated_graphs_drawn plain, graphs, update;
@@ -151,7 +151,7 @@ static void text_is_the_same_by_graphs(void **state)
     (void)state;
     struct decoder_options o = options_of(&vocabulary_of_text);
     check_draws(TOY_TIED | TOY_SHARED | TOY_DENSE, o, NULL);
-    o.keep_routes = o.want_entropy = true; /* as rollouts do */
+    o.keep_routes = o.want_entropy = true; /* like rollouts */
     check_draws(TOY_TIED, o, NULL);
 }
 
@@ -178,7 +178,8 @@ static void pictures_are_the_same_by_graphs(void **state)
     check_draws(TOY_TIED | TOY_MADE, options_of(&toy_vocabulary), &b);
 }
 
-/* One decoder for several rounds of other requests, as rollouts have it: keys and temperature are each round's own. */
+/* One decoder for several rounds of requests, like rollouts; each round has its own keys and
+ * temperature. */
 static void draw_rounds(struct answer *answers, struct model *model, const char *graphs)
 {
     struct submodel sub;
@@ -226,9 +227,9 @@ static void rounds_of_a_decoder_draw_with_their_own_keys(void **state)
     model_close(&model);
 }
 
-/* ---- What the checks above would see ---- */
+/* ---- Sensitivity of the checks above ---- */
 
-/* Returns whether it was replayed. */
+/* Fills by a recording; returns true if it was replayed. */
 static bool fill_by(struct device *device, struct recordings *recordings, i64 key, float *there, float value)
 {
     bool replayed = device_replay(device, recordings, &key, sizeof key);
@@ -239,7 +240,8 @@ static bool fill_by(struct device *device, struct recordings *recordings, i64 ke
     return replayed;
 }
 
-/* An op whose argument is not in the key: replayed as it was, but for an update. Returns what came of it. */
+/* An op whose argument is missing from the key: replays use the old value, except in update mode.
+ * Returns the result. */
 static float fill_with_steps(const char *graphs, long *changed)
 {
     enum { KEY = 7 };
@@ -263,7 +265,7 @@ static void a_stale_argument_is_seen(void **state)
     (void)state;
     long changed;
     assert_true(fill_with_steps("0", &changed) == 4);
-    assert_true(fill_with_steps("1", &changed) == 1); /* what it was when it was recorded */
+    assert_true(fill_with_steps("1", &changed) == 1); /* the recorded value */
     assert_true(fill_with_steps("update", &changed) == 4);
     assert_int_equal(changed, 3);
 }
@@ -302,7 +304,7 @@ static const struct refusal {
     {"cudaGraphLaunch", REPLAYED, "launching a CUDA graph failed (out of memory)"},
 };
 
-/* What is said on stderr until it is read. */
+/* Redirects stderr to a file until it is read. */
 static int kept_stderr;
 static FILE *said;
 static void hear(void)
@@ -333,8 +335,8 @@ static long times_in(const char *text, const char *word)
     return times;
 }
 
-/* One key is refused, at one step; the other is recorded and replayed as ever. A step's value tells whether its ops
- * have run: a replay would fill in the recorded one. */
+/* The driver refuses one key at one step; the other is recorded and replayed as usual. The value of
+ * a step tells whether its ops ran, since a replay would write the recorded one. */
 static void check_refusal(const struct refusal *r)
 {
     struct device device;
@@ -370,7 +372,7 @@ static void a_refused_recording_runs_op_by_op(void **state)
         check_refusal(&refusals[i]);
 }
 
-/* Ops that were called for a recording, and then again. */
+/* Ops that were called for a failed recording run again. */
 static void answers_are_the_same_where_recordings_fail(void **state)
 {
     static struct emulated_graphs_drawn plain, graphs;
@@ -381,7 +383,8 @@ static void answers_are_the_same_where_recordings_fail(void **state)
     toy_open(&model, &gpu, &config, false);
     o.model = &model;
     draw(&plain, &model, o, "0", NULL);
-    i64 first = is_nightly() ? 0 : 1, end = is_nightly() ? COUNT_OF(refusals) : 2; /* every day a launch is refused */
+    /* daily runs refuse a launch only */
+    i64 first = is_nightly() ? 0 : 1, end = is_nightly() ? COUNT_OF(refusals) : 2;
     for (i64 i = first; i < end; i++) {
         emu_fail_next(refusals[i].function);
         draw(&graphs, &model, o, "1", NULL);
@@ -409,7 +412,7 @@ int main(void)
         cmocka_unit_test(a_refused_recording_runs_op_by_op),
         cmocka_unit_test(answers_are_the_same_where_recordings_fail),
     };
-    setenv("WEFT_THREADS", "1", 0); /* products are so small that waking a thread takes longer */
+    setenv("WEFT_THREADS", "1", 0); /* products are so small that waking a thread costs more */
     if (device_open_cuda(&gpu, 0))
         panic("%s", error_text());
     amplitude_there = device_alloc(&gpu, sizeof amplitude);

@@ -1,6 +1,6 @@
-/* The program on an emulated GPU with little memory: what reads a model or codes media says what it will take before
- * anything is done, and takes that, to the block that arenas grow by. Every day of text, of a picture and of a stage;
- * of what else the program does each night. */
+/* The program on an emulated GPU with little memory: commands that load a model or code media
+ * estimate their memory before they start, and use exactly that, up to the granularity of arenas.
+ * Daily runs cover text, a picture and a stage, nightly runs everything else. */
 #include <stdlib.h>
 #include "tests/cli_fixture.h"
 #include "tests/tier.h"
@@ -29,7 +29,7 @@ static int run_within(i64 bytes, const char *const *words)
     return status;
 }
 
-/* What a run left that ended half way is removed, too. */
+/* Also removes the partial output of failed runs. */
 static void remove_outputs(void)
 {
     char **names;
@@ -44,7 +44,7 @@ static void remove_outputs(void)
     string_list_free(names, count);
 }
 
-/* One message that says what is left; returns what would be taken. */
+/* Requires one message that names the memory left; returns the estimate in it. */
 static i64 expect_refused(i64 bytes, const char *const *words, const char *more)
 {
     static const char takes[] = " takes ";
@@ -59,8 +59,8 @@ static i64 expect_refused(i64 bytes, const char *const *words, const char *more)
     return (i64)(strtod(at + sizeof takes - 1, NULL) * 1e6 / GROW_BYTES + 0.5) * GROW_BYTES;
 }
 
-/* Refused with a byte less than what is foreseen, done with it; with a byte less all the same, by a GPU that says it
- * had more, there is no memory half way. */
+/* Requires that the command is refused with 1 byte less than the estimate and succeeds with the
+ * estimate. With 1 byte less on a GPU that reports more memory, it runs out halfway. */
 static i64 expect_exact(const char *const *words, const char *more)
 {
     i64 bytes = expect_refused(1, words, more);
@@ -96,7 +96,7 @@ static void answers_take_what_is_foreseen(void **state)
     assert_true(words <= heard && words < seen && words < told);
 }
 
-/* Sounds of 40 s take blocks of their own: shorter ones would do. */
+/* Sounds of 40 s need blocks of their own; shorter ones would fit. */
 static void long_answers_say_which_shorter_ones_fit(void **state)
 {
     (void)state;
@@ -110,8 +110,8 @@ static void long_answers_say_which_shorter_ones_fit(void **state)
     expect_refused(1, words, "; nothing smaller would do: ");
 }
 
-/* Of a wide tokenizer, whose pixels take more than the steps that draw them. What is foreseen is a whole clip, and one
- * may end early. */
+/* A wide tokenizer, whose pixels need more memory than the decoding steps. The estimate assumes a
+ * whole clip, which may end early. */
 static void large_clips_take_what_is_foreseen(void **state)
 {
     struct vision_config config = {.stride = 8, .bits = 6, .channels = {512, 5}, .blocks = {1, 1}, .inflated = true};
@@ -192,7 +192,7 @@ static void logits_take_what_is_foreseen(void **state)
 static void held_out_rows_take_what_is_foreseen(void **state)
 {
     (void)state;
-    nightly_only(); /* a stage does the same */
+    nightly_only(); /* a stage covers the same in daily runs */
     i64 rows = EXACT("; nothing smaller would do: ", ROWS("eval", "--length", "64"));
     assert_int_equal(EXACT("", ROWS("eval", "--length", "64", "--weights", "int4")), rows);
     assert_int_equal(EXACT("", ROWS("routing", "--length", "64", "-o", out)), rows);
@@ -209,7 +209,7 @@ static void shorter_rows_that_fit_are_named(void **state)
     expect_refused(expect_refused(1, looked, "") - 1, looked, "; a length of 1024 would take ");
 }
 
-/* Prompts are read when the model stands. */
+/* Prompts are read after the model is loaded. */
 static void weights_are_foreseen_before_prompts_are_read(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The stand-in for NCCL of emulated GPUs: its collectives over processes, and that mistakes are errors. What Weft does
- * with it: test_dist_emulated. */
+/* The emulated NCCL: its collectives over processes, and errors for misuse. test_dist_emulated
+ * covers Weft's use of it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static void get(struct rank *r)
     device_get(&r->gpu, r->host, r->out, COUNT * 2 * 4);
 }
 
-/* ---- What a rank does; true where it came out right ---- */
+/* ---- Actions of a rank; each returns true if the result is right ---- */
 static bool sums(struct rank *r)
 {
     bool right = true;
@@ -45,7 +45,7 @@ static bool sums(struct rank *r)
     return right;
 }
 
-/* Rank r sends p 1000 (r + p + 1) values of 10 r + p. */
+/* Rank r sends 1000 (r + p + 1) values of 10 r + p to rank p. */
 static bool all_to_all(struct rank *r)
 {
     bool right = true;
@@ -67,7 +67,7 @@ static bool all_to_all(struct rank *r)
     return right;
 }
 
-/* A sum in parts, one of them on rank 1 alone, and put together again. */
+/* Reduces in parts, one of them on rank 1 alone, and gathers the result. */
 static bool parts(struct rank *r)
 {
     bool right = true;
@@ -104,7 +104,7 @@ static bool host_memory(struct rank *r)
     return ncclAllReduce(r->host, r->out, 10, ncclFloat32, ncclSum, r->comm, r->gpu.queue) == ncclInvalidArgument;
 }
 
-/* Whether it is seen to be gone or only not to come depends on when its parent looks after it. */
+/* The error is either a dead process or a timeout, depending on when the parent reaps it. */
 static bool rank_that_is_gone(struct rank *r)
 {
     setenv("WEFT_EMU_NCCL_S", "0.3", 1);

@@ -1,5 +1,6 @@
-/* Training by CUDA graphs, on the emulated GPU: the same weights and losses as without, down to the last bit, whatever
- * batches and sub-models come; how many launches a warm step takes; and no recording that is stale. */
+/* Training with CUDA graphs on the emulated GPU: weights and losses are bitwise equal to those
+ * without graphs, for any batches and sub-models; warm steps need few launches; and no recording is
+ * stale. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,19 +22,20 @@ static struct device gpu;
 
 /* ---- Runs ---- */
 
-struct way { /* how a run differs from a plain one */
+struct way { /* configuration of a run */
     unsigned parts;
     i64 layers, steps, micro_batches, batches;
-    i64 length; /* of all batches; 0: each has its own */
+    i64 length; /* length of all batches; 0: each has its own */
     bool recompute, fp8, elastic;
-    i64 broken;          /* a step whose gradients are not finite; 0: none is */
-    const char *refused; /* what the driver refuses once, in step 1 */
+    i64 broken;          /* a step with non-finite gradients; 0: none */
+    const char *refused; /* a call that the driver refuses once, in step 1 */
 };
 struct emulated_segments_trained {
     double loss[STEPS_MOST], norm[STEPS_MOST];
     float *weights;
-    i64 count, skipped, bytes;                                           /* weights; updates; the tape's peak */
-    long launches[STEPS_MOST], graphs[STEPS_MOST], changed, allocations; /* the last: of the second half */
+    /* number of weights; skipped updates; the tape's peak */
+    i64 count, skipped, bytes;
+    long launches[STEPS_MOST], graphs[STEPS_MOST], changed, allocations; /* allocations: in the second half only */
 };
 
 static void keep_weights(struct emulated_segments_trained *out, struct model *model)
@@ -67,7 +69,7 @@ static void run_step(struct emulated_segments_trained *out, struct toy_run *run,
     out->allocations += step >= way->steps / 2 ? emu_counts.allocations - before.allocations : 0;
 }
 
-/* Of all modalities, or of text alone. */
+/* Draws a batch of all modalities, or of text alone. */
 static void draw_batch(struct toy_batch *out, struct arena *arena, const struct way *way, i64 i)
 {
     enum { SAMPLES = 6 };
@@ -102,7 +104,7 @@ static void train(struct emulated_segments_trained *out, const struct way *way, 
     arena_open(&arena, 64 << 20);
     toy_run_open(&run, device, &config, way->micro_batches);
     run.count = way->batches;
-    run.trainer.lr = (struct lr_schedule){.peak = 1e-3, .warmup = 3, .total = way->steps}; /* other in each step */
+    run.trainer.lr = (struct lr_schedule){.peak = 1e-3, .warmup = 3, .total = way->steps}; /* changes with each step */
     run.trainer.recompute = way->recompute;
     run.trainer.elastic = way->elastic ? &elastic : NULL;
     run.bias_speed = 1e-3;
@@ -139,8 +141,8 @@ static long sum(const long *values, i64 first, i64 end)
     return total;
 }
 
-/* Off, on, and each night recorded anew each time. Launches of the last `warm` steps with graphs are at most `share` of
- * those without. */
+/* Compares graphs off, on, and (nightly) recorded again each time. With graphs, the last `warm`
+ * steps need at most `share` of the launches. */
 static void check_way(const char *what, const struct way *way, i64 warm, double share)
 {
     static struct emulated_segments_trained plain, graphs, update, foreseen;
@@ -157,7 +159,7 @@ static void check_way(const char *what, const struct way *way, i64 warm, double 
     long without = sum(plain.launches, first, way->steps), with = sum(graphs.launches, first, way->steps);
     print_message("%s: %ld launches in %ld steps, %ld with graphs, %ld of them graphs\n", what, without, (long)warm,
                   with, sum(graphs.graphs, first, way->steps));
-    assert_true(plain.loss[0] > plain.loss[way->steps - 1]); /* weights move */
+    assert_true(plain.loss[0] > plain.loss[way->steps - 1]); /* weights change */
     check_equal(&plain, &graphs, way);
     print_message("%s: %lld bytes of tape, %lld with graphs, %lld foreseen\n", what, (long long)plain.bytes,
                   (long long)graphs.bytes, (long long)foreseen.bytes);
@@ -177,7 +179,7 @@ static void check_way(const char *what, const struct way *way, i64 warm, double 
     memory_free(foreseen.weights);
 }
 
-/* Lists of all modalities, of other lengths in each batch, around layers of one shape. */
+/* Batches of all modalities whose list lengths vary, around layers of one shape. */
 static void batches_of_one_length_share_recordings(void **state)
 {
     (void)state;
@@ -261,15 +263,17 @@ static void a_refused_recording_trains_op_by_op(void **state)
         way.refused = functions[i];
         train(&graphs, &way, &gpu, "1");
         check_equal(&plain, &graphs, &way);
-        assert_int_equal(graphs.graphs[2], 4); /* two layers, there and back, and the balance: one is called op by op */
+        /* 2 layers, forward and backward, and the balance: 5 calls, of which 1 runs op by op */
+        assert_int_equal(graphs.graphs[2], 4);
         memory_free(graphs.weights);
     }
     memory_free(plain.weights);
 }
 
-/* ---- What the checks above would see ---- */
+/* ---- Sensitivity of the checks above ---- */
 
-/* Returns how many graphs are launched by five steps of an op whose argument is `change` times the step. */
+/* Returns the number of graph launches in 5 steps of an op
+ * whose argument is `change` times the step. */
 static long fill_deferred(float *last, float change)
 {
     struct recordings *recordings = device_recordings_open(&gpu);
@@ -288,8 +292,8 @@ static long fill_deferred(float *last, float change)
     return emu_counts.graphs - before;
 }
 
-/* It costs launches, and never a result: the same in a recording by a key of its own is stale
- * (tests/emulated/test_emulated_graphs.c). */
+/* A changing argument costs launches but never correctness, unlike a recording with an explicit
+ * key, which would be stale (tests/emulated/test_emulated_graphs.c). */
 static void an_argument_that_changes_makes_another_key(void **state)
 {
     float last;
@@ -300,7 +304,7 @@ static void an_argument_that_changes_makes_another_key(void **state)
     assert_true(last == 8);
 }
 
-/* What structs hold is compared, not where they stand; gaps between their fields are not. */
+/* Struct arguments are compared by content, not by address, ignoring padding. */
 static void arguments_are_compared_by_what_they_say(void **state)
 {
     (void)state;
@@ -309,7 +313,7 @@ static void arguments_are_compared_by_what_they_say(void **state)
     float *there = device_alloc(&gpu, 64);
     for (int step = 0; step < 4; step++) {
         struct matrix out, in;
-        memset(&out, step, sizeof out); /* with what lies between its fields */
+        memset(&out, step, sizeof out); /* including its padding */
         memset(&in, -step, sizeof in);
         out.data = there;
         in.data = there + 4;
@@ -340,7 +344,7 @@ int main(void)
         cmocka_unit_test(an_argument_that_changes_makes_another_key),
         cmocka_unit_test(arguments_are_compared_by_what_they_say),
     };
-    setenv("WEFT_THREADS", "1", 0); /* products are so small that waking a thread takes longer */
+    setenv("WEFT_THREADS", "1", 0); /* products are so small that waking a thread costs more */
     if (device_open_cuda(&gpu, 0))
         panic("%s", error_text());
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* What a warm step asks of a GPU's host, counted on the emulated one. */
+/* Host work of a warm step on a GPU, counted on the emulated one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,7 @@ static void print_counts(const char *what, struct emu_counts c)
                   c.allocations, c.waits, c.pageable_copies);
 }
 
-/* Losses, the norm and what else is said of a step are read at its end, in one block. */
+/* Losses, the norm and other results of a step are read at its end, in one block. */
 static void training_step_waits_for_its_result_alone(void **state)
 {
     (void)state;
@@ -60,7 +60,7 @@ static void training_step_waits_for_its_result_alone(void **state)
 /* ---- Training in 8 bits ---- */
 
 enum { FP8_STEPS = 2 };
-/* What the last step has asked of the host. */
+/* Returns the host calls of the last step. */
 static struct emu_counts train_in_fp8(double losses[FP8_STEPS], struct device *device)
 {
     struct arena arena;
@@ -88,8 +88,8 @@ static struct emu_counts train_in_fp8(double losses[FP8_STEPS], struct device *d
     return asked;
 }
 
-/* Codes are multiplied as rounded operands are; a CPU's first loss is the same, and later ones part as gradients whose
- * signs decide an update do. The host waits no more often. */
+/* FP8 products equal products of rounded operands; the CPU's first loss is the same, and later ones
+ * diverge like updates that depend on gradient signs. The host does not wait more often. */
 static void losses_of_codes_are_those_of_rounded_operands(void **state)
 {
     double codes[FP8_STEPS], rounded[FP8_STEPS], cpu[FP8_STEPS];
@@ -113,7 +113,7 @@ static void losses_of_codes_are_those_of_rounded_operands(void **state)
     assert_int_equal(asked.waits, 1);
 }
 
-/* The ids that were drawn are read; guided, as many times. */
+/* A decode step reads back only the sampled ids; guidance adds no reads. */
 static void check_decode_steps(unsigned parts, const struct vocabulary *vocabulary, struct generate_request request)
 {
     struct model model;
@@ -142,7 +142,7 @@ static void check_decode_steps(unsigned parts, const struct vocabulary *vocabula
         print_counts("decode step", asked);
         if (step < WARM)
             continue;
-        assert_int_equal(asked.launches, 1); /* a graph */
+        assert_int_equal(asked.launches, 1); /* one graph */
         assert_int_equal(asked.allocations, 0);
         assert_int_equal(asked.waits, 1);
         assert_int_equal(asked.pageable_copies, 0);
@@ -168,7 +168,7 @@ static void decode_step_waits_for_its_draws_alone(void **state)
     check_decode_steps(TOY_TIED | TOY_AUDIO, &toy_vocabulary, guided);
 }
 
-/* Whatever slices a step updates: here a third of them, others each time. */
+/* Any set of slices takes one launch: here a third of them, different ones each time. */
 static void an_update_is_one_launch(void **state)
 {
     (void)state;
@@ -195,7 +195,7 @@ static void an_update_is_one_launch(void **state)
         gpu.ops->sum_squares(&gpu, sum, &updates);
         gpu.ops->adamw(&gpu, &updates, sum, 0, &adamw);
         struct emu_counts asked = since(before);
-        assert_int_equal(asked.launches, 3); /* squares, their sum, the update; zeros are no kernel */
+        assert_int_equal(asked.launches, 3); /* squares, their sum, the update; zeroing is not a kernel */
         assert_int_equal(asked.waits + asked.allocations + asked.pageable_copies, 0);
         device_get(&gpu, &squares, sum, 8);
         assert_true(squares == (double)updates.count * EACH);
@@ -218,7 +218,7 @@ static int host_waits(void *context)
     return emu_counts.waits > *(long *)context;
 }
 
-/* Behind work that does not end, puts take a buffer after another, and wait when there are no more. */
+/* Behind endless work, puts take one ring buffer after another, and wait when there are no more. */
 static void puts_wait_where_the_ring_is_full(void **state)
 {
     (void)state;
@@ -234,13 +234,12 @@ static void puts_wait_where_the_ring_is_full(void **state)
     for (i64 at = 0; at < bytes; at += piece) {
         i64 part = min_i64(piece, bytes - at);
         device_put(&gpu, there + at, host + at, part);
-        memset(host + at, 0x55, (size_t)part); /* it was taken */
+        memset(host + at, 0x55, (size_t)part); /* already copied */
     }
     struct emu_counts asked = since(before);
     assert_in_range(asked.allocations, RING_BUFFERS - 2, RING_BUFFERS);
     assert_in_range(asked.waits, 1, MORE_BYTES / (4 << 20) + 1);
-    assert_int_equal(gpu.memory->held(&gpu) - CUDA_HELD_BYTES,
-                     RING_BYTES + (4 << 20)); /* with the one for what comes back */
+    assert_int_equal(gpu.memory->held(&gpu) - CUDA_HELD_BYTES, RING_BYTES + (4 << 20)); /* plus the buffer for reads */
     device_get(&gpu, host, there, bytes);
     assert_memory_equal(host, back, (size_t)bytes);
     device_free(&gpu, there, bytes);
@@ -257,7 +256,7 @@ int main(void)
         cmocka_unit_test(an_update_is_one_launch),
         cmocka_unit_test(puts_wait_where_the_ring_is_full),
     };
-    setenv("WEFT_THREADS", "1", 0); /* products are so small that waking a thread takes longer */
+    setenv("WEFT_THREADS", "1", 0); /* products are so small that waking a thread costs more */
     if (device_open_cuda(&gpu, 0))
         panic("%s", error_text());
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Which of cuBLASLt's algorithms a product takes, on the emulated GPU, whose stand-in says how long each lasts, and
- * what it has none for. */
+/* The choice among cuBLASLt's algorithms for a product, on the emulated GPU. Its cuBLASLt sets
+ * the time of each algorithm and the products that have none. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include "op_cases/op_cases.h"
 #include "kernels/cuda/device.h"
 
-enum { M = 3, N = 5, K = 7, ROOM = 64 }; /* of floats each operand has */
+enum { M = 3, N = 5, K = 7, ROOM = 64 }; /* ROOM: floats per operand */
 static struct device gpu;
 static float *there; /* [a, b, out][ROOM] */
 
@@ -68,7 +68,7 @@ static void multiply(bool add)
                     add);
 }
 
-/* Operands are whole numbers, whose sums no order rounds. */
+/* Operands are integers, so that sums are exact in any order. */
 static void expect_product(bool add)
 {
     float values[3 * ROOM], expected[3 * ROOM];
@@ -85,7 +85,7 @@ static void expect_product(bool add)
     assert_memory_equal(values, expected, sizeof values);
 }
 
-/* Another product runs algorithm `wanted` once and no other. */
+/* Requires that another product runs algorithm `wanted` once and no other. */
 static void expect_kept(int wanted)
 {
     memset(emu_algorithms.runs, 0, sizeof emu_algorithms.runs);
@@ -104,7 +104,7 @@ static void the_fastest_is_kept(void **state)
     expect_product(false);
     for (int i = 0; i < 4; i++)
         assert_true(emu_algorithms.runs[i] >= 1);
-    emu_algorithms.ms[0] = 0; /* too late */
+    emu_algorithms.ms[0] = 0; /* too late to change the choice */
     expect_kept(2);
 }
 
@@ -114,7 +114,7 @@ static void what_is_added_to_is_added_to_once(void **state)
     put_operands();
     long allocations = emu_counts.allocations;
     multiply(true);
-    assert_int_equal(emu_counts.allocations - allocations, 2); /* a second output came and has gone again */
+    assert_int_equal(emu_counts.allocations - allocations, 2); /* a second output was allocated and freed again */
     expect_product(true);
     expect_kept(2);
 }
@@ -129,7 +129,7 @@ static void refused_ones_are_passed_over(void **state)
     expect_kept(3);
 }
 
-/* What waits, takes memory or gives it back in a capture is a fault of the emulated GPU's. */
+/* The emulated GPU treats waits, allocations and frees during a capture as faults. */
 static void nothing_is_timed_while_ops_are_recorded(void **state)
 {
     struct recordings *recordings = device_recordings_open(&gpu);
@@ -158,9 +158,9 @@ static void without_it_the_first_is_taken(void **state)
     expect_kept(0);
 }
 
-/* ---- Products that it refuses: are made all the same ---- */
+/* ---- Products without an algorithm use a fallback ---- */
 
-/* Of those with a smaller dimension. */
+/* Checks the product cases with algorithms for dimensions of at least `least_dimension` only. */
 static void expect_products(uint64_t least_dimension)
 {
     const struct check_scope scope = {.few = true};

@@ -1,6 +1,6 @@
-/* Copies that happen later: cp.async, and mbarriers. Early, work happens when it is asked for; late, when nobody can go
- * on without it, and until then its destination holds NaN. Meanings: PTX ISA 9.7.9.25 (cp.async), 9.7.13.15 (mbarrier).
- */
+/* Asynchronous copies: cp.async and mbarriers. In early mode work runs when it is issued; in late
+ * mode when no thread can continue without it, and until then its destination holds NaN. Semantics:
+ * PTX ISA 9.7.9.25 (cp.async), 9.7.13.15 (mbarrier). */
 #include "inside.h"
 
 #include <deque>
@@ -19,7 +19,7 @@ struct copy {
     int bytes;
     bool there, happened;
 };
-static std::deque<std::vector<copy>> copies[MOST_THREADS]; /* the last group is the open one; none yet: empty */
+static std::deque<std::vector<copy>> copies[MOST_THREADS]; /* the last group is open; empty: no group yet */
 
 static void run_copy(const copy &c)
 {
@@ -52,7 +52,7 @@ void copy_async(void *shared, const void *from, int bytes, bool there)
     own_copies().back().push_back(c);
 }
 
-TSAN(static void write_seen(void *at) /* from here on others may read, behind a barrier */
+TSAN(static void write_seen(void *at) /* from here on others may read, after a barrier */
      {
          __tsan_ignore_thread_end();
          __tsan_write16(at);
@@ -109,7 +109,7 @@ static void advance(mbarrier *b)
     b->pending = b->arrivals;
 }
 
-static std::map<uint64_t, int> unfenced; /* initialised by this thread, not yet seen by the copy engine */
+static std::map<uint64_t, int> unfenced; /* initialized by this thread, not yet fenced for the copy engine */
 
 void mbarriers_begin()
 {

@@ -1,4 +1,4 @@
-/* The threads of a block as fibers; barriers; warps and warpgroups that meet. */
+/* The threads of a block as fibers; barriers; warp and warpgroup rendezvous. */
 #include "inside.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <vector>
 
-/* ---- Fibers: a stack each, and a switch that keeps what a call keeps ---- */
+/* ---- Fibers: a stack each; a switch preserves the registers that a call preserves ---- */
 extern "C" void emu_switch(void **save, void *to);
 #if defined(__x86_64__)
 asm(".text\n.globl emu_switch\nemu_switch:\n"
@@ -39,7 +39,7 @@ modes mode;
 int thread_count;
 
 enum { STACK_BYTES = 256 << 10, BARRIERS = 16, GROUPS = 8, STACK_STAGGER = 64, STAGGER_BYTES = 832 };
-enum state { READY, WAITING /* for others */, POLLING /* for a condition */, ENDED };
+enum state { READY, WAITING /* for other threads */, POLLING /* for a condition */, ENDED };
 
 struct fiber {
     void *stack_pointer;
@@ -51,9 +51,9 @@ static int idle_count;
 TSAN(static void *tsan_main; static char grid_began, grid_ended;)
 
 /* ---- The running block ---- */
-struct progress { /* of a thread */
+struct progress { /* state of a waiting thread */
     fiber *on;
-    const char *where; /* it waits */
+    const char *where; /* place of the wait */
     bool (*ready)(void *);
     void *context;
 };
@@ -66,25 +66,25 @@ struct barrier_state {
     int waiting[MOST_THREADS], waiting_count;
     TSAN(unsigned generation;)
 };
-template <int PLACES> struct group { /* lanes of one warp, or threads of one warpgroup, that meet */
+template <int PLACES> struct group { /* lanes of a warp, or threads of a warpgroup, at a rendezvous */
     unsigned mask;
     const char *what;
     int arrived;
     void *operands[PLACES];
 };
 struct warp {
-    int meeting; /* groups that somebody has come to */
+    int meeting; /* groups with at least one arrival */
     group<WARP> groups[GROUPS];
 };
 static thread threads[MOST_THREADS];
-static enum state states[MOST_THREADS]; /* apart from the rest, as all are looked at again and again */
+static enum state states[MOST_THREADS]; /* a separate array, because the scheduler scans it often */
 static progress progresses[MOST_THREADS];
 static int order[MOST_THREADS], begun, ended, polling;
-static bool waited[MOST_THREADS], any_waited; /* for the grids before */
+static bool waited[MOST_THREADS], any_waited; /* for the previous grids */
 static barrier_state barriers[BARRIERS];
-static int begun_barriers; /* where somebody has arrived */
+static int begun_barriers; /* barriers with arrivals */
 #ifdef EMULATOR_TSAN
-enum { BLOCK_SETS = 2 }; /* blocks take turns with what orders their threads */
+enum { BLOCK_SETS = 2 }; /* consecutive blocks alternate between two sets of synchronization objects */
 static int blocks_run;
 static struct {
     char barriers[BARRIERS][2], warps[MOST_THREADS / WARP][2], shared[WINDOW_BYTES];
@@ -92,7 +92,7 @@ static struct {
 static struct {
     bool fenced;
     void *met;
-} atomics[MOST_THREADS]; /* of each thread, since its last barrier */
+} atomics[MOST_THREADS]; /* per thread, since its last barrier */
 static auto &block_syncs()
 {
     return syncs[blocks_run % BLOCK_SETS];
@@ -121,9 +121,9 @@ static void resume(fiber *f)
 }
 
 static fiber *next_to_run();
-static int warp_end; /* of the warp that runs: its end in `order` */
+static int warp_end; /* end of the running warp in `order` */
 
-/* To the next thread that can go on, or else to the loop that runs the block. */
+/* Switches to the next thread that can continue, or else to the loop that runs the block. */
 static void leave()
 {
     fiber *f = current, *next = next_to_run();
@@ -179,7 +179,7 @@ static void run_thread()
             open_barrier(barriers[i]);
 }
 
-/* Threads that need not wait run one after the other on the same fiber. */
+/* Threads that never wait run one after another on the same fiber. */
 static void run_fiber()
 {
     for (;;) {
@@ -200,7 +200,7 @@ static fiber *make_fiber()
     if (stack == MAP_FAILED)
         fault("no memory for the stack of fiber %d", made);
     mprotect(stack, PAGE_BYTES, PROT_NONE);
-    /* stacks do not all begin in the same set of the cache; 8 modulo 16 as behind a call */
+    /* spread the stacks over the sets of the cache; alignment 8 modulo 16, as after a call */
     void **top = (void **)(stack + STACK_BYTES - made++ % STACK_STAGGER * STAGGER_BYTES) - 2;
     top -= SAVED_WORDS;
     memset(top, 0, SAVED_WORDS * sizeof *top);
@@ -211,9 +211,10 @@ static fiber *make_fiber()
 }
 
 #ifdef EMULATOR_TSAN
-/* A fiber for each thread, as what one fiber does is in order. Two blocks in succession share neither fibers nor what
- * orders them: a barrier would hand on to one what its threads know of the other. (Of more than 256 fibers
- * ThreadSanitizer takes some for others that have gone: then races between blocks are not seen.) */
+/* With TSan, one fiber per thread, since accesses of one fiber are ordered. Consecutive blocks
+ * share neither fibers nor synchronization objects: a barrier would pass knowledge from one block
+ * to the next. (With more than 256 fibers ThreadSanitizer confuses live fibers with finished ones,
+ * and misses races between blocks.) */
 static fiber *next_fiber()
 {
     static fiber *of[BLOCK_SETS][MOST_THREADS];
@@ -232,7 +233,7 @@ static fiber *next_fiber()
 }
 #endif
 
-TSAN(extern "C" const char *__tsan_default_options() /* fibers are not waited for at the end */
+TSAN(extern "C" const char *__tsan_default_options() /* do not wait for fibers at exit */
      { return "atexit_sleep_ms=0"; })
 
 void fibers_open()
@@ -278,16 +279,17 @@ static bool any_ready()
     return false;
 }
 
-/* A round: in mixed order as many threads go on as there are, by dice. Otherwise each warp goes on until all its
- * threads wait for others, then the next one does: so of two warps that race one is first in order `up`, the other in
- * `down`, and the stacks of one warp stay in the cache. A thread that waits hands over to the next one itself. */
-static int round_at; /* where the round is in `order` */
+/* A round of scheduling. Mixed order picks as many random threads as there are. Otherwise each warp
+ * runs until all its threads wait for others, then the next one: of two racing warps, one is first
+ * in order `up`, the other in `down`, and the stacks of a warp stay in the cache. A waiting thread
+ * switches to the next one directly. */
+static int round_at; /* position of the round in `order` */
 static int warp_first;
 static bool warp_any, round_any;
 
 static void enter_warp(int first)
 {
-    int before = mode.order == ORDER_DOWN ? thread_count % WARP : 0; /* the last one, which may have fewer threads */
+    int before = mode.order == ORDER_DOWN ? thread_count % WARP : 0; /* the last warp may have fewer threads */
     warp_first = round_at = first;
     warp_end = std::min(first < before ? before : first + WARP, thread_count);
     warp_any = false;
@@ -475,7 +477,8 @@ static inline bool same(const char *a, const char *b)
     return a == b || strcmp(a, b) == 0;
 }
 
-/* The group of this mask, or a free one; several disjoint sets of lanes may be meeting at once. */
+/* Returns the group of this mask, or a free one; several
+ * disjoint sets of lanes may meet at once. */
 static group<WARP> &group_of(warp &warp, unsigned mask, const char *what)
 {
     group<WARP> *unused = nullptr;
@@ -500,7 +503,7 @@ static group<WARP> &group_of(warp &warp, unsigned mask, const char *what)
     return *unused;
 }
 
-/* True for the last to come, who then runs what all came for and opens the group. */
+/* Returns true for the last arrival, which then runs the operation and opens the group. */
 template <int PLACES> static inline bool arrive(group<PLACES> &g, int wanted, int place, void *operand)
 {
     g.operands[place] = operand;
@@ -559,7 +562,7 @@ unsigned ballot(unsigned mask, bool vote)
     return mine[1];
 }
 
-/* The only meeting of a warp that orders memory. */
+/* The only warp rendezvous that orders memory. */
 void sync_warp(unsigned mask)
 {
     TSAN(static unsigned generation[MOST_THREADS];
@@ -568,8 +571,8 @@ void sync_warp(unsigned mask)
     TSAN(__tsan_acquire(sync);)
 }
 
-/* What a thread knew at a fence goes to others by an atomic operation behind it, with no barrier between, and comes to
- * them by a fence behind theirs on the same place. */
+/* Memory ordering without a barrier: a fence followed by an atomic operation publishes, and an
+ * atomic operation on the same address followed by a fence acquires. */
 void fence()
 {
     TSAN(auto &a = atomics[self->number]; if (a.met) __tsan_acquire(a.met); a = {true, nullptr};)

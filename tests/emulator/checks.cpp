@@ -1,5 +1,5 @@
-/* Where the checks arrive that the compiler puts into kernels (-fsanitize=alignment,bounds): the first field of what it
- * hands over is the place in the source. */
+/* Handlers of the checks that the compiler inserts into kernels (-fsanitize=alignment,bounds): the
+ * first field of their data is the source location. */
 #include "inside.h"
 
 namespace
@@ -23,7 +23,7 @@ struct index_of {
 };
 } // namespace
 
-/* weak: a program under the compiler's own sanitizer has handlers of that name */
+/* weak: with the compiler's own sanitizer, handlers of these names exist */
 extern "C" {
 __attribute__((weak)) void __ubsan_handle_type_mismatch_v1_abort(void *data, uintptr_t pointer)
 {

@@ -1,5 +1,6 @@
-/* cuBLASLt's products by the project's own CPU backend. cuBLASLt thinks in columns: its matrix of `rows` and `columns`
- * is the row-major [columns, rows] here, and d = op(a) op(b) becomes d^T = op(b)^T op(a)^T. */
+/* Implements cuBLASLt's products by the project's CPU backend. cuBLASLt is column-major: its matrix
+ * of `rows` and `columns` is the row-major [columns, rows] here, and d = op(a) op(b) becomes d^T =
+ * op(b)^T op(a)^T. */
 #include <cublasLt.h>
 
 #include "kernels/kernels.h"
@@ -118,7 +119,7 @@ struct product {
     uint64_t algorithm;
 };
 
-/* Field by field: what is between them stays zero. */
+/* Assigns field by field, so that padding stays zero. */
 static void fill_matrix(struct matrix *out, const void *data, const struct emu_blas_layout *layout)
 {
     out->data = (void *)(uintptr_t)data;
@@ -136,7 +137,7 @@ static void copy_rows(struct matrix out, struct matrix in)
                (size_t)(in.columns * bytes));
 }
 
-/* The same in the host's memory, dense: workers have no right to touch the device's. */
+/* Copies a matrix to dense host memory: worker threads have no access to device memory. */
 static struct matrix fetch(struct matrix in)
 {
     struct matrix out = matrix_of(NULL, in.dtype, in.rows, in.columns);

@@ -1,6 +1,7 @@
-/* What Hopper does beside its threads: boxes of the copy engine (TMA), products of warpgroups, registers that change
- * hands. Early, work happens when it is asked for; late, when nobody can go on without it. Meanings: PTX ISA 5.5
- * (tensors), 9.7.9.27 (cp.async.bulk), 9.7.15 (wgmma), 9.7.19.5 (setmaxnreg). */
+/* Hopper's asynchronous units: boxes of the copy engine (TMA), warpgroup products (wgmma), register
+ * reallocation. In early mode work runs when it is issued; in late mode when no thread can continue
+ * without it. Semantics: PTX ISA 5.5 (tensors), 9.7.9.27 (cp.async.bulk), 9.7.15 (wgmma), 9.7.19.5
+ * (setmaxnreg). */
 #include "inside.h"
 
 #include <cuda.h>
@@ -37,7 +38,8 @@ static box box_of(const void *shared, const CUtensorMap *map, int column, int ro
     return {shared_address(shared), *map, {column, row, outer}};
 }
 
-/* Where a row of the box is in memory, and which of its bytes: [*first, *end); none if it lies outside. */
+/* Address of a row of the box, and its bytes inside the tensor:
+ * [*first, *end), empty if the row is outside. */
 static char *row_of(const box &b, int row, int *first, int *end)
 {
     int64_t y = b.at[1] + row % b.map.box[1], z = b.at[2] + row / b.map.box[1], left = b.map.size[0] - b.at[0];
@@ -132,7 +134,7 @@ void box_stores_wait_read(int left)
 }
 
 extern "C" {
-/* What a driver refuses, is refused; what is not emulated too. */
+/* Refuses the arguments that a driver refuses, and those that are not emulated. */
 CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *base,
                                 const cuuint64_t *size, const cuuint64_t *stride, const cuuint32_t *box,
                                 const cuuint32_t *step, CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
@@ -155,15 +157,15 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
 }
 
 /* ---- Products of a warpgroup ---- */
-typedef std::vector<product> products; /* 128 for each instruction */
+typedef std::vector<product> products; /* 128 per instruction */
 struct warpgroup {
     std::deque<products> pending; /* groups; the last one is open */
-    bool fenced;                  /* since the group before */
-    int registers;                /* of each thread */
+    bool fenced;                  /* since the previous group */
+    int registers;                /* per thread */
 };
 static warpgroup warpgroups[MOST_THREADS / WARPGROUP];
 static bool multiplied;     /* by any warpgroup of this block */
-static int spare_registers; /* of all threads of the block together */
+static int spare_registers; /* sum over all threads of the block */
 
 /* ---- Registers: a block begins with as many for each thread as the file holds ---- */
 enum { REGISTER_FILE = 64 << 10, REGISTERS_MOST = 256, REGISTERS_LEAST = 24 };
@@ -184,7 +186,7 @@ static warpgroup &own_warpgroup()
     return warpgroups[self->number / WARPGROUP];
 }
 
-/* The address of an operand's element in shared memory: `i` counts rows of a or columns of b. */
+/* Address of an operand's element in shared memory: `i` counts rows of a or columns of b. */
 static uint64_t address_of(uint64_t descriptor, bool by_columns, int i, int k)
 {
     uint64_t first = (descriptor & 0x3fff) << 4, next_box = (descriptor >> 16 & 0x3fff) << 4;
@@ -201,8 +203,8 @@ static float element(uint64_t descriptor, bool by_columns, int i, int k)
     return __uint_as_float((unsigned)value << 16);
 }
 
-/* Of a in registers: thread t has of rows t / 4 of its warp's 16 and that + 8 the columns t % 4 * 2 and the next, of
- * the first eight of k and of the others. */
+/* Element of a in registers: thread t holds rows t / 4 and t / 4 + 8 of its warp's 16, at columns t
+ * % 4 * 2 and the next one, in each half of k (8 columns). */
 static float register_element(const product *p, int row, int k)
 {
     int thread = row / 16 * 32 + row % 8 * 4 + k % 8 / 2, number = k / 8 * 2 + row % 16 / 8;
@@ -210,13 +212,13 @@ static float register_element(const product *p, int row, int k)
     return __uint_as_float(k % 2 ? pair & 0xffff0000u : pair << 16);
 }
 
-/* Where number i of a thread's part of d is. */
+/* Position of value i of a thread's part of d. */
 static float *at_of(float (*d)[256], int thread, int i)
 {
     return &d[thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8][i / 4 * 8 + thread % 4 * 2 + i % 2];
 }
 
-/* OCP OFP8; e5m2 is the upper half of an fp16. */
+/* Value of an FP8 code (OCP OFP8); e5m2 is the upper half of an fp16. */
 static float number_of_code(uint8_t code, bool e5m2)
 {
     int mantissa = e5m2 ? 2 : 3, exponent = (code & 0x7f) >> mantissa, rest = code & ((1 << mantissa) - 1);
@@ -245,8 +247,8 @@ static float b_of(const product *p, int j, int k)
     return p->numbers != BF16 ? code_at(p->b, j, k, false) : element(p->b, p->b_by_columns, j, k);
 }
 
-/* A sum of which so many bits are kept: terms are cut off where the largest of them, or of the sum so far, has its
- * last one (DeepSeek-V3, arXiv 2412.19437, 3.3.2). */
+/* A sum with `bits` bits: terms are truncated at the last bit of the largest term, or of the
+ * previous sum (DeepSeek-V3, arXiv 2412.19437, 3.3.2). */
 static float sum_of_few_bits(const float *a, const float (*b)[256], int j, float sum, int bits)
 {
     float most = fabsf(sum), last;
@@ -390,13 +392,14 @@ void set_registers(int count, bool more)
 }
 
 /* ---- A block ---- */
-/* Most blocks have none of either, and looking at all of them would take longer than to run a small one. */
+/* Resets the two flags: most blocks use neither feature, and scanning all queues would cost more
+ * than a small block. */
 void hopper_begin()
 {
     multiplied = stored = false;
 }
 
-/* Nobody can wait for them any more: what they would write to or read from is gone. */
+/* Faults on work that was never waited for: its operands are gone after the block. */
 void hopper_end()
 {
     for (warpgroup &w : warpgroups)

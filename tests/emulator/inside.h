@@ -1,7 +1,8 @@
-/* What the emulator's own files share. blocks.cpp: fibers, the threads of a block, barriers, warps. asynchronous.cpp:
- * cp.async and mbarriers. hopper.cpp: the copy engine, products and registers of warpgroups. shared.cpp: shared memory.
- * memory.cpp: device memory, its gate, faults. virtual.cpp: the driver's virtual memory. streams.cpp: streams, events,
- * graphs, launches. checks.cpp: where the compiler's checks arrive. */
+/* Internal header of the emulator. blocks.cpp: fibers, the threads of a block, barriers, warps.
+ * asynchronous.cpp: cp.async and mbarriers. hopper.cpp: the copy engine, products and registers of
+ * warpgroups. shared.cpp: shared memory. memory.cpp: device memory, its access control, faults.
+ * virtual.cpp: the driver's virtual memory. streams.cpp: streams, events, graphs, launches.
+ * checks.cpp: handlers of the compiler's checks. */
 #ifndef EMULATOR_INSIDE_H
 #define EMULATOR_INSIDE_H
 #ifndef __CUDACC__
@@ -15,7 +16,7 @@
 extern "C" {
 void *__tsan_get_current_fiber(void);
 void *__tsan_create_fiber(unsigned flags);
-void __tsan_switch_to_fiber(void *fiber, unsigned flags); /* flags 1: orders nothing */
+void __tsan_switch_to_fiber(void *fiber, unsigned flags); /* flags 1: no ordering */
 void __tsan_acquire(void *at);
 void __tsan_release(void *at);
 void __tsan_write16(void *at);
@@ -39,29 +40,30 @@ struct modes {
     enum moment asynchronous, streams;
 };
 extern modes mode;
-unsigned dice(); /* the same throws in every run */
+unsigned dice(); /* the same sequence in every run */
 
-/* While one stands, what this fiber does is the emulator's doing, not its thread's. */
+/* While an object lives, accesses of this fiber are
+ * attributed to the emulator, not to its thread. */
 struct unseen {
     unseen() { TSAN(__tsan_ignore_thread_begin();) }
     ~unseen() { TSAN(__tsan_ignore_thread_end();) }
 };
 
 /* ---- streams.cpp ---- */
-void not_in_capture(const char *what); /* ends the program where a stream is being captured */
+void not_in_capture(const char *what); /* ends the program if a stream is being captured */
 
 /* ---- blocks.cpp ---- */
 extern int thread_count;
 void run_grid(const launch &launch, void (*body)(void *), void *arguments);
-void *sync_of(const void *shared); /* orders the block's threads by a place in shared memory, for ThreadSanitizer */
-bool happens_later();              /* of a piece of asynchronous work */
-/* Work that happens when nothing else can, or in mixed mode at any time before. */
+void *sync_of(const void *shared); /* ThreadSanitizer's synchronization object of a place in shared memory */
+bool happens_later();              /* true if a piece of asynchronous work is to run late */
+/* Runs work when nothing else can continue, or in mixed mode at any time before. */
 void defer(std::function<void()> run);
 void fibers_open();
 
 /* ---- asynchronous.cpp ---- */
-void copies_end();      /* of a thread that has ended */
-void mbarriers_begin(); /* a block */
+void copies_end();      /* for an ended thread */
+void mbarriers_begin(); /* for a new block */
 struct mbarrier {       /* a phase ends when its arrivals and its bytes have come */
     uint16_t arrivals, pending;
     int32_t bytes : 31;
@@ -74,35 +76,35 @@ void mbarrier_take_bytes(mbarrier *b, int bytes);
 size_t arenas_left(); /* bytes that may still be mapped */
 
 /* ---- hopper.cpp ---- */
-void hopper_begin(); /* a block */
+void hopper_begin(); /* for a new block */
 void hopper_end();
 
 /* ---- shared.cpp ---- */
 void shared_open();
-void shared_begin(size_t dynamic_bytes, const char *name); /* a launch */
-void shared_poison();                                      /* a block begins */
-void shared_check();                                       /* a block has ended */
+void shared_begin(size_t dynamic_bytes, const char *name); /* for a launch */
+void shared_poison();                                      /* for a new block */
+void shared_check();                                       /* for an ended block */
 bool behind_shared(const char *at);
-/* Shared memory as the copy engine and the tensor cores see it: what they wrote, and what threads had at the last
- * fence. */
+/* Shared memory as the copy engine and the tensor cores see it: their own writes, and the threads'
+ * writes before the last fence. */
 void *engine_at(uint64_t address);
 void engine_sees_all();
 
 /* ---- memory.cpp ---- */
-/* While one stands, device memory is open to this thread. */
+/* While an object lives, this thread has access to device memory. */
 struct inside_device {
     inside_device();
     ~inside_device();
     inside_device(const inside_device &) = delete;
 };
 void memory_open();
-void memory_close_for_kernel(bool closed); /* of this thread, inside */
-void must_have_waited(const char *what);   /* blocks.cpp; for what touches device memory later, or beside the thread */
-void set_running(const char *kernel);      /* what messages name */
+void memory_close_for_kernel(bool closed); /* for this thread, inside */
+void must_have_waited(const char *what);   /* blocks.cpp; for accesses to device memory that are asynchronous */
+void set_running(const char *kernel);      /* kernel name in messages */
 bool is_device(const void *at);
 char *reserve_pages(size_t bytes); /* nullptr: no room; virtual.cpp */
 void unreserve_pages(char *at, size_t bytes);
-void buffer_grow(char *at, size_t bytes); /* the buffer that ends at `at`, or a new one */
+void buffer_grow(char *at, size_t bytes); /* extends the buffer that ends at `at`, or makes one */
 void buffer_drop(char *at, size_t bytes);
 bool buffer_holds(const void *at, size_t bytes);
 bool is_pinned(const void *at);

@@ -1,5 +1,5 @@
-/* Device memory: a region of addresses that is closed but while kernels and copies run, each buffer's end at a page
- * nobody may touch; and what is said when somebody does. */
+/* Device memory: an address region that is inaccessible except while kernels and copies run; each
+ * buffer ends at a guard page; faults are reported with a message. */
 #include "inside.h"
 
 #include <algorithm>
@@ -19,24 +19,24 @@ enum { UNWRITTEN = 0xff, ALIGNMENT = 16, PIECE_BYTES = 256 << 10, PIECES_MOST = 
 static const size_t REGION_MOST = (size_t)8 << 40, REGION_LEAST = (size_t)64 << 30, FILLED_BYTES = (size_t)64 << 20;
 
 struct buffer {   /* keyed by its first page */
-    size_t pages; /* bytes, without the guarded one */
+    size_t pages; /* in bytes, without the guard page */
     size_t bytes;
     char *begin() const;
     char *first_page;
 };
 static char *region, *region_end, *region_next;
 static std::map<char *, buffer> buffers;
-static std::multimap<size_t, char *> released; /* by pages */
-static std::map<char *, size_t> pinned;        /* host memory by its beginning */
+static std::multimap<size_t, char *> released; /* keyed by the bytes of their pages */
+static std::map<char *, size_t> pinned;        /* host memory, keyed by its start */
 static struct {
     char *begin;
     size_t bytes;
-} opened[PIECES_MOST]; /* without a key: the pieces of buffers that the work under way has touched last */
+} opened[PIECES_MOST]; /* without a protection key: pieces of buffers that the current work touched last */
 static size_t opened_count;
 static int key = -1;
 static thread_local int depth;
-static thread_local bool closed;                    /* to the kernel that runs */
-static std::atomic_flag opening = ATOMIC_FLAG_INIT; /* one thread at a time changes what is opened */
+static thread_local bool closed;                    /* for the running kernel */
+static std::atomic_flag opening = ATOMIC_FLAG_INIT; /* one thread at a time changes the opened pieces */
 struct alone {
     alone()
     {
@@ -81,9 +81,9 @@ static const buffer *buffer_before(const char *at)
     return next == buffers.begin() ? nullptr : &(--next)->second;
 }
 
-/* Without a key buffers are opened piece by piece, as work comes to them (whole ones cost a look at each of their
- * pages, twice for each call); where too many are open the oldest is closed. Another thread may have been first: opened
- * twice is open. */
+/* Without a protection key buffers are opened piece by piece on access (opening whole ones would
+ * visit all of their pages twice per call); if too many are open, the oldest is closed. Another
+ * thread may have opened the piece already, which is harmless. */
 static bool open_touched(const char *at)
 {
     if (key >= 0)
@@ -126,7 +126,7 @@ static void on_fault(int number, siginfo_t *info, void *)
         fault("the end of dynamic shared memory is passed");
     if (self)
         fault("the address %p is touched", (void *)at);
-    signal(number, SIG_DFL); /* not ours: happens again, and ends the program */
+    signal(number, SIG_DFL); /* not an emulator fault: it occurs again and ends the program */
 }
 
 static void watch_faults()
@@ -163,7 +163,7 @@ static void gate(bool open)
 inside_device::inside_device()
 {
     if (depth++ == 0) {
-        watch_faults(); /* others may have taken the signals */
+        watch_faults(); /* other code may have replaced the handlers */
         gate(true);
     }
 }
@@ -183,7 +183,7 @@ void memory_close_for_kernel(bool close)
 
 void memory_open()
 {
-    size_t bytes = REGION_MOST; /* sanitizers leave less */
+    size_t bytes = REGION_MOST; /* sanitizers leave less address space */
     for (region = (char *)MAP_FAILED; region == MAP_FAILED && bytes >= REGION_LEAST; bytes /= 2)
         region = (char *)mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (region == MAP_FAILED)
@@ -229,8 +229,9 @@ static char *take_pages(size_t pages)
     return at;
 }
 
-/* Much of it in large pages: to take small ones one by one lasts longer than most kernels. (Without a key pages are
- * opened in pieces, which would cut large ones up again.) */
+/* Uses large pages for large buffers: faulting small pages one by one takes longer than most
+ * kernels. (Without a protection key pages are opened in pieces, which would split large ones
+ * again.) */
 static void fill(char *at, size_t bytes)
 {
     if (key >= 0 && bytes >= LARGE_BYTES)
@@ -238,8 +239,8 @@ static void fill(char *at, size_t bytes)
     memset(at, UNWRITTEN, bytes);
 }
 
-/* Readable by those whom the gate lets in; NaN, as far as it is not so large that it is meant to be touched in parts.
- */
+/* Makes a buffer accessible through the protection key and fills it with NaN, unless it is so large
+ * that it is meant to be touched in parts. */
 static void prepare(const buffer &b)
 {
     inside_device open;
@@ -249,7 +250,8 @@ static void prepare(const buffer &b)
         fill(b.first_page, b.pages);
 }
 
-/* A kernel has written before the buffer's beginning or between its end and the guarded page. */
+/* Faults if a kernel has written before the buffer's
+ * beginning or between its end and the guard page. */
 static void check_margins(const buffer &b)
 {
     inside_device open;
@@ -262,7 +264,7 @@ static void check_margins(const buffer &b)
     }
 }
 
-/* ---- Virtual memory: a buffer of whole pages that begins where its addresses do ---- */
+/* ---- Virtual memory: a buffer of whole pages that starts at its first address ---- */
 enum { ARENA_ALIGNMENT = 2 << 20 };
 
 char *reserve_pages(size_t bytes)
@@ -275,7 +277,8 @@ char *reserve_pages(size_t bytes)
     return at;
 }
 
-/* The last reserved is given out again: what a program opens and closes in turn takes no new addresses. */
+/* Reuses the last reservation: programs that open and close buffers in turn consume no
+ * addresses. */
 void unreserve_pages(char *at, size_t bytes)
 {
     if (at + bytes + PAGE_BYTES == region_next)
@@ -304,15 +307,15 @@ void buffer_drop(char *at, size_t bytes)
     mprotect(at, bytes, PROT_NONE);
 }
 
-/* Two small numbers side by side would be an address of what the thread sanitizer keeps beside memory: below the
- * program. */
+/* Two adjacent small integers could look like an address of the thread sanitizer's shadow memory,
+ * which is below the program. */
 #ifdef EMULATOR_TSAN
 static const uintptr_t host_begins = (uintptr_t)0x5500 << 32;
 #else
 static const uintptr_t host_begins = (uintptr_t)1 << 32;
 #endif
 
-/* An argument that is an address of the host's; a small number beside what padding holds is none. */
+/* Faults on a host address among the arguments; small integers beside padding are not addresses. */
 void check_arguments(const char *name, const void *arguments, size_t bytes)
 {
     for (size_t i = sizeof(void *); i + sizeof(void *) <= bytes; i += sizeof(void *)) {

@@ -1,8 +1,9 @@
-/* A comm is one file of shared memory: a slot a rank for collectives, a mailbox for each pair. Collectives compare what
- * the ranks asked for, which NCCL does not: what differs is a message here and a hang there. Nobody waits longer than
- * WEFT_EMU_NCCL_S seconds (1800), and less for a process that is gone: then the comm has an asynchronous error. Calls
- * of one comm run one after the other, whatever their streams, each group on a thread of its own; one more thread lets
- * the GPU go on while its host waits elsewhere. */
+/* A comm is a file of shared memory: a slot per rank for collectives, a mailbox per pair of ranks.
+ * Unlike NCCL, collectives compare the arguments of all ranks: a mismatch gives a message here and
+ * a hang there. A rank waits at most WEFT_EMU_NCCL_S seconds (1800), and less for a dead process;
+ * then the comm has an asynchronous error. Calls of a comm run one after another, whatever their
+ * streams, each group on its own thread; one more thread advances the GPU while its host waits
+ * elsewhere. */
 #include <nccl.h>
 
 #include "core/core.h"
@@ -27,7 +28,7 @@ struct call {
     int type, root;
 };
 struct slot {
-    _Atomic unsigned turn; /* meetings this rank has come to */
+    _Atomic unsigned turn; /* number of rendezvous of this rank */
     _Atomic int pid;
     struct call call;
     int color, key;
@@ -49,7 +50,7 @@ struct ncclComm {
     char name[NCCL_UNIQUE_ID_BYTES];
     _Atomic ncclResult_t error;
     _Atomic bool aborted;
-    _Atomic unsigned issued, finished; /* groups */
+    _Atomic unsigned issued, finished; /* numbers of groups */
 };
 
 /* ---- Waiting ---- */
@@ -59,7 +60,7 @@ static double most_seconds(void)
     return value ? atof(value) : 1800;
 }
 
-/* False once there is nothing to wait for any more. */
+/* Yields once; returns false when waiting is over: abort, dead peer or timeout. */
 static bool wait_on(struct ncclComm *c, double begin_s, int peer, const char *what)
 {
     int pid = c->s->slots[peer].pid;
@@ -67,7 +68,7 @@ static bool wait_on(struct ncclComm *c, double begin_s, int peer, const char *wh
     if (clock_s() - begin_s < 1e-4)
         sched_yield();
     else
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL); /* the others may need the core */
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL); /* the other ranks may need the core */
     if (!c->aborted && !gone && clock_s() - begin_s < most_seconds())
         return true;
     c->error = gone ? ncclRemoteError : ncclInternalError;
@@ -76,7 +77,7 @@ static bool wait_on(struct ncclComm *c, double begin_s, int peer, const char *wh
     return false;
 }
 
-/* Everybody has come as far as this rank. */
+/* Waits until all ranks have reached this rendezvous. */
 static bool meet(struct ncclComm *c, const char *what)
 {
     double begin_s = clock_s();
@@ -216,10 +217,10 @@ struct work {
     int peer; /* or root */
     struct ncclComm *c;
     size_t done_bytes;
-    unsigned ticket; /* groups of this comm before it */
+    unsigned ticket; /* number of earlier groups of this comm */
 };
 enum { WORKS_MOST = 256 };
-struct batch { /* of one group */
+struct batch { /* the works of one group */
     int count;
     _Atomic enum { WAITS, RUNS, DONE } progress;
     struct work works[WORKS_MOST];
@@ -240,7 +241,7 @@ static size_t bytes_of(ncclDataType_t type)
     }
 }
 
-/* Sums of bf16 are rounded after each addition, as on a ring. */
+/* Sums in bf16 are rounded after each addition, like on a ring. */
 static void add(char *sum, const char *part, size_t count, ncclDataType_t type)
 {
     for (size_t i = 0; i < count; i++)
@@ -273,7 +274,7 @@ static bool all_ask_the_same(const struct work *w)
     return meet(c, own.name) && c->error == ncclSuccess;
 }
 
-/* Of the sum of elements [first, first + count) what this rank gets. */
+/* Stores this rank's part of the sum of elements [first, first + count). */
 static void store_sum(const struct work *w, size_t first, size_t count)
 {
     const struct ncclComm *c = w->c;
@@ -290,7 +291,7 @@ static void store_sum(const struct work *w, size_t first, size_t count)
         memcpy(w->out + (from - own) * size, sum + (from - first) * size, (to - from) * size);
 }
 
-/* All slots hold the ranks' elements [first, first + count). */
+/* Processes elements [first, first + count), which all ranks have put into their slots. */
 static void take_piece(const struct work *w, size_t first, size_t count)
 {
     size_t size = bytes_of(w->type);
@@ -347,7 +348,7 @@ static void receive_piece(struct work *w, struct mail *m, size_t bytes, size_t a
     m->taken++;
 }
 
-/* One piece if it can go; true once all went. */
+/* Moves one piece if possible; returns true once all are done. */
 static bool move(struct work *w)
 {
     struct ncclComm *c = w->c;

@@ -1,6 +1,6 @@
-/* Shared memory: one window of addresses. Static arrays stand at its beginning, in the order in which a thread first
- * comes to them, each with a margin behind it; dynamic memory ends where the window does, before a page nobody may
- * touch. */
+/* Shared memory: one window of addresses. Static arrays are at its beginning, in the order of first
+ * use, each followed by a margin; dynamic memory ends at the end of the window, before an
+ * inaccessible page. */
 #include "inside.h"
 
 #include <sys/mman.h>
@@ -18,9 +18,9 @@ static static_array arrays[STATIC_MOST];
 static int array_count;
 static size_t static_bytes, dynamic_bytes;
 static const char *kernel_name;
-static char *window; /* WINDOW_BYTES, aligned to them */
+static char *window; /* WINDOW_BYTES, aligned to its size */
 static char engine[WINDOW_BYTES];
-static bool engine_used; /* by this block; else all of it is UNWRITTEN */
+static bool engine_used; /* by this block; otherwise all of it is UNWRITTEN */
 
 void shared_open()
 {
@@ -89,7 +89,7 @@ void *dynamic_shared()
     return window + WINDOW_BYTES - dynamic_bytes;
 }
 
-/* Not by memset, which race detectors would take for an access of the thread that is the first to come here. */
+/* Avoids memset, which race detectors would attribute to the first thread that arrives. */
 static void poison(char *at, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)

@@ -1,5 +1,5 @@
-/* Streams are queues of work: run as it comes, or with WEFT_EMU_STREAMS=late when somebody waits for it. One thread at
- * a time works on the emulated GPU. */
+/* Streams are queues of work that run at once, or with WEFT_EMU_STREAMS=late when somebody waits
+ * for them. One thread at a time works on the emulated GPU. */
 #include "inside.h"
 
 #include <deque>
@@ -11,15 +11,15 @@
 #include <vector>
 
 using namespace emu;
-typedef std::function<bool()> work; /* false: it cannot happen yet */
+typedef std::function<bool()> work; /* false: not yet possible */
 struct node {
     work run;
-    std::string name, arguments; /* what a graph that is updated is compared by */
+    std::string name, arguments; /* compared when a graph is updated */
 };
 
 struct emu_event {
     long recorded, happened;
-    double ms; /* when it happened last */
+    double ms; /* time of its last completion */
 };
 struct emu_stream {
     std::deque<work> queue;
@@ -30,18 +30,18 @@ struct emu_graph {
 };
 static emu_stream default_stream;
 static std::vector<emu_stream *> streams = {&default_stream};
-static std::map<const void *, int> shared_limits; /* of kernels that were given one */
+static std::map<const void *, int> shared_limits; /* kernels with a shared memory limit */
 static const emu_stream *captured;
-static bool invalid; /* what is captured: a launch has failed */
+static bool invalid; /* the current capture: a launch has failed */
 static std::string to_fail;
 static cudaError_t last_error;
 static double spent_ms;
 static std::recursive_mutex working;
-static bool outside; /* what could not happen waits for something that is not on this GPU */
+static bool outside; /* the blocked work waits for something outside this GPU */
 typedef std::lock_guard<std::recursive_mutex> only_one;
 struct emu_counts emu_counts;
 
-/* The first that comes stays until it is asked for. */
+/* Keeps the first error until it is queried. */
 static cudaError_t note(cudaError_t status)
 {
     if (last_error == cudaSuccess)
@@ -58,7 +58,7 @@ static bool advance(emu_stream *s)
     return true;
 }
 
-/* Runs one piece of work, of this stream where that can be, else of one it may be waiting for. */
+/* Runs one piece of work, of this stream if possible, else of one that it may be waiting for. */
 static bool advance_some(emu_stream *s)
 {
     outside = false;
@@ -70,7 +70,7 @@ static bool advance_some(emu_stream *s)
     return false;
 }
 
-/* What can only be waited for needs the core that this thread is on, where there are fewer than ranks. */
+/* Sleeps briefly: with fewer cores than ranks, the awaited process may need this core. */
 static void give_way()
 {
     struct timespec a_moment = {0, 50000};
@@ -98,7 +98,7 @@ static std::string bytes_of(const void *at, size_t bytes)
     return std::string((const char *)at, bytes);
 }
 
-/* What the host asks for, where somebody wants to read it. */
+/* Prints a host call if WEFT_EMU_LIST is set. */
 static void asked(const std::string &what)
 {
     static const bool wanted = getenv("WEFT_EMU_LIST") != nullptr;
@@ -106,7 +106,7 @@ static void asked(const std::string &what)
         fprintf(stderr, "emulated GPU: asked for %s\n", what.c_str());
 }
 
-/* Into a full queue it does not come back before there is room, as with a driver's. */
+/* Blocks while the queue is full, like a driver. */
 static void push_now(emu_stream *s, work run)
 {
     enum { ROOM = 1024 };
@@ -171,7 +171,7 @@ static bool is_to_fail(const char *function)
     return fails;
 }
 
-/* Of a launch while a stream is being captured. */
+/* Status of a launch during a capture. */
 static cudaError_t state_of_capture()
 {
     if (!captured)
@@ -266,7 +266,7 @@ static enum moment moment_of(const char *variable)
     return letter == 'l' ? LATE : letter == 'm' ? MIXED : EARLY;
 }
 
-enum { VERSION = 13000 }; /* of runtime and, unless it is said, driver */
+enum { VERSION = 13000 }; /* of the runtime and, by default, the driver */
 
 static int number_of(const char *variable, int otherwise)
 {
@@ -281,7 +281,7 @@ cudaError_t emu_find_image(void)
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr, int)
 {
-    *value = 0; /* a rate of something emulated says nothing */
+    *value = 0; /* rates of an emulated device are meaningless */
     return cudaErrorInvalidValue;
 }
 
@@ -376,7 +376,7 @@ static bool range_is(const void *at, size_t bytes, bool device)
     return device ? buffer_holds(at, bytes) : !is_device(at);
 }
 
-/* What is copied of pageable memory was taken when the call returns. */
+/* Copies pageable memory before the call returns. */
 static void push_upload(void *to, const void *from, size_t bytes, cudaStream_t stream)
 {
     std::string taken = bytes_of(from, bytes);

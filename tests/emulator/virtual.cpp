@@ -1,5 +1,5 @@
-/* The driver's virtual memory: addresses are reserved, and become a buffer that grows as memory is mapped behind them.
- */
+/* The driver's virtual memory: reserved addresses become a buffer that grows as memory is mapped
+ * behind them. */
 #include "inside.h"
 
 #include <cuda.h>
@@ -9,12 +9,12 @@
 using namespace emu;
 enum { GRANULARITY = 2 << 20 };
 
-/* What cuMemCreate hands out is its size; WEFT_EMU_MEMORY bounds the sum of those that are mapped. */
+/* The handle of cuMemCreate is its size; WEFT_EMU_MEMORY limits the sum of mapped handles. */
 static size_t mapped;
-typedef std::map<CUdeviceptr, size_t> ranges; /* bytes by where they begin */
-static ranges reserved, pieces;               /* addresses; what is mapped there */
+typedef std::map<CUdeviceptr, size_t> ranges; /* bytes, keyed by start */
+static ranges reserved, pieces;               /* address ranges; mapped pieces */
 
-/* The first piece that ends behind `at`. */
+/* The first piece that ends after `at`. */
 static ranges::iterator piece_behind(CUdeviceptr at)
 {
     auto next = pieces.upper_bound(at);
@@ -35,7 +35,7 @@ static bool is_reserved(CUdeviceptr at, size_t bytes)
     return next != reserved.begin() && at + bytes <= std::prev(next)->first + std::prev(next)->second;
 }
 
-/* Whether it is whole pieces, one behind the other. */
+/* True if the range consists of whole adjacent pieces. */
 static bool is_of_pieces(CUdeviceptr at, size_t bytes)
 {
     CUdeviceptr end = at;

@@ -1,5 +1,5 @@
-/* Fuzz target: any bytes as an Arrow file or stream are read or refused. Rows are few: columns of nulls have any
- * number. */
+/* Fuzz target: any bytes as an Arrow file or stream are read or refused. Reading stops after a few
+ * rows: columns of nulls may have any number. */
 #include "data/formats/table.h"
 
 #include <stdio.h>

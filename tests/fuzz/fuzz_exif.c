@@ -1,4 +1,4 @@
-/* EXIF and the tags of TIFF: no bytes may lead out of them. */
+/* Fuzz target: EXIF and TIFF tags; no bytes may cause an out-of-bounds read. */
 #include "data/media/picture.h"
 
 int LLVMFuzzerTestOneInput(const u8 *bytes, size_t count);

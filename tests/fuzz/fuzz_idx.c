@@ -1,4 +1,5 @@
-/* Fuzz target: any bytes as Megatron's .idx and .bin (the first two say where the one ends) are read or refused. */
+/* Fuzz target: any bytes as Megatron's .idx and .bin (the first two bytes give the split) are read
+ * or refused. */
 #include "data/sources/sources.h"
 
 #include <stdio.h>

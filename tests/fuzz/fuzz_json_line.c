@@ -1,4 +1,5 @@
-/* Fuzz target: any UTF-8 as a line of JSON: the string that is found without a tree is the parser's. */
+/* Fuzz target: any UTF-8 as a line of JSON; the string found
+ * without building a tree equals the parser's. */
 #include "core/json.h"
 #include "tokenizers/text/text.h"
 

@@ -1,5 +1,5 @@
-/* Fuzz target: any bytes (the first says which) as JSON lines, as a text, as the JSON beside a medium, as a list of
- * JSON or as a table of separated values are read or refused, and reading ends. */
+/* Fuzz target: any bytes (the first selects the format) as JSON lines, text, the JSON beside a
+ * medium, a JSON list or a table of separated values are read or refused, and reading ends. */
 #include "data/sources/sources.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Stills, clips and sounds through our readers: no bytes may crash them or make them hang. */
+/* Fuzz target: stills, clips and sounds; no bytes may crash the readers or make them hang. */
 #include "data/media/media.h"
 #include "data/media/subtitles.h"
 #include <math.h>
@@ -6,7 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const u8 *bytes, size_t count);
 
-/* Small, so that time goes into reading and not into pixels that a header promises. */
+/* Small limits, so that time goes to parsing and not to pixels that a header promises. */
 static const struct picture_rules rules = {.background = {255, 255, 255}, .most_pixels = 1 << 17};
 enum { MOST_SAMPLES = 1 << 15 };
 
@@ -51,7 +51,7 @@ static void read_sound(const u8 *bytes, i64 count, i64 rate_hz)
     }
 }
 
-/* Each of these opens its own decoder, so one of them an input. */
+/* Each of these opens a decoder of its own, so an input runs only one of them. */
 static void read_film(const u8 *bytes, i64 count)
 {
     switch (hash_bytes(bytes, count, 0) % 5) {

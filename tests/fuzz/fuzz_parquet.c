@@ -1,4 +1,5 @@
-/* Fuzz target: any bytes as a Parquet file are read or refused. Rows are few: some bytes may stand for very many. */
+/* Fuzz target: any bytes as a Parquet file are read or refused. Reading stops after a few rows: a
+ * few bytes may encode very many. */
 #include "data/formats/parquet.h"
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* PNG through our reader: no bytes may crash it, and what it accepts has the size it says. (Large pictures of few bytes
- * fill the address sanitizer's quarantine: run with ASAN_OPTIONS=quarantine_size_mb=8.) */
+/* Fuzz target: PNG; no bytes may crash the reader, and an accepted picture has the stated size.
+ * (Large pictures in few bytes fill the address sanitizer's quarantine: run with
+ * ASAN_OPTIONS=quarantine_size_mb=8.) */
 #include "data/media/media.h"
 #include <string.h>
 

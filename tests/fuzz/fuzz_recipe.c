@@ -1,4 +1,5 @@
-/* Fuzz target: any bytes as YAML are read or refused; settings made from them become JSON that reads back the same. */
+/* Fuzz target: any bytes as YAML are read or refused; settings made from them become JSON that
+ * parses to the same value. */
 #include "core/json.h"
 #include "core/settings.h"
 

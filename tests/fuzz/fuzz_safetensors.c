@@ -1,4 +1,5 @@
-/* Fuzz target: any bytes as a safetensors file are read or refused; what is read can be converted. */
+/* Fuzz target: any bytes as a safetensors file are read or refused; tensors that were read can
+ * be converted. */
 #include "core/safetensors.h"
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* Fuzz target: any bytes as the index of a shard folder (with its checksum set right, so that what lies behind it is
- * reached), as shards.json, or as a shard are read or refused; what is opened can be read through. */
+/* Fuzz target: any bytes as the index of a shard folder (checksum fixed up, so that the code behind
+ * it is reached), as shards.json, or as a shard are read or refused; every opened folder can be
+ * read through. */
 #include "data/shards/shard_layout.h"
 
 #include <stdio.h>
@@ -66,7 +67,7 @@ static void read_through(const char *directory)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static char directory[64], part[80];
-    static bool fresh = true; /* shards.json has to be written */
+    static bool fresh = true; /* shards.json must be written */
     u8 shard[256] = SHARD_MAGIC;
     if (size == 0)
         return 0;

@@ -1,5 +1,5 @@
-/* Subtitles: no bytes may crash the reader, and no window may hold more words than the file; an event's words are one
- * cue. */
+/* Fuzz target: subtitles; no bytes may crash the reader, no window may hold more words than the
+ * file, and the words of an event form one cue. */
 #include "data/media/subtitles.h"
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Fuzz target: any bytes as a tokenizer.json are read or refused. What is read encodes and decodes text without a
- * crash; what it gives decodes, and a second encoding is the same. */
+/* Fuzz target: any bytes as a tokenizer.json are read or refused. An accepted tokenizer encodes and
+ * decodes text without a crash; its ids decode, and encoding twice gives the same ids. */
 #include "tokenizers/text/text.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const char sample[] =
     "I'll see: a  b\r\n\n\t12345 caf\xc3\xa9 e\xcc\x81 <|x|> \xe4\xbd\xa0\xe5\xa5\xbd \xf0\x9f\x99\x82  ";
 
-/* 0, or -1 where the vocabulary or the expression cannot do it. */
+/* Returns 0, or -1 if the vocabulary or the expression cannot encode the text. */
 static int encode(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text, i64 length)
 {
     const struct encode_options dropped = {.dropout = 0.3, .key = {1, RNG_TEST}};

@@ -1,5 +1,6 @@
-/* Fuzz target: any bytes as a SentencePiece model or a tiktoken file (the first byte says which) are read or refused.
- * What is read encodes and decodes text without a crash, and what it gives decodes. */
+/* Fuzz target: any bytes as a SentencePiece model or a tiktoken file (the first byte selects) are
+ * read or refused. An accepted tokenizer encodes and decodes text without a crash, and its ids
+ * decode. */
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 

@@ -1,5 +1,5 @@
-/* Fuzz target: any bytes as what a server of shards is asked, or as what it answers (with its magic, and its checksum
- * where there is one, set right, so that what lies behind is reached) are taken or refused with a message. */
+/* Fuzz target: any bytes as a request to a shard server, or as its reply (magic and checksum fixed
+ * up, so that the code behind them is reached), are accepted or refused with a message. */
 #include "data/shards/shard_layout.h"
 #include "data/stream/tokens.h"
 
@@ -10,18 +10,18 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { BYTES_MOST = 1 << 15 }; /* as a socket holds without a reader */
+enum { BYTES_MOST = 1 << 15 }; /* fits a socket buffer without a reader */
 
 static void ask(const uint8_t *data, size_t size)
 {
     struct token_request r = token_request(7, &(struct ring_name){.readers = 1}, 0, 3, 0, 0);
-    size_t kept = sizeof r.magic + sizeof r.version; /* those would keep all others out */
+    size_t kept = sizeof r.magic + sizeof r.version; /* kept: wrong ones would refuse all other inputs */
     if (size >= sizeof r)
         memcpy((u8 *)&r + kept, data + kept, sizeof r - kept);
     require(token_request_check(&r, r.identity, 3) == 0 || *error_text(), "a refused request leaves no message");
 }
 
-/* A header behind which stands what it says; else it is as it came. */
+/* Fixes up a header whose payload matches; leaves the bytes unchanged otherwise. */
 static void repair(u8 *bytes, i64 size, const struct token_request *asked)
 {
     struct token_reply r, sane = token_reply(asked, REPLY_SHARD);

@@ -1,4 +1,5 @@
-/* How near what a model made is to its own original, counted by hand: pictures of one grey, sounds of one loudness. */
+/* Nearness of generated media to their own originals, against hand-computed values: pictures of one
+ * grey, sounds of one loudness. */
 #include "inference/samples_inside.h"
 
 #include <math.h>
@@ -52,7 +53,8 @@ static void expect(const struct sample_set *set, double pair, i64 first, i64 fiv
     }
 }
 
-/* Of the first, 40 from its own original, the second's is 10 away; the others are nearest to their own. */
+/* The first is 40 from its own original, and the second's is 10 away; the others are nearest to
+ * their own. */
 static void each_is_compared_with_the_others_originals(void **state)
 {
     (void)state;
@@ -60,7 +62,8 @@ static void each_is_compared_with_the_others_originals(void **state)
     expect(&set, 5.0 / 6, 2, 3);
 }
 
-/* All made alike: the one whose original is k-th nearest to 0 has k others before it. */
+/* All outputs are equal: the one whose original is k-th
+ * nearest to 0 has k - 1 originals before it. */
 static void five_others_may_be_nearer_but_one(void **state)
 {
     (void)state;
@@ -83,8 +86,8 @@ static void alone_there_is_no_pair(void **state)
     expect(&set, -1, 1, 1); /* null */
 }
 
-/* The first is twice as wide, 80 between white sides, and was made so. Cut to a square it is the 80 that the second was
- * made as, which is 10 from its own original. */
+/* The first picture is twice as wide, 80 between white sides, and was reproduced. Cropped to a
+ * square it equals the second's output of 80, which is 10 from its own original. */
 static void another_shape_is_cut_to_what_was_made(void **state)
 {
     struct vision_config *c = &run.studio.vision.config;
@@ -105,8 +108,8 @@ static void another_shape_is_cut_to_what_was_made(void **state)
     expect(&set, 0.5, 1, 2);
 }
 
-/* The first's own is as loud for one of its four frames and then goes on, which what was made does not; the other's is
- * nearly as loud, and as short. */
+/* The first's original has the same loudness for 1 of its 4 frames and continues, unlike the
+ * output; the other's is almost as loud, and as short. */
 static void what_is_missing_is_silence(void **state)
 {
     const double silence = log(0.01);
@@ -114,7 +117,7 @@ static void what_is_missing_is_silence(void **state)
     memset(items, 0, sizeof items);
     items[0] = (struct sample_item){
         .own_mel = even(silence + 4, FRAMES), .own_count = FRAMES, .made_mel = even(silence + 4, 1), .made_count = 1};
-    items[1] = (struct sample_item){.own_mel = even(silence + 3, 1), .own_count = 1}; /* nothing was said */
+    items[1] = (struct sample_item){.own_mel = even(silence + 3, 1), .own_count = 1}; /* no output */
     struct sample_set set = {.kind = KIND_SOUND, .items = items, .count = 2};
     expect(&set, 0, 0, 2);
     items[0] = (struct sample_item){

@@ -1,5 +1,5 @@
-/* Routing statistics: known counts give known overlaps and entropies; a small random model's choices are all counted,
- * and a router pushed towards one expert shows it. */
+/* Routing statistics: known counts give known overlaps and entropies; all choices of a small random
+ * model are counted; a router biased to one expert shows in the numbers. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void overlap_is_that_of_the_most_used_quarter(void **state)
     const i64 one[8] = {3}, last[8] = {0, 0, 0, 0, 0, 0, 2, 2}, none[8] = {0};
     assert_float_equal(routing_overlap(a, b, 8), 1 / 3.0, 1e-12); /* {0,1} and {1,2} */
     assert_float_equal(routing_overlap(a, even, 8), 1, 1e-12);    /* ties go to the smaller id */
-    assert_float_equal(routing_overlap(a, one, 8), 0.5, 1e-12);   /* an unused expert is not among the most used */
+    assert_float_equal(routing_overlap(a, one, 8), 0.5, 1e-12);   /* unused experts are excluded */
     assert_float_equal(routing_overlap(a, last, 8), 0, 1e-12);
     assert_float_equal(routing_overlap(a, none, 8), 0, 1e-12);
     assert_true(isnan(routing_overlap(none, none, 8)));
@@ -73,7 +73,7 @@ static void padding_and_dropped_layers_are_not_counted(void **state)
 
 static void make_model(void)
 {
-    const float push[EXPERTS] = {[PUSHED_EXPERT] = 100}; /* every position chooses it */
+    const float push[EXPERTS] = {[PUSHED_EXPERT] = 100}; /* every position chooses this expert */
     struct model model;
     struct model_config c = toy_config(LAYERS, TOY_ALL & ~(unsigned)TOY_SHARED);
     c.vocabulary = round_up(fixture_meta.vocabulary, 16);
@@ -123,7 +123,7 @@ static struct json *look(struct routing_settings s)
     return j;
 }
 
-/* Every position of a stream chooses K experts in every routed layer. */
+/* Every position of a stream chooses `topk` experts in every MoE layer. */
 static void check_sums(const struct json *j, i64 topk)
 {
     for (i64 l = 0; l < json_count(json_get(j, "layers")); l++)
@@ -218,9 +218,9 @@ static void shards_of_other_tokenizers_are_refused(void **state)
     model_close(&model);
 }
 
-/* ---- What a pass takes of a GPU ---- */
+/* ---- GPU memory of a pass ---- */
 
-/* Beside the model, by blocks. */
+/* Bytes of blocks in addition to the model's. */
 static i64 bytes_taken(const struct model_config *config, const struct heldout_pass *pass, bool rehearsed)
 {
     struct device meta;
@@ -257,7 +257,7 @@ static void expect_largest(const struct model_config *config)
     assert_true(larger > 0);
 }
 
-/* Models whose memory goes to ids that are predicted, and to pictures that are seen. */
+/* Models whose memory is dominated by text targets, and by vision inputs. */
 static void a_pass_takes_what_its_largest_batches_take(void **state)
 {
     struct model_config c = toy_config(LAYERS, TOY_ALL & ~(unsigned)TOY_SHARED), seen;

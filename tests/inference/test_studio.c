@@ -1,4 +1,4 @@
-/* Prompts of media, what is made of them, and the stage `generate`, on a random model. */
+/* Media prompts, their results, and the stage `generate`, on a random model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -9,9 +9,9 @@
 #include <cmocka.h>
 
 static struct device device;
-static char *root, *model; /* a folder with media, and the model in it */
+static char *root, *model; /* a folder with media, and the model inside it */
 
-static char *in_root(const char *name) /* the caller's */
+static char *in_root(const char *name) /* memory_free */
 {
     return path_join(root, name);
 }
@@ -28,7 +28,7 @@ static void open_studio(struct studio *studio)
         fail_msg("%s", error_text());
 }
 
-/* The model's vision tokenizer becomes one with these shapes; clips 0: of stills alone. */
+/* Replaces the model's vision tokenizer by one with these shapes; clip_frames 0: stills only. */
 static void save_vision(i64 clip_frames, double rate_hz)
 {
     struct vision_config config = {
@@ -45,7 +45,7 @@ static void save_vision(i64 clip_frames, double rate_hz)
     memory_free(folder);
 }
 
-/* Squares, and shapes of 5 x 3 and 3 x 5 cells. */
+/* Saves a tokenizer with squares and shapes of 5 x 3 and 3 x 5 cells. */
 static void save_shapes(void)
 {
     struct vision_config config = {.stride = 8, .bits = 6, .channels = {8, 5}, .blocks = {1, 1}};
@@ -117,7 +117,7 @@ static void text_needs_no_other_tokenizer(void **state)
         memory_free(all[i]);
 }
 
-/* Height and width of what is made in a shape. */
+/* Checks height and width of a picture generated in a shape. */
 static void assert_made(struct studio *studio, const char *shape, i64 height, i64 width)
 {
     struct prompt prompt;
@@ -154,10 +154,10 @@ static void pictures_are_read_and_made_in_their_shapes(void **state)
     prompt_init(&prompt, ANSWER_IMAGE);
     if (prompt_image(&prompt, &studio, path) < 0)
         fail_msg("%s", error_text());
-    assert_int_equal(prompt.parts[0].height, 3); /* 5 x 3 cells, in twos */
+    assert_int_equal(prompt.parts[0].height, 3); /* 5 x 3 cells, merged 2 x 2 */
     assert_int_equal(prompt.parts[0].width, 2);
     assert_int_equal(prompt_ask(&prompt, &studio, NULL, 0), 0);
-    assert_int_equal(prompt.opening[0], studio.vocabulary.shape[2]); /* as the picture in the prompt */
+    assert_int_equal(prompt.opening[0], studio.vocabulary.shape[2]); /* the shape of the prompt's picture */
     assert_made(&studio, "40x24", 24, 40);
     assert_made(&studio, "16:9", 24, 40);
     assert_made(&studio, "2:3", 40, 24);
@@ -185,7 +185,7 @@ static struct generate_request ask(struct prompt *prompt, struct studio *studio,
     return prompt_request(prompt, 0, 1);
 }
 
-/* Of several shapes, and by a prompt; else the opening has it. */
+/* With several shapes and a prompt the model chooses; otherwise the opening fixes the shape. */
 static void the_model_chooses_among_its_shapes(void **state)
 {
     struct studio studio;
@@ -215,7 +215,7 @@ static void the_model_chooses_among_its_shapes(void **state)
     studio_close(&studio);
     save_vision(9, 8);
     open_studio(&studio);
-    r = ask(&prompt, &studio, ANSWER_VIDEO, "these words", 1); /* of one shape */
+    r = ask(&prompt, &studio, ANSWER_VIDEO, "these words", 1); /* only one shape exists */
     assert_int_equal(r.choice_count, 0);
     assert_int_equal(r.opening[0], studio.vocabulary.shape[1]);
     prompt_release(&prompt);
@@ -261,7 +261,7 @@ static i64 latent_frames_of(i64 frames, double rate_hz)
     return latent_frames;
 }
 
-/* As in shards: 7 frames count as 9 of which the last three are alike, not as 5. */
+/* Same rule as in shards: 7 frames count as 9 of which the last 3 are equal, not as 5. */
 static void a_short_clip_stands_still_at_its_end(void **state)
 {
     (void)state;
@@ -276,7 +276,7 @@ static void without_a_rate_every_frame_is_taken(void **state)
 {
     (void)state;
     save_vision(9, 8);
-    assert_int_equal(latent_frames_of(9, 32), 2); /* 0.28 s: three frames at 8 Hz, and two more that stand still */
+    assert_int_equal(latent_frames_of(9, 32), 2); /* 0.28 s: 3 frames at 8 Hz and 2 repeats */
     save_vision(9, 0);
     assert_int_equal(latent_frames_of(9, 32), 3);
     save_vision(9, 8);
@@ -303,7 +303,7 @@ static void clips_of_a_shape_without_a_rate_are_played_at_the_default(void **sta
 
 /* ---- The stage `generate` ---- */
 
-/* ROOT/data/train: pictures and clips by the given lines. */
+/* Writes ROOT/data/train: pictures and clips listed by these captions. */
 static void write_data(const char *captions)
 {
     char *folder = in_root("data/train"), *list = path_join(folder, "captions.jsonl"),
@@ -385,7 +385,7 @@ static void words_are_counted_as_often_as_both_have_them(void **state)
     assert_true(words_right("", "one") == 0);
 }
 
-/* 4 of 10 wholly right: the mean of 10 coins of .4, whose 95 % interval is from .1 to .7. */
+/* 4 of 10 fully correct: the 95 % interval of the mean of 10 Bernoulli(0.4) draws is 0.1 to 0.7. */
 static void right_words_stand_beside_exchanged_ones(void **state)
 {
     char *captions[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};

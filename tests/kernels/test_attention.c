@@ -1,4 +1,4 @@
-/* attention: against the reference implementation, and what must stay the same. */
+/* attention: agreement with the reference implementation, and invariances. */
 #include "core/safetensors.h"
 #include "kernels/kernels.h"
 
@@ -9,7 +9,7 @@
 
 enum tensor { Q, K, V, OUT, DOUT, DQ, DK, DV, TENSORS };
 
-/* One call of the op: its operands as f32 and as the dtype under test, [rows, heads * width] each. */
+/* One call of the op: operands as f32 and in the dtype under test, each [rows, heads * width]. */
 struct test_attention_problem {
     i64 queries, keys, heads, kv_heads, width;
     enum dtype dtype;
@@ -70,7 +70,7 @@ static void open_problem(struct test_attention_problem *p, i64 queries, i64 keys
     for (int t = 0; t < TENSORS; t++) {
         bool of_keys = t == K || t == V || t == DK || t == DV;
         i64 rows = of_keys ? keys : queries, columns = (of_keys ? kv_heads : heads) * width;
-        i64 stride = columns + 3 * t; /* operands are columns of wider arrays */
+        i64 stride = columns + 3 * t; /* operands are column slices of wider arrays */
         p->m[t] = (struct matrix){memory_alloc(rows * stride * 4), dtype, rows, columns, stride, NULL};
         fill_random(p->m[t], (u32)t);
     }
@@ -95,7 +95,8 @@ static i64 draw_length(i64 mean, u32 a, u32 b)
     return 1 + (i64)(draw(a, b) * (double)(2 * mean - 1));
 }
 
-/* Packed samples; within them causal keys and bidirectional blocks; some keys with a hole, some no query sees. */
+/* Draws packed samples with causal keys and bidirectional blocks; some keys have a hole, some are
+ * seen by no query. */
 static void draw_intervals(struct test_attention_problem *p, const struct test_attention_shape *s)
 {
     i64 reach = max_i64(p->keys, p->queries);
@@ -118,7 +119,7 @@ static void draw_intervals(struct test_attention_problem *p, const struct test_a
             p->end[j] = p->begin[j];
     }
     for (i64 i = 0, at = 0; i < p->queries; i++, at++) {
-        if (s->subset) /* scattered, but never so far that too few indices remain */
+        if (s->subset) /* scattered, leaving enough indices for the remaining queries */
             at = min_i64(at + draw_length(max_i64(1, reach / p->queries), 102, (u32)i) - 1, reach + 5 - p->queries + i);
         p->query[i] = (i32)at;
     }
@@ -139,7 +140,7 @@ static void run_backward(struct test_attention_problem *p)
 
 static void assert_near(struct matrix m, const double *want, double tolerance, const char *what)
 {
-    double worst = 0, norm = 1; /* gradients that cancel to nothing keep the error of their parts */
+    double worst = 0, norm = 1; /* floor of the norm: cancelling gradients keep the error of their terms */
     i64 row = 0, column = 0;
     for (i64 i = 0; i < m.rows; i++)
         for (i64 j = 0; j < m.columns; j++) {
@@ -156,7 +157,7 @@ static void assert_near(struct matrix m, const double *want, double tolerance, c
                  want[row * m.columns + column], norm);
 }
 
-/* Longer than those of op_cases/attention.c. */
+/* Longer shapes than those of op_cases/attention.c. */
 static const struct test_attention_shape shapes[] = {
     {257, 257, 8, 2, 40, 60, 20, false, true},     {13, 700, 8, 2, 64, 100, 0, true, true},
     {1300, 1300, 4, 1, 32, 500, 100, false, true}, {64, 1500, 4, 2, 40, 60, 10, true, true},
@@ -169,7 +170,7 @@ static void open_shape(struct test_attention_problem *p, const struct test_atten
     draw_intervals(p, s);
 }
 
-/* [1, heads, T, D] of the file to our [T, heads * D]. */
+/* Converts [1, heads, T, D] of the file to [T, heads * D]. */
 static void load_golden(struct matrix m, const struct safetensors *file, const char *name, i64 width)
 {
     const struct tensor_view *view = safetensors_find(file, name);
@@ -247,7 +248,7 @@ static double dot(struct matrix a, i64 i, i64 from, struct matrix b, i64 j, i64 
     return sum;
 }
 
-/* want[T]: dense [rows, columns] of OUT, DQ, DK, DV. */
+/* Adds row i, head h to want[T]: dense [rows, columns] of OUT, DQ, DK, DV. */
 static void add_by_loops(double *const *want, const struct test_attention_problem *p, i64 i, i64 h)
 {
     i64 width = p->width, from = h * width, at = h / (p->heads / p->kv_heads) * width;
@@ -273,8 +274,8 @@ static void add_by_loops(double *const *want, const struct test_attention_proble
     memory_free(weight);
 }
 
-/* Widths of several runs of a product's depth, of odd numbers and of less than a vector; groups of more heads than a
- * tile has rows; samples as short as a strip's part. */
+/* Head widths spanning several gemm depth runs, odd widths, and widths below a vector; groups with
+ * more heads than tile rows; samples as short as part of a strip. */
 static void agrees_with_loops(void **state)
 {
     static const struct test_attention_shape odd[] = {
@@ -345,7 +346,7 @@ static void bits_do_not_depend_on_threads(void **state)
     workers_start(0);
 }
 
-/* How far two matrices are apart, over the size of the second. */
+/* Relative Frobenius distance of two matrices. */
 static double distance(struct matrix a, struct matrix b)
 {
     double apart = 0, size = 0;
@@ -358,8 +359,8 @@ static double distance(struct matrix a, struct matrix b)
     return sqrt(apart / fmax(size, 1e-30));
 }
 
-/* Heads whose width is whole tiles, in groups that fill blocks of rows and do not: bf16 on this CPU against f32 on
- * AVX2. */
+/* Head widths of whole tiles, in groups that do and do not fill row blocks: bf16 at this CPU's ISA
+ * level against f32 on AVX2. */
 static void levels_agree(void **state)
 {
     static const struct test_attention_shape heads[] = {
@@ -396,7 +397,7 @@ static void levels_agree(void **state)
     }
 }
 
-/* Rows [from, past) of two matrices of one shape. */
+/* True if rows [from, past) of two matrices of the same shape are equal. */
 static bool same_rows(struct matrix a, struct matrix b, i64 from, i64 past)
 {
     for (i64 i = from; i < past; i++)
@@ -406,7 +407,8 @@ static bool same_rows(struct matrix a, struct matrix b, i64 from, i64 past)
     return true;
 }
 
-/* Three samples; everything of the middle one is replaced by other, larger values. */
+/* Three samples: replacing all values of the middle one by
+ * larger ones must not change the others. */
 static void check_isolation(enum dtype dtype)
 {
     struct test_attention_problem a, b;
@@ -444,7 +446,8 @@ static void samples_do_not_touch_each_other(void **state)
         check_isolation(DTYPE_BF16);
 }
 
-/* Two halves of the keys, merged by their log-sum-exp, are the whole: what a cache and context parallel rely on. */
+/* Two halves of the keys, merged by their log-sum-exp, equal the whole. Caches and context
+ * parallelism rely on it. */
 static void partial_results_merge(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* What the meta backend counts of products, against plain loops over what is multiplied. */
+/* The flops that the meta backend counts for products,
+ * against plain loops over the multiplied elements. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +23,7 @@ static double flops_since(void)
     return flops;
 }
 
-/* Each of the outputs is the sum over 3 x 3 x 3 places of 5 channels. */
+/* Each output is the sum over a 3 x 3 x 3 kernel and 5 channels. */
 static void a_convolution_has_all_its_kernel(void **state)
 {
     const struct conv c = {.batch = 2,
@@ -51,7 +52,8 @@ static void a_convolution_has_all_its_kernel(void **state)
 
 enum { N = 24, HEADS = 3, WIDTH = 8 };
 
-/* Keys are seen by those behind them up to an end, but for a hole, which may begin before and end after that. */
+/* Keys are visible to later positions up to an end, except a hole, which may begin before and end
+ * after that. */
 static void attention_counts_what_is_seen(void **state)
 {
     i32 query[N], begin[N], end[N], hole_begin[N], hole_end[N];
@@ -71,7 +73,7 @@ static void attention_counts_what_is_seen(void **state)
     struct matrix q = shape(N, HEADS * WIDTH), k = shape(N, WIDTH);
     flops_since();
     device.ops->attention(&device, q, NULL, q, k, k, HEADS, 1, &v);
-    assert_true(flops_since() == 2 * 2 * pairs * HEADS * WIDTH); /* scores, and what they weigh */
+    assert_true(flops_since() == 2 * 2 * pairs * HEADS * WIDTH); /* Q K^T and P V */
     device.ops->attention_backward(&device, q, k, k, q, q, NULL, q, k, k, HEADS, 1, &v);
     assert_true(flops_since() == 5 * 2 * pairs * HEADS * WIDTH);
 }

@@ -1,7 +1,8 @@
-/* The CUDA backend: the cases of its ops on the GPU, by both kernels where there are two. Built twice: for the emulated
- * GPU (tests/emulator), always, and for a real one where there is a toolkit; without a GPU the tests are skipped and
- * say why. Arguments, in any order: `few`, on the shapes of a slow device; `hopper`, only ops that have a kernel for
- * Hopper, and that one; `others`, all ops by the other kernels; `op NAME`, that one alone. */
+/* The CUDA backend: the op cases on the GPU, with both kernels where there are two. Built twice:
+ * for the emulated GPU (tests/emulator), always, and for a real one if there is a toolkit; without
+ * a GPU the tests are skipped with a message. Arguments, in any order: `few` uses the shapes for
+ * slow devices; `hopper` runs only ops that have a Hopper kernel, with that kernel; `others` runs
+ * all ops with the other kernels; `op NAME` runs one op. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +23,7 @@ static const char *const CUDA_OPS[] = {
     WEFT_CUDA_OPS(NAME) NULL};
 static const char *const HOPPER_OPS[] = {WEFT_CUDA_HOPPER_OPS(NAME) NULL};
 
-static const char *wanted; /* NULL: all */
+static const char *wanted; /* name of one op; NULL: all */
 
 static void check_ops(const char *const *names)
 {
@@ -53,14 +54,14 @@ static void kernels_beside_those_for_hopper_are_too(void **state)
     if (!has_gpu)
         skip();
     if (!cuda_is_hopper(&gpu))
-        return;        /* they were the first ones */
-    scope.bf16 = true; /* no other is for Hopper's tensor cores */
+        return;        /* the first pass already used these kernels */
+    scope.bf16 = true; /* only their bf16 cases use Hopper's tensor cores */
     cuda_use_hopper(&gpu, false);
     check_ops(HOPPER_OPS);
     cuda_use_hopper(&gpu, true);
 }
 
-/* Rows of f32 times a weight of so many bits. */
+/* f32 rows times a quantized weight of `bits` bits. */
 enum { NARROW_ROWS_OF_ALL = 70, NARROW_DEPTH = 1300, NARROW_OUT = 40 };
 static void narrow_product(float *out, const float *x, i64 rows, const void *codes, i64 codes_bytes, int bits)
 {
@@ -74,7 +75,7 @@ static void narrow_product(float *out, const float *x, i64 rows, const void *cod
     device_put(&gpu, scale, ones, sizeof ones);
     device_put(&gpu, x_there, x, x_bytes);
     struct narrow w = {.codes = codes_there,
-                       .factors = codes_there, /* below NARROW_FACTOR_COUNT */
+                       .factors = codes_there, /* every byte below NARROW_FACTOR_COUNT */
                        .scale = scale,
                        .parts = 1,
                        .rows = NARROW_OUT,

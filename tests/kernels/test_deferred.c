@@ -1,4 +1,5 @@
-/* Ops that are kept and run together: nothing before the end, then what they give when they are called. */
+/* Deferred ops: nothing runs before deferred_end, then all run together with the results of
+ * immediate calls. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +14,7 @@ struct numbers {
     float x[N * C], w[E * C * C], y[N * C], turned[N * C], rstd[N], sums[C];
 };
 
-/* Structs on the stack of the call that are gone when it runs. */
+/* The op's structs are on the caller's stack and overwritten before it runs. */
 static void call_grouped(struct device *device, struct numbers *there, const i32 *offsets)
 {
     struct groups groups = {E, offsets, NULL};
@@ -22,7 +23,7 @@ static void call_grouped(struct device *device, struct numbers *there, const i32
     memset(&groups, 0x5a, sizeof groups);
 }
 
-/* And lists. */
+/* The same for an op with array arguments. */
 static void call_permute(struct device *device, struct numbers *there)
 {
     i64 shape[3] = {N, C / 2, 2}, order[3] = {2, 0, 1};
@@ -68,7 +69,7 @@ static void deferred_ops_give_what_called_ones_give(void **state)
         device_get(&device, &kept, there, sizeof kept);
         assert_memory_equal(&kept, &called, sizeof kept);
     }
-    deferred_begin(deferred); /* of nothing */
+    deferred_begin(deferred); /* an empty list */
     deferred_end(deferred, NULL);
     deferred_close(deferred);
     device_free(&device, there, sizeof host);

@@ -1,5 +1,6 @@
-/* The emulated GPU itself: kernels with a planted bug are caught, by a message or by a wrong result in one of its
- * orders and moments, and repaired they pass in all of them. */
+/* Tests of the emulated GPU: kernels with a planted bug are caught, by a message or by a wrong
+ * result in one of the thread orders and async timings; the repaired kernels pass in all of
+ * them. */
 #include "tests/gpu_child.h"
 
 /* ---- Barriers and shared memory ---- */
@@ -19,7 +20,7 @@ template <bool RIGHT> static void missing_barrier()
     expect_line(out, THREADS, THREADS - 1, -1);
 }
 
-/* One thread after the other from the first on, this is right without a barrier too. */
+/* Without the barrier this is still right if threads run one after another from the first on. */
 template <bool RIGHT> __global__ void shift(float *data)
 {
     grid_wait();
@@ -35,7 +36,7 @@ template <bool RIGHT> static void race_in_one_order()
     expect_line(data, THREADS, 1, 1);
 }
 
-/* The block that ends last sums what all have stored. */
+/* The last block to finish sums what all blocks stored. */
 template <bool BEFORE, bool BEHIND> __global__ void sum_parts(float *out, float *parts, int *ended)
 {
     grid_wait();
@@ -58,7 +59,7 @@ template <bool BEFORE, bool BEHIND> __global__ void sum_parts(float *out, float 
 }
 template <bool BEFORE, bool BEHIND> static void race_of_blocks()
 {
-    enum { BLOCKS = 3, SOME = THREADS / 2 }; /* ThreadSanitizer tells 256 threads apart */
+    enum { BLOCKS = 3, SOME = THREADS / 2 }; /* ThreadSanitizer distinguishes 256 threads */
     float *out = device_array<float>(THREADS), *parts = device_array<float>(BLOCKS * THREADS);
     int *ended = device_array<int>(1);
     CUDA_CHECK(cudaMemsetAsync(ended, 0, sizeof *ended, 0));
@@ -81,7 +82,7 @@ template <bool RIGHT> __global__ void sum_some(float *out, int count)
 template <bool RIGHT> static void unwritten_shared_memory()
 {
     float *out = device_array<float>(THREADS);
-    LAUNCH(&gpu, sum_some<true>, 1, THREADS, 0, out, THREADS); /* leaves zeros behind */
+    LAUNCH(&gpu, sum_some<true>, 1, THREADS, 0, out, THREADS); /* leaves zeros in shared memory */
     LAUNCH(&gpu, sum_some<RIGHT>, 1, THREADS, 0, out, THREADS);
     expect_line(out, THREADS, 100, 0);
 }
@@ -325,7 +326,7 @@ template <bool RIGHT> static void copy_read_before_its_wait()
     expect_line(out, 32, 124, -4);
 }
 
-/* Two stages in turn; a stage is filled again once all have read it. */
+/* Two alternating stages; a stage is refilled once all threads have read it. */
 template <bool RIGHT> __global__ void add_tiles(float *out, const float *in, int tiles)
 {
     grid_wait();
@@ -377,7 +378,8 @@ template <bool RIGHT> static void stream_not_waited_for()
     expect_line(out, THREADS, 1, 1);
 }
 
-/* A line of two kernels becomes a graph; what the host does then must not come while the line is captured. */
+/* Captures a line of two kernels into a graph; host actions
+ * that are invalid during capture must be caught. */
 static float *spare;
 static cudaStream_t other_stream;
 template <bool RIGHT> static void captured(void (*host_does)())
@@ -425,7 +427,7 @@ template <bool RIGHT> static void other_stream_in_a_capture()
     captured<RIGHT>([] { CUDA_CHECK(cudaMemsetAsync(spare, 0, 4, other_stream)); });
 }
 
-/* Gradients are summed beside the queue, the real AdamW reads them in it. */
+/* Gradients are summed on a second stream while the real AdamW reads them in the queue. */
 template <bool RIGHT> static void update_before_its_sum()
 {
     struct device beside;
@@ -468,7 +470,7 @@ template <bool RIGHT> static void pinned_copy_not_waited_for()
 }
 
 #ifdef WEFT_EMULATED
-/* What a driver refuses, is refused. */
+/* Launches that a driver refuses are refused. */
 static void impossible_launches_are_errors()
 {
     float *out = device_array<float>(4);
@@ -528,7 +530,7 @@ static void planted_bugs_are_caught(void **state)
 }
 
 #elif defined(WEFT_EMULATED)
-/* With both places, in every order. */
+/* Races are reported with both locations, in every order. */
 static void races_are_named(void **state)
 {
     (void)state;

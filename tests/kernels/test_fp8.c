@@ -1,5 +1,5 @@
-/* Floats of 8 bits: what a number becomes (against the casts of ml_dtypes, tests/golden/fp8) and what a block shares.
- */
+/* FP8: rounding of single numbers (against the casts of ml_dtypes, tests/golden/fp8) and the scales
+ * that blocks share. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #include "tests/device.h"
 
 enum { FORMATS = 2, BLOCKS = 3 };
-static struct device device, other; /* other: the CPU with AVX2 alone */
+static struct device device, other; /* other: the CPU at ISA level AVX2 */
 
 static u32 bits_of(float value)
 {
@@ -27,7 +27,7 @@ static double uniform(u32 a, u32 b)
     return rng_uniform((struct rng_key){23, RNG_TEST}, a, b, 0, 0);
 }
 
-/* The op on a dense matrix of the host, in place. */
+/* Runs the op on a dense host matrix, in place. */
 static void round_on(struct device *d, void *x, enum dtype dtype, i64 rows, i64 columns, enum fp8 format,
                      enum fp8_blocks blocks, const struct groups *groups)
 {
@@ -62,7 +62,7 @@ static struct cast load_cast(enum fp8 format)
     return cast;
 }
 
-/* The largest number for those past it. */
+/* Value that bf16 `pattern` is cast to; saturates at the largest finite number. */
 static float cast_of(const struct cast *cast, bf16 pattern)
 {
     i64 code = 0;
@@ -90,7 +90,7 @@ static void numbers_become_what_casts_make_them(void **state)
     }
 }
 
-/* Rows whose largest number is the format's: their scale is 1. */
+/* Rows whose maximum equals the format's maximum have scale 1. */
 static void blocks_of_scale_1_are_cast(void **state)
 {
     (void)state;
@@ -119,28 +119,28 @@ struct block_case {
     float given[CASE_COLUMNS], expected[CASE_COLUMNS];
 };
 static const struct block_case block_cases[] = {
-    /* ties go to the even one, among subnormals too */
+    /* ties round to even, also among subnormals */
     {FP8_E4M3, {448, 17, 19, -17, 0x1p-10f, 0x1.8p-9f}, {448, 16, 20, -16, 0, 0x1p-8f}},
     {FP8_E5M2, {57344, 9, 11, -9, 0x1p-17f, 0x1.8p-16f}, {57344, 8, 12, -8, 0, 0x1p-15f}},
-    /* a largest one just past the format's takes the next scale, one just above half of it does not */
+    /* a maximum just above the format's takes the next scale; one just above half of it does not */
     {FP8_E4M3, {450, 1, 0x1p-9f, 0x1.8p-8f, 3, 0}, {448, 1, 0, 0x1p-7f, 3, 0}},
     {FP8_E4M3, {226, 1, 0x1p-9f, 0x1.8p-8f, 3, 0}, {224, 1, 0x1p-9f, 0x1.8p-8f, 3, 0}},
     {FP8_E5M2, {57600, 1, 0x1p-16f, 0x1.8p-15f, 3, 0}, {57344, 1, 0, 0x1p-14f, 3, 0}},
-    /* no scale is past 2^119 (2^112): the largest of all are cut off, none becomes infinite */
+    /* scales are at most 2^119 (2^112): the largest numbers are clipped, none becomes infinite */
     {FP8_E4M3,
      {0x1.fep127f, 0x1.cp127f, 0x1.8p127f, -0x1.fep127f, 1, 0},
      {0x1.cp127f, 0x1.cp127f, 0x1.8p127f, -0x1.cp127f, 0, 0}},
     {FP8_E5M2,
      {0x1.fep127f, 0x1.cp127f, 0x1.4p127f, -0x1.fep127f, 1, 0},
      {0x1.cp127f, 0x1.cp127f, 0x1.4p127f, -0x1.cp127f, 0, 0}},
-    /* none is below 2^-117 (2^-110): nothing becomes subnormal in bf16 */
+    /* scales are at least 2^-117 (2^-110): no result is subnormal in bf16 */
     {FP8_E4M3,
      {0x1p-126f, 0x1.8p-126f, 0x1p-127f, 0x1.8p-127f, -0x1p-130f, 0},
      {0x1p-126f, 0x1p-125f, 0, 0x1p-126f, -0.0f, 0}},
     {FP8_E5M2,
      {0x1p-126f, 0x1.8p-126f, 0x1p-127f, 0x1.8p-127f, -0x1p-130f, 0},
      {0x1p-126f, 0x1p-125f, 0, 0x1p-126f, -0.0f, 0}},
-    /* what is no number stays none and does not count; zeros keep their signs */
+    /* NaN and infinity become NaN and do not count for the scale; zeros keep their signs */
     {FP8_E4M3, {NAN, INFINITY, -INFINITY, 450, -0.0f, 0}, {NAN, NAN, NAN, 448, -0.0f, 0}},
     {FP8_E5M2, {NAN, INFINITY, -INFINITY, 9, -0.0f, 0}, {NAN, NAN, NAN, 8, -0.0f, 0}},
     {FP8_E4M3, {-0.0f, 0, INFINITY, -0.0f, 0, 0}, {-0.0f, 0, NAN, -0.0f, 0, 0}},
@@ -172,7 +172,8 @@ static void blocks_share_the_least_scale_that_holds_them(void **state)
 
 enum { ROWS = 300, COLUMNS = 260, COUNT = ROWS * COLUMNS };
 
-/* Magnitudes of one part of the matrix lie close together, those of two anywhere in f32; some are no numbers. */
+/* Magnitudes are close within one part of the matrix and
+ * anywhere in f32 between parts; some are NaN. */
 static void draw_magnitudes(float *x)
 {
     for (u32 i = 0; i < COUNT; i++) {
@@ -184,7 +185,8 @@ static void draw_magnitudes(float *x)
     }
 }
 
-/* Exactly bf16, neither subnormal nor infinite, and nothing is left to round; on any device the same bits. */
+/* Results are exact in bf16, neither subnormal nor infinite, idempotent under rounding, and bitwise
+ * equal on every device. */
 static void check_rounded(enum fp8 format, enum fp8_blocks blocks)
 {
     static float given[COUNT], x[COUNT], y[COUNT];
@@ -211,7 +213,7 @@ static void what_comes_out_is_bf16_and_stays(void **state)
             check_rounded((enum fp8)format, (enum fp8_blocks)blocks);
 }
 
-/* Rows of an expert become what they do without the others. */
+/* Each expert's rows are rounded as without the other experts. */
 static void groups_do_not_meet(void **state)
 {
     enum { GROUPS = 3 };

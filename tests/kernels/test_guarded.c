@@ -1,5 +1,6 @@
-/* Host and device are two memories: whole training steps on a device whose memory is closed outside ops, collectives,
- * put and get, with the bits of the plain CPU; and the wall itself refuses what it should. */
+/* Host and device memory are separate: whole training steps on the guarded device, whose memory is
+ * inaccessible outside ops, collectives, put and get, match the plain CPU bit for bit; and the
+ * guard stops invalid accesses. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -29,11 +30,11 @@ static const struct elastic_settings draws = {.depth_full = 0.3,
 struct guarded_variant {
     enum dtype dtype;
     bool elastic, recompute;
-    i64 chunks; /* of a pipeline in one process */
+    i64 chunks; /* pipeline chunks within one process */
     bool fp8;
 };
 
-/* A hash of all masters, moments, use counts and losses after STEPS steps. */
+/* Hash of all masters, moments, use counts and losses after STEPS steps. */
 static u64 run_steps(struct device *device, const struct guarded_variant *v)
 {
     struct model *model = memory_alloc(sizeof *model);
@@ -127,7 +128,7 @@ static void steps_of_a_pipeline(void **state)
     check_variant(&(struct guarded_variant){DTYPE_F32, true, false, 2});
 }
 
-/* ---- The wall ---- */
+/* ---- The guard ---- */
 
 static struct device device;
 
@@ -182,7 +183,7 @@ static void put_into_the_host(float *x)
     device_put(&device, host, out, sizeof out);
 }
 
-/* In a process of its own, which must not come to its end. */
+/* Runs `wrong` in a child process, which must be killed before it returns. */
 static void assert_stopped(void (*wrong)(float *x))
 {
     pid_t child = fork();
@@ -190,7 +191,7 @@ static void assert_stopped(void (*wrong)(float *x))
     if (child == 0) {
         if (!freopen("/dev/null", "w", stderr))
             _exit(0);
-        signal(SIGSEGV, SIG_DFL); /* sanitizers take it for a defect */
+        signal(SIGSEGV, SIG_DFL); /* sanitizers report it as an error of their own */
         signal(SIGABRT, SIG_DFL);
         wrong(device_alloc(&device, 4096));
         _exit(0);

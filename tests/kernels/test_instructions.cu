@@ -1,11 +1,11 @@
-/* The instructions of ptx.h and hopper.h, and what blocks and warps have for meeting: each in a tiny kernel mean what
- * plain loops say, and where one is left out or wrong the emulated GPU tells. Tested on a real GPU too
- * (test_instructions_gpu), which tells whether the emulated one is like it. */
+/* The instructions of ptx.h and hopper.h and the barriers of blocks and warps: each one, in a small
+ * kernel, matches plain loops, and the emulated GPU detects one that is missing or wrong. Also run
+ * on a real GPU (test_instructions_gpu), to check that the emulated one behaves like it. */
 #include "tests/gpu_child.h"
 #include "kernels/cuda/hopper.h"
 #include "kernels/round_fp8.h"
 
-/* Small whole numbers: sums are exact. */
+/* Small integers, so that sums are exact. */
 static struct matrix whole_numbers(bf16 *values, i64 rows, i64 columns, i64 seed)
 {
     for (i64 i = 0; i < rows * columns; i++)
@@ -15,9 +15,9 @@ static struct matrix whole_numbers(bf16 *values, i64 rows, i64 columns, i64 seed
 
 struct product_shape {
     i64 m, n, k;
-    bool a_turned, b_turned; /* it lies [k, m], [k, n] instead of [m, k], [n, k] */
+    bool a_turned, b_turned; /* stored transposed: [k, m], [k, n] instead of [m, k], [n, k] */
 };
-/* out [m, n] against a b */
+/* Checks out [m, n] against a b. */
 static void expect_product(const float *out, const bf16 *a, const bf16 *b, struct product_shape s)
 {
     static float got[64 * 256];
@@ -38,7 +38,7 @@ template <bool TRANSPOSED> __global__ void multiply_by_a_warp(float *out, const 
 {
     grid_wait();
     struct rows {
-        bf16 at[16][24]; /* padded: rows stay multiples of 16 bytes */
+        bf16 at[16][24]; /* padded; rows stay multiples of 16 bytes */
     };
     SHARED(rows, left, 1);
     SHARED(rows, right, 1);
@@ -77,7 +77,7 @@ static bool has_hopper()
     return properties.major == 9;
 }
 
-/* Where a box has an element. */
+/* Address of an element in a swizzled box. */
 [[maybe_unused]] __device__ static bf16 *in_box(bf16 *box, int row, int column)
 {
     return box + row * TILE_COLUMNS + (column ^ row % 8 * 8);
@@ -135,7 +135,8 @@ template <int BUG> static void boxes_of_the_copy_engine()
     }
 }
 
-/* Two boxes of 16 rows one after the other from the same shared memory; the second juts out. */
+/* Stores two boxes of 16 rows, one after the other, from the same shared memory; the second reaches
+ * past the array. */
 enum { STORED_ROWS = 16, NO_FENCE_OF_STORE = 1, OVERWRITTEN, NOT_READ_AT_THE_END };
 template <int BUG> __global__ void store_boxes(const __grid_constant__ tile_map map)
 {
@@ -187,7 +188,7 @@ enum { LOADED_WITHOUT_WAIT = 1, PRODUCT_WITHOUT_WAIT, NO_FENCE_OF_PRODUCT, OTHER
 template <int N> struct tiles {
     bf16 a[M * TILE_COLUMNS], b[N * TILE_COLUMNS];
 };
-enum { COLUMN_BOX = TILE_COLUMNS * TILE_COLUMNS }; /* elements of a box of columns: 64 of k */
+enum { COLUMN_BOX = TILE_COLUMNS * TILE_COLUMNS }; /* elements of a box of columns: 64 along k */
 
 template <enum tile_lies lies>
 __device__ static void load_operand(bf16 *to, const tile_map *map, int count, u64 *full, int k)
@@ -247,7 +248,7 @@ __global__ void multiply(float *out, const __grid_constant__ tile_map a, const _
 #endif
 }
 
-/* What lies [rows, K], or [K, rows]. */
+/* Operand stored as [rows, K], or transposed as [K, rows]. */
 static struct matrix operand_of(bf16 *values, i64 rows, bool turned, i64 seed)
 {
     return turned ? whole_numbers(values, K, rows, seed) : whole_numbers(values, rows, K, seed);
@@ -267,7 +268,7 @@ template <int BUG, enum tile_lies lies_a, enum tile_lies lies_b, int N> static v
     expect_product(out, a, b, {M, N, K, lies_a == BY_COLUMNS, lies_b == BY_COLUMNS});
 }
 
-/* A product whose d was something else before. */
+/* A product that must overwrite an accumulator with old values. */
 template <int N>
 __global__ void multiply_anew(float *out, const __grid_constant__ tile_map a, const __grid_constant__ tile_map b)
 {
@@ -308,7 +309,7 @@ template <int N> static void products_anew()
     expect_product(out, a, b, {M, N, TILE_COLUMNS, false, false});
 }
 
-/* Products with a from registers, b written to its box by threads. */
+/* Products with a in registers; threads write b to its box. */
 enum { NO_FENCE_OF_OPERAND = 1 };
 template <int BUG, int N> __global__ void multiply_registers(float *out, const bf16 *a, const bf16 *b)
 {
@@ -395,7 +396,7 @@ __global__ void multiply_codes(float *out, const __grid_constant__ tile_map a, c
 #endif
 }
 
-/* OCP OFP8. */
+/* Value of an FP8 code (OCP OFP8). */
 static float number_of_code(int code, enum fp8 format)
 {
     int bits = format == FP8_E4M3 ? 3 : 2, bias = format == FP8_E4M3 ? 7 : 15;
@@ -431,7 +432,7 @@ template <int BUG, enum fp8 format> static void run_codes(const u8 *a, const u8 
         }
 }
 
-/* Small whole numbers; then each finite code of a, and of b, by itself. */
+/* Small integers first; then each finite code of a, and of b, alone. */
 template <int BUG, enum fp8 format> static void products_of_codes()
 {
     static u8 a[M * CODES_STRIDE], b[CODES_N * CODES_STRIDE];
@@ -458,7 +459,7 @@ template <int BUG, enum fp8 format> static void products_of_codes()
     run_codes<BUG, format>(a, b);
 }
 
-/* The conversions of round_fp8.h are the list's, both ways. */
+/* The conversions of round_fp8.h match the list of codes, both ways. */
 static void codes_are_numbers()
 {
     for (int format = 0; format < 2; format++)
@@ -504,7 +505,7 @@ __global__ void small_things(float *out)
     float rows[] = {
         __shfl_up_sync(~0u, (float)lane, 1) + (lane == 0), /* 1, 0, 1, 2, ... */
         __shfl_down_sync(~0u, (float)lane, 1),             /* 1, 2, ..., 31, 31 */
-        __shfl_sync(~0u, (float)lane, lane / 8, 8),        /* lane / 8 of the own eight */
+        __shfl_sync(~0u, (float)lane, lane / 8, 8),        /* lane / 8 within its group of 8 */
         (float)__popc(__ballot_sync(~0u, lane % 3 == 0)),
         (float)__all_sync(~0u, lane < 31),
         (float)__any_sync(~0u, lane == 31),
@@ -573,7 +574,7 @@ static void graphs_run_again()
     CUDA_CHECK(cudaGraphExecDestroy(exec));
 }
 
-/* ---- Launches that overlap: each reads what other blocks of the one before wrote late, in turns ---- */
+/* ---- Overlapping launches: each reads late writes of other blocks of the previous one ---- */
 enum { GRID = 64, LAUNCHES = 20, TURNS = 64 };
 __global__ void add_slowly(float *out, const float *in)
 {

@@ -1,5 +1,5 @@
-/* Convolutions and resizing against PyTorch's numbers, on every level of the CPU backend this machine can run; what the
- * meta backend counts. */
+/* Convolutions and resizing against PyTorch, at every ISA level that this machine can run, and the
+ * flops that the meta backend counts. */
 #include "core/safetensors.h"
 #include "kernels/kernels.h"
 
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-static struct device device; /* of the level under test */
+static struct device device; /* at the ISA level under test */
 
 /* ---- helpers ---- */
 static double value_at(struct matrix m, i64 row, i64 column)
@@ -44,7 +44,7 @@ static void matrix_free(struct matrix m)
     memory_free(m.data);
 }
 
-/* Largest |got - want| / (1 + |want|) must stay below `bound`. */
+/* Requires max |got - want| / (1 + |want|) <= bound. */
 static void assert_near(struct matrix got, struct matrix want, double bound, const char *what)
 {
     for (i64 i = 0; i < got.rows; i++)
@@ -86,7 +86,7 @@ PRINTF(1, 2) static const struct tensor_view *golden_view(const char *format, ..
     return view;
 }
 
-/* A tensor [N, C, ...] with channels moved last: [N * positions, C]. */
+/* Converts [N, C, ...] to channels last: [N * positions, C]. */
 static struct matrix golden_rows(const struct tensor_view *view)
 {
     i64 n = view->shape[0], channels = view->shape[1], elements = tensor_view_elements(view);
@@ -101,7 +101,7 @@ static struct matrix golden_rows(const struct tensor_view *view)
     return m;
 }
 
-/* [out, in, kt, kh, kw] to [out, (kt, kh, kw, in)]. */
+/* Converts [out, in, kt, kh, kw] to [out, (kt, kh, kw, in)]. */
 static struct matrix golden_weights(const struct tensor_view *view)
 {
     i64 out = view->shape[0];
@@ -172,7 +172,7 @@ static void check_golden_resize(int index, const char *name, enum resize kind)
     struct matrix got_y = matrix_zero(DTYPE_F32, y.rows, y.columns), got_dx = matrix_zero(DTYPE_F32, x.rows, x.columns);
     device.ops->resize(&device, got_y, x, in[0], in[2], in[3], out[2], out[3], kind);
     device.ops->resize_backward(&device, got_dx, dy, in[0], in[2], in[3], out[2], out[3], kind);
-    assert_near(got_y, y, 5e-6, "resize y"); /* PyTorch rounds its sources to f32 */
+    assert_near(got_y, y, 5e-6, "resize y"); /* PyTorch rounds its source coordinates to f32 */
     assert_near(got_dx, dx, 5e-6, "resize dx");
     struct matrix all[] = {x, y, dx, dy, got_y, got_dx};
     for (i64 i = 0; i < COUNT_OF(all); i++)

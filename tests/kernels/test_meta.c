@@ -1,5 +1,5 @@
-/* The meta backend runs the training step of the quickstart's shape as the CPU does: the same tensors, no more scratch,
- * and in all what the process of the real step becomes larger by, within 5 %. */
+/* The meta backend runs the training step of the quickstart's shape like the CPU: the same tensors,
+ * at most the same scratch, and a total within 5 % of the growth of the real process. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@ struct meta_outcome {
     struct step_memory memory;
     i64 held_bytes;
     double model_flops, counted_flops;
-    i64 peak_bytes; /* what the process became larger by */
+    i64 peak_bytes; /* growth of the process */
     double targets[TARGETS];
 };
 
@@ -75,7 +75,7 @@ static void run_steps(struct meta_outcome *out, struct device *device, enum dtyp
     memory_free(model);
 }
 
-/* In a process of its own, whose largest resident size is then that of the steps. */
+/* Runs the steps in a child process, so that its peak resident size is theirs. */
 static void run_on_cpu(struct meta_outcome *out, const struct meta_variant *v)
 {
     int ends[2];
@@ -101,7 +101,7 @@ static void run_on_cpu(struct meta_outcome *out, const struct meta_variant *v)
 static void run_on_meta(struct meta_outcome *out, const struct meta_variant *v)
 {
     struct device meta, cpu;
-    device_open_cpu(&cpu); /* bf16 where it would be */
+    device_open_cpu(&cpu); /* bf16 if the CPU would use it */
     device_open_meta(&meta);
     run_steps(out, &meta, cpu.has_bf16 ? DTYPE_BF16 : DTYPE_F32, v);
     device_close(&meta);
@@ -115,8 +115,9 @@ static void expect_near(const char *variant, const char *what, double predicted,
         fail_msg("%s: %s is off by more than %g %%", variant, what, 100 * share);
 }
 
-/* Model flops leave out the vision encoder, the block of multi-token prediction and the heads of media, and count the
- * backward of attention as twice the forward, where it has five products for two. */
+/* Model flops leave out the vision encoder, the multi-token prediction block and the media heads.
+ * They count the backward of attention as twice the forward, although it has 5 products instead of
+ * 2. */
 static void compare_flops(const struct meta_variant *v, const struct meta_outcome *meta)
 {
     double ratio = meta->counted_flops / meta->model_flops;
@@ -140,17 +141,17 @@ static void compare(const struct meta_variant *v)
     assert_int_equal(meta.memory.gradients, cpu.memory.gradients);
     assert_int_equal(meta.memory.activations, cpu.memory.activations);
     assert_int_equal(meta.memory.host, cpu.memory.host);
-    /* A worker that never came to run a largest tile has less. */
+    /* A worker that never ran a largest tile holds less scratch. */
     assert_in_range(cpu.held_bytes, meta.held_bytes / 2, meta.held_bytes * 21 / 20);
     expect_near(v->name, "held in all", (double)step_memory_total(&meta.memory), (double)step_memory_total(&cpu.memory),
                 0.05);
-    if (!is_sanitized() && is_nightly()) /* a sanitizer has memory of its own, and few steps touch not all of theirs */
+    if (!is_sanitized() && is_nightly()) /* sanitizers use extra memory, and a few steps do not touch every page */
         expect_near(v->name, "resident", (double)step_memory_total(&meta.memory), (double)cpu.peak_bytes, 0.05);
     assert_true(cpu.model_flops == meta.model_flops);
     compare_flops(v, &meta);
 }
 
-/* One variant runs the code of all; under a sanitizer each takes minutes. */
+/* One variant covers all code; under a sanitizer each takes minutes. */
 static void not_every_day(void)
 {
     nightly_only();

@@ -1,4 +1,4 @@
-/* Weights in few bits: how near they are, what they take, and that a model of them says nearly the same. */
+/* Quantized weights: their error, their size, and the loss of a model that uses them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static void take_copy(float *out, const struct weight *w)
         out[i] = bf16_to_f32(((const bf16 *)w->value.data)[i]);
 }
 
-/* Mean square error, relative to the mean square. */
+/* Mean square error relative to the mean square of the values. */
 static double relative_error(const float *values, const struct narrow *n)
 {
     double error = 0, size = 0;
@@ -46,8 +46,8 @@ static double relative_error(const float *values, const struct narrow *n)
     return error / size;
 }
 
-/* Of normally distributed numbers: 8 bits leave 1 %, 4 bits 7.5 % (equally spaced codes of one scale a block: 8.1 %,
- * square root of 0.0066). */
+/* Relative error for normally distributed values: 1 % at 8 bits, 7.5 % at 4 bits (uniform codes
+ * with one scale per block: 8.1 %, the square root of 0.0066). */
 static void errors_are_small(void **state)
 {
     static const struct {
@@ -70,7 +70,7 @@ static void errors_are_small(void **state)
     }
 }
 
-/* Whole multiples of a row's scale, the largest 127, stay what they are; rows of zeros are zeros. */
+/* Integer multiples of a row's scale, up to 127, are kept exactly; rows of zeros stay zero. */
 static void whole_numbers_are_kept(void **state)
 {
     struct weights w;
@@ -88,8 +88,8 @@ static void whole_numbers_are_kept(void **state)
     memory_free(values);
 }
 
-/* Deeper than 32 bits hold sums of the largest numbers; the bits of a row do not depend on those beside it; what is not
- * finite stays so and in its row. */
+/* Deeper than 32-bit sums of the largest products allow. The bits of a row do not depend on the
+ * rows beside it, and non-finite values stay within their row. */
 static void sums_of_the_largest_fit(void **state)
 {
     enum { DEPTH = 8192 + 2 * NARROW_COLUMNS, OUT = 40, MANY = 7, SPOILT = 2 };
@@ -145,7 +145,7 @@ static i64 bytes_of_products(const struct weights *w)
     return bytes;
 }
 
-/* A wider toy, whose rows fill steps: the loss hardly moves, memory falls. */
+/* A wider toy, whose rows fill whole steps: the loss hardly changes and memory shrinks. */
 static void a_model_says_nearly_the_same(void **state)
 {
     enum { N = 40 };

@@ -1,5 +1,5 @@
-/* Ops: every case of cases/ on the CPU, behind the wall and on the meta backend, or those of the ops that arguments
- * name; norms, rope and swiglu against torch. */
+/* Ops: every case of cases/, or the cases of the ops given as arguments, on the CPU, the guarded
+ * device and the meta backend; norms, rope and swiglu against torch. */
 #include "op_cases/op_cases.h"
 #include "tests/golden.h"
 #include "tests/sanitized.h"
@@ -9,7 +9,7 @@ enum { LEVELS = 3 };
 #define NAME(name, arguments, names) #name,
 static const char *const op_names[] = {WEFT_OPS(NAME)};
 
-static char **wanted; /* names of ops, ending with NULL; none: all */
+static char **wanted; /* NULL-terminated names of ops; NULL: all */
 
 static bool is_wanted(const struct op_case *c)
 {
@@ -45,7 +45,8 @@ static bool is_same(const struct kernels *a, const struct kernels *b, const char
     return false;
 }
 
-/* Of a slow device and of the meta backend: the few shapes. A fast one is tried from 1, 2 and 4 workers. */
+/* Few shapes, for slow devices and the meta backend. Fast
+ * devices are checked with 1, 2 and 4 workers. */
 static const struct check_scope few = {.few = true};
 
 static void check_case(const struct op_case *c, struct device *cpu, struct device *levels, struct device *guarded,
@@ -57,15 +58,15 @@ static void check_case(const struct op_case *c, struct device *cpu, struct devic
     checks[count++] = (struct check){cpu, scope};
     checks[count++] = (struct check){guarded, few};
     checks[count++] = (struct check){meta, few};
-    for (i64 i = 0; i < LEVELS; i++) /* those kernels that the level has to itself */
+    for (i64 i = 0; i < LEVELS; i++) /* only kernels that differ from the CPU's own level */
         if (levels[i].ops && !is_same(levels[i].ops, cpu->ops, c->name))
             checks[count++] = (struct check){&levels[i], few};
     if (case_check_each(c, checks, count) != 0)
         fail_msg("%s", error_text());
 }
 
-/* On the CPU; behind the wall, where what an op is handed is device memory, as far as it says; at each level below the
- * CPU's; and what the meta backend counts. */
+/* Runs each case on the CPU, on the guarded device (op arguments are device memory), at each lower
+ * ISA level, and on the meta backend for its counts. */
 static void on_each_device_they_are_plain_loops(void **state)
 {
     static const char *const names[LEVELS] = {"v3", "v4", "pairs"};
@@ -120,7 +121,7 @@ static void differs_in_time(struct device *device, struct matrix out, struct mat
     static int calls;
     cpu_v3_kernels.add(device, out, a, b);
     if (out.rows > 0)
-        *(u8 *)out.data ^= (u8)(++calls & 1); /* far below the tolerance */
+        *(u8 *)out.data ^= (u8)(++calls & 1); /* a change far below the tolerance */
 }
 
 static void what_is_wrong_is_found(void **state)
@@ -160,7 +161,7 @@ static void check_golden_rmsnorm(struct golden *g)
     golden_check(g, "dw", dw, 1e-5, 1e-6);
     y = golden_new(g, DTYPE_BF16, x.rows, x.columns);
     ops->rmsnorm(&g->device, y, rstd, golden_bf16(g, x), golden_bf16(g, w), eps);
-    golden_check(g, "y_bf16", y, 0, 0); /* the same bits */
+    golden_check(g, "y_bf16", y, 0, 0); /* bitwise equal */
 }
 
 static void rmsnorm_is_that_of_torch(void **state)
@@ -175,7 +176,7 @@ static void rmsnorm_is_that_of_torch(void **state)
     golden_close(&g);
 }
 
-/* [1, heads, T, D] as in the file, from or to [T, heads * D]. */
+/* Swaps the first two axes: [1, heads, T, D] of the file to or from [T, heads * D]. */
 static void swap_heads(float *out, const float *x, i64 first, i64 second, i64 d)
 {
     for (i64 i = 0; i < first; i++)
@@ -197,7 +198,7 @@ static struct matrix turned(struct golden *g, const char *name, bool inverse)
     return y;
 }
 
-/* HF's angles are f32: at position 131071 they are 3e-4 from the exact ones, which ours are. */
+/* HF's angles are f32: at position 131071 they are off by 3e-4, while the op's are exact. */
 static void rope_is_exact_and_near_that_of_transformers(void **state)
 {
     (void)state;

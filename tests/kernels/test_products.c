@@ -1,6 +1,6 @@
-/* Matrix products against plain loops in double, with each kind of instructions this CPU has: lengths that fill no
- * tile, as data gives them; bits are the same for 1, 2 and 4 workers, for products cut for very many, and for few rows
- * and many. */
+/* Matrix products against plain loops in double, at each ISA level of this CPU, with sizes that
+ * fill no tile. Results are bitwise equal for 1, 2 and 4 workers, for products cut for many
+ * workers, and for few rows and many. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,7 +49,7 @@ static void expect_near(struct matrix out, i64 row, i64 column, double want, dou
                  (long long)out.columns, got, want);
 }
 
-/* 1, 2 and 4 workers, and once more 4, for whom products are cut as for 300. */
+/* Pools of 1, 2 and 4 workers, and 4 workers with products cut for 300. */
 enum { POOLS = 4 };
 static void start_pool(int pool)
 {
@@ -68,7 +68,7 @@ static double operand(struct matrix m, bool transposed, i64 i, i64 j)
     return transposed ? value_at(m, j, i) : value_at(m, i, j);
 }
 
-/* Some rows and columns, the last of each among them. */
+/* Checks a sample of rows and columns, including the last of each. */
 static void check_product(const struct product_case *c, enum dtype dtype)
 {
     struct matrix a = drawn(dtype, c->transpose_a ? c->k : c->m, c->transpose_a ? c->m : c->k, 1);
@@ -91,7 +91,7 @@ static void check_product(const struct product_case *c, enum dtype dtype)
                 sum += operand(a, c->transpose_a, i, l) * operand(b, c->transpose_b, l, j);
             expect_near(out, i, j, sum, sqrt((double)c->k));
         }
-    for (i64 i = 0; i < c->m; i++) /* what lies between the rows is nobody's */
+    for (i64 i = 0; i < c->m; i++) /* padding between rows stays untouched */
         for (i64 j = c->n; j < out.stride; j++)
             assert_true(operand(out, false, i, j) == operand(start, false, i, j));
     memory_free(a.data);
@@ -126,7 +126,7 @@ static void products_are_plain_loops_in_double(void **state)
     }
 }
 
-/* Gradients of three experts with 0, 16 and 1200 rows, the last ones of each group padded with zeros. */
+/* Gradients of 3 experts with 0, 16 and 1200 rows; each group ends with rows of zero padding. */
 static void check_gradients_of_experts(enum dtype dtype, i64 n, i64 k)
 {
     enum { EXPERTS = 3, ROWS = 1216 };
@@ -140,7 +140,7 @@ static void check_gradients_of_experts(enum dtype dtype, i64 n, i64 k)
         start_pool(pool);
         memset(written, 0, sizeof written);
         memcpy(dw.data, start.data, (size_t)bytes_of(dw));
-        for (int times = 1; times <= 2; times++) { /* the first overwrites, the second adds */
+        for (int times = 1; times <= 2; times++) { /* the first call overwrites, the second adds */
             device.ops->matmul_grouped_weights(&device, dw, written, EXPERTS, dy, x, NULL, &groups);
             u64 got = hash_bytes(dw.data, bytes_of(dw), 0);
             assert_true(pool == 0 || got == hash[times]);
@@ -171,7 +171,7 @@ static void gradients_of_experts_are_plain_loops_in_double(void **state)
     }
 }
 
-/* Gradients of very many weights go by the caches. */
+/* Gradients of many weights bypass the caches (streaming stores). */
 static void gradients_of_many_experts_have_the_bits_of_one(void **state)
 {
     enum { EXPERTS = 34, ROWS = 17, N = 500, K = 256 };
@@ -189,7 +189,7 @@ static void gradients_of_many_experts_have_the_bits_of_one(void **state)
         for (int pool = 0; pool < POOLS; pool++) {
             start_pool(pool);
             memset(written, 0, sizeof written);
-            for (int times = 1; times <= 2; times++) /* the first overwrites, the second adds */
+            for (int times = 1; times <= 2; times++) /* the first call overwrites, the second adds */
                 device.ops->matmul_grouped_weights(&device, dw, written, EXPERTS, dy, x, NULL,
                                                    &(struct groups){EXPERTS, offsets, NULL});
             for (i64 e = 0; e < EXPERTS; e++) {
@@ -209,7 +209,7 @@ static void gradients_of_many_experts_have_the_bits_of_one(void **state)
     }
 }
 
-/* Groups of one row, of six and of 288; what they were rounded up by is zero, and so is what comes of it. */
+/* Groups of 1, 6 and 288 rows; their padding rows are zero, and so are the results. */
 static void rows_of_experts_are_plain_loops_in_double(void **state)
 {
     enum { EXPERTS = 3, ROWS = 320, N = 70, K = 48 };
@@ -248,7 +248,7 @@ static void rows_of_experts_are_plain_loops_in_double(void **state)
 /* ---- Images of weights ---- */
 
 struct image_case {
-    i64 parts, rows, columns, activations; /* rows of these, of all groups together */
+    i64 parts, rows, columns, activations; /* rows of activations over all groups */
     bool transpose, add;
     enum dtype out;
 };
@@ -294,7 +294,8 @@ static void check_image(const struct image_case *c, struct matrix w, const struc
     memory_free(image);
 }
 
-/* Three groups of a stack, out of order: an image is sliced by part as the weight is. */
+/* Packed images of weights. Three groups of a stack, out of order: the image is sliced by part like
+ * the weight. */
 static void an_image_changes_no_bits(void **state)
 {
     static const struct image_case cases[] = {
@@ -317,7 +318,8 @@ static void an_image_changes_no_bits(void **state)
     }
 }
 
-/* Rows of a product do not depend on how many there are: what is read one token at a time is what is read at once. */
+/* A row of a product does not depend on the number of rows:
+ * decoding token by token matches the prefill. */
 static void expect_same_rows(struct matrix few, struct matrix whole, i64 depth)
 {
     for (i64 i = 0; i < few.rows; i++)
@@ -365,7 +367,8 @@ static void few_rows_have_the_bits_of_many(void **state)
     }
 }
 
-/* Experts with 1 to 9 rows, as decoding leaves them, and one with many, which begins with the same rows. */
+/* Experts with 1 to 9 rows, as in decoding, against one with
+ * many rows that begins with the same ones. */
 static void few_rows_of_experts_have_the_bits_of_many(void **state)
 {
     enum { FEW = 9, EXPERTS = 2, MANY = 320, N = 70, K = 300 };

@@ -1,9 +1,10 @@
-/* Routing where scores are not numbers, and against torch. */
+/* Routing with NaN scores, and against torch. */
 #include "tests/golden.h"
 
 #define NORM_MIN 1e-12f
 
-/* A loss that has become NaN must be reported by the trainer, so routing it must neither crash nor repeat an expert. */
+/* The trainer must report a NaN loss, so routing NaN scores
+ * must neither crash nor choose an expert twice. */
 static void nan_scores_still_choose_different_experts(void **state)
 {
     (void)state;

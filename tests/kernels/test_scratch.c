@@ -1,5 +1,6 @@
-/* Scratch: what an op takes of the CPU's is no more than the meta backend foresees of it, each in a process that took
- * none before. Of ops that multiply nothing it foresees what grows with more than a row or a column. */
+/* Scratch: an op takes at most the CPU scratch that the meta backend estimates, each op in a fresh
+ * process. For ops without products, the estimate covers what grows beyond one row or one
+ * column. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,9 +13,9 @@
 #include "op_cases/op_cases.h"
 #include "tests/tier.h"
 
-enum { WORKERS = 2, SMALL = 4 << 10 /* lists of groups, of tiles */, LINES = 8 /* in each worker */ };
+enum { WORKERS = 2, SMALL = 4 << 10 /* lists of groups, of tiles */, LINES = 8 /* per worker */ };
 
-static const char *wanted; /* an op; NULL: all */
+static const char *wanted; /* name of an op; NULL: all */
 
 static i64 held_after(const struct op_case *c, struct op_run *run, struct device *device)
 {
@@ -30,7 +31,7 @@ static int compare(const struct op_case *c, struct op_run *run, void *context)
     i64 foreseen = 0, taken = 0;
     int ends[2], status = 0;
     struct device *none = context;
-    if (run->gap > 0) /* of a part of a matrix as of a whole one */
+    if (run->gap > 0) /* part of a matrix needs the same as a whole one */
         return 0;
     op_open(run, c);
     assert_int_equal(pipe(ends), 0);
@@ -43,7 +44,7 @@ static int compare(const struct op_case *c, struct op_run *run, void *context)
         taken = held_after(c, run, &cpu);
         _exit(write(ends[1], (i64[]){foreseen, taken}, 16) == 16 ? 0 : 1);
     }
-    close(ends[1]); /* a child that dies ends the read */
+    close(ends[1]); /* the read ends if a child dies */
     i64 both[2] = {0, 1};
     i64 count = read(ends[0], both, sizeof both);
     waitpid(child, &status, 0);

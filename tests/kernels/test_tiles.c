@@ -1,4 +1,5 @@
-/* Kernels on tiles, which tests/amx emulates: all cases of their ops; and the instructions themselves. */
+/* Kernels on AMX tiles, emulated by tests/amx: all cases of their ops, and the instructions
+ * themselves. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +32,7 @@ static u8 *configuration(int tile, int rows, int bytes)
 
 /* ---- Instructions against plain loops ---- */
 
-/* Denormal numbers are zeros, before and after. */
+/* Flushes denormals to zero, on input and output. */
 static float flushed(float x)
 {
     return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
@@ -47,7 +48,7 @@ static float product_of_pairs(const bf16 *a, const bf16 (*b)[2 * COLUMNS], int c
     return flushed(sums[0] + sums[1]);
 }
 
-/* From 1e-38, where products are denormal and sums cancel to such, or around 1. */
+/* A number near 1, or, if tiny, small enough that products are denormal. */
 static bf16 number(i64 a, i64 b, i64 c, bool tiny)
 {
     return bf16_from_f32((float)ldexp(op_random(a, b, c), tiny ? -64 : 0));
@@ -77,7 +78,7 @@ static void pairs_are_multiplied(int rows, int columns, bool tiny)
     tiles_load(4, a, sizeof a[0]);
     tiles_load(6, b, sizeof b[0]);
     tiles_multiply_bf16(0, 4, 6);
-    tiles_store(0, got, sizeof got[0]); /* nothing beside what is configured */
+    tiles_store(0, got, sizeof got[0]); /* writes nothing outside the configured tile */
     tiles_release();
     assert_memory_equal(got, wanted, sizeof got);
 }
@@ -119,7 +120,7 @@ static void products_of_bytes_are_whole(void **state)
     assert_memory_equal(sums, wanted, sizeof sums);
 }
 
-/* ---- What the CPU, or who reads a kernel, would not take ---- */
+/* ---- Errors that the CPU or a reviewer would reject ---- */
 
 static char room[1024];
 

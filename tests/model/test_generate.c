@@ -1,5 +1,5 @@
-/* Generation against the training forward: what the generator drew greedily is what the whole sample, laid out with all
- * codes known, predicts at the same places. */
+/* Generation against the training forward: greedily generated output equals the predictions of a
+ * forward over the whole sample with all codes known. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 
 enum { REQUESTS = 6 };
 
-static struct device device; /* the CPU, then behind the wall between host and device */
+static struct device device; /* the CPU, then the guarded device */
 static const float amplitude[3] = {0.5f, 0.4f, 0.3f};
 static float *amplitude_there;
 static int behind_the_wall;
@@ -51,7 +51,7 @@ static void dequantize(float *inputs, const u8 *bits, i64 frames, const struct s
     device_free(&device, there, values);
 }
 
-/* The sample with its answer, as the packer would lay it. */
+/* Lays the sample with its answer like the packer. */
 static void lay_known(struct batch *b, struct arena *arena, const struct decoder_options *from,
                       const struct part *parts, i64 count, const struct media_block *medium)
 {
@@ -100,7 +100,7 @@ static void check_bits(const struct forward *out, const struct answer *a, i64 to
     memory_free(logits);
 }
 
-/* Returns the most frames of one answer. */
+/* Returns the largest number of frames of an answer. */
 static i64 generate_picture(i32 shape_id, i32 begin, i64 shape, i64 most, i64 window)
 {
     i64 frames = 0;
@@ -136,7 +136,7 @@ static i64 generate_picture(i32 shape_id, i32 begin, i64 shape, i64 most, i64 wi
         struct forward out;
         assert_true(answers[i].has_medium);
         if (!answers[i].ended)
-            answers[i].medium.frames--; /* a video that never said it was over: its last frame may be half drawn */
+            answers[i].medium.frames--; /* the last frame of an unfinished video may be incomplete */
         frames = max_i64(frames, answers[i].medium.frames);
         parts[i][1].kind = answers[i].medium.kind;
         parts[i][1].frames = answers[i].medium.frames;
@@ -164,7 +164,8 @@ static void a_drawn_clip_is_what_training_would_predict(void **state)
     assert_true(generate_picture(TOY_VIDEO, TOY_BOV, 1, 200, 0) > 2);
 }
 
-/* With a window of one frame: the holes of training are dug in the cache as the frames come. */
+/* Window of 1 frame: the attention holes of training are applied to the cache as frames are
+ * generated. */
 static void a_drawn_clip_looks_back_as_far_as_in_training(void **state)
 {
     (void)state;
@@ -202,7 +203,7 @@ static void check_sound(struct model *model, const struct submodel *sub, const s
     arena_close(&arena);
 }
 
-/* Of copies each has a hidden state of its own before its first frame; greedy ones are all alike. */
+/* Each copy has its own hidden state before its first frame; greedy copies are identical. */
 static void drawn_sound_is_what_training_would_predict(void **state)
 {
     (void)state;
@@ -232,7 +233,7 @@ static void drawn_sound_is_what_training_would_predict(void **state)
     model_close(&model);
 }
 
-/* Drawn at a temperature, the copies of a sound differ, and the first is that of a lone request. */
+/* At a temperature, copies of a sound differ, and the first equals that of a single request. */
 static void copies_of_a_sound_are_drawn_alone(void **state)
 {
     (void)state;
@@ -269,8 +270,8 @@ static void copies_of_a_sound_are_drawn_alone(void **state)
     model_close(&model);
 }
 
-/* Copies of one prompt share its keys and differ in their draws; a lone request with the same identity draws the same.
- */
+/* Copies of one prompt share its keys and draw independently; a single request with the same
+ * identity draws the same. */
 static void copies_share_a_prompt_and_draw_alone(void **state)
 {
     (void)state;
@@ -301,7 +302,8 @@ static void copies_share_a_prompt_and_draw_alone(void **state)
     model_close(&model);
 }
 
-/* With the entropy, logits are divided by the temperature for the loss that measures it, and drawn from as they are. */
+/* With entropy, logits are divided by the temperature for the loss that measures it; sampling uses
+ * the raw logits. */
 static void ids_are_the_same_with_their_entropy(void **state)
 {
     (void)state;
@@ -333,9 +335,10 @@ static void ids_are_the_same_with_their_entropy(void **state)
 
 /* ---- Pictures that are looked at ---- */
 
-enum { PICTURE = 2 }; /* positions of its edge */
+enum { PICTURE = 2 }; /* positions per side */
 
-/* Requests of one batch do not see one another's pictures, not even where one ends and the next begins. */
+/* Requests of one batch do not see each other's pictures,
+ * even where one ends and the next begins. */
 static void pictures_of_one_batch_are_kept_apart(void **state)
 {
     (void)state;
@@ -379,7 +382,7 @@ static void pictures_of_one_batch_are_kept_apart(void **state)
         different += memcmp(alone.entropy, together[0].entropy, 4) != 0;
         answer_release(&alone);
     }
-    assert_true(different >= COUNT - 1); /* what is said depends on what is seen */
+    assert_true(different >= COUNT - 1); /* answers depend on the pictures */
     for (i64 r = 0; r < COUNT; r++)
         answer_release(&together[r]);
     model_close(&model);
@@ -387,8 +390,8 @@ static void pictures_of_one_batch_are_kept_apart(void **state)
 
 /* ---- Bounds ---- */
 
-/* A prompt longer than a forward takes several; then it is answered as the whole sample would be. At most `most` ids.
- * Attention looks at few columns that nobody has taken, whatever else the cache has room for. */
+/* A prompt longer than one forward takes several, and is then answered like the whole sample, with
+ * at most `most` ids. Attention reads few unused columns, whatever the cache capacity. */
 static void long_prompts_take_several_forwards(void **state)
 {
     (void)state;
@@ -440,10 +443,11 @@ static void long_prompts_take_several_forwards(void **state)
     model_close(&model);
 }
 
-/* ---- Guidance: what is drawn is drawn from two forwards of whole samples, with the prompt and without ---- */
+/* ---- Guidance: samples are drawn from two forwards of
+ * whole samples, with and without prompt ---- */
 
 enum { GUIDED = 5, GUIDED_COPIES = 2, GUIDED_ANSWERS = GUIDED * GUIDED_COPIES };
-static const float strengths[GUIDED] = {2.5f, 1, 0, 1.5f, 0.5f}; /* 1: not guided */
+static const float strengths[GUIDED] = {2.5f, 1, 0, 1.5f, 0.5f}; /* 1: no guidance */
 struct guided_medium {
     enum stream kind;
     i64 shape, most, opening_count;
@@ -455,7 +459,7 @@ static const struct guided_medium guided_media[] = {
     {STREAM_AUDIO, 0, 12, 1, {TOY_BOA}},
 };
 
-/* Prompts of different lengths. */
+/* Makes requests with prompts of different lengths. */
 static void ask_guided(struct generate_request *requests, struct part *parts, const struct guided_medium *m)
 {
     static const i32 prompt[GUIDED + 3] = {3, 7, 11, 20, 2, 31, 9, 15};
@@ -475,7 +479,7 @@ static void ask_guided(struct generate_request *requests, struct part *parts, co
     }
 }
 
-struct generate_known { /* a whole sample, and what a forward says of it */
+struct generate_known { /* a complete sample and its forward */
     struct arena arena;
     struct batch batch;
     struct tape tape;
@@ -511,7 +515,7 @@ static struct matrix combine_by_hand(struct generate_known *k, i64 g_of_100, con
     return matrix_of(there, DTYPE_F32, with->rows, with->columns);
 }
 
-/* Keys of draws at the positions of targets, in device memory. */
+/* Keys of the draws at the targets' positions, in device memory. */
 static const u32 *keys_of(struct generate_known *k, enum target_kind kind, u32 identity, i64 copy, u32 level)
 {
     const struct target_list *t = &k->batch.targets[kind];
@@ -538,7 +542,7 @@ static void check_drawn_bits(struct generate_known *with, struct generate_known 
     assert_memory_equal(drawn, a->medium.bits, n);
 }
 
-/* The frame that ends it is not in the answer. */
+/* The answer does not include the end frame. */
 static void check_drawn_codes(struct generate_known *with, struct generate_known *without,
                               const struct generate_request *r, i64 copy, const struct sampling *sampling,
                               const struct answer *a)
@@ -565,7 +569,7 @@ static void check_guided(struct model *model, const struct decoder_options *o, c
         r->parts[0],
         {.kind = m->kind, .weight = 1, .shape = m->shape, .frames = a->medium.frames, .count = a->medium.frames}};
     know(&with, model, o, parts, 2, a);
-    know(&without, model, o, parts + 1, 1, a); /* as the packer lays it when the prompt is dropped */
+    know(&without, model, o, parts + 1, 1, a); /* as the packer lays it with a dropped prompt */
     if (m->kind == STREAM_AUDIO)
         check_drawn_codes(&with, &without, r, copy, &o->sampling, a);
     else
@@ -596,7 +600,8 @@ static void release_answers(struct answer *answers, i64 count)
         answer_release(&answers[i]);
 }
 
-/* Guided and not, of different strengths, in one decoder, more requests than seats. */
+/* Guided and unguided requests of different strengths in one
+ * decoder, with more requests than cache slots. */
 static void check_guided_medium(struct model *model, const struct guided_medium *m, float temperature)
 {
     struct submodel sub;
@@ -612,7 +617,7 @@ static void check_guided_medium(struct model *model, const struct guided_medium 
     for (i64 i = 0; i < GUIDED_ANSWERS; i++) {
         assert_true(answers[i].has_medium);
         if (!answers[i].ended && m->kind == STREAM_VIDEO_OUT)
-            answers[i].medium.frames--; /* half drawn, perhaps */
+            answers[i].medium.frames--; /* may be incomplete */
         check_guided(model, &o, m, &requests[i / GUIDED_COPIES], i % GUIDED_COPIES, &answers[i]);
     }
     for (i64 i = 0; i < GUIDED; i++)
@@ -622,7 +627,7 @@ static void check_guided_medium(struct model *model, const struct guided_medium 
         if (!plain[i].ended && m->kind == STREAM_VIDEO_OUT)
             plain[i].medium.frames--;
         bool same = same_medium(&answers[i], &plain[i]);
-        assert_true(same || strengths[i / GUIDED_COPIES] != 1); /* who is not guided does not see those who are */
+        assert_true(same || strengths[i / GUIDED_COPIES] != 1); /* unguided requests are not affected by guided ones */
         changed += !same;
     }
     assert_true(changed >= GUIDED_COPIES * 2);
@@ -639,7 +644,7 @@ static void guided_media_are_drawn_from_two_forwards(void **state)
         check_guided_medium(&model, &guided_media[i], 0);
         check_guided_medium(&model, &guided_media[i], 1);
     }
-    model.config.window = 1; /* holes are dug for both */
+    model.config.window = 1; /* holes in both branches */
     check_guided_medium(&model, &guided_media[1], 1);
     model_close(&model);
 }
@@ -650,7 +655,8 @@ static void generate_one(struct answer *out, const struct decoder_options *o, co
     assert_int_equal(generate(out, o, r, 1, 0, NULL), 0);
 }
 
-/* Guidance 1 draws what none draws, 0 the likeliest without a prompt; ids drafted ahead of text change neither. */
+/* Guidance 1 draws the same as no guidance, 0 the likeliest without a prompt; speculative text ids
+ * do not change either. */
 static void guidance_of_one_is_none_and_of_zero_no_prompt(void **state)
 {
     (void)state;
@@ -683,7 +689,7 @@ static void guidance_of_one_is_none_and_of_zero_no_prompt(void **state)
         r->guided = false;
         r->part_count = 0;
         generate_one(&empty, &o, r);
-        if (guided_media[i].kind == STREAM_VIDEO_OUT) /* that it ends is text, which is not guided */
+        if (guided_media[i].kind == STREAM_VIDEO_OUT) /* the end of a video is text, which is unguided */
             zero.medium.frames = empty.medium.frames = min_i64(zero.medium.frames, empty.medium.frames) - 1;
         assert_true(medium_bytes(&zero) > 0 && same_medium(&zero, &empty));
         struct answer *all[] = {&plain, &one, &zero, &empty, &ahead};
@@ -693,7 +699,7 @@ static void guidance_of_one_is_none_and_of_zero_no_prompt(void **state)
     model_close(&model);
 }
 
-/* More positions than a forward takes: both of a guided one still come together. */
+/* A prompt longer than one forward: both branches of a guided request still run together. */
 static void guided_prompts_may_take_several_forwards(void **state)
 {
     (void)state;
@@ -725,7 +731,8 @@ static void guided_prompts_may_take_several_forwards(void **state)
     model_close(&model);
 }
 
-/* With scales of 9 positions, twice, 227 copies fill a forward: the others wait, both of each. */
+/* With scales of 9 positions and 2 branches, 227 copies fill a forward; the others wait, both
+ * branches of each. */
 static void guided_copies_wait_where_there_is_no_room(void **state)
 {
     (void)state;
@@ -774,7 +781,7 @@ static void ask_for_choice(struct generate_request *requests, struct part *parts
     }
 }
 
-/* The token that a whole forward draws behind the prompt, of the two. */
+/* The token, of the two choices, that a whole forward draws after the prompt. */
 static i32 choose_by_hand(struct model *model, const struct decoder_options *o, const struct generate_request *r)
 {
     const struct answer nothing = {0};
@@ -799,7 +806,8 @@ static i32 choose_by_hand(struct model *model, const struct decoder_options *o, 
     return code;
 }
 
-/* What comes of it is what comes of a request that asks for that shape; a clip ends where its own shape does. */
+/* The result equals that of a request for the chosen
+ * shape; a clip ends where its own shape does. */
 static void check_choices(struct model *model, float temperature, bool is_guided)
 {
     struct submodel sub;
@@ -865,7 +873,8 @@ static int close_device(void **state)
     return 0;
 }
 
-/* Behind the wall all of them run at night; by day those of fewer ops do, and the others on the plain device. */
+/* Nightly runs use every test on the guarded device; daily runs use those with few ops there and
+ * the others on the plain device. */
 int main(void)
 {
     const struct CMUnitTest few[] = {
@@ -888,7 +897,7 @@ int main(void)
     };
     int failed = 0;
     for (behind_the_wall = 0; behind_the_wall < 2; behind_the_wall++) {
-        bool few_here = is_nightly() || behind_the_wall == !is_sanitized(); /* which sees nothing behind it */
+        bool few_here = is_nightly() || behind_the_wall == !is_sanitized(); /* a sanitizer cannot see guarded memory */
         if (few_here)
             failed += cmocka_run_group_tests(few, open_device, close_device);
         if (is_nightly() || !behind_the_wall)

@@ -1,4 +1,5 @@
-/* The backbone against transformers: logits, loss, hidden gradients by name, on every folder of tests/golden/moe. */
+/* The backbone against transformers: logits, loss and weight gradients by name, for every folder of
+ * tests/golden/moe. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

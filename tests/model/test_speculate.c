@@ -1,5 +1,5 @@
-/* Text drafted ahead by multi-token prediction: greedy ids are those of plain decoding, and drawn ones are distributed
- * as the model says, whatever was drafted. */
+/* Speculative decoding with the multi-token head: greedy ids equal plain decoding, and sampled ids
+ * follow the model's distribution, whatever was drafted. */
 #include "tests/device.h"
 #include "model/generate.h"
 #include "tests/toy_batch.h"
@@ -13,7 +13,7 @@
 
 enum { WORDS = 6, REQUESTS = 7, COPIES = 2, LONGEST = 9, STOP = 4 };
 
-#ifdef WEFT_ON_GPU /* an emulated one takes its time */
+#ifdef WEFT_ON_GPU /* fewer cases: the emulated GPU is slow */
 enum { MORE = 4, ENOUGH = 0, AHEAD_LEAST = 2, AHEAD_MOST = 2 };
 #else
 enum { MORE = 9, ENOUGH = 20, AHEAD_LEAST = 1, AHEAD_MOST = DRAFTS_MOST };
@@ -25,7 +25,7 @@ static void make_model(struct model *model, i64 layers, unsigned parts)
 {
     struct model_config config = toy_config(layers, parts | TOY_MTP);
     if (!(parts & TOY_MEDIA))
-        config.vocabulary = WORDS; /* so that drafts are accepted now and then */
+        config.vocabulary = WORDS; /* small, so that drafts are accepted sometimes */
     toy_open(model, &device, &config, false);
 }
 
@@ -38,7 +38,7 @@ struct asked {
     struct answer answers[REQUESTS * COPIES];
 };
 
-/* Prompts and answers of several lengths; every other one may end early. */
+/* Makes prompts and answers of several lengths; every other one may end early. */
 static void ask(struct asked *a)
 {
     *a = (struct asked){0};
@@ -77,8 +77,8 @@ static void draw(struct asked *a, const struct decoder_options *o, i64 seats)
     require(generate(a->answers, o, a->requests, REQUESTS, seats, NULL) == 0, "%s", error_text());
 }
 
-/* How many rows go through a product together moves the last bits of f32, `most` in what comes out: more where weights
- * in few bits round rows to 16. */
+/* The number of rows in a product changes the last f32 bits, by up to `most` in the output: more
+ * for quantized weights, which round rows to 16 bits. */
 static void check_same(const struct asked *x, const struct asked *y, float most)
 {
     for (i64 i = 0; i < REQUESTS * COPIES; i++) {
@@ -93,7 +93,7 @@ static void check_same(const struct asked *x, const struct asked *y, float most)
     }
 }
 
-/* ---- Greedy: the same as without ---- */
+/* ---- Greedy ids equal those without drafts ---- */
 
 static void check_greedy(struct model *model, const struct submodel *sub, float most)
 {
@@ -150,9 +150,9 @@ static void greedy_ids_of_a_part_of_the_model_too(void **state)
     model_close(&model);
 }
 
-/* ---- Drawn: by the model's distribution ---- */
+/* ---- Sampled ids follow the model's distribution ---- */
 
-/* Who is drawn beside an answer, and whether it is one of several copies, makes no difference to it. */
+/* An answer does not depend on concurrent answers, nor on being one of several copies. */
 static void draws_depend_on_their_key_alone(void **state)
 {
     struct model model;
@@ -182,7 +182,7 @@ static void draws_depend_on_their_key_alone(void **state)
 }
 
 #ifndef WEFT_ON_GPU
-/* Logits of a whole forward over rows of ids: memory_free. */
+/* Logits of a whole forward over rows of ids; memory_free. */
 static float *whole_logits(struct model *model, const struct submodel *sub, const i32 *ids, i64 rows, i64 length)
 {
     struct arena arena;
@@ -200,7 +200,7 @@ static float *whole_logits(struct model *model, const struct submodel *sub, cons
     return logits;
 }
 
-/* By plain loops: the distribution that top_k and then top_p leave. */
+/* Reference: the distribution after top_k, then top_p. */
 static void settle(double *p, const float *logits, const struct sampling *s)
 {
     bool kept[WORDS] = {false};
@@ -237,7 +237,7 @@ static void log_probabilities_are_the_models(void **state)
     submodel_full(&sub, &model.config);
     for (int entropy = 0; entropy < 2; entropy++) {
         struct decoder_options o = options_of(&model, &sub, 0.7f, 3);
-        o.sampling.top_k = 4; /* cuts off, and is no part of what is reported */
+        o.sampling.top_k = 4; /* truncates, but does not affect the reported values */
         o.want_entropy = entropy;
         draw(&a, &o, 4);
         for (i64 i = 0; i < REQUESTS * COPIES; i++) {
@@ -262,7 +262,7 @@ static void log_probabilities_are_the_models(void **state)
 enum { DRAWS = 20000, SEEN = 3, CELLS_SEEN = WORDS * WORDS * WORDS, START = 5 };
 static const i32 start[START] = {3, 1, 5, 0, 2};
 
-/* Of all that three ids after `start` can be. */
+/* Joint distribution of the 3 ids after `start`. */
 static void joint_of(double *joint, struct model *model, const struct submodel *sub, const struct sampling *s)
 {
     enum { LENGTH = START + SEEN - 1 };
@@ -305,7 +305,8 @@ static void count_draws(i64 *counts, const struct decoder_options *o)
     memory_free(requests);
 }
 
-/* Pearson's statistic in standard deviations from what it should be; cells that expect less than 8 count as one. */
+/* Pearson's statistic as standard deviations from its mean; cells with an expected count below 8
+ * are merged. */
 static double misfit(const i64 *counts, const double *joint)
 {
     double sum = 0, rare = 0, rare_expected = 0, cells = -1;
@@ -345,7 +346,7 @@ static double misfit_of(struct model *model, const struct sampling *s, i64 ahead
     return misfit(counts, joint);
 }
 
-/* A rule that is wrong: what was drafted stays, as long as the model thinks it possible. */
+/* A wrong acceptance rule, which keeps every draft that the model considers possible. */
 static const struct kernels *right;
 static void accept_all(struct device *d, i32 *code, struct matrix p, struct matrix q, const i32 *draft,
                        const u32 *identity, struct rng_key key)
@@ -380,7 +381,8 @@ static void drawn_ids_have_the_models_distribution(void **state)
 
 /* ---- Drafts ---- */
 
-/* Of each position the likeliest id two places on, by the forward of training: -1 where none is predicted. */
+/* For each position, the likeliest id two places ahead by the training forward; -1 where none is
+ * predicted. */
 static void predict_later(i32 *later, struct model *model, const struct submodel *sub, const i32 *ids, i64 length)
 {
     const struct part part = {.kind = STREAM_TEXT, .weight = 1, .ids = ids, .count = length};
@@ -413,7 +415,8 @@ static void predict_later(i32 *later, struct model *model, const struct submodel
     arena_close(&arena);
 }
 
-/* As many are accepted as the forward of training foresees: the block's cache holds what it saw there. */
+/* The number of accepted drafts matches the training
+ * forward: the block's cache holds the same states. */
 static void drafts_are_what_training_predicts(void **state)
 {
     enum { MOST = 100, ALL = START + MOST };
@@ -446,7 +449,7 @@ static void drafts_are_what_training_predicts(void **state)
     model_close(&model);
 }
 
-/* ---- Beside other things ---- */
+/* ---- With media and long prompts ---- */
 
 static void check_media(const struct decoder_options *plain, const i32 *opening, i64 count)
 {
@@ -481,7 +484,7 @@ static void check_media(const struct decoder_options *plain, const i32 *opening,
         answer_release(&answers[i / COPIES][i % COPIES]);
 }
 
-/* Text goes on after a picture was drawn. */
+/* Text continues after a generated picture. */
 static void media_are_drawn_as_without(void **state)
 {
     static const float amplitude[3] = {0.5f, 0.4f, 0.3f};
@@ -503,7 +506,7 @@ static void media_are_drawn_as_without(void **state)
     model_close(&model);
 }
 
-/* A prompt that fills forwards alone leaves room for those that wait with drafts. */
+/* A prompt that fills whole forwards leaves room for waiting requests with drafts. */
 static void long_prompts_come_between(void **state)
 {
     enum { LENGTH = 2 * FORWARD_POSITIONS + 100, MOST = 30 };
@@ -521,7 +524,7 @@ static void long_prompts_come_between(void **state)
                             {.kind = STREAM_TEXT, .ids = ids, .count = 4},
                             {.kind = STREAM_TEXT, .ids = ids, .count = LENGTH}};
     struct generate_request requests[3];
-    for (i64 i = 0; i < 3; i++) /* the long one is taken when the first has ended */
+    for (i64 i = 0; i < 3; i++) /* the long one starts when the first has ended */
         requests[i] = (struct generate_request){
             .parts = &parts[i], .part_count = 1, .stop = {-1, -1, -1, -1}, .most = i ? MOST : 5, .copies = 1};
     struct decoder_options o = options_of(&model, &sub, 0, 0);

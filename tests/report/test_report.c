@@ -1,5 +1,5 @@
-/* The page of a run, made of little that is made up: what is there is shown, what is not is left out, and nothing that
- * a run holds becomes part of the page's markup. */
+/* The page of a run, from small sample files: present results are shown, missing ones omitted, and
+ * no content of a run becomes markup. */
 #include "core/json.h"
 #include "report/page.h"
 #include "report/report.h"
@@ -9,7 +9,7 @@
 
 /* ---- A run made up ---- */
 
-static char *run_folder(const char *name) /* fresh, with a run.json; memory_free */
+static char *run_folder(const char *name) /* a new folder with a run.json; memory_free */
 {
     char *folder = path_join(directory, name), *about = path_join(folder, "run.json");
     succeed(directory_remove(folder));
@@ -47,7 +47,7 @@ static bool is_void(const char *tag)
     return false;
 }
 
-/* Every element is closed, in order. Markup stands between < and >, since text holds neither. */
+/* Every element is closed in order. Text contains neither < nor >. */
 static void assert_well_formed(const char *html)
 {
     char open[64][16];
@@ -69,7 +69,7 @@ static void assert_well_formed(const char *html)
                 fail_msg("<%s> is closed by </%s>: %.80s", open[depth - 1], tag, at);
             depth--;
         } else
-            assert_true(strcmp(tag, "head") == 0 || strcmp(tag, "html") == 0); /* opened before the style */
+            assert_true(strcmp(tag, "head") == 0 || strcmp(tag, "html") == 0); /* opened before the style element */
     }
     assert_int_equal(depth, 0);
 }
@@ -178,7 +178,7 @@ static void test_stages_that_are_not_finished(void **state)
     char *run = run_folder("half");
     (void)state;
     put(run, "base.partial", "identity.json", "{\"kind\":\"pretrain\"}");
-    put(run, "report.partial", "identity.json", "{\"kind\":\"report\"}"); /* the page that is being written */
+    put(run, "report.partial", "identity.json", "{\"kind\":\"report\"}"); /* the page being written */
     put(run, "strange", "notes.txt", "no stage");
     struct text page = page_of((const char *const *)&run, 1);
     shows(&page, "not finished");
@@ -189,7 +189,7 @@ static void test_stages_that_are_not_finished(void **state)
     memory_free(run);
 }
 
-/* Files of every section with nothing in them, with null where numbers stand, and cut off. */
+/* Files of every section that are empty, contain null for numbers, or are truncated. */
 static void test_damaged_files_leave_their_part_out(void **state)
 {
     static const char *const files[] = {"heldout.json", "grid.json",   "rl.json",   "routing.json",
@@ -275,7 +275,7 @@ static void test_no_file_from_outside_comes_in(void **state)
             "{\"train/image\":{\"shown\":[{\"text\":\"x\",\"made\":\"%s\",\"original\":\"inside.png\"}]}}", names[i]);
         put(run, "base", "samples.json", text);
         struct text page = page_of((const char *const *)&run, 1);
-        shows(&page, "SU5TSURFIElOU0lERSBJTlNJREU="); /* INSIDE in base 64 */
+        shows(&page, "SU5TSURFIElOU0lERSBJTlNJREU="); /* base64 of INSIDE */
         shows(&page, "nothing came");
         lacks(&page, "U0VDUkVU");
         text_release(&page);
@@ -298,7 +298,7 @@ static void test_the_full_model_is_marked(void **state)
     struct text page = page_of((const char *const *)&run, 1);
     shows(&page, "<b>whole</b>");
     shows(&page, ">full</text>");
-    shows(&page, "class='r c"); /* the ring */
+    shows(&page, "class='r c"); /* ring around a mark */
     shows(&page, "Loss on text");
     lacks(&page, "Loss on codes of sound");
     lacks(&page, "{&#34;"); /* no JSON */
@@ -325,7 +325,7 @@ static void test_routing_maps_say_what_they_show(void **state)
     shows(&page, "<span>100 %</span>");   /* text at expert 0 */
     shows(&page, "fill-opacity='0.750'"); /* audio at expert 5 */
     shows(&page, ">0.25</text>");
-    lacks(&page, ">image-in</text>"); /* it had no positions */
+    lacks(&page, ">image-in</text>"); /* without positions */
     text_release(&page);
     memory_free(run);
 }
@@ -345,7 +345,7 @@ static void test_answers_before_and_after(void **state)
         "21\"}],"
         "\"ground_truth\":\"12\",\"answer\":\"12\",\"reward\":1}]}}}");
     struct text page = page_of((const char *const *)&run, 1);
-    shows(&page, "0.12 \u2192 </i>0.88"); /* the first screen */
+    shows(&page, "0.12 \u2192 </i>0.88"); /* the summary at the top */
     shows(&page, "sort 21</div>");
     shows(&page, "<div class='answer'>21</div></td><td>0</td>");
     shows(&page, "<div class='answer'>12</div></td><td class='same'>1</td>");
@@ -375,12 +375,12 @@ static void test_several_runs_have_their_spread(void **state)
     put(runs[2], "base", "done.json", "{\"identity\":{\"kind\":\"pretrain\",\"seed\":8,\"settings\":{\"steps\":4}}}");
     struct text page = page_of((const char *const *)runs, 3);
     shows(&page, "<td>3.000</td><td>2.000</td><td>1.000 to 5.000</td><td>1.000</td><td>3.000</td><td>5.000</td>");
-    shows(&page, "<td><b>3.000</b></td><td>6.000</td><td>2.000</td>"); /* held out: its deviation over runs */
+    shows(&page, "<td><b>3.000</b></td><td>6.000</td><td>2.000</td>"); /* held out: standard deviation over runs */
     shows(&page, "<td>seed</td><td>7</td><td>7</td><td>8</td>");
     shows(&page, "<td>base.steps</td><td>3</td><td>3</td><td>4</td>");
     for (int r = 0; r < 3; r++) {
         char label[24];
-        snprintf(label, sizeof label, ">run%d</text>", r); /* a line each, named at its end */
+        snprintf(label, sizeof label, ">run%d</text>", r); /* one line per run, labelled at its end */
         shows(&page, label);
         memory_free(runs[r]);
     }
@@ -407,7 +407,7 @@ static void test_charts_leave_out_what_is_not_finite(void **state)
     assert_int_equal(svg.length, 0);
     assert_true(
         chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .marks = marks, .mark_count = 3}));
-    assert_int_equal(count_of(svg.data, "<circle"), 2); /* one mark and its ring */
+    assert_int_equal(count_of(svg.data, "<circle"), 2); /* a mark and its ring */
     assert_null(strstr(svg.data, "nan"));
     text_clear(&svg);
     assert_false(chart_ranges(&svg, "", "", &(struct chart_range){"x", NAN, NAN, NAN, 0}, 1));
@@ -416,7 +416,7 @@ static void test_charts_leave_out_what_is_not_finite(void **state)
     text_release(&svg);
 }
 
-/* Ticks that are near each other differ in their letters, at every size of numbers. */
+/* Neighbouring ticks have different labels, at every magnitude. */
 static void test_ticks_differ(void **state)
 {
     static const double centres[] = {0, 12.55, 0.6854, 1e-7, 123456, 2.3e9, -5};
@@ -461,7 +461,7 @@ static void test_long_lines_become_means_with_a_band(void **state)
         last--;
     assert_int_equal(sscanf(strchr(band, 'M'), "M%*f %lf", &top), 1);
     assert_int_equal(sscanf(last, "L%*f %lf", &bottom), 1);
-    assert_true(bottom - top > 140); /* of 156 between the least and the most */
+    assert_true(bottom - top > 140); /* of 156 between minimum and maximum */
     assert_non_null(strstr(svg.data, ">end</text>"));
     text_release(&svg);
     memory_free(x);
@@ -499,7 +499,7 @@ static void test_figures_are_told_in_their_units(void **state)
     text_release(&told);
 }
 
-/* 5 of 20 samples went. */
+/* 5 of 20 samples were dropped. */
 static void test_shares_of_curation_are_of_all_samples(void **state)
 {
     char *run = run_folder("curated");
@@ -539,7 +539,7 @@ static void test_commands_are_quoted_for_a_shell(void **state)
     text_release(&told);
 }
 
-/* Each shape has its PSNR and its sheet, whose cells are as long or high as its pictures. */
+/* Each shape has its PSNR and its sheet, with cells in the shape's proportions. */
 static void shapes_of_pictures_are_shown_each(void **state)
 {
     (void)state;

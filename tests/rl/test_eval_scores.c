@@ -1,4 +1,4 @@
-/* Mean rewards and their standard errors, by hand. */
+/* Mean rewards and their standard errors, against hand-computed values. */
 #include "rl/eval.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 enum { COPIES = 2, PROMPTS = 4 };
 
-/* Each answer has two drawn ids with this entropy, and between them one that was given. */
+/* Each answer has 2 sampled ids with this entropy and a forced one between them. */
 static void open_cohort(struct cohort *c, const struct task *task, const double reward[COPIES], float entropy)
 {
     cohort_init(c, task, 0, 0, COPIES);
@@ -23,8 +23,8 @@ static void open_cohort(struct cohort *c, const struct task *task, const double 
     }
 }
 
-/* Means of the prompts: 1, 0, 0.5, 0.5. Squares about 0.5: 0.25, 0.25, 0, 0, so the variance of a prompt, over n - 1,
- * is 1/6, and that of the mean of four 1/24. */
+/* Means per prompt: 1, 0, 0.5, 0.5. Squared deviations from 0.5: 0.25, 0.25, 0, 0, so the sample
+ * variance (n - 1) is 1/6, and the variance of the mean of 4 is 1/24. */
 static void the_standard_error_is_that_of_the_mean(void **state)
 {
     static const double rewards[PROMPTS][COPIES] = {{1, 1}, {0, 0}, {1, 0}, {0.25, 0.75}};
@@ -42,7 +42,7 @@ static void the_standard_error_is_that_of_the_mean(void **state)
     assert_float_equal(s.reward, 0.5, 1e-12);
     assert_float_equal(s.error, sqrt(1.0 / 24), 1e-12);
     assert_float_equal(s.length, 2, 1e-12);
-    assert_float_equal(s.entropy, 0.75, 1e-12); /* 0.5 and 1, the mean of what was drawn */
+    assert_float_equal(s.entropy, 0.75, 1e-12); /* 0.5 and 1: the mean over sampled ids */
     assert_float_equal(s.ended, 0.5, 1e-12);
     assert_int_equal(s.prompts, PROMPTS);
     assert_int_equal(s.answers, PROMPTS * COPIES);

@@ -1,6 +1,6 @@
-/* The objective: coefficients against the derivative of the surrogate, written out in double precision and
- * differentiated by finite differences; masks, clips, advantages, hints; and that what one batch of a cohort gives is
- * the sum of what its answers give alone. */
+/* The policy loss: coefficients against finite differences of the surrogate in double; masks,
+ * clips, advantages, hints; and the gradient of a batch of answers equals the sum over its answers
+ * alone. */
 #include "rl/learn.h"
 
 #include <math.h>
@@ -13,9 +13,9 @@
 
 enum { MOST = 16 };
 static const struct rng_key key = {5, RNG_TEST};
-static struct device device; /* the CPU, then behind the wall between host and device */
+static struct device device; /* the CPU, then the guarded device */
 
-/* ---- The surrogate J of one response, as in the report; `bare` is what carries no gradient ---- */
+/* ---- The surrogate J of one response, in double; `bare` carries no gradient ---- */
 
 struct rl_objective_example {
     i64 n;
@@ -31,7 +31,7 @@ static void *put(const void *values, i64 bytes)
     return block;
 }
 
-/* The op, of one response. */
+/* Runs the op on one response. */
 static void coefficients_of(float *coefficient, struct surrogate_sums *sums, const struct surrogate_settings *s,
                             const struct response *y, const float *loss)
 {
@@ -68,8 +68,8 @@ static double keep(const struct surrogate_settings *s, double k)
     return k >= s->mismatch_low && k <= s->mismatch_high ? k : 0;
 }
 
-/* bare: log-probabilities at which the constant parts stand (GSPO-token's stopped gradients); now: where J is wanted.
- */
+/* The surrogate J. bare: log-probabilities of its constant parts (GSPO-token's stop-gradient); now:
+ * log-probabilities at which J is evaluated. */
 static double surrogate(const struct surrogate_settings *s, const struct rl_objective_example *e, const double *bare,
                         const double *now)
 {
@@ -107,7 +107,7 @@ static void draw_example(struct rl_objective_example *e, i64 item, double width)
                              .weight = 0.125};
 }
 
-/* Finite differences do not see kinks that lie between their two points. */
+/* True near a kink of the surrogate, where finite differences are wrong. */
 static bool near_a_kink(const struct surrogate_settings *s, const struct rl_objective_example *e)
 {
     double mean = 0;
@@ -181,7 +181,7 @@ static void test_sequence_level_is_gspo(void **state)
     }
 }
 
-/* The first minibatch: old is now, ratios are 1, whatever drew. */
+/* First minibatch: old equals current, so ratios are 1 regardless of the rollout. */
 static void test_without_old_the_ratio_is_one(void **state)
 {
     struct surrogate_settings s = {.algorithm = SURROGATE_GRPO, .eps = 0.2, .mismatch_low = 0.5, .mismatch_high = 2};
@@ -192,7 +192,7 @@ static void test_without_old_the_ratio_is_one(void **state)
     (void)state;
     coefficients_of(c, &sums, &s, &y, loss);
     assert_true(fabs(c[0] + 0.75) < 1e-6);
-    assert_true(c[1] == 0); /* k = exp(2), beyond 2 */
+    assert_true(c[1] == 0); /* k = exp(2), above 2 */
     assert_true(fabs(sums.masked - 0.5) < 1e-9 && sums.clipped == 0 && sums.ratio == 0);
 }
 
@@ -200,8 +200,9 @@ static void test_clip_by_sign(void **state)
 {
     struct surrogate_settings s = {.algorithm = SURROGATE_MISC, .eps = 0.2, .mismatch_low = 0, .mismatch_high = 1e9};
     (void)state;
-    for (int i = 0; i < 4;
-         i++) { /* ratio up or down, advantage plus or minus: only moving on in the paid direction is cut */
+    /* Ratio up or down, advantage positive or negative: only steps further in the advantageous
+     * direction are clipped. */
+    for (int i = 0; i < 4; i++) {
         float loss = 1, old = i & 1 ? -1.5f : -0.5f, c = 0;
         struct response y = {.n = 1, .rollout = &old, .old = &old, .advantage = i & 2 ? 1 : -1, .weight = 1};
         struct surrogate_sums sums = {0};
@@ -246,7 +247,7 @@ static void test_hints_fade_by_success(void **state)
     assert_true(hint_share(&s, 1000, 0) == 0.8);
 }
 
-/* ---- In a model: cohorts that share their prompt give the gradient of answers laid alone ---- */
+/* ---- Models: groups that share their prompt give the gradients of separate answers ---- */
 
 static const struct vocabulary vocabulary = {
     .boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = 1, .message_begin = 2, .message_end = 3};
@@ -275,7 +276,7 @@ static void open_cohorts(struct cohort *list, struct cohort **cohorts, struct ta
     }
 }
 
-struct slope { /* of -J along a fixed direction of one weight; what it would be without any cancelling */
+struct slope { /* derivative of -J along a fixed direction of one weight; most: sum of absolute terms */
     double sum, most;
 };
 
@@ -311,7 +312,7 @@ static void gradients(struct slope *slopes, struct model *m, struct cohort *cons
     assert_int_equal(learner_measure(&l, NULL), 0);
     assert_int_equal(train_step(&result, &l.trainer, 0), 0);
     learner_sums(&sums, &l);
-    assert_true(sums.responses > 0 && sums.ratio < 1e-9); /* measured and trained forward are the same */
+    assert_true(sums.responses > 0 && sums.ratio < 1e-9); /* the measuring and the training forward agree */
     for (i64 i = 0; i < m->weights.count; i++)
         slopes[i] = slope_of(&m->weights.list[i]);
     learner_close(&l);
@@ -328,7 +329,7 @@ static void test_sharing_a_prompt_changes_nothing(void **state)
     open_model(&m);
     open_cohorts(list, cohorts, &task, 3);
     gradients(shared, &m, cohorts, 3, 4096);
-    gradients(alone, &m, cohorts, 3, 1); /* every answer its own micro-batch */
+    gradients(alone, &m, cohorts, 3, 1); /* each answer is its own micro-batch */
     for (i64 i = 0; i < m.weights.count; i++) {
         if (!(fabs(shared[i].sum - alone[i].sum) <= 1e-5 * shared[i].most))
             fail_msg("%s: %g, alone %g", m.weights.list[i].spec.name, shared[i].sum, alone[i].sum);
@@ -341,20 +342,20 @@ static void test_sharing_a_prompt_changes_nothing(void **state)
     model_close(&m);
 }
 
-/* ---- What is known of a prompt ---- */
+/* ---- Success per prompt ---- */
 
 static void only_rollout(struct cohort *c, i64 i, float entropy, double reward)
 {
     struct rollout *y = &c->rollouts[i];
     answer_push(&y->answer, 4 + (i32)i, -1, entropy, false);
-    answer_push(&y->answer, 9, -1, 50, true); /* given: how sure the model was of it says nothing */
+    answer_push(&y->answer, 9, -1, 50, true); /* forced id: its entropy must not count */
     answer_push(&y->answer, 5, -1, entropy, false);
     y->reward = reward;
     y->answer.done = y->judged = true;
 }
 
-/* The first prompt is mostly solved, the second is not: of the first's answers the positive one of low entropy keeps a
- * fifth of its weight, which is 1 of the six of the update. */
+/* The first prompt is mostly solved, the second is not: of the first's answers, the positive one
+ * with low entropy keeps a fifth of its weight, 1 of 6 answers of the update. */
 static void test_well_learned_positives_weigh_less(void **state)
 {
     static const double success[2] = {0.9, 0.5}, weight[6] = {0.2, 1, 1, 1, 1, 1};
@@ -476,7 +477,7 @@ static void test_gradient_of_the_policy(void **state)
     model_close(&m);
 }
 
-/* All logits are zero: each of the ids that may be drawn has the same part, whatever the temperature. */
+/* All logits are zero: each permitted id has the same probability, at any temperature. */
 static void test_what_is_forbidden_has_no_probability(void **state)
 {
     static const i32 forbidden[] = {0, 60, 61, 63};

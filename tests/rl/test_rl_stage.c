@@ -1,5 +1,5 @@
-/* What the stage `rl` writes of rewards, counted once more from rewards.jsonl: means of steps, how many prompts teach,
- * and each prompt's running success. */
+/* Reward metrics of the stage `rl`, recomputed from rewards.jsonl: means per step, the number of
+ * prompts with a learning signal, and each prompt's running success. */
 #include <math.h>
 #include "core/json.h"
 #include "core/settings.h"
@@ -31,7 +31,7 @@ static void make_model(const char *folder)
     text_tokenizer_free(tokenizer);
 }
 
-/* About half of all answers are right. */
+/* Writes prompts for which about half of all answers are right. */
 static void make_prompts(const char *path)
 {
     struct text lines = {0};
@@ -83,7 +83,7 @@ static void run(const char *out)
     memory_free(text);
 }
 
-/* Values of a key in the lines of a file, at (step, prompt, rollout). */
+/* Reads the values of a key in a file's lines, indexed by step, prompt and rollout. */
 static void read_scores(double scores[STEPS][PROMPTS][GROUP], const char *path)
 {
     struct text text = {0};
@@ -130,7 +130,8 @@ static void expect_success(const double success[PROMPTS], i64 step)
     memory_free(path);
 }
 
-/* Each step has every prompt once: the share of its right answers, then the mean of that and what was known. */
+/* Each step uses every prompt once: success is the share of right answers, averaged with the
+ * previous value. */
 static void rewards_are_those_of_the_answers(void **state)
 {
     static double scores[STEPS][PROMPTS][GROUP];
@@ -156,7 +157,7 @@ static void rewards_are_those_of_the_answers(void **state)
         assert_float_equal(metric(metrics, step, "spread"), teach, 1e-9);
         expect_success(success, step);
     }
-    assert_true(between > 0); /* some prompts taught */
+    assert_true(between > 0); /* some prompts have a learning signal */
     prompt_order_release(&order);
     memory_free(metrics);
 }

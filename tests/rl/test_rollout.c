@@ -1,5 +1,6 @@
-/* Rollouts and the replay buffer on a tiny random model: what is drawn is what training sees, in 8 bits, too; order,
- * marks, files; and the whole stage, killed and resumed, leaves the same bytes. */
+/* Rollouts and the replay buffer on a tiny random model: sampling and training compute the same
+ * log-probabilities, also in FP8; order, marks, files; and the whole stage, killed and resumed,
+ * writes the same bytes. */
 #include "tests/device.h"
 #include "dist/dist.h"
 #include "core/json.h"
@@ -28,9 +29,9 @@ static struct text_tokenizer *tokenizer;
 static struct model model;
 static struct prompts prompts;
 static char *folder, *program;
-static int behind_the_wall; /* between host and device */
-static i64 speculate;       /* ids drafted ahead */
-static bool in_8_bits;      /* weights_fp8 */
+static int behind_the_wall; /* 0: the plain CPU, 1: the guarded device */
+static i64 speculate;       /* number of draft ids */
+static bool in_8_bits;      /* FP8 weights (weights_fp8) */
 
 /* ---- A world: folder/model, folder/prompts.jsonl ---- */
 
@@ -44,7 +45,8 @@ static void make_tokenizer(const char *directory)
     text_tokenizer_free(made);
 }
 
-/* The end of an answer is more likely or less by turns, so that answers differ in length. */
+/* Makes a model in which the end id alternates between likely and unlikely, so that answers differ
+ * in length. */
 static void make_model(const char *directory, const struct text_tokenizer *of)
 {
     struct model m;
@@ -172,7 +174,8 @@ static bool same_pool(const struct pool *a, const struct pool *b)
 static const struct vocabulary no_brackets = {
     .boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = -1};
 
-/* Answers to all prompts, whose rewards differ. Seats are taken again while others still draw. */
+/* Draws answers with different rewards for all prompts. Cache slots are reused while other answers
+ * are still running. */
 static void draw_all(struct pool *pool, struct sampler *sampler, const struct surrogate_settings *s)
 {
     i64 lengths[MOST + 1] = {0}, different = 0;
@@ -189,7 +192,7 @@ static void draw_all(struct pool *pool, struct sampler *sampler, const struct su
     assert_true(different > 4);
 }
 
-struct mismatch { /* |log-probability in training less that of the draw|, of all drawn ids */
+struct mismatch { /* mean and maximum of |log-probability in training - in the rollout| over all sampled ids */
     double mean, most;
 };
 
@@ -229,7 +232,8 @@ static struct mismatch draw_and_measure(float temperature, bool forbid, bool as_
     return m;
 }
 
-/* In 8 bits the mean: what another order of sums rounds to the neighbour moves an id by some per cent. */
+/* FP8 compares the mean: a different summation order may round to the neighbouring value, which
+ * moves single ids by a few percent. */
 static void check_drawn_as_trained(float temperature, bool forbid)
 {
     struct mismatch m = draw_and_measure(temperature, forbid, true);
@@ -238,17 +242,18 @@ static void check_drawn_as_trained(float temperature, bool forbid)
                  m.most);
 }
 
-/* Whatever the temperature, and whatever is forbidden, an id has one log-probability: on policy the mismatch is 1. */
+/* At any temperature and with any forbidden ids, rollout and training give an id the same
+ * log-probability: on policy the mismatch ratio is 1. */
 static void test_drawn_as_trained(void **state)
 {
     (void)state;
-    check_drawn_as_trained(1, false); /* brackets are ids like others */
+    check_drawn_as_trained(1, false); /* brackets are ordinary ids */
     check_drawn_as_trained(1, true);
     check_drawn_as_trained(0.6f, true);
     check_drawn_as_trained(1.7f, false);
 }
 
-/* Answers that are not learnt from are drawn by products of the weights themselves. */
+/* Answers that are not trained on are sampled without FP8. */
 static void test_only_what_is_learnt_from_is_in_8_bits(void **state)
 {
     struct mismatch other = draw_and_measure(1, true, false), same = draw_and_measure(1, true, true);
@@ -259,8 +264,8 @@ static void test_only_what_is_learnt_from_is_in_8_bits(void **state)
         assert_true(other.mean == same.mean && other.most == same.most);
 }
 
-/* What was said before a step's updates is measured without a backward, by the products of the updates: while weights
- * stay, all ratios are 1, bit for bit. */
+/* The log-probabilities before a step's updates are measured without backward, with the same
+ * products as the updates: while weights stay, all ratios are exactly 1. */
 static void test_weights_that_stay_have_ratios_of_1(void **state)
 {
     struct sampler sampler;
@@ -287,7 +292,7 @@ static void test_weights_that_stay_have_ratios_of_1(void **state)
     sampler_close(&sampler);
 }
 
-/* Unsettles the router, so that it would choose other experts. */
+/* Perturbs the router, so that it would choose other experts. */
 static void shake_router(float by)
 {
     for (i64 i = 0; i < model.config.layers; i++) {
@@ -302,8 +307,9 @@ static void shake_router(float by)
     }
 }
 
-/* Ids drawn after the weights moved: training with the experts of the rollout sees them as they were drawn, although
- * the ids before them had been routed by the old weights. Returns how many differ by more than 1e-4. */
+/* Checks ids sampled after the weights moved: replaying the rollout's experts reproduces their
+ * log-probabilities, although earlier ids were routed by the old weights. Returns how many differ
+ * by more than 1e-4. */
 static i64 strangers(struct learner *l, const i64 *drawn_before)
 {
     i64 n = 0;
@@ -332,7 +338,7 @@ static void test_routes_are_replayed(void **state)
     for (i64 i = 0; i < PROMPTS * GROUP; i++) {
         struct answer *r = &pool.cohorts[i / GROUP]->rollouts[i % GROUP].answer;
         before[i] = r->count;
-        r->done = r->ended; /* the others are to go on */
+        r->done = r->ended; /* the others will continue */
         assert_int_equal(r->routes.count, r->count - 1);
     }
     sampler.most = MOST;
@@ -364,7 +370,7 @@ static void test_forbidden_ids_are_not_drawn(void **state)
     struct text text = {0};
     (void)state;
     open_sampler(&sampler, 4);
-    sampler.sampling.temperature = 50; /* nearly uniform */
+    sampler.sampling.temperature = 50; /* almost uniform */
     assert_true(sampler.forbidden_count >= 7 + model.config.vocabulary - text_vocabulary(tokenizer));
     pool_open(&pool, &prompts, tokenizer, PROMPTS, GROUP, 1, 1);
     pool_fill(&pool, 0, &s);
@@ -381,7 +387,7 @@ static void test_forbidden_ids_are_not_drawn(void **state)
     sampler_close(&sampler);
 }
 
-/* An answer's ids depend on its key, not on who is drawn beside it. */
+/* An answer depends on its key, not on concurrent answers. */
 static void test_draws_depend_on_the_prompt_alone(void **state)
 {
     struct sampler wide, narrow;
@@ -417,8 +423,8 @@ static i64 unfinished(const struct pool *p)
     return n;
 }
 
-/* Steps of a buffer of four batches of one prompt: each step trains on its own prompts, whatever else is ready; what is
- * stored between two steps and read again goes on as if nothing had been. */
+/* Steps of a buffer of 4 batches of 1 prompt: each step trains on its own prompts, whatever else is
+ * ready; a buffer that is saved between two steps and loaded again continues identically. */
 static void test_buffer(void **state)
 {
     struct sampler sampler;
@@ -443,7 +449,7 @@ static void test_buffer(void **state)
         again.route_width = sampler.route_width;
         assert_int_equal(pool_load(&again, path), 0);
         assert_true(same_pool(&pool, &again));
-        pool_go_back(&again, &mark); /* and draws the same once more */
+        pool_go_back(&again, &mark); /* repeats the same draws */
         assert_true(step > 0 || !same_pool(&pool, &again));
         assert_int_equal(rollouts_draw(&sampler, again.cohorts, again.count, 1, NULL), 0);
         assert_true(same_pool(&pool, &again));
@@ -502,13 +508,13 @@ static void test_hints_stand_behind_the_prompt(void **state)
     assert_int_equal(rollout_text(&text, pool.cohorts[0], 0, tokenizer), 0);
     assert_ptr_equal(strstr(text.data, "<think>\none"), text.data);
     pool_drop(&pool);
-    assert_int_equal(pool_fill(&pool, 50, &s), 0); /* faded */
+    assert_int_equal(pool_fill(&pool, 50, &s), 0); /* the hint has faded */
     assert_int_equal(pool.cohorts[0]->hint, 0);
     text_release(&text);
     pool_close(&pool);
 }
 
-/* What hints fade by is pass@k: one answer of several that is right counts in full. */
+/* Hints fade by pass@k: one right answer of several counts in full. */
 static void test_the_best_of_several_answers(void **state)
 {
     struct sampler sampler;
@@ -527,7 +533,7 @@ static void test_the_best_of_several_answers(void **state)
     }
     assert_true(mean <= scores.reward * GROUP + 1e-9 && mean > scores.reward);
     assert_int_equal(json_count(answers), PROMPTS);
-    for (i64 i = 0; i < PROMPTS; i++) { /* what a reader wants to see beside the mean */
+    for (i64 i = 0; i < PROMPTS; i++) { /* fields reported beside the mean */
         const struct json *one = json_at(answers, i);
         assert_string_equal(json_string(json_get(one, "ground_truth"), ""), prompts.list[i].ground_truth);
         assert_int_not_equal(json_kind(json_get(one, "prompt")), JSON_NULL);
@@ -598,7 +604,7 @@ static void same_files(const char *a, const char *b, const char *name)
     memory_free(y);
 }
 
-/* Returns how the child ended. */
+/* Sends a signal once the file `sign` exists; returns the child's wait status. */
 static int signal_after(pid_t child, const char *out, const char *sign, int number)
 {
     char *path = path_join(out, sign);
@@ -613,7 +619,7 @@ static int signal_after(pid_t child, const char *out, const char *sign, int numb
 
 static void kill_after(pid_t child, const char *out, const char *sign)
 {
-    assert_true(WIFSIGNALED(signal_after(child, out, sign, SIGKILL))); /* it was still at work */
+    assert_true(WIFSIGNALED(signal_after(child, out, sign, SIGKILL))); /* it was still running */
 }
 
 static i64 count_lines(const char *directory, const char *name)
@@ -629,7 +635,7 @@ static i64 count_lines(const char *directory, const char *name)
     return lines;
 }
 
-/* As a writer leaves it that was killed within a line. */
+/* Appends a partial line, like a killed writer. */
 static void tear(const char *directory, const char *name)
 {
     char *path = path_join(directory, name);
@@ -671,15 +677,16 @@ static void test_killed_and_resumed(void **state)
     same_files(whole, cut, "tokenizer.json");
     same_files(whole, cut, "checkpoints/step-000009/weft/rollouts.safetensors");
     same_files(whole, cut, "checkpoints/step-000009/weft/optimizer.safetensors");
-    same_files(whole, cut, "rewards.jsonl"); /* each answer once, whatever was done twice */
+    same_files(whole, cut, "rewards.jsonl"); /* each answer once, including repeated work */
     assert_int_equal(count_lines(whole, "rewards.jsonl"), 9 * 3 * 3);
     assert_int_equal(count_lines(cut, "metrics.jsonl"), 9);
-    assert_true(updates_of(whole) >= 4); /* 6 to 10, by rounding: answers that are all alike teach nothing */
+    assert_true(updates_of(whole) >= 4); /* 6 to 10, depending on rounding: groups with equal rewards give no update */
     memory_free(whole);
     memory_free(cut);
 }
 
-/* The mean over the first step's answers, which are drawn and learnt from by the same weights. */
+/* Mean mismatch over the first step's answers, which are
+ * sampled and trained with the same weights. */
 static double first_mismatch(const char *directory)
 {
     char *path = path_join(directory, "metrics.jsonl");
@@ -693,7 +700,7 @@ static double first_mismatch(const char *directory)
     return mismatch;
 }
 
-/* `precision: fp8` reaches what is learnt, and what is drawn. */
+/* `precision: fp8` applies to training and to rollouts. */
 static void test_a_stage_in_8_bits(void **state)
 {
     char *rounded = path_join(folder, "whole"), *plain = path_join(folder, "plain");
@@ -719,8 +726,8 @@ static void test_a_stage_in_8_bits(void **state)
 }
 
 #ifdef WEFT_ON_GPU
-/* Answers, a step that learns from them, and answers to held-out prompts beside both, by hand: what they take of the
- * GPU is what was foreseen. */
+/* Runs the phases of a stage by hand (rollouts, a training step, held-out answers beside both):
+ * their GPU memory equals the estimate. */
 static void test_the_stage_takes_what_is_foreseen(void **state)
 {
     (void)state;
@@ -766,7 +773,8 @@ static void test_the_stage_takes_what_is_foreseen(void **state)
     settings_release(&s, rl_table);
 }
 
-/* More answers at a time than fit: a smaller micro-batch would not do, fewer seats do. */
+/* More concurrent answers than fit: the message suggests fewer cache slots, since a smaller
+ * micro-batch would not be enough. */
 static void test_a_stage_that_does_not_fit_says_what_would(void **state)
 {
     (void)state;
@@ -789,7 +797,7 @@ static void test_a_stage_that_does_not_fit_says_what_would(void **state)
     i64 most = (i64)1 << 34;
     snprintf(limit, sizeof limit, "%lld", (long long)most);
     setenv("WEFT_EMU_MEMORY", limit, 1);
-    i64 held = most - device_left_bytes(&device); /* by the test itself */
+    i64 held = most - device_left_bytes(&device); /* held by the test itself */
     snprintf(limit, sizeof limit, "%lld", (long long)(held + step_memory_gpu(&fewer)));
     setenv("WEFT_EMU_MEMORY", limit, 1);
     assert_int_equal(rl_check_memory(&wanted, &device), -1);
@@ -846,7 +854,7 @@ int main(int argc, char **argv)
     if (argc == 5)
         return stage_alone(argv);
     int failed = 0;
-#ifdef WEFT_ON_GPU /* an emulated one takes minutes for the rest */
+#ifdef WEFT_ON_GPU /* the emulated GPU would take minutes for the rest */
     in_8_bits = true;
     return cmocka_run_group_tests(tests_in_8_bits, open_world, close_world);
 #endif

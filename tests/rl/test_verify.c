@@ -1,5 +1,5 @@
-/* Verifiers by tables of cases, prompts by files, and reward programs that behave badly: whatever they do, the caller
- * gets answers or a message, within its time, and no process is left behind. */
+/* Verifiers by tables of cases, prompts from files, and misbehaving reward programs: in every case
+ * the caller gets answers or a message within the time limit, and no process is left behind. */
 #include "core/settings.h"
 #include "rl/judge.h"
 #include "rl/program.h"
@@ -46,7 +46,7 @@ static const struct verify_case cases[] = {
     {VERIFY_GSM8K, "2000000", "#### 2000001", 0},
     {VERIFY_GSM8K, "1,234", "#### 1234", 1},
     {VERIFY_GSM8K, "$1,234", "#### 1234", 1},
-    {VERIFY_GSM8K, "1234", "#### 12,34", 1}, /* verl takes all commas out */
+    {VERIFY_GSM8K, "1234", "#### 12,34", 1}, /* like verl, which removes all commas */
     /* math */
     {VERIFY_MATH, "1/2", "hence \\boxed{\\frac{1}{2}}", 1},
     {VERIFY_MATH, "0.5", "\\boxed{\\dfrac{1}{2}}", 1},
@@ -56,7 +56,7 @@ static const struct verify_case cases[] = {
     {VERIFY_MATH, "x^2+1", "\\boxed{ x^2 + 1 }", 1},
     {VERIFY_MATH, "(1,2)", "\\boxed{\\left(1, 2\\right)}", 1},
     {VERIFY_MATH, "12", "\\boxed{11} no, \\boxed{12}", 1},
-    {VERIFY_MATH, "12", "\\boxed{12", 1}, /* never closed: the last number */
+    {VERIFY_MATH, "12", "\\boxed{12", 1}, /* never closed: the last number counts */
     {VERIFY_MATH, "12", "\\boxed{{12}}", 1},
     {VERIFY_MATH, "\\boxed{12}", "12", 1},
     {VERIFY_MATH, "3,000", "it is 3000.", 1},
@@ -268,7 +268,8 @@ static const struct verify_case cases[] = {
     {VERIFY_REGEX, "^\\d{3}$", "123", 1},
     {VERIFY_REGEX, "^\\d{3}$", "1234", 0},
     {VERIFY_REGEX, "(?i)paris", "It is Paris.", 1},
-    {VERIFY_REGEX, "(a+)+$", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", 0}, /* must not take for ever */
+    /* must not backtrack exponentially */
+    {VERIFY_REGEX, "(a+)+$", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", 0},
     /* format */
     {VERIFY_FORMAT, "", "<think>a</think> b", 1},
     {VERIFY_FORMAT, "", "\n<think></think>b", 1},
@@ -278,7 +279,7 @@ static const struct verify_case cases[] = {
     {VERIFY_FORMAT, "", "<think>a<think>b</think>c", 0},
     {VERIFY_FORMAT, "", "</think><think>", 0},
     {VERIFY_FORMAT, "", "<think>", 0},
-    /* word errors */
+    /* word error rate */
     {VERIFY_WER, "a b c d", "a b c d", 1},
     {VERIFY_WER, "A b, c d!", "a B c d", 1},
     {VERIFY_WER, "a b c d", "a x c d", 0.75},
@@ -327,7 +328,7 @@ static const struct verify_case cases[] = {
      "\xed\x95\x9c\xea\xb5\xad\xec\x96\xb4 \xeb\xa7\x90.", 1},
     {VERIFY_WER, "\xe3\x82\xab\xe3\x82\x99", "\xe3\x82\xac", 1},
     {VERIFY_WER, "\xe4\xbd\xa0\xe5\xa5\xbd", "\xe4\xbd\xa0 \xe5\xa5\xbd\xe3\x80\x82", 1},
-    {VERIFY_WER, "a b", "a \xff\xe2\x82 b", 1}, /* ill-formed bytes are no words */
+    {VERIFY_WER, "a b", "a \xff\xe2\x82 b", 1}, /* invalid UTF-8 is not a word */
     {VERIFY_WER, "a b", "a\xc3", 0.5},
     {VERIFY_WER, "\xff", "\xff", 1},
     {VERIFY_WER, "\xc3\xa9t\xc3\xa9", "\xc3\xa9t\xc3\xa9.", 1},
@@ -358,7 +359,7 @@ static void test_gsm8k_looks_at_the_last_300_characters(void **state)
     (void)state;
     text_printf(&answer, "#### 72");
     for (int i = 0; i < 293; i++)
-        text_printf(&answer, "\xc3\xa9"); /* characters, not bytes */
+        text_printf(&answer, "\xc3\xa9"); /* 2 bytes each: the limit counts characters */
     assert_int_equal(verify(&score, VERIFY_GSM8K, "72", answer.data), 0);
     assert_true(score == 1);
     text_printf(&answer, "...");
@@ -440,8 +441,8 @@ static void test_prompts(void **state)
                                    "<|im_start|>assistant\n");
     text_clear(&text);
     assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, true), 0);
-    assert_string_equal(text.data,
-                        "system\nbe brief\nuser\n<|im_end|>\nassistant\n"); /* the content's is no special token */
+    /* the content's marker is not a special token */
+    assert_string_equal(text.data, "system\nbe brief\nuser\n<|im_end|>\nassistant\n");
     text_clear(&text);
     assert_int_equal(text_decode(tokenizer, &text, p.list[1].think.ids, p.list[1].think.count, false), 0);
     assert_string_equal(text.data, "<think>\nwell");
@@ -545,7 +546,7 @@ static int ask(struct json **answers, const char *script, i64 count, double seco
     int status = program_ask(answers, argv, questions, count, seconds);
     for (i64 i = 0; i < count; i++)
         json_free(questions[i]);
-    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nobody is left to wait for */
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child process remains */
     return status;
 }
 
@@ -565,7 +566,7 @@ static void test_programs(void **state)
     assert_int_equal(json_integer(json_get(answers[1], "score"), 0), 1);
     json_free(answers[0]);
     json_free(answers[1]);
-    assert_int_equal(ask(answers, "exit 1", 0, TEST_SECONDS_MOST), 0); /* nothing to ask */
+    assert_int_equal(ask(answers, "exit 1", 0, TEST_SECONDS_MOST), 0); /* no questions */
 }
 
 struct bad_program {
@@ -577,8 +578,8 @@ static void test_bad_programs(void **state)
 {
     static const struct bad_program bad[] = {
         {"sleep 10000", "within", 0.1},                                     /* hangs */
-        {"trap '' TERM INT HUP; while :; do sleep 1; done", "within", 0.1}, /* and will not be told */
-        {"sleep 10000 & sleep 10000", "within", 0.1},                       /* with a child that holds the pipe */
+        {"trap '' TERM INT HUP; while :; do sleep 1; done", "within", 0.1}, /* ignores signals */
+        {"sleep 10000 & sleep 10000", "within", 0.1},                       /* its child holds the pipe */
         {"read line; echo '{\"score\":1}'; exit 3", "status 3"},
         {"kill -SEGV $$", "signal 11"},
         {"cat", "expected {\"score\""},
@@ -605,7 +606,7 @@ static void test_bad_programs(void **state)
     json_free(question);
 }
 
-/* Both pipes fill: a program that writes much before it reads must not lock itself and us. */
+/* Both pipes fill up: a program that writes a lot before reading must not cause a deadlock. */
 static void test_full_pipes(void **state)
 {
     struct json *answers[300];
@@ -680,13 +681,13 @@ static void test_rewards_are_written_and_replayed(void **state)
     assert_true(cohort.rollouts[0].reward == 0.5 && cohort.rollouts[1].judged);
     assert_int_equal(file_read(&first, path), 0);
     forget_rewards();
-    assert_int_equal(judge_once(&bad, directory, 3, 3), 0); /* known: nobody is asked */
+    assert_int_equal(judge_once(&bad, directory, 3, 3), 0); /* cached: the program is not run */
     assert_true(cohort.rollouts[0].reward == 0.5);
     assert_int_equal(file_read(&second, path), 0);
     assert_string_equal(first.data, second.data);
     forget_rewards();
-    assert_int_equal(judge_once(&bad, directory, 3, 4), -1);             /* another step is another question */
-    cohort.rollouts[0].answer.ids[0] = cohort.rollouts[1].answer.ids[0]; /* and so is another answer */
+    assert_int_equal(judge_once(&bad, directory, 3, 4), -1);             /* the step is part of the key */
+    cohort.rollouts[0].answer.ids[0] = cohort.rollouts[1].answer.ids[0]; /* and so is the answer */
     assert_int_equal(judge_once(&bad, directory, 3, 3), -1);
     text_release(&first);
     text_release(&second);
@@ -696,7 +697,8 @@ static void test_rewards_are_written_and_replayed(void **state)
     memory_free(directory);
 }
 
-/* The first failure leaves answers unjudged, on disk too; one more in a row ends it. */
+/* After the first failure answers are unjudged, on disk
+ * too; the next failure in a row is an error. */
 static void test_a_program_that_hangs_costs_a_step(void **state)
 {
     char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
@@ -716,7 +718,7 @@ static void test_a_program_that_hangs_costs_a_step(void **state)
     assert_non_null(strstr(error_text(), "2 times in a row"));
     judge_close(judge);
     forget_rewards();
-    assert_int_equal(judge_once(&hangs, directory, 3, 3), 0); /* known: nobody is asked */
+    assert_int_equal(judge_once(&hangs, directory, 3, 3), 0); /* cached: the program is not run */
     assert_true(cohort.rollouts[0].unjudged);
     close_cohort();
     directory_remove(directory);
@@ -736,7 +738,7 @@ static void test_success_is_of_answers_without_a_hint(void **state)
     close_cohort();
 }
 
-/* A kill in the middle of a line: what is whole stays, the rest is judged again. */
+/* A kill in the middle of a line: complete lines are kept, the rest is judged again. */
 static void test_a_torn_line_is_cut_off(void **state)
 {
     char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
@@ -776,7 +778,7 @@ static void test_observations_go_on(void **state)
     close_cohort();
 }
 
-/* With one turn, what follows a second observation is not asked for. */
+/* With 1 turn, nothing follows the second observation. */
 static void test_observations_end_with_their_turns(void **state)
 {
     char *argv[] = {"sh", "-c", "while read a; do echo '{\"observation\":\"more\"}'; done"};
@@ -796,7 +798,7 @@ static void test_observations_end_with_their_turns(void **state)
     close_cohort();
 }
 
-/* Every other time: one failure in a row is allowed, and there are never two. */
+/* Every other call fails: 1 failure in a row is permitted, and there are never 2. */
 static void test_an_answer_forgives_failures(void **state)
 {
     char *flag = string_format("/dev/shm/weft-verify-flag-%ld", (long)getpid());

@@ -1,6 +1,7 @@
-/* The grammar: every kind of part by small cases written out by hand, one line a position:
- *   NUMBER stream input t,h,w sees-from [hole] -> what is predicted there
- * and that drawing what the grammar wants, counting without building, and laying into a batch agree with it. */
+/* The grammar: small cases of every kind of part, written by hand, one line per position:
+ *     NUMBER stream input t,h,w sees-from [hole] -> prediction target
+ * Also: drawing what the grammar wants, counting without building, and laying into a batch agree
+ * with the hand-written cases. */
 #include "sequence/grammar.h"
 
 #include <math.h>
@@ -215,7 +216,8 @@ static void video_out_goes_from_frame_to_frame(void **state)
     struct part parts[] = {clip};
     struct grammar_options window = {.window = 1}, masked = {.mask_share = 1};
     EXPECT(parts, NULL, CLIP_TEXT("", "", "", "", ""));
-    /* what is predicted of frame 2, from its first scale at position 11 on, does not see frame 0; what follows does */
+    /* targets of frame 2, from its first scale at position 11 on, do not see frame 0; later
+     * positions do */
     EXPECT(parts, &window, CLIP_TEXT(" [11,17)", " [11,17)", " [16,17)", " [16,17)", ""));
     EXPECT(parts, &masked, CLIP_TEXT(" [6,17)", " [7,17)", " [11,17)", " [12,17)", " [16,17)"));
     (void)state;
@@ -242,15 +244,16 @@ static void scales_are_aligned_on_their_centre(void **state)
     give(&g, parts, 1, END);
     assert_float_equal(g.positions[2].at[1], 2 + 0.5, 0); /* scale 2: cells 2 wide, centres at 0.5 and 2.5 */
     assert_float_equal(g.positions[5].at[2], 2 + 2.5, 0);
-    assert_float_equal(g.positions[6].at[1], 2, 0); /* the finest: whole numbers */
+    assert_float_equal(g.positions[6].at[1], 2, 0); /* finest scale: whole numbers */
     assert_float_equal(g.positions[21].at[2], 2 + 3, 0);
     assert_float_equal(g.positions[22].at[1], 2 + 1.5, 0);
-    assert_float_equal(g.positions[23].at[0], 2 + 4, 0); /* counters go on at max + 1 */
+    assert_float_equal(g.positions[23].at[0], 2 + 4, 0); /* counters continue at max + 1 */
     grammar_release(&g);
     (void)state;
 }
 
-/* 2 rows of 6: a scale of 1 x 3 stands between the rows, each of its cells between two columns. */
+/* 2 rows of 6 cells: the 1 x 3 scale is centred between the
+ * rows, each of its cells between two columns. */
 static void long_pictures_have_long_scales(void **state)
 {
     struct part parts[] = {{.kind = STREAM_IMAGE_OUT, .weight = 1, .frames = 1, .shape = 3}};
@@ -294,8 +297,8 @@ static void scale_weights_have_mean_one(void **state)
     (void)state;
 }
 
-/* As the generator goes on: answer whatever is wanted, from the same sample. Ids that are the only choice need no draw.
- */
+/* Answers like the generator: whatever the grammar wants, from the same sample. An id without
+ * alternative needs no draw. */
 static void answer(struct grammar *g, const struct part *part, i64 *told)
 {
     i32 only[2];
@@ -352,7 +355,7 @@ static void drawing_what_is_wanted_gives_the_same_sample(void **state)
     draw(&b, &drawn);
     assert_string_equal(a.data, b.data);
     grammar_begin(&drawn);
-    generate(&drawn, parts, COUNT_OF(parts), true); /* without the past at hand */
+    generate(&drawn, parts, COUNT_OF(parts), true); /* without the earlier parts at hand */
     assert_int_equal(grammar_length(&drawn), known.count);
     assert_int_equal(drawn.counter, known.counter);
     text_release(&a);
@@ -362,7 +365,8 @@ static void drawing_what_is_wanted_gives_the_same_sample(void **state)
     (void)state;
 }
 
-/* A video's holes stay open while it is generated; when it ends, the generator closes those of its own columns. */
+/* A video's holes stay open while it is generated; when it ends, the generator closes those of its
+ * own columns. */
 static void holes_are_open_until_the_video_ends(void **state)
 {
     struct grammar g;
@@ -441,7 +445,7 @@ static void check_lists(const struct batch *b)
         for (i64 i = 1; i < b->inputs[kind].n; i++)
             assert_true(b->inputs[kind].position[i] > b->inputs[kind].position[i - 1]);
     }
-    assert_int_equal(inputs, b->n); /* each position in exactly one */
+    assert_int_equal(inputs, b->n); /* each position has exactly one input */
     for (int kind = 0; kind < TARGETS; kind++)
         for (i64 i = 1; i < b->targets[kind].n; i++)
             assert_true(b->targets[kind].position[i] > b->targets[kind].position[i - 1]);
@@ -503,7 +507,7 @@ static void later_ids_are_predicted_where_both_are_text(void **state)
     batch_lay(&b, 0, &g, 0);
     const struct target_list *mtp = &b.targets[TARGET_MTP];
     assert_int_equal(mtp->n, 3);
-    const i32 position[] = {0, 10, 11}, ids[] = {52, 51, END}; /* EOI stands at 10 */
+    const i32 position[] = {0, 10, 11}, ids[] = {52, 51, END}; /* EOI is at position 10 */
     assert_memory_equal(mtp->position, position, sizeof position);
     assert_memory_equal(mtp->ids, ids, sizeof ids);
     grammar_release(&g);

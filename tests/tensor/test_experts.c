@@ -1,5 +1,6 @@
-/* Experts' rows read where they lie, and SwiGLU behind the product, have the bits of copied rows, a product and SwiGLU
- * one after the other; on the CPU, and on the GPU by both of its kernels. */
+/* Grouped expert products with gathered rows and a fused SwiGLU epilogue match copied rows, a
+ * product and SwiGLU in sequence, bit for bit; on the CPU, and on the GPU with both of its
+ * kernels. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,9 +11,9 @@
 #include "tensor/ops.h"
 #include "tests/device.h"
 
-/* Positions of width C; groups of none, one, an odd number and many of them; one group's slice is not its own number.
- */
-enum { N = 90, C = 136, F = 72, GROUPS = 5, EXPERTS = 6, ROWS = 400 /* there is room for */ };
+/* N positions of width C; groups of 0, 1, an odd number and many rows; one group's slice differs
+ * from its own index. */
+enum { N = 90, C = 136, F = 72, GROUPS = 5, EXPERTS = 6, ROWS = 400 /* capacity */ };
 static const i32 taken[GROUPS] = {0, 1, 37, 300, 16}, offsets[GROUPS + 1] = {0, 0, 16, 64, 368, 384};
 static const i32 members[GROUPS] = {5, 0, 2, 4, 1};
 
@@ -59,7 +60,7 @@ static void expect_same(struct matrix a, struct matrix b, const char *what)
     memory_free(y);
 }
 
-/* Positions come again and again; one row in a group is -1, as those are that it was rounded up by. */
+/* Positions repeat; one row in each group is -1, like the padding rows. */
 static i32 *fresh_source(void)
 {
     i32 source[ROWS];
@@ -101,7 +102,7 @@ static void block_close(struct experts_block *b)
     device_free(&device, b->members, sizeof members);
 }
 
-/* Whether it is kept or not, what is rounded is the same. */
+/* Gate and up are rounded before SwiGLU whether or not they are saved. */
 static void check_forward(struct experts_block *b, bool by_index, bool kept)
 {
     enum dtype dtype = b->x.dtype;
@@ -125,7 +126,7 @@ static void check_weights(struct experts_block *b)
 {
     struct matrix dw = fresh(DTYPE_F32, EXPERTS * 2 * F, C, 7), by_index = fresh(DTYPE_F32, EXPERTS * 2 * F, C, 7);
     u8 *written = device_alloc(&device, EXPERTS);
-    for (int time = 0; time < 2; time++) { /* overwritten, then added to */
+    for (int time = 0; time < 2; time++) { /* the first pass overwrites, the second adds */
         struct matrix *out = &dw;
         for (int way = 0; way < 2; way++, out = &by_index) {
             device.ops->zero(&device, written, EXPERTS);
@@ -178,7 +179,7 @@ static void the_gradient_of_swiglu_may_take_its_input_s_place(void **state)
     }
 }
 
-/* Of rows that are read where they lie a tape keeps nothing, and gate and up only where it records. */
+/* A tape saves no copy of gathered rows, and saves gate and up only if it records. */
 static void a_tape_keeps_what_the_backward_reads(void **state)
 {
     struct experts_block b;

@@ -1,5 +1,5 @@
-/* Products in training with a weight in 8 bits: they are products of rounded operands, and only those that are
- * differentiated. */
+/* FP8 products in training: they are products of rounded operands, and only differentiated products
+ * are rounded. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,8 +12,8 @@
 #include "tensor/ops.h"
 #include "tests/device.h"
 
-/* [R, IN] by weights [PARTS * OUT, IN] */
-enum { R = 150, IN = 200, OUT = 140, PARTS = 2, R_USED = 144 /* by groups */ };
+/* [R, IN] times weights [PARTS * OUT, IN]. */
+enum { R = 150, IN = 200, OUT = 140, PARTS = 2, R_USED = 144 /* rows in groups */ };
 static const i32 group_offsets[PARTS + 1] = {0, 16, R_USED};
 
 static struct device device;
@@ -33,7 +33,7 @@ static double uniform(u32 a, u32 b)
     return rng_uniform((struct rng_key){23, RNG_TEST}, a, b, 0, 0);
 }
 
-/* Magnitudes that differ by row and by column, so that it matters which numbers share a block. */
+/* Magnitudes that differ by row and by column, so that block membership matters. */
 static double spread(u32 stream, i64 row, i64 column)
 {
     double down = uniform(stream + 10, (u32)row), across = uniform(stream + 20, (u32)column);
@@ -57,7 +57,7 @@ static void *draw_block(u32 stream, i64 rows, i64 columns, enum dtype dtype, boo
     return block;
 }
 
-/* whole: small whole numbers, which 8 bits hold. */
+/* Opens the operands; whole: small integers, which FP8 represents exactly. */
 static void product_open(struct product *p, enum dtype dtype, bool fp8, bool grouped, bool whole)
 {
     struct weight_spec spec = weight_matrix("w", OUT, IN);
@@ -122,8 +122,8 @@ static void expect_rows(const void *got, struct matrix expected, const char *wha
     memory_free(b);
 }
 
-/* ---- Against sums in double of what round_fp8 makes: where a device multiplies codes, the order of sums is its own
- * ---- */
+/* ---- Comparison with double sums of values rounded by round_fp8: FP8 devices sum in their own
+ * order ---- */
 
 static double *host_values(struct matrix m)
 {
@@ -136,13 +136,13 @@ static double *host_values(struct matrix m)
     return values;
 }
 
-struct terms { /* of out[i, j]: a[a_from + d . a_step] b[b_from + d . b_step] */
+struct terms { /* terms of out[i, j]: a[a_from + d * a_step] * b[b_from + d * b_step] */
     const double *a, *b;
     i64 a_step, b_step, depth;
 };
 
-/* One rounding to the output's type, and a share of all terms' sizes for the order of sums in f32; Hopper's tensor
- * cores cut terms off behind 14 bits of the largest. */
+/* Tolerance: 1 rounding to the output type, plus a share of the sum of |terms| for the f32
+ * summation order; Hopper's tensor cores truncate terms 14 bits below the largest. */
 static void expect_sum(double got, struct terms t, enum dtype dtype, const char *what, i64 row, i64 column)
 {
     double sum = 0, sizes = 0;
@@ -155,7 +155,7 @@ static void expect_sum(double got, struct terms t, enum dtype dtype, const char 
         fail_msg("%s[%lld,%lld] is %.9g, expected %.9g", what, (long long)row, (long long)column, got, sum);
 }
 
-/* out = a b^T, a b, or a^T b, of rows [begin, end) of what groups cut; b is a slice. */
+/* out = a b^T, a b or a^T b over rows [begin, end) of a group; b is a slice. */
 enum way { FORWARD, INPUTS, WEIGHTS };
 static void expect_product(const double *got, const double *a, const double *b, enum way way, i64 begin, i64 end,
                            enum dtype dtype)
@@ -263,7 +263,7 @@ static void products_are_of_rounded_operands(void **state)
     }
 }
 
-/* Straight through: what 8 bits hold has the gradients it has without them. */
+/* Straight-through: values that FP8 represents exactly have the same gradients as without FP8. */
 static void numbers_of_8_bits_multiply_as_ever(void **state)
 {
     (void)state;
@@ -284,7 +284,7 @@ static void numbers_of_8_bits_multiply_as_ever(void **state)
     }
 }
 
-/* A forward alone, by the products of one that is differentiated. */
+/* A forward without backward, using the products of a differentiated one. */
 static void expect_as_trained(struct product *p)
 {
     p->tape.as_trained = true;
@@ -297,7 +297,8 @@ static void expect_as_trained(struct product *p)
     p->tape.recording = false;
 }
 
-/* What is not differentiated is as it would be elsewhere. A product's operands do not stay on the tape. */
+/* Only differentiated products are rounded, and a product's
+ * rounded operands do not stay on the tape. */
 static void only_what_is_differentiated_is_rounded(void **state)
 {
     (void)state;
@@ -319,7 +320,7 @@ static void only_what_is_differentiated_is_rounded(void **state)
     }
 }
 
-/* What a weight's products read: a copy, or codes as it stands and turned. */
+/* Checks the operand that products read: a rounded copy, or codes plain and transposed. */
 static void expect_rounded(struct product *p)
 {
     const struct tensor *w = weight_of(p);
@@ -343,7 +344,7 @@ static void expect_rounded(struct product *p)
     memory_free(values);
 }
 
-/* A weight that is put or moved is rounded anew before the next step. */
+/* A weight that is put or moved is rounded again before the next step. */
 static void a_weight_that_changes_is_rounded_again(void **state)
 {
     struct product p;

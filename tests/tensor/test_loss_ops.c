@@ -1,4 +1,4 @@
-/* Losses and the optimizer against torch; how often codes are drawn. */
+/* Losses and the optimizer against torch; frequencies of drawn codes. */
 #include "core/json.h"
 #include "tests/golden.h"
 
@@ -75,13 +75,13 @@ static void cross_entropy_is_that_of_torch(void **state)
         weighted[i] = ((float *)weight.data)[i] / total;
     }
     g.device.ops->cross_entropy_backward(&g.device, d, logits, lse.data, target, mean);
-    golden_check(&g, "dlogits_mean", d, 5e-4, 1e-7); /* one row's lse is -1e4, where floats are 1e-3 apart */
+    golden_check(&g, "dlogits_mean", d, 5e-4, 1e-7); /* one row's lse is -1e4, where f32 spacing is 1e-3 */
     g.device.ops->cross_entropy_backward(&g.device, d, logits, lse.data, target, weighted);
     golden_check(&g, "dlogits_weighted", d, 5e-4, 1e-7);
     golden_close(&g);
 }
 
-/* Each bit as a row of its own gives the loss of each; their mean is the row's. */
+/* Each bit as a row of its own yields the loss per bit; their mean is the loss of the row. */
 static void bit_cross_entropy_is_that_of_torch(void **state)
 {
     (void)state;
@@ -121,7 +121,7 @@ static float number_at(const struct json *list, i64 i)
     return (float)json_number(json_at(list, i), NAN);
 }
 
-/* Tensors 0 and 1 decay. */
+/* Only tensors 0 and 1 have weight decay. */
 static void adamw_is_that_of_torch(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* The tape: the backward of every op of tensor/ops.h against central differences of its forward. A case that `runs` an
- * op twice on the same tensors also shows that the second gradient adds to the first. */
+/* The tape: the backward of every op of tensor/ops.h against central differences of its forward. A
+ * case that calls an op twice on the same tensors also checks that the second gradient adds to the
+ * first. */
 #include "core/core.h"
 #include "tensor/ops.h"
 #include "tests/device.h"
@@ -19,11 +20,11 @@ struct trial {
     struct tape tape;
     struct tensor x[LEAVES];
     float weight[ROWS_MOST];
-    float *coefficient, *noise; /* the same weights, and VALUES_MOST of noise, in device memory */
+    float *coefficient, *noise; /* copies in device memory: the weights, and VALUES_MOST of noise */
     double objective;
 };
 struct tape_case {
-    const char *ops; /* the op's name, or those of several that go together */
+    const char *ops; /* name of the op, or of several used together */
     void (*run)(struct trial *t);
     int runs;
     struct {
@@ -36,7 +37,7 @@ static float random_float(u32 a, u32 b)
     return (float)(2 * rng_uniform((struct rng_key){11, RNG_TEST}, a, b, 0, 0) - 1);
 }
 
-/* An operand in device memory, until the trial's tape is cleared. */
+/* Copies an operand to device memory; valid until the trial's tape is cleared. */
 #define PUT(t, values) put(t, values, sizeof(values))
 static void *put(struct trial *t, const void *values, i64 bytes)
 {
@@ -54,7 +55,7 @@ static void add_loss(struct trial *t, const float *value, i64 n)
         t->objective += (double)t->weight[i] * (double)values[i];
 }
 
-/* The objective of an op with an output: its distance from noise. */
+/* Adds the objective of an op with an output: its L2 distance to noise. */
 static void finish(struct trial *t, struct tensor *y)
 {
     assert_true(y->rows * y->columns <= VALUES_MOST);
@@ -94,7 +95,7 @@ static void run_experts(struct trial *t)
     finish_experts(t, op_linear_grouped(&t->tape, rows.x, &t->x[1], rows.groups), r, NULL, &t->x[0]);
 }
 
-/* Rows read where they lie, and copied ones. */
+/* Gathered rows against copied rows. */
 static void run_gated_experts(struct trial *t)
 {
     static const i32 chosen[] = {0, 2, 1, 3, 2, 0, 3, 1, 0, 1};
@@ -147,7 +148,8 @@ static void run_add_to_itself(struct trial *t)
     finish(t, op_add(&t->tape, &t->x[0], &t->x[0]));
 }
 
-/* Gradients in one memory, of which one is added to before the others are read, and another afterwards. */
+/* Gradients that share memory: one is accumulated into before the others are read, another
+ * afterwards. */
 static void run_sums(struct trial *t)
 {
     struct tape *tape = &t->tape;
@@ -178,7 +180,7 @@ static void run_add_linear(struct trial *t)
     finish(t, op_add_linear(&t->tape, &t->x[0], &t->x[1], &t->x[2]));
 }
 
-/* A constant, that nothing is differentiated by. */
+/* A constant operand has no gradient. */
 static void run_add_linear_norm(struct trial *t)
 {
     struct tensor *sum, *norm = constant(t, 1, 3);
@@ -231,7 +233,7 @@ static void run_gather(struct trial *t)
     finish(t, op_gather(&t->tape, &t->x[0], PUT(t, index), COUNT_OF(index)));
 }
 
-/* The second one adds to what the first has written. */
+/* The second call adds to the gradient of the first. */
 static void run_select(struct trial *t)
 {
     static const i32 index[] = {4, -1, 0, 2}, other[] = {0, 1};
@@ -260,14 +262,14 @@ static struct attention attention_of_six(struct trial *t)
                               .intervals = {6, 6, at, at, PUT(t, end), PUT(t, hole_begin), PUT(t, hole_end)}};
 }
 
-/* It rotates its input in place, so it gets a copy. */
+/* The op rotates its input in place, so it gets a copy. */
 static void run_attention(struct trial *t)
 {
     const struct attention a = attention_of_six(t);
     finish(t, op_attention(&t->tape, op_scale(&t->tape, &t->x[0], 1, DTYPE_F32), &a));
 }
 
-/* Where nothing is recorded, through a cache that nothing but these positions is in. */
+/* Without recording, it uses a cache that holds only these positions. */
 static void run_norm_attention(struct trial *t)
 {
     struct attention a = attention_of_six(t);
@@ -323,14 +325,14 @@ static void run_bit_entropy(struct trial *t)
     add_loss(t, op_bit_entropy(&t->tape, &t->x[0], u, &grid, t->coefficient).value, 1);
 }
 
-/* With its own values put in its place, the gradient is the true one. */
+/* With its own values substituted, the gradient is the true one. */
 static void run_straight_through(struct trial *t)
 {
     struct tensor *y = op_borrow(&t->tape, t->x[0].data, DTYPE_F32, t->x[0].rows, t->x[0].columns);
     finish(t, op_straight_through(&t->tape, &t->x[0], y));
 }
 
-/* On a GPU, and where nothing is recorded, in two launches; gradients are those of the ops one after another. */
+/* On a GPU without recording this takes 2 launches; gradients are those of the separate ops. */
 static void run_few_experts(struct trial *t)
 {
     static const i32 chosen[] = {0, 2, 1, -1, 2, 3, -1, -1, 0, 1};
@@ -434,7 +436,7 @@ static void open_trial(struct trial *t, const struct tape_case *c)
     }
 }
 
-/* The objective with element i moved. */
+/* The objective with element i of input k replaced by `value`. */
 static double objective_at(struct trial *t, const struct tape_case *c, int k, i64 i, float value)
 {
     device_put(t->tape.device, (float *)t->x[k].data + i, &value, 4);
@@ -497,7 +499,7 @@ static void gradients_match_differences(void **state)
         check_case(&cases[i]);
 }
 
-/* ---- a product's cross entropy, by chunks of its rows and whole ---- */
+/* ---- fused linear cross entropy: row chunks against the whole ---- */
 
 enum { HEAD_ROWS = 2300, HEAD_WIDTH = 8, HEAD_IDS = 40 };
 struct head_trial {
@@ -505,7 +507,7 @@ struct head_trial {
     struct tensor h, w;
     i32 *target;
     float *coefficient;
-    float *loss, *dh, *dw; /* the host's */
+    float *loss, *dh, *dw; /* in host memory */
 };
 
 static struct tensor leaf(u32 stream, i64 rows, i64 columns)
@@ -571,13 +573,13 @@ static void chunks_of_a_head_are_the_whole_in_less_memory(void **state)
     close_head(&whole);
 }
 
-/* ---- when the gradient of a weight is whole ---- */
+/* ---- completion of a weight's gradient ---- */
 
 enum { SQUARE = 4, WEIGHTS = 3, RECORDS_MOST = 32 };
 struct use_trial {
     struct tape tape;
     struct tensor w[WEIGHTS];
-    i64 seen[RECORDS_MOST][WEIGHTS]; /* uses that are left after each record */
+    i64 seen[RECORDS_MOST][WEIGHTS]; /* remaining uses after each record */
     i64 records;
 };
 
@@ -635,7 +637,7 @@ static struct tensor *multiply_twice(struct tape *tape, void *w, struct tensor *
     return op_linear(tape, op_linear(tape, x, w, DTYPE_F32), w, DTYPE_F32);
 }
 
-/* After which record of the backward the weight has none left. */
+/* Index of the backward record after which the weight has no uses left. */
 static i64 record_of_last_use(const struct use_trial *t, int w)
 {
     i64 at = 0;
@@ -644,7 +646,7 @@ static i64 record_of_last_use(const struct use_trial *t, int w)
     return at;
 }
 
-/* y = w0 (w1 (w0 (w0 x))), the two inner products in a block; w2 has no use. */
+/* y = w0 (w1 (w0 (w0 x))), with the two inner products in a block; w2 is unused. */
 static void uses_end_with_the_last_record(void **state)
 {
     static struct use_trial t;
@@ -667,7 +669,7 @@ static void uses_end_with_the_last_record(void **state)
     }
 }
 
-/* Two micro-batches in flight, a block that no gradient reaches, and a forward that is not recorded. */
+/* Two micro-batches in flight, a block without gradient, and a forward without recording. */
 static void uses_are_counted_over_tapes_and_dead_blocks(void **state)
 {
     static struct use_trial t, other;
@@ -712,7 +714,7 @@ static void a_mark_is_passed_on_the_way_back(void **state)
     close_uses(&t, &x);
 }
 
-/* ---- that the table is whole ---- */
+/* ---- completeness of the table ---- */
 
 static bool is_listed(const char *op, size_t length)
 {
@@ -720,7 +722,7 @@ static bool is_listed(const char *op, size_t length)
         for (const char *at = cases[i].ops; at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL)
             if (strncmp(at, op, length) == 0 && (at[length] == ' ' || at[length] == 0))
                 return true;
-    return length == strlen("borrow") && strncmp(op, "borrow", length) == 0; /* makes a tensor, records nothing */
+    return length == strlen("borrow") && strncmp(op, "borrow", length) == 0; /* makes a tensor without recording */
 }
 
 static void every_op_has_a_case(void **state)

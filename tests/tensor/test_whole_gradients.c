@@ -1,11 +1,13 @@
-/* The gradient of the whole toy, every mechanism on: text, multi-token block, pictures and clips given and made, sound;
- * a dense layer, routed and shared experts, recomputed layers, a top-k of each sample's own. Of every trained weight
- * (each expert apart) the derivatives along random directions are central differences of the loss.
+/* The gradient of the whole toy with every mechanism on: text, multi-token block, pictures and
+ * clips as input and output, sound, a dense layer, routed and shared experts, recomputed layers, a
+ * top-k per sample. For every trained weight (each expert separately), derivatives along random
+ * directions are compared with central differences of the loss.
  *
- * Choices of experts are kept from the first forward, so that the loss is differentiable. It is a sum in double of
- * losses in f32, good to about 1e-7; a direction is as long as the weight, and (4 d(h/2) - d(h)) / 3 of two steps has
- * an error of h^4. At h = 0.05 both are below 3e-3 of what such a derivative is large (at 0.02 rounding is 5e-3, at 0.1
- * the fourth order 2e-3): 1e-2 is allowed. */
+ * The choices of experts are fixed by the first forward, so that the loss is differentiable. It is
+ * a sum in double of f32 losses, accurate to about 1e-7. A direction has the norm of the weight,
+ * and (4 d(h/2) - d(h)) / 3 from two step sizes has an error of O(h^4). At h = 0.05 both errors
+ * are below 3e-3 of a typical derivative (at 0.02 rounding gives 5e-3, at 0.1 the fourth order
+ * gives 2e-3); the tolerance is 1e-2. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,14 +30,14 @@ struct whole {
     struct toy_batch batch;
     struct submodel sub;
     struct forward_options options;
-    float *coefficient[TARGETS]; /* of a target; of every level the same */
+    float *coefficient[TARGETS]; /* one per target kind; the same for every level */
 };
 
-/* A sub-model without one layer and some experts. */
+/* A sub-model without one layer and with some of the experts. */
 enum { DROPPED_LAYER = 1, KEPT_EXPERTS = 5 };
 static const i32 kept_experts[KEPT_EXPERTS] = {0, 2, 3, 5, 7};
 
-/* As train/ weighs them, with a weight of its own for each kind. */
+/* Coefficients like those of train/, with a separate weight for each target kind. */
 static void make_coefficients(struct whole *w)
 {
     static const double weight[TARGETS] = {1, 0.3, 2, 0.7};
@@ -98,7 +100,7 @@ static void open_model(struct whole *w, const struct model_config *c)
 static void whole_open(struct whole *w, unsigned parts)
 {
     struct model_config c = toy_config(LAYERS, parts);
-    c.init_std = 0.1; /* larger ones make attention too sharp for differences */
+    c.init_std = 0.1; /* larger values make attention too sharp for differences */
     open_model(w, &c);
 }
 
@@ -172,7 +174,7 @@ static double extrapolated(const struct whole_gradients_probe *p)
     return (4 * slope(p, h / 2) - slope(p, h)) / 3;
 }
 
-/* Whether the sub-model has this part of the weight. */
+/* True if the sub-model contains this part of the weight. */
 static bool runs(const struct submodel *sub, const struct weight *weight, i64 part)
 {
     bool kept = weight->spec.elastic != ELASTIC_EXPERT_PARTS || !sub->expert[weight->spec.layer];
@@ -184,7 +186,7 @@ static bool runs(const struct submodel *sub, const struct weight *weight, i64 pa
     return kept && (weight->spec.layer < 0 || weight->spec.layer >= LAYERS);
 }
 
-/* Returns the largest error as a share of what a random direction's derivative is large. */
+/* Returns the largest error relative to a typical directional derivative. */
 static double check_part(struct whole *w, struct weight *weight, const float *values, const float *gradient, i64 part)
 {
     i64 n = weight->rows * weight->columns, first = part * n;
@@ -258,7 +260,8 @@ static void what_a_sub_model_leaves_out_has_none(void **state)
     expect_gradients(TOY_ALL, true);
 }
 
-/* Draws go by a weight's name, so that all but layers are alike; a dense one, routed and shared experts are tried. */
+/* Draws depend on the name of the weight, so models with different layer counts share all other
+ * weights. The model has a dense layer, routed and shared experts. */
 static double loss_at_init(i64 layers, bool zero_init)
 {
     static struct whole w;
@@ -266,7 +269,7 @@ static double loss_at_init(i64 layers, bool zero_init)
     struct model_config c = toy_config(layers, TOY_ALL);
     c.zero_init = zero_init;
     open_model(&w, &c);
-    weights_init(&w.model.weights, 3); /* with the norms' ones */
+    weights_init(&w.model.weights, 3); /* norms included, as ones */
     double value = loss(&out, &w, false);
     whole_close(&w);
     return value;

@@ -1,5 +1,5 @@
-/* What the audio tokenizer's report says, counted once more: how evenly codes are used, how far sounds come back, and
- * which digits are told. */
+/* The report of the audio tokenizer, recomputed independently: code usage, reconstruction error,
+ * digit probe. */
 #include <math.h>
 #include "tokenizer_training/audio_step.h"
 #include "core/json.h"
@@ -15,7 +15,7 @@ static struct audio_trainer trainer;
 static struct json *report;
 static i32 codes[CLIPS][FRAMES * LEVELS];
 
-/* Every digit twice, each a chord of its own that sounds all the time. */
+/* Writes every digit twice, each as its own continuous chord. */
 static void write_clips(const char *folder)
 {
     static const char *const digits[] = {"zero", "one", "two",   "three", "four",
@@ -89,7 +89,7 @@ static int teardown(void **state)
     return remove_directory(state);
 }
 
-/* 2 to the power of the entropy in bits, over all frames: every one sounds. */
+/* 2 to the power of the entropy in bits, over all frames: no frame is silent. */
 static void perplexity_is_of_the_codes_used(void **state)
 {
     static const char *const kinds[] = {"training", "held_out"};
@@ -104,7 +104,7 @@ static void perplexity_is_of_the_codes_used(void **state)
             bits -= uses[c] > 0 ? uses[c] / n * log2(uses[c] / n) : 0;
             dead += uses[c] == 0;
         }
-        assert_true(bits > 0.5); /* several are used */
+        assert_true(bits > 0.5); /* several codes are used */
         for (int k = 0; k < 2; k++) {
             const struct json *j = json_get(report, kinds[k]), *entry = json_at(json_get(j, "levels"), level);
             assert_int_equal(json_integer(json_get(j, "sounding_frames"), -1), CLIPS * FRAMES);
@@ -146,7 +146,7 @@ static void distances_are_of_all_levels_and_of_the_first(void **state)
     assert_true(json_number(json_get(j, "log_mel_mean_spectrum"), -1) > 0);
 }
 
-/* It is asked of the recordings that it learnt from, ten chords: by chance it would tell one of ten. */
+/* The probe is tested on its training recordings, ten chords; chance is 10 %. */
 static void digits_are_told_from_their_codes(void **state)
 {
     const struct json *accuracy = json_get(json_get(report, "digit_probe"), "accuracy");
@@ -155,7 +155,7 @@ static void digits_are_told_from_their_codes(void **state)
     assert_true(json_number(json_at(accuracy, 0), 0) > 0.5);
 }
 
-/* Sum over levels of what is far from the words, times its weight, beside twice the distance of spectra. */
+/* The sum over levels of the commitment loss times its weight, plus twice the spectral distance. */
 static void a_loss_is_the_sum_of_its_parts(void **state)
 {
     struct audio_result with, without;
@@ -173,7 +173,7 @@ static void a_loss_is_the_sum_of_its_parts(void **state)
     trainer.settings = &settings;
 }
 
-/* Of words that are all zero, with so many levels. */
+/* Commitment loss for codewords of zero, with `levels` levels. */
 static double commitment_to_nothing(i64 levels)
 {
     struct audio_settings changed = settings;
@@ -189,7 +189,7 @@ static double commitment_to_nothing(i64 levels)
     return result.commitment;
 }
 
-/* The same of every level, so the mean is that of one. */
+/* Every level has the same loss, so the mean equals that of one. */
 static void commitment_is_the_mean_over_levels(void **state)
 {
     double one = commitment_to_nothing(1);

@@ -1,4 +1,5 @@
-/* What a step of the vision tokenizer and the report at its end say, counted once more from pictures and bits. */
+/* The metrics of a vision tokenizer step and its final
+ * report, recomputed from pictures and bits. */
 #include "core/json.h"
 #include "tests/vision_fixture.h"
 
@@ -9,7 +10,7 @@ static struct vision_media media;
 static struct vision_trainer trainer;
 static u8 *pixels, *clip_pixels, *stills[PICTURES], *clips[1];
 static i64 clip_frames[1] = {CLIP_FRAMES};
-static struct inner inner[PICTURES]; /* none has a margin */
+static struct inner inner[PICTURES]; /* no margins */
 static char folder[64];
 
 static int setup(void **state)
@@ -59,8 +60,8 @@ static int teardown(void **state)
     return directory_remove(folder);
 }
 
-/* The PSNR of what comes of a picture's code, from a loss of pixels in -1..1; cut off at black and white, as bytes are,
- * that is a little nearer. */
+/* PSNR of a reconstructed picture from its pixel loss in -1..1; clipping to bytes brings it
+ * slightly closer. */
 static void a_step_says_the_psnr_of_its_pictures(void **state)
 {
     struct vision_step_result result;
@@ -87,7 +88,8 @@ static void clips_learn_at_their_share_of_the_rate(void **state)
     assert_float_equal(result.optimizer.lr, 0.25e-3, 1e-12);
 }
 
-/* Entropies of each bit over all positions of a scale, and how many of them say the same 99 times of 100. */
+/* Checks the entropy of each bit over all positions of a scale, and the number of bits that have
+ * the same value in 99 % of cases. */
 static void expect_scale(const struct json *j, const u8 *bits, i64 tokens, i64 first, i64 positions, i64 width)
 {
     double entropy = 0, n = (double)(media.still_count * positions);
@@ -133,7 +135,8 @@ static void expect_report(i64 count)
     memory_free(bits);
 }
 
-/* Of one picture the bits of the first scale say the same each time: all are dead, those that are not set too. */
+/* With one picture the bits of the first scale never vary:
+ * all are dead, including those that are 0. */
 static void the_report_counts_bits_and_errors(void **state)
 {
     (void)state;

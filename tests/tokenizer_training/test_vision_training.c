@@ -1,4 +1,4 @@
-/* The vision tokenizer's training: its steps, its bits, its stage, its media. */
+/* Training of the vision tokenizer: its steps, its bits, its stage, its media. */
 #define _GNU_SOURCE
 #include "data/media/media.h"
 #include "dist/dist.h"
@@ -51,7 +51,7 @@ static void one_picture_is_learnt(void **state)
     settings_release(&settings, vision_stage_table);
 }
 
-/* A few steps, then a clip through the code: gradients, optimizer, encoder and decoder in one number. */
+/* Trains a few steps, then codes a clip: hashes gradients, optimizer, encoder and decoder. */
 static u64 hash_of_training(int threads)
 {
     struct vision_settings settings;
@@ -167,7 +167,7 @@ static void assert_same_file(const char *a, const char *b, const char *name)
     }
 }
 
-/* Throws away the last checkpoint, as if the run had been killed after the one before it. */
+/* Deletes the last checkpoint, as if the run had been killed after the previous one. */
 static void cut_short(const char *out, const char *last)
 {
     char *checkpoints = path_join(out, "checkpoints"), *path = path_join(checkpoints, last);
@@ -180,7 +180,7 @@ static void cut_short(const char *out, const char *last)
     memory_free(checkpoints);
 }
 
-/* The report says how each picture of originals and reconstructions is cut apart. */
+/* The report gives the layout of each sheet of originals and reconstructions. */
 static void assert_sheets_are_there(const char *out)
 {
     char *path = path_join(out, "report.json");
@@ -260,7 +260,8 @@ static void bad_media_are_skipped_up_to_a_share(void **state)
     directory_remove(folder);
 }
 
-/* A long clip is cropped in time, a short one holds its last frame; the same step draws the same batch. */
+/* A long clip is cropped in time, a short one repeats its
+ * last frame; the same step draws the same batch. */
 static void draws_are_functions_of_the_step(void **state)
 {
     (void)state;
@@ -279,7 +280,7 @@ static void draws_are_functions_of_the_step(void **state)
     vision_media_draw(out[0], &media, &d);
     assert_non_null(memmem(clips[0], 20 * 768, out[0], 768) ? clips
                                                             : memmem(clips[0], 20 * 768, out[0] + 5 * 768, 768));
-    d.frames = 1; /* no stills: frames of clips */
+    d.frames = 1; /* without stills, frames of clips are used */
     vision_media_draw(out[0], &media, &d);
     memory_free(clips[0]);
     memory_free(clips[1]);
@@ -295,8 +296,8 @@ static struct vision_media mixed_media(u8 *shapes, i64 stills)
                                  .clip_count = 2};
 }
 
-/* An epoch has as many batches of a shape as there are media of it, and each batch goes on where the last one of its
- * shape ended; among clips stills go on too. */
+/* An epoch has batches of each shape in proportion to its media, and each batch continues where the
+ * previous one of its shape ended, also when stills and clips alternate. */
 static void batches_are_of_one_shape_each_as_often_as_media_have_it(void **state)
 {
     (void)state;
@@ -346,7 +347,7 @@ static void draws_of_a_shape_are_its_media(void **state)
     bool swapped = memcmp(out[0], stills[1], 768) != 0;
     assert_memory_equal(out[0], stills[1 + swapped], 768);
     assert_memory_equal(out[0] + 768, stills[2 - swapped], 768);
-    d.augment = 1; /* 8 rows of 32 are turned as such: what they hold stays inside */
+    d.augment = 1; /* 8 rows of 32 keep their shape when augmented: the content stays inside */
     assert_int_equal(vision_media_draw(out[1], &media, &d), 0);
     assert_memory_not_equal(out[0], out[1], sizeof out[0]);
     d.shape = 0;
@@ -376,8 +377,8 @@ static struct json *report_of(const char *out, const char *name)
     return j;
 }
 
-/* Long pictures are the most, and so the first shape; high ones are there, none is four times as long: no such shape.
- */
+/* Long pictures are the most frequent, so theirs is the first shape; tall ones exist; none has a
+ * ratio of 4, so there is no such shape. */
 static void pictures_are_trained_on_in_their_shapes(void **state)
 {
     (void)state;
@@ -387,7 +388,7 @@ static void pictures_are_trained_on_in_their_shapes(void **state)
     assert_int_equal(directory_make(data), 0);
     add_pictures(data, 4, 16, 64);
     add_pictures(data, 2, 16, 16);
-    add_pictures(data, 1, 64, 2); /* longer than any shape: white beside it */
+    add_pictures(data, 1, 64, 2); /* longer than any shape: padded with white */
     struct setting_override more[] = {{"steps", "6"},        {"clip_steps", "0"},      {"checkpoint_steps", "2"},
                                       {"aspects.most", "4"}, {"aspects.crop", "0.25"}, {"validation", "0"}};
     for (int i = 0; i < 2; i++)
@@ -421,7 +422,7 @@ static void pictures_are_trained_on_in_their_shapes(void **state)
     directory_remove(folder);
 }
 
-/* Squares alone make a tokenizer of one shape, whatever shapes there could be. */
+/* Square pictures alone give a tokenizer of one shape, whatever shapes are permitted. */
 static void squares_are_all_of_one_shape(void **state)
 {
     (void)state;

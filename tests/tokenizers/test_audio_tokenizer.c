@@ -1,4 +1,4 @@
-/* The audio tokenizer: transforms against PyTorch's numbers, the front end and its inverse, network, training. */
+/* The audio tokenizer: transforms against PyTorch, front end and inverse, network, training. */
 #include "tokenizer_training/audio_step.h"
 #include "core/safetensors.h"
 #include "data/media/media.h"
@@ -16,11 +16,11 @@
 static struct device device;
 static const struct rng_key test_key = {5, RNG_TEST};
 
-/* Something like speech: gliding harmonics under two moving formants, breaths of noise, a pause. Loud parts have an RMS
- * of about 0.08. memory_free. */
+/* Synthesizes speech-like sound: gliding harmonics under 2 moving formants, breath noise, a pause.
+ * Loud parts have an RMS of about 0.08. memory_free. */
 static float *make_sound(i64 samples, u32 voice)
 {
-    enum { HARMONICS = 24, HELD = 16 }; /* so many samples have the same strengths */
+    enum { HARMONICS = 24, HELD = 16 }; /* strengths are updated every HELD samples */
     float *out = memory_alloc(max_i64(samples, 1) * 4);
     double phase = 0, base = 90 + 110 * rng_uniform(test_key, voice, 0, 0, 0), strength[HARMONICS];
     for (i64 i = 0; i < samples; i++) {
@@ -32,7 +32,7 @@ static float *make_sound(i64 samples, u32 voice)
             strength[h] = exp(-a * a) + 0.5 * exp(-b * b) + 0.02;
         }
         phase += 6.283185307 * f0 / AUDIO_RATE_HZ;
-        double twice = 2 * cos(phase), sine = sin(phase), before = 0; /* sin(h phase) from the two before it */
+        double twice = 2 * cos(phase), sine = sin(phase), before = 0; /* sin(h phase) from the previous 2 values */
         for (int h = 1; h < HARMONICS; h++) {
             double next = twice * sine - before;
             sum += strength[h] * sine;
@@ -90,7 +90,7 @@ static void check_stft(const struct safetensors *set, int item, i64 n_fft, i64 h
     double worst = 0;
     for (i64 i = 0; i < n; i++)
         worst = fmax(worst, fabs((double)back[i] - (double)dx[i]));
-    assert_true(worst < 2e-3); /* of values up to about 10: 1/y is ill-conditioned where y is small */
+    assert_true(worst < 2e-3); /* values reach about 10; 1/y is ill-conditioned for small y */
     void *blocks[] = {x, y, dy, dx, plain, s, magnitude, back};
     for (i64 i = 0; i < COUNT_OF(blocks); i++)
         memory_free(blocks[i]);
@@ -116,7 +116,7 @@ static void stft_is_torchs(void **state)
 
 /* ---- spectra and back ---- */
 
-/* Between the first and the last peak two neighbouring triangles add up to one at every bin. */
+/* Between the first and the last peak, neighbouring triangles sum to 1 at every bin. */
 static void mel_bands_cover_every_bin_once(void **state)
 {
     (void)state;
@@ -183,7 +183,8 @@ static void griffin_lim_brings_true_spectra_back(void **state)
     memory_free(sound);
 }
 
-/* Half of the original is silent; half its amplitude is log 2 away in every band that sounds. */
+/* Half of the original is silent; at half the amplitude the
+ * distance is log 2 in every audible band. */
 static void silence_of_the_original_does_not_count(void **state)
 {
     enum { HOP = 256, WINDOW = 1024, N = 128 * HOP };
@@ -206,7 +207,7 @@ static void silence_of_the_original_does_not_count(void **state)
     memory_free(other);
 }
 
-/* The largest crop that the setting crop_s allows: several signals at once. */
+/* The longest crop that the setting crop_s allows: several signals at once. */
 static void crops_may_be_as_long_as_their_setting_allows(void **state)
 {
     (void)state;
@@ -257,7 +258,7 @@ static void a_long_sound_has_the_spectra_of_its_parts(void **state)
 
 static const struct audio_config toy = {16, 4, 2, 8};
 
-/* Matrices that start as zeros would hide what stands behind them. */
+/* Fills all weights: matrices initialized to zero would hide the layers behind them. */
 static void fill_weights(struct audio_tokenizer *audio)
 {
     weights_init(&audio->weights, 3);
@@ -296,7 +297,7 @@ static double toy_loss(struct toy_problem *p, bool recording)
     return sum;
 }
 
-/* Along a random direction: one number for a whole matrix. */
+/* Checks the gradient of a whole matrix along one random direction. */
 static void check_slope(struct toy_problem *p, struct weight *w, u32 index)
 {
     i64 n = w->rows * w->columns;
@@ -374,7 +375,7 @@ static double quantisation_error(struct audio_tokenizer *audio, const float *z, 
     return error / (double)n;
 }
 
-/* The words that k-means leaves. */
+/* Returns the codewords after k-means. */
 static float *started(struct audio_tokenizer *audio, const float *z, i64 n, i64 step)
 {
     struct codebook_settings settings = {0.95, 5, 8, 9};
@@ -397,7 +398,7 @@ static void k_means_finds_clusters_again_and_again(void **state)
                 (float)(3 * rng_normal(test_key, 30, i % CENTRES, c, 0) + 0.1 * rng_normal(test_key, 31, i, c, 0));
     audio_open(&audio, &device, &toy, DTYPE_F32, true);
     words[0] = started(&audio, z, N, 7);
-    assert_true(quantisation_error(&audio, z, N) < 0.1 * 4 * 9); /* of a variance of 9 each */
+    assert_true(quantisation_error(&audio, z, N) < 0.1 * 4 * 9); /* the variance is 9 each */
     words[1] = started(&audio, z, N, 8);
     workers_start(1);
     words[2] = started(&audio, z, N, 7);
@@ -437,7 +438,7 @@ static void words_follow_their_vectors_and_unseen_ones_return(void **state)
         assert_true(fabsf(words[4 + c] - (float)(2 + c)) < 1e-5f);
     }
     assert_true(revived[0] == 0 && revived[1] == 0 && revived[2] == 2 && revived[3] == 0);
-    for (int code = 2; code < 4; code++) /* a residual of the batch */
+    for (int code = 2; code < 4; code++) /* residuals of the batch */
         assert_true(words[code * 4] == 1 || words[code * 4] == 2);
     memory_free(words);
     device_free(&device, codes, sizeof host_codes);
@@ -486,7 +487,7 @@ static void check_company(enum dtype dtype)
     i64 different = 0, frames = audio_frames(lengths[6]) * config.levels;
     for (i64 i = 0; i < frames; i++)
         different += alone[6][i] != alone[6][0];
-    assert_true(different > frames / 4); /* or the test says nothing */
+    assert_true(different > frames / 4); /* otherwise the test proves nothing */
     for (int i = 0; i < SOUNDS; i++) {
         memory_free(sounds[i]);
         memory_free(alone[i]);
@@ -504,7 +505,8 @@ static void codes_depend_on_the_sound_alone(void **state)
         check_company(DTYPE_BF16);
 }
 
-/* A sound cut into pieces decodes as one that fits a pass: its first frames, of the same codes. */
+/* A sound decoded in pieces matches one that fits a single
+ * pass: the first frames of the same codes. */
 static void pieces_meet_without_a_seam(void **state)
 {
     (void)state;
@@ -661,7 +663,7 @@ static struct text stage_weights(const struct audio_settings *settings, const ch
     return weights;
 }
 
-/* Every recording that the report shows has its sounds and their pictures. */
+/* Every recording in the report has its sounds and their pictures. */
 static void held_out_recordings_are_kept_with_pictures(void **state)
 {
     static const char *const keys[] = {"original", "original_picture", "reconstructed", "reconstructed_picture"};
@@ -694,8 +696,8 @@ static void held_out_recordings_are_kept_with_pictures(void **state)
         memory_free(blocks[i]);
 }
 
-/* The later checkpoint and what followed it are lost, as if the run had been killed. Recordings are read again as they
- * are drawn; one in five cannot be read. */
+/* Deletes the later checkpoint and everything after it, like a killed run. Recordings are read
+ * again when drawn; 1 in 5 is unreadable. */
 static void a_resumed_run_is_the_uninterrupted_one(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Conversations in the layouts of other models' templates: the ids that transformers makes (tests/golden/chat), for
- * prompts, for shards, and piece by piece. */
+/* Conversations in the chat templates of other models: the ids match transformers
+ * (tests/golden/chat) for prompts, for shards, and piece by piece. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ static void put(const char *name, struct json *value)
     json_free(value);
 }
 
-/* The golden tokenizer with special tokens and a template beside it; NULL: no template. */
+/* Loads the golden tokenizer with special tokens and a template (NULL: none). */
 static struct text_tokenizer *tokenizer_of(const struct json *specials, const char *template)
 {
     const char *names[16] = {NULL};
@@ -77,7 +77,7 @@ static void assert_ids(const i32 *ids, i64 count, const struct json *expected, i
     assert_int_equal(count, json_count(expected) - less);
 }
 
-/* A prompt is all messages but the last, which is an answer. */
+/* A prompt is all messages except the last, which is an answer. */
 static void prompts_are_those_of_transformers(void **state)
 {
     (void)state;
@@ -114,7 +114,8 @@ static i64 tail_count(const struct text_tokenizer *tokenizer)
     return count;
 }
 
-/* All ids of the one sample, of its parts in turn; what follows the last answer's end belongs to nobody. */
+/* Compares all ids of the one sample, part by part; ids after the end of the last answer have no
+ * counterpart. */
 static void shards_hold_those_of_transformers(void **state)
 {
     struct device device;
@@ -180,7 +181,7 @@ static void what_is_not_known_is_refused(void **state)
     refused(tokenizer_of(chatml, "{{ '[INST] ' + m.content + ' [/INST]' }}"), "none of the layouts");
     const struct json *mistral = specials_of("Mistral");
     refused(tokenizer_of(mistral, "{{ '[INST] ' + m.content + ' [/INST]' }}"),
-            "none of the layouts"); /* V1, no space */
+            "none of the layouts"); /* V1, without space */
     refused(tokenizer_of(mistral, "{{ '[INST] <<SYS>>' + s + '<</SYS>>' + m.content + '[/INST]' }}"), "none of the");
     refused(tokenizer_of(chatml, "{{ 'User: ' + m.content + '\\nAssistant: ' }}"), "none of the layouts");
     refused(tokenizer_of(none, "{{ '<start_of_turn>' + m.content + '<end_of_turn>' }}"), "lacks its tokens");
@@ -192,7 +193,7 @@ static void what_is_not_known_is_refused(void **state)
     json_free(chatml);
 }
 
-/* What a SentencePiece model holds as control pieces it makes of no text. */
+/* Control pieces of a SentencePiece model are never produced from text. */
 static void marks_that_are_text_are_refused(void **state)
 {
     char *model = path_join(folder, "tokenizer.model"), *table = path_join(folder, "tokenizer.json");

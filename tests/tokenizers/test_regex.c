@@ -1,4 +1,5 @@
-/* Words as Oniguruma has them, inside HF tokenizers: every character, and cuts (tests/golden/tokenizer/words.py). */
+/* Word classes match Oniguruma inside HF tokenizers: every character, and splits
+ * (tests/golden/tokenizer/words.py). */
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 
@@ -10,7 +11,7 @@
 static struct json *words;
 static struct regex_scratch *scratch;
 
-static u8 *characters; /* [0x110000] 1: in \w; 2: outside of brackets alone */
+static u8 *characters; /* [0x110000] 1: in \w; 2: in \w outside of brackets only */
 
 static void check_set(const char *pattern, bool inside, bool negated)
 {
@@ -41,7 +42,7 @@ static void word_characters_are_those_of_oniguruma(void **state)
     check_set("[[:word:]]", true, false);
 }
 
-/* Classes within classes and intersections are the sets that Oniguruma and Rust make of them. */
+/* Nested classes and intersections are the sets that Oniguruma and Rust build. */
 static void check_joined(const char *pattern, const char *members, const char *others)
 {
     struct regex *regex = regex_open(pattern, "joined.json");
@@ -72,9 +73,10 @@ static void classes_join_as_in_oniguruma(void **state)
     check_joined("[a-z&&[^aeiou]]", "bcz", "aeA&");
     check_joined("[a-z&&[a-f]&&[^b]]", "acf", "bgz");
     check_joined("[\\p{L}&&[^\\p{Han}]]", "a\xc3\xa9\xe3\x81\x82", "1\xe4\xbd\xa0");
-    check_joined("[x[:ab]]", "x:ab", "[]"); /* no name: a class */
+    check_joined("[x[:ab]]", "x:ab", "[]"); /* not a POSIX name: a nested class */
     check_joined("[x[:digit:]&&[^5]]", "x14", "5:d");
-    check_joined("\\p{Han}", "\xe4\xbd\xa0\xe3\x80\x85", "\xe3\x80\x82\xe3\x83\xbc"); /* not what it shares */
+    /* script, not script extensions */
+    check_joined("\\p{Han}", "\xe4\xbd\xa0\xe3\x80\x85", "\xe3\x80\x82\xe3\x83\xbc");
 }
 
 static void check_case(const struct json *one)
@@ -89,7 +91,7 @@ static void check_case(const struct json *one)
     while (at < length) {
         i64 end = splitter_next(&splitter, &cursor, (const u8 *)text, at, length);
         const char *wanted = json_string(json_at(pieces, piece), "");
-        if (end == at) /* an empty piece: nothing is made of it */
+        if (end == at) /* an empty piece yields no text */
             continue;
         if (end - at != (i64)strlen(wanted) || memcmp(text + at, wanted, (size_t)(end - at)) != 0)
             fail_msg("%s cuts '%s' otherwise at piece %lld, '%s'", pattern, text, (long long)piece, wanted);

@@ -1,4 +1,4 @@
-/* Tokenizers of other models against the libraries they come from (tests/golden/tokenizer/families). */
+/* Tokenizers of other models against their own libraries (tests/golden/tokenizer/families). */
 #include "core/json.h"
 #include "tests/scratch.h"
 #include "tokenizers/text/text.h"
@@ -12,7 +12,7 @@
 static const char IDS[] = ".ids.jsonl";
 
 /* ---- Fixtures ---- */
-static struct json *lines_of(const char *name) /* an array */
+static struct json *lines_of(const char *name) /* returns an array */
 {
     char *path = path_join(FOLDER, name);
     struct text file = {0};
@@ -181,7 +181,7 @@ static void add_tokens(const char *family, const struct json *texts, const struc
     struct text_tokenizer *tokenizer = load(family);
     i64 vocabulary = text_vocabulary(tokenizer);
     assert_int_equal(text_tokenizer_add_special(tokenizer, names), 0);
-    assert_int_equal(text_tokenizer_add_special(tokenizer, names), 0); /* again: nothing */
+    assert_int_equal(text_tokenizer_add_special(tokenizer, names), 0); /* the second call adds nothing */
     assert_int_equal(text_vocabulary(tokenizer), vocabulary + 2);
     check_added(tokenizer, family, vocabulary);
     compare(tokenizer, family, texts, rows, 11);

@@ -235,7 +235,7 @@ static void training_ends_when_no_pair_is_left(void **state)
     assert_int_equal(text_trainer_feed(trainer, "abab", 4), 0);
     assert_int_equal(text_trainer_feed(trainer, "", 0), 0);
     struct text_tokenizer *tokenizer = text_trainer_finish(trainer);
-    assert_int_equal(text_vocabulary(tokenizer), 258); /* ab, abab */
+    assert_int_equal(text_vocabulary(tokenizer), 258); /* 256 bytes, ab, abab */
     text_tokenizer_free(tokenizer);
     assert_null(text_trainer_open(&(struct text_training){.vocabulary = 255}));
     assert_non_null(strstr(error_text(), "255"));
@@ -331,7 +331,7 @@ static void nfc_is_that_of_unicode_9(void **state)
     assert_nfc("\xe2\x84\xab", "\xc3\x85");
     assert_nfc("q\xcc\x87\xcc\xa3", "q\xcc\xa3\xcc\x87");               /* marks in canonical order */
     assert_nfc("\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab", "\xed\x95\x9c"); /* Hangul */
-    assert_nfc("\xea\xb0\x80\xe1\x86\xa7", "\xea\xb0\x80\xe1\x86\xa7"); /* U+11A7 joins nothing */
+    assert_nfc("\xea\xb0\x80\xe1\x86\xa7", "\xea\xb0\x80\xe1\x86\xa7"); /* U+11A7 does not compose */
     assert_nfc("q\xe0\xb4\xbb\xcc\xb4", "q\xe0\xb4\xbb\xcc\xb4");       /* U+0D3B: Unicode 10 */
     assert_nfc("\xf0\x91\xa4\xb5\xf0\x91\xa4\xb0",
                "\xf0\x91\xa4\xb5\xf0\x91\xa4\xb0"); /* U+11935 U+11930: Unicode 13 */
@@ -348,7 +348,8 @@ static void long_runs_take_linear_time(void **state)
         struct id_list ids = {0};
         while (text.length < 400000)
             text_append(&text, units[u], (i64)strlen(units[u]));
-        assert_int_equal(text_encode(tokenizer, &ids, text.data, text.length, NULL), 0); /* quadratic: minutes */
+        /* a quadratic encoder would take minutes */
+        assert_int_equal(text_encode(tokenizer, &ids, text.data, text.length, NULL), 0);
         assert_int_equal(text_decode(tokenizer, &back, ids.ids, ids.count, false), 0);
         assert_int_equal(back.length, text.length);
         text_release(&text);
@@ -435,7 +436,8 @@ static void added_tokens_obey_their_flags(void **state)
     assert_encodes(tokenizer, "a  <l> a", "0 10 5 0", NULL);
     assert_encodes(tokenizer, "a <r>  a", "0 5 11 0", NULL);
     assert_encodes(tokenizer, "<r>xa<r>", "13 0 11", NULL);
-    assert_encodes(tokenizer, "ab", "0 1", NULL); /* in the vocabulary: its id there; the token splits the text */
+    /* already in the vocabulary: keeps its id there, and splits the text */
+    assert_encodes(tokenizer, "ab", "0 1", NULL);
     assert_encodes(tokenizer, "<w>", "12", NULL);
     assert_encodes(tokenizer, "<<w>>", "7 12 8", NULL);
     text_tokenizer_free(tokenizer);
@@ -638,7 +640,7 @@ static void dropout_is_drawn_from_its_key(void **state)
     assert_true(lists[1].count > lists[0].count);
     assert_true(same_ids(&lists[1], &lists[2]));
     assert_false(same_ids(&lists[1], &lists[3]));
-    assert_int_equal(lists[4].count, (i64)sizeof text - 1); /* no merge at all: bytes */
+    assert_int_equal(lists[4].count, (i64)sizeof text - 1); /* full dropout: bytes only */
     for (int i = 0; i < 5; i++)
         id_list_release(&lists[i]);
     text_tokenizer_free(tokenizer);

@@ -1,4 +1,4 @@
-/* Training on threads: what is learned depends on the texts alone. */
+/* Training on threads: the result depends on the texts alone. */
 #include "core/json.h"
 #include "tokenizers/text/text.h"
 
@@ -31,7 +31,8 @@ static struct text_tokenizer *train(const char *text, i64 length, int times)
     return text_trainer_finish(trainer);
 }
 
-/* Eight times the text is several tiles; counts are eightfold, so the merges are those HF learns from it once. */
+/* Eight copies of the text span several tiles; all counts are 8 times larger, so the merges equal
+ * those of HF on one copy. */
 static void many_texts_give_the_merges_of_hf_on_any_number_of_threads(void **state)
 {
     (void)state;
@@ -52,13 +53,14 @@ static void many_texts_give_the_merges_of_hf_on_any_number_of_threads(void **sta
     json_free(want);
 }
 
-/* One text of several tiles is cut where pieces end in any case: it counts as its parts do. */
+/* A text that spans several tiles is cut where pieces always
+ * end, so its counts are the sum of its parts. */
 static void a_long_text_counts_as_its_parts(void **state)
 {
     (void)state;
     struct text whole = {0};
     for (int i = 0; i < 8; i++)
-        text_append(&whole, golden_text.data, golden_text.length); /* begins with a letter, ends a line */
+        text_append(&whole, golden_text.data, golden_text.length); /* begins with a letter, ends with a newline */
     struct text_tokenizer *once = train(whole.data, whole.length, 1);
     struct text_tokenizer *parts = train(golden_text.data, golden_text.length, 8);
     i64 merges = text_merge(parts, -1, NULL, NULL);

@@ -1,10 +1,12 @@
-/* The vision tokenizer: its gradients, what its code keeps, what inflation and time may not change, its files. */
+/* The vision tokenizer: its gradients, the information in its code, invariance under inflation and
+ * in time, its files. */
 #include "kernels/resample.h"
 #include "tests/vision_fixture.h"
 
 /* ---- gradients ----
- * Rounding, signs and the residual loop are constants to the gradient: with f the projection, f0, latent0 and sum0 its
- * value, its rounding and its code at the base point, training follows the smooth
+ * Rounding, signs and the residual loop are constants to the gradient. With f the projection,
+ * and f0, latent0 and sum0 its value, its rounding and its code at the base point, training
+ * follows the smooth
  *   L = losses of pixels decoded from f + (sum0 - f0)  +  commitment of f + (latent0 - f0) to sum0
  *     + entropy of u0 + area means of (f - f0). */
 struct vision_tokenizer_probe {
@@ -14,7 +16,7 @@ struct vision_tokenizer_probe {
     struct vision_size size;
     const struct vision_shape *shape;
     struct vision_loss_weights weights;
-    i64 count; /* values of f */
+    i64 count; /* number of values in f */
     float *f0, *latent0, *sum0, *u0;
     float amplitude[VISION_SCALES_MOST];
 };
@@ -55,8 +57,8 @@ static double entropy_of(double p)
     return -(p * log(p) + (1 - p) * log(1 - p));
 }
 
-/* Mean of f - f0 over the area of cell (y, x) of scale s, channel c. The grid is 2x2: scale 1 is all of it, 2 the cell.
- */
+/* Mean of f - f0 over the area of cell (y, x) of scale s, channel c. The grid is 2x2: scale 1
+ * covers all of it, scale 2 one cell. */
 static double area_change(const struct vision_tokenizer_probe *s, const float *f, i64 image, i64 scale, i64 cell, i64 c)
 {
     i64 d = s->vision->config.bits, grid = s->shape->h * s->shape->w;
@@ -130,7 +132,7 @@ static double surrogate_loss(struct vision_tokenizer_probe *s)
     return loss;
 }
 
-/* A random direction of one weight: the loss's slope along it, and the gradient's. */
+/* Compares the loss's slope along a random direction of one weight with the gradient's. */
 static void check_direction(struct vision_tokenizer_probe *s, struct weight *w, u32 number)
 {
     i64 n = w->value.rows * w->value.columns;
@@ -208,7 +210,7 @@ static const struct scale entropy_scales[ENTROPY_SCALES] = {{1, 1}, {2, 1}, {3, 
 static const float entropy_amplitudes[ENTROPY_SCALES] = {0.5f, 0.7f, 0.3f, 0.2f};
 static const float entropy_sharpness = 1.5f;
 
-/* u [n, tokens, d]: area means of x, nothing taken off between scales. */
+/* u [n, tokens, d]: area means of x, without subtracting previous scales. */
 static void lower_all(double *u, const double *x)
 {
     for (i64 n = 0, at = 0; n < ENTROPY_N; n++)
@@ -327,7 +329,7 @@ static void the_future_never_moves_the_past(void **state)
     vision_encode(&vision, latent[0], NULL, pixels, 1, frames, 16, 16);
     for (i64 t = 1; t < LATENT; t++) {
         for (i64 i = 0; i < frame; i++)
-            pixels[vision_frames(t) * frame + i] ^= 0x7f; /* the first frame of latent frame t */
+            pixels[vision_frames(t) * frame + i] ^= 0x7f; /* first frame of latent frame t */
         vision_encode(&vision, latent[1], NULL, pixels, 1, frames, 16, 16);
         assert_memory_equal(latent[0], latent[1], t * values * 4);
         assert_memory_not_equal(latent[0] + t * values, latent[1] + t * values, values * 4);
@@ -347,7 +349,8 @@ static void the_future_never_moves_the_past(void **state)
     vision_close(&vision);
 }
 
-/* vision_encode and vision_decode cut a long clip into parts; a tape of its own does not. */
+/* vision_encode and vision_decode split a long clip into
+ * parts; a single tape does not, and must agree. */
 static void long_clips_in_parts_are_the_whole(void **state)
 {
     (void)state;
@@ -483,7 +486,8 @@ static void shapes_that_do_not_fit_are_refused(void **state)
     assert_string_equal(config.shapes[1].name, "64x64x9");
 }
 
-/* As many scales as the square's, in the shape's proportions, and one row of amplitudes for all. */
+/* A shape has as many scales as the square, in its own proportions, and all shapes share one row of
+ * amplitudes. */
 static void scales_of_a_shape_have_its_proportions(void **state)
 {
     (void)state;
@@ -531,7 +535,7 @@ static void bad_scales_of_a_table_are_refused(void **state)
     assert_refused("[1, [1, 3], [2, 6]]", NULL);
     assert_refused("[1, [2, 3], [1, 6], [2, 6]]", "must rise");
     assert_refused("[1, [1, 3], [1, 3], [2, 6]]", "must rise");
-    assert_refused("[1, 2, 6]", "latent grid, 2 x 6"); /* squares, as such shapes had them once */
+    assert_refused("[1, 2, 6]", "latent grid, 2 x 6"); /* square scales of older configs */
     assert_refused("[1, [6, 2]]", "latent grid, 2 x 6");
     assert_refused("[1, [0, 6], [2, 6]]", "scale 2");
     assert_refused("[1, [1, 2, 3], [2, 6]]", "scale 2");
@@ -540,7 +544,7 @@ static void bad_scales_of_a_table_are_refused(void **state)
     assert_refused("[]", "0 scales");
 }
 
-/* A long picture through the code: what is drawn from the latent is what its bits say. */
+/* A long picture through the code: decoding the bits gives the quantized latent. */
 static void long_pictures_are_coded(void **state)
 {
     (void)state;

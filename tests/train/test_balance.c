@@ -1,6 +1,7 @@
-/* How losses become coefficients: weight over the step's total of the kind, times the kind's own weight, rescaled (but
- * for the multi-token block) by text's running mean loss over its own; means that move once a step, after it. All is
- * worked out here in double from the batches and the losses alone. */
+/* Loss coefficients: target weight over the step's total of its kind, times the kind's own weight,
+ * rescaled (except the multi-token block) by the running mean loss of text over that of the kind;
+ * the running means are updated once per step, after it. The expected values are computed here in
+ * double from batches and losses alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,11 +19,11 @@ static struct device device;
 static struct arena arena;
 static struct toy_run run;
 
-/* What the objective gave out in this step, and what losses it saw. */
+/* Coefficients that the objective returned in this step, and the losses it saw. */
 static struct step_seen {
     i64 step;
-    double expected[TARGETS]; /* of a target of weight 1, before division by the total */
-    double pulled[TARGETS];   /* sums of coefficient . loss */
+    double expected[TARGETS]; /* coefficient of a target of weight 1, before division by the total */
+    double pulled[TARGETS];   /* sums of coefficient * loss */
     double loss[TARGETS], weight[TARGETS];
     i64 coefficients;
 } seen;
@@ -32,7 +33,7 @@ static i64 levels_of(int kind)
     return kind == TARGET_AUDIO ? TOY_LEVELS : 1;
 }
 
-/* Of the whole step, counted apart from the source's. */
+/* Total target weight of the whole step, counted independently of the batch source. */
 static double total_of(int kind, i64 step)
 {
     double totals[TARGETS] = {0};
@@ -104,7 +105,8 @@ static void expect_near(const char *what, int kind, double got, double want)
         fail_msg("%s of %s: %.9g, expected %.9g", what, target_names[kind], got, want);
 }
 
-/* Means of 4, 3, 0.5 and 8: bits count 8 times as much as they are, sound half; the block keeps its share of text. */
+/* Running means of 4, 3, 0.5 and 8: bits count 8 times, sound half; the multi-token block keeps its
+ * share of text. */
 static void small_losses_are_raised_and_large_ones_lowered(void **state)
 {
     const double means[TARGETS] = {4, 3, 0.5, 8}, expected[TARGETS] = {1, 0.3, 16, 0.25};
@@ -125,7 +127,7 @@ static void without_it_means_do_not_matter(void **state)
     toy_run_close(&run);
 }
 
-/* Means follow the losses of one step after another; the first are taken whole. */
+/* Means follow the losses step by step; the first losses initialize them. */
 static void means_move_once_a_step_after_it(void **state)
 {
     double running[TARGETS] = {0};
@@ -146,11 +148,12 @@ static void means_move_once_a_step_after_it(void **state)
             expect_near("running mean", kind, run.trainer.running[kind], running[kind]);
         }
     }
-    assert_true(fabs(running[TARGET_AUDIO] - mean(TARGET_AUDIO)) > 1e-3 * running[TARGET_AUDIO]); /* steps differ */
+    /* losses differ between steps */
+    assert_true(fabs(running[TARGET_AUDIO] - mean(TARGET_AUDIO)) > 1e-3 * running[TARGET_AUDIO]);
     toy_run_close(&run);
 }
 
-/* Once means have settled, every kind pulls as hard as text: its own weight times text's mean loss. */
+/* Once the means have settled, every kind contributes its own weight times text's mean loss. */
 static void all_kinds_move_in_the_interval_of_text(void **state)
 {
     double expected[TARGETS];
@@ -176,7 +179,7 @@ static void put_words(struct toy_batch *b)
     toy_lay(b, &arena, samples, 2, (struct rng_key){6, RNG_TEST}, 0, 0);
 }
 
-/* A step of words alone leaves the means of media where they were. */
+/* A step of text alone leaves the means of media unchanged. */
 static void a_kind_without_targets_keeps_its_mean(void **state)
 {
     double before[TARGETS];
@@ -194,7 +197,7 @@ static void a_kind_without_targets_keeps_its_mean(void **state)
     toy_run_close(&run);
 }
 
-/* Losses are told apart by the stream their position belongs to. */
+/* Losses are summed separately per stream of their position. */
 static void losses_are_summed_by_stream(void **state)
 {
     double weight[STREAMS][TARGETS] = {0};
@@ -217,7 +220,7 @@ static void losses_are_summed_by_stream(void **state)
     toy_run_close(&run);
 }
 
-/* In AdamW's first step every element with a gradient moves by the learning rate of that step. */
+/* The first step of AdamW moves every element with a gradient by the learning rate. */
 static void a_step_moves_weights_by_its_learning_rate(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* TensorBoard event files, byte for byte. */
+/* TensorBoard event files, compared byte for byte. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
-/* What tokenizers' training is foreseen to need without its media is what its steps take on the CPU: the same tensors,
- * no more scratch, and in all what the process of the real steps becomes larger by, within 5 % and what a program of
- * any size takes besides (its own pages, whole huge pages, what the C library keeps). */
+/* The memory estimate for tokenizer training, made without the media, matches real steps on the
+ * CPU: the same tensors, at most the same scratch, and a total within 5 % of the growth of the
+ * process, apart from what any program takes (its own pages, partly used huge pages, memory kept by
+ * the C library). */
 #include "tokenizer_training/audio_step.h"
 #include "tokenizer_training/foresee.h"
 #include "tests/vision_fixture.h"
@@ -10,7 +11,7 @@
 
 struct foresee_outcome {
     struct codec_needs needs;
-    i64 peak_bytes; /* what the process became larger by */
+    i64 peak_bytes; /* growth of the process */
 };
 typedef void measure(struct foresee_outcome *out, const void *settings, struct device *cpu, enum dtype dtype);
 typedef int foresee(struct codec_needs *needs, const void *settings, struct device *meta, enum dtype dtype);
@@ -25,10 +26,10 @@ static void keep(struct foresee_outcome *out, const struct weights *weights, con
     out->needs.parameters = weights_parameters(weights);
 }
 
-/* ---- What is measured ---- */
+/* ---- Measured steps ---- */
 
 enum { BESIDES_BYTES = 16 << 20 };
-enum { SIZE = 64, FRAMES = 9 }; /* the defaults */
+enum { SIZE = 64, FRAMES = 9 }; /* default values */
 static const struct setting_override vision_values[] = {
     {"data", "./none"}, {"steps", "3"}, {"clip_steps", "6"}, {"still_share", "0.25"}};
 
@@ -83,9 +84,9 @@ static void measure_audio(struct foresee_outcome *out, const void *settings, str
     out->peak_bytes = memory_peak_bytes() - before;
 }
 
-/* ---- Beside what is foreseen ---- */
+/* ---- Comparison with the estimate ---- */
 
-/* In a process of its own, whose largest resident size is then that of the steps. */
+/* Runs the steps in a child process, so that its peak resident size is theirs. */
 static void measured_apart(struct foresee_outcome *out, measure *steps, const void *settings)
 {
     int ends[2], status = 1;
@@ -120,9 +121,9 @@ static void compare(const char *what, const struct codec_needs *foreseen, const 
     print_message("%s: foreseen %.0f, held %lld, resident %lld, scratch %lld of %lld\n", what, total,
                   (long long)step_memory_total(b), (long long)measured->peak_bytes, (long long)b->backend,
                   (long long)a->backend);
-    /* A worker that never came to run a largest tile has less. */
+    /* A worker that never ran a largest tile holds less scratch. */
     assert_in_range(b->backend, a->backend / 2, a->backend * 21 / 20);
-    if (!is_sanitized()) { /* sanitizers have memory of their own */
+    if (!is_sanitized()) { /* sanitizers use extra memory */
         assert_true(total > 0.95 * (double)(measured->peak_bytes - BESIDES_BYTES));
         assert_true(total < 1.05 * (double)measured->peak_bytes);
     }
@@ -134,7 +135,7 @@ static void both(const char *what, foresee *plan, measure *steps, const void *se
     struct codec_needs needs;
     struct foresee_outcome measured;
     measured_apart(&measured, steps, settings);
-    device_open_cpu(&cpu); /* bf16 where it would be */
+    device_open_cpu(&cpu); /* bf16 if the CPU would use it */
     device_open_meta(&meta);
     if (plan(&needs, settings, &meta, cpu.has_bf16 ? DTYPE_BF16 : DTYPE_F32))
         fail_msg("%s", error_text());

@@ -1,5 +1,5 @@
-/* Training with products of 8 bits: the same bits by any number of threads, recomputed, and after a kill; other bits
- * than without; a checkpoint that is like any other; the memory that is foreseen. */
+/* FP8 training: bitwise equal for any number of threads, with recomputation, and after a kill;
+ * different from bf16; checkpoints have the usual form; the memory estimate holds. */
 #include "elastic/elastic.h"
 #include "tests/pretrain_toy.h"
 #include "tests/toy.h"
@@ -16,7 +16,7 @@ struct steps {
     enum dtype dtype;
     bool fp8, recompute;
     double loss[STEPS];
-    u64 hash; /* of what is learnt */
+    u64 hash; /* hash of the trained weights */
     i64 copies, rounded;
 };
 
@@ -79,7 +79,7 @@ static void bits_do_not_depend_on_threads_or_recomputation(void **state)
     workers_start(workers);
 }
 
-/* Rounding moves losses, by little. */
+/* Rounding changes the losses a little. */
 static void losses_are_others_and_near(void **state)
 {
     struct steps plain = run_steps(&device, (struct steps){DTYPE_F32, false}),
@@ -93,7 +93,7 @@ static void losses_are_others_and_near(void **state)
     }
 }
 
-/* Copies in 8 bits are held as their dtype, and foreseen. */
+/* FP8 copies take the size of their dtype, and the estimate includes them. */
 static void their_memory_is_foreseen(void **state)
 {
     struct device meta;
@@ -135,7 +135,7 @@ static u64 file_hash(const char *folder, const char *name)
     return hash;
 }
 
-/* The later checkpoint and what followed are lost, as if the run had been killed. */
+/* Deletes the later checkpoint and everything after it, like a killed run. */
 static void a_killed_run_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
@@ -151,7 +151,8 @@ static void a_killed_run_goes_on_with_the_same_bits(void **state)
     assert_true(file_hash("run", moments) == learnt);
 }
 
-/* Configuration and names of what is stored are those of a run in bf16; it loads in any precision. */
+/* Configuration and tensor names match those of a bf16 run; the checkpoint loads in any
+ * precision. */
 static void a_checkpoint_is_like_any_other(void **state)
 {
     static struct model model;

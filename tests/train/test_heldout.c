@@ -1,5 +1,6 @@
-/* Held-out measures of a model that says nothing (its last norm is zero, so all logits are): losses are logarithms of
- * what there is to choose from, entropies of frequencies and bytes of text are counted from what was written. */
+/* Held-out measures of a model with uniform predictions (its last norm is zero, so all logits are):
+ * losses are logarithms of the number of choices, and unigram entropies and text bytes are
+ * recounted from the written shards. */
 #include <math.h>
 #include "rl/eval.h"
 #include "tests/scratch.h"
@@ -8,16 +9,16 @@
 
 enum { TEXTS = 5, PICTURES = 4, LENGTH = 96 };
 static const char words[] =
-    "the words of this text, and these words \xc3\xa9t\xc3\xa9 again"; /* 2 letters of 2 bytes */
+    "the words of this text, and these words \xc3\xa9t\xc3\xa9 again"; /* 2 letters of 2 bytes each */
 
 static struct device device;
 static struct model model;
 static struct submodel full;
 static struct text_tokenizer *tokenizer;
-static struct id_list ids; /* of the words */
+static struct id_list ids; /* ids of `words` */
 
-/* ---- Shards: texts of the same words, each behind a picture that is described; pictures of one position; sounds ----
- */
+/* ---- Shards: texts of the same words, each after a captioned picture; pictures of 1 position;
+ * sounds ---- */
 
 static struct shard_part write_words(struct shard_writer *writer)
 {
@@ -43,7 +44,8 @@ static void write_texts(struct shard_writer *writer)
     }
 }
 
-/* Bits are signs. Of four pictures bit 0 is set in all, 1 in two, 2 in one, 3 in three, 4 in none, 5 in two. */
+/* Bits are signs. Over 4 pictures, bit 0 is set in all, 1 in
+ * two, 2 in one, 3 in three, 4 in none, 5 in two. */
 static struct shard_part write_picture(struct shard_writer *writer, i64 i)
 {
     const bool set[] = {true, i % 2, i == 0, i != 0, false, i >= 2};
@@ -55,7 +57,7 @@ static struct shard_part write_picture(struct shard_writer *writer, i64 i)
     return part;
 }
 
-/* Three frames: level 0 has the same code thrice, level 1 two codes. Behind them is the end. */
+/* Three frames: level 0 has the same code 3 times, level 1 two codes. The end follows. */
 static struct shard_part write_sound(struct shard_writer *writer)
 {
     static const u16 codes[3][2] = {{3, 1}, {3, 2}, {3, 1}};
@@ -140,12 +142,12 @@ static struct heldout measured(const char *folder)
     return h;
 }
 
-static double part_of(double p) /* of an entropy */
+static double part_of(double p) /* one term of an entropy */
 {
     return p > 0 ? -p * log(p) : 0;
 }
 
-/* Of a text alone all ids but the first are predicted, and its end. */
+/* All ids of a text sample except the first are targets, and so is the end. */
 static void text_is_counted_by_its_ids(void **state)
 {
     struct heldout h = measured("texts");
@@ -163,7 +165,7 @@ static void text_is_counted_by_its_ids(void **state)
     assert_int_equal(h.left_out, 0);
 }
 
-/* The same words behind a picture are what the model says of it: the first id is predicted too. */
+/* Text after a picture counts for the picture's stream: the first id is a target too. */
 static void words_behind_a_picture_are_of_its_stream(void **state)
 {
     struct heldout h = measured("texts");
@@ -179,7 +181,7 @@ static void bits_have_the_mean_entropy_of_each(void **state)
     (void)state;
     assert_float_equal(h.sums.weight[STREAM_IMAGE_OUT][TARGET_VISION], PICTURES, 1e-9);
     assert_float_equal(h.unigram[STREAM_IMAGE_OUT][TARGET_VISION], (2 * half + 2 * quarter) / 6, 1e-9);
-    assert_float_equal(heldout_loss(&h, STREAM_IMAGE_OUT, TARGET_VISION), log(2), 1e-5); /* of the same unit: a bit */
+    assert_float_equal(heldout_loss(&h, STREAM_IMAGE_OUT, TARGET_VISION), log(2), 1e-5); /* the same unit: 1 bit */
     assert_float_equal(heldout_mean(&h, TARGET_VISION), log(2), 1e-5);
 }
 
@@ -190,10 +192,12 @@ static void codes_have_the_mean_entropy_of_levels(void **state)
     (void)state;
     assert_float_equal(h.sums.weight[STREAM_AUDIO][TARGET_AUDIO], 4 * PICTURES, 1e-9);
     assert_float_equal(h.unigram[STREAM_AUDIO][TARGET_AUDIO], (first + second) / 2, 1e-9);
-    assert_float_equal(heldout_loss(&h, STREAM_AUDIO, TARGET_AUDIO), log(TOY_CODES + 1), 1e-5); /* one ends the sound */
+    /* one extra code ends the sound */
+    assert_float_equal(heldout_loss(&h, STREAM_AUDIO, TARGET_AUDIO), log(TOY_CODES + 1), 1e-5);
 }
 
-/* ids.count targets a text, of log2(vocabulary) bits each, for all its bytes but those of the first id. */
+/* Each text has ids.count targets of log2(vocabulary) bits, spread over all bytes except those of
+ * the first id. */
 static void bits_a_byte_are_of_all_bytes(void **state)
 {
     struct text first = {0};
@@ -211,7 +215,7 @@ static void bits_a_byte_are_of_all_bytes(void **state)
     text_release(&first);
 }
 
-/* Weights of 1, 2 and 3; what there is none of, and the ids after the next, add nothing. */
+/* Weights of 1, 2 and 3; kinds without targets and multi-token targets add nothing. */
 static void the_sum_is_weighted(void **state)
 {
     struct heldout h = measured("media");
@@ -230,7 +234,7 @@ static void a_few_rows_are_measured_where_asked(void **state)
     succeed(heldout_measure(&few, &model, &full, path_of("texts"), "validation", LENGTH, 2));
     assert_true(few.positions > 0 && few.positions <= 2 * LENGTH && few.positions < all.positions);
     succeed(heldout_measure(&none, &model, &full, path_of("texts"), "validation", 8, 0));
-    assert_int_equal(none.left_out, TEXTS); /* pictures with their words; a text is cut */
+    assert_int_equal(none.left_out, TEXTS); /* pictures with their words; a text is cut instead */
 }
 
 int main(void)

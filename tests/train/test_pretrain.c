@@ -1,4 +1,5 @@
-/* Settings of the stage `pretrain` reach the step: its learning rates, its draws, the weight of each kind of target. */
+/* Settings of the stage `pretrain` reach the step: learning rates, draws, the weight of each kind
+ * of target. */
 #include "core/json.h"
 #include "tests/pretrain_toy.h"
 #include "tests/toy.h"
@@ -7,7 +8,7 @@
 
 #include <math.h>
 
-enum { STEPS = 8, SEED = 6 }; /* with which every step has vision */
+enum { STEPS = 8, SEED = 6 }; /* with this seed every step has vision targets */
 static int make(void **state)
 {
     return make_shards(state, "pretrain");
@@ -97,7 +98,8 @@ static bool moved(const char *name, const char *weight)
     return differ;
 }
 
-/* What has no weight teaches nothing: without decay its head stays as it began. The block speaks through text's. */
+/* A kind without weight trains nothing: without decay its head keeps its initial values. The
+ * multi-token block uses text's head. */
 static void each_kind_of_target_has_the_weight_of_its_setting(void **state)
 {
     static const struct {
@@ -119,7 +121,7 @@ static void each_kind_of_target_has_the_weight_of_its_setting(void **state)
     }
 }
 
-/* Means are known after the first step: from the second update on kinds are rescaled. */
+/* The means exist after the first step, so kinds are rescaled from the second update on. */
 static void kinds_are_rescaled_where_the_settings_say_so(void **state)
 {
     (void)state;
@@ -128,7 +130,7 @@ static void kinds_are_rescaled_where_the_settings_say_so(void **state)
     assert_int_equal(steps_apart("loss/vision", "rescaled", "as they are"), STEPS - 2);
 }
 
-/* A grid sums the losses with the weights that the training ended with. */
+/* A grid sums losses with the weights at the end of training. */
 static void a_grid_weighs_losses_as_training_did(void **state)
 {
     struct grid_result result;
@@ -139,7 +141,7 @@ static void a_grid_weighs_losses_as_training_did(void **state)
     s.decode_tokens = 1;
     loss_weights_load(weights, s.from);
     assert_true(weights[TARGET_TEXT] == 1);
-    assert_true(weights[TARGET_VISION] > 2); /* bits lose less than ids */
+    assert_true(weights[TARGET_VISION] > 2); /* a bit has a smaller loss than an id */
     succeed(grid_measure_all(&result, &s, &device));
     for (int kind = 0; kind < TARGETS; kind++)
         if (kind != TARGET_MTP)
@@ -171,8 +173,8 @@ static void a_ramp_of_rows_is_checked_before_the_first_step(void **state)
     succeed(pretrain_check_batches(&loader, &chunks, 0, 30));
     loader.rows.linear = true;
     assert_int_equal(pretrain_check_batches(&loader, &expert, 0, 30), -1);
-    assert_says("at step 3");                                  /* 5 rows: three micro-batches */
-    succeed(pretrain_check_batches(&loader, &expert, 20, 30)); /* where what is continued stands */
+    assert_says("at step 3");                                  /* 5 rows: 3 micro-batches */
+    succeed(pretrain_check_batches(&loader, &expert, 20, 30)); /* from the step of the continued stage on */
 }
 
 int main(void)

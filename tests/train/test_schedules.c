@@ -1,6 +1,6 @@
-/* Learning rates step by step against the reference's (tests/golden/optim), what settings make of them, and whole
- * optimizer steps over a table of weights against torch's AdamW and its clipping. Muon, of which the folder also has
- * numbers, is not built. */
+/* Learning rates step by step against the reference (tests/golden/optim), the schedules of
+ * settings, and whole optimizer steps over a table of weights against torch's AdamW and clipping.
+ * The folder also has numbers for Muon, which is not implemented. */
 #include "tests/golden.h"
 #include "tests/toy.h"
 #include "train/train.h"
@@ -28,7 +28,8 @@ static double number(const struct json *object, const char *key)
     return value;
 }
 
-/* Weft counts its warm-up from 1: no step has a rate of 0. The reference does where its offset is 1. */
+/* Weft counts warm-up steps from 1, so no step has a rate of 0. The reference does the same if its
+ * offset is 1. */
 static void check_schedule(const struct json *want)
 {
     struct optimizer_settings named =
@@ -70,7 +71,7 @@ static void expect_rates(const struct optimizer_settings *settings, i64 steps, c
         assert_float_equal(lr_at(&s, (i64)rates[i][0]), rates[i][1], 1e-15);
 }
 
-/* 200 steps, the last quarter of which come down from 1e-2 to a tenth of it. */
+/* 200 steps; the last quarter decays from 1e-2 to a tenth of it. */
 static void settings_say_where_a_schedule_bends(void **state)
 {
     static const double wsd[][2] = {{0, 1e-3},     {4, 5e-3},      {9, 1e-2},  {150, 1e-2},
@@ -90,7 +91,7 @@ static void settings_say_where_a_schedule_bends(void **state)
     expect_rates(&s, 200, constant, COUNT_OF(constant));
 }
 
-/* At most half of the steps warm up, and what comes down begins after that. */
+/* Warm-up takes at most half of the steps, and decay begins after it. */
 static void a_short_run_warms_up_in_half_of_it(void **state)
 {
     static const double rates[][2] = {{0, 2e-3}, {4, 1e-2}, {5, 1e-2}, {6, 8e-3}, {9, 2e-3}, {10, 0}};
@@ -150,7 +151,7 @@ static void expect_floats(struct schedules_bench *b, const char *name, const flo
     memory_free(got);
 }
 
-static char *named(const char *what, int i, int t) /* good for the next seven calls */
+static char *named(const char *what, int i, int t) /* valid for the next 7 calls */
 {
     static char names[8][32];
     static int next;
@@ -193,7 +194,7 @@ static void a_table_of_weights_moves_as_torch_moves_it(void **state)
     run_adamw(0.5f); /* half of twice the rate */
 }
 
-/* With moments of 0, m after a step is (1 - beta 1) of the gradient that was used. */
+/* With zero moments, m after a step is (1 - beta1) times the clipped gradient. */
 static void gradients_are_clipped_as_torch_clips_them(void **state)
 {
     static const char *const given[WEIGHTS] = {"grad.0", "grad.1", "grad.2"};
@@ -203,7 +204,7 @@ static void gradients_are_clipped_as_torch_clips_them(void **state)
     for (int c = 0; c < 3; c++) {
         struct schedules_bench b;
         bench_open(&b, 1, c == 0 ? "clip.0." : "clip.1.");
-        settings.clip = c < 2 ? *(const float *)golden_load(&b.golden, "max_norm") : 0; /* 0: none */
+        settings.clip = c < 2 ? *(const float *)golden_load(&b.golden, "max_norm") : 0; /* 0: no clipping */
         put_gradients(&b, given);
         float norm = (float)optimizer_step(&b.weights, &settings, 1e-3, 0).grad_norm;
         golden_check(&b.golden, "norm", matrix_of(&norm, DTYPE_F32, 1, 1), 1e-6, 0);
@@ -232,7 +233,8 @@ static void a_norm_that_is_not_finite_moves_nothing(void **state)
     bench_close(&b);
 }
 
-/* One step along a gradient, then one along a tenth of it turned round: the moment still points where it did. */
+/* One step along a gradient, then one along -0.1 times it:
+ * the first moment still points the old way. */
 static void a_cautious_optimizer_waits_where_it_is_against_the_gradient(void **state)
 {
     (void)state;
@@ -254,8 +256,8 @@ static void a_cautious_optimizer_waits_where_it_is_against_the_gradient(void **s
         }
         for (i64 i = 0; i < n; i++) {
             assert_true(seen[0][i] != seen[1][i]);
-            assert_true((seen[1][i] == seen[2][i]) == cautious); /* against */
-            assert_true(seen[2][i] != seen[3][i]);               /* along again */
+            assert_true((seen[1][i] == seen[2][i]) == cautious); /* against the gradient */
+            assert_true(seen[2][i] != seen[3][i]);               /* along it again */
         }
         for (int t = 0; t < 4; t++)
             memory_free(seen[t]);
@@ -263,7 +265,7 @@ static void a_cautious_optimizer_waits_where_it_is_against_the_gradient(void **s
     }
 }
 
-/* A step along weights themselves draws each to zero, one against them draws none. */
+/* A step along the weights themselves pulls each towards zero; one against them pulls none. */
 static void a_cautious_decay_is_of_weights_that_are_drawn_to_zero(void **state)
 {
     (void)state;

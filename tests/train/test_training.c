@@ -1,4 +1,4 @@
-/* The loop of stages that train, around a stage of one weight. */
+/* The training loop of stages, with a stage of a single weight. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,14 +12,14 @@
 #include "train/train.h"
 
 enum { STEPS = 7 };
-#define PEAK_GFLOPS 1e9 /* above what a step of the toy reaches on any machine: a share above 1 is not written */
+#define PEAK_GFLOPS 1e9 /* above any machine's rate for the toy: shares above 1 are not written */
 static struct device device;
 
 struct training_toy {
     struct weights weights;
-    i64 begun, calls;            /* the step it began at; steps made */
-    double memory;               /* what its state is */
-    i64 broken, stopped, killed; /* steps: a gradient that is no number, an interruption within, and by a signal */
+    i64 begun, calls;            /* first step; number of steps done */
+    double memory;               /* the whole state of the stage */
+    i64 broken, stopped, killed; /* steps with a non-finite gradient, an interruption inside, and a signal */
 };
 
 static int begin(void *context, i64 step, const struct json *state, const char *folder)
@@ -107,8 +107,8 @@ static struct text content(const char *run_name, const char *file)
     return text;
 }
 
-/* Lines of metrics: each one is of the step after the one before it. Returns the number of them that have `key` as a
- * number, of which `sum` is the sum. */
+/* Checks that metric lines have consecutive steps. Returns the number of lines with a numeric
+ * `key`; *sum is the sum of its values. */
 static i64 check_metrics(const char *run_name, i64 count, const char *key, double *sum)
 {
     struct text text = content(run_name, "metrics.jsonl");
@@ -156,7 +156,7 @@ static void steps_are_counted_as_done(void **state)
     assert_int_equal(check_metrics("whole", STEPS, "things_per_s", &sum), STEPS);
     assert_int_equal(check_metrics("whole", STEPS, "skipped", &sum), STEPS);
     assert_true(sum == 0);
-    assert_false(has_checkpoint("whole", 2) || has_checkpoint("whole", 4)); /* two are kept */
+    assert_false(has_checkpoint("whole", 2) || has_checkpoint("whole", 4)); /* keep is 2 */
     assert_true(has_checkpoint("whole", 6) && has_checkpoint("whole", 7));
 }
 
@@ -184,7 +184,7 @@ static void a_skipped_update_is_in_the_metrics(void **state)
     assert_int_equal(check_metrics("broken", STEPS, "grad_norm", &sum), STEPS - 1);
 }
 
-/* What the step put is not in the metrics; what was before it is saved. */
+/* Metrics of the interrupted step are dropped; the state before it is saved. */
 static void a_step_stopped_within_is_made_again(void **state)
 {
     struct training_toy toy = {.broken = -1, .stopped = 3, .killed = -1};
@@ -220,7 +220,7 @@ static void a_warm_up_is_honoured_or_refused(void **state)
     struct optimizer_settings s = {.lr = 1, .warmup = 8, .shape = LR_CONSTANT};
     (void)state;
     struct lr_schedule lr = lr_of_settings(&s, 10);
-    assert_true(lr_at(&lr, 3) == 0.5 && lr_at(&lr, 7) == 1); /* all of it, though it is most of the run */
+    assert_true(lr_at(&lr, 3) == 0.5 && lr_at(&lr, 7) == 1); /* the whole warm-up, although it is most of the run */
     succeed(lr_check(&s, 8, "steps"));
     assert_int_equal(lr_check(&s, 7, "steps"), -1);
     assert_non_null(strstr(error_text(), "optimizer.warmup is 8 steps, and steps gives 7"));
@@ -255,7 +255,7 @@ int main(void)
         cmocka_unit_test(a_step_stopped_within_is_made_again),
         cmocka_unit_test(a_warm_up_is_honoured_or_refused),
         cmocka_unit_test(without_room_for_a_checkpoint_no_step_is_made),
-        cmocka_unit_test(a_signal_saves_the_step_that_is_done), /* the signal stays seen: last */
+        cmocka_unit_test(a_signal_saves_the_step_that_is_done), /* last: the signal stays pending */
     };
     log_set_level(LOG_QUIET);
     device_open_cpu(&device);

@@ -1,5 +1,5 @@
-/* For kernels/cpu/amx_*.c compiled for a CPU that has no tiles: the intrinsics of tiles are functions of
- * tests/amx/tiles.c, all others what they are. */
+/* Replaces immintrin.h when kernels/cpu/amx_*.c is compiled for a CPU without AMX: tile intrinsics
+ * become functions of tests/amx/tiles.c, all others are the real ones. */
 #ifndef WEFT_TESTS_AMX_IMMINTRIN_H
 #define WEFT_TESTS_AMX_IMMINTRIN_H
 #include "tests/amx/tiles.h"

@@ -1,5 +1,5 @@
-/* Curation: what each rule leaves out, counted against references that find it another way; in bounded memory, and to
- * the same end when it is stopped and goes on. */
+/* Curation: the samples that each rule drops, against independent references; with bounded memory,
+ * and with the same result after a stop and resume. */
 #include <math.h>
 #include "data/curate/curate.h"
 #include "tests/prepare_fixture.h"
@@ -16,7 +16,7 @@ static struct curation *open_curation(const struct curate_settings *s)
     return c;
 }
 
-/* Whether a plain text stays; *out: the text as it is then. */
+/* True if a plain text is kept; *out receives the text as changed by the rules. */
 static bool keeps(struct curation *c, const char *text, struct text *out)
 {
     struct sample sample = {.name = string_copy("a.jsonl:1")};
@@ -150,7 +150,7 @@ static void letters_of_the_main_script(void **state)
 }
 
 #ifdef WEFT_WITH_LANGUAGES
-/* Sentences of this test's own. */
+/* Sentences written for this test. */
 static const struct {
     const char *language, *text;
 } spoken[] = {
@@ -190,14 +190,14 @@ static void languages_are_told_apart(void **state)
     assert_true(keeps(c, "12 + 30 = 42", NULL));
     assert_int_equal(count_of(c, "other languages"), others);
     curation_close(c);
-    s.language_least = 0; /* all are near enough */
+    s.language_least = 0; /* every language passes */
     c = open_curation(&s);
     assert_true(keeps(c, spoken[COUNT_OF(spoken) - 1].text, NULL));
     curation_close(c);
     (void)state;
 }
 
-/* English at both ends of Dutch is Dutch; a conversation is judged as a whole. */
+/* Dutch with English at both ends counts as Dutch; a conversation is judged as a whole. */
 static void languages_of_long_texts_and_conversations(void **state)
 {
     char *wanted[] = {"nl"};
@@ -249,7 +249,7 @@ static void media_are_looked_at(void **state)
     struct curation *c = open_curation(&s);
     static u8 black[2 * 300], bright[2 * 300];
     static float quiet[8000], loud[8000];
-    memset(bright + 300, 200, 300); /* the second frame alone */
+    memset(bright + 300, 200, 300); /* second frame only */
     loud[7999] = 0.5f;
     struct curate_item items[8] = {{0}};
     curation_size(c, &items[0], 31, 100);
@@ -277,7 +277,7 @@ static void pieces_of_a_text_stay_together(void **state)
     curation_look(c, &item, &piece);
     assert_true(curation_keep(c, &item, &piece));
     piece.goes_on = false;
-    assert_true(curation_keep(c, &item, &piece)); /* the last of it */
+    assert_true(curation_keep(c, &item, &piece)); /* last piece */
     assert_false(curation_keep(c, &item, &piece));
     curate_item_release(&item);
     sample_release(&piece);
@@ -301,12 +301,12 @@ static void what_was_seen_takes_bounded_memory(void **state)
     assert_in_range(known, 16384 / 16 * 3 / 4, 16384 / 8 * 3 / 4);
     assert_true(seen_forgotten(s) > 50);
     for (u64 i = 100000 - 16384 / 16 * 3 / 4 + 1; i <= 100000; i++)
-        assert_true(seen_has(s, i * 7919)); /* the newest */
+        assert_true(seen_has(s, i * 7919)); /* newest keys */
     seen_close(s);
     (void)state;
 }
 
-/* Text i is drawn, or a text before it of which some words are others; case and marks differ. */
+/* Text i is random, or an earlier text with some words changed; case and punctuation vary. */
 static char *text_at(i64 i)
 {
     struct text out = {0};
@@ -326,7 +326,7 @@ static char *text_at(i64 i)
     return out.data;
 }
 
-/* By itself: letters and digits in lower case, one blank between. */
+/* Reference normalization: lower-case letters and digits, single spaces between words. */
 static char *plain(const char *text)
 {
     struct text out = {0};
@@ -380,7 +380,7 @@ static i64 shingles_of(char **out, const char *text)
     return count;
 }
 
-/* The part of all runs of words that both texts have. */
+/* Jaccard similarity of the two texts' word shingles. */
 static double jaccard(const char *a, const char *b)
 {
     char *left[WORDS], *right[WORDS];
@@ -395,7 +395,8 @@ static double jaccard(const char *a, const char *b)
     return (double)both / (double)(n + m - both);
 }
 
-/* Of texts that stand beside a kept one with a part s of their runs in common, 1 - (1 - s^8)^14 are left out. */
+/* Texts with similarity s to a kept one are dropped with probability 1 - (1 - s^8)^14 (MinHash LSH
+ * with 14 bands of 8). */
 static void near_duplicates_are_those_that_share_their_runs(void **state)
 {
     struct curate_settings s = {.duplicates = DUPLICATES_NEAR, .memory_bytes = 1 << 20};
@@ -469,7 +470,7 @@ static void it_goes_on_to_the_same_end(void **state)
     (void)state;
 }
 
-/* Two pictures with a caption stay, whatever stands between. */
+/* Two pictures per caption are kept, in any order. */
 static void captions_stand_at_so_many_media(void **state)
 {
     static const char *const captions[] = {"image",       "a red house", "Image!",      "image",
@@ -487,7 +488,7 @@ static void captions_stand_at_so_many_media(void **state)
         curate_item_release(&item);
         sample_release(&sample);
     }
-    assert_true(keeps(c, "image", NULL)); /* a text is no caption */
+    assert_true(keeps(c, "image", NULL)); /* plain text is not a caption */
     assert_int_equal(count_of(c, "with a caption"), 2);
     curation_close(c);
     (void)state;
@@ -505,16 +506,17 @@ static void runs_of_evaluation_texts_are_left_out(void **state)
     struct curate_settings s = {.against = data, .against_words = 8, .memory_bytes = 4096};
     struct curation *c = open_curation(&s);
     assert_false(keeps(c, "He asked: how many APPLES are left in the old bag?", NULL));
-    assert_true(keeps(c, "How many apples are left in the new basket", NULL)); /* runs of seven words */
+    assert_true(keeps(c, "How many apples are left in the new basket", NULL)); /* runs of 7 words */
     assert_false(keeps(c, "To be, or not!", NULL));
-    assert_true(keeps(c, "to be or not to be, that is the question of a prince", NULL)); /* a short text: as a whole */
+    /* a short text must match as a whole */
+    assert_true(keeps(c, "to be or not to be, that is the question of a prince", NULL));
     assert_int_equal(count_of(c, "filter.against"), 2);
     curation_close(c);
     memory_free(data);
     (void)state;
 }
 
-/* ---- In prepare ---- */
+/* ---- Curation during prepare ---- */
 
 static void prepare_leaves_out_and_tells(void **state)
 {
@@ -548,7 +550,7 @@ static void prepare_leaves_out_and_tells(void **state)
     (void)state;
 }
 
-/* Texts of which most stand in several files. */
+/* Writes files in which most texts occur several times. */
 static void put_copies(const char *data, int files, int texts)
 {
     for (int file = 0; file < files; file++) {
@@ -594,7 +596,7 @@ static void parts_that_see_those_before_them_keep_what_one_call_does(void **stat
     char *keys = path_join(parts[0], "keys");
     s.filter.seen = parts[0];
     device_open_cpu(&device);
-    memory_free(put_text("copies-0/keys", "01234567 older")); /* 8 bytes a key, as it was once */
+    memory_free(put_text("copies-0/keys", "01234567 older")); /* an older format with 8 bytes per key */
     assert_int_equal(prepare_stage(&s, whole, 1, &device, DTYPE_F32), -1);
     assert_says("no entry of keys");
     assert_int_equal(remove(keys), 0);

@@ -1,5 +1,5 @@
-/* Parts that were prepared apart, and the stage dedup over them: what stays beside what one call keeps, counted for
- * known exact and near duplicates. */
+/* Parts prepared separately, then the stage dedup over them: the kept samples against those of a
+ * single call, for known numbers of exact and near duplicates. */
 #include "data/curate/curate.h"
 #include "data/curate/dedup.h"
 #include "tests/prepare_fixture.h"
@@ -9,7 +9,7 @@
 enum { PARTS = 4, FILES = 8, TEXTS = 40, WORDS = 60, ORIGINALS = 200 };
 static const struct rng_key key = {31, RNG_TEST};
 
-/* Text `of`, of which the first `changed` words are others. */
+/* Prints text `of` with its first `changed` words replaced. */
 static void put_line(struct text *out, i64 of, i64 changed, i64 draw)
 {
     text_printf(out, "{\"text\": \"");
@@ -19,7 +19,7 @@ static void put_line(struct text *out, i64 of, i64 changed, i64 draw)
     text_printf(out, "\"}\n");
 }
 
-/* Files of texts of which the last are, word for word or but for two words, those of other files. */
+/* Writes files whose last texts copy texts of other files exactly or with 2 words changed. */
 static void put_files(void)
 {
     i64 next = 0, draw = 100000;
@@ -114,8 +114,8 @@ static void exact_duplicates_of_parts_are_those_of_one_call(void **state)
         memory_free(all[i]);
 }
 
-/* What is left is free of duplicates, has the same bytes when it is made again, and is known to filter.seen and to a
- * second dedup. */
+/* The result has no duplicates, is reproducible byte for byte, and is recognized by filter.seen and
+ * by a second dedup. */
 static void near_duplicates_of_parts_are_left_out(void **state)
 {
     char *data = path_join(directory, "data"), *text = path_join(directory, "bpe"),
@@ -148,7 +148,7 @@ static void near_duplicates_of_parts_are_left_out(void **state)
     s.filter.seen = deduped;
     succeed(directory_make(path_of("new")));
     s.filter.duplicates = DUPLICATES_NEAR;
-    s.part = (char *)(uintptr_t) "0/8"; /* may come out empty */
+    s.part = (char *)(uintptr_t) "0/8"; /* may be empty */
     succeed(prepare_stage(&s, path_of("new"), 1, &device, DTYPE_F32));
     char *new = samples_of(path_of("new"));
     assert_int_equal(new ? count_lines(new) : 0, 0);
@@ -160,7 +160,8 @@ static void near_duplicates_of_parts_are_left_out(void **state)
         memory_free(all[i]);
 }
 
-/* Of two texts that differ in what is no word one stays, and exact alone takes near ones for different. */
+/* Texts that differ only in non-word characters count as equal; exact mode alone keeps near
+ * duplicates. */
 static void exact_alone_keeps_near_ones(void **state)
 {
     (void)state;
@@ -177,7 +178,7 @@ static void what_cannot_be_told_is_refused(void **state)
     (void)state;
     directory_remove(path_of("out"));
     succeed(directory_make(path_of("out")));
-    succeed(file_copy(path_of("parts/1/keys"), path_of("parts/0/keys"))); /* of other shards */
+    succeed(file_copy(path_of("parts/1/keys"), path_of("parts/0/keys"))); /* keys of other shards */
     assert_int_equal(dedup_stage(&s, path_of("out")), -1);
     assert_says("parts/1: its keys tell of");
     succeed(file_replace(path_of("parts/1/keys"), "12345678abc", 11));

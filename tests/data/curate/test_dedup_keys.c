@@ -1,4 +1,4 @@
-/* By which rule the stage dedup leaves samples out, of keys written by hand. */
+/* The rules by which the stage dedup drops samples, on hand-written keys. */
 #include "core/json.h"
 #include "data/curate/curate.h"
 #include "data/curate/dedup.h"
@@ -7,8 +7,8 @@
 
 enum { SAMPLES = 10, KEYS = 3 };
 
-/* Caption, content, one band. Of the caption 7 two may stay; the fourth has the content of the first, the fifth its
- * band; the sixth has the caption of one that went. */
+/* Caption, content, one band. Caption 7 may occur twice. Sample 4 repeats the content of sample 1,
+ * sample 5 its band; sample 6 has the caption of a dropped one. */
 static const u64 keys[SAMPLES][KEYS] = {{7, 100, 1000},  {7, 101, 1001}, {7, 102, 1002},  {8, 100, 1003},
                                         {9, 104, 1000},  {8, 105, 1005}, {10, 106, 1006}, {11, 107, 1007},
                                         {12, 108, 1008}, {13, 109, 1009}};
@@ -32,7 +32,7 @@ static void each_goes_by_its_rule(void **state)
         text_append(&file, &entry, sizeof entry);
         text_append(&file, keys[i], sizeof keys[i]);
     }
-    for (int split = 1; split < SPLITS; split++) { /* nothing is held out */
+    for (int split = 1; split < SPLITS; split++) { /* no samples in these splits */
         char *part = path_join(folder, split_names[split]);
         succeed(shard_writer_close(shard_writer_open(part, &fixture_meta, 1 << 20)));
         memory_free(part);

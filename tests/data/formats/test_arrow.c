@@ -1,5 +1,5 @@
-/* Arrow files and streams that pyarrow wrote, value for value, in every type and codec; damaged ones are refused with
- * one message that says where. */
+/* Arrow files and streams written by pyarrow, compared value by value, in every type and codec;
+ * damaged ones are refused with one message that names the place. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@ static char *golden(const char *name)
     return string_format("%s/tables/%s", GOLDEN, name);
 }
 
-/* Rows as JSON lines; what stopped reading is the last. */
+/* Appends rows as JSON lines, then the error that ended reading. */
 static void read_rows(struct text *out, const char *path, const char *wanted)
 {
     struct data_table table;
@@ -103,7 +103,8 @@ static void types_that_are_not_read_are_passed(void **state)
 
 /* ---- damage ---- */
 
-/* A stream may end behind any message: what is read of it then is the beginning, else a message says where. */
+/* A stream may end after any message: reading then gives its beginning, any other cut gives an
+ * error with the place. */
 static void files_cut_short_are_refused(void **state)
 {
     static const char *const names[] = {"stream_none.arrow", "file_zstd.arrow"};
@@ -133,7 +134,7 @@ static void files_cut_short_are_refused(void **state)
     (void)state;
 }
 
-/* polars leaves out the head of the message before it: a file's footer says where its messages are. */
+/* polars omits the head of the preceding message: the footer of a file locates its messages. */
 static void files_need_no_stream_in_front(void **state)
 {
     struct text whole = {0}, rows = {0}, expected = {0};

@@ -1,5 +1,5 @@
-/* Parquet files that pyarrow wrote, value for value, in every encoding, codec and nesting; damaged ones are refused
- * with one message that says where. */
+/* Parquet files written by pyarrow, compared value by value, in every encoding, codec and nesting;
+ * damaged ones are refused with one message that names the place. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static char *golden(const char *name)
     return string_format("%s/tables/%s", GOLDEN, name);
 }
 
-/* Rows as JSON lines; what stopped reading is the last. */
+/* Appends rows as JSON lines, then the error that ended reading. */
 static void read_rows(struct text *out, const char *path, const char *wanted)
 {
     struct record row;
@@ -122,8 +122,8 @@ static void files_cut_short_are_refused(void **state)
     (void)state;
 }
 
-/* Any byte may be another one: reading ends, and a message names the file. Where pages have checksums, no value is
- * another one unnoticed. */
+/* Any byte may be changed: reading ends, and a message names the file. With page checksums, no
+ * changed value goes unnoticed. */
 static void damaged_files_end(void **state)
 {
     struct text whole = {0}, sound = {0};
@@ -156,14 +156,14 @@ static void blocks_lie_about_their_length(void **state)
         const char *bytes;
         i64 count, expected;
     } cases[] = {
-        {PACKED_SNAPPY, "\x05\x10hello", 7, 5},                      /* sound */
-        {PACKED_LZ4, "\x50hello", 6, 5},                             /* sound */
-        {PACKED_SNAPPY, "\x06\x10hello", 7, 6},                      /* ends before */
-        {PACKED_SNAPPY, "\x05\x10hello\x00!", 9, 5},                 /* goes on */
-        {PACKED_SNAPPY, "\x05\x01\x05hello", 8, 5},                  /* a copy of nothing */
-        {PACKED_SNAPPY, "\xff\xff\xff\xff\x0f\x00!", 7, 0xffffffff}, /* more than it can hold */
-        {PACKED_LZ4, "\x5fhello\x06\x00", 8, 30},                    /* a copy from before the beginning */
-        {PACKED_LZ4, "\xf0\xff\xff\xff", 4, 900},                    /* literals that are not there */
+        {PACKED_SNAPPY, "\x05\x10hello", 7, 5},                      /* valid */
+        {PACKED_LZ4, "\x50hello", 6, 5},                             /* valid */
+        {PACKED_SNAPPY, "\x06\x10hello", 7, 6},                      /* too short */
+        {PACKED_SNAPPY, "\x05\x10hello\x00!", 9, 5},                 /* too long */
+        {PACKED_SNAPPY, "\x05\x01\x05hello", 8, 5},                  /* copy without source */
+        {PACKED_SNAPPY, "\xff\xff\xff\xff\x0f\x00!", 7, 0xffffffff}, /* exceeds the input's maximum */
+        {PACKED_LZ4, "\x5fhello\x06\x00", 8, 30},                    /* copy from before the start */
+        {PACKED_LZ4, "\xf0\xff\xff\xff", 4, 900},                    /* missing literals */
         {PACKED_GZIP, "hello", 5, 5},
         {PACKED_ZSTD, "hello", 5, 5},
     };

@@ -1,5 +1,5 @@
-/* Records: the same in every format of file; what they are, their names say; what is not known is refused with the
- * names there are. */
+/* Records: the same rows in every file format; column names select the kind of sample; unknown
+ * names are refused with a list of those present. */
 #include "data/sources/sources.h"
 #include "tests/scratch.h"
 
@@ -26,7 +26,7 @@ static void draw_sample(struct text *out, const struct sample *sample)
     text_printf(out, "\n");
 }
 
-/* Samples, a line each; messages of what is none, without their file's name. */
+/* Appends one line per sample; errors appear without the file name. */
 static void draw(struct text *out, const char *path, const struct source_columns *columns)
 {
     struct source *source = source_open(path, &(struct source_request){.columns = columns});
@@ -194,7 +194,7 @@ static void tables_may_be_empty(void **state)
     (void)state;
 }
 
-/* Made by xz, bzip2 and lz4 of {"text": "packed"}. */
+/* {"text": "packed"}, compressed by xz, bzip2 and lz4. */
 static void other_compressions_are_read(void **state)
 {
     static const char *const suffixes[] = {"jsonl.xz", "json.bz2", "csv.lz4"};
@@ -230,7 +230,7 @@ static void parts_are_named_by_shards_of_tables(void **state)
     (void)state;
 }
 
-/* As img2dataset leaves them: 0.parquet says what 0.tar holds, stats.json how it went. */
+/* img2dataset output: 0.parquet describes 0.tar, stats.json is a log. */
 static void tables_beside_tars_are_no_collections(void **state)
 {
     char *path = path_join(directory, "laion");

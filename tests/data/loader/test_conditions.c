@@ -1,4 +1,5 @@
-/* Prompts in a batch: what they weigh, when they are dropped; and bits of a still that nothing corrects. */
+/* Prompts in a batch: their loss weight, when they are dropped; and bits of a still that no later
+ * scale corrects. */
 #include "data/loader/plan.h"
 #include "tests/scratch.h"
 #include "tests/shard_fixture.h"
@@ -37,7 +38,8 @@ static struct loader_settings settings_of(enum direction direction)
     return s;
 }
 
-/* The first step of one row; *words: ids of its only sample's texts, but for chats' the last text's. */
+/* Loads the first step with 1 row; *words: the ids of its only sample's texts, for chats of the
+ * last text only. */
 static struct batch first_batch(const struct loader_settings *s, i64 *words)
 {
     struct batch b;
@@ -55,7 +57,8 @@ static struct batch first_batch(const struct loader_settings *s, i64 *words)
     return b;
 }
 
-/* Ids of words are 100 to 131; what else is predicted are brackets and ends. */
+/* Counts the targets among word ids (100 to 131; brackets and ends excluded) before row_end, and
+ * requires this weight of each. */
 static i64 count_words(const struct batch *b, float weight, i64 row_end)
 {
     const struct target_list *t = &b->targets[TARGET_TEXT];
@@ -83,7 +86,7 @@ static void captions_weigh_what_is_said(void **state)
     (void)state;
     s.in_order = true;
     struct batch b = first_batch(&s, &words);
-    assert_int_equal(count_words(&b, 0.25f, end_of_first(&b)), words - 1); /* nothing predicts the first */
+    assert_int_equal(count_words(&b, 0.25f, end_of_first(&b)), words - 1); /* the first id has no prediction */
     s.text_condition = 0;
     b = first_batch(&s, &words);
     assert_int_equal(count_words(&b, 0, end_of_first(&b)), 0);
@@ -102,7 +105,7 @@ static void sounds_weigh_what_is_said_of_sounds(void **state)
     assert_int_equal(count_words(&b, 1, end_of_first(&b)), words);
 }
 
-/* Of a conversation the answer alone, whatever captions weigh. */
+/* Only the answer of a conversation is a target, whatever the caption weight. */
 static void questions_of_chats_are_no_targets(void **state)
 {
     struct loader_settings s = settings_of(DIRECTION_CHAT);
@@ -114,7 +117,7 @@ static void questions_of_chats_are_no_targets(void **state)
     assert_int_equal(count_words(&b, 1, end_of_first(&b)), words);
 }
 
-/* For guidance: of what makes media alone. */
+/* Prompts are dropped (for guidance) only when media are generated. */
 static void prompts_of_media_alone_are_dropped(void **state)
 {
     struct loader_settings made = settings_of(DIRECTION_IMAGE_OUT), given = settings_of(DIRECTION_AUDIO_IN);
@@ -128,7 +131,7 @@ static void prompts_of_media_alone_are_dropped(void **state)
     assert_true(b.inputs[INPUT_AUDIO].n > 0);
 }
 
-/* A still of one scale: what is summed is what is predicted. */
+/* A still of one scale: the summed bits equal the targets. */
 static void the_last_scale_of_a_still_is_never_flipped(void **state)
 {
     struct loader_settings s = settings_of(DIRECTION_IMAGE_OUT);
@@ -148,7 +151,7 @@ static void the_last_scale_of_a_still_is_never_flipped(void **state)
     loader_close(l);
 }
 
-/* One and a third: of 50 samples an epoch shows 67. */
+/* A share of 4/3: an epoch shows 67 of 50 samples. */
 static void shares_of_an_epoch_are_met(void **state)
 {
     struct loader_settings s = settings_of(DIRECTION_IMAGE_OUT);

@@ -1,6 +1,7 @@
-/* Nothing leaks: over random packings of random samples of all modalities, and over rows of the packer, the logits of a
- * position are the same bits whatever other samples hold and whatever later groups hold. Within an audio frame a level
- * may know the levels before it; the multi-token head is given the id it stands before. */
+/* No leakage: over random packings of samples of all modalities, and over packer rows, the logits
+ * of a position are bitwise unchanged whatever other samples or later groups contain. Within an
+ * audio frame a level may depend on the levels before it; the multi-token head also gets the next
+ * id. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,10 +23,10 @@ static char *folder;
 static i64 zero_step[1];
 static double two_rows[] = {ROWS}, short_rows[] = {ROW};
 
-/* A model and what makes packings for it. */
+/* A model and the packer that makes batches for it. */
 struct world {
     struct model model;
-    i32 first_id, ids; /* of text: brackets are others, and stay */
+    i32 first_id, ids; /* range of text ids; brackets are outside and are kept */
     void (*pack)(struct toy_batch *out, i64 number);
 };
 
@@ -84,7 +85,7 @@ static void world_open(struct world *w, void (*pack)(struct toy_batch *, i64))
     toy_open(&w->model, &device, &c, false);
 }
 
-/* ---- What a model sees ---- */
+/* ---- Outputs of a model ---- */
 
 struct leakage_seen {
     float *hidden, *logits[TARGETS][TOY_LEVELS];
@@ -98,7 +99,7 @@ static void look(struct leakage_seen *out, struct world *w, const struct batch *
     struct submodel sub;
     i32 *topk = arena_alloc(&arena, 256 * 4);
     submodel_full(&sub, &w->model.config);
-    for (i32 i = 0; i < 256; i++) /* as the elastic draws, each sample has its own */
+    for (i32 i = 0; i < 256; i++) /* per-sample top-k, like elastic draws */
         topk[i] = 1 + i % 2;
     sub.sample_topk = topk;
     memset(out, 0, sizeof *out);
@@ -123,7 +124,7 @@ static void forget(struct leakage_seen *s)
             memory_free(s->logits[kind][level]);
 }
 
-/* ---- Other contents where `at` [n + 1] is set: other ids, features, pixels, codes ---- */
+/* ---- Disturbance: other ids, features, pixels and codes where `at` [n + 1] is set ---- */
 
 static i64 other(i64 value, i64 bound, i64 salt)
 {
@@ -146,7 +147,8 @@ static void disturb_codes(i32 *codes, i64 salt)
         codes[l] = codes[l] == TOY_CODES ? TOY_CODES : (i32)other(codes[l], TOY_CODES, salt);
 }
 
-/* The codes that are inputs at a position are targets, and inputs of later levels, at the one before. */
+/* The codes that are inputs at a position are also targets, and inputs of later levels, at the
+ * position before it. */
 static void disturb_audio(struct batch *b, const u8 *at)
 {
     struct input_list *in = &b->inputs[INPUT_AUDIO];
@@ -173,7 +175,7 @@ static void disturb_vision(struct batch *b, const u8 *at)
             out->features[i] = 0.7f * out->features[i] + (float)(i % 3) - 0.9f;
 }
 
-/* ---- Who may have moved ---- */
+/* ---- Positions that may change ---- */
 
 static bool same_row(const float *a, const float *b, i64 row, i64 columns)
 {
@@ -187,11 +189,11 @@ static void expect_same(const char *what, const struct leakage_seen *a, const st
         fail_msg("%s: logits of %s %d at position %d moved", what, target_names[kind], (int)level, (int)position);
 }
 
-/* at [n + 1]: what was disturbed, and so may have moved. */
+/* at [n + 1]: positions that were disturbed, and so may have changed. */
 static void expect_no_leak(const char *what, const struct batch *b, const u8 *at, const struct leakage_seen *before,
                            const struct leakage_seen *after)
 {
-    u8 *told = memory_alloc(b->n); /* has the next frame's first codes in it */
+    u8 *told = memory_alloc(b->n); /* its head receives the first codes of the next frame */
     for (int kind = 0; kind < TARGETS; kind++)
         for (i64 i = 0; i < b->targets[kind].n; i++) {
             i64 p = b->targets[kind].position[i];
@@ -206,7 +208,8 @@ static void expect_no_leak(const char *what, const struct batch *b, const u8 *at
     memory_free(told);
 }
 
-/* The same packing with other contents at `at`; returns whether the last of those positions noticed. */
+/* Repeats a packing with other contents at the flagged
+ * positions; returns true if the last of them changed. */
 static bool disturbed(struct world *w, i64 number, const char *what, const struct toy_batch *original, const u8 *at)
 {
     struct toy_batch other_one;
@@ -227,7 +230,7 @@ static bool disturbed(struct world *w, i64 number, const char *what, const struc
     return noticed;
 }
 
-/* ---- The walls between samples, and between now and later ---- */
+/* ---- Isolation of samples, and of past from future ---- */
 
 static i64 draw(i64 bound, i64 packing, i64 cut, i64 what)
 {
@@ -243,7 +246,7 @@ static i64 draw_position(const struct batch *b, i64 packing, i64 cut)
     }
 }
 
-/* Everything of one sample, or what of it comes with or after a group. */
+/* Flags all of one sample, or its groups from that of `position` on. */
 static void flag(u8 *at, const struct toy_batch *b, i64 position, bool later)
 {
     memset(at, 0, (size_t)b->batch.n + 1);
@@ -270,7 +273,7 @@ static void expect_walls(void (*pack)(struct toy_batch *, i64), bool later)
             noticed += disturbed(&w, number, what, &b, at);
             memory_free(what);
         }
-    assert_true(noticed > PACKINGS * CUTS * 3 / 4); /* not where brackets alone were left to disturb */
+    assert_true(noticed > PACKINGS * CUTS * 3 / 4); /* some cuts leave only brackets to disturb */
     model_close(&w.model);
 }
 
@@ -298,7 +301,7 @@ static void a_later_group_of_the_packer_moves_nothing(void **state)
     expect_walls(pack_shards, true);
 }
 
-/* Of the frame that is predicted, a level's head knows the levels before it and no other. */
+/* The head of a level sees the earlier levels of the predicted frame and no other. */
 static void a_level_knows_the_levels_before_it(void **state)
 {
     static struct world w;
@@ -313,7 +316,7 @@ static void a_level_knows_the_levels_before_it(void **state)
         const struct target_list *t = &b.batch.targets[TARGET_AUDIO];
         assert_true(t->n > 2);
         i32 *code = &t->ids[(t->n - 1) * TOY_LEVELS + level];
-        *code = (*code + 1) % TOY_CODES; /* the last of all: no position after it knows more */
+        *code = (*code + 1) % TOY_CODES; /* the last frame; no position after it sees more */
         look(&before, &w, &a.batch);
         look(&after, &w, &b.batch);
         for (i64 i = 0; i < t->n; i++)

@@ -1,5 +1,6 @@
-/* Sources mixed: shares hold to a row at every step, epochs end to the sample, one source alone is as without a mixer,
- * and none of it depends on micro-batches or on where a run goes on. */
+/* Mixed sources: shares hold to within one row at every step, epochs end on the exact sample, a
+ * single source matches a run without mixer, and nothing depends on micro-batches or the resume
+ * step. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -47,7 +48,7 @@ static int clear(void **state)
     return 0;
 }
 
-/* Shares 5 : 3 : 2. */
+/* Three sources with shares 5 : 3 : 2. */
 static struct source_list sources_of(struct data_source list[SOURCES])
 {
     static const double shares[SOURCES] = {5, 3, 2};
@@ -149,7 +150,7 @@ static void shares_hold_to_a_row_at_every_step(void **state)
     (void)state;
 }
 
-/* Without shares every source is shown as often as it has positions, `weight` times that. */
+/* Without shares, sources are shown in proportion to their positions times `weight`. */
 static void weights_are_times_what_a_source_has(void **state)
 {
     struct data_source all[SOURCES];
@@ -195,7 +196,7 @@ static i64 length_of(i64 number, i64 sample, i64 row_length)
     return text || measure.length <= row_length ? measure.length : 0;
 }
 
-/* Of `epochs` epochs every sample is shown exactly so often; then the others have all rows. */
+/* Every sample is shown exactly `epochs` times; then the other sources fill all rows. */
 static void expect_end(double epochs, const struct loader_settings *settings, i64 whole, i64 within)
 {
     struct data_source all[SOURCES];
@@ -239,13 +240,13 @@ static void epochs_end_to_the_sample(void **state)
         add_shown(m, 2, step, shown);
     for (i64 i = 0; i < 80; i++) {
         i64 length = length_of(2, i, LENGTH);
-        assert_true(length == 0 || shown[i] == 2 * length); /* the longer rows hold more, all of these twice */
+        assert_true(length == 0 || shown[i] == 2 * length); /* the longer rows hold more samples, all of these twice */
     }
     mixer_close(m);
     (void)state;
 }
 
-/* What losses are divided by: the weights of all rows, whichever source they are of. */
+/* Loss denominators are the target weights of all rows, over all sources. */
 static void totals_are_of_all_sources(void **state)
 {
     struct data_source all[SOURCES];

@@ -1,5 +1,5 @@
-/* The packer: rows are full, hold each sample once an epoch, are the same for any split into micro-batches and after
- * any resume; what stands in a batch is what the shards hold. */
+/* The packer: rows are full, hold each sample once per epoch, and are the same for any micro-batch
+ * split and after any resume; the batch contents match the shards. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -63,7 +63,7 @@ static void rows_are_full(void **state)
     (void)state;
 }
 
-/* Rows mix: a step is no place for one modality alone. By chance, (7/8)^27, one in 40 has no sound to make. */
+/* Every step mixes all targets. By chance, (7/8)^27, 1 step in 40 has no sound to generate. */
 static void steps_mix_all_targets(void **state)
 {
     struct loader *l = open_with(&plain);
@@ -81,7 +81,7 @@ static void steps_mix_all_targets(void **state)
     (void)state;
 }
 
-/* Positions of each sample seen in an epoch, over the first `steps` steps. */
+/* Counts positions of each sample shown in an epoch, over the first `steps` steps. */
 static void count_epoch(struct loader *l, i64 steps, i32 epoch, i64 *seen, i64 *last_epoch)
 {
     for (i64 step = 0; step < steps; step++) {
@@ -109,7 +109,7 @@ static void expect_once(const struct loader_settings *settings, i64 steps)
     struct loader *l = open_with(settings);
     i64 *seen = memory_alloc(SAMPLES * 8), last = 0, left_out = 0;
     count_epoch(l, steps, 0, seen, &last);
-    assert_true(last >= 2); /* windows of the first two epochs are behind us */
+    assert_true(last >= 2); /* the windows of the first 2 epochs are done */
     for (i64 i = 0; i < SAMPLES; i++) {
         bool fits = i % DIRECTIONS == DIRECTION_TEXT || whole_length(l, i) <= LENGTH;
         assert_int_equal(seen[i], fits ? whole_length(l, i) : 0);
@@ -135,7 +135,7 @@ static void rows_of_another_length_lose_nothing(void **state)
     struct loader *l = open_with(&changing);
     i64 *seen = memory_alloc(SAMPLES * 8), last = 0;
     count_epoch(l, 500, 0, seen, &last);
-    for (i64 i = 0; i < SAMPLES; i++) /* what is too long for the short rows may have come in the long ones, or not */
+    for (i64 i = 0; i < SAMPLES; i++) /* samples too long for short rows appear only in long rows, if at all */
         if (whole_length(l, i) <= LENGTH || i % DIRECTIONS == DIRECTION_TEXT)
             assert_int_equal(seen[i], whole_length(l, i));
     memory_free(seen);
@@ -143,7 +143,7 @@ static void rows_of_another_length_lose_nothing(void **state)
     (void)state;
 }
 
-/* ---- what a row holds, wherever in a batch it stands ---- */
+/* ---- contents of a row, independent of its place in a batch ---- */
 
 static u64 list_hash(const i32 *position, i64 n, const void *payload, i64 bytes, i64 begin, i64 end, u64 hash)
 {
@@ -256,7 +256,7 @@ static void resuming_equals_going_on(void **state)
     struct loader *resumed = open_with(&settings);
     hash_step(resumed, 150, other, totals);
     assert_memory_equal(one, other, sizeof one);
-    hash_step(first, 20, one, totals); /* and back again */
+    hash_step(first, 20, one, totals); /* and backwards */
     hash_step(resumed, 20, other, totals);
     assert_memory_equal(one, other, sizeof one);
     struct loader *seeded = loader_open(folder, "train", &settings, 6);
@@ -333,7 +333,7 @@ static void audio_codes_are_those_of_the_shard(void **state)
     (void)state;
 }
 
-/* Cell (row, column) of latent frame f, by the plainest formula. */
+/* Checks cell (row, column) of latent frame f against a direct formula. */
 static void check_cell(const struct shard_part *part, const void *payload, const struct input_list *in, i64 entry,
                        i64 k, i64 f, i64 row, i64 column)
 {
@@ -413,8 +413,8 @@ static void bits_and_sums_are_those_of_the_latents(void **state)
     (void)state;
 }
 
-/* Scale 1 is never corrected, so its targets stay; which of its bits were flipped shows in scale 2's inputs. Returns
- * them. */
+/* Scale 1 is never corrected, so its targets stay fixed; its flipped bits show in the inputs of
+ * scale 2. Returns their number. */
 static i64 check_flips(struct loader *l, i64 step)
 {
     struct batch b;
@@ -434,7 +434,7 @@ static i64 check_flips(struct loader *l, i64 step)
         flip[i] = (summed > 0) != coded.bits[i];
         flipped += flip[i];
     }
-    code(&coded, l, part, payload, flip); /* scale 2's targets follow from the flips of scale 1 alone */
+    code(&coded, l, part, payload, flip); /* the targets of scale 2 follow from the flips of scale 1 alone */
     assert_memory_equal(b.targets[TARGET_VISION].bits + 6, coded.bits + 6, 24);
     return flipped;
 }
@@ -447,13 +447,13 @@ static void flipped_bits_are_summed_and_corrected(void **state)
     open_alone(&l, &b, DIRECTION_IMAGE_OUT, 0.5);
     for (i64 step = 0; step < 100; step++)
         flipped += check_flips(l, step);
-    assert_in_range(flipped, 100, 200); /* of 600: shares are drawn evenly up to a half */
+    assert_in_range(flipped, 100, 200); /* of 600: the share is uniform in [0, 0.5] */
     loader_close(l);
     (void)state;
 }
 
-/* Flipped bits of scale 1 by latent frame of clips, of `clips` steps of one clip each: the sign of what scale 2 reads.
- */
+/* Counts flipped bits of scale 1 per latent frame, over `clips` steps of one clip each, from the
+ * sign of scale 2's inputs. */
 static void count_frame_flips(double flipped[3], const struct loader_settings *s, i64 clips)
 {
     struct loader *l = open_with(s);
@@ -477,8 +477,8 @@ static void count_frame_flips(double flipped[3], const struct loader_settings *s
     loader_close(l);
 }
 
-/* Nearly none of the first frame, 0.2 of the second, 0.4 of the third: 480, 960 of 2400, within five deviations. Beyond
- * a half nothing grows. */
+/* Flip rate near 0 in the first frame, 0.2 in the second, 0.4 in the third: 480 and 960 of 2400,
+ * within 5 standard deviations. The rate stops growing at 0.5. */
 static void flips_grow_with_each_frame(void **state)
 {
     static double one_row[] = {1}, long_row[] = {400};
@@ -530,7 +530,7 @@ static void the_mixture_says_how_often(void **state)
     (void)state;
 }
 
-/* A sample shown several times an epoch is corrupted and masked anew each time. */
+/* A sample shown several times per epoch is corrupted and masked differently each time. */
 static void every_showing_draws_anew(void **state)
 {
     struct loader_settings settings = plain;
@@ -596,7 +596,7 @@ static void in_order_there_is_one_pass(void **state)
     (void)state;
 }
 
-/* Few rows of a pass are from all over the shards. */
+/* The first few rows of a pass come from all over the shards. */
 static void a_drawn_order_makes_the_first_rows_a_sample(void **state)
 {
     struct loader_settings settings = plain;
@@ -623,8 +623,8 @@ static void long_texts_go_on_in_the_next_piece(void **state)
             const struct entry *e = &plan->rows.entries.data[i];
             if (e->count == 0 || e->first > 0)
                 continue;
-            assert_int_equal(e->length,
-                             LENGTH); /* the first piece fills its row and predicts the next one's first id */
+            /* the first piece fills its row and predicts the first id of the next one */
+            assert_int_equal(e->length, LENGTH);
             struct batch b;
             i64 row = 0;
             while (plan->rows.offset[row + 1] <= i)
@@ -681,7 +681,8 @@ static void building_is_fast(void **state)
     (void)state;
 }
 
-/* A document in two samples has one end: the first of them predicts nothing at its last position. */
+/* A document split into two samples has one end: the first
+ * sample has no target at its last position. */
 static void a_text_in_two_samples_ends_once(void **state)
 {
     char *part = path_join(folder, "cut");

@@ -1,5 +1,5 @@
-/* The plan: rows of any step follow from the seed and the step by packing a window or two, and over an epoch nothing is
- * lost or repeated, wherever one begins to look. */
+/* The plan: the rows of any step follow from seed and step by packing 1 or 2 windows; over an epoch
+ * nothing is lost or repeated, from any start. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -89,7 +89,8 @@ static void permuted_is_a_permutation(void **state)
     }
 }
 
-/* Each of n goes everywhere alike: chi squared over 8 places and many keys. */
+/* Each of n items is equally likely in every place:
+ * chi-squared test over 8 places and many keys. */
 static void permuted_is_even(void **state)
 {
     enum { PLACES = 8, KEYS = 8000 };
@@ -105,7 +106,7 @@ static void permuted_is_even(void **state)
     assert_true(chi < 100); /* 49 degrees of freedom: 85 at 0.1 % */
 }
 
-/* Epochs that begin and end within the steps looked at show every sample that fits exactly once. */
+/* Epochs that begin and end within these steps show every sample that fits exactly once. */
 static void whole_epochs(struct loader *l, i64 from, i64 steps)
 {
     i64 first = planned(l, from)->summary.epoch, last = first;
@@ -131,7 +132,7 @@ static void a_step_far_on_is_planned_at_once(void **state)
     struct loader *l = open_with(&plain);
     (void)state;
     planned(l, FAR);
-    assert_in_range(l->planner.counted, 1, l->planner.windows); /* of one pass, whatever lies before */
+    assert_in_range(l->planner.counted, 1, l->planner.windows); /* windows of one pass, whatever the start */
     whole_epochs(l, FAR, 1200);
     struct loader *walked = open_with(&plain);
     for (i64 step = 0; step < 900; step++)
@@ -167,7 +168,7 @@ static void epochs_differ(void **state)
     loader_close(l);
 }
 
-/* Lengths that change at every step, up and down again. */
+/* Lengths that rise and fall at every step. */
 static void a_ramp_of_lengths_loses_nothing(void **state)
 {
     i64 steps[] = {0, 20, 60, 100};
@@ -193,7 +194,8 @@ static void a_ramp_of_lengths_loses_nothing(void **state)
     loader_close(l);
 }
 
-/* Shares of samples, of many and of few: over epochs every one is shown about as often as asked. */
+/* Mixture shares above and below 1: averaged over epochs, each
+ * direction is shown about as often as asked. */
 static void shares_of_a_mixture_are_met(void **state)
 {
     struct loader_settings shares = plain;

@@ -1,4 +1,4 @@
-/* Aspects: the list of shapes, which of them a picture gets, and how it is cut to it. */
+/* Aspects: the list of shapes, the shape that a picture gets, and the crop to it. */
 #include "data/media/aspects.h"
 #include "data/media/media.h"
 #include "data/media/shaped.h"
@@ -29,12 +29,12 @@ static void shapes_are_spread_up_to_the_most(void **state)
     assert_memory_equal(list.items, wanted, sizeof wanted);
     list = make(4, 5, 256, 16);
     assert_int_equal(list.count, 5);
-    assert_int_equal(list.items[1].height, 8 * 16 + 48); /* 11 rows of 23: twice as long */
-    assert_int_equal(list.items[3].height, 8 * 16);      /* 8 rows of 32: four times */
+    assert_int_equal(list.items[1].height, 8 * 16 + 48); /* 11 rows of 23: ratio 2 */
+    assert_int_equal(list.items[3].height, 8 * 16);      /* 8 rows of 32: ratio 4 */
     assert_int_equal(list.items[3].width, 32 * 16);
     assert_int_equal(make(1, 7, 64, 16).count, 1);
     assert_int_equal(make(2, 1, 64, 16).count, 1);
-    assert_int_equal(make(64, 8, 16, 16).count, 1); /* one cell has no other proportions */
+    assert_int_equal(make(64, 8, 16, 16).count, 1); /* a single cell has no other proportions */
 }
 
 static void shapes_have_no_more_cells_than_the_square(void **state)
@@ -119,13 +119,13 @@ static void little_is_cut_and_nothing_is_white(void **state)
 {
     (void)state;
     struct clip in = gradient(60, 100), out, whole;
-    clip_fill(&out, &in, 30, 45, 0.1); /* 50 columns would fit its rows: a tenth is cut off */
+    clip_fill(&out, &in, 30, 45, 0.1); /* 50 columns would keep all rows: 10 % is cut off */
     assert_int_equal(out.inner_height, 30);
     assert_int_equal(out.inner_width, 45);
     assert_float_equal(out.cut, 0.1, 1e-9);
     assert_float_equal(shaped_margin(&out), 0, 0);
     clip_resize(&whole, &in, 30, 50);
-    for (i64 y = 0; y < 30; y++) /* the middle of the whole */
+    for (i64 y = 0; y < 30; y++) /* center crop of the whole */
         assert_memory_equal(out.pixels + y * 45 * 3, whole.pixels + (y * 50 + 2) * 3, 45 * 3);
     clip_release(&whole);
     clip_release(&out);
@@ -138,7 +138,7 @@ static void much_is_cut_as_far_as_allowed_and_the_rest_is_white(void **state)
     struct clip in = gradient(50, 200), out;
     clip_fill(&out, &in, 40, 40, 0.2);
     assert_int_equal(out.inner_width, 40);
-    assert_int_equal(out.inner_height, 13); /* 12.5: 40 of its 50 columns show */
+    assert_int_equal(out.inner_height, 13); /* 12.5: 40 of its 50 columns are visible */
     assert_float_equal(out.cut, 0.2, 1e-9);
     assert_float_equal(shaped_margin(&out), 1 - 13.0 / 40, 1e-9);
     assert_true(is_white(&out, 12, 20) && !is_white(&out, 13, 20) && !is_white(&out, 25, 20) && is_white(&out, 26, 20));
@@ -155,7 +155,7 @@ static void nothing_is_cut_of_what_fits(void **state)
     assert_true(a.cut == 0 && b.cut == 0);
     assert_memory_equal(a.pixels, b.pixels, 20 * 40 * 3);
     clip_release(&a);
-    clip_fill(&a, &in, 40, 40, 0); /* no cut: as it always was */
+    clip_fill(&a, &in, 40, 40, 0); /* no cut: letterboxed */
     clip_release(&b);
     clip_resize(&b, &in, 40, 40);
     assert_int_equal(a.inner_height, 20);
@@ -165,7 +165,7 @@ static void nothing_is_cut_of_what_fits(void **state)
     clip_release(&in);
 }
 
-/* A film is cut like a still. */
+/* A clip is cropped like a still. */
 static void clips_are_cut_alike(void **state)
 {
     (void)state;
@@ -181,7 +181,7 @@ static void clips_are_cut_alike(void **state)
     assert_int_equal(clip.inner_width, 48);
     assert_float_equal(clip.cut, still.cut, 1e-9);
     double error = shaped_square_error(&still, clip.pixels);
-    if (error > 4e-4) /* a column beside it is 1.6e-4 more of red, green and blue; H.264 costs the rest */
+    if (error > 4e-4) /* an offset of 1 column adds 1.6e-4 in red, green and blue; H.264 loses the rest */
         fail_msg("mean square error %g", error);
     clip_release(&clip);
     clip_release(&still);
@@ -189,7 +189,7 @@ static void clips_are_cut_alike(void **state)
     text_release(&mp4);
 }
 
-/* ---- What the tokenizer's table says ---- */
+/* ---- The tokenizer's table of shapes ---- */
 
 static void tables_give_the_nearest_shape_of_a_kind(void **state)
 {

@@ -1,5 +1,5 @@
-/* Clips as cameras and recorders leave them, against what FFmpeg's filters make of them (tests/media/clips/make.sh),
- * and windows of long ones. */
+/* Clips as written by cameras and recorders, against the output of FFmpeg's filters
+ * (tests/media/clips/make.sh), and windows of long clips. */
 #include "data/media/light.h"
 #include "tests/media_fixture.h"
 
@@ -21,7 +21,7 @@ static void read_clip(struct clip *out, const struct file_view *file, const char
         fail_msg("%s", error_text());
 }
 
-/* The reference has frames below each other; `frames` of ours are compared. */
+/* Compares the first `frames` frames; the reference stacks its frames vertically. */
 static void compare(const char *name, i64 frames, double mean, double most)
 {
     char reference[64];
@@ -46,7 +46,7 @@ static void compare(const char *name, i64 frames, double mean, double most)
     file_unmap(&theirs);
 }
 
-/* zimg and swscale interpolate chroma of half the size each in their own way. */
+/* zimg and swscale interpolate half-size chroma differently. */
 static void interlaced_video_becomes_whole_frames(void **state)
 {
     (void)state;
@@ -59,11 +59,12 @@ static void light_beyond_white_is_drawn_together(void **state)
     compare("bright.mp4", 1, 1.0, 12);
 }
 
-/* Grey of the frame that is shown at a time, below: 30 + 35 n from 0, 0.1, 0.3, 0.35, 0.8 and 1.0 s on. */
+/* Grey of the frame shown at a time: frame n is 30 + 35 n,
+ * from 0, 0.1, 0.3, 0.35, 0.8 and 1.0 s on. */
 static void frames_of_any_distance_are_taken_by_their_times(void **state)
 {
     (void)state;
-    static const int nearest[9] = {0, 1, 2, 3, 3, 4, 4, 4, 5}; /* every 1/8 s, to 1.05 s */
+    static const int nearest[9] = {0, 1, 2, 3, 3, 4, 4, 4, 5}; /* every 1/8 s, up to 1.05 s */
     struct file_view file = map("varying.mp4");
     struct clip clip, all;
     read_clip(&all, &file, "varying.mp4", (struct clip_request){0});
@@ -79,7 +80,7 @@ static void frames_of_any_distance_are_taken_by_their_times(void **state)
     file_unmap(&file);
 }
 
-/* BT.2100's own values: what is black stays black, reference white of PQ (58 % code) lies below the brightest, and
+/* Values of BT.2100: black stays black, PQ reference white (58 % code) is below the brightest, and
  * HLG's 75 % is the same white. */
 static void pq_and_hlg_agree_on_white(void **state)
 {
@@ -102,9 +103,10 @@ static void pq_and_hlg_agree_on_white(void **state)
 
 /* ---- Windows ---- */
 
-enum { LONG_FRAMES = 2400, RATE_HZ = 2, SIDE = 32, GROUP = 250 }; /* GROUP: x264 sets a key frame at least so often */
+/* GROUP: the longest distance of x264's key frames */
+enum { LONG_FRAMES = 2400, RATE_HZ = 2, SIDE = 32, GROUP = 250 };
 
-/* 20 minutes, two frames a second; each is of another grey. */
+/* 20 minutes at 2 frames per second, each frame in another grey. */
 static void make_long(struct text *mp4)
 {
     struct clip clip;

@@ -1,5 +1,5 @@
-/* Clips survive the way to a file and back, turned and shaped as files say; bad ones are refused with a message that
- * says why. */
+/* Clips survive a round trip through files, rotated and shaped as the file says; invalid ones are
+ * refused with a message that gives the reason. */
 #define _GNU_SOURCE /* memmem */
 #include "data/media/shaped.h"
 #include "tests/media_fixture.h"
@@ -11,7 +11,7 @@ static struct rng_key key(void)
 
 enum { CLIP_FRAMES = 9, CLIP_SIDE = 48 };
 
-/* Frame f is grey 20 f + 40 with a smooth coloured shade, so that frames tell themselves apart. */
+/* Frame f has grey 20 f + 40 and a smooth colour gradient, so that frames can be told apart. */
 static void make_clip(struct clip *clip)
 {
     clip_init(clip, CLIP_FRAMES, CLIP_SIDE, CLIP_SIDE, 8);
@@ -31,7 +31,8 @@ static void make_mp4(struct text *mp4)
     clip_release(&clip);
 }
 
-/* A square that turns, on white; with a macroblock tree this clip's bytes depend on the heap's. */
+/* A rotating square on white; with a macroblock tree, the encoding of this clip would depend on
+ * uninitialized heap memory. */
 static void make_turning_clip(struct clip *clip)
 {
     enum { SIDE = 64 };
@@ -58,7 +59,7 @@ static void the_same_clip_gives_the_same_bytes(void **state)
         struct text again = {0};
         size_t bytes = (size_t)round % 37 * 1000 + 1;
         void *dirt = memset(malloc(bytes), round * 91, bytes), *more = memset(malloc(200000), round * 7, 200000);
-        free(more); /* the encoder's memory is not the same twice */
+        free(more); /* give the encoder different heap contents each time */
         assert_int_equal(clip_encode_mp4(&again, &clip), 0);
         free(dirt);
         assert_int_equal(again.length, first.length);
@@ -91,7 +92,7 @@ static void mp4_round_trip_keeps_frames_and_times(void **state)
     text_release(&mp4);
 }
 
-/* Reads at a rate and compares which source frame each frame shows, by its grey. */
+/* Reads at a rate and compares the source frame that each frame shows, by its grey. */
 static void check_times(const struct text *mp4, double rate_hz, i64 max_frames, const int *wanted, i64 count)
 {
     struct clip clip;
@@ -139,7 +140,8 @@ static void clips_fit_on_white(void **state)
     text_release(&mp4);
 }
 
-/* The matrix in the track header of an MP4: 44 bytes from the box's type (ISO/IEC 14496-12, 8.3.2). */
+/* Sets the matrix in the track header of an MP4: 44 bytes
+ * after the box type (ISO/IEC 14496-12, 8.3.2). */
 static void set_matrix(struct text *mp4, const i32 matrix[9])
 {
     char *type = memmem(mp4->data, (size_t)mp4->length, "tkhd", 4);
@@ -149,7 +151,8 @@ static void set_matrix(struct text *mp4, const i32 matrix[9])
             type[44 + i * 4 + byte] = (char)((u32)matrix[i] >> (24 - 8 * byte));
 }
 
-/* Four grey quarters, top left 40, top right 100, bottom left 160, bottom right 220, come out in another order. */
+/* Four grey quarters (top left 40, top right 100, bottom left 160, bottom right 220) must come out
+ * in this order. */
 static void check_orientation(const i32 matrix[9], i64 height, i64 width, const int quarters[4])
 {
     struct clip in, out;
@@ -186,7 +189,7 @@ static void grow_box(struct text *mp4, const char *name, u32 more)
 {
     char *type = memmem(mp4->data, (size_t)mp4->length, name, 4);
     for (char *next; (next = memmem(type + 4, (size_t)(mp4->data + mp4->length - type - 4), name, 4));)
-        type = next; /* avc1 stands in the first box too */
+        type = next; /* avc1 also occurs in the first box */
     u32 bytes = 0;
     for (int i = -4; i < 0; i++)
         bytes = bytes << 8 | (u8)type[i];
@@ -194,12 +197,12 @@ static void grow_box(struct text *mp4, const char *name, u32 more)
         type[i - 4] = (char)((bytes + more) >> (24 - 8 * i));
 }
 
-/* A box pasp at the end of the description of the only track (ISO/IEC 14496-12, 12.1.4). */
+/* Appends a pasp box to the sample description of the only track (ISO/IEC 14496-12, 12.1.4). */
 static void set_pixel_shape(struct text *mp4, u32 across, u32 down)
 {
     static const char *const around[] = {"moov", "trak", "mdia", "minf", "stbl", "stsd", "avc1"};
     struct text out = {0};
-    const char *stts = memmem(mp4->data, (size_t)mp4->length, "stts", 4); /* the box behind the description */
+    const char *stts = memmem(mp4->data, (size_t)mp4->length, "stts", 4); /* the box after the description */
     assert_non_null(stts);
     for (i64 i = 0; i < COUNT_OF(around); i++)
         grow_box(mp4, around[i], 16);
@@ -235,7 +238,7 @@ static void clips_are_shown_with_square_pixels(void **state)
     assert_shown(&mp4, CLIP_SIDE, 2 * CLIP_SIDE);
     struct clip_request request = {.rate_hz = 8, .max_frames = 1, .height = 24, .width = 48};
     assert_int_equal(clip_read(&clip, mp4.data, mp4.length, "wide.mp4", &request), 0);
-    for (i64 i = 0; i < 24 * 48; i++) /* nothing is left white */
+    for (i64 i = 0; i < 24 * 48; i++) /* no white border remains */
         assert_true(clip.pixels[i * 3] < 200);
     clip_release(&clip);
     set_matrix(&mp4, (const i32[]){0, ONE, 0, -ONE, 0, 0, 0, 0, W});
@@ -296,7 +299,7 @@ static void damaged_clips_never_crash(void **state)
     text_release(&mp4);
 }
 
-/* An MP4 whose only track says it is subtitles. */
+/* An MP4 whose only track has the type of subtitles. */
 static void a_container_without_video_is_refused(void **state)
 {
     (void)state;
@@ -341,13 +344,13 @@ static i64 shaped_frames(const struct text *mp4, i64 frames, double rate_hz, boo
                          mp4->length, "a.mp4") < 0)
         fail_msg("%s", error_text());
     i64 read = clip.frames, frame = 16 * 16 * 3;
-    for (i64 f = 10; f < read; f++) /* behind the file's last one */
+    for (i64 f = 10; f < read; f++) /* after the last frame of the file */
         assert_memory_equal(clip.pixels + f * frame, clip.pixels + 9 * frame, frame);
     clip_release(&clip);
     return read;
 }
 
-/* The clip has 9 frames in 9 / 8 s. */
+/* The clip has 9 frames in 9/8 s. */
 static void a_shape_takes_its_frames_and_says_if_there_are_more(void **state)
 {
     (void)state;
@@ -360,7 +363,7 @@ static void a_shape_takes_its_frames_and_says_if_there_are_more(void **state)
     assert_true(longer);
     assert_int_equal(shaped_frames(&mp4, 9, 4, &longer), 5);
     assert_false(longer);
-    assert_int_equal(shaped_frames(&mp4, 17, 9, &longer), 13); /* 10 frames, and three that stand still */
+    assert_int_equal(shaped_frames(&mp4, 17, 9, &longer), 13); /* 10 frames and 3 repeats */
     assert_false(longer);
     assert_int_equal(shaped_frames(&mp4, 17, 0, &longer), 9);
     assert_false(longer);

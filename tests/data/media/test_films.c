@@ -1,5 +1,5 @@
-/* Picture and sound of a window of a film belong together: in second n the films of tests/media/films show grey
- * 20 + 3 n and sound 300 + 50 n Hz, wherever their streams begin and wherever a window stands. */
+/* Picture and sound of a film's window match: in second n the films of tests/media/films show grey
+ * 20 + 3 n and play 300 + 50 n Hz, wherever streams and window begin. */
 #include "data/media/shaped.h"
 #include "tests/media_fixture.h"
 
@@ -13,7 +13,7 @@ static void map(struct file_view *file, const char *name)
     memory_free(path);
 }
 
-/* The tone that 0.1 s of a sound around a time is loudest in (Goertzel): n of 300 + 50 n Hz; -1: silence. */
+/* Returns n of the loudest tone, 300 + 50 n Hz, in 0.1 s around a time (Goertzel); -1: silence. */
 static int tone_at(const struct sound *sound, double at_s)
 {
     i64 first = llrint((at_s - 0.05) * RATE_HZ), n = RATE_HZ / 10;
@@ -51,7 +51,8 @@ static void read_both(struct clip *clip, struct sound *sound, const char *name, 
     file_unmap(&file);
 }
 
-/* Every quarter of a second that is not near a change. silent_s: of the film, before which there is no sound. */
+/* Checks every quarter second that is not near a change. silent_s: time in the film before which it
+ * has no sound. */
 static void assert_together(const char *name, double from_s, double seconds, double silent_s)
 {
     struct clip clip;
@@ -92,8 +93,8 @@ static void a_sound_that_begins_later_has_silence_in_front(void **state)
     assert_together("earlier.mkv", 1.25, 2, 0);
 }
 
-/* Part of the energy of what is 0.1 to 1 s behind a window's beginning that stands elsewhere in the whole, which is to
- * be moved by so many samples. */
+/* Relative energy of the difference between a window, from 0.1 to 1 s, and the whole sound shifted
+ * by `shift` samples. */
 static double difference(const struct sound *whole, const struct sound *window, i64 from, i64 shift)
 {
     double error = 0, energy = 0;
@@ -106,7 +107,7 @@ static double difference(const struct sound *whole, const struct sound *window, 
     return error / energy;
 }
 
-/* To the 2 ms to which Matroska's times are known. */
+/* Accurate to 2 ms, the resolution of Matroska's timestamps. */
 static void a_window_is_the_sound_from_there_on(void **state)
 {
     static const char *const names[] = {"long.mkv", "later.mp4", "later.mkv", "earlier.mkv"};
@@ -137,14 +138,14 @@ static void frames_at_varying_distance_have_their_sound(void **state)
         assert_int_equal(tone_at(&sound, 0.25 + 0.5 * (double)i), (int)floor(0.75 + 0.5 * (double)i));
     clip_release(&clip);
     sound_release(&sound);
-    read_both(&clip, &sound, "varying.mp4", 2, 3); /* it ends at 3 s */
+    read_both(&clip, &sound, "varying.mp4", 2, 3); /* the film ends at 3 s */
     assert_in_range(sound.samples, RATE_HZ - 1100, RATE_HZ + 1100);
     assert_int_equal(tone_at(&sound, 0.5), 2);
     clip_release(&clip);
     sound_release(&sound);
 }
 
-/* All frames of the file, 0.04 to 0.9 s apart: the last ends where the next one begins. */
+/* All frames of the file, 0.04 to 0.9 s apart: the last frame ends where the next would begin. */
 static void a_clip_of_every_frame_is_as_long_as_it_is_shown(void **state)
 {
     struct file_view file;
@@ -171,11 +172,11 @@ static void a_film_without_sound_has_none(void **state)
     assert_int_equal(film_sound_read(&sound, file.data, file.bytes, "mute.mp4", RATE_HZ, 0, 2), 0);
     assert_true(sound.samples == 0 && !sound.values);
     file_unmap(&file);
-    map(&file, "later.mp4"); /* none before it begins */
+    map(&file, "later.mp4"); /* no sound before its stream begins */
     assert_int_equal(film_sound_read(&sound, file.data, file.bytes, "later.mp4", RATE_HZ, 0, 2), 0);
     assert_int_equal(sound.samples, 0);
     file_unmap(&file);
-    map(&file, "varying.mp4"); /* none behind its end */
+    map(&file, "varying.mp4"); /* no sound after its end */
     assert_int_equal(film_sound_read(&sound, file.data, file.bytes, "varying.mp4", RATE_HZ, 3.5, 1), 0);
     assert_int_equal(sound.samples, 0);
     file_unmap(&file);

@@ -1,5 +1,5 @@
-/* Forms, and colours by name: what CSS calls by one of the basic terms (CSS Color 4, section 6.1), and what is said of
- * pixels. */
+/* Shapes and colours by name: the CSS colours that contain a basic colour term (CSS Color 4,
+ * section 6.1), and descriptions of pixels. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include "corpus/corpus.h"
 
-/* The words of one colour alone. */
+/* The words for one colour alone. */
 static char *say_one(int colour)
 {
     struct text said = {0};

@@ -1,5 +1,5 @@
-/* Small files of every kind against numbers that other decoders made of them (tests/media/make.sh), and cut short at
- * every byte. */
+/* Small files of every kind against the output of other decoders (tests/media/make.sh), and
+ * truncated at every byte. */
 #include "tests/media_fixture.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ static struct file_view map(const char *name)
     return view;
 }
 
-/* ---- What other decoders read ---- */
+/* ---- Agreement with other decoders ---- */
 
 static int read_frames(struct clip *out, const struct file_view *file, const char *name)
 {
@@ -25,11 +25,11 @@ static int read_frames(struct clip *out, const struct file_view *file, const cha
 
 struct picture_case {
     const char *name, *reference;
-    i64 frames, frame; /* how many there are; the one that is compared */
-    double mean, most; /* of |ours - theirs|, 0..255 */
+    i64 frames, frame; /* number of frames; the frame to compare */
+    double mean, most; /* |got - reference|, 0..255 */
 };
 
-/* Where chroma has half the size, decoders interpolate it each in their own way. */
+/* Decoders interpolate half-size chroma differently. */
 static const struct picture_case pictures[] = {
     {"full-chroma.jpg", "full-chroma.jpg.ppm", 1, 0, 0.1, 4},
     {"half-chroma.jpg", "half-chroma.jpg.ppm", 1, 0, 1.2, 12},
@@ -93,7 +93,8 @@ static void a_gif_as_a_picture_is_its_first_frame(void **state)
     file_unmap(&file);
 }
 
-/* Red in all of them: what is transparent is black, and must not be mixed in before it is blended on white. */
+/* All of these are red: transparent pixels are black and
+ * must be blended on white before any scaling. */
 static void transparency_is_blended_before_it_is_scaled(void **state)
 {
     (void)state;
@@ -116,8 +117,8 @@ static void transparency_is_blended_before_it_is_scaled(void **state)
 
 struct sound_case {
     const char *name, *reference;
-    i64 rate_hz, delay; /* samples that only our decoder gives, in front */
-    double mean, most;  /* of |ours - theirs|, -1..1 */
+    i64 rate_hz, delay; /* leading samples that only this decoder returns */
+    double mean, most;  /* |got - reference|, -1..1 */
 };
 
 static const struct sound_case sounds[] = {
@@ -159,7 +160,7 @@ static void sounds_read_as_other_decoders_read_them(void **state)
 
 /* ---- Cut short ---- */
 
-struct media_files_content { /* of any file */
+struct media_files_content { /* contents of any kind of file */
     struct clip clip;
     struct sound sound;
 };
@@ -198,7 +199,7 @@ static bool same_content(const struct media_files_content *a, const struct media
                           : memcmp(a->sound.values, b->sound.values, (size_t)a->sound.samples * 4) == 0;
 }
 
-/* Returns how many of all cuts give a part of the file as if it were all. */
+/* Returns the number of truncations that read as a complete file. */
 static i64 count_half(const u8 *bytes, i64 count, const char *name)
 {
     struct media_files_content whole, part;
@@ -206,7 +207,7 @@ static i64 count_half(const u8 *bytes, i64 count, const char *name)
     if (read_any(&whole, bytes, count, name) < 0)
         fail_msg("%s", error_text());
     for (i64 cut = 1; cut < count; cut += 1 + count / 700) {
-        u8 *copy = memory_alloc(cut); /* its end is where the memory ends */
+        u8 *copy = memory_alloc(cut); /* the allocation ends with the data */
         memcpy(copy, bytes, (size_t)cut);
         if (read_any(&part, copy, cut, name) == 0)
             half += !same_content(&part, &whole);
@@ -233,7 +234,8 @@ static void no_file_that_is_cut_short_is_read_in_part(void **state)
     }
 }
 
-/* Nothing in these says how many frames there are: a cut between two cannot be seen, any other is. */
+/* These formats do not store the frame count: a cut between two frames is undetectable, any other
+ * is detected. */
 static void streams_of_frames_are_refused_unless_cut_between_two(void **state)
 {
     (void)state;
@@ -264,7 +266,7 @@ static void refuse_picture(const struct text *file, i64 count, const char *name,
     assert_says(wanted);
 }
 
-/* Cameras put a small JPEG, with an end marker of its own, into a segment of the large one. */
+/* Cameras embed a small JPEG, with its own end marker, in a segment of the large one. */
 static void a_thumbnails_end_is_not_the_pictures(void **state)
 {
     (void)state;
@@ -284,7 +286,7 @@ static void a_thumbnails_end_is_not_the_pictures(void **state)
     file_unmap(&thumbnail);
 }
 
-/* A copy that broke off and was filled up: the end marker is there, half the picture is not. */
+/* A partial copy filled up with zeros: the end marker is there, half the picture is missing. */
 static void a_jpeg_with_a_hole_is_refused(void **state)
 {
     (void)state;
@@ -309,7 +311,7 @@ static void a_damaged_tiff_is_refused(void **state)
     file_unmap(&picture);
 }
 
-/* TIFF 6.0 wants StripByteCounts (279); without it a decoder takes what there is. */
+/* TIFF 6.0 requires StripByteCounts (279); without it a decoder would accept truncated data. */
 static void a_tiff_without_lengths_is_refused(void **state)
 {
     (void)state;
@@ -329,7 +331,7 @@ static void a_tiff_without_lengths_is_refused(void **state)
     text_release(&file);
 }
 
-/* Of a recording in packets, one that does not fit its checksum: 1 of 18 is more than the twentieth that is allowed. */
+/* A packet of a recording fails its checksum: 1 of 18 exceeds the permitted 5 %. */
 static void a_flipped_bit_in_a_flac_is_noticed(void **state)
 {
     (void)state;

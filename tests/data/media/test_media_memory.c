@@ -1,5 +1,5 @@
-/* Media beyond the memory that a stage may use are read again when they are drawn, from their files or out of a tar,
- * and are the same then; what can be read once alone stays. */
+/* Media beyond the memory limit of a stage are read again when drawn, from files or from a tar,
+ * with the same content; media that can be read only once stay in memory. */
 #include "tokenizer_training/audio_step.h"
 #include "tokenizer_training/vision_step.h"
 #include "data/media/media.h"
@@ -85,7 +85,7 @@ static void pictures_are_the_same_when_they_are_read_again(void **state)
     assert_null(again.stills[0]);
     assert_null(again.clips[1]);
     assert_int_equal(again.bytes, 0);
-    assert_non_null(packed.stills[0]); /* it can be read once alone */
+    assert_non_null(packed.stills[0]); /* it can be read only once */
     for (i64 step = 0; step < 4; step++) {
         struct vision_draw d = {.n = 4, .frames = step % 2 ? 5 : 1, .first = 4 * step, .step = step, .augment = 0.5};
         succeed(vision_media_draw(out[0], &kept, &d));

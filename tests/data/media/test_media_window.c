@@ -1,5 +1,5 @@
-/* Media of packed archives in windows: each is drawn as often as the others and is what it was; a run that was cut
- * short draws the same; one window is in memory at a time. */
+/* Media of packed archives in windows: each is drawn equally often, with unchanged content; an
+ * interrupted run draws the same; one window is in memory at a time. */
 #include "tokenizer_training/audio_step.h"
 #include "tokenizer_training/vision_step.h"
 #include "dist/dist.h"
@@ -7,7 +7,7 @@
 #include "tests/tar_text.h"
 
 enum { SIZE = 16, STILLS = 37, CLIPS = 9, SOUNDS = 30, SAMPLES = 4000 };
-static const double still_mib = 8.0 * SIZE * SIZE * 3 / (1 << 20); /* eight stills, or one clip */
+static const double still_mib = 8.0 * SIZE * SIZE * 3 / (1 << 20); /* 8 stills, or 1 clip */
 static struct device device;
 
 static void add_file(struct text *tar, int number, const char *ending)
@@ -20,7 +20,7 @@ static void add_file(struct text *tar, int number, const char *ending)
     text_release(&bytes);
 }
 
-/* Media of all kinds in turn, each of a shade or loudness of its own. */
+/* Adds media of all kinds in turn, each with its own shade or loudness. */
 static void add_pictures(struct text *tar, int i)
 {
     u8 pixels[5 * SIZE * SIZE * 3];
@@ -58,7 +58,7 @@ static int make(void **state)
         if (i < SOUNDS)
             add_sound(&tar, i);
     }
-    tar_member(&tar, "300.png", "no picture"); /* is passed over */
+    tar_member(&tar, "300.png", "no picture"); /* skipped */
     tar_end(&tar);
     succeed(file_replace(path_of("all.tar"), tar.data, tar.length));
     text_release(&tar);
@@ -83,7 +83,7 @@ static void load_pictures(struct vision_media *media, double mib)
     assert_true(media->still_count == STILLS && media->clip_count == CLIPS);
 }
 
-/* Which still an epoch's draws show, each as a batch of its own. */
+/* Finds the still shown by each draw of an epoch, one per batch. */
 static void draw_epoch(int *seen, const struct vision_media *media, i64 epoch, i64 first)
 {
     u8 out[SIZE * SIZE * 3];
@@ -107,7 +107,7 @@ static void an_epoch_shows_each_picture_once(void **state)
         draw_epoch(seen[epoch], &media, epoch, 0);
     for (i64 i = 0; i < STILLS; i++) {
         times[seen[0][i]]++;
-        assert_int_equal(seen[0][i] / 8, i / 8); /* the archive's order, window by window */
+        assert_int_equal(seen[0][i] / 8, i / 8); /* archive order, window by window */
     }
     for (i64 i = 0; i < STILLS; i++)
         assert_int_equal(times[i], 1);
@@ -166,7 +166,7 @@ static void an_epoch_of_a_shape_shows_each_of_its_pictures_once(void **state)
     vision_media_release(&media);
 }
 
-/* Batches of clips, whose windows are smaller than they are. */
+/* Batches of clips that are larger than their windows. */
 static void what_is_drawn_is_what_is_there(void **state)
 {
     struct vision_media kept, media;
@@ -187,7 +187,7 @@ static void what_is_drawn_is_what_is_there(void **state)
     assert_memory_equal(out[0], out[1], sizeof out[0]);
     for (i64 i = 0; i < STILLS; i++)
         found += kept.stills[i] != NULL;
-    assert_int_equal(found, STILLS); /* without windows they stay, as ever */
+    assert_int_equal(found, STILLS); /* without windows all stay in memory */
     vision_media_release(&kept);
     vision_media_release(&media);
 }
@@ -209,7 +209,7 @@ static int loudness(const float *samples, i64 count)
 
 static void every_sound_has_its_turn(void **state)
 {
-    enum { N = 6, CROP = 2000, STEPS = 50 }; /* ten draws of each in the mean */
+    enum { N = 6, CROP = 2000, STEPS = 50 }; /* 10 draws each on average */
     struct audio_media kept, media, other;
     float out[2][N * CROP], response[N * 4];
     int times[SOUNDS] = {0};
@@ -226,7 +226,7 @@ static void every_sound_has_its_turn(void **state)
             times[loudness(out[0] + i * CROP, CROP)]++;
         if (draw.step != 37)
             continue;
-        succeed(audio_media_draw(out[1], response, &other, &draw)); /* the first of another run */
+        succeed(audio_media_draw(out[1], response, &other, &draw)); /* first draw of another run */
         assert_memory_equal(out[0], out[1], sizeof out[0]);
     }
     for (i64 i = 0; i < SOUNDS; i++) {
@@ -264,7 +264,7 @@ static struct text train(int (*run)(const void *, const struct stage *), const v
     return weights;
 }
 
-/* The later checkpoint and what followed it are lost, as if the run had been killed. */
+/* Deletes the later checkpoint and everything after it, like a killed run. */
 static void assert_resumes(int (*run)(const void *, const struct stage *), const void *settings)
 {
     directory_remove(path_of("out"));
@@ -321,7 +321,7 @@ static void a_resumed_vision_stage_is_the_uninterrupted_one(void **state)
     settings_release(&settings, vision_stage_table);
 }
 
-/* The archive is another one than when it was read first. */
+/* The archive changed after it was first read. */
 static void an_archive_that_shrinks_is_named(void **state)
 {
     struct audio_media media;

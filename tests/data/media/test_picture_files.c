@@ -1,5 +1,6 @@
-/* Pictures as cameras, scanners, browsers and printers leave them, against what Pillow reads in the same files
- * (tests/media/pictures/make.py): turned, in colours of a profile, in inks, of other depths, animated, large. */
+/* Pictures as written by cameras, scanners, browsers and print software, against Pillow
+ * (tests/media/pictures/make.py): rotated, with colour profiles, CMYK, other bit depths, animated,
+ * large. */
 #include "data/media/picture.h"
 #include "tests/media_fixture.h"
 
@@ -15,7 +16,7 @@ static struct file_view map(const char *name)
     return view;
 }
 
-/* Frame by frame below each other, as the reference has them. */
+/* Compares frame by frame; the reference stacks its frames vertically. */
 static void compare(const struct clip *clip, const char *name, const char *reference, double mean, double most)
 {
     struct file_view file = map(reference);
@@ -58,10 +59,10 @@ static void pictures_are_turned_as_their_files_say(void **state)
     (void)state;
     static const struct {
         const char *ending;
-        u32 turns; /* bit n: there is a file of orientation n */
+        u32 turns; /* bit n: a file with orientation n exists */
         double mean, most;
     } formats[] = {{"png", 0x1fe, 0, 0},
-                   {"jpg", 0x1fe, 0.4, 3}, /* as much as JPEG loses */
+                   {"jpg", 0x1fe, 0.4, 3}, /* the loss of JPEG */
                    {"webp", 0x162, 0, 0},
                    {"tiff", 0x162, 0, 0},
                    {"avif", 0x162, 0.8, 3}};
@@ -75,7 +76,7 @@ static void pictures_are_turned_as_their_files_say(void **state)
         }
 }
 
-/* Each beside what Pillow reads in it. */
+/* Compares each file with Pillow's output. */
 static void every_layout_and_profile_reads_as_in_pillow(void **state)
 {
     (void)state;
@@ -214,14 +215,14 @@ static void a_large_jpeg_is_decoded_smaller(void **state)
 
 /* ---- Damage ---- */
 
-/* Files cut short in many places, and with a bit changed: no crash, no endless loop, no half picture where
- * the format tells. */
+/* Files truncated at many places, and with a bit flipped: no crash, no endless loop, and no half
+ * picture if the format allows detection. */
 static void damaged_pictures_never_crash(void **state)
 {
     (void)state;
     static const char *const names[] = {"turned-6.jpg", "inks-profile.jpg", "adobe.webp", "moving.webp", "moving.png"};
     for (i64 i = 0; i < COUNT_OF(names); i++) {
-        i64 step = i == 1 ? 512 : 7; /* a profile of inks takes 50 ms to be made a table of */
+        i64 step = i == 1 ? 512 : 7; /* building the table of a CMYK profile takes 50 ms */
         struct file_view file = map(names[i]);
         u8 *copy = memory_alloc(file.bytes);
         memcpy(copy, file.data, (size_t)file.bytes);
@@ -240,7 +241,7 @@ static void damaged_pictures_never_crash(void **state)
     }
 }
 
-/* EXIF whose numbers lead out of it, or in circles. */
+/* EXIF with offsets out of range or in cycles. */
 static void odd_exif_is_none(void **state)
 {
     (void)state;
@@ -256,9 +257,9 @@ static void odd_exif_is_none(void **state)
         {"MM\0*\0\0\0\x08\xff\xff", 10, 0},
         {"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0", 22, 6},
         {"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0", 28, 6},
-        {"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x09\0\0", 22, 0}, /* there is no 9 */
+        {"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x09\0\0", 22, 0}, /* 9 is not an orientation */
         {"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x04\0\0\0\x01\0\x06\0\0", 22, 0}, /* not a SHORT */
-        {"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0", 21, 0},   /* cut */
+        {"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0", 21, 0},   /* truncated */
         {"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x08\0\0\0", 22, 8},
     };
     for (i64 i = 0; i < COUNT_OF(blocks); i++)

@@ -1,5 +1,6 @@
-/* Pictures survive the way to a file and back; bad ones are refused with a message that says why. The PNG and BMP files
- * here are put together byte by byte, so that readers are not tested against their own library's writer. */
+/* Pictures survive a round trip through files; invalid ones are refused with a message that gives
+ * the reason. The PNG and BMP files are assembled byte by byte, so that the readers are not tested
+ * against the writer of the same library. */
 #include "data/media/shaped.h"
 #include "tests/media_fixture.h"
 
@@ -30,7 +31,7 @@ static void append_chunk(struct text *png, const char *type, const void *data, i
     append_be32(png, png_crc((u8 *)png->data + begin, bytes + 4));
 }
 
-/* zlib with one stored block: no compression to get wrong */
+/* Appends an IDAT chunk: zlib with one stored block, no compression. */
 static void append_idat(struct text *png, const u8 *raw, i64 bytes)
 {
     struct text z = {0};
@@ -50,11 +51,11 @@ static void append_idat(struct text *png, const u8 *raw, i64 bytes)
 
 enum { PNG_HEIGHT = 11, PNG_WIDTH = 13 };
 
-/* One way of storing a picture: samples [height, width, channels] of `depth` bits. */
+/* A PNG pixel layout: samples [height, width, channels] of `depth` bits. */
 struct pictures_layout {
     const char *name;
     int type, depth, channels;
-    bool keyed; /* a tRNS chunk: one colour, or the palette's first entries, are transparent */
+    bool keyed; /* a tRNS chunk: one colour, or the first palette entries, are transparent */
     bool interlaced;
 };
 
@@ -68,7 +69,8 @@ static u32 sample(const struct pictures_layout *layout, int y, int x, int c)
     return bits & ((1u << layout->depth) - 1);
 }
 
-/* Rows of one pass (offset and step 0, 1 without interlacing), each behind its filter byte 0. */
+/* Appends the rows of one pass (without interlacing: offset
+ * 0, step 1), each after its filter byte 0. */
 static void append_pass(struct text *raw, const struct pictures_layout *layout, int y0, int x0, int dy, int dx)
 {
     for (int y = y0; y < PNG_HEIGHT && x0 < PNG_WIDTH; y += dy) {
@@ -132,7 +134,7 @@ static void make_png(struct text *png, const struct pictures_layout *layout)
     text_release(&raw);
 }
 
-/* What the pixel must read as, in doubles: RGB on white, 0..255. */
+/* Expected pixel in double: RGB on white, 0..255. */
 static void expected_pixel(double out[3], const struct pictures_layout *layout, int y, int x)
 {
     double top = (double)((1u << layout->depth) - 1), alpha = 1;
@@ -170,7 +172,7 @@ static void check_layout(const struct pictures_layout *layout)
         double wanted[3];
         expected_pixel(wanted, layout, i / PNG_WIDTH, i % PNG_WIDTH);
         for (int c = 0; c < 3; c++)
-            if (fabs(clip.pixels[i * 3 + c] - wanted[c]) > 1.6) /* 16 bits and alpha are rounded one after the other */
+            if (fabs(clip.pixels[i * 3 + c] - wanted[c]) > 1.6) /* 16 bits and alpha are rounded separately */
                 fail_msg("%s: pixel %d channel %d is %d, not %.2f", layout->name, i, c, clip.pixels[i * 3 + c],
                          wanted[c]);
     }
@@ -280,7 +282,7 @@ static void a_header_cannot_ask_for_all_memory(void **state)
     }
 }
 
-/* A 24-bit BMP: rows from the bottom up, blue first, padded to four bytes. */
+/* A 24-bit BMP: rows bottom-up, blue first, padded to 4 bytes. */
 static void make_bmp(struct text *bmp, int height, int width)
 {
     int row_bytes = (width * 3 + 3) / 4 * 4;
@@ -318,7 +320,7 @@ static double lanczos(double x)
     return fabs(x) < 1e-12 ? 1 : fabs(x) >= 3 ? 0 : 3 * sin(M_PI * x) * sin(M_PI * x / 3) / (M_PI * M_PI * x * x);
 }
 
-/* The definition, in doubles and in two dimensions at once. */
+/* The definition of the resize, in double and in both dimensions at once. */
 static double resized_value(const struct clip *in, i64 height, i64 width, i64 y, i64 x, i64 c)
 {
     double sy = (double)in->height / (double)height, sx = (double)in->width / (double)width, sum = 0, weights = 0;
@@ -337,7 +339,7 @@ static void check_resize(i64 from_height, i64 from_width, i64 height, i64 width)
     struct clip in, out;
     clip_init(&in, 1, from_height, from_width, 0);
     for (i64 i = 0; i < from_height * from_width; i++)
-        for (i64 c = 0; c < 3; c++) /* away from the ends, so that the first pass of two does not clip */
+        for (i64 c = 0; c < 3; c++) /* away from 0 and 255, so that the first of the two passes does not clip */
             in.pixels[i * 3 + c] =
                 (u8)(128 + 60 * sin((double)(i % from_width) * 0.3 + (double)(i / from_width * (c + 1)) * 0.2));
     clip_resize(&out, &in, height, width);
@@ -379,7 +381,7 @@ static void resizing_keeps_the_shape_on_white(void **state)
     clip_release(&out);
 }
 
-/* 20 rows of 40 stand in a square of 40; what is wrong with the white around them does not count. */
+/* 20 rows of 40 in a square of 40; errors in the white border do not count. */
 static void errors_count_within_the_picture(void **state)
 {
     (void)state;
@@ -396,7 +398,7 @@ static void errors_count_within_the_picture(void **state)
     assert_true(shaped_square_error(&out, other) == 0);
     memset(other + 10 * 40 * 3, 110, 20 * 40 * 3);
     assert_true(fabs(shaped_square_error(&out, other) - pow(10.0 / 255, 2)) < 1e-9);
-    out.inner_height = out.inner_width = 0; /* all of it */
+    out.inner_height = out.inner_width = 0; /* the whole square */
     assert_true(shaped_square_error(&out, other) > 0.2);
     memory_free(other);
     clip_release(&in);

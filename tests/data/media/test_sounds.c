@@ -1,5 +1,5 @@
-/* Sounds survive the way to a file and back; bad ones are refused with a message that says why. The WAV files here are
- * put together byte by byte. */
+/* Sounds survive a round trip through files; invalid ones are refused with a message that gives the
+ * reason. The WAV files are assembled byte by byte. */
 #include "data/media/silence.h"
 #include "tests/media_fixture.h"
 
@@ -122,12 +122,12 @@ static void what_stands_behind_a_wav_is_not_read(void **state)
         fail_msg("%s", error_text());
     assert_int_equal(sound.samples, 5);
     sound_release(&sound);
-    memset(wav.data + 4, 0, 4); /* of open length: these bytes would be a chunk of the sound's file */
+    memset(wav.data + 4, 0, 4); /* with an open length these bytes would be a chunk of the file */
     refuse_sound(wav.data, wav.length, "cut short");
     text_release(&wav);
 }
 
-/* A long AVI file goes on in further RIFF chunks, which may be cut short as well. */
+/* A long AVI file continues in further RIFF chunks, which may be truncated as well. */
 static void further_riff_chunks_are_checked(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void further_riff_chunks_are_checked(void **state)
     text_release(&wav);
 }
 
-/* Programs that write to a pipe cannot go back to fill in the length. */
+/* Programs that write to a pipe cannot seek back to fill in the length. */
 static void a_wav_of_open_length_is_read_to_its_end(void **state)
 {
     (void)state;
@@ -155,7 +155,7 @@ static void a_wav_of_open_length_is_read_to_its_end(void **state)
     text_release(&wav);
 }
 
-/* Of a long sound no more is decoded than shows that it is too long. */
+/* Decoding stops as soon as a sound is known to exceed the limit. */
 static void a_limit_ends_the_reading_behind_it(void **state)
 {
     (void)state;
@@ -181,7 +181,7 @@ static void a_limit_ends_the_reading_behind_it(void **state)
 
 enum { TALK_HZ = 8000, TALK_SECONDS = 600, WORD = 3200, PAUSE = 800 };
 
-/* Words of 0.4 s, each with a pause of 0.1 s behind it. */
+/* Words of 0.4 s, each followed by a pause of 0.1 s. */
 static void make_talk(struct text *wav)
 {
     i64 samples = (i64)TALK_HZ * TALK_SECONDS;
@@ -227,7 +227,7 @@ static void what_is_silent_is_left_out(void **state)
     struct sound piece;
     struct silence_cutter cutter;
     double from_s;
-    int16_t *values = memory_alloc(4 * TALK_HZ * 2); /* 4 s, of which the last has a tone */
+    int16_t *values = memory_alloc(4 * TALK_HZ * 2); /* 4 s, the last one with a tone */
     for (i64 i = 3 * TALK_HZ; i < 4 * TALK_HZ; i++)
         values[i] = (int16_t)(8000 * sin(0.2 * (double)i));
     make_wav(&wav, 1, 1, 16, TALK_HZ, values, 4 * TALK_HZ * 2);
@@ -245,7 +245,7 @@ static void what_is_silent_is_left_out(void **state)
     text_release(&wav);
 }
 
-/* A stream gives what reading at once gives, in every format, resampled to 16 and 24 kHz. */
+/* A stream yields the samples of reading at once, in every format, resampled to 16 and 24 kHz. */
 static void streams_give_the_same_samples(void **state)
 {
     (void)state;

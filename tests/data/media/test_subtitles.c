@@ -1,4 +1,5 @@
-/* Subtitles inside of films are read as those beside them: in second n of tests/media/films' is said "second n". */
+/* Subtitles inside films read like those beside them: in second n the films of tests/media/films
+ * say "second n". */
 #include "data/media/media.h"
 #include "data/sources/sources.h"
 #include "data/media/subtitles.h"
@@ -35,7 +36,7 @@ static void each_kind_is_read_with_its_times(void **state)
         read_film(&words, names[i], "", 1.95, 4.05);
         assert_string_equal(words.data, "second 2 second 3");
     }
-    assert_int_equal(read_film(&words, "ass.mkv", NULL, 0, INFINITY), 2); /* what is drawn is no word */
+    assert_int_equal(read_film(&words, "ass.mkv", NULL, 0, INFINITY), 2); /* drawings are not words */
     assert_string_equal(words.data, "second, or so 0 second 2");
     text_release(&words);
 }
@@ -44,7 +45,7 @@ static void the_stream_that_a_player_shows_is_read(void **state)
 {
     struct text words = {0};
     (void)state;
-    assert_int_equal(read_film(&words, "subrip.mkv", NULL, 0, 2), 6); /* the default, which is not forced */
+    assert_int_equal(read_film(&words, "subrip.mkv", NULL, 0, 2), 6); /* the default track, which is not forced */
     assert_string_equal(words.data, "Sekunde 0 Sekunde 1");
     assert_int_equal(read_film(&words, "subrip.mkv", "eng", 0, 2), 6);
     assert_string_equal(words.data, "second 0 second 1");
@@ -69,7 +70,7 @@ static void events_are_words(void **state)
     text_release(&words);
 }
 
-/* ---- as samples ---- */
+/* ---- samples ---- */
 
 static void copy(const char *name, const char *film)
 {
@@ -86,7 +87,7 @@ static void put(const char *name, const char *text)
     succeed(file_replace(path_of(name), text, (i64)strlen(text)));
 }
 
-/* The names of the samples, and what each says. */
+/* Returns the names of the samples and their words. */
 static char *read_all(const struct source_request *request)
 {
     struct text all = {0};
@@ -140,7 +141,7 @@ static void what_stands_beside_a_film_counts_first(void **state)
                          "ass.mkv: second, or so 0 second 2 *\n");
 }
 
-/* Each film is read by one of several mappers. */
+/* Each film is read by exactly one of several mappers. */
 static void parts_hold_what_the_whole_does(void **state)
 {
     i64 samples = 0;

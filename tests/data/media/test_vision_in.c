@@ -1,7 +1,7 @@
-/* Pictures and clips given to the toy, as plain loops in double: a ViT over the pixels of the cells of a picture or
- * latent frame, its output beside the encoder's own features, both at an RMS of 1, attention among the eight tokens of
- * a position, which then stand side by side before the projection. What a position enters the backbone with is what a
- * sub-model without layers leaves. */
+/* The vision input of the toy against plain loops in double: a ViT over the pixels of a picture's
+ * or latent frame's cells, its output beside the encoder's features, both scaled to an RMS of 1,
+ * attention among the 8 tokens of a position, which are then concatenated and projected. The
+ * reference output is read through a sub-model without layers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,7 +75,8 @@ static double *gated(const double *gate_up, i64 n, i64 width)
     return y;
 }
 
-/* Pair j turns by height where j is even, by width where it is odd. at NULL: nothing turns. */
+/* Rotary embedding: pair j rotates by height for even j,
+ * by width for odd j. at NULL: no rotation. */
 static void turn(double *head, i64 width, const double *at)
 {
     for (i64 j = 0; at && j < width / 2; j++) {
@@ -105,14 +106,14 @@ static void attend_from(double *out, const double *qkv, i64 n, i64 row, i64 head
     }
 }
 
-/* All of n rows see one another. at: [n, 2] or NULL */
+/* Full attention among n rows. at: [n, 2] or NULL. */
 static double *attended(double *qkv, i64 n, const double *at)
 {
     i64 all = model.config.vit_width, heads = model.config.vit_heads, width = all / heads;
     double *out = rows(n, all);
     require(n <= ROWS_MOST, "%lld rows", (long long)n);
     for (i64 i = 0; i < n; i++)
-        for (i64 head = 0; head < 2 * heads; head++) /* of q, then of k */
+        for (i64 head = 0; head < 2 * heads; head++) /* heads of q, then of k */
             turn(qkv + i * 3 * all + head * width, width, at ? at + 2 * i : NULL);
     for (i64 i = 0; i < n; i++)
         for (i64 head = 0; head < heads; head++)
@@ -122,7 +123,7 @@ static double *attended(double *qkv, i64 n, const double *at)
 
 /* ---- The formulas ---- */
 
-/* Of the cells of `count` positions, which are entries [first, first + count) of the list. */
+/* ViT over the cells of `count` positions, entries [first, first + count) of the list. */
 static double *vit(const struct batch *b, const struct input_list *in, i64 first, i64 count)
 {
     const struct vision_in_weights *v = &model.vision_in;
@@ -130,7 +131,7 @@ static double *vit(const struct batch *b, const struct input_list *in, i64 first
     double *pixels = rows(n, TOY_PATCH), *at = rows(n, 2);
     for (i64 i = 0; i < n * TOY_PATCH; i++)
         pixels[i] = in->pixels[first * CELLS * TOY_PATCH + i] / 127.5 - 1;
-    for (i64 i = 0; i < n; i++) { /* the middle of the cell, half a step from that of its position */
+    for (i64 i = 0; i < n; i++) { /* centre of the cell, half a step from that of its position */
         const float *position = b->coordinates + 3 * in->position[first + i / CELLS];
         at[2 * i] = 2 * (double)position[1] + (i % CELLS < 2 ? -0.5 : 0.5);
         at[2 * i + 1] = 2 * (double)position[2] + (i % 2 ? 0.5 : -0.5);
@@ -146,7 +147,7 @@ static double *vit(const struct batch *b, const struct input_list *in, i64 first
     return normed(x, n, v->norm);
 }
 
-/* Tokens of a position: the encoder's features of its four cells, then the ViT's. */
+/* The tokens of a position: the encoder's features of its 4 cells, then the ViT's. */
 static double *merged(const struct input_list *in, i64 entry, const double *seen)
 {
     const struct vision_in_weights *v = &model.vision_in;

@@ -1,5 +1,5 @@
-/* Films become samples of a clip and what sounds while it is shown, from files of their own, archives, tables and
- * conversations; those without sound, or with one that is damaged, are counted. */
+/* Films become samples of a clip and its sound, from single files, archives, tables and
+ * conversations; films without sound or with damaged sound are counted. */
 #include "tokenizer_training/audio_step.h"
 #include "data/curate/dedup.h"
 #include "data/media/media.h"
@@ -56,7 +56,7 @@ static int clear(void **state)
     return remove_directory(state);
 }
 
-/* An empty folder `in`, in which `put` puts. */
+/* Makes an empty folder `in`, where `put` writes. */
 static void begin(void)
 {
     directory_remove(path_of("in"));
@@ -124,7 +124,7 @@ static const struct shard_part *find(const struct shards *s, enum direction dire
     return NULL;
 }
 
-/* kinds: as of enum stream, a letter each: T, V (video-in), W (video-out), A, N (note). */
+/* kinds: one letter per part, as in enum stream: T, V (video-in), W (video-out), A, N (note). */
 static const struct shard_part *assert_parts(const struct shards *s, enum direction direction, const char *name,
                                              const char *kinds)
 {
@@ -142,7 +142,7 @@ static const struct shard_part *assert_parts(const struct shards *s, enum direct
     return part;
 }
 
-/* The codes of what sounds for a clip's 9 frames at 8 a second. */
+/* Compares with the audio codes of a clip's 9 frames at 8 Hz. */
 static void assert_sound(struct shards *s, const struct shard_part *part, const char *film, double from_s)
 {
     struct audio_tokenizer audio;
@@ -175,7 +175,7 @@ static void each_window_has_its_sound(void **state)
     put_words("long.txt", "a film goes on");
     settings.windows.every_s = 6.5;
     run(&s, &settings);
-    assert_int_equal(s.sample_count, 2 * 6); /* at 0, 6.5, .. 32.5: 39 is not whole */
+    assert_int_equal(s.sample_count, 2 * 6); /* at 0, 6.5, ..., 32.5; a window at 39 would be incomplete */
     for (i64 k = 0; k < 6; k++) {
         char name[32] = "long.mkv";
         if (k)
@@ -190,7 +190,7 @@ static void each_window_has_its_sound(void **state)
     shards_close(&s);
 }
 
-/* What is trained on: positions of clip, sound and words in this order. */
+/* Training rows have positions of clip, sound and words in this order. */
 static void the_packer_reads_it(void **state)
 {
     i64 rows = 1, step = 0;
@@ -234,7 +234,7 @@ static void films_without_a_sound_stand_alone(void **state)
     put_all_kinds();
     run(&s, &settings);
     assert_int_equal(s.sample_count, 2 * 3);
-    assert_parts(&s, DIRECTION_VIDEO_IN, "captions.jsonl:1", "VTN"); /* its sound begins later than the clip ends */
+    assert_parts(&s, DIRECTION_VIDEO_IN, "captions.jsonl:1", "VTN"); /* its sound begins after the end of the clip */
     assert_parts(&s, DIRECTION_VIDEO_IN, "captions.jsonl:2", "VTN");
     assert_parts(&s, DIRECTION_VIDEO_OUT, "captions.jsonl:3", "TWN");
     shards_close(&s);
@@ -251,7 +251,7 @@ static void sounds_may_be_demanded(void **state)
     struct shards s;
     (void)state;
     put_all_kinds();
-    settings.windows.every_s = 1.25; /* 0, 1.25, 2.5, 3.75; of the mute ones 0, 1.25 */
+    settings.windows.every_s = 1.25; /* 0, 1.25, 2.5, 3.75; 0 and 1.25 for the mute ones */
     directory_remove(path_of("out"));
     succeed(directory_make(path_of("out")));
     assert_int_equal(prepare_stage(&settings, path_of("out"), 1, &device, DTYPE_F32), -1);
@@ -280,7 +280,7 @@ static void longer_sounds_are_cut_or_left_out(void **state)
     run(&s, &settings);
     assert_int_equal(s.sample_count, 1);
     shards_close(&s);
-    settings.cut_sounds = true; /* 1.125 s in pieces of a quarter to a half */
+    settings.cut_sounds = true; /* 1.125 s in pieces of 0.25 to 0.5 s */
     run(&s, &settings);
     i64 count, samples = 0;
     const struct shard_part *part = find(&s, DIRECTION_VIDEO_IN, "long.mkv", &count);
@@ -346,7 +346,7 @@ static void windows_say_what_is_said_in_them(void **state)
     assert_words(&s, assert_parts(&s, DIRECTION_VIDEO_IN, "all.tar:one", "VTN") + 2, "second 0 second 1");
     assert_words(&s, assert_parts(&s, DIRECTION_VIDEO_IN, "all.tar:one@2.000", "VTN") + 2, "second 2 second 3");
     assert_words(&s, assert_parts(&s, DIRECTION_VIDEO_OUT, "film.mkv@2.000", "TWN") + 2, "second 2");
-    assert_int_equal(s.sample_count, 2 * (3 + 2)); /* of film.mkv's third window nothing is said */
+    assert_int_equal(s.sample_count, 2 * (3 + 2)); /* film.mkv's third window has no words */
     shards_close(&s);
     text_release(&tar);
     text_release(&film);
@@ -387,7 +387,7 @@ static i64 left_out(const char *rule)
     return count;
 }
 
-/* A film that begins dark has bright windows; a copy of it has none. */
+/* A film with a dark beginning has bright windows; a copy of it has none. */
 static void each_window_is_judged_by_itself(void **state)
 {
     struct prepare_settings settings = settings_of(FILM_SOUND_NONE);
@@ -411,7 +411,7 @@ static void each_window_is_judged_by_itself(void **state)
     shards_close(&s);
 }
 
-/* Tones of half the full scale, -9 dB, begin 2.25 s after the picture. */
+/* Tones at half of full scale (-9 dB) begin 2.25 s after the picture. */
 static void sounds_of_clips_are_judged_as_others_are(void **state)
 {
     struct prepare_settings settings = settings_of(FILM_SOUND_TAKE);
@@ -427,14 +427,14 @@ static void sounds_of_clips_are_judged_as_others_are(void **state)
     assert_int_equal(s.sample_count, 2 * 4);
     shards_close(&s);
     settings.filter.silence_db = -3;
-    run(&s, &settings); /* what has no sound at all is not softer */
+    run(&s, &settings); /* a missing sound does not count as quiet */
     assert_int_equal(s.sample_count, 2);
     assert_int_equal(count_named(&s, "a.mp4@"), 0);
     assert_int_equal(left_out("silent throughout"), 3);
     shards_close(&s);
 }
 
-/* Three seconds of a tone, three of one at -46 dB, three of the tone. */
+/* Writes 3 s of a tone, 3 s at -46 dB, 3 s of the tone. */
 static void put_tones(const char *name)
 {
     struct sound sound = {.rate_hz = AUDIO_RATE_HZ, .samples = 9 * AUDIO_RATE_HZ};
@@ -499,7 +499,7 @@ static void dedup(struct shards *s, i64 caption_times)
     memory_free(data);
 }
 
-/* All windows of a film stay, or none does; so do both directions of each. */
+/* All windows of a film are kept, or none, and both directions of each. */
 static void films_of_parts_are_told_by_all_their_windows(void **state)
 {
     struct prepare_settings settings = settings_of(FILM_SOUND_NONE);
@@ -534,7 +534,7 @@ static void films_of_parts_are_told_by_all_their_windows(void **state)
     shards_close(&s);
 }
 
-/* The audio tokenizer's recordings: kept, or read again when they are drawn. */
+/* Recordings of the audio tokenizer: in memory, or read again when drawn. */
 static void tokenizers_hear_films(void **state)
 {
     struct audio_media kept, again, sounds;

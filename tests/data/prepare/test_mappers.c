@@ -1,5 +1,5 @@
-/* Preparing in parts: n processes that share the files of a folder make what one makes, each in a folder of its own; a
- * list of such folders, or a folder of them, is read as one. */
+/* Preparing in parts: n processes that share the files of a folder produce the samples of one
+ * process, each in its own folder; a list or a folder of such folders reads as one. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +68,7 @@ static int clear(void **state)
     return 0;
 }
 
-/* ---- What a folder holds ---- */
+/* ---- Contents of a folder ---- */
 
 static int prepare(const char *name, const char *part, const char *text)
 {
@@ -105,7 +105,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Where each sample came from and its ids, in order of these lines. */
+/* Returns the origin and the ids of each sample, as sorted lines. */
 static char **samples_of(i64 *count, const char *data, const char *part)
 {
     struct shards s;
@@ -280,7 +280,7 @@ static void the_packer_shows_every_sample_of_all_parts(void **state)
     (void)state;
 }
 
-/* ---- Going on ---- */
+/* ---- Resuming ---- */
 
 static void read_rest(struct text *out, struct source *source, i64 most)
 {
@@ -300,7 +300,7 @@ static void a_source_goes_on_without_the_files_before(void **state)
     read_rest(&all, source, -1);
     source_close(source);
     source = source_open(corpus, &request);
-    read_rest(&first, source, 60); /* within f04.jsonl, behind the 23 of f01.jsonl */
+    read_rest(&first, source, 60); /* within f04.jsonl, after the 23 of f01.jsonl */
     struct json *reached = source_state(source);
     source_close(source);
     char *path = path_join(corpus, "f01.jsonl");

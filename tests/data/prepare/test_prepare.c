@@ -1,6 +1,6 @@
-/* Preparing: a small corpus of every kind becomes shards whose records hold what the tokenizers say, in both
- * directions; conversations keep their layout and weights; unreadable files are counted; the packer reads it all back.
- */
+/* Preparing: a small corpus of every kind becomes shards whose records match the tokenizers'
+ * output, in both directions; conversations keep their layout and weights; unreadable files are
+ * counted; the packer reads everything back. */
 #define _GNU_SOURCE /* memmem */
 #include <setjmp.h>
 #include <stdio.h>
@@ -361,8 +361,8 @@ static void without_tokenizers_media_are_left_out(void **state)
     (void)state;
 }
 
-/* A torn archive is one bad sample, whatever stands behind it is read; more of the bytes than bad_share are an error.
- */
+/* A truncated archive is one bad sample, and the files after it are read; a share of bad bytes
+ * above bad_share is an error. */
 static void damaged_files_are_counted(void **state)
 {
     char *data = path_join(folder, "torn"), *kept = corpus;
@@ -459,7 +459,7 @@ static void held_out_folders_stay_out_of_train(void **state)
     char *data = path_join(folder, "unnamed"), *other = path_join(data, "books"), *held = path_join(data, "validation"),
          *kept = corpus;
     struct prepare_settings settings = settings_of(data);
-    settings.validation = settings.test = 0.5; /* nothing is drawn: there is a folder */
+    settings.validation = settings.test = 0.5; /* no random split: the folders exist */
     assert_int_equal(directory_make(other) || directory_make(held), 0);
     corpus = data;
     put("books/b.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": \"c\"}\n");
@@ -492,7 +492,7 @@ static void long_sounds_are_left_out_not_bad(void **state)
     (void)state;
 }
 
-/* 40 frames at 8 Hz are 5 s, a window is 9 frames; the beginning is a window as well. */
+/* 40 frames at 8 Hz are 5 s, a window has 9 frames; the beginning is a window too. */
 static void windows_of_a_long_clip_are_samples(void **state)
 {
     struct prepare_settings settings = settings_of(corpus);
@@ -507,7 +507,7 @@ static void windows_of_a_long_clip_are_samples(void **state)
     run(&settings);
     assert_samples("train", 2 * 2 + 2 + 1, ".jsonl:");
     settings.windows.most = 0;
-    settings.windows.every_s = 1.5; /* 0, 1.5, 3; 4.5 is not whole */
+    settings.windows.every_s = 1.5; /* 0, 1.5, 3; one at 4.5 would be incomplete */
     run(&settings);
     assert_samples("train", 3 * 2 + 2 + 1, ".jsonl:");
     assert_int_equal(shards_open(&s, out, "train"), 0);
@@ -544,7 +544,7 @@ static void subtitles_are_the_text_of_their_window(void **state)
     assert_text(&s, find(&s, DIRECTION_VIDEO_IN, "talk.mp4") + 1, false, " red apple goes on");
     assert_text(&s, find(&s, DIRECTION_VIDEO_IN, "talk.mp4@1.500") + 1, false, " goes on");
     for (i64 i = 0; i < s.sample_count; i++)
-        assert_null(strstr(shards_name(&s, i), "talk.mp4@3.000")); /* nobody speaks */
+        assert_null(strstr(shards_name(&s, i), "talk.mp4@3.000")); /* no speech there */
     shards_close(&s);
     char *paths[] = {path_join(corpus, "talk.srt"), path_join(corpus, "talk.mp4")};
     for (i64 i = 0; i < COUNT_OF(paths); i++) {
@@ -580,7 +580,7 @@ static void a_long_sound_is_cut_into_samples(void **state)
     settings.validation = settings.bad_share = 0;
     settings.audio_seconds = 0.35;
     settings.cut_sounds = true;
-    put_sound("long.wav", 16000); /* 1 s: at least three pieces, each in and out */
+    put_sound("long.wav", 16000); /* 1 s: at least 3 pieces, each in and out */
     put("captions.jsonl", "{\"audio\": \"c.wav\", \"text\": \"seven\"}\n{\"audio\": \"long.wav\", \"text\": \"x\"}\n");
     run(&settings);
     struct shards s;
@@ -595,7 +595,8 @@ static void a_long_sound_is_cut_into_samples(void **state)
     (void)state;
 }
 
-/* The matrix of the only track stretches pixels: 44 bytes from the box's type (ISO/IEC 14496-12, 8.3.2). */
+/* The matrix of the only track stretches pixels: 44 bytes
+ * after the box type (ISO/IEC 14496-12, 8.3.2). */
 static void clips_have_the_shape_that_is_shown(void **state)
 {
     struct prepare_settings settings = settings_of(corpus);
@@ -619,7 +620,7 @@ static void clips_have_the_shape_that_is_shown(void **state)
     (void)state;
 }
 
-/* 60 x 110 of 5 : 3, as it is cut. */
+/* Writes a 60 x 110 picture; returns it cropped to 5 : 3. */
 static struct clip put_long(const char *train)
 {
     char *path = path_join(train, "a.png"), *captions = path_join(train, "captions.jsonl");
@@ -638,7 +639,7 @@ static struct clip put_long(const char *train)
     return clip;
 }
 
-/* Scales 1x1, 2x3, 2x4, 3x5; as input all but the first, and the whole. */
+/* Scales 1x1, 2x3, 2x4, 3x5; inputs hold all but the first, and the whole. */
 static void assert_long_pictures_are_packed(void)
 {
     static i64 zero[1];

@@ -1,5 +1,6 @@
-/* Files at addresses: every format gives what it gives from a disk, over connections that break, stand still and are
- * refused for a while; a file that changes meanwhile, a server without ranges, and credentials are not passed over. */
+/* Remote files: every format reads as from a disk, over connections that break, stall or are
+ * refused for a while; a file that changes during reading, a server without ranges, and credentials
+ * are handled. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ static void make_tar(struct text *tar, int samples)
     tar_end(tar);
 }
 
-/* What it gives, behind the address: a number a sample, and what ended it. */
+/* Appends the samples at the address, one per line, and the error that ended reading. */
 static void read_served(struct text *out, struct served *file)
 {
     server_open(&server, file, 1);
@@ -82,7 +83,7 @@ static void formats_give_what_they_give_from_a_disk(void **state)
     (void)state;
 }
 
-static struct text tar, tar_reads; /* 200 samples, 1.6 MB, and what they are */
+static struct text tar, tar_reads; /* 200 samples in 1.6 MB, and their expected listing */
 
 static int make(void **state)
 {
@@ -121,12 +122,13 @@ static void what_breaks_goes_on_where_it_was(void **state)
     reset.resets = 2;
     assert_reads(&reset, tar_reads.data);
     assert_int_equal(reset.requests, 4);      /* one of them for the size */
-    assert_true(reset.last_first <= 1000000); /* what came before a reset may not have been read */
+    assert_true(reset.last_first <= 1000000); /* bytes received before a reset may be lost */
     assert_non_null(strstr(reset.last, "If-Match: \"1\""));
     struct remote_patience usual = remote_patience;
     stall.stalls = 1;
     remote_patience.stall_s = 0.2;
-    remote_patience.tries = remote_patience.tries_unknown = 1000; /* where the server is slow for other reasons, too */
+    /* enough even if the server is slow for other reasons */
+    remote_patience.tries = remote_patience.tries_unknown = 1000;
     assert_reads(&stall, tar_reads.data);
     assert_true(stall.stalls == 0 && stall.last_first >= 500000);
     remote_patience = usual;
@@ -149,7 +151,7 @@ static void a_server_without_ranges_begins_anew(void **state)
     file.cuts = 2;
     assert_reads(&file, tar_reads.data);
     assert_int_equal(file.last_first, 500000);
-    unnamed.no_ranges = unnamed.no_length = true; /* its end is the connection's */
+    unnamed.no_ranges = unnamed.no_length = true; /* the connection's end marks the file's end */
     unnamed.etag = NULL;
     assert_reads(&unnamed, tar_reads.data);
     (void)state;
@@ -170,7 +172,7 @@ static void a_file_that_changes_is_not_read_on(void **state)
     file.cuts = 1;
     file.later = "\"2\"";
     assert_ends(&file, "unreachable: http://127.0.0.1", "is not what it was");
-    longer.etag = longer.later = NULL; /* then its size says so */
+    longer.etag = longer.later = NULL; /* then its size reveals the change */
     server_open(&server, &longer, 1);
     char *address = string_format("%s/a.tar", server.url);
     struct blob *blob = blob_open(address);
@@ -208,7 +210,7 @@ static void files_beside_are_not_asked_for(void **state)
     (void)state;
 }
 
-/* The golden bytes of Megatron's own writer, as in test_sources.c, many times over. */
+/* Writes the golden bytes of Megatron's own writer, as in test_sources.c, many times over. */
 static void make_pair(struct text *index, struct text *ids, i64 documents)
 {
     text_append(index, "MMIDIDX\0\0\1\0\0\0\0\0\0\0\x8", 18);
@@ -229,7 +231,7 @@ static void pairs_of_index_and_ids_are_read_by_windows(void **state)
 {
     struct text index = {0}, ids = {0}, here = {0}, there = {0};
     char folder[] = "/tmp/weft-test.XXXXXX";
-    make_pair(&index, &ids, 20000); /* 400 KB and 6 MB: more than a window, more than a block */
+    make_pair(&index, &ids, 20000); /* 400 KB and 6 MB: more than a window and a block */
     char *path = string_format("%s/m.idx", mkdtemp(folder)), *beside = string_format("%s/m.bin", folder);
     assert_int_equal(file_replace(path, index.data, index.length), 0);
     assert_int_equal(file_replace(beside, ids.data, ids.length), 0);
@@ -274,7 +276,7 @@ static void tables_need_ranges(void **state)
     assert_int_equal(file_read(&bytes, path), 0);
     struct served small = {.path = "/a.parquet", .bytes = bytes.data, .count = bytes.length, .no_ranges = true};
     struct text drawn = {0};
-    read_served(&drawn, &small); /* all of it is as good as a part that holds it all */
+    read_served(&drawn, &small); /* a full response is accepted if it holds the range */
     assert_null(strstr(drawn.data, "unreachable"));
     text_append(&large, bytes.data, bytes.length);
     while (large.length < 5 << 20)
@@ -318,7 +320,7 @@ static void patience_ends(void **state)
     (void)state;
 }
 
-/* More than is read ahead, and more than once the bytes after which tries are counted anew. */
+/* Longer than the read-ahead, and long enough to reset the retry count several times. */
 static void a_long_file_comes_whole(void **state)
 {
     i64 count = 20 << 20, read, got = 0;
@@ -336,7 +338,7 @@ static void a_long_file_comes_whole(void **state)
     }
     assert_int_equal(got, count);
     assert_int_equal(blob_bytes(blob), count);
-    assert_null(strstr(file.last, "If-Match")); /* weak ones match nothing */
+    assert_null(strstr(file.last, "If-Match")); /* weak ETags match nothing */
     blob_close(blob);
     file.resets = 1;
     blob = blob_open(address);
@@ -346,7 +348,7 @@ static void a_long_file_comes_whole(void **state)
     assert_int_equal(blob_read_at(blob, block, count - 10, 11), -1);
     assert_non_null(strstr(error_text(), "the file ends"));
     blob_close(blob);
-    blob = blob_open(address); /* and one that is left in the middle is not waited for */
+    blob = blob_open(address); /* closing in the middle does not wait for the rest */
     assert_true(blob_read(blob, block, 100) > 0);
     blob_close(blob);
     server_close(&server);
@@ -433,7 +435,7 @@ static void point_to_server(const char *user)
     setenv("AWS_SESSION_TOKEN", "tokenofthree", 1);
 }
 
-/* What stands behind `?` is sent as it is; names are without it. */
+/* The query string is sent unchanged; names omit it. */
 static void signatures_are_sent_and_not_shown(void **state)
 {
     static const char line[] = "{\"text\": \"a line\"}\n";
@@ -559,7 +561,7 @@ static void expect_given_up(const char *address, const char *message)
     remote_close(remote);
 }
 
-/* Nobody listens at a port that was closed; by this name no other test asked for it. */
+/* Nobody listens at a closed port; no other test uses this host name. */
 static void who_never_answered_is_soon_given_up(void **state)
 {
     struct served file = a_tar();

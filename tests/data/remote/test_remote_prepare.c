@@ -1,5 +1,5 @@
-/* Preparing from addresses: what a server that goes away leaves is gone on with, to the same bytes; parts, and what is
- * foreseen, are those of files of a disk. */
+/* Preparing from addresses: after a server outage, a second call continues to the same bytes; parts
+ * and estimates match those of local files. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,7 +135,7 @@ static void what_a_server_leaves_is_gone_on_with(void **state)
     (void)state;
 }
 
-/* But for the names in the index. */
+/* Compares shards except the names in the index. */
 static void assert_same_shards(const char *here, const char *there)
 {
     i64 bytes;

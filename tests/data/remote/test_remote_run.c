@@ -1,4 +1,5 @@
-/* A run whose stages have read addresses goes on without them; what changed there is known to who asks. */
+/* A run whose stages have read addresses can resume without them; changes at an address are
+ * detected when queried. */
 #include <sys/wait.h>
 #include <unistd.h>
 #include "tests/http_server.h"
@@ -60,7 +61,7 @@ static void what_is_done_asks_no_address(void **state)
     assert_null(strstr(said.data, "done before"));
     file.requests = 0;
     write_recipe(server.url, 310);
-    assert_int_equal(run(""), 1); /* without a question */
+    assert_int_equal(run(""), 1); /* without a query */
     expect_said("other settings or inputs: settings.vocabulary");
     assert_int_equal(file.requests, 0);
     server_close(&server);
@@ -69,7 +70,8 @@ static void what_is_done_asks_no_address(void **state)
     expect_said("done before");
 }
 
-/* A signature may change with every call: what was made stays, and holds none. */
+/* A signature may change with every call: finished stages stay valid, and no output contains the
+ * signature. */
 static void a_signature_is_no_setting(void **state)
 {
     struct served files[] = {{.path = "/a.jsonl?sig=secret1", .bytes = lines, .count = sizeof lines - 1},
@@ -95,7 +97,8 @@ static void a_signature_is_no_setting(void **state)
     memory_free(command);
 }
 
-/* What fills the ring of a stream is another process, which knows the signature of this call, and shows it nowhere. */
+/* The process that fills a stream's ring gets the signature
+ * of the current call and never prints it. */
 static void a_stream_has_the_signature_of_the_call(void **state)
 {
     struct text many = {0};

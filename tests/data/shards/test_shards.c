@@ -1,4 +1,4 @@
-/* Shards: what is written is read, and nothing that was cut short or changed is taken for it. */
+/* Shards: a written folder reads back, and truncated or changed files are refused. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <string.h>

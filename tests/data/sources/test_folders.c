@@ -1,5 +1,5 @@
-/* Folders of other people's files, seen from outside: a stage knows when what it reads has changed; inspect says what
- * becomes of them; prepare goes on where it was killed. */
+/* Folders of arbitrary user files: a stage notices changed inputs, inspect reports what becomes of
+ * the files, and prepare resumes after a kill. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 #include "tests/weft_process.h"
 
 static char *folder;
-static struct text said, complained; /* of the last run: stdout, stderr */
+static struct text said, complained; /* stdout and stderr of the last run */
 
 static char *in_folder(const char *name)
 {
@@ -86,7 +86,7 @@ static int clear(void **state)
     return 0;
 }
 
-/* ---- What a stage was made of ---- */
+/* ---- Inputs of a finished stage ---- */
 
 static void put_recipe(const char *name, const char *data)
 {
@@ -113,7 +113,7 @@ static void an_edit_of_equal_length_is_seen(void **state)
     assert_int_equal(WEFT("run", recipe), 0);
     expect_in(&complained, "bpe: done before");
     assert_int_equal(stat(file, &before), 0);
-    int descriptor = open(file, O_WRONLY); /* in place: the same inode */
+    int descriptor = open(file, O_WRONLY); /* in place: the inode stays */
     assert_int_equal(pwrite(descriptor, "The", 3, 0), 3);
     close(descriptor);
     copy_times(file, &before);
@@ -145,7 +145,7 @@ static void a_page_is_of_the_stages_as_they_are(void **state)
     assert_int_equal(file_read(&html, page), 0);
     expect_in(&html, ">310<");
     assert_null(strstr(html.data, ">300<"));
-    assert_int_equal(WEFT("run", recipe, "page"), 0); /* a stage made alone shows, too */
+    assert_int_equal(WEFT("run", recipe, "page"), 0); /* a stage run alone appears too */
     expect_in(&complained, "page: done in");
     text_release(&yaml);
     text_release(&html);
@@ -154,7 +154,7 @@ static void a_page_is_of_the_stages_as_they_are(void **state)
     (void)state;
 }
 
-/* Files of the source tree have not changed for a while, so that what they hash to is kept. */
+/* Files of the source tree are old enough for their hashes to be cached. */
 static void contents_are_read_once(void **state)
 {
     char *recipe = in_folder("kept.yaml"), *cache = in_folder("run/inputs.cache");
@@ -169,7 +169,7 @@ static void contents_are_read_once(void **state)
         line--;
     line[0] = line[0] == '0' ? '1' : '0';
     assert_int_equal(file_replace(cache, kept.data, kept.length), 0);
-    assert_int_equal(WEFT("run", recipe), 1); /* it was believed */
+    assert_int_equal(WEFT("run", recipe), 1); /* the cached hash was used */
     assert_int_equal(unlink(cache), 0);
     assert_int_equal(WEFT("run", recipe), 0);
     text_release(&kept);
@@ -201,7 +201,7 @@ static void what_an_older_version_made_is_refused_with_the_reason(void **state)
     (void)state;
 }
 
-/* As programs told an input that read shards wholly. */
+/* Adds an input like older programs did, which hashed shards completely. */
 static void add_file(struct text *all, const char *name)
 {
     struct text content = {0};
@@ -230,7 +230,8 @@ static void give_digest_of_before(const char *done, const char *data)
     text_release(&all);
 }
 
-/* An index has checksums of its shards: it alone is read, and what a program that read both has made stays. */
+/* An index holds the checksums of its shards: only the index is read, and results of older
+ * programs, which read both, stay valid. */
 static void shards_are_known_by_their_index(void **state)
 {
     char *data = in_folder("indexed"), *recipe = in_folder("indexed.yaml"), *done = in_folder("run/bpe/done.json");
@@ -250,7 +251,7 @@ static void shards_are_known_by_their_index(void **state)
     (void)state;
 }
 
-/* ---- What a folder becomes ---- */
+/* ---- inspect on a folder ---- */
 
 static const char *text_at(const struct json *list, i64 index, const char *key)
 {
@@ -313,7 +314,7 @@ static void inspect_says_what_becomes_of_every_file(void **state)
     (void)state;
 }
 
-/* ---- Killed and gone on with ---- */
+/* ---- Kill and resume ---- */
 
 static pid_t begin_within(rlim_t bytes, const char *recipe, const char *name)
 {
@@ -331,7 +332,7 @@ static pid_t begin_within(rlim_t bytes, const char *recipe, const char *name)
     return child;
 }
 
-/* Fails, in the middle of a write, at a file of that size; 0: at none. */
+/* Runs with a file size limit, so that a write fails midway; 0: no limit. */
 static int run_within(rlim_t bytes, const char *recipe, const char *name)
 {
     int status;
@@ -341,7 +342,7 @@ static int run_within(rlim_t bytes, const char *recipe, const char *name)
     return WEXITSTATUS(status);
 }
 
-/* Killed once it has saved how far it came, if it does not end before. */
+/* Kills the run after its first saved progress, unless it ends first. */
 static void run_killed(const char *recipe, const char *name)
 {
     int status;
@@ -379,7 +380,7 @@ static void list_below(struct text *out, const char *path, const char *name)
     text_release(&content);
 }
 
-/* What was written behind the last mark, and what a torn write leaves there, counts for nothing. */
+/* Appends garbage behind the last saved position, like a torn write; it must be ignored. */
 static void spoil_tables(const char *name)
 {
     char *path = string_format("%s/%s/shards.partial/train/samples.part", folder, name);

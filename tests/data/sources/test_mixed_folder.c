@@ -1,5 +1,5 @@
-/* A folder as people have them: 1,000 pictures, clips and sounds of 17 formats, 100 of them damaged in ten ways.
- * Exactly those are named, each with its reason; the rest arrives. */
+/* A realistic folder: 1,000 pictures, clips and sounds in 17 formats, 100 of them damaged in 10
+ * ways. Exactly those are reported, each with its reason; the rest is read. */
 #include "data/sources/media_list.h"
 #include "tests/media_fixture.h"
 
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { GOOD = 900, WAYS = 10, FORMATS = 2 /* of each way */, DAMAGES = WAYS * FORMATS, BAD = 5 * DAMAGES };
+enum { GOOD = 900, WAYS = 10, FORMATS = 2 /* formats per way */, DAMAGES = WAYS * FORMATS, BAD = 5 * DAMAGES };
 static const char *const sources[] = {"full-chroma.jpg",
                                       "progressive.jpg",
                                       "lossy.webp",
@@ -34,7 +34,7 @@ static const char *const sources[] = {"full-chroma.jpg",
 struct mixed_folder_damage {
     const char *source, *ending;
     void (*change)(struct text *file);
-    const char *reason; /* a part of the message */
+    const char *reason; /* part of the message */
 };
 
 static void cut_in_half(struct text *file)
@@ -73,7 +73,7 @@ static void flip_a_bit(struct text *file)
     file->data[file->length * 3 / 4] ^= 4;
 }
 
-/* The width in a PNG's header, without its checksum: then as it would be for that. */
+/* Sets width and height in a PNG's header to 60000, with a matching checksum. */
 static void ask_for_gigapixels(struct text *file)
 {
     struct text header = {0};
@@ -92,12 +92,12 @@ static void ask_for_gigapixels(struct text *file)
     text_release(&header);
 }
 
-static void nothing(struct text *file) /* its name says another kind */
+static void nothing(struct text *file) /* the extension is of another kind */
 {
     (void)file;
 }
 
-/* As a download leaves it that was to be filled in from the front. */
+/* A preallocated download that was never filled. */
 static void zero_it(struct text *file)
 {
     memset(file->data, 0, (size_t)file->length);

@@ -1,5 +1,5 @@
-/* What a tokenizer learns from is what `prepare` trains on: no stage sees what another holds out; and the text
- * tokenizer reads all files evenly. */
+/* Tokenizers learn from the files that `prepare` trains on: no stage reads files that another holds
+ * out; and the text tokenizer reads all files evenly. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static void put(const char *name, const struct text *content)
     memory_free(path);
 }
 
-/* Words of a script of its own, as no other file has them. */
+/* Writes words of a script that no other file uses. */
 static void put_words(const char *name, i64 bytes, const char *word)
 {
     struct text text = {0};
@@ -62,7 +62,7 @@ static void put_words(const char *name, i64 bytes, const char *word)
     text_release(&text);
 }
 
-/* The tokenizer trained on the folder. */
+/* Trains the text tokenizer on the folder. */
 static struct text_tokenizer *train(const struct setting_override *more, i64 count)
 {
     struct text_settings settings = {0};
@@ -120,7 +120,7 @@ static void all_files_are_read_evenly(void **state)
     (void)state;
 }
 
-/* ---- drawn parts ---- */
+/* ---- randomly held-out parts ---- */
 
 enum { WORDS = 40 };
 
@@ -144,7 +144,7 @@ static void prepare(const struct text_tokenizer *tokenizer)
     memory_free(text);
 }
 
-/* Of the files 00.txt, 01.txt, ... those that stand in a part; how many. */
+/* Marks which of the files 00.txt, 01.txt, ... are in a part; returns their number. */
 static i64 files_of(bool *there, const char *part)
 {
     struct shards s;

@@ -1,5 +1,5 @@
-/* Sources: every form of file and of sample, plain and compressed; what is wrong is named with its place and passed
- * over. */
+/* Sources: every form of file and of sample, plain and compressed; errors are reported with their
+ * place and skipped. */
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include "data/sources/sources.h"
@@ -22,7 +22,7 @@ static void draw_part(struct text *out, const struct sample_part *part)
         text_printf(out, "'%.*s'", (int)min_i64(part->bytes.length, 60), part->bytes.data);
 }
 
-/* All that a source gives, a line each: FORM PARTS, "bad" or "damaged". */
+/* Appends all samples of a source, one per line: FORM PARTS, "bad" or "damaged". */
 static void draw(struct text *out, const char *path)
 {
     static const char *const forms[] = {"plain", "captioned", "chat", "mixed"};
@@ -240,7 +240,7 @@ static void compressed_files_are_read(void **state)
 
 /* ---- WebDataset ---- */
 
-/* Behind a header of its own, as a long name has. */
+/* Adds a member with a pax header, like a long name has. */
 static void add_pax(struct text *tar)
 {
     i64 at = tar->length;
@@ -345,10 +345,10 @@ static void damaged_indexes_are_refused(void **state)
     }
     u8 bad[sizeof golden_idx];
     memcpy(bad, golden_idx, sizeof bad);
-    bad[34] = 200; /* a sequence beyond the end of the ids */
+    bad[34] = 200; /* a sequence past the end of the ids */
     expect(put_file("m.idx", bad, sizeof bad), "bad\nplain ids,4,5\n");
     memset(bad + 26, 0, 8);
-    bad[33] = 0x80; /* the least number of documents there can be */
+    bad[33] = 0x80; /* smallest possible number of documents */
     expect(put_file("m.idx", bad, sizeof bad), "damaged\n");
     (void)state;
 }
@@ -488,7 +488,8 @@ static void damaged_files_are_passed(void **state)
     (void)state;
 }
 
-/* In a child that is nobody: nothing is closed to the one who runs these tests as root. */
+/* Runs in a child process as user nobody, because the tests may run as root, who may read
+ * everything. */
 static void what_may_not_be_read_is_passed(void **state)
 {
     static const char *const files[][2] = {{"shut/a.txt", "a"}, {"shut/b.txt", "b"}, {"shut/deep/c.txt", "c"}};
@@ -519,7 +520,7 @@ static void what_may_not_be_read_is_passed(void **state)
 
 /* ---- parts ---- */
 
-/* NAME:PART of each sample: train, validation or x for test. */
+/* NAME:PART of each sample: train, validation, or x for test. */
 static void draw_parts(struct text *out, const char *name, const struct source_request *request)
 {
     char *path = path_join(directory, name);
@@ -574,7 +575,8 @@ static void metadata_may_stand_above_the_parts(void **state)
     (void)state;
 }
 
-/* Five captions of a picture are on one side, wherever the folder stands and whatever else is in it. */
+/* Five captions of one picture are in the same split,
+ * independently of the folder's path and other files. */
 static void draws_follow_the_medium(void **state)
 {
     struct text lines = {0}, first = {0}, second = {0};

@@ -1,10 +1,10 @@
-/* Shards that are prepared while they are read: the rows are those of a folder that was prepared before, whoever is
- * killed, wherever a run goes on, and no more shards stand than were asked for. */
+/* Shards prepared while they are read: the rows are those of a folder prepared before, after any
+ * kill and resume, and the number of shards on disk stays within the limit. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include "tests/stream_fixture.h"
 
-/* ---- What it promises ---- */
+/* ---- Settings and rows of a stream ---- */
 
 static void settings_come_back_as_they_were(void **state)
 {
@@ -71,16 +71,16 @@ static void a_stream_has_the_rows_of_the_folder(void **state)
         for (i64 step = 0; step < STEPS; step++) {
             expect_lines(l, lines, step, step + 1);
             struct loader_cursor cursor = loader_cursor(l);
-            assert_int_equal(loader_passed(l, &cursor), 0); /* as behind a checkpoint of each step */
+            assert_int_equal(loader_passed(l, &cursor), 0); /* as after a checkpoint at each step */
         }
         loader_close(l);
         string_list_free(lines, STEPS);
     }
 }
 
-/* ---- Going on ---- */
+/* ---- Resuming ---- */
 
-/* What a checkpoint of `done` steps says. */
+/* The cursor in a checkpoint after `done` steps. */
 static struct loader_cursor cursor_behind(const char *name, const struct variant *v, i64 done)
 {
     struct loader *l = open_data(name, NULL, v);
@@ -108,7 +108,7 @@ static void a_run_goes_on_at_any_step(void **state)
     }
 }
 
-/* The ring may be the one that was left, or lost: what is missing is made again. */
+/* The ring may be left over or lost: missing shards are made again. */
 static void a_stream_goes_on_with_and_without_its_ring(void **state)
 {
     static const i64 stops[] = {5, 38, 41, 74};
@@ -167,7 +167,7 @@ static void what_fills_it_may_be_killed_at_any_time(void **state)
     string_list_free(lines, STEPS);
 }
 
-/* ---- How much stands ---- */
+/* ---- Number of shards on disk ---- */
 
 static i64 highest(const char *part)
 {
@@ -211,7 +211,7 @@ static void no_more_shards_stand_than_were_asked_for(void **state)
 {
     (void)state;
     expect_bounded("stream", 2);
-    assert_int_equal(prepare("narrow", NULL, 1, 100, 5000), 0); /* a shard has at least 4096 */
+    assert_int_equal(prepare("narrow", NULL, 1, 100, 5000), 0); /* a shard has at least 4096 bytes */
     expect_bounded("narrow", 2);
 }
 
@@ -249,7 +249,7 @@ static void expect_in_stderr(const char *words)
     memory_free(err);
 }
 
-/* The trainer, in which a checkpoint of at least `step` stands; its fillers end with it. */
+/* Kills the trainer once it has a checkpoint of at least `step`; its fillers exit with it. */
 static bool kill_behind(pid_t child, const char *name, i64 step)
 {
     char *checkpoint = string_format("%s/run-%s/base.partial/checkpoints/step-%06lld", folder, name, (long long)step);

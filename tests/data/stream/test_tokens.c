@@ -1,5 +1,5 @@
-/* Shards over TCP: a reader's rings filled by servers have the rows of the folder, whichever server is killed; what is
- * no request or no answer is refused with a reason, by an end that goes on. */
+/* Shards over TCP: rings filled by servers have the rows of the folder, whichever server is killed;
+ * both ends refuse malformed requests or replies with a reason, and keep running. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -28,7 +28,7 @@ static char *read_stderr(const char *path)
     return said.data ? said.data : string_copy("");
 }
 
-/* At the address that it had, or at any. */
+/* Starts at its previous address, or at any. */
 static void start(struct tokens_server *s, const char *stream, i64 number)
 {
     char *data = in_folder(stream), *ring = string_format("%s/served-%lld", folder, (long long)number);
@@ -79,7 +79,7 @@ static void a_killed_server_is_replaced_by_another(void **state)
     struct loader *l = open_data("streams", "ring", &in_turns);
     for (i64 step = 0; step < STEPS; step++) {
         if (step == 12 || step == 60)
-            end(&servers[step == 60], SIGKILL); /* the first, then the second */
+            end(&servers[step == 60], SIGKILL); /* first one, then the other */
         if (step == 36)
             start(&servers[0], "streams", 0);
         expect_lines(l, lines, step, step + 1);
@@ -94,7 +94,8 @@ static void a_killed_server_is_replaced_by_another(void **state)
 
 /* ---- Several readers ---- */
 
-/* One of two readers of a run, with a ring of its own, from `done` steps on; it ends by itself with 0. */
+/* Forks one of two readers of a run, with a ring of its own,
+ * starting after `done` steps; it exits with 0. */
 static pid_t begin_reader(i64 number, const struct loader_cursor *cursor, i64 done, char *const *lines)
 {
     pid_t child = fork();
@@ -146,7 +147,8 @@ static void expect_good_end(pid_t child)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* Ranks on two machines: one is killed with its disk and comes back at an older checkpoint, then the server is. */
+/* Ranks on two machines: one is killed with its disk and resumes from an older checkpoint, then the
+ * server is killed. */
 static void readers_of_a_run_have_the_rows_of_the_folder(void **state)
 {
     struct tokens_server server = {0};
@@ -176,7 +178,7 @@ static void readers_of_a_run_have_the_rows_of_the_folder(void **state)
     memory_free(said);
 }
 
-/* Two runs at one server do not know of each other. */
+/* Two runs at one server are independent. */
 static void runs_do_not_wait_for_each_other(void **state)
 {
     const char *const words[2][5] = {{WEFT_PROGRAM, "serve-tokens", "--as", "a:0/1"},
@@ -237,16 +239,16 @@ static void shards_go_once_the_slowest_is_past_them(void **state)
     }
     for (i64 number = 0; number < 4; number++)
         hashes[number] = hash_of_number(r[0], number);
-    assert_true(ring_has(part, 0)); /* the other one has not been heard of */
+    assert_true(ring_has(part, 0)); /* the other reader has not connected yet */
     for (i64 number = 0; number < 3; number++)
         assert_true(hash_of_number(r[1], number) == hashes[number]);
     expect_gone(part, 1);
     assert_true(ring_has(part, 2));
-    ring_close(r[0]); /* and with it what filled the ring */
+    ring_close(r[0]); /* also stops the filler of the ring */
     for (i64 number = 3; number < 6; number++)
         hashes[number] = hash_of_number(r[1], number);
     usleep(50000);
-    assert_true(ring_has(part, 3) && !ring_has(part, 6)); /* where the first one was, and two ahead */
+    assert_true(ring_has(part, 3) && !ring_has(part, 6)); /* position of the first reader, and 2 ahead */
     r[0] = ring_open(ring, stream, words);
     ring_read_as(r[0], 0);
     for (i64 number = 1; number < 6; number++) /* the first two are made again */
@@ -265,7 +267,7 @@ static void shards_go_once_the_slowest_is_past_them(void **state)
 
 enum { RANKS = 4 };
 
-/* Rank `rank`; two by two they have a disk of their own. */
+/* Starts rank `rank`; every two ranks share a disk. */
 static pid_t begin_rank(const char *recipe, int rank, int port, bool disks)
 {
     char *at = string_format("%d", port), *disk = string_format("%s/disk-%d", folder, rank / 2),
@@ -285,7 +287,7 @@ static pid_t begin_rank(const char *recipe, int rank, int port, bool disks)
     return child;
 }
 
-/* Killed as soon as `until` is there (NULL: not at all). Returns how many of the ranks ended well. */
+/* Kills the ranks once the file `until` exists (NULL: never). Returns how many exited with 0. */
 static int run_ranks(const char *recipe, bool disks, const char *until)
 {
     pid_t ranks[RANKS];
@@ -326,7 +328,7 @@ static i64 entries_of(const char *name)
     return count;
 }
 
-/* From servers, then prepared beside each disk; killed, and one disk lost. */
+/* Shards from servers, then prepared on each disk; ranks are killed and one disk is lost. */
 static void ranks_with_disks_of_their_own_make_the_same_model(void **state)
 {
     static const char *const names[] = {"served", "alone"};
@@ -390,7 +392,7 @@ static void without_servers_it_is_said_which_were_asked(void **state)
     memory_free(err);
 }
 
-/* ---- What a server is asked ---- */
+/* ---- Requests ---- */
 
 static u64 identity_of(const char *name)
 {
@@ -403,7 +405,7 @@ static u64 identity_of(const char *name)
     return identity;
 }
 
-/* What it says to `bytes`, or "" where it hangs up. */
+/* The server's refusal of the first `bytes` of a request, or "" if it hangs up. */
 static char *refusal_of(const struct tokens_server *s, const struct token_request *r, i64 bytes)
 {
     struct token_request sane = *r;
@@ -436,7 +438,7 @@ static void nonsense_is_refused_and_serving_goes_on(void **state)
     (void)state;
     unsetenv("WEFT_TOKENS");
     start(&server, "stream", 7);
-    assert_int_equal(strncmp(server.address, "127.0.0.1:", 10), 0); /* of this machine alone */
+    assert_int_equal(strncmp(server.address, "127.0.0.1:", 10), 0); /* loopback only */
     const struct token_request sane = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
     struct token_request r = sane;
     memset(r.magic, 'x', 8);
@@ -459,7 +461,7 @@ static void nonsense_is_refused_and_serving_goes_on(void **state)
     r.readers = TOKENS_READERS_MOST + 1;
     expect_refusal(&server, &r, "of 65537 cannot be");
     r = sane;
-    r.version = 1; /* whose requests end after 56 bytes */
+    r.version = 1; /* requests of version 1 have 56 bytes */
     char *said = refusal_of(&server, &r, 56);
     assert_non_null(strstr(said, "asked in version 1 of the protocol, and this is version 2"));
     memory_free(said);
@@ -481,12 +483,12 @@ static void nonsense_is_refused_and_serving_goes_on(void **state)
     memory_free(path);
 }
 
-/* ---- What a reader is told ---- */
+/* ---- Replies ---- */
 
 struct tokens_answer {
     struct token_reply reply;
     char bytes[80];
-    i64 count; /* of bytes that are sent */
+    i64 count; /* number of bytes sent */
 };
 
 static struct tokens_answer sane_answer(const struct token_request *r)
@@ -525,13 +527,13 @@ static void an_answer_is_believed_once_all_of_it_fits(void **state)
     (void)state;
     struct tokens_answer a = sane_answer(&r);
     assert_int_equal(tell(&a, whole, &r), REPLY_SHARD);
-    for (i64 byte = 0; byte < whole + a.count; byte++) { /* each bit of damage is noticed */
+    for (i64 byte = 0; byte < whole + a.count; byte++) { /* every damaged bit is detected */
         struct tokens_answer damaged = a;
         u8 *at = byte < whole ? (u8 *)&damaged.reply + byte : (u8 *)damaged.bytes + byte - whole;
         *at ^= (u8)(1 << byte % 8);
         assert_int_equal(tell(&damaged, whole, &r), -1);
     }
-    for (i64 count = 0; count < a.count; count += 7) { /* and each end before the end */
+    for (i64 count = 0; count < a.count; count += 7) { /* and every truncation */
         struct tokens_answer cut = a;
         cut.count = count;
         assert_int_equal(tell(&cut, whole, &r), -1);
@@ -540,7 +542,7 @@ static void an_answer_is_believed_once_all_of_it_fits(void **state)
     a.reply.shard_bytes = (u64)1 << 60;
     assert_int_equal(tell(&a, whole, &r), -1);
     assert_non_null(strstr(error_text(), "cannot be"));
-    a = (struct tokens_answer){.reply = token_reply(&r, REPLY_REFUSED)}; /* a refusal without words */
+    a = (struct tokens_answer){.reply = token_reply(&r, REPLY_REFUSED)}; /* a refusal without text */
     a.reply.hash = hash_bytes("", 0, token_reply_hash(&a.reply));
     assert_int_equal(tell(&a, whole, &r), -1);
     assert_non_null(strstr(error_text(), "does not say why"));

@@ -1,10 +1,11 @@
-/* Stands for cuBLASLt where kernels run on the CPU: the part of it that kernels/cuda/gemm/matmul.c uses. */
+/* Replaces cublasLt.h where kernels run on the CPU: the
+ * part that kernels/cuda/gemm/matmul.c uses. */
 #ifndef EMULATED_CUBLASLT_H
 #define EMULATED_CUBLASLT_H
 #include <cuda_runtime.h>
 #include <stdlib.h>
 
-#define CUBLASLT_FILES getenv("WEFT_EMU_CUBLASLT") /* or the program itself */
+#define CUBLASLT_FILES getenv("WEFT_EMU_CUBLASLT") /* NULL: the program itself */
 
 typedef enum {
     CUBLAS_STATUS_SUCCESS,
@@ -18,7 +19,7 @@ typedef struct emu_blas *cublasLtHandle_t;
 typedef struct emu_blas_operation {
     cublasOperation_t a, b;
 } * cublasLtMatmulDesc_t;
-typedef struct emu_blas_layout { /* columns of `rows` elements, `stride` apart */
+typedef struct emu_blas_layout { /* column-major: columns of `rows` elements, `stride` apart */
     cudaDataType_t type;
     uint64_t rows, columns;
     int64_t stride;
@@ -28,7 +29,7 @@ typedef enum {
     CUBLASLT_REDUCTION_SCHEME_MASK = 7
 } cublasLtReductionScheme_t;
 typedef struct emu_blas_preference {
-    uint32_t schemes; /* by which partial sums may be added */
+    uint32_t schemes; /* permitted reduction schemes of split-K */
 } * cublasLtMatmulPreference_t;
 typedef struct {
     uint64_t data[8];
@@ -53,8 +54,8 @@ typedef enum {
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* For tests: how many algorithms it has for a product, how long each takes (negative: is refused), how often each has
- * run; and the least dimension of a product that it has any for. */
+/* Test hooks: the number of algorithms for a product, the time of each (negative: refused), the
+ * runs of each, and the smallest dimension of a product that has any algorithm. */
 enum { EMU_ALGORITHMS_MOST = 8 };
 extern struct emu_algorithms {
     int count;

@@ -1,5 +1,5 @@
-/* Stands for the CUDA driver's header: virtual memory, as far as kernels/cuda/memory.c uses it, and maps of tensors, as
- * far as kernels/cuda/hopper.h does. */
+/* Replaces the CUDA driver's header: virtual memory as used by kernels/cuda/memory.c, and tensor
+ * maps as used by kernels/cuda/hopper.h. */
 #ifndef EMULATED_CUDA_H
 #define EMULATED_CUDA_H
 #include <stddef.h>
@@ -32,7 +32,7 @@ typedef enum { CU_TENSOR_MAP_INTERLEAVE_NONE = 0 } CUtensorMapInterleave;
 typedef enum { CU_TENSOR_MAP_SWIZZLE_NONE = 0, CU_TENSOR_MAP_SWIZZLE_128B = 3 } CUtensorMapSwizzle;
 typedef enum { CU_TENSOR_MAP_L2_PROMOTION_L2_256B = 3 } CUtensorMapL2promotion;
 typedef enum { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0 } CUtensorMapFloatOOBfill;
-typedef struct CUtensorMap_st { /* of three dimensions, innermost first; strides in bytes */
+typedef struct CUtensorMap_st { /* 3 dimensions, innermost first; strides in bytes */
     char *base;
     int64_t size[3], stride[2];
     int box[3], element_bytes;

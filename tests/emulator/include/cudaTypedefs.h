@@ -1,4 +1,4 @@
-/* Stands for the driver's types of functions. */
+/* Replaces the driver's function types. */
 #ifndef EMULATED_CUDA_TYPEDEFS_H
 #define EMULATED_CUDA_TYPEDEFS_H
 #include <cuda.h>

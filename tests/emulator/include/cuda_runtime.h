@@ -1,29 +1,32 @@
-/* Stands for the CUDA runtime where kernels run on the CPU: the emulated GPU. Sources of kernels/cuda are compiled
- * against this folder's headers by g++ and run as they are; what is emulated, and what is not, is told in emulator.h.
+/* Replaces the CUDA runtime where kernels run on the CPU: the emulated GPU. g++ compiles the
+ * sources of kernels/cuda unchanged against the headers of this folder; emulator.h lists what is
+ * emulated.
  *
- * Device memory is a region of its own. Only kernels, copies and the stand-ins of libraries may touch it; a host that
- * looks into it, a kernel that passes the end of a buffer, and whatever else a GPU would bear in silence or answer with
- * a late error ends the program with a message that names kernel, block and thread. A copy of pageable memory has
- * happened (to the device: was taken) when the call returns, one of pinned memory (cudaMallocHost) happens when its
- * stream comes to it.
+ * Device memory is a separate region. Only kernels, copies and the emulated libraries may touch
+ * it. A host access to it, a kernel access past the end of a buffer, and other errors that a GPU
+ * would ignore or report late end the program with a message that names kernel, block and thread.
+ * A copy of pageable memory is done when the call returns (to the device: its source was read); a
+ * copy of pinned memory (cudaMallocHost) runs when its stream reaches it.
  *
- * Read from the environment when the devices are counted:
- *   WEFT_EMU_ORDER=up|down|mixed      the order of a launch's blocks and of a block's threads between two barriers;
- *                                     mixed also breaks in between
- *   WEFT_EMU_ASYNC=early|late|mixed   when asynchronous copies and products happen: at once, when waited for, by dice
- *   WEFT_EMU_STREAMS=early|late       late: streams stand still until somebody waits for them
- *   WEFT_EMU_FP8_BITS=14              what sums of products in 8 bits keep (default: as f32)
- *   WEFT_EMU_NO_PKEY=1                guard device memory by mprotect (slower) where there are protection keys too
- *   WEFT_EMU_LIST=1                   say what the host asks for: launches, graphs, copies, waits
- *   WEFT_EMU_CUBLASLT=FILE            the library that is opened as cuBLASLt (default: the program), likewise
- *   WEFT_EMU_NCCL_FILE=FILE           as NCCL
- *   WEFT_EMU_MEMORY=BYTES             what arenas may take in all (default: what they like)
- *   WEFT_EMU_LEFT=BYTES               what it says is left of that, whatever is (default: the truth)
- *   WEFT_EMU_NCCL_S=1800              seconds after which a rank no longer waits for another one (nccl.c)
- *   WEFT_EMU_NCCL=21805               which version of NCCL it says it is (default: 22809)
- *   WEFT_EMU_DRIVER=12020             a driver of that version alone, which is too old; 0: none
- *   WEFT_EMU_SM=75                    which architecture it says it is (default: 90)
- *   WEFT_EMU_BUILT_FOR=80             what kernels say they were compiled for (default: 90); 0: another GPU */
+ * Environment variables, read when the devices are counted:
+ *   WEFT_EMU_ORDER=up|down|mixed      order of the blocks of a launch, and of a block's threads
+ *                                     between two barriers; mixed also switches in between
+ *   WEFT_EMU_ASYNC=early|late|mixed   asynchronous copies and products run at once, when waited
+ *                                     for, or at random
+ *   WEFT_EMU_STREAMS=early|late       late: streams run only when somebody waits for them
+ *   WEFT_EMU_FP8_BITS=14              bits kept in sums of FP8 products (default: f32)
+ *   WEFT_EMU_NO_PKEY=1                guard device memory by mprotect (slower), not protection keys
+ *   WEFT_EMU_LIST=1                   print the host's calls: launches, graphs, copies, waits
+ *   WEFT_EMU_CUBLASLT=FILE            library opened as cuBLASLt (default: the program)
+ *   WEFT_EMU_NCCL_FILE=FILE           library opened as NCCL (default: the program)
+ *   WEFT_EMU_MEMORY=BYTES             limit of all arenas together (default: none)
+ *   WEFT_EMU_LEFT=BYTES               free memory that the device reports (default: the truth)
+ *   WEFT_EMU_NCCL_S=1800              timeout of a rank that waits for another one (nccl.c)
+ *   WEFT_EMU_NCCL=21805               version of NCCL (default: 22809)
+ *   WEFT_EMU_DRIVER=12020             only a driver of this version, which is too old; 0: no driver
+ *   WEFT_EMU_SM=75                    architecture of the device (default: 90)
+ *   WEFT_EMU_BUILT_FOR=80             architecture that kernels report to be compiled for
+ *                                     (default: 90); 0: another GPU */
 #ifndef EMULATED_CUDA_RUNTIME_H
 #define EMULATED_CUDA_RUNTIME_H
 #include <stddef.h>
@@ -99,9 +102,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end); /* of what emu_spend was told */
-/* A capture is a line: work of one stream. What CUDA forbids while one lasts, or what a replay would not do again, is a
- * fault: waits, questions, memory taken or given back, copies of pageable memory, work on another stream. */
+/* sums the times given to emu_spend */
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
+/* A capture is linear: work of one stream. Faults: anything that CUDA forbids during a capture or
+ * that a replay would not repeat, i.e. waits, queries, allocations and frees, copies of pageable
+ * memory, work on another stream. */
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags);
@@ -115,25 +120,26 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorString(cudaError_t status);
 
-/* For stand-ins of libraries: `run` happens in the stream's order, with device memory open to it, and again with each
- * launch of a graph it was captured in; context is malloc'd (its `bytes` say what is done: padding is zero) and freed
- * with the last of them. */
+/* For emulated libraries: `run` is executed in stream order, with access to device memory, and
+ * again for each launch of a graph that captured it. context is malloc'd (its `bytes` identify the
+ * work: padding is zero) and freed after the last use. */
 void emu_enqueue(cudaStream_t stream, void (*run)(void *context), void *context, size_t bytes);
-/* For what other processes have a part in: `poll` is called until it returns 1, and may let others work meanwhile. */
+/* For work that involves other processes: `poll` is called until it returns 1, and may let other
+ * work run meanwhile. */
 void emu_enqueue_polled(cudaStream_t stream, int (*poll)(void *context), void *context);
-void emu_inside(void (*run)(void *context), void *context); /* now, with device memory open to this thread */
-void emu_advance(void);   /* one step of each stream, as a GPU goes on while its host is elsewhere */
-void emu_spend(float ms); /* by the work that runs now; there is no other time */
+void emu_inside(void (*run)(void *context), void *context); /* now, with access to device memory */
+void emu_advance(void);   /* one step of each stream, like a GPU while its host is busy */
+void emu_spend(float ms); /* adds to the time of the running work; there is no other clock */
 int emu_is_device(const void *memory);
-/* What the host has asked for so far, for tests of what a step costs it: launches (a graph is one), blocks of device or
- * pinned memory taken or given back, waits of the host, copies of pageable memory (which a GPU's host waits for, too);
- * launches of graphs, and pieces of work that an update of a graph found to be other than they were. */
+/* Counts of host calls so far, for tests of the cost of a step: launches (a graph is one),
+ * allocations and frees of device or pinned memory, waits of the host, copies of pageable memory
+ * (for which a GPU's host waits too), graph launches, and graph nodes that an update changed. */
 struct emu_counts {
     long launches, allocations, waits, pageable_copies, graphs, changed_nodes;
 };
 extern struct emu_counts emu_counts;
-/* The next call of a function that captures or launches a graph fails, or ("cudaLaunchKernel") the next launch within a
- * capture, which then records nothing any more. */
+/* The next call of a function that captures or launches a graph fails, or ("cudaLaunchKernel") the
+ * next launch within a capture, which then becomes invalid. */
 void emu_fail_next(const char *function);
 cudaError_t emu_limit_shared(const void *kernel, int bytes);
 cudaError_t emu_find_image(void);

@@ -1,28 +1,30 @@
-/* The emulated GPU as kernels see it: what CUDA C++ adds to C++, on one thread of the host.
+/* The emulated GPU as kernels see it: the CUDA extensions to C++, on one thread of the host.
  *
- * The threads of a block are fibers. Each runs until it waits (for a barrier, for its warp, for an mbarrier), then the
- * next one of its warp does, in the order of WEFT_EMU_ORDER, and when all of a warp wait for others, the next warp goes
- * on; blocks run one after the other, in that order too. Shared memory holds
- * NaN until it is written, dynamic shared memory ends at a page nobody may touch, static arrays (SHARED of cuda.h) have
- * a margin behind them that is looked at when the block ends. All threads of a block must come to the same
- * __syncthreads of the source. The .cu files are compiled with checks of alignment and of constant bounds, whose
- * failures arrive at checks.cpp.
+ * The threads of a block are fibers. Each runs until it waits (for a barrier, for its warp, for an
+ * mbarrier), then the next one of its warp runs, in the order of WEFT_EMU_ORDER. When all of a
+ * warp wait for others, the next warp continues. Blocks run one after another, in that order too.
+ * Shared memory holds NaN until it is written, dynamic shared memory ends at an inaccessible page,
+ * and static arrays (SHARED of cuda.h) have a margin behind them that is checked at the end of the
+ * block. All threads of a block must reach the same __syncthreads of the source. The .cu files are
+ * compiled with checks of alignment and of constant bounds, whose handlers are in checks.cpp.
  *
- * Compiled with -fsanitize=thread (EMULATOR_TSAN here) each fiber is a thread of ThreadSanitizer's, and blocks of a
- * launch that run one after the other know nothing of each other but by __threadfence (blocks of at most 128 threads:
- * it tells 256 apart): it names both lines of a race in shared or global memory. Shuffles and votes order no memory,
- * __syncwarp does.
+ * Compiled with -fsanitize=thread (EMULATOR_TSAN here) each fiber is a thread for ThreadSanitizer,
+ * and consecutive blocks of a launch are ordered only by __threadfence (for blocks of at most 128
+ * threads: ThreadSanitizer distinguishes 256). It reports both lines of a race in shared or global
+ * memory. Shuffles and votes do not order memory, __syncwarp does.
  *
- * A launch may begin before the one before has ended: device memory is closed to each block until one of its threads
- * has called grid_wait (to each launch, where memory has no protection keys), and every thread must. So it is not tried
- * what a kernel would read too early; it must not read.
+ * A launch may begin before the previous one has ended: device memory is inaccessible to each
+ * block until one of its threads has called grid_wait (to each launch, without protection keys),
+ * and every thread must call it. This detects early accesses, but does not run the kernels
+ * concurrently.
  *
- * The copy engine and the tensor cores see what threads wrote to shared memory as of the last fence.proxy.async of any
- * thread (a fence that only this thread left out is found where the others' came earlier: in some order). Each group
- * of a warpgroup's products must begin behind a wgmma.fence, which is what compilers ask for too.
+ * The copy engine and the tensor cores see the shared memory that threads wrote before the last
+ * fence.proxy.async of any thread (a fence missing in one thread only is found if the fences of
+ * the others came earlier, which holds in some order). Each group of a warpgroup's products must
+ * begin after a wgmma.fence, as compilers require too.
  *
- * Not emulated: blocks side by side, conflicts of banks, clusters, roundings of tensor cores, how many registers a
- * kernel has, time. */
+ * Not emulated: concurrent blocks, bank conflicts, clusters, rounding of tensor cores, the number
+ * of registers of a kernel, time. */
 #ifndef EMULATOR_H
 #define EMULATOR_H
 #include <math.h>
@@ -45,10 +47,10 @@
 #define __grid_constant__
 #define __align__(n) alignas(n)
 
-#define EMU_UNSEEN __attribute__((no_sanitize("thread"))) /* what the hardware does is no access of a thread's */
+#define EMU_UNSEEN __attribute__((no_sanitize("thread"))) /* hardware accesses are not those of a thread */
 #define EMU_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
-struct CUtensorMap_st; /* of cuda.h */
+struct CUtensorMap_st; /* cuda.h */
 
 namespace emu
 {
@@ -60,7 +62,7 @@ extern thread *self;
 extern uint3 block_index;
 extern dim3 block_dim, grid_dim;
 
-/* Ends the program: what happened, in which kernel, block and thread, and the calls that led there. */
+/* Ends the program with a message, the kernel, block and thread, and a stack trace. */
 [[noreturn]] void fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- Launches ---- */
@@ -70,12 +72,14 @@ struct launch {
     size_t shared; /* dynamic, bytes */
     cudaStream_t stream;
 };
-void grid_wait(); /* for the grids before: until its first thread has come here, a launch may not touch device memory */
+/* waits for previous grids: until a block's first thread has called it, device memory is
+ * inaccessible */
+void grid_wait();
 void prefetch(const void *at);
-int built_for(); /* of this program's kernels */
+int built_for(); /* architecture of this program's kernels */
 void enqueue(const launch &launch, const void *kernel, void (*body)(void *), void *arguments, size_t bytes);
 
-template <class T> void clear_padding(T *argument) /* that came with a struct the caller has copied */
+template <class T> void clear_padding(T *argument) /* zeroes padding copied from the caller's struct */
 {
 #if __has_builtin(__builtin_clear_padding)
     __builtin_clear_padding(argument);
@@ -90,7 +94,7 @@ template <class... P, class... A> void call(const launch &launch, void (*kernel)
         void (*kernel)(P...);
         std::tuple<P...> arguments;
     };
-    void *memory = calloc(1, sizeof(packed)); /* so that padding is zero: arguments are searched for addresses */
+    void *memory = calloc(1, sizeof(packed)); /* zero padding: arguments are searched for addresses */
     packed *p = new (memory) packed{kernel, std::tuple<P...>(std::forward<A>(a)...)};
     std::apply([](auto &...argument) { (clear_padding(&argument), ...); }, p->arguments);
     enqueue(
@@ -99,25 +103,26 @@ template <class... P, class... A> void call(const launch &launch, void (*kernel)
 }
 
 /* ---- Meetings ---- */
-/* All lanes of the mask meet; the last to come runs `run` on the operands of all, by lane. */
+/* All lanes of the mask meet; the last to arrive runs `run` on the operands of all, by lane. */
 typedef void meeting(void **operands, unsigned mask);
 void meet_warp(unsigned mask, const char *what, void *operand, meeting *run);
 void meet_warpgroup(const char *what, void *operand, void (*run)(void **operands)); /* 128 threads */
-/* Barrier 0 is __syncthreads', of all threads that have not ended (count 0); `wait` false: bar.arrive. */
+/* Barrier 0 is __syncthreads, for all threads that have not ended (count 0); `wait` false:
+ * bar.arrive. */
 void barrier(int id, int count, bool wait, const char *file, int line);
 enum vote { ANY, ALL, COUNT };
 int barrier_votes(bool vote, enum vote kind, const char *file, int line);
 unsigned ballot(unsigned mask, bool vote);
 void sync_warp(unsigned mask);
 void fence();
-void atomic_at(void *at); /* one is about to happen */
+void atomic_at(void *at); /* announces an atomic operation */
 void wait_until(const char *what, bool (*ready)(void *), void *context);
-void others_first(); /* a place where other threads may come in between */
+void others_first(); /* scheduling point: other threads may run here */
 
 /* ---- Shared memory ---- */
 void *dynamic_shared();
 void *static_shared(const void *tag, size_t bytes, size_t alignment, const char *name);
-uint64_t shared_address(const void *shared); /* as PTX counts; a fault outside of it */
+uint64_t shared_address(const void *shared); /* address as in PTX; faults outside of shared memory */
 void *shared_at(uint64_t address);
 
 /* ---- Asynchronous work (asynchronous.cpp, hopper.cpp) ---- */
@@ -132,8 +137,8 @@ void load_box(void *shared, const CUtensorMap_st *map, uint64_t *barrier, int co
 void store_box(const CUtensorMap_st *map, const void *shared, int column, int row, int outer);
 void box_stores_commit();
 void box_stores_wait_read(int left);
-enum numbers { BF16, E4M3, E5M2 }; /* of a; b is bf16, or e4m3 */
-struct product { /* of a warpgroup: d [64, n] of a [64, k] and b [k, n], 32 bytes of k each; one thread's part */
+enum numbers { BF16, E4M3, E5M2 }; /* type of a; b is bf16, or e4m3 */
+struct product { /* one thread's part of a warpgroup's d [64, n] = (d +) a [64, k] b [k, n]; k is 32 bytes */
     float *d;
     const unsigned *a_registers; /* NULL: a is in shared memory */
     uint64_t a, b;               /* descriptors */
@@ -145,7 +150,7 @@ void wgmma(const product &own);
 void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait(int left);
-void set_registers(int count, bool more); /* of the own warpgroup's threads */
+void set_registers(int count, bool more); /* for the threads of the own warpgroup */
 
 template <class T> struct shuffled {
     T in, out;
@@ -354,7 +359,8 @@ inline unsigned __umulhi(unsigned a, unsigned b)
 {
     return (unsigned)((uint64_t)a * b >> 32);
 }
-/* Byte i of the result is the byte of y, x (x in the lower half) that nibble i of `which` names. */
+/* Byte i of the result is the byte of y, x (x is the lower
+ * half) that nibble i of `which` selects. */
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned which)
 {
     uint64_t bytes = (uint64_t)y << 32 | x;

@@ -1,10 +1,11 @@
-/* Stands for NCCL where there is no GPU: ranks are processes of one machine, bytes go through memory they share. */
+/* Replaces NCCL where there is no GPU: ranks are processes of one machine that exchange data
+ * through shared memory. */
 #ifndef EMULATED_NCCL_H
 #define EMULATED_NCCL_H
 #include <cuda_runtime.h>
 #include <stdlib.h>
 
-#define NCCL_FILES getenv("WEFT_EMU_NCCL_FILE") /* or the program itself */
+#define NCCL_FILES getenv("WEFT_EMU_NCCL_FILE") /* NULL: the program itself */
 
 #define NCCL_UNIQUE_ID_BYTES 128
 typedef struct {
