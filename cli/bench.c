@@ -20,7 +20,7 @@ static void print_names(void)
     printf("\n");
     for (const struct bench *b = benches; b->name; b++)
         printf("  %-28s %s\n", b->name, b->summary);
-    printf("  %-28s %s\n", "op [OP|all]", "an op's time, GFLOP/s and GB/s; without OP the ops there are");
+    printf("  %-28s %s\n", "op [OP|all]", "time, GFLOP/s and GB/s of an op; without OP: list all ops");
 }
 
 static int refuse_more(const char *name)
@@ -58,10 +58,10 @@ int command_bench(int argc, char **argv)
     struct op_bench op = {0};
     struct arguments a;
     const struct option options[] = {
-        {"json", NULL, NULL, &op.json, "one JSON object a line"},
-        {"dtype", "f32|bf16", &op.dtype, NULL, "op: of activations [bf16 where it is fast]"},
-        {"shape", "RxC[xD]", &op.shape, NULL, "op: rows, columns and depth of its case"},
-        {"variant", "N", &variant, NULL, "op: which of its case's [0]"},
+        {"json", NULL, NULL, &op.json, "print one JSON object per line"},
+        {"dtype", "f32|bf16", &op.dtype, NULL, "op: dtype of activations (default bf16 where fast, else f32)"},
+        {"shape", "RxC[xD]", &op.shape, NULL, "op: rows, columns and depth (default: as in training)"},
+        {"variant", "N", &variant, NULL, "op: variant of its case (default 0)"},
         DEVICE_OPTION,
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 2);

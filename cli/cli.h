@@ -44,7 +44,7 @@ double option_number(const char *text, const char *name, double fallback, double
 /* --weights: quantization of the backbone's gemm weights after loading. */
 #define WEIGHTS_OPTION(text)                                                                                           \
     {                                                                                                                  \
-        "weights", "stored|int8|int4", &(text), NULL, "of the backbone's products: numbers of 8 or 4 bits (stored)"    \
+        "weights", "stored|int8|int4", &(text), NULL, "backbone gemm weights: stored (default), int8 or int4"          \
     }
 int option_weights(const char *text, int *status); /* bits per weight; 0: as stored */
 struct model;
@@ -56,11 +56,11 @@ struct model_work;
 int load_model(struct model *model, const struct model_work *work);
 
 #define SUBMODEL_OPTIONS(o)                                                                                            \
-    {"layers", "LIST", &(o).layers, NULL, "sub-model: layers kept, e.g. 0,2,4-7; those with audio heads must stay"},   \
+    {"layers", "LIST", &(o).layers, NULL, "sub-model: layers to keep, e.g. 0,2,4-7; audio-head layers must stay"},     \
         {"experts", "N|LIST|@FILE", &(o).experts, NULL,                                                                \
-         "sub-model: the N most used experts, a list, or one list a layer"},                                           \
+         "sub-model: experts to keep: the N most used, a list, or @FILE with one JSON list per layer"},                \
     {                                                                                                                  \
-        "topk", "K", &(o).topk, NULL, "sub-model: experts each token chooses"                                          \
+        "topk", "K", &(o).topk, NULL, "sub-model: experts per token (top-k)"                                           \
     }
 
 /* Creates a folder atomically: `write` fills a temporary folder next to it, OUT.tmp-PID-N, which is
@@ -72,7 +72,7 @@ int output_folder(const char *out, int (*write)(void *context, const char *folde
 #define DEVICE_OPTION                                                                                                  \
     {                                                                                                                  \
         "device", "auto|cpu|cuda|cuda:N", &cli_device_wanted, NULL,                                                    \
-            "where it computes (cpu); auto: a GPU, if there is one"                                                    \
+            "device: cpu (default), cuda, cuda:N, or auto (a GPU if present)"                                          \
     }
 extern const char *cli_device_wanted;
 int cli_device_open(void);

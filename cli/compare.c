@@ -319,8 +319,8 @@ int command_compare(int argc, char **argv)
     static struct comparison c;
     struct arguments a;
     const char *to = NULL;
-    const struct option options[] = {{"to", "DIR", &to, NULL, "folder with expected.safetensors and grads.safetensors"},
-                                     {"json", NULL, NULL, &c.json, "one JSON object a line"},
+    const struct option options[] = {{"to", "DIR", &to, NULL, "folder of expected.safetensors [and grads.safetensors]"},
+                                     {"json", NULL, NULL, &c.json, "print one JSON object per line"},
                                      DEVICE_OPTION,
                                      {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);

@@ -141,7 +141,7 @@ int command_doctor(int argc, char **argv)
 {
     struct arguments a;
     bool json = false;
-    const struct option options[] = {{"json", NULL, NULL, &json, "one JSON object"}, {NULL}};
+    const struct option options[] = {{"json", NULL, NULL, &json, "print one JSON object"}, {NULL}};
     int status = options_parse(&a, argc, argv, options, 0, 0);
     if (status)
         return status < 0 ? command_failed() : 0;

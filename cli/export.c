@@ -11,9 +11,9 @@ int command_export(int argc, char **argv)
 {
     struct arguments a;
     const char *out = NULL, *to = "hf", *dtype_text = NULL;
-    const struct option options[] = {{"o", "OUT", &out, NULL, "folder (hf) or file (gguf) to write"},
-                                     {"to", "hf|gguf", &to, NULL, "format (hf)"},
-                                     {"dtype", "f32|bf16", &dtype_text, NULL, "of the weights (as stored)"},
+    const struct option options[] = {{"o", "OUT", &out, NULL, "output folder (hf) or file (gguf)"},
+                                     {"to", "hf|gguf", &to, NULL, "output format (default hf)"},
+                                     {"dtype", "f32|bf16", &dtype_text, NULL, "weight dtype (default: as stored)"},
                                      {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status == 0 && !out)

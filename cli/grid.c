@@ -37,12 +37,12 @@ int command_grid(int argc, char **argv)
     struct arguments a = {.count = 0};
     bool json = false;
     const char *data = NULL, *part = "validation", *rows = NULL, *length = NULL, *tokens = NULL;
-    const struct option options[] = {{"data", "DIR", &data, NULL, "shards"},
-                                     {"part", "NAME", &part, NULL, "part of the shards (validation)"},
-                                     {"rows", "N", &rows, NULL, "rows measured, at most; 0: all (64)"},
-                                     {"length", "T", &length, NULL, "positions of a row (512)"},
-                                     {"tokens", "N", &tokens, NULL, "tokens decoded for the speed (64)"},
-                                     {"json", NULL, NULL, &json, "one JSON object a sub-model"},
+    const struct option options[] = {{"data", "DIR", &data, NULL, "folder of shards"},
+                                     {"part", "NAME", &part, NULL, "part of the shards (default validation)"},
+                                     {"rows", "N", &rows, NULL, "maximum rows to measure; 0: all (default 64)"},
+                                     {"length", "T", &length, NULL, "positions per row (default 512)"},
+                                     {"tokens", "N", &tokens, NULL, "tokens to decode for the speed (default 64)"},
+                                     {"json", NULL, NULL, &json, "print one JSON object per sub-model"},
                                      DEVICE_OPTION,
                                      {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);

@@ -177,9 +177,9 @@ int command_inspect(int argc, char **argv)
     bool json = false, verify = false;
     const char *columns = NULL;
     const struct option options[] = {
-        {"columns", "NAME=COLUMN,...", &columns, NULL, "of data: what is called otherwise, as a stage's `columns`"},
-        {"json", NULL, NULL, &json, "one JSON object; of a folder of data with what becomes of each file"},
-        {"verify", NULL, NULL, &verify, "read and check every byte; below 1 GiB that is done unasked"},
+        {"columns", "NAME=COLUMN,...", &columns, NULL, "column names of raw data, as in the setting `columns`"},
+        {"json", NULL, NULL, &json, "print one JSON object; for raw data, list every file and its use"},
+        {"verify", NULL, NULL, &verify, "read and verify every byte (default for local paths below 1 GiB)"},
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status)

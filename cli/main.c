@@ -5,32 +5,36 @@
 #include <string.h>
 
 const struct command commands[] = {
-    {"run", "RECIPE [STAGE...] [STAGE.key=value...]", "run a recipe's stages in order", command_run, true},
-    {"tokenize", "MODEL|TOKENIZER [--decode] [--plain] [-o DIR]", "text to ids and back, JSON lines", command_tokenize},
-    {"logits", "MODEL --ids IN.safetensors -o OUT.safetensors", "logits and loss of ids", command_logits},
-    {"compare", "MODEL --to DIR", "logits, gradients and greedy tokens against reference tensors", command_compare},
+    {"run", "RECIPE [STAGE...] [STAGE.key=value...]", "run the stages of a recipe in order", command_run, true},
+    {"tokenize", "MODEL|TOKENIZER [--decode] [--plain] [-o DIR]", "encode text to ids or decode ids (JSON lines)",
+     command_tokenize},
+    {"logits", "MODEL --ids IN.safetensors -o OUT.safetensors", "compute logits and loss of given ids", command_logits},
+    {"compare", "MODEL --to DIR", "compare logits, gradients and greedy tokens with reference tensors",
+     command_compare},
     {"generate", "MODEL --prompt TEXT [--image F] [--video F] [--audio F] [--to KIND] [-o F]",
-     "any modality in, any out", command_generate, true},
-    {"eval", "MODEL --data DIR|FILE [--json] [sub-model]", "held-out losses on shards, or rewards on a file of prompts",
-     command_eval, true},
-    {"extract", "MODEL -o OUT <sub-model>", "cut a sub-model out as a checkpoint of its own", command_extract},
-    {"grid", "MODEL --data DIR", "loss, parameters and speed of a grid of sub-models", command_grid, true},
-    {"routing", "MODEL --data DIR -o DIR <sub-model>", "who uses which expert: tables and pictures", command_routing,
-     true},
-    {"reconstruct", "MODEL FILE... -o DIR", "media through their tokenizer and back, side by side", command_reconstruct,
-     true},
-    {"inspect", "PATH [--json]", "what a file or folder holds, or becomes; checks its checksums", command_inspect},
-    {"export", "MODEL -o OUT --to hf|gguf", "the text backbone for other software", command_export},
-    {"report", "RUN...", "report.html anew, of several runs one page", command_report},
+     "generate text, a picture, a clip or sound from a prompt of any modality", command_generate, true},
+    {"eval", "MODEL --data DIR|FILE [--json] [sub-model options]",
+     "measure held-out loss on shards, or rewards on prompts", command_eval, true},
+    {"extract", "MODEL -o OUT [sub-model options]", "extract a sub-model as a separate checkpoint", command_extract},
+    {"grid", "MODEL --data DIR", "measure loss, parameters and speed of a grid of sub-models", command_grid, true},
+    {"routing", "MODEL --data DIR -o DIR [sub-model options]",
+     "measure expert usage per stream; write tables and figures", command_routing, true},
+    {"reconstruct", "MODEL FILE... -o DIR", "encode and decode media; write results next to the originals",
+     command_reconstruct, true},
+    {"inspect", "PATH [--json]", "describe a model, tokenizer, shards, run or data, and verify checksums",
+     command_inspect},
+    {"export", "MODEL -o OUT --to hf|gguf", "export the text backbone for other software", command_export},
+    {"report", "RUN...", "rewrite report.html of a run, or combine several runs in one page", command_report},
     {"plan", "RECIPE [STAGE...] [STAGE.key=value...] [--ranks N] [--layout SIZES] [--gpu]",
-     "memory, flops, traffic and time of training stages, without running them", command_plan},
-    {"serve-tokens", "STREAM", "prepare a stream's shards for stages that train on it, here or elsewhere",
+     "estimate memory, disk, flops, traffic and time of training stages without running them", command_plan},
+    {"serve-tokens", "STREAM", "prepare the shards of a stream for training stages on this or other machines",
      command_serve_tokens, true},
-    {"bench", "NAME|all | op [OP|all] | speculate [MODEL]", "measure against the goals, as ratios in one run",
+    {"bench", "NAME|all | op [OP|all] | speculate [MODEL]", "run benchmarks, relative to references of the same run",
      command_bench},
-    {"doctor", "", "what this machine and build can do", command_doctor},
-    {"completion", "bash|zsh|fish", "completion for a shell: source <(weft completion bash)", command_completion},
-    {"man", "", "the man page: weft man | man -l -", command_man},
+    {"doctor", "", "report capabilities of this machine and build", command_doctor},
+    {"completion", "bash|zsh|fish", "print a shell completion script: source <(weft completion bash)",
+     command_completion},
+    {"man", "", "print the man page: weft man | man -l -", command_man},
     {NULL, NULL, NULL, NULL, false},
 };
 
@@ -39,7 +43,7 @@ static void usage(FILE *out)
     fprintf(out, "weft: an elastic multimodal pre-training pipeline\n\nusage: weft COMMAND [ARGUMENTS]\n\n");
     for (const struct command *c = commands; c->name; c++)
         fprintf(out, "  %-10s %s\n", c->name, c->summary);
-    fprintf(out, "\n`weft COMMAND --help` explains one.\n");
+    fprintf(out, "\n`weft COMMAND --help` describes a command and its options.\n");
 }
 
 static const struct command *find_command(const char *name)

@@ -129,7 +129,7 @@ static void put_zsh(struct text *out)
     text_printf(out, ")\n    if (( CURRENT == 2 )); then\n        _describe command names\n        return\n    fi\n"
                      "    local command=$words[2]\n    shift words\n    (( CURRENT-- ))\n    case $command in\n");
     for (const struct command *c = commands; c->name; c++) {
-        text_printf(out, "    %s)\n        _arguments '--help[explain]'", c->name);
+        text_printf(out, "    %s)\n        _arguments '--help[show help]'", c->name);
         command_options(c, put_zsh_options, out);
         text_printf(out, " \\\n            '*:file:_files' ;;\n");
     }
@@ -250,27 +250,26 @@ static void put_man(struct text *out)
     text_printf(out,
                 ".TH WEFT 1\n.SH NAME\nweft \\- an elastic multimodal pre-training pipeline\n.SH SYNOPSIS\n"
                 ".B weft\nCOMMAND [ARGUMENTS]\n.SH DESCRIPTION\n"
-                "Text, images, video and sound become groups of tokens; one sparse mixture-of-experts model learns to "
-                "predict the next group; the same run trains a family of sub-models. Results go to standard output or "
-                "to \\fB\\-o\\fR, everything said along the way to standard error.\n.SH COMMANDS\n");
+                "Weft encodes text, images, video and sound as groups of tokens and trains a sparse model (mixture of\n"
+                "experts) to predict the next group. One run trains a family of sub-models. Results go to standard\n"
+                "output or to the file or folder after \\fB\\-o\\fR, messages to standard error.\n.SH COMMANDS\n");
     for (const struct command *c = commands; c->name; c++)
         put_man_command(out, c);
-    text_printf(
-        out,
-        ".SH RECIPES\nA recipe is a YAML file: \\fBrun\\fR (the folder written), \\fBseed\\fR, \\fBprecision\\fR and "
-        "\\fBstages\\fR, a mapping from names to a kind and its settings. A setting that names another stage reads "
-        "what that stage made; a path begins with / ./ or ../ . STAGE.key=value on the command line overrides a "
-        "setting.\n");
+    text_printf(out, ".SH RECIPES\nA recipe is a YAML file with the keys \\fBrun\\fR (output folder), \\fBseed\\fR, "
+                     "\\fBprecision\\fR and \\fBstages\\fR, a mapping from stage names to a kind and its settings.\n"
+                     "The name of another stage as a value refers to its output. A path begins with / ./ or ../ and\n"
+                     "a URL with https:// or s3://. STAGE.key=value on the command line overrides a setting.\n");
     for (const struct stage_kind *k = stage_kinds; k->name; k++)
         put_man_kind(out, k);
-    text_printf(
-        out,
-        ".SH ENVIRONMENT\n.TP\n\\fBWEFT_THREADS\\fR\nworker threads; one for each core without it\n"
-        ".TP\n\\fBWEFT_PIN\\fR\n1: each worker stays on a CPU of its own; 0: nowhere. Without it workers that have all "
-        "CPUs of a machine of several memories (NUMA) stay near to theirs, and pages come from all in turn\n"
-        ".SH FILES\nWhat is written appears under its name when it is whole. A call that is killed may leave "
-        "NAME.tmp\\-PID\\-N beside it: nobody reads it, and it can be removed.\n"
-        ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed\n.TP\n2\nwrong usage\n.TP\n130\ninterrupted and saved\n");
+    text_printf(out,
+                ".SH ENVIRONMENT\n.TP\n\\fBWEFT_THREADS\\fR\nnumber of worker threads (default: 1 per available CPU)\n"
+                ".TP\n\\fBWEFT_PIN\\fR\n1: pin each worker to its own CPU; 0: no pinning. Default: on a NUMA machine\n"
+                "each worker stays on its node. Pinning, and interleaving of pages over the nodes, apply only if\n"
+                "the workers use all CPUs.\n"
+                ".SH FILES\nOutputs appear under their final name once complete. A killed command may leave\n"
+                "NAME.tmp\\-PID\\-N next to an output; this file or folder is unused and can be removed.\n"
+                ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed\n.TP\n2\nwrong usage\n.TP\n130\n"
+                "interrupted, progress saved\n");
 }
 
 int command_man(int argc, char **argv)

@@ -143,9 +143,9 @@ int command_logits(int argc, char **argv)
     struct submodel_options o = {0};
     const char *ids = NULL, *out = NULL, *dtype_text = NULL, *weights = NULL;
     enum dtype dtype = DTYPE_F32;
-    const struct option options[] = {{"ids", "FILE", &ids, NULL, "safetensors with input_ids [B,T]"},
-                                     {"o", "FILE", &out, NULL, "safetensors to write: logits f32 [B,T,V], loss"},
-                                     {"dtype", "f32|bf16", &dtype_text, NULL, "of the computation (f32)"},
+    const struct option options[] = {{"ids", "FILE", &ids, NULL, "safetensors file with input_ids [B,T]"},
+                                     {"o", "FILE", &out, NULL, "output safetensors: logits f32 [B,T,V], loss"},
+                                     {"dtype", "f32|bf16", &dtype_text, NULL, "compute precision (default f32)"},
                                      WEIGHTS_OPTION(weights),
                                      SUBMODEL_OPTIONS(o),
                                      DEVICE_OPTION,
@@ -185,7 +185,7 @@ int command_extract(int argc, char **argv)
     struct arguments a;
     struct submodel_options o = {0};
     const char *out = NULL;
-    const struct option options[] = {{"o", "DIR", &out, NULL, "model directory to write"}, SUBMODEL_OPTIONS(o), {NULL}};
+    const struct option options[] = {{"o", "DIR", &out, NULL, "output model directory"}, SUBMODEL_OPTIONS(o), {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status == 0 && !out)
         status = error_usage("weft extract: -o DIR is needed");

@@ -404,12 +404,13 @@ int command_plan(int argc, char **argv)
     struct recipe recipe;
     struct plan_command with = {0};
     const struct option options[] = {
-        {"ranks", "N", &ranks, NULL, "ranks that would run it (1)"},
-        {"layout", "SIZES", &layout, NULL, "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive=,part=,bucket="},
-        {"gpu", NULL, NULL, &with.wanted.gpu, "memory as on a GPU, of Hopper's kind or later"},
-        {"gflops", "N", &gflops, NULL, "speed of a rank: then the time is said too"},
-        {"gbytes", "N", &gbytes, NULL, "GB a rank sends in a second: then also what sums of gradients take"},
-        {"json", NULL, NULL, &json, "one JSON object a stage"},
+        {"ranks", "N", &ranks, NULL, "number of ranks (default 1)"},
+        {"layout", "SIZES", &layout, NULL,
+         "rank layout: data=,expert=,tensor=,pipeline=,chunks=,receive=,part=,bucket= (MiB)"},
+        {"gpu", NULL, NULL, &with.wanted.gpu, "estimate memory for a GPU, Hopper or newer"},
+        {"gflops", "N", &gflops, NULL, "GFLOP/s per rank; adds the training time"},
+        {"gbytes", "N", &gbytes, NULL, "GB/s sent per rank; with --gflops, adds the time of gradient reduction"},
+        {"json", NULL, NULL, &json, "print one JSON object per stage"},
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 64);
     with.wanted.ranks = option_integer(ranks, "ranks", 1, 1, 1 << 20, &status);

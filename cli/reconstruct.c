@@ -342,11 +342,11 @@ int command_reconstruct(int argc, char **argv)
     struct reconstruction r = {0};
     const char *out = NULL, *frames = NULL, *seed = NULL;
     const struct option options[] = {
-        {"o", "DIR", &out, NULL, "folder to write"},
-        {"shape", "NAME", &r.shape_name, NULL, "of the vision tokenizer's table (the nearest in proportions)"},
-        {"frames", "N", &frames, NULL, "frames of a clip, at most (all)"},
-        {"seed", "N", &seed, NULL, "of the phases a sound begins with (1)"},
-        {"json", NULL, NULL, &r.json, "one JSON object a file"},
+        {"o", "DIR", &out, NULL, "output folder"},
+        {"shape", "NAME", &r.shape_name, NULL, "shape of the vision tokenizer (default: nearest aspect ratio)"},
+        {"frames", "N", &frames, NULL, "maximum frames per clip (default: all)"},
+        {"seed", "N", &seed, NULL, "seed of the vocoder's initial phases, for sound (default 1)"},
+        {"json", NULL, NULL, &r.json, "print one JSON object per file"},
         DEVICE_OPTION,
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 2, INT_MAX);

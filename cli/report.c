@@ -7,7 +7,7 @@ int command_report(int argc, char **argv)
     struct arguments a;
     const char *out = NULL;
     const struct option options[] = {
-        {"o", "FILE", &out, NULL, "page to write (RUN/report.html; of several runs ./report.html)"}, {NULL}};
+        {"o", "FILE", &out, NULL, "output page (default RUN/report.html; several runs: ./report.html)"}, {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 64);
     if (status)
         return status < 0 ? command_failed() : 0;

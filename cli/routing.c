@@ -13,12 +13,12 @@ int command_routing(int argc, char **argv)
     struct submodel_options sub = {0};
     const char *data = NULL, *out = NULL, *part = "validation", *rows = NULL, *length = NULL, *trace = NULL;
     const struct option options[] = {
-        {"data", "DIR", &data, NULL, "shards"},
-        {"o", "DIR", &out, NULL, "folder to write"},
-        {"part", "NAME", &part, NULL, "part of the shards (validation)"},
-        {"rows", "N", &rows, NULL, "rows looked at, at most (all)"},
-        {"length", "T", &length, NULL, "positions of a row (512)"},
-        {"trace", "N", &trace, NULL, "write the choices at the first N positions one by one"},
+        {"data", "DIR", &data, NULL, "folder of shards"},
+        {"o", "DIR", &out, NULL, "output folder"},
+        {"part", "NAME", &part, NULL, "part of the shards (default validation)"},
+        {"rows", "N", &rows, NULL, "maximum rows to read; 0: all (default 0)"},
+        {"length", "T", &length, NULL, "positions per row (default 512)"},
+        {"trace", "N", &trace, NULL, "write the chosen experts of the first N positions to trace.jsonl"},
         SUBMODEL_OPTIONS(sub),
         DEVICE_OPTION,
         {NULL}};

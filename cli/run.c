@@ -531,10 +531,10 @@ int command_run(int argc, char **argv)
     bool kinds = false;
     struct arguments a;
     const struct option options[] = {
-        {"redo", NULL, NULL, &run.redo, "make stages anew whose settings or inputs changed, asking addresses too"},
+        {"redo", NULL, NULL, &run.redo, "rerun stages whose settings or inputs changed; also recheck URLs"},
         {"layout", "SIZES", &run.layout, NULL,
-         "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive=,part=,bucket="},
-        {"kinds", NULL, NULL, &kinds, "list every stage kind and its settings"},
+         "rank layout: data=,expert=,tensor=,pipeline=,chunks=,receive=,part=,bucket= (MiB)"},
+        {"kinds", NULL, NULL, &kinds, "list all stage kinds and their settings"},
         DEVICE_OPTION,
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 0, 64);

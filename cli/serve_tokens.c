@@ -62,14 +62,16 @@ int command_serve_tokens(int argc, char **argv)
     struct ring_request request = {.directory = NULL};
     const char *part = "0/1", *readers = NULL, *name = "0:0/1", *queries = NULL, *listen = "7433", *ring = NULL;
     const struct option options[] = {
-        {"listen", "HOST:PORT", &listen, NULL, "where readers come: PORT alone is of this machine (7433)"},
-        {"ring", "DIR", &ring, NULL, "folder for shards that are not fetched yet, and for going on"},
-        {"data", "PATH", &request.data, NULL, "where the stream's sources stand here (where it says)"},
-        {"fill", "DIR", &request.directory, NULL, "fill a part of a ring, for the stage at the other end of stdin"},
-        {"part", "I/N", &part, NULL, "with --fill: which part (0/1)"},
-        {"readers", "N", &readers, NULL, "with --fill: so many read the ring, and say in it where they are"},
-        {"queries", "FD", &queries, NULL, "with --fill: an open file with what stands behind the ? of addresses"},
-        {"as", "RUN:I/N", &name, NULL, "with --fill: whose ring it is to servers, and which of so many (0:0/1)"},
+        {"listen", "HOST:PORT", &listen, NULL, "address to listen on; PORT alone: 127.0.0.1 only (default 7433)"},
+        {"ring", "DIR", &ring, NULL, "folder for prepared shards not fetched yet; reused after a restart"},
+        {"data", "PATH", &request.data, NULL,
+         "location of the stream's sources on this machine (default: as in STREAM)"},
+        {"fill", "DIR", &request.directory, NULL, "internal: fill a ring for the stage connected to stdin"},
+        {"part", "I/N", &part, NULL, "with --fill: part I of N (default 0/1)"},
+        {"readers", "N", &readers, NULL, "with --fill: number of readers registered in the ring"},
+        {"queries", "FD", &queries, NULL, "with --fill: file descriptor with the query strings of URLs"},
+        {"as", "RUN:I/N", &name, NULL,
+         "with --fill: ring name for servers: run (hexadecimal), reader I of N (default 0:0/1)"},
         DEVICE_OPTION,
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);

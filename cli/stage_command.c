@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 const struct setting command_table[] = {SETTING(struct command_settings, argv, "argv", STRINGS, NULL, 0, 0, NULL,
-                                                "program and arguments; $OUT is the stage's folder"),
+                                                "program and arguments; $OUT is the output folder"),
                                         {0}};
 
 /* Finds a program in the folder of this executable, else leaves the name for PATH. */

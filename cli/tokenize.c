@@ -321,9 +321,9 @@ int command_tokenize(int argc, char **argv)
     bool decode = false, plain = false;
     const char *out = NULL;
     const struct option options[] = {
-        {"o", "DIR", &out, NULL, "instead: a copy with the special tokens that this program needs"},
-        {"decode", NULL, NULL, &decode, "ids to text"},
-        {"plain", NULL, NULL, &plain, "without the ids that the tokenizer's post-processor puts around a text"},
+        {"o", "DIR", &out, NULL, "only write a copy of the tokenizer with Weft's special tokens added"},
+        {"decode", NULL, NULL, &decode, "decode {\"ids\":[...]} lines to text"},
+        {"plain", NULL, NULL, &plain, "omit ids added by the tokenizer's post-processor, such as BOS"},
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status)

@@ -25,19 +25,18 @@ struct elastic_settings {
     SETTING(type, elastic.depth_full, "elastic.depth_full", NUMBER, "0.75", 0, 1, NULL,                                \
             "probability that a slice runs all layers"),                                                               \
         SETTING(type, elastic.depth_drop, "elastic.depth_drop", NUMBER, "0.25", 0, 1, NULL,                            \
-                "else: probability that an eligible layer is left out"),                                               \
+                "otherwise: drop probability of each eligible layer"),                                                 \
         SETTING(type, elastic.experts_full, "elastic.experts_full", NUMBER, "0.8", 0, 1, NULL,                         \
-                "probability that a slice has all experts"),                                                           \
+                "probability that a slice uses all experts"),                                                          \
         SETTING(type, elastic.experts_min, "elastic.experts_min", INTEGER, "0", 0, 65536, NULL,                        \
-                "smallest random subset of experts; 0: half"),                                                         \
+                "minimum size of a random expert subset; 0: half"),                                                    \
         SETTING(type, elastic.expert_groups, "elastic.expert_groups", INTEGER, "1", 1, 65536, NULL,                    \
-                "a subset takes equal shares of so many groups"),                                                      \
+                "expert groups; a subset takes an equal share of each"),                                               \
         SETTING(type, elastic.topk_full, "elastic.topk_full", NUMBER, "0.8", 0, 1, NULL,                               \
-                "probability that a sample has the full top-k"),                                                       \
-        SETTING(type, elastic.topk_min, "elastic.topk_min", INTEGER, "1", 1, 1024, NULL,                               \
-                "smallest top-k a sample may draw"),                                                                   \
+                "probability that a sample uses the full top-k"),                                                      \
+        SETTING(type, elastic.topk_min, "elastic.topk_min", INTEGER, "1", 1, 1024, NULL, "minimum random top-k"),      \
         SETTING(type, elastic.slice_rows, "elastic.slice_rows", INTEGER, "4", 1, 1e6, NULL,                            \
-                "consecutive rows of the global batch that share a draw")
+                "consecutive rows of the global batch per slice")
 
 /* Returns a usage error if the groups do not divide the model's experts. Warns if expert-parallel
  * ranks may get unequal shares. */
@@ -54,10 +53,10 @@ struct submodel_options {
 /* Settings rows for a struct that has a `struct submodel_options member`. */
 #define SUBMODEL_ROWS(type, member)                                                                                    \
     SETTING(type, member.layers, "layers", STRING, "", 0, 0, NULL,                                                     \
-            "sub-model: layers kept, e.g. 0,2,4-7; those with audio heads must stay"),                                 \
+            "sub-model: layers to keep, e.g. 0,2,4-7; layers with audio heads must stay"),                             \
         SETTING(type, member.experts, "experts", STRING, "", 0, 0, NULL,                                               \
-                "sub-model: the N most used experts, a list such as 0,2,5-9, or @FILE.json with one list a layer"),    \
-        SETTING(type, member.topk, "topk", STRING, "", 0, 0, NULL, "sub-model: experts each token chooses")
+                "sub-model: the N most used experts, a list such as 0,2,5-9, or @FILE.json with one list per layer"),  \
+        SETTING(type, member.topk, "topk", STRING, "", 0, 0, NULL, "sub-model: experts per token")
 /* Parses the options and checks them against the model. experts: "16" keeps the most used experts
  * by the model's statistics (the first ones without statistics), "0,2,5-9" a list, "@FILE.json" one
  * list per layer. Invalid options are usage errors. Arrays come from `arena`. */

@@ -8,8 +8,9 @@
 
 const struct setting export_table[] = {
     SETTING(struct export_settings, from, "from", REFERENCE, NULL, 0, 0, NULL, "model to export"),
-    SETTING(struct export_settings, to, "to", CHOICE, "both", 0, 0, "hf|gguf|both", "format"),
-    SETTING(struct export_settings, dtype, "dtype", CHOICE, "stored", 0, 0, "stored|f32|bf16", "of the weights"),
+    SETTING(struct export_settings, to, "to", CHOICE, "both", 0, 0, "hf|gguf|both", "output format"),
+    SETTING(struct export_settings, dtype, "dtype", CHOICE, "stored", 0, 0, "stored|f32|bf16",
+            "data type of the weights"),
     {0}};
 
 /* Logits of fixed random ids, computed in f32 from the master weights. Free with memory_free. */

@@ -3,7 +3,7 @@
 #include "train/pretrain.h"
 
 const struct setting extract_table[] = {
-    SETTING(struct extract_settings, from, "from", REFERENCE, NULL, 0, 0, NULL, "model to cut from"),
+    SETTING(struct extract_settings, from, "from", REFERENCE, NULL, 0, 0, NULL, "model to extract from"),
     SUBMODEL_ROWS(struct extract_settings, sub),
     {0}};
 

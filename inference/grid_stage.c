@@ -15,10 +15,10 @@ enum { PROMPT = 16, DECODE_ROUNDS = 3 };
 const struct setting grid_table[] = {
     ROW(from, "from", REFERENCE, NULL, 0, 0, "model whose sub-models are measured"),
     ROW(data, "data", REFERENCES, NULL, 0, 0, DATA_HELP),
-    ROW(part, "part", STRING, "validation", 0, 0, "part of the shards"),
-    ROW(rows, "rows", INTEGER, "64", 0, 1e9, "rows measured, at most; 0: all"),
-    ROW(length, "length", INTEGER, "512", 8, 1 << 20, "positions of a row"),
-    ROW(decode_tokens, "decode_tokens", INTEGER, "64", 1, 1e6, "tokens decoded for the speed"),
+    ROW(part, "part", STRING, "validation", 0, 0, "split of the shards"),
+    ROW(rows, "rows", INTEGER, "64", 0, 1e9, "maximum rows to measure; 0: all"),
+    ROW(length, "length", INTEGER, "512", 8, 1 << 20, "positions per row"),
+    ROW(decode_tokens, "decode_tokens", INTEGER, "64", 1, 1e6, "tokens to decode when measuring speed"),
     {0}};
 
 static double decode_seconds(struct model *model, const struct submodel *sub, i64 count)

@@ -9,12 +9,12 @@
 #define ROW(member, key, type, fallback, low, high, help)                                                              \
     SETTING(struct routing_settings, member, key, type, fallback, low, high, NULL, help)
 const struct setting routing_table[] = {
-    ROW(from, "from", REFERENCE, NULL, 0, 0, "model to look into"),
+    ROW(from, "from", REFERENCE, NULL, 0, 0, "model to analyse"),
     ROW(data, "data", REFERENCES, NULL, 0, 0, DATA_HELP),
-    ROW(part, "part", STRING, "validation", 0, 0, "part of the shards"),
-    ROW(rows, "rows", INTEGER, "0", 0, 1e9, "rows looked at, at most; 0: all"),
-    ROW(length, "length", INTEGER, "512", 8, 1 << 20, "positions of a row"),
-    ROW(trace, "trace", INTEGER, "0", 0, 1e9, "positions whose choices are written one by one"),
+    ROW(part, "part", STRING, "validation", 0, 0, "split of the shards"),
+    ROW(rows, "rows", INTEGER, "0", 0, 1e9, "maximum rows to analyse; 0: all"),
+    ROW(length, "length", INTEGER, "512", 8, 1 << 20, "positions per row"),
+    ROW(trace, "trace", INTEGER, "0", 0, 1e9, "positions to log individually with their experts"),
     SUBMODEL_ROWS(struct routing_settings, sub),
     {0}};
 

@@ -12,20 +12,20 @@
     SETTING(struct samples_settings, member, key, type, fallback, low, high, NULL, help)
 const struct setting samples_table[] = {
     ROW(from, "from", REFERENCE, NULL, 0, 0, "model"),
-    ROW(data, "data", REFERENCE, NULL, 0, 0, "folder of media with captions, as `prepare` reads it"),
+    ROW(data, "data", REFERENCE, NULL, 0, 0, "folder of media with captions, as for `prepare`"),
     SPLIT_ROWS(struct samples_settings),
-    ROW(pictures, "pictures", INTEGER, "100", 0, 100000, "captions of each part that become pictures"),
-    ROW(clips, "clips", INTEGER, "60", 0, 100000, "captions of each part that become clips"),
-    ROW(sounds, "sounds", INTEGER, "60", 0, 100000, "captions of each part that are spoken"),
-    ROW(texts, "texts", INTEGER, "40", 0, 100000, "media of each kind and part that are described"),
-    ROW(show, "show", INTEGER, "12", 0, 1000, "of each, written as files"),
-    ROW(temperature, "temperature", NUMBER, "0", 0, 100, "of sampling; 0: the likeliest"),
+    ROW(pictures, "pictures", INTEGER, "100", 0, 100000, "captions per split to generate images for"),
+    ROW(clips, "clips", INTEGER, "60", 0, 100000, "captions per split to generate clips for"),
+    ROW(sounds, "sounds", INTEGER, "60", 0, 100000, "captions per split to speak"),
+    ROW(texts, "texts", INTEGER, "40", 0, 100000, "media per kind and split to caption"),
+    ROW(show, "show", INTEGER, "12", 0, 1000, "samples per kind and split to save as files"),
+    ROW(temperature, "temperature", NUMBER, "0", 0, 100, "sampling temperature; 0: greedy"),
     ROW(sound_temperature, "sound_temperature", NUMBER, "0.5", 0, 100,
-        "the same of what is spoken, which at 0 may not come to an end"),
-    ROW(top_p, "top_p", NUMBER, "1", 0, 1, "nucleus of sampling"),
+        "sampling temperature of speech; at 0 it may not end"),
+    ROW(top_p, "top_p", NUMBER, "1", 0, 1, "nucleus sampling: cumulative probability"),
     ROW(guidance, "guidance", NUMBER, "1", 0, 100,
-        "of media by their captions: logits without one + guidance times what it changes; 1: none"),
-    ROW(prompts, "prompts", STRINGS, "", 0, 0, "texts to go on from"),
+        "classifier-free guidance scale g of media: logits without caption + g * (with - without); 1: off"),
+    ROW(prompts, "prompts", STRINGS, "", 0, 0, "texts to continue"),
     {0}};
 
 const char *const kind_keys[KINDS] = {"image", "video", "audio"};

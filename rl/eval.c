@@ -213,13 +213,13 @@ int eval_check_memory(const struct model_work *weights, const struct submodel_op
 const struct setting eval_table[] = {
     ROW(from, "from", REFERENCE, NULL, 0, 0, NULL, "model directory"),
     ROW(data, "data", REFERENCES, NULL, 0, 0, NULL, DATA_HELP "; or a file of prompts"),
-    ROW(part, "part", STRING, "validation", 0, 0, NULL, "of the shards: train, validation, test"),
-    ROW(rows, "rows", INTEGER, "0", 0, 1e9, NULL, "rows of the shards that are measured; 0: all"),
-    ROW(length, "length", INTEGER, "512", 8, 1 << 20, NULL, "positions of a row"),
-    ROW(limit, "limit", INTEGER, "0", 0, 1e9, NULL, "prompts that are answered; 0: all"),
-    ROW(copies, "copies", INTEGER, "1", 1, 1e4, NULL, "answers to each prompt"),
-    ROW(temperature, "temperature", NUMBER, "0", 0, 100, NULL, "of the draws; 0: the most probable id"),
-    ROW(max_tokens, "max_tokens", INTEGER, "256", 1, 1 << 20, NULL, "longest answer, in ids"),
+    ROW(part, "part", STRING, "validation", 0, 0, NULL, "split of the shards: train, validation, test"),
+    ROW(rows, "rows", INTEGER, "0", 0, 1e9, NULL, "maximum rows of the shards; 0: all"),
+    ROW(length, "length", INTEGER, "512", 8, 1 << 20, NULL, "positions per row"),
+    ROW(limit, "limit", INTEGER, "0", 0, 1e9, NULL, "maximum prompts; 0: all"),
+    ROW(copies, "copies", INTEGER, "1", 1, 1e4, NULL, "answers per prompt"),
+    ROW(temperature, "temperature", NUMBER, "0", 0, 100, NULL, "sampling temperature; 0: greedy"),
+    ROW(max_tokens, "max_tokens", INTEGER, "256", 1, 1 << 20, NULL, "maximum answer length, tokens"),
     JUDGE_ROWS(struct eval_settings),
     {0}};
 

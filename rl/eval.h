@@ -44,13 +44,13 @@ struct json *eval_model(struct model *model, const struct submodel *sub, const s
 
 #define JUDGE_ROWS(type)                                                                                               \
     SETTING(type, judge.verifier, "verifier", CHOICE, "auto", 0, 0, VERIFIER_CHOICES,                                  \
-            "what answers are judged by; auto: what each prompt asks for"),                                            \
+            "verifier of answers; auto: as each prompt specifies"),                                                    \
         SETTING(type, judge.program, "program", STRINGS, "", 0, 0, NULL,                                               \
-                "program and arguments that judge answers, JSON lines in, scores or observations out"),                \
+                "verifier command and arguments; reads JSON lines, returns scores or observations"),                   \
         SETTING(type, judge.seconds, "program_seconds", NUMBER, "60", 0.01, 1e6, NULL,                                 \
-                "time it has for all answers of a step"),                                                              \
+                "time limit for all answers of a step, seconds"),                                                      \
         SETTING(type, judge.failures, "program_failures", INTEGER, "3", 0, 1e6, NULL,                                  \
-                "times in a row it may hang or break: the prompts of that step then teach nothing"),                   \
-        SETTING(type, judge.turns, "turns", INTEGER, "0", 0, 1000, NULL, "observations an answer may get")
+                "consecutive timeouts or crashes allowed; prompts of such a step are not learned from"),               \
+        SETTING(type, judge.turns, "turns", INTEGER, "0", 0, 1000, NULL, "maximum observations per answer")
 
 #endif

@@ -9,15 +9,16 @@
 #define ROW(member, ...) SETTING(struct text_settings, member, __VA_ARGS__)
 const struct setting text_stage_table[] = {
     ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
-        "folder or file: .txt, .jsonl (.gz, .zst), .tar; its part train; what has no text is passed over"),
-    ROW(vocabulary, "vocabulary", INTEGER, "8192", 300, 1e6, NULL, "ids in all: bytes, merges, special tokens"),
-    ROW(bytes, "bytes", INTEGER, "20000000", 1, 1e12, NULL, "most text used, evenly of all files by their size"),
+        "folder or file: .txt, .jsonl (.gz, .zst), .tar; train split only; entries without text are skipped"),
+    ROW(vocabulary, "vocabulary", INTEGER, "8192", 300, 1e6, NULL, "vocabulary size: bytes, merges, special tokens"),
+    ROW(bytes, "bytes", INTEGER, "20000000", 1, 1e12, NULL,
+        "maximum text to read, bytes; files contribute in proportion to their size"),
     SPLIT_ROWS(struct text_settings),
     SUBTITLES_ROW(struct text_settings),
-    ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "share of samples that may be unreadable"),
-    ROW(family, "family", CHOICE, "qwen2", 0, 0, "qwen2|gpt-2|llama-bpe", "pre-tokenisation"),
-    ROW(nfc, "nfc", BOOL, "false", 0, 0, NULL, "normalise to NFC (other software may not)"),
-    ROW(special, "special", STRINGS, "", 0, 0, NULL, "further special tokens"),
+    ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "maximum share of unreadable samples"),
+    ROW(family, "family", CHOICE, "qwen2", 0, 0, "qwen2|gpt-2|llama-bpe", "pre-tokenizer"),
+    ROW(nfc, "nfc", BOOL, "false", 0, 0, NULL, "NFC normalization (other software may skip it)"),
+    ROW(special, "special", STRINGS, "", 0, 0, NULL, "additional special tokens"),
     {0}};
 
 struct feed {

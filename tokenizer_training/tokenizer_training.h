@@ -34,10 +34,8 @@ int text_stage(const void *settings, const struct stage *stage);
 
 /* Row of a stage that trains on media. */
 #define SHUFFLE_ROW(type)                                                                                              \
-    SETTING(                                                                                                           \
-        type, shuffle_buffer, "shuffle_buffer", NUMBER, "0", 0, 1e9, NULL,                                             \
-        "MiB in which media of packed archives and tables beyond memory_mb are shuffled, a window after the other; "   \
-        "0: they stay in memory")
+    SETTING(type, shuffle_buffer, "shuffle_buffer", NUMBER, "0", 0, 1e9, NULL,                                         \
+            "shuffle window for media of packed archives and tables beyond memory_mb, MiB; 0: keep them in memory")
 
 /* ---- Vision ---- */
 /* The stage `tokenizer-vision`: trains the vision tokenizer on stills, inflates it, and trains it

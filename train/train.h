@@ -62,26 +62,26 @@ struct optimizer_settings { /* Rows of every training stage's settings table; se
 #define OPTIMIZER_ROWS_SHAPED(type, lr_default, beta2_default, decay_default, warmup_default, shape_default)           \
     SETTING(type, optimizer.lr, "optimizer.lr", NUMBER, lr_default, 0, 10, NULL, "peak learning rate"),                \
         SETTING(type, optimizer.min_lr_ratio, "optimizer.min_lr_ratio", NUMBER, "0.02", 0, 1, NULL,                    \
-                "last learning rate as a share of the peak"),                                                          \
+                "final learning rate as a fraction of the peak"),                                                      \
         SETTING(type, optimizer.warmup, "optimizer.warmup", INTEGER, warmup_default, -1e9, 1e9, NULL,                  \
-                "warm-up steps; -50: 50, or half of the steps where those are fewer"),                                 \
+                "warm-up steps; negative: -n means n, but at most half of all steps"),                                 \
         SETTING(type, optimizer.shape, "optimizer.shape", CHOICE, shape_default, 0, 0, "constant|cosine|wsd",          \
-                "course of the learning rate"),                                                                        \
+                "learning-rate schedule"),                                                                             \
         SETTING(type, optimizer.decay, "optimizer.decay", CHOICE, "linear", 0, 0, "cosine|linear|1-sqrt",              \
-                "how wsd comes down"),                                                                                 \
+                "decay curve of wsd"),                                                                                 \
         SETTING(type, optimizer.decay_share, "optimizer.decay_share", NUMBER, "0.5", 0, 1, NULL,                       \
-                "share of the steps in which wsd comes down"),                                                         \
+                "share of steps in the wsd decay phase"),                                                              \
         SETTING(type, optimizer.beta1, "optimizer.beta1", NUMBER, "0.9", 0, 1, NULL, "AdamW beta 1"),                  \
         SETTING(type, optimizer.beta2, "optimizer.beta2", NUMBER, beta2_default, 0, 1, NULL, "AdamW beta 2"),          \
         SETTING(type, optimizer.eps, "optimizer.eps", NUMBER, "1e-8", 0, 1, NULL, "AdamW epsilon"),                    \
         SETTING(type, optimizer.weight_decay, "optimizer.weight_decay", NUMBER, decay_default, 0, 10, NULL,            \
                 "decoupled weight decay of matrices"),                                                                 \
         SETTING(type, optimizer.cautious, "optimizer.cautious", BOOL, "false", 0, 0, NULL,                             \
-                "leave a step's change of an element out where it is against its gradient"),                           \
+                "skip update elements whose sign opposes the gradient"),                                               \
         SETTING(type, optimizer.cautious_decay, "optimizer.cautious_decay", BOOL, "false", 0, 0, NULL,                 \
-                "weight decay only where the step draws an element to zero"),                                          \
+                "weight decay only where the update moves an element toward zero"),                                    \
         SETTING(type, optimizer.clip, "optimizer.clip", NUMBER, "1.0", 0, 1e9, NULL,                                   \
-                "largest norm of all gradients together; 0: none")
+                "maximum global gradient norm; 0: no clipping")
 struct lr_schedule lr_of_settings(const struct optimizer_settings *settings, i64 steps);
 /* key: the setting that determines the steps */
 int lr_check(const struct optimizer_settings *settings, i64 steps, const char *key);

@@ -58,42 +58,41 @@ struct curate_settings {
 };
 #define CURATE_ROWS(type)                                                                                              \
     SETTING(type, filter.chars_least, "filter.chars_least", INTEGER, "0", 0, 1e12, NULL,                               \
-            "plain texts of fewer characters are left out"),                                                           \
+            "drop plain texts with fewer characters"),                                                                 \
         SETTING(type, filter.chars_most, "filter.chars_most", INTEGER, "0", 0, 1e12, NULL,                             \
-                "plain texts of more are; 0: none"),                                                                   \
+                "drop plain texts with more characters; 0: no limit"),                                                 \
         SETTING(type, filter.scripts, "filter.scripts", STRINGS, "", 0, 0, NULL,                                       \
-                "scripts that letters of texts stand in: latin, greek, cyrillic, armenian, hebrew, arabic, "           \
-                "devanagari, bengali, tamil, thai, georgian, hangul, kana, han; none: any"),                           \
+                "scripts allowed in texts: latin, greek, cyrillic, armenian, hebrew, arabic, devanagari, bengali, "    \
+                "tamil, thai, georgian, hangul, kana, han; none: any"),                                                \
         SETTING(type, filter.script_share, "filter.script_share", NUMBER, "0.8", 0, 1, NULL,                           \
-                "least share of a text's letters in these"),                                                           \
+                "minimum share of a text's letters in these scripts"),                                                 \
         SETTING(type, filter.languages, "filter.languages", STRINGS, "", 0, 0, NULL,                                   \
-                "languages of texts, by libexttextcat's profiles: en, de, zh, zh-Hans, ..; none: any"),                \
+                "languages allowed in texts, as libexttextcat profiles: en, de, zh, zh-Hans, ..; none: any"),          \
         SETTING(type, filter.language_least, "filter.language_least", NUMBER, "0.97", 0, 1, NULL,                      \
-                "1: one of these has to be the nearest of all languages; less: the distance of the nearest by that "   \
-                "of the nearest of these has to be as much"),                                                          \
+                "minimum of (distance to the nearest language) / (distance to the nearest allowed language); 1: the "  \
+                "nearest must be allowed"),                                                                            \
         SETTING(type, filter.personal, "filter.personal", CHOICE, "keep", 0, 0, "keep|mask|drop",                      \
-                "e-mail and IP addresses and telephone numbers in texts"),                                             \
+                "handling of e-mail addresses, IP addresses and phone numbers in texts"),                              \
         SETTING(type, filter.duplicates, "filter.duplicates", CHOICE, "keep", 0, 0, "keep|exact|near",                 \
-                "what is left out: samples of the same words and media; near: texts of nearly the same words too"),    \
+                "duplicates to drop; exact: same words and media; near: also texts with nearly the same words"),       \
         SETTING(type, filter.memory_bytes, "filter.memory_bytes", INTEGER, "1073741824", 4096, 1e13, NULL,             \
-                "memory of what was seen; what does not fit is forgotten, the oldest first"),                          \
+                "memory for the keys of earlier samples, bytes; the oldest are evicted when it is full"),              \
         SETTING(type, filter.seen, "filter.seen", REFERENCES, "", 0, 0, NULL,                                          \
-                "shards that were prepared before, with filter.duplicates: what they hold is a duplicate here"),       \
+                "shards prepared earlier with filter.duplicates; their samples count as already seen"),                \
         SETTING(type, filter.against, "filter.against", REFERENCES, "", 0, 0, NULL,                                    \
-                "collections, as `data`: texts that share a run of words with them are left out"),                     \
+                "collections, as for `data`; drop texts that share a run of words with them"),                         \
         SETTING(type, filter.against_words, "filter.against_words", INTEGER, "13", 1, 1000, NULL,                      \
-                "words of such a run; shorter texts count as a whole"),                                                \
+                "words per run; shorter texts must match as a whole"),                                                 \
         SETTING(type, filter.caption_times, "filter.caption_times", INTEGER, "0", 0, 1000, NULL,                       \
-                "media beyond so many with the same caption are left out; 0: none"),                                   \
+                "maximum media with the same caption, others are dropped; 0: no limit"),                               \
         SETTING(type, filter.side_least, "filter.side_least", INTEGER, "0", 0, 1e6, NULL,                              \
-                "pictures and clips whose shorter side has fewer pixels are left out"),                                \
+                "drop images and clips with a shorter side below this, pixels"),                                       \
         SETTING(type, filter.aspect_most, "filter.aspect_most", NUMBER, "0", 0, 1e6, NULL,                             \
-                "those whose longer side is more times the shorter are; 0: none"),                                     \
+                "drop images and clips with a larger ratio of longer to shorter side; 0: off"),                        \
         SETTING(type, filter.dark, "filter.dark", NUMBER, "0", 0, 1, NULL,                                             \
-                "those none of whose frames is brighter in the mean are; 0 to 1"),                                     \
+                "drop images and clips whose brightest frame has mean brightness below this (0-1)"),                   \
         SETTING(type, filter.silence_db, "filter.silence_db", NUMBER, "0", -200, 0, NULL,                              \
-                "sounds, and clips with film_sound, that are softer throughout are left out: dB of full scale, of "    \
-                "the loudest tenth of a second; 0: none")
+                "drop sounds, and clips with film_sound, whose loudest 0.1 s is below this level, dBFS; 0: off")
 
 /* A worker's findings on one sample. */
 struct curate_item {

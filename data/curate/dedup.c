@@ -10,16 +10,14 @@
     SETTING(struct dedup_settings, member, key, type, fallback, low, high, NULL, help)
 const struct setting dedup_table[] = {
     ROW(data, "data", REFERENCES, NULL, 0, 0,
-        "shard folders that prepare made with filter.duplicates, as for training; what stands in several stays in the "
-        "first"),
+        "shard folders, as for training, made with filter.duplicates; duplicates stay only in the first folder"),
     SETTING(struct dedup_settings, duplicates, "duplicates", CHOICE, "near", 0, 0, "exact|near",
-            "what is left out: samples of the same words and media; near: texts of nearly the same words too, where "
-            "all were prepared with filter.duplicates: near"),
+            "exact: same words and media; near: also texts with nearly the same words, if all folders were made with "
+            "filter.duplicates: near"),
     ROW(caption_times, "caption_times", INTEGER, "0", 0, 1000,
-        "media beyond so many with the same caption are left out, too, where they were prepared with "
-        "filter.caption_times; 0: none"),
+        "maximum media with the same caption, others are dropped; needs filter.caption_times in prepare; 0: no limit"),
     ROW(memory_bytes, "memory_bytes", INTEGER, "1073741824", 4096, 1e13,
-        "memory of what was seen; what does not fit is forgotten, the oldest first"),
+        "memory for the keys of earlier samples, bytes; the oldest are evicted when it is full"),
     {0}};
 
 enum dropped { DROPPED_NOT, DROPPED_CAPTION, DROPPED_EXACT, DROPPED_NEAR, DROPPED_RULES };

@@ -41,46 +41,45 @@ struct loader_settings {
 };
 /* Settings rows for a struct that has a `struct loader_settings loader`. */
 #define LOADER_ROWS(type, rows_default, length_default)                                                                \
-    SETTING(type, loader.rows, "batch.rows", SCHEDULE, rows_default, 1, 1e6, NULL, "rows of a step's global batch"),   \
-        SETTING(type, loader.length, "batch.length", SCHEDULE, length_default, 8, 1 << 20, NULL,                       \
-                "positions of a row"),                                                                                 \
-        SETTING(type, loader.micro_rows, "batch.micro_rows", INTEGER, "1", 1, 1e6, NULL,                               \
-                "rows that go through the model together"),                                                            \
+    SETTING(type, loader.rows, "batch.rows", SCHEDULE, rows_default, 1, 1e6, NULL,                                     \
+            "global batch size, rows per step"),                                                                       \
+        SETTING(type, loader.length, "batch.length", SCHEDULE, length_default, 8, 1 << 20, NULL, "positions per row"), \
+        SETTING(type, loader.micro_rows, "batch.micro_rows", INTEGER, "1", 1, 1e6, NULL, "microbatch size, rows"),     \
         SETTING(type, loader.mixture[DIRECTION_TEXT], "mixture.text", NUMBER, "1", 0, 1000, NULL,                      \
-                "how often an epoch has each text"),                                                                   \
+                "showings per epoch of each plain text"),                                                              \
         SETTING(type, loader.mixture[DIRECTION_IMAGE_IN], "mixture.image_in", NUMBER, "1", 0, 1000, NULL,              \
-                "the same of picture to caption"),                                                                     \
+                "showings per epoch, image to caption"),                                                               \
         SETTING(type, loader.mixture[DIRECTION_IMAGE_OUT], "mixture.image_out", NUMBER, "1", 0, 1000, NULL,            \
-                "the same of caption to picture"),                                                                     \
+                "showings per epoch, caption to image"),                                                               \
         SETTING(type, loader.mixture[DIRECTION_VIDEO_IN], "mixture.video_in", NUMBER, "1", 0, 1000, NULL,              \
-                "the same of clip to caption"),                                                                        \
+                "showings per epoch, clip to caption"),                                                                \
         SETTING(type, loader.mixture[DIRECTION_VIDEO_OUT], "mixture.video_out", NUMBER, "1", 0, 1000, NULL,            \
-                "the same of caption to clip"),                                                                        \
+                "showings per epoch, caption to clip"),                                                                \
         SETTING(type, loader.mixture[DIRECTION_AUDIO_IN], "mixture.audio_in", NUMBER, "1", 0, 1000, NULL,              \
-                "the same of speech to words"),                                                                        \
+                "showings per epoch, speech to text"),                                                                 \
         SETTING(type, loader.mixture[DIRECTION_AUDIO_OUT], "mixture.audio_out", NUMBER, "1", 0, 1000, NULL,            \
-                "the same of words to speech"),                                                                        \
+                "showings per epoch, text to speech"),                                                                 \
         SETTING(type, loader.mixture[DIRECTION_CHAT], "mixture.chat", NUMBER, "1", 0, 1000, NULL,                      \
-                "the same of conversations"),                                                                          \
+                "showings per epoch, conversations"),                                                                  \
         SETTING(type, loader.shuffle_shards, "shuffle_shards", INTEGER, "0", 0, 1e9, NULL,                             \
-                "an epoch takes the shards in their order, parts in turns, and shuffles so many at a time; 0: all "    \
-                "of them, or one where they are prepared while training"),                                             \
+                "shards to shuffle together, read in order and interleaved over folders or stream.parts; 0: all, or "  \
+                "1 with stream.on"),                                                                                   \
         SETTING(type, loader.condition_drop, "pack.condition_drop", NUMBER, "0", 0, 1, NULL,                           \
-                "share of prompts of media left out, for guidance: 0.1"),                                              \
+                "share of media-generating samples without their prompt, for guidance; e.g. 0.1"),                     \
         SETTING(type, loader.text_condition, "pack.text_condition", NUMBER, "1", 0, 1000, NULL,                        \
-                "loss weight of captions that are prompts"),                                                           \
+                "loss weight of captions used as prompts"),                                                            \
         SETTING(type, loader.audio_condition, "pack.audio_condition", NUMBER, "0", 0, 1000, NULL,                      \
-                "loss weight of sounds that are prompts"),                                                             \
+                "loss weight of sounds used as prompts"),                                                              \
         SETTING(type, loader.flip_most, "pack.flip_most", NUMBER, "0.2", 0, 0.5, NULL,                                 \
-                "largest share of a scale's bits flipped, later scales correcting them"),                              \
+                "maximum share of flipped bits in a scale; later scales correct them"),                                \
         SETTING(type, loader.flip_drift, "pack.flip_drift", NUMBER, "0.01", 0, 0.5, NULL,                              \
-                "by how much that share grows with each latent frame of a clip"),                                      \
+                "increase of that share per latent frame of a clip"),                                                  \
         SETTING(type, loader.reweight, "pack.reweight", BOOL, "true", 0, 0, NULL,                                      \
-                "coarse scales weigh more: 1 / s_k"),                                                                  \
+                "weight coarse vision scales more, by 1 / sqrt(h_k * w_k)"),                                           \
         SETTING(type, loader.window, "pack.window", INTEGER, "0", 0, 1e6, NULL,                                        \
-                "earlier latent frames that a frame of a clip sees; 0: all, or as the model it starts from"),          \
+                "earlier latent frames that a frame of a clip attends to; 0: all, or as in the initial model"),        \
         SETTING(type, loader.frame_mask, "pack.frame_mask", NUMBER, "0", 0, 1, NULL,                                   \
-                "share of a clip's latent frames hidden from later ones")
+                "share of a clip's latent frames masked for later frames")
 
 struct loader;
 /* Opens the split `part` of the shard folders that `data` names (shards.h), with the tokenizer of

@@ -27,16 +27,16 @@ struct aspect_settings {
 /* Rows for a settings table whose struct has `struct aspect_settings aspects`. */
 #define ASPECT_ROWS(type)                                                                                              \
     SETTING(type, aspects.most, "aspects.most", NUMBER, "2", 1, 64, NULL,                                              \
-            "proportions of the longest and of the highest shape that pictures and clips are fitted to, all of about " \
-            "size x size pixels; those that no picture is nearest to are left out; 1: the square alone"),              \
+            "largest aspect ratio of the shapes, which all have about size x size pixels; shapes nearest to no "       \
+            "image are dropped; 1: only the square"),                                                                  \
         SETTING(type, aspects.count, "aspects.count", INTEGER, "7", 1, ASPECTS_MOST, NULL,                             \
-                "most shapes of pictures, and as many of clips: the square, and pairs of a long and a high one"),      \
+                "maximum shapes of images, and of clips: the square and landscape/portrait pairs"),                    \
         SETTING(type, aspects.shapes, "aspects.shapes", STRINGS, "", 0, 0, NULL,                                       \
-                "the shapes themselves as WIDTHxHEIGHT, each a multiple of the stride and of size x size pixels to "   \
-                "within a factor of 2, in place of aspects.most and aspects.count"),                                   \
+                "explicit shapes, WIDTHxHEIGHT: multiples of the stride, area within a factor of 2 of size x size; "   \
+                "replaces aspects.most and aspects.count"),                                                            \
         SETTING(type, aspects.crop, "aspects.crop", NUMBER, "0.1", 0, 0.5, NULL,                                       \
-                "share of a picture's side that may be cut off where no shape has its proportions, once there are "    \
-                "several shapes; what is left is a white margin")
+                "maximum share of an image side cropped to fit a shape, if there are several shapes; white margins "   \
+                "fill the rest")
 /* Makes the list of shapes: the ones in settings->shapes, else the size x size square first and
  * then pairs of a long and a high shape. -1: usage error. */
 int aspects_make(struct aspect_list *out, const struct aspect_settings *settings, i64 size, i64 stride);

@@ -53,9 +53,9 @@ struct picture_settings {
 /* Rows for a settings table whose struct has `struct picture_settings pictures`. */
 #define PICTURE_ROWS(type)                                                                                             \
     SETTING(type, pictures.background, "pictures.background", STRING, "ffffff", 0, 0, NULL,                            \
-            "colour behind what is transparent, rrggbb in hexadecimal"),                                               \
+            "colour behind transparent pixels, hexadecimal rrggbb"),                                                   \
         SETTING(type, pictures.most_pixels, "pictures.most_pixels", INTEGER, "67108864", 1, 1 << 30, NULL,             \
-                "a picture of more pixels is refused before it is decoded")
+                "maximum pixels per image or frame; larger ones are refused before decoding")
 /* Fills the rules from the settings; unset ones keep their defaults. -1: usage error. */
 int picture_rules_read(struct picture_rules *out, const struct picture_settings *settings);
 

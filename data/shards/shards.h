@@ -134,8 +134,7 @@ int shard_folders_list(struct string_list *out, const char *data);
 char *shard_folders_first(const char *data); /* its tokenizers represent all; memory_free; NULL: message */
 bool shard_folders_stand(const char *path);  /* true if `path` contains shard folders, even unfinished */
 int shard_folders_check(const char *data);   /* checks that the text tokenizers are equal */
-#define DATA_HELP                                                                                                      \
-    "shards: a folder that prepare made, a folder with such folders in it, or a list of them, which count as one"
+#define DATA_HELP "shards: a folder made by prepare, a folder of such folders, or a list of them, read as one"
 /* The number of lines of `data`, and a copy of line `index`. */
 i64 data_lines(const char *data);
 char *data_line(const char *data, i64 index); /* free with memory_free */

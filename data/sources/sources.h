@@ -110,19 +110,19 @@ struct source_request {
  * columns`. */
 #define SPLIT_ROWS(type)                                                                                               \
     SETTING(type, validation, "validation", NUMBER, "0.01", 0, 1, NULL,                                                \
-            "share for validation where data has neither that part nor test"),                                         \
+            "share drawn for validation if data has neither that split nor test"),                                     \
         SETTING(type, test, "test", NUMBER, "0", 0, 1, NULL,                                                           \
-                "share for test where data has neither that part nor validation"),                                     \
-        COLUMN_ROW(type, text, "text or caption"), COLUMN_ROW(type, image, "picture"),                                 \
-        COLUMN_ROW(type, video, "clip"), COLUMN_ROW(type, audio, "sound"), COLUMN_ROW(type, messages, "conversation"), \
+                "share drawn for test if data has neither that split nor validation"),                                 \
+        COLUMN_ROW(type, text, "text or caption"), COLUMN_ROW(type, image, "image"), COLUMN_ROW(type, video, "clip"),  \
+        COLUMN_ROW(type, audio, "sound"), COLUMN_ROW(type, messages, "conversation"),                                  \
         COLUMN_ROW(type, question, "question"), COLUMN_ROW(type, answer, "answer")
 #define COLUMN_ROW(type, name, what)                                                                                   \
-    SETTING(type, columns.name, "columns." #name, STRING, "", 0, 0, NULL,                                              \
-            "column of tables, or key of lines, that holds the " what)
+    SETTING(type, columns.name, "columns." #name, STRING, "", 0, 0, NULL, "table column or JSONL key of the " what)
 
 #define SUBTITLES_ROW(type)                                                                                            \
     SETTING(type, columns.subtitles, "subtitles", STRING, "", 0, 0, NULL,                                              \
-            "language of subtitles inside of clips without a caption, as the file calls it: eng; none: do not look")
+            "language tag (e.g. eng) of embedded subtitles used as captions of clips without one; empty: any; none: "  \
+            "off")
 
 bool source_reads(const char *path); /* decides by file name */
 struct source;

@@ -93,10 +93,10 @@ struct audio_config {
 };
 #define AUDIO_CONFIG_ROWS(type)                                                                                        \
     SETTING(type, config.levels, "levels", INTEGER, "4", 1, AUDIO_LEVELS_MAX, NULL,                                    \
-            "residual levels; each adds 12.5 codes a second"),                                                         \
-        SETTING(type, config.codes, "codes", INTEGER, "256", 2, 65536, NULL, "codes of a level"),                      \
-        SETTING(type, config.width, "width", INTEGER, "192", 16, 4096, NULL, "width of the network"),                  \
-        SETTING(type, config.latent, "latent", INTEGER, "64", 2, 1024, NULL, "width of a code word")
+            "residual quantizer levels; each adds 12.5 codes per second"),                                             \
+        SETTING(type, config.codes, "codes", INTEGER, "256", 2, 65536, NULL, "codes per level"),                       \
+        SETTING(type, config.width, "width", INTEGER, "192", 16, 4096, NULL, "network width"),                         \
+        SETTING(type, config.latent, "latent", INTEGER, "64", 2, 1024, NULL, "width of a code vector")
 int audio_config_check(const struct audio_config *config);
 
 enum { AUDIO_FINE = 3, AUDIO_COARSE = 2 }; /* most blocks at 50 Hz and at 12.5 Hz; block i has dilation i + 1 */
