@@ -257,15 +257,18 @@ static int fill(struct filling *f)
 }
 
 /* Takes the part's lock, so that only one process fills it. A filler left behind by a killed reader
- * will exit soon. */
+ * will exit soon. Polls instead of blocking in flock(): a signal that arrives just before that call
+ * would be lost, and the reader would wait for this process forever. */
 static int lock(const char *directory)
 {
     char *path = path_join(directory, "lock");
     int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666), status = 0;
     if (descriptor < 0)
         status = error_errno("%s: cannot be written", path);
-    while (status == 0 && flock(descriptor, LOCK_EX) && errno == EINTR)
+    while (status == 0 && flock(descriptor, LOCK_EX | LOCK_NB) && (errno == EWOULDBLOCK || errno == EINTR)) {
+        poll(NULL, 0, 20);
         status = interrupted() ? INTERRUPTED : 0;
+    }
     memory_free(path);
     return status;
 }
