@@ -215,11 +215,20 @@ static fiber *make_fiber()
  * share neither fibers nor synchronization objects: a barrier would pass knowledge from one block
  * to the next. (With more than 256 fibers ThreadSanitizer confuses live fibers with finished ones,
  * and misses races between blocks.) */
+static fiber *fiber_of[BLOCK_SETS][MOST_THREADS];
+
+/* Called outside of all threads: a new fiber comes after all that the fiber which creates it has
+ * done, and ThreadSanitizer would miss races between the two. */
+static void make_fibers()
+{
+    for (int i = 0; i < thread_count; i++)
+        if (fiber **f = &fiber_of[blocks_run % BLOCK_SETS][i]; !*f)
+            *f = make_fiber();
+}
+
 static fiber *next_fiber()
 {
-    static fiber *of[BLOCK_SETS][MOST_THREADS];
-    fiber **f = &of[blocks_run % BLOCK_SETS][begun];
-    return *f ? *f : *f = make_fiber();
+    return fiber_of[blocks_run % BLOCK_SETS][begun];
 }
 
 void *sync_of(const void *shared)
@@ -397,7 +406,7 @@ static void run_block(int block)
     mbarriers_begin();
     hopper_begin();
     memory_close_for_kernel(true);
-    TSAN(blocks_run++;)
+    TSAN(blocks_run++; make_fibers();)
     while (ended < thread_count) {
         bool stuck = !run_round() && !poll() && ended < thread_count;
         if (stuck && deferred.empty())
