@@ -1,7 +1,7 @@
 /* Simple drawings rendered twice: as SVG with text, and as RGB
  * pixels without it (there is no font for the PNG). */
-#ifndef WEFT_STUDIO_DRAWING_H
-#define WEFT_STUDIO_DRAWING_H
+#ifndef WEFT_INFERENCE_DRAWING_H
+#define WEFT_INFERENCE_DRAWING_H
 #include "core/core.h"
 
 enum anchor { ANCHOR_START, ANCHOR_MIDDLE, ANCHOR_END };

@@ -1,8 +1,8 @@
 /* GPU memory estimate for inference. A dry run on the meta backend counts the weights of the model
  * and of its tokenizers, the encoding of media prompts, the KV caches and decode steps, and the
  * decoding of answers into media. Nothing is allocated on the GPU. */
-#ifndef WEFT_STUDIO_FORESEE_H
-#define WEFT_STUDIO_FORESEE_H
+#ifndef WEFT_INFERENCE_FORESEE_H
+#define WEFT_INFERENCE_FORESEE_H
 #include "inference/preview.h"
 
 struct studio_work {

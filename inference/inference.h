@@ -3,8 +3,8 @@
  * command line shares with them. Input is a model directory (`from`); output are files in the
  * stage's folder. Prompts and answers of any modality are in preview.h, counts of expert use in
  * routing.h. Functions return 0, or -1 and a message, unless they say otherwise. */
-#ifndef WEFT_STUDIO_H
-#define WEFT_STUDIO_H
+#ifndef WEFT_INFERENCE_H
+#define WEFT_INFERENCE_H
 #include "data/sources/sources.h"
 #include "train/heldout.h"
 

@@ -1,7 +1,7 @@
 /* A model with its tokenizers ("studio"). Prompts of any modality go in; answers come out as ids,
  * and decoded as text, PNG, MP4 or WAV. Functions return 0, or -1 and a message. */
-#ifndef WEFT_STUDIO_PREVIEW_H
-#define WEFT_STUDIO_PREVIEW_H
+#ifndef WEFT_INFERENCE_PREVIEW_H
+#define WEFT_INFERENCE_PREVIEW_H
 #include "model/generate.h"
 #include "tokenizers/audio/audio.h"
 #include "tokenizers/vision/vision.h"

@@ -1,8 +1,8 @@
 /* Expert usage of an MoE model: counts of how often each of the six streams chooses each expert in
  * each MoE layer over held-out samples, the overlap of the most used experts of two streams, and
  * the entropy of a stream's use (ERNIE 5.0 report 6.4.1, figures 8 to 10). */
-#ifndef WEFT_STUDIO_ROUTING_H
-#define WEFT_STUDIO_ROUTING_H
+#ifndef WEFT_INFERENCE_ROUTING_H
+#define WEFT_INFERENCE_ROUTING_H
 #include "inference/inference.h"
 
 /* Counts over positions other than padding. They cover the MoE

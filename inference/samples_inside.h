@@ -1,7 +1,7 @@
 /* Shared by samples.c (media from captions, the stage `generate`) and descriptions.c (text from
  * media). Internal to this folder. */
-#ifndef WEFT_STUDIO_SAMPLES_INSIDE_H
-#define WEFT_STUDIO_SAMPLES_INSIDE_H
+#ifndef WEFT_INFERENCE_SAMPLES_INSIDE_H
+#define WEFT_INFERENCE_SAMPLES_INSIDE_H
 #include "inference/preview.h"
 #include "inference/inference.h"
 

@@ -1,6 +1,6 @@
 /* Word overlap between captions and the texts a model generates from the media. */
-#ifndef WEFT_STUDIO_WORDS_RIGHT_H
-#define WEFT_STUDIO_WORDS_RIGHT_H
+#ifndef WEFT_INFERENCE_WORDS_RIGHT_H
+#define WEFT_INFERENCE_WORDS_RIGHT_H
 #include "core/core.h"
 
 struct words_right {

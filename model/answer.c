@@ -1,5 +1,5 @@
 /* Storage of answers: ids, log-probabilities, entropies, routes and a medium. */
-#include "model/decoding.h"
+#include "model/decode_inside.h"
 
 #include <string.h>
 

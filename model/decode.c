@@ -1,5 +1,5 @@
 /* The decoder: seats of the KV cache, the layout of positions in a batch, and the steps. */
-#include "model/decoding.h"
+#include "model/decode_inside.h"
 
 #include <string.h>
 

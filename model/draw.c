@@ -1,7 +1,7 @@
 /* Sampling of the decoder: collects what a forward must draw, draws it, and feeds it
  * to the answers. One block of inputs goes to the device before the forward, one block
  * of results comes back. */
-#include "model/decoding.h"
+#include "model/decode_inside.h"
 #include "model/inside.h"
 
 #include <string.h>

@@ -7,7 +7,7 @@
  *
  * Random keys belong to positions, so an answer depends only on its own ids.
  */
-#include "model/decoding.h"
+#include "model/decode_inside.h"
 
 #include <string.h>
 

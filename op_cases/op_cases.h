@@ -7,8 +7,8 @@
  * Values that decide something (an id, a sign, the nearest codeword) are drawn so that float and
  * double decide alike. The result for ties is part of an op's contract, and cases draw some ties
  * on purpose. */
-#ifndef WEFT_CASES_H
-#define WEFT_CASES_H
+#ifndef WEFT_OP_CASES_H
+#define WEFT_OP_CASES_H
 #include "kernels/kernels.h"
 
 enum { OPERANDS_MAX = 20 };

@@ -1,6 +1,6 @@
 /* One training step of the audio tokenizer, the recordings it draws from, and the final report. */
-#ifndef WEFT_CODECS_AUDIO_STEP_H
-#define WEFT_CODECS_AUDIO_STEP_H
+#ifndef WEFT_TOKENIZER_TRAINING_AUDIO_STEP_H
+#define WEFT_TOKENIZER_TRAINING_AUDIO_STEP_H
 #include "tokenizer_training/tokenizer_training.h"
 #include "data/sources/media_window.h"
 

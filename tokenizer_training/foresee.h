@@ -1,8 +1,8 @@
 /* Memory and compute estimate of a tokenizer's training, made before it runs and without its media:
  * a dry run of its steps on the meta backend. Memory is that of a step (train/plan.h) on square
  * pictures of the setting `size`; the final report is not included. */
-#ifndef WEFT_CODECS_FORESEE_H
-#define WEFT_CODECS_FORESEE_H
+#ifndef WEFT_TOKENIZER_TRAINING_FORESEE_H
+#define WEFT_TOKENIZER_TRAINING_FORESEE_H
 #include "tokenizer_training/tokenizer_training.h"
 #include "train/plan.h"
 

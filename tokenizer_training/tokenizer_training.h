@@ -7,8 +7,8 @@
  * same seed and shares, `prepare` assigns the same samples to validation and test, so no tokenizer
  * is trained on held-out samples.
  */
-#ifndef WEFT_CODECS_H
-#define WEFT_CODECS_H
+#ifndef WEFT_TOKENIZER_TRAINING_H
+#define WEFT_TOKENIZER_TRAINING_H
 #include "data/media/aspects.h"
 #include "data/media/media.h"
 #include "data/sources/sources.h"

@@ -1,6 +1,6 @@
 /* One training step of the vision tokenizer, and the media it draws from. */
-#ifndef WEFT_CODECS_VISION_STEP_H
-#define WEFT_CODECS_VISION_STEP_H
+#ifndef WEFT_TOKENIZER_TRAINING_VISION_STEP_H
+#define WEFT_TOKENIZER_TRAINING_VISION_STEP_H
 #include "tokenizer_training/tokenizer_training.h"
 #include "data/media/aspects.h"
 #include "data/sources/media_window.h"

@@ -17,7 +17,8 @@
  *                         with a "caption"
  *   a.mp4 + a.srt         a clip or a sound and its subtitles, also .vtt
  *   a.mp4, a.mkv          a clip with embedded subtitles, if nothing else names it
- *   .tar                  WebDataset: consecutive members KEY.EXT are one sample
+ *   .tar                  WebDataset: consecutive members KEY.EXT are one sample;
+ *                         KEY ends at the first dot of the name
  *   .idx beside .bin      Megatron: documents of ids
  *   a folder              all of these in it, by name
  *
