@@ -1,4 +1,5 @@
 /* weft inspect PATH: describes a file or folder and verifies it. */
+#include "data/formats/file_name.h"
 #include "cli/cli.h"
 #include "cli/inspect.h"
 #include "data/shards/shards.h"
@@ -16,12 +17,6 @@ static bool has(const char *directory, const char *name)
     bool found = file_exists(path);
     memory_free(path);
     return found;
-}
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), tail = strlen(end);
-    return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
 static i64 bytes_below(const char *path)
@@ -49,7 +44,7 @@ static bool holds_steps(const char *directory)
     if (directory_list(&names, &count, directory))
         return false;
     for (i64 i = 0; i < count; i++)
-        found |= strncmp(names[i], "step-", 5) == 0 && !ends_with(names[i], ".tmp");
+        found |= strncmp(names[i], "step-", 5) == 0 && !name_ends_with(names[i], ".tmp");
     string_list_free(names, count);
     return found;
 }
@@ -134,15 +129,15 @@ static bool is_list(const char *path)
 
 static struct json *inspect_file(const char *path, const struct inspect_wanted *wanted)
 {
-    if (ends_with(path, ".safetensors"))
+    if (name_ends_with(path, ".safetensors"))
         return inspect_safetensors(path, wanted->verify);
-    if (ends_with(path, ".json") && is_list(path))
+    if (name_ends_with(path, ".json") && is_list(path))
         return inspect_sources(path, wanted->files, &wanted->columns);
-    if (ends_with(path, ".json") || ends_with(path, ".model") || ends_with(path, ".tiktoken"))
+    if (name_ends_with(path, ".json") || name_ends_with(path, ".model") || name_ends_with(path, ".tiktoken"))
         return inspect_tokenizer(path);
-    if (ends_with(path, ".yaml") || ends_with(path, ".yml"))
+    if (name_ends_with(path, ".yaml") || name_ends_with(path, ".yml"))
         return inspect_recipe(path);
-    if (ends_with(path, ".gguf") || is_gguf(path))
+    if (name_ends_with(path, ".gguf") || is_gguf(path))
         return inspect_gguf(path);
     if (source_reads(path))
         return inspect_sources(path, wanted->files, &wanted->columns);

@@ -1,4 +1,4 @@
-/* Stub for builds without libexttextcat: filter.languages is an error. */
+/* Replaces language.c in a build without libexttextcat: filter.languages is refused. */
 #include "data/curate/language.h"
 
 struct languages *languages_open(const struct string_list *wanted)

@@ -1,5 +1,6 @@
 #include "data/formats/archive.h"
 
+#include "data/formats/file_name.h"
 #include "data/remote/blob.h"
 #include "data/formats/unpack.h"
 
@@ -7,7 +8,6 @@
 #include <archive_entry.h>
 #include <errno.h>
 #include <string.h>
-#include <strings.h>
 
 enum { BLOCK_BYTES = 1 << 16 };
 
@@ -28,25 +28,19 @@ static int damaged(const struct archive_file *f)
                      why ? why : "cannot be read");
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcasecmp(text + n - m, end) == 0;
-}
-
 /* Chooses filters by name only: a text that happens to begin like a compressed file stays a
  * text. */
 static void expect_format(struct archive *a, const char *path, bool tar)
 {
-    if (ends_with(path, ".gz"))
+    if (name_ends_with(path, ".gz"))
         archive_read_support_filter_gzip(a);
-    if (ends_with(path, ".zst"))
+    if (name_ends_with(path, ".zst"))
         archive_read_support_filter_zstd(a);
-    if (ends_with(path, ".xz"))
+    if (name_ends_with(path, ".xz"))
         archive_read_support_filter_xz(a);
-    if (ends_with(path, ".bz2"))
+    if (name_ends_with(path, ".bz2"))
         archive_read_support_filter_bzip2(a);
-    if (ends_with(path, ".lz4"))
+    if (name_ends_with(path, ".lz4"))
         archive_read_support_filter_lz4(a);
     if (tar) {
         archive_read_support_format_tar(a);

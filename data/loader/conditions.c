@@ -71,7 +71,7 @@ static void list_parts(const struct loader *l, const struct entry *entry, bool d
         if (entry->count) {
             given.count = entry->count;
             if (entry->first + entry->count < part->count)
-                out->end = 0; /* placeholder for the next id of the text */
+                out->end = 0; /* stands for the next id of the text */
         }
         push_part(out, &given, (i64)sample.first_part + i);
     }

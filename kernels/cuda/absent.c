@@ -1,4 +1,4 @@
-/* Stub of the CUDA backend for builds without a CUDA toolkit. */
+/* Replaces the CUDA backend in a build without a CUDA toolkit: asking for a GPU is refused. */
 #include "kernels/cuda/device.h"
 
 const struct kernels cuda_kernels = {0};

@@ -1,6 +1,5 @@
 /* Learning rates step by step against the reference (tests/golden/optim), the schedules of
- * settings, and whole optimizer steps over a table of weights against torch's AdamW and clipping.
- * The folder also has numbers for Muon, which is not implemented. */
+ * settings, and whole optimizer steps over a table of weights against torch's AdamW and clipping. */
 #include "tests/golden.h"
 #include "tests/toy.h"
 #include "train/train.h"
