@@ -1,163 +1,8 @@
+/* The stage from its beginning to its end. */
 #include "data/prepare/prepare_internal.h"
-#include "kernels/device/rehearsal.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-enum { BATCH_ITEMS = 256 };
-
-/* ---- Opening ---- */
-
-static int read_directions(struct prepare *p)
-{
-    const struct string_list *list = &p->settings->directions;
-    for (int d = 0; d < DIRECTIONS; d++)
-        p->wanted[d] = list->count == 0;
-    for (i64 i = 0; i < list->count; i++) {
-        int d = 0;
-        while (d < DIRECTIONS && strcmp(direction_names[d], list->values[i]) != 0)
-            d++;
-        if (d == DIRECTIONS)
-            return error_usage(
-                "directions: \"%s\" is none: expected text, image-in, image-out, video-in, video-out, audio-in, "
-                "audio-out or chat",
-                list->values[i]);
-        p->wanted[d] = true;
-    }
-    return 0;
-}
-
-int prepare_part(i64 *part, i64 *parts, const char *text)
-{
-    char *end = NULL;
-    const char *at = text;
-    *part = *parts = 0;
-    if (!text || !*text)
-        return 0;
-    *part = strtoll(at, &end, 10);
-    if (end > at && *end == '/')
-        *parts = strtoll(at = end + 1, &end, 10);
-    if (end > at && *end == 0 && *part >= 0 && *part < *parts)
-        return 0;
-    return error_usage("part: \"%s\": expected i/n, i from 0 to n - 1, such as 0/8 for the first of eight", text);
-}
-
-static void describe_vision(struct shard_meta *meta, const struct vision *vision)
-{
-    const struct vision_config *c = &vision->config;
-    meta->bits = c->bits;
-    meta->cell_features = c->channels[1];
-    meta->stride = c->stride;
-    meta->shape_count = c->shape_count;
-    for (i64 i = 0; i < c->shape_count; i++) {
-        struct shard_shape *out = &meta->shapes[i];
-        shape_of_vision(&out->shape, &c->shapes[i]);
-        out->h = c->shapes[i].h;
-        out->w = c->shapes[i].w;
-        device_get(vision->device, out->amplitude, vision_amplitude(vision, &c->shapes[i]),
-                   c->shapes[i].scale_count * 4);
-    }
-}
-
-static int open_coders(struct prepare *p, struct device *device, enum dtype dtype)
-{
-    const struct prepare_settings *s = p->settings;
-    bool vision = s->vision && *s->vision, audio = s->audio && *s->audio;
-    if (vision && vision_load(&p->vision, device, s->vision, dtype, false) < 0)
-        return -1;
-    p->has_vision = vision;
-    if (audio && audio_load(&p->audio, device, s->audio) < 0)
-        return -1;
-    p->has_audio = audio;
-    return 0;
-}
-
-static void close_coders(struct prepare *p)
-{
-    if (p->has_vision)
-        vision_close(&p->vision);
-    if (p->has_audio)
-        audio_close(&p->audio);
-}
-
-/* Dry run of the encoders. The weights and one picture or clip of each shape are always needed, so
- * lack of memory for them is an error. The batch sizes depend on files not yet read, so lack of
- * memory for full batches is only a warning. */
-static int check_encoding(struct prepare *meta, const struct rehearsal *rehearsal)
-{
-    static const char instead[] = "take tokenizers of smaller shapes, one of them alone, or --device cpu";
-    prepare_encode_blanks(meta, 1);
-    if (rehearsal_check(rehearsal, "encoding media one at a time", instead))
-        return -1;
-    prepare_encode_blanks(meta, BATCH_ITEMS);
-    if (rehearsal_check(rehearsal, "encoding many media together", instead))
-        log_warn("%s", error_text());
-    return 0;
-}
-
-static int check_memory(const struct prepare *p, const struct device *device, enum dtype dtype)
-{
-    struct rehearsal rehearsal;
-    if (!rehearsal_open(&rehearsal, device))
-        return 0;
-    struct prepare *meta = memory_alloc(sizeof *meta);
-    meta->settings = p->settings;
-    int status = open_coders(meta, &rehearsal.meta, dtype);
-    if (status == 0)
-        status = check_encoding(meta, &rehearsal);
-    close_coders(meta);
-    memory_free(meta);
-    rehearsal_close(&rehearsal);
-    return status;
-}
-
-static int open_tokenizers(struct prepare *p, struct device *device, enum dtype dtype)
-{
-    const struct prepare_settings *s = p->settings;
-    p->text = text_tokenizer_load(s->text);
-    if (!p->text || check_memory(p, device, dtype) || open_coders(p, device, dtype))
-        return -1;
-    bool vision = p->has_vision, audio = p->has_audio;
-    p->meta.vocabulary = text_vocabulary(p->text);
-    if (vision)
-        describe_vision(&p->meta, &p->vision);
-    if (audio) {
-        p->meta.levels = p->audio.config.levels;
-        p->meta.codes = p->audio.config.codes;
-    }
-    if (vocabulary_load(&p->vocabulary, p->text, vision ? &p->vision.config : NULL) < 0)
-        return error_prefix("%s", s->text);
-    p->chat = p->vocabulary.message_end >= 0 ? text_chat_layout(p->text) : NULL;
-    return audio && p->vocabulary.boa < 0 ? error_set("%s: the text tokenizer has no token <|boa|>", s->text) : 0;
-}
-
-/* Copies each tokenizer into the shard folder; pretraining passes them on. */
-static int save_tokenizers(const struct prepare *p, const char *out)
-{
-    char *paths[] = {path_join(out, "text"), path_join(out, "vision"), path_join(out, "audio")};
-    int status = directory_make(paths[0]) < 0 || text_tokenizer_save(p->text, paths[0]) < 0 ? -1 : 0;
-    if (status == 0 && p->has_vision)
-        status = directory_make(paths[1]) < 0 || vision_save(&p->vision, paths[1]) < 0 ? -1 : 0;
-    if (status == 0 && p->has_audio)
-        status = directory_make(paths[2]) < 0 || audio_save(&p->audio, paths[2]) < 0 ? -1 : 0;
-    for (i64 i = 0; i < 3; i++)
-        memory_free(paths[i]);
-    return status;
-}
-
-void prepare_close(struct prepare *p)
-{
-    for (int split = 0; split < SPLITS; split++)
-        shard_writer_abandon(p->writers[split]);
-    close_coders(p);
-    text_tokenizer_free(p->text);
-    json_free(p->reached);
-    curation_close(p->curation);
-}
-
-/* ---- Samples ---- */
-
-static int too_many_bad(const struct prepare *p, i64 least)
+/* Fails if too large a share of at least `least` samples could not be read. */
+static int check_bad_share(const struct prepare *p, i64 least)
 {
     if (p->counts.read < least || (double)p->counts.bad <= p->settings->bad_share * (double)p->counts.read)
         return 0;
@@ -165,91 +10,25 @@ static int too_many_bad(const struct prepare *p, i64 least)
                      p->settings->data, (long long)p->counts.bad, (long long)p->counts.read, p->settings->bad_share);
 }
 
-static void take_item(struct prepare *p, struct item *item)
+static struct source *open_source(const struct prepare *p)
 {
-    if (!item->problem)
-        film_sound_tell(p, item);
-    if (item->problem) {
-        log_warn("skipped: %s: %s", item->sample.name, item->problem);
-        p->counts.bad++;
-    } else if (prepare_cuts(p, item)) {
-        return; /* only its pieces are written */
-    } else if (item->too_long) {
-        p->counts.too_long++;
-    } else if (item->left_out) {
-        p->counts.left_out += !item->mute;
-    } else if (!item->curated && !item->unshown) {
-        p->counts.clips_cut += item->clip_cut && !prepare_has_windows(p);
-        p->counts.margins += item->white > 0;
-        p->counts.white += item->white;
-        prepare_write(p, item);
-    }
+    const struct prepare_settings *s = p->settings;
+    return source_open(s->data, &(struct source_request){.seed = p->seed,
+                                                         .validation = s->validation,
+                                                         .test = s->test,
+                                                         .columns = &s->columns,
+                                                         .part = p->part,
+                                                         .parts = p->parts});
 }
 
-/* Judges a long file: the file first, then a clip's first window. For a sound to be cut, its pieces
- * are judged later. */
-static void curate_long(struct prepare *p, struct item *item)
-{
-    item->curated = !curation_keep_file(p->curation, &item->curate, &item->sample);
-    item->curate.masked = 0; /* already counted */
-    if (!item->curated && !item->left_out && !prepare_cuts(p, item))
-        item->unshown = !curation_keep_window(p->curation, &item->curate, &item->sample);
-}
-
-/* Applies the ordered rules: earlier samples decide. */
-static void curate(struct prepare *p, struct item *items, i64 count)
-{
-    for (i64 i = 0; p->curation && i < count; i++) {
-        struct item *item = &items[i];
-        if (prepare_has_further(p, item))
-            curate_long(p, item);
-        else if (!item->problem && !item->left_out && !item->too_long)
-            item->curated = !curation_keep(p->curation, &item->curate, &item->sample);
-    }
-}
-
-static i64 count_records(const struct prepare *p)
-{
-    i64 records = 0;
-    for (int split = 0; split < SPLITS; split++)
-        for (int d = 0; d < DIRECTIONS; d++)
-            records += p->counts.records[split][d];
-    return records;
-}
-
-static int make_item(struct prepare *p, struct item *item)
-{
-    i64 before = count_records(p);
-    take_item(p, item);
-    int status = item->curated ? 0 : prepare_further(p, item);
-    if (p->curation)
-        curation_wrote(p->curation, &item->curate, count_records(p) - before);
-    return status;
-}
-
-static int make_batch(struct prepare *p, struct item *items, i64 count)
-{
-    prepare_read(p, items, count);
-    if (interrupted())
-        return INTERRUPTED;
-    curate(p, items, count);
-    prepare_encode(p, items, count);
-    for (i64 i = 0; i < count; i++) {
-        int status = make_item(p, &items[i]);
-        if (status)
-            return status;
-    }
-    return too_many_bad(p, 4 * BATCH_ITEMS);
-}
-
-/* Reads the next batch. Sets *ended at the end of the source; returns -1 if it is unreachable. */
-static int fill_batch(struct prepare *p, struct source *source, struct item *items, i64 *count, bool *ended)
+/* Reads the next batch of samples. Sets *ended at the end of the source; returns -1 if it is
+ * unreachable. */
+static int read_samples(struct prepare *p, struct source *source, struct item *items, i64 *count, bool *ended)
 {
     i64 most = prepare_batch_items(p, BATCH_ITEMS);
     *count = 0;
     while (*count < most) {
-        struct item *item = &items[*count];
-        enum source_result result = source_next(source, &item->sample);
+        enum source_result result = source_next(source, &items[*count].sample);
         *ended = result == SOURCE_END;
         if (result == SOURCE_END)
             return 0;
@@ -266,28 +45,65 @@ static int fill_batch(struct prepare *p, struct source *source, struct item *ite
     return 0;
 }
 
-static void show(const struct prepare *p, const struct source *source, struct progress *progress)
+/* Applies the rules in the order of samples: earlier ones decide about later ones. */
+static void curate_in_order(struct prepare *p, struct item *items, i64 count)
 {
-    i64 done, total;
-    source_progress(source, &done, &total);
-    progress->total = total;
-    progress_update(progress, done, "%lld samples", (long long)p->counts.read);
+    for (i64 i = 0; p->curation && i < count; i++) {
+        struct item *item = &items[i];
+        if (!prepare_has_pieces(p, item)) {
+            if (!item->problem && !item->left_out && !item->too_long)
+                item->dropped = !curation_keep(p->curation, &item->curate, &item->sample);
+            continue;
+        }
+        /* A long file: the file first, then a clip's first window. Pieces of a sound follow when
+         * they are cut. */
+        item->dropped = !curation_keep_file(p->curation, &item->curate, &item->sample);
+        item->curate.masked = 0; /* already counted */
+        if (!item->dropped && !item->left_out && !prepare_is_cut_sound(p, item))
+            item->window_dropped = !curation_keep_window(p->curation, &item->curate, &item->sample);
+    }
 }
 
-/* Resumes behind the last batch that an interrupted or killed process saved. */
-static int go_on(struct prepare *p, struct source *source)
+static i64 count_records(const struct prepare *p)
 {
-    if (!p->reached)
-        return 0;
-    int status = source_go_on(source, p->reached);
-    if (status < 0)
-        return error_prefix("going on with %s", p->out);
-    log_info("goes on behind %lld samples", (long long)p->counts.read);
+    i64 records = 0;
+    for (int split = 0; split < SPLITS; split++)
+        for (int d = 0; d < DIRECTIONS; d++)
+            records += p->counts.records[split][d];
+    return records;
+}
+
+/* Writes the records of a sample, or counts the reason why it has none; then the rest of a long
+ * file. Returns 0 or INTERRUPTED_WITHIN. */
+static int write_sample(struct prepare *p, struct item *item)
+{
+    i64 before = count_records(p);
+    if (!item->problem)
+        film_sound_count(p, item);
+    if (item->problem) {
+        log_warn("skipped: %s: %s", item->sample.name, item->problem);
+        p->counts.bad++;
+    } else if (prepare_is_cut_sound(p, item)) {
+        /* only its pieces are written */
+    } else if (item->too_long) {
+        p->counts.too_long++;
+    } else if (item->left_out) {
+        p->counts.left_out += !item->silent;
+    } else if (!item->dropped && !item->window_dropped) {
+        p->counts.clips_cut += item->clip_cut && !prepare_wants_windows(p);
+        p->counts.margins += item->margin > 0;
+        p->counts.margin_sum += item->margin;
+        prepare_write(p, item);
+    }
+    int status = item->dropped ? 0 : prepare_write_pieces(p, item);
+    if (p->curation)
+        curation_wrote(p->curation, &item->curate, count_records(p) - before);
     return status;
 }
 
-/* Saves progress after a failure, so that a later call can resume. */
-static int stop_here(struct prepare *p)
+/* Saves the progress after a failure, so that a later call resumes here. Returns -1 and keeps the
+ * message. */
+static int save_after_failure(struct prepare *p)
 {
     char *why = string_copy(error_text());
     int status = progress_save(p) < 0 ? -1 : error_set("%s", why);
@@ -295,229 +111,155 @@ static int stop_here(struct prepare *p)
     return status;
 }
 
-/* Makes one batch. An interrupted batch is discarded, because nothing of it has been written. */
-static int next_batch(struct prepare *p, struct source *source, struct item *items, bool *ended)
+/* Ends a batch of which no record is written: forgets it, and saves the progress behind the batch
+ * before it. Returns INTERRUPTED, or -1 and keeps the message. */
+static int drop_batch(struct prepare *p, const struct prepare_counts *before, struct item *items, i64 count)
 {
-    struct prepare_counts before = p->counts;
-    i64 count, bytes = progress_bytes(p);
-    if (disk_check(p->out, 2 * p->batch_bytes, "the next batch of shards") < 0)
-        return stop_here(p);
-    int status = fill_batch(p, source, items, &count, ended);
-    bool reached = status == 0;
-    if (reached)
-        status = make_batch(p, items, count);
-    p->batch_bytes = max_i64(p->batch_bytes, progress_bytes(p) - bytes);
     for (i64 i = 0; i < count; i++)
         item_release(&items[i]);
-    if (!reached) {
-        p->counts = before;
-        return interrupted() ? (progress_save(p) < 0 ? -1 : INTERRUPTED) : stop_here(p);
-    }
-    if (status == INTERRUPTED_WITHIN) /* resume from the last save */
-        return INTERRUPTED;
-    if (status == INTERRUPTED) {
-        p->counts = before;
-    } else {
-        json_free(p->reached);
-        p->reached = source_state(source);
-    }
-    if ((status == 0 && progress_is_due(p)) || status == INTERRUPTED)
-        status = progress_save(p) < 0 ? -1 : status;
-    return status == 0 ? progress_hand_on(p) : status;
+    p->counts = *before;
+    if (!interrupted())
+        return save_after_failure(p);
+    return progress_save(p) < 0 ? -1 : INTERRUPTED;
 }
 
-static int make_batches(struct prepare *p, struct source *source, struct progress *progress)
+/* Takes one batch from the source to the shards. Returns 0, -1 or INTERRUPTED. */
+static int prepare_batch(struct prepare *p, struct source *source, struct item *items, bool *ended)
+{
+    const struct prepare_counts before = p->counts;
+    i64 count, bytes = progress_bytes(p);
+    if (disk_check(p->out, 2 * p->batch_bytes, "the next batch of shards") < 0)
+        return save_after_failure(p);
+    int status = read_samples(p, source, items, &count, ended);
+    if (status == 0) {
+        prepare_decode(p, items, count);
+        status = interrupted() ? INTERRUPTED : 0;
+    }
+    if (status)
+        return drop_batch(p, &before, items, count);
+
+    curate_in_order(p, items, count);
+    prepare_encode(p, items, count);
+    for (i64 i = 0; i < count && status == 0; i++)
+        status = write_sample(p, &items[i]);
+    for (i64 i = 0; i < count; i++)
+        item_release(&items[i]);
+    if (status == INTERRUPTED_WITHIN) /* a later call resumes from the last save */
+        return INTERRUPTED;
+    if (check_bad_share(p, 4 * BATCH_ITEMS) < 0)
+        return -1;
+
+    p->batch_bytes = max_i64(p->batch_bytes, progress_bytes(p) - bytes);
+    json_free(p->position);
+    p->position = source_state(source);
+    if (progress_is_due(p) && progress_save(p) < 0)
+        return -1;
+    return progress_deliver(p);
+}
+
+/* Prepares all samples of the source, batch after batch, from the position saved. */
+static int prepare_samples(struct prepare *p, struct source *source)
 {
     struct item *items = memory_alloc(BATCH_ITEMS * (i64)sizeof *items);
+    struct progress progress;
     bool ended = false;
-    int status = go_on(p, source);
-    while (status == 0 && !ended) {
-        status = next_batch(p, source, items, &ended);
-        show(p, source, progress);
+    int status = 0;
+    progress_init(&progress, "bytes of data", 1);
+    if (p->position) {
+        status = source_go_on(source, p->position);
+        if (status < 0)
+            error_prefix("going on with %s", p->out);
+        else
+            log_info("goes on behind %lld samples", (long long)p->counts.read);
     }
+    while (status == 0 && !ended) {
+        i64 done;
+        status = prepare_batch(p, source, items, &ended);
+        source_progress(source, &done, &progress.total);
+        progress_update(&progress, done, "%lld samples", (long long)p->counts.read);
+    }
+    progress_close(&progress);
     memory_free(items);
     return status;
 }
 
-static int check_lost(const struct prepare *p, const struct source *source)
-{
-    if (source_lost(source) <= p->settings->bad_share)
-        return 0;
-    return error_set("%s: files that hold %.1f %% of the bytes are damaged or cannot be read; bad_share allows %g: see "
-                     "the warnings above",
-                     p->settings->data, 100 * source_lost(source), p->settings->bad_share);
-}
-
-static int make_all(struct prepare *p)
-{
-    const struct prepare_settings *s = p->settings;
-    struct source *source = source_open(s->data, &(struct source_request){.seed = p->seed,
-                                                                          .validation = s->validation,
-                                                                          .test = s->test,
-                                                                          .columns = &s->columns,
-                                                                          .part = p->part,
-                                                                          .parts = p->parts});
-    struct progress progress;
-    if (!source)
-        return -1;
-    progress_init(&progress, "bytes of data", 1);
-    int status = make_batches(p, source, &progress);
-    progress_close(&progress);
-    if (status == 0) {
-        source_log(source);
-        status = check_lost(p, source);
-    }
-    source_close(source);
-    return status;
-}
-
-static void say_of_cut_clips(const struct prepare *p)
-{
-    struct text shapes = {0};
-    for (i64 i = 0; p->has_vision && i < p->vision.config.shape_count; i++) {
-        const struct vision_shape *s = &p->vision.config.shapes[i];
-        if (s->frames > 1)
-            text_printf(&shapes, "%s%lld frames", shapes.length ? ", " : "", (long long)s->frames);
-        if (s->frames > 1 && s->rate_hz > 0)
-            text_printf(&shapes, " at %g a second", s->rate_hz);
-    }
-    if (p->counts.clips_cut)
-        log_warn("%lld samples have a clip that is longer than the vision tokenizer's (%s): only its beginning is used",
-                 (long long)p->counts.clips_cut, shapes.data);
-    text_release(&shapes);
-}
-
-static void say_of_margins(const struct prepare *p)
-{
-    if (p->counts.margins)
-        log_info(
-            "%lld samples have a picture or clip whose proportions no shape of the vision tokenizer has: it stands in "
-            "white margins, %.1f %% of its tokens in the mean (tokenizer-vision: aspects; filter.aspect_most leaves "
-            "the longest out)",
-            (long long)p->counts.margins, 100 * p->counts.white / (double)p->counts.margins);
-}
-
-static void say_of_films(const struct prepare *p)
-{
-    bool demand = p->settings->film_sound == FILM_SOUND_DEMAND;
-    if (p->counts.mute)
-        log_info("%lld samples have a clip in which nothing sounds: %s", (long long)p->counts.mute,
-                 demand ? "they were left out (film_sound: demand)" : "it stands alone");
-    if (p->counts.damaged_sounds)
-        log_warn("%lld samples have a clip whose sound cannot be read: it stands alone; see the warnings above",
-                 (long long)p->counts.damaged_sounds);
-}
-
-static void say_what_was_made(const struct prepare *p)
-{
-    for (int split = 0; split < SPLITS; split++) {
-        struct text line = {0};
-        text_printf(&line, "%s: %lld samples", split_names[split], (long long)p->counts.samples[split]);
-        for (int d = 0; d < DIRECTIONS; d++)
-            if (p->counts.records[split][d])
-                text_printf(&line, ", %lld %s", (long long)p->counts.records[split][d], direction_names[d]);
-        log_info("%s", line.data);
-        text_release(&line);
-    }
-    if (p->counts.bad || p->counts.left_out)
-        log_info("%lld of %lld samples could not be read, %lld were not wanted or have no tokenizer",
-                 (long long)p->counts.bad, (long long)p->counts.read, (long long)p->counts.left_out);
-    if (p->counts.too_long)
-        log_info("%lld samples with a sound of more than %g s (audio_seconds) were left out",
-                 (long long)p->counts.too_long, p->settings->audio_seconds);
-    say_of_films(p);
-    say_of_cut_clips(p);
-    say_of_margins(p);
-}
-
-static int save_curation(const struct prepare *p)
-{
-    if (!p->curation)
-        return 0;
-    struct json *j = curation_json(p->curation);
-    char *path = path_join(p->out, "curation.json");
-    int status = json_save(path, j);
-    curation_log(p->curation);
-    json_free(j);
-    memory_free(path);
-    return status;
-}
-
-/* Closes the last, partly filled shard, hands it on and ends the taker. */
-static int hand_on_rest(struct prepare *p)
-{
-    int status = !p->taker ? 0 : shard_writer_end(p->writers[SPLIT_TRAIN]) < 0 || progress_save(p) < 0 ? -1 : 0;
-    if (status == 0)
-        status = progress_hand_on(p);
-    return status == 0 && p->taker ? p->taker->end(p->taker->context, p->taken) : status;
-}
-
+/* Closes the shards, delivers the last ones and writes what stands beside them. */
 static int finish(struct prepare *p)
 {
-    if (too_many_bad(p, 1) < 0)
+    if (check_bad_share(p, 1) < 0)
         return -1;
-    if (p->counts.samples[SPLIT_TRAIN] == 0 && p->parts <= 1) /* one of several parts may have no file */
+    /* One of several parts may have no file. */
+    if (p->counts.samples[SPLIT_TRAIN] == 0 && p->parts <= 1)
         return error_set("%s: no sample for training among %lld", p->settings->data, (long long)p->counts.read);
-    int status = hand_on_rest(p);
-    if (status)
-        return status;
+    if (p->consumer) {
+        if (shard_writer_end(p->writers[SPLIT_TRAIN]) < 0 || progress_save(p) < 0)
+            return -1;
+        int status = progress_deliver(p);
+        if (status == 0)
+            status = p->consumer->end(p->consumer->context, p->delivered);
+        if (status)
+            return status;
+    }
     for (int split = 0; split < SPLITS; split++) {
         struct shard_writer *writer = p->writers[split];
         p->writers[split] = NULL;
         if (shard_writer_close(writer) < 0)
             return -1;
     }
-    say_what_was_made(p);
-    return save_curation(p) < 0 || progress_keep_keys(p) < 0 ? -1 : progress_remove(p);
+    prepare_report(p);
+    return prepare_save_curation(p) < 0 || progress_keep_keys(p) < 0 ? -1 : progress_remove(p);
 }
 
-int prepare_open(struct prepare *p, struct device *device)
+/* Writes the splits: resumes or starts over, prepares all samples, finishes. */
+static int write_splits(struct prepare *p)
 {
-    int status = read_directions(p) < 0 ? -1 : prepare_part(&p->part, &p->parts, p->settings->part);
+    int status = progress_open(p);
     if (status == 0)
-        p->curation = curation_open(&p->settings->filter, &status);
-    if (status == 0 && p->settings->film_sound && !(p->settings->audio && *p->settings->audio))
-        status = error_usage("film_sound: sounds need an audio tokenizer: `audio: STAGE`, or film_sound: none");
-    if (status == 0 && p->parts > 1 && p->settings->filter.duplicates)
-        log_warn("filter.duplicates: a part knows its own files, and what filter.seen names, alone: duplicates in "
-                 "others stay; the stage dedup leaves them out once all parts are there");
-    return status == 0 ? open_tokenizers(p, device, p->dtype) : -1;
+        status = progress_deliver(p); /* closed, but not taken by the consumer of an earlier call */
+    if (status)
+        return status;
+    struct source *source = open_source(p);
+    if (!source)
+        return -1;
+    status = prepare_samples(p, source);
+    double lost = source_lost(source);
+    if (status == 0)
+        source_log(source);
+    source_close(source);
+    if (status)
+        return status;
+    if (lost > p->settings->bad_share)
+        return error_set("%s: files that hold %.1f %% of the bytes are damaged or cannot be read; bad_share allows %g: "
+                         "see the warnings above",
+                         p->settings->data, 100 * lost, p->settings->bad_share);
+    return finish(p);
 }
 
-/* Writes everything but the shards: the recipe from which other processes make them. */
-static int promise(struct prepare *p)
+/* Writes the recipe from which other processes make the splits. Opening the source shows its
+ * faults now. */
+static int write_recipe(const struct prepare *p)
 {
-    const struct prepare_settings *s = p->settings;
-    struct source *source = source_open(
-        s->data, &(struct source_request){
-                     .seed = p->seed, .validation = s->validation, .test = s->test, .columns = &s->columns});
-    int status = source ? shard_stream_save(p->out, s, p->seed, p->dtype) : -1;
+    struct source *source = open_source(p);
+    int status = source ? shard_stream_save(p->out, p->settings, p->seed, p->dtype) : -1;
     source_close(source);
     return status;
 }
 
-static int make(struct prepare *p)
-{
-    int status = progress_open(p);
-    if (status == 0)
-        status = progress_hand_on(p);
-    if (status == 0)
-        status = make_all(p);
-    return status == 0 ? finish(p) : status;
-}
-
-static int prepare_all(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
-                       enum dtype dtype, const struct prepare_taker *taker)
+/* consumer NULL: the shards stay in the folder. */
+static int run_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
+                     enum dtype dtype, const struct shard_consumer *consumer)
 {
     struct prepare *p = memory_alloc(sizeof *p);
-    *p = (struct prepare){.settings = settings, .out = out, .seed = seed, .dtype = dtype, .taker = taker};
+    *p = (struct prepare){.settings = settings, .out = out, .seed = seed, .dtype = dtype, .consumer = consumer};
     int status = picture_rules_read(&p->rules, &settings->pictures);
     if (status == 0)
         status = prepare_open(p, device);
     if (status == 0)
-        status = shard_meta_save(&p->meta, out) < 0 || save_tokenizers(p, out) < 0 ? -1 : 0;
+        status = shard_meta_save(&p->meta, out);
     if (status == 0)
-        status = settings->stream.on && !taker ? promise(p) : make(p);
+        status = prepare_copy_tokenizers(p);
+    if (status == 0)
+        status = settings->stream.on && !consumer ? write_recipe(p) : write_splits(p);
     prepare_close(p);
     if (status < 0)
         progress_discard(p);
@@ -530,11 +272,11 @@ int prepare_stage(const struct prepare_settings *settings, const char *out, u64 
 {
     if (settings->stream.on && settings->part && *settings->part)
         return error_usage("part and stream.on: a stream's parts are made by its own processes; leave part out");
-    return prepare_all(settings, out, seed, device, dtype, NULL);
+    return run_stage(settings, out, seed, device, dtype, NULL);
 }
 
 int prepare_stream(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
-                   enum dtype dtype, const struct prepare_taker *taker)
+                   enum dtype dtype, const struct shard_consumer *consumer)
 {
-    return prepare_all(settings, out, seed, device, dtype, taker);
+    return run_stage(settings, out, seed, device, dtype, consumer);
 }

@@ -1,5 +1,19 @@
-/* The stage `prepare`: reads samples from sources, encodes them with the tokenizers and writes a
- * shard folder (data/shards/shards.h). The settings name the input; prepare_stage fills `out`. */
+/* The stage `prepare`: turns samples of files into tokens in shards.
+ *
+ * In: settings that name the sources (data/sources/sources.h) and the folders of the tokenizers; a
+ * seed; the device on which the tokenizers run, and their dtype. Out: the folder `out`, which the
+ * caller has made, becomes a shard folder (data/shards/shards.h):
+ *
+ *   shards.json, text/ vision/ audio/   sizes of the tokens; copies of the tokenizers
+ *   train/ validation/ test/            records and their index
+ *   curation.json, keys                 if filters are set (data/curate/curate.h)
+ *   stream.json                         with stream.on, in place of the splits
+ *   progress.json                       while the stage is not finished
+ *
+ * A call owns the sources, tokenizers and writers that it opens, and closes them before it returns.
+ * It borrows its arguments. All that outlives it is in `out`: a call after an interrupted or killed
+ * one resumes from there, and yields the same bytes. prepare_internal.h lists the files of the room
+ * in the order in which a sample passes them. */
 #ifndef WEFT_DATA_PREPARE_H
 #define WEFT_DATA_PREPARE_H
 #include "core/settings.h"
@@ -47,15 +61,14 @@ struct prepare_estimate {
     i64 files, files_read, samples;
 };
 int prepare_estimate(struct prepare_estimate *out, const struct prepare_settings *settings, struct device *device);
-/* Runs the stage. out: an existing folder. Output that a killed or interrupted call left there is
- * resumed and yields the same bytes. Returns 0, -1 with a message, or 1 if interrupted. */
+/* Runs the stage. Returns 0, -1 with a message, or 1 if interrupted. */
 int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
                   enum dtype dtype);
 
-/* Consumer of train shards while they are being made. It takes each shard once the shard is closed
+/* Consumer of train shards while they are being made. It gets each shard once the shard is closed
  * and the progress behind it is on disk. A later call offers again the closed shards that were not
  * taken. */
-struct prepare_taker {
+struct shard_consumer {
     void *context;
     /* Moves or removes the shard file; may block. Returns 0, -1 with a message, or 1 if
      * interrupted. */
@@ -63,11 +76,11 @@ struct prepare_taker {
     int (*end)(void *context, i64 shards); /* called after the last shard was taken */
     /* The first shard still needed. If the saved progress has closed more shards than this, prepare
      * starts over. */
-    i64 due;
+    i64 first_needed;
 };
-/* Like prepare_stage, but hands the train shards to `taker`. */
+/* Like prepare_stage, but delivers the train shards to `consumer`. */
 int prepare_stream(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
-                   enum dtype dtype, const struct prepare_taker *taker);
+                   enum dtype dtype, const struct shard_consumer *consumer);
 
 /* The recipe of a stream's shards: stream.json in its folder (data/stream/stream.h). */
 struct shard_stream {

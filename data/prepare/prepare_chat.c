@@ -17,18 +17,9 @@ bool chat_answers(const struct sample *sample, i64 part)
     return sample->layout == SAMPLE_CHAT && strcmp(chat_role(sample, part), "assistant") == 0;
 }
 
-static struct text folded(const struct text *system, const struct text *question)
-{
-    struct text both = {0};
-    text_append(&both, system->data, system->length);
-    text_append(&both, "\n\n", 2);
-    text_append(&both, question->data, question->length);
-    return both;
-}
-
 /* The part that begins the question to fold the system message into: the user message directly
  * behind it or, with CHAT_FOLD_LAST, the last user message. -1: none. */
-static i64 question_of(const struct sample *s, enum chat_fold fold)
+static i64 find_question(const struct sample *s, enum chat_fold fold)
 {
     i64 last = -1;
     for (i64 i = 1; i < s->count && (fold == CHAT_FOLD_LAST || i == 1); i++)
@@ -50,18 +41,17 @@ static void move_before(struct sample *s, i64 to)
 
 void chat_fold(const struct prepare *p, struct sample *s)
 {
-    const struct text nothing = {0};
     enum chat_fold fold = p->chat ? chat_folds_system(p->chat) : CHAT_FOLD_NONE;
     bool begins = s->layout == SAMPLE_CHAT && s->count > 1 && s->parts[0].kind == SAMPLE_TEXT && s->parts[0].role &&
                   strcmp(s->parts[0].role, "system") == 0;
-    i64 to = begins && fold ? question_of(s, fold) : -1;
+    i64 to = begins && fold ? find_question(s, fold) : -1;
     if (to < 0)
         return;
     struct sample_part *question = &s->parts[to];
     bool text = question->kind == SAMPLE_TEXT;
-    struct text both = folded(&s->parts[0].bytes, text ? &question->bytes : &nothing);
-    text_release(&s->parts[0].bytes);
-    s->parts[0].bytes = both;
+    text_append(&s->parts[0].bytes, "\n\n", 2);
+    if (text)
+        text_append(&s->parts[0].bytes, question->bytes.data, question->bytes.length);
     move_before(s, to);
     if (!text)
         return;
@@ -72,7 +62,7 @@ void chat_fold(const struct prepare *p, struct sample *s)
 
 /* Adds the layout's plain text: `before` an answer's first text, `after` a message's last text.
  * Returns `text` itself if both are empty, else the result in `out`. */
-static const char *dressed(struct text *out, const char *before, const char *text, i64 *length, const char *after)
+static const char *with_affixes(struct text *out, const char *before, const char *text, i64 *length, const char *after)
 {
     if (!*before && !*after)
         return text;
@@ -92,23 +82,23 @@ int chat_encode(const struct prepare *p, struct item *item, i64 index)
 {
     const struct sample *s = &item->sample;
     const struct sample_part *part = &s->parts[index];
-    struct made *made = &item->made[index];
+    struct encoded_part *encoded = &item->encoded[index];
     bool answers = chat_answers(s, index), first = part->role != NULL, text = part->kind == SAMPLE_TEXT;
     const char *words = text && part->bytes.data ? part->bytes.data : "";
     i64 length = text ? part->bytes.length : 0;
-    struct text room = {0};
+    struct text dressed = {0};
     if (!p->chat)
         return text_chat_layout(p->text) ? 0 : -1;
     chat_trim(p->chat, first, ends_message(s, index), &words, &length);
     if (text)
-        words = dressed(&room, answers && first ? chat_before_answer(p->chat) : "", words, &length,
-                        ends_message(s, index) ? chat_ending(p->chat, chat_role(s, index)) : "");
-    int status = index == 0 ? text_chat_begin(&made->head, p->text, p->chat) : 0;
+        words = with_affixes(&dressed, answers && first ? chat_before_answer(p->chat) : "", words, &length,
+                             ends_message(s, index) ? chat_ending(p->chat, chat_role(s, index)) : "");
+    int status = index == 0 ? text_chat_begin(&encoded->head, p->text, p->chat) : 0;
     if (status == 0 && first)
-        status = text_chat_head(&made->head, p->text, p->chat, part->role, words, answers ? 0 : length);
+        status = text_chat_head(&encoded->head, p->text, p->chat, part->role, words, answers ? 0 : length);
     if (status == 0 && text && (answers || !first))
-        status = text_chat_text(&made->ids, p->text, words, length);
-    text_release(&room);
+        status = text_chat_text(&encoded->ids, p->text, words, length);
+    text_release(&dressed);
     return status;
 }
 

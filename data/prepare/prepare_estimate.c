@@ -25,7 +25,7 @@ static i64 stored(i64 bytes)
     return round_up(bytes, SHARD_ALIGN);
 }
 
-static i64 medium_bytes(const struct prepare *p, const struct made *m)
+static i64 medium_bytes(const struct prepare *p, const struct encoded_part *m)
 {
     i64 bytes = 0;
     for (i64 i = 0; i < m->sound_count; i++)
@@ -50,7 +50,7 @@ static i64 item_bytes(const struct prepare *p, const struct item *item)
     if (item->problem || item->left_out || item->too_long)
         return 0;
     for (i64 i = 0; i < item->sample.count; i++) {
-        const struct made *m = &item->made[i];
+        const struct encoded_part *m = &item->encoded[i];
         bytes += stored((m->ids.count + m->head.count) * 4) + medium_bytes(p, m);
         parts += m->clip.pixels ? m->sound_count : 0;
         if (item->sample.layout == SAMPLE_CAPTIONED)
@@ -118,7 +118,7 @@ static int take_file(struct estimating *e, i64 index, struct prepare_estimate_fo
     }
     i64 bytes = source_files(e->source, &files)[index].bytes;
     bool whole = result == SOURCE_END || result == SOURCE_DAMAGED;
-    prepare_read(e->prepare, p->items, p->count);
+    prepare_decode(e->prepare, p->items, p->count);
     double made = 0;
     for (i64 i = 0; i < p->count; i++) {
         made += (double)item_bytes(e->prepare, &p->items[i]);

@@ -1,6 +1,18 @@
-/* Internals shared by prepare.c (sample selection and splits), prepare_progress.c (saving and
- * resuming), prepare_read.c (files to pixels, sound and ids), prepare_film.c (soundtracks of
- * clips), prepare_encode.c (tokenizers) and prepare_write.c (records). */
+/* The inside of the room. The files, in the order in which a sample passes them:
+ *
+ *   prepare.c            the stage: the loop over batches, what is saved when, finishing
+ *   prepare_open.c       tokenizers and their dry run, vocabulary, copies of the tokenizers
+ *   prepare_progress.c   the shard writers; saving, resuming, delivering shards to a consumer
+ *   prepare_decode.c     files to pixels, sounds and text ids, on all workers
+ *     prepare_film.c       the soundtrack of a clip
+ *     prepare_chat.c       a conversation in the chat layout of the text tokenizer
+ *   prepare_encode.c     pixels to features and latents, sounds to codes
+ *   prepare_write.c      an encoded sample to records of a shard
+ *   prepare_pieces.c     the rest of a long file: windows of a clip, pieces of a sound
+ *   prepare_report.c     the closing messages and curation.json
+ *
+ * Beside this journey: prepare_settings.c (the table of settings), prepare_recipe.c (stream.json)
+ * and prepare_estimate.c (bytes that a run would write). */
 #ifndef WEFT_DATA_PREPARE_INTERNAL_H
 #define WEFT_DATA_PREPARE_INTERNAL_H
 #include "data/media/media.h"
@@ -10,45 +22,48 @@
 #include "tokenizers/audio/audio.h"
 #include "tokenizers/vision/vision.h"
 
+enum { BATCH_ITEMS = 256 }; /* most samples of a batch */
+
 /* A sound and its codes: an audio part, or one piece of a clip's soundtrack. */
-struct made_sound {
+struct encoded_sound {
     struct sound sound;
     i32 *codes;
     i64 code_frames;
 };
-/* One part of a sample while it is being encoded. */
-struct made {
-    struct id_list ids, head; /* text; head: chat text before it that is a prompt even in an answer */
+/* One part of a sample while it is being encoded. It owns its lists, pixels and values. */
+struct encoded_part {
+    struct id_list ids, head; /* text; head: chat text before it that is always a prompt */
     bool in, out;             /* media: encoded as model input, as model output */
     struct clip clip;         /* at the shape's size, 1 + 4 k frames */
     i64 shape, frames;        /* latent frames */
     float *latent, *features;
-    struct made_sound *sounds;
+    struct encoded_sound *sounds;
     i64 sound_count;
 };
+/* A sample of a batch, from its source to its records. */
 struct item {
     struct sample sample;
-    bool left_out; /* not wanted, or no tokenizer for it */
-    bool too_long; /* has a sound longer than audio_seconds */
-    bool clip_cut; /* a clip is longer than its shape; only its beginning is used */
-    double white;  /* largest share of white margin over its media, where no shape fits their proportions */
-    bool curated;  /* a rule removes the sample */
-    bool unshown;  /* a rule removes only this window of a long file */
-    bool mute;     /* film_sound is set and a clip has no readable sound */
-    char *damage;  /* reason why a clip's unreadable sound is left out */
+    bool left_out;       /* not wanted, or no tokenizer for it */
+    bool too_long;       /* has a sound longer than audio_seconds */
+    bool clip_cut;       /* a clip is longer than its shape; only its beginning is used */
+    double margin;       /* largest share of white margin over its media; 0: a shape fits */
+    bool dropped;        /* a rule removes the sample */
+    bool window_dropped; /* a rule removes only this window of a long file */
+    bool silent;         /* film_sound is set and a clip has no readable sound */
+    char *sound_problem; /* reason why a clip's unreadable sound is left out */
     struct curate_item curate;
-    char *problem;      /* error message if it failed */
-    double from_s;      /* start of this window of a long clip, seconds */
-    struct sound piece; /* decoded piece of a long sound */
-    struct made *made;  /* [sample.count] */
+    char *problem;                /* error message if it failed */
+    double from_s;                /* start of this window of a long clip, seconds */
+    struct sound piece;           /* decoded piece of a long sound */
+    struct encoded_part *encoded; /* [sample.count] */
 };
 /* Reasons why a batch ended early. */
 enum { INTERRUPTED = 1, INTERRUPTED_WITHIN }; /* WITHIN: part of the batch is written */
 
 struct prepare_counts {
     i64 samples[SPLITS], records[SPLITS][DIRECTIONS], read, bad, left_out, too_long;
-    i64 clips_cut, margins, mute, damaged_sounds;
-    double white; /* sum over the samples in `margins` */
+    i64 clips_cut, margins, silent_clips, bad_sounds;
+    double margin_sum; /* over the samples in `margins` */
 };
 struct prepare {
     const struct prepare_settings *settings;
@@ -68,54 +83,47 @@ struct prepare {
     struct shard_writer *writers[SPLITS];
     struct curation *curation; /* NULL: no rule is set */
     struct prepare_counts counts;
-    bool begun;                        /* started from scratch, not resumed */
-    const struct prepare_taker *taker; /* NULL: shards stay in the folder */
-    i64 taken;                         /* number of closed shards already taken */
-    struct json *reached;              /* source state after the last written batch */
-    double saved_s;                    /* time of the last save */
-    i64 saved_bytes, batch_bytes;      /* payload bytes at the last save; largest batch so far */
+    bool started_over;                     /* the writers began empty, not from a saved progress */
+    const struct shard_consumer *consumer; /* NULL: shards stay in the folder */
+    i64 delivered;                         /* number of closed shards that the consumer has taken */
+    struct json *position;                 /* state of the source after the last written batch */
+    double saved_s;                        /* time of the last save */
+    i64 saved_bytes, batch_bytes;          /* of payload: at the last save; of the largest batch */
 };
-int prepare_open(struct prepare *prepare, struct device *device); /* opens all that the settings name */
-void prepare_close(struct prepare *prepare);
-void prepare_read(struct prepare *prepare, struct item *items, i64 count); /* on all workers */
-/* One kind of medium after another. */
-void prepare_encode(struct prepare *prepare, struct item *items, i64 count);
-/* Encodes blank media for the memory estimate: up to `most` pictures of each shape, as many as one
- * call takes, and one sound of 1 sample. */
-void prepare_encode_blanks(struct prepare *prepare, i64 most);
-void prepare_write(struct prepare *prepare, const struct item *item);
-void item_release(struct item *item);
-/* Takes ownership of its values. */
-struct made_sound *made_add_sound(struct made *made, const struct sound *sound);
-void made_release(struct made *made);
-/* Samples per batch: at most `most`, fewer if clips take much memory. */
-i64 prepare_batch_items(const struct prepare *prepare, i64 most);
 
-/* prepare_pieces.c: the rest of a long file behind the item made from its beginning, i.e. further
- * windows of a clip or pieces of a sound, as the settings request. Returns 0 or INTERRUPTED_WITHIN;
- * unreadable pieces are counted. */
-int prepare_further(struct prepare *prepare, const struct item *item);
-bool prepare_has_windows(const struct prepare *prepare); /* true if the settings request more windows */
-bool prepare_has_further(const struct prepare *prepare, const struct item *item);
-bool prepare_cuts(const struct prepare *prepare, const struct item *item); /* true for a sound to be cut */
+/* prepare_open.c: opens all that the settings name; closes it again. */
+int prepare_open(struct prepare *prepare, struct device *device);
+void prepare_close(struct prepare *prepare);
+int prepare_copy_tokenizers(const struct prepare *prepare); /* into the shard folder */
 
 /* prepare_progress.c: OUT/progress.json holds the source position, the counts and the marks of the
  * shards. A process with the same settings resumes behind the last batch recorded there. */
+int progress_open(struct prepare *prepare);        /* opens the writers, resumes if it can */
 int progress_save(struct prepare *prepare);        /* call between batches */
 i64 progress_bytes(const struct prepare *prepare); /* payload bytes written by this call */
 bool progress_is_due(const struct prepare *prepare);
-/* After progress_save, hands closed shards to the taker: 0, -1 or INTERRUPTED. */
-int progress_hand_on(struct prepare *prepare);
-int progress_open(struct prepare *prepare);            /* opens the writers and restores the counts, if resumable */
-void progress_discard(const struct prepare *prepare);  /* after a failure: removes what cannot be resumed */
+/* After progress_save, delivers closed shards to the consumer: 0, -1 or INTERRUPTED. */
+int progress_deliver(struct prepare *prepare);
+void progress_discard(const struct prepare *prepare);  /* after a failure: what cannot be resumed */
 int progress_keep_keys(const struct prepare *prepare); /* publishes the key file for filter.seen */
 int progress_remove(const struct prepare *prepare);    /* removes the progress files at the end */
 
-/* prepare_film.c: film_sound_take reads the soundtrack of a clip behind it, as the settings
- * request; film_sound_tell counts and warns for an item that was read. */
-void film_sound_tell(struct prepare *prepare, const struct item *item);
-int film_sound_take(const struct prepare *prepare, struct item *item, struct made *made, const void *bytes, i64 count,
-                    const char *origin);
+/* prepare_decode.c */
+/* Samples of a batch: at most `most`, fewer if clips take much memory. */
+i64 prepare_batch_items(const struct prepare *prepare, i64 most);
+void prepare_decode(struct prepare *prepare, struct item *items, i64 count); /* on all workers */
+/* Direction of a captioned medium of this kind that is the model's input, or its output. */
+enum direction prepare_direction(enum sample_kind kind, bool output);
+void item_release(struct item *item);
+void encoded_part_release(struct encoded_part *part);
+/* Takes ownership of the sound's values. */
+void encoded_part_add_sound(struct encoded_part *part, const struct sound *sound);
+
+/* prepare_film.c: film_sound_decode adds the soundtrack of a clip to its part, as the settings
+ * request; film_sound_count counts and warns for an item that was decoded. */
+int film_sound_decode(const struct prepare *prepare, struct item *item, struct encoded_part *part, const void *bytes,
+                      i64 count, const char *origin);
+void film_sound_count(struct prepare *prepare, const struct item *item);
 
 /* prepare_chat.c: chat_fold merges a system message without a role of its own into the question.
  * chat_encode fills `ids` and `head` of a chat's part; chat_end returns the tokens that end its
@@ -125,5 +133,27 @@ int chat_encode(const struct prepare *prepare, struct item *item, i64 part);
 void chat_end(struct id_list *out, const struct prepare *prepare, const struct sample *sample, i64 part);
 bool chat_answers(const struct sample *sample, i64 part); /* true if the part is an assistant's */
 const char *chat_role(const struct sample *sample, i64 part);
+
+/* prepare_encode.c: encodes the items that will be written, one kind of medium after another. */
+void prepare_encode(struct prepare *prepare, struct item *items, i64 count);
+/* Encodes blank media for the memory estimate: up to `most` pictures of each shape, as many as one
+ * call takes, and one sound of 1 sample. */
+void prepare_encode_blanks(struct prepare *prepare, i64 most);
+
+/* prepare_write.c: writes and counts the records of an item. */
+void prepare_write(struct prepare *prepare, const struct item *item);
+
+/* prepare_pieces.c: the rest of a long file behind the item made from its beginning, i.e. further
+ * windows of a clip or pieces of a sound, as the settings request. Returns 0 or INTERRUPTED_WITHIN;
+ * unreadable pieces are counted. */
+int prepare_write_pieces(struct prepare *prepare, const struct item *item);
+bool prepare_has_pieces(const struct prepare *prepare, const struct item *item);
+/* True for a sound to be cut: it is written in pieces alone. */
+bool prepare_is_cut_sound(const struct prepare *prepare, const struct item *item);
+bool prepare_wants_windows(const struct prepare *prepare); /* by its settings, of long clips */
+
+/* prepare_report.c */
+void prepare_report(const struct prepare *prepare); /* logs what was written and left out */
+int prepare_save_curation(const struct prepare *prepare);
 
 #endif

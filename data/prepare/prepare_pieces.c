@@ -6,47 +6,50 @@
 
 enum { AT_ONCE = 64 };
 
-struct pieces {
+struct piece_batch {
     struct prepare *prepare;
-    const struct item *of;
+    const struct item *file; /* the item made from the beginning of the long file */
     struct item items[AT_ONCE];
     i64 count, most;
 };
 
-bool prepare_has_windows(const struct prepare *p)
+bool prepare_wants_windows(const struct prepare *p)
 {
     return p->settings->windows.every_s > 0 || p->settings->windows.most > 1;
 }
 
-bool prepare_cuts(const struct prepare *p, const struct item *item)
+bool prepare_is_cut_sound(const struct prepare *p, const struct item *item)
 {
     return p->settings->cut_sounds && item->too_long && !item->problem && item->sample.layout == SAMPLE_CAPTIONED;
 }
 
-/* Adds an item with its own name and texts; everything else is borrowed from the whole file's
- * sample. */
-static struct item *add(struct pieces *pieces, double from_s)
+bool prepare_has_pieces(const struct prepare *p, const struct item *item)
 {
-    const struct item *of = pieces->of;
-    struct item *item = &pieces->items[pieces->count++];
-    *item = (struct item){.sample = of->sample, .from_s = from_s};
-    item->sample.name = string_format("%s@%.3f", of->sample.name, from_s);
-    item->sample.parts = memory_alloc(of->sample.count * (i64)sizeof *of->sample.parts);
-    for (i64 i = 0; i < of->sample.count; i++) {
-        struct sample_part *part = &item->sample.parts[i];
-        *part = of->sample.parts[i];
-        part->bytes = i ? (struct text){0} : part->bytes;
-        if (i)
-            text_append(&part->bytes, of->sample.parts[i].bytes.data, of->sample.parts[i].bytes.length);
-    }
-    return item;
+    bool windows = prepare_wants_windows(p) && item->clip_cut && !item->problem && !item->too_long &&
+                   item->sample.layout == SAMPLE_CAPTIONED;
+    return windows || prepare_is_cut_sound(p, item);
 }
 
-/* Releases an item without what it borrows. */
-static void release(struct item *item)
+/* Writes the records of a piece, or counts the reason why it has none. */
+static void write_piece(struct prepare *p, const struct item *item)
 {
-    for (i64 i = 0; item->made && i < item->sample.count; i++)
-        made_release(&item->made[i]);
+    if (item->problem) {
+        log_warn("skipped: %s: %s", item->sample.name, item->problem);
+        p->counts.bad++;
+        return;
+    }
+    film_sound_count(p, item);
+    p->counts.too_long += item->too_long;
+    if (!item->left_out && !item->too_long &&
+        (!p->curation || curation_keep_window(p->curation, &item->curate, &item->sample)))
+        prepare_write(p, item);
+}
+
+/* Releases a piece without what it borrows of the file's sample. */
+static void release_piece(struct item *item)
+{
+    for (i64 i = 0; item->encoded && i < item->sample.count; i++)
+        encoded_part_release(&item->encoded[i]);
     for (i64 i = 1; i < item->sample.count; i++)
         text_release(&item->sample.parts[i].bytes);
     memory_free(item->sample.parts);
@@ -55,48 +58,46 @@ static void release(struct item *item)
     item_release(item);
 }
 
-static void take(struct prepare *p, struct item *item)
+/* Decodes, encodes and writes the pieces collected. */
+static int write_pieces(struct piece_batch *batch)
 {
-    if (item->problem) {
-        log_warn("skipped: %s: %s", item->sample.name, item->problem);
-        p->counts.bad++;
-        return;
-    }
-    film_sound_tell(p, item);
-    p->counts.too_long += item->too_long;
-    if (!item->left_out && !item->too_long &&
-        (!p->curation || curation_keep_window(p->curation, &item->curate, &item->sample)))
-        prepare_write(p, item);
-}
-
-static int make(struct pieces *pieces)
-{
-    struct prepare *p = pieces->prepare;
-    prepare_read(p, pieces->items, pieces->count);
+    struct prepare *p = batch->prepare;
+    prepare_decode(p, batch->items, batch->count);
     bool stopped = interrupted();
     if (!stopped)
-        prepare_encode(p, pieces->items, pieces->count);
-    for (i64 i = 0; i < pieces->count; i++) {
+        prepare_encode(p, batch->items, batch->count);
+    for (i64 i = 0; i < batch->count; i++) {
         if (!stopped)
-            take(p, &pieces->items[i]);
-        release(&pieces->items[i]);
+            write_piece(p, &batch->items[i]);
+        release_piece(&batch->items[i]);
     }
-    pieces->count = 0;
+    batch->count = 0;
     return stopped ? INTERRUPTED_WITHIN : 0;
 }
 
-static int make_if_full(struct pieces *pieces)
+/* Adds a piece with its own name and texts; everything else is borrowed from the whole file's
+ * sample. sound: the decoded piece of a sound, which it takes; NULL: a window of a clip. Writes the
+ * batch once it is full. */
+static int add_piece(struct piece_batch *batch, double from_s, const struct sound *sound)
 {
-    return pieces->count == pieces->most ? make(pieces) : 0;
+    const struct sample *whole = &batch->file->sample;
+    struct item *item = &batch->items[batch->count++];
+    *item = (struct item){.sample = *whole, .from_s = from_s};
+    if (sound)
+        item->piece = *sound;
+    item->sample.name = string_format("%s@%.3f", whole->name, from_s);
+    item->sample.parts = memory_alloc(whole->count * (i64)sizeof *whole->parts);
+    for (i64 i = 0; i < whole->count; i++) {
+        struct sample_part *part = &item->sample.parts[i];
+        *part = whole->parts[i];
+        part->bytes = i ? (struct text){0} : part->bytes;
+        if (i)
+            text_append(&part->bytes, whole->parts[i].bytes.data, whole->parts[i].bytes.length);
+    }
+    return batch->count == batch->most ? write_pieces(batch) : 0;
 }
 
 /* ---- Clips ---- */
-
-static double window_seconds(const struct pieces *pieces)
-{
-    const struct vision_shape *s = &pieces->prepare->vision.config.shapes[pieces->of->made[0].shape];
-    return s->rate_hz > 0 ? (double)s->frames / s->rate_hz : 0;
-}
 
 /* Plans the windows of a clip: sets the distance between their starts, returns their number. Each
  * window lies fully inside the clip. */
@@ -115,82 +116,64 @@ static i64 plan_windows(double *every_s, const struct prepare *p, double seconds
     return max_i64(1, most);
 }
 
-static int further_windows(struct pieces *pieces, const struct file_view *file, const char *origin)
+static int add_windows(struct piece_batch *batch, const struct file_view *file, const char *origin)
 {
-    double seconds, every_s;
+    const struct vision_shape *shape = &batch->prepare->vision.config.shapes[batch->file->encoded[0].shape];
+    double seconds, every_s, window_s = shape->rate_hz > 0 ? (double)shape->frames / shape->rate_hz : 0;
     if (media_seconds(&seconds, file->data, file->bytes, origin) < 0)
         return -1;
-    i64 count = plan_windows(&every_s, pieces->prepare, seconds, window_seconds(pieces));
+    i64 count = plan_windows(&every_s, batch->prepare, seconds, window_s);
     int status = 0;
-    for (i64 k = 1; k < count && status == 0; k++) {
-        add(pieces, (double)k * every_s);
-        status = make_if_full(pieces);
-    }
+    for (i64 k = 1; k < count && status == 0; k++)
+        status = add_piece(batch, (double)k * every_s, NULL);
     return status;
 }
 
 /* ---- Sounds ---- */
 
-static int cut_sound(struct pieces *pieces, const struct file_view *file, const char *origin)
+static int add_sound_pieces(struct piece_batch *batch, const struct file_view *file, const char *origin)
 {
-    const struct prepare_settings *s = pieces->prepare->settings;
+    const struct prepare_settings *s = batch->prepare->settings;
     struct silence_cutter cutter;
     struct sound piece;
     double from_s;
     int more = 1, status = 0;
     if (silence_cutter_open(&cutter, file->data, file->bytes, origin, AUDIO_RATE_HZ, s->audio_seconds) < 0)
         return -1;
-    while (status == 0 && (more = silence_cutter_next(&cutter, &piece, &from_s)) > 0) {
-        add(pieces, from_s)->piece = piece;
-        status = make_if_full(pieces);
-    }
+    while (status == 0 && (more = silence_cutter_next(&cutter, &piece, &from_s)) > 0)
+        status = add_piece(batch, from_s, &piece);
     silence_cutter_close(&cutter);
     return status ? status : more;
 }
 
 /* ---- Both ---- */
 
-static int all_pieces(struct pieces *pieces)
-{
-    const struct sample_part *part = &pieces->of->sample.parts[0];
-    struct file_view file = {(const u8 *)part->bytes.data, part->bytes.length};
-    const char *origin = part->path ? part->path : pieces->of->sample.name;
-    if (part->path && file_map(&file, part->path) < 0)
-        return -1;
-    int status = part->kind == SAMPLE_AUDIO ? cut_sound(pieces, &file, origin) : further_windows(pieces, &file, origin);
-    if (part->path)
-        file_unmap(&file);
-    return status;
-}
-
-static bool wants_windows(const struct prepare *p, const struct item *item)
-{
-    return prepare_has_windows(p) && item->clip_cut && !item->problem && !item->too_long &&
-           item->sample.layout == SAMPLE_CAPTIONED;
-}
-
-bool prepare_has_further(const struct prepare *p, const struct item *item)
-{
-    return wants_windows(p, item) || prepare_cuts(p, item);
-}
-
 /* If a long file is damaged, the pieces before the damage stay. */
-int prepare_further(struct prepare *p, const struct item *item)
+int prepare_write_pieces(struct prepare *p, const struct item *item)
 {
-    if (!prepare_has_further(p, item))
+    if (!prepare_has_pieces(p, item))
         return 0;
-    struct pieces *pieces = memory_alloc(sizeof *pieces);
-    pieces->prepare = p;
-    pieces->of = item;
-    pieces->most = prepare_batch_items(p, AT_ONCE);
-    int status = all_pieces(pieces);
+    struct piece_batch *batch = memory_alloc(sizeof *batch);
+    batch->prepare = p;
+    batch->file = item;
+    batch->most = prepare_batch_items(p, AT_ONCE);
+    const struct sample_part *part = &item->sample.parts[0];
+    struct file_view file = {(const u8 *)part->bytes.data, part->bytes.length};
+    const char *origin = part->path ? part->path : item->sample.name;
+    int status = part->path ? file_map(&file, part->path) : 0;
+    if (status == 0) {
+        status =
+            part->kind == SAMPLE_AUDIO ? add_sound_pieces(batch, &file, origin) : add_windows(batch, &file, origin);
+        if (part->path)
+            file_unmap(&file);
+    }
     if (status < 0) {
         log_warn("skipped: the rest of %s: %s", item->sample.name, error_text());
         p->counts.bad++;
         status = 0;
     }
-    if (status == 0 && pieces->count)
-        status = make(pieces);
-    memory_free(pieces);
+    if (status == 0 && batch->count)
+        status = write_pieces(batch);
+    memory_free(batch);
     return status;
 }

@@ -1,3 +1,4 @@
+/* Saves how far the stage has come, resumes there, and delivers closed shards to a consumer. */
 #include "data/prepare/prepare_internal.h"
 #include "data/shards/shard_tables.h"
 
@@ -5,7 +6,7 @@
 #include <string.h>
 
 enum { VERSION = 4 };
-static const double often_s = 10;
+static const double save_interval_s = 10;
 static const char seen_file[] = "seen.part"; /* keys of kept samples, if duplicates are removed */
 
 /* ---- Saving ---- */
@@ -52,8 +53,8 @@ static struct json *progress_json(const struct prepare *p, const struct shard_ma
     char *identity = identity_of(p);
     json_set(j, "version", json_of_integer(VERSION));
     json_set(j, "identity", json_of_string(identity));
-    if (p->reached)
-        json_set(j, "source", json_copy(p->reached));
+    if (p->position)
+        json_set(j, "source", json_copy(p->position));
     if (p->curation)
         json_set(j, "curation", curation_state(p->curation));
     json_set(j, "counts", integers((const i64 *)&p->counts, COUNTS));
@@ -71,14 +72,14 @@ i64 progress_bytes(const struct prepare *p)
     return bytes;
 }
 
-static bool has_closed(const struct prepare *p)
+static bool has_undelivered(const struct prepare *p)
 {
-    return p->taker && shard_writer_closed(p->writers[SPLIT_TRAIN]) > p->taken;
+    return p->consumer && shard_writer_closed(p->writers[SPLIT_TRAIN]) > p->delivered;
 }
 
 bool progress_is_due(const struct prepare *p)
 {
-    return has_closed(p) || clock_s() - p->saved_s >= often_s ||
+    return has_undelivered(p) || clock_s() - p->saved_s >= save_interval_s ||
            progress_bytes(p) - p->saved_bytes >= p->settings->shard_bytes / 4;
 }
 
@@ -101,37 +102,30 @@ int progress_save(struct prepare *p)
     return status;
 }
 
-static int hand_on(struct prepare *p, i64 number)
-{
-    struct text index = {0};
-    char *train = path_join(p->out, split_names[SPLIT_TRAIN]), *shard = shard_path(train, number);
-    int status = 0;
-    if (file_exists(shard)) { /* not taken by an earlier call */
-        status = shard_writer_index(&index, p->writers[SPLIT_TRAIN], number);
-        if (status == 0)
-            status = p->taker->take(p->taker->context, number, shard, &index);
-    }
-    text_release(&index);
-    memory_free(shard);
-    memory_free(train);
-    return status;
-}
-
-int progress_hand_on(struct prepare *p)
+int progress_deliver(struct prepare *p)
 {
     int status = 0;
-    while (status == 0 && has_closed(p)) {
-        status = hand_on(p, p->taken);
-        p->taken += status == 0;
+    while (status == 0 && has_undelivered(p)) {
+        struct text index = {0};
+        char *train = path_join(p->out, split_names[SPLIT_TRAIN]), *shard = shard_path(train, p->delivered);
+        if (file_exists(shard)) { /* not taken by an earlier call */
+            status = shard_writer_index(&index, p->writers[SPLIT_TRAIN], p->delivered);
+            if (status == 0)
+                status = p->consumer->take(p->consumer->context, p->delivered, shard, &index);
+        }
+        p->delivered += status == 0;
+        text_release(&index);
+        memory_free(shard);
+        memory_free(train);
     }
     return status;
 }
 
 /* ---- Resuming ---- */
 
-static int begin(struct prepare *p)
+static int start_over(struct prepare *p)
 {
-    p->begun = true;
+    p->started_over = true;
     for (int split = 0; split < SPLITS; split++) {
         char *path = path_join(p->out, split_names[split]);
         if (directory_remove(path) == 0)
@@ -153,14 +147,14 @@ static int resume(struct prepare *p, const struct json *j)
             status = -1;
     if (status < 0)
         return error_set("progress.json is damaged");
-    if (p->taker && marks[SPLIT_TRAIN].tables[2] / 8 > p->taker->due)
+    if (p->consumer && marks[SPLIT_TRAIN].tables[2] / 8 > p->consumer->first_needed)
         return error_set("shards that were taken away are missing");
     char *seen = path_join(p->out, seen_file);
     status = p->curation ? curation_go_on(p->curation, json_get(j, "curation"), seen) : 0;
     memory_free(seen);
     for (int split = 0; split < SPLITS && status == 0; split++) {
         char *path = path_join(p->out, split_names[split]);
-        p->writers[split] = shard_writer_resume(path, &p->meta, p->settings->shard_bytes, &marks[split], !p->taker);
+        p->writers[split] = shard_writer_resume(path, &p->meta, p->settings->shard_bytes, &marks[split], !p->consumer);
         status = p->writers[split] ? 0 : -1;
         memory_free(path);
     }
@@ -170,17 +164,8 @@ static int resume(struct prepare *p, const struct json *j)
     }
     if (status == 0) {
         p->counts = counts;
-        p->reached = json_get(j, "source") ? json_copy(json_get(j, "source")) : NULL;
+        p->position = json_get(j, "source") ? json_copy(json_get(j, "source")) : NULL;
     }
-    return status;
-}
-
-/* Reopens curation, because a damaged file may have been read in part. */
-static int forget(struct prepare *p)
-{
-    int status;
-    curation_close(p->curation);
-    p->curation = curation_open(&p->settings->filter, &status);
     return status;
 }
 
@@ -193,8 +178,15 @@ int progress_open(struct prepare *p)
     int status = same ? resume(p, j) : -1;
     if (same && status < 0)
         log_warn("begins anew, for what was made before cannot be gone on with: %s", error_text());
-    if (status < 0)
-        status = directory_remove(path) < 0 || (same && forget(p) < 0) || begin(p) < 0 ? -1 : 0;
+    if (status < 0) {
+        status = directory_remove(path);
+        if (status == 0 && same) { /* curation may have read a part of the damaged state */
+            curation_close(p->curation);
+            p->curation = curation_open(&p->settings->filter, &status);
+        }
+        if (status == 0)
+            status = start_over(p);
+    }
     p->saved_s = clock_s();
     json_free(j);
     memory_free(path);
@@ -205,7 +197,7 @@ int progress_open(struct prepare *p)
 void progress_discard(const struct prepare *p)
 {
     char *path = path_join(p->out, "progress.json");
-    for (int split = 0; split < SPLITS && p->begun && !file_exists(path); split++) {
+    for (int split = 0; split < SPLITS && p->started_over && !file_exists(path); split++) {
         char *part = path_join(p->out, split_names[split]);
         if (directory_remove(part) < 0)
             log_warn("%s", error_text());

@@ -1,6 +1,9 @@
+/* The settings of the stage. */
 #include "data/prepare/prepare.h"
 
 #include "data/sources/sources.h"
+
+#include <stdlib.h>
 
 #define ROW(member, key, type, fallback, low, high, help)                                                              \
     SETTING(struct prepare_settings, member, key, type, fallback, low, high, NULL, help)
@@ -44,3 +47,18 @@ const struct setting prepare_table[] = {
         "i/n: only files i, i + n, i + 2n, .. of `data` (from 0, in the order of `weft inspect`); the n folders "
         "together hold the samples of a full run"),
     {0}};
+
+int prepare_part(i64 *part, i64 *parts, const char *text)
+{
+    char *end = NULL;
+    const char *at = text;
+    *part = *parts = 0;
+    if (!text || !*text)
+        return 0;
+    *part = strtoll(at, &end, 10);
+    if (end > at && *end == '/')
+        *parts = strtoll(at = end + 1, &end, 10);
+    if (end > at && *end == 0 && *part >= 0 && *part < *parts)
+        return 0;
+    return error_usage("part: \"%s\": expected i/n, i from 0 to n - 1, such as 0/8 for the first of eight", text);
+}

@@ -1,3 +1,4 @@
+/* Writes encoded samples as records: payloads first, then the list of parts that refers to them. */
 #include "data/prepare/prepare_internal.h"
 
 #include <string.h>
@@ -8,7 +9,7 @@ struct prepare_write_record {
     i64 count, capacity;
 };
 
-static void push(struct prepare_write_record *r, struct shard_part part, bool condition)
+static void push_part(struct prepare_write_record *r, struct shard_part part, bool condition)
 {
     if (r->count == r->capacity) {
         i64 wanted = max_i64(8, 2 * r->capacity), size = (i64)sizeof part;
@@ -19,7 +20,8 @@ static void push(struct prepare_write_record *r, struct shard_part part, bool co
     r->parts[r->count++] = part;
 }
 
-static void finish(struct prepare *p, const struct item *item, enum direction direction, struct prepare_write_record *r)
+static void end_record(struct prepare *p, const struct item *item, enum direction direction,
+                       struct prepare_write_record *r)
 {
     if (r->count > 0 && r->count <= UINT16_MAX) {
         shard_write_sample(p->writers[item->sample.split], direction, item->sample.name, r->parts, r->count);
@@ -39,20 +41,13 @@ static struct shard_part write_ids(struct shard_writer *w, const struct id_list 
     return part;
 }
 
-static struct shard_part write_note(struct shard_writer *w, const struct text *text)
-{
-    struct shard_part part = {.kind = PART_NOTE};
-    shard_write_payload(w, &part, text->data, text->length);
-    return part;
-}
-
 static void to_bf16(bf16 *out, const float *values, i64 count)
 {
     for (i64 i = 0; i < count; i++)
         out[i] = bf16_from_f32(values[i]);
 }
 
-static struct shard_part write_given(struct prepare *p, struct shard_writer *w, const struct made *m)
+static struct shard_part write_input(struct prepare *p, struct shard_writer *w, const struct encoded_part *m)
 {
     i64 stride = p->meta.stride;
     struct shard_part part = {.kind = p->meta.shapes[m->shape].shape.video ? STREAM_VIDEO_IN : STREAM_IMAGE_IN,
@@ -69,7 +64,7 @@ static struct shard_part write_given(struct prepare *p, struct shard_writer *w, 
     return part;
 }
 
-static struct shard_part write_made(struct prepare *p, struct shard_writer *w, const struct made *m)
+static struct shard_part write_output(struct prepare *p, struct shard_writer *w, const struct encoded_part *m)
 {
     const struct shard_shape *s = &p->meta.shapes[m->shape];
     struct shard_part part = {
@@ -82,7 +77,7 @@ static struct shard_part write_made(struct prepare *p, struct shard_writer *w, c
     return part;
 }
 
-static struct shard_part write_sound(struct prepare *p, struct shard_writer *w, const struct made_sound *s)
+static struct shard_part write_sound(struct prepare *p, struct shard_writer *w, const struct encoded_sound *s)
 {
     struct shard_part part = {.kind = STREAM_AUDIO, .count = (u32)s->code_frames};
     i64 values = s->code_frames * p->meta.levels;
@@ -94,36 +89,26 @@ static struct shard_part write_sound(struct prepare *p, struct shard_writer *w, 
     return part;
 }
 
-/* The sound parts of a medium (for a film, those behind its clip). */
-struct written {
-    struct shard_part *sounds;
+/* The sound parts of a medium (for a film, those behind its clip), once they are written. */
+struct written_sounds {
+    struct shard_part *parts;
     i64 count;
 };
 
-static void written_release(struct written *written)
-{
-    memory_free(written->sounds);
-}
-
-static void write_sounds(struct written *out, struct prepare *p, struct shard_writer *w, const struct made *m)
-{
-    if (out->count || !m->sound_count)
-        return;
-    out->sounds = memory_alloc(m->sound_count * (i64)sizeof *out->sounds);
-    for (; out->count < m->sound_count; out->count++)
-        out->sounds[out->count] = write_sound(p, w, &m->sounds[out->count]);
-}
-
 /* Appends a medium. Its sounds have the same payload as input and as output, so they are written
  * once. */
-static void push_medium(struct prepare_write_record *r, struct written *written, struct prepare *p,
-                        struct shard_writer *w, const struct made *m, bool out, bool condition)
+static void push_medium(struct prepare_write_record *r, struct written_sounds *sounds, struct prepare *p,
+                        struct shard_writer *w, const struct encoded_part *m, bool out, bool condition)
 {
     if (m->clip.pixels)
-        push(r, out ? write_made(p, w, m) : write_given(p, w, m), condition);
-    write_sounds(written, p, w, m);
-    for (i64 i = 0; i < written->count; i++)
-        push(r, written->sounds[i], condition);
+        push_part(r, out ? write_output(p, w, m) : write_input(p, w, m), condition);
+    if (sounds->count == 0 && m->sound_count) {
+        sounds->parts = memory_alloc(m->sound_count * (i64)sizeof *sounds->parts);
+        for (; sounds->count < m->sound_count; sounds->count++)
+            sounds->parts[sounds->count] = write_sound(p, w, &m->sounds[sounds->count]);
+    }
+    for (i64 i = 0; i < sounds->count; i++)
+        push_part(r, sounds->parts[i], condition);
 }
 
 /* ---- Records ---- */
@@ -131,39 +116,28 @@ static void push_medium(struct prepare_write_record *r, struct written *written,
 /* Writes a medium and its caption in both directions, each predicted from the other. */
 static void write_captioned(struct prepare *p, const struct item *item)
 {
-    static const enum direction given[] = {
-        [SAMPLE_IMAGE] = DIRECTION_IMAGE_IN, [SAMPLE_VIDEO] = DIRECTION_VIDEO_IN, [SAMPLE_AUDIO] = DIRECTION_AUDIO_IN};
-    static const enum direction made_of[] = {[SAMPLE_IMAGE] = DIRECTION_IMAGE_OUT,
-                                             [SAMPLE_VIDEO] = DIRECTION_VIDEO_OUT,
-                                             [SAMPLE_AUDIO] = DIRECTION_AUDIO_OUT};
     struct shard_writer *w = p->writers[item->sample.split];
-    const struct made *m = &item->made[0];
+    const struct encoded_part *m = &item->encoded[0];
     enum sample_kind kind = item->sample.parts[0].kind;
-    struct shard_part words = write_ids(w, &item->made[1].ids), note = write_note(w, &item->sample.parts[1].bytes);
-    struct written written = {0};
+    const struct text *caption = &item->sample.parts[1].bytes;
+    struct shard_part words = write_ids(w, &item->encoded[1].ids), note = {.kind = PART_NOTE};
+    struct written_sounds sounds = {0};
     struct prepare_write_record record = {0};
+    shard_write_payload(w, &note, caption->data, caption->length);
     if (m->in) {
-        push_medium(&record, &written, p, w, m, false, true);
-        push(&record, words, false);
-        push(&record, note, false);
-        finish(p, item, given[kind], &record);
+        push_medium(&record, &sounds, p, w, m, false, true);
+        push_part(&record, words, false);
+        push_part(&record, note, false);
+        end_record(p, item, prepare_direction(kind, false), &record);
     }
     if (m->out) {
-        push(&record, words, true);
-        push_medium(&record, &written, p, w, m, true, false);
-        push(&record, note, false);
-        finish(p, item, made_of[kind], &record);
+        push_part(&record, words, true);
+        push_medium(&record, &sounds, p, w, m, true, false);
+        push_part(&record, note, false);
+        end_record(p, item, prepare_direction(kind, true), &record);
     }
-    written_release(&written);
+    memory_free(sounds.parts);
     memory_free(record.parts);
-}
-
-/* Document number for the dropout draws. It depends only on the sample and the copy, so a part
- * draws the same as the whole. */
-static u32 document_of(const struct item *item, i64 copy)
-{
-    u64 hash = hash_bytes(&item->sample.key, sizeof item->sample.key, (u64)copy);
-    return (u32)(hash ^ hash >> 32);
 }
 
 /* Writes a plain text. For training with dropout, each copy is tokenized with other draws. */
@@ -174,18 +148,20 @@ static void write_plain(struct prepare *p, const struct item *item)
     bool drawn = s->dropout > 0 && item->sample.split == SPLIT_TRAIN && part->kind == SAMPLE_TEXT;
     struct prepare_write_record record = {0};
     for (i64 copy = 0; copy < (drawn ? s->dropout_copies : 1); copy++) {
+        /* Draws depend only on the sample and the copy, so a part draws the same as the whole. */
+        u64 document = hash_bytes(&item->sample.key, sizeof item->sample.key, (u64)copy);
         struct id_list ids = {0};
         struct encode_options options = {.plain = true,
                                          .dropout = s->dropout,
                                          .key = {p->seed, RNG_BPE_DROPOUT},
-                                         .document = document_of(item, copy)};
+                                         .document = (u32)(document ^ document >> 32)};
         if (drawn)
             require(text_encode(p->text, &ids, part->bytes.data, part->bytes.length, &options) == 0, "%s",
                     error_text());
-        const struct id_list *used = drawn ? &ids : &item->made[0].ids;
+        const struct id_list *used = drawn ? &ids : &item->encoded[0].ids;
         if (used->count)
-            push(&record, write_ids(p->writers[item->sample.split], used), false);
-        finish(p, item, DIRECTION_TEXT, &record);
+            push_part(&record, write_ids(p->writers[item->sample.split], used), false);
+        end_record(p, item, DIRECTION_TEXT, &record);
         id_list_release(&ids);
     }
     memory_free(record.parts);
@@ -201,7 +177,7 @@ static void end_run(struct prepare *p, const struct item *item, struct prepare_w
                     struct prepare_write_run *run)
 {
     if (run->ids.count)
-        push(r, write_ids(p->writers[item->sample.split], &run->ids), run->condition);
+        push_part(r, write_ids(p->writers[item->sample.split], &run->ids), run->condition);
     run->ids.count = 0;
 }
 
@@ -238,21 +214,21 @@ static void write_turns(struct prepare *p, const struct item *item)
     struct prepare_write_record record = {0};
     struct prepare_write_run run = {0};
     for (i64 i = 0; i < s->count; i++) {
-        const struct made *m = &item->made[i];
+        const struct encoded_part *m = &item->encoded[i];
         bool condition = s->layout == SAMPLE_CHAT && !chat_answers(s, i);
         add_run(p, item, &record, &run, m->head.ids, m->head.count, true);
         if (m->in || m->out) {
-            struct written written = {0};
+            struct written_sounds sounds = {0};
             end_run(p, item, &record, &run);
-            push_medium(&record, &written, p, p->writers[item->sample.split], m, m->out, condition || m->in);
-            written_release(&written);
+            push_medium(&record, &sounds, p, p->writers[item->sample.split], m, m->out, condition || m->in);
+            memory_free(sounds.parts);
         } else {
             add_run(p, item, &record, &run, m->ids.ids, m->ids.count, condition);
         }
         end_message(p, item, &record, &run, i);
     }
     end_run(p, item, &record, &run);
-    finish(p, item, s->layout == SAMPLE_CHAT ? DIRECTION_CHAT : DIRECTION_IMAGE_IN, &record);
+    end_record(p, item, s->layout == SAMPLE_CHAT ? DIRECTION_CHAT : DIRECTION_IMAGE_IN, &record);
     id_list_release(&run.ids);
     memory_free(record.parts);
 }

@@ -131,7 +131,7 @@ static int end(void *context, i64 shards)
     return ring_set_end(f->directory, shards);
 }
 
-static i64 first_due(const char *making, i64 number)
+static i64 first_needed(const char *making, i64 number)
 {
     char *train = path_join(making, "train");
     for (bool made = true; made; number += made) {
@@ -146,11 +146,11 @@ static i64 first_due(const char *making, i64 number)
 static int fill_pass(struct filling *f, i64 missing)
 {
     char *making = string_format("%s/making-%lld", f->directory, (long long)f->base);
-    struct prepare_taker taker = {f, take, end, first_due(making, missing - f->base)};
+    struct shard_consumer consumer = {f, take, end, first_needed(making, missing - f->base)};
     int status = directory_make(making);
     if (status == 0)
         status =
-            prepare_stream(&f->stream.settings, making, f->stream.seed, f->request->device, f->stream.dtype, &taker);
+            prepare_stream(&f->stream.settings, making, f->stream.seed, f->request->device, f->stream.dtype, &consumer);
     if (status == 0)
         status = directory_remove(making);
     memory_free(making);
