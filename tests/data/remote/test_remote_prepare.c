@@ -111,6 +111,23 @@ static void shut(int file, int status)
     pthread_mutex_unlock(&server.lock);
 }
 
+/* The progress saved counts no sample of the batch that was cut off: all that were read are
+ * written. */
+static void assert_all_read_are_written(const char *out)
+{
+    char *path = string_format("%s/progress.json", path_of(out));
+    struct json *j = json_load(path);
+    const struct json *counts = json_get(j, "counts"); /* samples, records, read, .. */
+    i64 samples = 0;
+    assert_non_null(counts);
+    for (int split = 0; split < SPLITS; split++)
+        samples += json_integer(json_at(counts, split), -1);
+    assert_true(samples > 0);
+    assert_int_equal(json_integer(json_at(counts, SPLITS + SPLITS * DIRECTIONS), -1), samples);
+    json_free(j);
+    memory_free(path);
+}
+
 static void what_a_server_leaves_is_gone_on_with(void **state)
 {
     succeed(prepare("whole", data, NULL));
@@ -121,6 +138,7 @@ static void what_a_server_leaves_is_gone_on_with(void **state)
     assert_int_equal(prepare("broken", data, NULL), -1);
     assert_says("/d/f-02.jsonl: byte 3000:");
     assert_says("given up after 3 tries");
+    assert_all_read_are_written("broken");
     pthread_mutex_lock(&server.lock);
     files[2].cuts = files[0].requests = 0;
     pthread_mutex_unlock(&server.lock);
