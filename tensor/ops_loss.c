@@ -1,3 +1,15 @@
+/* Losses: values of each target, and a backward that reads a coefficient for each.
+ *
+ * The cross entropy of the head (op_linear_cross_entropy) never holds all logits [N, V]:
+ *
+ *     h [N, C]                    w [V, C]
+ *     | chunk 0: 1024 rows |  ->  logits = h w^T  ->  loss, lse  ->  dlogits
+ *     | chunk 1            |                          dw += dlogits^T h,  dh = dlogits w
+ *     | ..                 |      a chunk's logits and dlogits are gone before the next one
+ *
+ * Their memory is that of CHUNK_ROWS rows. The gradients are computed in the forward, with
+ * coefficients that are known by then, and the backward only adds dh. As in Liger Kernel's
+ * FusedLinearCrossEntropy (Hsu et al. 2024, arXiv 2410.10989). */
 #include "tensor/ops.h"
 
 struct loss_record {

@@ -5,7 +5,17 @@
 /* One launch processes a whole list of updates. Each call copies the list to a table in the
  * workspace, because the set of updated weights may change from step to step (elastic training).
  * Each block processes one tile of TILE elements of the update that `owner` names. A model whose
- * expert slices are separate updates has some thousands of updates and a table of about 1 MB. */
+ * expert slices are separate updates has some thousands of updates and a table of about 1 MB.
+ *
+ *     updates    | update 0: p m v g copy      | update 1 | update 2 | ..
+ *     tiles      | t0 | t1 | t2 | t3 (shorter) | t4       | t5 | t6  | ..   TILE, 2^14 elements
+ *     owner      | 0    0    0    0            | 1        | 2    2   | ..   one block a tile
+ *
+ * An element is read and written once, four at a time where the addresses allow. The paper's
+ * theta, m, v, g are p, m, v, g of struct update; alpha, beta1, beta2, lambda, epsilon are lr,
+ * beta1, beta2, decay, eps of struct adamw. The norm for clipping is summed before
+ * (sum_squares): a block sums a tile, then one block adds the tiles, in an order fixed by their
+ * number. Source: Loshchilov and Hutter 2019 (kernels/adamw.h). */
 enum { TILE = 1 << 14, ALIGNMENT = 256 };
 struct entry {
     struct update update;

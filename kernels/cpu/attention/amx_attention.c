@@ -3,7 +3,18 @@
  *
  *     softmax of chunk i (AVX-512), interleaved with
  *         scores^T = K Q^T of chunk i + 1 (AMX), of this or the next block of rows
- *     sums += V^T P of chunk i (AMX) */
+ *     sums += V^T P of chunk i (AMX)
+ *
+ *                  chunk: 8 blocks of 32 keys ->
+ *     block of   | K0 K1 .. K7 |        scores^T of chunk i + 1 fill one buffer on the tiles while
+ *     32 rows    |             |        chunk i is softened in the other on vectors
+ *
+ *     Br     AMX_BLOCK, 32 rows; a tile of queries has AMX_ATTENTION_ROWS (256) rows, 8 such blocks
+ *     Bc     AMX_ATTENTION_CHUNK blocks of 32 keys: 256 keys; blocks that no row sees are left out
+ *     m, l   tile.max (times log2 e), tile.total: two vectors, a lane for each row
+ *     exp(m_old - m_new)   keep, in lower()
+ *     O      tile.sums, [D / 32] blocks of out^T, divided by l in close_rows
+ *     L      lse */
 #include "kernels/cpu/attention/amx_attention.h"
 
 struct amx_attention_job {

@@ -6,7 +6,17 @@
  *     dV += P^T dO,  dK += dS^T Q              per block of keys
  *     dQ^T += K^T dS^T                         once per span
  *
- * Tiles take turns at a span (attention.h), so the order of sums is fixed. */
+ * Tiles take turns at a span (attention.h), so the order of sums is fixed.
+ *
+ *                  span: 4 blocks of 32 keys ->
+ *     tile:      | K0 | K1 | K2 | K3 |     for each block of keys, down its column: P^T and dS^T
+ *     8 blocks   |  x    .    .    . |     of the row blocks that see it (x), then dV and dK,
+ *     of 32      |  x    x    .    . |     whose sums all tiles share
+ *     rows       |  x    x    x    . |     at the end of the span, along each row block: dQ^T
+ *
+ *     Br     AMX_BLOCK, 32 rows         Bc   AMX_BLOCK, 32 keys; a turn is a span of 4 blocks
+ *     L, D   tile.lse (times log2 e), tile.delta: D_i = dO_i . O_i, times D^-1/2
+ *     P, dS  tile.p, tile.ds, as bf16;  dK, dV  job.dkeys, job.dvalues, f32, stored at the end */
 #include "kernels/cpu/attention/amx_attention.h"
 
 enum { ROW_BLOCKS = AMX_ATTENTION_ROWS / AMX_BLOCK };

@@ -1,6 +1,21 @@
 /* Flash attention (Dao et al. 2022) over runs of keys, in strips (strips.h). Every row keeps a
  * running maximum and sum, so only the scores of one strip and run exist at a time. Scores are kept
- * times log2(e); probabilities are powers of two. */
+ * times log2(e); probabilities are powers of two.
+ *
+ *                    keys of a run, at most Bc ->
+ *     tile of     strip 0  | x x x . . . |      x: multiplied, from the first to the last key
+ *     rows        strip 1  | . x x x . . |      that a lane of the strip sees
+ *                 strip 2  | . x x x x x |
+ *                 strip 3  | (none)      |
+ *     for each run, for each strip: scores^T, hide, softmax, out^T = keep out^T + V^T P^T
+ *
+ * The letters of the paper and their names here:
+ *     Br      STRIP, lanes of a strip: 32 (AVX2: 16); a tile has at most STRIP_ROWS_MOST rows
+ *     Bc      STRIP_KEYS, 256 keys of a run at most
+ *     m, l    attention_state.max (times log2 e), .total
+ *     exp(m_old - m_new)      .keep, by which earlier sums and l are multiplied (lower_sums)
+ *     O       attention_work.sums, [D][STRIP], divided by l at the end (close_strip)
+ *     L       lse = m + log l, kept for the backward */
 #include "kernels/cpu/attention/strips.h"
 
 #if defined __AVX512BF16__ /* this level has no f32 pairs; f32 takes v4 */

@@ -7,7 +7,19 @@
  *                                                         dK += dS^T Q
  *
  * A section is FMA_DEPTH words of queries, so dk and dv are multiplied once per section. Tiles take
- * turns at a span of keys (attention.h). */
+ * turns at a span of keys (attention.h).
+ *
+ *                    keys of a span, Bc ->
+ *     a tile     | strip 0, Br lanes  |   S = Q K^T and P = 2^(S - lse) again,
+ *     of rows    | strip 1            |   dP = dO V^T, dS = P (dP - delta) D^-1/2
+ *     (queries)  | ..                 |   -> dQ += dS K, which only this tile sums
+ *                         |
+ *                         v
+ *     dK += dS^T Q, dV += P^T dO, which all tiles sum, one after the other (attention_turns.c)
+ *
+ *     Br     STRIP lanes; a tile has at most STRIP_ROWS_MOST (256) rows
+ *     Bc     STRIP_KEYS_BACKWARD, 128 keys, which is also a span
+ *     L, D   state.lse (times log2 e), state.delta: D_i = dO_i . O_i, here times D^-1/2 */
 #include "kernels/cpu/attention/strips.h"
 
 #if defined __AVX512BF16__ /* this level has no f32 pairs; f32 takes v4 */

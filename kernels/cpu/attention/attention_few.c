@@ -1,6 +1,23 @@
-/* Attention of few queries (attention_is_few), for decoding. It works like attention.c, but the few
- * rows of a tile are rows of gemms, so that the scores of up to FMA_FEW rows take the skinny
- * gemm. */
+/* Attention of few queries over many keys (attention_is_few): decoding over a KV cache. It works
+ * like attention.c, but the few rows of a tile are rows of gemms, so that the scores of up to
+ * FMA_FEW rows take the skinny gemm.
+ *
+ *     cache        | request 0     | request 1  | request 2       |  keys ->
+ *     tile 0       | run | run     |            |                 |  queries of request 0 x heads
+ *     tile 1       |               | run        |                 |  read only what they may see
+ *     tile 2       |               |            | run | run       |
+ *
+ *     for each run of <= Bc keys:  S = Q K^T (gemm), hide, softmax,  O = keep O + P V (gemm)
+ *
+ * The plan (attention_plan.c) cuts queries of different requests into tiles of their own where
+ * that reads fewer keys. The keys and values of a run are copied to dense scratch first
+ * (load_run).
+ *
+ *     Br    rows of a tile, at most FEW_ROWS_MOST (128)     Bc   FEW_KEYS_MOST, 512
+ *     m, l  max (times log2 e), total                       exp(m_old - m_new)   keep
+ *     O     sums [rows][D], divided by l in close_tile      L    lse
+ *
+ * Source: flash attention (Dao et al. 2022), algorithm 1, without a split of the keys. */
 #include "kernels/cpu/attention/attention.h"
 
 struct attention_few_job {

@@ -8,7 +8,16 @@
  *                    x: 16 rows of a   16 more
  *                    (tile 6)          (tile 7)
  *     16 weights  4 | sums 0         | sums 2
- *     16 weights  5 | sums 1         | sums 3 */
+ *     16 weights  5 | sums 1         | sums 3
+ *
+ * A product of few rows is bound by memory: the tiles read w at its place, 64 bytes of 16 rows a
+ * load, and lines are prefetched AHEAD_STEPS (6) steps before.
+ *
+ *     M  rows of a, < AMX_ROWS_LEAST (128)    Mr  32, a panel: columns of tiles 6 and 7
+ *     N  rows of w (weights)                  Nr  STRIP 32, rows of tiles 4 and 5
+ *     K  whole steps of 32                    Kc  all of K: sums stay in tiles 0 to 3
+ *
+ * Source: TDPBF16PS and TILELOADD in Intel's manuals; sums have the order of amx.h. */
 #include "kernels/cpu/gemm/amx.h"
 #include "kernels/cpu/gemm/few_groups.h"
 #include "kernels/cpu/transpose.h"

@@ -1,5 +1,20 @@
 /* Weight gradients on AMX: dw = dy^T x, summed over the rows of data in runs. Both operands are
- * packed on the way. For stacked weights of experts, each slice sums over the rows of its group. */
+ * packed on the way. For stacked weights of experts, each slice sums over the rows of its group.
+ *
+ *     dw [M, N] = dy [K, M]^T x [K, N]       K: rows of data
+ *                       x, a run of 512 rows, <= 512 columns:   packed once as panels of b
+ *                     +----------------+
+ *     dy, the same    |                |
+ *     rows, turned,   | tile of dw     |     M <= 256 (experts: <= 512, 256 of it at a time)
+ *     packed as a     |                |     N <= 512
+ *                     +----------------+
+ *
+ * The sums run over the rows of data, so neither operand lies as the tiles want it. A tile packs
+ * a run of both, multiplies it while both are in L2, and goes to the next run; a panel has one
+ * step more than a run holds (AMX_PANEL_STEPS), so that panels spread over the cache sets. If dw
+ * has few tiles, K is cut into segments (split K) that are added in order.
+ *
+ *     Mr, Nr  32     Mc  AMX_ROWS_MOST     Nc  AMX_COLUMNS_MOST     Kc  DEPTH_RUN, 512 */
 #include "kernels/cpu/gemm/amx.h"
 
 enum { PANEL_BYTES = AMX_PANEL_STEPS * AMX_STEP_BYTES };

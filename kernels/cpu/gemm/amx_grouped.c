@@ -1,5 +1,22 @@
 /* Grouped gemm on AMX: rows of groups times stacked weights. A tile is a piece of one group's rows
- * by some columns of its slice. */
+ * by some columns of its slice.
+ *
+ *     rows of a, sorted by group      slices of w            out
+ *     | group 0: piece | piece |   x  slice member[0]   ->   | tile | tile |   a tile: one piece by
+ *     | group 1: piece         |   x  slice member[1]   ->   | tile | tile |   <= Nc columns
+ *     | group 2: (no rows)     |
+ *
+ * Pieces are cut from the offsets, which on this backend the host can read. Each group has a
+ * slice of its own; a panel of it stays in L1 while the rows stream. Panels come with the
+ * weight, or a tile packs those of its columns for each run.
+ *
+ *     M  rows of a group   Mc  AMX_GROUP_ROWS_MOST 512, halved down to 32 for enough tiles
+ *     N  columns of out    Nc  AMX_COLUMNS_MOST 512
+ *     K  columns of a      Kc  DEPTH_RUN 512;  Mr, Nr  32 (amx.h)
+ *
+ * Groups with few rows each (decoding) take amx_few_rows.c. Source: experts without dropped rows
+ * as in MegaBlocks (Gale et al. 2022, arXiv 2211.15841), with groups in place of block-sparse
+ * matrices. */
 #include "kernels/cpu/gemm/amx.h"
 #include "kernels/cpu/gemm/few_groups.h"
 

@@ -1,4 +1,10 @@
-/* out = a b^T and out = a b on AMX: activations times weights. */
+/* out = a b^T and out = a b on AMX: activations times weights.
+ *
+ * M, N and K are the rows of out, its columns, and the columns of a. A job is cut into tiles of
+ * Mc x Nc (amx_tiling_of); panels of all of b are packed once, or come with the weight
+ * (pack_weight). Each tile walks along K in runs (amx_tile.c). Fewer than AMX_ROWS_LEAST rows
+ * take amx_few_rows.c, weight gradients amx_gradient.c, and what tiles do not take goes to the
+ * level v4 (matmul.c). */
 #include "kernels/cpu/gemm/amx.h"
 
 struct amx_matmul_job {

@@ -1,9 +1,25 @@
 /* Gemm with quantized weights on AMX byte tiles.
  *
- * Rows of a are quantized to 16-bit integers of magnitude at most 32639, split into two planes of
- * bytes: q = 256 high + low. Integer sums are exact, so the only error is the rounding of a, 2^-16
- * of the row's maximum. A tile holds both planes of 8 rows of a. 8-bit weights are loaded into
- * tiles in place; 4-bit weights are widened to bytes in L1 a few steps ahead of the products. */
+ *                                 a: panel of 16 rows, each as two planes of bytes
+ *                                 tile 6: rows 0 - 7      tile 7: rows 8 - 15
+ *     w: strip of 32              high 0-7 | low 0-7      high 8-15 | low 8-15
+ *     tile 4: weights 0 - 15      sums 0                  sums 2              i32
+ *     tile 5: weights 16 - 31     sums 1                  sums 3              (a step: 64 of K)
+ *
+ *     out = (256 sums of high + sums of low) * scale of the row of a * scale of the weight
+ *
+ * Rows of a are quantized to 16-bit integers of magnitude at most 32639, split into two planes
+ * of bytes: q = 256 high + low. Integer sums are exact, so the only error is the rounding of a,
+ * 2^-16 of the row's maximum. A tile holds both planes of 8 rows of a. 8-bit weights are loaded
+ * into tiles in place; 4-bit weights are widened to bytes in L1 a few steps ahead of the
+ * products.
+ *
+ *     Mr  PANEL        16 rows of a             Mc  PIECE_ROWS  256 (GROUP_PIECE_ROWS 64 in groups)
+ *     Nr  NARROW_ROWS  32 weights, a strip      Nc  as many strips as fill TILE_BYTES (64 kB)
+ *     K   in steps of NARROW_COLUMNS, 64        Kc  all of K
+ *
+ * Source: TDPBSSD in Intel's manuals. The layout of the weights is that of struct narrow
+ * (kernels.h). */
 #include "kernels/cpu/gemm/amx.h"
 #include "kernels/cpu/gemm/few_groups.h"
 #include "kernels/cpu/gemm/narrow_steps.h"

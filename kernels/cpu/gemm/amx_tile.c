@@ -1,3 +1,25 @@
+/* One tile of the output on AMX, for one run of the depth. amx.h shows a single block of 32 x
+ * 32.
+ *
+ *     a tile, Mc x Nc,        order of its blocks where        order where
+ *     in blocks of 32 x 32    a stays in L1 (a_stays)          b stays in L1
+ *     +----+----+----+
+ *     |    |    |    |            0   1   2                        0   2   4
+ *     +----+----+----+
+ *     |    |    |    |            3   4   5                        1   3   5
+ *     +----+----+----+
+ *
+ * One operand's share of a block and run is 32 kB and stays in L1; the other operand streams
+ * past it from L2. While a block is multiplied, the sums of the block before it are written out,
+ * and its share of the operands of later blocks is prefetched. Sums of a depth of several runs
+ * wait in memory, one block each; otherwise two blocks of sums take turns.
+ *
+ *     Mr, Nr  AMX_BLOCK  32      Mc  amx_tiling.rows, at most 256 (128 where a stays; groups 512)
+ *     Kc      DEPTH_RUN  512     Nc  amx_tiling.columns, at most 512 (all where a stays)
+ *     Convolutions have runs of up to AMX_CONV_RUN_STEPS (20) steps of 32 instead.
+ *
+ * Source: as for gemm.c, with the tile loops of Intel's Optimization Reference Manual (Intel
+ * AMX). */
 #include "kernels/cpu/gemm/amx.h"
 
 /* Prefetch for the product of panel `column` with block `row`: this block's share of the next panel

@@ -1,5 +1,23 @@
-/* Skinny gemm with weights in place. 16 bytes of each of FMA_LANES weights are transposed in
- * registers and multiplied there. Every weight is read once, and only sums are written. */
+/* Skinny gemm with weights in place: out [M, N] = x [M, K] w [N, K]^T for at most FMA_FEW rows
+ * of x.
+ *
+ *     w in memory, a part of 16 bytes of each row      in registers (turn_parts), a lane for each n
+ *     n = 0   | w00 w01 w02 w03 | next part             word 0   w00 w10 w20 w30 ..
+ *     n = 1   | w10 w11 w12 w13 |             ->        word 1   w01 w11 w21 w31 ..
+ *     n = 2   | w20 w21 w22 w23 |                       word 2   w02 ..
+ *      ..                                               word 3   w03 ..
+ *
+ *     sums [M][lanes] += x[m][k], broadcast, times the word of k
+ *
+ * The product is bound by memory, and packing w would read it once more than needed. So parts of
+ * FMA_LANES rows are transposed in registers and multiplied there; every weight is read once,
+ * and only sums are written. The x of a tile is small and stays in L1, interleaved as
+ * [words][M].
+ *
+ *     Mr  struct fma_few.rows  1, 2, 4 or 8        Nr  FMA_FEW_COLUMNS  16, one vector (AVX2: two)
+ *     a step of K: one part, 4 f32 or 8 bf16         Kc  all of K
+ *
+ * The transposition is the 4 x 4 swizzle of Intel's Optimization Reference Manual (AoS to SoA). */
 #include "kernels/cpu/gemm/fma.h"
 
 enum { WORDS = 4, PART_BYTES = 4 * WORDS };

@@ -1,15 +1,23 @@
-/* One FMA gemm (fma.h) on the calling thread. The block sizes Mc, Kc, Nc are BLOCK_ROWS, FMA_DEPTH,
- * BLOCK_COLUMNS.
+/* One FMA gemm (fma.h) on the calling thread: both operands are packed, block by block, so that
+ * the micro-kernel of fma.c reads them in order from the cache that holds them (Goto and van de
+ * Geijn 2008, "Anatomy of High-Performance Matrix Multiplication"; the letters are those of
+ * BLIS, Van Zee and van de Geijn 2015).
  *
  *     for each Mc rows, Nc columns, Kc of the depth:
  *         pack b [Kc, Nc]                      stays in L2
  *         for each FMA_PANELS_NEAR panels of a: pack them
- *             for each panel of a [FMA_ROWS, Kc]          stays in L1
- *                 for each panel of b [Kc, FMA_COLUMNS]   streams from L2
- *                     fma_multiply              sums in registers
+ *             for each panel of a [Mr, Kc]                stays in L1
+ *                 for each panel of b [Kc, Nr]            streams from L2
+ *                     fma_multiply              sums [Mr, Nr] in registers
  *
- * Sums are written along rows. Writing them down the columns would share few cache sets and touch
- * many pages if rows are wide. */
+ *     Mc  BLOCK_ROWS     504 (AVX2: 252)      Mr  FMA_ROWS      14 (AVX2: 6)
+ *     Nc  BLOCK_COLUMNS  256                  Nr  FMA_COLUMNS   32 (AVX2: 16)
+ *     Kc  FMA_DEPTH      256 words (fma.h)
+ *
+ * M, N, K are m, n, k of struct gemm. If K is longer than Kc, sums wait in `sums` between runs.
+ * If a job shares packed panels of b (gemm_share), nothing of b is packed here. Products of at
+ * most FMA_FEW rows take fma_few.c. Sums are written along rows: written down the columns they
+ * would share few cache sets and touch many pages if rows are wide. */
 #include "kernels/cpu/gemm/fma.h"
 
 #include <sched.h>

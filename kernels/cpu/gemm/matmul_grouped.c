@@ -1,5 +1,16 @@
 /* Grouped gemms on FMA: rows sorted by expert times stacked weights, the same followed by SwiGLU,
- * and the gradient of stacked weights. A tile is a piece of one group's rows by some columns. */
+ * and the gradient of stacked weights. A tile is a piece of one group's rows by some columns.
+ *
+ *     rows of a, by expert      w [E, N, K]         out
+ *     | expert 0 | piece |   x  | slice 0 |    ->   | columns 0 - 255 | .. |   one tile: gemm.c
+ *     | expert 1 | piece |   x  | slice 1 |    ->   | columns 0 - 255 | .. |   on one worker
+ *
+ * Pieces start in order of their length, longest first, because all workers wait for the last.
+ * With SwiGLU a tile computes the same columns of gate and up, and their product while they are
+ * in cache. A weight gradient's tile is a part of one slice, summed over the rows of its group.
+ *
+ *     M  rows of a group, pieces of <= ROWS_MOST (504)      K  depth of a; Mr, Nr, Kc as in gemm.c
+ *     N  columns of out, tiles of <= COLUMNS_MOST (256) */
 #include "kernels/cpu/gemm/few_groups.h"
 
 #include <stdlib.h>

@@ -2,7 +2,21 @@
  *
  * Rows of a are quantized to 16-bit integers of magnitude at most Q_MOST. Integer sums are exact,
  * so the only error is the rounding of a, 2^-16 of the row's maximum. 8-bit weights are multiplied
- * in place; 4-bit weights are widened to bytes in L1 first. */
+ * in place; 4-bit weights are widened to bytes in L1 first.
+ *
+ *                 w: a strip, [steps of 64 of K][32 weights][64] bytes
+ *                 weight 0   1     2     3
+ *     q: row 0    | s00 | s01 | s02 | s03 |    16 sums in registers (AVX2: 8), each a vector of
+ *        row 1    | s10 | s11 | s12 | s13 |    i32 lanes: lane += a pair of q times a pair of w
+ *        row 2    | s20 | s21 | s22 | s23 |    (VPDPWSSD, or VPMADDWD and VPADDD)
+ *        row 3    | s30 | s31 | s32 | s33 |
+ *
+ *     M  rows of a         Mr  AT_ONCE 4, or 1 for the rest     Mc  PIECE_ROWS 256
+ *     N  rows of w         Nr  SUMS / Mr weights                Nc  strips of TILE_BYTES (64 kB)
+ *     K  columns of both   runs of RUN_STEPS steps, after which lanes could overflow, added in f32
+ *
+ * Codes come from memory once for a piece of rows; a strip is then read from cache for each Mr
+ * rows. */
 #include "kernels/cpu/gemm/few_groups.h"
 #include "kernels/cpu/gemm/narrow_steps.h"
 #include "kernels/cpu/rows.h"

@@ -9,9 +9,17 @@
  *
  *     z_j [h] --stage radix r1--> .. --stage radix rk--> Z_k [h] --> X_k [h + 1]
  *
- * A tile transforms STFT_ROWS frames side by side, one per lane of a vector, so only the first and
- * the last step move numbers across lanes. Missing frames are zeros. The bits of a frame do not
- * depend on its neighbors. */
+ *     lanes:  frame 0 | frame 1 | .. | frame 15     STFT_ROWS frames, one per lane of a vector;
+ *     memory: [h][re of 16, im of 16]               two buffers take turns, stage by stage
+ *
+ * A tile transforms its frames side by side, so only the first and the last step move numbers
+ * across lanes. Missing frames are zeros. The bits of a frame do not depend on its neighbors.
+ *
+ *     N  n_fft, with h = N / 2      stage: done, radix (radices of h: stft.h)
+ *     W  turns, e^(-2 pi i j / N)   w  window, periodic Hann       H  hop
+ *
+ * Source: Van Loan 1992, "Computational Frameworks for the Fast Fourier Transform" (Stockham's
+ * algorithm, real data). */
 enum { SLOT_FROM, SLOT_OTHER, SLOT_PADDED = 5, SLOT_WEIGHTS, SLOT_FRAMES };
 enum { PIECE = 32 };
 

@@ -7,7 +7,21 @@
  *              keys ->
  *     rows  |  seen  | part | none |      seen: no mask; part: masked; none: skipped
  *      |    |  seen  | seen | part |      a block owns one row of tiles, or with splits
- *      v    |  seen  | seen | seen |      a range of that row */
+ *      v    |  seen  | seen | seen |      a range of that row
+ *
+ *     with splits (few rows, as in decoding) a row of tiles is shared by blocks along z:
+ *
+ *               keys ->  | split 0 | split 1 | split 2 |    each leaves its m, l and O in the
+ *                        | m, l, O | m, l, O | m, l, O |    workspace; the block that ends last
+ *                                                           joins them in the order of the keys
+ *
+ *     Br     ROWS 64, 16 a warp (f32: QUERIES 32)
+ *     Bc     key_tile<D>::COUNT, 64, or 32 for D > 128 (f32: KEYS 32); two tiles in shared memory
+ *     m, l   most, sum; for bf16 scores and m are times log2 e      exp(m_old - m_new)  rescale
+ *     O      row_state.out (f32: running.own), divided by l in store_rows      L  lse
+ *
+ * Source of the splits: Flash-Decoding (Dao et al. 2023). Which tiles a block sees is found from
+ * summaries of the keys (key_span) by attention.h. */
 
 /* ---- f32 on ordinary registers: a block handles QUERIES queries of one head ---- */
 enum { QUERIES = 32, KEYS = 32, LANES = BLOCK_THREADS / QUERIES, WIDTH_MOST = 256 };

@@ -5,7 +5,19 @@
  * block keeps 64 rows or keys and iterates over tiles of 64 of the others. A producer warp finds
  * these tiles and issues TMA copies STAGES ahead. Probabilities and their gradients go from
  * registers straight into the gradient products. Where registers suffice, these products still run
- * when the next tile's scores start. */
+ * when the next tile's scores start.
+ *
+ *     pass OF_KEYS          kept: k, v of 128 keys       walked: q, dout of 64 rows  ->  dk, dv
+ *     pass OF_ROWS          kept: q, dout of 128 rows    walked: k, v of 64 keys     ->  dq
+ *
+ *     producer    | walked 0 | walked 1 | walked 2 |  STAGES tiles, each a pair (side): a and b
+ *     warpgroup 0   kept rows 0 - 63      S = kept a . walked a^T,  dP = kept b . walked b^T
+ *     warpgroup 1   kept rows 64 - 127    P, dS in registers, then  of_b += P b,  of_a += dS a
+ *
+ *     Br, Bc   KEPT 64 of the one, WALKED 64 of the other         D  64 or 128
+ *     L, D_i   statistics.lse (times log2 e), statistics.delta = dout . out
+ *
+ * Source: FlashAttention-3 (Shah et al. 2024), with a pass for dq in place of atomic sums. */
 enum { CONSUMERS = 2, KEPT = 64 /* per warpgroup */, BLOCK_KEPT = CONSUMERS * KEPT, WALKED = 64, STAGES = 3 };
 enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THREADS + WARPGROUP_THREADS };
 enum { WARPS = CONSUMER_THREADS / WARP_THREADS, CONSUMER_REGISTERS = 240, PRODUCER_REGISTERS = 24 };

@@ -9,7 +9,15 @@
  * computes its softmax.
  *
  *     warpgroup 0:  | q k_1, p_0 v_0 | softmax 1      | q k_2, p_1 v_1 | softmax 2
- *     warpgroup 1:  | softmax 0      | q k_1, p_0 v_0 | softmax 1      | q k_2, p_1 v_1 */
+ *     warpgroup 1:  | softmax 0      | q k_1, p_0 v_0 | softmax 1      | q k_2, p_1 v_1
+ *
+ *     shared:  | q: 2 x 64 rows | stage 0: k, v of 128 keys | stage 1: k, v of 128 keys |
+ *              with mbarriers for q, and for k and v of each stage (full, empty)
+ *
+ *     Br     ROWS 64 per warpgroup, BLOCK_ROWS 128 per block      Bc  KEYS 128
+ *     m, l   state.most (times log2 e), state.sum                 exp(m_old - m_new)  factor
+ *     S, P   x, then packed to bf16 as weights (registers)        O   state.out;  L  lse
+ *     D      64 or 128: narrower heads are padded with zeros by the copy engine */
 enum { CONSUMERS = 2, ROWS = 64 /* per warpgroup */, BLOCK_ROWS = CONSUMERS * ROWS, KEYS = 128, STAGES = 2 };
 enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THREADS + WARPGROUP_THREADS };
 enum { WARPS = CONSUMER_THREADS / WARP_THREADS, CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40 };

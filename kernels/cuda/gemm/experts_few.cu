@@ -2,7 +2,16 @@
  * gate and up weights with few.h; a block handles one group and some of its expert's outputs. The
  * second (Out) multiplies by the down weights and sums over experts: a block handles OUTPUTS_OF_SUM
  * columns of all positions, and each of its warps one group after another. The shared expert is
- * split into parts as deep as one expert's width, which count as additional groups. */
+ * split into parts as deep as one expert's width, which count as additional groups.
+ *
+ *     In:   block (group, 16 rows of w: 8 gate, 8 up) -> inside [sorted rows, F]
+ *     Out:  block (8 columns of out)
+ *               warp 0: group 0    warp 1: group 1   ..   then parts of the shared expert
+ *               products [unit][position][8 columns] in shared memory, then for each position
+ *               out = x + shared parts + sum over its experts of weight . product, in that order
+ *
+ *     M  rows of a group (at most FEW_ASSIGNMENTS assignments in all)     N  outputs of a block
+ *     K  C for In, the expert width F for Out; a warp of Out takes all of K */
 #include "kernels/cuda/gemm/few.h"
 
 /* Fills list [FEW_ASSIGNMENTS], in shared memory, with the groups that have rows, in order. Returns

@@ -6,7 +6,15 @@
  *     w [N, K]   | warp 0 | warp 1 | ... | warp 7 | warp 0 | ...    <- steps of 32 along K
  *     block b  { |  16 rows of w (bf16), or 4 (f32)              |
  *                +------------------------------------------------+
- *     out [M, N]: sums of the 8 warps, added in order, then the epilogue */
+ *     out [M, N]: sums of the 8 warps, added in order, then the epilogue
+ *
+ *     M  rows of x, <= FEW_ROWS, in tiles of COLUMNS_OF_MMA 8 (f32: ROWS_AT_ONCE)
+ *     N  rows of w             Nr  OUTPUTS 16 a block (f32: 4); gated, half are gate, half are up
+ *     K  columns               a step of STEP 32 a warp, every WARPS-th step: split K in a block
+ *
+ * The weights of a launch are prefetched to L2 while the launch before it still runs
+ * (fetch_weight). Source: mma.m16n8k16 of PTX ISA 9.7.14, with w as the first operand, so that
+ * few rows of x waste little of it. */
 #ifndef WEFT_CUDA_FEW_H
 #define WEFT_CUDA_FEW_H
 #include "kernels/cuda/gemm/matmul_grouped.h"

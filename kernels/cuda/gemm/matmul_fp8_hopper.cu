@@ -5,7 +5,16 @@
  * 128 along K ahead, across tiles (persistent blocks). Two consumer warpgroups multiply 64 rows of
  * a tile each. Tensor cores keep only about 14 bits of a sum, so the sum of each K block is scaled
  * and added to f32 registers before the next block (DeepSeek-V3, arXiv 2412.19437, 3.3.2). One
- * warpgroup does this while the other one's wgmma runs. */
+ * warpgroup does this while the other one's wgmma runs.
+ *
+ *     shared:  | stage 0: a [128][128], b [128][128] codes | .. | stage 4 |   mbarriers full, empty
+ *
+ *     warpgroup 0, rows 0 - 63:    | wgmma, block k | sum += d . scales | wgmma, block k + 1 |
+ *     warpgroup 1, rows 64 - 127:            | wgmma, block k | sum += d . scales | ..
+ *
+ *     M  rows of a         Mc  TILE_M 128, 64 per warpgroup       d    sums of one block (f32)
+ *     N  rows of b         Nc  TILE_N 128                         sum  sums of all blocks (f32)
+ *     K  depth             Kc  FP8_BLOCK 128: stage, block of scales; four wgmma of 32 */
 enum { CONSUMERS = 2, ROWS = 64 /* per warpgroup */, TILE_M = CONSUMERS * ROWS, TILE_N = 128, STAGES = 5 };
 enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THREADS + WARPGROUP_THREADS };
 enum { CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40, WARPS = CONSUMER_THREADS / WARP_THREADS };

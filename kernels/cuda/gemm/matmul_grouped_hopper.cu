@@ -12,7 +12,15 @@
  * Gathered rows (by index) are not a TMA box. The four warps of the producer's warpgroup copy them
  * 16 bytes at a time to the place where a box would put them, next to the TMA boxes of the other
  * operand. A gated tile has as many gate columns as up columns, in two boxes of weights, so that
- * each thread holds both numbers of its outputs. */
+ * each thread holds both numbers of its outputs.
+ *
+ *     M  rows of a group        Mc  TILE_M 128, 64 per warpgroup
+ *     N  columns (gated: both)  Nc  N 256 or 128 (launch_by_width)
+ *     K  depth of a             Kc  TILE_K 64, a stage; 4 stages (3 of 256 columns, but for dw)
+ *     For dw, M and N are rows and columns of a slice, and K is the rows of its group.
+ *     One instruction: m64 x N x k16, sums in registers (d [N / 2] of each thread)
+ *
+ * Source: warp-specialized persistent kernels of CUTLASS 3; PTX ISA 9.7.15 (wgmma), 5.5 (TMA). */
 enum { CONSUMERS = 2, ROWS = 64 /* per warpgroup */, TILE_M = CONSUMERS * ROWS, TILE_K = TILE_COLUMNS };
 enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THREADS + WARPGROUP_THREADS };
 enum { CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40, WARPS = CONSUMER_THREADS / WARP_THREADS };

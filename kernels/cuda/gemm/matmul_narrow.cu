@@ -10,7 +10,13 @@
  * multiprocessors, and 4.8 TB/s need 22 KB. One block per multiprocessor suffices, and two fit.
  * Instructions: 3.35 TB/s are 15 bytes per clock (1.7 GHz) and multiprocessor. For 8 bits that is
  * about 25 instructions on the 64 integer lanes. For 4 bits, at nearly 4 instructions per number,
- * it is 110, so that 4-bit weights reach somewhat more than half of the memory's speed. */
+ * it is 110, so that 4-bit weights reach somewhat more than half of the memory's speed.
+ *
+ *     w: 16 rows   | unit: warp 0 | warp 1 | .. | warp 7 | warp 0 | ..     along K
+ *                    a lane: rows lane / 4 and lane / 4 + 8, 16 neighbours of K
+ *
+ *     M  rows of a    Mr  8, or MOST_ROWS 64 at once      N  rows of w    Nr  OUTPUTS 16
+ *     K  columns      a unit is 64 columns (4 bits: 128) of a warp; split K over WARPS 8 */
 #include "kernels/cuda/ptx.h"
 #include "kernels/narrow.h"
 

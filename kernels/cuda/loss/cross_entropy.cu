@@ -1,3 +1,14 @@
+/* Cross-entropy of rows of logits; one block reads a row once (online softmax, Milakov and
+ * Gimelshein 2018, arXiv 1805.02867).
+ *
+ *     row x of V logits   | thread 0 | thread 1 | .. | thread 0 | ..     runs of N logits
+ *                           m, l, and the sum of z e^z of the thread's own runs
+ *                           block_max -> m; each rescales to it; block_sum -> l
+ *     lse = m + log l     loss = log l - (x[target] - m)     entropy = log l - (sum of z e^z) / l
+ *
+ * m is seen.most and l is seen.sum. In the backward dx = coefficient (e^(x - lse) - t), where t
+ * is 1 at the target and else 0. The cross entropy of the head, chunk by chunk, is in
+ * tensor/ops_loss.c. */
 #include "kernels/cuda/cuda.h"
 
 #include <float.h>

@@ -19,7 +19,17 @@
  * dilation. For DATA it is at (place + pad - tap . dilation) / stride, if that is whole: the output
  * that read it. Both terms are linear, so each is computed once, `origin` of a place and `reach` of
  * a tap. Places and taps are incremented from step to step, because a division costs as much as
- * loading a run. */
+ * loading a run.
+ *
+ *                     b, STEP x SIDE
+ *                   +---------------+
+ *     a, SIDE x STEP| out tile      |   stages of a and b in shared memory: 3 (bf16) or 2 (f32);
+ *                   +---------------+   bf16: a warp has SIDE / 2 rows x 32 columns
+ *
+ *     Mc, Nc  SIDE, 64, or 128 for bf16 with enough tiles         Kc  STEP 32
+ *     split K (WEIGHTS): chunks of at least CHUNK_LEAST 512 positions, BLOCKS_WANTED blocks
+ *
+ * Source: implicit gemm of cuDNN (Chetlur et al. 2014, arXiv 1410.0759). */
 enum what { FORWARD, DATA, WEIGHTS };
 enum { STEP = 32, CHUNK_LEAST = 512, BLOCKS_WANTED = 512, BYTES_OF_RUN = 16 };
 

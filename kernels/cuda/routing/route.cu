@@ -2,7 +2,19 @@
 #include "kernels/route.h"
 
 /* One warp handles one position. Blocks iterate over rows, so that each adds its counts to memory
- * once. With few assignments, the block that finishes last also sorts them. */
+ * once. With few assignments, the block that finishes last also sorts them.
+ *
+ *     logits [N, E] -> softmax -> p [N, E] -> score p + bias -> the k best -> weights p / sum of p
+ *                                                 |
+ *       counts of counted positions -> usage      +-> stable counting sort by expert:
+ *          (route_sort.h)                             offsets [E + 1], slot [N, K], source [rows]
+ *
+ *     N  positions, one warp each      E  experts, spread over lanes
+ *     K  k_max; a position's own k is topk[row], the rest of its row is -1
+ *
+ * Each of the k best is the best after the one before it in the order (score, smaller id), so a
+ * warp reads p k times and marks nothing. The bias only chooses. Sources: Shazeer et al. 2017
+ * (arXiv 1701.06538), and for the bias Wang et al. 2024 (arXiv 2408.15664). */
 enum {
     WARPS = 8,
     WARPS_OF_FEW = 4, /* if it also sorts: smaller blocks use more multiprocessors */
