@@ -1,5 +1,13 @@
 /* bench: the measurements of `weft bench`. Each prints rows; a row is the ratio of a value to a
- * reference measured in the same run, with a goal. */
+ * reference measured in the same run, with a goal.
+ *
+ * In: a device. Out: rows on stdout, as text or JSON. A benchmark closes what it opens.
+ *
+ * Where is what: bench.c lists the measurements, most in a file of their name; op.c times one op
+ * against the matrix peak or a copy; step.c is the training step that many share, large.c has
+ * the models that fill a GPU; limits.c is the roofline, profile.c a step op by op. RESULTS.md
+ * holds today's figures, TRIED.md what did not help; peers/ and the scripts measure other
+ * software. */
 #ifndef WEFT_BENCH_H
 #define WEFT_BENCH_H
 #include "core/core.h"

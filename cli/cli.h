@@ -1,6 +1,16 @@
 /* cli: the command line. One table lists the subcommands, and one parser reads their options.
  * Results go to stdout or to the file or folder after -o, everything else to stderr. Exit status: 0
- * done, 1 failed, 2 wrong usage, 130 interrupted with progress saved. */
+ * done, 1 failed, 2 wrong usage, 130 interrupted with progress saved.
+ *
+ * In: argv. Out: an exit status, files, and lines on stdout. A command owns what it opens until
+ * it returns; the device is opened once, by device.c.
+ *
+ * Where is what: main.c lists the commands, options.c parses; most commands are a file of their
+ * name. Recipes: recipe.c reads and resolves them, stages.c is the table of kinds, run.c runs
+ * them, skips what is done and refuses changed settings; inputs.c hashes inputs. plan.c and
+ * plan_media.c are `weft plan`; inspect.c chooses among inspect_*.c by what a path holds;
+ * model.c loads a model for a command; manual.c makes the man page; output.c makes a folder
+ * appear at once. */
 #ifndef WEFT_CLI_H
 #define WEFT_CLI_H
 #include "elastic/elastic.h"

@@ -9,7 +9,17 @@
  *
  * Conventions of the whole project: sizes and counts are i64. The suffixes `_bytes`, `_ms` and
  * `_hz` give the unit. open/close own resources, init/release fill a caller's struct, save/load
- * access files. Output parameters come first. */
+ * access files. Output parameters come first.
+ *
+ * Where is what:
+ *   error.c      error messages, exit statuses, panic
+ *   log.c        log lines, progress bars, clocks, signals (interrupted)
+ *   file.c       mapping, whole reads, atomic writes, folders, the check for free space
+ *   memory.c     blocks, strings, struct text; arena.c: arenas, which only grow and are reset
+ *   rng.c        keyed draws, permutations; philox.h is the generator that kernels share
+ *   workers.c    the thread pool and how tiles are dealt; topology.c: CPUs and NUMA nodes
+ *   settings.c   tables of settings, --help; yaml.c: YAML with line numbers; json.c, json_line.c
+ *   hash.c       XXH3, CRC-32C; safetensors.c: checkpoints; library.c: libraries of vendors */
 #ifndef WEFT_CORE_H
 #define WEFT_CORE_H
 

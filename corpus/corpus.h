@@ -9,7 +9,14 @@
  *   DIR/train/sort_sft.jsonl  sort_rl.jsonl  DIR/test/sort_rl.jsonl
  *
  * The 3 parts share no base glyph, no sentence and no voice. Every random draw is keyed by the seed
- * and by its purpose, so the same seed and packages give the same bytes. */
+ * and by its purpose, so the same seed and packages give the same bytes.
+ *
+ * Where is what: main.c makes one part after the other; pictures.c, clips.c, speech.c, text.c
+ * and sorting.c make them; glyphs.c reads the names of emoji, split.c holds some of them out,
+ * font.c draws them, colours.c and form.c describe them; phrases.c draws spoken text, espeak.c
+ * sends it to speaker.c, a program of its own; write.c writes files and runs items on all
+ * workers. Clips and sounds belong to the function that makes them, captions to struct corpus
+ * until they are written. */
 #ifndef WEFT_CORPUS_H
 #define WEFT_CORPUS_H
 #include "core/core.h"

@@ -37,7 +37,10 @@
  * transport.
  *
  * Ownership: the caller closes what it opened (comm_close, parallel_close, buckets_close). Tensors
- * and expert exchanges belong to the tape and live until tape_clear. */
+ * and expert exchanges belong to the tape and live until tape_clear.
+ *
+ * Where else to look: rendezvous.c connects ranks over TCP, before tcp.c moves bytes; experts.c
+ * sends rows to the ranks that own their experts, and back. */
 #ifndef WEFT_DIST_H
 #define WEFT_DIST_H
 #include "tensor/ops.h"

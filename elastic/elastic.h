@@ -1,7 +1,14 @@
 /* Elastic training: one run trains a whole family of sub-models. This folder draws sub-models
  * (pick), measures many of them (grid) and extracts one as a checkpoint of its own (extract);
  * model/ executes them. The arrays of a sub-model belong to the caller's arena; the caller closes
- * an extracted model. [R 3.3, 4] */
+ * an extracted model. [R 3.3, 4]
+ *
+ * In: settings, a batch, a step. Out: a struct submodel, which model_forward executes.
+ *
+ * Where is what: pick.c draws the layers, the experts and the top-k of each sample in training;
+ * options.c reads --layers, --experts, --topk; grid.c lists the sub-models that are measured;
+ * extract.c cuts one out and compares its logits. How a position then chooses its experts is the
+ * op route (kernels/cpu/routing/route.c). */
 #ifndef WEFT_ELASTIC_H
 #define WEFT_ELASTIC_H
 #include "core/settings.h"

@@ -2,7 +2,18 @@
  * the stages `generate`, `routing`, `grid`, `extract` and `export`, and the functions that the
  * command line shares with them. Input is a model directory (`from`); output are files in the
  * stage's folder. Prompts and answers of any modality are in preview.h, counts of expert use in
- * routing.h. Functions return 0, or -1 and a message, unless they say otherwise. */
+ * routing.h. Functions return 0, or -1 and a message, unless they say otherwise.
+ *
+ * Where is what:
+ *   preview.c            a model with its tokenizers: prompts from files, answers to text and media
+ *   samples.c            the stage generate; descriptions.c: texts for media; words_right.c: scores
+ *   routing.c            the stage routing: routing_counts.c (numbers), routing_files.c,
+ *                        routing_pictures.c; drawing.c: SVG and pixels
+ *   grid_stage.c         quality and speed of sub-models; extract_stage.c: one of them as a model
+ *   export.c             HF and GGUF, checked by reading them back
+ *   foresee.c            memory before it begins; samples_foresee.c: that of samples.c
+ * The caller closes what it opens; a studio owns its model and its tokenizers.
+ * How an id is drawn from logits is in model/draw.c and the op sample. */
 #ifndef WEFT_INFERENCE_H
 #define WEFT_INFERENCE_H
 #include "data/sources/sources.h"

@@ -24,7 +24,15 @@
  * - Bad shapes panic, because they are a bug of the caller.
  *
  * Letters: N positions or rows, C width, H query heads, G key-value heads, D head width, E experts,
- * K top-k, F expert width, V vocabulary or classes, d bits of a vision token. */
+ * K top-k, F expert width, V vocabulary or classes, d bits of a vision token.
+ *
+ * Where is what: WEFT_OPS lists each op with its formula, shapes and arguments. An op is in
+ * kernels/cpu/ROOM and kernels/cuda/ROOM, in a file named after it or its family (cpu.h and
+ * cuda.h list them), and its cost is in kernels/meta/meta.c. The headers beside this one hold
+ * formulas that all backends share: route.h (top-k), adamw.h (update, clipping), round_fp8.h,
+ * quantize_bits.h, resample.h, surrogate.h (policy loss), few.h and conv.h (checks of operands).
+ * The last part of this header declares struct device, recordings and device memory;
+ * kernels/device implements them. */
 #ifndef WEFT_KERNELS_H
 #define WEFT_KERNELS_H
 #include "core/core.h"

@@ -8,7 +8,15 @@
  * In: a model configuration or a model directory, then batches (sequence/batch.h). Out: losses,
  * logits and hidden states, and model directories or GGUF files. The caller owns every struct model
  * and closes it with model_close; everything in struct forward belongs to the tape.
- */
+ *
+ * Where is what:
+ *   config.c       config.json and the checks of sizes; table.c: every weight's name, shape, split
+ *   forward.c      the pass from top to bottom; block.c, moe.c (router and experts), vision_in.c
+ *   heads.c        the table of modalities: input and prediction head of each
+ *   put.c          a batch to the device; parallel.c: what ranks exchange in a forward
+ *   decode.h       the decoder: decode.c (seats, cache, positions), draw.c (sampling, stops,
+ *                  recorded steps), speculate.c (drafts), answer.c; generate.c: many requests
+ *   directory.c    model directories, of other software too; gguf.c: GGUF */
 #ifndef WEFT_MODEL_H
 #define WEFT_MODEL_H
 #include "sequence/batch.h"

@@ -6,7 +6,16 @@
  * Setup, reference and objective use `values`: doubles equal to the contents of the op's memory.
  * Values that decide something (an id, a sign, the nearest codeword) are drawn so that float and
  * double decide alike. The result for ties is part of an op's contract, and cases draw some ties
- * on purpose. */
+ * on purpose.
+ *
+ * In: the name of an op. Out: its case, and for a run its operands. A run owns its operands,
+ * both host images and device memory, from op_open to op_release.
+ *
+ * Where is what: run.c makes, uploads and downloads operands; check.c compares a device with a
+ * case and names the first wrong element; each other file is the table of one family: products.c
+ * (gemm), few.c, fp8.c, conv.c, attention.c, experts.c (routing), rows.c, elements.c, losses.c,
+ * optimizer.c, sampling.c, policy.c, pictures.c, codes.c (codebooks), sounds.c. A new case is a
+ * row there. */
 #ifndef WEFT_OP_CASES_H
 #define WEFT_OP_CASES_H
 #include "kernels/kernels.h"

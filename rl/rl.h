@@ -9,7 +9,16 @@
  *                 -> model directory, rl.json
  *
  * Input is a model directory and a file of prompts. Output in the stage's folder: the trained
- * model, rl.json, metrics.jsonl, rewards.jsonl and checkpoints. */
+ * model, rl.json, metrics.jsonl, rewards.jsonl and checkpoints.
+ *
+ * Where is what:
+ *   stage.c      the stage rl: its loop, measurements, checkpoints
+ *   prompts.c    files of prompts and their order; pool.c: answers sampled ahead for later steps
+ *   rollout.c    sampling of answers; policy.c: the temperature and forbidden ids, for both sides
+ *   judge.c      rewards and rewards.jsonl; verify*.c: the rules; program.c: external programs
+ *   objective.c  advantages, weights and hints; the loss itself is the op surrogate
+ *   learn.c      answers into micro-batches and updates; eval.c: the stage eval; foresee.c: memory
+ * The stage owns pool, sampler and learner; they borrow its model. */
 #ifndef WEFT_RL_H
 #define WEFT_RL_H
 #include "rl/eval.h"

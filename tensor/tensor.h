@@ -12,7 +12,19 @@
  * next tensor of the same size. The addends of a sum share one gradient buffer until one of them
  * accumulates more. Weight gradients live in the weights table until weights_begin_step. Each
  * weight counts the records that have yet to write its gradient, over all tapes and including
- * blocks to be recomputed. At 0, if no forward is to follow, the gradient is complete. */
+ * blocks to be recomputed. At 0, if no forward is to follow, the gradient is complete.
+ *
+ * In: device memory that is borrowed (op_borrow), weights of a table (weights.h). Out: tensors
+ * and gradients, which the tape owns; a weight's gradient belongs to its table.
+ *
+ * Where is what:
+ *   tape.c                    tensors, records, the backward, recomputation, staged copies
+ *   segments.c                layers that are replayed as one CUDA graph
+ *   ops.h, ops*.c             the ops with their backward: ops.c (rows, gemm), ops_attention.c,
+ *                             ops_moe.c (experts), ops_few.c (decoding), ops_loss.c, ops_rows.c
+ *   weights.h, weights.c      the table of weights: init, copies, gradients; weights_file.c: files;
+ *                             weights_place.c: which rows and columns a rank holds
+ *   fp8.c, narrow.c           products in fp8; weights quantized to 8 or 4 bits for inference */
 #ifndef WEFT_TENSOR_H
 #define WEFT_TENSOR_H
 #include "kernels/kernels.h"

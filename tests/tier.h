@@ -1,4 +1,17 @@
-/* Two tiers of tests. The daily ones (scripts/test) must end within minutes; the nightly ones
+/* tests: mirrors the folders of the program, so the tests of train/ are in tests/train/. This is
+ * the room's door. In: a build. Out: exit statuses and messages of cmocka. A test that writes
+ * files has a folder of scratch.h, which goes at the end of its group.
+ *
+ * Where is what, to write a test:
+ *   scratch.h           a folder, checks of status and error text; bad_input.h: damaged files
+ *   device.h            the plain and the guarded CPU, values to and from a device
+ *   toy.h               a small model, toy_batch.h: random batches, toy_train.h: steps on them
+ *   *_fixture.h         shards, streams, media, models and tokenizers to read
+ *   ranks.h             several ranks; weft_process.h: the program as a process; http_server.h
+ *   golden.h            numbers of reference implementations in golden/; runner.c: one program
+ *   emulator/, amx/     the emulated GPU and tiles; fuzz/: fuzz targets
+ *
+ * Two tiers of tests. The daily ones (scripts/test) must end within minutes; the nightly ones
  * (scripts/nightly, which sets WEFT_TESTS=nightly) run everything. A test that is too long for
  * daily runs calls nightly_only() first, or takes fewer sizes, orders or rounds unless
  * is_nightly(). */

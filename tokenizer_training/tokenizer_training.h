@@ -6,7 +6,12 @@
  * stage->out. Each stage reads the training split of its folder (data/sources/sources.h). With the
  * same seed and shares, `prepare` assigns the same samples to validation and test, so no tokenizer
  * is trained on held-out samples.
- */
+ *
+ * Where is what: text_stage.c reads texts and trains BPE; vision_stage.c and audio_stage.c are
+ * the stages, vision_step.c and audio_step.c one step of each with its losses, vision_data.c and
+ * audio_data.c the media in memory, crops and draws, vision_report.c and audio_report.c the
+ * numbers and samples at the end, foresee.c the memory before it begins. A stage owns its media
+ * and its trainer until it returns. */
 #ifndef WEFT_TOKENIZER_TRAINING_H
 #define WEFT_TOKENIZER_TRAINING_H
 #include "data/media/aspects.h"

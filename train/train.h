@@ -4,7 +4,18 @@
  * In: a struct stage and parsed settings. Out: files below stage->out, namely checkpoints,
  * metrics.jsonl and the result of the stage's `save`. Functions that return a string or a JSON
  * object give it to the caller, who frees it.
- */
+ *
+ * Where is what:
+ *   training.c            the loop of every stage that trains: resume, report, checkpoint, stop
+ *   pretrain.c            the stages pretrain and sft; pretrain_settings.c: their settings
+ *   step.c                one step: micro-batches, losses, their balance; pipeline.c: its order
+ *   optimizer.c           learning rate, gradient norm and update. Gradients are clipped inside the
+ *                         op adamw (kernels/adamw.h, adamw_scale), by the norm summed here
+ *   checkpoint.c          writing, checking and finding checkpoints; metrics.c, events.c: the log
+ *   heldout.c             held-out losses; continued.c: going on from another stage
+ *   shard_order.c         data that is read shard by shard; shard_ring.c: where its ring is
+ *   plan.c, foresee*.c    memory before a run; fits.c: what to change where it does not fit
+ * A stage owns its files below stage->out; the loop borrows weights and settings from it. */
 #ifndef WEFT_TRAIN_H
 #define WEFT_TRAIN_H
 #include "core/json.h"

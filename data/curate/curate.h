@@ -8,7 +8,14 @@
  * spaces (from U+2E80 on) is a word by itself. A text that continues in the next sample is only
  * masked. Among duplicates, the first in the order of files is kept.
  *
- * The caller frees the curation with curation_close and each item with curate_item_release. */
+ * The caller frees the curation with curation_close and each item with curate_item_release.
+ *
+ * Where is what: curate_open.c turns settings into rules; curate_look.c judges one sample alone
+ * (length, script, language, light, loudness); curate_text.c finds words, scripts, and addresses
+ * to mask; curate.c applies the rules that compare samples (duplicates, captions) and counts;
+ * curate_seen.c is the bounded memory of keys, curate_keys.c the file of keys beside shards;
+ * curate_against.c holds the texts of filter.against; language.c names languages; dedup.c is the
+ * stage that compares finished shard folders. */
 #ifndef WEFT_DATA_CURATE_H
 #define WEFT_DATA_CURATE_H
 #include "core/json.h"

@@ -1,4 +1,17 @@
-/* Reads tables, files of rows with named columns, row by row. Each format is one entry of kinds[]
+/* formats: turns files of foreign formats into records (record.h), and knows nothing of samples.
+ * This is the room's door. In: a path or address. Out: rows, members of archives, characters or
+ * decompressed blocks. The caller closes what it opens; a record owns its JSON and bytes until
+ * record_release.
+ *
+ * Where is what:
+ *   parquet_footer.c, _page.c, _values.c, _rows.c   Parquet: schema, pages, values, nested rows
+ *   arrow_schema.c, arrow_batch.c, arrow_rows.c     Arrow; flatbuffer.c and thrift.c: metadata
+ *   csv.c                                           CSV and TSV
+ *   archive.c                                       members of tar files, compressed files
+ *   unpack.c                                        compressed blocks; char_reader.c: text files
+ *   file_name.c                                     suffixes, with and without compression
+ *
+ * Reads tables, files of rows with named columns, row by row. Each format is one entry of kinds[]
  * in table.c. */
 #ifndef WEFT_DATA_TABLE_H
 #define WEFT_DATA_TABLE_H

@@ -9,7 +9,15 @@
  * a row are left out and counted.
  *
  * loader_open returns a loader that loader_close frees; the memory of a batch belongs to the
- * caller's arena. */
+ * caller's arena.
+ *
+ * Where is what:
+ *   order.c        which sample is shown when; fit.c: which samples share a row (best fit)
+ *   plan.c         the rows of a step; it also cuts texts that are longer than a row
+ *   windows.c      the same where shards are read one after the other (streams)
+ *   conditions.c   which parts are a prompt, dropped prompts, loss weights
+ *   packer.c       rows into a batch; fill.c, fill_vision.c: codes, latents, flipped bits into it
+ *   cells.c        2 x 2 cells of a picture that is read; mixer.c: shares of several sources */
 #ifndef WEFT_DATA_PACKER_H
 #define WEFT_DATA_PACKER_H
 #include "core/settings.h"

@@ -11,7 +11,16 @@
  * A connection that breaks or stalls is reopened and continues at the next byte, after pauses that
  * double, for a limited number of tries (fewer if the host never answered this process). The file
  * must still be the same: its ETag or Last-Modified and its size are compared. Permanent failures
- * (404, 403) are not retried. */
+ * (404, 403) are not retried.
+ *
+ * In: an address. Out: bytes, sizes and lists of files. The caller closes what it opens and
+ * frees lists; an open remote owns its connection, its thread and its cache of blocks.
+ *
+ * Where is what: blob.h reads a file wherever it is, and most callers include only that;
+ * address.c checks and expands addresses, address_query.c keeps their secrets; remote.c reads
+ * ahead and at offsets; remote_fetch.c retries, remote_hosts.c bounds the tries; http.c is the
+ * one user of libcurl; s3.c makes URLs and credentials and reads listings; remote_list.c lists
+ * folders. */
 #ifndef WEFT_DATA_REMOTE_H
 #define WEFT_DATA_REMOTE_H
 #include "data/remote/http.h"

@@ -16,7 +16,13 @@
  *
  * `data` names the input: a shard folder, a folder that contains shard folders (the parts that
  * mappers wrote), or several of either, one per line. They are read as one set: samples and parts
- * are numbered consecutively, in the order of the lines and, within a folder, sorted by name. */
+ * are numbered consecutively, in the order of the lines and, within a folder, sorted by name.
+ *
+ * Where is what: shard_layout.h gives the bytes; shard_write.c writes shards, sets marks and
+ * resumes from them; append.c cuts the tail of a resumed file off (append_open); shard_tables.c
+ * keeps the growing index; shard_read.c maps and verifies; shard_meta.c reads and writes
+ * shards.json; shard_folders.c finds the folders that `data` names. An open struct shards owns
+ * its mappings, a writer its open files. */
 #ifndef WEFT_DATA_SHARDS_H
 #define WEFT_DATA_SHARDS_H
 #include "core/json.h"

@@ -42,7 +42,18 @@
  * train. If there is a train, other files are left out, except lines of captions and metadata files
  * (.jsonl, .csv) about media in a split. Without any such name, the split of each sample is drawn
  * at random, keyed by its first medium, so that all captions of a medium stay together, or else by
- * its place. */
+ * its place.
+ *
+ * Where is what:
+ *   listing.c          which files of a folder are read, left out, or belong to another; splits by
+ *                      name. sources.c: the order of files, splits that are drawn, media alone
+ *   source_tar.c       WebDataset: where a key is cut and which members form a sample
+ *   source_lines.c     .jsonl and .txt; source_values.c: .json; source_table.c: rows of tables;
+ *                      source_idx.c: Megatron; source_pair.c: a medium beside its caption
+ *   source_forms.c     the form of a record by its keys; source_json.c: its parts and messages
+ *   source_state.c     saving and resuming a position; source_notes.c: entries without a sample
+ *   media_list.c       media of a folder for tokenizers, media_window.c: those beyond memory
+ * The source owns its open reader and the list of its files; a sample belongs to the caller. */
 #ifndef WEFT_DATA_SOURCES_H
 #define WEFT_DATA_SOURCES_H
 #include "core/settings.h"

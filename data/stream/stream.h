@@ -20,7 +20,13 @@
  * Several processes may read one ring (ring_read_as). Each starts its own fillers; the first one
  * fills the part while the others wait for its lock, and it stays within the bound ahead of the
  * slowest reader. A shard is removed once all readers have passed it. If a reader goes back to a
- * removed shard, it is made again. */
+ * removed shard, it is made again.
+ *
+ * Where is what: ring.c is the reader's side, ring_fill.c the process that fills one part by
+ * running prepare or asking servers, ring_part.c the files of a part, and what a killed filler
+ * left. tokens.h is the protocol of `weft serve-tokens`: tokens.c has its messages and checks,
+ * tokens_serve.c answers, tokens_answer.c receives, tokens_socket.c connects. A ring owns its
+ * fillers, and ring_close ends them; the files stay. */
 #ifndef WEFT_DATA_STREAM_H
 #define WEFT_DATA_STREAM_H
 #include "data/prepare/prepare.h"

@@ -4,7 +4,23 @@
  * An op is cut into tiles of rows that run on the workers of core. Tile sizes depend on the shape
  * alone. Rows are read and written as f32 through row_load and row_store, so one source serves both
  * dtypes. Tiles take scratch from cpu_scratch: it belongs to the worker, grows on first use and is
- * kept. */
+ * kept.
+ *
+ * In: matrices and arrays of kernels.h, which the caller owns. Out: the op's outputs. An op has
+ * run when its call returns.
+ *
+ * Where is what, also of the rooms below, of which routing, loss and media have no other door:
+ *   here        rows.h (loops over rows for any dtype), tiles.h (every tile and scratch size),
+ *               adamw.c, rmsnorm.c, rope.c, swiglu.c, permute.c, round_fp8.c, copy.c
+ *   gemm/       dense, skinny, grouped, quantized and fp8 products: start at amx.h
+ *   attention/  training, backward, decoding: start at attention.h
+ *   routing/    route.c (softmax and top-k of a position, bias), route_sort.c (rows by expert),
+ *               combine.c (rows to experts and back), route_parts.c (rows for other ranks)
+ *   loss/       cross_entropy.c, bit_cross_entropy.c, distance.c; sample.c draws from logits by
+ *               temperature, top_k and top_p; accept.c checks drafts; surrogate.c is RL's loss
+ *   media/      conv.c and amx_conv.c (patches.h), stft.c, resize.c, quantize_bits.c (vision code),
+ *               quantize_vectors.c and codebook.c (audio code)
+ * The level for this machine is chosen in kernels/device/levels.c. */
 #ifndef WEFT_CPU_H
 #define WEFT_CPU_H
 #include "kernels/cpu/tiles.h"

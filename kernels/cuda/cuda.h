@@ -1,6 +1,20 @@
 /* Internal header of the CUDA backend, for C and CUDA. Ops are queued on device->queue. Floating
  * point sums follow an order fixed by shapes, never atomics, so that bits are the same from run to
- * run. */
+ * run.
+ *
+ * Other rooms than these include device.h, which opens a GPU and lists the ops of this backend.
+ * All device memory belongs to the caller; the workspace, counters and pinned buffers in struct
+ * cuda_handles belong to the device and are shared by its ops.
+ *
+ * Where is what, also of the rooms below, of which routing, loss and media have no other door:
+ *   here        device.c (opening, which ops exist), memory.c (arenas), staging.c (copies), graph.c
+ *               (CUDA graphs), ptx.h and hopper.h (instructions), adamw.cu, rmsnorm.cu, rope.cu
+ *   gemm/       matmul.c (dense, cuBLASLt); start at matmul_grouped.h for the others
+ *   attention/  attention.h; attention.cu and attention_backward.cu choose the Hopper kernels
+ *   routing/    route.cu (softmax and top-k, one warp a position), route_sort.cu (rows by expert),
+ *               combine.cu, gather.cu, scatter.cu, route_parts.cu (rows for other ranks)
+ *   loss/       cross_entropy.cu, sample.cu (temperature, top_k, top_p; draw.h), accept.cu
+ *   media/      conv.cu, stft.cu, resize.cu, quantize_bits.cu, quantize_vectors.cu */
 #ifndef WEFT_CUDA_H
 #define WEFT_CUDA_H
 #include <cuda_runtime.h>

@@ -1,5 +1,9 @@
-/* The meta backend's estimate of the scratch memory that the CPU backend would need for the shapes
- * seen. */
+/* meta: a third backend, which computes nothing. meta.c adds the flops and bytes of each call to
+ * device->cost, from shapes alone, so that a dry run of a step tells its cost. scratch.c notes
+ * what the CPU backend would need as scratch, with the sizes of kernels/cpu/tiles.h. In: the
+ * same calls as for a real device, with memory that is reserved and hardly touched. Out:
+ * device->cost and meta_scratch_bytes. The struct meta_scratch belongs to the device (its
+ * `handles`) and ends with device_close. */
 #ifndef WEFT_META_H
 #define WEFT_META_H
 #include "kernels/kernels.h"

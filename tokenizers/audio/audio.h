@@ -9,7 +9,12 @@
  * which keeps training cheap.
  *
  * The codes of a sound depend only on the sound and the weights, not on the number of threads or
- * the other sounds of a batch. The caller owns all output buffers. */
+ * the other sounds of a batch. The caller owns all output buffers.
+ *
+ * Where is what: audio_mel.c computes spectra and inverts them, audio_vocoder.c finds phases;
+ * audio_network.c has the weights, the encoder, the decoder and the quantizer; audio_codec.c
+ * loads and saves a tokenizer, encodes and decodes; audio_codebook.c trains codewords;
+ * audio_distance.c measures the distance of two sounds. */
 #ifndef WEFT_TOKENIZERS_AUDIO_H
 #define WEFT_TOKENIZERS_AUDIO_H
 #include "core/settings.h"

@@ -3,7 +3,18 @@
  * pre-tokenizers, decoders and post-processors), SentencePiece .model files and tiktoken files.
  * Ids and texts equal those of HF tokenizers (0.23), SentencePiece (0.2) and tiktoken (0.14)
  * exactly. The caller frees a tokenizer with text_tokenizer_free; strings it returns belong to it
- * unless stated otherwise. */
+ * unless stated otherwise.
+ *
+ * Where is what:
+ *   text_load.c         tokenizer.json; text_sentencepiece.c, text_tiktoken.c: the other formats
+ *   text_encode.c       the order of the stages; text_decode.c and text_decoders.c: back to text
+ *   text_normalize.c    rewriting before the cut; text_unicode.c, text_forms.c: NFC and others
+ *   text_pretokenize.c  which splitter a file asks for; text_split.c: the hand-written splitters,
+ *                       text_regex.c: all other patterns
+ *   text_model_bpe.c    a piece to symbols, text_bpe.c: merges; text_unigram.c, text_wordpiece.c
+ *   text_added.c        added and special tokens; text_template.c: ids around a text
+ *   text_train.c        training: words and counts, text_merges.c: the merges
+ *   text_chat.c         conversations; text_table.c: tokens by id and content; text_save.c */
 #ifndef WEFT_TOKENIZERS_TEXT_H
 #define WEFT_TOKENIZERS_TEXT_H
 #include "core/core.h"

@@ -16,7 +16,14 @@
  * shared cache are separated. The plan depends on shapes and intervals, never on threads or values.
  *
  * Keys and values must be finite, even masked ones: a masked probability is exactly zero, but it is
- * multiplied. */
+ * multiplied.
+ *
+ * In: q, k, v and the intervals of keys (struct intervals of kernels.h). Out: `out` and lse, or
+ * dq, dk, dv. Plans and packed keys are scratch of the workers; nothing outlives a call.
+ *
+ * Where is what: which keys a query sees is decided in attention_plan.c; training's forward is
+ * attention.c, its backward attention_backward.c with the order of sums in attention_turns.c;
+ * decoding over a cache is attention_few.c; AMX is amx_attention.c and amx_attention_backward.c. */
 #ifndef WEFT_CPU_ATTENTION_H
 #define WEFT_CPU_ATTENTION_H
 #include "kernels/cpu/cpu.h"

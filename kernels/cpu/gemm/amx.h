@@ -1,7 +1,23 @@
-/* bf16 gemm on AMX tiles.
+/* gemm: matrix products of the CPU backend; this is the room's door, and the header of the files
+ * amx_*. In: matrices, groups and weights of the caller (kernels.h). Out: one output matrix.
+ * Packed operands and sums are scratch of the workers (cpu.h); only the packed image of a weight
+ * outlives a call, and it belongs to the table of weights.
  *
- * A tile register has 16 rows of 64 bytes. The eight registers hold one block of 32 x 32 sums in
- * f32, 32 rows of a and 32 columns of b. A step is 32 deep.
+ * Where is what:
+ *   matmul.c, gemm.c                 dense products; fma.h, fma.c: the micro-kernel without tiles
+ *   amx_matmul.c, amx_tile.c         the same on AMX tiles; amx_pack.c: packing
+ *   fma_few.c, amx_few_rows.c        few rows, weights in place
+ *   amx_gradient.c                   weight gradients, also of experts
+ *   matmul_grouped.c, amx_grouped.c  experts: rows sorted by group times stacked weights
+ *   matmul_narrow.c, amx_narrow.c    weights of 8 and 4 bits
+ *   matmul_few.c, experts_few.c      ops that a GPU fuses, here one after the other
+ *   matmul_fp8.c                     fp8 by its definition; peak.c, amx_peak.c: peak flops
+ *
+ * Every size of a tile is in kernels/cpu/tiles.h. The files amx_* hand what tiles do not take to
+ * the level v4.
+ *
+ * bf16 gemm on AMX tiles. A tile register has 16 rows of 64 bytes. The eight registers hold one
+ * block of 32 x 32 sums in f32, 32 rows of a and 32 columns of b. A step is 32 deep.
  *
  *                 b: tile 6    tile 7
  *               +-----------+-----------+
@@ -16,9 +32,9 @@
  *     sums   blocks: [2 halves of the columns][32 rows][16]
  *
  * A sum is accumulated pair by pair in the order of the depth (K), however the product is cut;
- * tiling only decides what stays in cache. A panel of b, or a block of a, stays in L1 for a run of
- * DEPTH_RUN (32 kB). The other operand streams through it from L2. Finished sums are written out
- * while the next block is multiplied. */
+ * tiling only decides what stays in cache. A panel of b, or a block of a, stays in L1 for a run
+ * of DEPTH_RUN (32 kB). The other operand streams through it from L2. Finished sums are written
+ * out while the next block is multiplied. */
 #ifndef WEFT_CPU_AMX_H
 #define WEFT_CPU_AMX_H
 #include "kernels/cpu/cpu.h"

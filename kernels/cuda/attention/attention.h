@@ -1,7 +1,12 @@
 /* Tile visibility and tensor core helpers shared by attention and its backward. A row is a pair of
  * a query and one of the `group` heads that share a key-value head: row = query . group + head in
  * the group. A tile of rows therefore reads its keys once for the whole group, even with few
- * queries. */
+ * queries.
+ *
+ * In: q, k, v and intervals. Out: `out` and lse, or dq, dk, dv. All of it is the caller's;
+ * summaries of keys and partial sums are in the workspace. attention.cu chooses among f32 units,
+ * mma.sync (also with the keys split over blocks, for decoding) and attention_hopper.cu; the
+ * gradients are in attention_backward.cu and attention_backward_hopper.cu. */
 #ifndef WEFT_CUDA_ATTENTION_H
 #define WEFT_CUDA_ATTENTION_H
 #include "kernels/cuda/ptx.h"
