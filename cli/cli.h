@@ -7,10 +7,10 @@
  *
  * Where is what: main.c lists the commands, options.c parses; most commands are a file of their
  * name. Recipes: recipe.c reads and resolves them, stages.c is the table of kinds, run.c runs
- * them, skips what is done and refuses changed settings; inputs.c hashes inputs. plan.c and
- * plan_media.c are `weft plan`; inspect.c chooses among inspect_*.c by what a path holds;
- * model.c loads a model for a command; manual.c makes the man page; output.c makes a folder
- * appear at once. */
+ * them, chooses the precision, skips what is done and refuses changed settings; inputs.c hashes
+ * inputs. plan.c and plan_media.c are `weft plan`; inspect.c chooses among inspect_*.c by what a
+ * path holds; model.c loads a model for a command; manual.c makes the man page; output.c makes a
+ * folder appear at once. */
 #ifndef WEFT_CLI_H
 #define WEFT_CLI_H
 #include "elastic/elastic.h"

@@ -11,11 +11,11 @@
  *
  * Where is what:
  *   config.c       config.json and the checks of sizes; table.c: every weight's name, shape, split
- *   forward.c      the pass from top to bottom; block.c, moe.c (router and experts), vision_in.c
+ *   forward.c      the pass from top to bottom; block.c, vision_in.c; moe.c: router, experts, bias
  *   heads.c        the table of modalities: input and prediction head of each
  *   put.c          a batch to the device; parallel.c: what ranks exchange in a forward
- *   decode.h       the decoder: decode.c (seats, cache, positions), draw.c (sampling, stops,
- *                  recorded steps), speculate.c (drafts), answer.c; generate.c: many requests
+ *   decode.h       the decoder: decode.c (seats, cache, positions), draw.c (sampling, guidance,
+ *                  stops, recorded steps), speculate.c (drafts), answer.c; generate.c: requests
  *   directory.c    model directories, of other software too; gguf.c: GGUF */
 #ifndef WEFT_MODEL_H
 #define WEFT_MODEL_H

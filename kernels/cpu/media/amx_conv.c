@@ -1,5 +1,8 @@
 /* Convolutions on AMX. The im2col patches of a tile's positions are gathered as rows just before
- * they are multiplied, so they are read back from L2. */
+ * they are multiplied, so they are read back from L2.
+ *
+ * As conv.c, with the patches of at most AMX_CONV_POSITIONS_MOST (128) positions as operand a of
+ * amx_tile.c, rows an odd number of steps apart (amx_patch_bytes), so that they spread over L1. */
 #include "kernels/cpu/gemm/amx.h"
 #include "kernels/cpu/media/patches.h"
 

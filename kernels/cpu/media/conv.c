@@ -3,7 +3,17 @@
 /* A convolution is a gemm: im2col patches [kernel * channels] of its input times the weights.
  * Patches of one tile of positions at a time are in the worker's scratch and stay in L2. The
  * gradient of x is the same gemm with dy gathered through the inverse tables and with flipped
- * weights, so every tile writes only its own positions. */
+ * weights, so every tile writes only its own positions.
+ *
+ *     x [n, t, h, w, in]              patches of one tile          w [out, kernel * in]
+ *     | .  a  b  c  .. |   gather     | tap 0 | tap 1 | .. |  x  ^T          ->  y, the tile's rows
+ *     | .  d  e  f  .. |   ------>    | tap 0 | tap 1 | .. |                     (one gemm, gemm.c)
+ *
+ *     M  positions, in tiles of conv_positions: at most POSITIONS_MOST (512) and 768 kB of patches
+ *     N  out channels         K  kernel * in channels (dw: M out, N taps * in, K positions)
+ *
+ * Source: im2col (Chellapilla et al. 2006), of a tile at a time. The weight gradient is cut into
+ * lines of the kernel and chunks of positions, which are added in order. */
 enum { SLOT_PATCHES };
 
 struct conv_job {

@@ -10,7 +10,14 @@
  *     pass 1: block = column of tiles          pass 2: block = row of tiles
  *        keys ->                                  keys ->
  *     rows | * |   |   |  dk, dv              rows | * | * | * |  dq
- *      v   | * |   |   |                       v   |   |   |   | */
+ *      v   | * |   |   |                       v   |   |   |   |
+ *
+ *     pass 1     kept: KEPT 64 keys, 16 a warp     Br  64 rows a step (32 for D > 64)
+ *     pass 2     kept: KEPT 64 rows, 16 a warp     Bc  64 keys a step
+ *     f32        TILE 32 of both, as do heads wider than TENSOR_WIDTH_MOST (128)
+ *     L, D_i     statistics.lse (times log2 e), statistics.delta
+ *
+ * attention_backward_hopper.cu has both passes for wgmma. */
 enum { TILE = 32, LANES = BLOCK_THREADS / TILE, WIDTH_MOST = 256 };
 
 /* One warp handles one query and head. */

@@ -1,7 +1,22 @@
 #include "kernels/cuda/gemm/matmul_grouped.h"
 
 /* Grouped gemm on f32 units, and on tensor cores since Ampere. matmul_grouped_hopper.cu has the
- * Hopper kernel. */
+ * Hopper kernel.
+ *
+ *                     b, K x N of a slice, from shared memory
+ *                   +-------+-------+-------+-------+
+ *     a, M x K      | warp 0| warp 2| warp 4| warp 6|    bf16: 8 warps, 64 x 32 outputs each, from
+ *     of a group    +-------+-------+-------+-------+    STAGES 4 steps of K in shared memory
+ *                   | warp 1| warp 3| warp 5| warp 7|    f32: 4 x 4 outputs a thread, one step
+ *                   +-------+-------+-------+-------+
+ *
+ *     M  rows of a group (dw: of a slice)   Mc  engine.M 128 (f32: 64)
+ *     N  columns of out                     Nc  engine.N 128 (f32: 64); gated, half gate, half up
+ *     K  depth (dw: rows of the group)      Kc  engine.K 32  (f32: 16)
+ *
+ * A block takes tiles b, b + gridDim, .. of all groups (matmul_grouped.h), so no group waits for
+ * a launch of its own. Source: mma.m16n8k16 and ldmatrix of PTX ISA 9.7.14; the multistage
+ * pipeline is that of CUTLASS for Ampere. */
 enum { THREADS = 256 };
 
 /* An operand of a tile's gemm. `outer` counts rows of the product for a and columns for b. The

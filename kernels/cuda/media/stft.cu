@@ -9,7 +9,16 @@
  * 1 bins then follow from Z, or Z from them.
  *
  * The inverse writes windowed frames to the workspace, and each sample adds the frames that cover
- * it, in order. Frames that do not fit are processed in pieces. */
+ * it, in order. Frames that do not fit are processed in pieces.
+ *
+ *     frame of n_fft samples          two buffers in shared memory take turns
+ *     x --window--> z_j [h] --> | stage, radix r1 | .. | stage, radix rk | --> Z_k --> X_k [h + 1]
+ *                                thread d: element d = sum over r of in[..] . turns[..]
+ *
+ *     N  n_fft, with h = N / 2     done, radix: a stage makes transforms of done . radix of done
+ *     W  turns, e^(-2 pi i j / N)  H  hop
+ *
+ * Source: Van Loan 1992, "Computational Frameworks for the Fast Fourier Transform". */
 enum { SHARED_MOST = 96 << 10, BLOCKS_MOST = 1 << 20 };
 
 struct complex {
