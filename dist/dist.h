@@ -305,7 +305,8 @@ struct bucket_times buckets_foresee(const struct buckets *buckets, double flops_
 /* Each data rank keeps masters and moments for its share of every weight's rows, split as in struct
  * piece. */
 struct comm *zero_ranks(const struct weight *weight, const struct parallel *parallel); /* ranks that share a weight */
-/* All-gathers the updated shares of the copies to all ranks that hold the weight. */
+/* All-gathers the updated shares of the copies to all ranks that hold the weight. Call
+ * weights_updated next. */
 void zero_gather_copies(struct weights *weights, const struct parallel *parallel);
 /* True on exactly one of the ranks with identical copies of this share: that rank counts it in a
  * sum over the world. */

@@ -29,7 +29,6 @@ void zero_gather_copies(struct weights *weights, const struct parallel *p)
         for (i64 r = 0; r < comm->size; r++)
             sizes[r] *= dtype_bytes(w->value.dtype);
         comm_all_gather(comm, w->value.data, sizes);
-        weight_changed(w);
     }
 }
 

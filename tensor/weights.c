@@ -157,6 +157,13 @@ static void place_codes(struct weight *w)
     fp8_matrix_place(&w->codes[1], (char *)w->rounded + round_up(fp8_matrix_bytes(&w->codes[0]), 64));
 }
 
+/* Drops what was made of the weight's copy: packed copies and fp8 forms. */
+static void drop_forms(struct weight *w)
+{
+    w->value.packed = w->value.rounded = w->value.rounded_packed = NULL;
+    w->value.codes = NULL;
+}
+
 void weights_fp8(struct weights *weights)
 {
     i64 bytes = 0;
@@ -172,7 +179,7 @@ void weights_fp8(struct weights *weights)
         if (weights->device->has_fp8)
             place_codes(w);
         w->value.fp8 = true;
-        weight_changed(w);
+        drop_forms(w);
     }
 }
 
@@ -222,7 +229,7 @@ void weight_put(struct weights *weights, struct weight *w, i64 row, i64 rows, co
 {
     i64 first = max_i64(row, w->share_first), end = min_i64(row + rows, w->share_first + w->share_rows);
     put_copy(weights, w, row * w->columns, rows * w->columns, values);
-    weight_changed(w);
+    drop_forms(w);
     if (w->value.dtype != DTYPE_F32 && first < end)
         device_put(weights->device, w->master + (first - w->share_first) * w->columns,
                    values + (first - row) * w->columns, (end - first) * w->columns * 4);
@@ -282,12 +289,6 @@ void weights_init(struct weights *weights, u64 seed)
     }
 }
 
-void weight_changed(struct weight *w)
-{
-    w->value.packed = w->value.rounded = w->value.rounded_packed = NULL;
-    w->value.codes = NULL;
-}
-
 /* For an fp8 weight, `image` is packed from the rounded values. Products without a backward then
  * use no packed copy. */
 static void pack_rounded(struct device *device, struct weight *w)
@@ -334,6 +335,13 @@ void weights_pack(struct weights *weights)
         w->value.packed = w->image;
     }
     weights_end_ops(weights);
+}
+
+void weights_updated(struct weights *weights)
+{
+    for (i64 i = 0; i < weights->count; i++)
+        drop_forms(&weights->list[i]);
+    weights_pack(weights);
 }
 
 void weights_begin_step(struct weights *weights)

@@ -113,10 +113,11 @@ struct weight *weights_find(struct weights *weights, const char *name); /* panic
 
 void weights_init(struct weights *weights, u64 seed); /* values do not depend on the layout of ranks */
 void weights_begin_step(struct weights *weights);     /* discards gradients, calls weights_pack */
-/* Rebuilds missing packed copies and fp8 forms, which are dropped whenever a copy changes. Gemms
- * work without packed copies, but not without fp8 forms. */
+/* Makes the packed copies and fp8 forms that are missing. weight_put drops those of its weight.
+ * Gemms work without packed copies, but not without fp8 forms. */
 void weights_pack(struct weights *weights);
-void weight_changed(struct weight *weight); /* call after changing a copy other than by weight_put */
+/* Call after ops have changed the copies, as an optimizer does: makes all forms anew. */
+void weights_updated(struct weights *weights);
 /* For ops over the table that repeat in each step. Ops called on the device that weights_begin_ops
  * returns run at weights_end_ops, as one launch if the device can record and the same ops ran
  * before (kernels/device/deferred.h). */

@@ -106,10 +106,8 @@ void optimizer_step_over(const struct parallel *parallel, struct weights *weight
     struct updates all = list_updates(list, weights, false);
     device->ops->adamw(device, &all, squares, settings->clip, &adamw);
     memory_free(list);
-    for (i64 i = 0; i < weights->count; i++)
-        weight_changed(&weights->list[i]);
     zero_gather_copies(weights, parallel);
-    weights_pack(weights);
+    weights_updated(weights);
 }
 
 struct optimizer_result optimizer_result_of(double squares, double lr)
