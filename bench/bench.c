@@ -20,7 +20,6 @@ const struct bench benches[] = {
     {"decode-int8", "decode with int8 weights", bench_decode_int8},
     {"decode-int4", "decode with int4 weights", bench_decode_int4},
     {"decode-large", "decode with models that fill a GPU", bench_decode_large, true},
-    {"speculate", "speculative decoding; speculate MODEL: of a trained model", NULL, .run_of = bench_speculate},
     {"video", "video and audio decoding, relative to ffmpeg", bench_video},
     {"loader", "time a training step waits for data, relative to the whole step", bench_loader},
     {"large", "training steps of models that fill a GPU, relative to its matrix peak", bench_large, true},

@@ -20,12 +20,10 @@ struct bench_row {
     const char *note;
 };
 typedef int bench_fn(struct device *device, bool json);
-typedef int bench_of_fn(struct device *device, bool json, const char *model /* directory; NULL: its own */);
 struct bench {
     const char *name, *summary;
     bench_fn *run;
-    bool on_gpu;         /* `all` skips it on a CPU */
-    bench_of_fn *run_of; /* instead of run */
+    bool on_gpu; /* `all` skips it on a CPU */
 };
 /* Measures one op, or all, on its case (op_cases/op_cases.h). */
 struct op_bench {
@@ -42,7 +40,6 @@ double bench_median(double *values, i64 count); /* sorts in place */
 bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_codecs, bench_decode, bench_decode_int4, bench_decode_int8,
     bench_decode_large, bench_experts, bench_grouped, bench_large, bench_loader, bench_memory, bench_profile,
     bench_roofline, bench_step, bench_tokenizers, bench_video, bench_workers;
-bench_of_fn bench_speculate;
 
 struct text_tokenizer;
 int bench_read_glosses(struct text *out); /* glosses of the system's WordNet */

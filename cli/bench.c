@@ -25,20 +25,18 @@ static void print_names(void)
 
 static int refuse_more(const char *name)
 {
-    error_usage("weft bench %s: only `weft bench op` and `weft bench speculate` take more than a name", name);
+    error_usage("weft bench %s: only `weft bench op` takes more than a name", name);
     return command_failed();
 }
 
-static int run_benches(const char *name, const char *model, bool json)
+static int run_benches(const char *name, bool json)
 {
     bool found = false, all = strcmp(name, "all") == 0;
     for (const struct bench *b = benches; b->name; b++) {
         if (all ? b->on_gpu && cli_device()->backend == BACKEND_CPU : strcmp(name, b->name) != 0)
             continue;
         found = true;
-        if (model && !b->run_of)
-            return refuse_more(name);
-        if (b->run_of ? b->run_of(cli_device(), json, model) : b->run(cli_device(), json))
+        if (b->run(cli_device(), json))
             return command_failed();
     }
     return found ? 0 : unknown_bench(name);
@@ -71,7 +69,7 @@ int command_bench(int argc, char **argv)
         return status < 0 ? command_failed() : 0;
     if (strcmp(a.positional[0], "op") == 0)
         return run_op(&op, &a, variant);
-    if (op.dtype || op.shape || variant)
+    if (a.count > 1 || op.dtype || op.shape || variant)
         return refuse_more(a.positional[0]);
-    return run_benches(a.positional[0], a.count > 1 ? a.positional[1] : NULL, op.json);
+    return run_benches(a.positional[0], op.json);
 }

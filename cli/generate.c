@@ -7,12 +7,12 @@
 
 struct request {
     const char *prompt, *image, *video, *audio, *to, *shape, *out, *seed, *most, *temperature, *top_p, *weights,
-        *speculate, *guidance;
+        *guidance;
     bool greedy;
     struct submodel_options sub;
     enum answer_kind kind;
     /* parsed from the strings above */
-    i64 seed_number, most_ids, ahead;
+    i64 seed_number, most_ids;
     double temperature_number, top_p_number, guidance_number;
     int bits;
 };
@@ -56,7 +56,6 @@ struct generation {
     struct studio_options options;
     struct submodel sub;
     struct arena arena;
-    struct draft_counts drafts;
 };
 
 static int generation_open(struct generation *g, struct studio *s, const struct request *r)
@@ -69,14 +68,9 @@ static int generation_open(struct generation *g, struct studio *s, const struct 
     g->options = (struct studio_options){
         .sampling = {(float)r->temperature_number, (float)r->top_p_number, 0, {(u64)r->seed_number, RNG_SAMPLING}},
         .sub = &g->sub,
-        .seats = 1,
-        .speculate = r->ahead,
-        .draft_counts = &g->drafts};
+        .seats = 1};
     if (submodel_parse(&g->sub, &g->arena, &r->sub, &s->model))
         return -1;
-    if (r->ahead && !s->model.config.mtp)
-        return error_usage("--speculate %lld: %s has no block of multi-token prediction", (long long)r->ahead,
-                           s->directory);
     studio_check_guidance(s, r->guidance_number);
     return build(&g->prompt, s, r);
 }
@@ -171,8 +165,6 @@ static int generate_with(struct studio *s, const struct request *r)
     struct generate_request request = prompt_request(&g.prompt, 0, 1);
     if (status == 0)
         status = studio_generate(&answer, s, &request, 1, &g.options);
-    if (status == 0 && r->ahead)
-        log_info("%lld of %lld drafted ids were accepted", (long long)g.drafts.accepted, (long long)g.drafts.drafted);
     if (status == 0)
         status = deliver(s, &g.prompt, &answer, r, (u64)r->seed_number);
     answer_release(&answer);
@@ -199,7 +191,6 @@ static int parse_numbers(struct request *r)
     r->top_p_number = option_number(r->top_p, "top-p", 1, 0, 1, &status);
     r->guidance_number = option_number(r->guidance, "guidance", 1, 0, 100, &status);
     r->bits = option_weights(r->weights, &status);
-    r->ahead = option_integer(r->speculate, "speculate", 0, 1, DRAFTS_MOST, &status);
     return status;
 }
 
@@ -238,7 +229,6 @@ int command_generate(int argc, char **argv)
         {"top-p", "P", &r.top_p, NULL, "nucleus sampling threshold, 0 to 1 (default 1)"},
         {"seed", "N", &r.seed, NULL, "sampling seed (default 1)"},
         {"max-tokens", "N", &r.most, NULL, "maximum text ids (default 64) or sound frames (default 100)"},
-        {"speculate", "N", &r.speculate, NULL, "text ids to draft by multi-token prediction, 1 to 4 (default none)"},
         {"o", "FILE", &r.out, NULL, "output file: PNG, MP4, WAV or text (text: default stdout)"},
         WEIGHTS_OPTION(r.weights),
         SUBMODEL_OPTIONS(r.sub),

@@ -237,6 +237,8 @@ static void put_man_kind(struct text *out, const struct stage_kind *kind)
     text_printf(out, ".SS kind: %s\n", kind->name);
     put_roff_line(out, kind->help);
     for (const struct setting *s = kind->table; s->key; s++) {
+        if (!s->help)
+            continue;
         text_printf(out, ".TP\n\\fB");
         put_roff(out, s->key);
         text_printf(out, "\\fR%s", s->fallback ? *s->fallback ? " = " : "" : " (required)");

@@ -187,6 +187,7 @@ static void compare_identities(struct text *out, const struct json *was, const s
     struct json *defaults = json_object(), *known;
     json_set(defaults, "settings", settings_defaults(s->kind->table, (i64)s->kind->settings_bytes));
     known = with_defaults(was, defaults);
+    settings_equate_retired(json_get(known, "settings"), json_get(now, "settings"), s->kind->table);
     renew_inputs(known, now, run);
     name_differences(out, known, now, "");
     json_free(known);

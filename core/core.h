@@ -158,7 +158,6 @@ enum rng_purpose {
     RNG_PROMPT = 17,      /* epoch: order of the prompts of an RL run */
     RNG_TEST = 18,        /* inputs of tests, benchmarks, dry runs, and the self-checks of extract and export */
     RNG_SPLIT = 19,       /* hash of the item; for sample sets: kind */
-    RNG_DRAFT = 20,       /* same as RNG_SAMPLING; draft tokens of speculative decoding */
     RNG_RESAMPLE = 21,    /* resample, item: bootstrap confidence interval of a mean */
 };
 struct rng_key {

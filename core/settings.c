@@ -495,14 +495,15 @@ static const char *after_last_dot(const char *key)
 /* Suggests the key with the same last component, if there is one, else the nearest whole key. */
 static const char *nearest_key(const struct setting *table, const char *key)
 {
-    i64 count = table_count(table);
-    const char **names = memory_alloc((count + 1) * (i64)sizeof *names);
-    for (i64 i = 0; i < count; i++)
-        names[i] = table[i].key;
+    i64 count = 0;
+    const char **names = memory_alloc((table_count(table) + 1) * (i64)sizeof *names);
+    for (; table->key; table++)
+        if (table->help)
+            names[count++] = table->key;
     const char *nearest = string_nearest(key, names);
     for (i64 i = 0; i < count; i++)
-        if (strcmp(after_last_dot(table[i].key), after_last_dot(key)) == 0)
-            nearest = table[i].key;
+        if (strcmp(after_last_dot(names[i]), after_last_dot(key)) == 0)
+            nearest = names[i];
     memory_free(names);
     return nearest;
 }
@@ -514,7 +515,8 @@ static int unknown_key(const struct gathering *gathering, const char *key, const
         return error_usage("%s: unknown key %s; did you mean %s?", where, key, nearest);
     struct text known = {0};
     for (const struct setting *setting = gathering->table; setting->key; setting++)
-        text_printf(&known, "%s%s", known.length ? ", " : "", setting->key);
+        if (setting->help)
+            text_printf(&known, "%s%s", known.length ? ", " : "", setting->key);
     int status = error_usage("%s: unknown key %s; known are: %s", where, key, known.length ? known.data : "none");
     text_release(&known);
     return status;
@@ -615,6 +617,14 @@ static int read_default(void *out, const struct setting *setting, const char *wh
     return 0;
 }
 
+static void warn_if_retired(const struct settings_source *source)
+{
+    const struct setting *setting = source->setting;
+    const char *text = yaml_scalar(source->node);
+    if (!setting->help && (!text || strcmp(text, setting->fallback) != 0))
+        log_warn("%s: %s no longer does anything; remove it", place(source), setting->key);
+}
+
 static int read_gathered(void *out, const struct gathering *gathering, const char *where)
 {
     for (i64 i = 0; gathering->table[i].key; i++) {
@@ -622,6 +632,8 @@ static int read_gathered(void *out, const struct gathering *gathering, const cha
         int status = source->node ? read_value(out, source) : read_default(out, &gathering->table[i], where);
         if (status < 0)
             return -1;
+        if (source->node)
+            warn_if_retired(source);
     }
     return 0;
 }
@@ -852,6 +864,24 @@ struct json *settings_defaults(const struct setting *table, i64 bytes)
     return root;
 }
 
+static struct json *get_nested(const struct json *object, const char *key)
+{
+    const char *dot = strchr(key, '.');
+    if (!dot)
+        return json_get(object, key);
+    char *name = string_format("%.*s", (int)(dot - key), key);
+    struct json *below = json_get(object, name);
+    memory_free(name);
+    return get_nested(below, dot + 1);
+}
+
+void settings_equate_retired(struct json *was, const struct json *now, const struct setting *table)
+{
+    for (; table->key; table++)
+        if (!table->help)
+            set_nested(was, table->key, json_copy(get_nested(now, table->key)));
+}
+
 void settings_help(struct text *out, const struct setting *table, const char *indent)
 {
     static const char *const types[] = {"integer",       "number",          "true or false",
@@ -860,8 +890,10 @@ void settings_help(struct text *out, const struct setting *table, const char *in
                                         "stage or path", "stages or paths", "stages or paths, or sources by name"};
     int width = 0;
     for (const struct setting *setting = table; setting->key; setting++)
-        width = (int)max_i64(width, (i64)strlen(setting->key));
+        width = setting->help ? (int)max_i64(width, (i64)strlen(setting->key)) : width;
     for (; table->key; table++) {
+        if (!table->help)
+            continue;
         text_printf(out, "%s%-*s  %s (%s", indent, width, table->key, table->help,
                     table->type == SETTING_CHOICE ? table->choices : types[table->type]);
         if (table->low != 0 || table->high != 0)

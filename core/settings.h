@@ -72,7 +72,9 @@ struct setting {
     const char *fallback;
     double low, high;    /* valid range of numbers, list members and schedule values; both 0: any */
     const char *choices; /* SETTING_CHOICE: "a|b|c" */
-    const char *help;    /* one line with unit */
+    /* One line with unit. NULL: a retired setting, which has a default and no effect. It is still
+     * read, stored and hashed, so old recipes are taken and finished stages are recognized. */
+    const char *help;
 };
 /* One row of a table. `member` belongs to `struct_type`; `type` omits the SETTING_ prefix. */
 #define SETTING(struct_type, member, key, type, fallback, low, high, choices, help)                                    \
@@ -127,6 +129,8 @@ struct json *settings_to_json(const void *values, const struct setting *table);
 /* The same object with only the settings that have a default, at their defaults. `bytes`: size of
  * the struct. */
 struct json *settings_defaults(const struct setting *table, i64 bytes);
+/* Copies the values of retired settings from `now` to `was`, two objects of settings_to_json. */
+void settings_equate_retired(struct json *was, const struct json *now, const struct setting *table);
 /* Appends one line per setting: key, help, type, range, default. */
 void settings_help(struct text *out, const struct setting *table, const char *indent);
 #endif

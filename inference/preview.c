@@ -414,9 +414,7 @@ int studio_generate(struct answer *answers, struct studio *s, const struct gener
                                 .vocabulary = &s->vocabulary,
                                 .amplitude = s->amplitude,
                                 .grid = s->grid,
-                                .sampling = o->sampling,
-                                .speculate = o->speculate,
-                                .draft_counts = o->draft_counts};
+                                .sampling = o->sampling};
     struct decoding_wanted wanted = {.options = &d,
                                      .requests = requests,
                                      .count = count,

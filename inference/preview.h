@@ -62,9 +62,7 @@ struct generate_request prompt_request(const struct prompt *prompt, u32 identity
 struct studio_options {
     struct sampling sampling;
     const struct submodel *sub;
-    i64 seats;     /* cache slots: requests decoded at a time; 0: 16 */
-    i64 speculate; /* draft tokens, see struct decoder_options */
-    struct draft_counts *draft_counts;
+    i64 seats; /* cache slots: requests decoded at a time; 0: 16 */
     struct progress *bar;
 };
 /* Logs a hint if the model was certainly never trained without conditioning (condition_drop 0),

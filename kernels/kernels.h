@@ -589,17 +589,6 @@ struct surrogate_options {
                 const struct sampling *sampling), (device, code, logprob, logits, identity, sampling))                 \
     OP(sample_bits, (struct device *device, u8 *bits, float *logprob, struct matrix logits, const u32 *identity,       \
                      const struct sampling *sampling), (device, bits, logprob, logits, identity, sampling))            \
-    /* out[i,j] F32: the probability with which `sample` draws j from row i; 0 for codes that top_k                    \
-     * or top_p cut off. */                                                                                            \
-    OP(probabilities, (struct device *device, struct matrix out, struct matrix logits,                                 \
-                       const struct sampling *sampling), (device, out, logits, sampling))                              \
-    /* Speculative sampling (Leviathan et al. 2023, algorithm 1): code[i] is distributed as p, for                     \
-     * any draft[i] drawn from q. p and q are [N,V] F32. identity[i,0..3] keys three uniform draws                     \
-     * u. If draft[i] is -1, u_0 draws from p. Otherwise code[i] is draft[i] where u_1 q < p at it,                    \
-     * or where p exceeds q nowhere; else u_2 draws from max(p - q, 0), which never gives draft[i].                    \
-     */                                                                                                                \
-    OP(accept, (struct device *device, i32 *code, struct matrix p, struct matrix q, const i32 *draft,                  \
-                const u32 *identity, struct rng_key key), (device, code, p, q, draft, identity, key))                  \
     /* Masks ids that must not be drawn: logits[i,j] = -1e30 (F32) unless bit j % 32 of                                \
      * allowed[set[i]][j / 32] is 1. allowed is [sets, ceil(V / 32)]; set[i] -1 allows all. */                         \
     OP(forbid, (struct device *device, struct matrix logits, const u32 *allowed, const i32 *set),                      \

@@ -42,7 +42,9 @@ static void cache_open(struct cache *cache, const struct model *model, i64 layer
     cache->hole_end = cache->hole_begin + columns;
 }
 
-i64 cache_keys(const struct cache *cache)
+/* Number of columns that attention covers: the used columns, rounded up to a few distinct values
+ * (at most 4 per power of two), because a GPU recording is valid for one number only. */
+static i64 cache_keys(const struct cache *cache)
 {
     i64 step = 256;
     while (8 * step <= cache->taken)
@@ -76,14 +78,10 @@ void decoder_open(struct decoder *d, const struct decoder_options *o, i64 seats,
     find_input_scales(d);
     d->route_width = o->keep_routes ? c->layers * o->sub->topk : 0;
     d->seats = memory_alloc(2 * seats * (i64)sizeof *d->seats);
-    cache_open(&d->cache, o->model, c->layers + (o->speculate > 0), seats * columns);
+    cache_open(&d->cache, o->model, c->layers, seats * columns);
     tape_open(&d->tape, o->model->device, o->model->weights.dtype, (i64)8 << 30);
     d->recordings = device_recordings_open(o->model->device);
-    require(o->speculate <= DRAFTS_MOST && (c->mtp || !o->speculate), "%lld ids drafted ahead of a model%s",
-            (long long)o->speculate, c->mtp ? "" : " without multi-token prediction");
-    if (o->speculate)
-        tape_open(&d->drafts.tape, o->model->device, o->model->weights.dtype, (i64)8 << 30);
-    d->tape.as_trained = d->drafts.tape.as_trained = o->as_trained;
+    d->tape.as_trained = o->as_trained;
 }
 
 /* ---- Prompts ---- */
@@ -112,15 +110,14 @@ static struct generate_request without_prompt(const struct generate_request *r)
 }
 
 /* Number of prompt positions that every copy stores for itself. The codes of an audio frame
- * change the hidden state of the position before it, and a drawn id enters multi-token prediction
- * there, so every copy needs that position. A guided request reads the positions with and without
- * the prompt in one forward, so no copy can draw from a position read earlier, and an empty
- * prompt shares nothing. */
-static i64 own_positions(const struct decoder_options *o, const struct grammar *g, const struct generate_request *r)
+ * change the hidden state of the position before it, so every copy needs that position. A guided
+ * request reads the positions with and without the prompt in one forward, so no copy can draw from
+ * a position read earlier, and an empty prompt shares nothing. */
+static i64 own_positions(const struct grammar *g, const struct generate_request *r)
 {
     if (r->guided)
         return r->part_count ? min_i64(1, grammar_length(g)) : grammar_length(g);
-    return (g->want == WANT_FRAME || o->speculate) && r->copies > 1;
+    return g->want == WANT_FRAME && r->copies > 1;
 }
 
 static i64 columns_of(const struct decoder_options *o, const struct generate_request *r, bool may_be_empty)
@@ -130,7 +127,7 @@ static i64 columns_of(const struct decoder_options *o, const struct generate_req
     if (columns == 0 && !may_be_empty && !grammar_length(&g))
         columns = error_usage("it is empty: expected at least one id or medium to go on from");
     if (columns == 0)
-        columns = grammar_length(&g) + r->copies * (r->most + own_positions(o, &g, r));
+        columns = grammar_length(&g) + r->copies * (r->most + own_positions(&g, r));
     grammar_release(&g);
     return columns;
 }
@@ -184,7 +181,7 @@ static void open_flows(struct decoder *d, struct seat *s, struct answer *answers
     struct grammar *g = &s->flows[0].grammar;
     require(feed_prompt(g, &d->options, s->request) == 0, "a prompt the grammar does not take: %s", error_text());
     s->prompt = grammar_length(g);
-    s->shared = s->prompt - own_positions(&d->options, g, s->request);
+    s->shared = s->prompt - own_positions(g, s->request);
     i64 first = s->base - (s - d->seats) % d->seat_count * d->seat_columns;
     require(first + s->shared + s->copies * room_of(s) <= d->seat_columns, "a request that does not fit its seat");
 }
@@ -243,7 +240,7 @@ static void take_seat(struct decoder *d, struct seat *s)
 
 /* ---- Positions into the batch ---- */
 
-i64 column_of(const struct flow *f, i64 number)
+static i64 column_of(const struct flow *f, i64 number)
 {
     const struct seat *s = f->seat;
     return s->base + number + (number < s->shared ? 0 : f->copy * room_of(s));
@@ -257,21 +254,15 @@ static i64 end_of(const struct flow *f, i64 number)
     return s->base + s->shared + copies * room_of(s);
 }
 
-static struct position_source source_of(const struct decoder *d, struct flow *f, const struct position *p, i64 number)
+static struct position_source source_of(const struct decoder *d, struct flow *f, i64 number)
 {
     const struct seat *s = f->seat;
     bool drawn = number >= s->prompt;
-    struct position_source source = {
-        .flow = f, .number = number, .id = p->id, .place = drawn ? number - s->prompt : number};
+    struct position_source source = {.place = drawn ? number - s->prompt : number};
     if (d->route_width)
         source.routes = drawn ? &f->answer->routes : s->request->routes;
     source.keep = source.routes && (drawn || f->copy == 0);
     return source;
-}
-
-bool source_stands(const struct position_source *source)
-{
-    return source->number < source->flow->grammar.first;
 }
 
 /* Number of leading positions whose experts are known. The last position of an answer is not
@@ -341,7 +332,8 @@ static void close_holes(struct cache *cache, const struct flow *f)
     }
 }
 
-void open_column(struct decoder *d, const struct flow *f, const struct position *p, i64 number)
+/* Sets which queries attend to the column of a position from now on. */
+static void open_column(struct decoder *d, const struct flow *f, const struct position *p, i64 number)
 {
     struct cache *cache = &d->cache;
     i64 column = column_of(f, number);
@@ -362,7 +354,7 @@ static void lay_position(struct decoder *d, struct flow *f, const struct positio
     b->stream[at] = p->stream;
     b->query[at] = b->cache_row[at] = (i32)column;
     memcpy(b->coordinates + 3 * at, p->at, sizeof p->at);
-    d->sources[at] = source_of(d, f, p, number);
+    d->sources[at] = source_of(d, f, number);
     lay_input(d, f, p, at);
 }
 
@@ -370,7 +362,7 @@ static void lay_position(struct decoder *d, struct flow *f, const struct positio
  * split; a group longer than a forward gets a forward alone. */
 static i64 fitting(const struct decoder *d, const struct grammar *g, i64 count)
 {
-    i64 n = max_i64(0, FORWARD_POSITIONS - d->reserved - d->batch.n);
+    i64 n = max_i64(0, FORWARD_POSITIONS - d->batch.n);
     if (count <= n)
         return count;
     while (n > 0 && g->positions[n].begin < g->first + n)
@@ -405,31 +397,15 @@ static bool lay(struct decoder *d, struct flow *f, i64 end)
     return g->first >= end;
 }
 
-/* Lays out the last id and its drafts. */
-static void lay_drafted(struct decoder *d, struct flow *f)
-{
-    struct grammar *g = &f->grammar;
-    f->shift = d->batch.n - g->first;
-    close_holes(&d->cache, f);
-    lay_position(d, f, g->positions, g->first);
-    grammar_take(g, 1);
-    for (i64 i = 0; i < f->draft_count; i++) {
-        struct position p = grammar_ahead(g, i, f->draft[i]);
-        lay_position(d, f, &p, p.begin);
-    }
-    d->reserved -= 1 + f->draft_count;
-    want_draws(d, f);
-}
-
 /* Lays out as many copies as fit, both branches of a copy in the same forward.
  * Queries stay ascending. */
 static void lay_guided(struct decoder *d, struct seat *s)
 {
-    i64 past = 0, n = d->batch.n, room = FORWARD_POSITIONS - d->reserved;
+    i64 past = 0, n = d->batch.n;
     for (; past < s->copies && !d->replay; past++) {
         struct flow *f = &s->flows[past];
         i64 count = f->answer->done ? 0 : f->grammar.count + f->bare->grammar.count;
-        if (n && n + count > room)
+        if (n && n + count > FORWARD_POSITIONS)
             break;
         n += count;
         if (count)
@@ -447,9 +423,7 @@ static void lay_copies(struct decoder *d, struct seat *s)
 {
     for (i64 c = 0; c < s->copies; c++) {
         struct flow *f = &s->flows[c];
-        if (f->draft_count && !d->replay)
-            lay_drafted(d, f);
-        else if (!f->answer->done && f->grammar.count && lay(d, f, INT64_MAX))
+        if (!f->answer->done && f->grammar.count && lay(d, f, INT64_MAX))
             want_draws(d, f);
     }
 }
@@ -477,8 +451,7 @@ static i64 pending_positions(const struct decoder *d)
     for (i64 i = 0; i < 2 * d->seat_count; i++) {
         const struct seat *s = &d->seats[i];
         for (i64 c = 0; c < s->copies; c++)
-            n += s->flows[c].grammar.count + s->flows[c].draft_count +
-                 (s->forked ? 0 : s->flows[c].answer->count + s->prompt - s->shared);
+            n += s->flows[c].grammar.count + (s->forked ? 0 : s->flows[c].answer->count + s->prompt - s->shared);
     }
     return n;
 }
@@ -510,7 +483,6 @@ static bool lay_seats(struct decoder *d, bool replay)
 {
     open_batch(d);
     d->replay = replay;
-    d->reserved = replay ? 0 : drafted_positions(d);
     for (i64 i = 0; i < d->seat_count; i++)
         if (d->seats[i].request)
             lay_seat(d, &d->seats[i]);
@@ -553,8 +525,6 @@ void decoder_close(struct decoder *d)
     draws_release(&d->text);
     draws_release(&d->bits);
     draws_release(&d->frames);
-    if (d->options.speculate)
-        tape_close(&d->drafts.tape);
     memory_free(d->seats);
     *d = (struct decoder){0};
 }
@@ -576,8 +546,6 @@ bool decoder_step(struct decoder *d)
         return false;
     if (!d->route_width || !lay_seats(d, true))
         require(lay_seats(d, false), "answers that are not done, and nothing to read");
-    struct tensor *hidden = run_and_draw(d);
-    if (d->options.speculate)
-        draft_ids(d, hidden);
+    run_and_draw(d);
     return true;
 }

@@ -16,10 +16,6 @@
  * An answer may start with a given beginning and the experts its ids were routed to. The decoder
  * replays those experts and continues the answer.
  *
- * Speculative decoding (speculate.c) drafts text ahead. The model then reads the last
- * id and the drafts after it in one forward, and accepts drafts so that the
- * distribution of the ids stays the same.
- *
  * Media may use classifier-free guidance (Ho & Salimans, arXiv 2207.12598). The seat then holds a
  * second, unconditional branch behind the request's answers: the same answers laid out as the
  * packer does for a sample with a dropped prompt. Sampling combines the logits of both branches,
@@ -30,7 +26,7 @@
 #include "model/model.h"
 #include "sequence/grammar.h"
 
-enum { FORWARD_POSITIONS = 4096, DRAFTS_MOST = 4 };
+enum { FORWARD_POSITIONS = 4096 };
 
 /* Codes and features of one medium of a sample, indexed by the number of its block. */
 struct media_block {
@@ -95,9 +91,6 @@ struct generate_request {
     struct routes *routes; /* routes of the prompt, kept or replayed; NULL: neither */
 };
 
-struct draft_counts { /* Numbers of text ids. */
-    i64 drafted, accepted;
-};
 struct decoder_options {
     struct model *model;
     const struct submodel *sub; /* read when the decoder is opened; its arrays must outlive it */
@@ -112,9 +105,6 @@ struct decoder_options {
     bool keep_routes;
     /* use the gemms of training: FP8 for a model that trains in FP8 */
     bool as_trained;
-    /* number of ids the multi-token-prediction block drafts ahead, at most DRAFTS_MOST; 0: none */
-    i64 speculate;
-    struct draft_counts *draft_counts; /* counters to add to; may be NULL */
 };
 /* For generate_request.most: medium_positions bounds the positions of a picture or clip after BOI
  * or BOV; CHOSEN_POSITIONS counts a drawn shape token and its bracket. */
@@ -126,7 +116,7 @@ extern const struct vocabulary vocabulary_of_text;
 /* KV cache: keys and values in device memory, and the range of queries that attend to each column.
  * An unwritten column is visible to no query. */
 struct cache {
-    struct attention_cache *layer; /* [L], plus one for the multi-token-prediction block with `speculate` */
+    struct attention_cache *layer; /* [L] */
     struct arena memory;
     i64 columns, taken;                       /* no column at or behind `taken` is written */
     i32 *begin, *end, *hole_begin, *hole_end; /* [columns] */
@@ -135,22 +125,12 @@ struct draws { /* Rows of logits to sample from, in order. */
     i64 n, capacity;
     struct flow **flow;
     i32 *row, *set; /* row of the logits; index of the allowed-id set */
-    /* drafted id that the row may accept and the row of its distribution in
-     * `drafts`; -1: no draft */
-    i32 *draft, *of;
-    u32 *identity; /* [n, 4] */
+    u32 *identity;  /* [n, 4] */
     /* Media only, [n, 2]: rows with the prompt and without it (-1: not guided),
      * and their coefficients. */
     i32 *pair;
     float *share;
     bool guided; /* true if any row is guided */
-};
-struct drafts { /* Drafts for the next forward. */
-    struct tape tape;
-    /* [speculate * rows, V] distributions of the drafts: the first draft of each of the `rows`
-     * answers, then the second, ... */
-    struct tensor *p;
-    i64 rows;
 };
 struct decoder {
     struct decoder_options options;
@@ -171,15 +151,13 @@ struct decoder {
     /* the current forward */
     struct batch batch;
     struct draws text, bits, frames;
-    struct position_source *sources; /* [n] owner of each position */
+    struct position_source *sources; /* [n] where the experts of each position are kept */
     /* pictures read in this forward; picture_row: the row of each vision-out
      * input among their rows */
     struct seen_picture *pictures;
     i64 picture_count, picture_rows;
     i32 *picture_row;
-    bool replay;  /* replay known routes; draw nothing */
-    i64 reserved; /* positions of answers with drafts, not yet in the batch */
-    struct drafts drafts;
+    bool replay; /* replay known routes; draw nothing */
 };
 /* Columns that a request needs; -1 and a message if the grammar rejects its prompt. */
 i64 request_columns(const struct decoder_options *options, const struct generate_request *request);

@@ -83,7 +83,8 @@ static i32 set_of(const struct flow *f)
 
 /* ---- Requested draws ---- */
 
-void text_identity(u32 identity[4], const struct flow *f, i64 number)
+/* Random key of the id drawn at a position. */
+static void text_identity(u32 identity[4], const struct flow *f, i64 number)
 {
     const struct generate_request *r = f->seat->request;
     identity[0] = r->identity;
@@ -100,8 +101,6 @@ static u32 *push_draw(struct draws *d, struct flow *f, i64 row)
         d->flow = memory_resize(d->flow, d->capacity * 8, next * 8);
         d->row = memory_resize(d->row, d->capacity * 4, next * 4);
         d->set = memory_resize(d->set, d->capacity * 4, next * 4);
-        d->draft = memory_resize(d->draft, d->capacity * 4, next * 4);
-        d->of = memory_resize(d->of, d->capacity * 4, next * 4);
         d->identity = memory_resize(d->identity, d->capacity * 16, next * 16);
         d->pair = memory_resize(d->pair, d->capacity * 8, next * 8);
         d->share = memory_resize(d->share, d->capacity * 8, next * 8);
@@ -109,22 +108,8 @@ static u32 *push_draw(struct draws *d, struct flow *f, i64 row)
     }
     d->flow[d->n] = f;
     d->set[d->n] = set_of(f);
-    d->draft[d->n] = d->of[d->n] = -1;
     d->row[d->n] = (i32)row;
     return d->identity + 4 * d->n++;
-}
-
-static void push_text(struct decoder *d, struct flow *f, i64 row, i64 ahead)
-{
-    struct draws *t = &d->text;
-    i64 number = f->grammar.want_first + ahead;
-    text_identity(push_draw(t, f, row), f, number);
-    if (ahead < f->draft_count) {
-        t->draft[t->n - 1] = f->draft[ahead];
-        t->of[t->n - 1] = (i32)(ahead * d->drafts.rows + f->draft_row);
-    }
-    if (f->bare)
-        text_identity(push_draw(t, f->bare, row), f, number);
 }
 
 /* drawn: f itself or its unconditional branch; both use the key of f. */
@@ -149,8 +134,6 @@ void draws_release(struct draws *d)
     memory_free(d->flow);
     memory_free(d->row);
     memory_free(d->set);
-    memory_free(d->draft);
-    memory_free(d->of);
     memory_free(d->identity);
     memory_free(d->pair);
     memory_free(d->share);
@@ -172,16 +155,17 @@ static i64 push_target(struct batch *b, enum target_kind kind, i64 position)
 static i64 push_targets(struct batch *b, enum target_kind kind, const struct flow *f)
 {
     i64 at = f->grammar.want_first + f->shift, row = push_target(b, kind, at);
-    for (i64 i = 1; i < f->grammar.want_count + f->draft_count; i++)
+    for (i64 i = 1; i < f->grammar.want_count; i++)
         push_target(b, kind, at + i);
     return row;
 }
 
 static void want_text(struct decoder *d, struct flow *f)
 {
-    i64 row = push_targets(&d->batch, TARGET_TEXT, f);
-    for (i64 i = 0; i < f->grammar.want_count + f->draft_count; i++)
-        push_text(d, f, row + i, i);
+    i64 row = push_targets(&d->batch, TARGET_TEXT, f), number = f->grammar.want_first;
+    text_identity(push_draw(&d->text, f, row), f, number);
+    if (f->bare)
+        text_identity(push_draw(&d->text, f->bare, row), f, number);
 }
 
 static void want_media(struct decoder *d, struct draws *draws, enum target_kind kind, struct flow *f)
@@ -194,7 +178,7 @@ static void want_media(struct decoder *d, struct draws *draws, enum target_kind 
 }
 
 /* At the end of a frame, NEXT and the bits of the next frame's first scale are drawn at the same
- * position. Drafts are drawn as consecutive ids. */
+ * position. */
 void want_draws(struct decoder *d, struct flow *f)
 {
     enum want want = f->grammar.want;
@@ -307,7 +291,7 @@ static void feed_frame(const struct decoder *d, struct flow *f, const i32 *codes
 /* Parts of the block of results. */
 struct draw_drawn {
     i32 *code, *frame, *routes; /* text [n]; audio [n, levels]; [L, n, K] of all positions */
-    /* Text, [n]. logprob holds -log-probability if measures() is true. */
+    /* Text, [n]. With want_entropy, logprob holds the negative log-probability. */
     float *logprob, *entropy;
     u8 *bits; /* [n, d] */
 };
@@ -358,25 +342,22 @@ static struct guidance stage_guidance(struct tape *tape, const struct draws *d)
     return g;
 }
 
+struct staged_draws { /* Draws in device memory. */
+    const i32 *row, *set;
+    const u32 *identity;
+    struct guidance guidance;
+};
+
 static struct staged_draws stage(struct tape *tape, const struct draws *d)
 {
     struct staged_draws s = {0};
     if (d->n) {
         s.row = tape_stage_copy(tape, d->row, d->n * 4);
         s.set = tape_stage_copy(tape, d->set, d->n * 4);
-        s.draft = tape_stage_copy(tape, d->draft, d->n * 4);
-        s.of = tape_stage_copy(tape, d->of, d->n * 4);
         s.identity = tape_stage_copy(tape, d->identity, d->n * 16);
     }
     s.guidance = stage_guidance(tape, d);
     return s;
-}
-
-/* True if the training loss computes log-probabilities. The op `sample` reports
- * none for drafted ids. */
-static bool measures(const struct decoder *d)
-{
-    return d->options.want_entropy || (d->options.speculate && d->options.sampling.temperature > 0);
 }
 
 static void draw_text(struct decoder *d, struct draw_drawn *to, struct tensor *logits, const struct staged_draws *s)
@@ -385,21 +366,15 @@ static void draw_text(struct decoder *d, struct draw_drawn *to, struct tensor *l
     struct sampling sampling = d->options.sampling;
     i64 n = d->text.n;
     struct matrix m = tensor_matrix(op_gather(&d->tape, logits, s->row, n));
-    if (measures(d) && sampling.temperature > 0) {
+    if (d->options.want_entropy && sampling.temperature > 0) {
         if (sampling.temperature != 1)
             device->ops->copy(device, m, m, 1 / sampling.temperature, false);
         sampling.temperature = 1;
     }
     device->ops->forbid(device, m, d->allowed, s->set);
-    if (d->options.speculate) {
-        device->ops->zero(device, to->logprob, n * 4);
-        draw_verified(d, to->code, m, s, &sampling);
-    } else {
-        device->ops->sample(device, to->code, to->logprob, m, s->identity, &sampling);
-    }
-    if (measures(d))
-        device->ops->cross_entropy(device, to->logprob, tape_alloc(&d->tape, n * 4),
-                                   d->options.want_entropy ? to->entropy : NULL, m, to->code);
+    device->ops->sample(device, to->code, to->logprob, m, s->identity, &sampling);
+    if (d->options.want_entropy)
+        device->ops->cross_entropy(device, to->logprob, tape_alloc(&d->tape, n * 4), to->entropy, m, to->code);
 }
 
 static void draw_bits(struct decoder *d, struct draw_drawn *to, struct tensor *logits, const struct staged_draws *s)
@@ -424,36 +399,16 @@ static i32 first_of_set(const struct decoder *d, i32 set)
     return id;
 }
 
-/* Feeds the ids of one answer. Each id that equals its draft validates the next one too. Returns
- * the index of the next answer's first id. */
-static i64 feed_ids(struct decoder *d, const struct draw_drawn *drawn, i64 i)
-{
-    struct flow *f = d->text.flow[i];
-    bool meta = d->options.model->device->backend == BACKEND_META;
-    struct draft_counts none = {0}, *counts = d->options.draft_counts ? d->options.draft_counts : &none;
-    i64 next = i + 1 + f->draft_count;
-    counts->drafted += f->draft_count;
-    f->draft_count = 0;
-    for (bool accepted = true; accepted && !f->answer->done; i++) {
-        i32 id = meta ? first_of_set(d, d->text.set[i]) : drawn->code[i];
-        feed_id(d, f, id, measures(d) ? -drawn->logprob[i] : drawn->logprob[i],
-                d->options.want_entropy ? drawn->entropy[i] : 0);
-        accepted = id == d->text.draft[i];
-        counts->accepted += accepted;
-        if (accepted && !f->answer->done)
-            grammar_take(&f->grammar, 1);
-    }
-    return next;
-}
-
 /* Feeds all results. The bits of one frame are adjacent. */
 static void feed_all(struct decoder *d, const struct draw_drawn *drawn)
 {
     const struct model_config *c = &d->options.model->config;
+    bool meta = d->options.model->device->backend == BACKEND_META, measured = d->options.want_entropy;
     for (i64 i = 0; i < d->frames.n; i++)
         feed_frame(d, d->frames.flow[i], drawn->frame + c->levels * i);
-    for (i64 i = 0; i < d->text.n;)
-        i = feed_ids(d, drawn, i);
+    for (i64 i = 0; i < d->text.n; i++)
+        feed_id(d, d->text.flow[i], meta ? first_of_set(d, d->text.set[i]) : drawn->code[i],
+                measured ? -drawn->logprob[i] : drawn->logprob[i], measured ? drawn->entropy[i] : 0);
     for (i64 i = 0, next; i < d->bits.n; i = next) {
         struct flow *f = d->bits.flow[i];
         for (next = i + 1; next < d->bits.n && d->bits.flow[next] == f;)
@@ -490,7 +445,7 @@ static void keep_routes(struct decoder *d, i32 *routes)
     for (i64 i = 0; i < d->batch.n; i++) {
         for (i64 j = 0; j < width; j++)
             route[j] = (u16)*route_at(d, routes, i, j);
-        if (d->sources[i].keep && source_stands(&d->sources[i]))
+        if (d->sources[i].keep)
             routes_push(d->sources[i].routes, width, route);
     }
 }
@@ -562,11 +517,11 @@ static struct shape_of_step shape_of(const struct decoder *d, const void *drawn)
     return s;
 }
 
-/* True if a step consists of device ops alone. Pictures, replay, drafts and other
- * ranks involve the host. */
+/* True if a step consists of device ops alone. Pictures, replay and other ranks
+ * involve the host. */
 static bool may_be_recorded(const struct decoder *d)
 {
-    return !d->picture_count && !d->replay && !d->options.speculate && d->options.model->parallel->world->size == 1;
+    return !d->picture_count && !d->replay && d->options.model->parallel->world->size == 1;
 }
 
 /* Ops between the staged block and the block of results; may run twice. */
@@ -582,7 +537,7 @@ static void run_ops(struct decoder *d, struct pass *p, struct draw_drawn *to, co
         draw_bits(d, to, out->logits[TARGET_VISION][0], bits);
 }
 
-struct tensor *run_and_draw(struct decoder *d)
+void run_and_draw(struct decoder *d)
 {
     struct tape *tape = &d->tape;
     struct forward out;
@@ -613,5 +568,4 @@ struct tensor *run_and_draw(struct decoder *d)
     feed_all(d, &host);
     if (o.keep_routes)
         keep_routes(d, host.routes);
-    return out.hidden;
 }

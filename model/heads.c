@@ -84,10 +84,13 @@ static void text_head(struct pass *p, const struct modality *m, struct tensor *x
  * state and the embedding of the following id, each normalized by its own RMSNorm, enter one more
  * block with the position's attention range. Norm and head are those of text. If no text id
  * follows, the embedding is 0. */
-static struct tensor *mtp_block(struct pass *p, struct tensor *x, const struct attention_cache *cache)
+static void mtp_head(struct pass *p, const struct modality *modality, struct tensor *x)
 {
     struct model *m = p->model;
     const struct model_config *c = &m->config;
+    if (!c->mtp)
+        return;
+    tape_segment_begin(p->tape, place_of_mtp(c));
     struct tensor *next = op_gather(p->tape, &m->embed->value, p->next, x->rows);
     struct tensor *both[2] = {op_rmsnorm(p->tape, next, &m->mtp_embed_norm->value, eps_of(p)),
                               op_rmsnorm(p->tape, x, &m->mtp_hidden_norm->value, eps_of(p))};
@@ -97,40 +100,13 @@ static struct tensor *mtp_block(struct pass *p, struct tensor *x, const struct a
                           .theta = (float)c->rope_theta,
                           .t_pairs = c->t_pairs,
                           .positions = p->coordinates,
-                          .intervals = p->intervals,
-                          .cache = cache,
-                          .cache_row = p->cache_row};
+                          .intervals = p->intervals};
     struct tensor *in = model_linear(p, op_concat(p->tape, both, 2), m->mtp_project);
-    return model_block(p, in, &m->mtp, &a);
-}
-
-static void mtp_head(struct pass *p, const struct modality *modality, struct tensor *x)
-{
-    if (!p->model->config.mtp)
-        return;
-    tape_segment_begin(p->tape, place_of_mtp(&p->model->config));
-    struct tensor *block = mtp_block(p, x, NULL);
+    struct tensor *block = model_block(p, in, &m->mtp, &a);
     tape_place_gradient(p->tape, block);
     tape_segment_end(p->tape);
     struct tensor *out = rows_of(p, block, &p->targets[TARGET_MTP]);
-    score_ids(p, modality, op_rmsnorm(p->tape, out, &p->model->norm->value, eps_of(p)));
-}
-
-struct tensor *model_mtp(struct tape *tape, struct model *model, struct tensor *hidden, const struct mtp_rows *rows)
-{
-    struct pass p = {.tape = tape,
-                     .model = model,
-                     .coordinates = rows->coordinates,
-                     .intervals = rows->intervals,
-                     .cache_row = rows->cache_row,
-                     .next = rows->next};
-    return mtp_block(&p, hidden, rows->cache);
-}
-
-struct tensor *model_text_logits(struct tape *tape, struct model *model, struct tensor *hidden)
-{
-    struct tensor *h = op_rmsnorm(tape, hidden, &model->norm->value, (float)model->config.norm_eps);
-    return op_linear(tape, h, &model->head->value, DTYPE_F32);
+    score_ids(p, modality, op_rmsnorm(p->tape, out, &m->norm->value, eps_of(p)));
 }
 
 /* ---- vision-out: sum of the coarser scales and a scale embedding in; d bits out ---- */

@@ -177,18 +177,6 @@ void model_forward(struct forward *out, struct tape *tape, struct model *model, 
  * the tape, unless tensor or expert ranks communicate inside the layers. Call it before the
  * tape's first forward. */
 void model_segments_open(struct tape *tape, const struct model *model);
-/* Inputs of the multi-token-prediction block while generating: n rows that
- * accompany n hidden states. */
-/* All pointers are device memory. */
-struct mtp_rows {
-    const i32 *next;          /* [n] text id at the following position; -1: none */
-    const float *coordinates; /* [n, 3] */
-    struct intervals intervals;
-    const struct attention_cache *cache; /* cache of the block's attention */
-    const i32 *cache_row;                /* [n] */
-};
-struct tensor *model_mtp(struct tape *tape, struct model *model, struct tensor *hidden, const struct mtp_rows *rows);
-struct tensor *model_text_logits(struct tape *tape, struct model *model, struct tensor *hidden); /* [n, V] F32 */
 /* Auxiliary-loss-free balancing (Wang et al., arXiv 2408.15664). Adds speed * sign(mean
  * usage - usage_e) to bias_e in every MoE layer. The update is skipped if *squares (device memory,
  * written by optimizer_step_over) is not finite. Adds usage to model->use and clears it. Call it

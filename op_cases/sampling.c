@@ -181,113 +181,6 @@ static void reference_sample(struct op_run *run)
     memory_free(ids);
 }
 
-/* ---- probabilities: the distribution that sample draws from ---- */
-enum { PROBABILITIES_OUT = 1 };
-
-static void setup_probabilities(struct op_run *run)
-{
-    op_matrix(run, "logits", INPUT, run->rows, run->columns);
-    op_floats(run, "out", OUTPUT, run->rows, run->columns);
-    for (i64 i = 0; i < run->rows * run->columns; i++) /* many ties */
-        op_values(run, SAMPLE_LOGITS)[i] = rint(op_values(run, SAMPLE_LOGITS)[i] * 8) / 4;
-    for (i64 i = 0; i < run->rows; i++)
-        part_from_edge(op_values(run, SAMPLE_LOGITS) + i * run->columns, run->columns, &samplings[run->variant]);
-}
-
-static void call_probabilities(struct device *device, struct op_run *run)
-{
-    device->ops->probabilities(device, op_as_matrix(run, PROBABILITIES_OUT), op_as_matrix(run, SAMPLE_LOGITS),
-                               &samplings[run->variant]);
-}
-
-static void reference_probabilities(struct op_run *run)
-{
-    const struct sampling *s = &samplings[run->variant];
-    bool greedy = s->temperature == 0;
-    i64 n = run->columns;
-    double *p = memory_alloc(n * 8), t = greedy ? 1 : (double)s->temperature;
-    i32 *ids = memory_alloc(n * 4);
-    for (i64 i = 0; i < run->rows; i++) {
-        double *out = op_values(run, PROBABILITIES_OUT) + i * n, sum = 0;
-        const double *x = op_values(run, SAMPLE_LOGITS) + i * n;
-        for (i64 j = 0; j < n; j++) {
-            p[j] = exp(x[j] / t);
-            out[j] = 0;
-        }
-        i64 count = candidates(ids, x, p, n, greedy ? &(struct sampling){.top_k = 1, .top_p = 1} : s);
-        for (i64 j = 0; j < count; j++)
-            sum += p[ids[j]];
-        for (i64 j = 0; j < count; j++)
-            out[ids[j]] = p[ids[j]] / sum;
-    }
-    memory_free(p);
-    memory_free(ids);
-}
-
-/* ---- accept ----
- * Weights are multiples of 1/64, some zero, so that sums are exact; every third row has no
- * draft. */
-enum { ACCEPT_CODE, ACCEPT_P, ACCEPT_Q, ACCEPT_DRAFT, ACCEPT_IDENTITY };
-static const struct rng_key accept_key = {22, RNG_SAMPLING};
-
-static void setup_accept(struct op_run *run)
-{
-    op_array(run, "code", OUTPUT, DTYPE_I32, run->rows);
-    op_floats(run, "p", INPUT, run->rows, run->columns);
-    op_floats(run, "q", INPUT, run->rows, run->columns);
-    op_array(run, "draft", INPUT, DTYPE_I32, run->rows);
-    op_array(run, "identity", INPUT, DTYPE_I32, run->rows * 4);
-    for (i64 i = 0; i < run->rows * run->columns; i++)
-        for (int k = ACCEPT_P; k <= ACCEPT_Q; k++)
-            op_values(run, k)[i] = floor(fabs(op_values(run, k)[i]) * 8) / 64;
-    for (i64 i = 0; i < run->rows; i++)
-        op_values(run, ACCEPT_DRAFT)[i] = i % 3 == 2 ? -1 : (double)op_below(run->columns, i, 9);
-    for (i64 i = 0; i < run->rows * 4; i++)
-        op_values(run, ACCEPT_IDENTITY)[i] = (double)(i % 4 == 3 ? i / 7 : i);
-}
-
-static void call_accept(struct device *device, struct op_run *run)
-{
-    device->ops->accept(device, op_data(run, ACCEPT_CODE), op_as_matrix(run, ACCEPT_P), op_as_matrix(run, ACCEPT_Q),
-                        op_data(run, ACCEPT_DRAFT), op_data(run, ACCEPT_IDENTITY), accept_key);
-}
-
-static i32 draw_weighted(const double *weight, i64 n, double u, i32 none)
-{
-    double sum = 0, passed = 0;
-    for (i64 j = 0; j < n; j++)
-        sum += weight[j];
-    for (i64 j = 0; j < n; j++) {
-        passed += weight[j];
-        if (passed > u * sum)
-            return (i32)j;
-    }
-    return none;
-}
-
-static void reference_accept(struct op_run *run)
-{
-    i64 n = run->columns;
-    double *rest = memory_alloc(n * 8);
-    for (i64 i = 0; i < run->rows; i++) {
-        const double *p = op_values(run, ACCEPT_P) + i * n, *q = op_values(run, ACCEPT_Q) + i * n;
-        const double *id = op_values(run, ACCEPT_IDENTITY) + i * 4;
-        i32 draft = (i32)op_values(run, ACCEPT_DRAFT)[i];
-        double *code = &op_values(run, ACCEPT_CODE)[i];
-        u32 draws[4];
-        rng_draw(draws, accept_key, (u32)id[0], (u32)id[1], (u32)id[2], (u32)id[3]);
-        for (i64 j = 0; j < n; j++)
-            rest[j] = fmax(p[j] - q[j], 0);
-        if (draft < 0)
-            *code = draw_weighted(p, n, draws[0] * 0x1p-32, 0);
-        else if (draws[1] * 0x1p-32 * q[draft] < p[draft])
-            *code = draft;
-        else
-            *code = draw_weighted(rest, n, draws[2] * 0x1p-32, draft);
-    }
-    memory_free(rest);
-}
-
 /* ---- sample_bits: bit 0: greedy ---- */
 static const struct sampling bit_samplings[] = {{.temperature = 0.75f, .top_p = 1, .key = {21, RNG_SAMPLING}},
                                                 {.temperature = 0, .top_p = 1, .key = {21, RNG_SAMPLING}}};
@@ -390,10 +283,6 @@ static const struct op_shape sample_shapes[] = {{0, 3},    {1, 1},     {1, 37}, 
 
 const struct op_case sampling_cases[] = {
     {"sample", 2 * SAMPLINGS, setup_sample, call_sample, reference_sample, .usual = {256, 16384},
-     .shapes = sample_shapes},
-    {"probabilities", SAMPLINGS, setup_probabilities, call_probabilities, reference_probabilities,
-     .usual = {256, 16384}, .shapes = sample_shapes},
-    {"accept", 1, setup_accept, call_accept, reference_accept, .usual = {256, 16384}, .alike = ONE_DTYPE,
      .shapes = sample_shapes},
     {"sample_bits", COUNT_OF(bit_samplings), setup_sample_bits, call_sample_bits, reference_sample_bits,
      .usual = {4096, 32}},

@@ -128,7 +128,8 @@ static int score_prompts(struct eval_scores *out, struct model *model, const str
 {
     struct sampler sampler;
     struct judge *judge = judge_open(&s->judge, tokenizer, NULL, 0);
-    struct sampler_room room = {min_i64(RL_EVAL_SEATS, prompts->count), s->copies, prompts->longest, s->max_tokens, 0};
+    struct sampler_room room = {min_i64(RL_EVAL_SEATS, prompts->count), s->copies, prompts->longest, s->max_tokens,
+                                false};
     int status = judge_check(judge, prompts);
     if (status == 0)
         status = sampler_check_memory(&room, model, sub, tokenizer);

@@ -175,7 +175,7 @@ static int foresee_evaluations(struct step_memory *out, const struct rl_wanted *
         if (!all[i].prompts || !all[i].prompts->count)
             continue;
         const struct sampler_room room = {min_i64(RL_EVAL_SEATS, all[i].prompts->count), all[i].copies,
-                                          all[i].prompts->longest, s->max_tokens, s->speculate};
+                                          all[i].prompts->longest, s->max_tokens};
         if (foresee_sampler(&with, &room, meta, sub, w->tokenizer, false))
             return -1;
         *out = step_memory_gpu(&with) > step_memory_gpu(out) ? with : *out;

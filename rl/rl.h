@@ -28,8 +28,9 @@
 
 struct rl_settings {
     char *from, *prompts, *eval_prompts;
-    i64 steps, prompts_per_step, group, buffer_batches, seats, speculate, minibatches, max_tokens;
+    i64 steps, prompts_per_step, group, buffer_batches, seats, minibatches, max_tokens;
     i64 eval_steps, eval_limit, micro_positions;
+    i64 speculate; /* retired */
     struct training_settings training;
     double temperature;
     bool recompute, replay_routes;

@@ -92,9 +92,6 @@ int sampler_open(struct sampler *s, struct model *model, const struct submodel *
                  const struct text_tokenizer *tokenizer, const struct sampler_room *room)
 {
     *s = (struct sampler){.model = model, .tokenizer = tokenizer, .most = room->most};
-    if (room->speculate && !model->config.mtp)
-        return error_set("speculate %lld: the model has no block of multi-token prediction to draft ids; set it to 0",
-                         (long long)room->speculate);
     if (vocabulary_load(&s->vocabulary, tokenizer, NULL))
         return -1;
     if (text_vocabulary(tokenizer) > model->config.vocabulary)
@@ -108,10 +105,8 @@ int sampler_open(struct sampler *s, struct model *model, const struct submodel *
                                       .vocabulary = &vocabulary_of_text,
                                       .want_entropy = true,
                                       .keep_routes = s->route_width > 0,
-                                      .as_trained = room->as_trained,
-                                      .speculate = room->speculate};
-    i64 answer = room->most + (room->speculate > 0); /* plus the prompt's last position */
-    decoder_open(&s->decoder, &o, room->seats, room->longest + room->size * answer);
+                                      .as_trained = room->as_trained};
+    decoder_open(&s->decoder, &o, room->seats, room->longest + room->size * room->most);
     return 0;
 }
 

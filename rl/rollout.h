@@ -59,12 +59,10 @@ struct sampler {
 struct sampler_room {
     /* Cohorts at a time; rollouts per cohort; maximum ids of a prompt and of an answer. */
     i64 seats, size, longest, most;
-    i64 speculate;   /* MTP draft tokens; 0: none */
     bool as_trained; /* see decoder_options: for rollouts to learn from */
 };
 /* Borrows its arguments. -1 and a message: the tokenizer lacks the ids of the chat layout or does
- * not match the model, or the model has no MTP block to draft with. sampler_close
- * is safe after a failure. */
+ * not match the model. sampler_close is safe after a failure. */
 int sampler_open(struct sampler *sampler, struct model *model, const struct submodel *sub,
                  const struct text_tokenizer *tokenizer, const struct sampler_room *room);
 void sampler_close(struct sampler *sampler);

@@ -22,8 +22,7 @@ const struct setting rl_table[] = {
     ROW(buffer_batches, "buffer_batches", INTEGER, "1", 1, 1000, NULL,
         "steps whose prompts are sampled concurrently; more hide long answers, but train on samples of older weights"),
     ROW(seats, "seats", INTEGER, "0", 0, 1e6, NULL, "prompts sampled concurrently; 0: all in the buffer"),
-    ROW(speculate, "speculate", INTEGER, "0", 0, DRAFTS_MOST, NULL,
-        "tokens drafted by multi-token prediction; 0: none"),
+    ROW(speculate, "speculate", INTEGER, "0", 0, 4, NULL, NULL),
     ROW(temperature, "temperature", NUMBER, "1", 0.01, 100, NULL, "temperature of sampling and of the trained policy"),
     ROW(max_tokens, "max_tokens", INTEGER, "64", 1, 1 << 20, NULL, "maximum answer length, tokens"),
     ROW(minibatches, "minibatches", INTEGER, "2", 1, 1000, NULL, "optimizer updates per step"),
@@ -106,8 +105,8 @@ static int open_prompts(struct stage_run *r)
 struct sampler_room rl_room(const struct rl_settings *s, i64 longest)
 {
     i64 all = s->prompts_per_step * s->buffer_batches;
-    return (struct sampler_room){
-        min_i64(s->seats ? s->seats : all, all), s->group, longest, s->max_tokens, s->speculate, .as_trained = true};
+    return (struct sampler_room){min_i64(s->seats ? s->seats : all, all), s->group, longest, s->max_tokens,
+                                 .as_trained = true};
 }
 
 static int open_sampler(struct stage_run *r)
@@ -143,7 +142,7 @@ static int measure(struct eval_scores *out, const struct eval_kept *kept, struct
 {
     struct sampler sampler;
     const struct sampler_room room = {min_i64(RL_EVAL_SEATS, prompts->count), copies, prompts->longest,
-                                      r->s->max_tokens, r->s->speculate};
+                                      r->s->max_tokens};
     struct judge *judge = judge_open(&r->s->judge, r->tokenizer, NULL, 0);
     int status = sampler_open(&sampler, &r->model, &r->full, r->tokenizer, &room);
     if (status == 0)

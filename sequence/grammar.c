@@ -250,18 +250,6 @@ int grammar_id(struct grammar *g, i32 id)
     return 0;
 }
 
-struct position grammar_ahead(const struct grammar *g, i64 ahead, i32 id)
-{
-    float index = (float)(g->counter + ahead);
-    return (struct position){.at = {index, index, index},
-                             .begin = (i32)(grammar_length(g) + ahead),
-                             .stream = STREAM_TEXT,
-                             .input = INPUT_TEXT,
-                             .out = TARGETS,
-                             .id = id,
-                             .text = -1};
-}
-
 int grammar_end(struct grammar *g, i32 id)
 {
     if (g->want != WANT_ID)

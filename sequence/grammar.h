@@ -146,9 +146,6 @@ void grammar_frame(struct grammar *grammar, bool end);
 /* Appends pictures or clips given to the model: frames of height x width positions, each a 2 x 2
  * group of encoder cells. */
 int grammar_cells(struct grammar *grammar, bool video, i64 frames, i64 height, i64 width);
-/* The position a text id would get after `ahead` more ids; -1: the position of the last one. The
- * state does not change. */
-struct position grammar_ahead(const struct grammar *grammar, i64 ahead, i32 id);
 int grammar_end(struct grammar *grammar, i32 id); /* ends the sample; the last position predicts `id`, -1: nothing */
 
 /* ---- Known samples ---- */

@@ -62,8 +62,6 @@ static void run(struct step_memory *out, const struct decoding_wanted *w, const 
     out->cache += d.cache.memory.peak_bytes;
     out->rounding += arena_rounding_bytes(o->model->device, &d.cache.memory);
     step_memory_add_tape(out, &d.tape);
-    if (o->speculate)
-        step_memory_add_tape(out, &d.drafts.tape);
     decoder_close(&d);
     for (i64 i = 0; i < total; i++)
         answer_release(&answers[i]);
@@ -82,7 +80,6 @@ void decoding_foresee(struct step_memory *out, const struct decoding_wanted *w, 
     o.model = meta;
     o.vocabulary = &endless;
     o.amplitude = o.amplitude ? amplitude : NULL;
-    o.draft_counts = NULL;
     run(out, w, &o);
 }
 

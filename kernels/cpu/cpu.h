@@ -79,9 +79,6 @@ void CPU(pack)(void *out, struct matrix m, i64 first, i64 rows, i64 column, i64 
 /* out (+)= sums, dense [out.rows, out.columns]. */
 void CPU(store_sums)(struct matrix out, const float *sums, bool add);
 
-/* The first index of p [n] at which the running sum exceeds u times the total. */
-i32 CPU(draw)(const float *p, i64 n, double u);
-
 extern _Atomic i64 cpu_scratch_bytes; /* total of all workers */
 
 /* Scratch of one worker. Slots 0..7 may be in use at once; gemm uses 8 and 9. The contents are lost

@@ -15,7 +15,7 @@
     OP(sum_squares) OP(adamw) OP(sum_by_stream) OP(sum_values) OP(route) OP(route_given) OP(route_backward) \
     OP(route_balance) OP(route_sort) OP(route_regroup) OP(combine) OP(combine_backward) OP(dispatch) \
     OP(matmul_grouped) OP(matmul_grouped_swiglu) OP(matmul_grouped_weights) OP(resize) OP(resize_backward) OP(sample) OP(sample_bits) \
-    OP(forbid) OP(probabilities) OP(accept) OP(settle_codes) OP(log_normalizers) OP(shift_rows) OP(map) OP(multiply_rows) OP(multiply_ratio) \
+    OP(forbid) OP(settle_codes) OP(log_normalizers) OP(shift_rows) OP(map) OP(multiply_rows) OP(multiply_ratio) \
     OP(distance) OP(distance_backward) OP(bit_cross_entropy) OP(bit_cross_entropy_backward) OP(surrogate) \
     OP(permute) OP(attention_backward) OP(quantize_bits) OP(dequantize_bits) OP(bit_entropy) \
     OP(bit_entropy_backward) OP(quantize_vectors) OP(codebook_move) OP(codebook_mean) OP(phases_draw) \

@@ -579,18 +579,6 @@ static void sample_bits(struct device *device, u8 *bits, float *logprob, struct 
     count(device, 0, bytes(logits) + elements(logits));
 }
 
-static void probabilities(struct device *device, struct matrix out, struct matrix logits,
-                          const struct sampling *sampling)
-{
-    count(device, 0, bytes(out) + bytes(logits));
-}
-
-static void accept(struct device *device, i32 *code, struct matrix p, struct matrix q, const i32 *draft,
-                   const u32 *identity, struct rng_key key)
-{
-    count(device, 0, bytes(p) + bytes(q));
-}
-
 static void forbid(struct device *device, struct matrix logits, const u32 *allowed, const i32 *set)
 {
     count(device, 0, 2 * bytes(logits));

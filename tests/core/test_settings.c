@@ -319,6 +319,96 @@ static void help_names_key_type_range_and_default(void **state)
     text_release(&text);
 }
 
+/* ---- Retired settings ---- */
+
+static const struct setting with_retired[] = {
+    SETTING(struct settings_example, steps, "steps", INTEGER, "1000", 1, 1e9, NULL, "optimizer steps"),
+    SETTING(struct settings_example, rate, "optimizer.speed", NUMBER, "2", 0, 4, NULL, NULL),
+    SETTING(struct settings_example, tied, "tied", BOOL, "true", 0, 0, NULL, "one table of embeddings"),
+    {0},
+};
+
+/* The resolved settings; NULL if they are refused. What is logged replaces `said`. */
+static struct json *read_retired(struct text *said, const char *text, const struct setting_override *overrides,
+                                 i64 count)
+{
+    struct settings_example values = {0};
+    struct json *json = NULL;
+    char *logged = NULL;
+    size_t length;
+    struct yaml *document = yaml_parse(text, (i64)strlen(text), "recipe.yaml");
+    FILE *usual = stderr;
+    stderr = open_memstream(&logged, &length);
+    if (settings_read(&values, with_retired, yaml_root(document), NULL, overrides, count) == 0)
+        json = settings_to_json(&values, with_retired);
+    fclose(stderr);
+    stderr = usual;
+    text_clear(said);
+    text_append(said, logged, (i64)length);
+    free(logged);
+    settings_release(&values, with_retired);
+    yaml_free(document);
+    return json;
+}
+
+static void assert_json(struct json *json, const char *expected)
+{
+    struct text text = {0};
+    json_print(&text, json, 0);
+    assert_string_equal(text.data, expected);
+    text_release(&text);
+    json_free(json);
+}
+
+static void retired_settings_are_read_and_stored_with_a_warning(void **state)
+{
+    static const struct {
+        const char *text, *json, *said;
+    } cases[] = {
+        {"steps: 5", "{\"steps\":5,\"optimizer\":{\"speed\":2.0},\"tied\":true}", ""},
+        {"optimizer: {speed: 2}", "{\"steps\":1000,\"optimizer\":{\"speed\":2.0},\"tied\":true}", ""},
+        {"steps: 5\noptimizer: {speed: 3}", "{\"steps\":5,\"optimizer\":{\"speed\":3.0},\"tied\":true}",
+         "warning: recipe.yaml:2: optimizer.speed no longer does anything; remove it\n"},
+    };
+    static const struct setting_override override = {"optimizer.speed", "1"};
+    struct text said = {0};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        assert_json(read_retired(&said, cases[i].text, NULL, 0), cases[i].json);
+        assert_string_equal(said.data, cases[i].said);
+    }
+    assert_json(read_retired(&said, "steps: 5", &override, 1),
+                "{\"steps\":5,\"optimizer\":{\"speed\":1.0},\"tied\":true}");
+    assert_string_equal(said.data, "warning: command line: optimizer.speed no longer does anything; remove it\n");
+    assert_null(read_retired(&said, "optimizer: {speed: 5}", NULL, 0));
+    assert_says("5 is out of range");
+    text_release(&said);
+}
+
+static void retired_settings_are_not_shown(void **state)
+{
+    struct text text = {0};
+    (void)state;
+    settings_help(&text, with_retired, "");
+    assert_string_equal(text.data, "steps  optimizer steps (integer, 1 to 1000000000, default 1000)\n"
+                                   "tied   one table of embeddings (true or false, default true)\n");
+    assert_null(read_retired(&text, "speed: 1", NULL, 0));
+    assert_says("unknown key speed; known are: steps, tied");
+    text_release(&text);
+}
+
+static void retired_settings_make_no_difference(void **state)
+{
+    struct text said = {0};
+    struct json *was = read_retired(&said, "steps: 5\noptimizer: {speed: 3}", NULL, 0),
+                *now = read_retired(&said, "steps: 6", NULL, 0);
+    (void)state;
+    settings_equate_retired(was, now, with_retired);
+    assert_json(was, "{\"steps\":5,\"optimizer\":{\"speed\":2.0},\"tied\":true}");
+    json_free(now);
+    text_release(&said);
+}
+
 static void documents_keep_their_lines(void **state)
 {
     (void)state;
@@ -476,6 +566,9 @@ int main(void)
         cmocka_unit_test(addresses_are_references),
         cmocka_unit_test(resolved_values_become_json_that_reads_back),
         cmocka_unit_test(help_names_key_type_range_and_default),
+        cmocka_unit_test(retired_settings_are_read_and_stored_with_a_warning),
+        cmocka_unit_test(retired_settings_are_not_shown),
+        cmocka_unit_test(retired_settings_make_no_difference),
         cmocka_unit_test(documents_keep_their_lines),
         cmocka_unit_test(bad_documents_are_refused),
     };

@@ -30,7 +30,6 @@ static struct model model;
 static struct prompts prompts;
 static char *folder, *program;
 static int behind_the_wall; /* 0: the plain CPU, 1: the guarded device */
-static i64 speculate;       /* number of draft ids */
 static bool in_8_bits;      /* FP8 weights (weights_fp8) */
 
 /* ---- A world: folder/model, folder/prompts.jsonl ---- */
@@ -133,7 +132,7 @@ static void open_sampler_by(struct sampler *s, i64 seats, bool as_trained)
 {
     struct submodel full;
     submodel_full(&full, &model.config);
-    const struct sampler_room room = {seats, GROUP, prompts.longest, MOST, speculate, as_trained};
+    const struct sampler_room room = {seats, GROUP, prompts.longest, MOST, as_trained};
     require(sampler_open(s, &model, &full, tokenizer, &room) == 0, "%s", error_text());
     s->sampling.key = (struct rng_key){7, RNG_SAMPLING};
 }
@@ -561,8 +560,8 @@ static int run_stage(const char *world, const char *out)
     char *text = string_format("{from: %s/model, prompts: %s/prompts.jsonl, eval_prompts: %s/prompts.jsonl, steps: 9,"
                                "prompts_per_step: 3, group: 3, buffer_batches: 3, max_tokens: 16, checkpoint_steps: 2,"
                                "eval_steps: 2, kl: 0.01, mask: {share: 0.5}, optimizer: {lr: 1e-2}, bias_speed: 1e-3,"
-                               "hint: {share: 0.5}, speculate: %d}",
-                               world, world, world, behind_the_wall);
+                               "hint: {share: 0.5}}",
+                               world, world, world);
     struct rl_settings s = settings_of(text);
     struct stage stage = {.name = "rl",
                           .out = out,
@@ -757,7 +756,7 @@ static void test_the_stage_takes_what_is_foreseen(void **state)
     l.trainer.optimizer = &s.optimizer;
     l.trainer.lr = lr_of_settings(&s.optimizer, 1);
     assert_int_equal(learner_step(&learnt, &l, pool.cohorts, pool.count, success, 0), 0);
-    const struct sampler_room evaluated = {PROMPTS, 1, prompts.longest, MOST, 0};
+    const struct sampler_room evaluated = {PROMPTS, 1, prompts.longest, MOST, false};
     assert_int_equal(sampler_open(&beside, &model, &full, tokenizer, &evaluated), 0);
     struct judge *judge = judge_open(&s.judge, tokenizer, NULL, 0);
     assert_int_equal(eval_prompts(&scores, &(struct eval_kept){0}, &beside, judge, &prompts, 1, 1, 1), 0);
@@ -836,9 +835,6 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(test_hints_stand_behind_the_prompt),
                                        cmocka_unit_test(test_the_best_of_several_answers),
                                        cmocka_unit_test(test_killed_and_resumed)};
-    const struct CMUnitTest drawing_tests[] = {
-        cmocka_unit_test(test_drawn_as_trained), cmocka_unit_test(test_routes_are_replayed),
-        cmocka_unit_test(test_draws_depend_on_the_prompt_alone), cmocka_unit_test(test_buffer)};
     const struct CMUnitTest tests_in_8_bits[] = {cmocka_unit_test(test_drawn_as_trained),
                                                  cmocka_unit_test(test_only_what_is_learnt_from_is_in_8_bits),
                                                  cmocka_unit_test(test_weights_that_stay_have_ratios_of_1),
@@ -864,8 +860,5 @@ int main(int argc, char **argv)
     in_8_bits = true;
     failed += cmocka_run_group_tests(tests_in_8_bits, open_world, close_world);
     failed += cmocka_run_group_tests(more_in_8_bits, open_world, close_world);
-    in_8_bits = false;
-    speculate = 2;
-    failed += cmocka_run_group_tests(drawing_tests, open_world, close_world);
     return failed;
 }

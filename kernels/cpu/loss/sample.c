@@ -6,7 +6,7 @@ struct sample_job {
     i32 *code;
     u8 *bits;
     float *logprob;
-    struct matrix logits, out;
+    struct matrix logits;
     const u32 *identity; /* [N, 4] */
     const struct sampling *sampling;
     i64 rows_tile;
@@ -38,8 +38,9 @@ static float fill_probabilities(float *p, const float *x, float most, float temp
     return sum;
 }
 
-/* Skips whole blocks before the drawn index. */
-i32 CPU(draw)(const float *p, i64 n, double u)
+/* The first index of p [n] at which the running sum exceeds u times the total. Skips whole blocks
+ * before it. */
+static i32 draw(const float *p, i64 n, double u)
 {
     double target = 0, sum = 0;
     for (i64 i = 0; i < n; i += BLOCK)
@@ -174,7 +175,7 @@ static void sample_row(const struct sample_job *job, i64 row, const float *x, fl
     }
     float most = row_max(x, n, DTYPE_F32), mass = fill_probabilities(p, x, most, s->temperature, n);
     double u = rng_uniform(s->key, identity[0], identity[1], identity[2], identity[3]);
-    i32 code = cuts_off(s) ? draw_most_probable(list, p, n, mass, s, u) : CPU(draw)(p, n, u);
+    i32 code = cuts_off(s) ? draw_most_probable(list, p, n, mass, s, u) : draw(p, n, u);
     job->code[row] = code;
     job->logprob[row] = (x[code] - most) / s->temperature - logf(mass);
 }
@@ -197,45 +198,6 @@ void CPU(sample)(struct device *device, i32 *code, float *logprob, struct matrix
         .code = code, .logprob = logprob, .logits = logits, .identity = identity, .sampling = sampling};
     job.rows_tile = tile_rows(logits.columns);
     workers_run(ceil_div(logits.rows, job.rows_tile), run_tile, &job);
-}
-
-static void fill_row(float *p, const float *x, i64 n, const struct sampling *s, struct sample_candidate *list)
-{
-    bool greedy = s->temperature <= 0;
-    float mass = greedy ? 1 : fill_probabilities(p, x, row_max(x, n, DTYPE_F32), s->temperature, n);
-    struct sample_kept kept = {0};
-    if (!greedy && !cuts_off(s)) {
-        for (i64 i = 0; i < n; i++)
-            p[i] /= mass;
-        return;
-    }
-    if (!greedy)
-        kept = keep_most_probable(list, p, n, mass, s);
-    memset(p, 0, (size_t)n * 4);
-    for (i64 i = 0; i < kept.count; i++)
-        p[list[i].id] = (float)(list[i].p / kept.mass);
-    if (greedy)
-        p[largest(x, n)] = 1;
-}
-
-static void fill_tile(void *context, i64 tile, int worker)
-{
-    const struct sample_job *job = context;
-    i64 n = job->logits.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->logits.rows);
-    float *buffer = CPU(scratch)(worker, 0, n * 4);
-    struct sample_candidate *list = CPU(scratch)(worker, 2, n * (i64)sizeof *list);
-    for (i64 i = begin; i < end; i++)
-        fill_row(matrix_at(job->out, i, 0), row_load(buffer, job->logits, i), n, job->sampling, list);
-}
-
-void CPU(probabilities)(struct device *device, struct matrix out, struct matrix logits, const struct sampling *sampling)
-{
-    (void)device;
-    require(out.dtype == DTYPE_F32 && same_shape(out, logits), "probabilities of other rows, or of %s",
-            dtype_name(out.dtype));
-    struct sample_job job = {
-        .out = out, .logits = logits, .sampling = sampling, .rows_tile = tile_rows(logits.columns)};
-    workers_run(ceil_div(logits.rows, job.rows_tile), fill_tile, &job);
 }
 
 /* One draw serves four bits. The index of the four goes into the upper half of the identity's last

@@ -293,46 +293,6 @@ extern "C" void cuda_sample(struct device *device, i32 *code, float *logprob, st
                         few_bytes(*sampling), code, logprob, logits, identity, *sampling);
 }
 
-/* Fills a row of probabilities: 0 below the last kept level, and past the last kept id of that
- * level. */
-template <typename T>
-static __global__ __launch_bounds__(WIDE_THREADS) void fill_probabilities(struct matrix out, struct matrix logits,
-                                                                          struct sampling s)
-{
-    DYNAMIC_SHARED(float, shared);
-    grid_wait();
-    float *p = row_of<float>(out, blockIdx.x);
-    u64 best = find_best(row_of<T>(logits, blockIdx.x), logits.columns);
-    u32 least = (u32)(best >> 32);
-    struct row<T> all = row_at<T>(logits, value_of(least), s.temperature);
-    struct kept kept = {{least, 0}, 1, 1};
-    i32 last = (i32) ~(u32)best;
-    if (cuts_off(s)) {
-        struct row<float> few;
-        double mass = gather_few(&few, shared, all, s);
-        kept = few.n > 0 ? keep_most_probable(few, mass, s) : keep_most_probable(all, mass, s);
-        least = kept.last.level;
-        last = few.n > 0 ? find_id(few, least, (i64)kept.ties) : find_id(all, least, (i64)kept.ties);
-    } else if (s.temperature > 0) {
-        kept.mass = mass_from(all, 0);
-        least = 0;
-    }
-    visit_row(all.n, all, [&](i64 i, float x) {
-        bool is = level_of(x) > least || (level_of(x) == least && i <= last);
-        p[i] = is ? (float)((double)probability(all, x) / kept.mass) : 0;
-    });
-}
-
-extern "C" void cuda_probabilities(struct device *device, struct matrix out, struct matrix logits,
-                                   const struct sampling *sampling)
-{
-    require(out.dtype == DTYPE_F32 && out.rows == logits.rows && out.columns == logits.columns,
-            "probabilities of other rows, or of %s", dtype_name(out.dtype));
-    if (logits.rows > 0)
-        LAUNCH_BY_DTYPE(device, logits.dtype, fill_probabilities, (unsigned)logits.rows, threads_of_row(logits.columns),
-                        few_bytes(*sampling), out, logits, *sampling);
-}
-
 __device__ static float softplus(float x)
 {
     return fmaxf(x, 0) + log1pf(expf(-fabsf(x)));
