@@ -193,6 +193,27 @@ static void settings_that_an_older_program_did_not_know_stood_at_their_defaults(
     json_free(done);
 }
 
+/* `speculate` of rl is retired: whatever it is, the stage stays finished. */
+static void a_retired_setting_leaves_finished_stages_alone(void **state)
+{
+    static const char prompt[] = "{\"prompt\": [{\"role\": \"user\", \"content\": \"the words\"}], "
+                                 "\"reward_model\": {\"style\": \"exact\", \"ground_truth\": \"a\"}}\n";
+    static const char base[] = "  base: {kind: pretrain, data: %%s, steps: 2, " COMMON ", " MODEL ", " CURVE "}\n"
+                               "  rl: {kind: rl, from: base, prompts: %s/prompts.jsonl, steps: 1, prompts_per_step: 1, "
+                               "group: 2, max_tokens: 4%s}\n";
+    char *plain = string_format(base, directory, ""), *retired = string_format(base, directory, ", speculate: 2");
+    (void)state;
+    memory_free(put_text("prompts.jsonl", prompt));
+    run_well("retired", retired, "");
+    expect_words("speculate no longer does anything; remove it");
+    run_well("retired", plain, "");
+    expect_words("rl: done before");
+    assert_int_equal(run("retired", plain, "rl.max_tokens=5"), 1);
+    expect_words("other settings or inputs: settings.max_tokens (5, was 4).");
+    memory_free(plain);
+    memory_free(retired);
+}
+
 #define SHORT "  base: {kind: pretrain, data: %s, steps: 4, " COMMON ", " MODEL ", " CURVE "}\n"
 
 static void continued_equals_at_once(void **state)
@@ -287,6 +308,7 @@ int main(void)
         cmocka_unit_test(stages_hold_out_the_same),
         cmocka_unit_test(what_older_programs_finished_stays),
         cmocka_unit_test(settings_that_an_older_program_did_not_know_stood_at_their_defaults),
+        cmocka_unit_test(a_retired_setting_leaves_finished_stages_alone),
         cmocka_unit_test(continued_equals_at_once),
         cmocka_unit_test(what_continues_is_resumed),
         cmocka_unit_test(a_branch_may_decay_and_lengthen),
