@@ -190,6 +190,9 @@ static void texts_are_refused_by_line(void **state)
                   "expected one of BPE, Unigram"),
         {.words = {"tokenize", "missing"}, .says = {"missing", "No such file"}},
         {.words = {"generate", "../model", "--prompt", "a\xff"}, .says = {"--prompt", "not UTF-8 at byte 1"}},
+        {.words = {"generate", "../model", "--prompt", "a", "--max-tokens", "0"},
+         .says = {"--max-tokens 0", "from 1 to 1048576"},
+         .status = 2},
         {.words = {"generate", "../model", "--prompt", ""}, .says = {"empty", "expected at least one id"}, .status = 2},
     };
     (void)state;
