@@ -15,7 +15,7 @@
  *   heads.c        the table of modalities: input and prediction head of each
  *   put.c          a batch to the device; parallel.c: what ranks exchange in a forward
  *   decode.h       the decoder: decode.c (seats, cache, positions), draw.c (sampling, guidance,
- *                  stops, recorded steps), speculate.c (drafts), answer.c; generate.c: requests
+ *                  stops, recorded steps), answer.c; generate.c: requests
  *   directory.c    model directories, of other software too; gguf.c: GGUF */
 #ifndef WEFT_MODEL_H
 #define WEFT_MODEL_H

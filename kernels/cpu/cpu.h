@@ -17,7 +17,7 @@
  *   routing/    route.c (softmax and top-k of a position, bias), route_sort.c (rows by expert),
  *               combine.c (rows to experts and back), route_parts.c (rows for other ranks)
  *   loss/       cross_entropy.c, bit_cross_entropy.c, distance.c; sample.c draws from logits by
- *               temperature, top_k and top_p; accept.c checks drafts; surrogate.c is RL's loss
+ *               temperature, top_k and top_p; surrogate.c is RL's loss
  *   media/      conv.c and amx_conv.c (patches.h), stft.c, resize.c, quantize_bits.c (vision code),
  *               quantize_vectors.c and codebook.c (audio code)
  * The level for this machine is chosen in kernels/device/levels.c. */
