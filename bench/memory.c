@@ -2,7 +2,8 @@
  * CPU runs them. Each case runs in a process of its own. */
 #include "bench/quickstart.h"
 #include "bench/step.h"
-#include "train/plan.h"
+#include "train/step_memory.h"
+#include "train/synthetic_batches.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -44,12 +45,12 @@ static int run_steps(struct trainer *trainer, i64 steps)
 static int run_case(struct memory_outcome *out, const struct memory_case *c, struct device *device, enum dtype dtype)
 {
     struct step_bench *b = memory_alloc(sizeof *b);
-    struct plan_batches batches;
+    struct synthetic_batches batches;
     int status;
     if (c->quickstart) {
         status = step_bench_open_shape(b, device, dtype, &quickstart, STEP_ARENA_BYTES);
-        plan_batches_init(&batches, &b->model.config, 8, 4, 512, 1);
-        b->trainer.source = plan_batches_source(&batches);
+        synthetic_batches_init(&batches, &b->model.config, 8, 4, 512, 1);
+        b->trainer.source = synthetic_batches_source(&batches);
         b->trainer.balance.weight[TARGET_MTP] = 0.3;
         b->trainer.elastic = &draws;
     } else {
@@ -61,7 +62,7 @@ static int run_case(struct memory_outcome *out, const struct memory_case *c, str
     if (status == 0)
         step_memory_of(&out->memory, &b->trainer);
     if (c->quickstart)
-        plan_batches_release(&batches);
+        synthetic_batches_release(&batches);
     step_bench_close(b);
     memory_free(b);
     return status;
@@ -109,24 +110,22 @@ static double megabytes(i64 bytes)
 int bench_memory(struct device *device, bool json)
 {
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct memory_outcome foreseen, measured;
+        struct memory_outcome estimated, measured;
         struct device meta;
+        struct text parts = {0};
         char note[256];
         device_open_meta(&meta);
-        int status = run_case(&foreseen, &cases[i], &meta, device->has_bf16 ? DTYPE_BF16 : DTYPE_F32);
+        int status = run_case(&estimated, &cases[i], &meta, device->has_bf16 ? DTYPE_BF16 : DTYPE_F32);
         device_close(&meta);
         if (status || measure(&measured, &cases[i]))
             return -1;
-        const struct step_memory *m = &foreseen.memory;
-        snprintf(note, sizeof note,
-                 "foreseen: weights %.0f, moments %.0f, gradients %.0f, activations %.0f, host %.0f, backend %.0f "
-                 "(held %.0f)",
-                 megabytes(m->copies + m->masters), megabytes(m->moments), megabytes(m->gradients),
-                 megabytes(m->activations), megabytes(m->host), megabytes(m->backend),
+        step_memory_print(&parts, &estimated.memory);
+        snprintf(note, sizeof note, "estimated: %s (held: backend %.1f)", parts.data,
                  megabytes(measured.memory.backend));
-        bench_print(&(struct bench_row){"memory", cases[i].what, "MB", "what meta foresees",
-                                        megabytes(measured.resident_bytes), megabytes(step_memory_total(m)), 1.05, true,
-                                        note},
+        text_release(&parts);
+        bench_print(&(struct bench_row){"memory", cases[i].what, "MB", "what meta counts",
+                                        megabytes(measured.resident_bytes),
+                                        megabytes(step_memory_total(&estimated.memory)), 1.05, true, note},
                     json);
     }
     return 0;

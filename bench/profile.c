@@ -4,7 +4,7 @@
 #include "bench/profile.h"
 #include "bench/quickstart.h"
 #include "core/json.h"
-#include "train/plan.h"
+#include "train/synthetic_batches.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -210,13 +210,13 @@ static int profile_step(struct device *device, enum dtype dtype, bool json)
 static int profile_quickstart(struct device *device, enum dtype dtype, bool json)
 {
     struct step_bench *b = memory_alloc(sizeof *b);
-    struct plan_batches batches;
+    struct synthetic_batches batches;
     int status = step_bench_open_shape(b, device, dtype, &quickstart, STEP_ARENA_BYTES);
-    plan_batches_init(&batches, &b->model.config, 8, 4, 512, 1);
-    b->trainer.source = plan_batches_source(&batches);
+    synthetic_batches_init(&batches, &b->model.config, 8, 4, 512, 1);
+    b->trainer.source = synthetic_batches_source(&batches);
     b->trainer.balance.weight[TARGET_MTP] = 0.3;
     status = status || profile_steps(b, "quickstart", &timed, false, json) ? -1 : 0; /* lengths differ between steps */
-    plan_batches_release(&batches);
+    synthetic_batches_release(&batches);
     step_bench_close(b);
     memory_free(b);
     return status;

@@ -57,13 +57,6 @@ double option_number(const char *text, const char *name, double fallback, double
         "weights", "stored|int8|int4", &(text), NULL, "backbone gemm weights: stored (default), int8 or int4"          \
     }
 int option_weights(const char *text, int *status); /* bits per weight; 0: as stored */
-struct model;
-/* Quantizes the gemm weights to 8 or 4 bits and logs the saving; 0: does nothing. */
-void narrow_model(struct model *model, int bits);
-/* Loads a model on the device of --device and quantizes it to work->bits. Callers check first that
- * it fits (model_check_memory). 0, or -1 and a message. */
-struct model_work;
-int load_model(struct model *model, const struct model_work *work);
 
 #define SUBMODEL_OPTIONS(o)                                                                                            \
     {"layers", "LIST", &(o).layers, NULL, "sub-model: layers to keep, e.g. 0,2,4-7; audio-head layers must stay"},     \

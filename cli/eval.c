@@ -45,8 +45,8 @@ static int run_eval(const struct eval_settings *s, const struct submodel_options
     struct text out = {0};
     if (!strchr(s->data, '\n') && !is_address(s->data) && !file_exists(s->data))
         return error_set("--data %s: there is no such folder or file", s->data);
-    const struct model_work weights = {.directory = s->from, .dtype = DTYPE_OTHER, .bits = bits};
-    if (eval_check_memory(&weights, o, s, cli_device()) || load_model(&model, &weights))
+    const struct model_source weights = {.directory = s->from, .dtype = DTYPE_OTHER, .bits = bits};
+    if (eval_check_memory(&weights, o, s, cli_device()) || model_load_source(&model, cli_device(), &weights))
         return -1;
     arena_open(&arena, 64 << 20);
     if (submodel_parse(&sub, &arena, o, &model) == 0)

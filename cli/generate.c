@@ -1,6 +1,7 @@
 /* weft generate: generates text, pictures, clips or speech from prompts of any modality. */
 #include "cli/cli.h"
-#include "inference/foresee.h"
+#include "inference/preview.h"
+#include "kernels/device/dry_run.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -60,7 +61,7 @@ struct generation {
 
 static int generation_open(struct generation *g, struct studio *s, const struct request *r)
 {
-    narrow_model(&s->model, r->bits);
+    model_narrow(&s->model, r->bits);
     *g = (struct generation){0};
     arena_open(&g->arena, 64 << 20);
     prompt_init(&g->prompt, r->kind);
@@ -83,76 +84,67 @@ static void generation_close(struct generation *g)
 
 /* ---- Memory estimate ---- */
 
-struct generate_foreseen {
+struct generate_work {
+    const char *directory;
     struct request request;
     struct vision_config tokenizer; /* vision tokenizer, once the dry run has opened it */
+    i64 pixels;                     /* of the shape tried last; 0: none yet */
 };
 
-static int rehearse(struct studio *meta, void *context)
+static int run_dry(struct memory_estimate *out, struct device *meta, void *context)
 {
-    struct generate_foreseen *f = context;
+    struct generate_work *w = context;
+    struct studio studio;
     struct generation g;
-    f->tokenizer = meta->vision.config;
-    int status = generation_open(&g, meta, &f->request);
+    (void)out;
+    if (studio_open(&studio, meta, w->directory, DTYPE_OTHER))
+        return -1;
+    w->tokenizer = studio.vision.config;
+    int status = generation_open(&g, &studio, &w->request);
     if (status == 0)
-        status = studio_rehearse_answer(meta, &g.prompt, &g.options);
-    f->request.most_ids = g.prompt.most;
+        status = studio_dry_run_answer(&studio, &g.prompt, &g.options);
+    w->request.most_ids = g.prompt.most;
     generation_close(&g);
+    studio_close(&studio);
     return status;
 }
 
-/* Suggests the largest other shape of the same kind that fits. */
-static bool other_shape_fits(struct text *out, const struct studio_work *work, struct generate_foreseen *f,
-                             const struct device *device)
+/* The shape of the same kind with the most pixels among those with fewer than the last. */
+static bool other_shape(struct text *name, struct generate_work *w)
 {
-    const struct vision_config c = f->tokenizer;
-    struct text said = {0};
     i64 most = 0;
-    for (i64 i = 0; i < c.shape_count; i++) {
-        const struct vision_shape *shape = &c.shapes[i];
+    for (i64 i = 0; i < w->tokenizer.shape_count; i++) {
+        const struct vision_shape *shape = &w->tokenizer.shapes[i];
         i64 pixels = shape->frames * shape->height * shape->width;
-        char settings[64];
-        snprintf(settings, sizeof settings, "--shape %s", shape->name);
-        f->request.shape = shape->name;
-        text_clear(&said);
-        if ((shape->frames > 1) == (f->request.kind == ANSWER_VIDEO) && pixels > most &&
-            studio_offer(&said, work, device, settings)) {
-            text_clear(out);
-            text_append(out, said.data, said.length);
+        if ((shape->frames > 1) == (w->request.kind == ANSWER_VIDEO) && pixels > most &&
+            (!w->pixels || pixels < w->pixels)) {
             most = pixels;
+            w->request.shape = shape->name;
         }
     }
-    text_release(&said);
+    w->pixels = most;
+    if (most)
+        text_printf(name, "--shape %s", w->request.shape);
     return most > 0;
 }
 
-static bool shorter_answer_fits(struct text *out, const struct studio_work *work, struct generate_foreseen *f,
-                                const struct device *device)
+static bool smaller(struct text *name, struct dry_run *d)
 {
-    char settings[64];
-    for (; f->request.most_ids > 1;) {
-        f->request.most_ids /= 2;
-        snprintf(settings, sizeof settings, "--max-tokens %lld", (long long)f->request.most_ids);
-        if (studio_offer(out, work, device, settings))
-            return true;
-    }
-    return false;
-}
-
-static bool say_what_fits(struct text *out, const struct studio_work *work, const struct device *device)
-{
-    struct generate_foreseen f = *(const struct generate_foreseen *)work->context;
-    struct studio_work other = *work;
-    other.context = &f;
-    bool picture = f.request.kind == ANSWER_IMAGE || f.request.kind == ANSWER_VIDEO;
-    return (picture ? other_shape_fits : shorter_answer_fits)(out, &other, &f, device);
+    struct generate_work *w = d->context;
+    if (w->request.kind == ANSWER_IMAGE || w->request.kind == ANSWER_VIDEO)
+        return other_shape(name, w);
+    if (w->request.most_ids <= 1)
+        return false;
+    w->request.most_ids /= 2;
+    text_printf(name, "--max-tokens %lld", (long long)w->request.most_ids);
+    return true;
 }
 
 static int check_memory(const char *directory, const struct request *r)
 {
-    struct generate_foreseen f = {.request = *r};
-    return studio_check_memory(&(struct studio_work){directory, DTYPE_OTHER, rehearse, &f, say_what_fits},
-                               cli_device());
+    struct generate_work w = {.directory = directory, .request = *r};
+    return dry_run_check(&(struct dry_run){directory, run_dry, &w, .smaller = smaller, .otherwise = SMALLER_MODEL},
+                         cli_device());
 }
 
 /* ---- Generation ---- */

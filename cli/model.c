@@ -1,7 +1,7 @@
 /* weft logits and weft extract: commands on model directories. */
 #include "cli/cli.h"
 #include "core/json.h"
-#include "model/foresee.h"
+#include "kernels/device/dry_run.h"
 #include "inference/inference.h"
 
 #include <math.h>
@@ -21,28 +21,6 @@ static int parse_dtype(enum dtype *out, const char *text, enum dtype fallback)
         return error_usage("--dtype %s: expected f32 or bf16", text);
     if (*out == DTYPE_BF16 && !cli_device()->has_bf16)
         log_warn("this machine has no fast bf16 products");
-    return 0;
-}
-
-void narrow_model(struct model *model, int bits)
-{
-    i64 before = 0;
-    if (bits == 0)
-        return;
-    for (i64 i = 0; i < model->weights.count; i++) {
-        const struct tensor *w = &model->weights.list[i].value;
-        before += w->rows * w->columns * dtype_bytes(w->dtype);
-    }
-    weights_narrow(&model->weights, bits);
-    log_info("weights of %d bits: %.1f MB, stored %.1f", bits, 1e-6 * (double)weights_bytes(&model->weights),
-             1e-6 * (double)before);
-}
-
-int load_model(struct model *model, const struct model_work *work)
-{
-    if (model_load(model, cli_device(), work->directory, work->dtype, false))
-        return -1;
-    narrow_model(model, work->bits);
     return 0;
 }
 
@@ -92,9 +70,8 @@ static int make_logits(const char *out, struct model *model, const struct submod
     return status;
 }
 
-static int run_job(struct model *model, void *context)
+static int run_job(struct model *model, struct logits_job *job)
 {
-    struct logits_job *job = context;
     struct submodel sub;
     struct arena arena;
     i64 shape[2];
@@ -110,10 +87,32 @@ static int run_job(struct model *model, void *context)
     return status;
 }
 
-/* Halves the rows, then the length. */
-static bool halve_job(struct text *name, void *context)
+/* ---- Memory estimate ---- */
+
+struct logits_work {
+    struct model_source weights;
+    struct logits_job job; /* without a file to write */
+};
+
+static int run(struct memory_estimate *out, struct device *meta, void *context)
 {
-    i64 *shape = ((struct logits_job *)context)->shape;
+    struct logits_work *w = context;
+    struct model model;
+    (void)out;
+    if (model_load_source(&model, meta, &w->weights))
+        return -1;
+    int status = run_job(&model, &w->job);
+    model_close(&model);
+    return status;
+}
+
+/* Halves the rows, then the length. */
+static bool smaller(struct text *name, struct dry_run *d)
+{
+    struct logits_work *w = d->context;
+    i64 *shape = w->job.shape;
+    if (model_source_smaller(name, &w->weights))
+        return true;
     if (shape[0] == 1 && shape[1] == 1)
         return false;
     shape[shape[0] == 1] /= 2;
@@ -121,16 +120,13 @@ static bool halve_job(struct text *name, void *context)
     return true;
 }
 
-static int run_logits(const struct model_work *weights, struct logits_job *job)
+static int run_logits(const struct model_source *weights, struct logits_job *job)
 {
     struct model model;
-    struct logits_job tried = *job;
-    struct model_work work = *weights;
-    tried.out = NULL;
-    work.run = run_job;
-    work.halve = halve_job;
-    work.context = &tried;
-    if (model_check_memory(&work, cli_device()) || load_model(&model, weights))
+    struct logits_work w = {*weights, *job};
+    w.job.out = NULL;
+    const struct dry_run check = {weights->directory, run, &w, .smaller = smaller, .otherwise = SMALLER_MODEL};
+    if (dry_run_check(&check, cli_device()) || model_load_source(&model, cli_device(), weights))
         return -1;
     int status = run_job(&model, job);
     model_close(&model);
@@ -161,7 +157,7 @@ int command_logits(int argc, char **argv)
     struct safetensors set;
     if (safetensors_open(&set, ids))
         return command_failed();
-    const struct model_work model = {.directory = a.positional[0], .dtype = dtype, .bits = bits};
+    const struct model_source model = {.directory = a.positional[0], .dtype = dtype, .bits = bits};
     status = run_logits(&model, &(struct logits_job){.set = &set, .in = ids, .out = out, .options = &o});
     safetensors_close(&set);
     return status ? command_failed() : 0;

@@ -12,7 +12,7 @@
 #include "dist/dist.h"
 #include "rl/rl.h"
 #include "inference/inference.h"
-#include "train/foresee.h"
+#include "train/memory_estimate.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@ struct plan_command { /* plan of one stage */
     const char *name;
     struct model_config config;
     const struct pretrain_settings *settings;
-    struct step_wanted wanted; /* from the command's options */
+    struct step_work work; /* from the command's options */
     struct step_needs needs;
     i64 active;           /* active parameters */
     struct json *sources; /* shares of a mixture whose shards exist, or NULL */
@@ -215,7 +215,7 @@ static int plan_sources(struct plan_command *p, const struct recipe *r)
         struct mixer_source source;
         status = mixer_source(mixer, i, p->settings->steps, &source);
         if (status == 0)
-            json_push(p->sources, source_json(&source, p->wanted.length));
+            json_push(p->sources, source_json(&source, p->needs.length));
     }
     mixer_close(mixer);
     for (i64 i = 0; i < data->count; i++)
@@ -228,14 +228,13 @@ static int plan_sources(struct plan_command *p, const struct recipe *r)
 
 static double steps_seconds(const struct plan_command *p, double gflops)
 {
-    return p->needs.flops / (double)p->wanted.ranks / (gflops * 1e9) * (double)p->settings->steps;
+    return p->needs.flops / (double)p->work.ranks / (gflops * 1e9) * (double)p->settings->steps;
 }
 
 static double disk_of(const struct plan_command *p)
 {
-    double one = (double)checkpoint_bytes(p->needs.parameters, p->wanted.dtype);
-    return one * (double)(p->settings->training.keep + 1) +
-           (double)(p->needs.parameters * dtype_bytes(p->wanted.dtype));
+    double one = (double)checkpoint_bytes(p->needs.parameters, p->work.dtype);
+    return one * (double)(p->settings->training.keep + 1) + (double)(p->needs.parameters * dtype_bytes(p->work.dtype));
 }
 
 static void print_sources(const struct plan_command *p)
@@ -255,14 +254,14 @@ static void print_sources(const struct plan_command *p)
 static void print_traffic(const struct plan_command *p)
 {
     const struct bucket_times *s = &p->needs.sums;
-    if (p->wanted.ranks == 1)
+    if (p->work.ranks == 1)
         return;
     printf("  traffic  %10.1f MB a step, sent by the rank that sends most\n", p->needs.traffic * 1e-6);
     if (s->count)
         printf("  sums     %10.1f MB of gradients in %lld buckets, which go while the backward runs", s->bytes * 1e-6,
                (long long)s->count);
-    if (s->count && p->wanted.flops_per_s > 0 && p->wanted.bytes_per_s > 0)
-        printf(": %.3f s a step at %g GB/s, %.3f s of them after it", s->seconds, p->wanted.bytes_per_s * 1e-9,
+    if (s->count && p->work.flops_per_s > 0 && p->work.bytes_per_s > 0)
+        printf(": %.3f s a step at %g GB/s, %.3f s of them after it", s->seconds, p->work.bytes_per_s * 1e-9,
                s->exposed_s);
     if (s->count)
         printf("\n");
@@ -271,20 +270,19 @@ static void print_traffic(const struct plan_command *p)
 static void print_plan(const struct plan_command *p, double gflops)
 {
     const struct step_memory *m = &p->needs.memory;
+    struct text parts = {0};
     printf("%s: %.2f M parameters, %.2f M active, %lld steps of %lld x %lld positions, %lld rank%s\n", p->name,
            (double)p->needs.parameters * 1e-6, (double)p->active * 1e-6, (long long)p->settings->steps,
-           (long long)p->wanted.rows, (long long)p->wanted.length, (long long)p->wanted.ranks,
-           p->wanted.ranks == 1 ? "" : "s");
+           (long long)p->needs.rows, (long long)p->needs.length, (long long)p->work.ranks,
+           p->work.ranks == 1 ? "" : "s");
     printf("  memory   %10.1f MB", (double)step_memory_total(m) * 1e-6);
-    printf(p->wanted.ranks > 1 ? " on rank %lld, which needs most:" : ":", (long long)p->needs.worst_rank);
-    printf(" weights %.1f, masters %.1f, moments %.1f, gradients %.1f, activations %.1f, host %.1f, "
-           "buckets %.1f, backend %.1f, rounding %.1f\n",
-           (double)m->copies * 1e-6, (double)m->masters * 1e-6, (double)m->moments * 1e-6, (double)m->gradients * 1e-6,
-           (double)m->activations * 1e-6, (double)m->host * 1e-6, (double)m->buckets * 1e-6, (double)m->backend * 1e-6,
-           (double)m->rounding * 1e-6);
-    if (p->wanted.gpu)
-        printf("           beside it, not foreseen: the CUDA context, recorded graphs%s\n",
-               p->wanted.ranks > 1 ? ", NCCL's connections" : "");
+    printf(p->work.ranks > 1 ? " on rank %lld, which needs most:" : ":", (long long)p->needs.worst_rank);
+    step_memory_print(&parts, m);
+    printf(" %s\n", parts.data);
+    text_release(&parts);
+    if (p->work.gpu)
+        printf("           beside it, not counted: the CUDA context, recorded graphs%s\n",
+               p->work.ranks > 1 ? ", NCCL's connections" : "");
     printf("  disk     %10.1f MB: %lld checkpoints kept, one more while it is written, and the model; without "
            "tokenizers\n",
            disk_of(p) * 1e-6, (long long)p->settings->training.keep);
@@ -302,7 +300,7 @@ static void print_json(const struct plan_command *p, double gflops)
     json_set(j, "stage", json_of_string(p->name));
     json_set(j, "parameters", json_of_integer(p->needs.parameters));
     json_set(j, "active", json_of_integer(p->active));
-    json_set(j, "ranks", json_of_integer(p->wanted.ranks));
+    json_set(j, "ranks", json_of_integer(p->work.ranks));
     json_set(j, "rank", json_of_integer(p->needs.worst_rank));
     json_set(j, "bytes", step_memory_json(&p->needs.memory));
     json_set(j, "disk", json_of_number(disk_of(p)));
@@ -312,7 +310,7 @@ static void print_json(const struct plan_command *p, double gflops)
     json_set(j, "traffic", json_of_number(p->needs.traffic));
     json_set(j, "buckets", json_of_integer(p->needs.sums.count));
     json_set(j, "sums", json_of_number(p->needs.sums.bytes));
-    if (gflops > 0 && p->wanted.bytes_per_s > 0) {
+    if (gflops > 0 && p->work.bytes_per_s > 0) {
         json_set(j, "sum_seconds", json_of_number(p->needs.sums.seconds));
         json_set(j, "sum_seconds_exposed", json_of_number(p->needs.sums.exposed_s));
     }
@@ -324,20 +322,6 @@ static void print_json(const struct plan_command *p, double gflops)
     json_free(j);
 }
 
-/* Combines the stage's settings with the command's options. */
-static struct step_wanted wanted_of(const struct plan_command *p)
-{
-    struct step_wanted w = step_wanted_of(p->settings, &p->config), said = p->wanted;
-    w.layout = said.layout;
-    w.ranks = said.ranks;
-    w.dtype = said.dtype;
-    w.fp8 = said.fp8;
-    w.gpu = w.gpu_has_fp8 = said.gpu;
-    w.flops_per_s = said.flops_per_s;
-    w.bytes_per_s = said.bytes_per_s;
-    return w;
-}
-
 static int plan_stage(const struct recipe *r, const struct recipe_stage *s, struct plan_command *p)
 {
     p->name = s->name;
@@ -346,9 +330,10 @@ static int plan_stage(const struct recipe *r, const struct recipe_stage *s, stru
     if (status)
         return status;
     p->active = model_parameters_active(&p->config);
-    p->wanted = wanted_of(p);
-    for (i64 rank = 0; rank < p->wanted.ranks; rank++)
-        if (step_foresee(&p->needs, &p->wanted, rank))
+    p->work.settings = p->settings;
+    p->work.config = &p->config;
+    for (i64 rank = 0; rank < p->work.ranks; rank++)
+        if (step_estimate(&p->needs, &p->work, rank))
             return error_prefix("%s: stage %s", r->path, s->name);
     return plan_sources(p, r) < 0 ? error_prefix("%s: stage %s", r->path, s->name) : 0;
 }
@@ -362,7 +347,7 @@ static int plan_any(const struct recipe *r, const struct recipe_stage *s, const 
     if (strcmp(kind, "prepare") == 0)
         return plan_prepare(r, s, json);
     if (is_media_tokenizer(s))
-        return plan_tokenizer(s, with->wanted.dtype, with->wanted.gpu, gflops, json)
+        return plan_tokenizer(s, with->work.dtype, with->work.gpu, gflops, json)
                    ? error_prefix("%s: stage %s", r->path, s->name)
                    : 0;
     int status = plan_stage(r, s, &plan);
@@ -407,26 +392,26 @@ int command_plan(int argc, char **argv)
         {"ranks", "N", &ranks, NULL, "number of ranks (default 1)"},
         {"layout", "SIZES", &layout, NULL,
          "rank layout: data=,expert=,tensor=,pipeline=,chunks=,receive=,part=,bucket= (MiB)"},
-        {"gpu", NULL, NULL, &with.wanted.gpu, "estimate memory for a GPU, Hopper or newer"},
+        {"gpu", NULL, NULL, &with.work.gpu, "estimate memory for a GPU, Hopper or newer"},
         {"gflops", "N", &gflops, NULL, "GFLOP/s per rank; adds the training time"},
         {"gbytes", "N", &gbytes, NULL, "GB/s sent per rank; with --gflops, adds the time of gradient reduction"},
         {"json", NULL, NULL, &json, "print one JSON object per stage"},
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 64);
-    with.wanted.ranks = option_integer(ranks, "ranks", 1, 1, 1 << 20, &status);
+    with.work.ranks = option_integer(ranks, "ranks", 1, 1, 1 << 20, &status);
     double speed = option_number(gflops, "gflops", 0, 1e-3, 1e12, &status);
-    with.wanted.flops_per_s = speed * 1e9;
-    with.wanted.bytes_per_s = option_number(gbytes, "gbytes", 0, 1e-6, 1e6, &status) * 1e9;
+    with.work.flops_per_s = speed * 1e9;
+    with.work.bytes_per_s = option_number(gbytes, "gbytes", 0, 1e-6, 1e6, &status) * 1e9;
     if (status == 0)
-        status = layout_parse(&with.wanted.layout, layout, with.wanted.ranks);
+        status = layout_parse(&with.work.layout, layout, with.work.ranks);
     if (status)
         return status < 0 ? command_failed() : 0;
     status = recipe_open(&recipe, a.positional[0], a.positional + 1, a.count - 1);
     if (status == 0) {
         bool f32 = strcmp(recipe.precision, "f32") == 0;
         bool automatic = strcmp(recipe.precision, "auto") == 0;
-        with.wanted.fp8 = strcmp(recipe.precision, "fp8") == 0;
-        with.wanted.dtype = f32 || (automatic && !cli_device()->has_bf16) ? DTYPE_F32 : DTYPE_BF16;
+        with.work.fp8 = strcmp(recipe.precision, "fp8") == 0;
+        with.work.dtype = f32 || (automatic && !cli_device()->has_bf16) ? DTYPE_F32 : DTYPE_BF16;
         status = plan_recipe(&recipe, &with, speed, json);
     }
     recipe_close(&recipe);

@@ -2,7 +2,7 @@
 #include "cli/plan_media.h"
 
 #include "cli/cli.h"
-#include "tokenizer_training/foresee.h"
+#include "tokenizer_training/memory_estimate.h"
 #include "core/json.h"
 #include "data/prepare/prepare.h"
 
@@ -84,14 +84,12 @@ static double disk_of(const struct codec_needs *needs, const struct training_set
 
 static void print_needs(const char *name, const struct codec_needs *needs, double disk, double gflops)
 {
-    const struct step_memory *m = &needs->memory;
+    struct text parts = {0};
+    step_memory_print(&parts, &needs->memory);
     printf("%s: %.2f M parameters, %lld steps\n", name, (double)needs->parameters * 1e-6, (long long)needs->steps);
-    printf("  memory   %10.1f MB: weights %.1f, masters %.1f, moments %.1f, gradients %.1f, activations %.1f, host "
-           "%.1f, backend %.1f, rounding %.1f; and media, at most %.1f (memory_mb)\n",
-           (double)step_memory_total(m) * 1e-6, (double)m->copies * 1e-6, (double)m->masters * 1e-6,
-           (double)m->moments * 1e-6, (double)m->gradients * 1e-6, (double)m->activations * 1e-6,
-           (double)m->host * 1e-6, (double)m->backend * 1e-6, (double)m->rounding * 1e-6,
-           (double)needs->media_bytes * 1e-6);
+    printf("  memory   %10.1f MB: %s; and media, at most %.1f (memory_mb)\n",
+           (double)step_memory_total(&needs->memory) * 1e-6, parts.data, (double)needs->media_bytes * 1e-6);
+    text_release(&parts);
     printf("  disk     %10.1f MB: its checkpoints, and the tokenizer\n", disk * 1e-6);
     printf("  flops    %10.2f GFLOP a step, in the mean\n", needs->flops / (double)needs->steps * 1e-9);
     if (gflops > 0)
@@ -127,7 +125,7 @@ int plan_tokenizer(const struct recipe_stage *s, enum dtype dtype, bool gpu, dou
     device_open_meta(&meta);
     if (gpu)
         device_meta_gpu(&meta, true);
-    int status = vision ? vision_foresee(&needs, pictures, &meta, dtype) : audio_foresee(&needs, sounds, &meta, dtype);
+    int status = codec_estimate(&needs, s->kind->table, s->settings, &meta, dtype);
     double disk = status ? 0 : disk_of(&needs, vision ? &pictures->training : &sounds->training, dtype);
     if (status == 0)
         (json ? print_needs_json : print_needs)(s->name, &needs, disk, gflops);

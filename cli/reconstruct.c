@@ -4,7 +4,7 @@
 #include "core/json.h"
 #include "data/media/media.h"
 #include "data/media/shaped.h"
-#include "kernels/device/rehearsal.h"
+#include "kernels/device/dry_run.h"
 #include "tokenizers/audio/audio.h"
 #include "tokenizers/vision/vision.h"
 
@@ -22,7 +22,7 @@ struct reconstruction {
     i64 most_frames, seed;
     bool json;
     const char *out; /* folder being written */
-    bool rehearses;  /* dry run on the meta backend; writes nothing */
+    bool dry;        /* on the meta backend; writes nothing */
     struct device *device;
     struct vision vision;
     struct audio_tokenizer audio;
@@ -195,7 +195,7 @@ static int finish_picture(struct reconstruction *r, const char *file, const stru
 {
     struct clip back;
     through_vision(r, &back, clip, shape);
-    int status = r->rehearses ? 0 : write_picture(r, file, clip, &back);
+    int status = r->dry ? 0 : write_picture(r, file, clip, &back);
     clip_release(&back);
     return status;
 }
@@ -256,7 +256,7 @@ static int finish_sound(struct reconstruction *r, const char *file, const struct
     audio_decode(&r->audio, back.values, codes, frames, &(struct vocoder){GRIFFIN_LIM_ROUNDS, (u64)r->seed});
     mel_distance_add(&r->mel, &distance, original.values, back.values, padded);
     back.samples = original.samples = sound->samples;
-    int status = r->rehearses ? 0 : write_sound(r, file, &original, &back, spectral_mean(&distance));
+    int status = r->dry ? 0 : write_sound(r, file, &original, &back, spectral_mean(&distance));
     sound_release(&back);
     sound_release(&original);
     memory_free(codes);
@@ -304,27 +304,13 @@ static int reconstruct_files(struct reconstruction *r, struct device *device)
     return status;
 }
 
-static int check_memory(const struct reconstruction *r, const struct rehearsal *rehearsal)
+static int run_dry(struct memory_estimate *out, struct device *meta, void *context)
 {
-    return rehearsal_check(rehearsal, r->directory,
-                           r->count > 1
-                               ? "take fewer files at a time, fewer --frames, a smaller --shape, or --device cpu"
-                               : "take fewer --frames, a smaller --shape, a shorter sound, or --device cpu");
-}
-
-static int rehearse(struct reconstruction *r)
-{
-    struct rehearsal rehearsal;
-    if (!rehearsal_open(&rehearsal, cli_device()))
-        return 0;
-    enum log_level level = log_set_level(LOG_SILENT); /* the real run logs the same messages */
-    r->rehearses = true;
-    int status = reconstruct_files(r, &rehearsal.meta);
-    r->rehearses = false;
-    log_set_level(level);
-    if (status == 0)
-        status = check_memory(r, &rehearsal);
-    rehearsal_close(&rehearsal);
+    struct reconstruction *r = context;
+    (void)out;
+    r->dry = true;
+    int status = reconstruct_files(r, meta);
+    r->dry = false;
     return status;
 }
 
@@ -332,7 +318,10 @@ static int reconstruct_all(void *context, const char *folder)
 {
     struct reconstruction *r = context;
     r->out = folder;
-    int status = rehearse(r);
+    const char *otherwise = r->count > 1
+                                ? "take fewer files at a time, fewer --frames, a smaller --shape, or --device cpu"
+                                : "take fewer --frames, a smaller --shape, a shorter sound, or --device cpu";
+    int status = dry_run_check(&(struct dry_run){r->directory, run_dry, r, otherwise}, cli_device());
     return status ? status : reconstruct_files(r, cli_device());
 }
 

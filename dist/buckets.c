@@ -414,7 +414,7 @@ void buckets_finish(struct buckets *b)
     b->started = false;
 }
 
-struct bucket_times buckets_foresee(const struct buckets *b, double flops_per_s, double bytes_per_s)
+struct bucket_times buckets_estimate(const struct buckets *b, double flops_per_s, double bytes_per_s)
 {
     struct bucket_times t = {.count = b->count};
     double free_s = 0, begin_s = b->count ? b->list[0].begun_flops / flops_per_s : 0;

@@ -299,7 +299,7 @@ struct bucket_times {
     double bytes, seconds, exposed_s;
     i64 count;
 };
-struct bucket_times buckets_foresee(const struct buckets *buckets, double flops_per_s, double bytes_per_s);
+struct bucket_times buckets_estimate(const struct buckets *buckets, double flops_per_s, double bytes_per_s);
 
 /* ---- Weights table sharded over ranks (ZeRO-1: Rajbhandari et al. 2020) ---- */
 /* Each data rank keeps masters and moments for its share of every weight's rows, split as in struct

@@ -1,7 +1,7 @@
 #include "inference/inference.h"
 
 #include "core/json.h"
-#include "model/foresee.h"
+#include "kernels/device/dry_run.h"
 #include "model/generate.h"
 
 #include <math.h>
@@ -47,37 +47,21 @@ static double decode_speed(struct model *model, const struct submodel *sub, i64 
 
 /* ---- Memory estimate: the full model, first over held-out rows, then in decoding ---- */
 
-struct grid_stage_foreseen {
-    struct heldout_work pass;
-    i64 decode_tokens;
-};
-
-static int rehearse(struct model *meta, void *context)
+static int run(struct memory_estimate *out, struct device *meta, void *context)
 {
-    struct grid_stage_foreseen *f = context;
+    const struct grid_settings *s = context;
+    const struct heldout_pass pass = {s->data, s->part, s->length, s->rows};
+    struct model model;
     struct submodel full;
-    if (heldout_rehearse(meta, &f->pass))
+    (void)out;
+    if (model_load(&model, meta, s->from, DTYPE_OTHER, false))
         return -1;
-    submodel_full(&full, &meta->config);
-    decode_seconds(meta, &full, f->decode_tokens + 1);
-    return 0;
-}
-
-/* Halves both rows and decoded tokens, since either may be what does not fit. */
-static bool halve(struct text *name, void *context)
-{
-    struct grid_stage_foreseen *f = context;
-    if (!heldout_halve(name, &f->pass))
-        return false;
-    f->decode_tokens = max_i64(1, f->decode_tokens / 2);
-    text_printf(name, " with %lld tokens decoded", (long long)f->decode_tokens);
-    return true;
-}
-
-static int check_memory(const struct grid_settings *s, const struct device *device)
-{
-    struct grid_stage_foreseen f = {{{0}, {s->data, s->part, s->length, s->rows}}, s->decode_tokens};
-    return model_check_memory(&(struct model_work){s->from, DTYPE_OTHER, 0, rehearse, halve, &f}, device);
+    submodel_full(&full, &model.config);
+    int status = heldout_dry_run(&model, &(struct submodel_options){0}, &pass);
+    if (status == 0)
+        decode_seconds(&model, &full, s->decode_tokens + 1);
+    model_close(&model);
+    return status;
 }
 
 /* ---- Measuring ---- */
@@ -113,9 +97,12 @@ static int measure_points(struct grid_result *out, struct model *model, const st
 
 int grid_measure_all(struct grid_result *out, const struct grid_settings *s, struct device *device)
 {
+    static const struct reduction reductions[] = {{"length", .with_next = true}, {"decode_tokens"}, {0}};
+    struct grid_settings tried = *s;
+    const struct dry_run check = {s->from, run, &tried, SMALLER_MODEL, &tried, grid_table, reductions};
     struct model model;
     memset(out, 0, sizeof *out);
-    if (check_memory(s, device) || model_load(&model, device, s->from, DTYPE_OTHER, false))
+    if (dry_run_check(&check, device) || model_load(&model, device, s->from, DTYPE_OTHER, false))
         return -1;
     out->config = model.config;
     arena_open(&out->memory, 64 << 20);

@@ -3,7 +3,7 @@
 #include "data/loader/cells.h"
 #include "data/media/media.h"
 #include "data/media/shaped.h"
-#include "train/foresee.h"
+#include "train/memory_estimate.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -415,14 +415,14 @@ int studio_generate(struct answer *answers, struct studio *s, const struct gener
                                 .amplitude = s->amplitude,
                                 .grid = s->grid,
                                 .sampling = o->sampling};
-    struct decoding_wanted wanted = {.options = &d,
-                                     .requests = requests,
-                                     .count = count,
-                                     .seats = min_i64(o->seats ? o->seats : GENERATE_SEATS, count),
-                                     .fixed_length = any_picture(requests, count)};
+    struct decoding_work wanted = {.options = &d,
+                                   .requests = requests,
+                                   .count = count,
+                                   .seats = min_i64(o->seats ? o->seats : GENERATE_SEATS, count),
+                                   .fixed_length = any_picture(requests, count)};
     if (s->device->backend == BACKEND_META) {
         struct step_memory memory = {0};
-        decoding_foresee(&memory, &wanted, &s->model);
+        decoding_estimate(&memory, &wanted, &s->model);
         return 0;
     }
     if (decoding_check_memory(&wanted))

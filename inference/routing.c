@@ -1,6 +1,6 @@
 #include "inference/routing.h"
 
-#include "model/foresee.h"
+#include "kernels/device/dry_run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,14 +118,28 @@ static int measure(const struct routing_settings *s, const char *out, struct mod
     return status;
 }
 
-int routing_measure(const struct routing_settings *s, const char *out, struct device *device)
+static int run(struct memory_estimate *out, struct device *meta, void *context)
 {
+    const struct routing_settings *s = context;
+    const struct heldout_pass pass = pass_of(s);
     struct model model;
-    struct heldout_work pass = {s->sub, pass_of(s)};
-    const struct model_work work = {s->from, DTYPE_OTHER, 0, heldout_rehearse, heldout_halve, &pass};
-    if (model_check_memory(&work, device) || model_load(&model, device, s->from, DTYPE_OTHER, false))
+    (void)out;
+    if (model_load(&model, meta, s->from, DTYPE_OTHER, false))
         return -1;
-    int status = measure(s, out, &model);
+    int status = heldout_dry_run(&model, &s->sub, &pass);
+    model_close(&model);
+    return status;
+}
+
+int routing_measure(const struct routing_settings *settings, const char *out, struct device *device)
+{
+    static const struct reduction reductions[] = {{"length"}, {0}};
+    struct routing_settings s = *settings;
+    const struct dry_run check = {s.from, run, &s, SMALLER_MODEL, &s, routing_table, reductions};
+    struct model model;
+    if (dry_run_check(&check, device) || model_load(&model, device, s.from, DTYPE_OTHER, false))
+        return -1;
+    int status = measure(settings, out, &model);
     model_close(&model);
     return status;
 }

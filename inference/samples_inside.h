@@ -46,7 +46,7 @@ struct json *file_name(const char *path); /* without its folder */
  * near as their own }. Free with json_free. */
 struct json *sample_nearness(const struct studio_run *r, const struct sample_set *set);
 
-/* Memory check of the stage before it loads the model (samples_foresee.c): -1 and a message if the
+/* Memory check of the stage before it loads the model (samples_estimate.c): -1 and a message if the
  * GPU has too little memory left. */
 int samples_check_memory(const struct samples_settings *settings, const struct device *device);
 

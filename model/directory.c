@@ -1,7 +1,7 @@
 /* Model directories: the files that transformers, vLLM and others load, and the files
  * only this program reads. */
 #include "core/json.h"
-#include "kernels/device/rehearsal.h"
+#include "kernels/device/dry_run.h"
 #include "model/model.h"
 
 #include <string.h>
@@ -218,21 +218,20 @@ static int load_extra(struct model *model, const char *directory)
     return status;
 }
 
-/* Checks the memory estimate before any weight is read. */
-static int check_memory(const struct device *device, const struct model_config *config, const char *directory,
-                        enum dtype dtype, bool training)
+struct model_work {
+    const struct model_config *config;
+    enum dtype dtype;
+    bool training;
+};
+
+static int open_on_meta(struct memory_estimate *out, struct device *meta, void *context)
 {
-    struct rehearsal rehearsal;
+    const struct model_work *w = context;
     struct model model;
-    if (!rehearsal_open(&rehearsal, device))
-        return 0;
-    int status = model_open(&model, &rehearsal.meta, config, dtype, training, NULL);
-    if (status == 0) {
+    (void)out;
+    int status = model_open(&model, meta, w->config, w->dtype, w->training, NULL);
+    if (status == 0)
         model_close(&model);
-        status = rehearsal_check(&rehearsal, directory,
-                                 "take a smaller model (`weft extract` cuts one out), or --device cpu");
-    }
-    rehearsal_close(&rehearsal);
     return status;
 }
 
@@ -250,7 +249,9 @@ int model_load_over(const struct parallel *parallel, struct model *model, struct
         return -1;
     if (dtype == DTYPE_OTHER)
         dtype = stored_dtype(&set, device);
-    int status = parallel ? 0 : check_memory(device, &config, directory, dtype, training);
+    const struct dry_run check = {directory, open_on_meta, &(struct model_work){&config, dtype, training},
+                                  .otherwise = SMALLER_MODEL};
+    int status = parallel ? 0 : dry_run_check(&check, device); /* before any weight is read */
     if (status == 0)
         status = model_open(model, device, &config, dtype, training, parallel);
     if (status == 0) {
@@ -262,4 +263,38 @@ int model_load_over(const struct parallel *parallel, struct model *model, struct
     }
     safetensors_close(&set);
     return status;
+}
+
+void model_narrow(struct model *model, int bits)
+{
+    i64 before = 0;
+    if (bits == 0)
+        return;
+    for (i64 i = 0; i < model->weights.count; i++) {
+        const struct tensor *w = &model->weights.list[i].value;
+        before += w->rows * w->columns * dtype_bytes(w->dtype);
+    }
+    weights_narrow(&model->weights, bits);
+    log_info("weights of %d bits: %.1f MB, stored %.1f", bits, 1e-6 * (double)weights_bytes(&model->weights),
+             1e-6 * (double)before);
+}
+
+int model_load_source(struct model *model, struct device *device, const struct model_source *source)
+{
+    int status = model_load(model, device, source->directory, source->dtype, false);
+    if (status == 0)
+        model_narrow(model, source->bits);
+    return status;
+}
+
+bool model_source_smaller(struct text *name, struct model_source *source)
+{
+    int bits = source->bits;
+    bool stored = bits && !source->later_bits;
+    source->bits = source->later_bits;
+    if (stored) {
+        source->later_bits = bits;
+        text_printf(name, "--weights stored");
+    }
+    return stored;
 }

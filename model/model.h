@@ -194,7 +194,22 @@ int model_config_load(struct model_config *config, const char *directory);
  * stored dtype if the machine supports it. Returns -1 and a message on a missing or invalid file,
  * or when the device has too little memory. */
 int model_load(struct model *model, struct device *device, const char *directory, enum dtype dtype, bool training);
-/* The same over several ranks; each rank reads only its own weights. */
+struct model_source {
+    const char *directory;
+    enum dtype dtype; /* as in model_load */
+    int bits;         /* of the gemm weights, quantized after loading, 8 or 4; 0: as stored */
+    int later_bits;   /* internal: `bits`, once weights as stored have been tried */
+};
+/* The same, without training; quantizes the weights. model_narrow does so for a loaded model, and logs
+ * the saving; 0 bits: it does nothing. */
+int model_load_source(struct model *model, struct device *device, const struct model_source *source);
+void model_narrow(struct model *model, int bits);
+/* For `smaller` of a dry run (kernels/device/dry_run.h): while weights are quantized there are two copies
+ * of them, so those as stored are tried first. False after that. */
+bool model_source_smaller(struct text *name, struct model_source *source);
+/* For `otherwise` of a dry run. */
+#define SMALLER_MODEL "take a smaller model (`weft extract` cuts one out), or --device cpu"
+/* model_load over several ranks; each rank reads only its own weights. */
 int model_load_over(const struct parallel *parallel, struct model *model, struct device *device, const char *directory,
                     enum dtype dtype, bool training);
 /* Writes config.json, generation_config.json, model*.safetensors and weft/extra.safetensors

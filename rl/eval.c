@@ -1,6 +1,6 @@
 #include "rl/eval.h"
 
-#include "rl/foresee.h"
+#include "rl/memory_estimate.h"
 #include "train/train.h"
 
 #include <math.h>
@@ -195,17 +195,45 @@ struct json *eval_model(struct model *model, const struct submodel *sub, const s
     return has_prompts(s) ? eval_on_prompts(model, sub, s, seed) : eval_on_shards(model, sub, s);
 }
 
-int eval_check_memory(const struct model_work *weights, const struct submodel_options *sub,
+struct eval_work {
+    struct model_source weights;
+    const struct submodel_options *sub;
+    struct eval_settings settings;
+};
+
+static int run(struct memory_estimate *out, struct device *meta, void *context)
+{
+    const struct eval_work *w = context;
+    const struct eval_settings *s = &w->settings;
+    const struct heldout_pass pass = {s->data, s->part, s->length, s->rows};
+    struct model model;
+    (void)out;
+    if (model_load_source(&model, meta, &w->weights))
+        return -1;
+    int status = has_prompts(s) ? 0 : heldout_dry_run(&model, w->sub, &pass);
+    model_close(&model);
+    return status;
+}
+
+static bool smaller(struct text *name, struct dry_run *d)
+{
+    return model_source_smaller(name, &((struct eval_work *)d->context)->weights) || dry_run_reduce(name, d);
+}
+
+int eval_check_memory(const struct model_source *weights, const struct submodel_options *sub,
                       const struct eval_settings *s, const struct device *device)
 {
-    struct heldout_work pass = {*sub, {s->data, s->part, s->length, s->rows}};
-    struct model_work work = *weights;
-    if (!has_prompts(s)) {
-        work.run = heldout_rehearse;
-        work.halve = heldout_halve;
-        work.context = &pass;
-    }
-    return model_check_memory(&work, device);
+    static const struct reduction reductions[] = {{"length"}, {0}};
+    struct eval_work w = {*weights, sub, *s};
+    const struct dry_run check = {weights->directory,
+                                  run,
+                                  &w,
+                                  SMALLER_MODEL,
+                                  &w.settings,
+                                  eval_table,
+                                  has_prompts(s) ? NULL : reductions,
+                                  smaller};
+    return dry_run_check(&check, device);
 }
 
 /* ---- The stage ---- */
@@ -229,7 +257,7 @@ int eval_stage(const void *settings, const struct stage *stage)
     const struct eval_settings *s = settings;
     struct model model;
     struct submodel full;
-    const struct model_work weights = {.directory = s->from, .dtype = stage->dtype};
+    const struct model_source weights = {.directory = s->from, .dtype = stage->dtype};
     if (eval_check_memory(&weights, &(struct submodel_options){0}, s, stage->device) ||
         model_load(&model, stage->device, s->from, stage->dtype, false))
         return -1;

@@ -2,7 +2,7 @@
  * of each stream next to the unigram entropy, and bits per byte of text. */
 #ifndef WEFT_RL_EVAL_H
 #define WEFT_RL_EVAL_H
-#include "model/foresee.h"
+#include "elastic/elastic.h"
 #include "rl/judge.h"
 #include "train/heldout.h"
 
@@ -35,7 +35,7 @@ extern const struct setting eval_table[];
 int eval_stage(const void *settings, const struct stage *stage); /* $OUT/eval.json */
 /* Memory check before the model is loaded. With shards it includes the forward pass; with prompts
  * only the weights, since sampler_check_memory follows once the prompts are read. */
-int eval_check_memory(const struct model_work *weights, const struct submodel_options *sub,
+int eval_check_memory(const struct model_source *weights, const struct submodel_options *sub,
                       const struct eval_settings *settings, const struct device *device);
 /* Evaluates a loaded model on settings->data, a shard folder or a file of prompts. Returns one
  * object of results, which the caller frees with json_free; NULL and a message on failure. */

@@ -1,7 +1,7 @@
 #include "rl/rl.h"
 
 #include "core/json.h"
-#include "rl/foresee.h"
+#include "rl/memory_estimate.h"
 #include "rl/learn.h"
 #include "rl/pool.h"
 #include "train/pretrain.h"
@@ -440,14 +440,13 @@ static int check_memory(const struct stage_run *r)
     const struct stage *stage = r->stage;
     if (model_config_load(&config, r->s->from))
         return -1;
-    return rl_check_memory(&(struct rl_wanted){.settings = r->s,
-                                               .config = &config,
-                                               .tokenizer = r->tokenizer,
-                                               .prompts = &r->prompts,
-                                               .held_out = &r->held_out,
-                                               .dtype = stage->dtype,
-                                               .fp8 = stage->fp8,
-                                               .gpu_has_fp8 = stage->device->has_fp8},
+    return rl_check_memory(&(struct rl_work){.settings = r->s,
+                                             .config = &config,
+                                             .tokenizer = r->tokenizer,
+                                             .prompts = &r->prompts,
+                                             .held_out = &r->held_out,
+                                             .dtype = stage->dtype,
+                                             .fp8 = stage->fp8},
                            stage->device);
 }
 

@@ -1,5 +1,5 @@
 #include "tokenizer_training/audio_step.h"
-#include "tokenizer_training/foresee.h"
+#include "tokenizer_training/memory_estimate.h"
 
 #define ROW(member, ...) SETTING(struct audio_settings, member, __VA_ARGS__)
 const struct setting audio_stage_table[] = {
@@ -94,7 +94,7 @@ int audio_stage(const void *settings, const struct stage *stage)
     if (status == 0)
         status = lr_check(&s->optimizer, s->steps, "steps");
     if (status == 0)
-        status = audio_check_memory(s, stage);
+        status = codec_check_memory(audio_stage_table, s, stage);
     if (status == 0)
         status = load_media(&media, &held_out, s, stage->recipe_seed);
     if (status == 0) {

@@ -1,4 +1,4 @@
-#include "tokenizer_training/foresee.h"
+#include "tokenizer_training/memory_estimate.h"
 #include "tokenizer_training/vision_step.h"
 
 #define ROW(member, ...) SETTING(struct vision_settings, member, __VA_ARGS__)
@@ -260,7 +260,7 @@ static int run_stage(const struct vision_settings *s, const struct stage *stage,
 int vision_stage(const void *settings, const struct stage *stage)
 {
     struct vision_media media = {0}, held_out = {0};
-    int status = vision_check_memory(settings, stage);
+    int status = codec_check_memory(vision_stage_table, settings, stage);
     if (status == 0)
         status = load_media(&media, &held_out, settings, stage->recipe_seed);
     if (status == 0)

@@ -1,13 +1,13 @@
 #include "train/heldout.h"
 
 #include "core/json.h"
-#include "train/plan.h"
+#include "train/synthetic_batches.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { MICRO_ROWS = 2, LENGTH_LEAST = 8 };
+enum { MICRO_ROWS = 2 };
 
 struct heldout_counts { /* Weighted count of each target, by stream. */
     double *text[STREAMS], *audio, *bits, text_total[STREAMS], audio_total, bits_total[STREAMS];
@@ -227,17 +227,17 @@ static int walk_largest(struct walk *w)
     return status;
 }
 
-i64 heldout_foresee(struct model *model, i64 length)
+i64 heldout_tape_bytes(struct model *model, i64 length)
 {
-    struct plan_batches draws;
+    struct synthetic_batches draws;
     struct batch batch;
     struct tape tape;
     struct arena arena;
     struct submodel full;
     struct forward forward;
     struct forward_options options = {0};
-    plan_batches_init(&draws, &model->config, MICRO_ROWS, MICRO_ROWS, length, 1);
-    struct batch_source source = plan_batches_source(&draws);
+    synthetic_batches_init(&draws, &model->config, MICRO_ROWS, MICRO_ROWS, length, 1);
+    struct batch_source source = synthetic_batches_source(&draws);
     submodel_full(&full, &model->config);
     arena_open(&arena, (i64)64 << 30);
     tape_open(&tape, model->device, model->weights.dtype, (i64)1 << 40);
@@ -247,7 +247,7 @@ i64 heldout_foresee(struct model *model, i64 length)
     i64 bytes = tape_peak_bytes(&tape);
     tape_close(&tape);
     arena_close(&arena);
-    plan_batches_release(&draws);
+    synthetic_batches_release(&draws);
     return bytes;
 }
 
@@ -313,27 +313,16 @@ int heldout_walk(const struct heldout_pass *pass, struct model *model, const str
     return open_and_walk(&(struct walk){.pass = pass, .model = model, .sub = sub}, walk_rows);
 }
 
-int heldout_rehearse(struct model *meta, void *heldout_work)
+int heldout_dry_run(struct model *meta, const struct submodel_options *options, const struct heldout_pass *pass)
 {
-    const struct heldout_work *work = heldout_work;
     struct submodel sub;
     struct arena arena;
     arena_open(&arena, 64 << 20);
-    int status = submodel_parse(&sub, &arena, &work->sub, meta);
+    int status = submodel_parse(&sub, &arena, options, meta);
     if (status == 0)
-        status = open_and_walk(&(struct walk){.pass = &work->pass, .model = meta, .sub = &sub}, walk_largest);
+        status = open_and_walk(&(struct walk){.pass = pass, .model = meta, .sub = &sub}, walk_largest);
     arena_close(&arena);
     return status;
-}
-
-bool heldout_halve(struct text *name, void *heldout_work)
-{
-    struct heldout_pass *pass = &((struct heldout_work *)heldout_work)->pass;
-    if (pass->length / 2 < LENGTH_LEAST)
-        return false;
-    pass->length /= 2;
-    text_printf(name, "a length of %lld", (long long)pass->length);
-    return true;
 }
 
 struct measuring {

@@ -38,17 +38,12 @@ struct heldout_pass {
     i64 *left_out;
 };
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub);
-/* Memory estimate of a pass before its model is loaded, for struct model_work (model/foresee.h). It
- * runs the batches with the most targets of each kind and the most positions of pictures and clips;
- * a batch that mixes them differently may take a little more. Halving halves the length. */
-struct heldout_work {
-    struct submodel_options sub;
-    struct heldout_pass pass; /* `visit` is not used */
-};
-int heldout_rehearse(struct model *meta, void *heldout_work);
-bool heldout_halve(struct text *name, void *heldout_work);
+/* A pass for `run` of a dry run (kernels/device/dry_run.h), with a model on the meta backend and without
+ * `visit`: the batches with the most targets of each kind and the most positions of pictures and
+ * clips. A batch that mixes them differently may take a little more. */
+int heldout_dry_run(struct model *meta, const struct submodel_options *options, const struct heldout_pass *pass);
 /* Device memory of a pass in bytes, without the model. `model` is on the meta backend. */
-i64 heldout_foresee(struct model *model, i64 length);
+i64 heldout_tape_bytes(struct model *model, i64 length);
 /* Mean loss in nats per target; NaN if there are no such targets. */
 double heldout_loss(const struct heldout *heldout, enum stream stream, enum target_kind kind);
 double heldout_mean(const struct heldout *heldout, enum target_kind kind);

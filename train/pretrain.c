@@ -5,7 +5,7 @@
 #include "tokenizers/vision/vision.h"
 #include "data/loader/mixer.h"
 #include "train/continued.h"
-#include "train/foresee.h"
+#include "train/memory_estimate.h"
 #include "train/shard_order.h"
 #include "train/shard_ring.h"
 
@@ -66,14 +66,13 @@ int pretrain_sizes(struct model_config *c, const char *data)
 static int check_memory(const struct pretrain_run *r, const struct model_config *c)
 {
     const struct stage *stage = r->stage;
-    struct step_wanted w = step_wanted_of(r->s, c);
-    w.dtype = stage->dtype;
-    w.fp8 = stage->fp8;
-    w.layout = stage->ranks->layout;
-    w.ranks = stage->ranks->world->size;
-    w.gpu = true;
-    w.gpu_has_fp8 = stage->device->has_fp8;
-    return step_check_memory(&w, stage->ranks->world->rank, stage->device);
+    return step_check_memory(&(struct step_work){.settings = r->s,
+                                                 .config = c,
+                                                 .dtype = stage->dtype,
+                                                 .fp8 = stage->fp8,
+                                                 .layout = stage->ranks->layout,
+                                                 .ranks = stage->ranks->world->size},
+                             stage->ranks->world->rank, stage->device);
 }
 
 static int open_new_model(struct pretrain_run *r)

@@ -1,7 +1,7 @@
 /* Opens what a run needs: directions, rules of curation, and the tokenizers after a dry run that
  * checks their memory. */
 #include "data/prepare/prepare_internal.h"
-#include "kernels/device/rehearsal.h"
+#include "kernels/device/dry_run.h"
 
 #include <string.h>
 
@@ -62,35 +62,36 @@ static void close_coders(struct prepare *p)
         audio_close(&p->audio);
 }
 
-/* Dry run of the encoders. The weights and one picture or clip of each shape are always needed, so
- * lack of memory for them is an error. The batch sizes depend on files not yet read, so lack of
- * memory for full batches is only a warning. */
-static int check_encoding(struct prepare *meta, const struct rehearsal *rehearsal)
+struct blanks_work {
+    const struct prepare *prepare;
+    enum dtype dtype;
+    i64 items; /* encoded at a time */
+};
+
+static int encode_blanks(struct memory_estimate *out, struct device *meta, void *context)
 {
-    static const char instead[] = "take tokenizers of smaller shapes, one of them alone, or --device cpu";
-    prepare_encode_blanks(meta, 1);
-    if (rehearsal_check(rehearsal, "encoding media one at a time", instead))
-        return -1;
-    prepare_encode_blanks(meta, BATCH_ITEMS);
-    if (rehearsal_check(rehearsal, "encoding many media together", instead))
-        log_warn("%s", error_text());
-    return 0;
+    const struct blanks_work *w = context;
+    struct prepare *p = memory_alloc(sizeof *p);
+    p->settings = w->prepare->settings;
+    int status = open_coders(p, meta, w->dtype);
+    if (status == 0)
+        prepare_encode_blanks(p, w->items);
+    if (w->items > 1)
+        out->data_bytes = meta->backed_most_bytes;
+    close_coders(p);
+    memory_free(p);
+    return status;
 }
 
+/* The weights and one picture or clip of each shape are always needed. The sizes of batches depend
+ * on files not yet read. */
 static int check_memory(const struct prepare *p, const struct device *device, enum dtype dtype)
 {
-    struct rehearsal rehearsal;
-    if (!rehearsal_open(&rehearsal, device))
-        return 0;
-    struct prepare *meta = memory_alloc(sizeof *meta);
-    meta->settings = p->settings;
-    int status = open_coders(meta, &rehearsal.meta, dtype);
-    if (status == 0)
-        status = check_encoding(meta, &rehearsal);
-    close_coders(meta);
-    memory_free(meta);
-    rehearsal_close(&rehearsal);
-    return status;
+    static const char otherwise[] = "take tokenizers of smaller shapes, one of them alone, or --device cpu";
+    struct blanks_work one = {p, dtype, 1}, many = {p, dtype, BATCH_ITEMS};
+    const struct dry_run checks[] = {{"encoding media one at a time", encode_blanks, &one, otherwise},
+                                     {"encoding many media together", encode_blanks, &many, otherwise}};
+    return dry_run_check(&checks[0], device) || dry_run_check(&checks[1], device) ? -1 : 0;
 }
 
 static int open_tokenizers(struct prepare *p, struct device *device, enum dtype dtype)

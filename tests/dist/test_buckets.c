@@ -282,7 +282,7 @@ static void ranks_with_other_buckets_are_named(void **state)
 
 /* Four data ranks, a link of 1 kB/s and 1 flop/s: the head's bucket starts at once, the others
  * start at the end of the backward, 100 s later. */
-static void time_behind_the_backward_is_foreseen(void **state)
+static void time_behind_the_backward_is_estimated(void **state)
 {
     struct device meta;
     struct parallel p;
@@ -302,7 +302,7 @@ static void time_behind_the_backward_is_foreseen(void **state)
     for (i64 k = 0; k < COUNT_OF(rows); k++)
         weights.list[k].value.uses = 0;
     buckets_finish(b);
-    struct bucket_times t = buckets_foresee(b, 1, 1000);
+    struct bucket_times t = buckets_estimate(b, 1, 1000);
     i64 table = 0;
     for (i64 k = 0; k < COUNT_OF(rows); k++)
         table += rows[k].parts * rows[k].rows * rows[k].columns * 4;
@@ -322,9 +322,11 @@ static void time_behind_the_backward_is_foreseen(void **state)
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_have_one_order_of_ranks),         cmocka_unit_test(a_rank_that_dies_in_a_bucket_is_named),
-        cmocka_unit_test(a_bucket_that_stands_still_is_named),  cmocka_unit_test(ranks_with_other_buckets_are_named),
-        cmocka_unit_test(time_behind_the_backward_is_foreseen),
+        cmocka_unit_test(sums_have_one_order_of_ranks),
+        cmocka_unit_test(a_rank_that_dies_in_a_bucket_is_named),
+        cmocka_unit_test(a_bucket_that_stands_still_is_named),
+        cmocka_unit_test(ranks_with_other_buckets_are_named),
+        cmocka_unit_test(time_behind_the_backward_is_estimated),
     };
     test_device_open(&device);
     return count > 1 ? run_part(arguments[1]) : cmocka_run_group_tests(tests, NULL, NULL);

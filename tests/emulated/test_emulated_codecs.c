@@ -3,7 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "tokenizer_training/audio_step.h"
-#include "tokenizer_training/foresee.h"
+#include "tokenizer_training/memory_estimate.h"
 #include "tests/tier.h"
 #include "tests/vision_fixture.h"
 
@@ -182,7 +182,7 @@ static void limit_memory(i64 bytes)
 
 enum { ROOM = 2000000000 };
 typedef i64 use_fn(i64 batch); /* runs steps; returns the bytes they took */
-typedef int check_fn(i64 batch, i64 *foreseen);
+typedef int check_fn(i64 batch, i64 *estimated);
 
 static struct stage a_stage(void)
 {
@@ -224,7 +224,7 @@ static i64 use_vision(i64 batch)
     return used;
 }
 
-static int check_vision(i64 batch, i64 *foreseen)
+static int check_vision(i64 batch, i64 *estimated)
 {
     struct vision_settings s = {0};
     struct codec_needs needs;
@@ -233,10 +233,10 @@ static int check_vision(i64 batch, i64 *foreseen)
     read_vision(&s, batch);
     device_open_meta(&meta);
     device_meta_gpu(&meta, true);
-    assert_int_equal(vision_foresee(&needs, &s, &meta, DTYPE_BF16), 0);
+    assert_int_equal(codec_estimate(&needs, vision_stage_table, &s, &meta, DTYPE_BF16), 0);
     device_close(&meta);
-    *foreseen = step_memory_gpu(&needs.memory);
-    int status = vision_check_memory(&s, &stage);
+    *estimated = step_memory_gpu(&needs.memory);
+    int status = codec_check_memory(vision_stage_table, &s, &stage);
     settings_release(&s, vision_stage_table);
     return status;
 }
@@ -271,7 +271,7 @@ static i64 use_audio(i64 batch)
     return used;
 }
 
-static int check_audio(i64 batch, i64 *foreseen)
+static int check_audio(i64 batch, i64 *estimated)
 {
     struct audio_settings s = {0};
     struct codec_needs needs;
@@ -280,22 +280,22 @@ static int check_audio(i64 batch, i64 *foreseen)
     read_audio(&s, batch);
     device_open_meta(&meta);
     device_meta_gpu(&meta, true);
-    assert_int_equal(audio_foresee(&needs, &s, &meta, DTYPE_BF16), 0);
+    assert_int_equal(codec_estimate(&needs, audio_stage_table, &s, &meta, DTYPE_BF16), 0);
     device_close(&meta);
-    *foreseen = step_memory_gpu(&needs.memory);
-    int status = audio_check_memory(&s, &stage);
+    *estimated = step_memory_gpu(&needs.memory);
+    int status = codec_check_memory(audio_stage_table, &s, &stage);
     settings_release(&s, audio_stage_table);
     return status;
 }
 
 /* Runs `look` and captures its stderr. */
-static int said_by(char said[2048], check_fn *look, i64 batch, i64 *foreseen)
+static int said_by(char said[2048], check_fn *look, i64 batch, i64 *estimated)
 {
     int ends[2], kept = dup(STDERR_FILENO);
     assert_int_equal(pipe(ends), 0);
     dup2(ends[1], STDERR_FILENO);
     close(ends[1]);
-    int status = look(batch, foreseen);
+    int status = look(batch, estimated);
     fflush(stderr);
     dup2(kept, STDERR_FILENO);
     close(kept);
@@ -310,15 +310,15 @@ static int said_by(char said[2048], check_fn *look, i64 batch, i64 *foreseen)
 static void check_memory(check_fn *look, use_fn *use, i64 batch, i64 large)
 {
     char said[2048], offer[64];
-    i64 foreseen, half, all;
+    i64 estimated, half, all;
     limit_memory(ROOM);
-    assert_int_equal(look(batch, &foreseen), 0);
-    assert_int_equal(use(batch), foreseen);
+    assert_int_equal(look(batch, &estimated), 0);
+    assert_int_equal(use(batch), estimated);
     assert_int_equal(said_by(said, look, large / 2, &half), 0);
     assert_string_equal(said, "");
     limit_memory(half);
     assert_int_equal(said_by(said, look, large, &all), 0);
-    assert_true(all > half && half > foreseen);
+    assert_true(all > half && half > estimated);
     snprintf(offer, sizeof offer, "batch=%lld", (long long)large / 2);
     assert_non_null(strstr(said, "warning: a step takes "));
     assert_non_null(strstr(said, offer));
@@ -326,21 +326,21 @@ static void check_memory(check_fn *look, use_fn *use, i64 batch, i64 large)
     assert_non_null(strstr(said, offer));
     limit_memory(1 << 10);
     assert_int_equal(look(large, &all), -1);
-    assert_non_null(strstr(error_text(), "no smaller batch would do"));
+    assert_non_null(strstr(error_text(), "; nothing smaller would do, not even batch=1: make the tokenizer smaller"));
     if (is_nightly()) {
-        limit_memory(foreseen);
+        limit_memory(estimated);
         use(batch);
     }
     unsetenv("WEFT_EMU_MEMORY");
 }
 
-static void vision_takes_what_is_foreseen(void **state)
+static void vision_takes_what_is_estimated(void **state)
 {
     (void)state;
     check_memory(check_vision, use_vision, 2, 4096);
 }
 
-static void audio_takes_what_is_foreseen(void **state)
+static void audio_takes_what_is_estimated(void **state)
 {
     (void)state;
     check_memory(check_audio, use_audio, 1, 1024);
@@ -351,8 +351,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_on_pictures_is_two_graphs),
         cmocka_unit_test(a_step_on_sounds_is_two_graphs),
-        cmocka_unit_test(vision_takes_what_is_foreseen),
-        cmocka_unit_test(audio_takes_what_is_foreseen),
+        cmocka_unit_test(vision_takes_what_is_estimated),
+        cmocka_unit_test(audio_takes_what_is_estimated),
     };
     setenv("WEFT_THREADS", "1", 0); /* products are so small that waking a thread costs more */
     if (device_open_cuda(&device, 0))

@@ -13,7 +13,7 @@
 #include "kernels/cuda/cuda.h"
 #include "tests/tier.h"
 #include "tests/toy.h"
-#include "train/foresee.h"
+#include "train/memory_estimate.h"
 
 static void expect_refused(int index, const char *variable, const char *value, const char *words)
 {
@@ -125,22 +125,22 @@ static void libraries_of_the_wrong_version(void **state)
 
 static struct device gpu;
 static struct model_config config;
-static const struct optimizer_settings optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
 
 /* Many rows at a time, of a small model. */
-static struct step_wanted wanted_of_toy(void)
+static struct step_work work_of_toy(void)
 {
+    static struct pretrain_settings settings;
+    const struct setting_override values[] = {
+        {"data", "./none"}, {"batch.rows", "16"}, {"batch.micro_rows", "8"}, {"batch.length", "4096"}};
+    settings = (struct pretrain_settings){0};
+    require(settings_read(&settings, pretrain_table, NULL, NULL, values, COUNT_OF(values)) == 0, "%s", error_text());
     config = toy_config(4, TOY_DENSE);
-    return (struct step_wanted){.config = &config,
-                                .optimizer = &optimizer,
-                                .rows = 16,
-                                .micro_rows = 8,
-                                .length = 4096,
-                                .dtype = DTYPE_BF16,
-                                .layout = {.bucket_bytes = 1 << 16},
-                                .ranks = 1,
-                                .gpu = true,
-                                .gpu_has_fp8 = true};
+    return (struct step_work){.settings = &settings,
+                              .config = &config,
+                              .dtype = DTYPE_BF16,
+                              .layout = {.bucket_bytes = 1 << 16},
+                              .ranks = 1,
+                              .gpu = true};
 }
 
 /* Runs `run` in a child with a memory limit that starts after `prepare` (NULL: at once); captures
@@ -173,8 +173,8 @@ static int run_with(i64 bytes, void (*prepare)(void), void (*run)(void), char sa
 
 static void check_toy(void)
 {
-    struct step_wanted wanted = wanted_of_toy();
-    if (step_check_memory(&wanted, 0, &gpu)) {
+    struct step_work work = work_of_toy();
+    if (step_check_memory(&work, 0, &gpu)) {
         fprintf(stderr, "error: %s", error_text());
         _exit(5);
     }
@@ -199,16 +199,18 @@ static void expect_said(i64 bytes, void (*run)(void), int status, const char *wo
 /* Memory for all of the estimate, for 1 byte less, and for less than the model. */
 static void steps_that_do_not_fit_say_what_would(void **state)
 {
-    struct step_wanted wanted = wanted_of_toy();
+    struct step_work work = work_of_toy();
     struct step_needs needs = {0};
     const struct step_memory *m = &needs.memory;
     (void)state;
-    assert_int_equal(step_foresee(&needs, &wanted, 0), 0);
+    assert_int_equal(step_estimate(&needs, &work, 0), 0);
     i64 model = m->copies + m->masters + m->moments + m->gradients, step = step_memory_gpu(m);
     assert_true(m->activations > 4 * GROW_BYTES);
     expect_said(step, check_toy, 0, NULL, NULL);
     expect_said(step - 1, check_toy, 0, "warning: a step takes ", "batch.micro_rows=4 would take ");
-    expect_said(model - 1, check_toy, 5, "error: a step takes ", "neither fewer rows, nor recompute=true, nor");
+    expect_said(model - 1, check_toy, 5, "error: a step takes ",
+                "; nothing smaller would do, not even batch.micro_rows=1 recompute=true on 64 ranks: make "
+                "the model smaller");
 }
 
 /* ---- Decoding ---- */
@@ -231,7 +233,7 @@ static void decode_toy(void)
     for (int i = 0; i < SEATS; i++)
         requests[i] = (struct generate_request){
             .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = length_wanted, .copies = 1};
-    struct decoding_wanted wanted = {.options = &o, .requests = requests, .count = SEATS, .seats = seats_wanted};
+    struct decoding_work wanted = {.options = &o, .requests = requests, .count = SEATS, .seats = seats_wanted};
     if (decoding_check_memory(&wanted)) {
         fprintf(stderr, "error: %s", error_text());
         _exit(5);
@@ -282,8 +284,8 @@ static i64 decoding_bytes(i64 seats, i64 length)
     for (int i = 0; i < SEATS; i++)
         requests[i] = (struct generate_request){
             .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = length, .copies = 1};
-    decoding_foresee(&m, &(struct decoding_wanted){.options = &o, .requests = requests, .count = SEATS, .seats = seats},
-                     &toy);
+    decoding_estimate(&m, &(struct decoding_work){.options = &o, .requests = requests, .count = SEATS, .seats = seats},
+                      &toy);
     model_close(&toy);
     device_close(&meta);
     return step_memory_gpu(&m);
@@ -322,7 +324,8 @@ static void decoders_that_do_not_fit_say_what_would(void **state)
     snprintf(used, sizeof used, "used %lld", (long long)bytes);
     if (is_nightly())
         check_decoding(bytes, 0, "seats 1 ", used);
-    check_decoding(GROW_BYTES, 5, "error: decoding takes ", "no shorter answers would do: take weights of 8 or 4 bits");
+    check_decoding(GROW_BYTES, 5, "error: decoding takes ",
+                   "nothing smaller would do, not even answers of at most 1: take weights of 8 or 4 bits");
     seats_wanted = SEATS;
     length_wanted = LENGTH;
 }

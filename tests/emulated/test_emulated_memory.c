@@ -79,7 +79,7 @@ static i64 expect_exact(const char *const *words, const char *more)
 }
 #define EXACT(more, ...) expect_exact((const char *const[]){__VA_ARGS__, NULL}, more)
 
-static void answers_take_what_is_foreseen(void **state)
+static void answers_take_what_is_estimated(void **state)
 {
     (void)state;
     i64 words = EXACT("", "generate", model_folder, "--prompt", "a", "--max-tokens", "4", "-o", out);
@@ -107,12 +107,12 @@ static void long_answers_say_which_shorter_ones_fit(void **state)
     assert_int_equal(run_within(bytes, words), 0);
     remove_outputs();
     expect_refused(bytes - 1, words, "; --max-tokens 256 would take ");
-    expect_refused(1, words, "; nothing smaller would do: ");
+    expect_refused(1, words, "; nothing smaller would do, not even ");
 }
 
 /* A wide tokenizer, whose pixels need more memory than the decoding steps. The estimate assumes a
  * whole clip, which may end early. */
-static void large_clips_take_what_is_foreseen(void **state)
+static void large_clips_take_what_is_estimated(void **state)
 {
     struct vision_config config = {.stride = 8, .bits = 6, .channels = {512, 5}, .blocks = {1, 1}, .inflated = true};
     struct vision vision;
@@ -141,7 +141,7 @@ static void large_clips_take_what_is_foreseen(void **state)
     memory_free(kept);
 }
 
-static void reconstructions_take_what_is_foreseen(void **state)
+static void reconstructions_take_what_is_estimated(void **state)
 {
     (void)state;
     i64 still = EXACT("a smaller --shape", "reconstruct", model_folder, picture, "-o", out);
@@ -166,13 +166,13 @@ static char *write_ids(const char *name, i64 rows, i64 length)
     return path;
 }
 
-static void logits_take_what_is_foreseen(void **state)
+static void logits_take_what_is_estimated(void **state)
 {
     (void)state;
     char *few = write_ids("few.safetensors", 1, 8), *many = write_ids("many.safetensors", 128, 64);
     const char *const narrow[] = {"logits", model_folder, "--ids", few, "--weights", "int8", "-o", out, NULL};
     const char *const rows[] = {"logits", model_folder, "--ids", many, "-o", out, NULL};
-    i64 least = EXACT("; nothing smaller would do: ", "logits", model_folder, "--ids", few, "-o", out);
+    i64 least = EXACT("; nothing smaller would do, not even ", "logits", model_folder, "--ids", few, "-o", out);
     if (!is_nightly()) {
         memory_free(few);
         memory_free(many);
@@ -182,21 +182,21 @@ static void logits_take_what_is_foreseen(void **state)
     i64 all = expect_exact(rows, "");
     assert_true(all > least);
     expect_refused(all - 1, rows, "; ids of [64,64] would take 67.1 MB");
-    expect_refused(1, rows, "; nothing smaller would do: ");
+    expect_refused(1, rows, "; nothing smaller would do, not even ");
     memory_free(few);
     memory_free(many);
 }
 
 #define ROWS(command, ...) command, model_folder, "--data", shards, "--part", "train", "--rows", "2", __VA_ARGS__
 
-static void held_out_rows_take_what_is_foreseen(void **state)
+static void held_out_rows_take_what_is_estimated(void **state)
 {
     (void)state;
     nightly_only(); /* a stage covers the same in daily runs */
-    i64 rows = EXACT("; nothing smaller would do: ", ROWS("eval", "--length", "64"));
+    i64 rows = EXACT("; nothing smaller would do, not even ", ROWS("eval", "--length", "64"));
     assert_int_equal(EXACT("", ROWS("eval", "--length", "64", "--weights", "int4")), rows);
     assert_int_equal(EXACT("", ROWS("routing", "--length", "64", "-o", out)), rows);
-    assert_true(EXACT("; nothing smaller would do: ", ROWS("grid", "--length", "64", "--tokens", "1")) > rows);
+    assert_true(EXACT("; nothing smaller would do, not even ", ROWS("grid", "--length", "64", "--tokens", "1")) > rows);
 }
 
 static void shorter_rows_that_fit_are_named(void **state)
@@ -204,13 +204,13 @@ static void shorter_rows_that_fit_are_named(void **state)
     const char *const rows[] = {ROWS("eval", "--length", "2048"), NULL};
     const char *const looked[] = {ROWS("routing", "--length", "2048", "-o", out), NULL};
     (void)state;
-    i64 bytes = expect_refused(1, rows, "; nothing smaller would do: ");
-    expect_refused(bytes - 1, rows, "; a length of 1024 would take ");
-    expect_refused(expect_refused(1, looked, "") - 1, looked, "; a length of 1024 would take ");
+    i64 bytes = expect_refused(1, rows, "; nothing smaller would do, not even ");
+    expect_refused(bytes - 1, rows, "; length=1024 would take ");
+    expect_refused(expect_refused(1, looked, "") - 1, looked, "; length=1024 would take ");
 }
 
 /* Prompts are read after the model is loaded. */
-static void weights_are_foreseen_before_prompts_are_read(void **state)
+static void weights_are_estimated_before_prompts_are_read(void **state)
 {
     (void)state;
     char *prompts = in_folder("prompts.jsonl");
@@ -219,7 +219,7 @@ static void weights_are_foreseen_before_prompts_are_read(void **state)
     const char *const words[] = {"eval", model_folder, "--data", prompts, NULL};
     const char *const narrow[] = {"eval", model_folder, "--data", prompts, "--weights", "int8", NULL};
     assert_int_equal(expect_refused(GROW_BYTES - 1, words, "; take a smaller model"), GROW_BYTES);
-    assert_int_equal(expect_refused(GROW_BYTES, narrow, "; leave --weights out"), 2 * (i64)GROW_BYTES);
+    assert_int_equal(expect_refused(GROW_BYTES, narrow, "; --weights stored would take "), 2 * (i64)GROW_BYTES);
     memory_free(prompts);
 }
 
@@ -243,7 +243,7 @@ static void write_data(void)
     memory_free(list);
 }
 
-static void stages_take_what_is_foreseen(void **state)
+static void stages_take_what_is_estimated(void **state)
 {
     (void)state;
     char *path = in_folder("stages.yaml"), *partial = in_folder("out.run/made.partial");
@@ -255,7 +255,7 @@ static void stages_take_what_is_foreseen(void **state)
         out, model_folder, shards, model_folder, shards, shards, shards, model_folder, model_folder);
     write_data();
     assert_int_equal(file_replace(path, recipe, (i64)strlen(recipe)), 0);
-    EXACT("; nothing smaller would do: ", "run", path, "scored");
+    EXACT("; nothing smaller would do, not even ", "run", path, "scored");
     if (is_nightly()) {
         i64 bytes = EXACT("", "run", path, "made");
         expect_refused(bytes - 1, (const char *const[]){"run", path, "made", NULL}, "sounds=0 would take ");
@@ -305,15 +305,15 @@ static int clear_media(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_take_what_is_foreseen),
+        cmocka_unit_test(answers_take_what_is_estimated),
         cmocka_unit_test(long_answers_say_which_shorter_ones_fit),
-        cmocka_unit_test(large_clips_take_what_is_foreseen),
-        cmocka_unit_test(reconstructions_take_what_is_foreseen),
-        cmocka_unit_test(logits_take_what_is_foreseen),
-        cmocka_unit_test(held_out_rows_take_what_is_foreseen),
+        cmocka_unit_test(large_clips_take_what_is_estimated),
+        cmocka_unit_test(reconstructions_take_what_is_estimated),
+        cmocka_unit_test(logits_take_what_is_estimated),
+        cmocka_unit_test(held_out_rows_take_what_is_estimated),
         cmocka_unit_test(shorter_rows_that_fit_are_named),
-        cmocka_unit_test(weights_are_foreseen_before_prompts_are_read),
-        cmocka_unit_test(stages_take_what_is_foreseen),
+        cmocka_unit_test(weights_are_estimated_before_prompts_are_read),
+        cmocka_unit_test(stages_take_what_is_estimated),
         cmocka_unit_test(refused_stages_leave_nothing),
     };
     return cmocka_run_group_tests(tests, make_media, clear_media);

@@ -145,7 +145,7 @@ static long sum(const long *values, i64 first, i64 end)
  * steps need at most `share` of the launches. */
 static void check_way(const char *what, const struct way *way, i64 warm, double share)
 {
-    static struct emulated_segments_trained plain, graphs, update, foreseen;
+    static struct emulated_segments_trained plain, graphs, update, estimated;
     struct device meta;
     device_open_meta(&meta);
     device_meta_gpu(&meta, gpu.has_fp8);
@@ -153,7 +153,7 @@ static void check_way(const char *what, const struct way *way, i64 warm, double 
     train(&graphs, way, &gpu, "1");
     if (is_nightly())
         train(&update, way, &gpu, "update");
-    train(&foreseen, way, &meta, "1");
+    train(&estimated, way, &meta, "1");
     device_close(&meta);
     i64 first = way->steps - warm;
     long without = sum(plain.launches, first, way->steps), with = sum(graphs.launches, first, way->steps);
@@ -161,10 +161,10 @@ static void check_way(const char *what, const struct way *way, i64 warm, double 
                   with, sum(graphs.graphs, first, way->steps));
     assert_true(plain.loss[0] > plain.loss[way->steps - 1]); /* weights change */
     check_equal(&plain, &graphs, way);
-    print_message("%s: %lld bytes of tape, %lld with graphs, %lld foreseen\n", what, (long long)plain.bytes,
-                  (long long)graphs.bytes, (long long)foreseen.bytes);
+    print_message("%s: %lld bytes of tape, %lld with graphs, %lld estimated\n", what, (long long)plain.bytes,
+                  (long long)graphs.bytes, (long long)estimated.bytes);
     assert_true((double)graphs.bytes <= 1.1 * (double)plain.bytes);
-    assert_int_equal(foreseen.bytes, graphs.bytes);
+    assert_int_equal(estimated.bytes, graphs.bytes);
     assert_int_equal(sum(plain.graphs, 0, way->steps), 0);
     assert_true((double)with <= share * (double)without);
     assert_int_equal(graphs.allocations, 0);
@@ -176,7 +176,7 @@ static void check_way(const char *what, const struct way *way, i64 warm, double 
     }
     memory_free(plain.weights);
     memory_free(graphs.weights);
-    memory_free(foreseen.weights);
+    memory_free(estimated.weights);
 }
 
 /* Batches of all modalities whose list lengths vary, around layers of one shape. */

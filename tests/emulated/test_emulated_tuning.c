@@ -183,7 +183,7 @@ static void all_products_may_be_refused(void **state)
     assert_true(emu_algorithms.runs[0] == 0);
 }
 
-static void those_may_be_refused_that_were_foreseen(void **state)
+static void those_may_be_refused_that_were_chosen(void **state)
 {
     (void)state;
     emu_algorithms.ms[0] = -1;
@@ -205,7 +205,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(without_it_the_first_is_taken, open_untuned, close_gpu),
         cmocka_unit_test_setup_teardown(products_of_one_row_may_be_refused, open_untuned, close_gpu),
         cmocka_unit_test_setup_teardown(all_products_may_be_refused, open_untuned, close_gpu),
-        cmocka_unit_test_setup_teardown(those_may_be_refused_that_were_foreseen, open_untuned, close_gpu),
+        cmocka_unit_test_setup_teardown(those_may_be_refused_that_were_chosen, open_untuned, close_gpu),
     };
     int failed = cmocka_run_group_tests(TESTS, NULL, NULL);
     workers_stop();

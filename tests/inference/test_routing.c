@@ -221,18 +221,17 @@ static void shards_of_other_tokenizers_are_refused(void **state)
 /* ---- GPU memory of a pass ---- */
 
 /* Bytes of blocks in addition to the model's. */
-static i64 bytes_taken(const struct model_config *config, const struct heldout_pass *pass, bool rehearsed)
+static i64 bytes_taken(const struct model_config *config, const struct heldout_pass *pass, bool dry)
 {
     struct device meta;
     struct model model;
     struct submodel full;
-    struct heldout_work work = {.pass = *pass};
     device_open_meta(&meta);
     device_meta_gpu(&meta, true);
     assert_int_equal(model_open(&model, &meta, config, DTYPE_F32, false, NULL), 0);
     i64 weights = meta.backed_most_bytes;
     submodel_full(&full, config);
-    if (rehearsed ? heldout_rehearse(&model, &work) : heldout_walk(pass, &model, &full))
+    if (dry ? heldout_dry_run(&model, &(struct submodel_options){0}, pass) : heldout_walk(pass, &model, &full))
         fail_msg("%s", error_text());
     i64 bytes = meta.backed_most_bytes - weights;
     model_close(&model);

@@ -15,7 +15,7 @@
 
 #include "elastic/elastic.h"
 #include "tests/toy.h"
-#include "train/plan.h"
+#include "train/synthetic_batches.h"
 
 enum { ROWS = 4, MICRO_ROWS = 2, LENGTH = 192, STEPS = 3 };
 static struct model_config config;
@@ -39,7 +39,7 @@ static u64 run_steps(struct device *device, const struct guarded_variant *v)
 {
     struct model *model = memory_alloc(sizeof *model);
     struct trainer *trainer = memory_alloc(sizeof *trainer);
-    struct plan_batches batches;
+    struct synthetic_batches batches;
     struct parallel parallel;
     struct comm *world = comm_open(device, &(struct launch){.size = 1, .local_size = 1});
     struct optimizer_settings optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1};
@@ -50,8 +50,8 @@ static u64 run_steps(struct device *device, const struct guarded_variant *v)
         weights_fp8(&model->weights);
     weights_init(&model->weights, 1);
     trainer_open(trainer, model, (i64)1 << 30);
-    plan_batches_init(&batches, &config, ROWS, MICRO_ROWS, LENGTH, 7);
-    trainer->source = plan_batches_source(&batches);
+    synthetic_batches_init(&batches, &config, ROWS, MICRO_ROWS, LENGTH, 7);
+    trainer->source = synthetic_batches_source(&batches);
     trainer->optimizer = &optimizer;
     trainer->lr = (struct lr_schedule){.peak = 1e-2};
     trainer->balance.posterior = true;
@@ -78,7 +78,7 @@ static u64 run_steps(struct device *device, const struct guarded_variant *v)
         hash = hash_bytes(values, count * 4, hash);
         memory_free(values);
     }
-    plan_batches_release(&batches);
+    synthetic_batches_release(&batches);
     trainer_close(trainer);
     model_close(model);
     memory_free(trainer);

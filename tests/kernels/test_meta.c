@@ -13,7 +13,8 @@
 #include "bench/quickstart.h"
 #include "tests/sanitized.h"
 #include "tests/tier.h"
-#include "train/plan.h"
+#include "train/step_memory.h"
+#include "train/synthetic_batches.h"
 
 enum { ROWS = 8, MICRO_ROWS = 4, LENGTH = 512, STEPS = 2, STEPS_NIGHTLY = 4 };
 static const struct elastic_settings draws = {.depth_full = 0.5,
@@ -40,7 +41,7 @@ static void run_steps(struct meta_outcome *out, struct device *device, enum dtyp
 {
     struct model *model = memory_alloc(sizeof *model);
     struct trainer *trainer = memory_alloc(sizeof *trainer);
-    struct plan_batches batches;
+    struct synthetic_batches batches;
     struct optimizer_settings optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
     struct model_config config = quickstart;
     if (v->text_alone) {
@@ -51,8 +52,8 @@ static void run_steps(struct meta_outcome *out, struct device *device, enum dtyp
     require(model_open(model, device, &config, dtype, true, NULL) == 0, "%s", error_text());
     weights_init(&model->weights, 1);
     trainer_open(trainer, model, (i64)4 << 30);
-    plan_batches_init(&batches, &model->config, ROWS, MICRO_ROWS, LENGTH, 7);
-    trainer->source = plan_batches_source(&batches);
+    synthetic_batches_init(&batches, &model->config, ROWS, MICRO_ROWS, LENGTH, 7);
+    trainer->source = synthetic_batches_source(&batches);
     trainer->optimizer = &optimizer;
     trainer->lr = (struct lr_schedule){.peak = 1e-4};
     trainer->balance.weight[TARGET_MTP] = 0.3;
@@ -68,7 +69,7 @@ static void run_steps(struct meta_outcome *out, struct device *device, enum dtyp
     out->counted_flops = device->cost.flops;
     out->held_bytes = device_held_bytes(device);
     step_memory_of(&out->memory, trainer);
-    plan_batches_release(&batches);
+    synthetic_batches_release(&batches);
     trainer_close(trainer);
     model_close(model);
     memory_free(trainer);

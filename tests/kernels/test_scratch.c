@@ -28,7 +28,7 @@ static i64 held_after(const struct op_case *c, struct op_run *run, struct device
 static int compare(const struct op_case *c, struct op_run *run, void *context)
 {
     struct device meta, cpu;
-    i64 foreseen = 0, taken = 0;
+    i64 estimated = 0, taken = 0;
     int ends[2], status = 0;
     struct device *none = context;
     if (run->gap > 0) /* part of a matrix needs the same as a whole one */
@@ -39,10 +39,10 @@ static int compare(const struct op_case *c, struct op_run *run, void *context)
     if (child == 0) {
         workers_start(WORKERS);
         device_open_meta(&meta);
-        foreseen = held_after(c, run, &meta);
+        estimated = held_after(c, run, &meta);
         device_open_cpu(&cpu);
         taken = held_after(c, run, &cpu);
-        _exit(write(ends[1], (i64[]){foreseen, taken}, 16) == 16 ? 0 : 1);
+        _exit(write(ends[1], (i64[]){estimated, taken}, 16) == 16 ? 0 : 1);
     }
     close(ends[1]); /* the read ends if a child dies */
     i64 both[2] = {0, 1};
@@ -55,14 +55,14 @@ static int compare(const struct op_case *c, struct op_run *run, void *context)
     i64 lines = c->multiplies ? 0 : SMALL + LINES * WORKERS * max_i64(run->rows, run->columns) * 4;
     if (both[1] > both[0] + SMALL + lines)
         return error_set(
-            "%s variant %d, %s, rows %lld, columns %lld, depth %lld, gap %lld: takes %lld bytes, foreseen are "
+            "%s variant %d, %s, rows %lld, columns %lld, depth %lld, gap %lld: takes %lld bytes, estimated are "
             "%lld",
             c->name, run->variant, dtype_name(run->dtype), (long long)run->rows, (long long)run->columns,
             (long long)run->depth, (long long)run->gap, (long long)both[1], (long long)both[0]);
     return 0;
 }
 
-static void ops_take_what_is_foreseen(void **state)
+static void ops_take_what_is_estimated(void **state)
 {
     struct device none;
     (void)state;
@@ -78,6 +78,6 @@ static void ops_take_what_is_foreseen(void **state)
 int main(int argc, char **argv)
 {
     wanted = argc > 1 ? argv[1] : NULL;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ops_take_what_is_foreseen)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ops_take_what_is_estimated)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

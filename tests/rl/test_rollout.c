@@ -6,7 +6,7 @@
 #include "core/json.h"
 #include "core/safetensors.h"
 #include "core/settings.h"
-#include "rl/foresee.h"
+#include "rl/memory_estimate.h"
 #include "rl/learn.h"
 #include "rl/pool.h"
 #include "rl/rl.h"
@@ -725,16 +725,25 @@ static void test_a_stage_in_8_bits(void **state)
 }
 
 #ifdef WEFT_ON_GPU
+static void estimate_stage(struct step_memory *out, const struct rl_work *work)
+{
+    struct device meta;
+    device_open_meta(&meta);
+    device_meta_gpu(&meta, true);
+    assert_int_equal(rl_estimate(out, work, &meta), 0);
+    device_close(&meta);
+}
+
 /* Runs the phases of a stage by hand (rollouts, a training step, held-out answers beside both):
  * their GPU memory equals the estimate. */
-static void test_the_stage_takes_what_is_foreseen(void **state)
+static void test_the_stage_takes_what_is_estimated(void **state)
 {
     (void)state;
     struct rl_settings s =
         settings_of("{from: none, prompts: none, steps: 1, prompts_per_step: 10, group: 3, minibatches: 1,"
                     "max_tokens: 24, micro_positions: 300, optimizer: {lr: 1e-3}}");
     struct step_memory all, weights = {0};
-    const struct rl_wanted wanted = {&s, &model.config, tokenizer, &prompts, &prompts, DTYPE_F32, in_8_bits, true};
+    const struct rl_work work = {&s, &model.config, tokenizer, &prompts, &prompts, DTYPE_F32, in_8_bits};
     struct sampler sampler, beside;
     struct pool pool;
     struct learner l;
@@ -743,9 +752,9 @@ static void test_the_stage_takes_what_is_foreseen(void **state)
     struct submodel full;
     double success[PROMPTS] = {0};
     setenv("WEFT_EMU_MEMORY", "17179869184", 1);
-    assert_int_equal(rl_foresee(&all, &wanted), 0);
+    estimate_stage(&all, &work);
     step_memory_add_weights(&weights, &model.weights);
-    i64 before = device_left_bytes(&device), foreseen = step_memory_gpu(&all) - step_memory_gpu(&weights);
+    i64 before = device_left_bytes(&device), estimated = step_memory_gpu(&all) - step_memory_gpu(&weights);
     const struct sampler_room room = rl_room(&s, prompts.longest);
     submodel_full(&full, &model.config);
     assert_int_equal(sampler_open(&sampler, &model, &full, tokenizer, &room), 0);
@@ -761,8 +770,8 @@ static void test_the_stage_takes_what_is_foreseen(void **state)
     struct judge *judge = judge_open(&s.judge, tokenizer, NULL, 0);
     assert_int_equal(eval_prompts(&scores, &(struct eval_kept){0}, &beside, judge, &prompts, 1, 1, 1), 0);
     i64 used = before - device_left_bytes(&device);
-    print_message("foreseen %lld, used %lld\n", (long long)foreseen, (long long)used);
-    assert_in_range(used, foreseen * 9 / 10, foreseen);
+    print_message("estimated %lld, used %lld\n", (long long)estimated, (long long)used);
+    assert_in_range(used, estimated * 9 / 10, estimated);
     unsetenv("WEFT_EMU_MEMORY");
     judge_close(judge);
     sampler_close(&beside);
@@ -782,16 +791,15 @@ static void test_a_stage_that_does_not_fit_says_what_would(void **state)
                     "max_tokens: 2048, micro_positions: 512, optimizer: {lr: 1e-3}}");
     struct step_memory all, fewer;
     struct rl_settings less = s;
-    struct rl_wanted wanted = {&s,        &model.config, tokenizer, &prompts, &(struct prompts){0},
-                               DTYPE_F32, in_8_bits,     true};
+    struct rl_work work = {&s, &model.config, tokenizer, &prompts, &(struct prompts){0}, DTYPE_F32, in_8_bits};
     less.micro_positions = 256;
     less.recompute = true;
     less.seats = 8;
     char limit[32], words[128];
-    assert_int_equal(rl_foresee(&all, &wanted), 0);
-    wanted.settings = &less;
-    assert_int_equal(rl_foresee(&fewer, &wanted), 0);
-    wanted.settings = &s;
+    estimate_stage(&all, &work);
+    work.settings = &less;
+    estimate_stage(&fewer, &work);
+    work.settings = &s;
     assert_true(step_memory_gpu(&fewer) < step_memory_gpu(&all) - 4 * GROW_BYTES);
     i64 most = (i64)1 << 34;
     snprintf(limit, sizeof limit, "%lld", (long long)most);
@@ -799,9 +807,9 @@ static void test_a_stage_that_does_not_fit_says_what_would(void **state)
     i64 held = most - device_left_bytes(&device); /* held by the test itself */
     snprintf(limit, sizeof limit, "%lld", (long long)(held + step_memory_gpu(&fewer)));
     setenv("WEFT_EMU_MEMORY", limit, 1);
-    assert_int_equal(rl_check_memory(&wanted, &device), -1);
+    assert_int_equal(rl_check_memory(&work, &device), -1);
     unsetenv("WEFT_EMU_MEMORY");
-    snprintf(words, sizeof words, "micro_positions=256 recompute=true seats=8 max_tokens=2048 would take %.1f MB",
+    snprintf(words, sizeof words, "micro_positions=256 recompute=true seats=8 would take %.1f MB",
              (double)step_memory_gpu(&fewer) * 1e-6);
     if (!strstr(error_text(), "RL takes ") || !strstr(error_text(), words))
         fail_msg("expected \"%s\": %s", words, error_text());
@@ -839,7 +847,7 @@ int main(int argc, char **argv)
                                                  cmocka_unit_test(test_only_what_is_learnt_from_is_in_8_bits),
                                                  cmocka_unit_test(test_weights_that_stay_have_ratios_of_1),
 #ifdef WEFT_ON_GPU
-                                                 cmocka_unit_test(test_the_stage_takes_what_is_foreseen),
+                                                 cmocka_unit_test(test_the_stage_takes_what_is_estimated),
                                                  cmocka_unit_test(test_a_stage_that_does_not_fit_says_what_would)
 #endif
     };

@@ -3,7 +3,8 @@
 #include "elastic/elastic.h"
 #include "tests/pretrain_toy.h"
 #include "tests/toy.h"
-#include "train/plan.h"
+#include "train/step_memory.h"
+#include "train/synthetic_batches.h"
 #include "train/pretrain.h"
 
 #include <math.h>
@@ -38,7 +39,7 @@ static struct steps run_steps(struct device *on, struct steps s)
 {
     static struct model model;
     static struct trainer trainer;
-    struct plan_batches batches;
+    struct synthetic_batches batches;
     struct step_memory memory;
     struct optimizer_settings optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1};
     const struct model_config config = toy_config(4, TOY_ALL);
@@ -48,8 +49,8 @@ static struct steps run_steps(struct device *on, struct steps s)
     if (on->backend != BACKEND_META)
         toy_init(&model);
     trainer_open(&trainer, &model, (i64)1 << 30);
-    plan_batches_init(&batches, &config, ROWS, MICRO_ROWS, LENGTH, 7);
-    trainer.source = plan_batches_source(&batches);
+    synthetic_batches_init(&batches, &config, ROWS, MICRO_ROWS, LENGTH, 7);
+    trainer.source = synthetic_batches_source(&batches);
     trainer.optimizer = &optimizer;
     trainer.lr = (struct lr_schedule){.peak = 1e-2};
     trainer.recompute = s.recompute;
@@ -62,7 +63,7 @@ static struct steps run_steps(struct device *on, struct steps s)
     s.copies = memory.copies;
     s.rounded = model.weights.rounded.used_bytes;
     s.hash = on->backend == BACKEND_META ? 0 : weights_hash(&model.weights);
-    plan_batches_release(&batches);
+    synthetic_batches_release(&batches);
     trainer_close(&trainer);
     model_close(&model);
     return s;
@@ -94,7 +95,7 @@ static void losses_are_others_and_near(void **state)
 }
 
 /* FP8 copies take the size of their dtype, and the estimate includes them. */
-static void their_memory_is_foreseen(void **state)
+static void their_memory_is_estimated(void **state)
 {
     struct device meta;
     (void)state;
@@ -170,7 +171,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_do_not_depend_on_threads_or_recomputation),
         cmocka_unit_test(losses_are_others_and_near),
-        cmocka_unit_test(their_memory_is_foreseen),
+        cmocka_unit_test(their_memory_is_estimated),
         cmocka_unit_test(a_killed_run_goes_on_with_the_same_bits),
         cmocka_unit_test(a_checkpoint_is_like_any_other),
     };

@@ -1,6 +1,6 @@
 /* The audio tokenizer for inference: load and save, encode and decode. */
 #include "core/json.h"
-#include "kernels/device/rehearsal.h"
+#include "kernels/device/dry_run.h"
 #include "tokenizers/audio/audio.h"
 
 #include <math.h>
@@ -73,18 +73,19 @@ static int load_config(struct audio_config *config, enum dtype *dtype, const cha
     return status;
 }
 
-static int check_memory(const struct device *device, const struct audio_config *config, const char *directory,
-                        enum dtype dtype)
+struct audio_work {
+    const struct audio_config *config;
+    enum dtype dtype;
+};
+
+static int open_on_meta(struct memory_estimate *out, struct device *meta, void *context)
 {
-    struct rehearsal rehearsal;
+    const struct audio_work *w = context;
     struct audio_tokenizer audio;
-    if (!rehearsal_open(&rehearsal, device))
-        return 0;
-    audio_open(&audio, &rehearsal.meta, config, dtype, false);
+    (void)out;
+    audio_open(&audio, meta, w->config, w->dtype, false);
     audio_close(&audio);
-    int status = rehearsal_check(&rehearsal, directory, "take a smaller tokenizer, or --device cpu");
-    rehearsal_close(&rehearsal);
-    return status;
+    return 0;
 }
 
 int audio_load(struct audio_tokenizer *audio, struct device *device, const char *directory)
@@ -98,7 +99,9 @@ int audio_load(struct audio_tokenizer *audio, struct device *device, const char 
         log_warn("%s was trained in bf16, which this machine is slow in: f32 it is; a few codes may differ", directory);
         dtype = DTYPE_F32;
     }
-    if (check_memory(device, &config, directory, dtype))
+    const struct dry_run check = {directory, open_on_meta, &(struct audio_work){&config, dtype},
+                                  .otherwise = "take a smaller tokenizer, or --device cpu"};
+    if (dry_run_check(&check, device))
         return -1;
     char *path = path_join(directory, "weights.safetensors");
     int status = safetensors_open(&set, path);

@@ -1,5 +1,5 @@
 /* The vision tokenizer's folder: config.json and weights.safetensors. */
-#include "kernels/device/rehearsal.h"
+#include "kernels/device/dry_run.h"
 #include "tokenizers/vision/vision.h"
 
 int vision_save(const struct vision *vision, const char *directory)
@@ -26,25 +26,30 @@ static int load_config(struct vision_config *config, const char *directory)
     return status;
 }
 
-static int check_memory(const struct device *device, const struct vision_config *config, const char *directory,
-                        enum dtype dtype, bool training)
+struct vision_work {
+    const struct vision_config *config;
+    enum dtype dtype;
+    bool training;
+};
+
+static int open_on_meta(struct memory_estimate *out, struct device *meta, void *context)
 {
-    struct rehearsal rehearsal;
+    const struct vision_work *w = context;
     struct vision vision;
-    if (!rehearsal_open(&rehearsal, device))
-        return 0;
-    vision_open(&vision, &rehearsal.meta, config, dtype, training);
+    (void)out;
+    vision_open(&vision, meta, w->config, w->dtype, w->training);
     vision_close(&vision);
-    int status = rehearsal_check(&rehearsal, directory, "take a smaller tokenizer, or --device cpu");
-    rehearsal_close(&rehearsal);
-    return status;
+    return 0;
 }
 
 int vision_load(struct vision *vision, struct device *device, const char *directory, enum dtype dtype, bool training)
 {
     struct vision_config config;
     struct safetensors set;
-    if (load_config(&config, directory) || check_memory(device, &config, directory, dtype, training))
+    struct vision_work work = {&config, dtype, training};
+    const struct dry_run check = {directory, open_on_meta, &work,
+                                  .otherwise = "take a smaller tokenizer, or --device cpu"};
+    if (load_config(&config, directory) || dry_run_check(&check, device))
         return -1;
     char *path = path_join(directory, "weights.safetensors");
     int status = safetensors_open(&set, path);

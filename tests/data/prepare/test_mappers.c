@@ -348,7 +348,7 @@ static void it_stops_before_the_disk_is_full_and_goes_on(void **state)
     (void)state;
 }
 
-static void what_it_will_write_is_foreseen(void **state)
+static void what_it_will_write_is_estimated(void **state)
 {
     struct prepare_settings s = {.data = corpus,
                                  .text = text_folder,
@@ -358,7 +358,7 @@ static void what_it_will_write_is_foreseen(void **state)
                                  .shard_bytes = 1 << 20};
     struct prepare_estimate e;
     double made = 0;
-    char *out = path_join(folder, "foreseen");
+    char *out = path_join(folder, "estimated");
     assert_int_equal(prepare_estimate(&e, &s, &device), 0);
     assert_int_equal(e.files, FILES);
     assert_int_equal(directory_make(out) || prepare_stage(&s, out, 1, &device, DTYPE_F32), 0);
@@ -385,7 +385,7 @@ int main(void)
         cmocka_unit_test(the_packer_shows_every_sample_of_all_parts),
         cmocka_unit_test(a_source_goes_on_without_the_files_before),
         cmocka_unit_test(it_stops_before_the_disk_is_full_and_goes_on),
-        cmocka_unit_test(what_it_will_write_is_foreseen),
+        cmocka_unit_test(what_it_will_write_is_estimated),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

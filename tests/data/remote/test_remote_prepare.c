@@ -171,7 +171,7 @@ static void they_become_what_files_of_a_disk_do(void **state)
     (void)state;
 }
 
-static void what_it_will_write_is_foreseen(void **state)
+static void what_it_will_write_is_estimated(void **state)
 {
     struct prepare_estimate e;
     i64 made;
@@ -192,7 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_server_leaves_is_gone_on_with),
         cmocka_unit_test(they_become_what_files_of_a_disk_do),
-        cmocka_unit_test(what_it_will_write_is_foreseen),
+        cmocka_unit_test(what_it_will_write_is_estimated),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

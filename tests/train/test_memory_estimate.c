@@ -3,20 +3,19 @@
  * process, apart from what any program takes (its own pages, partly used huge pages, memory kept by
  * the C library). */
 #include "tokenizer_training/audio_step.h"
-#include "tokenizer_training/foresee.h"
+#include "tokenizer_training/memory_estimate.h"
 #include "tests/vision_fixture.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct foresee_outcome {
+struct estimate_outcome {
     struct codec_needs needs;
     i64 peak_bytes; /* growth of the process */
 };
-typedef void measure(struct foresee_outcome *out, const void *settings, struct device *cpu, enum dtype dtype);
-typedef int foresee(struct codec_needs *needs, const void *settings, struct device *meta, enum dtype dtype);
+typedef void measure(struct estimate_outcome *out, const void *settings, struct device *cpu, enum dtype dtype);
 
-static void keep(struct foresee_outcome *out, const struct weights *weights, const struct tape *tape, i64 host_bytes)
+static void keep(struct estimate_outcome *out, const struct weights *weights, const struct tape *tape, i64 host_bytes)
 {
     struct step_memory *m = &out->needs.memory;
     m->activations = tape_peak_bytes(tape);
@@ -33,7 +32,7 @@ enum { SIZE = 64, FRAMES = 9 }; /* default values */
 static const struct setting_override vision_values[] = {
     {"data", "./none"}, {"steps", "3"}, {"clip_steps", "6"}, {"still_share", "0.25"}};
 
-static void measure_vision(struct foresee_outcome *out, const void *settings, struct device *cpu, enum dtype dtype)
+static void measure_vision(struct estimate_outcome *out, const void *settings, struct device *cpu, enum dtype dtype)
 {
     const struct vision_settings *s = settings;
     u8 *clip = toy_pixels(1, FRAMES, SIZE);
@@ -62,7 +61,7 @@ static void measure_vision(struct foresee_outcome *out, const void *settings, st
 static const struct setting_override audio_values[] = {
     {"data", "./none"}, {"steps", "6"}, {"unquantised_share", "0.5"}};
 
-static void measure_audio(struct foresee_outcome *out, const void *settings, struct device *cpu, enum dtype dtype)
+static void measure_audio(struct estimate_outcome *out, const void *settings, struct device *cpu, enum dtype dtype)
 {
     enum { SAMPLES = 3 * AUDIO_RATE_HZ };
     static int16_t values[SAMPLES];
@@ -87,7 +86,7 @@ static void measure_audio(struct foresee_outcome *out, const void *settings, str
 /* ---- Comparison with the estimate ---- */
 
 /* Runs the steps in a child process, so that its peak resident size is theirs. */
-static void measured_apart(struct foresee_outcome *out, measure *steps, const void *settings)
+static void measured_apart(struct estimate_outcome *out, measure *steps, const void *settings)
 {
     int ends[2], status = 1;
     workers_stop();
@@ -96,7 +95,7 @@ static void measured_apart(struct foresee_outcome *out, measure *steps, const vo
     if (child == 0) {
         struct device cpu;
         device_open_cpu(&cpu);
-        *out = (struct foresee_outcome){0};
+        *out = (struct estimate_outcome){0};
         steps(out, settings, &cpu, cpu.has_bf16 ? DTYPE_BF16 : DTYPE_F32);
         _exit(write(ends[1], out, sizeof *out) == sizeof *out ? 0 : 1);
     }
@@ -107,18 +106,18 @@ static void measured_apart(struct foresee_outcome *out, measure *steps, const vo
     close(ends[0]);
 }
 
-static void compare(const char *what, const struct codec_needs *foreseen, const struct foresee_outcome *measured)
+static void compare(const char *what, const struct codec_needs *estimated, const struct estimate_outcome *measured)
 {
-    const struct step_memory *a = &foreseen->memory, *b = &measured->needs.memory;
+    const struct step_memory *a = &estimated->memory, *b = &measured->needs.memory;
     double total = (double)step_memory_total(a);
-    assert_int_equal(foreseen->parameters, measured->needs.parameters);
+    assert_int_equal(estimated->parameters, measured->needs.parameters);
     assert_int_equal(a->copies, b->copies);
     assert_int_equal(a->masters, b->masters);
     assert_int_equal(a->moments, b->moments);
     assert_int_equal(a->gradients, b->gradients);
     assert_int_equal(a->activations, b->activations);
     assert_int_equal(a->host, b->host);
-    print_message("%s: foreseen %.0f, held %lld, resident %lld, scratch %lld of %lld\n", what, total,
+    print_message("%s: estimated %.0f, held %lld, resident %lld, scratch %lld of %lld\n", what, total,
                   (long long)step_memory_total(b), (long long)measured->peak_bytes, (long long)b->backend,
                   (long long)a->backend);
     /* A worker that never ran a largest tile holds less scratch. */
@@ -129,50 +128,41 @@ static void compare(const char *what, const struct codec_needs *foreseen, const 
     }
 }
 
-static void both(const char *what, foresee *plan, measure *steps, const void *settings)
+static void both(const char *what, const struct setting *table, measure *steps, const void *settings)
 {
     struct device meta, cpu;
     struct codec_needs needs;
-    struct foresee_outcome measured;
+    struct estimate_outcome measured;
     measured_apart(&measured, steps, settings);
     device_open_cpu(&cpu); /* bf16 if the CPU would use it */
     device_open_meta(&meta);
-    if (plan(&needs, settings, &meta, cpu.has_bf16 ? DTYPE_BF16 : DTYPE_F32))
+    if (codec_estimate(&needs, table, settings, &meta, cpu.has_bf16 ? DTYPE_BF16 : DTYPE_F32))
         fail_msg("%s", error_text());
     device_close(&meta);
     compare(what, &needs, &measured);
 }
 
-static int foresee_vision(struct codec_needs *needs, const void *settings, struct device *meta, enum dtype dtype)
-{
-    return vision_foresee(needs, settings, meta, dtype);
-}
-static int foresee_audio(struct codec_needs *needs, const void *settings, struct device *meta, enum dtype dtype)
-{
-    return audio_foresee(needs, settings, meta, dtype);
-}
-
-static void a_vision_tokenizer_needs_what_is_foreseen(void **state)
+static void a_vision_tokenizer_needs_what_is_estimated(void **state)
 {
     (void)state;
     struct vision_settings s = {0};
     assert_int_equal(settings_read(&s, vision_stage_table, NULL, NULL, vision_values, COUNT_OF(vision_values)), 0);
-    both("vision", foresee_vision, measure_vision, &s);
+    both("vision", vision_stage_table, measure_vision, &s);
     settings_release(&s, vision_stage_table);
 }
 
-static void an_audio_tokenizer_needs_what_is_foreseen(void **state)
+static void an_audio_tokenizer_needs_what_is_estimated(void **state)
 {
     (void)state;
     struct audio_settings s = {0};
     assert_int_equal(settings_read(&s, audio_stage_table, NULL, NULL, audio_values, COUNT_OF(audio_values)), 0);
-    both("audio", foresee_audio, measure_audio, &s);
+    both("audio", audio_stage_table, measure_audio, &s);
     settings_release(&s, audio_stage_table);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_vision_tokenizer_needs_what_is_foreseen),
-                                       cmocka_unit_test(an_audio_tokenizer_needs_what_is_foreseen)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_vision_tokenizer_needs_what_is_estimated),
+                                       cmocka_unit_test(an_audio_tokenizer_needs_what_is_estimated)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,100 +1,16 @@
-#include "train/plan.h"
-
-#include "core/json.h"
+#include "train/synthetic_batches.h"
 
 #include <string.h>
-
-/* ---- Memory ---- */
-
-static i64 weights_parts(const struct step_memory *m)
-{
-    return m->copies + m->masters + m->moments + m->gradients;
-}
-
-/* Rounding between the weights and at the ends of their arenas. */
-static i64 weights_rounding(const struct weights *w, i64 parts)
-{
-    i64 behind = arena_rounding_bytes(w->device, &w->memory) + arena_rounding_bytes(w->device, &w->rounded);
-    return behind ? behind + w->memory.peak_bytes + w->rounded.peak_bytes - parts : 0;
-}
-
-void step_memory_add_weights(struct step_memory *out, const struct weights *weights)
-{
-    i64 before = weights_parts(out);
-    out->gradients += weights->grad_elements * 4;
-    out->copies += weights->rounded.used_bytes;
-    for (i64 i = 0; i < weights->count; i++) {
-        const struct weight *w = &weights->list[i];
-        i64 share = w->share_rows * w->columns * 4;
-        out->copies += w->value.rows * w->value.columns * dtype_bytes(w->value.dtype) + w->image_bytes;
-        out->masters += w->value.dtype == DTYPE_F32 ? 0 : share;
-        out->moments += w->m ? 2 * share : 0;
-    }
-    out->rounding += weights_rounding(weights, weights_parts(out) - before);
-}
-
-void step_memory_add_tape(struct step_memory *out, const struct tape *tape)
-{
-    out->activations += tape_peak_bytes(tape);
-    out->rounding += tape_rounding_bytes(tape);
-}
-
-/* A batch reserves room for vision input at every position; memory without vision
- * input is never touched. */
-static i64 untouched_bytes(const struct micro_batch *f, const struct model_config *c)
-{
-    i64 positions = c->cell_features ? f->batch.n - f->batch.inputs[INPUT_VISION_IN].n : 0;
-    return positions * CELLS * (4 * c->cell_features + c->patch_values);
-}
-
-void step_memory_of(struct step_memory *out, const struct trainer *t)
-{
-    *out = (struct step_memory){.backend = device_held_bytes(t->model->device), .buckets = buckets_memory(t->buckets)};
-    step_memory_add_weights(out, &t->model->weights);
-    for (i64 i = 0; i < t->in_flight_count; i++) {
-        const struct micro_batch *f = &t->in_flight[i];
-        step_memory_add_tape(out, &f->tape);
-        out->host += f->tape.host.peak_bytes + f->tape.staged.peak_bytes + f->arena.peak_bytes -
-                     untouched_bytes(f, &t->model->config);
-    }
-}
-
-i64 step_memory_total(const struct step_memory *m)
-{
-    return step_memory_gpu(m) + m->host + m->backend;
-}
-
-i64 step_memory_gpu(const struct step_memory *m)
-{
-    return m->copies + m->masters + m->moments + m->gradients + m->activations + m->buckets + m->cache + m->rounding;
-}
-
-struct json *step_memory_json(const struct step_memory *m)
-{
-    const struct {
-        const char *name;
-        i64 bytes;
-    } parts[] = {{"weights", m->copies},         {"masters", m->masters},         {"moments", m->moments},
-                 {"gradients", m->gradients},    {"activations", m->activations}, {"host", m->host},
-                 {"buckets", m->buckets},        {"backend", m->backend},         {"rounding", m->rounding},
-                 {"total", step_memory_total(m)}};
-    struct json *j = json_object();
-    for (i64 i = 0; i < COUNT_OF(parts); i++)
-        json_set(j, parts[i].name, json_of_integer(parts[i].bytes));
-    return j;
-}
-
-/* ---- Synthetic batches ---- */
 
 enum { TOKEN_END, TOKEN_IM_START, TOKEN_IM_END, TOKEN_BOI, TOKEN_EOI, TOKEN_BOV, TOKEN_EOV, TOKEN_NEXT, TOKEN_BOA };
 enum { TOKEN_STILL = TOKEN_BOA + 1, TOKEN_CLIP, TOKEN_WORDS, WORDS_MOST = 64, CLIP_FRAMES = 2, EDGE = 3 };
 
-void plan_batches_init(struct plan_batches *p, const struct model_config *config, i64 rows, i64 micro_rows, i64 length,
-                       u64 seed)
+void synthetic_batches_init(struct synthetic_batches *p, const struct model_config *config, i64 rows, i64 micro_rows,
+                            i64 length, u64 seed)
 {
     struct shape still = {.scale_count = max_i64(1, min_i64(config->scales - 1, SCALES_MOST)), .frames = 1};
-    *p =
-        (struct plan_batches){.config = config, .rows = rows, .micro_rows = micro_rows, .length = length, .seed = seed};
+    *p = (struct synthetic_batches){
+        .config = config, .rows = rows, .micro_rows = micro_rows, .length = length, .seed = seed};
     for (i64 k = 0; k < still.scale_count; k++)
         still.scales[k] = (struct scale){k + 1, k + 1};
     struct shape clip = still;
@@ -115,7 +31,7 @@ void plan_batches_init(struct plan_batches *p, const struct model_config *config
     grammar_init(&p->grammar, &p->vocabulary, &(struct grammar_options){.reweight = true});
 }
 
-void plan_batches_release(struct plan_batches *p)
+void synthetic_batches_release(struct synthetic_batches *p)
 {
     grammar_release(&p->grammar);
 }
@@ -125,12 +41,12 @@ struct identity {
     u32 step, row, sample;
 };
 
-static i64 draw(const struct plan_batches *p, struct identity id, u32 which, i64 bound)
+static i64 draw(const struct synthetic_batches *p, struct identity id, u32 which, i64 bound)
 {
     return rng_below((struct rng_key){p->seed, RNG_TEST}, bound, id.step, id.row, id.sample, which);
 }
 
-static struct part medium(const struct plan_batches *p, struct identity id, enum stream kind)
+static struct part medium(const struct synthetic_batches *p, struct identity id, enum stream kind)
 {
     bool clip = kind == STREAM_VIDEO_IN || kind == STREAM_VIDEO_OUT;
     return (struct part){.kind = kind,
@@ -143,7 +59,7 @@ static struct part medium(const struct plan_batches *p, struct identity id, enum
 }
 
 /* A text, or a text and a medium in either order. Returns the number of parts. */
-static int draw_sample(struct part parts[2], i32 *ids, const struct plan_batches *p, struct identity id)
+static int draw_sample(struct part parts[2], i32 *ids, const struct synthetic_batches *p, struct identity id)
 {
     const struct model_config *c = p->config;
     enum stream kinds[STREAMS] = {STREAM_TEXT};
@@ -165,7 +81,7 @@ static int draw_sample(struct part parts[2], i32 *ids, const struct plan_batches
     return kind == STREAM_TEXT ? 1 : 2;
 }
 
-static void add_sample(struct plan_batches *p, const struct part *parts, int count)
+static void add_sample(struct synthetic_batches *p, const struct part *parts, int count)
 {
     grammar_begin(&p->grammar);
     for (int i = 0; i < count; i++)
@@ -173,7 +89,7 @@ static void add_sample(struct plan_batches *p, const struct part *parts, int cou
     require(grammar_end(&p->grammar, TOKEN_END) == 0, "%s", error_text());
 }
 
-static void lay_row(struct plan_batches *p, struct batch *b, i64 at, struct identity id)
+static void lay_row(struct synthetic_batches *p, struct batch *b, i64 at, struct identity id)
 {
     i64 end = at + p->length;
     for (;; id.sample++) {
@@ -189,7 +105,7 @@ static void lay_row(struct plan_batches *p, struct batch *b, i64 at, struct iden
 }
 
 /* Fills everything that is not text: features, pixels, bits and codes. */
-static void fill_payload(const struct plan_batches *p, struct batch *b)
+static void fill_payload(const struct synthetic_batches *p, struct batch *b)
 {
     const struct model_config *c = p->config;
     struct rng_key key = {p->seed, RNG_TEST};
@@ -211,7 +127,7 @@ static void fill_payload(const struct plan_batches *p, struct batch *b)
 
 static int fill(void *context, i64 step, i64 micro, struct batch *b, struct arena *arena)
 {
-    struct plan_batches *p = context;
+    struct synthetic_batches *p = context;
     struct token_sizes sizes = model_token_sizes(p->config);
     i64 first = micro * p->micro_rows, rows = min_i64(p->micro_rows, p->rows - first);
     batch_init(b, arena, rows * p->length, &sizes);
@@ -225,7 +141,7 @@ static int fill(void *context, i64 step, i64 micro, struct batch *b, struct aren
 }
 
 /* Adds the row's target weights, computed from the lengths of its samples. */
-static void add_row_totals(struct plan_batches *p, double totals[TARGETS], struct identity id)
+static void add_row_totals(struct synthetic_batches *p, double totals[TARGETS], struct identity id)
 {
     for (i64 at = 0;; id.sample++) {
         struct part parts[2];
@@ -242,13 +158,13 @@ static void add_row_totals(struct plan_batches *p, double totals[TARGETS], struc
 
 static i64 plan(void *context, i64 step, double totals[TARGETS])
 {
-    struct plan_batches *p = context;
+    struct synthetic_batches *p = context;
     for (i64 row = 0; row < p->rows; row++)
         add_row_totals(p, totals, (struct identity){(u32)step, (u32)row, 0});
     return ceil_div(p->rows, p->micro_rows);
 }
 
-struct batch_source plan_batches_source(struct plan_batches *p)
+struct batch_source synthetic_batches_source(struct synthetic_batches *p)
 {
     return (struct batch_source){p, plan, fill, NULL};
 }

@@ -1,12 +1,9 @@
 /* Memory estimate of a tokenizer's training: its own steps on the meta backend, on one synthetic
  * picture, clip or recording. */
-#include "tokenizer_training/foresee.h"
+#include "tokenizer_training/memory_estimate.h"
 
 #include "tokenizer_training/audio_step.h"
 #include "tokenizer_training/vision_step.h"
-#include "train/fits.h"
-
-#include <stdio.h>
 
 static void add_needs(struct codec_needs *needs, const struct weights *weights, const struct tape *tape, i64 host_bytes)
 {
@@ -57,7 +54,7 @@ static int run_vision(struct codec_needs *needs, struct vision_trainer *t)
     return 0;
 }
 
-static int foresee_vision(struct codec_needs *needs, struct vision_trainer *t, struct device *meta, enum dtype dtype)
+static int estimate_vision(struct codec_needs *needs, struct vision_trainer *t, struct device *meta, enum dtype dtype)
 {
     const struct vision_settings *s = t->settings;
     struct vision_config config;
@@ -72,7 +69,8 @@ static int foresee_vision(struct codec_needs *needs, struct vision_trainer *t, s
     return status;
 }
 
-int vision_foresee(struct codec_needs *needs, const struct vision_settings *s, struct device *meta, enum dtype dtype)
+static int vision_estimate(struct codec_needs *needs, const struct vision_settings *s, struct device *meta,
+                           enum dtype dtype)
 {
     u8 *white = memory_alloc(s->frames * s->size * s->size * 3);
     struct aspect_list square = {1, {{s->size, s->size}}};
@@ -89,7 +87,7 @@ int vision_foresee(struct codec_needs *needs, const struct vision_settings *s, s
     struct vision_trainer trainer = {
         .settings = s, .media = &media, .still_steps = s->steps, .clip_steps = s->clip_steps};
     *needs = (struct codec_needs){.media_bytes = s->memory_mb << 20};
-    int status = foresee_vision(needs, &trainer, meta, dtype);
+    int status = estimate_vision(needs, &trainer, meta, dtype);
     memory_free(white);
     return status;
 }
@@ -116,7 +114,8 @@ static int run_audio(struct codec_needs *needs, struct audio_trainer *t)
     return 0;
 }
 
-int audio_foresee(struct codec_needs *needs, const struct audio_settings *s, struct device *meta, enum dtype dtype)
+static int audio_estimate(struct codec_needs *needs, const struct audio_settings *s, struct device *meta,
+                          enum dtype dtype)
 {
     int16_t silence[1] = {0};
     struct audio_clip clip = {.values = silence, .samples = COUNT_OF(silence)};
@@ -134,106 +133,46 @@ int audio_foresee(struct codec_needs *needs, const struct audio_settings *s, str
     return status;
 }
 
-/* ---- Settings that fit ---- */
+/* ---- Does it fit ---- */
 
-typedef int foresee_fn(struct step_memory *out, const void *settings, i64 part, const struct stage *stage);
-/* A tokenizer's settings and the estimate of a step with batches divided by `part`. */
-struct codec_wanted {
-    const void *settings;
-    const struct stage *stage;
-    foresee_fn *foresee;
-    void (*name)(char *out, i64 bytes, const void *settings, i64 part);
-    i64 most; /* largest divisor that changes a batch */
+int codec_estimate(struct codec_needs *needs, const struct setting *table, const void *settings, struct device *meta,
+                   enum dtype dtype)
+{
+    return table == vision_stage_table ? vision_estimate(needs, settings, meta, dtype)
+                                       : audio_estimate(needs, settings, meta, dtype);
+}
+
+struct codec_work {
+    const struct setting *table;
+    union {
+        struct vision_settings vision;
+        struct audio_settings audio;
+    } settings;
+    enum dtype dtype;
 };
 
-static i64 part_of(i64 batch, i64 part)
+static int run(struct memory_estimate *out, struct device *meta, void *context)
 {
-    return max_i64(1, batch / part);
-}
-
-static struct vision_settings vision_part(const struct vision_settings *s, i64 part)
-{
-    struct vision_settings less = *s;
-    less.batch = part_of(s->batch, part);
-    less.clip_batch = part_of(s->clip_batch, part);
-    less.still_batch = part_of(s->still_batch, part);
-    return less;
-}
-
-static int foresee_vision_part(struct step_memory *out, const void *settings, i64 part, const struct stage *stage)
-{
-    struct vision_settings less = vision_part(settings, part);
-    struct codec_needs needs;
-    struct device meta;
-    device_open_meta(&meta);
-    device_meta_gpu(&meta, stage->device->has_fp8);
-    int status = vision_foresee(&needs, &less, &meta, stage->dtype);
-    device_close(&meta);
-    *out = needs.memory;
+    const struct codec_work *w = context;
+    struct codec_needs needs = {0};
+    int status = codec_estimate(&needs, w->table, &w->settings, meta, w->dtype);
+    step_memory_estimate(out, &needs.memory);
     return status;
 }
 
-static void name_vision_part(char *out, i64 bytes, const void *settings, i64 part)
+int codec_check_memory(const struct setting *table, const void *settings, const struct stage *stage)
 {
-    struct vision_settings less = vision_part(settings, part);
-    int n = snprintf(out, (size_t)bytes, "batch=%lld", (long long)less.batch);
-    if (less.clip_steps)
-        snprintf(out + n, (size_t)(bytes - n), " clip_batch=%lld still_batch=%lld", (long long)less.clip_batch,
-                 (long long)less.still_batch);
-}
-
-static int foresee_audio_part(struct step_memory *out, const void *settings, i64 part, const struct stage *stage)
-{
-    struct audio_settings less = *(const struct audio_settings *)settings;
-    struct codec_needs needs;
-    struct device meta;
-    less.batch = part_of(less.batch, part);
-    device_open_meta(&meta);
-    device_meta_gpu(&meta, stage->device->has_fp8);
-    int status = audio_foresee(&needs, &less, &meta, stage->dtype);
-    device_close(&meta);
-    *out = needs.memory;
-    return status;
-}
-
-static void name_audio_part(char *out, i64 bytes, const void *settings, i64 part)
-{
-    snprintf(out, (size_t)bytes, "batch=%lld",
-             (long long)part_of(((const struct audio_settings *)settings)->batch, part));
-}
-
-static void say_what_fits(struct text *out, const void *context, i64 left_bytes)
-{
-    const struct codec_wanted *w = context;
-    struct step_memory m;
-    char name[96];
-    for (i64 part = 2; part < 2 * w->most; part *= 2) {
-        w->name(name, sizeof name, w->settings, part);
-        if (w->foresee(&m, w->settings, part, w->stage) == 0 && memory_offer(out, &m, left_bytes, "%s", name))
-            return;
-    }
-    text_printf(out, "no smaller batch would do: make the tokenizer smaller, or what it takes at once");
-}
-
-static int check_memory(const struct codec_wanted *w)
-{
-    struct memory_wanted all = {.what = "a step", .say_what_fits = say_what_fits, .context = w};
-    struct step_memory *m = &all.memory;
-    if (device_left_bytes(w->stage->device) == INT64_MAX)
-        return 0;
-    if (w->foresee(m, w->settings, 1, w->stage))
-        return -1;
-    all.certain_bytes = m->copies + m->masters + m->moments + m->gradients;
-    return memory_check(&all, w->stage->device);
-}
-
-int vision_check_memory(const struct vision_settings *s, const struct stage *stage)
-{
-    i64 most = max_i64(s->batch, s->clip_steps ? max_i64(s->clip_batch, s->still_batch) : 0);
-    return check_memory(&(struct codec_wanted){s, stage, foresee_vision_part, name_vision_part, most});
-}
-
-int audio_check_memory(const struct audio_settings *s, const struct stage *stage)
-{
-    return check_memory(&(struct codec_wanted){s, stage, foresee_audio_part, name_audio_part, s->batch});
+    static const struct reduction batch[] = {{"batch"}, {0}};
+    static const struct reduction batches[] = {
+        {"batch", .with_next = true}, {"clip_batch", .with_next = true}, {"still_batch"}, {0}};
+    struct codec_work w = {.table = table, .dtype = stage->dtype};
+    struct dry_run check = {"a step",    run,   &w,   "make the tokenizer smaller, or what it takes at once",
+                            &w.settings, table, batch};
+    if (table == audio_stage_table)
+        w.settings.audio = *(const struct audio_settings *)settings;
+    else
+        w.settings.vision = *(const struct vision_settings *)settings;
+    if (table == vision_stage_table && w.settings.vision.clip_steps)
+        check.reductions = batches;
+    return dry_run_check(&check, stage->device);
 }

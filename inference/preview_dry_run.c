@@ -1,8 +1,5 @@
-#include "inference/foresee.h"
-
-#include "kernels/device/rehearsal.h"
-
-/* ---- Parts of the work ---- */
+/* Dry runs of what a studio does, on the meta backend. */
+#include "inference/preview.h"
 
 static int into_picture(struct studio *s, i32 token)
 {
@@ -46,7 +43,7 @@ static int into_medium(struct studio *s, const struct prompt *p)
     return p->choice_count ? status : into_picture(s, p->opening[0]);
 }
 
-int studio_rehearse_answer(struct studio *s, const struct prompt *p, const struct studio_options *o)
+int studio_dry_run_answer(struct studio *s, const struct prompt *p, const struct studio_options *o)
 {
     struct answer answer = {0};
     struct generate_request request = prompt_request(p, 0, 1);
@@ -55,7 +52,7 @@ int studio_rehearse_answer(struct studio *s, const struct prompt *p, const struc
     return into_medium(s, p);
 }
 
-void studio_rehearse_picture(struct studio *s, const struct vision_shape *shape)
+void studio_dry_run_picture(struct studio *s, const struct vision_shape *shape)
 {
     i64 cells = shape->latent_frames * shape->h * shape->w;
     u8 *pixels = memory_alloc(shape->frames * shape->height * shape->width * 3);
@@ -65,7 +62,7 @@ void studio_rehearse_picture(struct studio *s, const struct vision_shape *shape)
     memory_free(features);
 }
 
-void studio_rehearse_sound(struct studio *s, i64 frames)
+void studio_dry_run_sound(struct studio *s, i64 frames)
 {
     i64 count = frames * AUDIO_FRAME_SAMPLES;
     float *samples = memory_alloc(count * 4);
@@ -73,64 +70,4 @@ void studio_rehearse_sound(struct studio *s, i64 frames)
     audio_encode(&s->audio, &(struct audio_item){samples, count, codes}, 1);
     memory_free(samples);
     memory_free(codes);
-}
-
-/* ---- Dry run ---- */
-
-static int rehearse(const struct studio_work *w, struct device *meta)
-{
-    struct studio *studio = memory_alloc(sizeof *studio);
-    enum log_level level = log_set_level(LOG_SILENT); /* the real run logs the same messages */
-    int status = studio_open(studio, meta, w->directory, w->dtype);
-    if (status == 0) {
-        status = w->run(studio, w->context);
-        studio_close(studio);
-    }
-    memory_free(studio);
-    log_set_level(level);
-    return status;
-}
-
-int studio_foresee(i64 *bytes, const struct studio_work *w, const struct device *device)
-{
-    struct rehearsal r;
-    *bytes = 0;
-    if (!rehearsal_open(&r, device))
-        return 0;
-    int status = rehearse(w, &r.meta);
-    *bytes = rehearsal_bytes(&r);
-    rehearsal_close(&r);
-    return status;
-}
-
-bool studio_offer(struct text *out, const struct studio_work *w, const struct device *device, const char *settings)
-{
-    i64 bytes;
-    if (studio_foresee(&bytes, w, device) || bytes > device_left_bytes(device))
-        return false;
-    text_printf(out, "%s would take %.1f MB", settings, (double)bytes * 1e-6);
-    return true;
-}
-
-static int refuse(const struct studio_work *w, const struct rehearsal *r, const struct device *device)
-{
-    struct text said = {0};
-    if (!w->say_what_fits(&said, w, device))
-        text_printf(&said, "nothing smaller would do: take a smaller model (`weft extract` cuts one out), "
-                           "or --device cpu");
-    int status = rehearsal_check(r, w->directory, said.data);
-    text_release(&said);
-    return status;
-}
-
-int studio_check_memory(const struct studio_work *w, const struct device *device)
-{
-    struct rehearsal r;
-    if (!rehearsal_open(&r, device))
-        return 0;
-    int status = rehearse(w, &r.meta);
-    if (status == 0 && !rehearsal_fits(&r))
-        status = refuse(w, &r, device);
-    rehearsal_close(&r);
-    return status;
 }

@@ -1,16 +1,13 @@
-#include "rl/foresee.h"
+#include "rl/memory_estimate.h"
 
 #include "rl/learn.h"
-#include "train/fits.h"
-#include "train/foresee.h"
-
-#include <stdio.h>
+#include "train/memory_estimate.h"
 
 enum { MICRO_LEAST = 256, TOKENS_LEAST = 16, SHORT_PARTS = 16 };
 
 /* ---- Sampling ---- */
 
-struct foresee_begun { /* an answer begun before: ids, and router choices per id */
+struct begun_answer { /* an answer begun before: ids, and router choices per id */
     i64 count, route_width;
 };
 
@@ -24,7 +21,7 @@ static void push_routes(struct routes *routes, i64 width, i64 count)
 
 static void begin_answer(void *context, struct answer *a)
 {
-    const struct foresee_begun *b = context;
+    const struct begun_answer *b = context;
     for (i64 i = 0; i < b->count; i++)
         answer_push(a, 0, 0, 0, false);
     push_routes(&a->routes, b->route_width, b->count - 1);
@@ -32,10 +29,10 @@ static void begin_answer(void *context, struct answer *a)
 
 /* Adds the decoder of an open sampler. meta: a model on the meta backend like the sampler's. given:
  * answers begun before are read again. */
-static void foresee_draws(struct step_memory *out, const struct sampler *s, const struct sampler_room *room,
-                          struct model *meta, bool given)
+static void estimate_draws(struct step_memory *out, const struct sampler *s, const struct sampler_room *room,
+                           struct model *meta, bool given)
 {
-    struct foresee_begun begun = {room->most - 1, s->route_width};
+    struct begun_answer begun = {room->most - 1, s->route_width};
     i32 *ids = memory_alloc(room->longest * 4);
     struct part part = {.kind = STREAM_TEXT, .ids = ids, .count = room->longest};
     struct generate_request *requests = memory_alloc(room->seats * (i64)sizeof *requests);
@@ -49,15 +46,15 @@ static void foresee_draws(struct step_memory *out, const struct sampler *s, cons
                                                 .copies = room->size,
                                                 .by_place = true,
                                                 .routes = &routes[i]};
-    decoding_foresee(out,
-                     &(struct decoding_wanted){.options = &s->decoder.options,
-                                               .requests = requests,
-                                               .count = room->seats,
-                                               .seats = room->seats,
-                                               .columns = s->decoder.seat_columns,
-                                               .begin = given && begun.count > 0 ? begin_answer : NULL,
-                                               .context = &begun},
-                     meta);
+    decoding_estimate(out,
+                      &(struct decoding_work){.options = &s->decoder.options,
+                                              .requests = requests,
+                                              .count = room->seats,
+                                              .seats = room->seats,
+                                              .columns = s->decoder.seat_columns,
+                                              .begin = given && begun.count > 0 ? begin_answer : NULL,
+                                              .context = &begun},
+                      meta);
     for (i64 i = 0; i < room->seats; i++)
         memory_free(routes[i].list);
     memory_free(routes);
@@ -65,16 +62,16 @@ static void foresee_draws(struct step_memory *out, const struct sampler *s, cons
     memory_free(ids);
 }
 
-static int foresee_sampler(struct step_memory *out, const struct sampler_room *room, struct model *meta,
-                           const struct submodel *sub, const struct text_tokenizer *tokenizer, bool given)
+static int estimate_sampler(struct step_memory *out, const struct sampler_room *room, struct model *meta,
+                            const struct submodel *sub, const struct text_tokenizer *tokenizer, bool given)
 {
     struct sampler s;
     struct step_memory fresh = *out, read = *out;
     int status = sampler_open(&s, meta, sub, tokenizer, room);
     if (status == 0) {
-        foresee_draws(&fresh, &s, room, meta, false);
+        estimate_draws(&fresh, &s, room, meta, false);
         if (given)
-            foresee_draws(&read, &s, room, meta, true);
+            estimate_draws(&read, &s, room, meta, true);
         *out = step_memory_gpu(&read) > step_memory_gpu(&fresh) ? read : fresh;
         sampler_close(&s);
     }
@@ -83,7 +80,7 @@ static int foresee_sampler(struct step_memory *out, const struct sampler_room *r
 
 /* ---- Learning ---- */
 
-static struct cohort *make_cohort(const struct sampler *s, const struct rl_wanted *w, i64 number, i64 length)
+static struct cohort *make_cohort(const struct sampler *s, const struct rl_work *w, i64 number, i64 length)
 {
     struct cohort *c = memory_alloc(sizeof *c);
     c->number = number;
@@ -103,14 +100,14 @@ static struct cohort *make_cohort(const struct sampler *s, const struct rl_wante
 }
 
 /* Enough cohorts to fill the micro-batches of all minibatches, at most those of a step. */
-static i64 cohorts_needed(const struct rl_wanted *w, i64 length)
+static i64 cohorts_needed(const struct rl_work *w, i64 length)
 {
     const struct rl_settings *s = w->settings;
     i64 each = w->prompts->longest + s->group * length;
     return min_i64(s->prompts_per_step, s->minibatches * (1 + ceil_div(2 * s->micro_positions, each)));
 }
 
-static int learn(struct learner *l, const struct sampler *s, const struct rl_wanted *w, i64 length)
+static int learn(struct learner *l, const struct sampler *s, const struct rl_work *w, i64 length)
 {
     struct learn_result result;
     double success = 0;
@@ -129,8 +126,8 @@ static int learn(struct learner *l, const struct sampler *s, const struct rl_wan
 
 /* Estimates the longest answers, and short ones, which fill a
  * micro-batch completely; keeps the larger. */
-static int foresee_learner(struct step_memory *out, const struct sampler *s, const struct rl_wanted *w,
-                           struct model *meta, struct model *start)
+static int estimate_learner(struct step_memory *out, const struct sampler *s, const struct rl_work *w,
+                            struct model *meta, struct model *start)
 {
     const struct rl_settings *settings = w->settings;
     struct learner *l = memory_alloc(sizeof *l);
@@ -161,8 +158,8 @@ static int foresee_learner(struct step_memory *out, const struct sampler *s, con
 
 /* Adds the largest sampler of held-out prompts, which exists
  * next to the sampler of training rollouts. */
-static int foresee_evaluations(struct step_memory *out, const struct rl_wanted *w, struct model *meta,
-                               const struct submodel *sub)
+static int estimate_evaluations(struct step_memory *out, const struct rl_work *w, struct model *meta,
+                                const struct submodel *sub)
 {
     const struct rl_settings *s = w->settings;
     const struct {
@@ -176,14 +173,14 @@ static int foresee_evaluations(struct step_memory *out, const struct rl_wanted *
             continue;
         const struct sampler_room room = {min_i64(RL_EVAL_SEATS, all[i].prompts->count), all[i].copies,
                                           all[i].prompts->longest, s->max_tokens};
-        if (foresee_sampler(&with, &room, meta, sub, w->tokenizer, false))
+        if (estimate_sampler(&with, &room, meta, sub, w->tokenizer, false))
             return -1;
         *out = step_memory_gpu(&with) > step_memory_gpu(out) ? with : *out;
     }
     return 0;
 }
 
-static int foresee_with(struct step_memory *out, const struct rl_wanted *w, struct model *meta, struct model *start)
+static int estimate_with(struct step_memory *out, const struct rl_work *w, struct model *meta, struct model *start)
 {
     struct sampler_room room = rl_room(w->settings, w->prompts->longest);
     struct sampler s;
@@ -191,27 +188,28 @@ static int foresee_with(struct step_memory *out, const struct rl_wanted *w, stru
     submodel_full(&full, &meta->config);
     weights_pack(&meta->weights);
     bool again = w->settings->buffer_batches > 1 || w->settings->judge.program.count;
-    int status = foresee_sampler(out, &room, meta, &full, w->tokenizer, again);
+    int status = estimate_sampler(out, &room, meta, &full, w->tokenizer, again);
     if (status == 0)
         status = sampler_open(&s, meta, &full, w->tokenizer, &room);
     if (status == 0) {
-        status = foresee_learner(out, &s, w, meta, start);
+        status = estimate_learner(out, &s, w, meta, start);
         sampler_close(&s);
     }
-    return status ? status : foresee_evaluations(out, w, meta, &full);
+    return status ? status : estimate_evaluations(out, w, meta, &full);
 }
 
-static int foresee_on(struct step_memory *out, const struct rl_wanted *w, struct device *meta)
+int rl_estimate(struct step_memory *out, const struct rl_work *w, struct device *meta)
 {
     struct model *model = memory_alloc(2 * (i64)sizeof *model),
                  *start = w->settings->surrogate.kl > 0 ? model + 1 : NULL;
+    *out = (struct step_memory){0};
     int status = model_open(model, meta, w->config, w->dtype, true, NULL);
     if (status == 0 && start)
         status = model_open(start, meta, w->config, w->dtype, false, NULL);
     if (status == 0 && w->fp8)
         weights_fp8(&model->weights);
     if (status == 0)
-        status = foresee_with(out, w, model, start);
+        status = estimate_with(out, w, model, start);
     if (status == 0 && start)
         step_memory_add_weights(out, &start->weights);
     if (start)
@@ -221,102 +219,61 @@ static int foresee_on(struct step_memory *out, const struct rl_wanted *w, struct
     return status;
 }
 
-int rl_foresee(struct step_memory *out, const struct rl_wanted *w)
+/* ---- Does it fit ---- */
+
+static int run(struct memory_estimate *out, struct device *meta, void *context)
 {
-    struct device meta;
-    *out = (struct step_memory){0};
-    device_open_meta(&meta);
-    device_meta_gpu(&meta, w->gpu_has_fp8);
-    int status = foresee_on(out, w, &meta);
-    device_close(&meta);
+    struct step_memory memory;
+    int status = rl_estimate(&memory, context, meta);
+    step_memory_estimate(out, &memory);
     return status;
 }
 
-/* ---- Suggestions that fit ---- */
-
-static bool fits(struct text *out, const struct rl_wanted *w, i64 left_bytes)
+int rl_check_memory(const struct rl_work *work, const struct device *device)
 {
-    const struct rl_settings *s = w->settings;
-    struct step_memory m;
-    return rl_foresee(&m, w) == 0 &&
-           memory_offer(out, &m, left_bytes, "micro_positions=%lld%s seats=%lld max_tokens=%lld",
-                        (long long)s->micro_positions, s->recompute ? " recompute=true" : "",
-                        (long long)rl_room(s, 1).seats, (long long)s->max_tokens);
-}
-
-/* Reduces one setting after another, cheapest first, until the stage fits. */
-static void say_what_fits(struct text *out, const void *context, i64 left_bytes)
-{
-    struct rl_wanted w = *(const struct rl_wanted *)context;
-    struct rl_settings s = *w.settings;
+    static const struct reduction reductions[] = {{"micro_positions", .least = MICRO_LEAST},
+                                                  {"recompute"},
+                                                  {"seats", .least = 1},
+                                                  {"max_tokens", .least = TOKENS_LEAST},
+                                                  {0}};
+    struct rl_settings s = *work->settings;
+    struct rl_work w = *work;
     w.settings = &s;
-    for (; s.micro_positions / 2 >= MICRO_LEAST;) {
-        s.micro_positions /= 2;
-        if (fits(out, &w, left_bytes))
-            return;
-    }
-    s.recompute = true;
-    if (fits(out, &w, left_bytes))
-        return;
-    for (s.seats = rl_room(&s, 1).seats; s.seats > 1;) {
-        s.seats /= 2;
-        if (fits(out, &w, left_bytes))
-            return;
-    }
-    for (; s.max_tokens / 2 >= TOKENS_LEAST;) {
-        s.max_tokens /= 2;
-        if (fits(out, &w, left_bytes))
-            return;
-    }
-    text_printf(out, "neither smaller micro_positions, nor recompute=true, nor one prompt at a time (seats=1), nor "
-                     "short answers would do: make the model smaller");
-}
-
-int rl_check_memory(const struct rl_wanted *w, const struct device *device)
-{
-    struct memory_wanted all = {.what = "RL", .say_what_fits = say_what_fits, .context = w};
-    struct step_memory *m = &all.memory;
-    if (device_left_bytes(device) == INT64_MAX)
-        return 0;
-    if (rl_foresee(m, w))
-        return -1;
-    all.certain_bytes = m->copies + m->masters + m->moments + m->gradients + m->cache;
-    return memory_check(&all, device);
+    s.seats = rl_room(&s, 1).seats;
+    const struct dry_run check = {"RL", run, &w, "make the model smaller", &s, rl_table, reductions};
+    return dry_run_check(&check, device);
 }
 
 /* ---- Evaluation ---- */
 
-static void say_shorter(struct text *out, const void *context, i64 left_bytes)
+struct sampler_work {
+    const struct sampler_room *room;
+    const struct model *model;
+    const struct submodel *sub;
+    const struct text_tokenizer *tokenizer;
+};
+
+static int run_sampler(struct memory_estimate *out, struct device *meta, void *context)
 {
-    (void)context, (void)left_bytes;
-    text_printf(out, "one prompt at a time is too much: take shorter answers (max_tokens), fewer of them (copies) or "
-                     "weights of 8 or 4 bits");
+    const struct sampler_work *w = context;
+    struct step_memory memory = {0};
+    struct model like;
+    int status = model_open(&like, meta, &w->model->config, w->model->weights.dtype, false, NULL);
+    if (status == 0)
+        status = estimate_sampler(&memory, w->room, &like, w->sub, w->tokenizer, false);
+    model_close(&like);
+    step_memory_estimate(out, &memory);
+    out->data_bytes = 0;
+    return status;
 }
 
 int sampler_check_memory(struct sampler_room *room, struct model *model, const struct submodel *sub,
                          const struct text_tokenizer *tokenizer)
 {
-    struct device meta;
-    struct model like;
-    struct step_memory m = {0};
-    i64 left_bytes = device_left_bytes(model->device), asked = room->seats;
-    if (left_bytes == INT64_MAX)
-        return 0;
-    device_open_meta(&meta);
-    device_meta_gpu(&meta, model->device->has_fp8);
-    int status = model_open(&like, &meta, &model->config, model->weights.dtype, false, NULL);
-    for (bool fits = false; status == 0 && !fits;) {
-        m = (struct step_memory){0};
-        status = foresee_sampler(&m, room, &like, sub, tokenizer, false);
-        fits = step_memory_gpu(&m) <= left_bytes || room->seats == 1;
-        room->seats = fits ? room->seats : room->seats / 2;
-    }
-    model_close(&like);
-    device_close(&meta);
-    if (status == 0 && room->seats < asked && step_memory_gpu(&m) <= left_bytes)
-        log_info("%lld prompts at a time, not %lld: so many fit into what is left of the GPU's memory",
-                 (long long)room->seats, (long long)asked);
-    struct memory_wanted all = {
-        .what = "decoding", .memory = m, .certain_bytes = step_memory_gpu(&m), .say_what_fits = say_shorter};
-    return status ? status : memory_check(&all, model->device);
+    static const char otherwise[] = "one prompt at a time is too much: take shorter answers (max_tokens), fewer of "
+                                    "them (copies) or weights of 8 or 4 bits";
+    struct sampler_work w = {room, model, sub, tokenizer};
+    const struct dry_run check = {"decoding", run_sampler,           &w,
+                                  otherwise,  .seats = &room->seats, .seats_name = "prompts"};
+    return dry_run_check(&check, model->device);
 }

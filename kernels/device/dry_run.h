@@ -1,0 +1,75 @@
+/* Memory estimate of a piece of work, made before it begins on a GPU.
+ *
+ * A dry run executes the work's own code on the meta backend, which computes nothing and grows its
+ * arenas by the same blocks as the GPU. If the GPU has less memory left than that takes, smaller
+ * work is tried in the same way, and the message names the largest that fits:
+ *
+ *     a step takes 67.1 MB of GPU memory (weights 1.2, activations 65.9), 50.3 are left;
+ *     batch.micro_rows=4 would take 33.6 MB
+ *
+ * What does not depend on the data and does not fit is an error. The rest, an upper bound, is a
+ * warning. On a CPU nothing is checked.
+ *
+ * A stage needs one function `run`, which reads the stage's settings through `context`, and the list
+ * of keys that make it smaller (inference/routing.c):
+ *
+ *     static const struct reduction reductions[] = {{"batch"}, {"recompute"}, {0}};
+ *     struct routing_work w = {.settings = *settings};
+ *     const struct dry_run check = {"a step", run, &w, .settings = &w.settings, .table = routing_table,
+ *                                   .reductions = reductions, .otherwise = "make the model smaller"};
+ *     if (dry_run_check(&check, device))
+ *         return -1;
+ */
+#ifndef WEFT_DRY_RUN_H
+#define WEFT_DRY_RUN_H
+#include "core/settings.h"
+#include "kernels/kernels.h"
+
+struct memory_estimate {
+    i64 bytes;         /* of GPU memory at the peak; left at 0: what the arenas of `meta` took */
+    i64 data_bytes;    /* the part of `bytes` that depends on the data */
+    struct text parts; /* "weights 1.2, moments 2.4", in MB; may stay empty */
+};
+
+/* One setting that makes a stage smaller: a flag becomes true; an integer is halved as long as its
+ * range in the table allows, or becomes 0 at once where that allows 0. Reductions follow one another,
+ * and each begins with the settings that the one before has left. */
+struct reduction {
+    const char *key; /* of the stage's settings table; NULL ends the list */
+    i64 least;       /* if > 0, an integer is halved as long as at least so many remain */
+    bool with_next;  /* one step reduces this setting and the next of the list */
+    bool from_given; /* begins with the settings as they were given */
+};
+enum { REDUCTIONS_MOST = 8 };
+
+struct dry_run {
+    const char *what; /* subject of the message: "a step" */
+    /* Runs the work on `meta`, opened like the GPU, and closes what it opened. The log is silent,
+     * since the work itself will log the same lines. 0, or -1 and a message. */
+    int (*run)(struct memory_estimate *out, struct device *meta, void *context);
+    void *context;
+    const char *otherwise; /* what to do if nothing smaller fits: "take a smaller model" */
+    /* A stage: its settings, a copy that the dry run changes, with their table and reductions. */
+    void *settings;
+    const struct setting *table;
+    const struct reduction *reductions;
+    /* Other work: takes the next step to smaller work, and appends its name, "ids of [4,64]". False:
+     * there is none. NULL: dry_run_reduce. */
+    bool (*smaller)(struct text *name, struct dry_run *work);
+    /* Requests or prompts decoded at a time, or NULL: first of all halved until the work fits, which
+     * is logged. The caller uses what is left of them. */
+    i64 *seats;
+    const char *seats_name; /* "requests" */
+    /* Internal: number of the reduction, whether it has begun, and the values as they were given. */
+    i64 at;
+    bool begun;
+    i64 given[REDUCTIONS_MOST];
+};
+/* 0: the work may fit, or the device is no GPU. -1 and a message: it does not fit, or `run` failed. Other
+ * results of `run` are passed on. All pointers are borrowed during the call. */
+int dry_run_check(const struct dry_run *work, const struct device *device);
+/* For `smaller`: takes the next step of the reductions, if there is one, and appends the settings that
+ * differ from the given ones: "batch.micro_rows=4 recompute=true". */
+bool dry_run_reduce(struct text *name, struct dry_run *work);
+
+#endif
