@@ -87,8 +87,8 @@ int answer_save(const char *path, struct studio *studio, const struct prompt *pr
                 u64 seed);
 
 /* ---- Dry runs (kernels/device/dry_run.h) with a studio on the meta backend ---- */
-/* Decoding one answer, with the largest medium it may be turned into; encoding a picture or clip of a
- * shape, or a sound of a number of frames, as a prompt. */
+/* Decoding one answer, with the largest medium it may be turned into; encoding a picture or clip of
+ * a shape, or a sound of a number of frames, as a prompt. */
 int studio_dry_run_answer(struct studio *meta, const struct prompt *prompt, const struct studio_options *options);
 void studio_dry_run_picture(struct studio *meta, const struct vision_shape *shape);
 void studio_dry_run_sound(struct studio *meta, i64 frames);

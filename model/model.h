@@ -200,12 +200,12 @@ struct model_source {
     int bits;         /* of the gemm weights, quantized after loading, 8 or 4; 0: as stored */
     int later_bits;   /* internal: `bits`, once weights as stored have been tried */
 };
-/* The same, without training; quantizes the weights. model_narrow does so for a loaded model, and logs
- * the saving; 0 bits: it does nothing. */
+/* The same, without training; quantizes the weights. model_narrow does so for a loaded model, and
+ * logs the saving; 0 bits: it does nothing. */
 int model_load_source(struct model *model, struct device *device, const struct model_source *source);
 void model_narrow(struct model *model, int bits);
-/* For `smaller` of a dry run (kernels/device/dry_run.h): while weights are quantized there are two copies
- * of them, so those as stored are tried first. False after that. */
+/* For `smaller` of a dry run (kernels/device/dry_run.h): while weights are quantized there are two
+ * copies of them, so those as stored are tried first. False after that. */
 bool model_source_smaller(struct text *name, struct model_source *source);
 /* For `otherwise` of a dry run. */
 #define SMALLER_MODEL "take a smaller model (`weft extract` cuts one out), or --device cpu"

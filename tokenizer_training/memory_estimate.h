@@ -12,8 +12,8 @@ struct codec_needs {
     i64 parameters, steps;
     double flops; /* total over all steps */
 };
-/* table: vision_stage_table or audio_stage_table, with settings of that stage. Returns -1 and a message
- * if the settings do not fit together. */
+/* table: vision_stage_table or audio_stage_table, with settings of that stage. Returns -1 and a
+ * message if the settings do not fit together. */
 int codec_estimate(struct codec_needs *needs, const struct setting *table, const void *settings, struct device *meta,
                    enum dtype dtype);
 /* Call before reading the media and opening the tokenizer (dry_run_check). Weights, moments and

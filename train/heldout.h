@@ -38,9 +38,9 @@ struct heldout_pass {
     i64 *left_out;
 };
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub);
-/* A pass for `run` of a dry run (kernels/device/dry_run.h), with a model on the meta backend and without
- * `visit`: the batches with the most targets of each kind and the most positions of pictures and
- * clips. A batch that mixes them differently may take a little more. */
+/* A pass for `run` of a dry run (kernels/device/dry_run.h), with a model on the meta backend and
+ * without `visit`: the batches with the most targets of each kind and the most positions of
+ * pictures and clips. A batch that mixes them differently may take a little more. */
 int heldout_dry_run(struct model *meta, const struct submodel_options *options, const struct heldout_pass *pass);
 /* Device memory of a pass in bytes, without the model. `model` is on the meta backend. */
 i64 heldout_tape_bytes(struct model *model, i64 length);

@@ -51,8 +51,8 @@ struct decoding_work {
 /* Adds the memory of a decoder for these requests. meta: a model of the same
  * shape on the meta backend. */
 void decoding_estimate(struct step_memory *out, const struct decoding_work *work, struct model *meta);
-/* Call before opening a decoder for a loaded model (dry_run_check). Lowers `seats` until the decoder
- * fits; all of it has to fit. */
+/* Call before opening a decoder for a loaded model (dry_run_check). Lowers `seats` until the
+ * decoder fits; all of it has to fit. */
 int decoding_check_memory(struct decoding_work *work);
 
 #endif

@@ -1,6 +1,6 @@
-/* Batches for dry runs and benchmarks where there are no shards to read: short samples of every kind
- * that the configuration supports (text, pictures and clips in and out, speech in both directions),
- * packed into rows. A batch depends only on (seed, step, micro-batch). */
+/* Batches for dry runs and benchmarks where there are no shards to read: short samples of every
+ * kind that the configuration supports (text, pictures and clips in and out, speech in both
+ * directions), packed into rows. A batch depends only on (seed, step, micro-batch). */
 #ifndef WEFT_TRAIN_SYNTHETIC_BATCHES_H
 #define WEFT_TRAIN_SYNTHETIC_BATCHES_H
 #include "sequence/grammar.h"

@@ -10,16 +10,17 @@
  * What does not depend on the data and does not fit is an error. The rest, an upper bound, is a
  * warning. On a CPU nothing is checked.
  *
- * A stage needs one function `run`, which reads the stage's settings through `context`, and the list
- * of keys that make it smaller (inference/routing.c):
+ * A stage needs one function `run`, which reads the stage's settings through `context`, and a list
+ * of the keys that make it smaller (inference/routing.c):
  *
- *     static const struct reduction reductions[] = {{"batch"}, {"recompute"}, {0}};
- *     struct routing_work w = {.settings = *settings};
- *     const struct dry_run check = {"a step", run, &w, .settings = &w.settings, .table = routing_table,
- *                                   .reductions = reductions, .otherwise = "make the model smaller"};
+ *     static const struct reduction reductions[] = {{"length"}, {0}};
+ *     struct routing_settings s = *settings;
+ *     const struct dry_run check = {s.from, run, &s, SMALLER_MODEL, &s, routing_table, reductions};
  *     if (dry_run_check(&check, device))
  *         return -1;
- */
+ *
+ * The key and the value that the message offers come from the settings table. Work without one, as
+ * of most commands, gives a callback that makes it smaller and names it. */
 #ifndef WEFT_DRY_RUN_H
 #define WEFT_DRY_RUN_H
 #include "core/settings.h"
@@ -32,8 +33,8 @@ struct memory_estimate {
 };
 
 /* One setting that makes a stage smaller: a flag becomes true; an integer is halved as long as its
- * range in the table allows, or becomes 0 at once where that allows 0. Reductions follow one another,
- * and each begins with the settings that the one before has left. */
+ * range in the table allows, or becomes 0 at once where that allows 0. Reductions follow one
+ * another, and each begins with the settings that the one before has left. */
 struct reduction {
     const char *key; /* of the stage's settings table; NULL ends the list */
     i64 least;       /* if > 0, an integer is halved as long as at least so many remain */
@@ -53,23 +54,23 @@ struct dry_run {
     void *settings;
     const struct setting *table;
     const struct reduction *reductions;
-    /* Other work: takes the next step to smaller work, and appends its name, "ids of [4,64]". False:
-     * there is none. NULL: dry_run_reduce. */
+    /* Other work: takes the next step to smaller work, and appends its name, "ids of [4,64]".
+     * False: there is none. NULL: dry_run_reduce. */
     bool (*smaller)(struct text *name, struct dry_run *work);
-    /* Requests or prompts decoded at a time, or NULL: first of all halved until the work fits, which
-     * is logged. The caller uses what is left of them. */
+    /* Requests or prompts decoded at a time, or NULL: first of all halved until the work fits,
+     * which is logged. The caller uses what is left of them. */
     i64 *seats;
     const char *seats_name; /* "requests" */
-    /* Internal: number of the reduction, whether it has begun, and the values as they were given. */
+    /* Internal: number of the reduction, whether it has begun, and the values as given. */
     i64 at;
     bool begun;
     i64 given[REDUCTIONS_MOST];
 };
-/* 0: the work may fit, or the device is no GPU. -1 and a message: it does not fit, or `run` failed. Other
- * results of `run` are passed on. All pointers are borrowed during the call. */
+/* 0: the work may fit, or the device is no GPU. -1 and a message: it does not fit, or `run` failed.
+ * Other results of `run` are passed on. All pointers are borrowed during the call. */
 int dry_run_check(const struct dry_run *work, const struct device *device);
-/* For `smaller`: takes the next step of the reductions, if there is one, and appends the settings that
- * differ from the given ones: "batch.micro_rows=4 recompute=true". */
+/* For `smaller`: takes the next step of the reductions, if there is one, and appends the settings
+ * that differ from the given ones: "batch.micro_rows=4 recompute=true". */
 bool dry_run_reduce(struct text *name, struct dry_run *work);
 
 #endif

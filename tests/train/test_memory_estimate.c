@@ -2,6 +2,7 @@
  * CPU: the same tensors, at most the same scratch, and a total within 5 % of the growth of the
  * process, apart from what any program takes (its own pages, partly used huge pages, memory kept by
  * the C library). */
+#include "core/json.h"
 #include "tokenizer_training/audio_step.h"
 #include "tokenizer_training/memory_estimate.h"
 #include "tests/vision_fixture.h"
@@ -142,6 +143,39 @@ static void both(const char *what, const struct setting *table, measure *steps, 
     compare(what, &needs, &measured);
 }
 
+/* Each part has a value of its own. */
+static void all_parts_are_counted_and_named(void **state)
+{
+    struct step_memory m;
+    struct memory_estimate e = {0};
+    struct text all = {0};
+    i64 bytes[sizeof m / sizeof(i64)], sum = 0;
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(bytes); i++)
+        bytes[i] = (i64)100000 << i;
+    memcpy(&m, bytes, sizeof m);
+    struct json *j = step_memory_json(&m);
+    struct json_iterator at;
+    for (bool more = json_first(&at, j); more; more = json_next(&at, j))
+        sum += json_integer(at.value, 0);
+    assert_int_equal(step_memory_total(&m), ((i64)100000 << COUNT_OF(bytes)) - 100000);
+    assert_int_equal(sum, 2 * step_memory_total(&m));
+    assert_int_equal(json_count(j), COUNT_OF(bytes) + 1);
+    assert_int_equal(step_memory_gpu(&m), step_memory_total(&m) - m.host - m.backend);
+    step_memory_estimate(&e, &m);
+    assert_int_equal(e.bytes, step_memory_gpu(&m));
+    assert_int_equal(e.data_bytes, m.activations + m.buckets + m.rounding);
+    assert_string_equal(e.parts.data, "weights 0.1, masters 0.2, moments 0.4, gradients 0.8, cache 25.6, activations "
+                                      "1.6, buckets 6.4, rounding 51.2");
+    m.masters = 0;
+    step_memory_print(&all, &m);
+    assert_string_equal(all.data, "weights 0.1, moments 0.4, gradients 0.8, cache 25.6, activations 1.6, host 3.2, "
+                                  "buckets 6.4, backend 12.8, rounding 51.2");
+    json_free(j);
+    text_release(&all);
+    text_release(&e.parts);
+}
+
 static void a_vision_tokenizer_needs_what_is_estimated(void **state)
 {
     (void)state;
@@ -162,7 +196,8 @@ static void an_audio_tokenizer_needs_what_is_estimated(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_vision_tokenizer_needs_what_is_estimated),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_parts_are_counted_and_named),
+                                       cmocka_unit_test(a_vision_tokenizer_needs_what_is_estimated),
                                        cmocka_unit_test(an_audio_tokenizer_needs_what_is_estimated)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
