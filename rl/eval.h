@@ -2,7 +2,6 @@
  * of each stream next to the unigram entropy, and bits per byte of text. */
 #ifndef WEFT_RL_EVAL_H
 #define WEFT_RL_EVAL_H
-#include "elastic/elastic.h"
 #include "rl/judge.h"
 #include "train/heldout.h"
 

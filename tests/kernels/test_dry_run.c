@@ -207,5 +207,6 @@ int main(void)
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     text_release(&tried);
+    workers_stop();
     return failed;
 }
