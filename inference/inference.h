@@ -11,7 +11,7 @@
  *                        routing_pictures.c; drawing.c: SVG and pixels
  *   grid_stage.c         quality and speed of sub-models; extract_stage.c: one of them as a model
  *   export.c             HF and GGUF, checked by reading them back
- *   foresee.c            memory before it begins; samples_foresee.c: that of samples.c
+ *   samples_estimate.c   memory of the stage generate before it begins; preview_dry_run.c: its parts
  * The caller closes what it opens; a studio owns its model and its tokenizers.
  * How an id is drawn from logits is in model/draw.c and the op sample. */
 #ifndef WEFT_INFERENCE_H

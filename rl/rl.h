@@ -17,7 +17,8 @@
  *   rollout.c    sampling of answers; policy.c: the temperature and forbidden ids, for both sides
  *   judge.c      rewards and rewards.jsonl; verify*.c: the rules; program.c: external programs
  *   objective.c  advantages, weights and hints; the loss itself is the op surrogate
- *   learn.c      answers into micro-batches and updates; eval.c: the stage eval; foresee.c: memory
+ *   learn.c      answers into micro-batches and updates; eval.c: the stage eval
+ *   memory_estimate.c  memory before it begins
  * The stage owns pool, sampler and learner; they borrow its model. */
 #ifndef WEFT_RL_H
 #define WEFT_RL_H

@@ -14,7 +14,8 @@
  *   checkpoint.c          writing, checking and finding checkpoints; metrics.c, events.c: the log
  *   heldout.c             held-out losses; continued.c: going on from another stage
  *   shard_order.c         data that is read shard by shard; shard_ring.c: where its ring is
- *   plan.c, foresee*.c    memory before a run; fits.c: what to change where it does not fit
+ *   memory_estimate.c     memory of a step before a run, on synthetic_batches.c; step_memory.c: its
+ *                         parts; decoding_estimate.c: memory of a decoder
  * A stage owns its files below stage->out; the loop borrows weights and settings from it. */
 #ifndef WEFT_TRAIN_H
 #define WEFT_TRAIN_H

@@ -8,7 +8,7 @@
  *   levels.c     the CPU's instruction set: AVX2, AVX-512, VNNI, bf16 pairs or AMX (amx.c)
  *   deferred.c   ops collected and replayed as one CUDA graph
  *   guarded.c    a CPU device whose memory is inaccessible outside of ops, for tests
- *   rehearsal.c  a dry run that tells whether work fits into a GPU's memory
+ *   dry_run.c    a dry run that tells whether work fits into a GPU's memory, or what would
  *
  * Deferred ops: calls are stored first and run together later, as one recording if the same calls
  * came before, otherwise one by one.
