@@ -37,9 +37,9 @@ static int into_sound(struct studio *s, i64 frames)
 static int into_medium(struct studio *s, const struct prompt *p)
 {
     int status = 0;
-    if (p->to == ANSWER_TEXT)
+    if (p->to == MODALITY_TEXT)
         return 0;
-    if (p->to == ANSWER_AUDIO)
+    if (p->to == MODALITY_AUDIO)
         return into_sound(s, p->most);
     for (i64 i = 0; i < p->choice_count && status == 0; i++)
         status = into_picture(s, p->choices[i]);

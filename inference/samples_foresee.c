@@ -5,8 +5,7 @@
 
 /* Estimates one answer at a time, since the decoder takes as
  * many more as fit. shape: NULL for sounds. */
-static int rehearse_answer(struct studio *meta, const struct samples_settings *s, enum answer_kind kind,
-                           const char *shape)
+static int rehearse_answer(struct studio *meta, const struct samples_settings *s, enum modality kind, const char *shape)
 {
     struct prompt p;
     const struct studio_options one = {.sampling = {0, 1, 0, {0, RNG_SAMPLING}}, .seats = 1};
@@ -17,7 +16,7 @@ static int rehearse_answer(struct studio *meta, const struct samples_settings *s
         status = prompt_ask(&p, meta, shape, 0);
     if (status == 0)
         status = studio_rehearse_answer(meta, &p, &one);
-    if (status == 0 && s->texts && kind == ANSWER_AUDIO)
+    if (status == 0 && s->texts && kind == MODALITY_AUDIO)
         studio_rehearse_sound(meta, p.most);
     prompt_release(&p);
     return status;
@@ -25,7 +24,7 @@ static int rehearse_answer(struct studio *meta, const struct samples_settings *s
 
 static int rehearse_shape(struct studio *meta, const struct samples_settings *s, const struct vision_shape *shape)
 {
-    if (rehearse_answer(meta, s, shape->frames > 1 ? ANSWER_VIDEO : ANSWER_IMAGE, shape->name))
+    if (rehearse_answer(meta, s, shape->frames > 1 ? MODALITY_VIDEO : MODALITY_IMAGE, shape->name))
         return -1;
     if (s->texts && meta->model.config.cell_features)
         studio_rehearse_picture(meta, shape);
@@ -52,10 +51,10 @@ static int rehearse_kinds(struct studio *meta, const struct samples_settings *s,
         return -1;
     if (meta->has_audio && s->sounds) {
         mel_distance_spectra(mel, &spectra, &silence, 1);
-        if (rehearse_answer(meta, s, ANSWER_AUDIO, NULL))
+        if (rehearse_answer(meta, s, MODALITY_AUDIO, NULL))
             return -1;
     }
-    return s->texts ? rehearse_answer(meta, s, ANSWER_TEXT, NULL) : 0;
+    return s->texts ? rehearse_answer(meta, s, MODALITY_TEXT, NULL) : 0;
 }
 
 static int rehearse(struct studio *meta, void *context)

@@ -8,12 +8,12 @@
 enum { TOY_IDS = 40, TOY_BOI = TOY_IDS, TOY_EOI, TOY_BOV, TOY_EOV, TOY_NEXT, TOY_BOA, TOY_END, TOY_IMAGE, TOY_VIDEO };
 static const struct vocabulary toy_vocabulary = {
     .ids = TOY_VOCABULARY,
-    .boi = TOY_BOI,
-    .eoi = TOY_EOI,
-    .bov = TOY_BOV,
-    .eov = TOY_EOV,
-    .next = TOY_NEXT,
-    .boa = TOY_BOA,
+    .bracket[BRACKET_BOI] = TOY_BOI,
+    .bracket[BRACKET_EOI] = TOY_EOI,
+    .bracket[BRACKET_BOV] = TOY_BOV,
+    .bracket[BRACKET_EOV] = TOY_EOV,
+    .bracket[BRACKET_NEXT] = TOY_NEXT,
+    .bracket[BRACKET_BOA] = TOY_BOA,
     .end = TOY_END,
     .message_begin = -1,
     .message_end = -1,

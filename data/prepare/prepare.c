@@ -15,7 +15,7 @@ static int read_directions(struct prepare *p)
         p->wanted[d] = list->count == 0;
     for (i64 i = 0; i < list->count; i++) {
         int d = 0;
-        while (d < DIRECTIONS && strcmp(direction_names[d], list->values[i]) != 0)
+        while (d < DIRECTIONS && strcmp(direction_rows[d].name, list->values[i]) != 0)
             d++;
         if (d == DIRECTIONS)
             return error_usage(
@@ -42,44 +42,6 @@ int prepare_part(i64 *part, i64 *parts, const char *text)
     return error_usage("part: \"%s\": expected i/n, i from 0 to n - 1, such as 0/8 for the first of eight", text);
 }
 
-static void describe_vision(struct shard_meta *meta, const struct vision *vision)
-{
-    const struct vision_config *c = &vision->config;
-    meta->bits = c->bits;
-    meta->cell_features = c->channels[1];
-    meta->stride = c->stride;
-    meta->shape_count = c->shape_count;
-    for (i64 i = 0; i < c->shape_count; i++) {
-        struct shard_shape *out = &meta->shapes[i];
-        shape_of_vision(&out->shape, &c->shapes[i]);
-        out->h = c->shapes[i].h;
-        out->w = c->shapes[i].w;
-        device_get(vision->device, out->amplitude, vision_amplitude(vision, &c->shapes[i]),
-                   c->shapes[i].scale_count * 4);
-    }
-}
-
-static int open_coders(struct prepare *p, struct device *device, enum dtype dtype)
-{
-    const struct prepare_settings *s = p->settings;
-    bool vision = s->vision && *s->vision, audio = s->audio && *s->audio;
-    if (vision && vision_load(&p->vision, device, s->vision, dtype, false) < 0)
-        return -1;
-    p->has_vision = vision;
-    if (audio && audio_load(&p->audio, device, s->audio) < 0)
-        return -1;
-    p->has_audio = audio;
-    return 0;
-}
-
-static void close_coders(struct prepare *p)
-{
-    if (p->has_vision)
-        vision_close(&p->vision);
-    if (p->has_audio)
-        audio_close(&p->audio);
-}
-
 /* Dry run of the encoders. The weights and one picture or clip of each shape are always needed, so
  * lack of memory for them is an error. The batch sizes depend on files not yet read, so lack of
  * memory for full batches is only a warning. */
@@ -102,10 +64,10 @@ static int check_memory(const struct prepare *p, const struct device *device, en
         return 0;
     struct prepare *meta = memory_alloc(sizeof *meta);
     meta->settings = p->settings;
-    int status = open_coders(meta, &rehearsal.meta, dtype);
+    int status = coders_open(meta, &rehearsal.meta, dtype);
     if (status == 0)
         status = check_encoding(meta, &rehearsal);
-    close_coders(meta);
+    coders_close(meta);
     memory_free(meta);
     rehearsal_close(&rehearsal);
     return status;
@@ -114,34 +76,30 @@ static int check_memory(const struct prepare *p, const struct device *device, en
 static int open_tokenizers(struct prepare *p, struct device *device, enum dtype dtype)
 {
     const struct prepare_settings *s = p->settings;
-    p->text = text_tokenizer_load(s->text);
-    if (!p->text || check_memory(p, device, dtype) || open_coders(p, device, dtype))
+    p->text = text_tokenizer_load(s->tokenizer[TOKENIZER_TEXT]);
+    if (!p->text || check_memory(p, device, dtype) || coders_open(p, device, dtype))
         return -1;
-    bool vision = p->has_vision, audio = p->has_audio;
     p->meta.vocabulary = text_vocabulary(p->text);
-    if (vision)
-        describe_vision(&p->meta, &p->vision);
-    if (audio) {
-        p->meta.levels = p->audio.config.levels;
-        p->meta.codes = p->audio.config.codes;
-    }
-    if (vocabulary_load(&p->vocabulary, p->text, vision ? &p->vision.config : NULL) < 0)
-        return error_prefix("%s", s->text);
+    coders_describe(&p->meta, p);
+    if (vocabulary_load(&p->vocabulary, p->text, p->has[TOKENIZER_VISION] ? &p->vision.config : NULL) < 0)
+        return error_prefix("%s", s->tokenizer[TOKENIZER_TEXT]);
     p->chat = p->vocabulary.message_end >= 0 ? text_chat_layout(p->text) : NULL;
-    return audio && p->vocabulary.boa < 0 ? error_set("%s: the text tokenizer has no token <|boa|>", s->text) : 0;
+    for (int stream = 0; stream < STREAMS; stream++) {
+        const struct stream_row *row = &stream_rows[stream];
+        if (row->form == FORM_CODES && p->has[modality_rows[row->modality].tokenizer] &&
+            p->vocabulary.bracket[row->begin] < 0)
+            return error_set("%s: the text tokenizer has no token %s", s->tokenizer[TOKENIZER_TEXT],
+                             bracket_tokens[row->begin]);
+    }
+    return 0;
 }
 
 /* Copies each tokenizer into the shard folder; pretraining passes them on. */
 static int save_tokenizers(const struct prepare *p, const char *out)
 {
-    char *paths[] = {path_join(out, "text"), path_join(out, "vision"), path_join(out, "audio")};
-    int status = directory_make(paths[0]) < 0 || text_tokenizer_save(p->text, paths[0]) < 0 ? -1 : 0;
-    if (status == 0 && p->has_vision)
-        status = directory_make(paths[1]) < 0 || vision_save(&p->vision, paths[1]) < 0 ? -1 : 0;
-    if (status == 0 && p->has_audio)
-        status = directory_make(paths[2]) < 0 || audio_save(&p->audio, paths[2]) < 0 ? -1 : 0;
-    for (i64 i = 0; i < 3; i++)
-        memory_free(paths[i]);
+    char *text = path_join(out, tokenizer_names[TOKENIZER_TEXT]);
+    int status = directory_make(text) < 0 || text_tokenizer_save(p->text, text) < 0 ? -1 : coders_save(p, out);
+    memory_free(text);
     return status;
 }
 
@@ -149,7 +107,7 @@ void prepare_close(struct prepare *p)
 {
     for (int split = 0; split < SPLITS; split++)
         shard_writer_abandon(p->writers[split]);
-    close_coders(p);
+    coders_close(p);
     text_tokenizer_free(p->text);
     json_free(p->reached);
     curation_close(p->curation);
@@ -374,7 +332,7 @@ static int make_all(struct prepare *p)
 static void say_of_cut_clips(const struct prepare *p)
 {
     struct text shapes = {0};
-    for (i64 i = 0; p->has_vision && i < p->vision.config.shape_count; i++) {
+    for (i64 i = 0; p->has[TOKENIZER_VISION] && i < p->vision.config.shape_count; i++) {
         const struct vision_shape *s = &p->vision.config.shapes[i];
         if (s->frames > 1)
             text_printf(&shapes, "%s%lld frames", shapes.length ? ", " : "", (long long)s->frames);
@@ -415,7 +373,7 @@ static void say_what_was_made(const struct prepare *p)
         text_printf(&line, "%s: %lld samples", split_names[split], (long long)p->counts.samples[split]);
         for (int d = 0; d < DIRECTIONS; d++)
             if (p->counts.records[split][d])
-                text_printf(&line, ", %lld %s", (long long)p->counts.records[split][d], direction_names[d]);
+                text_printf(&line, ", %lld %s", (long long)p->counts.records[split][d], direction_rows[d].name);
         log_info("%s", line.data);
         text_release(&line);
     }
@@ -476,7 +434,8 @@ int prepare_open(struct prepare *p, struct device *device)
     int status = read_directions(p) < 0 ? -1 : prepare_part(&p->part, &p->parts, p->settings->part);
     if (status == 0)
         p->curation = curation_open(&p->settings->filter, &status);
-    if (status == 0 && p->settings->film_sound && !(p->settings->audio && *p->settings->audio))
+    if (status == 0 && p->settings->film_sound &&
+        !(p->settings->tokenizer[TOKENIZER_AUDIO] && *p->settings->tokenizer[TOKENIZER_AUDIO]))
         status = error_usage("film_sound: sounds need an audio tokenizer: `audio: STAGE`, or film_sound: none");
     if (status == 0 && p->parts > 1 && p->settings->filter.duplicates)
         log_warn("filter.duplicates: a part knows its own files, and what filter.seen names, alone: duplicates in "

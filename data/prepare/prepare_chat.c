@@ -52,13 +52,13 @@ void chat_fold(const struct prepare *p, struct sample *s)
 {
     const struct text nothing = {0};
     enum chat_fold fold = p->chat ? chat_folds_system(p->chat) : CHAT_FOLD_NONE;
-    bool begins = s->layout == SAMPLE_CHAT && s->count > 1 && s->parts[0].kind == SAMPLE_TEXT && s->parts[0].role &&
+    bool begins = s->layout == SAMPLE_CHAT && s->count > 1 && s->parts[0].kind == MODALITY_TEXT && s->parts[0].role &&
                   strcmp(s->parts[0].role, "system") == 0;
     i64 to = begins && fold ? question_of(s, fold) : -1;
     if (to < 0)
         return;
     struct sample_part *question = &s->parts[to];
-    bool text = question->kind == SAMPLE_TEXT;
+    bool text = question->kind == MODALITY_TEXT;
     struct text both = folded(&s->parts[0].bytes, text ? &question->bytes : &nothing);
     text_release(&s->parts[0].bytes);
     s->parts[0].bytes = both;
@@ -93,7 +93,7 @@ int chat_encode(const struct prepare *p, struct item *item, i64 index)
     const struct sample *s = &item->sample;
     const struct sample_part *part = &s->parts[index];
     struct made *made = &item->made[index];
-    bool answers = chat_answers(s, index), first = part->role != NULL, text = part->kind == SAMPLE_TEXT;
+    bool answers = chat_answers(s, index), first = part->role != NULL, text = part->kind == MODALITY_TEXT;
     const char *words = text && part->bytes.data ? part->bytes.data : "";
     i64 length = text ? part->bytes.length : 0;
     struct text room = {0};
@@ -116,7 +116,7 @@ void chat_end(struct id_list *out, const struct prepare *p, const struct sample 
 {
     const char *role = chat_role(sample, part), *ending = chat_ending(p->chat, role);
     int status = 0;
-    if (sample->parts[part].kind != SAMPLE_TEXT)
+    if (sample->parts[part].kind != MODALITY_TEXT)
         status = text_chat_text(out, p->text, ending, (i64)strlen(ending));
     require(status == 0 && text_chat_tail(out, p->text, p->chat, role) == 0, "%s", error_text());
 }

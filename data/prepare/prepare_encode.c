@@ -1,9 +1,86 @@
+/* Media in prepare: their tokenizers, files to pixels and samples, those to tokens, and tokens to
+ * payloads. The tables at the end name the functions of each tokenizer and modality. */
 #include "data/prepare/prepare_internal.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Limits of one tokenizer call: u8 pixel values, and sounds. */
 enum { PIXELS_MOST = 1 << 26, SOUNDS_MOST = 256 };
+
+/* ---- Files ---- */
+
+static int read_image(const struct prepare *p, struct item *item, struct made *made, const void *bytes, i64 count,
+                      const char *origin)
+{
+    struct clip stored;
+    const struct image_request request = shaped_request(&p->vision.config, &p->rules);
+    if (image_read_as(&stored, bytes, count, origin, &request) < 0)
+        return -1;
+    i64 height = stored.stored_height ? stored.stored_height : stored.height;
+    i64 width = stored.stored_width ? stored.stored_width : stored.width;
+    if (p->curation) {
+        curation_size(p->curation, &item->curate, (double)height, (double)width);
+        curation_light(p->curation, &item->curate, stored.pixels, 1, stored.height * stored.width * 3);
+    }
+    made->shape = shaped_still(&made->clip, &stored, &p->vision.config);
+    clip_release(&stored);
+    made->frames = 1;
+    if (made->shape < 0)
+        return -1;
+    item->white = fmax(item->white, shaped_margin(&made->clip));
+    return 0;
+}
+
+static int read_clip(const struct prepare *p, struct item *item, struct made *made, const void *bytes, i64 count,
+                     const char *origin)
+{
+    double height, width;
+    bool longer;
+    if (clip_shown_size(&height, &width, bytes, count, origin, &p->rules) < 0)
+        return -1;
+    made->shape = shaped_nearest(&p->vision.config, true, height, width);
+    if (made->shape < 0)
+        return error_set("the vision tokenizer has no shape for clips");
+    const struct vision_shape *s = &p->vision.config.shapes[made->shape];
+    const struct clip_request request = {.max_frames = s->frames, .rules = &p->rules, .from_s = item->from_s};
+    if (shaped_clip_read(&made->clip, &longer, s, &request, bytes, count, origin) < 0)
+        return -1;
+    if (p->curation) {
+        curation_size(p->curation, &item->curate, height, width);
+        curation_light(p->curation, &item->curate, made->clip.pixels, made->clip.frames,
+                       made->clip.height * made->clip.width * 3);
+    }
+    item->clip_cut |= longer;
+    item->white = fmax(item->white, shaped_margin(&made->clip));
+    made->frames = vision_latent_frames(made->clip.frames);
+    return film_sound_take(p, item, made, bytes, count, origin);
+}
+
+static void hear(const struct prepare *p, struct item *item, const struct sound *sound)
+{
+    if (p->curation)
+        curation_sound(p->curation, &item->curate, sound->values, sound->samples, AUDIO_RATE_HZ);
+}
+
+/* Decodes a sound. A sound longer than audio_seconds is decoded only far enough to detect that. */
+static int read_sound(const struct prepare *p, struct item *item, struct made *made, const void *bytes, i64 count,
+                      const char *origin)
+{
+    struct sound sound;
+    i64 most = (i64)(p->settings->audio_seconds * AUDIO_RATE_HZ);
+    if (sound_read_most(&sound, bytes, count, origin, AUDIO_RATE_HZ, most) < 0)
+        return -1;
+    hear(p, item, &sound);
+    item->too_long |= sound.samples > most;
+    if (sound.samples > most)
+        sound_release(&sound);
+    else
+        made_add_sound(made, &sound);
+    return 0;
+}
+
+/* ---- Tokens ---- */
 
 struct picture_list {
     struct made **made;
@@ -130,20 +207,241 @@ static void encode_blank_pictures(struct prepare *p, const struct vision_shape *
     memory_free(all);
 }
 
-void prepare_encode_blanks(struct prepare *p, i64 most)
+static void encode_blank_shapes(struct prepare *p, i64 most)
+{
+    for (i64 i = 0; i < p->vision.config.shape_count; i++)
+        encode_blank_pictures(p, &p->vision.config.shapes[i], most);
+}
+
+static void encode_blank_sound(struct prepare *p, i64 most)
 {
     i32 codes[AUDIO_LEVELS_MAX];
     const float silence = 0;
-    for (i64 i = 0; p->has_vision && i < p->vision.config.shape_count; i++)
-        encode_blank_pictures(p, &p->vision.config.shapes[i], most);
-    if (p->has_audio)
-        audio_encode(&p->audio, &(struct audio_item){&silence, 1, codes}, 1);
+    (void)most;
+    audio_encode(&p->audio, &(struct audio_item){&silence, 1, codes}, 1);
+}
+
+/* ---- Payloads ---- */
+
+static void to_bf16(bf16 *out, const float *values, i64 count)
+{
+    for (i64 i = 0; i < count; i++)
+        out[i] = bf16_from_f32(values[i]);
+}
+
+static struct shard_part write_given(struct prepare *p, struct shard_writer *w, const struct made *m)
+{
+    i64 stride = p->meta.stride;
+    struct shard_part part = {.kind = stream_of_form(FORM_CELLS, p->meta.shapes[m->shape].shape.video),
+                              .frames = (u32)m->frames,
+                              .height = (u16)(m->clip.height / stride),
+                              .width = (u16)(m->clip.width / stride)};
+    i64 features = m->frames * part.height * part.width * p->meta.cell_features;
+    i64 pixels = m->clip.frames * m->clip.height * m->clip.width * 3;
+    u8 *payload = memory_alloc(features * 2 + pixels);
+    to_bf16((bf16 *)payload, m->features, features);
+    memcpy(payload + features * 2, m->clip.pixels, (size_t)pixels);
+    shard_write_payload(w, &part, payload, features * 2 + pixels);
+    memory_free(payload);
+    return part;
+}
+
+static struct shard_part write_made(struct prepare *p, struct shard_writer *w, const struct made *m)
+{
+    const struct shard_shape *s = &p->meta.shapes[m->shape];
+    struct shard_part part = {
+        .kind = stream_of_form(FORM_SCALES, s->shape.video), .frames = (u32)m->frames, .shape = (u16)m->shape};
+    i64 values = m->frames * s->h * s->w * p->meta.bits;
+    bf16 *payload = memory_alloc(values * 2);
+    to_bf16(payload, m->latent, values);
+    shard_write_payload(w, &part, payload, values * 2);
+    memory_free(payload);
+    return part;
+}
+
+bool write_pixels(struct shard_part *part, struct prepare *p, struct shard_writer *w, const struct made *m, bool out)
+{
+    if (m->clip.pixels)
+        *part = out ? write_made(p, w, m) : write_given(p, w, m);
+    return m->clip.pixels != NULL;
+}
+
+static struct shard_part write_sound(struct prepare *p, struct shard_writer *w, const struct made_sound *s)
+{
+    struct shard_part part = {.kind = STREAM_AUDIO, .count = (u32)s->code_frames};
+    i64 values = s->code_frames * p->meta.levels;
+    u16 *payload = memory_alloc(values * 2);
+    for (i64 i = 0; i < values; i++)
+        payload[i] = (u16)s->codes[i];
+    shard_write_payload(w, &part, payload, values * 2);
+    memory_free(payload);
+    return part;
+}
+
+void write_sounds(struct written *out, struct prepare *p, struct shard_writer *w, const struct made *m)
+{
+    if (out->count || !m->sound_count)
+        return;
+    out->sounds = memory_alloc(m->sound_count * (i64)sizeof *out->sounds);
+    for (; out->count < m->sound_count; out->count++)
+        out->sounds[out->count] = write_sound(p, w, &m->sounds[out->count]);
+}
+
+/* ---- Tokenizers ---- */
+
+static int open_vision(struct prepare *p, struct device *device, const char *folder, enum dtype dtype)
+{
+    return vision_load(&p->vision, device, folder, dtype, false);
+}
+
+static void describe_vision(struct shard_meta *meta, const struct prepare *p)
+{
+    const struct vision *vision = &p->vision;
+    const struct vision_config *c = &vision->config;
+    meta->bits = c->bits;
+    meta->cell_features = c->channels[1];
+    meta->stride = c->stride;
+    meta->shape_count = c->shape_count;
+    for (i64 i = 0; i < c->shape_count; i++) {
+        struct shard_shape *out = &meta->shapes[i];
+        shape_of_vision(&out->shape, &c->shapes[i]);
+        out->h = c->shapes[i].h;
+        out->w = c->shapes[i].w;
+        device_get(vision->device, out->amplitude, vision_amplitude(vision, &c->shapes[i]),
+                   c->shapes[i].scale_count * 4);
+    }
+}
+
+static int save_vision(const struct prepare *p, const char *folder)
+{
+    return vision_save(&p->vision, folder);
+}
+
+static void close_vision(struct prepare *p)
+{
+    vision_close(&p->vision);
+}
+
+static int open_audio(struct prepare *p, struct device *device, const char *folder, enum dtype dtype)
+{
+    (void)dtype;
+    return audio_load(&p->audio, device, folder);
+}
+
+static void describe_audio(struct shard_meta *meta, const struct prepare *p)
+{
+    meta->levels = p->audio.config.levels;
+    meta->codes = p->audio.config.codes;
+}
+
+static int save_audio(const struct prepare *p, const char *folder)
+{
+    return audio_save(&p->audio, folder);
+}
+
+static void close_audio(struct prepare *p)
+{
+    audio_close(&p->audio);
+}
+
+static const struct coder {
+    int (*open)(struct prepare *p, struct device *device, const char *folder, enum dtype dtype);
+    void (*describe)(struct shard_meta *meta, const struct prepare *p);
+    int (*save)(const struct prepare *p, const char *folder);
+    void (*close)(struct prepare *p);
+    void (*encode)(struct prepare *p, struct item *items, i64 count);
+    void (*encode_blanks)(struct prepare *p, i64 most);
+} coders[TOKENIZERS] = {
+    [TOKENIZER_VISION] = {open_vision, describe_vision, save_vision, close_vision, encode_vision, encode_blank_shapes},
+    [TOKENIZER_AUDIO] = {open_audio, describe_audio, save_audio, close_audio, encode_audio, encode_blank_sound},
+};
+
+static int (*const readers[MODALITIES])(const struct prepare *p, struct item *item, struct made *made,
+                                        const void *bytes, i64 count, const char *origin) = {
+    [MODALITY_IMAGE] = read_image,
+    [MODALITY_VIDEO] = read_clip,
+    [MODALITY_AUDIO] = read_sound,
+};
+
+/* ---- All of them ---- */
+
+bool can_encode(const struct prepare *p, enum modality kind)
+{
+    return readers[kind] && p->has[modality_rows[kind].tokenizer] &&
+           (kind != MODALITY_VIDEO || p->vision.config.inflated);
+}
+
+int read_medium(const struct prepare *p, struct item *item, i64 part)
+{
+    const struct sample_part *in = &item->sample.parts[part];
+    struct file_view view = {(const u8 *)in->bytes.data, in->bytes.length};
+    const char *origin = in->path ? in->path : item->sample.name;
+    struct made *made = &item->made[part];
+    if (item->piece.values) {
+        hear(p, item, &item->piece);
+        made_add_sound(made, &item->piece);
+        item->piece = (struct sound){0};
+        return 0;
+    }
+    if (in->path && file_map(&view, in->path) < 0)
+        return -1;
+    if (p->curation)
+        curation_medium(p->curation, &item->curate, view.data, view.bytes);
+    int status = readers[in->kind](p, item, made, view.data, view.bytes, origin);
+    if (in->path)
+        file_unmap(&view);
+    return status;
+}
+
+int coders_open(struct prepare *p, struct device *device, enum dtype dtype)
+{
+    for (int i = 0; i < TOKENIZERS; i++) {
+        const char *folder = p->settings->tokenizer[i];
+        if (!coders[i].open || !folder || !*folder)
+            continue;
+        if (coders[i].open(p, device, folder, dtype) < 0)
+            return -1;
+        p->has[i] = true;
+    }
+    return 0;
+}
+
+void coders_close(struct prepare *p)
+{
+    for (int i = 0; i < TOKENIZERS; i++)
+        if (p->has[i])
+            coders[i].close(p);
+}
+
+void coders_describe(struct shard_meta *meta, const struct prepare *p)
+{
+    for (int i = 0; i < TOKENIZERS; i++)
+        if (p->has[i])
+            coders[i].describe(meta, p);
+}
+
+int coders_save(const struct prepare *p, const char *out)
+{
+    int status = 0;
+    for (int i = 0; i < TOKENIZERS && status == 0; i++) {
+        char *folder = path_join(out, tokenizer_names[i]);
+        if (p->has[i])
+            status = directory_make(folder) < 0 || coders[i].save(p, folder) < 0 ? -1 : 0;
+        memory_free(folder);
+    }
+    return status;
+}
+
+void prepare_encode_blanks(struct prepare *p, i64 most)
+{
+    for (int i = 0; i < TOKENIZERS; i++)
+        if (p->has[i])
+            coders[i].encode_blanks(p, most);
 }
 
 void prepare_encode(struct prepare *prepare, struct item *items, i64 count)
 {
-    if (prepare->has_vision)
-        encode_vision(prepare, items, count);
-    if (prepare->has_audio)
-        encode_audio(prepare, items, count);
+    for (int i = 0; i < TOKENIZERS; i++)
+        if (prepare->has[i])
+            coders[i].encode(prepare, items, count);
 }

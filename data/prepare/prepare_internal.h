@@ -62,7 +62,7 @@ struct prepare {
     const struct chat_layout *chat; /* NULL: no known chat layout */
     struct vision vision;
     struct audio_tokenizer audio;
-    bool has_vision, has_audio;
+    bool has[TOKENIZERS];
     struct vocabulary vocabulary;
     struct shard_meta meta;
     struct shard_writer *writers[SPLITS];
@@ -78,6 +78,27 @@ struct prepare {
 int prepare_open(struct prepare *prepare, struct device *device); /* opens all that the settings name */
 void prepare_close(struct prepare *prepare);
 void prepare_read(struct prepare *prepare, struct item *items, i64 count); /* on all workers */
+
+/* prepare_encode.c: tokenizers of media and what they read and make. coders_open opens those that the
+ * settings name; coders_describe adds their sizes; coders_save copies them into the shard folder. */
+int coders_open(struct prepare *prepare, struct device *device, enum dtype dtype);
+void coders_close(struct prepare *prepare);
+void coders_describe(struct shard_meta *meta, const struct prepare *prepare);
+int coders_save(const struct prepare *prepare, const char *out);
+bool can_encode(const struct prepare *prepare, enum modality kind);
+/* Decodes a part's file. Returns -1 with a message. */
+int read_medium(const struct prepare *prepare, struct item *item, i64 part);
+/* The parts of a sample that a medium was made into; released with memory_free. Sounds have the same
+ * payload as input and as output, so they are written once. */
+struct written {
+    struct shard_part *sounds;
+    i64 count;
+};
+/* Writes the payload of the medium's pixels, if it has any. */
+bool write_pixels(struct shard_part *part, struct prepare *prepare, struct shard_writer *writer,
+                  const struct made *made, bool out);
+void write_sounds(struct written *written, struct prepare *prepare, struct shard_writer *writer,
+                  const struct made *made);
 /* One kind of medium after another. */
 void prepare_encode(struct prepare *prepare, struct item *items, i64 count);
 /* Encodes blank media for the memory estimate: up to `most` pictures of each shape, as many as one

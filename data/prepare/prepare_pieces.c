@@ -157,7 +157,8 @@ static int all_pieces(struct pieces *pieces)
     const char *origin = part->path ? part->path : pieces->of->sample.name;
     if (part->path && file_map(&file, part->path) < 0)
         return -1;
-    int status = part->kind == SAMPLE_AUDIO ? cut_sound(pieces, &file, origin) : further_windows(pieces, &file, origin);
+    int status =
+        part->kind == MODALITY_AUDIO ? cut_sound(pieces, &file, origin) : further_windows(pieces, &file, origin);
     if (part->path)
         file_unmap(&file);
     return status;

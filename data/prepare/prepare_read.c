@@ -6,32 +6,10 @@
 
 /* ---- Use of each part ---- */
 
-static bool both(const struct prepare *p, enum direction direction, bool has_tokenizer)
+static bool trains(const struct prepare *p, enum modality kind, bool makes)
 {
-    return has_tokenizer && p->wanted[direction];
-}
-
-static void captioned_use(const struct prepare *p, struct made *made, enum sample_kind kind)
-{
-    bool clips = p->has_vision && p->vision.config.inflated;
-    if (kind == SAMPLE_IMAGE) {
-        made->in = both(p, DIRECTION_IMAGE_IN, p->has_vision);
-        made->out = both(p, DIRECTION_IMAGE_OUT, p->has_vision);
-    } else if (kind == SAMPLE_VIDEO) {
-        made->in = both(p, DIRECTION_VIDEO_IN, clips);
-        made->out = both(p, DIRECTION_VIDEO_OUT, clips);
-    } else if (kind == SAMPLE_AUDIO) {
-        made->in = both(p, DIRECTION_AUDIO_IN, p->has_audio);
-        made->out = both(p, DIRECTION_AUDIO_OUT, p->has_audio);
-    }
-}
-
-static bool has_tokenizer(const struct prepare *p, enum sample_kind kind)
-{
-    return kind == SAMPLE_AUDIO   ? p->has_audio
-           : kind == SAMPLE_VIDEO ? p->has_vision && p->vision.config.inflated
-           : kind == SAMPLE_IMAGE ? p->has_vision
-                                  : true;
+    enum direction direction = direction_of(kind, makes);
+    return can_encode(p, kind) && direction != DIRECTIONS && p->wanted[direction];
 }
 
 /* Decides the use of each part. In conversations an assistant's media are model output and all
@@ -43,15 +21,16 @@ static bool decide_use(const struct prepare *p, struct item *item)
     bool any = s->layout != SAMPLE_CAPTIONED && p->wanted[directions[s->layout]];
     for (i64 i = 0; i < s->count; i++) {
         struct made *made = &item->made[i];
-        enum sample_kind kind = s->parts[i].kind;
-        bool medium = kind != SAMPLE_TEXT && kind != SAMPLE_IDS;
+        int kind = s->parts[i].kind;
+        bool medium = kind != MODALITY_TEXT && kind != SAMPLE_IDS;
         if (s->layout == SAMPLE_CAPTIONED) {
-            captioned_use(p, made, kind);
+            made->in = medium && trains(p, (enum modality)kind, false);
+            made->out = medium && trains(p, (enum modality)kind, true);
             any = any || made->in || made->out;
         } else if (medium) {
             made->out = chat_answers(s, i);
             made->in = !made->out;
-            any = any && has_tokenizer(p, kind);
+            any = any && can_encode(p, (enum modality)kind);
         }
     }
     return any;
@@ -80,102 +59,6 @@ static int read_text(const struct prepare *p, struct item *item, i64 part)
         return take_ids(p, &item->made[part], bytes);
     return text_encode(p->text, &item->made[part].ids, bytes->data ? bytes->data : "", bytes->length,
                        &(struct encode_options){.plain = true, .begins_word = item->sample.layout == SAMPLE_CAPTIONED});
-}
-
-/* ---- Pictures and clips ---- */
-
-static int read_image(const struct prepare *p, struct item *item, struct made *made, const void *bytes, i64 count,
-                      const char *origin)
-{
-    struct clip stored;
-    const struct image_request request = shaped_request(&p->vision.config, &p->rules);
-    if (image_read_as(&stored, bytes, count, origin, &request) < 0)
-        return -1;
-    i64 height = stored.stored_height ? stored.stored_height : stored.height;
-    i64 width = stored.stored_width ? stored.stored_width : stored.width;
-    if (p->curation) {
-        curation_size(p->curation, &item->curate, (double)height, (double)width);
-        curation_light(p->curation, &item->curate, stored.pixels, 1, stored.height * stored.width * 3);
-    }
-    made->shape = shaped_still(&made->clip, &stored, &p->vision.config);
-    clip_release(&stored);
-    made->frames = 1;
-    if (made->shape < 0)
-        return -1;
-    item->white = fmax(item->white, shaped_margin(&made->clip));
-    return 0;
-}
-
-static int read_clip(const struct prepare *p, struct item *item, struct made *made, const void *bytes, i64 count,
-                     const char *origin)
-{
-    double height, width;
-    bool longer;
-    if (clip_shown_size(&height, &width, bytes, count, origin, &p->rules) < 0)
-        return -1;
-    made->shape = shaped_nearest(&p->vision.config, true, height, width);
-    if (made->shape < 0)
-        return error_set("the vision tokenizer has no shape for clips");
-    const struct vision_shape *s = &p->vision.config.shapes[made->shape];
-    const struct clip_request request = {.max_frames = s->frames, .rules = &p->rules, .from_s = item->from_s};
-    if (shaped_clip_read(&made->clip, &longer, s, &request, bytes, count, origin) < 0)
-        return -1;
-    if (p->curation) {
-        curation_size(p->curation, &item->curate, height, width);
-        curation_light(p->curation, &item->curate, made->clip.pixels, made->clip.frames,
-                       made->clip.height * made->clip.width * 3);
-    }
-    item->clip_cut |= longer;
-    item->white = fmax(item->white, shaped_margin(&made->clip));
-    made->frames = vision_latent_frames(made->clip.frames);
-    return film_sound_take(p, item, made, bytes, count, origin);
-}
-
-static void hear(const struct prepare *p, struct item *item, const struct sound *sound)
-{
-    if (p->curation)
-        curation_sound(p->curation, &item->curate, sound->values, sound->samples, AUDIO_RATE_HZ);
-}
-
-/* Decodes a sound. A sound longer than audio_seconds is decoded only far enough to detect that. */
-static int read_sound(const struct prepare *p, struct item *item, struct made *made, const void *bytes, i64 count,
-                      const char *origin)
-{
-    struct sound sound;
-    i64 most = (i64)(p->settings->audio_seconds * AUDIO_RATE_HZ);
-    if (sound_read_most(&sound, bytes, count, origin, AUDIO_RATE_HZ, most) < 0)
-        return -1;
-    hear(p, item, &sound);
-    item->too_long |= sound.samples > most;
-    if (sound.samples > most)
-        sound_release(&sound);
-    else
-        made_add_sound(made, &sound);
-    return 0;
-}
-
-static int read_medium(const struct prepare *p, struct item *item, i64 part)
-{
-    const struct sample_part *in = &item->sample.parts[part];
-    struct file_view view = {(const u8 *)in->bytes.data, in->bytes.length};
-    const char *origin = in->path ? in->path : item->sample.name;
-    struct made *made = &item->made[part];
-    if (item->piece.values) {
-        hear(p, item, &item->piece);
-        made_add_sound(made, &item->piece);
-        item->piece = (struct sound){0};
-        return 0;
-    }
-    if (in->path && file_map(&view, in->path) < 0)
-        return -1;
-    if (p->curation)
-        curation_medium(p->curation, &item->curate, view.data, view.bytes);
-    int status = in->kind == SAMPLE_IMAGE   ? read_image(p, item, made, view.data, view.bytes, origin)
-                 : in->kind == SAMPLE_VIDEO ? read_clip(p, item, made, view.data, view.bytes, origin)
-                                            : read_sound(p, item, made, view.data, view.bytes, origin);
-    if (in->path)
-        file_unmap(&view);
-    return status;
 }
 
 /* ---- Subtitles of a window ---- */
@@ -219,8 +102,8 @@ static int read_item(const struct prepare *p, struct item *item)
 {
     struct sample *s = &item->sample;
     for (i64 i = 0; i < s->count; i++) {
-        enum sample_kind kind = s->parts[i].kind;
-        bool text = kind == SAMPLE_TEXT || kind == SAMPLE_IDS;
+        int kind = s->parts[i].kind;
+        bool text = kind == MODALITY_TEXT || kind == SAMPLE_IDS;
         if (i == 1 && has_subtitles(s) && take_subtitles(p, item) < 0)
             return -1;
         if (s->layout == SAMPLE_CHAT && chat_encode(p, item, i) < 0)
@@ -258,7 +141,7 @@ i64 prepare_batch_items(const struct prepare *p, i64 most)
 {
     enum { BATCH_BYTES = 1 << 28 };
     i64 largest = 1;
-    for (i64 i = 0; p->has_vision && i < p->vision.config.shape_count; i++) {
+    for (i64 i = 0; p->has[TOKENIZER_VISION] && i < p->vision.config.shape_count; i++) {
         const struct vision_shape *s = &p->vision.config.shapes[i];
         largest = max_i64(largest, s->frames * s->height * s->width * 3);
     }

@@ -30,7 +30,7 @@ static void finish(struct prepare *p, const struct item *item, enum direction di
     r->count = 0;
 }
 
-/* ---- Payloads ---- */
+/* ---- Payloads of text ---- */
 
 static struct shard_part write_ids(struct shard_writer *w, const struct id_list *ids)
 {
@@ -46,81 +46,18 @@ static struct shard_part write_note(struct shard_writer *w, const struct text *t
     return part;
 }
 
-static void to_bf16(bf16 *out, const float *values, i64 count)
-{
-    for (i64 i = 0; i < count; i++)
-        out[i] = bf16_from_f32(values[i]);
-}
-
-static struct shard_part write_given(struct prepare *p, struct shard_writer *w, const struct made *m)
-{
-    i64 stride = p->meta.stride;
-    struct shard_part part = {.kind = p->meta.shapes[m->shape].shape.video ? STREAM_VIDEO_IN : STREAM_IMAGE_IN,
-                              .frames = (u32)m->frames,
-                              .height = (u16)(m->clip.height / stride),
-                              .width = (u16)(m->clip.width / stride)};
-    i64 features = m->frames * part.height * part.width * p->meta.cell_features;
-    i64 pixels = m->clip.frames * m->clip.height * m->clip.width * 3;
-    u8 *payload = memory_alloc(features * 2 + pixels);
-    to_bf16((bf16 *)payload, m->features, features);
-    memcpy(payload + features * 2, m->clip.pixels, (size_t)pixels);
-    shard_write_payload(w, &part, payload, features * 2 + pixels);
-    memory_free(payload);
-    return part;
-}
-
-static struct shard_part write_made(struct prepare *p, struct shard_writer *w, const struct made *m)
-{
-    const struct shard_shape *s = &p->meta.shapes[m->shape];
-    struct shard_part part = {
-        .kind = s->shape.video ? STREAM_VIDEO_OUT : STREAM_IMAGE_OUT, .frames = (u32)m->frames, .shape = (u16)m->shape};
-    i64 values = m->frames * s->h * s->w * p->meta.bits;
-    bf16 *payload = memory_alloc(values * 2);
-    to_bf16(payload, m->latent, values);
-    shard_write_payload(w, &part, payload, values * 2);
-    memory_free(payload);
-    return part;
-}
-
-static struct shard_part write_sound(struct prepare *p, struct shard_writer *w, const struct made_sound *s)
-{
-    struct shard_part part = {.kind = STREAM_AUDIO, .count = (u32)s->code_frames};
-    i64 values = s->code_frames * p->meta.levels;
-    u16 *payload = memory_alloc(values * 2);
-    for (i64 i = 0; i < values; i++)
-        payload[i] = (u16)s->codes[i];
-    shard_write_payload(w, &part, payload, values * 2);
-    memory_free(payload);
-    return part;
-}
-
-/* The sound parts of a medium (for a film, those behind its clip). */
-struct written {
-    struct shard_part *sounds;
-    i64 count;
-};
-
 static void written_release(struct written *written)
 {
     memory_free(written->sounds);
 }
 
-static void write_sounds(struct written *out, struct prepare *p, struct shard_writer *w, const struct made *m)
-{
-    if (out->count || !m->sound_count)
-        return;
-    out->sounds = memory_alloc(m->sound_count * (i64)sizeof *out->sounds);
-    for (; out->count < m->sound_count; out->count++)
-        out->sounds[out->count] = write_sound(p, w, &m->sounds[out->count]);
-}
-
-/* Appends a medium. Its sounds have the same payload as input and as output, so they are written
- * once. */
+/* Appends a medium. */
 static void push_medium(struct prepare_write_record *r, struct written *written, struct prepare *p,
                         struct shard_writer *w, const struct made *m, bool out, bool condition)
 {
-    if (m->clip.pixels)
-        push(r, out ? write_made(p, w, m) : write_given(p, w, m), condition);
+    struct shard_part pixels;
+    if (write_pixels(&pixels, p, w, m, out))
+        push(r, pixels, condition);
     write_sounds(written, p, w, m);
     for (i64 i = 0; i < written->count; i++)
         push(r, written->sounds[i], condition);
@@ -131,14 +68,9 @@ static void push_medium(struct prepare_write_record *r, struct written *written,
 /* Writes a medium and its caption in both directions, each predicted from the other. */
 static void write_captioned(struct prepare *p, const struct item *item)
 {
-    static const enum direction given[] = {
-        [SAMPLE_IMAGE] = DIRECTION_IMAGE_IN, [SAMPLE_VIDEO] = DIRECTION_VIDEO_IN, [SAMPLE_AUDIO] = DIRECTION_AUDIO_IN};
-    static const enum direction made_of[] = {[SAMPLE_IMAGE] = DIRECTION_IMAGE_OUT,
-                                             [SAMPLE_VIDEO] = DIRECTION_VIDEO_OUT,
-                                             [SAMPLE_AUDIO] = DIRECTION_AUDIO_OUT};
     struct shard_writer *w = p->writers[item->sample.split];
     const struct made *m = &item->made[0];
-    enum sample_kind kind = item->sample.parts[0].kind;
+    enum modality kind = (enum modality)item->sample.parts[0].kind;
     struct shard_part words = write_ids(w, &item->made[1].ids), note = write_note(w, &item->sample.parts[1].bytes);
     struct written written = {0};
     struct prepare_write_record record = {0};
@@ -146,13 +78,13 @@ static void write_captioned(struct prepare *p, const struct item *item)
         push_medium(&record, &written, p, w, m, false, true);
         push(&record, words, false);
         push(&record, note, false);
-        finish(p, item, given[kind], &record);
+        finish(p, item, direction_of(kind, false), &record);
     }
     if (m->out) {
         push(&record, words, true);
         push_medium(&record, &written, p, w, m, true, false);
         push(&record, note, false);
-        finish(p, item, made_of[kind], &record);
+        finish(p, item, direction_of(kind, true), &record);
     }
     written_release(&written);
     memory_free(record.parts);
@@ -171,7 +103,7 @@ static void write_plain(struct prepare *p, const struct item *item)
 {
     const struct prepare_settings *s = p->settings;
     const struct sample_part *part = &item->sample.parts[0];
-    bool drawn = s->dropout > 0 && item->sample.split == SPLIT_TRAIN && part->kind == SAMPLE_TEXT;
+    bool drawn = s->dropout > 0 && item->sample.split == SPLIT_TRAIN && part->kind == MODALITY_TEXT;
     struct prepare_write_record record = {0};
     for (i64 copy = 0; copy < (drawn ? s->dropout_copies : 1); copy++) {
         struct id_list ids = {0};

@@ -61,8 +61,8 @@ static void open_loader(void)
                                              .length = {zero_step, short_rows, 1},
                                              .micro_rows = ROWS,
                                              .mixture = {0.3, 1, 1, 1, 1, 1, 1, 1},
-                                             .text_condition = 1,
-                                             .audio_condition = 0.5,
+                                             .condition[MODALITY_TEXT] = 1,
+                                             .condition[MODALITY_AUDIO] = 0.5,
                                              .condition_drop = 0.2,
                                              .flip_most = 0.2,
                                              .reweight = true,
@@ -186,7 +186,7 @@ static void expect_same(const char *what, const struct leakage_seen *a, const st
                         enum target_kind kind, i64 level, i64 i, i64 position)
 {
     if (!same_row(a->logits[kind][level], b->logits[kind][level], i, a->columns[kind]))
-        fail_msg("%s: logits of %s %d at position %d moved", what, target_names[kind], (int)level, (int)position);
+        fail_msg("%s: logits of %s %d at position %d moved", what, target_rows[kind].name, (int)level, (int)position);
 }
 
 /* at [n + 1]: positions that were disturbed, and so may have changed. */

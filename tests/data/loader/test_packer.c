@@ -18,7 +18,7 @@ static struct loader_settings plain = {.rows = {zero_step, some_rows, 1},
                                        .length = {zero_step, some_length, 1},
                                        .micro_rows = 4,
                                        .mixture = {1, 1, 1, 1, 1, 1, 1, 1},
-                                       .text_condition = 1};
+                                       .condition[MODALITY_TEXT] = 1};
 
 static int make(void **state)
 {
@@ -222,7 +222,7 @@ static struct loader_settings all_options(void)
     s.reweight = true;
     s.window = 1;
     s.frame_mask = 0.3;
-    s.audio_condition = 0.5;
+    s.condition[MODALITY_AUDIO] = 0.5;
     return s;
 }
 

@@ -16,7 +16,7 @@ static struct loader_settings plain = {.rows = {zero_step, some_rows, 1},
                                        .length = {zero_step, some_length, 1},
                                        .micro_rows = 4,
                                        .mixture = {1, 1, 1, 1, 1, 1, 1, 1},
-                                       .text_condition = 1};
+                                       .condition[MODALITY_TEXT] = 1};
 
 static int make(void **state)
 {
