@@ -3,12 +3,7 @@
 
 #include <string.h>
 
-const struct vocabulary vocabulary_of_text = {.bracket[BRACKET_BOI] = -1,
-                                              .bracket[BRACKET_EOI] = -1,
-                                              .bracket[BRACKET_BOV] = -1,
-                                              .bracket[BRACKET_EOV] = -1,
-                                              .bracket[BRACKET_NEXT] = -1,
-                                              .bracket[BRACKET_BOA] = -1,
+const struct vocabulary vocabulary_of_text = {.bracket = {[0 ... BRACKETS - 1] = -1},
                                               .end = -1,
                                               .message_begin = -1,
                                               .message_end = -1};

@@ -86,7 +86,7 @@ const struct direction_row direction_rows[DIRECTIONS] = {
     }
 #define ONE                                                                                                            \
     {                                                                                                                  \
-        1, ALONE                                                                                                       \
+        1, WIDTH_FIXED                                                                                                       \
     }
 /* A position of vision-in shows 2 x 2 cells. */
 const struct input_row input_rows[INPUTS] = {
@@ -204,7 +204,7 @@ void modality_names(struct text *out, const char *before, const char *between, c
 
 i64 list_width(struct list_width width, const struct token_sizes *sizes)
 {
-    if (width.times == 0 || width.member == ALONE)
+    if (width.times == 0 || width.member == WIDTH_FIXED)
         return width.times;
     return width.times * *(const i64 *)(const void *)((const char *)sizes + width.member);
 }

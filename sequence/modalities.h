@@ -108,12 +108,12 @@ enum direction direction_of(enum modality modality, bool makes);
 
 /* ---- Lists of a batch ---- */
 
-/* Values per entry of a list: `times` the token size at `member`; at ALONE: `times`. */
+/* Values per entry of a list: `times` the token size at `member`; at WIDTH_FIXED: `times`. */
 struct list_width {
     i64 times;
     size_t member;
 };
-#define ALONE ((size_t)-1)
+#define WIDTH_FIXED ((size_t)-1)
 i64 list_width(struct list_width width, const struct token_sizes *sizes);
 
 enum input_kind { INPUT_TEXT, INPUT_VISION_IN, INPUT_VISION_OUT, INPUT_AUDIO, INPUTS };

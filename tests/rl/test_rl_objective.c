@@ -249,12 +249,7 @@ static void test_hints_fade_by_success(void **state)
 
 /* ---- Models: groups that share their prompt give the gradients of separate answers ---- */
 
-static const struct vocabulary vocabulary = {.bracket[BRACKET_BOI] = -1,
-                                             .bracket[BRACKET_EOI] = -1,
-                                             .bracket[BRACKET_BOV] = -1,
-                                             .bracket[BRACKET_EOV] = -1,
-                                             .next = -1,
-                                             .bracket[BRACKET_BOA] = -1,
+static const struct vocabulary vocabulary = {.bracket = {[0 ... BRACKETS - 1] = -1},
                                              .end = 1,
                                              .message_begin = 2,
                                              .message_end = 3};
