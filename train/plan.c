@@ -86,8 +86,8 @@ struct json *step_memory_json(const struct step_memory *m)
 
 /* ---- Synthetic batches ---- */
 
-enum { TOKEN_END, TOKEN_IM_START, TOKEN_IM_END, TOKEN_BOI, TOKEN_EOI, TOKEN_BOV, TOKEN_EOV, TOKEN_NEXT, TOKEN_BOA };
-enum { TOKEN_STILL = TOKEN_BOA + 1, TOKEN_CLIP, TOKEN_WORDS, WORDS_MOST = 64, CLIP_FRAMES = 2, EDGE = 3 };
+enum { TOKEN_END, TOKEN_IM_START, TOKEN_IM_END, TOKEN_BRACKETS };
+enum { TOKEN_STILL = TOKEN_BRACKETS + BRACKETS, TOKEN_CLIP, TOKEN_WORDS, WORDS_MOST = 64, CLIP_FRAMES = 2, EDGE = 3 };
 
 void plan_batches_init(struct plan_batches *p, const struct model_config *config, i64 rows, i64 micro_rows, i64 length,
                        u64 seed)
@@ -103,15 +103,11 @@ void plan_batches_init(struct plan_batches *p, const struct model_config *config
     p->vocabulary = (struct vocabulary){.end = TOKEN_END,
                                         .message_begin = TOKEN_IM_START,
                                         .message_end = TOKEN_IM_END,
-                                        .bracket[BRACKET_BOI] = TOKEN_BOI,
-                                        .bracket[BRACKET_EOI] = TOKEN_EOI,
-                                        .bracket[BRACKET_BOV] = TOKEN_BOV,
-                                        .bracket[BRACKET_EOV] = TOKEN_EOV,
-                                        .bracket[BRACKET_NEXT] = TOKEN_NEXT,
-                                        .bracket[BRACKET_BOA] = TOKEN_BOA,
                                         .shape = {TOKEN_STILL, TOKEN_CLIP},
                                         .shape_count = 2,
                                         .shapes = {still, clip}};
+    for (int i = 0; i < BRACKETS; i++)
+        p->vocabulary.bracket[i] = TOKEN_BRACKETS + i;
     grammar_init(&p->grammar, &p->vocabulary, &(struct grammar_options){.reweight = true});
 }
 

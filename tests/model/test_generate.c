@@ -9,7 +9,7 @@
 
 #include "tests/device.h"
 #include "model/generate.h"
-#include "tests/toy_batch.h"
+#include "tests/toy.h"
 
 enum { REQUESTS = 6 };
 

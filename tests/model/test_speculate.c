@@ -2,7 +2,7 @@
  * follow the model's distribution, whatever was drafted. */
 #include "tests/device.h"
 #include "model/generate.h"
-#include "tests/toy_batch.h"
+#include "tests/toy.h"
 
 #include <math.h>
 #include <setjmp.h>

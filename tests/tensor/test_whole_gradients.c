@@ -16,7 +16,7 @@
 #include <math.h>
 
 #include "tests/device.h"
-#include "tests/toy_batch.h"
+#include "tests/toy.h"
 
 enum { LAYERS = 4, SAMPLES = 8, DIRECTIONS_TRIED = 2 };
 static const struct rng_key key = {5, RNG_TEST};

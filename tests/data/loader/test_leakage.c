@@ -12,7 +12,7 @@
 #include "tests/device.h"
 #include "data/loader/plan.h"
 #include "tests/shard_fixture.h"
-#include "tests/toy_batch.h"
+#include "tests/toy.h"
 
 enum { PACKINGS = 6, CUTS = 10, ROW = 160, ROWS = 2 };
 
