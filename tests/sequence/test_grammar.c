@@ -425,7 +425,7 @@ static void ids_out_of_place_are_refused(void **state)
 static struct part random_part(u32 sample, u32 index)
 {
     struct rng_key key = {7, RNG_TEST};
-    struct part p = {.kind = (enum stream)rng_below(key, STREAMS, sample, index, 0, 0)};
+    struct part p = {.kind = (enum stream)rng_below(key, STREAM_AUDIO + 1, sample, index, 0, 0)};
     p.weight = 0.5f * (float)rng_below(key, 3, sample, index, 1, 0);
     p.count = rng_below(key, 5, sample, index, 2, 0);
     p.ids = words;
