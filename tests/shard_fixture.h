@@ -73,12 +73,13 @@ static inline struct shard_part fixture_medium(struct shard_writer *writer, i64 
     return part;
 }
 
+enum { FIXTURE_DIRECTIONS = DIRECTION_CHAT + 1 };
 /* Writes sample i; the directions up to that of chats take turns. Texts have up to `longest` ids. */
 static inline void fixture_sample(struct shard_writer *writer, i64 i, i64 longest)
 {
     static const enum stream media[DIRECTIONS] = {STREAM_TEXT,      STREAM_IMAGE_IN, STREAM_IMAGE_OUT, STREAM_VIDEO_IN,
                                                   STREAM_VIDEO_OUT, STREAM_AUDIO,    STREAM_AUDIO,     STREAM_TEXT};
-    enum direction direction = (enum direction)(i % (DIRECTION_CHAT + 1));
+    enum direction direction = (enum direction)(i % FIXTURE_DIRECTIONS);
     bool given = direction != DIRECTION_TEXT && direction != DIRECTION_CHAT && !direction_rows[direction].makes;
     struct shard_part parts[3], words = fixture_text(writer, i, 1 + fixture_below(longest, i, 0));
     char name[32];

@@ -1,6 +1,6 @@
 /* Internals shared by prepare.c (sample selection and splits), prepare_progress.c (saving and
- * resuming), prepare_read.c (files to pixels, sound and ids), prepare_film.c (soundtracks of
- * clips), prepare_encode.c (tokenizers) and prepare_write.c (records). */
+ * resuming), prepare_read.c (texts, and the use of each part), prepare_encode.c (media: tokenizers,
+ * files, tokens, payloads), prepare_film.c (soundtracks of clips) and prepare_write.c (records). */
 #ifndef WEFT_DATA_PREPARE_INTERNAL_H
 #define WEFT_DATA_PREPARE_INTERNAL_H
 #include "data/media/media.h"

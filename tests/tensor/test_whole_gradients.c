@@ -54,7 +54,7 @@ static void make_coefficients(struct whole *w)
 
 static i64 levels_of(int kind)
 {
-    return kind == TARGET_AUDIO ? TOY_LEVELS : 1;
+    return target_levels((enum target_kind)kind, &toy_widths);
 }
 
 static double loss(struct forward *out, struct whole *w, bool recording)

@@ -30,7 +30,7 @@ static struct step_seen {
 
 static i64 levels_of(int kind)
 {
-    return kind == TARGET_AUDIO ? TOY_LEVELS : 1;
+    return target_levels((enum target_kind)kind, &toy_widths);
 }
 
 /* Total target weight of the whole step, counted independently of the batch source. */

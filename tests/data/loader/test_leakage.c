@@ -197,8 +197,8 @@ static void expect_no_leak(const char *what, const struct batch *b, const u8 *at
     for (int kind = 0; kind < TARGETS; kind++)
         for (i64 i = 0; i < b->targets[kind].n; i++) {
             i64 p = b->targets[kind].position[i];
-            told[p] |= kind == TARGET_AUDIO && at[p + 1];
-            for (i64 level = 0; level < (kind == TARGET_AUDIO ? TOY_LEVELS : 1); level++)
+            told[p] |= target_rows[kind].by_level && at[p + 1];
+            for (i64 level = 0; level < target_levels((enum target_kind)kind, &toy_widths); level++)
                 if (!at[p] && !(at[p + 1] && (kind == TARGET_MTP || level > 0)))
                     expect_same(what, before, after, kind, level, i, p);
         }

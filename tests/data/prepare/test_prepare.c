@@ -279,7 +279,7 @@ static void the_packer_reads_it(void **state)
             fail_msg("%s", error_text());
         for (int kind = 0; kind <= TARGET_AUDIO; kind++)
             assert_true(step.totals[kind] > 0);
-        for (int kind = 0; kind < INPUTS; kind++)
+        for (int kind = 0; kind <= INPUT_AUDIO; kind++)
             assert_true(batch.inputs[kind].n > 0);
     }
     assert_true((double)step.positions >= 0.95 * (double)(step.rows * step.length));
