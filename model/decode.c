@@ -3,10 +3,8 @@
 
 #include <string.h>
 
-const struct vocabulary vocabulary_of_text = {.bracket = {[0 ... BRACKETS - 1] = -1},
-                                              .end = -1,
-                                              .message_begin = -1,
-                                              .message_end = -1};
+const struct vocabulary vocabulary_of_text = {
+    .bracket = {[0 ... BRACKETS - 1] = -1}, .end = -1, .message_begin = -1, .message_end = -1};
 
 /* ---- The cache ---- */
 

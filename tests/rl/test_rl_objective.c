@@ -249,10 +249,8 @@ static void test_hints_fade_by_success(void **state)
 
 /* ---- Models: groups that share their prompt give the gradients of separate answers ---- */
 
-static const struct vocabulary vocabulary = {.bracket = {[0 ... BRACKETS - 1] = -1},
-                                             .end = 1,
-                                             .message_begin = 2,
-                                             .message_end = 3};
+static const struct vocabulary vocabulary = {
+    .bracket = {[0 ... BRACKETS - 1] = -1}, .end = 1, .message_begin = 2, .message_end = 3};
 
 static void open_model(struct model *m)
 {
