@@ -118,7 +118,7 @@ static void of_weights(struct grouped_problem *p)
     add_of_weights(p);
 }
 
-static const struct direction {
+static const struct grouped_direction {
     const char *what;
     void (*run)(struct grouped_problem *p);
 } directions[] = {{"products of experts", forward},
@@ -126,7 +126,7 @@ static const struct direction {
                   {"gradients of experts' weights", of_weights},
                   {"gradients of experts' weights, added", add_of_weights}};
 
-static double seconds_of(struct grouped_problem *p, const struct direction *d)
+static double seconds_of(struct grouped_problem *p, const struct grouped_direction *d)
 {
     u8 done;
     double begin = clock_s();

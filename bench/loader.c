@@ -129,7 +129,7 @@ static struct loader *open_loader(const char *folder, bool large)
                                              .length = {begin, length, 1},
                                              .micro_rows = (i64)rows[0],
                                              .mixture = {[DIRECTION_TEXT] = 1},
-                                             .text_condition = 1};
+                                             .condition[MODALITY_TEXT] = 1};
     return make_shards(folder) < 0 ? NULL : loader_open(folder, "train", &settings, 1);
 }
 

@@ -7,11 +7,10 @@
 #include <string.h>
 
 struct request {
-    const char *prompt, *image, *video, *audio, *to, *shape, *out, *seed, *most, *temperature, *top_p, *weights,
-        *guidance;
+    const char *prompt, *media[MODALITIES], *to, *shape, *out, *seed, *most, *temperature, *top_p, *weights, *guidance;
     bool greedy;
     struct submodel_options sub;
-    enum answer_kind kind;
+    enum modality kind;
     /* parsed from the strings above */
     i64 seed_number, most_ids;
     double temperature_number, top_p_number, guidance_number;
@@ -20,20 +19,21 @@ struct request {
 
 static int parse_kind(struct request *r)
 {
-    static const char *const names[] = {"text", "image", "video", "audio"};
-    for (int i = 0; i < 4; i++)
-        if (strcmp(r->to, names[i]) == 0) {
-            r->kind = (enum answer_kind)i;
-            return 0;
-        }
-    return error_usage("--to %s: expected text, image, video or audio", r->to);
+    struct text names = {0};
+    r->kind = modality_named(r->to);
+    if (r->kind != MODALITIES)
+        return 0;
+    modality_names(&names, ", ", " or ");
+    error_usage("--to %s: expected %s", r->to, names.data);
+    text_release(&names);
+    return -1;
 }
 
 static int build(struct prompt *p, struct studio *s, const struct request *r)
 {
-    if ((r->image && prompt_image(p, s, r->image)) || (r->video && prompt_video(p, s, r->video)) ||
-        (r->audio && prompt_audio(p, s, r->audio)))
-        return -1;
+    for (enum modality kind = 0; kind < MODALITIES; kind++)
+        if (r->media[kind] && prompt_medium(p, s, kind, r->media[kind]))
+            return -1;
     if (r->prompt && prompt_text(p, s, r->prompt))
         return error_prefix("--prompt");
     return prompt_ask(p, s, r->shape, r->most_ids);
@@ -116,7 +116,7 @@ static bool other_shape(struct text *name, struct generate_work *w)
     for (i64 i = 0; i < w->tokenizer.shape_count; i++) {
         const struct vision_shape *shape = &w->tokenizer.shapes[i];
         i64 pixels = shape->frames * shape->height * shape->width;
-        if ((shape->frames > 1) == (w->request.kind == ANSWER_VIDEO) && pixels > most &&
+        if ((shape->frames > 1) == (w->request.kind == MODALITY_VIDEO) && pixels > most &&
             (!w->pixels || pixels < w->pixels)) {
             most = pixels;
             w->request.shape = shape->name;
@@ -131,7 +131,7 @@ static bool other_shape(struct text *name, struct generate_work *w)
 static bool smaller(struct text *name, struct dry_run *d)
 {
     struct generate_work *w = d->context;
-    if (w->request.kind == ANSWER_IMAGE || w->request.kind == ANSWER_VIDEO)
+    if (modality_has_form(w->request.kind, FORM_SCALES))
         return other_shape(name, w);
     if (w->request.most_ids <= 1)
         return false;
@@ -188,13 +188,16 @@ static int parse_numbers(struct request *r)
 
 static int check_request(const struct request *r)
 {
-    if (!r->prompt && !r->image && !r->video && !r->audio)
+    bool given = r->prompt != NULL;
+    for (int kind = 0; kind < MODALITIES; kind++)
+        given |= r->media[kind] != NULL;
+    if (!given)
         return error_usage("weft generate: a --prompt, --image, --video or --audio is needed");
-    if (r->kind != ANSWER_TEXT && !r->out)
+    if (r->kind != MODALITY_TEXT && !r->out)
         return error_usage("weft generate: --to %s needs -o FILE", r->to);
-    if (r->shape && r->kind != ANSWER_IMAGE && r->kind != ANSWER_VIDEO)
+    if (r->shape && !modality_has_form(r->kind, FORM_SCALES))
         return error_usage("weft generate: --shape %s is for --to image and --to video", r->shape);
-    if (r->guidance && r->kind == ANSWER_TEXT)
+    if (r->guidance && r->kind == MODALITY_TEXT)
         return error_usage("weft generate: --guidance %s is for --to image, video and audio: text is never guided",
                            r->guidance);
     if (r->greedy && (r->temperature || r->top_p))
@@ -206,12 +209,10 @@ int command_generate(int argc, char **argv)
 {
     struct arguments a;
     struct request r = {.to = "text"};
-    const struct option options[] = {
-        {"prompt", "TEXT", &r.prompt, NULL, "prompt text, placed after any media"},
-        {"image", "FILE", &r.image, NULL, "picture for the prompt"},
-        {"video", "FILE", &r.video, NULL, "video clip for the prompt"},
-        {"audio", "FILE", &r.audio, NULL, "sound for the prompt"},
-        {"to", "text|image|video|audio", &r.to, NULL, "modality to generate (default text)"},
+    struct text kinds = {0};
+    modality_names(&kinds, "|", "|");
+    const struct option rest[] = {
+        {"to", kinds.data, &r.to, NULL, "modality to generate (default text)"},
         {"shape", "NAME", &r.shape, NULL,
          "picture or clip shape: name of a tokenizer shape or aspect ratio, e.g. 3:2 (default: the model's choice)"},
         {"guidance", "G", &r.guidance, NULL,
@@ -226,7 +227,16 @@ int command_generate(int argc, char **argv)
         SUBMODEL_OPTIONS(r.sub),
         DEVICE_OPTION,
         {NULL}};
+    struct option options[1 + MODALITIES + COUNT_OF(rest)] = {
+        {"prompt", "TEXT", &r.prompt, NULL, "prompt text, placed after any media"}};
+    i64 count = 1;
+    for (int kind = 0; kind < MODALITIES; kind++)
+        if (modality_rows[kind].prompt)
+            options[count++] =
+                (struct option){modality_rows[kind].name, "FILE", &r.media[kind], NULL, modality_rows[kind].prompt};
+    memcpy(options + count, rest, sizeof rest);
     int status = options_parse(&a, argc, argv, options, 1, 1);
+    text_release(&kinds);
     if (status == 0)
         status = parse_kind(&r);
     if (status == 0)

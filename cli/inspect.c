@@ -151,12 +151,11 @@ static int read_columns(struct source_columns *columns, char *text)
     const struct {
         const char *name;
         char **column;
-    } known[] = {{"text", &columns->text},    {"image", &columns->image},       {"video", &columns->video},
-                 {"audio", &columns->audio},  {"messages", &columns->messages}, {"question", &columns->question},
-                 {"answer", &columns->answer}};
+    } known[] = {{"messages", &columns->messages}, {"question", &columns->question}, {"answer", &columns->answer}};
     for (char *rest = text, *pair; (pair = strsep(&rest, ","));) {
         char *name = strsep(&pair, "=");
-        char **column = NULL;
+        enum modality kind = modality_named(name);
+        char **column = kind == MODALITIES ? NULL : &columns->modality[kind];
         for (i64 i = 0; i < COUNT_OF(known); i++)
             column = strcmp(name, known[i].name) == 0 ? known[i].column : column;
         if (!column || !pair || !*pair)

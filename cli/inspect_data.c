@@ -53,7 +53,7 @@ static struct json *directions_json(const struct inspect_data_tally *tally)
             json_free(j);
             continue;
         }
-        json_set(j, "direction", json_of_string(direction_names[d]));
+        json_set(j, "direction", json_of_string(direction_rows[d].name));
         json_set(j, "samples", json_of_integer(tally[d].samples));
         json_set(j, "positions", json_of_integer(tally[d].positions));
         if (tally[d].films)

@@ -6,23 +6,18 @@
 #include <string.h>
 
 enum { FIRST_BAD = 10 };
-enum outcome {
-    BECOMES_TEXT,
-    BECOMES_IDS,
-    BECOMES_IMAGE,
-    BECOMES_VIDEO,
-    BECOMES_AUDIO,
-    BECOMES_CHAT,
-    BECOMES_MIXED,
-    OUTCOMES
-};
-static const char *const outcome_names[OUTCOMES] = {"text",
-                                                    "document of ids",
-                                                    "captioned picture",
-                                                    "captioned clip",
-                                                    "captioned sound",
-                                                    "conversation",
-                                                    "document of texts and media"};
+/* What a sample becomes: a text, ids, a captioned medium of a modality (numbered from BECOMES_IDS
+ * on), a conversation or a document. */
+enum outcome { BECOMES_TEXT, BECOMES_IDS, BECOMES_CHAT = BECOMES_IDS + MODALITIES, BECOMES_MIXED, OUTCOMES };
+
+static const char *outcome_name(int outcome)
+{
+    return outcome == BECOMES_TEXT    ? "text"
+           : outcome == BECOMES_IDS   ? "document of ids"
+           : outcome == BECOMES_CHAT  ? "conversation"
+           : outcome == BECOMES_MIXED ? "document of texts and media"
+                                      : modality_rows[outcome - BECOMES_IDS].captioned;
+}
 
 struct inspect_sources_tally {
     i64 samples[SPLITS][OUTCOMES], bad;
@@ -32,13 +27,11 @@ struct inspect_sources_tally {
 
 static enum outcome outcome_of(const struct sample *sample)
 {
-    static const enum outcome media[] = {
-        [SAMPLE_IMAGE] = BECOMES_IMAGE, [SAMPLE_VIDEO] = BECOMES_VIDEO, [SAMPLE_AUDIO] = BECOMES_AUDIO};
     switch (sample->layout) {
     case SAMPLE_PLAIN:
         return sample->parts[0].kind == SAMPLE_IDS ? BECOMES_IDS : BECOMES_TEXT;
     case SAMPLE_CAPTIONED:
-        return media[sample->parts[0].kind];
+        return BECOMES_IDS + (enum outcome)sample->parts[0].kind;
     case SAMPLE_CHAT:
         return BECOMES_CHAT;
     case SAMPLE_MIXED:
@@ -117,7 +110,7 @@ static struct json *samples_json(const struct inspect_sources_tally *tally, bool
                 continue;
             struct json *row = json_object();
             json_set(row, "part", json_of_string(drawn ? "drawn" : split_names[split]));
-            json_set(row, "becomes", json_of_string(outcome_names[outcome]));
+            json_set(row, "becomes", json_of_string(outcome_name(outcome)));
             json_set(row, "samples", json_of_integer(tally->samples[split][outcome]));
             json_push(list, row);
         }
@@ -186,7 +179,7 @@ static struct json *outcomes_json(u32 becomes)
     struct text names = {0};
     for (int outcome = 0; outcome < OUTCOMES; outcome++)
         if (becomes >> outcome & 1)
-            text_printf(&names, "%s%s", names.length ? ", " : "", outcome_names[outcome]);
+            text_printf(&names, "%s%s", names.length ? ", " : "", outcome_name(outcome));
     struct json *value = json_of_string(names.length ? names.data : "nothing");
     text_release(&names);
     return value;

@@ -42,38 +42,21 @@ static bool trains_backbone(const struct recipe_stage *s)
     return strcmp(s->kind->name, "pretrain") == 0 || strcmp(s->kind->name, "sft") == 0;
 }
 
-static int sizes_of_vision(struct token_sizes *sizes, const struct vision_settings *v)
-{
-    struct vision_config vision = {.stride = v->stride, .bits = v->bits};
-    const i64 *scales = v->scales.count ? v->scales.values : NULL;
-    if (v->channels.count != 2)
-        return error_usage("channels is a list of two");
-    if (vision_add_shape(&vision, 1, v->size, v->size, 0, scales, v->scales.count))
-        return -1;
-    sizes->bits = v->bits;
-    sizes->scales = vision.shapes[0].scale_count;
-    sizes->cell_features = v->channels.values[1];
-    sizes->patch_values = VISION_GROUP * v->stride * v->stride * 3;
-    return 0;
-}
-
 static int sizes_of_stages(struct model_config *c, const struct recipe *r, const struct prepare_settings *p)
 {
-    const struct recipe_stage *text = find_stage(r, p->text, "tokenizer-text");
-    const struct recipe_stage *vision = find_stage(r, p->vision, "tokenizer-vision");
-    const struct recipe_stage *audio = find_stage(r, p->audio, "tokenizer-audio");
-    bool others = (p->vision && *p->vision && !vision) || (p->audio && *p->audio && !audio);
-    if (!text || others) {
-        error_set("%s: tokenizers that are no stages of the recipe: their sizes are known once the shards are made",
-                  r->path);
-        return PLAN_UNKNOWN;
-    }
-    struct token_sizes sizes = {.vocabulary = ((const struct text_settings *)text->settings)->vocabulary};
-    if (vision && sizes_of_vision(&sizes, vision->settings))
-        return -1;
-    if (audio) {
-        sizes.levels = ((const struct audio_settings *)audio->settings)->config.levels;
-        sizes.codes = ((const struct audio_settings *)audio->settings)->config.codes;
+    struct token_sizes sizes = {0};
+    for (int i = 0; i < TOKENIZERS; i++) {
+        char kind[32];
+        snprintf(kind, sizeof kind, "tokenizer-%s", tokenizer_names[i]);
+        const struct recipe_stage *s = find_stage(r, p->tokenizer[i], kind);
+        bool given = p->tokenizer[i] && *p->tokenizer[i];
+        if (!s && (given || i == TOKENIZER_TEXT)) {
+            error_set("%s: tokenizers that are no stages of the recipe: their sizes are known once the shards are made",
+                      r->path);
+            return PLAN_UNKNOWN;
+        }
+        if (s && s->kind->sizes(&sizes, s->settings))
+            return -1;
     }
     model_config_set_tokens(c, &sizes);
     return 0;

@@ -29,13 +29,13 @@ char *plan_resolved(const struct recipe *r, const char *lines)
 /* Resolves references to stages. False if some outputs do not exist yet. */
 static bool settle_prepare(struct prepare_settings *out, const struct recipe *r, const struct prepare_settings *s)
 {
-    char **references[] = {&out->data, &out->text, &out->vision, &out->audio};
     bool all = true;
     *out = *s;
-    for (i64 i = 0; i < COUNT_OF(references); i++) {
-        bool given = *references[i] && **references[i];
-        *references[i] = given ? plan_resolved(r, *references[i]) : string_copy("");
-        all &= !given || is_address(*references[i]) || file_exists(*references[i]);
+    for (int i = -1; i < TOKENIZERS; i++) {
+        char **reference = i < 0 ? &out->data : &out->tokenizer[i];
+        bool given = *reference && **reference;
+        *reference = given ? plan_resolved(r, *reference) : string_copy("");
+        all &= !given || is_address(*reference) || file_exists(*reference);
     }
     return all;
 }
@@ -58,9 +58,8 @@ int plan_prepare(const struct recipe *r, const struct recipe_stage *s, bool json
                settings.stream.on ? "; made while a stage trains on them, which keeps those since its oldest checkpoint"
                                   : "");
     memory_free(settings.data);
-    memory_free(settings.text);
-    memory_free(settings.vision);
-    memory_free(settings.audio);
+    for (int i = 0; i < TOKENIZERS; i++)
+        memory_free(settings.tokenizer[i]);
     return status;
 }
 

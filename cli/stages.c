@@ -26,11 +26,16 @@ static int run_dedup(const void *settings, const struct stage *stage)
     {                                                                                                                  \
         name, help, table, sizeof(struct type), run, work                                                              \
     }
+#define TOKENIZER(name, help, stem, work)                                                                              \
+    {                                                                                                                  \
+        "tokenizer-" name, help, stem##_stage_table, sizeof(struct stem##_settings), stem##_stage, work,               \
+            .sizes = stem##_stage_sizes                                                                                \
+    }
 const struct stage_kind stage_kinds[] = {
     KIND("command", "run a program", command_table, command_settings, command_stage, LIGHT),
-    KIND("tokenizer-text", "train byte-level BPE", text_stage_table, text_settings, text_stage, LIGHT),
-    KIND("tokenizer-vision", "train the vision tokenizer", vision_stage_table, vision_settings, vision_stage, HEAVY),
-    KIND("tokenizer-audio", "train the audio tokenizer", audio_stage_table, audio_settings, audio_stage, HEAVY),
+    TOKENIZER("text", "train byte-level BPE", text, LIGHT),
+    TOKENIZER("vision", "train the vision tokenizer", vision, HEAVY),
+    TOKENIZER("audio", "train the audio tokenizer", audio, HEAVY),
     KIND("prepare", "encode media and text into shards", prepare_table, prepare_settings, run_prepare, LIGHT),
     KIND("dedup", "remove duplicates across several folders of shards", dedup_table, dedup_settings, run_dedup, LIGHT),
     KIND("pretrain", "train the backbone", pretrain_table, pretrain_settings, pretrain_stage, ON_RANKS),

@@ -2,6 +2,7 @@
 #ifndef WEFT_CLI_STAGES_H
 #define WEFT_CLI_STAGES_H
 #include "core/settings.h"
+#include "sequence/modalities.h"
 #include "train/train.h"
 
 enum stage_work {
@@ -20,6 +21,7 @@ struct stage_kind {
     /* True: the stage runs each time, since it shows the
      * results of other stages and takes no time. */
     bool each_time;
+    int (*sizes)(struct token_sizes *sizes, const void *settings); /* of a tokenizer that the stage will make */
 };
 extern const struct stage_kind stage_kinds[];               /* ends with a NULL name */
 const struct stage_kind *stage_kind_find(const char *name); /* NULL if there is none */

@@ -46,8 +46,8 @@ static int parse_layers(struct submodel *sub, const char *text, const struct mod
     for (i64 i = 0; i < c->layers; i++)
         if (marks[i])
             sub->layer[sub->layer_count++] = (i32)i;
-        else if (c->levels && i >= audio_head_layer(c, 0))
-            return error_usage("--layers %s: layer %lld carries an audio head and must stay", text, (long long)i);
+        else if (layer_has_heads(c, i))
+            return error_usage("--layers %s: layer %lld carries a head and must stay", text, (long long)i);
     if (sub->layer_count == 0)
         return error_usage("--layers %s: at least one layer must stay", text);
     return 0;

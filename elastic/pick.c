@@ -5,8 +5,7 @@
 
 bool elastic_layer_fixed(const struct model_config *c, i64 layer)
 {
-    bool has_head = c->levels && layer >= audio_head_layer(c, 0);
-    return layer == 0 || layer == c->layers - 1 || has_head;
+    return layer == 0 || layer == c->layers - 1 || layer_has_heads(c, layer);
 }
 
 static void pick_depth(struct submodel *sub, const struct elastic_settings *s, const struct model_config *c, u64 seed,

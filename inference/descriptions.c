@@ -6,22 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 
-static int tell_medium(struct prompt *p, struct studio *s, int kind, const char *path)
-{
-    return kind == KIND_PICTURE ? prompt_image(p, s, path)
-           : kind == KIND_CLIP  ? prompt_video(p, s, path)
-                                : prompt_audio(p, s, path);
-}
-
 /* *readable is false if the file could not be read, which is
  * no failure: a warning is logged and 0 returned. */
-static int describe_one(struct text *out, bool *readable, struct studio_run *r, int kind, const char *path, i64 index)
+static int describe_one(struct text *out, bool *readable, struct studio_run *r, enum modality kind, const char *path,
+                        i64 index)
 {
     struct prompt p;
     struct answer a = {0};
     struct studio_options o = {.sampling = {0, 1, 0, {r->stage->seed, RNG_SAMPLING}}, .seats = 1};
-    prompt_init(&p, ANSWER_TEXT);
-    *readable = tell_medium(&p, &r->studio, kind, path) == 0;
+    prompt_init(&p, MODALITY_TEXT);
+    *readable = prompt_medium(&p, &r->studio, kind, path) == 0;
     if (!*readable) {
         log_warn("skipped: %s", error_text());
         prompt_release(&p);
@@ -43,7 +37,7 @@ static int show_description(struct json *list, const struct studio_run *r, const
                             const struct text *said)
 {
     struct json *j = json_object();
-    char *own = sample_path(r, set, i, "-original", kind_ends[set->kind]);
+    char *own = sample_path(r, set, i, "-original", modality_rows[set->kind].ending);
     json_set(j, "text", json_of_string(set->items[i].text));
     json_set(j, "said", json_of_bytes(said->data ? said->data : "", said->length));
     json_set(j, "original", file_name(own));
@@ -76,14 +70,14 @@ static struct json *tell_right(const struct studio_run *r, const struct sample_s
         json_set(j, "words_exchanged", json_of_number(w.exchanged));
         log_info("%s %s to text: %lld of %lld word for word; of the words %.0f %% (%.0f to %.0f), of other captions' "
                  "%.0f %%",
-                 set->part, kind_keys[set->kind], (long long)exact, (long long)told, 100 * w.right, 100 * w.low,
-                 100 * w.high, 100 * w.exchanged);
+                 set->part, modality_rows[set->kind].name, (long long)exact, (long long)told, 100 * w.right,
+                 100 * w.low, 100 * w.high, 100 * w.exchanged);
     }
     memory_free(captions);
     return j;
 }
 
-int describe_set(struct studio_run *r, int kind, const char *part)
+int describe_set(struct studio_run *r, enum modality kind, const char *part)
 {
     struct sample_set set;
     struct json *shown = json_array();
@@ -100,7 +94,7 @@ int describe_set(struct studio_run *r, int kind, const char *part)
             status = show_description(shown, r, &set, i, &said);
         text_release(&said);
     }
-    snprintf(key, sizeof key, "%s/%s-to-text", part, kind_keys[kind]);
+    snprintf(key, sizeof key, "%s/%s-to-text", part, modality_rows[kind].name);
     struct json *j = tell_right(r, &set);
     json_set(j, "shown", shown);
     json_set(r->report, key, j);
@@ -119,7 +113,7 @@ int go_on_from(struct studio_run *r)
         struct answer a = {0};
         struct text said = {0};
         struct studio_options o = {.sampling = {0.8f, 0.95f, 0, {r->stage->seed, RNG_SAMPLING}}, .seats = 1};
-        prompt_init(&p, ANSWER_TEXT);
+        prompt_init(&p, MODALITY_TEXT);
         status = prompt_text(&p, &r->studio, r->s->prompts.values[i]);
         if (status == 0)
             status = prompt_ask(&p, &r->studio, NULL, 40);

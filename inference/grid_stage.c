@@ -124,7 +124,7 @@ struct json *grid_point_json(const struct grid_point *p, const struct model_conf
     struct json *j = json_object(), *loss = json_object();
     for (int kind = 0; kind < TARGETS; kind++)
         if (isfinite(p->loss[kind]))
-            json_set(loss, target_names[kind], json_of_number(p->loss[kind]));
+            json_set(loss, target_rows[kind].name, json_of_number(p->loss[kind]));
     json_set(j, "name", json_of_string(p->name));
     json_set(j, "submodel", submodel_to_json(&p->sub, config));
     json_set(j, "parameters", json_of_integer(p->parameters));
@@ -148,7 +148,7 @@ void grid_print(struct text *out, const struct grid_result *r)
     text_printf(out, "%-30s %6s %7s %4s %9s %9s %8s", "sub-model", "layers", "experts", "topk", "total M", "active M",
                 "all");
     for (int kind = 0; kind < TARGETS; kind++)
-        text_printf(out, " %8s", target_names[kind]);
+        text_printf(out, " %8s", target_rows[kind].name);
     text_printf(out, " %9s\n", "tokens/s");
     for (i64 i = 0; i < r->count; i++) {
         const struct grid_point *p = &r->points[i];

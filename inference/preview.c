@@ -101,7 +101,7 @@ void studio_close(struct studio *s)
 
 /* ---- Prompts ---- */
 
-void prompt_init(struct prompt *p, enum answer_kind to)
+void prompt_init(struct prompt *p, enum modality to)
 {
     memset(p, 0, sizeof *p);
     p->to = to;
@@ -138,7 +138,7 @@ int prompt_ids(struct prompt *p, const i32 *ids, i64 count)
 
 static bool is_captioned(const struct prompt *p)
 {
-    return p && (p->to != ANSWER_TEXT || p->media_count > 0);
+    return p && (p->to != MODALITY_TEXT || p->media_count > 0);
 }
 
 int prompt_text(struct prompt *p, const struct studio *s, const char *text)
@@ -175,7 +175,7 @@ static int push_cells(struct prompt *p, struct studio *s, const struct clip *cli
     cells_lay(features, pixels, rounded, clip->pixels, &cells);
     memory_free(encoded);
     memory_free(rounded);
-    enum stream kind = clip->frames > 1 ? STREAM_VIDEO_IN : STREAM_IMAGE_IN;
+    enum stream kind = stream_of_form(FORM_CELLS, clip->frames > 1);
     p->media[p->media_count++] = (struct media_block){.kind = kind,
                                                       .frames = cells.frames,
                                                       .features = features,
@@ -213,13 +213,14 @@ static int read_picture(struct clip *out, const struct vision_config *config, bo
     return status;
 }
 
-static int push_picture(struct prompt *p, struct studio *s, const char *path, bool video)
+static int push_picture(struct prompt *p, struct studio *s, enum modality kind, const char *path)
 {
     struct clip clip;
+    bool video = kind == MODALITY_VIDEO;
     if (!s->has_vision)
         return refuse(s, path, "vision", s->model.config.bits, "reads no pictures");
     if (!studio_shape(s, video) || !s->model.config.cell_features)
-        return error_usage("%s: this model reads no %s", path, video ? "clips" : "pictures");
+        return error_usage("%s: this model reads no %s", path, modality_rows[kind].many);
     if (p->media_count == COUNT_OF(p->media))
         return error_set("a prompt has at most %d media", (int)COUNT_OF(p->media));
     if (read_picture(&clip, &s->vision.config, video, path))
@@ -231,18 +232,9 @@ static int push_picture(struct prompt *p, struct studio *s, const char *path, bo
     return status;
 }
 
-int prompt_image(struct prompt *p, struct studio *s, const char *path)
+static int push_sound(struct prompt *p, struct studio *s, enum modality kind, const char *path)
 {
-    return push_picture(p, s, path, false);
-}
-
-int prompt_video(struct prompt *p, struct studio *s, const char *path)
-{
-    return push_picture(p, s, path, true);
-}
-
-int prompt_audio(struct prompt *p, struct studio *s, const char *path)
-{
+    (void)kind;
     struct file_view view;
     struct sound sound;
     if (!s->has_audio)
@@ -263,6 +255,17 @@ int prompt_audio(struct prompt *p, struct studio *s, const char *path)
     sound_release(&sound);
     p->media[p->media_count++] = (struct media_block){.kind = STREAM_AUDIO, .frames = frames, .codes = codes};
     return push_part(p, &(struct part){.kind = STREAM_AUDIO, .count = frames});
+}
+
+int prompt_medium(struct prompt *p, struct studio *s, enum modality kind, const char *path)
+{
+    static int (*const push[MODALITIES])(struct prompt * p, struct studio * s, enum modality kind, const char *path) = {
+        [MODALITY_IMAGE] = push_picture,
+        [MODALITY_VIDEO] = push_picture,
+        [MODALITY_AUDIO] = push_sound,
+    };
+    require(push[kind], "a prompt's file of %s", modality_rows[kind].name);
+    return push[kind](p, s, kind, path);
 }
 
 /* Index of the shape with the nearest aspect ratio; -1 if all shapes of the kind are below half of
@@ -338,7 +341,7 @@ static int ask_picture(struct prompt *p, const struct studio *s, bool video, con
         return 0;
     }
     p->opening[0] = v->shape[i];
-    p->opening[1] = video ? v->bov : v->boi;
+    p->opening[1] = video ? v->bracket[BRACKET_BOV] : v->bracket[BRACKET_BOI];
     p->opening_count = 2;
     p->most = medium_positions(&v->shapes[i]);
     return 0;
@@ -346,15 +349,15 @@ static int ask_picture(struct prompt *p, const struct studio *s, bool video, con
 
 int prompt_ask(struct prompt *p, const struct studio *s, const char *shape, i64 most)
 {
-    enum answer_kind to = p->to;
-    if (to == ANSWER_IMAGE || to == ANSWER_VIDEO)
-        return ask_picture(p, s, to == ANSWER_VIDEO, shape);
-    p->most = most ? most : to == ANSWER_AUDIO ? 100 : 64;
-    if (to == ANSWER_TEXT)
+    enum modality to = p->to;
+    if (to == MODALITY_IMAGE || to == MODALITY_VIDEO)
+        return ask_picture(p, s, to == MODALITY_VIDEO, shape);
+    p->most = most ? most : to == MODALITY_TEXT ? 64 : 100;
+    if (to == MODALITY_TEXT)
         return 0;
     if (!s->has_audio)
         return refuse(s, "--to audio", "audio", s->model.config.levels, "makes no sound");
-    p->opening[0] = s->vocabulary.boa;
+    p->opening[0] = s->vocabulary.bracket[BRACKET_BOA];
     p->opening_count = 1;
     return 0;
 }
@@ -368,9 +371,9 @@ struct generate_request prompt_request(const struct prompt *p, u32 identity, i64
                                      .opening_count = p->opening_count,
                                      .choices = p->choices,
                                      .choice_count = p->choice_count,
-                                     .guided = p->guidance != 1 && p->part_count && p->to != ANSWER_TEXT,
+                                     .guided = p->guidance != 1 && p->part_count && p->to != MODALITY_TEXT,
                                      .guidance = (float)p->guidance,
-                                     .media_only = p->to != ANSWER_TEXT,
+                                     .media_only = p->to != MODALITY_TEXT,
                                      .stop = {-1, -1, -1, -1},
                                      .most = p->most,
                                      .copies = copies,
@@ -486,7 +489,7 @@ static int save_pictures(const char *path, struct studio *s, const struct answer
     clip.frames = size[0];
     clip.height = size[1];
     clip.width = size[2];
-    bool moves = a->medium.kind == STREAM_VIDEO_OUT; /* true also for an answer of a single frame */
+    bool moves = stream_rows[a->medium.kind].moves; /* true also for an answer of a single frame */
     int status = moves ? clip_write_mp4(path, &clip) : image_write_png(path, clip.pixels, clip.height, clip.width);
     memory_free(clip.pixels);
     return status;

@@ -27,7 +27,6 @@ void studio_close(struct studio *studio);
  * training data had. NULL if there is none. Owned by the studio. */
 const struct vision_shape *studio_shape(const struct studio *studio, bool video);
 
-enum answer_kind { ANSWER_TEXT, ANSWER_IMAGE, ANSWER_VIDEO, ANSWER_AUDIO };
 /* A prompt under construction. Parts keep their order. The
  * prompt owns its memory until prompt_release. */
 struct prompt {
@@ -36,13 +35,13 @@ struct prompt {
     i64 part_count, media_count;
     i32 opening[4], choices[SHAPES_MOST]; /* choices: shape tokens; the model opens its answer with one */
     i64 opening_count, choice_count, most;
-    enum answer_kind to;
+    enum modality to;
     double guidance;   /* guidance scale for media (struct generate_request); 1: none */
     i64 height, width; /* pixels of the prompt's last picture or clip; 0: none */
     void *owned[64];
     i64 owned_count;
 };
-void prompt_init(struct prompt *prompt, enum answer_kind to);
+void prompt_init(struct prompt *prompt, enum modality to);
 void prompt_release(struct prompt *prompt);
 /* Appends text, in which special tokens are recognized. For an answer that is a medium, and next to
  * media, it is a caption and encoded as `prepare` encodes captions. */
@@ -50,9 +49,7 @@ int prompt_text(struct prompt *prompt, const struct studio *studio, const char *
 int prompt_ids(struct prompt *prompt, const i32 *ids, i64 count);
 /* Appends a whole file. Pictures and clips are resized to the tokenizer shape of their kind with
  * the nearest aspect ratio. */
-int prompt_image(struct prompt *prompt, struct studio *studio, const char *path);
-int prompt_video(struct prompt *prompt, struct studio *studio, const char *path);
-int prompt_audio(struct prompt *prompt, struct studio *studio, const char *path);
+int prompt_medium(struct prompt *prompt, struct studio *studio, enum modality kind, const char *path);
 /* Sets the form of the answer. shape: a name in the vision tokenizer's table, an aspect ratio such
  * as "3:2" (nearest shape), or NULL: the shape nearest to the prompt's last picture, or whichever
  * the model chooses. most: maximum text ids or sound frames (0: 64 text ids or 100 frames). */

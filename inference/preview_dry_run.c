@@ -34,10 +34,10 @@ static int into_sound(struct studio *s, i64 frames)
 static int into_medium(struct studio *s, const struct prompt *p)
 {
     int status = 0;
-    if (p->to == ANSWER_TEXT)
-        return 0;
-    if (p->to == ANSWER_AUDIO)
+    if (p->to == MODALITY_AUDIO)
         return into_sound(s, p->most);
+    if (!modality_has_form(p->to, FORM_SCALES))
+        return 0;
     for (i64 i = 0; i < p->choice_count && status == 0; i++)
         status = into_picture(s, p->choices[i]);
     return p->choice_count ? status : into_picture(s, p->opening[0]);

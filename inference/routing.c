@@ -31,7 +31,7 @@ static void trace_position(struct look *look, const struct batch *batch, const i
         const i32 *chosen = routes + (c->layer[l] * batch->n + i) * c->topk;
         text_clear(line);
         text_printf(line, "{\"position\":%lld,\"sample\":%d,\"stream\":\"%s\",\"layer\":%d,\"experts\":[",
-                    (long long)look->position, batch->sample[i], stream_names[batch->stream[i]], c->layer[l]);
+                    (long long)look->position, batch->sample[i], stream_rows[batch->stream[i]].name, c->layer[l]);
         for (i64 k = 0; k < c->topk && chosen[k] >= 0; k++)
             text_printf(line, "%s%d", k ? "," : "", c->expert[l * c->experts + chosen[k]]);
         text_printf(line, "]}\n");

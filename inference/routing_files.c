@@ -34,7 +34,7 @@ static struct json *layer_json(const struct routing_counts *c, i64 layer)
         json_push(experts, json_of_integer(c->expert[layer * c->experts + e]));
     for (int s = 0; s < STREAMS; s++)
         if (c->positions[s])
-            json_set(streams, stream_names[s], stream_json(c, layer, s));
+            json_set(streams, stream_rows[s].name, stream_json(c, layer, s));
     json_set(j, "layer", json_of_integer(c->layer[layer]));
     json_set(j, "experts", experts);
     json_set(j, "streams", streams);
@@ -46,8 +46,8 @@ struct json *routing_json(const struct routing_counts *c)
 {
     struct json *j = json_object(), *names = json_array(), *positions = json_object(), *layers = json_array();
     for (int s = 0; s < STREAMS; s++) {
-        json_push(names, json_of_string(stream_names[s]));
-        json_set(positions, stream_names[s], json_of_integer(c->positions[s]));
+        json_push(names, json_of_string(stream_rows[s].name));
+        json_set(positions, stream_rows[s].name, json_of_integer(c->positions[s]));
     }
     for (i64 l = 0; l < c->layers; l++)
         json_push(layers, layer_json(c, l));
@@ -71,7 +71,7 @@ static void use_csv(struct text *out, const struct routing_counts *c, i64 l, enu
 {
     const i64 *use = routing_use(c, l, s);
     for (i64 e = 0; e < c->experts && c->positions[s]; e++) {
-        text_printf(out, "%d,%s,%d,%lld", c->layer[l], stream_names[s], c->expert[l * c->experts + e],
+        text_printf(out, "%d,%s,%d,%lld", c->layer[l], stream_rows[s].name, c->expert[l * c->experts + e],
                     (long long)use[e]);
         put_number(out, (double)use[e] / (double)c->positions[s]);
     }
@@ -81,7 +81,7 @@ static void overlap_csv(struct text *out, const struct routing_counts *c, i64 l,
 {
     for (int other = 0; other < STREAMS; other++)
         if (other != (int)s && c->positions[s] && c->positions[other]) {
-            text_printf(out, "%d,%s,%s", c->layer[l], stream_names[s], stream_names[other]);
+            text_printf(out, "%d,%s,%s", c->layer[l], stream_rows[s].name, stream_rows[other].name);
             put_number(out, routing_overlap(routing_use(c, l, s), routing_use(c, l, other), c->experts));
         }
 }
@@ -89,7 +89,7 @@ static void overlap_csv(struct text *out, const struct routing_counts *c, i64 l,
 static void entropy_csv(struct text *out, const struct routing_counts *c, i64 l, enum stream s)
 {
     if (c->positions[s]) {
-        text_printf(out, "%d,%s", c->layer[l], stream_names[s]);
+        text_printf(out, "%d,%s", c->layer[l], stream_rows[s].name);
         put_number(out, routing_entropy(routing_use(c, l, s), c->experts));
     }
 }

@@ -19,8 +19,6 @@ enum {
 enum { INK = 0x222222, FAINT = 0xdddddd };
 
 /* Color-blind safe palette of Okabe and Ito. */
-static const u32 stream_colours[STREAMS] = {0x000000, 0x0072b2, 0x56b4e9, 0xd55e00, 0xe69f00, 0x009e73};
-
 static double largest_use(const struct routing_counts *c, i64 layer, enum stream s)
 {
     double most = 0;
@@ -43,14 +41,14 @@ static void draw_stream_bars(struct drawing *d, const struct routing_counts *c, 
 {
     const i64 *use = routing_use(c, layer, s);
     double width = (double)BAR_WIDTH / (double)c->experts, axis = round_axis(largest_use(c, layer, s));
-    draw_words(d, LEFT - 8, y + 14, ANCHOR_END, stream_colours[s], "%s", stream_names[s]);
+    draw_words(d, LEFT - 8, y + 14, ANCHOR_END, stream_rows[s].colour, "%s", stream_rows[s].name);
     draw_words(d, LEFT + BAR_WIDTH + 6, y + 10, ANCHOR_START, INK, "%g %%", axis * 100);
     draw_line(d, LEFT, y, LEFT + BAR_WIDTH, y, 1, FAINT);
     for (i64 e = 0; e < c->experts; e++) {
         double height = BAR_HEIGHT * (double)use[e] / (double)c->positions[s] / axis;
         if (use[e])
             draw_box(d, LEFT + (double)e * width, y + BAR_HEIGHT - height, fmax(width * 0.85, 0.5), height,
-                     stream_colours[s]);
+                     stream_rows[s].colour);
     }
     draw_line(d, LEFT, y + BAR_HEIGHT, LEFT + BAR_WIDTH, y + BAR_HEIGHT, 1, INK);
 }
@@ -103,8 +101,10 @@ static int draw_overlap(const struct routing_counts *c, i64 layer, const char *d
     drawing_open(&d, LEFT + STREAMS * CELL + 20, TOP + 20 + STREAMS * CELL + 12);
     draw_words(&d, 8, 20, ANCHOR_START, INK, "layer %d: overlap of the most used quarter of experts", c->layer[layer]);
     for (int s = 0; s < STREAMS; s++) {
-        draw_words(&d, LEFT - 8, TOP + 20 + CELL * (s + 0.5) + 4, ANCHOR_END, stream_colours[s], "%s", stream_names[s]);
-        draw_words(&d, LEFT + CELL * (s + 0.5), TOP + 12, ANCHOR_MIDDLE, stream_colours[s], "%s", stream_names[s]);
+        draw_words(&d, LEFT - 8, TOP + 20 + CELL * (s + 0.5) + 4, ANCHOR_END, stream_rows[s].colour, "%s",
+                   stream_rows[s].name);
+        draw_words(&d, LEFT + CELL * (s + 0.5), TOP + 12, ANCHOR_MIDDLE, stream_rows[s].colour, "%s",
+                   stream_rows[s].name);
         for (int other = 0; other < STREAMS; other++)
             draw_cell(&d, c, layer, s, other);
     }
@@ -158,9 +158,9 @@ static void draw_stream_line(struct drawing *d, const struct routing_counts *c, 
     for (i64 l = 0; l < c->layers; l++) {
         double h = routing_entropy(routing_use(c, l, s), c->experts);
         if (isfinite(h) && isfinite(before))
-            draw_line(d, plot_x(a, l - 1), plot_y(a, before), plot_x(a, l), plot_y(a, h), 2, stream_colours[s]);
+            draw_line(d, plot_x(a, l - 1), plot_y(a, before), plot_x(a, l), plot_y(a, h), 2, stream_rows[s].colour);
         if (isfinite(h))
-            draw_box(d, plot_x(a, l) - 3, plot_y(a, h) - 3, 6, 6, stream_colours[s]);
+            draw_box(d, plot_x(a, l) - 3, plot_y(a, h) - 3, 6, 6, stream_rows[s].colour);
         before = h;
     }
 }
@@ -175,8 +175,8 @@ static int draw_entropy(const struct routing_counts *c, const char *directory, c
     for (int s = 0; s < STREAMS; s++)
         if (c->positions[s]) {
             draw_stream_line(&d, c, &a, s);
-            draw_box(&d, LEFT + PLOT_WIDTH + 18, y - 9, 10, 10, stream_colours[s]);
-            draw_words(&d, LEFT + PLOT_WIDTH + 34, y, ANCHOR_START, INK, "%s", stream_names[s]);
+            draw_box(&d, LEFT + PLOT_WIDTH + 18, y - 9, 10, 10, stream_rows[s].colour);
+            draw_words(&d, LEFT + PLOT_WIDTH + 34, y, ANCHOR_START, INK, "%s", stream_rows[s].name);
             y += 20;
         }
     int status = drawing_save(&d, directory, name);
@@ -202,7 +202,7 @@ static void put_positions(struct text *page, const struct routing_counts *c)
 {
     text_printf(page, "<table><tr><th>stream</th><th>positions</th></tr>\n");
     for (int s = 0; s < STREAMS; s++)
-        text_printf(page, "<tr><td>%s</td><td>%lld</td></tr>\n", stream_names[s], (long long)c->positions[s]);
+        text_printf(page, "<tr><td>%s</td><td>%lld</td></tr>\n", stream_rows[s].name, (long long)c->positions[s]);
     text_printf(page, "</table>\n");
 }
 

@@ -28,11 +28,6 @@ const struct setting samples_table[] = {
     ROW(prompts, "prompts", STRINGS, "", 0, 0, "texts to continue"),
     {0}};
 
-const char *const kind_keys[KINDS] = {"image", "video", "audio"};
-const char *const kind_ends[KINDS] = {"png", "mp4", "wav"};
-static const enum sample_kind sample_kinds[KINDS] = {SAMPLE_IMAGE, SAMPLE_VIDEO, SAMPLE_AUDIO};
-static const enum answer_kind kind_answers[KINDS] = {ANSWER_IMAGE, ANSWER_VIDEO, ANSWER_AUDIO};
-
 /* ---- Captions: distinct texts in a drawn order ---- */
 
 static bool seen_before(const struct sample_set *set, const char *text)
@@ -51,11 +46,12 @@ static struct media_request request_of(const struct studio_run *r, const char *p
 }
 
 /* Skips media inside archives: the originals are read again from their files. */
-int sample_set_choose(struct sample_set *set, const struct studio_run *r, int kind, const char *part, i64 most)
+int sample_set_choose(struct sample_set *set, const struct studio_run *r, enum modality kind, const char *part,
+                      i64 most)
 {
     struct media_list all;
     struct media_request request = request_of(r, part);
-    request.kinds = 1u << sample_kinds[kind];
+    request.kinds = 1u << kind;
     int status = media_list(&all, &request);
     i32 *order = memory_alloc(max_i64(all.count, 1) * 4);
     const struct medium **captioned = memory_alloc(max_i64(all.count, 1) * 8);
@@ -64,7 +60,7 @@ int sample_set_choose(struct sample_set *set, const struct studio_run *r, int ki
         if (all.media[i].path && !all.media[i].carried && *all.media[i].text)
             captioned[count++] = &all.media[i];
     *set = (struct sample_set){kind, part, memory_alloc(max_i64(most, 1) * (i64)sizeof *set->items), 0, 0};
-    rng_permutation(order, count, (struct rng_key){r->stage->seed, RNG_SPLIT}, (u32)kind, 0);
+    rng_permutation(order, count, (struct rng_key){r->stage->seed, RNG_SPLIT}, (u32)kind - MODALITY_IMAGE, 0);
     for (i64 i = 0; i < count && set->count < most; i++) {
         const struct medium *m = captioned[order[i]];
         if (!seen_before(set, m->text))
@@ -86,26 +82,27 @@ static float *spectra_of(struct studio_run *r, const float *samples, i64 count, 
     return copy;
 }
 
-static int read_original(struct studio_run *r, int kind, struct sample_item *item, const struct file_view *view)
+static int read_original(struct studio_run *r, enum modality kind, struct sample_item *item,
+                         const struct file_view *view)
 {
     struct clip clip;
     struct sound sound;
-    if (kind == KIND_SOUND) {
+    if (kind == MODALITY_AUDIO) {
         if (sound_read(&sound, view->data, view->bytes, item->path, AUDIO_RATE_HZ))
             return -1;
         item->own_mel = spectra_of(r, sound.values, sound.samples, &item->own_count);
         sound_release(&sound);
         return 0;
     }
-    if (shaped_read(&clip, &item->shape, NULL, &r->studio.vision.config, kind == KIND_CLIP, -1, view->data, view->bytes,
-                    item->path))
+    if (shaped_read(&clip, &item->shape, NULL, &r->studio.vision.config, kind == MODALITY_VIDEO, -1, view->data,
+                    view->bytes, item->path))
         return -1;
     item->own = clip.pixels;
     item->own_count = clip.frames * clip.height * clip.width * 3;
     return 0;
 }
 
-static int load_original(struct studio_run *r, int kind, struct sample_item *item)
+static int load_original(struct studio_run *r, enum modality kind, struct sample_item *item)
 {
     struct file_view view;
     if (file_map(&view, item->path))
@@ -147,12 +144,13 @@ static void load_originals(struct studio_run *r, struct sample_set *set)
 
 /* ---- Generation ---- */
 
-static int keep_made(struct studio_run *r, int kind, struct sample_item *item, const struct answer *a, i64 index)
+static int keep_made(struct studio_run *r, enum modality kind, struct sample_item *item, const struct answer *a,
+                     i64 index)
 {
     i64 size[3], samples;
     double rate;
     float *values;
-    if (kind != KIND_SOUND) {
+    if (kind != MODALITY_AUDIO) {
         if (answer_pixels(&item->made, size, &rate, &r->studio, a))
             return -1;
         item->made_count = size[0] * size[1] * size[2] * 3;
@@ -170,7 +168,7 @@ static int keep_made(struct studio_run *r, int kind, struct sample_item *item, c
 char *sample_path(const struct studio_run *r, const struct sample_set *set, i64 i, const char *what, const char *end)
 {
     char name[96];
-    snprintf(name, sizeof name, "%s-%s-%02lld%s.%s", set->part, kind_keys[set->kind], (long long)i, what, end);
+    snprintf(name, sizeof name, "%s-%s-%02lld%s.%s", set->part, modality_rows[set->kind].name, (long long)i, what, end);
     return path_join(r->stage->out, name);
 }
 
@@ -201,17 +199,17 @@ static int show_sound(struct json *j, const struct studio_run *r, const struct s
 static int show_item(struct studio_run *r, const struct sample_set *set, i64 i, const struct answer *a,
                      struct json *list)
 {
-    const char *end = kind_ends[set->kind];
+    const char *end = modality_rows[set->kind].ending;
     char *made = sample_path(r, set, i, "", end), *own = sample_path(r, set, i, "-original", end);
     struct json *j = json_object();
-    bool silent = set->kind == KIND_SOUND && !(a->has_medium && a->medium.frames);
+    bool silent = set->kind == MODALITY_AUDIO && !(a->has_medium && a->medium.frames);
     int status = silent ? 0 : answer_save(made, &r->studio, NULL, a, r->stage->seed + (u64)i);
     if (status == 0)
         status = file_copy(own, set->items[i].path);
     json_set(j, "text", json_of_string(set->items[i].text));
     json_set(j, "made", silent ? json_of_null() : file_name(made));
     json_set(j, "original", file_name(own));
-    if (status == 0 && set->kind == KIND_SOUND)
+    if (status == 0 && set->kind == MODALITY_AUDIO)
         status = show_sound(j, r, set, i);
     json_push(list, j);
     memory_free(made);
@@ -222,24 +220,24 @@ static int show_item(struct studio_run *r, const struct sample_set *set, i64 i, 
 /* Shape for the generated medium: that of its original. NULL for sounds. */
 static const char *shape_name(const struct studio_run *r, const struct sample_set *set, i64 i)
 {
-    return set->kind == KIND_SOUND ? NULL : r->studio.vision.config.shapes[set->items[i].shape].name;
+    return set->kind == MODALITY_AUDIO ? NULL : r->studio.vision.config.shapes[set->items[i].shape].name;
 }
 
 static int generate_set(struct answer *answers, struct studio_run *r, struct sample_set *set)
 {
     struct prompt *prompts = memory_alloc(set->count * (i64)sizeof *prompts);
     struct generate_request *requests = memory_alloc(set->count * (i64)sizeof *requests);
-    double temperature = set->kind == KIND_SOUND ? r->s->sound_temperature : r->s->temperature;
+    double temperature = set->kind == MODALITY_AUDIO ? r->s->sound_temperature : r->s->temperature;
     struct studio_options o = {.sampling = {(float)temperature, (float)r->s->top_p, 0, {r->stage->seed, RNG_SAMPLING}},
                                .seats = 24};
     struct progress bar;
     char label[64];
     int status = 0;
-    snprintf(label, sizeof label, "%s %s", set->part, kind_keys[set->kind]);
+    snprintf(label, sizeof label, "%s %s", set->part, modality_rows[set->kind].name);
     progress_init(&bar, label, set->count);
     o.bar = &bar;
     for (i64 i = 0; i < set->count && status == 0; i++) {
-        prompt_init(&prompts[i], kind_answers[set->kind]);
+        prompt_init(&prompts[i], set->kind);
         prompts[i].guidance = r->s->guidance;
         status = prompt_text(&prompts[i], &r->studio, set->items[i].text);
         if (status == 0)
@@ -297,9 +295,10 @@ static double pixel_gap(const struct vision_config *config, const struct sample_
     return gap;
 }
 
-static double gap(const struct studio_run *r, int kind, const struct sample_item *made, const struct sample_item *own)
+static double gap(const struct studio_run *r, enum modality kind, const struct sample_item *made,
+                  const struct sample_item *own)
 {
-    if (kind == KIND_SOUND)
+    if (kind == MODALITY_AUDIO)
         return made->made_mel ? spectral_gap(made->made_mel, made->made_count, own->own_mel, own->own_count) : INFINITY;
     return pixel_gap(&r->studio.vision.config, made, own);
 }
@@ -331,7 +330,7 @@ struct json *sample_nearness(const struct studio_run *r, const struct sample_set
     return j;
 }
 
-static int make_set(struct studio_run *r, int kind, const char *part, i64 most)
+static int make_set(struct studio_run *r, enum modality kind, const char *part, i64 most)
 {
     struct sample_set set;
     char key[64];
@@ -349,12 +348,12 @@ static int make_set(struct studio_run *r, int kind, const char *part, i64 most)
     }
     if (status == 0 && set.count) {
         struct json *j = sample_nearness(r, &set);
-        log_info("%s %s: nearer to its own original %.1f %%, nearest of %lld: %lld", part, kind_keys[kind],
+        log_info("%s %s: nearer to its own original %.1f %%, nearest of %lld: %lld", part, modality_rows[kind].name,
                  100 * json_number(json_get(j, "pair"), 0), (long long)set.count,
                  (long long)json_integer(json_get(j, "first"), 0));
         json_set(j, "shown", shown);
         shown = NULL;
-        snprintf(key, sizeof key, "%s/%s", part, kind_keys[kind]);
+        snprintf(key, sizeof key, "%s/%s", part, modality_rows[kind].name);
         json_set(r->report, key, j);
     }
     json_free(shown);
@@ -368,19 +367,19 @@ static int make_set(struct studio_run *r, int kind, const char *part, i64 most)
 static int run_all(struct studio_run *r)
 {
     static const char *const parts[] = {"train", "validation"};
-    const i64 counts[KINDS] = {studio_shape(&r->studio, false) ? r->s->pictures : 0,
-                               studio_shape(&r->studio, true) ? r->s->clips : 0,
-                               r->studio.has_audio ? r->s->sounds : 0};
+    const i64 counts[MODALITIES] = {[MODALITY_IMAGE] = studio_shape(&r->studio, false) ? r->s->pictures : 0,
+                                    [MODALITY_VIDEO] = studio_shape(&r->studio, true) ? r->s->clips : 0,
+                                    [MODALITY_AUDIO] = r->studio.has_audio ? r->s->sounds : 0};
     if (r->studio.model.config.bits && !r->studio.has_vision)
         log_warn("%s: its vision tokenizer (weft/vision) is missing: no pictures, no clips", r->s->from);
     if (r->studio.model.config.levels && !r->studio.has_audio)
         log_warn("%s: its audio tokenizer (weft/audio) is missing: no sounds", r->s->from);
     int status = go_on_from(r);
-    for (int kind = 0; kind < KINDS; kind++)
+    for (enum modality kind = 0; kind < MODALITIES; kind++)
         for (int part = 0; part < 2 && status == 0; part++) {
             if (counts[kind])
                 status = make_set(r, kind, parts[part], counts[kind]);
-            if (status == 0 && counts[kind] && (kind == KIND_SOUND || r->studio.model.config.cell_features))
+            if (status == 0 && counts[kind] && (kind == MODALITY_AUDIO || r->studio.model.config.cell_features))
                 status = describe_set(r, kind, parts[part]);
         }
     return status;

@@ -5,7 +5,7 @@
 
 /* Estimates one answer at a time, since the decoder takes as
  * many more as fit. shape: NULL for sounds. */
-static int run_answer(struct studio *meta, const struct samples_settings *s, enum answer_kind kind, const char *shape)
+static int run_answer(struct studio *meta, const struct samples_settings *s, enum modality kind, const char *shape)
 {
     struct prompt p;
     const struct studio_options one = {.sampling = {0, 1, 0, {0, RNG_SAMPLING}}, .seats = 1};
@@ -16,7 +16,7 @@ static int run_answer(struct studio *meta, const struct samples_settings *s, enu
         status = prompt_ask(&p, meta, shape, 0);
     if (status == 0)
         status = studio_dry_run_answer(meta, &p, &one);
-    if (status == 0 && s->texts && kind == ANSWER_AUDIO)
+    if (status == 0 && s->texts && kind == MODALITY_AUDIO)
         studio_dry_run_sound(meta, p.most);
     prompt_release(&p);
     return status;
@@ -24,7 +24,7 @@ static int run_answer(struct studio *meta, const struct samples_settings *s, enu
 
 static int run_shape(struct studio *meta, const struct samples_settings *s, const struct vision_shape *shape)
 {
-    if (run_answer(meta, s, shape->frames > 1 ? ANSWER_VIDEO : ANSWER_IMAGE, shape->name))
+    if (run_answer(meta, s, shape->frames > 1 ? MODALITY_VIDEO : MODALITY_IMAGE, shape->name))
         return -1;
     if (s->texts && meta->model.config.cell_features)
         studio_dry_run_picture(meta, shape);
@@ -51,10 +51,10 @@ static int run_kinds(struct studio *meta, const struct samples_settings *s, stru
         return -1;
     if (meta->has_audio && s->sounds) {
         mel_distance_spectra(mel, &spectra, &silence, 1);
-        if (run_answer(meta, s, ANSWER_AUDIO, NULL))
+        if (run_answer(meta, s, MODALITY_AUDIO, NULL))
             return -1;
     }
-    return s->texts ? run_answer(meta, s, ANSWER_TEXT, NULL) : 0;
+    return s->texts ? run_answer(meta, s, MODALITY_TEXT, NULL) : 0;
 }
 
 static int run(struct memory_estimate *out, struct device *meta, void *context)

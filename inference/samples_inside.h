@@ -8,9 +8,6 @@
 #include "core/json.h"
 #include "data/media/spectrogram.h"
 
-enum { KIND_PICTURE, KIND_CLIP, KIND_SOUND, KINDS };
-extern const char *const kind_keys[KINDS], *const kind_ends[KINDS]; /* "image", "png" */
-
 struct sample_item {
     char *text, *path, *said;  /* text: caption; said: text generated from the medium, NULL if it could not be read */
     u8 *own, *made;            /* pixels of the original and of the generated medium */
@@ -18,8 +15,8 @@ struct sample_item {
     i64 own_count, made_count; /* bytes, or number of spectra */
     i64 shape;                 /* index of the original's shape, then of the generated one's */
 };
-struct sample_set { /* one kind and part */
-    int kind;
+struct sample_set { /* one modality and part */
+    enum modality kind;
     const char *part;
     struct sample_item *items;
     i64 count, unreadable;
@@ -34,7 +31,8 @@ struct studio_run {
 
 /* Chooses distinct captions of media files of a part, in a random order drawn from the seed. Call
  * sample_set_release also after -1. */
-int sample_set_choose(struct sample_set *set, const struct studio_run *r, int kind, const char *part, i64 most);
+int sample_set_choose(struct sample_set *set, const struct studio_run *r, enum modality kind, const char *part,
+                      i64 most);
 void sample_set_release(struct sample_set *set);
 /* Returns e.g. $OUT/train-image-03-original.png; free with memory_free. */
 char *sample_path(const struct studio_run *r, const struct sample_set *set, i64 i, const char *what, const char *end);
@@ -52,7 +50,7 @@ int samples_check_memory(const struct samples_settings *settings, const struct d
 
 /* descriptions.c. describe_set: text generated from the media of a kind and part. go_on_from:
  * continuations of the settings' prompts. Both add to r->report. */
-int describe_set(struct studio_run *r, int kind, const char *part);
+int describe_set(struct studio_run *r, enum modality kind, const char *part);
 int go_on_from(struct studio_run *r);
 
 #endif

@@ -27,15 +27,9 @@ static const struct bound {
     BOUND("moe_intermediate_size", expert_width, 0, 1 << 20),
     BOUND("moe_num_shared_experts", shared_experts, 0, 1 << 10),
     BOUND("moe_layer_start_index", first_moe_layer, 0, LAYERS_MOST),
-    BOUND("weft.vision_bits", bits, 0, 1 << 12),
-    BOUND("weft.vision_scales", scales, 0, 1 << 10),
-    BOUND("weft.cell_features", cell_features, 0, 1 << 16),
-    BOUND("weft.patch_values", patch_values, 0, 1 << 20),
     BOUND("weft.vit_layers", vit_layers, 0, VIT_LAYERS_MOST),
     BOUND("weft.vit_width", vit_width, 0, 1 << 20),
     BOUND("weft.vit_heads", vit_heads, 0, 1 << 16),
-    BOUND("weft.audio_levels", levels, 0, LEVELS_MOST),
-    BOUND("weft.audio_codes", codes, 0, 1 << 24),
     BOUND("weft.mtp_width", mtp_width, 0, 1 << 20),
     BOUND("weft.time_pairs", t_pairs, 0, 1 << 16),
     BOUND("weft.video_window", window, 0, 1 << 20),
@@ -56,6 +50,13 @@ static int check_bounds(const struct model_config *c)
         if (value < bounds[i].least || value > bounds[i].most)
             return error_set("%s is %lld, expected %lld to %lld", bounds[i].key, (long long)value,
                              (long long)bounds[i].least, (long long)bounds[i].most);
+    }
+    for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++) {
+        const struct token_size_row *row = &token_size_rows[i];
+        i64 value = token_size_of(&c->sizes, row);
+        if (row->config_key && (value < 0 || value > row->most))
+            return error_set("weft.%s is %lld, expected 0 to %lld", row->config_key, (long long)value,
+                             (long long)row->most);
     }
     double width = (double)c->width, experts = (double)(c->experts + c->shared_experts);
     double layer = 2 * width * (double)((c->heads + c->kv_heads) * c->head_width) + 3 * width * (double)c->dense_width +
@@ -102,24 +103,17 @@ static int check_experts(const struct model_config *c)
 
 struct token_sizes model_token_sizes(const struct model_config *c)
 {
-    return (struct token_sizes){.vocabulary = c->vocabulary,
-                                .bits = c->bits,
-                                .scales = max_i64(c->scales - 1, 0),
-                                .cell_features = c->cell_features,
-                                .patch_values = c->patch_values,
-                                .levels = c->levels,
-                                .codes = c->codes};
+    struct token_sizes sizes = c->sizes;
+    sizes.scales = max_i64(c->scales - 1, 0);
+    return sizes;
 }
 
 void model_config_set_tokens(struct model_config *c, const struct token_sizes *sizes)
 {
+    c->sizes = *sizes;
     c->vocabulary = round_up(sizes->vocabulary, 16);
-    c->bits = sizes->bits;
     c->scales = sizes->bits ? sizes->scales + 1 : 0;
-    c->cell_features = sizes->cell_features;
-    c->patch_values = sizes->patch_values;
-    c->levels = sizes->levels;
-    c->codes = sizes->codes;
+    c->stride = 0;
 }
 
 int model_config_check(const struct model_config *c)
@@ -275,20 +269,10 @@ static const struct key keys[] = {
     KEY("eos_token_id", ID, eos_id),
 };
 static const struct key weft_keys[] = {
-    KEY("vision_bits", INTEGER, bits),
-    KEY("vision_scales", INTEGER, scales),
-    KEY("cell_features", INTEGER, cell_features),
-    KEY("patch_values", INTEGER, patch_values),
-    KEY("vit_layers", INTEGER, vit_layers),
-    KEY("vit_width", INTEGER, vit_width),
-    KEY("vit_heads", INTEGER, vit_heads),
-    KEY("audio_levels", INTEGER, levels),
-    KEY("audio_codes", INTEGER, codes),
-    KEY("mtp", FLAG, mtp),
-    KEY("mtp_width", INTEGER, mtp_width),
-    KEY("video_window", INTEGER, window),
-    KEY("time_pairs", INTEGER, t_pairs),
-    KEY("zero_init", FLAG, zero_init),
+    KEY("vit_layers", INTEGER, vit_layers), KEY("vit_width", INTEGER, vit_width),
+    KEY("vit_heads", INTEGER, vit_heads),   KEY("mtp", FLAG, mtp),
+    KEY("mtp_width", INTEGER, mtp_width),   KEY("video_window", INTEGER, window),
+    KEY("time_pairs", INTEGER, t_pairs),    KEY("zero_init", FLAG, zero_init),
 };
 #undef KEY
 
@@ -329,6 +313,11 @@ static int read_config(struct model_config *c, const struct json *j, const char 
         READ(c, rope, rope_keys, origin, "rope_parameters.") || read_object(&weft, j, "weft", origin))
         return -1;
     c->t_pairs = c->head_width / 2 * 20 / 64;
+    for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++) {
+        const struct key key = {token_size_rows[i].config_key, INTEGER, token_size_rows[i].member};
+        if (key.name && read_keys(&c->sizes, weft, &key, 1, origin, "weft."))
+            return -1;
+    }
     return READ(c, weft, weft_keys, origin, "weft.");
 }
 

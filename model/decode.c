@@ -3,15 +3,8 @@
 
 #include <string.h>
 
-const struct vocabulary vocabulary_of_text = {.boi = -1,
-                                              .eoi = -1,
-                                              .bov = -1,
-                                              .eov = -1,
-                                              .next = -1,
-                                              .boa = -1,
-                                              .end = -1,
-                                              .message_begin = -1,
-                                              .message_end = -1};
+const struct vocabulary vocabulary_of_text = {
+    .bracket = {[0 ... BRACKETS - 1] = -1}, .end = -1, .message_begin = -1, .message_end = -1};
 
 /* ---- The cache ---- */
 
@@ -298,24 +291,26 @@ static i64 picture_row(struct decoder *d, const struct media_block *m, const str
 
 static void lay_input(struct decoder *d, const struct flow *f, const struct position *p, i64 at)
 {
-    const struct model_config *c = &d->options.model->config;
+    const struct token_sizes *sizes = &d->options.model->config.sizes;
+    const struct input_row *row = &input_rows[p->input];
     struct input_list *in = &d->batch.inputs[p->input];
-    i64 i = in->n++, features = CELLS * c->cell_features, pixels = CELLS * c->patch_values;
+    i64 i = in->n++, ids = list_width(row->ids, sizes), features = list_width(row->features, sizes);
+    i64 pixels = list_width(row->pixels, sizes);
     in->position[i] = (i32)at;
     if (p->input == INPUT_TEXT) {
         in->ids[i] = p->id;
         return;
     }
     const struct media_block *m = block_of(f, p->in.block);
-    i64 row = p->in.frame * m->frame_positions + p->in.row;
-    if (p->input == INPUT_AUDIO) {
-        memcpy(in->ids + i * c->levels, m->codes + p->in.frame * c->levels, (size_t)c->levels * 4);
-    } else if (p->input == INPUT_VISION_OUT) {
+    i64 at_row = p->in.frame * m->frame_positions + p->in.row;
+    if (ids) {
+        memcpy(in->ids + i * ids, m->codes + p->in.frame * ids, (size_t)ids * 4);
+    } else if (row->scaled) {
         d->picture_row[i] = (i32)picture_row(d, m, &p->in);
         in->scale[i] = p->in.scale;
     } else {
-        memcpy(in->features + i * features, m->features + row * features, (size_t)features * 4);
-        memcpy(in->pixels + i * pixels, m->pixels + row * pixels, (size_t)pixels);
+        memcpy(in->features + i * features, m->features + at_row * features, (size_t)features * 4);
+        memcpy(in->pixels + i * pixels, m->pixels + at_row * pixels, (size_t)pixels);
     }
 }
 

@@ -32,12 +32,12 @@ enum { FORWARD_POSITIONS = 4096 };
 struct media_block {
     enum stream kind;
     i64 frames;            /* latent frames of a picture or clip; audio frames */
-    i64 shape;             /* image-out, video-out: index into the vocabulary's shapes */
-    const float *features; /* vision-in: [positions, 4, cell_features] */
-    const u8 *pixels;      /* vision-in: [positions, 4, patch_values] */
-    i64 frame_positions;   /* vision-in: positions per frame */
-    u8 *bits;              /* image-out, video-out: [frames, tokens, d] */
-    i32 *codes;            /* audio: [frames, levels] */
+    i64 shape;             /* FORM_SCALES: index into the vocabulary's shapes */
+    const float *features; /* FORM_CELLS: [positions, 4, cell_features] */
+    const u8 *pixels;      /* FORM_CELLS: [positions, 4, patch_values] */
+    i64 frame_positions;   /* FORM_CELLS: positions per frame */
+    u8 *bits;              /* FORM_SCALES: [frames, tokens, d] */
+    i32 *codes;            /* FORM_CODES: [frames, levels] */
 };
 struct routes { /* Experts of consecutive positions: [count, L . K], for each layer; 65535: none. */
     u16 *list;

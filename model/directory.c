@@ -8,18 +8,24 @@
 
 enum { SHARD_BYTES_LOG2 = 32 };
 
+/* The sizes of the tokenizers first to last. */
+static void set_token_sizes(struct json *w, const struct model_config *c, int first, int last)
+{
+    for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++) {
+        const struct token_size_row *row = &token_size_rows[i];
+        if (row->config_key && (int)row->tokenizer >= first && (int)row->tokenizer <= last)
+            json_set(w, row->config_key, json_of_integer(token_size_of(&c->sizes, row)));
+    }
+}
+
 static struct json *weft_json(const struct model_config *c)
 {
     struct json *w = json_object();
-    json_set(w, "vision_bits", json_of_integer(c->bits));
-    json_set(w, "vision_scales", json_of_integer(c->scales));
-    json_set(w, "cell_features", json_of_integer(c->cell_features));
-    json_set(w, "patch_values", json_of_integer(c->patch_values));
+    set_token_sizes(w, c, TOKENIZER_VISION, TOKENIZER_VISION);
     json_set(w, "vit_layers", json_of_integer(c->vit_layers));
     json_set(w, "vit_width", json_of_integer(c->vit_width));
     json_set(w, "vit_heads", json_of_integer(c->vit_heads));
-    json_set(w, "audio_levels", json_of_integer(c->levels));
-    json_set(w, "audio_codes", json_of_integer(c->codes));
+    set_token_sizes(w, c, TOKENIZER_VISION + 1, TOKENIZERS - 1);
     json_set(w, "mtp", json_of_bool(c->mtp));
     json_set(w, "mtp_width", json_of_integer(c->mtp_width));
     json_set(w, "time_pairs", json_of_integer(c->t_pairs));
@@ -202,7 +208,9 @@ static int load_extra(struct model *model, const char *directory)
 {
     struct safetensors extra;
     char *folder = path_join(directory, "weft"), *path = path_join(folder, "extra.safetensors");
-    bool wanted = model->config.bits || model->config.levels || model->config.mtp || model->config.cell_features;
+    bool wanted = model->config.mtp;
+    for (int kind = 0; kind < INPUTS; kind++)
+        wanted |= kind != INPUT_TEXT && input_is_read(&model->config.sizes, (enum input_kind)kind);
     int status = 0;
     if (file_exists(path) || wanted) {
         status = safetensors_open(&extra, path);

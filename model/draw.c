@@ -21,15 +21,14 @@ static void set_bit(u32 *set, i32 id, bool allowed)
 static void fill_text_set(u32 *set, const struct decoder *d, const struct generate_request *r)
 {
     const struct vocabulary *v = d->options.vocabulary;
-    const i32 brackets[] = {v->boi, v->eoi, v->bov, v->eov, v->next, v->boa};
     i64 vocabulary = d->options.model->config.vocabulary;
     for (i64 i = 0; i < r->choice_count; i++)
         set_bit(set, r->choices[i], true);
     if (r->choice_count)
         return;
     memset(set, 0xff, (size_t)ceil_div(vocabulary, 32) * 4);
-    for (i64 i = 0; i < COUNT_OF(brackets); i++)
-        set_bit(set, brackets[i], false);
+    for (i64 i = 0; i < BRACKETS; i++)
+        set_bit(set, v->bracket[i], false);
     for (i64 i = 0; i < v->shape_count; i++)
         set_bit(set, v->shape[i], false);
     for (i64 i = v->ids; v->ids && i < vocabulary; i++)
@@ -48,7 +47,10 @@ static bool same_ids(const struct generate_request *a, const struct generate_req
 void find_allowed(struct decoder *d)
 {
     const struct vocabulary *v = d->options.vocabulary;
-    const i32 only[SETS_OF_GRAMMAR][2] = {{v->boi, -1}, {v->bov, -1}, {v->eoi, -1}, {v->next, v->eov}};
+    const i32 only[SETS_OF_GRAMMAR][2] = {{v->bracket[BRACKET_BOI], -1},
+                                          {v->bracket[BRACKET_BOV], -1},
+                                          {v->bracket[BRACKET_EOI], -1},
+                                          {v->bracket[BRACKET_NEXT], v->bracket[BRACKET_EOV]}};
     i64 words = ceil_div(d->options.model->config.vocabulary, 32), sets = SETS_OF_GRAMMAR;
     d->set_of = memory_alloc(max_i64(d->count, 1) * 8);
     for (i64 i = 0; i < d->count; i++) {
@@ -250,7 +252,7 @@ static void open_medium(const struct decoder *d, struct flow *f)
     a->medium.bits = memory_resize(a->medium.bits, frame * bytes, (frame + 1) * bytes);
     a->medium.frames = frame + 1;
     a->medium.shape = shape - d->options.vocabulary->shapes;
-    a->medium.kind = shape->video ? STREAM_VIDEO_OUT : STREAM_IMAGE_OUT;
+    a->medium.kind = f->grammar.stream;
     a->has_medium = true;
 }
 
@@ -275,7 +277,7 @@ static void feed_frame(const struct decoder *d, struct flow *f, const i32 *codes
     i64 frame = c->levels * 4;
     m->codes = memory_resize(m->codes, m->frames * frame, (m->frames + 1) * frame);
     memcpy(m->codes + m->frames++ * c->levels, codes, (size_t)frame);
-    m->kind = STREAM_AUDIO;
+    m->kind = f->grammar.stream;
     f->answer->has_medium = true;
     if (end && f->seat->request->media_only) {
         m->frames--;

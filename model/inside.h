@@ -7,10 +7,7 @@
 /* This rank's part in a layer: skip it, run it, or only serve its experts to expert ranks whose
  * sub-model keeps the layer. */
 enum layer_part { LAYER_SKIPPED, LAYER_RUN, LAYER_SERVED };
-struct branch { /* Attention among the positions of a branch (ViT, merger) alone; device memory. */
-    struct intervals intervals;
-    const float *coordinates; /* [n, 3] */
-};
+struct table_builder;
 struct pass {            /* State of one forward. */
     struct forward *out; /* NULL in the backward: recomputed layers write no outputs */
     struct tape *tape;
@@ -32,13 +29,8 @@ struct pass {            /* State of one forward. */
     i32 *kept_routes;               /* [L, n, K] output for the chosen experts, or NULL */
     struct input_list inputs[INPUTS];
     struct target_list targets[TARGETS];
-    struct {
-        const i32 *input_rows, *target_rows, *target_ids; /* [levels, n] */
-        const u32 *identity;                              /* [levels, n, 4] */
-    } audio;
-    const i32 *next; /* [n] text ids at the following positions; set if the batch has MTP targets */
-    struct branch cells, merger;
-    const i32 *side_by_side; /* [2, cells] destination rows of the features and of the ViT's output */
+    void *staged[INPUTS]; /* what a modality stages besides its lists, by its input; a struct of its file */
+    const i32 *next;      /* [n] text ids at the following positions; set if the batch has MTP targets */
 };
 /* Places of the tape (tensor.h): the layers' input, each layer, the output of each layer's heads,
  * and the multi-token-prediction block at the end. */
@@ -79,9 +71,37 @@ struct tensor *model_floats(struct pass *p, const float *values, i64 rows, i64 c
 /* x + experts(n), [N, C]. */
 struct tensor *moe_forward(struct pass *p, struct tensor *x, struct tensor *n, const struct layer_weights *l,
                            i64 layer);
-struct tensor *vision_in_forward(struct pass *p, const struct input_list *in); /* [n, C] */
+/* vision_in.c: its weights, what it stages, [n, C]. */
+void vision_in_weights(struct table_builder *b);
+void vision_in_put(struct pass *p);
+struct tensor *vision_in_forward(struct pass *p, const struct input_list *in);
+
+/* table.c: rows of the weights table, in the order of the calls. `disk` follows `prefix` in the name on
+ * disk. `layer` is the layer whose rank holds the next rows, -1: the input's. */
+struct table_builder {
+    struct model *model;
+    struct weight_spec row; /* template of the next row */
+    i64 layer;
+    /* other heads and inputs: stored in a file of their own, replicated on every tensor rank */
+    bool extra;
+    char name[128], disk[4][160], fused[160];
+};
+
+struct weight *table_matrix(struct table_builder *b, const char *name, const char *prefix, const char *disk, i64 rows,
+                            i64 columns, enum tensor_axis axis);
+/* An embedding that heads read too. */
+struct weight *table_shared_matrix(struct table_builder *b, const char *name, const char *prefix, const char *disk,
+                                   i64 rows, i64 columns);
+struct weight *table_norm(struct table_builder *b, const char *name, const char *prefix, const char *disk, i64 columns);
+void table_attention(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix, i64 width,
+                     i64 heads, i64 kv_heads, i64 head_width);
+void table_dense(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix, i64 width,
+                 i64 dense_width);
 
 /* heads.c: the table of modalities. */
+void modality_rows_of_weights(struct table_builder *b);
+void modality_put_columns(struct pass *p); /* staged before all lists, at offsets that tape segments keep */
+void modality_put_lists(struct pass *p);
 struct tensor *modality_inputs(struct pass *p); /* [N, C]: each modality's rows at its positions */
 /* Heads that follow a layer (audio levels). Returns the hidden state for the next layer. */
 struct tensor *layer_heads(struct pass *p, struct tensor *x, i64 layer);

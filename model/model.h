@@ -1,7 +1,7 @@
 /* model: the backbone, a pre-norm decoder with RMSNorm, grouped-query attention and SwiGLU experts.
  * The arithmetic is exactly that of HF Ernie4_5_Moe, so the text path of every checkpoint loads in
- * other software. The router never sees the modality. A modality adds one input kind, one target
- * kind and one row of the table in heads.c; it never changes the layers in between.
+ * other software. The router never sees the modality. A modality adds rows to the tables of
+ * sequence/modalities.h and of heads.c; it never changes the layers in between.
  *
  *     batch -> embed -> [norm, attention, add+norm, experts, add] x L -> heads -> loss per target
  *
@@ -28,8 +28,15 @@ enum { LAYERS_MOST = 256, LEVELS_MOST = 32, VIT_LAYERS_MOST = 8 };
 enum { CELLS = 4 };
 
 struct model_config {
+    union { /* what the tokenizers fix, but for the rows of two embeddings: vocabulary is rounded up,
+             * and scales has one row more than the largest shape */
+        struct token_sizes sizes;
+        struct {
+            TOKEN_SIZES
+        };
+    };
     /* keys of HF's config.json */
-    i64 vocabulary, width, layers, heads, kv_heads, head_width; /* V C L H G D */
+    i64 width, layers, heads, kv_heads, head_width; /* C L H G D */
     i64 dense_width, experts, topk, expert_width, shared_experts;
     i64 first_moe_layer; /* layers before it are dense */
     bool tied;
@@ -37,12 +44,7 @@ struct model_config {
     i64 max_positions;
     i64 pad_id, bos_id, eos_id;
     /* keys of the object "weft" in config.json, which other software ignores */
-    i64 bits;          /* bits per vision token; 0: no vision output */
-    i64 scales;        /* rows of the scale embedding: scales of the largest shape + 1 */
-    i64 cell_features; /* vision input: encoder features per cell, before quantisation; 0: no vision input */
-    i64 patch_values;  /* pixel values per cell: frames * edge * edge * 3 */
     i64 vit_layers, vit_width, vit_heads;
-    i64 levels, codes; /* audio levels and codes per level; 0: no audio */
     bool mtp;
     /* feed-forward width of the MTP block; 0 until a model is opened, which sets dense_width or, if
      * that is 0, topk * expert_width */
@@ -57,6 +59,11 @@ int model_config_check(const struct model_config *config); /* -1 and a message o
 struct token_sizes model_token_sizes(const struct model_config *config);
 void model_config_set_tokens(struct model_config *config, const struct token_sizes *sizes);
 i64 audio_head_layer(const struct model_config *config, i64 level); /* the layer whose output feeds the level's head */
+/* True if a head follows the layer and the layer is not the last one. */
+bool layer_has_heads(const struct model_config *config, i64 layer);
+/* Forward flops of parts that only some positions run through: inputs and heads of media, and the
+ * multi-token-prediction block. */
+double model_flops_branches(const struct model_config *config, const struct batch *batch);
 
 struct layer_weights {
     struct weight *norm1, *qkv, *out, *norm2;

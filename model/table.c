@@ -1,22 +1,12 @@
 /* The backbone's table of weights: each weight's name, name on disk, shape, initialisation, weight
  * decay and split over the ranks. */
-#include "dist/dist.h"
-#include "model/model.h"
+#include "model/inside.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-struct builder {
-    struct model *model;
-    struct weight_spec row; /* template of the next row */
-    i64 layer;
-    /* other heads and inputs: stored in a file of their own, replicated on every tensor rank */
-    bool extra;
-    char name[128], disk[4][160], fused[160];
-};
-
-static void begin_row(struct builder *b, i64 parts, i64 rows, i64 columns)
+static void begin_row(struct table_builder *b, i64 parts, i64 rows, i64 columns)
 {
     b->row = (struct weight_spec){.parts = parts,
                                   .rows = rows,
@@ -29,7 +19,7 @@ static void begin_row(struct builder *b, i64 parts, i64 rows, i64 columns)
                                   .decay = true};
 }
 
-static struct weight *end_row(struct builder *b, const char *name)
+static struct weight *end_row(struct table_builder *b, const char *name)
 {
     snprintf(b->name, sizeof b->name, "%s", name);
     b->row.name = b->name;
@@ -42,7 +32,7 @@ static struct weight *end_row(struct builder *b, const char *name)
 
 /* Appends one piece to the row: `rows` rows under the name on disk, where
  * {e} stands for the part. */
-static void piece(struct builder *b, i64 rows, const char *prefix, const char *name)
+static void piece(struct table_builder *b, i64 rows, const char *prefix, const char *name)
 {
     int i = 0;
     while (b->row.pieces[i].name)
@@ -52,14 +42,14 @@ static void piece(struct builder *b, i64 rows, const char *prefix, const char *n
 }
 
 /* Begins a row of a layer. Layers take most of the flops, so their weights may use FP8. */
-static void begin_layer_row(struct builder *b, i64 parts, i64 rows, i64 columns)
+static void begin_layer_row(struct table_builder *b, i64 parts, i64 rows, i64 columns)
 {
     begin_row(b, parts, rows, columns);
     b->row.fp8 = true;
 }
 
-static struct weight *matrix(struct builder *b, const char *name, const char *prefix, const char *disk, i64 rows,
-                             i64 columns, enum tensor_axis axis)
+struct weight *table_matrix(struct table_builder *b, const char *name, const char *prefix, const char *disk, i64 rows,
+                            i64 columns, enum tensor_axis axis)
 {
     begin_row(b, 1, rows, columns);
     piece(b, rows, prefix, disk);
@@ -68,23 +58,23 @@ static struct weight *matrix(struct builder *b, const char *name, const char *pr
 }
 
 /* Initialisation of the matrices whose output is added to the residual stream. */
-static enum weight_init output_init(const struct builder *b)
+static enum weight_init output_init(const struct table_builder *b)
 {
     return b->model->config.zero_init ? INIT_ZEROS : INIT_NORMAL;
 }
 
-static struct weight *output_matrix(struct builder *b, const char *name, const char *prefix, const char *disk, i64 rows,
-                                    i64 columns)
+static struct weight *output_matrix(struct table_builder *b, const char *name, const char *prefix, const char *disk,
+                                    i64 rows, i64 columns)
 {
-    struct weight *w = matrix(b, name, prefix, disk, rows, columns, AXIS_COLUMNS);
+    struct weight *w = table_matrix(b, name, prefix, disk, rows, columns, AXIS_COLUMNS);
     w->spec.fp8 = true;
     w->spec.init = output_init(b);
     return w;
 }
 
 /* An embedding that heads read too, so several chunks of a pipeline hold it. */
-static struct weight *shared_matrix(struct builder *b, const char *name, const char *prefix, const char *disk, i64 rows,
-                                    i64 columns)
+struct weight *table_shared_matrix(struct table_builder *b, const char *name, const char *prefix, const char *disk,
+                                   i64 rows, i64 columns)
 {
     begin_row(b, 1, rows, columns);
     piece(b, rows, prefix, disk);
@@ -92,7 +82,7 @@ static struct weight *shared_matrix(struct builder *b, const char *name, const c
     return end_row(b, name);
 }
 
-static struct weight *norm(struct builder *b, const char *name, const char *prefix, const char *disk, i64 columns)
+struct weight *table_norm(struct table_builder *b, const char *name, const char *prefix, const char *disk, i64 columns)
 {
     begin_row(b, 1, 1, columns);
     piece(b, 1, prefix, disk);
@@ -102,7 +92,7 @@ static struct weight *norm(struct builder *b, const char *name, const char *pref
     return end_row(b, name);
 }
 
-static struct weight *gate_up(struct builder *b, const char *name, const char *prefix, i64 width, i64 columns)
+static struct weight *gate_up(struct table_builder *b, const char *name, const char *prefix, i64 width, i64 columns)
 {
     begin_layer_row(b, 1, 2 * width, columns);
     piece(b, width, prefix, "gate_proj.weight");
@@ -111,13 +101,13 @@ static struct weight *gate_up(struct builder *b, const char *name, const char *p
     return end_row(b, name);
 }
 
-static void attention_rows(struct builder *b, struct layer_weights *l, const char *stem, const char *prefix, i64 width,
-                           i64 heads, i64 kv_heads, i64 head_width)
+void table_attention(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix, i64 width,
+                     i64 heads, i64 kv_heads, i64 head_width)
 {
     char name[128], at[160];
     i64 q = heads * head_width, kv = kv_heads * head_width;
     snprintf(name, sizeof name, "%s.norm1", stem);
-    l->norm1 = norm(b, name, prefix, "input_layernorm.weight", width);
+    l->norm1 = table_norm(b, name, prefix, "input_layernorm.weight", width);
     snprintf(name, sizeof name, "%s.qkv", stem);
     snprintf(at, sizeof at, "%sself_attn.", prefix);
     begin_layer_row(b, 1, q + 2 * kv, width);
@@ -129,11 +119,11 @@ static void attention_rows(struct builder *b, struct layer_weights *l, const cha
     snprintf(name, sizeof name, "%s.out", stem);
     l->out = output_matrix(b, name, at, "o_proj.weight", width, q);
     snprintf(name, sizeof name, "%s.norm2", stem);
-    l->norm2 = norm(b, name, prefix, "post_attention_layernorm.weight", width);
+    l->norm2 = table_norm(b, name, prefix, "post_attention_layernorm.weight", width);
 }
 
-static void dense_rows(struct builder *b, struct layer_weights *l, const char *stem, const char *prefix, i64 width,
-                       i64 dense_width)
+void table_dense(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix, i64 width,
+                 i64 dense_width)
 {
     char name[128], at[160];
     snprintf(at, sizeof at, "%smlp.", prefix);
@@ -143,7 +133,7 @@ static void dense_rows(struct builder *b, struct layer_weights *l, const char *s
     l->down = output_matrix(b, name, at, "down_proj.weight", width, dense_width);
 }
 
-static void router_rows(struct builder *b, struct layer_weights *l, const char *stem, const char *prefix)
+static void router_rows(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix)
 {
     const struct model_config *c = &b->model->config;
     char name[128];
@@ -166,7 +156,7 @@ static void router_rows(struct builder *b, struct layer_weights *l, const char *
     l->bias = end_row(b, name);
 }
 
-static void expert_rows(struct builder *b, struct layer_weights *l, const char *stem, const char *prefix)
+static void expert_rows(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix)
 {
     const struct model_config *c = &b->model->config;
     char name[128], at[160];
@@ -193,7 +183,7 @@ static void expert_rows(struct builder *b, struct layer_weights *l, const char *
     l->experts_down = end_row(b, name);
 }
 
-static void moe_rows(struct builder *b, struct layer_weights *l, const char *stem, const char *prefix)
+static void moe_rows(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix)
 {
     const struct model_config *c = &b->model->config;
     char name[128], at[160];
@@ -208,113 +198,29 @@ static void moe_rows(struct builder *b, struct layer_weights *l, const char *ste
     l->shared_down = output_matrix(b, name, at, "down_proj.weight", c->width, c->shared_experts * c->expert_width);
 }
 
-static void backbone_rows(struct builder *b)
+static void backbone_rows(struct table_builder *b)
 {
     struct model *m = b->model;
     const struct model_config *c = &m->config;
     b->layer = -1;
     m->embed = c->tied || c->mtp
-                   ? shared_matrix(b, "embed", "model.", "embed_tokens.weight", c->vocabulary, c->width)
-                   : matrix(b, "embed", "model.", "embed_tokens.weight", c->vocabulary, c->width, AXIS_NONE);
+                   ? table_shared_matrix(b, "embed", "model.", "embed_tokens.weight", c->vocabulary, c->width)
+                   : table_matrix(b, "embed", "model.", "embed_tokens.weight", c->vocabulary, c->width, AXIS_NONE);
     m->embed->spec.multiplied = c->tied;
     for (i64 i = 0; i < c->layers; i++) {
         char stem[64], prefix[96];
         snprintf(stem, sizeof stem, "layers.%lld", (long long)i);
         snprintf(prefix, sizeof prefix, "model.layers.%lld.", (long long)i);
         b->layer = i;
-        attention_rows(b, &m->layer[i], stem, prefix, c->width, c->heads, c->kv_heads, c->head_width);
+        table_attention(b, &m->layer[i], stem, prefix, c->width, c->heads, c->kv_heads, c->head_width);
         if (i < c->first_moe_layer)
-            dense_rows(b, &m->layer[i], stem, prefix, c->width, c->dense_width);
+            table_dense(b, &m->layer[i], stem, prefix, c->width, c->dense_width);
         else
             moe_rows(b, &m->layer[i], stem, prefix);
     }
     b->layer = c->layers;
-    m->norm = norm(b, "norm", "model.", "norm.weight", c->width);
-    m->head = c->tied ? m->embed : matrix(b, "head", "", "lm_head.weight", c->vocabulary, c->width, AXIS_NONE);
-}
-
-/* The multi-token-prediction block, named as in Baidu's ERNIE 4.5 checkpoints. HF ignores
- * keys that contain "mtp". */
-static void mtp_rows(struct builder *b)
-{
-    struct model *m = b->model;
-    const struct model_config *c = &m->config;
-    m->mtp_embed_norm = norm(b, "mtp.embed_norm", "model.", "mtp_emb_norm.0.weight", c->width);
-    m->mtp_hidden_norm = norm(b, "mtp.hidden_norm", "model.", "mtp_hidden_norm.0.weight", c->width);
-    m->mtp_project = matrix(b, "mtp.project", "model.", "mtp_linear_proj.0.weight", c->width, 2 * c->width, AXIS_NONE);
-    attention_rows(b, &m->mtp, "mtp", "model.mtp_block.0.", c->width, c->heads, c->kv_heads, c->head_width);
-    dense_rows(b, &m->mtp, "mtp", "model.mtp_block.0.", c->width, c->mtp_width);
-}
-
-static void vision_rows(struct builder *b)
-{
-    struct model *m = b->model;
-    const struct model_config *c = &m->config;
-    b->layer = -1;
-    m->vision_embed = matrix(b, "vision.embed", "weft.", "vision_embed.weight", c->width, c->bits, AXIS_NONE);
-    m->scale_embed = matrix(b, "vision.scale_embed", "weft.", "scale_embed.weight", c->scales, c->width, AXIS_NONE);
-    m->scale_embed->spec.multiplied = false;
-    b->layer = c->layers;
-    m->vision_norm = norm(b, "vision.norm", "weft.", "vision_norm.weight", c->width);
-    m->vision_head = matrix(b, "vision.head", "weft.", "vision_head.weight", c->bits, c->width, AXIS_NONE);
-}
-
-static void vision_in_rows(struct builder *b)
-{
-    struct vision_in_weights *v = &b->model->vision_in;
-    const struct model_config *c = &b->model->config;
-    i64 width = c->vit_width;
-    b->layer = -1;
-    v->patch = matrix(b, "vit.patch", "weft.", "vit.patch.weight", width, c->patch_values, AXIS_NONE);
-    for (i64 i = 0; i < c->vit_layers; i++) {
-        char stem[64], prefix[96];
-        snprintf(stem, sizeof stem, "vit.%lld", (long long)i);
-        snprintf(prefix, sizeof prefix, "weft.vit.layers.%lld.", (long long)i);
-        attention_rows(b, &v->layer[i], stem, prefix, width, c->vit_heads, c->vit_heads, width / c->vit_heads);
-        dense_rows(b, &v->layer[i], stem, prefix, width, 2 * width);
-    }
-    v->norm = norm(b, "vit.norm", "weft.", "vit.norm.weight", width);
-    v->features = matrix(b, "merger.features", "weft.", "merger.features.weight", width, c->cell_features, AXIS_NONE);
-    v->features_norm = norm(b, "merger.features_norm", "weft.", "merger.features_norm.weight", width);
-    v->merge_norm = norm(b, "merger.norm", "weft.", "merger.norm.weight", width);
-    v->merge_qkv = matrix(b, "merger.qkv", "weft.", "merger.qkv.weight", 3 * width, width, AXIS_NONE);
-    v->merge_out = matrix(b, "merger.out", "weft.", "merger.out.weight", width, width, AXIS_NONE);
-    v->project = matrix(b, "merger.project", "weft.", "merger.project.weight", c->width, 2 * CELLS * width, AXIS_NONE);
-}
-
-/* One embedding for all levels: row level * (codes + 1) + code. The last code of a level is EOA. */
-static void audio_rows(struct builder *b)
-{
-    struct model *m = b->model;
-    const struct model_config *c = &m->config;
-    i64 codes = c->codes + 1;
-    m->audio_embed = shared_matrix(b, "audio.embed", "weft.", "audio_embed.weight", c->levels * codes, c->width);
-    m->audio_embed->spec.multiplied = false;
-    for (i64 l = 0; l < c->levels; l++) {
-        char name[64], disk[96];
-        b->layer = audio_head_layer(c, l);
-        snprintf(name, sizeof name, "audio.norm.%lld", (long long)l);
-        snprintf(disk, sizeof disk, "audio_norm.%lld.weight", (long long)l);
-        m->audio_norm[l] = norm(b, name, "weft.", disk, c->width);
-        snprintf(name, sizeof name, "audio.head.%lld", (long long)l);
-        snprintf(disk, sizeof disk, "audio_head.%lld.weight", (long long)l);
-        m->audio_head[l] = matrix(b, name, "weft.", disk, codes, c->width, AXIS_NONE);
-    }
-}
-
-static void extra_rows(struct builder *b)
-{
-    struct model *m = b->model;
-    b->layer = m->config.layers;
-    b->extra = true;
-    if (m->config.mtp)
-        mtp_rows(b);
-    if (m->config.bits)
-        vision_rows(b);
-    if (m->config.cell_features)
-        vision_in_rows(b);
-    if (m->config.levels)
-        audio_rows(b);
+    m->norm = table_norm(b, "norm", "model.", "norm.weight", c->width);
+    m->head = c->tied ? m->embed : table_matrix(b, "head", "", "lm_head.weight", c->vocabulary, c->width, AXIS_NONE);
 }
 
 /* Checks that the layout divides every size it splits. */
@@ -343,7 +249,7 @@ static int check_layout(const struct model_config *c, const struct layout *l)
 int model_open(struct model *model, struct device *device, const struct model_config *config, enum dtype dtype,
                bool training, const struct parallel *parallel)
 {
-    struct builder b = {.model = model};
+    struct table_builder b = {.model = model};
     memset(model, 0, sizeof *model);
     model->parallel = parallel ? parallel : parallel_alone();
     if (model_config_check(config) || check_layout(config, &model->parallel->layout))
@@ -357,7 +263,9 @@ int model_open(struct model *model, struct device *device, const struct model_co
     model->device = device;
     weights_open(&model->weights, device, dtype, training, &place);
     backbone_rows(&b);
-    extra_rows(&b);
+    b.layer = config->layers;
+    b.extra = true;
+    modality_rows_of_weights(&b);
     weights_allocate(&model->weights);
     i64 counts = model_use_count(config);
     model->use = device_alloc(device, counts * (i64)sizeof *model->use);

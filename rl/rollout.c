@@ -78,11 +78,11 @@ static void forbid(struct sampler *s, i32 id)
 static void find_forbidden(struct sampler *s)
 {
     const struct vocabulary *v = &s->vocabulary;
-    const i32 brackets[] = {v->boi, v->eoi, v->bov, v->eov, v->next, v->boa, v->message_begin};
     i64 vocabulary = s->model->config.vocabulary;
-    s->forbidden = memory_alloc((vocabulary + COUNT_OF(brackets)) * 4);
-    for (i64 i = 0; i < COUNT_OF(brackets); i++)
-        forbid(s, brackets[i]);
+    s->forbidden = memory_alloc((vocabulary + BRACKETS + 1) * 4);
+    for (int i = 0; i < BRACKETS; i++)
+        forbid(s, v->bracket[i]);
+    forbid(s, v->message_begin);
     for (i64 id = 0; id < vocabulary; id++)
         if (!text_token_content(s->tokenizer, (i32)id))
             forbid(s, (i32)id);

@@ -1,8 +1,5 @@
 #include "sequence/batch.h"
 
-const char *const stream_names[STREAMS] = {"text", "image-in", "video-in", "image-out", "video-out", "audio"};
-const char *const target_names[TARGETS] = {"text", "mtp", "vision", "audio"};
-
 static void *take(struct arena *arena, i64 count, i64 bytes)
 {
     return arena_alloc(arena, count * bytes);
@@ -10,7 +7,9 @@ static void *take(struct arena *arena, i64 count, i64 bytes)
 
 static void init_input(struct input_list *list, struct arena *arena, i64 n, i64 ids, i64 features, i64 pixels)
 {
-    *list = (struct input_list){.position = take(arena, n, 4)};
+    if (!ids && !features)
+        return;
+    list->position = take(arena, n, 4);
     list->ids = ids ? take(arena, n * ids, 4) : NULL;
     list->features = features ? take(arena, n * features, 4) : NULL;
     list->pixels = pixels ? take(arena, n * pixels, 1) : NULL;
@@ -19,8 +18,11 @@ static void init_input(struct input_list *list, struct arena *arena, i64 n, i64 
 
 static void init_target(struct target_list *list, struct arena *arena, i64 n, i64 ids, i64 bits)
 {
-    *list =
-        (struct target_list){.position = take(arena, n, 4), .weight = take(arena, n, 4), .stream = take(arena, n, 1)};
+    if (!ids && !bits)
+        return;
+    list->position = take(arena, n, 4);
+    list->weight = take(arena, n, 4);
+    list->stream = take(arena, n, 1);
     list->ids = ids ? take(arena, n * ids, 4) : NULL;
     list->bits = bits ? take(arena, n * bits, 1) : NULL;
 }
@@ -40,19 +42,14 @@ void batch_init(struct batch *b, struct arena *arena, i64 n, const struct token_
         b->query[i] = (i32)i;
         b->hole_begin[i] = b->hole_end[i] = 0;
     }
-    init_input(&b->inputs[INPUT_TEXT], arena, n, 1, 0, 0);
-    init_target(&b->targets[TARGET_TEXT], arena, n, 1, 0);
-    init_target(&b->targets[TARGET_MTP], arena, n, 1, 0);
-    if (w->bits) {
-        init_input(&b->inputs[INPUT_VISION_OUT], arena, n, 0, w->bits, 0);
-        init_target(&b->targets[TARGET_VISION], arena, n, 0, w->bits);
+    for (int kind = 0; kind < INPUTS; kind++) {
+        const struct input_row *row = &input_rows[kind];
+        init_input(&b->inputs[kind], arena, n, list_width(row->ids, w), list_width(row->features, w),
+                   list_width(row->pixels, w));
     }
-    if (w->cell_features)
-        init_input(&b->inputs[INPUT_VISION_IN], arena, n, 0, 4 * w->cell_features, 4 * w->patch_values);
-    if (w->levels) {
-        init_input(&b->inputs[INPUT_AUDIO], arena, n, w->levels, 0, 0);
-        init_target(&b->targets[TARGET_AUDIO], arena, n, w->levels, 0);
-    }
+    for (int kind = 0; kind < TARGETS; kind++)
+        init_target(&b->targets[kind], arena, n, list_width(target_rows[kind].ids, w),
+                    list_width(target_rows[kind].bits, w));
 }
 
 static void push_text_target(struct target_list *list, i64 position, i32 id, float weight)

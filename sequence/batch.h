@@ -10,33 +10,7 @@
 #ifndef WEFT_SEQUENCE_BATCH_H
 #define WEFT_SEQUENCE_BATCH_H
 #include "core/core.h"
-
-enum stream {
-    STREAM_TEXT,
-    STREAM_IMAGE_IN,
-    STREAM_VIDEO_IN,
-    STREAM_IMAGE_OUT,
-    STREAM_VIDEO_OUT,
-    STREAM_AUDIO,
-    STREAMS
-};
-extern const char *const stream_names[STREAMS];
-
-enum input_kind { INPUT_TEXT, INPUT_VISION_IN, INPUT_VISION_OUT, INPUT_AUDIO, INPUTS };
-enum target_kind { TARGET_TEXT, TARGET_MTP, TARGET_VISION, TARGET_AUDIO, TARGETS };
-extern const char *const target_names[TARGETS];
-
-/* Sizes that the tokenizers fix for shards, batches and models. 0 means the modality is absent. */
-struct token_sizes {
-    i64 vocabulary;                  /* text ids are below it */
-    i64 bits, scales;                /* bits per vision token; scales of the largest shape */
-    i64 cell_features, patch_values; /* vision-in: encoder features and pixel values per cell */
-    i64 levels, codes;               /* audio: codebook levels; codes per codebook */
-};
-/* Checks that a model can read data of the given sizes; `holder` is the folder of that data, for
- * messages. Returns -1 with a message on a mismatch: data of other tokenizers is meaningless and
- * would be read out of bounds. */
-int token_sizes_check(const struct token_sizes *model, const struct token_sizes *given, const char *holder);
+#include "sequence/modalities.h"
 
 struct input_list {
     i64 n;

@@ -132,19 +132,26 @@ static void close_block(struct grammar *g, i64 frames, i64 edge)
 
 /* ---- ids ---- */
 
+/* The stream of codes that an id begins; STREAM_TEXT: none. */
+static enum stream stream_begun(const struct vocabulary *v, i32 id)
+{
+    for (int stream = 0; stream < STREAMS; stream++)
+        if (stream_rows[stream].form == FORM_CODES && id >= 0 && v->bracket[stream_rows[stream].begin] == id)
+            return (enum stream)stream;
+    return STREAM_TEXT;
+}
+
 static void take_free_id(struct grammar *g, i32 id)
 {
     const struct vocabulary *v = g->vocabulary;
     const struct shape *shape = shape_of(v, id);
-    g->stream = shape          ? (shape->video ? STREAM_VIDEO_OUT : STREAM_IMAGE_OUT)
-                : id == v->boa ? STREAM_AUDIO
-                               : STREAM_TEXT;
+    g->stream = shape ? stream_of_form(FORM_SCALES, shape->video) : stream_begun(v, id);
     target_id(g, id, g->stream);
     append_id(g, id);
     if (shape) {
         g->shape = shape;
         want_at_last(g, WANT_BEGIN);
-    } else if (id == v->boa) {
+    } else if (g->stream != STREAM_TEXT) {
         open_block(g);
         want_at_last(g, WANT_FRAME);
     } else {
@@ -163,7 +170,7 @@ static void take_begin(struct grammar *g, i32 id)
 
 static void take_next_frame(struct grammar *g)
 {
-    target_id(g, g->vocabulary->next, g->stream);
+    target_id(g, g->vocabulary->bracket[BRACKET_NEXT], g->stream);
     g->frame++;
     g->scale = 0;
     want_at_last(g, WANT_BITS);
@@ -196,18 +203,27 @@ i64 grammar_choices(const struct grammar *g, i32 out[2])
     const struct vocabulary *v = g->vocabulary;
     switch (g->want) {
     case WANT_BEGIN:
-        out[0] = g->shape->video ? v->bov : v->boi;
+        out[0] = v->bracket[stream_rows[g->stream].begin];
         return 1;
     case WANT_IMAGE_END:
-        out[0] = v->eoi;
+        out[0] = v->bracket[stream_rows[g->stream].end];
         return 1;
     case WANT_FRAME_END:
-        out[0] = v->next;
-        out[1] = v->eov;
+        out[0] = v->bracket[BRACKET_NEXT];
+        out[1] = v->bracket[stream_rows[g->stream].end];
         return 2;
     default:
         return 0;
     }
+}
+
+/* True for all brackets but those that begin codes, which may follow any id. */
+static bool is_inner(const struct vocabulary *v, i32 id)
+{
+    int i = 0;
+    while (i < BRACKETS && v->bracket[i] != id)
+        i++;
+    return i < BRACKETS && stream_begun(v, id) == STREAM_TEXT;
 }
 
 bool grammar_allows(const struct grammar *g, i32 id)
@@ -218,7 +234,7 @@ bool grammar_allows(const struct grammar *g, i32 id)
     if (id < 0)
         return false;
     if (g->want == WANT_ID)
-        return id != v->boi && id != v->eoi && id != v->bov && id != v->eov && id != v->next;
+        return !is_inner(v, id);
     return (choices > 0 && id == only[0]) || (choices > 1 && id == only[1]);
 }
 
@@ -243,7 +259,7 @@ int grammar_id(struct grammar *g, i32 id)
         take_free_id(g, id);
     else if (g->want == WANT_BEGIN)
         take_begin(g, id);
-    else if (id == g->vocabulary->next)
+    else if (id == g->vocabulary->bracket[BRACKET_NEXT])
         take_next_frame(g);
     else
         take_vision_end(g, id);
@@ -289,7 +305,7 @@ static void dig_hole(const struct grammar *g, struct position *p)
 static void append_vision(struct grammar *g, struct scale scale, i64 cell, i64 begin, i64 row)
 {
     struct scale most = finest(g->shape);
-    struct position *p = append(g, INPUT_VISION_OUT);
+    struct position *p = append(g, stream_rows[g->stream].input);
     float down = (float)most.h / (float)scale.h, across = (float)most.w / (float)scale.w;
     p->at[0] = (float)(g->origin + g->frame);
     p->at[1] = (float)g->origin + ((float)(cell / scale.w) + 0.5f) * down - 0.5f;
@@ -331,7 +347,7 @@ static void target_bits(struct grammar *g)
         struct position *p = place_at(g, g->want_first + i);
         if (!p)
             continue;
-        p->out = TARGET_VISION;
+        p->out = stream_rows[g->stream].target;
         p->out_weight = g->weight * scale_weight(g);
         p->target = (struct slot){g->blocks - 1, (i32)g->frame, (i32)(row + i), (i32)g->scale};
     }
@@ -361,11 +377,11 @@ void grammar_frame(struct grammar *g, bool end)
     struct slot slot = {g->blocks - 1, (i32)g->frame++, 0, 0};
     struct position *last = place_at(g, grammar_length(g) - 1);
     if (last) {
-        last->out = TARGET_AUDIO;
+        last->out = stream_rows[g->stream].target;
         last->out_weight = g->weight;
         last->target = slot;
     }
-    append_indexed(g, INPUT_AUDIO)->in = slot;
+    append_indexed(g, stream_rows[g->stream].input)->in = slot;
     want_at_last(g, end ? WANT_ID : WANT_FRAME);
 }
 
@@ -373,7 +389,7 @@ void grammar_frame(struct grammar *g, bool end)
 
 static void append_cell(struct grammar *g, i64 frame, i64 cell, i64 width, i64 begin)
 {
-    struct position *p = append(g, INPUT_VISION_IN);
+    struct position *p = append(g, stream_rows[g->stream].input);
     p->at[0] = (float)(g->origin + frame);
     p->at[1] = (float)(g->origin + cell / width);
     p->at[2] = (float)(g->origin + cell % width);
@@ -381,17 +397,18 @@ static void append_cell(struct grammar *g, i64 frame, i64 cell, i64 width, i64 b
     p->in = (struct slot){g->blocks - 1, (i32)frame, (i32)cell, 0};
 }
 
-int grammar_cells(struct grammar *g, bool video, i64 frames, i64 height, i64 width)
+int grammar_cells(struct grammar *g, enum stream stream, i64 frames, i64 height, i64 width)
 {
-    const struct vocabulary *v = g->vocabulary;
+    const struct stream_row *row = &stream_rows[stream];
+    i32 begin_id = g->vocabulary->bracket[row->begin], end_id = g->vocabulary->bracket[row->end];
     if (g->want != WANT_ID)
         return error_set("a picture is given at position %lld of the sample where %s is expected",
                          (long long)grammar_length(g), want_name(g->want));
-    if ((video ? v->bov : v->boi) < 0 || (video ? v->eov : v->eoi) < 0)
-        return error_set("the text tokenizer has no tokens for %s",
-                         video ? "<|bov|> and <|eov|>" : "<|boi|> and <|eoi|>");
-    g->stream = video ? STREAM_VIDEO_IN : STREAM_IMAGE_IN;
-    append_id(g, video ? v->bov : v->boi);
+    if (begin_id < 0 || end_id < 0)
+        return error_set("the text tokenizer has no tokens for %s and %s", bracket_tokens[row->begin],
+                         bracket_tokens[row->end]);
+    g->stream = (u8)stream;
+    append_id(g, begin_id);
     open_block(g);
     for (i64 frame = 0; frame < frames; frame++) {
         i64 begin = grammar_length(g);
@@ -399,7 +416,138 @@ int grammar_cells(struct grammar *g, bool video, i64 frames, i64 height, i64 wid
             append_cell(g, frame, cell, width, begin);
     }
     close_block(g, frames, max_i64(height, width));
-    append_id(g, video ? v->eov : v->eoi);
+    append_id(g, end_id);
     want_at_last(g, WANT_ID);
     return 0;
+}
+
+/* ---- Samples with known codes: whole parts, and their length ---- */
+
+static int feed_ids(struct grammar *g, const struct part *part)
+{
+    for (i64 i = 0; i < part->count; i++)
+        if (grammar_id(g, part->ids[i]) < 0 || g->want != WANT_ID)
+            return error_set("id %d of a text begins a medium; a medium is a part of its own", part->ids[i]);
+    return 0;
+}
+
+static int feed_scales(struct grammar *g, const struct part *part)
+{
+    const struct vocabulary *v = g->vocabulary;
+    const struct stream_row *row = &stream_rows[part->kind];
+    if (part->shape < 0 || part->shape >= v->shape_count || v->shapes[part->shape].video != row->moves ||
+        part->frames < 1)
+        return error_set("%s of shape %lld, %lld frames: the tokenizer has no such shape", row->name,
+                         (long long)part->shape, (long long)part->frames);
+    const struct shape *shape = &v->shapes[part->shape];
+    if (grammar_id(g, v->shape[part->shape]) < 0 || grammar_id(g, v->bracket[row->begin]) < 0)
+        return -1;
+    for (i64 frame = 0; frame < part->frames; frame++) {
+        if (frame > 0 && grammar_id(g, v->bracket[BRACKET_NEXT]) < 0)
+            return -1;
+        for (i64 k = 0; k < shape->scale_count; k++)
+            grammar_bits(g);
+    }
+    return grammar_id(g, v->bracket[row->end]);
+}
+
+static int feed_codes(struct grammar *g, const struct part *part)
+{
+    if (grammar_id(g, g->vocabulary->bracket[stream_rows[part->kind].begin]) < 0)
+        return -1;
+    for (i64 i = 0; i <= part->count; i++)
+        grammar_frame(g, i == part->count);
+    return 0;
+}
+
+int grammar_part(struct grammar *g, const struct part *part)
+{
+    g->weight = part->weight;
+    switch (stream_rows[part->kind].form) {
+    case FORM_IDS:
+        return feed_ids(g, part);
+    case FORM_CELLS:
+        g->weight = 0;
+        return grammar_cells(g, part->kind, part->frames, part->height, part->width);
+    case FORM_SCALES:
+        return feed_scales(g, part);
+    case FORM_CODES:
+        return feed_codes(g, part);
+    }
+    panic("a part of stream %d", (int)part->kind);
+}
+
+/* Running state of grammar_measure. */
+struct count {
+    struct measure *out;
+    i64 text_run; /* consecutive text targets up to the last position */
+    bool speaks;  /* a previous position exists, whose text head can predict the next id */
+};
+
+static void count_id(struct count *c, double weight)
+{
+    if (c->speaks)
+        c->out->totals[TARGET_TEXT] += weight;
+    c->speaks = true;
+}
+
+/* Counts n text ids. An id is also an MTP target if the id before it is text and was predicted. */
+static void count_text(struct count *c, i64 n, double weight)
+{
+    for (i64 i = 0; i < n; i++) {
+        if (c->text_run > 0)
+            c->out->totals[TARGET_MTP] += weight;
+        c->text_run += c->speaks;
+        count_id(c, weight);
+        if (c->text_run > 0 && i + 1 < n) { /* all remaining ids count the same */
+            c->out->totals[TARGET_TEXT] += weight * (double)(n - 1 - i);
+            c->out->totals[TARGET_MTP] += weight * (double)(n - 1 - i);
+            c->text_run += n - 1 - i;
+            return;
+        }
+    }
+}
+
+/* Counts a part and returns its number of positions. */
+static i64 count_part(struct count *c, const struct vocabulary *v, const struct part *part)
+{
+    const struct stream_row *row = &stream_rows[part->kind];
+    const struct shape *shape = &v->shapes[part->shape];
+    double weight = part->weight;
+    if (row->form == FORM_IDS) {
+        count_text(c, part->count, weight);
+        return part->count;
+    }
+    c->text_run = 0;
+    switch (row->form) {
+    case FORM_CELLS:
+        c->speaks = true;
+        c->out->seen += part->frames * part->height * part->width;
+        return part->frames * part->height * part->width + 2;
+    case FORM_SCALES:
+        count_id(c, weight);
+        c->out->totals[TARGET_TEXT] += row->moves ? weight * (double)part->frames : 0; /* NEXT, EOV */
+        c->out->totals[row->target] += weight * (double)(part->frames * shape_tokens(shape));
+        return part->frames * shape_positions(shape) + 3;
+    case FORM_CODES:
+        count_id(c, weight);
+        c->out->totals[row->target] += weight * (double)(part->count + 1);
+        return part->count + 2;
+    case FORM_IDS:
+        break;
+    }
+    panic("a part of stream %d", (int)part->kind);
+}
+
+void grammar_measure(struct measure *out, const struct vocabulary *v, const struct part *parts, i64 count, i32 end)
+{
+    struct count c = {.out = out};
+    *out = (struct measure){0};
+    double weight = 1;
+    for (i64 i = 0; i < count; i++) {
+        weight = stream_rows[parts[i].kind].form == FORM_CELLS ? 0 : parts[i].weight;
+        out->length += count_part(&c, v, &parts[i]);
+    }
+    if (end >= 0)
+        count_text(&c, 1, weight);
 }

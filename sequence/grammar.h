@@ -40,7 +40,7 @@ struct shape { /* image-out or video-out shape named by a shape token */
 };
 struct vocabulary { /* -1: the tokenizer has no such token */
     i64 ids;        /* vocabulary of the tokenizer (a model may have more rows); 0: unknown */
-    i32 boi, eoi, bov, eov, next, boa;
+    i32 bracket[BRACKETS];
     i32 end;                        /* end of a sample: predicted, never an input */
     i32 message_begin, message_end; /* brackets of a conversation's message (text_chat.c) */
     i32 shape[SHAPES_MOST];         /* ids of the shape tokens */
@@ -83,7 +83,7 @@ struct position {
     i32 hole_begin, hole_end;      /* positions in between that do not see it; HOLE_OPEN: until the video ends */
     u8 stream, input;              /* enum stream, enum input_kind */
     u8 text_stream;                /* enum stream of the part that `text` belongs to */
-    u8 out;                        /* TARGET_VISION, TARGET_AUDIO, or TARGETS for neither */
+    u8 out;                        /* target of a medium here; TARGETS: none */
     i32 id;                        /* text input, else -1 */
     i32 text;                      /* next id; -1: no text prediction here */
     float text_weight, out_weight; /* 0: predicted, but not a target */
@@ -145,17 +145,17 @@ void grammar_bits(struct grammar *grammar);
 void grammar_frame(struct grammar *grammar, bool end);
 /* Appends pictures or clips given to the model: frames of height x width positions, each a 2 x 2
  * group of encoder cells. */
-int grammar_cells(struct grammar *grammar, bool video, i64 frames, i64 height, i64 width);
+int grammar_cells(struct grammar *grammar, enum stream stream, i64 frames, i64 height, i64 width);
 int grammar_end(struct grammar *grammar, i32 id); /* ends the sample; the last position predicts `id`, -1: nothing */
 
 /* ---- Known samples ---- */
 struct part {
     enum stream kind;
-    float weight;              /* weight of its targets; 0 for prompts. image-in and video-in have none */
-    const i32 *ids;            /* text; may be NULL for grammar_measure */
-    i64 count;                 /* text: ids; audio: frames */
-    i64 frames, height, width; /* image-in, video-in: positions; image-out, video-out: frames only */
-    i64 shape;                 /* image-out, video-out: index in the vocabulary */
+    float weight;              /* weight of its targets; 0 for prompts */
+    const i32 *ids;            /* FORM_IDS; may be NULL for grammar_measure */
+    i64 count;                 /* FORM_IDS: ids; FORM_CODES: frames */
+    i64 frames, height, width; /* FORM_CELLS: positions; FORM_SCALES: frames only */
+    i64 shape;                 /* FORM_SCALES: index in the vocabulary */
 };
 /* Feeds a whole part. Returns -1 with a message if an id is not allowed there, or the vocabulary
  * lacks the shape or token. */
@@ -163,7 +163,7 @@ int grammar_part(struct grammar *grammar, const struct part *part);
 /* Length and target weight sums of a sample, computed without building it. They equal the result
  * of grammar_part for each part and grammar_end(end). */
 struct measure {
-    i64 length, seen; /* positions, and the INPUT_VISION_IN ones among them */
+    i64 length, seen; /* positions, and those of FORM_CELLS among them */
     double totals[TARGETS];
 };
 void grammar_measure(struct measure *out, const struct vocabulary *vocabulary, const struct part *parts, i64 count,

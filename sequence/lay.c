@@ -22,7 +22,7 @@ static void lay_input(struct batch *b, i64 at, const struct position *p)
     list->position[list->n] = (i32)at;
     if (p->input == INPUT_TEXT)
         list->ids[list->n] = p->id;
-    if (p->input == INPUT_VISION_OUT)
+    if (input_rows[p->input].scaled)
         list->scale[list->n] = p->in.scale;
     list->n++;
 }

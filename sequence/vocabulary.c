@@ -68,16 +68,10 @@ static int find_shapes(struct vocabulary *v, const struct text_tokenizer *tokeni
 int vocabulary_init(struct vocabulary *v, const struct text_tokenizer *tokenizer, const struct shape *shapes, i64 count)
 {
     static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", NULL};
-    *v = (struct vocabulary){.ids = text_vocabulary(tokenizer),
-                             .boi = text_token_id(tokenizer, "<|boi|>"),
-                             .eoi = text_token_id(tokenizer, "<|eoi|>"),
-                             .bov = text_token_id(tokenizer, "<|bov|>"),
-                             .eov = text_token_id(tokenizer, "<|eov|>"),
-                             .next = text_token_id(tokenizer, "<|next|>"),
-                             .boa = text_token_id(tokenizer, "<|boa|>"),
-                             .end = first_id(tokenizer, ends),
-                             .message_begin = -1,
-                             .message_end = -1};
+    *v = (struct vocabulary){
+        .ids = text_vocabulary(tokenizer), .end = first_id(tokenizer, ends), .message_begin = -1, .message_end = -1};
+    for (int i = 0; i < BRACKETS; i++)
+        v->bracket[i] = text_token_id(tokenizer, bracket_tokens[i]);
     text_chat_marks(&v->message_begin, &v->message_end, tokenizer);
     return find_shapes(v, tokenizer, shapes, count);
 }

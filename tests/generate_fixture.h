@@ -4,7 +4,7 @@
 #define WEFT_GENERATE_FIXTURE_H
 #include "model/generate.h"
 #include "tests/device.h"
-#include "tests/toy_batch.h"
+#include "tests/toy.h"
 
 static struct device device; /* the CPU, then the guarded device */
 static const float amplitude[3] = {0.5f, 0.4f, 0.3f};

@@ -22,7 +22,7 @@ static inline void prepare_tokenizer(const char *path)
 static inline struct prepare_settings prepare_text_settings(char *data, char *text)
 {
     return (struct prepare_settings){.data = data,
-                                     .text = text,
+                                     .tokenizer[TOKENIZER_TEXT] = text,
                                      .bad_share = 0.05,
                                      .dropout_copies = 1,
                                      .audio_seconds = 30,

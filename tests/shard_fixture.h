@@ -51,35 +51,36 @@ static inline struct shard_part fixture_text(struct shard_writer *writer, i64 sa
 
 static inline struct shard_part fixture_medium(struct shard_writer *writer, i64 sample, enum stream kind)
 {
-    bool clip = kind == STREAM_VIDEO_IN || kind == STREAM_VIDEO_OUT;
+    bool clip = stream_rows[kind].moves;
     struct shard_part part = {.kind = (u8)kind,
                               .shape = clip,
                               .frames = clip ? 3 : 1,
                               .height = 3,
                               .width = 4,
                               .count = (u32)(1 + fixture_below(30, sample, 1))};
-    bool made = kind == STREAM_IMAGE_OUT || kind == STREAM_VIDEO_OUT;
+    bool made = stream_rows[kind].form == FORM_SCALES, codes = stream_rows[kind].form == FORM_CODES;
     i64 bytes = shard_payload_bytes(&fixture_meta, &part), features = part.frames * 12 * 5;
     u8 *payload = memory_alloc(bytes);
     u16 *wide = (u16 *)payload;
     for (i64 i = 0; i < bytes; i++)
         payload[i] = (u8)fixture_below(256, sample, 100 + i);
-    for (i64 i = 0; kind == STREAM_AUDIO && i < bytes / 2; i++)
+    for (i64 i = 0; codes && i < bytes / 2; i++)
         wide[i] = (u16)(wide[i] % 16);
-    for (i64 i = 0; kind != STREAM_AUDIO && i < (made ? bytes / 2 : features); i++)
+    for (i64 i = 0; !codes && i < (made ? bytes / 2 : features); i++)
         wide[i] = bf16_from_f32((float)rng_normal(fixture_key, (u32)sample, (u32)i, 1, 0));
     shard_write_payload(writer, &part, payload, bytes);
     memory_free(payload);
     return part;
 }
 
-/* Writes sample i with direction i % DIRECTIONS; texts have up to `longest` ids. */
+enum { FIXTURE_DIRECTIONS = DIRECTION_CHAT + 1 };
+/* Writes sample i; the directions up to that of chats take turns. Texts have up to `longest` ids. */
 static inline void fixture_sample(struct shard_writer *writer, i64 i, i64 longest)
 {
     static const enum stream media[DIRECTIONS] = {STREAM_TEXT,      STREAM_IMAGE_IN, STREAM_IMAGE_OUT, STREAM_VIDEO_IN,
                                                   STREAM_VIDEO_OUT, STREAM_AUDIO,    STREAM_AUDIO,     STREAM_TEXT};
-    enum direction direction = (enum direction)(i % DIRECTIONS);
-    bool given = direction == DIRECTION_IMAGE_IN || direction == DIRECTION_VIDEO_IN || direction == DIRECTION_AUDIO_IN;
+    enum direction direction = (enum direction)(i % FIXTURE_DIRECTIONS);
+    bool given = direction != DIRECTION_TEXT && direction != DIRECTION_CHAT && !direction_rows[direction].makes;
     struct shard_part parts[3], words = fixture_text(writer, i, 1 + fixture_below(longest, i, 0));
     char name[32];
     i64 count = 0;

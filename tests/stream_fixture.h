@@ -63,7 +63,7 @@ static inline void make_tokenizer(void)
 static inline int prepare(const char *name, const char *part, i64 parts, i64 ahead, i64 bytes)
 {
     struct prepare_settings s = {.data = corpus,
-                                 .text = tokenizer,
+                                 .tokenizer[TOKENIZER_TEXT] = tokenizer,
                                  .bad_share = 0.05,
                                  .validation = 0.1,
                                  .dropout = 0.2,
@@ -131,7 +131,7 @@ static inline struct loader *open_reader(const char *name, const char *ring, con
                                 .length = {steps_at, v->lengths ? some_lengths : one_length, v->lengths ? 3 : 1},
                                 .micro_rows = ROWS,
                                 .mixture = {v->mixture, 1, 1, 1, 1, 1, 1, 1},
-                                .text_condition = 1,
+                                .condition[MODALITY_TEXT] = 1,
                                 .shuffle_shards = v->shuffle_shards,
                                 .ring = {directory, words}};
     struct loader *l = loader_open(data, "train", &s, 9);

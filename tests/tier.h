@@ -5,7 +5,7 @@
  * Where is what, to write a test:
  *   scratch.h           a folder, checks of status and error text; bad_input.h: damaged files
  *   device.h            the plain and the guarded CPU, values to and from a device
- *   toy.h               a small model, toy_batch.h: random batches, toy_train.h: steps on them
+ *   toy.h               a small model, and random batches; toy_train.h: steps on them
  *   *_fixture.h         shards, streams, media, models and tokenizers to read
  *   ranks.h             several ranks; weft_process.h: the program as a process; http_server.h
  *   golden.h            numbers of reference implementations in golden/; runner.c: one program

@@ -1,7 +1,7 @@
 /* Trains the toy on random batches of every modality. */
 #ifndef WEFT_TESTS_TOY_TRAIN_H
 #define WEFT_TESTS_TOY_TRAIN_H
-#include "tests/toy_batch.h"
+#include "tests/toy.h"
 #include "train/step.h"
 
 enum { TOY_BATCHES = 4 };

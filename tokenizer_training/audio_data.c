@@ -46,7 +46,7 @@ static int read_medium(void *context, void *content, const struct medium *medium
     struct audio_clip *clip = content;
     (void)context;
     clip->path = medium->path;
-    int has = medium->kind == SAMPLE_VIDEO ? film_has_sound(file->data, file->bytes, medium->path) : 1;
+    int has = medium->kind == MODALITY_VIDEO ? film_has_sound(file->data, file->bytes, medium->path) : 1;
     return has > 0 ? decode(clip, file) : has; /* a clip without sound has no samples */
 }
 
@@ -114,7 +114,7 @@ int audio_media_load(struct audio_media *media, const struct media_request *from
                                   .take = take_medium,
                                   .context = &load};
     struct media_request all = *from;
-    all.kinds |= 1 << SAMPLE_AUDIO;
+    all.kinds |= 1 << MODALITY_AUDIO;
     *media = (struct audio_media){0};
     if (request->shuffle_buffer > 0)
         media->window = media_window_open(&all, &kind, (i64)(request->shuffle_buffer * (1 << 20)));

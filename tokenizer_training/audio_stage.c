@@ -32,7 +32,7 @@ const struct setting audio_stage_table[] = {
 static int load_media(struct audio_media *train, struct audio_media *held_out, const struct audio_settings *s, u64 seed)
 {
     struct media_request from = {s->data, SPLIT_TRAIN, seed,         s->validation,
-                                 s->test, &s->columns, .says = true, .kinds = s->films ? 1 << SAMPLE_VIDEO : 0};
+                                 s->test, &s->columns, .says = true, .kinds = s->films ? 1 << MODALITY_VIDEO : 0};
     const struct audio_media_request request = {s->bad_share, s->memory_mb, s->shuffle_buffer};
     int status = audio_media_load(train, &from, &request);
     if (status == 0 && train->count == 0)
@@ -106,4 +106,12 @@ int audio_stage(const void *settings, const struct stage *stage)
     audio_media_release(&media);
     audio_media_release(&held_out);
     return status;
+}
+
+int audio_stage_sizes(struct token_sizes *sizes, const void *settings)
+{
+    const struct audio_settings *s = settings;
+    sizes->levels = s->config.levels;
+    sizes->codes = s->config.codes;
+    return 0;
 }

@@ -26,7 +26,7 @@ struct audio_media_request {
      * 0: they stay in memory */
     double shuffle_buffer;
 };
-/* Reads a folder's recordings. from->kinds: 1 << SAMPLE_VIDEO adds the sound of clips.
+/* Reads a folder's recordings. from->kinds: 1 << MODALITY_VIDEO adds the sound of clips.
  * Unreadable files are logged and skipped; a share of more than bad_share is an error. Returns
  * 0, or -1 and a message. */
 int audio_media_load(struct audio_media *media, const struct media_request *from,

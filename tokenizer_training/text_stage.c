@@ -49,7 +49,7 @@ static int feed_sample(struct feed *feed, const struct sample *sample, double un
     int status = 0;
     for (i64 i = 0; i < sample->count && status == 0 && (double)feed->bytes < until; i++) {
         const struct text *text = &sample->parts[i].bytes;
-        i64 length = sample->parts[i].kind == SAMPLE_TEXT ? cut_length(text, (i64)until + 1 - feed->bytes) : 0;
+        i64 length = sample->parts[i].kind == MODALITY_TEXT ? cut_length(text, (i64)until + 1 - feed->bytes) : 0;
         if (length == 0)
             continue;
         feed->bytes += length;
@@ -192,4 +192,11 @@ int text_stage(const void *settings, const struct stage *stage)
         text_tokenizer_free(tokenizer);
     memory_free(special);
     return status;
+}
+
+int text_stage_sizes(struct token_sizes *sizes, const void *settings)
+{
+    const struct text_settings *s = settings;
+    sizes->vocabulary = s->vocabulary;
+    return 0;
 }

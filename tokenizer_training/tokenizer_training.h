@@ -21,6 +21,9 @@
 #include "tokenizers/vision/vision.h"
 #include "train/train.h"
 
+/* NAME_stage_sizes adds the sizes that the tokenizer will have, before it is trained. Returns -1 and a
+ * message. */
+
 /* ---- Text ---- */
 /* The stage `tokenizer-text`: trains byte-level BPE on the texts of a folder and
  * saves tokenizer.json. */
@@ -36,6 +39,7 @@ struct text_settings {
 };
 extern const struct setting text_stage_table[];
 int text_stage(const void *settings, const struct stage *stage);
+int text_stage_sizes(struct token_sizes *sizes, const void *settings);
 
 /* Row of a stage that trains on media. */
 #define SHUFFLE_ROW(type)                                                                                              \
@@ -66,6 +70,7 @@ struct vision_settings {
 };
 extern const struct setting vision_stage_table[];
 int vision_stage(const void *settings, const struct stage *stage);
+int vision_stage_sizes(struct token_sizes *sizes, const void *settings);
 
 /* ---- Audio ---- */
 /* The stage `tokenizer-audio`: trains the audio tokenizer. Only the report uses transcripts. Writes
@@ -87,5 +92,6 @@ struct audio_settings {
 };
 extern const struct setting audio_stage_table[];
 int audio_stage(const void *settings, const struct stage *stage);
+int audio_stage_sizes(struct token_sizes *sizes, const void *settings);
 
 #endif

@@ -58,10 +58,10 @@ static int decode_still(struct vision_data_content *out, const struct vision_med
     return 0;
 }
 
-static int decode(struct vision_data_content *out, const struct vision_media_request *request, enum sample_kind kind,
+static int decode(struct vision_data_content *out, const struct vision_media_request *request, enum modality kind,
                   const struct file_view *file, const char *origin)
 {
-    return (kind == SAMPLE_VIDEO ? decode_clip : decode_still)(out, request, file, origin);
+    return (kind == MODALITY_VIDEO ? decode_clip : decode_still)(out, request, file, origin);
 }
 
 static int read_medium(void *context, void *content, const struct medium *medium, const struct file_view *file)
@@ -148,7 +148,7 @@ static void take_medium(void *context, void *content, struct medium *medium)
     media->cut_count += cut_clip(&c->clip, &media->request);
     media->white += shaped_margin(&c->clip);
     media->cropped += c->clip.cut;
-    if (medium->kind == SAMPLE_IMAGE)
+    if (medium->kind == MODALITY_IMAGE)
         take_still(media, c, medium);
     else
         take_clip(media, c, medium);
@@ -222,7 +222,7 @@ int vision_media_load(struct vision_media *media, const struct media_request *fr
                                   .take = take_medium,
                                   .context = &load};
     struct media_request all = *from;
-    all.kinds = 1 << SAMPLE_IMAGE | 1 << SAMPLE_VIDEO;
+    all.kinds = 1 << MODALITY_IMAGE | 1 << MODALITY_VIDEO;
     *media = (struct vision_media){.request = *request};
     open_windows(media, &all);
     int status = media_read(&reader, &all);
@@ -314,7 +314,7 @@ static u8 *read_again(const struct vision_media *media, bool is_clip, i64 index)
     u8 *pixels = NULL;
     if (medium_open(&view, place) < 0)
         return NULL;
-    if (decode(&content, &media->request, is_clip ? SAMPLE_VIDEO : SAMPLE_IMAGE, &view.file, place->path) == 0) {
+    if (decode(&content, &media->request, is_clip ? MODALITY_VIDEO : MODALITY_IMAGE, &view.file, place->path) == 0) {
         cut_clip(clip, &media->request);
         pixels = take_pixels(clip, least);
     }

@@ -269,3 +269,18 @@ int vision_stage(const void *settings, const struct stage *stage)
     vision_media_release(&held_out);
     return status;
 }
+
+int vision_stage_sizes(struct token_sizes *sizes, const void *settings)
+{
+    const struct vision_settings *s = settings;
+    struct vision_config vision = {.stride = s->stride, .bits = s->bits};
+    if (s->channels.count != 2)
+        return error_usage("channels is a list of two");
+    if (vision_add_shape(&vision, 1, s->size, s->size, 0, s->scales.count ? s->scales.values : NULL, s->scales.count))
+        return -1;
+    sizes->bits = s->bits;
+    sizes->scales = vision.shapes[0].scale_count;
+    sizes->cell_features = s->channels.values[1];
+    sizes->patch_values = VISION_GROUP * s->stride * s->stride * 3;
+    return 0;
+}

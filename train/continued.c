@@ -107,7 +107,6 @@ static int compare_folders(const char *has, const char *now)
 
 static int check_tokenizers(const struct continued *c, const char *shards)
 {
-    static const char *const pairs[][2] = {{"weft/vision", "vision"}, {"weft/audio", "audio"}};
     char *text = path_join(shards, "text"), *now = text_tokenizer_file(text);
     char *has = path_join(c->folder, now ? strrchr(now, '/') + 1 : "tokenizer.json");
     if (!now)
@@ -116,9 +115,9 @@ static int check_tokenizers(const struct continued *c, const char *shards)
     memory_free(text);
     memory_free(has);
     memory_free(now);
-    for (i64 i = 0; i < COUNT_OF(pairs) && status == 0; i++) {
-        has = path_join(c->folder, pairs[i][0]);
-        now = path_join(shards, pairs[i][1]);
+    for (int i = TOKENIZER_TEXT + 1; i < TOKENIZERS && status == 0; i++) {
+        has = string_format("%s/weft/%s", c->folder, tokenizer_names[i]);
+        now = path_join(shards, tokenizer_names[i]);
         status = compare_folders(has, now);
         memory_free(has);
         memory_free(now);

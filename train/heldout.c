@@ -9,50 +9,58 @@
 
 enum { MICRO_ROWS = 2 };
 
-struct heldout_counts { /* Weighted count of each target, by stream. */
-    double *text[STREAMS], *audio, *bits, text_total[STREAMS], audio_total, bits_total[STREAMS];
-    i64 vocabulary, codes, levels, width;
+struct heldout_counts { /* Weighted counts of the values of each target, by stream. */
+    struct token_sizes sizes;
+    double *values[STREAMS][TARGETS]; /* ids: [values per target, classes]; bits: [bits per target], how often 1 */
+    double total[STREAMS][TARGETS];
 };
+
+static i64 classes_of(const struct heldout_counts *c, enum target_kind kind)
+{
+    const struct target_row *row = &target_rows[kind];
+    return row->bits.times ? 1 : list_width(row->classes, &c->sizes) + row->ends;
+}
+
+/* Ids or bits of one target. */
+static i64 values_of(const struct heldout_counts *c, enum target_kind kind)
+{
+    const struct target_row *row = &target_rows[kind];
+    return list_width(row->bits.times ? row->bits : row->ids, &c->sizes);
+}
 
 static void counts_init(struct heldout_counts *c, const struct model_config *config)
 {
     memset(c, 0, sizeof *c);
-    c->vocabulary = config->vocabulary;
-    c->codes = config->codes + 1;
-    c->levels = config->levels;
-    c->width = config->bits;
+    c->sizes = config->sizes;
     for (int s = 0; s < STREAMS; s++)
-        c->text[s] = memory_alloc(c->vocabulary * 8);
-    c->audio = memory_alloc(max_i64(c->levels * c->codes, 1) * 8);
-    c->bits = memory_alloc(max_i64(STREAMS * c->width, 1) * 8);
+        for (int kind = 0; kind < TARGETS; kind++)
+            if (target_rows[kind].counted == (enum target_kind)kind)
+                c->values[s][kind] = memory_alloc(max_i64(values_of(c, kind) * classes_of(c, kind), 1) * 8);
 }
 
 static void counts_release(struct heldout_counts *c)
 {
     for (int s = 0; s < STREAMS; s++)
-        memory_free(c->text[s]);
-    memory_free(c->audio);
-    memory_free(c->bits);
+        for (int kind = 0; kind < TARGETS; kind++)
+            memory_free(c->values[s][kind]);
 }
 
 static void count_targets(struct heldout_counts *c, const struct batch *b)
 {
-    const struct target_list *text = &b->targets[TARGET_TEXT], *vision = &b->targets[TARGET_VISION];
-    const struct target_list *audio = &b->targets[TARGET_AUDIO];
-    for (i64 i = 0; i < text->n; i++)
-        if (text->weight[i] > 0 && text->ids[i] >= 0) {
-            c->text[text->stream[i]][text->ids[i]] += text->weight[i];
-            c->text_total[text->stream[i]] += text->weight[i];
+    for (int kind = 0; kind < TARGETS; kind++) {
+        const struct target_list *list = &b->targets[kind];
+        i64 n = values_of(c, kind), classes = classes_of(c, kind);
+        for (i64 i = 0; i < list->n && target_rows[kind].counted == (enum target_kind)kind; i++) {
+            double *values = c->values[list->stream[i]][kind], weight = list->weight[i];
+            if (!(weight > 0) || (list->ids && list->ids[i * n] < 0))
+                continue;
+            c->total[list->stream[i]][kind] += weight;
+            for (i64 k = 0; k < n; k++)
+                if (list->bits)
+                    values[k] += weight * list->bits[i * n + k];
+                else
+                    values[k * classes + list->ids[i * n + k]] += weight;
         }
-    for (i64 i = 0; i < vision->n; i++) {
-        c->bits_total[vision->stream[i]] += vision->weight[i];
-        for (i64 j = 0; j < c->width; j++)
-            c->bits[vision->stream[i] * c->width + j] += vision->weight[i] * vision->bits[i * c->width + j];
-    }
-    for (i64 i = 0; i < audio->n; i++) {
-        c->audio_total += audio->weight[i];
-        for (i64 l = 0; l < c->levels; l++)
-            c->audio[l * c->codes + audio->ids[i * c->levels + l]] += audio->weight[i];
     }
 }
 
@@ -73,23 +81,17 @@ static double bit_entropy(double ones, double total)
 
 static void unigram_entropies(struct heldout *out, const struct heldout_counts *c)
 {
-    for (int s = 0; s < STREAMS; s++) {
-        out->unigram[s][TARGET_TEXT] =
-            c->text_total[s] > 0 ? entropy_of(c->text[s], c->vocabulary, c->text_total[s]) : NAN;
-        out->unigram[s][TARGET_MTP] = out->unigram[s][TARGET_TEXT];
-        out->unigram[s][TARGET_VISION] = out->unigram[s][TARGET_AUDIO] = NAN;
-        if (c->bits_total[s] > 0) {
-            double sum = 0;
-            for (i64 j = 0; j < c->width; j++)
-                sum += bit_entropy(c->bits[s * c->width + j], c->bits_total[s]);
-            out->unigram[s][TARGET_VISION] = sum / (double)c->width;
+    for (int s = 0; s < STREAMS; s++)
+        for (int kind = 0; kind < TARGETS; kind++) {
+            enum target_kind counted = target_rows[kind].counted;
+            i64 n = values_of(c, counted), classes = classes_of(c, counted);
+            double sum = 0, total = c->total[s][counted];
+            const double *values = c->values[s][counted];
+            for (i64 k = 0; k < n && total > 0; k++)
+                sum += target_rows[counted].bits.times ? bit_entropy(values[k], total)
+                                                       : entropy_of(values + k * classes, classes, total);
+            out->unigram[s][kind] = total > 0 ? sum / (double)n : NAN;
         }
-    }
-    double sum = 0;
-    for (i64 l = 0; l < c->levels; l++)
-        sum += entropy_of(c->audio + l * c->codes, c->codes, c->audio_total);
-    if (c->audio_total > 0)
-        out->unigram[STREAM_AUDIO][TARGET_AUDIO] = sum / (double)c->levels;
 }
 
 /* [L, n, K] on the host; NULL if the forward kept no routes. */
@@ -128,7 +130,7 @@ static void tell_streams(struct target_list *list, const struct batch *b)
     for (i64 i = 0, t = 0; i < b->n; i++) {
         if (i == 0 || b->sample[i] != b->sample[i - 1])
             medium = STREAM_TEXT;
-        if (b->stream[i] == STREAM_IMAGE_IN || b->stream[i] == STREAM_VIDEO_IN || b->stream[i] == STREAM_AUDIO)
+        if (stream_rows[b->stream[i]].gives)
             medium = b->stream[i];
         for (; t < list->n && list->position[t] == i; t++)
             list->stream[t] = list->stream[t] == STREAM_TEXT ? medium : list->stream[t];
@@ -164,8 +166,9 @@ static int walk_step(struct walk *w, i64 step)
     arena_reset(&w->arena, 0);
     if (loader_batch(w->loader, step, 0, &batch, &w->arena))
         return -1;
-    for (int kind = TARGET_TEXT; kind <= TARGET_MTP; kind++)
-        tell_streams(&batch.targets[kind], &batch);
+    for (int kind = 0; kind < TARGETS; kind++)
+        if (target_rows[kind].counted == TARGET_TEXT)
+            tell_streams(&batch.targets[kind], &batch);
     tape_clear(&w->tape, false);
     run_chunks(&forward, &w->tape, w->model, &batch, w->sub, &options);
     if (w->pass->visit)
@@ -275,7 +278,7 @@ static int open_and_walk(struct walk *w, int (*walk)(struct walk *w))
                                 .length = {&zero, &row_length, 1, false},
                                 .micro_rows = MICRO_ROWS,
                                 .slice_rows = MICRO_ROWS,
-                                .text_condition = 1,
+                                .condition[MODALITY_TEXT] = 1,
                                 .window = c->window,
                                 .in_order = true,
                                 /* A limited pass draws its samples, because shards are in the order
@@ -359,9 +362,10 @@ static int measure_bytes(struct heldout *out, const struct heldout_counts *c, co
 {
     char *first = shard_folders_first(data), *path = first ? path_join(first, "text") : NULL;
     struct text_tokenizer *tokenizer = path ? text_tokenizer_load(path) : NULL;
-    for (i64 id = 0; tokenizer && id < c->vocabulary; id++)
-        if (c->text[STREAM_TEXT][id] > 0)
-            out->bytes_of_text += c->text[STREAM_TEXT][id] * bytes_of_token(tokenizer, (i32)id);
+    const double *text = c->values[STREAM_TEXT][TARGET_TEXT];
+    for (i64 id = 0; tokenizer && id < c->sizes.vocabulary; id++)
+        if (text[id] > 0)
+            out->bytes_of_text += text[id] * bytes_of_token(tokenizer, (i32)id);
     memory_free(first);
     memory_free(path);
     if (!tokenizer)
@@ -419,8 +423,8 @@ struct json *heldout_json(const struct heldout *h)
             if (!(h->sums.weight[stream][kind] > 0))
                 continue;
             struct json *j = json_object();
-            json_set(j, "stream", json_of_string(stream_names[stream]));
-            json_set(j, "target", json_of_string(target_names[kind]));
+            json_set(j, "stream", json_of_string(stream_rows[stream].name));
+            json_set(j, "target", json_of_string(target_rows[kind].name));
             json_set(j, "loss", json_of_number(heldout_loss(h, stream, kind)));
             json_set(j, "unigram", json_of_number(h->unigram[stream][kind]));
             json_set(j, "targets", json_of_number(h->sums.weight[stream][kind]));
@@ -433,7 +437,7 @@ double heldout_sum(const struct heldout *h, const double weights[TARGETS])
 {
     double sum = 0;
     for (int kind = 0; kind < TARGETS; kind++)
-        if (kind != TARGET_MTP && isfinite(heldout_mean(h, kind)))
+        if (!target_rows[kind].helps && isfinite(heldout_mean(h, kind)))
             sum += weights[kind] * heldout_mean(h, kind);
     return sum;
 }
@@ -443,7 +447,7 @@ void loss_weights_load(double weights[TARGETS], const char *model_directory)
     char *path = path_join(model_directory, LOSS_WEIGHTS_FILE);
     struct json *j = file_exists(path) ? json_load(path) : NULL;
     for (int kind = 0; kind < TARGETS; kind++)
-        weights[kind] = json_number(json_get(j, target_names[kind]), 1);
+        weights[kind] = json_number(json_get(j, target_rows[kind].name), 1);
     json_free(j);
     memory_free(path);
 }

@@ -45,10 +45,9 @@ int install_tokenizers(const char *directory, const char *from)
         memory_free(inside);
         memory_free(out);
     }
-    static const char *const others[] = {"vision", "audio"};
-    for (i64 i = 0; i < COUNT_OF(others) && status == 0; i++) {
-        char *to = path_join("weft", others[i]);
-        status = copy_between(from, others[i], directory, to);
+    for (int i = TOKENIZER_TEXT + 1; i < TOKENIZERS && status == 0; i++) {
+        char *to = path_join("weft", tokenizer_names[i]);
+        status = copy_between(from, tokenizer_names[i], directory, to);
         if (status == 0)
             status = copy_between(from, to, directory, to);
         memory_free(to);

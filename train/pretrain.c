@@ -146,8 +146,8 @@ static void open_trainer(struct pretrain_run *r)
     t->elastic = r->s->elastic_on ? &r->s->elastic : NULL;
     t->lr = lr_of_settings(&r->s->optimizer, r->s->steps);
     t->bias_speed = r->s->bias_speed;
-    t->balance = (struct balance_settings){
-        {r->s->text_weight, 0, r->s->vision_weight, r->s->audio_weight}, r->s->posterior, 0.98};
+    t->balance = (struct balance_settings){.posterior = r->s->posterior, .decay = 0.98};
+    memcpy(t->balance.weight, r->s->loss_weight, sizeof t->balance.weight);
     t->seed = r->seed;
     t->recompute = r->s->recompute;
 }
@@ -277,7 +277,7 @@ static int save_loss_weights(const struct pretrain_run *r, const char *folder)
     struct json *j = json_object();
     char *path = path_join(folder, LOSS_WEIGHTS_FILE);
     for (int kind = 0; kind < TARGETS; kind++)
-        json_set(j, target_names[kind], json_of_number(trainer_weight(&r->trainer, kind)));
+        json_set(j, target_rows[kind].name, json_of_number(trainer_weight(&r->trainer, kind)));
     int status = json_save(path, j);
     json_free(j);
     memory_free(path);
@@ -297,23 +297,22 @@ static int save(void *context, const char *folder)
 
 static void say_losses(struct training_step *said, const struct step_result *x)
 {
-    static const enum target_kind shown[] = {TARGET_TEXT, TARGET_VISION, TARGET_AUDIO};
     char name[64];
     for (int kind = 0; kind < TARGETS; kind++)
         if (isfinite(step_mean_loss(x, kind))) {
-            snprintf(name, sizeof name, "loss/%s", target_names[kind]);
+            snprintf(name, sizeof name, "loss/%s", target_rows[kind].name);
             metrics_put(said->metrics, name, step_mean_loss(x, kind));
         }
     for (int stream = 0; stream < STREAMS; stream++)
         for (int kind = 0; kind < TARGETS; kind++)
             if (x->weight[stream][kind] > 0) {
-                snprintf(name, sizeof name, "loss/%s/%s", stream_names[stream], target_names[kind]);
+                snprintf(name, sizeof name, "loss/%s/%s", stream_rows[stream].name, target_rows[kind].name);
                 metrics_put(said->metrics, name, x->loss[stream][kind] / x->weight[stream][kind]);
             }
-    for (i64 i = 0; i < COUNT_OF(shown); i++)
-        if (isfinite(step_mean_loss(x, shown[i])))
-            text_printf(&said->note, "%s%s %.3f", said->note.length ? " " : "", target_names[shown[i]],
-                        step_mean_loss(x, shown[i]));
+    for (int kind = 0; kind < TARGETS; kind++)
+        if (!target_rows[kind].helps && isfinite(step_mean_loss(x, kind)))
+            text_printf(&said->note, "%s%s %.3f", said->note.length ? " " : "", target_rows[kind].name,
+                        step_mean_loss(x, kind));
 }
 
 /* Warns once, as soon as a length is too short for some samples. */

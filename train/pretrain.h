@@ -16,7 +16,7 @@ struct pretrain_settings {
     struct loader_settings loader;
     struct optimizer_settings optimizer;
     struct schedule bias_speed, mtp_weight;
-    double text_weight, vision_weight, audio_weight;
+    double loss_weight[TARGETS];
 };
 extern const struct setting pretrain_table[], sft_table[];
 /* pretrain_config: the configuration of a new model, from the settings and constants.

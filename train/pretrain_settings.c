@@ -23,10 +23,7 @@
         ELASTIC_ROWS(struct pretrain_settings), LOADER_ROWS(struct pretrain_settings, rows_default, "512"),            \
         OPTIMIZER_ROWS(struct pretrain_settings, lr_default, "0.95", "0.05"),                                          \
         ROW(bias_speed, "bias_speed", SCHEDULE, "1e-3", 0, 1, NULL, "update rate of the router's balancing bias"),     \
-        ROW(text_weight, "loss.text", NUMBER, "1", 0, 1e6, NULL, "weight of the next-token loss"),                     \
-        ROW(mtp_weight, "loss.mtp", SCHEDULE, "0.3", 0, 1e6, NULL, "weight of the multi-token-prediction loss"),       \
-        ROW(vision_weight, "loss.vision", NUMBER, "1", 0, 1e6, NULL, "weight of the vision bit loss"),                 \
-        ROW(audio_weight, "loss.audio", NUMBER, "1", 0, 1e6, NULL, "weight of the audio code loss"),                   \
+        LOSS_ROWS(struct pretrain_settings),                                                                           \
         ROW(posterior, "loss.posterior", BOOL, "true", 0, 0, NULL,                                                     \
             "rescale each loss kind to the running mean of the text loss")
 

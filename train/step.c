@@ -217,7 +217,7 @@ double trainer_weight(const struct trainer *t, enum target_kind kind)
     const double *running = t->running;
     double reference = running[TARGET_TEXT] ? running[TARGET_TEXT] : 1;
     double own = running[kind] ? running[kind] : reference;
-    return t->balance.weight[kind] * (t->balance.posterior && kind != TARGET_MTP ? reference / own : 1);
+    return t->balance.weight[kind] * (t->balance.posterior && !target_rows[kind].helps ? reference / own : 1);
 }
 
 void trainer_factors(double factors[TARGETS], const struct trainer *t, const double totals[TARGETS])
@@ -247,7 +247,7 @@ void step_sums_add(struct device *device, struct step_sums *sums, const struct f
                    const struct model_config *config)
 {
     for (int kind = 0; kind < TARGETS; kind++) {
-        i64 levels = kind == TARGET_AUDIO ? config->levels : 1;
+        i64 levels = target_levels(kind, &config->sizes);
         for (i64 level = 0; level < levels; level++) {
             const struct loss *loss = &out->loss[kind][level];
             if (loss->value)
@@ -311,27 +311,10 @@ static double visible_pairs(const struct batch *b)
     return pairs;
 }
 
-/* Flops of parts that only some positions run through: the vision encoder, inputs and heads of
- * media, and the multi-token-prediction block. */
-static double branch_flops(const struct model_config *c, const struct batch *b)
-{
-    double width = (double)c->width, vit = (double)c->vit_width, bits = (double)c->bits;
-    double heads = (double)((2 * c->heads + 2 * c->kv_heads) * c->head_width);
-    double cell = vit * (double)(c->patch_values + c->cell_features) + 10 * vit * vit * (double)c->vit_layers +
-                  8 * vit * vit + 2 * vit * width;
-    double cells = (double)(CELLS * b->inputs[INPUT_VISION_IN].n);
-    double vision = (double)(b->inputs[INPUT_VISION_OUT].n + b->targets[TARGET_VISION].n) * bits * width;
-    double audio = (double)(b->targets[TARGET_AUDIO].n * c->levels * (c->codes + 1)) * width;
-    /* if so, all positions pass through the block */
-    bool predicts_later = c->mtp && b->targets[TARGET_MTP].n;
-    double mtp = predicts_later ? (double)b->n * width * (2 * width + heads + 3 * (double)c->mtp_width) : 0;
-    return 2 * (cells * cell + vision + audio + mtp);
-}
-
 double step_flops(const struct model_config *config, const struct batch *batch, const struct submodel *sub)
 {
     struct model_config c = submodel_config(sub, config);
     i64 text = batch->targets[TARGET_TEXT].n + (c.mtp ? batch->targets[TARGET_MTP].n : 0), real = step_positions(batch);
     return model_flops_forward(&c, real, visible_pairs(batch) / (double)max_i64(real, 1), text) +
-           branch_flops(&c, batch);
+           model_flops_branches(&c, batch);
 }

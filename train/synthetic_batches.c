@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-enum { TOKEN_END, TOKEN_IM_START, TOKEN_IM_END, TOKEN_BOI, TOKEN_EOI, TOKEN_BOV, TOKEN_EOV, TOKEN_NEXT, TOKEN_BOA };
-enum { TOKEN_STILL = TOKEN_BOA + 1, TOKEN_CLIP, TOKEN_WORDS, WORDS_MOST = 64, CLIP_FRAMES = 2, EDGE = 3 };
+enum { TOKEN_END, TOKEN_IM_START, TOKEN_IM_END, TOKEN_BRACKETS };
+enum { TOKEN_STILL = TOKEN_BRACKETS + BRACKETS, TOKEN_CLIP, TOKEN_WORDS, WORDS_MOST = 64, CLIP_FRAMES = 2, EDGE = 3 };
 
 void synthetic_batches_init(struct synthetic_batches *p, const struct model_config *config, i64 rows, i64 micro_rows,
                             i64 length, u64 seed)
@@ -19,15 +19,11 @@ void synthetic_batches_init(struct synthetic_batches *p, const struct model_conf
     p->vocabulary = (struct vocabulary){.end = TOKEN_END,
                                         .message_begin = TOKEN_IM_START,
                                         .message_end = TOKEN_IM_END,
-                                        .boi = TOKEN_BOI,
-                                        .eoi = TOKEN_EOI,
-                                        .bov = TOKEN_BOV,
-                                        .eov = TOKEN_EOV,
-                                        .next = TOKEN_NEXT,
-                                        .boa = TOKEN_BOA,
                                         .shape = {TOKEN_STILL, TOKEN_CLIP},
                                         .shape_count = 2,
                                         .shapes = {still, clip}};
+    for (int i = 0; i < BRACKETS; i++)
+        p->vocabulary.bracket[i] = TOKEN_BRACKETS + i;
     grammar_init(&p->grammar, &p->vocabulary, &(struct grammar_options){.reweight = true});
 }
 
@@ -48,7 +44,7 @@ static i64 draw(const struct synthetic_batches *p, struct identity id, u32 which
 
 static struct part medium(const struct synthetic_batches *p, struct identity id, enum stream kind)
 {
-    bool clip = kind == STREAM_VIDEO_IN || kind == STREAM_VIDEO_OUT;
+    bool clip = stream_rows[kind].moves;
     return (struct part){.kind = kind,
                          .weight = 1,
                          .count = 4 + draw(p, id, 2, 28),
@@ -62,19 +58,16 @@ static struct part medium(const struct synthetic_batches *p, struct identity id,
 static int draw_sample(struct part parts[2], i32 *ids, const struct synthetic_batches *p, struct identity id)
 {
     const struct model_config *c = p->config;
-    enum stream kinds[STREAMS] = {STREAM_TEXT};
-    i64 count = 1, words = 8 + draw(p, id, 1, WORDS_MOST - 8);
-    if (c->cell_features)
-        kinds[count++] = STREAM_IMAGE_IN, kinds[count++] = STREAM_VIDEO_IN;
-    if (c->bits)
-        kinds[count++] = STREAM_IMAGE_OUT, kinds[count++] = STREAM_VIDEO_OUT;
-    if (c->levels)
-        kinds[count++] = STREAM_AUDIO;
+    enum stream kinds[STREAMS];
+    i64 count = 0, words = 8 + draw(p, id, 1, WORDS_MOST - 8);
+    for (int stream = 0; stream < STREAMS; stream++)
+        if (input_is_read(&c->sizes, stream_rows[stream].input))
+            kinds[count++] = (enum stream)stream;
     enum stream kind = kinds[draw(p, id, 0, count)];
     for (i64 i = 0; i < words; i++)
         ids[i] = TOKEN_WORDS + (i32)draw(p, id, 16 + (u32)i, c->vocabulary - TOKEN_WORDS);
     struct part text = {.kind = STREAM_TEXT, .weight = 1, .ids = ids, .count = words};
-    bool first = kind == STREAM_IMAGE_IN || kind == STREAM_VIDEO_IN;
+    bool first = stream_rows[kind].form == FORM_CELLS;
     parts[first] = text;
     if (kind != STREAM_TEXT)
         parts[!first] = medium(p, id, kind);
@@ -107,22 +100,31 @@ static void lay_row(struct synthetic_batches *p, struct batch *b, i64 at, struct
 /* Fills everything that is not text: features, pixels, bits and codes. */
 static void fill_payload(const struct synthetic_batches *p, struct batch *b)
 {
-    const struct model_config *c = p->config;
+    const struct token_sizes *sizes = &p->config->sizes;
     struct rng_key key = {p->seed, RNG_TEST};
-    struct input_list *in = b->inputs;
-    struct target_list *t = b->targets;
-    for (i64 i = 0; i < in[INPUT_VISION_IN].n * CELLS * c->cell_features; i++)
-        in[INPUT_VISION_IN].features[i] = (float)(i % 7) * 0.25f - 0.75f;
-    for (i64 i = 0; i < in[INPUT_VISION_IN].n * CELLS * c->patch_values; i++)
-        in[INPUT_VISION_IN].pixels[i] = (u8)(i * 37);
-    for (i64 i = 0; i < in[INPUT_VISION_OUT].n * c->bits; i++)
-        in[INPUT_VISION_OUT].features[i] = (float)(i % 5) * 0.5f - 1;
-    for (i64 i = 0; i < in[INPUT_AUDIO].n * c->levels; i++)
-        in[INPUT_AUDIO].ids[i] = (i32)rng_below(key, c->codes, (u32)i, 0, 0, 0);
-    for (i64 i = 0; i < t[TARGET_VISION].n * c->bits; i++)
-        t[TARGET_VISION].bits[i] = (u8)(rng_u32(key, (u32)i, 1, 0, 0) & 1);
-    for (i64 i = 0; i < t[TARGET_AUDIO].n * c->levels; i++)
-        t[TARGET_AUDIO].ids[i] = (i32)rng_below(key, c->codes, (u32)i, 2, 0, 0);
+    for (int kind = 0; kind < INPUTS; kind++) {
+        const struct input_row *row = &input_rows[kind];
+        struct input_list *in = &b->inputs[kind];
+        for (i64 i = 0; i < in->n * list_width(row->features, sizes); i++)
+            in->features[i] = (float)(i % 7) * 0.25f - 0.75f;
+        for (i64 i = 0; i < in->n * list_width(row->pixels, sizes); i++)
+            in->pixels[i] = (u8)(i * 37);
+    }
+    for (int stream = 0; stream < STREAMS; stream++) {
+        const struct stream_row *row = &stream_rows[stream];
+        if (row->form != FORM_CODES && row->form != FORM_SCALES)
+            continue;
+        const struct target_row *target = &target_rows[row->target];
+        struct input_list *in = &b->inputs[row->input];
+        struct target_list *t = &b->targets[row->target];
+        i64 codes = list_width(target->classes, sizes), ids = list_width(target->ids, sizes);
+        for (i64 i = 0; i < in->n * ids; i++)
+            in->ids[i] = (i32)rng_below(key, codes, (u32)i, 0, 0, 0);
+        for (i64 i = 0; i < t->n * ids; i++)
+            t->ids[i] = (i32)rng_below(key, codes, (u32)i, 2, 0, 0);
+        for (i64 i = 0; i < t->n * list_width(target->bits, sizes); i++)
+            t->bits[i] = (u8)(rng_u32(key, (u32)i, 1, 0, 0) & 1);
+    }
 }
 
 static int fill(void *context, i64 step, i64 micro, struct batch *b, struct arena *arena)

@@ -57,7 +57,7 @@ static void note_example(struct curation *c, enum curate_rule rule, const struct
         return;
     const struct text *text = NULL;
     for (i64 i = 0; i < sample->count && !text; i++)
-        text = sample->parts[i].kind == SAMPLE_TEXT ? &sample->parts[i].bytes : NULL;
+        text = sample->parts[i].kind == MODALITY_TEXT ? &sample->parts[i].bytes : NULL;
     i64 length = text ? min_i64(text->length, EXAMPLE_BYTES) : 0;
     while (text && length < text->length && length > 0 && ((u8)text->data[length] & 0xc0) == 0x80)
         length--;

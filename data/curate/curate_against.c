@@ -30,7 +30,7 @@ static void add_sample(struct run_set *set, const struct sample *sample, i64 run
 {
     for (i64 i = 0; i < sample->count; i++) {
         struct words words = {0};
-        if (sample->parts[i].kind == SAMPLE_TEXT)
+        if (sample->parts[i].kind == MODALITY_TEXT)
             words_add(&words, sample->parts[i].bytes.data, sample->parts[i].bytes.length);
         add_text(set, &words, run);
         words_release(&words);

@@ -71,7 +71,7 @@ static void look_at_language(const struct curation *c, struct curate_item *out, 
     struct text all = {0};
     for (i64 i = 0; i < sample->count; i++) {
         const struct sample_part *part = &sample->parts[i];
-        if (part->kind == SAMPLE_TEXT) {
+        if (part->kind == MODALITY_TEXT) {
             text_append(&all, part->bytes.data, part->bytes.length);
             text_append(&all, "\n", 1);
         }
@@ -86,7 +86,7 @@ void curation_look(const struct curation *c, struct curate_item *out, struct sam
     struct words words = {0};
     for (i64 i = 0; i < sample->count; i++) {
         struct sample_part *part = &sample->parts[i];
-        if (part->kind == SAMPLE_TEXT) {
+        if (part->kind == MODALITY_TEXT) {
             look_at_text(c, out, &part->bytes, sample->layout);
             words_add(&words, part->bytes.data, part->bytes.length);
         } else if (part->kind == SAMPLE_IDS) {

@@ -196,8 +196,10 @@ static int take_all(struct dedup *d, const char *from, const char *to)
 
 static int write_files(struct dedup *d, const struct folder *f)
 {
-    static const char *const names[] = {"shards.json", "text", "vision", "audio", "train", "validation", "test"};
+    const char *names[1 + TOKENIZERS + SPLITS] = {"shards.json"};
     int status = 0;
+    for (i64 i = 1; i < COUNT_OF(names); i++)
+        names[i] = i <= TOKENIZERS ? tokenizer_names[i - 1] : split_names[i - 1 - TOKENIZERS];
     for (i64 i = 0; i < COUNT_OF(names) && status == 0; i++) {
         char *from = path_join(f->from, names[i]), *to = path_join(f->to, names[i]);
         status = file_exists(from) || file_is_directory(from) ? take_all(d, from, to) : 0;

@@ -23,16 +23,11 @@ static void push_part(struct grammar_parts *t, const struct part *part, i64 inde
     t->parts[t->count++] = *part;
 }
 
-static bool makes_media(enum direction direction)
-{
-    return direction == DIRECTION_IMAGE_OUT || direction == DIRECTION_VIDEO_OUT || direction == DIRECTION_AUDIO_OUT;
-}
-
 static bool drops_conditions(const struct loader *l, const struct entry *entry, enum direction direction)
 {
     const struct loader_settings *s = &l->settings;
     struct rng_key key = {l->seed, RNG_CONDITION};
-    return makes_media(direction) && !s->in_order && s->condition_drop > 0 &&
+    return direction_rows[direction].makes && !s->in_order && s->condition_drop > 0 &&
            rng_uniform(key, entry_identity(entry), entry_showing(entry), 0, 0) < s->condition_drop;
 }
 
@@ -42,7 +37,7 @@ static float weight_of(const struct loader *l, const struct shard_part *part, en
         return 1;
     if (direction == DIRECTION_CHAT)
         return 0;
-    return (float)(part->kind == STREAM_AUDIO ? l->settings.audio_condition : l->settings.text_condition);
+    return (float)l->settings.condition[stream_rows[part->kind].modality];
 }
 
 /* Converts a part. Input pictures have one position per 2 x 2 cells. */

@@ -13,49 +13,60 @@ void fills_push(struct fills *fills, const struct fill *fill)
     fills->data[fills->count++] = *fill;
 }
 
-static int bad_code(const struct loader *l, i64 index, i64 code)
+static int bad_code(const struct loader *l, i64 index, i64 code, i64 most)
 {
     const struct shard_part *part = shards_part(&l->shards, index);
     return error_set("%s/%05u.shard: payload at byte %llu: code %lld, shards.json says codes are below %lld",
                      shards_folder_of_part(&l->shards, index)->directory, part->shard, (unsigned long long)part->offset,
-                     (long long)code, (long long)l->shards.meta.codes);
+                     (long long)code, (long long)most);
 }
 
-/* ---- Audio: the codes of each frame; the frame that ends it is EOA at all levels ---- */
-
-int fill_audio(struct loader *l, const struct fill *fill, struct batch *b)
+/* The codes of each frame; the frame that ends the medium holds one past the codes at all levels. */
+static int fill_codes(struct loader *l, const struct fill *fill, struct batch *b)
 {
     const struct shard_part *part = shards_part(&l->shards, fill->part);
+    const struct stream_row *row = &stream_rows[part->kind];
+    const struct target_row *target = &target_rows[row->target];
     const u16 *codes = shards_payload(&l->shards, fill->part);
-    i64 levels = l->shards.meta.levels, count = part->count * levels;
+    i64 levels = list_width(target->ids, &l->shards.meta.sizes), count = part->count * levels;
+    i64 most = list_width(target->classes, &l->shards.meta.sizes);
     if (!codes)
         return -1;
-    i32 *in = b->inputs[INPUT_AUDIO].ids + fill->input * levels;
+    i32 *in = b->inputs[row->input].ids + fill->input * levels;
     for (i64 i = 0; i < count; i++) {
-        if (codes[i] >= l->shards.meta.codes)
-            return bad_code(l, fill->part, codes[i]);
+        if (codes[i] >= most)
+            return bad_code(l, fill->part, codes[i], most);
         in[i] = codes[i];
     }
     for (i64 i = 0; i < levels; i++)
-        in[count + i] = (i32)l->shards.meta.codes;
+        in[count + i] = (i32)most;
     if (fill->target >= 0)
-        memcpy(b->targets[TARGET_AUDIO].ids + fill->target * levels, in, (size_t)(count + levels) * 4);
+        memcpy(b->targets[row->target].ids + fill->target * levels, in, (size_t)(count + levels) * 4);
     return 0;
 }
 
-/* ---- Vision input ---- */
-
-int fill_vision_in(struct loader *l, const struct fill *fill, struct batch *b)
+static int fill_cells(struct loader *l, const struct fill *fill, struct batch *b)
 {
     const struct shard_part *part = shards_part(&l->shards, fill->part);
     const bf16 *features = shards_payload(&l->shards, fill->part);
     const struct cells cells = {part->frames, part->height, part->width, l->shards.meta.stride,
                                 l->shards.meta.cell_features};
-    const struct input_list *list = &b->inputs[INPUT_VISION_IN];
+    const struct input_list *list = &b->inputs[stream_rows[part->kind].input];
     if (!features)
         return -1;
     const u8 *pixels = (const u8 *)(features + cells.frames * cells.height * cells.width * cells.features);
     cells_lay(list->features + fill->input * 4 * cells.features, list->pixels + fill->input * 4 * cells_patch(&cells),
               features, pixels, &cells);
     return 0;
+}
+
+int fill_all(struct loader *l, const struct fills *fills, struct batch *b, struct arena *arena)
+{
+    for (i64 i = 0; i < fills->count; i++) {
+        const struct fill *fill = &fills->data[i];
+        enum stream_form form = stream_rows[shards_part(&l->shards, fill->part)->kind].form;
+        if ((form == FORM_CODES && fill_codes(l, fill, b) < 0) || (form == FORM_CELLS && fill_cells(l, fill, b) < 0))
+            return -1;
+    }
+    return fill_scales(l, fills, b, arena);
 }

@@ -14,11 +14,10 @@ struct fills {
     i64 count, capacity;
 };
 void fills_push(struct fills *fills, const struct fill *fill);
-/* Fill in the inputs and targets of one medium. Return -1 with a message if its payload is
- * damaged. */
-int fill_audio(struct loader *loader, const struct fill *fill, struct batch *batch);
-int fill_vision_in(struct loader *loader, const struct fill *fill, struct batch *batch);
-/* Processes all fills of image-out and video-out. Scratch comes from the arena and is returned. */
-int fill_vision_out(struct loader *loader, const struct fills *fills, struct batch *batch, struct arena *arena);
+/* Copies the payloads of all fills into the lists of their streams. Scratch comes from the arena and
+ * is returned. Returns -1 with a message if a payload is damaged. */
+int fill_all(struct loader *loader, const struct fills *fills, struct batch *batch, struct arena *arena);
+/* fill_vision.c: all fills of FORM_SCALES. */
+int fill_scales(struct loader *loader, const struct fills *fills, struct batch *batch, struct arena *arena);
 
 #endif

@@ -16,7 +16,7 @@ struct fill_vision_pictures { /* latent frames of one shape, concatenated */
 
 static bool is_made(const struct shard_part *part)
 {
-    return part->kind == STREAM_IMAGE_OUT || part->kind == STREAM_VIDEO_OUT;
+    return part->kind < STREAMS && stream_rows[part->kind].form == FORM_SCALES;
 }
 
 static void pictures_init(struct fill_vision_pictures *p, const struct loader *l, i64 shape, const struct fills *fills,
@@ -117,23 +117,24 @@ static void sum_up(struct loader *l, const struct fill_vision_pictures *p)
 
 /* Copies a medium's targets. The list entries have the order of frames and rows in which the ops
  * write them. */
-static void copy_targets(struct batch *b, const struct fill_vision_pictures *p, i64 at, i64 frames,
+static void copy_targets(struct batch *b, const struct fill_vision_pictures *p, i64 at, const struct shard_part *part,
                          const struct fill *fill)
 {
     i64 size = p->tokens * p->bits;
     if (fill->target >= 0)
-        memcpy(b->targets[TARGET_VISION].bits + fill->target * p->bits, p->codes + at * size, (size_t)(frames * size));
+        memcpy(b->targets[stream_rows[part->kind].target].bits + fill->target * p->bits, p->codes + at * size,
+               (size_t)(part->frames * size));
 }
 
-static void copy_inputs(struct batch *b, const struct fill_vision_pictures *p, i64 at, i64 frames,
+static void copy_inputs(struct batch *b, const struct fill_vision_pictures *p, i64 at, const struct shard_part *part,
                         const struct fill *fill)
 {
     i64 size = p->inputs * p->bits;
-    memcpy(b->inputs[INPUT_VISION_OUT].features + fill->input * p->bits, p->features + at * size,
-           (size_t)(frames * size) * 4);
+    memcpy(b->inputs[stream_rows[part->kind].input].features + fill->input * p->bits, p->features + at * size,
+           (size_t)(part->frames * size) * 4);
 }
 
-typedef void copy_fn(struct batch *b, const struct fill_vision_pictures *p, i64 at, i64 frames,
+typedef void copy_fn(struct batch *b, const struct fill_vision_pictures *p, i64 at, const struct shard_part *part,
                      const struct fill *fill);
 
 static void copy_each(struct loader *l, const struct fills *fills, struct batch *b,
@@ -144,7 +145,7 @@ static void copy_each(struct loader *l, const struct fills *fills, struct batch 
         const struct shard_part *part = shards_part(&l->shards, fills->data[i].part);
         if (!is_made(part) || &l->shards.meta.shapes[part->shape] != p->shape)
             continue;
-        copy(b, p, at, part->frames, &fills->data[i]);
+        copy(b, p, at, part, &fills->data[i]);
         at += part->frames;
     }
 }
@@ -171,7 +172,7 @@ static int fill_shape(struct loader *l, i64 shape, const struct fills *fills, st
     return 0;
 }
 
-int fill_vision_out(struct loader *l, const struct fills *fills, struct batch *b, struct arena *arena)
+int fill_scales(struct loader *l, const struct fills *fills, struct batch *b, struct arena *arena)
 {
     int status = 0;
     i64 mark = arena_mark(arena);

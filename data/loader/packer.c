@@ -158,29 +158,20 @@ static int feed_sample(struct loader *l, const struct entry *entry)
 
 /* ---- Parts of a sample: laid out in sequence, so their entries begin at the lists' ends ---- */
 
-/* The input and target lists of a medium's payload. */
-static void lists_of(enum stream kind, enum input_kind *input, enum target_kind *target)
-{
-    bool given = kind == STREAM_IMAGE_IN || kind == STREAM_VIDEO_IN;
-    *input = given ? INPUT_VISION_IN : kind == STREAM_AUDIO ? INPUT_AUDIO : INPUT_VISION_OUT;
-    *target = kind == STREAM_AUDIO ? TARGET_AUDIO : TARGET_VISION;
-}
-
 static void lay_part(struct loader *l, const struct entry *entry, i64 i, u32 block, struct batch *b, i64 at, i32 sample)
 {
     const struct grammar_parts *given = &l->given;
     i64 end = i + 1 < given->count ? given->begin[i + 1] : l->grammar.count;
-    enum input_kind input;
-    enum target_kind target;
-    lists_of(given->parts[i].kind, &input, &target);
+    const struct stream_row *row = &stream_rows[given->parts[i].kind];
+    i64 first_target = row->target == TARGETS ? -1 : b->targets[row->target].n;
     struct fill fill = {.part = given->index[i],
-                        .input = b->inputs[input].n,
-                        .target = b->targets[target].n,
+                        .input = b->inputs[row->input].n,
+                        .target = first_target,
                         .identity = {entry_identity(entry), entry_showing(entry) * 4096 + block}};
     batch_lay_part(b, at, &l->grammar, given->begin[i], end, sample);
-    if (fill.target == b->targets[target].n)
+    if (first_target >= 0 && first_target == b->targets[row->target].n)
         fill.target = -1;
-    if (given->parts[i].kind != STREAM_TEXT)
+    if (row->form != FORM_IDS)
         fills_push(l->fills, &fill);
 }
 
@@ -211,15 +202,7 @@ int loader_row(struct loader *l, const struct step_plan *plan, i64 row, i64 at, 
 
 int loader_media(struct loader *l, struct batch *b, struct arena *arena)
 {
-    for (i64 i = 0; i < l->fills->count; i++) {
-        const struct fill *fill = &l->fills->data[i];
-        int kind = shards_part(&l->shards, fill->part)->kind;
-        if (kind == STREAM_AUDIO && fill_audio(l, fill, b) < 0)
-            return -1;
-        if ((kind == STREAM_IMAGE_IN || kind == STREAM_VIDEO_IN) && fill_vision_in(l, fill, b) < 0)
-            return -1;
-    }
-    int status = fill_vision_out(l, l->fills, b, arena);
+    int status = fill_all(l, l->fills, b, arena);
     l->fills->count = 0;
     return status;
 }

@@ -31,7 +31,7 @@ struct loader_settings {
     /* Share of media-generating samples that lose their prompt, for guidance (unconditional
      * branch). */
     double condition_drop;
-    double text_condition, audio_condition; /* loss weight of prompts of that kind, except in chats */
+    double condition[MODALITIES]; /* loss weight of prompts of that modality, except in chats */
     /* Largest share of a scale's bits flipped; increase per latent frame. */
     double flip_most, flip_drift;
     bool reweight;     /* weight vision targets by 1 / s_k */
@@ -53,31 +53,13 @@ struct loader_settings {
             "global batch size, rows per step"),                                                                       \
         SETTING(type, loader.length, "batch.length", SCHEDULE, length_default, 8, 1 << 20, NULL, "positions per row"), \
         SETTING(type, loader.micro_rows, "batch.micro_rows", INTEGER, "1", 1, 1e6, NULL, "microbatch size, rows"),     \
-        SETTING(type, loader.mixture[DIRECTION_TEXT], "mixture.text", NUMBER, "1", 0, 1000, NULL,                      \
-                "showings per epoch of each plain text"),                                                              \
-        SETTING(type, loader.mixture[DIRECTION_IMAGE_IN], "mixture.image_in", NUMBER, "1", 0, 1000, NULL,              \
-                "showings per epoch, image to caption"),                                                               \
-        SETTING(type, loader.mixture[DIRECTION_IMAGE_OUT], "mixture.image_out", NUMBER, "1", 0, 1000, NULL,            \
-                "showings per epoch, caption to image"),                                                               \
-        SETTING(type, loader.mixture[DIRECTION_VIDEO_IN], "mixture.video_in", NUMBER, "1", 0, 1000, NULL,              \
-                "showings per epoch, clip to caption"),                                                                \
-        SETTING(type, loader.mixture[DIRECTION_VIDEO_OUT], "mixture.video_out", NUMBER, "1", 0, 1000, NULL,            \
-                "showings per epoch, caption to clip"),                                                                \
-        SETTING(type, loader.mixture[DIRECTION_AUDIO_IN], "mixture.audio_in", NUMBER, "1", 0, 1000, NULL,              \
-                "showings per epoch, speech to text"),                                                                 \
-        SETTING(type, loader.mixture[DIRECTION_AUDIO_OUT], "mixture.audio_out", NUMBER, "1", 0, 1000, NULL,            \
-                "showings per epoch, text to speech"),                                                                 \
-        SETTING(type, loader.mixture[DIRECTION_CHAT], "mixture.chat", NUMBER, "1", 0, 1000, NULL,                      \
-                "showings per epoch, conversations"),                                                                  \
+        MIXTURE_ROWS(type),                                                                                            \
         SETTING(type, loader.shuffle_shards, "shuffle_shards", INTEGER, "0", 0, 1e9, NULL,                             \
                 "shards to shuffle together, read in order and interleaved over folders or stream.parts; 0: all, or "  \
                 "1 with stream.on"),                                                                                   \
         SETTING(type, loader.condition_drop, "pack.condition_drop", NUMBER, "0", 0, 1, NULL,                           \
                 "share of media-generating samples without their prompt, for guidance; e.g. 0.1"),                     \
-        SETTING(type, loader.text_condition, "pack.text_condition", NUMBER, "1", 0, 1000, NULL,                        \
-                "loss weight of captions used as prompts"),                                                            \
-        SETTING(type, loader.audio_condition, "pack.audio_condition", NUMBER, "0", 0, 1000, NULL,                      \
-                "loss weight of sounds used as prompts"),                                                              \
+        CONDITION_ROWS(type),                                                                                          \
         SETTING(type, loader.flip_most, "pack.flip_most", NUMBER, "0.2", 0, 0.5, NULL,                                 \
                 "maximum share of flipped bits in a scale; later scales correct them"),                                \
         SETTING(type, loader.flip_drift, "pack.flip_drift", NUMBER, "0.01", 0, 0.5, NULL,                              \
@@ -101,7 +83,7 @@ const struct shard_meta *loader_meta(const struct loader *loader);
 struct loader_step {
     i64 rows, length, micro_batches;
     i64 samples, positions; /* without padding; rows * length with it */
-    i64 seen;               /* positions of them that show pictures and clips */
+    i64 seen;               /* positions of them that are cells of pictures and clips */
     i64 epoch;              /* epoch of the last row */
     double totals[TARGETS]; /* sums of loss weights over the whole global batch */
 };

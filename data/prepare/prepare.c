@@ -139,7 +139,7 @@ static int prepare_batch(struct prepare *p, struct source *source, struct item *
         return drop_batch(p, &before, items, count);
 
     curate_in_order(p, items, count);
-    prepare_encode(p, items, count);
+    media_encode(p, items, count);
     for (i64 i = 0; i < count && status == 0; i++)
         status = write_sample(p, &items[i]);
     for (i64 i = 0; i < count; i++)

@@ -26,8 +26,8 @@ struct device;
 
 enum film_sound { FILM_SOUND_NONE, FILM_SOUND_TAKE, FILM_SOUND_DEMAND };
 struct prepare_settings {
-    char *data, *text, *vision, *audio; /* folders; vision and audio may be empty */
-    struct string_list directions;      /* subset of direction_names; empty: all that the tokenizers allow */
+    char *data, *tokenizer[TOKENIZERS]; /* folders; all tokenizers but that of text may be empty */
+    struct string_list directions;      /* names of direction_rows; empty: all that the tokenizers allow */
     struct source_columns columns;      /* column names that differ from the defaults */
     double validation, test;            /* shares to draw if `data` has no folder of that name */
     struct picture_settings pictures;

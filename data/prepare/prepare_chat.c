@@ -42,13 +42,13 @@ static void move_before(struct sample *s, i64 to)
 void chat_fold(const struct prepare *p, struct sample *s)
 {
     enum chat_fold fold = p->chat ? chat_folds_system(p->chat) : CHAT_FOLD_NONE;
-    bool begins = s->layout == SAMPLE_CHAT && s->count > 1 && s->parts[0].kind == SAMPLE_TEXT && s->parts[0].role &&
+    bool begins = s->layout == SAMPLE_CHAT && s->count > 1 && s->parts[0].kind == MODALITY_TEXT && s->parts[0].role &&
                   strcmp(s->parts[0].role, "system") == 0;
     i64 to = begins && fold ? find_question(s, fold) : -1;
     if (to < 0)
         return;
     struct sample_part *question = &s->parts[to];
-    bool text = question->kind == SAMPLE_TEXT;
+    bool text = question->kind == MODALITY_TEXT;
     text_append(&s->parts[0].bytes, "\n\n", 2);
     if (text)
         text_append(&s->parts[0].bytes, question->bytes.data, question->bytes.length);
@@ -83,7 +83,7 @@ int chat_encode(const struct prepare *p, struct item *item, i64 index)
     const struct sample *s = &item->sample;
     const struct sample_part *part = &s->parts[index];
     struct encoded_part *encoded = &item->encoded[index];
-    bool answers = chat_answers(s, index), first = part->role != NULL, text = part->kind == SAMPLE_TEXT;
+    bool answers = chat_answers(s, index), first = part->role != NULL, text = part->kind == MODALITY_TEXT;
     const char *words = text && part->bytes.data ? part->bytes.data : "";
     i64 length = text ? part->bytes.length : 0;
     struct text dressed = {0};
@@ -106,7 +106,7 @@ void chat_end(struct id_list *out, const struct prepare *p, const struct sample 
 {
     const char *role = chat_role(sample, part), *ending = chat_ending(p->chat, role);
     int status = 0;
-    if (sample->parts[part].kind != SAMPLE_TEXT)
+    if (sample->parts[part].kind != MODALITY_TEXT)
         status = text_chat_text(out, p->text, ending, (i64)strlen(ending));
     require(status == 0 && text_chat_tail(out, p->text, p->chat, role) == 0, "%s", error_text());
 }

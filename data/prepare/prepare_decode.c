@@ -1,26 +1,16 @@
-/* Decodes the samples of a batch: text to ids, files to pixels and sounds. Rules on a sample alone
+/* Decodes the samples of a batch: text to ids; media by prepare_media.c. Rules on a sample alone
  * are checked here, too. */
 #include "data/prepare/prepare_internal.h"
 #include "data/media/subtitles.h"
 
-#include <math.h>
 #include <string.h>
 
 /* ---- Use of each part ---- */
 
-enum direction prepare_direction(enum sample_kind kind, bool output)
+static bool trains(const struct prepare *p, enum modality kind, bool makes)
 {
-    static const enum direction directions[][2] = {[SAMPLE_IMAGE] = {DIRECTION_IMAGE_IN, DIRECTION_IMAGE_OUT},
-                                                   [SAMPLE_VIDEO] = {DIRECTION_VIDEO_IN, DIRECTION_VIDEO_OUT},
-                                                   [SAMPLE_AUDIO] = {DIRECTION_AUDIO_IN, DIRECTION_AUDIO_OUT}};
-    return directions[kind][output];
-}
-
-static bool has_tokenizer(const struct prepare *p, enum sample_kind kind)
-{
-    return kind == SAMPLE_AUDIO   ? p->has_audio
-           : kind == SAMPLE_VIDEO ? p->has_vision && p->vision.config.inflated
-                                  : p->has_vision;
+    enum direction direction = direction_of(kind, makes);
+    return media_can_encode(p, kind) && direction != DIRECTIONS && p->wanted[direction];
 }
 
 /* Decides the use of each part. In conversations an assistant's media are model output and all
@@ -32,17 +22,17 @@ static bool decide_use(const struct prepare *p, struct item *item)
     bool any = s->layout != SAMPLE_CAPTIONED && p->wanted[directions[s->layout]];
     for (i64 i = 0; i < s->count; i++) {
         struct encoded_part *encoded = &item->encoded[i];
-        enum sample_kind kind = s->parts[i].kind;
-        if (kind == SAMPLE_TEXT || kind == SAMPLE_IDS)
+        int kind = s->parts[i].kind;
+        if (kind == MODALITY_TEXT || kind == SAMPLE_IDS)
             continue;
         if (s->layout == SAMPLE_CAPTIONED) {
-            encoded->in = has_tokenizer(p, kind) && p->wanted[prepare_direction(kind, false)];
-            encoded->out = has_tokenizer(p, kind) && p->wanted[prepare_direction(kind, true)];
+            encoded->in = trains(p, (enum modality)kind, false);
+            encoded->out = trains(p, (enum modality)kind, true);
             any = any || encoded->in || encoded->out;
         } else {
             encoded->out = chat_answers(s, i);
             encoded->in = !encoded->out;
-            any = any && has_tokenizer(p, kind);
+            any = any && media_can_encode(p, (enum modality)kind);
         }
     }
     return any;
@@ -54,7 +44,7 @@ static int decode_text(const struct prepare *p, struct item *item, i64 part)
 {
     const struct text *bytes = &item->sample.parts[part].bytes;
     struct id_list *out = &item->encoded[part].ids;
-    if (item->sample.parts[part].kind == SAMPLE_TEXT)
+    if (item->sample.parts[part].kind == MODALITY_TEXT)
         return text_encode(
             p->text, out, bytes->data ? bytes->data : "", bytes->length,
             &(struct encode_options){.plain = true, .begins_word = item->sample.layout == SAMPLE_CAPTIONED});
@@ -68,98 +58,6 @@ static int decode_text(const struct prepare *p, struct item *item, i64 part)
     if (out->count && out->ids[out->count - 1] == p->vocabulary.end)
         out->count--; /* the grammar appends the end token */
     return 0;
-}
-
-/* ---- Pictures and clips ---- */
-
-static int decode_image(const struct prepare *p, struct item *item, struct encoded_part *encoded, const void *bytes,
-                        i64 count, const char *origin)
-{
-    struct clip stored;
-    const struct image_request request = shaped_request(&p->vision.config, &p->rules);
-    if (image_read_as(&stored, bytes, count, origin, &request) < 0)
-        return -1;
-    i64 height = stored.stored_height ? stored.stored_height : stored.height;
-    i64 width = stored.stored_width ? stored.stored_width : stored.width;
-    if (p->curation) {
-        curation_size(p->curation, &item->curate, (double)height, (double)width);
-        curation_light(p->curation, &item->curate, stored.pixels, 1, stored.height * stored.width * 3);
-    }
-    encoded->shape = shaped_still(&encoded->clip, &stored, &p->vision.config);
-    clip_release(&stored);
-    encoded->frames = 1;
-    if (encoded->shape < 0)
-        return -1;
-    item->margin = fmax(item->margin, shaped_margin(&encoded->clip));
-    return 0;
-}
-
-static int decode_clip(const struct prepare *p, struct item *item, struct encoded_part *encoded, const void *bytes,
-                       i64 count, const char *origin)
-{
-    double height, width;
-    bool longer;
-    if (clip_shown_size(&height, &width, bytes, count, origin, &p->rules) < 0)
-        return -1;
-    encoded->shape = shaped_nearest(&p->vision.config, true, height, width);
-    if (encoded->shape < 0)
-        return error_set("the vision tokenizer has no shape for clips");
-    const struct vision_shape *s = &p->vision.config.shapes[encoded->shape];
-    const struct clip_request request = {.max_frames = s->frames, .rules = &p->rules, .from_s = item->from_s};
-    if (shaped_clip_read(&encoded->clip, &longer, s, &request, bytes, count, origin) < 0)
-        return -1;
-    if (p->curation) {
-        curation_size(p->curation, &item->curate, height, width);
-        curation_light(p->curation, &item->curate, encoded->clip.pixels, encoded->clip.frames,
-                       encoded->clip.height * encoded->clip.width * 3);
-    }
-    item->clip_cut |= longer;
-    item->margin = fmax(item->margin, shaped_margin(&encoded->clip));
-    encoded->frames = vision_latent_frames(encoded->clip.frames);
-    return film_sound_decode(p, item, encoded, bytes, count, origin);
-}
-
-/* Decodes a sound. A sound longer than audio_seconds is decoded only far enough to detect that. */
-static int decode_sound(const struct prepare *p, struct item *item, struct encoded_part *encoded, const void *bytes,
-                        i64 count, const char *origin)
-{
-    struct sound sound;
-    i64 most = (i64)(p->settings->audio_seconds * AUDIO_RATE_HZ);
-    if (sound_read_most(&sound, bytes, count, origin, AUDIO_RATE_HZ, most) < 0)
-        return -1;
-    if (p->curation)
-        curation_sound(p->curation, &item->curate, sound.values, sound.samples, AUDIO_RATE_HZ);
-    item->too_long |= sound.samples > most;
-    if (sound.samples > most)
-        sound_release(&sound);
-    else
-        encoded_part_add_sound(encoded, &sound);
-    return 0;
-}
-
-static int decode_medium(const struct prepare *p, struct item *item, i64 part)
-{
-    const struct sample_part *in = &item->sample.parts[part];
-    struct file_view view = {(const u8 *)in->bytes.data, in->bytes.length};
-    const char *origin = in->path ? in->path : item->sample.name;
-    struct encoded_part *encoded = &item->encoded[part];
-    if (item->piece.values) { /* decoded already */
-        if (p->curation)
-            curation_sound(p->curation, &item->curate, item->piece.values, item->piece.samples, AUDIO_RATE_HZ);
-        encoded_part_add_sound(encoded, &item->piece);
-        item->piece = (struct sound){0};
-        return 0;
-    }
-    if (in->path && file_map(&view, in->path) < 0)
-        return -1;
-    if (p->curation)
-        curation_medium(p->curation, &item->curate, view.data, view.bytes);
-    int status = in->kind == SAMPLE_IMAGE   ? decode_image(p, item, encoded, view.data, view.bytes, origin)
-                 : in->kind == SAMPLE_VIDEO ? decode_clip(p, item, encoded, view.data, view.bytes, origin)
-                                            : decode_sound(p, item, encoded, view.data, view.bytes, origin);
-    if (in->path)
-        file_unmap(&view);
-    return status;
 }
 
 /* ---- Subtitles of a window ---- */
@@ -199,15 +97,15 @@ static int decode_item(const struct prepare *p, struct item *item)
 {
     struct sample *s = &item->sample;
     for (i64 i = 0; i < s->count; i++) {
-        enum sample_kind kind = s->parts[i].kind;
-        bool text = kind == SAMPLE_TEXT || kind == SAMPLE_IDS;
+        int kind = s->parts[i].kind;
+        bool text = kind == MODALITY_TEXT || kind == SAMPLE_IDS;
         if (i == 1 && has_subtitles(s) && subtitles_as_text(p, item) < 0)
             return -1;
         if (s->layout == SAMPLE_CHAT && chat_encode(p, item, i) < 0)
             return -1;
         if (s->layout != SAMPLE_CHAT && text && decode_text(p, item, i) < 0)
             return -1;
-        if (!text && decode_medium(p, item, i) < 0)
+        if (!text && media_decode(p, item, i) < 0)
             return -1;
     }
     return 0;
@@ -238,7 +136,7 @@ i64 prepare_batch_items(const struct prepare *p, i64 most)
 {
     enum { BATCH_BYTES = 1 << 28 };
     i64 largest = 1;
-    for (i64 i = 0; p->has_vision && i < p->vision.config.shape_count; i++) {
+    for (i64 i = 0; p->has[TOKENIZER_VISION] && i < p->vision.config.shape_count; i++) {
         const struct vision_shape *s = &p->vision.config.shapes[i];
         largest = max_i64(largest, s->frames * s->height * s->width * 3);
     }

@@ -3,10 +3,10 @@
  *   prepare.c            the stage: the loop over batches, what is saved when, finishing
  *   prepare_open.c       tokenizers and their dry run, vocabulary, copies of the tokenizers
  *   prepare_progress.c   the shard writers; saving, resuming, delivering shards to a consumer
- *   prepare_decode.c     files to pixels, sounds and text ids, on all workers
- *     prepare_film.c       the soundtrack of a clip
+ *   prepare_decode.c     the use of each part; text to ids, on all workers
  *     prepare_chat.c       a conversation in the chat layout of the text tokenizer
- *   prepare_encode.c     pixels to features and latents, sounds to codes
+ *   prepare_media.c      media: files to pixels and samples, those to tokens, and tokens to payloads
+ *     prepare_film.c       the soundtrack of a clip
  *   prepare_write.c      an encoded sample to records of a shard
  *   prepare_pieces.c     the rest of a long file: windows of a clip, pieces of a sound
  *   prepare_report.c     the closing messages and curation.json
@@ -77,7 +77,7 @@ struct prepare {
     const struct chat_layout *chat; /* NULL: no known chat layout */
     struct vision vision;
     struct audio_tokenizer audio;
-    bool has_vision, has_audio;
+    bool has[TOKENIZERS]; /* of media */
     struct vocabulary vocabulary;
     struct shard_meta meta;
     struct shard_writer *writers[SPLITS];
@@ -112,8 +112,6 @@ int progress_remove(const struct prepare *prepare);    /* removes the progress f
 /* Samples of a batch: at most `most`, fewer if clips take much memory. */
 i64 prepare_batch_items(const struct prepare *prepare, i64 most);
 void prepare_decode(struct prepare *prepare, struct item *items, i64 count); /* on all workers */
-/* Direction of a captioned medium of this kind that is the model's input, or its output. */
-enum direction prepare_direction(enum sample_kind kind, bool output);
 void item_release(struct item *item);
 void encoded_part_release(struct encoded_part *part);
 /* Takes ownership of the sound's values. */
@@ -134,11 +132,32 @@ void chat_end(struct id_list *out, const struct prepare *prepare, const struct s
 bool chat_answers(const struct sample *sample, i64 part); /* true if the part is an assistant's */
 const char *chat_role(const struct sample *sample, i64 part);
 
-/* prepare_encode.c: encodes the items that will be written, one kind of medium after another. */
-void prepare_encode(struct prepare *prepare, struct item *items, i64 count);
+/* prepare_media.c: the tokenizers of media, what they read and what they make. media_open opens those
+ * that the settings name; media_describe adds their sizes; media_copy_tokenizers copies them into the
+ * shard folder. */
+int media_open(struct prepare *prepare, struct device *device, enum dtype dtype);
+void media_close(struct prepare *prepare);
+void media_describe(struct shard_meta *meta, const struct prepare *prepare);
+int media_copy_tokenizers(const struct prepare *prepare);
+bool media_can_encode(const struct prepare *prepare, enum modality kind);
+/* Decodes the file of a part. Returns -1 with a message. */
+int media_decode(const struct prepare *prepare, struct item *item, i64 part);
+/* Encodes the items that will be written, one kind of medium after another. */
+void media_encode(struct prepare *prepare, struct item *items, i64 count);
 /* Encodes blank media for the memory estimate: up to `most` pictures of each shape, as many as one
  * call takes, and one sound of 1 sample. */
-void prepare_encode_blanks(struct prepare *prepare, i64 most);
+void media_encode_blanks(struct prepare *prepare, i64 most);
+/* Writes the payload of a medium's pixels. False: it has none. */
+bool media_write_pixels(struct shard_part *part, struct prepare *prepare, struct shard_writer *writer,
+                        const struct encoded_part *medium, bool out);
+/* The sound parts of a medium (for a film, those behind its clip), once they are written. They are
+ * the same as input and as output, so they are written once. The caller frees `parts`. */
+struct written_sounds {
+    struct shard_part *parts;
+    i64 count;
+};
+void media_write_sounds(struct written_sounds *out, struct prepare *prepare, struct shard_writer *writer,
+                        const struct encoded_part *medium);
 
 /* prepare_write.c: writes and counts the records of an item. */
 void prepare_write(struct prepare *prepare, const struct item *item);

@@ -65,7 +65,7 @@ static int write_pieces(struct piece_batch *batch)
     prepare_decode(p, batch->items, batch->count);
     bool stopped = interrupted();
     if (!stopped)
-        prepare_encode(p, batch->items, batch->count);
+        media_encode(p, batch->items, batch->count);
     for (i64 i = 0; i < batch->count; i++) {
         if (!stopped)
             write_piece(p, &batch->items[i]);
@@ -163,7 +163,7 @@ int prepare_write_pieces(struct prepare *p, const struct item *item)
     int status = part->path ? file_map(&file, part->path) : 0;
     if (status == 0) {
         status =
-            part->kind == SAMPLE_AUDIO ? add_sound_pieces(batch, &file, origin) : add_windows(batch, &file, origin);
+            part->kind == MODALITY_AUDIO ? add_sound_pieces(batch, &file, origin) : add_windows(batch, &file, origin);
         if (part->path)
             file_unmap(&file);
     }

@@ -30,10 +30,10 @@ static struct json *path_json(const struct json *value)
  * reference again. */
 static void mark_paths(struct json *settings)
 {
-    static const char *const keys[] = {"data", "text", "vision", "audio"};
     struct json *filter = json_get(settings, "filter");
-    for (i64 i = 0; i < COUNT_OF(keys); i++)
-        json_set(settings, keys[i], path_json(json_get(settings, keys[i])));
+    json_set(settings, "data", path_json(json_get(settings, "data")));
+    for (int i = 0; i < TOKENIZERS; i++)
+        json_set(settings, tokenizer_names[i], path_json(json_get(settings, tokenizer_names[i])));
     json_set(filter, "against", path_json(json_get(filter, "against")));
     json_set(filter, "seen", path_json(json_get(filter, "seen")));
 }
@@ -89,9 +89,8 @@ int shard_stream_load(struct shard_stream *s, const char *directory)
     if (status == 0) {
         s->seed = strtoull(json_string(json_get(j, "seed"), "0"), NULL, 16);
         s->dtype = strcmp(json_string(json_get(j, "precision"), ""), "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
-        use_copy(&s->settings.text, directory, "text");
-        use_copy(&s->settings.vision, directory, "vision");
-        use_copy(&s->settings.audio, directory, "audio");
+        for (int i = 0; i < TOKENIZERS; i++)
+            use_copy(&s->settings.tokenizer[i], directory, tokenizer_names[i]);
     } else {
         shard_stream_release(s);
     }

@@ -10,7 +10,7 @@ void prepare_report(const struct prepare *p)
         text_printf(&line, "%s: %lld samples", split_names[split], (long long)n->samples[split]);
         for (int d = 0; d < DIRECTIONS; d++)
             if (n->records[split][d])
-                text_printf(&line, ", %lld %s", (long long)n->records[split][d], direction_names[d]);
+                text_printf(&line, ", %lld %s", (long long)n->records[split][d], direction_rows[d].name);
         log_info("%s", line.data);
         text_release(&line);
     }
@@ -27,7 +27,7 @@ void prepare_report(const struct prepare *p)
     if (n->bad_sounds)
         log_warn("%lld samples have a clip whose sound cannot be read: it stands alone; see the warnings above",
                  (long long)n->bad_sounds);
-    for (i64 i = 0; p->has_vision && i < p->vision.config.shape_count; i++) {
+    for (i64 i = 0; p->has[TOKENIZER_VISION] && i < p->vision.config.shape_count; i++) {
         const struct vision_shape *s = &p->vision.config.shapes[i];
         if (s->frames > 1)
             text_printf(&shapes, "%s%lld frames", shapes.length ? ", " : "", (long long)s->frames);

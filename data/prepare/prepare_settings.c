@@ -11,9 +11,7 @@ const struct setting prepare_table[] = {
     ROW(data, "data", REFERENCE, NULL, 0, 0,
         "folder, file or URL (https://, s3://, ranges {000..127}); subfolders train, validation and test are the "
         "splits; without train, everything else is train; preview with `weft inspect`"),
-    ROW(text, "text", REFERENCE, NULL, 0, 0, "text tokenizer"),
-    ROW(vision, "vision", REFERENCE, "", 0, 0, "vision tokenizer; none: skip images and clips"),
-    ROW(audio, "audio", REFERENCE, "", 0, 0, "audio tokenizer; none: skip sounds"),
+    TOKENIZER_ROWS(struct prepare_settings),
     ROW(directions, "directions", STRINGS, "", 0, 0,
         "directions of samples: text, image-in, image-out, video-in, video-out, audio-in, audio-out, chat; none: all"),
     SPLIT_ROWS(struct prepare_settings),

@@ -32,7 +32,7 @@ static void end_record(struct prepare *p, const struct item *item, enum directio
     r->count = 0;
 }
 
-/* ---- Payloads ---- */
+/* ---- Payloads: text here, media in prepare_media.c ---- */
 
 static struct shard_part write_ids(struct shard_writer *w, const struct id_list *ids)
 {
@@ -41,72 +41,14 @@ static struct shard_part write_ids(struct shard_writer *w, const struct id_list 
     return part;
 }
 
-static void to_bf16(bf16 *out, const float *values, i64 count)
-{
-    for (i64 i = 0; i < count; i++)
-        out[i] = bf16_from_f32(values[i]);
-}
-
-static struct shard_part write_input(struct prepare *p, struct shard_writer *w, const struct encoded_part *m)
-{
-    i64 stride = p->meta.stride;
-    struct shard_part part = {.kind = p->meta.shapes[m->shape].shape.video ? STREAM_VIDEO_IN : STREAM_IMAGE_IN,
-                              .frames = (u32)m->frames,
-                              .height = (u16)(m->clip.height / stride),
-                              .width = (u16)(m->clip.width / stride)};
-    i64 features = m->frames * part.height * part.width * p->meta.cell_features;
-    i64 pixels = m->clip.frames * m->clip.height * m->clip.width * 3;
-    u8 *payload = memory_alloc(features * 2 + pixels);
-    to_bf16((bf16 *)payload, m->features, features);
-    memcpy(payload + features * 2, m->clip.pixels, (size_t)pixels);
-    shard_write_payload(w, &part, payload, features * 2 + pixels);
-    memory_free(payload);
-    return part;
-}
-
-static struct shard_part write_output(struct prepare *p, struct shard_writer *w, const struct encoded_part *m)
-{
-    const struct shard_shape *s = &p->meta.shapes[m->shape];
-    struct shard_part part = {
-        .kind = s->shape.video ? STREAM_VIDEO_OUT : STREAM_IMAGE_OUT, .frames = (u32)m->frames, .shape = (u16)m->shape};
-    i64 values = m->frames * s->h * s->w * p->meta.bits;
-    bf16 *payload = memory_alloc(values * 2);
-    to_bf16(payload, m->latent, values);
-    shard_write_payload(w, &part, payload, values * 2);
-    memory_free(payload);
-    return part;
-}
-
-static struct shard_part write_sound(struct prepare *p, struct shard_writer *w, const struct encoded_sound *s)
-{
-    struct shard_part part = {.kind = STREAM_AUDIO, .count = (u32)s->code_frames};
-    i64 values = s->code_frames * p->meta.levels;
-    u16 *payload = memory_alloc(values * 2);
-    for (i64 i = 0; i < values; i++)
-        payload[i] = (u16)s->codes[i];
-    shard_write_payload(w, &part, payload, values * 2);
-    memory_free(payload);
-    return part;
-}
-
-/* The sound parts of a medium (for a film, those behind its clip), once they are written. */
-struct written_sounds {
-    struct shard_part *parts;
-    i64 count;
-};
-
-/* Appends a medium. Its sounds have the same payload as input and as output, so they are written
- * once. */
+/* Appends a medium. */
 static void push_medium(struct prepare_write_record *r, struct written_sounds *sounds, struct prepare *p,
                         struct shard_writer *w, const struct encoded_part *m, bool out, bool condition)
 {
-    if (m->clip.pixels)
-        push_part(r, out ? write_output(p, w, m) : write_input(p, w, m), condition);
-    if (sounds->count == 0 && m->sound_count) {
-        sounds->parts = memory_alloc(m->sound_count * (i64)sizeof *sounds->parts);
-        for (; sounds->count < m->sound_count; sounds->count++)
-            sounds->parts[sounds->count] = write_sound(p, w, &m->sounds[sounds->count]);
-    }
+    struct shard_part pixels;
+    if (media_write_pixels(&pixels, p, w, m, out))
+        push_part(r, pixels, condition);
+    media_write_sounds(sounds, p, w, m);
     for (i64 i = 0; i < sounds->count; i++)
         push_part(r, sounds->parts[i], condition);
 }
@@ -118,7 +60,7 @@ static void write_captioned(struct prepare *p, const struct item *item)
 {
     struct shard_writer *w = p->writers[item->sample.split];
     const struct encoded_part *m = &item->encoded[0];
-    enum sample_kind kind = item->sample.parts[0].kind;
+    enum modality kind = (enum modality)item->sample.parts[0].kind;
     const struct text *caption = &item->sample.parts[1].bytes;
     struct shard_part words = write_ids(w, &item->encoded[1].ids), note = {.kind = PART_NOTE};
     struct written_sounds sounds = {0};
@@ -128,13 +70,13 @@ static void write_captioned(struct prepare *p, const struct item *item)
         push_medium(&record, &sounds, p, w, m, false, true);
         push_part(&record, words, false);
         push_part(&record, note, false);
-        end_record(p, item, prepare_direction(kind, false), &record);
+        end_record(p, item, direction_of(kind, false), &record);
     }
     if (m->out) {
         push_part(&record, words, true);
         push_medium(&record, &sounds, p, w, m, true, false);
         push_part(&record, note, false);
-        end_record(p, item, prepare_direction(kind, true), &record);
+        end_record(p, item, direction_of(kind, true), &record);
     }
     memory_free(sounds.parts);
     memory_free(record.parts);
@@ -145,7 +87,7 @@ static void write_plain(struct prepare *p, const struct item *item)
 {
     const struct prepare_settings *s = p->settings;
     const struct sample_part *part = &item->sample.parts[0];
-    bool drawn = s->dropout > 0 && item->sample.split == SPLIT_TRAIN && part->kind == SAMPLE_TEXT;
+    bool drawn = s->dropout > 0 && item->sample.split == SPLIT_TRAIN && part->kind == MODALITY_TEXT;
     struct prepare_write_record record = {0};
     for (i64 copy = 0; copy < (drawn ? s->dropout_copies : 1); copy++) {
         /* Draws depend only on the sample and the copy, so a part draws the same as the whole. */

@@ -8,7 +8,7 @@
 #error "index and shards are mapped as they are: little-endian"
 #endif
 
-enum { SHARD_VERSION = 1, SHARD_ALIGN = 16 };
+enum { SHARD_ALIGN = 16 };
 #define INDEX_MAGIC "WEFTINDX"
 #define SHARD_MAGIC "WEFTSHRD"
 

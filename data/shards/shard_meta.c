@@ -2,17 +2,10 @@
 #include "data/shards/shard_layout.h"
 #include "tokenizers/vision/vision.h"
 
-const char *const direction_names[DIRECTIONS] = {"text",      "image-in", "image-out", "video-in",
-                                                 "video-out", "audio-in", "audio-out", "chat"};
-
 struct token_sizes shard_token_sizes(const struct shard_meta *m)
 {
-    struct token_sizes sizes = {.vocabulary = m->vocabulary,
-                                .bits = m->bits,
-                                .cell_features = m->cell_features,
-                                .patch_values = m->cell_features ? VISION_GROUP * m->stride * m->stride * 3 : 0,
-                                .levels = m->levels,
-                                .codes = m->codes};
+    struct token_sizes sizes = m->sizes;
+    sizes.patch_values = m->cell_features ? VISION_GROUP * m->stride * m->stride * 3 : 0;
     for (i64 i = 0; i < m->shape_count; i++)
         sizes.scales = max_i64(sizes.scales, m->shapes[i].shape.scale_count);
     return sizes;
@@ -40,12 +33,10 @@ static struct json *meta_json(const struct shard_meta *meta)
     for (i64 i = 0; i < meta->shape_count; i++)
         json_push(shapes, shape_json(&meta->shapes[i]));
     json_set(out, "version", json_of_integer(SHARD_VERSION));
-    json_set(out, "vocabulary", json_of_integer(meta->vocabulary));
-    json_set(out, "bits", json_of_integer(meta->bits));
-    json_set(out, "cell_features", json_of_integer(meta->cell_features));
-    json_set(out, "stride", json_of_integer(meta->stride));
-    json_set(out, "levels", json_of_integer(meta->levels));
-    json_set(out, "codes", json_of_integer(meta->codes));
+    for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++)
+        if (token_size_rows[i].shard_key)
+            json_set(out, token_size_rows[i].shard_key,
+                     json_of_integer(token_size_of(&meta->sizes, &token_size_rows[i])));
     json_set(out, "shapes", shapes);
     return out;
 }
@@ -63,19 +54,13 @@ u64 shard_meta_hash(const struct shard_meta *meta)
 
 char *shard_meta_difference(const struct shard_meta *a, const struct shard_meta *b)
 {
-    const struct {
-        const char *tokenizer, *key;
-        i64 a, b;
-    } numbers[] = {{"text", "vocabulary", a->vocabulary, b->vocabulary},
-                   {"vision", "bits", a->bits, b->bits},
-                   {"vision", "cell_features", a->cell_features, b->cell_features},
-                   {"vision", "stride", a->stride, b->stride},
-                   {"audio", "levels", a->levels, b->levels},
-                   {"audio", "codes", a->codes, b->codes}};
-    for (i64 i = 0; i < COUNT_OF(numbers); i++)
-        if (numbers[i].a != numbers[i].b)
-            return string_format("%s: %s %lld and %lld", numbers[i].tokenizer, numbers[i].key, (long long)numbers[i].a,
-                                 (long long)numbers[i].b);
+    for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++) {
+        const struct token_size_row *row = &token_size_rows[i];
+        i64 in_a = token_size_of(&a->sizes, row), in_b = token_size_of(&b->sizes, row);
+        if (row->shard_key && in_a != in_b)
+            return string_format("%s: %s %lld and %lld", tokenizer_names[row->tokenizer], row->shard_key,
+                                 (long long)in_a, (long long)in_b);
+    }
     return shard_meta_hash(a) == shard_meta_hash(b) ? NULL : string_copy("vision: its shapes");
 }
 
@@ -136,16 +121,11 @@ static int parse_meta(struct shard_meta *out, const struct json *value, const ch
     if (version != SHARD_VERSION)
         return error_set("%s: version %lld, this program reads version %d; prepare the shards again", origin,
                          (long long)version, SHARD_VERSION);
-    struct {
-        i64 *out;
-        const char *key;
-        i64 most;
-    } integers[] = {
-        {&out->vocabulary, "vocabulary", INT32_MAX},     {&out->bits, "bits", 4096},   {&out->stride, "stride", 256},
-        {&out->cell_features, "cell_features", 1 << 16}, {&out->levels, "levels", 32}, {&out->codes, "codes", 65536}};
-    for (i64 i = 0; i < COUNT_OF(integers); i++)
-        if (need(integers[i].out, value, integers[i].key, 0, integers[i].most, origin) < 0)
+    for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++) {
+        const struct token_size_row *row = &token_size_rows[i];
+        if (row->shard_key && need(token_size(&out->sizes, row), value, row->shard_key, 0, row->most, origin) < 0)
             return -1;
+    }
     out->shape_count = json_count(shapes);
     if (out->shape_count > SHAPES_MOST)
         return error_set("%s: %lld shapes, at most %d are possible", origin, (long long)out->shape_count, SHAPES_MOST);
@@ -181,27 +161,27 @@ static i64 made_bytes(const struct shard_meta *meta, const struct shard_part *p)
     if (p->shape >= meta->shape_count || p->frames < 1 || p->frames > 1 << 20 || meta->bits == 0)
         return -1;
     const struct shard_shape *shape = &meta->shapes[p->shape];
-    bool video = p->kind == STREAM_VIDEO_OUT;
+    bool video = stream_rows[p->kind].moves;
     return shape->shape.video == video && (video || p->frames == 1) ? p->frames * shape->h * shape->w * meta->bits * 2
                                                                     : -1;
 }
 
 i64 shard_payload_bytes(const struct shard_meta *meta, const struct shard_part *p)
 {
-    switch (p->kind) {
-    case STREAM_TEXT:
-        return p->count * 4LL;
-    case STREAM_IMAGE_IN:
-    case STREAM_VIDEO_IN:
-        return given_bytes(meta, p);
-    case STREAM_IMAGE_OUT:
-    case STREAM_VIDEO_OUT:
-        return made_bytes(meta, p);
-    case STREAM_AUDIO:
-        return meta->levels ? p->count * 2LL * meta->levels : -1;
-    default:
+    if (p->kind >= STREAMS)
         return -1;
+    switch (stream_rows[p->kind].form) {
+    case FORM_IDS:
+        return p->count * 4LL;
+    case FORM_CELLS:
+        return given_bytes(meta, p);
+    case FORM_SCALES:
+        return made_bytes(meta, p);
+    case FORM_CODES:
+        break;
     }
+    i64 codes = list_width(input_rows[stream_rows[p->kind].input].ids, &meta->sizes);
+    return codes ? p->count * 2LL * codes : -1;
 }
 
 char *shard_path(const char *directory, i64 number)

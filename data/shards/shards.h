@@ -29,29 +29,15 @@
 #include "core/settings.h"
 #include "sequence/grammar.h"
 
-/* The modality and direction a sample trains. Mixture weights are per direction. */
-enum direction {
-    DIRECTION_TEXT,
-    DIRECTION_IMAGE_IN,
-    DIRECTION_IMAGE_OUT,
-    DIRECTION_VIDEO_IN,
-    DIRECTION_VIDEO_OUT,
-    DIRECTION_AUDIO_IN,
-    DIRECTION_AUDIO_OUT,
-    DIRECTION_CHAT,
-    DIRECTIONS
-};
-extern const char *const direction_names[DIRECTIONS];
-
 /* A part's kind is an enum stream, or PART_NOTE: text kept for evaluation that takes no positions.
- * Payloads:
- *   text                 i32 ids [count]
- *   image-in, video-in   bf16 features [frames, height, width, D_cnn], then
- *                        u8 pixels [1 + 4 (frames - 1), H, W, 3];
- *                        height x width is the encoder's grid, H = height * stride
- *   image-out, video-out bf16 latents [frames, h, w, d], h x w of the shape
- *   audio                u16 codes [count, levels]
- *   note                 UTF-8 */
+ * Payloads, by the form of the stream:
+ *   FORM_IDS     i32 ids [count]
+ *   FORM_CELLS   bf16 features [frames, height, width, D_cnn], then
+ *                u8 pixels [1 + 4 (frames - 1), H, W, 3];
+ *                height x width is the encoder's grid, H = height * stride
+ *   FORM_SCALES  bf16 latents [frames, h, w, d], h x w of the shape
+ *   FORM_CODES   u16 codes [count, levels]
+ *   note         UTF-8 */
 enum { PART_NOTE = STREAMS };
 struct shard_part {
     u8 kind, condition; /* condition: a prompt, without loss in chats and dropped for guidance elsewhere */
@@ -75,9 +61,12 @@ struct shard_shape { /* one row of the vision tokenizer's shape table */
     float amplitude[SCALES_MOST];
 };
 struct shard_meta {
-    i64 vocabulary;                  /* text ids are < vocabulary */
-    i64 bits, cell_features, stride; /* vision: d, D_cnn, pixels per cell side; 0: no vision */
-    i64 levels, codes;               /* 0: no audio */
+    union { /* scales and patch_values are 0: they follow from the shapes and the stride */
+        struct token_sizes sizes;
+        struct {
+            TOKEN_SIZES
+        };
+    };
     i64 shape_count;
     struct shard_shape shapes[SHAPES_MOST];
 };

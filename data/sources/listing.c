@@ -19,7 +19,7 @@ const char *const split_names[SPLITS] = {"train", "validation", "test"};
 
 static bool is_medium(const char *name)
 {
-    return medium_kind(name_extension(name)) > SAMPLE_TEXT;
+    return medium_kind(name_extension(name)) > MODALITY_TEXT;
 }
 
 /* True if the file may be compressed as a whole. Formats with random access have their own
@@ -136,10 +136,9 @@ static void belong(struct source_file *file, const struct source_file *to, const
  * clips are thumbnails. */
 static struct source_file *leader(struct source_file **list, i64 begin, i64 end, size_t length)
 {
-    static const int order[] = {SAMPLE_VIDEO, SAMPLE_IMAGE, SAMPLE_AUDIO};
-    for (i64 k = 0; k < COUNT_OF(order); k++)
+    for (i64 rank = 0; medium_leading(rank) >= 0; rank++)
         for (i64 i = begin; i < end; i++)
-            if (stem_length(list[i]->path) == length && medium_kind(list[i]->path + length) == order[k])
+            if (stem_length(list[i]->path) == length && medium_kind(list[i]->path + length) == medium_leading(rank))
                 return list[i];
     return NULL;
 }
@@ -167,19 +166,18 @@ static void match_stem(struct source_file **list, i64 begin, i64 end, size_t len
     if (!medium || medium->caption)
         return;
     for (i64 i = begin; i < end; i++)
-        if (stem_length(list[i]->path) == length && medium_kind(list[i]->path + length) == SAMPLE_TEXT)
+        if (stem_length(list[i]->path) == length && medium_kind(list[i]->path + length) == MODALITY_TEXT)
             take_caption(medium, list[i], "caption");
     for (i64 i = begin; i < end; i++)
         if (stem_length(list[i]->path) == length && is_metadata(list[i]->path, length))
             take_caption(medium, list[i], "caption or metadata");
-    bool lasts = medium_kind(medium->path + length) != SAMPLE_IMAGE;
-    for (i64 i = begin; lasts && i < end; i++)
+    const struct modality_row *row = &modality_rows[medium_kind(medium->path + length)];
+    for (i64 i = begin; row->lasts && i < end; i++)
         if (stem_length(list[i]->path) == length && subtitles_named(list[i]->path) && !medium->caption)
             take_caption(medium, list[i], "subtitles");
     for (i64 i = begin; medium->caption && i < end; i++)
         if (list[i]->use == FILE_MEDIUM && stem_length(list[i]->path) == length)
-            list[i]->why = string_format("media beside a %s of the same name, which has its caption",
-                                         medium_kind(medium->path + length) == SAMPLE_VIDEO ? "clip" : "picture");
+            list[i]->why = string_format("media beside a %s of the same name, which has its caption", row->one);
 }
 
 static void match_index(struct source_file **list, i64 begin, i64 end)

@@ -54,7 +54,7 @@ static struct medium_place place_of(const struct sample_part *part)
 
 static char *text_of(const struct sample *sample)
 {
-    bool said = sample->count > 1 && sample->parts[1].kind == SAMPLE_TEXT && sample->parts[1].bytes.data;
+    bool said = sample->count > 1 && sample->parts[1].kind == MODALITY_TEXT && sample->parts[1].bytes.data;
     return string_copy(said ? sample->parts[1].bytes.data : "");
 }
 

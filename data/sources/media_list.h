@@ -13,7 +13,7 @@ struct media_request {
     double validation, test;              /* shares to draw if the data has no splits */
     const struct source_columns *columns; /* NULL: the default names */
     bool says;                            /* log what is left out; set it for one of several readers of a folder */
-    u32 kinds;                            /* bits 1 << SAMPLE_IMAGE, ..; other kinds are skipped */
+    u32 kinds;                            /* bits 1 << MODALITY_IMAGE, ..; other kinds are skipped */
 };
 /* Location from which a medium can be read again. */
 struct medium_place {
@@ -29,7 +29,7 @@ int medium_open(struct medium_view *view, const struct medium_place *place);
 void medium_close(struct medium_view *view);
 
 struct medium {
-    enum sample_kind kind;
+    enum modality kind;
     /* problem: reason for skipping it, or NULL. path is NULL if the entry is invalid. */
     char *path, *problem;
     struct text bytes; /* contents, if carried in an archive or table; path is then its name */

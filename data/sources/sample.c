@@ -23,7 +23,7 @@ void sample_release(struct sample *s)
     *s = (struct sample){0};
 }
 
-struct sample_part *sample_add(struct sample *s, enum sample_kind kind)
+struct sample_part *sample_add(struct sample *s, int kind)
 {
     if (s->count == s->capacity) {
         i64 wanted = max_i64(4, 2 * s->capacity), size = (i64)sizeof *s->parts;
@@ -41,7 +41,7 @@ int sample_add_text(struct sample *s, const char *text, i64 length)
     if (bad >= 0)
         return error_set("byte %lld of a text is not UTF-8", (long long)bad);
     if (length > 0)
-        text_append(&sample_add(s, SAMPLE_TEXT)->bytes, text, length);
+        text_append(&sample_add(s, MODALITY_TEXT)->bytes, text, length);
     return 0;
 }
 
@@ -59,9 +59,9 @@ static i64 cues_inside(struct text *out, const struct sample_part *part, const c
 bool sample_add_subtitles(struct sample *s, const struct source_columns *columns)
 {
     const char *language = columns ? columns->subtitles : NULL;
-    enum sample_kind kind = s->count == 1 ? s->parts[0].kind : SAMPLE_TEXT;
+    int kind = s->count == 1 ? s->parts[0].kind : MODALITY_TEXT;
     struct text words = {0};
-    if ((kind != SAMPLE_VIDEO && kind != SAMPLE_AUDIO) || (language && strcmp(language, "none") == 0))
+    if (kind == SAMPLE_IDS || !modality_rows[kind].lasts || (language && strcmp(language, "none") == 0))
         return false;
     if (cues_inside(&s->cues, &s->parts[0], s->name, language) > 0)
         subtitles_words(&words, s->cues.data, s->cues.length, 0, INFINITY);

@@ -8,13 +8,12 @@ struct build {
     struct sample *out;
     const struct json *object;
     const struct json_place *place;
-    i64 used[SAMPLE_IDS]; /* entries used of the lists "images", "videos", "audios" */
+    i64 used[MODALITIES]; /* entries used of the lists "images", "videos", "audios" */
     i32 messages;         /* messages added so far */
 };
-extern const char *const medium_keys[]; /* "image" for SAMPLE_IMAGE, .. */
 bool build_is_text(const struct build *build, const struct json *value);
 int build_text(struct build *build, const struct json *text);
-int build_medium(struct build *build, enum sample_kind kind, const struct json *value);
+int build_medium(struct build *build, enum modality kind, const struct json *value);
 int build_messages(struct build *build, const struct json *messages, const char *key);
 int build_message(struct build *build, const char *role, const struct json *content);
 

@@ -2,6 +2,7 @@
  * members of lists. */
 #include "data/sources/source_build.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { KEYS_MOST = 3 };
@@ -10,6 +11,7 @@ struct form {
     const char *keys[KEYS_MOST]; /* all present and not null */
     enum value_kind kind;
     int (*add)(struct build *build, const struct form *form, const struct json *const *values);
+    char suffix[8]; /* of a member: what keys[0] points to */
 };
 static const char *const caption_keys[] = {"text", "caption", "transcription"};
 
@@ -20,12 +22,12 @@ static const char *const *mapped_name(const struct source_columns *c, const char
     const struct {
         const char *key;
         char *const *name;
-    } rows[] = {{"text", &c->text},         {"image", &c->image},       {"video", &c->video},  {"audio", &c->audio},
-                {"messages", &c->messages}, {"question", &c->question}, {"answer", &c->answer}};
+    } rows[] = {{"messages", &c->messages}, {"question", &c->question}, {"answer", &c->answer}};
     for (i64 i = 0; i < COUNT_OF(rows); i++)
         if (strcmp(rows[i].key, key) == 0)
             return (const char *const *)rows[i].name;
-    return NULL;
+    enum modality kind = modality_named(key);
+    return kind == MODALITIES ? NULL : (const char *const *)&c->modality[kind];
 }
 
 static bool is_named(const char *name)
@@ -35,8 +37,10 @@ static bool is_named(const char *name)
 
 static bool maps(const struct source_columns *c)
 {
-    return c && (is_named(c->text) || is_named(c->image) || is_named(c->video) || is_named(c->audio) ||
-                 is_named(c->messages) || is_named(c->question) || is_named(c->answer));
+    bool any = c && (is_named(c->messages) || is_named(c->question) || is_named(c->answer));
+    for (int i = 0; c && i < MODALITIES; i++)
+        any |= is_named(c->modality[i]);
+    return any;
 }
 
 /* Name under which a key is looked up; NULL if columns are renamed and this one is not. */
@@ -112,12 +116,12 @@ static int add_instruction(struct build *b, const struct form *form, const struc
     return status;
 }
 
-static int add_captioned(struct build *b, enum sample_kind kind, const char *key, const struct json *value)
+static int add_captioned(struct build *b, enum modality kind, const char *key, const struct json *value)
 {
     const struct json *text = caption_of(b);
     const char *speaker = json_string(json_get(b->object, "speaker"), NULL);
     b->out->layout = SAMPLE_CAPTIONED;
-    bool missing = !text && !b->place->media_alone, looks = missing && (kind == SAMPLE_VIDEO || kind == SAMPLE_AUDIO);
+    bool missing = !text && !b->place->media_alone, looks = missing && modality_rows[kind].lasts;
     if ((!missing || looks) && build_medium(b, kind, value) < 0)
         return -1;
     if (missing && !(looks && sample_add_subtitles(b->out, b->place->columns)))
@@ -128,16 +132,13 @@ static int add_captioned(struct build *b, enum sample_kind kind, const char *key
 
 static int add_medium(struct build *b, const struct form *form, const struct json *const *values)
 {
-    enum sample_kind kind = SAMPLE_IMAGE;
-    while (strcmp(medium_keys[kind], form->keys[0]) != 0)
-        kind++;
-    return add_captioned(b, kind, form->keys[0], values[0]);
+    return add_captioned(b, modality_named(form->keys[0]), form->keys[0], values[0]);
 }
 
 /* Columns named like members of a tar, {"jpg": BYTES, "txt": CAPTION}. */
 static int add_member(struct build *b, const struct form *form, const struct json *const *values)
 {
-    return add_captioned(b, (enum sample_kind)medium_kind(form->keys[0]), form->keys[0], values[0]);
+    return add_captioned(b, (enum modality)medium_kind(form->keys[0]), form->keys[0], values[0]);
 }
 
 /* Hugging Face's metadata.jsonl: the file name's extension gives the kind. */
@@ -145,9 +146,9 @@ static int add_named(struct build *b, const struct form *form, const struct json
 {
     const char *name = json_string(values[0], "");
     int kind = medium_kind(name_extension(name));
-    if (kind <= SAMPLE_TEXT)
+    if (kind <= MODALITY_TEXT)
         return error_set("file_name %.80s: expected the name of a picture, a clip or a sound", name);
-    return add_captioned(b, (enum sample_kind)kind, form->keys[0], values[0]);
+    return add_captioned(b, (enum modality)kind, form->keys[0], values[0]);
 }
 
 /* The Cauldron: {"texts": [{"user", "assistant"}, ..], "images": [..]}. All pictures go into the
@@ -188,7 +189,7 @@ static int add_interleaved(struct build *b, const struct form *form, const struc
         if (json_kind(text) == JSON_STRING && build_text(b, text) < 0)
             return -1;
         bool there = b->place->record ? json_kind(image) != JSON_NULL : json_kind(image) == JSON_STRING;
-        if (there && build_medium(b, SAMPLE_IMAGE, image) < 0)
+        if (there && build_medium(b, MODALITY_IMAGE, image) < 0)
             return -1;
     }
     return 0;
@@ -212,24 +213,14 @@ static int refuse_links(struct build *b, const struct form *form, const struct j
                      form->keys[0], form->keys[1]);
 }
 
-/* All forms in order of precedence: the first whose keys are all present is used. */
+/* All forms in order of precedence: the first whose keys are all present is used. The two without a
+ * key stand for one form each modality and each of its members. */
 static const struct form forms[] = {
     {{"messages"}, ANYTHING, add_chat},
     {{"conversations"}, LIST, add_chat},
-    {{"image"}, ANYTHING, add_medium},
-    {{"video"}, ANYTHING, add_medium},
-    {{"audio"}, ANYTHING, add_medium},
+    {{NULL}, ANYTHING, add_medium},
     {{"file_name"}, TEXTS, add_named},
-    {{"mp4"}, BYTES, add_member},
-    {{"webm"}, BYTES, add_member},
-    {{"jpg"}, BYTES, add_member},
-    {{"jpeg"}, BYTES, add_member},
-    {{"png"}, BYTES, add_member},
-    {{"webp"}, BYTES, add_member},
-    {{"wav"}, BYTES, add_member},
-    {{"flac"}, BYTES, add_member},
-    {{"mp3"}, BYTES, add_member},
-    {{"ogg"}, BYTES, add_member},
+    {{NULL}, BYTES, add_member},
     {{"texts"}, LIST, add_interleaved},
     {{"question", "answer"}, TEXTS, add_turn},
     {{"prompt", "completion"}, TEXTS, add_turn},
@@ -241,7 +232,7 @@ static const struct form forms[] = {
     {{"url", "caption"}, TEXTS, refuse_links},
     {{"URL", "TEXT"}, TEXTS, refuse_links},
 };
-static const char *const others[] = {"images", "videos", "audios", "speaker", "input", "context", "system"};
+static const char *const others[] = {"speaker", "input", "context", "system"};
 
 /* ---- Choosing a form ---- */
 
@@ -259,20 +250,69 @@ static bool is_kind(const struct build *b, const struct json *value, enum value_
     }
 }
 
-/* The form of a record and its values; NULL: none. names_alone: values are not checked. */
-static const struct form *form_of(const struct build *b, const struct json **values, bool names_alone)
+/* Steps through all forms, beginning with a zeroed struct. False past the last. */
+struct form_walk {
+    struct form form;
+    i64 index;        /* of the next row of `forms` */
+    i64 medium;       /* in a row that stands for media: the next modality, or rank of the next one */
+    const char *rest; /* further suffixes of its members */
+};
+
+static bool next_medium(struct form_walk *w)
 {
-    for (i64 i = 0; i < COUNT_OF(forms); i++) {
-        const struct form *form = &forms[i];
+    while (w->medium < MODALITIES) {
+        const struct modality_row *row = &modality_rows[w->medium++];
+        w->form.keys[0] = row->name;
+        if (row->mark)
+            return true;
+    }
+    return false;
+}
+
+static bool next_member(struct form_walk *w)
+{
+    while (!w->rest || !*w->rest) {
+        int kind = medium_leading(w->medium++);
+        if (kind < 0)
+            return false;
+        w->rest = modality_rows[kind].members;
+    }
+    size_t length = strcspn(w->rest, " ");
+    snprintf(w->form.suffix, sizeof w->form.suffix, "%.*s", (int)length, w->rest);
+    w->form.keys[0] = w->form.suffix;
+    w->rest += length + (w->rest[length] == ' ');
+    return true;
+}
+
+static bool next_form(struct form_walk *w)
+{
+    if (w->form.add == add_medium && next_medium(w))
+        return true;
+    if (w->form.add == add_member && next_member(w))
+        return true;
+    if (w->index == COUNT_OF(forms))
+        return false;
+    w->form = forms[w->index++];
+    w->medium = 0;
+    w->rest = NULL;
+    return w->form.keys[0] ? true : next_form(w);
+}
+
+/* Finds the form of a record and its values. names_alone: values are not checked. */
+static bool form_of(struct form_walk *w, const struct build *b, const struct json **values, bool names_alone)
+{
+    *w = (struct form_walk){0};
+    while (next_form(w)) {
+        const struct form *form = &w->form;
         bool all = true;
         for (i64 k = 0; k < KEYS_MOST && form->keys[k] && all; k++) {
             values[k] = column(b->place->columns, b->object, form->keys[k]);
             all = values[k] && (names_alone || is_kind(b, values[k], form->kind));
         }
         if (all)
-            return form;
+            return true;
     }
-    return NULL;
+    return false;
 }
 
 int sample_of_json(struct sample *out, const struct json *value, const struct json_place *place, bool *passed)
@@ -281,10 +321,11 @@ int sample_of_json(struct sample *out, const struct json *value, const struct js
     struct build build = {.out = out, .object = value, .place = place};
     if (json_kind(value) != JSON_OBJECT)
         return error_set("%s: expected a JSON object", place->origin);
-    const struct form *form = form_of(&build, values, false);
-    if (form && form->add(&build, form, values) < 0)
+    struct form_walk found;
+    bool known = form_of(&found, &build, values, false);
+    if (known && found.form.add(&build, &found.form, values) < 0)
         return error_prefix("%s", place->origin);
-    *passed = *passed || !form || out->count == 0;
+    *passed = *passed || !known || out->count == 0;
     return 0;
 }
 
@@ -295,9 +336,12 @@ bool sample_reads_column(const struct source_columns *columns, const char *name)
     for (i64 i = 0; i < COUNT_OF(others); i++)
         if (strcmp(others[i], name) == 0)
             return true;
-    for (i64 i = 0; i < COUNT_OF(forms); i++)
-        for (i64 k = 0; k < KEYS_MOST && forms[i].keys[k]; k++) {
-            const char *read = name_of(columns, forms[i].keys[k]);
+    for (int i = 0; i < MODALITIES; i++)
+        if (modality_rows[i].list_key && strcmp(modality_rows[i].list_key, name) == 0)
+            return true;
+    for (struct form_walk w = {0}; next_form(&w);)
+        for (i64 k = 0; k < KEYS_MOST && w.form.keys[k]; k++) {
+            const char *read = name_of(columns, w.form.keys[k]);
             if (read && strcmp(read, name) == 0)
                 return true;
         }
@@ -327,10 +371,11 @@ int sample_check_columns(const char *const *names, i64 count, const struct sourc
         json_set(row, names[i], json_of_string("?"));
     struct json_place place = {.origin = path, .columns = columns};
     struct build build = {.object = row, .place = &place};
-    const struct form *form = form_of(&build, values, true);
-    int status = form ? 0 : refuse_columns(names, count, columns, path);
-    if (form && form->add == refuse_links) {
-        refuse_links(&build, form, values);
+    struct form_walk found;
+    bool known = form_of(&found, &build, values, true);
+    int status = known ? 0 : refuse_columns(names, count, columns, path);
+    if (known && found.form.add == refuse_links) {
+        refuse_links(&build, &found.form, values);
         status = error_prefix("%s", path);
     }
     json_free(row);

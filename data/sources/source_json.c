@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-const char *const medium_keys[] = {[SAMPLE_IMAGE] = "image", [SAMPLE_VIDEO] = "video", [SAMPLE_AUDIO] = "audio"};
-static const char *const list_keys[] = {
-    [SAMPLE_IMAGE] = "images", [SAMPLE_VIDEO] = "videos", [SAMPLE_AUDIO] = "audios"};
-static const char *const marks[] = {[SAMPLE_IMAGE] = "<image>", [SAMPLE_VIDEO] = "<video>", [SAMPLE_AUDIO] = "<audio>"};
-
 const struct json *sample_key(const struct json *object, const char *key)
 {
     const struct json *value = json_get(object, key);
@@ -26,11 +21,11 @@ int build_text(struct build *b, const struct json *text)
                  : sample_add_text(b->out, json_string(text, ""), json_string_length(text));
 }
 
-static int add_reference(struct build *b, enum sample_kind kind, const char *reference)
+static int add_reference(struct build *b, enum modality kind, const char *reference)
 {
     if (!reference || !*reference)
         return error_set("a part of type %s names no file: expected {\"type\": \"%s\", \"%s\": FILE}",
-                         medium_keys[kind], medium_keys[kind], medium_keys[kind]);
+                         modality_rows[kind].name, modality_rows[kind].name, modality_rows[kind].name);
     if (strncmp(reference, "http:", 5) == 0 || strncmp(reference, "https:", 6) == 0 ||
         strncmp(reference, "data:", 5) == 0)
         return error_set("%.40s: media must be files; nothing is downloaded", reference);
@@ -49,16 +44,14 @@ static int add_reference(struct build *b, enum sample_kind kind, const char *ref
 
 /* The file that a part names: {"image": FILE}, {"path": FILE}, {"url": FILE}, {"image_url": {"url":
  * FILE}}, or the string itself. */
-static const char *reference_of(const struct json *part, enum sample_kind kind)
+static const char *reference_of(const struct json *part, enum modality kind)
 {
-    static const char *const url_keys[] = {
-        [SAMPLE_IMAGE] = "image_url", [SAMPLE_VIDEO] = "video_url", [SAMPLE_AUDIO] = "audio_url"};
     const struct json *places[] = {part,
-                                   json_get(part, medium_keys[kind]),
+                                   json_get(part, modality_rows[kind].name),
                                    json_get(part, "path"),
                                    json_get(part, "url"),
-                                   json_get(json_get(part, url_keys[kind]), "url"),
-                                   json_get(part, url_keys[kind])};
+                                   json_get(json_get(part, modality_rows[kind].url_key), "url"),
+                                   json_get(part, modality_rows[kind].url_key)};
     for (i64 i = 0; i < COUNT_OF(places); i++)
         if (json_kind(places[i]) == JSON_STRING)
             return json_string(places[i], NULL);
@@ -67,9 +60,9 @@ static const char *reference_of(const struct json *part, enum sample_kind kind)
 
 /* A medium's bytes in a table: BYTES, {"bytes": BYTES}, or either under {"image": ..}; the path
  * beside them is only their original name. */
-static struct text *bytes_of(const struct build *b, const struct json *part, enum sample_kind kind)
+static struct text *bytes_of(const struct build *b, const struct json *part, enum modality kind)
 {
-    const struct json *inner = json_get(part, medium_keys[kind]);
+    const struct json *inner = json_get(part, modality_rows[kind].name);
     const struct json *places[] = {part, json_get(part, "bytes"), inner, json_get(inner, "bytes")};
     for (i64 i = 0; i < COUNT_OF(places); i++) {
         struct text *bytes = record_bytes(b->place->record, places[i]);
@@ -80,7 +73,7 @@ static struct text *bytes_of(const struct build *b, const struct json *part, enu
 }
 
 /* Adds a medium; moves its bytes out of the record. */
-int build_medium(struct build *b, enum sample_kind kind, const struct json *value)
+int build_medium(struct build *b, enum modality kind, const struct json *value)
 {
     struct text *bytes = bytes_of(b, value, kind);
     if (!bytes)
@@ -93,30 +86,33 @@ int build_medium(struct build *b, enum sample_kind kind, const struct json *valu
 /* ---- Messages ---- */
 
 /* The value of "images", or else of "image". */
-static const struct json *listed(const struct build *b, enum sample_kind kind)
+static const struct json *listed(const struct build *b, enum modality kind)
 {
-    const struct json *list = sample_key(b->object, list_keys[kind]);
-    return list ? list : sample_key(b->object, medium_keys[kind]);
+    const struct json *list = sample_key(b->object, modality_rows[kind].list_key);
+    return list ? list : sample_key(b->object, modality_rows[kind].name);
 }
 
-static int add_listed(struct build *b, enum sample_kind kind)
+static int add_listed(struct build *b, enum modality kind)
 {
     const struct json *list = listed(b, kind);
     i64 count = json_kind(list) == JSON_ARRAY ? json_count(list) : list != NULL;
     if (b->used[kind] >= count)
-        return error_set("%s stands more often in the messages than \"%s\" has files", marks[kind], list_keys[kind]);
+        return error_set("%s stands more often in the messages than \"%s\" has files", modality_rows[kind].mark,
+                         modality_rows[kind].list_key);
     i64 index = b->used[kind]++;
     return build_medium(b, kind, json_kind(list) == JSON_ARRAY ? json_at(list, index) : list);
 }
 
 /* Finds the first mark at or after `at`; NULL: none. */
-static const char *find_mark(const char *at, const char *end, enum sample_kind *kind)
+static const char *find_mark(const char *at, const char *end, enum modality *kind)
 {
     for (; at < end; at++)
-        for (*kind = SAMPLE_IMAGE; *kind <= SAMPLE_AUDIO; (*kind)++)
-            if (*at == '<' && (size_t)(end - at) >= strlen(marks[*kind]) &&
-                memcmp(at, marks[*kind], strlen(marks[*kind])) == 0)
+        for (int i = 0; *at == '<' && i < MODALITIES; i++) {
+            const char *mark = modality_rows[i].mark;
+            *kind = (enum modality)i;
+            if (mark && (size_t)(end - at) >= strlen(mark) && memcmp(at, mark, strlen(mark)) == 0)
                 return at;
+        }
     return NULL;
 }
 
@@ -124,12 +120,14 @@ static const char *find_mark(const char *at, const char *end, enum sample_kind *
 static int add_marked_text(struct build *b, const char *at, i64 length)
 {
     const char *end = at + length, *mark;
-    enum sample_kind kind;
-    bool lists = listed(b, SAMPLE_IMAGE) || listed(b, SAMPLE_VIDEO) || listed(b, SAMPLE_AUDIO);
+    enum modality kind;
+    bool lists = false;
+    for (int i = 0; i < MODALITIES; i++)
+        lists |= modality_rows[i].mark && listed(b, (enum modality)i);
     while (lists && (mark = find_mark(at, end, &kind))) {
         if (sample_add_text(b->out, at, mark - at) < 0 || add_listed(b, kind) < 0)
             return -1;
-        at = mark + strlen(marks[kind]);
+        at = mark + strlen(modality_rows[kind].mark);
     }
     return sample_add_text(b->out, at, end - at);
 }
@@ -141,8 +139,10 @@ static int add_content_part(struct build *b, const struct json *part)
         return build_text(b, part);
     if (strcmp(type, "text") == 0)
         return build_text(b, json_get(part, "text"));
-    for (enum sample_kind kind = SAMPLE_IMAGE; kind <= SAMPLE_AUDIO; kind++) {
-        if (strncmp(type, medium_keys[kind], 5) != 0) /* also matches image_url */
+    for (int i = 0; i < MODALITIES; i++) {
+        enum modality kind = (enum modality)i;
+        const char *name = modality_rows[kind].name;
+        if (!modality_rows[kind].mark || strncmp(type, name, strlen(name)) != 0) /* also matches image_url */
             continue;
         return bytes_of(b, part, kind) || reference_of(part, kind) ? build_medium(b, kind, part) : add_listed(b, kind);
     }
@@ -233,7 +233,7 @@ static int add_said(struct build *b, const struct json *message, const char *sai
 static void end_message(struct build *b, i64 first, const char *role)
 {
     if (b->out->count == first)
-        sample_add(b->out, SAMPLE_TEXT);
+        sample_add(b->out, MODALITY_TEXT);
     for (i64 i = first; i < b->out->count; i++)
         b->out->parts[i].message = b->messages;
     b->out->parts[first].role = string_copy(role);

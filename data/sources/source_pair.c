@@ -81,7 +81,7 @@ static enum source_result pair_next(void *reader, struct sample *out)
     pair->given = true;
     out->name = string_copy(pair->file.path);
     out->layout = SAMPLE_CAPTIONED;
-    struct sample_part *medium = sample_add(out, (enum sample_kind)medium_kind(name_extension(pair->file.path)));
+    struct sample_part *medium = sample_add(out, medium_kind(name_extension(pair->file.path)));
     medium->path = string_copy(pair->file.path);
     int status = pair->file.caption ? add_caption(out, pair->file.caption) : 0;
     if (status == 0 && (out->count > 1 || pair->reading->media_alone))

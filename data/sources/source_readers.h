@@ -39,8 +39,10 @@ struct listing {
 };
 int listing_open(struct listing *listing, const char *path);
 void listing_close(struct listing *listing);
-/* suffixes.c: enum sample_kind by extension, SAMPLE_TEXT for captions; -1: none. */
+/* suffixes.c: enum modality by extension, MODALITY_TEXT for captions; -1: none. */
 int medium_kind(const char *extension);
+/* The medium that leads among files of the same name, after `rank` others; -1: no more. */
+int medium_leading(i64 rank);
 
 /* source_forms.c: converts one object to a sample. *passed is set if it is not a sample and need
  * not be one (a reinforcement prompt, statistics). */

@@ -208,7 +208,7 @@ static struct member *json_member(const struct tar *t)
 /* Adds the caption: a text member, else the text or caption of the JSON. */
 static int add_caption(struct tar *t, struct sample *out)
 {
-    struct member *text = member_of(t, SAMPLE_TEXT), *json = json_member(t);
+    struct member *text = member_of(t, MODALITY_TEXT), *json = json_member(t);
     if (text) {
         text->used = true;
         return sample_add_text(out, text->bytes.data, text->bytes.length);
@@ -237,13 +237,12 @@ static bool json_leads(const struct tar *t)
  * thumbnails. */
 static void take_medium(struct tar *t, struct sample *out)
 {
-    static const enum sample_kind order[] = {SAMPLE_VIDEO, SAMPLE_IMAGE, SAMPLE_AUDIO};
-    for (i64 i = 0; i < COUNT_OF(order) && out->count == 0; i++) {
-        struct member *medium = member_of(t, order[i]);
+    for (i64 rank = 0; medium_leading(rank) >= 0 && out->count == 0; rank++) {
+        struct member *medium = member_of(t, medium_leading(rank));
         if (!medium)
             continue;
         medium->used = true;
-        struct sample_part *part = sample_add(out, order[i]);
+        struct sample_part *part = sample_add(out, medium_leading(rank));
         part->bytes = medium->bytes;
         say_where(t, part, medium);
         medium->bytes = (struct text){0};

@@ -55,7 +55,7 @@ static void weigh_and_index(struct source *s)
         s->total += source_file_is_read(&s->listing.files[i]) ? s->listing.files[i].bytes : 0;
     s->media = memory_alloc(max_i64(1, s->listing.count) * (i64)sizeof *s->media);
     for (i64 i = 0; i < s->listing.count; i++)
-        if (medium_kind(name_extension(s->listing.files[i].path)) > SAMPLE_TEXT)
+        if (medium_kind(name_extension(s->listing.files[i].path)) > MODALITY_TEXT)
             s->media[s->media_count++] = (struct source_medium){hash_of_medium(s->listing.files[i].path), i};
     if (s->media_count)
         qsort(s->media, (size_t)s->media_count, sizeof *s->media, compare_places);
@@ -305,19 +305,17 @@ enum source_result source_next_in(struct source *s, i64 index, struct sample *ou
 
 static void note_alone(struct source *s, const struct source_file *file)
 {
-    static const char *const names[] = {
-        [SAMPLE_IMAGE] = "pictures", [SAMPLE_VIDEO] = "clips", [SAMPLE_AUDIO] = "sounds"};
     if (file->why)
         notes_add(&s->reading.notes, file->path, "%s", file->why);
     else
         notes_add(&s->reading.notes, file->path, "%s that no line names and no text stands beside",
-                  names[medium_kind(name_extension(file->path))]);
+                  modality_rows[medium_kind(name_extension(file->path))].many);
 }
 
 static void begin_sample(struct sample *out, const struct source_file *file)
 {
     *out = (struct sample){.layout = SAMPLE_CAPTIONED, .name = string_copy(file->path)};
-    sample_add(out, (enum sample_kind)medium_kind(name_extension(file->path)))->path = string_copy(file->path);
+    sample_add(out, medium_kind(name_extension(file->path)))->path = string_copy(file->path);
 }
 
 static void give_alone(struct source *s, struct source_file *file, struct sample *out)

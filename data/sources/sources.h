@@ -57,10 +57,11 @@
 #ifndef WEFT_DATA_SOURCES_H
 #define WEFT_DATA_SOURCES_H
 #include "core/settings.h"
+#include "sequence/modalities.h"
 
-enum sample_kind { SAMPLE_TEXT, SAMPLE_IMAGE, SAMPLE_VIDEO, SAMPLE_AUDIO, SAMPLE_IDS };
+enum { SAMPLE_IDS = MODALITIES }; /* kind of a text that is ids already */
 struct sample_part {
-    enum sample_kind kind;
+    int kind;          /* enum modality, or SAMPLE_IDS */
     struct text bytes; /* UTF-8 text, a medium's file, or i32 ids */
     char *path;        /* file of a medium; NULL if its bytes are carried */
     char *within;      /* file that holds carried bytes at offset `at`; NULL: compressed or in a table */
@@ -89,7 +90,7 @@ struct sample {
     i64 count, capacity;
 };
 void sample_release(struct sample *sample);
-struct sample_part *sample_add(struct sample *sample, enum sample_kind kind);
+struct sample_part *sample_add(struct sample *sample, int kind);
 
 enum source_result {
     SOURCE_SAMPLE,
@@ -106,7 +107,7 @@ enum source_result {
 /* Names of keys and columns that differ from the defaults; "" or NULL: the default. Once any is
  * set, only the set ones are looked up. */
 struct source_columns {
-    char *text, *image, *video, *audio, *messages, *question, *answer;
+    char *modality[MODALITIES], *messages, *question, *answer;
     /* Language of subtitles embedded in clips without a caption; "": any; "none": do not look. */
     char *subtitles;
 };
@@ -125,11 +126,8 @@ struct source_request {
             "share drawn for validation if data has neither that split nor test"),                                     \
         SETTING(type, test, "test", NUMBER, "0", 0, 1, NULL,                                                           \
                 "share drawn for test if data has neither that split nor validation"),                                 \
-        COLUMN_ROW(type, text, "text or caption"), COLUMN_ROW(type, image, "image"), COLUMN_ROW(type, video, "clip"),  \
-        COLUMN_ROW(type, audio, "sound"), COLUMN_ROW(type, messages, "conversation"),                                  \
-        COLUMN_ROW(type, question, "question"), COLUMN_ROW(type, answer, "answer")
-#define COLUMN_ROW(type, name, what)                                                                                   \
-    SETTING(type, columns.name, "columns." #name, STRING, "", 0, 0, NULL, "table column or JSONL key of the " what)
+        MODALITY_COLUMN_ROWS(type), COLUMN_ROW(type, messages, "messages", "conversation"),                            \
+        COLUMN_ROW(type, question, "question", "question"), COLUMN_ROW(type, answer, "answer", "answer")
 
 #define SUBTITLES_ROW(type)                                                                                            \
     SETTING(type, columns.subtitles, "subtitles", STRING, "", 0, 0, NULL,                                              \

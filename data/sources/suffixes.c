@@ -6,13 +6,17 @@
 
 int medium_kind(const char *extension)
 {
-    static const char *const words[] = {[SAMPLE_TEXT] = "txt text transcript caption",
-                                        [SAMPLE_IMAGE] = "jpg jpeg png webp bmp ppm pgm tif tiff gif heic heif avif",
-                                        [SAMPLE_VIDEO] = "mp4 webm mkv mov avi m4v",
-                                        [SAMPLE_AUDIO] = "wav flac mp3 ogg opus m4a"};
     const char *dot = strrchr(extension, '.');
-    for (int kind = 0; kind < COUNT_OF(words); kind++)
-        if (is_one_of(words[kind], dot ? dot + 1 : extension))
+    for (int kind = 0; kind < MODALITIES; kind++)
+        if (is_one_of(modality_rows[kind].suffixes, dot ? dot + 1 : extension))
+            return kind;
+    return -1;
+}
+
+int medium_leading(i64 rank)
+{
+    for (int kind = 0; kind < MODALITIES; kind++)
+        if (modality_rows[kind].leads == rank + 1)
             return kind;
     return -1;
 }

@@ -27,11 +27,13 @@ int tokens_identity(u64 *out, const struct shard_stream *stream, const char *dir
 {
     struct shard_meta *meta = memory_alloc(sizeof *meta);
     struct json *settings = settings_to_json(&stream->settings, prepare_table);
-    static const char *const elsewhere[] = {"data", "text", "vision", "audio", "stream", "part"};
+    static const char *const elsewhere[] = {"data", "stream", "part"};
     struct text all = {0};
     int status = shard_meta_load(meta, directory);
     for (i64 i = 0; i < COUNT_OF(elsewhere); i++)
         json_set(settings, elsewhere[i], json_of_bool(true));
+    for (int i = 0; i < TOKENIZERS; i++)
+        json_set(settings, tokenizer_names[i], json_of_bool(true));
     json_print(&all, settings, 0);
     text_printf(&all, " %llu %d %lld %llu", (unsigned long long)stream->seed, (int)stream->dtype,
                 (long long)stream->settings.stream.parts,

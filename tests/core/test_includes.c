@@ -43,7 +43,7 @@ static const struct includes_room {
     {"data/remote", "core"},
     {"data/media", "tokenizers/vision tokenizers/audio"},
     {"data/formats", "data/remote tokenizers/text"},
-    {"data/sources", "data/formats data/media"},
+    {"data/sources", "data/formats data/media sequence"},
     {"data/shards", "sequence"},
     {"data/curate", "data/sources data/shards"},
     {"data/prepare", "data/curate"},

@@ -14,7 +14,7 @@
 #include "kernels/cuda/device.h"
 #include "model/generate.h"
 #include "tests/tier.h"
-#include "tests/toy_batch.h"
+#include "tests/toy.h"
 
 enum { REQUESTS = 5, COPIES = 2, ANSWERS = REQUESTS * COPIES };
 

@@ -26,7 +26,7 @@ static struct sample_set pictures_of(const int *own, const int *made, i64 count)
     for (i64 i = 0; i < count; i++)
         items[i] = (struct sample_item){
             .own = grey(own[i], BYTES), .made = grey(made[i], BYTES), .own_count = BYTES, .made_count = BYTES};
-    return (struct sample_set){.kind = KIND_PICTURE, .items = items, .count = count, .unreadable = 2};
+    return (struct sample_set){.kind = MODALITY_IMAGE, .items = items, .count = count, .unreadable = 2};
 }
 
 static float *even(double loudness, i64 frames)
@@ -118,7 +118,7 @@ static void what_is_missing_is_silence(void **state)
     items[0] = (struct sample_item){
         .own_mel = even(silence + 4, FRAMES), .own_count = FRAMES, .made_mel = even(silence + 4, 1), .made_count = 1};
     items[1] = (struct sample_item){.own_mel = even(silence + 3, 1), .own_count = 1}; /* no output */
-    struct sample_set set = {.kind = KIND_SOUND, .items = items, .count = 2};
+    struct sample_set set = {.kind = MODALITY_AUDIO, .items = items, .count = 2};
     expect(&set, 0, 0, 2);
     items[0] = (struct sample_item){
         .own_mel = even(silence + 4, FRAMES), .own_count = FRAMES, .made_mel = even(silence + 4, 3), .made_count = 3};

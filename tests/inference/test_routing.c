@@ -127,10 +127,10 @@ static struct json *look(struct routing_settings s)
 static void check_sums(const struct json *j, i64 topk)
 {
     for (i64 l = 0; l < json_count(json_get(j, "layers")); l++)
-        for (int s = 0; s < STREAMS; s++) {
+        for (int s = 0; s <= STREAM_AUDIO; s++) {
             const struct json *stream =
-                json_get(json_get(json_at(json_get(j, "layers"), l), "streams"), stream_names[s]);
-            i64 sum = 0, positions = json_integer(json_get(json_get(j, "positions"), stream_names[s]), -1);
+                json_get(json_get(json_at(json_get(j, "layers"), l), "streams"), stream_rows[s].name);
+            i64 sum = 0, positions = json_integer(json_get(json_get(j, "positions"), stream_rows[s].name), -1);
             for (i64 e = 0; e < json_count(json_get(stream, "counts")); e++)
                 sum += json_integer(json_at(json_get(stream, "counts"), e), 0);
             assert_true(positions > 0);
@@ -145,10 +145,10 @@ static void every_choice_is_counted(void **state)
     assert_int_equal(json_count(json_get(j, "layers")), LAYERS - 1);
     check_sums(j, TOPK);
     const struct json *layer = json_at(json_get(j, "layers"), PUSHED_LAYER - 1);
-    for (int s = 0; s < STREAMS; s++) {
-        const struct json *counts = json_get(json_get(json_get(layer, "streams"), stream_names[s]), "counts");
+    for (int s = 0; s <= STREAM_AUDIO; s++) {
+        const struct json *counts = json_get(json_get(json_get(layer, "streams"), stream_rows[s].name), "counts");
         assert_int_equal(json_integer(json_at(counts, PUSHED_EXPERT), -1),
-                         json_integer(json_get(json_get(j, "positions"), stream_names[s]), 0));
+                         json_integer(json_get(json_get(j, "positions"), stream_rows[s].name), 0));
     }
     json_free(j);
 }

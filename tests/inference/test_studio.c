@@ -78,7 +78,7 @@ static int make_text(struct studio *studio)
     struct prompt prompt;
     struct answer answer = {0};
     struct studio_options options = {.sampling = {0, 1, 0, {1, RNG_SAMPLING}}, .seats = 1};
-    prompt_init(&prompt, ANSWER_TEXT);
+    prompt_init(&prompt, MODALITY_TEXT);
     int status = prompt_text(&prompt, studio, "these words") || prompt_ask(&prompt, studio, NULL, 4);
     struct generate_request request = prompt_request(&prompt, 0, 1);
     if (status == 0)
@@ -100,13 +100,13 @@ static void text_needs_no_other_tokenizer(void **state)
     open_studio(&studio);
     if (make_text(&studio) < 0)
         fail_msg("%s", error_text());
-    prompt_init(&prompt, ANSWER_IMAGE);
-    assert_int_equal(prompt_image(&prompt, &studio, picture), -1);
+    prompt_init(&prompt, MODALITY_IMAGE);
+    assert_int_equal(prompt_medium(&prompt, &studio, MODALITY_IMAGE, picture), -1);
     assert_says("picture.png");
     assert_says("vision tokenizer is missing");
     assert_int_equal(prompt_ask(&prompt, &studio, NULL, 0), -1);
     assert_says("model/weft/vision");
-    assert_int_equal(prompt_audio(&prompt, &studio, noise), -1);
+    assert_int_equal(prompt_medium(&prompt, &studio, MODALITY_AUDIO, noise), -1);
     assert_says("model/weft/audio");
     prompt_release(&prompt);
     studio_close(&studio);
@@ -126,7 +126,7 @@ static void assert_made(struct studio *studio, const char *shape, i64 height, i6
     u8 *pixels = NULL;
     i64 size[3] = {0};
     double rate;
-    prompt_init(&prompt, ANSWER_IMAGE);
+    prompt_init(&prompt, MODALITY_IMAGE);
     if (prompt_text(&prompt, studio, "these words") || prompt_ask(&prompt, studio, shape, 0))
         fail_msg("%s", error_text());
     struct generate_request request = prompt_request(&prompt, 0, 1);
@@ -151,8 +151,8 @@ static void pictures_are_read_and_made_in_their_shapes(void **state)
     clip_init(&clip, 1, 100, 60, 0);
     require(image_write_png(path, clip.pixels, 100, 60) == 0, "%s", error_text());
     clip_release(&clip);
-    prompt_init(&prompt, ANSWER_IMAGE);
-    if (prompt_image(&prompt, &studio, path) < 0)
+    prompt_init(&prompt, MODALITY_IMAGE);
+    if (prompt_medium(&prompt, &studio, MODALITY_IMAGE, path) < 0)
         fail_msg("%s", error_text());
     assert_int_equal(prompt.parts[0].height, 3); /* 5 x 3 cells, merged 2 x 2 */
     assert_int_equal(prompt.parts[0].width, 2);
@@ -175,8 +175,8 @@ static void pictures_are_read_and_made_in_their_shapes(void **state)
     memory_free(path);
 }
 
-static struct generate_request ask(struct prompt *prompt, struct studio *studio, enum answer_kind kind,
-                                   const char *text, double guidance)
+static struct generate_request ask(struct prompt *prompt, struct studio *studio, enum modality kind, const char *text,
+                                   double guidance)
 {
     prompt_init(prompt, kind);
     prompt->guidance = guidance;
@@ -195,7 +195,7 @@ static void the_model_chooses_among_its_shapes(void **state)
     (void)state;
     save_shapes();
     open_studio(&studio);
-    struct generate_request r = ask(&prompt, &studio, ANSWER_IMAGE, "these words", 1);
+    struct generate_request r = ask(&prompt, &studio, MODALITY_IMAGE, "these words", 1);
     assert_int_equal(r.choice_count, 3);
     assert_memory_equal(r.choices, studio.vocabulary.shape, 3 * 4);
     assert_int_equal(r.opening_count, 0);
@@ -208,14 +208,14 @@ static void the_model_chooses_among_its_shapes(void **state)
         answer = (struct answer){0};
     }
     prompt_release(&prompt);
-    r = ask(&prompt, &studio, ANSWER_IMAGE, "", 1);
+    r = ask(&prompt, &studio, MODALITY_IMAGE, "", 1);
     assert_int_equal(r.choice_count, 0);
     assert_int_equal(r.opening[0], studio.vocabulary.shape[0]);
     prompt_release(&prompt);
     studio_close(&studio);
     save_vision(9, 8);
     open_studio(&studio);
-    r = ask(&prompt, &studio, ANSWER_VIDEO, "these words", 1); /* only one shape exists */
+    r = ask(&prompt, &studio, MODALITY_VIDEO, "these words", 1); /* only one shape exists */
     assert_int_equal(r.choice_count, 0);
     assert_int_equal(r.opening[0], studio.vocabulary.shape[1]);
     prompt_release(&prompt);
@@ -225,12 +225,13 @@ static void the_model_chooses_among_its_shapes(void **state)
 static void media_are_guided_by_a_prompt_alone(void **state)
 {
     static const struct {
-        enum answer_kind kind;
+        enum modality kind;
         const char *text;
         double guidance;
         bool guided;
-    } rows[] = {{ANSWER_IMAGE, "words", 2, true},  {ANSWER_VIDEO, "words", 0, true}, {ANSWER_AUDIO, "words", 2, true},
-                {ANSWER_IMAGE, "words", 1, false}, {ANSWER_TEXT, "words", 2, false}, {ANSWER_IMAGE, "", 2, false}};
+    } rows[] = {{MODALITY_IMAGE, "words", 2, true}, {MODALITY_VIDEO, "words", 0, true},
+                {MODALITY_AUDIO, "words", 2, true}, {MODALITY_IMAGE, "words", 1, false},
+                {MODALITY_TEXT, "words", 2, false}, {MODALITY_IMAGE, "", 2, false}};
     struct studio studio;
     (void)state;
     open_studio(&studio);
@@ -251,8 +252,8 @@ static i64 latent_frames_of(i64 frames, double rate_hz)
     char *path = in_root("some.mp4");
     write_clip(path, frames, rate_hz);
     open_studio(&studio);
-    prompt_init(&prompt, ANSWER_TEXT);
-    if (prompt_video(&prompt, &studio, path) < 0)
+    prompt_init(&prompt, MODALITY_TEXT);
+    if (prompt_medium(&prompt, &studio, MODALITY_VIDEO, path) < 0)
         fail_msg("%s", error_text());
     i64 latent_frames = prompt.parts[0].frames;
     prompt_release(&prompt);

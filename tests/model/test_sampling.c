@@ -4,7 +4,7 @@
 
 #include "model/generate.h"
 #include "tests/device.h"
-#include "tests/toy_batch.h"
+#include "tests/toy.h"
 
 enum { WORDS = 6, START = 5 };
 static const i32 start[START] = {3, 1, 5, 0, 2};

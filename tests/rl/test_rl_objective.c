@@ -250,7 +250,7 @@ static void test_hints_fade_by_success(void **state)
 /* ---- Models: groups that share their prompt give the gradients of separate answers ---- */
 
 static const struct vocabulary vocabulary = {
-    .boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = 1, .message_begin = 2, .message_end = 3};
+    .bracket = {[0 ... BRACKETS - 1] = -1}, .end = 1, .message_begin = 2, .message_end = 3};
 
 static void open_model(struct model *m)
 {

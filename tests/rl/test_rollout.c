@@ -170,8 +170,7 @@ static bool same_pool(const struct pool *a, const struct pool *b)
 
 /* ---- Tests ---- */
 
-static const struct vocabulary no_brackets = {
-    .boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = -1};
+static const struct vocabulary no_brackets = {.bracket = {[0 ... BRACKETS - 1] = -1}, .end = -1};
 
 /* Draws answers with different rewards for all prompts. Cache slots are reused while other answers
  * are still running. */

@@ -27,12 +27,12 @@ enum {
     LONG = 23
 };
 static const struct vocabulary vocabulary = {
-    .boi = BOI,
-    .eoi = EOI,
-    .bov = BOV,
-    .eov = EOV,
-    .next = NEXT,
-    .boa = BOA,
+    .bracket[BRACKET_BOI] = BOI,
+    .bracket[BRACKET_EOI] = EOI,
+    .bracket[BRACKET_BOV] = BOV,
+    .bracket[BRACKET_EOV] = EOV,
+    .bracket[BRACKET_NEXT] = NEXT,
+    .bracket[BRACKET_BOA] = BOA,
     .end = END,
     .message_begin = IM_START,
     .message_end = IM_END,
@@ -68,7 +68,7 @@ static void draw_targets(struct text *out, const struct position *p)
     if (p->text >= 0) {
         text_printf(out, " -> %s", id_name(p->text));
         if (p->text_stream != p->stream)
-            text_printf(out, "(%s)", stream_names[p->text_stream]);
+            text_printf(out, "(%s)", stream_rows[p->text_stream].name);
         if (p->text_weight != 1)
             text_printf(out, "*%g", p->text_weight);
     }
@@ -84,7 +84,7 @@ static void draw(struct text *out, const struct grammar *g)
 {
     for (i64 i = 0; i < g->count; i++) {
         const struct position *p = &g->positions[i];
-        text_printf(out, "%d %s", (int)i, stream_names[p->stream]);
+        text_printf(out, "%d %s", (int)i, stream_rows[p->stream].name);
         draw_input(out, p);
         text_printf(out, " %g,%g,%g %d", p->at[0], p->at[1], p->at[2], p->begin);
         if (p->hole_end > p->hole_begin)
@@ -409,7 +409,7 @@ static void ids_out_of_place_are_refused(void **state)
     grammar_bits(&g);
     grammar_bits(&g);
     refuse(&g, NEXT, "the end of a picture");
-    assert_int_equal(grammar_cells(&g, false, 1, 1, 1), -1);
+    assert_int_equal(grammar_cells(&g, STREAM_IMAGE_IN, 1, 1, 1), -1);
     struct part bad[] = {{.kind = STREAM_TEXT, .ids = (i32[]){BOA}, .count = 1},
                          {.kind = STREAM_IMAGE_OUT, .shape = 1, .frames = 1},
                          {.kind = STREAM_VIDEO_OUT, .shape = 7, .frames = 1},
@@ -425,7 +425,7 @@ static void ids_out_of_place_are_refused(void **state)
 static struct part random_part(u32 sample, u32 index)
 {
     struct rng_key key = {7, RNG_TEST};
-    struct part p = {.kind = (enum stream)rng_below(key, STREAMS, sample, index, 0, 0)};
+    struct part p = {.kind = (enum stream)rng_below(key, STREAM_AUDIO + 1, sample, index, 0, 0)};
     p.weight = 0.5f * (float)rng_below(key, 3, sample, index, 1, 0);
     p.count = rng_below(key, 5, sample, index, 2, 0);
     p.ids = words;
@@ -551,7 +551,15 @@ static void special_tokens_give_the_vocabulary(void **state)
     assert_int_equal(text_trainer_feed(trainer, "some words", 10), 0);
     struct text_tokenizer *tokenizer = text_trainer_finish(trainer);
     assert_int_equal(vocabulary_load(&v, tokenizer, NULL), 0);
-    const i32 ids[] = {v.boi, v.eoi, v.bov, v.eov, v.next, v.boa, v.end, v.message_begin, v.message_end};
+    const i32 ids[] = {v.bracket[BRACKET_BOI],
+                       v.bracket[BRACKET_EOI],
+                       v.bracket[BRACKET_BOV],
+                       v.bracket[BRACKET_EOV],
+                       v.bracket[BRACKET_NEXT],
+                       v.bracket[BRACKET_BOA],
+                       v.end,
+                       v.message_begin,
+                       v.message_end};
     for (i64 i = 0; i < COUNT_OF(ids); i++)
         assert_true(ids[i] >= 0);
     text_tokenizer_free(tokenizer);

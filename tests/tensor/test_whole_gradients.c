@@ -16,7 +16,7 @@
 #include <math.h>
 
 #include "tests/device.h"
-#include "tests/toy_batch.h"
+#include "tests/toy.h"
 
 enum { LAYERS = 4, SAMPLES = 8, DIRECTIONS_TRIED = 2 };
 static const struct rng_key key = {5, RNG_TEST};
@@ -54,7 +54,7 @@ static void make_coefficients(struct whole *w)
 
 static i64 levels_of(int kind)
 {
-    return kind == TARGET_AUDIO ? TOY_LEVELS : 1;
+    return target_levels((enum target_kind)kind, &toy_widths);
 }
 
 static double loss(struct forward *out, struct whole *w, bool recording)

@@ -124,7 +124,8 @@ static void shards_hold_those_of_transformers(void **state)
     for (i64 i = 0; i < json_count(cases); i++) {
         struct text_tokenizer *tokenizer = tokenizer_of_case(i);
         char *data = path_join(folder, "c.json"), *out = path_join(folder, "out");
-        struct prepare_settings s = {.data = data, .text = folder, .audio_seconds = 30, .shard_bytes = 1 << 20};
+        struct prepare_settings s = {
+            .data = data, .tokenizer[TOKENIZER_TEXT] = folder, .audio_seconds = 30, .shard_bytes = 1 << 20};
         struct json *line = json_object(), *list = json_array();
         struct shards shards;
         struct id_list ids = {0};

@@ -30,7 +30,7 @@ static struct step_seen {
 
 static i64 levels_of(int kind)
 {
-    return kind == TARGET_AUDIO ? TOY_LEVELS : 1;
+    return target_levels((enum target_kind)kind, &toy_widths);
 }
 
 /* Total target weight of the whole step, counted independently of the batch source. */
@@ -50,7 +50,7 @@ static void look_at_level(const struct forward *out, const struct target_list *l
         double share = (double)list->weight[i] / (double)levels_of(kind);
         double expected = seen.expected[kind] * share / total;
         if (!(fabs(coefficient[i] - expected) <= 1e-6 * expected))
-            fail_msg("%s, target %d: coefficient %.9g, expected %.9g", target_names[kind], (int)i, coefficient[i],
+            fail_msg("%s, target %d: coefficient %.9g, expected %.9g", target_rows[kind].name, (int)i, coefficient[i],
                      expected);
         seen.pulled[kind] += (double)coefficient[i] * loss[i];
         seen.loss[kind] += share * loss[i];
@@ -102,7 +102,7 @@ static double mean(int kind)
 static void expect_near(const char *what, int kind, double got, double want)
 {
     if (!(fabs(got - want) <= 1e-6 * fabs(want)))
-        fail_msg("%s of %s: %.9g, expected %.9g", what, target_names[kind], got, want);
+        fail_msg("%s of %s: %.9g, expected %.9g", what, target_rows[kind].name, got, want);
 }
 
 /* Running means of 4, 3, 0.5 and 8: bits count 8 times, sound half; the multi-token block keeps its

@@ -21,7 +21,7 @@ static bool keeps(struct curation *c, const char *text, struct text *out)
 {
     struct sample sample = {.name = string_copy("a.jsonl:1")};
     struct curate_item item = {0};
-    text_append(&sample_add(&sample, SAMPLE_TEXT)->bytes, text, (i64)strlen(text));
+    text_append(&sample_add(&sample, MODALITY_TEXT)->bytes, text, (i64)strlen(text));
     curation_look(c, &item, &sample);
     bool kept = curation_keep(c, &item, &sample);
     if (out)
@@ -209,8 +209,8 @@ static void languages_of_long_texts_and_conversations(void **state)
     assert_true(keeps(c, text.data, NULL));
     struct sample chat = {.layout = SAMPLE_CHAT, .name = string_copy("a.jsonl:1")};
     struct curate_item item = {0};
-    text_append(&sample_add(&chat, SAMPLE_TEXT)->bytes, "Yes", 3);
-    text_append(&sample_add(&chat, SAMPLE_TEXT)->bytes, spoken[6].text, (i64)strlen(spoken[6].text));
+    text_append(&sample_add(&chat, MODALITY_TEXT)->bytes, "Yes", 3);
+    text_append(&sample_add(&chat, MODALITY_TEXT)->bytes, spoken[6].text, (i64)strlen(spoken[6].text));
     curation_look(c, &item, &chat);
     assert_true(curation_keep(c, &item, &chat));
     curate_item_release(&item);
@@ -273,7 +273,7 @@ static void pieces_of_a_text_stay_together(void **state)
     struct curation *c = open_curation(&s);
     struct sample piece = {.name = string_copy("a.txt:1"), .goes_on = true};
     struct curate_item item = {0};
-    text_append(&sample_add(&piece, SAMPLE_TEXT)->bytes, "short", 5);
+    text_append(&sample_add(&piece, MODALITY_TEXT)->bytes, "short", 5);
     curation_look(c, &item, &piece);
     assert_true(curation_keep(c, &item, &piece));
     piece.goes_on = false;
@@ -481,8 +481,8 @@ static void captions_stand_at_so_many_media(void **state)
     for (i64 i = 0; i < COUNT_OF(captions); i++) {
         struct sample sample = {.layout = SAMPLE_CAPTIONED, .name = string_copy("a.tar:1")};
         struct curate_item item = {0};
-        sample_add(&sample, SAMPLE_IMAGE);
-        text_append(&sample_add(&sample, SAMPLE_TEXT)->bytes, captions[i], (i64)strlen(captions[i]));
+        sample_add(&sample, MODALITY_IMAGE);
+        text_append(&sample_add(&sample, MODALITY_TEXT)->bytes, captions[i], (i64)strlen(captions[i]));
         curation_look(c, &item, &sample);
         assert_int_equal(curation_keep(c, &item, &sample), kept[i]);
         curate_item_release(&item);

@@ -110,7 +110,7 @@ static void links_are_no_pictures(void **state)
     draw(&drawn, lines, NULL);
     assert_memory_equal(drawn.data, "bad: :1: pictures are named by", 30);
     text_release(&drawn);
-    expect(table, &(struct source_columns){.text = "caption"}, "plain text'a red apple'\n");
+    expect(table, &(struct source_columns){.modality[MODALITY_TEXT] = "caption"}, "plain text'a red apple'\n");
     memory_free(lines);
     (void)state;
 }
@@ -123,17 +123,18 @@ static void unknown_columns_are_named(void **state)
     assert_non_null(strstr(drawn.data, "Its columns are: id, body."));
     assert_non_null(strstr(drawn.data, "columns: {text: NAME}"));
     text_clear(&drawn);
-    draw(&drawn, table, &(struct source_columns){.text = "Body"});
+    draw(&drawn, table, &(struct source_columns){.modality[MODALITY_TEXT] = "Body"});
     assert_non_null(strstr(drawn.data, "Expected those that `columns`"));
     text_release(&drawn);
-    expect(table, &(struct source_columns){.text = "body"}, "plain text'a text'\n");
+    expect(table, &(struct source_columns){.modality[MODALITY_TEXT] = "body"}, "plain text'a text'\n");
     (void)state;
 }
 
 static void named_columns_are_the_only_ones(void **state)
 {
     const char text[] = "{\"q\": \"1?\", \"a\": \"2\", \"text\": \"all\"}\n{\"text\": \"no\"}\n";
-    struct source_columns turn = {.question = "q", .answer = "a"}, picture = {.image = "file", .text = "alt"};
+    struct source_columns turn = {.question = "q", .answer = "a"},
+                          picture = {.modality = {[MODALITY_IMAGE] = "file", [MODALITY_TEXT] = "alt"}};
     expect(put_text("turn.jsonl", text), &turn, "chat <user> text'1?' <assistant> text'2'\n");
     expect(put_text("pic.csv", "file,alt,text\na.png,red,x\n"), &picture, "captioned image@a.png text'red'\n");
     (void)state;

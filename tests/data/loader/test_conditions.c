@@ -32,8 +32,8 @@ static struct loader_settings settings_of(enum direction direction)
     struct loader_settings s = {.rows = {zero_step, one_row, 1},
                                 .length = {zero_step, long_row, 1},
                                 .micro_rows = 1,
-                                .text_condition = 0.25,
-                                .audio_condition = 0.5};
+                                .condition[MODALITY_TEXT] = 0.25,
+                                .condition[MODALITY_AUDIO] = 0.5};
     s.mixture[direction] = 1;
     return s;
 }
@@ -87,7 +87,7 @@ static void captions_weigh_what_is_said(void **state)
     s.in_order = true;
     struct batch b = first_batch(&s, &words);
     assert_int_equal(count_words(&b, 0.25f, end_of_first(&b)), words - 1); /* the first id has no prediction */
-    s.text_condition = 0;
+    s.condition[MODALITY_TEXT] = 0;
     b = first_batch(&s, &words);
     assert_int_equal(count_words(&b, 0, end_of_first(&b)), 0);
 }
@@ -112,7 +112,7 @@ static void questions_of_chats_are_no_targets(void **state)
     i64 words = 0;
     (void)state;
     s.in_order = true;
-    s.text_condition = 1;
+    s.condition[MODALITY_TEXT] = 1;
     struct batch b = first_batch(&s, &words);
     assert_int_equal(count_words(&b, 1, end_of_first(&b)), words);
 }

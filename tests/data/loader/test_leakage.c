@@ -12,7 +12,7 @@
 #include "tests/device.h"
 #include "data/loader/plan.h"
 #include "tests/shard_fixture.h"
-#include "tests/toy_batch.h"
+#include "tests/toy.h"
 
 enum { PACKINGS = 6, CUTS = 10, ROW = 160, ROWS = 2 };
 
@@ -61,8 +61,8 @@ static void open_loader(void)
                                              .length = {zero_step, short_rows, 1},
                                              .micro_rows = ROWS,
                                              .mixture = {0.3, 1, 1, 1, 1, 1, 1, 1},
-                                             .text_condition = 1,
-                                             .audio_condition = 0.5,
+                                             .condition[MODALITY_TEXT] = 1,
+                                             .condition[MODALITY_AUDIO] = 0.5,
                                              .condition_drop = 0.2,
                                              .flip_most = 0.2,
                                              .reweight = true,
@@ -186,7 +186,7 @@ static void expect_same(const char *what, const struct leakage_seen *a, const st
                         enum target_kind kind, i64 level, i64 i, i64 position)
 {
     if (!same_row(a->logits[kind][level], b->logits[kind][level], i, a->columns[kind]))
-        fail_msg("%s: logits of %s %d at position %d moved", what, target_names[kind], (int)level, (int)position);
+        fail_msg("%s: logits of %s %d at position %d moved", what, target_rows[kind].name, (int)level, (int)position);
 }
 
 /* at [n + 1]: positions that were disturbed, and so may have changed. */
@@ -197,8 +197,8 @@ static void expect_no_leak(const char *what, const struct batch *b, const u8 *at
     for (int kind = 0; kind < TARGETS; kind++)
         for (i64 i = 0; i < b->targets[kind].n; i++) {
             i64 p = b->targets[kind].position[i];
-            told[p] |= kind == TARGET_AUDIO && at[p + 1];
-            for (i64 level = 0; level < (kind == TARGET_AUDIO ? TOY_LEVELS : 1); level++)
+            told[p] |= target_rows[kind].by_level && at[p + 1];
+            for (i64 level = 0; level < target_levels((enum target_kind)kind, &toy_widths); level++)
                 if (!at[p] && !(at[p + 1] && (kind == TARGET_MTP || level > 0)))
                     expect_same(what, before, after, kind, level, i, p);
         }

@@ -22,7 +22,7 @@ static const struct loader_settings plain = {.rows = {zero_step, some_rows, 1},
                                              .length = {zero_step, some_length, 1},
                                              .micro_rows = 2,
                                              .mixture = {1, 1, 1, 1, 1, 1, 1, 1},
-                                             .text_condition = 1,
+                                             .condition[MODALITY_TEXT] = 1,
                                              .flip_most = 0.2};
 
 static int make(void **state)

@@ -18,7 +18,7 @@ static struct loader_settings plain = {.rows = {zero_step, some_rows, 1},
                                        .length = {zero_step, some_length, 1},
                                        .micro_rows = 4,
                                        .mixture = {1, 1, 1, 1, 1, 1, 1, 1},
-                                       .text_condition = 1};
+                                       .condition[MODALITY_TEXT] = 1};
 
 static int make(void **state)
 {
@@ -111,7 +111,7 @@ static void expect_once(const struct loader_settings *settings, i64 steps)
     count_epoch(l, steps, 0, seen, &last);
     assert_true(last >= 2); /* the windows of the first 2 epochs are done */
     for (i64 i = 0; i < SAMPLES; i++) {
-        bool fits = i % DIRECTIONS == DIRECTION_TEXT || whole_length(l, i) <= LENGTH;
+        bool fits = i % FIXTURE_DIRECTIONS == DIRECTION_TEXT || whole_length(l, i) <= LENGTH;
         assert_int_equal(seen[i], fits ? whole_length(l, i) : 0);
         left_out += !fits;
     }
@@ -136,7 +136,7 @@ static void rows_of_another_length_lose_nothing(void **state)
     i64 *seen = memory_alloc(SAMPLES * 8), last = 0;
     count_epoch(l, 500, 0, seen, &last);
     for (i64 i = 0; i < SAMPLES; i++) /* samples too long for short rows appear only in long rows, if at all */
-        if (whole_length(l, i) <= LENGTH || i % DIRECTIONS == DIRECTION_TEXT)
+        if (whole_length(l, i) <= LENGTH || i % FIXTURE_DIRECTIONS == DIRECTION_TEXT)
             assert_int_equal(seen[i], whole_length(l, i));
     memory_free(seen);
     loader_close(l);
@@ -222,7 +222,7 @@ static struct loader_settings all_options(void)
     s.reweight = true;
     s.window = 1;
     s.frame_mask = 0.3;
-    s.audio_condition = 0.5;
+    s.condition[MODALITY_AUDIO] = 0.5;
     return s;
 }
 
@@ -557,12 +557,12 @@ static void conditions_are_dropped_for_media_that_are_made(void **state)
     struct loader_settings settings = plain;
     settings.condition_drop = 0.25;
     struct loader *l = open_with(&settings);
-    i64 dropped[DIRECTIONS] = {0};
+    i64 dropped[FIXTURE_DIRECTIONS] = {0};
     for (i64 i = 0; i < SAMPLES; i++) {
         loader_parts(l, &(struct entry){.sample = (i32)i}, &l->given);
-        dropped[i % DIRECTIONS] += i % DIRECTIONS != DIRECTION_TEXT && l->given.count == 1;
+        dropped[i % FIXTURE_DIRECTIONS] += i % FIXTURE_DIRECTIONS != DIRECTION_TEXT && l->given.count == 1;
     }
-    for (int d = 0; d < DIRECTIONS; d++) {
+    for (int d = 0; d < FIXTURE_DIRECTIONS; d++) {
         bool made = d == DIRECTION_IMAGE_OUT || d == DIRECTION_VIDEO_OUT || d == DIRECTION_AUDIO_OUT;
         assert_in_range(dropped[d], made ? 90 : 0, made ? 160 : 0);
     }
@@ -582,7 +582,7 @@ static void expect_one_pass(bool drawn)
         for (i64 i = 0; i < plan_step(l, step)->rows.entries.count; i++)
             seen[plan_step(l, step)->rows.entries.data[i].sample] += plan_step(l, step)->rows.entries.data[i].length;
     for (i64 i = 0; i < SAMPLES; i++)
-        assert_int_equal(seen[i], whole_length(l, i) <= LENGTH || i % DIRECTIONS == 0 ? whole_length(l, i) : 0);
+        assert_int_equal(seen[i], whole_length(l, i) <= LENGTH || i % FIXTURE_DIRECTIONS == 0 ? whole_length(l, i) : 0);
     assert_int_equal(loader_step(l, step + 7, &s), 0);
     assert_int_equal(s.rows, 0);
     memory_free(seen);

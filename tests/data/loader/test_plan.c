@@ -16,7 +16,7 @@ static struct loader_settings plain = {.rows = {zero_step, some_rows, 1},
                                        .length = {zero_step, some_length, 1},
                                        .micro_rows = 4,
                                        .mixture = {1, 1, 1, 1, 1, 1, 1, 1},
-                                       .text_condition = 1};
+                                       .condition[MODALITY_TEXT] = 1};
 
 static int make(void **state)
 {
@@ -121,7 +121,7 @@ static void whole_epochs(struct loader *l, i64 from, i64 steps)
     }
     assert_true(last >= first + 4);
     for (i64 i = 0; i < SAMPLES; i++) {
-        bool fits = i % DIRECTIONS == DIRECTION_TEXT || whole_length(l, i) <= LENGTH;
+        bool fits = i % FIXTURE_DIRECTIONS == DIRECTION_TEXT || whole_length(l, i) <= LENGTH;
         assert_int_equal(seen[i], fits ? whole_length(l, i) : 0);
     }
     memory_free(seen);
@@ -184,7 +184,7 @@ static void a_ramp_of_lengths_loses_nothing(void **state)
             seen[e->sample] += e->epoch == 0 ? e->length : 0;
         }
     for (i64 i = 0; i < SAMPLES; i++)
-        if (whole_length(l, i) <= LENGTH || i % DIRECTIONS == DIRECTION_TEXT)
+        if (whole_length(l, i) <= LENGTH || i % FIXTURE_DIRECTIONS == DIRECTION_TEXT)
             assert_int_equal(seen[i], whole_length(l, i));
     same_plans(planned(direct, 90), planned(l, 90));
     same_plans(planned(direct, 130), planned(l, 130));
@@ -210,9 +210,9 @@ static void shares_of_a_mixture_are_met(void **state)
         for (i64 i = 0; i < plan->rows.entries.count; i++)
             shown[plan->rows.entries.data[i].sample] += plan->rows.entries.data[i].first == 0;
     }
-    for (int d = 0; d < DIRECTIONS; d++) {
+    for (int d = 0; d < FIXTURE_DIRECTIONS; d++) {
         double sum = 0, fits = 0;
-        for (i64 i = d; i < SAMPLES; i += DIRECTIONS)
+        for (i64 i = d; i < SAMPLES; i += FIXTURE_DIRECTIONS)
             if (whole_length(l, i) <= LENGTH || d == DIRECTION_TEXT) {
                 double rate = (double)shown[i] / (double)epochs;
                 sum += rate;

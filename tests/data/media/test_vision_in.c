@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "tests/toy_batch.h"
+#include "tests/toy.h"
 
 enum { SAMPLES = 9, VIT_LAYERS = 2, TOKENS = 2 * CELLS, ROWS_MOST = 64 };
 

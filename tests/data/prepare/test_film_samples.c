@@ -92,9 +92,9 @@ static struct prepare_settings settings_of(enum film_sound film_sound)
     for (i64 i = 0; i < 4; i++)
         snprintf(paths[i], sizeof paths[i], "%s/%s", directory, names[i]);
     return (struct prepare_settings){.data = paths[0],
-                                     .text = paths[1],
-                                     .vision = paths[2],
-                                     .audio = paths[3],
+                                     .tokenizer[TOKENIZER_TEXT] = paths[1],
+                                     .tokenizer[TOKENIZER_VISION] = paths[2],
+                                     .tokenizer[TOKENIZER_AUDIO] = paths[3],
                                      .bad_share = 0,
                                      .dropout_copies = 1,
                                      .audio_seconds = 30,
@@ -120,7 +120,7 @@ static const struct shard_part *find(const struct shards *s, enum direction dire
             return s->folders[0].parts + s->folders[0].samples[i].first_part;
         }
     }
-    fail_msg("no %s of %s", direction_names[direction], name);
+    fail_msg("no %s of %s", direction_rows[direction].name, name);
     return NULL;
 }
 
@@ -262,7 +262,7 @@ static void sounds_may_be_demanded(void **state)
     assert_sound(&s, assert_parts(&s, DIRECTION_VIDEO_IN, "captions.jsonl:1@1.250", "VATN") + 1, "later.mp4", 1.25);
     assert_sound(&s, assert_parts(&s, DIRECTION_VIDEO_IN, "captions.jsonl:1@2.500", "VATN") + 1, "later.mp4", 2.5);
     shards_close(&s);
-    settings.audio = NULL;
+    settings.tokenizer[TOKENIZER_AUDIO] = NULL;
     assert_int_equal(prepare_stage(&settings, path_of("out"), 1, &device, DTYPE_F32), -1);
     assert_says("film_sound: sounds need an audio tokenizer");
 }
@@ -538,7 +538,7 @@ static void films_of_parts_are_told_by_all_their_windows(void **state)
 static void tokenizers_hear_films(void **state)
 {
     struct audio_media kept, again, sounds;
-    struct media_request from = {.data = path_of("in"), .kinds = 1 << SAMPLE_VIDEO}, none = {.data = path_of("in")};
+    struct media_request from = {.data = path_of("in"), .kinds = 1 << MODALITY_VIDEO}, none = {.data = path_of("in")};
     float drawn[2][4 * 8000], response[4 * 16];
     struct audio_draw draw = {.n = 4, .samples = 8000, .bins = 16, .augment = 0.5, .seed = 3};
     (void)state;

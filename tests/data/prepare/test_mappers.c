@@ -73,7 +73,7 @@ static int clear(void **state)
 static int prepare(const char *name, const char *part, const char *text)
 {
     struct prepare_settings s = {.data = corpus,
-                                 .text = (char *)text,
+                                 .tokenizer[TOKENIZER_TEXT] = (char *)text,
                                  .bad_share = 0.05,
                                  .validation = 0.2,
                                  .dropout = 0.3,
@@ -328,7 +328,7 @@ static void it_stops_before_the_disk_is_full_and_goes_on(void **state)
 {
     char *whole = path_join(folder, "whole/train"), *out = path_join(folder, "room"), *train = path_join(out, "train");
     struct prepare_settings s = {.data = corpus,
-                                 .text = text_folder,
+                                 .tokenizer[TOKENIZER_TEXT] = text_folder,
                                  .bad_share = 0.05,
                                  .validation = 0.2,
                                  .dropout = 0.3,
@@ -351,7 +351,7 @@ static void it_stops_before_the_disk_is_full_and_goes_on(void **state)
 static void what_it_will_write_is_estimated(void **state)
 {
     struct prepare_settings s = {.data = corpus,
-                                 .text = text_folder,
+                                 .tokenizer[TOKENIZER_TEXT] = text_folder,
                                  .bad_share = 0.05,
                                  .dropout_copies = 1,
                                  .audio_seconds = 30,

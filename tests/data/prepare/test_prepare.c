@@ -140,9 +140,9 @@ static int clear(void **state)
 static struct prepare_settings settings_of(char *data)
 {
     return (struct prepare_settings){.data = data,
-                                     .text = text_folder,
-                                     .vision = vision_folder,
-                                     .audio = audio_folder,
+                                     .tokenizer[TOKENIZER_TEXT] = text_folder,
+                                     .tokenizer[TOKENIZER_VISION] = vision_folder,
+                                     .tokenizer[TOKENIZER_AUDIO] = audio_folder,
                                      .bad_share = 0.05,
                                      .dropout_copies = 1,
                                      .audio_seconds = 30,
@@ -161,7 +161,7 @@ static const struct shard_part *find(const struct shards *s, enum direction dire
     for (i64 i = 0; i < s->sample_count; i++)
         if (s->folders[0].samples[i].direction == direction && strstr(shards_name(s, i), name))
             return s->folders[0].parts + s->folders[0].samples[i].first_part;
-    fail_msg("no %s of %s", direction_names[direction], name);
+    fail_msg("no %s of %s", direction_rows[direction].name, name);
     return NULL;
 }
 
@@ -264,7 +264,7 @@ static void the_packer_reads_it(void **state)
                                        .length = {zero, length, 1},
                                        .micro_rows = 4,
                                        .mixture = {1, 1, 1, 1, 1, 1, 1, 1},
-                                       .text_condition = 1,
+                                       .condition[MODALITY_TEXT] = 1,
                                        .flip_most = 0.2};
     struct loader *loader = loader_open(out, "train", &settings, 1);
     struct loader_step step;
@@ -277,9 +277,9 @@ static void the_packer_reads_it(void **state)
         assert_int_equal(loader_step(loader, i, &step), 0);
         if (loader_batch(loader, i, 0, &batch, &arena) < 0)
             fail_msg("%s", error_text());
-        for (int kind = 0; kind < TARGETS; kind++)
+        for (int kind = 0; kind <= TARGET_AUDIO; kind++)
             assert_true(step.totals[kind] > 0);
-        for (int kind = 0; kind < INPUTS; kind++)
+        for (int kind = 0; kind <= INPUT_AUDIO; kind++)
             assert_true(batch.inputs[kind].n > 0);
     }
     assert_true((double)step.positions >= 0.95 * (double)(step.rows * step.length));
@@ -348,7 +348,7 @@ static void without_tokenizers_media_are_left_out(void **state)
 {
     struct prepare_settings settings = settings_of(corpus);
     struct shards s;
-    settings.vision = settings.audio = "";
+    settings.tokenizer[TOKENIZER_VISION] = settings.tokenizer[TOKENIZER_AUDIO] = "";
     settings.validation = 0.5;
     run(&settings);
     assert_int_equal(shards_open(&s, out, "train"), 0);
@@ -402,7 +402,7 @@ static void pictures_of_a_table_are_made(void **state)
     struct prepare_settings settings = settings_of(data);
     struct shards s;
     assert_int_equal(directory_make(data) || file_copy(to, GOLDEN "/tables/forms/png.parquet"), 0);
-    settings.columns = (struct source_columns){.image = "picture", .text = "alt"};
+    settings.columns = (struct source_columns){.modality = {[MODALITY_IMAGE] = "picture", [MODALITY_TEXT] = "alt"}};
     settings.bad_share = 0.5;
     run(&settings);
     assert_int_equal(shards_open(&s, out, "train"), 0);
@@ -413,7 +413,7 @@ static void pictures_of_a_table_are_made(void **state)
     p = find(&s, DIRECTION_IMAGE_OUT, "png.parquet:1");
     assert_true(p[1].kind == STREAM_IMAGE_OUT && !p[1].condition);
     shards_close(&s);
-    settings.columns.text = "title";
+    settings.columns.modality[MODALITY_TEXT] = "title";
     assert_int_equal(prepare_stage(&settings, out, 1, &device, DTYPE_F32), -1);
     memory_free(data);
     memory_free(to);

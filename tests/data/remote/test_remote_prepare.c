@@ -68,7 +68,7 @@ static int clear(void **state)
 static struct prepare_settings settings_of(char *from, char *part)
 {
     return (struct prepare_settings){.data = from,
-                                     .text = path_of("bpe"),
+                                     .tokenizer[TOKENIZER_TEXT] = path_of("bpe"),
                                      .bad_share = 0.05,
                                      .validation = 0.2,
                                      .dropout_copies = 1,

@@ -196,9 +196,9 @@ static int read_one(void *context, void *content, const struct medium *medium, c
     struct sound sound = {0};
     (void)context, (void)content;
     const struct clip_request request = {.rate_hz = 8, .max_frames = 9, .height = 32, .width = 32};
-    int status = medium->kind == SAMPLE_IMAGE   ? image_read(&clip, file->data, file->bytes, medium->path)
-                 : medium->kind == SAMPLE_VIDEO ? clip_read(&clip, file->data, file->bytes, medium->path, &request)
-                                                : sound_read(&sound, file->data, file->bytes, medium->path, 16000);
+    int status = medium->kind == MODALITY_IMAGE   ? image_read(&clip, file->data, file->bytes, medium->path)
+                 : medium->kind == MODALITY_VIDEO ? clip_read(&clip, file->data, file->bytes, medium->path, &request)
+                                                  : sound_read(&sound, file->data, file->bytes, medium->path, 16000);
     if (status < 0)
         note_problem(medium->path);
     clip_release(&clip);
@@ -218,7 +218,7 @@ static void exactly_the_damaged_are_named(void **state)
 {
     (void)state;
     const struct media_request request = {
-        .data = folder, .split = SPLIT_TRAIN, .kinds = 1 << SAMPLE_IMAGE | 1 << SAMPLE_VIDEO | 1 << SAMPLE_AUDIO};
+        .data = folder, .split = SPLIT_TRAIN, .kinds = 1 << MODALITY_IMAGE | 1 << MODALITY_VIDEO | 1 << MODALITY_AUDIO};
     struct media_reader reader = {
         .what = "media", .bad_share = 0.1, .content_bytes = 1, .read = read_one, .take = take_one};
     if (media_read(&reader, &request) < 0)

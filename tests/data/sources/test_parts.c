@@ -188,7 +188,7 @@ static void tokenizers_of_media_take_captions_of_any_form(void **state)
     for (i64 i = 0; i < COUNT_OF(names); i++)
         put(names[i], &bytes);
     put("train/metadata.jsonl", &line);
-    struct media_request request = {.data = data, .kinds = 1 << SAMPLE_IMAGE | 1 << SAMPLE_AUDIO};
+    struct media_request request = {.data = data, .kinds = 1 << MODALITY_IMAGE | 1 << MODALITY_AUDIO};
     struct media_list list;
     assert_int_equal(media_list(&list, &request), 0);
     for (i64 i = 0; i < list.count; i++)

@@ -8,10 +8,9 @@
 
 static void draw_part(struct text *out, const struct sample_part *part)
 {
-    static const char *const names[] = {"text", "image", "video", "audio", "ids"};
     if (part->role)
         text_printf(out, " <%s>", part->role);
-    text_printf(out, " %s", names[part->kind]);
+    text_printf(out, " %s", part->kind == SAMPLE_IDS ? "ids" : modality_rows[part->kind].name);
     if (part->path)
         text_printf(out, "@%s",
                     strncmp(part->path, directory, strlen(directory)) == 0 ? part->path + strlen(directory) + 1

@@ -11,9 +11,9 @@ static void settings_come_back_as_they_were(void **state)
     (void)state;
     char *names[] = {"text", "chat"}, *out = in_folder("promise");
     struct prepare_settings s = {.data = "out/a b: #c \"d\"",
-                                 .text = tokenizer,
+                                 .tokenizer[TOKENIZER_TEXT] = tokenizer,
                                  .directions = {names, 2},
-                                 .columns = {.text = "null"},
+                                 .columns = {.modality[MODALITY_TEXT] = "null"},
                                  .validation = 1.0 / 3,
                                  .pictures = {.background = "00ff00", .most_pixels = 77},
                                  .dropout_copies = 3,
@@ -31,8 +31,8 @@ static void settings_come_back_as_they_were(void **state)
     if (shard_stream_load(&stream, out) < 0)
         fail_msg("%s", error_text());
     char *text = path_join(out, "text");
-    assert_string_equal(stream.settings.text, text);
-    s.text = text;
+    assert_string_equal(stream.settings.tokenizer[TOKENIZER_TEXT], text);
+    s.tokenizer[TOKENIZER_TEXT] = text;
     s.data = "./out/a b: #c \"d\"";
     s.filter.against = "./x\n./out/y\nhttps://host/z";
     s.filter.seen = "./out/p\n./q";
