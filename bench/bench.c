@@ -52,7 +52,7 @@ void bench_print(const struct bench_row *row, bool json)
         printf("%s%s\n", row->note ? "  " : "", row->note ? row->note : "");
         return;
     }
-    struct text line = {0};
+    struct buffer line = {0};
     struct json *j = json_object();
     json_set(j, "name", json_of_string(row->name));
     json_set(j, "what", json_of_string(row->what));
@@ -69,6 +69,6 @@ void bench_print(const struct bench_row *row, bool json)
         json_set(j, "note", json_of_string(row->note));
     json_print(&line, j, 0);
     printf("%s\n", line.data);
-    text_release(&line);
+    buffer_release(&line);
     json_free(j);
 }

@@ -42,6 +42,6 @@ bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_codecs, bench_decod
     bench_roofline, bench_step, bench_tokenizers, bench_video, bench_workers;
 
 struct text_tokenizer;
-int bench_read_glosses(struct text *out); /* glosses of the system's WordNet */
-int bench_encode(double *rate, const struct text_tokenizer *tokenizer, const struct text *text); /* MB/s */
+int bench_read_glosses(struct buffer *out); /* glosses of the system's WordNet */
+int bench_encode(double *rate, const struct text_tokenizer *tokenizer, const struct buffer *text); /* MB/s */
 #endif

@@ -9,23 +9,23 @@ static const char *const files[] = {"/usr/share/wordnet/data.noun", "/usr/share/
                                     "/usr/share/wordnet/data.adj", "/usr/share/wordnet/data.adv"};
 
 /* Reads the text after "|", glosses and examples, one document per line. */
-int bench_read_glosses(struct text *out)
+int bench_read_glosses(struct buffer *out)
 {
-    struct text file = {0};
+    struct buffer file = {0};
     int status = 0;
     for (i64 i = 0; status == 0 && i < COUNT_OF(files); i++) {
         status = file_read(&file, files[i]);
         for (char *at = file.data, *line; status == 0 && (line = strsep(&at, "\n"));) {
             const char *gloss = strstr(line, "| ");
             if (gloss && line[0] != ' ')
-                text_printf(out, "%s\n", gloss + 2);
+                buffer_printf(out, "%s\n", gloss + 2);
         }
-        text_release(&file);
+        buffer_release(&file);
     }
     return status;
 }
 
-static struct text_tokenizer *train(double *rate, const struct text *text)
+static struct text_tokenizer *train(double *rate, const struct buffer *text)
 {
     struct text_training training = {"qwen2", false, VOCABULARY, NULL, false};
     struct text_trainer *trainer = text_trainer_open(&training);
@@ -39,7 +39,7 @@ static struct text_tokenizer *train(double *rate, const struct text *text)
     return tokenizer;
 }
 
-int bench_encode(double *rate, const struct text_tokenizer *tokenizer, const struct text *text)
+int bench_encode(double *rate, const struct text_tokenizer *tokenizer, const struct buffer *text)
 {
     struct id_list ids = {0};
     double begin = clock_s();
@@ -52,7 +52,7 @@ int bench_encode(double *rate, const struct text_tokenizer *tokenizer, const str
 int bench_bpe(struct device *device, bool json)
 {
     static const char note[] = "HF tokenizers is not run from here; bench/archive/LOG.md has both beside each other";
-    struct text text = {0};
+    struct buffer text = {0};
     double trained[ROUNDS], encoded[ROUNDS];
     struct text_tokenizer *tokenizer = NULL;
     int status = bench_read_glosses(&text);
@@ -73,6 +73,6 @@ int bench_bpe(struct device *device, bool json)
     }
     if (tokenizer)
         text_tokenizer_free(tokenizer);
-    text_release(&text);
+    buffer_release(&text);
     return status;
 }

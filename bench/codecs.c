@@ -15,7 +15,7 @@ static const struct setting_override vision_large[] = {
 static const struct setting_override audio_usual[] = {{"data", "./none"}};
 static const struct setting_override audio_large[] = {{"data", "./none"}, {"batch", "256"}, {"crop_s", "2.56"}};
 
-struct codec {
+struct tokenizer_bench {
     const char *what;
     double goal; /* fraction of the peak */
     int (*step)(void *trainer, i64 step);
@@ -23,20 +23,20 @@ struct codec {
     double flops; /* per step */
 };
 
-static int see(void *trainer, i64 step)
+static int run_vision_step(void *trainer, i64 step)
 {
     struct vision_step_result result;
     return vision_step(&result, trainer, step);
 }
 
-static int hear(void *trainer, i64 step)
+static int run_audio_step(void *trainer, i64 step)
 {
     struct audio_result result;
     return audio_step(&result, trainer, step);
 }
 
 /* Measures steps and the peak alternately. */
-static int measure(struct device *device, const struct codec *c, enum dtype dtype, bool json)
+static int measure(struct device *device, const struct tokenizer_bench *c, enum dtype dtype, bool json)
 {
     double rates[ROUNDS], peaks[ROUNDS];
     for (i64 round = -1, step = 0; round < ROUNDS; round++) { /* round -1 warms up */
@@ -69,8 +69,8 @@ static int measure_vision(struct device *device, const struct vision_settings *s
         vision_trainer_open(&t, device, &config, dtype);
         vision_init(&t.vision, 1);
         status = measure(device,
-                         &(struct codec){"training on pictures", device->backend == BACKEND_CUDA ? 0.40 : 0, see, &t,
-                                         vision_step_flops(&t, 0)},
+                         &(struct tokenizer_bench){"training on pictures", device->backend == BACKEND_CUDA ? 0.40 : 0,
+                                                   run_vision_step, &t, vision_step_flops(&t, 0)},
                          dtype, json);
         vision_trainer_close(&t);
     }
@@ -90,8 +90,9 @@ static int measure_audio(struct device *device, const struct audio_settings *s, 
     audio_trainer_open(&t, device, dtype);
     weights_init(&t.audio.weights, 1);
     int status = measure(device,
-                         &(struct codec){"training on sounds, without codes",
-                                         device->backend == BACKEND_CUDA ? 0.40 : 0, hear, &t, audio_step_flops(&t)},
+                         &(struct tokenizer_bench){"training on sounds, without codes",
+                                                   device->backend == BACKEND_CUDA ? 0.40 : 0, run_audio_step, &t,
+                                                   audio_step_flops(&t)},
                          dtype, json);
     audio_trainer_close(&t);
     memory_free(values);

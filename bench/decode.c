@@ -14,7 +14,7 @@
 enum { PROMPT = 512, SHORT_PROMPT = 64, MADE = 32, ROUNDS = 5, BATCHES = 3, BATCH_MOST = 64, EXPERTS_MOST = 256 };
 enum { CHUNK_BYTES = 64 << 10, CHUNKS_MOST = 1 << 16, COPY_ROWS = 1 << 15, COPY_COLUMNS = 1 << 12, COPIES = 5 };
 
-struct subject {
+struct decode_subject {
     const char *name;
     struct model_config config;
     i64 answers[BATCHES];  /* ascending: the cache has room for the last */
@@ -47,8 +47,9 @@ static void add_bytes(struct decode_reading *r, const void *at, i64 bytes)
 /* Adds parts [first, first + count) of a weight in the format that gemms read. */
 static void add_parts(struct decode_reading *r, const struct weight *w, i64 first, i64 count)
 {
-    const struct narrow *n = w->value.narrow;
-    i64 strips = narrow_strips(w->rows), codes = strips * narrow_steps(w->columns) * NARROW_ROWS * NARROW_COLUMNS;
+    const struct quantized_weight *n = w->value.quantized;
+    i64 strips = quantized_strips(w->rows),
+        codes = strips * quantized_steps(w->columns) * QUANTIZED_ROWS * QUANTIZED_COLUMNS;
     i64 bytes = w->rows * w->columns * dtype_bytes(w->value.dtype);
     if (!n) {
         add_bytes(r, (const char *)w->value.data + first * bytes, count * bytes);
@@ -56,7 +57,7 @@ static void add_parts(struct decode_reading *r, const struct weight *w, i64 firs
     }
     codes = codes * n->bits / 8;
     add_bytes(r, (const char *)n->codes + first * codes, count * codes);
-    add_bytes(r, n->scale + first * strips * NARROW_ROWS, count * strips * NARROW_ROWS * 4);
+    add_bytes(r, n->scale + first * strips * QUANTIZED_ROWS, count * strips * QUANTIZED_ROWS * 4);
     if (n->bits == 4)
         add_bytes(r, n->factors + first * codes / 16, count * codes / 16);
 }
@@ -64,7 +65,7 @@ static void add_parts(struct decode_reading *r, const struct weight *w, i64 firs
 static void add_weight(struct decode_reading *r, const struct weight *w)
 {
     if (w)
-        add_parts(r, w, 0, w->parts);
+        add_parts(r, w, 0, w->matrices);
 }
 
 /* Adds the experts of a step: each sequence draws top-k
@@ -111,7 +112,7 @@ static void list_step(struct decode_reading *r, const struct model *m, const str
         const struct matrix cache[2] = {d->cache.layer[i].k, d->cache.layer[i].v};
         for (i64 s = 0; s < answers * 2; s++) {
             i64 row = cache[s % 2].columns * dtype_bytes(cache[s % 2].dtype);
-            add_bytes(r, (const char *)cache[s % 2].data + s / 2 * d->seat_columns * row, keys * row);
+            add_bytes(r, (const char *)cache[s % 2].data + s / 2 * d->slot_rows * row, keys * row);
         }
     }
     add_weight(r, m->head);
@@ -200,7 +201,7 @@ static void run_once(struct decoder *d, struct part *parts, const struct generat
 }
 
 struct decode_bench {
-    const struct subject *subject;
+    const struct decode_subject *decode_subject;
     struct model model;
     struct submodel full;
     struct decoder decoder;
@@ -213,14 +214,14 @@ struct decode_bench {
 
 static int open_bench(struct decode_bench *b, struct device *device)
 {
-    struct model_config config = b->subject->config;
+    struct model_config config = b->decode_subject->config;
     config.max_positions = 2 * PROMPT;
     if (model_open(&b->model, device, &config, device->has_bf16 ? DTYPE_BF16 : DTYPE_F32, false, NULL))
         return -1;
     if (device->backend != BACKEND_META)
         weights_init(&b->model.weights, 1);
-    if (b->subject->bits)
-        weights_narrow(&b->model.weights, b->subject->bits);
+    if (b->decode_subject->bits)
+        weights_quantize(&b->model.weights, b->decode_subject->bits);
     submodel_full(&b->full, &b->model.config);
     for (u32 i = 0; i < BATCH_MOST; i++) {
         for (u32 j = 0; j < PROMPT; j++)
@@ -230,7 +231,7 @@ static int open_bench(struct decode_bench *b, struct device *device)
             .parts = &b->parts[i], .part_count = 1, .stop = {-1, -1, -1, -1}, .most = 2 * MADE, .copies = 1};
     }
     const struct decoder_options o = {.model = &b->model, .sub = &b->full, .vocabulary = &vocabulary_of_text};
-    decoder_open(&b->decoder, &o, b->subject->answers[BATCHES - 1], request_columns(&o, &b->requests[0]));
+    decoder_open(&b->decoder, &o, b->decode_subject->answers[BATCHES - 1], request_cache_rows(&o, &b->requests[0]));
     if (device->backend == BACKEND_CUDA)
         b->reading.bytes_per_s = copy_rate(device);
     else if (device->backend == BACKEND_META)
@@ -245,7 +246,7 @@ static void measure(struct decode_bench *b)
     for (int round = -1; round < ROUNDS; round++) /* round -1 warms up */
         for (int i = 0; i < BATCHES; i++) {
             int to = max_i64(round, 0);
-            i64 answers = b->subject->answers[i];
+            i64 answers = b->decode_subject->answers[i];
             double before = read_rate(&b->reading, &b->model, &b->decoder, answers);
             run_once(&b->decoder, b->parts, b->requests, answers, &b->prefill[i][to], &b->rate[i][to]);
             double after = read_rate(&b->reading, &b->model, &b->decoder, answers);
@@ -257,13 +258,13 @@ static void print(struct decode_bench *b, bool json)
 {
     static const char note[] = "llama.cpp is not run from here: bench/llama_decode.py runs both";
     double one = 0;
-    const char *name = b->subject->name;
+    const char *name = b->decode_subject->name;
     char what[64], more[96];
     bench_print(&(struct bench_row){name, "prefill of 512 tokens", "tokens/s", "llama.cpp",
                                     bench_median(b->prefill[0], ROUNDS), 0, 8, false, note},
                 json);
     for (int i = 0; i < BATCHES; i++) {
-        i64 answers = b->subject->answers[i];
+        i64 answers = b->decode_subject->answers[i];
         double rate = bench_median(b->rate[i], ROUNDS), share = bench_median(b->share[i], ROUNDS);
         list_step(&b->reading, &b->model, &b->decoder, answers, 0);
         one = i == 0 ? rate : one;
@@ -272,15 +273,15 @@ static void print(struct decode_bench *b, bool json)
         snprintf(more, sizeof more, "%.2f MB a token; %.2f of one answer",
                  1e-6 * (double)b->reading.bytes / (double)answers, rate / one);
         bench_print(&(struct bench_row){name, what, "tokens/s", "a read of the same bytes", rate, rate / share,
-                                        b->subject->goals[i], false, more},
+                                        b->decode_subject->goals[i], false, more},
                     json);
     }
 }
 
-static int run_subject(struct device *device, const struct subject *subject, bool json)
+static int run_decode_subject(struct device *device, const struct decode_subject *decode_subject, bool json)
 {
     struct decode_bench *b = memory_alloc(sizeof *b);
-    b->subject = subject;
+    b->decode_subject = decode_subject;
     int status = open_bench(b, device);
     if (status == 0) {
         measure(b);
@@ -295,8 +296,8 @@ static int run_subject(struct device *device, const struct subject *subject, boo
 
 static int run_bits(struct device *device, const char *name, int bits, bool json)
 {
-    const struct subject subject = {name, step_bench_shape(32), {1, 4, 16}, {0.8, 0.8, 0.8}, bits};
-    return run_subject(device, &subject, json);
+    const struct decode_subject decode_subject = {name, step_bench_shape(32), {1, 4, 16}, {0.8, 0.8, 0.8}, bits};
+    return run_decode_subject(device, &decode_subject, json);
 }
 
 int bench_decode(struct device *device, bool json)
@@ -316,11 +317,12 @@ int bench_decode_int4(struct device *device, bool json)
 
 enum { LARGE = 2 };
 
-static struct subject large_subject(int i)
+static struct decode_subject large_decode_subject(int i)
 {
     if (i == 0)
-        return (struct subject){"decode-large, mixture", large_mixture(), {1, 16, BATCH_MOST}, {0.39, 0.6, 0.6}, 0};
-    return (struct subject){"decode-large, dense", large_dense(), {1, 16, BATCH_MOST}, {0.6, 0.6, 0.6}, 0};
+        return (struct decode_subject){
+            "decode-large, mixture", large_mixture(), {1, 16, BATCH_MOST}, {0.39, 0.6, 0.6}, 0};
+    return (struct decode_subject){"decode-large, dense", large_dense(), {1, 16, BATCH_MOST}, {0.6, 0.6, 0.6}, 0};
 }
 
 int bench_decode_large(struct device *device, bool json)
@@ -329,8 +331,8 @@ int bench_decode_large(struct device *device, bool json)
     if (device->backend != BACKEND_CUDA)
         return error_set("weft bench decode-large: its models fill a GPU; give --device cuda");
     for (int i = 0; status == 0 && i < LARGE; i++) {
-        struct subject subject = large_subject(i);
-        status = run_subject(device, &subject, json);
+        struct decode_subject decode_subject = large_decode_subject(i);
+        status = run_decode_subject(device, &decode_subject, json);
     }
     return status;
 }
@@ -355,10 +357,10 @@ static int profile_answers(struct decode_bench *b, i64 count, double goal, bool 
     decoder_begin(&b->decoder, answers, b->requests, count);
     while (answers[count - 1].count == 0)
         decoder_step(&b->decoder);
-    snprintf(name, sizeof name, "%s, a step of %lld answer%s", b->subject->name, (long long)count,
+    snprintf(name, sizeof name, "%s, a step of %lld answer%s", b->decode_subject->name, (long long)count,
              count == 1 ? "" : "s");
     double seconds = profile_run(
-        &(struct profiled){name, b->model.device, run_decoder, b, &limits_of_h200_overlapping, false}, json);
+        &(struct profile_target){name, b->model.device, run_decoder, b, &limits_of_h200_overlapping, false}, json);
     double read = (double)count * read_rate(&b->reading, &b->model, &b->decoder, count);
     bench_print(&(struct bench_row){"roofline", name, "tokens/s", "a read of the same bytes", (double)count / seconds,
                                     read, goal, false, NULL},
@@ -368,13 +370,13 @@ static int profile_answers(struct decode_bench *b, i64 count, double goal, bool 
     return seconds < 0 ? -1 : 0;
 }
 
-static int profile_subject(const struct subject *subject, struct device *meta, bool json)
+static int profile_decode_subject(const struct decode_subject *decode_subject, struct device *meta, bool json)
 {
     struct decode_bench *b = memory_alloc(sizeof *b);
-    b->subject = subject;
+    b->decode_subject = decode_subject;
     int status = open_bench(b, meta);
     for (int i = 0; status == 0 && i < BATCHES; i++)
-        status = profile_answers(b, subject->answers[i], subject->goals[i], json);
+        status = profile_answers(b, decode_subject->answers[i], decode_subject->goals[i], json);
     decoder_close(&b->decoder);
     model_close(&b->model);
     memory_free(b);
@@ -385,13 +387,13 @@ int bench_decode_roofline(bool json)
 {
     int status = 0;
     for (int i = 0; status == 0 && i < LARGE; i++) {
-        struct subject subject = large_subject(i);
+        struct decode_subject decode_subject = large_decode_subject(i);
         struct device meta;
         device_open_meta(&meta);
-        meta.level = CPU_LEVEL_V3; /* no packed weights */
+        meta.isa = CPU_ISA_V3; /* no packed weights */
         meta.has_bf16 = true;
         device_meta_gpu(&meta, true);
-        status = profile_subject(&subject, &meta, json);
+        status = profile_decode_subject(&decode_subject, &meta, json);
         device_close(&meta);
     }
     return status;

@@ -84,14 +84,14 @@ static const struct large {
 } models[] = {{"step, mixture of 2.6 B, 0.5 B active", large_mixture, 0.44},
               {"step, dense model of 1.5 B", large_dense, 0.55}};
 
-struct opened {
+struct large_bench {
     struct step_bench bench;
     i32 ids[ROWS * LENGTH];
 };
 
-static struct opened *open_large(const struct large *l, struct device *device, enum dtype dtype)
+static struct large_bench *open_large(const struct large *l, struct device *device, enum dtype dtype)
 {
-    struct opened *o = memory_alloc(sizeof *o);
+    struct large_bench *o = memory_alloc(sizeof *o);
     struct model_config config = l->config();
     if (step_bench_open_shape(&o->bench, device, dtype, &config, LARGE_ARENA_BYTES) == 0) {
         o->bench.trainer.source = (struct batch_source){o->ids, plan, fill, NULL};
@@ -101,7 +101,7 @@ static struct opened *open_large(const struct large *l, struct device *device, e
     return NULL;
 }
 
-static void close_large(struct opened *o)
+static void close_large(struct large_bench *o)
 {
     step_bench_close(&o->bench);
     memory_free(o);
@@ -115,7 +115,7 @@ int bench_large(struct device *device, bool json)
         return error_set("weft bench large: its models fill a GPU; give --device cuda");
     for (i64 i = 0; status == 0 && i < COUNT_OF(models); i++) {
         double rate, peak;
-        struct opened *o = open_large(&models[i], device, dtype);
+        struct large_bench *o = open_large(&models[i], device, dtype);
         if (!o)
             return -1;
         status = share_of_peak(&rate, &peak, &o->bench, dtype);
@@ -135,8 +135,8 @@ int bench_roofline(struct device *device, bool json)
     for (i64 i = 0; status == 0 && i < COUNT_OF(models); i++) {
         struct device meta;
         device_open_meta(&meta);
-        meta.level = CPU_LEVEL_V3; /* no packed weights */
-        struct opened *o = open_large(&models[i], &meta, DTYPE_BF16);
+        meta.isa = CPU_ISA_V3; /* no packed weights */
+        struct large_bench *o = open_large(&models[i], &meta, DTYPE_BF16);
         status = o ? profile_steps(&o->bench, models[i].what, &limits_of_h200, false, json) : -1;
         if (o)
             close_large(o);

@@ -11,14 +11,14 @@
 
 enum { TEXTS = 4000, TEXT_LONGEST = 2000, SHARD_BYTES = 4 << 20, ROUNDS = 5 };
 
-struct waiting {
+struct loader_wait {
     struct loader *loader;
     double seconds;
 };
 
 static i64 plan(void *context, i64 step, double totals[TARGETS])
 {
-    struct waiting *w = context;
+    struct loader_wait *w = context;
     struct loader_step planned;
     double begin = clock_s();
     int status = loader_step(w->loader, step, &planned);
@@ -31,7 +31,7 @@ static i64 plan(void *context, i64 step, double totals[TARGETS])
 
 static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena)
 {
-    struct waiting *w = context;
+    struct loader_wait *w = context;
     double begin = clock_s();
     int status = loader_batch(w->loader, step, micro, batch, arena);
     w->seconds += clock_s() - begin;
@@ -85,7 +85,7 @@ static int make_shards(const char *folder)
 }
 
 /* Milliseconds per step, mean over at least 1 s, and the waiting part of it. */
-static int steps_ms(double *all, double *waiting, struct step_bench *b, struct waiting *w, i64 *step)
+static int steps_ms(double *all, double *waiting, struct step_bench *b, struct loader_wait *w, i64 *step)
 {
     struct step_result result;
     double seconds = 0;
@@ -100,7 +100,7 @@ static int steps_ms(double *all, double *waiting, struct step_bench *b, struct w
     return 0;
 }
 
-static int measure(struct step_bench *b, struct waiting *w, bool json)
+static int measure(struct step_bench *b, struct loader_wait *w, bool json)
 {
     double waits[ROUNDS], ratios[ROUNDS], all;
     i64 step = 0;
@@ -144,7 +144,7 @@ static int open_bench(struct step_bench *b, struct device *device, bool large)
 int bench_loader(struct device *device, bool json)
 {
     struct step_bench *b = memory_alloc(sizeof *b);
-    struct waiting waiting = {0};
+    struct loader_wait waiting = {0};
     const char *place = getenv("TMPDIR");
     char *folder = string_format("%s/weft-bench-XXXXXX", place ? place : "/tmp");
     int status = mkdtemp(folder) ? 0 : error_set("%s: %s", folder, strerror(errno));

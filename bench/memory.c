@@ -112,7 +112,7 @@ int bench_memory(struct device *device, bool json)
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct memory_outcome estimated, measured;
         struct device meta;
-        struct text parts = {0};
+        struct buffer parts = {0};
         char note[256];
         device_open_meta(&meta);
         int status = run_case(&estimated, &cases[i], &meta, device->has_bf16 ? DTYPE_BF16 : DTYPE_F32);
@@ -122,7 +122,7 @@ int bench_memory(struct device *device, bool json)
         step_memory_print(&parts, &estimated.memory);
         snprintf(note, sizeof note, "estimated: %s (held: backend %.1f)", parts.data,
                  megabytes(measured.memory.backend));
-        text_release(&parts);
+        buffer_release(&parts);
         bench_print(&(struct bench_row){"memory", cases[i].what, "MB", "what meta counts",
                                         megabytes(measured.resident_bytes),
                                         megabytes(step_memory_total(&estimated.memory)), 1.05, true, note},

@@ -15,7 +15,7 @@ enum { ROUNDS_LEAST = 5, ROUNDS_MOST = 512, PEAK_SIDE = 4096, COPY_SIDE = 4096, 
 enum { CALLS_MOST = 50 };
 static const double least_s = 0.3, batch_s = 3e-3;
 
-struct peaks { /* per second; 0: not measured yet */
+struct device_peaks { /* per second; 0: not measured yet */
     double flops_f32, flops_bf16, bytes;
 };
 struct op_measured {
@@ -109,19 +109,19 @@ static double copy_peak(struct device *device)
 }
 
 /* Matrix peak: registers only on a CPU, a large gemm on a GPU. */
-static double product_peak(struct device *device, enum dtype dtype)
+static double gemm_peak(struct device *device, enum dtype dtype)
 {
     return 1e9 * (device->backend == BACKEND_CPU ? kernels_matrix_peak(device, dtype, 0.1)
-                                                 : kernels_product_rate(device, PEAK_SIDE, dtype, least_s));
+                                                 : kernels_gemm_rate(device, PEAK_SIDE, dtype, least_s));
 }
 
 /* Reference rate: gemm rate if the op counts flops, else copy bandwidth. Measured on first use. */
-static double peak_of(struct peaks *peaks, const struct op_measured *m, struct device *device)
+static double peak_of(struct device_peaks *peaks, const struct op_measured *m, struct device *device)
 {
     enum dtype dtype = m->run.dtype;
     double *peak = m->flops == 0 ? &peaks->bytes : dtype == DTYPE_BF16 ? &peaks->flops_bf16 : &peaks->flops_f32;
     if (*peak == 0)
-        *peak = m->flops == 0 ? copy_peak(device) : product_peak(device, dtype);
+        *peak = m->flops == 0 ? copy_peak(device) : gemm_peak(device, dtype);
     return *peak;
 }
 
@@ -136,10 +136,10 @@ static void shape_text(char out[48], const struct op_shape *s)
 /* Prints and frees it. */
 static void print_object(struct json *j)
 {
-    struct text line = {0};
+    struct buffer line = {0};
     json_print(&line, j, 0);
     printf("%s\n", line.data);
-    text_release(&line);
+    buffer_release(&line);
     json_free(j);
 }
 
@@ -265,7 +265,7 @@ static int read_run(struct op_measured *m, const struct op_case *c, const struct
     return 0;
 }
 
-static void measure_and_print(struct op_measured *m, struct device *device, bool json, struct peaks *peaks)
+static void measure_and_print(struct op_measured *m, struct device *device, bool json, struct device_peaks *peaks)
 {
     char shape[48];
     measure(m, device);
@@ -275,7 +275,7 @@ static void measure_and_print(struct op_measured *m, struct device *device, bool
 }
 
 static int bench_case(const struct op_case *c, struct device *device, const struct op_bench *settings,
-                      struct peaks *peaks)
+                      struct device_peaks *peaks)
 {
     struct op_measured m;
     if (read_run(&m, c, device, settings))
@@ -296,7 +296,7 @@ int bench_op(struct device *device, const struct op_bench *settings)
 {
     bool all = settings->name && strcmp(settings->name, "all") == 0;
     const struct op_case *c = !settings->name || all ? case_at(0) : case_find(settings->name);
-    struct peaks peaks = {0};
+    struct device_peaks peaks = {0};
     struct op_measured asked;
     if (!c)
         return unknown_op(settings->name);

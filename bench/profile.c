@@ -89,7 +89,7 @@ static int falling(const void *a, const void *b)
 
 static void print_object(const struct profile_row *row, const char *step, double whole_s)
 {
-    struct text line = {0};
+    struct buffer line = {0};
     struct json *j = json_object();
     double seconds = row->seconds[ROUNDS / 2];
     json_set(j, "name", json_of_string("profile"));
@@ -104,7 +104,7 @@ static void print_object(const struct profile_row *row, const char *step, double
     json_set(j, "ratio", json_of_number(seconds / whole_s));
     json_print(&line, j, 0);
     printf("%s\n", line.data);
-    text_release(&line);
+    buffer_release(&line);
     json_free(j);
 }
 
@@ -158,7 +158,7 @@ static double seconds_of_round(void)
     return sum;
 }
 
-double profile_run(const struct profiled *p, bool json)
+double profile_run(const struct profile_target *p, bool json)
 {
     struct device *device = p->device;
     double seconds[ROUNDS];
@@ -168,7 +168,7 @@ double profile_run(const struct profiled *p, bool json)
     profile.by_work = p->by_work;
     profile.limits = p->limits;
     device_open_meta(&profile.meta);
-    profile.meta.level = device->level;
+    profile.meta.isa = device->isa;
     for (profile.round = 0; status == 0 && profile.round < ROUNDS; profile.round++) {
         double begin = cpu_s();
         device->ops = &timed_kernels;
@@ -193,7 +193,8 @@ static int run_training(void *context, i64 step)
 
 int profile_steps(struct step_bench *b, const char *name, const struct machine_limits *limits, bool by_work, bool json)
 {
-    return profile_run(&(struct profiled){name, b->model.device, run_training, b, limits, by_work}, json) < 0 ? -1 : 0;
+    return profile_run(&(struct profile_target){name, b->model.device, run_training, b, limits, by_work}, json) < 0 ? -1
+                                                                                                                    : 0;
 }
 
 static const struct machine_limits timed = {0};

@@ -8,7 +8,7 @@
 enum { ROUNDS = 5 };
 static const char folder[] = "out/tokenizers";
 
-static int measure(const char *name, const struct text *text, bool json)
+static int measure(const char *name, const struct buffer *text, bool json)
 {
     char *path = path_join(folder, name);
     struct text_tokenizer *tokenizer = text_tokenizer_load(path);
@@ -29,7 +29,7 @@ int bench_tokenizers(struct device *device, bool json)
 {
     char **names;
     i64 count;
-    struct text text = {0};
+    struct buffer text = {0};
     (void)device;
     if (!file_is_directory(folder)) {
         log_info("%s is not there: python bench/tokenizer_peers.py makes it", folder);
@@ -42,6 +42,6 @@ int bench_tokenizers(struct device *device, bool json)
     for (i64 i = 0; status == 0 && i < count; i++)
         status = measure(names[i], &text, json);
     string_list_free(names, count);
-    text_release(&text);
+    buffer_release(&text);
     return status;
 }

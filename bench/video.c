@@ -69,9 +69,9 @@ static int make_file(const char *path)
     return status;
 }
 
-typedef int reader(double *amount, const char *path, const struct text *file);
+typedef int reader(double *amount, const char *path, const struct buffer *file);
 
-static int read_clip(double *frames, const char *path, const struct text *file)
+static int read_clip(double *frames, const char *path, const struct buffer *file)
 {
     const struct clip_request request = {.max_frames = FRAMES, .height = SMALL_HEIGHT, .width = SMALL_WIDTH};
     struct clip clip;
@@ -82,7 +82,7 @@ static int read_clip(double *frames, const char *path, const struct text *file)
     return 0;
 }
 
-static int read_sound(double *seconds, const char *path, const struct text *file)
+static int read_sound(double *seconds, const char *path, const struct buffer *file)
 {
     struct sound sound;
     if (sound_read(&sound, file->data, file->length, path, SOUND_HZ) < 0)
@@ -95,7 +95,7 @@ static int read_sound(double *seconds, const char *path, const struct text *file
 struct video_turn { /* repeated reading of one file for 1 s */
     reader *read;
     const char *path;
-    const struct text *file;
+    const struct buffer *file;
     double amounts[WORKERS_MOST];
     bool failed[WORKERS_MOST];
 };
@@ -110,7 +110,7 @@ static void read_for_a_second(void *context, i64 tile, int worker)
 }
 
 /* Frames, or seconds of sound, per second of `clock`. */
-static int our_rate(double *rate, reader *read, const char *path, const struct text *file, int threads,
+static int our_rate(double *rate, reader *read, const char *path, const struct buffer *file, int threads,
                     double (*clock)(void))
 {
     struct video_turn *turn = memory_alloc(sizeof *turn);
@@ -150,13 +150,13 @@ static bool ffmpeg_seconds(double *seconds, const char *path, const char *does, 
     return program && pclose(program) == 0 && *seconds > 0;
 }
 
-struct case_of {
+struct video_case {
     const char *name, *file, *what, *unit, *does;
     reader *read;
     double amount; /* frames or seconds of the file */
 };
 
-static int measure(const struct case_of *c, const char *path, const struct text *file, int threads, bool json)
+static int measure(const struct video_case *c, const char *path, const struct buffer *file, int threads, bool json)
 {
     double rates[ROUNDS], ratios[ROUNDS], warm;
     bool has_peer = ffmpeg_seconds(&warm, path, c->does, 1, threads);
@@ -179,16 +179,16 @@ static int measure(const struct case_of *c, const char *path, const struct text 
     return 0;
 }
 
-static int measure_threads(const struct case_of *c, const char *path, bool json)
+static int measure_threads(const struct video_case *c, const char *path, bool json)
 {
-    struct text file = {0};
+    struct buffer file = {0};
     int threads = workers_count() < WORKERS_MOST ? workers_count() : WORKERS_MOST;
     int status = file_read(&file, path);
     if (status == 0)
         status = measure(c, path, &file, 1, json);
     if (status == 0 && threads > 1)
         status = measure(c, path, &file, threads, json);
-    text_release(&file);
+    buffer_release(&file);
     return status;
 }
 
@@ -202,7 +202,7 @@ static int make_sound(const char *path)
 
 static int measure_all(const char *folder, bool json)
 {
-    static const struct case_of cases[] = {
+    static const struct video_case cases[] = {
         {"video", "clip.mp4", "360p H.264 to 256x144 RGB", "frames/s", scales, read_clip, FRAMES},
         {"sound", "sound.mp3", "MP3 to 16 kHz", "s/s", resamples, read_sound, SOUND_S},
         {"sound", "sound.m4a", "AAC to 16 kHz", "s/s", resamples, read_sound, SOUND_S},

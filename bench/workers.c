@@ -99,12 +99,12 @@ static double lines_of(int workers)
     return (double)(ceil_div(workers, GROUP) + min_i64(workers, GROUP));
 }
 
-struct played {
+struct replayed_step {
     double step_s, work_s, serial_s, handing_s; /* work: time with one worker; handing: dispatch */
 };
-static struct played play(int workers, double serial_s, double line_s)
+static struct replayed_step replay(int workers, double serial_s, double line_s)
 {
-    struct played p = {.step_s = serial_s, .work_s = serial_s + tiles_seconds(), .serial_s = serial_s};
+    struct replayed_step p = {.step_s = serial_s, .work_s = serial_s + tiles_seconds(), .serial_s = serial_s};
     for (i64 i = 0; i < trace.job_count; i++) {
         double handing = workers > 1 && trace.jobs[i].tiles > 1 ? lines_of(workers) * line_s : 0;
         p.step_s += last_end(&trace.jobs[i], workers) + handing;
@@ -114,47 +114,47 @@ static struct played play(int workers, double serial_s, double line_s)
 }
 
 /* Traces a step cut for `workers` and simulates it. */
-static int play_step(struct played *played, struct step_bench *b, int workers, i64 step, double line_s)
+static int replay_step(struct replayed_step *out, struct step_bench *b, int workers, i64 step, double line_s)
 {
     workers_cut_for(workers);
     double seconds = trace_step(b, step);
     workers_cut_for(0);
-    *played = play(workers, seconds - tiles_seconds(), line_s);
+    *out = replay(workers, seconds - tiles_seconds(), line_s);
     return seconds < 0 ? -1 : 0;
 }
 
 /* ---- Ops that keep 64 workers waiting ---- */
 
-struct waited {
+struct op_wait {
     const char *op;
     double one_s, many_s, lost_s; /* per step; lost_s = many_s - one_s / 64 */
     i64 jobs, tiles;              /* jobs in the step, tiles of a job */
 };
 
-static struct waited *wait_of(struct waited *waits, i64 *count, const char *op, i64 tiles)
+static struct op_wait *wait_of_op(struct op_wait *waits, i64 *count, const char *op, i64 tiles)
 {
     for (i64 i = 0; i < *count; i++)
         if (waits[i].tiles == tiles && strcmp(waits[i].op, op) == 0)
             return &waits[i];
     require(*count < KINDS_MOST, "more than %d kinds of jobs", KINDS_MOST);
-    waits[*count] = (struct waited){.op = op, .tiles = tiles};
+    waits[*count] = (struct op_wait){.op = op, .tiles = tiles};
     return &waits[(*count)++];
 }
 
 static int falling(const void *a, const void *b)
 {
-    double x = ((const struct waited *)a)->lost_s, y = ((const struct waited *)b)->lost_s;
+    double x = ((const struct op_wait *)a)->lost_s, y = ((const struct op_wait *)b)->lost_s;
     return (x < y) - (x > y);
 }
 
 static void print_waits(double step_s)
 {
     enum { MANY = 64, SHOWN = 10 };
-    static struct waited waits[KINDS_MOST];
+    static struct op_wait waits[KINDS_MOST];
     i64 count = 0;
     for (i64 i = 0; i < trace.job_count; i++) {
         const struct workers_job *job = &trace.jobs[i];
-        struct waited *wait = wait_of(waits, &count, job->op, job->tiles);
+        struct op_wait *wait = wait_of_op(waits, &count, job->op, job->tiles);
         double one = last_end(job, 1), many = last_end(job, MANY);
         wait->one_s += one;
         wait->many_s += many;
@@ -201,7 +201,7 @@ static double measured_step_s(struct step_bench *b, i64 *step)
     return bench_median(rounds, ROUNDS);
 }
 
-static void print_head(const struct played *one, int workers, double job_s)
+static void print_head(const struct replayed_step *one, int workers, double job_s)
 {
     printf(
         "a step of %lld jobs and %lld tiles, %.2f ms of %.1f serial; an empty job of %d workers in %d groups %.2f us\n",
@@ -213,7 +213,7 @@ static void print_head(const struct played *one, int workers, double job_s)
 
 /* Prints a row. Times are relative to the same step, since
  * clocks and other load change between steps. */
-static void print_played(int workers, const struct played *p, double one_s, bool json)
+static void print_replayed(int workers, const struct replayed_step *p, double one_s, bool json)
 {
     char what[64];
     snprintf(what, sizeof what, "speed-up of %d workers, played", workers);
@@ -232,21 +232,21 @@ static int run(struct step_bench *b, bool json)
     static const int counts[] = {1, 2, 4, 8, 16, 32, 128, MANY};
     int workers = (int)min_i64(workers_count(), WORKERS_MOST);
     double job_s = empty_job_s(), line_s = job_s / lines_of(workers);
-    struct played one, own, many;
+    struct replayed_step one, own, many;
     i64 step = 0;
     workers_start(1);
-    if (trace_step(b, step) < 0 || play_step(&one, b, 1, ++step, line_s))
+    if (trace_step(b, step) < 0 || replay_step(&one, b, 1, ++step, line_s))
         return -1;
     if (!json)
         print_head(&one, workers, job_s);
     for (i64 i = 0; i < COUNT_OF(counts); i++) {
-        if (play_step(&one, b, 1, ++step, line_s) || play_step(&many, b, counts[i], ++step, line_s))
+        if (replay_step(&one, b, 1, ++step, line_s) || replay_step(&many, b, counts[i], ++step, line_s))
             return -1;
-        print_played(counts[i], &many, one.work_s, json);
+        print_replayed(counts[i], &many, one.work_s, json);
     }
     if (!json)
         print_waits(many.step_s);
-    if (play_step(&own, b, workers, ++step, line_s))
+    if (replay_step(&own, b, workers, ++step, line_s))
         return -1;
     workers_start(workers);
     double own_s = measured_step_s(b, &step);

@@ -6,12 +6,12 @@
 
 static int unknown_bench(const char *name)
 {
-    struct text known = {0};
+    struct buffer known = {0};
     for (const struct bench *b = benches; b->name; b++)
-        text_printf(&known, " %s", b->name);
-    text_printf(&known, " op");
+        buffer_printf(&known, " %s", b->name);
+    buffer_printf(&known, " op");
     error_usage("weft bench: there is no \"%s\"; known:%s", name, known.data);
-    text_release(&known);
+    buffer_release(&known);
     return command_failed();
 }
 
@@ -25,7 +25,7 @@ static void print_names(void)
 
 static int refuse_more(const char *name)
 {
-    error_usage("weft bench %s: only `weft bench op` takes more than a name", name);
+    error_usage("weft bench %s: only `weft bench op` accepts arguments after the name", name);
     return command_failed();
 }
 

@@ -24,21 +24,21 @@ static bool same_shape(const struct tensor_view *view, const struct tensor_sourc
     return same;
 }
 
-static void print_shape(struct text *out, const i64 *shape, int rank)
+static void print_shape(struct buffer *out, const i64 *shape, int rank)
 {
     for (int d = 0; d < rank; d++)
-        text_printf(out, "%s%lld", d ? "," : "", (long long)shape[d]);
+        buffer_printf(out, "%s%lld", d ? "," : "", (long long)shape[d]);
 }
 
 static int misshapen(const struct tensor_view *view, const struct tensor_source *like, const char *path)
 {
-    struct text is = {0}, wanted = {0};
+    struct buffer is = {0}, wanted = {0};
     print_shape(&is, view->shape, view->rank);
     print_shape(&wanted, like->shape, like->rank);
     error_set("%s: %s is %s [%s], expected floating point numbers [%s]", path, view->name, dtype_name(view->dtype),
               is.data ? is.data : "", wanted.data);
-    text_release(&is);
-    text_release(&wanted);
+    buffer_release(&is);
+    buffer_release(&wanted);
     return -1;
 }
 
@@ -66,7 +66,7 @@ static void report(struct comparison *c, const char *name, double difference, do
     c->made++;
     c->failures += !good;
     if (c->json) {
-        struct text line = {0};
+        struct buffer line = {0};
         struct json *j = json_object();
         json_set(j, "name", json_of_string(name));
         json_set(j, "difference", json_of_number(difference));
@@ -75,7 +75,7 @@ static void report(struct comparison *c, const char *name, double difference, do
         json_set(j, "ok", json_of_bool(good));
         json_print(&line, j, 0);
         printf("%s\n", line.data);
-        text_release(&line);
+        buffer_release(&line);
         json_free(j);
     } else {
         printf("%-64s %.3e of %s, at most %.0e  %s\n", name, difference, unit, tolerance, good ? "ok" : "DIFFERS");
@@ -182,7 +182,7 @@ static void list_gradients(struct weight_list *list, struct weights *weights)
     weights_settle_gradients(weights);
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];
-        i64 rows = w->parts * w->rows;
+        i64 rows = w->matrices * w->rows;
         if (w->value.needs_grad)
             weights->device->ops->copy(weights->device, matrix_of(w->master, DTYPE_F32, rows, w->columns),
                                        matrix_of(w->value.grad, DTYPE_F32, rows, w->columns), 1, false);

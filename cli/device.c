@@ -28,7 +28,7 @@ static void open_cpu(void)
  * or the one that its launcher makes visible. */
 static int open_gpu(const char *number)
 {
-    struct launch launch;
+    struct launch_info launch;
     i64 index = 0;
     int status = 0;
     if (*number)

@@ -15,7 +15,7 @@ enum { BLOCK_BYTES = 1 << 20, BLOCKS = 512, BANDWIDTH_ROUNDS = 5 };
 
 /* ---- Memory bandwidth: the limit of decoding at batch size 1 ---- */
 
-struct copy {
+struct bandwidth_copy {
     char *to;
     const char *from;
 };
@@ -23,7 +23,7 @@ struct copy {
 static void copy_block(void *context, i64 tile, int worker)
 {
     (void)worker;
-    const struct copy *copy = context;
+    const struct bandwidth_copy *copy = context;
     memcpy(copy->to + tile * BLOCK_BYTES, copy->from + tile * BLOCK_BYTES, BLOCK_BYTES);
 }
 
@@ -32,7 +32,7 @@ static double copy_bandwidth(void)
 {
     i64 bytes = (i64)BLOCKS * BLOCK_BYTES;
     char *from = memory_alloc(bytes), *to = memory_alloc(bytes);
-    struct copy copy = {to, from};
+    struct bandwidth_copy copy = {to, from};
     double best = 0;
     for (int round = 0; round < BANDWIDTH_ROUNDS; round++) {
         double begin = clock_s();
@@ -48,8 +48,8 @@ static double copy_bandwidth(void)
 
 /* ---- Findings ---- */
 
-static void say(struct json *j, const char *name, const char *format, ...) PRINTF(3, 4);
-static void say(struct json *j, const char *name, const char *format, ...)
+static void set_line(struct json *j, const char *name, const char *format, ...) PRINTF(3, 4);
+static void set_line(struct json *j, const char *name, const char *format, ...)
 {
     char text[2048];
     va_list list;
@@ -62,12 +62,12 @@ static void say(struct json *j, const char *name, const char *format, ...)
 static void say_build(struct json *j)
 {
 #ifdef __clang__
-    say(j, "compiler", "%s", __VERSION__);
+    set_line(j, "compiler", "%s", __VERSION__);
 #else
-    say(j, "compiler", "gcc %s", __VERSION__);
+    set_line(j, "compiler", "gcc %s", __VERSION__);
 #endif
-    say(j, "build", "%s", WEFT_BUILD);
-    say(j, "libraries", "%s", WEFT_LIBRARIES);
+    set_line(j, "build", "%s", WEFT_BUILD);
+    set_line(j, "libraries", "%s", WEFT_LIBRARIES);
 #ifdef WEFT_WITH_MPI
     const char *host = "MPI, TCP";
 #else
@@ -75,25 +75,25 @@ static void say_build(struct json *j)
 #endif
     i64 nccl = nccl_version();
     if (nccl)
-        say(j, "ranks", "%s; of GPUs NCCL %lld.%lld.%lld", host, (long long)(nccl / 10000),
-            (long long)(nccl % 10000 / 100), (long long)(nccl % 100));
+        set_line(j, "ranks", "%s; of GPUs NCCL %lld.%lld.%lld", host, (long long)(nccl / 10000),
+                 (long long)(nccl % 10000 / 100), (long long)(nccl % 100));
     else
-        say(j, "ranks", "%s; on CPUs alone (%s)", host, error_text());
+        set_line(j, "ranks", "%s; on CPUs alone (%s)", host, error_text());
 }
 
 static void say_machine(struct json *j, struct device *device)
 {
     double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    struct text gpu = {0};
-    say(j, "device", "%s, %d workers in %d groups, of %ld cores", device_name(device), workers_count(),
-        workers_groups(), sysconf(_SC_NPROCESSORS_ONLN));
-    say(j, "memory", "%.1f GB", bytes * 1e-9);
-    say(j, "precision", "auto is %s", device->has_bf16 ? "bf16" : "f32: this CPU has no fast bf16");
+    struct buffer gpu = {0};
+    set_line(j, "device", "%s, %d workers in %d groups, of %ld cores", device_name(device), workers_count(),
+             workers_groups(), sysconf(_SC_NPROCESSORS_ONLN));
+    set_line(j, "memory", "%.1f GB", bytes * 1e-9);
+    set_line(j, "precision", "auto is %s", device->has_bf16 ? "bf16" : "f32: this CPU has no fast bf16");
     if (cuda_describe(&gpu) == 0)
-        say(j, "gpu", "--device cuda runs stages on one; %s", gpu.data);
+        set_line(j, "gpu", "--device cuda runs stages on one; %s", gpu.data);
     else
-        say(j, "gpu", "none, and none is needed: %s", error_text());
-    text_release(&gpu);
+        set_line(j, "gpu", "none, and none is needed: %s", error_text());
+    buffer_release(&gpu);
 }
 
 /* Reports the matrix peak (registers only, an upper bound that
@@ -101,10 +101,10 @@ static void say_machine(struct json *j, struct device *device)
 static void say_peak(struct json *j, const char *name, struct device *device, enum dtype dtype)
 {
     double peak = kernels_matrix_peak(device, dtype, 0.1);
-    double product = kernels_product_rate(device, 2048, dtype, 0.5);
+    double product = kernels_gemm_rate(device, 2048, dtype, 0.5);
     peak = fmax(peak, kernels_matrix_peak(device, dtype, 0.1));
-    say(j, name, "%.0f GFLOP/s in registers alone; %.0f, %.0f %%, in a product of 2048^3", peak, product,
-        100 * product / peak);
+    set_line(j, name, "%.0f GFLOP/s from registers; %.0f, %.0f %%, in a 2048^3 gemm", peak, product,
+             100 * product / peak);
 }
 
 static void say_speed(struct json *j, struct device *device)
@@ -112,7 +112,7 @@ static void say_speed(struct json *j, struct device *device)
     say_peak(j, "f32_peak", device, DTYPE_F32);
     if (device->has_bf16)
         say_peak(j, "bf16_peak", device, DTYPE_BF16);
-    say(j, "bandwidth", "%.1f GB/s read and written (copies of %d MiB)", copy_bandwidth() * 1e-9, BLOCKS);
+    set_line(j, "bandwidth", "%.1f GB/s read and written (copies of %d MiB)", copy_bandwidth() * 1e-9, BLOCKS);
 }
 
 /* Checks the files that weft-corpus reads, and names their packages. */
@@ -126,15 +126,15 @@ static void say_corpus(struct json *j)
         {"/usr/share/wordnet/data.noun", "wordnet-base"},
         {"/usr/share/games/fortunes", "fortunes"},
     };
-    struct text missing = {0};
+    struct buffer missing = {0};
     for (i64 i = 0; i < COUNT_OF(needs); i++)
         if (!file_exists(needs[i].path))
-            text_printf(&missing, " %s", needs[i].package);
+            buffer_printf(&missing, " %s", needs[i].package);
     if (missing.length)
-        say(j, "corpus", "the quickstart's corpus misses:%s (scripts/setup installs them)", missing.data);
+        set_line(j, "corpus", "the quickstart's corpus misses:%s (scripts/setup installs them)", missing.data);
     else
-        say(j, "corpus", "all that the quickstart's corpus is made of is installed");
-    text_release(&missing);
+        set_line(j, "corpus", "all packages for the quickstart corpus are installed");
+    buffer_release(&missing);
 }
 
 int command_doctor(int argc, char **argv)
@@ -146,19 +146,19 @@ int command_doctor(int argc, char **argv)
     if (status)
         return status < 0 ? command_failed() : 0;
     struct json *j = json_object();
-    struct text out = {0};
+    struct buffer out = {0};
     say_build(j);
     say_machine(j, cli_device());
     say_speed(j, cli_device());
     say_corpus(j);
     if (json) {
         json_print(&out, j, 0);
-        text_append(&out, "\n", 1);
+        buffer_append(&out, "\n", 1);
     } else {
         inspect_show(&out, j);
     }
     fwrite(out.data, 1, (size_t)out.length, stdout);
-    text_release(&out);
+    buffer_release(&out);
     json_free(j);
     return 0;
 }

@@ -6,29 +6,29 @@
 #include <stdio.h>
 #include <string.h>
 
-static void print_losses(struct text *out, const struct json *result)
+static void print_losses(struct buffer *out, const struct json *result)
 {
     const struct json *losses = json_get(result, "losses");
-    text_printf(out, "%-10s %-8s %10s %10s %12s\n", "stream", "target", "loss", "unigram", "targets");
+    buffer_printf(out, "%-10s %-8s %10s %10s %12s\n", "stream", "target", "loss", "unigram", "targets");
     for (i64 i = 0; i < json_count(losses); i++) {
         const struct json *j = json_at(losses, i);
-        text_printf(out, "%-10s %-8s %10.4f %10.4f %12.0f\n", json_string(json_get(j, "stream"), ""),
-                    json_string(json_get(j, "target"), ""), json_number(json_get(j, "loss"), 0),
-                    json_number(json_get(j, "unigram"), 0), json_number(json_get(j, "targets"), 0));
+        buffer_printf(out, "%-10s %-8s %10.4f %10.4f %12.0f\n", json_string(json_get(j, "stream"), ""),
+                      json_string(json_get(j, "target"), ""), json_number(json_get(j, "loss"), 0),
+                      json_number(json_get(j, "unigram"), 0), json_number(json_get(j, "targets"), 0));
     }
     if (json_get(result, "bits_per_byte"))
-        text_printf(out, "%.4f bits per byte of text\n", json_number(json_get(result, "bits_per_byte"), 0));
+        buffer_printf(out, "%.4f bits per byte of text\n", json_number(json_get(result, "bits_per_byte"), 0));
 }
 
-static void print_result(struct text *out, const struct json *result, bool json)
+static void print_result(struct buffer *out, const struct json *result, bool json)
 {
     if (json) {
         json_print(out, result, 0);
-        text_append(out, "\n", 1);
+        buffer_append(out, "\n", 1);
     } else if (json_get(result, "losses")) {
         print_losses(out, result);
     } else {
-        text_printf(
+        buffer_printf(
             out, "reward %.4f +- %.4f on %lld prompts, entropy %.4f, %.1f ids an answer, %.1f %% ended by themselves\n",
             json_number(json_get(result, "reward"), 0), json_number(json_get(result, "standard_error"), 0),
             (long long)json_integer(json_get(result, "prompts"), 0), json_number(json_get(result, "entropy"), 0),
@@ -42,7 +42,7 @@ static int run_eval(const struct eval_settings *s, const struct submodel_options
     struct submodel sub;
     struct arena arena;
     struct json *result = NULL;
-    struct text out = {0};
+    struct buffer out = {0};
     if (!strchr(s->data, '\n') && !is_address(s->data) && !file_exists(s->data))
         return error_set("--data %s: there is no such folder or file", s->data);
     const struct model_source weights = {.directory = s->from, .dtype = DTYPE_OTHER, .bits = bits};
@@ -57,7 +57,7 @@ static int run_eval(const struct eval_settings *s, const struct submodel_options
         return interrupted() ? error_interrupted() : -1;
     print_result(&out, result, json);
     fwrite(out.data, 1, (size_t)out.length, stdout);
-    text_release(&out);
+    buffer_release(&out);
     json_free(result);
     return 0;
 }
@@ -76,11 +76,11 @@ int command_eval(int argc, char **argv)
     struct arguments a;
     struct submodel_options o = {0};
     bool json = false;
-    const char *data = NULL, *part = "validation", *rows = NULL, *length = NULL, *limit = NULL, *copies = NULL;
+    const char *data = NULL, *split = "validation", *rows = NULL, *length = NULL, *limit = NULL, *copies = NULL;
     const char *temperature = NULL, *tokens = NULL, *seed = NULL, *verifier = NULL, *program = NULL, *weights = NULL;
     const struct option options[] = {
         {"data", "DIR|FILE", &data, NULL, "folder of shards, or prompts (.jsonl, .json)"},
-        {"part", "NAME", &part, NULL, "part of the shards (default validation)"},
+        {"part", "NAME", &split, NULL, "part of the shards (default validation)"},
         {"rows", "N", &rows, NULL, "rows to read from the shards; 0: all (default 0)"},
         {"length", "T", &length, NULL, "positions per row (default 512)"},
         {"limit", "N", &limit, NULL, "prompts to answer; 0: all (default 0)"},
@@ -102,8 +102,8 @@ int command_eval(int argc, char **argv)
     char *program_argv[1] = {(char *)program};
     struct eval_settings s = {.from = (char *)a.positional[0],
                               .data = (char *)data,
-                              .part = (char *)part,
-                              .judge = {.program = {program_argv, program != NULL}, .seconds = 600}};
+                              .split = (char *)split,
+                              .grader = {.program = {program_argv, program != NULL}, .seconds = 600}};
     s.rows = option_integer(rows, "rows", 0, 0, 1000000000, &status);
     s.length = option_integer(length, "length", 512, 8, 1 << 20, &status);
     s.limit = option_integer(limit, "limit", 0, 0, 1000000000, &status);
@@ -112,8 +112,8 @@ int command_eval(int argc, char **argv)
     s.temperature = option_number(temperature, "temperature", 0, 0, 100, &status);
     u64 number = (u64)option_integer(seed, "seed", 1, 0, INT64_MAX, &status);
     int bits = option_weights(weights, &status);
-    s.judge.verifier = status ? 0 : parse_verifier(verifier);
-    if (status || s.judge.verifier < 0)
+    s.grader.verifier = status ? 0 : parse_verifier(verifier);
+    if (status || s.grader.verifier < 0)
         return status > 0 ? 0 : command_failed();
     return run_eval(&s, &o, bits, number, json) ? command_failed() : 0;
 }

@@ -1,12 +1,12 @@
 /* weft generate: generates text, pictures, clips or speech from prompts of any modality. */
 #include "cli/cli.h"
-#include "inference/preview.h"
+#include "inference/generator.h"
 #include "kernels/device/dry_run.h"
 
 #include <stdio.h>
 #include <string.h>
 
-struct request {
+struct generate_arguments {
     const char *prompt, *media[MODALITIES], *to, *shape, *out, *seed, *most, *temperature, *top_p, *weights, *guidance;
     bool greedy;
     struct submodel_options sub;
@@ -17,19 +17,19 @@ struct request {
     int bits;
 };
 
-static int parse_kind(struct request *r)
+static int parse_kind(struct generate_arguments *r)
 {
-    struct text names = {0};
+    struct buffer names = {0};
     r->kind = modality_named(r->to);
     if (r->kind != MODALITIES)
         return 0;
     modality_names(&names, ", ", " or ");
     error_usage("--to %s: expected %s", r->to, names.data);
-    text_release(&names);
+    buffer_release(&names);
     return -1;
 }
 
-static int build(struct prompt *p, struct studio *s, const struct request *r)
+static int build_prompt(struct prompt *p, struct generator *s, const struct generate_arguments *r)
 {
     for (enum modality kind = 0; kind < MODALITIES; kind++)
         if (r->media[kind] && prompt_medium(p, s, kind, r->media[kind]))
@@ -39,44 +39,45 @@ static int build(struct prompt *p, struct studio *s, const struct request *r)
     return prompt_ask(p, s, r->shape, r->most_ids);
 }
 
-static int deliver(struct studio *s, const struct prompt *p, const struct answer *a, const struct request *r, u64 seed)
+static int print_answer(struct generator *s, const struct prompt *p, const struct answer *a,
+                        const struct generate_arguments *r, u64 seed)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     if (r->out)
         return answer_save(r->out, s, p, a, seed);
     int status = answer_text(&text, s, p, a);
     if (status == 0)
         printf("%s\n", text.data ? text.data : "");
-    text_release(&text);
+    buffer_release(&text);
     return status;
 }
 
-/* The prompt and the decoding options of one request to an open studio. */
-struct generation {
+/* The prompt and the decoding options of one request to an open generator. */
+struct generate_job {
     struct prompt prompt;
-    struct studio_options options;
+    struct generator_options options;
     struct submodel sub;
     struct arena arena;
 };
 
-static int generation_open(struct generation *g, struct studio *s, const struct request *r)
+static int generation_open(struct generate_job *g, struct generator *s, const struct generate_arguments *r)
 {
-    model_narrow(&s->model, r->bits);
-    *g = (struct generation){0};
+    model_quantize(&s->model, r->bits);
+    *g = (struct generate_job){0};
     arena_open(&g->arena, 64 << 20);
     prompt_init(&g->prompt, r->kind);
     g->prompt.guidance = r->guidance_number;
-    g->options = (struct studio_options){
+    g->options = (struct generator_options){
         .sampling = {(float)r->temperature_number, (float)r->top_p_number, 0, {(u64)r->seed_number, RNG_SAMPLING}},
         .sub = &g->sub,
-        .seats = 1};
+        .slots = 1};
     if (submodel_parse(&g->sub, &g->arena, &r->sub, &s->model))
         return -1;
-    studio_check_guidance(s, r->guidance_number);
-    return build(&g->prompt, s, r);
+    generator_check_guidance(s, r->guidance_number);
+    return build_prompt(&g->prompt, s, r);
 }
 
-static void generation_close(struct generation *g)
+static void generation_close(struct generate_job *g)
 {
     prompt_release(&g->prompt);
     arena_close(&g->arena);
@@ -86,7 +87,7 @@ static void generation_close(struct generation *g)
 
 struct generate_work {
     const char *directory;
-    struct request request;
+    struct generate_arguments request;
     struct vision_config tokenizer; /* vision tokenizer, once the dry run has opened it */
     i64 pixels;                     /* of the shape tried last; 0: none yet */
 };
@@ -94,23 +95,23 @@ struct generate_work {
 static int run_dry(struct memory_estimate *out, struct device *meta, void *context)
 {
     struct generate_work *w = context;
-    struct studio studio;
-    struct generation g;
+    struct generator generator;
+    struct generate_job g;
     (void)out;
-    if (studio_open(&studio, meta, w->directory, DTYPE_OTHER))
+    if (generator_open(&generator, meta, w->directory, DTYPE_OTHER))
         return -1;
-    w->tokenizer = studio.vision.config;
-    int status = generation_open(&g, &studio, &w->request);
+    w->tokenizer = generator.vision.config;
+    int status = generation_open(&g, &generator, &w->request);
     if (status == 0)
-        status = studio_dry_run_answer(&studio, &g.prompt, &g.options);
+        status = generator_dry_run_answer(&generator, &g.prompt, &g.options);
     w->request.most_ids = g.prompt.most;
     generation_close(&g);
-    studio_close(&studio);
+    generator_close(&generator);
     return status;
 }
 
 /* The shape of the same kind with the most pixels among those with fewer than the last. */
-static bool other_shape(struct text *name, struct generate_work *w)
+static bool other_shape(struct buffer *name, struct generate_work *w)
 {
     i64 most = 0;
     for (i64 i = 0; i < w->tokenizer.shape_count; i++) {
@@ -124,11 +125,11 @@ static bool other_shape(struct text *name, struct generate_work *w)
     }
     w->pixels = most;
     if (most)
-        text_printf(name, "--shape %s", w->request.shape);
+        buffer_printf(name, "--shape %s", w->request.shape);
     return most > 0;
 }
 
-static bool smaller(struct text *name, struct dry_run *d)
+static bool smaller(struct buffer *name, struct dry_run *d)
 {
     struct generate_work *w = d->context;
     if (modality_has_form(w->request.kind, FORM_SCALES))
@@ -136,11 +137,11 @@ static bool smaller(struct text *name, struct dry_run *d)
     if (w->request.most_ids <= 1)
         return false;
     w->request.most_ids /= 2;
-    text_printf(name, "--max-tokens %lld", (long long)w->request.most_ids);
+    buffer_printf(name, "--max-tokens %lld", (long long)w->request.most_ids);
     return true;
 }
 
-static int check_memory(const char *directory, const struct request *r)
+static int check_memory(const char *directory, const struct generate_arguments *r)
 {
     struct generate_work w = {.directory = directory, .request = *r};
     return dry_run_check(&(struct dry_run){directory, run_dry, &w, .smaller = smaller, .otherwise = SMALLER_MODEL},
@@ -149,32 +150,32 @@ static int check_memory(const char *directory, const struct request *r)
 
 /* ---- Generation ---- */
 
-static int generate_with(struct studio *s, const struct request *r)
+static int generate_with(struct generator *s, const struct generate_arguments *r)
 {
-    struct generation g;
+    struct generate_job g;
     struct answer answer = {0};
     int status = generation_open(&g, s, r);
     struct generate_request request = prompt_request(&g.prompt, 0, 1);
     if (status == 0)
-        status = studio_generate(&answer, s, &request, 1, &g.options);
+        status = generator_run(&answer, s, &request, 1, &g.options);
     if (status == 0)
-        status = deliver(s, &g.prompt, &answer, r, (u64)r->seed_number);
+        status = print_answer(s, &g.prompt, &answer, r, (u64)r->seed_number);
     answer_release(&answer);
     generation_close(&g);
     return status;
 }
 
-static int run(const char *directory, const struct request *r)
+static int run(const char *directory, const struct generate_arguments *r)
 {
-    struct studio studio;
-    if (check_memory(directory, r) || studio_open(&studio, cli_device(), directory, DTYPE_OTHER))
+    struct generator generator;
+    if (check_memory(directory, r) || generator_open(&generator, cli_device(), directory, DTYPE_OTHER))
         return -1;
-    int status = generate_with(&studio, r);
-    studio_close(&studio);
+    int status = generate_with(&generator, r);
+    generator_close(&generator);
     return status;
 }
 
-static int parse_numbers(struct request *r)
+static int parse_numbers(struct generate_arguments *r)
 {
     int status = 0;
     r->seed_number = option_integer(r->seed, "seed", 1, 0, INT64_MAX, &status);
@@ -186,7 +187,7 @@ static int parse_numbers(struct request *r)
     return status;
 }
 
-static int check_request(const struct request *r)
+static int check_request(const struct generate_arguments *r)
 {
     bool given = r->prompt != NULL;
     for (int kind = 0; kind < MODALITIES; kind++)
@@ -208,8 +209,8 @@ static int check_request(const struct request *r)
 int command_generate(int argc, char **argv)
 {
     struct arguments a;
-    struct request r = {.to = "text"};
-    struct text kinds = {0};
+    struct generate_arguments r = {.to = "text"};
+    struct buffer kinds = {0};
     modality_names(&kinds, "|", "|");
     const struct option rest[] = {
         {"to", kinds.data, &r.to, NULL, "modality to generate (default text)"},
@@ -236,7 +237,7 @@ int command_generate(int argc, char **argv)
                 (struct option){modality_rows[kind].name, "FILE", &r.media[kind], NULL, modality_rows[kind].prompt};
     memcpy(options + count, rest, sizeof rest);
     int status = options_parse(&a, argc, argv, options, 1, 1);
-    text_release(&kinds);
+    buffer_release(&kinds);
     if (status == 0)
         status = parse_kind(&r);
     if (status == 0)

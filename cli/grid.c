@@ -5,12 +5,12 @@
 
 #include <stdio.h>
 
-static void print_json(struct text *out, const struct grid_result *result)
+static void print_json(struct buffer *out, const struct grid_result *result)
 {
     for (i64 i = 0; i < result->count; i++) {
         struct json *j = grid_point_json(&result->points[i], &result->config);
         json_print(out, j, 0);
-        text_append(out, "\n", 1);
+        buffer_append(out, "\n", 1);
         json_free(j);
     }
 }
@@ -18,7 +18,7 @@ static void print_json(struct text *out, const struct grid_result *result)
 static int run_grid(const struct grid_settings *s, bool json)
 {
     struct grid_result result;
-    struct text out = {0};
+    struct buffer out = {0};
     int status = grid_measure_all(&result, s, cli_device());
     if (status)
         return status < 0 ? command_failed() : 130;
@@ -27,7 +27,7 @@ static int run_grid(const struct grid_settings *s, bool json)
     else
         grid_print(&out, &result);
     fwrite(out.data, 1, (size_t)out.length, stdout);
-    text_release(&out);
+    buffer_release(&out);
     grid_result_release(&result);
     return 0;
 }
@@ -36,9 +36,9 @@ int command_grid(int argc, char **argv)
 {
     struct arguments a = {.count = 0};
     bool json = false;
-    const char *data = NULL, *part = "validation", *rows = NULL, *length = NULL, *tokens = NULL;
+    const char *data = NULL, *split = "validation", *rows = NULL, *length = NULL, *tokens = NULL;
     const struct option options[] = {{"data", "DIR", &data, NULL, "folder of shards"},
-                                     {"part", "NAME", &part, NULL, "part of the shards (default validation)"},
+                                     {"part", "NAME", &split, NULL, "part of the shards (default validation)"},
                                      {"rows", "N", &rows, NULL, "maximum rows to measure; 0: all (default 64)"},
                                      {"length", "T", &length, NULL, "positions per row (default 512)"},
                                      {"tokens", "N", &tokens, NULL, "tokens to decode for the speed (default 64)"},
@@ -48,7 +48,7 @@ int command_grid(int argc, char **argv)
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status == 0 && !data)
         status = error_usage("weft grid: --data DIR is needed");
-    struct grid_settings s = {.from = (char *)a.positional[0], .data = (char *)data, .part = (char *)part};
+    struct grid_settings s = {.from = (char *)a.positional[0], .data = (char *)data, .split = (char *)split};
     s.rows = option_integer(rows, "rows", 64, 0, 1000000000, &status);
     s.length = option_integer(length, "length", 512, 8, 1 << 20, &status);
     s.decode_tokens = option_integer(tokens, "tokens", 64, 1, 1000000, &status);

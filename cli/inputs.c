@@ -10,19 +10,19 @@
 enum { DEPTH_MOST = 16, AT_ONCE = 256 };
 static const i64 second_ns = 1000000000, shown_bytes = (i64)1 << 30;
 
-struct inputs_known { /* state of a file when it was hashed */
+struct input_file { /* state of a file when it was hashed */
     char *path;
     i64 bytes, modified_ns, changed_ns;
     u64 inode, hash;
     bool is_file, is_hashed;
     bool by_size; /* contents are not hashed */
 };
-struct known_list {
-    struct inputs_known *files;
+struct input_files {
+    struct input_file *files;
     i64 count, capacity;
 };
 
-static struct inputs_known *push(struct known_list *list, const struct inputs_known *file)
+static struct input_file *push(struct input_files *list, const struct input_file *file)
 {
     if (list->count == list->capacity) {
         i64 next = max_i64(256, 2 * list->capacity), size = (i64)sizeof *file;
@@ -33,12 +33,12 @@ static struct inputs_known *push(struct known_list *list, const struct inputs_kn
     return &list->files[list->count++];
 }
 
-static void list_release(struct known_list *list)
+static void list_release(struct input_files *list)
 {
     for (i64 i = 0; i < list->count; i++)
         memory_free(list->files[i].path);
     memory_free(list->files);
-    *list = (struct known_list){0};
+    *list = (struct input_files){0};
 }
 
 /* ---- File list ---- */
@@ -48,7 +48,7 @@ static i64 nanoseconds(const struct timespec *time)
     return (i64)time->tv_sec * second_ns + (i64)time->tv_nsec;
 }
 
-static void list_files(struct known_list *list, const char *path, int depth)
+static void list_files(struct input_files *list, const char *path, int depth)
 {
     struct stat status;
     char **names;
@@ -63,7 +63,7 @@ static void list_files(struct known_list *list, const char *path, int depth)
         string_list_free(names, count);
         return;
     }
-    struct inputs_known *file = push(list, &(struct inputs_known){.path = string_copy(path)});
+    struct input_file *file = push(list, &(struct input_file){.path = string_copy(path)});
     if (!found || !S_ISREG(status.st_mode))
         return;
     file->is_file = true;
@@ -77,12 +77,12 @@ static void list_files(struct known_list *list, const char *path, int depth)
 
 static int compare_paths(const void *a, const void *b)
 {
-    return strcmp(((const struct inputs_known *)a)->path, ((const struct inputs_known *)b)->path);
+    return strcmp(((const struct input_file *)a)->path, ((const struct input_file *)b)->path);
 }
 
-static void cache_load(struct known_list *cache, const char *path)
+static void cache_load(struct input_files *cache, const char *path)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     if (!file_exists(path) || file_read(&text, path) < 0)
         return;
     for (char *line = text.data, *end; (end = strchr(line, '\n')); line = end + 1) {
@@ -92,11 +92,11 @@ static void cache_load(struct known_list *cache, const char *path)
         *end = 0;
         if (sscanf(line, "%llx %lld %lld %lld %llu %n", &hash, &bytes, &modified, &changed, &inode, &at) == 5 && at > 0)
             push(cache,
-                 &(struct inputs_known){string_copy(line + at), bytes, modified, changed, inode, hash, true, true});
+                 &(struct input_file){string_copy(line + at), bytes, modified, changed, inode, hash, true, true});
     }
     if (cache->count)
         qsort(cache->files, (size_t)cache->count, sizeof *cache->files, compare_paths);
-    text_release(&text);
+    buffer_release(&text);
 }
 
 static bool is_below(const char *path, const char *root)
@@ -106,51 +106,51 @@ static bool is_below(const char *path, const char *root)
            (path[length] == 0 || path[length] == '/' || (length && root[length - 1] == '/'));
 }
 
-static void print_known(struct text *out, const struct inputs_known *k)
+static void print_known(struct buffer *out, const struct input_file *k)
 {
     if (!strchr(k->path, '\n'))
-        text_printf(out, "%016llx %lld %lld %lld %llu %s\n", (unsigned long long)k->hash, (long long)k->bytes,
-                    (long long)k->modified_ns, (long long)k->changed_ns, (unsigned long long)k->inode, k->path);
+        buffer_printf(out, "%016llx %lld %lld %lld %llu %s\n", (unsigned long long)k->hash, (long long)k->bytes,
+                      (long long)k->modified_ns, (long long)k->changed_ns, (unsigned long long)k->inode, k->path);
 }
 
 /* Files changed within the last 2 s are not cached, since they
  * may change again without a new timestamp. */
-static void cache_save(const struct known_list *cache, const struct known_list *files, const char *root,
+static void cache_save(const struct input_files *cache, const struct input_files *files, const char *root,
                        const char *path, i64 begin_ns)
 {
-    struct text out = {0};
+    struct buffer out = {0};
     for (i64 i = 0; i < cache->count; i++)
         if (!is_below(cache->files[i].path, root))
             print_known(&out, &cache->files[i]);
     for (i64 i = 0; i < files->count; i++) {
-        const struct inputs_known *k = &files->files[i];
+        const struct input_file *k = &files->files[i];
         if (k->is_hashed && max_i64(k->modified_ns, k->changed_ns) < begin_ns - 2 * second_ns)
             print_known(&out, k);
     }
     if (file_replace(path, out.data ? out.data : "", out.length) < 0)
         log_warn("%s", error_text());
-    text_release(&out);
+    buffer_release(&out);
 }
 
-static bool is_due(const struct inputs_known *k)
+static bool needs_hash(const struct input_file *k)
 {
     return k->is_file && !k->is_hashed && !k->by_size;
 }
 
 /* Takes hashes from the cache. Returns the number of bytes left to hash. */
-static i64 take_cached(struct known_list *files, const struct known_list *cache)
+static i64 use_cached(struct input_files *files, const struct input_files *cache)
 {
     i64 bytes = 0;
     for (i64 i = 0; i < files->count; i++) {
-        struct inputs_known *k = &files->files[i];
-        const struct inputs_known *was =
+        struct input_file *k = &files->files[i];
+        const struct input_file *was =
             cache->count ? bsearch(k, cache->files, (size_t)cache->count, sizeof *k, compare_paths) : NULL;
         if (k->is_file && was && was->bytes == k->bytes && was->modified_ns == k->modified_ns &&
             was->changed_ns == k->changed_ns && was->inode == k->inode) {
             k->hash = was->hash;
             k->is_hashed = true;
         }
-        bytes += is_due(k) ? k->bytes : 0;
+        bytes += needs_hash(k) ? k->bytes : 0;
     }
     return bytes;
 }
@@ -159,17 +159,17 @@ static i64 take_cached(struct known_list *files, const struct known_list *cache)
 
 static void hash_one(void *context, i64 tile, int worker)
 {
-    struct inputs_known *k = (struct inputs_known *)context + tile;
+    struct input_file *k = (struct input_file *)context + tile;
     struct file_view view;
     (void)worker;
-    if (!is_due(k) || interrupted() || file_map(&view, k->path) < 0)
+    if (!needs_hash(k) || interrupted() || file_map(&view, k->path) < 0)
         return;
     k->hash = hash_bytes(view.data, view.bytes, 0);
     k->is_hashed = true;
     file_unmap(&view);
 }
 
-static int hash_contents(struct known_list *files, i64 bytes)
+static int hash_contents(struct input_files *files, i64 bytes)
 {
     struct progress progress;
     i64 done = 0;
@@ -178,7 +178,7 @@ static int hash_contents(struct known_list *files, i64 bytes)
     for (i64 at = 0; at < files->count && !interrupted(); at += AT_ONCE) {
         i64 n = min_i64(AT_ONCE, files->count - at);
         for (i64 i = at; i < at + n; i++)
-            done += is_due(&files->files[i]) ? files->files[i].bytes : 0;
+            done += needs_hash(&files->files[i]) ? files->files[i].bytes : 0;
         workers_run(n, hash_one, files->files + at);
         if (bytes >= shown_bytes)
             progress_update(&progress, done, "%lld files", (long long)(at + n));
@@ -188,32 +188,32 @@ static int hash_contents(struct known_list *files, i64 bytes)
     return interrupted() ? error_interrupted() : 0;
 }
 
-static char *digest_of(const struct known_list *files, const char *root)
+static char *digest_of(const struct input_files *files, const char *root)
 {
-    struct text all = {0};
+    struct buffer all = {0};
     for (i64 i = 0; i < files->count; i++) {
-        const struct inputs_known *k = &files->files[i];
+        const struct input_file *k = &files->files[i];
         const char *name = k->path + strlen(root);
         u64 numbers[] = {k->is_hashed && !k->by_size, (u64)k->bytes, k->by_size ? 0 : k->hash};
-        text_append(&all, name, (i64)strlen(name) + 1);
-        text_append(&all, numbers, sizeof numbers);
+        buffer_append(&all, name, (i64)strlen(name) + 1);
+        buffer_append(&all, numbers, sizeof numbers);
     }
     char *digest = string_format(INPUT_MARK "%016llx", (unsigned long long)hash_bytes(all.data, all.length, 0));
-    text_release(&all);
+    buffer_release(&all);
     return digest;
 }
 
-static void set_by_size(struct known_list *list, char *path, bool by_size)
+static void set_by_size(struct input_files *list, char *path, bool by_size)
 {
-    struct inputs_known wanted = {.path = path},
-                        *k = bsearch(&wanted, list->files, (size_t)list->count, sizeof wanted, compare_paths);
+    struct input_file wanted = {.path = path},
+                      *k = bsearch(&wanted, list->files, (size_t)list->count, sizeof wanted, compare_paths);
     if (k)
         k->by_size = by_size;
 }
 
-static int leave_to_others(struct known_list *list, const char *path, i64 part, i64 parts)
+static int skip_other_jobs(struct input_files *list, const char *path, i64 job, i64 jobs)
 {
-    struct source *source = source_open(path, &(struct source_request){.part = part, .parts = parts});
+    struct source *source = source_open(path, &(struct source_request){.job = job, .jobs = jobs});
     i64 count = 0;
     const struct source_file *files = source ? source_files(source, &count) : NULL;
     if (list->count)
@@ -242,7 +242,7 @@ static bool is_indexed(const char *path)
     return found;
 }
 
-static void leave_to_indexes(struct known_list *list)
+static void skip_indexed(struct input_files *list)
 {
     for (i64 i = 0; i < list->count; i++)
         list->files[i].by_size |= is_indexed(list->files[i].path);
@@ -250,44 +250,44 @@ static void leave_to_indexes(struct known_list *list)
 
 /* Digest of a URL from the server's metadata, since reading
  * its contents would take as long as the stage. */
-static char *digest_of_address(const char *address, i64 part, i64 parts)
+static char *digest_of_address(const char *address, i64 job, i64 jobs)
 {
-    struct source *source = source_open(address, &(struct source_request){.part = part, .parts = parts});
-    struct text all = {0};
+    struct source *source = source_open(address, &(struct source_request){.job = job, .jobs = jobs});
+    struct buffer all = {0};
     i64 count;
     const struct source_file *files = source ? source_files(source, &count) : NULL;
     for (i64 i = 0; files && i < count; i++) {
         const char *version = files[i].version && !files[i].elsewhere ? files[i].version : "";
-        text_append(&all, files[i].path, (i64)strlen(files[i].path) + 1);
-        text_append(&all, &files[i].bytes, sizeof files[i].bytes);
-        text_append(&all, version, (i64)strlen(version) + 1);
+        buffer_append(&all, files[i].path, (i64)strlen(files[i].path) + 1);
+        buffer_append(&all, &files[i].bytes, sizeof files[i].bytes);
+        buffer_append(&all, version, (i64)strlen(version) + 1);
     }
     char *digest =
         source ? string_format(INPUT_MARK "%016llx", (unsigned long long)hash_bytes(all.data, all.length, 0)) : NULL;
-    text_release(&all);
+    buffer_release(&all);
     source_close(source);
     return digest;
 }
 
-static char *digest_below(const char *path, const char *run, i64 part, i64 parts, bool whole_shards)
+static char *digest_below(const char *path, const char *run, i64 job, i64 jobs, bool whole_shards)
 {
     struct timespec now;
-    struct known_list files = {0}, cache = {0};
+    struct input_files files = {0}, cache = {0};
     char *stored = path_join(run, "inputs.cache");
     clock_gettime(CLOCK_REALTIME, &now);
     list_files(&files, path, 0);
-    if (parts > 1 && leave_to_others(&files, path, part, parts) < 0) {
+    if (jobs > 1 && skip_other_jobs(&files, path, job, jobs) < 0) {
         list_release(&files);
         memory_free(stored);
         return NULL;
     }
     if (!whole_shards)
-        leave_to_indexes(&files);
+        skip_indexed(&files);
     cache_load(&cache, stored);
-    i64 bytes = take_cached(&files, &cache);
+    i64 bytes = use_cached(&files, &cache);
     bool fresh = false;
     for (i64 i = 0; i < files.count; i++)
-        fresh |= is_due(&files.files[i]);
+        fresh |= needs_hash(&files.files[i]);
     char *digest = fresh && hash_contents(&files, bytes) < 0 ? NULL : digest_of(&files, path);
     if (digest && fresh)
         cache_save(&cache, &files, path, stored, nanoseconds(&now));
@@ -297,11 +297,11 @@ static char *digest_below(const char *path, const char *run, i64 part, i64 parts
     return digest;
 }
 
-char *input_digest(const char *path, const char *run, i64 part, i64 parts)
+char *input_digest(const char *path, const char *run, i64 job, i64 jobs)
 {
     if (is_address(path))
-        return digest_of_address(path, part, parts);
-    return digest_below(path, run, part, parts, false);
+        return digest_of_address(path, job, jobs);
+    return digest_below(path, run, job, jobs, false);
 }
 
 char *input_digest_before(const char *path, const char *run)

@@ -10,11 +10,11 @@
 /* Prefix of digests of contents. Digests without it, from
  * older runs, cover names and sizes only. */
 #define INPUT_MARK "xxh3-"
-/* run: the run's folder, for the cache. part, parts: setting part of `prepare`; parts 0: the input
- * is not shared. For a shared input, media and the files that other parts read enter by name and
- * size only, so that n parts do not read everything n times. Unreadable files enter by name. Free
+/* run: the run's folder, for the cache. job, jobs: setting part of `prepare`; jobs 0: the input
+ * is not shared. For a shared input, media and the files that other jobs read enter by name and
+ * size only, so that n jobs do not read everything n times. Unreadable files enter by name. Free
  * with memory_free. NULL and a message if interrupted. */
-char *input_digest(const char *path, const char *run, i64 part, i64 parts);
+char *input_digest(const char *path, const char *run, i64 job, i64 jobs);
 /* Digest by an older rule, which hashed shards themselves and not only the index with their
  * checksums. Used to recognize the inputs of older runs. */
 char *input_digest_before(const char *path, const char *run);

@@ -11,7 +11,7 @@
 
 #define VERIFIED_BYTES ((i64)1 << 30) /* verified without --verify up to this size */
 
-static bool has(const char *directory, const char *name)
+static bool has_file(const char *directory, const char *name)
 {
     char *path = path_join(directory, name);
     bool found = file_exists(path);
@@ -49,23 +49,23 @@ static bool holds_steps(const char *directory)
     return found;
 }
 
-/* A codec's config.json has a "kind", a model's has a model_type. */
-static bool is_codec(const char *directory)
+/* A tokenizer's config.json has a "kind", a model's has a model_type. */
+static bool is_media_tokenizer(const char *directory)
 {
     char *path = path_join(directory, "config.json");
     struct json *config = json_load(path);
-    bool codec = json_kind(json_get(config, "kind")) == JSON_STRING;
+    bool found = json_kind(json_get(config, "kind")) == JSON_STRING;
     json_free(config);
     memory_free(path);
-    return codec;
+    return found;
 }
 
-struct inspect_wanted {
+struct inspect_options {
     bool verify, files;            /* files: list each */
     struct source_columns columns; /* column names of data tables */
 };
 
-static struct json *inspect_others(const char *path, const struct inspect_wanted *wanted)
+static struct json *inspect_others(const char *path, const struct inspect_options *wanted)
 {
     struct json *found = inspect_sources(path, wanted->files, &wanted->columns);
     if (!found) {
@@ -85,20 +85,21 @@ static bool has_tokenizer(const char *path)
     return file != NULL;
 }
 
-static struct json *inspect_folder(const char *path, const struct inspect_wanted *wanted)
+static struct json *inspect_folder(const char *path, const struct inspect_options *wanted)
 {
     bool verify = wanted->verify;
-    if (has(path, "weft/state.json") || holds_steps(path))
+    if (has_file(path, "weft/state.json") || holds_steps(path))
         return inspect_checkpoint(path);
-    if (has(path, "shards.json") || has(path, "index"))
+    if (has_file(path, "shards.json") || has_file(path, "index"))
         return inspect_shards(path, verify);
-    if (has(path, "config.json") || has(path, "model.safetensors") || has(path, "model.safetensors.index.json"))
-        return is_codec(path) ? inspect_codec(path, verify) : inspect_model(path, verify);
+    if (has_file(path, "config.json") || has_file(path, "model.safetensors") ||
+        has_file(path, "model.safetensors.index.json"))
+        return is_media_tokenizer(path) ? inspect_media_tokenizer(path, verify) : inspect_model(path, verify);
     if (has_tokenizer(path))
         return inspect_tokenizer(path);
-    if (has(path, "run.json"))
+    if (has_file(path, "run.json"))
         return inspect_run(path);
-    if (shard_folders_stand(path))
+    if (shard_folders_exist(path))
         return inspect_shard_folders(path, verify);
     return inspect_others(path, wanted);
 }
@@ -127,7 +128,7 @@ static bool is_list(const char *path)
     return found;
 }
 
-static struct json *inspect_file(const char *path, const struct inspect_wanted *wanted)
+static struct json *inspect_file(const char *path, const struct inspect_options *wanted)
 {
     if (name_ends_with(path, ".safetensors"))
         return inspect_safetensors(path, wanted->verify);
@@ -180,7 +181,7 @@ int command_inspect(int argc, char **argv)
         return status < 0 ? command_failed() : 0;
     const char *path = a.positional[0];
     char *pairs = columns ? string_copy(columns) : NULL;
-    struct inspect_wanted wanted = {.verify = verify, .files = json};
+    struct inspect_options wanted = {.verify = verify, .files = json};
     bool away = is_address(path);
     if (!away && !file_exists(path))
         status = error_set("there is no %s", path);
@@ -199,15 +200,15 @@ int command_inspect(int argc, char **argv)
         command_failed();
         return 1; /* the file is at fault, not the usage */
     }
-    struct text out = {0};
+    struct buffer out = {0};
     if (json) {
         json_print(&out, found, 0);
-        text_append(&out, "\n", 1);
+        buffer_append(&out, "\n", 1);
     } else {
         inspect_show(&out, found);
     }
     fwrite(out.data, 1, (size_t)out.length, stdout);
-    text_release(&out);
+    buffer_release(&out);
     json_free(found);
     return 0;
 }

@@ -11,7 +11,7 @@
 struct json *inspect_model(const char *directory, bool verify);
 /* A step's folder, or the folder of all steps, of which the newest complete one is shown. */
 struct json *inspect_checkpoint(const char *directory);
-struct json *inspect_codec(const char *directory, bool verify); /* a vision or audio tokenizer */
+struct json *inspect_media_tokenizer(const char *directory, bool verify); /* a vision or audio tokenizer */
 struct json *inspect_safetensors(const char *path, bool verify);
 struct json *inspect_shards(const char *directory, bool verify);
 struct json *inspect_shard_folders(const char *path, bool verify);
@@ -24,5 +24,5 @@ struct json *inspect_run(const char *directory);
  * Shows the samples they become. files: also per file. */
 struct json *inspect_sources(const char *path, bool files, const struct source_columns *columns);
 
-void inspect_show(struct text *out, const struct json *value);
+void inspect_show(struct buffer *out, const struct json *value);
 #endif

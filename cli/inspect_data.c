@@ -19,7 +19,7 @@ static i64 positions_of(const struct shards *shards, const struct shard_sample *
                         const struct vocabulary *vocabulary)
 {
     struct part *parts = memory_alloc(max_i64(sample->parts, 1) * (i64)sizeof *parts);
-    struct measure measure;
+    struct sample_measure measure;
     i64 count = 0;
     for (i64 i = 0; i < sample->parts; i++) {
         const struct shard_part *p = shards_part(shards, (i64)sample->first_part + i);
@@ -212,11 +212,11 @@ static int describe_sound(struct json *j, const struct file_view *view, const ch
 
 static void describe_subtitles(struct json *j, const struct file_view *view, const char *path)
 {
-    struct text cues = {0};
+    struct buffer cues = {0};
     i64 count = film_subtitles(&cues, view->data, view->bytes, path, NULL);
     if (count > 0)
         json_set(j, "subtitles", json_of_integer(count));
-    text_release(&cues);
+    buffer_release(&cues);
 }
 
 struct json *inspect_media(const char *path)

@@ -70,16 +70,16 @@ static int check_folder_sums(struct inspect_model_sums *sums, const char *direct
 
 static void set_sums(struct json *j, const struct inspect_model_sums *sums)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     if (sums->stated == sums->files)
-        text_printf(&text, "fit");
+        buffer_printf(&text, "fit");
     else if (sums->stated)
-        text_printf(&text, "fit in %lld of %lld files, the others state none", (long long)sums->stated,
-                    (long long)sums->files);
+        buffer_printf(&text, "fit in %lld of %lld files, the others state none", (long long)sums->stated,
+                      (long long)sums->files);
     else
-        text_printf(&text, "none are stated, as in files of other software: flipped bits cannot be seen");
+        buffer_printf(&text, "none are stated, as in files of other software: flipped bits cannot be seen");
     json_set(j, "checksums", json_of_string(text.data));
-    text_release(&text);
+    buffer_release(&text);
 }
 
 /* Number of elements per dtype. */
@@ -240,7 +240,7 @@ static bool is_audio(const char *directory)
     return audio;
 }
 
-struct json *inspect_codec(const char *directory, bool verify)
+struct json *inspect_media_tokenizer(const char *directory, bool verify)
 {
     char *path = path_join(directory, "weights.safetensors");
     struct safetensors set;
@@ -384,7 +384,7 @@ struct json *inspect_model(const char *directory, bool verify)
 
 /* ---- Checkpoints ---- */
 
-/* Describes the contents of a checkpoint: a codec, a model, or neither. */
+/* Describes the contents of a checkpoint: a tokenizer, a model, or neither. */
 static struct json *contents_of(const char *folder)
 {
     char *path = path_join(folder, "config.json");
@@ -392,7 +392,7 @@ static struct json *contents_of(const char *folder)
     memory_free(path);
     if (!config)
         return NULL;
-    struct json *j = json_kind(json_get(config, "kind")) == JSON_STRING ? inspect_codec(folder, true)
+    struct json *j = json_kind(json_get(config, "kind")) == JSON_STRING ? inspect_media_tokenizer(folder, true)
                      : json_kind(config) == JSON_OBJECT                 ? inspect_model(folder, true)
                                                                         : json_object();
     json_free(config);

@@ -11,15 +11,15 @@ static bool is_table(const struct json *value)
 }
 
 /* Prints a scalar, or a list as 1, 2, 3. */
-static void print_scalar(struct text *out, const struct json *value)
+static void print_scalar(struct buffer *out, const struct json *value)
 {
     if (json_kind(value) == JSON_STRING) {
-        text_append(out, json_string(value, ""), json_string_length(value));
+        buffer_append(out, json_string(value, ""), json_string_length(value));
     } else if (json_kind(value) == JSON_REAL) {
-        text_printf(out, "%.6g", json_number(value, 0));
+        buffer_printf(out, "%.6g", json_number(value, 0));
     } else if (json_kind(value) == JSON_ARRAY) {
         for (i64 i = 0; i < json_count(value); i++) {
-            text_printf(out, "%s", i ? ", " : "");
+            buffer_printf(out, "%s", i ? ", " : "");
             print_scalar(out, json_at(value, i));
         }
     } else {
@@ -30,12 +30,12 @@ static void print_scalar(struct text *out, const struct json *value)
 /* Width of a cell in Unicode code points. */
 static i64 width_of(const struct json *value)
 {
-    struct text cell = {0};
+    struct buffer cell = {0};
     i64 width = 0;
     print_scalar(&cell, value);
     for (i64 i = 0; i < cell.length; i++)
         width += ((u8)cell.data[i] & 0xc0) != 0x80;
-    text_release(&cell);
+    buffer_release(&cell);
     return width;
 }
 
@@ -55,30 +55,30 @@ static i64 list_columns(const char *names[COLUMNS_MOST], i64 widths[COLUMNS_MOST
 }
 
 /* Aligns text left and numbers right. */
-static void print_cell(struct text *out, const struct json *value, i64 width, bool last)
+static void print_cell(struct buffer *out, const struct json *value, i64 width, bool last)
 {
     bool number = json_kind(value) == JSON_INTEGER || json_kind(value) == JSON_REAL;
     int padding = (int)max_i64(0, width - width_of(value));
     if (number)
-        text_printf(out, "%*s", padding, "");
+        buffer_printf(out, "%*s", padding, "");
     if (value)
         print_scalar(out, value);
     if (!number && !last)
-        text_printf(out, "%*s", padding, "");
-    text_printf(out, last ? "\n" : "  ");
+        buffer_printf(out, "%*s", padding, "");
+    buffer_printf(out, last ? "\n" : "  ");
 }
 
-static void print_table(struct text *out, const struct json *table, int indent)
+static void print_table(struct buffer *out, const struct json *table, int indent)
 {
     const char *names[COLUMNS_MOST];
     i64 widths[COLUMNS_MOST], columns = list_columns(names, widths, table);
-    text_printf(out, "%*s", indent, "");
+    buffer_printf(out, "%*s", indent, "");
     for (i64 c = 0; c < columns; c++) {
         bool number = json_kind(json_get(json_at(table, 0), names[c])) == JSON_INTEGER;
-        text_printf(out, number ? "%*s%s" : "%-*s%s", (int)widths[c], names[c], c + 1 == columns ? "\n" : "  ");
+        buffer_printf(out, number ? "%*s%s" : "%-*s%s", (int)widths[c], names[c], c + 1 == columns ? "\n" : "  ");
     }
     for (i64 i = 0; i < json_count(table); i++) {
-        text_printf(out, "%*s", indent, "");
+        buffer_printf(out, "%*s", indent, "");
         for (i64 c = 0; c < columns; c++)
             print_cell(out, json_get(json_at(table, i), names[c]), widths[c], c + 1 == columns);
     }
@@ -93,29 +93,29 @@ static int longest_key(const struct json *object)
     return (int)min_i64(longest, NAME_MOST);
 }
 
-static void print_object(struct text *out, const struct json *object, int indent)
+static void print_object(struct buffer *out, const struct json *object, int indent)
 {
     struct json_iterator it;
     int width = longest_key(object);
     for (bool more = json_first(&it, object); more; more = json_next(&it, object)) {
-        text_printf(out, "%*s%-*s", indent, "", width, it.key);
+        buffer_printf(out, "%*s%-*s", indent, "", width, it.key);
         if (json_kind(it.value) == JSON_OBJECT) {
-            text_append(out, "\n", 1);
+            buffer_append(out, "\n", 1);
             print_object(out, it.value, indent + 2);
         } else if (json_kind(it.value) == JSON_NULL) {
-            text_printf(out, " none\n"); /* absent */
+            buffer_printf(out, " none\n"); /* absent */
         } else if (is_table(it.value)) {
-            text_append(out, "\n", 1);
+            buffer_append(out, "\n", 1);
             print_table(out, it.value, indent + 2);
         } else {
-            text_append(out, " ", 1);
+            buffer_append(out, " ", 1);
             print_scalar(out, it.value);
-            text_append(out, "\n", 1);
+            buffer_append(out, "\n", 1);
         }
     }
 }
 
-void inspect_show(struct text *out, const struct json *value)
+void inspect_show(struct buffer *out, const struct json *value)
 {
     print_object(out, value, 0);
 }

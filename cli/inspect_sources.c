@@ -132,7 +132,7 @@ static struct json *notes_json(const struct source *source)
     return list;
 }
 
-static const char *becomes(const struct source_file *file)
+static const char *describe_use(const struct source_file *file)
 {
     switch (file->use) {
     case FILE_SAMPLES:
@@ -159,14 +159,14 @@ static struct json *uses_json(const struct source_file *files, i64 count)
     for (i64 k = 0; k < COUNT_OF(kinds); k++) {
         i64 n = 0, bytes = 0;
         for (i64 i = 0; i < count; i++)
-            if (strcmp(becomes(&files[i]), becomes(&kinds[k])) == 0) {
+            if (strcmp(describe_use(&files[i]), describe_use(&kinds[k])) == 0) {
                 n++;
                 bytes += files[i].bytes;
             }
         if (n == 0)
             continue;
         struct json *row = json_object();
-        json_set(row, "becomes", json_of_string(becomes(&kinds[k])));
+        json_set(row, "becomes", json_of_string(describe_use(&kinds[k])));
         json_set(row, "files", json_of_integer(n));
         json_set(row, "bytes", json_of_integer(bytes));
         json_push(list, row);
@@ -176,12 +176,12 @@ static struct json *uses_json(const struct source_file *files, i64 count)
 
 static struct json *outcomes_json(u32 becomes)
 {
-    struct text names = {0};
+    struct buffer names = {0};
     for (int outcome = 0; outcome < OUTCOMES; outcome++)
         if (becomes >> outcome & 1)
-            text_printf(&names, "%s%s", names.length ? ", " : "", outcome_name(outcome));
+            buffer_printf(&names, "%s%s", names.length ? ", " : "", outcome_name(outcome));
     struct json *value = json_of_string(names.length ? names.data : "nothing");
-    text_release(&names);
+    buffer_release(&names);
     return value;
 }
 
@@ -240,13 +240,13 @@ static struct json *file_json(const struct source_file *file, const char *root, 
     bool below = strncmp(file->path, root, length) == 0 && file->path[length];
     const char *name = below ? file->path + length + strspn(file->path + length, "/") : file->path;
     const char *why = file->why                  ? file->why
-                      : file->use == FILE_MEDIUM ? "no line names it and no text stands beside it"
+                      : file->use == FILE_MEDIUM ? "no line refers to it and no text file accompanies it"
                                                  : NULL;
     struct json *row = json_object();
     json_set(row, "file", json_of_string(name));
     json_set(row, "bytes", json_of_integer(file->bytes));
     json_set(row, "part", json_of_string(split_name(file->split)));
-    json_set(row, "becomes", json_of_string(becomes(file)));
+    json_set(row, "becomes", json_of_string(describe_use(file)));
     if (outcomes)
         json_set(row, "samples_become", outcomes_json(outcomes));
     json_set(row, "samples", json_of_integer(file->samples));

@@ -67,11 +67,11 @@ static int unknown_command(const char *name)
 }
 
 /* Flushes stdout and fails if output was lost. */
-static int deliver(int status)
+static int flush_output(int status)
 {
     bool lost = ferror(stdout) != 0;
     if ((fflush(stdout) || lost) && status == 0) {
-        error_set("stdout: not all of the output could be written: make room and run again");
+        error_set("stdout: the output is incomplete: free disk space and run again");
         return command_failed();
     }
     return status;
@@ -85,7 +85,7 @@ int weft_main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         usage(stdout);
-        return deliver(0);
+        return flush_output(0);
     }
     const struct command *command = find_command(argv[1]);
     if (!command)
@@ -93,5 +93,5 @@ int weft_main(int argc, char **argv)
     (command->looks ? signals_catch : signals_end)();
     int status = command->run(argc - 1, argv + 1);
     workers_stop();
-    return deliver(status);
+    return flush_output(status);
 }

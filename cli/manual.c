@@ -21,10 +21,10 @@ static bool has_choices(const struct option *o)
     return true;
 }
 
-static void put_choices(struct text *out, const char *argument)
+static void put_choices(struct buffer *out, const char *argument)
 {
     for (const char *at = argument; *at; at++)
-        text_append(out, *at == '|' ? " " : at, 1);
+        buffer_append(out, *at == '|' ? " " : at, 1);
 }
 
 static const char *dashes(const struct option *o)
@@ -34,110 +34,110 @@ static const char *dashes(const struct option *o)
 
 static void put_option_words(void *context, const struct option *options)
 {
-    struct text *out = context;
+    struct buffer *out = context;
     for (const struct option *o = options; o->name; o++)
-        text_printf(out, " %s%s", dashes(o), o->name);
+        buffer_printf(out, " %s%s", dashes(o), o->name);
 }
 
 static void put_bash_choices(void *context, const struct option *options)
 {
-    struct text *out = context;
+    struct buffer *out = context;
     for (const struct option *o = options; o->name; o++)
         if (has_choices(o)) {
-            text_printf(out, "        %s%s) words=\"", dashes(o), o->name);
+            buffer_printf(out, "        %s%s) words=\"", dashes(o), o->name);
             put_choices(out, o->argument);
-            text_printf(out, "\" ;;\n");
+            buffer_printf(out, "\" ;;\n");
         }
 }
 
-static void put_names(struct text *out)
+static void put_names(struct buffer *out)
 {
     for (const struct command *c = commands; c->name; c++)
-        text_printf(out, "%s%s", c == commands ? "" : " ", c->name);
+        buffer_printf(out, "%s%s", c == commands ? "" : " ", c->name);
 }
 
-static void put_bash(struct text *out)
+static void put_bash(struct buffer *out)
 {
-    text_printf(out, "# bash completion for weft: source <(weft completion bash)\n_weft() {\n"
-                     "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words=\n"
-                     "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        COMPREPLY=($(compgen -W \"");
+    buffer_printf(out, "# bash completion for weft: source <(weft completion bash)\n_weft() {\n"
+                       "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words=\n"
+                       "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        COMPREPLY=($(compgen -W \"");
     put_names(out);
-    text_printf(out, "\" -- \"$word\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in\n");
+    buffer_printf(out, "\" -- \"$word\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in\n");
     for (const struct command *c = commands; c->name; c++) {
-        text_printf(out, "    %s)\n        case $before in\n", c->name);
+        buffer_printf(out, "    %s)\n        case $before in\n", c->name);
         command_options(c, put_bash_choices, out);
-        text_printf(out, "        *) [[ $word == -* ]] && words=\"--help");
+        buffer_printf(out, "        *) [[ $word == -* ]] && words=\"--help");
         command_options(c, put_option_words, out);
-        text_printf(out, "\" ;;\n        esac ;;\n");
+        buffer_printf(out, "\" ;;\n        esac ;;\n");
     }
-    text_printf(out,
-                "    esac\n    if [ -n \"$words\" ]; then\n        COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
-                "    else\n        COMPREPLY=($(compgen -f -- \"$word\"))\n    fi\n}\n"
-                "complete -o filenames -F _weft weft\n");
+    buffer_printf(
+        out, "    esac\n    if [ -n \"$words\" ]; then\n        COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
+             "    else\n        COMPREPLY=($(compgen -f -- \"$word\"))\n    fi\n}\n"
+             "complete -o filenames -F _weft weft\n");
 }
 
 /* Escapes single quotes for a shell: ' becomes '\''. */
-static void put_quoted(struct text *out, const char *text)
+static void put_quoted(struct buffer *out, const char *text)
 {
     for (const char *at = text; *at; at++)
         if (*at == '\'')
-            text_printf(out, "'\\''");
+            buffer_printf(out, "'\\''");
         else
-            text_append(out, at, 1);
+            buffer_append(out, at, 1);
 }
 
 /* Escapes text for zsh descriptions, in which brackets and colons are special. */
-static void put_zsh_text(struct text *out, const char *text)
+static void put_zsh_text(struct buffer *out, const char *text)
 {
     for (const char *at = text; *at; at++) {
         if (strchr("[]:\\", *at))
-            text_append(out, "\\", 1);
+            buffer_append(out, "\\", 1);
         if (*at == '\'')
-            text_printf(out, "'\\''");
+            buffer_printf(out, "'\\''");
         else
-            text_append(out, at, 1);
+            buffer_append(out, at, 1);
     }
 }
 
 static void put_zsh_options(void *context, const struct option *options)
 {
-    struct text *out = context;
+    struct buffer *out = context;
     for (const struct option *o = options; o->name; o++) {
-        text_printf(out, " \\\n            '%s%s[", dashes(o), o->name);
+        buffer_printf(out, " \\\n            '%s%s[", dashes(o), o->name);
         put_zsh_text(out, o->help);
-        text_printf(out, "]");
+        buffer_printf(out, "]");
         if (has_choices(o)) {
-            text_printf(out, ":value:(");
+            buffer_printf(out, ":value:(");
             put_choices(out, o->argument);
-            text_printf(out, ")");
+            buffer_printf(out, ")");
         } else if (o->argument) {
-            text_printf(out, ":%s:_files", strcmp(o->argument, "FILE") == 0 ? "file" : "value");
+            buffer_printf(out, ":%s:_files", strcmp(o->argument, "FILE") == 0 ? "file" : "value");
         }
-        text_printf(out, "'");
+        buffer_printf(out, "'");
     }
 }
 
-static void put_zsh(struct text *out)
+static void put_zsh(struct buffer *out)
 {
-    text_printf(out, "#compdef weft\n# zsh completion for weft: source <(weft completion zsh)\n_weft() {\n"
-                     "    local -a names\n    names=(");
+    buffer_printf(out, "#compdef weft\n# zsh completion for weft: source <(weft completion zsh)\n_weft() {\n"
+                       "    local -a names\n    names=(");
     for (const struct command *c = commands; c->name; c++) {
-        text_printf(out, "\n        '%s:", c->name);
+        buffer_printf(out, "\n        '%s:", c->name);
         put_zsh_text(out, c->summary);
-        text_printf(out, "'");
+        buffer_printf(out, "'");
     }
-    text_printf(out, ")\n    if (( CURRENT == 2 )); then\n        _describe command names\n        return\n    fi\n"
-                     "    local command=$words[2]\n    shift words\n    (( CURRENT-- ))\n    case $command in\n");
+    buffer_printf(out, ")\n    if (( CURRENT == 2 )); then\n        _describe command names\n        return\n    fi\n"
+                       "    local command=$words[2]\n    shift words\n    (( CURRENT-- ))\n    case $command in\n");
     for (const struct command *c = commands; c->name; c++) {
-        text_printf(out, "    %s)\n        _arguments '--help[show help]'", c->name);
+        buffer_printf(out, "    %s)\n        _arguments '--help[show help]'", c->name);
         command_options(c, put_zsh_options, out);
-        text_printf(out, " \\\n            '*:file:_files' ;;\n");
+        buffer_printf(out, " \\\n            '*:file:_files' ;;\n");
     }
-    text_printf(out, "    esac\n}\ncompdef _weft weft\n");
+    buffer_printf(out, "    esac\n}\ncompdef _weft weft\n");
 }
 
 struct fish {
-    struct text *out;
+    struct buffer *out;
     const char *command;
 };
 
@@ -145,26 +145,26 @@ static void put_fish_options(void *context, const struct option *options)
 {
     const struct fish *f = context;
     for (const struct option *o = options; o->name; o++) {
-        text_printf(f->out, "complete -c weft -n '__fish_seen_subcommand_from %s' %s %s%s -d '", f->command,
-                    strlen(o->name) == 1 ? "-s" : "-l", o->name, o->argument ? " -r" : "");
+        buffer_printf(f->out, "complete -c weft -n '__fish_seen_subcommand_from %s' %s %s%s -d '", f->command,
+                      strlen(o->name) == 1 ? "-s" : "-l", o->name, o->argument ? " -r" : "");
         put_quoted(f->out, o->help);
-        text_printf(f->out, "'");
+        buffer_printf(f->out, "'");
         if (has_choices(o)) {
-            text_printf(f->out, " -f -a '");
+            buffer_printf(f->out, " -f -a '");
             put_choices(f->out, o->argument);
-            text_printf(f->out, "'");
+            buffer_printf(f->out, "'");
         }
-        text_printf(f->out, "\n");
+        buffer_printf(f->out, "\n");
     }
 }
 
-static void put_fish(struct text *out)
+static void put_fish(struct buffer *out)
 {
-    text_printf(out, "# fish completion for weft: weft completion fish | source\n");
+    buffer_printf(out, "# fish completion for weft: weft completion fish | source\n");
     for (const struct command *c = commands; c->name; c++) {
-        text_printf(out, "complete -c weft -f -n __fish_use_subcommand -a %s -d '", c->name);
+        buffer_printf(out, "complete -c weft -f -n __fish_use_subcommand -a %s -d '", c->name);
         put_quoted(out, c->summary);
-        text_printf(out, "'\n");
+        buffer_printf(out, "'\n");
     }
     for (const struct command *c = commands; c->name; c++)
         command_options(c, put_fish_options, &(struct fish){out, c->name});
@@ -174,10 +174,10 @@ int command_completion(int argc, char **argv)
 {
     static const struct {
         const char *shell;
-        void (*put)(struct text *out);
+        void (*put)(struct buffer *out);
     } shells[] = {{"bash", put_bash}, {"zsh", put_zsh}, {"fish", put_fish}};
     struct arguments a;
-    struct text out = {0};
+    struct buffer out = {0};
     const struct option options[] = {{NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status)
@@ -190,100 +190,100 @@ int command_completion(int argc, char **argv)
         return command_failed();
     }
     printf("%s", out.data);
-    text_release(&out);
+    buffer_release(&out);
     return 0;
 }
 
 /* ---- The man page: roff ---- */
 
 /* Escapes text for roff: dashes become minus signs, and a leading dot or quote is no request. */
-static void put_roff(struct text *out, const char *text)
+static void put_roff(struct buffer *out, const char *text)
 {
     if (*text == '.' || *text == '\'')
-        text_printf(out, "\\&");
+        buffer_printf(out, "\\&");
     for (const char *at = text; *at; at++)
         if (*at == '-' || *at == '\\')
-            text_printf(out, *at == '-' ? "\\-" : "\\e");
+            buffer_printf(out, *at == '-' ? "\\-" : "\\e");
         else
-            text_append(out, at, 1);
+            buffer_append(out, at, 1);
 }
 
-static void put_roff_line(struct text *out, const char *text)
+static void put_roff_line(struct buffer *out, const char *text)
 {
     put_roff(out, text);
-    text_append(out, "\n", 1);
+    buffer_append(out, "\n", 1);
 }
 
 static void put_man_options(void *context, const struct option *options)
 {
-    struct text *out = context;
+    struct buffer *out = context;
     for (const struct option *o = options; o->name; o++) {
-        text_printf(out, ".TP\n\\fB%s%s\\fR ", strlen(o->name) == 1 ? "\\-" : "\\-\\-", o->name);
+        buffer_printf(out, ".TP\n\\fB%s%s\\fR ", strlen(o->name) == 1 ? "\\-" : "\\-\\-", o->name);
         put_roff_line(out, o->argument ? o->argument : "");
         put_roff_line(out, o->help);
     }
 }
 
-static void put_man_command(struct text *out, const struct command *c)
+static void put_man_command(struct buffer *out, const struct command *c)
 {
-    text_printf(out, ".SS weft %s ", c->name);
+    buffer_printf(out, ".SS weft %s ", c->name);
     put_roff_line(out, c->synopsis);
     put_roff_line(out, c->summary);
     command_options(c, put_man_options, out);
 }
 
-static void put_man_kind(struct text *out, const struct stage_kind *kind)
+static void put_man_kind(struct buffer *out, const struct stage_kind *kind)
 {
-    text_printf(out, ".SS kind: %s\n", kind->name);
+    buffer_printf(out, ".SS kind: %s\n", kind->name);
     put_roff_line(out, kind->help);
     for (const struct setting *s = kind->table; s->key; s++) {
         if (!s->help)
             continue;
-        text_printf(out, ".TP\n\\fB");
+        buffer_printf(out, ".TP\n\\fB");
         put_roff(out, s->key);
-        text_printf(out, "\\fR%s", s->fallback ? *s->fallback ? " = " : "" : " (required)");
+        buffer_printf(out, "\\fR%s", s->fallback ? *s->fallback ? " = " : "" : " (required)");
         put_roff_line(out, s->fallback ? s->fallback : "");
         put_roff_line(out, s->help);
     }
 }
 
-static void put_man(struct text *out)
+static void put_man(struct buffer *out)
 {
-    text_printf(out,
-                ".TH WEFT 1\n.SH NAME\nweft \\- an elastic multimodal pre-training pipeline\n.SH SYNOPSIS\n"
-                ".B weft\nCOMMAND [ARGUMENTS]\n.SH DESCRIPTION\n"
-                "Weft encodes text, images, video and sound as groups of tokens and trains a sparse model (mixture of\n"
-                "experts) to predict the next group. One run trains a family of sub-models. Results go to standard\n"
-                "output or to the file or folder after \\fB\\-o\\fR, messages to standard error.\n.SH COMMANDS\n");
+    buffer_printf(
+        out, ".TH WEFT 1\n.SH NAME\nweft \\- an elastic multimodal pre-training pipeline\n.SH SYNOPSIS\n"
+             ".B weft\nCOMMAND [ARGUMENTS]\n.SH DESCRIPTION\n"
+             "Weft encodes text, images, video and sound as groups of tokens and trains a sparse model (mixture of\n"
+             "experts) to predict the next group. One run trains a family of sub-models. Results go to standard\n"
+             "output or to the file or folder after \\fB\\-o\\fR, messages to standard error.\n.SH COMMANDS\n");
     for (const struct command *c = commands; c->name; c++)
         put_man_command(out, c);
-    text_printf(out, ".SH RECIPES\nA recipe is a YAML file with the keys \\fBrun\\fR (output folder), \\fBseed\\fR, "
-                     "\\fBprecision\\fR and \\fBstages\\fR, a mapping from stage names to a kind and its settings.\n"
-                     "The name of another stage as a value refers to its output. A path begins with / ./ or ../ and\n"
-                     "a URL with https:// or s3://. STAGE.key=value on the command line overrides a setting.\n");
+    buffer_printf(out, ".SH RECIPES\nA recipe is a YAML file with the keys \\fBrun\\fR (output folder), \\fBseed\\fR, "
+                       "\\fBprecision\\fR and \\fBstages\\fR, a mapping from stage names to a kind and its settings.\n"
+                       "The name of another stage as a value refers to its output. A path begins with / ./ or ../ and\n"
+                       "a URL with https:// or s3://. STAGE.key=value on the command line overrides a setting.\n");
     for (const struct stage_kind *k = stage_kinds; k->name; k++)
         put_man_kind(out, k);
-    text_printf(out,
-                ".SH ENVIRONMENT\n.TP\n\\fBWEFT_THREADS\\fR\nnumber of worker threads (default: 1 per available CPU)\n"
-                ".TP\n\\fBWEFT_PIN\\fR\n1: pin each worker to its own CPU; 0: no pinning. Default: on a NUMA machine\n"
-                "each worker stays on its node. Pinning, and interleaving of pages over the nodes, apply only if\n"
-                "the workers use all CPUs.\n"
-                ".SH FILES\nOutputs appear under their final name once complete. A killed command may leave\n"
-                "NAME.tmp\\-PID\\-N next to an output; this file or folder is unused and can be removed.\n"
-                ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed\n.TP\n2\nwrong usage\n.TP\n130\n"
-                "interrupted, progress saved\n");
+    buffer_printf(
+        out, ".SH ENVIRONMENT\n.TP\n\\fBWEFT_THREADS\\fR\nnumber of worker threads (default: 1 per available CPU)\n"
+             ".TP\n\\fBWEFT_PIN\\fR\n1: pin each worker to its own CPU; 0: no pinning. Default: on a NUMA machine\n"
+             "each worker stays on its node. Pinning, and interleaving of pages over the nodes, apply only if\n"
+             "the workers use all CPUs.\n"
+             ".SH FILES\nOutputs appear under their final name once complete. A killed command may leave\n"
+             "NAME.tmp\\-PID\\-N next to an output; this file or folder is unused and can be removed.\n"
+             ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed\n.TP\n2\nwrong usage\n.TP\n130\n"
+             "interrupted, progress saved\n");
 }
 
 int command_man(int argc, char **argv)
 {
     struct arguments a;
-    struct text out = {0};
+    struct buffer out = {0};
     const struct option options[] = {{NULL}};
     int status = options_parse(&a, argc, argv, options, 0, 0);
     if (status)
         return status < 0 ? command_failed() : 0;
     put_man(&out);
     printf("%s", out.data);
-    text_release(&out);
+    buffer_release(&out);
     return 0;
 }

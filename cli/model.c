@@ -107,7 +107,7 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
 }
 
 /* Halves the rows, then the length. */
-static bool smaller(struct text *name, struct dry_run *d)
+static bool smaller(struct buffer *name, struct dry_run *d)
 {
     struct logits_work *w = d->context;
     i64 *shape = w->job.shape;
@@ -116,7 +116,7 @@ static bool smaller(struct text *name, struct dry_run *d)
     if (shape[0] == 1 && shape[1] == 1)
         return false;
     shape[shape[0] == 1] /= 2;
-    text_printf(name, "ids of [%lld,%lld]", (long long)shape[0], (long long)shape[1]);
+    buffer_printf(name, "ids of [%lld,%lld]", (long long)shape[0], (long long)shape[1]);
     return true;
 }
 
@@ -165,14 +165,14 @@ int command_logits(int argc, char **argv)
 
 /* ---- Extraction ---- */
 
-struct extraction {
+struct extract_job {
     const char *from;
     const struct submodel_options *sub;
 };
 
 static int write_extracted(void *context, const char *folder)
 {
-    const struct extraction *e = context;
+    const struct extract_job *e = context;
     return extract_directory(e->from, folder, e->sub, cli_device());
 }
 
@@ -187,6 +187,6 @@ int command_extract(int argc, char **argv)
         status = error_usage("weft extract: -o DIR is needed");
     if (status)
         return status < 0 ? command_failed() : 0;
-    struct extraction extraction = {a.positional[0], &o};
+    struct extract_job extraction = {a.positional[0], &o};
     return output_folder(out, write_extracted, &extraction) ? command_failed() : 0;
 }

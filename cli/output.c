@@ -1,7 +1,7 @@
 #include "cli/cli.h"
 
 /* Removes a folder and restores the error message and status. */
-static void remove_kept_message(const char *folder)
+static void remove_keeping_error(const char *folder)
 {
     char *message = string_copy(error_text());
     int status = error_status();
@@ -26,7 +26,7 @@ int output_folder(const char *out, int (*write)(void *context, const char *folde
     if (status == 0)
         status = directory_replace(temporary, out);
     if (status < 0)
-        remove_kept_message(temporary);
+        remove_keeping_error(temporary);
     else if (status > 0)
         directory_remove(temporary);
     memory_free(temporary);

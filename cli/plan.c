@@ -63,7 +63,7 @@ static int sizes_of_stages(struct model_config *c, const struct recipe *r, const
 }
 
 /* First source of `data`, followed through stages of kind dedup. */
-static char *made_first(const struct recipe *r, const char *data)
+static char *first_source(const struct recipe *r, const char *data)
 {
     char *first = data_line(data, 0);
     const struct recipe_stage *s;
@@ -79,7 +79,7 @@ static char *made_first(const struct recipe *r, const char *data)
  * from the stages that will make them. */
 static int tokenizer_sizes(struct model_config *c, const struct recipe *r, const char *data)
 {
-    char *first = made_first(r, data);
+    char *first = first_source(r, data);
     const struct recipe_stage *prepare = find_stage(r, first, "prepare");
     char *folder = prepare ? path_join(r->run, first) : string_copy(first), *file = path_join(folder, "shards.json");
     int status = !prepare || file_exists(file) ? pretrain_sizes(c, folder) : sizes_of_stages(c, r, prepare->settings);
@@ -98,7 +98,7 @@ static int config_of_reference(struct model_config *c, const struct recipe *r, c
 {
     const struct recipe_stage *from = find_stage(r, reference, NULL);
     if (from && from >= s)
-        return error_usage("%s: stage %s reads %s, which does not come before it", r->path, s->name, reference);
+        return error_usage("%s: stage %s reads %s, which is not an earlier stage", r->path, s->name, reference);
     char *folder = from ? path_join(r->run, reference) : string_copy(reference),
          *file = path_join(folder, "config.json");
     int status = from && !file_exists(file) ? config_of(c, r, from) : model_config_load(c, folder);
@@ -154,7 +154,7 @@ static int config_of(struct model_config *c, const struct recipe *r, const struc
 /* ---- Sources of a mixture ---- */
 
 /* True if the shards of all sources exist. */
-static bool stands(const struct source_list *list)
+static bool shards_exist(const struct source_list *list)
 {
     struct string_list folders;
     bool all = true;
@@ -188,7 +188,7 @@ static int plan_sources(struct plan_command *p, const struct recipe *r)
         list.values[i] = data->values[i];
         list.values[i].data = plan_resolved(r, data->values[i].data);
     }
-    bool known = data->count > 0 && stands(&list);
+    bool known = data->count > 0 && shards_exist(&list);
     if (known) {
         mixer = mixer_open(&list, "train", &p->settings->loader, r->seed);
         p->sources = json_array();
@@ -244,7 +244,7 @@ static void print_traffic(const struct plan_command *p)
         printf("  sums     %10.1f MB of gradients in %lld buckets, which go while the backward runs", s->bytes * 1e-6,
                (long long)s->count);
     if (s->count && p->work.flops_per_s > 0 && p->work.bytes_per_s > 0)
-        printf(": %.3f s a step at %g GB/s, %.3f s of them after it", s->seconds, p->work.bytes_per_s * 1e-9,
+        printf(": %.3f s per step at %g GB/s, %.3f s not overlapped", s->seconds, p->work.bytes_per_s * 1e-9,
                s->exposed_s);
     if (s->count)
         printf("\n");
@@ -253,7 +253,7 @@ static void print_traffic(const struct plan_command *p)
 static void print_plan(const struct plan_command *p, double gflops)
 {
     const struct step_memory *m = &p->needs.memory;
-    struct text parts = {0};
+    struct buffer parts = {0};
     printf("%s: %.2f M parameters, %.2f M active, %lld steps of %lld x %lld positions, %lld rank%s\n", p->name,
            (double)p->needs.parameters * 1e-6, (double)p->active * 1e-6, (long long)p->settings->steps,
            (long long)p->needs.rows, (long long)p->needs.length, (long long)p->work.ranks,
@@ -262,7 +262,7 @@ static void print_plan(const struct plan_command *p, double gflops)
     printf(p->work.ranks > 1 ? " on rank %lld, which needs most:" : ":", (long long)p->needs.worst_rank);
     step_memory_print(&parts, m);
     printf(" %s\n", parts.data);
-    text_release(&parts);
+    buffer_release(&parts);
     if (p->work.gpu)
         printf("           beside it, not counted: the CUDA context, recorded graphs%s\n",
                p->work.ranks > 1 ? ", NCCL's connections" : "");
@@ -279,7 +279,7 @@ static void print_plan(const struct plan_command *p, double gflops)
 static void print_json(const struct plan_command *p, double gflops)
 {
     struct json *j = json_object();
-    struct text line = {0};
+    struct buffer line = {0};
     json_set(j, "stage", json_of_string(p->name));
     json_set(j, "parameters", json_of_integer(p->needs.parameters));
     json_set(j, "active", json_of_integer(p->active));
@@ -301,7 +301,7 @@ static void print_json(const struct plan_command *p, double gflops)
         json_set(j, "seconds", json_of_number(steps_seconds(p, gflops)));
     json_print(&line, j, 0);
     printf("%s\n", line.data);
-    text_release(&line);
+    buffer_release(&line);
     json_free(j);
 }
 

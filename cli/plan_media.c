@@ -11,14 +11,14 @@
 
 char *plan_resolved(const struct recipe *r, const char *lines)
 {
-    struct text out = {0};
+    struct buffer out = {0};
     for (i64 i = 0; i < data_lines(lines); i++) {
         char *line = data_line(lines, i);
         size_t length = strcspn(line, "/");
         bool stage = false;
         for (i64 k = 0; k < r->count; k++)
             stage |= strlen(r->stages[k].name) == length && strncmp(r->stages[k].name, line, length) == 0;
-        text_printf(&out, "%s%s%s%s", i ? "\n" : "", stage ? r->run : "", stage ? "/" : "", line);
+        buffer_printf(&out, "%s%s%s%s", i ? "\n" : "", stage ? r->run : "", stage ? "/" : "", line);
         memory_free(line);
     }
     return out.data;
@@ -27,7 +27,7 @@ char *plan_resolved(const struct recipe *r, const char *lines)
 /* ---- Shards ---- */
 
 /* Resolves references to stages. False if some outputs do not exist yet. */
-static bool settle_prepare(struct prepare_settings *out, const struct recipe *r, const struct prepare_settings *s)
+static bool resolve_prepare(struct prepare_settings *out, const struct recipe *r, const struct prepare_settings *s)
 {
     bool all = true;
     *out = *s;
@@ -45,7 +45,7 @@ int plan_prepare(const struct recipe *r, const struct recipe_stage *s, bool json
     struct prepare_settings settings;
     struct prepare_estimate e;
     int status = PLAN_UNKNOWN;
-    if (settle_prepare(&settings, r, s->settings))
+    if (resolve_prepare(&settings, r, s->settings))
         status = prepare_estimate(&e, &settings, cli_device());
     else
         error_set("what it reads is made by other stages: known once they have run");
@@ -75,30 +75,30 @@ bool is_media_tokenizer(const struct recipe_stage *s)
     return is_kind(s, "tokenizer-vision") || is_kind(s, "tokenizer-audio");
 }
 
-static double disk_of(const struct codec_needs *needs, const struct training_settings *training, enum dtype dtype)
+static double disk_of(const struct tokenizer_needs *needs, const struct training_settings *training, enum dtype dtype)
 {
     return (double)checkpoint_bytes(needs->parameters, dtype) * (double)(training->keep + 1) +
            (double)(needs->parameters * dtype_bytes(dtype));
 }
 
-static void print_needs(const char *name, const struct codec_needs *needs, double disk, double gflops)
+static void print_needs(const char *name, const struct tokenizer_needs *needs, double disk, double gflops)
 {
-    struct text parts = {0};
+    struct buffer parts = {0};
     step_memory_print(&parts, &needs->memory);
     printf("%s: %.2f M parameters, %lld steps\n", name, (double)needs->parameters * 1e-6, (long long)needs->steps);
     printf("  memory   %10.1f MB: %s; and media, at most %.1f (memory_mb)\n",
            (double)step_memory_total(&needs->memory) * 1e-6, parts.data, (double)needs->media_bytes * 1e-6);
-    text_release(&parts);
+    buffer_release(&parts);
     printf("  disk     %10.1f MB: its checkpoints, and the tokenizer\n", disk * 1e-6);
     printf("  flops    %10.2f GFLOP a step, in the mean\n", needs->flops / (double)needs->steps * 1e-9);
     if (gflops > 0)
         printf("  time     %10.1f s at %g GFLOP/s\n", needs->flops / (gflops * 1e9), gflops);
 }
 
-static void print_needs_json(const char *name, const struct codec_needs *needs, double disk, double gflops)
+static void print_needs_json(const char *name, const struct tokenizer_needs *needs, double disk, double gflops)
 {
     struct json *j = json_object();
-    struct text line = {0};
+    struct buffer line = {0};
     json_set(j, "stage", json_of_string(name));
     json_set(j, "parameters", json_of_integer(needs->parameters));
     json_set(j, "steps", json_of_integer(needs->steps));
@@ -110,7 +110,7 @@ static void print_needs_json(const char *name, const struct codec_needs *needs, 
         json_set(j, "seconds", json_of_number(needs->flops / (gflops * 1e9)));
     json_print(&line, j, 0);
     printf("%s\n", line.data);
-    text_release(&line);
+    buffer_release(&line);
     json_free(j);
 }
 
@@ -119,12 +119,12 @@ int plan_tokenizer(const struct recipe_stage *s, enum dtype dtype, bool gpu, dou
     bool vision = is_kind(s, "tokenizer-vision");
     const struct vision_settings *pictures = s->settings;
     const struct audio_settings *sounds = s->settings;
-    struct codec_needs needs;
+    struct tokenizer_needs needs;
     struct device meta;
     device_open_meta(&meta);
     if (gpu)
         device_meta_gpu(&meta, true);
-    int status = codec_estimate(&needs, s->kind->table, s->settings, &meta, dtype);
+    int status = tokenizer_estimate(&needs, s->kind->table, s->settings, &meta, dtype);
     double disk = status ? 0 : disk_of(&needs, vision ? &pictures->training : &sounds->training, dtype);
     if (status == 0)
         (json ? print_needs_json : print_needs)(s->name, &needs, disk, gflops);

@@ -147,11 +147,11 @@ static struct recipe_stage *find_stage(struct recipe *r, const char *name, size_
 
 static int unknown_stage(struct recipe *r, const char *name)
 {
-    struct text known = {0};
+    struct buffer known = {0};
     for (i64 i = 0; i < r->count; i++)
-        text_printf(&known, " %s", r->stages[i].name);
+        buffer_printf(&known, " %s", r->stages[i].name);
     error_usage("%s has no stage \"%s\"; its stages:%s", r->path, name, known.data ? known.data : "");
-    text_release(&known);
+    buffer_release(&known);
     return -1;
 }
 
@@ -191,12 +191,12 @@ static int each_reference(struct recipe *r, struct recipe_stage *s, const struct
     char **lines;
     int status = 0;
     for (i64 i = 0; status == 0 && (lines = setting_lines(s->settings, row, i)); i++) {
-        struct text out = {0};
+        struct buffer out = {0};
         for (const char *at = *lines; status == 0 && at && *at;) {
             size_t length = strcspn(at, "\n");
             char *line = string_format("%.*s", (int)length, at);
             status = visit(r, s, row, &line);
-            text_printf(&out, "%s%s", out.length ? "\n" : "", line);
+            buffer_printf(&out, "%s%s", out.length ? "\n" : "", line);
             memory_free(line);
             at += length + (at[length] == '\n');
         }
@@ -204,7 +204,7 @@ static int each_reference(struct recipe *r, struct recipe_stage *s, const struct
             memory_free(*lines);
             *lines = string_copy(out.data);
         }
-        text_release(&out);
+        buffer_release(&out);
     }
     setting_lines_done(s->settings, row);
     return status;

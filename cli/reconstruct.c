@@ -54,8 +54,8 @@ static char *find_tokenizer(const char *directory, const char *kind)
         else
             memory_free(places[i]);
     if (!found)
-        error_set("%s holds no %s tokenizer: looked for weft/%s, %s and the folder's own config.json", directory, kind,
-                  kind, kind);
+        error_set("%s has no %s tokenizer: searched weft/%s, %s and config.json of the folder", directory, kind, kind,
+                  kind);
     return found;
 }
 
@@ -96,15 +96,15 @@ static const struct vision_shape *choose_shape(const struct reconstruction *r, b
         if (fits && (!r->shape_name || strcmp(r->shape_name, c->shapes[i].name) == 0))
             return &c->shapes[i];
     }
-    struct text known = {0};
+    struct buffer known = {0};
     for (i64 i = 0; i < c->shape_count; i++)
-        text_printf(&known, " %s", c->shapes[i].name);
+        buffer_printf(&known, " %s", c->shapes[i].name);
     if (video && !c->inflated)
-        error_set("%s: the tokenizer was never trained on clips and codes pictures alone", file);
+        error_set("%s: the tokenizer was not trained on clips and encodes pictures only", file);
     else
         error_set("%s: the tokenizer has no shape%s%s for %s; it has:%s", file, r->shape_name ? " " : "",
                   r->shape_name ? r->shape_name : "", video ? "clips" : "pictures", known.data ? known.data : " none");
-    text_release(&known);
+    buffer_release(&known);
     return NULL;
 }
 
@@ -132,7 +132,7 @@ static void report(const struct reconstruction *r, const char *file, const char 
         return;
     }
     struct json *j = json_object();
-    struct text line = {0};
+    struct buffer line = {0};
     json_set(j, "file", json_of_string(file));
     json_set(j, "out", json_of_string(slash + 1));
     json_set(j, "measure", json_of_string(measure));
@@ -140,7 +140,7 @@ static void report(const struct reconstruction *r, const char *file, const char 
     json_set(j, "unit", json_of_string(unit));
     json_print(&line, j, 0);
     printf("%s\n", line.data);
-    text_release(&line);
+    buffer_release(&line);
     json_free(j);
 }
 
@@ -159,8 +159,8 @@ static void put_side_by_side(struct clip *out, const struct clip *left, const st
 
 /* Encodes, quantizes and decodes a clip. Latent frames are quantized independently, so a clip may
  * be longer than the shape's. */
-static void through_vision(struct reconstruction *r, struct clip *back, const struct clip *clip,
-                           const struct vision_shape *shape)
+static void reconstruct_clip(struct reconstruction *r, struct clip *back, const struct clip *clip,
+                             const struct vision_shape *shape)
 {
     i64 latent_frames = vision_latent_frames(clip->frames),
         values = latent_frames * shape->h * shape->w * r->vision.config.bits;
@@ -194,14 +194,14 @@ static int finish_picture(struct reconstruction *r, const char *file, const stru
                           const struct vision_shape *shape)
 {
     struct clip back;
-    through_vision(r, &back, clip, shape);
+    reconstruct_clip(r, &back, clip, shape);
     int status = r->dry ? 0 : write_picture(r, file, clip, &back);
     clip_release(&back);
     return status;
 }
 
-static int read_fitted(const struct reconstruction *r, struct clip *out, const struct vision_shape **shape,
-                       const struct file_view *view, bool video, const char *file)
+static int read_to_shape(const struct reconstruction *r, struct clip *out, const struct vision_shape **shape,
+                         const struct file_view *view, bool video, const char *file)
 {
     const struct clip_request request = {.max_frames = r->most_frames};
     i64 nearest;
@@ -220,7 +220,7 @@ static int reconstruct_picture(struct reconstruction *r, const char *file, const
     struct clip fitted;
     if (!shape)
         return -1;
-    if (read_fitted(r, &fitted, &shape, view, video, file))
+    if (read_to_shape(r, &fitted, &shape, view, video, file))
         return -1;
     int status = finish_picture(r, file, &fitted, shape);
     clip_release(&fitted);

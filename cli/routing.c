@@ -11,11 +11,11 @@ int command_routing(int argc, char **argv)
 {
     struct arguments a = {.count = 0};
     struct submodel_options sub = {0};
-    const char *data = NULL, *out = NULL, *part = "validation", *rows = NULL, *length = NULL, *trace = NULL;
+    const char *data = NULL, *out = NULL, *split = "validation", *rows = NULL, *length = NULL, *trace = NULL;
     const struct option options[] = {
         {"data", "DIR", &data, NULL, "folder of shards"},
         {"o", "DIR", &out, NULL, "output folder"},
-        {"part", "NAME", &part, NULL, "part of the shards (default validation)"},
+        {"part", "NAME", &split, NULL, "part of the shards (default validation)"},
         {"rows", "N", &rows, NULL, "maximum rows to read; 0: all (default 0)"},
         {"length", "T", &length, NULL, "positions per row (default 512)"},
         {"trace", "N", &trace, NULL, "write the chosen experts of the first N positions to trace.jsonl"},
@@ -26,7 +26,7 @@ int command_routing(int argc, char **argv)
     if (status == 0 && (!data || !out))
         status = error_usage("weft routing: --data DIR and -o DIR are needed");
     struct routing_settings s = {
-        .from = (char *)a.positional[0], .data = (char *)data, .part = (char *)part, .sub = sub};
+        .from = (char *)a.positional[0], .data = (char *)data, .split = (char *)split, .sub = sub};
     s.rows = option_integer(rows, "rows", 0, 0, 1000000000, &status);
     s.length = option_integer(length, "length", 512, 8, 1 << 20, &status);
     s.trace = option_integer(trace, "trace", 0, 0, 1000000000, &status);

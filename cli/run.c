@@ -35,7 +35,7 @@ struct runner {
 
 static int open_world(struct runner *run)
 {
-    struct launch launch;
+    struct launch_info launch;
     if (launch_detect(&launch))
         return -1;
     if (launch.size > 1) {
@@ -116,16 +116,16 @@ static struct json *identity_of(const struct runner *run, const struct recipe_st
 
 static void hash_of(char out[20], const struct json *identity)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     json_print(&text, identity, 0);
     snprintf(out, 20, "%016llx", (unsigned long long)hash_bytes(text.data, text.length, 0));
-    text_release(&text);
+    buffer_release(&text);
 }
 
 /* Appends the paths at which two JSON values differ. */
-static void name_differences(struct text *out, const struct json *a, const struct json *b, const char *path)
+static void name_differences(struct buffer *out, const struct json *a, const struct json *b, const char *path)
 {
-    struct text left = {0}, right = {0};
+    struct buffer left = {0}, right = {0};
     struct json_iterator it;
     if (json_kind(a) == JSON_OBJECT && json_kind(b) == JSON_OBJECT) {
         for (bool more = json_first(&it, a); more; more = json_next(&it, a)) {
@@ -135,15 +135,15 @@ static void name_differences(struct text *out, const struct json *a, const struc
         }
         for (bool more = json_first(&it, b); more; more = json_next(&it, b))
             if (!json_get(a, it.key) && strcmp(it.key, "stage_seed") != 0)
-                text_printf(out, "%s%s%s%s", out->length ? ", " : "", path, *path ? "." : "", it.key);
+                buffer_printf(out, "%s%s%s%s", out->length ? ", " : "", path, *path ? "." : "", it.key);
         return;
     }
     json_print(&left, a, 0);
     json_print(&right, b, 0);
     if (left.length != right.length || memcmp(left.data, right.data, (size_t)left.length) != 0)
-        text_printf(out, "%s%s (%s, was %s)", out->length ? ", " : "", path, right.data, left.data);
-    text_release(&left);
-    text_release(&right);
+        buffer_printf(out, "%s%s (%s, was %s)", out->length ? ", " : "", path, right.data, left.data);
+    buffer_release(&left);
+    buffer_release(&right);
 }
 
 /* Adds defaults for settings that did not exist when `was` was written. */
@@ -181,7 +181,7 @@ static void renew_inputs(struct json *known, const struct json *now, const char 
 }
 
 /* Appends the differences between a stored identity and the present one; nothing if they match. */
-static void compare_identities(struct text *out, const struct json *was, const struct json *now,
+static void compare_identities(struct buffer *out, const struct json *was, const struct json *now,
                                const struct recipe_stage *s, const char *run)
 {
     struct json *defaults = json_object(), *known;
@@ -195,7 +195,7 @@ static void compare_identities(struct text *out, const struct json *was, const s
 }
 
 /* True if an input has a digest of names and sizes only, from an older version. */
-static bool knew_less(const struct json *was, const struct json *now)
+static bool has_old_digest(const struct json *was, const struct json *now)
 {
     const struct json *before = json_get(was, "inputs"), *inputs = json_get(now, "inputs");
     struct json_iterator it;
@@ -210,30 +210,31 @@ static bool knew_less(const struct json *was, const struct json *now)
 
 static int refuse_change(const char *folder, const struct json *was, const struct json *now, const char *names)
 {
-    error_set("%s was made with other settings or inputs: %s%s. Choose another run folder, or --redo to make it anew",
-              folder, *names ? names : "its inputs",
-              knew_less(was, now) ? " (by an older version, which did not look into the files of its inputs: "
-                                    "whether they are the same cannot be known)"
-                                  : "");
+    error_set(
+        "%s was made with other settings or inputs: %s%s. Choose another run folder, or pass --redo to rerun the stage",
+        folder, *names ? names : "its inputs",
+        has_old_digest(was, now) ? " (by an older version, which did not look into the files of its inputs: "
+                                   "whether they are the same cannot be known)"
+                                 : "");
     return -1;
 }
 
 /* Loads a JSON file. NULL and 0 if it does not exist, or if it
  * is damaged and --redo replaces it. */
-static int load_if_there(struct json **out, const char *path, const char *folder, bool redo)
+static int load_optional(struct json **out, const char *path, const char *folder, bool redo)
 {
     *out = file_exists(path) ? json_load(path) : NULL;
     if (*out || redo || !file_exists(path))
         return 0;
     char *why = string_copy(error_text());
-    error_set("%s; what %s holds cannot be known: --redo makes it anew", why, folder);
+    error_set("%s; the contents of %s are unknown: --redo reruns the stage", why, folder);
     memory_free(why);
     return -1;
 }
 
 static int refuse_foreign(const char *folder)
 {
-    return error_set("%s holds no done.json: weft run did not make it and leaves it alone. Move it away, or choose "
+    return error_set("%s has no done.json: weft run did not create it and does not touch it. Move it away, or choose "
                      "another run folder",
                      folder);
 }
@@ -245,11 +246,11 @@ static int check_finished(const struct runner *run, const char *folder, const st
 {
     char *path = path_join(folder, "done.json");
     struct json *done = NULL;
-    struct text names = {0};
+    struct buffer names = {0};
     bool anew = run->redo || s->kind->each_time;
-    int status = load_if_there(&done, path, folder, anew);
+    int status = load_optional(&done, path, folder, anew);
     const struct json *was = json_get(done, "identity");
-    text_append(&names, "", 0);
+    buffer_append(&names, "", 0);
     if (was)
         compare_identities(&names, was, identity, s, run->recipe.run);
     if (status == 0 && was && names.length == 0 && !s->kind->each_time)
@@ -258,7 +259,7 @@ static int check_finished(const struct runner *run, const char *folder, const st
         status = refuse_foreign(folder);
     else if (status == 0 && file_exists(folder))
         status = anew ? directory_remove(folder) : refuse_change(folder, was, identity, names.data);
-    text_release(&names);
+    buffer_release(&names);
     json_free(done);
     memory_free(path);
     return status;
@@ -269,7 +270,7 @@ static int lock_folder(struct runner *run, const char *folder)
 {
     run->lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (run->lock >= 0 && flock(run->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
-        return error_set("%s: another weft run is at work there; wait for it, or stop it", folder);
+        return error_set("%s: in use by another weft run; wait for it, or stop it", folder);
     return 0; /* no lock on file systems without flock */
 }
 
@@ -281,15 +282,15 @@ static void unlock_folder(struct runner *run)
 }
 
 /* Appends the reasons why a partial folder cannot be resumed. */
-static void compare_partial(struct text *out, const struct json *was, const struct json *identity,
+static void compare_partial(struct buffer *out, const struct json *was, const struct json *identity,
                             const struct recipe_stage *s, const char *run)
 {
-    text_append(out, "", 0);
+    buffer_append(out, "", 0);
     if (!was)
-        text_printf(out, "nothing says what it was to become");
+        buffer_printf(out, "it has no identity.json");
     else if (!json_get(was, "stage_seed"))
-        text_printf(out, "stage_seed (stages have seeds of their own now; an older program made this from the "
-                         "recipe's)");
+        buffer_printf(out, "stage_seed (stages have seeds of their own now; an older program made this from the "
+                           "recipe's)");
     if (was)
         compare_identities(out, was, identity, s, run);
 }
@@ -301,10 +302,10 @@ static int open_partial(struct runner *run, const char *folder, const struct jso
 {
     char *path = path_join(folder, "identity.json"), *checkpoints = path_join(folder, "checkpoints");
     struct json *was = NULL;
-    struct text names = {0};
+    struct buffer names = {0};
     int status = file_exists(folder) ? lock_folder(run, folder) : 0;
     if (status == 0)
-        status = load_if_there(&was, path, folder, run->redo);
+        status = load_optional(&was, path, folder, run->redo);
     compare_partial(&names, was, identity, s, run->recipe.run);
     if (status == 0 && was && names.length && file_exists(checkpoints) && !run->redo)
         status = refuse_change(folder, was, identity, names.data);
@@ -320,7 +321,7 @@ static int open_partial(struct runner *run, const char *folder, const struct jso
         status = directory_sweep(folder);
     if (status == 0)
         status = json_save(path, identity);
-    text_release(&names);
+    buffer_release(&names);
     json_free(was);
     memory_free(path);
     memory_free(checkpoints);
@@ -370,7 +371,7 @@ static const char *const *filler_words(void)
 }
 
 /* Removes a partial folder in which the stage wrote nothing. */
-static void remove_unbegun(const char *partial)
+static void remove_empty_partial(const char *partial)
 {
     char **names;
     i64 count;
@@ -411,7 +412,7 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
     if (status == 0)
         status = finish(partial, folder, identity);
     if (status < 0)
-        remove_unbegun(partial);
+        remove_empty_partial(partial);
     log_timing(run, s, clock_s() - begin, stage.peak_gflops, status == 0);
     if (status == 0)
         log_info("%s: done in %.0f s", s->name, clock_s() - begin);
@@ -461,7 +462,7 @@ static int resolve_precision(struct runner *run, struct recipe_stage *none)
     (void)none;
     char *path = path_join(run->recipe.run, "run.json");
     struct json *stored = NULL;
-    if (load_if_there(&stored, path, run->recipe.run, run->redo)) {
+    if (load_optional(&stored, path, run->recipe.run, run->redo)) {
         memory_free(path);
         return -1;
     }
@@ -472,8 +473,9 @@ static int resolve_precision(struct runner *run, struct recipe_stage *none)
     run->fp8 = strcmp(wanted, "fp8") == 0;
     run->dtype = run->fp8 || strcmp(wanted, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
     if (run->dtype == DTYPE_BF16 && !can)
-        status = error_set("this run is in %s, which this device does not do well%s: precision=f32 makes another run",
-                           wanted, run->fp8 ? " (products of 8 bits are computed in bf16)" : "");
+        status = error_set(
+            "this run uses %s, which this device does not support efficiently%s: precision=f32 starts another run",
+            wanted, run->fp8 ? " (products of 8 bits are computed in bf16)" : "");
     if (!stored && status == 0) {
         stored = json_object();
         json_set(stored, "precision", json_of_string(wanted));
@@ -501,13 +503,13 @@ static int run_all(struct runner *run)
 
 static void print_kinds(void)
 {
-    struct text help = {0};
+    struct buffer help = {0};
     for (const struct stage_kind *k = stage_kinds; k->name; k++) {
-        text_printf(&help, "\nkind %s: %s\n", k->name, k->help);
+        buffer_printf(&help, "\nkind %s: %s\n", k->name, k->help);
         settings_help(&help, k->table, "  ");
     }
     printf("%s", help.data);
-    text_release(&help);
+    buffer_release(&help);
 }
 
 static int open_recipe(struct runner *run, struct recipe_stage *none)
@@ -544,7 +546,7 @@ int command_run(int argc, char **argv)
         return 0;
     }
     if (status == 0 && a.count == 0)
-        status = error_usage("weft run: a recipe is needed; --kinds lists what it may hold");
+        status = error_usage("weft run: no recipe given; --kinds lists the stage kinds and settings");
     if (status)
         return status < 0 ? command_failed() : 0;
     run.arguments = &a;
@@ -557,7 +559,7 @@ int command_run(int argc, char **argv)
     if (status < 0)
         return run_failed(&run);
     if (status == STAGE_INTERRUPTED)
-        log_info("interrupted and saved; the same command goes on from here");
+        log_info("interrupted and saved; rerun the same command to resume");
     recipe_close(&run.recipe);
     close_ranks(&run);
     return status == STAGE_INTERRUPTED ? 130 : 0;

@@ -22,7 +22,7 @@ static int fill(struct ring_request *request, const char *part, const char *read
     i64 parts;
     int status = 0, descriptor = (int)option_integer(queries, "queries", -1, 0, INT32_MAX, &status);
     request->readers = option_integer(readers, "readers", 0, 0, TOKENS_READERS_MOST, &status);
-    if (status || prepare_part(&request->part, &parts, part) < 0 || read_name(&request->name, name) < 0)
+    if (status || prepare_part(&request->partition, &parts, part) < 0 || read_name(&request->name, name) < 0)
         return -1;
     if (queries && address_queries_take(descriptor) < 0)
         return -1;
@@ -39,7 +39,7 @@ static int serve(const char *stream, const char *data, const char *listen, const
     char *address = NULL;
     int count = 2;
     if (!ring)
-        return error_usage("weft serve-tokens: --ring DIR is needed, where shards stand until they are fetched");
+        return error_usage("weft serve-tokens: --ring DIR is required; it stores shards until they are fetched");
     if (data && address_hide(&address, data) < 0)
         return -1;
     if (data) {

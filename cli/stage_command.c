@@ -36,13 +36,13 @@ static char *find_program(const char *name)
 
 static char *substitute(const char *text, const char *out)
 {
-    struct text result = {0};
+    struct buffer result = {0};
     for (const char *at = text, *mark;; at = mark + 4) {
         mark = strstr(at, "$OUT");
-        text_append(&result, at, mark ? mark - at : (i64)strlen(at));
+        buffer_append(&result, at, mark ? mark - at : (i64)strlen(at));
         if (!mark)
             return result.data;
-        text_append(&result, out, (i64)strlen(out));
+        buffer_append(&result, out, (i64)strlen(out));
     }
 }
 
@@ -64,7 +64,7 @@ static int clear_folder(const char *out)
 
 /* Runs in the child. It is killed when its parent dies, so
  * that no two programs ever write to one folder. */
-static _Noreturn void become(const char *program, char **argv, pid_t parent, int report)
+static _Noreturn void exec_program(const char *program, char **argv, pid_t parent, int report)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() == parent)
@@ -83,7 +83,7 @@ static int start(pid_t *child, const char *program, char **argv)
         return error_errno("cannot start %s", program);
     *child = fork();
     if (*child == 0)
-        become(program, argv, parent, report[1]);
+        exec_program(program, argv, parent, report[1]);
     close(report[1]);
     if (*child < 0)
         number = errno;
@@ -108,7 +108,7 @@ static int wait_for(pid_t child, const char *name)
     if (WIFSIGNALED(status))
         return error_set("%s was ended by signal %d", name, WTERMSIG(status));
     return WEXITSTATUS(status)
-               ? error_set("%s ended with status %d: its messages stand above", name, WEXITSTATUS(status))
+               ? error_set("%s exited with status %d: see its messages above", name, WEXITSTATUS(status))
                : 0;
 }
 

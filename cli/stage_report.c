@@ -18,7 +18,7 @@ int report_stage(const void *settings, const struct stage *stage)
     if (status == 0)
         status = file_copy(beside, inside);
     if (status == 0)
-        status = report_say(folder, beside);
+        status = report_log(folder, beside);
     memory_free(inside);
     memory_free(beside);
     memory_free(run);

@@ -17,12 +17,12 @@ struct tokenize_line {
 };
 /* Buffers of one thread. */
 struct scratch {
-    struct text unescaped;
+    struct buffer unescaped;
     struct id_list ids;
 };
 
 /* Appends numbers separated by commas. Calling printf per id would dominate the run time. */
-static void append_ids(struct text *out, const i32 *ids, i64 count)
+static void append_ids(struct buffer *out, const i32 *ids, i64 count)
 {
     enum { MOST_BYTES = 12 };
     char part[4096];
@@ -37,29 +37,29 @@ static void append_ids(struct text *out, const i32 *ids, i64 count)
         if (i)
             digits[--at] = ',';
         if (length + MOST_BYTES > (i64)sizeof part) {
-            text_append(out, part, length);
+            buffer_append(out, part, length);
             length = 0;
         }
         memcpy(part + length, digits + at, (size_t)(MOST_BYTES - at));
         length += MOST_BYTES - at;
     }
-    text_append(out, part, length);
+    buffer_append(out, part, length);
 }
 
-static int encode_text(struct text *out, struct scratch *scratch, const struct text_tokenizer *tokenizer,
+static int encode_text(struct buffer *out, struct scratch *scratch, const struct text_tokenizer *tokenizer,
                        const char *text, i64 length, bool bare)
 {
     const struct encode_options options = {.add_template = !bare};
     scratch->ids.count = 0;
     if (text_encode(tokenizer, &scratch->ids, text, length, &options))
         return -1;
-    text_append(out, "{\"ids\":[", 8);
+    buffer_append(out, "{\"ids\":[", 8);
     append_ids(out, scratch->ids.ids, scratch->ids.count);
-    text_append(out, "]}\n", 3);
+    buffer_append(out, "]}\n", 3);
     return 0;
 }
 
-static int encode_object(struct text *out, struct scratch *scratch, const struct text_tokenizer *tokenizer,
+static int encode_object(struct buffer *out, struct scratch *scratch, const struct text_tokenizer *tokenizer,
                          const struct json *line, bool bare)
 {
     const struct json *text = json_get(line, "text");
@@ -68,12 +68,12 @@ static int encode_object(struct text *out, struct scratch *scratch, const struct
     return encode_text(out, scratch, tokenizer, json_string(text, ""), json_string_length(text), bare);
 }
 
-static int decode_object(struct text *out, struct scratch *scratch, const struct text_tokenizer *tokenizer,
+static int decode_object(struct buffer *out, struct scratch *scratch, const struct text_tokenizer *tokenizer,
                          const struct json *line)
 {
     const struct json *list = json_get(line, "ids");
     struct id_list *ids = &scratch->ids;
-    struct text decoded = {0};
+    struct buffer decoded = {0};
     int status = 0;
     ids->count = 0;
     if (json_kind(list) != JSON_ARRAY)
@@ -91,10 +91,10 @@ static int decode_object(struct text *out, struct scratch *scratch, const struct
         struct json *j = json_object();
         json_set(j, "text", json_of_bytes(decoded.data ? decoded.data : "", decoded.length));
         json_print(out, j, 0);
-        text_append(out, "\n", 1);
+        buffer_append(out, "\n", 1);
         json_free(j);
     }
-    text_release(&decoded);
+    buffer_release(&decoded);
     return status;
 }
 
@@ -103,21 +103,21 @@ enum { BLOCK_BYTES = 2 << 20, TILE_BYTES = 1 << 14 };
 
 struct tokenize_tile {
     i64 begin, end; /* whole lines of the block's text */
-    struct text out;
+    struct buffer out;
     char *failed; /* message; NULL: none */
 };
 struct tokenize_block {
     const struct text_tokenizer *tokenizer;
     bool decode, bare;
     struct scratch *scratch; /* one per worker */
-    struct text text;        /* whole lines, then the beginning of the next one */
+    struct buffer text;      /* whole lines, then the beginning of the next one */
     i64 whole, number;       /* whole: bytes; number: first line, from 1 */
     struct tokenize_tile *tiles;
     i64 count, capacity;
 };
 
-static int do_line(struct text *out, struct scratch *scratch, const struct tokenize_block *block,
-                   const struct tokenize_line *line, i64 number)
+static int process_line(struct buffer *out, struct scratch *scratch, const struct tokenize_block *block,
+                        const struct tokenize_line *line, i64 number)
 {
     const char *text;
     i64 length;
@@ -146,27 +146,27 @@ static i64 count_lines(const char *text, i64 length)
 
 /* Repeats the failed line for its message, since messages are thread-local and line numbers are
  * counted only on failure. Returns a copy of the message. */
-static char *complain(struct text *out, struct scratch *scratch, const struct tokenize_block *block,
-                      const struct tokenize_line *line)
+static char *line_error(struct buffer *out, struct scratch *scratch, const struct tokenize_block *block,
+                        const struct tokenize_line *line)
 {
     i64 number = block->number + count_lines(block->text.data, line->text - block->text.data);
-    do_line(out, scratch, block, line, number);
+    process_line(out, scratch, block, line, number);
     return string_copy(error_text());
 }
 
-static void do_tile(void *context, i64 index, int worker)
+static void process_tile(void *context, i64 index, int worker)
 {
     struct tokenize_block *block = context;
     struct scratch *scratch = &block->scratch[worker];
     struct tokenize_tile *tile = &block->tiles[index];
     const char *end = block->text.data + tile->end, *next;
-    text_clear(&tile->out);
+    buffer_clear(&tile->out);
     for (const char *at = block->text.data + tile->begin; at < end && !tile->failed; at = next) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         next = newline ? newline + 1 : end;
         struct tokenize_line line = {at, (newline ? newline : end) - at};
-        if (line.length && do_line(&tile->out, scratch, block, &line, 0))
-            tile->failed = complain(&tile->out, scratch, block, &line);
+        if (line.length && process_line(&tile->out, scratch, block, &line, 0))
+            tile->failed = line_error(&tile->out, scratch, block, &line);
     }
 }
 
@@ -194,13 +194,13 @@ static void cut_tiles(struct tokenize_block *block)
 }
 
 /* ---- One block is written and the next one read while the current one is processed ---- */
-struct exchange {
+struct block_exchange {
     struct tokenize_block *block;         /* to be written, then filled */
     const struct tokenize_block *current; /* the block before it in the input */
     char *failed;                         /* message; NULL: none */
 };
 
-static i64 read_some(struct text *text)
+static i64 read_some(struct buffer *text)
 {
     static char bytes[1 << 18];
     ssize_t count;
@@ -209,7 +209,7 @@ static i64 read_some(struct text *text)
     while (count < 0 && errno == EINTR);
     if (count < 0)
         return error_errno("stdin: cannot be read");
-    text_append(text, bytes, count);
+    buffer_append(text, bytes, count);
     return count;
 }
 
@@ -217,11 +217,11 @@ static i64 read_some(struct text *text)
  * input. The last line may lack its newline. */
 static int read_block(struct tokenize_block *block, const struct tokenize_block *before)
 {
-    struct text *text = &block->text;
+    struct buffer *text = &block->text;
     i64 got = 1;
-    text_clear(text);
+    buffer_clear(text);
     block->number = before->number + count_lines(before->text.data, before->whole);
-    text_append(text, before->text.data + before->whole, before->text.length - before->whole);
+    buffer_append(text, before->text.data + before->whole, before->text.length - before->whole);
     block->whole = 0;
     while (got > 0 && (text->length < BLOCK_BYTES || block->whole == 0)) {
         i64 known = text->length;
@@ -250,18 +250,18 @@ static int write_block(const struct tokenize_block *block)
 
 static void *exchange_block(void *context)
 {
-    struct exchange *e = context;
+    struct block_exchange *e = context;
     if (write_block(e->block) || read_block(e->block, e->current))
         e->failed = string_copy(error_text());
     return NULL;
 }
 
-static int work(struct tokenize_block *current, struct tokenize_block *other)
+static int process_block(struct tokenize_block *current, struct tokenize_block *other)
 {
-    struct exchange e = {.block = other, .current = current};
+    struct block_exchange e = {.block = other, .current = current};
     pthread_t thread;
     require(pthread_create(&thread, NULL, exchange_block, &e) == 0, "no thread to read and write with");
-    workers_run(current->count, do_tile, current);
+    workers_run(current->count, process_tile, current);
     pthread_join(thread, NULL);
     int status = e.failed ? error_set("%s", e.failed) : 0;
     memory_free(e.failed);
@@ -271,11 +271,11 @@ static int work(struct tokenize_block *current, struct tokenize_block *other)
 static void block_release(struct tokenize_block *block)
 {
     for (i64 i = 0; i < block->capacity; i++) {
-        text_release(&block->tiles[i].out);
+        buffer_release(&block->tiles[i].out);
         memory_free(block->tiles[i].failed);
     }
     memory_free(block->tiles);
-    text_release(&block->text);
+    buffer_release(&block->text);
 }
 
 static int run_lines(const struct text_tokenizer *tokenizer, bool decode, bool bare)
@@ -285,9 +285,9 @@ static int run_lines(const struct text_tokenizer *tokenizer, bool decode, bool b
     struct tokenize_block blocks[2] = {{tokenizer, decode, bare, scratch, .number = 1},
                                        {tokenizer, decode, bare, scratch}};
     struct tokenize_block *current = &blocks[1], *other = &blocks[0];
-    text_append(&other->text, "", 0);
+    buffer_append(&other->text, "", 0);
     int status = read_block(current, other);
-    while (status == 0 && current->count > 0 && (status = work(current, other)) == 0) {
+    while (status == 0 && current->count > 0 && (status = process_block(current, other)) == 0) {
         struct tokenize_block *done = current;
         current = other, other = done;
     }
@@ -296,7 +296,7 @@ static int run_lines(const struct text_tokenizer *tokenizer, bool decode, bool b
     if (fflush(stdout) && status == 0)
         status = error_errno("stdout");
     for (int i = 0; i < workers; i++) {
-        text_release(&scratch[i].unescaped);
+        buffer_release(&scratch[i].unescaped);
         id_list_release(&scratch[i].ids);
     }
     memory_free(scratch);
@@ -310,7 +310,7 @@ static int save_extended(struct text_tokenizer *tokenizer, const char *folder)
     i64 before = text_vocabulary(tokenizer);
     if (text_tokenizer_add_special(tokenizer, grammar_special_tokens) || text_tokenizer_save(tokenizer, folder))
         return -1;
-    log_info("%s: %lld ids, %lld of them new", folder, (long long)text_vocabulary(tokenizer),
+    log_info("%s: %lld ids, %lld added", folder, (long long)text_vocabulary(tokenizer),
              (long long)(text_vocabulary(tokenizer) - before));
     return 0;
 }

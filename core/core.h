@@ -120,14 +120,14 @@ char *string_format(const char *format, ...) PRINTF(1, 2);
 
 /* A growable byte string. A 0 byte that `length` does not count always follows the data. {0} is the
  * empty string. */
-struct text {
+struct buffer {
     char *data;
     i64 length, capacity;
 };
-void text_append(struct text *text, const void *bytes, i64 length);
-void text_printf(struct text *text, const char *format, ...) PRINTF(2, 3);
-void text_clear(struct text *text); /* keeps the allocation */
-void text_release(struct text *text);
+void buffer_append(struct buffer *text, const void *bytes, i64 length);
+void buffer_printf(struct buffer *text, const char *format, ...) PRINTF(2, 3);
+void buffer_clear(struct buffer *text); /* keeps the allocation */
+void buffer_release(struct buffer *text);
 
 /* Returns the entry of `names` (NULL-terminated) closest to `word` by edit distance, or NULL if
  * none is close. Used for "did you mean". */
@@ -235,7 +235,7 @@ struct file_view { /* a read-only mapping */
 int file_map(struct file_view *view, const char *path);
 void file_unmap(struct file_view *view);
 u64 hash_pieces(const struct file_view *pieces, i64 count, u64 seed); /* hash_bytes of the concatenation */
-int file_read(struct text *out, const char *path);
+int file_read(struct buffer *out, const char *path);
 int file_replace(const char *path, const void *data, i64 bytes); /* atomic */
 int file_copy(const char *to, const char *from);                 /* atomic */
 bool is_address(const char *path);                               /* http://, https://, s3://: not a local file */

@@ -63,31 +63,31 @@ void file_unmap(struct file_view *view)
     *view = (struct file_view){0};
 }
 
-static int read_descriptor(struct text *out, int descriptor, const char *path)
+static int read_descriptor(struct buffer *out, int descriptor, const char *path)
 {
     char *buffer = memory_alloc(BUFFER_BYTES);
     ssize_t count;
     do {
         count = read(descriptor, buffer, (size_t)BUFFER_BYTES);
         if (count > 0)
-            text_append(out, buffer, count);
+            buffer_append(out, buffer, count);
     } while (count > 0 || (count < 0 && errno == EINTR));
     int status = count < 0 ? error_errno("%s: cannot be read", path) : 0;
     memory_free(buffer);
     return status;
 }
 
-int file_read(struct text *out, const char *path)
+int file_read(struct buffer *out, const char *path)
 {
-    text_clear(out);
+    buffer_clear(out);
     int descriptor = open_to_read(path);
     if (descriptor < 0)
         return -1;
-    text_append(out, "", 0); /* an empty file is "", not NULL */
+    buffer_append(out, "", 0); /* an empty file is "", not NULL */
     int status = read_descriptor(out, descriptor, path);
     close(descriptor);
     if (status < 0)
-        text_release(out);
+        buffer_release(out);
     return status;
 }
 
@@ -102,11 +102,11 @@ int file_replace(const char *path, const void *data, i64 bytes)
 
 int file_copy(const char *to, const char *from)
 {
-    struct text content = {0};
+    struct buffer content = {0};
     int status = file_read(&content, from);
     if (status == 0)
         status = file_replace(to, content.data ? content.data : "", content.length);
-    text_release(&content);
+    buffer_release(&content);
     return status;
 }
 
@@ -135,11 +135,11 @@ i64 file_bytes(const char *path)
     return (i64)status.st_size;
 }
 
-static int make_one(const char *path)
+static int make_directory(const char *path)
 {
     if (mkdir(path, 0777) == 0 || (errno == EEXIST && file_is_directory(path)))
         return 0;
-    return error_errno("%s: the directory cannot be made", path);
+    return error_errno("%s: cannot create the directory", path);
 }
 
 static int make_parents(const char *path)
@@ -148,7 +148,7 @@ static int make_parents(const char *path)
     int status = 0;
     for (char *slash = part + (*part != 0); status == 0 && (slash = strchr(slash, '/')); slash++) {
         *slash = 0;
-        status = make_one(part);
+        status = make_directory(part);
         *slash = '/';
     }
     memory_free(part);
@@ -157,11 +157,11 @@ static int make_parents(const char *path)
 
 int directory_make(const char *path)
 {
-    return make_parents(path) ? -1 : make_one(path);
+    return make_parents(path) ? -1 : make_directory(path);
 }
 
 /* Unique because of the PID: leftovers of a dead process keep their own names. */
-static char *fresh_name(const char *path)
+static char *temporary_name(const char *path)
 {
     static atomic_int next;
     return string_format("%s.tmp-%ld-%d", path, (long)getpid(), atomic_fetch_add(&next, 1));
@@ -176,10 +176,10 @@ char *directory_make_beside(const char *path)
     int status = make_parents(bare);
     while (status == 0 && taken) {
         memory_free(name);
-        name = fresh_name(bare);
+        name = temporary_name(bare);
         status = mkdir(name, 0777);
         taken = status && errno == EEXIST;
-        status = status && !taken ? error_errno("%s: the directory cannot be made", name) : 0;
+        status = status && !taken ? error_errno("%s: cannot create the directory", name) : 0;
     }
     memory_free(bare);
     if (status == 0)
@@ -189,11 +189,11 @@ char *directory_make_beside(const char *path)
 }
 
 /* Visitors return 1 and set a message, so that -1 means that nftw itself failed. */
-static int walk(const char *path, __nftw_func_t visit)
+static int walk_tree(const char *path, __nftw_func_t visit)
 {
     int status = nftw(path, visit, OPEN_DIRECTORIES, FTW_DEPTH | FTW_PHYS);
     if (status < 0)
-        return error_errno("%s: cannot be walked through", path);
+        return error_errno("%s: cannot traverse the directory", path);
     return status ? -1 : 0;
 }
 
@@ -211,7 +211,7 @@ int directory_remove(const char *path)
     struct stat status;
     if (lstat(path, &status) < 0)
         return errno == ENOENT ? 0 : error_errno("%s: cannot be removed", path);
-    return walk(path, remove_entry);
+    return walk_tree(path, remove_entry);
 }
 
 /* True for NAME.tmp and NAME.tmp-12-3. */
@@ -266,7 +266,7 @@ static int sync_entry(const char *path, const struct stat *status, int kind, str
 
 int directory_sync(const char *path)
 {
-    return walk(path, sync_entry);
+    return walk_tree(path, sync_entry);
 }
 
 static int sync_parent(const char *path)
@@ -293,7 +293,7 @@ static int replace_in_two_steps(const char *temporary, const char *path)
     else if (rename(path, aside) < 0)
         status = error_errno("%s: cannot be moved aside", path);
     else if (rename(temporary, path) < 0) {
-        status = error_errno("%s: cannot be renamed to %s", temporary, path);
+        status = error_errno("%s: cannot rename it to %s", temporary, path);
         if (rename(aside, path) < 0)
             status = error_prefix("what stood at %s is now at %s", path, aside);
     } else
@@ -302,7 +302,7 @@ static int replace_in_two_steps(const char *temporary, const char *path)
     return status;
 }
 
-static int move_over(const char *temporary, const char *path)
+static int exchange_or_rename(const char *temporary, const char *path)
 {
     if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_EXCHANGE) == 0)
         return directory_remove(temporary);
@@ -310,12 +310,12 @@ static int move_over(const char *temporary, const char *path)
         return replace_in_two_steps(temporary, path);
     if (errno == ENOENT && rename(temporary, path) == 0)
         return 0;
-    return error_errno("%s: cannot be renamed to %s", temporary, path);
+    return error_errno("%s: cannot rename it to %s", temporary, path);
 }
 
 int directory_replace(const char *temporary, const char *path)
 {
-    if (directory_sync(temporary) < 0 || move_over(temporary, path) < 0)
+    if (directory_sync(temporary) < 0 || exchange_or_rename(temporary, path) < 0)
         return -1;
     return sync_parent(path);
 }
@@ -392,7 +392,7 @@ static char *resolve_link(const char *path)
 static char *name_temporary(const char *path)
 {
     struct stat status;
-    return stat(path, &status) == 0 && !S_ISREG(status.st_mode) ? NULL : fresh_name(path);
+    return stat(path, &status) == 0 && !S_ISREG(status.st_mode) ? NULL : temporary_name(path);
 }
 
 static void writer_release(struct file_writer *writer)
@@ -464,7 +464,7 @@ static int close_written(struct file_writer *writer)
         return 0;
     errno = writer->failed_errno;
     return error_errno("%s: cannot be written (%lld bytes)%s", writer->path, (long long)writer->written_bytes,
-                       writer->failed_errno == ENOSPC ? "; make room and run again" : "");
+                       writer->failed_errno == ENOSPC ? "; free disk space and run again" : "");
 }
 
 int file_writer_commit(struct file_writer *writer)
@@ -504,7 +504,7 @@ int disk_check(const char *path, i64 bytes, const char *what)
     if (room >= (double)bytes + spare)
         return 0;
     return error_set(
-        "%s: %.0f MB are free, and %s needs %.0f MB with %.0f MB to spare (WEFT_SPARE_BYTES): make room and "
-        "run again",
+        "%s: %.0f MB are free, and %s needs %.0f MB with %.0f MB to spare (WEFT_SPARE_BYTES): free disk space "
+        "and run again",
         path, room * 1e-6, what, (double)bytes * 1e-6, spare * 1e-6);
 }

@@ -33,20 +33,20 @@
 
 #define PARSE_FLAGS (JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES)
 
-static json_t *inside(const struct json *value)
+static json_t *to_jansson(const struct json *value)
 {
     return (json_t *)value;
 }
 
-static struct json *outside(json_t *value)
+static struct json *from_jansson(json_t *value)
 {
     return (struct json *)value;
 }
 
-static struct json *created(json_t *value)
+static struct json *require_value(json_t *value)
 {
     require(value, "no memory for a JSON value");
-    return outside(value);
+    return from_jansson(value);
 }
 
 static bool overflows(const char *number)
@@ -57,7 +57,7 @@ static bool overflows(const char *number)
 }
 
 /* jansson rejects integers beyond 64 bits. Appends ".0" to them, so that they parse as reals. */
-static void mark_huge_integers(struct text *out, const char *text, i64 length)
+static void mark_huge_integers(struct buffer *out, const char *text, i64 length)
 {
     bool quoted = false;
     for (i64 i = 0; i < length;) {
@@ -65,24 +65,24 @@ static void mark_huge_integers(struct text *out, const char *text, i64 length)
         if (!quoted && (isdigit((u8)text[i]) || text[i] == '-')) {
             while (i < length && text[i] && strchr("+-.0123456789eE", text[i]))
                 i++;
-            text_append(out, text + begin, i - begin);
+            buffer_append(out, text + begin, i - begin);
             if (overflows(out->data + out->length - (i - begin)))
-                text_append(out, ".0", 2);
+                buffer_append(out, ".0", 2);
             continue;
         }
         if (text[i] == '"')
             quoted = !quoted;
         i += quoted && text[i] == '\\' && i + 1 < length ? 2 : 1;
-        text_append(out, text + begin, i - begin);
+        buffer_append(out, text + begin, i - begin);
     }
 }
 
 static json_t *parse_huge_integers(const char *text, i64 length, json_error_t *error)
 {
-    struct text marked = {0};
+    struct buffer marked = {0};
     mark_huge_integers(&marked, text, length);
     json_t *value = json_loadb(marked.data, (size_t)marked.length, PARSE_FLAGS, error);
-    text_release(&marked);
+    buffer_release(&marked);
     return value;
 }
 
@@ -99,7 +99,7 @@ static struct json *parse(const char *text, i64 length, const char *origin, i64 
     if (!value)
         error_set("%s:%lld:%d: not valid JSON: %s", origin, (long long)first_line + error.line - 1, error.column,
                   error.text);
-    return outside(value);
+    return from_jansson(value);
 }
 
 struct json *json_parse(const char *text, i64 length, const char *origin)
@@ -114,24 +114,24 @@ struct json *json_parse_line(const char *text, i64 length, const char *path, i64
 
 struct json *json_load(const char *path)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     if (file_read(&text, path) < 0)
         return NULL;
     struct json *value = json_parse(text.data, text.length, path);
-    text_release(&text);
+    buffer_release(&text);
     return value;
 }
 
 void json_free(struct json *value)
 {
-    json_decref(inside(value));
+    json_decref(to_jansson(value));
 }
 
 enum json_kind json_kind(const struct json *value)
 {
     if (!value)
         return KIND_NULL;
-    switch (json_typeof(inside(value))) {
+    switch (json_typeof(to_jansson(value))) {
     case JSON_OBJECT:
         return KIND_OBJECT;
     case JSON_ARRAY:
@@ -153,17 +153,18 @@ enum json_kind json_kind(const struct json *value)
 
 struct json *json_get(const struct json *object, const char *key)
 {
-    return outside(json_object_get(inside(object), key));
+    return from_jansson(json_object_get(to_jansson(object), key));
 }
 
 struct json *json_at(const struct json *array, i64 index)
 {
-    return index < 0 ? NULL : outside(json_array_get(inside(array), (size_t)index));
+    return index < 0 ? NULL : from_jansson(json_array_get(to_jansson(array), (size_t)index));
 }
 
 i64 json_count(const struct json *value)
 {
-    return (i64)(json_is_array(inside(value)) ? json_array_size(inside(value)) : json_object_size(inside(value)));
+    return (i64)(json_is_array(to_jansson(value)) ? json_array_size(to_jansson(value))
+                                                  : json_object_size(to_jansson(value)));
 }
 
 static bool iterator_at(struct json_iterator *iterator, void *position)
@@ -172,43 +173,43 @@ static bool iterator_at(struct json_iterator *iterator, void *position)
     if (!position)
         return false;
     iterator->key = json_object_iter_key(position);
-    iterator->value = outside(json_object_iter_value(position));
+    iterator->value = from_jansson(json_object_iter_value(position));
     return true;
 }
 
 bool json_first(struct json_iterator *iterator, const struct json *object)
 {
-    return iterator_at(iterator, json_object_iter(inside(object)));
+    return iterator_at(iterator, json_object_iter(to_jansson(object)));
 }
 
 bool json_next(struct json_iterator *iterator, const struct json *object)
 {
-    return iterator_at(iterator, json_object_iter_next(inside(object), iterator->position));
+    return iterator_at(iterator, json_object_iter_next(to_jansson(object), iterator->position));
 }
 
 const char *weft_json_string(const struct json *value, const char *fallback)
 {
-    return json_is_string(inside(value)) ? json_string_value(inside(value)) : fallback;
+    return json_is_string(to_jansson(value)) ? json_string_value(to_jansson(value)) : fallback;
 }
 
 i64 weft_json_string_length(const struct json *value)
 {
-    return (i64)json_string_length(inside(value));
+    return (i64)json_string_length(to_jansson(value));
 }
 
 i64 weft_json_integer(const struct json *value, i64 fallback)
 {
-    return json_is_integer(inside(value)) ? (i64)json_integer_value(inside(value)) : fallback;
+    return json_is_integer(to_jansson(value)) ? (i64)json_integer_value(to_jansson(value)) : fallback;
 }
 
 double json_number(const struct json *value, double fallback)
 {
-    return json_is_number(inside(value)) ? json_number_value(inside(value)) : fallback;
+    return json_is_number(to_jansson(value)) ? json_number_value(to_jansson(value)) : fallback;
 }
 
 bool json_bool(const struct json *value, bool fallback)
 {
-    return json_is_boolean(inside(value)) ? json_is_true(inside(value)) : fallback;
+    return json_is_boolean(to_jansson(value)) ? json_is_true(to_jansson(value)) : fallback;
 }
 
 static const char *const kind_names[] = {"null",     "true or false", "an integer", "a real number",
@@ -230,7 +231,7 @@ int json_need_string(const char **out, const struct json *object, const char *ke
     struct json *value = json_get(object, key);
     if (json_kind(value) != KIND_STRING)
         return mismatch(object, key, origin, "a string");
-    *out = json_string_value(inside(value));
+    *out = json_string_value(to_jansson(value));
     return 0;
 }
 
@@ -239,7 +240,7 @@ int json_need_integer(i64 *out, const struct json *object, const char *key, cons
     struct json *value = json_get(object, key);
     if (json_kind(value) != KIND_INTEGER)
         return mismatch(object, key, origin, "an integer");
-    *out = (i64)json_integer_value(inside(value));
+    *out = (i64)json_integer_value(to_jansson(value));
     return 0;
 }
 
@@ -259,11 +260,11 @@ static i64 utf8_length(const u8 *bytes, i64 available)
     return length;
 }
 
-static void append_utf8(struct text *out, const char *bytes, i64 length)
+static void append_utf8(struct buffer *out, const char *bytes, i64 length)
 {
     for (i64 i = 0; i < length;) {
         i64 step = utf8_length((const u8 *)bytes + i, length - i);
-        text_append(out, step ? bytes + i : "\xef\xbf\xbd", step ? step : 3);
+        buffer_append(out, step ? bytes + i : "\xef\xbf\xbd", step ? step : 3);
         i += max_i64(step, 1);
     }
 }
@@ -272,17 +273,17 @@ struct json *json_of_bytes(const char *bytes, i64 length)
 {
     json_t *value = json_stringn(length ? bytes : "", (size_t)length);
     if (!value) {
-        struct text repaired = {0};
+        struct buffer repaired = {0};
         append_utf8(&repaired, bytes, length);
         value = json_stringn(repaired.data, (size_t)repaired.length);
-        text_release(&repaired);
+        buffer_release(&repaired);
     }
-    return created(value);
+    return require_value(value);
 }
 
 struct json *json_of_utf8(const char *bytes, i64 length)
 {
-    return created(json_stringn_nocheck(length ? bytes : "", (size_t)length));
+    return require_value(json_stringn_nocheck(length ? bytes : "", (size_t)length));
 }
 
 struct json *json_of_string(const char *text)
@@ -292,12 +293,12 @@ struct json *json_of_string(const char *text)
 
 struct json *json_of_integer(i64 value)
 {
-    return created(json_integer(value));
+    return require_value(json_integer(value));
 }
 
 struct json *json_of_number(double value)
 {
-    return created(isfinite(value) ? json_real(value) : json_null());
+    return require_value(isfinite(value) ? json_real(value) : json_null());
 }
 
 struct json *json_of_numbers(const double *values, i64 count)
@@ -316,60 +317,61 @@ void json_numbers(double *out, i64 count, const struct json *array)
 
 struct json *json_of_bool(bool value)
 {
-    return created(json_boolean(value));
+    return require_value(json_boolean(value));
 }
 
 struct json *json_of_null(void)
 {
-    return created(json_null());
+    return require_value(json_null());
 }
 
 struct json *weft_json_object(void)
 {
-    return created(json_object());
+    return require_value(json_object());
 }
 
 struct json *weft_json_array(void)
 {
-    return created(json_array());
+    return require_value(json_array());
 }
 
 struct json *weft_json_copy(const struct json *value)
 {
-    return value ? created(json_deep_copy(inside(value))) : NULL;
+    return value ? require_value(json_deep_copy(to_jansson(value))) : NULL;
 }
 
 void json_set(struct json *object, const char *key, struct json *value)
 {
-    require(json_is_object(inside(object)) && value && object != value, "json_set %s: not an object, or no value", key);
-    if (json_object_set(inside(object), key, inside(value)) < 0) {
-        struct text repaired = {0};
+    require(json_is_object(to_jansson(object)) && value && object != value, "json_set %s: not an object, or no value",
+            key);
+    if (json_object_set(to_jansson(object), key, to_jansson(value)) < 0) {
+        struct buffer repaired = {0};
         append_utf8(&repaired, key, (i64)strlen(key));
-        require(json_object_set(inside(object), repaired.data ? repaired.data : "", inside(value)) == 0,
+        require(json_object_set(to_jansson(object), repaired.data ? repaired.data : "", to_jansson(value)) == 0,
                 "no memory for JSON key %s", key);
-        text_release(&repaired);
+        buffer_release(&repaired);
     }
-    json_decref(inside(value));
+    json_decref(to_jansson(value));
 }
 
 void json_push(struct json *array, struct json *value)
 {
-    require(json_is_array(inside(array)) && value && array != value, "json_push: not an array, or no value");
-    require(json_array_append_new(inside(array), inside(value)) == 0, "no memory for a JSON array");
+    require(json_is_array(to_jansson(array)) && value && array != value, "json_push: not an array, or no value");
+    require(json_array_append_new(to_jansson(array), to_jansson(value)) == 0, "no memory for a JSON array");
 }
 
 static int append_piece(const char *bytes, size_t length, void *out)
 {
-    text_append(out, bytes, (i64)length);
+    buffer_append(out, bytes, (i64)length);
     return 0;
 }
 
-static void print_string(struct text *out, json_t *string)
+static void print_string(struct buffer *out, json_t *string)
 {
     require(json_dump_callback(string, append_piece, out, JSON_ENCODE_ANY) == 0, "a JSON string could not be written");
 }
 
-static void print_real(struct text *out, double value)
+static void print_real(struct buffer *out, double value)
 {
     char digits[40];
     for (int precision = 15; precision <= 17; precision++) {
@@ -377,84 +379,84 @@ static void print_real(struct text *out, double value)
         if (strtod(digits, NULL) == value)
             break;
     }
-    text_printf(out, strpbrk(digits, ".e") ? "%s" : "%s.0", digits);
+    buffer_printf(out, strpbrk(digits, ".e") ? "%s" : "%s.0", digits);
 }
 
-static void new_line(struct text *out, int indent, int depth)
+static void new_line(struct buffer *out, int indent, int depth)
 {
     if (indent)
-        text_printf(out, "\n%*s", indent * depth, "");
+        buffer_printf(out, "\n%*s", indent * depth, "");
 }
 
-static void print_value(struct text *out, const struct json *value, int indent, int depth);
+static void print_value(struct buffer *out, const struct json *value, int indent, int depth);
 
-static void print_object(struct text *out, const struct json *object, int indent, int depth)
+static void print_object(struct buffer *out, const struct json *object, int indent, int depth)
 {
     struct json_iterator member;
     const char *before = "";
     for (bool more = json_first(&member, object); more; more = json_next(&member, object)) {
-        text_printf(out, "%s", before);
+        buffer_printf(out, "%s", before);
         before = ",";
         new_line(out, indent, depth + 1);
         struct json *key = json_of_string(member.key);
-        print_string(out, inside(key));
+        print_string(out, to_jansson(key));
         json_free(key);
-        text_printf(out, indent ? ": " : ":");
+        buffer_printf(out, indent ? ": " : ":");
         print_value(out, member.value, indent, depth + 1);
     }
 }
 
-static void print_array(struct text *out, const struct json *array, int indent, int depth)
+static void print_array(struct buffer *out, const struct json *array, int indent, int depth)
 {
     for (i64 i = 0; i < json_count(array); i++) {
         if (i)
-            text_append(out, ",", 1);
+            buffer_append(out, ",", 1);
         new_line(out, indent, depth + 1);
         print_value(out, json_at(array, i), indent, depth + 1);
     }
 }
 
-static void print_value(struct text *out, const struct json *value, int indent, int depth)
+static void print_value(struct buffer *out, const struct json *value, int indent, int depth)
 {
     switch (json_kind(value)) {
     case KIND_NULL:
-        text_append(out, "null", 4);
+        buffer_append(out, "null", 4);
         return;
     case JSON_BOOL:
-        text_printf(out, "%s", json_is_true(inside(value)) ? "true" : "false");
+        buffer_printf(out, "%s", json_is_true(to_jansson(value)) ? "true" : "false");
         return;
     case KIND_INTEGER:
-        text_printf(out, "%lld", (long long)json_integer_value(inside(value)));
+        buffer_printf(out, "%lld", (long long)json_integer_value(to_jansson(value)));
         return;
     case KIND_REAL:
-        print_real(out, json_real_value(inside(value)));
+        print_real(out, json_real_value(to_jansson(value)));
         return;
     case KIND_STRING:
-        print_string(out, inside(value));
+        print_string(out, to_jansson(value));
         return;
     case KIND_ARRAY:
     case KIND_OBJECT:
         break;
     }
     bool object = json_kind(value) == KIND_OBJECT;
-    text_append(out, object ? "{" : "[", 1);
+    buffer_append(out, object ? "{" : "[", 1);
     (object ? print_object : print_array)(out, value, indent, depth);
     if (json_count(value))
         new_line(out, indent, depth);
-    text_append(out, object ? "}" : "]", 1);
+    buffer_append(out, object ? "}" : "]", 1);
 }
 
-void json_print(struct text *out, const struct json *value, int indent)
+void json_print(struct buffer *out, const struct json *value, int indent)
 {
     print_value(out, value, indent, 0);
 }
 
 int json_save(const char *path, const struct json *value)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     json_print(&text, value, 2);
-    text_append(&text, "\n", 1);
+    buffer_append(&text, "\n", 1);
     int status = file_replace(path, text.data, text.length);
-    text_release(&text);
+    buffer_release(&text);
     return status;
 }

@@ -31,7 +31,8 @@ struct json *json_parse_line(const char *text, i64 length, const char *path, i64
  * Returns false, without a message, if the line is not a flat object of at most 16 members that are
  * strings, short non-negative integers, true, false or null, or if it has no such string. The
  * caller then parses it with json_parse_line. */
-bool json_line_string(const char **out, i64 *length, struct text *room, const char *line, i64 bytes, const char *name);
+bool json_line_string(const char **out, i64 *length, struct buffer *room, const char *line, i64 bytes,
+                      const char *name);
 void json_free(struct json *value);
 
 enum json_kind json_kind(const struct json *value);                /* JSON_NULL for NULL */
@@ -74,6 +75,6 @@ struct json *json_copy(const struct json *value); /* deep copy */
 
 /* Appends to `out`. indent 0 prints one line without spaces. Reals have at most 17 significant
  * digits and read back exactly. Keys keep their insertion order. */
-void json_print(struct text *out, const struct json *value, int indent);
+void json_print(struct buffer *out, const struct json *value, int indent);
 int json_save(const char *path, const struct json *value); /* indent 2, newline, atomic */
 #endif

@@ -125,10 +125,10 @@ static char *put_escape(char *out, const char **at, const char *end)
 }
 
 /* Decodes in place, which is safe because no escape is shorter than its decoded form. */
-static bool unescape(struct text *room, const struct json_line_slice *s)
+static bool unescape(struct buffer *room, const struct json_line_slice *s)
 {
-    text_clear(room);
-    text_append(room, s->at, s->length);
+    buffer_clear(room);
+    buffer_append(room, s->at, s->length);
     char *out = room->data;
     for (const char *at = s->at, *end = at + s->length; at < end;) {
         const char *slash = memchr(at, '\\', (size_t)(end - at));
@@ -177,7 +177,7 @@ static bool seen_before(const struct json_line_slice *names, i64 count)
     return false;
 }
 
-static bool take_value(struct scan *s, struct json_line_slice *out, struct text *room)
+static bool take_value(struct scan *s, struct json_line_slice *out, struct buffer *room)
 {
     skip_space(s);
     *out = (struct json_line_slice){0};
@@ -188,7 +188,7 @@ static bool take_value(struct scan *s, struct json_line_slice *out, struct text 
 
 /* Reads members up to the closing brace. *found becomes the value of `name`, still escaped; its
  * `at` stays NULL if there is no string of that name. */
-static bool take_members(struct scan *s, struct json_line_slice *found, struct text *room, const char *name)
+static bool take_members(struct scan *s, struct json_line_slice *found, struct buffer *room, const char *name)
 {
     struct json_line_slice names[MEMBERS_MOST], value;
     for (i64 count = 0; count < MEMBERS_MOST; count++) {
@@ -205,7 +205,7 @@ static bool take_members(struct scan *s, struct json_line_slice *found, struct t
     return false;
 }
 
-bool json_line_string(const char **out, i64 *length, struct text *room, const char *line, i64 bytes, const char *name)
+bool json_line_string(const char **out, i64 *length, struct buffer *room, const char *line, i64 bytes, const char *name)
 {
     struct scan s = {line, line + bytes};
     struct json_line_slice found = {0};

@@ -54,7 +54,7 @@ char *string_format(const char *format, ...)
     return out;
 }
 
-static void text_reserve(struct text *text, i64 more)
+static void buffer_reserve(struct buffer *text, i64 more)
 {
     i64 need = text->length + more + 1;
     if (need <= text->capacity)
@@ -64,39 +64,39 @@ static void text_reserve(struct text *text, i64 more)
     text->capacity = capacity;
 }
 
-void text_append(struct text *text, const void *bytes, i64 length)
+void buffer_append(struct buffer *text, const void *bytes, i64 length)
 {
-    text_reserve(text, length);
+    buffer_reserve(text, length);
     if (length)
         memcpy(text->data + text->length, bytes, (size_t)length);
     text->length += length;
     text->data[text->length] = 0;
 }
 
-void text_printf(struct text *text, const char *format, ...)
+void buffer_printf(struct buffer *text, const char *format, ...)
 {
     va_list arguments, again;
     va_start(arguments, format);
     va_copy(again, arguments);
     int length = vsnprintf(NULL, 0, format, arguments);
     va_end(arguments);
-    text_reserve(text, length);
+    buffer_reserve(text, length);
     vsnprintf(text->data + text->length, (size_t)length + 1, format, again);
     va_end(again);
     text->length += length;
 }
 
-void text_clear(struct text *text)
+void buffer_clear(struct buffer *text)
 {
     text->length = 0;
     if (text->data)
         text->data[0] = 0;
 }
 
-void text_release(struct text *text)
+void buffer_release(struct buffer *text)
 {
     memory_free(text->data);
-    *text = (struct text){0};
+    *text = (struct buffer){0};
 }
 
 /* Levenshtein distance with a single row. Words longer than the row are never close. */

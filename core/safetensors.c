@@ -321,7 +321,8 @@ static int list_shards(char ***paths, i64 *count, const struct json *map, const 
     for (bool more = json_first(&member, map); more && status == 0; more = json_next(&member, map)) {
         names[n] = json_string(member.value, "");
         if (!*names[n] || strchr(names[n], '/'))
-            status = error_set("%s: weight_map %s: expected the name of a file beside the index", index, member.key);
+            status = error_set("%s: weight_map %s: expected the name of a file in the folder of the index", index,
+                               member.key);
         n++;
     }
     *paths = memory_alloc(entries * (i64)sizeof **paths);
@@ -340,7 +341,7 @@ static int check_index(const struct safetensors *set, const struct json *map, co
     struct json_iterator member;
     for (bool more = json_first(&member, map); more; more = json_next(&member, map))
         if (!safetensors_find(set, member.key))
-            return error_set("%s: tensor %s is in none of the files; %s should hold it", index, member.key,
+            return error_set("%s: tensor %s is missing; it was expected in %s", index, member.key,
                              json_string(member.value, ""));
     return 0;
 }
@@ -486,10 +487,10 @@ enum { READ_BYTES = 4 << 20 }; /* chunk for device reads and for hashing */
  * next. */
 static u64 tensor_digest(const struct tensor_source *source, i64 bytes, void *buffer)
 {
-    struct text head = {0};
-    text_printf(&head, "%s %s", source->name, dtype_name(source->dtype));
+    struct buffer head = {0};
+    buffer_printf(&head, "%s %s", source->name, dtype_name(source->dtype));
     for (int i = 0; i < source->rank; i++)
-        text_printf(&head, " %lld", (long long)source->shape[i]);
+        buffer_printf(&head, " %lld", (long long)source->shape[i]);
     u64 digest = hash_bytes(head.data, head.length, 0);
     for (i64 at = 0; at < bytes; at += READ_BYTES) {
         i64 run = min_i64(READ_BYTES, bytes - at);
@@ -498,7 +499,7 @@ static u64 tensor_digest(const struct tensor_source *source, i64 bytes, void *bu
             source->read(source->context, buffer, piece, run);
         digest = hash_bytes(source->read ? buffer : piece, run, digest);
     }
-    text_release(&head);
+    buffer_release(&head);
     return digest;
 }
 
@@ -537,7 +538,7 @@ int safetensors_check(const char *path)
     char *found = digest_text(digest);
     int status = !stated ? 0 : strcmp(stated, found) == 0 ? 1 : -1;
     if (status < 0)
-        error_set("%s: the checksum of its tensors is %s, it states %s: the file was damaged or changed; copy it again",
+        error_set("%s: the checksum of the tensors is %s, expected %s: the file was damaged or changed; copy it again",
                   path, found, stated);
     memory_free(found);
     safetensors_close(&set);
@@ -545,7 +546,7 @@ int safetensors_check(const char *path)
 }
 
 /* The JSON header, padded with spaces so that the data section begins at a multiple of 8. */
-static int build_header(struct text *out, const struct tensor_source *const *order, i64 count,
+static int build_header(struct buffer *out, const struct tensor_source *const *order, i64 count,
                         const char *const *metadata)
 {
     static const char *const from_torch[] = {"format", "pt", NULL};
@@ -565,7 +566,7 @@ static int build_header(struct text *out, const struct tensor_source *const *ord
     }
     json_print(out, root, 0);
     json_free(root);
-    text_printf(out, "%*s", (int)(round_up(out->length, 8) - out->length), "");
+    buffer_printf(out, "%*s", (int)(round_up(out->length, 8) - out->length), "");
     if (status == 0 && out->length > HEADER_BYTES_MAX)
         status = error_set("%lld tensors: the header has %lld bytes; safetensors allows %d", (long long)count,
                            (long long)out->length, HEADER_BYTES_MAX);
@@ -597,7 +598,8 @@ static void write_source(struct file_writer *writer, const struct tensor_source 
     }
 }
 
-static int write_file(const char *path, const struct text *header, const struct tensor_source *const *order, i64 count)
+static int write_file(const char *path, const struct buffer *header, const struct tensor_source *const *order,
+                      i64 count)
 {
     struct file_writer writer;
     if (file_writer_open(&writer, path) < 0)
@@ -619,10 +621,10 @@ int safetensors_save(const char *path, const struct tensor_source *tensors, i64 
         order[i] = &tensors[i];
     if (count)
         qsort(order, (size_t)count, sizeof *order, compare_sources);
-    struct text header = {0};
+    struct buffer header = {0};
     int status = build_header(&header, order, count, metadata);
     status = status < 0 ? error_prefix("%s", path) : write_file(path, &header, order, count);
-    text_release(&header);
+    buffer_release(&header);
     memory_free(order);
     return status;
 }

@@ -16,18 +16,18 @@ struct settings_source {
     const char *origin; /* set for values that are in no file; NULL: use the node's place */
 };
 
-static const char *place(const struct settings_source *source)
+static const char *where_set(const struct settings_source *source)
 {
     return source->origin ? source->origin : yaml_where(source->node);
 }
 
-static int wrong(const struct settings_source *source, const char *expected)
+static int wrong_value(const struct settings_source *source, const char *expected)
 {
     const char *text = yaml_scalar(source->node);
     if (!text)
-        return error_usage("%s: %s: expected %s, found a %s", place(source), source->setting->key, expected,
+        return error_usage("%s: %s: expected %s, found a %s", where_set(source), source->setting->key, expected,
                            yaml_is_mapping(source->node) ? "mapping" : "list");
-    return error_usage("%s: %s: expected %s, found '%s'", place(source), source->setting->key, expected, text);
+    return error_usage("%s: %s: expected %s, found '%s'", where_set(source), source->setting->key, expected, text);
 }
 
 static int check_range(const struct settings_source *source, double value)
@@ -35,8 +35,8 @@ static int check_range(const struct settings_source *source, double value)
     double low = source->setting->low, high = source->setting->high;
     if ((low == 0 && high == 0) || (value >= low && value <= high))
         return 0;
-    return error_usage("%s: %s: %.15g is out of range; expected %.15g to %.15g", place(source), source->setting->key,
-                       value, low, high);
+    return error_usage("%s: %s: %.15g is out of range; expected %.15g to %.15g", where_set(source),
+                       source->setting->key, value, low, high);
 }
 
 /* Copies a number without the underscores between its digits. NULL if the text contains a character
@@ -89,7 +89,7 @@ static bool parse_integer(i64 *out, const char *text)
 
 /* Grows an array by one item. Capacities are powers of two, so `count` alone tells when it is
  * full. */
-static void *grown(void *values, i64 count, i64 item_bytes)
+static void *grow_array(void *values, i64 count, i64 item_bytes)
 {
     if (count & (count - 1))
         return values;
@@ -100,7 +100,7 @@ static int read_integer(i64 *out, const struct settings_source *source)
 {
     const char *text = yaml_scalar(source->node);
     if (!text || !parse_integer(out, text))
-        return wrong(source, "an integer");
+        return wrong_value(source, "an integer");
     return check_range(source, (double)*out);
 }
 
@@ -108,7 +108,7 @@ static int read_number(double *out, const struct settings_source *source)
 {
     const char *text = yaml_scalar(source->node);
     if (!text || !parse_number(out, text))
-        return wrong(source, "a number");
+        return wrong_value(source, "a number");
     return check_range(source, *out);
 }
 
@@ -116,7 +116,7 @@ static int read_bool(bool *out, const struct settings_source *source)
 {
     const char *text = yaml_scalar(source->node);
     if (!text || (strcmp(text, "true") != 0 && strcmp(text, "false") != 0))
-        return wrong(source, "true or false");
+        return wrong_value(source, "true or false");
     *out = *text == 't';
     return 0;
 }
@@ -126,7 +126,7 @@ static int read_string(char **out, const struct settings_source *source)
     const char *text = yaml_scalar(source->node);
     bool required = !source->setting->fallback;
     if (!text || (required && !*text))
-        return wrong(source, "a text");
+        return wrong_value(source, "a text");
     *out = *text ? string_copy(text) : NULL;
     return 0;
 }
@@ -150,7 +150,7 @@ static int read_choice(int *out, const struct settings_source *source)
         if (strlen(text) == length && strncmp(choice, text, length) == 0)
             return 0;
     char *expected = string_format("one of %s", source->setting->choices);
-    int status = wrong(source, expected);
+    int status = wrong_value(source, expected);
     memory_free(expected);
     *out = 0;
     return status;
@@ -172,16 +172,16 @@ static int read_reference(char **out, const struct settings_source *source)
     bool path = text && !strchr(text, '\n') &&
                 (*text == '/' || strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0 || is_address(text));
     if (!text || (*text && !path && !is_stage_name(text, strcspn(text, "/"))))
-        return wrong(source, "a stage's name, perhaps with /part, or a path that begins with /, ./ or ../, or an "
-                             "address that begins with "
-                             "https:// or s3://");
+        return wrong_value(source, "a stage's name, perhaps with /part, or a path that begins with /, ./ or ../, or an "
+                                   "address that begins with "
+                                   "https:// or s3://");
     return read_string(out, source);
 }
 
 /* A YAML list becomes one string with one reference per line. */
 static int read_references(char **out, const struct settings_source *source)
 {
-    struct text lines = {0};
+    struct buffer lines = {0};
     int status = 0;
     if (!yaml_is_sequence(source->node))
         return read_reference(out, source);
@@ -191,16 +191,16 @@ static int read_references(char **out, const struct settings_source *source)
         member.node = yaml_value(source->node, i);
         status = read_reference(&one, &member);
         if (status == 0 && !one)
-            status = wrong(&member, "a stage's name or a path");
+            status = wrong_value(&member, "a stage's name or a path");
         if (status == 0)
-            text_printf(&lines, "%s%s", i ? "\n" : "", one);
+            buffer_printf(&lines, "%s%s", i ? "\n" : "", one);
         memory_free(one);
     }
     if (status == 0 && lines.length == 0)
-        status = wrong(source, "at least one stage's name or path");
+        status = wrong_value(source, "at least one stage's name or path");
     if (status == 0)
         *out = string_copy(lines.data);
-    text_release(&lines);
+    buffer_release(&lines);
     return status;
 }
 
@@ -215,14 +215,14 @@ static const struct setting source_table[] = {
 
 static void join_sources(struct source_list *list)
 {
-    struct text all = {0};
+    struct buffer all = {0};
     for (i64 i = 0; i < list->count; i++)
-        text_printf(&all, "%s%s", i ? "\n" : "", list->values[i].data);
+        buffer_printf(&all, "%s%s", i ? "\n" : "", list->values[i].data);
     if (list->count) {
         memory_free(list->all);
         list->all = string_copy(all.data);
     }
-    text_release(&all);
+    buffer_release(&all);
 }
 
 static int read_source(struct data_source *out, const struct settings_source *source)
@@ -237,9 +237,9 @@ static int read_source(struct data_source *out, const struct settings_source *so
     else
         status = read_references(&out->data, &inside);
     if (status == 0 && (!is_stage_name(out->name, strlen(out->name)) || !out->data))
-        status = wrong(&inside, "a name of letters, digits, - and _, and its shards");
+        status = wrong_value(&inside, "a name of letters, digits, - and _, and its shards");
     if (status == 0 && out->share.count && out->weight.count)
-        status = error_usage("%s: %s: a share or a weight, not both", place(source), key);
+        status = error_usage("%s: %s: a share or a weight, not both", where_set(source), key);
     memory_free(key);
     return status;
 }
@@ -251,10 +251,10 @@ static int check_sources(const struct source_list *list, const struct settings_s
     for (i64 i = 0; i < list->count; i++)
         shares += list->values[i].share.count > 0;
     if (list->count == 0)
-        return wrong(source, "at least one source");
+        return wrong_value(source, "at least one source");
     return shares == 0 || shares == list->count
                ? 0
-               : error_usage("%s: %s: a share for every source, or for none", place(source), source->setting->key);
+               : error_usage("%s: %s: a share for every source, or for none", where_set(source), source->setting->key);
 }
 
 static int read_sources(struct source_list *out, const struct settings_source *source)
@@ -295,14 +295,14 @@ static int append_range(struct integer_list *list, const struct settings_source 
 {
     i64 first, last;
     if (!parse_range(&first, &last, text))
-        return wrong(source, "integers such as [1, 2, 3] or 0-3,6");
+        return wrong_value(source, "integers such as [1, 2, 3] or 0-3,6");
     if (check_range(source, (double)first) < 0 || check_range(source, (double)last) < 0)
         return -1;
     u64 more = (u64)last - (u64)first + 1;
     if (more == 0 || more > (u64)(RANGE_MEMBERS_MAX - list->count))
-        return error_usage("%s: %s: more than %d integers", place(source), source->setting->key, RANGE_MEMBERS_MAX);
+        return error_usage("%s: %s: more than %d integers", where_set(source), source->setting->key, RANGE_MEMBERS_MAX);
     for (u64 i = 0; i < more; i++) {
-        list->values = grown(list->values, list->count, (i64)sizeof *list->values);
+        list->values = grow_array(list->values, list->count, (i64)sizeof *list->values);
         list->values[list->count++] = first + (i64)i;
     }
     return 0;
@@ -312,7 +312,7 @@ static int append_integers(void *out, const struct settings_source *source)
 {
     const char *text = yaml_scalar(source->node);
     if (!text)
-        return wrong(source, "integers");
+        return wrong_value(source, "integers");
     char *copy = string_copy(text);
     int status = 0;
     for (char *rest = copy, *piece; status == 0 && (piece = strsep(&rest, ","));) {
@@ -330,7 +330,7 @@ static int append_number(void *out, const struct settings_source *source)
     double value;
     if (read_number(&value, source) < 0)
         return -1;
-    list->values = grown(list->values, list->count, (i64)sizeof value);
+    list->values = grow_array(list->values, list->count, (i64)sizeof value);
     list->values[list->count++] = value;
     return 0;
 }
@@ -340,8 +340,8 @@ static int append_string(void *out, const struct settings_source *source)
     struct string_list *list = out;
     const char *text = yaml_scalar(source->node);
     if (!text)
-        return wrong(source, "a text");
-    list->values = grown(list->values, list->count, (i64)sizeof *list->values);
+        return wrong_value(source, "a text");
+    list->values = grow_array(list->values, list->count, (i64)sizeof *list->values);
     list->values[list->count++] = string_copy(text);
     return 0;
 }
@@ -354,7 +354,7 @@ static int read_list(void *out, const struct settings_source *source,
     if (text)
         return *text ? append(out, source) : 0;
     if (!yaml_is_sequence(source->node))
-        return wrong(source, "a list");
+        return wrong_value(source, "a list");
     for (i64 i = 0; i < yaml_count(source->node); i++) {
         struct settings_source member = *source;
         member.node = yaml_value(source->node, i);
@@ -373,14 +373,14 @@ static int append_point(void *out, const struct settings_source *source)
     second.node = yaml_value(source->node, 1);
     const char *first = yaml_scalar(yaml_value(source->node, 0));
     if (!yaml_is_sequence(source->node) || yaml_count(source->node) != 2 || !first || !parse_integer(&step, first))
-        return wrong(source, "a point [step, value]");
+        return wrong_value(source, "a point [step, value]");
     if (step <= last)
-        return error_usage("%s: %s: step %lld; expected steps from 0 up, each later than the one before", place(source),
-                           source->setting->key, (long long)step);
+        return error_usage("%s: %s: step %lld; expected steps from 0 up, each later than the one before",
+                           where_set(source), source->setting->key, (long long)step);
     if (read_number(&value, &second) < 0)
         return -1;
-    schedule->steps = grown(schedule->steps, schedule->count, (i64)sizeof step);
-    schedule->values = grown(schedule->values, schedule->count, (i64)sizeof value);
+    schedule->steps = grow_array(schedule->steps, schedule->count, (i64)sizeof step);
+    schedule->values = grow_array(schedule->values, schedule->count, (i64)sizeof value);
     schedule->steps[schedule->count] = step;
     schedule->values[schedule->count++] = value;
     return 0;
@@ -389,7 +389,7 @@ static int append_point(void *out, const struct settings_source *source)
 static int read_points(struct schedule *out, const struct settings_source *source)
 {
     if (!yaml_is_sequence(source->node) || yaml_count(source->node) == 0)
-        return wrong(source, "points [[step, value], ...]");
+        return wrong_value(source, "points [[step, value], ...]");
     return read_list(out, source, append_point);
 }
 
@@ -399,7 +399,7 @@ static int read_curve(struct schedule *out, const struct settings_source *source
     points.node = yaml_get(source->node, "points");
     linear.node = yaml_get(source->node, "linear");
     if (!points.node || yaml_count(source->node) != (linear.node ? 2 : 1))
-        return wrong(source, "{points: [[step, value], ...], linear: true}");
+        return wrong_value(source, "{points: [[step, value], ...], linear: true}");
     if (linear.node && read_bool(&out->linear, &linear) < 0)
         return -1;
     return read_points(out, &points);
@@ -479,7 +479,7 @@ static i64 table_count(const struct setting *table)
 
 /* Maps each table entry to the node that sets it. All nodes are gathered before any value is
  * parsed. */
-struct gathering {
+struct settings_gather {
     const struct setting *table;
     struct settings_source *sources; /* one per entry; node NULL: use the default */
     const char *const *ignored;
@@ -508,17 +508,17 @@ static const char *nearest_key(const struct setting *table, const char *key)
     return nearest;
 }
 
-static int unknown_key(const struct gathering *gathering, const char *key, const char *where)
+static int unknown_key(const struct settings_gather *gathering, const char *key, const char *where)
 {
     const char *nearest = nearest_key(gathering->table, key);
     if (nearest)
         return error_usage("%s: unknown key %s; did you mean %s?", where, key, nearest);
-    struct text known = {0};
+    struct buffer known = {0};
     for (const struct setting *setting = gathering->table; setting->key; setting++)
         if (setting->help)
-            text_printf(&known, "%s%s", known.length ? ", " : "", setting->key);
+            buffer_printf(&known, "%s%s", known.length ? ", " : "", setting->key);
     int status = error_usage("%s: unknown key %s; known are: %s", where, key, known.length ? known.data : "none");
-    text_release(&known);
+    buffer_release(&known);
     return status;
 }
 
@@ -539,9 +539,10 @@ static bool has_keys_below(const struct setting *table, const char *key)
     return false;
 }
 
-static int gather_mapping(struct gathering *gathering, const struct yaml_node *mapping, const char *prefix);
+static int gather_mapping(struct settings_gather *gathering, const struct yaml_node *mapping, const char *prefix);
 
-static int gather_below(struct gathering *gathering, const char *key, const struct yaml_node *value, const char *where)
+static int gather_below(struct settings_gather *gathering, const char *key, const struct yaml_node *value,
+                        const char *where)
 {
     if (!yaml_is_mapping(value))
         return error_usage("%s: %s: expected a mapping, {name: value, ...}", where, key);
@@ -551,7 +552,8 @@ static int gather_below(struct gathering *gathering, const char *key, const stru
     return status;
 }
 
-static int gather_key(struct gathering *gathering, const char *key, const struct yaml_node *value, const char *where)
+static int gather_key(struct settings_gather *gathering, const char *key, const struct yaml_node *value,
+                      const char *where)
 {
     const struct setting *table = gathering->table;
     for (i64 i = 0; table[i].key; i++) {
@@ -570,7 +572,7 @@ static int gather_key(struct gathering *gathering, const char *key, const struct
     return unknown_key(gathering, key, where);
 }
 
-static int gather_mapping(struct gathering *gathering, const struct yaml_node *mapping, const char *prefix)
+static int gather_mapping(struct settings_gather *gathering, const struct yaml_node *mapping, const char *prefix)
 {
     int status = 0;
     for (i64 i = 0; i < yaml_count(mapping) && status == 0; i++) {
@@ -590,7 +592,7 @@ static struct yaml *parse_value(const char *text, const char *origin)
     return yaml_parse(text, (i64)strlen(text), origin);
 }
 
-static int gather_overrides(struct gathering *gathering, struct yaml **documents,
+static int gather_overrides(struct settings_gather *gathering, struct yaml **documents,
                             const struct setting_override *overrides, i64 count)
 {
     gathering->origin = "command line";
@@ -622,10 +624,10 @@ static void warn_if_retired(const struct settings_source *source)
     const struct setting *setting = source->setting;
     const char *text = yaml_scalar(source->node);
     if (!setting->help && (!text || strcmp(text, setting->fallback) != 0))
-        log_warn("%s: %s no longer does anything; remove it", place(source), setting->key);
+        log_warn("%s: %s no longer does anything; remove it", where_set(source), setting->key);
 }
 
-static int read_gathered(void *out, const struct gathering *gathering, const char *where)
+static int read_gathered(void *out, const struct settings_gather *gathering, const char *where)
 {
     for (i64 i = 0; gathering->table[i].key; i++) {
         const struct settings_source *source = &gathering->sources[i];
@@ -643,7 +645,7 @@ int settings_read(void *out, const struct setting *table, const struct yaml_node
 {
     if (mapping && !yaml_is_mapping(mapping))
         return error_usage("%s: expected a mapping, name: value", yaml_where(mapping));
-    struct gathering gathering = {.table = table, .ignored = ignored};
+    struct settings_gather gathering = {.table = table, .ignored = ignored};
     gathering.sources = memory_alloc(table_count(table) * (i64)sizeof *gathering.sources);
     struct yaml **documents = memory_alloc(override_count * (i64)sizeof *documents);
     int status = gather_mapping(&gathering, mapping, "");
@@ -882,7 +884,7 @@ void settings_equate_retired(struct json *was, const struct json *now, const str
             set_nested(was, table->key, json_copy(get_nested(now, table->key)));
 }
 
-void settings_help(struct text *out, const struct setting *table, const char *indent)
+void settings_help(struct buffer *out, const struct setting *table, const char *indent)
 {
     static const char *const types[] = {"integer",       "number",          "true or false",
                                         "text",          "choice",          "integers",
@@ -894,13 +896,13 @@ void settings_help(struct text *out, const struct setting *table, const char *in
     for (; table->key; table++) {
         if (!table->help)
             continue;
-        text_printf(out, "%s%-*s  %s (%s", indent, width, table->key, table->help,
-                    table->type == SETTING_CHOICE ? table->choices : types[table->type]);
+        buffer_printf(out, "%s%-*s  %s (%s", indent, width, table->key, table->help,
+                      table->type == SETTING_CHOICE ? table->choices : types[table->type]);
         if (table->low != 0 || table->high != 0)
-            text_printf(out, ", %.15g to %.15g", table->low, table->high);
+            buffer_printf(out, ", %.15g to %.15g", table->low, table->high);
         if (!table->fallback)
-            text_printf(out, ", required)\n");
+            buffer_printf(out, ", required)\n");
         else
-            text_printf(out, *table->fallback ? ", default %s)\n" : ")\n", table->fallback);
+            buffer_printf(out, *table->fallback ? ", default %s)\n" : ")\n", table->fallback);
     }
 }

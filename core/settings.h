@@ -132,5 +132,5 @@ struct json *settings_defaults(const struct setting *table, i64 bytes);
 /* Copies the values of retired settings from `now` to `was`, two objects of settings_to_json. */
 void settings_equate_retired(struct json *was, const struct json *now, const struct setting *table);
 /* Appends one line per setting: key, help, type, range, default. */
-void settings_help(struct text *out, const struct setting *table, const char *indent);
+void settings_help(struct buffer *out, const struct setting *table, const char *indent);
 #endif

@@ -103,7 +103,7 @@ int topology_mask(bool *may_run)
     return count;
 }
 
-void topology_hold(const bool *cpus)
+void topology_bind(const bool *cpus)
 {
     cpu_set_t set;
     CPU_ZERO(&set);

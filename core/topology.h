@@ -20,7 +20,7 @@ int topology_places(struct cpu_place *places, int count, const bool *may_run, co
 int topology_mask(bool *may_run);
 
 /* Binds the calling thread to these CPUs. A refusal by the system has no effect. */
-void topology_hold(const bool *cpus);
+void topology_bind(const bool *cpus);
 
 /* Interleaves pages that the calling thread, or a thread it starts later, touches first over
  * `nodes` (bit mask). nodes = 0 restores the default, the nearest node. A policy set with numactl

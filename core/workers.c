@@ -47,7 +47,7 @@ static struct {
     struct workers_group group[WORKERS_MAX];
 } pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
-static inline void relax(void)
+static inline void cpu_pause(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -87,7 +87,7 @@ static unsigned wait_for_job(struct workers_group *group, unsigned seen)
         unsigned now = atomic_load_explicit(&group->generation, memory_order_acquire);
         if (now != seen)
             return now;
-        relax();
+        cpu_pause();
     }
     pthread_mutex_lock(&pool.mutex);
     atomic_fetch_add(&pool.sleeping, 1);
@@ -100,14 +100,14 @@ static unsigned wait_for_job(struct workers_group *group, unsigned seen)
 
 /* Binds a worker to the CPUs of its node or, with WEFT_PIN=1, to one CPU. Its scratch memory then
  * comes from that node. */
-static void hold(int worker)
+static void pin_worker(int worker)
 {
     const char *pin = getenv("WEFT_PIN");
     bool alone = pin && strcmp(pin, "1") == 0, cpus[CPUS_MOST] = {false};
     for (int i = 0; i < pool.count; i++)
         if (alone ? i == worker : pool.places[i].node == pool.places[worker].node)
             cpus[pool.places[i].cpu] = true;
-    topology_hold(cpus);
+    topology_bind(cpus);
 }
 
 static void *worker_main(void *argument)
@@ -115,7 +115,7 @@ static void *worker_main(void *argument)
     int worker = (int)(intptr_t)argument;
     struct workers_group *group = &pool.group[pool.group_of[worker]];
     if (pool.held)
-        hold(worker);
+        pin_worker(worker);
     if (pool.spread)
         topology_spread(0);
     for (unsigned seen = 0;;) {
@@ -271,7 +271,7 @@ static void run_alone(i64 tiles, worker_fn *run, void *context)
 
 /* Publishes the tile counters last, because a late worker may take tiles as soon as it sees
  * them. */
-static void deal(i64 tiles)
+static void set_counters(i64 tiles)
 {
     require(tiles <= UINT32_MAX, "%lld tiles", (long long)tiles);
     atomic_store_explicit(&pool.left, (int)min_i64(tiles, pool.groups), memory_order_relaxed);
@@ -297,12 +297,12 @@ void workers_run(i64 tiles, worker_fn *run, void *context)
     pool.running = true;
     pool.run = run;
     pool.context = context;
-    deal(tiles);
+    set_counters(tiles);
     publish();
     take_tiles(0);
     for (int spins = 0; atomic_load_explicit(&pool.left, memory_order_acquire) > 0; spins++) {
         if (spins < SPINS)
-            relax();
+            cpu_pause();
         else
             sched_yield(); /* on a busy machine the worker with the last tile may have no core */
     }

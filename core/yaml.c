@@ -129,7 +129,7 @@ static int check_children(struct yaml_node *node, int depth)
 static int check_node(struct yaml_node *node, int depth)
 {
     if (node->expanded < 0)
-        return error_usage("%s: an alias (*) inside the thing it stands for", node->where);
+        return error_usage("%s: an alias (*) inside its own anchor", node->where);
     if (depth + node->height > DEPTH_MAX)
         return error_usage("%s: nested more than %d deep", node->where, DEPTH_MAX);
     if (node->expanded > 0)
@@ -181,11 +181,11 @@ struct yaml *yaml_parse(const char *text, i64 length, const char *origin)
 
 struct yaml *yaml_load(const char *path)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     if (file_read(&text, path) < 0)
         return NULL;
     struct yaml *yaml = yaml_parse(text.data, text.length, path);
-    text_release(&text);
+    buffer_release(&text);
     return yaml;
 }
 

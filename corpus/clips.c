@@ -25,10 +25,10 @@ const char *const motion_phrases[MOTIONS] = {
     [TURN_ANTICLOCKWISE] = "turns anticlockwise",
 };
 
-struct take {
+struct clip_plan {
     const struct glyph *glyph;
     enum motion motion;
-    enum part part;
+    enum split split;
     char file[24];
 };
 
@@ -117,17 +117,17 @@ static void draw_frames(struct clip *out, const struct clip *picture, const stru
 
 struct clips {
     const struct corpus *corpus;
-    struct take *takes;
+    struct clip_plan *plans;
     struct font *fonts; /* one per worker */
 };
 
 static int make_clip(void *context, i64 item, int worker)
 {
     const struct clips *clips = context;
-    const struct take *take = &clips->takes[item];
+    const struct clip_plan *take = &clips->plans[item];
     struct clip picture, clip;
     struct pose poses[2];
-    struct text mp4 = {0};
+    struct buffer mp4 = {0};
     if (font_picture(&picture, NULL, &clips->fonts[worker], take->glyph->index) < 0)
         return -1;
     choose_poses(poses, take->motion, clips->corpus->key, item);
@@ -136,69 +136,70 @@ static int make_clip(void *context, i64 item, int worker)
     char *name = path_join("video", take->file);
     int status = clip_encode_mp4(&mp4, &clip);
     if (status == 0)
-        status = corpus_save(clips->corpus, take->part, name, mp4.data, mp4.length);
+        status = corpus_save(clips->corpus, take->split, name, mp4.data, mp4.length);
     memory_free(name);
-    text_release(&mp4);
+    buffer_release(&mp4);
     clip_release(&picture);
     clip_release(&clip);
     return status;
 }
 
-static i64 find_nouns(const struct glyph **out, const struct glyph_list *list, enum part part)
+static i64 find_nouns(const struct glyph **out, const struct glyph_list *list, enum split split)
 {
     i64 count = 0;
     for (i64 i = 0; i < list->count; i++)
-        if (list->items[i].part == part && list->items[i].noun)
+        if (list->items[i].split == split && list->items[i].noun)
             out[count++] = &list->items[i];
     return count;
 }
 
-/* Plans the clips of one part. Each glyph is shown in 2 motions, or more if there are few glyphs;
+/* Plans the clips of one split. Each glyph is shown in 2 motions, or more if there are few glyphs;
  * no pair repeats before all pairs were used. */
-static i64 plan_takes(struct take *takes, const struct corpus *corpus, const struct glyph_list *list, enum part part)
+static i64 plan_clips(struct clip_plan *plans, const struct corpus *corpus, const struct glyph_list *list,
+                      enum split split)
 {
     const struct glyph **nouns = memory_alloc(list->count * (i64)sizeof *nouns);
-    i64 count = find_nouns(nouns, list, part), wanted = count ? part_count(corpus->clips, part) : 0;
+    i64 count = find_nouns(nouns, list, split), wanted = count ? split_count(corpus->clips, split) : 0;
     i64 rounds = max_i64(2, ceil_div(wanted, max_i64(count, 1)));
     i32 *order = memory_alloc(max_i64(count, 1) * (i64)sizeof *order);
-    rng_permutation(order, count, corpus->key, DRAW_MOTION, (u32)part);
+    rng_permutation(order, count, corpus->key, DRAW_MOTION, (u32)split);
     for (i64 i = 0; i < wanted; i++) {
-        i64 which = i / rounds, first = (which * 3 + part) % MOTIONS;
-        takes[i] = (struct take){.glyph = nouns[order[which % count]], .part = part};
+        i64 which = i / rounds, first = (which * 3 + split) % MOTIONS;
+        plans[i] = (struct clip_plan){.glyph = nouns[order[which % count]], .split = split};
         /* An odd step visits all motions. */
-        takes[i].motion = (enum motion)((first + i % rounds * (2 * (which % 4) + 1)) % MOTIONS);
+        plans[i].motion = (enum motion)((first + i % rounds * (2 * (which % 4) + 1)) % MOTIONS);
     }
     if (wanted == 0)
         log_warn("no clips for %s: none of its glyphs can be named in a sentence; ask for more --glyphs",
-                 part_names[part]);
+                 split_names[split]);
     memory_free(order);
     memory_free(nouns);
     return wanted;
 }
 
-static void caption_take(struct corpus *corpus, const struct take *take)
+static void caption_clip(struct corpus *corpus, const struct clip_plan *take)
 {
     char *sentence =
         string_format("the %s %s, %s", take->glyph->caption, motion_phrases[take->motion], take->glyph->looks);
-    corpus_caption(corpus, take->part, "video", take->file, sentence, NULL);
+    corpus_caption(corpus, take->split, "video", take->file, sentence, NULL);
     memory_free(sentence);
 }
 
 int make_clips(struct corpus *corpus, const struct glyph_list *list, const struct font_file *file)
 {
     struct clips clips = {.corpus = corpus};
-    clips.takes = memory_alloc((corpus->clips + PARTS) * (i64)sizeof *clips.takes);
+    clips.plans = memory_alloc((corpus->clips + SPLITS) * (i64)sizeof *clips.plans);
     i64 count = 0;
-    for (enum part part = 0; part < PARTS; part++)
-        count += plan_takes(clips.takes + count, corpus, list, part);
+    for (enum split split = 0; split < SPLITS; split++)
+        count += plan_clips(clips.plans + count, corpus, list, split);
     for (i64 i = 0; i < count; i++) {
-        snprintf(clips.takes[i].file, sizeof clips.takes[i].file, "%05lld.mp4", (long long)i);
-        caption_take(corpus, &clips.takes[i]);
+        snprintf(clips.plans[i].file, sizeof clips.plans[i].file, "%05lld.mp4", (long long)i);
+        caption_clip(corpus, &clips.plans[i]);
     }
     int status = fonts_open(&clips.fonts, file);
     if (status == 0)
         status = run_items("clips", count, make_clip, &clips);
     fonts_close(clips.fonts);
-    memory_free(clips.takes);
+    memory_free(clips.plans);
     return status;
 }

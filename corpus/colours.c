@@ -52,7 +52,7 @@ static int most_of(const i64 pixels[COLOURS])
     return most;
 }
 
-void colours_say(struct text *out, const i64 pixels[COLOURS])
+void describe_colours(struct buffer *out, const i64 pixels[COLOURS])
 {
     enum { SAID = 3, LEAST = 7 }; /* at most SAID names; all but the first need 1/LEAST of the pixels */
     i64 left[COLOURS], total = 0;
@@ -64,5 +64,5 @@ void colours_say(struct text *out, const i64 pixels[COLOURS])
         left[said[count++]] = 0;
     }
     for (int i = 0; i < count; i++)
-        text_printf(out, "%s%s", i == 0 ? "" : i == count - 1 ? " and " : ", ", names[said[i]]);
+        buffer_printf(out, "%s%s", i == 0 ? "" : i == count - 1 ? " and " : ", ", names[said[i]]);
 }

@@ -11,7 +11,7 @@
  * The 3 parts share no base glyph, no sentence and no voice. Every random draw is keyed by the seed
  * and by its purpose, so the same seed and packages give the same bytes.
  *
- * Where is what: main.c makes one part after the other; pictures.c, clips.c, speech.c, text.c
+ * Where is what: main.c makes one split after the other; pictures.c, clips.c, speech.c, text.c
  * and sorting.c make them; glyphs.c reads the names of emoji, split.c holds some of them out,
  * font.c draws them, colours.c and form.c describe them; phrases.c draws spoken text, espeak.c
  * sends it to speaker.c, a program of its own; write.c writes files and runs items on all
@@ -19,13 +19,10 @@
  * until they are written. */
 #ifndef WEFT_CORPUS_H
 #define WEFT_CORPUS_H
-#include "core/core.h"
-#include "core/json.h"
 #include "data/media/media.h"
+#include "core/json.h"
+#include "data/sources/sources.h"
 #include <sys/types.h>
-
-enum part { PART_TRAIN, PART_VALIDATION, PART_TEST, PARTS };
-extern const char *const part_names[PARTS];
 
 /* First counter word of the draws with RNG_CORPUS. The values never change. */
 enum draw {
@@ -44,21 +41,21 @@ struct corpus {
     /* Amounts requested; size: height and width of pictures, pixels. */
     i64 glyphs, clips, spoken, text_bytes, size;
     struct rng_key key;
-    struct text captions[PARTS]; /* captions.jsonl so far */
+    struct buffer captions[SPLITS]; /* captions.jsonl so far */
 };
 
-/* Number of a part's items: validation and test get 1/10 of `total` each, at least 1. */
-i64 part_count(i64 total, enum part part);
+/* Number of a split's items: validation and test get 1/10 of `total` each, at least 1. */
+i64 split_count(i64 total, enum split split);
 
-/* Path of a part's file; free with memory_free. */
-char *corpus_path(const struct corpus *corpus, enum part part, const char *name);
-/* Writes a file of a part. It is not synced: the caller of weft-corpus renames the whole folder
+/* Path of a split's file; free with memory_free. */
+char *corpus_path(const struct corpus *corpus, enum split split, const char *name);
+/* Writes a file of a split. It is not synced: the caller of weft-corpus renames the whole folder
  * when it is complete. */
-int corpus_save(const struct corpus *corpus, enum part part, const char *name, const void *data, i64 bytes);
+int corpus_save(const struct corpus *corpus, enum split split, const char *name, const void *data, i64 bytes);
 /* Adds a line to captions.jsonl; speaker may be NULL. */
-void corpus_caption(struct corpus *corpus, enum part part, const char *kind, const char *file, const char *caption,
+void corpus_caption(struct corpus *corpus, enum split split, const char *kind, const char *file, const char *caption,
                     const char *speaker);
-void append_line(struct text *out, struct json *object); /* appends as a line, frees it */
+void append_line(struct buffer *out, struct json *object); /* appends as a line, frees it */
 
 /* Runs `count` items on all workers, with a progress bar. An item returns -1 with a message on
  * failure; run_items reports the message of the first failed item. */
@@ -70,18 +67,18 @@ enum { CODE_POINTS_MAX = 12 };
 struct glyph {
     u32 code_points[CODE_POINTS_MAX], index; /* index: in the font */
     int length;
-    u64 base;      /* equal for glyphs that show the same thing; one part holds them all */
+    u64 base;      /* equal for glyphs that show the same thing; one split holds them all */
     char *caption; /* "red apple" */
     char *file;    /* "1f34e.png" */
     char *looks;   /* "tall, red and green", set with its picture */
     bool noun;     /* true if "the CAPTION moves" is a sentence */
-    enum part part;
+    enum split split;
 };
 struct glyph_list {
     struct glyph *items;
     i64 count;
 };
-int glyph_list_load(struct glyph_list *list); /* loads all names; index and part stay unset */
+int glyph_list_load(struct glyph_list *list); /* loads all names; index and split stay unset */
 void glyph_list_release(struct glyph_list *list);
 /* Keeps at most `wanted` of the glyphs that the font can draw. */
 int glyphs_choose(struct glyph_list *list, i64 wanted, struct rng_key key);
@@ -103,7 +100,7 @@ int fonts_open(struct font **fonts, const struct font_file *file); /* one per wo
 void fonts_close(struct font *fonts);
 /* Renders a glyph as a square on white, at the font's own size. looks receives its form and
  * colours, e.g. "tall, red and green"; may be NULL. */
-int font_picture(struct clip *out, struct text *looks, const struct font *font, u32 index);
+int font_picture(struct clip *out, struct buffer *looks, const struct font *font, u32 index);
 /* Sets each glyph's index to the single bitmap of its whole sequence, 0 if there is none. */
 void font_find(struct glyph_list *list, const struct font_file *file);
 
@@ -111,10 +108,10 @@ void font_find(struct glyph_list *list, const struct font_file *file);
 enum { COLOURS = 11 };
 int colour_of(int red, int green, int blue); /* 0 to 255 each */
 /* Names the 3 most frequent, at least 1/7 each. */
-void colours_say(struct text *out, const i64 pixels[COLOURS]);
+void describe_colours(struct buffer *out, const i64 pixels[COLOURS]);
 /* Appends "round", "tall thin" or nothing. pixels: the area of the thing; height, width: its
  * bounding box. */
-void form_say(struct text *out, i64 pixels, i64 height, i64 width);
+void describe_form(struct buffer *out, i64 pixels, i64 height, i64 width);
 
 /* ---- The parts of the corpus ---- */
 int make_pictures(struct corpus *corpus, struct glyph_list *list, const struct font_file *file);
@@ -123,10 +120,10 @@ int make_speech(struct corpus *corpus);
 int make_text(struct corpus *corpus);
 int make_sorting(const struct corpus *corpus);
 
-/* Spoken words, and sentences that belong to one part each. The motions are those of the clips. */
+/* Spoken words, and sentences that belong to one split each. The motions are those of the clips. */
 extern const char *const spoken_words[];
 extern const i64 spoken_words_count;
-void phrase_draw(struct text *out, enum part part, struct rng_key key, u32 item);
+void phrase_draw(struct buffer *out, enum split split, struct rng_key key, u32 item);
 enum { MOTIONS = 8 };
 extern const char *const motion_phrases[MOTIONS]; /* e.g. "moves to the left" */
 
@@ -140,7 +137,7 @@ struct speaker {
     pid_t process;
     int to, from;
 };
-int utterance_say(struct sound *out, struct speaker *speaker, const struct utterance *utterance, i64 rate_hz);
+int utterance_speak(struct sound *out, struct speaker *speaker, const struct utterance *utterance, i64 rate_hz);
 void speaker_close(struct speaker *speaker);
 
 #endif

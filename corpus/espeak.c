@@ -71,7 +71,7 @@ static int read_all(int file, void *out, i64 bytes, double deadline_s)
         int ready = left_ms > 0 ? poll(&watched, 1, left_ms) : 0;
         ssize_t count = ready > 0 ? read(file, (char *)out + done, (size_t)(bytes - done)) : 0;
         if (ready == 0)
-            return error_set("espeak-ng said nothing for %d s", PATIENCE_MS / 1000);
+            return error_set("espeak-ng gave no output for %d s", PATIENCE_MS / 1000);
         if ((ready < 0 || count < 0) && errno != EINTR)
             return error_errno("reading from espeak-ng");
         if (ready > 0 && count == 0)
@@ -101,11 +101,11 @@ static int collect(struct sound *out, const struct speaker *speaker, const struc
     return status;
 }
 
-int utterance_say(struct sound *out, struct speaker *speaker, const struct utterance *utterance, i64 rate_hz)
+int utterance_speak(struct sound *out, struct speaker *speaker, const struct utterance *utterance, i64 rate_hz)
 {
     struct speaker_request request = {.speed = utterance->speed, .pitch = utterance->pitch};
     struct sound own;
-    struct text wav = {0};
+    struct buffer wav = {0};
     require(strlen(utterance->voice) < VOICE_BYTES && strlen(utterance->text) < SAID_BYTES, "an utterance too long");
     strcpy(request.voice, utterance->voice);
     strcpy(request.said, utterance->text);
@@ -121,7 +121,7 @@ int utterance_say(struct sound *out, struct speaker *speaker, const struct utter
     sound_encode_wav(&wav, &own);
     int status = sound_read(out, wav.data, wav.length, "espeak-ng", rate_hz);
     sound_release(&own);
-    text_release(&wav);
+    buffer_release(&wav);
     return status;
 }
 

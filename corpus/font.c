@@ -58,11 +58,11 @@ void fonts_close(struct font *fonts)
 
 /* Statistics of the pixels that are more than half opaque: the count of each colour, and their
  * bounding box. */
-struct looks {
+struct pixel_statistics {
     i64 colours[COLOURS], pixels, top, left, bottom, right;
 };
 
-static void see(struct looks *looks, i64 y, i64 x, int colour)
+static void add_pixel(struct pixel_statistics *looks, i64 y, i64 x, int colour)
 {
     looks->top = looks->pixels ? min_i64(looks->top, y) : y;
     looks->left = looks->pixels ? min_i64(looks->left, x) : x;
@@ -72,17 +72,17 @@ static void see(struct looks *looks, i64 y, i64 x, int colour)
     looks->pixels++;
 }
 
-static void looks_say(struct text *out, const struct looks *looks)
+static void describe_pixels(struct buffer *out, const struct pixel_statistics *looks)
 {
-    form_say(out, looks->pixels, looks->bottom - looks->top + 1, looks->right - looks->left + 1);
+    describe_form(out, looks->pixels, looks->bottom - looks->top + 1, looks->right - looks->left + 1);
     if (out->length)
-        text_append(out, ", ", 2);
-    colours_say(out, looks->colours);
+        buffer_append(out, ", ", 2);
+    describe_colours(out, looks->colours);
 }
 
 /* Draws the bitmap on white. Its pixels are BGRA with premultiplied alpha, so the result is colour
  * + 255 - alpha. */
-static void place_bitmap(struct clip *out, struct looks *looks, const FT_Bitmap *bitmap)
+static void place_bitmap(struct clip *out, struct pixel_statistics *looks, const FT_Bitmap *bitmap)
 {
     i64 top = (out->height - bitmap->rows) / 2, left = (out->width - bitmap->width) / 2;
     memset(out->pixels, 255, (size_t)(out->height * out->width * 3));
@@ -93,24 +93,25 @@ static void place_bitmap(struct clip *out, struct looks *looks, const FT_Bitmap 
             for (int c = 0; c < 3; c++)
                 to[c] = (u8)min_i64(from[2 - c] + 255 - from[3], 255);
             if (from[3] > 127)
-                see(looks, y, x, colour_of(255 * from[2] / from[3], 255 * from[1] / from[3], 255 * from[0] / from[3]));
+                add_pixel(looks, y, x,
+                          colour_of(255 * from[2] / from[3], 255 * from[1] / from[3], 255 * from[0] / from[3]));
         }
     }
 }
 
-int font_picture(struct clip *out, struct text *looks, const struct font *font, u32 index)
+int font_picture(struct clip *out, struct buffer *looks, const struct font *font, u32 index)
 {
     FT_Face face = font->face;
     int code = FT_Load_Glyph(face, index, FT_LOAD_COLOR);
     const FT_Bitmap *bitmap = &face->glyph->bitmap;
-    struct looks seen = {0};
+    struct pixel_statistics seen = {0};
     if (code || bitmap->pixel_mode != FT_PIXEL_MODE_BGRA || !bitmap->rows || !bitmap->width)
         return error_set("NotoColorEmoji.ttf: glyph %u has no colour bitmap (FreeType's error %d)", index, code);
     i64 side = max_i64(bitmap->rows, bitmap->width);
     clip_init(out, 1, side, side, 0);
     place_bitmap(out, &seen, bitmap);
     if (looks)
-        looks_say(looks, &seen);
+        describe_pixels(looks, &seen);
     return 0;
 }
 

@@ -12,9 +12,9 @@ static const char *body_of(double filled, double height, double width)
     return !even || filled < 0.74 ? "" : filled < 0.92 ? "round" : "square";
 }
 
-void form_say(struct text *out, i64 pixels, i64 height, i64 width)
+void describe_form(struct buffer *out, i64 pixels, i64 height, i64 width)
 {
     double filled = (double)pixels / (double)(height * width);
     const char *body = body_of(filled, (double)height, (double)width), *thin = filled < 0.45 ? "thin" : "";
-    text_printf(out, "%s%s%s", body, *body && *thin ? " " : "", thin);
+    buffer_printf(out, "%s%s%s", body, *body && *thin ? " " : "", thin);
 }

@@ -49,18 +49,18 @@ static bool is_noun(const char *subgroup, const char *caption)
  * only their words. */
 static char *clean_name(const char *name, i64 length)
 {
-    struct text out = {0};
+    struct buffer out = {0};
     bool flag = strncmp(name, "flag: ", 6) == 0;
     for (i64 i = 0; i < length; i++) {
         if (strncmp(name + i, "\xe2\x80\x99", 3) == 0) { /* right single quotation mark */
-            text_append(&out, "'", 1);
+            buffer_append(&out, "'", 1);
             i += 2;
         } else if (strncmp(name + i, "\xe2\x80\x9c", 3) == 0 || strncmp(name + i, "\xe2\x80\x9d", 3) == 0) {
             i += 2;
         } else if (name[i] == ':' && flag) {
-            text_append(&out, " of", 3);
+            buffer_append(&out, " of", 3);
         } else if (!strchr(":,()", name[i])) {
-            text_append(&out, name + i, 1);
+            buffer_append(&out, name + i, 1);
         }
     }
     return out.data;
@@ -85,11 +85,11 @@ static u64 base_of(const struct glyph *glyph)
 
 static char *file_name(const struct glyph *glyph)
 {
-    struct text out = {0};
+    struct buffer out = {0};
     for (int i = 0; i < glyph->length; i++)
         if (glyph->code_points[i] != VARIATION)
-            text_printf(&out, "%s%x", i ? "-" : "", glyph->code_points[i]);
-    text_printf(&out, ".png");
+            buffer_printf(&out, "%s%x", i ? "-" : "", glyph->code_points[i]);
+    buffer_printf(&out, ".png");
     return out.data;
 }
 
@@ -137,7 +137,7 @@ static void read_glyph(struct glyph_list *list, const char *subgroup, const char
 
 int glyph_list_load(struct glyph_list *list)
 {
-    struct text file = {0};
+    struct buffer file = {0};
     *list = (struct glyph_list){0};
     if (file_read(&file, list_path) < 0)
         return -1;
@@ -152,7 +152,7 @@ int glyph_list_load(struct glyph_list *list)
         else if (line[0] && line[0] != '#')
             read_glyph(list, subgroup, line);
     }
-    text_release(&file);
+    buffer_release(&file);
     if (!list->count)
         return error_set("%s: no fully-qualified sequence in it; install the package unicode-data anew", list_path);
     return 0;

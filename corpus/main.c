@@ -1,4 +1,4 @@
-/* The program: parses options, checks the required packages, makes one part after the other. */
+/* The program: parses options, checks the required packages, makes one split after the other. */
 #include "corpus/corpus.h"
 #include <getopt.h>
 #include <stdio.h>
@@ -32,14 +32,14 @@ static const struct {
 
 static int check_packages(void)
 {
-    struct text missing = {0};
+    struct buffer missing = {0};
     for (i64 i = 0; i < COUNT_OF(needed); i++)
         if (!file_exists(needed[i].path) && !file_is_directory(needed[i].path))
-            text_printf(&missing, " %s", needed[i].package);
+            buffer_printf(&missing, " %s", needed[i].package);
     int status = missing.length
                      ? error_set("packages the corpus is made from are missing; run: apt-get install%s", missing.data)
                      : 0;
-    text_release(&missing);
+    buffer_release(&missing);
     return status;
 }
 
@@ -101,8 +101,8 @@ static int make_folders(const struct corpus *corpus)
 {
     static const char *const kinds[] = {"image", "video", "audio"};
     int status = 0;
-    for (enum part part = 0; part < PARTS && status == 0; part++) {
-        char *folder = path_join(corpus->directory, part_names[part]);
+    for (enum split split = 0; split < SPLITS && status == 0; split++) {
+        char *folder = path_join(corpus->directory, split_names[split]);
         if (file_is_directory(folder))
             status = error_set("%s is there already; remove it or choose another folder", folder);
         for (i64 i = 0; i < COUNT_OF(kinds) && status == 0; i++) {
@@ -139,8 +139,9 @@ static int make_glyph_parts(struct corpus *corpus)
 
 static int save_captions(const struct corpus *corpus)
 {
-    for (enum part part = 0; part < PARTS; part++)
-        if (corpus_save(corpus, part, "captions.jsonl", corpus->captions[part].data, corpus->captions[part].length) < 0)
+    for (enum split split = 0; split < SPLITS; split++)
+        if (corpus_save(corpus, split, "captions.jsonl", corpus->captions[split].data, corpus->captions[split].length) <
+            0)
             return -1;
     return 0;
 }
@@ -168,10 +169,10 @@ int main(int count, char **arguments)
         status = make_corpus(&corpus);
         workers_stop();
     }
-    for (enum part part = 0; part < PARTS; part++)
-        text_release(&corpus.captions[part]);
+    for (enum split split = 0; split < SPLITS; split++)
+        buffer_release(&corpus.captions[split]);
     if (status < 0 && interrupted()) {
-        fprintf(stderr, "weft-corpus: interrupted; what stands in %s is not complete\n", corpus.directory);
+        fprintf(stderr, "weft-corpus: interrupted; %s is incomplete\n", corpus.directory);
         return 130;
     }
     if (status < 0)

@@ -1,4 +1,4 @@
-/* Spoken text: 50 common words, and short sentences made of them. A sentence belongs to the part
+/* Spoken text: 50 common words, and short sentences made of them. A sentence belongs to the split
  * that its hash selects, so no sentence is in 2 parts. The words are in all parts, where the voices
  * differ. */
 #include "corpus/corpus.h"
@@ -41,7 +41,7 @@ static const char *pick(const char *const *names, struct rng_key key, u32 item, 
     return names[rng_below(key, count, DRAW_SENTENCE, item, attempt, word)];
 }
 
-static void append_slot(struct text *out, char letter, struct rng_key key, u32 item, u32 attempt, u32 word)
+static void append_slot(struct buffer *out, char letter, struct rng_key key, u32 item, u32 attempt, u32 word)
 {
     const char *chosen = NULL;
     if (letter == 'M')
@@ -49,28 +49,28 @@ static void append_slot(struct text *out, char letter, struct rng_key key, u32 i
     for (i64 i = 0; i < COUNT_OF(slots); i++)
         if (slots[i].letter == letter)
             chosen = pick(slots[i].names, key, item, attempt, word);
-    text_append(out, chosen ? chosen : &letter, chosen ? (i64)strlen(chosen) : 1);
+    buffer_append(out, chosen ? chosen : &letter, chosen ? (i64)strlen(chosen) : 1);
 }
 
-static void draw_sentence(struct text *out, struct rng_key key, u32 item, u32 attempt)
+static void draw_sentence(struct buffer *out, struct rng_key key, u32 item, u32 attempt)
 {
     const char *pattern = patterns[rng_below(key, COUNT_OF(patterns), DRAW_SENTENCE, item, attempt, 0)];
-    text_clear(out);
+    buffer_clear(out);
     for (u32 at = 0; pattern[at]; at++)
         append_slot(out, pattern[at], key, item, attempt, at + 1);
 }
 
 /* Validation and test get 1/10 of all sentences each. */
-static enum part part_of(const struct text *sentence)
+static enum split draw_split(const struct buffer *sentence)
 {
     u64 tenth = hash_bytes(sentence->data, sentence->length, 0) % 10;
-    return tenth == 0 ? PART_TEST : tenth == 1 ? PART_VALIDATION : PART_TRAIN;
+    return tenth == 0 ? SPLIT_TEST : tenth == 1 ? SPLIT_VALIDATION : SPLIT_TRAIN;
 }
 
-void phrase_draw(struct text *out, enum part part, struct rng_key key, u32 item)
+void phrase_draw(struct buffer *out, enum split split, struct rng_key key, u32 item)
 {
     u32 attempt = 0;
     do
         draw_sentence(out, key, item, attempt++);
-    while (part_of(out) != part);
+    while (draw_split(out) != split);
 }

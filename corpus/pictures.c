@@ -12,16 +12,16 @@ static int make_picture(void *context, i64 item, int worker)
     const struct corpus_pictures *pictures = context;
     struct glyph *glyph = &pictures->list->items[item];
     struct clip drawn, small;
-    struct text png = {0}, looks = {0};
+    struct buffer png = {0}, looks = {0};
     if (font_picture(&drawn, &looks, &pictures->fonts[worker], glyph->index) < 0)
         return -1;
     glyph->looks = looks.data;
     clip_resize(&small, &drawn, pictures->corpus->size, pictures->corpus->size);
     image_encode_png(&png, small.pixels, small.height, small.width);
     char *name = path_join("image", glyph->file);
-    int status = corpus_save(pictures->corpus, glyph->part, name, png.data, png.length);
+    int status = corpus_save(pictures->corpus, glyph->split, name, png.data, png.length);
     memory_free(name);
-    text_release(&png);
+    buffer_release(&png);
     clip_release(&drawn);
     clip_release(&small);
     return status;
@@ -37,7 +37,7 @@ int make_pictures(struct corpus *corpus, struct glyph_list *list, const struct f
     for (i64 i = 0; i < list->count && status == 0; i++) {
         const struct glyph *glyph = &list->items[i];
         char *caption = string_format("%s, %s", glyph->caption, glyph->looks);
-        corpus_caption(corpus, glyph->part, "image", glyph->file, caption, NULL);
+        corpus_caption(corpus, glyph->split, "image", glyph->file, caption, NULL);
         memory_free(caption);
     }
     return status;

@@ -59,7 +59,7 @@ static struct json *prompt_of(const struct sorting_task *task)
     return out;
 }
 
-static void append_sft(struct text *out, const struct sorting_task *task, bool descending)
+static void append_sft(struct buffer *out, const struct sorting_task *task, bool descending)
 {
     struct json *messages = json_array(), *line = json_object();
     json_push(messages, prompt_of(task));
@@ -69,7 +69,7 @@ static void append_sft(struct text *out, const struct sorting_task *task, bool d
 }
 
 /* Appends a line with the fields that verl reads. */
-static void append_rl(struct text *out, const struct sorting_task *task, enum set set, i64 index)
+static void append_rl(struct buffer *out, const struct sorting_task *task, enum set set, i64 index)
 {
     struct json *line = json_object(), *prompt = json_array(), *reward = json_object(), *extra = json_object();
     json_push(prompt, prompt_of(task));
@@ -87,7 +87,7 @@ static void append_rl(struct text *out, const struct sorting_task *task, enum se
 
 static int make_set(const struct corpus *corpus, enum set set, i64 count)
 {
-    struct text lines = {0};
+    struct buffer lines = {0};
     u8 *used = memory_alloc(POSSIBLE);
     for (i64 i = 0; i < count; i++) {
         struct sorting_task task;
@@ -97,10 +97,10 @@ static int make_set(const struct corpus *corpus, enum set set, i64 count)
         else
             append_rl(&lines, &task, set, i);
     }
-    int status = corpus_save(corpus, set == SET_RL_TEST ? PART_TEST : PART_TRAIN,
+    int status = corpus_save(corpus, set == SET_RL_TEST ? SPLIT_TEST : SPLIT_TRAIN,
                              set == SET_SFT ? "sort_sft.jsonl" : "sort_rl.jsonl", lines.data, lines.length);
     memory_free(used);
-    text_release(&lines);
+    buffer_release(&lines);
     return status;
 }
 

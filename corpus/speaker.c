@@ -1,6 +1,6 @@
 /* The program weft-speaker: speech synthesis with the library espeak-ng. The library carries state
  * between utterances and is not thread-safe, so the program loads the voices once and forks for
- * every utterance; the result does not depend on earlier ones. This takes 1/3 of the time of
+ * every utterance; the result does not depend on earlier ones. This plans 1/3 of the time of
  * running the program espeak-ng each time. It is a separate program because a fork is slower the
  * more libraries a process maps. */
 #include "core/core.h"
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static struct text spoken;
+static struct buffer spoken;
 
 static bool write_all(const void *data, i64 bytes)
 {
@@ -29,7 +29,7 @@ static int keep_samples(short *samples, int count, espeak_EVENT *events)
 {
     (void)events;
     if (samples && count > 0)
-        text_append(&spoken, (const char *)samples, (i64)count * 2);
+        buffer_append(&spoken, (const char *)samples, (i64)count * 2);
     return 0;
 }
 
@@ -41,7 +41,7 @@ static bool choose_voice(const char *name)
     return espeak_SetVoiceByName(name) == EE_OK || espeak_SetVoiceByProperties(&wanted) == EE_OK;
 }
 
-static bool say(const struct speaker_request *request, int rate_hz)
+static bool speak(const struct speaker_request *request, int rate_hz)
 {
     struct speaker_reply reply = {-1, rate_hz};
     srand(1); /* espeak-ng uses rand() for breath noise, and a library may have called it */
@@ -65,7 +65,7 @@ int main(void)
     while (status == 0 && read(STDIN_FILENO, &request, sizeof request) == (ssize_t)sizeof request) {
         pid_t child = fork();
         if (child == 0)
-            _exit(say(&request, rate_hz) ? 0 : 1);
+            _exit(speak(&request, rate_hz) ? 0 : 1);
         status = child < 0 || waitpid(child, &status, 0) < 0 || status != 0;
     }
     return status;

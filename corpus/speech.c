@@ -18,13 +18,13 @@ static const char *const test_voices[] = {"en-gb-x-gbclan+f3", "en-gb-x-gbcwmd+m
 static const struct {
     const char *const *names;
     i64 count;
-} voices[PARTS] = {{train_voices, COUNT_OF(train_voices)},
-                   {validation_voices, COUNT_OF(validation_voices)},
-                   {test_voices, COUNT_OF(test_voices)}};
+} voices[SPLITS] = {{train_voices, COUNT_OF(train_voices)},
+                    {validation_voices, COUNT_OF(validation_voices)},
+                    {test_voices, COUNT_OF(test_voices)}};
 
 struct speech_recording {
-    enum part part;
-    struct text said;
+    enum split split;
+    struct buffer said;
     struct utterance utterance;
     char file[24];
 };
@@ -95,7 +95,7 @@ static int record(void *context, i64 item, int worker)
     const struct speech *speech = context;
     const struct speech_recording *recording = &speech->recordings[item];
     struct sound sound;
-    if (utterance_say(&sound, &speech->speakers[worker], &recording->utterance, RATE_HZ) < 0)
+    if (utterance_speak(&sound, &speech->speakers[worker], &recording->utterance, RATE_HZ) < 0)
         return -1;
     double loudest = largest_power(&sound);
     if (loudest < 1e-8) {
@@ -104,33 +104,34 @@ static int record(void *context, i64 item, int worker)
     }
     trim_silence(&sound, loudest);
     set_loudness(&sound, largest_power(&sound));
-    struct text wav = {0};
+    struct buffer wav = {0};
     sound_encode_wav(&wav, &sound);
     char *name = path_join("audio", recording->file);
-    int status = corpus_save(speech->corpus, recording->part, name, wav.data, wav.length);
+    int status = corpus_save(speech->corpus, recording->split, name, wav.data, wav.length);
     memory_free(name);
-    text_release(&wav);
+    buffer_release(&wav);
     sound_release(&sound);
     return status;
 }
 
 /* Plans a recording. 3 of 5 items are single words, with another voice in every round; the rest are
  * sentences. */
-static void plan_recording(struct speech_recording *recording, struct rng_key key, enum part part, i64 index, i64 item)
+static void plan_recording(struct speech_recording *recording, struct rng_key key, enum split split, i64 index,
+                           i64 item)
 {
     i64 turn = index % 5, count = index / 5 * 3 + turn, round = count / spoken_words_count;
-    i64 voice = (index + round) % voices[part].count;
-    *recording = (struct speech_recording){.part = part};
+    i64 voice = (index + round) % voices[split].count;
+    *recording = (struct speech_recording){.split = split};
     if (turn < 3) {
         const char *word = spoken_words[count % spoken_words_count];
-        text_append(&recording->said, word, (i64)strlen(word));
-        voice = (count % spoken_words_count + round) % voices[part].count;
+        buffer_append(&recording->said, word, (i64)strlen(word));
+        voice = (count % spoken_words_count + round) % voices[split].count;
     } else {
-        phrase_draw(&recording->said, part, key, (u32)item);
+        phrase_draw(&recording->said, split, key, (u32)item);
     }
     recording->utterance = (struct utterance){
         .text = recording->said.data,
-        .voice = voices[part].names[voice],
+        .voice = voices[split].names[voice],
         .speed = (int)(130 + rng_below(key, 61, DRAW_VOICE, (u32)item, 0, 0)),
         .pitch = (int)(25 + rng_below(key, 51, DRAW_VOICE, (u32)item, 1, 0)),
     };
@@ -140,14 +141,14 @@ static void plan_recording(struct speech_recording *recording, struct rng_key ke
 int make_speech(struct corpus *corpus)
 {
     struct speech speech = {.corpus = corpus};
-    speech.recordings = memory_alloc((corpus->spoken + PARTS) * (i64)sizeof *speech.recordings);
+    speech.recordings = memory_alloc((corpus->spoken + SPLITS) * (i64)sizeof *speech.recordings);
     i64 count = 0;
-    for (enum part part = 0; part < PARTS; part++) {
-        i64 wanted = part_count(corpus->spoken, part);
+    for (enum split split = 0; split < SPLITS; split++) {
+        i64 wanted = split_count(corpus->spoken, split);
         for (i64 i = 0; i < wanted; i++, count++) {
             struct speech_recording *recording = &speech.recordings[count];
-            plan_recording(recording, corpus->key, part, i, count);
-            corpus_caption(corpus, part, "audio", recording->file, recording->said.data, recording->utterance.voice);
+            plan_recording(recording, corpus->key, split, i, count);
+            corpus_caption(corpus, split, "audio", recording->file, recording->said.data, recording->utterance.voice);
         }
     }
     speech.speakers = memory_alloc(workers_count() * (i64)sizeof *speech.speakers);
@@ -156,7 +157,7 @@ int make_speech(struct corpus *corpus)
         speaker_close(&speech.speakers[i]);
     memory_free(speech.speakers);
     for (i64 i = 0; i < count; i++)
-        text_release(&speech.recordings[i].said);
+        buffer_release(&speech.recordings[i].said);
     memory_free(speech.recordings);
     return status;
 }

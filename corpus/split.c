@@ -52,7 +52,7 @@ static bool all_words_remain(const struct split_word_counts *table, const char *
 
 /* Moves all glyphs of a base out of training if their words remain there. Returns their number, or
  * 0. */
-static i64 hold_out(struct glyph_list *list, const struct split_word_counts *table, u64 base, enum part part,
+static i64 hold_out(struct glyph_list *list, const struct split_word_counts *table, u64 base, enum split split,
                     i64 at_most)
 {
     i64 count = 0;
@@ -69,7 +69,7 @@ static i64 hold_out(struct glyph_list *list, const struct split_word_counts *tab
     for (i64 i = 0; i < list->count; i++)
         if (list->items[i].base == base) {
             if (allowed)
-                list->items[i].part = part;
+                list->items[i].split = split;
             else
                 count_caption(table, list->items[i].caption, 1);
         }
@@ -90,13 +90,13 @@ void glyphs_split(struct glyph_list *list, struct rng_key key)
     rng_permutation(order, list->count, key, DRAW_HELD_OUT, 0);
     for (i64 i = 0; i < list->count; i++)
         count_caption(&table, list->items[i].caption, 1);
-    i64 wanted = part_count(list->count, PART_TEST) / 2, held[PARTS] = {0}; /* 1/20 each: training needs glyphs */
+    i64 wanted = split_count(list->count, SPLIT_TEST) / 2, held[SPLITS] = {0}; /* 1/20 each: training needs glyphs */
     wanted = max_i64(wanted, 1);
     for (i64 i = 0; i < list->count; i++) {
-        enum part part = held[PART_TEST] <= held[PART_VALIDATION] ? PART_TEST : PART_VALIDATION;
+        enum split split = held[SPLIT_TEST] <= held[SPLIT_VALIDATION] ? SPLIT_TEST : SPLIT_VALIDATION;
         struct glyph *glyph = &list->items[order[i]];
-        if (glyph->part == PART_TRAIN && held[part] < wanted)
-            held[part] += hold_out(list, &table, glyph->base, part, wanted - held[part]);
+        if (glyph->split == SPLIT_TRAIN && held[split] < wanted)
+            held[split] += hold_out(list, &table, glyph->base, split, wanted - held[split]);
     }
     memory_free(order);
     memory_free(table.words);

@@ -10,7 +10,7 @@ enum { DOCUMENT_BYTES_MIN = 24, DOCUMENT_BYTES_MAX = 8000 };
 
 /* Documents of one source, concatenated. */
 struct documents {
-    struct text bytes;
+    struct buffer bytes;
     i64 *ends; /* [count] */
     i64 count, capacity;
 };
@@ -90,10 +90,10 @@ static i64 skip_escape(const char *bytes, i64 count, i64 at)
 /* Removes control characters, escapes and overstrikes (letter, backspace, letter), collapses runs
  * of spaces and tabs, and trims lines. Old files are Latin-1, whose bytes equal the first 256 code
  * points. */
-static void clean(struct text *out, const char *bytes, i64 count)
+static void clean(struct buffer *out, const char *bytes, i64 count)
 {
     bool latin1 = !is_utf8(bytes, count);
-    text_clear(out);
+    buffer_clear(out);
     for (i64 at = 0; at < count; at++) {
         u8 byte = (u8)bytes[at];
         bool at_line_begin = out->length == 0 || out->data[out->length - 1] == '\n';
@@ -105,15 +105,15 @@ static void clean(struct text *out, const char *bytes, i64 count)
             while (out->length > 0 && out->data[out->length - 1] == ' ')
                 out->data[--out->length] = 0;
             if (out->length > 0)
-                text_append(out, "\n", 1);
+                buffer_append(out, "\n", 1);
         } else if (byte == ' ' || byte == '\t') {
             if (!at_line_begin && out->data[out->length - 1] != ' ')
-                text_append(out, " ", 1);
+                buffer_append(out, " ", 1);
         } else if (byte >= 0x80 && latin1) {
             char pair[2] = {(char)(0xc0 | byte >> 6), (char)(0x80 | (byte & 63))};
-            text_append(out, pair, 2);
+            buffer_append(out, pair, 2);
         } else if (byte > 32 && byte != 127) {
-            text_append(out, bytes + at, 1);
+            buffer_append(out, bytes + at, 1);
         }
     }
     while (out->length > 0 && isspace((unsigned char)out->data[out->length - 1]))
@@ -121,7 +121,7 @@ static void clean(struct text *out, const char *bytes, i64 count)
 }
 
 /* True if the length is acceptable and at least 60 % are letters, which excludes drawings. */
-static bool is_prose(const struct text *document)
+static bool is_prose(const struct buffer *document)
 {
     i64 letters = 0;
     for (i64 i = 0; i < document->length; i++)
@@ -130,7 +130,7 @@ static bool is_prose(const struct text *document)
            letters * 10 >= document->length * 6 && is_utf8(document->data, document->length);
 }
 
-static void add_document(struct documents *documents, const struct text *document)
+static void add_document(struct documents *documents, const struct buffer *document)
 {
     if (!is_prose(document))
         return;
@@ -139,13 +139,13 @@ static void add_document(struct documents *documents, const struct text *documen
         documents->ends = memory_resize(documents->ends, documents->capacity * item_bytes, capacity * item_bytes);
         documents->capacity = capacity;
     }
-    text_append(&documents->bytes, document->data, document->length);
+    buffer_append(&documents->bytes, document->data, document->length);
     documents->ends[documents->count++] = documents->bytes.length;
 }
 
 static void documents_release(struct documents *documents)
 {
-    text_release(&documents->bytes);
+    buffer_release(&documents->bytes);
     memory_free(documents->ends);
 }
 
@@ -153,41 +153,41 @@ static void documents_release(struct documents *documents)
 
 /* Reads a WordNet entry, wndb(5): offset, file, type, number of words in hexadecimal, then word and
  * sense alternately; the gloss follows "|". The document becomes "word, word: gloss". */
-static void read_synset(struct documents *documents, struct text *scratch, const char *line)
+static void read_synset(struct documents *documents, struct buffer *scratch, const char *line)
 {
     char word[256];
     int words, read = 0, at;
     const char *gloss = strstr(line, "| ");
     if (!gloss || sscanf(line, "%*d %*d %*c %x%n", (unsigned *)&words, &at) != 1)
         return;
-    text_clear(scratch);
+    buffer_clear(scratch);
     for (int i = 0; i < words && sscanf(line + at, " %255s %*x%n", word, &read) == 1; i++, at += read) {
         for (char *letter = word; *letter; letter++)
             *letter = *letter == '_' ? ' ' : *letter;
         word[strcspn(word, "(")] = 0; /* adjectives may end with a position mark such as "(a)" */
-        text_printf(scratch, "%s%s", i ? ", " : "", word);
+        buffer_printf(scratch, "%s%s", i ? ", " : "", word);
     }
     i64 length = (i64)strcspn(gloss + 2, "\n");
     while (length > 0 && gloss[1 + length] == ' ')
         length--;
-    text_printf(scratch, ": %.*s", (int)length, gloss + 2);
+    buffer_printf(scratch, ": %.*s", (int)length, gloss + 2);
     add_document(documents, scratch);
 }
 
 static void read_wordnet(struct documents *documents, char *lines)
 {
-    struct text scratch = {0};
+    struct buffer scratch = {0};
     char *line;
     while ((line = strsep(&lines, "\n")))
         if (line[0] != ' ') /* the licence is indented */
             read_synset(documents, &scratch, line);
-    text_release(&scratch);
+    buffer_release(&scratch);
 }
 
 /* Reads a fortune file, strfile(1): documents are separated by lines with a single "%". */
-static void read_fortunes(struct documents *documents, const struct text *file)
+static void read_fortunes(struct documents *documents, const struct buffer *file)
 {
-    struct text scratch = {0};
+    struct buffer scratch = {0};
     for (i64 begin = 0; begin < file->length;) {
         const char *mark = strstr(file->data + begin, "\n%\n");
         i64 end = mark ? mark - file->data : file->length;
@@ -195,7 +195,7 @@ static void read_fortunes(struct documents *documents, const struct text *file)
         add_document(documents, &scratch);
         begin = end + 3;
     }
-    text_release(&scratch);
+    buffer_release(&scratch);
 }
 
 static bool is_skipped(const char *name)
@@ -212,7 +212,7 @@ static int read_file(struct documents *documents, const struct text_source *sour
 {
     char *path = path_join(source->folder, name);
     struct stat status;
-    struct text file = {0};
+    struct buffer file = {0};
     int result = 0;
     if (!is_skipped(name) && (source->names ? stat : lstat)(path, &status) == 0 && S_ISREG(status.st_mode)) {
         result = file_read(&file, path);
@@ -221,7 +221,7 @@ static int read_file(struct documents *documents, const struct text_source *sour
         else if (result == 0)
             read_fortunes(documents, &file);
     }
-    text_release(&file);
+    buffer_release(&file);
     memory_free(path);
     return result;
 }
@@ -249,39 +249,39 @@ static void choose_documents(struct documents *out, const struct documents *from
     rng_permutation(order, from->count, key, DRAW_TEXT, which);
     for (i64 i = 0, taken = 0; i < from->count && taken < bytes; i++) {
         i64 begin = order[i] ? from->ends[order[i] - 1] : 0, length = from->ends[order[i]] - begin;
-        struct text document = {.data = from->bytes.data + begin, .length = length};
+        struct buffer document = {.data = from->bytes.data + begin, .length = length};
         add_document(out, &document);
         taken += length;
     }
     memory_free(order);
 }
 
-/* Selects the part by the document's hash, so equal documents of 2 files are in one part.
+/* Selects the split by the document's hash, so equal documents of 2 files are in one split.
  * Validation and test get 1/50 each. */
-static enum part part_of(const struct text *document)
+static enum split draw_split(const struct buffer *document)
 {
     u64 share = hash_bytes(document->data, document->length, 0) % 50;
-    return share == 0 ? PART_TEST : share == 1 ? PART_VALIDATION : PART_TRAIN;
+    return share == 0 ? SPLIT_TEST : share == 1 ? SPLIT_VALIDATION : SPLIT_TRAIN;
 }
 
 /* Writes all sources shuffled together, so that the first megabytes hold all languages. */
 static int write_documents(const struct corpus *corpus, const struct documents *documents)
 {
-    struct text lines[PARTS] = {0};
+    struct buffer lines[SPLITS] = {0};
     i32 *order = memory_alloc(documents->count * (i64)sizeof *order);
     rng_permutation(order, documents->count, corpus->key, DRAW_TEXT, COUNT_OF(sources));
     for (i64 i = 0; i < documents->count; i++) {
         i64 begin = order[i] ? documents->ends[order[i] - 1] : 0;
-        struct text document = {.data = documents->bytes.data + begin, .length = documents->ends[order[i]] - begin};
+        struct buffer document = {.data = documents->bytes.data + begin, .length = documents->ends[order[i]] - begin};
         struct json *line = json_object();
         json_set(line, "text", json_of_bytes(document.data, document.length));
-        append_line(&lines[part_of(&document)], line);
+        append_line(&lines[draw_split(&document)], line);
     }
     int status = 0;
-    for (enum part part = 0; part < PARTS; part++) {
+    for (enum split split = 0; split < SPLITS; split++) {
         if (status == 0)
-            status = corpus_save(corpus, part, "text.jsonl", lines[part].data, lines[part].length);
-        text_release(&lines[part]);
+            status = corpus_save(corpus, split, "text.jsonl", lines[split].data, lines[split].length);
+        buffer_release(&lines[split]);
     }
     memory_free(order);
     return status;

@@ -3,22 +3,20 @@
 #include <pthread.h>
 #include <stdio.h>
 
-const char *const part_names[PARTS] = {"train", "validation", "test"};
-
-i64 part_count(i64 total, enum part part)
+i64 split_count(i64 total, enum split split)
 {
     i64 held_out = max_i64(total / 10, 1);
-    return part == PART_TRAIN ? total - 2 * held_out : held_out;
+    return split == SPLIT_TRAIN ? total - 2 * held_out : held_out;
 }
 
-char *corpus_path(const struct corpus *corpus, enum part part, const char *name)
+char *corpus_path(const struct corpus *corpus, enum split split, const char *name)
 {
-    return string_format("%s/%s/%s", corpus->directory, part_names[part], name);
+    return string_format("%s/%s/%s", corpus->directory, split_names[split], name);
 }
 
-int corpus_save(const struct corpus *corpus, enum part part, const char *name, const void *data, i64 bytes)
+int corpus_save(const struct corpus *corpus, enum split split, const char *name, const void *data, i64 bytes)
 {
-    char *path = corpus_path(corpus, part, name);
+    char *path = corpus_path(corpus, split, name);
     int status = 0;
     FILE *file = fopen(path, "wb");
     if (!file || fwrite(data, 1, (size_t)bytes, file) != (size_t)bytes)
@@ -29,14 +27,14 @@ int corpus_save(const struct corpus *corpus, enum part part, const char *name, c
     return status;
 }
 
-void append_line(struct text *out, struct json *object)
+void append_line(struct buffer *out, struct json *object)
 {
     json_print(out, object, 0);
-    text_append(out, "\n", 1);
+    buffer_append(out, "\n", 1);
     json_free(object);
 }
 
-void corpus_caption(struct corpus *corpus, enum part part, const char *kind, const char *file, const char *caption,
+void corpus_caption(struct corpus *corpus, enum split split, const char *kind, const char *file, const char *caption,
                     const char *speaker)
 {
     char *path = path_join(kind, file);
@@ -45,7 +43,7 @@ void corpus_caption(struct corpus *corpus, enum part part, const char *kind, con
     json_set(line, "text", json_of_string(caption));
     if (speaker)
         json_set(line, "speaker", json_of_string(speaker));
-    append_line(&corpus->captions[part], line);
+    append_line(&corpus->captions[split], line);
     memory_free(path);
 }
 

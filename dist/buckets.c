@@ -11,16 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNDER_WAY = 2, RUN = 1024, LAST_LAYER = INT32_MAX, NO_LAYER = -1 };
+enum { IN_FLIGHT = 2, RUN = 1024, LAST_LAYER = INT32_MAX, NO_LAYER = -1 };
 
 struct bucket {
     struct comm *comm;
     i64 first, count;               /* range of pieces */
     i64 bytes;                      /* total bytes of gradients */
     i64 layer;                      /* lowest layer of its weights; NO_LAYER: an input weight */
-    i64 whole;                      /* number of leading pieces known to be complete */
+    i64 complete;                   /* number of leading pieces known to be complete */
     i64 place;                      /* position of its last weight in the order */
-    double begun_flops, sent_bytes; /* meta: flops at its beginning, and bytes sent for it */
+    double begin_flops, sent_bytes; /* meta: flops at its beginning, and bytes sent for it */
 };
 struct buckets_slot { /* a bucket in flight */
     float *out, *in;
@@ -33,10 +33,10 @@ struct buckets {
     struct piece *pieces;
     struct weight **of; /* [pieces] the weight of each piece */
     i64 count, piece_count;
-    i64 begun, ended; /* counts of begun and of ended buckets in this step */
+    i64 begun_count, ended_count; /* numbers of begun and of ended buckets in this step */
     bool started, at_marks;
     i64 passed;
-    struct buckets_slot slots[UNDER_WAY];
+    struct buckets_slot slots[IN_FLIGHT];
     i64 out_bytes, in_bytes; /* capacity of a slot */
     double backward_flops;   /* meta: flops at the end of the backward */
 };
@@ -51,7 +51,7 @@ static bool is_device_plane(const struct buckets *b)
 
 /* True for weights shared by several pipeline ranks. They are also summed over the pipeline, after
  * all buckets. */
-static bool comes_last(const struct buckets *b, const struct weight *w)
+static bool is_pipeline_shared(const struct buckets *b, const struct weight *w)
 {
     return w->spec.shared && b->parallel->pipeline->size > 1;
 }
@@ -63,7 +63,7 @@ static i64 layer_of(const struct weight *w)
 
 static i64 bytes_of(const struct weight *w)
 {
-    return w->parts * w->rows * w->columns * 4;
+    return w->matrices * w->rows * w->columns * 4;
 }
 
 /* Order of the backward: upper layers first, input weights last. Within a layer from the end of the
@@ -87,7 +87,7 @@ static struct weight **weights_in_order(struct weights *weights)
 static void add_piece(struct buckets *b, struct bucket *into, struct weight *w, i64 begin, i64 count)
 {
     struct piece *p = &b->pieces[b->piece_count];
-    *p = (struct piece){w->value.grad, w->parts * w->rows, w->columns, begin, count};
+    *p = (struct piece){w->value.grad, w->matrices * w->rows, w->columns, begin, count};
     b->of[b->piece_count++] = w;
     into->count++;
     into->layer = min_i64(into->layer, layer_of(w));
@@ -103,14 +103,14 @@ static struct bucket *next_bucket(struct buckets *b, struct comm *comm)
 }
 
 /* Elements per rank and bucket of a weight that is larger than a bucket. */
-static i64 cut_of(const struct buckets *b, const struct comm *comm, i64 limit)
+static i64 piece_limit(const struct buckets *b, const struct comm *comm, i64 limit)
 {
     return is_device_plane(b) ? INT64_MAX / 2 : max_i64(1, limit / 4 / comm->size);
 }
 
-static i64 longest_part(const struct weight *w, i64 ranks)
+static i64 longest_share(const struct weight *w, i64 ranks)
 {
-    return ceil_div(w->parts * w->rows, ranks) * w->columns;
+    return ceil_div(w->matrices * w->rows, ranks) * w->columns;
 }
 
 /* Adds buckets for the weights that are reduced over `comm`. */
@@ -120,10 +120,10 @@ static void fill_buckets(struct buckets *b, struct comm *comm, struct weight *co
     struct bucket *open = NULL;
     for (i64 i = 0; i < b->weights->count && comm->size > 1; i++) {
         struct weight *w = order[i];
-        if (!w->value.needs_grad || comes_last(b, w) || zero_ranks(w, b->parallel) != comm)
+        if (!w->value.needs_grad || is_pipeline_shared(b, w) || zero_ranks(w, b->parallel) != comm)
             continue;
         bool cut = bytes_of(w) > limit;
-        i64 part = longest_part(w, comm->size), step = cut ? cut_of(b, comm, limit) : part;
+        i64 part = longest_share(w, comm->size), step = cut ? piece_limit(b, comm, limit) : part;
         for (i64 begin = 0; begin < part; begin += step) {
             if (!open || open->bytes + bytes_of(w) > limit)
                 open = next_bucket(b, comm);
@@ -153,7 +153,7 @@ static i64 pieces_at_most(const struct buckets *b)
         const struct weight *w = &b->weights->list[i];
         i64 ranks = zero_ranks(w, b->parallel)->size;
         if (ranks > 1)
-            most += 1 + ceil_div(longest_part(w, ranks), max_i64(1, limit / 4 / ranks));
+            most += 1 + ceil_div(longest_share(w, ranks), max_i64(1, limit / 4 / ranks));
     }
     return most;
 }
@@ -177,20 +177,20 @@ static void size_slots(struct buckets *b)
     }
 }
 
-static void open_slots(struct buckets *b)
+static void allocate_slots(struct buckets *b)
 {
-    for (i64 i = 0; i < UNDER_WAY && b->count; i++)
+    for (i64 i = 0; i < IN_FLIGHT && b->count; i++)
         b->slots[i] =
             (struct buckets_slot){memory_alloc(max_i64(b->out_bytes, 4)), memory_alloc(max_i64(b->in_bytes, 4)), NULL};
 }
 
 i64 buckets_memory(const struct buckets *b)
 {
-    return is_device_plane(b) ? 0 : UNDER_WAY * (b->out_bytes + b->in_bytes);
+    return is_device_plane(b) ? 0 : IN_FLIGHT * (b->out_bytes + b->in_bytes);
 }
 
 /* Checks that the ranks of a comm have built the same buckets. */
-static void agree_on_buckets(const struct buckets *b, struct comm *comm)
+static void check_agreement(const struct buckets *b, struct comm *comm)
 {
     char name[24];
     i64 bytes = 0, count = 0;
@@ -219,10 +219,10 @@ struct buckets *buckets_open(struct weights *weights, const struct parallel *par
     memory_free(order);
     size_slots(b);
     if (parallel->data->transport->begin)
-        open_slots(b);
+        allocate_slots(b);
     b->at_marks = is_device_plane(b) && parallel->expert->size > 1;
-    agree_on_buckets(b, parallel->data);
-    agree_on_buckets(b, parallel->replica);
+    check_agreement(b, parallel->data);
+    check_agreement(b, parallel->replica);
     return b;
 }
 
@@ -230,7 +230,7 @@ void buckets_close(struct buckets *b)
 {
     if (!b)
         return;
-    for (i64 i = 0; i < UNDER_WAY; i++) {
+    for (i64 i = 0; i < IN_FLIGHT; i++) {
         memory_free(b->slots[i].out);
         memory_free(b->slots[i].in);
     }
@@ -304,61 +304,61 @@ static void add_arrived(const struct buckets *b, const struct bucket *bucket, co
 
 /* ---- In the backward ---- */
 
-static bool is_whole(struct buckets *b, struct bucket *bucket)
+static bool is_complete(struct buckets *b, struct bucket *bucket)
 {
-    while (bucket->whole < bucket->count && b->of[bucket->first + bucket->whole]->value.uses == 0)
-        bucket->whole++;
-    return bucket->whole == bucket->count;
+    while (bucket->complete < bucket->count && b->of[bucket->first + bucket->complete]->value.uses == 0)
+        bucket->complete++;
+    return bucket->complete == bucket->count;
 }
 
 static void begin_next(struct buckets *b)
 {
-    struct bucket *bucket = &b->list[b->begun];
+    struct bucket *bucket = &b->list[b->begun_count];
     struct comm *comm = bucket->comm;
     double sent = comm->transport->counts_only ? comm->device->cost.traffic : 0;
-    require(is_whole(b, bucket), "a gradient is summed over ranks that %lld records will still write: %s",
-            (long long)b->of[bucket->first + bucket->whole]->value.uses,
-            b->of[bucket->first + bucket->whole]->spec.name);
+    require(is_complete(b, bucket), "a gradient is summed over ranks that %lld records will still write: %s",
+            (long long)b->of[bucket->first + bucket->complete]->value.uses,
+            b->of[bucket->first + bucket->complete]->spec.name);
     for (i64 i = 0; i < bucket->count; i++)
         weight_settle_gradient(b->weights, b->of[bucket->first + i]);
     if (comm->transport->begin_sums)
         comm->transport->begin_sums(comm, b->pieces + bucket->first, bucket->count);
     else
-        begin_transfer(b, bucket, &b->slots[b->begun % UNDER_WAY]);
+        begin_transfer(b, bucket, &b->slots[b->begun_count % IN_FLIGHT]);
     if (comm->transport->counts_only) {
-        bucket->begun_flops = comm->device->cost.flops;
+        bucket->begin_flops = comm->device->cost.flops;
         bucket->sent_bytes = comm->device->cost.traffic - sent;
     }
-    b->begun++;
+    b->begun_count++;
 }
 
 /* Finishes the oldest bucket in flight. False if it is not done yet. */
 static bool end_oldest(struct buckets *b, bool wait)
 {
-    struct bucket *bucket = &b->list[b->ended];
-    struct buckets_slot *slot = &b->slots[b->ended % UNDER_WAY];
+    struct bucket *bucket = &b->list[b->ended_count];
+    struct buckets_slot *slot = &b->slots[b->ended_count % IN_FLIGHT];
     if (slot->transfer) {
         if (!bucket->comm->transport->ended(bucket->comm, slot->transfer, wait))
             return false;
         slot->transfer = NULL;
         add_arrived(b, bucket, slot);
     }
-    b->ended++;
+    b->ended_count++;
     return true;
 }
 
-static bool has_room(struct buckets *b, bool wait)
+static bool has_free_slot(struct buckets *b, bool wait)
 {
-    while (b->ended < b->begun && end_oldest(b, wait && b->begun - b->ended == UNDER_WAY))
+    while (b->ended_count < b->begun_count && end_oldest(b, wait && b->begun_count - b->ended_count == IN_FLIGHT))
         ;
-    return b->begun - b->ended < UNDER_WAY;
+    return b->begun_count - b->ended_count < IN_FLIGHT;
 }
 
 void buckets_start(struct buckets *b)
 {
     for (i64 i = 0; i < b->count; i++)
-        b->list[i].whole = 0;
-    b->begun = b->ended = 0;
+        b->list[i].complete = 0;
+    b->begun_count = b->ended_count = 0;
     b->passed = NOTHING_PASSED;
     b->started = true;
 }
@@ -368,9 +368,9 @@ void buckets_advance(struct buckets *b, i64 passed)
     if (!b->started)
         return;
     b->passed = min_i64(b->passed, passed);
-    while (has_room(b, false) && b->begun < b->count) {
-        struct bucket *next = &b->list[b->begun];
-        if (b->at_marks ? b->passed > next->layer : !is_whole(b, next))
+    while (has_free_slot(b, false) && b->begun_count < b->count) {
+        struct bucket *next = &b->list[b->begun_count];
+        if (b->at_marks ? b->passed > next->layer : !is_complete(b, next))
             return;
         begin_next(b);
     }
@@ -383,12 +383,12 @@ static void sum_shared(struct buckets *b)
     const struct parallel *p = b->parallel;
     for (i64 i = 0; i < b->weights->count; i++) {
         struct weight *w = &b->weights->list[i];
-        struct piece whole = {w->value.grad, w->parts * w->rows, w->columns, 0, INT64_MAX / 2};
+        struct piece complete = {w->value.grad, w->matrices * w->rows, w->columns, 0, INT64_MAX / 2};
         i64 sizes[p->data->size];
-        if (!w->value.needs_grad || !comes_last(b, w))
+        if (!w->value.needs_grad || !is_pipeline_shared(b, w))
             continue;
         for (i64 r = 0; r < p->data->size; r++)
-            sizes[r] = piece_of_rank(&whole, p->data->size, r).bytes / 4;
+            sizes[r] = piece_of_rank(&complete, p->data->size, r).bytes / 4;
         comm_all_reduce(p->pipeline, w->value.grad, w->value.rows * w->columns, DTYPE_F32);
         comm_reduce_scatter(p->data, w->value.grad, sizes, DTYPE_F32);
     }
@@ -403,9 +403,9 @@ void buckets_finish(struct buckets *b)
         buckets_start(b);
     if (p->data->transport->counts_only)
         b->backward_flops = p->data->device->cost.flops;
-    while (b->begun < b->count && has_room(b, true))
+    while (b->begun_count < b->count && has_free_slot(b, true))
         begin_next(b);
-    while (b->ended < b->begun)
+    while (b->ended_count < b->begun_count)
         end_oldest(b, true);
     if (p->data->transport->end_sums)
         p->data->transport->end_sums(p->data);
@@ -417,9 +417,9 @@ void buckets_finish(struct buckets *b)
 struct bucket_times buckets_estimate(const struct buckets *b, double flops_per_s, double bytes_per_s)
 {
     struct bucket_times t = {.count = b->count};
-    double free_s = 0, begin_s = b->count ? b->list[0].begun_flops / flops_per_s : 0;
+    double free_s = 0, begin_s = b->count ? b->list[0].begin_flops / flops_per_s : 0;
     for (i64 i = 0; i < b->count; i++) {
-        double ready_s = b->list[i].begun_flops / flops_per_s - begin_s, seconds = b->list[i].sent_bytes / bytes_per_s;
+        double ready_s = b->list[i].begin_flops / flops_per_s - begin_s, seconds = b->list[i].sent_bytes / bytes_per_s;
         free_s = (ready_s > free_s ? ready_s : free_s) + seconds;
         t.bytes += b->list[i].sent_bytes;
         t.seconds += seconds;

@@ -40,7 +40,7 @@ static struct comm *comm_over(struct comm *host, struct device *device)
     return comm;
 }
 
-struct comm *comm_open(struct device *device, const struct launch *launch)
+struct comm *comm_open(struct device *device, const struct launch_info *launch)
 {
     if (launch->size > 1 && device->backend == BACKEND_META)
         return comm_open_meta(device, launch->rank, launch->size);
@@ -55,7 +55,7 @@ struct comm *comm_open_meta(struct device *device, i64 rank, i64 size)
     return comm_new(&meta_transport, device, "world", rank, size);
 }
 
-struct comm *comm_split(struct comm *parent, const struct group *group, const char *name)
+struct comm *comm_split(struct comm *parent, const struct rank_group *group, const char *name)
 {
     i64 rank = (parent->rank - group->first) / max_i64(group->stride, 1);
     bool counts_only = parent->transport->counts_only, alone = group->count == 1 && !counts_only;
@@ -113,10 +113,9 @@ void comm_stop_waiting(struct comm *host, i64 rank)
     char who[32] = "another rank";
     if (rank >= 0)
         snprintf(who, sizeof who, "rank %lld of the world", (long long)rank);
-    comm_stop(
-        host,
-        "%s: %s has not come for %lld s (WEFT_WAIT_S): it stands still, or runs another program or other settings",
-        host->call, who, (long long)host->wait_s);
+    comm_stop(host,
+              "%s: %s did not respond for %lld s (WEFT_WAIT_S): it hangs, or runs another program or other settings",
+              host->call, who, (long long)host->wait_s);
 }
 
 void *comm_scratch(struct comm *comm, i64 bytes)

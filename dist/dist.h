@@ -51,14 +51,14 @@
  * without any there is one rank. With MASTER_ADDR and MASTER_PORT (rank 0's address) ranks connect
  * over TCP. Otherwise they use MPI, whose rank and size must agree. If torchrun itself occupies the
  * port, the next port is used. */
-struct launch {
+struct launch_info {
     i64 rank, size, local_rank, local_size; /* size 0: not given */
     const char *master;                     /* borrowed from the environment; NULL: use MPI */
     i64 port;
     const char *source; /* launcher, e.g. "mpirun"; a literal */
 };
 /* Returns -1 and a message if half of a pair is set or a rank is out of range. */
-int launch_detect(struct launch *launch);
+int launch_detect(struct launch_info *launch);
 /* Seconds a rank waits for another rank before it gives up: WEFT_WAIT_S, by default 600. */
 i64 launch_wait_s(void);
 
@@ -75,7 +75,7 @@ struct piece {
     i64 rows, columns, begin, count;
 };
 struct span piece_of_rank(const struct piece *piece, i64 ranks, i64 rank);
-struct group { /* ranks first, first + stride, ... of the parent */
+struct rank_group { /* ranks first, first + stride, ... of the parent */
     i64 first, stride, count;
 };
 struct transport {
@@ -106,11 +106,11 @@ struct transport {
      * NULL for host memory. */
     void (*begin_sums)(struct comm *comm, const struct piece *pieces, i64 count);
     void (*end_sums)(struct comm *comm);
-    struct comm *(*split)(struct comm *parent, const struct group *group, i64 rank);
+    struct comm *(*split)(struct comm *parent, const struct rank_group *group, i64 rank);
     void (*close)(struct comm *comm); /* frees `state`, if there is any */
     void (*stop)(struct comm *comm);  /* ends all ranks; NULL: exit */
     /* Stops if a rank has ended; never blocks. NULL: the launcher ends the ranks. */
-    void (*look)(struct comm *comm);
+    void (*check_alive)(struct comm *comm);
 };
 struct comm {
     const char *name; /* used in messages: "data", ... */
@@ -137,11 +137,11 @@ static inline struct comm *comm_host(struct comm *comm)
  * comm_open_meta. Otherwise several ranks use TCP or MPI, which also move a CPU's memory; GPU
  * memory moves over NCCL. Returns NULL and a message if the build lacks the transport, or if
  * launcher and transport disagree about rank and size. */
-struct comm *comm_open(struct device *device, const struct launch *launch);
+struct comm *comm_open(struct device *device, const struct launch_info *launch);
 struct comm *comm_open_meta(struct device *device, i64 rank, i64 size); /* adds to device->cost.traffic */
 /* Partitions the parent into groups of equal size and returns the comm of this rank's group.
  * Collective over the parent; each rank passes its own `group`. */
-struct comm *comm_split(struct comm *parent, const struct group *group, const char *name);
+struct comm *comm_split(struct comm *parent, const struct rank_group *group, const char *name);
 void comm_close(struct comm *comm); /* collective; close the world last */
 
 void comm_barrier(struct comm *comm);
@@ -171,11 +171,11 @@ void comm_agree(struct comm *comm, const char *name, i64 bytes);
 /* Stops because wait_s has elapsed. rank: the missing rank of the world; -1: unknown. */
 _Noreturn void comm_stop_waiting(struct comm *host, i64 rank);
 extern const struct transport local_transport, meta_transport;
-struct comm *mpi_open(const struct launch *launch); /* a control plane; NULL and a message */
-struct comm *tcp_open(const struct launch *launch);
+struct comm *mpi_open(const struct launch_info *launch); /* a control plane; NULL and a message */
+struct comm *tcp_open(const struct launch_info *launch);
 /* Connects to all other ranks within launch_wait_s; own entry: -1. Returns -1 and a message that
  * names the missing ranks. */
-int rendezvous(int *sockets, const struct launch *launch);
+int rendezvous(int *sockets, const struct launch_info *launch);
 struct comm *nccl_over(struct comm *host, struct device *device); /* a data plane; NULL and a message */
 /* Version of the loaded library, e.g. 22809 for 2.28.9; 0 and a message if there is none. */
 i64 nccl_version(void);
@@ -189,7 +189,7 @@ struct layout {
     /* Training: fixed number of rows that each expert rank sends to each other one, as such a
      * multiple. 0: variable, the actual number of rows, which the host must read from the
      * device. */
-    i64 part;
+    i64 capacity_factor;
     i64 bucket_bytes; /* bytes of gradients reduced together; 0: 32 MiB */
 };
 /* Parses "data=4,expert=2,tensor=1,pipeline=1,chunks=1,receive=4,part=2,bucket=32". All items are
@@ -233,19 +233,19 @@ struct tensor *op_receive(struct tape *tape, struct comm *comm, enum dtype dtype
  * Rank r owns experts r E/R .. (r+1) E/R - 1. An exchange lives until tape_clear.
  *
  * Messages have either the actual number of rows, which the host must wait for, or a fixed size
- * (parts). With parts, the rows for a rank fill the beginning of its part, and their counts travel
+ * (capacity). With a fixed size, the rows for a rank fill the beginning of its part; counts travel
  * from device to device.
  *
- *     rows sent, 3 ranks, part 4     | 0 0 0 . | 1 1 . . | 2 2 2 2 |
+ *     rows sent, 3 ranks, capacity 4     | 0 0 0 . | 1 1 . . | 2 2 2 2 |
  *
  * Both modes group rows in the same order, so results are bitwise equal. */
-struct exchange_room {
-    /* Without parts: maximum number of arriving rows. Exceeding it stops the run and names
+struct exchange_limits {
+    /* With variable sizes: maximum number of arriving rows. Exceeding it stops the run and names
      * `setting`. */
     i64 rows;
     const char *setting;
-    i64 part;     /* rows per part; 0: no parts */
-    double *over; /* [3] device memory, set if rows do not fit (route_parts) */
+    i64 capacity; /* fixed number of rows sent to each rank; 0: variable */
+    double *over; /* [3] device memory, set if rows do not fit (route_capacity) */
 };
 struct expert_exchange {
     struct comm *comm;
@@ -261,7 +261,7 @@ struct expert_exchange {
 /* Plans the exchange. routing NULL: this rank has no rows and only serves its experts. experts: E
  * of the whole layer. */
 struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, const struct routing *routing,
-                                        i64 experts, const struct exchange_room *room);
+                                        i64 experts, const struct exchange_limits *limits);
 /* Sends rows to their experts. The caller allocates `arrived` [rows_bound, C]. The backward does
  * not read the sent rows. Gradients return to the sender, including those of the row weights, whose
  * values are not sent. */

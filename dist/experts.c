@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static void *host(struct tape *tape, i64 count, i64 bytes)
+static void *alloc_zeroed(struct tape *tape, i64 count, i64 bytes)
 {
     return memset(arena_alloc(&tape->host, count * bytes), 0, (size_t)(count * bytes));
 }
@@ -26,13 +26,13 @@ static void sort_sent(struct tape *tape, struct expert_exchange *x, const struct
 
 /* to [E]: rows this rank sends to each expert of the layer, including experts that the sub-model
  * drops. from [ranks, own]: rows each rank sends to each of this rank's experts. */
-struct experts_counts {
+struct expert_row_counts {
     i32 *to, *from; /* device memory, one block */
     i64 experts, own;
 };
 
-static struct experts_counts count_sent(struct tape *tape, const struct expert_exchange *x,
-                                        const struct routing *routing, i64 experts)
+static struct expert_row_counts count_sent(struct tape *tape, const struct expert_exchange *x,
+                                           const struct routing *routing, i64 experts)
 {
     struct device *device = tape->device;
     i32 *to = tape_alloc(tape, 2 * experts * 4);
@@ -40,10 +40,10 @@ static struct experts_counts count_sent(struct tape *tape, const struct expert_e
         device->ops->route_count(device, to, x->order.offsets, routing->groups.member, routing->experts, experts);
     else
         device->ops->fill_ids(device, to, experts, 0);
-    return (struct experts_counts){to, to + experts, experts, experts / x->comm->size};
+    return (struct expert_row_counts){to, to + experts, experts, experts / x->comm->size};
 }
 
-static void exchange_counts(struct comm *comm, const struct experts_counts *counts)
+static void exchange_counts(struct comm *comm, const struct expert_row_counts *counts)
 {
     for (i64 r = 0; r < comm->size; r++) {
         comm->in[r] = (struct span){counts->to + r * counts->own, counts->own * 4};
@@ -61,10 +61,10 @@ static i64 sum_of(const i64 *values, i64 count)
 }
 
 /* Copies the counts to the host, which waits for the device. */
-static void read_counts(struct tape *tape, struct expert_exchange *x, const struct experts_counts *counts,
-                        const struct exchange_room *room)
+static void read_counts(struct tape *tape, struct expert_exchange *x, const struct expert_row_counts *counts,
+                        const struct exchange_limits *limits)
 {
-    i32 *to = host(tape, 2 * counts->experts, 4), *from = to + counts->experts;
+    i32 *to = alloc_zeroed(tape, 2 * counts->experts, 4), *from = to + counts->experts;
     device_get(tape->device, to, counts->to, 2 * counts->experts * 4);
     for (i64 r = 0; r < x->comm->size; r++)
         for (i64 e = r * counts->own; e < (r + 1) * counts->own; e++) {
@@ -72,74 +72,74 @@ static void read_counts(struct tape *tape, struct expert_exchange *x, const stru
             x->receive[r] += from[e];
         }
     i64 rows = sum_of(x->receive, x->comm->size);
-    if (rows > room->rows)
+    if (rows > limits->rows)
         comm_stop(x->comm, "%lld rows arrive for the experts of this rank, there is room for %lld: raise %s",
-                  (long long)rows, (long long)room->rows, room->setting);
+                  (long long)rows, (long long)limits->rows, limits->setting);
 }
 
 /* Meta: assumes a balanced router. Returns the rows to allocate for; a GPU allocates its full
  * capacity. */
-static i64 assume_balance(const struct device *device, struct expert_exchange *x, const struct exchange_room *room)
+static i64 assume_balance(const struct device *device, struct expert_exchange *x, const struct exchange_limits *limits)
 {
     for (i64 r = 0; r < x->comm->size; r++)
         x->send[r] = x->receive[r] = x->order.rows_bound / x->comm->size;
-    return device_is_gpu(device) ? room->rows : x->order.rows_bound;
+    return device_is_gpu(device) ? limits->rows : x->order.rows_bound;
 }
 
-/* Fixed-size parts: each rank sends `part` rows to each other rank, so no size depends on data. */
-static void fill_parts(struct tape *tape, struct expert_exchange *x, const struct experts_counts *counts,
-                       const struct exchange_room *room)
+/* Each rank sends `capacity` rows to each other rank, so no size depends on data. */
+static void fill_fixed_capacity(struct tape *tape, struct expert_exchange *x, const struct expert_row_counts *counts,
+                                const struct exchange_limits *limits)
 {
     struct device *device = tape->device;
     struct routing *o = &x->order;
-    i64 ranks = x->comm->size, rows = ranks * room->part;
+    i64 ranks = x->comm->size, rows = ranks * limits->capacity;
     if (o->source) {
         i32 *sorted = o->source;
         o->source = tape_alloc(tape, rows * 4);
-        device->ops->route_parts(device, o->source, o->slot, counts->to, room->over, sorted, o->n * o->k_max,
-                                 room->part, ranks, counts->experts);
+        device->ops->route_capacity(device, o->source, o->slot, counts->to, limits->over, sorted, o->n * o->k_max,
+                                    limits->capacity, ranks, counts->experts);
         device->ops->fill_ids(device, o->offsets + o->experts, 1, (i32)rows);
     }
     o->rows_bound = rows;
     for (i64 r = 0; r < ranks; r++)
-        x->send[r] = x->receive[r] = room->part;
+        x->send[r] = x->receive[r] = limits->capacity;
 }
 
 /* Reorders the arrived rows from (rank, expert) to (expert, rank), as the grouped gemms need
  * them. */
-static void regroup(struct tape *tape, struct expert_exchange *x, const struct experts_counts *counts, i64 part)
+static void regroup(struct tape *tape, struct expert_exchange *x, const struct expert_row_counts *counts, i64 capacity)
 {
     struct device *device = tape->device;
     i32 *offsets = tape_alloc(tape, (counts->own + 1) * 4);
     x->regroup = tape_alloc(tape, x->rows_bound * 4);
     x->arrived = tape_alloc(tape, max_i64(x->receive_rows, 1) * 4);
     device->ops->route_regroup(device, offsets, x->regroup, x->arrived, x->rows_bound, counts->from, x->comm->size,
-                               counts->own, part);
+                               counts->own, capacity);
     x->groups = (struct groups){counts->own, offsets, NULL};
 }
 
 struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, const struct routing *routing,
-                                        i64 experts, const struct exchange_room *room)
+                                        i64 experts, const struct exchange_limits *limits)
 {
-    struct expert_exchange *x = host(tape, 1, sizeof *x);
-    i64 arrive_most = room->part ? comm->size * room->part : room->rows;
+    struct expert_exchange *x = alloc_zeroed(tape, 1, sizeof *x);
+    i64 arrive_most = limits->capacity ? comm->size * limits->capacity : limits->rows;
     x->comm = comm;
-    x->send = host(tape, comm->size, sizeof *x->send);
-    x->receive = host(tape, comm->size, sizeof *x->receive);
+    x->send = alloc_zeroed(tape, comm->size, sizeof *x->send);
+    x->receive = alloc_zeroed(tape, comm->size, sizeof *x->receive);
     if (routing)
         sort_sent(tape, x, routing);
-    struct experts_counts counts = count_sent(tape, x, routing, experts);
-    if (room->part)
-        fill_parts(tape, x, &counts, room);
+    struct expert_row_counts counts = count_sent(tape, x, routing, experts);
+    if (limits->capacity)
+        fill_fixed_capacity(tape, x, &counts, limits);
     exchange_counts(comm, &counts);
-    if (comm->transport->counts_only && room->part == 0)
-        arrive_most = assume_balance(tape->device, x, room);
-    else if (room->part == 0)
-        read_counts(tape, x, &counts, room);
+    if (comm->transport->counts_only && limits->capacity == 0)
+        arrive_most = assume_balance(tape->device, x, limits);
+    else if (limits->capacity == 0)
+        read_counts(tape, x, &counts, limits);
     x->send_rows = sum_of(x->send, comm->size);
     x->receive_rows = sum_of(x->receive, comm->size);
     x->rows_bound = groups_rows_bound(arrive_most, counts.own);
-    regroup(tape, x, &counts, room->part);
+    regroup(tape, x, &counts, limits->capacity);
     return x;
 }
 
@@ -159,36 +159,38 @@ static void move_rows(const struct expert_exchange *x, struct matrix to, const i
     comm_exchange(x->comm, x->comm->out, x->comm->in);
 }
 
-static struct matrix staging(const struct expert_exchange *x, struct matrix like)
+static struct matrix arrival_buffer(const struct expert_exchange *x, struct matrix like)
 {
     i64 row_bytes = like.columns * dtype_bytes(like.dtype);
     return matrix_of(comm_scratch(x->comm, max_i64(x->receive_rows, 1) * row_bytes), like.dtype, x->receive_rows,
                      like.columns);
 }
 
-static void there(struct device *device, const struct expert_exchange *x, struct matrix grouped, struct matrix sent)
+static void send_rows_to_experts(struct device *device, const struct expert_exchange *x, struct matrix grouped,
+                                 struct matrix sent)
 {
-    struct matrix arrived = staging(x, sent);
+    struct matrix arrived = arrival_buffer(x, sent);
     move_rows(x, arrived, x->receive, sent, x->send);
     device->ops->dispatch(device, grouped, arrived, x->regroup, x->groups.offsets + x->groups.count);
 }
 
-static void back(struct device *device, const struct expert_exchange *x, struct matrix sent, struct matrix grouped)
+static void return_rows_from_experts(struct device *device, const struct expert_exchange *x, struct matrix sent,
+                                     struct matrix grouped)
 {
-    struct matrix arrived = staging(x, sent);
+    struct matrix arrived = arrival_buffer(x, sent);
     if (x->receive_rows)
         device->ops->gather(device, arrived, grouped, x->arrived, false);
     move_rows(x, sent, x->send, arrived, x->receive);
 }
 
-struct travelled {
+struct exchange_record {
     struct tape_record record;
     struct tensor *x, *y;
     const struct expert_exchange *exchange;
 };
 
 /* A rank without rows still takes part, because the other ranks wait for it. */
-static struct matrix gradient_or_none(const struct travelled *self, i64 rows)
+static struct matrix gradient_or_none(const struct exchange_record *self, i64 rows)
 {
     struct matrix dy = tape_output_gradient(self->y);
     require(dy.data || rows == 0, "no gradient reaches rows that travelled");
@@ -197,30 +199,30 @@ static struct matrix gradient_or_none(const struct travelled *self, i64 rows)
 
 static void send_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct travelled *self = (struct travelled *)base;
+    struct exchange_record *self = (struct exchange_record *)base;
     struct matrix dy = gradient_or_none(self, self->exchange->receive_rows);
     struct gradient d = tape_gradient(tape, self->x);
     require(!d.add, "rows that travel have one use");
-    back(device, self->exchange, d.matrix, dy);
+    return_rows_from_experts(device, self->exchange, d.matrix, dy);
 }
 
 static void return_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct travelled *self = (struct travelled *)base;
+    struct exchange_record *self = (struct exchange_record *)base;
     struct matrix dy = gradient_or_none(self, self->exchange->send_rows);
     struct gradient d = tape_gradient(tape, self->x);
     require(!d.add, "rows that travel have one use");
-    there(device, self->exchange, d.matrix, dy);
+    send_rows_to_experts(device, self->exchange, d.matrix, dy);
 }
 
 static struct tensor *record(struct tape *tape, struct tensor *x, struct tensor *y,
                              const struct expert_exchange *exchange,
                              void (*backward)(struct tape_record *, struct device *, struct tape *))
 {
-    struct travelled *r = tape_record(tape, sizeof *r, backward, &x, 1, &y, 1);
+    struct exchange_record *r = tape_record(tape, sizeof *r, backward, &x, 1, &y, 1);
     if (r) {
         struct tape_record base = r->record;
-        *r = (struct travelled){base, x, y, exchange};
+        *r = (struct exchange_record){base, x, y, exchange};
     }
     return y;
 }
@@ -237,7 +239,7 @@ struct expert_rows op_expert_send(struct tape *tape, struct tensor *arrived, con
                                   const struct expert_exchange *exchange)
 {
     struct tensor *weights = op_borrow(tape, NULL, DTYPE_F32, exchange->rows_bound, 1);
-    there(tape->device, exchange, tensor_matrix(arrived), tensor_matrix(sent->x));
+    send_rows_to_experts(tape->device, exchange, tensor_matrix(arrived), tensor_matrix(sent->x));
     return (struct expert_rows){record_send(tape, sent->x, arrived, exchange),
                                 record_send(tape, sent->weights, weights, exchange), &exchange->groups};
 }
@@ -245,6 +247,6 @@ struct expert_rows op_expert_send(struct tape *tape, struct tensor *arrived, con
 struct tensor *op_expert_return(struct tape *tape, struct tensor *grouped, const struct expert_exchange *exchange)
 {
     struct tensor *rows = tape_tensor(tape, grouped->dtype, exchange->order.rows_bound, grouped->columns);
-    back(tape->device, exchange, tensor_matrix(rows), tensor_matrix(grouped));
+    return_rows_from_experts(tape->device, exchange, tensor_matrix(rows), tensor_matrix(grouped));
     return record(tape, grouped, rows, exchange, return_backward);
 }

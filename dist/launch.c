@@ -32,7 +32,7 @@ static int read_number(i64 *value, const char *name, i64 least)
     return 0;
 }
 
-static int check(const struct launch *l)
+static int check(const struct launch_info *l)
 {
     if (l->rank < 0 || l->rank >= l->size)
         return error_set("%s says this is rank %lld of %lld: ranks count from 0", l->source, (long long)l->rank,
@@ -42,9 +42,9 @@ static int check(const struct launch *l)
 
 /* Returns 1 if these variables describe the process, 0 if they are not set, -1 and a message
  * otherwise. */
-static int read_launcher(struct launch *l, const struct launch_names *names)
+static int read_launcher(struct launch_info *l, const struct launch_names *names)
 {
-    *l = (struct launch){.rank = -1, .local_rank = -1, .source = names->source};
+    *l = (struct launch_info){.rank = -1, .local_rank = -1, .source = names->source};
     if (read_number(&l->rank, names->rank, 0) || read_number(&l->size, names->size, 1) ||
         read_number(&l->local_rank, names->local_rank, 0) || read_number(&l->local_size, names->local_size, 1))
         return -1;
@@ -64,14 +64,14 @@ static bool is_slurm_step(void)
            tasks > 1;
 }
 
-static void fill_local(struct launch *l)
+static void fill_local(struct launch_info *l)
 {
     l->local_rank = l->local_rank < 0 ? l->rank : l->local_rank;
     l->local_size = l->local_size ? l->local_size : l->size;
 }
 
 /* Avoids MASTER_PORT itself if torchrun's agent keeps its store there. */
-static int read_master(struct launch *l)
+static int read_master(struct launch_info *l)
 {
     const char *store = getenv("TORCHELASTIC_USE_AGENT_STORE");
     l->master = getenv("MASTER_ADDR");
@@ -93,15 +93,15 @@ i64 launch_wait_s(void)
     return seconds;
 }
 
-int launch_detect(struct launch *launch)
+int launch_detect(struct launch_info *launch)
 {
     int found = 0;
     i64 wait_s;
     if (read_number(&wait_s, "WEFT_WAIT_S", 1))
         return -1;
-    *launch = (struct launch){.rank = 0, .size = 1, .local_rank = 0, .local_size = 1, .source = "no launcher"};
+    *launch = (struct launch_info){.rank = 0, .size = 1, .local_rank = 0, .local_size = 1, .source = "no launcher"};
     for (i64 i = 0; i < COUNT_OF(launchers) && found == 0; i++) {
-        struct launch read;
+        struct launch_info read;
         if (i + 1 == COUNT_OF(launchers) && !is_slurm_step())
             break;
         found = read_launcher(&read, &launchers[i]);

@@ -45,7 +45,7 @@ int layout_parse(struct layout *l, const char *text, i64 world)
                                         "receive", "bucket", "part",   NULL};
     i64 bucket_mib = 0;
     i64 *const sizes[] = {&l->data,   &l->expert,  &l->tensor,  &l->pipeline,
-                          &l->chunks, &l->receive, &bucket_mib, &l->part};
+                          &l->chunks, &l->receive, &bucket_mib, &l->capacity_factor};
     char *copy = string_copy(text ? text : ""), *rest = copy;
     int status = 0;
     *l = (struct layout){0};
@@ -62,7 +62,7 @@ int layout_parse(struct layout *l, const char *text, i64 world)
                                  "part= or bucket=%s%s",
                                  item, near && !names[i] ? ", did you mean " : "", near && !names[i] ? near : "");
         } else {
-            status = read_size(sizes[i], item, equals + 1, sizes[i] == &l->part ? 0 : 1);
+            status = read_size(sizes[i], item, equals + 1, sizes[i] == &l->capacity_factor ? 0 : 1);
         }
     }
     memory_free(copy);
@@ -83,13 +83,14 @@ int parallel_open(struct parallel *p, struct comm *world, const struct layout *l
     i64 t = world->rank % l.tensor, d = world->rank / l.tensor % l.data, stage = world->rank / (l.tensor * l.data);
     i64 row = stage * l.data * l.tensor; /* first rank of this pipeline stage */
     *p = (struct parallel){.layout = l, .world = world};
-    p->tensor = comm_split(world, &(struct group){row + d * l.tensor, 1, l.tensor}, "tensor");
-    p->data = comm_split(world, &(struct group){row + t, l.tensor, l.data}, "data");
-    p->expert =
-        comm_split(world, &(struct group){row + d / l.expert * l.expert * l.tensor + t, l.tensor, l.expert}, "expert");
+    p->tensor = comm_split(world, &(struct rank_group){row + d * l.tensor, 1, l.tensor}, "tensor");
+    p->data = comm_split(world, &(struct rank_group){row + t, l.tensor, l.data}, "data");
+    p->expert = comm_split(
+        world, &(struct rank_group){row + d / l.expert * l.expert * l.tensor + t, l.tensor, l.expert}, "expert");
     p->replica = comm_split(
-        world, &(struct group){row + d % l.expert * l.tensor + t, l.expert * l.tensor, l.data / l.expert}, "replica");
-    p->pipeline = comm_split(world, &(struct group){d * l.tensor + t, l.data * l.tensor, l.pipeline}, "pipeline");
+        world, &(struct rank_group){row + d % l.expert * l.tensor + t, l.expert * l.tensor, l.data / l.expert},
+        "replica");
+    p->pipeline = comm_split(world, &(struct rank_group){d * l.tensor + t, l.data * l.tensor, l.pipeline}, "pipeline");
     return 0;
 }
 

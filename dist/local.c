@@ -109,7 +109,7 @@ static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
     queue->free = m;
 }
 
-static struct comm *split(struct comm *parent, const struct group *group, i64 rank)
+static struct comm *split(struct comm *parent, const struct rank_group *group, i64 rank)
 {
     return comm_new(&local_transport, NULL, parent->name, rank, group->count);
 }

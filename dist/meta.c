@@ -2,7 +2,7 @@
  * are costed as rings: each rank sends (R - 1)/R of the data once to reduce and once to gather. */
 #include "dist/dist.h"
 
-static void sent(struct comm *comm, double bytes)
+static void count_traffic(struct comm *comm, double bytes)
 {
     comm->device->cost.traffic += bytes;
 }
@@ -11,15 +11,15 @@ static void exchange(struct comm *comm, const struct span *out, const struct spa
 {
     (void)out;
     for (i64 r = 0; r < comm->size; r++)
-        sent(comm, r == comm->rank ? 0 : (double)in[r].bytes);
+        count_traffic(comm, r == comm->rank ? 0 : (double)in[r].bytes);
 }
 
-static double share_of(const struct comm *comm, double bytes)
+static double remote_share(const struct comm *comm, double bytes)
 {
     return bytes * (double)(comm->size - 1) / (double)comm->size;
 }
 
-static double whole(const struct comm *comm, const i64 *parts)
+static double total_of(const struct comm *comm, const i64 *parts)
 {
     double total = 0;
     for (i64 r = 0; r < comm->size; r++)
@@ -30,19 +30,19 @@ static double whole(const struct comm *comm, const i64 *parts)
 static void all_gather(struct comm *comm, void *data, const i64 *bytes)
 {
     (void)data;
-    sent(comm, share_of(comm, whole(comm, bytes)));
+    count_traffic(comm, remote_share(comm, total_of(comm, bytes)));
 }
 
 static void broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
 {
     (void)data, (void)root;
-    sent(comm, share_of(comm, (double)bytes));
+    count_traffic(comm, remote_share(comm, (double)bytes));
 }
 
 static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes)
 {
     (void)tag, (void)data;
-    sent(comm, to == comm->rank ? 0 : (double)bytes);
+    count_traffic(comm, to == comm->rank ? 0 : (double)bytes);
 }
 
 static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
@@ -58,20 +58,20 @@ static void barrier(struct comm *comm)
 static void all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype)
 {
     (void)data;
-    sent(comm, 2 * share_of(comm, (double)(count * dtype_bytes(dtype))));
+    count_traffic(comm, 2 * remote_share(comm, (double)(count * dtype_bytes(dtype))));
 }
 
 static void reduce_scatter(struct comm *comm, void *data, const i64 *counts, enum dtype dtype)
 {
     (void)data;
-    sent(comm, share_of(comm, whole(comm, counts) * (double)dtype_bytes(dtype)));
+    count_traffic(comm, remote_share(comm, total_of(comm, counts) * (double)dtype_bytes(dtype)));
 }
 
 static void begin_sums(struct comm *comm, const struct piece *pieces, i64 count)
 {
     for (i64 i = 0; i < count; i++)
         for (i64 r = 0; r < comm->size; r++)
-            sent(comm, share_of(comm, (double)piece_of_rank(&pieces[i], comm->size, r).bytes));
+            count_traffic(comm, remote_share(comm, (double)piece_of_rank(&pieces[i], comm->size, r).bytes));
 }
 
 static void end_sums(struct comm *comm)
@@ -79,7 +79,7 @@ static void end_sums(struct comm *comm)
     (void)comm;
 }
 
-static struct comm *split(struct comm *parent, const struct group *group, i64 rank)
+static struct comm *split(struct comm *parent, const struct rank_group *group, i64 rank)
 {
     return comm_new(&meta_transport, parent->device, parent->name, rank, group->count);
 }

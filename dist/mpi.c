@@ -11,8 +11,8 @@
 /* MPI counts are int, so longer messages are sent in pieces. */
 enum { PIECE_BYTES = 1 << 30, EXCHANGE_TAG = 1, TRANSFER_TAG = 2, MESSAGE_TAG = 16 };
 
-struct mpi_parcel { /* a message in flight, with its own buffer */
-    struct mpi_parcel *next;
+struct mpi_message { /* a message in flight, with its own buffer */
+    struct mpi_message *next;
     MPI_Request *requests;
     i64 pieces, capacity;
     bool busy;
@@ -23,7 +23,7 @@ struct mpi_state {
     bool world;
     MPI_Request *requests; /* requests of an exchange */
     i64 capacity;
-    struct mpi_parcel *parcels;
+    struct mpi_message *messages;
     double tested_s; /* time of the last test of a transfer */
 };
 
@@ -122,7 +122,7 @@ static void exchange(struct comm *comm, const struct span *out, const struct spa
     finish(comm, count, requests, "exchange: the sizes of two ranks differ");
 }
 
-struct transfer {
+struct mpi_transfer {
     i64 count;
     MPI_Request requests[];
 };
@@ -134,16 +134,17 @@ static const double TEST_S = 2e-3;
 
 static struct transfer *begin(struct comm *comm, const struct span *out, const struct span *in)
 {
-    struct transfer *t = memory_alloc((i64)sizeof *t + requests_of(comm, out, in) * (i64)sizeof(MPI_Request));
+    struct mpi_transfer *t = memory_alloc((i64)sizeof *t + requests_of(comm, out, in) * (i64)sizeof(MPI_Request));
     t->count = post(comm, t->requests, out, in, TRANSFER_TAG);
-    return t;
+    return (struct transfer *)t;
 }
 
-static bool ended(struct comm *comm, struct transfer *t, bool wait)
+static bool ended(struct comm *comm, struct transfer *transfer, bool wait)
 {
     struct mpi_state *state = comm->state;
     int done = 1;
     double now_s = clock_s();
+    struct mpi_transfer *t = (struct mpi_transfer *)transfer;
     if (!wait && now_s - state->tested_s < TEST_S)
         return false;
     state->tested_s = now_s;
@@ -215,44 +216,44 @@ static void barrier(struct comm *comm)
     }
 }
 
-/* Returns a parcel whose last message has been sent, or a new one. */
-static struct mpi_parcel *free_parcel(struct comm *comm, i64 bytes)
+/* Returns a message that has been sent, or a new one. */
+static struct mpi_message *free_message(struct comm *comm, i64 bytes)
 {
     struct mpi_state *state = comm->state;
-    struct mpi_parcel *parcel = NULL;
-    for (struct mpi_parcel *p = state->parcels; p && !parcel; p = p->next) {
+    struct mpi_message *message = NULL;
+    for (struct mpi_message *p = state->messages; p && !message; p = p->next) {
         int done = 1;
         if (p->busy)
             check(comm, MPI_Testall((int)p->pieces, p->requests, &done, MPI_STATUSES_IGNORE), "send");
         p->busy = !done;
-        parcel = done ? p : NULL;
+        message = done ? p : NULL;
     }
-    if (!parcel) {
-        parcel = memory_alloc(sizeof *parcel);
-        parcel->next = state->parcels;
-        state->parcels = parcel;
+    if (!message) {
+        message = memory_alloc(sizeof *message);
+        message->next = state->messages;
+        state->messages = message;
     }
-    if (parcel->capacity < bytes) {
-        memory_free(parcel->data);
-        memory_free(parcel->requests);
-        parcel->data = memory_alloc(bytes);
-        parcel->requests = memory_alloc(max_i64(1, pieces_of(bytes)) * (i64)sizeof *parcel->requests);
-        parcel->capacity = bytes;
+    if (message->capacity < bytes) {
+        memory_free(message->data);
+        memory_free(message->requests);
+        message->data = memory_alloc(bytes);
+        message->requests = memory_alloc(max_i64(1, pieces_of(bytes)) * (i64)sizeof *message->requests);
+        message->capacity = bytes;
     }
-    return parcel;
+    return message;
 }
 
 static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes)
 {
     struct mpi_state *state = comm->state;
-    struct mpi_parcel *parcel = free_parcel(comm, bytes);
-    memcpy(parcel->data, data, (size_t)bytes);
-    parcel->busy = true;
-    parcel->pieces = pieces_of(bytes);
-    for (i64 p = 0; p < parcel->pieces; p++)
+    struct mpi_message *message = free_message(comm, bytes);
+    memcpy(message->data, data, (size_t)bytes);
+    message->busy = true;
+    message->pieces = pieces_of(bytes);
+    for (i64 p = 0; p < message->pieces; p++)
         check(comm,
-              MPI_Isend((char *)parcel->data + p * PIECE_BYTES, piece_bytes(bytes, p), MPI_BYTE, (int)to,
-                        (int)(MESSAGE_TAG + tag), state->comm, &parcel->requests[p]),
+              MPI_Isend((char *)message->data + p * PIECE_BYTES, piece_bytes(bytes, p), MPI_BYTE, (int)to,
+                        (int)(MESSAGE_TAG + tag), state->comm, &message->requests[p]),
               "send");
 }
 
@@ -290,12 +291,12 @@ static void stop(struct comm *comm)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-static struct comm *split(struct comm *parent, const struct group *group, i64 rank);
+static struct comm *split(struct comm *parent, const struct rank_group *group, i64 rank);
 
 static void close_mpi(struct comm *comm)
 {
     struct mpi_state *state = comm->state;
-    for (struct mpi_parcel *p = state->parcels, *next; p; p = next) {
+    for (struct mpi_message *p = state->messages, *next; p; p = next) {
         next = p->next;
         if (p->busy)
             MPI_Waitall((int)p->pieces, p->requests, MPI_STATUSES_IGNORE);
@@ -332,7 +333,7 @@ static struct comm *wrap(MPI_Comm mpi, const char *name, i64 rank, i64 size)
     return comm;
 }
 
-static struct comm *split(struct comm *parent, const struct group *group, i64 rank)
+static struct comm *split(struct comm *parent, const struct rank_group *group, i64 rank)
 {
     struct mpi_state *state = parent->state;
     MPI_Comm mpi;
@@ -340,7 +341,7 @@ static struct comm *split(struct comm *parent, const struct group *group, i64 ra
     return wrap(mpi, parent->name, rank, group->count);
 }
 
-struct comm *mpi_open(const struct launch *launch)
+struct comm *mpi_open(const struct launch_info *launch)
 {
     int rank, size, level;
     MPI_Comm mpi;
@@ -363,7 +364,7 @@ struct comm *mpi_open(const struct launch *launch)
     return comm;
 }
 #else
-struct comm *mpi_open(const struct launch *launch)
+struct comm *mpi_open(const struct launch_info *launch)
 {
     error_set("%s says rank %lld of %lld, but this program was built without MPI: MASTER_ADDR and MASTER_PORT say "
               "where ranks "

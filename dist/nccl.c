@@ -38,35 +38,35 @@ static struct {
     NCCL(LIBRARY_POINTER)
 } lib;
 
-enum { CALLS_MOST = 256, PARCELS_MOST = 64, PIECE_ELEMENTS = 1 << 20, LETTER_TAG = 0, ABORT_S = 20 };
+enum { CALLS_MOST = 256, MESSAGES_MOST = 64, PIECE_ELEMENTS = 1 << 20, HEADER_TAG = 0, ABORT_S = 20 };
 enum { GROUP_MOST = 64 }; /* pieces per NCCL group */
 /* Marks in the queue. The host waits for the oldest one before it sets another. */
 enum { PACES = 2 };
 enum { OLDEST = 21900 }; /* oldest supported version, 2.19 */
 
-struct letter { /* header that precedes a message */
+struct nccl_header { /* header that precedes a message */
     i64 tag, bytes;
 };
-struct nccl_parcel { /* a message with its own buffer */
-    struct nccl_parcel *next;
-    struct letter letter;
+struct nccl_message { /* a message with its own buffer */
+    struct nccl_message *next;
+    struct nccl_header header;
     i64 capacity;
     void *data;
     cudaEvent_t copied, left;
 };
-struct edge { /* one direction between two neighbouring ranks */
-    struct edge *next;
+struct nccl_link { /* one direction between two neighbouring ranks */
+    struct nccl_link *next;
     ncclComm_t nccl;
     i64 from, to;
     cudaStream_t stream; /* sender's stream */
-    struct nccl_parcel *parcels, *arrived, *read;
-    i64 parcel_count;
+    struct nccl_message *messages, *arrived, *read;
+    i64 message_count;
 };
 struct nccl_state {
     struct nccl_state *next; /* list of all open comms */
     struct comm *comm;
     ncclComm_t nccl;
-    struct edge *edges, **last_edge; /* empty until the first message */
+    struct nccl_link *links, **last_link; /* empty until the first message */
     i64 calls;
 };
 struct nccl_call { /* a call in flight */
@@ -81,12 +81,12 @@ static struct {
     struct nccl_state *comms;
     struct nccl_call calls[CALLS_MOST];
     i64 first, count;
-    cudaStream_t beside; /* stream of begin_sums; NULL until first used */
+    cudaStream_t reduce_stream; /* stream of begin_sums; NULL until first used */
     cudaEvent_t produced, summed;
     cudaEvent_t paces[PACES]; /* NULL until first used */
     i64 pace;                 /* number of marks set so far */
-    double moved_s;           /* time of the last progress: a call done, or the first queued */
-    double looked_s;          /* time of the last check that all ranks are alive */
+    double progress_s;        /* time of the last progress: a call done, or the first queued */
+    double checked_s;         /* time of the last check that all ranks are alive */
 } queued;
 
 /* ---- Errors and waiting ---- */
@@ -111,7 +111,7 @@ static void pause_s(double seconds)
 }
 
 /* Waits until the background work that a call started is done. */
-static void settle(struct comm *comm, ncclComm_t nccl, ncclResult_t result, const char *what)
+static void wait_for_nccl(struct comm *comm, ncclComm_t nccl, ncclResult_t result, const char *what)
 {
     double begin_s = clock_s();
     check(comm, nccl, result, what);
@@ -141,15 +141,15 @@ static const struct nccl_call *oldest_call(void)
     for (; queued.count; queued.first = (queued.first + 1) % CALLS_MOST, queued.count--) {
         if (is_under_way(cudaEventQuery(queued.calls[queued.first].done)))
             return &queued.calls[queued.first];
-        queued.moved_s = clock_s();
+        queued.progress_s = clock_s();
     }
     return NULL;
 }
 
-static void check_edges(struct nccl_state *s)
+static void check_links(struct nccl_state *s)
 {
     ncclResult_t result;
-    for (struct edge *e = s->edges; e; e = e->next) {
+    for (struct nccl_link *e = s->links; e; e = e->next) {
         check(s->comm, e->nccl, lib.ncclCommGetAsyncError(e->nccl, &result), "messages");
         check(s->comm, e->nccl, result, "messages");
     }
@@ -157,7 +157,7 @@ static void check_edges(struct nccl_state *s)
 
 /* Name of the call that an error of the comm most likely belongs to: its oldest in flight, or else
  * its last finished one. */
-static const char *suspect(const struct comm *comm)
+static const char *suspected_call(const struct comm *comm)
 {
     for (i64 i = 0; i < CALLS_MOST; i++) {
         i64 past = CALLS_MOST + queued.count - 1 - i; /* finished calls, latest first */
@@ -168,29 +168,29 @@ static const char *suspect(const struct comm *comm)
     return "a call";
 }
 
-static void look_for_ranks(struct comm *world)
+static void check_ranks(struct comm *world)
 {
     double now_s = clock_s();
-    if (!world->transport->look || now_s - queued.looked_s < 0.1)
+    if (!world->transport->check_alive || now_s - queued.checked_s < 0.1)
         return;
-    world->transport->look(world);
-    queued.looked_s = now_s;
+    world->transport->check_alive(world);
+    queued.checked_s = now_s;
 }
 
 /* Stops the run if an error was reported, a rank ended, or no call progressed for too long. */
-static void look_after(double begin_s)
+static void check_progress(double begin_s)
 {
     const struct nccl_call *call = oldest_call();
-    double stood_s = clock_s() - (begin_s > queued.moved_s ? begin_s : queued.moved_s);
+    double stalled_s = clock_s() - (begin_s > queued.progress_s ? begin_s : queued.progress_s);
     for (struct nccl_state *s = queued.comms; s; s = s->next) {
         ncclResult_t result;
         check(s->comm, s->nccl, lib.ncclCommGetAsyncError(s->nccl, &result), "asking for errors");
-        check(s->comm, s->nccl, result, suspect(s->comm));
-        check_edges(s);
+        check(s->comm, s->nccl, result, suspected_call(s->comm));
+        check_links(s);
         if (!s->next) /* the first opened comm is the world */
-            look_for_ranks(comm_host(s->comm));
+            check_ranks(comm_host(s->comm));
     }
-    if (call && stood_s > (double)launch_wait_s())
+    if (call && stalled_s > (double)launch_wait_s())
         comm_stop(call->comm,
                   "NCCL: %s of %lld bytes (call %lld of this comm) has stood still for %lld s (WEFT_WAIT_S): another "
                   "rank has ended, or runs another program or other settings",
@@ -199,17 +199,17 @@ static void look_after(double begin_s)
 
 static void wait_for_stream(cudaStream_t stream)
 {
-    double begin_s = clock_s(), looked_s = begin_s;
+    double begin_s = clock_s(), checked_s = begin_s;
     while (is_under_way(cudaStreamQuery(stream))) {
         double now_s = clock_s();
-        if (now_s - looked_s < 1e-3)
+        if (now_s - checked_s < 1e-3)
             continue;
-        look_after(begin_s);
-        looked_s = now_s;
+        check_progress(begin_s);
+        checked_s = now_s;
         if (now_s - begin_s > 0.1)
             pause_s(1e-4);
     }
-    look_after(begin_s); /* a failed call counts as finished, too */
+    check_progress(begin_s); /* a failed call counts as finished, too */
 }
 
 static void wait_for_queue(struct device *device) /* implements device->wait */
@@ -221,7 +221,7 @@ static void wait_for_event(cudaEvent_t event)
 {
     double begin_s = clock_s();
     for (; is_under_way(cudaEventQuery(event)); pause_s(1e-4))
-        look_after(begin_s);
+        check_progress(begin_s);
 }
 
 static void keep_pace(struct device *device) /* implements device->pace */
@@ -247,7 +247,7 @@ static cudaStream_t queue_of(struct comm *comm)
     return (cudaStream_t)comm->device->queue;
 }
 
-static void make_room(void)
+static void make_call_slot(void)
 {
     if (queued.count == CALLS_MOST)
         oldest_call();
@@ -258,22 +258,22 @@ static void make_room(void)
 }
 
 /* Registers a call that was queued on `stream`. Waits if CALLS_MOST calls are in flight. */
-static void mark_in(struct comm *comm, const char *name, i64 bytes, cudaStream_t stream)
+static void mark_on(struct comm *comm, const char *name, i64 bytes, cudaStream_t stream)
 {
-    make_room();
+    make_call_slot();
     struct nccl_call *call = &queued.calls[(queued.first + queued.count) % CALLS_MOST];
     cudaEvent_t done = call->done;
     if (!done)
         CUDA(comm, cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
     CUDA(comm, cudaEventRecord(done, stream));
     if (queued.count++ == 0)
-        queued.moved_s = clock_s();
+        queued.progress_s = clock_s();
     *call = (struct nccl_call){comm, name, bytes, ++state_of(comm)->calls, done};
 }
 
 static void mark(struct comm *comm, const char *name, i64 bytes)
 {
-    mark_in(comm, name, bytes, queue_of(comm));
+    mark_on(comm, name, bytes, queue_of(comm));
 }
 
 static void begin_group(struct comm *comm, const char *name)
@@ -283,7 +283,7 @@ static void begin_group(struct comm *comm, const char *name)
 
 static void end_group(struct comm *comm, const char *name)
 {
-    settle(comm, state_of(comm)->nccl, lib.ncclGroupEnd(), name);
+    wait_for_nccl(comm, state_of(comm)->nccl, lib.ncclGroupEnd(), name);
 }
 
 static void exchange(struct comm *comm, const struct span *out, const struct span *in)
@@ -348,8 +348,8 @@ static void all_gather(struct comm *comm, void *data, const i64 *bytes)
 static void broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
 {
     ncclComm_t nccl = state_of(comm)->nccl;
-    settle(comm, nccl, lib.ncclBroadcast(data, data, (size_t)bytes, ncclUint8, (int)root, nccl, queue_of(comm)),
-           "broadcast");
+    wait_for_nccl(comm, nccl, lib.ncclBroadcast(data, data, (size_t)bytes, ncclUint8, (int)root, nccl, queue_of(comm)),
+                  "broadcast");
     mark(comm, "broadcast", bytes);
 }
 
@@ -399,7 +399,7 @@ static void reduce_bf16(struct comm *comm, bf16 *data, const i64 *counts)
 }
 
 /* Must run inside an NCCL group. Parts of unequal size are separate reductions. */
-static void put_sums(struct comm *comm, void *data, const i64 *counts, enum dtype dtype, cudaStream_t stream)
+static void queue_sums(struct comm *comm, void *data, const i64 *counts, enum dtype dtype, cudaStream_t stream)
 {
     ncclComm_t nccl = state_of(comm)->nccl;
     i64 element = dtype_bytes(dtype);
@@ -422,23 +422,23 @@ static void reduce_scatter(struct comm *comm, void *data, const i64 *counts, enu
         return;
     }
     begin_group(comm, "reduce-scatter");
-    put_sums(comm, data, counts, dtype, queue_of(comm));
+    queue_sums(comm, data, counts, dtype, queue_of(comm));
     end_group(comm, "reduce-scatter");
     mark(comm, "reduce-scatter", sum_until(counts, comm->size) * dtype_bytes(dtype));
 }
 
-static void open_beside(struct comm *comm)
+static void open_reduce_stream(struct comm *comm)
 {
-    if (queued.beside)
+    if (queued.reduce_stream)
         return;
-    CUDA(comm, cudaStreamCreateWithFlags(&queued.beside, cudaStreamNonBlocking));
+    CUDA(comm, cudaStreamCreateWithFlags(&queued.reduce_stream, cudaStreamNonBlocking));
     CUDA(comm, cudaEventCreateWithFlags(&queued.produced, cudaEventDisableTiming));
     CUDA(comm, cudaEventCreateWithFlags(&queued.summed, cudaEventDisableTiming));
 }
 
 /* On a GPU, pieces are whole weights, because its buckets do not split them. Returns their
  * bytes. */
-static i64 put_pieces(struct comm *comm, const struct piece *pieces, i64 count)
+static i64 queue_pieces(struct comm *comm, const struct piece *pieces, i64 count)
 {
     i64 bytes = 0;
     begin_group(comm, "sums of gradients");
@@ -447,7 +447,7 @@ static i64 put_pieces(struct comm *comm, const struct piece *pieces, i64 count)
             comm->bytes[r] = piece_of_rank(&pieces[i], comm->size, r).bytes / 4;
             bytes += comm->bytes[r] * 4;
         }
-        put_sums(comm, pieces[i].data, comm->bytes, DTYPE_F32, queued.beside);
+        queue_sums(comm, pieces[i].data, comm->bytes, DTYPE_F32, queued.reduce_stream);
     }
     end_group(comm, "sums of gradients");
     return bytes;
@@ -456,19 +456,19 @@ static i64 put_pieces(struct comm *comm, const struct piece *pieces, i64 count)
 static void begin_sums(struct comm *comm, const struct piece *pieces, i64 count)
 {
     i64 bytes = 0;
-    open_beside(comm);
+    open_reduce_stream(comm);
     CUDA(comm, cudaEventRecord(queued.produced, queue_of(comm)));
-    CUDA(comm, cudaStreamWaitEvent(queued.beside, queued.produced, 0));
+    CUDA(comm, cudaStreamWaitEvent(queued.reduce_stream, queued.produced, 0));
     for (i64 i = 0; i < count; i += GROUP_MOST)
-        bytes += put_pieces(comm, pieces + i, min_i64(count - i, GROUP_MOST));
-    mark_in(comm, "sums of gradients", bytes, queued.beside);
+        bytes += queue_pieces(comm, pieces + i, min_i64(count - i, GROUP_MOST));
+    mark_on(comm, "sums of gradients", bytes, queued.reduce_stream);
 }
 
 static void end_sums(struct comm *comm)
 {
-    if (!queued.beside)
+    if (!queued.reduce_stream)
         return;
-    CUDA(comm, cudaEventRecord(queued.summed, queued.beside));
+    CUDA(comm, cudaEventRecord(queued.summed, queued.reduce_stream));
     CUDA(comm, cudaStreamWaitEvent(queue_of(comm), queued.summed, 0));
 }
 
@@ -476,9 +476,9 @@ static void all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtyp
 {
     ncclComm_t nccl = state_of(comm)->nccl;
     if (dtype != DTYPE_BF16) {
-        settle(comm, nccl,
-               lib.ncclAllReduce(data, data, (size_t)count, data_type(dtype), ncclSum, nccl, queue_of(comm)),
-               "all-reduce");
+        wait_for_nccl(comm, nccl,
+                      lib.ncclAllReduce(data, data, (size_t)count, data_type(dtype), ncclSum, nccl, queue_of(comm)),
+                      "all-reduce");
         mark(comm, "all-reduce", count * dtype_bytes(dtype));
         return;
     }
@@ -499,19 +499,19 @@ static ncclUniqueId make_id(struct comm *host)
     return id;
 }
 
-static ncclComm_t join(struct comm *host, ncclUniqueId id, i64 rank, i64 ranks)
+static ncclComm_t init_comm(struct comm *host, ncclUniqueId id, i64 rank, i64 ranks)
 {
     ncclComm_t nccl = NULL;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     ncclResult_t result = lib.ncclCommInitRankConfig(&nccl, (int)ranks, id, (int)rank, &config);
-    settle(host, nccl, result, "joining the other ranks");
+    wait_for_nccl(host, nccl, result, "joining the other ranks");
     return nccl;
 }
 
-static void leave(struct comm *comm, ncclComm_t nccl)
+static void finalize_comm(struct comm *comm, ncclComm_t nccl)
 {
-    settle(comm, nccl, lib.ncclCommFinalize(nccl), "leaving the other ranks");
+    wait_for_nccl(comm, nccl, lib.ncclCommFinalize(nccl), "leaving the other ranks");
     lib.ncclCommDestroy(nccl);
 }
 
@@ -519,7 +519,7 @@ static void leave(struct comm *comm, ncclComm_t nccl)
 
 /* A group of one call, because NCCL before 2.24 may return from a bare call before its work is in
  * the stream. */
-static void move(struct comm *comm, struct edge *e, void *data, i64 bytes, const char *name)
+static void move(struct comm *comm, struct nccl_link *e, void *data, i64 bytes, const char *name)
 {
     bool sends = e->from == comm->rank;
     check(comm, e->nccl, lib.ncclGroupStart(), name);
@@ -527,88 +527,88 @@ static void move(struct comm *comm, struct edge *e, void *data, i64 bytes, const
           sends ? lib.ncclSend(data, (size_t)bytes, ncclUint8, 1, e->nccl, e->stream)
                 : lib.ncclRecv(data, (size_t)bytes, ncclUint8, 0, e->nccl, queue_of(comm)),
           name);
-    settle(comm, e->nccl, lib.ncclGroupEnd(), name);
+    wait_for_nccl(comm, e->nccl, lib.ncclGroupEnd(), name);
 }
 
 /* Forces NCCL to connect the two ranks now, with a 1-byte message, so that no later send waits for
  * its receiver. NCCL connects when both ranks first use the comm. */
-static void greet(struct comm *comm, struct edge *e)
+static void connect_link(struct comm *comm, struct nccl_link *e)
 {
     move(comm, e, comm_scratch(comm, 64), 1, "greeting a neighbour");
 }
 
-static void open_edge(struct comm *comm, i64 from, i64 to)
+static void open_link(struct comm *comm, i64 from, i64 to)
 {
     struct comm *host = comm_host(comm);
     struct nccl_state *s = state_of(comm);
-    struct edge *e = memory_alloc(sizeof *e);
+    struct nccl_link *e = memory_alloc(sizeof *e);
     ncclUniqueId id;
-    *e = (struct edge){.from = from, .to = to};
+    *e = (struct nccl_link){.from = from, .to = to};
     CUDA(comm, cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking));
     if (comm->rank == from) {
         id = make_id(host);
-        comm_send(host, to, LETTER_TAG, &id, sizeof id);
+        comm_send(host, to, HEADER_TAG, &id, sizeof id);
     } else {
-        comm_receive(host, from, LETTER_TAG, &id, sizeof id);
+        comm_receive(host, from, HEADER_TAG, &id, sizeof id);
     }
-    e->nccl = join(host, id, comm->rank == to, 2);
-    greet(comm, e);
-    *s->last_edge = e;
-    s->last_edge = &e->next;
+    e->nccl = init_comm(host, id, comm->rank == to, 2);
+    connect_link(comm, e);
+    *s->last_link = e;
+    s->last_link = &e->next;
 }
 
 /* Connects every rank to its next and previous rank, in an order that is the same on all ranks.
  * Even ranks go first, so that most connect at the same time. */
-static void open_edges(struct comm *comm)
+static void open_links(struct comm *comm)
 {
     const i64 steps[2] = {1, comm->size - 1};
     for (i64 i = 0; i < min_i64(comm->size - 1, 2); i++)
         for (i64 odd = 0; odd < 2; odd++)
             for (i64 from = odd; from < comm->size; from += 2)
                 if (from == comm->rank || (from + steps[i]) % comm->size == comm->rank)
-                    open_edge(comm, from, (from + steps[i]) % comm->size);
+                    open_link(comm, from, (from + steps[i]) % comm->size);
 }
 
-static struct edge *edge_between(struct comm *comm, i64 from, i64 to)
+static struct nccl_link *link_between(struct comm *comm, i64 from, i64 to)
 {
     struct nccl_state *s = state_of(comm);
-    if (!s->edges)
-        open_edges(comm);
-    for (struct edge *e = s->edges; e; e = e->next)
+    if (!s->links)
+        open_links(comm);
+    for (struct nccl_link *e = s->links; e; e = e->next)
         if (e->from == from && e->to == to)
             return e;
     panic("%s: a message from rank %lld to %lld of %lld: only neighbours send them", comm->name, (long long)from,
           (long long)to, (long long)comm->size);
 }
 
-static struct nccl_parcel *new_parcel(struct comm *comm, i64 bytes)
+static struct nccl_message *new_message(struct comm *comm, i64 bytes)
 {
-    struct nccl_parcel *p = memory_alloc(sizeof *p);
-    *p = (struct nccl_parcel){.data = device_alloc(comm->device, bytes), .capacity = bytes};
+    struct nccl_message *p = memory_alloc(sizeof *p);
+    *p = (struct nccl_message){.data = device_alloc(comm->device, bytes), .capacity = bytes};
     CUDA(comm, cudaEventCreateWithFlags(&p->copied, cudaEventDisableTiming));
     CUDA(comm, cudaEventCreateWithFlags(&p->left, cudaEventDisableTiming));
     return p;
 }
 
-/* Returns a parcel that has been sent, or a new one. At PARCELS_MOST, waits for the one that will
+/* Returns a message that has been sent, or a new one. At MESSAGES_MOST, waits for the one that will
  * be free first. */
-static struct nccl_parcel *parcel_to_send(struct comm *comm, struct edge *e, i64 bytes)
+static struct nccl_message *message_to_send(struct comm *comm, struct nccl_link *e, i64 bytes)
 {
-    struct nccl_parcel *p, *oldest = NULL;
-    for (p = e->parcels; p; p = p->next)
+    struct nccl_message *p, *oldest = NULL;
+    for (p = e->messages; p; p = p->next)
         if (p->capacity >= bytes) {
             if (!is_under_way(cudaEventQuery(p->left)))
                 return p;
             oldest = p;
         }
-    if (oldest && e->parcel_count >= PARCELS_MOST) {
+    if (oldest && e->message_count >= MESSAGES_MOST) {
         wait_for_event(oldest->left);
         return oldest;
     }
-    p = new_parcel(comm, bytes);
-    p->next = e->parcels;
-    e->parcels = p;
-    e->parcel_count++;
+    p = new_message(comm, bytes);
+    p->next = e->messages;
+    e->messages = p;
+    e->message_count++;
     return p;
 }
 
@@ -619,22 +619,22 @@ static void copy(struct comm *comm, void *to, const void *from, i64 bytes)
 
 static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes)
 {
-    struct edge *e = edge_between(comm, comm->rank, to);
-    struct nccl_parcel *p = parcel_to_send(comm, e, bytes);
-    struct letter letter = {tag, bytes};
+    struct nccl_link *e = link_between(comm, comm->rank, to);
+    struct nccl_message *p = message_to_send(comm, e, bytes);
+    struct nccl_header header = {tag, bytes};
     copy(comm, p->data, data, bytes);
     CUDA(comm, cudaEventRecord(p->copied, queue_of(comm)));
     CUDA(comm, cudaStreamWaitEvent(e->stream, p->copied, 0));
     move(comm, e, p->data, bytes, "send");
     CUDA(comm, cudaEventRecord(p->left, e->stream));
-    comm_send(comm_host(comm), to, LETTER_TAG, &letter, sizeof letter);
+    comm_send(comm_host(comm), to, HEADER_TAG, &header, sizeof header);
 }
 
 /* Takes the first kept message with this tag, or NULL. */
-static struct nccl_parcel *take_arrived(struct edge *e, i64 tag)
+static struct nccl_message *match_arrived(struct nccl_link *e, i64 tag)
 {
-    struct nccl_parcel **at = &e->arrived, *found;
-    while (*at && (*at)->letter.tag != tag)
+    struct nccl_message **at = &e->arrived, *found;
+    while (*at && (*at)->header.tag != tag)
         at = &(*at)->next;
     found = *at;
     if (found)
@@ -642,31 +642,31 @@ static struct nccl_parcel *take_arrived(struct edge *e, i64 tag)
     return found;
 }
 
-static struct nccl_parcel *parcel_to_keep(struct comm *comm, struct edge *e, struct letter letter)
+static struct nccl_message *message_to_keep(struct comm *comm, struct nccl_link *e, struct nccl_header header)
 {
-    struct nccl_parcel **at = &e->read, **end = &e->arrived, *p;
-    while (*at && (*at)->capacity < letter.bytes)
+    struct nccl_message **at = &e->read, **end = &e->arrived, *p;
+    while (*at && (*at)->capacity < header.bytes)
         at = &(*at)->next;
     p = *at;
     if (p)
         *at = p->next;
     else
-        p = new_parcel(comm, letter.bytes);
+        p = new_message(comm, header.bytes);
     while (*end)
         end = &(*end)->next;
     p->next = NULL;
-    p->letter = letter;
+    p->header = header;
     return *end = p;
 }
 
-static void check_size(struct comm *comm, i64 from, struct letter letter, i64 bytes)
+static void check_size(struct comm *comm, i64 from, struct nccl_header header, i64 bytes)
 {
-    if (letter.bytes != bytes)
+    if (header.bytes != bytes)
         comm_stop(comm, "a message of %lld bytes from rank %lld, %lld were expected: the ranks run different sizes",
-                  (long long)letter.bytes, (long long)from, (long long)bytes);
+                  (long long)header.bytes, (long long)from, (long long)bytes);
 }
 
-static void receive_parcel(struct comm *comm, struct edge *e, void *data, i64 bytes)
+static void receive_into(struct comm *comm, struct nccl_link *e, void *data, i64 bytes)
 {
     move(comm, e, data, bytes, "receive");
     mark(comm, "receive", bytes);
@@ -674,31 +674,31 @@ static void receive_parcel(struct comm *comm, struct edge *e, void *data, i64 by
 
 static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
 {
-    struct edge *e = edge_between(comm, from, comm->rank);
-    struct nccl_parcel *kept = take_arrived(e, tag);
-    struct letter letter = {.tag = tag + 1};
+    struct nccl_link *e = link_between(comm, from, comm->rank);
+    struct nccl_message *kept = match_arrived(e, tag);
+    struct nccl_header header = {.tag = tag + 1};
     if (kept) {
-        check_size(comm, from, kept->letter, bytes);
+        check_size(comm, from, kept->header, bytes);
         copy(comm, data, kept->data, bytes);
         kept->next = e->read;
         e->read = kept;
         return;
     }
-    while (letter.tag != tag) {
-        comm_receive(comm_host(comm), from, LETTER_TAG, &letter, sizeof letter);
-        if (letter.tag != tag)
-            receive_parcel(comm, e, parcel_to_keep(comm, e, letter)->data, letter.bytes);
+    while (header.tag != tag) {
+        comm_receive(comm_host(comm), from, HEADER_TAG, &header, sizeof header);
+        if (header.tag != tag)
+            receive_into(comm, e, message_to_keep(comm, e, header)->data, header.bytes);
     }
-    check_size(comm, from, letter, bytes);
-    receive_parcel(comm, e, data, bytes);
+    check_size(comm, from, header, bytes);
+    receive_into(comm, e, data, bytes);
 }
 
 /* ---- Closing ---- */
 
-static void free_parcels(struct comm *comm, struct nccl_parcel *p)
+static void free_messages(struct comm *comm, struct nccl_message *p)
 {
     while (p) {
-        struct nccl_parcel *next = p->next;
+        struct nccl_message *next = p->next;
         cudaEventDestroy(p->copied);
         cudaEventDestroy(p->left);
         device_free(comm->device, p->data, p->capacity);
@@ -707,29 +707,29 @@ static void free_parcels(struct comm *comm, struct nccl_parcel *p)
     }
 }
 
-static void close_edges(struct comm *comm)
+static void close_links(struct comm *comm)
 {
     struct nccl_state *s = state_of(comm);
-    for (struct edge *e = s->edges; e; e = s->edges) {
+    for (struct nccl_link *e = s->links; e; e = s->links) {
         wait_for_stream(e->stream);
-        s->edges = e->next;
-        leave(comm, e->nccl);
-        free_parcels(comm, e->parcels);
-        free_parcels(comm, e->arrived);
-        free_parcels(comm, e->read);
+        s->links = e->next;
+        finalize_comm(comm, e->nccl);
+        free_messages(comm, e->messages);
+        free_messages(comm, e->arrived);
+        free_messages(comm, e->read);
         cudaStreamDestroy(e->stream);
         memory_free(e);
     }
 }
 
-static void close_beside(void)
+static void close_reduce_stream(void)
 {
-    if (!queued.beside)
+    if (!queued.reduce_stream)
         return;
     cudaEventDestroy(queued.produced);
     cudaEventDestroy(queued.summed);
-    cudaStreamDestroy(queued.beside);
-    queued.beside = NULL;
+    cudaStreamDestroy(queued.reduce_stream);
+    queued.reduce_stream = NULL;
 }
 
 static void close_paces(struct device *device)
@@ -746,8 +746,8 @@ static void close_nccl(struct comm *comm)
     struct nccl_state *s = state_of(comm), **at = &queued.comms;
     wait_for_queue(comm->device);
     oldest_call(); /* all calls are done: drops those that name this comm */
-    close_edges(comm);
-    leave(comm, s->nccl);
+    close_links(comm);
+    finalize_comm(comm, s->nccl);
     while (*at != s)
         at = &(*at)->next;
     *at = s->next;
@@ -755,7 +755,7 @@ static void close_nccl(struct comm *comm)
     comm->state = NULL;
     if (queued.comms)
         return;
-    close_beside();
+    close_reduce_stream();
     close_paces(comm->device);
 }
 
@@ -766,7 +766,7 @@ static void stop(struct comm *comm)
     struct comm *host = comm_host(comm);
     alarm(ABORT_S);
     for (struct nccl_state *s = queued.comms; s; s = s->next) {
-        for (struct edge *e = s->edges; e; e = e->next)
+        for (struct nccl_link *e = s->links; e; e = e->next)
             lib.ncclCommAbort(e->nccl);
         lib.ncclCommAbort(s->nccl);
     }
@@ -825,8 +825,8 @@ struct comm *nccl_over(struct comm *host, struct device *device)
     comm_broadcast(host, &id, sizeof id, 0);
     struct comm *comm = comm_new(&nccl_transport, device, host->name, host->rank, host->size);
     struct nccl_state *s = comm->state = memory_alloc(sizeof *s);
-    *s = (struct nccl_state){.next = queued.comms, .comm = comm, .nccl = join(host, id, host->rank, host->size)};
-    s->last_edge = &s->edges;
+    *s = (struct nccl_state){.next = queued.comms, .comm = comm, .nccl = init_comm(host, id, host->rank, host->size)};
+    s->last_link = &s->links;
     comm->host = host;
     host->wait_s = launch_wait_s();
     queued.comms = s;

@@ -1,17 +1,17 @@
 #include "dist/dist.h"
 
-static void summed(struct comm *comm, struct matrix m)
+static void all_reduce_matrix(struct comm *comm, struct matrix m)
 {
     comm_all_reduce(comm, m.data, m.rows * m.columns, m.dtype);
 }
 
 struct tensor *op_all_reduce(struct tape *tape, struct comm *comm, struct tensor *x)
 {
-    summed(comm, tensor_matrix(x));
+    all_reduce_matrix(comm, tensor_matrix(x));
     return op_view(tape, x, x->columns);
 }
 
-struct ops_passed { /* a record without outputs: modifies the gradient of x before earlier records read it */
+struct gradient_record { /* a record without outputs: modifies the gradient of x before earlier records read it */
     struct tape_record record;
     struct comm *comm;
     struct tensor *x;
@@ -19,29 +19,29 @@ struct ops_passed { /* a record without outputs: modifies the gradient of x befo
 
 static void enter_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct ops_passed *self = (struct ops_passed *)base;
+    struct gradient_record *self = (struct gradient_record *)base;
     (void)device;
     require(self->x->grad_written, "no gradient reaches what was cut over tensor ranks");
-    summed(self->comm, tape_gradient(tape, self->x).matrix);
+    all_reduce_matrix(self->comm, tape_gradient(tape, self->x).matrix);
 }
 
-static struct tensor *pass(struct tape *tape, struct comm *comm, struct tensor *x,
-                           void (*backward)(struct tape_record *, struct device *, struct tape *))
+static struct tensor *record_gradient(struct tape *tape, struct comm *comm, struct tensor *x,
+                                      void (*backward)(struct tape_record *, struct device *, struct tape *))
 {
     struct tensor *y = op_view(tape, x, x->columns);
-    struct ops_passed *r = tape_record(tape, sizeof *r, backward, &y, 1, NULL, 0);
+    struct gradient_record *r = tape_record(tape, sizeof *r, backward, &y, 1, NULL, 0);
     KEEP(r, .comm = comm, .x = y);
     return y;
 }
 
 struct tensor *op_enter(struct tape *tape, struct comm *comm, struct tensor *x)
 {
-    return pass(tape, comm, x, enter_backward);
+    return record_gradient(tape, comm, x, enter_backward);
 }
 
 static void anchor_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct ops_passed *self = (struct ops_passed *)base;
+    struct gradient_record *self = (struct gradient_record *)base;
     if (self->x->grad_written)
         return;
     struct matrix dx = tape_gradient(tape, self->x).matrix;
@@ -50,12 +50,12 @@ static void anchor_backward(struct tape_record *base, struct device *device, str
 
 struct tensor *op_anchor(struct tape *tape, struct tensor *x)
 {
-    return pass(tape, NULL, x, anchor_backward);
+    return record_gradient(tape, NULL, x, anchor_backward);
 }
 
 /* ---- Pipelines ---- */
 
-struct ops_moved {
+struct message_record {
     struct tape_record record;
     struct comm *comm;
     struct tensor *x;
@@ -69,7 +69,7 @@ static i64 bytes_of(struct matrix m)
 
 static void send_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct ops_moved *self = (struct ops_moved *)base;
+    struct message_record *self = (struct message_record *)base;
     struct gradient d = tape_gradient(tape, self->x);
     (void)device;
     require(!d.add, "what is sent has no other use");
@@ -79,16 +79,16 @@ static void send_backward(struct tape_record *base, struct device *device, struc
 void op_send(struct tape *tape, struct comm *comm, struct tensor *x, i64 to, i64 tag)
 {
     comm_send(comm, to, tag, x->data, bytes_of(tensor_matrix(x)));
-    struct ops_moved *r = tape_record(tape, sizeof *r, send_backward, &x, 1, NULL, 0);
+    struct message_record *r = tape_record(tape, sizeof *r, send_backward, &x, 1, NULL, 0);
     if (r) {
         struct tape_record record = r->record;
-        *r = (struct ops_moved){record, comm, x, to, tag};
+        *r = (struct message_record){record, comm, x, to, tag};
     }
 }
 
 static void receive_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct ops_moved *self = (struct ops_moved *)base;
+    struct message_record *self = (struct message_record *)base;
     struct matrix dy = tape_output_gradient(self->x);
     (void)device, (void)tape;
     require(dy.data, "no gradient reaches what was received");
@@ -101,10 +101,10 @@ struct tensor *op_receive(struct tape *tape, struct comm *comm, enum dtype dtype
     struct tensor *y = tape_tensor(tape, dtype, rows, columns);
     comm_receive(comm, from, tag, y->data, bytes_of(tensor_matrix(y)));
     y->needs_grad = tape->recording; /* the sending rank needs its gradient */
-    struct ops_moved *r = tape_record(tape, sizeof *r, receive_backward, &y, 1, &y, 1);
+    struct message_record *r = tape_record(tape, sizeof *r, receive_backward, &y, 1, &y, 1);
     if (r) {
         struct tape_record record = r->record;
-        *r = (struct ops_moved){record, comm, y, from, tag};
+        *r = (struct message_record){record, comm, y, from, tag};
     }
     return y;
 }

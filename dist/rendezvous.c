@@ -18,22 +18,22 @@
 
 static const char magic[8] = "weft-1";
 
-struct hello { /* first message on every connection */
+struct rendezvous_hello { /* first message on every connection */
     char magic[8];
     i64 rank, size, port; /* port: listening port of the sender */
 };
-struct home { /* listening address of a rank */
+struct rank_address { /* listening address of a rank */
     struct sockaddr_storage address;
-    u8 beside_first; /* on rank 0's machine, with a loopback address that others cannot use */
+    u8 on_first_host; /* on rank 0's machine, with a loopback address that others cannot use */
 };
-struct meeting {
-    const struct launch *launch;
+struct rendezvous_state {
+    const struct launch_info *launch;
     int *sockets, listener;
-    struct home *homes;
+    struct rank_address *addresses;
     double end_s;
 };
 
-static int left_ms(const struct meeting *m)
+static int left_ms(const struct rendezvous_state *m)
 {
     double left_s = m->end_s - clock_s();
     return left_s > 0 ? (int)(left_s * 1e3) + 1 : 0;
@@ -53,7 +53,7 @@ static void set_options(int socket)
 }
 
 /* Reads all bytes before the deadline. False if they do not arrive. */
-static bool read_all(const struct meeting *m, int socket, void *data, i64 bytes, int most_ms)
+static bool read_all(const struct rendezvous_state *m, int socket, void *data, i64 bytes, int most_ms)
 {
     for (i64 done = 0; done < bytes;) {
         int left = left_ms(m);
@@ -112,7 +112,7 @@ static i64 port_of(int socket)
 }
 
 /* Listens on any free port except rank 0's, which rank 0 may not have opened yet. */
-static int listen_beside(i64 port, i64 ranks)
+static int listen_avoiding(i64 port, i64 ranks)
 {
     int s = listen_at(0, ranks);
     if (s < 0 || port_of(s) != port)
@@ -160,16 +160,16 @@ static int connect_once(const struct sockaddr_storage *address)
     return -1;
 }
 
-static int say_hello(const struct meeting *m, int socket)
+static int send_hello(const struct rendezvous_state *m, int socket)
 {
-    struct hello hello = {.rank = m->launch->rank, .size = m->launch->size, .port = port_of(m->listener)};
+    struct rendezvous_hello hello = {.rank = m->launch->rank, .size = m->launch->size, .port = port_of(m->listener)};
     memcpy(hello.magic, magic, sizeof magic);
     set_options(socket);
     return write_all(socket, &hello, sizeof hello) ? 0 : -1;
 }
 
 /* Accepts the next rank; -1 after the deadline. Rejects connections of other programs. */
-static int accept_rank(const struct meeting *m, struct hello *hello)
+static int accept_rank(const struct rendezvous_state *m, struct rendezvous_hello *hello)
 {
     enum { STRANGER_MS = 5000 };
     struct pollfd wait = {.fd = m->listener, .events = POLLIN};
@@ -188,24 +188,24 @@ static int accept_rank(const struct meeting *m, struct hello *hello)
 
 /* ---- The first rank ---- */
 
-static int name_missing(const struct meeting *m)
+static int report_missing(const struct rendezvous_state *m)
 {
-    struct text names = {0};
+    struct buffer names = {0};
     i64 missing = 0;
     for (i64 r = 1; r < m->launch->size; r++)
         if (m->sockets[r] < 0)
-            text_printf(&names, "%s%lld", missing++ ? ", " : "", (long long)r);
+            buffer_printf(&names, "%s%lld", missing++ ? ", " : "", (long long)r);
     error_set("rank%s %s of %lld did not come to %s:%lld within %lld s (WEFT_WAIT_S)", missing > 1 ? "s" : "",
               names.data, (long long)m->launch->size, m->launch->master, (long long)m->launch->port,
               (long long)launch_wait_s());
-    text_release(&names);
+    buffer_release(&names);
     return -1;
 }
 
-static int take_rank(struct meeting *m, int socket, const struct hello *hello)
+static int register_rank(struct rendezvous_state *m, int socket, const struct rendezvous_hello *hello)
 {
     i64 size = m->launch->size;
-    socklen_t length = sizeof m->homes->address;
+    socklen_t length = sizeof m->addresses->address;
     if (hello->size != size || hello->rank < 1 || hello->rank >= size || m->sockets[hello->rank] >= 0) {
         close(socket);
         return error_set(
@@ -214,33 +214,33 @@ static int take_rank(struct meeting *m, int socket, const struct hello *hello)
             m->launch->master, (long long)m->launch->port, (long long)hello->rank, (long long)hello->size,
             (long long)size, hello->size == size ? " and it was there before" : "");
     }
-    struct home *home = &m->homes[hello->rank];
+    struct rank_address *entry = &m->addresses[hello->rank];
     m->sockets[hello->rank] = socket;
-    getpeername(socket, (struct sockaddr *)&home->address, &length);
-    home->beside_first = is_loopback(&home->address);
-    set_port(&home->address, hello->port);
+    getpeername(socket, (struct sockaddr *)&entry->address, &length);
+    entry->on_first_host = is_loopback(&entry->address);
+    set_port(&entry->address, hello->port);
     return 0;
 }
 
-static int gather(struct meeting *m)
+static int accept_ranks(struct rendezvous_state *m)
 {
-    struct hello hello;
+    struct rendezvous_hello hello;
     for (i64 come = 1; come < m->launch->size; come++) {
         int socket = accept_rank(m, &hello);
         if (socket < 0)
-            return name_missing(m);
-        if (take_rank(m, socket, &hello))
+            return report_missing(m);
+        if (register_rank(m, socket, &hello))
             return -1;
     }
     for (i64 r = 1; r < m->launch->size; r++)
-        if (!write_all(m->sockets[r], m->homes, m->launch->size * (i64)sizeof *m->homes))
+        if (!write_all(m->sockets[r], m->addresses, m->launch->size * (i64)sizeof *m->addresses))
             return error_set("rank %lld ended before all had come", (long long)r);
     return 0;
 }
 
 /* ---- The others ---- */
 
-static int find_first(struct meeting *m, struct sockaddr_storage *first)
+static int connect_first(struct rendezvous_state *m, struct sockaddr_storage *first)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
     char port[24];
@@ -256,37 +256,38 @@ static int find_first(struct meeting *m, struct sockaddr_storage *first)
         if (!failed)
             freeaddrinfo(list);
         if (m->sockets[0] >= 0)
-            return say_hello(m, m->sockets[0]) ? error_set("rank 0 at %s:%s hung up", m->launch->master, port) : 0;
+            return send_hello(m, m->sockets[0]) ? error_set("rank 0 at %s:%s hung up", m->launch->master, port) : 0;
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     } while (left_ms(m));
     return error_set("no rank 0 was found at %s:%s within %lld s (WEFT_WAIT_S): %s", m->launch->master, port,
                      (long long)launch_wait_s(), failed ? gai_strerror(failed) : strerror(errno));
 }
 
-static int reach(struct meeting *m, i64 rank, const struct sockaddr_storage *first)
+static int connect_rank(struct rendezvous_state *m, i64 rank, const struct sockaddr_storage *first)
 {
-    struct home *home = &m->homes[rank];
-    struct sockaddr_storage address = home->beside_first ? *first : home->address;
-    set_port(&address, ntohs(home->address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&home->address)->sin6_port
-                                                                 : ((struct sockaddr_in *)&home->address)->sin_port));
+    struct rank_address *entry = &m->addresses[rank];
+    struct sockaddr_storage address = entry->on_first_host ? *first : entry->address;
+    set_port(&address, ntohs(entry->address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&entry->address)->sin6_port
+                                                                  : ((struct sockaddr_in *)&entry->address)->sin_port));
     m->sockets[rank] = connect_once(&address);
-    if (m->sockets[rank] < 0 || say_hello(m, m->sockets[rank]))
+    if (m->sockets[rank] < 0 || send_hello(m, m->sockets[rank]))
         return error_set("rank %lld cannot be reached: %s", (long long)rank, strerror(errno));
     return 0;
 }
 
-static int join(struct meeting *m)
+static int connect_ranks(struct rendezvous_state *m)
 {
     struct sockaddr_storage first;
-    struct hello hello;
+    struct rendezvous_hello hello;
     i64 rank = m->launch->rank, size = m->launch->size;
-    if (find_first(m, &first))
+    if (connect_first(m, &first))
         return -1;
-    if (!read_all(m, m->sockets[0], m->homes, size * (i64)sizeof *m->homes, left_ms(m)))
-        return error_set("rank 0 at %s:%lld gave up, or waits for others longer than %lld s: its own message says why",
-                         m->launch->master, (long long)m->launch->port, (long long)launch_wait_s());
+    if (!read_all(m, m->sockets[0], m->addresses, size * (i64)sizeof *m->addresses, left_ms(m)))
+        return error_set(
+            "rank 0 at %s:%lld gave up, or waits for other ranks for more than %lld s: see its own message",
+            m->launch->master, (long long)m->launch->port, (long long)launch_wait_s());
     for (i64 r = 1; r < rank; r++)
-        if (reach(m, r, &first))
+        if (connect_rank(m, r, &first))
             return -1;
     for (i64 r = rank + 1; r < size; r++) {
         int socket = accept_rank(m, &hello);
@@ -298,20 +299,20 @@ static int join(struct meeting *m)
     return 0;
 }
 
-int rendezvous(int *sockets, const struct launch *launch)
+int rendezvous(int *sockets, const struct launch_info *launch)
 {
-    struct meeting m = {.launch = launch, .sockets = sockets, .end_s = clock_s() + (double)launch_wait_s()};
+    struct rendezvous_state m = {.launch = launch, .sockets = sockets, .end_s = clock_s() + (double)launch_wait_s()};
     for (i64 r = 0; r < launch->size; r++)
         sockets[r] = -1;
-    m.listener = launch->rank ? listen_beside(launch->port, launch->size) : listen_at(launch->port, launch->size);
+    m.listener = launch->rank ? listen_avoiding(launch->port, launch->size) : listen_at(launch->port, launch->size);
     if (m.listener < 0)
         return -1;
-    m.homes = memory_alloc(launch->size * (i64)sizeof *m.homes);
-    int status = launch->rank ? join(&m) : gather(&m);
+    m.addresses = memory_alloc(launch->size * (i64)sizeof *m.addresses);
+    int status = launch->rank ? connect_ranks(&m) : accept_ranks(&m);
     for (i64 r = 0; r < launch->size && status; r++)
         if (sockets[r] >= 0)
             close(sockets[r]);
     close(m.listener);
-    memory_free(m.homes);
+    memory_free(m.addresses);
     return status;
 }

@@ -23,37 +23,37 @@ struct tcp_header {
 struct tcp_frame {
     struct tcp_frame *next;
     struct tcp_header header;
-    const char *data; /* caller's memory until sent, or `kept` */
+    const char *data; /* caller's memory until sent, or `buffer` */
     i64 *unsent;      /* caller's count of unsent frames; NULL: data was copied */
     i64 done_bytes;   /* header and data bytes sent */
-    char *kept;
+    char *buffer;
     i64 capacity;
 };
-struct tcp_wanted { /* a posted receive */
-    struct tcp_wanted *next;
+struct tcp_receive { /* a posted receive */
+    struct tcp_receive *next;
     struct comm *comm;
     i64 from, tag, bytes;
     void *data;
     bool done;
 };
-struct incoming { /* the frame being read, into `wanted` or `kept` */
+struct tcp_incoming { /* the frame being read, into `posted_receive` or `buffer` */
     struct tcp_header header;
     i64 done_bytes; /* header and data bytes read */
     char *data;
-    struct tcp_wanted *wanted;
-    struct tcp_frame *kept;
+    struct tcp_receive *posted_receive;
+    struct tcp_frame *buffer;
 };
-struct peer {
+struct tcp_peer {
     int socket;
     struct tcp_frame *out, **out_end; /* send queue; guarded by the lock */
-    struct incoming incoming;
-    struct tcp_frame *arrived; /* unclaimed frames in order of arrival */
-    struct tcp_wanted *wanted; /* posted receives in order */
+    struct tcp_incoming incoming;
+    struct tcp_frame *arrived;          /* unclaimed frames in order of arrival */
+    struct tcp_receive *posted_receive; /* posted receives in order */
     _Atomic bool lost;
 };
-struct net { /* state of the world, shared by all comms */
+struct tcp_net { /* state of the world, shared by all comms */
     i64 rank, size;
-    struct peer *peers;
+    struct tcp_peer *peers;
     struct tcp_frame *spare; /* free frames; guarded by the lock */
     pthread_t writer;
     pthread_mutex_t lock;
@@ -63,7 +63,7 @@ struct net { /* state of the world, shared by all comms */
     bool closing;
 };
 struct tcp_state {
-    struct net *net;
+    struct tcp_net *net;
     u64 id;
     i64 splits, *world; /* world: [size] world rank of each member */
 };
@@ -73,14 +73,14 @@ static struct tcp_state *state_of(const struct comm *comm)
     return comm->state;
 }
 
-static struct peer *peer_of(const struct comm *comm, i64 rank)
+static struct tcp_peer *peer_of(const struct comm *comm, i64 rank)
 {
     return &state_of(comm)->net->peers[state_of(comm)->world[rank]];
 }
 
-_Noreturn static void stop_without(struct comm *comm, i64 rank)
+_Noreturn static void stop_for_lost_rank(struct comm *comm, i64 rank)
 {
-    comm_stop(comm, "rank %lld of the world has ended: what it said last is the reason",
+    comm_stop(comm, "rank %lld of the world has exited: its last message gives the reason",
               (long long)state_of(comm)->world[rank]);
 }
 
@@ -88,7 +88,7 @@ _Noreturn static void stop_without(struct comm *comm, i64 rank)
 
 /* Writes as much as the socket accepts now. True if the frame is finished or the connection is
  * lost. */
-static bool write_some(struct net *net, struct peer *peer, struct tcp_frame *f)
+static bool write_some(struct tcp_net *net, struct tcp_peer *peer, struct tcp_frame *f)
 {
     i64 head = (i64)sizeof f->header, in_head = min_i64(f->done_bytes, head), in_data = f->done_bytes - in_head;
     struct iovec parts[2] = {{(char *)&f->header + in_head, (size_t)(head - in_head)}};
@@ -104,7 +104,7 @@ static bool write_some(struct net *net, struct peer *peer, struct tcp_frame *f)
 }
 
 /* Removes the first frame of the send queue. The lock must be held. */
-static void retire(struct net *net, struct peer *peer)
+static void remove_sent(struct tcp_net *net, struct tcp_peer *peer)
 {
     struct tcp_frame *f = peer->out;
     peer->out = f->next;
@@ -118,7 +118,7 @@ static void retire(struct net *net, struct peer *peer)
     pthread_cond_broadcast(&net->written);
 }
 
-static i64 list_writable(struct net *net, struct pollfd *list, i64 *ranks)
+static i64 list_writable(struct tcp_net *net, struct pollfd *list, i64 *ranks)
 {
     i64 count = 0;
     for (i64 r = 0; r < net->size; r++)
@@ -131,8 +131,8 @@ static i64 list_writable(struct net *net, struct pollfd *list, i64 *ranks)
 
 static void *write_frames(void *context)
 {
-    enum { LOOK_MS = 1 }; /* poll timeout, to notice newly posted frames */
-    struct net *net = context;
+    enum { POLL_MS = 1 }; /* poll timeout, to notice newly posted frames */
+    struct tcp_net *net = context;
     struct pollfd list[net->size];
     i64 ranks[net->size];
     pthread_mutex_lock(&net->lock);
@@ -143,14 +143,14 @@ static void *write_frames(void *context)
             continue;
         }
         pthread_mutex_unlock(&net->lock);
-        poll(list, (nfds_t)count, LOOK_MS);
+        poll(list, (nfds_t)count, POLL_MS);
         for (i64 i = 0; i < count; i++) {
-            struct peer *peer = &net->peers[ranks[i]];
+            struct tcp_peer *peer = &net->peers[ranks[i]];
             /* Only this thread removes the first frame. */
             bool gone = list[i].revents && write_some(net, peer, peer->out);
             if (gone) {
                 pthread_mutex_lock(&net->lock);
-                retire(net, peer);
+                remove_sent(net, peer);
                 pthread_mutex_unlock(&net->lock);
             }
         }
@@ -160,7 +160,7 @@ static void *write_frames(void *context)
     return NULL;
 }
 
-static struct tcp_frame *spare_frame(struct net *net, i64 bytes)
+static struct tcp_frame *spare_frame(struct tcp_net *net, i64 bytes)
 {
     struct tcp_frame **at = &net->spare, *f;
     while (*at && (*at)->capacity < bytes)
@@ -170,7 +170,7 @@ static struct tcp_frame *spare_frame(struct net *net, i64 bytes)
         *at = f->next;
     } else {
         f = memory_alloc(sizeof *f);
-        *f = (struct tcp_frame){.kept = bytes ? memory_alloc(bytes) : NULL, .capacity = bytes};
+        *f = (struct tcp_frame){.buffer = bytes ? memory_alloc(bytes) : NULL, .capacity = bytes};
     }
     f->next = NULL;
     f->done_bytes = 0;
@@ -181,17 +181,17 @@ static struct tcp_frame *spare_frame(struct net *net, i64 bytes)
  * stay unchanged until the frame is sent, and *unsent is decremented then. */
 static void post(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes, i64 *unsent)
 {
-    struct net *net = state_of(comm)->net;
-    struct peer *peer = peer_of(comm, to);
+    struct tcp_net *net = state_of(comm)->net;
+    struct tcp_peer *peer = peer_of(comm, to);
     pthread_mutex_lock(&net->lock);
     struct tcp_frame *f = spare_frame(net, unsent ? 0 : bytes);
     f->header = (struct tcp_header){state_of(comm)->id, tag, bytes};
-    f->data = unsent ? data : f->kept;
+    f->data = unsent ? data : f->buffer;
     f->unsent = unsent;
     if (unsent)
         ++*unsent;
     else if (bytes)
-        memcpy(f->kept, data, (size_t)bytes);
+        memcpy(f->buffer, data, (size_t)bytes);
     *peer->out_end = f;
     peer->out_end = &f->next;
     net->waiting++;
@@ -200,7 +200,7 @@ static void post(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
 }
 
 /* Waits until a frame is sent, for at most 1 s. The lock must be held. */
-static void wait_written(struct net *net)
+static void wait_written(struct tcp_net *net)
 {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
@@ -208,9 +208,9 @@ static void wait_written(struct net *net)
     pthread_cond_timedwait(&net->written, &net->lock, &end);
 }
 
-static void wait_until_left(struct comm *comm, const i64 *unsent)
+static void wait_until_sent(struct comm *comm, const i64 *unsent)
 {
-    struct net *net = state_of(comm)->net;
+    struct tcp_net *net = state_of(comm)->net;
     i64 sent = net->sent_bytes;
     double moved_s = clock_s();
     while (*unsent) {
@@ -224,17 +224,17 @@ static void wait_until_left(struct comm *comm, const i64 *unsent)
 }
 
 /* True if all of the caller's frames are sent. */
-static bool all_left(struct comm *comm, const i64 *unsent, bool wait)
+static bool all_sent(struct comm *comm, const i64 *unsent, bool wait)
 {
-    struct net *net = state_of(comm)->net;
+    struct tcp_net *net = state_of(comm)->net;
     pthread_mutex_lock(&net->lock);
     if (wait)
-        wait_until_left(comm, unsent);
+        wait_until_sent(comm, unsent);
     bool all = *unsent == 0;
     pthread_mutex_unlock(&net->lock);
     for (i64 r = 0; r < comm->size; r++)
         if (peer_of(comm, r)->lost)
-            stop_without(comm, r);
+            stop_for_lost_rank(comm, r);
     return all;
 }
 
@@ -247,15 +247,15 @@ static void check_size(struct comm *comm, i64 from, i64 got, i64 bytes)
                   (long long)got, (long long)from, (long long)bytes);
 }
 
-static bool is_of(const struct tcp_header *header, const struct comm *comm, i64 tag)
+static bool is_addressed(const struct tcp_header *header, const struct comm *comm, i64 tag)
 {
     return header->comm == state_of(comm)->id && header->tag == tag;
 }
 
-static struct tcp_frame *take_arrived(struct peer *peer, const struct tcp_wanted *w)
+static struct tcp_frame *match_arrived(struct tcp_peer *peer, const struct tcp_receive *w)
 {
     struct tcp_frame **at = &peer->arrived, *f;
-    while (*at && !is_of(&(*at)->header, w->comm, w->tag))
+    while (*at && !is_addressed(&(*at)->header, w->comm, w->tag))
         at = &(*at)->next;
     f = *at;
     if (f)
@@ -263,10 +263,10 @@ static struct tcp_frame *take_arrived(struct peer *peer, const struct tcp_wanted
     return f;
 }
 
-static struct tcp_wanted *take_wanted(struct peer *peer, const struct tcp_header *header)
+static struct tcp_receive *match_receive(struct tcp_peer *peer, const struct tcp_header *header)
 {
-    struct tcp_wanted **at = &peer->wanted, *w;
-    while (*at && !is_of(header, (*at)->comm, (*at)->tag))
+    struct tcp_receive **at = &peer->posted_receive, *w;
+    while (*at && !is_addressed(header, (*at)->comm, (*at)->tag))
         at = &(*at)->next;
     w = *at;
     if (w) {
@@ -276,11 +276,11 @@ static struct tcp_wanted *take_wanted(struct peer *peer, const struct tcp_header
     return w;
 }
 
-static void hand_over(struct net *net, struct tcp_wanted *w, struct tcp_frame *f)
+static void deliver(struct tcp_net *net, struct tcp_receive *w, struct tcp_frame *f)
 {
     check_size(w->comm, w->from, f->header.bytes, w->bytes);
     if (w->bytes)
-        memcpy(w->data, f->kept, (size_t)w->bytes);
+        memcpy(w->data, f->buffer, (size_t)w->bytes);
     w->done = true;
     pthread_mutex_lock(&net->lock);
     f->next = net->spare;
@@ -288,7 +288,7 @@ static void hand_over(struct net *net, struct tcp_wanted *w, struct tcp_frame *f
     pthread_mutex_unlock(&net->lock);
 }
 
-static struct tcp_frame *frame_to_keep(struct net *net, struct tcp_header header)
+static struct tcp_frame *frame_for(struct tcp_net *net, struct tcp_header header)
 {
     pthread_mutex_lock(&net->lock);
     struct tcp_frame *f = spare_frame(net, header.bytes);
@@ -300,46 +300,46 @@ static struct tcp_frame *frame_to_keep(struct net *net, struct tcp_header header
 /* Starts a frame whose header has arrived: chooses its destination. */
 static void open_incoming(struct comm *comm, i64 from)
 {
-    struct peer *peer = peer_of(comm, from);
-    struct incoming *in = &peer->incoming;
+    struct tcp_peer *peer = peer_of(comm, from);
+    struct tcp_incoming *in = &peer->incoming;
     if (in->header.bytes < 0 || in->header.bytes > FRAME_MOST_BYTES)
         comm_stop(comm, "rank %lld sends what is no frame", (long long)from);
-    in->wanted = take_wanted(peer, &in->header);
-    in->kept = in->wanted ? NULL : frame_to_keep(state_of(comm)->net, in->header);
-    in->data = in->wanted ? in->wanted->data : in->kept->kept;
+    in->posted_receive = match_receive(peer, &in->header);
+    in->buffer = in->posted_receive ? NULL : frame_for(state_of(comm)->net, in->header);
+    in->data = in->posted_receive ? in->posted_receive->data : in->buffer->buffer;
 }
 
 /* Finishes a frame. If it was being kept, a receive may have been posted since its header
  * arrived. */
 static void close_incoming(struct comm *comm, i64 from)
 {
-    struct peer *peer = peer_of(comm, from);
-    struct incoming in = peer->incoming;
-    struct tcp_wanted *late = in.kept ? take_wanted(peer, &in.header) : NULL;
+    struct tcp_peer *peer = peer_of(comm, from);
+    struct tcp_incoming in = peer->incoming;
+    struct tcp_receive *late = in.buffer ? match_receive(peer, &in.header) : NULL;
     struct tcp_frame **end = &peer->arrived;
-    peer->incoming = (struct incoming){0};
-    if (in.wanted) {
-        in.wanted->done = true;
+    peer->incoming = (struct tcp_incoming){0};
+    if (in.posted_receive) {
+        in.posted_receive->done = true;
     } else if (late) {
-        hand_over(state_of(comm)->net, late, in.kept);
+        deliver(state_of(comm)->net, late, in.buffer);
     } else {
         while (*end)
             end = &(*end)->next;
-        *end = in.kept;
+        *end = in.buffer;
     }
 }
 
 /* Reads available bytes without blocking. False if there are none. */
 static bool read_some(struct comm *comm, i64 from)
 {
-    struct peer *peer = peer_of(comm, from);
-    struct incoming *in = &peer->incoming;
+    struct tcp_peer *peer = peer_of(comm, from);
+    struct tcp_incoming *in = &peer->incoming;
     i64 head = sizeof in->header, in_data = in->done_bytes - head;
     bool in_head = in_data < 0;
     char *to = in_head ? (char *)&in->header + in->done_bytes : in->data + in_data;
     ssize_t got = recv(peer->socket, to, (size_t)(in_head ? -in_data : in->header.bytes - in_data), MSG_DONTWAIT);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
-        stop_without(comm, from);
+        stop_for_lost_rank(comm, from);
     if (got < 0)
         return false;
     in->done_bytes += got;
@@ -350,13 +350,13 @@ static bool read_some(struct comm *comm, i64 from)
     return true;
 }
 
-static void want(struct tcp_wanted *w)
+static void post_receive(struct tcp_receive *w)
 {
-    struct peer *peer = peer_of(w->comm, w->from);
-    struct tcp_frame *f = take_arrived(peer, w);
-    struct tcp_wanted **end = &peer->wanted;
+    struct tcp_peer *peer = peer_of(w->comm, w->from);
+    struct tcp_frame *f = match_arrived(peer, w);
+    struct tcp_receive **end = &peer->posted_receive;
     if (f) {
-        hand_over(state_of(w->comm)->net, w, f);
+        deliver(state_of(w->comm)->net, w, f);
         return;
     }
     while (*end)
@@ -365,7 +365,7 @@ static void want(struct tcp_wanted *w)
 }
 
 /* Blocks until the socket is readable; stops the run after wait_s. */
-static void wait_readable(const struct tcp_wanted *w)
+static void wait_readable(const struct tcp_receive *w)
 {
     struct pollfd there = {.fd = peer_of(w->comm, w->from)->socket, .events = POLLIN};
     double begin_s = clock_s();
@@ -374,7 +374,7 @@ static void wait_readable(const struct tcp_wanted *w)
             comm_stop_waiting(w->comm, state_of(w->comm)->world[w->from]);
 }
 
-static bool has_come(struct tcp_wanted *w, bool wait)
+static bool is_received(struct tcp_receive *w, bool wait)
 {
     while (!w->done)
         if (!read_some(w->comm, w->from)) {
@@ -387,46 +387,48 @@ static bool has_come(struct tcp_wanted *w, bool wait)
 
 static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
 {
-    struct tcp_wanted w = {.comm = comm, .from = from, .tag = tag, .data = data, .bytes = bytes};
-    want(&w);
-    has_come(&w, true);
+    struct tcp_receive w = {.comm = comm, .from = from, .tag = tag, .data = data, .bytes = bytes};
+    post_receive(&w);
+    is_received(&w, true);
 }
 
 /* ---- The transport ---- */
 
-struct transfer {           /* an all-to-all in flight */
-    i64 unsent;             /* unsent frames; guarded by the lock */
-    struct tcp_wanted in[]; /* [ranks] receives */
+struct tcp_transfer {        /* an all-to-all in flight */
+    i64 unsent;              /* unsent frames; guarded by the lock */
+    struct tcp_receive in[]; /* [ranks] receives */
 };
 
-static struct transfer *begin_as(struct comm *comm, const struct span *out, const struct span *in, i64 tag)
+static struct tcp_transfer *begin_tagged(struct comm *comm, const struct span *out, const struct span *in, i64 tag)
 {
-    struct transfer *t = memory_alloc((i64)sizeof *t + comm->size * (i64)sizeof t->in[0]);
+    struct tcp_transfer *t = memory_alloc((i64)sizeof *t + comm->size * (i64)sizeof t->in[0]);
     for (i64 i = 1; i < comm->size; i++) {
         i64 to = (comm->rank + i) % comm->size;
         if (in[to].bytes)
             post(comm, to, tag, in[to].data, in[to].bytes, &t->unsent);
     }
     for (i64 r = 0; r < comm->size; r++) {
-        t->in[r] = (struct tcp_wanted){.comm = comm, .from = r, .tag = tag, .data = out[r].data, .bytes = out[r].bytes};
+        t->in[r] =
+            (struct tcp_receive){.comm = comm, .from = r, .tag = tag, .data = out[r].data, .bytes = out[r].bytes};
         t->in[r].done = r == comm->rank || out[r].bytes == 0;
         if (!t->in[r].done)
-            want(&t->in[r]);
+            post_receive(&t->in[r]);
     }
     return t;
 }
 
 static struct transfer *begin(struct comm *comm, const struct span *out, const struct span *in)
 {
-    return begin_as(comm, out, in, TRANSFER_TAG);
+    return (struct transfer *)begin_tagged(comm, out, in, TRANSFER_TAG);
 }
 
-static bool ended(struct comm *comm, struct transfer *t, bool wait)
+static bool ended(struct comm *comm, struct transfer *transfer, bool wait)
 {
+    struct tcp_transfer *t = (struct tcp_transfer *)transfer;
     bool all = true;
     for (i64 i = 1; i < comm->size; i++)
-        all &= has_come(&t->in[(comm->rank + comm->size - i) % comm->size], wait);
-    all &= all_left(comm, &t->unsent, wait);
+        all &= is_received(&t->in[(comm->rank + comm->size - i) % comm->size], wait);
+    all &= all_sent(comm, &t->unsent, wait);
     if (all)
         memory_free(t);
     return all;
@@ -435,10 +437,10 @@ static bool ended(struct comm *comm, struct transfer *t, bool wait)
 static void exchange(struct comm *comm, const struct span *out, const struct span *in)
 {
     const struct span *own_out = &out[comm->rank], *own_in = &in[comm->rank];
-    struct transfer *t = begin_as(comm, out, in, COLLECTIVE_TAG);
+    struct tcp_transfer *t = begin_tagged(comm, out, in, COLLECTIVE_TAG);
     if (own_in->bytes && own_out->data != own_in->data)
         memcpy(own_out->data, own_in->data, (size_t)own_in->bytes);
-    ended(comm, t, true);
+    ended(comm, (struct transfer *)t, true);
 }
 
 static void all_gather(struct comm *comm, void *data, const i64 *bytes)
@@ -468,7 +470,7 @@ static void send_message(struct comm *comm, i64 to, i64 tag, const void *data, i
 {
     require(to != comm->rank, "%s: rank %lld sends to itself", comm->name, (long long)to);
     if (peer_of(comm, to)->lost)
-        stop_without(comm, to);
+        stop_for_lost_rank(comm, to);
     post(comm, to, tag, data, bytes, NULL);
 }
 
@@ -484,22 +486,22 @@ static void barrier(struct comm *comm)
 }
 
 /* Stops the run if a connection was closed and has no data left to read. */
-static void look(struct comm *comm)
+static void check_alive(struct comm *comm)
 {
     for (i64 r = 0; r < comm->size; r++) {
         char next;
-        struct peer *peer = peer_of(comm, r);
+        struct tcp_peer *peer = peer_of(comm, r);
         if (r == comm->rank)
             continue;
         ssize_t got = recv(peer->socket, &next, 1, MSG_PEEK | MSG_DONTWAIT);
         if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
-            stop_without(comm, r);
+            stop_for_lost_rank(comm, r);
     }
 }
 
 static const struct transport tcp_transport;
 
-static struct comm *over(struct net *net, u64 id, i64 rank, i64 size)
+static struct comm *comm_over_net(struct tcp_net *net, u64 id, i64 rank, i64 size)
 {
     struct comm *comm = comm_new(&tcp_transport, NULL, "world", rank, size);
     struct tcp_state *s = comm->state = memory_alloc(sizeof *s);
@@ -509,11 +511,11 @@ static struct comm *over(struct net *net, u64 id, i64 rank, i64 size)
 
 /* The id of a comm is a hash of data that all its ranks share: the parent's id, the split's number,
  * and the group. */
-static struct comm *split(struct comm *parent, const struct group *group, i64 rank)
+static struct comm *split(struct comm *parent, const struct rank_group *group, i64 rank)
 {
     struct tcp_state *p = state_of(parent);
     const i64 identity[] = {(i64)p->id, p->splits++, group->first, group->stride, group->count};
-    struct comm *comm = over(p->net, hash_bytes(identity, sizeof identity, 0), rank, group->count);
+    struct comm *comm = comm_over_net(p->net, hash_bytes(identity, sizeof identity, 0), rank, group->count);
     for (i64 r = 0; r < group->count; r++)
         state_of(comm)->world[r] = p->world[group->first + r * group->stride];
     return comm;
@@ -523,13 +525,13 @@ static void free_frames(struct tcp_frame *f)
 {
     while (f) {
         struct tcp_frame *next = f->next;
-        memory_free(f->kept);
+        memory_free(f->buffer);
         memory_free(f);
         f = next;
     }
 }
 
-static void close_net(struct net *net)
+static void close_net(struct tcp_net *net)
 {
     pthread_mutex_lock(&net->lock);
     net->closing = true;
@@ -568,21 +570,21 @@ static const struct transport tcp_transport = {.name = "tcp",
                                                .ended = ended,
                                                .split = split,
                                                .close = close_tcp,
-                                               .look = look};
+                                               .check_alive = check_alive};
 
-struct comm *tcp_open(const struct launch *launch)
+struct comm *tcp_open(const struct launch_info *launch)
 {
     int sockets[launch->size];
     if (rendezvous(sockets, launch))
         return NULL;
-    struct net *net = memory_alloc(sizeof *net);
-    *net = (struct net){.rank = launch->rank,
-                        .size = launch->size,
-                        .peers = memory_alloc(launch->size * (i64)sizeof *net->peers),
-                        .lock = PTHREAD_MUTEX_INITIALIZER,
-                        .posted = PTHREAD_COND_INITIALIZER,
-                        .written = PTHREAD_COND_INITIALIZER};
-    struct comm *comm = over(net, 0, launch->rank, launch->size);
+    struct tcp_net *net = memory_alloc(sizeof *net);
+    *net = (struct tcp_net){.rank = launch->rank,
+                            .size = launch->size,
+                            .peers = memory_alloc(launch->size * (i64)sizeof *net->peers),
+                            .lock = PTHREAD_MUTEX_INITIALIZER,
+                            .posted = PTHREAD_COND_INITIALIZER,
+                            .written = PTHREAD_COND_INITIALIZER};
+    struct comm *comm = comm_over_net(net, 0, launch->rank, launch->size);
     for (i64 r = 0; r < launch->size; r++) {
         net->peers[r].socket = sockets[r];
         net->peers[r].out_end = &net->peers[r].out;

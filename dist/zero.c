@@ -12,7 +12,7 @@ struct comm *zero_ranks(const struct weight *w, const struct parallel *p)
 /* elements[r]: size of rank r's share of this rank's slice. */
 static void zero_sizes(i64 *elements, const struct weight *w, i64 ranks)
 {
-    i64 rows = w->parts * w->rows;
+    i64 rows = w->matrices * w->rows;
     for (i64 r = 0; r < ranks; r++)
         elements[r] = (rows * (r + 1) / ranks - rows * r / ranks) * w->columns;
 }
@@ -69,7 +69,7 @@ static void gather_state(struct weights *all, struct weight *whole, const struct
     struct comm *world = p->world;
     struct weight placed[world->size];
     struct span out[world->size], in[world->size];
-    i64 whole_bytes = mine->spec.parts * mine->spec.rows * mine->spec.columns * 4;
+    i64 whole_bytes = mine->spec.matrices * mine->spec.rows * mine->spec.columns * 4;
     bool root = world->rank == 0;
     char *parts = root ? memory_alloc(whole_bytes) : NULL, *arrived = parts;
     memset(in, 0, sizeof in);
@@ -90,7 +90,7 @@ static void gather_state(struct weights *all, struct weight *whole, const struct
     for (i64 r = 0; root && r < world->size; r++)
         weight_share_to_logical(logical, &placed[r], out[r].data);
     if (root && kind == MASTER)
-        weight_put(all, whole, 0, whole->parts * whole->rows, logical);
+        weight_put(all, whole, 0, whole->matrices * whole->rows, logical);
     else if (root)
         device_put(all->device, state_of(whole, kind), logical, whole_bytes);
     memory_free(parts);

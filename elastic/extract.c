@@ -16,7 +16,7 @@ struct model_config submodel_config(const struct submodel *sub, const struct mod
     return out;
 }
 
-static i64 source_part(const i32 *ids, i64 i)
+static i64 source_expert(const i32 *ids, i64 i)
 {
     return ids ? ids[i] : i;
 }
@@ -26,27 +26,27 @@ static i64 source_part(const i32 *ids, i64 i)
 static void copy_weight(struct weights *weights, struct weight *to, const struct weights *source,
                         const struct weight *from, const i32 *experts, i64 count)
 {
-    i64 columns = from->columns, rows = from->parts * from->rows;
+    i64 columns = from->columns, rows = from->matrices * from->rows;
     float *in = memory_alloc(rows * columns * 4), *out = memory_alloc(rows * columns * 4);
     weight_get(source, from, 0, rows, in);
     switch (from->spec.elastic) {
-    case ELASTIC_EXPERT_PARTS:
+    case ELASTIC_EXPERT_MATRICES:
         for (i64 e = 0, block = from->rows * columns; e < count; e++)
-            memcpy(out + e * block, in + source_part(experts, e) * block, (size_t)block * 4);
+            memcpy(out + e * block, in + source_expert(experts, e) * block, (size_t)block * 4);
         break;
     case ELASTIC_EXPERT_ROWS:
         for (i64 e = 0; e < count; e++)
-            memcpy(out + e * columns, in + source_part(experts, e) * columns, (size_t)columns * 4);
+            memcpy(out + e * columns, in + source_expert(experts, e) * columns, (size_t)columns * 4);
         break;
     case ELASTIC_EXPERT_COLUMNS:
         for (i64 e = 0; e < count; e++)
-            out[e] = in[source_part(experts, e)];
+            out[e] = in[source_expert(experts, e)];
         break;
     case ELASTIC_NONE:
         memcpy(out, in, (size_t)(rows * columns) * 4);
         break;
     }
-    weight_put(weights, to, 0, to->parts * to->rows, out);
+    weight_put(weights, to, 0, to->matrices * to->rows, out);
     memory_free(in);
     memory_free(out);
 }
@@ -87,7 +87,7 @@ static void copy_use(struct model *out, const struct model *from, const struct s
     for (i64 i = 0; i < sub->layer_count; i++)
         for (i64 e = 0; e < experts; e++)
             use[i * experts + e] =
-                in[sub->layer[i] * from->config.experts + source_part(sub->expert[sub->layer[i]], e)];
+                in[sub->layer[i] * from->config.experts + source_expert(sub->expert[sub->layer[i]], e)];
     model_use_put(out, use);
     memory_free(in);
     memory_free(use);
@@ -104,7 +104,7 @@ static void logits_of(float *out, struct model *model, const struct submodel *su
     tape_close(&tape);
 }
 
-static int prove_equal(struct model *out, struct model *from, const struct submodel *sub)
+static int check_equal(struct model *out, struct model *from, const struct submodel *sub)
 {
     enum { ROWS = 2, LENGTH = 48 };
     i32 ids[ROWS * LENGTH];
@@ -122,7 +122,7 @@ static int prove_equal(struct model *out, struct model *from, const struct submo
     logits_of(extracted, out, &full, &batch);
     int status = memcmp(masked, extracted, (size_t)n * 4) == 0
                      ? 0
-                     : error_set("the extracted model's logits differ from the sub-model's: nothing was kept");
+                     : error_set("the extracted model's logits differ from the sub-model's: nothing was written");
     arena_close(&arena);
     memory_free(masked);
     memory_free(extracted);
@@ -136,7 +136,7 @@ int elastic_extract(struct model *out, struct model *from, const struct submodel
         return -1;
     copy_weights(out, from, sub);
     copy_use(out, from, sub);
-    if (prove_equal(out, from, sub) == 0)
+    if (check_equal(out, from, sub) == 0)
         return 0;
     model_close(out);
     return -1;

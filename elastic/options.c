@@ -53,14 +53,14 @@ static int parse_layers(struct submodel *sub, const char *text, const struct mod
     return 0;
 }
 
-struct options_ranked {
+struct ranked_expert {
     double use;
     i32 id;
 };
 
 static int by_use(const void *a, const void *b)
 {
-    const struct options_ranked *x = a, *y = b;
+    const struct ranked_expert *x = a, *y = b;
     return x->use != y->use ? (x->use < y->use ? 1 : -1) : x->id - y->id;
 }
 
@@ -70,16 +70,16 @@ static int by_id(const void *a, const void *b)
 }
 
 /* The `count` most used experts of each layer, ties to the smaller id. */
-static void most_used(struct submodel *sub, struct arena *arena, const struct model *model, i64 count)
+static void pick_most_used(struct submodel *sub, struct arena *arena, const struct model *model, i64 count)
 {
     const struct model_config *c = &model->config;
-    struct options_ranked *ranked = memory_alloc(c->experts * (i64)sizeof *ranked);
+    struct ranked_expert *ranked = memory_alloc(c->experts * (i64)sizeof *ranked);
     double *use = memory_alloc(model_use_count(c) * (i64)sizeof *use);
     model_use_get(use, model);
     for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
         i32 *ids = arena_alloc(arena, count * 4);
         for (i64 e = 0; e < c->experts; e++)
-            ranked[e] = (struct options_ranked){use[layer * c->experts + e], (i32)e};
+            ranked[e] = (struct ranked_expert){use[layer * c->experts + e], (i32)e};
         qsort(ranked, (size_t)c->experts, sizeof *ranked, by_use);
         for (i64 i = 0; i < count; i++)
             ids[i] = ranked[i].id;
@@ -162,7 +162,7 @@ static int parse_experts(struct submodel *sub, struct arena *arena, const char *
     if (count < 1 || count > c->experts)
         return error_usage("--experts %s: expected 1 to %lld", text, (long long)c->experts);
     if (count < c->experts)
-        most_used(sub, arena, model, count);
+        pick_most_used(sub, arena, model, count);
     return 0;
 }
 

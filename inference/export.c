@@ -51,8 +51,7 @@ static int check_finite(const struct model *model, const char *directory)
         float *values = tensor_source_copy(t);
         for (i64 e = 0; status == 0 && e < n; e++)
             if (!isfinite(values[e]))
-                status = error_set("%s: %s holds numbers that are not finite: the training that made it broke down",
-                                   directory, t->name);
+                status = error_set("%s: %s contains non-finite numbers: its training diverged", directory, t->name);
         memory_free(values);
     }
     weight_list_release(&list);
@@ -170,7 +169,7 @@ static int write_gguf(const struct model *model, const char *from, const char *o
     if (status == 0)
         status = model_save_gguf(model, vocabulary ? tokenizer : NULL, out, dtype);
     if (status == 0)
-        log_info("read back: every weight as it was written");
+        log_info("verified: all weights read back equal");
     if (tokenizer)
         text_tokenizer_free(tokenizer);
     memory_free(path);

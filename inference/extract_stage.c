@@ -30,7 +30,7 @@ int extract_directory(const char *from, const char *out, const struct submodel_o
     if (status == 0) {
         status = model_save(&extracted, out);
         if (status == 0)
-            status = install_tokenizers(out, from);
+            status = copy_tokenizers(out, from);
         if (status == 0)
             status = loss_weights_copy(out, from);
         if (status == 0)

@@ -15,7 +15,7 @@ enum { PROMPT = 16, DECODE_ROUNDS = 3 };
 const struct setting grid_table[] = {
     ROW(from, "from", REFERENCE, NULL, 0, 0, "model whose sub-models are measured"),
     ROW(data, "data", REFERENCES, NULL, 0, 0, DATA_HELP),
-    ROW(part, "part", STRING, "validation", 0, 0, "split of the shards"),
+    ROW(split, "part", STRING, "validation", 0, 0, "split of the shards"),
     ROW(rows, "rows", INTEGER, "64", 0, 1e9, "maximum rows to measure; 0: all"),
     ROW(length, "length", INTEGER, "512", 8, 1 << 20, "positions per row"),
     ROW(decode_tokens, "decode_tokens", INTEGER, "64", 1, 1e6, "tokens to decode when measuring speed"),
@@ -50,7 +50,7 @@ static double decode_speed(struct model *model, const struct submodel *sub, i64 
 static int run(struct memory_estimate *out, struct device *meta, void *context)
 {
     const struct grid_settings *s = context;
-    const struct heldout_pass pass = {s->data, s->part, s->length, s->rows};
+    const struct heldout_pass pass = {s->data, s->split, s->length, s->rows};
     struct model model;
     struct submodel full;
     (void)out;
@@ -70,7 +70,7 @@ static int measure_point(struct grid_point *point, struct model *model, const st
 {
     struct heldout h;
     double weights[TARGETS];
-    int status = heldout_measure(&h, model, &point->sub, s->data, s->part, s->length, s->rows);
+    int status = heldout_measure(&h, model, &point->sub, s->data, s->split, s->length, s->rows);
     if (status)
         return status;
     loss_weights_load(weights, s->from);
@@ -135,30 +135,30 @@ struct json *grid_point_json(const struct grid_point *p, const struct model_conf
     return j;
 }
 
-static void put_loss(struct text *out, double loss)
+static void put_loss(struct buffer *out, double loss)
 {
     if (isfinite(loss))
-        text_printf(out, " %8.4f", loss);
+        buffer_printf(out, " %8.4f", loss);
     else
-        text_printf(out, " %8s", "-");
+        buffer_printf(out, " %8s", "-");
 }
 
-void grid_print(struct text *out, const struct grid_result *r)
+void grid_print(struct buffer *out, const struct grid_result *r)
 {
-    text_printf(out, "%-30s %6s %7s %4s %9s %9s %8s", "sub-model", "layers", "experts", "topk", "total M", "active M",
-                "all");
+    buffer_printf(out, "%-30s %6s %7s %4s %9s %9s %8s", "sub-model", "layers", "experts", "topk", "total M", "active M",
+                  "all");
     for (int kind = 0; kind < TARGETS; kind++)
-        text_printf(out, " %8s", target_rows[kind].name);
-    text_printf(out, " %9s\n", "tokens/s");
+        buffer_printf(out, " %8s", target_rows[kind].name);
+    buffer_printf(out, " %9s\n", "tokens/s");
     for (i64 i = 0; i < r->count; i++) {
         const struct grid_point *p = &r->points[i];
-        text_printf(out, "%-30s %6lld %7lld %4lld %9.2f %9.2f", p->name, (long long)p->sub.layer_count,
-                    (long long)p->sub.expert_count, (long long)p->sub.topk, (double)p->parameters * 1e-6,
-                    (double)p->active * 1e-6);
+        buffer_printf(out, "%-30s %6lld %7lld %4lld %9.2f %9.2f", p->name, (long long)p->sub.layer_count,
+                      (long long)p->sub.expert_count, (long long)p->sub.topk, (double)p->parameters * 1e-6,
+                      (double)p->active * 1e-6);
         put_loss(out, p->loss_all);
         for (int kind = 0; kind < TARGETS; kind++)
             put_loss(out, p->loss[kind]);
-        text_printf(out, " %9.1f\n", p->tokens_per_s);
+        buffer_printf(out, " %9.1f\n", p->tokens_per_s);
     }
 }
 
@@ -177,14 +177,14 @@ static int save(const struct grid_result *r, const char *directory)
 int grid_stage(const void *settings, const struct stage *stage)
 {
     struct grid_result result;
-    struct text table = {0};
+    struct buffer table = {0};
     int status = grid_measure_all(&result, settings, stage->device);
     if (status)
         return status;
     grid_print(&table, &result);
     log_info("%s", table.data);
     status = save(&result, stage->out);
-    text_release(&table);
+    buffer_release(&table);
     grid_result_release(&result);
     return status;
 }

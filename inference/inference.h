@@ -6,13 +6,13 @@
  *
  * Where is what:
  *   preview.c            a model with its tokenizers: prompts from files, answers to text and media
- *   samples.c            the stage generate; descriptions.c: texts for media; words_right.c: scores
+ *   samples.c            the stage generate; descriptions.c: texts for media; caption_accuracy.c: scores
  *   routing.c            the stage routing: routing_counts.c (numbers), routing_files.c,
- *                        routing_pictures.c; drawing.c: SVG and pixels
+ *                        routing_pictures.c; canvas.c: SVG and pixels
  *   grid_stage.c         quality and speed of sub-models; extract_stage.c: one of them as a model
  *   export.c             HF and GGUF, checked by reading them back
  *   samples_estimate.c   memory of the stage generate before it begins; preview_dry_run.c: its parts
- * The caller closes what it opens; a studio owns its model and its tokenizers.
+ * The caller closes what it opens; a generator owns its model and its tokenizers.
  * How an id is drawn from logits is in model/draw.c and the op sample. */
 #ifndef WEFT_INFERENCE_H
 #define WEFT_INFERENCE_H
@@ -27,7 +27,7 @@
  * original of the same caption is nearer than another's, 0.5 at chance; `first` counts media whose
  * own original is the nearest of all. Distances: mean squared difference of pixels for pictures, of
  * all frames for clips, of log-mel spectra for speech, the shorter padded with silence. Scores of
- * generated text: exact matches, and the share of words right (words_right.h). */
+ * generated text: exact matches, and the share of words right (caption_accuracy.h). */
 struct samples_settings {
     char *from, *data;
     i64 pictures, clips, sounds, show, texts;
@@ -42,7 +42,7 @@ int samples_stage(const void *settings, const struct stage *stage); /* $OUT/samp
 /* ---- Routing ---- */
 /* The stage `routing`: expert usage of each stream, over shards. */
 struct routing_settings {
-    char *from, *data, *part;
+    char *from, *data, *split;
     i64 rows, length, trace;
     struct submodel_options sub;
 };
@@ -60,7 +60,7 @@ int routing_stage(const void *settings, const struct stage *stage);
  * parameters, and text decoding speed with one request at a time. */
 enum { GRID_MOST = 16 };
 struct grid_settings {
-    char *from, *data, *part;
+    char *from, *data, *split;
     i64 rows, length, decode_tokens;
 };
 struct grid_result {
@@ -75,8 +75,8 @@ extern const struct setting grid_table[];
 int grid_measure_all(struct grid_result *out, const struct grid_settings *settings, struct device *device);
 void grid_result_release(struct grid_result *result);
 struct json *grid_point_json(const struct grid_point *point, const struct model_config *config);
-void grid_print(struct text *out, const struct grid_result *result); /* an aligned table */
-int grid_stage(const void *settings, const struct stage *stage);     /* $OUT/grid.json */
+void grid_print(struct buffer *out, const struct grid_result *result); /* an aligned table */
+int grid_stage(const void *settings, const struct stage *stage);       /* $OUT/grid.json */
 
 /* ---- Cut-outs ---- */
 /* Writes a sub-model as a model directory of its own, tokenizers included, into the existing folder

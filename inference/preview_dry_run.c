@@ -1,7 +1,7 @@
-/* Dry runs of what a studio does, on the meta backend. */
-#include "inference/preview.h"
+/* Dry runs of what a generator does, on the meta backend. */
+#include "inference/generator.h"
 
-static int into_picture(struct studio *s, i32 token)
+static int into_picture(struct generator *s, i32 token)
 {
     struct answer answer = {.has_medium = true};
     u8 *pixels = NULL;
@@ -18,7 +18,7 @@ static int into_picture(struct studio *s, i32 token)
     return status;
 }
 
-static int into_sound(struct studio *s, i64 frames)
+static int into_sound(struct generator *s, i64 frames)
 {
     struct answer answer = {.has_medium = true};
     float *samples = NULL;
@@ -31,7 +31,7 @@ static int into_sound(struct studio *s, i64 frames)
     return status;
 }
 
-static int into_medium(struct studio *s, const struct prompt *p)
+static int into_medium(struct generator *s, const struct prompt *p)
 {
     int status = 0;
     if (p->to == MODALITY_AUDIO)
@@ -43,16 +43,16 @@ static int into_medium(struct studio *s, const struct prompt *p)
     return p->choice_count ? status : into_picture(s, p->opening[0]);
 }
 
-int studio_dry_run_answer(struct studio *s, const struct prompt *p, const struct studio_options *o)
+int generator_dry_run_answer(struct generator *s, const struct prompt *p, const struct generator_options *o)
 {
     struct answer answer = {0};
     struct generate_request request = prompt_request(p, 0, 1);
-    if (studio_generate(&answer, s, &request, 1, o))
+    if (generator_run(&answer, s, &request, 1, o))
         return -1;
     return into_medium(s, p);
 }
 
-void studio_dry_run_picture(struct studio *s, const struct vision_shape *shape)
+void generator_dry_run_picture(struct generator *s, const struct vision_shape *shape)
 {
     i64 cells = shape->latent_frames * shape->h * shape->w;
     u8 *pixels = memory_alloc(shape->frames * shape->height * shape->width * 3);
@@ -62,7 +62,7 @@ void studio_dry_run_picture(struct studio *s, const struct vision_shape *shape)
     memory_free(features);
 }
 
-void studio_dry_run_sound(struct studio *s, i64 frames)
+void generator_dry_run_sound(struct generator *s, i64 frames)
 {
     i64 count = frames * AUDIO_FRAME_SAMPLES;
     float *samples = memory_alloc(count * 4);

@@ -11,88 +11,90 @@
 const struct setting routing_table[] = {
     ROW(from, "from", REFERENCE, NULL, 0, 0, "model to analyse"),
     ROW(data, "data", REFERENCES, NULL, 0, 0, DATA_HELP),
-    ROW(part, "part", STRING, "validation", 0, 0, "split of the shards"),
+    ROW(split, "part", STRING, "validation", 0, 0, "split of the shards"),
     ROW(rows, "rows", INTEGER, "0", 0, 1e9, "maximum rows to analyse; 0: all"),
     ROW(length, "length", INTEGER, "512", 8, 1 << 20, "positions per row"),
     ROW(trace, "trace", INTEGER, "0", 0, 1e9, "positions to log individually with their experts"),
     SUBMODEL_ROWS(struct routing_settings, sub),
     {0}};
 
-struct look { /* state of one pass */
+struct trace_state { /* state of one pass */
     struct routing_counts counts;
     i64 trace, position;
     struct file_writer writer;
 };
 
-static void trace_position(struct look *look, const struct batch *batch, const i32 *routes, i64 i, struct text *line)
+static void trace_position(struct trace_state *trace_state, const struct batch *batch, const i32 *routes, i64 i,
+                           struct buffer *line)
 {
-    const struct routing_counts *c = &look->counts;
+    const struct routing_counts *c = &trace_state->counts;
     for (i64 l = 0; l < c->layers; l++) {
         const i32 *chosen = routes + (c->layer[l] * batch->n + i) * c->topk;
-        text_clear(line);
-        text_printf(line, "{\"position\":%lld,\"sample\":%d,\"stream\":\"%s\",\"layer\":%d,\"experts\":[",
-                    (long long)look->position, batch->sample[i], stream_rows[batch->stream[i]].name, c->layer[l]);
+        buffer_clear(line);
+        buffer_printf(line, "{\"position\":%lld,\"sample\":%d,\"stream\":\"%s\",\"layer\":%d,\"experts\":[",
+                      (long long)trace_state->position, batch->sample[i], stream_rows[batch->stream[i]].name,
+                      c->layer[l]);
         for (i64 k = 0; k < c->topk && chosen[k] >= 0; k++)
-            text_printf(line, "%s%d", k ? "," : "", c->expert[l * c->experts + chosen[k]]);
-        text_printf(line, "]}\n");
-        file_write(&look->writer, line->data, line->length);
+            buffer_printf(line, "%s%d", k ? "," : "", c->expert[l * c->experts + chosen[k]]);
+        buffer_printf(line, "]}\n");
+        file_write(&trace_state->writer, line->data, line->length);
     }
 }
 
-static void look_at(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes)
+static void count_batch(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes)
 {
     (void)forward;
-    struct look *look = context;
-    struct text line = {0};
-    routing_count(&look->counts, batch, routes);
-    for (i64 i = 0; i < batch->n && look->position < look->trace; i++)
+    struct trace_state *trace_state = context;
+    struct buffer line = {0};
+    routing_count(&trace_state->counts, batch, routes);
+    for (i64 i = 0; i < batch->n && trace_state->position < trace_state->trace; i++)
         if (batch->sample[i] >= 0) {
-            trace_position(look, batch, routes, i, &line);
-            look->position++;
+            trace_position(trace_state, batch, routes, i, &line);
+            trace_state->position++;
         }
-    text_release(&line);
+    buffer_release(&line);
 }
 
 static struct heldout_pass pass_of(const struct routing_settings *s)
 {
-    return (struct heldout_pass){s->data, s->part, s->length, s->rows, .want_routes = true};
+    return (struct heldout_pass){s->data, s->split, s->length, s->rows, .want_routes = true};
 }
 
 /* Opens trace.jsonl if wanted, and closes it on every path. */
-static int walk(struct look *look, const struct routing_settings *s, const char *out, struct model *model,
-                const struct submodel *sub)
+static int run_pass(struct trace_state *trace_state, const struct routing_settings *s, const char *out,
+                    struct model *model, const struct submodel *sub)
 {
     struct heldout_pass pass = pass_of(s);
-    pass.visit = look_at;
-    pass.context = look;
-    look->trace = s->trace;
+    pass.visit = count_batch;
+    pass.context = trace_state;
+    trace_state->trace = s->trace;
     if (s->trace == 0)
         return heldout_walk(&pass, model, sub);
     char *path = path_join(out, "trace.jsonl");
-    int status = file_writer_open(&look->writer, path);
+    int status = file_writer_open(&trace_state->writer, path);
     memory_free(path);
     if (status)
         return -1;
     status = heldout_walk(&pass, model, sub);
     if (status)
-        file_writer_abandon(&look->writer);
+        file_writer_abandon(&trace_state->writer);
     else
-        status = file_writer_commit(&look->writer);
+        status = file_writer_commit(&trace_state->writer);
     return status;
 }
 
-static int save(const struct routing_settings *s, const char *out, const struct look *look, const struct model *model,
-                const struct submodel *sub)
+static int save(const struct routing_settings *s, const char *out, const struct trace_state *trace_state,
+                const struct model *model, const struct submodel *sub)
 {
-    struct json *j = routing_json(&look->counts);
+    struct json *j = routing_json(&trace_state->counts);
     char *path = path_join(out, "routing.json");
-    json_set(j, "part", json_of_string(s->part));
+    json_set(j, "part", json_of_string(s->split));
     json_set(j, "submodel", submodel_to_json(sub, &model->config));
     int status = json_save(path, j);
     if (status == 0)
-        status = routing_save_tables(&look->counts, out);
+        status = routing_save_tables(&trace_state->counts, out);
     if (status == 0)
-        status = routing_save_pictures(&look->counts, out);
+        status = routing_save_pictures(&trace_state->counts, out);
     json_free(j);
     memory_free(path);
     return status;
@@ -100,19 +102,19 @@ static int save(const struct routing_settings *s, const char *out, const struct 
 
 static int measure(const struct routing_settings *s, const char *out, struct model *model)
 {
-    struct look look = {0};
+    struct trace_state trace_state = {0};
     struct submodel sub;
     struct arena arena;
     arena_open(&arena, 64 << 20);
     int status = submodel_parse(&sub, &arena, &s->sub, model);
     if (status == 0) {
-        routing_counts_init(&look.counts, &model->config, &sub);
-        status = look.counts.layers
-                     ? walk(&look, s, out, model, &sub)
-                     : error_set("%s: no layer of it has experts, so there is no routing to look at", s->from);
+        routing_counts_init(&trace_state.counts, &model->config, &sub);
+        status = trace_state.counts.layers
+                     ? run_pass(&trace_state, s, out, model, &sub)
+                     : error_set("%s: no layer has experts, so there is no routing to measure", s->from);
         if (status == 0)
-            status = save(s, out, &look, model, &sub);
-        routing_counts_release(&look.counts);
+            status = save(s, out, &trace_state, model, &sub);
+        routing_counts_release(&trace_state.counts);
     }
     arena_close(&arena);
     return status;

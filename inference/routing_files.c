@@ -59,44 +59,44 @@ struct json *routing_json(const struct routing_counts *c)
     return j;
 }
 
-static void put_number(struct text *out, double value)
+static void put_number(struct buffer *out, double value)
 {
     if (isfinite(value))
-        text_printf(out, ",%.6f\n", value);
+        buffer_printf(out, ",%.6f\n", value);
     else
-        text_printf(out, ",\n");
+        buffer_printf(out, ",\n");
 }
 
-static void use_csv(struct text *out, const struct routing_counts *c, i64 l, enum stream s)
+static void use_csv(struct buffer *out, const struct routing_counts *c, i64 l, enum stream s)
 {
     const i64 *use = routing_use(c, l, s);
     for (i64 e = 0; e < c->experts && c->positions[s]; e++) {
-        text_printf(out, "%d,%s,%d,%lld", c->layer[l], stream_rows[s].name, c->expert[l * c->experts + e],
-                    (long long)use[e]);
+        buffer_printf(out, "%d,%s,%d,%lld", c->layer[l], stream_rows[s].name, c->expert[l * c->experts + e],
+                      (long long)use[e]);
         put_number(out, (double)use[e] / (double)c->positions[s]);
     }
 }
 
-static void overlap_csv(struct text *out, const struct routing_counts *c, i64 l, enum stream s)
+static void overlap_csv(struct buffer *out, const struct routing_counts *c, i64 l, enum stream s)
 {
     for (int other = 0; other < STREAMS; other++)
         if (other != (int)s && c->positions[s] && c->positions[other]) {
-            text_printf(out, "%d,%s,%s", c->layer[l], stream_rows[s].name, stream_rows[other].name);
+            buffer_printf(out, "%d,%s,%s", c->layer[l], stream_rows[s].name, stream_rows[other].name);
             put_number(out, routing_overlap(routing_use(c, l, s), routing_use(c, l, other), c->experts));
         }
 }
 
-static void entropy_csv(struct text *out, const struct routing_counts *c, i64 l, enum stream s)
+static void entropy_csv(struct buffer *out, const struct routing_counts *c, i64 l, enum stream s)
 {
     if (c->positions[s]) {
-        text_printf(out, "%d,%s", c->layer[l], stream_rows[s].name);
+        buffer_printf(out, "%d,%s", c->layer[l], stream_rows[s].name);
         put_number(out, routing_entropy(routing_use(c, l, s), c->experts));
     }
 }
 
 static const struct {
     const char *name, *head;
-    void (*rows)(struct text *out, const struct routing_counts *counts, i64 layer, enum stream stream);
+    void (*rows)(struct buffer *out, const struct routing_counts *counts, i64 layer, enum stream stream);
 } tables[] = {
     {"use.csv", "layer,stream,expert,positions,frequency\n", use_csv},
     {"overlap.csv", "layer,stream,other,iou\n", overlap_csv},
@@ -107,14 +107,14 @@ int routing_save_tables(const struct routing_counts *c, const char *directory)
 {
     int status = 0;
     for (i64 t = 0; t < COUNT_OF(tables) && status == 0; t++) {
-        struct text out = {0};
+        struct buffer out = {0};
         char *path = path_join(directory, tables[t].name);
-        text_printf(&out, "%s", tables[t].head);
+        buffer_printf(&out, "%s", tables[t].head);
         for (i64 l = 0; l < c->layers; l++)
             for (int s = 0; s < STREAMS; s++)
                 tables[t].rows(&out, c, l, s);
         status = file_replace(path, out.data, out.length);
-        text_release(&out);
+        buffer_release(&out);
         memory_free(path);
     }
     return status;

@@ -1,5 +1,5 @@
 /* Figures 8, 9 and 10 of the ERNIE 5.0 report for a model, and a page that shows them. */
-#include "inference/drawing.h"
+#include "inference/canvas.h"
 #include "inference/routing.h"
 
 #include <math.h>
@@ -37,32 +37,32 @@ static double round_axis(double share)
     return 1;
 }
 
-static void draw_stream_bars(struct drawing *d, const struct routing_counts *c, i64 layer, enum stream s, double y)
+static void draw_stream_bars(struct canvas *d, const struct routing_counts *c, i64 layer, enum stream s, double y)
 {
     const i64 *use = routing_use(c, layer, s);
     double width = (double)BAR_WIDTH / (double)c->experts, axis = round_axis(largest_use(c, layer, s));
-    draw_words(d, LEFT - 8, y + 14, ANCHOR_END, stream_rows[s].colour, "%s", stream_rows[s].name);
-    draw_words(d, LEFT + BAR_WIDTH + 6, y + 10, ANCHOR_START, INK, "%g %%", axis * 100);
-    draw_line(d, LEFT, y, LEFT + BAR_WIDTH, y, 1, FAINT);
+    canvas_text(d, LEFT - 8, y + 14, ANCHOR_END, stream_rows[s].colour, "%s", stream_rows[s].name);
+    canvas_text(d, LEFT + BAR_WIDTH + 6, y + 10, ANCHOR_START, INK, "%g %%", axis * 100);
+    canvas_line(d, LEFT, y, LEFT + BAR_WIDTH, y, 1, FAINT);
     for (i64 e = 0; e < c->experts; e++) {
         double height = BAR_HEIGHT * (double)use[e] / (double)c->positions[s] / axis;
         if (use[e])
-            draw_box(d, LEFT + (double)e * width, y + BAR_HEIGHT - height, fmax(width * 0.85, 0.5), height,
-                     stream_rows[s].colour);
+            canvas_box(d, LEFT + (double)e * width, y + BAR_HEIGHT - height, fmax(width * 0.85, 0.5), height,
+                       stream_rows[s].colour);
     }
-    draw_line(d, LEFT, y + BAR_HEIGHT, LEFT + BAR_WIDTH, y + BAR_HEIGHT, 1, INK);
+    canvas_line(d, LEFT, y + BAR_HEIGHT, LEFT + BAR_WIDTH, y + BAR_HEIGHT, 1, INK);
 }
 
 static int draw_use(const struct routing_counts *c, i64 layer, const char *directory, const char *name)
 {
-    struct drawing d;
+    struct canvas d;
     i64 shown = 0;
     for (int s = 0; s < STREAMS; s++)
         shown += c->positions[s] > 0;
-    drawing_open(&d, LEFT + BAR_WIDTH + 60, TOP + shown * (BAR_HEIGHT + GAP) + 24);
-    draw_words(&d, LEFT, 20, ANCHOR_START, INK,
-               "layer %d: share of a stream's positions that choose each of %lld experts (top-%lld)", c->layer[layer],
-               (long long)c->experts, (long long)c->topk);
+    canvas_open(&d, LEFT + BAR_WIDTH + 60, TOP + shown * (BAR_HEIGHT + GAP) + 24);
+    canvas_text(&d, LEFT, 20, ANCHOR_START, INK,
+                "layer %d: share of a stream's positions that choose each of %lld experts (top-%lld)", c->layer[layer],
+                (long long)c->experts, (long long)c->topk);
     double y = TOP;
     for (int s = 0; s < STREAMS; s++)
         if (c->positions[s]) {
@@ -70,46 +70,46 @@ static int draw_use(const struct routing_counts *c, i64 layer, const char *direc
             y += BAR_HEIGHT + GAP;
         }
     const i32 *ids = c->expert + layer * c->experts;
-    draw_words(&d, LEFT, y - 8, ANCHOR_START, INK, "expert %d", ids[0]);
-    draw_words(&d, LEFT + BAR_WIDTH, y - 8, ANCHOR_END, INK, "%d", ids[c->experts - 1]);
-    int status = drawing_save(&d, directory, name);
-    drawing_close(&d);
+    canvas_text(&d, LEFT, y - 8, ANCHOR_START, INK, "expert %d", ids[0]);
+    canvas_text(&d, LEFT + BAR_WIDTH, y - 8, ANCHOR_END, INK, "%d", ids[c->experts - 1]);
+    int status = canvas_save(&d, directory, name);
+    canvas_close(&d);
     return status;
 }
 
 /* Color scale from white to blue. */
-static u32 heat(double share)
+static u32 heat_color(double share)
 {
     double t = fmin(1, fmax(0, share));
     u32 red = (u32)(255 - 247 * t), green = (u32)(255 - 207 * t), blue = (u32)(255 - 148 * t);
     return red << 16 | green << 8 | blue;
 }
 
-static void draw_cell(struct drawing *d, const struct routing_counts *c, i64 layer, enum stream a, enum stream b)
+static void draw_cell(struct canvas *d, const struct routing_counts *c, i64 layer, enum stream a, enum stream b)
 {
     double x = LEFT + CELL * (double)b, y = TOP + 20 + CELL * (double)a;
     double iou = a == b ? NAN : routing_overlap(routing_use(c, layer, a), routing_use(c, layer, b), c->experts);
     bool known = isfinite(iou) && c->positions[a] && c->positions[b];
-    draw_box(d, x, y, CELL - 1, CELL - 1, known ? heat(iou) : 0xf4f4f4);
+    canvas_box(d, x, y, CELL - 1, CELL - 1, known ? heat_color(iou) : 0xf4f4f4);
     if (known)
-        draw_words(d, x + CELL / 2.0, y + CELL / 2.0 + 4, ANCHOR_MIDDLE, iou > 0.55 ? 0xffffff : INK, "%.2f", iou);
+        canvas_text(d, x + CELL / 2.0, y + CELL / 2.0 + 4, ANCHOR_MIDDLE, iou > 0.55 ? 0xffffff : INK, "%.2f", iou);
 }
 
 static int draw_overlap(const struct routing_counts *c, i64 layer, const char *directory, const char *name)
 {
-    struct drawing d;
-    drawing_open(&d, LEFT + STREAMS * CELL + 20, TOP + 20 + STREAMS * CELL + 12);
-    draw_words(&d, 8, 20, ANCHOR_START, INK, "layer %d: overlap of the most used quarter of experts", c->layer[layer]);
+    struct canvas d;
+    canvas_open(&d, LEFT + STREAMS * CELL + 20, TOP + 20 + STREAMS * CELL + 12);
+    canvas_text(&d, 8, 20, ANCHOR_START, INK, "layer %d: overlap of the most used quarter of experts", c->layer[layer]);
     for (int s = 0; s < STREAMS; s++) {
-        draw_words(&d, LEFT - 8, TOP + 20 + CELL * (s + 0.5) + 4, ANCHOR_END, stream_rows[s].colour, "%s",
-                   stream_rows[s].name);
-        draw_words(&d, LEFT + CELL * (s + 0.5), TOP + 12, ANCHOR_MIDDLE, stream_rows[s].colour, "%s",
-                   stream_rows[s].name);
+        canvas_text(&d, LEFT - 8, TOP + 20 + CELL * (s + 0.5) + 4, ANCHOR_END, stream_rows[s].colour, "%s",
+                    stream_rows[s].name);
+        canvas_text(&d, LEFT + CELL * (s + 0.5), TOP + 12, ANCHOR_MIDDLE, stream_rows[s].colour, "%s",
+                    stream_rows[s].name);
         for (int other = 0; other < STREAMS; other++)
             draw_cell(&d, c, layer, s, other);
     }
-    int status = drawing_save(&d, directory, name);
-    drawing_close(&d);
+    int status = canvas_save(&d, directory, name);
+    canvas_close(&d);
     return status;
 }
 
@@ -139,71 +139,71 @@ static struct axes entropy_axes(const struct routing_counts *c)
     return a;
 }
 
-static void draw_axes(struct drawing *d, const struct routing_counts *c, const struct axes *a)
+static void draw_axes(struct canvas *d, const struct routing_counts *c, const struct axes *a)
 {
     i64 every = ceil_div(c->layers, 16);
     for (double h = a->low; h < 1.001; h += 0.1) {
-        draw_line(d, LEFT, plot_y(a, h), LEFT + PLOT_WIDTH, plot_y(a, h), 1, FAINT);
-        draw_words(d, LEFT - 8, plot_y(a, h) + 4, ANCHOR_END, INK, "%.1f", h);
+        canvas_line(d, LEFT, plot_y(a, h), LEFT + PLOT_WIDTH, plot_y(a, h), 1, FAINT);
+        canvas_text(d, LEFT - 8, plot_y(a, h) + 4, ANCHOR_END, INK, "%.1f", h);
     }
     for (i64 l = 0; l < c->layers; l += every)
-        draw_words(d, plot_x(a, l), TOP + PLOT_HEIGHT + 18, ANCHOR_MIDDLE, INK, "%d", c->layer[l]);
-    draw_words(d, LEFT + PLOT_WIDTH / 2.0, TOP + PLOT_HEIGHT + 36, ANCHOR_MIDDLE, INK, "layer");
-    draw_words(d, LEFT, 20, ANCHOR_START, INK, "normalised entropy of expert use by layer: 1 is even");
+        canvas_text(d, plot_x(a, l), TOP + PLOT_HEIGHT + 18, ANCHOR_MIDDLE, INK, "%d", c->layer[l]);
+    canvas_text(d, LEFT + PLOT_WIDTH / 2.0, TOP + PLOT_HEIGHT + 36, ANCHOR_MIDDLE, INK, "layer");
+    canvas_text(d, LEFT, 20, ANCHOR_START, INK, "normalised entropy of expert use by layer: 1 is even");
 }
 
-static void draw_stream_line(struct drawing *d, const struct routing_counts *c, const struct axes *a, enum stream s)
+static void draw_stream_line(struct canvas *d, const struct routing_counts *c, const struct axes *a, enum stream s)
 {
     double before = NAN;
     for (i64 l = 0; l < c->layers; l++) {
         double h = routing_entropy(routing_use(c, l, s), c->experts);
         if (isfinite(h) && isfinite(before))
-            draw_line(d, plot_x(a, l - 1), plot_y(a, before), plot_x(a, l), plot_y(a, h), 2, stream_rows[s].colour);
+            canvas_line(d, plot_x(a, l - 1), plot_y(a, before), plot_x(a, l), plot_y(a, h), 2, stream_rows[s].colour);
         if (isfinite(h))
-            draw_box(d, plot_x(a, l) - 3, plot_y(a, h) - 3, 6, 6, stream_rows[s].colour);
+            canvas_box(d, plot_x(a, l) - 3, plot_y(a, h) - 3, 6, 6, stream_rows[s].colour);
         before = h;
     }
 }
 
 static int draw_entropy(const struct routing_counts *c, const char *directory, const char *name)
 {
-    struct drawing d;
+    struct canvas d;
     struct axes a = entropy_axes(c);
-    drawing_open(&d, LEFT + PLOT_WIDTH + 110, TOP + PLOT_HEIGHT + 48);
+    canvas_open(&d, LEFT + PLOT_WIDTH + 110, TOP + PLOT_HEIGHT + 48);
     draw_axes(&d, c, &a);
     double y = TOP + 12;
     for (int s = 0; s < STREAMS; s++)
         if (c->positions[s]) {
             draw_stream_line(&d, c, &a, s);
-            draw_box(&d, LEFT + PLOT_WIDTH + 18, y - 9, 10, 10, stream_rows[s].colour);
-            draw_words(&d, LEFT + PLOT_WIDTH + 34, y, ANCHOR_START, INK, "%s", stream_rows[s].name);
+            canvas_box(&d, LEFT + PLOT_WIDTH + 18, y - 9, 10, 10, stream_rows[s].colour);
+            canvas_text(&d, LEFT + PLOT_WIDTH + 34, y, ANCHOR_START, INK, "%s", stream_rows[s].name);
             y += 20;
         }
-    int status = drawing_save(&d, directory, name);
-    drawing_close(&d);
+    int status = canvas_save(&d, directory, name);
+    canvas_close(&d);
     return status;
 }
 
 /* ---- The page ---- */
 
-static int put_picture(struct text *page, const char *directory, const char *name)
+static int put_picture(struct buffer *page, const char *directory, const char *name)
 {
     char *path = string_format("%s/%s.svg", directory, name);
-    struct text svg = {0};
+    struct buffer svg = {0};
     int status = file_read(&svg, path);
     if (status == 0)
-        text_append(page, svg.data, svg.length);
-    text_release(&svg);
+        buffer_append(page, svg.data, svg.length);
+    buffer_release(&svg);
     memory_free(path);
     return status;
 }
 
-static void put_positions(struct text *page, const struct routing_counts *c)
+static void put_positions(struct buffer *page, const struct routing_counts *c)
 {
-    text_printf(page, "<table><tr><th>stream</th><th>positions</th></tr>\n");
+    buffer_printf(page, "<table><tr><th>stream</th><th>positions</th></tr>\n");
     for (int s = 0; s < STREAMS; s++)
-        text_printf(page, "<tr><td>%s</td><td>%lld</td></tr>\n", stream_rows[s].name, (long long)c->positions[s]);
-    text_printf(page, "</table>\n");
+        buffer_printf(page, "<tr><td>%s</td><td>%lld</td></tr>\n", stream_rows[s].name, (long long)c->positions[s]);
+    buffer_printf(page, "</table>\n");
 }
 
 static const char page_head[] =
@@ -236,7 +236,7 @@ static i64 layer_at(const struct routing_counts *c, i64 place)
     return place == 0 ? 0 : place == 1 ? c->layers / 2 : c->layers - 1;
 }
 
-static int put_pictures(struct text *page, const struct routing_counts *c, const char *directory, const char *kind)
+static int put_pictures(struct buffer *page, const struct routing_counts *c, const char *directory, const char *kind)
 {
     int status = 0;
     char name[32];
@@ -250,22 +250,22 @@ static int put_pictures(struct text *page, const struct routing_counts *c, const
 
 static int save_page(const struct routing_counts *c, const char *directory)
 {
-    struct text page = {0};
+    struct buffer page = {0};
     char *path = path_join(directory, "routing.html");
-    text_printf(&page, "%s", page_head);
+    buffer_printf(&page, "%s", page_head);
     put_positions(&page, c);
-    text_printf(&page, "%s", use_caption);
+    buffer_printf(&page, "%s", use_caption);
     int status = put_pictures(&page, c, directory, "use");
-    text_printf(&page, "%s", overlap_caption);
+    buffer_printf(&page, "%s", overlap_caption);
     if (status == 0)
         status = put_pictures(&page, c, directory, "overlap");
-    text_printf(&page, "%s", entropy_caption);
+    buffer_printf(&page, "%s", entropy_caption);
     if (status == 0)
         status = put_picture(&page, directory, "entropy");
-    text_printf(&page, "</body></html>\n");
+    buffer_printf(&page, "</body></html>\n");
     if (status == 0)
         status = file_replace(path, page.data, page.length);
-    text_release(&page);
+    buffer_release(&page);
     memory_free(path);
     return status;
 }

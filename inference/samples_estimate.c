@@ -5,33 +5,33 @@
 
 /* Estimates one answer at a time, since the decoder takes as
  * many more as fit. shape: NULL for sounds. */
-static int run_answer(struct studio *meta, const struct samples_settings *s, enum modality kind, const char *shape)
+static int run_answer(struct generator *meta, const struct samples_settings *s, enum modality kind, const char *shape)
 {
     struct prompt p;
-    const struct studio_options one = {.sampling = {0, 1, 0, {0, RNG_SAMPLING}}, .seats = 1};
+    const struct generator_options one = {.sampling = {0, 1, 0, {0, RNG_SAMPLING}}, .slots = 1};
     prompt_init(&p, kind);
     p.guidance = s->guidance;
     int status = prompt_text(&p, meta, "a");
     if (status == 0)
         status = prompt_ask(&p, meta, shape, 0);
     if (status == 0)
-        status = studio_dry_run_answer(meta, &p, &one);
+        status = generator_dry_run_answer(meta, &p, &one);
     if (status == 0 && s->texts && kind == MODALITY_AUDIO)
-        studio_dry_run_sound(meta, p.most);
+        generator_dry_run_sound(meta, p.most);
     prompt_release(&p);
     return status;
 }
 
-static int run_shape(struct studio *meta, const struct samples_settings *s, const struct vision_shape *shape)
+static int run_shape(struct generator *meta, const struct samples_settings *s, const struct vision_shape *shape)
 {
     if (run_answer(meta, s, shape->frames > 1 ? MODALITY_VIDEO : MODALITY_IMAGE, shape->name))
         return -1;
     if (s->texts && meta->model.config.cell_features)
-        studio_dry_run_picture(meta, shape);
+        generator_dry_run_picture(meta, shape);
     return 0;
 }
 
-static int run_shapes(struct studio *meta, const struct samples_settings *s, bool clips)
+static int run_shapes(struct generator *meta, const struct samples_settings *s, bool clips)
 {
     const struct vision_config *c = &meta->vision.config;
     int status = 0;
@@ -43,7 +43,7 @@ static int run_shapes(struct studio *meta, const struct samples_settings *s, boo
 
 /* Follows the stage's order, since decoders are allocated next to what the tokenizers have
  * allocated before. */
-static int run_kinds(struct studio *meta, const struct samples_settings *s, struct mel_distance *mel)
+static int run_kinds(struct generator *meta, const struct samples_settings *s, struct mel_distance *mel)
 {
     const float silence = 0;
     i64 spectra;
@@ -60,15 +60,15 @@ static int run_kinds(struct studio *meta, const struct samples_settings *s, stru
 static int run(struct memory_estimate *out, struct device *meta, void *context)
 {
     const struct samples_settings *s = context;
-    struct studio studio;
+    struct generator generator;
     struct mel_distance mel;
     (void)out;
-    if (studio_open(&studio, meta, s->from, DTYPE_OTHER))
+    if (generator_open(&generator, meta, s->from, DTYPE_OTHER))
         return -1;
     mel_distance_open(&mel, meta);
-    int status = run_kinds(&studio, s, &mel);
+    int status = run_kinds(&generator, s, &mel);
     mel_distance_close(&mel);
-    studio_close(&studio);
+    generator_close(&generator);
     return status;
 }
 

@@ -9,7 +9,7 @@ static inline i64 product3(const i64 v[3])
 }
 
 /* true if the convolution is a gemm: each output position reads only itself */
-static inline bool conv_is_product(const struct conv *c)
+static inline bool conv_is_gemm(const struct conv *c)
 {
     bool is = true;
     for (int axis = 0; axis < 3; axis++)

@@ -30,8 +30,8 @@
  * kernels/cpu/ROOM and kernels/cuda/ROOM, in a file named after it or its family (cpu.h and
  * cuda.h list them), and its cost is in kernels/meta/meta.c. The headers beside this one hold
  * formulas that all backends share: route.h (top-k), adamw.h (update, clipping), round_fp8.h,
- * quantize_bits.h, resample.h, surrogate.h (policy loss), few.h and conv.h (checks of operands).
- * The last part of this header declares struct device, recordings and device memory;
+ * quantize_bits.h, resample.h, policy_loss.h (policy loss), skinny.h and conv.h (checks of
+ * operands). The last part of this header declares struct device, recordings and device memory;
  * kernels/device implements them. */
 #ifndef WEFT_KERNELS_H
 #define WEFT_KERNELS_H
@@ -67,29 +67,29 @@ static inline struct matrix matrix_rows(struct matrix m, i64 first, i64 count)
 }
 
 /* A quantized weight of 8 or 4 bits: w[r, c] = scale[r] v with whole numbers v from -127 to 127
- * (narrow.h). Rows are stored in strips of NARROW_ROWS and columns in steps of NARROW_COLUMNS;
- * zeros pad both. Each part begins a new strip.
+ * (quantized.h). Rows are stored in strips of QUANTIZED_ROWS and columns in steps of
+ * QUANTIZED_COLUMNS; zeros pad both. Each part begins a new strip.
  *
  *     8 bits    codes [strips][steps of 64 columns][32 rows][64]: v itself
  *     4 bits    codes [strips][steps][32 rows][32]: column c of a step in the low half of byte c,
  *               column 32 + c in the high half; factors [strips][steps][32 rows][2], one for
- *               each 32 columns. v follows from code and factor (narrow_of) and is zero where
- *               the factor is NARROW_FACTOR_ZERO. */
-enum { NARROW_ROWS = 32, NARROW_COLUMNS = 64, NARROW_FACTOR_ZERO = 64, NARROW_FACTOR_COUNT = 129 };
-struct narrow {
+ *               each 32 columns. v follows from code and factor (quantized_value) and is zero where
+ *               the factor is QUANTIZED_FACTOR_ZERO. */
+enum { QUANTIZED_ROWS = 32, QUANTIZED_COLUMNS = 64, QUANTIZED_FACTOR_ZERO = 64, QUANTIZED_FACTOR_COUNT = 129 };
+struct quantized_weight {
     const void *codes;
     const u8 *factors;        /* 4 bits only */
     const float *scale;       /* [parts . rows, each part rounded up to strips] */
     i64 parts, rows, columns; /* rows of one part */
     int bits;                 /* 8 or 4 */
 };
-FORMULA i64 narrow_strips(i64 rows) /* strips of one part */
+FORMULA i64 quantized_strips(i64 rows) /* strips of one part */
 {
-    return (rows + NARROW_ROWS - 1) / NARROW_ROWS;
+    return (rows + QUANTIZED_ROWS - 1) / QUANTIZED_ROWS;
 }
-FORMULA i64 narrow_steps(i64 columns)
+FORMULA i64 quantized_steps(i64 columns)
 {
-    return (columns + NARROW_COLUMNS - 1) / NARROW_COLUMNS;
+    return (columns + QUANTIZED_COLUMNS - 1) / QUANTIZED_COLUMNS;
 }
 
 /* One scale of an image's multi-scale code: h x w positions, row-major. */
@@ -156,14 +156,14 @@ static inline i64 fp8_matrix_bytes(const struct fp8_matrix *m)
     return m->outer * m->depth + m->outer * m->depth / FP8_BLOCK * 4;
 }
 /* The fp8_matrix that pack_fp8 makes of x, without memory (fp8_matrix_place adds it). By default x
- * is packed along its columns. With `turned` it is packed transposed, along its rows: the columns
- * (of each part) become outer, and each group begins at a multiple of 128 along depth. */
-static inline struct fp8_matrix fp8_matrix_of(enum fp8 format, enum fp8_blocks blocks, struct matrix x, bool turned,
+ * is packed along its columns. With `transposed` it is packed transposed, along its rows: the
+ * columns (of each part) become outer, and each group begins at a multiple of 128 along depth. */
+static inline struct fp8_matrix fp8_matrix_of(enum fp8 format, enum fp8_blocks blocks, struct matrix x, bool transposed,
                                               i64 parts, const struct groups *groups)
 {
     i64 bands = fp8_bands(x.rows, parts, groups) / parts, across = (x.columns + FP8_BLOCK - 1) / FP8_BLOCK;
     return (struct fp8_matrix){
-        NULL, NULL, format, blocks, turned ? parts * x.columns : x.rows, FP8_BLOCK * (turned ? bands : across)};
+        NULL, NULL, format, blocks, transposed ? parts * x.columns : x.rows, FP8_BLOCK * (transposed ? bands : across)};
 }
 static inline void fp8_matrix_place(struct fp8_matrix *m, void *memory)
 {
@@ -183,11 +183,11 @@ struct rope_cache {
     float theta;
 };
 
-/* Fused prologue and epilogue of the skinny gemm matmul_few; zeros mean none. FEW_ROWS bounds the
- * rows; FEW_NORMED bounds them with a norm, because every block recomputes the norm and for more
- * rows that costs more than a launch of its own. */
-enum { FEW_ROWS = 64, FEW_NORMED = 16 };
-struct around {
+/* Fused prologue and epilogue of the skinny gemm matmul_skinny; zeros mean none. SKINNY_ROWS bounds
+ * the rows; SKINNY_NORMED_ROWS bounds them with a norm, because every block recomputes the norm and
+ * for more rows that costs more than a launch of its own. */
+enum { SKINNY_ROWS = 64, SKINNY_NORMED_ROWS = 16 };
+struct gemm_fusion {
     struct matrix norm;             /* [1,C] RMSNorm weight of the prologue */
     struct matrix add;              /* residual, shaped as out */
     const struct rope_cache *cache; /* destination of q, k, v */
@@ -196,10 +196,10 @@ struct around {
 };
 
 /* Experts, routed and shared, for few rows (decoding): N positions with K experts each, N <=
- * FEW_NORMED and N K <= FEW_ASSIGNMENTS. Rows are sorted as `route` sorts them. All matrices have
- * one dtype. */
-enum { FEW_ASSIGNMENTS = 128 };
-struct few_experts {
+ * SKINNY_NORMED_ROWS and N K <= SKINNY_ASSIGNMENTS. Rows are sorted as `route` sorts them. All
+ * matrices have one dtype. */
+enum { SKINNY_ASSIGNMENTS = 128 };
+struct skinny_experts {
     struct matrix gate_up, down;               /* stacked: [E 2F, C], [E C, F] */
     struct matrix shared_gate_up, shared_down; /* [2S, C], [C, S]; data NULL: no shared expert */
     i64 experts;                               /* E */
@@ -293,9 +293,9 @@ struct sampling {
     struct rng_key key;
 };
 
-/* Options of the op `surrogate`, the policy loss. */
-enum { SURROGATE_MISC, SURROGATE_GSPO, SURROGATE_GRPO };
-struct surrogate_options {
+/* Options of the op `policy_loss`. */
+enum { POLICY_LOSS_MISC, POLICY_LOSS_GSPO, POLICY_LOSS_GRPO };
+struct policy_loss_options {
     int algorithm;
     double eps, mismatch_low, mismatch_high, kl;
     float scale; /* multiplies the coefficients */
@@ -333,26 +333,26 @@ struct surrogate_options {
      * offsets[count] are not written. out is F32, or has a's dtype. The result of a row does not                      \
      * depend on the other rows. The CPU quantizes each row of a to 16 bits relative to its largest                    \
      * magnitude. */                                                                                                   \
-    OP(matmul_narrow, (struct device *device, struct matrix out, struct matrix a, const struct narrow *w,              \
-                       const struct groups *groups), (device, out, a, w, groups))                                      \
+    OP(matmul_quantized, (struct device *device, struct matrix out, struct matrix a, const struct quantized_weight *w, \
+                          const struct groups *groups), (device, out, a, w, groups))                                   \
     /* Skinny gemm with fused prologue and epilogue, for decoding: out[r] = n(x[r]) w^T + add[r];                      \
      * or, where `gated`, swiglu of the two halves of n(x[r]) w^T; or n(x[r]) w^T rotated and cached                   \
      * as rope_cache does. n is RMSNorm by `norm`. Intermediates are rounded as by separate ops:                       \
-     * n(x) to x's dtype, products to out's. At most FEW_ROWS rows, or FEW_NORMED with a norm. w has                   \
+     * n(x) to x's dtype, products to out's. At most SKINNY_ROWS rows, or SKINNY_NORMED_ROWS with a norm. w has        \
      * x's dtype or is F32; out is F32, or BF16 where x is. */                                                         \
-    OP(matmul_few, (struct device *device, struct matrix out, struct matrix x, struct matrix w,                        \
-                    const struct around *around), (device, out, x, w, around))                                         \
+    OP(matmul_skinny, (struct device *device, struct matrix out, struct matrix x, struct matrix w,                     \
+                       const struct gemm_fusion *fusion), (device, out, x, w, fusion))                                 \
     /* inside[r] = swiglu of the two halves of n(x[source[r]]) W_g^T; shared = the same of n(x) and                    \
      * the shared expert. n is RMSNorm by `norm` [1,C]. Rows without a position become zeros. Rows                     \
      * past offsets[count] are not written. */                                                                         \
-    OP(experts_few_in, (struct device *device, struct matrix inside, struct matrix shared, struct matrix x,            \
-                        struct matrix norm, float eps, const struct few_experts *experts),                             \
-                       (device, inside, shared, x, norm, eps, experts))                                                \
+    OP(experts_skinny_in, (struct device *device, struct matrix inside, struct matrix shared, struct matrix x,         \
+                           struct matrix norm, float eps, const struct skinny_experts *experts),                       \
+                          (device, inside, shared, x, norm, eps, experts))                                             \
     /* out[i] = x[i] + shared[i] D_s^T + sum_k weights[i,k] inside[slot[i,k]] D_g^T. Products are                      \
      * rounded before they are summed. */                                                                              \
-    OP(experts_few_out, (struct device *device, struct matrix out, struct matrix x, struct matrix inside,              \
-                         struct matrix shared, const struct few_experts *experts),                                     \
-                        (device, out, x, inside, shared, experts))                                                     \
+    OP(experts_skinny_out, (struct device *device, struct matrix out, struct matrix x, struct matrix inside,           \
+                            struct matrix shared, const struct skinny_experts *experts),                               \
+                           (device, out, x, inside, shared, experts))                                                  \
     /* Rounds each element of x to the nearest fp8 number times its block's scale s, ties to even.                     \
      * BF16 holds every result exactly, so a BF16 gemm of them equals an fp8 gemm with f32 sums. s                     \
      * is the least power of two with max |x| of the block <= 448 s (57344 s for E5M2), clamped to                     \
@@ -364,10 +364,10 @@ struct surrogate_options {
                    enum fp8_blocks blocks, i64 parts, const struct groups *groups),                                    \
                   (device, out, x, format, blocks, parts, groups))                                                     \
     /* Stores the numbers of round_fp8 as codes and scales. out is shaped by fp8_matrix_of: packed                     \
-     * along the columns of x, with blocks 1 x 128 or tiles; or `turned` (transposed), with blocks                     \
+     * along the columns of x, with blocks 1 x 128 or tiles; or `transposed`, with blocks                              \
      * 128 x 1 or tiles. With groups, only the rows of groups are written. */                                          \
-    OP(pack_fp8, (struct device *device, const struct fp8_matrix *out, struct matrix x, bool turned, i64 parts,        \
-                  const struct groups *groups), (device, out, x, turned, parts, groups))                               \
+    OP(pack_fp8, (struct device *device, const struct fp8_matrix *out, struct matrix x, bool transposed, i64 parts,    \
+                  const struct groups *groups), (device, out, x, transposed, parts, groups))                           \
     /* fp8 gemm: out[r, c] = a[r] . b[c], with groups b[member . columns + c]. a is e4m3 or e5m2, b                    \
      * is e4m3. Each 128 of the depth are summed separately (Hopper keeps about 14 bits of such a                      \
      * sum), then added in f32. Rows past offsets[count] are not written. out is F32 or BF16. */                       \
@@ -502,25 +502,25 @@ struct surrogate_options {
     /* Groups rows received from R ranks by expert. They arrive sorted by rank, then by expert,                        \
      * from[r, e] rows each (from [R, E]). regroup [rows_bound]: the arrived row of each grouped                       \
      * row, or -1; each group begins at a multiple of GROUP_ROWS. arrived [sum of from]: its                           \
-     * inverse. offsets [E+1]. part > 0: the rows of rank r begin at row r part, and arrived [R                        \
-     * part] is -1 behind the last row of each rank. */                                                                \
+     * inverse. offsets [E+1]. capacity > 0: the rows of rank r begin at row r capacity, and arrived [R                \
+     * capacity] is -1 behind the last row of each rank. */                                                            \
     OP(route_regroup, (struct device *device, i32 *offsets, i32 *regroup, i32 *arrived, i64 rows_bound,                \
-                       const i32 *from, i64 ranks, i64 experts, i64 part),                                             \
-                      (device, offsets, regroup, arrived, rows_bound, from, ranks, experts, part))                     \
+                       const i32 *from, i64 ranks, i64 experts, i64 capacity),                                         \
+                      (device, offsets, regroup, arrived, rows_bound, from, ranks, experts, capacity))                 \
     /* counts [experts]: rows of each expert of a layer. offsets [kept + 1] belong to the `kept`                       \
      * experts that member [kept] names (NULL: the first ones). */                                                     \
     OP(route_count, (struct device *device, i32 *counts, const i32 *offsets, const i32 *member, i64 kept, i64 experts),\
                     (device, counts, offsets, member, kept, experts))                                                  \
     /* Splits rows sorted by expert, without padding, into parts for R ranks of E/R experts each:                      \
-     * `part` rows for each rank, those of rank r from row r part on. counts [E]: rows of each                         \
+     * `capacity` rows for each rank, those of rank r from row r capacity on. counts [E]: rows of each                 \
      * expert on input, rows that fit on output. sorted [assignments]: position of each row. source                    \
-     * [R part]: position of each row of the parts, or -1. slot [assignments]: row of each                             \
+     * [R capacity]: position of each row of the parts, or -1. slot [assignments]: row of each                         \
      * assignment in the sorted order on input, in the parts on output, or -1. If a rank's rows do                     \
      * not fit, over [3] (F64) gets infinity at [0], the largest row count so far at [1] and the                       \
-     * part size at [2]. */                                                                                            \
-    OP(route_parts, (struct device *device, i32 *source, i32 *slot, i32 *counts, double *over, const i32 *sorted,      \
-                     i64 assignments, i64 part, i64 ranks, i64 experts),                                               \
-                    (device, source, slot, counts, over, sorted, assignments, part, ranks, experts))                   \
+     * capacity at [2]. */                                                                                             \
+    OP(route_capacity, (struct device *device, i32 *source, i32 *slot, i32 *counts, double *over, const i32 *sorted,   \
+                        i64 assignments, i64 capacity, i64 ranks, i64 experts),                                        \
+                       (device, source, slot, counts, over, sorted, assignments, capacity, ranks, experts))            \
     /* combine: out[i] = a[i] + b[i] + sum_j weights[i,j] y[slot[i,j]]. weights NULL: 1. a and b are                   \
      * shaped as out; either may be out, or have data NULL for 0. combine_backward: dy[slot] =                         \
      * weight . dout; rows of dy up to offsets[E] that belong to no assignment become zero. */                         \
@@ -617,11 +617,11 @@ struct surrogate_options {
      * itself. start NULL: no kl term. All in f64. sums [8] F64 += number of responses; number of                      \
      * ids; sums over responses of the mean over ids of: clipped, masked, |log k|, |r - 1|, the kl                     \
      * term; and weight_i . J_i. */                                                                                    \
-    OP(surrogate, (struct device *device, float *coefficient, double *sums, const float *loss, const float *old,       \
-                   const float *rollout, const float *start, const i32 *segment, const double *advantage,              \
-                   const double *weight, i64 responses, const struct surrogate_options *options),                      \
-                  (device, coefficient, sums, loss, old, rollout, start, segment, advantage, weight, responses,        \
-                   options))                                                                                           \
+    OP(policy_loss, (struct device *device, float *coefficient, double *sums, const float *loss, const float *old,     \
+                     const float *rollout, const float *start, const i32 *segment, const double *advantage,            \
+                     const double *weight, i64 responses, const struct policy_loss_options *options),                  \
+                    (device, coefficient, sums, loss, old, rollout, start, segment, advantage, weight, responses,      \
+                     options))                                                                                         \
     /* ---- media ----                                                                                                 \
      * Resizes each of n images [h_in*w_in, C] to [h_out*w_out, C], F32 or BF16. area: mean over                       \
      * rows floor(i h/H) .. ceil((i+1) h/H)-1. bilinear: source max(0, (i+0.5) h/H - 0.5), edges                       \
@@ -778,13 +778,13 @@ bool device_recorded(struct device *device, struct recordings *recordings);
 enum backend { BACKEND_CPU, BACKEND_CUDA, BACKEND_META };
 /* ISA levels of the CPU backend: x86-64-v3 (AVX2); x86-64-v4 (AVX-512); v4 plus VNNI integer gemms;
  * VNNI plus AVX512-BF16 dot products; VNNI plus AMX tiles. */
-enum cpu_level { CPU_LEVEL_V3, CPU_LEVEL_V4, CPU_LEVEL_VNNI, CPU_LEVEL_PAIRS, CPU_LEVEL_AMX };
+enum cpu_isa { CPU_ISA_V3, CPU_ISA_V4, CPU_ISA_VNNI, CPU_ISA_AVX512_BF16, CPU_ISA_AMX };
 struct device {
     const struct kernels *ops;
     const struct memory *memory;
     const struct recorder *recorder; /* NULL: no recordings */
     enum backend backend;
-    enum cpu_level level;                /* CPU only: ISA level of its ops */
+    enum cpu_isa isa;                    /* CPU only: instruction set of its ops */
     bool has_bf16;                       /* bf16 gemms are at least as fast as f32 */
     bool has_fp8;                        /* fp8 gemms (matmul_fp8) are faster than bf16 */
     void *queue;                         /* CUDA stream; NULL elsewhere */
@@ -833,6 +833,6 @@ i64 kernels_packed_bytes(const struct device *device, i64 parts, i64 rows, i64 c
  * other load can only slow a core down. */
 double kernels_matrix_peak(struct device *device, enum dtype dtype, double seconds);
 /* Median GFLOP/s of n x n x n gemms by the op, over 3 to 64 runs in about `seconds`. */
-double kernels_product_rate(struct device *device, i64 n, enum dtype dtype, double seconds);
+double kernels_gemm_rate(struct device *device, i64 n, enum dtype dtype, double seconds);
 
 #endif

@@ -32,7 +32,7 @@ FORMULA float bit_value(unsigned char bit, float amplitude)
 /* Bilinear interpolation between four values: a and b above, e and f below. */
 FORMULA float bits_raised(float a, float b, float e, float f, float across, float down)
 {
-    return between_of(between_of(a, b, across), between_of(e, f, across), down);
+    return bilinear_blend(bilinear_blend(a, b, across), bilinear_blend(e, f, across), down);
 }
 
 /* Adds one scale, upsampled from [rows, columns] to [h, w], to sum, and subtracts it from rest (may
@@ -41,9 +41,9 @@ FORMULA void bits_raise(float *sum, float *rest, const float *values, long h, lo
                         long columns)
 {
     for (long y = 0; y < h; y++) {
-        struct between v = bilinear_between(y, rows, h);
+        struct bilinear_source v = bilinear_source_of(y, rows, h);
         for (long x = 0; x < w; x++) {
-            struct between u = bilinear_between(x, columns, w);
+            struct bilinear_source u = bilinear_source_of(x, columns, w);
             const float *a = values + (v.low * columns + u.low) * d, *b = values + (v.low * columns + u.high) * d;
             const float *e = values + (v.high * columns + u.low) * d, *f = values + (v.high * columns + u.high) * d;
             for (long c = 0; c < lanes; c++) {

@@ -18,23 +18,23 @@ FORMULA long area_end(long i, long n_in, long n_out)
 }
 
 /* Bilinear: output i is (1 - weight) low + weight high. low and high are equal at the edge. */
-struct between {
+struct bilinear_source {
     long low, high;
     float weight;
 };
-FORMULA struct between bilinear_between(long i, long n_in, long n_out)
+FORMULA struct bilinear_source bilinear_source_of(long i, long n_in, long n_out)
 {
     /* (i + 0.5) n_in / n_out - 0.5 = ((2 i + 1) n_in - n_out) / (2 n_out), floored in integers so
      * that no rounding affects it. */
     long numerator = (2 * i + 1) * n_in - n_out;
     numerator = numerator < 0 ? 0 : numerator;
-    struct between b;
+    struct bilinear_source b;
     b.low = numerator / (2 * n_out);
     b.high = b.low + 1 < n_in ? b.low + 1 : b.low;
     b.weight = (float)(numerator - b.low * 2 * n_out) / (float)(2 * n_out);
     return b;
 }
-FORMULA float between_of(float low, float high, float weight)
+FORMULA float bilinear_blend(float low, float high, float weight)
 {
     return fmaf(weight, high, (1.0f - weight) * low);
 }
@@ -47,7 +47,7 @@ FORMULA float area_weight(long i, long o, long n_in, long n_out)
 }
 FORMULA float bilinear_weight(long i, long o, long n_in, long n_out)
 {
-    struct between b = bilinear_between(o, n_in, n_out);
+    struct bilinear_source b = bilinear_source_of(o, n_in, n_out);
     if (b.low == b.high)
         return i == b.low ? 1.0f : 0.0f;
     return i == b.low ? 1.0f - b.weight : i == b.high ? b.weight : 0.0f;

@@ -135,10 +135,10 @@ struct fp8_place {
     i64 column;       /* column of the source matrix */
 };
 FORMULA struct fp8_place fp8_place_of(const struct fp8_matrix *out, i64 columns, i64 band, i64 row, i64 column,
-                                      bool turned)
+                                      bool transposed)
 {
     struct fp8_place place = {row, column, column};
-    if (turned) {
+    if (transposed) {
         i64 bands = out->depth / FP8_BLOCK; /* bands of a part, or of all groups */
         place.outer = band / bands * columns + column;
         place.depth = band % bands * FP8_BLOCK;
@@ -146,19 +146,19 @@ FORMULA struct fp8_place fp8_place_of(const struct fp8_matrix *out, i64 columns,
     return place;
 }
 
-static inline void fp8_check_pack(const struct fp8_matrix *out, struct matrix x, bool turned, i64 parts,
+static inline void fp8_check_pack(const struct fp8_matrix *out, struct matrix x, bool transposed, i64 parts,
                                   const struct groups *groups)
 {
-    struct fp8_matrix wanted = fp8_matrix_of(out->format, out->blocks, x, turned, parts, groups);
+    struct fp8_matrix wanted = fp8_matrix_of(out->format, out->blocks, x, transposed, parts, groups);
     require(out->outer == wanted.outer && out->depth == wanted.depth && x.rows % parts == 0 &&
-                (!groups || parts == 1) && out->blocks != (turned ? FP8_ALONG_ROWS : FP8_ALONG_COLUMNS),
+                (!groups || parts == 1) && out->blocks != (transposed ? FP8_ALONG_ROWS : FP8_ALONG_COLUMNS),
             "pack_fp8: [%lld,%lld] of 8 bits from %lld parts of [%lld,%lld]", (long long)out->outer,
             (long long)out->depth, (long long)parts, (long long)x.rows, (long long)x.columns);
 }
 
 /* Checks a forward gemm: a [rows, depth], b [out.columns (per part), depth]. */
-static inline void fp8_check_product(struct matrix out, const struct fp8_matrix *a, const struct fp8_matrix *b,
-                                     const struct groups *groups)
+static inline void fp8_check_gemm(struct matrix out, const struct fp8_matrix *a, const struct fp8_matrix *b,
+                                  const struct groups *groups)
 {
     require(out.rows == a->outer && a->depth == b->depth && b->format == FP8_E4M3 &&
                 (groups ? out.columns > 0 && b->outer % out.columns == 0 : b->outer == out.columns),

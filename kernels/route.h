@@ -1,5 +1,5 @@
 /* Routing formulas. Ops route, route_given, route_backward and route_balance: one position's choice
- * and its derivative. Op route_parts and grouped gemms: the part of a row, the group of a tile. */
+ * and its derivative. For route_capacity and grouped gemms: part of a row, group of a tile. */
 #ifndef WEFT_ROUTE_H
 #define WEFT_ROUTE_H
 #include "kernels/formula.h"
@@ -70,27 +70,27 @@ FORMULA i64 route_run_of(const i32 *begins, i64 runs, i32 at)
     return low;
 }
 
-/* Clamps the counts of a rank's experts to the rows that fit in `part`. Returns the rows before
+/* Clamps the counts of a rank's experts to the rows that fit in `capacity`. Returns the rows before
  * clamping. */
-FORMULA i32 route_fit(i32 *counts, i64 experts, i64 part)
+FORMULA i32 route_fit(i32 *counts, i64 experts, i64 capacity)
 {
     i32 rows = 0;
     for (i64 e = 0; e < experts; e++) {
-        i32 count = counts[e], room = rows < part ? (i32)part - rows : 0;
+        i32 count = counts[e], room = rows < capacity ? (i32)capacity - rows : 0;
         counts[e] = count < room ? count : room;
         rows += count;
     }
     return rows;
 }
 
-FORMULA void route_note_over(double *over, i32 rows, i64 part)
+FORMULA void route_note_overflow(double *over, i32 rows, i64 capacity)
 {
-    if (rows <= part)
+    if (rows <= capacity)
         return;
     over[0] += (double)INFINITY;
     if (rows > over[1]) {
         over[1] = (double)rows;
-        over[2] = (double)part;
+        over[2] = (double)capacity;
     }
 }
 

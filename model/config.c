@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Allowed ranges in config.json; products of these values stay far below 2^63. */
-static const struct bound {
+static const struct config_bound {
     const char *key;
     size_t member;
     i64 least, most;
@@ -38,7 +38,7 @@ static const struct bound {
 /* Limit on the number of weights: with the training state they must fit into the address space. */
 static const double parameters_most = 5e12;
 
-static int positive(i64 value, const char *key)
+static int check_positive(i64 value, const char *key)
 {
     return value > 0 ? 0 : error_set("%s is %lld, expected a positive number", key, (long long)value);
 }
@@ -83,7 +83,7 @@ static int check_backbone(const struct model_config *c)
         return error_set(
             "moe_layer_start_index is %lld of %lld layers (a recipe's model.dense_layers and model.layers)",
             (long long)c->first_moe_layer, (long long)c->layers);
-    if (c->first_moe_layer > 0 && positive(c->dense_width, "intermediate_size"))
+    if (c->first_moe_layer > 0 && check_positive(c->dense_width, "intermediate_size"))
         return -1;
     return 0;
 }
@@ -92,8 +92,8 @@ static int check_experts(const struct model_config *c)
 {
     if (c->first_moe_layer == c->layers)
         return 0;
-    if (positive(c->experts, "moe_num_experts") || positive(c->topk, "moe_k") ||
-        positive(c->expert_width, "moe_intermediate_size"))
+    if (check_positive(c->experts, "moe_num_experts") || check_positive(c->topk, "moe_k") ||
+        check_positive(c->expert_width, "moe_intermediate_size"))
         return -1;
     if (c->topk > c->experts)
         return error_set("moe_k is %lld, more than moe_num_experts %lld (a recipe's model.topk and model.experts)",
@@ -123,7 +123,7 @@ int model_config_check(const struct model_config *c)
     if (c->levels > c->layers)
         return error_set("%lld audio levels need heads on as many of the top layers, there are %lld",
                          (long long)c->levels, (long long)c->layers);
-    if (c->levels && positive(c->codes, "audio codes"))
+    if (c->levels && check_positive(c->codes, "audio codes"))
         return -1;
     if (c->cell_features && (c->vit_heads < 1 || c->vit_width % (2 * c->vit_heads)))
         return error_set("vision encoder: width %lld, %lld heads, %lld layers do not fit (at most %d layers)",
@@ -138,13 +138,13 @@ enum key_type { INTEGER, NUMBER, FLAG, WORD, ID };
 static const char *const key_types[] = {"a whole number", "a number from 0", "true or false", "a string",
                                         "an id or a list of ids"};
 
-struct key {
+struct config_key {
     const char *name;
     enum key_type type;
     size_t member;
 };
 
-static bool read_whole(i64 *out, const struct json *value)
+static bool read_integer_value(i64 *out, const struct json *value)
 {
     double real = json_number(value, 0.5);
     if (json_kind(value) != JSON_INTEGER &&
@@ -164,7 +164,7 @@ static bool read_value(void *out, enum key_type type, const struct json *value)
 {
     switch (type) {
     case INTEGER:
-        return read_whole(out, value);
+        return read_integer_value(out, value);
     case NUMBER:
         return read_number(out, value);
     case FLAG:
@@ -174,7 +174,7 @@ static bool read_value(void *out, enum key_type type, const struct json *value)
         *(const char **)out = json_string(value, "");
         return json_kind(value) == JSON_STRING;
     case ID: /* a list: take the first */
-        return read_whole(out, json_kind(value) == JSON_ARRAY ? json_at(value, 0) : value);
+        return read_integer_value(out, json_kind(value) == JSON_ARRAY ? json_at(value, 0) : value);
     }
     return false;
 }
@@ -182,14 +182,14 @@ static bool read_value(void *out, enum key_type type, const struct json *value)
 static int ill_typed(const struct json *value, const char *origin, const char *above, const char *name,
                      const char *expected)
 {
-    struct text found = {0};
+    struct buffer found = {0};
     json_print(&found, value, 0);
     error_set("%s: key %s%s: expected %s, found %.80s", origin, above, name, expected, found.data);
-    text_release(&found);
+    buffer_release(&found);
     return -1;
 }
 
-static int read_keys(void *out, const struct json *j, const struct key *keys, i64 count, const char *origin,
+static int read_keys(void *out, const struct json *j, const struct config_key *keys, i64 count, const char *origin,
                      const char *above)
 {
     for (i64 i = 0; i < count; i++) {
@@ -212,22 +212,22 @@ static int read_object(const struct json **out, const struct json *j, const char
 
 /* Keys that this program does not implement. A checkpoint that needs them is refused, because its
  * results would be wrong. */
-struct others {
+struct unsupported_config {
     bool use_bias;
     const char *act, *rope_type;
     i64 interval, last_moe_layer;
 };
 
-static int refuse_what_differs(const struct json *j, const struct model_config *c, const char *origin)
+static int refuse_unsupported(const struct json *j, const struct model_config *c, const char *origin)
 {
-    static const struct key keys[] = {
-        {"use_bias", FLAG, offsetof(struct others, use_bias)},
-        {"hidden_act", WORD, offsetof(struct others, act)},
-        {"moe_layer_interval", INTEGER, offsetof(struct others, interval)},
-        {"moe_layer_end_index", INTEGER, offsetof(struct others, last_moe_layer)},
+    static const struct config_key keys[] = {
+        {"use_bias", FLAG, offsetof(struct unsupported_config, use_bias)},
+        {"hidden_act", WORD, offsetof(struct unsupported_config, act)},
+        {"moe_layer_interval", INTEGER, offsetof(struct unsupported_config, interval)},
+        {"moe_layer_end_index", INTEGER, offsetof(struct unsupported_config, last_moe_layer)},
     };
-    static const struct key rope_keys[] = {{"rope_type", WORD, offsetof(struct others, rope_type)}};
-    struct others o = {false, "silu", "default", 1, -1};
+    static const struct config_key rope_keys[] = {{"rope_type", WORD, offsetof(struct unsupported_config, rope_type)}};
+    struct unsupported_config o = {false, "silu", "default", 1, -1};
     if (READ(&o, j, keys, origin, "") ||
         READ(&o, json_get(j, "rope_parameters"), rope_keys, origin, "rope_parameters."))
         return -1;
@@ -238,7 +238,7 @@ static int refuse_what_differs(const struct json *j, const struct model_config *
     if (strcmp(o.rope_type, "default") != 0 || json_kind(json_get(j, "rope_scaling")) != JSON_NULL)
         return error_set("%s: scaled rotary positions (\"%s\") are not supported", origin, o.rope_type);
     if (o.interval != 1 || (o.last_moe_layer != -1 && o.last_moe_layer != c->layers - 1))
-        return error_set("%s: experts must stand in every layer from moe_layer_start_index to the last", origin);
+        return error_set("%s: every layer from moe_layer_start_index to the last must have experts", origin);
     return 0;
 }
 
@@ -246,8 +246,8 @@ static int refuse_what_differs(const struct json *j, const struct model_config *
     {                                                                                                                  \
         name, type, offsetof(struct model_config, member)                                                              \
     }
-static const struct key rope_keys[] = {KEY("rope_theta", NUMBER, rope_theta)};
-static const struct key keys[] = {
+static const struct config_key rope_keys[] = {KEY("rope_theta", NUMBER, rope_theta)};
+static const struct config_key keys[] = {
     KEY("num_key_value_heads", INTEGER, kv_heads),
     KEY("head_dim", INTEGER, head_width),
     KEY("intermediate_size", INTEGER, dense_width),
@@ -268,7 +268,7 @@ static const struct key keys[] = {
     KEY("bos_token_id", INTEGER, bos_id),
     KEY("eos_token_id", ID, eos_id),
 };
-static const struct key weft_keys[] = {
+static const struct config_key weft_keys[] = {
     KEY("vit_layers", INTEGER, vit_layers), KEY("vit_width", INTEGER, vit_width),
     KEY("vit_heads", INTEGER, vit_heads),   KEY("mtp", FLAG, mtp),
     KEY("mtp_width", INTEGER, mtp_width),   KEY("video_window", INTEGER, window),
@@ -314,7 +314,7 @@ static int read_config(struct model_config *c, const struct json *j, const char 
         return -1;
     c->t_pairs = c->head_width / 2 * 20 / 64;
     for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++) {
-        const struct key key = {token_size_rows[i].config_key, INTEGER, token_size_rows[i].member};
+        const struct config_key key = {token_size_rows[i].config_key, INTEGER, token_size_rows[i].member};
         if (key.name && read_keys(&c->sizes, weft, &key, 1, origin, "weft."))
             return -1;
     }
@@ -329,14 +329,14 @@ int model_config_load(struct model_config *config, const char *directory)
     *config = (struct model_config){0};
     if (!file_exists(path))
         error_set("%s: no config.json there: expected a model directory", directory);
-    else if (j && read_config(config, j, path) == 0 && refuse_what_differs(j, config, path) == 0)
+    else if (j && read_config(config, j, path) == 0 && refuse_unsupported(j, config, path) == 0)
         status = model_config_check(config) ? error_prefix("%s", path) : 0;
     json_free(j);
     memory_free(path);
     return status;
 }
 
-static i64 per_layer_active(const struct model_config *c, i64 layer)
+static i64 active_per_layer(const struct model_config *c, i64 layer)
 {
     i64 q = c->heads * c->head_width, kv = c->kv_heads * c->head_width;
     i64 attention = c->width * (2 * q + 2 * kv);
@@ -349,7 +349,7 @@ i64 model_parameters_active(const struct model_config *config)
 {
     i64 total = 0;
     for (i64 layer = 0; layer < config->layers; layer++)
-        total += per_layer_active(config, layer);
+        total += active_per_layer(config, layer);
     return total;
 }
 

@@ -1,4 +1,4 @@
-/* The decoder: seats of the KV cache, the layout of positions in a batch, and the steps. */
+/* The decoder: slots of the KV cache, the layout of positions in a batch, and the steps. */
 #include "model/decode_inside.h"
 
 #include <string.h>
@@ -9,40 +9,40 @@ const struct vocabulary vocabulary_of_text = {
 /* ---- The cache ---- */
 
 /* Zeroed, because attention multiplies hidden keys and values by 0. */
-static struct matrix open_columns(struct cache *cache, const struct model *model, i64 width)
+static struct matrix open_cache_matrix(struct cache *cache, const struct model *model, i64 width)
 {
     enum dtype dtype = model->weights.dtype;
-    i64 bytes = cache->columns * width * dtype_bytes(dtype);
+    i64 bytes = cache->rows * width * dtype_bytes(dtype);
     void *data = arena_alloc(&cache->memory, bytes);
     model->device->ops->zero(model->device, data, bytes);
-    return matrix_of(data, dtype, cache->columns, width);
+    return matrix_of(data, dtype, cache->rows, width);
 }
 
-static void cache_open(struct cache *cache, const struct model *model, i64 layers, i64 columns)
+static void cache_open(struct cache *cache, const struct model *model, i64 layers, i64 rows)
 {
     const struct model_config *c = &model->config;
-    i64 width = c->kv_heads * c->head_width, bytes = columns * width * dtype_bytes(model->weights.dtype);
-    cache->columns = columns;
+    i64 width = c->kv_heads * c->head_width, bytes = rows * width * dtype_bytes(model->weights.dtype);
+    cache->rows = rows;
     device_arena_open(model->device, &cache->memory, layers * 2 * (bytes + 256) + 4096);
     cache->layer = memory_alloc(layers * (i64)sizeof *cache->layer);
     for (i64 i = 0; i < layers; i++) {
-        cache->layer[i].k = open_columns(cache, model, width);
-        cache->layer[i].v = open_columns(cache, model, width);
+        cache->layer[i].k = open_cache_matrix(cache, model, width);
+        cache->layer[i].v = open_cache_matrix(cache, model, width);
     }
-    cache->begin = memory_alloc(columns * 16);
-    cache->end = cache->begin + columns;
-    cache->hole_begin = cache->end + columns;
-    cache->hole_end = cache->hole_begin + columns;
+    cache->begin = memory_alloc(rows * 16);
+    cache->end = cache->begin + rows;
+    cache->hole_begin = cache->end + rows;
+    cache->hole_end = cache->hole_begin + rows;
 }
 
-/* Number of columns that attention covers: the used columns, rounded up to a few distinct values
+/* Number of rows that attention covers: the used rows, rounded up to a few distinct values
  * (at most 4 per power of two), because a GPU recording is valid for one number only. */
 static i64 cache_keys(const struct cache *cache)
 {
     i64 step = 256;
-    while (8 * step <= cache->taken)
+    while (8 * step <= cache->used)
         step *= 2;
-    return min_i64(round_up(cache->taken, step), cache->columns);
+    return min_i64(round_up(cache->used, step), cache->rows);
 }
 
 static void cache_close(struct cache *cache, const struct model *model)
@@ -64,14 +64,14 @@ static void find_input_scales(struct decoder *d)
     }
 }
 
-void decoder_open(struct decoder *d, const struct decoder_options *o, i64 seats, i64 columns)
+void decoder_open(struct decoder *d, const struct decoder_options *o, i64 slots, i64 rows)
 {
     const struct model_config *c = &o->model->config;
-    *d = (struct decoder){.options = *o, .sub = *o->sub, .seat_count = seats, .seat_columns = columns};
+    *d = (struct decoder){.options = *o, .sub = *o->sub, .slot_count = slots, .slot_rows = rows};
     find_input_scales(d);
     d->route_width = o->keep_routes ? c->layers * o->sub->topk : 0;
-    d->seats = memory_alloc(2 * seats * (i64)sizeof *d->seats);
-    cache_open(&d->cache, o->model, c->layers, seats * columns);
+    d->slots = memory_alloc(2 * slots * (i64)sizeof *d->slots);
+    cache_open(&d->cache, o->model, c->layers, slots * rows);
     tape_open(&d->tape, o->model->device, o->model->weights.dtype, (i64)8 << 30);
     d->recordings = device_recordings_open(o->model->device);
     d->tape.as_trained = o->as_trained;
@@ -95,41 +95,41 @@ static int feed_prompt(struct grammar *g, const struct decoder_options *o, const
 /* The request as the packer lays out a sample with a dropped prompt. */
 static struct generate_request without_prompt(const struct generate_request *r)
 {
-    struct generate_request bare = *r;
-    bare.parts = NULL;
-    bare.media = NULL;
-    bare.part_count = 0;
-    return bare;
+    struct generate_request unconditional = *r;
+    unconditional.parts = NULL;
+    unconditional.media = NULL;
+    unconditional.part_count = 0;
+    return unconditional;
 }
 
 /* Number of prompt positions that every copy stores for itself. The codes of an audio frame
  * change the hidden state of the position before it, so every copy needs that position. A guided
  * request reads the positions with and without the prompt in one forward, so no copy can draw from
  * a position read earlier, and an empty prompt shares nothing. */
-static i64 own_positions(const struct grammar *g, const struct generate_request *r)
+static i64 unshared_positions(const struct grammar *g, const struct generate_request *r)
 {
     if (r->guided)
         return r->part_count ? min_i64(1, grammar_length(g)) : grammar_length(g);
     return g->want == WANT_FRAME && r->copies > 1;
 }
 
-static i64 columns_of(const struct decoder_options *o, const struct generate_request *r, bool may_be_empty)
+static i64 rows_of(const struct decoder_options *o, const struct generate_request *r, bool may_be_empty)
 {
     struct grammar g;
-    i64 columns = feed_prompt(&g, o, r);
-    if (columns == 0 && !may_be_empty && !grammar_length(&g))
-        columns = error_usage("it is empty: expected at least one id or medium to go on from");
-    if (columns == 0)
-        columns = grammar_length(&g) + r->copies * (r->most + own_positions(&g, r));
+    i64 rows = feed_prompt(&g, o, r);
+    if (rows == 0 && !may_be_empty && !grammar_length(&g))
+        rows = error_usage("it is empty: expected at least one id or medium to go on from");
+    if (rows == 0)
+        rows = grammar_length(&g) + r->copies * (r->most + unshared_positions(&g, r));
     grammar_release(&g);
-    return columns;
+    return rows;
 }
 
-i64 request_columns(const struct decoder_options *o, const struct generate_request *r)
+i64 request_cache_rows(const struct decoder_options *o, const struct generate_request *r)
 {
-    i64 columns = columns_of(o, r, false);
-    const struct generate_request bare = without_prompt(r);
-    return columns < 0 || !r->guided ? columns : columns + columns_of(o, &bare, true);
+    i64 rows = rows_of(o, r, false);
+    const struct generate_request unconditional = without_prompt(r);
+    return rows < 0 || !r->guided ? rows : rows + rows_of(o, &unconditional, true);
 }
 
 i64 medium_positions(const struct shape *shape)
@@ -137,18 +137,18 @@ i64 medium_positions(const struct shape *shape)
     return (shape_positions(shape) + 1) * shape->frames + 4;
 }
 
-/* ---- Seats ---- */
+/* ---- Slots ---- */
 
-static void free_seat(struct seat *s)
+static void free_slot(struct cache_slot *s)
 {
     for (i64 c = 0; c < s->copies; c++) {
-        grammar_release(&s->flows[c].grammar);
+        grammar_release(&s->sequences[c].grammar);
         if (s->answers)
             answer_release(&s->answers[c]);
     }
     memory_free(s->answers);
-    memory_free(s->flows);
-    *s = (struct seat){0};
+    memory_free(s->sequences);
+    *s = (struct cache_slot){0};
 }
 
 static bool all_done(const struct answer *answers, i64 count)
@@ -160,96 +160,96 @@ static bool all_done(const struct answer *answers, i64 count)
 }
 
 /* Columns per copy: the answer's positions and the prompt positions of its own. */
-static i64 room_of(const struct seat *s)
+static i64 rows_per_copy(const struct cache_slot *s)
 {
     return s->request->most + s->prompt - s->shared;
 }
 
-static void open_flows(struct decoder *d, struct seat *s, struct answer *answers)
+static void open_sequences(struct decoder *d, struct cache_slot *s, struct answer *answers)
 {
     s->copies = s->request->copies;
-    s->flows = memory_alloc(s->copies * (i64)sizeof *s->flows);
+    s->sequences = memory_alloc(s->copies * (i64)sizeof *s->sequences);
     for (i64 c = 0; c < s->copies; c++)
-        s->flows[c] = (struct flow){.answer = &answers[c], .seat = s, .copy = c};
-    struct grammar *g = &s->flows[0].grammar;
+        s->sequences[c] = (struct decode_sequence){.answer = &answers[c], .slot = s, .copy = c};
+    struct grammar *g = &s->sequences[0].grammar;
     require(feed_prompt(g, &d->options, s->request) == 0, "a prompt the grammar does not take: %s", error_text());
     s->prompt = grammar_length(g);
-    s->shared = s->prompt - own_positions(g, s->request);
-    i64 first = s->base - (s - d->seats) % d->seat_count * d->seat_columns;
-    require(first + s->shared + s->copies * room_of(s) <= d->seat_columns, "a request that does not fit its seat");
+    s->shared = s->prompt - unshared_positions(g, s->request);
+    i64 first = s->base - (s - d->slots) % d->slot_count * d->slot_rows;
+    require(first + s->shared + s->copies * rows_per_copy(s) <= d->slot_rows, "a request that does not fit its slot");
 }
 
-static void feed_beginning(struct flow *f)
+static void feed_prefix(struct decode_sequence *f)
 {
     for (i64 i = 0; i < f->answer->count && !f->answer->done; i++)
         require(grammar_id(&f->grammar, f->answer->ids[i]) == 0, "an answer's beginning: %s", error_text());
 }
 
 /* Copies diverge after the shared positions. */
-static void fork_seat(struct seat *s)
+static void fork_slot(struct cache_slot *s)
 {
     for (i64 c = 1; c < s->copies; c++) {
-        grammar_copy(&s->flows[c].grammar, &s->flows[0].grammar);
-        s->flows[c].shift = s->flows[0].shift;
+        grammar_copy(&s->sequences[c].grammar, &s->sequences[0].grammar);
+        s->sequences[c].shift = s->sequences[0].shift;
     }
     for (i64 c = 0; c < s->copies; c++)
-        feed_beginning(&s->flows[c]);
+        feed_prefix(&s->sequences[c]);
     s->forked = true;
 }
 
-static void open_bare(struct decoder *d, struct seat *s)
+static void open_unconditional(struct decoder *d, struct cache_slot *s)
 {
-    struct seat *bare = s->bare = s + d->seat_count;
+    struct cache_slot *unconditional = s->unconditional = s + d->slot_count;
     require(s->request->media_only && !d->route_width && !s->request->routes, "text or routes of a guided request");
-    *bare = (struct seat){.base = s->base + s->shared + s->copies * room_of(s),
-                          .set = s->set,
-                          .promptless = without_prompt(s->request),
-                          .answers = memory_alloc(s->copies * (i64)sizeof *bare->answers)};
-    bare->request = &bare->promptless;
-    open_flows(d, bare, bare->answers);
+    *unconditional = (struct cache_slot){.base = s->base + s->shared + s->copies * rows_per_copy(s),
+                                         .set = s->set,
+                                         .unconditional_request = without_prompt(s->request),
+                                         .answers = memory_alloc(s->copies * (i64)sizeof *unconditional->answers)};
+    unconditional->request = &unconditional->unconditional_request;
+    open_sequences(d, unconditional, unconditional->answers);
     for (i64 c = 0; c < s->copies; c++) {
-        require(!s->flows[c].answer->count, "a beginning of a guided answer");
-        s->flows[c].bare = &bare->flows[c];
+        require(!s->sequences[c].answer->count, "a beginning of a guided answer");
+        s->sequences[c].unconditional = &unconditional->sequences[c];
     }
-    fork_seat(bare);
+    fork_slot(unconditional);
 }
 
-/* Gives the seat to the next unfinished request and hides the previous
- * request's columns from it. */
-static void take_seat(struct decoder *d, struct seat *s)
+/* Gives the slot to the next unfinished request and hides the previous
+ * request's rows from it. */
+static void assign_slot(struct decoder *d, struct cache_slot *s)
 {
-    i64 index = s - d->seats;
+    i64 index = s - d->slots;
     for (; d->next < d->count && !s->request; d->answers += d->requests[d->next++].copies)
         if (!all_done(d->answers, d->requests[d->next].copies)) {
-            *s = (struct seat){
-                .request = &d->requests[d->next], .base = index * d->seat_columns, .set = d->set_of[d->next]};
-            open_flows(d, s, d->answers);
+            *s = (struct cache_slot){
+                .request = &d->requests[d->next], .base = index * d->slot_rows, .set = d->set_index[d->next]};
+            open_sequences(d, s, d->answers);
             if (s->request->guided)
-                open_bare(d, s);
-            memset(d->cache.begin + s->base, 0, (size_t)d->seat_columns * 4);
-            memset(d->cache.end + s->base, 0, (size_t)d->seat_columns * 4);
+                open_unconditional(d, s);
+            memset(d->cache.begin + s->base, 0, (size_t)d->slot_rows * 4);
+            memset(d->cache.end + s->base, 0, (size_t)d->slot_rows * 4);
         }
 }
 
 /* ---- Positions into the batch ---- */
 
-static i64 column_of(const struct flow *f, i64 number)
+static i64 cache_row_of(const struct decode_sequence *f, i64 number)
 {
-    const struct seat *s = f->seat;
-    return s->base + number + (number < s->shared ? 0 : f->copy * room_of(s));
+    const struct cache_slot *s = f->slot;
+    return s->base + number + (number < s->shared ? 0 : f->copy * rows_per_copy(s));
 }
 
-/* End of the columns whose queries attend to the column of a position. */
-static i64 end_of(const struct flow *f, i64 number)
+/* End of the rows whose queries attend to the row of a position. */
+static i64 visible_end(const struct decode_sequence *f, i64 number)
 {
-    const struct seat *s = f->seat;
+    const struct cache_slot *s = f->slot;
     i64 copies = number < s->shared ? s->copies : f->copy + 1;
-    return s->base + s->shared + copies * room_of(s);
+    return s->base + s->shared + copies * rows_per_copy(s);
 }
 
-static struct position_source source_of(const struct decoder *d, struct flow *f, i64 number)
+static struct position_source source_of(const struct decoder *d, struct decode_sequence *f, i64 number)
 {
-    const struct seat *s = f->seat;
+    const struct cache_slot *s = f->slot;
     bool drawn = number >= s->prompt;
     struct position_source source = {.place = drawn ? number - s->prompt : number};
     if (d->route_width)
@@ -260,17 +260,17 @@ static struct position_source source_of(const struct decoder *d, struct flow *f,
 
 /* Number of leading positions whose experts are known. The last position of an answer is not
  * replayed, because the next id is drawn there. */
-static i64 routed(const struct flow *f)
+static i64 routed_positions(const struct decode_sequence *f)
 {
-    const struct seat *s = f->seat;
+    const struct cache_slot *s = f->slot;
     i64 prompt = s->request->routes ? min_i64(s->request->routes->count, s->prompt) : 0;
     i64 known = prompt < s->prompt ? prompt : prompt + f->answer->routes.count;
     return s->forked ? min_i64(known, grammar_length(&f->grammar) - 1) : known;
 }
 
-static const struct media_block *block_of(const struct flow *f, i64 number)
+static const struct media_block *block_of(const struct decode_sequence *f, i64 number)
 {
-    const struct generate_request *r = f->seat->request;
+    const struct generate_request *r = f->slot->request;
     i64 given = 0;
     for (i64 i = 0; i < r->part_count; i++)
         given += r->parts[i].kind != STREAM_TEXT;
@@ -278,18 +278,18 @@ static const struct media_block *block_of(const struct flow *f, i64 number)
 }
 
 /* Row of a position's input among those of all pictures that this forward reads. */
-static i64 picture_row(struct decoder *d, const struct media_block *m, const struct slot *in)
+static i64 picture_row(struct decoder *d, const struct media_block *m, const struct media_index *in)
 {
     const struct shape *shape = &d->options.vocabulary->shapes[m->shape];
     const u8 *bits = m->bits + in->frame * shape_tokens(shape) * d->options.model->config.bits;
     if (d->picture_count == 0 || d->pictures[d->picture_count - 1].bits != bits) {
-        d->pictures[d->picture_count++] = (struct seen_picture){bits, m->shape, d->picture_rows};
+        d->pictures[d->picture_count++] = (struct picture_input){bits, m->shape, d->picture_rows};
         d->picture_rows += shape_positions(shape);
     }
     return d->pictures[d->picture_count - 1].first_row + in->row;
 }
 
-static void lay_input(struct decoder *d, const struct flow *f, const struct position *p, i64 at)
+static void lay_input(struct decoder *d, const struct decode_sequence *f, const struct position *p, i64 at)
 {
     const struct token_sizes *sizes = &d->options.model->config.sizes;
     const struct input_row *row = &input_rows[p->input];
@@ -316,38 +316,38 @@ static void lay_input(struct decoder *d, const struct flow *f, const struct posi
 
 /* Ends the open holes of a video at the video's end, so that the following text attends to all of
  * it. The frames were laid out before the end was known. */
-static void close_holes(struct cache *cache, const struct flow *f)
+static void close_holes(struct cache *cache, const struct decode_sequence *f)
 {
     const struct grammar *g = &f->grammar;
-    i32 end = (i32)column_of(f, g->block_end);
+    i32 end = (i32)cache_row_of(f, g->block_end);
     for (i64 number = g->block_first; number < g->block_end; number++) {
-        i64 column = column_of(f, number);
-        if (cache->hole_end[column] == HOLE_OPEN)
-            cache->hole_end[column] = cache->hole_begin[column] < end ? end : 0;
+        i64 row = cache_row_of(f, number);
+        if (cache->hole_end[row] == HOLE_OPEN)
+            cache->hole_end[row] = cache->hole_begin[row] < end ? end : 0;
     }
 }
 
-/* Sets which queries attend to the column of a position from now on. */
-static void open_column(struct decoder *d, const struct flow *f, const struct position *p, i64 number)
+/* Sets which queries attend to the row of a position from now on. */
+static void open_cache_row(struct decoder *d, const struct decode_sequence *f, const struct position *p, i64 number)
 {
     struct cache *cache = &d->cache;
-    i64 column = column_of(f, number);
+    i64 row = cache_row_of(f, number);
     bool hole = p->hole_end > p->hole_begin, open = p->hole_end == HOLE_OPEN;
-    cache->taken = max_i64(cache->taken, column + 1);
-    cache->begin[column] = (i32)column_of(f, p->begin);
-    cache->end[column] = (i32)end_of(f, number);
-    cache->hole_begin[column] = hole ? (i32)column_of(f, p->hole_begin) : 0;
-    cache->hole_end[column] = !hole ? 0 : open ? HOLE_OPEN : (i32)column_of(f, p->hole_end);
+    cache->used = max_i64(cache->used, row + 1);
+    cache->begin[row] = (i32)cache_row_of(f, p->begin);
+    cache->end[row] = (i32)visible_end(f, number);
+    cache->hole_begin[row] = hole ? (i32)cache_row_of(f, p->hole_begin) : 0;
+    cache->hole_end[row] = !hole ? 0 : open ? HOLE_OPEN : (i32)cache_row_of(f, p->hole_end);
 }
 
-static void lay_position(struct decoder *d, struct flow *f, const struct position *p, i64 number)
+static void lay_position(struct decoder *d, struct decode_sequence *f, const struct position *p, i64 number)
 {
     struct batch *b = &d->batch;
-    i64 column = column_of(f, number), at = b->n++;
-    open_column(d, f, p, number);
+    i64 row = cache_row_of(f, number), at = b->n++;
+    open_cache_row(d, f, p, number);
     b->sample[at] = 0;
     b->stream[at] = p->stream;
-    b->query[at] = b->cache_row[at] = (i32)column;
+    b->query[at] = b->cache_row[at] = (i32)row;
     memcpy(b->coordinates + 3 * at, p->at, sizeof p->at);
     d->sources[at] = source_of(d, f, number);
     lay_input(d, f, p, at);
@@ -355,7 +355,7 @@ static void lay_position(struct decoder *d, struct flow *f, const struct positio
 
 /* Number of the next `count` positions that fit. Groups attend to all of themselves and are not
  * split; a group longer than a forward gets a forward alone. */
-static i64 fitting(const struct decoder *d, const struct grammar *g, i64 count)
+static i64 count_fitting(const struct decoder *d, const struct grammar *g, i64 count)
 {
     i64 n = max_i64(0, FORWARD_POSITIONS - d->batch.n);
     if (count <= n)
@@ -369,7 +369,7 @@ static i64 fitting(const struct decoder *d, const struct grammar *g, i64 count)
     return n;
 }
 
-static void lay_next(struct decoder *d, struct flow *f, i64 n)
+static void lay_next(struct decoder *d, struct decode_sequence *f, i64 n)
 {
     struct grammar *g = &f->grammar;
     if (n > 0) {
@@ -383,23 +383,23 @@ static void lay_next(struct decoder *d, struct flow *f, i64 n)
 
 /* Lays out positions below number `end`. Returns true if all of them are in
  * the cache afterwards. */
-static bool lay(struct decoder *d, struct flow *f, i64 end)
+static bool lay(struct decoder *d, struct decode_sequence *f, i64 end)
 {
     struct grammar *g = &f->grammar;
     end = min_i64(end, grammar_length(g));
-    i64 last = d->replay ? min_i64(end, routed(f)) : end;
-    lay_next(d, f, fitting(d, g, max_i64(0, last - g->first)));
+    i64 last = d->replay ? min_i64(end, routed_positions(f)) : end;
+    lay_next(d, f, count_fitting(d, g, max_i64(0, last - g->first)));
     return g->first >= end;
 }
 
 /* Lays out as many copies as fit, both branches of a copy in the same forward.
  * Queries stay ascending. */
-static void lay_guided(struct decoder *d, struct seat *s)
+static void lay_guided(struct decoder *d, struct cache_slot *s)
 {
     i64 past = 0, n = d->batch.n;
     for (; past < s->copies && !d->replay; past++) {
-        struct flow *f = &s->flows[past];
-        i64 count = f->answer->done ? 0 : f->grammar.count + f->bare->grammar.count;
+        struct decode_sequence *f = &s->sequences[past];
+        i64 count = f->answer->done ? 0 : f->grammar.count + f->unconditional->grammar.count;
         if (n && n + count > FORWARD_POSITIONS)
             break;
         n += count;
@@ -407,33 +407,33 @@ static void lay_guided(struct decoder *d, struct seat *s)
             lay_next(d, f, f->grammar.count);
     }
     for (i64 c = 0; c < past; c++)
-        if (!s->flows[c].answer->done)
-            lay_next(d, s->flows[c].bare, s->flows[c].bare->grammar.count);
+        if (!s->sequences[c].answer->done)
+            lay_next(d, s->sequences[c].unconditional, s->sequences[c].unconditional->grammar.count);
     for (i64 c = 0; c < past; c++)
-        if (!s->flows[c].answer->done)
-            want_draws(d, &s->flows[c]);
+        if (!s->sequences[c].answer->done)
+            want_draws(d, &s->sequences[c]);
 }
 
-static void lay_copies(struct decoder *d, struct seat *s)
+static void lay_copies(struct decoder *d, struct cache_slot *s)
 {
     for (i64 c = 0; c < s->copies; c++) {
-        struct flow *f = &s->flows[c];
+        struct decode_sequence *f = &s->sequences[c];
         if (!f->answer->done && f->grammar.count && lay(d, f, INT64_MAX))
             want_draws(d, f);
     }
 }
 
-static void lay_seat(struct decoder *d, struct seat *s)
+static void lay_slot(struct decoder *d, struct cache_slot *s)
 {
     if (!s->forked) {
-        if (!lay(d, &s->flows[0], s->shared))
+        if (!lay(d, &s->sequences[0], s->shared))
             return;
-        fork_seat(s);
+        fork_slot(s);
         for (i64 c = 0; c < s->copies; c++)
-            if (!s->flows[c].answer->done && s->flows[c].grammar.count == 0)
-                want_draws(d, &s->flows[c]);
+            if (!s->sequences[c].answer->done && s->sequences[c].grammar.count == 0)
+                want_draws(d, &s->sequences[c]);
     }
-    if (s->bare)
+    if (s->unconditional)
         lay_guided(d, s);
     else
         lay_copies(d, s);
@@ -443,10 +443,11 @@ static void lay_seat(struct decoder *d, struct seat *s)
 static i64 pending_positions(const struct decoder *d)
 {
     i64 n = 0;
-    for (i64 i = 0; i < 2 * d->seat_count; i++) {
-        const struct seat *s = &d->seats[i];
+    for (i64 i = 0; i < 2 * d->slot_count; i++) {
+        const struct cache_slot *s = &d->slots[i];
         for (i64 c = 0; c < s->copies; c++)
-            n += s->flows[c].grammar.count + (s->forked ? 0 : s->flows[c].answer->count + s->prompt - s->shared);
+            n +=
+                s->sequences[c].grammar.count + (s->forked ? 0 : s->sequences[c].answer->count + s->prompt - s->shared);
     }
     return n;
 }
@@ -474,13 +475,13 @@ static void open_batch(struct decoder *d)
 }
 
 /* Returns true if there is something to run. */
-static bool lay_seats(struct decoder *d, bool replay)
+static bool lay_slots(struct decoder *d, bool replay)
 {
     open_batch(d);
     d->replay = replay;
-    for (i64 i = 0; i < d->seat_count; i++)
-        if (d->seats[i].request)
-            lay_seat(d, &d->seats[i]);
+    for (i64 i = 0; i < d->slot_count; i++)
+        if (d->slots[i].request)
+            lay_slot(d, &d->slots[i]);
     d->batch.keys = cache_keys(&d->cache);
     return d->batch.n > 0;
 }
@@ -489,10 +490,10 @@ static bool lay_seats(struct decoder *d, bool replay)
 
 static void forget_requests(struct decoder *d)
 {
-    for (i64 i = 0; i < 2 * d->seat_count; i++)
-        free_seat(&d->seats[i]);
+    for (i64 i = 0; i < 2 * d->slot_count; i++)
+        free_slot(&d->slots[i]);
     device_free(d->options.model->device, d->allowed, d->allowed_bytes);
-    memory_free(d->set_of);
+    memory_free(d->set_index);
     d->allowed = NULL;
     d->allowed_bytes = 0;
 }
@@ -504,14 +505,14 @@ void decoder_begin(struct decoder *d, struct answer *answers, const struct gener
     d->requests = requests;
     d->count = count;
     d->next = 0;
-    memset(d->cache.begin, 0, (size_t)d->cache.columns * 16);
-    d->cache.taken = 0;
+    memset(d->cache.begin, 0, (size_t)d->cache.rows * 16);
+    d->cache.used = 0;
     find_allowed(d);
 }
 
 void decoder_close(struct decoder *d)
 {
-    if (!d->seats)
+    if (!d->slots)
         return;
     forget_requests(d);
     device_recordings_close(d->tape.device, d->recordings);
@@ -520,27 +521,27 @@ void decoder_close(struct decoder *d)
     draws_release(&d->text);
     draws_release(&d->bits);
     draws_release(&d->frames);
-    memory_free(d->seats);
+    memory_free(d->slots);
     *d = (struct decoder){0};
 }
 
 bool decoder_step(struct decoder *d)
 {
     bool busy = false;
-    for (i64 i = 0; i < d->seat_count; i++) {
-        struct seat *s = &d->seats[i];
-        if (s->request && all_done(s->flows[0].answer, s->copies)) {
-            if (s->bare)
-                free_seat(s->bare);
-            free_seat(s);
+    for (i64 i = 0; i < d->slot_count; i++) {
+        struct cache_slot *s = &d->slots[i];
+        if (s->request && all_done(s->sequences[0].answer, s->copies)) {
+            if (s->unconditional)
+                free_slot(s->unconditional);
+            free_slot(s);
         }
-        take_seat(d, s);
+        assign_slot(d, s);
         busy |= s->request != NULL;
     }
     if (!busy)
         return false;
-    if (!d->route_width || !lay_seats(d, true))
-        require(lay_seats(d, false), "answers that are not done, and nothing to read");
+    if (!d->route_width || !lay_slots(d, true))
+        require(lay_slots(d, false), "answers that are not done, and nothing to read");
     run_and_draw(d);
     return true;
 }

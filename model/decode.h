@@ -2,21 +2,21 @@
  * same forward as training.
  *
  * The grammar decides which position comes next. The decoder writes the positions into a
- * batch whose keys are columns of one KV cache, runs the model, samples what the grammar asks
- * for and feeds the result back to the grammar. A seat is a cache slot, a range of columns
+ * batch whose keys are rows of one KV cache, runs the model, samples what the grammar asks
+ * for and feeds the result back to the grammar. A slot of the cache is a range of rows
  * that belongs to one request:
  *
  *     | prompt | answer of copy 0 | answer of copy 1 | ... |    `most` positions per answer
  *
  * The prompt is stored once and all copies attend to it; only a copy itself attends to its own
- * answer. When all answers of a request are done, the next request takes over the seat. Groups of
+ * answer. When all answers of a request are done, the next request takes over the slot. Groups of
  * any size (a text id, a frame of sound, a whole scale of a picture) mix in one forward, which
  * takes at most FORWARD_POSITIONS of them; a longer prompt takes several forwards.
  *
  * An answer may start with a given beginning and the experts its ids were routed to. The decoder
  * replays those experts and continues the answer.
  *
- * Media may use classifier-free guidance (Ho & Salimans, arXiv 2207.12598). The seat then holds a
+ * Media may use classifier-free guidance (Ho & Salimans, arXiv 2207.12598). The slot then holds a
  * second, unconditional branch behind the request's answers: the same answers laid out as the
  * packer does for a sample with a dropped prompt. Sampling combines the logits of both branches,
  * and both branches read the drawn result.
@@ -118,12 +118,12 @@ extern const struct vocabulary vocabulary_of_text;
 struct cache {
     struct attention_cache *layer; /* [L] */
     struct arena memory;
-    i64 columns, taken;                       /* no column at or behind `taken` is written */
-    i32 *begin, *end, *hole_begin, *hole_end; /* [columns] */
+    i64 rows, used;                           /* no row at or behind `used` is written */
+    i32 *begin, *end, *hole_begin, *hole_end; /* [rows] */
 };
 struct draws { /* Rows of logits to sample from, in order. */
     i64 n, capacity;
-    struct flow **flow;
+    struct decode_sequence **sequence;
     i32 *row, *set; /* row of the logits; index of the allowed-id set */
     u32 *identity;  /* [n, 4] */
     /* Media only, [n, 2]: rows with the prompt and without it (-1: not guided),
@@ -138,31 +138,31 @@ struct decoder {
     struct cache cache;
     struct tape tape; /* forward only, cleared on every step */
     struct recordings *recordings;
-    i64 seat_count, seat_columns, route_width;
+    i64 slot_count, slot_rows, route_width;
     float input_scale[SHAPES_MOST]; /* input scale of vision-out, per shape */
-    /* [2 seat_count]: unconditional branches of guided requests follow all ordinary seats */
-    struct seat *seats;
+    /* [2 slot_count]: unconditional branches of guided requests follow all ordinary slots */
+    struct cache_slot *slots;
     struct answer *answers; /* answers of the next request */
     const struct generate_request *requests;
     i64 count, next;
     /* device memory: bit sets of allowed ids, first the grammar's, then the requests' */
     u32 *allowed;
-    i64 allowed_bytes, *set_of; /* [count] set index of each request */
+    i64 allowed_bytes, *set_index; /* [count] set index of each request */
     /* the current forward */
     struct batch batch;
     struct draws text, bits, frames;
     struct position_source *sources; /* [n] where the experts of each position are kept */
     /* pictures read in this forward; picture_row: the row of each vision-out
      * input among their rows */
-    struct seen_picture *pictures;
+    struct picture_input *pictures;
     i64 picture_count, picture_rows;
     i32 *picture_row;
     bool replay; /* replay known routes; draw nothing */
 };
 /* Columns that a request needs; -1 and a message if the grammar rejects its prompt. */
-i64 request_columns(const struct decoder_options *options, const struct generate_request *request);
-/* Opens a decoder for `seats` requests at a time, of at most `columns` columns each. */
-void decoder_open(struct decoder *decoder, const struct decoder_options *options, i64 seats, i64 columns);
+i64 request_cache_rows(const struct decoder_options *options, const struct generate_request *request);
+/* Opens a decoder for `slots` requests at a time, of at most `rows` rows each. */
+void decoder_open(struct decoder *decoder, const struct decoder_options *options, i64 slots, i64 rows);
 void decoder_close(struct decoder *decoder);
 /* Starts a list of requests and forgets the previous one. answers holds `copies` entries
  * per request, in order, zeroed or with a given beginning. The decoder borrows both

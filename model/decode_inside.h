@@ -1,27 +1,27 @@
-/* Declarations shared by decode.c (seats, positions of the batch) and draw.c (sampling). */
+/* Declarations shared by decode.c (slots, positions of the batch) and draw.c (sampling). */
 #ifndef WEFT_MODEL_DECODING_H
 #define WEFT_MODEL_DECODING_H
 #include "model/decode.h"
 
-struct flow {               /* A decode sequence: one answer being generated. */
+struct decode_sequence {    /* A decode sequence: one answer being generated. */
     struct grammar grammar; /* positions that are not in the cache yet */
     struct answer *answer;
-    struct seat *seat;
-    struct flow *bare; /* guided: the unconditional branch, which gets the same draws */
+    struct cache_slot *slot;
+    struct decode_sequence *unconditional; /* guided: the unconditional branch, which gets the same draws */
     i64 copy;
     i64 shift; /* batch index = number of the position in the sample + shift */
 };
-/* A cache slot: the columns of one request and its decode sequences. */
-struct seat {
-    const struct generate_request *request; /* NULL: the seat is free */
-    struct flow *flows;                     /* [copies] */
+/* A cache slot: the rows of one request and its decode sequences. */
+struct cache_slot {
+    const struct generate_request *request; /* NULL: the slot is free */
+    struct decode_sequence *sequences;      /* [copies] */
     /* base: first column; prompt: positions of the prompt; shared: prompt positions stored once */
     i64 copies, base, prompt, shared;
     i64 set; /* index of the allowed-id set of its text */
     bool forked;
-    struct seat *bare; /* guided request: the unconditional branch */
+    struct cache_slot *unconditional; /* guided request: the unconditional branch */
     /* only in an unconditional branch: */
-    struct generate_request promptless;
+    struct generate_request unconditional_request;
     struct answer *answers; /* [copies], like the request's answers */
 };
 struct position_source {   /* Where the experts of one position of the batch are kept. */
@@ -29,7 +29,7 @@ struct position_source {   /* Where the experts of one position of the batch are
     i64 place;             /* index of the position in `routes` */
     bool keep;             /* append this position's experts to `routes` */
 };
-struct seen_picture { /* A frame of a picture that this forward reads. */
+struct picture_input { /* A frame of a picture that this forward reads. */
     const u8 *bits;
     i64 shape, first_row;
 };
@@ -37,7 +37,7 @@ struct seen_picture { /* A frame of a picture that this forward reads. */
 void find_allowed(struct decoder *d); /* builds the allowed-id sets of the current requests */
 /* Adds the rows of logits that the grammar of f asks for to the targets and
  * draws of the forward. */
-void want_draws(struct decoder *d, struct flow *f);
+void want_draws(struct decoder *d, struct decode_sequence *f);
 void run_and_draw(struct decoder *d);
 void draws_release(struct draws *draws);
 

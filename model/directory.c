@@ -273,7 +273,7 @@ int model_load_over(const struct parallel *parallel, struct model *model, struct
     return status;
 }
 
-void model_narrow(struct model *model, int bits)
+void model_quantize(struct model *model, int bits)
 {
     i64 before = 0;
     if (bits == 0)
@@ -282,7 +282,7 @@ void model_narrow(struct model *model, int bits)
         const struct tensor *w = &model->weights.list[i].value;
         before += w->rows * w->columns * dtype_bytes(w->dtype);
     }
-    weights_narrow(&model->weights, bits);
+    weights_quantize(&model->weights, bits);
     log_info("weights of %d bits: %.1f MB, stored %.1f", bits, 1e-6 * (double)weights_bytes(&model->weights),
              1e-6 * (double)before);
 }
@@ -291,18 +291,18 @@ int model_load_source(struct model *model, struct device *device, const struct m
 {
     int status = model_load(model, device, source->directory, source->dtype, false);
     if (status == 0)
-        model_narrow(model, source->bits);
+        model_quantize(model, source->bits);
     return status;
 }
 
-bool model_source_smaller(struct text *name, struct model_source *source)
+bool model_source_smaller(struct buffer *name, struct model_source *source)
 {
     int bits = source->bits;
     bool stored = bits && !source->later_bits;
     source->bits = source->later_bits;
     if (stored) {
         source->later_bits = bits;
-        text_printf(name, "--weights stored");
+        buffer_printf(name, "--weights stored");
     }
     return stored;
 }

@@ -52,24 +52,24 @@ void find_allowed(struct decoder *d)
                                           {v->bracket[BRACKET_EOI], -1},
                                           {v->bracket[BRACKET_NEXT], v->bracket[BRACKET_EOV]}};
     i64 words = ceil_div(d->options.model->config.vocabulary, 32), sets = SETS_OF_GRAMMAR;
-    d->set_of = memory_alloc(max_i64(d->count, 1) * 8);
+    d->set_index = memory_alloc(max_i64(d->count, 1) * 8);
     for (i64 i = 0; i < d->count; i++) {
         sets += i == 0 || !same_ids(&d->requests[i], &d->requests[i - 1]);
-        d->set_of[i] = sets - 1;
+        d->set_index[i] = sets - 1;
     }
     u32 *host = memory_alloc(sets * words * 4);
     for (i64 i = 0; i < SETS_OF_GRAMMAR * 2; i++)
         set_bit(host + i / 2 * words, only[i / 2][i % 2], true);
     for (i64 i = 0; i < d->count; i++)
-        if (i == 0 || d->set_of[i] != d->set_of[i - 1])
-            fill_text_set(host + d->set_of[i] * words, d, &d->requests[i]);
+        if (i == 0 || d->set_index[i] != d->set_index[i - 1])
+            fill_text_set(host + d->set_index[i] * words, d, &d->requests[i]);
     d->allowed_bytes = sets * words * 4;
     d->allowed = device_alloc(d->options.model->device, d->allowed_bytes);
     device_put(d->options.model->device, d->allowed, host, d->allowed_bytes);
     memory_free(host);
 }
 
-static i32 set_of(const struct flow *f)
+static i32 allowed_set(const struct decode_sequence *f)
 {
     switch (f->grammar.want) {
     case WANT_BEGIN:
@@ -79,28 +79,28 @@ static i32 set_of(const struct flow *f)
     case WANT_FRAME_END:
         return SET_FRAME_END;
     default:
-        return (i32)f->seat->set;
+        return (i32)f->slot->set;
     }
 }
 
 /* ---- Requested draws ---- */
 
 /* Random key of the id drawn at a position. */
-static void text_identity(u32 identity[4], const struct flow *f, i64 number)
+static void text_identity(u32 identity[4], const struct decode_sequence *f, i64 number)
 {
-    const struct generate_request *r = f->seat->request;
+    const struct generate_request *r = f->slot->request;
     identity[0] = r->identity;
     identity[1] = (u32)f->copy;
-    identity[2] = (u32)(r->by_place ? number + 1 - f->seat->prompt : number);
+    identity[2] = (u32)(r->by_place ? number + 1 - f->slot->prompt : number);
     identity[3] = r->by_place ? 0 : 100;
 }
 
 /* Returns the address of the draw's random key. */
-static u32 *push_draw(struct draws *d, struct flow *f, i64 row)
+static u32 *push_draw(struct draws *d, struct decode_sequence *f, i64 row)
 {
     if (d->n == d->capacity) {
         i64 next = max_i64(64, 2 * d->capacity);
-        d->flow = memory_resize(d->flow, d->capacity * 8, next * 8);
+        d->sequence = memory_resize(d->sequence, d->capacity * 8, next * 8);
         d->row = memory_resize(d->row, d->capacity * 4, next * 4);
         d->set = memory_resize(d->set, d->capacity * 4, next * 4);
         d->identity = memory_resize(d->identity, d->capacity * 16, next * 16);
@@ -108,16 +108,17 @@ static u32 *push_draw(struct draws *d, struct flow *f, i64 row)
         d->share = memory_resize(d->share, d->capacity * 8, next * 8);
         d->capacity = next;
     }
-    d->flow[d->n] = f;
-    d->set[d->n] = set_of(f);
+    d->sequence[d->n] = f;
+    d->set[d->n] = allowed_set(f);
     d->row[d->n] = (i32)row;
     return d->identity + 4 * d->n++;
 }
 
 /* drawn: f itself or its unconditional branch; both use the key of f. */
-static void push_medium(struct draws *d, struct flow *drawn, const struct flow *f, const i64 rows[2], i64 i)
+static void push_medium(struct draws *d, struct decode_sequence *drawn, const struct decode_sequence *f,
+                        const i64 rows[2], i64 i)
 {
-    const struct generate_request *r = f->seat->request;
+    const struct generate_request *r = f->slot->request;
     u32 *identity = push_draw(d, drawn, rows[0] + i);
     i64 at = 2 * (d->n - 1);
     identity[0] = r->identity;
@@ -133,7 +134,7 @@ static void push_medium(struct draws *d, struct flow *drawn, const struct flow *
 
 void draws_release(struct draws *d)
 {
-    memory_free(d->flow);
+    memory_free(d->sequence);
     memory_free(d->row);
     memory_free(d->set);
     memory_free(d->identity);
@@ -154,7 +155,7 @@ static i64 push_target(struct batch *b, enum target_kind kind, i64 position)
 }
 
 /* Returns the first row of the logits that f wants; the others follow it. */
-static i64 push_targets(struct batch *b, enum target_kind kind, const struct flow *f)
+static i64 push_targets(struct batch *b, enum target_kind kind, const struct decode_sequence *f)
 {
     i64 at = f->grammar.want_first + f->shift, row = push_target(b, kind, at);
     for (i64 i = 1; i < f->grammar.want_count; i++)
@@ -162,26 +163,27 @@ static i64 push_targets(struct batch *b, enum target_kind kind, const struct flo
     return row;
 }
 
-static void want_text(struct decoder *d, struct flow *f)
+static void want_text(struct decoder *d, struct decode_sequence *f)
 {
     i64 row = push_targets(&d->batch, TARGET_TEXT, f), number = f->grammar.want_first;
     text_identity(push_draw(&d->text, f, row), f, number);
-    if (f->bare)
-        text_identity(push_draw(&d->text, f->bare, row), f, number);
+    if (f->unconditional)
+        text_identity(push_draw(&d->text, f->unconditional, row), f, number);
 }
 
-static void want_media(struct decoder *d, struct draws *draws, enum target_kind kind, struct flow *f)
+static void want_media(struct decoder *d, struct draws *draws, enum target_kind kind, struct decode_sequence *f)
 {
-    const i64 rows[2] = {push_targets(&d->batch, kind, f), f->bare ? push_targets(&d->batch, kind, f->bare) : -1};
+    const i64 rows[2] = {push_targets(&d->batch, kind, f),
+                         f->unconditional ? push_targets(&d->batch, kind, f->unconditional) : -1};
     for (i64 i = 0; i < f->grammar.want_count; i++)
         push_medium(draws, f, f, rows, i);
-    for (i64 i = 0; i < f->grammar.want_count && f->bare; i++)
-        push_medium(draws, f->bare, f, rows, i);
+    for (i64 i = 0; i < f->grammar.want_count && f->unconditional; i++)
+        push_medium(draws, f->unconditional, f, rows, i);
 }
 
 /* At the end of a frame, NEXT and the bits of the next frame's first scale are drawn at the same
  * position. */
-void want_draws(struct decoder *d, struct flow *f)
+void want_draws(struct decoder *d, struct decode_sequence *f)
 {
     enum want want = f->grammar.want;
     if (d->replay)
@@ -196,26 +198,26 @@ void want_draws(struct decoder *d, struct flow *f)
 
 /* ---- Feeding results to the answers ---- */
 
-static void end_flow(struct flow *f, bool ended)
+static void end_sequence(struct decode_sequence *f, bool ended)
 {
     f->answer->done = true;
     f->answer->ended = ended;
 }
 
 /* A drawn shape determines the answer's length. */
-static i64 most_of(const struct flow *f)
+static i64 answer_limit(const struct decode_sequence *f)
 {
-    const struct generate_request *r = f->seat->request;
+    const struct generate_request *r = f->slot->request;
     bool drawn = r->choice_count && f->grammar.shape;
     return drawn ? min_i64(r->most, CHOSEN_POSITIONS + medium_positions(f->grammar.shape)) : r->most;
 }
 
 /* Ends an answer that is full. Its last draw is stored in the answer but
  * never read by the model. */
-static void end_full(struct flow *f)
+static void end_if_full(struct decode_sequence *f)
 {
-    if (!f->answer->done && grammar_length(&f->grammar) - f->seat->prompt >= most_of(f))
-        end_flow(f, false);
+    if (!f->answer->done && grammar_length(&f->grammar) - f->slot->prompt >= answer_limit(f))
+        end_sequence(f, false);
 }
 
 static bool is_stop(const struct generate_request *r, i32 id)
@@ -226,23 +228,23 @@ static bool is_stop(const struct generate_request *r, i32 id)
     return false;
 }
 
-static void feed_id(const struct decoder *d, struct flow *f, i32 id, float logprob, float entropy)
+static void feed_id(const struct decoder *d, struct decode_sequence *f, i32 id, float logprob, float entropy)
 {
-    const struct generate_request *r = f->seat->request;
+    const struct generate_request *r = f->slot->request;
     struct grammar *g = &f->grammar;
     bool plain = g->want == WANT_ID, in_medium = g->want == WANT_IMAGE_END || g->want == WANT_FRAME_END;
     if (plain)
         answer_push(f->answer, id, logprob, entropy, false);
     if (plain && (id == d->options.vocabulary->end || is_stop(r, id)))
-        end_flow(f, true);
+        end_sequence(f, true);
     else if (grammar_id(g, id))
         panic("drawn id: %s", error_text());
     if (in_medium && g->want == WANT_ID && r->media_only)
-        end_flow(f, true);
-    end_full(f);
+        end_sequence(f, true);
+    end_if_full(f);
 }
 
-static void open_medium(const struct decoder *d, struct flow *f)
+static void open_medium(const struct decoder *d, struct decode_sequence *f)
 {
     struct answer *a = f->answer;
     const struct shape *shape = f->grammar.shape;
@@ -256,7 +258,7 @@ static void open_medium(const struct decoder *d, struct flow *f)
     a->has_medium = true;
 }
 
-static void feed_bits(const struct decoder *d, struct flow *f, const u8 *bits, i64 count)
+static void feed_bits(const struct decoder *d, struct decode_sequence *f, const u8 *bits, i64 count)
 {
     i64 width = d->options.model->config.bits;
     open_medium(d, f);
@@ -266,10 +268,10 @@ static void feed_bits(const struct decoder *d, struct flow *f, const u8 *bits, i
         first += scale_positions(shape->scales[k]);
     memcpy(f->answer->medium.bits + first * width, bits, (size_t)(count * width));
     grammar_bits(&f->grammar);
-    end_full(f);
+    end_if_full(f);
 }
 
-static void feed_frame(const struct decoder *d, struct flow *f, const i32 *codes)
+static void feed_frame(const struct decoder *d, struct decode_sequence *f, const i32 *codes)
 {
     const struct model_config *c = &d->options.model->config;
     struct media_block *m = &f->answer->medium;
@@ -279,26 +281,26 @@ static void feed_frame(const struct decoder *d, struct flow *f, const i32 *codes
     memcpy(m->codes + m->frames++ * c->levels, codes, (size_t)frame);
     m->kind = f->grammar.stream;
     f->answer->has_medium = true;
-    if (end && f->seat->request->media_only) {
+    if (end && f->slot->request->media_only) {
         m->frames--;
-        end_flow(f, true);
+        end_sequence(f, true);
         return;
     }
     grammar_frame(&f->grammar, end);
-    end_full(f);
+    end_if_full(f);
 }
 
 /* ---- The block of results ---- */
 
 /* Parts of the block of results. */
-struct draw_drawn {
+struct draw_results {
     i32 *code, *frame, *routes; /* text [n]; audio [n, levels]; [L, n, K] of all positions */
     /* Text, [n]. With want_entropy, logprob holds the negative log-probability. */
     float *logprob, *entropy;
     u8 *bits; /* [n, d] */
 };
 
-static void *take(char **block, i64 bytes)
+static void *carve(char **block, i64 bytes)
 {
     void *part = *block;
     *block += round_up(bytes, 64);
@@ -308,7 +310,7 @@ static void *take(char **block, i64 bytes)
 enum { DRAWN_PARTS = 6 };
 
 /* Returns the size of the block. */
-static i64 measure(i64 bytes[DRAWN_PARTS], const struct decoder *d)
+static i64 result_sizes(i64 bytes[DRAWN_PARTS], const struct decoder *d)
 {
     const struct model_config *c = &d->options.model->config;
     i64 sum = 0;
@@ -322,15 +324,15 @@ static i64 measure(i64 bytes[DRAWN_PARTS], const struct decoder *d)
     return sum;
 }
 
-static struct draw_drawn lay_out(char *block, const i64 bytes[DRAWN_PARTS])
+static struct draw_results result_layout(char *block, const i64 bytes[DRAWN_PARTS])
 {
-    struct draw_drawn d;
-    d.code = take(&block, bytes[0]);
-    d.logprob = take(&block, bytes[1]);
-    d.entropy = take(&block, bytes[2]);
-    d.bits = take(&block, bytes[3]);
-    d.frame = take(&block, bytes[4]);
-    d.routes = take(&block, bytes[5]);
+    struct draw_results d;
+    d.code = carve(&block, bytes[0]);
+    d.logprob = carve(&block, bytes[1]);
+    d.entropy = carve(&block, bytes[2]);
+    d.bits = carve(&block, bytes[3]);
+    d.frame = carve(&block, bytes[4]);
+    d.routes = carve(&block, bytes[5]);
     return d;
 }
 
@@ -350,7 +352,7 @@ struct staged_draws { /* Draws in device memory. */
     struct guidance guidance;
 };
 
-static struct staged_draws stage(struct tape *tape, const struct draws *d)
+static struct staged_draws stage_draws(struct tape *tape, const struct draws *d)
 {
     struct staged_draws s = {0};
     if (d->n) {
@@ -362,7 +364,7 @@ static struct staged_draws stage(struct tape *tape, const struct draws *d)
     return s;
 }
 
-static void draw_text(struct decoder *d, struct draw_drawn *to, struct tensor *logits, const struct staged_draws *s)
+static void draw_text(struct decoder *d, struct draw_results *to, struct tensor *logits, const struct staged_draws *s)
 {
     struct device *device = d->tape.device;
     struct sampling sampling = d->options.sampling;
@@ -379,7 +381,7 @@ static void draw_text(struct decoder *d, struct draw_drawn *to, struct tensor *l
         device->ops->cross_entropy(device, to->logprob, tape_alloc(&d->tape, n * 4), to->entropy, m, to->code);
 }
 
-static void draw_bits(struct decoder *d, struct draw_drawn *to, struct tensor *logits, const struct staged_draws *s)
+static void draw_bits(struct decoder *d, struct draw_results *to, struct tensor *logits, const struct staged_draws *s)
 {
     i64 n = d->bits.n;
     struct matrix m = tensor_matrix(s->guidance.pair ? guided(&d->tape, logits, &s->guidance, n)
@@ -402,18 +404,18 @@ static i32 first_of_set(const struct decoder *d, i32 set)
 }
 
 /* Feeds all results. The bits of one frame are adjacent. */
-static void feed_all(struct decoder *d, const struct draw_drawn *drawn)
+static void feed_all(struct decoder *d, const struct draw_results *drawn)
 {
     const struct model_config *c = &d->options.model->config;
     bool meta = d->options.model->device->backend == BACKEND_META, measured = d->options.want_entropy;
     for (i64 i = 0; i < d->frames.n; i++)
-        feed_frame(d, d->frames.flow[i], drawn->frame + c->levels * i);
+        feed_frame(d, d->frames.sequence[i], drawn->frame + c->levels * i);
     for (i64 i = 0; i < d->text.n; i++)
-        feed_id(d, d->text.flow[i], meta ? first_of_set(d, d->text.set[i]) : drawn->code[i],
+        feed_id(d, d->text.sequence[i], meta ? first_of_set(d, d->text.set[i]) : drawn->code[i],
                 measured ? -drawn->logprob[i] : drawn->logprob[i], measured ? drawn->entropy[i] : 0);
     for (i64 i = 0, next; i < d->bits.n; i = next) {
-        struct flow *f = d->bits.flow[i];
-        for (next = i + 1; next < d->bits.n && d->bits.flow[next] == f;)
+        struct decode_sequence *f = d->bits.sequence[i];
+        for (next = i + 1; next < d->bits.n && d->bits.sequence[next] == f;)
             next++;
         if (f->grammar.want == WANT_BITS && !f->answer->done)
             feed_bits(d, f, drawn->bits + i * c->bits, next - i);
@@ -485,33 +487,33 @@ static const float *sum_scales(struct decoder *d)
 
 /* Key of a step's recording: everything its launches depend on besides the decoder's options,
  * namely counts, addresses and sampling settings. Compared as bytes, so it must have no padding. */
-struct shape_of_step {
+struct step_shape {
     i64 n, keys, inputs[INPUTS], targets[TARGETS], text, bits, frames, guided_bits, guided_frames, staged_bytes;
     const void *drawn, *allowed;
     float temperature, top_p;
     i64 top_k, purpose;
     u64 seed;
 };
-_Static_assert(sizeof(struct shape_of_step) == (8 + INPUTS + TARGETS + 6) * 8, "a key without gaps");
+_Static_assert(sizeof(struct step_shape) == (8 + INPUTS + TARGETS + 6) * 8, "a key without gaps");
 
-static struct shape_of_step shape_of(const struct decoder *d, const void *drawn)
+static struct step_shape step_shape_of(const struct decoder *d, const void *drawn)
 {
     const struct sampling *sampling = &d->options.sampling;
-    struct shape_of_step s = {.n = d->batch.n,
-                              .keys = d->batch.keys,
-                              .text = d->text.n,
-                              .bits = d->bits.n,
-                              .frames = d->frames.n,
-                              .guided_bits = d->bits.guided,
-                              .guided_frames = d->frames.guided,
-                              .staged_bytes = arena_mark(&d->tape.staged),
-                              .drawn = drawn,
-                              .allowed = d->allowed,
-                              .temperature = sampling->temperature,
-                              .top_p = sampling->top_p,
-                              .top_k = sampling->top_k,
-                              .purpose = sampling->key.purpose,
-                              .seed = sampling->key.seed};
+    struct step_shape s = {.n = d->batch.n,
+                           .keys = d->batch.keys,
+                           .text = d->text.n,
+                           .bits = d->bits.n,
+                           .frames = d->frames.n,
+                           .guided_bits = d->bits.guided,
+                           .guided_frames = d->frames.guided,
+                           .staged_bytes = arena_mark(&d->tape.staged),
+                           .drawn = drawn,
+                           .allowed = d->allowed,
+                           .temperature = sampling->temperature,
+                           .top_p = sampling->top_p,
+                           .top_k = sampling->top_k,
+                           .purpose = sampling->key.purpose,
+                           .seed = sampling->key.seed};
     for (int kind = 0; kind < INPUTS; kind++)
         s.inputs[kind] = d->batch.inputs[kind].n;
     for (int kind = 0; kind < TARGETS; kind++)
@@ -527,7 +529,7 @@ static bool may_be_recorded(const struct decoder *d)
 }
 
 /* Ops between the staged block and the block of results; may run twice. */
-static void run_ops(struct decoder *d, struct pass *p, struct draw_drawn *to, const struct staged_draws *text,
+static void run_ops(struct decoder *d, struct pass *p, struct draw_results *to, const struct staged_draws *text,
                     const struct staged_draws *bits)
 {
     struct forward *out = p->out;
@@ -543,7 +545,7 @@ void run_and_draw(struct decoder *d)
 {
     struct tape *tape = &d->tape;
     struct forward out;
-    i64 parts[DRAWN_PARTS], bytes = measure(parts, d);
+    i64 parts[DRAWN_PARTS], bytes = result_sizes(parts, d);
     struct forward_options o = {.cache = d->cache.layer,
                                 .routes = d->replay ? known_routes(d) : NULL,
                                 .keep_routes = d->route_width && !d->replay,
@@ -551,14 +553,14 @@ void run_and_draw(struct decoder *d)
                                 .audio_sampling = &d->options.sampling,
                                 .audio_identity = d->frames.identity};
     char *block = tape_alloc(tape, bytes), *copy = arena_alloc(&tape->host, bytes);
-    struct draw_drawn device = lay_out(block, parts), host = lay_out(copy, parts);
+    struct draw_results device = result_layout(block, parts), host = result_layout(copy, parts);
     o.audio_codes = device.frame;
     o.routes_out = device.routes;
-    struct staged_draws text = stage(tape, &d->text), bits = stage(tape, &d->bits);
+    struct staged_draws text = stage_draws(tape, &d->text), bits = stage_draws(tape, &d->bits);
     o.audio_guidance = stage_guidance(tape, &d->frames);
     struct pass *p = pass_open(&out, tape, d->options.model, &d->batch, &d->sub, &o);
     struct recordings *recordings = may_be_recorded(d) ? d->recordings : NULL;
-    struct shape_of_step shape = shape_of(d, block);
+    struct step_shape shape = step_shape_of(d, block);
     i64 mark = arena_mark(&tape->arena);
     for (bool done = device_replay(tape->device, recordings, &shape, sizeof shape); !done;) {
         arena_reset(&tape->arena, mark);

@@ -18,7 +18,7 @@ static struct tensor *attend(struct pass *p, struct tensor *x, const struct laye
                           .cache = p->options->cache ? &p->options->cache[layer] : NULL,
                           .cache_row = p->cache_row};
     float eps = (float)c->norm_eps;
-    if (!parallel_is_cut(p))
+    if (!parallel_is_sharded(p))
         return op_norm_attention(p->tape, x, &l->norm1->value, eps, &l->qkv->value, &a);
     struct tensor *n = parallel_enter(p, op_rmsnorm(p->tape, x, &l->norm1->value, eps));
     return op_attention(p->tape, model_linear(p, n, l->qkv), &a);
@@ -30,7 +30,7 @@ static struct tensor *add_attention(struct pass *p, struct tensor **sum, struct 
 {
     float eps = (float)p->model->config.norm_eps;
     struct tensor *attended = attend(p, x, l, layer);
-    if (!parallel_is_cut(p))
+    if (!parallel_is_sharded(p))
         return op_add_linear_norm(p->tape, sum, x, attended, &l->out->value, &l->norm2->value, eps);
     return op_add_rmsnorm(p->tape, sum, x, parallel_sum(p, model_linear(p, attended, l->out)), &l->norm2->value, eps);
 }
@@ -41,12 +41,12 @@ static struct tensor *run_layer(struct tape *tape, void *context, struct tensor 
     struct layer_pass *lp = context;
     struct pass *p = lp->pass;
     const struct layer_weights *l = lp->weights;
-    if (p->part[lp->layer] == LAYER_SERVED)
+    if (p->layer_state[lp->layer] == LAYER_SERVED)
         return moe_serve(p, x, l);
     struct tensor *sum, *n = add_attention(p, &sum, x, l, lp->layer);
     if (l->router)
         return moe_forward(p, sum, n, l, lp->layer);
-    if (parallel_is_cut(p))
+    if (parallel_is_sharded(p))
         return op_add_onto(tape, parallel_sum(p, model_dense(p, parallel_enter(p, n), l->gate_up, l->down)), sum);
     return op_add_linear(tape, sum, op_linear_swiglu(tape, n, &l->gate_up->value), &l->down->value);
 }
@@ -60,13 +60,13 @@ static struct tensor *run_layers(struct pass *p, struct tensor *x)
         const struct layer_weights *l = &p->model->layer[layer];
         passes[i] = (struct layer_pass){p, l, layer};
         tape_mark(p->tape, layer); /* the same mark on all ranks, even if one skips the layer */
-        if (p->part[layer] == LAYER_SKIPPED || (p->part[layer] == LAYER_SERVED && !l->router))
+        if (p->layer_state[layer] == LAYER_SKIPPED || (p->layer_state[layer] == LAYER_SERVED && !l->router))
             continue;
         tape_segment_begin(p->tape, place_of_layer(layer));
         x = p->options->recompute ? tape_recompute(p->tape, run_layer, &passes[i], x)
                                   : run_layer(p->tape, &passes[i], x);
         tape_segment_end(p->tape);
-        if (p->part[layer] == LAYER_RUN)
+        if (p->layer_state[layer] == LAYER_RUN)
             x = layer_heads(p, x, layer);
     }
     return x;

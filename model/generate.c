@@ -11,20 +11,20 @@ static i64 count_done(const struct answer *answers, i64 count)
 }
 
 int generate(struct answer *answers, const struct decoder_options *o, const struct generate_request *requests,
-             i64 count, i64 seats, struct progress *bar)
+             i64 count, i64 slots, struct progress *bar)
 {
     struct decoder d;
-    i64 columns = 0, total = 0;
+    i64 rows = 0, total = 0;
     for (i64 i = 0; i < count; i++) {
-        i64 own = request_columns(o, &requests[i]);
+        i64 own = request_cache_rows(o, &requests[i]);
         if (own < 0)
             return error_prefix("prompt %lld", (long long)i);
-        columns = max_i64(columns, own);
+        rows = max_i64(rows, own);
         total += requests[i].copies;
     }
     if (count == 0)
         return 0;
-    decoder_open(&d, o, min_i64(seats ? seats : GENERATE_SEATS, count), columns);
+    decoder_open(&d, o, min_i64(slots ? slots : GENERATE_SLOTS, count), rows);
     decoder_begin(&d, answers, requests, count);
     int status = 0;
     while (status == 0 && decoder_step(&d)) {

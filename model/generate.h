@@ -3,12 +3,12 @@
 #define WEFT_MODEL_GENERATE_H
 #include "model/decode.h"
 
-enum { GENERATE_SEATS = 16 };
-/* answers: [requests * copies], zeroed; the caller releases them. seats: requests at a time, 0: 16.
+enum { GENERATE_SLOTS = 16 };
+/* answers: [requests * copies], zeroed; the caller releases them. slots: requests at a time, 0: 16.
  * bar: advances as answers finish; NULL: none. Returns -1 and a message if the grammar rejects a
  * prompt or the user interrupts. */
 int generate(struct answer *answers, const struct decoder_options *options, const struct generate_request *requests,
-             i64 count, i64 seats, struct progress *bar);
+             i64 count, i64 slots, struct progress *bar);
 
 /* Greedy decoding: the `count` most likely ids after a text prompt. */
 void decode_greedy(i32 *ids, struct model *model, const struct submodel *sub, const i32 *prompt, i64 length, i64 count);

@@ -18,26 +18,26 @@ struct gguf_tensor {
     i64 first_row, rows; /* rows of each part */
 };
 struct gguf {
-    struct text keys;
+    struct buffer keys;
     i64 key_count;
     struct gguf_tensor *tensors;
     i64 tensor_count, capacity;
 };
 
-static void put_u32(struct text *t, u32 value)
+static void put_u32(struct buffer *t, u32 value)
 {
-    text_append(t, &value, 4);
+    buffer_append(t, &value, 4);
 }
 
-static void put_u64(struct text *t, u64 value)
+static void put_u64(struct buffer *t, u64 value)
 {
-    text_append(t, &value, 8);
+    buffer_append(t, &value, 8);
 }
 
-static void put_string(struct text *t, const char *s)
+static void put_string(struct buffer *t, const char *s)
 {
     put_u64(t, strlen(s));
-    text_append(t, s, (i64)strlen(s));
+    buffer_append(t, s, (i64)strlen(s));
 }
 
 static void begin_key(struct gguf *g, const char *name, u32 type)
@@ -57,7 +57,7 @@ static void key_f32(struct gguf *g, const char *name, double value)
 {
     float narrow = (float)value;
     begin_key(g, name, GGUF_F32);
-    text_append(&g->keys, &narrow, 4);
+    buffer_append(&g->keys, &narrow, 4);
 }
 
 static void key_string(struct gguf *g, const char *name, const char *value)
@@ -70,7 +70,7 @@ static void key_bool(struct gguf *g, const char *name, bool value)
 {
     u8 byte = value;
     begin_key(g, name, GGUF_BOOL);
-    text_append(&g->keys, &byte, 1);
+    buffer_append(&g->keys, &byte, 1);
 }
 
 static void begin_array(struct gguf *g, const char *name, u32 type, i64 count)
@@ -163,8 +163,8 @@ static void tensor(struct gguf *g, const char *name, const struct weight *w, i64
     snprintf(t->name, sizeof t->name, "%s", name);
     t->dims[0] = w->columns;
     t->dims[1] = rows;
-    t->dims[2] = w->parts;
-    t->rank = w->parts > 1 ? 3 : rows == 1 && w->spec.disk_rank == 1 ? 1 : 2;
+    t->dims[2] = w->matrices;
+    t->rank = w->matrices > 1 ? 3 : rows == 1 && w->spec.disk_rank == 1 ? 1 : 2;
 }
 
 static void layer_tensor(struct gguf *g, i64 layer, const char *name, const struct weight *w, i64 first, i64 rows,
@@ -214,12 +214,12 @@ static i64 tensor_bytes(const struct gguf_tensor *t)
 
 static void write_header(struct file_writer *out, const struct gguf *g)
 {
-    struct text head = {0};
-    text_append(&head, "GGUF", 4);
+    struct buffer head = {0};
+    buffer_append(&head, "GGUF", 4);
     put_u32(&head, 3);
     put_u64(&head, (u64)g->tensor_count);
     put_u64(&head, (u64)g->key_count);
-    text_append(&head, g->keys.data, g->keys.length);
+    buffer_append(&head, g->keys.data, g->keys.length);
     u64 offset = 0;
     for (i64 i = 0; i < g->tensor_count; i++) {
         const struct gguf_tensor *t = &g->tensors[i];
@@ -232,9 +232,9 @@ static void write_header(struct file_writer *out, const struct gguf *g)
         offset += (u64)round_up(tensor_bytes(t), ALIGNMENT);
     }
     static const char zeros[ALIGNMENT];
-    text_append(&head, zeros, round_up(head.length, ALIGNMENT) - head.length);
+    buffer_append(&head, zeros, round_up(head.length, ALIGNMENT) - head.length);
     file_write(out, head.data, head.length);
-    text_release(&head);
+    buffer_release(&head);
 }
 
 static void write_rows(struct file_writer *out, const struct gguf_tensor *t, const float *rows, bf16 *buffer)
@@ -255,7 +255,7 @@ static void write_tensor(struct file_writer *out, const struct weights *weights,
     const struct weight *w = t->weight;
     bf16 *buffer = memory_alloc(t->rows * w->columns * 2);
     float *rows = memory_alloc(t->rows * w->columns * 4);
-    for (i64 part = 0; part < w->parts; part++) {
+    for (i64 part = 0; part < w->matrices; part++) {
         weight_get(weights, w, part * w->rows + t->first_row, t->rows, rows);
         write_rows(out, t, rows, buffer);
     }
@@ -340,7 +340,7 @@ static bool same_values(const u8 *stored, const struct weights *weights, const s
     i64 n = t->rows * w->columns;
     float *rows = memory_alloc(n * 4);
     bool same = true;
-    for (i64 part = 0; part < w->parts && same; part++) {
+    for (i64 part = 0; part < w->matrices && same; part++) {
         weight_get(weights, w, part * w->rows + t->first_row, t->rows, rows);
         same = same_rows(stored + part * n * dtype_bytes(t->dtype), rows, n, t->dtype);
     }
@@ -402,7 +402,7 @@ int model_save_gguf(const struct model *m, const struct text_tokenizer *tokenize
         if (status == 0)
             status = verify(&g, &m->weights, path);
     }
-    text_release(&g.keys);
+    buffer_release(&g.keys);
     memory_free(g.tensors);
     return status;
 }

@@ -379,7 +379,7 @@ static struct tensor *audio_head(struct pass *p, const struct modality_in_model 
         score(p, modality, level, logits, staged->target_ids + level * t->n);
     if (level + 1 == m->config.levels)
         return x;
-    struct place place = {op_gather(p->tape, &m->audio_embed->value, rows, t->n), t->position};
+    struct placement place = {op_gather(p->tape, &m->audio_embed->value, rows, t->n), t->position};
     struct tensor *placed = op_place(p->tape, x->rows, x->columns, x->dtype, &place, 1);
     tape_place_begin(p->tape, place_of_heads(layer));
     tape_place_gradient(p->tape, x);
@@ -388,7 +388,8 @@ static struct tensor *audio_head(struct pass *p, const struct modality_in_model 
     return x;
 }
 
-/* ---- the table; weights and heads stand in this order, which fixes the order of gradient sums ---- */
+/* ---- the table; weights and heads stand in this order, which fixes the order of gradient sums
+ * ---- */
 
 static const struct modality_in_model modalities[] = {
     {.input = INPUT_TEXT, .target = TARGET_TEXT, .enter = text_input, .loss = loss_of_ids, .head = text_head},
@@ -473,7 +474,7 @@ double model_flops_branches(const struct model_config *c, const struct batch *b)
     return 2 * products;
 }
 
-static bool predicted(const struct pass *p, const struct modality_in_model *m)
+static bool has_targets(const struct pass *p, const struct modality_in_model *m)
 {
     return m->target != TARGETS && p->targets[m->target].n && has(&p->model->config, m);
 }
@@ -482,13 +483,13 @@ static bool predicted(const struct pass *p, const struct modality_in_model *m)
  * complete while the backward still runs through the ViT. */
 struct tensor *modality_inputs(struct pass *p)
 {
-    struct place places[COUNT_OF(modalities)];
+    struct placement places[COUNT_OF(modalities)];
     int count = 0;
     for (i64 i = COUNT_OF(modalities) - 1; i >= 0; i--) {
         const struct modality_in_model *m = &modalities[i];
         const struct input_list *in = m->enter ? &p->inputs[m->input] : NULL;
         if (in && in->n)
-            places[count++] = (struct place){m->enter(p, in), in->position};
+            places[count++] = (struct placement){m->enter(p, in), in->position};
     }
     tape_place_begin(p->tape, PLACE_OF_INPUTS);
     struct tensor *x = op_place(p->tape, p->batch->n, p->model->config.width, p->tape->activations, places, count);
@@ -499,7 +500,7 @@ struct tensor *modality_inputs(struct pass *p)
 struct tensor *layer_heads(struct pass *p, struct tensor *x, i64 layer)
 {
     for (i64 i = 0; i < COUNT_OF(modalities); i++)
-        if (modalities[i].layer_head && predicted(p, &modalities[i]))
+        if (modalities[i].layer_head && has_targets(p, &modalities[i]))
             x = modalities[i].layer_head(p, &modalities[i], x, layer);
     return x;
 }
@@ -507,6 +508,6 @@ struct tensor *layer_heads(struct pass *p, struct tensor *x, i64 layer)
 void final_heads(struct pass *p, struct tensor *x)
 {
     for (i64 i = 0; i < COUNT_OF(modalities); i++)
-        if (modalities[i].head && predicted(p, &modalities[i]))
+        if (modalities[i].head && has_targets(p, &modalities[i]))
             modalities[i].head(p, &modalities[i], x);
 }

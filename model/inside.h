@@ -6,7 +6,7 @@
 
 /* This rank's part in a layer: skip it, run it, or only serve its experts to expert ranks whose
  * sub-model keeps the layer. */
-enum layer_part { LAYER_SKIPPED, LAYER_RUN, LAYER_SERVED };
+enum layer_state { LAYER_SKIPPED, LAYER_RUN, LAYER_SERVED };
 struct table_builder;
 struct pass {            /* State of one forward. */
     struct forward *out; /* NULL in the backward: recomputed layers write no outputs */
@@ -15,9 +15,9 @@ struct pass {            /* State of one forward. */
     const struct batch *batch;
     const struct submodel *sub;
     const struct forward_options *options;
-    i64 first_layer, end_layer; /* layers of the chunk */
-    u8 part[LAYERS_MOST];       /* enum layer_part */
-    struct exchange_room room;  /* room for rows from other expert ranks */
+    i64 first_layer, end_layer;  /* layers of the chunk */
+    u8 layer_state[LAYERS_MOST]; /* enum layer_state */
+    struct exchange_limits room; /* room for rows from other expert ranks */
     /* device memory, filled by pass_put */
     const float *coordinates;
     struct intervals intervals;
@@ -76,8 +76,8 @@ void vision_in_weights(struct table_builder *b);
 void vision_in_put(struct pass *p);
 struct tensor *vision_in_forward(struct pass *p, const struct input_list *in);
 
-/* table.c: rows of the weights table, in the order of the calls. `disk` follows `prefix` in the name on
- * disk. `layer` is the layer whose rank holds the next rows, -1: the input's. */
+/* table.c: rows of the weights table, in the order of the calls. `disk` follows `prefix` in the
+ * name on disk. `layer` is the layer whose rank holds the next rows, -1: the input's. */
 struct table_builder {
     struct model *model;
     struct weight_spec row; /* template of the next row */
@@ -111,8 +111,8 @@ struct tensor *guided(struct tape *tape, struct tensor *logits, const struct gui
 
 /* parallel.c: communication between ranks. With one rank, functions that
  * take a tensor return it. */
-void parallel_prepare(struct pass *p);      /* sets chunk and layers; expert ranks agree on who serves which */
-bool parallel_is_cut(const struct pass *p); /* true if tensor ranks split the weights */
+void parallel_prepare(struct pass *p);          /* sets chunk and layers; expert ranks agree on who serves which */
+bool parallel_is_sharded(const struct pass *p); /* true if tensor ranks split the weights */
 /* Tensor parallelism. parallel_enter: identity in the forward, all-reduce in the backward, where a
  * replicated input meets split weights. parallel_sum: all-reduce in the forward, identity in the
  * backward, where partial outputs meet. */

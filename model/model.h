@@ -14,7 +14,7 @@
  *   forward.c      the pass from top to bottom; block.c, vision_in.c; moe.c: router, experts, bias
  *   heads.c        the table of modalities: input and prediction head of each
  *   put.c          a batch to the device; parallel.c: what ranks exchange in a forward
- *   decode.h       the decoder: decode.c (seats, cache, positions), draw.c (sampling, guidance,
+ *   decode.h       the decoder: decode.c (slots, cache, positions), draw.c (sampling, guidance,
  *                  stops, recorded steps), answer.c; generate.c: requests
  *   directory.c    model directories, of other software too; gguf.c: GGUF */
 #ifndef WEFT_MODEL_H
@@ -153,7 +153,7 @@ struct forward_options {
     /* [L, E] receives the assignments of counted positions; NULL: model->usage when training */
     float *usage;
     /* [3] device memory. If set, expert ranks exchange rows in buffers of limited size and record
-     * here which buffers overflowed (op route_parts). NULL: the buffers hold every row. */
+     * here which buffers overflowed (op route_capacity). NULL: the buffers hold every row. */
     double *over;
     const float *scale_sums; /* [n, d] device memory: features of vision-out inputs; NULL: the batch's features */
     /* next-codec prediction while generating: sampling of the codes, level by level */
@@ -207,13 +207,13 @@ struct model_source {
     int bits;         /* of the gemm weights, quantized after loading, 8 or 4; 0: as stored */
     int later_bits;   /* internal: `bits`, once weights as stored have been tried */
 };
-/* The same, without training; quantizes the weights. model_narrow does so for a loaded model, and
+/* The same, without training; quantizes the weights. model_quantize does so for a loaded model, and
  * logs the saving; 0 bits: it does nothing. */
 int model_load_source(struct model *model, struct device *device, const struct model_source *source);
-void model_narrow(struct model *model, int bits);
+void model_quantize(struct model *model, int bits);
 /* For `smaller` of a dry run (kernels/device/dry_run.h): while weights are quantized there are two
  * copies of them, so those as stored are tried first. False after that. */
-bool model_source_smaller(struct text *name, struct model_source *source);
+bool model_source_smaller(struct buffer *name, struct model_source *source);
 /* For `otherwise` of a dry run. */
 #define SMALLER_MODEL "take a smaller model (`weft extract` cuts one out), or --device cpu"
 /* model_load over several ranks; each rank reads only its own weights. */

@@ -61,7 +61,7 @@ static struct expert_exchange *open_exchange(struct pass *p, const struct routin
 }
 
 /* Rows sorted by expert, and the order that combines their outputs. */
-struct sorted {
+struct sorted_experts {
     struct expert_rows rows;
     const struct routing *order;      /* order of the outputs where they are combined */
     struct expert_exchange *exchange; /* NULL: the experts are local */
@@ -69,7 +69,7 @@ struct sorted {
 
 /* Sends rows to the expert ranks that own the experts. The sent copies are
  * scratch and are not kept. */
-static struct sorted send_rows(struct pass *p, struct tensor *n, const struct routing *routing)
+static struct sorted_experts send_rows(struct pass *p, struct tensor *n, const struct routing *routing)
 {
     struct expert_exchange *x = open_exchange(p, routing);
     struct tensor *arrived = tape_tensor(p->tape, n->dtype, x->rows_bound, n->columns);
@@ -77,12 +77,12 @@ static struct sorted send_rows(struct pass *p, struct tensor *n, const struct ro
     struct expert_rows sent = op_dispatch(p->tape, n, &x->order);
     struct expert_rows rows = op_expert_send(p->tape, arrived, &sent, x);
     tape_scratch_end(p->tape, scratch);
-    return (struct sorted){rows, &x->order, x};
+    return (struct sorted_experts){rows, &x->order, x};
 }
 
 /* Down projection; returns the outputs to the rank that combines them. */
 static struct tensor *outputs_of(struct pass *p, struct tensor *inside, const struct layer_weights *l,
-                                 const struct sorted *s)
+                                 const struct sorted_experts *s)
 {
     struct tensor *y = op_linear_grouped(p->tape, inside, &l->experts_down->value, s->rows.groups);
     return s->exchange ? op_expert_return(p->tape, y, s->exchange) : y;
@@ -92,7 +92,7 @@ static struct tensor *outputs_of(struct pass *p, struct tensor *inside, const st
  * rank. x passes through. */
 struct tensor *moe_serve(struct pass *p, struct tensor *x, const struct layer_weights *l)
 {
-    struct sorted s = {.exchange = open_exchange(p, NULL)};
+    struct sorted_experts s = {.exchange = open_exchange(p, NULL)};
     struct tensor *arrived = tape_tensor(p->tape, x->dtype, s.exchange->rows_bound, x->columns);
     i64 scratch = tape_scratch_begin(p->tape), none = s.exchange->order.rows_bound;
     struct expert_rows sent = {tape_tensor(p->tape, x->dtype, none, x->columns),
@@ -108,7 +108,7 @@ struct tensor *moe_serve(struct pass *p, struct tensor *x, const struct layer_we
 
 /* With columns split over tensor ranks, the outputs are partial sums, and so are the gradients
  * of the routing weights. */
-static struct routing *entered(struct pass *p, struct routing *routing)
+static struct routing *enter_routing(struct pass *p, struct routing *routing)
 {
     struct routing *r = arena_alloc(&p->tape->host, sizeof *r);
     *r = *routing;
@@ -127,13 +127,14 @@ struct tensor *moe_forward(struct pass *p, struct tensor *x, struct tensor *n, c
 {
     struct chosen_experts chosen = choose_experts(p, l, layer);
     struct experts experts = experts_of(l);
-    bool far = p->model->parallel->expert->size > 1, cut = parallel_is_cut(p);
-    if (!far && !cut && op_takes_few_experts(p->tape, n, p->sub->topk, &experts))
-        return op_few_experts(p->tape, x, n, route(p, n, &chosen, layer), &experts);
+    bool far = p->model->parallel->expert->size > 1, cut = parallel_is_sharded(p);
+    if (!far && !cut && op_takes_skinny_experts(p->tape, n, p->sub->topk, &experts))
+        return op_skinny_experts(p->tape, x, n, route(p, n, &chosen, layer), &experts);
     struct tensor *in = parallel_enter(p, n); /* the router is replicated and reads n itself */
     struct tensor *shared = l->shared_gate_up ? model_dense(p, in, l->shared_gate_up, l->shared_down) : NULL;
-    struct routing *routing = entered(p, route(p, n, &chosen, layer));
-    struct sorted s = far ? send_rows(p, in, routing) : (struct sorted){op_sorted(p->tape, in, routing), routing, NULL};
+    struct routing *routing = enter_routing(p, route(p, n, &chosen, layer));
+    struct sorted_experts s =
+        far ? send_rows(p, in, routing) : (struct sorted_experts){op_sorted(p->tape, in, routing), routing, NULL};
     struct tensor *inside = op_linear_grouped_swiglu(p->tape, &s.rows, &l->experts_gate_up->value);
     struct tensor *out =
         shared ? tape_tensor_over(p->tape, shared) : tape_tensor(p->tape, x->dtype, x->rows, x->columns);
@@ -148,8 +149,8 @@ void model_balance(struct model *model, const double *squares, double speed)
     const struct model_config *c = &model->config;
     struct device *device = weights_begin_ops(&model->weights);
     for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
-        struct weight *bias = model->layer[layer].bias; /* no parts: another rank holds this layer */
-        device->ops->route_balance(device, bias->parts ? bias->master : NULL, model->usage + layer * c->experts,
+        struct weight *bias = model->layer[layer].bias; /* no matrix: another rank holds this layer */
+        device->ops->route_balance(device, bias->matrices ? bias->master : NULL, model->usage + layer * c->experts,
                                    model->use + layer * c->experts, c->experts, squares, (float)speed);
     }
     weights_end_ops(&model->weights);

@@ -9,19 +9,19 @@ static struct comm *tensor_comm(const struct pass *p)
     return p->model->parallel->tensor;
 }
 
-bool parallel_is_cut(const struct pass *p)
+bool parallel_is_sharded(const struct pass *p)
 {
     return tensor_comm(p)->size > 1;
 }
 
 struct tensor *parallel_enter(struct pass *p, struct tensor *x)
 {
-    return parallel_is_cut(p) ? op_enter(p->tape, tensor_comm(p), x) : x;
+    return parallel_is_sharded(p) ? op_enter(p->tape, tensor_comm(p), x) : x;
 }
 
 struct tensor *parallel_sum(struct pass *p, struct tensor *x)
 {
-    return parallel_is_cut(p) ? op_all_reduce(p->tape, tensor_comm(p), x) : x;
+    return parallel_is_sharded(p) ? op_all_reduce(p->tape, tensor_comm(p), x) : x;
 }
 
 /* ---- Pipeline ---- */
@@ -68,20 +68,20 @@ struct tensor *parallel_anchor(struct pass *p, struct tensor *x)
 
 /* ---- Experts ---- */
 
-struct plans { /* Message of one rank about this forward. */
+struct forward_plan { /* Message of one rank about this forward. */
     u8 runs[LAYERS_MOST];
     i64 assignments;
 };
 
 /* Receive buffer for expert ranks that send at most `most` rows each. The exchange is split into
  * parts only if the caller checks for overflow. */
-static struct exchange_room room_for(const struct pass *p, i64 most)
+static struct exchange_limits room_for(const struct pass *p, i64 most)
 {
     const struct layout *layout = &p->model->parallel->layout;
-    struct exchange_room room = {
+    struct exchange_limits room = {
         .rows = layout->receive * most, .setting = "--layout receive=N", .over = p->options->over};
-    if (room.over && layout->part)
-        room.part = min_i64(most, ceil_div(layout->part * most, layout->expert));
+    if (room.over && layout->capacity_factor)
+        room.capacity = min_i64(most, ceil_div(layout->capacity_factor * most, layout->expert));
     return room;
 }
 
@@ -90,18 +90,18 @@ static struct exchange_room room_for(const struct pass *p, i64 most)
 static void agree_on_layers(struct pass *p)
 {
     struct comm *comm = p->model->parallel->expert;
-    struct plans *plans = arena_alloc(&p->tape->host, comm->size * (i64)sizeof *plans);
+    struct forward_plan *plans = arena_alloc(&p->tape->host, comm->size * (i64)sizeof *plans);
     i64 bytes[comm->size], most = p->batch->n * p->sub->topk;
     for (i64 r = 0; r < comm->size; r++)
         bytes[r] = sizeof *plans;
-    memcpy(plans[comm->rank].runs, p->part, sizeof p->part);
+    memcpy(plans[comm->rank].runs, p->layer_state, sizeof p->layer_state);
     plans[comm->rank].assignments = most;
     comm_all_gather(comm_host(comm), plans, bytes);
     for (i64 r = 0; r < comm->size && !comm->transport->counts_only; r++) {
         most = max_i64(most, plans[r].assignments);
         for (i64 layer = 0; layer < LAYERS_MOST; layer++)
-            if (plans[r].runs[layer] == LAYER_RUN && p->part[layer] == LAYER_SKIPPED)
-                p->part[layer] = LAYER_SERVED;
+            if (plans[r].runs[layer] == LAYER_RUN && p->layer_state[layer] == LAYER_SKIPPED)
+                p->layer_state[layer] = LAYER_SERVED;
     }
     p->room = room_for(p, most);
 }
@@ -113,7 +113,7 @@ void parallel_prepare(struct pass *p)
     p->first_layer = layers * chunk / chunks;
     p->end_layer = layers * (chunk + 1) / chunks;
     for (i64 i = 0; i < p->sub->layer_count; i++)
-        p->part[p->sub->layer[i]] = LAYER_RUN;
+        p->layer_state[p->sub->layer[i]] = LAYER_RUN;
     if (p->model->parallel->expert->size > 1)
         agree_on_layers(p);
 }

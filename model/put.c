@@ -41,7 +41,7 @@ static void put_topk(struct pass *p)
 
 /* Reserves room for all experts in every layer, so that a layer's offset does not
  * depend on the sub-model. */
-static const i32 *put_members(struct pass *p, i64 layer)
+static const i32 *put_kept_experts(struct pass *p, i64 layer)
 {
     void *host;
     const i32 *there = tape_stage(p->tape, &host, p->model->config.experts * 4);
@@ -54,8 +54,8 @@ static void put_experts(struct pass *p)
     i64 layers = p->model->config.layers;
     p->routes = put(p, p->options->routes, layers * p->batch->n * p->sub->topk * 4);
     for (i64 layer = 0; layer < layers; layer++) {
-        const i32 *member = p->sub->expert[layer] ? put_members(p, layer) : NULL;
-        p->member[layer] = p->part[layer] == LAYER_RUN ? member : NULL;
+        const i32 *member = p->sub->expert[layer] ? put_kept_experts(p, layer) : NULL;
+        p->member[layer] = p->layer_state[layer] == LAYER_RUN ? member : NULL;
     }
 }
 

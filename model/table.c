@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static void begin_row(struct table_builder *b, i64 parts, i64 rows, i64 columns)
+static void begin_row(struct table_builder *b, i64 matrices, i64 rows, i64 columns)
 {
-    b->row = (struct weight_spec){.parts = parts,
+    b->row = (struct weight_spec){.matrices = matrices,
                                   .rows = rows,
                                   .columns = columns,
                                   .disk_rank = 2,
@@ -32,7 +32,7 @@ static struct weight *end_row(struct table_builder *b, const char *name)
 
 /* Appends one piece to the row: `rows` rows under the name on disk, where
  * {e} stands for the part. */
-static void piece(struct table_builder *b, i64 rows, const char *prefix, const char *name)
+static void push_piece(struct table_builder *b, i64 rows, const char *prefix, const char *name)
 {
     int i = 0;
     while (b->row.pieces[i].name)
@@ -42,9 +42,9 @@ static void piece(struct table_builder *b, i64 rows, const char *prefix, const c
 }
 
 /* Begins a row of a layer. Layers take most of the flops, so their weights may use FP8. */
-static void begin_layer_row(struct table_builder *b, i64 parts, i64 rows, i64 columns)
+static void begin_layer_row(struct table_builder *b, i64 matrices, i64 rows, i64 columns)
 {
-    begin_row(b, parts, rows, columns);
+    begin_row(b, matrices, rows, columns);
     b->row.fp8 = true;
 }
 
@@ -52,7 +52,7 @@ struct weight *table_matrix(struct table_builder *b, const char *name, const cha
                             i64 columns, enum tensor_axis axis)
 {
     begin_row(b, 1, rows, columns);
-    piece(b, rows, prefix, disk);
+    push_piece(b, rows, prefix, disk);
     b->row.tensor_axis = axis;
     return end_row(b, name);
 }
@@ -77,7 +77,7 @@ struct weight *table_shared_matrix(struct table_builder *b, const char *name, co
                                    i64 rows, i64 columns)
 {
     begin_row(b, 1, rows, columns);
-    piece(b, rows, prefix, disk);
+    push_piece(b, rows, prefix, disk);
     b->row.shared = true;
     return end_row(b, name);
 }
@@ -85,7 +85,7 @@ struct weight *table_shared_matrix(struct table_builder *b, const char *name, co
 struct weight *table_norm(struct table_builder *b, const char *name, const char *prefix, const char *disk, i64 columns)
 {
     begin_row(b, 1, 1, columns);
-    piece(b, 1, prefix, disk);
+    push_piece(b, 1, prefix, disk);
     b->row.disk_rank = 1;
     b->row.init = INIT_ONES;
     b->row.decay = b->row.multiplied = false;
@@ -95,8 +95,8 @@ struct weight *table_norm(struct table_builder *b, const char *name, const char 
 static struct weight *gate_up(struct table_builder *b, const char *name, const char *prefix, i64 width, i64 columns)
 {
     begin_layer_row(b, 1, 2 * width, columns);
-    piece(b, width, prefix, "gate_proj.weight");
-    piece(b, width, prefix, "up_proj.weight");
+    push_piece(b, width, prefix, "gate_proj.weight");
+    push_piece(b, width, prefix, "up_proj.weight");
     b->row.tensor_axis = AXIS_ROWS;
     return end_row(b, name);
 }
@@ -111,9 +111,9 @@ void table_attention(struct table_builder *b, struct layer_weights *l, const cha
     snprintf(name, sizeof name, "%s.qkv", stem);
     snprintf(at, sizeof at, "%sself_attn.", prefix);
     begin_layer_row(b, 1, q + 2 * kv, width);
-    piece(b, q, at, "q_proj.weight");
-    piece(b, kv, at, "k_proj.weight");
-    piece(b, kv, at, "v_proj.weight");
+    push_piece(b, q, at, "q_proj.weight");
+    push_piece(b, kv, at, "k_proj.weight");
+    push_piece(b, kv, at, "v_proj.weight");
     b->row.tensor_axis = AXIS_ROWS;
     l->qkv = end_row(b, name);
     snprintf(name, sizeof name, "%s.out", stem);
@@ -138,14 +138,14 @@ static void router_rows(struct table_builder *b, struct layer_weights *l, const 
     const struct model_config *c = &b->model->config;
     char name[128];
     begin_row(b, 1, c->experts, c->width);
-    piece(b, c->experts, prefix, "mlp.gate.weight");
+    push_piece(b, c->experts, prefix, "mlp.gate.weight");
     b->row.type = TYPE_F32;
     b->row.elastic = ELASTIC_EXPERT_ROWS;
     b->row.decay = false;
     snprintf(name, sizeof name, "%s.router", stem);
     l->router = end_row(b, name);
     begin_row(b, 1, 1, c->experts);
-    piece(b, 1, prefix, "mlp.moe_statics.e_score_correction_bias");
+    push_piece(b, 1, prefix, "mlp.moe_statics.e_score_correction_bias");
     snprintf(b->fused, sizeof b->fused, "%smlp.gate.moe_statics.e_score_correction_bias", prefix);
     b->row.fused = b->fused;
     b->row.type = TYPE_F32;
@@ -162,23 +162,23 @@ static void expert_rows(struct table_builder *b, struct layer_weights *l, const 
     char name[128], at[160];
     snprintf(at, sizeof at, "%smlp.experts.{e}.", prefix);
     begin_layer_row(b, c->experts, 2 * c->expert_width, c->width);
-    piece(b, c->expert_width, at, "gate_proj.weight");
-    piece(b, c->expert_width, at, "up_proj.weight");
+    push_piece(b, c->expert_width, at, "gate_proj.weight");
+    push_piece(b, c->expert_width, at, "up_proj.weight");
     snprintf(b->fused, sizeof b->fused, "%smlp.experts.gate_up_proj", prefix);
     b->row.fused = b->fused;
     b->row.expert_axis = true;
     b->row.tensor_axis = AXIS_ROWS;
-    b->row.elastic = ELASTIC_EXPERT_PARTS;
+    b->row.elastic = ELASTIC_EXPERT_MATRICES;
     snprintf(name, sizeof name, "%s.experts_gate_up", stem);
     l->experts_gate_up = end_row(b, name);
     begin_layer_row(b, c->experts, c->width, c->expert_width);
     b->row.init = output_init(b);
-    piece(b, c->width, at, "down_proj.weight");
+    push_piece(b, c->width, at, "down_proj.weight");
     snprintf(b->fused, sizeof b->fused, "%smlp.experts.down_proj", prefix);
     b->row.fused = b->fused;
     b->row.expert_axis = true;
     b->row.tensor_axis = AXIS_COLUMNS;
-    b->row.elastic = ELASTIC_EXPERT_PARTS;
+    b->row.elastic = ELASTIC_EXPERT_MATRICES;
     snprintf(name, sizeof name, "%s.experts_down", stem);
     l->experts_down = end_row(b, name);
 }

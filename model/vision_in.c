@@ -172,7 +172,7 @@ static struct tensor *vit(struct pass *p, const struct input_list *in)
 static struct tensor *side_by_side(struct pass *p, struct tensor *features, struct tensor *vision)
 {
     i64 cells = features->rows;
-    struct place places[2] = {{features, staged(p)->side_by_side}, {vision, staged(p)->side_by_side + cells}};
+    struct placement places[2] = {{features, staged(p)->side_by_side}, {vision, staged(p)->side_by_side + cells}};
     return op_place(p->tape, 2 * cells, features->columns, features->dtype, places, 2);
 }
 

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GAP = 5, PROBES = 48, FEW_PROBES = 8, MANY_ELEMENTS = 4096, FEW_MOST = 1 << 18 };
+enum { GAP = 5, PROBES = 48, FEW_PROBES = 8, MANY_ELEMENTS = 4096, SMALL_MOST = 1 << 18 };
 
-/* Shapes of row-wise ops; the first FEW_ROW_SHAPES also run on slow devices. */
-enum { FEW_ROW_SHAPES = 5 };
+/* Shapes of row-wise ops; the first SMALL_ROW_SHAPES also run on slow devices. */
+enum { SMALL_ROW_SHAPES = 5 };
 static const struct op_shape row_shapes[] = {{0, 3}, {1, 37},   {7, 37},    {130, 3},  {2, 1300},  {1, 1}, {3, 1},
                                              {3, 3}, {1000, 3}, {1000, 37}, {5, 1300}, {3, 20000}, {-1}};
 
@@ -79,12 +79,14 @@ static void start_next_workers(void)
 }
 
 /* Runs the case and requires identical bits. Two runs; in a sparse scope one run for three of four
- * cases; on a CPU 1, 2 and 4 workers, or two of these counts if in_turn. */
+ * cases; on a CPU 1, 2 and 4 workers, or two of these counts if alternating. */
 static int check_bits(const struct op_case *c, struct op_run *run, struct device *device,
                       const struct check_scope *scope)
 {
     u64 kept[OPERANDS_MAX];
-    int times = scope->workers && !scope->in_turn ? 3 : scope->sparse && (run->shape + run->variant) % 4 != 0 ? 1 : 2;
+    int times = scope->workers && !scope->alternating                   ? 3
+                : scope->sparse && (run->shape + run->variant) % 4 != 0 ? 1
+                                                                        : 2;
     for (int time = 0; time < times; time++) {
         if (scope->workers && time > 0)
             start_next_workers();
@@ -260,41 +262,44 @@ static int check_cost(const struct op_case *c, struct op_run *run, struct device
 
 /* Selects half of the dtype and gap combinations if both matter: f32 with gaps and bf16 without,
  * or the opposite, by shape and variant. */
-static bool is_in_turn(const struct op_case *c, const struct op_run *run)
+static bool is_alternate(const struct op_case *c, const struct op_run *run)
 {
     bool gaps = run->gap > 0, narrow = run->dtype == DTYPE_BF16;
     return c->alike != 0 || (gaps != narrow) == ((run->shape + run->variant) % 2 == 1);
 }
 
-static bool is_of_few(const struct op_case *c, const struct op_run *run)
+static bool is_small(const struct op_case *c, const struct op_run *run)
 {
-    return (c->shapes || run->shape < FEW_ROW_SHAPES) && run->rows * run->columns * max_i64(run->depth, 1) <= FEW_MOST;
+    return (c->shapes || run->shape < SMALL_ROW_SHAPES) &&
+           run->rows * run->columns * max_i64(run->depth, 1) <= SMALL_MOST;
 }
 
 /* Selects a subset such that each shape runs with some variants and each variant with some shapes,
  * at least two if there are as many. */
-static bool is_of_sparse(const struct op_case *c, const struct op_run *run)
+static bool is_in_sparse(const struct op_case *c, const struct op_run *run)
 {
     int shapes = 0;
     while (c->shapes && c->shapes[shapes].rows >= 0)
         shapes++;
-    int step = (int)min_i64(c->shapes ? shapes : FEW_ROW_SHAPES, c->variants) / 2;
+    int step = (int)min_i64(c->shapes ? shapes : SMALL_ROW_SHAPES, c->variants) / 2;
     return step < 2 || (run->shape + run->variant / 2) % step == 0;
 }
 
 static bool is_tried(const struct op_case *c, const struct op_run *run, const struct check_scope *scope)
 {
-    return (!scope->sparse || is_of_sparse(c, run)) && (!scope->bf16 || run->dtype == DTYPE_BF16) &&
-           (!scope->few || is_of_few(c, run)) && (!(scope->few || scope->in_turn) || is_in_turn(c, run));
+    return (!scope->sparse || is_in_sparse(c, run)) && (!scope->bf16 || run->dtype == DTYPE_BF16) &&
+           (!scope->small_shapes || is_small(c, run)) &&
+           (!(scope->small_shapes || scope->alternating) || is_alternate(c, run));
 }
 
-struct checking {
+struct check_progress {
     const struct check *checks;
     i64 count;
     bool expects; /* the values of this run are the expected ones */
 };
 
-static int check_device(const struct op_case *c, struct op_run *run, const struct check *check, struct checking *all)
+static int check_device(const struct op_case *c, struct op_run *run, const struct check *check,
+                        struct check_progress *all)
 {
     if (check->device->backend == BACKEND_META)
         return check_cost(c, run, check->device);
@@ -308,7 +313,7 @@ static int check_device(const struct op_case *c, struct op_run *run, const struc
 
 static int check_run(const struct op_case *c, struct op_run *run, void *context)
 {
-    struct checking *all = context;
+    struct check_progress *all = context;
     bool open = false;
     int status = 0;
     all->expects = false;
@@ -350,7 +355,7 @@ int case_each(const struct op_case *c, const struct check_scope *scope,
 
 int case_check_each(const struct op_case *c, const struct check *checks, i64 count)
 {
-    struct checking all = {.checks = checks, .count = count};
+    struct check_progress all = {.checks = checks, .count = count};
     return case_each(c, &(struct check_scope){0}, check_run, &all);
 }
 

@@ -324,7 +324,7 @@ static i64 regroup_sum(const struct op_run *run, i64 ranks)
     return sum;
 }
 
-static i64 regroup_part(const struct op_run *run)
+static i64 regroup_capacity(const struct op_run *run)
 {
     return run->variant ? regroup_sum(run, RANKS) + 2 : 0;
 }
@@ -333,28 +333,28 @@ static void setup_route_regroup(struct op_run *run)
 {
     op_array(run, "from", INPUT, DTYPE_I32, RANKS * run->columns);
     op_fill_below(run, REGROUP_FROM, 1 + 2 * ceil_div(run->rows, RANKS * run->columns), 0);
-    i64 part = regroup_part(run), sum = regroup_sum(run, RANKS);
+    i64 capacity = regroup_capacity(run), sum = regroup_sum(run, RANKS);
     op_array(run, "offsets", OUTPUT, DTYPE_I32, run->columns + 1);
     op_array(run, "regroup", OUTPUT, DTYPE_I32, groups_rows_bound(sum, run->columns));
-    op_array(run, "arrived", OUTPUT, DTYPE_I32, part ? RANKS * part : sum);
+    op_array(run, "arrived", OUTPUT, DTYPE_I32, capacity ? RANKS * capacity : sum);
 }
 
 static void call_route_regroup(struct device *device, struct op_run *run)
 {
     device->ops->route_regroup(device, op_data(run, REGROUP_OFFSETS), op_data(run, REGROUP_REGROUP),
                                op_data(run, REGROUP_ARRIVED), run->operands[REGROUP_REGROUP].columns,
-                               op_data(run, REGROUP_FROM), RANKS, run->columns, regroup_part(run));
+                               op_data(run, REGROUP_FROM), RANKS, run->columns, regroup_capacity(run));
 }
 
 static void reference_route_regroup(struct op_run *run)
 {
-    i64 row = 0, arrival[RANKS], part = regroup_part(run);
+    i64 row = 0, arrival[RANKS], capacity = regroup_capacity(run);
     for (i64 i = 0; i < run->operands[REGROUP_REGROUP].columns; i++)
         op_values(run, REGROUP_REGROUP)[i] = -1;
     for (i64 i = 0; i < run->operands[REGROUP_ARRIVED].columns; i++)
         op_values(run, REGROUP_ARRIVED)[i] = -1;
     for (i64 r = 0; r < RANKS; r++)
-        arrival[r] = part ? r * part : regroup_sum(run, r); /* sorted by expert within a rank */
+        arrival[r] = capacity ? r * capacity : regroup_sum(run, r); /* sorted by expert within a rank */
     for (i64 e = 0; e < run->columns; e++) {
         op_values(run, REGROUP_OFFSETS)[e] = (double)row;
         for (i64 r = 0; r < RANKS; r++)
@@ -367,80 +367,81 @@ static void reference_route_regroup(struct op_run *run)
     op_values(run, REGROUP_OFFSETS)[run->columns] = (double)row;
 }
 
-/* ---- route_parts ----
- * 6 * rows assignments to E = 3 * columns experts on 3 ranks; variant 1: the parts are too
+/* ---- route_capacity ----
+ * 6 * rows assignments to E = 3 * columns experts on 3 ranks; variant 1: the capacity is too
  * small. */
-enum { PARTS_SLOT, PARTS_COUNTS, PARTS_OVER, PARTS_SORTED, PARTS_SOURCE };
+enum { CAPACITY_SLOT, CAPACITY_COUNTS, CAPACITY_OVER, CAPACITY_SORTED, CAPACITY_SOURCE };
 
-static i64 parts_rows(const struct op_run *run, i64 rank)
+static i64 rows_for_rank(const struct op_run *run, i64 rank)
 {
     i64 rows = 0;
     for (i64 e = rank * run->columns; e < (rank + 1) * run->columns; e++)
-        rows += (i64)op_values(run, PARTS_COUNTS)[e];
+        rows += (i64)op_values(run, CAPACITY_COUNTS)[e];
     return rows;
 }
 
 /* Rows per part: enough for all assignments, or (variant 1) fewer than a rank's mean share. */
-static i64 parts_part(const struct op_run *run)
+static i64 capacity_of(const struct op_run *run)
 {
     return run->variant ? run->rows : 6 * run->rows + 1;
 }
 
-static void setup_route_parts(struct op_run *run)
+static void setup_route_capacity(struct op_run *run)
 {
     i64 assignments = 6 * run->rows, sorted = 0;
     op_array(run, "slot", UPDATED, DTYPE_I32, assignments);
     op_array(run, "counts", UPDATED, DTYPE_I32, RANKS * run->columns);
     op_array(run, "over", UPDATED, DTYPE_F64, 3);
     op_array(run, "sorted", INPUT, DTYPE_I32, assignments);
-    op_array(run, "source", OUTPUT, DTYPE_I32, RANKS * parts_part(run));
+    op_array(run, "source", OUTPUT, DTYPE_I32, RANKS * capacity_of(run));
     for (i64 e = 0; e < RANKS * run->columns; e++)
-        op_values(run, PARTS_COUNTS)[e] = 0;
+        op_values(run, CAPACITY_COUNTS)[e] = 0;
     for (i64 a = 0; a < assignments; a++) /* each row's expert; one of seven has none */
         if (a % 7 != 3)
-            op_values(run, PARTS_COUNTS)[op_below(RANKS * run->columns, a, 0)]++;
+            op_values(run, CAPACITY_COUNTS)[op_below(RANKS * run->columns, a, 0)]++;
     i32 *order = memory_alloc(max_i64(assignments, 1) * 4);
     rng_permutation(order, assignments, (struct rng_key){4, RNG_TEST}, 0, 0);
     for (i64 a = 0; a < assignments; a++)
-        op_values(run, PARTS_SLOT)[order[a]] = a % 7 == 3 ? -1 : (double)sorted++;
+        op_values(run, CAPACITY_SLOT)[order[a]] = a % 7 == 3 ? -1 : (double)sorted++;
     for (i64 i = 0; i < assignments; i++)
-        op_values(run, PARTS_SORTED)[i] = (double)op_below(1000, i, 1);
+        op_values(run, CAPACITY_SORTED)[i] = (double)op_below(1000, i, 1);
     for (i64 i = 0; i < 3; i++)
-        op_values(run, PARTS_OVER)[i] = (double)(run->columns == 3 ? 4 * i : 0);
+        op_values(run, CAPACITY_OVER)[i] = (double)(run->columns == 3 ? 4 * i : 0);
     memory_free(order);
 }
 
-static void call_route_parts(struct device *device, struct op_run *run)
+static void call_route_capacity(struct device *device, struct op_run *run)
 {
-    device->ops->route_parts(device, op_data(run, PARTS_SOURCE), op_data(run, PARTS_SLOT), op_data(run, PARTS_COUNTS),
-                             op_data(run, PARTS_OVER), op_data(run, PARTS_SORTED), 6 * run->rows, parts_part(run),
-                             RANKS, RANKS * run->columns);
+    device->ops->route_capacity(device, op_data(run, CAPACITY_SOURCE), op_data(run, CAPACITY_SLOT),
+                                op_data(run, CAPACITY_COUNTS), op_data(run, CAPACITY_OVER),
+                                op_data(run, CAPACITY_SORTED), 6 * run->rows, capacity_of(run), RANKS,
+                                RANKS * run->columns);
 }
 
 /* Places the sorted rows one by one: on the rank of their expert, at the next free index of its
  * part. */
-static void reference_route_parts(struct op_run *run)
+static void reference_route_capacity(struct op_run *run)
 {
-    i64 part = parts_part(run), row = 0, at[RANKS] = {0};
-    double *over = op_values(run, PARTS_OVER), *slot = op_values(run, PARTS_SLOT);
+    i64 capacity = capacity_of(run), row = 0, at[RANKS] = {0};
+    double *over = op_values(run, CAPACITY_OVER), *slot = op_values(run, CAPACITY_SLOT);
     i64 assignments = 6 * run->rows;
     double *placed = memory_alloc(max_i64(assignments, 1) * 8);
     for (i64 r = 0; r < RANKS; r++)
-        if (parts_rows(run, r) > part) {
+        if (rows_for_rank(run, r) > capacity) {
             over[0] = INFINITY;
-            over[2] = (double)parts_rows(run, r) > over[1] ? (double)part : over[2];
-            over[1] = fmax(over[1], (double)parts_rows(run, r));
+            over[2] = (double)rows_for_rank(run, r) > over[1] ? (double)capacity : over[2];
+            over[1] = fmax(over[1], (double)rows_for_rank(run, r));
         }
-    for (i64 i = 0; i < RANKS * part; i++)
-        op_values(run, PARTS_SOURCE)[i] = -1;
+    for (i64 i = 0; i < RANKS * capacity; i++)
+        op_values(run, CAPACITY_SOURCE)[i] = -1;
     for (i64 e = 0; e < RANKS * run->columns; e++) {
-        i64 r = e / run->columns, count = (i64)op_values(run, PARTS_COUNTS)[e];
+        i64 r = e / run->columns, count = (i64)op_values(run, CAPACITY_COUNTS)[e];
         for (i64 i = 0; i < count; i++, row++, at[r]++) {
-            bool room = at[r] < part;
-            placed[row] = room ? (double)(r * part + at[r]) : -1;
+            bool room = at[r] < capacity;
+            placed[row] = room ? (double)(r * capacity + at[r]) : -1;
             if (room)
-                op_values(run, PARTS_SOURCE)[r * part + at[r]] = op_values(run, PARTS_SORTED)[row];
-            op_values(run, PARTS_COUNTS)[e] -= room ? 0 : 1;
+                op_values(run, CAPACITY_SOURCE)[r * capacity + at[r]] = op_values(run, CAPACITY_SORTED)[row];
+            op_values(run, CAPACITY_COUNTS)[e] -= room ? 0 : 1;
         }
     }
     for (i64 a = 0; a < assignments; a++)
@@ -624,7 +625,7 @@ const struct op_case expert_cases[] = {
      .shapes = sorted_shapes, .alike = ONE_DTYPE | NO_GAPS},
     {"route_regroup", 2, setup_route_regroup, call_route_regroup, reference_route_regroup, .usual = {4096, 64},
      .alike = ONE_DTYPE | NO_GAPS},
-    {"route_parts", 2, setup_route_parts, call_route_parts, reference_route_parts, .usual = {4096, 8},
+    {"route_capacity", 2, setup_route_capacity, call_route_capacity, reference_route_capacity, .usual = {4096, 8},
      .alike = ONE_DTYPE | NO_GAPS},
     {"route_count", 2, setup_route_count, call_route_count, reference_route_count, .usual = {4096, 64},
      .alike = ONE_DTYPE | NO_GAPS},

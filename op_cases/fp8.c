@@ -182,7 +182,7 @@ enum { PACK_X, PACK_OFFSETS, PACK_CODES, PACK_SCALES };
 struct fp8_packing {
     enum fp8 format;
     enum fp8_blocks blocks;
-    bool turned, groups, parts;
+    bool transposed, groups, parts;
     i64 rows; /* rows of x */
 };
 
@@ -204,7 +204,7 @@ static struct fp8_matrix packed_of(const struct op_run *run, const struct fp8_pa
 {
     struct groups groups = {GROUPS, NULL, NULL};
     struct matrix x = matrix_of(NULL, run->dtype, p->rows, run->columns);
-    return fp8_matrix_of(p->format, p->blocks, x, p->turned, p->parts ? PARTS : 1, p->groups ? &groups : NULL);
+    return fp8_matrix_of(p->format, p->blocks, x, p->transposed, p->parts ? PARTS : 1, p->groups ? &groups : NULL);
 }
 
 static void setup_pack(struct op_run *run)
@@ -224,20 +224,20 @@ static void call_pack(struct device *device, struct op_run *run)
     struct groups groups = {GROUPS, op_data(run, PACK_OFFSETS), NULL};
     out.codes = op_data(run, PACK_CODES);
     out.scales = op_data(run, PACK_SCALES);
-    device->ops->pack_fp8(device, &out, op_as_matrix(run, PACK_X), p.turned, p.parts ? PARTS : 1,
+    device->ops->pack_fp8(device, &out, op_as_matrix(run, PACK_X), p.transposed, p.parts ? PARTS : 1,
                           p.groups ? &groups : NULL);
 }
 
 /* A part or group: its rows [row, end) of x, and its offsets in the packed matrix along the outer
  * and the depth axis. */
-struct beginning {
+struct fp8_group_begin {
     i64 row, end, outer, depth;
 };
 
-static void pack_number(struct op_run *run, const struct fp8_packing *p, struct fp8_matrix out, struct beginning at,
-                        i64 row, i64 column, double scale)
+static void pack_number(struct op_run *run, const struct fp8_packing *p, struct fp8_matrix out,
+                        struct fp8_group_begin at, i64 row, i64 column, double scale)
 {
-    i64 outer = p->turned ? at.outer + column : row, depth = p->turned ? at.depth + row - at.row : column;
+    i64 outer = p->transposed ? at.outer + column : row, depth = p->transposed ? at.depth + row - at.row : column;
     double x = op_values(run, PACK_X)[row * run->columns + column];
     int code = nearest(x / scale, p->format);
     op_values(run, PACK_CODES)[outer * out.depth + depth] = code | (signbit(x) ? 0x80 : 0);
@@ -245,16 +245,16 @@ static void pack_number(struct op_run *run, const struct fp8_packing *p, struct 
 }
 
 /* Zeros the codes of a part or group up to the end of its last block along the depth. */
-static void pack_zeros(struct op_run *run, const struct fp8_packing *p, struct beginning at)
+static void pack_zeros(struct op_run *run, const struct fp8_packing *p, struct fp8_group_begin at)
 {
     struct fp8_matrix out = packed_of(run, p);
-    i64 outers = p->turned ? run->columns : at.end - at.row, deep = p->turned ? at.end - at.row : run->columns;
+    i64 outers = p->transposed ? run->columns : at.end - at.row, deep = p->transposed ? at.end - at.row : run->columns;
     for (i64 o = 0; o < outers; o++)
         for (i64 d = 0; d < round_up(deep, FP8_BLOCK); d++)
             op_values(run, PACK_CODES)[(at.outer + o) * out.depth + at.depth + d] = 0;
 }
 
-static void pack_rows(struct op_run *run, const struct fp8_packing *p, struct beginning at)
+static void pack_rows(struct op_run *run, const struct fp8_packing *p, struct fp8_group_begin at)
 {
     i64 down = p->blocks == FP8_ALONG_ROWS ? 1 : 128, across = p->blocks == FP8_ALONG_COLUMNS ? 1 : 128;
     struct fp8_matrix out = packed_of(run, p);
@@ -276,7 +276,8 @@ static void reference_pack(struct op_run *run)
     for (i64 i = 0; i < pieces; i++) {
         i64 row = p.groups ? group_begin(run->rows, i) : i * run->rows;
         i64 end = p.groups ? group_begin(run->rows, i + 1) : row + run->rows;
-        struct beginning at = {row, end, p.turned ? (p.parts ? i * run->columns : 0) : row, p.turned ? depth : 0};
+        struct fp8_group_begin at = {row, end, p.transposed ? (p.parts ? i * run->columns : 0) : row,
+                                     p.transposed ? depth : 0};
         pack_rows(run, &p, at);
         depth += p.groups ? round_up(end - row, FP8_BLOCK) : 0;
     }

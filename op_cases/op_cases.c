@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static const struct op_case *const families[] = {product_cases, few_cases,       fp8_cases,       conv_cases,
+static const struct op_case *const families[] = {gemm_cases,    skinny_cases,    fp8_cases,       conv_cases,
                                                  row_cases,     element_cases,   attention_cases, expert_cases,
                                                  loss_cases,    optimizer_cases, sampling_cases,  policy_cases,
                                                  picture_cases, code_cases,      sound_cases};

@@ -12,8 +12,8 @@
  * both host images and device memory, from op_open to op_release.
  *
  * Where is what: run.c makes, uploads and downloads operands; check.c compares a device with a
- * case and names the first wrong element; each other file is the table of one family: products.c
- * (gemm), few.c, fp8.c, conv.c, attention.c, experts.c (routing), rows.c, elements.c, losses.c,
+ * case and names the first wrong element; each other file is the table of one family: gemm.c
+ * (gemm), skinny.c, fp8.c, conv.c, attention.c, experts.c (routing), rows.c, elements.c, losses.c,
  * optimizer.c, sampling.c, policy.c, pictures.c, codes.c (codebooks), sounds.c. A new case is a
  * row there. */
 #ifndef WEFT_OP_CASES_H
@@ -110,11 +110,11 @@ i64 operand_bytes(const struct operand *o);
 
 /* ---- Checking ---- */
 struct check_scope {
-    bool few;     /* shapes for slow devices; implies in_turn */
-    bool in_turn; /* half of the dtype and gap combinations, alternating */
-    bool bf16;    /* bf16 only */
-    bool workers; /* CPU: the same bits from 1, 2 and 4 workers */
-    bool sparse;  /* a subset of the variant and shape combinations */
+    bool small_shapes; /* shapes for slow devices; implies alternating */
+    bool alternating;  /* half of the dtype and gap combinations, alternating */
+    bool bf16;         /* bf16 only */
+    bool workers;      /* CPU: the same bits from 1, 2 and 4 workers */
+    bool sparse;       /* a subset of the variant and shape combinations */
 };
 struct check {
     struct device *device;
@@ -131,7 +131,7 @@ int case_each(const struct op_case *c, const struct check_scope *scope,
               int (*see)(const struct op_case *c, struct op_run *run, void *context), void *context);
 
 /* ---- Families: each ends with a NULL name ---- */
-extern const struct op_case product_cases[], few_cases[], fp8_cases[], conv_cases[], row_cases[], element_cases[],
+extern const struct op_case gemm_cases[], skinny_cases[], fp8_cases[], conv_cases[], row_cases[], element_cases[],
     attention_cases[], expert_cases[], loss_cases[], optimizer_cases[], sampling_cases[], policy_cases[],
     picture_cases[], code_cases[], sound_cases[];
 

@@ -97,11 +97,11 @@ static void reference_resize_backward(struct op_run *run)
  * [rows, columns] transposed if rows > 0, else the variant's permutation; depth 1: bytes, 2:
  * 64-bit ids. */
 enum { RANK_MOST = 6 };
-struct permutation {
+struct permute_case {
     int rank;
     i64 shape[RANK_MOST], order[RANK_MOST];
 };
-static const struct permutation permutations[] = {
+static const struct permute_case permutations[] = {
     {1, {70001}, {0}},
     {2, {37, 65}, {1, 0}},
     {2, {64, 1}, {1, 0}},
@@ -117,14 +117,14 @@ static const struct permutation permutations[] = {
 };
 static const struct op_shape permute_shapes[] = {{0, 1, 0}, {0, 1, 1}, {0, 1, 2}, {-1}};
 
-static struct permutation permutation_of(const struct op_run *run)
+static struct permute_case permutation_of(const struct op_run *run)
 {
-    return run->rows ? (struct permutation){2, {run->rows, run->columns}, {1, 0}} : permutations[run->variant];
+    return run->rows ? (struct permute_case){2, {run->rows, run->columns}, {1, 0}} : permutations[run->variant];
 }
 
 static void setup_permute(struct op_run *run)
 {
-    struct permutation p = permutation_of(run);
+    struct permute_case p = permutation_of(run);
     enum dtype dtype = run->depth == 1 ? DTYPE_U8 : run->depth == 2 ? DTYPE_I64 : run->dtype;
     i64 elements = 1;
     for (int a = 0; a < p.rank; a++)
@@ -137,13 +137,13 @@ static void setup_permute(struct op_run *run)
 
 static void call_permute(struct device *device, struct op_run *run)
 {
-    struct permutation p = permutation_of(run);
+    struct permute_case p = permutation_of(run);
     device->ops->permute(device, op_data(run, 0), op_data(run, 1), run->operands[0].dtype, p.rank, p.shape, p.order);
 }
 
 static void reference_permute(struct op_run *run)
 {
-    struct permutation p = permutation_of(run);
+    struct permute_case p = permutation_of(run);
     i64 stride[RANK_MOST], elements = 1;
     for (int a = p.rank - 1; a >= 0; a--) {
         stride[a] = elements;
@@ -164,19 +164,19 @@ static void reference_permute(struct op_run *run)
  * float; some u are 0, which gives bit 0. bit 0: flipped bits (dequantize: no sum), bit 1: an 8x7
  * grid with other scales, bit 2: no u. */
 enum { SCALES_MOST = 8 };
-struct pyramid {
+struct bits_case {
     i64 h, w, count, tokens;
     struct scale scales[SCALES_MOST];
 };
 enum { QUANT_BITS, QUANT_SUM, QUANT_U, QUANT_X, QUANT_FLIP, QUANT_AMPLITUDE };
 enum { CODED_INPUTS, CODED_SUM, CODED_BITS, CODED_AMPLITUDE };
 
-static struct pyramid pyramid_of(const struct op_run *run)
+static struct bits_case pyramid_of(const struct op_run *run)
 {
     static const struct scale odd[] = {{1, 1}, {1, 3}, {4, 2}, {6, 5}};
     bool is_odd = run->variant & 2;
     i64 side = run->depth > 0 ? run->depth : 4;
-    struct pyramid p = {.h = is_odd ? 8 : side, .w = is_odd ? 7 : side};
+    struct bits_case p = {.h = is_odd ? 8 : side, .w = is_odd ? 7 : side};
     for (i64 k = 0; is_odd ? k < COUNT_OF(odd) : (i64)1 << k <= side; k++, p.count++)
         p.scales[k] = is_odd ? odd[k] : (struct scale){(i64)1 << k, (i64)1 << k};
     for (i64 k = 0; k < p.count; k++)
@@ -193,7 +193,7 @@ static void fill_amplitudes(struct op_run *run, int index)
 
 static void setup_quantize_bits(struct op_run *run)
 {
-    struct pyramid p = pyramid_of(run);
+    struct bits_case p = pyramid_of(run);
     i64 codes = run->rows * p.tokens * run->columns, cells = run->rows * p.h * p.w * run->columns;
     op_array(run, "bits", OUTPUT, DTYPE_U8, codes);
     op_array(run, "sum", OUTPUT, DTYPE_F32, cells);
@@ -209,7 +209,7 @@ static void setup_quantize_bits(struct op_run *run)
 
 static void call_quantize_bits(struct device *device, struct op_run *run)
 {
-    struct pyramid p = pyramid_of(run);
+    struct bits_case p = pyramid_of(run);
     device->ops->quantize_bits(device, op_data(run, QUANT_BITS), op_data(run, QUANT_SUM),
                                run->variant & 4 ? NULL : op_data(run, QUANT_U), op_data(run, QUANT_X),
                                run->variant & 1 ? op_data(run, QUANT_FLIP) : NULL, run->rows, p.h, p.w, run->columns,
@@ -217,7 +217,7 @@ static void call_quantize_bits(struct device *device, struct op_run *run)
 }
 
 /* Mean over the area of cell (y, x) of a scale, for one channel of a picture. */
-static double lowered(const double *cells, const struct pyramid *p, struct scale scale, i64 y, i64 x, i64 d)
+static double lowered(const double *cells, const struct bits_case *p, struct scale scale, i64 y, i64 x, i64 d)
 {
     double sum = 0;
     for (i64 i = 0; i < p->h; i++) {
@@ -229,7 +229,8 @@ static double lowered(const double *cells, const struct pyramid *p, struct scale
 }
 
 /* Adds sign * tokens of a scale, upsampled to the picture, to cells. */
-static void raise(double *cells, const double *tokens, const struct pyramid *p, struct scale scale, double sign, i64 d)
+static void raise(double *cells, const double *tokens, const struct bits_case *p, struct scale scale, double sign,
+                  i64 d)
 {
     for (i64 i = 0; i < p->h * p->w; i++)
         for (i64 y = 0; y < scale.h; y++) {
@@ -242,7 +243,7 @@ static void raise(double *cells, const double *tokens, const struct pyramid *p, 
 /* Quantizes one channel of one picture; overwrites rest [h*w, d]. */
 static void quantize_channel(struct op_run *run, double *rest, i64 image, i64 c)
 {
-    struct pyramid p = pyramid_of(run);
+    struct bits_case p = pyramid_of(run);
     i64 d = run->columns, code = image * p.tokens * d + c;
     double *tokens = memory_alloc(p.tokens * 8), *sum = op_values(run, QUANT_SUM) + image * p.h * p.w * d + c;
     for (i64 k = 0; k < p.count; k++) {
@@ -263,7 +264,7 @@ static void quantize_channel(struct op_run *run, double *rest, i64 image, i64 c)
 
 static void reference_quantize_bits(struct op_run *run)
 {
-    struct pyramid p = pyramid_of(run);
+    struct bits_case p = pyramid_of(run);
     i64 d = run->columns, cells = p.h * p.w * d;
     double *rest = memory_alloc(max_i64(cells, 1) * 8);
     for (i64 image = 0; image < run->rows; image++) {
@@ -275,14 +276,14 @@ static void reference_quantize_bits(struct op_run *run)
     memory_free(rest);
 }
 
-static i64 inputs_of(const struct pyramid *p) /* all scales but the first, and the whole sum */
+static i64 inputs_of(const struct bits_case *p) /* all scales but the first, and the whole sum */
 {
     return p->tokens - scale_positions(p->scales[0]) + 1;
 }
 
 static void setup_dequantize_bits(struct op_run *run)
 {
-    struct pyramid p = pyramid_of(run);
+    struct bits_case p = pyramid_of(run);
     op_array(run, "inputs", OUTPUT, DTYPE_F32, run->rows * inputs_of(&p) * run->columns);
     op_operand(run, "sum", run->variant & 1 ? INPUT : OUTPUT, DTYPE_F32, run->rows * p.h * p.w, run->columns, 0);
     op_fill_below(run, op_array(run, "bits", INPUT, DTYPE_U8, run->rows * p.tokens * run->columns), 2, 0);
@@ -292,7 +293,7 @@ static void setup_dequantize_bits(struct op_run *run)
 
 static void call_dequantize_bits(struct device *device, struct op_run *run)
 {
-    struct pyramid p = pyramid_of(run);
+    struct bits_case p = pyramid_of(run);
     device->ops->dequantize_bits(device, op_data(run, CODED_INPUTS), run->variant & 1 ? NULL : op_data(run, CODED_SUM),
                                  op_data(run, CODED_BITS), run->rows, p.h, p.w, run->columns, p.scales, p.count,
                                  op_data(run, CODED_AMPLITUDE));
@@ -301,7 +302,7 @@ static void call_dequantize_bits(struct device *device, struct op_run *run)
 /* Dequantizes one channel of one picture; sum [h*w] must be zero. */
 static void dequantize_channel(struct op_run *run, double *sum, i64 image, i64 c)
 {
-    struct pyramid p = pyramid_of(run);
+    struct bits_case p = pyramid_of(run);
     i64 d = run->columns, code = image * p.tokens * d + c, input = image * inputs_of(&p) * d + c;
     double *tokens = memory_alloc(p.tokens * 8);
     for (i64 k = 0; k < p.count; k++) {
@@ -321,7 +322,7 @@ static void dequantize_channel(struct op_run *run, double *sum, i64 image, i64 c
 
 static void reference_dequantize_bits(struct op_run *run)
 {
-    struct pyramid p = pyramid_of(run);
+    struct bits_case p = pyramid_of(run);
     i64 cells = p.h * p.w;
     for (i64 at = 0; at < run->rows * run->columns; at++) {
         i64 image = at / run->columns, c = at % run->columns;

@@ -49,13 +49,13 @@ static void reference_log_normalizers(struct op_run *run)
             op_values(run, NORMALIZER_LOGITS)[i * run->columns + (i64)op_values(run, NORMALIZER_TARGET)[i]];
 }
 
-/* ---- surrogate ----
+/* ---- policy_loss ----
  * Only the linear case is checked here, test_rl_objective.c differentiates the others: responses
  * of many lengths under misc without clip or mask, with coefficient scale * weight * A * s / n,
  * where s = 1 without old log-probabilities. */
 enum { SUR_LOSS, SUR_ROLLOUT, SUR_SEGMENT, SUR_ADVANTAGE, SUR_WEIGHT, SUR_COEFFICIENT, SUR_SUMS };
 
-static void setup_surrogate(struct op_run *run)
+static void setup_policy_loss(struct op_run *run)
 {
     i64 n = run->rows * run->columns;
     op_array(run, "loss", INPUT, DTYPE_F32, n);
@@ -71,16 +71,16 @@ static void setup_surrogate(struct op_run *run)
         op_values(run, SUR_SEGMENT)[i] = (double)(i == 0 || i == run->rows ? i * run->columns : i * run->columns - 1);
 }
 
-static const struct surrogate_options unclipped = {SURROGATE_MISC, 9, 0, 1e9, 0, 0.5f};
+static const struct policy_loss_options unclipped = {POLICY_LOSS_MISC, 9, 0, 1e9, 0, 0.5f};
 
-static void call_surrogate(struct device *device, struct op_run *run)
+static void call_policy_loss(struct device *device, struct op_run *run)
 {
-    device->ops->surrogate(device, op_data(run, SUR_COEFFICIENT), op_data(run, SUR_SUMS), op_data(run, SUR_LOSS), NULL,
-                           op_data(run, SUR_ROLLOUT), NULL, op_data(run, SUR_SEGMENT), op_data(run, SUR_ADVANTAGE),
-                           op_data(run, SUR_WEIGHT), run->rows, &unclipped);
+    device->ops->policy_loss(device, op_data(run, SUR_COEFFICIENT), op_data(run, SUR_SUMS), op_data(run, SUR_LOSS),
+                             NULL, op_data(run, SUR_ROLLOUT), NULL, op_data(run, SUR_SEGMENT),
+                             op_data(run, SUR_ADVANTAGE), op_data(run, SUR_WEIGHT), run->rows, &unclipped);
 }
 
-static void reference_surrogate(struct op_run *run)
+static void reference_policy_loss(struct op_run *run)
 {
     double *sums = op_values(run, SUR_SUMS);
     for (i64 i = 0; i < run->rows; i++) {
@@ -99,7 +99,7 @@ const struct op_case policy_cases[] = {
      .alike = ONE_DTYPE},
     {"log_normalizers", 1, setup_log_normalizers, call_log_normalizers, reference_log_normalizers,
      .usual = {256, 16384}, .alike = ONE_DTYPE},
-    {"surrogate", 1, setup_surrogate, call_surrogate, reference_surrogate, .usual = {64, 256},
+    {"policy_loss", 1, setup_policy_loss, call_policy_loss, reference_policy_loss, .usual = {64, 256},
      .alike = ONE_DTYPE | NO_GAPS},
     {0},
 };

@@ -144,7 +144,7 @@ static void call_rope(struct device *device, struct op_run *run)
 }
 
 /* Rotates the first `heads` heads of rows with `columns` columns. */
-static void turn_by_hand(struct op_run *run, i64 columns, i64 heads, i64 t_pairs, bool inverse)
+static void rotate_by_hand(struct op_run *run, i64 columns, i64 heads, i64 t_pairs, bool inverse)
 {
     i64 pairs = run->columns;
     for (i64 i = 0; i < run->rows; i++)
@@ -162,7 +162,7 @@ static void turn_by_hand(struct op_run *run, i64 columns, i64 heads, i64 t_pairs
 
 static void reference_rope(struct op_run *run)
 {
-    turn_by_hand(run, 10 * run->columns, 5, rope_t_pairs(run), run->variant & 1);
+    rotate_by_hand(run, 10 * run->columns, 5, rope_t_pairs(run), run->variant & 1);
 }
 
 /* ---- rope_cache ----
@@ -205,7 +205,7 @@ static void call_rope_cache(struct device *device, struct op_run *run)
 static void reference_rope_cache(struct op_run *run)
 {
     i64 width = 2 * run->columns;
-    turn_by_hand(run, 4 * width, 3, cache_t_pairs(run), false);
+    rotate_by_hand(run, 4 * width, 3, cache_t_pairs(run), false);
     for (i64 i = 0; i < run->rows; i++) {
         i64 row = (i64)op_values(run, CACHE_INDEX)[i];
         const double *k = op_values(run, CACHE_X) + i * 4 * width + 2 * width;

@@ -95,25 +95,25 @@ static i64 frames_of(const struct op_run *run)
 }
 
 /* Cosine and sine of i / depth turns, cached per depth because they are used millions of times. */
-enum { TURNS_MOST = 512 };
+enum { TWIDDLES_MOST = 512 };
 static struct {
     i64 depth;
-    double cosine[TURNS_MOST], sine[TURNS_MOST];
-} turns;
+    double cosine[TWIDDLES_MOST], sine[TWIDDLES_MOST];
+} twiddles;
 
-static void make_turns(i64 depth)
+static void make_twiddles(i64 depth)
 {
-    require(depth <= TURNS_MOST, "%lld turns", (long long)depth);
-    for (i64 i = 0; i < depth && turns.depth != depth; i++) {
-        turns.cosine[i] = cos(2 * acos(-1) * (double)i / (double)depth);
-        turns.sine[i] = sin(2 * acos(-1) * (double)i / (double)depth);
+    require(depth <= TWIDDLES_MOST, "%lld turns", (long long)depth);
+    for (i64 i = 0; i < depth && twiddles.depth != depth; i++) {
+        twiddles.cosine[i] = cos(2 * acos(-1) * (double)i / (double)depth);
+        twiddles.sine[i] = sin(2 * acos(-1) * (double)i / (double)depth);
     }
-    turns.depth = depth;
+    twiddles.depth = depth;
 }
 
 static double window_at(i64 j)
 {
-    return 0.5 - 0.5 * turns.cosine[j];
+    return 0.5 - 0.5 * twiddles.cosine[j];
 }
 
 /* Index in the signal of sample j of frame f; the signal is reflected at its ends. */
@@ -128,8 +128,8 @@ static void bin_of(double *re, double *im, const double *frame, i64 depth, i64 k
 {
     *re = *im = 0;
     for (i64 j = 0; j < depth; j++) {
-        *re += frame[j] * turns.cosine[j * k % depth];
-        *im -= frame[j] * turns.sine[j * k % depth];
+        *re += frame[j] * twiddles.cosine[j * k % depth];
+        *im -= frame[j] * twiddles.sine[j * k % depth];
     }
 }
 
@@ -148,8 +148,8 @@ static void call_stft(struct device *device, struct op_run *run)
 static void reference_stft(struct op_run *run)
 {
     i64 bins = bins_of(run), frames = frames_of(run);
-    double frame[TURNS_MOST];
-    make_turns(run->depth);
+    double frame[TWIDDLES_MOST];
+    make_twiddles(run->depth);
     for (i64 row = 0; row < run->rows * frames; row++) {
         const double *x = op_values(run, STFT_X) + row / frames * samples_of(run);
         double re, im, *out = op_values(run, STFT_SPECTRUM) + row * run->operands[STFT_SPECTRUM].columns;
@@ -181,13 +181,13 @@ static void call_stft_backward(struct device *device, struct op_run *run)
 static void reference_stft_backward(struct op_run *run)
 {
     i64 bins = bins_of(run), frames = frames_of(run), depth = run->depth;
-    make_turns(depth);
+    make_twiddles(depth);
     for (i64 i = 0; i < run->rows * frames * depth; i++) {
         i64 row = i / depth, j = i % depth;
         const double *d = op_values(run, STFT_SPECTRUM) + row * 2 * bins;
         double sum = 0;
         for (i64 k = 0; k < bins; k++)
-            sum += d[k] * turns.cosine[j * k % depth] - d[bins + k] * turns.sine[j * k % depth];
+            sum += d[k] * twiddles.cosine[j * k % depth] - d[bins + k] * twiddles.sine[j * k % depth];
         op_values(run, STFT_DX)[row / frames * samples_of(run) + sample_of(run, row % frames, j)] += window_at(j) * sum;
     }
 }
@@ -213,7 +213,8 @@ static double inverse_at(const double *spectrum, i64 depth, i64 j)
     double sum = 0;
     for (i64 k = 0; k < bins; k++) {
         bool once = k == 0 || k == bins - 1;
-        double re = spectrum[k] * turns.cosine[j * k % depth], im = spectrum[bins + k] * turns.sine[j * k % depth];
+        double re = spectrum[k] * twiddles.cosine[j * k % depth],
+               im = spectrum[bins + k] * twiddles.sine[j * k % depth];
         sum += once ? re : 2 * (re - im);
     }
     return sum / (double)depth;
@@ -225,7 +226,7 @@ static void reference_stft_inverse(struct op_run *run)
 {
     i64 n = samples_of(run), half = run->depth / 2;
     double *squares = memory_alloc(run->rows * n * 8), *x = op_values(run, STFT_DX);
-    make_turns(run->depth);
+    make_twiddles(run->depth);
     for (i64 row = 0; row < run->rows * frames_of(run); row++)
         for (i64 j = 0; j < run->depth; j++) {
             i64 signal = row / frames_of(run), at = row % frames_of(run) * hop_of(run) + j - half;

@@ -15,13 +15,13 @@ struct chart_frame {
     struct chart_axis x, y;
 };
 
-static double place(const struct chart_axis *a, double value)
+static double axis_position(const struct chart_axis *a, double value)
 {
     double share = a->hi > a->lo ? (value - a->lo) / (a->hi - a->lo) : 0.5;
     return a->from + (a->to - a->from) * fmin(fmax(share, -0.02), 1.02);
 }
 
-static void widen(struct chart_axis *a, double value)
+static void axis_include(struct chart_axis *a, double value)
 {
     if (isfinite(value)) {
         a->lo = fmin(a->lo, value);
@@ -43,65 +43,65 @@ static int decimals(double step)
 
 /* Writes a tick label such as 1800, 18k or 1.8M, with enough
  * digits to distinguish it from its neighbors. */
-static void put_tick(struct text *out, double value, double step, bool percent)
+static void put_tick(struct buffer *out, double value, double step, bool percent)
 {
     double size = fmax(fabs(value), 4 * step), by = percent ? 1e-2 : size >= 1e6 ? 1e6 : size >= 1e4 ? 1e3 : 1;
     const char *unit = percent ? " %" : size >= 1e6 ? "M" : size >= 1e4 ? "k" : "";
     if (fabs(value) < 1e-6 * step)
-        text_printf(out, percent ? "0 %%" : "0");
+        buffer_printf(out, percent ? "0 %%" : "0");
     else
-        text_printf(out, "%.*f%s", decimals(step / by), value / by, unit);
+        buffer_printf(out, "%.*f%s", decimals(step / by), value / by, unit);
 }
 
-static void put_svg(struct text *out, double height, const char *about)
+static void put_svg(struct buffer *out, double height, const char *about)
 {
-    text_printf(out, "<svg viewBox='0 0 %d %.0f' role='img' aria-label='", WIDTH, height);
+    buffer_printf(out, "<svg viewBox='0 0 %d %.0f' role='img' aria-label='", WIDTH, height);
     html_text(out, about);
-    text_printf(out, "'>");
+    buffer_printf(out, "'>");
 }
 
-static void put_words(struct text *out, double x, double y, const char *class, const char *words)
+static void put_words(struct buffer *out, double x, double y, const char *class, const char *words)
 {
-    text_printf(out, "<text x='%.1f' y='%.1f' class='%s'>", x, y, class);
+    buffer_printf(out, "<text x='%.1f' y='%.1f' class='%s'>", x, y, class);
     html_text(out, words);
-    text_printf(out, "</text>");
+    buffer_printf(out, "</text>");
 }
 
-static void draw_y_axis(struct text *out, const struct chart_frame *f, const struct chart *c)
+static void draw_y_axis(struct buffer *out, const struct chart_frame *f, const struct chart *c)
 {
     double span = f->y.hi - f->y.lo, step = round_step(span);
     for (i64 i = (i64)ceil(f->y.lo / step - 1e-6); (double)i * step <= f->y.hi + 1e-6 * span; i++) {
-        double value = (double)i * step, y = place(&f->y, value);
-        text_printf(out, "<path class='g' d='M%.1f %.1fH%.1f'/><text x='%d' y='%.1f' class='e'>", f->x.from, y, f->x.to,
-                    LEFT - 6, y + 4);
+        double value = (double)i * step, y = axis_position(&f->y, value);
+        buffer_printf(out, "<path class='g' d='M%.1f %.1fH%.1f'/><text x='%d' y='%.1f' class='e'>", f->x.from, y,
+                      f->x.to, LEFT - 6, y + 4);
         put_tick(out, value, step, c->percent);
-        text_printf(out, "</text>");
+        buffer_printf(out, "</text>");
     }
     put_words(out, 2, 12, "u", c->y_name);
 }
 
-static void draw_x_axis(struct text *out, const struct chart_axis *a, double y, double least_step, const char *name)
+static void draw_x_axis(struct buffer *out, const struct chart_axis *a, double y, double least_step, const char *name)
 {
     double span = a->hi - a->lo, step = fmax(round_step(span), least_step);
     for (i64 i = (i64)ceil(a->lo / step - 1e-6); (double)i * step <= a->hi + 1e-6 * span; i++) {
-        double x = place(a, (double)i * step);
-        text_printf(out, "<path class='k' d='M%.1f %.1fv4'/><text x='%.1f' y='%.1f' class='m'>", x, y, x, y + 17);
+        double x = axis_position(a, (double)i * step);
+        buffer_printf(out, "<path class='k' d='M%.1f %.1fv4'/><text x='%.1f' y='%.1f' class='m'>", x, y, x, y + 17);
         put_tick(out, (double)i * step, step, false);
-        text_printf(out, "</text>");
+        buffer_printf(out, "</text>");
     }
-    text_printf(out, "<path class='k' d='M%.1f %.1fH%.1f'/>", a->from, y, a->to);
+    buffer_printf(out, "<path class='k' d='M%.1f %.1fH%.1f'/>", a->from, y, a->to);
     put_words(out, WIDTH - 4, y + 31, "e u", name);
 }
 
 /* ---- Lines ---- */
 
-struct bin {
+struct chart_bin {
     double x, y, low, high;
 };
 
-static struct bin bin_of(const struct chart_line *l, i64 begin, i64 end)
+static struct chart_bin bin_of(const struct chart_line *l, i64 begin, i64 end)
 {
-    struct bin b = {0, 0, INFINITY, -INFINITY};
+    struct chart_bin b = {0, 0, INFINITY, -INFINITY};
     for (i64 i = begin; i < end; i++) {
         b.x += l->x[i] / (double)(end - begin);
         b.y += l->y[i] / (double)(end - begin);
@@ -116,57 +116,57 @@ static i64 bin_length(const struct chart_line *l)
     return max_i64(1, ceil_div(l->n, POINTS));
 }
 
-static struct bin last_bin(const struct chart_line *l)
+static struct chart_bin last_bin(const struct chart_line *l)
 {
     i64 run = bin_length(l), begin = (l->n - 1) / run * run;
     return bin_of(l, begin, l->n);
 }
 
-static void draw_band(struct text *out, const struct chart_frame *f, const struct chart_line *l)
+static void draw_band(struct buffer *out, const struct chart_frame *f, const struct chart_line *l)
 {
     i64 run = bin_length(l), bins = ceil_div(l->n, run);
-    text_printf(out, "<path class='b c%d' d='", l->colour % CHART_COLOURS);
+    buffer_printf(out, "<path class='b c%d' d='", l->colour % CHART_COLOURS);
     for (i64 i = 0; i < bins; i++) {
-        struct bin b = bin_of(l, i * run, min_i64((i + 1) * run, l->n));
-        text_printf(out, "%c%.1f %.1f", i ? 'L' : 'M', place(&f->x, b.x), place(&f->y, b.high));
+        struct chart_bin b = bin_of(l, i * run, min_i64((i + 1) * run, l->n));
+        buffer_printf(out, "%c%.1f %.1f", i ? 'L' : 'M', axis_position(&f->x, b.x), axis_position(&f->y, b.high));
     }
     for (i64 i = bins - 1; i >= 0; i--) {
-        struct bin b = bin_of(l, i * run, min_i64((i + 1) * run, l->n));
-        text_printf(out, "L%.1f %.1f", place(&f->x, b.x), place(&f->y, b.low));
+        struct chart_bin b = bin_of(l, i * run, min_i64((i + 1) * run, l->n));
+        buffer_printf(out, "L%.1f %.1f", axis_position(&f->x, b.x), axis_position(&f->y, b.low));
     }
-    text_printf(out, "Z'/>");
+    buffer_printf(out, "Z'/>");
 }
 
-static void draw_line(struct text *out, const struct chart_frame *f, const struct chart_line *l)
+static void draw_line(struct buffer *out, const struct chart_frame *f, const struct chart_line *l)
 {
     i64 run = bin_length(l);
     if (run > 1)
         draw_band(out, f, l);
-    text_printf(out, "<path class='l c%d' d='", l->colour % CHART_COLOURS);
+    buffer_printf(out, "<path class='l c%d' d='", l->colour % CHART_COLOURS);
     for (i64 i = 0; i < l->n; i += run) {
-        struct bin b = bin_of(l, i, min_i64(i + run, l->n));
-        text_printf(out, "%c%.1f %.1f", i ? 'L' : 'M', place(&f->x, b.x), place(&f->y, b.y));
+        struct chart_bin b = bin_of(l, i, min_i64(i + run, l->n));
+        buffer_printf(out, "%c%.1f %.1f", i ? 'L' : 'M', axis_position(&f->x, b.x), axis_position(&f->y, b.y));
     }
-    text_printf(out, "'/>");
+    buffer_printf(out, "'/>");
     if (l->n == 1)
-        text_printf(out, "<circle class='f c%d' r='3' cx='%.1f' cy='%.1f'/>", l->colour % CHART_COLOURS,
-                    place(&f->x, l->x[0]), place(&f->y, l->y[0]));
+        buffer_printf(out, "<circle class='f c%d' r='3' cx='%.1f' cy='%.1f'/>", l->colour % CHART_COLOURS,
+                      axis_position(&f->x, l->x[0]), axis_position(&f->y, l->y[0]));
 }
 
 /* ---- Labels of lines ---- */
 
-struct label {
+struct chart_label {
     double y;
     const char *name;
     int colour;
 };
 
 /* Sorts labels from top to bottom and moves them a text height apart, within the frame. */
-static void spread(struct label *labels, i64 count, double top, double bottom)
+static void separate_labels(struct chart_label *labels, i64 count, double top, double bottom)
 {
     for (i64 i = 1; i < count; i++)
         for (i64 k = i; k > 0 && labels[k].y < labels[k - 1].y; k--) {
-            struct label other = labels[k];
+            struct chart_label other = labels[k];
             labels[k] = labels[k - 1];
             labels[k - 1] = other;
         }
@@ -177,15 +177,15 @@ static void spread(struct label *labels, i64 count, double top, double bottom)
         labels[i].y = fmin(labels[i].y, below);
 }
 
-static void draw_labels(struct text *out, const struct chart_frame *f, const struct chart *c)
+static void draw_labels(struct buffer *out, const struct chart_frame *f, const struct chart *c)
 {
-    struct label *labels = memory_alloc((c->line_count + 1) * (i64)sizeof *labels);
+    struct chart_label *labels = memory_alloc((c->line_count + 1) * (i64)sizeof *labels);
     i64 count = 0;
     for (i64 i = 0; i < c->line_count; i++)
         if (c->lines[i].n && *c->lines[i].name)
-            labels[count++] =
-                (struct label){place(&f->y, last_bin(&c->lines[i]).y), c->lines[i].name, c->lines[i].colour};
-    spread(labels, count, TOP + 4, HEIGHT - BOTTOM - 2);
+            labels[count++] = (struct chart_label){axis_position(&f->y, last_bin(&c->lines[i]).y), c->lines[i].name,
+                                                   c->lines[i].colour};
+    separate_labels(labels, count, TOP + 4, HEIGHT - BOTTOM - 2);
     for (i64 i = 0; i < count; i++) {
         char class[24];
         snprintf(class, sizeof class, "d c%d", labels[i].colour % CHART_COLOURS);
@@ -196,24 +196,24 @@ static void draw_labels(struct text *out, const struct chart_frame *f, const str
 
 /* ---- Marks, with labels where there is room ---- */
 
-struct box {
+struct label_box {
     double x, y, width, height;
 };
 
-static bool overlap(const struct box *a, const struct box *b)
+static bool overlap(const struct label_box *a, const struct label_box *b)
 {
     return a->x < b->x + b->width && b->x < a->x + a->width && a->y < b->y + b->height && b->y < a->y + a->height;
 }
 
 /* Box of the label of a mark at x, y: the first candidate position that overlaps no other box. */
-static struct box place_words(const struct chart_frame *f, const struct box *boxes, i64 count, double x, double y,
-                              const char *words)
+static struct label_box place_words(const struct chart_frame *f, const struct label_box *boxes, i64 count, double x,
+                                    double y, const char *words)
 {
     double width = 7.2 * (double)strlen(words), height = LETTER;
-    const struct box places[] = {{x + 7, y - 14, width, height},         {x - 7 - width, y - 14, width, height},
-                                 {x + 7, y + 2, width, height},          {x - 7 - width, y + 2, width, height},
-                                 {x - width / 2, y - 22, width, height}, {x - width / 2, y + 10, width, height},
-                                 {x - 12 - width, y - 6, width, height}, {x + 12, y - 6, width, height}};
+    const struct label_box places[] = {{x + 7, y - 14, width, height},         {x - 7 - width, y - 14, width, height},
+                                       {x + 7, y + 2, width, height},          {x - 7 - width, y + 2, width, height},
+                                       {x - width / 2, y - 22, width, height}, {x - width / 2, y + 10, width, height},
+                                       {x - 12 - width, y - 6, width, height}, {x + 12, y - 6, width, height}};
     for (i64 i = 0; i < COUNT_OF(places); i++) {
         bool free = places[i].x >= f->x.from && places[i].x + width <= WIDTH && places[i].y + height <= f->y.from;
         for (i64 k = 0; k < count && free; k++)
@@ -224,37 +224,38 @@ static struct box place_words(const struct chart_frame *f, const struct box *box
     return places[0];
 }
 
-static void draw_marks(struct text *out, const struct chart_frame *f, const struct chart *c)
+static void draw_marks(struct buffer *out, const struct chart_frame *f, const struct chart *c)
 {
-    struct box *boxes = memory_alloc((2 * c->mark_count + 1) * (i64)sizeof *boxes);
+    struct label_box *boxes = memory_alloc((2 * c->mark_count + 1) * (i64)sizeof *boxes);
     i64 count = 0;
     for (i64 i = 0; i < c->mark_count; i++) {
         const struct chart_mark *m = &c->marks[i];
-        double x = place(&f->x, m->x), y = place(&f->y, m->y), r = m->main ? 8 : 4;
+        double x = axis_position(&f->x, m->x), y = axis_position(&f->y, m->y), r = m->main ? 8 : 4;
         if (!isfinite(m->x) || !isfinite(m->y))
             continue;
         if (m->main)
-            text_printf(out, "<circle class='r c%d' r='8' cx='%.1f' cy='%.1f'/>", m->colour % CHART_COLOURS, x, y);
-        text_printf(out, "<circle class='f c%d' r='4' cx='%.1f' cy='%.1f'/>", m->colour % CHART_COLOURS, x, y);
-        boxes[count++] = (struct box){x - r, y - r, 2 * r, 2 * r};
+            buffer_printf(out, "<circle class='r c%d' r='8' cx='%.1f' cy='%.1f'/>", m->colour % CHART_COLOURS, x, y);
+        buffer_printf(out, "<circle class='f c%d' r='4' cx='%.1f' cy='%.1f'/>", m->colour % CHART_COLOURS, x, y);
+        boxes[count++] = (struct label_box){x - r, y - r, 2 * r, 2 * r};
     }
     for (i64 i = 0; i < c->mark_count; i++) {
         const struct chart_mark *m = &c->marks[i];
         if (!isfinite(m->x) || !isfinite(m->y) || *m->name == 0)
             continue;
-        struct box b = place_words(f, boxes, count, place(&f->x, m->x), place(&f->y, m->y), m->name);
+        struct label_box b =
+            place_words(f, boxes, count, axis_position(&f->x, m->x), axis_position(&f->y, m->y), m->name);
         boxes[count++] = b;
         put_words(out, b.x + b.width / 2, b.y + 11, "w m", m->name);
     }
     memory_free(boxes);
 }
 
-static void draw_reference(struct text *out, const struct chart_frame *f, const struct chart *c)
+static void draw_reference(struct buffer *out, const struct chart_frame *f, const struct chart *c)
 {
     if (!isfinite(c->reference) || !c->reference_name)
         return;
-    double y = place(&f->y, c->reference);
-    text_printf(out, "<path class='o' d='M%.1f %.1fH%.1f'/>", f->x.from, y, f->x.to);
+    double y = axis_position(&f->y, c->reference);
+    buffer_printf(out, "<path class='o' d='M%.1f %.1fH%.1f'/>", f->x.from, y, f->x.to);
     put_words(out, f->x.from + 4, y - 4, "w", c->reference_name);
 }
 
@@ -275,21 +276,21 @@ static struct chart_frame frame_of(const struct chart *c)
                             {INFINITY, -INFINITY, HEIGHT - BOTTOM, TOP}};
     for (i64 i = 0; i < c->line_count; i++)
         for (i64 k = 0, run = bin_length(&c->lines[i]); k < c->lines[i].n; k += run) {
-            struct bin b = bin_of(&c->lines[i], k, min_i64(k + run, c->lines[i].n));
-            widen(&f.x, b.x);
-            widen(&f.y, b.y);
+            struct chart_bin b = bin_of(&c->lines[i], k, min_i64(k + run, c->lines[i].n));
+            axis_include(&f.x, b.x);
+            axis_include(&f.y, b.y);
         }
     for (i64 i = 0; i < c->mark_count; i++)
         if (isfinite(c->marks[i].x) && isfinite(c->marks[i].y)) {
-            widen(&f.x, c->marks[i].x);
-            widen(&f.y, c->marks[i].y);
+            axis_include(&f.x, c->marks[i].x);
+            axis_include(&f.y, c->marks[i].y);
         }
     if (!isfinite(f.x.lo))
         return f;
     if (c->reference_name)
-        widen(&f.y, c->reference);
+        axis_include(&f.y, c->reference);
     if (c->from_zero)
-        widen(&f.y, 0);
+        axis_include(&f.y, 0);
     double y = f.y.hi - f.y.lo, x = f.x.hi - f.x.lo;
     double above = y > 0 ? 0.08 * y : f.y.hi != 0 ? 0.1 * fabs(f.y.hi) : 1;
     f.y.hi += above;
@@ -300,7 +301,7 @@ static struct chart_frame frame_of(const struct chart *c)
     return f;
 }
 
-bool chart_draw(struct text *out, const struct chart *c)
+bool chart_draw(struct buffer *out, const struct chart *c)
 {
     struct chart_frame f = frame_of(c);
     if (!isfinite(f.x.lo))
@@ -314,7 +315,7 @@ bool chart_draw(struct text *out, const struct chart *c)
             draw_line(out, &f, &c->lines[i]);
     draw_marks(out, &f, c);
     draw_labels(out, &f, c);
-    text_printf(out, "</svg>");
+    buffer_printf(out, "</svg>");
     return true;
 }
 
@@ -322,29 +323,29 @@ bool chart_draw(struct text *out, const struct chart *c)
 
 enum { ROW = 22, NAMES = 122 };
 
-static void draw_range(struct text *out, const struct chart_axis *a, const struct chart_range *r, double y)
+static void draw_range(struct buffer *out, const struct chart_axis *a, const struct chart_range *r, double y)
 {
-    double before = place(a, r->before), after = place(a, r->after);
+    double before = axis_position(a, r->before), after = axis_position(a, r->after);
     int colour = r->colour % CHART_COLOURS;
     put_words(out, NAMES - 8, y + 4, "e", r->name);
-    text_printf(out, "<path class='g' d='M%.1f %.1fH%.1f'/>", a->from, y, a->to);
+    buffer_printf(out, "<path class='g' d='M%.1f %.1fH%.1f'/>", a->from, y, a->to);
     if (isfinite(r->reference))
-        text_printf(out, "<path class='t' d='M%.1f %.1fv12'/>", place(a, r->reference), y - 6);
+        buffer_printf(out, "<path class='t' d='M%.1f %.1fv12'/>", axis_position(a, r->reference), y - 6);
     if (isfinite(r->before))
-        text_printf(out, "<path class='l c%d' d='M%.1f %.1fH%.1f'/><circle class='h c%d' r='4' cx='%.1f' cy='%.1f'/>",
-                    colour, before, y, isfinite(r->after) ? after : before, colour, before, y);
+        buffer_printf(out, "<path class='l c%d' d='M%.1f %.1fH%.1f'/><circle class='h c%d' r='4' cx='%.1f' cy='%.1f'/>",
+                      colour, before, y, isfinite(r->after) ? after : before, colour, before, y);
     if (isfinite(r->after))
-        text_printf(out, "<circle class='f c%d' r='4.5' cx='%.1f' cy='%.1f'/>", colour, after, y);
+        buffer_printf(out, "<circle class='f c%d' r='4.5' cx='%.1f' cy='%.1f'/>", colour, after, y);
 }
 
-bool chart_ranges(struct text *out, const char *about, const char *x_name, const struct chart_range *rows, i64 count)
+bool chart_ranges(struct buffer *out, const char *about, const char *x_name, const struct chart_range *rows, i64 count)
 {
     struct chart_axis a = {0, 0, NAMES, WIDTH - 12};
     double bottom = (double)count * ROW + 8;
     for (i64 i = 0; i < count; i++) {
-        widen(&a, rows[i].before);
-        widen(&a, rows[i].after);
-        widen(&a, rows[i].reference);
+        axis_include(&a, rows[i].before);
+        axis_include(&a, rows[i].after);
+        axis_include(&a, rows[i].reference);
     }
     if (!(a.hi > a.lo))
         return false;
@@ -353,36 +354,36 @@ bool chart_ranges(struct text *out, const char *about, const char *x_name, const
     for (i64 i = 0; i < count; i++)
         draw_range(out, &a, &rows[i], (double)i * ROW + 12);
     draw_x_axis(out, &a, bottom, 0, x_name);
-    text_printf(out, "</svg>");
+    buffer_printf(out, "</svg>");
     return true;
 }
 
 /* ---- Heat map ---- */
 
-static void draw_cell(struct text *out, const struct heat *h, i64 row, i64 column, double x, double y, double width,
-                      double height)
+static void draw_cell(struct buffer *out, const struct heat_map *h, i64 row, i64 column, double x, double y,
+                      double width, double height)
 {
     double value = h->values[row * h->columns + column], share = h->most > 0 ? value / h->most : 0;
     if (!isfinite(value)) {
-        text_printf(out, "<rect class='n' x='%.2f' y='%.1f' width='%.2f' height='%.1f'/>", x, y, width, height);
+        buffer_printf(out, "<rect class='n' x='%.2f' y='%.1f' width='%.2f' height='%.1f'/>", x, y, width, height);
         return;
     }
     share = fmin(fmax(share, 0), 1) * (h->print ? 0.6 : 1); /* keeps text on the cell readable */
-    text_printf(out, "<rect class='v' x='%.2f' y='%.1f' width='%.2f' height='%.1f' fill-opacity='%.3f'/>", x, y, width,
-                height, share);
+    buffer_printf(out, "<rect class='v' x='%.2f' y='%.1f' width='%.2f' height='%.1f' fill-opacity='%.3f'/>", x, y,
+                  width, height, share);
     if (h->print)
-        text_printf(out, "<text class='m' x='%.1f' y='%.1f'>%.2f</text>", x + width / 2, y + height / 2 + 4, value);
+        buffer_printf(out, "<text class='m' x='%.1f' y='%.1f'>%.2f</text>", x + width / 2, y + height / 2 + 4, value);
 }
 
-static void draw_column_name(struct text *out, const struct heat *h, i64 column, double x, double y)
+static void draw_column_name(struct buffer *out, const struct heat_map *h, i64 column, double x, double y)
 {
     if (h->column_names)
         put_words(out, x, y + (double)(column % 2) * 12, "m s", h->column_names[column]);
     else if (column % max_i64(1, ceil_div(h->columns, 8)) == 0)
-        text_printf(out, "<text class='m' x='%.1f' y='%.1f'>%d</text>", x, y, h->column_numbers[column]);
+        buffer_printf(out, "<text class='m' x='%.1f' y='%.1f'>%d</text>", x, y, h->column_numbers[column]);
 }
 
-void chart_heat(struct text *out, const struct heat *h)
+void chart_heat_map(struct buffer *out, const struct heat_map *h)
 {
     enum { HEAT_NAMES = 72, TITLE = 18 };
     double width = (double)(WIDTH - HEAT_NAMES - 2) / (double)max_i64(h->columns, 1), height = h->print ? 34 : 20;
@@ -397,5 +398,5 @@ void chart_heat(struct text *out, const struct heat *h)
         draw_column_name(out, h, c, HEAT_NAMES + ((double)c + 0.5) * width, bottom + 14);
     if (h->column_title)
         put_words(out, WIDTH - 2, bottom + 14 + TITLE, "e u", h->column_title);
-    text_printf(out, "</svg>");
+    buffer_printf(out, "</svg>");
 }

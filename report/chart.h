@@ -31,7 +31,7 @@ struct chart {
     const char *reference_name;
 };
 /* Appends the chart. Appends nothing and returns false if no point is finite. */
-bool chart_draw(struct text *out, const struct chart *chart);
+bool chart_draw(struct buffer *out, const struct chart *chart);
 
 /* A row per range: a line from an open dot (before) to a full one (after), with a tick at
  * `reference`, the value without learning. */
@@ -40,10 +40,10 @@ struct chart_range {
     double before, after, reference; /* NaN: none */
     int colour;
 };
-bool chart_ranges(struct text *out, const char *about, const char *x_name, const struct chart_range *rows, i64 count);
+bool chart_ranges(struct buffer *out, const char *about, const char *x_name, const struct chart_range *rows, i64 count);
 
 /* A heat map. `most` has the strongest color; NaN is an empty cell. */
-struct heat {
+struct heat_map {
     const char *about;
     i64 rows, columns;
     const double *values; /* [rows, columns] */
@@ -54,5 +54,5 @@ struct heat {
     double most;
     bool print; /* print values in the cells */
 };
-void chart_heat(struct text *out, const struct heat *heat);
+void chart_heat_map(struct buffer *out, const struct heat_map *heat);
 #endif

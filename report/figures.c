@@ -42,15 +42,15 @@ static void add_run(struct figures *all, const struct run *run)
         seconds = isfinite(s->seconds) ? s->seconds + (isfinite(seconds) ? seconds : 0) : seconds;
         bytes = fmax(bytes, s->peak_bytes);
     }
-    struct text detail = {0};
+    struct buffer detail = {0};
     if (isfinite(bytes)) {
-        text_printf(&detail, "at most ");
+        buffer_printf(&detail, "at most ");
         put_figure(&detail, bytes, UNIT_BYTES, 0);
-        text_printf(&detail, " of memory");
+        buffer_printf(&detail, " of memory");
     }
     show(all, add(all, NULL, "time", seconds, UNIT_SECONDS, 0), "Time", "all stages together", detail.data);
     add(all, NULL, "peak memory", bytes, UNIT_BYTES, 0);
-    text_release(&detail);
+    buffer_release(&detail);
 }
 
 /* ---- Backbones ---- */
@@ -58,15 +58,15 @@ static void add_run(struct figures *all, const struct run *run)
 static void add_size(struct figures *all, const struct run_stage *s, const struct json *heldout)
 {
     double active = number_at(heldout, "active");
-    struct text detail = {0};
+    struct buffer detail = {0};
     if (isfinite(active)) {
         put_figure(&detail, active, UNIT_COUNT, 0);
-        text_printf(&detail, " at work on a token");
+        buffer_printf(&detail, " at work on a token");
     }
     show(all, add(all, s, "parameters", number_at(heldout, "parameters"), UNIT_COUNT, 0), "Parameters",
          "of the backbone", detail.data);
     add(all, s, "active parameters", active, UNIT_COUNT, 0);
-    text_release(&detail);
+    buffer_release(&detail);
 }
 
 static void add_loss(struct figures *all, const struct run_stage *s, const struct json *start, const struct json *end)
@@ -100,12 +100,12 @@ static void add_speed(struct figures *all, const struct run_stage *s)
 {
     static const char *const keys[][2] = {
         {"tokens_per_s", "tokens/s"}, {"pictures_per_s", "pictures/s"}, {"frames_per_s", "frames/s"}};
-    struct series share = series_of(&s->metrics, "peak_share");
-    struct text detail = {0};
+    struct metric_series share = series_of(&s->metrics, "peak_share");
+    struct buffer detail = {0};
     if (share.n)
-        text_printf(&detail, "%.0f %% of the matrix peak", 100 * series_median(&share));
+        buffer_printf(&detail, "%.0f %% of the matrix peak", 100 * series_median(&share));
     for (i64 i = 0; i < COUNT_OF(keys); i++) {
-        struct series speed = series_of(&s->metrics, keys[i][0]);
+        struct metric_series speed = series_of(&s->metrics, keys[i][0]);
         struct figure *f = add(all, s, keys[i][1], series_median(&speed), UNIT_COUNT, 0);
         if (i == 0)
             show(all, f, "Speed", "tokens/s in training", detail.data);
@@ -113,7 +113,7 @@ static void add_speed(struct figures *all, const struct run_stage *s)
     }
     add(all, s, "share of the matrix peak", series_median(&share), UNIT_SHARE, 1);
     series_release(&share);
-    text_release(&detail);
+    buffer_release(&detail);
 }
 
 /* ---- Tokenizers ---- */
@@ -125,13 +125,14 @@ static void add_kept(struct figures *all, const struct run_stage *s)
     const struct json *sound = json_get(j, "held_out_distance"), *probe = json_get(j, "digit_probe");
     add(all, s, "parameters", number_at(j, "parameters"), UNIT_COUNT, 0);
     show(all, add(all, s, "PSNR of new pictures", number_at(stills, "psnr_db"), UNIT_DECIBEL, 1),
-         "Pictures through tokens", "PSNR on pictures it never saw", NULL);
+         "Pictures through tokens", "PSNR on held-out pictures", NULL);
     add(all, s, "PSNR of new clips", number_at(clips, "psnr_db"), UNIT_DECIBEL, 1);
     struct figure *f = add(all, s, "log-mel distance of new sounds", number_at(sound, "log_mel"), UNIT_NUMBER, 3);
     double mean = number_at(sound, "log_mel_mean_spectrum");
     char *detail = string_format("the mean spectrum's is %.2f", mean);
     show(all, f, "Speech through tokens", "log-mel distance on new voices", isfinite(mean) ? detail : NULL);
-    add(all, s, "digits told from level 0", json_number(json_at(json_get(probe, "accuracy"), 0), NAN), UNIT_SHARE, 1);
+    add(all, s, "digit accuracy from level 0", json_number(json_at(json_get(probe, "accuracy"), 0), NAN), UNIT_SHARE,
+        1);
     memory_free(detail);
     json_free(j);
 }

@@ -27,20 +27,20 @@ double sound_seconds(const struct run_stage *stage, const char *file)
 void put_sound(struct page *p, const struct run_stage *stage, const struct sound_card *card, const char *about)
 {
     char *seen = string_format("Spectrogram: %s", about);
-    text_printf(&p->html, "<div class='sound'>");
+    buffer_printf(&p->html, "<div class='sound'>");
     double seconds = sound_seconds(stage, card->sound);
     if (seconds > 0)
         html_element(&p->html, "small", NULL, "%s, %.2f s", card->title, seconds);
     else
         html_element(&p->html, "small", NULL, "%s", card->title);
     i64 begin = p->html.length;
-    text_printf(&p->html, "<div class='box' style='width:%.1f%%'>", 100 * fmin(fmax(card->share, 0.05), 1));
+    buffer_printf(&p->html, "<div class='box' style='width:%.1f%%'>", 100 * fmin(fmax(card->share, 0.05), 1));
     if (put_medium(p, stage, card->picture, seen))
-        text_printf(&p->html, "</div>");
+        buffer_printf(&p->html, "</div>");
     else
-        cut_back(&p->html, begin);
+        truncate_text(&p->html, begin);
     if (!put_medium(p, stage, card->sound, about))
-        text_printf(&p->html, "<span class='soft'>silence</span>");
-    text_printf(&p->html, "</div>");
+        buffer_printf(&p->html, "<span class='soft'>silence</span>");
+    buffer_printf(&p->html, "</div>");
     memory_free(seen);
 }

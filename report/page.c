@@ -6,7 +6,7 @@
 
 /* ---- Sections and groups ---- */
 
-void cut_back(struct text *text, i64 length)
+void truncate_text(struct buffer *text, i64 length)
 {
     text->length = length;
     if (text->data)
@@ -18,7 +18,7 @@ void section_open(struct page *p, const char *id, const char *title, const char 
     p->section_begin = p->html.length;
     p->section_id = string_copy(id);
     p->section_title = string_copy(title);
-    text_printf(&p->html, "<section id='%s'>", id);
+    buffer_printf(&p->html, "<section id='%s'>", id);
     html_element(&p->html, "h2", NULL, "%s", title);
     if (lede)
         html_element(&p->html, "p", "lede", "%s", lede);
@@ -28,12 +28,12 @@ void section_open(struct page *p, const char *id, const char *title, const char 
 void section_close(struct page *p)
 {
     if (p->html.length == p->section_body)
-        cut_back(&p->html, p->section_begin);
+        truncate_text(&p->html, p->section_begin);
     else {
-        text_printf(&p->html, "</section>\n");
-        text_printf(&p->contents, "<a href='#%s'>", p->section_id);
+        buffer_printf(&p->html, "</section>\n");
+        buffer_printf(&p->contents, "<a href='#%s'>", p->section_id);
         html_text(&p->contents, p->section_title);
-        text_printf(&p->contents, "</a>");
+        buffer_printf(&p->contents, "</a>");
     }
     memory_free(p->section_id);
     memory_free(p->section_title);
@@ -53,9 +53,9 @@ void group_open(struct page *p, const char *format, ...)
 
 void put_made_by(struct page *p, const char *command)
 {
-    text_printf(&p->html, "<p class='made'>Made by%s ", p->run_count > 1 ? ", in the first run," : "");
+    buffer_printf(&p->html, "<p class='made'>Made by%s ", p->run_count > 1 ? ", in the first run," : "");
     html_element(&p->html, "code", NULL, "%s", command);
-    text_printf(&p->html, "</p>");
+    buffer_printf(&p->html, "</p>");
 }
 
 static const struct run *run_of(const struct page *p, const struct run_stage *stage)
@@ -69,7 +69,7 @@ static const struct run *run_of(const struct page *p, const struct run_stage *st
 void group_close(struct page *p, const struct run_stage *maker)
 {
     if (p->html.length == p->group_body)
-        cut_back(&p->html, p->group_begin);
+        truncate_text(&p->html, p->group_begin);
     else if (maker) {
         char *command = command_of(run_of(p, maker), maker);
         put_made_by(p, command);
@@ -89,15 +89,15 @@ void put_note(struct page *p, const char *format, ...)
 
 char *command_of(const struct run *run, const struct run_stage *stage)
 {
-    struct text out = {0};
+    struct buffer out = {0};
     char *place = string_format("run=%s", run->path);
-    text_printf(&out, "weft run ");
+    buffer_printf(&out, "weft run ");
     shell_word(&out, json_string(json_get(run->about, "recipe"), "RECIPE"));
-    text_printf(&out, " ");
+    buffer_printf(&out, " ");
     shell_word(&out, place);
     if (json_get(stage->identity, "seed"))
-        text_printf(&out, " seed=%lld", (long long)json_integer(json_get(stage->identity, "seed"), 0));
-    text_printf(&out, " ");
+        buffer_printf(&out, " seed=%lld", (long long)json_integer(json_get(stage->identity, "seed"), 0));
+    buffer_printf(&out, " ");
     shell_word(&out, stage->name);
     memory_free(place);
     return out.data;
@@ -107,14 +107,14 @@ char *command_of(const struct run *run, const struct run_stage *stage)
 
 void figure_open(struct page *p, const char *class, const char *title)
 {
-    text_printf(&p->html, "<figure class='%s'><figcaption>", class);
+    buffer_printf(&p->html, "<figure class='%s'><figcaption>", class);
     html_text(&p->html, title);
-    text_printf(&p->html, "</figcaption>");
+    buffer_printf(&p->html, "</figcaption>");
 }
 
 void figure_close(struct page *p)
 {
-    text_printf(&p->html, "</figure>");
+    buffer_printf(&p->html, "</figure>");
 }
 
 void figure_chart(struct page *p, const char *title, const struct chart *chart)
@@ -124,7 +124,7 @@ void figure_chart(struct page *p, const char *title, const struct chart *chart)
     if (chart_draw(&p->html, chart))
         figure_close(p);
     else
-        cut_back(&p->html, begin);
+        truncate_text(&p->html, begin);
 }
 
 static char *short_name(const char *name)
@@ -133,7 +133,7 @@ static char *short_name(const char *name)
 }
 
 /* Final value of a metric: the mean of the last 1 % of its steps. */
-static char *last_value(const struct series *s, bool percent)
+static char *last_value(const struct metric_series *s, bool percent)
 {
     double sum = 0;
     i64 begin = s->n - max_i64(min_i64(s->n, 1), s->n / 100);
@@ -147,25 +147,26 @@ static char *last_value(const struct series *s, bool percent)
                                  : string_format("%.3g", sum);
 }
 
-static char *about_panel(const struct page *p, const char *stage, const struct panel *panel, const struct series *all)
+static char *about_panel(const struct page *p, const char *stage, const struct panel *panel,
+                         const struct metric_series *all)
 {
-    struct text about = {0};
-    text_printf(&about, "%s of %s over steps", panel->title, stage);
+    struct buffer about = {0};
+    buffer_printf(&about, "%s of %s over steps", panel->title, stage);
     for (i64 r = 0; r < p->run_count; r++)
         if (all[r].n)
-            text_printf(&about, "; %s%sfrom %.4g to %.4g %s", p->run_count > 1 ? p->runs[r].name : "",
-                        p->run_count > 1 ? " " : "", all[r].y[0], all[r].y[all[r].n - 1], panel->unit);
+            buffer_printf(&about, "; %s%sfrom %.4g to %.4g %s", p->run_count > 1 ? p->runs[r].name : "",
+                          p->run_count > 1 ? " " : "", all[r].y[0], all[r].y[all[r].n - 1], panel->unit);
     return about.data;
 }
 
 void figure_panel(struct page *p, const char *stage, const struct panel *panel)
 {
-    struct series *all = memory_alloc(p->run_count * (i64)sizeof *all);
+    struct metric_series *all = memory_alloc(p->run_count * (i64)sizeof *all);
     struct chart_line *lines = memory_alloc(p->run_count * (i64)sizeof *lines);
     char **names = memory_alloc(p->run_count * (i64)sizeof *names);
     for (i64 r = 0; r < p->run_count; r++) {
         const struct run_stage *s = run_find(&p->runs[r], stage);
-        all[r] = series_of(s ? &s->metrics : &(struct lines){0}, panel->key);
+        all[r] = series_of(s ? &s->metrics : &(struct json_lines){0}, panel->key);
         names[r] = p->run_count > 1 ? short_name(p->runs[r].name) : last_value(&all[r], panel->percent);
         lines[r] =
             (struct chart_line){names[r], p->run_count > 1 ? (int)r : panel->colour, all[r].x, all[r].y, all[r].n};
@@ -214,10 +215,10 @@ int line_colour(const char *name)
 
 void table_open(struct page *p, const char *const *heads, i64 count)
 {
-    text_printf(&p->html, "<div class='wide' tabindex='0'><table><tr>");
+    buffer_printf(&p->html, "<div class='wide' tabindex='0'><table><tr>");
     for (i64 i = 0; i < count; i++)
         html_element(&p->html, "th", *heads[i] == '<' ? "w" : NULL, "%s", heads[i] + (*heads[i] == '<'));
-    text_printf(&p->html, "</tr>");
+    buffer_printf(&p->html, "</tr>");
 }
 
 void cell_words(struct page *p, const char *format, ...)
@@ -232,15 +233,15 @@ void cell_words(struct page *p, const char *format, ...)
 
 void cell_figure(struct page *p, double value, enum unit unit, int digits)
 {
-    text_printf(&p->html, "<td>");
+    buffer_printf(&p->html, "<td>");
     if (isfinite(value))
         put_figure(&p->html, value, unit, digits);
-    text_printf(&p->html, "</td>");
+    buffer_printf(&p->html, "</td>");
 }
 
 void table_close(struct page *p)
 {
-    text_printf(&p->html, "</table></div>");
+    buffer_printf(&p->html, "</table></div>");
 }
 
 /* ---- Media ---- */
@@ -251,15 +252,15 @@ bool put_medium(struct page *p, const struct run_stage *stage, const char *file,
     const char *end = path ? strrchr(path, '.') : NULL;
     bool video = end && strcmp(end, ".mp4") == 0, sound = end && strcmp(end, ".wav") == 0;
     i64 begin = p->html.length;
-    text_printf(&p->html, "<%s", video ? "video autoplay loop muted playsinline" : sound ? "audio controls" : "img");
-    text_printf(&p->html, video || sound ? " aria-label='" : " alt='");
+    buffer_printf(&p->html, "<%s", video ? "video autoplay loop muted playsinline" : sound ? "audio controls" : "img");
+    buffer_printf(&p->html, video || sound ? " aria-label='" : " alt='");
     html_text(&p->html, about);
-    text_printf(&p->html, "' src='");
+    buffer_printf(&p->html, "' src='");
     bool there = path && html_data_uri(&p->html, path) == 0;
     if (there)
-        text_printf(&p->html, video ? "'></video>" : sound ? "'></audio>" : "'>");
+        buffer_printf(&p->html, video ? "'></video>" : sound ? "'></audio>" : "'>");
     else
-        cut_back(&p->html, begin);
+        truncate_text(&p->html, begin);
     memory_free(path);
     return there;
 }

@@ -6,7 +6,7 @@
 #include "report/run.h"
 
 struct page {
-    struct text html, contents, css;
+    struct buffer html, contents, css;
     const struct run *runs;
     i64 run_count;
     const char **stages; /* union of the runs' stage names, in order of appearance */
@@ -16,7 +16,7 @@ struct page {
     i64 sheets;
 };
 
-void cut_back(struct text *text, i64 length); /* truncates to `length` */
+void truncate_text(struct buffer *text, i64 length); /* truncates to `length` */
 /* Sections and groups. Closing one to which nothing was added removes it. */
 void section_open(struct page *page, const char *id, const char *title, const char *lede);
 void section_close(struct page *page);

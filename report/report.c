@@ -30,34 +30,34 @@ static void put_sections(struct page *p)
         parts[i](p);
 }
 
-static void assemble(struct text *out, struct page *p)
+static void assemble(struct buffer *out, struct page *p)
 {
     struct page head = {.runs = p->runs, .run_count = p->run_count};
     put_summary(&head);
-    text_printf(out, "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
-                     "content='width=device-width,initial-scale=1'><link rel='icon' href='data:,'>");
-    text_printf(out, "<title>Weft: ");
+    buffer_printf(out, "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
+                       "content='width=device-width,initial-scale=1'><link rel='icon' href='data:,'>");
+    buffer_printf(out, "<title>Weft: ");
     html_text(out, p->runs[0].name);
-    text_printf(out,
-                "</title>\n<style>\n%s%s</style></head>\n<body><header>%s<nav aria-label='Sections'>%s</nav></header>"
-                "\n<main>%s</main>\n<footer>This page is one file. %s remakes it from what the stages left behind.",
-                page_style, p->css.data ? p->css.data : "", head.html.data, p->contents.data ? p->contents.data : "",
-                p->html.data ? p->html.data : "", "<code>weft report</code>");
-    text_printf(out, "</footer>\n<script>%s</script></body></html>\n", page_script);
-    text_release(&head.html);
+    buffer_printf(out,
+                  "</title>\n<style>\n%s%s</style></head>\n<body><header>%s<nav aria-label='Sections'>%s</nav></header>"
+                  "\n<main>%s</main>\n<footer>This page is one file. %s remakes it from what the stages left behind.",
+                  page_style, p->css.data ? p->css.data : "", head.html.data, p->contents.data ? p->contents.data : "",
+                  p->html.data ? p->html.data : "", "<code>weft report</code>");
+    buffer_printf(out, "</footer>\n<script>%s</script></body></html>\n", page_script);
+    buffer_release(&head.html);
 }
 
 static int write_page(const char *out, const struct run *runs, i64 count)
 {
     struct page p = {.runs = runs, .run_count = count};
-    struct text whole = {0};
+    struct buffer whole = {0};
     put_sections(&p);
     assemble(&whole, &p);
     int status = file_replace(out, whole.data, whole.length);
-    text_release(&whole);
-    text_release(&p.html);
-    text_release(&p.contents);
-    text_release(&p.css);
+    buffer_release(&whole);
+    buffer_release(&p.html);
+    buffer_release(&p.contents);
+    buffer_release(&p.css);
     memory_free(p.stages);
     return status;
 }

@@ -25,5 +25,5 @@
 int report_write(const char *out, const char *const *runs, i64 count);
 /* Logs a summary of a finished run in a few lines. page: path
  * of its page. 0, or -1 and a message. */
-int report_say(const char *run, const char *page);
+int report_log(const char *run, const char *page);
 #endif

@@ -16,7 +16,7 @@ static const struct panel panels[] = {
     {"grad_norm", "Norm of the gradient before clipping", "", 7, true, false},
     {"drawn_per_s", "Speed of drawing answers", "ids/s", 4, true, false},
     {"tokens_per_s", "Speed of learning", "tokens/s", 4, true, false},
-    {"peak_share", "Share of the matrix peak in learning", "of what registers alone allow, measured before the stage",
+    {"peak_share", "Share of the matrix peak in learning", "of the FMA peak from registers, measured before the stage",
      5, true, true},
 };
 
@@ -24,7 +24,7 @@ static const struct panel panels[] = {
  * prompts before, during and after training. */
 static void put_rewards_of_one(struct page *p, const struct run_stage *s, const struct json *rl)
 {
-    struct series reward = series_of(&s->metrics, "reward"), heldout = series_of(&s->metrics, "heldout/reward");
+    struct metric_series reward = series_of(&s->metrics, "reward"), heldout = series_of(&s->metrics, "heldout/reward");
     const struct json *at = json_get(rl, "heldout");
     double before = number_at(json_get(json_get(at, "start"), "sampled"), "reward");
     double after = number_at(json_get(json_get(at, "end"), "sampled"), "reward");
@@ -45,17 +45,17 @@ static void put_rewards_of_one(struct page *p, const struct run_stage *s, const 
     series_release(&heldout);
 }
 
-static void put_course(struct page *p, const char *stage, const struct run_stage *s, const struct json *rl)
+static void put_training_rewards(struct page *p, const char *stage, const struct run_stage *s, const struct json *rl)
 {
     static const struct panel reward = {"reward", "Mean reward in training", "reward", 0, true, false};
-    text_printf(&p->html, "<div class='charts'>");
+    buffer_printf(&p->html, "<div class='charts'>");
     if (p->run_count == 1)
         put_rewards_of_one(p, s, rl);
     else
         figure_panel(p, stage, &reward);
     for (i64 i = 0; i < COUNT_OF(panels); i++)
         figure_panel(p, stage, &panels[i]);
-    text_printf(&p->html, "</div>");
+    buffer_printf(&p->html, "</div>");
 }
 
 /* ---- Before and after ---- */
@@ -71,20 +71,20 @@ static void put_scores(struct page *p, const struct json *heldout)
     table_open(p, heads, COUNT_OF(heads));
     for (i64 i = 0; i < COUNT_OF(how); i++) {
         const struct json *before = json_get(start, how[i][0]), *after = json_get(end, how[i][0]);
-        text_printf(&p->html, "<tr>");
+        buffer_printf(&p->html, "<tr>");
         cell_words(p, "%s", how[i][1]);
         cell_figure(p, number_at(before, "reward"), UNIT_NUMBER, 3);
         cell_figure(p, number_at(after, "reward"), UNIT_NUMBER, 3);
         cell_figure(p, number_at(before, "length"), UNIT_NUMBER, 1);
         cell_figure(p, number_at(after, "length"), UNIT_NUMBER, 1);
         cell_figure(p, number_at(before ? before : after, "prompts"), UNIT_NUMBER, 0);
-        text_printf(&p->html, "</tr>");
+        buffer_printf(&p->html, "</tr>");
     }
     table_close(p);
 }
 
 /* Text of a prompt: a string, or the last of a list of messages. */
-static const char *asked(const struct json *prompt)
+static const char *prompt_string(const struct json *prompt)
 {
     const struct json *last = json_at(prompt, json_count(prompt) - 1);
     return json_kind(prompt) == JSON_STRING ? json_string(prompt, "") : json_string(json_get(last, "content"), "");
@@ -92,12 +92,12 @@ static const char *asked(const struct json *prompt)
 
 static void put_answer(struct page *p, const struct json *answer)
 {
-    text_printf(&p->html, "<td class='w'><div class='answer'>");
+    buffer_printf(&p->html, "<td class='w'><div class='answer'>");
     html_text(&p->html, json_string(json_get(answer, "answer"), ""));
-    text_printf(&p->html, "</div></td><td%s>", number_at(answer, "reward") > 0 ? " class='same'" : "");
+    buffer_printf(&p->html, "</div></td><td%s>", number_at(answer, "reward") > 0 ? " class='same'" : "");
     if (isfinite(number_at(answer, "reward")))
-        text_printf(&p->html, "%.3g", number_at(answer, "reward"));
-    text_printf(&p->html, "</td>");
+        buffer_printf(&p->html, "%.3g", number_at(answer, "reward"));
+    buffer_printf(&p->html, "</td>");
 }
 
 static void put_answers(struct page *p, const struct json *before, const struct json *after)
@@ -110,14 +110,14 @@ static void put_answers(struct page *p, const struct json *before, const struct 
     table_open(p, heads, COUNT_OF(heads));
     for (i64 i = 0; i < count; i++) {
         const struct json *one = json_at(after, i) ? json_at(after, i) : json_at(before, i);
-        text_printf(&p->html, "<tr><td class='w'><div class='answer'>");
-        html_text(&p->html, asked(json_get(one, "prompt")));
-        text_printf(&p->html, "</div></td><td class='w'><div class='answer'>");
+        buffer_printf(&p->html, "<tr><td class='w'><div class='answer'>");
+        html_text(&p->html, prompt_string(json_get(one, "prompt")));
+        buffer_printf(&p->html, "</div></td><td class='w'><div class='answer'>");
         html_text(&p->html, json_string(json_get(one, "ground_truth"), ""));
-        text_printf(&p->html, "</div></td>");
+        buffer_printf(&p->html, "</div></td>");
         put_answer(p, json_at(before, i));
         put_answer(p, json_at(after, i));
-        text_printf(&p->html, "</tr>");
+        buffer_printf(&p->html, "</tr>");
     }
     table_close(p);
 }
@@ -143,10 +143,10 @@ static void put_evaluation(struct page *p, const struct run_stage *s)
         if (isfinite(number_at(j, rows[i].key))) {
             if (shown++ == 0)
                 table_open(p, heads, 2);
-            text_printf(&p->html, "<tr>");
+            buffer_printf(&p->html, "<tr>");
             cell_words(p, "%s", rows[i].name);
             cell_figure(p, number_at(j, rows[i].key), rows[i].unit, rows[i].digits);
-            text_printf(&p->html, "</tr>");
+            buffer_printf(&p->html, "</tr>");
         }
     if (shown)
         table_close(p);
@@ -167,7 +167,7 @@ static void put_stage(struct page *p, const char *stage)
         if (p->run_count == 1)
             put_scores(p, heldout);
         if (rewarded)
-            put_course(p, stage, s, rl);
+            put_training_rewards(p, stage, s, rl);
         if (p->run_count == 1)
             put_answers(p, json_get(json_get(heldout, "start"), "answers"),
                         json_get(json_get(heldout, "end"), "answers"));

@@ -78,14 +78,14 @@ static void put_use(struct page *p, const struct routing_report *r, i64 l)
              "Map of layer %lld: share of each stream's positions that choose each of %lld experts",
              (long long)layer_number(r, l), (long long)r->experts);
     figure_open(p, "chart", title);
-    chart_heat(&p->html, &(struct heat){.about = about,
-                                        .rows = r->stream_count,
-                                        .columns = r->experts,
-                                        .values = values,
-                                        .row_names = r->streams,
-                                        .column_numbers = numbers,
-                                        .column_title = "expert",
-                                        .most = r->most});
+    chart_heat_map(&p->html, &(struct heat_map){.about = about,
+                                                .rows = r->stream_count,
+                                                .columns = r->experts,
+                                                .values = values,
+                                                .row_names = r->streams,
+                                                .column_numbers = numbers,
+                                                .column_title = "expert",
+                                                .most = r->most});
     figure_close(p);
     memory_free(values);
     memory_free(numbers);
@@ -99,18 +99,18 @@ static void put_uses(struct page *p, const struct routing_report *r, const struc
              "A row is a stream, a column an expert; the colour is the share of the stream's positions that choose it "
              "(top-%.0f of %lld; even use would be %.1f %%).",
              r->topk, (long long)r->experts, 100 * r->topk / (double)r->experts);
-    text_printf(&p->html, "<div class='key'><span>0 %%</span><span class='ramp'></span><span>%.0f %%</span></div>",
-                100 * r->most);
-    text_printf(&p->html, "<div class='charts'>");
+    buffer_printf(&p->html, "<div class='key'><span>0 %%</span><span class='ramp'></span><span>%.0f %%</span></div>",
+                  100 * r->most);
+    buffer_printf(&p->html, "<div class='charts'>");
     for (i64 l = 0; l < open; l++)
         put_use(p, r, l);
-    text_printf(&p->html, "</div>");
+    buffer_printf(&p->html, "</div>");
     if (open < layers) {
-        text_printf(&p->html, "<details><summary>%lld more layers</summary><div class='charts'>",
-                    (long long)(layers - open));
+        buffer_printf(&p->html, "<details><summary>%lld more layers</summary><div class='charts'>",
+                      (long long)(layers - open));
         for (i64 l = open; l < layers; l++)
             put_use(p, r, l);
-        text_printf(&p->html, "</div></details>");
+        buffer_printf(&p->html, "</div></details>");
     }
     group_close(p, s);
 }
@@ -130,14 +130,14 @@ static void put_overlap(struct page *p, const struct routing_report *r, i64 l)
     snprintf(about, sizeof about, "Layer %lld: overlap of the experts that each two streams use most",
              (long long)layer_number(r, l));
     figure_open(p, "chart", title);
-    chart_heat(&p->html, &(struct heat){.about = about,
-                                        .rows = r->stream_count,
-                                        .columns = r->stream_count,
-                                        .values = values,
-                                        .row_names = r->streams,
-                                        .column_names = r->streams,
-                                        .most = 1,
-                                        .print = true});
+    chart_heat_map(&p->html, &(struct heat_map){.about = about,
+                                                .rows = r->stream_count,
+                                                .columns = r->stream_count,
+                                                .values = values,
+                                                .row_names = r->streams,
+                                                .column_names = r->streams,
+                                                .most = 1,
+                                                .print = true});
     figure_close(p);
     memory_free(values);
 }
@@ -152,11 +152,11 @@ static void put_overlaps(struct page *p, const struct routing_report *r, const s
         p,
         "Of the quarter of experts that two streams use most: intersection over union. 1 is the same experts, 0 none "
         "in common; independent choices would give about 0.14. First, middle and last layer.");
-    text_printf(&p->html, "<div class='charts'>");
+    buffer_printf(&p->html, "<div class='charts'>");
     for (i64 i = 0; i < COUNT_OF(shown); i++)
         if (i == 0 || shown[i] != shown[i - 1])
             put_overlap(p, r, shown[i]);
-    text_printf(&p->html, "</div>");
+    buffer_printf(&p->html, "</div>");
     group_close(p, s);
 }
 
@@ -178,14 +178,14 @@ static void put_spread(struct page *p, const struct routing_report *r, const str
         }
     }
     group_open(p, "%s: how evenly streams spread over experts", s->name);
-    text_printf(&p->html, "<div class='charts'>");
+    buffer_printf(&p->html, "<div class='charts'>");
     figure_chart(p, "Entropy of a stream's use of experts; 1 is even, 0 a single expert",
                  &(struct chart){.about = "Normalised entropy of expert use by layer, a line for each stream",
                                  .x_name = "layer",
                                  .y_name = "share of the most possible",
                                  .lines = lines,
                                  .line_count = r->stream_count});
-    text_printf(&p->html, "</div>");
+    buffer_printf(&p->html, "</div>");
     group_close(p, s);
     memory_free(lines);
     memory_free(values);

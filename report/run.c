@@ -16,7 +16,7 @@ static struct json *load(const char *folder, const char *name)
     return j;
 }
 
-static void push_line(struct lines *all, struct json *line)
+static void push_line(struct json_lines *all, struct json *line)
 {
     if (all->count == all->capacity) {
         i64 next = max_i64(256, 2 * all->capacity);
@@ -27,10 +27,10 @@ static void push_line(struct lines *all, struct json *line)
 }
 
 /* Reads a .jsonl file. An incomplete last line, from a killed writer, is ignored. */
-static struct lines load_lines(const char *folder, const char *name)
+static struct json_lines load_lines(const char *folder, const char *name)
 {
-    struct lines all = {0};
-    struct text content = {0};
+    struct json_lines all = {0};
+    struct buffer content = {0};
     char *path = path_join(folder, name);
     if (file_exists(path) && file_read(&content, path) == 0)
         for (char *line = content.data, *end; line && (end = strchr(line, '\n')); line = end + 1) {
@@ -38,12 +38,12 @@ static struct lines load_lines(const char *folder, const char *name)
             if (j)
                 push_line(&all, j);
         }
-    text_release(&content);
+    buffer_release(&content);
     memory_free(path);
     return all;
 }
 
-static void lines_release(struct lines *all)
+static void lines_release(struct json_lines *all)
 {
     for (i64 i = 0; i < all->count; i++)
         json_free(all->list[i]);
@@ -55,7 +55,7 @@ struct json *stage_json(const struct run_stage *stage, const char *file)
     return load(stage->folder, file);
 }
 
-static bool leads_out(const char *name)
+static bool leaves_folder(const char *name)
 {
     size_t n = strlen(name);
     return *name == 0 || *name == '/' || strcmp(name, "..") == 0 || strncmp(name, "../", 3) == 0 ||
@@ -64,7 +64,7 @@ static bool leads_out(const char *name)
 
 char *stage_file(const struct run_stage *stage, const char *name)
 {
-    char *path = name && !leads_out(name) ? path_join(stage->folder, name) : NULL;
+    char *path = name && !leaves_folder(name) ? path_join(stage->folder, name) : NULL;
     if (path && file_exists(path) && !file_is_directory(path))
         return path;
     memory_free(path);
@@ -126,12 +126,12 @@ static void add_timing(struct run *run, const struct json *line)
 /* Stages in timings.jsonl come first, in its order, then the others by name. */
 static int find_stages(struct run *run)
 {
-    struct lines timings = load_lines(run->path, "timings.jsonl");
+    struct json_lines timings = load_lines(run->path, "timings.jsonl");
     char **names;
     i64 count;
     for (i64 i = 0; i < timings.count; i++) {
         const char *name = json_string(json_get(timings.list[i], "stage"), "");
-        if (!leads_out(name))
+        if (!leaves_folder(name))
             find_stage(run, name);
     }
     int status = directory_list(&names, &count, run->path);
@@ -218,9 +218,10 @@ const struct json *same_target(const struct json *list, const struct json *as)
     return NULL;
 }
 
-struct series series_of(const struct lines *lines, const char *key)
+struct metric_series series_of(const struct json_lines *lines, const char *key)
 {
-    struct series s = {memory_alloc(max_i64(lines->count, 1) * 8), memory_alloc(max_i64(lines->count, 1) * 8), 0};
+    struct metric_series s = {memory_alloc(max_i64(lines->count, 1) * 8), memory_alloc(max_i64(lines->count, 1) * 8),
+                              0};
     for (i64 i = 0; i < lines->count; i++) {
         double x = json_number(json_get(lines->list[i], "step"), NAN);
         double y = json_number(json_get(lines->list[i], key), NAN);
@@ -232,11 +233,11 @@ struct series series_of(const struct lines *lines, const char *key)
     return s;
 }
 
-void series_release(struct series *s)
+void series_release(struct metric_series *s)
 {
     memory_free(s->x);
     memory_free(s->y);
-    *s = (struct series){0};
+    *s = (struct metric_series){0};
 }
 
 static int by_size(const void *a, const void *b)
@@ -245,7 +246,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double series_median(const struct series *s)
+double series_median(const struct metric_series *s)
 {
     if (s->n == 0)
         return NAN;

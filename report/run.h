@@ -3,11 +3,11 @@
 #define WEFT_REPORT_RUN_H
 #include "core/json.h"
 
-struct lines { /* lines of a .jsonl file */
+struct json_lines { /* lines of a .jsonl file */
     struct json **list;
     i64 count, capacity;
 };
-struct series { /* one key of metrics.jsonl, at the steps where it is a number */
+struct metric_series { /* one key of metrics.jsonl, at the steps where it is a number */
     double *x, *y;
     i64 n;
 };
@@ -15,7 +15,7 @@ struct run_stage {
     char *name, *folder; /* folder: ends in .partial if unfinished */
     bool finished;
     struct json *identity;       /* kind, settings, inputs; NULL: unknown */
-    struct lines metrics;        /* empty for stages that do not train */
+    struct json_lines metrics;   /* empty for stages that do not train */
     double seconds, peak_gflops; /* NaN if unknown */
     double peak_bytes;           /* peak of the process so far */
     bool anew;                   /* for run_open: the last timing finished the stage */
@@ -42,7 +42,7 @@ double number_at(const struct json *object, const char *key); /* NaN if absent *
 /* The entry of a list of losses with the stream and target of `as`, or NULL. */
 const struct json *same_target(const struct json *list, const struct json *as);
 
-struct series series_of(const struct lines *lines, const char *key);
-void series_release(struct series *series);
-double series_median(const struct series *series); /* NaN if empty */
+struct metric_series series_of(const struct json_lines *lines, const char *key);
+void series_release(struct metric_series *series);
+double series_median(const struct metric_series *series); /* NaN if empty */
 #endif

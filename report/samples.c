@@ -20,24 +20,25 @@ static const char *name_at(const struct json *j, const char *key)
 
 /* ---- Media from captions ---- */
 
-static void put_half(struct page *p, const struct run_stage *s, const char *title, const char *file, const char *about)
+static void put_titled_medium(struct page *p, const struct run_stage *s, const char *title, const char *file,
+                              const char *about)
 {
-    text_printf(&p->html, "<div><small>%s</small>", title);
+    buffer_printf(&p->html, "<div><small>%s</small>", title);
     if (!put_medium(p, s, file, about))
-        text_printf(&p->html, "<span class='nothing'>nothing came</span>");
-    text_printf(&p->html, "</div>");
+        buffer_printf(&p->html, "<span class='nothing'>no output</span>");
+    buffer_printf(&p->html, "</div>");
 }
 
 static void put_pair(struct page *p, const struct run_stage *s, const struct json *item)
 {
     const char *text = json_string(json_get(item, "text"), "");
     char *own = string_format("Original: %s", text), *made = string_format("Made from the words: %s", text);
-    text_printf(&p->html, "<figure class='pair'><div class='two-up'>");
-    put_half(p, s, "original", name_at(item, "original"), own);
-    put_half(p, s, "made", name_at(item, "made"), made);
-    text_printf(&p->html, "</div><figcaption>");
+    buffer_printf(&p->html, "<figure class='pair'><div class='two-up'>");
+    put_titled_medium(p, s, "original", name_at(item, "original"), own);
+    put_titled_medium(p, s, "made", name_at(item, "made"), made);
+    buffer_printf(&p->html, "</div><figcaption>");
     html_text(&p->html, text);
-    text_printf(&p->html, "</figcaption></figure>");
+    buffer_printf(&p->html, "</figcaption></figure>");
     memory_free(own);
     memory_free(made);
 }
@@ -50,65 +51,67 @@ static void put_sounds(struct page *p, const struct run_stage *s, const struct j
     double own_s = sound_seconds(s, own), made_s = sound_seconds(s, made), longer = fmax(fmax(own_s, made_s), 1e-3);
     struct sound_card cards[] = {{"original", own, name_at(item, "original_picture"), own_s / longer},
                                  {"made", made, name_at(item, "made_picture"), made_s / longer}};
-    text_printf(&p->html, "<figure class='pair'>");
+    buffer_printf(&p->html, "<figure class='pair'>");
     put_sound(p, s, &cards[0], about_own);
     put_sound(p, s, &cards[1], about_made);
-    text_printf(&p->html, "<figcaption>");
+    buffer_printf(&p->html, "<figcaption>");
     html_text(&p->html, text);
-    text_printf(&p->html, "</figcaption></figure>");
+    buffer_printf(&p->html, "</figcaption></figure>");
     memory_free(about_own);
     memory_free(about_made);
 }
 
-static void put_made(struct page *p, const struct run_stage *s, const struct json *set, int kind, const char *part)
+static void put_generated(struct page *p, const struct run_stage *s, const struct json *set, int kind,
+                          const char *split)
 {
     const struct json *list = json_get(set, "shown");
     double pair = number_at(set, "pair");
     if (json_count(list) == 0)
         return;
-    html_element(&p->html, "h4", NULL, "From %s", part);
+    html_element(&p->html, "h4", NULL, "From %s", split);
     if (isfinite(pair))
         put_note(p,
                  "%.1f %% of pairs nearer to their own original than to another's (chance: 50 %%); nearest of all "
                  "%lld: %lld (chance: 1).",
                  100 * pair, (long long)json_integer(json_get(set, "captions"), 0),
                  (long long)json_integer(json_get(set, "first"), 0));
-    text_printf(&p->html, "<div class='media%s'>", kind == KIND_AUDIO ? " sounds" : "");
+    buffer_printf(&p->html, "<div class='media%s'>", kind == KIND_AUDIO ? " sounds" : "");
     for (i64 i = 0; i < json_count(list); i++)
         if (kind == KIND_AUDIO)
             put_sounds(p, s, json_at(list, i));
         else
             put_pair(p, s, json_at(list, i));
-    text_printf(&p->html, "</div>");
+    buffer_printf(&p->html, "</div>");
 }
 
 /* ---- Text from media ---- */
 
-static void put_told_one(struct page *p, const struct run_stage *s, const struct json *item, int kind)
+static void put_description(struct page *p, const struct run_stage *s, const struct json *item, int kind)
 {
     const char *text = json_string(json_get(item, "text"), ""), *said = json_string(json_get(item, "said"), "");
     bool same = strcmp(text, said) == 0;
     i64 begin = p->html.length;
-    text_printf(&p->html, "<figure class='said told%s'>", kind == KIND_AUDIO ? " wide-medium" : "");
+    buffer_printf(&p->html, "<figure class='said told%s'>", kind == KIND_AUDIO ? " wide-medium" : "");
     bool seen = put_medium(p, s, name_at(item, "original"), text);
     if (!seen) {
-        cut_back(&p->html, begin);
-        text_printf(&p->html, "<div class='said told wide-medium'>");
+        truncate_text(&p->html, begin);
+        buffer_printf(&p->html, "<div class='said told wide-medium'>");
     }
-    text_printf(&p->html, "<dl><dt>it says</dt><dd%s>", same ? " class='same'" : "");
+    buffer_printf(&p->html, "<dl><dt>output</dt><dd%s>", same ? " class='same'" : "");
     html_text(&p->html, *said ? said : "(nothing)");
-    text_printf(&p->html, "</dd><dt>%s</dt>", same ? "word for word right" : "right would be");
+    buffer_printf(&p->html, "</dd><dt>%s</dt>", same ? "word for word right" : "right would be");
     if (!same)
         html_element(&p->html, "dd", NULL, "%s", text);
-    text_printf(&p->html, seen ? "</dl></figure>" : "</dl></div>");
+    buffer_printf(&p->html, seen ? "</dl></figure>" : "</dl></div>");
 }
 
-static void put_told(struct page *p, const struct run_stage *s, const struct json *set, int kind, const char *part)
+static void put_descriptions(struct page *p, const struct run_stage *s, const struct json *set, int kind,
+                             const char *split)
 {
     const struct json *list = json_get(set, "shown");
     if (json_count(list) == 0)
         return;
-    html_element(&p->html, "h4", NULL, "Of %s", part);
+    html_element(&p->html, "h4", NULL, "Of %s", split);
     long long exact = json_integer(json_get(set, "exact"), 0), media = json_integer(json_get(set, "media"), 0);
     if (isfinite(number_at(set, "words")))
         put_note(p,
@@ -118,25 +121,25 @@ static void put_told(struct page *p, const struct run_stage *s, const struct jso
                  100 * number_at(set, "words_high"), 100 * number_at(set, "words_exchanged"));
     else
         put_note(p, "%lld of %lld word for word.", exact, media);
-    text_printf(&p->html, "<div class='words'>");
+    buffer_printf(&p->html, "<div class='words'>");
     for (i64 i = 0; i < json_count(list); i++)
-        put_told_one(p, s, json_at(list, i), kind);
-    text_printf(&p->html, "</div>");
+        put_description(p, s, json_at(list, i), kind);
+    buffer_printf(&p->html, "</div>");
 }
 
 static void put_texts(struct page *p, const struct run_stage *s, const struct json *list)
 {
     group_open(p, "Texts gone on with");
     if (json_count(list)) {
-        text_printf(&p->html, "<div class='words'>");
+        buffer_printf(&p->html, "<div class='words'>");
         for (i64 i = 0; i < json_count(list); i++) {
-            text_printf(&p->html, "<p class='said'><b>");
+            buffer_printf(&p->html, "<p class='said'><b>");
             html_text(&p->html, json_string(json_get(json_at(list, i), "prompt"), ""));
-            text_printf(&p->html, "</b> ");
+            buffer_printf(&p->html, "</b> ");
             html_text(&p->html, json_string(json_get(json_at(list, i), "said"), ""));
-            text_printf(&p->html, "</p>");
+            buffer_printf(&p->html, "</p>");
         }
-        text_printf(&p->html, "</div>");
+        buffer_printf(&p->html, "</div>");
     }
     group_close(p, s);
 }
@@ -150,7 +153,7 @@ static void put_stage(struct page *p, const struct run_stage *s, const struct js
         group_open(p, "%s", kind_made[kind]);
         for (i64 i = 0; i < COUNT_OF(parts); i++) {
             snprintf(key, sizeof key, "%s/%s", parts[i].key, kind_keys[kind]);
-            put_made(p, s, json_get(file, key), kind, parts[i].name);
+            put_generated(p, s, json_get(file, key), kind, parts[i].name);
         }
         group_close(p, s);
     }
@@ -158,7 +161,7 @@ static void put_stage(struct page *p, const struct run_stage *s, const struct js
         group_open(p, "%s", kind_told[kind]);
         for (i64 i = 0; i < COUNT_OF(parts); i++) {
             snprintf(key, sizeof key, "%s/%s-to-text", parts[i].key, kind_keys[kind]);
-            put_told(p, s, json_get(file, key), kind, parts[i].name);
+            put_descriptions(p, s, json_get(file, key), kind, parts[i].name);
         }
         group_close(p, s);
     }
@@ -167,10 +170,9 @@ static void put_stage(struct page *p, const struct run_stage *s, const struct js
 
 void put_samples(struct page *p)
 {
-    section_open(
-        p, "samples", "Samples",
-        "Originals beside what the model makes of their captions, and captions beside what it says of the media. "
-        "They were drawn, not chosen.");
+    section_open(p, "samples", "Samples",
+                 "Originals next to media generated from their captions, and captions next to generated descriptions. "
+                 "The samples are random, not selected.");
     for (i64 i = 0; i < p->runs[0].count && p->run_count == 1; i++) {
         struct json *file = stage_json(&p->runs[0].stages[i], "samples.json");
         if (file)

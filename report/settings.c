@@ -16,35 +16,35 @@ static void put_settings_of(struct page *p, const struct json *value, const char
         }
         return;
     }
-    struct text text = {0};
+    struct buffer text = {0};
     if (json_kind(value) == JSON_STRING)
-        text_printf(&text, "%s", json_string(value, ""));
+        buffer_printf(&text, "%s", json_string(value, ""));
     else if (json_kind(value) == JSON_REAL)
-        text_printf(&text, "%g", json_number(value, 0));
+        buffer_printf(&text, "%g", json_number(value, 0));
     else
         json_print(&text, value, 0);
-    text_printf(&p->html, "<tr><td>");
+    buffer_printf(&p->html, "<tr><td>");
     html_text(&p->html, path);
-    text_printf(&p->html, "</td><td class='w'>");
+    buffer_printf(&p->html, "</td><td class='w'>");
     html_text(&p->html, text.data);
-    text_printf(&p->html, "</td></tr>");
-    text_release(&text);
+    buffer_printf(&p->html, "</td></tr>");
+    buffer_release(&text);
 }
 
 static void put_stage(struct page *p, const struct run *run, const struct run_stage *s)
 {
     static const char *const heads[] = {"setting", "<value"};
     char *command = command_of(run, s);
-    text_printf(&p->html, "<details><summary>");
+    buffer_printf(&p->html, "<details><summary>");
     html_text(&p->html, s->name);
-    text_printf(&p->html, "</summary>");
+    buffer_printf(&p->html, "</summary>");
     put_made_by(p, command);
     if (json_count(json_get(s->identity, "settings"))) {
         table_open(p, heads, COUNT_OF(heads));
         put_settings_of(p, json_get(s->identity, "settings"), "");
         table_close(p);
     }
-    text_printf(&p->html, "</details>");
+    buffer_printf(&p->html, "</details>");
     memory_free(command);
 }
 
@@ -52,22 +52,22 @@ static void put_stage(struct page *p, const struct run *run, const struct run_st
 
 static bool same_json(const struct json *a, const struct json *b)
 {
-    struct text left = {0}, right = {0};
+    struct buffer left = {0}, right = {0};
     json_print(&left, a, 0);
     json_print(&right, b, 0);
     bool same = left.length == right.length && memcmp(left.data, right.data, (size_t)left.length) == 0;
-    text_release(&left);
-    text_release(&right);
+    buffer_release(&left);
+    buffer_release(&right);
     return same;
 }
 
 static void put_cell(struct page *p, const struct json *value)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     if (value)
         json_print(&text, value, 0);
     cell_words(p, "%s", text.data ? text.data : "");
-    text_release(&text);
+    buffer_release(&text);
 }
 
 /* Compares the values at one path in all runs' stages, and adds a row for each that differs. */
@@ -82,11 +82,11 @@ static void put_differences(struct page *p, const struct json **values, const ch
     if (same)
         return;
     if (!object) {
-        text_printf(&p->html, "<tr>");
+        buffer_printf(&p->html, "<tr>");
         cell_words(p, "%s", path);
         for (i64 r = 0; r < p->run_count; r++)
             put_cell(p, values[r]);
-        text_printf(&p->html, "</tr>");
+        buffer_printf(&p->html, "</tr>");
         return;
     }
     const struct json **below = memory_alloc(p->run_count * (i64)sizeof *below);
@@ -125,7 +125,7 @@ static void put_all_differences(struct page *p)
             memory_free(path);
         }
     if (p->html.length == begin)
-        text_printf(&p->html, "<tr><td colspan='%lld'>nothing</td></tr>", (long long)p->run_count + 1);
+        buffer_printf(&p->html, "<tr><td colspan='%lld'>nothing</td></tr>", (long long)p->run_count + 1);
     table_close(p);
     group_close(p, NULL);
     memory_free(heads);
@@ -135,7 +135,7 @@ static void put_all_differences(struct page *p)
 void put_settings(struct page *p)
 {
     section_open(p, "again", "Settings",
-                 "What is done is skipped, what was cut short goes on. Every stage's settings as it ran.");
+                 "Finished stages are skipped, interrupted ones resume. Settings of every stage as it ran.");
     if (p->run_count > 1)
         put_all_differences(p);
     else

@@ -21,7 +21,7 @@ static i64 full_of(const struct json *points)
     return full;
 }
 
-struct plotted {
+struct grid_metric {
     const char *key, *title, *unit;
     int colour;
 };
@@ -42,7 +42,7 @@ static i64 add_marks(struct chart_mark *marks, char (*names)[24], const struct j
     return json_count(points);
 }
 
-static void put_plot(struct page *p, struct json *const *files, const struct plotted *plotted)
+static void put_plot(struct page *p, struct json *const *files, const struct grid_metric *plotted)
 {
     i64 most = 1, count = 0;
     for (i64 r = 0; r < p->run_count; r++)
@@ -68,24 +68,24 @@ static void put_plot(struct page *p, struct json *const *files, const struct plo
 static void put_choice(struct page *p, const struct json *sub)
 {
     const struct json *layers = json_get(sub, "layers"), *experts = json_get(sub, "experts");
-    text_printf(&p->html, "<td>");
+    buffer_printf(&p->html, "<td>");
     if (json_count(layers))
-        text_printf(&p->html, "%lld", (long long)json_count(layers));
-    text_printf(&p->html, "</td><td>");
+        buffer_printf(&p->html, "%lld", (long long)json_count(layers));
+    buffer_printf(&p->html, "</td><td>");
     if (json_kind(experts) == JSON_INTEGER)
-        text_printf(&p->html, "%lld", (long long)json_integer(experts, 0));
+        buffer_printf(&p->html, "%lld", (long long)json_integer(experts, 0));
     else if (json_count(experts))
-        text_printf(&p->html, "%lld", (long long)json_count(json_at(experts, json_count(experts) - 1)));
-    text_printf(&p->html, "</td>");
+        buffer_printf(&p->html, "%lld", (long long)json_count(json_at(experts, json_count(experts) - 1)));
+    buffer_printf(&p->html, "</td>");
     cell_figure(p, number_at(sub, "topk"), UNIT_NUMBER, 0);
 }
 
 static void put_point(struct page *p, const struct json *point, i64 number, bool full)
 {
     static const char *const losses[] = {"loss/text", "loss/vision", "loss/audio"};
-    text_printf(&p->html, "<tr><td>%lld</td><td class='w'>%s", (long long)number, full ? "<b>" : "");
+    buffer_printf(&p->html, "<tr><td>%lld</td><td class='w'>%s", (long long)number, full ? "<b>" : "");
     html_text(&p->html, json_string(json_get(point, "name"), ""));
-    text_printf(&p->html, "%s</td>", full ? "</b>" : "");
+    buffer_printf(&p->html, "%s</td>", full ? "</b>" : "");
     put_choice(p, json_get(point, "submodel"));
     cell_figure(p, number_at(point, "parameters"), UNIT_COUNT, 0);
     cell_figure(p, number_at(point, "active"), UNIT_COUNT, 0);
@@ -93,7 +93,7 @@ static void put_point(struct page *p, const struct json *point, i64 number, bool
         cell_figure(p, value_of(point, losses[k]), UNIT_NUMBER, 4);
     cell_figure(p, number_at(point, "loss_all"), UNIT_NUMBER, 4);
     cell_figure(p, number_at(point, "tokens_per_s"), UNIT_COUNT, 0);
-    text_printf(&p->html, "</tr>");
+    buffer_printf(&p->html, "</tr>");
 }
 
 static void put_points(struct page *p, const struct json *points)
@@ -109,7 +109,7 @@ static void put_points(struct page *p, const struct json *points)
 
 static void put_grid(struct page *p, const char *stage, struct json *const *files)
 {
-    static const struct plotted plots[] = {
+    static const struct grid_metric plots[] = {
         {"loss_all", "Weighted loss", "nats", 4},
         {"loss/text", "Loss on text", "nats a token", 0},
         {"loss/vision", "Loss on bits of pictures", "nats a bit", 1},
@@ -119,10 +119,10 @@ static void put_grid(struct page *p, const char *stage, struct json *const *file
     for (i64 r = p->run_count - 1; r >= 0; r--)
         s = files[r] ? run_find(&p->runs[r], stage) : s;
     group_open(p, "%s: held-out loss against active parameters", stage);
-    text_printf(&p->html, "<div class='charts'>");
+    buffer_printf(&p->html, "<div class='charts'>");
     for (i64 i = 0; i < COUNT_OF(plots); i++)
         put_plot(p, files, &plots[i]);
-    text_printf(&p->html, "</div>");
+    buffer_printf(&p->html, "</div>");
     if (p->run_count == 1)
         put_points(p, files[0]);
     group_close(p, s);

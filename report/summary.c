@@ -21,48 +21,48 @@ static bool has_kind(const struct run *run, const char *kind)
     return false;
 }
 
-static void put_made(struct page *p, const struct run *run)
+static void put_results(struct page *p, const struct run *run)
 {
-    struct text made = {0};
+    struct buffer made = {0};
     i64 left = 0, unfinished = 0;
     for (i64 i = 0; i < COUNT_OF(kinds); i++)
         left += has_kind(run, kinds[i][0]);
     for (i64 i = 0; i < COUNT_OF(kinds); i++)
         if (has_kind(run, kinds[i][0])) {
             left--;
-            text_printf(&made, "%s%s", made.length == 0 ? "" : left ? ", " : " and ", kinds[i][1]);
+            buffer_printf(&made, "%s%s", made.length == 0 ? "" : left ? ", " : " and ", kinds[i][1]);
         }
     for (i64 i = 0; i < run->count; i++)
         unfinished += !run->stages[i].finished;
-    text_printf(&p->html, "<p class='lede'>");
+    buffer_printf(&p->html, "<p class='lede'>");
     html_text(&p->html, made.data ? "Made here: " : "Nothing is finished here yet");
     html_text(&p->html, made.data);
-    text_printf(&p->html, ".");
+    buffer_printf(&p->html, ".");
     if (unfinished)
-        text_printf(&p->html, " %lld stage%s not finished.", (long long)unfinished, unfinished > 1 ? "s are" : " is");
+        buffer_printf(&p->html, " %lld stage%s not finished.", (long long)unfinished, unfinished > 1 ? "s are" : " is");
     if (json_get(run->about, "precision")) {
-        text_printf(&p->html, " Arithmetic in ");
+        buffer_printf(&p->html, " Arithmetic in ");
         html_text(&p->html, json_string(json_get(run->about, "precision"), ""));
-        text_printf(&p->html, ".");
+        buffer_printf(&p->html, ".");
     }
-    text_printf(&p->html, "</p>");
-    text_release(&made);
+    buffer_printf(&p->html, "</p>");
+    buffer_release(&made);
 }
 
 static void put_tile(struct page *p, const struct figure *f)
 {
-    text_printf(&p->html, "<div class='tile'>");
+    buffer_printf(&p->html, "<div class='tile'>");
     html_element(&p->html, "dt", NULL, "%s", f->tile);
-    text_printf(&p->html, "<dd><b>");
+    buffer_printf(&p->html, "<dd><b>");
     if (isfinite(f->before)) {
-        text_printf(&p->html, "<i>");
+        buffer_printf(&p->html, "<i>");
         put_figure(&p->html, f->before, f->unit, f->digits > 2 ? 2 : f->digits);
-        text_printf(&p->html, " \u2192 </i>");
+        buffer_printf(&p->html, " \u2192 </i>");
     }
     put_figure(&p->html, f->value, f->unit, f->unit == UNIT_SHARE ? 0 : f->digits > 2 ? 2 : f->digits);
-    text_printf(&p->html, "</b></dd>");
+    buffer_printf(&p->html, "</b></dd>");
     html_element(&p->html, "dd", "soft", "%s%s%s", f->note, *f->detail ? "; " : "", f->detail);
-    text_printf(&p->html, "</div>");
+    buffer_printf(&p->html, "</div>");
 }
 
 /* Adds tiles in order of importance. */
@@ -77,24 +77,24 @@ static void put_tiles(struct page *p, const struct figures *all)
                                         "Speed",
                                         "Time",
                                         "Memory"};
-    text_printf(&p->html, "<dl class='tiles'>");
+    buffer_printf(&p->html, "<dl class='tiles'>");
     for (i64 o = 0; o < COUNT_OF(order); o++)
         for (i64 i = 0; i < all->count; i++)
             if (all->list[i].tile && strcmp(all->list[i].tile, order[o]) == 0)
                 put_tile(p, &all->list[i]);
-    text_printf(&p->html, "</dl>");
+    buffer_printf(&p->html, "</dl>");
 }
 
 /* ---- Spread over runs ---- */
 
-struct spread {
+struct run_spread {
     double mean, deviation, least, most;
     i64 n;
 };
 
-static struct spread spread_of(const double *values, i64 count)
+static struct run_spread spread_of(const double *values, i64 count)
 {
-    struct spread s = {0, 0, INFINITY, -INFINITY, 0};
+    struct run_spread s = {0, 0, INFINITY, -INFINITY, 0};
     for (i64 i = 0; i < count; i++)
         if (isfinite(values[i])) {
             s.mean += values[i];
@@ -110,7 +110,7 @@ static struct spread spread_of(const double *values, i64 count)
     return s;
 }
 
-static struct spread figure_spread(double *values, const struct figures *all, i64 runs, const struct figure *f)
+static struct run_spread figure_spread(double *values, const struct figures *all, i64 runs, const struct figure *f)
 {
     for (i64 r = 0; r < runs; r++) {
         const struct figure *own = figures_find(&all[r], f->stage, f->label);
@@ -128,19 +128,19 @@ static void put_tiles_of_several(struct page *p)
         figures_collect(&all[r], &p->runs[r]);
     for (i64 i = 0; i < all[0].count; i++) {
         struct figure *f = &all[0].list[i];
-        struct spread s = figure_spread(values, all, p->run_count, f);
-        struct text detail = {0};
+        struct run_spread s = figure_spread(values, all, p->run_count, f);
+        struct buffer detail = {0};
         if (!f->tile)
             continue;
-        text_printf(&detail, "mean of %lld runs, ", (long long)s.n);
+        buffer_printf(&detail, "mean of %lld runs, ", (long long)s.n);
         put_figure(&detail, s.least, f->unit, f->digits);
-        text_printf(&detail, " to ");
+        buffer_printf(&detail, " to ");
         put_figure(&detail, s.most, f->unit, f->digits);
         memory_free(f->detail);
         f->detail = string_copy(detail.data);
         f->value = s.mean;
         f->before = NAN;
-        text_release(&detail);
+        buffer_release(&detail);
     }
     put_tiles(p, &all[0]);
     for (i64 r = 0; r < p->run_count; r++)
@@ -153,21 +153,21 @@ void put_summary(struct page *p)
 {
     const struct run *run = p->runs;
     struct figures all;
-    text_printf(&p->html, "<p class='brand'>Weft: report of %s</p>", p->run_count > 1 ? "several runs" : "a run");
+    buffer_printf(&p->html, "<p class='brand'>Weft: report of %s</p>", p->run_count > 1 ? "several runs" : "a run");
     if (p->run_count > 1) {
         html_element(&p->html, "h1", NULL, "%lld runs", (long long)p->run_count);
-        text_printf(&p->html, "<p class='lede'>");
+        buffer_printf(&p->html, "<p class='lede'>");
         for (i64 i = 0; i < p->run_count; i++) {
-            text_printf(&p->html, "%s<code>", i ? " " : "");
+            buffer_printf(&p->html, "%s<code>", i ? " " : "");
             html_text(&p->html, p->runs[i].path);
-            text_printf(&p->html, "</code>");
+            buffer_printf(&p->html, "</code>");
         }
-        text_printf(&p->html, "</p>");
+        buffer_printf(&p->html, "</p>");
         put_tiles_of_several(p);
         return;
     }
     html_element(&p->html, "h1", NULL, "%s", run->name);
-    put_made(p, run);
+    put_results(p, run);
     figures_collect(&all, run);
     put_tiles(p, &all);
     figures_release(&all);
@@ -192,17 +192,17 @@ static void put_speed(struct page *p, const struct run_stage *s)
 {
     static const char *const keys[][2] = {
         {"tokens_per_s", "tokens/s"}, {"pictures_per_s", "pictures/s"}, {"frames_per_s", "frames/s"}};
-    struct series share = series_of(&s->metrics, "peak_share");
-    text_printf(&p->html, "<td>");
+    struct metric_series share = series_of(&s->metrics, "peak_share");
+    buffer_printf(&p->html, "<td>");
     for (i64 i = 0; i < COUNT_OF(keys); i++) {
-        struct series speed = series_of(&s->metrics, keys[i][0]);
+        struct metric_series speed = series_of(&s->metrics, keys[i][0]);
         if (speed.n) {
             put_figure(&p->html, series_median(&speed), UNIT_COUNT, 0);
-            text_printf(&p->html, " %s", keys[i][1]);
+            buffer_printf(&p->html, " %s", keys[i][1]);
         }
         series_release(&speed);
     }
-    text_printf(&p->html, "</td>");
+    buffer_printf(&p->html, "</td>");
     cell_figure(p, series_median(&share), UNIT_SHARE, 0);
     series_release(&share);
 }
@@ -215,7 +215,7 @@ static struct summary_columns columns_of(const struct run *run)
 {
     struct summary_columns c = {0};
     for (i64 i = 0; i < run->count; i++) {
-        struct series share = series_of(&run->stages[i].metrics, "peak_share");
+        struct metric_series share = series_of(&run->stages[i].metrics, "peak_share");
         c.peak |= isfinite(run->stages[i].peak_gflops);
         c.memory |= isfinite(run->stages[i].peak_bytes);
         c.speed |= run->stages[i].metrics.count > 0;
@@ -226,27 +226,27 @@ static struct summary_columns columns_of(const struct run *run)
 
 static void put_stage(struct page *p, const struct run_stage *s, const struct summary_columns *c, double longest)
 {
-    text_printf(&p->html, "<tr><td>");
+    buffer_printf(&p->html, "<tr><td>");
     html_text(&p->html, s->name);
-    text_printf(&p->html, "</td><td class='kind'>");
+    buffer_printf(&p->html, "</td><td class='kind'>");
     html_text(&p->html, stage_kind(s));
-    text_printf(&p->html, s->finished ? "</td>" : ", <b>not finished</b></td>");
+    buffer_printf(&p->html, s->finished ? "</td>" : ", <b>not finished</b></td>");
     cell_figure(p, s->seconds, UNIT_SECONDS, 0);
-    text_printf(&p->html, "<td class='bars'>");
+    buffer_printf(&p->html, "<td class='bars'>");
     if (isfinite(s->seconds) && longest > 0)
-        text_printf(&p->html, "<span class='bar' style='width:%.1f%%'></span>", 100 * s->seconds / longest);
-    text_printf(&p->html, "</td>");
+        buffer_printf(&p->html, "<span class='bar' style='width:%.1f%%'></span>", 100 * s->seconds / longest);
+    buffer_printf(&p->html, "</td>");
     if (c->speed)
         put_speed(p, s);
     if (c->peak) {
-        text_printf(&p->html, "<td>");
+        buffer_printf(&p->html, "<td>");
         if (isfinite(s->peak_gflops))
-            text_printf(&p->html, "%.0f", s->peak_gflops);
-        text_printf(&p->html, "</td>");
+            buffer_printf(&p->html, "%.0f", s->peak_gflops);
+        buffer_printf(&p->html, "</td>");
     }
     if (c->memory)
         cell_figure(p, s->peak_bytes, UNIT_BYTES, 0);
-    text_printf(&p->html, "</tr>");
+    buffer_printf(&p->html, "</tr>");
 }
 
 static void put_stage_table(struct page *p, const struct run *run)
@@ -267,11 +267,11 @@ static void put_stage_table(struct page *p, const struct run *run)
     for (i64 i = 0; i < run->count; i++)
         put_stage(p, &run->stages[i], &c, longest);
     if (sum > 0) {
-        text_printf(&p->html, "<tr class='sum'><td>all</td><td></td>");
+        buffer_printf(&p->html, "<tr class='sum'><td>all</td><td></td>");
         cell_figure(p, sum, UNIT_SECONDS, 0);
         for (i64 i = 3; i < n; i++)
-            text_printf(&p->html, "<td></td>");
-        text_printf(&p->html, "</tr>");
+            buffer_printf(&p->html, "<td></td>");
+        buffer_printf(&p->html, "</tr>");
     }
     table_close(p);
 }
@@ -282,9 +282,9 @@ void put_stages(struct page *p)
         return;
     section_open(
         p, "stages", "Stages",
-        "Each stage leaves a folder; the next ones read it. Shares are of the matrix peak, the most that was "
-        "measured until the stage began: what the cores' best instruction for products does on registers alone, "
-        "which no program reaches. A blank was not measured.");
+        "Each stage writes a folder that later stages read. Shares are relative to the matrix peak, the highest "
+        "measured before the stage: FMA throughput from registers, an upper bound "
+        "that no program reaches. Blank: not measured.");
     if (p->runs[0].count)
         put_stage_table(p, &p->runs[0]);
     section_close(p);
@@ -296,20 +296,20 @@ void put_stages(struct page *p)
 static void put_row(struct page *p, const struct figure *f, const struct figures *all)
 {
     double *values = memory_alloc(p->run_count * 8);
-    struct spread s = figure_spread(values, all, p->run_count, f);
-    text_printf(&p->html, "<tr><td class='w'>");
+    struct run_spread s = figure_spread(values, all, p->run_count, f);
+    buffer_printf(&p->html, "<tr><td class='w'>");
     html_text(&p->html, f->label);
-    text_printf(&p->html, "</td>");
+    buffer_printf(&p->html, "</td>");
     cell_figure(p, s.mean, f->unit, f->digits);
     cell_figure(p, s.deviation, f->unit, f->digits);
-    text_printf(&p->html, "<td>");
+    buffer_printf(&p->html, "<td>");
     put_figure(&p->html, s.least, f->unit, f->digits);
-    text_printf(&p->html, " to ");
+    buffer_printf(&p->html, " to ");
     put_figure(&p->html, s.most, f->unit, f->digits);
-    text_printf(&p->html, "</td>");
+    buffer_printf(&p->html, "</td>");
     for (i64 r = 0; r < p->run_count; r++)
         cell_figure(p, values[r], f->unit, f->digits);
-    text_printf(&p->html, "</tr>");
+    buffer_printf(&p->html, "</tr>");
     memory_free(values);
 }
 

@@ -16,7 +16,7 @@ struct tokenizers_sheet {
 };
 
 /* CSS background-position of item `at` of `count`, in percent. */
-static double moved(i64 at, i64 count)
+static double sprite_position(i64 at, i64 count)
 {
     return count > 1 ? 100 * (double)at / (double)(count - 1) : 0;
 }
@@ -28,27 +28,27 @@ static void put_cell(struct page *p, const struct tokenizers_sheet *s, i64 pair,
         row = 2 * pair + again;
         column = 0;
     }
-    text_printf(&p->html,
-                "<i role='img' aria-label='%s %lld, %s' class='s%lld' style='background-position:%.3f%% %.3f%%",
-                s->what, (long long)pair + 1, again ? "out of its tokens" : "original", (long long)s->index,
-                moved(column, s->columns), moved(row, s->rows));
+    buffer_printf(&p->html,
+                  "<i role='img' aria-label='%s %lld, %s' class='s%lld' style='background-position:%.3f%% %.3f%%",
+                  s->what, (long long)pair + 1, again ? "out of its tokens" : "original", (long long)s->index,
+                  sprite_position(column, s->columns), sprite_position(row, s->rows));
     if (s->frames > 1)
-        text_printf(&p->html, ";animation:play %.3fs steps(%lld,jump-none) infinite",
-                    (double)s->frames / (s->rate_hz > 0 ? s->rate_hz : 8), (long long)s->frames);
-    text_printf(&p->html, "'></i>");
+        buffer_printf(&p->html, ";animation:play %.3fs steps(%lld,jump-none) infinite",
+                      (double)s->frames / (s->rate_hz > 0 ? s->rate_hz : 8), (long long)s->frames);
+    buffer_printf(&p->html, "'></i>");
 }
 
 static void put_cells(struct page *p, const struct tokenizers_sheet *s, i64 begin, i64 end)
 {
-    text_printf(&p->html, "<div class='media sheet'>");
+    buffer_printf(&p->html, "<div class='media sheet'>");
     for (i64 i = begin; i < end; i++) {
-        text_printf(&p->html, "<figure class='pair'><div class='two-up'><div><small>original</small>");
+        buffer_printf(&p->html, "<figure class='pair'><div class='two-up'><div><small>original</small>");
         put_cell(p, s, i, false);
-        text_printf(&p->html, "</div><div><small>from tokens</small>");
+        buffer_printf(&p->html, "</div><div><small>from tokens</small>");
         put_cell(p, s, i, true);
-        text_printf(&p->html, "</div></div></figure>");
+        buffer_printf(&p->html, "</div></div></figure>");
     }
-    text_printf(&p->html, "</div>");
+    buffer_printf(&p->html, "</div>");
 }
 
 /* Adds the image to the page's style once. False if it is missing. */
@@ -65,15 +65,15 @@ static bool add_sheet(struct page *p, struct tokenizers_sheet *s, const struct r
                                    .rate_hz = json_number(json_get(j, "rate_hz"), 0)};
     i64 begin = p->css.length, room = s->frames > 1 ? s->rows / 2 : s->rows * (s->columns / 2);
     s->pairs = min_i64(s->pairs, room);
-    text_printf(&p->css, ".s%lld{background-size:%lld%% %lld%%;background-image:url(", (long long)s->index,
-                (long long)(100 * s->columns), (long long)(100 * s->rows));
+    buffer_printf(&p->css, ".s%lld{background-size:%lld%% %lld%%;background-image:url(", (long long)s->index,
+                  (long long)(100 * s->columns), (long long)(100 * s->rows));
     bool there = path && s->pairs > 0 && html_data_uri(&p->css, path) == 0;
     if (there) {
-        text_printf(&p->css, ")}\n.sheet .s%lld{aspect-ratio:%lld/%lld}\n", (long long)s->index, (long long)s->width,
-                    (long long)s->height);
+        buffer_printf(&p->css, ")}\n.sheet .s%lld{aspect-ratio:%lld/%lld}\n", (long long)s->index, (long long)s->width,
+                      (long long)s->height);
         p->sheets++;
     } else if (p->css.data)
-        cut_back(&p->css, begin);
+        truncate_text(&p->css, begin);
     memory_free(path);
     return there;
 }
@@ -86,9 +86,9 @@ static void put_sheet(struct page *p, const struct run_stage *stage, const struc
     s.what = what;
     put_cells(p, &s, 0, min_i64(s.pairs, OPEN_PAIRS));
     if (s.pairs > OPEN_PAIRS) {
-        text_printf(&p->html, "<details><summary>%lld more</summary>", (long long)(s.pairs - OPEN_PAIRS));
+        buffer_printf(&p->html, "<details><summary>%lld more</summary>", (long long)(s.pairs - OPEN_PAIRS));
         put_cells(p, &s, OPEN_PAIRS, s.pairs);
-        text_printf(&p->html, "</details>");
+        buffer_printf(&p->html, "</details>");
     }
 }
 
@@ -105,23 +105,24 @@ static void put_vision_table(struct page *p, const struct json *file)
     table_open(p, heads, COUNT_OF(heads));
     for (i64 i = 0; i < COUNT_OF(vision_kinds); i++) {
         const struct json *kind = json_get(file, vision_kinds[i].key), *scales = json_get(kind, "scales");
-        struct text entropy = {0}, dead = {0};
+        struct buffer entropy = {0}, dead = {0};
         if (!kind)
             continue;
         for (i64 k = 0; k < json_count(scales); k++) {
             const struct json *scale = json_at(scales, k);
-            text_printf(&entropy, "%s%.2f", k ? " \u00b7 " : "", json_number(json_get(scale, "entropy_bits"), 0));
-            text_printf(&dead, "%s%lld", k ? " \u00b7 " : "", (long long)json_integer(json_get(scale, "dead_bits"), 0));
+            buffer_printf(&entropy, "%s%.2f", k ? " \u00b7 " : "", json_number(json_get(scale, "entropy_bits"), 0));
+            buffer_printf(&dead, "%s%lld", k ? " \u00b7 " : "",
+                          (long long)json_integer(json_get(scale, "dead_bits"), 0));
         }
-        text_printf(&p->html, "<tr>");
+        buffer_printf(&p->html, "<tr>");
         cell_words(p, "%s", vision_kinds[i].title);
         cell_figure(p, number_at(kind, "psnr_db"), UNIT_NUMBER, 2);
         cell_figure(p, number_at(kind, "items"), UNIT_NUMBER, 0);
         cell_words(p, "%s", entropy.data ? entropy.data : "");
         cell_words(p, "%s", dead.data ? dead.data : "");
-        text_printf(&p->html, "</tr>");
-        text_release(&entropy);
-        text_release(&dead);
+        buffer_printf(&p->html, "</tr>");
+        buffer_release(&entropy);
+        buffer_release(&dead);
     }
     table_close(p);
 }
@@ -130,12 +131,12 @@ static void put_vision_table(struct page *p, const struct json *file)
 static void put_shape(struct page *p, const struct run_stage *s, const struct json *shape, i64 kind)
 {
     double psnr = json_number(json_get(shape, "psnr_db"), NAN);
-    struct text title = {0};
-    text_printf(&title, "%s, %s", vision_kinds[kind].title, json_string(json_get(shape, "shape"), ""));
+    struct buffer title = {0};
+    buffer_printf(&title, "%s, %s", vision_kinds[kind].title, json_string(json_get(shape, "shape"), ""));
     if (!isnan(psnr))
-        text_printf(&title, ": %.2f dB", psnr);
+        buffer_printf(&title, ": %.2f dB", psnr);
     html_element(&p->html, "h4", NULL, "%s", title.data);
-    text_release(&title);
+    buffer_release(&title);
     put_sheet(p, s, json_get(shape, "sheet"), vision_kinds[kind].what);
 }
 
@@ -161,10 +162,10 @@ static void put_row(struct page *p, const char *name, double value, enum unit un
 {
     if (!isfinite(value))
         return;
-    text_printf(&p->html, "<tr>");
+    buffer_printf(&p->html, "<tr>");
     cell_words(p, "%s", name);
     cell_figure(p, value, unit, digits);
-    text_printf(&p->html, "</tr>");
+    buffer_printf(&p->html, "</tr>");
 }
 
 static void put_levels(struct page *p, const struct json *file, const char *key, const char *title)
@@ -187,7 +188,7 @@ static void put_audio_table(struct page *p, const struct json *file)
     put_row(p, "with level 0 alone", number_at(distance, "log_mel_level_0"), UNIT_NUMBER, 3);
     put_row(p, "of the mean spectrum, for comparison", number_at(distance, "log_mel_mean_spectrum"), UNIT_NUMBER, 3);
     for (i64 i = 0; i < json_count(json_get(probe, "accuracy")); i++) {
-        char *name = string_format("spoken digits told from level %lld alone (chance: 10 %%)", (long long)i);
+        char *name = string_format("accuracy on spoken digits from level %lld only (chance: 10 %%)", (long long)i);
         put_row(p, name, json_number(json_at(json_get(probe, "accuracy"), i), NAN), UNIT_SHARE, 1);
         memory_free(name);
     }
@@ -195,9 +196,9 @@ static void put_audio_table(struct page *p, const struct json *file)
     table_close(p);
 }
 
-static void put_heard(struct page *p, const struct run_stage *s, const struct json *list)
+static void put_sound_pairs(struct page *p, const struct run_stage *s, const struct json *list)
 {
-    text_printf(&p->html, "<div class='media sounds'>");
+    buffer_printf(&p->html, "<div class='media sounds'>");
     for (i64 i = 0; i < json_count(list); i++) {
         const struct json *one = json_at(list, i);
         const char *text = json_string(json_get(one, "text"), "");
@@ -205,14 +206,14 @@ static void put_heard(struct page *p, const struct run_stage *s, const struct js
                                  json_string(json_get(one, "original_picture"), NULL), 1};
         struct sound_card again = {"from tokens", json_string(json_get(one, "reconstructed"), NULL),
                                    json_string(json_get(one, "reconstructed_picture"), NULL), 1};
-        text_printf(&p->html, "<figure class='pair'>");
+        buffer_printf(&p->html, "<figure class='pair'>");
         put_sound(p, s, &own, text);
         put_sound(p, s, &again, text);
-        text_printf(&p->html, "<figcaption>");
+        buffer_printf(&p->html, "<figcaption>");
         html_text(&p->html, text);
-        text_printf(&p->html, "</figcaption></figure>");
+        buffer_printf(&p->html, "</figcaption></figure>");
     }
-    text_printf(&p->html, "</div>");
+    buffer_printf(&p->html, "</div>");
 }
 
 static void put_audio(struct page *p, const struct run_stage *s, const struct json *file)
@@ -221,9 +222,9 @@ static void put_audio(struct page *p, const struct run_stage *s, const struct js
     group_open(p, "%s: speech through tokens", s->name);
     put_audio_table(p, file);
     if (json_count(list)) {
-        html_element(&p->html, "h4", NULL, "Voices it never heard");
+        html_element(&p->html, "h4", NULL, "Held-out voices");
         put_note(p, "Time runs to the right, mel bands from 0 to 8 kHz upwards; bright is loud.");
-        put_heard(p, s, list);
+        put_sound_pairs(p, s, list);
     }
     group_close(p, s);
 }
@@ -231,7 +232,7 @@ static void put_audio(struct page *p, const struct run_stage *s, const struct js
 void put_tokenizers(struct page *p)
 {
     section_open(p, "tokenizers", "Tokenizers",
-                 "Media into tokens and back: what is lost here, no model can bring back.");
+                 "Media encoded into tokens and decoded: an upper bound on the quality of any model.");
     for (i64 i = 0; i < p->runs[0].count && p->run_count == 1; i++) {
         const struct run_stage *s = &p->runs[0].stages[i];
         struct json *file = stage_json(s, "report.json");

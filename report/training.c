@@ -37,7 +37,7 @@ void put_training(struct page *p)
         {"tokens_per_s", "Speed", "tokens/s", 4, true, false},
         {"pictures_per_s", "Speed", "pictures/s", 4, true, false},
         {"frames_per_s", "Speed", "frames/s", 4, true, false},
-        {"peak_share", "Share of the matrix peak", "of what registers alone allow, measured before the stage", 5, true,
+        {"peak_share", "Share of the matrix peak", "of the FMA peak from registers, measured before the stage", 5, true,
          true},
         {"grad_norm", "Norm of the gradient before clipping", "", 7, true, false},
     };
@@ -51,14 +51,14 @@ void put_training(struct page *p)
         bool same = strcmp(s->name, stage_kind(s)) == 0;
         group_open(p, "%s%s%s", s->name, same ? "" : ": ", same ? "" : stage_kind(s));
         i64 begin = p->html.length;
-        text_printf(&p->html, "<div class='charts'>");
+        buffer_printf(&p->html, "<div class='charts'>");
         i64 inside = p->html.length;
         for (i64 k = 0; k < COUNT_OF(panels); k++)
             figure_panel(p, p->stages[i], &panels[k]);
         if (p->html.length == inside)
-            cut_back(&p->html, begin);
+            truncate_text(&p->html, begin);
         else
-            text_printf(&p->html, "</div>");
+            buffer_printf(&p->html, "</div>");
         group_close(p, s);
     }
     section_close(p);
@@ -73,13 +73,13 @@ static void put_sources_of(struct page *p, const struct run_stage *s, const stru
     table_open(p, heads, COUNT_OF(heads));
     for (i64 i = 0; i < json_count(list); i++) {
         const struct json *source = json_at(list, i);
-        text_printf(&p->html, "<tr>");
+        buffer_printf(&p->html, "<tr>");
         cell_words(p, "%s", json_string(json_get(source, "name"), ""));
         cell_figure(p, number_at(source, "samples"), UNIT_NUMBER, 0);
         cell_figure(p, number_at(source, "rows"), UNIT_NUMBER, 0);
         cell_figure(p, number_at(source, "positions"), UNIT_NUMBER, 0);
         cell_figure(p, number_at(source, "epochs"), UNIT_NUMBER, 2);
-        text_printf(&p->html, "</tr>");
+        buffer_printf(&p->html, "</tr>");
     }
     table_close(p);
     group_close(p, s);
@@ -91,13 +91,13 @@ static void put_waiting(struct page *p, const struct run_stage *s, const struct 
     double first = number_at(j, "first_s"), waited = number_at(j, "waited_s") - first;
     double share = waited / fmax(number_at(j, "seconds") - first, 1e-9);
     group_open(p, "%s", s->name);
-    put_note(p, "Data waiting: %.1f %% of the steps' time (%.1f s), and %.1f s before the first. %s", 100 * share,
+    put_note(p, "Waiting for data: %.1f %% of the steps' time (%.1f s), and %.1f s before the first. %s", 100 * share,
              waited, first,
-             share < 0.01 ? "Shards were ready when they were wanted."
-                          : "Shards were prepared more slowly than they were trained on: more processes "
+             share < 0.01 ? "Shards were ready in time."
+                          : "Preparing shards was slower than training: more processes "
                             "(stream.parts) would help.");
     if (number_at(j, "restarts") > 0)
-        put_note(p, "Processes that prepare were killed %.0f times, and started again.", number_at(j, "restarts"));
+        put_note(p, "Preparing processes were killed and restarted %.0f times.", number_at(j, "restarts"));
     group_close(p, s);
 }
 
@@ -179,8 +179,7 @@ static void put_ranges(struct page *p, const char *stage, const struct losses *a
 {
     struct chart_range *rows = memory_alloc((all->count + 1) * (i64)sizeof *rows);
     char **names = memory_alloc((all->count + 1) * (i64)sizeof *names);
-    char *about =
-        string_format("Held-out losses of %s before and after training; the table beside it has the numbers", stage);
+    char *about = string_format("Held-out losses of %s before and after training; the table has the numbers", stage);
     for (i64 i = 0; i < all->count; i++) {
         const struct training_loss *l = &all->list[i];
         names[i] = name_of(l);
@@ -191,7 +190,7 @@ static void put_ranges(struct page *p, const char *stage, const struct losses *a
     if (chart_ranges(&p->html, about, "nats a target", rows, all->count))
         figure_close(p);
     else
-        cut_back(&p->html, begin);
+        truncate_text(&p->html, begin);
     for (i64 i = 0; i < all->count; i++)
         memory_free(names[i]);
     memory_free(about);
@@ -206,14 +205,14 @@ static void put_table(struct page *p, const struct losses *all)
     for (i64 i = 0; i < all->count; i++) {
         const struct training_loss *l = &all->list[i];
         char *name = name_of(l);
-        text_printf(&p->html, "<tr>");
+        buffer_printf(&p->html, "<tr>");
         cell_words(p, "%s", name);
         cell_figure(p, l->before, UNIT_NUMBER, 3);
-        text_printf(&p->html, "<td><b>%.3f</b></td>", l->after);
+        buffer_printf(&p->html, "<td><b>%.3f</b></td>", l->after);
         cell_figure(p, l->unigram, UNIT_NUMBER, 3);
         if (p->run_count > 1)
             cell_figure(p, l->deviation, UNIT_NUMBER, 3);
-        text_printf(&p->html, "</tr>");
+        buffer_printf(&p->html, "</tr>");
         memory_free(name);
     }
     table_close(p);
@@ -229,10 +228,10 @@ static void put_stage_losses(struct page *p, const char *stage)
     struct losses all = losses_of(files, p->run_count);
     if (all.count) {
         group_open(p, "%s", stage);
-        text_printf(&p->html, "<div class='charts'>");
+        buffer_printf(&p->html, "<div class='charts'>");
         put_ranges(p, stage, &all);
         put_table(p, &all);
-        text_printf(&p->html, "</div>");
+        buffer_printf(&p->html, "</div>");
         group_close(p, any_stage(p, stage));
     }
     for (i64 r = 0; r < p->run_count; r++)

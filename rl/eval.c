@@ -10,7 +10,7 @@ enum { ANSWERS_KEPT = 12 };
 
 /* ---- Prompts ---- */
 
-static double best_reward(const struct cohort *c)
+static double best_reward(const struct rollout_group *c)
 {
     double best = c->rollouts[0].reward;
     for (i64 i = 1; i < c->size; i++)
@@ -18,7 +18,7 @@ static double best_reward(const struct cohort *c)
     return best;
 }
 
-void eval_scores_add(struct eval_scores *out, const struct cohort *c)
+void eval_scores_add(struct eval_scores *out, const struct rollout_group *c)
 {
     double mean = 0, ids = 0, entropy = 0, ended = 0, size = (double)c->size;
     for (i64 i = 0; i < c->size; i++) {
@@ -52,21 +52,23 @@ void eval_scores_finish(struct eval_scores *out)
     out->error = n > 1 ? sqrt(fmax(0, out->error / n - out->reward * out->reward) / (n - 1)) : NAN;
 }
 
-static int answer_all(struct sampler *sampler, struct judge *judge, struct cohort *const *cohorts, i64 count)
+static int answer_all(struct sampler *sampler, struct grader *grader, struct rollout_group *const *rollout_groups,
+                      i64 count)
 {
     i64 open = 1;
     int status = 0;
     while (open && status == 0) {
-        status = rollouts_draw(sampler, cohorts, count, count, NULL);
+        status = rollouts_draw(sampler, rollout_groups, count, count, NULL);
         if (status == 0)
-            status = judge_cohorts(&open, judge, cohorts, count, 0, sampler->most);
+            status = grade_rollouts(&open, grader, rollout_groups, count, 0, sampler->most);
     }
     return status;
 }
 
-static int keep(const struct eval_kept *kept, i64 i, const struct cohort *c, const struct text_tokenizer *tokenizer)
+static int keep(const struct eval_details *kept, i64 i, const struct rollout_group *c,
+                const struct text_tokenizer *tokenizer)
 {
-    struct text answer = {0};
+    struct buffer answer = {0};
     if (kept->best)
         kept->best[i] = best_reward(c);
     if (!kept->answers || json_count(kept->answers) >= ANSWERS_KEPT)
@@ -78,32 +80,32 @@ static int keep(const struct eval_kept *kept, i64 i, const struct cohort *c, con
     json_set(j, "answer", json_of_bytes(answer.data, answer.length));
     json_set(j, "reward", json_of_number(c->rollouts[0].reward));
     json_push(kept->answers, j);
-    text_release(&answer);
+    buffer_release(&answer);
     return status;
 }
 
-int eval_prompts(struct eval_scores *out, const struct eval_kept *kept, struct sampler *sampler, struct judge *judge,
-                 const struct prompts *prompts, double temperature, i64 copies, u64 seed)
+int eval_prompts(struct eval_scores *out, const struct eval_details *kept, struct sampler *sampler,
+                 struct grader *grader, const struct prompts *prompts, double temperature, i64 copies, u64 seed)
 {
-    struct cohort *list = memory_alloc(prompts->count * (i64)sizeof *list);
-    struct cohort **cohorts = memory_alloc(prompts->count * (i64)sizeof *cohorts);
+    struct rollout_group *list = memory_alloc(prompts->count * (i64)sizeof *list);
+    struct rollout_group **rollout_groups = memory_alloc(prompts->count * (i64)sizeof *rollout_groups);
     *out = (struct eval_scores){0};
     for (i64 i = 0; i < prompts->count; i++) {
-        cohort_init(&list[i], &prompts->list[i], i, i, copies);
-        cohorts[i] = &list[i];
+        rollout_group_init(&list[i], &prompts->list[i], i, i, copies);
+        rollout_groups[i] = &list[i];
     }
     sampler->sampling = (struct sampling){.temperature = (float)temperature, .top_p = 1, .key = {seed, RNG_SAMPLING}};
-    int status = answer_all(sampler, judge, cohorts, prompts->count);
+    int status = answer_all(sampler, grader, rollout_groups, prompts->count);
     for (i64 i = 0; i < prompts->count; i++) {
         if (status == 0)
             eval_scores_add(out, &list[i]);
         if (status == 0)
             status = keep(kept, i, &list[i], sampler->tokenizer);
-        cohort_release(&list[i]);
+        rollout_group_release(&list[i]);
     }
     eval_scores_finish(out);
     memory_free(list);
-    memory_free(cohorts);
+    memory_free(rollout_groups);
     return status;
 }
 
@@ -127,21 +129,22 @@ static int score_prompts(struct eval_scores *out, struct model *model, const str
                          const struct prompts *prompts, u64 seed)
 {
     struct sampler sampler;
-    struct judge *judge = judge_open(&s->judge, tokenizer, NULL, 0);
+    struct grader *grader = grader_open(&s->grader, tokenizer, NULL, 0);
     struct sampler_room room = {min_i64(RL_EVAL_SEATS, prompts->count), s->copies, prompts->longest, s->max_tokens,
                                 false};
-    int status = judge_check(judge, prompts);
+    int status = grader_check(grader, prompts);
     if (status == 0)
         status = sampler_check_memory(&room, model, sub, tokenizer);
     if (status == 0)
         status = sampler_open(&sampler, model, sub, tokenizer, &room);
     if (status == 0) {
-        status = eval_prompts(out, &(struct eval_kept){0}, &sampler, judge, prompts, s->temperature, s->copies, seed);
+        status =
+            eval_prompts(out, &(struct eval_details){0}, &sampler, grader, prompts, s->temperature, s->copies, seed);
         if (status == ROLLOUT_STOPPED)
             status = error_interrupted();
         sampler_close(&sampler);
     }
-    judge_close(judge);
+    grader_close(grader);
     return status;
 }
 
@@ -168,15 +171,15 @@ static struct json *eval_on_prompts(struct model *model, const struct submodel *
 static struct json *eval_on_shards(struct model *model, const struct submodel *sub, const struct eval_settings *s)
 {
     struct heldout h;
-    int status = heldout_measure(&h, model, sub, s->data, s->part, s->length, s->rows);
+    int status = heldout_measure(&h, model, sub, s->data, s->split, s->length, s->rows);
     if (status > 0)
         error_set("interrupted before every row was measured");
     if (status)
         return NULL;
-    heldout_warn(&h, s->part, s->length);
+    heldout_warn(&h, s->split, s->length);
     struct json *out = json_object();
     const double *loss = h.sums.loss[STREAM_TEXT], *weight = h.sums.weight[STREAM_TEXT];
-    json_set(out, "part", json_of_string(s->part));
+    json_set(out, "part", json_of_string(s->split));
     json_set(out, "positions", json_of_integer(h.positions));
     json_set(out, "losses", heldout_json(&h));
     if (h.bytes_of_text > 0 && weight[TARGET_TEXT] > 0)
@@ -205,7 +208,7 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
 {
     const struct eval_work *w = context;
     const struct eval_settings *s = &w->settings;
-    const struct heldout_pass pass = {s->data, s->part, s->length, s->rows};
+    const struct heldout_pass pass = {s->data, s->split, s->length, s->rows};
     struct model model;
     (void)out;
     if (model_load_source(&model, meta, &w->weights))
@@ -215,7 +218,7 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
     return status;
 }
 
-static bool smaller(struct text *name, struct dry_run *d)
+static bool smaller(struct buffer *name, struct dry_run *d)
 {
     return model_source_smaller(name, &((struct eval_work *)d->context)->weights) || dry_run_reduce(name, d);
 }
@@ -242,14 +245,14 @@ int eval_check_memory(const struct model_source *weights, const struct submodel_
 const struct setting eval_table[] = {
     ROW(from, "from", REFERENCE, NULL, 0, 0, NULL, "model directory"),
     ROW(data, "data", REFERENCES, NULL, 0, 0, NULL, DATA_HELP "; or a file of prompts"),
-    ROW(part, "part", STRING, "validation", 0, 0, NULL, "split of the shards: train, validation, test"),
+    ROW(split, "part", STRING, "validation", 0, 0, NULL, "split of the shards: train, validation, test"),
     ROW(rows, "rows", INTEGER, "0", 0, 1e9, NULL, "maximum rows of the shards; 0: all"),
     ROW(length, "length", INTEGER, "512", 8, 1 << 20, NULL, "positions per row"),
     ROW(limit, "limit", INTEGER, "0", 0, 1e9, NULL, "maximum prompts; 0: all"),
     ROW(copies, "copies", INTEGER, "1", 1, 1e4, NULL, "answers per prompt"),
     ROW(temperature, "temperature", NUMBER, "0", 0, 100, NULL, "sampling temperature; 0: greedy"),
     ROW(max_tokens, "max_tokens", INTEGER, "256", 1, 1 << 20, NULL, "maximum answer length, tokens"),
-    JUDGE_ROWS(struct eval_settings),
+    GRADER_ROWS(struct eval_settings),
     {0}};
 
 int eval_stage(const void *settings, const struct stage *stage)
@@ -268,10 +271,10 @@ int eval_stage(const void *settings, const struct stage *stage)
         return interrupted() ? STAGE_INTERRUPTED : -1;
     char *path = path_join(stage->out, "eval.json");
     int status = json_save(path, result);
-    struct text line = {0};
+    struct buffer line = {0};
     json_print(&line, result, 0);
     log_info("%s: %s", stage->name, line.data);
-    text_release(&line);
+    buffer_release(&line);
     memory_free(path);
     json_free(result);
     return status;

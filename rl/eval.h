@@ -2,7 +2,7 @@
  * of each stream next to the unigram entropy, and bits per byte of text. */
 #ifndef WEFT_RL_EVAL_H
 #define WEFT_RL_EVAL_H
-#include "rl/judge.h"
+#include "rl/grader.h"
 #include "train/heldout.h"
 
 struct eval_scores {
@@ -10,25 +10,25 @@ struct eval_scores {
     double entropy, length, ended; /* means: nats per id, ids per answer, share of answers that ended */
     i64 prompts, answers;
 };
-struct eval_kept {        /* optional output per answer */
+struct eval_details {     /* optional output per answer */
     double *best;         /* [prompts] best reward of the prompt's answers; may be NULL */
     struct json *answers; /* receives the first 12: prompt, ground_truth, answer, reward; may be NULL */
 };
-/* Samples `copies` answers to every prompt at `temperature` (0: greedy) and judges them. Returns 0,
+/* Samples `copies` answers to every prompt at `temperature` (0: greedy) and grades them. Returns 0,
  * -1 and a message, or ROLLOUT_STOPPED if interrupted. */
-int eval_prompts(struct eval_scores *out, const struct eval_kept *kept, struct sampler *sampler, struct judge *judge,
-                 const struct prompts *prompts, double temperature, i64 copies, u64 seed);
-/* Accumulate scores over cohorts that are done and judged: start from zeros, add each cohort, then
- * turn the sums into means. */
-void eval_scores_add(struct eval_scores *scores, const struct cohort *cohort);
+int eval_prompts(struct eval_scores *out, const struct eval_details *kept, struct sampler *sampler,
+                 struct grader *grader, const struct prompts *prompts, double temperature, i64 copies, u64 seed);
+/* Accumulate scores over rollout groups that are done and graded: start from zeros, add each
+ * rollout group, then turn the sums into means. */
+void eval_scores_add(struct eval_scores *scores, const struct rollout_group *rollout_group);
 void eval_scores_finish(struct eval_scores *scores);
 struct json *eval_scores_json(const struct eval_scores *scores);
 
 struct eval_settings {
-    char *from, *data, *part;
+    char *from, *data, *split;
     i64 rows, length, limit, copies, max_tokens;
     double temperature;
-    struct judge_settings judge;
+    struct grader_settings grader;
 };
 extern const struct setting eval_table[];
 int eval_stage(const void *settings, const struct stage *stage); /* $OUT/eval.json */
@@ -41,15 +41,15 @@ int eval_check_memory(const struct model_source *weights, const struct submodel_
 struct json *eval_model(struct model *model, const struct submodel *sub, const struct eval_settings *settings,
                         u64 seed);
 
-#define JUDGE_ROWS(type)                                                                                               \
-    SETTING(type, judge.verifier, "verifier", CHOICE, "auto", 0, 0, VERIFIER_CHOICES,                                  \
+#define GRADER_ROWS(type)                                                                                              \
+    SETTING(type, grader.verifier, "verifier", CHOICE, "auto", 0, 0, VERIFIER_CHOICES,                                 \
             "verifier of answers; auto: as each prompt specifies"),                                                    \
-        SETTING(type, judge.program, "program", STRINGS, "", 0, 0, NULL,                                               \
+        SETTING(type, grader.program, "program", STRINGS, "", 0, 0, NULL,                                              \
                 "verifier command and arguments; reads JSON lines, returns scores or observations"),                   \
-        SETTING(type, judge.seconds, "program_seconds", NUMBER, "60", 0.01, 1e6, NULL,                                 \
+        SETTING(type, grader.seconds, "program_seconds", NUMBER, "60", 0.01, 1e6, NULL,                                \
                 "time limit for all answers of a step, seconds"),                                                      \
-        SETTING(type, judge.failures, "program_failures", INTEGER, "3", 0, 1e6, NULL,                                  \
+        SETTING(type, grader.failures, "program_failures", INTEGER, "3", 0, 1e6, NULL,                                 \
                 "consecutive timeouts or crashes allowed; prompts of such a step are not learned from"),               \
-        SETTING(type, judge.turns, "turns", INTEGER, "0", 0, 1000, NULL, "maximum observations per answer")
+        SETTING(type, grader.turns, "turns", INTEGER, "0", 0, 1000, NULL, "maximum observations per answer")
 
 #endif

@@ -20,10 +20,11 @@ static int feed_answer(struct grammar *g, const struct answer *r)
 
 static int lay_prompt(struct batch *b, i64 at, struct grammar *g, const struct learn_sample *s, i64 number)
 {
-    struct part prompt = {.kind = STREAM_TEXT, .ids = s->cohort->ids.ids, .count = s->cohort->ids.count - 1};
+    struct part prompt = {
+        .kind = STREAM_TEXT, .ids = s->rollout_group->ids.ids, .count = s->rollout_group->ids.count - 1};
     grammar_begin(g);
     if (grammar_part(g, &prompt))
-        return error_prefix("prompt %lld", (long long)s->cohort->number);
+        return error_prefix("prompt %lld", (long long)s->rollout_group->number);
     batch_lay(b, at, g, (i32)number);
     return 0;
 }
@@ -31,22 +32,22 @@ static int lay_prompt(struct batch *b, i64 at, struct grammar *g, const struct l
 /* Lays an answer as a sample of its own, with positions that continue the prompt. */
 static int lay_answer(struct batch *b, i64 at, struct grammar *g, const struct learn_sample *s, i64 number)
 {
-    i64 before = s->cohort->ids.count - 1;
-    struct part last = {.kind = STREAM_TEXT, .ids = s->cohort->ids.ids + before, .count = 1};
+    i64 before = s->rollout_group->ids.count - 1;
+    struct part last = {.kind = STREAM_TEXT, .ids = s->rollout_group->ids.ids + before, .count = 1};
     grammar_begin(g);
     if (grammar_part(g, &last) || feed_answer(g, s->answer))
-        return error_prefix("prompt %lld", (long long)s->cohort->number);
+        return error_prefix("prompt %lld", (long long)s->rollout_group->number);
     batch_lay(b, at, g, (i32)number);
     for (i64 i = 3 * at; i < 3 * (at + s->answer->count); i++)
         b->coordinates[i] += (float)before;
     return 0;
 }
 
-/* Lays samples [first, end) of one cohort. Returns the
+/* Lays samples [first, end) of one rollout group. Returns the
  * position after the last; -1 and a message. */
-static i64 lay_cohort(struct batch *b, i64 at, struct grammar *g, const struct learner *l, i64 first, i64 end)
+static i64 lay_rollout_group(struct batch *b, i64 at, struct grammar *g, const struct learner *l, i64 first, i64 end)
 {
-    i64 prompt = at, answers = at + l->samples[first].cohort->ids.count - 1;
+    i64 prompt = at, answers = at + l->samples[first].rollout_group->ids.count - 1;
     if (lay_prompt(b, at, g, &l->samples[first], first))
         return -1;
     at = answers;
@@ -64,8 +65,8 @@ static i64 lay_cohort(struct batch *b, i64 at, struct grammar *g, const struct l
 static i64 positions_of(const struct learner *l, i64 i, i64 first)
 {
     const struct learn_sample *s = &l->samples[i];
-    bool beside = i > first && s[-1].cohort == s->cohort;
-    return s->answer->count + (beside ? 0 : s->cohort->ids.count - 1);
+    bool beside = i > first && s[-1].rollout_group == s->rollout_group;
+    return s->answer->count + (beside ? 0 : s->rollout_group->ids.count - 1);
 }
 
 static i64 plan(void *context, i64 step, double totals[TARGETS])
@@ -92,7 +93,7 @@ static void lay_routes(i32 *out, const struct learner *l, const struct batch *b,
         }
 }
 
-/* Lays routes in the order of lay_cohort. */
+/* Lays routes in the order of lay_rollout_group. */
 static void fill_routes(struct learner *l, const struct batch *b, i64 begin, i64 end, struct arena *arena)
 {
     i64 at = 0, bytes = l->route_width * b->n * 4;
@@ -100,12 +101,12 @@ static void fill_routes(struct learner *l, const struct batch *b, i64 begin, i64
     memset(out, 0xff, (size_t)bytes);
     for (i64 i = begin; i < end; i++) {
         const struct learn_sample *s = &l->samples[i];
-        i64 before = s->cohort->ids.count - 1, rest = s->answer->count - 1;
-        if (i == begin || s[-1].cohort != s->cohort) {
-            lay_routes(out, l, b, at, &s->cohort->routes, 0, before);
+        i64 before = s->rollout_group->ids.count - 1, rest = s->answer->count - 1;
+        if (i == begin || s[-1].rollout_group != s->rollout_group) {
+            lay_routes(out, l, b, at, &s->rollout_group->routes, 0, before);
             at += before;
         }
-        lay_routes(out, l, b, at, &s->cohort->routes, before, 1);
+        lay_routes(out, l, b, at, &s->rollout_group->routes, before, 1);
         lay_routes(out, l, b, at + 1, &s->answer->routes, 0, rest);
         at += 1 + rest;
     }
@@ -134,9 +135,9 @@ static int fill(void *context, i64 step, i64 micro, struct batch *b, struct aren
     b->rows = 1;
     grammar_init(&grammar, l->vocabulary, NULL);
     for (i64 first = begin, next; first < end && at >= 0; first = next) {
-        for (next = first + 1; next < end && l->samples[next].cohort == l->samples[first].cohort;)
+        for (next = first + 1; next < end && l->samples[next].rollout_group == l->samples[first].rollout_group;)
             next++;
-        at = lay_cohort(b, at, &grammar, l, first, next);
+        at = lay_rollout_group(b, at, &grammar, l, first, next);
     }
     grammar_release(&grammar);
     if (at < 0)
@@ -154,7 +155,7 @@ static int fill(void *context, i64 step, i64 micro, struct batch *b, struct aren
 
 /* ---- Policy loss ---- */
 
-struct responses { /* responses of a micro-batch in device memory, as the op `surrogate` takes them */
+struct responses { /* responses of a micro-batch in device memory, as the op `policy_loss` takes them */
     const i32 *segment;
     const float *rollout, *old, *start;
     const double *advantage, *weight;
@@ -198,17 +199,17 @@ static void objective(struct trainer *t, struct micro_batch *m, struct forward *
 {
     struct learner *l = t->objective_context;
     struct device *device = m->tape.device;
-    const struct surrogate_options s = {l->s->algorithm,     l->s->eps, l->s->mismatch_low,
-                                        l->s->mismatch_high, l->s->kl,  policy_scale(&l->policy)};
+    const struct policy_loss_options s = {l->s->algorithm,     l->s->eps, l->s->mismatch_low,
+                                          l->s->mismatch_high, l->s->kl,  policy_scale(&l->policy)};
     i64 begin = l->micro[m->micro], count = l->micro[m->micro + 1] - begin;
     (void)total;
     take_policy(l, &m->tape, out, &m->batch);
     struct responses r = put_responses(&m->tape, &l->samples[begin], count);
-    device->ops->surrogate(device, out->coefficient[TARGET_TEXT][0], l->sums, out->loss[TARGET_TEXT][0].value, r.old,
-                           r.rollout, r.start, r.segment, r.advantage, r.weight, count, &s);
+    device->ops->policy_loss(device, out->coefficient[TARGET_TEXT][0], l->sums, out->loss[TARGET_TEXT][0].value, r.old,
+                             r.rollout, r.start, r.segment, r.advantage, r.weight, count, &s);
 }
 
-void learner_sums(struct surrogate_sums *out, struct learner *l)
+void learner_sums(struct policy_loss_sums *out, struct learner *l)
 {
     struct device *device = l->trainer.model->device;
     device_get(device, out, l->sums, sizeof *out);
@@ -252,7 +253,7 @@ int learner_measure(struct learner *l, struct model *model)
 /* ---- Samples ---- */
 
 void learner_open(struct learner *l, struct model *model, const struct vocabulary *vocabulary,
-                  const struct surrogate_settings *s, i64 minibatches, i64 positions)
+                  const struct policy_loss_settings *s, i64 minibatches, i64 positions)
 {
     *l = (struct learner){.s = s, .vocabulary = vocabulary, .minibatches = minibatches, .positions = positions};
     trainer_open(&l->trainer, model, (i64)64 << 30);
@@ -264,13 +265,13 @@ void learner_open(struct learner *l, struct model *model, const struct vocabular
     l->tape.as_trained = true;
     arena_open(&l->arena, (i64)16 << 30);
     arena_open(&l->host, (i64)1 << 32);
-    l->sums = device_alloc(model->device, sizeof(struct surrogate_sums));
-    model->device->ops->zero(model->device, l->sums, sizeof(struct surrogate_sums));
+    l->sums = device_alloc(model->device, sizeof(struct policy_loss_sums));
+    model->device->ops->zero(model->device, l->sums, sizeof(struct policy_loss_sums));
 }
 
 void learner_close(struct learner *l)
 {
-    device_free(l->tape.device, l->sums, sizeof(struct surrogate_sums));
+    device_free(l->tape.device, l->sums, sizeof(struct policy_loss_sums));
     trainer_close(&l->trainer);
     tape_close(&l->tape);
     arena_close(&l->arena);
@@ -293,13 +294,13 @@ static double mean_entropy(const struct answer *r, i64 drawn)
     return sum / (double)drawn;
 }
 
-static void add_sample(struct learner *l, const struct cohort *c, const struct answer *r, double advantage,
+static void add_sample(struct learner *l, const struct rollout_group *c, const struct answer *r, double advantage,
                        double success)
 {
     struct learn_sample *s = &l->samples[l->count++];
     i64 n = count_drawn(r);
     float *drawn = l->logprobs + l->drawn;
-    *s = (struct learn_sample){.cohort = c, .answer = r};
+    *s = (struct learn_sample){.rollout_group = c, .answer = r};
     s->y = (struct response){.n = n, .rollout = drawn, .advantage = advantage};
     s->y.weight = well_learned_weight(l->s, advantage, mean_entropy(r, n), success);
     s->old = drawn + l->drawn_most;
@@ -310,31 +311,31 @@ static void add_sample(struct learner *l, const struct cohort *c, const struct a
             *drawn++ = r->logprob[i];
 }
 
-/* Skips cohorts with equal or missing rewards, since they give no gradient. */
-void learner_load(struct learner *l, struct cohort *const *cohorts, i64 count, const double *success)
+/* Skips rollout groups with equal or missing rewards, since they give no gradient. */
+void learner_load(struct learner *l, struct rollout_group *const *rollout_groups, i64 count, const double *success)
 {
     arena_reset(&l->arena, 0);
     l->count = 0;
     i64 most = 0;
     l->drawn = l->drawn_most = 0;
     for (i64 i = 0; i < count; i++) {
-        most += cohorts[i]->size;
-        for (i64 r = 0; r < cohorts[i]->size; r++)
-            l->drawn_most += cohorts[i]->rollouts[r].answer.count;
+        most += rollout_groups[i]->size;
+        for (i64 r = 0; r < rollout_groups[i]->size; r++)
+            l->drawn_most += rollout_groups[i]->rollouts[r].answer.count;
     }
     l->logprobs = arena_alloc(&l->arena, 3 * l->drawn_most * 4);
     l->samples = arena_alloc(&l->arena, most * (i64)sizeof *l->samples);
     l->micro = arena_alloc(&l->arena, (most + 1) * 8);
     for (i64 i = 0; i < count; i++) {
-        const struct cohort *c = cohorts[i];
+        const struct rollout_group *c = rollout_groups[i];
         i64 mark = arena_mark(&l->arena);
         double *reward = arena_alloc(&l->arena, c->size * 16), *advantage = reward + c->size;
-        bool judged = true;
+        bool graded = true;
         for (i64 r = 0; r < c->size; r++) {
             reward[r] = c->rollouts[r].reward;
-            judged &= !c->rollouts[r].unjudged;
+            graded &= !c->rollouts[r].ungraded;
         }
-        if (!judged || !advantages(advantage, reward, c->size, l->s)) {
+        if (!graded || !advantages(advantage, reward, c->size, l->s)) {
             arena_reset(&l->arena, mark);
             continue;
         }
@@ -386,14 +387,14 @@ static int update_minibatch(struct learn_result *result, struct learner *l, i64 
     return 0;
 }
 
-int learner_step(struct learn_result *result, struct learner *l, struct cohort *const *cohorts, i64 count,
+int learner_step(struct learn_result *result, struct learner *l, struct rollout_group *const *rollout_groups, i64 count,
                  const double *success, i64 update)
 {
     double begin = clock_s();
     int status = 0;
-    *result = (struct learn_result){.cohorts = count};
-    learner_load(l, cohorts, count, success);
-    i64 size = cohorts[0]->size, spread = l->count / size;
+    *result = (struct learn_result){.rollout_groups = count};
+    learner_load(l, rollout_groups, count, success);
+    i64 size = rollout_groups[0]->size, spread = l->count / size;
     for (i64 m = 0; m < l->minibatches && status == 0; m++)
         if (learner_plan(l, spread * m / l->minibatches * size, spread * (m + 1) / l->minibatches * size))
             status = measure_minibatch(l, m == 0);

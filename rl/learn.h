@@ -1,6 +1,6 @@
-/* Learning from judged rollout groups (cohorts): rollouts become samples, samples become
+/* Learning from graded rollout groups: rollouts become samples, samples become
  * micro-batches of train/step.c, and the policy loss gives each sampled id its coefficient. A
- * step's cohorts are used once, split into a few minibatches with one update each. The `old`
+ * step's rollout groups are used once, split into a few minibatches with one update each. The `old`
  * log-probabilities of all minibatches but the first are measured before the first update by a
  * forward without a backward.
  *
@@ -17,14 +17,14 @@
 #include "train/step.h"
 
 struct learn_sample {
-    const struct cohort *cohort;
+    const struct rollout_group *rollout_group;
     const struct answer *answer;
     struct response y;
     float *old, *start; /* memory for y.old and y.start once measured */
 };
 struct learner {
     struct trainer trainer;
-    const struct surrogate_settings *s;
+    const struct policy_loss_settings *s;
     const struct vocabulary *vocabulary;
     struct policy policy;       /* the sampler's; zeros: the model's own distribution */
     struct model *start;        /* reference model of the KL term; NULL without */
@@ -39,29 +39,30 @@ struct learner {
     const i32 *routes; /* [L, n, K] routes of the batch filled last */
     i64 *micro;        /* [micros + 1] first sample of each micro-batch of the planned update */
     i64 micros;
-    double *sums; /* device memory: struct surrogate_sums */
+    double *sums; /* device memory: struct policy_loss_sums */
 };
 struct learn_result {
-    struct surrogate_sums sums;
-    i64 cohorts, spread, updates;      /* updates of this step; a minibatch without samples makes none */
-    struct optimizer_result optimizer; /* mean norm of the updates, last learning rate, number skipped */
+    struct policy_loss_sums sums;
+    i64 rollout_groups, spread, updates; /* updates of this step; a minibatch without samples makes none */
+    struct optimizer_result optimizer;   /* mean norm of the updates, last learning rate, number skipped */
     double flops, seconds;
     i64 positions;
 };
 /* Borrows model, vocabulary and settings. The caller then sets the policy and the trainer's
  * optimizer, lr, bias_speed, seed and recompute. */
 void learner_open(struct learner *learner, struct model *model, const struct vocabulary *vocabulary,
-                  const struct surrogate_settings *settings, i64 minibatches, i64 positions);
+                  const struct policy_loss_settings *settings, i64 minibatches, i64 positions);
 void learner_close(struct learner *learner);
 /* Runs one step: load, measure, one update per minibatch. success
  * [prompts]: running success rate of each prompt, for WPSM. update: number
  * of updates in the run before this step. 0, or -1 and a message. */
-int learner_step(struct learn_result *result, struct learner *learner, struct cohort *const *cohorts, i64 count,
-                 const double *success, i64 update);
-/* For tests and benchmarks: loads the samples of the cohorts, which can then be planned and
+int learner_step(struct learn_result *result, struct learner *learner, struct rollout_group *const *rollout_groups,
+                 i64 count, const double *success, i64 update);
+/* For tests and benchmarks: loads the samples of the rollout groups, which can then be planned and
  * measured and passed to the trainer's calls. */
-void learner_load(struct learner *learner, struct cohort *const *cohorts, i64 count, const double *success);
-void learner_sums(struct surrogate_sums *out, struct learner *learner); /* since the last call; resets them */
+void learner_load(struct learner *learner, struct rollout_group *const *rollout_groups, i64 count,
+                  const double *success);
+void learner_sums(struct policy_loss_sums *out, struct learner *learner); /* since the last call; resets them */
 /* Plans micro-batches of samples [first, end) and returns their number. */
 i64 learner_plan(struct learner *learner, i64 first, i64 end);
 /* Measures log-probabilities of the planned samples. model NULL: the trained model, into `old`;

@@ -35,9 +35,9 @@ static void estimate_draws(struct step_memory *out, const struct sampler *s, con
     struct begun_answer begun = {room->most - 1, s->route_width};
     i32 *ids = memory_alloc(room->longest * 4);
     struct part part = {.kind = STREAM_TEXT, .ids = ids, .count = room->longest};
-    struct generate_request *requests = memory_alloc(room->seats * (i64)sizeof *requests);
-    struct routes *routes = memory_alloc(room->seats * (i64)sizeof *routes);
-    for (i64 i = 0; i < room->seats; i++)
+    struct generate_request *requests = memory_alloc(room->slots * (i64)sizeof *requests);
+    struct routes *routes = memory_alloc(room->slots * (i64)sizeof *routes);
+    for (i64 i = 0; i < room->slots; i++)
         requests[i] = (struct generate_request){.parts = &part,
                                                 .part_count = 1,
                                                 .forbidden = s->forbidden,
@@ -49,13 +49,13 @@ static void estimate_draws(struct step_memory *out, const struct sampler *s, con
     decoding_estimate(out,
                       &(struct decoding_work){.options = &s->decoder.options,
                                               .requests = requests,
-                                              .count = room->seats,
-                                              .seats = room->seats,
-                                              .columns = s->decoder.seat_columns,
+                                              .count = room->slots,
+                                              .slots = room->slots,
+                                              .columns = s->decoder.slot_rows,
                                               .begin = given && begun.count > 0 ? begin_answer : NULL,
                                               .context = &begun},
                       meta);
-    for (i64 i = 0; i < room->seats; i++)
+    for (i64 i = 0; i < room->slots; i++)
         memory_free(routes[i].list);
     memory_free(routes);
     memory_free(requests);
@@ -80,9 +80,10 @@ static int estimate_sampler(struct step_memory *out, const struct sampler_room *
 
 /* ---- Learning ---- */
 
-static struct cohort *make_cohort(const struct sampler *s, const struct rl_work *w, i64 number, i64 length)
+static struct rollout_group *make_rollout_group(const struct sampler *s, const struct rl_work *w, i64 number,
+                                                i64 length)
 {
-    struct cohort *c = memory_alloc(sizeof *c);
+    struct rollout_group *c = memory_alloc(sizeof *c);
     c->number = number;
     c->size = w->settings->group;
     c->rollouts = memory_alloc(c->size * (i64)sizeof *c->rollouts);
@@ -99,8 +100,8 @@ static struct cohort *make_cohort(const struct sampler *s, const struct rl_work 
     return c;
 }
 
-/* Enough cohorts to fill the micro-batches of all minibatches, at most those of a step. */
-static i64 cohorts_needed(const struct rl_work *w, i64 length)
+/* Enough rollout groups to fill the micro-batches of all minibatches, at most those of a step. */
+static i64 rollout_groups_needed(const struct rl_work *w, i64 length)
 {
     const struct rl_settings *s = w->settings;
     i64 each = w->prompts->longest + s->group * length;
@@ -111,16 +112,16 @@ static int learn(struct learner *l, const struct sampler *s, const struct rl_wor
 {
     struct learn_result result;
     double success = 0;
-    i64 count = cohorts_needed(w, length);
-    struct cohort **cohorts = memory_alloc(count * (i64)sizeof *cohorts);
+    i64 count = rollout_groups_needed(w, length);
+    struct rollout_group **rollout_groups = memory_alloc(count * (i64)sizeof *rollout_groups);
     for (i64 i = 0; i < count; i++)
-        cohorts[i] = make_cohort(s, w, i, length);
-    int status = learner_step(&result, l, cohorts, count, &success, 0);
+        rollout_groups[i] = make_rollout_group(s, w, i, length);
+    int status = learner_step(&result, l, rollout_groups, count, &success, 0);
     for (i64 i = 0; i < count; i++) {
-        cohort_release(cohorts[i]);
-        memory_free(cohorts[i]);
+        rollout_group_release(rollout_groups[i]);
+        memory_free(rollout_groups[i]);
     }
-    memory_free(cohorts);
+    memory_free(rollout_groups);
     return status;
 }
 
@@ -133,7 +134,8 @@ static int estimate_learner(struct step_memory *out, const struct sampler *s, co
     struct learner *l = memory_alloc(sizeof *l);
     struct step_memory step;
     i64 most = settings->max_tokens, few = max_i64(1, min_i64(most, settings->micro_positions / SHORT_PARTS));
-    learner_open(l, meta, &vocabulary_of_text, &settings->surrogate, settings->minibatches, settings->micro_positions);
+    learner_open(l, meta, &vocabulary_of_text, &settings->policy_loss, settings->minibatches,
+                 settings->micro_positions);
     l->route_width = settings->replay_routes ? s->route_width : 0;
     l->policy = sampler_policy(s);
     l->start = start;
@@ -165,7 +167,7 @@ static int estimate_evaluations(struct step_memory *out, const struct rl_work *w
     const struct {
         const struct prompts *prompts;
         i64 copies;
-    } all[] = {{w->held_out, 1}, {s->surrogate.hint_share > 0 ? w->prompts : NULL, s->surrogate.hint_attempts}};
+    } all[] = {{w->held_out, 1}, {s->policy_loss.hint_share > 0 ? w->prompts : NULL, s->policy_loss.hint_attempts}};
     struct step_memory before = *out;
     for (i64 i = 0; i < COUNT_OF(all); i++) {
         struct step_memory with = before;
@@ -187,7 +189,7 @@ static int estimate_with(struct step_memory *out, const struct rl_work *w, struc
     struct submodel full;
     submodel_full(&full, &meta->config);
     weights_pack(&meta->weights);
-    bool again = w->settings->buffer_batches > 1 || w->settings->judge.program.count;
+    bool again = w->settings->buffer_batches > 1 || w->settings->grader.program.count;
     int status = estimate_sampler(out, &room, meta, &full, w->tokenizer, again);
     if (status == 0)
         status = sampler_open(&s, meta, &full, w->tokenizer, &room);
@@ -201,7 +203,7 @@ static int estimate_with(struct step_memory *out, const struct rl_work *w, struc
 int rl_estimate(struct step_memory *out, const struct rl_work *w, struct device *meta)
 {
     struct model *model = memory_alloc(2 * (i64)sizeof *model),
-                 *start = w->settings->surrogate.kl > 0 ? model + 1 : NULL;
+                 *start = w->settings->policy_loss.kl > 0 ? model + 1 : NULL;
     *out = (struct step_memory){0};
     int status = model_open(model, meta, w->config, w->dtype, true, NULL);
     if (status == 0 && start)
@@ -239,7 +241,7 @@ int rl_check_memory(const struct rl_work *work, const struct device *device)
     struct rl_settings s = *work->settings;
     struct rl_work w = *work;
     w.settings = &s;
-    s.seats = rl_room(&s, 1).seats;
+    s.slots = rl_room(&s, 1).slots;
     const struct dry_run check = {"RL", run, &w, "make the model smaller", &s, rl_table, reductions};
     return dry_run_check(&check, device);
 }
@@ -274,6 +276,6 @@ int sampler_check_memory(struct sampler_room *room, struct model *model, const s
                                     "them (copies) or weights of 8 or 4 bits";
     struct sampler_work w = {room, model, sub, tokenizer};
     const struct dry_run check = {"decoding", run_sampler,           &w,
-                                  otherwise,  .seats = &room->seats, .seats_name = "prompts"};
+                                  otherwise,  .slots = &room->slots, .slots_name = "prompts"};
     return dry_run_check(&check, model->device);
 }

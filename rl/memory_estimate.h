@@ -24,7 +24,7 @@ int rl_estimate(struct step_memory *out, const struct rl_work *work, struct devi
 /* Call before the model is opened (dry_run_check). All but activations has to fit. */
 int rl_check_memory(const struct rl_work *work, const struct device *device);
 
-/* Call before the sampler of an evaluation is opened (dry_run_check). Lowers room->seats until
+/* Call before the sampler of an evaluation is opened (dry_run_check). Lowers room->slots until
  * decoding fits. */
 int sampler_check_memory(struct sampler_room *room, struct model *model, const struct submodel *sub,
                          const struct text_tokenizer *tokenizer);

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-bool advantages(double *advantage, const double *reward, i64 count, const struct surrogate_settings *s)
+bool advantages(double *advantage, const double *reward, i64 count, const struct policy_loss_settings *s)
 {
     double mean = 0, square = 0;
     bool spread = false;
@@ -18,12 +18,12 @@ bool advantages(double *advantage, const double *reward, i64 count, const struct
     return spread;
 }
 
-double well_learned_weight(const struct surrogate_settings *s, double advantage, double entropy, double success)
+double well_learned_weight(const struct policy_loss_settings *s, double advantage, double entropy, double success)
 {
     return advantage > 0 && entropy < s->mask_entropy && success > s->mask_success ? 1 - s->mask_share : 1;
 }
 
-double hint_share(const struct surrogate_settings *s, i64 step, double pass)
+double hint_share(const struct policy_loss_settings *s, i64 step, double pass)
 {
     return s->hint_share * exp(-s->hint_decay * (double)step * pass);
 }

@@ -1,6 +1,6 @@
 /* The policy loss. The forward gives loss_j = -log pi(y_j) of each sampled id; the backward reads a
  * coefficient c_j, so that the gradient is that of -J: c_j = dJ / d log pi(y_j). J is computed by
- * the op `surrogate` of kernels.h:
+ * the op `policy_loss` of kernels.h:
  *
  *   misc [R eq. 3]  importance ratio and clip per sequence, mask per id; without the mask its
  *   gradient is gspo's
@@ -13,7 +13,7 @@
 #define WEFT_RL_OBJECTIVE_H
 #include "kernels/kernels.h"
 
-struct surrogate_settings {
+struct policy_loss_settings {
     int algorithm;
     double eps;
     double mismatch_low, mismatch_high;
@@ -33,21 +33,22 @@ struct response { /* the sampled ids of a rollout */
     double advantage;
     double weight; /* 1 / responses of the update, times well_learned_weight */
 };
-struct surrogate_sums { /* sums of the op `surrogate`, for the log */
+struct policy_loss_sums { /* sums of the op `policy_loss`, for the log */
     double responses, ids, clipped, masked, mismatch, ratio, kl, value;
 };
 /* Group-relative advantages: (r - mean) / (std + eps), or r - mean without divide_by_std. std is
  * the population standard deviation of the group (divided by G). Returns false if all rewards are
  * equal, so that there is nothing to learn. */
-bool advantages(double *advantage, const double *reward, i64 count, const struct surrogate_settings *settings);
+bool advantages(double *advantage, const double *reward, i64 count, const struct policy_loss_settings *settings);
 
 /* Weight of a response under WPSM [R eq. 4]: 1 - alpha for a positive response with mean entropy
  * below eta to a prompt with success rate above tau, else 1. The report's formula omits the sign of
  * the advantage, but the method's name requires it. */
-double well_learned_weight(const struct surrogate_settings *settings, double advantage, double entropy, double success);
+double well_learned_weight(const struct policy_loss_settings *settings, double advantage, double entropy,
+                           double success);
 
 /* AHRL [R eq. 5]: share of the reference reasoning given as a hint at step t: p_initial exp(-gamma
  * t pass). Prompts with pass 0 keep their hints. */
-double hint_share(const struct surrogate_settings *settings, i64 step, double pass);
+double hint_share(const struct policy_loss_settings *settings, i64 step, double pass);
 
 #endif

@@ -13,10 +13,10 @@
 
 enum { OUTPUT_MOST = 256 << 20 };
 
-struct talk { /* exchange with a running program */
+struct program_exchange { /* exchange with a running program */
     pid_t process;
     int to, from; /* pipes to its stdin and from its stdout; -1: closed */
-    struct text said, heard;
+    struct buffer said, heard;
     i64 sent, lines, wanted, parsed;
     double begin, limit;
     const char *name;
@@ -48,7 +48,7 @@ static int start_with(pid_t *process, char *const *argv, int in, int out)
     return errno ? error_errno("cannot start the program %s", argv[0]) : 0;
 }
 
-static int start(struct talk *t, char *const *argv)
+static int start(struct program_exchange *t, char *const *argv)
 {
     int in[2], out[2];
     if (pipe2(in, O_CLOEXEC))
@@ -68,7 +68,7 @@ static int start(struct talk *t, char *const *argv)
     return status;
 }
 
-static void close_end(int *descriptor)
+static void close_pipe(int *descriptor)
 {
     if (*descriptor >= 0)
         close(*descriptor);
@@ -77,11 +77,11 @@ static void close_end(int *descriptor)
 
 /* Kills what is left of the process group. *how: the status
  * from waitpid, 0 if the process had to be killed. */
-static void finish(struct talk *t, int *how, bool wait_for_end)
+static void finish(struct program_exchange *t, int *how, bool wait_for_end)
 {
     bool ended = false;
-    close_end(&t->to);
-    close_end(&t->from);
+    close_pipe(&t->to);
+    close_pipe(&t->from);
     *how = 0;
     for (int i = 0; wait_for_end && !ended && i < 50; i++) {
         ended = waitpid(t->process, how, WNOHANG) == t->process;
@@ -95,31 +95,31 @@ static void finish(struct talk *t, int *how, bool wait_for_end)
 
 /* ---- Exchange: interleaved reads and writes, so that no side blocks on a full pipe ---- */
 
-static void send_some(struct talk *t)
+static void write_some(struct program_exchange *t)
 {
     ssize_t n = write(t->to, t->said.data + t->sent, (size_t)(t->said.length - t->sent));
     if (n > 0)
         t->sent += n;
     if ((n < 0 && errno != EAGAIN && errno != EINTR) || t->sent == t->said.length)
-        close_end(&t->to); /* The program may stop reading early; only its output decides. */
+        close_pipe(&t->to); /* The program may stop reading early; only its output decides. */
 }
 
-static void hear_some(struct talk *t)
+static void read_some(struct program_exchange *t)
 {
     char block[1 << 16];
     ssize_t n = read(t->from, block, sizeof block);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-        close_end(&t->from);
+        close_pipe(&t->from);
         return;
     }
     for (ssize_t i = 0; i < n; i++)
         t->lines += block[i] == '\n';
     if (n > 0)
-        text_append(&t->heard, block, n);
+        buffer_append(&t->heard, block, n);
 }
 
 /* Runs until all lines have arrived, the program closes its output, or the time limit passes. */
-static int talk(struct talk *t)
+static int exchange(struct program_exchange *t)
 {
     while (t->lines < t->wanted && t->from >= 0) {
         double left = t->limit - (clock_s() - t->begin);
@@ -135,16 +135,16 @@ static int talk(struct talk *t)
         if (poll(ends, t->to >= 0 ? 2 : 1, (int)(left < 0.2 ? 1 + left * 1000 : 200)) < 0 && errno != EINTR)
             return error_errno("%s: poll", t->name);
         if (t->to >= 0 && ends[1].revents)
-            send_some(t);
+            write_some(t);
         if (ends[0].revents)
-            hear_some(t);
+            read_some(t);
     }
     return 0;
 }
 
 /* ---- Answers ---- */
 
-static int take_line(struct json **answers, struct talk *t, const char *line, i64 length)
+static int take_line(struct json **answers, struct program_exchange *t, const char *line, i64 length)
 {
     char *origin = string_format("line %lld of what %s wrote", (long long)t->parsed + 1, t->name);
     struct json *j = json_parse(line, length, origin);
@@ -169,7 +169,7 @@ static int take_line(struct json **answers, struct talk *t, const char *line, i6
     return status;
 }
 
-static int take_lines(struct json **answers, struct talk *t)
+static int take_lines(struct json **answers, struct program_exchange *t)
 {
     int status = 0;
     for (i64 at = 0, next; status == 0 && t->parsed < t->wanted && at < t->heard.length; at = next + 1) {
@@ -180,7 +180,7 @@ static int take_lines(struct json **answers, struct talk *t)
     return status;
 }
 
-static int too_few(const struct talk *t, int how)
+static int report_missing_replies(const struct program_exchange *t, int how)
 {
     char end[64] = "";
     if (how && WIFEXITED(how))
@@ -191,40 +191,41 @@ static int too_few(const struct talk *t, int how)
                      (long long)t->wanted, end);
 }
 
-static int run(struct json **answers, struct talk *t, char *const *argv)
+static int run(struct json **answers, struct program_exchange *t, char *const *argv)
 {
     int how, status;
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
     if (start(t, argv)) {
-        close_end(&t->to);
-        close_end(&t->from);
+        close_pipe(&t->to);
+        close_pipe(&t->from);
         return -1;
     }
     sigaction(SIGPIPE, &ignore, &before);
-    status = talk(t);
+    status = exchange(t);
     sigaction(SIGPIPE, &before, NULL);
     finish(t, &how, status == 0);
     if (status == 0)
         status = take_lines(answers, t);
     if (status == 0 && t->parsed < t->wanted)
-        status = too_few(t, how);
+        status = report_missing_replies(t, how);
     return status;
 }
 
 int program_ask(struct json **answers, char *const *argv, struct json *const *questions, i64 count, double seconds)
 {
-    struct talk t = {.wanted = count, .limit = seconds, .name = argv[0], .begin = clock_s(), .to = -1, .from = -1};
+    struct program_exchange t = {
+        .wanted = count, .limit = seconds, .name = argv[0], .begin = clock_s(), .to = -1, .from = -1};
     memset(answers, 0, (size_t)count * sizeof *answers);
     for (i64 i = 0; i < count; i++) {
         json_print(&t.said, questions[i], 0);
-        text_append(&t.said, "\n", 1);
+        buffer_append(&t.said, "\n", 1);
     }
     int status = count ? run(answers, &t, argv) : 0;
     for (i64 i = 0; status && i < count; i++) {
         json_free(answers[i]);
         answers[i] = NULL;
     }
-    text_release(&t.said);
-    text_release(&t.heard);
+    buffer_release(&t.said);
+    buffer_release(&t.heard);
     return status;
 }

@@ -119,13 +119,13 @@ static int encode_think(struct task *p, const struct text_tokenizer *tokenizer)
 static void read_truth(struct task *p)
 {
     const struct json *truth = json_get(json_get(p->source, "reward_model"), "ground_truth");
-    struct text text = {0};
+    struct buffer text = {0};
     if (json_kind(truth) != JSON_STRING && json_kind(truth) != JSON_NULL) {
         json_print(&text, truth, 0);
         p->truth_text = string_copy(text.data);
     }
     p->ground_truth = p->truth_text ? p->truth_text : json_string(truth, "");
-    text_release(&text);
+    buffer_release(&text);
 }
 
 static int read_prompt(struct task *p, const struct text_tokenizer *tokenizer)
@@ -202,7 +202,7 @@ static int load_lines(struct prompts *all, const char *path, const struct text_t
 
 static struct json *parse_file(const char *path)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     const char *name;
     struct json *value = NULL;
     struct archive_file *file = archive_file_open(path, false);
@@ -212,7 +212,7 @@ static struct json *parse_file(const char *path)
     if (status == 0)
         value = json_parse(text.data ? text.data : "", text.length, path);
     archive_file_close(file);
-    text_release(&text);
+    buffer_release(&text);
     return value;
 }
 

@@ -13,7 +13,7 @@
 #include "core/json.h"
 #include "tokenizers/text/text.h"
 
-struct task {                                                 /* a prompt and the data to judge its answers */
+struct task {                                                 /* a prompt and the data to grade its answers */
     struct json *source;                                      /* the whole object; owned */
     const char *data_source, *ability, *style, *ground_truth; /* strings in source; "" if absent */
     char *origin;                                             /* "FILE:LINE", for messages */

@@ -1,11 +1,12 @@
 /* rl: reinforcement learning with verifiable rewards, and evaluation. This is the folder's main
  * header; it declares the stage `rl` and, through eval.h, the stage `eval`.
  *
- * The replay buffer (pool.h) assigns prompts to steps, the sampler (rollout.h) draws rollouts with
- * the same forward as training, judges (judge.h) reward them, the policy loss (objective.h) turns
- * log-probabilities into coefficients, and learn.h runs the training step of train/ on them.
+ * The replay buffer (replay_buffer.h) assigns prompts to steps, the sampler (rollout.h) draws
+ * rollouts with the same forward as training, graders (grader.h) reward them, the policy loss
+ * (objective.h) turns log-probabilities into coefficients, and learn.h runs the training step of
+ * train/ on them.
  *
- *   from, prompts -> [ sample the step's cohorts | judge | advantages | updates ] x steps
+ *   from, prompts -> [ sample the step's rollout groups | grade | advantages | updates ] x steps
  *                 -> model directory, rl.json
  *
  * Input is a model directory and a file of prompts. Output in the stage's folder: the trained
@@ -13,30 +14,31 @@
  *
  * Where is what:
  *   stage.c      the stage rl: its loop, measurements, checkpoints
- *   prompts.c    files of prompts and their order; pool.c: answers sampled ahead for later steps
+ *   prompts.c    files of prompts and their order
+ *   replay_buffer.c  answers sampled ahead for later steps
  *   rollout.c    sampling of answers; policy.c: the temperature and forbidden ids, for both sides
- *   judge.c      rewards and rewards.jsonl; verify*.c: the rules; program.c: external programs
- *   objective.c  advantages, weights and hints; the loss itself is the op surrogate
+ *   grader.c     rewards and rewards.jsonl; verify*.c: the rules; program.c: external programs
+ *   objective.c  advantages, weights and hints; the loss itself is the op policy_loss
  *   learn.c      answers into micro-batches and updates; eval.c: the stage eval
  *   memory_estimate.c  memory before it begins
- * The stage owns pool, sampler and learner; they borrow its model. */
+ * The stage owns buffer, sampler and learner; they borrow its model. */
 #ifndef WEFT_RL_H
 #define WEFT_RL_H
 #include "rl/eval.h"
-#include "rl/judge.h"
+#include "rl/grader.h"
 #include "rl/objective.h"
 #include "train/train.h"
 
 struct rl_settings {
     char *from, *prompts, *eval_prompts;
-    i64 steps, prompts_per_step, group, buffer_batches, seats, minibatches, max_tokens;
+    i64 steps, prompts_per_step, group, buffer_batches, slots, minibatches, max_tokens;
     i64 eval_steps, eval_limit, micro_positions;
     i64 speculate; /* retired */
     struct training_settings training;
     double temperature;
     bool recompute, replay_routes;
-    struct surrogate_settings surrogate;
-    struct judge_settings judge;
+    struct policy_loss_settings policy_loss;
+    struct grader_settings grader;
     struct optimizer_settings optimizer;
     struct schedule bias_speed;
 };

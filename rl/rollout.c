@@ -1,26 +1,26 @@
 #include "rl/rollout.h"
 
-/* ---- Cohorts ---- */
+/* ---- Rollout groups ---- */
 
-void cohort_init(struct cohort *c, const struct task *prompt, i64 prompt_index, i64 number, i64 size)
+void rollout_group_init(struct rollout_group *c, const struct task *prompt, i64 prompt_index, i64 number, i64 size)
 {
-    *c = (struct cohort){.prompt = prompt, .prompt_index = prompt_index, .number = number, .size = size};
+    *c = (struct rollout_group){.prompt = prompt, .prompt_index = prompt_index, .number = number, .size = size};
     for (i64 i = 0; i < prompt->ids.count; i++)
         id_list_push(&c->ids, prompt->ids.ids[i]);
     c->rollouts = memory_alloc(size * (i64)sizeof *c->rollouts);
 }
 
-void cohort_release(struct cohort *c)
+void rollout_group_release(struct rollout_group *c)
 {
     for (i64 i = 0; i < c->size; i++)
         answer_release(&c->rollouts[i].answer);
     memory_free(c->rollouts);
     memory_free(c->routes.list);
     id_list_release(&c->ids);
-    *c = (struct cohort){0};
+    *c = (struct rollout_group){0};
 }
 
-bool cohort_done(const struct cohort *c)
+bool rollout_group_done(const struct rollout_group *c)
 {
     for (i64 i = 0; i < c->size; i++)
         if (!c->rollouts[i].answer.done)
@@ -28,24 +28,24 @@ bool cohort_done(const struct cohort *c)
     return true;
 }
 
-double cohort_success(const struct cohort *c, double solved)
+double rollout_group_success(const struct rollout_group *c, double solved)
 {
     i64 good = 0;
     for (i64 i = 0; i < c->size; i++) {
-        if (c->hint > 0 || c->rollouts[i].unjudged)
+        if (c->hint > 0 || c->rollouts[i].ungraded)
             return -1;
         good += c->rollouts[i].reward >= solved;
     }
     return (double)good / (double)c->size;
 }
 
-void cohort_rest(struct cohort *c)
+void rollout_group_forget_routes(struct rollout_group *c)
 {
     if (c->rollouts[0].answer.count == 0)
         c->routes.count = 0;
 }
 
-int rollout_text(struct text *out, const struct cohort *c, i64 copy, const struct text_tokenizer *tokenizer)
+int rollout_text(struct buffer *out, const struct rollout_group *c, i64 copy, const struct text_tokenizer *tokenizer)
 {
     const struct answer *a = &c->rollouts[copy].answer;
     struct id_list all = {0};
@@ -53,8 +53,8 @@ int rollout_text(struct text *out, const struct cohort *c, i64 copy, const struc
         id_list_push(&all, c->ids.ids[i]);
     for (i64 i = 0; i < a->count; i++)
         id_list_push(&all, a->ids[i]);
-    text_clear(out);
-    text_append(out, "", 0);
+    buffer_clear(out);
+    buffer_append(out, "", 0);
     int status = text_decode(tokenizer, out, all.ids, all.count, true);
     id_list_release(&all);
     return status;
@@ -106,7 +106,7 @@ int sampler_open(struct sampler *s, struct model *model, const struct submodel *
                                       .want_entropy = true,
                                       .keep_routes = s->route_width > 0,
                                       .as_trained = room->as_trained};
-    decoder_open(&s->decoder, &o, room->seats, room->longest + room->size * room->most);
+    decoder_open(&s->decoder, &o, room->slots, room->longest + room->size * room->most);
     return 0;
 }
 
@@ -124,18 +124,18 @@ struct policy sampler_policy(const struct sampler *s)
 
 /* ---- Drawing ---- */
 
-static i64 count_done(struct cohort *const *cohorts, i64 count, const struct answer *answers)
+static i64 count_done(struct rollout_group *const *rollout_groups, i64 count, const struct answer *answers)
 {
     i64 done = 0;
-    for (i64 i = 0, r; i < count; answers += cohorts[i++]->size) {
-        for (r = 0; r < cohorts[i]->size && answers[r].done;)
+    for (i64 i = 0, r; i < count; answers += rollout_groups[i++]->size) {
+        for (r = 0; r < rollout_groups[i]->size && answers[r].done;)
             r++;
-        done += r == cohorts[i]->size;
+        done += r == rollout_groups[i]->size;
     }
     return done;
 }
 
-static struct generate_request request_of(const struct sampler *s, struct cohort *c, struct part *part)
+static struct generate_request request_of(const struct sampler *s, struct rollout_group *c, struct part *part)
 {
     *part = (struct part){.kind = STREAM_TEXT, .ids = c->ids.ids, .count = c->ids.count};
     return (struct generate_request){.parts = part,
@@ -150,11 +150,11 @@ static struct generate_request request_of(const struct sampler *s, struct cohort
                                      .routes = &c->routes};
 }
 
-static int draw(struct sampler *s, const struct answer *answers, struct cohort *const *cohorts, i64 until,
+static int draw(struct sampler *s, const struct answer *answers, struct rollout_group *const *rollout_groups, i64 until,
                 struct progress *bar)
 {
     int status = 0;
-    for (i64 done; (done = count_done(cohorts, until, answers)) < until && status == 0;) {
+    for (i64 done; (done = count_done(rollout_groups, until, answers)) < until && status == 0;) {
         decoder_step(&s->decoder);
         if (bar)
             progress_update(bar, done, NULL);
@@ -164,28 +164,29 @@ static int draw(struct sampler *s, const struct answer *answers, struct cohort *
     return status;
 }
 
-int rollouts_draw(struct sampler *s, struct cohort *const *cohorts, i64 count, i64 until, struct progress *bar)
+int rollouts_draw(struct sampler *s, struct rollout_group *const *rollout_groups, i64 count, i64 until,
+                  struct progress *bar)
 {
     i64 total = 0, next = 0;
     for (i64 i = 0; i < count; i++)
-        total += cohorts[i]->size;
+        total += rollout_groups[i]->size;
     struct answer *answers = memory_alloc(max_i64(total, 1) * (i64)sizeof *answers);
     struct generate_request *requests = memory_alloc(max_i64(count, 1) * (i64)sizeof *requests);
     struct part *parts = memory_alloc(max_i64(count, 1) * (i64)sizeof *parts);
     for (i64 i = 0; i < count; i++) {
-        requests[i] = request_of(s, cohorts[i], &parts[i]);
-        for (i64 r = 0; r < cohorts[i]->size; r++)
-            answers[next++] = cohorts[i]->rollouts[r].answer;
+        requests[i] = request_of(s, rollout_groups[i], &parts[i]);
+        for (i64 r = 0; r < rollout_groups[i]->size; r++)
+            answers[next++] = rollout_groups[i]->rollouts[r].answer;
     }
     s->decoder.options.sampling = s->sampling;
     weights_pack(&s->model->weights); /* packs weights that were just loaded */
     decoder_begin(&s->decoder, answers, requests, count);
-    int status = draw(s, answers, cohorts, until, bar);
+    int status = draw(s, answers, rollout_groups, until, bar);
     next = 0;
     for (i64 i = 0; i < count; i++) {
-        for (i64 r = 0; r < cohorts[i]->size; r++)
-            cohorts[i]->rollouts[r].answer = answers[next++];
-        cohort_rest(cohorts[i]);
+        for (i64 r = 0; r < rollout_groups[i]->size; r++)
+            rollout_groups[i]->rollouts[r].answer = answers[next++];
+        rollout_group_forget_routes(rollout_groups[i]);
     }
     memory_free(answers);
     memory_free(requests);

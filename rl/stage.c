@@ -3,7 +3,7 @@
 #include "core/json.h"
 #include "rl/memory_estimate.h"
 #include "rl/learn.h"
-#include "rl/pool.h"
+#include "rl/replay_buffer.h"
 #include "train/pretrain.h"
 
 #include <math.h>
@@ -21,37 +21,38 @@ const struct setting rl_table[] = {
     ROW(group, "group", INTEGER, "8", 2, 1e4, NULL, "answers per prompt"),
     ROW(buffer_batches, "buffer_batches", INTEGER, "1", 1, 1000, NULL,
         "steps whose prompts are sampled concurrently; more hide long answers, but train on samples of older weights"),
-    ROW(seats, "seats", INTEGER, "0", 0, 1e6, NULL, "prompts sampled concurrently; 0: all in the buffer"),
+    ROW(slots, "seats", INTEGER, "0", 0, 1e6, NULL, "prompts sampled concurrently; 0: all in the buffer"),
     ROW(speculate, "speculate", INTEGER, "0", 0, 4, NULL, NULL),
     ROW(temperature, "temperature", NUMBER, "1", 0.01, 100, NULL, "temperature of sampling and of the trained policy"),
     ROW(max_tokens, "max_tokens", INTEGER, "64", 1, 1 << 20, NULL, "maximum answer length, tokens"),
     ROW(minibatches, "minibatches", INTEGER, "2", 1, 1000, NULL, "optimizer updates per step"),
     ROW(micro_positions, "micro_positions", INTEGER, "4096", 16, 1 << 24, NULL, "training microbatch size, positions"),
-    ROW(surrogate.algorithm, "algorithm", CHOICE, "misc", 0, 0, "misc|gspo|grpo",
+    ROW(policy_loss.algorithm, "algorithm", CHOICE, "misc", 0, 0, "misc|gspo|grpo",
         "misc: ratio and clip per sequence, mismatch mask per token; gspo: both per sequence; grpo: both per token"),
-    ROW(surrogate.eps, "eps", NUMBER, "0.2", 0, 10, NULL, "clip range of the ratio; lower for long answers, e.g. 3e-4"),
-    ROW(surrogate.mismatch_low, "mismatch_low", NUMBER, "0.5", 0, 1, NULL,
+    ROW(policy_loss.eps, "eps", NUMBER, "0.2", 0, 10, NULL,
+        "clip range of the ratio; lower for long answers, e.g. 3e-4"),
+    ROW(policy_loss.mismatch_low, "mismatch_low", NUMBER, "0.5", 0, 1, NULL,
         "minimum ratio of training to rollout probability"),
-    ROW(surrogate.mismatch_high, "mismatch_high", NUMBER, "5", 1, 1e9, NULL,
+    ROW(policy_loss.mismatch_high, "mismatch_high", NUMBER, "5", 1, 1e9, NULL,
         "maximum of this ratio; values outside are masked"),
-    ROW(surrogate.kl, "kl", NUMBER, "0", 0, 100, NULL, "weight of the KL divergence from the initial model"),
-    ROW(surrogate.divide_by_std, "divide_by_std", BOOL, "true", 0, 0, NULL,
+    ROW(policy_loss.kl, "kl", NUMBER, "0", 0, 100, NULL, "weight of the KL divergence from the initial model"),
+    ROW(policy_loss.divide_by_std, "divide_by_std", BOOL, "true", 0, 0, NULL,
         "divide advantages by the group's standard deviation"),
-    ROW(surrogate.advantage_eps, "advantage_eps", NUMBER, "1e-4", 0, 10, NULL, "added to this standard deviation"),
-    ROW(surrogate.mask_share, "mask.share", NUMBER, "0", 0, 1, NULL,
+    ROW(policy_loss.advantage_eps, "advantage_eps", NUMBER, "1e-4", 0, 10, NULL, "added to this standard deviation"),
+    ROW(policy_loss.mask_share, "mask.share", NUMBER, "0", 0, 1, NULL,
         "masking of well-learned positive answers; 0: none, 1: full"),
-    ROW(surrogate.mask_entropy, "mask.entropy", NUMBER, "0.05", 0, 100, NULL,
+    ROW(policy_loss.mask_entropy, "mask.entropy", NUMBER, "0.05", 0, 100, NULL,
         "well learned: mean entropy below this, nats per token"),
-    ROW(surrogate.mask_success, "mask.success", NUMBER, "0.75", 0, 1, NULL,
+    ROW(policy_loss.mask_success, "mask.success", NUMBER, "0.75", 0, 1, NULL,
         "and success rate of the prompt without hints above this"),
-    ROW(surrogate.mask_solved, "mask.solved", NUMBER, "1", -1e9, 1e9, NULL, "minimum reward of a successful answer"),
-    ROW(surrogate.hint_share, "hint.share", NUMBER, "0", 0, 1, NULL,
+    ROW(policy_loss.mask_solved, "mask.solved", NUMBER, "1", -1e9, 1e9, NULL, "minimum reward of a successful answer"),
+    ROW(policy_loss.hint_share, "hint.share", NUMBER, "0", 0, 1, NULL,
         "initial share of extra_info.think given as hint; 0: no hints"),
-    ROW(surrogate.hint_decay, "hint.decay", NUMBER, "0.05", 0, 100, NULL,
+    ROW(policy_loss.hint_decay, "hint.decay", NUMBER, "0.05", 0, 100, NULL,
         "decay rate: hint.share * exp(-decay * step * pass@k of the initial model)"),
-    ROW(surrogate.hint_attempts, "hint.attempts", INTEGER, "4", 1, 1000, NULL,
+    ROW(policy_loss.hint_attempts, "hint.attempts", INTEGER, "4", 1, 1000, NULL,
         "k: answers whose best reward is pass@k, if extra_info.pass is missing"),
-    JUDGE_ROWS(struct rl_settings),
+    GRADER_ROWS(struct rl_settings),
     OPTIMIZER_ROWS_SHAPED(struct rl_settings, "1e-4", "0.99", "0", "-10", "constant"), /* counted in updates */
     ROW(bias_speed, "bias_speed", SCHEDULE, "0", 0, 1, NULL, "update rate of the router's balancing bias"),
     ROW(replay_routes, "replay_routes", BOOL, "true", 0, 0, NULL, "train with the experts that the rollout selected"),
@@ -67,24 +68,24 @@ struct stage_run { /* state of one call */
     struct submodel full;
     struct text_tokenizer *tokenizer;
     struct prompts prompts, held_out;
-    struct pool pool;
-    struct pool_mark mark;
+    struct replay_buffer buffer;
+    struct replay_buffer_mark mark;
     struct sampler sampler;
     struct learner learner;
-    struct judge *judge;
+    struct grader *grader;
     struct json *heldout; /* rewards on held-out prompts, at start and end */
     double *success;      /* [prompts] running success rate; -1: unknown */
     i64 updates;
 };
-struct times {
-    double draw, judge, learn;
+struct step_times {
+    double draw, grader, learn;
 };
 
 /* ---- Opening ---- */
 
 static int open_start(struct stage_run *r)
 {
-    if (r->s->surrogate.kl <= 0)
+    if (r->s->policy_loss.kl <= 0)
         return 0;
     if (model_load(&r->start, r->stage->device, r->s->from, r->stage->dtype, false))
         return error_prefix("the model of kl");
@@ -105,7 +106,7 @@ static int open_prompts(struct stage_run *r)
 struct sampler_room rl_room(const struct rl_settings *s, i64 longest)
 {
     i64 all = s->prompts_per_step * s->buffer_batches;
-    return (struct sampler_room){min_i64(s->seats ? s->seats : all, all), s->group, longest, s->max_tokens,
+    return (struct sampler_room){min_i64(s->slots ? s->slots : all, all), s->group, longest, s->max_tokens,
                                  .as_trained = true};
 }
 
@@ -115,7 +116,7 @@ static int open_sampler(struct stage_run *r)
     const struct sampler_room room = rl_room(s, r->prompts.longest);
     if (sampler_open(&r->sampler, &r->model, &r->full, r->tokenizer, &room))
         return -1;
-    r->pool.route_width = r->sampler.route_width;
+    r->buffer.route_width = r->sampler.route_width;
     r->sampler.sampling.temperature = (float)s->temperature;
     r->sampler.sampling.key = (struct rng_key){r->stage->seed, RNG_SAMPLING};
     return 0;
@@ -124,7 +125,7 @@ static int open_sampler(struct stage_run *r)
 static void open_learner(struct stage_run *r)
 {
     const struct rl_settings *s = r->s;
-    learner_open(&r->learner, &r->model, &r->sampler.vocabulary, &s->surrogate, s->minibatches, s->micro_positions);
+    learner_open(&r->learner, &r->model, &r->sampler.vocabulary, &s->policy_loss, s->minibatches, s->micro_positions);
     r->learner.route_width = s->replay_routes ? r->sampler.route_width : 0;
     r->learner.policy = sampler_policy(&r->sampler);
     r->learner.start = r->has_start ? &r->start : NULL;
@@ -137,19 +138,19 @@ static void open_learner(struct stage_run *r)
 
 /* ---- Held-out prompts ---- */
 
-static int measure(struct eval_scores *out, const struct eval_kept *kept, struct stage_run *r,
+static int measure(struct eval_scores *out, const struct eval_details *kept, struct stage_run *r,
                    const struct prompts *prompts, double temperature, i64 copies)
 {
     struct sampler sampler;
     const struct sampler_room room = {min_i64(RL_EVAL_SEATS, prompts->count), copies, prompts->longest,
                                       r->s->max_tokens};
-    struct judge *judge = judge_open(&r->s->judge, r->tokenizer, NULL, 0);
+    struct grader *grader = grader_open(&r->s->grader, r->tokenizer, NULL, 0);
     int status = sampler_open(&sampler, &r->model, &r->full, r->tokenizer, &room);
     if (status == 0)
-        status = eval_prompts(out, kept, &sampler, judge, prompts, temperature, copies,
+        status = eval_prompts(out, kept, &sampler, grader, prompts, temperature, copies,
                               hash_bytes("held out", 8, r->stage->seed));
     sampler_close(&sampler);
-    judge_close(judge);
+    grader_close(grader);
     return status;
 }
 
@@ -159,8 +160,8 @@ static int measure_heldout(struct stage_run *r, const char *when)
     struct eval_scores sampled, greedy;
     if (r->held_out.count == 0)
         return 0;
-    struct eval_kept shown = {.answers = json_array()};
-    int status = measure(&sampled, &(struct eval_kept){0}, r, &r->held_out, r->s->temperature, 1);
+    struct eval_details shown = {.answers = json_array()};
+    int status = measure(&sampled, &(struct eval_details){0}, r, &r->held_out, r->s->temperature, 1);
     if (status == 0)
         status = measure(&greedy, &shown, r, &r->held_out, 0, 1);
     if (status) {
@@ -187,16 +188,16 @@ static int measure_passes(struct stage_run *r)
                               .longest = r->prompts.longest};
     double *passes = memory_alloc(r->prompts.count * 8);
     i64 *index = memory_alloc(r->prompts.count * 8);
-    for (i64 i = 0; i < r->prompts.count && r->s->surrogate.hint_share > 0; i++)
-        if (r->pool.pass[i] < 0 && r->prompts.list[i].think.count) {
+    for (i64 i = 0; i < r->prompts.count && r->s->policy_loss.hint_share > 0; i++)
+        if (r->buffer.pass[i] < 0 && r->prompts.list[i].think.count) {
             index[unknown.count] = i;
             unknown.list[unknown.count++] = r->prompts.list[i];
         }
-    struct eval_kept kept = {.best = passes};
+    struct eval_details kept = {.best = passes};
     int status =
-        unknown.count ? measure(&scores, &kept, r, &unknown, r->s->temperature, r->s->surrogate.hint_attempts) : 0;
+        unknown.count ? measure(&scores, &kept, r, &unknown, r->s->temperature, r->s->policy_loss.hint_attempts) : 0;
     for (i64 i = 0; i < unknown.count && status == 0; i++)
-        r->pool.pass[index[i]] = passes[i];
+        r->buffer.pass[index[i]] = passes[i];
     if (unknown.count && status == 0)
         log_info("hints: without any, the answers to %lld prompts have a mean reward of %.3f", (long long)unknown.count,
                  scores.reward);
@@ -211,7 +212,7 @@ static int measure_passes(struct stage_run *r)
 static int save(void *context, const char *folder)
 {
     struct stage_run *r = context;
-    return model_save(&r->model, folder) || install_tokenizers(folder, r->s->from) ? -1 : 0;
+    return model_save(&r->model, folder) || copy_tokenizers(folder, r->s->from) ? -1 : 0;
 }
 
 static const char pool_file[] = "weft/rollouts.safetensors";
@@ -225,10 +226,10 @@ static int write_state(void *context, struct json *state, const char *folder)
     model_use_get(use, &r->model);
     json_set(state, "updates", json_of_integer(r->updates));
     json_set(state, "success", json_of_numbers(r->success, r->prompts.count));
-    json_set(state, "pass", json_of_numbers(r->pool.pass, r->prompts.count));
+    json_set(state, "pass", json_of_numbers(r->buffer.pass, r->prompts.count));
     json_set(state, "expert_use", json_of_numbers(use, uses));
     json_set(state, "heldout", json_copy(r->heldout));
-    int status = pool_save(&r->pool, path);
+    int status = replay_buffer_save(&r->buffer, path);
     memory_free(use);
     memory_free(path);
     return status;
@@ -237,19 +238,19 @@ static int write_state(void *context, struct json *state, const char *folder)
 static int read_state(struct stage_run *r, const struct json *state, const char *folder)
 {
     if (json_count(json_get(state, "success")) != r->prompts.count)
-        return error_set("%s belongs to other prompts; remove %s/checkpoints to begin anew", folder, r->stage->out);
+        return error_set("%s belongs to other prompts; remove %s/checkpoints to start again", folder, r->stage->out);
     char *path = path_join(folder, pool_file);
     i64 uses = model_use_count(&r->model.config);
     double *use = memory_alloc(uses * 8);
     r->updates = json_integer(json_get(state, "updates"), 0);
     json_numbers(r->success, r->prompts.count, json_get(state, "success"));
-    json_numbers(r->pool.pass, r->prompts.count, json_get(state, "pass"));
+    json_numbers(r->buffer.pass, r->prompts.count, json_get(state, "pass"));
     json_numbers(use, uses, json_get(state, "expert_use"));
     model_use_put(&r->model, use);
     memory_free(use);
     json_free(r->heldout);
     r->heldout = json_copy(json_get(state, "heldout"));
-    int status = pool_load(&r->pool, path);
+    int status = replay_buffer_load(&r->buffer, path);
     memory_free(path);
     return status;
 }
@@ -259,8 +260,8 @@ static int read_state(struct stage_run *r, const struct json *state, const char 
 static int begin(void *context, i64 step, const struct json *state, const char *folder)
 {
     struct stage_run *r = context;
-    r->judge = judge_open(&r->s->judge, r->tokenizer, r->stage->out, step);
-    if (!r->judge || judge_check(r->judge, &r->prompts) || judge_check(r->judge, &r->held_out))
+    r->grader = grader_open(&r->s->grader, r->tokenizer, r->stage->out, step);
+    if (!r->grader || grader_check(r->grader, &r->prompts) || grader_check(r->grader, &r->held_out))
         return -1;
     if (state)
         return read_state(r, state, folder);
@@ -272,19 +273,19 @@ static int begin(void *context, i64 step, const struct json *state, const char *
 
 /* ---- One step ---- */
 
-/* Samples the step's cohorts to the end and others as far as they come. While the judge answers
- * with observations, sampling continues. */
-static int draw_and_judge(struct stage_run *r, struct times *times, i64 step, struct progress *bar)
+/* Samples the step's rollout groups to the end and others as far as they come. While the grader
+ * answers with observations, sampling continues. */
+static int draw_and_grade(struct stage_run *r, struct step_times *times, i64 step, struct progress *bar)
 {
     i64 open = 1, mine = r->s->prompts_per_step;
     while (open) {
         double begin = clock_s();
-        int status = rollouts_draw(&r->sampler, r->pool.cohorts, r->pool.count, mine, NULL);
+        int status = rollouts_draw(&r->sampler, r->buffer.rollout_groups, r->buffer.count, mine, NULL);
         times->draw += clock_s() - begin;
         begin = clock_s();
         if (status == 0)
-            status = judge_cohorts(&open, r->judge, r->pool.cohorts, mine, step, r->s->max_tokens);
-        times->judge += clock_s() - begin;
+            status = grade_rollouts(&open, r->grader, r->buffer.rollout_groups, mine, step, r->s->max_tokens);
+        times->grader += clock_s() - begin;
         if (status)
             return status;
         progress_update(bar, step, "answered");
@@ -293,26 +294,26 @@ static int draw_and_judge(struct stage_run *r, struct times *times, i64 step, st
 }
 
 /* Running success rate per prompt, an average with weight 0.5, since a prompt recurs only a few
- * times. Cohorts with a hint or unjudged answers are skipped. */
+ * times. Rollout groups with a hint or ungraded answers are skipped. */
 static void move_success(struct stage_run *r)
 {
     for (i64 i = 0; i < r->s->prompts_per_step; i++) {
-        const struct cohort *c = r->pool.cohorts[i];
-        double *success = &r->success[c->prompt_index], now = cohort_success(c, r->s->surrogate.mask_solved);
+        const struct rollout_group *c = r->buffer.rollout_groups[i];
+        double *success = &r->success[c->prompt_index], now = rollout_group_success(c, r->s->policy_loss.mask_solved);
         if (now >= 0)
             *success = *success < 0 ? now : 0.5 * (*success + now);
     }
 }
 
 /* Statistics of the step's answers before any update on them. */
-static struct eval_scores look_at(const struct stage_run *r)
+static struct eval_scores measure_answers(const struct stage_run *r)
 {
     struct eval_scores x = {0};
     double drawn = 0;
     for (i64 i = 0; i < r->s->prompts_per_step; i++)
         for (i64 c = 0; c < r->s->group; c++) {
-            const struct answer *y = &r->pool.cohorts[i]->rollouts[c].answer;
-            x.reward += r->pool.cohorts[i]->rollouts[c].reward;
+            const struct answer *y = &r->buffer.rollout_groups[i]->rollouts[c].answer;
+            x.reward += r->buffer.rollout_groups[i]->rollouts[c].reward;
             x.length += (double)y->count;
             x.ended += y->ended;
             x.answers++;
@@ -328,11 +329,11 @@ static struct eval_scores look_at(const struct stage_run *r)
     return x;
 }
 
-static void say(struct training_step *said, const struct stage_run *r, const struct eval_scores *heldout,
-                const struct eval_scores *x, const struct learn_result *y, const struct times *t)
+static void log_step(struct training_step *said, const struct stage_run *r, const struct eval_scores *heldout,
+                     const struct eval_scores *x, const struct learn_result *y, const struct step_times *t)
 {
     struct metrics *m = said->metrics;
-    double responses = fmax(1, y->sums.responses), spread = (double)y->spread / (double)y->cohorts;
+    double responses = fmax(1, y->sums.responses), spread = (double)y->spread / (double)y->rollout_groups;
     metrics_put(m, "reward", x->reward);
     metrics_put(m, "entropy", x->entropy);
     metrics_put(m, "length", x->length);
@@ -345,7 +346,7 @@ static void say(struct training_step *said, const struct stage_run *r, const str
     if (r->has_start)
         metrics_put(m, "kl", y->sums.kl / responses);
     metrics_put(m, "draw_s", t->draw);
-    metrics_put(m, "judge_s", t->judge);
+    metrics_put(m, "judge_s", t->grader);
     metrics_put(m, "learn_s", t->learn);
     metrics_put(m, "drawn_per_s", x->length * (double)x->answers / t->draw);
     if (heldout->prompts) {
@@ -356,17 +357,17 @@ static void say(struct training_step *said, const struct stage_run *r, const str
     said->count = (double)y->positions;
     said->seconds = y->seconds;
     said->flops = y->flops;
-    text_printf(&said->note, "reward %.3f spread %.2f entropy %.3f clipped %.2f length %.1f", x->reward, spread,
-                x->entropy, y->sums.clipped / responses, x->length);
+    buffer_printf(&said->note, "reward %.3f spread %.2f entropy %.3f clipped %.2f length %.1f", x->reward, spread,
+                  x->entropy, y->sums.clipped / responses, x->length);
 }
 
 /* Evaluates the model that samples this step's answers, every
  * eval_steps steps. out->prompts is 0 otherwise. */
-static int measure_in_between(struct eval_scores *out, struct stage_run *r, i64 step)
+static int measure_if_due(struct eval_scores *out, struct stage_run *r, i64 step)
 {
     bool due = r->held_out.count && r->s->eval_steps && step && step % r->s->eval_steps == 0;
     *out = (struct eval_scores){0};
-    int status = due ? measure(out, &(struct eval_kept){0}, r, &r->held_out, r->s->temperature, 1) : 0;
+    int status = due ? measure(out, &(struct eval_details){0}, r, &r->held_out, r->s->temperature, 1) : 0;
     if (due && status == 0)
         log_info("step %lld: held-out reward %.3f, entropy %.3f", (long long)step, out->reward, out->entropy);
     return status;
@@ -377,27 +378,27 @@ static int run_step(void *context, i64 step, struct training_step *said)
     struct stage_run *r = context;
     struct learn_result learnt;
     struct eval_scores heldout;
-    struct times times = {0};
-    pool_mark(&r->mark, &r->pool);
-    if (pool_fill(&r->pool, step, &r->s->surrogate))
+    struct step_times times = {0};
+    replay_buffer_mark(&r->mark, &r->buffer);
+    if (replay_buffer_fill(&r->buffer, step, &r->s->policy_loss))
         return -1;
-    int status = measure_in_between(&heldout, r, step);
+    int status = measure_if_due(&heldout, r, step);
     if (status == 0)
-        status = draw_and_judge(r, &times, step, said->bar);
+        status = draw_and_grade(r, &times, step, said->bar);
     if (status && interrupted()) { /* discard: the repeated step gives the same result */
-        pool_go_back(&r->pool, &r->mark);
+        replay_buffer_rewind(&r->buffer, &r->mark);
         return STAGE_INTERRUPTED;
     }
     if (status)
         return status;
     move_success(r);
-    struct eval_scores scores = look_at(r);
-    if (learner_step(&learnt, &r->learner, r->pool.cohorts, r->s->prompts_per_step, r->success, r->updates))
+    struct eval_scores scores = measure_answers(r);
+    if (learner_step(&learnt, &r->learner, r->buffer.rollout_groups, r->s->prompts_per_step, r->success, r->updates))
         return -1;
     r->updates += learnt.updates;
-    pool_drop(&r->pool);
+    replay_buffer_drop(&r->buffer);
     times.learn = learnt.seconds;
-    say(said, r, &heldout, &scores, &learnt, &times);
+    log_step(said, r, &heldout, &scores, &learnt, &times);
     return 0;
 }
 
@@ -466,8 +467,8 @@ static int run_with_model(struct stage_run *r)
     r->success = memory_alloc(r->prompts.count * 8);
     for (i64 i = 0; i < r->prompts.count; i++)
         r->success[i] = -1;
-    pool_open(&r->pool, &r->prompts, r->tokenizer, r->s->prompts_per_step, r->s->group, r->s->buffer_batches,
-              r->stage->seed);
+    replay_buffer_open(&r->buffer, &r->prompts, r->tokenizer, r->s->prompts_per_step, r->s->group, r->s->buffer_batches,
+                       r->stage->seed);
     int status = open_sampler(r);
     if (status == 0) {
         open_learner(r);
@@ -475,7 +476,7 @@ static int run_with_model(struct stage_run *r)
         learner_close(&r->learner);
     }
     sampler_close(&r->sampler);
-    pool_close(&r->pool);
+    replay_buffer_close(&r->buffer);
     return status;
 }
 
@@ -501,8 +502,8 @@ int rl_stage(const void *settings, const struct stage *stage)
         text_tokenizer_free(r->tokenizer);
     prompts_release(&r->prompts);
     prompts_release(&r->held_out);
-    pool_mark_release(&r->mark);
-    judge_close(r->judge);
+    replay_buffer_mark_release(&r->mark);
+    grader_close(r->grader);
     json_free(r->heldout);
     memory_free(r->success);
     memory_free(r);

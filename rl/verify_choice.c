@@ -5,7 +5,7 @@
 /* True for characters that join a word: ASCII letters and digits, apostrophes, and letters U+00C0
  * to U+1FFF, whose first bytes are 0xc3 to 0xe1. CJK and Hangul (from U+2E80) do not join Latin
  * letters, since no space separates them. */
-static bool joins(struct text_span s, i64 i)
+static bool joins_word(struct text_span s, i64 i)
 {
     if (i < 0 || i >= s.length)
         return false;
@@ -18,7 +18,7 @@ static bool joins(struct text_span s, i64 i)
 
 static bool is_choice(struct text_span s, i64 i)
 {
-    return i < s.length && s.at[i] >= 'A' && s.at[i] <= 'J' && !joins(s, i - 1) && !joins(s, i + 1);
+    return i < s.length && s.at[i] >= 'A' && s.at[i] <= 'J' && !joins_word(s, i - 1) && !joins_word(s, i + 1);
 }
 
 static bool in_parentheses(struct text_span s, i64 i)
@@ -26,21 +26,21 @@ static bool in_parentheses(struct text_span s, i64 i)
     return i > 0 && i + 1 < s.length && s.at[i - 1] == '(' && s.at[i + 1] == ')';
 }
 
-/* follows: the words precede position i, apart from white
- * space. goes_on: the words follow the letter at i. */
-static bool follows(struct text_span s, i64 i, const char *words)
+/* preceded_by: the words precede position i, apart from white
+ * space. followed_by: the words follow the letter at i. */
+static bool preceded_by(struct text_span s, i64 i, const char *words)
 {
     i64 n = (i64)strlen(words);
     while (i > 0 && isspace((u8)s.at[i - 1]))
         i--;
-    bool alone = !isalpha((u8)words[0]) || !joins(s, i - n - 1);
+    bool alone = !isalpha((u8)words[0]) || !joins_word(s, i - n - 1);
     return i >= n && strncasecmp(s.at + i - n, words, (size_t)n) == 0 && alone;
 }
 
-static bool goes_on(struct text_span s, i64 i, const char *words)
+static bool followed_by(struct text_span s, i64 i, const char *words)
 {
     i64 n = (i64)strlen(words);
-    return s.length - i > n && strncasecmp(s.at + i + 1, words, (size_t)n) == 0 && !joins(s, i + 1 + n);
+    return s.length - i > n && strncasecmp(s.at + i + 1, words, (size_t)n) == 0 && !joins_word(s, i + 1 + n);
 }
 
 enum { NONE, POSSIBLE, CERTAIN };
@@ -52,11 +52,11 @@ static int choice_at(struct text_span s, i64 i)
     if (!is_choice(s, i))
         return NONE;
     bool word = (s.at[i] == 'A' || s.at[i] == 'I') && i + 1 < s.length && s.at[i + 1] == ' ';
-    if (!word || goes_on(s, i, " is") || goes_on(s, i, " because"))
+    if (!word || followed_by(s, i, " is") || followed_by(s, i, " because"))
         return CERTAIN;
-    if (follows(s, i, "answer is") || follows(s, i, "option") || (i > 0 && (u8)s.at[i - 1] >= 0x80))
+    if (preceded_by(s, i, "answer is") || preceded_by(s, i, "option") || (i > 0 && (u8)s.at[i - 1] >= 0x80))
         return CERTAIN;
-    if (follows(s, i, ":"))
+    if (preceded_by(s, i, ":"))
         return s.at[i] == 'A' ? CERTAIN : POSSIBLE; /* "The answer: I believe it is (B)" */
     return NONE;
 }

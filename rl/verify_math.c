@@ -10,28 +10,28 @@ static bool one_of(struct text_span s, const char *const *list, i64 count)
 
 /* ---- Values without formatting ---- */
 
-struct value {
-    struct text text;
+struct math_value {
+    struct buffer text;
     i64 unit;  /* offset of the unit; -1: none */
     bool list; /* has commas before spaces, so they do not separate thousands */
 };
 
-static struct text_span text_of(const struct value *v)
+static struct text_span text_of(const struct math_value *v)
 {
     return (struct text_span){v->text.data ? v->text.data : "", v->text.length};
 }
 
-static struct text_span amount_of(const struct value *v)
+static struct text_span amount_of(const struct math_value *v)
 {
     return part(text_of(v), 0, v->unit < 0 ? v->text.length : v->unit);
 }
 
-static struct text_span unit_of(const struct value *v)
+static struct text_span unit_of(const struct math_value *v)
 {
     return part(text_of(v), v->unit < 0 ? v->text.length : v->unit, v->text.length);
 }
 
-static char last_of(const struct value *v)
+static char last_of(const struct math_value *v)
 {
     return v->text.length ? v->text.data[v->text.length - 1] : 0;
 }
@@ -46,14 +46,14 @@ static i64 space_at(struct text_span s)
 }
 
 /* Skips white space, but keeps it between digits: 1 1/2 is not 11/2. */
-static i64 take_space(struct value *v, struct text_span s)
+static i64 take_space(struct math_value *v, struct text_span s)
 {
     i64 n = 0;
     for (i64 more; (more = space_at(part(s, n, s.length))); n += more) {
     }
     bool digit = n < s.length && isdigit((u8)s.at[n]);
     if (n && digit && isdigit((u8)last_of(v)))
-        text_append(&v->text, " ", 1);
+        buffer_append(&v->text, " ", 1);
     v->list |= n && digit && last_of(v) == ',';
     return n;
 }
@@ -76,7 +76,7 @@ static bool is_unit(struct text_span s)
 
 /* Appends the words in {...} after \text, and notes whether
  * they are a unit. Returns the bytes consumed. */
-static i64 take_words(struct value *v, struct text_span s)
+static i64 take_words(struct math_value *v, struct text_span s)
 {
     struct text_span inside = s.length && s.at[0] == '{' ? braces(s) : (struct text_span){s.at, -1};
     if (inside.length < 0)
@@ -85,13 +85,13 @@ static i64 take_words(struct value *v, struct text_span s)
     v->unit = v->text.length && is_unit(inside) && is_power(rest) ? v->text.length : -1;
     for (i64 i = 0; i < inside.length; i++)
         if (!isspace((u8)inside.at[i]) && inside.at[i] != '$')
-            text_append(&v->text, inside.at + i, 1);
+            buffer_append(&v->text, inside.at + i, 1);
     return inside.length + 2;
 }
 
 /* Handles a LaTeX command at s: "\" and letters or one other
  * character. Returns the bytes consumed. */
-static i64 take_command(struct value *v, struct text_span s)
+static i64 take_command(struct math_value *v, struct text_span s)
 {
     static const char *const dress[] = {"left", "right", "displaystyle", "!", "$"};
     static const char *const words[] = {"text", "textbf", "textit", "mathrm", "mathbf"};
@@ -104,16 +104,16 @@ static i64 take_command(struct value *v, struct text_span s)
     if (one_of(name, words, COUNT_OF(words)))
         return n + take_words(v, part(s, n, s.length));
     if (one_of(name, fractions, COUNT_OF(fractions)))
-        text_append(&v->text, "\\frac", 5);
+        buffer_append(&v->text, "\\frac", 5);
     else if (same(name, span_of("%")))
-        text_append(&v->text, "%", 1);
+        buffer_append(&v->text, "%", 1);
     else if (!one_of(name, dress, COUNT_OF(dress)))
-        text_append(&v->text, s.at, n);
+        buffer_append(&v->text, s.at, n);
     return n;
 }
 
 /* Removes braces around one character: \frac{1}{2} becomes \frac12, {,} a comma. */
-static void close_brace(struct text *t)
+static void close_brace(struct buffer *t)
 {
     i64 n = t->length;
     bool single =
@@ -121,12 +121,12 @@ static void close_brace(struct text *t)
     if (single)
         t->data[n - 2] = t->data[n - 1];
     else
-        text_append(t, "}", 1);
+        buffer_append(t, "}", 1);
     t->length -= single;
     t->data[t->length] = 0;
 }
 
-static i64 take_piece(struct value *v, struct text_span s)
+static i64 take_piece(struct math_value *v, struct text_span s)
 {
     static const char minus[] = "\xe2\x88\x92"; /* U+2212 */
     i64 space = take_space(v, s);
@@ -135,31 +135,31 @@ static i64 take_piece(struct value *v, struct text_span s)
     if (s.at[0] == '\\')
         return take_command(v, s);
     if (begins(s, minus))
-        return text_append(&v->text, "-", 1), 3;
+        return buffer_append(&v->text, "-", 1), 3;
     if (s.at[0] == '}')
         close_brace(&v->text);
     else if (s.at[0] != '$')
-        text_append(&v->text, s.at, 1);
+        buffer_append(&v->text, s.at, 1);
     return 1;
 }
 
 /* Keeps bytes [begin, end). */
-static void crop(struct text *t, i64 begin, i64 end)
+static void keep_range(struct buffer *t, i64 begin, i64 end)
 {
     memmove(t->data, t->data + begin, (size_t)(end - begin));
     t->length = end - begin;
     t->data[t->length] = 0;
 }
 
-static void crop_wrapping(struct text *t)
+static void strip_wrapping(struct buffer *t)
 {
     while (t->length > 1 && t->data[0] == '{' && braces((struct text_span){t->data, t->length}).length == t->length - 2)
-        crop(t, 1, t->length - 1);
+        keep_range(t, 1, t->length - 1);
     if (t->length == 3 && t->data[0] == '(' && isalpha((u8)t->data[1]) && t->data[2] == ')')
-        crop(t, 1, 2);
+        keep_range(t, 1, 2);
 }
 
-static void find_degrees(struct value *v)
+static void find_degrees(struct math_value *v)
 {
     static const char *const degrees[] = {"^\\circ", "^{\\circ}", "\\degree", "\xc2\xb0"};
     struct text_span s = text_of(v);
@@ -171,41 +171,41 @@ static void find_degrees(struct value *v)
 }
 
 /* Strips formatting: "$", spaces, \left, \right, \text{...}, \dfrac, a final full stop. */
-static void undress(struct value *v, struct text_span s)
+static void strip_formatting(struct math_value *v, struct text_span s)
 {
-    *v = (struct value){.unit = -1};
+    *v = (struct math_value){.unit = -1};
     s = trimmed(s);
     if (s.length && s.at[s.length - 1] == '.')
         s.length--;
     for (i64 i = 0; i < s.length;)
         i += take_piece(v, part(s, i, s.length));
     if (v->text.length) {
-        crop_wrapping(&v->text);
+        strip_wrapping(&v->text);
         find_degrees(v);
     }
 }
 
-static i64 name_length(const struct value *v) /* length of "x=", else 0 */
+static i64 name_length(const struct math_value *v) /* length of "x=", else 0 */
 {
     struct text_span s = text_of(v);
     bool named = s.length > 2 && isalpha((u8)s.at[0]) && s.at[1] == '=' && !memchr(s.at + 2, '=', (size_t)s.length - 2);
     return named ? 2 : 0;
 }
 
-static void drop_name(struct value *v)
+static void drop_name(struct math_value *v)
 {
     i64 n = name_length(v);
     if (n)
-        crop(&v->text, n, v->text.length);
+        keep_range(&v->text, n, v->text.length);
     v->unit = v->unit > n ? v->unit - n : -1;
 }
 
 /* Compares two values. A name or a unit may be missing on one side. */
 static bool equal_values(struct text_span a, struct text_span b)
 {
-    struct value x, y;
-    undress(&x, a);
-    undress(&y, b);
+    struct math_value x, y;
+    strip_formatting(&x, a);
+    strip_formatting(&y, b);
     if (!name_length(&x) || !name_length(&y)) {
         drop_name(&x);
         drop_name(&y);
@@ -213,8 +213,8 @@ static bool equal_values(struct text_span a, struct text_span b)
     bool units = unit_of(&x).length == 0 || unit_of(&y).length == 0 || same(unit_of(&x), unit_of(&y));
     bool equal = y.text.length && (same(text_of(&x), text_of(&y)) ||
                                    (units && x.list == y.list && equal_numbers(amount_of(&x), amount_of(&y))));
-    text_release(&x.text);
-    text_release(&y.text);
+    buffer_release(&x.text);
+    buffer_release(&y.text);
     return equal;
 }
 
@@ -294,18 +294,18 @@ double verify_math(struct text_span truth, struct text_span answer)
 /* Compares without "," and "$", as verl does. */
 static bool equal_without_commas(struct text_span a, struct text_span b)
 {
-    struct text x = {0}, y = {0};
-    text_append(&x, "", 0);
-    text_append(&y, "", 0);
+    struct buffer x = {0}, y = {0};
+    buffer_append(&x, "", 0);
+    buffer_append(&y, "", 0);
     for (i64 i = 0; i < a.length; i++)
         if (!strchr(",$", a.at[i]))
-            text_append(&x, a.at + i, 1);
+            buffer_append(&x, a.at + i, 1);
     for (i64 i = 0; i < b.length; i++)
         if (!strchr(",$", b.at[i]))
-            text_append(&y, b.at + i, 1);
+            buffer_append(&y, b.at + i, 1);
     bool equal = equal_values((struct text_span){x.data, x.length}, (struct text_span){y.data, y.length});
-    text_release(&x);
-    text_release(&y);
+    buffer_release(&x);
+    buffer_release(&y);
     return equal;
 }
 

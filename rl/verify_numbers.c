@@ -154,7 +154,7 @@ static bool parse_number(double *out, bool *percent, struct text_span s)
 
 /* Non-integers may be rounded, such as 0.333333 for 1/3. An
  * integer must match up to the rounding of a double. */
-static bool near(double x, double y)
+static bool nearly_equal(double x, double y)
 {
     double most = fmax(fabs(x), fabs(y));
     bool integer = x == rint(x) || y == rint(y);
@@ -171,6 +171,7 @@ bool equal_numbers(struct text_span a, struct text_span b)
     if (!parse_number(&x, &x_percent, a) || !parse_number(&y, &y_percent, b))
         return false;
     if (x_percent == y_percent)
-        return near(x, y);
-    return near(x, y) || near(x_percent ? x / 100 : x, y_percent ? y / 100 : y); /* 25 % matches 25 and 0.25 */
+        return nearly_equal(x, y);
+    return nearly_equal(x, y) ||
+           nearly_equal(x_percent ? x / 100 : x, y_percent ? y / 100 : y); /* 25 % matches 25 and 0.25 */
 }

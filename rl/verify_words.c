@@ -72,7 +72,7 @@ static i64 word_errors(const struct verify_word_list *a, const struct verify_wor
 
 double verify_words(struct text_span truth, struct text_span answer)
 {
-    struct text x = {0}, y = {0};
+    struct buffer x = {0}, y = {0};
     text_fold(&x, truth.at, truth.length);
     text_fold(&y, answer.at, answer.length);
     struct verify_word_list reference = split_words((struct text_span){x.data, x.length}),
@@ -80,7 +80,7 @@ double verify_words(struct text_span truth, struct text_span answer)
     double errors = (double)word_errors(&reference, &said) / (double)max_i64(reference.count, 1);
     memory_free(reference.list);
     memory_free(said.list);
-    text_release(&x);
-    text_release(&y);
+    buffer_release(&x);
+    buffer_release(&y);
     return fmax(0, 1 - errors);
 }

@@ -1,6 +1,6 @@
 #include "sequence/batch.h"
 
-static void *take(struct arena *arena, i64 count, i64 bytes)
+static void *alloc_list(struct arena *arena, i64 count, i64 bytes)
 {
     return arena_alloc(arena, count * bytes);
 }
@@ -9,35 +9,35 @@ static void init_input(struct input_list *list, struct arena *arena, i64 n, i64 
 {
     if (!ids && !features)
         return;
-    list->position = take(arena, n, 4);
-    list->ids = ids ? take(arena, n * ids, 4) : NULL;
-    list->features = features ? take(arena, n * features, 4) : NULL;
-    list->pixels = pixels ? take(arena, n * pixels, 1) : NULL;
-    list->scale = features ? take(arena, n, 4) : NULL;
+    list->position = alloc_list(arena, n, 4);
+    list->ids = ids ? alloc_list(arena, n * ids, 4) : NULL;
+    list->features = features ? alloc_list(arena, n * features, 4) : NULL;
+    list->pixels = pixels ? alloc_list(arena, n * pixels, 1) : NULL;
+    list->scale = features ? alloc_list(arena, n, 4) : NULL;
 }
 
 static void init_target(struct target_list *list, struct arena *arena, i64 n, i64 ids, i64 bits)
 {
     if (!ids && !bits)
         return;
-    list->position = take(arena, n, 4);
-    list->weight = take(arena, n, 4);
-    list->stream = take(arena, n, 1);
-    list->ids = ids ? take(arena, n * ids, 4) : NULL;
-    list->bits = bits ? take(arena, n * bits, 1) : NULL;
+    list->position = alloc_list(arena, n, 4);
+    list->weight = alloc_list(arena, n, 4);
+    list->stream = alloc_list(arena, n, 1);
+    list->ids = ids ? alloc_list(arena, n * ids, 4) : NULL;
+    list->bits = bits ? alloc_list(arena, n * bits, 1) : NULL;
 }
 
 void batch_init(struct batch *b, struct arena *arena, i64 n, const struct token_sizes *w)
 {
     *b = (struct batch){.n = n, .keys = n};
-    b->sample = take(arena, n, 4);
-    b->stream = take(arena, n, 1);
-    b->coordinates = take(arena, n, 12);
-    b->query = take(arena, n, 4);
-    b->begin = take(arena, n, 4);
-    b->end = take(arena, n, 4);
-    b->hole_begin = take(arena, n, 4);
-    b->hole_end = take(arena, n, 4);
+    b->sample = alloc_list(arena, n, 4);
+    b->stream = alloc_list(arena, n, 1);
+    b->coordinates = alloc_list(arena, n, 12);
+    b->query = alloc_list(arena, n, 4);
+    b->begin = alloc_list(arena, n, 4);
+    b->end = alloc_list(arena, n, 4);
+    b->hole_begin = alloc_list(arena, n, 4);
+    b->hole_end = alloc_list(arena, n, 4);
     for (i64 i = 0; i < n; i++) {
         b->query[i] = (i32)i;
         b->hole_begin[i] = b->hole_end[i] = 0;

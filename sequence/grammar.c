@@ -85,7 +85,7 @@ static void want(struct grammar *g, enum want what, i64 first, i64 count)
     g->want_count = count;
 }
 
-static void want_at_last(struct grammar *g, enum want what)
+static void want_at_last_position(struct grammar *g, enum want what)
 {
     want(g, what, grammar_length(g) - 1, 1);
 }
@@ -109,7 +109,7 @@ static const struct shape *shape_of(const struct vocabulary *v, i32 id)
     return NULL;
 }
 
-static struct scale finest(const struct shape *shape)
+static struct scale finest_scale(const struct shape *shape)
 {
     return shape->scales[shape->scale_count - 1];
 }
@@ -150,12 +150,12 @@ static void take_free_id(struct grammar *g, i32 id)
     append_id(g, id);
     if (shape) {
         g->shape = shape;
-        want_at_last(g, WANT_BEGIN);
+        want_at_last_position(g, WANT_BEGIN);
     } else if (g->stream != STREAM_TEXT) {
         open_block(g);
-        want_at_last(g, WANT_FRAME);
+        want_at_last_position(g, WANT_FRAME);
     } else {
-        want_at_last(g, WANT_ID);
+        want_at_last_position(g, WANT_ID);
     }
 }
 
@@ -165,7 +165,7 @@ static void take_begin(struct grammar *g, i32 id)
 {
     append_id(g, id);
     open_block(g);
-    want_at_last(g, WANT_BITS);
+    want_at_last_position(g, WANT_BITS);
 }
 
 static void take_next_frame(struct grammar *g)
@@ -173,7 +173,7 @@ static void take_next_frame(struct grammar *g)
     target_id(g, g->vocabulary->bracket[BRACKET_NEXT], g->stream);
     g->frame++;
     g->scale = 0;
-    want_at_last(g, WANT_BITS);
+    want_at_last_position(g, WANT_BITS);
 }
 
 /* Text after a video sees all of it, so open holes end at the end of the block. */
@@ -192,10 +192,10 @@ static void take_vision_end(struct grammar *g, i32 id)
 {
     if (g->shape->video) /* NEXT was the alternative */
         target_id(g, id, g->stream);
-    close_block(g, g->frame + 1, max_i64(finest(g->shape).h, finest(g->shape).w));
+    close_block(g, g->frame + 1, max_i64(finest_scale(g->shape).h, finest_scale(g->shape).w));
     close_holes(g);
     append_id(g, id);
-    want_at_last(g, WANT_ID);
+    want_at_last_position(g, WANT_ID);
 }
 
 i64 grammar_choices(const struct grammar *g, i32 out[2])
@@ -253,7 +253,7 @@ static const char *want_name(enum want what)
 int grammar_id(struct grammar *g, i32 id)
 {
     if (!grammar_allows(g, id))
-        return error_set("id %d cannot stand at position %lld of the sample: expected %s", id,
+        return error_set("id %d is not allowed at position %lld of the sample: expected %s", id,
                          (long long)grammar_length(g), want_name(g->want));
     if (g->want == WANT_ID)
         take_free_id(g, id);
@@ -290,7 +290,7 @@ static bool frame_masked(const struct grammar *g)
  * 2601.05966, eq. 9). Scale 1 of frame t is predicted at the last position of frame t - 1, so the
  * keys of frame t are hidden from the last position of frame t + window on. The last position of a
  * masked frame still sees itself. */
-static void dig_hole(const struct grammar *g, struct position *p)
+static void set_hole(const struct grammar *g, struct position *p)
 {
     i64 positions = shape_positions(g->shape), seen = g->options.window;
     bool masked = g->shape->video && frame_masked(g), is_last = g->scale == g->shape->scale_count;
@@ -304,15 +304,15 @@ static void dig_hole(const struct grammar *g, struct position *p)
 /* Appends one position of a scale, centre-aligned to the finest scale. */
 static void append_vision(struct grammar *g, struct scale scale, i64 cell, i64 begin, i64 row)
 {
-    struct scale most = finest(g->shape);
+    struct scale most = finest_scale(g->shape);
     struct position *p = append(g, stream_rows[g->stream].input);
     float down = (float)most.h / (float)scale.h, across = (float)most.w / (float)scale.w;
     p->at[0] = (float)(g->origin + g->frame);
     p->at[1] = (float)g->origin + ((float)(cell / scale.w) + 0.5f) * down - 0.5f;
     p->at[2] = (float)g->origin + ((float)(cell % scale.w) + 0.5f) * across - 0.5f;
     p->begin = (i32)begin;
-    p->in = (struct slot){g->blocks - 1, (i32)g->frame, (i32)row, (i32)g->scale};
-    dig_hole(g, p);
+    p->in = (struct media_index){g->blocks - 1, (i32)g->frame, (i32)row, (i32)g->scale};
+    set_hole(g, p);
 }
 
 static i64 rows_before(const struct shape *shape, i64 scale)
@@ -349,7 +349,7 @@ static void target_bits(struct grammar *g)
             continue;
         p->out = stream_rows[g->stream].target;
         p->out_weight = g->weight * scale_weight(g);
-        p->target = (struct slot){g->blocks - 1, (i32)g->frame, (i32)(row + i), (i32)g->scale};
+        p->target = (struct media_index){g->blocks - 1, (i32)g->frame, (i32)(row + i), (i32)g->scale};
     }
 }
 
@@ -366,7 +366,7 @@ void grammar_bits(struct grammar *g)
     if (g->scale < shape->scale_count)
         want(g, WANT_BITS, begin, scale_positions(next));
     else
-        want_at_last(g, shape->video ? WANT_FRAME_END : WANT_IMAGE_END);
+        want_at_last_position(g, shape->video ? WANT_FRAME_END : WANT_IMAGE_END);
 }
 
 /* ---- audio ---- */
@@ -374,7 +374,7 @@ void grammar_bits(struct grammar *g)
 void grammar_frame(struct grammar *g, bool end)
 {
     require(g->want == WANT_FRAME, "an audio frame where %s is wanted", want_name(g->want));
-    struct slot slot = {g->blocks - 1, (i32)g->frame++, 0, 0};
+    struct media_index slot = {g->blocks - 1, (i32)g->frame++, 0, 0};
     struct position *last = place_at(g, grammar_length(g) - 1);
     if (last) {
         last->out = stream_rows[g->stream].target;
@@ -382,7 +382,7 @@ void grammar_frame(struct grammar *g, bool end)
         last->target = slot;
     }
     append_indexed(g, stream_rows[g->stream].input)->in = slot;
-    want_at_last(g, end ? WANT_ID : WANT_FRAME);
+    want_at_last_position(g, end ? WANT_ID : WANT_FRAME);
 }
 
 /* ---- vision-in ---- */
@@ -394,7 +394,7 @@ static void append_cell(struct grammar *g, i64 frame, i64 cell, i64 width, i64 b
     p->at[1] = (float)(g->origin + cell / width);
     p->at[2] = (float)(g->origin + cell % width);
     p->begin = (i32)begin;
-    p->in = (struct slot){g->blocks - 1, (i32)frame, (i32)cell, 0};
+    p->in = (struct media_index){g->blocks - 1, (i32)frame, (i32)cell, 0};
 }
 
 int grammar_cells(struct grammar *g, enum stream stream, i64 frames, i64 height, i64 width)
@@ -417,7 +417,7 @@ int grammar_cells(struct grammar *g, enum stream stream, i64 frames, i64 height,
     }
     close_block(g, frames, max_i64(height, width));
     append_id(g, end_id);
-    want_at_last(g, WANT_ID);
+    want_at_last_position(g, WANT_ID);
     return 0;
 }
 
@@ -479,7 +479,7 @@ int grammar_part(struct grammar *g, const struct part *part)
 
 /* Running state of grammar_measure. */
 struct count {
-    struct measure *out;
+    struct sample_measure *out;
     i64 text_run; /* consecutive text targets up to the last position */
     bool speaks;  /* a previous position exists, whose text head can predict the next id */
 };
@@ -539,10 +539,11 @@ static i64 count_part(struct count *c, const struct vocabulary *v, const struct 
     panic("a part of stream %d", (int)part->kind);
 }
 
-void grammar_measure(struct measure *out, const struct vocabulary *v, const struct part *parts, i64 count, i32 end)
+void grammar_measure(struct sample_measure *out, const struct vocabulary *v, const struct part *parts, i64 count,
+                     i32 end)
 {
     struct count c = {.out = out};
-    *out = (struct measure){0};
+    *out = (struct sample_measure){0};
     double weight = 1;
     for (i64 i = 0; i < count; i++) {
         weight = stream_rows[parts[i].kind].form == FORM_CELLS ? 0 : parts[i].weight;

@@ -66,7 +66,7 @@ float shape_input_scale(const float *amplitude, i64 scale_count);
 
 /* ---- Positions ---- */
 /* Address of a non-id input or target, which the caller fills. */
-struct slot {
+struct media_index {
     i32 block; /* index of the medium in the sample, in order of appearance */
     i32 frame; /* latent frame or audio frame; EOA is at the audio's number of frames */
     /* vision-in: position in the frame, row-major. Vision-out input: row of dequantize_bits'
@@ -87,7 +87,7 @@ struct position {
     i32 id;                        /* text input, else -1 */
     i32 text;                      /* next id; -1: no text prediction here */
     float text_weight, out_weight; /* 0: predicted, but not a target */
-    struct slot in, target;
+    struct media_index in, target;
 };
 
 /* ---- The machine ---- */
@@ -162,12 +162,12 @@ struct part {
 int grammar_part(struct grammar *grammar, const struct part *part);
 /* Length and target weight sums of a sample, computed without building it. They equal the result
  * of grammar_part for each part and grammar_end(end). */
-struct measure {
+struct sample_measure {
     i64 length, seen; /* positions, and those of FORM_CELLS among them */
     double totals[TARGETS];
 };
-void grammar_measure(struct measure *out, const struct vocabulary *vocabulary, const struct part *parts, i64 count,
-                     i32 end);
+void grammar_measure(struct sample_measure *out, const struct vocabulary *vocabulary, const struct part *parts,
+                     i64 count, i32 end);
 
 /* ---- Into a batch ---- */
 /* Writes the sample's columns at positions [at, at + length) and appends to the lists: positions,

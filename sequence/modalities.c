@@ -196,10 +196,10 @@ bool modality_has_form(enum modality modality, enum stream_form form)
     return false;
 }
 
-void modality_names(struct text *out, const char *between, const char *last)
+void modality_names(struct buffer *out, const char *between, const char *last)
 {
     for (int i = 0; i < MODALITIES; i++)
-        text_printf(out, "%s%s", i == 0 ? "" : i + 1 < MODALITIES ? between : last, modality_rows[i].name);
+        buffer_printf(out, "%s%s", i == 0 ? "" : i + 1 < MODALITIES ? between : last, modality_rows[i].name);
 }
 
 i64 list_width(struct list_width width, const struct token_sizes *sizes)

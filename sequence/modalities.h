@@ -82,7 +82,7 @@ extern const struct modality_row modality_rows[MODALITIES];
 /* The modality of a name such as "image"; MODALITIES if there is none. */
 enum modality modality_named(const char *name);
 /* Appends the names of all, with `between` between two and `last` before the last. */
-void modality_names(struct text *out, const char *between, const char *last);
+void modality_names(struct buffer *out, const char *between, const char *last);
 
 /* ---- What a sample trains; mixture weights are by direction ---- */
 

@@ -1,18 +1,18 @@
 #include "tensor/fp8.h"
 
-static bool is_rounded(const struct by_weight *by)
+static bool is_rounded(const struct linear_weight *by)
 {
     return by->w->fp8 && (by->tape->recording || by->tape->keeping || by->tape->as_trained);
 }
 
-bool product_is_plain(const struct by_weight *by)
+bool linear_is_plain(const struct linear_weight *by)
 {
-    return !is_rounded(by) && !by->w->narrow;
+    return !is_rounded(by) && !by->w->quantized;
 }
 
 /* ---- Products of unrounded values, or of values rounded to fp8 ---- */
 
-static struct matrix operand(const struct by_weight *by, struct matrix x, enum fp8 format, enum fp8_blocks blocks)
+static struct matrix operand(const struct linear_weight *by, struct matrix x, enum fp8 format, enum fp8_blocks blocks)
 {
     if (!is_rounded(by))
         return x;
@@ -23,7 +23,7 @@ static struct matrix operand(const struct by_weight *by, struct matrix x, enum f
     return out;
 }
 
-static struct matrix operand_weight(const struct by_weight *by)
+static struct matrix operand_weight(const struct linear_weight *by)
 {
     struct matrix w = tensor_matrix(by->w);
     if (!is_rounded(by))
@@ -34,35 +34,35 @@ static struct matrix operand_weight(const struct by_weight *by)
     return w;
 }
 
-static void forward(const struct by_weight *by, struct matrix y, struct matrix x)
+static void forward(const struct linear_weight *by, struct matrix y, struct matrix x)
 {
     struct device *device = by->tape->device;
     struct matrix in = operand(by, x, FP8_E4M3, FP8_ALONG_ROWS);
-    if (by->w->narrow)
-        device->ops->matmul_narrow(device, y, in, by->w->narrow, by->groups);
+    if (by->w->quantized)
+        device->ops->matmul_quantized(device, y, in, by->w->quantized, by->groups);
     else if (by->groups)
-        device->ops->matmul_grouped(device, y, in, operand_weight(by), by->w->parts, true, by->groups);
+        device->ops->matmul_grouped(device, y, in, operand_weight(by), by->w->matrices, true, by->groups);
     else
         device->ops->matmul(device, y, in, false, operand_weight(by), true, false);
 }
 
-static void of_inputs(const struct by_weight *by, struct gradient dx, struct matrix dy)
+static void input_gradient(const struct linear_weight *by, struct gradient dx, struct matrix dy)
 {
     struct device *device = by->tape->device;
     struct matrix errors = operand(by, dy, FP8_E5M2, FP8_ALONG_ROWS);
     if (by->groups)
-        device->ops->matmul_grouped(device, dx.matrix, errors, operand_weight(by), by->w->parts, false, by->groups);
+        device->ops->matmul_grouped(device, dx.matrix, errors, operand_weight(by), by->w->matrices, false, by->groups);
     else
         device->ops->matmul(device, dx.matrix, errors, false, operand_weight(by), false, dx.add);
 }
 
-static void of_weights(const struct by_weight *by, struct gradient dw, struct matrix dy, struct matrix x)
+static void weight_gradient(const struct linear_weight *by, struct gradient dw, struct matrix dy, struct matrix x)
 {
     struct device *device = by->tape->device;
     struct matrix errors = operand(by, dy, FP8_E5M2, FP8_ALONG_COLUMNS);
     struct matrix inputs = operand(by, x, FP8_E4M3, FP8_ALONG_COLUMNS);
     if (by->groups)
-        device->ops->matmul_grouped_weights(device, dw.matrix, by->w->parts_written, by->w->parts, errors, inputs,
+        device->ops->matmul_grouped_weights(device, dw.matrix, by->w->matrices_written, by->w->matrices, errors, inputs,
                                             is_rounded(by) ? NULL : by->source, by->groups);
     else
         device->ops->matmul(device, dw.matrix, errors, true, inputs, false, dw.add);
@@ -70,37 +70,38 @@ static void of_weights(const struct by_weight *by, struct gradient dw, struct ma
 
 /* ---- Products of fp8 codes ---- */
 
-static bool multiplies_codes(const struct by_weight *by)
+static bool multiplies_codes(const struct linear_weight *by)
 {
     return is_rounded(by) && by->tape->device->has_fp8;
 }
 
-static struct fp8_matrix packed(const struct by_weight *by, struct matrix x, enum fp8 format, bool turned)
+static struct fp8_matrix packed(const struct linear_weight *by, struct matrix x, enum fp8 format, bool transposed)
 {
     struct device *device = by->tape->device;
-    enum fp8_blocks blocks = turned ? FP8_ALONG_COLUMNS : FP8_ALONG_ROWS;
-    struct fp8_matrix out = fp8_matrix_of(format, blocks, x, turned, 1, by->groups);
+    enum fp8_blocks blocks = transposed ? FP8_ALONG_COLUMNS : FP8_ALONG_ROWS;
+    struct fp8_matrix out = fp8_matrix_of(format, blocks, x, transposed, 1, by->groups);
     fp8_matrix_place(&out, tape_alloc(by->tape, fp8_matrix_bytes(&out)));
-    device->ops->pack_fp8(device, &out, x, turned, 1, by->groups);
+    device->ops->pack_fp8(device, &out, x, transposed, 1, by->groups);
     return out;
 }
 
 /* out (+)= x w or x w^T, from fp8 codes. */
-static void multiply_by_codes(const struct by_weight *by, struct matrix out, struct matrix x, enum fp8 format,
-                              bool turned, bool add)
+static void multiply_by_codes(const struct linear_weight *by, struct matrix out, struct matrix x, enum fp8 format,
+                              bool transposed, bool add)
 {
     struct device *device = by->tape->device;
     require(by->w->codes, "a weight in 8 bits without weights_begin_step");
     struct fp8_matrix in = packed(by, x, format, false);
-    device->ops->matmul_fp8(device, out, &in, &by->w->codes[turned], by->groups, add);
+    device->ops->matmul_fp8(device, out, &in, &by->w->codes[transposed], by->groups, add);
 }
 
-static void weights_of_codes(const struct by_weight *by, struct gradient dw, struct matrix dy, struct matrix x)
+static void weight_gradient_of_codes(const struct linear_weight *by, struct gradient dw, struct matrix dy,
+                                     struct matrix x)
 {
     struct device *device = by->tape->device;
     struct fp8_matrix errors = packed(by, dy, FP8_E5M2, true), inputs = packed(by, x, FP8_E4M3, true);
     if (by->groups)
-        device->ops->matmul_fp8_weights(device, dw.matrix, by->w->parts_written, by->w->parts, &errors, &inputs,
+        device->ops->matmul_fp8_weights(device, dw.matrix, by->w->matrices_written, by->w->matrices, &errors, &inputs,
                                         by->groups);
     else
         device->ops->matmul_fp8(device, dw.matrix, &errors, &inputs, NULL, dw.add);
@@ -110,7 +111,7 @@ static void weights_of_codes(const struct by_weight *by, struct gradient dw, str
 
 /* Gathers the rows of x named by `source` into a copy of `rows` rows. Returns x itself if there is
  * no `source`. */
-static struct matrix copied_rows(const struct by_weight *by, struct matrix x, i64 rows)
+static struct matrix copied_rows(const struct linear_weight *by, struct matrix x, i64 rows)
 {
     struct device *device = by->tape->device;
     if (!by->source)
@@ -121,7 +122,7 @@ static struct matrix copied_rows(const struct by_weight *by, struct matrix x, i6
     return out;
 }
 
-void product_forward(const struct by_weight *by, struct matrix y, struct matrix x)
+void linear_forward(const struct linear_weight *by, struct matrix y, struct matrix x)
 {
     i64 mark = arena_mark(&by->tape->arena);
     struct matrix rows = copied_rows(by, x, y.rows);
@@ -132,40 +133,40 @@ void product_forward(const struct by_weight *by, struct matrix y, struct matrix 
     arena_reset(&by->tape->arena, mark);
 }
 
-void product_gated(const struct by_weight *by, struct matrix y, struct matrix gate_up, struct matrix x)
+void linear_swiglu_forward(const struct linear_weight *by, struct matrix y, struct matrix gate_up, struct matrix x)
 {
     struct device *device = by->tape->device;
     i64 mark = arena_mark(&by->tape->arena);
-    if (product_is_plain(by)) {
-        device->ops->matmul_grouped_swiglu(device, y, gate_up, x, by->source, tensor_matrix(by->w), by->w->parts,
+    if (linear_is_plain(by)) {
+        device->ops->matmul_grouped_swiglu(device, y, gate_up, x, by->source, tensor_matrix(by->w), by->w->matrices,
                                            by->groups);
         return;
     }
     if (!gate_up.data)
         gate_up = matrix_of(tape_alloc(by->tape, y.rows * 2 * y.columns * dtype_bytes(y.dtype)), y.dtype, y.rows,
                             2 * y.columns);
-    product_forward(by, gate_up, x);
+    linear_forward(by, gate_up, x);
     device->ops->swiglu(device, y, gate_up);
     arena_reset(&by->tape->arena, mark);
 }
 
-void product_of_inputs(const struct by_weight *by, struct gradient dx, struct matrix dy)
+void linear_input_gradient(const struct linear_weight *by, struct gradient dx, struct matrix dy)
 {
     i64 mark = arena_mark(&by->tape->arena);
     if (multiplies_codes(by))
         multiply_by_codes(by, dx.matrix, dy, FP8_E5M2, true, dx.add);
     else
-        of_inputs(by, dx, dy);
+        input_gradient(by, dx, dy);
     arena_reset(&by->tape->arena, mark);
 }
 
-void product_of_weights(const struct by_weight *by, struct gradient dw, struct matrix dy, struct matrix x)
+void linear_weight_gradient(const struct linear_weight *by, struct gradient dw, struct matrix dy, struct matrix x)
 {
     i64 mark = arena_mark(&by->tape->arena);
     struct matrix rows = is_rounded(by) ? copied_rows(by, x, dy.rows) : x;
     if (multiplies_codes(by))
-        weights_of_codes(by, dw, dy, rows);
+        weight_gradient_of_codes(by, dw, dy, rows);
     else
-        of_weights(by, dw, dy, rows);
+        weight_gradient(by, dw, dy, rows);
     arena_reset(&by->tape->arena, mark);
 }

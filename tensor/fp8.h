@@ -23,18 +23,18 @@
 /* A weight and how to multiply with it. groups: rows grouped by expert; NULL: none. source: row r
  * of x is row source[r] (-1: zeros); NULL: row r. Rounded operands and gathered rows occupy the
  * tape's arena until the product is done. */
-struct by_weight {
+struct linear_weight {
     struct tape *tape;
     struct tensor *w;
     const struct groups *groups;
     const i32 *source;
 };
-bool product_is_plain(const struct by_weight *by); /* unrounded x and unquantized w */
-void product_forward(const struct by_weight *by, struct matrix y, struct matrix x);
+bool linear_is_plain(const struct linear_weight *by); /* unrounded x and unquantized w */
+void linear_forward(const struct linear_weight *by, struct matrix y, struct matrix x);
 /* y = swiglu(x w^T), grouped. Stores x w^T in gate_up unless its data is NULL. */
-void product_gated(const struct by_weight *by, struct matrix y, struct matrix gate_up, struct matrix x);
-void product_of_inputs(const struct by_weight *by, struct gradient dx, struct matrix dy);
+void linear_swiglu_forward(const struct linear_weight *by, struct matrix y, struct matrix gate_up, struct matrix x);
+void linear_input_gradient(const struct linear_weight *by, struct gradient dx, struct matrix dy);
 /* dw of a grouped product is the weight's own gradient; the parts it writes are marked. */
-void product_of_weights(const struct by_weight *by, struct gradient dw, struct matrix dy, struct matrix x);
+void linear_weight_gradient(const struct linear_weight *by, struct gradient dw, struct matrix dy, struct matrix x);
 
 #endif

@@ -20,11 +20,11 @@ void tape_ensure_gradient(struct tape *tape, struct tensor *t);
  * may differ. */
 void tape_take_gradient(struct tensor *x, struct tensor *y);
 
-/* ops_few.c: takes_few tells whether a product runs as a skinny gemm (matmul_few); product_of_few
- * runs it. x may be a deferred norm. Other readers materialize it with `normed`. */
-bool takes_few(struct tape *tape, const struct tensor *x, struct tensor *w);
-struct tensor *product_of_few(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype,
-                              struct around around);
+/* ops_skinny.c: takes_skinny tells whether a product runs as a skinny gemm (matmul_skinny);
+ * skinny_gemm runs it. x may be a deferred norm. Other readers materialize it with `normed`. */
+bool takes_skinny(struct tape *tape, const struct tensor *x, struct tensor *w);
+struct tensor *skinny_gemm(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype,
+                           struct gemm_fusion fusion);
 struct tensor *normed(struct tape *tape, struct tensor *x);
 
 struct attention;

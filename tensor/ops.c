@@ -4,7 +4,7 @@
 
 #include "tensor/inside.h"
 
-struct unary { /* record of most ops */
+struct unary_record { /* record of most ops */
     struct tape_record record;
     struct tensor *x, *y, *w;
 };
@@ -21,34 +21,34 @@ struct tensor *op_borrow(struct tape *tape, void *data, enum dtype dtype, i64 ro
 /* dw = dy^T x (reduces over rows), dx = dy w (reduces over outputs). */
 BACKWARD(linear)
 {
-    SELF(unary);
+    SELF(unary_record);
     struct matrix dy = tape_output_gradient(self->y);
     if (!dy.data)
         return;
     struct gradient dw = tape_gradient(tape, self->w), dx = tape_gradient(tape, self->x);
-    struct by_weight by = {tape, self->w, NULL, NULL};
+    struct linear_weight by = {tape, self->w, NULL, NULL};
     if (dw.matrix.data)
-        product_of_weights(&by, dw, dy, tensor_matrix(self->x));
+        linear_weight_gradient(&by, dw, dy, tensor_matrix(self->x));
     if (dx.matrix.data)
-        product_of_inputs(&by, dx, dy);
+        linear_input_gradient(&by, dx, dy);
 }
 
 struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype)
 {
-    require(x->columns == w->columns && w->parts <= 1, "linear: [%lld,%lld] by [%lld,%lld]", (long long)x->rows,
+    require(x->columns == w->columns && w->matrices <= 1, "linear: [%lld,%lld] by [%lld,%lld]", (long long)x->rows,
             (long long)x->columns, (long long)w->rows, (long long)w->columns);
-    if (takes_few(tape, x, w))
-        return product_of_few(tape, x, w, dtype, (struct around){0});
+    if (takes_skinny(tape, x, w))
+        return skinny_gemm(tape, x, w, dtype, (struct gemm_fusion){0});
     x = normed(tape, x);
     struct tensor *y = tape_tensor(tape, dtype, x->rows, w->rows);
     y->grad_dtype = x->dtype;
-    product_forward(&(struct by_weight){tape, w, NULL, NULL}, tensor_matrix(y), tensor_matrix(x));
-    struct unary *r = RECORD(unary, linear_backward, y, x, w);
+    linear_forward(&(struct linear_weight){tape, w, NULL, NULL}, tensor_matrix(y), tensor_matrix(x));
+    struct unary_record *r = RECORD(unary_record, linear_backward, y, x, w);
     KEEP(r, .x = x, .w = w, .y = y);
     return y;
 }
 
-struct grouped_product {
+struct grouped_linear_record {
     struct tape_record record;
     struct tensor *x, *y, *w;
     const struct groups *groups;
@@ -56,31 +56,31 @@ struct grouped_product {
 
 BACKWARD(linear_grouped)
 {
-    SELF(grouped_product);
+    SELF(grouped_linear_record);
     struct matrix dy = tape_output_gradient(self->y);
     if (!dy.data)
         return;
     struct tensor *w = self->w;
     struct gradient dx = tape_gradient(tape, self->x);
-    struct by_weight by = {tape, w, self->groups, NULL};
+    struct linear_weight by = {tape, w, self->groups, NULL};
     struct gradient dw = {matrix_of(w->grad, DTYPE_F32, w->rows, w->columns), false};
     require(!dx.add, "the input of a grouped product has one use");
     if (w->needs_grad)
-        product_of_weights(&by, dw, dy, tensor_matrix(self->x));
+        linear_weight_gradient(&by, dw, dy, tensor_matrix(self->x));
     if (dx.matrix.data)
-        product_of_inputs(&by, dx, dy);
+        linear_input_gradient(&by, dx, dy);
 }
 
 struct tensor *op_linear_grouped(struct tape *tape, struct tensor *x, struct tensor *w, const struct groups *groups)
 {
-    struct tensor *y = tape_tensor(tape, x->dtype, x->rows, w->rows / w->parts);
-    product_forward(&(struct by_weight){tape, w, groups, NULL}, tensor_matrix(y), tensor_matrix(x));
-    struct grouped_product *r = RECORD(grouped_product, linear_grouped_backward, y, x, w);
+    struct tensor *y = tape_tensor(tape, x->dtype, x->rows, w->rows / w->matrices);
+    linear_forward(&(struct linear_weight){tape, w, groups, NULL}, tensor_matrix(y), tensor_matrix(x));
+    struct grouped_linear_record *r = RECORD(grouped_linear_record, linear_grouped_backward, y, x, w);
     KEEP(r, .x = x, .w = w, .y = y, .groups = groups);
     return y;
 }
 
-struct gated {
+struct grouped_swiglu_record {
     struct tape_record record;
     struct tensor *x, *weights, *y, *w;
     struct matrix gate_up;
@@ -95,39 +95,40 @@ static struct matrix rows_of(const struct tensor *x)
 /* Computes the gradient of gate_up in-place. */
 BACKWARD(linear_grouped_swiglu)
 {
-    SELF(gated);
+    SELF(grouped_swiglu_record);
     struct matrix dy = tape_output_gradient(self->y), d = self->gate_up;
     if (!dy.data)
         return;
     struct tensor *w = self->w;
     struct gradient dx = tape_gradient(tape, self->x), dweights = tape_gradient(tape, self->weights);
-    struct by_weight by = {tape, w, self->groups, self->x->source};
+    struct linear_weight by = {tape, w, self->groups, self->x->source};
     struct gradient dw = {matrix_of(w->grad, DTYPE_F32, w->rows, w->columns), false};
     require(!dx.add, "the input of a grouped product has one use");
     require(!dweights.add, "weights of rows have one use");
     device->ops->swiglu_backward(device, d, dweights.matrix.data, dy, d);
     if (w->needs_grad)
-        product_of_weights(&by, dw, d, rows_of(self->x));
+        linear_weight_gradient(&by, dw, d, rows_of(self->x));
     if (dx.matrix.data)
-        product_of_inputs(&by, dx, d);
+        linear_input_gradient(&by, dx, d);
 }
 
 struct tensor *op_linear_grouped_swiglu(struct tape *tape, const struct expert_rows *rows, struct tensor *w)
 {
     struct tensor *x = rows->x, *weights = rows->weights;
-    i64 width = w->rows / w->parts / 2;
+    i64 width = w->rows / w->matrices / 2;
     struct tensor *y = tape_tensor(tape, x->dtype, x->rows, width);
     void *kept = tape->recording ? tape_alloc(tape, x->rows * 2 * width * dtype_bytes(x->dtype)) : NULL;
     struct matrix gate_up = matrix_of(kept, x->dtype, x->rows, 2 * width);
-    product_gated(&(struct by_weight){tape, w, rows->groups, x->source}, tensor_matrix(y), gate_up, rows_of(x));
-    struct gated *r = RECORD(gated, linear_grouped_swiglu_backward, y, x, weights, w);
+    linear_swiglu_forward(&(struct linear_weight){tape, w, rows->groups, x->source}, tensor_matrix(y), gate_up,
+                          rows_of(x));
+    struct grouped_swiglu_record *r = RECORD(grouped_swiglu_record, linear_grouped_swiglu_backward, y, x, weights, w);
     KEEP(r, .x = x, .weights = weights, .w = w, .y = y, .gate_up = gate_up, .groups = rows->groups);
     return y;
 }
 
 BACKWARD(bias)
 {
-    SELF(unary);
+    SELF(unary_record);
     struct matrix dy = tape_output_gradient(self->y);
     if (!dy.data)
         return;
@@ -143,7 +144,7 @@ struct tensor *op_bias(struct tape *tape, struct tensor *x, struct tensor *bias)
 {
     struct tensor *y = tape_tensor(tape, x->dtype, x->rows, x->columns);
     tape->device->ops->bias_add(tape->device, tensor_matrix(y), tensor_matrix(x), tensor_matrix(bias));
-    struct unary *r = RECORD(unary, bias_backward, y, x, bias);
+    struct unary_record *r = RECORD(unary_record, bias_backward, y, x, bias);
     KEEP(r, .x = x, .w = bias, .y = y);
     return y;
 }
@@ -180,7 +181,7 @@ struct tensor *op_conv(struct tape *tape, struct tensor *x, struct tensor *w, co
 
 /* ---- norms ---- */
 
-struct norm {
+struct rmsnorm_record {
     struct tape_record record;
     struct tensor *x, *y, *w;
     float *rstd;
@@ -188,7 +189,7 @@ struct norm {
 
 /* For sum and y = norm(sum): by the time this runs, the later records have already accumulated into
  * the gradient of sum. */
-static void norm_backward_into(struct norm *self, struct device *device, struct tape *tape)
+static void norm_backward_into(struct rmsnorm_record *self, struct device *device, struct tape *tape)
 {
     struct matrix dy = tape_output_gradient(self->y), none = {0};
     if (!dy.data)
@@ -201,7 +202,7 @@ static void norm_backward_into(struct norm *self, struct device *device, struct 
 
 BACKWARD(rmsnorm)
 {
-    SELF(norm);
+    SELF(rmsnorm_record);
     norm_backward_into(self, device, tape);
 }
 
@@ -211,19 +212,19 @@ struct tensor *op_rmsnorm(struct tape *tape, struct tensor *x, struct tensor *w,
     float *rstd = tape_alloc(tape, x->rows * 4);
     tape->device->ops->rmsnorm(tape->device, tensor_matrix(y), rstd, tensor_matrix(x),
                                w ? tensor_matrix(w) : (struct matrix){0}, eps);
-    struct norm *r = RECORD(norm, rmsnorm_backward, y, x, w);
+    struct rmsnorm_record *r = RECORD(rmsnorm_record, rmsnorm_backward, y, x, w);
     KEEP(r, .x = x, .w = w, .y = y, .rstd = rstd);
     return y;
 }
 
-struct sum {
+struct add_record {
     struct tape_record record;
     struct tensor *a, *b, *y;
 };
 
 BACKWARD(add)
 {
-    SELF(sum);
+    SELF(add_record);
     (void)device;
     tape_pass_gradient(tape, self->y, self->a, self->b);
 }
@@ -231,7 +232,7 @@ BACKWARD(add)
 static struct tensor *sum_in(struct tape *tape, struct tensor *y, struct tensor *a, struct tensor *b)
 {
     tape->device->ops->add(tape->device, tensor_matrix(y), tensor_matrix(a), tensor_matrix(b));
-    struct sum *r = RECORD(sum, add_backward, y, a, b);
+    struct add_record *r = RECORD(add_record, add_backward, y, a, b);
     KEEP(r, .a = a, .b = b, .y = y);
     return y;
 }
@@ -254,9 +255,9 @@ struct tensor *op_add_rmsnorm(struct tape *tape, struct tensor **sum, struct ten
     tape->device->ops->add_rmsnorm(tape->device, tensor_matrix(s), tensor_matrix(y), rstd, tensor_matrix(a),
                                    tensor_matrix(b), tensor_matrix(w), eps);
     *sum = s;
-    struct sum *r = RECORD(sum, add_backward, s, a, b);
+    struct add_record *r = RECORD(add_record, add_backward, s, a, b);
     KEEP(r, .a = a, .b = b, .y = s);
-    struct norm *n = RECORD(norm, rmsnorm_backward, y, s, w);
+    struct rmsnorm_record *n = RECORD(rmsnorm_record, rmsnorm_backward, y, s, w);
     if (n) {
         n->x = s;
         n->w = w;
@@ -268,7 +269,7 @@ struct tensor *op_add_rmsnorm(struct tape *tape, struct tensor **sum, struct ten
 
 /* ---- elementwise ---- */
 
-struct scaled {
+struct scale_record {
     struct tape_record record;
     struct tensor *x, *y;
     float scale;
@@ -277,7 +278,7 @@ struct scaled {
 
 BACKWARD(scale)
 {
-    SELF(scaled);
+    SELF(scale_record);
     struct matrix dy = tape_output_gradient(self->y);
     struct gradient dx = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
     if (dx.matrix.data)
@@ -288,14 +289,14 @@ struct tensor *op_scale(struct tape *tape, struct tensor *x, float scale, enum d
 {
     struct tensor *y = tape_tensor(tape, dtype, x->rows, x->columns);
     tape->device->ops->copy(tape->device, tensor_matrix(y), tensor_matrix(x), scale, false);
-    struct scaled *r = RECORD(scaled, scale_backward, y, x);
+    struct scale_record *r = RECORD(scale_record, scale_backward, y, x);
     KEEP(r, .x = x, .y = y, .scale = scale);
     return y;
 }
 
 BACKWARD(swiglu)
 {
-    SELF(unary);
+    SELF(unary_record);
     struct matrix dy = tape_output_gradient(self->y);
     struct gradient dx = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
     require(!dx.add, "the input of swiglu has one use");
@@ -307,14 +308,14 @@ struct tensor *op_swiglu(struct tape *tape, struct tensor *gate_up)
 {
     struct tensor *y = tape_tensor(tape, gate_up->dtype, gate_up->rows, gate_up->columns / 2);
     tape->device->ops->swiglu(tape->device, tensor_matrix(y), tensor_matrix(gate_up));
-    struct unary *r = RECORD(unary, swiglu_backward, y, gate_up);
+    struct unary_record *r = RECORD(unary_record, swiglu_backward, y, gate_up);
     KEEP(r, .x = gate_up, .y = y);
     return y;
 }
 
 BACKWARD(activate)
 {
-    SELF(scaled);
+    SELF(scale_record);
     struct matrix dy = tape_output_gradient(self->y);
     struct gradient dx = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
     if (dx.matrix.data)
@@ -325,14 +326,14 @@ struct tensor *op_activate(struct tape *tape, struct tensor *x, enum activation 
 {
     struct tensor *y = tape_tensor(tape, x->dtype, x->rows, x->columns);
     tape->device->ops->activate(tape->device, tensor_matrix(y), tensor_matrix(x), kind);
-    struct scaled *r = RECORD(scaled, activate_backward, y, x);
+    struct scale_record *r = RECORD(scale_record, activate_backward, y, x);
     KEEP(r, .x = x, .y = y, .kind = kind);
     return y;
 }
 
 /* ---- rearranging ---- */
 
-struct permuted {
+struct permute_record {
     struct tape_record record;
     struct tensor *x, *y;
     int rank;
@@ -342,7 +343,7 @@ struct permuted {
 
 BACKWARD(permute)
 {
-    SELF(permuted);
+    SELF(permute_record);
     struct matrix dy = tape_output_gradient(self->y);
     struct gradient dx = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
     if (!dx.matrix.data)
@@ -359,7 +360,7 @@ struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i
     i64 elements = x->rows * x->columns;
     struct tensor *y = tape_tensor(tape, x->dtype, elements / columns, columns);
     tape->device->ops->permute(tape->device, y->data, x->data, x->dtype, rank, shape, order);
-    struct permuted *r = RECORD(permuted, permute_backward, y, x);
+    struct permute_record *r = RECORD(permute_record, permute_backward, y, x);
     KEEP(r, .x = x, .y = y, .rank = rank);
     for (int axis = 0; r && axis < rank; axis++) {
         r->shape[axis] = shape[order[axis]];
@@ -371,7 +372,7 @@ struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i
 /* Passes the gradient of y to x unchanged: hands over the memory, or accumulates. */
 BACKWARD(pass)
 {
-    SELF(unary);
+    SELF(unary_record);
     struct matrix dy = tape_output_gradient(self->y);
     if (!dy.data || !self->x->needs_grad)
         return;
@@ -387,7 +388,7 @@ static struct tensor *alias(struct tape *tape, struct tensor *x, void *data, enu
 {
     struct tensor *y = op_borrow(tape, data, dtype, rows, columns);
     y->grad_dtype = x->grad_dtype;
-    struct unary *r = RECORD(unary, pass_backward, y, x);
+    struct unary_record *r = RECORD(unary_record, pass_backward, y, x);
     KEEP(r, .x = x, .y = y);
     return y;
 }
@@ -404,7 +405,7 @@ struct tensor *op_straight_through(struct tape *tape, struct tensor *x, struct t
     return alias(tape, x, y->data, y->dtype, x->rows, x->columns);
 }
 
-struct concat {
+struct concat_record {
     struct tape_record record;
     struct tensor *y;
     int count;
@@ -413,7 +414,7 @@ struct concat {
 
 BACKWARD(concat)
 {
-    SELF(concat);
+    SELF(concat_record);
     struct matrix dy = tape_output_gradient(self->y);
     i64 first = 0;
     for (int i = 0; dy.data && i < self->count; first += self->parts[i++]->columns) {
@@ -433,7 +434,7 @@ struct tensor *op_concat(struct tape *tape, struct tensor *const *parts, int cou
     for (int i = 0; i < count; first += parts[i++]->columns)
         tape->device->ops->copy(tape->device, matrix_columns(tensor_matrix(y), first, parts[i]->columns),
                                 tensor_matrix(parts[i]), 1, false);
-    struct concat *r = tape_record(tape, sizeof *r, concat_backward, parts, count, &y, 1);
+    struct concat_record *r = tape_record(tape, sizeof *r, concat_backward, parts, count, &y, 1);
     KEEP(r, .y = y, .count = count);
     for (int i = 0; r && i < count; i++)
         r->parts[i] = parts[i];

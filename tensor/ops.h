@@ -14,14 +14,14 @@ struct tensor *op_borrow(struct tape *tape, void *data, enum dtype dtype, i64 ro
 /* y [N,out] = x [N,in] w^T, stored as `dtype`. Its gradient has the dtype of x. */
 struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype);
 /* Linear layers with a fused prologue or epilogue. Their intermediate results must have no other
- * reader. When decoding on a GPU they are one launch, for at most FEW_ROWS rows, or FEW_NORMED with
- * a norm (kernels.h). Otherwise they run as separate ops. */
+ * reader. When decoding on a GPU they are one launch, for at most SKINNY_ROWS rows, or
+ * SKINNY_NORMED_ROWS with a norm (kernels.h). Otherwise they run as separate ops. */
 struct tensor *op_norm_linear(struct tape *tape, struct tensor *x, struct tensor *norm, float eps, struct tensor *w,
                               enum dtype dtype); /* rmsnorm(x) w^T */
 struct tensor *op_linear_swiglu(struct tape *tape, struct tensor *x, struct tensor *w /* [2*out, in] */);
 struct tensor *op_add_linear(struct tape *tape, struct tensor *a, struct tensor *x, struct tensor *w); /* a + x w^T */
 /* *sum = a + x w^T. Returns rmsnorm(*sum). The norm may be deferred to its readers, which must be
- * linear ops of this header, op_sorted, op_dispatch or op_few_experts. */
+ * linear ops of this header, op_sorted, op_dispatch or op_skinny_experts. */
 struct tensor *op_add_linear_norm(struct tape *tape, struct tensor **sum, struct tensor *a, struct tensor *x,
                                   struct tensor *w, struct tensor *norm, float eps);
 /* Linear layer in F32: casts x to F32 and returns F32. */
@@ -63,11 +63,11 @@ struct tensor *op_gather(struct tape *tape, struct tensor *table, const i32 *ind
 struct tensor *op_select(struct tape *tape, struct tensor *x, const i32 *index, i64 n);
 /* Scatters parts into out [rows, C]: out[index[k][i]] = parts[k][i], zero elsewhere. Indices must
  * be distinct; -1 drops the row. */
-struct place {
+struct placement {
     struct tensor *part;
     const i32 *index;
 };
-struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dtype, const struct place *places,
+struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dtype, const struct placement *places,
                         int count);
 
 /* Rotary embedding and attention. Rotates q and k of qkv [N, (H+2G) D] in place, then attends. With
@@ -132,15 +132,15 @@ void op_combine(struct tape *tape, struct tensor *out, struct tensor *y, const s
                 struct tensor *a, struct tensor *b);
 
 /* x + shared expert(n) + routed experts(n), in two launches. Available only when decoding on a GPU,
- * for few positions (N k_max <= FEW_ASSIGNMENTS), with n a deferred norm and with unquantized
- * weights; see op_takes_few_experts. Otherwise use the ops above. */
+ * for few positions (N k_max <= SKINNY_ASSIGNMENTS), with n a deferred norm and with unquantized
+ * weights; see op_takes_skinny_experts. Otherwise use the ops above. */
 struct experts {
     struct tensor *gate_up, *down;               /* [E*2F, C], [E*C, F] */
     struct tensor *shared_gate_up, *shared_down; /* [2S, C], [C, S]; NULL: none */
 };
-bool op_takes_few_experts(struct tape *tape, const struct tensor *n, i64 k_max, const struct experts *experts);
-struct tensor *op_few_experts(struct tape *tape, struct tensor *x, struct tensor *n, const struct routing *routing,
-                              const struct experts *experts);
+bool op_takes_skinny_experts(struct tape *tape, const struct tensor *n, i64 k_max, const struct experts *experts);
+struct tensor *op_skinny_experts(struct tape *tape, struct tensor *x, struct tensor *n, const struct routing *routing,
+                                 const struct experts *experts);
 
 /* Losses return device arrays with one value per target. The backward reads coefficient [N] (device
  * memory), which the caller fills between the forward and tape_backward. coefficient NULL: forward

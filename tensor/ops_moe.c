@@ -21,7 +21,7 @@ static void route_backward(struct tape_record *base, struct device *device, stru
 }
 
 /* Puts all arrays of a routing into one block, so that it is saved or replayed as a whole. */
-static bool keep_routing(struct tape *tape, struct routing *r)
+static bool save_routing(struct tape *tape, struct routing *r)
 {
     i64 sizes[6] = {r->n * r->experts * 4, r->n * r->k_max * 4,  r->n * r->k_max * 4,
                     r->n * r->k_max * 4,   (r->experts + 1) * 4, r->rows_bound * 4};
@@ -57,7 +57,7 @@ struct routing *op_route(struct tape *tape, struct tensor *logits, const struct 
     struct routing *r = arena_alloc(&tape->host, sizeof *r);
     *r = (struct routing){.n = logits->rows, .k_max = in->router.k_max, .experts = logits->columns};
     r->rows_bound = groups_rows_bound(r->n * r->k_max, r->experts);
-    bool fresh = keep_routing(tape, r);
+    bool fresh = save_routing(tape, r);
     if (in->replay)
         r->chosen = (i32 *)(uintptr_t)in->replay;
     if (fresh)
@@ -72,7 +72,7 @@ struct routing *op_route(struct tape *tape, struct tensor *logits, const struct 
     return r;
 }
 
-struct ops_moe_moved {
+struct dispatch_record {
     struct tape_record record;
     struct tensor *x, *y;
     const struct routing *routing;
@@ -80,7 +80,7 @@ struct ops_moe_moved {
 
 static void dispatch_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct ops_moe_moved *self = (struct ops_moe_moved *)base;
+    struct dispatch_record *self = (struct dispatch_record *)base;
     struct matrix dy = tape_output_gradient(self->y);
     struct gradient d = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
     const struct matrix none = {0};
@@ -91,7 +91,7 @@ static void dispatch_backward(struct tape_record *base, struct device *device, s
 
 static void weights_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct ops_moe_moved *self = (struct ops_moe_moved *)base;
+    struct dispatch_record *self = (struct dispatch_record *)base;
     struct matrix dy = tape_output_gradient(self->y);
     struct gradient d = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
     i64 assignments = self->routing->n * self->routing->k_max;
@@ -104,7 +104,7 @@ static struct expert_rows record_dispatch(struct tape *tape, struct tensor *x, s
                                           const struct routing *routing)
 {
     struct tensor *of_rows = op_borrow(tape, NULL, DTYPE_F32, routing->rows_bound, 1), *weights = routing->weights;
-    struct ops_moe_moved *r = tape_record(tape, sizeof *r, dispatch_backward, &x, 1, &y, 1);
+    struct dispatch_record *r = tape_record(tape, sizeof *r, dispatch_backward, &x, 1, &y, 1);
     KEEP(r, .x = x, .y = y, .routing = routing);
     r = tape_record(tape, sizeof *r, weights_backward, &weights, 1, &of_rows, 1);
     KEEP(r, .x = weights, .y = of_rows, .routing = routing);
@@ -129,7 +129,7 @@ struct expert_rows op_sorted(struct tape *tape, struct tensor *x, const struct r
     return record_dispatch(tape, x, y, routing);
 }
 
-struct combined {
+struct combine_record {
     struct tape_record record;
     struct tensor *x, *a, *b, *y;
     const struct routing *routing;
@@ -137,7 +137,7 @@ struct combined {
 
 static void combine_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct combined *self = (struct combined *)base;
+    struct combine_record *self = (struct combine_record *)base;
     const struct routing *routing = self->routing;
     struct matrix dout = tape_output_gradient(self->y);
     if (!dout.data)
@@ -165,6 +165,6 @@ void op_combine(struct tape *tape, struct tensor *out, struct tensor *y, const s
         inputs[count++] = a;
     if (b)
         inputs[count++] = b;
-    struct combined *r = tape_record(tape, sizeof *r, combine_backward, inputs, count, &out, 1);
+    struct combine_record *r = tape_record(tape, sizeof *r, combine_backward, inputs, count, &out, 1);
     KEEP(r, .x = y, .a = a, .b = b, .y = out, .routing = routing);
 }

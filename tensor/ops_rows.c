@@ -2,7 +2,7 @@
 #include "tensor/inside.h"
 #include "tensor/ops.h"
 
-struct indexed {
+struct gather_record {
     struct tape_record record;
     struct tensor *x, *y;
     const i32 *index;
@@ -23,7 +23,7 @@ static struct gradient gradient_of_rows(struct tape *tape, struct tensor *x, str
 /* Scatters dy into dx, which is an f32 weight gradient or an activation gradient. */
 BACKWARD(gather)
 {
-    SELF(indexed);
+    SELF(gather_record);
     struct matrix dy = tape_output_gradient(self->y);
     struct gradient dx = gradient_of_rows(tape, self->x, dy);
     if (!dx.matrix.data)
@@ -38,7 +38,7 @@ static struct tensor *gather(struct tape *tape, struct tensor *table, const i32 
 {
     struct tensor *y = tape_tensor(tape, table->dtype, n, table->columns);
     tape->device->ops->gather(tape->device, tensor_matrix(y), tensor_matrix(table), index, false);
-    struct indexed *r = RECORD(indexed, gather_backward, y, table);
+    struct gather_record *r = RECORD(gather_record, gather_backward, y, table);
     KEEP(r, .x = table, .y = y, .index = index, .differ = differ);
     return y;
 }
@@ -53,16 +53,16 @@ struct tensor *op_select(struct tape *tape, struct tensor *x, const i32 *index, 
     return gather(tape, x, index, n, true);
 }
 
-struct placed {
+struct place_record {
     struct tape_record record;
     struct tensor *y;
     int count;
-    struct place places[8];
+    struct placement places[8];
 };
 
 BACKWARD(place)
 {
-    SELF(placed);
+    SELF(place_record);
     struct matrix dy = tape_output_gradient(self->y);
     for (int i = 0; dy.data && i < self->count; i++) {
         struct gradient d = tape_gradient(tape, self->places[i].part);
@@ -71,7 +71,7 @@ BACKWARD(place)
     }
 }
 
-struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dtype, const struct place *places,
+struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dtype, const struct placement *places,
                         int count)
 {
     struct tensor *y = tape_tensor(tape, dtype, rows, columns), *inputs[8];
@@ -81,14 +81,14 @@ struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dty
         inputs[i] = places[i].part;
         tape->device->ops->scatter(tape->device, tensor_matrix(y), tensor_matrix(places[i].part), places[i].index);
     }
-    struct placed *r = tape_record(tape, sizeof *r, place_backward, inputs, count, &y, 1);
+    struct place_record *r = tape_record(tape, sizeof *r, place_backward, inputs, count, &y, 1);
     KEEP(r, .y = y, .count = count);
     for (int i = 0; r && i < count; i++)
         r->places[i] = places[i];
     return y;
 }
 
-struct row_run {
+struct rows_record {
     struct tape_record record;
     struct tensor *x, *y;
     i64 first;
@@ -96,7 +96,7 @@ struct row_run {
 
 BACKWARD(rows)
 {
-    SELF(row_run);
+    SELF(rows_record);
     struct matrix dy = tape_output_gradient(self->y);
     struct gradient dx = gradient_of_rows(tape, self->x, dy);
     if (dx.matrix.data)
@@ -106,7 +106,7 @@ BACKWARD(rows)
 struct tensor *op_rows(struct tape *tape, struct tensor *x, i64 first, i64 count)
 {
     struct tensor *y = op_borrow(tape, matrix_rows(tensor_matrix(x), first, count).data, x->dtype, count, x->columns);
-    struct row_run *r = RECORD(row_run, rows_backward, y, x);
+    struct rows_record *r = RECORD(rows_record, rows_backward, y, x);
     KEEP(r, .x = x, .y = y, .first = first);
     return y;
 }

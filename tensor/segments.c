@@ -6,11 +6,11 @@
 #include <string.h>
 
 enum { ARENAS = 2 }; /* the tape's `arena` and `kept` */
-struct segments_room {
+struct segment_extent {
     i64 first, most; /* bytes: offset, and maximum use so far */
 };
-struct segments_place {
-    struct segments_room room[ARENAS];
+struct segment_place {
+    struct segment_extent extent[ARENAS];
     struct recordings *recordings; /* recordings of the place's segment */
 };
 struct segments {
@@ -18,9 +18,9 @@ struct segments {
     struct device *device;    /* the tape's device while ops are deferred, else NULL */
     struct arena arena, kept; /* arenas of places; swapped with the tape's while it is in a place */
     struct free_class free[FREE_CLASSES];
-    struct segments_place *places;
+    struct segment_place *places;
     i64 count, now, end[ARENAS]; /* now: current place, -1 if none; end: where the last place of this pass ended */
-    bool comes_back;             /* the backward has reached a segment */
+    bool in_backward;            /* the backward has reached a segment */
 };
 
 /* ---- Memory ---- */
@@ -49,7 +49,7 @@ static struct arena *arena_at(struct tape *tape, int i)
     return i ? &tape->kept : &tape->arena;
 }
 
-static void leave(struct tape *tape)
+static void leave_place(struct tape *tape)
 {
     swap_memory(tape);
     tape->segments->now = -1;
@@ -65,7 +65,7 @@ void tape_place_begin(struct tape *tape, i64 place)
     swap_memory(tape);
     s->now = place;
     for (int i = 0; i < ARENAS; i++)
-        arena_reset(arena_at(tape, i), max_i64(s->places[place].room[i].first, s->end[i]));
+        arena_reset(arena_at(tape, i), max_i64(s->places[place].extent[i].first, s->end[i]));
 }
 
 void tape_place_end(struct tape *tape)
@@ -74,12 +74,12 @@ void tape_place_end(struct tape *tape)
     if (!s)
         return;
     for (int i = 0; i < ARENAS; i++) {
-        struct segments_room *room = &s->places[s->now].room[i];
-        i64 first = max_i64(room->first, s->end[i]);
+        struct segment_extent *extent = &s->places[s->now].extent[i];
+        i64 first = max_i64(extent->first, s->end[i]);
         s->end[i] = round_up(arena_mark(arena_at(tape, i)), 64);
-        room->most = max_i64(room->most, s->end[i] - first);
+        extent->most = max_i64(extent->most, s->end[i] - first);
     }
-    leave(tape);
+    leave_place(tape);
 }
 
 void tape_place_gradient(struct tape *tape, struct tensor *t)
@@ -98,7 +98,7 @@ static void begin_ops(struct tape *tape)
 }
 
 /* Runs the deferred ops of `place`, which the tape has already left. */
-static void end_ops(struct tape *tape, const struct segments_place *place)
+static void end_ops(struct tape *tape, const struct segment_place *place)
 {
     struct segments *s = tape->segments;
     tape->device = s->device;
@@ -117,24 +117,24 @@ struct segment_record {
 };
 
 /* Places gradients behind all places. */
-static void backward_begins(struct tape_record *record, struct device *device, struct tape *tape)
+static void begin_backward(struct tape_record *record, struct device *device, struct tape *tape)
 {
     struct segments *s = tape->segments;
-    const struct segments_place *last = &s->places[s->count - 1];
+    const struct segment_place *last = &s->places[s->count - 1];
     (void)device;
     s->now = ((struct segment_record *)record)->place;
     swap_memory(tape);
-    if (!s->comes_back)
-        arena_reset(&tape->arena, max_i64(s->end[0], last->room[0].first + last->room[0].most));
-    s->comes_back = true;
+    if (!s->in_backward)
+        arena_reset(&tape->arena, max_i64(s->end[0], last->extent[0].first + last->extent[0].most));
+    s->in_backward = true;
     begin_ops(tape);
 }
 
-static void backward_ends(struct tape_record *record, struct device *device, struct tape *tape)
+static void end_backward(struct tape_record *record, struct device *device, struct tape *tape)
 {
     struct segments *s = tape->segments;
     (void)device;
-    leave(tape);
+    leave_place(tape);
     end_ops(tape, &s->places[((struct segment_record *)record)->place]);
 }
 
@@ -149,7 +149,7 @@ void tape_segment_begin(struct tape *tape, i64 place)
     struct segments *s = tape->segments;
     if (!s)
         return;
-    push(tape, place, backward_ends);
+    push(tape, place, end_backward);
     tape_place_begin(tape, place);
     begin_ops(tape);
 }
@@ -162,7 +162,7 @@ void tape_segment_end(struct tape *tape)
     i64 place = s->now;
     tape_place_end(tape);
     end_ops(tape, &s->places[place]);
-    push(tape, place, backward_begins);
+    push(tape, place, begin_backward);
 }
 
 /* ---- Open, clear, close ---- */
@@ -195,13 +195,13 @@ void segments_clear(struct tape *tape)
     for (int i = 0; i < ARENAS; i++) {
         i64 first = 0;
         for (i64 place = 0; place < s->count; place++) {
-            s->places[place].room[i].first = first;
-            first += s->places[place].room[i].most;
+            s->places[place].extent[i].first = first;
+            first += s->places[place].extent[i].most;
         }
         s->end[i] = 0;
     }
     memset(s->free, 0, sizeof s->free);
-    s->comes_back = false;
+    s->in_backward = false;
 }
 
 i64 segments_peak_bytes(const struct tape *tape)

@@ -131,7 +131,7 @@ void tape_put(struct tape *tape)
 
 static bool is_trained_weight(const struct tensor *t)
 {
-    return t && t->needs_grad && t->parts_written;
+    return t && t->needs_grad && t->matrices_written;
 }
 
 static void list_block_weight(struct tape *tape, struct tensor *w)

@@ -21,10 +21,10 @@
  *   tape.c                    tensors, records, the backward, recomputation, staged copies
  *   segments.c                layers that are replayed as one CUDA graph
  *   ops.h, ops*.c             the ops with their backward: ops.c (rows, gemm), ops_attention.c,
- *                             ops_moe.c (experts), ops_few.c (decoding), ops_loss.c, ops_rows.c
+ *                             ops_moe.c (experts), ops_skinny.c (decoding), ops_loss.c, ops_rows.c
  *   weights.h, weights.c      the table of weights: init, copies, gradients; weights_file.c: files;
  *                             weights_place.c: which rows and columns a rank holds
- *   fp8.c, narrow.c           products in fp8; weights quantized to 8 or 4 bits for inference */
+ *   fp8.c, quantize.c            products in fp8; weights quantized to 8 or 4 bits for inference */
 #ifndef WEFT_TENSOR_H
 #define WEFT_TENSOR_H
 #include "kernels/kernels.h"
@@ -36,15 +36,15 @@ struct tensor {
     enum dtype dtype, grad_dtype;
     i64 rows, columns;
     bool needs_grad, grad_written;
-    /* Trained weights: one flag per part (stacked slice), set if it has a gradient; [parts] in
+    /* Trained weights: one flag per stacked matrix, set if it has a gradient; [matrices] in
      * device memory. NULL elsewhere. */
-    u8 *parts_written;
-    i64 parts;
+    u8 *matrices_written;
+    i64 matrices;
     /* Trained weights: number of records that have yet to write the gradient in this step. */
     i64 uses;
-    const struct narrow *narrow; /* quantized weights that gemms read instead of data; NULL elsewhere */
-    const void *packed;          /* trained weights: packed copy of data for gemm, if valid; NULL elsewhere */
-    bool fp8;                    /* trained weights: gemms of the training step use fp8 operands */
+    const struct quantized_weight *quantized; /* quantized weights that gemms read instead of data; NULL elsewhere */
+    const void *packed; /* trained weights: packed copy of data for gemm, if valid; NULL elsewhere */
+    bool fp8;           /* trained weights: gemms of the training step use fp8 operands */
     /* Fp8 weights: data rounded to fp8 values, and its packed copy. NULL if stale. */
     const void *rounded, *rounded_packed;
     /* On devices with fp8 gemm, instead of the two above: data and its transpose as fp8 codes. */

@@ -25,7 +25,7 @@ void weights_open(struct weights *weights, struct device *device, enum dtype dty
 struct weight_spec weight_matrix(const char *name, i64 rows, i64 columns)
 {
     return (struct weight_spec){.name = name,
-                                .parts = 1,
+                                .matrices = 1,
                                 .rows = rows,
                                 .columns = columns,
                                 .pieces = {{name, rows}},
@@ -54,7 +54,7 @@ struct weight *weights_add(struct weights *weights, const struct weight_spec *sp
 
 static i64 elements_of(const struct weight *w)
 {
-    return w->parts * w->rows * w->columns;
+    return w->matrices * w->rows * w->columns;
 }
 
 static enum dtype copy_dtype(const struct weights *weights, const struct weight *w)
@@ -66,7 +66,7 @@ static i64 image_bytes_of(const struct weights *weights, const struct weight *w)
 {
     bool wanted = weights->training && w->spec.trained && w->spec.multiplied && elements_of(w) > 0 &&
                   copy_dtype(weights, w) == DTYPE_BF16;
-    return wanted ? kernels_packed_bytes(weights->device, w->parts, w->rows, w->columns) : 0;
+    return wanted ? kernels_packed_bytes(weights->device, w->matrices, w->rows, w->columns) : 0;
 }
 
 /* An f32 copy is its own master. */
@@ -74,8 +74,11 @@ static void allocate_one(struct weights *weights, struct weight *w)
 {
     i64 n = elements_of(w), share = w->share_rows * w->columns;
     enum dtype dtype = copy_dtype(weights, w);
-    w->value = (struct tensor){
-        .dtype = dtype, .grad_dtype = DTYPE_F32, .rows = w->parts * w->rows, .columns = w->columns, .parts = w->parts};
+    w->value = (struct tensor){.dtype = dtype,
+                               .grad_dtype = DTYPE_F32,
+                               .rows = w->matrices * w->rows,
+                               .columns = w->columns,
+                               .matrices = w->matrices};
     w->value.data = arena_alloc(&weights->memory, n * dtype_bytes(dtype));
     w->master = dtype == DTYPE_F32 ? (float *)w->value.data + w->share_first * w->columns
                                    : arena_alloc(&weights->memory, share * 4);
@@ -86,7 +89,7 @@ static void allocate_one(struct weights *weights, struct weight *w)
     w->value.needs_grad = true;
     w->m = arena_alloc(&weights->memory, share * 4);
     w->v = arena_alloc(&weights->memory, share * 4);
-    weights->written_count += w->parts;
+    weights->written_count += w->matrices;
 }
 
 /* Lays out gradients and their flags in table order. */
@@ -99,9 +102,9 @@ static void place_gradients(struct weights *weights)
         if (!w->value.needs_grad)
             continue;
         w->value.grad = grad;
-        w->value.parts_written = written;
+        w->value.matrices_written = written;
         grad += round_up(elements_of(w), 16);
-        written += w->parts;
+        written += w->matrices;
     }
 }
 
@@ -120,7 +123,7 @@ void weights_allocate(struct weights *weights)
     i64 bytes = 0;
     for (i64 i = 0; i < weights->count; i++) {
         i64 n = round_up(elements_of(&weights->list[i]), 16);
-        bytes += n * 18 + 384 + weights->list[i].parts + image_bytes_of(weights, &weights->list[i]);
+        bytes += n * 18 + 384 + weights->list[i].matrices + image_bytes_of(weights, &weights->list[i]);
         weights->grad_elements += weights->training && weights->list[i].spec.trained ? n : 0;
     }
     device_arena_open(weights->device, &weights->memory, bytes + 4096);
@@ -135,17 +138,17 @@ static struct matrix copy_of(const struct weight *w)
     return matrix_of(w->value.data, w->value.dtype, w->value.rows, w->value.columns);
 }
 
-static struct fp8_matrix codes_of(const struct weight *w, bool turned)
+static struct fp8_matrix codes_of(const struct weight *w, bool transposed)
 {
-    return fp8_matrix_of(FP8_E4M3, FP8_TILES, copy_of(w), turned, w->parts, NULL);
+    return fp8_matrix_of(FP8_E4M3, FP8_TILES, copy_of(w), transposed, w->matrices, NULL);
 }
 
 static i64 rounded_bytes(const struct weights *weights, const struct weight *w)
 {
     if (!w->spec.fp8 || !w->value.needs_grad)
         return 0;
-    struct fp8_matrix standing = codes_of(w, false), turned = codes_of(w, true);
-    return weights->device->has_fp8 ? round_up(fp8_matrix_bytes(&standing), 64) + fp8_matrix_bytes(&turned)
+    struct fp8_matrix standing = codes_of(w, false), transposed = codes_of(w, true);
+    return weights->device->has_fp8 ? round_up(fp8_matrix_bytes(&standing), 64) + fp8_matrix_bytes(&transposed)
                                     : elements_of(w) * dtype_bytes(w->value.dtype);
 }
 
@@ -282,8 +285,8 @@ void weights_init(struct weights *weights, u64 seed)
         struct weight *w = &weights->list[i];
         u32 identity = (u32)hash_bytes(w->spec.name, (i64)strlen(w->spec.name), 0);
         struct init_job job = {w, {seed, RNG_INIT}, identity, memory_alloc(elements_of(w) * 4)};
-        workers_run(w->parts * w->rows, init_row, &job);
-        weight_put(weights, w, 0, w->parts * w->rows, job.values);
+        workers_run(w->matrices * w->rows, init_row, &job);
+        weight_put(weights, w, 0, w->matrices * w->rows, job.values);
         weight_clear_moments(weights, w);
         memory_free(job.values);
     }
@@ -298,14 +301,14 @@ static void pack_rounded(struct device *device, struct weight *w)
     if (w->value.rounded || w->value.codes)
         return;
     if (device->has_fp8) {
-        for (int turned = 0; turned < 2; turned++)
-            device->ops->pack_fp8(device, &w->codes[turned], from, turned, w->parts, NULL);
+        for (int transposed = 0; transposed < 2; transposed++)
+            device->ops->pack_fp8(device, &w->codes[transposed], from, transposed, w->matrices, NULL);
         w->value.codes = w->codes;
         return;
     }
-    device->ops->round_fp8(device, to, from, FP8_E4M3, FP8_TILES, w->parts, NULL);
+    device->ops->round_fp8(device, to, from, FP8_E4M3, FP8_TILES, w->matrices, NULL);
     if (w->image)
-        device->ops->pack_weight(device, w->image, to, w->parts);
+        device->ops->pack_weight(device, w->image, to, w->matrices);
     w->value.rounded = w->rounded;
     w->value.rounded_packed = w->image;
 }
@@ -331,7 +334,7 @@ void weights_pack(struct weights *weights)
             continue;
         }
         if (w->image && !w->value.packed)
-            device->ops->pack_weight(device, w->image, tensor_matrix(&w->value), w->parts);
+            device->ops->pack_weight(device, w->image, tensor_matrix(&w->value), w->matrices);
         w->value.packed = w->image;
     }
     weights_end_ops(weights);
@@ -354,8 +357,8 @@ void weight_settle_gradient(struct weights *weights, struct weight *w)
 {
     struct device *device = weights->device;
     if (w->value.needs_grad && !w->value.grad_written)
-        device->ops->zero_unwritten(device, matrix_of(w->value.grad, DTYPE_F32, w->parts * w->rows, w->columns),
-                                    w->value.parts_written, w->parts);
+        device->ops->zero_unwritten(device, matrix_of(w->value.grad, DTYPE_F32, w->matrices * w->rows, w->columns),
+                                    w->value.matrices_written, w->matrices);
     w->value.grad_written = w->value.needs_grad;
 }
 
@@ -370,7 +373,7 @@ i64 weights_parameters(const struct weights *weights)
     i64 total = 0;
     for (i64 i = 0; i < weights->count; i++) {
         const struct weight_spec *s = &weights->list[i].spec;
-        total += s->trained ? s->parts * s->rows * s->columns : 0;
+        total += s->trained ? s->matrices * s->rows * s->columns : 0;
     }
     return total;
 }

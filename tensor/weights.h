@@ -1,10 +1,10 @@
 /* The weights table: one row per weight. A network is its table plus a forward. Initialization,
  * loading, saving, sharding, the optimizer and extraction read only the table and know no network.
  *
- * In memory a weight is one matrix of `parts` stacked slices (experts) of `rows` x `columns`.
+ * In memory a weight is `matrices` stacked matrices (experts), each of `rows` x `columns`.
  * Each slice consists of pieces (q, k, v of one gemm), which are separate tensors on disk:
  *
- *     parts = E, rows = 2F, columns = C      on disk, for each part {e} of model.layers.3.mlp:
+ *     matrices = E, rows = 2F, columns = C      on disk, for each matrix {e} of model.layers.3.mlp:
  *     +--------------------+  pieces[0].rows = F    experts.{e}.gate_proj.weight  [F, C]
  *     | gate of expert 0   |
  *     | up of expert 0     |  pieces[1].rows = F    experts.{e}.up_proj.weight    [F, C]
@@ -22,16 +22,16 @@ enum weight_file { FILE_HF, FILE_EXTRA }; /* model*.safetensors, or weft/extra.s
 /* Type of the copy that gemms read, and of the tensor on disk: the run's activation dtype, or
  * always F32. */
 enum weight_type { TYPE_ACTIVATION, TYPE_F32 };
-enum elastic_axis { ELASTIC_NONE, ELASTIC_EXPERT_PARTS, ELASTIC_EXPERT_ROWS, ELASTIC_EXPERT_COLUMNS };
+enum elastic_axis { ELASTIC_NONE, ELASTIC_EXPERT_MATRICES, ELASTIC_EXPERT_ROWS, ELASTIC_EXPERT_COLUMNS };
 enum tensor_axis { AXIS_NONE, AXIS_ROWS, AXIS_COLUMNS }; /* dimension that tensor parallelism splits */
 
 struct weight_piece {
-    const char *name; /* name on disk; {e} is the part's number */
+    const char *name; /* name on disk; {e} is the matrix's number */
     i64 rows;
 };
 struct weight_spec {  /* a row of the table; shapes are those of the unsharded weight */
     const char *name; /* unique name, in memory and in optimizer files */
-    i64 parts, rows, columns;
+    i64 matrices, rows, columns;
     struct weight_piece pieces[4]; /* at most 4; their rows add up to `rows`; a NULL name ends the list */
     /* Alternative name of one tensor with the whole stack. Read only. NULL: none. */
     const char *fused;
@@ -46,17 +46,17 @@ struct weight_spec {  /* a row of the table; shapes are those of the unsharded w
     bool decay;
     float lr_factor;
     enum tensor_axis tensor_axis;
-    bool expert_axis; /* parts are distributed over expert ranks */
+    bool expert_axis; /* matrices are distributed over expert ranks */
     enum elastic_axis elastic;
     i64 layer;   /* -1: before the first layer; L: after the last */
     bool shared; /* layers of several pipeline chunks read it, so every pipeline rank holds it */
 };
 
 struct weight {
-    struct weight_spec spec; /* owns its names */
-    struct tensor value;     /* this rank's slice, read by gemms, and its gradient */
-    struct narrow narrow;    /* quantized form, to which value.narrow points */
-    void *image;             /* device memory of the packed copy for gemm; NULL: none wanted */
+    struct weight_spec spec;           /* owns its names */
+    struct tensor value;               /* this rank's slice, read by gemms, and its gradient */
+    struct quantized_weight quantized; /* quantized form, to which value.quantized points */
+    void *image;                       /* device memory of the packed copy for gemm; NULL: none wanted */
     i64 image_bytes;
     /* Device memory of the fp8 form: rounded values in the copy's dtype, or codes. NULL: gemms use
      * the copy. */
@@ -64,12 +64,12 @@ struct weight {
     struct fp8_matrix codes[2]; /* codes of the weight and of its transpose */
     /* F32, rows [share_first, +share_rows). m and v are NULL if not trained or not training. */
     float *master, *m, *v;
-    /* Rows, out of parts * rows, that this data rank updates. All rows for one rank or an untrained
-     * weight. */
+    /* Rows, out of matrices * rows, that this data rank updates. All rows for one rank or an
+     * untrained weight. */
     i64 share_first, share_rows;
-    /* This rank's slice: parts [first_part, +parts), with `rows` rows each. parts = 0: other ranks
-     * hold it. */
-    i64 first_part, parts, rows;
+    /* This rank's slice: matrices [first_matrix, +matrices), with `rows` rows each. matrices = 0:
+     * other ranks hold it. */
+    i64 first_matrix, matrices, rows;
     i64 first_column, columns;
     i64 piece_first[4], piece_rows[4]; /* this rank's rows of each piece on disk */
 };
@@ -91,7 +91,7 @@ struct weights {
     struct arena rounded; /* device memory: fp8 forms */
     float *grads;         /* all gradients, in one block */
     i64 grad_elements;
-    u8 *written; /* all parts_written, in one block */
+    u8 *written; /* all matrices_written, in one block */
     i64 written_count;
     struct deferred *deferred; /* NULL: the device cannot record */
     struct recordings *recordings;
@@ -138,16 +138,16 @@ void weight_place(struct weight *weight, const struct weights_layout *layout, bo
 void weight_put(struct weights *weights, struct weight *weight, i64 row, i64 rows, const float *values);
 void weight_get(const struct weights *weights, const struct weight *weight, i64 row, i64 rows, float *values);
 void weight_clear_moments(struct weights *weights, struct weight *weight);
-/* Convert between the unsharded matrix [spec.parts * spec.rows, spec.columns] and the rows of a
+/* Convert between the unsharded matrix [spec.matrices * spec.rows, spec.columns] and the rows of a
  * placed weight's share. weight_logical_at gives the offset in that matrix of row `row` of this
  * rank's slice. */
 void weight_share_to_logical(float *logical, const struct weight *placed, const float *share);
 void weight_share_from_logical(float *share, const struct weight *placed, const float *logical);
 i64 weight_logical_at(const struct weight *placed, i64 row);
-/* narrow.c: quantizes the backbone's gemm weights of an inference table to 8 or 4 bits. Scales of
+/* quantize.c: quantizes the backbone's gemm weights of an inference table to 8 or 4 bits. Scales of
  * rows (4 bits: also of blocks of 32) minimize the square error. Frees the originals, except an
  * embedding that is also looked up. Weights cannot be loaded, put or saved afterwards. */
-void weights_narrow(struct weights *weights, int bits);
+void weights_quantize(struct weights *weights, int bits);
 i64 weights_parameters(const struct weights *weights); /* trained parameters of the unsharded model */
 i64 weights_bytes(const struct weights *weights);
 

@@ -68,7 +68,7 @@ static int load_piece(struct weights *weights, struct weight *w, const struct sa
     char name[512];
     i64 shape[2] = {w->spec.pieces[piece].rows, w->spec.columns};
     int rank = w->spec.disk_rank;
-    part_name(name, sizeof name, w->spec.pieces[piece].name, w->first_part + part);
+    part_name(name, sizeof name, w->spec.pieces[piece].name, w->first_matrix + part);
     const struct tensor_view *view = safetensors_find(set, name);
     if (!view)
         return error_set("%s: tensor %s is missing: is this the checkpoint its config.json describes?", origin, name);
@@ -84,15 +84,15 @@ static int load_piece(struct weights *weights, struct weight *w, const struct sa
 
 static int load_fused(struct weights *weights, struct weight *w, const struct tensor_view *view, const char *origin)
 {
-    i64 shape[3] = {w->spec.parts, w->spec.rows, w->spec.columns};
-    int skip = w->spec.parts == 1;
+    i64 shape[3] = {w->spec.matrices, w->spec.rows, w->spec.columns};
+    int skip = w->spec.matrices == 1;
     if (check_shape(origin, view, 3 - skip, shape + skip))
         return -1;
     float *values = view_values(view, origin);
     if (!values)
         return -1;
-    for (i64 part = 0, row = 0; part < w->parts; part++) {
-        i64 base = (w->first_part + part) * w->spec.rows;
+    for (i64 part = 0, row = 0; part < w->matrices; part++) {
+        i64 base = (w->first_matrix + part) * w->spec.rows;
         for (int i = 0; i < 4 && w->spec.pieces[i].name; i++) {
             put_block(weights, w, row, values, base + w->piece_first[i], w->piece_rows[i]);
             row += w->piece_rows[i];
@@ -105,10 +105,10 @@ static int load_fused(struct weights *weights, struct weight *w, const struct te
 
 static int load_one(struct weights *weights, struct weight *w, const struct safetensors *set, const char *origin)
 {
-    const struct tensor_view *fused = w->spec.fused && w->parts ? safetensors_find(set, w->spec.fused) : NULL;
+    const struct tensor_view *fused = w->spec.fused && w->matrices ? safetensors_find(set, w->spec.fused) : NULL;
     if (fused)
         return load_fused(weights, w, fused, origin);
-    for (i64 part = 0; part < w->parts; part++) {
+    for (i64 part = 0; part < w->matrices; part++) {
         i64 row = 0;
         for (int i = 0; i < 4 && w->spec.pieces[i].name; row += w->piece_rows[i++])
             if (load_piece(weights, w, set, part, i, row, origin))
@@ -154,14 +154,14 @@ static void read_device(void *device, void *out, const void *data, i64 bytes)
 static struct tensor_source source_of(struct weight_list *list, const struct weights *weights, const struct weight *w,
                                       enum dtype dtype)
 {
-    i64 n = w->parts * w->rows * w->columns;
+    i64 n = w->matrices * w->rows * w->columns;
     struct tensor_source source = {.dtype = dtype, .read = read_device, .context = weights->device};
     source.data = dtype == DTYPE_F32 ? w->master : w->value.data;
     if (dtype == DTYPE_F32 || w->value.dtype == dtype)
         return source;
     bf16 *out = arena_alloc(&list->memory, n * 2);
     float *values = memory_alloc(n * 4);
-    weight_get(weights, w, 0, w->parts * w->rows, values);
+    weight_get(weights, w, 0, w->matrices * w->rows, values);
     for (i64 i = 0; i < n; i++)
         out[i] = bf16_from_f32(values[i]);
     memory_free(values);
@@ -172,7 +172,7 @@ static void list_one(struct weight_list *list, const struct weights *weights, co
 {
     struct tensor_source source = source_of(list, weights, w, dtype);
     char name[512];
-    for (i64 part = 0; part < w->parts; part++)
+    for (i64 part = 0; part < w->matrices; part++)
         for (int i = 0; i < 4 && w->spec.pieces[i].name; i++) {
             i64 rows = w->spec.pieces[i].rows;
             part_name(name, sizeof name, w->spec.pieces[i].name, part);
@@ -220,7 +220,7 @@ static void list_state(struct weight_list *list, struct device *device, const st
     *push(list) = (struct tensor_source){.name = keep_name(list, name),
                                          .dtype = DTYPE_F32,
                                          .rank = 2,
-                                         .shape = {w->parts * w->rows, w->columns},
+                                         .shape = {w->matrices * w->rows, w->columns},
                                          .data = data,
                                          .read = read_device,
                                          .context = device};
@@ -242,7 +242,7 @@ void weights_list_optimizer(struct weight_list *list, const struct weights *weig
 static void put_slice(struct weights *weights, struct weight *w, const float *logical)
 {
     struct weight all = *w;
-    i64 n = w->parts * w->rows;
+    i64 n = w->matrices * w->rows;
     float *slice = memory_alloc(n * w->columns * 4);
     all.share_first = 0;
     all.share_rows = n;
@@ -264,8 +264,8 @@ static int load_state(struct weights *weights, struct weight *w, const struct sa
                       float *out, const char *origin)
 {
     char name[512];
-    i64 shape[2] = {w->spec.parts * w->spec.rows, w->spec.columns};
-    if (!out || w->parts == 0)
+    i64 shape[2] = {w->spec.matrices * w->spec.rows, w->spec.columns};
+    if (!out || w->matrices == 0)
         return 0;
     snprintf(name, sizeof name, "%s.%s", kind, w->spec.name);
     const struct tensor_view *view = safetensors_find(set, name);

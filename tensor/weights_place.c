@@ -1,5 +1,5 @@
-/* Sharding of a weight: the parts, rows and columns of the unsharded matrix that a rank holds, and
- * the rows that it updates. */
+/* Sharding of a weight: the matrices, rows and columns of the unsharded matrix that a rank holds,
+ * and the rows that it updates. */
 #include "tensor/weights.h"
 
 #include <string.h>
@@ -18,10 +18,10 @@ static bool is_held(const struct weight_spec *spec, const struct weights_layout 
 static void place_parts(struct weight *w, const struct weights_layout *layout)
 {
     i64 ranks = w->spec.expert_axis ? layout->expert_ranks : 1;
-    require(w->spec.parts % ranks == 0, "%s: %lld parts on %lld ranks", w->spec.name, (long long)w->spec.parts,
+    require(w->spec.matrices % ranks == 0, "%s: %lld parts on %lld ranks", w->spec.name, (long long)w->spec.matrices,
             (long long)ranks);
-    w->parts = is_held(&w->spec, layout) ? w->spec.parts / ranks : 0;
-    w->first_part = w->spec.expert_axis ? layout->expert_rank * w->parts : 0;
+    w->matrices = is_held(&w->spec, layout) ? w->spec.matrices / ranks : 0;
+    w->first_matrix = w->spec.expert_axis ? layout->expert_rank * w->matrices : 0;
 }
 
 static void place_rows(struct weight *w, const struct weights_layout *layout)
@@ -61,7 +61,7 @@ i64 weight_sharer(const struct weight_spec *spec, const struct weights_layout *l
 
 static void place_share(struct weight *w, const struct weights_layout *layout, bool training)
 {
-    i64 all = w->parts * w->rows, ranks = weight_sharers(&w->spec, layout), rank = weight_sharer(&w->spec, layout);
+    i64 all = w->matrices * w->rows, ranks = weight_sharers(&w->spec, layout), rank = weight_sharer(&w->spec, layout);
     bool cut = training && w->spec.trained;
     w->share_first = cut ? all * rank / ranks : 0;
     w->share_rows = cut ? all * (rank + 1) / ranks - w->share_first : all;
@@ -90,7 +90,7 @@ static i64 logical_row(const struct weight *w, i64 row)
 
 i64 weight_logical_at(const struct weight *w, i64 row)
 {
-    i64 part = w->first_part + row / w->rows;
+    i64 part = w->first_matrix + row / w->rows;
     return (part * w->spec.rows + logical_row(w, row % w->rows)) * w->spec.columns + w->first_column;
 }
 

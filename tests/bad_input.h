@@ -22,7 +22,7 @@ enum { WORDS_MOST = 14 };
 
 static char *root, *work; /* root: inputs of the test; work: the program's current folder, inside root */
 static struct device device;
-static struct text said, complained; /* stdout and stderr of the last run */
+static struct buffer said, complained; /* stdout and stderr of the last run */
 
 /* ---- Files ---- */
 
@@ -36,10 +36,10 @@ static void copy_tree(const char *to, const char *from)
     char **names;
     i64 count;
     if (!file_is_directory(from)) {
-        struct text content = {0};
+        struct buffer content = {0};
         require(file_read(&content, from) == 0, "%s", error_text());
         put_file(to, content.data, content.length);
-        text_release(&content);
+        buffer_release(&content);
         return;
     }
     require(directory_make(to) == 0 && directory_list(&names, &count, from) == 0, "%s", error_text());
@@ -53,7 +53,7 @@ static void copy_tree(const char *to, const char *from)
 }
 
 /* Appends the names of everything below a folder, with file sizes (-1 for a folder). */
-static void list_tree(struct text *out, const char *folder)
+static void list_tree(struct buffer *out, const char *folder)
 {
     char **names;
     i64 count;
@@ -61,7 +61,7 @@ static void list_tree(struct text *out, const char *folder)
     for (i64 i = 0; i < count; i++) {
         char *path = path_join(folder, names[i]);
         bool below = file_is_directory(path);
-        text_printf(out, "%s %lld\n", path, below ? -1 : (long long)file_bytes(path));
+        buffer_printf(out, "%s %lld\n", path, below ? -1 : (long long)file_bytes(path));
         if (below)
             list_tree(out, path);
         memory_free(path);
@@ -97,10 +97,10 @@ static _Noreturn void become(const char *const *words, const struct setting_of_r
     weft_become((char **)(uintptr_t)argv);
 }
 
-static void read_output(struct text *out, const char *name)
+static void read_output(struct buffer *out, const char *name)
 {
     char *path = path_join(root, name);
-    text_clear(out);
+    buffer_clear(out);
     require(file_read(out, path) == 0, "%s", error_text());
     memory_free(path);
 }
@@ -130,11 +130,11 @@ static int run_set(const char *const *words, const struct setting_of_run *s)
 
 /* ---- Checks of a failed run ---- */
 
-static void name_run(struct text *out, const char *const *words)
+static void name_run(struct buffer *out, const char *const *words)
 {
-    text_printf(out, "weft");
+    buffer_printf(out, "weft");
     for (int i = 0; i < WORDS_MOST && words[i]; i++)
-        text_printf(out, " %s", words[i]);
+        buffer_printf(out, " %s", words[i]);
 }
 
 /* Returns the single "weft: ..." message if it is the last line of stderr, else NULL. */
@@ -152,7 +152,7 @@ static const char *only_message(void)
 
 static void expect_failure(const char *const *words, int status, int expected, const char *const *says)
 {
-    struct text run = {0};
+    struct buffer run = {0};
     const char *message = only_message();
     name_run(&run, words);
     if (status != expected)
@@ -162,19 +162,19 @@ static void expect_failure(const char *const *words, int status, int expected, c
     for (int i = 0; says[i]; i++)
         if (!strstr(message, says[i]))
             fail_msg("%s: expected \"%s\" in:\n%s", run.data, says[i], message);
-    text_release(&run);
+    buffer_release(&run);
 }
 
-static void expect_same_tree(const char *const *words, const struct text *before)
+static void expect_same_tree(const char *const *words, const struct buffer *before)
 {
-    struct text after = {0}, run = {0};
-    text_append(&after, "", 0);
+    struct buffer after = {0}, run = {0};
+    buffer_append(&after, "", 0);
     list_tree(&after, work);
     name_run(&run, words);
     if (strcmp(before->data, after.data) != 0)
         fail_msg("%s left something behind:\n%sbefore:\n%s", run.data, after.data, before->data);
-    text_release(&after);
-    text_release(&run);
+    buffer_release(&after);
+    buffer_release(&run);
 }
 
 /* ---- Damage ---- */
@@ -187,25 +187,25 @@ struct damage {
     const char *text, *put; /* TEXT: the content; REPLACED: text is replaced by put */
 };
 
-static void replace(struct text *content, const char *find, const char *put)
+static void replace(struct buffer *content, const char *find, const char *put)
 {
-    struct text next = {0};
+    struct buffer next = {0};
     char *at = strstr(content->data, find);
     require(at, "\"%s\" does not stand there", find);
-    text_append(&next, content->data, at - content->data);
-    text_printf(&next, "%s%s", put, at + strlen(find));
-    text_release(content);
+    buffer_append(&next, content->data, at - content->data);
+    buffer_printf(&next, "%s%s", put, at + strlen(find));
+    buffer_release(content);
     *content = next;
 }
 
 static void do_damage(const struct damage *d)
 {
-    struct text content = {0};
+    struct buffer content = {0};
     char *path = path_join(work, d->name), *from = path_join(work, d->from ? d->from : d->name);
     if (d->how == AS_IT_IS || d->how == HALF || d->how == FLIPPED || d->how == REPLACED)
         require(file_read(&content, from) == 0, "%s", error_text());
     if (d->how == TEXT)
-        text_printf(&content, "%s", d->text);
+        buffer_printf(&content, "%s", d->text);
     if (d->how == HALF)
         content.length /= 2;
     if (d->how == FLIPPED)
@@ -214,20 +214,20 @@ static void do_damage(const struct damage *d)
         replace(&content, d->text, d->put);
     for (i64 i = 0; d->how == RUBBISH && i < 3000; i++) {
         u8 byte = (u8)rng_u32((struct rng_key){5, RNG_TEST}, (u32)i, 0, 0, 0);
-        text_append(&content, &byte, 1);
+        buffer_append(&content, &byte, 1);
     }
     if (d->how == GONE)
         require(unlink(path) == 0, "%s cannot be removed", path);
     else
         put_file(path, content.data ? content.data : "", content.length);
-    text_release(&content);
+    buffer_release(&content);
     memory_free(path);
     memory_free(from);
 }
 
 /* ---- Inputs ---- */
 
-static const struct medium {
+static const struct damaged_medium {
     const char *extension, *good, *other; /* other: a file of another kind */
     const char *option, *expected;
 } media[] = {
@@ -243,18 +243,18 @@ static const char *const training =
     "         model: {width: 32, layers: 4, heads: 2, kv_heads: 1, head_width: 16, experts: 4, expert_width: 16,\n"
     "                 vit_layers: 1, vit_width: 16, vit_heads: 2}}\n";
 
-static void append_u32(struct text *out, u32 value)
+static void append_u32(struct buffer *out, u32 value)
 {
-    text_append(out, &value, 4);
+    buffer_append(out, &value, 4);
 }
 
 /* Appends an AVI list or chunk: name, size, content. */
-static void append_chunk(struct text *out, const char *name, const char *form, const struct text *content)
+static void append_chunk(struct buffer *out, const char *name, const char *form, const struct buffer *content)
 {
-    text_append(out, name, 4);
+    buffer_append(out, name, 4);
     append_u32(out, (u32)content->length + (form ? 4 : 0));
-    text_append(out, form, form ? 4 : 0);
-    text_append(out, content->data, content->length);
+    buffer_append(out, form, form ? 4 : 0);
+    buffer_append(out, content->data, content->length);
 }
 
 /* Writes an AVI with a sound stream only (DirectX, "AVI RIFF File Reference"). */
@@ -263,27 +263,27 @@ static void put_blind_clip(const char *path)
     u32 main_header[14] = {[6] = 1}, stream[14] = {[5] = 1, [6] = 16000, [8] = 800, [11] = 2};
     u32 wave[4] = {1 | 1 << 16, 16000, 32000, 2 | 16 << 16}; /* PCM, 1 channel; 16000 Hz; bytes per second; 16 bits */
     u8 samples[1600] = {0};
-    struct text file = {0}, all = {0}, head = {0}, strl = {0}, movi = {0}, part = {0};
+    struct buffer file = {0}, all = {0}, head = {0}, strl = {0}, movi = {0}, part = {0};
     memcpy(stream, "auds", 4);
-    text_append(&part, main_header, sizeof main_header);
+    buffer_append(&part, main_header, sizeof main_header);
     append_chunk(&head, "avih", NULL, &part);
-    text_clear(&part);
-    text_append(&part, stream, sizeof stream);
+    buffer_clear(&part);
+    buffer_append(&part, stream, sizeof stream);
     append_chunk(&strl, "strh", NULL, &part);
-    text_clear(&part);
-    text_append(&part, wave, sizeof wave);
+    buffer_clear(&part);
+    buffer_append(&part, wave, sizeof wave);
     append_chunk(&strl, "strf", NULL, &part);
     append_chunk(&head, "LIST", "strl", &strl);
-    text_clear(&part);
-    text_append(&part, samples, sizeof samples);
+    buffer_clear(&part);
+    buffer_append(&part, samples, sizeof samples);
     append_chunk(&movi, "00wb", NULL, &part);
     append_chunk(&all, "LIST", "hdrl", &head);
     append_chunk(&all, "LIST", "movi", &movi);
     append_chunk(&file, "RIFF", "AVI ", &all);
     put_file(path, file.data, file.length);
-    struct text *texts[] = {&file, &all, &head, &strl, &movi, &part};
+    struct buffer *texts[] = {&file, &all, &head, &strl, &movi, &part};
     for (i64 i = 0; i < COUNT_OF(texts); i++)
-        text_release(texts[i]);
+        buffer_release(texts[i]);
 }
 
 static void put_inputs_of_writings(void)
@@ -291,9 +291,9 @@ static void put_inputs_of_writings(void)
     static const i64 ids[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     const struct tensor_source tensor = {
         .name = "input_ids", .dtype = DTYPE_I64, .rank = 2, .shape = {1, 8}, .data = ids};
-    struct text words = {0};
+    struct buffer words = {0};
     for (i64 i = 0; i < 20000; i++)
-        text_printf(&words, "word %lld\n\n", (long long)(i * i % 977));
+        buffer_printf(&words, "word %lld\n\n", (long long)(i * i % 977));
     const struct tensor_source none = {.name = "input_ids", .dtype = DTYPE_I64, .rank = 2, .shape = {0, 8}};
     char *to_ids = path_join(root, "ids.safetensors"), *to_none = path_join(root, "none.safetensors"),
          *to_training = path_join(root, "training.yaml"), *to_sharding = path_join(root, "sharding.yaml"),
@@ -305,7 +305,7 @@ static void put_inputs_of_writings(void)
     put_file(to_training, training, (i64)strlen(training));
     put_file(to_sharding, sharding, (i64)strlen(sharding));
     put_file(to_words, words.data, words.length);
-    text_release(&words);
+    buffer_release(&words);
     memory_free(to_ids);
     memory_free(to_none);
     memory_free(to_training);
@@ -353,8 +353,8 @@ static int clear(void **state)
     directory_remove(root);
     memory_free(root);
     memory_free(work);
-    text_release(&said);
-    text_release(&complained);
+    buffer_release(&said);
+    buffer_release(&complained);
     device_close(&device);
     return 0;
 }

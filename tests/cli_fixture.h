@@ -13,7 +13,7 @@
 
 static char *shards, *model_folder, *checkpoints;
 static struct device device;
-static struct text said, complained; /* stdout and stderr of the last run */
+static struct buffer said, complained; /* stdout and stderr of the last run */
 
 /* ---- Running it ---- */
 
@@ -22,12 +22,12 @@ static inline char *in_folder(const char *name)
     return path_join(shards, name);
 }
 
-static inline void read_output(struct text *out, const char *name)
+static inline void read_output(struct buffer *out, const char *name)
 {
     char *path = in_folder(name);
-    text_release(out);
+    buffer_release(out);
     assert_int_equal(file_read(out, path), 0);
-    text_append(out, "", 0);
+    buffer_append(out, "", 0);
     memory_free(path);
 }
 
@@ -94,10 +94,10 @@ static inline void expect_absent(const char *path)
 /* Copies the first `bytes` bytes; a negative count copies all but the last -bytes. */
 static inline void copy_cut(const char *to, const char *from, i64 bytes)
 {
-    struct text content = {0};
+    struct buffer content = {0};
     assert_int_equal(file_read(&content, from), 0);
     assert_int_equal(file_replace(to, content.data, bytes < 0 ? content.length + bytes : bytes), 0);
-    text_release(&content);
+    buffer_release(&content);
 }
 
 static inline int make(void **state)
@@ -120,8 +120,8 @@ static inline int clear(void **state)
     memory_free(shards);
     memory_free(model_folder);
     memory_free(checkpoints);
-    text_release(&said);
-    text_release(&complained);
+    buffer_release(&said);
+    buffer_release(&complained);
     device_close(&device);
     return 0;
 }

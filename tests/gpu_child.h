@@ -56,7 +56,7 @@ static void expect_line(const float *out, i64 count, float first, float step)
 }
 
 /* ---- Children ---- */
-struct outcome {
+struct child_outcome {
     bool no_gpu, passed, wrong; /* neither passed nor wrong: aborted with a message */
     char said[4096];
 };
@@ -95,9 +95,9 @@ static void run_child(void (*run)(), int order, int moment, int out)
     _exit(0);
 }
 
-static struct outcome outcome_of(void (*run)(), int order, int moment)
+static struct child_outcome outcome_of(void (*run)(), int order, int moment)
 {
-    struct outcome o = {};
+    struct child_outcome o = {};
     int pipe_of[2], status = 0;
     size_t length = 0;
     assert_int_equal(pipe(pipe_of), 0);
@@ -121,7 +121,7 @@ static void passes_in_all_modes(const char *name, void (*run)())
 {
     for (int order = 0; order < COUNT_OF(ORDERS); order++)
         for (int moment = 0; moment < COUNT_OF(MOMENTS); moment++) {
-            struct outcome o = outcome_of(run, order, moment);
+            struct child_outcome o = outcome_of(run, order, moment);
             if (o.no_gpu)
                 skip();
             if (!o.passed)
@@ -137,7 +137,7 @@ static void is_caught(const char *name, void (*run)(), const char *words)
     int caught = 0;
     for (int order = 0; order < COUNT_OF(ORDERS); order++)
         for (int moment = 0; moment < COUNT_OF(MOMENTS); moment++) {
-            struct outcome o = outcome_of(run, order, moment);
+            struct child_outcome o = outcome_of(run, order, moment);
             caught += !o.passed;
             if (!o.passed && (words ? !strstr(o.said, words) : !o.wrong))
                 fail_msg("%s, %s, %s: expected %s: '%s'", name, ORDERS[order], MOMENTS[moment],

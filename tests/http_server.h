@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-struct served {
+struct served_file {
     const char *path; /* with the query string */
     const char *bytes;
     i64 count;
@@ -36,7 +36,7 @@ struct server {
     int listener;
     pthread_t thread;
     char url[64];
-    struct served *files;
+    struct served_file *files;
     i64 count;
     pthread_mutex_t lock;
 };
@@ -58,7 +58,7 @@ static inline void server_say(int to, int status, const char *head, const char *
 
 /* Sends `part` bytes of the body if a failure is still due, then resets, stalls or returns to
  * close. Returns false if no failure is due or the body is no longer than `part`. */
-static inline bool server_fails(struct served *f, int to, const char *body, i64 count)
+static inline bool server_fails(struct served_file *f, int to, const char *body, i64 count)
 {
     int *times = f->resets > 0 ? &f->resets : f->stalls > 0 ? &f->stalls : f->cuts > 0 ? &f->cuts : NULL;
     if (!times || count <= f->part)
@@ -79,34 +79,34 @@ static inline bool server_fails(struct served *f, int to, const char *body, i64 
     return true;
 }
 
-static inline void server_give(struct served *f, int to, i64 first, i64 last, bool range)
+static inline void server_give(struct served_file *f, int to, i64 first, i64 last, bool range)
 {
     const char *etag = f->later && f->requests > 2 ? f->later : f->etag;
-    struct text head = {0};
+    struct buffer head = {0};
     last = min_i64(last, f->count - 1);
     if (range && first >= f->count) {
-        text_printf(&head, "Content-Range: bytes */%lld\r\n", (long long)f->count);
+        buffer_printf(&head, "Content-Range: bytes */%lld\r\n", (long long)f->count);
         server_say(to, 416, head.data, "");
-        text_release(&head);
+        buffer_release(&head);
         return;
     }
     i64 begin = range ? first : 0, count = (range ? last + 1 : f->count) - begin;
-    text_printf(&head, "HTTP/1.1 %d Status\r\nConnection: close\r\n", range ? 206 : 200);
+    buffer_printf(&head, "HTTP/1.1 %d Status\r\nConnection: close\r\n", range ? 206 : 200);
     if (!f->no_length || range)
-        text_printf(&head, "Content-Length: %lld\r\n", (long long)count);
+        buffer_printf(&head, "Content-Length: %lld\r\n", (long long)count);
     if (range)
-        text_printf(&head, "Content-Range: bytes %lld-%lld/%lld\r\n", (long long)first, (long long)last,
-                    (long long)f->count);
+        buffer_printf(&head, "Content-Range: bytes %lld-%lld/%lld\r\n", (long long)first, (long long)last,
+                      (long long)f->count);
     if (etag)
-        text_printf(&head, "ETag: %s\r\n", etag);
-    text_printf(&head, "\r\n");
+        buffer_printf(&head, "ETag: %s\r\n", etag);
+    buffer_printf(&head, "\r\n");
     server_send(to, head.data, head.length);
     if (!server_fails(f, to, f->bytes + begin, count))
         server_send(to, f->bytes + begin, count);
-    text_release(&head);
+    buffer_release(&head);
 }
 
-static inline void server_answer(struct served *f, int to, const char *request)
+static inline void server_answer(struct served_file *f, int to, const char *request)
 {
     const char *range = strstr(request, "\r\nRange: bytes=");
     char *end = NULL;
@@ -152,7 +152,7 @@ static inline void *server_run(void *context)
 }
 
 /* Starts the server; `files` are borrowed until server_close. */
-static inline void server_open(struct server *s, struct served *files, i64 count)
+static inline void server_open(struct server *s, struct served_file *files, i64 count)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;

@@ -38,7 +38,7 @@ struct fixture_parts {
 static inline int fixture_save_model(void *context, const char *directory)
 {
     const struct fixture_parts *parts = context;
-    return model_save(parts->model, directory) || install_tokenizers(directory, parts->shards);
+    return model_save(parts->model, directory) || copy_tokenizers(directory, parts->shards);
 }
 
 /* Writes SHARDS/model with all 3 tokenizers and SHARDS/checkpoints with 1 checkpoint at step 7. */

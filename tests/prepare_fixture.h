@@ -52,20 +52,20 @@ static inline int prepare_by_text(const void *a, const void *b)
 static inline char *samples_of(const char *folders)
 {
     struct shards shards;
-    struct text all = {0};
+    struct buffer all = {0};
     succeed(shards_open(&shards, folders, "train"));
     char **list = memory_alloc(max_i64(1, shards.sample_count) * (i64)sizeof *list);
     for (i64 i = 0; i < shards.sample_count; i++) {
-        struct text line = {0};
+        struct buffer line = {0};
         i64 part = (i64)shards_sample(&shards, i).first_part;
         const i32 *ids = shards_payload(&shards, part);
         for (u32 k = 0; k < shards_part(&shards, part)->count; k++)
-            text_printf(&line, "%d ", ids[k]);
+            buffer_printf(&line, "%d ", ids[k]);
         list[i] = line.data;
     }
     qsort(list, (size_t)shards.sample_count, sizeof *list, prepare_by_text);
     for (i64 i = 0; i < shards.sample_count; i++)
-        text_printf(&all, "%s\n", list[i]);
+        buffer_printf(&all, "%s\n", list[i]);
     string_list_free(list, shards.sample_count);
     shards_close(&shards);
     return all.data;

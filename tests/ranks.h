@@ -27,14 +27,14 @@ static inline const char *ranks_missing(void) /* returns why ranks cannot run he
 /* Runs `command`, appends the output of its processes to `said`, and returns the exit status;
  * RANKS_HUNG for a run that times out. */
 enum { RANKS_HUNG = 124 };
-static inline int ranks_shell(struct text *said, const char *command)
+static inline int ranks_shell(struct buffer *said, const char *command)
 {
     char line[512];
     char *limited = string_format("timeout %d %s 2>&1", TEST_SECONDS_MOST, command);
     FILE *pipe = popen(limited, "r");
     require(pipe, "cannot run %s", limited);
     while (fgets(line, sizeof line, pipe))
-        text_printf(said, "%s", line);
+        buffer_printf(said, "%s", line);
     int status = pclose(pipe);
     memory_free(limited);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
@@ -52,7 +52,7 @@ static inline void ranks_own_path(char path[1024])
 /* Runs `program` with `arguments` on `count` ranks of 1 thread each. Allows oversubscribed cores
  * (idle ranks yield) and root (Open MPI refuses it by default). Leak checking is off: MPI libraries
  * keep memory until exit. */
-static inline int ranks_run_program(struct text *said, int count, const char *program, const char *arguments)
+static inline int ranks_run_program(struct buffer *said, int count, const char *program, const char *arguments)
 {
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
@@ -96,7 +96,7 @@ static inline int ranks_free_port(void)
 }
 
 /* Runs ranks over TCP, without MPI. Starts only the first `here` of `count` ranks. */
-static inline int ranks_run_at(struct text *said, int count, int here, int port, const char *program,
+static inline int ranks_run_at(struct buffer *said, int count, int here, int port, const char *program,
                                const char *arguments)
 {
     setenv("WEFT_THREADS", "1", 1);
@@ -109,7 +109,8 @@ static inline int ranks_run_at(struct text *said, int count, int here, int port,
     return status;
 }
 
-static inline int ranks_run_over_tcp(struct text *said, int count, int here, const char *program, const char *arguments)
+static inline int ranks_run_over_tcp(struct buffer *said, int count, int here, const char *program,
+                                     const char *arguments)
 {
     return ranks_run_at(said, count, here, ranks_free_port(), program, arguments);
 }
@@ -147,7 +148,7 @@ static inline int ranks_exit_status(int how)
 }
 
 /* Like ranks_run_at, with forks of this process, which must have 1 thread (WEFT_THREADS=1). */
-static inline int ranks_fork_at(struct text *said, int count, int here, int port, int (*run)(void *context),
+static inline int ranks_fork_at(struct buffer *said, int count, int here, int port, int (*run)(void *context),
                                 void *context)
 {
     int ends[2], status = 0, left = here;
@@ -166,7 +167,7 @@ static inline int ranks_fork_at(struct text *said, int count, int here, int port
         struct pollfd ready = {.fd = ends[0], .events = POLLIN};
         ssize_t bytes = more && poll(&ready, 1, 10) > 0 ? read(ends[0], part, sizeof part) : -1;
         if (bytes > 0)
-            text_append(said, part, bytes);
+            buffer_append(said, part, bytes);
         more &= bytes != 0;
         for (int r = 0, how; r < here; r++)
             if (ranks[r] && waitpid(ranks[r], &how, more ? WNOHANG : 0) == ranks[r]) {
@@ -179,12 +180,12 @@ static inline int ranks_fork_at(struct text *said, int count, int here, int port
     return status;
 }
 
-static inline int ranks_fork(struct text *said, int count, int (*run)(void *context), void *context)
+static inline int ranks_fork(struct buffer *said, int count, int (*run)(void *context), void *context)
 {
     return ranks_fork_at(said, count, count, ranks_free_port(), run, context);
 }
 
-static inline int ranks_run(struct text *said, int count, const char *arguments) /* runs this program */
+static inline int ranks_run(struct buffer *said, int count, const char *arguments) /* runs this program */
 {
     char path[1024];
     ranks_own_path(path);
@@ -194,7 +195,7 @@ static inline int ranks_run(struct text *said, int count, const char *arguments)
 /* Returns the world of a process started by ranks_run; exits with 1 on error. */
 static inline struct comm *ranks_world(struct device *device)
 {
-    struct launch launch;
+    struct launch_info launch;
     struct comm *world = launch_detect(&launch) ? NULL : comm_open(device, &launch);
     if (!world) {
         fprintf(stderr, "%s\n", error_text());

@@ -74,7 +74,8 @@ static inline struct shard_part fixture_medium(struct shard_writer *writer, i64 
 }
 
 enum { FIXTURE_DIRECTIONS = DIRECTION_CHAT + 1 };
-/* Writes sample i; the directions up to that of chats take turns. Texts have up to `longest` ids. */
+/* Writes sample i; the directions up to that of chats take turns. Texts have up to `longest`
+ * ids. */
 static inline void fixture_sample(struct shard_writer *writer, i64 i, i64 longest)
 {
     static const enum stream media[DIRECTIONS] = {STREAM_TEXT,      STREAM_IMAGE_IN, STREAM_IMAGE_OUT, STREAM_VIDEO_IN,

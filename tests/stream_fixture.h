@@ -34,17 +34,17 @@ static inline void make_corpus(void)
 {
     assert_int_equal(directory_make(corpus), 0);
     for (i64 i = 0; i < FILES; i++) {
-        struct text lines = {0};
+        struct buffer lines = {0};
         char *path = string_format("%s/f%02lld.jsonl", corpus, (long long)i);
         for (i64 k = 0; k < 12 + 2 * i; k++) {
-            text_printf(&lines, "{\"text\": \"line %lld of file %lld", (long long)k, (long long)i);
+            buffer_printf(&lines, "{\"text\": \"line %lld of file %lld", (long long)k, (long long)i);
             for (i64 word = 0; word < (k * 7 + i) % 60; word++)
-                text_printf(&lines, " %lld", (long long)((word * k + i) % 97));
-            text_printf(&lines, "\"}\n");
+                buffer_printf(&lines, " %lld", (long long)((word * k + i) % 97));
+            buffer_printf(&lines, "\"}\n");
         }
         assert_int_equal(file_replace(path, lines.data, lines.length), 0);
         memory_free(path);
-        text_release(&lines);
+        buffer_release(&lines);
     }
 }
 
@@ -116,14 +116,14 @@ static inline int clear(void **state)
 
 /* ---- Rows, as lines ---- */
 
-struct variant {
+struct loader_variant {
     i64 shuffle_shards;
     bool lengths; /* the row length changes by schedule */
     double mixture;
 };
 
 /* Opens a loader; `words` is the command that fills its ring. */
-static inline struct loader *open_reader(const char *name, const char *ring, const struct variant *v,
+static inline struct loader *open_reader(const char *name, const char *ring, const struct loader_variant *v,
                                          const char *const *words)
 {
     char *data = in_folder(name), *directory = ring ? in_folder(ring) : NULL;
@@ -142,7 +142,7 @@ static inline struct loader *open_reader(const char *name, const char *ring, con
     return l;
 }
 
-static inline struct loader *open_data(const char *name, const char *ring, const struct variant *v)
+static inline struct loader *open_data(const char *name, const char *ring, const struct loader_variant *v)
 {
     return open_reader(name, ring, v, filler);
 }
@@ -152,20 +152,20 @@ static inline struct loader *open_data(const char *name, const char *ring, const
 static inline char *line_of(struct loader *l, i64 step)
 {
     struct batch b;
-    struct text out = {0};
+    struct buffer out = {0};
     const struct step_plan *plan = plan_step(l, step);
     if (!plan)
         fail_msg("step %lld: %s", (long long)step, error_text());
     for (i64 i = 0; i < plan->rows.entries.count; i++) {
-        const struct entry *e = &plan->rows.entries.data[i];
-        text_printf(&out, "%s %u %u %lld+%lld ", strrchr(shards_name(&l->shards, e->sample), '/'), entry_identity(e),
-                    entry_showing(e), (long long)e->first, (long long)e->count);
+        const struct plan_entry *e = &plan->rows.entries.data[i];
+        buffer_printf(&out, "%s %u %u %lld+%lld ", strrchr(shards_name(&l->shards, e->sample), '/'), entry_identity(e),
+                      entry_showing(e), (long long)e->first, (long long)e->count);
     }
     arena_reset(&arena, 0);
     if (loader_batch(l, step, 0, &b, &arena) < 0)
         fail_msg("step %lld: %s", (long long)step, error_text());
-    text_printf(&out, "%016llx",
-                (unsigned long long)hash_bytes(b.inputs[INPUT_TEXT].ids, b.inputs[INPUT_TEXT].n * 4, (u64)b.n));
+    buffer_printf(&out, "%016llx",
+                  (unsigned long long)hash_bytes(b.inputs[INPUT_TEXT].ids, b.inputs[INPUT_TEXT].n * 4, (u64)b.n));
     return out.data;
 }
 
@@ -179,13 +179,13 @@ static inline void expect_lines(struct loader *l, char *const *lines, i64 first,
     }
 }
 
-static inline char **lines_of(const char *name, const struct variant *v)
+static inline char **lines_of(const char *name, const struct loader_variant *v)
 {
     char **lines = memory_alloc(STEPS * (i64)sizeof *lines);
     struct loader *l = open_data(name, NULL, v);
     for (i64 step = 0; step < STEPS; step++)
         lines[step] = line_of(l, step);
-    assert_true(l->windows->next.pass == 1 || v->mixture > 1); /* the steps span more than 1 epoch */
+    assert_true(l->stream_plan->next.pass == 1 || v->mixture > 1); /* the steps span more than 1 epoch */
     loader_close(l);
     return lines;
 }
@@ -202,17 +202,17 @@ static inline void clear_ring(void)
 static inline char *write_recipe(const char *name, const char *stream, const char *more)
 {
     char *path = string_format("%s/%s.yaml", folder, name);
-    struct text t = {0};
-    text_printf(&t,
-                "run: %s/run-%s\nseed: 3\nprecision: f32\nstages:\n"
-                "  shards: {kind: prepare, data: %s, text: %s, shard_bytes: 4096%s}\n"
-                "  base: {kind: pretrain, data: shards, steps: 20, checkpoint_steps: 2, heldout: %s/whole, "
-                "heldout_rows: 1, shuffle_shards: 1, batch: {rows: 4, length: 64, micro_rows: 1}, elastic: "
-                "{slice_rows: 1}, model: {width: 16, layers: 2, heads: 1, kv_heads: 1, head_width: 16, experts: 4, "
-                "expert_width: 16, vit_layers: 0}%s}\n",
-                folder, name, corpus, tokenizer, stream, folder, more);
+    struct buffer t = {0};
+    buffer_printf(&t,
+                  "run: %s/run-%s\nseed: 3\nprecision: f32\nstages:\n"
+                  "  shards: {kind: prepare, data: %s, text: %s, shard_bytes: 4096%s}\n"
+                  "  base: {kind: pretrain, data: shards, steps: 20, checkpoint_steps: 2, heldout: %s/whole, "
+                  "heldout_rows: 1, shuffle_shards: 1, batch: {rows: 4, length: 64, micro_rows: 1}, elastic: "
+                  "{slice_rows: 1}, model: {width: 16, layers: 2, heads: 1, kv_heads: 1, head_width: 16, experts: 4, "
+                  "expert_width: 16, vit_layers: 0}%s}\n",
+                  folder, name, corpus, tokenizer, stream, folder, more);
     assert_int_equal(file_replace(path, t.data, t.length), 0);
-    text_release(&t);
+    buffer_release(&t);
     return path;
 }
 

@@ -14,16 +14,16 @@
 
 static struct json *table_hex(const struct record *row, const struct json *value)
 {
-    const struct text *bytes = record_bytes(row, value);
+    const struct buffer *bytes = record_bytes(row, value);
     struct json_iterator member;
     if (bytes) {
-        struct text hex = {0};
-        text_append(&hex, "", 0);
+        struct buffer hex = {0};
+        buffer_append(&hex, "", 0);
         for (i64 i = 0; i < bytes->length; i++)
-            text_printf(&hex, "%02x", (u8)bytes->data[i]);
+            buffer_printf(&hex, "%02x", (u8)bytes->data[i]);
         struct json *out = json_object();
         json_set(out, "$bytes", json_of_bytes(hex.data, hex.length));
-        text_release(&hex);
+        buffer_release(&hex);
         return out;
     }
     if (json_kind(value) == JSON_ARRAY) {
@@ -40,25 +40,25 @@ static struct json *table_hex(const struct record *row, const struct json *value
     return out;
 }
 
-static void table_print_row(struct text *out, const struct record *row)
+static void table_print_row(struct buffer *out, const struct record *row)
 {
     struct json *value = table_hex(row, row->object);
     json_print(out, value, 0);
-    text_append(out, "\n", 1);
+    buffer_append(out, "\n", 1);
     json_free(value);
 }
 
-static void table_print_lines(struct text *out, const char *path)
+static void table_print_lines(struct buffer *out, const char *path)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     assert_int_equal(file_read(&text, path), 0);
     for (char *line = text.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
         struct json *value = json_parse(line, end - line, path);
         json_print(out, value, 0);
-        text_append(out, "\n", 1);
+        buffer_append(out, "\n", 1);
         json_free(value);
     }
-    text_release(&text);
+    buffer_release(&text);
 }
 
 /* Fails at the first row that differs. */

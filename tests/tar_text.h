@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static inline void tar_member_of(struct text *out, const char *name, const char *bytes, i64 count)
+static inline void tar_member_of(struct buffer *out, const char *name, const char *bytes, i64 count)
 {
     char header[512] = {0};
     u32 sum = 0;
@@ -20,20 +20,20 @@ static inline void tar_member_of(struct text *out, const char *name, const char 
     for (i64 i = 0; i < 512; i++)
         sum += (u8)header[i];
     snprintf(header + 148, 8, "%06o", sum);
-    text_append(out, header, 512);
-    text_append(out, bytes, count);
+    buffer_append(out, header, 512);
+    buffer_append(out, bytes, count);
     memset(header, 0, 512);
-    text_append(out, header, round_up(count, 512) - count);
+    buffer_append(out, header, round_up(count, 512) - count);
 }
 
-static inline void tar_member(struct text *out, const char *name, const char *bytes)
+static inline void tar_member(struct buffer *out, const char *name, const char *bytes)
 {
     tar_member_of(out, name, bytes, (i64)strlen(bytes));
 }
 
-static inline void tar_end(struct text *out)
+static inline void tar_end(struct buffer *out)
 {
     static const char zeros[1024];
-    text_append(out, zeros, sizeof zeros);
+    buffer_append(out, zeros, sizeof zeros);
 }
 #endif

@@ -99,7 +99,7 @@ static inline float *toy_tensor(struct device *device, const struct tensor *t) /
 
 static inline i64 weight_elements(const struct weight *w)
 {
-    return w->parts * w->rows * w->columns;
+    return w->matrices * w->rows * w->columns;
 }
 
 static inline float *toy_weight(struct device *device, const struct weight *w)
@@ -109,15 +109,15 @@ static inline float *toy_weight(struct device *device, const struct weight *w)
 
 static inline void toy_set_weight(struct weights *weights, struct weight *w, const float *values)
 {
-    weight_put(weights, w, 0, w->parts * w->rows, values);
+    weight_put(weights, w, 0, w->matrices * w->rows, values);
 }
 
 /* True if the last backward wrote a gradient; `part` is the expert, 0 for other weights. */
 static inline bool toy_has_gradient(struct device *device, const struct weight *w, i64 part)
 {
     u8 written = 0;
-    if (w->value.parts_written)
-        device_get(device, &written, w->value.parts_written + part, 1);
+    if (w->value.matrices_written)
+        device_get(device, &written, w->value.matrices_written + part, 1);
     return w->value.grad_written || written;
 }
 
@@ -125,8 +125,8 @@ static inline bool toy_has_gradient(struct device *device, const struct weight *
 static inline float *toy_gradient(struct device *device, const struct weight *w)
 {
     i64 n = w->rows * w->columns;
-    float *out = memory_alloc(w->parts * n * 4);
-    for (i64 p = 0; p < w->parts; p++)
+    float *out = memory_alloc(w->matrices * n * 4);
+    for (i64 p = 0; p < w->matrices; p++)
         if (toy_has_gradient(device, w, p))
             device_get(device, out + p * n, (const float *)w->value.grad + p * n, n * 4);
     return out;
@@ -313,7 +313,7 @@ static inline void toy_tell(struct grammar *g, const struct toy_sample *s, u32 n
 
 static inline i64 toy_length(const struct toy_sample *s)
 {
-    struct measure m;
+    struct sample_measure m;
     grammar_measure(&m, &toy_vocabulary, s->parts, s->count, TOY_END);
     return m.length;
 }

@@ -31,7 +31,7 @@ static int read_clip(struct audio_clip *clip)
     medium_close(&view);
     if (status == 0 && clip->samples != samples) {
         memory_free(clip->values);
-        return error_set("%s: its length is not what it was when it was read first", clip->path);
+        return error_set("%s: its length has changed since it was first read", clip->path);
     }
     return status;
 }
@@ -68,13 +68,13 @@ static void place_clip(const struct audio_data_load *load, struct audio_clip *cl
     struct audio_media *media = load->media;
     i64 bytes = clip->samples * 2;
     bool beyond = media->bytes + bytes > load->request->memory_mb << 20;
-    if (!beyond || (!clip->place.path && !media->window)) {
+    if (!beyond || (!clip->place.path && !media->buffer)) {
         media->bytes += bytes;
         return;
     }
     if (!clip->place.path) {
-        clip->window = media->window;
-        clip->place.at = media_window_add(media->window, medium->number, bytes);
+        clip->buffer = media->buffer;
+        clip->place.at = media_buffer_add(media->buffer, medium->number, bytes);
         media->streamed = grown(media->streamed, clip->place.at, 8);
         media->streamed[clip->place.at] = media->count;
     }
@@ -105,7 +105,7 @@ static void take_medium(void *context, void *content, struct medium *medium)
 int audio_media_load(struct audio_media *media, const struct media_request *from,
                      const struct audio_media_request *request)
 {
-    static const struct media_window_kind kind = {sizeof(struct audio_clip), read_medium, release_content, NULL};
+    static const struct media_buffer_kind kind = {sizeof(struct audio_clip), read_medium, release_content, NULL};
     struct audio_data_load load = {media, request};
     struct media_reader reader = {.what = "recordings",
                                   .bad_share = request->bad_share,
@@ -117,7 +117,7 @@ int audio_media_load(struct audio_media *media, const struct media_request *from
     all.kinds |= 1 << MODALITY_AUDIO;
     *media = (struct audio_media){0};
     if (request->shuffle_buffer > 0)
-        media->window = media_window_open(&all, &kind, (i64)(request->shuffle_buffer * (1 << 20)));
+        media->buffer = media_buffer_open(&all, &kind, (i64)(request->shuffle_buffer * (1 << 20)));
     int status = media_read(&reader, &all);
     if (media->mute)
         log_info("%s: %lld clips without a sound are left out", from->data, (long long)media->mute);
@@ -141,27 +141,27 @@ void audio_media_release(struct audio_media *media)
         clip_free(&media->clips[i]);
     memory_free(media->clips);
     memory_free(media->streamed);
-    media_window_close(media->window);
+    media_buffer_close(media->buffer);
     *media = (struct audio_media){0};
 }
 
 static int show_clip(struct audio_clip *out, const struct audio_clip *clip)
 {
-    const struct audio_clip *shown = media_window_get(clip->window, clip->place.at);
+    const struct audio_clip *shown = media_buffer_get(clip->buffer, clip->place.at);
     if (!shown)
         return -1;
     out->values = shown->values;
     return shown->samples == clip->samples
                ? 0
-               : error_set("%s: its length is not what it was when it was read first", clip->path);
+               : error_set("%s: its length has changed since it was first read", clip->path);
 }
 
 /* The clip with its samples in memory. *own: the caller must free them. */
 static int need_values(struct audio_clip *out, const struct audio_clip *clip, bool *own)
 {
     *out = *clip;
-    *own = clip->values == NULL && !clip->window;
-    return *own ? read_clip(out) : clip->window ? show_clip(out, clip) : 0;
+    *own = clip->values == NULL && !clip->buffer;
+    return *own ? read_clip(out) : clip->buffer ? show_clip(out, clip) : 0;
 }
 
 float *audio_clip_samples(const struct audio_clip *clip, i64 *frames)
@@ -279,12 +279,13 @@ static const struct audio_clip *drawn_clip(const struct audio_media *media, cons
 {
     struct rng_key key = {draw->seed, RNG_CROP};
     const struct audio_clip *clip = &media->clips[rng_below(key, media->count, (u32)draw->step, (u32)item, 0, 0)];
-    if (!clip->window)
+    if (!clip->buffer)
         return clip;
-    i64 streamed = media_window_count(clip->window);
+    i64 streamed = media_buffer_count(clip->buffer);
     double turns = ((double)draw->step * (double)draw->n + (double)item) / (double)media->count;
-    i64 at = media_window_of(clip->window, (i64)((turns - floor(turns)) * (double)streamed));
-    i64 begin = media_window_begin(clip->window, at), n = media_window_begin(clip->window, at + 1) - begin;
+    i64 at = media_buffer_window_of(clip->buffer, (i64)((turns - floor(turns)) * (double)streamed));
+    i64 begin = media_buffer_window_begin(clip->buffer, at),
+        n = media_buffer_window_begin(clip->buffer, at + 1) - begin;
     return &media->clips[media->streamed[begin + rng_below(key, n, (u32)draw->step, (u32)item, 1, 0)]];
 }
 
@@ -317,7 +318,7 @@ static int hold_values(struct audio_clip *out, const struct audio_clip *clip, bo
 {
     if (need_values(out, clip, own))
         return -1;
-    if (!*own && clip->window) {
+    if (!*own && clip->buffer) {
         const int16_t *shown = out->values;
         out->values = memory_alloc(out->samples * 2);
         memcpy(out->values, shown, (size_t)out->samples * 2);

@@ -104,16 +104,16 @@ static void coded_free(struct audio_report_coded *list, i64 count)
 
 /* ---- health ---- */
 
-struct health {
+struct codebook_health {
     double perplexity;
     i64 dead, frames;
 };
 
-static struct health level_health(const struct audio_report_coded *list, i64 count, const struct audio_config *c,
-                                  i64 level)
+static struct codebook_health level_health(const struct audio_report_coded *list, i64 count,
+                                           const struct audio_config *c, i64 level)
 {
     i64 *uses = memory_alloc(c->codes * (i64)sizeof *uses);
-    struct health h = {0};
+    struct codebook_health h = {0};
     double entropy = 0;
     for (i64 i = 0; i < count; i++)
         for (i64 f = 0; f < list[i].frames; f++)
@@ -135,15 +135,15 @@ static void report_health(struct report *r, const char *kind, const struct audio
 {
     const struct audio_config *c = &r->trainer->audio.config;
     struct json *levels = json_array();
-    struct text line = {0};
+    struct buffer line = {0};
     i64 frames = 0;
     for (i64 level = 0; level < c->levels; level++) {
-        struct health h = level_health(list, count, c, level);
+        struct codebook_health h = level_health(list, count, c, level);
         struct json *entry = json_object();
         json_set(entry, "perplexity", json_of_number(h.perplexity));
         json_set(entry, "dead", json_of_integer(h.dead));
         json_push(levels, entry);
-        text_printf(&line, " %.0f (%lld dead)", h.perplexity, (long long)h.dead);
+        buffer_printf(&line, " %.0f (%lld dead)", h.perplexity, (long long)h.dead);
         frames = h.frames;
     }
     struct json *entry = json_object();
@@ -153,7 +153,7 @@ static void report_health(struct report *r, const char *kind, const struct audio
     json_set(r->json, kind, entry);
     log_info("%s, %lld sounding frames: perplexity of %lld codes by level%s", kind, (long long)frames,
              (long long)c->codes, line.data);
-    text_release(&line);
+    buffer_release(&line);
 }
 
 /* ---- distances ---- */
@@ -408,7 +408,7 @@ static double probe_level(const struct audio_report_digits *heard, const struct 
 static void report_probe(struct report *r)
 {
     struct json *levels = json_array();
-    struct text line = {0};
+    struct buffer line = {0};
     struct audio_tokenizer *audio = &r->trainer->audio;
     struct audio_report_digits heard = encode_digits(audio, r->trainer->media),
                                other = encode_digits(audio, r->held_out);
@@ -417,7 +417,7 @@ static void report_probe(struct report *r)
         double accuracy = probe_level(&heard, &other, level, &audio->config);
         possible = accuracy >= 0;
         json_push(levels, json_of_number(accuracy));
-        text_printf(&line, "%s %.1f %%", level ? "," : "", 100 * accuracy);
+        buffer_printf(&line, "%s %.1f %%", level ? "," : "", 100 * accuracy);
     }
     struct json *entry = json_object();
     json_set(entry, "recordings", json_of_integer(other.count));
@@ -432,7 +432,7 @@ static void report_probe(struct report *r)
     digits_free(&heard);
     digits_free(&other);
     json_set(r->json, "digit_probe", entry);
-    text_release(&line);
+    buffer_release(&line);
 }
 
 /* ---- samples ---- */

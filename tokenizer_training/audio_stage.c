@@ -57,7 +57,8 @@ static int run_step(void *context, i64 step, struct training_step *said)
     said->optimizer = y.optimizer;
     said->count = (double)t->frames;
     said->flops = audio_step_flops(t);
-    text_printf(&said->note, "loss %.4f, log-mel %.3f%s", y.loss, y.distance, step < t->start ? " without codes" : "");
+    buffer_printf(&said->note, "loss %.4f, log-mel %.3f%s", y.loss, y.distance,
+                  step < t->start ? " without codes" : "");
     return 0;
 }
 

@@ -2,7 +2,7 @@
 #ifndef WEFT_TOKENIZER_TRAINING_AUDIO_STEP_H
 #define WEFT_TOKENIZER_TRAINING_AUDIO_STEP_H
 #include "tokenizer_training/tokenizer_training.h"
-#include "data/sources/media_window.h"
+#include "data/sources/media_buffer.h"
 
 /* ---- Recordings of a folder: AUDIO_RATE_HZ, mono, 16 bits ---- */
 struct audio_clip {
@@ -10,13 +10,13 @@ struct audio_clip {
     struct medium_place place;
     i64 samples;
     int16_t *values;             /* NULL: beyond memory_mb, decoded again when drawn */
-    struct media_window *window; /* window that holds it, at index place.at; NULL: none */
+    struct media_buffer *buffer; /* window that holds it, at index place.at; NULL: none */
 };
 struct audio_media {
     struct audio_clip *clips;
     i64 count, samples, bytes;
     i64 mute; /* clips without sound, left out */
-    struct media_window *window;
+    struct media_buffer *buffer;
     i64 *streamed; /* [media of the window] index of each in `clips` */
 };
 struct audio_media_request {

@@ -5,7 +5,8 @@
 #include "tokenizer_training/audio_step.h"
 #include "tokenizer_training/vision_step.h"
 
-static void add_needs(struct codec_needs *needs, const struct weights *weights, const struct tape *tape, i64 host_bytes)
+static void add_needs(struct tokenizer_needs *needs, const struct weights *weights, const struct tape *tape,
+                      i64 host_bytes)
 {
     struct step_memory *m = &needs->memory;
     *m = (struct step_memory){.backend = device_held_bytes(tape->device)};
@@ -43,7 +44,7 @@ static int run_vision_step(double *flops, struct vision_trainer *t, i64 step)
 
 /* Runs one step of each kind and a second one on stills, which starts with
  * the tape of the first. */
-static int run_vision(struct codec_needs *needs, struct vision_trainer *t)
+static int run_vision(struct tokenizer_needs *needs, struct vision_trainer *t)
 {
     double first, stills, clips, among, share = t->settings->still_share;
     if (run_vision_step(&first, t, 0) || run_vision_step(&stills, t, 1) || run_vision_step(&clips, t, t->still_steps) ||
@@ -54,7 +55,8 @@ static int run_vision(struct codec_needs *needs, struct vision_trainer *t)
     return 0;
 }
 
-static int estimate_vision(struct codec_needs *needs, struct vision_trainer *t, struct device *meta, enum dtype dtype)
+static int estimate_vision(struct tokenizer_needs *needs, struct vision_trainer *t, struct device *meta,
+                           enum dtype dtype)
 {
     const struct vision_settings *s = t->settings;
     struct vision_config config;
@@ -69,12 +71,12 @@ static int estimate_vision(struct codec_needs *needs, struct vision_trainer *t, 
     return status;
 }
 
-static int vision_estimate(struct codec_needs *needs, const struct vision_settings *s, struct device *meta,
+static int vision_estimate(struct tokenizer_needs *needs, const struct vision_settings *s, struct device *meta,
                            enum dtype dtype)
 {
     u8 *white = memory_alloc(s->frames * s->size * s->size * 3);
     struct aspect_list square = {1, {{s->size, s->size}}};
-    struct inner whole = {s->size, s->size};
+    struct content_size whole = {s->size, s->size};
     i64 frames = s->frames;
     struct vision_media media = {.request = {.shapes = {square, square}, .frames = s->frames},
                                  .still_count = 1,
@@ -86,7 +88,7 @@ static int vision_estimate(struct codec_needs *needs, const struct vision_settin
                                  .clip_inner = &whole};
     struct vision_trainer trainer = {
         .settings = s, .media = &media, .still_steps = s->steps, .clip_steps = s->clip_steps};
-    *needs = (struct codec_needs){.media_bytes = s->memory_mb << 20};
+    *needs = (struct tokenizer_needs){.media_bytes = s->memory_mb << 20};
     int status = estimate_vision(needs, &trainer, meta, dtype);
     memory_free(white);
     return status;
@@ -102,7 +104,7 @@ static void add_own(struct step_memory *m, const struct audio_tokenizer *audio)
 }
 
 /* Runs a step without codes, the first with codes (after k-means), and the next one. */
-static int run_audio(struct codec_needs *needs, struct audio_trainer *t)
+static int run_audio(struct tokenizer_needs *needs, struct audio_trainer *t)
 {
     const i64 steps[] = {0, t->start, t->start + 1};
     struct audio_result result;
@@ -114,14 +116,14 @@ static int run_audio(struct codec_needs *needs, struct audio_trainer *t)
     return 0;
 }
 
-static int audio_estimate(struct codec_needs *needs, const struct audio_settings *s, struct device *meta,
+static int audio_estimate(struct tokenizer_needs *needs, const struct audio_settings *s, struct device *meta,
                           enum dtype dtype)
 {
     int16_t silence[1] = {0};
     struct audio_clip clip = {.values = silence, .samples = COUNT_OF(silence)};
     struct audio_media media = {.clips = &clip, .count = 1, .samples = clip.samples};
     struct audio_trainer trainer = {.settings = s, .media = &media};
-    *needs = (struct codec_needs){.media_bytes = s->memory_mb << 20};
+    *needs = (struct tokenizer_needs){.media_bytes = s->memory_mb << 20};
     if (audio_config_check(&s->config))
         return -1;
     audio_trainer_open(&trainer, meta, dtype);
@@ -135,8 +137,8 @@ static int audio_estimate(struct codec_needs *needs, const struct audio_settings
 
 /* ---- Does it fit ---- */
 
-int codec_estimate(struct codec_needs *needs, const struct setting *table, const void *settings, struct device *meta,
-                   enum dtype dtype)
+int tokenizer_estimate(struct tokenizer_needs *needs, const struct setting *table, const void *settings,
+                       struct device *meta, enum dtype dtype)
 {
     return table == vision_stage_table ? vision_estimate(needs, settings, meta, dtype)
                                        : audio_estimate(needs, settings, meta, dtype);
@@ -154,8 +156,8 @@ struct codec_work {
 static int run(struct memory_estimate *out, struct device *meta, void *context)
 {
     const struct codec_work *w = context;
-    struct codec_needs needs = {0};
-    int status = codec_estimate(&needs, w->table, &w->settings, meta, w->dtype);
+    struct tokenizer_needs needs = {0};
+    int status = tokenizer_estimate(&needs, w->table, &w->settings, meta, w->dtype);
     step_memory_estimate(out, &needs.memory);
     return status;
 }

@@ -6,7 +6,7 @@
 #include "tokenizer_training/tokenizer_training.h"
 #include "train/step_memory.h"
 
-struct codec_needs {
+struct tokenizer_needs {
     struct step_memory memory;
     i64 media_bytes; /* additional host memory: upper bound for the media kept */
     i64 parameters, steps;
@@ -14,8 +14,8 @@ struct codec_needs {
 };
 /* table: vision_stage_table or audio_stage_table, with settings of that stage. Returns -1 and a
  * message if the settings do not fit together. */
-int codec_estimate(struct codec_needs *needs, const struct setting *table, const void *settings, struct device *meta,
-                   enum dtype dtype);
+int tokenizer_estimate(struct tokenizer_needs *needs, const struct setting *table, const void *settings,
+                       struct device *meta, enum dtype dtype);
 /* Call before reading the media and opening the tokenizer (dry_run_check). Weights, moments and
  * gradients have to fit. */
 int codec_check_memory(const struct setting *table, const void *settings, const struct stage *stage);

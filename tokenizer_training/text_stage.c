@@ -21,7 +21,7 @@ const struct setting text_stage_table[] = {
     ROW(special, "special", STRINGS, "", 0, 0, NULL, "additional special tokens"),
     {0}};
 
-struct feed {
+struct text_feed {
     const struct text_settings *settings;
     struct text_trainer *trainer;
     struct source *source;
@@ -31,7 +31,7 @@ struct feed {
 
 /* Length of a cut at about `room` bytes: between words if a word ends nearby, else
  * between characters. Never 0. */
-static i64 cut_length(const struct text *text, i64 room)
+static i64 cut_length(const struct buffer *text, i64 room)
 {
     enum { NEAR = 32 };
     if (text->length <= room)
@@ -44,11 +44,11 @@ static i64 cut_length(const struct text *text, i64 room)
     return room;
 }
 
-static int feed_sample(struct feed *feed, const struct sample *sample, double until)
+static int feed_sample(struct text_feed *feed, const struct sample *sample, double until)
 {
     int status = 0;
     for (i64 i = 0; i < sample->count && status == 0 && (double)feed->bytes < until; i++) {
-        const struct text *text = &sample->parts[i].bytes;
+        const struct buffer *text = &sample->parts[i].bytes;
         i64 length = sample->parts[i].kind == MODALITY_TEXT ? cut_length(text, (i64)until + 1 - feed->bytes) : 0;
         if (length == 0)
             continue;
@@ -61,7 +61,7 @@ static int feed_sample(struct feed *feed, const struct sample *sample, double un
 
 /* Feeds samples of a file until the given number of bytes; skips samples that an
  * earlier round has taken. */
-static int feed_file(struct feed *feed, i64 file, double until)
+static int feed_file(struct text_feed *feed, i64 file, double until)
 {
     struct sample sample;
     i64 known = feed->taken[file];
@@ -88,14 +88,14 @@ static int feed_file(struct feed *feed, i64 file, double until)
     return status;
 }
 
-static bool is_due(const struct feed *feed, const struct source_file *file, i64 index)
+static bool is_due(const struct text_feed *feed, const struct source_file *file, i64 index)
 {
     return file->use == FILE_SAMPLES && file->split <= SPLIT_TRAIN && feed->taken[index] >= 0;
 }
 
 /* Feeds each file up to its cumulative share of the bytes, so bytes that earlier files
  * lacked pass to later ones. */
-static int feed_round(struct feed *feed)
+static int feed_round(struct text_feed *feed)
 {
     i64 count, total = 0, behind = 0;
     double first = (double)feed->bytes, wanted = (double)feed->settings->bytes - first;
@@ -114,7 +114,7 @@ static int feed_round(struct feed *feed)
     return status;
 }
 
-static bool has_more(const struct feed *feed)
+static bool has_more(const struct text_feed *feed)
 {
     i64 count;
     const struct source_file *files = source_files(feed->source, &count);
@@ -124,7 +124,7 @@ static bool has_more(const struct feed *feed)
     return false;
 }
 
-static int check_fed(const struct feed *feed)
+static int check_fed(const struct text_feed *feed)
 {
     const struct text_settings *s = feed->settings;
     if ((double)feed->bad > s->bad_share * (double)feed->read)
@@ -133,7 +133,7 @@ static int check_fed(const struct feed *feed)
     return feed->texts ? 0 : error_set("%s: no text there: expected .txt or .jsonl files with some", s->data);
 }
 
-static int feed_data(struct feed *feed, u64 seed)
+static int feed_data(struct text_feed *feed, u64 seed)
 {
     const struct text_settings *s = feed->settings;
     i64 count;
@@ -177,7 +177,7 @@ int text_stage(const void *settings, const struct stage *stage)
     const struct text_settings *s = settings;
     const char **special = special_tokens(s);
     struct text_training training = {families[s->family], s->nfc, s->vocabulary, special, false};
-    struct feed feed = {.settings = s, .trainer = text_trainer_open(&training)};
+    struct text_feed feed = {.settings = s, .trainer = text_trainer_open(&training)};
     struct text_tokenizer *tokenizer = NULL;
     int status = feed.trainer ? feed_data(&feed, stage->recipe_seed) : -1;
     if (status == 0)

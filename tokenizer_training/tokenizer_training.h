@@ -21,8 +21,8 @@
 #include "tokenizers/vision/vision.h"
 #include "train/train.h"
 
-/* NAME_stage_sizes adds the sizes that the tokenizer will have, before it is trained. Returns -1 and a
- * message. */
+/* NAME_stage_sizes adds the sizes that the tokenizer will have, before it is trained. Returns -1
+ * and a message. */
 
 /* ---- Text ---- */
 /* The stage `tokenizer-text`: trains byte-level BPE on the texts of a folder and

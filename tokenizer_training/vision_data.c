@@ -89,14 +89,14 @@ static void *grown(void *list, i64 count, i64 size)
 /* Keeps the pixels within memory_mb. Beyond it, returns NULL if the medium can be read again or
  * goes to a window; else keeps it anyway. */
 static u8 *keep_pixels(struct vision_media *media, struct clip *clip, i64 least, struct medium *medium,
-                       struct media_window *window)
+                       struct media_buffer *window)
 {
     i64 bytes = max_i64(clip->frames, least) * clip->height * clip->width * 3;
     bool beyond = media->bytes + bytes > media->request.memory_mb << 20;
     if (beyond && (medium->place.path || window)) {
         clip->frames = max_i64(clip->frames, least);
         if (!medium->place.path)
-            medium->place.at = media_window_add(window, medium->number, bytes);
+            medium->place.at = media_buffer_add(window, medium->number, bytes);
         return NULL;
     }
     media->bytes += bytes;
@@ -110,10 +110,10 @@ static void take_still(struct vision_media *media, struct vision_data_content *c
     media->still_shape = grown(media->still_shape, n, 1);
     media->still_shape[n] = (u8)content->shape;
     media->stills = grown(media->stills, n, sizeof(u8 *));
-    media->still_inner = grown(media->still_inner, n, sizeof(struct inner));
+    media->still_inner = grown(media->still_inner, n, sizeof(struct content_size));
     media->still_places = grown(media->still_places, n, sizeof medium->place);
-    media->still_inner[n] = (struct inner){clip->inner_height, clip->inner_width};
-    media->stills[n] = keep_pixels(media, clip, 1, medium, media->still_window);
+    media->still_inner[n] = (struct content_size){clip->inner_height, clip->inner_width};
+    media->stills[n] = keep_pixels(media, clip, 1, medium, media->still_buffer);
     media->still_places[n] = medium->place;
 }
 
@@ -125,10 +125,10 @@ static void take_clip(struct vision_media *media, struct vision_data_content *co
     media->clip_shape[n] = (u8)content->shape;
     media->clips = grown(media->clips, n, sizeof(u8 *));
     media->clip_frames = grown(media->clip_frames, n, sizeof(i64));
-    media->clip_inner = grown(media->clip_inner, n, sizeof(struct inner));
+    media->clip_inner = grown(media->clip_inner, n, sizeof(struct content_size));
     media->clip_places = grown(media->clip_places, n, sizeof medium->place);
-    media->clip_inner[n] = (struct inner){clip->inner_height, clip->inner_width};
-    media->clips[n] = keep_pixels(media, clip, media->request.frames, medium, media->clip_window);
+    media->clip_inner[n] = (struct content_size){clip->inner_height, clip->inner_width};
+    media->clips[n] = keep_pixels(media, clip, media->request.frames, medium, media->clip_buffer);
     media->clip_frames[n] = clip->frames;
     media->clip_places[n] = medium->place;
 }
@@ -175,13 +175,13 @@ static void release_content(void *content)
 
 static void open_windows(struct vision_media *media, const struct media_request *from)
 {
-    const struct media_window_kind kind = {sizeof(struct vision_data_content), read_content, release_content,
+    const struct media_buffer_kind kind = {sizeof(struct vision_data_content), read_content, release_content,
                                            &media->request};
     i64 bytes = (i64)(media->request.shuffle_buffer * (1 << 20));
     if (media->request.shuffle_buffer <= 0)
         return;
-    media->still_window = media_window_open(from, &kind, bytes);
-    media->clip_window = media_window_open(from, &kind, bytes);
+    media->still_buffer = media_buffer_open(from, &kind, bytes);
+    media->clip_buffer = media_buffer_open(from, &kind, bytes);
 }
 
 /* Reorders the window media within an epoch of `count` media of one shape: they keep the places of
@@ -189,17 +189,17 @@ static void open_windows(struct vision_media *media, const struct media_request 
 static void order_windows(i32 *order, i64 count, const struct vision_media *media, bool clips, i64 shape, u64 seed,
                           u32 epoch)
 {
-    const struct media_window *window = clips ? media->clip_window : media->still_window;
+    const struct media_buffer *window = clips ? media->clip_buffer : media->still_buffer;
     const struct medium_place *places = clips ? media->clip_places : media->still_places;
     u8 *const *kept = clips ? media->clips : media->stills;
-    i64 all = clips ? media->clip_count : media->still_count, streamed = media_window_count(window), next = 0;
+    i64 all = clips ? media->clip_count : media->still_count, streamed = media_buffer_count(window), next = 0;
     if (streamed == 0)
         return;
     i32 *index = memory_alloc(streamed * 4), *shuffled = memory_alloc(streamed * 4);
     for (i64 i = 0; i < all; i++)
         if (!kept[i] && !places[i].path)
             index[places[i].at] = (i32)i;
-    media_window_order(shuffled, window, seed, epoch, clips);
+    media_buffer_order(shuffled, window, seed, epoch, clips);
     for (i64 i = 0; i < count; i++) {
         if (kept[order[i]] || places[order[i]].path)
             continue;
@@ -255,8 +255,8 @@ void vision_media_release(struct vision_media *media)
     memory_free(media->clip_shape);
     memory_free(media->still_inner);
     memory_free(media->clip_inner);
-    media_window_close(media->still_window);
-    media_window_close(media->clip_window);
+    media_buffer_close(media->still_buffer);
+    media_buffer_close(media->clip_buffer);
     *media = (struct vision_media){0};
 }
 
@@ -290,7 +290,7 @@ static u8 *read_window(const struct vision_media *media, bool is_clip, i64 index
     const struct medium_place *place = is_clip ? &media->clip_places[index] : &media->still_places[index];
     i64 least = is_clip ? media->request.frames : 1, frames = is_clip ? media->clip_frames[index] : 1;
     const struct vision_data_content *shown =
-        media_window_get(is_clip ? media->clip_window : media->still_window, place->at);
+        media_buffer_get(is_clip ? media->clip_buffer : media->still_buffer, place->at);
     if (!shown)
         return NULL;
     if (max_i64(shown->clip.frames, least) != frames || shown->shape != vision_media_shape(media, is_clip, index)) {

@@ -90,7 +90,7 @@ static void put_item(struct vision_report_sheet *sheet, const u8 *original, cons
 struct vision_report_items {
     const struct vision_media *media;
     bool clips;
-    const struct inner *inner;
+    const struct content_size *inner;
     i64 count;
     i32 *order; /* random order of measurement */
 };
@@ -111,7 +111,7 @@ static int measure_some(struct vision_report_measured *m, struct vision_report_s
         count_bits(m, bits, n * shape->latent_frames, shape, d);
     }
     for (i64 i = 0; i < n && status == 0; i++) {
-        struct inner inner = items->inner[items->order[first + i]];
+        struct content_size inner = items->inner[items->order[first + i]];
         struct clip item = {.frames = shape->frames,
                             .height = shape->height,
                             .width = shape->width,
@@ -145,11 +145,11 @@ static double bit_entropy(double p)
 }
 
 static struct json *scales_json(const struct vision_report_measured *m, const struct vision_shape *shape, i64 d,
-                                struct text *line)
+                                struct buffer *line)
 {
     struct json *out = json_array();
     i64 dead_bits = 0;
-    text_printf(line, "; entropy of a bit by scale");
+    buffer_printf(line, "; entropy of a bit by scale");
     for (i64 k = 0; k < shape->scale_count; k++) {
         double entropy = 0;
         i64 dead = 0;
@@ -163,10 +163,10 @@ static struct json *scales_json(const struct vision_report_measured *m, const st
         json_set(scale, "entropy_bits", json_of_number(entropy));
         json_set(scale, "dead_bits", json_of_integer(dead));
         json_push(out, scale);
-        text_printf(line, " %.2f", entropy);
+        buffer_printf(line, " %.2f", entropy);
         dead_bits += dead;
     }
-    text_printf(line, ", %lld of %lld dead", (long long)dead_bits, (long long)(shape->scale_count * d));
+    buffer_printf(line, ", %lld of %lld dead", (long long)dead_bits, (long long)(shape->scale_count * d));
     return out;
 }
 
@@ -271,12 +271,12 @@ static int report_shapes(struct vision_report_measured *all, struct json *shapes
 }
 
 /* "; 64x64 31.20 dB of 40, 80x48 30.10 dB of 12" */
-static void say_shapes(struct text *line, const struct json *shapes)
+static void log_shapes(struct buffer *line, const struct json *shapes)
 {
     for (i64 i = 0; json_count(shapes) > 1 && i < json_count(shapes); i++) {
         const struct json *s = json_at(shapes, i);
-        text_printf(line, "%s %s %.2f dB of %lld", i ? "," : ";", json_string(json_get(s, "shape"), ""),
-                    json_number(json_get(s, "psnr_db"), INFINITY), (long long)json_integer(json_get(s, "items"), 0));
+        buffer_printf(line, "%s %s %.2f dB of %lld", i ? "," : ";", json_string(json_get(s, "shape"), ""),
+                      json_number(json_get(s, "psnr_db"), INFINITY), (long long)json_integer(json_get(s, "items"), 0));
     }
 }
 
@@ -284,13 +284,13 @@ static void draw_order(struct vision_report_items *items, u64 seed)
 {
     items->order = memory_alloc(items->count * 4);
     rng_permutation(items->order, items->count, (struct rng_key){seed, RNG_SHUFFLE}, UINT32_MAX, items->clips);
-    if (media_window_count(items->clips ? items->media->clip_window : items->media->still_window))
+    if (media_buffer_count(items->clips ? items->media->clip_buffer : items->media->still_buffer))
         sort_i32(items->order, min_i64(items->count, MOST_ITEMS)); /* read the windows in order */
 }
 
 /* A kind with only one shape gets that shape's sheet. */
 static struct json *kind_json(const struct vision_report_measured *m, struct json *shapes,
-                              const struct vision_shape *shape, i64 bits, struct text *line)
+                              const struct vision_shape *shape, i64 bits, struct buffer *line)
 {
     struct json *entry = json_object();
     json_set(entry, "items", json_of_integer(m->items));
@@ -315,18 +315,18 @@ static int report_kind(struct json *report, struct vision_trainer *t, struct vis
     const struct vision_shape *shape = &c->shapes[0];
     struct vision_report_measured m = {.ones = memory_alloc(VISION_SCALES_MOST * c->bits * (i64)sizeof(i64)),
                                        .seen = memory_alloc(VISION_SCALES_MOST * (i64)sizeof(i64))};
-    struct text line = {0};
+    struct buffer line = {0};
     struct json *shapes = json_array();
     draw_order(&items, t->seed);
     int status = report_shapes(&m, shapes, t, &items, items.clips, kind, folder);
-    say_shapes(&line, shapes);
+    log_shapes(&line, shapes);
     json_set(report, kind, kind_json(&m, shapes, shape, c->bits, &line));
     log_info("%s: PSNR %.2f dB (of the mean error of %lld, pixels in 0..1)%s", kind, psnr_of(&m), (long long)m.items,
              line.data);
     memory_free(items.order);
     memory_free(m.ones);
     memory_free(m.seen);
-    text_release(&line);
+    buffer_release(&line);
     return status;
 }
 

@@ -72,14 +72,13 @@ static void shapes_in_use(struct aspect_list *out, const struct vision_media *m,
     }
 }
 
-static void say_margins(const struct vision_media *m)
+static void log_margins(const struct vision_media *m)
 {
     double white = m->white / (double)max_i64(total(m), 1), cut = m->cropped / (double)max_i64(total(m), 1);
     if (white > 0.001 || cut > 0.001)
-        log_info(
-            "to fit their shapes pictures and clips are cut by %.1f %% of their area and stand in white margins of "
-            "%.1f %% (aspects.crop, aspects.most, aspects.shapes)",
-            100 * cut, 100 * white);
+        log_info("to fit their shapes pictures and clips are cropped by %.1f %% of their area and padded with white by "
+                 "%.1f %% (aspects.crop, aspects.most, aspects.shapes)",
+                 100 * cut, 100 * white);
 }
 
 static int read_request(struct vision_media_request *out, const struct vision_settings *s)
@@ -110,7 +109,7 @@ static int load_media(struct vision_media *train, struct vision_media *held_out,
         status = error_set("%s: no pictures and no clips to train with", s->data);
     if (status)
         return status;
-    say_margins(train);
+    log_margins(train);
     request.crop = train->cropped > 0 ? request.crop : 0; /* no crop if every medium fits exactly */
     /* without stills, frames of clips replace them */
     shapes_in_use(&request.shapes[0], train, train->still_count == 0);
@@ -202,9 +201,9 @@ static int run_step(void *context, i64 step, struct training_step *said)
     said->optimizer = y.optimizer;
     said->count = (double)y.frames;
     said->flops = flops_of(run, step, y.clips);
-    text_printf(&said->note, "%s loss %.4f, %.2f dB", y.clips ? "clips" : "stills", y.loss, y.psnr_db);
+    buffer_printf(&said->note, "%s loss %.4f, %.2f dB", y.clips ? "clips" : "stills", y.loss, y.psnr_db);
     if (run->trainer.vision.config.shape_count > 1 + (run->trainer.clip_steps > 0))
-        text_printf(&said->note, ", %s", y.shape->name);
+        buffer_printf(&said->note, ", %s", y.shape->name);
     return 0;
 }
 

@@ -46,7 +46,7 @@ const struct vision_shape *vision_shape_of(const struct vision_config *config, b
 /* A course is a sequence of batches of one shape each: stills, clips, or stills among clips. An
  * epoch has as many batches of a shape as there are media of it, in a random order: each medium
  * gives its shape to one batch. */
-struct course {
+struct shape_schedule {
     const struct vision_media *media;
     /* draw clips; also set for stills if there are no stills */
     bool clips;
@@ -56,7 +56,7 @@ struct course {
 
 /* Returns the shape of batch `index`, and in `before` the number of earlier
  * batches of each shape. */
-static i64 course_at(i64 before[ASPECTS_MOST], const struct course *c, i64 index)
+static i64 shape_schedule_at(i64 before[ASPECTS_MOST], const struct shape_schedule *c, i64 index)
 {
     i64 count = c->clips ? c->media->clip_count : c->media->still_count, epoch = index / count, shape = 0;
     for (i64 i = 0; i < ASPECTS_MOST; i++)
@@ -76,9 +76,9 @@ static i64 course_at(i64 before[ASPECTS_MOST], const struct course *c, i64 index
 
 enum { COURSE_STILLS, COURSE_CLIPS, COURSE_AMONG };
 
-static struct course course_of(const struct vision_trainer *t, u32 number)
+static struct shape_schedule shape_schedule_of(const struct vision_trainer *t, u32 number)
 {
-    return (struct course){t->media, number == COURSE_CLIPS || t->media->still_count == 0, t->seed, number};
+    return (struct shape_schedule){t->media, number == COURSE_CLIPS || t->media->still_count == 0, t->seed, number};
 }
 
 struct vision_batch vision_step_batch(const struct vision_trainer *t, i64 step)
@@ -87,15 +87,15 @@ struct vision_batch vision_step_batch(const struct vision_trainer *t, i64 step)
     i64 into_clips = step - t->still_steps, stills = into_clips < 0 ? 0 : stills_among_clips(s, into_clips);
     bool clips = into_clips >= 0 && stills_among_clips(s, into_clips + 1) == stills;
     i64 before[ASPECTS_MOST], first[ASPECTS_MOST] = {0}, n = s->batch, index = step;
-    struct course course = course_of(t, COURSE_STILLS);
+    struct shape_schedule course = shape_schedule_of(t, COURSE_STILLS);
     if (into_clips >= 0 && !clips)
-        course_at(first, &course, t->still_steps);
+        shape_schedule_at(first, &course, t->still_steps);
     if (into_clips >= 0) {
-        course = course_of(t, clips ? COURSE_CLIPS : COURSE_AMONG);
+        course = shape_schedule_of(t, clips ? COURSE_CLIPS : COURSE_AMONG);
         n = clips ? s->clip_batch : s->still_batch;
         index = clips ? into_clips - stills : stills;
     }
-    i64 shape = course_at(before, &course, index);
+    i64 shape = shape_schedule_at(before, &course, index);
     struct vision_batch batch = {.clips = clips};
     batch.shape = vision_shape_of(&t->vision.config, clips, t->media->request.shapes[course.clips].items[shape]);
     batch.draw = (struct vision_draw){.n = n,

@@ -3,12 +3,12 @@
 #define WEFT_TOKENIZER_TRAINING_VISION_STEP_H
 #include "tokenizer_training/tokenizer_training.h"
 #include "data/media/aspects.h"
-#include "data/sources/media_window.h"
+#include "data/sources/media_buffer.h"
 
 /* ---- Media: a folder's stills and clips as bytes, each in the shape nearest to its proportions.
  * Media beyond memory_mb are decoded again when drawn, if possible. ---- */
 /* Size of the picture inside its shape; the rest is white, with the picture centred. */
-struct inner {
+struct content_size {
     i64 height, width;
 };
 struct vision_media_request {
@@ -31,9 +31,9 @@ struct vision_media {
     u8 **stills;                                     /* [height, width, 3] each; NULL: beyond memory_mb */
     u8 **clips;                                      /* [clip_frames[i], height, width, 3] each; NULL: as above */
     struct medium_place *still_places, *clip_places; /* media in a window: `at` is their index there */
-    struct media_window *still_window, *clip_window; /* NULL: no window */
+    struct media_buffer *still_buffer, *clip_buffer; /* NULL: no window */
     i64 *clip_frames;
-    struct inner *still_inner, *clip_inner;
+    struct content_size *still_inner, *clip_inner;
     /* cut_count: clips with more frames than are kept; bytes: size of the media in memory */
     i64 bad_count, cut_count, bytes;
     /* sums over the media: share of white margin, share of the picture cropped */

@@ -58,12 +58,12 @@ static int add_inventory(struct json *inventory, const char *folder, const char 
 static void state_digest(char out[20], const struct json *j)
 {
     static const char *const keys[] = {"step", "state", "files"};
-    struct text printed = {0};
+    struct buffer printed = {0};
     for (i64 i = 0; i < COUNT_OF(keys); i++)
         if (json_get(j, keys[i]))
             json_print(&printed, json_get(j, keys[i]), 0);
     snprintf(out, 20, "%016llx", (unsigned long long)hash_bytes(printed.data, printed.length, 0));
-    text_release(&printed);
+    buffer_release(&printed);
 }
 
 static int save_state(const char *folder, i64 step, const struct json *state)
@@ -163,7 +163,7 @@ int checkpoint_check(const char *step_folder)
     return j ? 0 : -1;
 }
 
-static int falling(const void *a, const void *b)
+static int descending(const void *a, const void *b)
 {
     i64 x = *(const i64 *)a, y = *(const i64 *)b;
     return (x < y) - (x > y);
@@ -186,11 +186,11 @@ static i64 list_steps(i64 **steps, const char *directory)
         found += *end == 0;
     }
     string_list_free(names, count);
-    qsort(*steps, (size_t)found, 8, falling);
+    qsort(*steps, (size_t)found, 8, descending);
     return found;
 }
 
-static struct json *newest_whole(const char *directory, char **path)
+static struct json *newest_valid(const char *directory, char **path)
 {
     i64 *steps, count = list_steps(&steps, directory);
     struct json *j = NULL;
@@ -203,8 +203,8 @@ static struct json *newest_whole(const char *directory, char **path)
             log_warn("%s; falling back to the checkpoint before it", error_text());
     }
     if (count && !j)
-        error_set("%s; no checkpoint before it is left of %lld: put a copy there, or remove %s to begin anew",
-                  error_text(), (long long)count, directory);
+        error_set("%s; none of %lld checkpoints is intact: restore a copy, or remove %s to start again", error_text(),
+                  (long long)count, directory);
     memory_free(steps);
     return j;
 }
@@ -232,7 +232,7 @@ int checkpoint_resume(const char *directory, i64 *step, struct weights *weights,
     *state = NULL;
     if (count == 0)
         return 0;
-    struct json *j = newest_whole(directory, &path);
+    struct json *j = newest_valid(directory, &path);
     if (!j)
         status = -1;
     else
@@ -248,7 +248,7 @@ int checkpoint_resume(const char *directory, i64 *step, struct weights *weights,
 
 int checkpoint_verify(const char *directory, char **path)
 {
-    struct json *j = newest_whole(directory, path);
+    struct json *j = newest_valid(directory, path);
     if (!j && !*path)
         return error_set("%s: no checkpoint there", directory);
     bool whole = j != NULL;
@@ -270,7 +270,7 @@ struct json *checkpoint_oldest(const char *directory)
     return state;
 }
 
-static int move_latest(const char *directory, i64 step)
+static int update_latest(const char *directory, i64 step)
 {
     char name[64], *path = path_join(directory, "latest");
     snprintf(name, sizeof name, "step-%06lld\n", (long long)step);
@@ -282,7 +282,7 @@ static int move_latest(const char *directory, i64 step)
 int checkpoint_settle(const char *directory, i64 step, i64 keep)
 {
     i64 *steps, count = list_steps(&steps, directory);
-    int status = count ? move_latest(directory, step) : 0;
+    int status = count ? update_latest(directory, step) : 0;
     for (i64 i = 0; i < count && status == 0; i++) {
         char *path = checkpoint_path(directory, steps[i]);
         if (steps[i] <= step && keep-- <= 0)

@@ -15,7 +15,7 @@ static i64 columns_of(const struct decoding_work *w)
 {
     i64 columns = w->columns;
     for (i64 i = 0; i < w->count && !w->columns && columns >= 0; i++) {
-        i64 own = request_columns(w->options, &w->requests[i]);
+        i64 own = request_cache_rows(w->options, &w->requests[i]);
         columns = own < 0 ? -1 : max_i64(columns, own);
     }
     return columns;
@@ -53,7 +53,7 @@ static void decode(struct step_memory *out, const struct decoding_work *w, const
     }
     for (i64 i = 0; i < total && w->begin; i++)
         w->begin(w->context, &answers[i]);
-    decoder_open(&d, o, w->seats, columns_of(w));
+    decoder_open(&d, o, w->slots, columns_of(w));
     decoder_begin(&d, answers, requests, w->count);
     for (i64 step = 0; step < STEPS_MOST && decoder_step(&d); step++)
         ;
@@ -107,13 +107,13 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
 }
 
 /* Answers 1/2, 1/4, ... as long. */
-static bool shorten(struct text *name, struct dry_run *d)
+static bool shorten(struct buffer *name, struct dry_run *d)
 {
     struct shorter_decoding *s = d->context;
     s->part *= 2;
     for (i64 i = 0; i < s->given->count; i++)
         s->requests[i].most = max_i64(1, s->given->requests[i].most / s->part);
-    text_printf(name, "answers of at most %lld", (long long)(s->most / s->part));
+    buffer_printf(name, "answers of at most %lld", (long long)(s->most / s->part));
     return s->part <= s->most && !s->given->fixed_length;
 }
 
@@ -125,8 +125,8 @@ int decoding_check_memory(struct decoding_work *w)
                                   &s,
                                   "take weights of 8 or 4 bits (--weights), a shorter prompt or a smaller model",
                                   .smaller = shorten,
-                                  .seats = &w->seats,
-                                  .seats_name = "requests"};
+                                  .slots = &w->slots,
+                                  .slots_name = "requests"};
     for (i64 i = 0; i < w->count; i++) {
         s.requests[i] = w->requests[i];
         s.most = max_i64(s.most, w->requests[i].most);

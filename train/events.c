@@ -11,22 +11,22 @@ struct events {
     char *path;
 };
 
-static u32 masked(u32 crc)
+static u32 mask_crc(u32 crc)
 {
     return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
-void events_record(struct text *out, const void *bytes, i64 length)
+void events_record(struct buffer *out, const void *bytes, i64 length)
 {
     u64 size = (u64)length;
-    u32 of_size = masked(crc32c(&size, 8)), of_bytes = masked(crc32c(bytes, length));
-    text_append(out, &size, 8);
-    text_append(out, &of_size, 4);
-    text_append(out, bytes, length);
-    text_append(out, &of_bytes, 4);
+    u32 of_size = mask_crc(crc32c(&size, 8)), of_bytes = mask_crc(crc32c(bytes, length));
+    buffer_append(out, &size, 8);
+    buffer_append(out, &of_size, 4);
+    buffer_append(out, bytes, length);
+    buffer_append(out, &of_bytes, 4);
 }
 
-void events_encode(struct text *out, i64 step, double wall_time, const char *file_version,
+void events_encode(struct buffer *out, i64 step, double wall_time, const char *file_version,
                    const struct event_value *values, i64 count)
 {
     Tensorboard__Event event = TENSORBOARD__EVENT__INIT;
@@ -51,26 +51,26 @@ void events_encode(struct text *out, i64 step, double wall_time, const char *fil
     size_t size = tensorboard__event__get_packed_size(&event);
     u8 *packed = memory_alloc((i64)size);
     tensorboard__event__pack(&event, packed);
-    text_append(out, packed, (i64)size);
+    buffer_append(out, packed, (i64)size);
     memory_free(packed);
     memory_free(list);
     memory_free(pointers);
 }
 
-static int write_event(struct events *e, const struct text *event)
+static int write_event(struct events *e, const struct buffer *event)
 {
-    struct text record = {0};
+    struct buffer record = {0};
     events_record(&record, event->data, event->length);
     bool written =
         fwrite(record.data, 1, (size_t)record.length, e->file) == (size_t)record.length && fflush(e->file) == 0;
-    text_release(&record);
+    buffer_release(&record);
     return written ? 0 : error_errno("%s", e->path);
 }
 
 struct events *events_open(const char *directory)
 {
     struct events *e = memory_alloc(sizeof *e);
-    struct text first = {0};
+    struct buffer first = {0};
     char host[256] = "host";
     gethostname(host, sizeof host - 1);
     e->path =
@@ -82,16 +82,16 @@ struct events *events_open(const char *directory)
         error_errno("%s", e->path);
         events_close(e);
     }
-    text_release(&first);
+    buffer_release(&first);
     return good ? e : NULL;
 }
 
 int events_write(struct events *e, i64 step, double wall_time, const struct event_value *values, i64 count)
 {
-    struct text event = {0};
+    struct buffer event = {0};
     events_encode(&event, step, wall_time, NULL, values, count);
     int status = write_event(e, &event);
-    text_release(&event);
+    buffer_release(&event);
     return status;
 }
 

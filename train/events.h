@@ -15,8 +15,8 @@ int events_write(struct events *events, i64 step, double wall_time, const struct
 void events_close(struct events *events);
 /* Appends one TFRecord: length (u64), masked CRC-32C of the length, the bytes, masked
  * CRC-32C of the bytes. */
-void events_record(struct text *out, const void *bytes, i64 length);
+void events_record(struct buffer *out, const void *bytes, i64 length);
 /* Appends the serialized event. file_version not NULL: encodes the first event of a file. */
-void events_encode(struct text *out, i64 step, double wall_time, const char *file_version,
+void events_encode(struct buffer *out, i64 step, double wall_time, const char *file_version,
                    const struct event_value *values, i64 count);
 #endif

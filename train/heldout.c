@@ -124,7 +124,7 @@ static void run_chunks(struct forward *out, struct tape *tape, struct model *mod
 }
 
 /* Assigns text that follows a medium in its sample to that medium's stream. */
-static void tell_streams(struct target_list *list, const struct batch *b)
+static void assign_streams(struct target_list *list, const struct batch *b)
 {
     u8 medium = STREAM_TEXT;
     for (i64 i = 0, t = 0; i < b->n; i++) {
@@ -137,7 +137,7 @@ static void tell_streams(struct target_list *list, const struct batch *b)
     }
 }
 
-struct walk {
+struct heldout_run {
     const struct heldout_pass *pass;
     struct model *model;
     const struct submodel *sub;
@@ -146,19 +146,19 @@ struct walk {
     struct arena arena;
 };
 
-static void walk_open(struct walk *w)
+static void walk_open(struct heldout_run *w)
 {
     arena_open(&w->arena, (i64)64 << 30);
     tape_open(&w->tape, w->model->device, w->model->weights.dtype, (i64)64 << 30);
 }
 
-static void walk_close(struct walk *w)
+static void walk_close(struct heldout_run *w)
 {
     tape_close(&w->tape);
     arena_close(&w->arena);
 }
 
-static int walk_step(struct walk *w, i64 step)
+static int walk_step(struct heldout_run *w, i64 step)
 {
     struct batch batch;
     struct forward forward;
@@ -168,7 +168,7 @@ static int walk_step(struct walk *w, i64 step)
         return -1;
     for (int kind = 0; kind < TARGETS; kind++)
         if (target_rows[kind].counted == TARGET_TEXT)
-            tell_streams(&batch.targets[kind], &batch);
+            assign_streams(&batch.targets[kind], &batch);
     tape_clear(&w->tape, false);
     run_chunks(&forward, &w->tape, w->model, &batch, w->sub, &options);
     if (w->pass->visit)
@@ -177,14 +177,14 @@ static int walk_step(struct walk *w, i64 step)
 }
 
 /* Returns 1 if there is such a step, 0 at the end, -1 on error. */
-static int plan_step(struct loader_step *plan, const struct walk *w, i64 step)
+static int plan_step(struct loader_step *plan, const struct heldout_run *w, i64 step)
 {
     if (w->pass->most_rows && step * MICRO_ROWS >= w->pass->most_rows)
         return 0;
     return loader_step(w->loader, step, plan) ? -1 : plan->rows > 0;
 }
 
-static int walk_rows(struct walk *w)
+static int walk_rows(struct heldout_run *w)
 {
     struct loader_step plan;
     int status = 1;
@@ -204,7 +204,7 @@ enum { LARGEST = TARGETS + 1 };
 
 /* Finds the steps with the most targets of each kind and with the most positions of pictures and
  * clips, from the shards' index. */
-static int find_largest(i64 largest[LARGEST], const struct walk *w)
+static int find_largest(i64 largest[LARGEST], const struct heldout_run *w)
 {
     double most[LARGEST] = {0};
     struct loader_step plan;
@@ -221,7 +221,7 @@ static int find_largest(i64 largest[LARGEST], const struct walk *w)
     return status;
 }
 
-static int walk_largest(struct walk *w)
+static int walk_largest(struct heldout_run *w)
 {
     i64 largest[LARGEST];
     int status = find_largest(largest, w);
@@ -254,9 +254,9 @@ i64 heldout_tape_bytes(struct model *model, i64 length)
     return bytes;
 }
 
-/* Positions in the whole part, at most `length`: a longer row would only be padded. Returns -1
+/* Positions in the whole split, at most `length`: a longer row would only be padded. Returns -1
  * and a message on error. */
-static i64 length_used(struct loader *loader, i64 length)
+static i64 clip_length(struct loader *loader, i64 length)
 {
     struct loader_step plan = {.rows = 1};
     i64 positions = 0;
@@ -268,7 +268,7 @@ static i64 length_used(struct loader *loader, i64 length)
     return positions ? min_i64(length, positions) : length;
 }
 
-static int open_and_walk(struct walk *w, int (*walk)(struct walk *w))
+static int open_and_walk(struct heldout_run *w, int (*walk)(struct heldout_run *w))
 {
     const struct heldout_pass *pass = w->pass;
     const struct model_config *c = &w->model->config;
@@ -286,16 +286,16 @@ static int open_and_walk(struct walk *w, int (*walk)(struct walk *w))
                                 .drawn = pass->most_rows > 0};
     for (int d = 0; d < DIRECTIONS; d++)
         s.mixture[d] = 1;
-    struct loader *loader = loader_open(pass->directory, pass->part, &s, 0);
+    struct loader *loader = loader_open(pass->directory, pass->split, &s, 0);
     if (!loader)
         return -1;
     struct token_sizes sizes = model_token_sizes(c), given = shard_token_sizes(loader_meta(loader));
     int status = token_sizes_check(&sizes, &given, pass->directory);
-    i64 length = status == 0 ? length_used(loader, pass->length) : -1;
+    i64 length = status == 0 ? clip_length(loader, pass->length) : -1;
     if (length > 0 && length < pass->length) {
         row_length = (double)length;
         loader_close(loader); /* its plans are for the longer row */
-        loader = loader_open(pass->directory, pass->part, &s, 0);
+        loader = loader_open(pass->directory, pass->split, &s, 0);
     }
     if (!loader || length < 0)
         status = -1;
@@ -313,7 +313,7 @@ static int open_and_walk(struct walk *w, int (*walk)(struct walk *w))
 
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub)
 {
-    return open_and_walk(&(struct walk){.pass = pass, .model = model, .sub = sub}, walk_rows);
+    return open_and_walk(&(struct heldout_run){.pass = pass, .model = model, .sub = sub}, walk_rows);
 }
 
 int heldout_dry_run(struct model *meta, const struct submodel_options *options, const struct heldout_pass *pass)
@@ -323,12 +323,12 @@ int heldout_dry_run(struct model *meta, const struct submodel_options *options, 
     arena_open(&arena, 64 << 20);
     int status = submodel_parse(&sub, &arena, options, meta);
     if (status == 0)
-        status = open_and_walk(&(struct walk){.pass = pass, .model = meta, .sub = &sub}, walk_largest);
+        status = open_and_walk(&(struct heldout_run){.pass = pass, .model = meta, .sub = &sub}, walk_largest);
     arena_close(&arena);
     return status;
 }
 
-struct measuring {
+struct heldout_measurement {
     struct heldout *out;
     struct heldout_counts counts;
     const struct model_config *config;
@@ -339,7 +339,7 @@ struct measuring {
 static void measure_batch(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes)
 {
     (void)routes;
-    struct measuring *m = context;
+    struct heldout_measurement *m = context;
     step_sums_add(m->device, m->sums, forward, m->config);
     count_targets(&m->counts, batch);
     m->out->positions += step_positions(batch);
@@ -375,11 +375,12 @@ static int measure_bytes(struct heldout *out, const struct heldout_counts *c, co
 }
 
 int heldout_measure(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
-                    const char *part, i64 length, i64 most_rows)
+                    const char *split, i64 length, i64 most_rows)
 {
     struct device *device = model->device;
-    struct measuring m = {.out = out, .config = &model->config, .device = device, .sums = step_sums_open(device)};
-    struct heldout_pass pass = {directory, part, length, most_rows, false, measure_batch, &m, &out->left_out};
+    struct heldout_measurement m = {
+        .out = out, .config = &model->config, .device = device, .sums = step_sums_open(device)};
+    struct heldout_pass pass = {directory, split, length, most_rows, false, measure_batch, &m, &out->left_out};
     double begin = clock_s();
     memset(out, 0, sizeof *out);
     counts_init(&m.counts, &model->config);
@@ -398,10 +399,10 @@ int heldout_measure(struct heldout *out, struct model *model, const struct submo
     return status;
 }
 
-void heldout_warn(const struct heldout *h, const char *part, i64 length)
+void heldout_warn(const struct heldout *h, const char *split, i64 length)
 {
     if (h->left_out)
-        log_warn("%s: %lld samples are longer than a row of %lld positions and were not measured", part,
+        log_warn("%s: %lld samples are longer than a row of %lld positions and were not measured", split,
                  (long long)h->left_out, (long long)length);
 }
 

@@ -1,4 +1,4 @@
-/* Held-out loss: one pass over one part of a shard folder, without dropped
+/* Held-out loss: one pass over one split of a shard folder, without dropped
  * prompts, flips or masks. */
 #ifndef WEFT_TRAIN_HELDOUT_H
 #define WEFT_TRAIN_HELDOUT_H
@@ -17,18 +17,18 @@ struct heldout {
     i64 positions, left_out; /* left_out: samples longer than a row */
     double seconds;
 };
-void heldout_warn(const struct heldout *heldout, const char *part, i64 length); /* warns if samples were left out */
-/* Measures rows of `length` positions from the part ("validation", "test", ...) of the shards in
+void heldout_warn(const struct heldout *heldout, const char *split, i64 length); /* warns if samples were left out */
+/* Measures rows of `length` positions from the split ("validation", "test", ...) of the shards in
  * `directory`. most_rows > 0 limits the rows and draws the samples in a random order that is the
  * same in every call; 0: all. Returns 0, -1 and a message, or STAGE_INTERRUPTED. */
 int heldout_measure(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
-                    const char *part, i64 length, i64 most_rows);
+                    const char *split, i64 length, i64 most_rows);
 /* The pass itself: calls `visit` with every micro-batch after its forward. With want_routes,
  * visit gets the experts chosen at each position, [L, n, K] with K = sub->topk, as indices
  * among the sub-model's experts, -1: none. Returns 0, -1 or STAGE_INTERRUPTED. All ranks run
  * the same rows together. */
 struct heldout_pass {
-    const char *directory, *part;
+    const char *directory, *split;
     i64 length, most_rows;
     bool want_routes;
     /* NULL: no visitor */

@@ -111,7 +111,7 @@ int step_estimate(struct step_needs *needs, const struct step_work *w, i64 rank)
         return -1;
     if (w->layout.expert < 2 || !w->gpu)
         return 0;
-    rows.layout.part = 0;
+    rows.layout.capacity_factor = 0;
     rows.gpu = false;
     int status = whole_step(&of_rows, &rows, rank);
     needs->flops = flops + of_rows.flops;
@@ -142,7 +142,7 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
 }
 
 /* Past the reductions, tries more data ranks, which share masters, moments and gradient sums. */
-static bool smaller(struct text *name, struct dry_run *d)
+static bool smaller(struct buffer *name, struct dry_run *d)
 {
     struct step_work *w = &((struct step_of_rank *)d->context)->work;
     bool reduced = dry_run_reduce(name, d);
@@ -151,7 +151,7 @@ static bool smaller(struct text *name, struct dry_run *d)
         w->ranks *= 2;
     }
     if (w->ranks > 1)
-        text_printf(name, "%son %lld ranks", name->length ? " " : "", (long long)w->ranks);
+        buffer_printf(name, "%son %lld ranks", name->length ? " " : "", (long long)w->ranks);
     return reduced || w->ranks <= RANKS_MOST;
 }
 

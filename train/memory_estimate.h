@@ -41,8 +41,8 @@ int step_check_memory(const struct step_work *work, i64 rank, const struct devic
 struct decoding_work {
     const struct decoder_options *options;
     const struct generate_request *requests;
-    i64 count, seats;
-    i64 columns;       /* columns per seat; 0: those of the largest request */
+    i64 count, slots;
+    i64 columns;       /* columns per slot; 0: those of the largest request */
     bool fixed_length; /* a picture: its size cannot shrink */
     /* fills in the given beginning of an answer; NULL: answers start empty */
     void (*begin)(void *context, struct answer *answer);
@@ -51,7 +51,7 @@ struct decoding_work {
 /* Adds the memory of a decoder for these requests. meta: a model of the same
  * shape on the meta backend. */
 void decoding_estimate(struct step_memory *out, const struct decoding_work *work, struct model *meta);
-/* Call before opening a decoder for a loaded model (dry_run_check). Lowers `seats` until the
+/* Call before opening a decoder for a loaded model (dry_run_check). Lowers `slots` until the
  * decoder fits; all of it has to fit. */
 int decoding_check_memory(struct decoding_work *work);
 

@@ -18,20 +18,20 @@ struct metrics {
 
 /* Keeps complete lines up to the step the run resumes from. The run writes a torn last line
  * and later lines again. */
-static int cut_back(const char *path, i64 done)
+static int drop_lines_after(const char *path, i64 done)
 {
-    struct text all = {0}, kept = {0};
+    struct buffer all = {0}, kept = {0};
     int status = file_exists(path) ? file_read(&all, path) : 0;
     for (char *line = all.data, *end; status == 0 && line && (end = strchr(line, '\n')); line = end + 1) {
         struct json *j = json_parse(line, end - line, path);
         if (j && json_integer(json_get(j, "step"), -1) <= done)
-            text_append(&kept, line, end + 1 - line);
+            buffer_append(&kept, line, end + 1 - line);
         json_free(j);
     }
     if (status == 0)
         status = file_replace(path, kept.data ? kept.data : "", kept.length);
-    text_release(&all);
-    text_release(&kept);
+    buffer_release(&all);
+    buffer_release(&kept);
     return status;
 }
 
@@ -39,7 +39,7 @@ struct metrics *metrics_open(const char *directory, i64 done)
 {
     struct metrics *m = memory_alloc(sizeof *m);
     m->path = path_join(directory, "metrics.jsonl");
-    if (cut_back(m->path, done) == 0) {
+    if (drop_lines_after(m->path, done) == 0) {
         m->file = fopen(m->path, "a");
         if (!m->file)
             error_errno("%s", m->path);
@@ -55,7 +55,7 @@ struct metrics *metrics_open(const char *directory, i64 done)
 }
 
 /* Frees the current line, finished or not. */
-static void forget_line(struct metrics *m)
+static void free_line(struct metrics *m)
 {
     for (i64 i = 0; i < m->count; i++)
         memory_free((char *)(uintptr_t)m->values[i].tag);
@@ -68,7 +68,7 @@ void metrics_begin(struct metrics *m, i64 step)
 {
     if (!m)
         return;
-    forget_line(m);
+    free_line(m);
     m->step = step;
     m->line = json_object();
     m->nonfinite = NULL;
@@ -93,19 +93,19 @@ void metrics_put(struct metrics *m, const char *name, double value)
 
 int metrics_end(struct metrics *m)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     if (!m)
         return 0;
     if (m->nonfinite)
         json_set(m->line, "nonfinite", m->nonfinite);
     json_print(&text, m->line, 0);
-    text_append(&text, "\n", 1);
+    buffer_append(&text, "\n", 1);
     bool written = fwrite(text.data, 1, (size_t)text.length, m->file) == (size_t)text.length && fflush(m->file) == 0;
     int status = written ? 0 : error_errno("%s", m->path);
     if (status == 0)
         status = events_write(m->events, m->step, (double)time(NULL), m->values, m->count);
-    text_release(&text);
-    forget_line(m);
+    buffer_release(&text);
+    free_line(m);
     return status;
 }
 
@@ -115,7 +115,7 @@ void metrics_close(struct metrics *m)
         return;
     fclose(m->file);
     events_close(m->events);
-    forget_line(m);
+    free_line(m);
     memory_free(m->path);
     memory_free(m);
 }

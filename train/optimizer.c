@@ -3,46 +3,6 @@
 
 #include <math.h>
 
-double lr_at(const struct lr_schedule *s, i64 step)
-{
-    static const double pi = 3.14159265358979323846;
-    if (step < s->warmup)
-        return s->peak * (double)(step + 1) / (double)s->warmup;
-    if (s->shape == LR_CONSTANT)
-        return s->peak;
-    i64 start = s->shape == LR_COSINE ? s->warmup : s->decay_start;
-    if (step < start)
-        return s->peak;
-    if (step >= s->total)
-        return s->min;
-    enum lr_decay decay = s->shape == LR_COSINE ? DECAY_COSINE : s->decay;
-    double x = (double)(step - start) / (double)(s->total - start);
-    double f = decay == DECAY_COSINE ? 0.5 * (1 + cos(pi * x)) : decay == DECAY_LINEAR ? 1 - x : 1 - sqrt(x);
-    return s->min + (s->peak - s->min) * f;
-}
-
-struct lr_schedule lr_of_settings(const struct optimizer_settings *settings, i64 steps)
-{
-    i64 warmup = settings->warmup < 0 ? min_i64(-settings->warmup, steps / 2) : settings->warmup;
-    return (struct lr_schedule){.peak = settings->lr,
-                                .min = settings->lr * settings->min_lr_ratio,
-                                .warmup = warmup,
-                                .total = steps,
-                                .decay_start = max_i64(warmup, steps - (i64)((double)steps * settings->decay_share)),
-                                .shape = (enum lr_shape)settings->shape,
-                                .decay = (enum lr_decay)settings->decay};
-}
-
-int lr_check(const struct optimizer_settings *settings, i64 steps, const char *key)
-{
-    if (settings->warmup <= steps)
-        return 0;
-    return error_usage(
-        "optimizer.warmup is %lld steps, and %s gives %lld: expected no more than those, or -%lld for as "
-        "many but at most half of them",
-        (long long)settings->warmup, key, (long long)steps, (long long)settings->warmup);
-}
-
 /* The update of one part of a weight. A part (one expert, or a whole other weight) has
  * one gradient or none. */
 static struct update update_of(const struct weight *w, i64 part)
@@ -57,18 +17,18 @@ static struct update update_of(const struct weight *w, i64 part)
         .copy = w->value.dtype == DTYPE_F32 ? NULL : (char *)w->value.data + at * dtype_bytes(w->value.dtype),
         .copy_dtype = w->value.dtype,
         .g = (const float *)w->value.grad + at,
-        .written = w->value.grad_written ? NULL : w->value.parts_written + part,
+        .written = w->value.grad_written ? NULL : w->value.matrices_written + part,
         .count = max_i64(0, end - begin) * w->columns,
         .lr_factor = w->spec.lr_factor,
         .decay_factor = w->spec.decay};
 }
 
-static i64 parts_of(const struct weights *weights)
+static i64 count_updates(const struct weights *weights)
 {
-    i64 parts = 0;
+    i64 matrices = 0;
     for (i64 i = 0; i < weights->count; i++)
-        parts += weights->list[i].value.needs_grad ? weights->list[i].parts : 0;
-    return parts;
+        matrices += weights->list[i].value.needs_grad ? weights->list[i].matrices : 0;
+    return matrices;
 }
 
 /* Lists the updates of this rank, or only those that it contributes to the global gradient norm. */
@@ -79,7 +39,7 @@ static struct updates list_updates(struct update *list, const struct weights *we
         const struct weight *w = &weights->list[i];
         if (!w->value.needs_grad || (counted_alone && !zero_counted(w, &weights->layout)))
             continue;
-        for (i64 p = 0; p < w->parts; p++) {
+        for (i64 p = 0; p < w->matrices; p++) {
             list[updates.count] = update_of(w, p);
             updates.count += list[updates.count].count > 0;
         }
@@ -91,7 +51,7 @@ void optimizer_step_over(const struct parallel *parallel, struct weights *weight
                          const struct optimizer_settings *settings, double lr, i64 step, double *squares)
 {
     struct device *device = weights->device;
-    struct update *list = memory_alloc(max_i64(parts_of(weights), 1) * (i64)sizeof *list);
+    struct update *list = memory_alloc(max_i64(count_updates(weights), 1) * (i64)sizeof *list);
     struct updates counted = list_updates(list, weights, true);
     struct adamw adamw = {.lr = (float)lr,
                           .beta1 = (float)settings->beta1,

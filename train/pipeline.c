@@ -44,7 +44,7 @@ i64 pipeline_warmup(const struct pipeline_schedule *s)
 
 /* The k-th forward or backward. Groups of `ranks` micro-batches pass through one
  * chunk after the other. */
-static struct pipeline_task nth(const struct pipeline_schedule *s, i64 k, bool forward)
+static struct pipeline_task nth_task(const struct pipeline_schedule *s, i64 k, bool forward)
 {
     i64 round = s->ranks * s->chunks, own = k % round / s->ranks;
     i64 micro = k / round * s->ranks + k % s->ranks;
@@ -57,8 +57,8 @@ struct pipeline_task pipeline_task_at(const struct pipeline_schedule *s, i64 i)
 {
     i64 all = s->count * s->chunks, ahead = min_i64(pipeline_warmup(s), all), after = i - ahead;
     if (after < 0)
-        return nth(s, i, true);
+        return nth_task(s, i, true);
     if (after < 2 * (all - ahead))
-        return nth(s, after % 2 ? after / 2 : ahead + after / 2, after % 2 == 0);
-    return nth(s, i - all, false);
+        return nth_task(s, after % 2 ? after / 2 : ahead + after / 2, after % 2 == 0);
+    return nth_task(s, i - all, false);
 }

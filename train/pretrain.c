@@ -4,7 +4,7 @@
 #include "tokenizers/audio/audio.h"
 #include "tokenizers/vision/vision.h"
 #include "data/loader/mixer.h"
-#include "train/continued.h"
+#include "train/base_checkpoint.h"
 #include "train/memory_estimate.h"
 #include "train/shard_order.h"
 #include "train/shard_ring.h"
@@ -23,9 +23,9 @@ struct pretrain_run { /* State of one call of the stage. */
     struct shard_ring ring;
     double *shown; /* positions of each source so far */
     struct json *heldout;
-    bool told;                  /* the warning about left-out samples was logged */
-    struct continued continued; /* checkpoint of the stage to continue, if any */
-    u64 seed;                   /* seed of this stage, or of the stage that began a continued run */
+    bool told;                              /* the warning about left-out samples was logged */
+    struct base_checkpoint base_checkpoint; /* checkpoint of the stage to continue, if any */
+    u64 seed;                               /* seed of this stage, or of the stage that began a continued run */
 };
 
 static bool is_given(const char *reference)
@@ -101,7 +101,7 @@ static int open_old_model(struct pretrain_run *r, const char *from)
 
 static int open_model(struct pretrain_run *r)
 {
-    const char *from = r->continued.folder ? r->continued.folder : r->s->from;
+    const char *from = r->base_checkpoint.folder ? r->base_checkpoint.folder : r->s->from;
     int status = is_given(from) ? open_old_model(r, from) : open_new_model(r);
     if (status == 0 && r->stage->fp8)
         weights_fp8(&r->model.weights);
@@ -217,7 +217,7 @@ static struct json *use_json(const struct pretrain_run *r)
     return j;
 }
 
-static void put_use(struct pretrain_run *r, const struct json *j)
+static void restore_use(struct pretrain_run *r, const struct json *j)
 {
     i64 count = model_use_count(&r->model.config);
     double *use = memory_alloc(count * (i64)sizeof *use);
@@ -234,7 +234,7 @@ static int begin(void *context, i64 step, const struct json *state, const char *
     if (!state)
         return measure_heldout(r, "start");
     json_numbers(r->trainer.running, TARGETS, json_get(state, "running_losses"));
-    put_use(r, json_get(state, "expert_use"));
+    restore_use(r, json_get(state, "expert_use"));
     if (json_count(json_get(state, "shown")) == r->s->data.count)
         json_numbers(r->shown, r->s->data.count, json_get(state, "shown"));
     json_free(r->heldout);
@@ -290,12 +290,12 @@ static int save(void *context, const char *folder)
     char *shards = shard_folders_first(r->s->data.all);
     int status = !shards || model_save(&r->whole, folder) || save_loss_weights(r, folder) ? -1 : 0;
     if (status == 0)
-        status = install_tokenizers(folder, shards);
+        status = copy_tokenizers(folder, shards);
     memory_free(shards);
     return status;
 }
 
-static void say_losses(struct training_step *said, const struct step_result *x)
+static void log_losses(struct training_step *said, const struct step_result *x)
 {
     char name[64];
     for (int kind = 0; kind < TARGETS; kind++)
@@ -311,22 +311,22 @@ static void say_losses(struct training_step *said, const struct step_result *x)
             }
     for (int kind = 0; kind < TARGETS; kind++)
         if (!target_rows[kind].helps && isfinite(step_mean_loss(x, kind)))
-            text_printf(&said->note, "%s%s %.3f", said->note.length ? " " : "", target_rows[kind].name,
-                        step_mean_loss(x, kind));
+            buffer_printf(&said->note, "%s%s %.3f", said->note.length ? " " : "", target_rows[kind].name,
+                          step_mean_loss(x, kind));
 }
 
 /* Warns once, as soon as a length is too short for some samples. */
-static void tell_left_out(struct pretrain_run *r)
+static void warn_left_out(struct pretrain_run *r)
 {
     i64 count = mixer_left_out(r->mixer);
     if (count == 0 || !is_first(r) || r->told)
         return;
     r->told = true;
-    log_warn("%lld samples are longer than batch.length and are left out", (long long)count);
+    log_warn("%lld samples are longer than batch.length and are skipped", (long long)count);
 }
 
 /* Reports each source's share of the step's positions. */
-static int say_sources(struct pretrain_run *r, i64 step, struct training_step *said)
+static int log_sources(struct pretrain_run *r, i64 step, struct training_step *said)
 {
     struct loader_step all, one;
     char name[96];
@@ -402,10 +402,10 @@ static int run_step(void *context, i64 step, struct training_step *said)
     r->trainer.balance.weight[TARGET_MTP] = r->model.config.mtp ? schedule_at(&r->s->mtp_weight, step) : 0;
     if (train_step(&x, &r->trainer, step))
         return step_failed(r);
-    if (say_sources(r, step, said))
+    if (log_sources(r, step, said))
         return -1;
-    say_losses(said, &x);
-    shard_order_say(&r->order, said, x.seconds);
+    log_losses(said, &x);
+    shard_order_report(&r->order, said, x.seconds);
     metrics_put(said->metrics, "wait_share", x.wait_s / x.seconds);
     if (r->trainer.model->parallel->world->size > 1)
         metrics_put(said->metrics, "sum_share", x.sum_s / x.seconds);
@@ -413,7 +413,7 @@ static int run_step(void *context, i64 step, struct training_step *said)
     said->count = (double)x.positions;
     said->seconds = x.seconds;
     said->flops = x.flops;
-    tell_left_out(r);
+    warn_left_out(r);
     return 0;
 }
 
@@ -424,7 +424,7 @@ static int train(struct pretrain_run *r)
                                 .steps = r->s->steps,
                                 .unit = "tokens",
                                 .weights = &r->model.weights,
-                                .continues = r->continued.checkpoints,
+                                .continues = r->base_checkpoint.checkpoints,
                                 .context = r,
                                 .begin = begin,
                                 .step = run_step,
@@ -506,10 +506,10 @@ static int run_with_model(struct pretrain_run *r)
     if (loader.window == 0)
         loader.window = r->model.config.window;
     r->model.config.window = loader.window;
-    if (pretrain_check_batches(&loader, &r->stage->ranks->layout, r->continued.step, r->s->steps))
+    if (pretrain_check_batches(&loader, &r->stage->ranks->layout, r->base_checkpoint.step, r->s->steps))
         return -1;
     if (r->s->grid_steps && !heldout_shards(r))
-        return error_usage("grid_steps: its losses are held out: expected `heldout`, shards that stand");
+        return error_usage("grid_steps measures held-out losses: expected `heldout`, finished shards");
     if (open_data(r, &loader) < 0)
         return close_data(r, -1);
     r->shown = memory_alloc(mixer_count(r->mixer) * 8);
@@ -521,15 +521,15 @@ static int run_with_model(struct pretrain_run *r)
     return close_data(r, status);
 }
 
-static int open_continued(struct pretrain_run *r)
+static int open_base_checkpoint(struct pretrain_run *r)
 {
     if (!is_given(r->s->continues))
         return 0;
     if (is_given(r->s->from))
-        return error_usage("from and continue: a stage starts from a model, or goes on with a stage; leave one out");
-    if (continued_open(&r->continued, r->s->continues) || continued_check(&r->continued, r->s))
+        return error_usage("from and continue are exclusive: start from a model, or continue a stage");
+    if (base_checkpoint_open(&r->base_checkpoint, r->s->continues) || base_checkpoint_check(&r->base_checkpoint, r->s))
         return -1;
-    r->seed = r->continued.seed;
+    r->seed = r->base_checkpoint.seed;
     return 0;
 }
 
@@ -542,14 +542,14 @@ static int run_stage(const struct pretrain_settings *s, const struct stage *stag
     r->stage = stage;
     r->seed = stage->seed;
     r->heldout = json_object();
-    int status = shard_folders_check(s->data.all) < 0 ? -1 : open_continued(r);
+    int status = shard_folders_check(s->data.all) < 0 ? -1 : open_base_checkpoint(r);
     if (status == 0)
         status = open_model(r);
     if (status == 0) {
         status = run_with_model(r);
         model_close(&r->model);
     }
-    continued_close(&r->continued);
+    base_checkpoint_close(&r->base_checkpoint);
     json_free(r->heldout);
     memory_free(r);
     return status;
@@ -565,7 +565,7 @@ int sft_stage(const void *settings, const struct stage *stage)
 {
     struct pretrain_settings s = *(const struct pretrain_settings *)settings;
     if (!is_given(s.from) && !is_given(s.continues))
-        return error_usage("from is missing: expected the model to tune, or continue and a stage to go on with");
+        return error_usage("from is missing: expected the model to tune, or `continue` with a stage");
     for (int d = 0; d < DIRECTIONS; d++)
         s.loader.mixture[d] = d == DIRECTION_CHAT ? s.loader.mixture[d] : 0;
     return run_stage(&s, stage);

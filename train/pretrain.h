@@ -32,5 +32,5 @@ int sft_stage(const void *settings, const struct stage *stage);
 
 /* Copies the tokenizers of `from` (a shard folder or another model directory) into a model
  * directory: tokenizer.json next to the weights, the others into weft/. */
-int install_tokenizers(const char *directory, const char *from);
+int copy_tokenizers(const char *directory, const char *from);
 #endif

@@ -23,7 +23,7 @@ bool data_has_stream(const char *data)
 
 static struct json *cursor_json(const struct loader_cursor *c)
 {
-    const i64 numbers[NUMBERS] = {c->row, c->pass, c->round, c->part, c->number};
+    const i64 numbers[NUMBERS] = {c->row, c->pass, c->round, c->partition, c->number};
     struct json *j = json_array();
     for (i64 i = 0; i < NUMBERS; i++)
         json_push(j, json_of_integer(numbers[i]));
@@ -36,7 +36,7 @@ static int cursor_of(struct loader_cursor *out, const struct json *j)
     for (i64 i = 0; i < NUMBERS; i++) {
         numbers[i] = json_integer(json_at(j, i), -1);
         if (numbers[i] < 0)
-            return error_set("the checkpoint does not say at which shard its data stand: it was made of shards that "
+            return error_set("the checkpoint has no shard position: its shards "
                              "were read in another order; train anew (--redo), or leave shuffle_shards as it was");
     }
     *out = (struct loader_cursor){numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
@@ -83,7 +83,7 @@ int shard_order_pass(struct shard_order *o, const char *directory)
 
 /* ---- Time spent waiting for data ---- */
 
-void shard_order_say(struct shard_order *o, struct training_step *said, double seconds)
+void shard_order_report(struct shard_order *o, struct training_step *said, double seconds)
 {
     double waited = mixer_waited_s(o->mixer), now = waited - o->waited_s;
     if (!mixer_has_stream(o->mixer))
@@ -96,9 +96,9 @@ void shard_order_say(struct shard_order *o, struct training_step *said, double s
     o->seconds += seconds;
     metrics_put(said->metrics, "data_waiting", now / seconds);
     if (o->waited_s == o->first_s && now > 0)
-        text_printf(&said->note, ", first shards after %.1f s", now);
+        buffer_printf(&said->note, ", first shards after %.1f s", now);
     if (o->share >= 0.01)
-        text_printf(&said->note, ", data waiting %.0f %%", 100 * o->share);
+        buffer_printf(&said->note, ", data waiting %.0f %%", 100 * o->share);
 }
 
 int shard_order_save_waiting(const struct shard_order *o, const char *out)

@@ -1,5 +1,5 @@
-/* Additions of a stage whose data is read shard by shard (data/loader/windows.c): checkpoints hold
- * each source's position, shards that every checkpoint has passed may be deleted, and the time
+/* Additions of a stage whose data is read shard by shard (data/loader/stream_plan.c): checkpoints
+ * hold each source's position, shards that every checkpoint has passed may be deleted, and the time
  * spent waiting for data is reported. */
 #ifndef WEFT_TRAIN_SHARD_ORDER_H
 #define WEFT_TRAIN_SHARD_ORDER_H
@@ -20,6 +20,6 @@ int shard_order_resume(struct shard_order *order, const struct json *state);
 /* Releases the shards that no checkpoint below `directory` can need. */
 int shard_order_pass(struct shard_order *order, const char *directory);
 /* Reports the waiting time of a step in its metrics and its progress line. */
-void shard_order_say(struct shard_order *order, struct training_step *said, double seconds);
+void shard_order_report(struct shard_order *order, struct training_step *said, double seconds);
 int shard_order_save_waiting(const struct shard_order *order, const char *out); /* writes waiting.json */
 #endif

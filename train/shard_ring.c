@@ -31,7 +31,7 @@ static u64 hash_of_folder(const char *path, const char *host)
     return hash;
 }
 
-static const char *own_disk(void)
+static const char *ring_disk(void)
 {
     const char *path = getenv("WEFT_RING");
     return path && *path ? path : NULL;
@@ -40,7 +40,7 @@ static const char *own_disk(void)
 static int find_place(struct ring_place *out, const struct stage *stage)
 {
     char host[256] = "";
-    const char *disk = own_disk();
+    const char *disk = ring_disk();
     *out = (struct ring_place){.run = hash_of_folder(stage->out, "")};
     gethostname(host, sizeof host - 1);
     if (disk && directory_make(disk) < 0)
@@ -63,7 +63,7 @@ static struct ring_place *gather_places(const struct stage *stage, const struct 
     return all;
 }
 
-static i64 first_with(const struct ring_place *all, u64 disk)
+static i64 first_on_disk(const struct ring_place *all, u64 disk)
 {
     i64 rank = 0;
     while (all[rank].disk != disk)
@@ -79,13 +79,13 @@ static int number_disks(struct ring_name *name, const struct ring_place *all, i6
         if (!all[i].disk != !all[0].disk)
             return error_set("WEFT_RING names a folder on rank %lld and none on rank %lld: expected one on all or none",
                              (long long)(all[i].disk ? i : 0), (long long)(all[i].disk ? 0 : i));
-        name->readers += first_with(all, all[i].disk) == i;
-        name->reader += first_with(all, all[i].disk) == i && i < first_with(all, all[rank].disk);
+        name->readers += first_on_disk(all, all[i].disk) == i;
+        name->reader += first_on_disk(all, all[i].disk) == i && i < first_on_disk(all, all[rank].disk);
     }
     return 0;
 }
 
-static void say_words(struct shard_ring *r, const struct stage *stage, const struct ring_name *name)
+static void set_filler_options(struct shard_ring *r, const struct stage *stage, const struct ring_name *name)
 {
     i64 count = 0;
     if (!stage->filler)
@@ -110,10 +110,10 @@ int shard_ring_init(struct shard_ring *r, const struct stage *stage)
     struct ring_place *all = gather_places(stage, &own);
     int status = number_disks(&name, all, world->rank, world->size);
     if (status == 0) {
-        r->mine = first_with(all, own.disk) == world->rank;
-        r->directory = own.disk ? string_format("%s/%016llx", own_disk(), (unsigned long long)name.run)
+        r->mine = first_on_disk(all, own.disk) == world->rank;
+        r->directory = own.disk ? string_format("%s/%016llx", ring_disk(), (unsigned long long)name.run)
                                 : path_join(stage->out, "ring");
-        say_words(r, stage, &name);
+        set_filler_options(r, stage, &name);
     }
     memory_free(all);
     return status;

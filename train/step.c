@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Hook of the tape: starts the all-reduce of buckets whose gradients are complete. */
-static void sum_what_is_whole(void *context, struct tape *tape)
+static void reduce_complete_buckets(void *context, struct tape *tape)
 {
     struct trainer *t = context;
     buckets_advance(t->buckets, t->last_of_chunk ? tape->passed : NOTHING_PASSED);
@@ -26,7 +26,7 @@ void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_byt
     for (i64 i = 0; i < trainer->in_flight_count; i++) {
         struct tape *tape = &trainer->in_flight[i].tape;
         tape_open(tape, model->device, model->weights.dtype, reserved_bytes);
-        tape->after = sum_what_is_whole;
+        tape->after = reduce_complete_buckets;
         tape->after_context = trainer;
         model_segments_open(tape, model);
         arena_open(&trainer->in_flight[i].arena, (i64)1 << 32);
@@ -124,7 +124,7 @@ static void sum_over_ranks(struct trainer *t, const struct step_result *result)
 
 /* Stops the run if expert rows overflowed a buffer; the update was suppressed. The rank with the
  * largest overflow reports it. */
-static void stop_without_room(struct comm *world, const struct step_end *mine)
+static void stop_on_overflow(struct comm *world, const struct step_end *mine)
 {
     struct step_end *ends = memory_alloc(world->size * (i64)sizeof *ends);
     i64 *bytes = memory_alloc(world->size * (i64)sizeof *bytes), worst = 0;
@@ -141,15 +141,15 @@ static void stop_without_room(struct comm *world, const struct step_end *mine)
         return;
     if (worst == world->rank)
         comm_stop(world,
-                  "%.0f rows of this rank go to the experts of one rank, a part has room for %.0f: raise --layout "
-                  "part=N, or leave it out, which sends as many rows as there are; this step has changed nothing",
-                  mine->over_rows, mine->over_part);
+                  "%.0f rows of this rank go to the experts of one rank, the capacity is %.0f: raise --layout "
+                  "part=N, or omit it to send a variable number of rows; this step made no update",
+                  mine->over_rows, mine->over_capacity);
     comm_barrier(world);
 }
 
 /* Moves the running means once per step, after it, so that coefficients are
  * constant within a step. */
-static void move_balance(struct trainer *t, const struct step_result *result)
+static void update_balance(struct trainer *t, const struct step_result *result)
 {
     for (int kind = 0; kind < TARGETS; kind++) {
         double mean = step_mean_loss(result, kind), decay = t->running[kind] ? t->balance.decay : 0;
@@ -204,10 +204,10 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     model_balance(model, &t->sums->end.squares, schedule_at(&t->bias_speed, step));
     step_sums_get(result, &end, model->device, t->sums);
     if (isinf(end.squares) && ranks->expert->size > 1)
-        stop_without_room(ranks->world, &end);
+        stop_on_overflow(ranks->world, &end);
     result->optimizer = optimizer_result_of(end.squares, lr);
     if (!result->optimizer.skipped) /* a skipped update moves no other state either */
-        move_balance(t, result);
+        update_balance(t, result);
     result->seconds = clock_s() - begin;
     return 0;
 }

@@ -57,13 +57,13 @@ struct micro_batch { /* A micro-batch between its forward and its backward. */
     struct tape tape;
     struct arena arena; /* host memory of the batch */
 };
-/* End of a rank's step. The op route_parts relies on this order of fields. */
+/* End of a rank's step. The op route_capacity relies on this order of fields. */
 struct step_end {
     /* sum of squared gradients; infinite, so that no weight changes, if expert
      * rows overflowed a buffer */
     double squares;
     /* this rank's largest overflow: its rows, and the capacity of the part they were sent in */
-    double over_rows, over_part;
+    double over_rows, over_capacity;
 };
 /* Counters of a step in device memory; the host reads them once, at the end. */
 struct step_sums {

@@ -90,13 +90,13 @@ static i64 sum_from(const struct step_memory *m, enum step_memory_place least)
     return bytes;
 }
 
-static void print_from(struct text *out, const struct step_memory *m, enum step_memory_place least)
+static void print_from(struct buffer *out, const struct step_memory *m, enum step_memory_place least)
 {
     const char *comma = "";
     for (i64 i = 0; i < COUNT_OF(parts); i++) {
         i64 bytes = parts[i].place >= least ? bytes_of(m, &parts[i]) : 0;
         if (bytes)
-            text_printf(out, "%s%s %.1f", comma, parts[i].name, (double)bytes * 1e-6);
+            buffer_printf(out, "%s%s %.1f", comma, parts[i].name, (double)bytes * 1e-6);
         comma = bytes ? ", " : comma;
     }
 }
@@ -111,7 +111,7 @@ i64 step_memory_gpu(const struct step_memory *m)
     return sum_from(m, ON_GPU);
 }
 
-void step_memory_print(struct text *out, const struct step_memory *m)
+void step_memory_print(struct buffer *out, const struct step_memory *m)
 {
     print_from(out, m, ON_HOST);
 }

@@ -147,7 +147,7 @@ static void add_row_totals(struct synthetic_batches *p, double totals[TARGETS], 
 {
     for (i64 at = 0;; id.sample++) {
         struct part parts[2];
-        struct measure measure;
+        struct sample_measure measure;
         i32 ids[WORDS_MOST];
         grammar_measure(&measure, &p->vocabulary, parts, draw_sample(parts, ids, p, id), TOKEN_END);
         at += measure.length;

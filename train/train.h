@@ -9,7 +9,7 @@
  *   training.c            the loop of every stage that trains: resume, report, checkpoint, stop
  *   pretrain.c            the stages pretrain and sft; pretrain_settings.c: their settings
  *   step.c                one step: micro-batches, losses, their balance; pipeline.c: its order
- *   optimizer.c           learning rate, gradient norm and update. Gradients are clipped inside the
+ *   lr_schedule.c         learning rates; optimizer.c: gradient norm and update. Gradients are clipped inside the
  *                         op adamw (kernels/adamw.h, adamw_scale), by the norm summed here
  *   checkpoint.c          writing, checking and finding checkpoints; metrics.c, events.c: the log
  *   heldout.c             held-out losses; continued.c: going on from another stage
@@ -118,7 +118,7 @@ void optimizer_step_over(const struct parallel *parallel, struct weights *weight
 struct optimizer_result optimizer_result_of(double squares, double lr);
 
 /* ---- Checkpoints ---- */
-/* DIRECTORY/step-000123/ holds the output of `save` (a model directory, codec weights),
+/* DIRECTORY/step-000123/ holds the output of `save` (a model directory, tokenizer weights),
  * weft/optimizer.safetensors and weft/state.json, which has the caller's state and the size and
  * checksum of every file. It is written to a temporary folder, fsynced and renamed. Its content
  * does not depend on time, host, threads or ranks. */
@@ -183,7 +183,7 @@ struct training_step {       /* Report of a step; zeroed before the step. */
     /* units processed, and the `seconds` they took; seconds 0: the whole step */
     double count;
     double seconds, flops; /* model flops; 0: not counted */
-    struct text note;      /* losses for the progress line; the loop releases it */
+    struct buffer note;    /* losses for the progress line; the loop releases it */
 };
 struct training {
     const struct stage *stage;

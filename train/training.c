@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-struct loop { /* State of one call. */
+struct training_loop { /* State of one call. */
     const struct training *t;
     struct comm *world;
     struct metrics *metrics; /* NULL except on rank 0 */
@@ -14,7 +14,7 @@ struct loop { /* State of one call. */
     double speed, flops; /* per second, running means */
 };
 
-static bool is_first(const struct loop *l)
+static bool is_first(const struct training_loop *l)
 {
     return l->world->rank == 0;
 }
@@ -23,7 +23,7 @@ static bool is_first(const struct loop *l)
 
 static int write_files(void *context, const char *folder)
 {
-    struct loop *l = context;
+    struct training_loop *l = context;
     const struct training *t = l->t;
     int status = t->save(t->context, folder);
     return status || !t->state ? status : t->state(t->context, l->state, folder);
@@ -35,13 +35,13 @@ i64 checkpoint_bytes(i64 parameters, enum dtype dtype)
     return parameters * (12 + dtype_bytes(dtype));
 }
 
-static int check_room(const struct loop *l, const char *path)
+static int check_room(const struct training_loop *l, const char *path)
 {
     const struct weights *w = l->t->weights;
     return disk_check(path, checkpoint_bytes(weights_parameters(w), w->dtype), "the next checkpoint");
 }
 
-static int write_checkpoint(struct loop *l, struct weights *weights, i64 done)
+static int write_checkpoint(struct training_loop *l, struct weights *weights, i64 done)
 {
     struct checkpoint_parts parts = {weights, write_files, l};
     if (check_room(l, l->t->stage->out))
@@ -56,7 +56,7 @@ static int write_checkpoint(struct loop *l, struct weights *weights, i64 done)
 
 /* All ranks gather the weights. Rank 0 writes them as a checkpoint, or as the stage's
  * result if done is -1. */
-static int save(struct loop *l, i64 done)
+static int save(struct training_loop *l, i64 done)
 {
     const struct training *t = l->t;
     struct weights *whole = t->gather ? t->gather(t->context) : t->weights;
@@ -71,23 +71,23 @@ static int save(struct loop *l, i64 done)
 }
 
 /* Every rank has read its own checkpoint; all must have the same step. */
-static int check_together(const struct loop *l, i64 done)
+static int check_together(const struct training_loop *l, i64 done)
 {
     i64 first = done;
     comm_broadcast(comm_host(l->world), &first, sizeof first, 0);
     return first == done ? 0
-                         : error_set("%s: this rank would go on from step %lld, the first from %lld: they do not see "
+                         : error_set("%s: this rank would resume at step %lld, the first at %lld: they do not see "
                                      "the same files",
                                      l->checkpoints, (long long)done, (long long)first);
 }
 
-static int begin_at(struct loop *l, i64 done, const char *checkpoints, const struct json *state)
+static int begin_or_resume(struct training_loop *l, i64 done, const char *checkpoints, const struct json *state)
 {
     const struct training *t = l->t;
     char *folder = state ? checkpoint_path(checkpoints, done) : NULL;
     int status = 0;
     if (state)
-        log_info("%s: goes on from step %lld%s%s", t->stage->name, (long long)done,
+        log_info("%s: resuming from step %lld%s%s", t->stage->name, (long long)done,
                  checkpoints == l->checkpoints ? "" : " of ", checkpoints == l->checkpoints ? "" : checkpoints);
     if (is_first(l)) {
         status = check_room(l, t->stage->out);
@@ -102,7 +102,7 @@ static int begin_at(struct loop *l, i64 done, const char *checkpoints, const str
 
 /* Resumes from the last checkpoint, else from that of the stage to continue,
  * else from the beginning. */
-static int resume(struct loop *l, i64 *done)
+static int resume(struct training_loop *l, i64 *done)
 {
     struct json *state;
     const char *from = l->checkpoints, *other = l->t->continues;
@@ -120,31 +120,31 @@ static int resume(struct loop *l, i64 *done)
         status = checkpoint_settle(l->checkpoints, *done, l->t->settings->keep);
     *done = max_i64(*done, 0);
     if (status == 0)
-        status = begin_at(l, *done, from, state);
+        status = begin_or_resume(l, *done, from, state);
     json_free(state);
     return status;
 }
 
 /* ---- Steps ---- */
 
-static double move(double *mean, double now)
+static double update_mean(double *mean, double now)
 {
     return *mean += (*mean > 0 ? 0.05 : 1) * (now - *mean);
 }
 
 /* Share of the measured peak; 0 if the speed exceeds it, because then other work ran
  * during the measurement. */
-static double share_of_peak(const struct loop *l, double flops_per_s)
+static double share_of_peak(const struct training_loop *l, double flops_per_s)
 {
     double peak = l->t->stage->peak_gflops * 1e9;
     return flops_per_s < peak ? flops_per_s / peak : 0;
 }
 
-static void show(struct loop *l, i64 done, const struct training_step *x, double seconds)
+static void show(struct training_loop *l, i64 done, const struct training_step *x, double seconds)
 {
     const char *unit = l->t->unit, *note = x->note.data ? x->note.data : "";
-    double speed = move(&l->speed, x->count / seconds);
-    double share = share_of_peak(l, move(&l->flops, x->flops / seconds));
+    double speed = update_mean(&l->speed, x->count / seconds);
+    double share = share_of_peak(l, update_mean(&l->flops, x->flops / seconds));
     if (share > 0)
         progress_update(&l->bar, done, "%s, %.0f %s/s, %.0f %% of peak", note, speed, unit, 100 * share);
     else
@@ -152,7 +152,7 @@ static void show(struct loop *l, i64 done, const struct training_step *x, double
 }
 
 /* seconds: duration of the whole step. */
-static int report(struct loop *l, i64 done, const struct training_step *x, double seconds)
+static int report(struct training_loop *l, i64 done, const struct training_step *x, double seconds)
 {
     char name[64];
     double busy = x->seconds > 0 ? x->seconds : seconds, share = share_of_peak(l, x->flops / busy);
@@ -172,7 +172,7 @@ static int report(struct loop *l, i64 done, const struct training_step *x, doubl
     return metrics_end(l->metrics);
 }
 
-static int run_step(struct loop *l, i64 step)
+static int run_step(struct training_loop *l, i64 step)
 {
     const struct training *t = l->t;
     struct training_step said = {.metrics = l->metrics, .bar = &l->bar};
@@ -182,7 +182,7 @@ static int run_step(struct loop *l, i64 step)
     int status = t->step(t->context, step, &said);
     if (status == 0)
         status = report(l, done, &said, clock_s() - begin);
-    text_release(&said.note);
+    buffer_release(&said.note);
     if (status)
         return status == STAGE_INTERRUPTED && save(l, step) ? -1 : status;
     bool stop = comm_any(l->world, interrupted());
@@ -193,7 +193,8 @@ static int run_step(struct loop *l, i64 step)
 
 int training_run(const struct training *t)
 {
-    struct loop l = {.t = t, .world = t->stage->ranks->world, .checkpoints = path_join(t->stage->out, "checkpoints")};
+    struct training_loop l = {
+        .t = t, .world = t->stage->ranks->world, .checkpoints = path_join(t->stage->out, "checkpoints")};
     i64 done;
     int status = resume(&l, &done);
     if (status == 0) {

@@ -34,7 +34,7 @@ static bool is_captioned(const struct curation *c, const struct curate_item *ite
     return c->s->caption_times && sample->layout == SAMPLE_CAPTIONED && item->has_content;
 }
 
-static enum curate_rule judge(const struct curation *c, const struct curate_item *item, const struct sample *sample)
+static enum curate_rule find_rule(const struct curation *c, const struct curate_item *item, const struct sample *sample)
 {
     bool any = item->has_content || item->media;
     if (is_captioned(c, item, sample) &&
@@ -55,17 +55,17 @@ static void note_example(struct curation *c, enum curate_rule rule, const struct
     i64 at = c->counts[rule]++;
     if (rule == CURATE_KEPT || at >= EXAMPLES_KEPT)
         return;
-    const struct text *text = NULL;
+    const struct buffer *text = NULL;
     for (i64 i = 0; i < sample->count && !text; i++)
         text = sample->parts[i].kind == MODALITY_TEXT ? &sample->parts[i].bytes : NULL;
     i64 length = text ? min_i64(text->length, EXAMPLE_BYTES) : 0;
     while (text && length < text->length && length > 0 && ((u8)text->data[length] & 0xc0) == 0x80)
         length--;
     c->examples[rule][at] =
-        (struct example){string_copy(sample->name), string_format("%.*s", (int)length, text ? text->data : "")};
+        (struct curate_example){string_copy(sample->name), string_format("%.*s", (int)length, text ? text->data : "")};
 }
 
-static enum curate_rule first_of(enum curate_rule a, enum curate_rule b)
+static enum curate_rule first_rule(enum curate_rule a, enum curate_rule b)
 {
     return a != CURATE_KEPT ? a : b;
 }
@@ -78,7 +78,7 @@ static void note_masked(struct curation *c, const struct curate_item *item)
     }
 }
 
-void curation_see(struct curation *c, const struct key_entry *entry, const u8 *keys)
+void curation_add_keys(struct curation *c, const struct key_entry *entry, const u8 *keys)
 {
     for (i64 i = 0; i < entry->keys; i++) {
         if (i == 0 && entry->captioned)
@@ -104,14 +104,14 @@ static void note_keys(struct curation *c, struct curate_item *item, const struct
         for (i64 i = 0; item->bands && i < NEAR_BANDS; i++)
             keys[entry.keys++] = item->bands[i];
     }
-    curation_see(c, &entry, (const u8 *)keys);
+    curation_add_keys(c, &entry, (const u8 *)keys);
     item->entry = c->log.length + 1;
-    text_append(&c->log, &entry, sizeof entry);
-    text_append(&c->log, keys, entry.keys * 8);
+    buffer_append(&c->log, &entry, sizeof entry);
+    buffer_append(&c->log, keys, entry.keys * 8);
     c->logged += (i64)sizeof entry + entry.keys * 8;
 }
 
-void curation_wrote(struct curation *c, const struct curate_item *item, i64 records)
+void curation_set_records(struct curation *c, const struct curate_item *item, i64 records)
 {
     u32 count = (u32)records;
     if (item->entry)
@@ -121,8 +121,8 @@ void curation_wrote(struct curation *c, const struct curate_item *item, i64 reco
 bool curation_keep(struct curation *c, struct curate_item *item, const struct sample *sample)
 {
     bool piece = c->inside || sample->goes_on; /* part of a longer text */
-    enum curate_rule alone = first_of(item->rule, item->shown);
-    enum curate_rule rule = piece ? CURATE_KEPT : alone != CURATE_KEPT ? alone : judge(c, item, sample);
+    enum curate_rule alone = first_rule(item->rule, item->shown);
+    enum curate_rule rule = piece ? CURATE_KEPT : alone != CURATE_KEPT ? alone : find_rule(c, item, sample);
     c->inside = sample->goes_on;
     note_example(c, rule, sample);
     if (rule != CURATE_KEPT)
@@ -134,7 +134,7 @@ bool curation_keep(struct curation *c, struct curate_item *item, const struct sa
 
 bool curation_keep_file(struct curation *c, struct curate_item *item, const struct sample *sample)
 {
-    enum curate_rule rule = item->rule != CURATE_KEPT ? item->rule : judge(c, item, sample);
+    enum curate_rule rule = item->rule != CURATE_KEPT ? item->rule : find_rule(c, item, sample);
     if (rule != CURATE_KEPT) {
         note_example(c, rule, sample);
         return false;
@@ -146,7 +146,7 @@ bool curation_keep_file(struct curation *c, struct curate_item *item, const stru
 
 bool curation_keep_window(struct curation *c, const struct curate_item *item, const struct sample *sample)
 {
-    enum curate_rule rule = first_of(item->rule, item->shown);
+    enum curate_rule rule = first_rule(item->rule, item->shown);
     note_example(c, rule, sample);
     if (rule == CURATE_KEPT)
         note_masked(c, item);
@@ -190,20 +190,20 @@ int curation_save(struct curation *c, const char *path)
         return -1;
     if (c->log.length)
         append_write(&file, c->log.data, c->log.length);
-    text_clear(&c->log);
+    buffer_clear(&c->log);
     return append_close(&file);
 }
 
-int curation_go_on(struct curation *c, const struct json *state, const char *path)
+int curation_resume(struct curation *c, const struct json *state, const char *path)
 {
     struct file_view file = {0};
     struct key_entry entry;
     const u8 *keys;
     i64 bytes = json_integer(json_get(state, "keys_bytes"), -1), at = 0;
     if (bytes < 0 || json_count(json_get(state, "counts")) != CURATE_RULES || file_map(&file, path) < 0)
-        return error_set("%s: what was seen is not there", path);
+        return error_set("%s: the table of seen keys is missing", path);
     while (at < bytes && key_entry_next(&entry, &keys, &file, &at))
-        curation_see(c, &entry, keys);
+        curation_add_keys(c, &entry, keys);
     int status = at == bytes ? 0 : error_set("%s: cut short", path);
     c->logged = bytes;
     file_unmap(&file);
@@ -215,8 +215,8 @@ int curation_go_on(struct curation *c, const struct json *state, const char *pat
         c->counts[rule] = json_integer(json_at(json_get(state, "counts"), rule), 0);
         for (i64 i = 0; i < min_i64(EXAMPLES_KEPT, json_count(examples)); i++)
             c->examples[rule][i] =
-                (struct example){string_copy(json_string(json_get(json_at(examples, i), "name"), "")),
-                                 string_copy(json_string(json_get(json_at(examples, i), "text"), ""))};
+                (struct curate_example){string_copy(json_string(json_get(json_at(examples, i), "name"), "")),
+                                        string_copy(json_string(json_get(json_at(examples, i), "text"), ""))};
     }
     return status;
 }
@@ -250,13 +250,13 @@ void curation_log(const struct curation *c)
 {
     for (int rule = CURATE_KEPT + 1; rule < CURATE_RULES; rule++)
         if (c->counts[rule])
-            log_info("left out: %lld samples %s (the first: %s)", (long long)c->counts[rule], rule_names[rule],
+            log_info("dropped: %lld samples %s (first: %s)", (long long)c->counts[rule], rule_names[rule],
                      c->examples[rule][0].name);
     if (c->masked)
         log_info("%lld addresses and numbers of persons masked in %lld samples", (long long)c->masked,
                  (long long)c->masked_samples);
     if (seen_forgotten(c->seen))
-        log_warn("filter.memory_bytes: what was seen did not fit, and the older half was forgotten %lld times: "
+        log_warn("filter.memory_bytes: the table of seen keys was full and its older half was dropped %lld times: "
                  "duplicates far apart stay",
                  (long long)seen_forgotten(c->seen));
 }

@@ -1,5 +1,5 @@
 /* Curation: decides which samples of a collection to keep while `prepare` reads them. Samples go in
- * through curation_look and the other per-sample checks; curation_keep returns the decision.
+ * through curation_inspect and the other per-sample checks; curation_keep returns the decision.
  *
  *   workers:  texts -> words -> masking, rules on the sample alone, content keys
  *   in order: keys -> comparison with earlier samples and with the texts of `against`
@@ -117,9 +117,9 @@ struct curation;
 struct curation *curation_open(const struct curate_settings *settings, int *status);
 void curation_close(struct curation *curation);
 /* Masks the texts of the sample and checks them. Thread-safe. */
-void curation_look(const struct curation *curation, struct curate_item *out, struct sample *sample);
-/* Like curation_look, for a sample whose text is its subtitles. The verdict goes to `shown`. */
-void curation_look_at_shown(const struct curation *curation, struct curate_item *out, struct sample *sample);
+void curation_inspect(const struct curation *curation, struct curate_item *out, struct sample *sample);
+/* Like curation_inspect, for a sample whose text is its subtitles. The verdict goes to `shown`. */
+void curation_inspect_shown(const struct curation *curation, struct curate_item *out, struct sample *sample);
 /* Checks of one medium, thread-safe: the hash of its file, its size in pixels, the brightness of
  * RGB frames [frames, frame_bytes], the loudness of a sound. */
 void curation_medium(const struct curation *curation, struct curate_item *out, const void *bytes, i64 count);
@@ -141,9 +141,9 @@ void curate_item_release(struct curate_item *item);
 struct json *curation_state(const struct curation *curation);
 int curation_save(struct curation *curation, const char *path);
 /* Records how many records a kept sample became. Call before the next save. */
-void curation_wrote(struct curation *curation, const struct curate_item *item, i64 records);
+void curation_set_records(struct curation *curation, const struct curate_item *item, i64 records);
 bool curation_has_keys(const struct curation *curation);
-int curation_go_on(struct curation *curation, const struct json *state, const char *path);
+int curation_resume(struct curation *curation, const struct json *state, const char *path);
 struct json *curation_json(const struct curation *curation); /* report: rules, counts, examples */
 void curation_log(const struct curation *curation);
 
@@ -166,14 +166,14 @@ static inline u64 key_of_entry(const u8 *keys, i64 i)
     return key;
 }
 /* ---- curate_text.c ---- */
-struct words { /* a text's words, normalised, separated by one space */
-    struct text text;
+struct word_runs { /* a text's words, normalised, separated by one space */
+    struct buffer text;
     i64 *begin; /* [count + 1] */
     i64 count, capacity;
 };
 /* Appends the words of a text. */
-void words_add(struct words *words, const char *text, i64 length);
-void words_release(struct words *words);
+void words_add(struct word_runs *words, const char *text, i64 length);
+void words_release(struct word_runs *words);
 i64 text_chars(const char *text, i64 length);
 i64 text_at_char(const char *text, i64 length, i64 index); /* byte offset, or length if past the end */
 int script_named(const char *name);                        /* -1: none */
@@ -182,21 +182,21 @@ i64 script_letters(i64 *counts, const char *text, i64 length);
 /* Extracts the letters of the text's main script, with the apostrophes and hyphens between them and
  * one space for everything else. Each character of Han, kana (counted with Han) and hangul weighs 3
  * letters. The result is empty if the text has no letters. */
-void script_letters_of_main(struct text *out, const char *text, i64 length);
+void script_letters_of_main(struct buffer *out, const char *text, i64 length);
 enum { SCRIPTS = 14 };
 extern const char *const script_names[SCRIPTS];
 /* Replaces addresses and numbers by <email>, <ip> and <phone> and returns their count. If out is
  * NULL, only counts. */
-i64 personal_mask(struct text *out, const char *text, i64 length);
+i64 personal_mask(struct buffer *out, const char *text, i64 length);
 
 /* ---- curate_seen.c: a bounded set of keys; when it is full, it forgets the oldest half ---- */
-struct seen;
-struct seen *seen_open(i64 memory_bytes);
-void seen_close(struct seen *seen);
-bool seen_has(const struct seen *seen, u64 key);
-void seen_add(struct seen *seen, u64 key);
+struct seen_keys;
+struct seen_keys *seen_open(i64 memory_bytes);
+void seen_close(struct seen_keys *seen);
+bool seen_has(const struct seen_keys *seen, u64 key);
+void seen_add(struct seen_keys *seen, u64 key);
 /* Number of media seen with a caption, at most `most`. seen_add_caption adds one. */
-i64 seen_captions(const struct seen *seen, u64 caption, i64 most);
-void seen_add_caption(struct seen *seen, u64 caption, i64 most);
-i64 seen_forgotten(const struct seen *seen); /* number of times a half was forgotten */
+i64 seen_captions(const struct seen_keys *seen, u64 caption, i64 most);
+void seen_add_caption(struct seen_keys *seen, u64 caption, i64 most);
+i64 seen_forgotten(const struct seen_keys *seen); /* number of times a half was forgotten */
 #endif

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-u64 words_hash(const struct words *w, i64 first, i64 count)
+u64 words_hash(const struct word_runs *w, i64 first, i64 count)
 {
     return hash_bytes(w->text.data + w->begin[first], w->begin[first + count] - 1 - w->begin[first], 0);
 }
@@ -19,7 +19,7 @@ static void push(struct run_set *set, u64 hash)
     set->hashes[set->count++] = hash;
 }
 
-static void add_text(struct run_set *set, const struct words *w, i64 most)
+static void add_text(struct run_set *set, const struct word_runs *w, i64 most)
 {
     i64 run = min_i64(most, w->count);
     for (i64 i = 0; run && i + run <= w->count; i++)
@@ -29,7 +29,7 @@ static void add_text(struct run_set *set, const struct words *w, i64 most)
 static void add_sample(struct run_set *set, const struct sample *sample, i64 run)
 {
     for (i64 i = 0; i < sample->count; i++) {
-        struct words words = {0};
+        struct word_runs words = {0};
         if (sample->parts[i].kind == MODALITY_TEXT)
             words_add(&words, sample->parts[i].bytes.data, sample->parts[i].bytes.length);
         add_text(set, &words, run);
@@ -76,7 +76,7 @@ int run_set_read(struct run_set *set, const char *lines, i64 words)
     return status;
 }
 
-bool run_set_has(const struct run_set *set, const struct words *w, i64 most)
+bool run_set_has(const struct run_set *set, const struct word_runs *w, i64 most)
 {
     i64 run = min_i64(most, w->count);
     for (i64 i = 0; set->count && run && i + run <= w->count; i++) {

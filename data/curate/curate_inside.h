@@ -6,7 +6,7 @@
 #include "data/curate/curate.h"
 #include "data/curate/language.h"
 
-struct example {
+struct curate_example {
     char *name, *text;
 };
 struct run_set { /* a sorted set of hashes of word runs */
@@ -18,21 +18,21 @@ struct curation {
     u64 scripts;                 /* bit i: script i is wanted */
     struct languages *languages; /* NULL: any */
     struct run_set against;
-    struct seen *seen;
-    struct text log; /* key entries since the last save */
-    i64 logged;      /* total bytes of entries, saved or not */
-    bool inside;     /* true inside a text that continues across samples */
+    struct seen_keys *seen;
+    struct buffer log; /* key entries since the last save */
+    i64 logged;        /* total bytes of entries, saved or not */
+    bool inside;       /* true inside a text that continues across samples */
     i64 counts[CURATE_RULES], masked, masked_samples;
-    struct example examples[CURATE_RULES][EXAMPLES_KEPT];
+    struct curate_example examples[CURATE_RULES][EXAMPLES_KEPT];
 };
 
-void curation_see(struct curation *curation, const struct key_entry *entry, const u8 *keys);
-u64 words_hash(const struct words *words, i64 first, i64 count);
+void curation_add_keys(struct curation *curation, const struct key_entry *entry, const u8 *keys);
+u64 words_hash(const struct word_runs *words, i64 first, i64 count);
 /* Reads all runs of `words` words of the collections that `lines` names; a shorter text counts as
  * one run. */
 int run_set_read(struct run_set *set, const char *lines, i64 words);
 /* True if the text shares a run. */
-bool run_set_has(const struct run_set *set, const struct words *words, i64 run);
+bool run_set_has(const struct run_set *set, const struct word_runs *words, i64 run);
 void run_set_release(struct run_set *set);
 
 #endif

@@ -34,8 +34,9 @@ static int check(const struct file_view *file, const char *path)
     }
     if (sound && at == file->bytes)
         return 0;
-    return error_set("%s: byte %lld: no entry of keys: damaged, or of an older version; prepare the shards again", path,
-                     (long long)begin);
+    return error_set(
+        "%s: byte %lld: invalid key entry: damaged, or written by an older version; prepare the shards again", path,
+        (long long)begin);
 }
 
 int key_file_open(struct file_view *file, const char *folder)

@@ -9,7 +9,7 @@ static bool is_given(const char *text)
     return text && *text;
 }
 
-static bool asks(const struct curate_settings *s)
+static bool filters_anything(const struct curate_settings *s)
 {
     return s->chars_least || s->chars_most || s->scripts.count || s->languages.count || s->personal || s->duplicates ||
            is_given(s->seen) || is_given(s->against) || s->caption_times || s->side_least || s->aspect_most > 0 ||
@@ -42,7 +42,7 @@ static int read_seen(struct curation *c, const char *folder)
     if (key_file_open(&file, folder) < 0)
         return -1;
     for (i64 at = 0; key_entry_next(&entry, &keys, &file, &at);)
-        curation_see(c, &entry, keys);
+        curation_add_keys(c, &entry, keys);
     file_unmap(&file);
     return 0;
 }
@@ -53,9 +53,8 @@ static int open_seen(struct curation *c)
     if (!is_given(c->s->seen))
         return 0;
     if (!curation_has_keys(c))
-        return error_usage(
-            "filter.seen: says what duplicates are of: expected filter.duplicates, or filter.caption_times, "
-            "beside it");
+        return error_usage("filter.seen needs a rule that uses it: expected filter.duplicates or filter.caption_times "
+                           "too");
     int status = shard_folders_list(&folders, c->s->seen);
     for (i64 i = 0; i < folders.count && status == 0; i++)
         status = read_seen(c, folders.values[i]);
@@ -80,7 +79,7 @@ static int open_languages(struct curation *c)
 struct curation *curation_open(const struct curate_settings *s, int *status)
 {
     *status = 0;
-    if (!asks(s))
+    if (!filters_anything(s))
         return NULL;
     struct curation *c = memory_alloc(sizeof *c);
     c->s = s;
@@ -102,7 +101,7 @@ void curation_close(struct curation *c)
             memory_free(c->examples[rule][i].text);
         }
     seen_close(c->seen);
-    text_release(&c->log);
+    buffer_release(&c->log);
     languages_close(c->languages);
     run_set_release(&c->against);
     memory_free(c);

@@ -45,7 +45,7 @@ static bool is_word(u32 c)
     return !(c < 0xc0 || (c >= 0x2000 && c < 0x2070) || (c >= 0x3000 && c < 0x3040) || (c >= 0xff00 && c < 0xff10));
 }
 
-static void begin_word(struct words *w)
+static void begin_word(struct word_runs *w)
 {
     if (w->count + 1 >= w->capacity) {
         i64 next = max_i64(64, 2 * w->capacity);
@@ -53,11 +53,11 @@ static void begin_word(struct words *w)
         w->capacity = next;
     }
     if (w->count)
-        text_append(&w->text, " ", 1);
+        buffer_append(&w->text, " ", 1);
     w->begin[w->count++] = w->text.length;
 }
 
-void words_add(struct words *w, const char *text, i64 length)
+void words_add(struct word_runs *w, const char *text, i64 length)
 {
     bool inside = false;
     u32 c;
@@ -71,17 +71,17 @@ void words_add(struct words *w, const char *text, i64 length)
             begin_word(w);
         inside = c < UNSPACED_FIRST;
         char lower = (char)(c < 0x80 ? tolower((int)c) : 0);
-        text_append(&w->text, c < 0x80 ? &lower : text + at, bytes);
+        buffer_append(&w->text, c < 0x80 ? &lower : text + at, bytes);
     }
     if (w->count)
         w->begin[w->count] = w->text.length + 1;
 }
 
-void words_release(struct words *w)
+void words_release(struct word_runs *w)
 {
-    text_release(&w->text);
+    buffer_release(&w->text);
     memory_free(w->begin);
-    *w = (struct words){0};
+    *w = (struct word_runs){0};
 }
 
 /* ---- Scripts, by Unicode block ---- */
@@ -157,7 +157,7 @@ static int main_script(const char *text, i64 length)
 
 /* True for a letter of the script, for a combining accent behind a letter, and for an apostrophe or
  * hyphen between two letters. */
-static bool belongs(const char *text, i64 at, i64 length, int script, bool behind_letter)
+static bool continues_word(const char *text, i64 at, i64 length, int script, bool behind_letter)
 {
     u32 c, next;
     at += decode(&c, text + at, length - at);
@@ -169,7 +169,7 @@ static bool belongs(const char *text, i64 at, i64 length, int script, bool behin
     return main_group(next) == script;
 }
 
-void script_letters_of_main(struct text *out, const char *text, i64 length)
+void script_letters_of_main(struct buffer *out, const char *text, i64 length)
 {
     int script = main_script(text, length);
     bool behind_letter = false;
@@ -177,11 +177,11 @@ void script_letters_of_main(struct text *out, const char *text, i64 length)
     for (i64 at = 0, bytes; at < length && script >= 0; at += bytes) {
         bytes = decode(&c, text + at, length - at);
         bool blank = behind_letter;
-        behind_letter = belongs(text, at, length, script, behind_letter);
+        behind_letter = continues_word(text, at, length, script, behind_letter);
         if (behind_letter)
-            text_append(out, text + at, bytes);
+            buffer_append(out, text + at, bytes);
         else if (blank)
-            text_append(out, " ", 1);
+            buffer_append(out, " ", 1);
     }
 }
 
@@ -278,7 +278,7 @@ static bool begins_number(const char *text, i64 at)
     return (digit || mark) && (at == 0 || !(isalnum((u8)text[at - 1]) || strchr(".-/+", text[at - 1])));
 }
 
-i64 personal_mask(struct text *out, const char *text, i64 length)
+i64 personal_mask(struct buffer *out, const char *text, i64 length)
 {
     i64 found = 0, done = 0;
     for (i64 at = 0; at < length; at++) {
@@ -293,14 +293,14 @@ i64 personal_mask(struct text *out, const char *text, i64 length)
         if (!name)
             continue;
         if (out) {
-            text_append(out, text + done, begin - done);
-            text_append(out, name, (i64)strlen(name));
+            buffer_append(out, text + done, begin - done);
+            buffer_append(out, name, (i64)strlen(name));
         }
         found++;
         done = end;
         at = end - 1;
     }
     if (out)
-        text_append(out, text + done, length - done);
+        buffer_append(out, text + done, length - done);
     return found;
 }

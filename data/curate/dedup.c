@@ -28,7 +28,7 @@ static const char *const rule_names[DROPPED_RULES] = {"kept", "with a caption th
 struct dedup {
     const struct dedup_settings *settings;
     const char *out;
-    struct seen *seen; /* keys of the kept samples */
+    struct seen_keys *seen; /* keys of the kept samples */
     i64 counts[DROPPED_RULES];
     struct json *examples[DROPPED_RULES];
     i64 linked, copied; /* number of files */
@@ -45,7 +45,7 @@ struct folder {
 
 /* ---- Decisions ---- */
 
-static enum dropped judge(const struct dedup *d, const struct key_entry *entry, const u8 *keys)
+static enum dropped find_rule(const struct dedup *d, const struct key_entry *entry, const u8 *keys)
 {
     const struct dedup_settings *s = d->settings;
     i64 content = entry->captioned;
@@ -59,7 +59,7 @@ static enum dropped judge(const struct dedup *d, const struct key_entry *entry, 
     return DROPPED_NOT;
 }
 
-static void see(struct dedup *d, const struct key_entry *entry, const u8 *keys)
+static void add_keys(struct dedup *d, const struct key_entry *entry, const u8 *keys)
 {
     for (i64 i = 0; i < entry->keys; i++) {
         if (i == 0 && entry->captioned)
@@ -69,7 +69,7 @@ static void see(struct dedup *d, const struct key_entry *entry, const u8 *keys)
     }
 }
 
-static void note(struct dedup *d, enum dropped rule, const char *name)
+static void count_result(struct dedup *d, enum dropped rule, const char *name)
 {
     d->counts[rule]++;
     if (rule == DROPPED_NOT || json_count(d->examples[rule]) >= EXAMPLES_KEPT)
@@ -85,9 +85,10 @@ static int check_records(const struct folder *f, int split, i64 more)
     i64 there = f->shards[split].sample_count;
     if (f->at[split] + more <= there)
         return 0;
-    return error_set("%s: its keys tell of more than the %lld records in %s: they belong to other shards; prepare them "
-                     "again",
-                     f->from, (long long)there, split_names[split]);
+    return error_set(
+        "%s: it has keys for more than the %lld records in %s, so it belongs to other shards; prepare them "
+        "again",
+        f->from, (long long)there, split_names[split]);
 }
 
 static int take_entry(struct dedup *d, struct folder *f, const struct key_entry *entry, const u8 *keys)
@@ -95,13 +96,13 @@ static int take_entry(struct dedup *d, struct folder *f, const struct key_entry 
     int split = entry->split;
     if (check_records(f, split, entry->records) < 0)
         return -1;
-    enum dropped rule = judge(d, entry, keys);
+    enum dropped rule = find_rule(d, entry, keys);
     if (entry->records)
-        note(d, rule, shards_name(&f->shards[split], f->at[split]));
+        count_result(d, rule, shards_name(&f->shards[split], f->at[split]));
     memset(f->drop[split] + f->at[split], rule != DROPPED_NOT, entry->records);
     f->at[split] += entry->records;
     if (rule == DROPPED_NOT) {
-        see(d, entry, keys);
+        add_keys(d, entry, keys);
         file_write(&f->keys, entry, sizeof *entry);
         file_write(&f->keys, keys, 8 * entry->keys);
     }
@@ -119,10 +120,10 @@ static int judge_all(struct dedup *d, struct folder *f)
     file_unmap(&file);
     for (int split = 0; split < SPLITS && status == 0; split++)
         if (f->at[split] < f->shards[split].sample_count)
-            status = error_set("%s: its keys tell of %lld of %lld records in %s: they belong to other shards; prepare "
-                               "them again",
-                               f->from, (long long)f->at[split], (long long)f->shards[split].sample_count,
-                               split_names[split]);
+            status = error_set(
+                "%s: it has keys for %lld of the %lld records in %s, so it belongs to other shards; prepare "
+                "them again",
+                f->from, (long long)f->at[split], (long long)f->shards[split].sample_count, split_names[split]);
     return status;
 }
 
@@ -252,7 +253,7 @@ static int make_folders(struct dedup *d)
     progress_init(&progress, "folders", folders.count);
     for (i64 i = 0; i < folders.count && status == 0; i++) {
         status = interrupted() ? 1 : make_folder(d, folders.values[i], i);
-        progress_update(&progress, i + 1, "%lld samples left out",
+        progress_update(&progress, i + 1, "%lld samples dropped",
                         (long long)(d->counts[DROPPED_CAPTION] + d->counts[DROPPED_EXACT] + d->counts[DROPPED_NEAR]));
     }
     progress_close(&progress);
@@ -276,7 +277,7 @@ static int save_counts(const struct dedup *d)
         json_set(one, "count", json_of_integer(d->counts[rule]));
         json_set(one, "examples", json_copy(d->examples[rule]));
         json_push(rules, one);
-        log_info("left out: %lld samples %s", (long long)d->counts[rule], rule_names[rule]);
+        log_info("dropped: %lld samples %s", (long long)d->counts[rule], rule_names[rule]);
     }
     json_set(j, "samples", json_of_integer(all));
     json_set(j, "kept", json_of_integer(d->counts[DROPPED_NOT]));
@@ -289,14 +290,15 @@ static int save_counts(const struct dedup *d)
     return status;
 }
 
-static void say(const struct dedup *d)
+static void log_counts(const struct dedup *d)
 {
-    log_info("%lld of the samples stay; %lld files are links, %lld were copied", (long long)d->counts[DROPPED_NOT],
+    log_info("%lld samples kept; %lld files linked, %lld copied", (long long)d->counts[DROPPED_NOT],
              (long long)d->linked, (long long)d->copied);
     if (seen_forgotten(d->seen))
-        log_warn("memory_bytes: what was seen did not fit, and the older half was forgotten %lld times: duplicates far "
-                 "apart stay",
-                 (long long)seen_forgotten(d->seen));
+        log_warn(
+            "memory_bytes: the table of seen keys was full and its older half was dropped %lld times: duplicates far "
+            "apart stay",
+            (long long)seen_forgotten(d->seen));
 }
 
 int dedup_stage(const struct dedup_settings *settings, const char *out)
@@ -308,7 +310,7 @@ int dedup_stage(const struct dedup_settings *settings, const char *out)
     if (status == 0)
         status = save_counts(&d);
     if (status == 0)
-        say(&d);
+        log_counts(&d);
     for (int rule = 0; rule < DROPPED_RULES; rule++)
         json_free(d.examples[rule]);
     seen_close(d.seen);

@@ -99,30 +99,30 @@ void languages_close(struct languages *l)
 /* ---- Texts ---- */
 
 /* Appends `count` characters from character `first` on, and a space. */
-static void add_run(struct text *out, const struct text *text, i64 first, i64 count)
+static void add_run(struct buffer *out, const struct buffer *text, i64 first, i64 count)
 {
     i64 begin = text_at_char(text->data, text->length, first);
     i64 bytes = text_at_char(text->data + begin, text->length - begin, count);
-    text_append(out, text->data + begin, bytes);
-    text_append(out, " ", 1);
+    buffer_append(out, text->data + begin, bytes);
+    buffer_append(out, " ", 1);
 }
 
 /* Extracts the text to compare: letters of the main script, sampled if long. */
-static void sample_text(struct text *out, const char *text, i64 length)
+static void sample_text(struct buffer *out, const char *text, i64 length)
 {
-    struct text letters = {0};
+    struct buffer letters = {0};
     script_letters_of_main(&letters, text, length);
     i64 chars = text_chars(letters.data, letters.length);
     if (chars <= RUNS * RUN_CHARS)
-        text_append(out, letters.data, letters.length);
+        buffer_append(out, letters.data, letters.length);
     for (i64 i = 0; i < RUNS && chars > RUNS * RUN_CHARS; i++)
         add_run(out, &letters, i * (chars - RUN_CHARS) / (RUNS - 1), RUN_CHARS);
-    text_release(&letters);
+    buffer_release(&letters);
 }
 
 double languages_nearness(const struct languages *l, const char *text, i64 length)
 {
-    struct text letters = {0};
+    struct buffer letters = {0};
     void *ranks = fp_Init(NULL);
     int nearest = INT_MAX, wanted = INT_MAX; /* distances */
     sample_text(&letters, text, length);
@@ -133,6 +133,6 @@ double languages_nearness(const struct languages *l, const char *text, i64 lengt
         wanted = l->profiles[i].wanted && distance < wanted ? distance : wanted;
     }
     fp_Done(ranks);
-    text_release(&letters);
+    buffer_release(&letters);
     return nearest == wanted ? 1 : (double)nearest / (double)wanted;
 }

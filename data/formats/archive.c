@@ -122,7 +122,7 @@ i64 archive_file_read(struct archive_file *f, void *out, i64 most)
     return count < 0 ? damaged(f) : (i64)count;
 }
 
-int archive_file_read_all(struct archive_file *f, struct text *out)
+int archive_file_read_all(struct archive_file *f, struct buffer *out)
 {
     char *block = memory_alloc(BLOCK_BYTES);
     i64 count;
@@ -131,7 +131,7 @@ int archive_file_read_all(struct archive_file *f, struct text *out)
             count = error_set("%s: a member of more than %d bytes", f->path, ARCHIVE_MEMBER_BYTES_MAX);
             break;
         }
-        text_append(out, block, count);
+        buffer_append(out, block, count);
     }
     memory_free(block);
     return count < 0 ? -1 : 0;
@@ -172,7 +172,7 @@ static int open_memory(struct archive *a, const char *filter, const void *in, i6
 
 /* Reads up to `expected` bytes, or one more if there are more. Memory grows with the data, since
  * `expected` may be wrong. */
-static i64 read_memory(struct archive *a, struct text *out, i64 expected)
+static i64 read_memory(struct archive *a, struct buffer *out, i64 expected)
 {
     enum { PIECE_BYTES = 1 << 24 };
     i64 total = 0;
@@ -191,7 +191,7 @@ static i64 read_memory(struct archive *a, struct text *out, i64 expected)
     return count < 0 ? -1 : total;
 }
 
-int archive_unpack(struct text *out, i64 expected, const char *filter, const void *in, i64 bytes)
+int archive_unpack(struct buffer *out, i64 expected, const char *filter, const void *in, i64 bytes)
 {
     struct archive *a = archive_read_new();
     require(a, "no memory for an archive");

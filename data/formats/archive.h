@@ -17,7 +17,7 @@ i64 archive_file_member_at(const struct archive_file *file);
 /* Reads up to `most` bytes of the current member. Returns their count, 0 at its end, -1 if
  * damaged. */
 i64 archive_file_read(struct archive_file *file, void *out, i64 most);
-int archive_file_read_all(struct archive_file *file, struct text *out);
+int archive_file_read_all(struct archive_file *file, struct buffer *out);
 /* Bytes of the file read so far, for progress. */
 i64 archive_file_position(const struct archive_file *file);
 i64 archive_file_bytes(const struct archive_file *file); /* size of the file; negative: unknown */
@@ -25,6 +25,6 @@ void archive_file_close(struct archive_file *file);
 
 /* Decompresses `in` with one filter (gzip, zstd, lz4 frames) and appends the result. Anything but
  * `expected` bytes is an error; its message has no origin. */
-int archive_unpack(struct text *out, i64 expected, const char *filter, const void *in, i64 bytes);
+int archive_unpack(struct buffer *out, i64 expected, const char *filter, const void *in, i64 bytes);
 
 #endif

@@ -58,7 +58,7 @@ static int read_head(struct arrow *a, i64 *length)
     *length = read_i32(head + (marked ? 4 : 0));
     a->at += marked ? 8 : 4;
     if (*length < 0 || *length > a->bytes - a->at)
-        return damaged(a, a->at - 4, "a message that goes on behind the end of the file: it is cut short");
+        return damaged(a, a->at - 4, "a message extends past the end of the file: it is cut short");
     return 0;
 }
 
@@ -74,7 +74,7 @@ static int read_message(struct arrow *a, struct arrow_batch_message *m, i64 leng
     if (m->flat.bad || !m->header)
         return damaged(a, m->at, "a damaged message");
     if (bytes < 0 || bytes > a->bytes - a->at)
-        return damaged(a, m->at, "a message that goes on behind the end of the file: it is cut short");
+        return damaged(a, m->at, "a message extends past the end of the file: it is cut short");
     a->at += bytes;
     return blob_span(a->blob, &m->body, a->at - bytes, bytes) < 0 ? -1 : 1;
 }
@@ -175,7 +175,7 @@ int arrow_schema_read(struct arrow *a)
 
 /* ---- Arrays ---- */
 
-struct loading {
+struct arrow_loader {
     struct arrow *arrow;
     struct arrow_batch_message *message;
     struct arrow_batch *batch;
@@ -184,12 +184,12 @@ struct loading {
     int codec;
 };
 
-static int refuse(struct loading *l, const struct arrow_field *field, const char *what)
+static int refuse(struct arrow_loader *l, const struct arrow_field *field, const char *what)
 {
     return error_set("%s: byte %lld: column %s: %s", l->arrow->path, (long long)l->message->at, field->name, what);
 }
 
-static struct text *new_text(struct arrow_batch *b)
+static struct buffer *new_text(struct arrow_batch *b)
 {
     if (b->unpacked_count == b->unpacked_capacity) {
         i64 wanted = max_i64(16, 2 * b->unpacked_capacity), size = (i64)sizeof *b->unpacked;
@@ -201,7 +201,7 @@ static struct text *new_text(struct arrow_batch *b)
 
 /* Decompresses a buffer, which begins with its uncompressed length; -1 marks a buffer that is
  * stored uncompressed. */
-static int unpack_buffer(struct loading *l, const struct arrow_field *field, struct arrow_buffer *buffer)
+static int unpack_buffer(struct arrow_loader *l, const struct arrow_field *field, struct arrow_buffer *buffer)
 {
     if (buffer->bytes < 8)
         return refuse(l, field, "a packed buffer without its length");
@@ -209,7 +209,7 @@ static int unpack_buffer(struct loading *l, const struct arrow_field *field, str
     *buffer = (struct arrow_buffer){buffer->data + 8, buffer->bytes - 8};
     if (length == -1)
         return 0;
-    struct text *text = new_text(l->batch);
+    struct buffer *text = new_text(l->batch);
     if (unpack(text, length, l->codec == CODEC_ZSTD ? PACKED_ZSTD : PACKED_LZ4_FRAME, buffer->data, buffer->bytes) < 0)
         return error_prefix("%s: byte %lld: column %s", l->arrow->path, (long long)l->message->at, field->name);
     *buffer = (struct arrow_buffer){(const u8 *)text->data, text->length};
@@ -217,7 +217,7 @@ static int unpack_buffer(struct loading *l, const struct arrow_field *field, str
 }
 
 /* Takes the next buffer of the message. It is decompressed only if the column is wanted. */
-static int next_buffer(struct loading *l, const struct arrow_field *field, struct arrow_buffer *out, bool wanted)
+static int next_buffer(struct arrow_loader *l, const struct arrow_field *field, struct arrow_buffer *out, bool wanted)
 {
     struct flatbuffer *f = &l->message->flat;
     i64 at = l->buffers + 4 + 16 * l->buffer;
@@ -230,7 +230,7 @@ static int next_buffer(struct loading *l, const struct arrow_field *field, struc
     return wanted && bytes && l->codec != CODEC_NONE ? unpack_buffer(l, field, out) : 0;
 }
 
-static int next_parts(struct loading *l, struct arrow_array *array, bool wanted)
+static int next_parts(struct arrow_loader *l, struct arrow_array *array, bool wanted)
 {
     i64 at = l->views + 4 + 8 * l->view;
     i64 count = l->view++ < l->view_count ? flatbuffer_word(&l->message->flat, at) : -1;
@@ -276,7 +276,7 @@ static i64 bytes_each(const struct arrow_field *field)
 }
 
 /* Checks that buffers hold 0 .. length - 1. Offsets into values are checked when they are used. */
-static int check_array(struct loading *l, const struct arrow_array *array, bool offsets, bool values)
+static int check_array(struct arrow_loader *l, const struct arrow_array *array, bool offsets, bool values)
 {
     const struct arrow_field *field = array->field;
     i64 n = array->length, each = bytes_each(field);
@@ -294,7 +294,7 @@ static int check_array(struct loading *l, const struct arrow_array *array, bool 
 
 /* Checks the children of structs and fixed-size lists. Those of other lists are checked when they
  * are used. */
-static int check_children(struct loading *l, const struct arrow_array *array)
+static int check_children(struct arrow_loader *l, const struct arrow_array *array)
 {
     const struct arrow_field *field = array->field;
     bool fixed = field->type == ARROW_FIXED_LIST;
@@ -308,7 +308,7 @@ static int check_children(struct loading *l, const struct arrow_array *array)
     return 0;
 }
 
-static int load_array(struct loading *l, struct arrow_array *array, const struct arrow_field *field, bool wanted)
+static int load_array(struct arrow_loader *l, struct arrow_array *array, const struct arrow_field *field, bool wanted)
 {
     bool offsets, values;
     int type = field->indexed ? ARROW_INT : field->type;
@@ -352,7 +352,7 @@ void arrow_batch_release(struct arrow_batch *b)
     for (i64 i = 0; i < b->count; i++)
         arrow_array_release(&b->arrays[i]);
     for (i64 i = 0; i < b->unpacked_count; i++)
-        text_release(&b->unpacked[i]);
+        buffer_release(&b->unpacked[i]);
     blob_span_release(&b->body);
     memory_free(b->arrays);
     memory_free(b->unpacked);
@@ -361,7 +361,7 @@ void arrow_batch_release(struct arrow_batch *b)
 
 /* ---- Batches ---- */
 
-static int open_loading(struct loading *l, struct arrow *a, struct arrow_batch_message *m, i64 table)
+static int open_loading(struct arrow_loader *l, struct arrow *a, struct arrow_batch_message *m, i64 table)
 {
     struct flatbuffer *f = &m->flat;
     i64 packing = flatbuffer_reference(f, table, 3);
@@ -386,7 +386,7 @@ static int open_loading(struct loading *l, struct arrow *a, struct arrow_batch_m
 static int load_batch(struct arrow_batch *out, struct arrow *a, struct arrow_batch_message *m, i64 table,
                       const struct arrow_field *fields, i64 count, const bool *wanted)
 {
-    struct loading l = {.batch = out};
+    struct arrow_loader l = {.batch = out};
     *out = (struct arrow_batch){.body = m->body};
     m->body = (struct blob_span){0};
     if (open_loading(&l, a, m, table) < 0)

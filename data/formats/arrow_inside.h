@@ -75,7 +75,7 @@ struct arrow_batch {
     struct arrow_array *arrays; /* [fields] */
     i64 count, rows;
     struct blob_span body; /* the message's body, owned */
-    struct text *unpacked;
+    struct buffer *unpacked;
     i64 unpacked_count, unpacked_capacity;
 };
 void arrow_batch_release(struct arrow_batch *batch);

@@ -107,7 +107,7 @@ static struct json *ranged(struct arrow_rows_row *row, const struct arrow_array 
 
 /* Reads a 16-byte view: a length, then up to 12 bytes inline, or 4 bytes of prefix, a buffer index
  * and an offset. */
-static struct json *viewed(struct arrow_rows_row *row, const struct arrow_array *array, i64 index)
+static struct json *view_value(struct arrow_rows_row *row, const struct arrow_array *array, i64 index)
 {
     const u8 *view = array->values.data + 16 * index;
     i32 words[4];
@@ -162,7 +162,7 @@ static struct json *struct_value(struct arrow_rows_row *row, const struct arrow_
 }
 
 /* Looks up a dictionary index, which counts through the dictionary and its deltas. */
-static struct json *looked_up(struct arrow_rows_row *row, const struct arrow_array *array, i64 index)
+static struct json *dictionary_value(struct arrow_rows_row *row, const struct arrow_array *array, i64 index)
 {
     const struct arrow_field *field = array->field;
     i64 place = integer_of(&array->values, index, field->index_width, field->index_signed);
@@ -215,7 +215,7 @@ static struct json *plain_value(struct arrow_rows_row *row, const struct arrow_a
         return ranged(row, array, index);
     case ARROW_BINARY_VIEW:
     case ARROW_UTF8_VIEW:
-        return viewed(row, array, index);
+        return view_value(row, array, index);
     case ARROW_LIST:
     case ARROW_LARGE_LIST:
     case ARROW_FIXED_LIST:
@@ -238,7 +238,7 @@ static struct json *value_of(struct arrow_rows_row *row, const struct arrow_arra
     if (array->field->type == ARROW_NULL || (array->valid.bytes && !bit_of(&array->valid, index)))
         return json_of_null();
     row->depth++;
-    struct json *value = indexed ? looked_up(row, array, index) : plain_value(row, array, index);
+    struct json *value = indexed ? dictionary_value(row, array, index) : plain_value(row, array, index);
     row->depth--;
     return value;
 }

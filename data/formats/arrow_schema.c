@@ -126,7 +126,7 @@ static int read_fields(struct arrow_field **out, i64 *count, struct flatbuffer *
     for (i64 i = 0; i < wanted; i++)
         if (read_field(&(*out)[i], f, flatbuffer_element(f, list, i), depth, total) < 0)
             return -1;
-    return f->bad ? error_set("a damaged schema: it refers to what is outside of it") : 0;
+    return f->bad ? error_set("a damaged schema: a reference points outside of it") : 0;
 }
 
 int arrow_fields_read(struct arrow_field **fields, i64 *count, struct flatbuffer *f, i64 list)

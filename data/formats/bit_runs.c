@@ -87,10 +87,10 @@ static u64 unzigzag(u64 value)
     return value >> 1 ^ -(value & 1);
 }
 
-bool deltas_open(struct deltas *d, const u8 *at, const u8 *end)
+bool deltas_open(struct delta_runs *d, const u8 *at, const u8 *end)
 {
     u64 block, minis, count, first;
-    *d = (struct deltas){.at = at, .end = end};
+    *d = (struct delta_runs){.at = at, .end = end};
     if (!varint(&d->at, end, &block) || !varint(&d->at, end, &minis) || !varint(&d->at, end, &count) ||
         !varint(&d->at, end, &first))
         return false;
@@ -104,7 +104,7 @@ bool deltas_open(struct deltas *d, const u8 *at, const u8 *end)
     return true;
 }
 
-static bool begin_block(struct deltas *d)
+static bool begin_block(struct delta_runs *d)
 {
     u64 least;
     if (!varint(&d->at, d->end, &least) || d->end - d->at < d->minis)
@@ -117,7 +117,7 @@ static bool begin_block(struct deltas *d)
 }
 
 /* Begins the next miniblock. Miniblocks after the last value have a width but no data. */
-static bool begin_mini(struct deltas *d)
+static bool begin_mini(struct delta_runs *d)
 {
     if (d->mini == d->minis && !begin_block(d))
         return false;
@@ -129,13 +129,13 @@ static bool begin_mini(struct deltas *d)
     return true;
 }
 
-static void end_mini(struct deltas *d)
+static void end_mini(struct delta_runs *d)
 {
     d->at += d->per_mini * d->widths[d->mini] / 8;
     d->mini++;
 }
 
-bool deltas_next(struct deltas *d, u64 *out)
+bool deltas_next(struct delta_runs *d, u64 *out)
 {
     if (d->left == 0)
         return false;
@@ -154,7 +154,7 @@ bool deltas_next(struct deltas *d, u64 *out)
     return true;
 }
 
-const u8 *deltas_end(struct deltas *d)
+const u8 *deltas_end(struct delta_runs *d)
 {
     i64 left = d->left - 1;
     for (; left > 0; left -= d->per_mini) {

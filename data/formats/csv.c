@@ -12,21 +12,21 @@ enum { FIELDS_MAX = 1 << 16 };
 struct csv {
     struct char_reader in;
     char separator;
-    struct text *fields, *names; /* [capacity], [columns] */
+    struct buffer *fields, *names; /* [capacity], [columns] */
     bool *wanted;
     /* count: fields of the last row; line: its first line. */
     i64 columns, count, capacity, bytes, line;
     i64 file_bytes;
 };
 
-static struct text *begin_field(struct csv *c)
+static struct buffer *begin_field(struct csv *c)
 {
     if (c->count == c->capacity) {
         i64 wanted = max_i64(16, 2 * c->capacity), size = (i64)sizeof *c->fields;
         c->fields = memory_resize(c->fields, c->capacity * size, wanted * size);
         c->capacity = wanted;
     }
-    text_clear(&c->fields[c->count]);
+    buffer_clear(&c->fields[c->count]);
     return &c->fields[c->count++];
 }
 
@@ -37,7 +37,7 @@ static int too_large(const struct csv *c)
 }
 
 /* Reads a quoted field after its opening quote. */
-static int read_quoted(struct csv *c, struct text *field)
+static int read_quoted(struct csv *c, struct buffer *field)
 {
     for (;;) {
         int next = char_next(&c->in);
@@ -51,18 +51,18 @@ static int read_quoted(struct csv *c, struct text *field)
             char_next(&c->in);
         }
         char byte = (char)next;
-        text_append(field, &byte, 1);
+        buffer_append(field, &byte, 1);
         if (++c->bytes > LINE_BYTES_MAX)
             return too_large(c);
     }
 }
 
-static int read_plain(struct csv *c, struct text *field)
+static int read_plain(struct csv *c, struct buffer *field)
 {
     for (int next = char_peek(&c->in); next != c->separator && next != '\n' && next != '\r' && next >= 0;
          next = char_peek(&c->in)) {
         char byte = (char)char_next(&c->in);
-        text_append(field, &byte, 1);
+        buffer_append(field, &byte, 1);
         if (++c->bytes > LINE_BYTES_MAX)
             return too_large(c);
     }
@@ -74,7 +74,7 @@ static int read_plain(struct csv *c, struct text *field)
 static int read_fields(struct csv *c, bool *bad)
 {
     for (;;) {
-        struct text *field = begin_field(c);
+        struct buffer *field = begin_field(c);
         bool quoted = char_peek(&c->in) == '"';
         if (quoted)
             char_next(&c->in);
@@ -130,7 +130,7 @@ static int take_header(struct csv *c)
     memset(c->wanted, 1, (size_t)c->columns);
     for (i64 i = 0; i < c->columns; i++) {
         if (!c->names[i].data)
-            text_append(&c->names[i], "", 0);
+            buffer_append(&c->names[i], "", 0);
         if (memchr(c->names[i].data, 0, (size_t)c->names[i].length))
             return error_set("%s:1: the name of column %lld holds a byte 0", c->in.path, (long long)i + 1);
     }
@@ -141,9 +141,9 @@ static void csv_close(void *table)
 {
     struct csv *c = table;
     for (i64 i = 0; i < c->capacity; i++)
-        text_release(&c->fields[i]);
+        buffer_release(&c->fields[i]);
     for (i64 i = 0; i < c->columns; i++)
-        text_release(&c->names[i]);
+        buffer_release(&c->names[i]);
     char_reader_close(&c->in);
     memory_free(c->fields);
     memory_free(c->names);

@@ -108,7 +108,7 @@ static void read_schema(struct reading_footer *r, const struct thrift_field *fie
     struct parquet_footer *f = r->out;
     i64 count = thrift_list(&r->thrift, field, THRIFT_STRUCT);
     if (f->nodes || count == 0) {
-        r->thrift.problem = r->thrift.problem ? r->thrift.problem : "no schema, or two of them";
+        r->thrift.problem = r->thrift.problem ? r->thrift.problem : "expected exactly one schema";
         return;
     }
     f->nodes = memory_alloc(count * (i64)sizeof *f->nodes);

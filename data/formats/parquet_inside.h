@@ -77,16 +77,16 @@ void bit_runs_open(struct bit_runs *runs, const u8 *at, const u8 *end, int width
 bool bit_runs_next(struct bit_runs *runs, u32 *out); /* false at the end */
 
 /* Decoder of DELTA_BINARY_PACKED: blocks of bit-packed differences, each with its own minimum. */
-struct deltas {
+struct delta_runs {
     const u8 *at, *end, *widths;
     i64 left, per_mini, minis, mini, in_mini; /* left: values still to return */
     i64 bit;
     u64 value, least;
     bool begun;
 };
-bool deltas_open(struct deltas *deltas, const u8 *at, const u8 *end);
-bool deltas_next(struct deltas *deltas, u64 *out);
-const u8 *deltas_end(struct deltas *deltas); /* skips to the byte after all values; NULL: damaged */
+bool deltas_open(struct delta_runs *deltas, const u8 *at, const u8 *end);
+bool deltas_next(struct delta_runs *deltas, u64 *out);
+const u8 *deltas_end(struct delta_runs *deltas); /* skips to the byte after all values; NULL: damaged */
 
 /* ---- parquet_values.c ---- */
 
@@ -95,29 +95,29 @@ struct parquet_value {
     const u8 *bytes; /* valid until the next page */
     i64 length;
 };
-struct dictionary {
-    struct text bytes;
+struct parquet_dictionary {
+    struct buffer bytes;
     i64 *offsets; /* [count + 1], for byte arrays; a 4-byte length precedes each value */
     i64 count, capacity;
 };
-struct values {
+struct parquet_values {
     int type, encoding;
     i64 width;            /* bytes per fixed value; 0: variable */
     const u8 *at, *end;   /* unread bytes */
     i64 bit, count, next; /* bit: for booleans; count, next: for BYTE_STREAM_SPLIT */
     struct bit_runs runs;
-    struct deltas lengths, prefixes;
-    struct text last; /* previous value of DELTA_BYTE_ARRAY */
-    const struct dictionary *dictionary;
+    struct delta_runs lengths, prefixes;
+    struct buffer last; /* previous value of DELTA_BYTE_ARRAY */
+    const struct parquet_dictionary *dictionary;
 };
-int dictionary_read(struct dictionary *dictionary, int type, i64 width, i64 count);
-void dictionary_release(struct dictionary *dictionary);
+int dictionary_read(struct parquet_dictionary *dictionary, int type, i64 width, i64 count);
+void dictionary_release(struct parquet_dictionary *dictionary);
 i64 parquet_width(const struct parquet_node *node);
-int values_open(struct values *values, const struct parquet_node *node, int encoding, const u8 *at, const u8 *end,
-                const struct dictionary *dictionary);
+int values_open(struct parquet_values *values, const struct parquet_node *node, int encoding, const u8 *at,
+                const u8 *end, const struct parquet_dictionary *dictionary);
 /* False: the page ends early or is damaged. */
-bool values_next(struct values *values, struct parquet_value *out);
-void values_release(struct values *values);
+bool values_next(struct parquet_values *values, struct parquet_value *out);
+void values_release(struct parquet_values *values);
 
 /* ---- parquet_text.c ---- */
 
@@ -137,10 +137,10 @@ struct parquet_column {
     bool wanted;
     i64 at, end, left; /* at, end: bytes of the chunk; left: values in pages not yet opened */
     int codec;
-    struct text packed, page;
-    struct dictionary dictionary;
+    struct buffer packed, page;
+    struct parquet_dictionary dictionary;
     struct bit_runs definitions, repetitions;
-    struct values values;
+    struct parquet_values values;
     i64 page_left, page_at; /* page_left: values left; page_at: begin of the page */
     bool ahead;             /* the next three fields hold the next entry */
     int definition, repetition;

@@ -78,13 +78,13 @@ static void parse_header(struct thrift *t, struct page_header *h)
 static int check_header(const struct parquet_column *c, const struct page_header *h)
 {
     if (h->packed_bytes < 0 || h->packed_bytes > c->end - c->at || h->bytes < 0 || h->bytes > INT32_MAX)
-        return damaged(c, "a page that goes on behind the end of its column");
+        return damaged(c, "a page extends past the end of its column");
     if (h->type != PAGE_DATA && h->type != PAGE_DATA_2 && h->type != PAGE_DICTIONARY)
         return 0;
     if (!h->has_kind || h->values < 0 || h->values > INT32_MAX)
-        return damaged(c, "the header of a page says not what it holds");
+        return damaged(c, "a page header lacks its type");
     if (h->type != PAGE_DICTIONARY && h->values > c->left)
-        return damaged(c, "its pages hold more values than the footer says");
+        return damaged(c, "more values in the pages than in the footer");
     if (h->type == PAGE_DATA && ((c->node->definition && h->definition_encoding != PARQUET_RLE) ||
                                  (c->node->repeated && h->repetition_encoding != PARQUET_RLE)))
         return damaged(c, "levels that are not in encoding RLE (BIT_PACKED is not read)");
@@ -100,7 +100,7 @@ static int read_header(struct parquet_column *c, struct page_header *h)
     c->page_at = c->at;
     for (i64 wanted = HEADER_BYTES;; wanted *= 16) {
         i64 bytes = min_i64(wanted, c->end - c->at);
-        text_clear(&c->packed);
+        buffer_clear(&c->packed);
         text_room(&c->packed, bytes);
         if (blob_read_at(c->blob, c->packed.data, c->at, bytes) < 0)
             return -1;
@@ -138,19 +138,19 @@ static int check_codec(const struct parquet_column *c)
 
 /* Reads and decompresses a page. Its first `plain` bytes, the levels of version 2, are not
  * compressed. */
-static int read_page(struct parquet_column *c, const struct page_header *h, struct text *out, i64 plain)
+static int read_page(struct parquet_column *c, const struct page_header *h, struct buffer *out, i64 plain)
 {
-    text_clear(&c->packed);
+    buffer_clear(&c->packed);
     text_room(&c->packed, h->packed_bytes);
     if (blob_read_at(c->blob, c->packed.data, c->at, h->packed_bytes) < 0)
         return -1;
     const u8 *packed = (const u8 *)c->packed.data;
     c->at += h->packed_bytes;
     if (h->has_crc && crc32_z(0, packed, (size_t)h->packed_bytes) != h->crc)
-        return damaged(c, "a page whose checksum is another one than its header says");
-    text_clear(out);
+        return damaged(c, "page checksum mismatch");
+    buffer_clear(out);
     text_room(out, plain);
-    text_append(out, packed, plain);
+    buffer_append(out, packed, plain);
     enum packing packing = h->packed ? packing_of(c->codec) : PACKED_NOT;
     if (h->bytes > plain && unpack(out, h->bytes - plain, packing, packed + plain, h->packed_bytes - plain) < 0)
         return error_prefix("%s: byte %lld: column %s", c->path, (long long)c->page_at, c->node->name);
@@ -279,8 +279,8 @@ int parquet_column_peek(struct parquet_column *c)
 
 void parquet_column_release(struct parquet_column *c)
 {
-    text_release(&c->packed);
-    text_release(&c->page);
+    buffer_release(&c->packed);
+    buffer_release(&c->page);
     dictionary_release(&c->dictionary);
     values_release(&c->values);
 }

@@ -113,9 +113,9 @@ static struct json *json_of_value(struct parquet *p, const struct parquet_node *
 
 static struct json *read_node(struct parquet *p, const struct parquet_node *node, int repetition);
 
-static int disagree(const struct parquet *p, const struct parquet_node *node)
+static int level_mismatch(const struct parquet *p, const struct parquet_node *node)
 {
-    return error_set("%s: row %lld: column %s: its levels are not those of the columns beside it", p->path,
+    return error_set("%s: row %lld: column %s: its levels differ from those of the sibling columns", p->path,
                      (long long)p->given + 1, node->name);
 }
 
@@ -128,12 +128,12 @@ static struct parquet_column *expect_entry(struct parquet *p, i64 leaf, int repe
     if (status == 1 && c->repetition == repetition)
         return c;
     if (status >= 0)
-        disagree(p, c->node);
+        level_mismatch(p, c->node);
     return NULL;
 }
 
 /* Skips a null or empty subtree, which has one entry in every leaf, and returns `absent`. */
-static struct json *pass_absent(struct parquet *p, const struct parquet_node *node, int repetition, struct json *absent)
+static struct json *skip_absent(struct parquet *p, const struct parquet_node *node, int repetition, struct json *absent)
 {
     const struct parquet_node *behind = p->footer.nodes + node->next;
     i64 end = behind < p->footer.nodes + p->footer.node_count ? behind->first_leaf : p->footer.leaf_count;
@@ -141,7 +141,7 @@ static struct json *pass_absent(struct parquet *p, const struct parquet_node *no
         struct parquet_column *c = expect_entry(p, leaf, repetition);
         if (!c || c->definition >= node->definition) {
             if (c)
-                disagree(p, c->node);
+                level_mismatch(p, c->node);
             json_free(absent);
             return NULL;
         }
@@ -154,7 +154,7 @@ static struct json *read_leaf(struct parquet *p, const struct parquet_node *node
 {
     struct parquet_column *c = expect_entry(p, node->first_leaf, repetition);
     if (c && c->definition < node->definition) {
-        disagree(p, node);
+        level_mismatch(p, node);
         return NULL;
     }
     if (!c)
@@ -205,7 +205,7 @@ static struct json *read_repeated(struct parquet *p, const struct parquet_node *
     struct parquet_column *lead = expect_entry(p, node->first_leaf, repetition);
     struct json *array = json_array();
     if (lead && lead->definition < node->definition)
-        return pass_absent(p, node, repetition, array);
+        return skip_absent(p, node, repetition, array);
     int status = lead ? 1 : -1;
     while (status == 1) {
         struct json *element = read_element(p, node, repetition, wrapped);
@@ -234,7 +234,7 @@ static struct json *read_node(struct parquet *p, const struct parquet_node *node
         if (!lead)
             return NULL;
         if (lead->definition < node->definition)
-            return pass_absent(p, node, repetition, json_of_null());
+            return skip_absent(p, node, repetition, json_of_null());
     }
     if (node->type != PARQUET_GROUP)
         return read_leaf(p, node, repetition);

@@ -33,18 +33,18 @@ struct json *parquet_timestamp(const u8 *bytes)
     i64 nanoseconds, year;
     u32 julian;
     int month, day;
-    struct text out = {0};
+    struct buffer out = {0};
     memcpy(&nanoseconds, bytes, 8);
     memcpy(&julian, bytes + 8, 4);
     i64 passed = nanoseconds / all_day - (nanoseconds % all_day < 0);
     nanoseconds -= passed * all_day;
     date_of(&year, &month, &day, (i64)julian - 2440588 + passed);
     i64 seconds = nanoseconds / second;
-    text_printf(&out, "%04lld-%02d-%02dT%02d:%02d:%02d", (long long)year, month, day, (int)(seconds / 3600),
-                (int)(seconds / 60 % 60), (int)(seconds % 60));
+    buffer_printf(&out, "%04lld-%02d-%02dT%02d:%02d:%02d", (long long)year, month, day, (int)(seconds / 3600),
+                  (int)(seconds / 60 % 60), (int)(seconds % 60));
     if (nanoseconds % second)
-        text_printf(&out, ".%09d", (int)(nanoseconds % second));
+        buffer_printf(&out, ".%09d", (int)(nanoseconds % second));
     struct json *value = json_of_utf8(out.data, out.length);
-    text_release(&out);
+    buffer_release(&out);
     return value;
 }

@@ -25,7 +25,7 @@ static void take(struct parquet_value *out, const u8 *bytes, i64 length)
 
 /* ---- Dictionaries ---- */
 
-static void add_offset(struct dictionary *d, i64 index, i64 offset)
+static void add_offset(struct parquet_dictionary *d, i64 index, i64 offset)
 {
     if (index == d->capacity) {
         i64 wanted = max_i64(256, 2 * d->capacity);
@@ -35,7 +35,7 @@ static void add_offset(struct dictionary *d, i64 index, i64 offset)
     d->offsets[index] = offset;
 }
 
-int dictionary_read(struct dictionary *d, int type, i64 width, i64 count)
+int dictionary_read(struct parquet_dictionary *d, int type, i64 width, i64 count)
 {
     i64 at = 0, bytes = d->bytes.length;
     d->count = 0;
@@ -44,8 +44,7 @@ int dictionary_read(struct dictionary *d, int type, i64 width, i64 count)
     for (i64 i = 0; !width && i < count; i++) {
         u32 length = bytes - at >= 4 ? read_u32((const u8 *)d->bytes.data + at) : 0;
         if (bytes - at < 4 || length > bytes - at - 4)
-            return error_set("value %lld of %lld of a dictionary goes on behind its end", (long long)i,
-                             (long long)count);
+            return error_set("value %lld of %lld of a dictionary extends past its end", (long long)i, (long long)count);
         add_offset(d, i, at);
         at += 4 + (i64)length;
     }
@@ -55,17 +54,17 @@ int dictionary_read(struct dictionary *d, int type, i64 width, i64 count)
     return 0;
 }
 
-void dictionary_release(struct dictionary *d)
+void dictionary_release(struct parquet_dictionary *d)
 {
-    text_release(&d->bytes);
+    buffer_release(&d->bytes);
     memory_free(d->offsets);
-    *d = (struct dictionary){0};
+    *d = (struct parquet_dictionary){0};
 }
 
-static bool look_up(struct values *v, struct parquet_value *out)
+static bool look_up(struct parquet_values *v, struct parquet_value *out)
 {
     u32 index;
-    const struct dictionary *d = v->dictionary;
+    const struct parquet_dictionary *d = v->dictionary;
     if (!bit_runs_next(&v->runs, &index) || index >= d->count)
         return false;
     const u8 *bytes = (const u8 *)d->bytes.data;
@@ -78,9 +77,9 @@ static bool look_up(struct values *v, struct parquet_value *out)
 
 /* ---- Opening ---- */
 
-static bool open_lengths(struct values *v)
+static bool open_lengths(struct parquet_values *v)
 {
-    struct deltas passing;
+    struct delta_runs passing;
     if (!deltas_open(&v->lengths, v->at, v->end))
         return false;
     passing = v->lengths;
@@ -89,10 +88,10 @@ static bool open_lengths(struct values *v)
 }
 
 /* DELTA_BYTE_ARRAY: lengths of the prefixes, lengths of the suffixes, bytes of the suffixes. */
-static bool open_prefixes(struct values *v)
+static bool open_prefixes(struct parquet_values *v)
 {
-    struct deltas passing;
-    text_clear(&v->last);
+    struct delta_runs passing;
+    buffer_clear(&v->last);
     if (!deltas_open(&v->prefixes, v->at, v->end))
         return false;
     passing = v->prefixes;
@@ -100,7 +99,7 @@ static bool open_prefixes(struct values *v)
     return v->at && open_lengths(v);
 }
 
-static bool open_indices(struct values *v)
+static bool open_indices(struct parquet_values *v)
 {
     if (!v->dictionary->count && v->at == v->end)
         return true;
@@ -110,7 +109,7 @@ static bool open_indices(struct values *v)
     return true;
 }
 
-static bool open_booleans(struct values *v)
+static bool open_booleans(struct parquet_values *v)
 {
     if (v->end - v->at < 4 || read_u32(v->at) > v->end - v->at - 4)
         return false;
@@ -142,7 +141,7 @@ static bool fits(int type, int encoding)
     }
 }
 
-static bool begin(struct values *v)
+static bool begin(struct parquet_values *v)
 {
     switch (v->encoding) {
     case PARQUET_PLAIN_DICTIONARY:
@@ -164,30 +163,30 @@ static bool begin(struct values *v)
     }
 }
 
-int values_open(struct values *v, const struct parquet_node *node, int encoding, const u8 *at, const u8 *end,
-                const struct dictionary *dictionary)
+int values_open(struct parquet_values *v, const struct parquet_node *node, int encoding, const u8 *at, const u8 *end,
+                const struct parquet_dictionary *dictionary)
 {
-    struct text last = v->last;
-    *v = (struct values){.type = node->type,
-                         .encoding = encoding,
-                         .width = parquet_width(node),
-                         .at = at,
-                         .end = end,
-                         .last = last,
-                         .dictionary = dictionary};
+    struct buffer last = v->last;
+    *v = (struct parquet_values){.type = node->type,
+                                 .encoding = encoding,
+                                 .width = parquet_width(node),
+                                 .at = at,
+                                 .end = end,
+                                 .last = last,
+                                 .dictionary = dictionary};
     if (!fits(node->type, encoding))
-        return error_set("values in encoding %d, which is none of this type's", encoding);
+        return error_set("encoding %d is not valid for this type", encoding);
     return begin(v) ? 0 : error_set("values in encoding %d that do not begin as they should", encoding);
 }
 
-void values_release(struct values *v)
+void values_release(struct parquet_values *v)
 {
-    text_release(&v->last);
+    buffer_release(&v->last);
 }
 
 /* ---- Values ---- */
 
-static bool take_bytes(struct values *v, struct parquet_value *out, i64 length)
+static bool take_bytes(struct parquet_values *v, struct parquet_value *out, i64 length)
 {
     if (length < 0 || length > v->end - v->at)
         return false;
@@ -196,7 +195,7 @@ static bool take_bytes(struct values *v, struct parquet_value *out, i64 length)
     return true;
 }
 
-static bool next_plain(struct values *v, struct parquet_value *out)
+static bool next_plain(struct parquet_values *v, struct parquet_value *out)
 {
     if (v->type == PARQUET_BOOLEAN) {
         if (v->bit / 8 >= v->end - v->at)
@@ -214,7 +213,7 @@ static bool next_plain(struct values *v, struct parquet_value *out)
     return take_bytes(v, out, length);
 }
 
-static bool next_prefixed(struct values *v, struct parquet_value *out)
+static bool next_prefixed(struct parquet_values *v, struct parquet_value *out)
 {
     u64 prefix, length;
     struct parquet_value suffix;
@@ -222,7 +221,7 @@ static bool next_prefixed(struct values *v, struct parquet_value *out)
         length > INT32_MAX || !take_bytes(v, &suffix, (i64)length))
         return false;
     v->last.length = (i64)prefix;
-    text_append(&v->last, suffix.bytes, suffix.length);
+    buffer_append(&v->last, suffix.bytes, suffix.length);
     if (v->width && v->last.length != v->width)
         return false;
     take(out, (const u8 *)(v->last.data ? v->last.data : ""), v->last.length);
@@ -230,19 +229,19 @@ static bool next_prefixed(struct values *v, struct parquet_value *out)
 }
 
 /* BYTE_STREAM_SPLIT: byte k of all values is contiguous. */
-static bool next_split(struct values *v, struct parquet_value *out)
+static bool next_split(struct parquet_values *v, struct parquet_value *out)
 {
     if (v->next == v->count)
         return false;
-    text_clear(&v->last);
+    buffer_clear(&v->last);
     for (i64 k = 0; k < v->width; k++)
-        text_append(&v->last, v->at + k * v->count + v->next, 1);
+        buffer_append(&v->last, v->at + k * v->count + v->next, 1);
     v->next++;
     take(out, (const u8 *)v->last.data, v->width);
     return true;
 }
 
-bool values_next(struct values *v, struct parquet_value *out)
+bool values_next(struct parquet_values *v, struct parquet_value *out)
 {
     u64 number = 0;
     u32 bit = 0;

@@ -8,13 +8,13 @@
  * blobs[i]. */
 struct record {
     struct json *object;
-    struct text *blobs;
+    struct buffer *blobs;
     i64 blob_count, blob_capacity;
 };
 /* Adds a copy of the bytes. Returns the reference. */
 struct json *record_blob(struct record *record, const void *bytes, i64 length);
 /* The bytes of a reference; NULL: `value` is none. */
-struct text *record_bytes(const struct record *record, const struct json *value);
+struct buffer *record_bytes(const struct record *record, const struct json *value);
 void record_release(struct record *record);
 
 #endif

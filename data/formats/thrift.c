@@ -74,7 +74,7 @@ static const char *bytes(struct thrift *t, i64 *length)
     const char *at = (const char *)t->data + t->at;
     if (count > (u64)(t->bytes - t->at)) {
         t->short_of_bytes |= !t->problem;
-        fail(t, "a text goes on behind its end");
+        fail(t, "a string extends past the end");
     }
     *length = t->problem ? 0 : (i64)count;
     t->at += *length;

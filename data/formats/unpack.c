@@ -11,7 +11,7 @@ struct unpack_block {
     u8 *begin, *out, *end;
 };
 
-void text_room(struct text *text, i64 bytes)
+void text_room(struct buffer *text, i64 bytes)
 {
     i64 wanted = text->length + bytes + 1;
     if (wanted <= text->capacity)
@@ -155,7 +155,7 @@ static bool lz4(struct unpack_block block)
 
 /* Decompresses a Snappy or LZ4 block. It first checks the formats' maximum ratio: 3 bytes of Snappy
  * copy at most 64, a byte of LZ4 adds at most 255. */
-static int unpack_block(struct text *out, i64 expected, enum packing packing, const u8 *in, i64 bytes)
+static int unpack_block(struct buffer *out, i64 expected, enum packing packing, const u8 *in, i64 bytes)
 {
     bool is_snappy = packing == PACKED_SNAPPY;
     if (expected / (is_snappy ? 64 : 256) > bytes)
@@ -171,14 +171,14 @@ static int unpack_block(struct text *out, i64 expected, enum packing packing, co
     return 0;
 }
 
-int unpack(struct text *out, i64 expected, enum packing packing, const void *in, i64 bytes)
+int unpack(struct buffer *out, i64 expected, enum packing packing, const void *in, i64 bytes)
 {
     if (expected < 0)
         return error_set("a length of %lld", (long long)expected);
     if (packing == PACKED_NOT && bytes != expected)
         return error_set("%lld bytes, expected %lld", (long long)bytes, (long long)expected);
     if (packing == PACKED_NOT)
-        text_append(out, in, bytes);
+        buffer_append(out, in, bytes);
     else if (packing == PACKED_SNAPPY || packing == PACKED_LZ4)
         return unpack_block(out, expected, packing, in, bytes);
     else

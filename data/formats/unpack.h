@@ -6,7 +6,7 @@
 
 enum packing { PACKED_NOT, PACKED_SNAPPY, PACKED_LZ4, PACKED_GZIP, PACKED_ZSTD, PACKED_LZ4_FRAME };
 /* Appends exactly `expected` bytes; anything else is an error, with a message without origin. */
-int unpack(struct text *out, i64 expected, enum packing packing, const void *in, i64 bytes);
-void text_room(struct text *text, i64 bytes); /* reserves memory for `bytes` more */
+int unpack(struct buffer *out, i64 expected, enum packing packing, const void *in, i64 bytes);
+void text_room(struct buffer *text, i64 bytes); /* reserves memory for `bytes` more */
 
 #endif

@@ -23,7 +23,7 @@ static void push_part(struct grammar_parts *t, const struct part *part, i64 inde
     t->parts[t->count++] = *part;
 }
 
-static bool drops_conditions(const struct loader *l, const struct entry *entry, enum direction direction)
+static bool drops_conditions(const struct loader *l, const struct plan_entry *entry, enum direction direction)
 {
     const struct loader_settings *s = &l->settings;
     struct rng_key key = {l->seed, RNG_CONDITION};
@@ -52,7 +52,7 @@ static struct part part_for_grammar(const struct loader *l, const struct shard_p
                          .shape = part->shape};
 }
 
-static void list_parts(const struct loader *l, const struct entry *entry, bool drop, struct grammar_parts *out)
+static void list_parts(const struct loader *l, const struct plan_entry *entry, bool drop, struct grammar_parts *out)
 {
     struct shard_sample sample = shards_sample(&l->shards, entry->sample);
     const struct shard_part *parts = shards_part(&l->shards, (i64)sample.first_part);
@@ -72,12 +72,12 @@ static void list_parts(const struct loader *l, const struct entry *entry, bool d
     }
 }
 
-void loader_parts(const struct loader *l, const struct entry *entry, struct grammar_parts *out)
+void loader_parts(const struct loader *l, const struct plan_entry *entry, struct grammar_parts *out)
 {
     list_parts(l, entry, drops_conditions(l, entry, shards_sample(&l->shards, entry->sample).direction), out);
 }
 
 void loader_parts_whole(const struct loader *l, i64 sample, struct grammar_parts *out)
 {
-    list_parts(l, &(struct entry){.sample = sample}, false, out);
+    list_parts(l, &(struct plan_entry){.sample = sample}, false, out);
 }

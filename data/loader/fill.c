@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-void fills_push(struct fills *fills, const struct fill *fill)
+void fills_push(struct payload_fills *fills, const struct payload_fill *fill)
 {
     if (fills->count == fills->capacity) {
         i64 wanted = max_i64(64, 2 * fills->capacity), size = (i64)sizeof *fill;
@@ -21,8 +21,9 @@ static int bad_code(const struct loader *l, i64 index, i64 code, i64 most)
                      (long long)code, (long long)most);
 }
 
-/* The codes of each frame; the frame that ends the medium holds one past the codes at all levels. */
-static int fill_codes(struct loader *l, const struct fill *fill, struct batch *b)
+/* The codes of each frame; the frame that ends the medium holds one past the codes at all
+ * levels. */
+static int fill_codes(struct loader *l, const struct payload_fill *fill, struct batch *b)
 {
     const struct shard_part *part = shards_part(&l->shards, fill->part);
     const struct stream_row *row = &stream_rows[part->kind];
@@ -45,7 +46,7 @@ static int fill_codes(struct loader *l, const struct fill *fill, struct batch *b
     return 0;
 }
 
-static int fill_cells(struct loader *l, const struct fill *fill, struct batch *b)
+static int fill_cells(struct loader *l, const struct payload_fill *fill, struct batch *b)
 {
     const struct shard_part *part = shards_part(&l->shards, fill->part);
     const bf16 *features = shards_payload(&l->shards, fill->part);
@@ -60,10 +61,10 @@ static int fill_cells(struct loader *l, const struct fill *fill, struct batch *b
     return 0;
 }
 
-int fill_all(struct loader *l, const struct fills *fills, struct batch *b, struct arena *arena)
+int fill_all(struct loader *l, const struct payload_fills *fills, struct batch *b, struct arena *arena)
 {
     for (i64 i = 0; i < fills->count; i++) {
-        const struct fill *fill = &fills->data[i];
+        const struct payload_fill *fill = &fills->data[i];
         enum stream_form form = stream_rows[shards_part(&l->shards, fill->part)->kind].form;
         if ((form == FORM_CODES && fill_codes(l, fill, b) < 0) || (form == FORM_CELLS && fill_cells(l, fill, b) < 0))
             return -1;

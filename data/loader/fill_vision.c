@@ -14,13 +14,13 @@ struct fill_vision_pictures { /* latent frames of one shape, concatenated */
     u8 *codes, *flip;
 };
 
-static bool is_made(const struct shard_part *part)
+static bool is_generated_part(const struct shard_part *part)
 {
     return part->kind < STREAMS && stream_rows[part->kind].form == FORM_SCALES;
 }
 
-static void pictures_init(struct fill_vision_pictures *p, const struct loader *l, i64 shape, const struct fills *fills,
-                          struct arena *arena)
+static void pictures_init(struct fill_vision_pictures *p, const struct loader *l, i64 shape,
+                          const struct payload_fills *fills, struct arena *arena)
 {
     const struct shard_shape *s = &l->shards.meta.shapes[shape];
     *p = (struct fill_vision_pictures){.shape = s,
@@ -30,7 +30,7 @@ static void pictures_init(struct fill_vision_pictures *p, const struct loader *l
                                        .bits = l->shards.meta.bits};
     for (i64 i = 0; i < fills->count; i++) {
         const struct shard_part *part = shards_part(&l->shards, fills->data[i].part);
-        p->frames += is_made(part) && part->shape == shape ? part->frames : 0;
+        p->frames += is_generated_part(part) && part->shape == shape ? part->frames : 0;
     }
     i64 wide = p->frames * p->bits;
     p->latent = arena_alloc(arena, wide * p->cells * 4);
@@ -78,7 +78,7 @@ static bool flips(const struct loader *l)
     return !l->settings.in_order && l->settings.flip_most > 0;
 }
 
-static int read_latents(struct loader *l, const struct fill_vision_pictures *p, i64 at, const struct fill *fill)
+static int read_latents(struct loader *l, const struct fill_vision_pictures *p, i64 at, const struct payload_fill *fill)
 {
     const struct shard_part *part = shards_part(&l->shards, fill->part);
     const bf16 *latent = shards_payload(&l->shards, fill->part);
@@ -118,7 +118,7 @@ static void sum_up(struct loader *l, const struct fill_vision_pictures *p)
 /* Copies a medium's targets. The list entries have the order of frames and rows in which the ops
  * write them. */
 static void copy_targets(struct batch *b, const struct fill_vision_pictures *p, i64 at, const struct shard_part *part,
-                         const struct fill *fill)
+                         const struct payload_fill *fill)
 {
     i64 size = p->tokens * p->bits;
     if (fill->target >= 0)
@@ -127,7 +127,7 @@ static void copy_targets(struct batch *b, const struct fill_vision_pictures *p, 
 }
 
 static void copy_inputs(struct batch *b, const struct fill_vision_pictures *p, i64 at, const struct shard_part *part,
-                        const struct fill *fill)
+                        const struct payload_fill *fill)
 {
     i64 size = p->inputs * p->bits;
     memcpy(b->inputs[stream_rows[part->kind].input].features + fill->input * p->bits, p->features + at * size,
@@ -135,22 +135,23 @@ static void copy_inputs(struct batch *b, const struct fill_vision_pictures *p, i
 }
 
 typedef void copy_fn(struct batch *b, const struct fill_vision_pictures *p, i64 at, const struct shard_part *part,
-                     const struct fill *fill);
+                     const struct payload_fill *fill);
 
-static void copy_each(struct loader *l, const struct fills *fills, struct batch *b,
+static void copy_each(struct loader *l, const struct payload_fills *fills, struct batch *b,
                       const struct fill_vision_pictures *p, copy_fn *copy)
 {
     i64 at = 0;
     for (i64 i = 0; i < fills->count; i++) {
         const struct shard_part *part = shards_part(&l->shards, fills->data[i].part);
-        if (!is_made(part) || &l->shards.meta.shapes[part->shape] != p->shape)
+        if (!is_generated_part(part) || &l->shards.meta.shapes[part->shape] != p->shape)
             continue;
         copy(b, p, at, part, &fills->data[i]);
         at += part->frames;
     }
 }
 
-static int fill_shape(struct loader *l, i64 shape, const struct fills *fills, struct batch *b, struct arena *arena)
+static int fill_shape(struct loader *l, i64 shape, const struct payload_fills *fills, struct batch *b,
+                      struct arena *arena)
 {
     struct fill_vision_pictures p;
     i64 at = 0;
@@ -159,7 +160,7 @@ static int fill_shape(struct loader *l, i64 shape, const struct fills *fills, st
         return 0;
     for (i64 i = 0; i < fills->count; i++) {
         const struct shard_part *part = shards_part(&l->shards, fills->data[i].part);
-        if (!is_made(part) || part->shape != shape)
+        if (!is_generated_part(part) || part->shape != shape)
             continue;
         if (read_latents(l, &p, at, &fills->data[i]) < 0)
             return -1;
@@ -172,7 +173,7 @@ static int fill_shape(struct loader *l, i64 shape, const struct fills *fills, st
     return 0;
 }
 
-int fill_scales(struct loader *l, const struct fills *fills, struct batch *b, struct arena *arena)
+int fill_scales(struct loader *l, const struct payload_fills *fills, struct batch *b, struct arena *arena)
 {
     int status = 0;
     i64 mark = arena_mark(arena);

@@ -10,7 +10,7 @@
 
 #define FULL 0.96 /* share of real positions at which the order is kept */
 
-void entries_push(struct entries *list, const struct entry *entry)
+void entries_push(struct plan_entries *list, const struct plan_entry *entry)
 {
     if (list->count == list->capacity) {
         i64 wanted = max_i64(64, 2 * list->capacity), size = (i64)sizeof *entry;
@@ -20,18 +20,18 @@ void entries_push(struct entries *list, const struct entry *entry)
     list->data[list->count++] = *entry;
 }
 
-void entries_release(struct entries *list)
+void entries_release(struct plan_entries *list)
 {
     memory_free(list->data);
-    *list = (struct entries){0};
+    *list = (struct plan_entries){0};
 }
 
-void rows_clear(struct rows *rows)
+void rows_clear(struct packed_rows *rows)
 {
     rows->entries.count = rows->count = 0;
 }
 
-void rows_push(struct rows *rows, const struct entry *entries, i64 count)
+void rows_push(struct packed_rows *rows, const struct plan_entry *entries, i64 count)
 {
     if (rows->count + 1 >= rows->capacity) {
         i64 wanted = max_i64(64, 2 * rows->capacity);
@@ -44,23 +44,23 @@ void rows_push(struct rows *rows, const struct entry *entries, i64 count)
     rows->offset[++rows->count] = rows->entries.count;
 }
 
-void rows_release(struct rows *rows)
+void rows_release(struct packed_rows *rows)
 {
     entries_release(&rows->entries);
     memory_free(rows->offset);
-    *rows = (struct rows){0};
+    *rows = (struct packed_rows){0};
 }
 
 /* Rows indexed by their room, 0 to length. */
-struct rooms {
+struct free_space {
     i64 length;
     i32 *head, *next;  /* first row with a room; next row with the same room */
     u64 *some, *words; /* bit r: a row has room r; bit w: word w of `some` is not 0 */
 };
 
-static void rooms_init(struct rooms *r, i64 length, i64 most_rows)
+static void rooms_init(struct free_space *r, i64 length, i64 most_rows)
 {
-    *r = (struct rooms){.length = length};
+    *r = (struct free_space){.length = length};
     r->head = memory_alloc((length + 1) * 4);
     r->next = memory_alloc(max_i64(1, most_rows) * 4);
     r->some = memory_alloc((length / 64 + 1) * 8);
@@ -68,7 +68,7 @@ static void rooms_init(struct rooms *r, i64 length, i64 most_rows)
     memset(r->head, -1, (size_t)(length + 1) * 4);
 }
 
-static void rooms_release(struct rooms *r)
+static void rooms_release(struct free_space *r)
 {
     memory_free(r->head);
     memory_free(r->next);
@@ -76,7 +76,7 @@ static void rooms_release(struct rooms *r)
     memory_free(r->words);
 }
 
-static void rooms_put(struct rooms *r, i64 room, i32 row)
+static void rooms_put(struct free_space *r, i64 room, i32 row)
 {
     r->next[row] = r->head[room];
     r->head[room] = row;
@@ -84,7 +84,7 @@ static void rooms_put(struct rooms *r, i64 room, i32 row)
     r->words[room / 4096] |= 1ull << room / 64 % 64;
 }
 
-static i32 rooms_take(struct rooms *r, i64 room)
+static i32 rooms_take(struct free_space *r, i64 room)
 {
     i32 row = r->head[room];
     r->head[room] = r->next[row];
@@ -107,7 +107,7 @@ static i64 next_bit(const u64 *bits, i64 from, i64 end)
 }
 
 /* The least room >= need, or -1. */
-static i64 rooms_find(const struct rooms *r, i64 need)
+static i64 rooms_find(const struct free_space *r, i64 need)
 {
     u64 here = r->some[need / 64] >> need % 64;
     if (here)
@@ -127,7 +127,7 @@ static int longer_first(const void *a, const void *b)
     return x->length != y->length ? (x->length < y->length ? 1 : -1) : (x->index > y->index) - (x->index < y->index);
 }
 
-static i32 *rank(const struct entries *entries, bool by_length)
+static i32 *rank(const struct plan_entries *entries, bool by_length)
 {
     struct fit_ranked *ranked = memory_alloc(max_i64(1, entries->count) * (i64)sizeof *ranked);
     i32 *order = memory_alloc(max_i64(1, entries->count) * 4);
@@ -141,9 +141,9 @@ static i32 *rank(const struct entries *entries, bool by_length)
 }
 
 /* Assigns row[i] to each entry; returns the number of rows. */
-static i64 assign(i32 *row, const struct entries *entries, i64 length, bool by_length)
+static i64 assign(i32 *row, const struct plan_entries *entries, i64 length, bool by_length)
 {
-    struct rooms rooms;
+    struct free_space rooms;
     i32 *order = rank(entries, by_length);
     i64 count = 0;
     rooms_init(&rooms, length, entries->count);
@@ -158,7 +158,7 @@ static i64 assign(i32 *row, const struct entries *entries, i64 length, bool by_l
     return count;
 }
 
-static i64 assign_well(i32 *row, const struct entries *entries, i64 length)
+static i64 assign_best(i32 *row, const struct plan_entries *entries, i64 length)
 {
     i64 total = 0, count = assign(row, entries, length, false);
     for (i64 i = 0; i < entries->count; i++)
@@ -166,12 +166,12 @@ static i64 assign_well(i32 *row, const struct entries *entries, i64 length)
     return (double)total >= FULL * (double)(count * length) ? count : assign(row, entries, length, true);
 }
 
-void fit(struct rows *out, const struct entries *entries, i64 length)
+void fit(struct packed_rows *out, const struct plan_entries *entries, i64 length)
 {
     i32 *row = memory_alloc(max_i64(1, entries->count) * 4), *next = memory_alloc(max_i64(1, entries->count) * 4);
-    i64 count = assign_well(row, entries, length);
+    i64 count = assign_best(row, entries, length);
     i32 *head = memory_alloc(max_i64(1, count) * 4);
-    struct entries one = {0};
+    struct plan_entries one = {0};
     memset(head, -1, (size_t)count * 4);
     for (i64 i = entries->count - 1; i >= 0; i--) { /* backwards, so that each list ends up in order */
         next[i] = head[row[i]];

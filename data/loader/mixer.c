@@ -32,13 +32,13 @@ static u64 seed_of(const struct source_list *list, i64 i, u64 seed)
 }
 
 /* Opens a source's loader; each source has a ring of its own. */
-static struct loader *open_loader(const struct mixer *m, const struct source_list *list, i64 i, const char *part)
+static struct loader *open_loader(const struct mixer *m, const struct source_list *list, i64 i, const char *split)
 {
     struct loader_settings settings = m->settings;
     const char *data = list->count ? list->values[i].data : list->all, *ring = settings.ring.directory;
     char *below = ring && list->count ? path_join(ring, list->values[i].name) : NULL;
     settings.ring.directory = below ? below : ring;
-    struct loader *l = loader_open(data, part, &settings, seed_of(list, i, m->seed));
+    struct loader *l = loader_open(data, split, &settings, seed_of(list, i, m->seed));
     memory_free(below);
     return l;
 }
@@ -53,9 +53,9 @@ static int check_shares(const struct data_source *s)
                      s->name);
 }
 
-static int open_source(struct mixer *m, const struct source_list *list, i64 i, const char *part)
+static int open_source(struct mixer *m, const struct source_list *list, i64 i, const char *split)
 {
-    struct loader *l = open_loader(m, list, i, part);
+    struct loader *l = open_loader(m, list, i, split);
     if (!l)
         return -1;
     m->loaders[m->count++] = l;
@@ -65,7 +65,7 @@ static int open_source(struct mixer *m, const struct source_list *list, i64 i, c
     if (list->count && loader_goes_by_shards(l) && check_shares(&list->values[i]) < 0)
         return -1;
     if (list->count && !loader_goes_by_shards(l) && l->order.slots == 0)
-        return error_set("source %s: no sample of a mixture above 0 in part %s", m->names[i], part);
+        return error_set("source %s: no sample with a mixture above 0 in split %s", m->names[i], split);
     if (list->count && list->values[i].epochs > 0)
         loader_limit(l, list->values[i].epochs);
     char *difference = shard_meta_difference(&m->loaders[0]->shards.meta, &l->shards.meta);
@@ -76,7 +76,7 @@ static int open_source(struct mixer *m, const struct source_list *list, i64 i, c
     return difference ? -1 : 0;
 }
 
-struct mixer *mixer_open(const struct source_list *list, const char *part, const struct loader_settings *settings,
+struct mixer *mixer_open(const struct source_list *list, const char *split, const struct loader_settings *settings,
                          u64 seed)
 {
     struct mixer *m = memory_alloc(sizeof *m);
@@ -88,7 +88,7 @@ struct mixer *mixer_open(const struct source_list *list, const char *part, const
     m->epochs = memory_alloc(count * 8);
     m->ended = memory_alloc(count);
     for (i64 i = 0; i < count; i++)
-        if (open_source(m, list, i, part) < 0) {
+        if (open_source(m, list, i, split) < 0) {
             mixer_close(m);
             return NULL;
         }
@@ -279,13 +279,13 @@ static void shuffle(struct mixer *m, i64 step, i64 rows)
     m->shuffled = step;
 }
 
-struct row_of { /* location of a row of the step */
+struct row_location { /* location of a row of the step */
     struct loader *loader;
     const struct step_plan *plan;
     i64 row, sample;
 };
 
-static int find_row(struct mixer *m, i64 step, i64 row, struct row_of *out)
+static int find_row(struct mixer *m, i64 step, i64 row, struct row_location *out)
 {
     i64 place = m->places[row], sample = 0;
     for (i64 i = 0; i < m->count; i++) {
@@ -293,7 +293,7 @@ static int find_row(struct mixer *m, i64 step, i64 row, struct row_of *out)
         if (!plan)
             return -1;
         if (place < plan->rows.count) {
-            *out = (struct row_of){m->loaders[i], plan, place, sample};
+            *out = (struct row_location){m->loaders[i], plan, place, sample};
             return 0;
         }
         place -= plan->rows.count;
@@ -305,7 +305,7 @@ static int find_row(struct mixer *m, i64 step, i64 row, struct row_of *out)
 static int lay_rows(struct mixer *m, i64 step, i64 first, i64 end, i64 length, struct batch *b)
 {
     for (i64 row = first; row < end; row++) {
-        struct row_of at;
+        struct row_location at;
         if (find_row(m, step, row, &at) < 0 ||
             loader_row(at.loader, at.plan, at.row, (row - first) * length, at.sample, b) < 0)
             return -1;
@@ -336,7 +336,7 @@ int mixer_batch(struct mixer *m, i64 step, i64 micro, struct batch *b, struct ar
 void mixer_prefetch(struct mixer *m, i64 step, i64 micro)
 {
     struct loader_step s;
-    struct row_of at;
+    struct row_location at;
     if (!mixes(m)) {
         loader_prefetch(m->loaders[0], step, micro);
         return;
@@ -392,7 +392,7 @@ bool mixer_has_stream(const struct mixer *m)
 {
     bool some = false;
     for (i64 i = 0; i < m->count; i++)
-        some |= m->loaders[i]->windows && m->loaders[i]->windows->ring;
+        some |= m->loaders[i]->stream_plan && m->loaders[i]->stream_plan->ring;
     return some;
 }
 

@@ -16,9 +16,9 @@
 #include "data/loader/packer.h"
 
 struct mixer;
-/* Opens the split `part` of each source. The settings are copied except for schedules; schedules
+/* Opens the split `split` of each source. The settings are copied except for schedules; schedules
  * and sources are borrowed until mixer_close. */
-struct mixer *mixer_open(const struct source_list *sources, const char *part, const struct loader_settings *settings,
+struct mixer *mixer_open(const struct source_list *sources, const char *split, const struct loader_settings *settings,
                          u64 seed);
 void mixer_close(struct mixer *mixer);
 /* Like the loader's functions (packer.h). */

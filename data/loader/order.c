@@ -33,7 +33,7 @@ bool is_plain_text(const struct loader *l, i64 sample)
 
 /* ---- Building ---- */
 
-struct listed { /* A shown sample. The key sorts by direction, plain text separately, longest first. */
+struct order_item { /* A shown sample. The key sorts by direction, plain text separately, longest first. */
     u64 key;
     i64 sample;
     i32 length;
@@ -45,14 +45,14 @@ static i64 class_of(const struct loader *l, i64 sample)
     return 2 * (i64)shards_sample(&l->shards, sample).direction + is_plain_text(l, sample);
 }
 
-static double often(const struct loader *l, i64 class)
+static double mixture_of(const struct loader *l, i64 class)
 {
     return l->settings.mixture[class / 2];
 }
 
 static i64 whole_length(struct loader *l, i64 sample)
 {
-    struct measure measure;
+    struct sample_measure measure;
     loader_parts_whole(l, sample, &l->given);
     grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
     return measure.length;
@@ -60,41 +60,41 @@ static i64 whole_length(struct loader *l, i64 sample)
 
 static int by_key(const void *a, const void *b)
 {
-    const struct listed *x = a, *y = b;
+    const struct order_item *x = a, *y = b;
     return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : (x->sample > y->sample) - (x->sample < y->sample);
 }
 
-static struct listed *list_samples(struct loader *l, i64 *count)
+static struct order_item *list_samples(struct loader *l, i64 *count)
 {
-    struct listed *list = memory_alloc(max_i64(1, l->shards.sample_count) * (i64)sizeof *list);
+    struct order_item *list = memory_alloc(max_i64(1, l->shards.sample_count) * (i64)sizeof *list);
     *count = 0;
     for (i64 i = 0; i < l->shards.sample_count; i++) {
-        i64 class = class_of(l, i), length = often(l, class) > 0 ? whole_length(l, i) : 0;
+        i64 class = class_of(l, i), length = mixture_of(l, class) > 0 ? whole_length(l, i) : 0;
         u64 key = (u64) class << 32 | (u32)(INT32_MAX - length);
         require(length <= INT32_MAX, "sample %lld has %lld positions", (long long)i, (long long)length);
         if (length > 0)
-            list[(*count)++] = (struct listed){l->settings.in_order ? 0 : key, i, (i32)length};
+            list[(*count)++] = (struct order_item){l->settings.in_order ? 0 : key, i, (i32)length};
     }
     qsort(list, (size_t)*count, sizeof *list, by_key);
     return list;
 }
 
-static i64 epochs_of_pass(const struct loader *l, const struct listed *list, i64 count)
+static i64 epochs_of_pass(const struct loader *l, const struct order_item *list, i64 count)
 {
     i64 in_class[CLASSES] = {0};
     double epochs = 1;
     for (i64 i = 0; i < count; i++)
         in_class[class_of(l, list[i].sample)]++;
     for (i64 c = 0; c < CLASSES; c++) {
-        double shown = often(l, c) * (double)in_class[c];
-        if (shown > 0 && shown < GROUP_SHOWN && often(l, c) != (double)(i64)often(l, c))
+        double shown = mixture_of(l, c) * (double)in_class[c];
+        if (shown > 0 && shown < GROUP_SHOWN && mixture_of(l, c) != (double)(i64)mixture_of(l, c))
             epochs = epochs < GROUP_SHOWN / shown ? GROUP_SHOWN / shown : epochs;
     }
     return min_i64(EPOCHS_MOST, (i64)epochs + ((double)(i64)epochs < epochs));
 }
 
 /* End of the class that begins at `first`; end_of_group: of the group that begins at `at`. */
-static i64 end_of_class(const struct loader *l, const struct listed *list, i64 count, i64 first)
+static i64 end_of_class(const struct loader *l, const struct order_item *list, i64 count, i64 first)
 {
     i64 end = first;
     while (end < count && class_of(l, list[end].sample) == class_of(l, list[first].sample))
@@ -102,7 +102,7 @@ static i64 end_of_class(const struct loader *l, const struct listed *list, i64 c
     return end;
 }
 
-static i64 end_of_group(const struct listed *list, i64 at, i64 class_end, double rate)
+static i64 end_of_group(const struct order_item *list, i64 at, i64 class_end, double rate)
 {
     i64 least = rate > (double)(i64)rate ? (i64)(GROUP_SHOWN / rate) + 1 : 1, end = at;
     while (end < class_end && (end - at < least || 100 * (i64)list[end].length >= 99 * (i64)list[at].length))
@@ -110,7 +110,7 @@ static i64 end_of_group(const struct listed *list, i64 at, i64 class_end, double
     return class_end - end < least ? class_end : end;
 }
 
-static void add_group(struct order *o, i64 first, i64 end, i64 class_first, double rate)
+static void add_group(struct sample_order *o, i64 first, i64 end, i64 class_first, double rate)
 {
     i64 whole = (i64)rate;
     double share = rate - (double)whole;
@@ -124,10 +124,10 @@ static void add_group(struct order *o, i64 first, i64 end, i64 class_first, doub
     o->slots += whole * (end - first) + extra;
 }
 
-static void add_class(struct loader *l, const struct listed *list, i64 first, i64 end)
+static void add_class(struct loader *l, const struct order_item *list, i64 first, i64 end)
 {
-    struct order *o = &l->order;
-    double rate = often(l, class_of(l, list[first].sample)) * (double)o->epochs;
+    struct sample_order *o = &l->order;
+    double rate = mixture_of(l, class_of(l, list[first].sample)) * (double)o->epochs;
     for (i64 at = first, next; at < end; at = next) {
         next = end_of_group(list, at, end, rate);
         add_group(o, at, next, first, rate);
@@ -137,10 +137,10 @@ static void add_class(struct loader *l, const struct listed *list, i64 first, i6
 
 void order_init(struct loader *l)
 {
-    struct order *o = &l->order;
+    struct sample_order *o = &l->order;
     i64 count;
-    struct listed *list = list_samples(l, &count);
-    *o = (struct order){.sample_count = count, .epochs = 1};
+    struct order_item *list = list_samples(l, &count);
+    *o = (struct sample_order){.sample_count = count, .epochs = 1};
     o->samples = memory_alloc(max_i64(1, count) * 8);
     o->lengths = memory_alloc(max_i64(1, count) * 4);
     for (i64 i = 0; i < count; i++) {
@@ -158,17 +158,17 @@ void order_init(struct loader *l)
     memory_free(list);
 }
 
-void order_release(struct order *o)
+void order_release(struct sample_order *o)
 {
     memory_free(o->samples);
     memory_free(o->lengths);
     memory_free(o->groups);
-    *o = (struct order){0};
+    *o = (struct sample_order){0};
 }
 
 /* ---- Lookup ---- */
 
-static const struct order_group *group_of(const struct order *o, i64 slot)
+static const struct order_group *group_of(const struct sample_order *o, i64 slot)
 {
     i64 low = 0, high = o->group_count - 1;
     while (low < high) {
@@ -183,7 +183,7 @@ static const struct order_group *group_of(const struct order *o, i64 slot)
 
 /* First sample of the group (longest first) that fits into a row of `length`; group.samples if
  * none. */
-static i64 first_that_fits(const struct order *o, const struct order_group *g, i64 length)
+static i64 first_that_fits(const struct sample_order *o, const struct order_group *g, i64 length)
 {
     i64 low = 0, high = g->samples;
     while (low < high) {
@@ -196,7 +196,7 @@ static i64 first_that_fits(const struct order *o, const struct order_group *g, i
     return low;
 }
 
-static i64 room_of_group(const struct order *o, const struct order_group *g, i64 length)
+static i64 room_of_group(const struct sample_order *o, const struct order_group *g, i64 length)
 {
     i64 first = g->plain_text ? 0 : first_that_fits(o, g, length);
     return first == g->samples ? 0 : o->lengths[g->first + first];
@@ -215,36 +215,36 @@ static i64 listed_at(const struct loader *l, i64 place)
 
 i64 order_room(const struct loader *l, i64 place, i64 length)
 {
-    const struct order *o = &l->order;
+    const struct sample_order *o = &l->order;
     if (!l->settings.in_order)
         return room_of_group(o, group_of(o, slot_at(l, place)), length);
     i64 at = listed_at(l, place), needed = o->lengths[at];
     return needed <= length || is_plain_text(l, o->samples[at]) ? needed : 0;
 }
 
-struct entry order_at(const struct loader *l, i64 place)
+struct plan_entry order_at(const struct loader *l, i64 place)
 {
-    const struct order *o = &l->order;
+    const struct sample_order *o = &l->order;
     if (l->settings.in_order)
-        return (struct entry){.sample = o->samples[listed_at(l, place)]};
+        return (struct plan_entry){.sample = o->samples[listed_at(l, place)]};
     i64 slot = slot_at(l, place), pass = place / o->slots;
     const struct order_group *g = group_of(o, slot);
     i64 at = slot - g->slot, copy = at / g->samples, number = (i64)(g - o->groups);
     if (copy < g->whole) {
         i64 one = rng_permuted(at % g->samples, g->samples, key_of(l, RNG_MIXTURE), (u32)pass, (u32)number, (u32)copy);
-        return (struct entry){.sample = o->samples[g->first + one],
-                              .epoch = (i32)(pass * o->epochs + copy * o->epochs / g->whole),
-                              .copy = (i32)(copy % COPIES_KEPT)};
+        return (struct plan_entry){.sample = o->samples[g->first + one],
+                                   .epoch = (i32)(pass * o->epochs + copy * o->epochs / g->whole),
+                                   .copy = (i32)(copy % COPIES_KEPT)};
     }
     at -= g->whole * g->samples;
-    return (struct entry){.sample = o->samples[g->first + (pass * g->extra + at) % g->samples],
-                          .epoch = (i32)(pass * o->epochs + at * o->epochs / g->extra),
-                          .copy = COPIES_KEPT};
+    return (struct plan_entry){.sample = o->samples[g->first + (pass * g->extra + at) % g->samples],
+                               .epoch = (i32)(pass * o->epochs + at * o->epochs / g->extra),
+                               .copy = COPIES_KEPT};
 }
 
 double order_positions(const struct loader *l, i64 length)
 {
-    const struct order *o = &l->order;
+    const struct sample_order *o = &l->order;
     double sum = 0;
     for (i64 i = 0; i < o->group_count; i++)
         sum += (double)(o->groups[i].whole * o->groups[i].samples + o->groups[i].extra) *
@@ -256,7 +256,7 @@ double order_positions(const struct loader *l, i64 length)
 
 i64 order_too_long(const struct loader *l, i64 length)
 {
-    const struct order *o = &l->order;
+    const struct sample_order *o = &l->order;
     i64 count = 0;
     for (i64 i = 0; i < o->group_count; i++)
         if (!o->groups[i].plain_text)

@@ -35,15 +35,15 @@ static int check_settings(const struct loader_settings *s)
 }
 
 /* Opens the shards. Those of a stream are added later, one by one. */
-static int open_shards(struct loader *l, const char *data, const char *part)
+static int open_shards(struct loader *l, const char *data, const char *split)
 {
     const struct loader_settings *s = &l->settings;
     bool stream = !s->in_order && data_lines(data) == 1 && shard_stream_is(data);
-    int status = stream ? shards_open_none(&l->shards, data) : shards_open(&l->shards, data, part);
-    return status == 0 && (stream || (s->shuffle_shards && !s->in_order)) ? windows_open(l, data) : status;
+    int status = stream ? shards_open_none(&l->shards, data) : shards_open(&l->shards, data, split);
+    return status == 0 && (stream || (s->shuffle_shards && !s->in_order)) ? stream_plan_open(l, data) : status;
 }
 
-struct loader *loader_open(const char *data, const char *part, const struct loader_settings *settings, u64 seed)
+struct loader *loader_open(const char *data, const char *split, const struct loader_settings *settings, u64 seed)
 {
     struct loader *l = memory_alloc(sizeof *l);
     *l = (struct loader){.settings = *settings, .seed = seed, .limit = INT64_MAX};
@@ -52,7 +52,7 @@ struct loader *loader_open(const char *data, const char *part, const struct load
     l->device = memory_alloc(sizeof *l->device);
     l->fills = memory_alloc(sizeof *l->fills);
     device_open_cpu(l->device);
-    if (check_settings(settings) < 0 || open_shards(l, data, part) < 0 || open_vocabulary(l, data) < 0) {
+    if (check_settings(settings) < 0 || open_shards(l, data, split) < 0 || open_vocabulary(l, data) < 0) {
         loader_close(l);
         return NULL;
     }
@@ -61,7 +61,7 @@ struct loader *loader_open(const char *data, const char *part, const struct load
                                       .mask_share = settings->in_order ? 0 : settings->frame_mask,
                                       .key = {seed, RNG_FRAME_MASK}};
     grammar_init(&l->grammar, &l->vocabulary, &options);
-    if (!l->windows)
+    if (!l->stream_plan)
         order_init(l);
     return l;
 }
@@ -73,7 +73,7 @@ void loader_close(struct loader *l)
     for (i64 i = 0; i < PLANS_KEPT; i++)
         step_plan_release(&l->plans[i]);
     planner_release(&l->planner);
-    windows_close(l);
+    stream_plan_close(l);
     order_release(&l->order);
     grammar_parts_release(&l->given);
     grammar_release(&l->grammar);
@@ -123,7 +123,7 @@ static int check_ids(const struct loader *l, i64 index, const i32 *ids)
     return 0;
 }
 
-static int read_text(struct loader *l, const struct entry *entry, struct part *part, i64 index)
+static int read_text(struct loader *l, const struct plan_entry *entry, struct part *part, i64 index)
 {
     const struct shard_part *stored = shards_part(&l->shards, index);
     bool known = shards_is_verified(&l->shards, index);
@@ -136,7 +136,7 @@ static int read_text(struct loader *l, const struct entry *entry, struct part *p
     return 0;
 }
 
-static int feed_sample(struct loader *l, const struct entry *entry)
+static int feed_sample(struct loader *l, const struct plan_entry *entry)
 {
     struct grammar *g = &l->grammar;
     struct grammar_parts *t = &l->given;
@@ -158,16 +158,17 @@ static int feed_sample(struct loader *l, const struct entry *entry)
 
 /* ---- Parts of a sample: laid out in sequence, so their entries begin at the lists' ends ---- */
 
-static void lay_part(struct loader *l, const struct entry *entry, i64 i, u32 block, struct batch *b, i64 at, i32 sample)
+static void lay_part(struct loader *l, const struct plan_entry *entry, i64 i, u32 block, struct batch *b, i64 at,
+                     i32 sample)
 {
     const struct grammar_parts *given = &l->given;
     i64 end = i + 1 < given->count ? given->begin[i + 1] : l->grammar.count;
     const struct stream_row *row = &stream_rows[given->parts[i].kind];
     i64 first_target = row->target == TARGETS ? -1 : b->targets[row->target].n;
-    struct fill fill = {.part = given->index[i],
-                        .input = b->inputs[row->input].n,
-                        .target = first_target,
-                        .identity = {entry_identity(entry), entry_showing(entry) * 4096 + block}};
+    struct payload_fill fill = {.part = given->index[i],
+                                .input = b->inputs[row->input].n,
+                                .target = first_target,
+                                .identity = {entry_identity(entry), entry_showing(entry) * 4096 + block}};
     batch_lay_part(b, at, &l->grammar, given->begin[i], end, sample);
     if (first_target >= 0 && first_target == b->targets[row->target].n)
         fill.target = -1;
@@ -175,7 +176,7 @@ static void lay_part(struct loader *l, const struct entry *entry, i64 i, u32 blo
         fills_push(l->fills, &fill);
 }
 
-static void lay_sample(struct loader *l, const struct entry *entry, struct batch *b, i64 at, i32 sample)
+static void lay_sample(struct loader *l, const struct plan_entry *entry, struct batch *b, i64 at, i32 sample)
 {
     u32 block = 0;
     for (i64 i = 0; i < l->given.count; i++) {
@@ -190,7 +191,7 @@ int loader_row(struct loader *l, const struct step_plan *plan, i64 row, i64 at, 
 {
     i64 end = at + plan->summary.length;
     for (i64 i = plan->rows.offset[row]; i < plan->rows.offset[row + 1]; i++) {
-        const struct entry *entry = &plan->rows.entries.data[i];
+        const struct plan_entry *entry = &plan->rows.entries.data[i];
         if (feed_sample(l, entry) < 0)
             return -1;
         lay_sample(l, entry, b, at, (i32)(sample + i));

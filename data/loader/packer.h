@@ -72,10 +72,10 @@ struct loader_settings {
                 "share of a clip's latent frames masked for later frames")
 
 struct loader;
-/* Opens the split `part` of the shard folders that `data` names (shards.h), with the tokenizer of
+/* Opens the split `split` of the shard folders that `data` names (shards.h), with the tokenizer of
  * the first. The settings are copied except for their schedules, which the caller keeps alive.
  * Returns NULL with a message on failure. */
-struct loader *loader_open(const char *data, const char *part, const struct loader_settings *settings, u64 seed);
+struct loader *loader_open(const char *data, const char *split, const struct loader_settings *settings, u64 seed);
 void loader_close(struct loader *loader);
 const struct vocabulary *loader_vocabulary(const struct loader *loader);
 const struct shard_meta *loader_meta(const struct loader *loader);
@@ -98,9 +98,9 @@ void loader_prefetch(struct loader *loader, i64 step, i64 micro);
 /* Start of the current window of a loader that reads shard by shard. Another loader can resume
  * there without anything before it. */
 struct loader_cursor {
-    i64 row;               /* its first row, counted from the first step's */
-    i64 pass, round, part; /* its first shard: number `round` of that part */
-    i64 number;            /* number of its first sample in the pass */
+    i64 row;                    /* its first row, counted from the first step's */
+    i64 pass, round, partition; /* its first shard: number `round` of that partition */
+    i64 number;                 /* number of its first sample in the pass */
 };
 bool loader_goes_by_shards(const struct loader *loader);
 struct loader_cursor loader_cursor(const struct loader *loader);

@@ -47,7 +47,7 @@ void loader_limit(struct loader *l, double epochs)
 
 double plan_epoch_positions(const struct loader *l, i64 length)
 {
-    return l->windows ? 0 : order_positions(l, length) / (double)l->order.epochs;
+    return l->stream_plan ? 0 : order_positions(l, length) / (double)l->order.epochs;
 }
 
 /* ---- The grid: `windows` windows in `period` places, repeated endlessly ---- */
@@ -70,19 +70,19 @@ static void set_grid(struct planner *p, const struct loader *l)
 
 /* ---- Windows: lists of entries, none longer than a row ---- */
 
-static void split(struct entries *out, const struct entry *whole, i64 length)
+static void split(struct plan_entries *out, const struct plan_entry *whole, i64 length)
 {
     i64 end = whole->first + whole->length;
     for (i64 first = whole->first; first < end; first += length) {
         i64 count = min_i64(length, end - first);
-        struct entry piece = *whole;
+        struct plan_entry piece = *whole;
         piece.first = first;
         piece.count = piece.length = count;
         entries_push(out, &piece);
     }
 }
 
-void plan_add_entry(struct entries *out, const struct loader *l, const struct entry *entry, i64 length)
+void plan_add_entry(struct plan_entries *out, const struct loader *l, const struct plan_entry *entry, i64 length)
 {
     /* order_room has excluded the others. */
     bool plain_text = entry->place >= 0 || is_plain_text(l, entry->sample);
@@ -92,9 +92,9 @@ void plan_add_entry(struct entries *out, const struct loader *l, const struct en
         entries_push(out, entry);
 }
 
-void plan_shuffle_rows(const struct loader *l, struct rows *rows, i64 begin)
+void plan_shuffle_rows(const struct loader *l, struct packed_rows *rows, i64 begin)
 {
-    struct rows shuffled = {0};
+    struct packed_rows shuffled = {0};
     i32 *order = memory_alloc(max_i64(1, rows->count) * 4);
     rng_permutation(order, rows->count, (struct rng_key){l->seed, RNG_SHUFFLE}, (u32)begin, 1 + (u32)(begin >> 32));
     for (i64 i = 0; i < rows->count; i++) {
@@ -121,7 +121,7 @@ static void open_window(struct loader *l, i64 number)
     for (i64 i = 0; carried && i < p->carried.count; i++)
         plan_add_entry(&p->gathered, l, &p->carried.data[i], p->length);
     for (i64 place = begin; !carried && place < end; place++)
-        plan_add_entry(&p->gathered, l, &(struct entry){.place = place, .length = order_room(l, place, p->length)},
+        plan_add_entry(&p->gathered, l, &(struct plan_entry){.place = place, .length = order_room(l, place, p->length)},
                        p->length);
     fit(&p->packed, &p->gathered, p->length);
     if (!l->settings.in_order)
@@ -219,12 +219,12 @@ static i64 find_row(struct loader *l, i64 row)
 
 /* Replaces a place's entry by the sample it shows, which may be shorter than the room or a text
  * with fewer pieces. */
-static void meet(struct loader *l, struct entry *entry)
+static void resolve_entry(struct loader *l, struct plan_entry *entry)
 {
-    struct measure measure;
+    struct sample_measure measure;
     if (entry->place < 0)
         return;
-    struct entry shown = order_at(l, entry->place);
+    struct plan_entry shown = order_at(l, entry->place);
     loader_parts(l, &shown, &l->given);
     grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
     shown.place = -1;
@@ -238,12 +238,12 @@ static void meet(struct loader *l, struct entry *entry)
     *entry = shown;
 }
 
-static void meet_row(struct loader *l, struct entries *out, i64 row)
+static void resolve_row(struct loader *l, struct plan_entries *out, i64 row)
 {
-    const struct rows *rows = &l->planner.packed;
+    const struct packed_rows *rows = &l->planner.packed;
     for (i64 i = rows->offset[row]; i < rows->offset[row + 1]; i++) {
-        struct entry entry = rows->entries.data[i];
-        meet(l, &entry);
+        struct plan_entry entry = rows->entries.data[i];
+        resolve_entry(l, &entry);
         if (entry.length > 0)
             entries_push(out, &entry);
     }
@@ -252,10 +252,10 @@ static void meet_row(struct loader *l, struct entries *out, i64 row)
 /* ---- Steps ---- */
 
 /* Keeps the untaken rows of the open window as entries for the new length. */
-static void carry(struct loader *l)
+static void carry_rows(struct loader *l)
 {
     struct planner *p = &l->planner;
-    struct entries left = {0};
+    struct plan_entries left = {0};
     i64 row = find_row(l, p->taken), window = p->open;
     if (row < 0) { /* nothing is left below the limit */
         p->carried.count = 0;
@@ -264,7 +264,7 @@ static void carry(struct loader *l)
     if (row < 0 || (window == WINDOW_CARRIED && row == 0))
         return;
     for (i64 i = row; i < p->packed.count; i++)
-        meet_row(l, &left, i);
+        resolve_row(l, &left, i);
     entries_release(&p->carried);
     p->carried = left;
     if (window != WINDOW_CARRIED)
@@ -281,7 +281,7 @@ static void go_to(struct loader *l, i64 step)
     for (;; p->next_step++) {
         i64 length = (i64)schedule_at(&l->settings.length, p->next_step);
         if (p->length && length != p->length)
-            carry(l);
+            carry_rows(l);
         if (length != p->length)
             begin_length(l, length);
         if (p->next_step == step)
@@ -292,11 +292,11 @@ static void go_to(struct loader *l, i64 step)
 
 static int plan_rows(struct loader *l, struct step_plan *plan, i64 step)
 {
-    struct entries entries = {0};
+    struct plan_entries entries = {0};
     i64 rows = plan_rows_of_step(l, step);
     rows_clear(&plan->rows);
-    if (l->windows) {
-        int status = windows_plan(l, &plan->rows, step);
+    if (l->stream_plan) {
+        int status = stream_plan_rows(l, &plan->rows, step);
         plan->step = step; /* set late: going back resets all plans */
         return status;
     }
@@ -307,7 +307,7 @@ static int plan_rows(struct loader *l, struct step_plan *plan, i64 step)
         if (row < 0)
             break;
         entries.count = 0;
-        meet_row(l, &entries, row);
+        resolve_row(l, &entries, row);
         rows_push(&plan->rows, entries.data, entries.count);
     }
     entries_release(&entries);
@@ -330,7 +330,7 @@ static bool is_far_from_limit(const struct loader *l, i64 rows)
 i64 plan_rows_left(struct loader *l, i64 step, i64 most)
 {
     i64 low = 0, high = most;
-    if (l->windows)
+    if (l->stream_plan)
         return most; /* endless: passes repeat */
     go_to(l, step);
     if (most == 0 || is_far_from_limit(l, most) || find_row(l, l->planner.taken + most - 1) >= 0)
@@ -345,9 +345,9 @@ i64 plan_rows_left(struct loader *l, i64 step, i64 most)
     return low;
 }
 
-static void add_totals(struct loader *l, struct loader_step *s, const struct entry *entry)
+static void add_totals(struct loader *l, struct loader_step *s, const struct plan_entry *entry)
 {
-    struct measure measure;
+    struct sample_measure measure;
     loader_parts(l, entry, &l->given);
     grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
     s->positions += measure.length;

@@ -7,7 +7,7 @@
 /* One showing of a sample or, for a text longer than a row, of the ids [first, first + count).
  * copy: index of the showing within its epoch. */
 enum { COPIES_MOST = 1024 };
-struct entry {
+struct plan_entry {
     i64 sample;
     i32 epoch, copy;
     i64 first, count; /* ids of a piece; count 0: the whole sample */
@@ -17,34 +17,34 @@ struct entry {
 };
 /* The key of random draws: the sample and its showing. No two showings share both, up to 2^32
  * samples; beyond that, some samples share draws. */
-static inline u32 entry_identity(const struct entry *entry)
+static inline u32 entry_identity(const struct plan_entry *entry)
 {
     i64 number = entry->sample - entry->before;
     return (u32)number ^ (u32)(number >> 32) * 0x9e3779b9u;
 }
-static inline u32 entry_showing(const struct entry *entry)
+static inline u32 entry_showing(const struct plan_entry *entry)
 {
     return (u32)entry->epoch * COPIES_MOST + (u32)entry->copy;
 }
-struct entries {
-    struct entry *data;
+struct plan_entries {
+    struct plan_entry *data;
     i64 count, capacity;
 };
-void entries_push(struct entries *list, const struct entry *entry);
-void entries_release(struct entries *list);
+void entries_push(struct plan_entries *list, const struct plan_entry *entry);
+void entries_release(struct plan_entries *list);
 
 /* Row r holds entries [offset[r], offset[r+1]). */
-struct rows {
-    struct entries entries;
+struct packed_rows {
+    struct plan_entries entries;
     i64 *offset;
     i64 count, capacity;
 };
-void rows_clear(struct rows *rows);
-void rows_push(struct rows *rows, const struct entry *entries, i64 count);
-void rows_release(struct rows *rows);
+void rows_clear(struct packed_rows *rows);
+void rows_push(struct packed_rows *rows, const struct plan_entry *entries, i64 count);
+void rows_release(struct packed_rows *rows);
 
 /* fit.c: best-fit packing, which puts each entry into the row with the least sufficient room. */
-void fit(struct rows *out, const struct entries *entries, i64 length);
+void fit(struct packed_rows *out, const struct plan_entries *entries, i64 length);
 
 /* A sample's parts as passed to the grammar, after dropping and weighting prompts. */
 struct grammar_parts {
@@ -59,7 +59,7 @@ void grammar_parts_release(struct grammar_parts *given);
 struct step_plan {
     i64 step; /* -1: none */
     struct loader_step summary;
-    struct rows rows; /* an entry's index is its sample's number within the step */
+    struct packed_rows rows; /* an entry's index is its sample's number within the step */
 };
 /* ---- order.c: the endless order of showings, addressed by place 0, 1, ... ---- */
 struct order_group {          /* samples of similar length, longest first */
@@ -67,7 +67,7 @@ struct order_group {          /* samples of similar length, longest first */
     i64 whole, extra;         /* showings of each sample per pass; further slots for some of them */
     bool plain_text;          /* split if longer than a row */
 };
-struct order {
+struct sample_order {
     i64 epochs, slots; /* per pass; every pass fills the same slots, with other samples */
     i64 *samples;
     i32 *lengths;
@@ -78,20 +78,20 @@ struct order {
 struct loader;
 struct mixer;
 void order_init(struct loader *loader);
-void order_release(struct order *order);
+void order_release(struct sample_order *order);
 bool is_plain_text(const struct loader *loader, i64 sample);
 /* Most positions needed at a place in any pass, in rows of `length`; 0: left out. */
 i64 order_room(const struct loader *loader, i64 place, i64 length);
-struct entry order_at(const struct loader *loader, i64 place);
+struct plan_entry order_at(const struct loader *loader, i64 place);
 double order_positions(const struct loader *loader, i64 length); /* rooms of a pass, summed */
 i64 order_too_long(const struct loader *loader, i64 length);     /* samples that are left out */
 
 /* ---- plan.c ---- */
 struct planner {
-    i64 next_step, taken;   /* steps passed; rows of this length they took */
-    i64 length;             /* T; 0: nothing planned yet */
-    i64 begin;              /* first place of the windows with this length */
-    struct entries carried; /* from rows of another length that no step took; packed first */
+    i64 next_step, taken;        /* steps passed; rows of this length they took */
+    i64 length;                  /* T; 0: nothing planned yet */
+    i64 begin;                   /* first place of the windows with this length */
+    struct plan_entries carried; /* from rows of another length that no step took; packed first */
     i64 carried_rows, joining_rows;
     bool joining_known;  /* joining: the window from `begin` to the grid */
     i64 period, windows; /* the grid */
@@ -99,14 +99,14 @@ struct planner {
     i64 *rows_before;    /* [counted + 1], cumulative over windows first, first + 1, ... */
     i64 counted, capacity;
     i64 open; /* the window whose rows are in `packed` */
-    struct entries gathered;
-    struct rows packed;
+    struct plan_entries gathered;
+    struct packed_rows packed;
     i64 left_out;
 };
 /* ---- windows.c: planning if samples come shard by shard ---- */
-struct windows {
+struct stream_plan {
     struct ring *ring;                  /* NULL: finished folders */
-    i64 parts;                          /* parts of the ring, or folders */
+    i64 partitions;                     /* partitions of the ring, or folders */
     i64 **shard_samples;                /* per folder: the first sample of each shard, and the end */
     struct loader_cursor begin, opened; /* start of this loader; start of the current window */
     struct loader_cursor next;          /* the next window's start; its row is unused */
@@ -116,8 +116,8 @@ struct windows {
     bool found;            /* a row was found since the pass began */
     i64 step, row;         /* steps and rows passed */
     i64 length, first_row; /* row length and first row of `packed` */
-    struct entries gathered;
-    struct rows packed;
+    struct plan_entries gathered;
+    struct packed_rows packed;
 };
 enum { PLANS_KEPT = 2 };
 struct loader {
@@ -127,19 +127,19 @@ struct loader {
     struct vocabulary vocabulary;
     struct text_tokenizer *tokenizer;
     struct device *device;
-    struct order order;
+    struct sample_order order;
     struct planner planner;
-    struct windows *windows; /* NULL: `order` and `planner` are used */
+    struct stream_plan *stream_plan; /* NULL: `order` and `planner` are used */
     struct step_plan plans[PLANS_KEPT];
     struct grammar_parts given;
     struct grammar grammar;
-    struct fills *fills; /* owned by packer.c */
-    struct mixer *mixer; /* Several sources: sets the rows of a step that come from this one. NULL: all do. */
-    i64 number;          /* index among the mixer's sources */
-    i64 limit;           /* places from here on are not shown */
+    struct payload_fills *fills; /* owned by packer.c */
+    struct mixer *mixer;         /* Several sources: sets the rows of a step that come from this one. NULL: all do. */
+    i64 number;                  /* index among the mixer's sources */
+    i64 limit;                   /* places from here on are not shown */
 };
 /* conditions.c: lists an entry's parts without ids, so that no shard is touched. */
-void loader_parts(const struct loader *loader, const struct entry *entry, struct grammar_parts *out);
+void loader_parts(const struct loader *loader, const struct plan_entry *entry, struct grammar_parts *out);
 /* Prompt included. */
 void loader_parts_whole(const struct loader *loader, i64 sample, struct grammar_parts *out);
 /* packer.c, for the mixer. loader_row lays out row `row` of the plan from position `at` on;
@@ -157,11 +157,11 @@ const struct step_plan *plan_step(struct loader *loader, i64 step);
 i64 plan_rows_left(struct loader *loader, i64 step, i64 most);
 double plan_epoch_positions(const struct loader *loader, i64 length); /* 0: unknown */
 i64 plan_rows_of_step(const struct loader *loader, i64 step);
-void plan_add_entry(struct entries *out, const struct loader *loader, const struct entry *entry, i64 length);
-void plan_shuffle_rows(const struct loader *loader, struct rows *rows, i64 begin);
-int windows_open(struct loader *loader, const char *data);
-void windows_close(struct loader *loader);
-int windows_plan(struct loader *loader, struct rows *out, i64 step); /* appends the step's rows */
+void plan_add_entry(struct plan_entries *out, const struct loader *loader, const struct plan_entry *entry, i64 length);
+void plan_shuffle_rows(const struct loader *loader, struct packed_rows *rows, i64 begin);
+int stream_plan_open(struct loader *loader, const char *data);
+void stream_plan_close(struct loader *loader);
+int stream_plan_rows(struct loader *loader, struct packed_rows *out, i64 step); /* appends the step's rows */
 void loader_limit(struct loader *loader, double epochs);
 /* mixer.c: the part of a step that source `number` contributes. */
 const struct step_plan *mixer_plan(struct mixer *mixer, i64 number, i64 step);

@@ -85,7 +85,7 @@ static i64 rows_near(double target, i64 side, double most)
     return best;
 }
 
-static bool has(const struct aspect_list *list, i64 height)
+static bool has_height(const struct aspect_list *list, i64 height)
 {
     for (i64 i = 0; i < list->count; i++)
         if (list->items[i].height == height)
@@ -95,13 +95,13 @@ static bool has(const struct aspect_list *list, i64 height)
 
 /* Adds pairs of long and high shapes whose proportions are spaced geometrically up to `most`,
  * rounded to whole cells. */
-static void take_spread(struct aspect_list *out, double most, i64 count, i64 side, i64 stride)
+static void add_spaced(struct aspect_list *out, double most, i64 count, i64 side, i64 stride)
 {
     i64 pairs = (count - 1) / 2, last = rows_near(most, side, most);
     double longest = last ? (double)columns_of(side, last) / (double)last : 1;
     for (i64 i = 1; i <= pairs && last; i++) {
         i64 rows = rows_near(pow(longest, (double)i / (double)pairs), side, most), columns = columns_of(side, rows);
-        if (has(out, rows * stride))
+        if (has_height(out, rows * stride))
             continue;
         out->items[out->count++] = (struct aspect){rows * stride, columns * stride};
         out->items[out->count++] = (struct aspect){columns * stride, rows * stride};
@@ -115,6 +115,6 @@ int aspects_make(struct aspect_list *out, const struct aspect_settings *s, i64 s
         return take_listed(out, &s->shapes, size, stride);
     out->items[out->count++] = (struct aspect){size, size};
     if (size % stride == 0) /* otherwise the tokenizer reports the error */
-        take_spread(out, s->most, s->count, size / stride, stride);
+        add_spaced(out, s->most, s->count, size / stride, stride);
     return 0;
 }

@@ -55,7 +55,7 @@ int media_seconds(double *out, const void *bytes, i64 count, const char *origin)
     return refuse(origin, "clips");
 }
 
-int clip_encode_mp4(struct text *out, const struct clip *clip)
+int clip_encode_mp4(struct buffer *out, const struct clip *clip)
 {
     (void)out, (void)clip;
     return refuse("MP4", "clips");
@@ -75,7 +75,7 @@ int film_has_sound(const void *bytes, i64 count, const char *origin)
     return refuse(origin, "sounds");
 }
 
-i64 film_subtitles(struct text *out, const void *bytes, i64 count, const char *origin, const char *language)
+i64 film_subtitles(struct buffer *out, const void *bytes, i64 count, const char *origin, const char *language)
 {
     (void)out, (void)bytes, (void)count, (void)language;
     return refuse(origin, "subtitles of clips");

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Picks the frames of a clip from a video. */
-struct picker {
+struct frame_picker {
     struct av_input input;
     struct scaler scaler;
     struct clip_request request;
@@ -19,7 +19,7 @@ struct picker {
     bool sought;    /* decoding began after a seek, not at the first frame */
 };
 
-static bool picker_full(const struct picker *picker)
+static bool picker_full(const struct frame_picker *picker)
 {
     return picker->request.max_frames > 0 && picker->out->frames >= picker->request.max_frames;
 }
@@ -32,7 +32,7 @@ static AVRational pixel_shape(const struct av_input *input, AVFrame *frame)
 
 /* Sets the output size. Without one in the request, the first frame's stored size is used and
  * pixels keep their aspect ratio. */
-static void choose_size(struct picker *picker, const AVFrame *frame, struct orientation turn)
+static void choose_size(struct frame_picker *picker, const AVFrame *frame, struct orientation turn)
 {
     struct clip *out = picker->out;
     out->height = picker->request.height;
@@ -45,7 +45,7 @@ static void choose_size(struct picker *picker, const AVFrame *frame, struct orie
 
 /* Makes room for one more frame. If max_frames is known and small, all of them are allocated at
  * once, because growing copies. */
-static int reserve_frame(struct picker *picker)
+static int reserve_frame(struct frame_picker *picker)
 {
     enum { AT_ONCE_BYTES = 1 << 25 };
     struct clip *out = picker->out;
@@ -65,7 +65,7 @@ static int reserve_frame(struct picker *picker)
     return 0;
 }
 
-static int keep_frame(struct picker *picker, AVFrame *frame)
+static int keep_frame(struct frame_picker *picker, AVFrame *frame)
 {
     struct clip *out = picker->out;
     const struct image_request limits = {picker->scaler.rules};
@@ -94,13 +94,13 @@ static int keep_frame(struct picker *picker, AVFrame *frame)
     return 0;
 }
 
-static double next_time(const struct picker *picker)
+static double next_time(const struct frame_picker *picker)
 {
     return picker->request.from_s + (double)picker->out->frames / picker->request.rate_hz;
 }
 
 /* Keeps the held frame for every wanted time before until_s. Repeats are copied. */
-static int keep_held(struct picker *picker, double until_s)
+static int keep_held(struct frame_picker *picker, double until_s)
 {
     struct clip *out = picker->out;
     while (!picker_full(picker) && next_time(picker) < until_s) {
@@ -145,7 +145,7 @@ static double last_duration(const struct av_input *input, const AVFrame *frame)
 
 /* Seconds since the first frame. Files without timestamps count by their frame rate. Time never
  * runs backwards. */
-static double frame_time(const struct picker *picker, i64 index, double before_s)
+static double frame_time(const struct frame_picker *picker, i64 index, double before_s)
 {
     const struct av_input *input = &picker->input;
     i64 stamp = input->frame->best_effort_timestamp;
@@ -157,7 +157,7 @@ static double frame_time(const struct picker *picker, i64 index, double before_s
 
 /* Decodes the next frame and its time. Damage before from_s is not counted: after a seek, frames
  * there may refer to others in front of the key frame. */
-static int next_frame(double *time_s, struct picker *picker, double before_s)
+static int next_frame(double *time_s, struct frame_picker *picker, double before_s)
 {
     struct av_input *input = &picker->input;
     int more = input_next(input);
@@ -173,7 +173,7 @@ static int next_frame(double *time_s, struct picker *picker, double before_s)
 
 /* Seeks to the key frame at or before from_s, if timestamps and an index allow it; otherwise
  * everything in front is decoded. */
-static void seek(struct picker *picker)
+static void seek(struct frame_picker *picker)
 {
     const struct av_input *input = &picker->input;
     AVRational base = input->stream->time_base;
@@ -187,7 +187,7 @@ static void seek(struct picker *picker)
 }
 
 /* Picks frames nearest in time: a frame covers the wanted times up to halfway to the next frame. */
-static int pick_by_time(struct picker *picker)
+static int pick_by_time(struct frame_picker *picker)
 {
     struct av_input *input = &picker->input;
     double time_s;
@@ -208,7 +208,7 @@ static int pick_by_time(struct picker *picker)
     return any ? keep_held(picker, picker->held_s + last_duration(input, picker->held) - 1.0 / MICROSECONDS) : 0;
 }
 
-static int pick_every(struct picker *picker)
+static int pick_every(struct frame_picker *picker)
 {
     int more = 0;
     double time_s = 0;
@@ -237,10 +237,10 @@ static int open_video(struct av_input *input, const void *bytes, i64 count, cons
 
 static int no_frames(const struct av_input *input)
 {
-    return error_set("%s: %s whose video has no frames", input->origin, input->kind->name);
+    return error_set("%s: %s without video frames", input->origin, input->kind->name);
 }
 
-static int pick(struct picker *picker, const void *bytes, i64 count, const char *origin)
+static int pick(struct frame_picker *picker, const void *bytes, i64 count, const char *origin)
 {
     if (open_video(&picker->input, bytes, count, origin, picker->scaler.rules) < 0)
         return -1;
@@ -268,7 +268,7 @@ int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin
     *out = (struct clip){0};
     if (is_webp(bytes, count))
         return webp_clip_read(out, bytes, count, origin, request);
-    struct picker picker = {.request = *request, .out = out, .held = av_frame_alloc()};
+    struct frame_picker picker = {.request = *request, .out = out, .held = av_frame_alloc()};
     require(picker.held, "no memory for libav");
     picker.scaler.rules = request->rules ? request->rules : &picture_rules_usual;
     picker.scaler.crop = request->crop;

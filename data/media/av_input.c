@@ -52,7 +52,7 @@ void input_close(struct av_input *input)
 void input_init(struct av_input *input, const void *bytes, i64 count, const char *origin, const struct file_kind *kind)
 {
     enum { BUFFER_BYTES = 1 << 15 };
-    av_keep_quiet();
+    av_capture_log();
     *input = (struct av_input){
         .origin = origin, .kind = kind, .bytes = bytes, .count = count, .most_pixels = picture_rules_usual.most_pixels};
     input->packet = av_packet_alloc();
@@ -215,7 +215,7 @@ int input_check_damage(const struct av_input *input)
 {
     if (input->damaged * 20 <= input->packets)
         return 0;
-    const char *complaint = av_complaint(), *between = complaint[0] ? ": " : "";
+    const char *complaint = av_last_error(), *between = complaint[0] ? ": " : "";
     return error_set("%s: damaged: %lld of %lld packets could not be decoded%s%s", input->origin,
                      (long long)input->damaged, (long long)input->packets, between, complaint);
 }

@@ -6,38 +6,38 @@
 #include <stdio.h>
 #include <string.h>
 
-static _Thread_local char last_complaint[160];
+static _Thread_local char last_error[160];
 
-static void keep_complaint(void *who, int level, const char *format, va_list arguments)
+static void keep_error(void *who, int level, const char *format, va_list arguments)
 {
     (void)who;
     if (level > AV_LOG_ERROR)
         return;
-    vsnprintf(last_complaint, sizeof last_complaint, format, arguments);
-    last_complaint[strcspn(last_complaint, "\r\n")] = 0;
+    vsnprintf(last_error, sizeof last_error, format, arguments);
+    last_error[strcspn(last_error, "\r\n")] = 0;
 }
 
 static void set_log_callback(void)
 {
-    av_log_set_callback(keep_complaint);
+    av_log_set_callback(keep_error);
 }
 
-void av_keep_quiet(void)
+void av_capture_log(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, set_log_callback);
-    last_complaint[0] = 0;
+    last_error[0] = 0;
 }
 
 int av_problem(const char *context, const char *what, int code)
 {
     char reason[AV_ERROR_MAX_STRING_SIZE] = "";
     av_strerror(code, reason, sizeof reason);
-    const char *between = last_complaint[0] ? ": " : "";
-    return error_set("%s: %s: %s%s%s", context, what, reason, between, last_complaint);
+    const char *between = last_error[0] ? ": " : "";
+    return error_set("%s: %s: %s%s%s", context, what, reason, between, last_error);
 }
 
-const char *av_complaint(void)
+const char *av_last_error(void)
 {
-    return last_complaint;
+    return last_error;
 }

@@ -310,26 +310,26 @@ void sound_stream_close(struct sound_stream *stream)
     memory_free(stream);
 }
 
-/* ---- Sound of a window of a film ---- */
+/* ---- Sound of a section of a film ---- */
 
-/* Reads a window of a film's sound. Sample positions count from the window's beginning. */
-struct window {
+/* Reads a section of a film's sound. Sample positions count from the section's beginning. */
+struct film_section {
     struct av_sound_mixer mixer;
-    /* zero_s: time of the first video frame; from_s: the window's begin, relative to zero_s. */
+    /* zero_s: time of the first video frame; from_s: the section's begin, relative to zero_s. */
     double zero_s, from_s;
     double seconds;
-    i64 at, given; /* at: end of the frame before; given: samples of the window so far */
+    i64 at, given; /* at: end of the frame before; given: samples of the section so far */
     bool any;      /* a frame has been placed */
 };
 
-static i64 window_samples(const struct window *w)
+static i64 section_samples(const struct film_section *w)
 {
     return llrint(w->seconds * (double)w->mixer.rate_hz);
 }
 
 /* Sample position of a frame by its timestamp. Timestamps are rounded: a frame within 20 ms of its
  * expected position follows the previous one without a gap. */
-static i64 frame_begin(const struct window *w)
+static i64 frame_begin(const struct film_section *w)
 {
     const struct av_input *input = &w->mixer.input;
     i64 stamp = input->frame->best_effort_timestamp, rate_hz = w->mixer.rate_hz;
@@ -339,7 +339,7 @@ static i64 frame_begin(const struct window *w)
     return follows ? w->at : begin;
 }
 
-static int give_silence(struct window *w, i64 until)
+static int append_silence(struct film_section *w, i64 until)
 {
     enum { AT_ONCE = 4096 };
     reserve_mono(&w->mixer, AT_ONCE);
@@ -352,22 +352,22 @@ static int give_silence(struct window *w, i64 until)
     return 0;
 }
 
-/* Appends the part of the current frame that lies in the window. */
-static int place_frame(struct window *w)
+/* Appends the part of the current frame that lies in the section. */
+static int place_frame(struct film_section *w)
 {
     struct av_sound_mixer *m = &w->mixer;
     if (check_rate(m) < 0)
         return -1;
     i64 samples = m->input.frame->nb_samples, begin = frame_begin(w);
-    i64 end = min_i64(begin + samples, window_samples(w)), first = max_i64(begin, w->given);
+    i64 end = min_i64(begin + samples, section_samples(w)), first = max_i64(begin, w->given);
     w->at = begin + samples;
     w->any = true;
     if (w->at <= 0)
-        /* Frames before the window are decoded only to reach it. */
+        /* Frames before the section are decoded only to reach it. */
         m->input.packets = m->input.damaged = 0;
     if (first >= end)
         return 0;
-    if (give_silence(w, first) < 0)
+    if (append_silence(w, first) < 0)
         return -1;
     mix_to_mono(m, m->input.frame);
     memmove(m->mono, m->mono + first - begin, (size_t)(end - first) * sizeof(float));
@@ -375,16 +375,16 @@ static int place_frame(struct window *w)
     return append_samples(m, end - first);
 }
 
-/* Seeks to `before_s` before the window, by the video's index if there is one; 0: to the film's
+/* Seeks to `before_s` before the section, by the video's index if there is one; 0: to the film's
  * beginning. */
-static int go_before(struct window *w, const AVStream *video, double before_s)
+static int seek_before(struct film_section *w, const AVStream *video, double before_s)
 {
     struct av_input *input = &w->mixer.input;
     double wanted_s = w->zero_s + w->from_s - before_s;
     const AVStream *by = video ? video : input->stream;
     i64 stamp = before_s > 0 ? (i64)(wanted_s / av_q2d(by->time_base)) : by->start_time;
     if (av_seek_frame(input->format, by->index, stamp, AVSEEK_FLAG_BACKWARD) < 0)
-        return before_s > 0 ? 0 : error_set("%s: %s in which nothing can be sought", input->origin, input->kind->name);
+        return before_s > 0 ? 0 : error_set("%s: %s that does not support seeking", input->origin, input->kind->name);
     avcodec_flush_buffers(input->codec);
     input->draining = false;
     return 0;
@@ -396,10 +396,10 @@ static double frame_time_s(const struct av_input *input)
     return stamp == AV_NOPTS_VALUE ? -INFINITY : (double)stamp * av_q2d(input->stream->time_base);
 }
 
-/* Decodes the first frame at or a little before the window; decoders begin with incomplete frames.
- * If a seek by video frames lands behind the window, it seeks further back. Returns input_next's
+/* Decodes the first frame at or a little before the section; decoders begin with incomplete frames.
+ * If a seek by video frames lands behind the section, it seeks further back. Returns input_next's
  * result. */
-static int first_frame(struct window *w, const AVStream *video)
+static int first_frame(struct film_section *w, const AVStream *video)
 {
     static const double before_s[] = {0.5, 4, 30, 0};
     struct av_input *input = &w->mixer.input;
@@ -410,7 +410,7 @@ static int first_frame(struct window *w, const AVStream *video)
     for (i64 i = 0; i < COUNT_OF(before_s); i++) {
         if (w->from_s <= before_s[i])
             continue;
-        if (go_before(w, video, before_s[i]) < 0)
+        if (seek_before(w, video, before_s[i]) < 0)
             return -1;
         more = input_next(input);
         if (more < 0 || (more > 0 && frame_time_s(input) <= latest_s))
@@ -419,14 +419,14 @@ static int first_frame(struct window *w, const AVStream *video)
     return more;
 }
 
-static int mix_window(struct window *w, const AVStream *video)
+static int mix_section(struct film_section *w, const AVStream *video)
 {
     struct av_sound_mixer *m = &w->mixer;
     int more = first_frame(w, video);
     while (more > 0) {
         if (m->input.frame->nb_samples > 0 && place_frame(w) < 0)
             return -1;
-        if (w->any && w->at >= window_samples(w))
+        if (w->any && w->at >= section_samples(w))
             break;
         more = input_next(&m->input);
     }
@@ -456,7 +456,7 @@ int film_has_sound(const void *bytes, i64 count, const char *origin)
     return has;
 }
 
-static int read_window(struct window *w, const void *bytes, i64 count, const char *origin)
+static int read_section(struct film_section *w, const void *bytes, i64 count, const char *origin)
 {
     struct av_input *input = &w->mixer.input;
     int has = open_film(input, bytes, count, origin);
@@ -467,16 +467,16 @@ static int read_window(struct window *w, const void *bytes, i64 count, const cha
         return -1;
     const AVStream *first = video ? video : input->stream;
     w->zero_s = first->start_time == AV_NOPTS_VALUE ? 0 : (double)first->start_time * av_q2d(first->time_base);
-    return mix_window(w, video);
+    return mix_section(w, video);
 }
 
 int film_sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, double from_s,
                     double seconds)
 {
     *out = (struct sound){0};
-    struct window window = {.mixer = {.out = out, .wanted_hz = rate_hz}, .from_s = from_s, .seconds = seconds};
-    int status = read_window(&window, bytes, count, origin);
-    mixer_close(&window.mixer);
+    struct film_section section = {.mixer = {.out = out, .wanted_hz = rate_hz}, .from_s = from_s, .seconds = seconds};
+    int status = read_section(&section, bytes, count, origin);
+    mixer_close(&section.mixer);
     if (status < 0 || out->samples == 0)
         sound_release(out);
     return status;

@@ -31,7 +31,7 @@ static int decode_still(struct av_input *input)
     }
     if (code < 0)
         return av_problem(input->origin, input->kind->name, code);
-    bool half = frame_is_damaged(input->frame) || (is_tiff(input->kind) && av_complaint()[0]);
+    bool half = frame_is_damaged(input->frame) || (is_tiff(input->kind) && av_last_error()[0]);
     return half ? av_problem(input->origin, input->kind->name, AVERROR_INVALIDDATA) : 0;
 }
 
@@ -49,7 +49,7 @@ static void take_notes(struct picture *out, const struct av_input *input)
 {
     const AVFrameSideData *profile = av_frame_get_side_data(input->frame, AV_FRAME_DATA_ICC_PROFILE);
     if (profile)
-        text_append(&out->profile, profile->data, (i64)profile->size);
+        buffer_append(&out->profile, profile->data, (i64)profile->size);
     if (is_tiff(input->kind)) /* EXIF uses TIFF's tags */
         out->orientation = exif_orientation(input->bytes, input->count);
 }

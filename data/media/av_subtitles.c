@@ -54,24 +54,24 @@ static double zero_of(const struct av_input *input)
 /* Assumed duration of a cue that states none, in seconds. */
 static const double usual_s = 3;
 
-static i64 write_cue(struct text *out, const struct av_input *input, const AVSubtitle *said, double zero_s)
+static i64 write_cue(struct buffer *out, const struct av_input *input, const AVSubtitle *said, double zero_s)
 {
     const AVPacket *packet = input->packet;
     double unit_s = av_q2d(input->stream->time_base);
     double begin_s = (double)packet->pts * unit_s - zero_s + said->start_display_time * 1e-3;
     double end_s = begin_s + (packet->duration > 0 ? (double)packet->duration * unit_s : usual_s);
-    struct text words = {0};
+    struct buffer words = {0};
     for (unsigned i = 0; i < said->num_rects; i++)
         if (said->rects[i]->ass)
             subtitles_event(&words, said->rects[i]->ass);
     i64 cues = words.length > 0 && packet->pts != AV_NOPTS_VALUE && end_s > 0;
     if (cues)
         subtitles_write(out, fmax(begin_s, 0), end_s, words.data);
-    text_release(&words);
+    buffer_release(&words);
     return cues;
 }
 
-static i64 read_packet(struct text *out, struct av_input *input, double zero_s)
+static i64 read_packet(struct buffer *out, struct av_input *input, double zero_s)
 {
     AVSubtitle said = {0};
     int given = 0;
@@ -86,7 +86,7 @@ static i64 read_packet(struct text *out, struct av_input *input, double zero_s)
     return cues;
 }
 
-static i64 read_cues(struct text *out, struct av_input *input)
+static i64 read_cues(struct buffer *out, struct av_input *input)
 {
     double zero_s = zero_of(input);
     i64 cues = 0;
@@ -101,7 +101,7 @@ static i64 read_cues(struct text *out, struct av_input *input)
     return input_check_damage(input) < 0 ? -1 : cues;
 }
 
-static i64 read_film(struct text *out, struct av_input *input, const void *bytes, i64 count, const char *origin,
+static i64 read_film(struct buffer *out, struct av_input *input, const void *bytes, i64 count, const char *origin,
                      const char *language)
 {
     const struct file_kind *kind = file_kind_of(bytes, count);
@@ -116,7 +116,7 @@ static i64 read_film(struct text *out, struct av_input *input, const void *bytes
     return input_open_decoder(input, decoder) < 0 ? -1 : read_cues(out, input);
 }
 
-i64 film_subtitles(struct text *out, const void *bytes, i64 count, const char *origin, const char *language)
+i64 film_subtitles(struct buffer *out, const void *bytes, i64 count, const char *origin, const char *language)
 {
     struct av_input input = {0};
     i64 cues = read_film(out, &input, bytes, count, origin, language);

@@ -7,7 +7,7 @@
 #include <libswscale/swscale.h>
 #include <string.h>
 
-struct writer {
+struct mp4_writer {
     AVFormatContext *format;
     AVCodecContext *codec;
     AVStream *stream;
@@ -16,7 +16,7 @@ struct writer {
     AVPacket *packet;
 };
 
-static void writer_release(struct writer *writer)
+static void writer_release(struct mp4_writer *writer)
 {
     avcodec_free_context(&writer->codec);
     sws_freeContext(writer->sws);
@@ -47,7 +47,7 @@ static void describe_codec(AVCodecContext *codec, const struct clip *clip)
     codec->chroma_sample_location = AVCHROMA_LOC_CENTER; /* swscale's default chroma position */
 }
 
-static int open_codec(struct writer *writer, const struct clip *clip)
+static int open_codec(struct mp4_writer *writer, const struct clip *clip)
 {
     const AVCodec *encoder = avcodec_find_encoder_by_name("libx264");
     if (!encoder)
@@ -67,7 +67,7 @@ static int open_codec(struct writer *writer, const struct clip *clip)
     return code < 0 ? av_problem("libx264", "cannot start", code) : 0;
 }
 
-static int open_container(struct writer *writer)
+static int open_container(struct mp4_writer *writer)
 {
     int code = avformat_alloc_output_context2(&writer->format, NULL, "mp4", NULL);
     if (code < 0)
@@ -85,7 +85,7 @@ static int open_container(struct writer *writer)
     return code < 0 ? av_problem("MP4", "cannot start", code) : 0;
 }
 
-static int open_frame(struct writer *writer, const struct clip *clip)
+static int open_frame(struct mp4_writer *writer, const struct clip *clip)
 {
     int width = (int)clip->width, height = (int)clip->height;
     writer->packet = av_packet_alloc();
@@ -100,7 +100,7 @@ static int open_frame(struct writer *writer, const struct clip *clip)
     return code < 0 ? av_problem("MP4", "cannot make frames", code) : 0;
 }
 
-static int write_packets(struct writer *writer)
+static int write_packets(struct mp4_writer *writer)
 {
     int code;
     while ((code = avcodec_receive_packet(writer->codec, writer->packet)) == 0) {
@@ -114,7 +114,7 @@ static int write_packets(struct writer *writer)
     return code == AVERROR(EAGAIN) || code == AVERROR_EOF ? 0 : code;
 }
 
-static int write_frame(struct writer *writer, const u8 *pixels, i64 index)
+static int write_frame(struct mp4_writer *writer, const u8 *pixels, i64 index)
 {
     const u8 *from[1] = {pixels};
     int row_bytes[1] = {writer->frame->width * 3};
@@ -131,7 +131,7 @@ static int write_frame(struct writer *writer, const u8 *pixels, i64 index)
     return code < 0 ? code : write_packets(writer);
 }
 
-static int write_all(struct writer *writer, const struct clip *clip)
+static int write_all(struct mp4_writer *writer, const struct clip *clip)
 {
     int code = 0;
     for (i64 i = 0; i < clip->frames && code >= 0; i++)
@@ -145,24 +145,24 @@ static int write_all(struct writer *writer, const struct clip *clip)
     return code < 0 ? av_problem("MP4", "cannot write", code) : 0;
 }
 
-static void take_bytes(struct text *out, struct writer *writer)
+static void take_bytes(struct buffer *out, struct mp4_writer *writer)
 {
     u8 *bytes = NULL;
     int count = avio_close_dyn_buf(writer->format->pb, &bytes);
     writer->format->pb = NULL;
-    text_append(out, bytes, count);
+    buffer_append(out, bytes, count);
     av_free(bytes);
 }
 
-int clip_encode_mp4(struct text *out, const struct clip *clip)
+int clip_encode_mp4(struct buffer *out, const struct clip *clip)
 {
     if (clip->frames < 1 || clip->width < 2 || clip->height < 2 || clip->width % 2 || clip->height % 2)
         return error_set("H.264 wants frames of even height and width, not %lld of %lldx%lld", (long long)clip->frames,
                          (long long)clip->height, (long long)clip->width);
     if (!(clip->rate_hz > 0 && clip->rate_hz <= 1000))
         return error_set("a clip of %g frames a second; expected above 0, at most 1000", clip->rate_hz);
-    av_keep_quiet();
-    struct writer writer = {0};
+    av_capture_log();
+    struct mp4_writer writer = {0};
     int status = open_codec(&writer, clip);
     if (status == 0)
         status = open_container(&writer);

@@ -47,9 +47,9 @@ void pixels_resize(u8 *out, i64 out_height, i64 out_width, const u8 *in, i64 hei
 
 /* av_problem.c: libav writes no log. av_problem sets the message "CONTEXT: WHAT: reason: libav's
  * last complaint" and returns -1. */
-void av_keep_quiet(void); /* call before any other libav call */
+void av_capture_log(void); /* call before any other libav call */
 int av_problem(const char *context, const char *what, int code);
-const char *av_complaint(void); /* the last complaint since av_keep_quiet, or "" */
+const char *av_last_error(void); /* the last complaint since av_capture_log, or "" */
 
 /* Blends RGBA pixels onto a background colour: RGBA -> RGB. In-place is allowed: the buffers may
  * overlap if out <= rgba. */

@@ -16,7 +16,7 @@ static void take_profile(struct picture *out, const struct heif_image_handle *ha
         return;
     u8 *profile = memory_alloc(bytes);
     if (heif_image_handle_get_raw_color_profile(handle, profile).code == heif_error_Ok)
-        text_append(&out->profile, profile, bytes);
+        buffer_append(&out->profile, profile, bytes);
     memory_free(profile);
 }
 

@@ -25,7 +25,7 @@ struct jpeg_reader {
     char problem[JMSG_LENGTH_MAX + 64];
 };
 
-static void leave(j_common_ptr jpeg)
+static void on_error(j_common_ptr jpeg)
 {
     struct jpeg_reader *reader = jpeg->client_data;
     if (!reader->problem[0])
@@ -47,7 +47,7 @@ static bool loses_pixels(int code)
 static void take_message(j_common_ptr jpeg, int level)
 {
     if (level < 0 && loses_pixels(jpeg->err->msg_code))
-        leave(jpeg);
+        on_error(jpeg);
 }
 
 static void watch_scans(j_common_ptr jpeg)
@@ -56,7 +56,7 @@ static void watch_scans(j_common_ptr jpeg)
     if (reader->jpeg.input_scan_number <= SCANS_MOST)
         return;
     snprintf(reader->problem, sizeof reader->problem, "more than %d scans; write it anew", SCANS_MOST);
-    leave(jpeg);
+    on_error(jpeg);
 }
 
 /* Chooses the smallest scale of 1/8, 1/4, 1/2 and 1 that leaves at least twice the requested
@@ -119,7 +119,7 @@ static void take_notes(struct jpeg_reader *reader)
     JOCTET *profile;
     unsigned profile_bytes;
     if (jpeg_read_icc_profile(&reader->jpeg, &profile, &profile_bytes)) {
-        text_append(&reader->out->profile, profile, profile_bytes);
+        buffer_append(&reader->out->profile, profile, profile_bytes);
         free(profile);
     }
     for (jpeg_saved_marker_ptr at = reader->jpeg.marker_list; at && !reader->out->orientation; at = at->next)
@@ -154,7 +154,7 @@ int jpeg_read(struct picture *out, const void *bytes, i64 count, const char *ori
     *reader = (struct jpeg_reader){.origin = origin, .request = request, .out = out};
     reader->jpeg.err = jpeg_std_error(&reader->errors);
     reader->jpeg.client_data = reader;
-    reader->errors.error_exit = leave;
+    reader->errors.error_exit = on_error;
     reader->errors.emit_message = take_message;
     int status = reader_run(reader, bytes, count);
     jpeg_destroy_decompress(&reader->jpeg);

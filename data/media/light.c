@@ -44,7 +44,7 @@ static void fill_tables(void)
 }
 
 /* BT.2100 table 5: OOTF of a 1000 cd/m2 display, driven by the luminance of the whole pixel. */
-static void show_scene(float rgb[3])
+static void apply_ootf(float rgb[3])
 {
     float luminance = 0.2627f * rgb[0] + 0.6780f * rgb[1] + 0.0593f * rgb[2];
     float gain = (float)(HLG_PEAK / WHITE) * powf(luminance, 0.2f);
@@ -52,20 +52,20 @@ static void show_scene(float rgb[3])
         rgb[c] *= gain;
 }
 
-struct curve {
+struct tone_curve {
     float a, b, gain, peak;
 };
 
 /* Moebius curve gain (x + a) / (x + b) that meets y = x at the knee with slope 1 and reaches 1 at
  * the peak. */
-static struct curve curve_to(float peak)
+static struct tone_curve curve_to(float peak)
 {
     float j = KNEE, a = -j * j * (peak - 1) / (j * j - 2 * j + peak);
     float b = (j * j - 2 * j * peak + peak) / fmaxf(peak - 1, 1e-6f);
-    return (struct curve){a, b, (b * b + 2 * b * j + j * j) / (b - a), peak};
+    return (struct tone_curve){a, b, (b * b + 2 * b * j + j * j) / (b - a), peak};
 }
 
-static float draw_together(float light, const struct curve *curve)
+static float compress_highlights(float light, const struct tone_curve *curve)
 {
     return light <= KNEE ? light : curve->gain * (light + curve->a) / (light + curve->b);
 }
@@ -84,13 +84,14 @@ void light_to_srgb(u8 *out, const u16 *rgb, i64 pixels, enum light light, double
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, fill_tables);
     const float *table = light == LIGHT_HLG ? hlg_light : pq_light;
-    struct curve curve = curve_to((float)(fmax(light == LIGHT_HLG ? HLG_PEAK : peak, WHITE + 1) / WHITE));
+    struct tone_curve curve = curve_to((float)(fmax(light == LIGHT_HLG ? HLG_PEAK : peak, WHITE + 1) / WHITE));
     for (i64 i = 0; i < pixels; i++, rgb += 3, out += 3) {
         float shown[3] = {table[rgb[0] >> 4], table[rgb[1] >> 4], table[rgb[2] >> 4]}, wide[3];
         if (light == LIGHT_HLG)
-            show_scene(shown);
+            apply_ootf(shown);
         to_srgb_primaries(wide, shown);
-        float most = fmaxf(fmaxf(fmaxf(wide[0], wide[1]), wide[2]), 1e-6f), gain = draw_together(most, &curve) / most;
+        float most = fmaxf(fmaxf(fmaxf(wide[0], wide[1]), wide[2]), 1e-6f),
+              gain = compress_highlights(most, &curve) / most;
         for (int c = 0; c < 3; c++)
             out[c] = srgb_codes[(int)(fminf(fmaxf(wide[c] * gain, 0), 1) * SRGB_STEPS + 0.5f)];
     }

@@ -94,41 +94,41 @@ int image_read(struct clip *out, const void *bytes, i64 count, const char *origi
 
 int image_write_png(const char *path, const u8 *pixels, i64 height, i64 width)
 {
-    struct text file = {0};
+    struct buffer file = {0};
     image_encode_png(&file, pixels, height, width);
     int status = file_replace(path, file.data, file.length);
-    text_release(&file);
+    buffer_release(&file);
     return status;
 }
 
 int clip_write_mp4(const char *path, const struct clip *clip)
 {
-    struct text file = {0};
+    struct buffer file = {0};
     int status = clip_encode_mp4(&file, clip);
     if (status < 0)
         error_prefix("%s", path);
     else
         status = file_replace(path, file.data, file.length);
-    text_release(&file);
+    buffer_release(&file);
     return status;
 }
 
 int sound_write_wav(const char *path, const struct sound *sound)
 {
-    struct text file = {0};
+    struct buffer file = {0};
     sound_encode_wav(&file, sound);
     int status = file_replace(path, file.data, file.length);
-    text_release(&file);
+    buffer_release(&file);
     return status;
 }
 
-static void append_u16(struct text *out, u32 value)
+static void append_u16(struct buffer *out, u32 value)
 {
     u8 bytes[2] = {(u8)value, (u8)(value >> 8)};
-    text_append(out, bytes, 2);
+    buffer_append(out, bytes, 2);
 }
 
-static void append_u32(struct text *out, u32 value)
+static void append_u32(struct buffer *out, u32 value)
 {
     append_u16(out, value & 0xffff);
     append_u16(out, value >> 16);
@@ -146,14 +146,14 @@ static i32 pcm16(float value)
 
 /* Format: "Multimedia Programming Interface and Data Specifications 1.0" (1991): RIFF, WAVE,
  * 16-byte fmt, data. */
-void sound_encode_wav(struct text *out, const struct sound *sound)
+void sound_encode_wav(struct buffer *out, const struct sound *sound)
 {
     require(sound->samples < (1 << 30), "a WAV file holds fewer than 2^30 samples, not %lld",
             (long long)sound->samples);
     u32 data_bytes = (u32)(sound->samples * 2), rate_hz = (u32)sound->rate_hz;
-    text_append(out, "RIFF", 4);
+    buffer_append(out, "RIFF", 4);
     append_u32(out, 36 + data_bytes);
-    text_append(out, "WAVEfmt ", 8);
+    buffer_append(out, "WAVEfmt ", 8);
     append_u32(out, 16);
     append_u16(out, 1); /* PCM */
     append_u16(out, 1); /* one channel */
@@ -161,7 +161,7 @@ void sound_encode_wav(struct text *out, const struct sound *sound)
     append_u32(out, rate_hz * 2);
     append_u16(out, 2);
     append_u16(out, 16);
-    text_append(out, "data", 4);
+    buffer_append(out, "data", 4);
     append_u32(out, data_bytes);
     for (i64 i = 0; i < sound->samples; i++)
         append_u16(out, (u32)pcm16(sound->values[i]) & 0xffff);

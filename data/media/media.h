@@ -82,7 +82,7 @@ int image_read_as(struct clip *out, const void *bytes, i64 count, const char *or
 /* Reads at full size with the default rules. */
 int image_read(struct clip *out, const void *bytes, i64 count, const char *origin);
 int image_write_png(const char *path, const u8 *pixels, i64 height, i64 width); /* RGB, atomic */
-void image_encode_png(struct text *out, const u8 *pixels, i64 height, i64 width);
+void image_encode_png(struct buffer *out, const u8 *pixels, i64 height, i64 width);
 
 /* Parameters of clip_read: frames at rate_hz (nearest in time; 0: every frame) from from_s on, at
  * most max_frames (0: all), scaled to fit height x width (0: unscaled). The picture keeps its
@@ -107,7 +107,7 @@ int media_seconds(double *out, const void *bytes, i64 count, const char *origin)
 /* Writes H.264, yuv420p; width and height must be even, rate_hz above 0. Deterministic: the same
  * clip gives the same bytes. */
 int clip_write_mp4(const char *path, const struct clip *clip); /* atomic */
-int clip_encode_mp4(struct text *out, const struct clip *clip);
+int clip_encode_mp4(struct buffer *out, const struct clip *clip);
 
 /* Reads a sound as the mean of its channels, resampled to rate_hz (0: not resampled). A video gives
  * its sound track. A file without samples is an error. */
@@ -126,7 +126,7 @@ int film_has_sound(const void *bytes, i64 count, const char *origin);
 /* Extracts a film's subtitles as SubRip text, on the clock of film_sound_read: the track in
  * `language`, as tagged in the file (NULL or "": any language), that a player would show first.
  * Returns the number of cues, 0 if there are no text subtitles, -1 on error. */
-i64 film_subtitles(struct text *out, const void *bytes, i64 count, const char *origin, const char *language);
+i64 film_subtitles(struct buffer *out, const void *bytes, i64 count, const char *origin, const char *language);
 /* Reads a sound of any length in the memory of a few packets. `bytes` are borrowed until it is
  * closed. NULL: a message. */
 struct sound_stream;
@@ -135,7 +135,7 @@ struct sound_stream *sound_stream_open(const void *bytes, i64 count, const char 
 i64 sound_stream_read(struct sound_stream *stream, float *out, i64 most);
 void sound_stream_close(struct sound_stream *stream);
 int sound_write_wav(const char *path, const struct sound *sound); /* 16-bit PCM, atomic */
-void sound_encode_wav(struct text *out, const struct sound *sound);
+void sound_encode_wav(struct buffer *out, const struct sound *sound);
 
 /* Resizes with Lanczos, larger or smaller, centred on white if the proportions differ. Pixels are
  * resized only here (pixels.c) and, straight from the decoder's planes, in clip_read. */

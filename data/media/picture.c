@@ -5,7 +5,7 @@
 void picture_release(struct picture *picture)
 {
     memory_free(picture->pixels);
-    text_release(&picture->profile);
+    buffer_release(&picture->profile);
     *picture = (struct picture){0};
 }
 

@@ -10,7 +10,7 @@ struct picture {
     i64 height, width;               /* decoded size */
     i64 stored_height, stored_width; /* size in the file, if decoded smaller; 0: the same */
     u8 *pixels;                      /* [height, width, 3 or 4] */
-    struct text profile;             /* ICC; empty: sRGB */
+    struct buffer profile;           /* ICC; empty: sRGB */
     int orientation;                 /* EXIF 2.32, tag 274: 1 to 8; 0: none */
 };
 void picture_release(struct picture *picture);

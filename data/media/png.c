@@ -46,7 +46,7 @@ static void give_bytes(png_structp png, png_bytep out, png_size_t wanted)
 
 /* Makes libpng output 8-bit RGB, or RGBA if the picture has transparency, for any colour type and
  * depth. */
-static void ask_for_rgb(struct png_reader *reader)
+static void request_rgb(struct png_reader *reader)
 {
     png_structp png = reader->png;
     bool clear =
@@ -75,7 +75,7 @@ static void read_header(struct png_reader *reader)
 
 static void read_pixels(struct png_reader *reader)
 {
-    ask_for_rgb(reader);
+    request_rgb(reader);
     i64 row_bytes = reader->width * reader->channels;
     if ((i64)png_get_rowbytes(reader->png, reader->info) != row_bytes)
         png_error(reader->png, "could not be turned into RGB");
@@ -111,7 +111,7 @@ static void take_notes(struct picture *out, const struct png_reader *reader)
     png_uint_32 count = 0;
     if (!png_get_sRGB(reader->png, reader->info, &intent) &&
         png_get_iCCP(reader->png, reader->info, &name, &method, &bytes, &count))
-        text_append(&out->profile, bytes, count);
+        buffer_append(&out->profile, bytes, count);
 #ifdef PNG_eXIf_SUPPORTED
     if (png_get_eXIf_1(reader->png, reader->info, &count, &bytes))
         out->orientation = exif_orientation(bytes, count);
@@ -141,7 +141,7 @@ int png_read(struct picture *out, const void *bytes, i64 count, const char *orig
 
 static void take_bytes(png_structp png, png_bytep bytes, png_size_t count)
 {
-    text_append(png_get_io_ptr(png), bytes, (i64)count);
+    buffer_append(png_get_io_ptr(png), bytes, (i64)count);
 }
 
 static void nothing_to_flush(png_structp png)
@@ -156,7 +156,7 @@ static void writing_failed(png_structp png, png_const_charp problem)
     panic("libpng cannot write: %s", problem);
 }
 
-void image_encode_png(struct text *out, const u8 *pixels, i64 height, i64 width)
+void image_encode_png(struct buffer *out, const u8 *pixels, i64 height, i64 width)
 {
     png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, writing_failed, ignore_warning);
     require(png, "libpng cannot start");

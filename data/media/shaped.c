@@ -65,7 +65,7 @@ int shaped_image_read(struct clip *out, const struct vision_shape *shape, const 
     return 0;
 }
 
-static void stand_still(struct clip *clip)
+static void repeat_last_frame(struct clip *clip)
 {
     i64 frames = 1 + round_up(clip->frames - 1, VISION_GROUP), frame = clip->height * clip->width * 3;
     clip->pixels = memory_resize(clip->pixels, clip->frames * frame, frames * frame);
@@ -92,7 +92,7 @@ int shaped_clip_read(struct clip *out, bool *longer, const struct vision_shape *
     out->seconds -= (double)more / out->rate_hz;
     if (longer)
         *longer = more;
-    stand_still(out);
+    repeat_last_frame(out);
     return 0;
 }
 

@@ -68,7 +68,7 @@ static bool read_times(double *from_s, double *until_s, const struct subtitles_l
 }
 
 /* Appends a line's words without markup such as <i>, <00:00:01.000> and {\an8}. */
-static void add_words(struct text *out, const struct subtitles_line *line)
+static void add_words(struct buffer *out, const struct subtitles_line *line)
 {
     const char *end = line->begin + line->length;
     for (const char *at = line->begin; at < end; at++) {
@@ -77,7 +77,7 @@ static void add_words(struct text *out, const struct subtitles_line *line)
         if (close)
             at = close;
         else
-            text_append(out, at, 1);
+            buffer_append(out, at, 1);
     }
 }
 
@@ -87,7 +87,7 @@ bool subtitles_named(const char *path)
     return dot && (strcasecmp(dot, ".srt") == 0 || strcasecmp(dot, ".vtt") == 0);
 }
 
-i64 subtitles_words(struct text *out, const char *file, i64 bytes, double from_s, double until_s)
+i64 subtitles_words(struct buffer *out, const char *file, i64 bytes, double from_s, double until_s)
 {
     struct subtitles_lines lines = {file, file + bytes};
     struct subtitles_line line;
@@ -100,7 +100,7 @@ i64 subtitles_words(struct text *out, const char *file, i64 bytes, double from_s
         while (next_line(&line, &lines) && line.length)
             if (begin_s < until_s && end_s > from_s) {
                 if (out->length)
-                    text_append(out, " ", 1);
+                    buffer_append(out, " ", 1);
                 add_words(out, &line);
             }
     }
@@ -130,12 +130,12 @@ static const char *event_text(const char *event)
     return event;
 }
 
-void subtitles_event(struct text *out, const char *event)
+void subtitles_event(struct buffer *out, const char *event)
 {
     bool drawing = false;
     const char *at = event_text(event);
     if (out->length && *at)
-        text_append(out, " ", 1);
+        buffer_append(out, " ", 1);
     while (*at) {
         const char *close = *at == '{' ? strchr(at, '}') : NULL;
         bool breaks = (at[0] == '\\' && at[1] && strchr("Nnh", at[1])) || *at == '\r' || *at == '\n';
@@ -144,24 +144,24 @@ void subtitles_event(struct text *out, const char *event)
         if (close)
             drawing = draws(at, close, drawing);
         else if (breaks)
-            text_append(out, " ", 1);
+            buffer_append(out, " ", 1);
         else if (!drawing)
-            text_append(out, at, 1);
+            buffer_append(out, at, 1);
         at = close ? close + 1 : at + 1 + (breaks && *at == '\\');
     }
 }
 
-static void write_time(struct text *out, double time_s)
+static void write_time(struct buffer *out, double time_s)
 {
     i64 ms = (i64)(fmin(time_s, 1e9) * 1000 + 0.5);
-    text_printf(out, "%02lld:%02lld:%02lld,%03lld", (long long)(ms / 3600000), (long long)(ms / 60000 % 60),
-                (long long)(ms / 1000 % 60), (long long)(ms % 1000));
+    buffer_printf(out, "%02lld:%02lld:%02lld,%03lld", (long long)(ms / 3600000), (long long)(ms / 60000 % 60),
+                  (long long)(ms / 1000 % 60), (long long)(ms % 1000));
 }
 
-void subtitles_write(struct text *out, double begin_s, double end_s, const char *words)
+void subtitles_write(struct buffer *out, double begin_s, double end_s, const char *words)
 {
     write_time(out, begin_s);
-    text_printf(out, " --> ");
+    buffer_printf(out, " --> ");
     write_time(out, end_s);
-    text_printf(out, "\n%s\n\n", words);
+    buffer_printf(out, "\n%s\n\n", words);
 }

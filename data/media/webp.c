@@ -49,21 +49,21 @@ static int read_first(struct picture *out, const WebPData *file, i64 height, i64
     return status;
 }
 
-static void take_chunk(struct text *out, const WebPDemuxer *demuxer, const char *name)
+static void take_chunk(struct buffer *out, const WebPDemuxer *demuxer, const char *name)
 {
     WebPChunkIterator chunk;
     if (WebPDemuxGetChunk(demuxer, name, 1, &chunk))
-        text_append(out, chunk.chunk.bytes, (i64)chunk.chunk.size);
+        buffer_append(out, chunk.chunk.bytes, (i64)chunk.chunk.size);
     WebPDemuxReleaseChunkIterator(&chunk);
 }
 
 static void take_notes(struct picture *out, const WebPDemuxer *demuxer)
 {
-    struct text exif = {0};
+    struct buffer exif = {0};
     take_chunk(&out->profile, demuxer, "ICCP");
     take_chunk(&exif, demuxer, "EXIF");
     out->orientation = exif_orientation((const u8 *)exif.data, exif.length);
-    text_release(&exif);
+    buffer_release(&exif);
 }
 
 int webp_read(struct picture *out, const void *bytes, i64 count, const char *origin,
@@ -171,7 +171,7 @@ static int keep_canvas(struct clip *out, struct animation *a, const u8 *canvas, 
     struct clip frame, fitted;
     picture.pixels = memory_alloc(a->height * a->width * 4);
     memcpy(picture.pixels, canvas, (size_t)(a->height * a->width * 4));
-    text_append(&picture.profile, a->pattern.profile.data, a->pattern.profile.length);
+    buffer_append(&picture.profile, a->pattern.profile.data, a->pattern.profile.length);
     picture_finish(&frame, &picture, &as_it_is);
     picture_release(&picture);
     if (a->request->height) {

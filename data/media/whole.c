@@ -21,8 +21,8 @@ static u64 little_endian(const u8 *bytes, int length)
 
 static int cut_short(const char *origin, const char *what, u64 wanted_bytes, i64 count)
 {
-    return error_set("%s: cut short: %s says that it reaches to byte %llu, the file ends at byte %lld; copy it again",
-                     origin, what, (unsigned long long)wanted_bytes, (long long)count);
+    return error_set("%s: cut short: %s extends to byte %llu, the file ends at byte %lld; copy it again", origin, what,
+                     (unsigned long long)wanted_bytes, (long long)count);
 }
 
 /* PNG: chunks of a length, a type, data and a checksum, up to IEND. No chunk may be longer than the
@@ -214,7 +214,7 @@ static int check_tiff(const u8 *bytes, i64 count, const char *origin)
         if (number(bytes + at, 2) == STRIP_BYTES || number(bytes + at, 2) == TILE_BYTES)
             return 0;
     return error_set("%s: a TIFF picture that does not state the lengths of its strips (StripByteCounts), so that "
-                     "nobody can say whether its end is there; write it anew",
+                     "truncation cannot be detected; write it again",
                      origin);
 }
 

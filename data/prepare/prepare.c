@@ -17,8 +17,8 @@ static struct source *open_source(const struct prepare *p)
                                                          .validation = s->validation,
                                                          .test = s->test,
                                                          .columns = &s->columns,
-                                                         .part = p->part,
-                                                         .parts = p->parts});
+                                                         .job = p->job,
+                                                         .jobs = p->jobs});
 }
 
 /* Reads the next batch of samples. Sets *ended at the end of the source; returns -1 if it is
@@ -97,7 +97,7 @@ static int write_sample(struct prepare *p, struct item *item)
     }
     int status = item->dropped ? 0 : prepare_write_pieces(p, item);
     if (p->curation)
-        curation_wrote(p->curation, &item->curate, count_records(p) - before);
+        curation_set_records(p->curation, &item->curate, count_records(p) - before);
     return status;
 }
 
@@ -166,7 +166,7 @@ static int prepare_samples(struct prepare *p, struct source *source)
     int status = 0;
     progress_init(&progress, "bytes of data", 1);
     if (p->position) {
-        status = source_go_on(source, p->position);
+        status = source_resume(source, p->position);
         if (status < 0)
             error_prefix("going on with %s", p->out);
         else
@@ -189,7 +189,7 @@ static int finish(struct prepare *p)
     if (check_bad_share(p, 1) < 0)
         return -1;
     /* One of several parts may have no file. */
-    if (p->counts.samples[SPLIT_TRAIN] == 0 && p->parts <= 1)
+    if (p->counts.samples[SPLIT_TRAIN] == 0 && p->jobs <= 1)
         return error_set("%s: no sample for training among %lld", p->settings->data, (long long)p->counts.read);
     if (p->consumer) {
         if (shard_writer_end(p->writers[SPLIT_TRAIN]) < 0 || progress_save(p) < 0)

@@ -72,7 +72,7 @@ struct shard_consumer {
     void *context;
     /* Moves or removes the shard file; may block. Returns 0, -1 with a message, or 1 if
      * interrupted. */
-    int (*take)(void *context, i64 number, const char *shard, const struct text *index);
+    int (*take)(void *context, i64 number, const char *shard, const struct buffer *index);
     int (*end)(void *context, i64 shards); /* called after the last shard was taken */
     /* The first shard still needed. If the saved progress has closed more shards than this, prepare
      * starts over. */

@@ -49,26 +49,27 @@ void chat_fold(const struct prepare *p, struct sample *s)
         return;
     struct sample_part *question = &s->parts[to];
     bool text = question->kind == MODALITY_TEXT;
-    text_append(&s->parts[0].bytes, "\n\n", 2);
+    buffer_append(&s->parts[0].bytes, "\n\n", 2);
     if (text)
-        text_append(&s->parts[0].bytes, question->bytes.data, question->bytes.length);
+        buffer_append(&s->parts[0].bytes, question->bytes.data, question->bytes.length);
     move_before(s, to);
     if (!text)
         return;
-    text_release(&question->bytes);
+    buffer_release(&question->bytes);
     memmove(question, question + 1, (size_t)(s->count - to - 1) * sizeof *question);
     s->count--;
 }
 
 /* Adds the layout's plain text: `before` an answer's first text, `after` a message's last text.
  * Returns `text` itself if both are empty, else the result in `out`. */
-static const char *with_affixes(struct text *out, const char *before, const char *text, i64 *length, const char *after)
+static const char *with_affixes(struct buffer *out, const char *before, const char *text, i64 *length,
+                                const char *after)
 {
     if (!*before && !*after)
         return text;
-    text_append(out, before, (i64)strlen(before));
-    text_append(out, text, *length);
-    text_append(out, after, (i64)strlen(after));
+    buffer_append(out, before, (i64)strlen(before));
+    buffer_append(out, text, *length);
+    buffer_append(out, after, (i64)strlen(after));
     *length = out->length;
     return out->data;
 }
@@ -86,7 +87,7 @@ int chat_encode(const struct prepare *p, struct item *item, i64 index)
     bool answers = chat_answers(s, index), first = part->role != NULL, text = part->kind == MODALITY_TEXT;
     const char *words = text && part->bytes.data ? part->bytes.data : "";
     i64 length = text ? part->bytes.length : 0;
-    struct text dressed = {0};
+    struct buffer dressed = {0};
     if (!p->chat)
         return text_chat_layout(p->text) ? 0 : -1;
     chat_trim(p->chat, first, ends_message(s, index), &words, &length);
@@ -98,7 +99,7 @@ int chat_encode(const struct prepare *p, struct item *item, i64 index)
         status = text_chat_head(&encoded->head, p->text, p->chat, part->role, words, answers ? 0 : length);
     if (status == 0 && text && (answers || !first))
         status = text_chat_text(&encoded->ids, p->text, words, length);
-    text_release(&dressed);
+    buffer_release(&dressed);
     return status;
 }
 

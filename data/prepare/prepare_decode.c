@@ -42,7 +42,7 @@ static bool decide_use(const struct prepare *p, struct item *item)
 
 static int decode_text(const struct prepare *p, struct item *item, i64 part)
 {
-    const struct text *bytes = &item->sample.parts[part].bytes;
+    const struct buffer *bytes = &item->sample.parts[part].bytes;
     struct id_list *out = &item->encoded[part].ids;
     if (item->sample.parts[part].kind == MODALITY_TEXT)
         return text_encode(
@@ -77,17 +77,17 @@ static int subtitles_as_text(const struct prepare *p, struct item *item)
     double seconds = medium->clip.pixels ? (double)medium->clip.frames / medium->clip.rate_hz
                      : sound             ? (double)sound->samples / (double)sound->rate_hz
                                          : 0;
-    struct text file = {0}, words = {0};
+    struct buffer file = {0}, words = {0};
     if (s->subtitles && file_read(&file, s->subtitles) < 0)
         return -1;
-    const struct text *cues = s->subtitles ? &file : &s->cues;
+    const struct buffer *cues = s->subtitles ? &file : &s->cues;
     subtitles_words(&words, cues->data ? cues->data : "", cues->length, item->from_s, item->from_s + seconds);
-    text_release(&file);
-    text_release(&s->parts[1].bytes);
+    buffer_release(&file);
+    buffer_release(&s->parts[1].bytes);
     s->parts[1].bytes = words;
     item->left_out |= words.length == 0;
     if (p->curation && !item->left_out)
-        curation_look_at_shown(p->curation, &item->curate, s);
+        curation_inspect_shown(p->curation, &item->curate, s);
     return 0;
 }
 
@@ -127,7 +127,7 @@ static void run_item(void *context, i64 tile, int worker)
     item->encoded = memory_alloc(max_i64(1, item->sample.count) * (i64)sizeof *item->encoded);
     item->left_out = !decide_use(job->prepare, item);
     if (job->prepare->curation && !item->left_out && !has_subtitles(&item->sample))
-        curation_look(job->prepare->curation, &item->curate, &item->sample);
+        curation_inspect(job->prepare->curation, &item->curate, &item->sample);
     if (!item->left_out && decode_item(job->prepare, item) < 0)
         item->problem = string_copy(error_text()); /* error_text is per thread */
 }

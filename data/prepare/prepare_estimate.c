@@ -167,9 +167,8 @@ int prepare_estimate(struct prepare_estimate *out, const struct prepare_settings
     *out = (struct prepare_estimate){0};
     int status = prepare_open(p, device);
     if (status == 0) {
-        e.source =
-            source_open(settings->data,
-                        &(struct source_request){.columns = &settings->columns, .part = p->part, .parts = p->parts});
+        e.source = source_open(settings->data,
+                               &(struct source_request){.columns = &settings->columns, .job = p->job, .jobs = p->jobs});
         status = e.source ? take_files(&e) : -1;
     }
     for (i64 i = 0; i < e.count; i++) {

@@ -69,7 +69,7 @@ struct prepare {
     const struct prepare_settings *settings;
     const char *out;
     u64 seed;
-    i64 part, parts; /* parts 0: all files */
+    i64 job, jobs; /* of files; jobs 0: all files */
     enum dtype dtype;
     bool wanted[DIRECTIONS];
     struct picture_rules rules;
@@ -132,9 +132,9 @@ void chat_end(struct id_list *out, const struct prepare *prepare, const struct s
 bool chat_answers(const struct sample *sample, i64 part); /* true if the part is an assistant's */
 const char *chat_role(const struct sample *sample, i64 part);
 
-/* prepare_media.c: the tokenizers of media, what they read and what they make. media_open opens those
- * that the settings name; media_describe adds their sizes; media_copy_tokenizers copies them into the
- * shard folder. */
+/* prepare_media.c: the tokenizers of media, what they read and what they make. media_open opens
+ * those that the settings name; media_describe adds their sizes; media_copy_tokenizers copies them
+ * into the shard folder. */
 int media_open(struct prepare *prepare, struct device *device, enum dtype dtype);
 void media_close(struct prepare *prepare);
 void media_describe(struct shard_meta *meta, const struct prepare *prepare);

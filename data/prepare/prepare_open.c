@@ -78,13 +78,13 @@ static int open_tokenizers(struct prepare *p, struct device *device, enum dtype 
 
 int prepare_open(struct prepare *p, struct device *device)
 {
-    int status = read_directions(p) < 0 ? -1 : prepare_part(&p->part, &p->parts, p->settings->part);
+    int status = read_directions(p) < 0 ? -1 : prepare_part(&p->job, &p->jobs, p->settings->part);
     if (status == 0)
         p->curation = curation_open(&p->settings->filter, &status);
     if (status == 0 && p->settings->film_sound &&
         !(p->settings->tokenizer[TOKENIZER_AUDIO] && *p->settings->tokenizer[TOKENIZER_AUDIO]))
         status = error_usage("film_sound: sounds need an audio tokenizer: `audio: STAGE`, or film_sound: none");
-    if (status == 0 && p->parts > 1 && p->settings->filter.duplicates)
+    if (status == 0 && p->jobs > 1 && p->settings->filter.duplicates)
         log_warn("filter.duplicates: a part knows its own files, and what filter.seen names, alone: duplicates in "
                  "others stay; the stage dedup leaves them out once all parts are there");
     return status == 0 ? open_tokenizers(p, device, p->dtype) : -1;

@@ -51,7 +51,7 @@ static void release_piece(struct item *item)
     for (i64 i = 0; item->encoded && i < item->sample.count; i++)
         encoded_part_release(&item->encoded[i]);
     for (i64 i = 1; i < item->sample.count; i++)
-        text_release(&item->sample.parts[i].bytes);
+        buffer_release(&item->sample.parts[i].bytes);
     memory_free(item->sample.parts);
     memory_free(item->sample.name);
     item->sample = (struct sample){0};
@@ -90,9 +90,9 @@ static int add_piece(struct piece_batch *batch, double from_s, const struct soun
     for (i64 i = 0; i < whole->count; i++) {
         struct sample_part *part = &item->sample.parts[i];
         *part = whole->parts[i];
-        part->bytes = i ? (struct text){0} : part->bytes;
+        part->bytes = i ? (struct buffer){0} : part->bytes;
         if (i)
-            text_append(&part->bytes, whole->parts[i].bytes.data, whole->parts[i].bytes.length);
+            buffer_append(&part->bytes, whole->parts[i].bytes.data, whole->parts[i].bytes.length);
     }
     return batch->count == batch->most ? write_pieces(batch) : 0;
 }

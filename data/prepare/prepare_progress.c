@@ -15,14 +15,14 @@ static const char seen_file[] = "seen.part"; /* keys of kept samples, if duplica
  * the caller must check it. */
 static char *identity_of(const struct prepare *p)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     struct json *settings = settings_to_json(p->settings, prepare_table);
     json_print(&text, settings, 0);
-    text_printf(&text, " %llu %d %llu", (unsigned long long)p->seed, (int)p->dtype,
-                (unsigned long long)shard_meta_hash(&p->meta));
+    buffer_printf(&text, " %llu %d %llu", (unsigned long long)p->seed, (int)p->dtype,
+                  (unsigned long long)shard_meta_hash(&p->meta));
     char *identity = string_format("%016llx", (unsigned long long)hash_bytes(text.data, text.length, 0));
     json_free(settings);
-    text_release(&text);
+    buffer_release(&text);
     return identity;
 }
 
@@ -106,7 +106,7 @@ int progress_deliver(struct prepare *p)
 {
     int status = 0;
     while (status == 0 && has_undelivered(p)) {
-        struct text index = {0};
+        struct buffer index = {0};
         char *train = path_join(p->out, split_names[SPLIT_TRAIN]), *shard = shard_path(train, p->delivered);
         if (file_exists(shard)) { /* not taken by an earlier call */
             status = shard_writer_index(&index, p->writers[SPLIT_TRAIN], p->delivered);
@@ -114,7 +114,7 @@ int progress_deliver(struct prepare *p)
                 status = p->consumer->take(p->consumer->context, p->delivered, shard, &index);
         }
         p->delivered += status == 0;
-        text_release(&index);
+        buffer_release(&index);
         memory_free(shard);
         memory_free(train);
     }
@@ -150,7 +150,7 @@ static int resume(struct prepare *p, const struct json *j)
     if (p->consumer && marks[SPLIT_TRAIN].tables[2] / 8 > p->consumer->first_needed)
         return error_set("shards that were taken away are missing");
     char *seen = path_join(p->out, seen_file);
-    status = p->curation ? curation_go_on(p->curation, json_get(j, "curation"), seen) : 0;
+    status = p->curation ? curation_resume(p->curation, json_get(j, "curation"), seen) : 0;
     memory_free(seen);
     for (int split = 0; split < SPLITS && status == 0; split++) {
         char *path = path_join(p->out, split_names[split]);

@@ -4,15 +4,15 @@
 void prepare_report(const struct prepare *p)
 {
     const struct prepare_counts *n = &p->counts;
-    struct text shapes = {0};
+    struct buffer shapes = {0};
     for (int split = 0; split < SPLITS; split++) {
-        struct text line = {0};
-        text_printf(&line, "%s: %lld samples", split_names[split], (long long)n->samples[split]);
+        struct buffer line = {0};
+        buffer_printf(&line, "%s: %lld samples", split_names[split], (long long)n->samples[split]);
         for (int d = 0; d < DIRECTIONS; d++)
             if (n->records[split][d])
-                text_printf(&line, ", %lld %s", (long long)n->records[split][d], direction_rows[d].name);
+                buffer_printf(&line, ", %lld %s", (long long)n->records[split][d], direction_rows[d].name);
         log_info("%s", line.data);
-        text_release(&line);
+        buffer_release(&line);
     }
     if (n->bad || n->left_out)
         log_info("%lld of %lld samples could not be read, %lld were not wanted or have no tokenizer", (long long)n->bad,
@@ -30,14 +30,14 @@ void prepare_report(const struct prepare *p)
     for (i64 i = 0; p->has[TOKENIZER_VISION] && i < p->vision.config.shape_count; i++) {
         const struct vision_shape *s = &p->vision.config.shapes[i];
         if (s->frames > 1)
-            text_printf(&shapes, "%s%lld frames", shapes.length ? ", " : "", (long long)s->frames);
+            buffer_printf(&shapes, "%s%lld frames", shapes.length ? ", " : "", (long long)s->frames);
         if (s->frames > 1 && s->rate_hz > 0)
-            text_printf(&shapes, " at %g a second", s->rate_hz);
+            buffer_printf(&shapes, " at %g a second", s->rate_hz);
     }
     if (n->clips_cut)
         log_warn("%lld samples have a clip that is longer than the vision tokenizer's (%s): only its beginning is used",
                  (long long)n->clips_cut, shapes.data);
-    text_release(&shapes);
+    buffer_release(&shapes);
     if (n->margins)
         log_info(
             "%lld samples have a picture or clip whose proportions no shape of the vision tokenizer has: it stands in "

@@ -26,7 +26,7 @@ static void end_record(struct prepare *p, const struct item *item, enum directio
     if (r->count > 0 && r->count <= UINT16_MAX) {
         shard_write_sample(p->writers[item->sample.split], direction, item->sample.name, r->parts, r->count);
         if (item->sample.goes_on)
-            shard_write_on(p->writers[item->sample.split]);
+            shard_write_resume(p->writers[item->sample.split]);
         p->counts.records[item->sample.split][direction]++;
     }
     r->count = 0;
@@ -61,7 +61,7 @@ static void write_captioned(struct prepare *p, const struct item *item)
     struct shard_writer *w = p->writers[item->sample.split];
     const struct encoded_part *m = &item->encoded[0];
     enum modality kind = (enum modality)item->sample.parts[0].kind;
-    const struct text *caption = &item->sample.parts[1].bytes;
+    const struct buffer *caption = &item->sample.parts[1].bytes;
     struct shard_part words = write_ids(w, &item->encoded[1].ids), note = {.kind = PART_NOTE};
     struct written_sounds sounds = {0};
     struct prepare_write_record record = {0};

@@ -29,7 +29,7 @@ static struct signed_address *find(const char *address)
     return known_count ? bsearch(&wanted, known, (size_t)known_count, sizeof wanted, compare_addresses) : NULL;
 }
 
-/* Appends at the end; call settle() afterwards to sort. */
+/* Appends at the end; call sort_unique() afterwards to sort. */
 static void append(char *address, const char *query)
 {
     if (known_count == known_capacity) {
@@ -41,7 +41,7 @@ static void append(char *address, const char *query)
 }
 
 /* Sorts the list and removes duplicates. An address with two different queries is an error. */
-static int settle(void)
+static int sort_unique(void)
 {
     const char *twice = NULL;
     i64 kept = 0;
@@ -56,7 +56,7 @@ static int settle(void)
         memory_free(known[i].query);
     }
     known_count = kept;
-    return twice ? error_set("%s: named with one `?` and with another: files are told apart by what stands before it",
+    return twice ? error_set("%s: given with two different queries: files are identified by the part before the `?`",
                              twice)
                  : 0;
 }
@@ -64,14 +64,14 @@ static int settle(void)
 /* Copies the pattern without its queries; each reaches from `?` to the end of its word. */
 static char *without_queries(const char *pattern)
 {
-    struct text out = {0};
+    struct buffer out = {0};
     bool inside = false;
-    text_append(&out, "", 0);
+    buffer_append(&out, "", 0);
     for (const char *at = pattern; *at;) {
         size_t length = strcspn(at, "?");
         for (size_t i = 0; i < length; i++)
             inside = at[i] == '{' || (inside && at[i] != '}');
-        text_append(&out, at, (i64)length);
+        buffer_append(&out, at, (i64)length);
         at += length;
         at += *at ? strcspn(at, inside ? ",}" : "") : 0;
     }
@@ -93,7 +93,7 @@ static int remember(const char *pattern)
         if (query)
             append(string_format("%.*s", (int)(query - addresses[i]), addresses[i]), query);
     }
-    int status = settle();
+    int status = sort_unique();
     pthread_mutex_unlock(&lock);
     string_list_free(addresses, count);
     return status;
@@ -115,12 +115,12 @@ void address_share_query(const char *to, const char *from)
     const struct signed_address *source = find(from);
     if (source && !find(to)) {
         append(string_copy(to), source->query);
-        settle();
+        sort_unique();
     }
     pthread_mutex_unlock(&lock);
 }
 
-char *address_whole(const char *address)
+char *address_with_query(const char *address)
 {
     pthread_mutex_lock(&lock);
     const struct signed_address *found = find(address);
@@ -133,17 +133,17 @@ char *address_whole(const char *address)
 
 int address_queries_file(void)
 {
-    struct text all = {0};
+    struct buffer all = {0};
     pthread_mutex_lock(&lock);
     for (i64 i = 0; i < known_count; i++)
-        text_printf(&all, "%s%s\n", known[i].address, known[i].query);
+        buffer_printf(&all, "%s%s\n", known[i].address, known[i].query);
     pthread_mutex_unlock(&lock);
     int descriptor = all.length ? memfd_create("addresses", MFD_CLOEXEC) : -1;
     if (descriptor >= 0 && write(descriptor, all.data, (size_t)all.length) != all.length) {
         close(descriptor);
         descriptor = -1;
     }
-    text_release(&all);
+    buffer_release(&all);
     return descriptor;
 }
 
@@ -165,7 +165,7 @@ int address_queries_take(int descriptor)
         if (query)
             append(string_format("%.*s", (int)(query - at), at), query);
     }
-    int result = settle();
+    int result = sort_unique();
     pthread_mutex_unlock(&lock);
     memory_free(all);
     close(descriptor);

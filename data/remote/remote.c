@@ -21,7 +21,7 @@ static int failed(void)
 
 /* ---- Sequential reads, a thread reads ahead ---- */
 
-struct stream {
+struct remote_stream {
     struct fetch fetch;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -35,7 +35,7 @@ struct stream {
 
 static bool put_bytes(void *context, const u8 *bytes, i64 count)
 {
-    struct stream *s = context;
+    struct remote_stream *s = context;
     pthread_mutex_lock(&s->lock);
     while (count && !atomic_load(&s->stop)) {
         i64 at = s->head % RING_BYTES, room = RING_BYTES - (s->head - s->tail);
@@ -56,7 +56,7 @@ static bool put_bytes(void *context, const u8 *bytes, i64 count)
 
 static void *read_ahead(void *context)
 {
-    struct stream *s = context;
+    struct remote_stream *s = context;
     int status = fetch_run(&s->fetch);
     pthread_mutex_lock(&s->lock);
     s->problem = status < 0 ? string_copy(error_text()) : NULL;
@@ -71,7 +71,7 @@ static int stream_open(struct remote *r)
     struct http *http = http_open();
     if (!http)
         return -1;
-    struct stream *s = r->stream = memory_alloc(sizeof *s);
+    struct remote_stream *s = r->stream = memory_alloc(sizeof *s);
     s->fetch = (struct fetch){.remote = r, .http = http, .stop = &s->stop, .end = -1, .take = put_bytes, .context = s};
     s->ring = memory_alloc(RING_BYTES);
     pthread_mutex_init(&s->lock, NULL);
@@ -80,7 +80,7 @@ static int stream_open(struct remote *r)
     return 0;
 }
 
-static void stream_close(struct stream *s)
+static void stream_close(struct remote_stream *s)
 {
     if (!s)
         return;
@@ -97,7 +97,7 @@ static void stream_close(struct stream *s)
     memory_free(s);
 }
 
-static i64 take_bytes(struct stream *s, void *out, i64 most)
+static i64 take_bytes(struct remote_stream *s, void *out, i64 most)
 {
     pthread_mutex_lock(&s->lock);
     while (s->head == s->tail && !s->ended)
@@ -147,11 +147,11 @@ static i64 fetch_range(struct remote *r, u8 *out, i64 offset, i64 bytes)
     return fetch_run(&f) < 0 ? -1 : t.count;
 }
 
-static struct block *block_of(struct remote *r, i64 number)
+static struct remote_block *block_of(struct remote *r, i64 number)
 {
-    struct block *oldest = &r->blocks[0];
+    struct remote_block *oldest = &r->blocks[0];
     for (i64 i = 0; i < BLOCKS; i++) {
-        struct block *b = &r->blocks[i];
+        struct remote_block *b = &r->blocks[i];
         if (b->used && b->number == number) {
             b->used = ++r->uses;
             return b;
@@ -182,7 +182,7 @@ int remote_read_at(struct remote *r, void *out, i64 offset, i64 bytes)
         return count == bytes ? 0 : count < 0 ? failed() : ends_early(r, offset + count, bytes - count);
     }
     while (bytes) {
-        const struct block *b = block_of(r, offset / BLOCK_BYTES);
+        const struct remote_block *b = block_of(r, offset / BLOCK_BYTES);
         i64 within = offset % BLOCK_BYTES, count = b ? min_i64(bytes, b->bytes - within) : -1;
         if (count <= 0)
             return b ? ends_early(r, offset, bytes) : failed();
@@ -240,23 +240,23 @@ void remote_close(struct remote *r)
 
 /* ---- Single requests ---- */
 
-struct whole_body {
-    struct text *out;
+struct response_body {
+    struct buffer *out;
     i64 most;
 };
 
 static bool put_text(void *context, const u8 *bytes, i64 count)
 {
-    struct whole_body *body = context;
+    struct response_body *body = context;
     if (body->out->length + count > body->most)
         return false;
-    text_append(body->out, bytes, count);
+    buffer_append(body->out, bytes, count);
     return true;
 }
 
-int remote_ask(struct text *out, i64 most, const struct http_target *target, const char *address)
+int remote_ask(struct buffer *out, i64 most, const struct http_target *target, const char *address)
 {
-    struct whole_body body = {out, most};
+    struct response_body body = {out, most};
     struct remote r = {.address = string_copy(address), .target = *target, .total = -1, .http = http_open()};
     struct fetch f = {.remote = &r, .http = r.http, .end = -1, .take = put_text, .context = &body};
     pthread_mutex_init(&r.lock, NULL);

@@ -25,14 +25,14 @@
 #define WEFT_DATA_REMOTE_H
 #include "data/remote/http.h"
 
-struct remote_patience {
+struct remote_retry {
     int tries;         /* consecutive tries with less than 1 MiB of progress */
     int tries_unknown; /* the same while a host that never answered is unreachable */
     /* pause_s: first pause, doubled each time; pause_most_s: its maximum; stall_s: see
      * http_request. */
     double pause_s, pause_most_s, stall_s;
 };
-extern struct remote_patience remote_patience; /* tests lower the limits */
+extern struct remote_retry remote_retry; /* tests lower the limits */
 
 struct remote;
 struct remote *remote_open(const char *address);
@@ -83,7 +83,7 @@ int address_hide(char **out, const char *pattern);
 /* Gives `to` the query of `from`, unless it has one already. */
 void address_share_query(const char *to, const char *from);
 /* The address with its query string, which is a secret. Release with memory_free. */
-char *address_whole(const char *address);
+char *address_with_query(const char *address);
 /* Pass the remembered query strings to a child process, in an anonymous file. It is close-on-exec;
  * clear that with fcntl. address_queries_file returns a descriptor, or -1 if there is nothing to
  * pass. address_queries_take reads and closes it in the child: 0, or -1 with a message. */
@@ -97,9 +97,9 @@ void http_target_release(struct http_target *target);
 int s3_listing_init(struct http_target *target, const char *address, const char *token);
 /* Parses one page of a listing. *token: the continuation token of the next page, or NULL after the
  * last. */
-int s3_listing_read(struct remote_list *list, char **token, const struct text *page, const char *address);
+int s3_listing_read(struct remote_list *list, char **token, const struct buffer *page, const char *address);
 /* remote.c: fetches a whole body of at most `most` bytes. `address` names it in messages. */
-int remote_ask(struct text *out, i64 most, const struct http_target *target, const char *address);
+int remote_ask(struct buffer *out, i64 most, const struct http_target *target, const char *address);
 int remote_stat(struct remote_object *object, struct http *http); /* fills in bytes and version */
 
 #endif

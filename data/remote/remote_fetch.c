@@ -8,8 +8,7 @@
 #define HEADWAY_BYTES ((i64)1 << 20)
 #define RETRY_AFTER_MOST_S 300
 
-struct remote_patience remote_patience = {
-    .tries = 10, .tries_unknown = 3, .pause_s = 1, .pause_most_s = 60, .stall_s = 30};
+struct remote_retry remote_retry = {.tries = 10, .tries_unknown = 3, .pause_s = 1, .pause_most_s = 60, .stall_s = 30};
 
 /* ---- Judging answers ---- */
 
@@ -18,7 +17,7 @@ static bool asks_for_range(const struct fetch *f)
     return f->at > 0 || f->end >= 0;
 }
 
-static enum verdict never(struct fetch *f, const struct http_answer *a, const char *what)
+static enum verdict fail_permanently(struct fetch *f, const struct http_answer *a, const char *what)
 {
     error_set("%s: byte %lld: HTTP %d: %s", f->remote->address, (long long)f->at, a->status, what);
     return VERDICT_NEVER;
@@ -26,38 +25,38 @@ static enum verdict never(struct fetch *f, const struct http_answer *a, const ch
 
 /* Prints the status and S3's error code (<Code>NoSuchKey</Code>). The rest of the body is not
  * repeated: it may contain what was sent. */
-static void print_status(struct text *out, const struct http_answer *a)
+static void print_status(struct buffer *out, const struct http_answer *a)
 {
     const char *code = strstr(a->complaint, "<Code>"), *end = code ? strstr(code, "</Code>") : NULL;
-    text_printf(out, "HTTP %d", a->status);
+    buffer_printf(out, "HTTP %d", a->status);
     if (end && end - code < 64)
-        text_printf(out, " (%.*s)", (int)(end - code - 6), code + 6);
+        buffer_printf(out, " (%.*s)", (int)(end - code - 6), code + 6);
 }
 
-static void print_advice(struct text *out, const struct http_target *t, const struct http_answer *a)
+static void print_advice(struct buffer *out, const struct http_target *t, const struct http_answer *a)
 {
     if (a->status == 404)
-        text_printf(out, "there is no such file");
+        buffer_printf(out, "there is no such file");
     else if (t->s3 && a->region && (a->status / 100 == 3 || a->status == 400))
-        text_printf(out, "the bucket is elsewhere: set AWS_REGION=%s", a->region);
+        buffer_printf(out, "the bucket is elsewhere: set AWS_REGION=%s", a->region);
     else if (t->s3 && (a->status == 401 || a->status == 403))
-        text_printf(out, t->user ? "it may not be read with the credentials of AWS_ACCESS_KEY_ID"
-                                 : "it may not be read without credentials: set AWS_ACCESS_KEY_ID and "
-                                   "AWS_SECRET_ACCESS_KEY");
+        buffer_printf(out, t->user ? "it may not be read with the credentials of AWS_ACCESS_KEY_ID"
+                                   : "it may not be read without credentials: set AWS_ACCESS_KEY_ID and "
+                                     "AWS_SECRET_ACCESS_KEY");
     else if (a->status == 401 || a->status == 403)
-        text_printf(out, "it may not be read: credentials of its host are looked for in ~/.netrc");
+        buffer_printf(out, "it may not be read: credentials of its host are looked for in ~/.netrc");
     else
-        text_printf(out, "expected 200 or 206");
+        buffer_printf(out, "expected 200 or 206");
 }
 
 static enum verdict refused(struct fetch *f, const struct http_answer *a)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     print_status(&text, a);
-    text_printf(&text, ": ");
+    buffer_printf(&text, ": ");
     print_advice(&text, &f->remote->target, a);
     error_set("%s: %s", f->remote->address, text.data);
-    text_release(&text);
+    buffer_release(&text);
     return VERDICT_NEVER;
 }
 
@@ -77,43 +76,44 @@ static bool is_same(struct remote *r, const struct http_answer *a, i64 total)
     return same;
 }
 
-static const char changed[] = "the file is not what it was when its beginning was read: expected that it stays the "
+static const char changed[] = "the file changed since the first bytes were read: expected it to stay the "
                               "same; start the stage again once it does";
 
 /* Judges a whole-file answer to a range request. A sequential read skips the bytes before its
  * position; table reads need ranges and refuse it. */
-static enum verdict judge_whole(struct fetch *f, const struct http_answer *a)
+static enum verdict classify_whole_file(struct fetch *f, const struct http_answer *a)
 {
     bool suffices = f->at == 0 && a->total >= 0 && a->total <= f->end;
     if (f->end >= 0 && f->take && !suffices)
-        return never(f, a,
-                     "the server answers no ranges, and tables are read by them (expected 206): copy the file to this "
-                     "machine, or to a server that does");
+        return fail_permanently(
+            f, a,
+            "the server answers no ranges, and tables are read by them (expected 206): copy the file to this "
+            "machine, or to a server that does");
     f->pass = f->at;
     if (f->at > 0 && !f->said)
-        log_info("%s: the server answers no ranges: it sends the first %lld bytes once more", f->remote->address,
+        log_info("%s: the server answers no ranges: it sends the first %lld bytes again", f->remote->address,
                  (long long)f->at);
     f->said |= f->at > 0;
     return VERDICT_TAKE;
 }
 
-static enum verdict judge(struct fetch *f, const struct http_answer *a)
+static enum verdict classify_answer(struct fetch *f, const struct http_answer *a)
 {
     bool behind = a->status == 416;
     if (a->status == 412)
-        return never(f, a, changed);
+        return fail_permanently(f, a, changed);
     if (a->status == 408 || a->status == 429 || a->status >= 500 || a->status == 0)
         return VERDICT_AGAIN;
     if (a->status != 200 && a->status != 206 && !behind)
         return refused(f, a);
     if (!is_same(f->remote, a, a->total))
-        return never(f, a, changed);
+        return fail_permanently(f, a, changed);
     if (behind)
         return VERDICT_ENDED;
     f->pass = 0;
     if (a->status == 200)
-        return asks_for_range(f) ? judge_whole(f, a) : VERDICT_TAKE;
-    return a->first == f->at ? VERDICT_TAKE : never(f, a, "another range than the one that was asked for");
+        return asks_for_range(f) ? classify_whole_file(f, a) : VERDICT_TAKE;
+    return a->first == f->at ? VERDICT_TAKE : fail_permanently(f, a, "another range than the one that was asked for");
 }
 
 /* ---- Repeating requests ---- */
@@ -122,7 +122,7 @@ static bool take_body(void *context, const struct http_answer *a, const u8 *byte
 {
     struct fetch *f = context;
     if (f->verdict == VERDICT_NONE)
-        f->verdict = judge(f, a);
+        f->verdict = classify_answer(f, a);
     if (f->verdict != VERDICT_TAKE)
         return false;
     i64 passed = min_i64(f->pass, count), left = f->end >= 0 ? f->end - f->at : count;
@@ -141,7 +141,7 @@ static enum http_result ask(struct fetch *f, struct http_answer *a)
     struct http_request request = {.target = &r->target,
                                    .first = f->at,
                                    .last = f->end >= 0 ? f->end - 1 : -1,
-                                   .stall_s = remote_patience.stall_s,
+                                   .stall_s = remote_retry.stall_s,
                                    .stop = f->stop};
     pthread_mutex_lock(&r->lock);
     char *version = r->version ? string_copy(r->version) : NULL;
@@ -154,7 +154,7 @@ static enum http_result ask(struct fetch *f, struct http_answer *a)
     if (a->status)
         remote_host_answers(r->target.url);
     if (f->verdict == VERDICT_NONE && (result == HTTP_DONE || a->status >= 300))
-        f->verdict = judge(f, a);
+        f->verdict = classify_answer(f, a);
     return result;
 }
 
@@ -171,24 +171,24 @@ static bool is_whole(struct fetch *f, enum http_result result)
     return end < 0 ? result == HTTP_DONE : f->at >= end;
 }
 
-static int tries_most(const struct fetch *f, enum http_result result)
+static int max_tries(const struct fetch *f, enum http_result result)
 {
-    const struct remote_patience *p = &remote_patience;
+    const struct remote_retry *p = &remote_retry;
     bool unknown = result == HTTP_UNREACHED && !remote_host_has_answered(f->remote->target.url);
     return unknown && p->tries_unknown < p->tries ? p->tries_unknown : p->tries;
 }
 
 static int give_up(const struct fetch *f, const struct http_answer *a, int tries)
 {
-    struct text why = {0};
+    struct buffer why = {0};
     if (a->status >= 400)
         print_status(&why, a);
     else
-        text_printf(&why, "%s", *a->problem ? a->problem : "the connection ended early");
-    error_set("%s: byte %lld: %s: given up after %d tries: see whether the server can be reached; a stage that is "
-              "started again goes on where it was",
+        buffer_printf(&why, "%s", *a->problem ? a->problem : "the connection ended early");
+    error_set("%s: byte %lld: %s: giving up after %d tries: check that the server is reachable; a stage that is "
+              "restarted resumes where it stopped",
               f->remote->address, (long long)f->at, why.data, tries);
-    text_release(&why);
+    buffer_release(&why);
     return -1;
 }
 
@@ -203,7 +203,7 @@ static bool pause_for(const struct fetch *f, double seconds)
 
 static bool try_again(const struct fetch *f, const struct http_answer *a, int tries)
 {
-    const struct remote_patience *p = &remote_patience;
+    const struct remote_retry *p = &remote_retry;
     double pause_s = p->pause_s;
     for (int i = 1; i < tries && pause_s < p->pause_most_s; i++)
         pause_s *= 2;
@@ -211,10 +211,9 @@ static bool try_again(const struct fetch *f, const struct http_answer *a, int tr
     if (a->retry_s > pause_s)
         pause_s = a->retry_s < RETRY_AFTER_MOST_S ? a->retry_s : RETRY_AFTER_MOST_S;
     if (a->status >= 400)
-        log_warn("%s: byte %lld: HTTP %d; tried again in %g s", f->remote->address, (long long)f->at, a->status,
-                 pause_s);
+        log_warn("%s: byte %lld: HTTP %d; retrying in %g s", f->remote->address, (long long)f->at, a->status, pause_s);
     else
-        log_warn("%s: byte %lld: %s; tried again in %g s", f->remote->address, (long long)f->at,
+        log_warn("%s: byte %lld: %s; retrying in %g s", f->remote->address, (long long)f->at,
                  *a->problem ? a->problem : "the connection ended early", pause_s);
     return pause_for(f, pause_s);
 }
@@ -237,7 +236,7 @@ int fetch_run(struct fetch *f)
         else if ((f->verdict == VERDICT_TAKE || f->verdict == VERDICT_ENDED) && is_whole(f, result))
             status = 0;
         tries = f->at - from >= HEADWAY_BYTES ? 1 : tries;
-        if (status == 1 && tries >= tries_most(f, result))
+        if (status == 1 && tries >= max_tries(f, result))
             status = give_up(f, &a, tries);
         if (status == 1 && !try_again(f, &a, tries))
             status = interrupted() ? error_interrupted() : 0;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct text hosts; /* one per line: "https://a:1\nhttps://b\n" */
+static struct buffer hosts; /* one per line: "https://a:1\nhttps://b\n" */
 
 /* Scheme, host and port of a URL with a newline: "https://a:1\n". Release with memory_free. */
 static char *host_of(const char *url)
@@ -16,7 +16,7 @@ static char *host_of(const char *url)
     return string_format("%.*s\n", (int)(scheme + strcspn(url + scheme, "/?#")), url);
 }
 
-static bool knows(const char *host)
+static bool is_known_host(const char *host)
 {
     const char *found = hosts.data;
     while (found && (found = strstr(found, host)) && found > hosts.data && found[-1] != '\n')
@@ -28,8 +28,8 @@ void remote_host_answers(const char *url)
 {
     char *host = host_of(url);
     pthread_mutex_lock(&lock);
-    if (!knows(host))
-        text_append(&hosts, host, (i64)strlen(host));
+    if (!is_known_host(host))
+        buffer_append(&hosts, host, (i64)strlen(host));
     pthread_mutex_unlock(&lock);
     memory_free(host);
 }
@@ -38,7 +38,7 @@ bool remote_host_has_answered(const char *url)
 {
     char *host = host_of(url);
     pthread_mutex_lock(&lock);
-    bool known = knows(host);
+    bool known = is_known_host(host);
     pthread_mutex_unlock(&lock);
     memory_free(host);
     return known;

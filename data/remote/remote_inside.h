@@ -7,11 +7,11 @@
 #include <pthread.h>
 
 enum { BLOCKS = 16 };
-struct block {
+struct remote_block {
     i64 number, bytes, used; /* used: stamp of the last use; 0: empty */
     u8 *data;
 };
-struct stream;
+struct remote_stream;
 struct remote {
     char *address;
     struct http_target target;
@@ -20,8 +20,8 @@ struct remote {
     bool known; /* total and version are set; later answers must agree; under `lock` */
     i64 total;
     char *version;
-    struct stream *stream;
-    struct block blocks[BLOCKS];
+    struct remote_stream *stream;
+    struct remote_block blocks[BLOCKS];
     i64 uses;
 };
 

@@ -31,7 +31,7 @@ void remote_list_add(struct remote_list *list, char *address, i64 bytes, char *v
 /* ---- Sizes, several requests in parallel to hide latency ---- */
 
 /* Sizes to ask for, shared by the threads. */
-struct questions {
+struct size_requests {
     struct remote_list *list;
     atomic_llong next;
     atomic_bool failed;
@@ -41,7 +41,7 @@ struct questions {
 
 static void *ask_sizes(void *context)
 {
-    struct questions *q = context;
+    struct size_requests *q = context;
     struct http *http = http_open();
     i64 i;
     while (!atomic_load(&q->failed) && (i = atomic_fetch_add(&q->next, 1)) < q->list->count) {
@@ -60,7 +60,7 @@ static void *ask_sizes(void *context)
 
 static int find_sizes(struct remote_list *list)
 {
-    struct questions q = {.list = list};
+    struct size_requests q = {.list = list};
     pthread_t threads[AT_ONCE];
     i64 unknown = 0;
     for (i64 i = 0; i < list->count; i++)
@@ -84,7 +84,7 @@ static int list_folder(struct remote_list *list, const char *folder)
     char *prefix = string_format("%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/"), *token = NULL;
     int status = 0;
     do {
-        struct text page = {0};
+        struct buffer page = {0};
         struct http_target target;
         s3_listing_init(&target, prefix, token);
         memory_free(token);
@@ -93,7 +93,7 @@ static int list_folder(struct remote_list *list, const char *folder)
         if (status == 0)
             status = s3_listing_read(list, &token, &page, prefix);
         http_target_release(&target);
-        text_release(&page);
+        buffer_release(&page);
     } while (status == 0 && token);
     memory_free(token);
     memory_free(prefix);
@@ -161,7 +161,7 @@ static int add_address(struct remote_list *list, const char *address, bool (*is_
     }
     if (strncmp(address, "s3:", 3) == 0)
         return list_folder(list, address);
-    return error_set("%s: its name says nothing of what it holds, and folders have no listing there: expected .tar, "
+    return error_set("%s: unknown file type, and HTTP has no folder listings: expected .tar, "
                      ".jsonl, .parquet, .arrow, ... such as https://HOST/shard-{000..127}.tar",
                      address);
 }

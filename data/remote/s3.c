@@ -17,13 +17,13 @@ static const char *variable(const char *name, const char *otherwise)
 
 /* Percent-encodes all but letters, digits and the characters in `kept`, as the signature
  * requires. */
-static void print_encoded(struct text *out, const char *text, const char *kept)
+static void print_encoded(struct buffer *out, const char *text, const char *kept)
 {
     for (const char *c = text; *c; c++)
         if (isalnum((u8)*c) || strchr(kept, *c))
-            text_append(out, c, 1);
+            buffer_append(out, c, 1);
         else
-            text_printf(out, "%%%02X", (u8)*c);
+            buffer_printf(out, "%%%02X", (u8)*c);
 }
 
 static void set_account(struct http_target *t)
@@ -41,7 +41,7 @@ static void set_account(struct http_target *t)
 
 /* Prints the bucket's URL. Amazon takes the bucket as a host name, unless it has dots, which the
  * wildcard certificate does not cover; other endpoints take it in the path. */
-static void print_bucket(struct text *url, const char *address)
+static void print_bucket(struct buffer *url, const char *address)
 {
     const char *bucket = address + SCHEME,
                *endpoint = variable("AWS_ENDPOINT_URL_S3", variable("AWS_ENDPOINT_URL", NULL));
@@ -51,11 +51,11 @@ static void print_bucket(struct text *url, const char *address)
     while (end && endpoint[end - 1] == '/')
         end--;
     if (endpoint)
-        text_printf(url, "%.*s/%.*s", (int)end, endpoint, length, bucket);
+        buffer_printf(url, "%.*s/%.*s", (int)end, endpoint, length, bucket);
     else if (memchr(bucket, '.', (size_t)length))
-        text_printf(url, "https://s3.%s.amazonaws.com/%.*s", region, length, bucket);
+        buffer_printf(url, "https://s3.%s.amazonaws.com/%.*s", region, length, bucket);
     else
-        text_printf(url, "https://%.*s.s3.%s.amazonaws.com", length, bucket, region);
+        buffer_printf(url, "https://%.*s.s3.%s.amazonaws.com", length, bucket, region);
 }
 
 static const char *key_of(const char *address)
@@ -66,15 +66,15 @@ static const char *key_of(const char *address)
 
 int http_target_init(struct http_target *t, const char *address)
 {
-    struct text url = {0};
+    struct buffer url = {0};
     *t = (struct http_target){0};
     if (strncmp(address, "s3://", SCHEME) != 0) {
-        t->url = address_whole(address);
+        t->url = address_with_query(address);
         return 0;
     }
     set_account(t);
     print_bucket(&url, address);
-    text_append(&url, "/", 1);
+    buffer_append(&url, "/", 1);
     print_encoded(&url, key_of(address), "-._~/");
     t->url = url.data;
     return 0;
@@ -95,24 +95,24 @@ void http_target_release(struct http_target *t)
 /* Builds the listing's URL. The signature requires query parameters in alphabetical order. */
 int s3_listing_init(struct http_target *t, const char *address, const char *token)
 {
-    struct text url = {0};
+    struct buffer url = {0};
     *t = (struct http_target){0};
     set_account(t);
     print_bucket(&url, address);
-    text_printf(&url, "/?");
+    buffer_printf(&url, "/?");
     if (token) {
-        text_printf(&url, "continuation-token=");
+        buffer_printf(&url, "continuation-token=");
         print_encoded(&url, token, "-._~");
-        text_printf(&url, "&");
+        buffer_printf(&url, "&");
     }
-    text_printf(&url, "list-type=2&prefix=");
+    buffer_printf(&url, "list-type=2&prefix=");
     print_encoded(&url, key_of(address), "-._~");
     t->url = url.data;
     return 0;
 }
 
 /* Appends a code point as UTF-8. */
-static void print_point(struct text *out, unsigned long point)
+static void print_point(struct buffer *out, unsigned long point)
 {
     char bytes[4];
     int count = point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
@@ -120,27 +120,27 @@ static void print_point(struct text *out, unsigned long point)
     for (int i = count - 1; i > 0; i--, point >>= 6)
         bytes[i] = (char)(0x80 | (point & 0x3f));
     bytes[0] = (char)(marks[count] | point);
-    text_append(out, bytes, count);
+    buffer_append(out, bytes, count);
 }
 
 static char *unescape(const char *at, const char *end)
 {
     static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&apos;"};
-    struct text out = {0};
-    text_append(&out, "", 0);
+    struct buffer out = {0};
+    buffer_append(&out, "", 0);
     while (at < end) {
         i64 known = 0;
         while (known < 5 && strncmp(at, names[known], strlen(names[known])) != 0)
             known++;
         if (known < 5) {
-            text_append(&out, &"&<>\"'"[known], 1);
+            buffer_append(&out, &"&<>\"'"[known], 1);
             at += strlen(names[known]);
         } else if (at[0] == '&' && at[1] == '#') {
             char *behind;
             print_point(&out, at[2] == 'x' ? strtoul(at + 3, &behind, 16) : strtoul(at + 2, &behind, 10));
             at = behind + (*behind == ';');
         } else {
-            text_append(&out, at++, 1);
+            buffer_append(&out, at++, 1);
         }
     }
     return out.data;
@@ -169,7 +169,7 @@ static void read_object(struct remote_list *list, const char *begin, const char 
     memory_free(size);
 }
 
-int s3_listing_read(struct remote_list *list, char **token, const struct text *page, const char *address)
+int s3_listing_read(struct remote_list *list, char **token, const struct buffer *page, const char *address)
 {
     static const char open[] = "<Contents>", close[] = "</Contents>";
     const char *at = page->data ? page->data : "", *end = at + strlen(at);

@@ -22,7 +22,7 @@ int append_open(struct appender *a, const char *path, i64 bytes)
     return result;
 }
 
-static void hand_over(struct appender *a)
+static void write_waiting(struct appender *a)
 {
     for (i64 at = 0; at < a->waiting.length && !a->failed_errno;) {
         ssize_t count = write(a->descriptor, a->waiting.data + at, (size_t)(a->waiting.length - at));
@@ -30,38 +30,38 @@ static void hand_over(struct appender *a)
             a->failed_errno = errno;
         at += count > 0 ? count : 0;
     }
-    text_clear(&a->waiting);
+    buffer_clear(&a->waiting);
 }
 
 void append_write(struct appender *a, const void *data, i64 bytes)
 {
-    text_append(&a->waiting, data, bytes);
+    buffer_append(&a->waiting, data, bytes);
     a->bytes += bytes;
     if (a->waiting.length >= WAITING_BYTES)
-        hand_over(a);
+        write_waiting(a);
 }
 
-static int report(const struct appender *a)
+static int append_error(const struct appender *a)
 {
     if (!a->failed_errno)
         return 0;
     errno = a->failed_errno;
     return error_errno("%s: cannot be written (%lld bytes)%s", a->path, (long long)a->bytes,
-                       a->failed_errno == ENOSPC ? "; make room and run again" : "");
+                       a->failed_errno == ENOSPC ? "; free disk space and run again" : "");
 }
 
 int append_flush(struct appender *a)
 {
-    hand_over(a);
-    return report(a);
+    write_waiting(a);
+    return append_error(a);
 }
 
 int append_sync(struct appender *a)
 {
-    hand_over(a);
+    write_waiting(a);
     if (!a->failed_errno && fsync(a->descriptor) < 0 && errno != EINVAL)
         a->failed_errno = errno;
-    return report(a);
+    return append_error(a);
 }
 
 int append_close(struct appender *a)
@@ -76,6 +76,6 @@ void append_abandon(struct appender *a)
     if (a->descriptor >= 0)
         close(a->descriptor);
     memory_free(a->path);
-    text_release(&a->waiting);
+    buffer_release(&a->waiting);
     *a = (struct appender){.descriptor = -1};
 }

@@ -8,8 +8,8 @@
 struct appender {
     int descriptor; /* -1: closed */
     char *path;
-    struct text waiting; /* not yet written to the descriptor */
-    i64 bytes;           /* total length, `waiting` included */
+    struct buffer waiting; /* not yet written to the descriptor */
+    i64 bytes;             /* total length, `waiting` included */
     int failed_errno;
 };
 /* Opens `path` and truncates it to its first `bytes` bytes. Returns -1 with a message if the file

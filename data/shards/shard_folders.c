@@ -53,7 +53,7 @@ static int walk(struct string_list *out, const char *path, int depth);
 static int add_entry(struct string_list *out, const char *path, const char *name, int depth)
 {
     if (is_partial(name) && is_shard_folder(path))
-        return error_set("%s: not finished: run the stage that makes it again, or take it away", path);
+        return error_set("%s: not finished: rerun its stage, or remove it", path);
     return *name == '.' || !file_is_directory(path) ? 0 : walk(out, path, depth + 1);
 }
 
@@ -120,7 +120,7 @@ int shard_folders_list(struct string_list *out, const char *data)
     return status;
 }
 
-bool shard_folders_stand(const char *path)
+bool shard_folders_exist(const char *path)
 {
     struct string_list list = {0};
     bool found = walk(&list, path, 0) < 0 || list.count > 0;
@@ -142,11 +142,11 @@ char *shard_folders_first(const char *data)
 
 static u64 hash_of_text(const char *folder, int *status)
 {
-    struct text content = {0};
+    struct buffer content = {0};
     char *below = path_join(folder, "text"), *file = text_tokenizer_file(below);
     *status = file ? file_read(&content, file) : error_set("%s: no text tokenizer there", folder);
     u64 hash = *status == 0 ? hash_bytes(content.data, content.length, 0) : 0;
-    text_release(&content);
+    buffer_release(&content);
     memory_free(below);
     memory_free(file);
     return hash;

@@ -43,12 +43,12 @@ static struct json *meta_json(const struct shard_meta *meta)
 
 u64 shard_meta_hash(const struct shard_meta *meta)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     struct json *value = meta_json(meta);
     json_print(&text, value, 0);
     u64 hash = hash_bytes(text.data, text.length, 0);
     json_free(value);
-    text_release(&text);
+    buffer_release(&text);
     return hash;
 }
 

@@ -25,12 +25,12 @@ static int check_header(const struct shard_folder *f, u64 meta_hash, const char 
                          h->version, SHARD_VERSION);
     i64 expected = rest_bytes(h);
     if (expected < 0 || f->index.bytes != (i64)sizeof *h + expected)
-        return error_set("%s: %lld bytes where its header says %lld: cut short or damaged; prepare the shards again",
-                         path, (long long)f->index.bytes, expected < 0 ? -1 : (long long)(expected + (i64)sizeof *h));
+        return error_set("%s: %lld bytes, header says %lld: cut short or damaged; prepare the shards again", path,
+                         (long long)f->index.bytes, expected < 0 ? -1 : (long long)(expected + (i64)sizeof *h));
     if (h->hash != index_hash(h, rest, expected))
-        return error_set("%s: the checksum at byte 48 does not fit: damaged; prepare the shards again", path);
+        return error_set("%s: checksum mismatch at byte 48: damaged; prepare the shards again", path);
     if (h->meta_hash != meta_hash)
-        return error_set("%s: made with another shards.json than the one beside it", path);
+        return error_set("%s: its shards.json is not the one it was written with", path);
     return 0;
 }
 
@@ -57,10 +57,10 @@ static int refuse_without_index(const char *part)
     memory_free(above);
     if (stream)
         return error_set(
-            "%s: its shards are made while a stage pretrain or sft trains on them (stream.on), as a source "
-            "of their own: name a folder whose shards stand, or prepare without stream.on",
+            "%s: its shards are generated while a stage pretrain or sft reads them (stream.on), as a source "
+            "of its own: name a folder with finished shards, or prepare without stream.on",
             part);
-    return error_set("%s: no index there: expected a part that prepare made", part);
+    return error_set("%s: no index: expected a split written by prepare", part);
 }
 
 static int read_index(struct shard_folder *f, u64 meta_hash)
@@ -151,11 +151,11 @@ static int check_tables(const struct shard_meta *meta, const struct shard_folder
 
 /* ---- Folders ---- */
 
-/* Loads shards.json. The part's folder lies inside the folder that holds shards.json. */
-static int read_meta(struct shards *s, const char *directory, const char *part)
+/* Loads shards.json. The split's folder lies inside the folder that holds shards.json. */
+static int read_meta(struct shards *s, const char *directory, const char *split)
 {
     struct shard_meta meta;
-    char *above = part ? string_copy(directory) : path_join(directory, "..");
+    char *above = split ? string_copy(directory) : path_join(directory, "..");
     int status = shard_meta_load(&meta, above);
     char *difference = status == 0 && s->folder_count > 1 ? shard_meta_difference(&s->meta, &meta) : NULL;
     if (difference)
@@ -167,7 +167,7 @@ static int read_meta(struct shards *s, const char *directory, const char *part)
     return status;
 }
 
-/* Refuses two folders with the same samples, such as copies of a part. */
+/* Refuses two folders with the same samples, such as copies of a split. */
 static int check_new(const struct shards *s, const struct shard_folder *f)
 {
     for (const struct shard_folder *other = s->folders; other < f; other++)
@@ -177,7 +177,7 @@ static int check_new(const struct shards *s, const struct shard_folder *f)
 }
 
 /* Adds the last folder's index to the totals and checks its tables. */
-static int take_index(struct shards *s, struct shard_folder *f)
+static int count_index(struct shards *s, struct shard_folder *f)
 {
     f->files = memory_alloc(max_i64(1, f->shard_count) * (i64)sizeof *f->files);
     f->verified = memory_alloc(max_i64(1, f->part_count));
@@ -199,25 +199,25 @@ static struct shard_folder *begin_folder(struct shards *s, char *directory)
     return f;
 }
 
-static int open_folder(struct shards *s, const char *directory, const char *part)
+static int open_folder(struct shards *s, const char *directory, const char *split)
 {
-    struct shard_folder *f = begin_folder(s, part ? path_join(directory, part) : string_copy(directory));
-    if (read_meta(s, directory, part) < 0 || read_index(f, shard_meta_hash(&s->meta)) < 0 || check_new(s, f) < 0)
+    struct shard_folder *f = begin_folder(s, split ? path_join(directory, split) : string_copy(directory));
+    if (read_meta(s, directory, split) < 0 || read_index(f, shard_meta_hash(&s->meta)) < 0 || check_new(s, f) < 0)
         return -1;
-    return take_index(s, f);
+    return count_index(s, f);
 }
 
-int shards_open(struct shards *s, const char *data, const char *part)
+int shards_open(struct shards *s, const char *data, const char *split)
 {
     struct string_list list = {0};
     *s = (struct shards){0};
-    if (part && shard_folders_list(&list, data) < 0)
+    if (split && shard_folders_list(&list, data) < 0)
         return -1;
-    i64 count = part ? list.count : 1;
+    i64 count = split ? list.count : 1;
     int status = 0;
     s->folders = memory_alloc(count * (i64)sizeof *s->folders);
     for (i64 i = 0; i < count && status == 0; i++)
-        status = open_folder(s, part ? list.values[i] : data, part);
+        status = open_folder(s, split ? list.values[i] : data, split);
     if (status < 0)
         shards_close(s);
     string_list_free(list.values, list.count);
@@ -253,7 +253,7 @@ int shards_add(struct shards *s, const char *directory)
     i64 size = (i64)sizeof *s->folders;
     s->folders = memory_resize(s->folders, s->folder_count * size, (s->folder_count + 1) * size);
     struct shard_folder *f = begin_folder(s, string_copy(directory));
-    return read_index(f, shard_meta_hash(&s->meta)) < 0 ? -1 : take_index(s, f);
+    return read_index(f, shard_meta_hash(&s->meta)) < 0 ? -1 : count_index(s, f);
 }
 
 void shards_drop(struct shards *s, i64 sample)
@@ -327,10 +327,9 @@ const void *shards_payload(struct shards *s, i64 part)
     struct shard_folder *f = &s->folders[shards_folder_of_part(s, part) - s->folders];
     u8 *verified = &f->verified[part - f->first_part];
     if (data && !*verified && hash_bytes(data, (i64)p->bytes, 0) != p->hash) {
-        error_set(
-            "%s/%05u.shard: byte %llu: the checksum of %llu bytes does not fit: damaged; prepare the shards again",
-            shards_folder_of_part(s, part)->directory, p->shard, (unsigned long long)p->offset,
-            (unsigned long long)p->bytes);
+        error_set("%s/%05u.shard: byte %llu: checksum mismatch over %llu bytes: damaged; prepare the shards again",
+                  shards_folder_of_part(s, part)->directory, p->shard, (unsigned long long)p->offset,
+                  (unsigned long long)p->bytes);
         return NULL;
     }
     if (data)

@@ -21,7 +21,7 @@ int shard_tables_open(struct shard_tables *t, const char *directory, const i64 b
     return status;
 }
 
-static void settle(struct shard_tables *t)
+static void write_last_sample(struct shard_tables *t)
 {
     if (t->waits)
         append_write(&t->files[SAMPLES], &t->last, sizeof t->last);
@@ -32,7 +32,7 @@ void shard_tables_add(struct shard_tables *t, struct shard_sample sample, const 
                       const struct shard_part *parts)
 {
     bool named = t->files[NAMES].bytes < INT32_MAX; /* Beyond 2 GiB of names, samples share the first name. */
-    settle(t);
+    write_last_sample(t);
     sample.first_part = (u64)t->files[PARTS].bytes / sizeof *parts;
     sample.name = named ? (u32)t->files[NAMES].bytes : 0;
     append_write(&t->files[PARTS], parts, sample.parts * (i64)sizeof *parts);
@@ -42,7 +42,7 @@ void shard_tables_add(struct shard_tables *t, struct shard_sample sample, const 
     t->waits = true;
 }
 
-void shard_tables_go_on(struct shard_tables *t)
+void shard_tables_resume(struct shard_tables *t)
 {
     require(t->waits, "no sample that could go on");
     t->last.goes_on = 1;
@@ -60,7 +60,7 @@ i64 shard_tables_shards(const struct shard_tables *t)
 
 int shard_tables_sync(struct shard_tables *t, i64 bytes[SHARD_TABLES])
 {
-    settle(t);
+    write_last_sample(t);
     for (i64 i = 0; i < SHARD_TABLES; i++) {
         bytes[i] = t->files[i].bytes;
         if (append_sync(&t->files[i]) < 0)
@@ -72,7 +72,7 @@ int shard_tables_sync(struct shard_tables *t, i64 bytes[SHARD_TABLES])
 int shard_tables_map(struct file_view views[SHARD_TABLES], struct shard_tables *t)
 {
     int status = 0;
-    settle(t);
+    write_last_sample(t);
     for (i64 i = 0; i < SHARD_TABLES; i++)
         views[i] = (struct file_view){0};
     for (i64 i = 0; i < SHARD_TABLES && status == 0; i++)

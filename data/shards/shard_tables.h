@@ -8,7 +8,7 @@
 struct shard_tables {
     char *directory;
     struct appender files[SHARD_TABLES];
-    struct shard_sample last; /* held back, because shard_tables_go_on may still change it */
+    struct shard_sample last; /* held back, because shard_tables_resume may still change it */
     bool waits;
 };
 /* Opens the tables and truncates each to `bytes[i]`; NULL empties them. Returns -1 with a message
@@ -18,7 +18,7 @@ int shard_tables_open(struct shard_tables *tables, const char *directory, const 
  * the next sync. */
 void shard_tables_add(struct shard_tables *tables, struct shard_sample sample, const char *name,
                       const struct shard_part *parts);
-void shard_tables_go_on(struct shard_tables *tables); /* the last sample continues in the next */
+void shard_tables_resume(struct shard_tables *tables); /* the last sample continues in the next */
 void shard_tables_end_shard(struct shard_tables *tables, u64 shard_bytes);
 i64 shard_tables_shards(const struct shard_tables *tables); /* number of ended shards */
 /* Writes and fsyncs all tables; bytes[i] receives the length of each. Returns 0 once all is on

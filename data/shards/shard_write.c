@@ -102,9 +102,9 @@ void shard_write_sample(struct shard_writer *w, enum direction direction, const 
     shard_tables_add(&w->tables, (struct shard_sample){.parts = (u16)count, .direction = (u8)direction}, name, parts);
 }
 
-void shard_write_on(struct shard_writer *w)
+void shard_write_resume(struct shard_writer *w)
 {
-    shard_tables_go_on(&w->tables);
+    shard_tables_resume(&w->tables);
 }
 
 void shard_write_break(struct shard_writer *w)
@@ -171,7 +171,7 @@ static i64 shard_of_sample(const struct file_view tables[SHARD_TABLES], i64 i)
     return ((const struct shard_part *)tables[1].data)[sample_at(tables, i)->first_part].shard;
 }
 
-static void rebase(struct text *samples, struct text *parts, i64 first_part, i64 first_name)
+static void rebase(struct buffer *samples, struct buffer *parts, i64 first_part, i64 first_name)
 {
     struct shard_sample *sample = (struct shard_sample *)samples->data;
     struct shard_part *part = (struct shard_part *)parts->data;
@@ -184,35 +184,35 @@ static void rebase(struct text *samples, struct text *parts, i64 first_part, i64
 }
 
 /* The tables of samples [begin, end), without the shard sizes. */
-static void cut_tables(struct text out[SHARD_TABLES], const struct file_view all[SHARD_TABLES], i64 begin, i64 end)
+static void cut_tables(struct buffer out[SHARD_TABLES], const struct file_view all[SHARD_TABLES], i64 begin, i64 end)
 {
     const struct shard_sample *first = sample_at(all, begin), *last = sample_at(all, end - 1);
     const struct shard_sample *next = end < all[0].bytes / (i64)sizeof *first ? sample_at(all, end) : NULL;
     i64 parts = (i64)(last->first_part + last->parts - first->first_part), size = (i64)sizeof(struct shard_part);
     i64 names_end = next && next->name > first->name ? next->name : all[3].bytes;
-    text_append(&out[0], first, (end - begin) * (i64)sizeof *first);
-    text_append(&out[1], all[1].data + (i64)first->first_part * size, parts * size);
-    text_append(&out[3], all[3].data + first->name, names_end - first->name);
+    buffer_append(&out[0], first, (end - begin) * (i64)sizeof *first);
+    buffer_append(&out[1], all[1].data + (i64)first->first_part * size, parts * size);
+    buffer_append(&out[3], all[3].data + first->name, names_end - first->name);
     rebase(&out[0], &out[1], (i64)first->first_part, first->name);
 }
 
-static void print_index(struct text *out, const struct shard_meta *meta, const struct text tables[SHARD_TABLES],
+static void print_index(struct buffer *out, const struct shard_meta *meta, const struct buffer tables[SHARD_TABLES],
                         i64 number)
 {
     struct file_view views[SHARD_TABLES];
     for (i64 i = 0; i < SHARD_TABLES; i++)
         views[i] = (struct file_view){(const u8 *)tables[i].data, tables[i].length};
     struct index_header header = index_header_of(meta, views, number);
-    text_clear(out);
-    text_append(out, &header, sizeof header);
+    buffer_clear(out);
+    buffer_append(out, &header, sizeof header);
     for (i64 i = 0; i < SHARD_TABLES; i++)
-        text_append(out, tables[i].data, tables[i].length);
+        buffer_append(out, tables[i].data, tables[i].length);
 }
 
-int shard_writer_index(struct text *out, struct shard_writer *w, i64 number)
+int shard_writer_index(struct buffer *out, struct shard_writer *w, i64 number)
 {
     struct file_view all[SHARD_TABLES];
-    struct text tables[SHARD_TABLES] = {{0}};
+    struct buffer tables[SHARD_TABLES] = {{0}};
     if (shard_tables_map(all, &w->tables) < 0)
         return -1;
     i64 end = all[0].bytes / (i64)sizeof(struct shard_sample), begin;
@@ -222,10 +222,10 @@ int shard_writer_index(struct text *out, struct shard_writer *w, i64 number)
         begin--;
     if (begin < end)
         cut_tables(tables, all, begin, end);
-    text_append(&tables[2], all[2].data + 8 * number, 8);
+    buffer_append(&tables[2], all[2].data + 8 * number, 8);
     print_index(out, &w->meta, tables, number);
     for (i64 i = 0; i < SHARD_TABLES; i++)
-        text_release(&tables[i]);
+        buffer_release(&tables[i]);
     shard_tables_unmap(all);
     return 0;
 }

@@ -83,7 +83,7 @@ i64 shard_payload_bytes(const struct shard_meta *meta, const struct shard_part *
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 struct shard_folder {
-    char *directory; /* folder of the part, e.g. DIR/train */
+    char *directory; /* folder of the split, e.g. DIR/train */
     struct file_view index;
     const struct shard_sample *samples; /* mapped index: first_part counts within this folder */
     const struct shard_part *parts;
@@ -101,9 +101,9 @@ struct shards {
     struct shard_folder *folders;
     i64 folder_count, sample_count, part_count, shard_count, bytes; /* bytes: total size of the shards */
 };
-/* Opens DATA/PART in every folder of `data`. If part is NULL, `data` itself names one part. On
+/* Opens DATA/SPLIT in every folder of `data`. If split is NULL, `data` itself names one split. On
  * failure, returns -1 with a message and leaves nothing open. */
-int shards_open(struct shards *shards, const char *data, const char *part);
+int shards_open(struct shards *shards, const char *data, const char *split);
 void shards_close(struct shards *shards);
 /* A changing set of folders, each with its own index (data/stream). shards_open_none starts empty
  * with the sizes in `directory`/shards.json; shards_add appends a folder; shards_drop removes the
@@ -127,7 +127,7 @@ int shards_verify(struct shards *shards);              /* checks every payload's
 /* shard_folders.c: the shard folders that `data` names. An unfinished folder is an error. */
 int shard_folders_list(struct string_list *out, const char *data);
 char *shard_folders_first(const char *data); /* its tokenizers represent all; memory_free; NULL: message */
-bool shard_folders_stand(const char *path);  /* true if `path` contains shard folders, even unfinished */
+bool shard_folders_exist(const char *path);  /* true if `path` contains shard folders, even unfinished */
 int shard_folders_check(const char *data);   /* checks that the text tokenizers are equal */
 #define DATA_HELP "shards: a folder made by prepare, a folder of such folders, or a list of them, read as one"
 /* The number of lines of `data`, and a copy of line `index`. */
@@ -145,7 +145,7 @@ void shard_write_payload(struct shard_writer *writer, struct shard_part *part, c
 /* Appends a sample of 1 to 65535 parts whose payloads are already written. */
 void shard_write_sample(struct shard_writer *writer, enum direction direction, const char *name,
                         const struct shard_part *parts, i64 count);
-void shard_write_on(struct shard_writer *writer); /* the last sample continues in the next */
+void shard_write_resume(struct shard_writer *writer); /* the last sample continues in the next */
 /* Marks a point where samples share nothing. A shard that has reached its size ends here, so that
  * each shard holds whole samples. */
 void shard_write_break(struct shard_writer *writer);
@@ -158,7 +158,7 @@ void shard_writer_abandon(struct shard_writer *writer);
  * index of shard `number` as the only one of its folder. */
 i64 shard_writer_closed(const struct shard_writer *writer); /* number of closed shards */
 int shard_writer_end(struct shard_writer *writer);          /* closes the open shard */
-int shard_writer_index(struct text *out, struct shard_writer *writer, i64 number);
+int shard_writer_index(struct buffer *out, struct shard_writer *writer, i64 number);
 
 /* A writer's progress, from which another process can resume. While the folder is incomplete its
  * files are 00000.shard.part (the shard being written) and samples.part, parts.part, shards.part

@@ -81,7 +81,7 @@ static struct source_file *push(struct listing *l, char *path, int split)
     return push_file(l, path, split, stat(path, &status) == 0 ? (i64)status.st_size : 0);
 }
 
-static void leave_out(struct source_file *file, char *why)
+static void skip_file(struct source_file *file, char *why)
 {
     file->use = FILE_LEFT_OUT;
     memory_free(file->why);
@@ -89,12 +89,12 @@ static void leave_out(struct source_file *file, char *why)
 }
 
 /* Reason for an unknown file. Its text is the kind under which such files are counted. */
-static char *why_unknown(const char *name)
+static char *describe_unknown(const char *name)
 {
     const char *extension = name_extension(name);
     if (!*extension || strlen(extension) > 16)
-        return string_copy("files whose name says nothing of what they hold");
-    return string_format("files ending in .%s, which nothing reads", extension);
+        return string_copy("files of unknown type");
+    return string_format("files ending in .%s, which are not supported", extension);
 }
 
 static void classify(struct source_file *file)
@@ -102,7 +102,7 @@ static void classify(struct source_file *file)
     file->reader = reader_of(file->path);
     file->use = file->reader ? FILE_SAMPLES : is_medium(file->path) ? FILE_MEDIUM : FILE_LEFT_OUT;
     if (file->use == FILE_LEFT_OUT)
-        file->why = why_unknown(file->path);
+        file->why = describe_unknown(file->path);
 }
 
 /* ---- Files that belong together: of one folder, sorted by name ---- */
@@ -125,7 +125,7 @@ static void find_stem(struct source_file **list, i64 count, i64 i, i64 *begin, i
         ++*end;
 }
 
-static void belong(struct source_file *file, const struct source_file *to, const char *what)
+static void attach(struct source_file *file, const struct source_file *to, const char *what)
 {
     file->use = FILE_BESIDE;
     memory_free(file->why);
@@ -134,7 +134,7 @@ static void belong(struct source_file *file, const struct source_file *to, const
 
 /* Chooses the medium of a stem: a clip before a picture before a sound, because pictures beside
  * clips are thumbnails. */
-static struct source_file *leader(struct source_file **list, i64 begin, i64 end, size_t length)
+static struct source_file *choose_medium(struct source_file **list, i64 begin, i64 end, size_t length)
 {
     for (i64 rank = 0; medium_leading(rank) >= 0; rank++)
         for (i64 i = begin; i < end; i++)
@@ -156,13 +156,13 @@ static void take_caption(struct source_file *medium, struct source_file *caption
         medium->caption = string_copy(caption->path);
     medium->use = FILE_SAMPLES;
     medium->reader = &pair_reader;
-    belong(caption, medium, what);
+    attach(caption, medium, what);
 }
 
 /* Assigns the files of one stem: its medium, that medium's caption, and the rest. */
 static void match_stem(struct source_file **list, i64 begin, i64 end, size_t length)
 {
-    struct source_file *medium = leader(list, begin, end, length);
+    struct source_file *medium = choose_medium(list, begin, end, length);
     if (!medium || medium->caption)
         return;
     for (i64 i = begin; i < end; i++)
@@ -177,7 +177,7 @@ static void match_stem(struct source_file **list, i64 begin, i64 end, size_t len
             take_caption(medium, list[i], "subtitles");
     for (i64 i = begin; medium->caption && i < end; i++)
         if (list[i]->use == FILE_MEDIUM && stem_length(list[i]->path) == length)
-            list[i]->why = string_format("media beside a %s of the same name, which has its caption", row->one);
+            list[i]->why = string_format("media next to a %s of the same name, which has the caption", row->one);
 }
 
 static void match_index(struct source_file **list, i64 begin, i64 end)
@@ -185,7 +185,7 @@ static void match_index(struct source_file **list, i64 begin, i64 end)
     for (i64 i = begin; i < end; i++)
         for (i64 k = begin; k < end; k++)
             if (list[i]->reader == &index_reader && name_ends_with(list[k]->path, ".bin"))
-                belong(list[k], list[i], "ids");
+                attach(list[k], list[i], "ids");
 }
 
 /* Recognizes img2dataset's table of metadata beside a tar, or beside a folder whose name is a
@@ -195,11 +195,11 @@ static void match_table(struct source_file **list, i64 i, i64 begin, i64 end)
     char *folder = string_format("%.*s", (int)stem_length(list[i]->path) - 1, list[i]->path);
     for (i64 k = begin; k < end; k++)
         if (list[k]->reader == &tar_reader && list[i]->use != FILE_BESIDE)
-            belong(list[i], list[k], "metadata");
+            attach(list[i], list[k], "metadata");
     const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
     bool number = *name && name[strspn(name, "0123456789")] == 0;
     if (list[i]->use != FILE_BESIDE && number && file_is_directory(folder))
-        belong(list[i], &(struct source_file){.path = folder}, "metadata");
+        attach(list[i], &(struct source_file){.path = folder}, "metadata");
     memory_free(folder);
 }
 
@@ -260,9 +260,9 @@ static void add_entry(struct listing *l, char *path, const char *name, int split
     bool folder = file_is_directory(path);
     split = split_below(name, folder, split, depth);
     if (*name == '.') {
-        leave_out(push(l, path, split), string_copy("hidden files and folders"));
+        skip_file(push(l, path, split), string_copy("hidden files and folders"));
     } else if (is_special(path)) {
-        leave_out(push(l, path, split), string_copy("pipes, sockets and devices"));
+        skip_file(push(l, path, split), string_copy("pipes, sockets and devices"));
     } else if (folder) {
         walk(l, path, split, depth + 1);
         memory_free(path);
@@ -283,7 +283,7 @@ static void walk(struct listing *l, const char *path, int split, int depth)
     char **names;
     i64 count, first = l->count;
     if (depth > DEPTH_MOST) {
-        leave_out(push(l, string_copy(path), split), string_copy("folders so deep that a link seems to lead back"));
+        skip_file(push(l, string_copy(path), split), string_copy("folders so deep that a link seems to lead back"));
         return;
     }
     if (directory_list(&names, &count, path) < 0) {
@@ -303,7 +303,7 @@ static void classify_object(struct source_file *file)
 {
     classify(file);
     if (file->use == FILE_MEDIUM)
-        leave_out(file, string_copy("media in files of their own at an address, which are not asked for one by one: "
+        skip_file(file, string_copy("media in files of their own at an address, which are not asked for one by one: "
                                     "expected tars or tables that hold them"));
 }
 
@@ -328,7 +328,7 @@ static void add_objects(struct listing *l, struct remote_object *objects, i64 co
         objects[i].version = NULL;
         classify_object(file);
         if (*word == '.')
-            leave_out(file, string_copy("hidden files and folders"));
+            skip_file(file, string_copy("hidden files and folders"));
     }
     memory_free(word);
 }
@@ -361,7 +361,7 @@ static bool names_media(const char *path)
             (length == 8 && strncasecmp(name, "metadata", 8) == 0));
 }
 
-static void settle_parts(struct listing *l)
+static void settle_splits(struct listing *l)
 {
     bool train = false, held_out = false;
     for (i64 i = 0; i < l->count; i++) {
@@ -374,12 +374,12 @@ static void settle_parts(struct listing *l)
             continue;
         file->split = train ? SPLIT_NONE : held_out ? SPLIT_TRAIN : SPLIT_DRAWN;
         if (train && file->use == FILE_SAMPLES && !names_media(file->path))
-            leave_out(file, string_copy("files beside the part train, in no part"));
+            skip_file(file, string_copy("files beside the part train, in no part"));
     }
 }
 
 /* Sorts files by split in the order of `enum split`, train first. */
-static void order_parts(struct listing *l)
+static void order_splits(struct listing *l)
 {
     struct source_file *ordered = memory_alloc(max_i64(1, l->capacity) * (i64)sizeof *ordered);
     i64 count = 0;
@@ -439,8 +439,8 @@ int listing_open(struct listing *l, const char *path)
         l->folder = string_copy(path);
         walk(l, path, SPLIT_DRAWN, 0);
     }
-    settle_parts(l);
-    order_parts(l);
+    settle_splits(l);
+    order_splits(l);
     return 0;
 }
 

@@ -14,7 +14,7 @@ void medium_release(struct medium *m)
     memory_free(m->problem);
     memory_free(m->text);
     memory_free(m->speaker);
-    text_release(&m->bytes);
+    buffer_release(&m->bytes);
     *m = (struct medium){0};
 }
 
@@ -69,7 +69,7 @@ static struct medium medium_of(struct sample *sample)
                        .text = text_of(sample),
                        .speaker = string_copy(sample->speaker ? sample->speaker : "")};
     part->path = NULL;
-    part->bytes = (struct text){0};
+    part->bytes = (struct buffer){0};
     return m;
 }
 
@@ -152,7 +152,7 @@ static int add_medium(void *context, struct medium *medium)
         list->media = memory_resize(list->media, list->capacity * size, next * size);
         list->capacity = next;
     }
-    text_release(&medium->bytes);
+    buffer_release(&medium->bytes);
     list->media[list->count++] = *medium;
     return 0;
 }

@@ -32,7 +32,7 @@ struct medium {
     enum modality kind;
     /* problem: reason for skipping it, or NULL. path is NULL if the entry is invalid. */
     char *path, *problem;
-    struct text bytes; /* contents, if carried in an archive or table; path is then its name */
+    struct buffer bytes; /* contents, if carried in an archive or table; path is then its name */
     struct medium_place place;
     bool carried, read;   /* carried: its bytes come with the sample, not from a file */
     i64 number;           /* index among the requested media, including those with a problem */

@@ -10,7 +10,7 @@
 void sample_release(struct sample *s)
 {
     for (i64 i = 0; i < s->count; i++) {
-        text_release(&s->parts[i].bytes);
+        buffer_release(&s->parts[i].bytes);
         memory_free(s->parts[i].path);
         memory_free(s->parts[i].within);
         memory_free(s->parts[i].role);
@@ -19,7 +19,7 @@ void sample_release(struct sample *s)
     memory_free(s->name);
     memory_free(s->speaker);
     memory_free(s->subtitles);
-    text_release(&s->cues);
+    buffer_release(&s->cues);
     *s = (struct sample){0};
 }
 
@@ -41,11 +41,11 @@ int sample_add_text(struct sample *s, const char *text, i64 length)
     if (bad >= 0)
         return error_set("byte %lld of a text is not UTF-8", (long long)bad);
     if (length > 0)
-        text_append(&sample_add(s, MODALITY_TEXT)->bytes, text, length);
+        buffer_append(&sample_add(s, MODALITY_TEXT)->bytes, text, length);
     return 0;
 }
 
-static i64 cues_inside(struct text *out, const struct sample_part *part, const char *name, const char *language)
+static i64 cues_inside(struct buffer *out, const struct sample_part *part, const char *name, const char *language)
 {
     struct file_view view = {(const u8 *)part->bytes.data, part->bytes.length};
     if (part->path && file_map(&view, part->path) < 0)
@@ -60,15 +60,15 @@ bool sample_add_subtitles(struct sample *s, const struct source_columns *columns
 {
     const char *language = columns ? columns->subtitles : NULL;
     int kind = s->count == 1 ? s->parts[0].kind : MODALITY_TEXT;
-    struct text words = {0};
+    struct buffer words = {0};
     if (kind == SAMPLE_IDS || !modality_rows[kind].lasts || (language && strcmp(language, "none") == 0))
         return false;
     if (cues_inside(&s->cues, &s->parts[0], s->name, language) > 0)
         subtitles_words(&words, s->cues.data, s->cues.length, 0, INFINITY);
     bool said = words.length > 0 && sample_add_text(s, words.data, words.length) == 0;
     if (!said)
-        text_release(&s->cues);
-    text_release(&words);
+        buffer_release(&s->cues);
+    buffer_release(&words);
     return said;
 }
 

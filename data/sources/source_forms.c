@@ -7,10 +7,10 @@
 
 enum { KEYS_MOST = 3 };
 enum value_kind { ANYTHING, TEXTS, LIST, BYTES };
-struct form {
+struct sample_form {
     const char *keys[KEYS_MOST]; /* all present and not null */
     enum value_kind kind;
-    int (*add)(struct build *build, const struct form *form, const struct json *const *values);
+    int (*add)(struct sample_builder *build, const struct sample_form *form, const struct json *const *values);
     char suffix[8]; /* of a member: what keys[0] points to */
 };
 static const char *const caption_keys[] = {"text", "caption", "transcription"};
@@ -69,13 +69,13 @@ const struct json *sample_caption(const struct json *object, const struct source
 }
 
 /* Caption of a record. In tables it may be bytes, or the column `txt` beside `jpg`. */
-static const struct json *caption_of(const struct build *b)
+static const struct json *caption_of(const struct sample_builder *b)
 {
     const struct json *object = b->object, *caption = sample_caption(object, b->place->columns);
     for (i64 i = 0; !caption && b->place->record && i <= COUNT_OF(caption_keys); i++) {
         const char *key = i < COUNT_OF(caption_keys) ? caption_keys[i] : "txt";
         const struct json *value = column(b->place->columns, object, key);
-        const struct text *bytes = record_bytes(b->place->record, value);
+        const struct buffer *bytes = record_bytes(b->place->record, value);
         if (bytes ? bytes->length > 0 : json_string_length(value) > 0)
             caption = value;
     }
@@ -84,19 +84,19 @@ static const struct json *caption_of(const struct build *b)
 
 /* ---- Forms ---- */
 
-static int add_chat(struct build *b, const struct form *form, const struct json *const *values)
+static int add_chat(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
     return build_messages(b, values[0], form->keys[0]);
 }
 
-static int add_turn(struct build *b, const struct form *form, const struct json *const *values)
+static int add_turn(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
     (void)form;
     return build_message(b, "user", values[0]) < 0 || build_message(b, "assistant", values[1]) < 0 ? -1 : 0;
 }
 
 /* Instructions of Alpaca, with an input that may be empty, and of Dolly, which calls it context. */
-static int add_instruction(struct build *b, const struct form *form, const struct json *const *values)
+static int add_instruction(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
     const struct json *input = sample_key(b->object, "input"), *system = sample_key(b->object, "system");
     if (!input)
@@ -105,18 +105,18 @@ static int add_instruction(struct build *b, const struct form *form, const struc
         return -1;
     if (json_string_length(input) == 0)
         return add_turn(b, form, values);
-    struct text asked = {0};
-    text_append(&asked, json_string(values[0], ""), json_string_length(values[0]));
-    text_append(&asked, "\n", 1);
-    text_append(&asked, json_string(input, ""), json_string_length(input));
+    struct buffer asked = {0};
+    buffer_append(&asked, json_string(values[0], ""), json_string_length(values[0]));
+    buffer_append(&asked, "\n", 1);
+    buffer_append(&asked, json_string(input, ""), json_string_length(input));
     struct json *both = json_of_bytes(asked.data, asked.length);
     int status = build_message(b, "user", both) < 0 || build_message(b, "assistant", values[1]) < 0 ? -1 : 0;
     json_free(both);
-    text_release(&asked);
+    buffer_release(&asked);
     return status;
 }
 
-static int add_captioned(struct build *b, enum modality kind, const char *key, const struct json *value)
+static int add_captioned(struct sample_builder *b, enum modality kind, const char *key, const struct json *value)
 {
     const struct json *text = caption_of(b);
     const char *speaker = json_string(json_get(b->object, "speaker"), NULL);
@@ -130,19 +130,19 @@ static int add_captioned(struct build *b, enum modality kind, const char *key, c
     return text ? build_text(b, text) : 0;
 }
 
-static int add_medium(struct build *b, const struct form *form, const struct json *const *values)
+static int add_medium(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
     return add_captioned(b, modality_named(form->keys[0]), form->keys[0], values[0]);
 }
 
 /* Columns named like members of a tar, {"jpg": BYTES, "txt": CAPTION}. */
-static int add_member(struct build *b, const struct form *form, const struct json *const *values)
+static int add_member(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
     return add_captioned(b, (enum modality)medium_kind(form->keys[0]), form->keys[0], values[0]);
 }
 
 /* Hugging Face's metadata.jsonl: the file name's extension gives the kind. */
-static int add_named(struct build *b, const struct form *form, const struct json *const *values)
+static int add_named(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
     const char *name = json_string(values[0], "");
     int kind = medium_kind(name_extension(name));
@@ -153,7 +153,7 @@ static int add_named(struct build *b, const struct form *form, const struct json
 
 /* The Cauldron: {"texts": [{"user", "assistant"}, ..], "images": [..]}. All pictures go into the
  * first question. */
-static int add_dialogue(struct build *b, const struct json *texts)
+static int add_dialogue(struct sample_builder *b, const struct json *texts)
 {
     i64 pictures = json_count(json_get(b->object, "images"));
     int status = 0;
@@ -174,7 +174,7 @@ static int add_dialogue(struct build *b, const struct json *texts)
 
 /* Interleaved documents: {"texts": [TEXT or null, ..], "images": [FILE or null, ..]} of equal
  * length. */
-static int add_interleaved(struct build *b, const struct form *form, const struct json *const *values)
+static int add_interleaved(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
     const struct json *texts = values[0], *images = json_get(b->object, "images");
     (void)form;
@@ -195,7 +195,7 @@ static int add_interleaved(struct build *b, const struct form *form, const struc
     return 0;
 }
 
-static int add_plain(struct build *b, const struct form *form, const struct json *const *values)
+static int add_plain(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
     b->out->layout = SAMPLE_PLAIN;
     return build_is_text(b, values[0]) ? build_text(b, values[0])
@@ -203,7 +203,7 @@ static int add_plain(struct build *b, const struct form *form, const struct json
 }
 
 /* Refuses tables of links, as of LAION and COYO. */
-static int refuse_links(struct build *b, const struct form *form, const struct json *const *values)
+static int refuse_links(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
     (void)b;
     (void)values;
@@ -215,7 +215,7 @@ static int refuse_links(struct build *b, const struct form *form, const struct j
 
 /* All forms in order of precedence: the first whose keys are all present is used. The two without a
  * key stand for one form each modality and each of its members. */
-static const struct form forms[] = {
+static const struct sample_form forms[] = {
     {{"messages"}, ANYTHING, add_chat},
     {{"conversations"}, LIST, add_chat},
     {{NULL}, ANYTHING, add_medium},
@@ -236,7 +236,7 @@ static const char *const others[] = {"speaker", "input", "context", "system"};
 
 /* ---- Choosing a form ---- */
 
-static bool is_kind(const struct build *b, const struct json *value, enum value_kind kind)
+static bool is_kind(const struct sample_builder *b, const struct json *value, enum value_kind kind)
 {
     switch (kind) {
     case TEXTS:
@@ -252,7 +252,7 @@ static bool is_kind(const struct build *b, const struct json *value, enum value_
 
 /* Steps through all forms, beginning with a zeroed struct. False past the last. */
 struct form_walk {
-    struct form form;
+    struct sample_form form;
     i64 index;        /* of the next row of `forms` */
     i64 medium;       /* in a row that stands for media: the next modality, or rank of the next one */
     const char *rest; /* further suffixes of its members */
@@ -299,11 +299,11 @@ static bool next_form(struct form_walk *w)
 }
 
 /* Finds the form of a record and its values. names_alone: values are not checked. */
-static bool form_of(struct form_walk *w, const struct build *b, const struct json **values, bool names_alone)
+static bool form_of(struct form_walk *w, const struct sample_builder *b, const struct json **values, bool names_alone)
 {
     *w = (struct form_walk){0};
     while (next_form(w)) {
-        const struct form *form = &w->form;
+        const struct sample_form *form = &w->form;
         bool all = true;
         for (i64 k = 0; k < KEYS_MOST && form->keys[k] && all; k++) {
             values[k] = column(b->place->columns, b->object, form->keys[k]);
@@ -318,7 +318,7 @@ static bool form_of(struct form_walk *w, const struct build *b, const struct jso
 int sample_of_json(struct sample *out, const struct json *value, const struct json_place *place, bool *passed)
 {
     const struct json *values[KEYS_MOST] = {NULL};
-    struct build build = {.out = out, .object = value, .place = place};
+    struct sample_builder build = {.out = out, .object = value, .place = place};
     if (json_kind(value) != JSON_OBJECT)
         return error_set("%s: expected a JSON object", place->origin);
     struct form_walk found;
@@ -350,16 +350,16 @@ bool sample_reads_column(const struct source_columns *columns, const char *name)
 
 static int refuse_columns(const char *const *names, i64 count, const struct source_columns *columns, const char *path)
 {
-    struct text list = {0};
+    struct buffer list = {0};
     for (i64 i = 0; i < count; i++)
-        text_printf(&list, "%s%s", i ? ", " : "", names[i]);
+        buffer_printf(&list, "%s%s", i ? ", " : "", names[i]);
     error_set("%s: nothing of it is known as a sample. %s: %s. Expected %s", path,
               count ? "Its columns are" : "It has no columns", list.data ? list.data : "",
               maps(columns) ? "those that `columns` of the recipe names"
                             : "text, content, messages, conversations, question and answer, prompt and completion, "
                               "instruction and output, or image, video or audio with text or caption; `columns: {text: "
                               "NAME}` in the recipe says what is called otherwise");
-    text_release(&list);
+    buffer_release(&list);
     return -1;
 }
 
@@ -370,7 +370,7 @@ int sample_check_columns(const char *const *names, i64 count, const struct sourc
     for (i64 i = 0; i < count; i++)
         json_set(row, names[i], json_of_string("?"));
     struct json_place place = {.origin = path, .columns = columns};
-    struct build build = {.object = row, .place = &place};
+    struct sample_builder build = {.object = row, .place = &place};
     struct form_walk found;
     bool known = form_of(&found, &build, values, true);
     int status = known ? 0 : refuse_columns(names, count, columns, path);

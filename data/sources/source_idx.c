@@ -112,14 +112,14 @@ static struct blob *open_sized(i64 *bytes, const char *path)
     struct blob *blob = blob_open(path);
     *bytes = blob ? blob_bytes(blob) : -2;
     if (*bytes == -1)
-        error_set("%s: how long it is is not known: expected a file, or a server that says so", path);
+        error_set("%s: unknown length: expected a file, or a server that sends Content-Length", path);
     if (*bytes >= 0)
         return blob;
     blob_close(blob);
     return NULL;
 }
 
-static void *idx_open(const struct source_file *file, struct reading *reading)
+static void *idx_open(const struct source_file *file, struct read_context *reading)
 {
     struct idx *x = memory_alloc(sizeof *x);
     const char *path = file->path;
@@ -152,7 +152,7 @@ static i64 read_id(const struct idx *x, const u8 *at)
     }
 }
 
-static int add_ids(struct idx *x, struct text *out, const u8 *at, i64 length, i64 offset)
+static int add_ids(struct idx *x, struct buffer *out, const u8 *at, i64 length, i64 offset)
 {
     i64 size = id_bytes(x->dtype);
     for (i64 i = 0; i < length; i++) {
@@ -160,13 +160,13 @@ static int add_ids(struct idx *x, struct text *out, const u8 *at, i64 length, i6
         i32 narrow = (i32)id;
         if (id < 0 || id != narrow)
             return error_set("%s: byte %lld: id %lld", x->ids_path, (long long)(offset + i * size), (long long)id);
-        text_append(out, &narrow, 4);
+        buffer_append(out, &narrow, 4);
     }
     x->given += length;
     return 0;
 }
 
-static int add_sequence(struct idx *x, struct text *out, i64 sequence)
+static int add_sequence(struct idx *x, struct buffer *out, i64 sequence)
 {
     struct blob_span span;
     i64 length, offset, size = id_bytes(x->dtype);
@@ -186,7 +186,7 @@ static int add_sequence(struct idx *x, struct text *out, i64 sequence)
 static int add_document(struct idx *x, struct sample *out, i64 document)
 {
     i64 first, end;
-    struct text *ids = &sample_add(out, SAMPLE_IDS)->bytes;
+    struct buffer *ids = &sample_add(out, SAMPLE_IDS)->bytes;
     if (list_entry(&first, x, &x->first, document) < 0 || list_entry(&end, x, &x->first, document + 1) < 0)
         return -1;
     if (first < 0 || end < first || end > x->sequences)

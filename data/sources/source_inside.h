@@ -11,7 +11,7 @@ struct source_medium { /* A medium among the files of the listing. */
 struct source {
     struct source_request request;
     struct listing listing;
-    struct reading reading;
+    struct read_context reading;
     char *real;                  /* absolute name of the listing's folder */
     struct source_medium *media; /* sorted by hash */
     i64 media_count, at, open;   /* at: next file to read; open: the open one, -1: none */

@@ -9,19 +9,19 @@ const struct json *sample_key(const struct json *object, const char *key)
     return json_kind(value) == JSON_NULL ? NULL : value;
 }
 
-bool build_is_text(const struct build *b, const struct json *value)
+bool build_is_text(const struct sample_builder *b, const struct json *value)
 {
     return json_kind(value) == JSON_STRING || record_bytes(b->place->record, value);
 }
 
-int build_text(struct build *b, const struct json *text)
+int build_text(struct sample_builder *b, const struct json *text)
 {
-    const struct text *bytes = record_bytes(b->place->record, text);
+    const struct buffer *bytes = record_bytes(b->place->record, text);
     return bytes ? sample_add_text(b->out, bytes->data, bytes->length)
                  : sample_add_text(b->out, json_string(text, ""), json_string_length(text));
 }
 
-static int add_reference(struct build *b, enum modality kind, const char *reference)
+static int add_reference(struct sample_builder *b, enum modality kind, const char *reference)
 {
     if (!reference || !*reference)
         return error_set("a part of type %s names no file: expected {\"type\": \"%s\", \"%s\": FILE}",
@@ -60,12 +60,12 @@ static const char *reference_of(const struct json *part, enum modality kind)
 
 /* A medium's bytes in a table: BYTES, {"bytes": BYTES}, or either under {"image": ..}; the path
  * beside them is only their original name. */
-static struct text *bytes_of(const struct build *b, const struct json *part, enum modality kind)
+static struct buffer *bytes_of(const struct sample_builder *b, const struct json *part, enum modality kind)
 {
     const struct json *inner = json_get(part, modality_rows[kind].name);
     const struct json *places[] = {part, json_get(part, "bytes"), inner, json_get(inner, "bytes")};
     for (i64 i = 0; i < COUNT_OF(places); i++) {
-        struct text *bytes = record_bytes(b->place->record, places[i]);
+        struct buffer *bytes = record_bytes(b->place->record, places[i]);
         if (bytes && bytes->length)
             return bytes;
     }
@@ -73,31 +73,31 @@ static struct text *bytes_of(const struct build *b, const struct json *part, enu
 }
 
 /* Adds a medium; moves its bytes out of the record. */
-int build_medium(struct build *b, enum modality kind, const struct json *value)
+int build_medium(struct sample_builder *b, enum modality kind, const struct json *value)
 {
-    struct text *bytes = bytes_of(b, value, kind);
+    struct buffer *bytes = bytes_of(b, value, kind);
     if (!bytes)
         return add_reference(b, kind, reference_of(value, kind));
     sample_add(b->out, kind)->bytes = *bytes;
-    *bytes = (struct text){0};
+    *bytes = (struct buffer){0};
     return 0;
 }
 
 /* ---- Messages ---- */
 
 /* The value of "images", or else of "image". */
-static const struct json *listed(const struct build *b, enum modality kind)
+static const struct json *listed(const struct sample_builder *b, enum modality kind)
 {
     const struct json *list = sample_key(b->object, modality_rows[kind].list_key);
     return list ? list : sample_key(b->object, modality_rows[kind].name);
 }
 
-static int add_listed(struct build *b, enum modality kind)
+static int add_listed(struct sample_builder *b, enum modality kind)
 {
     const struct json *list = listed(b, kind);
     i64 count = json_kind(list) == JSON_ARRAY ? json_count(list) : list != NULL;
     if (b->used[kind] >= count)
-        return error_set("%s stands more often in the messages than \"%s\" has files", modality_rows[kind].mark,
+        return error_set("%s occurs more often in the messages than \"%s\" has files", modality_rows[kind].mark,
                          modality_rows[kind].list_key);
     i64 index = b->used[kind]++;
     return build_medium(b, kind, json_kind(list) == JSON_ARRAY ? json_at(list, index) : list);
@@ -117,7 +117,7 @@ static const char *find_mark(const char *at, const char *end, enum modality *kin
 }
 
 /* Adds text. Marks refer to files only if the object lists some. */
-static int add_marked_text(struct build *b, const char *at, i64 length)
+static int add_marked_text(struct sample_builder *b, const char *at, i64 length)
 {
     const char *end = at + length, *mark;
     enum modality kind;
@@ -132,7 +132,7 @@ static int add_marked_text(struct build *b, const char *at, i64 length)
     return sample_add_text(b->out, at, end - at);
 }
 
-static int add_content_part(struct build *b, const struct json *part)
+static int add_content_part(struct sample_builder *b, const struct json *part)
 {
     const char *type = json_string(json_get(part, "type"), "text");
     if (json_kind(part) == JSON_STRING)
@@ -149,7 +149,7 @@ static int add_content_part(struct build *b, const struct json *part)
     return error_set("a part of type \"%.40s\": expected text, image, video or audio", type);
 }
 
-static int add_content(struct build *b, const struct json *content)
+static int add_content(struct sample_builder *b, const struct json *content)
 {
     if (json_kind(content) == JSON_STRING)
         return add_marked_text(b, json_string(content, ""), json_string_length(content));
@@ -163,23 +163,23 @@ static int add_content(struct build *b, const struct json *content)
 
 /* Adds a tool call as Qwen2.5's chat template writes it. `arguments` is JSON, or a string that
  * contains JSON. */
-static int add_call(struct build *b, const struct json *call, bool first)
+static int add_call(struct sample_builder *b, const struct json *call, bool first)
 {
     const struct json *function = sample_key(call, "function") ? sample_key(call, "function") : call;
     const struct json *name = json_get(function, "name"), *arguments = json_get(function, "arguments");
     if (json_kind(name) != JSON_STRING)
         return error_set("a call of a tool has no name: expected {\"function\": {\"name\", \"arguments\"}}");
-    struct text text = {0};
-    text_printf(&text, "%s<tool_call>\n{\"name\": ", first ? "" : "\n");
+    struct buffer text = {0};
+    buffer_printf(&text, "%s<tool_call>\n{\"name\": ", first ? "" : "\n");
     json_print(&text, name, 0);
-    text_printf(&text, ", \"arguments\": ");
+    buffer_printf(&text, ", \"arguments\": ");
     if (json_kind(arguments) == JSON_STRING)
-        text_append(&text, json_string(arguments, ""), json_string_length(arguments));
+        buffer_append(&text, json_string(arguments, ""), json_string_length(arguments));
     else
         json_print(&text, arguments, 0);
-    text_printf(&text, "}\n</tool_call>");
+    buffer_printf(&text, "}\n</tool_call>");
     int status = sample_add_text(b->out, text.data, text.length);
-    text_release(&text);
+    buffer_release(&text);
     return status;
 }
 
@@ -198,20 +198,20 @@ static const char *role_of(const char *said)
 }
 
 /* Adds ShareGPT's tool call, whose value is the JSON of its name and arguments. */
-static int add_function_call(struct build *b, const struct json *value)
+static int add_function_call(struct sample_builder *b, const struct json *value)
 {
-    struct text text = {0};
-    text_printf(&text, "<tool_call>\n");
-    text_append(&text, json_string(value, ""), json_string_length(value));
-    text_printf(&text, "\n</tool_call>");
+    struct buffer text = {0};
+    buffer_printf(&text, "<tool_call>\n");
+    buffer_append(&text, json_string(value, ""), json_string_length(value));
+    buffer_printf(&text, "\n</tool_call>");
     int status = sample_add_text(b->out, text.data, text.length);
-    text_release(&text);
+    buffer_release(&text);
     return status;
 }
 
 /* Adds a message's content and tool calls. Null content counts as absent, which is allowed beside
  * tool calls. */
-static int add_said(struct build *b, const struct json *message, const char *said)
+static int add_message_body(struct sample_builder *b, const struct json *message, const char *said)
 {
     bool from = !sample_key(message, "content") && sample_key(message, "value");
     const struct json *content = json_get(message, from ? "value" : "content"),
@@ -230,7 +230,7 @@ static int add_said(struct build *b, const struct json *message, const char *sai
 
 /* Ends a message that began at part `first`, and sets its role. An empty message gets an empty
  * text. */
-static void end_message(struct build *b, i64 first, const char *role)
+static void end_message(struct sample_builder *b, i64 first, const char *role)
 {
     if (b->out->count == first)
         sample_add(b->out, MODALITY_TEXT);
@@ -241,7 +241,7 @@ static void end_message(struct build *b, i64 first, const char *role)
 }
 
 /* Adds a message, {"role", "content"} or ShareGPT's {"from", "value"}. */
-static int add_message(struct build *b, const struct json *message)
+static int add_message(struct sample_builder *b, const struct json *message)
 {
     const char *said = json_string(json_get(message, "role"), json_string(json_get(message, "from"), ""));
     const char *role = role_of(said);
@@ -251,13 +251,13 @@ static int add_message(struct build *b, const struct json *message)
     if (!role)
         return error_set("message %d has the role \"%.40s\": expected system, user, assistant or tool", b->messages + 1,
                          said);
-    if (add_said(b, message, said) < 0)
+    if (add_message_body(b, message, said) < 0)
         return error_prefix("message %d", b->messages + 1);
     end_message(b, first, role);
     return 0;
 }
 
-int build_messages(struct build *b, const struct json *messages, const char *key)
+int build_messages(struct sample_builder *b, const struct json *messages, const char *key)
 {
     const struct json *system = sample_key(b->object, "system");
     b->out->layout = SAMPLE_CHAT;
@@ -271,7 +271,7 @@ int build_messages(struct build *b, const struct json *messages, const char *key
     return 0;
 }
 
-int build_message(struct build *b, const char *role, const struct json *content)
+int build_message(struct sample_builder *b, const char *role, const struct json *content)
 {
     i64 first = b->out->count;
     b->out->layout = SAMPLE_CHAT;

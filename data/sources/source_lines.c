@@ -14,7 +14,7 @@ int line_reader_open(struct line_reader *r, const char *path)
 void line_reader_close(struct line_reader *r)
 {
     char_reader_close(&r->in);
-    text_release(&r->line);
+    buffer_release(&r->line);
 }
 
 /* Reads up to a line feed or the end of the file. */
@@ -22,7 +22,7 @@ int line_reader_next(struct line_reader *r)
 {
     struct char_reader *in = &r->in;
     bool cut = false;
-    text_clear(&r->line);
+    buffer_clear(&r->line);
     r->number++;
     int next = char_peek(in);
     if (next < 0)
@@ -32,7 +32,7 @@ int line_reader_next(struct line_reader *r)
         i64 length = feed ? feed - from : in->filled - in->at;
         cut = cut || r->line.length + length > LINE_BYTES_MAX;
         if (!cut)
-            text_append(&r->line, from, length);
+            buffer_append(&r->line, from, length);
         in->at += length + (feed ? 1 : 0);
         if (feed)
             break;
@@ -45,10 +45,10 @@ int line_reader_next(struct line_reader *r)
 struct source_lines_reader {
     struct line_reader reader;
     char *folder;
-    struct reading *reading;
+    struct read_context *reading;
 };
 
-static void *lines_open(const struct source_file *file, struct reading *reading)
+static void *lines_open(const struct source_file *file, struct read_context *reading)
 {
     struct source_lines_reader *lines = memory_alloc(sizeof *lines);
     if (line_reader_open(&lines->reader, file->path) < 0) {
@@ -91,7 +91,7 @@ static enum source_result parse_line(struct source_lines_reader *lines, struct s
     return status < 0 ? SOURCE_BAD : SOURCE_SAMPLE;
 }
 
-static bool is_blank(const struct text *line)
+static bool is_blank(const struct buffer *line)
 {
     for (i64 i = 0; i < line->length; i++)
         if (!strchr(" \t\r", line->data[i]) || line->data[i] == 0)
@@ -122,18 +122,18 @@ static enum source_result lines_next(void *reader, struct sample *out)
 /* ---- Plain text ---- */
 
 /* Reads one piece ahead, because only the next piece tells whether a text is at its end. */
-struct texts {
+struct text_pieces {
     struct line_reader reader;
-    struct text next;
+    struct buffer next;
     i64 first;     /* first line of `next` */
     int status;    /* result of line_reader_next after `next` */
     char *problem; /* message, if status is -1 */
     bool begun;
 };
 
-static void *text_open(const struct source_file *file, struct reading *reading)
+static void *text_open(const struct source_file *file, struct read_context *reading)
 {
-    struct texts *t = memory_alloc(sizeof *t);
+    struct text_pieces *t = memory_alloc(sizeof *t);
     (void)reading;
     if (line_reader_open(&t->reader, file->path) == 0)
         return t;
@@ -143,56 +143,56 @@ static void *text_open(const struct source_file *file, struct reading *reading)
 
 static void text_close(void *reader)
 {
-    struct texts *t = reader;
+    struct text_pieces *t = reader;
     line_reader_close(&t->reader);
-    text_release(&t->next);
+    buffer_release(&t->next);
     memory_free(t->problem);
     memory_free(t);
 }
 
 static i64 text_position(const void *reader)
 {
-    return archive_file_position(((const struct texts *)reader)->reader.in.file);
+    return archive_file_position(((const struct text_pieces *)reader)->reader.in.file);
 }
 
 /* Gathers lines up to a blank one once the piece is large enough, or until it grows too large. A
  * piece of blank lines only is dropped. */
-static void gather(struct texts *t)
+static void gather(struct text_pieces *t)
 {
     bool blank = true;
-    text_clear(&t->next);
+    buffer_clear(&t->next);
     t->first = t->reader.number + 1;
     while ((t->status = line_reader_next(&t->reader)) == 1) {
         bool ends = is_blank(&t->reader.line);
         blank = blank && ends;
-        text_append(&t->next, t->reader.line.data, t->reader.line.length);
-        text_append(&t->next, "\n", 1);
+        buffer_append(&t->next, t->reader.line.data, t->reader.line.length);
+        buffer_append(&t->next, "\n", 1);
         i64 length = t->next.length;
         if (blank && length > PIECE_BYTES)
-            text_clear(&t->next);
+            buffer_clear(&t->next);
         else if (length > PIECE_BYTES || (length > PIECE_BYTES / 2 && ends))
             break;
     }
     if (t->status == -1)
         t->problem = string_copy(error_text());
     if (blank)
-        text_clear(&t->next);
+        buffer_clear(&t->next);
 }
 
 /* Returns the gathered piece. It goes on if another piece or a damaged rest follows. */
-static enum source_result give_piece(struct texts *t, struct sample *out)
+static enum source_result give_piece(struct text_pieces *t, struct sample *out)
 {
-    struct text piece = t->next;
+    struct buffer piece = t->next;
     i64 first = t->first;
     int status = t->status;
-    t->next = (struct text){0};
+    t->next = (struct buffer){0};
     if (status == 1)
         gather(t);
     out->name = string_format("%s:%lld", t->reader.in.path, (long long)first);
     out->layout = SAMPLE_PLAIN;
     out->goes_on = status < 0 || (status == 1 && (t->next.length > 0 || t->status < 0));
     status = sample_add_text(out, piece.data, piece.length);
-    text_release(&piece);
+    buffer_release(&piece);
     if (status == 0)
         return SOURCE_SAMPLE;
     error_prefix("%s", out->name);
@@ -202,7 +202,7 @@ static enum source_result give_piece(struct texts *t, struct sample *out)
 
 static enum source_result text_next(void *reader, struct sample *out)
 {
-    struct texts *t = reader;
+    struct text_pieces *t = reader;
     if (!t->begun)
         gather(t);
     t->begun = true;

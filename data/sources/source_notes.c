@@ -5,7 +5,7 @@
 
 enum { KINDS_MOST = 100 };
 
-static struct source_note *find(struct notes *notes, const char *what)
+static struct source_note *find(struct skip_notes *notes, const char *what)
 {
     for (i64 i = 0; i < notes->count; i++)
         if (strcmp(notes->list[i].what, what) == 0)
@@ -13,7 +13,7 @@ static struct source_note *find(struct notes *notes, const char *what)
     return NULL;
 }
 
-void notes_add(struct notes *notes, const char *where, const char *format, ...)
+void notes_add(struct skip_notes *notes, const char *where, const char *format, ...)
 {
     char what[256];
     va_list arguments;
@@ -35,12 +35,12 @@ void notes_add(struct notes *notes, const char *where, const char *format, ...)
     note->count++;
 }
 
-void notes_release(struct notes *notes)
+void notes_release(struct skip_notes *notes)
 {
     for (i64 i = 0; i < notes->count; i++) {
         memory_free(notes->list[i].what);
         memory_free(notes->list[i].first);
     }
     memory_free(notes->list);
-    *notes = (struct notes){0};
+    *notes = (struct skip_notes){0};
 }

@@ -9,11 +9,11 @@
 
 struct pair {
     struct source_file file; /* strings borrowed from the source */
-    struct reading *reading;
+    struct read_context *reading;
     bool given;
 };
 
-static void *pair_open(const struct source_file *file, struct reading *reading)
+static void *pair_open(const struct source_file *file, struct read_context *reading)
 {
     struct pair *pair = memory_alloc(sizeof *pair);
     *pair = (struct pair){.file = *file, .reading = reading};
@@ -31,7 +31,7 @@ static i64 pair_position(const void *reader)
     return pair->given ? pair->file.bytes : 0;
 }
 
-static int add_text(struct sample *out, const struct text *text)
+static int add_text(struct sample *out, const struct buffer *text)
 {
     i64 begin = text->length >= 3 && memcmp(text->data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0, end = text->length;
     while (end > begin && strchr(" \t\r\n", text->data[end - 1]) && text->data[end - 1])
@@ -39,7 +39,7 @@ static int add_text(struct sample *out, const struct text *text)
     return sample_add_text(out, text->data + begin, end - begin);
 }
 
-static int add_json(struct sample *out, const struct text *text, const char *path)
+static int add_json(struct sample *out, const struct buffer *text, const char *path)
 {
     struct json *value = json_parse(text->data, text->length, path);
     const struct json *caption = sample_caption(value, NULL);
@@ -48,20 +48,20 @@ static int add_json(struct sample *out, const struct text *text, const char *pat
     return status;
 }
 
-static int add_subtitles(struct sample *out, const struct text *file, const char *path)
+static int add_subtitles(struct sample *out, const struct buffer *file, const char *path)
 {
-    struct text words = {0};
+    struct buffer words = {0};
     i64 cues = subtitles_words(&words, file->data ? file->data : "", file->length, 0, INFINITY);
     int status = cues ? sample_add_text(out, words.data, words.length)
                       : error_set("no subtitles: expected lines like 00:00:01,000 --> 00:00:02,000");
-    text_release(&words);
+    buffer_release(&words);
     out->subtitles = string_copy(path);
     return status;
 }
 
 static int add_caption(struct sample *out, const char *path)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     const char *extension = name_extension(path);
     bool json = strcasecmp(extension, "json") == 0 || strcasecmp(extension, "jsn") == 0;
     int status = file_read(&text, path);
@@ -69,7 +69,7 @@ static int add_caption(struct sample *out, const char *path)
         status = json                    ? add_json(out, &text, path)
                  : subtitles_named(path) ? add_subtitles(out, &text, path)
                                          : add_text(out, &text);
-    text_release(&text);
+    buffer_release(&text);
     return status;
 }
 

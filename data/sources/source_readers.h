@@ -8,22 +8,22 @@
 #include "data/sources/sources.h"
 
 /* source_notes.c: counts, by kind, the entries that became no sample. */
-struct notes {
+struct skip_notes {
     struct source_note *list;
     i64 count, total;
 };
-void notes_add(struct notes *notes, const char *where, const char *format, ...) PRINTF(3, 4);
-void notes_release(struct notes *notes);
+void notes_add(struct skip_notes *notes, const char *where, const char *format, ...) PRINTF(3, 4);
+void notes_release(struct skip_notes *notes);
 
 /* A file being read. Each format is one `struct reader_kind`. */
-struct reading { /* shared by all readers; lives until the source is closed */
+struct read_context { /* shared by all readers; lives until the source is closed */
     bool media_alone;
     const struct source_columns *columns; /* NULL: the default names */
-    struct notes notes;
+    struct skip_notes notes;
 };
 struct reader_kind {
     const char *suffix; /* file name suffix; NULL: not chosen by name */
-    void *(*open)(const struct source_file *file, struct reading *reading);
+    void *(*open)(const struct source_file *file, struct read_context *reading);
     enum source_result (*next)(void *reader, struct sample *out);
     i64 (*position)(const void *reader); /* bytes of the file read so far */
     void (*close)(void *reader);
@@ -76,7 +76,7 @@ char *path_folder(const char *path); /* the folder of a file; release with memor
 /* Reads lines of a file, compressed or not. */
 struct line_reader {
     struct char_reader in;
-    struct text line;
+    struct buffer line;
     i64 number; /* line number */
 };
 int line_reader_open(struct line_reader *reader, const char *path);

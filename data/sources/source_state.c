@@ -1,7 +1,7 @@
 /* Saves a source's position as JSON and resumes from it. */
 #include "data/sources/source_inside.h"
 
-static struct json *notes_json(const struct notes *notes)
+static struct json *notes_json(const struct skip_notes *notes)
 {
     struct json *list = json_array();
     for (i64 i = 0; i < notes->count; i++) {
@@ -16,7 +16,7 @@ static struct json *notes_json(const struct notes *notes)
 
 /* Media whose use changed while reading: named by lines, or released because their JSON had no
  * caption. Stored as runs of files [first, count, first, count, ...]. */
-static bool became(const struct source_file *file, enum file_use use)
+static bool use_changed(const struct source_file *file, enum file_use use)
 {
     return file->use == use && (use == FILE_NAMED || file->reader == &pair_reader);
 }
@@ -25,7 +25,7 @@ static struct json *uses_json(const struct source *s, enum file_use use)
 {
     struct json *runs = json_array();
     for (i64 k = 0, end; s->media_count && k < s->listing.count; k = end + 1) {
-        for (end = k; end < s->listing.count && became(&s->listing.files[end], use); end++)
+        for (end = k; end < s->listing.count && use_changed(&s->listing.files[end], use); end++)
             ;
         if (end > k) {
             json_push(runs, json_of_integer(k));
@@ -47,7 +47,7 @@ struct json *source_state(const struct source *s)
     return j;
 }
 
-static void restore_notes(struct notes *notes, const struct json *list)
+static void restore_notes(struct skip_notes *notes, const struct json *list)
 {
     notes_release(notes);
     for (i64 i = 0; i < json_count(list); i++) {
@@ -68,7 +68,7 @@ static void restore_uses(struct source *s, const struct json *runs, enum file_us
     }
 }
 
-static int pass_over(struct source *s, i64 count)
+static int skip_samples(struct source *s, i64 count)
 {
     struct sample sample;
     i64 file = s->at;
@@ -77,7 +77,7 @@ static int pass_over(struct source *s, i64 count)
         if (result == SOURCE_UNREACHABLE)
             return interrupted() ? 1 : -1;
         if (result == SOURCE_END || s->at != file)
-            return error_set("%s: fewer samples than were read before: remove what was made of it and begin anew",
+            return error_set("%s: fewer samples than when it was read before: remove its output and start again",
                              s->listing.files[file].path);
         sample_release(&sample);
         if (interrupted())
@@ -86,16 +86,15 @@ static int pass_over(struct source *s, i64 count)
     return 0;
 }
 
-int source_go_on(struct source *s, const struct json *state)
+int source_resume(struct source *s, const struct json *state)
 {
     i64 file = json_integer(json_get(state, "file"), -1), given = json_integer(json_get(state, "given"), -1);
     if (file < 0 || file > 2 * s->listing.count || given < 0 || (given > 0 && file >= s->listing.count))
-        return error_set("the place that was reached is none of %s: remove what was made of it and begin anew",
-                         s->listing.folder);
+        return error_set("the saved position is not in %s: remove its output and start again", s->listing.folder);
     for (i64 i = 0; i < min_i64(file, s->listing.count); i++)
         s->behind += source_file_is_read(&s->listing.files[i]) ? s->listing.files[i].bytes : 0;
     s->at = file;
-    int status = pass_over(s, given);
+    int status = skip_samples(s, given);
     s->lost = json_integer(json_get(state, "lost"), 0);
     restore_notes(&s->reading.notes, json_get(state, "notes"));
     restore_uses(s, json_get(state, "waiting"), FILE_MEDIUM);

@@ -6,7 +6,7 @@ struct source_table_rows {
     struct data_table table;
     struct source_file file; /* strings borrowed from the source */
     char *folder;
-    struct reading *reading;
+    struct read_context *reading;
 };
 
 static void rows_close(void *reader)
@@ -32,7 +32,7 @@ static int choose_columns(struct source_table_rows *rows)
     return status;
 }
 
-static void *rows_open(const struct source_file *file, struct reading *reading)
+static void *rows_open(const struct source_file *file, struct read_context *reading)
 {
     struct source_table_rows *rows = memory_alloc(sizeof *rows);
     *rows = (struct source_table_rows){.file = *file, .reading = reading, .folder = path_folder(file->path)};

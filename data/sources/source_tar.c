@@ -9,30 +9,30 @@
 
 enum { MEMBERS_MAX = 4096 };
 
-struct member {
+struct tar_member {
     char *extension; /* lower case */
-    struct text bytes;
+    struct buffer bytes;
     i64 at; /* offset in the file; -1: compressed */
     bool used;
 };
 struct tar {
     struct archive_file *file;
     char *path, *key; /* key: of the gathered members */
-    struct member *members;
+    struct tar_member *members;
     i64 count, capacity, bytes;
     char *next_key; /* key of the member read ahead; NULL at the end */
-    struct member next;
+    struct tar_member next;
     bool begun;
     char *problem; /* error of the gathered members */
     char *broken;  /* error that prevents reading beyond them */
-    struct reading *reading;
+    struct read_context *reading;
 };
 
-static void member_release(struct member *m)
+static void member_release(struct tar_member *m)
 {
     memory_free(m->extension);
-    text_release(&m->bytes);
-    *m = (struct member){0};
+    buffer_release(&m->bytes);
+    *m = (struct tar_member){0};
 }
 
 static void clear(struct tar *t)
@@ -45,7 +45,7 @@ static void clear(struct tar *t)
     t->key = t->problem = NULL;
 }
 
-static void *tar_open(const struct source_file *file, struct reading *reading)
+static void *tar_open(const struct source_file *file, struct read_context *reading)
 {
     struct tar *t = memory_alloc(sizeof *t);
     t->file = archive_file_open(file->path, true);
@@ -119,12 +119,12 @@ static void keep(struct tar *t)
     }
     t->bytes += t->next.bytes.length;
     t->members[t->count++] = t->next;
-    t->next = (struct member){0};
+    t->next = (struct tar_member){0};
 }
 
 /* Handles damage in the member read ahead. The gathered sample is whole if that member has another
  * key. */
-static int break_off(struct tar *t)
+static int end_at_damage(struct tar *t)
 {
     bool whole = t->next_key && strcmp(t->next_key, t->key) != 0;
     t->broken = string_copy(error_text());
@@ -151,12 +151,12 @@ static int gather(struct tar *t)
                              ARCHIVE_MEMBER_BYTES_MAX);
         memory_free(t->next_key);
         if (read_ahead(t) < 0)
-            return break_off(t);
+            return end_at_damage(t);
     }
     return 1;
 }
 
-static struct member *member_of(struct tar *t, int kind)
+static struct tar_member *member_of(struct tar *t, int kind)
 {
     for (i64 i = 0; i < t->count; i++)
         if (medium_kind(t->members[i].extension) == kind)
@@ -164,7 +164,7 @@ static struct member *member_of(struct tar *t, int kind)
     return NULL;
 }
 
-static void say_where(const struct tar *t, struct sample_part *part, const struct member *member)
+static void set_location(const struct tar *t, struct sample_part *part, const struct tar_member *member)
 {
     part->within = member->at >= 0 ? string_copy(t->path) : NULL;
     part->at = member->at;
@@ -179,15 +179,15 @@ static int find_member(void *context, struct sample_part *part, const char *refe
         strncmp(reference, t->key, (size_t)key) == 0 && reference[key] == '.' ? reference + key + 1 : reference;
     for (i64 i = 0; i < t->count; i++)
         if (strcasecmp(t->members[i].extension, extension) == 0) {
-            text_append(&part->bytes, t->members[i].bytes.data, t->members[i].bytes.length);
-            say_where(t, part, &t->members[i]);
+            buffer_append(&part->bytes, t->members[i].bytes.data, t->members[i].bytes.length);
+            set_location(t, part, &t->members[i]);
             t->members[i].used = true;
             return 0;
         }
     return error_set("%.80s: the sample has no such member", reference);
 }
 
-static int from_json(struct tar *t, struct sample *out, struct member *json, bool *passed)
+static int from_json(struct tar *t, struct sample *out, struct tar_member *json, bool *passed)
 {
     struct json_place place = {.origin = out->name, .find = find_member, .context = t};
     json->used = true;
@@ -197,7 +197,7 @@ static int from_json(struct tar *t, struct sample *out, struct member *json, boo
     return status;
 }
 
-static struct member *json_member(const struct tar *t)
+static struct tar_member *json_member(const struct tar *t)
 {
     for (i64 i = 0; i < t->count; i++)
         if (strcmp(t->members[i].extension, "json") == 0 || strcmp(t->members[i].extension, "jsn") == 0)
@@ -208,7 +208,7 @@ static struct member *json_member(const struct tar *t)
 /* Adds the caption: a text member, else the text or caption of the JSON. */
 static int add_caption(struct tar *t, struct sample *out)
 {
-    struct member *text = member_of(t, MODALITY_TEXT), *json = json_member(t);
+    struct tar_member *text = member_of(t, MODALITY_TEXT), *json = json_member(t);
     if (text) {
         text->used = true;
         return sample_add_text(out, text->bytes.data, text->bytes.length);
@@ -225,7 +225,7 @@ static int add_caption(struct tar *t, struct sample *out)
 
 static bool json_leads(const struct tar *t)
 {
-    const struct member *json = json_member(t);
+    const struct tar_member *json = json_member(t);
     struct json *value =
         json ? json_parse(json->bytes.data ? json->bytes.data : "", json->bytes.length, t->path) : NULL;
     bool leads = sample_key(value, "messages") || sample_key(value, "texts");
@@ -238,14 +238,14 @@ static bool json_leads(const struct tar *t)
 static void take_medium(struct tar *t, struct sample *out)
 {
     for (i64 rank = 0; medium_leading(rank) >= 0 && out->count == 0; rank++) {
-        struct member *medium = member_of(t, medium_leading(rank));
+        struct tar_member *medium = member_of(t, medium_leading(rank));
         if (!medium)
             continue;
         medium->used = true;
         struct sample_part *part = sample_add(out, medium_leading(rank));
         part->bytes = medium->bytes;
-        say_where(t, part, medium);
-        medium->bytes = (struct text){0};
+        set_location(t, part, medium);
+        medium->bytes = (struct buffer){0};
     }
 }
 
@@ -262,7 +262,7 @@ static int build(struct tar *t, struct sample *out, bool *passed)
         return -1;
     *passed = out->count == 0;
     return media && out->count == 1 && !t->reading->media_alone && !sample_add_subtitles(out, t->reading->columns)
-               ? error_set("a medium without a text beside it: expected .txt or .json")
+               ? error_set("a medium without a text: expected .txt or .json")
                : 0;
 }
 

@@ -9,9 +9,9 @@ enum { TOO_LONG = -3 };
 
 struct json_values {
     struct char_reader in;
-    struct text text; /* text of the last value */
+    struct buffer text; /* text of the last value */
     char *folder;
-    struct reading *reading;
+    struct read_context *reading;
     i64 line, count; /* line: first line of the value; count: values so far */
     bool listed, closed;
 };
@@ -20,12 +20,12 @@ static void values_close(void *reader)
 {
     struct json_values *v = reader;
     char_reader_close(&v->in);
-    text_release(&v->text);
+    buffer_release(&v->text);
     memory_free(v->folder);
     memory_free(v);
 }
 
-static void *values_open(const struct source_file *file, struct reading *reading)
+static void *values_open(const struct source_file *file, struct read_context *reading)
 {
     struct json_values *v = memory_alloc(sizeof *v);
     v->reading = reading;
@@ -66,14 +66,14 @@ static int gather_value(struct json_values *v)
 {
     i64 depth = 0;
     bool quoted = false, escaped = false;
-    text_clear(&v->text);
+    buffer_clear(&v->text);
     v->line = v->in.line;
     do {
         int c = char_peek(&v->in);
         if (c < 0 || (depth == 0 && !quoted && v->text.length && strchr(",] \t\r\n", c)))
             return c >= 0 || (c == CHAR_END && depth == 0 && !quoted) ? 0 : c;
         char byte = (char)char_next(&v->in);
-        text_append(&v->text, &byte, 1);
+        buffer_append(&v->text, &byte, 1);
         if (v->text.length > LINE_BYTES_MAX)
             return TOO_LONG;
         if (quoted) {

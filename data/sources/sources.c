@@ -8,7 +8,7 @@
 /* ---- Names of media ---- */
 
 /* Absolute path without `.`, `..` and double slashes; links are not resolved. */
-static char *real_name(const char *path)
+static char *absolute_path(const char *path)
 {
     char *here = *path == '/' ? NULL : getcwd(NULL, 0), *all = string_format("%s/%s", here ? here : "", path);
     char *out = string_copy(all), *end = out;
@@ -32,7 +32,7 @@ static char *real_name(const char *path)
 
 static u64 hash_of_medium(const char *path)
 {
-    char *name = real_name(path);
+    char *name = absolute_path(path);
     u64 hash = hash_bytes(name, (i64)strlen(name), 0);
     memory_free(name);
     return hash;
@@ -76,15 +76,15 @@ static struct source_file *find_medium(const struct source *s, const char *path)
 static void deal_files(struct source *s)
 {
     i64 number = 0;
-    for (i64 i = 0; s->request.parts > 1 && i < s->listing.count; i++)
+    for (i64 i = 0; s->request.jobs > 1 && i < s->listing.count; i++)
         if (s->listing.files[i].use == FILE_SAMPLES)
-            s->listing.files[i].elsewhere = number++ % s->request.parts != s->request.part;
+            s->listing.files[i].elsewhere = number++ % s->request.jobs != s->request.job;
 }
 
 /* Notes the files left out; only the first of several readers does. */
 static void note_left_out(struct source *s)
 {
-    for (i64 i = 0; s->request.part == 0 && i < s->listing.count; i++)
+    for (i64 i = 0; s->request.job == 0 && i < s->listing.count; i++)
         if (s->listing.files[i].use == FILE_LEFT_OUT)
             notes_add(&s->reading.notes, s->listing.files[i].path, "%s", s->listing.files[i].why);
 }
@@ -97,7 +97,7 @@ static void leave_texts_out(struct source *s)
             continue;
         file->use = FILE_LEFT_OUT;
         file->reader = NULL;
-        file->why = string_copy("files of text alone");
+        file->why = string_copy("text-only files");
     }
 }
 
@@ -136,7 +136,7 @@ struct source *source_open(const char *path, const struct source_request *reques
         source_close(s);
         return NULL;
     }
-    s->real = real_name(s->listing.folder);
+    s->real = absolute_path(s->listing.folder);
     deal_files(s);
     note_left_out(s);
     weigh_and_index(s);
@@ -187,7 +187,7 @@ static enum split draw_split(const struct source *s, const struct sample *sample
 {
     const struct source_request *r = &s->request;
     const char *medium = first_medium(sample);
-    char *real = medium ? real_name(medium) : NULL;
+    char *real = medium ? absolute_path(medium) : NULL;
     const char *key = real ? without_folder(real, s->real) : without_folder(sample->name, s->listing.folder);
     u64 hash = hash_bytes(key, (i64)strlen(key), 0);
     double draw = rng_uniform((struct rng_key){r->seed, RNG_SPLIT}, (u32)hash, (u32)(hash >> 32), 0, 0);
@@ -303,12 +303,12 @@ enum source_result source_next_in(struct source *s, i64 index, struct sample *ou
     }
 }
 
-static void note_alone(struct source *s, const struct source_file *file)
+static void note_unused_medium(struct source *s, const struct source_file *file)
 {
     if (file->why)
         notes_add(&s->reading.notes, file->path, "%s", file->why);
     else
-        notes_add(&s->reading.notes, file->path, "%s that no line names and no text stands beside",
+        notes_add(&s->reading.notes, file->path, "%s without a line or text file that refers to them",
                   modality_rows[medium_kind(name_extension(file->path))].many);
 }
 
@@ -318,7 +318,7 @@ static void begin_sample(struct sample *out, const struct source_file *file)
     sample_add(out, medium_kind(name_extension(file->path)))->path = string_copy(file->path);
 }
 
-static void give_alone(struct source *s, struct source_file *file, struct sample *out)
+static void emit_medium(struct source *s, struct source_file *file, struct sample *out)
 {
     begin_sample(out, file);
     take_sample(s, file, out);
@@ -340,26 +340,26 @@ static bool lines_name(const struct source *s)
     return false;
 }
 
-static void pass_alone(struct source *s)
+static void note_unused_media(struct source *s)
 {
     for (; s->at < 2 * s->listing.count; s->at++) {
         const struct source_file *file = &s->listing.files[s->at - s->listing.count];
-        if (file->use == FILE_MEDIUM && s->request.part == 0)
+        if (file->use == FILE_MEDIUM && s->request.job == 0)
             notes_add(&s->reading.notes, file->path,
-                      "media beside lines or tables: one of several parts does not know whether these name them");
+                      "media next to lines or tables: a job of several does not know whether they refer to them");
     }
 }
 
-static bool is_dealt(const struct source *s, i64 index)
+static bool is_own_file(const struct source *s, i64 index)
 {
     const struct source_file *file = &s->listing.files[index];
-    if (s->request.parts <= 1)
+    if (s->request.jobs <= 1)
         return true;
-    return file->reader == &pair_reader ? !file->elsewhere : index % s->request.parts == s->request.part;
+    return file->reader == &pair_reader ? !file->elsewhere : index % s->request.jobs == s->request.job;
 }
 
 /* Makes a sample of a medium and its embedded subtitles; false if it has none. */
-static bool give_spoken(struct source *s, struct source_file *file, struct sample *out)
+static bool emit_subtitled(struct source *s, struct source_file *file, struct sample *out)
 {
     begin_sample(out, file);
     if (sample_add_subtitles(out, s->request.columns) && take_sample(s, file, out))
@@ -370,22 +370,22 @@ static bool give_spoken(struct source *s, struct source_file *file, struct sampl
 
 /* Returns media that nothing names, after all files: as samples if requested or if they have
  * embedded subtitles, otherwise as notes. */
-static enum source_result next_alone(struct source *s, struct sample *out)
+static enum source_result next_unused_medium(struct source *s, struct sample *out)
 {
-    if (s->request.parts > 1 && lines_name(s))
-        pass_alone(s);
+    if (s->request.jobs > 1 && lines_name(s))
+        note_unused_media(s);
     while (s->at < 2 * s->listing.count) {
         i64 index = s->at++ - s->listing.count;
         struct source_file *file = &s->listing.files[index];
-        if (file->use != FILE_MEDIUM || !is_dealt(s, index))
+        if (file->use != FILE_MEDIUM || !is_own_file(s, index))
             continue;
         if (s->request.media_alone && !file->why && file->split != SPLIT_NONE) {
-            give_alone(s, file, out);
+            emit_medium(s, file, out);
             return SOURCE_SAMPLE;
         }
-        if (!s->request.media_alone && !file->why && file->split != SPLIT_NONE && give_spoken(s, file, out))
+        if (!s->request.media_alone && !file->why && file->split != SPLIT_NONE && emit_subtitled(s, file, out))
             return SOURCE_SAMPLE;
-        note_alone(s, file);
+        note_unused_medium(s, file);
     }
     return SOURCE_END;
 }
@@ -405,7 +405,7 @@ enum source_result source_next(struct source *s, struct sample *out)
         if (result != SOURCE_END)
             return result;
     }
-    return next_alone(s, out);
+    return next_unused_medium(s, out);
 }
 
 /* ---- Queries ---- */
@@ -448,6 +448,6 @@ void source_log(const struct source *s)
 {
     for (i64 i = 0; i < s->reading.notes.count; i++) {
         const struct source_note *note = &s->reading.notes.list[i];
-        log_info("left out: %lld %s (the first: %s)", (long long)note->count, note->what, note->first);
+        log_info("skipped: %lld %s (first: %s)", (long long)note->count, note->what, note->first);
     }
 }

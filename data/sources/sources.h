@@ -52,7 +52,7 @@
  *                      source_idx.c: Megatron; source_pair.c: a medium beside its caption
  *   source_forms.c     the form of a record by its keys; source_json.c: its parts and messages
  *   source_state.c     saving and resuming a position; source_notes.c: entries without a sample
- *   media_list.c       media of a folder for tokenizers, media_window.c: those beyond memory
+ *   media_list.c       media of a folder for tokenizers, media_buffer.c: those beyond memory
  * The source owns its open reader and the list of its files; a sample belongs to the caller. */
 #ifndef WEFT_DATA_SOURCES_H
 #define WEFT_DATA_SOURCES_H
@@ -61,10 +61,10 @@
 
 enum { SAMPLE_IDS = MODALITIES }; /* kind of a text that is ids already */
 struct sample_part {
-    int kind;          /* enum modality, or SAMPLE_IDS */
-    struct text bytes; /* UTF-8 text, a medium's file, or i32 ids */
-    char *path;        /* file of a medium; NULL if its bytes are carried */
-    char *within;      /* file that holds carried bytes at offset `at`; NULL: compressed or in a table */
+    int kind;            /* enum modality, or SAMPLE_IDS */
+    struct buffer bytes; /* UTF-8 text, a medium's file, or i32 ids */
+    char *path;          /* file of a medium; NULL if its bytes are carried */
+    char *within;        /* file that holds carried bytes at offset `at`; NULL: compressed or in a table */
     i64 at;
     i32 message; /* index of the chat message; else 0 */
     char *role;  /* set on the first part of each message */
@@ -81,11 +81,11 @@ struct sample {
     u64 key; /* hash of its place; independent of the folder's location and of samples before it */
     enum sample_layout layout;
     enum split split;
-    bool goes_on;     /* the text continues in the next sample */
-    char *name;       /* FILE:LINE or FILE:KEY, for messages */
-    char *speaker;    /* speaker of a captioned sound; NULL: unknown */
-    char *subtitles;  /* subtitle file that its text came from, or NULL */
-    struct text cues; /* or the subtitles embedded in the medium, as SubRip */
+    bool goes_on;       /* the text continues in the next sample */
+    char *name;         /* FILE:LINE or FILE:KEY, for messages */
+    char *speaker;      /* speaker of a captioned sound; NULL: unknown */
+    char *subtitles;    /* subtitle file that its text came from, or NULL */
+    struct buffer cues; /* or the subtitles embedded in the medium, as SubRip */
     struct sample_part *parts;
     i64 count, capacity;
 };
@@ -117,7 +117,7 @@ struct source_request {
     /* Borrowed until the source is closed; NULL: the default names. */
     const struct source_columns *columns;
     bool media_alone; /* media without a caption are samples too; text-only files are left out */
-    i64 part, parts;  /* read every parts-th file, from number `part` on; parts 0: all */
+    i64 job, jobs;    /* read every jobs-th file, from number `job` on; jobs 0: all */
 };
 /* Rows for a settings table whose struct has `double validation, test` and `struct source_columns
  * columns`. */
@@ -149,13 +149,13 @@ enum source_result source_next_in(struct source *source, i64 file, struct sample
 void source_progress(const struct source *source, i64 *done, i64 *total);
 double source_lost(const struct source *source); /* share of bytes lost in damaged files so far */
 void source_close(struct source *source);
-/* Position of the source, for resuming in another process. source_go_on does not open earlier files
- * again and reads the current one again up to the same sample. Only for the same path and
+/* Position of the source, for resuming in another process. source_resume does not open earlier
+ * files again and reads the current one again up to the same sample. Only for the same path and
  * request. */
 struct json;
 struct json *source_state(const struct source *source);
 /* Returns 0, -1 with a message, or 1 if interrupted(). */
-int source_go_on(struct source *source, const struct json *state);
+int source_resume(struct source *source, const struct json *state);
 
 /* ---- Files and their use ---- */
 enum file_use {
@@ -173,7 +173,7 @@ struct source_file {
     enum file_use use;
     int split; /* enum split; SPLIT_DRAWN; SPLIT_NONE */
     const struct reader_kind *reader;
-    bool elsewhere;           /* another reader's share, see source_request.part */
+    bool elsewhere;           /* another reader's share, see source_request.job */
     i64 samples, bad, passed; /* counts so far; passed: lines and members that became no sample */
 };
 enum { SPLIT_DRAWN = -1, SPLIT_NONE = -2 };

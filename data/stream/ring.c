@@ -16,7 +16,7 @@
 
 enum { LOOKS_MS = 5, RESTARTS_MOST = 8 }; /* limit for a filler killed each time before it closes a shard */
 
-struct ring_part {
+struct ring_partition {
     char *directory;
     i64 end;    /* number of shards; -1: not known yet */
     i64 wanted; /* shard last requested; -1: none */
@@ -26,7 +26,7 @@ struct ring_part {
 struct ring {
     char *stream;
     const char *const *words;
-    struct ring_part *parts;
+    struct ring_partition *partitions;
     i64 count, restarts;
     i64 reader; /* index among several readers; -1: sole reader */
     double waited_s;
@@ -47,10 +47,10 @@ struct ring *ring_open(const char *directory, const char *stream, const char *co
                        .count = plan.settings.stream.parts,
                        .reader = -1,
                        .keep = plan.settings.stream.keep};
-    r->parts = memory_alloc(r->count * (i64)sizeof *r->parts);
+    r->partitions = memory_alloc(r->count * (i64)sizeof *r->partitions);
     for (i64 i = 0; i < r->count; i++) {
-        struct ring_part *p = &r->parts[i];
-        *p = (struct ring_part){.end = -1, .wanted = -1, .control = -1};
+        struct ring_partition *p = &r->partitions[i];
+        *p = (struct ring_partition){.end = -1, .wanted = -1, .control = -1};
         p->directory = string_format("%s/%lld", directory, (long long)i);
         if (filler && status == 0)
             status = directory_make(p->directory);
@@ -72,9 +72,9 @@ bool ring_keeps(const struct ring *r)
     return r->keep;
 }
 
-i64 ring_shards(const struct ring *r, i64 part)
+i64 ring_shards(const struct ring *r, i64 partition)
 {
-    return r->parts[part].end;
+    return r->partitions[partition].end;
 }
 
 void ring_while_waiting(struct ring *r, int (*call)(void *context), void *context)
@@ -83,7 +83,7 @@ void ring_while_waiting(struct ring *r, int (*call)(void *context), void *contex
     r->context = context;
 }
 
-i64 ring_parts(const struct ring *r)
+i64 ring_partitions(const struct ring *r)
 {
     return r->count;
 }
@@ -102,7 +102,7 @@ i64 ring_restarts(const struct ring *r)
 
 /* Runs the filler in the child, which the kernel kills when its parent ends. queries: a descriptor
  * that it inherits; -1: none. */
-static _Noreturn void become(char **words, int control, int queries, pid_t parent)
+static _Noreturn void exec_filler(char **words, int control, int queries, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() == parent && dup2(control, STDIN_FILENO) >= 0 && (queries < 0 || fcntl(queries, F_SETFD, 0) == 0))
@@ -110,7 +110,7 @@ static _Noreturn void become(char **words, int control, int queries, pid_t paren
     _exit(127);
 }
 
-static char **words_of(const struct ring *r, i64 part, int queries)
+static char **filler_command(const struct ring *r, i64 partition, int queries)
 {
     i64 count = 0;
     while (r->words[count])
@@ -123,25 +123,25 @@ static char **words_of(const struct ring *r, i64 part, int queries)
         words[count++] = string_format("%d", queries);
     }
     words[count] = string_copy("--fill");
-    words[count + 1] = string_copy(r->parts[part].directory);
+    words[count + 1] = string_copy(r->partitions[partition].directory);
     words[count + 2] = string_copy("--part");
-    words[count + 3] = string_format("%lld/%lld", (long long)part, (long long)r->count);
+    words[count + 3] = string_format("%lld/%lld", (long long)partition, (long long)r->count);
     words[count + 4] = string_copy(r->stream);
     return words;
 }
 
-static int start(struct ring *r, i64 part)
+static int start(struct ring *r, i64 partition)
 {
-    struct ring_part *p = &r->parts[part];
+    struct ring_partition *p = &r->partitions[partition];
     int pair[2];
     pid_t parent = getpid();
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
-        return error_errno("cannot start what fills %s", p->directory);
+        return error_errno("cannot start the filler of %s", p->directory);
     int queries = address_queries_file();
-    char **words = words_of(r, part, queries);
+    char **words = filler_command(r, partition, queries);
     p->filler = fork();
     if (p->filler == 0)
-        become(words, pair[1], queries, parent);
+        exec_filler(words, pair[1], queries, parent);
     int status = p->filler < 0 ? error_errno("cannot start %s", words[0]) : 0;
     for (i64 i = 0; words[i]; i++)
         memory_free(words[i]);
@@ -155,7 +155,7 @@ static int start(struct ring *r, i64 part)
     return status;
 }
 
-static void forget(struct ring_part *p)
+static void reset_filler(struct ring_partition *p)
 {
     if (p->control >= 0)
         close(p->control);
@@ -163,27 +163,26 @@ static void forget(struct ring_part *p)
     p->filler = 0;
 }
 
-static int ended(struct ring *r, struct ring_part *p, int status)
+static int handle_exit(struct ring *r, struct ring_partition *p, int status)
 {
-    forget(p);
+    reset_filler(p);
     if (WIFSIGNALED(status) && p->in_vain++ < RESTARTS_MOST) {
-        log_warn("%s: what fills it was ended by signal %d; it is started again", p->directory, WTERMSIG(status));
+        log_warn("%s: its filler was killed by signal %d; restarting it", p->directory, WTERMSIG(status));
         r->restarts++;
         return 0;
     }
     if (WIFSIGNALED(status))
-        return error_set("%s: what fills it was ended by signal %d, %d times before it had made a shard: is there "
-                         "enough memory for a process beside this one?",
+        return error_set("%s: its filler was killed by signal %d, %d times before it wrote a shard: is there "
+                         "enough memory for a second process?",
                          p->directory, WTERMSIG(status), RESTARTS_MOST);
     if (WEXITSTATUS(status) == STATUS_INTERRUPTED)
         return error_interrupted();
-    return error_set("%s: what fills it ended with status %d: its messages stand above", p->directory,
-                     WEXITSTATUS(status));
+    return error_set("%s: its filler exited with status %d: see its messages above", p->directory, WEXITSTATUS(status));
 }
 
 /* Tells the filler which shard is wanted. One of several readers stores its position in a file that
  * every filler reads, and may go back; a sole reader only sends it forward. */
-static int tell(struct ring *r, struct ring_part *p, i64 number)
+static int send_position(struct ring *r, struct ring_partition *p, i64 number)
 {
     if (r->reader < 0 ? number <= p->wanted : number == p->wanted)
         return 0;
@@ -196,21 +195,21 @@ static int tell(struct ring *r, struct ring_part *p, i64 number)
 
 /* Makes sure that the filler runs and knows that shard `number` is wanted. A lost message is
  * harmless, because the next call sends it again. */
-static int ask(struct ring *r, i64 part, i64 number)
+static int ensure_filler(struct ring *r, i64 partition, i64 number)
 {
-    struct ring_part *p = &r->parts[part];
+    struct ring_partition *p = &r->partitions[partition];
     int status;
     pid_t gone = p->filler ? waitpid(p->filler, &status, WNOHANG) : 0;
     if (!r->words)
         return 0;
-    if (gone == p->filler && gone > 0 && ended(r, p, status) < 0)
+    if (gone == p->filler && gone > 0 && handle_exit(r, p, status) < 0)
         return -1;
     if (!p->filler) {
         p->wanted = -1;
-        if (start(r, part) < 0)
+        if (start(r, partition) < 0)
             return -1;
     }
-    return tell(r, p, number);
+    return send_position(r, p, number);
 }
 
 void ring_close(struct ring *r)
@@ -218,28 +217,29 @@ void ring_close(struct ring *r)
     if (!r)
         return;
     for (i64 i = 0; i < r->count; i++)
-        if (r->parts[i].filler)
-            kill(r->parts[i].filler, SIGTERM);
+        if (r->partitions[i].filler)
+            kill(r->partitions[i].filler, SIGTERM);
     for (i64 i = 0; i < r->count; i++) {
-        if (r->parts[i].filler)
-            while (waitpid(r->parts[i].filler, NULL, 0) < 0 && errno == EINTR)
+        if (r->partitions[i].filler)
+            while (waitpid(r->partitions[i].filler, NULL, 0) < 0 && errno == EINTR)
                 ;
-        forget(&r->parts[i]);
-        memory_free(r->parts[i].directory);
+        reset_filler(&r->partitions[i]);
+        memory_free(r->partitions[i].directory);
     }
-    memory_free(r->parts);
+    memory_free(r->partitions);
     memory_free(r->stream);
     memory_free(r);
 }
 
 /* ---- Waiting ---- */
 
-/* Waits until shard `number` exists or, with or_end, until the part is known to end before it. */
-static int wait_for(struct ring *r, i64 part, i64 number, bool or_end)
+/* Waits until shard `number` exists or, with or_end, until the partition is known to end before
+ * it. */
+static int wait_for(struct ring *r, i64 partition, i64 number, bool or_end)
 {
-    struct ring_part *p = &r->parts[part];
+    struct ring_partition *p = &r->partitions[partition];
     double begin = clock_s();
-    int status = ask(r, part, number);
+    int status = ensure_filler(r, partition, number);
     bool there = false;
     while (status == 0) {
         p->end = p->end < 0 ? ring_end(p->directory) : p->end;
@@ -252,7 +252,7 @@ static int wait_for(struct ring *r, i64 part, i64 number, bool or_end)
             status = r->call(r->context);
         poll(NULL, 0, LOOKS_MS);
         if (status == 0)
-            status = ask(r, part, number);
+            status = ensure_filler(r, partition, number);
     }
     if (there)
         p->in_vain = 0;
@@ -260,26 +260,26 @@ static int wait_for(struct ring *r, i64 part, i64 number, bool or_end)
     return status;
 }
 
-/* Finds a part's shard count after its ring was lost in a later pass: lets the first pass be made
- * again and discards its shards until the count is known. */
-static int find_end(struct ring *r, i64 part)
+/* Finds a partition's shard count after its ring was lost in a later pass: lets the first pass be
+ * made again and discards its shards until the count is known. */
+static int find_end(struct ring *r, i64 partition)
 {
-    struct ring_part *p = &r->parts[part];
+    struct ring_partition *p = &r->partitions[partition];
     for (i64 i = 0; p->end < 0; i++)
-        if (wait_for(r, part, i, true) < 0 || (r->reader < 0 && ring_remove_before(p->directory, i) < 0))
+        if (wait_for(r, partition, i, true) < 0 || (r->reader < 0 && ring_remove_before(p->directory, i) < 0))
             return -1;
     return 0;
 }
 
-int ring_shard(char **directory, struct ring *r, i64 part, i64 pass, i64 number)
+int ring_shard(char **directory, struct ring *r, i64 partition, i64 pass, i64 number)
 {
-    struct ring_part *p = &r->parts[part];
+    struct ring_partition *p = &r->partitions[partition];
     p->end = p->end < 0 ? ring_end(p->directory) : p->end;
-    if (pass > 0 && p->end < 0 && find_end(r, part) < 0)
+    if (pass > 0 && p->end < 0 && find_end(r, partition) < 0)
         return -1;
     i64 wanted = pass * max_i64(0, p->end) + number;
     if (p->end < 0 || number < p->end)
-        if (wait_for(r, part, wanted, pass == 0) < 0)
+        if (wait_for(r, partition, wanted, pass == 0) < 0)
             return -1;
     if (p->end >= 0 && number >= p->end)
         return 1;
@@ -287,11 +287,11 @@ int ring_shard(char **directory, struct ring *r, i64 part, i64 pass, i64 number)
     return 0;
 }
 
-/* Drops passed shards. A part that ended in an earlier round counts as passed up to its last shard,
- * behind which the next pass begins. */
-int ring_passed(struct ring *r, i64 part, i64 pass, i64 number)
+/* Drops passed shards. A partition that ended in an earlier round counts as passed up to its last
+ * shard, behind which the next pass begins. */
+int ring_passed(struct ring *r, i64 partition, i64 pass, i64 number)
 {
-    struct ring_part *p = &r->parts[part];
+    struct ring_partition *p = &r->partitions[partition];
     p->end = p->end < 0 ? ring_end(p->directory) : p->end;
     if (!r->words || (pass > 0 && p->end < 0))
         return 0;

@@ -1,5 +1,5 @@
-/* The process that fills a part of a ring. It runs prepare and takes each shard when it is closed,
- * or fetches the shards from servers. */
+/* The process that fills a partition of a ring. It runs prepare and takes each shard when it is
+ * closed, or fetches the shards from servers. */
 #include "data/shards/shard_layout.h"
 #include "data/stream/tokens.h"
 #include "dist/dist.h"
@@ -15,7 +15,7 @@
 
 enum { INTERRUPTED = 1, GO_BACK, LOOKS_MS = 100 };
 
-struct filling {
+struct ring_filler {
     const struct ring_request *request;
     struct shard_stream stream;
     const char *directory;
@@ -23,7 +23,7 @@ struct filling {
     i64 first, wanted; /* reader's first and current shard */
     i64 next;          /* one past the last shard put, which may have been removed since */
     i64 kept;          /* several readers: shards before it are removed */
-    bool told;
+    bool position_known;
     /* Fetching from servers: the current server, and its connection (-1: none). */
     struct string_list servers;
     i64 server;
@@ -33,24 +33,24 @@ struct filling {
 
 /* ---- The reader ---- */
 
-static void hear(struct filling *f, i64 number)
+static void note_position(struct ring_filler *f, i64 number)
 {
-    if (!f->told)
+    if (!f->position_known)
         f->first = number;
     f->wanted = max_i64(f->wanted, number);
-    f->told = true;
+    f->position_known = true;
 }
 
 /* Reads the positions of several readers and removes the shards all have passed. Returns GO_BACK if
  * the slowest reader wants a missing shard that the current pass will not make again. */
-static int look_at_readers(struct filling *f)
+static int read_positions(struct ring_filler *f)
 {
     bool all;
     i64 number = ring_slowest(&all, f->directory, f->request->readers), before = f->wanted;
     if (number < 0)
         return 0;
     f->first = f->wanted = number;
-    f->told = true;
+    f->position_known = true;
     if (all && number > f->kept && ring_remove_before(f->directory, number) < 0)
         return -1;
     f->kept = all ? number : min_i64(f->kept, number);
@@ -58,7 +58,7 @@ static int look_at_readers(struct filling *f)
 }
 
 /* Reads the reader's last message. The end of the connection counts as an interruption. */
-static int listen_to_reader(struct filling *f, int wait_ms)
+static int poll_reader(struct ring_filler *f, int wait_ms)
 {
     struct pollfd ready = {.fd = f->request->control, .events = POLLIN};
     i64 number;
@@ -66,23 +66,23 @@ static int listen_to_reader(struct filling *f, int wait_ms)
         return INTERRUPTED;
     int found = poll(&ready, 1, wait_ms);
     if (found < 0 && errno != EINTR)
-        return error_errno("the reader of %s cannot be heard", f->directory);
+        return error_errno("cannot read from the reader of %s", f->directory);
     if (found <= 0)
         return 0;
     ssize_t bytes = recv(f->request->control, &number, sizeof number, MSG_WAITALL);
     if (bytes != sizeof number)
         return INTERRUPTED;
-    hear(f, number);
+    note_position(f, number);
     return 0;
 }
 
-static int listen_to(struct filling *f, int wait_ms)
+static int poll_readers(struct ring_filler *f, int wait_ms)
 {
-    int status = listen_to_reader(f, wait_ms);
-    return status == 0 && f->request->readers ? look_at_readers(f) : status;
+    int status = poll_reader(f, wait_ms);
+    return status == 0 && f->request->readers ? read_positions(f) : status;
 }
 
-static i64 bytes_ahead(const struct filling *f, i64 number)
+static i64 bytes_ahead(const struct ring_filler *f, i64 number)
 {
     i64 bytes = 0;
     for (i64 i = f->wanted + 1; i < number; i++) {
@@ -95,26 +95,26 @@ static i64 bytes_ahead(const struct filling *f, i64 number)
     return bytes;
 }
 
-static bool has_room(const struct filling *f, i64 number)
+static bool has_room(const struct ring_filler *f, i64 number)
 {
     i64 most = f->stream.settings.stream.bytes;
-    return f->told && number <= f->wanted + f->stream.settings.stream.shards &&
+    return f->position_known && number <= f->wanted + f->stream.settings.stream.shards &&
            (most == 0 || number <= f->wanted + 1 || bytes_ahead(f, number) < most);
 }
 
-static int wait_for_room(struct filling *f, i64 number)
+static int wait_for_room(struct ring_filler *f, i64 number)
 {
-    int status = listen_to(f, 0);
+    int status = poll_readers(f, 0);
     while (status == 0 && !has_room(f, number))
-        status = listen_to(f, LOOKS_MS);
+        status = poll_readers(f, LOOKS_MS);
     return status;
 }
 
 /* ---- A pass ---- */
 
-static int take(void *context, i64 number, const char *shard, const struct text *index)
+static int put_shard(void *context, i64 number, const char *shard, const struct buffer *index)
 {
-    struct filling *f = context;
+    struct ring_filler *f = context;
     number += f->base;
     if (number < max_i64(f->first, f->next) || ring_has(f->directory, number))
         return directory_remove(shard);
@@ -127,7 +127,7 @@ static int take(void *context, i64 number, const char *shard, const struct text 
 
 static int end(void *context, i64 shards)
 {
-    struct filling *f = context;
+    struct ring_filler *f = context;
     return ring_set_end(f->directory, shards);
 }
 
@@ -143,10 +143,10 @@ static i64 first_needed(const char *making, i64 number)
     return number;
 }
 
-static int fill_pass(struct filling *f, i64 missing)
+static int fill_pass(struct ring_filler *f, i64 missing)
 {
     char *making = string_format("%s/making-%lld", f->directory, (long long)f->base);
-    struct shard_consumer consumer = {f, take, end, first_needed(making, missing - f->base)};
+    struct shard_consumer consumer = {f, put_shard, end, first_needed(making, missing - f->base)};
     int status = directory_make(making);
     if (status == 0)
         status =
@@ -159,7 +159,7 @@ static int fill_pass(struct filling *f, i64 missing)
 
 /* ---- Fetching from servers ---- */
 
-static int list_servers(struct filling *f)
+static int list_servers(struct ring_filler *f)
 {
     static const char between[] = " \t\n,";
     for (const char *at = f->request->servers; at && *(at += strspn(at, between)); at += strcspn(at, between)) {
@@ -169,11 +169,11 @@ static int list_servers(struct filling *f)
     }
     if (f->servers.count == 0)
         return 0;
-    f->server = f->request->part % f->servers.count;
+    f->server = f->request->partition % f->servers.count;
     return tokens_identity(&f->identity, &f->stream, f->request->stream);
 }
 
-static void hang_up(struct filling *f)
+static void hang_up(struct ring_filler *f)
 {
     if (f->socket >= 0)
         close(f->socket);
@@ -182,7 +182,8 @@ static void hang_up(struct filling *f)
 
 /* Sends the request to the current server. Returns REPLY_SHARD or REPLY_END, or -1 if this server
  * fails. */
-static int ask(struct filling *f, const struct token_request *request, const char *path, struct text *index, i64 *end)
+static int request_shard(struct ring_filler *f, const struct token_request *request, const char *path,
+                         struct buffer *index, i64 *end)
 {
     if (f->socket < 0)
         f->socket = tokens_connect(f->servers.values[f->server]);
@@ -195,7 +196,7 @@ static int ask(struct filling *f, const struct token_request *request, const cha
 }
 
 /* Switches to the next server after 1 s. Fails after launch_wait_s without a shard. */
-static int try_another(struct filling *f, double begin_s, bool warned)
+static int try_another(struct ring_filler *f, double begin_s, bool warned)
 {
     const char *server = f->servers.values[f->server];
     if (interrupted())
@@ -204,47 +205,48 @@ static int try_another(struct filling *f, double begin_s, bool warned)
         return error_prefix(
             "part %lld: no server has given a shard for %lld s (WEFT_WAIT_S): start `weft serve-tokens`, "
             "or name others in WEFT_TOKENS; the last, %s",
-            (long long)f->request->part, (long long)launch_wait_s(), server);
+            (long long)f->request->partition, (long long)launch_wait_s(), server);
     if (!warned)
-        log_warn("part %lld: server %s: %s; asking on", (long long)f->request->part, server, error_text());
+        log_warn("part %lld: server %s: %s; trying the next server", (long long)f->request->partition, server,
+                 error_text());
     f->server = (f->server + 1) % f->servers.count;
     int status = 0;
     for (double now_s = clock_s(); status == 0 && clock_s() - now_s < 1;)
-        status = listen_to(f, LOOKS_MS);
+        status = poll_readers(f, LOOKS_MS);
     return status;
 }
 
-static int fetch(struct filling *f, i64 number)
+static int fetch(struct ring_filler *f, i64 number)
 {
-    struct text index = {0};
+    struct buffer index = {0};
     char *path = path_join(f->directory, "fetched.tmp");
     struct token_request request =
-        token_request(f->identity, &f->request->name, f->request->part, f->stream.settings.stream.parts,
+        token_request(f->identity, &f->request->name, f->request->partition, f->stream.settings.stream.parts,
                       f->base ? f->base / max_i64(1, ring_end(f->directory)) : 0, number - f->base);
     double begin = clock_s();
     i64 end = 0, tries = 0;
     int status = 0, kind = -1;
-    while (status == 0 && (kind = ask(f, &request, path, &index, &end)) < 0)
+    while (status == 0 && (kind = request_shard(f, &request, path, &index, &end)) < 0)
         status = try_another(f, begin, tries++ >= f->servers.count);
     if (status == 0)
         status = kind == REPLY_END ? ring_set_end(f->directory, end) : ring_put(f->directory, number, path, &index);
     f->next = status == 0 && kind == REPLY_SHARD ? number + 1 : f->next;
-    text_release(&index);
+    buffer_release(&index);
     memory_free(path);
     return status;
 }
 
 /* ---- All passes ---- */
 
-static int fill(struct filling *f)
+static int fill(struct ring_filler *f)
 {
-    int status = ring_mend(f->directory);
+    int status = ring_recover(f->directory);
     while (status == 0) {
         i64 shards = ring_end(f->directory);
         status = wait_for_room(f, f->first);
         i64 missing = f->next = ring_first_missing(f->directory, max_i64(f->first, f->next));
         if (shards == 0)
-            missing = INT64_MAX / 2; /* An empty part: only waits for the reader to end. */
+            missing = INT64_MAX / 2; /* An empty partition: only waits for the reader to end. */
         if (status == 0)
             status = wait_for_room(f, missing);
         f->base = shards > 0 ? missing / shards * shards : 0;
@@ -256,9 +258,9 @@ static int fill(struct filling *f)
     return status;
 }
 
-/* Takes the part's lock, so that only one process fills it. A filler left behind by a killed reader
- * will exit soon. Polls instead of blocking in flock(): a signal that arrives just before that call
- * would be lost, and the reader would wait for this process forever. */
+/* Takes the partition's lock, so that only one process fills it. A filler left behind by a killed
+ * reader will exit soon. Polls instead of blocking in flock(): a signal that arrives just before
+ * that call would be lost, and the reader would wait for this process forever. */
 static int lock(const char *directory)
 {
     char *path = path_join(directory, "lock");
@@ -273,14 +275,14 @@ static int lock(const char *directory)
     return status;
 }
 
-static int open_filling(struct filling *f)
+static int open_filling(struct ring_filler *f)
 {
     struct prepare_settings *s = &f->stream.settings;
     if (shard_stream_load(&f->stream, f->request->stream) < 0 || list_servers(f) < 0)
         return -1;
     if (s->stream.parts > 1) {
         memory_free(s->part);
-        s->part = string_format("%lld/%lld", (long long)f->request->part, (long long)s->stream.parts);
+        s->part = string_format("%lld/%lld", (long long)f->request->partition, (long long)s->stream.parts);
     }
     if (f->request->data) {
         memory_free(s->data);
@@ -291,7 +293,7 @@ static int open_filling(struct filling *f)
 
 int ring_fill(const struct ring_request *request)
 {
-    struct filling f = {.request = request, .directory = request->directory, .socket = -1};
+    struct ring_filler f = {.request = request, .directory = request->directory, .socket = -1};
     int status = open_filling(&f);
     if (status == 0)
         status = fill(&f);

@@ -4,29 +4,30 @@
  *   shards.json, text/ vision/ audio/   as in a shard folder
  *   stream.json                         the recipe of the shards: prepare settings, seed, precision
  *
- * The reader keeps a ring: a folder of closed shards, with a subfolder for each part of the stream:
+ * The reader keeps a ring: a folder of closed shards, with a subfolder for each partition of the
+ * stream:
  *
- *   RING/0/00000012/   index, 00000.shard: one shard of part 0 and an index of only that shard
- *   RING/0/end.json    the number of shards of the part, once it is known
+ *   RING/0/00000012/   index, 00000.shard: one shard of partition 0 and an index of only that shard
+ *   RING/0/end.json    the number of shards of the partition, once it is known
  *   RING/0/making-B/   prepare's working folder in the pass whose first shard is number B
  *   RING/0/reader-R    position of reader R, if there are several: a shard number
  *
- * One process per part fills the ring, up to a bounded number of shards ahead of the reader. The
- * reader sends it the number of its current shard (i64) over a socket, which is the filler's stdin;
- * the first message is the first shard needed at all. The filler ends with the reader. A killed
- * filler is restarted and produces the same bytes. The shards of pass P repeat those of pass 0,
- * numbered on. A closed shard appears atomically, by a rename.
+ * One process per partition fills the ring, up to a bounded number of shards ahead of the reader.
+ * The reader sends it the number of its current shard (i64) over a socket, which is the filler's
+ * stdin; the first message is the first shard needed at all. The filler ends with the reader. A
+ * killed filler is restarted and produces the same bytes. The shards of pass P repeat those of
+ * pass 0, numbered on. A closed shard appears atomically, by a rename.
  *
  * Several processes may read one ring (ring_read_as). Each starts its own fillers; the first one
- * fills the part while the others wait for its lock, and it stays within the bound ahead of the
- * slowest reader. A shard is removed once all readers have passed it. If a reader goes back to a
- * removed shard, it is made again.
+ * fills the partition while the others wait for its lock, and it stays within the bound ahead of
+ * the slowest reader. A shard is removed once all readers have passed it. If a reader goes back to
+ * a removed shard, it is made again.
  *
- * Where is what: ring.c is the reader's side, ring_fill.c the process that fills one part by
- * running prepare or asking servers, ring_part.c the files of a part, and what a killed filler
- * left. tokens.h is the protocol of `weft serve-tokens`: tokens.c has its messages and checks,
- * tokens_serve.c answers, tokens_answer.c receives, tokens_socket.c connects. A ring owns its
- * fillers, and ring_close ends them; the files stay. */
+ * Where is what: ring.c is the reader's side, ring_fill.c the process that fills one partition by
+ * running prepare or asking servers, ring_partition.c the files of a partition, and what a killed
+ * filler left. tokens.h is the protocol of `weft serve-tokens`: tokens.c has its messages and
+ * checks, tokens_serve.c answers, tokens_answer.c receives, tokens_socket.c connects. A ring owns
+ * its fillers, and ring_close ends them; the files stay. */
 #ifndef WEFT_DATA_STREAM_H
 #define WEFT_DATA_STREAM_H
 #include "data/prepare/prepare.h"
@@ -48,13 +49,13 @@ void ring_close(struct ring *ring); /* ends the fillers; keeps the content */
 /* Registers as reader `reader` of several. The filler's command line must hold --readers N; the
  * fillers remove the shards that all readers have passed. */
 void ring_read_as(struct ring *ring, i64 reader);
-i64 ring_parts(const struct ring *ring);
+i64 ring_partitions(const struct ring *ring);
 /* Waits until shard `number` of a pass is closed. Returns 0 and its folder (memory_free), 1 if the
- * part has no more shards, or -1 with a message. */
-int ring_shard(char **directory, struct ring *ring, i64 part, i64 pass, i64 number);
-int ring_passed(struct ring *ring, i64 part, i64 pass, i64 number); /* drops shards before `number` */
-bool ring_keeps(const struct ring *ring);                           /* stream.keep: passed shards are kept */
-i64 ring_shards(const struct ring *ring, i64 part);                 /* -1: not known yet */
+ * partition has no more shards, or -1 with a message. */
+int ring_shard(char **directory, struct ring *ring, i64 partition, i64 pass, i64 number);
+int ring_passed(struct ring *ring, i64 partition, i64 pass, i64 number); /* drops shards before `number` */
+bool ring_keeps(const struct ring *ring);                                /* stream.keep: passed shards are kept */
+i64 ring_shards(const struct ring *ring, i64 partition);                 /* -1: not known yet */
 /* Sets a function to call several times per second while waiting for a shard. If it returns -1 with
  * a message, the wait ends. */
 void ring_while_waiting(struct ring *ring, int (*call)(void *context), void *context);
@@ -62,12 +63,12 @@ double ring_waited_s(const struct ring *ring); /* total waiting time */
 i64 ring_restarts(const struct ring *ring);    /* restarts of killed fillers */
 
 /* ---- The filler's side: ring_fill.c ---- */
-/* Fills a part of a ring until the reader at the other end of `control` is gone. Returns 1 then, or
- * -1 with a message. */
+/* Fills a partition of a ring until the reader at the other end of `control` is gone. Returns 1
+ * then, or -1 with a message. */
 struct ring_request {
-    const char *directory, *stream; /* directory: the part's folder */
+    const char *directory, *stream; /* directory: the partition's folder */
     const char *data;               /* path of the stream's sources on this machine; NULL: as in the stream */
-    i64 part;
+    i64 partition;
     i64 readers; /* 0: a sole reader, which removes passed shards itself */
     int control;
     /* Addresses of weft serve-tokens, separated by spaces or commas. NULL: runs prepare itself. */
@@ -77,17 +78,17 @@ struct ring_request {
 };
 int ring_fill(const struct ring_request *request);
 
-/* ring_part.c: the files in a part of a ring. */
+/* ring_partition.c: the files in a partition of a ring. */
 char *ring_shard_path(const char *directory, i64 number); /* free with memory_free */
 bool ring_has(const char *directory, i64 number);
-i64 ring_end(const char *directory); /* shards of the part; -1: not known yet */
+i64 ring_end(const char *directory); /* shards of the partition; -1: not known yet */
 int ring_set_end(const char *directory, i64 shards);
 i64 ring_first_missing(const char *directory, i64 first);
 /* Adds shard `number`: moves the shard file in and writes its index. */
-int ring_put(const char *directory, i64 number, const char *shard, const struct text *index);
+int ring_put(const char *directory, i64 number, const char *shard, const struct buffer *index);
 int ring_remove_before(const char *directory, i64 number);
 int ring_put_reader(const char *directory, i64 reader, i64 number);
 /* Position of the slowest of `count` readers, -1 if none has registered. *all: every reader has. */
 i64 ring_slowest(bool *all, const char *directory, i64 count);
-int ring_mend(const char *directory); /* finishes or removes what a killed process left */
+int ring_recover(const char *directory); /* finishes or removes what a killed process left */
 #endif

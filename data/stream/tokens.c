@@ -10,14 +10,14 @@
 static const char request_magic[8] = "WEFTASKS", reply_magic[8] = "WEFTGIVE";
 _Static_assert(sizeof(struct token_request) == 72 && sizeof(struct token_reply) == 64, "what goes over the wire");
 
-static int add_tokenizer(struct text *out, const char *directory)
+static int add_tokenizer(struct buffer *out, const char *directory)
 {
-    struct text content = {0};
+    struct buffer content = {0};
     char *below = path_join(directory, "text"), *file = text_tokenizer_file(below);
     int status = file ? file_read(&content, file) : error_set("%s: no text tokenizer there", directory);
     if (status == 0)
-        text_append(out, content.data, content.length);
-    text_release(&content);
+        buffer_append(out, content.data, content.length);
+    buffer_release(&content);
     memory_free(below);
     memory_free(file);
     return status;
@@ -28,26 +28,26 @@ int tokens_identity(u64 *out, const struct shard_stream *stream, const char *dir
     struct shard_meta *meta = memory_alloc(sizeof *meta);
     struct json *settings = settings_to_json(&stream->settings, prepare_table);
     static const char *const elsewhere[] = {"data", "stream", "part"};
-    struct text all = {0};
+    struct buffer all = {0};
     int status = shard_meta_load(meta, directory);
     for (i64 i = 0; i < COUNT_OF(elsewhere); i++)
         json_set(settings, elsewhere[i], json_of_bool(true));
     for (int i = 0; i < TOKENIZERS; i++)
         json_set(settings, tokenizer_names[i], json_of_bool(true));
     json_print(&all, settings, 0);
-    text_printf(&all, " %llu %d %lld %llu", (unsigned long long)stream->seed, (int)stream->dtype,
-                (long long)stream->settings.stream.parts,
-                (unsigned long long)(status == 0 ? shard_meta_hash(meta) : 0));
+    buffer_printf(&all, " %llu %d %lld %llu", (unsigned long long)stream->seed, (int)stream->dtype,
+                  (long long)stream->settings.stream.parts,
+                  (unsigned long long)(status == 0 ? shard_meta_hash(meta) : 0));
     if (status == 0)
         status = add_tokenizer(&all, directory);
     *out = hash_bytes(all.data, all.length, 0);
     json_free(settings);
-    text_release(&all);
+    buffer_release(&all);
     memory_free(meta);
     return status;
 }
 
-struct token_request token_request(u64 identity, const struct ring_name *name, i64 part, i64 parts, i64 pass,
+struct token_request token_request(u64 identity, const struct ring_name *name, i64 partition, i64 partitions, i64 pass,
                                    i64 number)
 {
     struct token_request r = {.version = TOKENS_VERSION,
@@ -55,8 +55,8 @@ struct token_request token_request(u64 identity, const struct ring_name *name, i
                               .run = name->run,
                               .reader = (u32)name->reader,
                               .readers = (u32)name->readers,
-                              .part = (u64)part,
-                              .parts = (u64)parts,
+                              .partition = (u64)partition,
+                              .partitions = (u64)partitions,
                               .pass = (u64)pass,
                               .number = (u64)number};
     memcpy(r.magic, request_magic, 8);
@@ -66,7 +66,7 @@ struct token_request token_request(u64 identity, const struct ring_name *name, i
 int token_request_check_version(const struct token_request *r)
 {
     if (memcmp(r->magic, request_magic, 8) != 0)
-        return error_set("what was asked is no request for shards: weft serve-tokens serves stages that train");
+        return error_set("not a request for shards: weft serve-tokens serves training stages");
     if (r->version != TOKENS_VERSION)
         return error_set("asked in version %u of the protocol, and this is version %d: run the same program on both "
                          "sides",
@@ -74,17 +74,17 @@ int token_request_check_version(const struct token_request *r)
     return 0;
 }
 
-int token_request_check(const struct token_request *r, u64 identity, i64 parts)
+int token_request_check(const struct token_request *r, u64 identity, i64 partitions)
 {
     const u64 most = (u64)1 << 40;
     if (token_request_check_version(r) < 0)
         return -1;
-    if (r->identity != identity || r->parts != (u64)parts)
+    if (r->identity != identity || r->partitions != (u64)partitions)
         return error_set(
             "another stream is served here (settings, seed, precision, tokenizers or stream.parts differ): "
             "give the server the folder of the same stage");
-    if (r->part >= r->parts || r->pass > most || r->number > most)
-        return error_set("part %llu, pass %llu, shard %llu cannot be", (unsigned long long)r->part,
+    if (r->partition >= r->partitions || r->pass > most || r->number > most)
+        return error_set("part %llu, pass %llu, shard %llu cannot be", (unsigned long long)r->partition,
                          (unsigned long long)r->pass, (unsigned long long)r->number);
     if (r->readers > TOKENS_READERS_MOST || r->reader >= r->readers)
         return error_set("reader %u of %u cannot be", r->reader, r->readers);
@@ -95,7 +95,7 @@ struct token_reply token_reply(const struct token_request *request, enum token_r
 {
     struct token_reply r = {.version = TOKENS_VERSION,
                             .kind = kind,
-                            .part = request->part,
+                            .partition = request->partition,
                             .pass = request->pass,
                             .number = request->number};
     memcpy(r.magic, reply_magic, 8);
@@ -125,10 +125,10 @@ int token_reply_check(const struct token_reply *r, const struct token_request *a
         return error_set("it answers in version %u of the protocol, and this is version %d: run the same program on "
                          "both sides",
                          r->version, TOKENS_VERSION);
-    if (r->kind >= REPLY_KINDS || r->part != asked->part || r->pass != asked->pass ||
+    if (r->kind >= REPLY_KINDS || r->partition != asked->partition || r->pass != asked->pass ||
         (r->kind == REPLY_END ? r->number > asked->number : r->number != asked->number) || !has_fit_sizes(r))
         return error_set("its answer cannot be (kind %u, part %llu, pass %llu, shard %llu, %llu and %llu bytes)",
-                         r->kind, (unsigned long long)r->part, (unsigned long long)r->pass,
+                         r->kind, (unsigned long long)r->partition, (unsigned long long)r->pass,
                          (unsigned long long)r->number, (unsigned long long)r->index_bytes,
                          (unsigned long long)r->shard_bytes);
     return 0;

@@ -1,15 +1,15 @@
-/* Closed shards over TCP (weft serve-tokens). The server prepares a stream, part by part; readers
- * fill their rings from it.
+/* Closed shards over TCP (weft serve-tokens). The server prepares a stream, partition by
+ * partition; readers fill their rings from it.
  *
- *   reader: reader r of n of this run requests shard `number` of pass P of part i
+ *   reader: reader r of n of this run requests shard `number` of pass P of partition i
  *           (struct token_request)
  *   server: still being made | no such shard | refused with a reason | the shard
  *           (struct token_reply, then its bytes)
  *
- * Each connection serves one part, one request after another. The next request confirms that the
- * last shard has arrived; the server may remove a shard once all readers of the run have it. Each
- * run has rings of its own. They are removed when the run was idle for launch_wait_s and another
- * run connects.
+ * Each connection serves one partition, one request after another. The next request confirms that
+ * the last shard has arrived; the server may remove a shard once all readers of the run have it.
+ * Each run has rings of its own. They are removed when the run was idle for launch_wait_s and
+ * another run connects.
  *
  * Numbers are little-endian. Both sides check the version, the identity of the stream, every length
  * and an XXH3 over header and bytes before using them; after a mismatch the reader asks the next
@@ -34,13 +34,13 @@ struct token_request {
     u64 identity;          /* identity of the stream: tokens_identity */
     u64 run;
     u32 reader, readers;
-    u64 part, parts, pass, number;
+    u64 partition, partitions, pass, number;
 };
 enum token_reply_kind { REPLY_SHARD, REPLY_END, REPLY_MAKING, REPLY_REFUSED, REPLY_KINDS };
 struct token_reply {
     char magic[8];
     u32 version, kind;
-    u64 part, pass, number;       /* echo the request; REPLY_END: number is the part's shard count */
+    u64 partition, pass, number;  /* echo the request; REPLY_END: number is the partition's shard count */
     u64 index_bytes, shard_bytes; /* REPLY_REFUSED: the length of a message, and 0 */
     u64 hash;                     /* chained XXH3: this header with hash = 0, then index, then shard */
 };
@@ -48,11 +48,11 @@ struct token_reply {
 /* Hashes everything that determines the content of the shards, independent of the location of the
  * sources. Returns -1 with a message on failure. */
 int tokens_identity(u64 *out, const struct shard_stream *stream, const char *directory);
-struct token_request token_request(u64 identity, const struct ring_name *name, i64 part, i64 parts, i64 pass,
+struct token_request token_request(u64 identity, const struct ring_name *name, i64 partition, i64 partitions, i64 pass,
                                    i64 number);
 /* Checks only the head common to all versions. */
 int token_request_check_version(const struct token_request *request);
-int token_request_check(const struct token_request *request, u64 identity, i64 parts);
+int token_request_check(const struct token_request *request, u64 identity, i64 partitions);
 struct token_reply token_reply(const struct token_request *request, enum token_reply_kind kind);
 int token_reply_check(const struct token_reply *reply, const struct token_request *request);
 u64 token_reply_hash(const struct token_reply *reply); /* hash of the header alone */
@@ -72,7 +72,8 @@ int tokens_receive(int descriptor, void *data, i64 bytes, int first_ms);
 /* ---- Both ends ---- */
 /* Receives the reply to a request. Returns REPLY_SHARD with the bytes in the file `path` and in
  * `index`, REPLY_END with *end set, or -1 with a message. */
-int tokens_answer(int descriptor, const struct token_request *request, const char *path, struct text *index, i64 *end);
+int tokens_answer(int descriptor, const struct token_request *request, const char *path, struct buffer *index,
+                  i64 *end);
 /* Serves until interrupted; returns 0, or -1 with a message. filler: as in ring_open, for the rings
  * below `directory`. */
 struct tokens_service {

@@ -5,23 +5,23 @@
 
 enum { PIECE_BYTES = 1 << 20 };
 
-static int receive_part(int s, void *data, i64 bytes)
+static int receive_bytes(int s, void *data, i64 bytes)
 {
     int status = tokens_receive(s, data, bytes, TOKENS_SILENCE_MS);
     return status == 1 ? error_set("it ended where %lld bytes were to follow", (long long)bytes) : status;
 }
 
 /* Receives in pieces, so that a wrong length in the header cannot allocate much memory. */
-static int receive_index(int s, struct text *out, i64 bytes)
+static int receive_index(int s, struct buffer *out, i64 bytes)
 {
     char *piece = memory_alloc(PIECE_BYTES);
     int status = 0;
-    text_clear(out);
+    buffer_clear(out);
     while (status == 0 && out->length < bytes) {
         i64 count = min_i64(PIECE_BYTES, bytes - out->length);
-        status = receive_part(s, piece, count);
+        status = receive_bytes(s, piece, count);
         if (status == 0)
-            text_append(out, piece, count);
+            buffer_append(out, piece, count);
     }
     memory_free(piece);
     return status;
@@ -35,7 +35,7 @@ static int receive_shard(int s, const char *path, i64 bytes)
     char *piece = memory_alloc(PIECE_BYTES);
     int status = 0;
     for (i64 left = bytes; left > 0 && status == 0; left -= min_i64(PIECE_BYTES, left)) {
-        status = receive_part(s, piece, min_i64(PIECE_BYTES, left));
+        status = receive_bytes(s, piece, min_i64(PIECE_BYTES, left));
         if (status == 0)
             file_write(&writer, piece, min_i64(PIECE_BYTES, left));
     }
@@ -46,7 +46,7 @@ static int receive_shard(int s, const char *path, i64 bytes)
     return -1;
 }
 
-static int check_bytes(const struct token_reply *reply, const char *path, const struct text *index)
+static int check_bytes(const struct token_reply *reply, const char *path, const struct buffer *index)
 {
     struct file_view view = {0};
     if (reply->kind == REPLY_SHARD && file_map(&view, path) < 0)
@@ -73,7 +73,7 @@ static int receive_reply(int s, struct token_reply *reply, const struct token_re
     return 0;
 }
 
-int tokens_answer(int s, const struct token_request *request, const char *path, struct text *index, i64 *end)
+int tokens_answer(int s, const struct token_request *request, const char *path, struct buffer *index, i64 *end)
 {
     struct token_reply reply;
     if (receive_reply(s, &reply, request) < 0 || receive_index(s, index, (i64)reply.index_bytes) < 0 ||
@@ -81,7 +81,7 @@ int tokens_answer(int s, const struct token_request *request, const char *path, 
         check_bytes(&reply, path, index) < 0)
         return -1;
     if (reply.kind == REPLY_REFUSED)
-        return error_set("%s", index->data && *index->data ? index->data : "it refuses, and does not say why");
+        return error_set("%s", index->data && *index->data ? index->data : "refused without a message");
     *end = (i64)reply.number;
     return (int)reply.kind;
 }

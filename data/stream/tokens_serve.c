@@ -20,12 +20,12 @@
 
 enum { CONNECTIONS_MOST = 256, LOOKS_MS = 100 };
 
-struct serving { /* state of one connection */
+struct token_connection { /* state of one connection */
     const struct tokens_service *service;
     struct shard_stream stream;
     u64 identity;
     int socket, run_lock, reader_lock;
-    i64 part;        /* part whose lock is held; -1: none yet */
+    i64 partition;   /* partition whose lock is held; -1: none yet */
     char *directory; /* folder of the run's rings; NULL: not known yet */
     struct ring *ring;
     struct token_request request; /* the request being answered */
@@ -34,7 +34,7 @@ struct serving { /* state of one connection */
 
 /* ---- One reply ---- */
 
-static int send_reply(struct serving *s, struct token_reply *reply, const void *index, const void *shard)
+static int send_reply(struct token_connection *s, struct token_reply *reply, const void *index, const void *shard)
 {
     u64 hash = token_reply_hash(reply);
     if (reply->kind != REPLY_MAKING)
@@ -48,7 +48,7 @@ static int send_reply(struct serving *s, struct token_reply *reply, const void *
                : 0;
 }
 
-static int refuse(struct serving *s)
+static int refuse(struct token_connection *s)
 {
     struct token_reply reply = token_reply(&s->request, REPLY_REFUSED);
     char *why = string_copy(error_text());
@@ -60,9 +60,9 @@ static int refuse(struct serving *s)
 
 /* Called while a shard is being made: sends a keep-alive to the reader and fails if the reader is
  * gone. */
-static int beat(void *context)
+static int keep_alive(void *context)
 {
-    struct serving *s = context;
+    struct token_connection *s = context;
     struct pollfd heard = {.fd = s->socket, .events = POLLIN};
     char byte;
     if (poll(&heard, 1, 0) > 0 && recv(s->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
@@ -73,7 +73,7 @@ static int beat(void *context)
     return send_reply(s, &reply, NULL, NULL);
 }
 
-static int send_shard(struct serving *s, const char *directory)
+static int send_shard(struct token_connection *s, const char *directory)
 {
     struct token_reply reply = token_reply(&s->request, REPLY_SHARD);
     struct file_view index = {0}, shard = {0};
@@ -106,20 +106,21 @@ static int open_lock(const char *directory, const char *name)
 
 /* Locks this reader's place. Another connection of the same reader may belong to a killed process
  * and close soon, so this one waits. */
-static int lock_reader(struct serving *s)
+static int lock_reader(struct token_connection *s)
 {
     const struct token_request *r = &s->request;
-    char *name = string_format("reader-%llu-%u", (unsigned long long)r->part, r->reader);
+    char *name = string_format("reader-%llu-%u", (unsigned long long)r->partition, r->reader);
     s->reader_lock = open_lock(s->directory, name);
     int status = s->reader_lock < 0 ? -1 : 0;
     double begin = clock_s();
     for (bool said = false; status == 0 && flock(s->reader_lock, LOCK_EX | LOCK_NB);) {
         if (!said && 1000 * (clock_s() - begin) > TOKENS_BEAT_MS) {
-            log_warn("reader %u of run %016llx comes twice for part %llu: the second waits until the first has gone",
-                     r->reader, (unsigned long long)r->run, (unsigned long long)r->part);
+            log_warn(
+                "reader %u of run %016llx is connected twice for part %llu: the second connection waits for the first",
+                r->reader, (unsigned long long)r->run, (unsigned long long)r->partition);
             said = true;
         }
-        status = interrupted() ? error_interrupted() : beat(s);
+        status = interrupted() ? error_interrupted() : keep_alive(s);
         poll(NULL, 0, LOOKS_MS);
     }
     memory_free(name);
@@ -132,7 +133,7 @@ static int lock_reader(struct serving *s)
 static const char in_use[] = "in-use";
 
 /* Seconds since the run was last used; -1: in use or unknown. */
-static double unused_s(const char *directory)
+static double idle_s(const char *directory)
 {
     struct stat status;
     int lock = open_lock(directory, in_use);
@@ -152,14 +153,14 @@ static void forget_runs(const char *directory, const char *but)
     for (i64 i = 0; i < count; i++) {
         char *path = path_join(directory, names[i]);
         if (strlen(names[i]) == strlen(but) && strspn(names[i], "0123456789abcdef") == strlen(but) &&
-            strcmp(names[i], but) != 0 && unused_s(path) > (double)launch_wait_s() && directory_remove(path) < 0)
+            strcmp(names[i], but) != 0 && idle_s(path) > (double)launch_wait_s() && directory_remove(path) < 0)
             log_warn("%s", error_text());
         memory_free(path);
     }
     string_list_free(names, count);
 }
 
-static int open_run(struct serving *s)
+static int open_run(struct token_connection *s)
 {
     char *name = string_format("%016llx", (unsigned long long)s->request.run);
     s->directory = path_join(s->service->directory, name);
@@ -173,7 +174,7 @@ static int open_run(struct serving *s)
     return status;
 }
 
-static struct ring *open_ring(const struct serving *s)
+static struct ring *open_ring(const struct token_connection *s)
 {
     static const char *words[12];
     static char readers[16];
@@ -187,40 +188,40 @@ static struct ring *open_ring(const struct serving *s)
     return ring_open(s->directory, s->service->stream, words);
 }
 
-static int open_part(struct serving *s)
+static int open_partition(struct token_connection *s)
 {
     const struct token_request *r = &s->request;
-    if (s->part == (i64)r->part)
+    if (s->partition == (i64)r->partition)
         return 0;
-    if (s->part >= 0)
-        return error_set("one connection, one part: this one is of part %lld", (long long)s->part);
+    if (s->partition >= 0)
+        return error_set("one connection, one part: this one is of part %lld", (long long)s->partition);
     if (open_run(s) < 0 || lock_reader(s) < 0)
         return -1;
-    s->part = (i64)r->part;
+    s->partition = (i64)r->partition;
     s->ring = open_ring(s);
     if (!s->ring)
         return -1;
     ring_read_as(s->ring, r->reader);
-    ring_while_waiting(s->ring, beat, s);
+    ring_while_waiting(s->ring, keep_alive, s);
     return 0;
 }
 
-static int answer(struct serving *s)
+static int answer(struct token_connection *s)
 {
     const struct token_request *r = &s->request;
     char *directory;
-    if (token_request_check(r, s->identity, s->stream.settings.stream.parts) < 0 || open_part(s) < 0) {
+    if (token_request_check(r, s->identity, s->stream.settings.stream.parts) < 0 || open_partition(s) < 0) {
         refuse(s);
         return -1;
     }
-    int status = ring_shard(&directory, s->ring, (i64)r->part, (i64)r->pass, (i64)r->number);
+    int status = ring_shard(&directory, s->ring, (i64)r->partition, (i64)r->pass, (i64)r->number);
     if (status < 0) {
         refuse(s);
         return -1;
     }
     if (status > 0) {
         struct token_reply reply = token_reply(r, REPLY_END);
-        reply.number = (u64)ring_shards(s->ring, (i64)r->part);
+        reply.number = (u64)ring_shards(s->ring, (i64)r->partition);
         return send_reply(s, &reply, NULL, NULL);
     }
     status = send_shard(s, directory);
@@ -232,7 +233,7 @@ static int answer(struct serving *s)
 
 /* Receives a request; returns as tokens_receive. Another version's request may have another length,
  * so the version is checked before the rest is read. */
-static int receive_request(struct serving *s)
+static int receive_request(struct token_connection *s)
 {
     struct token_request *r = &s->request;
     const i64 first = offsetof(struct token_request, identity);
@@ -250,7 +251,7 @@ static int receive_request(struct serving *s)
     return status == 1 ? error_set("it ended within a request") : status;
 }
 
-static int converse(struct serving *s)
+static int serve_requests(struct token_connection *s)
 {
     int status = 0;
     while (status == 0) {
@@ -263,14 +264,14 @@ static int converse(struct serving *s)
 
 static _Noreturn void serve_one(const struct tokens_service *service, int socket, pid_t parent, const char *peer)
 {
-    struct serving s = {.service = service, .socket = socket, .part = -1, .beat_s = clock_s()};
+    struct token_connection s = {.service = service, .socket = socket, .partition = -1, .beat_s = clock_s()};
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     int status = getppid() != parent || shard_stream_load(&s.stream, service->stream) < 0 ||
-                         tokens_identity(&s.identity, &s.stream, service->stream) < 0 || converse(&s) < 0
+                         tokens_identity(&s.identity, &s.stream, service->stream) < 0 || serve_requests(&s) < 0
                      ? -1
                      : 0;
     if (status < 0 && !interrupted())
-        log_warn("reader %s, part %lld: %s", peer, (long long)s.part, error_text());
+        log_warn("reader %s, part %lld: %s", peer, (long long)s.partition, error_text());
     ring_close(s.ring);
     _exit(status < 0);
 }
@@ -287,7 +288,7 @@ struct connections {
     i64 count;
 };
 
-static void take(const struct tokens_service *service, int listener, struct connections *c)
+static void accept_connection(const struct tokens_service *service, int listener, struct connections *c)
 {
     char peer[300];
     pid_t parent = getpid();
@@ -309,7 +310,7 @@ static void take(const struct tokens_service *service, int listener, struct conn
 
 /* ---- All connections ---- */
 
-static void forget_ended(struct connections *c, int flags)
+static void reap_children(struct connections *c, int flags)
 {
     i64 left = 0;
     for (i64 i = 0; i < c->count; i++)
@@ -318,11 +319,11 @@ static void forget_ended(struct connections *c, int flags)
     c->count = left;
 }
 
-static void end_all(struct connections *c)
+static void kill_all(struct connections *c)
 {
     for (i64 i = 0; i < c->count; i++)
         kill(c->processes[i], SIGTERM);
-    forget_ended(c, 0);
+    reap_children(c, 0);
 }
 
 int tokens_serve(const struct tokens_service *service)
@@ -342,11 +343,11 @@ int tokens_serve(const struct tokens_service *service)
     while (!interrupted()) {
         struct pollfd ready = {.fd = listener, .events = POLLIN};
         if (poll(&ready, 1, LOOKS_MS) > 0)
-            take(service, listener, &connections);
-        forget_ended(&connections, WNOHANG);
+            accept_connection(service, listener, &connections);
+        reap_children(&connections, WNOHANG);
     }
     close(listener);
-    end_all(&connections);
+    kill_all(&connections);
     memory_free(where);
     shard_stream_release(&stream);
     return 0;

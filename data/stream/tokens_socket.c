@@ -136,8 +136,7 @@ int tokens_receive(int s, void *data, i64 bytes, int first_ms)
     for (i64 at = 0; at < bytes;) {
         int status = wait_for(s, POLLIN, at ? TOKENS_SILENCE_MS : first_ms);
         if (status)
-            return status < 0 ? -1
-                              : error_set("nothing was heard for %d s", (at ? TOKENS_SILENCE_MS : first_ms) / 1000);
+            return status < 0 ? -1 : error_set("no data for %d s", (at ? TOKENS_SILENCE_MS : first_ms) / 1000);
         ssize_t count = recv(s, (char *)data + at, (size_t)(bytes - at), MSG_DONTWAIT);
         if (count < 0 && errno != EINTR && errno != EAGAIN)
             return error_errno("it cannot be read from");

@@ -6,7 +6,7 @@ struct activate_job {
     struct matrix out, dy, x;
     enum activation kind;
     bool add;
-    struct cut cut;
+    struct matrix_cut cut;
 };
 
 /* erf as a ratio of polynomials on [-4, 4], beyond which it is 1 in f32 (Eigen's generic_fast_erf).
@@ -53,7 +53,7 @@ INLINED void forward_row(void *y, const void *x, i64 n, enum activation kind, en
 static void run_forward(void *context, i64 index, int worker)
 {
     const struct activate_job *job = context;
-    struct tile tile = cut_tile(&job->cut, index);
+    struct matrix_tile tile = cut_tile(&job->cut, index);
     (void)worker;
     for (i64 i = tile.row; i < tile.end; i++) {
         void *y = matrix_at(job->out, i, tile.column);
@@ -92,7 +92,7 @@ INLINED void backward_row(void *dx, const void *dy, const void *x, i64 n, enum a
 static void run_backward(void *context, i64 index, int worker)
 {
     const struct activate_job *job = context;
-    struct tile tile = cut_tile(&job->cut, index);
+    struct matrix_tile tile = cut_tile(&job->cut, index);
     (void)worker;
     for (i64 i = tile.row; i < tile.end; i++) {
         void *dx = matrix_at(job->out, i, tile.column);

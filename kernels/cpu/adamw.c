@@ -7,13 +7,13 @@
 enum { TILE = 1 << 16, SQUARES_RUN = 4096, SQUARES_AT_ONCE = 4, TILES_SLOT = 6, SQUARES_SLOT = 7 };
 
 /* A list of updates cut into tiles. Update i has tiles first[i] .. first[i + 1] - 1. */
-struct tiled {
+struct update_tiles {
     const struct updates *updates;
     i64 *first, tiles;
 };
-static struct tiled cut_updates(const struct updates *updates)
+static struct update_tiles cut_updates(const struct updates *updates)
 {
-    struct tiled t = {updates, CPU(scratch)(0, TILES_SLOT, (updates->count + 1) * (i64)sizeof(i64)), 0};
+    struct update_tiles t = {updates, CPU(scratch)(0, TILES_SLOT, (updates->count + 1) * (i64)sizeof(i64)), 0};
     for (i64 i = 0; i < updates->count; i++) {
         t.first[i] = t.tiles;
         t.tiles += ceil_div(updates->list[i].count, TILE);
@@ -28,7 +28,7 @@ struct adamw_run {
     const float *g;
     i64 begin, end;
 };
-static struct adamw_run run_of(const struct tiled *t, i64 tile)
+static struct adamw_run run_of(const struct update_tiles *t, i64 tile)
 {
     i64 low = 0, high = t->updates->count; /* first[low] <= tile < first[high] */
     while (high - low > 1) {
@@ -60,7 +60,7 @@ INLINED void update_run(const struct adamw_run *run, struct adamw_factors f, boo
 }
 
 struct adamw_job {
-    struct tiled tiled;
+    struct update_tiles tiled;
     const struct adamw *adamw;
     struct adamw_corrections corrections;
     float scale;
@@ -91,7 +91,7 @@ void CPU(adamw)(struct device *device, const struct updates *updates, const doub
 }
 
 struct squares_job {
-    struct tiled tiled;
+    struct update_tiles tiled;
     double *partials;
 };
 

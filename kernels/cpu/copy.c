@@ -6,7 +6,7 @@ struct copy_job {
     struct matrix out, x, b;
     float scale;
     bool add;
-    struct cut cut;
+    struct matrix_cut cut;
 };
 
 INLINED void copy_row(void *out, const void *x, float scale, i64 n, bool add, enum dtype out_dtype, enum dtype dtype)
@@ -21,7 +21,7 @@ INLINED void copy_row(void *out, const void *x, float scale, i64 n, bool add, en
 static void run_copy(void *context, i64 index, int worker)
 {
     const struct copy_job *job = context;
-    struct tile tile = cut_tile(&job->cut, index);
+    struct matrix_tile tile = cut_tile(&job->cut, index);
     (void)worker;
     bool plain = !job->add && job->scale == 1 && job->out.dtype == job->x.dtype;
     for (i64 i = tile.row; i < tile.end; i++) {
@@ -58,7 +58,7 @@ INLINED void add_row(void *out, const void *a, const void *b, i64 n, enum dtype 
 static void run_add(void *context, i64 index, int worker)
 {
     const struct copy_job *job = context;
-    struct tile tile = cut_tile(&job->cut, index);
+    struct matrix_tile tile = cut_tile(&job->cut, index);
     (void)worker;
     for (i64 i = tile.row; i < tile.end; i++)
         BY_DTYPE(job->x.dtype, add_row, matrix_at(job->out, i, tile.column), matrix_at(job->x, i, tile.column),

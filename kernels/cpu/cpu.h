@@ -15,24 +15,24 @@
  *   gemm/       dense, skinny, grouped, quantized and fp8 products: start at amx.h
  *   attention/  training, backward, decoding: start at attention.h
  *   routing/    route.c (softmax and top-k of a position, bias), route_sort.c (rows by expert),
- *               combine.c (rows to experts and back), route_parts.c (rows for other ranks)
+ *               combine.c (rows to experts and back), route_capacity.c (rows for other ranks)
  *   loss/       cross_entropy.c, bit_cross_entropy.c, distance.c; sample.c draws from logits by
- *               temperature, top_k and top_p; surrogate.c is RL's loss
+ *               temperature, top_k and top_p; policy_loss.c is RL's loss
  *   media/      conv.c and amx_conv.c (patches.h), stft.c, resize.c, quantize_bits.c (vision code),
  *               quantize_vectors.c and codebook.c (audio code)
- * The level for this machine is chosen in kernels/device/levels.c. */
+ * The level for this machine is chosen in kernels/device/isa.c. */
 #ifndef WEFT_CPU_H
 #define WEFT_CPU_H
 #include "kernels/cpu/tiles.h"
 #include "kernels/kernels.h"
-#include "kernels/levels.h"
+#include "kernels/isa.h"
 
 #include <math.h>
 #include <string.h>
 
-#define CPU_JOIN2(level, name) cpu_##level##_##name
-#define CPU_JOIN(level, name) CPU_JOIN2(level, name)
-#define CPU(name) CPU_JOIN(CPU_LEVEL, name)
+#define CPU_JOIN2(isa, name) cpu_##isa##_##name
+#define CPU_JOIN(isa, name) CPU_JOIN2(isa, name)
+#define CPU(name) CPU_JOIN(CPU_ISA, name)
 
 #define OP(name, arguments, names) void CPU(name) arguments;
 WEFT_OPS(OP)

@@ -86,13 +86,13 @@ void CPU(narrow_bytes)(struct device *device, u8 *bytes, struct matrix x, float 
 struct shift_job {
     struct matrix out, x;
     float shift, divisor;
-    struct cut cut;
+    struct matrix_cut cut;
 };
 
 static void run_shift(void *context, i64 index, int worker)
 {
     const struct shift_job *job = context;
-    struct tile tile = cut_tile(&job->cut, index);
+    struct matrix_tile tile = cut_tile(&job->cut, index);
     (void)worker;
     for (i64 i = tile.row; i < tile.end; i++) {
         float *out = matrix_at(job->out, i, tile.column);

@@ -42,7 +42,7 @@ static void fill_angles(float *cosine, float *sine, const struct rope_job *job, 
         cos_sin(&cosine[j], &sine[j], turn * (t * of_t[j] + h * of_h[j] + w * of_w[j]));
 }
 
-static void turn_f32(float *x, const float *cosine, const float *sine, i64 pairs)
+static void rotate_f32(float *x, const float *cosine, const float *sine, i64 pairs)
 {
 #pragma omp simd
     for (i64 j = 0; j < pairs; j++) {
@@ -54,7 +54,7 @@ static void turn_f32(float *x, const float *cosine, const float *sine, i64 pairs
 
 /* Reads a pair as one 32-bit word with its first element in the lower half, which needs no
  * shuffles. */
-static void turn_bf16(bf16_pair *x, const float *cosine, const float *sine, i64 pairs)
+static void rotate_bf16(bf16_pair *x, const float *cosine, const float *sine, i64 pairs)
 {
 #pragma omp simd
     for (i64 j = 0; j < pairs; j++) {
@@ -83,9 +83,9 @@ static void run_tile(void *context, i64 tile, int worker)
         for (i64 head = 0; head < job->heads; head++) {
             void *x = matrix_at(job->x, i, head * 2 * job->pairs);
             if (job->x.dtype == DTYPE_BF16)
-                turn_bf16(x, cosine, sine, job->pairs);
+                rotate_bf16(x, cosine, sine, job->pairs);
             else
-                turn_f32(x, cosine, sine, job->pairs);
+                rotate_f32(x, cosine, sine, job->pairs);
         }
         if (job->index && job->index[i] >= 0)
             keep_row(job, i);

@@ -132,7 +132,7 @@ void CPU(round_fp8)(struct device *device, struct matrix out, struct matrix x, e
 struct round_fp8_packing {
     struct fp8_matrix out;
     struct matrix x;
-    bool turned;
+    bool transposed;
     i64 parts, across;
     const struct groups *groups;
 };
@@ -162,7 +162,7 @@ static void pack_number(const struct round_fp8_packing *job, struct fp8_place pl
                         i64 row, const int exponents[FP8_BLOCK])
 {
     enum fp8 format = job->out.format;
-    i64 outer = place.outer + (job->turned ? column : row), depth = place.depth + (job->turned ? row : column);
+    i64 outer = place.outer + (job->transposed ? column : row), depth = place.depth + (job->transposed ? row : column);
     float number = 0;
     if (band.begin + row < band.end && place.column + column < job->x.columns) {
         float x = element_load(matrix_at(job->x, band.begin + row, place.column), column, job->x.dtype);
@@ -177,9 +177,10 @@ static void pack_tile(void *context, i64 index, int worker)
     const struct round_fp8_packing *job = context;
     i64 number = index / job->across, column = index % job->across * FP8_BLOCK;
     struct fp8_band band = fp8_band_of(number, job->x.rows, job->parts, job->groups);
-    struct fp8_place place = fp8_place_of(&job->out, job->x.columns, number, band.begin, column, job->turned);
+    struct fp8_place place = fp8_place_of(&job->out, job->x.columns, number, band.begin, column, job->transposed);
     i64 rows = band.end - band.begin, n = min_i64(FP8_BLOCK, job->x.columns - column);
-    i64 down = job->turned ? FP8_BLOCK : rows, along = job->turned ? n : FP8_BLOCK, outers = job->turned ? n : rows;
+    i64 down = job->transposed ? FP8_BLOCK : rows, along = job->transposed ? n : FP8_BLOCK,
+        outers = job->transposed ? n : rows;
     int exponents[FP8_BLOCK];
     (void)worker;
     if (rows == 0)
@@ -193,11 +194,11 @@ static void pack_tile(void *context, i64 index, int worker)
             fp8_power(exponents[block_of(job->out.blocks, o, o)]);
 }
 
-void CPU(pack_fp8)(struct device *device, const struct fp8_matrix *out, struct matrix x, bool turned, i64 parts,
+void CPU(pack_fp8)(struct device *device, const struct fp8_matrix *out, struct matrix x, bool transposed, i64 parts,
                    const struct groups *groups)
 {
     (void)device;
-    fp8_check_pack(out, x, turned, parts, groups);
-    struct round_fp8_packing job = {*out, x, turned, parts, ceil_div(x.columns, FP8_BLOCK), groups};
+    fp8_check_pack(out, x, transposed, parts, groups);
+    struct round_fp8_packing job = {*out, x, transposed, parts, ceil_div(x.columns, FP8_BLOCK), groups};
     workers_run(fp8_bands(x.rows, parts, groups) * job.across, pack_tile, &job);
 }

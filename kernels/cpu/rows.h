@@ -86,26 +86,26 @@ static inline float row_sum(const float *row, i64 n)
 
 /* Cuts [rows, columns] into tiles of about 16k elements: whole rows, or parts of a row if rows are
  * longer. */
-struct cut {
+struct matrix_cut {
     i64 rows, columns, tile_rows, tile_columns, across;
 };
-struct tile {
+struct matrix_tile {
     i64 row, end, column, columns; /* rows row .. end - 1 */
 };
-static inline struct cut cut_of(i64 rows, i64 columns)
+static inline struct matrix_cut cut_of(i64 rows, i64 columns)
 {
     i64 tile_columns = min_i64(max_i64(columns, 1), 16384);
-    return (struct cut){rows, columns, tile_rows(columns), tile_columns, ceil_div(columns, tile_columns)};
+    return (struct matrix_cut){rows, columns, tile_rows(columns), tile_columns, ceil_div(columns, tile_columns)};
 }
-static inline i64 cut_tiles(const struct cut *cut)
+static inline i64 cut_tiles(const struct matrix_cut *cut)
 {
     return ceil_div(cut->rows, cut->tile_rows) * cut->across;
 }
-static inline struct tile cut_tile(const struct cut *cut, i64 tile)
+static inline struct matrix_tile cut_tile(const struct matrix_cut *cut, i64 tile)
 {
     i64 row = tile / cut->across * cut->tile_rows, column = tile % cut->across * cut->tile_columns;
-    return (struct tile){row, min_i64(row + cut->tile_rows, cut->rows), column,
-                         min_i64(cut->tile_columns, cut->columns - column)};
+    return (struct matrix_tile){row, min_i64(row + cut->tile_rows, cut->rows), column,
+                                min_i64(cut->tile_columns, cut->columns - column)};
 }
 
 static inline bool matrix_is_dense(struct matrix m)

@@ -98,18 +98,18 @@ static inline struct tiling tiling_of(i64 rows, i64 columns, i64 depth, bool sum
 /* One worker's panels of both operands for a run of the depth, and the sums carried to the next
  * run. */
 enum { FMA_RUN = 256, FMA_PANELS_NEAR = 6 };
-static inline i64 fma_operand_bytes(enum cpu_level level, i64 m)
+static inline i64 fma_operand_bytes(enum cpu_isa isa, i64 m)
 {
-    i64 lanes = level == CPU_LEVEL_V3 ? 8 : 16, rows = level == CPU_LEVEL_V3 ? 6 : 14;
+    i64 lanes = isa == CPU_ISA_V3 ? 8 : 16, rows = isa == CPU_ISA_V3 ? 6 : 14;
     return (min_i64(FMA_PANELS_NEAR, ceil_div(m, rows)) * lanes * (FMA_RUN + 16) + FMA_RUN * COLUMNS_MOST) * 4;
 }
-static inline i64 fma_words(enum cpu_level level, i64 depth, enum dtype dtype)
+static inline i64 fma_words(enum cpu_isa isa, i64 depth, enum dtype dtype)
 {
-    return level == CPU_LEVEL_PAIRS && dtype == DTYPE_BF16 ? ceil_div(depth, 2) : depth;
+    return isa == CPU_ISA_AVX512_BF16 && dtype == DTYPE_BF16 ? ceil_div(depth, 2) : depth;
 }
-static inline i64 fma_run_bytes(enum cpu_level level, i64 m, i64 words)
+static inline i64 fma_run_bytes(enum cpu_isa isa, i64 m, i64 words)
 {
-    i64 rows = level == CPU_LEVEL_V3 ? 6 : 14, panels = min_i64(level == CPU_LEVEL_V3 ? 42 : 36, ceil_div(m, rows));
+    i64 rows = isa == CPU_ISA_V3 ? 6 : 14, panels = min_i64(isa == CPU_ISA_V3 ? 42 : 36, ceil_div(m, rows));
     return words > FMA_RUN ? panels * rows * COLUMNS_MOST * 4 : 0;
 }
 
@@ -119,36 +119,36 @@ static inline i64 fma_panels_bytes(i64 words, i64 columns)
 }
 
 /* Skinny gemm: few rows times weights in place. The rows are interleaved. */
-enum { FMA_FEW = 8 };
-static inline i64 fma_few_rows(i64 rows) /* row counts with a kernel */
+enum { FMA_SKINNY_ROWS = 8 };
+static inline i64 fma_skinny_rows(i64 rows) /* row counts with a kernel */
 {
-    return rows > 4 ? FMA_FEW : rows > 2 ? 4 : rows;
+    return rows > 4 ? FMA_SKINNY_ROWS : rows > 2 ? 4 : rows;
 }
-static inline i64 fma_few_bytes(i64 rows, i64 words)
+static inline i64 fma_skinny_bytes(i64 rows, i64 words)
 {
-    return fma_few_rows(rows) * words * 4;
+    return fma_skinny_rows(rows) * words * 4;
 }
 
-/* Scratch of matmul_few for its rows: rstd, normalized rows, and their conversion to f32. Bytes;
+/* Scratch of matmul_skinny for its rows: rstd, normalized rows, and their conversion to f32. Bytes;
  * all but the last are multiples of 64. */
-struct few_room {
+struct skinny_scratch {
     i64 rstd, normed, wide;
 };
-static inline struct few_room few_room_of(i64 rows, i64 columns)
+static inline struct skinny_scratch skinny_scratch_of(i64 rows, i64 columns)
 {
-    return (struct few_room){round_up(rows * 4, 64), round_up(rows * columns * 4, 64), rows * columns * 4};
+    return (struct skinny_scratch){round_up(rows * 4, 64), round_up(rows * columns * 4, 64), rows * columns * 4};
 }
-/* Scratch of experts_few_in: rstd and normalized rows. Scratch of experts_few_out: outputs of the
- * routed and of the shared expert. */
-static inline i64 few_rstd_bytes(struct matrix x)
+/* Scratch of experts_skinny_in: rstd and normalized rows. Scratch of experts_skinny_out: outputs of
+ * the routed and of the shared expert. */
+static inline i64 skinny_rstd_bytes(struct matrix x)
 {
     return round_up(x.rows * 4, 64);
 }
-static inline i64 few_experts_in_bytes(struct matrix x)
+static inline i64 skinny_experts_in_bytes(struct matrix x)
 {
-    return few_rstd_bytes(x) + x.rows * x.columns * dtype_bytes(x.dtype);
+    return skinny_rstd_bytes(x) + x.rows * x.columns * dtype_bytes(x.dtype);
 }
-static inline i64 few_experts_out_bytes(struct matrix x, const struct few_experts *e)
+static inline i64 skinny_experts_out_bytes(struct matrix x, const struct skinny_experts *e)
 {
     i64 row = x.columns * dtype_bytes(x.dtype);
     return round_up(e->rows_bound * row, 64) + x.rows * row;
@@ -243,19 +243,19 @@ static inline bool amx_has(struct matrix out, struct matrix a, bool transpose_a,
 }
 
 /* Conditions of the skinny gemm: whole steps of the depth, and at least one strip of 32 weights. */
-static inline bool amx_takes_few(struct matrix out, struct matrix a, struct matrix w, i64 columns)
+static inline bool amx_takes_skinny(struct matrix out, struct matrix a, struct matrix w, i64 columns)
 {
     return a.dtype == DTYPE_BF16 && w.dtype == DTYPE_BF16 && out.rows > 0 && a.columns > 0 &&
            a.columns % AMX_BLOCK == 0 && columns >= AMX_BLOCK;
 }
-static inline i64 amx_few_bytes(i64 rows, i64 columns) /* scratch for panels of 32 rows */
+static inline i64 amx_skinny_bytes(i64 rows, i64 columns) /* scratch for panels of 32 rows */
 {
     return rows == 1 ? 0 : ceil_div(rows, AMX_BLOCK) * amx_steps(columns) * AMX_STEP_BYTES;
 }
-static inline bool amx_has_few(struct matrix out, struct matrix a, bool transpose_a, struct matrix w, bool transpose_w,
-                               bool add)
+static inline bool amx_has_skinny(struct matrix out, struct matrix a, bool transpose_a, struct matrix w,
+                                  bool transpose_w, bool add)
 {
-    return !transpose_a && transpose_w && out.rows < AMX_ROWS_LEAST && amx_takes_few(out, a, w, out.columns) &&
+    return !transpose_a && transpose_w && out.rows < AMX_ROWS_LEAST && amx_takes_skinny(out, a, w, out.columns) &&
            (!add || out.columns % AMX_BLOCK == 0);
 }
 
@@ -316,11 +316,11 @@ static inline i64 amx_gathered_bytes(i64 rows, struct matrix x) /* bytes of scra
     return rows * x.columns * dtype_bytes(x.dtype);
 }
 
-enum { AMX_FEW_GROUP_ROWS = 64 }; /* rows at once */
-static inline bool amx_has_few_groups(struct matrix out, struct matrix a, struct matrix w, i64 slice, bool transpose,
-                                      const struct groups *groups)
+enum { AMX_SKINNY_GROUP_ROWS = 64 }; /* rows at once */
+static inline bool amx_has_skinny_groups(struct matrix out, struct matrix a, struct matrix w, i64 slice, bool transpose,
+                                         const struct groups *groups)
 {
-    return transpose && a.rows < AMX_GROUP_ROWS_LEAST * groups->count && amx_takes_few(out, a, w, slice);
+    return transpose && a.rows < AMX_GROUP_ROWS_LEAST * groups->count && amx_takes_skinny(out, a, w, slice);
 }
 
 static inline struct amx_tiling amx_groups_tiling(i64 rows, i64 columns, i64 depth, i64 groups)
@@ -444,60 +444,60 @@ static inline struct amx_scratch amx_conv_scratch(const struct amx_tiling *t, i6
 }
 
 /* ---- quantized weights: rows of a become integers, on AMX panels of two byte planes ---- */
-enum { AMX_NARROW_PANEL = 16 };
-static inline i64 narrow_row_bytes(i64 steps) /* bytes of a row and its scale */
+enum { AMX_QUANTIZED_PANEL = 16 };
+static inline i64 quantized_row_bytes(i64 steps) /* bytes of a row and its scale */
 {
-    return steps * NARROW_COLUMNS * 2 + 4;
+    return steps * QUANTIZED_COLUMNS * 2 + 4;
 }
-static inline i64 narrow_strip_bytes(i64 steps) /* a strip of 4-bit weights widened to bytes */
+static inline i64 quantized_strip_bytes(i64 steps) /* a strip of 4-bit weights widened to bytes */
 {
-    return steps * NARROW_ROWS * NARROW_COLUMNS;
+    return steps * QUANTIZED_ROWS * QUANTIZED_COLUMNS;
 }
-static inline i64 amx_narrow_panel_bytes(i64 steps)
+static inline i64 amx_quantized_panel_bytes(i64 steps)
 {
-    return AMX_NARROW_PANEL * narrow_row_bytes(steps);
+    return AMX_QUANTIZED_PANEL * quantized_row_bytes(steps);
 }
 
 /* ---- attention: a tile is (queries times heads of a kv group) x keys; keys come in blocks ---- */
-/* attention_few: the scores of a row are a multiple of KEY_UNIT. */
+/* attention_decode: the scores of a row are a multiple of KEY_UNIT. */
 enum { KEY_BLOCK = 32, KEY_SPAN = 512, KEY_UNIT = 16 };
 /* ROWS of a tile; CHUNK and SPAN are blocks of keys. */
 enum { AMX_ATTENTION_ROWS = 256, AMX_ATTENTION_CHUNK = 8, AMX_ATTENTION_SPAN = 4 };
-enum { FEW_ROWS_MOST = 128, FEW_KEYS_MOST = 512 };
+enum { DECODE_ROWS_MOST = 128, DECODE_KEYS_MOST = 512 };
 /* Rows of a tile; keys of a run. */
 enum { STRIP_ROWS_MOST = 256, STRIP_KEYS = 256, STRIP_KEYS_BACKWARD = 128 };
 /* Side of a block transposed at once. */
 enum { STRIP_SIDE = 16 };
 
 /* Decoding: few queries and many keys, of which each query sees a small part. */
-static inline bool attention_is_few(struct matrix q, struct matrix k)
+static inline bool attention_is_decode(struct matrix q, struct matrix k)
 {
     return q.rows * 4 < k.rows;
 }
 
 /* Scratch of attention in strips (strips.h): floats that a worker packs and sums, and bytes of
  * state per strip. */
-struct strip_room {
+struct strip_scratch {
     i64 strip, strips; /* lanes; strips per tile */
     /* Keys as rows and as columns; queries and sums of one strip. */
-    i64 rows, turned, queries, sums;
+    i64 rows, transposed, queries, sums;
     i64 depth;                 /* floats of operands whose depth is the rows of all strips */
     i64 state, state_backward; /* bytes */
 };
-static inline struct strip_room strip_room_of(enum cpu_level level, i64 width, i64 group, enum dtype dtype)
+static inline struct strip_scratch strip_scratch_of(enum cpu_isa isa, i64 width, i64 group, enum dtype dtype)
 {
-    i64 lanes = level == CPU_LEVEL_V3 ? 8 : 16, rows = level == CPU_LEVEL_V3 ? 6 : 14, strip = 2 * lanes;
-    i64 words = fma_words(level, width, dtype), stride = FMA_RUN + 16;
+    i64 lanes = isa == CPU_ISA_V3 ? 8 : 16, rows = isa == CPU_ISA_V3 ? 6 : 14, strip = 2 * lanes;
+    i64 words = fma_words(isa, width, dtype), stride = FMA_RUN + 16;
     i64 strips = ceil_div(max_i64(STRIP_ROWS_MOST, group), strip);
-    return (struct strip_room){.strip = strip,
-                               .strips = strips,
-                               .rows = ceil_div(words, FMA_RUN) * (STRIP_KEYS + 1) * stride,
-                               .turned = ceil_div(width, rows) * lanes * stride,
-                               .queries = words * strip,
-                               .sums = round_up(width, STRIP_SIDE) * strip,
-                               .depth = ceil_div(width, strip) * fma_words(level, strips * strip, dtype) * strip,
-                               .state = 5 * strip * 4 + 24,
-                               .state_backward = 3 * strip * 4 + 40};
+    return (struct strip_scratch){.strip = strip,
+                                  .strips = strips,
+                                  .rows = ceil_div(words, FMA_RUN) * (STRIP_KEYS + 1) * stride,
+                                  .transposed = ceil_div(width, rows) * lanes * stride,
+                                  .queries = words * strip,
+                                  .sums = round_up(width, STRIP_SIDE) * strip,
+                                  .depth = ceil_div(width, strip) * fma_words(isa, strips * strip, dtype) * strip,
+                                  .state = 5 * strip * 4 + 24,
+                                  .state_backward = 3 * strip * 4 + 40};
 }
 
 /* AMX attention (amx_attention.h) needs a head width of whole blocks, and enough queries to pay for
@@ -505,7 +505,7 @@ static inline struct strip_room strip_room_of(enum cpu_level level, i64 width, i
 static inline bool amx_has_attention(struct matrix q, struct matrix k, i64 heads, i64 kv_heads)
 {
     return q.dtype == DTYPE_BF16 && q.columns / heads % AMX_BLOCK == 0 && heads / kv_heads <= AMX_ATTENTION_ROWS &&
-           !attention_is_few(q, k);
+           !attention_is_decode(q, k);
 }
 
 /* Bytes per worker: scores and probabilities of AMX_ATTENTION_CHUNK blocks of keys, packed queries

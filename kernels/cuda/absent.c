@@ -17,7 +17,7 @@ int device_open_cuda(struct device *device, int index)
         index);
 }
 
-int cuda_describe(struct text *out)
+int cuda_describe(struct buffer *out)
 {
     (void)out;
     return device_open_cuda(NULL, 0);

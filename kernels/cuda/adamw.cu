@@ -17,18 +17,18 @@
  * (sum_squares): a block sums a tile, then one block adds the tiles, in an order fixed by their
  * number. Source: Loshchilov and Hutter 2019 (kernels/adamw.h). */
 enum { TILE = 1 << 14, ALIGNMENT = 256 };
-struct entry {
+struct adamw_update {
     struct update update;
     i64 first; /* its tiles are first, first + 1, ... */
 };
-struct table { /* device memory */
-    const struct entry *entries;
+struct adamw_tiles { /* device memory */
+    const struct adamw_update *entries;
     const i32 *owner; /* [tiles] index of the tile's update */
     i64 tiles;
     double *partials; /* [tiles] */
 };
 
-static void fill_table(struct entry *entries, i32 *owner, const struct updates *updates)
+static void fill_table(struct adamw_update *entries, i32 *owner, const struct updates *updates)
 {
     i64 tile = 0;
     for (i64 i = 0; i < updates->count; i++) {
@@ -39,35 +39,35 @@ static void fill_table(struct entry *entries, i32 *owner, const struct updates *
     }
 }
 
-static struct table put_table(struct device *device, const char *op, const struct updates *updates)
+static struct adamw_tiles put_table(struct device *device, const char *op, const struct updates *updates)
 {
-    i64 tiles = 0, entry_bytes = round_up(updates->count * (i64)sizeof(struct entry), ALIGNMENT);
+    i64 tiles = 0, entry_bytes = round_up(updates->count * (i64)sizeof(struct adamw_update), ALIGNMENT);
     for (i64 i = 0; i < updates->count; i++)
         tiles += ceil_div(updates->list[i].count, TILE);
     i64 bytes = entry_bytes + round_up(tiles * 4, ALIGNMENT);
     require(updates->count <= INT32_MAX, "%s: %lld updates", op, (long long)updates->count);
     char *there = (char *)cuda_workspace_of(device, op, bytes + tiles * 8), *host = (char *)memory_alloc(bytes + 1);
-    fill_table((struct entry *)host, (i32 *)(host + entry_bytes), updates);
+    fill_table((struct adamw_update *)host, (i32 *)(host + entry_bytes), updates);
     cuda_put(device, there, host, bytes);
     memory_free(host);
-    return {(const struct entry *)there, (const i32 *)(there + entry_bytes), tiles, (double *)(there + bytes)};
+    return {(const struct adamw_update *)there, (const i32 *)(there + entry_bytes), tiles, (double *)(there + bytes)};
 }
 
-struct tile { /* elements begin .. end - 1; g NULL: zero gradient */
+struct adamw_tile { /* elements begin .. end - 1; g NULL: zero gradient */
     const struct update *update;
     const float *g;
     i64 begin, end;
 };
-__device__ static struct tile tile_of(struct table table, i64 index)
+__device__ static struct adamw_tile tile_of(struct adamw_tiles table, i64 index)
 {
-    const struct entry *entry = &table.entries[table.owner[index]];
+    const struct adamw_update *entry = &table.entries[table.owner[index]];
     const struct update *u = &entry->update;
     i64 begin = (index - entry->first) * TILE, end = begin + TILE < u->count ? begin + TILE : u->count;
     return {u, u->g && (!u->written || *u->written) ? u->g : NULL, begin, end};
 }
 
 template <int N>
-__device__ static void update_elements(const struct tile *tile, i64 begin, i64 end, struct adamw_factors f)
+__device__ static void update_elements(const struct adamw_tile *tile, i64 begin, i64 end, struct adamw_factors f)
 {
     struct update u = *tile->update;
     for (i64 i = begin + threadIdx.x * N; i < end; i += blockDim.x * N) {
@@ -89,14 +89,14 @@ __device__ static void update_elements(const struct tile *tile, i64 begin, i64 e
     }
 }
 
-__device__ static bool begins_in_quads(const struct tile *tile)
+__device__ static bool begins_in_quads(const struct adamw_tile *tile)
 {
     const struct update *u = tile->update;
     uintptr_t bits = (uintptr_t)u->p | (uintptr_t)u->m | (uintptr_t)u->v | (uintptr_t)tile->g | (uintptr_t)u->copy;
     return bits % (QUAD * sizeof(float)) == 0;
 }
 
-static __global__ void update_tiles(struct table table, const double *sum, double clip, struct adamw adamw,
+static __global__ void update_tiles(struct adamw_tiles table, const double *sum, double clip, struct adamw adamw,
                                     struct adamw_corrections corrections)
 {
     grid_wait();
@@ -104,7 +104,7 @@ static __global__ void update_tiles(struct table table, const double *sum, doubl
     double norm = sqrt(sum[0]);
     if (!isfinite(norm))
         return;
-    struct tile tile = tile_of(table, blockIdx.x);
+    struct adamw_tile tile = tile_of(table, blockIdx.x);
     if (threadIdx.x == 0)
         factors[0] = adamw_factors_of(&adamw, corrections, tile.update->lr_factor, tile.update->decay_factor,
                                       adamw_scale(norm, clip));
@@ -117,7 +117,7 @@ static __global__ void update_tiles(struct table table, const double *sum, doubl
 extern "C" void cuda_adamw(struct device *device, const struct updates *updates, const double *sum, double clip,
                            const struct adamw *adamw)
 {
-    struct table table = put_table(device, "adamw", updates);
+    struct adamw_tiles table = put_table(device, "adamw", updates);
     if (table.tiles > 0)
         LAUNCH(device, update_tiles, (unsigned)table.tiles, BLOCK_THREADS, 0, table, sum, clip, *adamw,
                adamw_corrections_of(adamw));
@@ -134,10 +134,10 @@ template <int N> __device__ static float squares_of(const float *g, i64 begin, i
     return sum;
 }
 
-static __global__ void square_tiles(struct table table)
+static __global__ void square_tiles(struct adamw_tiles table)
 {
     grid_wait();
-    struct tile tile = tile_of(table, blockIdx.x);
+    struct adamw_tile tile = tile_of(table, blockIdx.x);
     double sum = 0;
     if (tile.g) {
         bool quads = (uintptr_t)tile.g % (QUAD * sizeof(float)) == 0;
@@ -159,7 +159,7 @@ static __global__ void add_tiles(double *sum, const double *partials, i64 count)
 
 extern "C" void cuda_sum_squares(struct device *device, double *sum, const struct updates *updates)
 {
-    struct table table = put_table(device, "sum_squares", updates);
+    struct adamw_tiles table = put_table(device, "sum_squares", updates);
     if (table.tiles == 0)
         return;
     LAUNCH(device, square_tiles, (unsigned)table.tiles, BLOCK_THREADS, 0, table);

@@ -14,7 +14,7 @@ __device__ static int architecture(void)
 #endif
 }
 
-static __global__ void say(int *out)
+static __global__ void report_architecture(int *out)
 {
     grid_wait();
     *out = architecture();
@@ -24,12 +24,12 @@ int cuda_built_for(struct device *device)
 {
     cudaFuncAttributes attributes;
     int built_for = 0;
-    if (cudaFuncGetAttributes(&attributes, say) != cudaSuccess) {
+    if (cudaFuncGetAttributes(&attributes, report_architecture) != cudaSuccess) {
         (void)cudaGetLastError();
         return 0;
     }
     int *out = (int *)cuda_alloc(device, sizeof *out);
-    LAUNCH(device, say, 1, 1, 0, out);
+    LAUNCH(device, report_architecture, 1, 1, 0, out);
     CUDA_CHECK(cudaMemcpyAsync(&built_for, out, sizeof built_for, cudaMemcpyDeviceToHost, cuda_queue_of(device)));
     cuda_wait(device);
     cuda_release(device, out, sizeof *out);

@@ -12,7 +12,7 @@
  *   gemm/       matmul.c (dense, cuBLASLt); start at matmul_grouped.h for the others
  *   attention/  attention.h; attention.cu and attention_backward.cu choose the Hopper kernels
  *   routing/    route.cu (softmax and top-k, one warp a position), route_sort.cu (rows by expert),
- *               combine.cu, gather.cu, scatter.cu, route_parts.cu (rows for other ranks)
+ *               combine.cu, gather.cu, scatter.cu, route_capacity.cu (rows for other ranks)
  *   loss/       cross_entropy.cu, sample.cu (temperature, top_k, top_p; draw.h)
  *   media/      conv.cu, stft.cu, resize.cu, quantize_bits.cu, quantize_vectors.cu */
 #ifndef WEFT_CUDA_H
@@ -50,15 +50,15 @@ struct cuda_handles {
     int built_for;                            /* architecture of the running kernels: 80, 90 */
     bool hopper;                              /* ops use their sm_90 kernels where they have one */
     bool overlaps;                            /* launches may begin before the previous one has ended: grid_wait */
-    struct cuda_products *products;           /* matmul.c */
+    struct cuda_blas *blas;                   /* matmul.c */
     struct cuda_staging *staging;             /* staging.c */
     void *workspace;
     i64 workspace_bytes;
-    u32 *counters;     /* [CUDA_COUNTERS], zero between kernels; a kernel fault destroys the context anyway */
-    i64 launched;      /* launches since device->pace was called, or since recording began */
-    bool recording;    /* the queue is being captured */
-    bool lost_product; /* cuBLASLt refused a gemm while recording */
-    bool has_warned;   /* the warning that recording fails was logged */
+    u32 *counters;   /* [CUDA_COUNTERS], zero between kernels; a kernel fault destroys the context anyway */
+    i64 launched;    /* launches since device->pace was called, or since recording began */
+    bool recording;  /* the queue is being captured */
+    bool lost_gemm;  /* cuBLASLt refused a gemm while recording */
+    bool has_warned; /* the warning that recording fails was logged */
 };
 static inline struct cuda_handles *cuda_handles_of(const struct device *device)
 {
@@ -119,9 +119,9 @@ struct cuda_staging *cuda_staging_open(void);
 void cuda_staging_close(struct cuda_staging *staging);
 i64 cuda_staging_bytes(const struct cuda_staging *staging); /* pinned host memory */
 extern const struct recorder cuda_recorder;                 /* graph.c */
-struct cuda_products *cuda_products_open(void);
-void cuda_products_close(struct cuda_products *products);
-size_t cuda_products_version(void);        /* opens cuBLASLt on the first call; 0 and a message on failure */
+struct cuda_blas *cuda_blas_open(void);
+void cuda_blas_close(struct cuda_blas *blas);
+size_t cuda_blas_version(void);            /* opens cuBLASLt on the first call; 0 and a message on failure */
 __typeof__(cuda_matmul) cuda_matmul_plain; /* slow fallback for shapes that cuBLASLt lacks */
 /* out[c] (+)= the sum over rows of partials [count, columns] (bias.cu). */
 void cuda_add_partials(struct device *device, float *out, const float *partials, i64 count, i64 columns, bool add);
@@ -325,10 +325,10 @@ __device__ inline double rng_uniform_on_device(struct rng_key key, u32 a, u32 b,
 
 /* ---- Block reductions ----
  * f32 or f64, result in every thread, in a tree order fixed by the number of threads. */
-struct plus {
+struct sum_operator {
     template <typename T> __device__ T operator()(T a, T b) const { return a + b; }
 };
-struct larger {
+struct max_operator {
     template <typename T> __device__ T operator()(T a, T b) const { return a > b ? a : b; }
 };
 
@@ -348,11 +348,11 @@ template <typename T, typename Combine> __device__ inline T block_combine(T valu
 }
 template <typename T> __device__ inline T block_sum(T value)
 {
-    return block_combine(value, (T)0, plus());
+    return block_combine(value, (T)0, sum_operator());
 }
 __device__ inline float block_max(float value)
 {
-    return block_combine(value, -INFINITY, larger());
+    return block_combine(value, -INFINITY, max_operator());
 }
 
 /* Sum of value(i) for i = first, first + step, ... below end, by one thread in that order. It reads
@@ -534,11 +534,11 @@ template <typename T, typename Combine> __device__ inline T warp_combine(T value
 }
 __device__ inline float warp_sum(float value)
 {
-    return warp_combine(value, plus());
+    return warp_combine(value, sum_operator());
 }
 __device__ inline float warp_max(float value)
 {
-    return warp_combine(value, larger());
+    return warp_combine(value, max_operator());
 }
 
 /* Exclusive prefix sum over the threads; the total goes to *total. All threads call it; their

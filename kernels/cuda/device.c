@@ -25,12 +25,12 @@ int cuda_check_ops(const char *const *names)
         const char *name;
         bool present;
     } all[] = {WEFT_OPS(HAS)};
-    struct text missing = {0};
+    struct buffer missing = {0};
     for (i64 i = 0; i < COUNT_OF(all); i++)
         if (!all[i].present && strcmp(all[i].name, "pack_weight") != 0 && (!names || is_among(all[i].name, names)))
-            text_printf(&missing, "%s%s", missing.length ? ", " : "", all[i].name);
+            buffer_printf(&missing, "%s%s", missing.length ? ", " : "", all[i].name);
     int result = missing.length ? error_set("the CUDA backend does not have these ops yet: %s", missing.data) : 0;
-    text_release(&missing);
+    buffer_release(&missing);
     return result;
 }
 
@@ -38,7 +38,7 @@ static void close_device(struct device *device)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
     cuda_wait(device);
-    cuda_products_close(handles->products);
+    cuda_blas_close(handles->blas);
     cuda_staging_close(handles->staging);
     cuda_release(device, handles->workspace, handles->workspace_bytes);
     cuda_release(device, handles->counters, CUDA_COUNTERS * 4);
@@ -148,7 +148,7 @@ int device_open_cuda(struct device *device, int index)
 {
     struct cudaDeviceProp properties;
     cudaStream_t queue;
-    if (check_device(&properties, index) || cuda_memory_open() || !cuda_products_version())
+    if (check_device(&properties, index) || cuda_memory_open() || !cuda_blas_version())
         return -1;
     CUDA_CHECK(cudaSetDevice(index));
     CUDA_CHECK(cudaFree(NULL)); /* creates the context that the driver API needs */
@@ -165,7 +165,7 @@ int device_open_cuda(struct device *device, int index)
                                      .major = properties.major,
                                      .minor = properties.minor,
                                      .multiprocessors = properties.multiProcessorCount,
-                                     .products = cuda_products_open(),
+                                     .blas = cuda_blas_open(),
                                      .staging = cuda_staging_open(),
                                      .workspace = cuda_alloc(device, CUDA_WORKSPACE_BYTES),
                                      .workspace_bytes = CUDA_WORKSPACE_BYTES,
@@ -196,25 +196,25 @@ void cuda_use_hopper(struct device *device, bool use)
     cuda_handles_of(device)->hopper = device->has_fp8 = use;
 }
 
-static void describe_gpu(struct text *out, int index, int count)
+static void describe_gpu(struct buffer *out, int index, int count)
 {
     struct cudaDeviceProp p;
     CUDA_CHECK(cudaGetDeviceProperties(&p, index));
-    text_printf(out, "\n%d: %s, sm_%d%d%s, %d multiprocessors, %.1f GB", index, p.name, p.major, p.minor,
-                p.major * 10 + p.minor < OLDEST ? " (too old)" : "", p.multiProcessorCount,
-                (double)p.totalGlobalMem * 1e-9);
+    buffer_printf(out, "\n%d: %s, sm_%d%d%s, %d multiprocessors, %.1f GB", index, p.name, p.major, p.minor,
+                  p.major * 10 + p.minor < OLDEST ? " (too old)" : "", p.multiProcessorCount,
+                  (double)p.totalGlobalMem * 1e-9);
     const char *before = ", reaches";
     for (int other = 0; other < count; other++) {
         int reaches = 0;
         if (other == index || cudaDeviceCanAccessPeer(&reaches, index, other) != cudaSuccess || !reaches)
             continue;
-        text_printf(out, "%s %d", before, other);
+        buffer_printf(out, "%s %d", before, other);
         before = "";
     }
     (void)cudaGetLastError(); /* clears the error of a refused query */
 }
 
-int cuda_describe(struct text *out)
+int cuda_describe(struct buffer *out)
 {
     int driver = 0, runtime = 0, count = 0;
     cudaError_t status = cudaGetDeviceCount(&count);
@@ -222,10 +222,10 @@ int cuda_describe(struct text *out)
         return refused(status);
     CUDA_CHECK(cudaDriverGetVersion(&driver));
     CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
-    if (!cuda_products_version())
+    if (!cuda_blas_version())
         return -1;
-    text_printf(out, "driver for CUDA %d.%d, runtime %d.%d, cuBLASLt %zu", driver / 1000, driver % 1000 / 10,
-                runtime / 1000, runtime % 1000 / 10, cuda_products_version());
+    buffer_printf(out, "driver for CUDA %d.%d, runtime %d.%d, cuBLASLt %zu", driver / 1000, driver % 1000 / 10,
+                  runtime / 1000, runtime % 1000 / 10, cuda_blas_version());
     for (int index = 0; index < count; index++)
         describe_gpu(out, index, count);
     return 0;

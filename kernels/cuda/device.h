@@ -16,12 +16,12 @@
     OP(route_balance) OP(route_sort) OP(route_regroup) OP(combine) OP(combine_backward) OP(dispatch) \
     OP(matmul_grouped) OP(matmul_grouped_swiglu) OP(matmul_grouped_weights) OP(resize) OP(resize_backward) OP(sample) OP(sample_bits) \
     OP(forbid) OP(settle_codes) OP(log_normalizers) OP(shift_rows) OP(map) OP(multiply_rows) OP(multiply_ratio) \
-    OP(distance) OP(distance_backward) OP(bit_cross_entropy) OP(bit_cross_entropy_backward) OP(surrogate) \
+    OP(distance) OP(distance_backward) OP(bit_cross_entropy) OP(bit_cross_entropy_backward) OP(policy_loss) \
     OP(permute) OP(attention_backward) OP(quantize_bits) OP(dequantize_bits) OP(bit_entropy) \
     OP(bit_entropy_backward) OP(quantize_vectors) OP(codebook_move) OP(codebook_mean) OP(phases_draw) \
     OP(phases_push) OP(stft) OP(stft_backward) OP(stft_inverse) OP(conv) OP(conv_backward_data) \
     OP(conv_backward_weights) \
-    OP(route_count) OP(route_parts) OP(matmul_narrow) OP(matmul_few) OP(experts_few_in) OP(experts_few_out) \
+    OP(route_count) OP(route_capacity) OP(matmul_quantized) OP(matmul_skinny) OP(experts_skinny_in) OP(experts_skinny_out) \
     OP(round_fp8) OP(pack_fp8) OP(matmul_fp8) OP(matmul_fp8_weights)
 /* clang-format on */
 extern const struct kernels cuda_kernels;
@@ -44,7 +44,7 @@ int cuda_count(void); /* GPUs that this process sees */
 int device_open_cuda(struct device *device, int index);
 /* Appends versions of driver and libraries, and a line for each GPU: name, architecture, memory,
  * and the GPUs it reaches without the host. Returns -1 and sets a message if no GPU can be used. */
-int cuda_describe(struct text *out);
+int cuda_describe(struct buffer *out);
 /* Returns 0, or -1 and a message that lists the ops of `names` (NULL-terminated; NULL: all ops)
  * that the backend lacks. */
 int cuda_check_ops(const char *const *names);

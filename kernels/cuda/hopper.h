@@ -67,12 +67,12 @@ __device__ inline void mbarrier_wait(u64 *barrier, u32 parity)
 }
 /* Position in a ring of stages: the next stage, and the parity of this round. */
 struct copy_ring {
-    u32 at, turn;
+    u32 at, phase;
 };
 template <int STAGES> __device__ inline void advance(struct copy_ring *r)
 {
     r->at = r->at + 1 == STAGES ? 0 : r->at + 1;
-    r->turn ^= r->at == 0;
+    r->phase ^= r->at == 0;
 }
 /* Initializes the barriers of a ring. A stage is full when its bytes have come and `writers` have
  * arrived, and empty when all `readers` have arrived. */
@@ -139,9 +139,9 @@ __device__ inline u64 tile_descriptor(const void *tile, u32 box_bytes = 16)
 {
     return descriptor_at(PTX(SHARED_ADDRESS(tile), emu::shared_address(tile)), box_bytes);
 }
-enum tile_lies { BY_ROWS, BY_COLUMNS };
+enum tile_layout { BY_ROWS, BY_COLUMNS };
 /* k: a multiple of 16 */
-template <enum tile_lies lies> __host__ __device__ constexpr u64 further(u64 descriptor, int k)
+template <enum tile_layout lies> __host__ __device__ constexpr u64 further(u64 descriptor, int k)
 {
     return descriptor + (u64)(lies == BY_ROWS ? k / 8 : k * 8);
 }
@@ -217,7 +217,7 @@ template <int N> __device__ inline void keep_in_place(u32 (&a)[N][4])
 #endif
 
 /* d [64, N] (+)= a [64, 16] b [16, N], by the threads of a warpgroup. N is 64, 128 or 256. */
-template <enum tile_lies lies_a, enum tile_lies lies_b, int HALF>
+template <enum tile_layout lies_a, enum tile_layout lies_b, int HALF>
 __device__ inline void warpgroup_mma(float (&d)[HALF], u64 of_a, u64 of_b, bool adds)
 {
 #ifdef WEFT_EMULATED
@@ -235,7 +235,7 @@ __device__ inline void warpgroup_mma(float (&d)[HALF], u64 of_a, u64 of_b, bool 
 #endif
 }
 /* d = a b; the old d occupies no registers. N is 64 or 128. */
-template <enum tile_lies lies_a, enum tile_lies lies_b, int HALF>
+template <enum tile_layout lies_a, enum tile_layout lies_b, int HALF>
 __device__ inline void warpgroup_mma_first(float (&d)[HALF], u64 of_a, u64 of_b)
 {
 #ifdef WEFT_EMULATED
@@ -251,7 +251,7 @@ __device__ inline void warpgroup_mma_first(float (&d)[HALF], u64 of_a, u64 of_b)
 #endif
 }
 /* d (+)= a b with a in registers. N is 64 or 128. */
-template <enum tile_lies lies_b, int HALF>
+template <enum tile_layout lies_b, int HALF>
 __device__ inline void warpgroup_mma(float (&d)[HALF], const u32 (&of_a)[4], u64 of_b, bool adds)
 {
 #ifdef WEFT_EMULATED

@@ -4,13 +4,13 @@
 
 enum { SIDE = 32, LINES = BLOCK_THREADS / SIDE, BLOCKS_MOST = 1 << 16 };
 
-struct offsets {
+struct permute_offsets {
     i64 from, to;
 };
 /* Offsets of place `index` over all axes except the last and `skip`. */
-__device__ static struct offsets place(const struct permute_axes *axes, i64 index, int skip)
+__device__ static struct permute_offsets place(const struct permute_axes *axes, i64 index, int skip)
 {
-    struct offsets at = {0, 0};
+    struct permute_offsets at = {0, 0};
     for (int a = axes->rank - 2; a >= 0; a--) {
         if (a == skip)
             continue;
@@ -30,7 +30,7 @@ static __global__ void copy_runs(T *out, const T *x, const __grid_constant__ str
     grid_wait();
     ELEMENTS(at, places, axes.size[axes.rank - 1])
     {
-        struct offsets offsets = place(&axes, at.row, -1);
+        struct permute_offsets offsets = place(&axes, at.row, -1);
         out[offsets.to + at.column] = x[offsets.from + at.column];
     }
 }
@@ -63,7 +63,7 @@ static __global__ void transpose_squares(T *out, const T *x, const __grid_consta
     int last = axes.rank - 1, lane = threadIdx.x % SIDE, line = threadIdx.x / SIDE;
     i64 across = (axes.size[last] + SIDE - 1) / SIDE, down = (axes.size[axis] + SIDE - 1) / SIDE;
     for (i64 index = blockIdx.x; index < squares; index += gridDim.x) {
-        struct offsets at = place(&axes, index / (across * down), axis);
+        struct permute_offsets at = place(&axes, index / (across * down), axis);
         i64 column = index % across * SIDE, row = index / across % down * SIDE;
         __syncthreads(); /* for the previous square */
         for (int i = line; i < SIDE; i += LINES)

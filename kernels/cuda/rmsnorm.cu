@@ -5,7 +5,7 @@
  * first is used, and a row that is a single part is read only once. */
 enum { HELD = 2, BLOCKS_MOST = 1024 /* blocks of the backward, each with its own sums of dw */, ROWS_LEAST = 4 };
 
-template <typename T, int N> struct part {
+template <typename T, int N> struct row_part {
     packed<T, N> runs[HELD];
 };
 template <int N> __device__ static i64 part_columns(void)
@@ -16,9 +16,9 @@ template <int N> __device__ static i64 part_columns(void)
 #define PARTS(N, first, columns) for (i64 first = threadIdx.x * (N); first < (columns); first += part_columns<N>())
 
 /* Loads a part; zeros past the last column. */
-template <typename T, int N> __device__ static part<T, N> load_part(struct matrix m, i64 row, i64 first)
+template <typename T, int N> __device__ static row_part<T, N> load_part(struct matrix m, i64 row, i64 first)
 {
-    struct part<T, N> part;
+    struct row_part<T, N> part;
     for (int i = 0; i < HELD; i++) {
         i64 column = first + i * (i64)blockDim.x * N;
         part.runs[i] = m.data && column < m.columns ? load_packed<N>(row_of<T>(m, row) + column) : 0;
@@ -26,7 +26,7 @@ template <typename T, int N> __device__ static part<T, N> load_part(struct matri
     return part;
 }
 template <typename T, int N>
-__device__ static void store_part(struct matrix m, i64 row, i64 first, const struct part<T, N> &part)
+__device__ static void store_part(struct matrix m, i64 row, i64 first, const struct row_part<T, N> &part)
 {
     for (int i = 0; i < HELD; i++) {
         i64 column = first + i * (i64)blockDim.x * N;
@@ -36,18 +36,18 @@ __device__ static void store_part(struct matrix m, i64 row, i64 first, const str
 }
 
 /* Loads the part of w, which may have either dtype or no data. */
-template <int N> __device__ static part<float, N> load_weights(struct matrix w, i64 first)
+template <int N> __device__ static row_part<float, N> load_weights(struct matrix w, i64 first)
 {
     if (w.dtype != DTYPE_BF16)
         return load_part<float, N>(w, 0, first);
-    struct part<bf16, N> narrow = load_part<bf16, N>(w, 0, first);
-    struct part<float, N> part;
+    struct row_part<bf16, N> narrow = load_part<bf16, N>(w, 0, first);
+    struct row_part<float, N> part;
     for (int i = 0; i < HELD; i++)
         part.runs[i] = narrow.runs[i];
     return part;
 }
 template <int N>
-__device__ static elements<float, N> weights_of(struct matrix w, const struct part<float, N> &part, int i)
+__device__ static elements<float, N> weights_of(struct matrix w, const struct row_part<float, N> &part, int i)
 {
     elements<float, N> wide = unpack<float, N>(part.runs[i]);
     elements<bf16, N> narrow = unpack<bf16, N>((packed<bf16, N>)part.runs[i]);
@@ -56,7 +56,8 @@ __device__ static elements<float, N> weights_of(struct matrix w, const struct pa
     return wide;
 }
 
-template <typename T, int N> __device__ static void add_part(struct part<T, N> *to, const struct part<T, N> &other)
+template <typename T, int N>
+__device__ static void add_part(struct row_part<T, N> *to, const struct row_part<T, N> &other)
 {
     for (int i = 0; i < HELD; i++) {
         elements<T, N> run = unpack<T, N>(to->runs[i]), added = unpack<T, N>(other.runs[i]);
@@ -65,7 +66,7 @@ template <typename T, int N> __device__ static void add_part(struct part<T, N> *
         to->runs[i] = pack(run);
     }
 }
-template <typename T, int N> __device__ static float squares_of(const struct part<T, N> &part)
+template <typename T, int N> __device__ static float squares_of(const struct row_part<T, N> &part)
 {
     float sum = 0;
     for (int i = 0; i < HELD; i++) {
@@ -83,15 +84,15 @@ static __global__ void normalize(struct matrix y, float *rstd, struct matrix sum
 {
     grid_wait();
     i64 row = blockIdx.x;
-    struct part<T, N> from = {
+    struct row_part<T, N> from = {
     };
-    struct part<float, N> weights = {
+    struct row_part<float, N> weights = {
     };
     float squares = 0;
     PARTS(N, first, x.columns)
     {
         from = load_part<T, N>(x, row, first);
-        struct part<T, N> added = load_part<T, N>(b, row, first);
+        struct row_part<T, N> added = load_part<T, N>(b, row, first);
         weights = load_weights<N>(w, first);
         if (b.data)
             add_part(&from, added);
@@ -155,8 +156,8 @@ struct norm_gradient {
 
 /* The operands of one part. */
 template <typename T, int N> struct operands {
-    struct part<T, N> dy, x, dx;
-    struct part<float, N> w;
+    struct row_part<T, N> dy, x, dx;
+    struct row_part<float, N> w;
     float r;
 };
 template <typename T, int N>
@@ -185,10 +186,10 @@ __device__ static float dot_of(const struct operands<T, N> &at, const struct nor
 
 /* With g = w . dy and n = x . r: dx = r (g - n mean(g n)), and sums += dy . n. */
 template <typename T, int N>
-__device__ static part<T, N> derive(const struct operands<T, N> &at, struct part<float, N> *sums,
-                                    const struct norm_gradient &g, float mean)
+__device__ static row_part<T, N> derive(const struct operands<T, N> &at, struct row_part<float, N> *sums,
+                                        const struct norm_gradient &g, float mean)
 {
-    struct part<T, N> out;
+    struct row_part<T, N> out;
     for (int i = 0; i < HELD; i++) {
         elements<T, N> dy = unpack<T, N>(at.dy.runs[i]), x = unpack<T, N>(at.x.runs[i]);
         elements<T, N> dx = unpack<T, N>(at.dx.runs[i]);
@@ -212,7 +213,7 @@ template <typename T, int N> static __global__ void backward_rows(struct norm_gr
     i64 begin = blockIdx.x * g.rows, end = begin + g.rows < g.x.rows ? begin + g.rows : g.x.rows, columns = g.x.columns;
     bool whole = columns <= part_columns<N>();
     operands<T, N> at = {};
-    struct part<float, N> sums = {
+    struct row_part<float, N> sums = {
     };
     for (i64 row = begin; row < end; row++) {
         float dot = 0;
@@ -226,7 +227,7 @@ template <typename T, int N> static __global__ void backward_rows(struct norm_gr
         {
             if (!whole) {
                 at = load_operands<T, N>(g, row, first);
-                sums = row > begin ? load_part<float, N>(g.partials, blockIdx.x, first) : part<float, N>{};
+                sums = row > begin ? load_part<float, N>(g.partials, blockIdx.x, first) : row_part<float, N>{};
             }
             store_part(g.dx, row, first, derive(at, &sums, g, mean));
             if (!whole || row == end - 1)

@@ -1,7 +1,7 @@
 #include "kernels/cuda/rope.h"
 #include "kernels/rope.h"
 
-struct turning {
+struct rope_call {
     struct matrix x, k, v; /* k, v: cache whose rows are given by index; index NULL: none */
     const float *positions;
     const i32 *index;
@@ -12,7 +12,7 @@ struct turning {
 };
 
 /* Copies pair j of row i's keys and values to the cache. */
-template <typename T> __device__ static void keep(const struct turning &t, i64 i, i64 j)
+template <typename T> __device__ static void store_in_cache(const struct rope_call &t, i64 i, i64 j)
 {
     i64 row = t.index[i], step = 2 * t.pairs;
     if (row < 0)
@@ -47,7 +47,7 @@ template <bool whole, typename T> __device__ static void store_pair(T *to, const
 
 /* Rotates one pair of `heads` heads, `step` apart. AT_ONCE pairs are read before the first is
  * written. */
-template <bool whole, typename T> __device__ static void turn_heads(T *pair, i64 heads, i64 step, float2 by)
+template <bool whole, typename T> __device__ static void rotate_heads(T *pair, i64 heads, i64 step, float2 by)
 {
     enum { AT_ONCE = 4 };
     for (i64 first = 0; first < heads; first += AT_ONCE) {
@@ -56,30 +56,30 @@ template <bool whole, typename T> __device__ static void turn_heads(T *pair, i64
             pairs[i] = first + i < heads ? load_pair<whole>(pair + (first + i) * step) : 0;
         for (int i = 0; i < AT_ONCE; i++)
             if (first + i < heads) {
-                elements<T, 2> turned = unpack<T, 2>(pairs[i]);
-                rope_pair(turned.at, by);
-                store_pair<whole>(pair + (first + i) * step, turned);
+                elements<T, 2> rotated = unpack<T, 2>(pairs[i]);
+                rope_pair(rotated.at, by);
+                store_pair<whole>(pair + (first + i) * step, rotated);
             }
     }
 }
 
 /* One thread rotates one pair of all heads of a row. */
-template <typename T> static __global__ void turn(struct turning t)
+template <typename T> static __global__ void rotate(struct rope_call t)
 {
     grid_wait();
     GRID_STRIDE(i, t.x.rows * t.pairs)
     {
         i64 row = i / t.pairs, j = i % t.pairs;
         T *pair = row_of<T>(t.x, row) + 2 * j;
-        float2 by = rope_turn(t.positions + row * 3, j, t.pairs, t.t_pairs, t.theta);
+        float2 by = rope_rotation(t.positions + row * 3, j, t.pairs, t.t_pairs, t.theta);
         if (t.inverse)
             by.y = -by.y;
         if (((uintptr_t)t.x.data | (uintptr_t)(t.x.stride * sizeof(T))) % (2 * sizeof(T)) == 0)
-            turn_heads<true>(pair, t.heads, 2 * t.pairs, by);
+            rotate_heads<true>(pair, t.heads, 2 * t.pairs, by);
         else
-            turn_heads<false>(pair, t.heads, 2 * t.pairs, by);
+            rotate_heads<false>(pair, t.heads, 2 * t.pairs, by);
         if (t.index)
-            keep<T>(t, row, j);
+            store_in_cache<T>(t, row, j);
     }
 }
 
@@ -90,15 +90,15 @@ extern "C" void cuda_rope(struct device *device, struct matrix x, const float *p
     require(x.columns % (2 * heads) == 0 && t_pairs >= 0 && t_pairs <= pairs,
             "rope: %lld columns, %lld heads, %lld pairs of t", (long long)x.columns, (long long)heads,
             (long long)t_pairs);
-    struct turning t = {x, {}, {}, positions, NULL, heads, 0, pairs, t_pairs, (double)theta, inverse};
-    LAUNCH_ELEMENTS(device, x.dtype, turn, (x.rows * pairs), t);
+    struct rope_call t = {x, {}, {}, positions, NULL, heads, 0, pairs, t_pairs, (double)theta, inverse};
+    LAUNCH_ELEMENTS(device, x.dtype, rotate, (x.rows * pairs), t);
 }
 
 extern "C" void cuda_rope_cache(struct device *device, struct matrix x, const struct rope_cache *to)
 {
     check_rope_cache(x, to);
     i64 pairs = to->k.columns / to->kv_heads / 2, heads = to->heads + to->kv_heads;
-    struct turning t = {
+    struct rope_call t = {
         x, to->k, to->v, to->positions, to->index, heads, to->kv_heads, pairs, to->t_pairs, (double)to->theta, false};
-    LAUNCH_ELEMENTS(device, x.dtype, turn, (x.rows * pairs), t);
+    LAUNCH_ELEMENTS(device, x.dtype, rotate, (x.rows * pairs), t);
 }

@@ -10,24 +10,24 @@ __device__ inline double rope_frequency(i64 j, i64 pairs, double theta)
 }
 
 /* Cosine and sine of the rotation of pair j of a head. */
-__device__ inline float2 rope_turn_by(const float *position /* (t,h,w) */, i64 j, i64 pairs, i64 t_pairs,
-                                      double frequency)
+__device__ inline float2 rope_rotation_by(const float *position /* (t,h,w) */, i64 j, i64 pairs, i64 t_pairs,
+                                          double frequency)
 {
     i64 axis = j >= pairs - t_pairs ? 0 : j % 2 == 0 ? 1 : 2;
     double sine, cosine;
     sincos((double)position[axis] * frequency, &sine, &cosine);
     return make_float2((float)cosine, (float)sine);
 }
-__device__ inline float2 rope_turn(const float *position, i64 j, i64 pairs, i64 t_pairs, double theta)
+__device__ inline float2 rope_rotation(const float *position, i64 j, i64 pairs, i64 t_pairs, double theta)
 {
-    return rope_turn_by(position, j, pairs, t_pairs, rope_frequency(j, pairs, theta));
+    return rope_rotation_by(position, j, pairs, t_pairs, rope_frequency(j, pairs, theta));
 }
 
-template <typename T> __device__ inline void rope_pair(T *pair, float2 turn)
+template <typename T> __device__ inline void rope_pair(T *pair, float2 rotation)
 {
     float a = to_f32(pair[0]), b = to_f32(pair[1]);
-    pair[0] = from_f32<T>(a * turn.x - b * turn.y);
-    pair[1] = from_f32<T>(b * turn.x + a * turn.y);
+    pair[0] = from_f32<T>(a * rotation.x - b * rotation.y);
+    pair[1] = from_f32<T>(b * rotation.x + a * rotation.y);
 }
 
 #endif

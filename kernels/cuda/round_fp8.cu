@@ -5,7 +5,7 @@
 enum { WARPS = BLOCK_THREADS / WARP_THREADS };
 static_assert(FP8_BLOCK == QUAD * WARP_THREADS, "a lane has four columns of a tile");
 
-struct rounding {
+struct round_fp8_call {
     enum fp8 format;
     enum fp8_blocks blocks;
     i64 parts, across; /* tiles of 128 columns per band */
@@ -63,7 +63,7 @@ template <int N> __device__ static void share_most(u32 most[QUAD], enum fp8_bloc
 {
     SHARED(u32, each, WARPS * FP8_BLOCK);
     if (blocks == FP8_TILES) {
-        u32 all = block_combine(largest_of(most), 0u, larger());
+        u32 all = block_combine(largest_of(most), 0u, max_operator());
         for (int k = 0; k < QUAD; k++)
             most[k] = all;
         return;
@@ -102,19 +102,20 @@ __device__ static void most_of_row(u32 most[QUAD], const float values[QUAD])
 {
     for (int k = 0; k < QUAD; k++)
         most[k] = fp8_magnitude(values[k]);
-    u32 all = warp_combine(largest_of(most), larger());
+    u32 all = warp_combine(largest_of(most), max_operator());
     for (int k = 0; k < QUAD; k++)
         most[k] = all;
 }
 
-__device__ static struct fp8_band band_of(const struct rounding &r, i64 rows)
+__device__ static struct fp8_band band_of(const struct round_fp8_call &r, i64 rows)
 {
     return fp8_band_of(blockIdx.x / r.across, rows, r.parts, r.groups.offsets ? &r.groups : nullptr);
 }
 
 /* One block handles a tile of at most 128 x 128, and each warp one row at a time. Blocks of more
  * than one row are read twice. */
-template <typename T, int N> static __global__ void round_tiles(struct matrix out, struct matrix x, struct rounding r)
+template <typename T, int N>
+static __global__ void round_tiles(struct matrix out, struct matrix x, struct round_fp8_call r)
 {
     grid_wait();
     struct fp8_band band = band_of(r, x.rows);
@@ -138,7 +139,7 @@ extern "C" void cuda_round_fp8(struct device *device, struct matrix out, struct 
                 (!groups || parts == 1),
             "round_fp8: [%lld,%lld] from %lld parts of [%lld,%lld]", (long long)out.rows, (long long)out.columns,
             (long long)parts, (long long)x.rows, (long long)x.columns);
-    struct rounding r = {format, blocks, parts, ceil_div(x.columns, FP8_BLOCK), {}};
+    struct round_fp8_call r = {format, blocks, parts, ceil_div(x.columns, FP8_BLOCK), {}};
     if (groups)
         r.groups = *groups;
     bool quads = in_quads(out, x);
@@ -153,9 +154,9 @@ extern "C" void cuda_round_fp8(struct device *device, struct matrix out, struct 
 enum { CODES_STRIDE = FP8_BLOCK + 4 /* bytes; padding separates the banks of neighbouring outer rows */ };
 
 /* Address of the code of element [row, column] of a tile; neighbours along depth are adjacent. */
-__device__ static u8 *code_at(u8 *codes, int row, int column, bool turned)
+__device__ static u8 *code_at(u8 *codes, int row, int column, bool transposed)
 {
-    return codes + (turned ? column * CODES_STRIDE + row : row * CODES_STRIDE + column);
+    return codes + (transposed ? column * CODES_STRIDE + row : row * CODES_STRIDE + column);
 }
 
 __device__ static void store_scale(const struct fp8_matrix &out, const struct fp8_place &place, i64 outer, u32 most)
@@ -167,7 +168,7 @@ __device__ static void store_scale(const struct fp8_matrix &out, const struct fp
  * are rows. */
 template <typename T, int N>
 __device__ static void pack_rows(u8 *codes, const struct fp8_matrix &out, const struct matrix &x,
-                                 const struct fp8_place &place, struct fp8_band band, u32 most[QUAD], bool turned)
+                                 const struct fp8_place &place, struct fp8_band band, u32 most[QUAD], bool transposed)
 {
     for (int row = threadIdx.x / WARP_THREADS; row < FP8_BLOCK; row += blockDim.x / WARP_THREADS) {
         float values[QUAD] = {};
@@ -178,27 +179,27 @@ __device__ static void pack_rows(u8 *codes, const struct fp8_matrix &out, const 
             most_of_row(most, values);
         for (int k = 0; k < QUAD; k++) {
             float number = fp8_round(values[k], fp8_power(-fp8_exponent(most[k], out.format)), 1, out.format);
-            *code_at(codes, row, (int)column_of<N>(k), turned) = fp8_code(number, out.format);
+            *code_at(codes, row, (int)column_of<N>(k), transposed) = fp8_code(number, out.format);
         }
-        if (there && !turned && threadIdx.x % WARP_THREADS == 0)
+        if (there && !transposed && threadIdx.x % WARP_THREADS == 0)
             store_scale(out, place, row, most[0]);
     }
 }
 
 template <typename T, int N>
-static __global__ void pack_tiles(struct fp8_matrix out, struct matrix x, struct rounding r, bool turned)
+static __global__ void pack_tiles(struct fp8_matrix out, struct matrix x, struct round_fp8_call r, bool transposed)
 {
     grid_wait();
     SHARED(u32, codes, FP8_BLOCK * CODES_STRIDE / 4);
     struct fp8_band band = band_of(r, x.rows);
     i64 first = blockIdx.x % r.across * FP8_BLOCK;
-    struct fp8_place place = fp8_place_of(&out, x.columns, blockIdx.x / r.across, band.begin, first, turned);
-    i64 outers = turned ? x.columns - first : band.end - band.begin;
+    struct fp8_place place = fp8_place_of(&out, x.columns, blockIdx.x / r.across, band.begin, first, transposed);
+    i64 outers = transposed ? x.columns - first : band.end - band.begin;
     u32 most[QUAD] = {};
     if (band.begin == band.end)
         return;
     most_of_tile<T, N>(most, x, band, first, out.blocks);
-    pack_rows<T, N>((u8 *)codes, out, x, place, band, most, turned);
+    pack_rows<T, N>((u8 *)codes, out, x, place, band, most, transposed);
     __syncthreads();
     for (int i = threadIdx.x; i < FP8_BLOCK * FP8_BLOCK / 4; i += blockDim.x) {
         int outer = i / (FP8_BLOCK / 4), quad = i % (FP8_BLOCK / 4);
@@ -206,21 +207,21 @@ static __global__ void pack_tiles(struct fp8_matrix out, struct matrix x, struct
             ((u32 *)(out.codes + (place.outer + outer) * out.depth + place.depth))[quad] =
                 codes[outer * (CODES_STRIDE / 4) + quad];
     }
-    for (int k = 0; turned && threadIdx.x < WARP_THREADS && k < QUAD; k++)
+    for (int k = 0; transposed && threadIdx.x < WARP_THREADS && k < QUAD; k++)
         if (column_of<N>(k) < outers)
             store_scale(out, place, column_of<N>(k), most[k]);
 }
 
-extern "C" void cuda_pack_fp8(struct device *device, const struct fp8_matrix *out, struct matrix x, bool turned,
+extern "C" void cuda_pack_fp8(struct device *device, const struct fp8_matrix *out, struct matrix x, bool transposed,
                               i64 parts, const struct groups *groups)
 {
-    struct rounding r = {out->format, out->blocks, parts, ceil_div(x.columns, FP8_BLOCK), {}};
-    fp8_check_pack(out, x, turned, parts, groups);
+    struct round_fp8_call r = {out->format, out->blocks, parts, ceil_div(x.columns, FP8_BLOCK), {}};
+    fp8_check_pack(out, x, transposed, parts, groups);
     if (groups)
         r.groups = *groups;
     bool quads = in_quads(x);
     i64 tiles = fp8_bands(x.rows, parts, groups) * r.across;
     require(tiles < (i64)1 << 31, "pack_fp8: %lld tiles", (long long)tiles);
     LAUNCH_ROWS_OF_RUNS(device, quads, x.dtype, pack_tiles, tiles, BLOCK_THREADS * (quads ? QUAD : 1), *out, x, r,
-                        turned);
+                        transposed);
 }

@@ -13,12 +13,12 @@
 #include <string.h>
 
 enum { BUFFER_BYTES = 4 << 20, BUFFERS_MOST = 16, PUT_ALIGNMENT = 256 };
-struct buffer {
+struct pinned_buffer {
     char *memory;
     cudaEvent_t copied;
 };
 struct cuda_staging {
-    struct buffer ring[BUFFERS_MOST];
+    struct pinned_buffer ring[BUFFERS_MOST];
     i64 count, at, used_bytes; /* number of buffers; current buffer and its used bytes */
     char *back;
 };
@@ -55,7 +55,7 @@ static char *pinned_memory(void)
 /* Inserts a buffer before buffer `at`. */
 static void add_buffer(struct cuda_staging *s, i64 at)
 {
-    struct buffer *new = &s->ring[at];
+    struct pinned_buffer *new = &s->ring[at];
     memmove(new + 1, new, (size_t)(s->count - at) * sizeof *new);
     new->memory = pinned_memory();
     CUDA_CHECK(cudaEventCreateWithFlags(&new->copied, cudaEventDisableTiming));
@@ -94,7 +94,7 @@ void cuda_put(struct device *device, void *out, const void *host, i64 bytes)
     for (i64 done = 0, part; done < bytes; done += part) {
         if (s->used_bytes == BUFFER_BYTES)
             next_buffer(device, s);
-        struct buffer *b = &s->ring[s->at];
+        struct pinned_buffer *b = &s->ring[s->at];
         part = min_i64(bytes - done, BUFFER_BYTES - s->used_bytes);
         memcpy(b->memory + s->used_bytes, (const char *)host + done, (size_t)part);
         CUDA_CHECK(cudaMemcpyAsync((char *)out + done, b->memory + s->used_bytes, (size_t)part, cudaMemcpyHostToDevice,

@@ -1,5 +1,5 @@
 /* Detection of AMX tiles. Programs that emulate tiles (tests/amx) replace this file. */
-#include "kernels/levels.h"
+#include "kernels/isa.h"
 
 #include <cpuid.h>
 #include <sys/syscall.h>

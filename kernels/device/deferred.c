@@ -136,13 +136,13 @@ _Noreturn static void refuse(struct deferred *d, void *slot, struct argument a)
         const struct sorted_order *: keep_sorted_order,                                                                \
         const struct router *: keep_router,                                                                            \
         const struct rope_cache *: refuse,                                                                             \
-        const struct around *: refuse,                                                                                    \
-        const struct few_experts *: refuse,                                                                            \
-        const struct narrow *: refuse,                                                                                 \
+        const struct gemm_fusion *: refuse,                                                                            \
+        const struct skinny_experts *: refuse,                                                                         \
+        const struct quantized_weight *: refuse,                                                                       \
         const struct updates *: refuse,                                                                                \
         const struct adamw *: refuse,                                                                                  \
         const struct sampling *: refuse,                                                                               \
-        const struct surrogate_options *: refuse,                                                                      \
+        const struct policy_loss_options *: refuse,                                                                    \
         const struct codebooks *: refuse,                                                                              \
         const struct scale *: keep_scales,                                                                             \
         const i64 *: keep_numbers,                                                                                       \

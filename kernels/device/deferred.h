@@ -1,11 +1,11 @@
 /* device: opens the devices of all backends, and records what runs on them. This is the room's
- * door; its other functions are declared in kernels/kernels.h (device_*) and kernels/levels.h.
+ * door; its other functions are declared in kernels/kernels.h (device_*) and kernels/isa.h.
  * In: the kind of a device. Out: a struct device, which belongs to the caller and is closed with
  * device_close.
  *
  * Where is what:
  *   device.c     opening and closing, CPU and meta memory, which recorder a device has
- *   levels.c     the CPU's instruction set: AVX2, AVX-512, VNNI, bf16 pairs or AMX (amx.c)
+ *   isa.c        the CPU's instruction set: AVX2, AVX-512, VNNI, bf16 pairs or AMX (amx.c)
  *   deferred.c   ops collected and replayed as one CUDA graph
  *   guarded.c    a CPU device whose memory is inaccessible outside of ops, for tests
  *   dry_run.c    a dry run that tells whether work fits into a GPU's memory, or what would

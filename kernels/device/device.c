@@ -1,5 +1,5 @@
 #include "kernels/cuda/device.h"
-#include "kernels/levels.h"
+#include "kernels/isa.h"
 #include "kernels/meta/meta.h"
 
 #include <stdlib.h>
@@ -164,7 +164,7 @@ void device_arena_close(struct device *device, struct arena *arena)
 void device_open_meta(struct device *device)
 {
     *device = (struct device){
-        .ops = &meta_kernels, .memory = &meta_memory, .backend = BACKEND_META, .level = cpu_level(), .has_bf16 = true};
+        .ops = &meta_kernels, .memory = &meta_memory, .backend = BACKEND_META, .isa = cpu_isa(), .has_bf16 = true};
     device->handles = memory_alloc(sizeof(struct meta_scratch));
 }
 
@@ -220,7 +220,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double kernels_product_rate(struct device *device, i64 n, enum dtype dtype, double seconds)
+double kernels_gemm_rate(struct device *device, i64 n, enum dtype dtype, double seconds)
 {
     enum { ROUNDS = 64 };
     double rates[ROUNDS];

@@ -42,7 +42,7 @@ static bool reduce(const struct dry_run *d, const struct reduction *r)
     return true;
 }
 
-static void name_settings(struct text *name, const struct dry_run *d)
+static void name_settings(struct buffer *name, const struct dry_run *d)
 {
     const struct reduction *list = d->reductions;
     for (i64 i = 0; list[i].key; i++) {
@@ -51,15 +51,15 @@ static void name_settings(struct text *name, const struct dry_run *d)
             first++;
         if (first < i || value == d->given[i])
             continue;
-        text_printf(name, "%s%s=", name->length ? " " : "", list[i].key);
+        buffer_printf(name, "%s%s=", name->length ? " " : "", list[i].key);
         if (setting_of(d, &list[i])->type == SETTING_BOOL)
-            text_printf(name, "true");
+            buffer_printf(name, "true");
         else
-            text_printf(name, "%lld", (long long)value);
+            buffer_printf(name, "%lld", (long long)value);
     }
 }
 
-bool dry_run_reduce(struct text *name, struct dry_run *d)
+bool dry_run_reduce(struct buffer *name, struct dry_run *d)
 {
     const struct reduction *list = d->reductions;
     bool smaller = false;
@@ -83,7 +83,7 @@ bool dry_run_reduce(struct text *name, struct dry_run *d)
 static int estimate(struct memory_estimate *out, const struct dry_run *d, const struct device *device)
 {
     struct device meta;
-    text_clear(&out->parts);
+    buffer_clear(&out->parts);
     out->bytes = out->data_bytes = 0;
     device_open_meta(&meta);
     device_meta_gpu(&meta, device->has_fp8);
@@ -97,49 +97,49 @@ static int estimate(struct memory_estimate *out, const struct dry_run *d, const 
     return status;
 }
 
-/* Lowers the seats until the work fits. */
-static int estimate_seats(struct memory_estimate *out, const struct dry_run *d, const struct device *device,
+/* Lowers the slots until the work fits. */
+static int estimate_slots(struct memory_estimate *out, const struct dry_run *d, const struct device *device,
                           i64 left_bytes)
 {
-    i64 asked = d->seats ? *d->seats : 0;
+    i64 asked = d->slots ? *d->slots : 0;
     int status = estimate(out, d, device);
-    while (status == 0 && out->bytes > left_bytes && d->seats && *d->seats > 1) {
-        *d->seats /= 2;
+    while (status == 0 && out->bytes > left_bytes && d->slots && *d->slots > 1) {
+        *d->slots /= 2;
         status = estimate(out, d, device);
     }
-    if (status == 0 && out->bytes <= left_bytes && d->seats && *d->seats < asked)
-        log_info("%lld %s at a time, not %lld: so many fit into what is left of the GPU's memory", (long long)*d->seats,
-                 d->seats_name, (long long)asked);
+    if (status == 0 && out->bytes <= left_bytes && d->slots && *d->slots < asked)
+        log_info("%lld %s at a time, not %lld: so many fit into what is left of the GPU's memory", (long long)*d->slots,
+                 d->slots_name, (long long)asked);
     return status;
 }
 
-static void say_what_fits(struct text *out, struct dry_run *d, const struct device *device, i64 left_bytes)
+static void say_what_fits(struct buffer *out, struct dry_run *d, const struct device *device, i64 left_bytes)
 {
     struct memory_estimate e = {0};
-    struct text name = {0}, last = {0};
+    struct buffer name = {0}, last = {0};
     bool fits = false;
     while (!fits && (d->smaller ? d->smaller : dry_run_reduce)(&name, d)) {
         fits = estimate(&e, d, device) == 0 && e.bytes <= left_bytes;
         if (fits)
-            text_printf(out, "%s would take %.1f MB", name.data, (double)e.bytes * 1e-6);
-        text_clear(&last);
-        text_append(&last, name.data, name.length);
-        text_clear(&name);
+            buffer_printf(out, "%s would take %.1f MB", name.data, (double)e.bytes * 1e-6);
+        buffer_clear(&last);
+        buffer_append(&last, name.data, name.length);
+        buffer_clear(&name);
     }
     if (!fits && last.length)
-        text_printf(out, "nothing smaller would do, not even %s: ", last.data);
+        buffer_printf(out, "nothing smaller would do, not even %s: ", last.data);
     if (!fits)
-        text_printf(out, "%s", d->otherwise);
-    text_release(&e.parts);
-    text_release(&name);
-    text_release(&last);
+        buffer_printf(out, "%s", d->otherwise);
+    buffer_release(&e.parts);
+    buffer_release(&name);
+    buffer_release(&last);
 }
 
 int dry_run_check(const struct dry_run *work, const struct device *device)
 {
     struct dry_run d = *work;
     struct memory_estimate e = {0};
-    struct text said = {0};
+    struct buffer said = {0};
     i64 left_bytes = device_left_bytes(device);
     if (left_bytes == INT64_MAX)
         return 0;
@@ -147,19 +147,19 @@ int dry_run_check(const struct dry_run *work, const struct device *device)
         require(i < REDUCTIONS_MOST, "%s: more than %d reductions", d.what, REDUCTIONS_MOST);
         d.given[i] = value_of(&d, &d.reductions[i]);
     }
-    int status = estimate_seats(&e, &d, device, left_bytes);
+    int status = estimate_slots(&e, &d, device, left_bytes);
     if (status == 0 && e.bytes > left_bytes) {
-        text_printf(&said, "%s takes %.1f MB of GPU memory", d.what, (double)e.bytes * 1e-6);
+        buffer_printf(&said, "%s takes %.1f MB of GPU memory", d.what, (double)e.bytes * 1e-6);
         if (e.parts.length)
-            text_printf(&said, " (%s)", e.parts.data);
-        text_printf(&said, ", %.1f are left; ", (double)left_bytes * 1e-6);
+            buffer_printf(&said, " (%s)", e.parts.data);
+        buffer_printf(&said, ", %.1f are left; ", (double)left_bytes * 1e-6);
         say_what_fits(&said, &d, device, left_bytes);
         if (e.bytes - e.data_bytes > left_bytes)
             status = error_set("%s", said.data);
         else
             log_warn("%s", said.data);
     }
-    text_release(&said);
-    text_release(&e.parts);
+    buffer_release(&said);
+    buffer_release(&e.parts);
     return status;
 }

@@ -27,9 +27,9 @@
 #include "kernels/kernels.h"
 
 struct memory_estimate {
-    i64 bytes;         /* of GPU memory at the peak; left at 0: what the arenas of `meta` took */
-    i64 data_bytes;    /* the part of `bytes` that depends on the data */
-    struct text parts; /* "weights 1.2, moments 2.4", in MB; may stay empty */
+    i64 bytes;           /* of GPU memory at the peak; left at 0: what the arenas of `meta` took */
+    i64 data_bytes;      /* the part of `bytes` that depends on the data */
+    struct buffer parts; /* "weights 1.2, moments 2.4", in MB; may stay empty */
 };
 
 /* One setting that makes a stage smaller: a flag becomes true; an integer is halved as long as its
@@ -56,11 +56,11 @@ struct dry_run {
     const struct reduction *reductions;
     /* Other work: takes the next step to smaller work, and appends its name, "ids of [4,64]".
      * False: there is none. NULL: dry_run_reduce. */
-    bool (*smaller)(struct text *name, struct dry_run *work);
+    bool (*smaller)(struct buffer *name, struct dry_run *work);
     /* Requests or prompts decoded at a time, or NULL: first of all halved until the work fits,
      * which is logged. The caller uses what is left of them. */
-    i64 *seats;
-    const char *seats_name; /* "requests" */
+    i64 *slots;
+    const char *slots_name; /* "requests" */
     /* Internal: number of the reduction, whether it has begun, and the values as given. */
     i64 at;
     bool begun;
@@ -71,6 +71,6 @@ struct dry_run {
 int dry_run_check(const struct dry_run *work, const struct device *device);
 /* For `smaller`: takes the next step of the reductions, if there is one, and appends the settings
  * that differ from the given ones: "batch.micro_rows=4 recompute=true". */
-bool dry_run_reduce(struct text *name, struct dry_run *work);
+bool dry_run_reduce(struct buffer *name, struct dry_run *work);
 
 #endif

@@ -201,12 +201,12 @@ static void check_groups(struct device *device, const struct groups *g, const ch
     check_range(device, g->member, g->count * 4, op, name);
 }
 
-static void check_narrow(struct device *device, const struct narrow *w, const char *op, const char *name)
+static void check_quantized(struct device *device, const struct quantized_weight *w, const char *op, const char *name)
 {
-    i64 strips = w->parts * narrow_strips(w->rows), rows = strips * narrow_steps(w->columns) * NARROW_ROWS;
-    check_range(device, w->codes, rows * NARROW_COLUMNS * w->bits / 8, op, name);
+    i64 strips = w->parts * quantized_strips(w->rows), rows = strips * quantized_steps(w->columns) * QUANTIZED_ROWS;
+    check_range(device, w->codes, rows * QUANTIZED_COLUMNS * w->bits / 8, op, name);
     check_range(device, w->factors, w->bits == 4 ? rows * 2 : 0, op, name);
-    check_range(device, w->scale, strips * NARROW_ROWS * 4, op, name);
+    check_range(device, w->scale, strips * QUANTIZED_ROWS * 4, op, name);
 }
 
 static void check_fp8(struct device *device, const struct fp8_matrix *m, const char *op, const char *name)
@@ -240,14 +240,15 @@ static void check_rope_cache(struct device *device, const struct rope_cache *to,
     check_pointer(device, to->index, op, name);
 }
 
-static void check_few(struct device *device, const struct around *around, const char *op, const char *name)
+static void check_skinny(struct device *device, const struct gemm_fusion *fusion, const char *op, const char *name)
 {
-    check_matrix(device, around->norm, op, name);
-    check_matrix(device, around->add, op, name);
-    check_rope_cache(device, around->cache, op, name);
+    check_matrix(device, fusion->norm, op, name);
+    check_matrix(device, fusion->add, op, name);
+    check_rope_cache(device, fusion->cache, op, name);
 }
 
-static void check_few_experts(struct device *device, const struct few_experts *e, const char *op, const char *name)
+static void check_skinny_experts(struct device *device, const struct skinny_experts *e, const char *op,
+                                 const char *name)
 {
     const struct matrix weights[] = {e->gate_up, e->down, e->shared_gate_up, e->shared_down};
     for (i64 i = 0; i < COUNT_OF(weights); i++)
@@ -281,13 +282,13 @@ static void check_nothing(struct device *device, ...)
     _Generic((x),                                                                                                      \
         struct matrix: check_matrix,                                                                                   \
         const struct groups *: check_groups,                                                                           \
-        const struct narrow *: check_narrow,                                                                           \
+        const struct quantized_weight *: check_quantized,                                                              \
         const struct fp8_matrix *: check_fp8,                                                                          \
         const struct intervals *: check_intervals,                                                                     \
         const struct sorted_order *: check_order,                                                                      \
         const struct rope_cache *: check_rope_cache,                                                                   \
-        const struct around *: check_few,                                                                                 \
-        const struct few_experts *: check_few_experts,                                                                 \
+        const struct gemm_fusion *: check_skinny,                                                                      \
+        const struct skinny_experts *: check_skinny_experts,                                                           \
         const struct updates *: check_updates,                                                                         \
         POINTERS(void),                                                                                                \
         POINTERS(float),                                                                                               \

@@ -44,19 +44,19 @@ static void matmul(struct device *device, struct matrix out, struct matrix a, bo
                    bool transpose_b, bool add)
 {
     double k = (double)(transpose_a ? a.rows : a.columns);
-    meta_see_matmul(device, out, a, transpose_a, b, transpose_b, add);
+    meta_scratch_matmul(device, out, a, transpose_a, b, transpose_b, add);
     count(device, 2 * elements(out) * k, bytes(a) + bytes(b) + written(out, add));
 }
 
-static void matmul_few(struct device *device, struct matrix out, struct matrix x, struct matrix w,
-                       const struct around *around)
+static void matmul_skinny(struct device *device, struct matrix out, struct matrix x, struct matrix w,
+                          const struct gemm_fusion *fusion)
 {
-    const struct rope_cache *cache = around->cache;
+    const struct rope_cache *cache = fusion->cache;
     double kept = cache ? 2 * (double)x.rows * (double)cache->k.columns * (double)dtype_bytes(out.dtype) : 0;
-    meta_see_few(device, out, x, w);
+    meta_scratch_skinny(device, out, x, w);
     count(device, 2 * (double)x.rows * elements(w),
-          bytes(x) + bytes(w) + bytes(out) + (around->norm.data ? bytes(around->norm) : 0) +
-              (around->add.data ? bytes(around->add) : 0) + kept);
+          bytes(x) + bytes(w) + bytes(out) + (fusion->norm.data ? bytes(fusion->norm) : 0) +
+              (fusion->add.data ? bytes(fusion->add) : 0) + kept);
 }
 
 /* Fraction of the stacked weights that is read. A group without rows reads none. */
@@ -65,22 +65,22 @@ static double share_read(double rows, i64 experts, const struct groups *groups)
     return fmin(rows, (double)groups->count) / (double)experts;
 }
 
-static void experts_few_in(struct device *device, struct matrix inside, struct matrix shared, struct matrix x,
-                           struct matrix norm, float eps, const struct few_experts *e)
+static void experts_skinny_in(struct device *device, struct matrix inside, struct matrix shared, struct matrix x,
+                              struct matrix norm, float eps, const struct skinny_experts *e)
 {
     double assignments = (double)(x.rows * e->k_max), row = (double)(inside.columns * dtype_bytes(inside.dtype));
-    meta_see_experts_few_in(device, inside, x, e);
+    meta_scratch_experts_skinny_in(device, inside, x, e);
     count(device,
           4 * assignments * (double)x.columns * (double)inside.columns + 4 * elements(shared) * (double)x.columns,
           bytes(x) + bytes(norm) + assignments * (row + 4) + bytes(shared) +
               bytes(e->gate_up) * share_read(assignments, e->experts, &e->groups) + bytes(e->shared_gate_up));
 }
 
-static void experts_few_out(struct device *device, struct matrix out, struct matrix x, struct matrix inside,
-                            struct matrix shared, const struct few_experts *e)
+static void experts_skinny_out(struct device *device, struct matrix out, struct matrix x, struct matrix inside,
+                               struct matrix shared, const struct skinny_experts *e)
 {
     double assignments = (double)(x.rows * e->k_max), row = (double)(inside.columns * dtype_bytes(inside.dtype));
-    meta_see_experts_few_out(device, x, inside, e);
+    meta_scratch_experts_skinny_out(device, x, inside, e);
     count(device,
           2 * assignments * (double)x.columns * (double)inside.columns + 2 * elements(shared) * (double)x.columns,
           bytes(out) + bytes(x) + assignments * (row + 8) + bytes(shared) +
@@ -96,7 +96,7 @@ static double grouped_rows(i64 bound, const struct groups *groups)
 static void matmul_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, i64 experts,
                            bool transpose, const struct groups *groups)
 {
-    meta_see_grouped(device, out, a, w, transpose, groups);
+    meta_scratch_grouped(device, out, a, w, transpose, groups);
     double rows = grouped_rows(a.rows, groups), share = rows / (double)max_i64(a.rows, 1);
     count(device, 2 * rows * (double)a.columns * (double)out.columns,
           (bytes(a) + bytes(out)) * share + bytes(w) * share_read(rows, experts, groups));
@@ -105,7 +105,7 @@ static void matmul_grouped(struct device *device, struct matrix out, struct matr
 static void matmul_grouped_swiglu(struct device *device, struct matrix y, struct matrix gate_up, struct matrix x,
                                   const i32 *rows, struct matrix w, i64 experts, const struct groups *groups)
 {
-    meta_see_grouped_swiglu(device, y, gate_up, x, rows, w, groups);
+    meta_scratch_grouped_swiglu(device, y, gate_up, x, rows, w, groups);
     double real = grouped_rows(y.rows, groups);
     double of_row = (double)((x.columns + y.columns * (gate_up.data ? 3 : 1)) * dtype_bytes(y.dtype) + (rows ? 4 : 0));
     count(device, 4 * real * (double)x.columns * (double)y.columns,
@@ -115,18 +115,18 @@ static void matmul_grouped_swiglu(struct device *device, struct matrix y, struct
 static void matmul_grouped_weights(struct device *device, struct matrix dw, u8 *written_slices, i64 experts,
                                    struct matrix dy, struct matrix x, const i32 *rows, const struct groups *groups)
 {
-    meta_see_grouped_weights(device, dw, experts, dy, x, rows, groups);
+    meta_scratch_grouped_weights(device, dw, experts, dy, x, rows, groups);
     double real = grouped_rows(dy.rows, groups), used = (double)groups->count / (double)experts;
     double of_row = (double)((dy.columns + x.columns) * dtype_bytes(dy.dtype) + (rows ? 4 : 0));
     count(device, 2 * real * (double)dy.columns * (double)x.columns, real * of_row + bytes(dw) * used);
 }
 
-static void matmul_narrow(struct device *device, struct matrix out, struct matrix a, const struct narrow *w,
-                          const struct groups *groups)
+static void matmul_quantized(struct device *device, struct matrix out, struct matrix a,
+                             const struct quantized_weight *w, const struct groups *groups)
 {
     double rows = groups ? grouped_rows(a.rows, groups) : (double)a.rows;
     double used = groups ? share_read(rows, w->parts, groups) : 1, share = rows / (double)max_i64(a.rows, 1);
-    meta_see_narrow(device, a, w);
+    meta_scratch_quantized(device, a, w);
     double each = (double)w->bits / 8 + (w->bits == 4 ? 1.0 / 32 : 0);
     count(device, 2 * rows * (double)a.columns * (double)out.columns,
           (bytes(a) + bytes(out)) * share +
@@ -151,7 +151,7 @@ static double fp8_bytes(const struct fp8_matrix *m)
     return (double)fp8_matrix_bytes(m);
 }
 
-static void pack_fp8(struct device *device, const struct fp8_matrix *out, struct matrix x, bool turned, i64 parts,
+static void pack_fp8(struct device *device, const struct fp8_matrix *out, struct matrix x, bool transposed, i64 parts,
                      const struct groups *groups)
 {
     double share = groups ? grouped_rows(x.rows, groups) / (double)max_i64(x.rows, 1) : 1;
@@ -164,7 +164,7 @@ static void matmul_fp8(struct device *device, struct matrix out, const struct fp
     double rows = groups ? grouped_rows(out.rows, groups) : (double)out.rows;
     double share = rows / (double)max_i64(out.rows, 1);
     double used = groups ? (double)(groups->count * out.columns) / (double)max_i64(b->outer, 1) : 1;
-    meta_see_fp8(device, a->depth);
+    meta_scratch_fp8(device, a->depth);
     count(device, 2 * rows * (double)out.columns * (double)a->depth,
           (fp8_bytes(a) + written(out, add)) * share + fp8_bytes(b) * used);
 }
@@ -174,7 +174,7 @@ static void matmul_fp8_weights(struct device *device, struct matrix dw, u8 *writ
 {
     double rows = (double)max_i64(dy->depth - groups->count * FP8_BLOCK, min_i64(dy->depth, FP8_BLOCK));
     double share = rows / (double)max_i64(dy->depth, 1), used = (double)groups->count / (double)experts;
-    meta_see_fp8(device, dy->depth);
+    meta_scratch_fp8(device, dy->depth);
     count(device, 2 * rows * (double)dy->outer * (double)x->outer,
           (fp8_bytes(dy) + fp8_bytes(x)) * share + bytes(dw) * used);
 }
@@ -186,21 +186,21 @@ static double conv_flops(struct matrix y, const struct conv *c)
 
 static void conv(struct device *device, struct matrix y, struct matrix x, struct matrix w, const struct conv *c)
 {
-    meta_see_conv(device, y, x, w, c);
+    meta_scratch_conv(device, y, x, w, c);
     count(device, conv_flops(y, c), bytes(y) + bytes(x) + bytes(w));
 }
 
 static void conv_backward_data(struct device *device, struct matrix dx, struct matrix dy, struct matrix w,
                                const struct conv *c, bool add)
 {
-    meta_see_conv_data(device, dx, dy, w, c, add);
+    meta_scratch_conv_data(device, dx, dy, w, c, add);
     count(device, conv_flops(dy, c), written(dx, add) + bytes(dy) + bytes(w));
 }
 
 static void conv_backward_weights(struct device *device, struct matrix dw, struct matrix dy, struct matrix x,
                                   const struct conv *c, bool add)
 {
-    meta_see_conv_weights(device, dw, dy, x, c);
+    meta_scratch_conv_weights(device, dw, dy, x, c);
     count(device, conv_flops(dy, c), written(dw, add) + bytes(dy) + bytes(x));
 }
 
@@ -386,7 +386,7 @@ static double visible_pairs(const struct intervals *v)
 static void attention(struct device *device, struct matrix out, float *lse, struct matrix q, struct matrix k,
                       struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals)
 {
-    meta_see_attention(device, q, k, heads, kv_heads, intervals, false);
+    meta_scratch_attention(device, q, k, heads, kv_heads, intervals, false);
     /* `read`: fraction of the cache that is read. */
     double pairs = visible_pairs(intervals), read = fmin(1, pairs / (double)max_i64(k.rows, 1));
     count(device, 4 * pairs * (double)q.columns, bytes(out) + bytes(q) + (bytes(k) + bytes(v)) * read);
@@ -398,7 +398,7 @@ static void attention_backward(struct device *device, struct matrix dq, struct m
                                struct matrix k, struct matrix v, i64 heads, i64 kv_heads,
                                const struct intervals *intervals)
 {
-    meta_see_attention(device, q, k, heads, kv_heads, intervals, true);
+    meta_scratch_attention(device, q, k, heads, kv_heads, intervals, true);
     count(device, 10 * visible_pairs(intervals) * (double)q.columns,
           bytes(dq) + bytes(dk) + bytes(dv) + bytes(dout) + bytes(out) + bytes(q) + bytes(k) + bytes(v));
 }
@@ -460,15 +460,15 @@ static void dispatch(struct device *device, struct matrix out, struct matrix x, 
 }
 
 static void route_regroup(struct device *device, i32 *offsets, i32 *regroup, i32 *arrived, i64 rows_bound,
-                          const i32 *from, i64 ranks, i64 experts, i64 part)
+                          const i32 *from, i64 ranks, i64 experts, i64 capacity)
 {
     count(device, 0, 8.0 * (double)rows_bound);
 }
 
-static void route_parts(struct device *device, i32 *source, i32 *slot, i32 *counts, double *over, const i32 *sorted,
-                        i64 assignments, i64 part, i64 ranks, i64 experts)
+static void route_capacity(struct device *device, i32 *source, i32 *slot, i32 *counts, double *over, const i32 *sorted,
+                           i64 assignments, i64 capacity, i64 ranks, i64 experts)
 {
-    count(device, 0, 8.0 * (double)(ranks * part + assignments + experts));
+    count(device, 0, 8.0 * (double)(ranks * capacity + assignments + experts));
 }
 
 static void route_count(struct device *device, i32 *counts, const i32 *offsets, const i32 *member, i64 kept,
@@ -498,7 +498,7 @@ static void cross_entropy_backward(struct device *device, struct matrix dlogits,
 
 static void bit_cross_entropy(struct device *device, float *loss, float *entropy, struct matrix logits, const u8 *bits)
 {
-    meta_see_losses_of_bits(device, logits);
+    meta_scratch_losses_of_bits(device, logits);
     count(device, 0, bytes(logits) + elements(logits));
 }
 
@@ -603,9 +603,9 @@ static void shift_rows(struct device *device, struct matrix x, const float *to, 
 }
 
 /* The lengths of responses are data, so only per-response work is counted. */
-static void surrogate(struct device *device, float *coefficient, double *sums, const float *loss, const float *old,
-                      const float *rollout, const float *start, const i32 *segment, const double *advantage,
-                      const double *weight, i64 responses, const struct surrogate_options *options)
+static void policy_loss(struct device *device, float *coefficient, double *sums, const float *loss, const float *old,
+                        const float *rollout, const float *start, const i32 *segment, const double *advantage,
+                        const double *weight, i64 responses, const struct policy_loss_options *options)
 {
     count(device, 0, 20.0 * (double)responses);
 }
@@ -637,14 +637,14 @@ static void permute(struct device *device, void *out, const void *x, enum dtype 
 static void quantize_bits(struct device *device, u8 *bits, float *sum, float *u, const float *x, const u8 *flip, i64 n,
                           i64 h, i64 w, i64 d, const struct scale *scales, i64 scale_count, const float *amplitude)
 {
-    meta_see_scales(device, h * w * d);
+    meta_scratch_scales(device, h * w * d);
     count(device, 0, 4.0 * (double)(n * h * w * d) * (double)(5 * scale_count + 3));
 }
 
 static void dequantize_bits(struct device *device, float *inputs, float *sum, const u8 *bits, i64 n, i64 h, i64 w,
                             i64 d, const struct scale *scales, i64 scale_count, const float *amplitude)
 {
-    meta_see_scales(device, h * w * d);
+    meta_scratch_scales(device, h * w * d);
     count(device, 0, 4.0 * (double)(n * h * w * d) * (double)(3 * scale_count + 2));
 }
 
@@ -668,7 +668,7 @@ static void quantize_vectors(struct device *device, i32 *codes, float *sum, floa
                              const float *codebooks, i64 levels, i64 codes_count)
 {
     double words = (double)(levels * codes_count);
-    meta_see_nearest(device, x, levels, codes_count);
+    meta_scratch_nearest(device, x, levels, codes_count);
     count(device, 2 * elements(x) * words, bytes(x) + 4 * (words * (double)x.columns + elements(x)));
 }
 
@@ -676,14 +676,14 @@ static void codebook_move(struct device *device, float *words, float *use, float
                           const i32 *codes, const float *residual, i64 n, const struct codebooks *books)
 {
     double each = (double)(books->levels * books->width);
-    meta_see_codebook(device, books);
+    meta_scratch_codebook(device, books);
     count(device, 0, 4 * each * ((double)n + 2 * (double)books->codes));
 }
 
 static void codebook_mean(struct device *device, float *words, const i32 *codes, struct matrix x, i64 level,
                           i64 attempt, const struct codebooks *books)
 {
-    meta_see_codebook(device, books);
+    meta_scratch_codebook(device, books);
     count(device, 0, bytes(x) + 4 * (double)(books->codes * books->width));
 }
 
@@ -696,19 +696,19 @@ static void count_stft(struct device *device, struct matrix spectrum, struct mat
 
 static void stft(struct device *device, struct matrix spectrum, struct matrix x, i64 n_fft, i64 hop, bool magnitude)
 {
-    meta_see_stft(device, spectrum, x, n_fft, false);
+    meta_scratch_stft(device, spectrum, x, n_fft, false);
     count_stft(device, spectrum, x, n_fft);
 }
 
 static void stft_backward(struct device *device, struct matrix dx, struct matrix dspectrum, i64 n_fft, i64 hop)
 {
-    meta_see_stft(device, dspectrum, dx, n_fft, true);
+    meta_scratch_stft(device, dspectrum, dx, n_fft, true);
     count_stft(device, dspectrum, dx, n_fft);
 }
 
 static void stft_inverse(struct device *device, struct matrix x, struct matrix spectrum, i64 n_fft, i64 hop)
 {
-    meta_see_stft(device, spectrum, x, n_fft, true);
+    meta_scratch_stft(device, spectrum, x, n_fft, true);
     count_stft(device, spectrum, x, n_fft);
 }
 

@@ -1,5 +1,5 @@
 #include "tests/amx/tiles.h"
-#include "kernels/levels.h"
+#include "kernels/isa.h"
 
 #include <immintrin.h>
 #include <stdio.h>
@@ -8,12 +8,12 @@
 
 enum { TILES = 8, ROWS = 16, ROW_BYTES = 64, CONFIG_BYTES = 64 };
 
-struct tile {
+struct amx_register {
     _Alignas(64) u8 row[ROWS][ROW_BYTES]; /* zeros outside the configured size */
     int rows, bytes;
 };
 static __thread struct {
-    struct tile tile[TILES];
+    struct amx_register tile[TILES];
     bool configured;
 } state;
 
@@ -76,7 +76,7 @@ void tiles_release(void)
     memset(&state, 0, sizeof state);
 }
 
-static struct tile *tile_of(int number)
+static struct amx_register *tile_of(int number)
 {
     require(state.configured && number >= 0 && number < TILES && state.tile[number].rows > 0,
             "tile %d is used while it is not configured", number);
@@ -87,20 +87,20 @@ static struct tile *tile_of(int number)
 
 void tiles_zero(int tile)
 {
-    struct tile *t = tile_of(tile);
+    struct amx_register *t = tile_of(tile);
     memset(t->row, 0, sizeof t->row);
 }
 
 void tiles_load(int tile, const void *from, size_t row_bytes)
 {
-    struct tile *t = tile_of(tile);
+    struct amx_register *t = tile_of(tile);
     for (int row = 0; row < t->rows; row++)
         memcpy(t->row[row], (const char *)from + (size_t)row * row_bytes, (size_t)t->bytes);
 }
 
 void tiles_store(int tile, void *to, size_t row_bytes)
 {
-    struct tile *t = tile_of(tile);
+    struct amx_register *t = tile_of(tile);
     require(row_bytes >= (size_t)t->bytes, "rows of tile %d, %d bytes, are stored over each other", tile, t->bytes);
     for (int row = 0; row < t->rows; row++)
         memcpy((char *)to + (size_t)row * row_bytes, t->row[row], (size_t)t->bytes);
@@ -108,9 +108,9 @@ void tiles_store(int tile, void *to, size_t row_bytes)
 
 /* ---- Products ---- */
 
-static void check_product(int sums, int a, int b)
+static void check_gemm(int sums, int a, int b)
 {
-    struct tile *s = tile_of(sums), *x = tile_of(a), *y = tile_of(b);
+    struct amx_register *s = tile_of(sums), *x = tile_of(a), *y = tile_of(b);
     require(sums != a && sums != b && a != b, "a product of tiles %d, %d and %d", sums, a, b);
     require(s->bytes % 4 == 0 && x->bytes % 4 == 0 && s->rows == x->rows && s->bytes == y->bytes &&
                 x->bytes / 4 == y->rows,
@@ -118,7 +118,7 @@ static void check_product(int sums, int a, int b)
             y->rows, y->bytes);
 }
 
-static __mmask16 columns_of(const struct tile *tile)
+static __mmask16 columns_of(const struct amx_register *tile)
 {
     return (__mmask16)((1u << tile->bytes / 4) - 1);
 }
@@ -126,7 +126,8 @@ static __mmask16 columns_of(const struct tile *tile)
 /* Sums the first and the second elements of all pairs separately, adds the two sums, then adds the
  * old value. A function of its own, so that the compiler cannot move this code across the changes
  * of MXCSR. */
-__attribute__((noinline)) static void multiply_bf16(struct tile *sums, const struct tile *a, const struct tile *b)
+__attribute__((noinline)) static void multiply_bf16(struct amx_register *sums, const struct amx_register *a,
+                                                    const struct amx_register *b)
 {
     const __m512i second = _mm512_set1_epi32((int)0xffff0000);
     int pairs = a->bytes / 4;
@@ -154,7 +155,7 @@ void tiles_multiply_bf16(int sums, int a, int b)
 {
     enum { TO_NEAREST_MASKED_DAZ_FTZ = 0x9fc0 }; /* denormals are zero on input and output; round to nearest even */
     unsigned before = _mm_getcsr();
-    check_product(sums, a, b);
+    check_gemm(sums, a, b);
     _mm_setcsr(TO_NEAREST_MASKED_DAZ_FTZ);
     multiply_bf16(&state.tile[sums], &state.tile[a], &state.tile[b]);
     _mm_setcsr(before);
@@ -164,10 +165,10 @@ void tiles_multiply_bf16(int sums, int a, int b)
 void tiles_multiply_bytes(int sums, int a, int b)
 {
     const __m512i to_unsigned = _mm512_set1_epi32((int)0x80808080);
-    struct tile *s = tile_of(sums);
-    const struct tile *x = tile_of(a), *y = tile_of(b);
+    struct amx_register *s = tile_of(sums);
+    const struct amx_register *x = tile_of(a), *y = tile_of(b);
     __m512i shifted = _mm512_setzero_si512();
-    check_product(sums, a, b);
+    check_gemm(sums, a, b);
     for (int k = 0; k < y->rows; k++)
         shifted = _mm512_dpbusd_epi32(shifted, to_unsigned, _mm512_load_si512(y->row[k]));
     for (int m = 0; m < s->rows; m++) {

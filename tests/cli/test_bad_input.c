@@ -15,7 +15,7 @@ struct bad_input_row {
 
 static void check_row(const struct bad_input_row *row)
 {
-    struct text before = {0};
+    struct buffer before = {0};
     clear_work();
     if (row->folder) {
         char *to = path_join(work, row->folder), *from = path_join(root, row->folder);
@@ -25,12 +25,12 @@ static void check_row(const struct bad_input_row *row)
     }
     if (row->damage.name)
         do_damage(&row->damage);
-    text_append(&before, "", 0);
+    buffer_append(&before, "", 0);
     list_tree(&before, work);
     int status = run_set(row->words, &(struct setting_of_run){.input = row->input});
     expect_failure(row->words, status, row->status ? row->status : 1, row->says);
     expect_same_tree(row->words, &before);
-    text_release(&before);
+    buffer_release(&before);
 }
 
 static void check_rows(const struct bad_input_row *rows, i64 count)
@@ -112,7 +112,7 @@ static void recipes_are_refused_by_line(void **state)
 
 /* ---- Media ---- */
 
-static void check_medium(const struct medium *m, enum how how, const char *from, const char *says)
+static void check_medium(const struct damaged_medium *m, enum how how, const char *from, const char *says)
 {
     char *name = string_format("bad.%s", m->extension);
     struct bad_input_row row = {.words = {"generate", "../model", m->option, name, "--to", "image", "-o", "out.png"},
@@ -142,7 +142,7 @@ static void media_are_refused_by_name(void **state)
     };
     (void)state;
     for (i64 i = 0; i < COUNT_OF(media); i++) {
-        const struct medium *m = &media[i];
+        const struct damaged_medium *m = &media[i];
         check_medium(m, GONE, NULL, "cannot be opened");
         check_medium(m, EMPTY, NULL, "found an empty file");
         check_medium(m, HALF, m->good, "cut short");
@@ -230,7 +230,7 @@ static void texts_are_refused_by_line(void **state)
     {                                                                                                                  \
         .folder = "model", .damage = {name, FLIPPED}, .words = {"inspect", "model"}, .says = {                         \
             name,                                                                                                      \
-            "the checksum of its tensors",                                                                             \
+            "the checksum of the tensors",                                                                             \
             "damaged or changed"                                                                                       \
         }                                                                                                              \
     }
@@ -387,7 +387,7 @@ static void guidance_of_a_model_that_had_all_prompts_is_spoken_of(void **state)
         assert_null(strstr(complained.data, "guidance"));
         assert_int_equal(
             WEFT("generate", "../model", "--prompt", "a", "--to", "image", "-o", "out.png", "--guidance", "2"), 0);
-        bool told = strstr(complained.data, "guidance 2: ../model never made media without a prompt") != NULL;
+        bool told = strstr(complained.data, "guidance 2: ../model was trained without dropped conditions") != NULL;
         assert_int_equal(told, i < COUNT_OF(rows) && rows[i].told);
         memory_free(text);
     }
@@ -482,7 +482,7 @@ static void shards_are_refused_by_place(void **state)
          .damage = {"model/config.json", REPLACED, NULL, "\"vision_bits\": 6", "\"vision_bits\": 0"},
          .words = {"eval", "model", "--data", "../shards", "--length", "128"},
          .says = {"../shards holds pictures", "does not read"}},
-        SHARDS("shards/validation/index", GONE, "shards/validation", "no index there", "expected a part that prepare"),
+        SHARDS("shards/validation/index", GONE, "shards/validation", "no index", "expected a split written"),
         {.words = {"report", "../model"}, .says = {"../model", "no run.json there"}},
     };
     (void)state;

@@ -20,12 +20,12 @@ static const char *const bad_files[] = {"empty.png", "half.png",  "other.png",  
 static void make_data_set(void)
 {
     static const char *const keys[] = {"image", "video", "audio"};
-    struct text captions = {0};
+    struct buffer captions = {0};
     clear_work();
     char *folder = path_join(work, "data"), *list = path_join(folder, "captions.jsonl");
     require(directory_make(folder) == 0, "%s", error_text());
     for (i64 i = 0; i < COUNT_OF(media); i++) {
-        const struct medium *m = &media[i];
+        const struct damaged_medium *m = &media[i];
         const struct {
             const char *stem, *from;
             enum how how;
@@ -39,22 +39,23 @@ static void make_data_set(void)
             memory_free(name);
         }
         for (i64 k = 0; k < 10; k++)
-            text_printf(&captions, "{\"%s\":\"good.%s\",\"text\":\"a thing to see or hear\"}\n", keys[i], m->extension);
+            buffer_printf(&captions, "{\"%s\":\"good.%s\",\"text\":\"a thing to see or hear\"}\n", keys[i],
+                          m->extension);
     }
     do_damage(&(struct damage){"data/silent.wav", AS_IT_IS, "../silent.wav"});
     for (i64 i = 0; i < COUNT_OF(bad_files); i++) {
         const char *extension = strchr(bad_files[i], '.') + 1;
-        text_printf(&captions, "{\"%s\":\"%s\",\"text\":\"x\"}\n",
-                    strcmp(extension, "png") == 0   ? "image"
-                    : strcmp(extension, "mp4") == 0 ? "video"
-                                                    : "audio",
-                    bad_files[i]);
+        buffer_printf(&captions, "{\"%s\":\"%s\",\"text\":\"x\"}\n",
+                      strcmp(extension, "png") == 0   ? "image"
+                      : strcmp(extension, "mp4") == 0 ? "video"
+                                                      : "audio",
+                      bad_files[i]);
     }
-    text_printf(&captions,
-                "rubbish\n{\"image\":\"good.png\",\"text\":\"\xff\"}\n{\"audio\":\"good.wav\",\"text\":\"cut");
+    buffer_printf(&captions,
+                  "rubbish\n{\"image\":\"good.png\",\"text\":\"\xff\"}\n{\"audio\":\"good.wav\",\"text\":\"cut");
     put_file(list, captions.data, captions.length);
     do_damage(&(struct damage){"data/words.txt", TEXT, NULL, "good words\n\xff\xfe and others\n"});
-    text_release(&captions);
+    buffer_release(&captions);
     memory_free(folder);
     memory_free(list);
 }
@@ -124,7 +125,7 @@ static void bad_files_of_a_data_set_are_skipped_and_counted(void **state)
 static void precision_that_the_device_is_slow_in_is_refused(void **state)
 {
     static const char *const words[] = {"run", "r.yaml", "precision=fp8", NULL};
-    static const char *const says[] = {"this run is in fp8", "8 bits are computed in bf16", "precision=f32", NULL};
+    static const char *const says[] = {"this run uses fp8", "8 bits are computed in bf16", "precision=f32", NULL};
     (void)state;
     clear_work();
     do_damage(&(struct damage){"r.yaml", TEXT, NULL, training});
@@ -137,7 +138,7 @@ static void precision_that_the_device_is_slow_in_is_refused(void **state)
 /* ---- Checkpoints ---- */
 
 /* Makes ROOT/trained, a run interrupted after its last checkpoint; model: the expected result. */
-static void train(struct text *model)
+static void train(struct buffer *model)
 {
     char *run = path_join(work, "run"), *to = path_join(root, "trained"), *made = path_join(to, "base"),
          *partial = path_join(to, "base.partial");
@@ -181,7 +182,7 @@ static void a_damaged_checkpoint_gives_way_to_the_one_before(void **state)
                                          {BEFORE "weft/optimizer.safetensors", HALF}};
     static const char *const words[] = {"run", "r.yaml", NULL};
     static const char *const says[] = {"stage base", "step-000004/weft/optimizer.safetensors", "of 2", "remove", NULL};
-    struct text expected = {0}, got = {0}, before = {0};
+    struct buffer expected = {0}, got = {0}, before = {0};
     char *made = path_join(work, "run/base/model.safetensors"),
          *checkpoints = path_join(work, "run/base.partial/checkpoints");
     (void)state;
@@ -193,7 +194,7 @@ static void a_damaged_checkpoint_gives_way_to_the_one_before(void **state)
         expect_words("warning: ");
         expect_words(strrchr(damages[i].name, '/') + 1);
         expect_words("falling back to the checkpoint before it");
-        expect_words("goes on from step 4");
+        expect_words("resuming from step 4");
         require(file_read(&got, made) == 0, "%s", error_text());
         assert_int_equal(got.length, expected.length);
         assert_memory_equal(got.data, expected.data, (size_t)expected.length);
@@ -201,12 +202,12 @@ static void a_damaged_checkpoint_gives_way_to_the_one_before(void **state)
     damage_and_go_on(both, COUNT_OF(both));
     list_tree(&before, checkpoints);
     expect_failure(words, run_set(words, &(struct setting_of_run){0}), 1, says);
-    text_clear(&got);
+    buffer_clear(&got);
     list_tree(&got, checkpoints); /* kept, so that it may be repaired by hand */
     assert_string_equal(got.data, before.data);
-    text_release(&expected);
-    text_release(&got);
-    text_release(&before);
+    buffer_release(&expected);
+    buffer_release(&got);
+    buffer_release(&before);
     memory_free(made);
     memory_free(checkpoints);
 }
@@ -246,12 +247,12 @@ static void samples_that_fit_no_row_are_counted(void **state)
         fail_msg("%s", complained.data);
     expect_words("validation: ");
     expect_words("longer than a row of 8 positions and were not measured");
-    expect_words("longer than batch.length and are left out");
+    expect_words("longer than batch.length and are skipped");
 }
 
 /* ---- Full disks ---- */
 
-static const struct writing {
+static const struct full_disk_case {
     i64 room_bytes; /* size of the disk */
     const char *words[WORDS_MOST];
     const char *says[3];
@@ -270,9 +271,9 @@ static const struct writing {
 };
 
 /* A run keeps what a resume needs, and no partial files. */
-static void expect_nothing_half_made(const struct writing *w, const struct text *before)
+static void expect_nothing_half_made(const struct full_disk_case *w, const struct buffer *before)
 {
-    struct text after = {0};
+    struct buffer after = {0};
     if (strcmp(w->words[0], "run") != 0) {
         expect_same_tree(w->words, before);
         return;
@@ -282,19 +283,19 @@ static void expect_nothing_half_made(const struct writing *w, const struct text 
     for (i64 i = 0; i < COUNT_OF(half); i++)
         if (strstr(after.data, half[i]))
             fail_msg("%s left %s behind:\n%s", w->words[1], half[i], after.data);
-    text_release(&after);
+    buffer_release(&after);
 }
 
-static void check_writing(const struct writing *w, i64 file_bytes_most, const char *reason)
+static void check_writing(const struct full_disk_case *w, i64 file_bytes_most, const char *reason)
 {
-    struct text before = {0};
+    struct buffer before = {0};
     const char *const says[] = {w->says[0], w->says[1] ? w->says[1] : reason, reason, NULL};
-    text_append(&before, "", 0);
+    buffer_append(&before, "", 0);
     list_tree(&before, work);
     int status = run_set(w->words, &(struct setting_of_run){.file_bytes_most = file_bytes_most});
     expect_failure(w->words, status, 1, says);
     expect_nothing_half_made(w, &before);
-    text_release(&before);
+    buffer_release(&before);
 }
 
 static void a_full_disk_leaves_nothing_half_written(void **state)

@@ -12,7 +12,7 @@
 #include "core/json.h"
 #include "kernels/kernels.h"
 
-static struct text said; /* stdout and stderr of the last run */
+static struct buffer said; /* stdout and stderr of the last run */
 
 static int weft(const char *words)
 {
@@ -20,9 +20,9 @@ static int weft(const char *words)
     FILE *out = popen(command, "r");
     size_t bytes;
     assert_non_null(out);
-    text_clear(&said);
+    buffer_clear(&said);
     while ((bytes = fread(part, 1, sizeof part, out)) > 0)
-        text_append(&said, part, (i64)bytes);
+        buffer_append(&said, part, (i64)bytes);
     int status = pclose(out);
     memory_free(command);
     assert_true(WIFEXITED(status));
@@ -96,6 +96,6 @@ int main(void)
         cmocka_unit_test(what_it_does_not_know_it_refuses),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    text_release(&said);
+    buffer_release(&said);
     return failed;
 }

@@ -63,7 +63,7 @@ static char *losses_of_length(const char *length)
 {
     if (WEFT("eval", model_folder, "--data", shards, "--part", "train", "--length", length, "--json"))
         fail_msg("%s", complained.data);
-    struct text losses = {0};
+    struct buffer losses = {0};
     struct json *j = json_parse(said.data, said.length, "stdout");
     json_print(&losses, json_get(j, "losses"), 0);
     json_free(j);
@@ -171,13 +171,13 @@ static void plan_names_what_cannot_be_known(void **state)
 {
     (void)state;
     char *path = in_folder("unknown.yaml");
-    struct text recipe = {0};
-    text_printf(&recipe,
-                "run: %s/unknown\nstages:\n"
-                "  made: {kind: command, argv: [make-a-model]}\n"
-                "  base: {kind: pretrain, data: %s}\n"
-                "  more: {kind: pretrain, from: made, data: %s}\n",
-                shards, shards, shards);
+    struct buffer recipe = {0};
+    buffer_printf(&recipe,
+                  "run: %s/unknown\nstages:\n"
+                  "  made: {kind: command, argv: [make-a-model]}\n"
+                  "  base: {kind: pretrain, data: %s}\n"
+                  "  more: {kind: pretrain, from: made, data: %s}\n",
+                  shards, shards, shards);
     assert_int_equal(file_replace(path, recipe.data, recipe.length), 0);
     assert_int_equal(WEFT("plan", path), 0);
     assert_non_null(strstr(said.data, "base: "));
@@ -185,8 +185,8 @@ static void plan_names_what_cannot_be_known(void **state)
     assert_int_equal(WEFT("plan", path, "more"), 1);
     expect_complaint("what stage made makes");
     assert_int_equal(WEFT("plan", path, "more", "more.from=more"), 2);
-    expect_complaint("does not come before it");
-    text_release(&recipe);
+    expect_complaint("is not an earlier stage");
+    buffer_release(&recipe);
     memory_free(path);
 }
 
@@ -194,17 +194,17 @@ static void a_folder_of_others_is_no_stage(void **state)
 {
     (void)state;
     char *path = in_folder("others.yaml"), *folder = in_folder("others/half"), *mine = in_folder("others/half/mine");
-    struct text recipe = {0};
-    text_printf(&recipe, "run: %s/others\nstages:\n  half: {kind: extract, from: %s}\n", shards, model_folder);
+    struct buffer recipe = {0};
+    buffer_printf(&recipe, "run: %s/others\nstages:\n  half: {kind: extract, from: %s}\n", shards, model_folder);
     assert_int_equal(file_replace(path, recipe.data, recipe.length), 0);
     assert_int_equal(directory_make(folder), 0);
     assert_int_equal(file_replace(mine, "", 0), 0);
     assert_int_equal(WEFT("run", path), 1);
-    expect_complaint("weft run did not make it");
+    expect_complaint("weft run did not create it");
     assert_int_equal(WEFT("run", path, "--redo"), 1);
-    expect_complaint("weft run did not make it");
+    expect_complaint("weft run did not create it");
     assert_true(file_exists(mine));
-    text_release(&recipe);
+    buffer_release(&recipe);
     memory_free(folder);
     memory_free(mine);
     memory_free(path);
@@ -216,7 +216,7 @@ static void the_page_shows_what_stages_left(void)
                                         "which experts each stream chooses"};
     char *run_folder = in_folder("run"), *timings = path_join(run_folder, "timings.jsonl");
     char *alone = path_join(run_folder, "report.html"), *both = in_folder("both.html");
-    struct text page = {0}, clock = {0};
+    struct buffer page = {0}, clock = {0};
     assert_int_equal(file_read(&clock, timings), 0);
     assert_null(strstr(clock.data, "matrix_peak_gflops")); /* none of these stages measures it */
     assert_int_equal(WEFT("report", run_folder), 0);
@@ -231,8 +231,8 @@ static void the_page_shows_what_stages_left(void)
     void *blocks[] = {run_folder, timings, alone, both};
     for (i64 i = 0; i < COUNT_OF(blocks); i++)
         memory_free(blocks[i]);
-    text_release(&page);
-    text_release(&clock);
+    buffer_release(&page);
+    buffer_release(&clock);
 }
 
 static void a_recipe_runs_extract_grid_and_routing(void **state)
@@ -240,13 +240,13 @@ static void a_recipe_runs_extract_grid_and_routing(void **state)
     (void)state;
     static const char *const made[] = {"half/config.json", "grid/grid.json", "look/routing.html"};
     char *path = in_folder("small.yaml");
-    struct text recipe = {0};
-    text_printf(&recipe,
-                "run: %s/run\nstages:\n"
-                "  half: {kind: extract, from: %s, experts: 4, layers: 0-3}\n"
-                "  grid: {kind: grid, from: half, data: %s, part: train, length: 128, rows: 4, decode_tokens: 4}\n"
-                "  look: {kind: routing, from: half, data: %s, part: train, length: 128}\n",
-                shards, model_folder, shards, shards);
+    struct buffer recipe = {0};
+    buffer_printf(&recipe,
+                  "run: %s/run\nstages:\n"
+                  "  half: {kind: extract, from: %s, experts: 4, layers: 0-3}\n"
+                  "  grid: {kind: grid, from: half, data: %s, part: train, length: 128, rows: 4, decode_tokens: 4}\n"
+                  "  look: {kind: routing, from: half, data: %s, part: train, length: 128}\n",
+                  shards, model_folder, shards, shards);
     assert_int_equal(file_replace(path, recipe.data, recipe.length), 0);
     if (WEFT("run", path))
         fail_msg("%s", complained.data);
@@ -255,7 +255,7 @@ static void a_recipe_runs_extract_grid_and_routing(void **state)
         assert_true(file_exists(file));
         memory_free(file);
     }
-    text_release(&recipe);
+    buffer_release(&recipe);
     memory_free(path);
     the_page_shows_what_stages_left();
 }
@@ -265,25 +265,25 @@ static void a_command_begins_in_an_empty_folder(void **state)
 {
     (void)state;
     char *path = in_folder("command.yaml"), *made = in_folder("command/one/file");
-    struct text recipe = {0};
-    text_printf(&recipe,
-                "run: %s/command\nstages:\n"
-                "  one: {kind: command, argv: [sh, -c, 'test ! -e $OUT/file && touch $OUT/file && test -e %s/go']}\n",
-                shards, shards);
+    struct buffer recipe = {0};
+    buffer_printf(&recipe,
+                  "run: %s/command\nstages:\n"
+                  "  one: {kind: command, argv: [sh, -c, 'test ! -e $OUT/file && touch $OUT/file && test -e %s/go']}\n",
+                  shards, shards);
     assert_int_equal(file_replace(path, recipe.data, recipe.length), 0);
     assert_int_equal(WEFT("run", path), 1);
-    expect_complaint("sh ended with status 1");
+    expect_complaint("sh exited with status 1");
     char *go = in_folder("go"), *partial = in_folder("command/one.partial");
     assert_int_equal(file_replace(go, "", 0), 0);
     int lock = open(partial, O_RDONLY | O_DIRECTORY); /* like a run in progress */
     assert_true(lock >= 0 && flock(lock, LOCK_EX) == 0);
     assert_int_equal(WEFT("run", path), 1);
-    expect_complaint("another weft run is at work");
+    expect_complaint("in use by another weft run");
     close(lock);
     if (WEFT("run", path))
         fail_msg("%s", complained.data);
     assert_true(file_exists(made));
-    text_release(&recipe);
+    buffer_release(&recipe);
     memory_free(go);
     memory_free(partial);
     memory_free(made);

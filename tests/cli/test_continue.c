@@ -8,7 +8,7 @@
 #include "tests/weft_process.h"
 
 static char *shards;
-static struct text complained;
+static struct buffer complained;
 
 /* Settings of all stages; steps and the optimizer depend on the test. */
 #define COMMON                                                                                                         \
@@ -34,7 +34,7 @@ static int teardown(void **state)
 {
     directory_remove(shards);
     memory_free(shards);
-    text_release(&complained);
+    buffer_release(&complained);
     return remove_directory(state);
 }
 
@@ -43,17 +43,17 @@ static int teardown(void **state)
 static int run(const char *name, const char *stages, const char *words)
 {
     char *recipe = string_format("%s.yaml", path_of(name)), *err = path_of("stderr");
-    struct text text = {0};
-    text_printf(&text, "run: %s\nprecision: f32\nstages:\n", path_of(name));
-    text_printf(&text, stages, shards, shards, shards);
+    struct buffer text = {0};
+    buffer_printf(&text, "run: %s\nprecision: f32\nstages:\n", path_of(name));
+    buffer_printf(&text, stages, shards, shards, shards);
     succeed(file_replace(recipe, text.data, text.length));
     char *rest = string_copy(words), *all[12] = {"weft", "run", recipe};
     weft_add_words(all, COUNT_OF(all), rest);
     int status = weft_run_quietly(all, err);
-    text_release(&complained);
+    buffer_release(&complained);
     succeed(file_read(&complained, err));
-    text_append(&complained, "", 0);
-    text_release(&text);
+    buffer_append(&complained, "", 0);
+    buffer_release(&text);
     memory_free(recipe);
     memory_free(rest);
     return status;
@@ -73,19 +73,19 @@ static void expect_words(const char *words)
 
 static bool same_files(const char *a, const char *b)
 {
-    struct text x = {0}, y = {0};
+    struct buffer x = {0}, y = {0};
     succeed(file_read(&x, path_of(a)));
     succeed(file_read(&y, path_of(b)));
     bool same = x.length == y.length && memcmp(x.data, y.data, (size_t)x.length) == 0;
-    text_release(&x);
-    text_release(&y);
+    buffer_release(&x);
+    buffer_release(&y);
     return same;
 }
 
 /* A value in the metrics line of step `step`; NaN if there is none. */
 static double metric(const char *stage_folder, i64 step, const char *name)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     double value = NAN;
     char *path = path_join(path_of(stage_folder), "metrics.jsonl");
     succeed(file_read(&text, path));
@@ -96,7 +96,7 @@ static double metric(const char *stage_folder, i64 step, const char *name)
             value = json_number(json_get(j, name), NAN);
         json_free(j);
     }
-    text_release(&text);
+    buffer_release(&text);
     memory_free(path);
     return value;
 }
@@ -228,7 +228,7 @@ static void continued_equals_at_once(void **state)
     (void)state;
     run_well("once", at_once, "");
     run_well("parts", parts, "");
-    expect_words("goes on from step 4 of");
+    expect_words("resuming from step 4 of");
     for (i64 i = 0; i < COUNT_OF(files); i++) {
         char *a = string_format("once/base/checkpoints/step-000008/%s", files[i]);
         char *b = string_format("parts/more/checkpoints/step-000008/%s", files[i]);
@@ -254,7 +254,7 @@ static void what_continues_is_resumed(void **state)
     assert_int_equal(unlink(path_of("parts/more.partial/done.json")), 0);
     succeed(directory_remove(path_of("parts/more.partial/checkpoints/step-000008")));
     run_well("parts", parts, "");
-    expect_words("goes on from step 6\n");
+    expect_words("resuming from step 6\n");
     assert_true(same_files("once/base/checkpoints/step-000008/weft/optimizer.safetensors",
                            "parts/more/checkpoints/step-000008/weft/optimizer.safetensors"));
 }
@@ -288,7 +288,7 @@ static void what_cannot_be_carried_is_refused(void **state)
     assert_int_equal(run("refused", parts, "more --redo more.from=base"), 2);
     expect_words("from and continue");
     char *tokenizer = path_join(shards, "text/tokenizer.json");
-    struct text was = {0};
+    struct buffer was = {0};
     succeed(file_read(&was, tokenizer));
     char *changed = string_format("%.*s ", (int)was.length, was.data);
     succeed(file_replace(tokenizer, changed, was.length + 1));
@@ -296,7 +296,7 @@ static void what_cannot_be_carried_is_refused(void **state)
     succeed(file_replace(tokenizer, was.data, was.length));
     assert_int_equal(status, 1);
     expect_words("made with another tokenizer");
-    text_release(&was);
+    buffer_release(&was);
     memory_free(tokenizer);
     memory_free(changed);
 }

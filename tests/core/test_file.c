@@ -11,10 +11,10 @@ static void put(const char *path, const char *text)
 
 static void assert_holds(const char *path, const char *expected)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     succeed(file_read(&text, path));
     assert_string_equal(text.data, expected);
-    text_release(&text);
+    buffer_release(&text);
 }
 
 /* Checks the names in a directory, joined by spaces. */
@@ -22,13 +22,13 @@ static void assert_lists(const char *path, const char *expected)
 {
     char **names;
     i64 count;
-    struct text text = {0};
+    struct buffer text = {0};
     succeed(directory_list(&names, &count, path));
-    text_append(&text, "", 0);
+    buffer_append(&text, "", 0);
     for (i64 i = 0; i < count; i++)
-        text_printf(&text, "%s%s", i ? " " : "", names[i]);
+        buffer_printf(&text, "%s%s", i ? " " : "", names[i]);
     assert_string_equal(text.data, expected);
-    text_release(&text);
+    buffer_release(&text);
     string_list_free(names, count);
 }
 
@@ -114,7 +114,7 @@ static void devices_are_written_as_they_are(void **state)
     assert_int_equal(stat("/dev/null", &status), 0);
     assert_true(S_ISCHR(status.st_mode));
     assert_int_equal(file_replace("/dev/full", "x", 1), -1);
-    assert_says("/dev/full: cannot be written (1 bytes); make room and run again: No space left");
+    assert_says("/dev/full: cannot be written (1 bytes); free disk space and run again: No space left");
 }
 
 static void a_full_disk_keeps_the_old_file(void **state)
@@ -145,7 +145,7 @@ static void wrong_paths_are_reported(void **state)
 {
     (void)state;
     struct file_view view;
-    struct text text = {0};
+    struct buffer text = {0};
     char **names;
     i64 count;
     put(path_of("plain"), "x");
@@ -273,7 +273,7 @@ static void a_folder_beside_is_fresh(void **state)
 static void a_named_pipe_is_refused_at_once(void **state)
 {
     struct file_view view;
-    struct text text = {0};
+    struct buffer text = {0};
     (void)state;
     assert_int_equal(mkfifo(path_of("pipe"), 0600), 0);
     assert_int_equal(file_map(&view, path_of("pipe")), -1);

@@ -174,7 +174,7 @@ static void check_cuda(const char *file, const char *content)
 static void check_file(const struct includes_room *room, const char *file)
 {
     char *path = path_join(SOURCE_TREE, file), name[256];
-    struct text content = {0};
+    struct buffer content = {0};
     assert_int_equal(file_read(&content, path), 0);
     for (char *at = content.data; at && (at = strstr(at, "#include ")) != NULL; at += 9) {
         if (sscanf(at, "#include \"%255[^\"]\"", name) == 1)
@@ -184,7 +184,7 @@ static void check_file(const struct includes_room *room, const char *file)
     }
     if (content.data && strncmp(file, "kernels/cuda/", 13) == 0)
         check_cuda(file, content.data);
-    text_release(&content);
+    buffer_release(&content);
     memory_free(path);
 }
 

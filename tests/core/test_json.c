@@ -27,10 +27,10 @@ static void assert_refused(const char *text, const char *expected)
 
 static void assert_prints(const struct json *value, int indent, const char *expected)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     json_print(&text, value, indent);
     assert_string_equal(text.data, expected);
-    text_release(&text);
+    buffer_release(&text);
 }
 
 static void getters_return_values_or_fallbacks(void **state)
@@ -88,11 +88,11 @@ static void bad_text_is_refused_with_its_place(void **state)
     assert_refused("[1] 2", "here.json:1:");
     assert_refused("[\"\xff\"]", "byte 0xff");
     assert_refused("[1e999]", "here.json:1:");
-    struct text deep = {0};
+    struct buffer deep = {0};
     for (int i = 0; i < 100000; i++)
-        text_append(&deep, "[", 1);
+        buffer_append(&deep, "[", 1);
     assert_refused(deep.data, "here.json:1:");
-    text_release(&deep);
+    buffer_release(&deep);
     assert_null(json_parse(NULL, 0, "empty"));
     assert_null(json_load("/nonexistent/x.json"));
     assert_non_null(strstr(error_text(), "/nonexistent/x.json"));
@@ -190,7 +190,7 @@ static void reals_read_back_the_same(void **state)
     const double values[] = {1.0 / 3, DBL_MAX, DBL_MIN, 5e-324, -0.0, 3.141592653589793, 123456789012345678.0};
     for (i64 i = 0; i < COUNT_OF(values); i++) {
         struct json *value = json_of_number(values[i]);
-        struct text text = {0};
+        struct buffer text = {0};
         json_print(&text, value, 0);
         struct json *again = parse(text.data);
         assert_int_equal(json_kind(again), JSON_REAL);
@@ -198,7 +198,7 @@ static void reals_read_back_the_same(void **state)
         assert_memory_equal(&number, &values[i], sizeof number);
         json_free(again);
         json_free(value);
-        text_release(&text);
+        buffer_release(&text);
     }
 }
 
@@ -230,10 +230,10 @@ static void saved_files_load_again(void **state)
     struct json *root = parse("{\"a\":[1,2.5,\"\\u00e9\"]}");
     assert_int_equal(json_save(path, root), 0);
     json_free(root);
-    struct text text = {0};
+    struct buffer text = {0};
     assert_int_equal(file_read(&text, path), 0);
     assert_string_equal(text.data, "{\n  \"a\": [\n    1,\n    2.5,\n    \"\xc3\xa9\"\n  ]\n}\n");
-    text_release(&text);
+    buffer_release(&text);
     root = json_load(path);
     assert_int_equal(json_count(json_get(root, "a")), 3);
     json_free(root);
@@ -248,7 +248,7 @@ static bool line_is_taken(const char *line, i64 length)
 {
     const char *text;
     i64 bytes;
-    struct text room = {0};
+    struct buffer room = {0};
     bool taken = json_line_string(&text, &bytes, &room, line, length, "text");
     if (taken) {
         struct json *root = json_parse(line, length, "line");
@@ -258,7 +258,7 @@ static bool line_is_taken(const char *line, i64 length)
             fail_msg("%.*s: another string than the parser's (%s)", (int)length, line, root ? "" : error_text());
         json_free(root);
     }
-    text_release(&room);
+    buffer_release(&room);
     return taken;
 }
 

@@ -17,11 +17,11 @@ static void the_golden_file_is_written_and_read(void **state)
     float values[2] = {1, 2}, read[2];
     struct tensor_source source = {"a", DTYPE_F32, 1, {2}, values};
     succeed(safetensors_save(path_of("a.safetensors"), &source, 1, (const char *const[]){"format", "pt", NULL}));
-    struct text text = {0};
+    struct buffer text = {0};
     succeed(file_read(&text, path_of("a.safetensors")));
     assert_int_equal(text.length, sizeof golden - 1);
     assert_memory_equal(text.data, golden, sizeof golden - 1);
-    text_release(&text);
+    buffer_release(&text);
 
     struct safetensors set;
     succeed(safetensors_open(&set, path_of("a.safetensors")));
@@ -81,7 +81,7 @@ static void flipped_bits_do_not_fit_the_checksum(void **state)
     const struct tensor_source sources[] = {
         {"b", DTYPE_F32, 1, {3}, values}, {"a", DTYPE_BF16, 2, {1, 2}, values}, {"none", DTYPE_F32, 1, {0}, NULL}};
     char *path = path_of("sums.safetensors");
-    struct text file = {0};
+    struct buffer file = {0};
     succeed(safetensors_save(path, sources, COUNT_OF(sources), NULL));
     assert_int_equal(safetensors_check(path), 1);
     succeed(file_read(&file, path));
@@ -96,7 +96,7 @@ static void flipped_bits_do_not_fit_the_checksum(void **state)
     name[1] = 'c';
     succeed(file_replace(path, file.data, file.length));
     assert_int_equal(safetensors_check(path), -1);
-    text_release(&file);
+    buffer_release(&file);
     assert_int_equal(safetensors_check(GOLDEN "/moe/tied-shared2-bias/model.safetensors"), 0);
 }
 
@@ -163,14 +163,14 @@ static void all_numeric_types_convert_to_f32(void **state)
 /* Writes a file with this header and `data_bytes` zero bytes of data. */
 static const char *written(const char *header, i64 data_bytes)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     u64 length = strlen(header);
-    text_append(&text, &length, 8);
-    text_append(&text, header, (i64)length);
+    buffer_append(&text, &length, 8);
+    buffer_append(&text, header, (i64)length);
     for (i64 i = 0; i < data_bytes; i++)
-        text_append(&text, "", 1);
+        buffer_append(&text, "", 1);
     succeed(file_replace(path_of("bad.safetensors"), text.data, text.length));
-    text_release(&text);
+    buffer_release(&text);
     return path_of("bad.safetensors");
 }
 
@@ -316,8 +316,8 @@ static void bad_indexes_are_refused(void **state)
     succeed(file_replace(path_of("y.safetensors"), golden, sizeof golden - 1));
     assert_index_refused("{}", "weight_map");
     assert_index_refused("{\"weight_map\":{}}", "weight_map");
-    assert_index_refused("{\"weight_map\":{\"a\":\"../x.safetensors\"}}", "beside the index");
-    assert_index_refused("{\"weight_map\":{\"a\":7}}", "beside the index");
+    assert_index_refused("{\"weight_map\":{\"a\":\"../x.safetensors\"}}", "in the folder of the index");
+    assert_index_refused("{\"weight_map\":{\"a\":7}}", "in the folder of the index");
     assert_index_refused("{\"weight_map\":{\"a\":\"x.safetensors\",\"b\":\"x.safetensors\"}}", "tensor b");
     assert_index_refused("{\"weight_map\":{\"a\":\"x.safetensors\",\"b\":\"y.safetensors\"}}", "more than one");
     assert_index_refused("{\"weight_map\":", "JSON");

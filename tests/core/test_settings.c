@@ -288,7 +288,7 @@ static void resolved_values_become_json_that_reads_back(void **state)
     struct settings_example values, again;
     read_or_fail(&values, "{steps: 3, optimizer: {lr: 0.1, bias: {speed: {points: [[0, 1], [5, 0.5]], linear: true}}},"
                           " layers: [1, 2], files: x, name: \"n\\\"\"}");
-    struct text text = {0}, second = {0};
+    struct buffer text = {0}, second = {0};
     struct json *json = settings_to_json(&values, table);
     json_print(&text, json, 0);
     assert_string_equal(text.data,
@@ -303,20 +303,20 @@ static void resolved_values_become_json_that_reads_back(void **state)
     assert_string_equal(text.data, second.data);
     json_free(json);
     settings_release(&again, table);
-    text_release(&text);
-    text_release(&second);
+    buffer_release(&text);
+    buffer_release(&second);
 }
 
 static void help_names_key_type_range_and_default(void **state)
 {
     (void)state;
-    struct text text = {0};
+    struct buffer text = {0};
     settings_help(&text, table, "  ");
     assert_non_null(
         strstr(text.data, "  steps                 optimizer steps (integer, 1 to 1000000000, default 1000)\n"));
     assert_non_null(strstr(text.data, "  optimizer.kind        which optimizer (adamw|muon, default muon)\n"));
     assert_non_null(strstr(text.data, "  name                  a name (text)\n"));
-    text_release(&text);
+    buffer_release(&text);
 }
 
 /* ---- Retired settings ---- */
@@ -329,7 +329,7 @@ static const struct setting with_retired[] = {
 };
 
 /* The resolved settings; NULL if they are refused. What is logged replaces `said`. */
-static struct json *read_retired(struct text *said, const char *text, const struct setting_override *overrides,
+static struct json *read_retired(struct buffer *said, const char *text, const struct setting_override *overrides,
                                  i64 count)
 {
     struct settings_example values = {0};
@@ -343,8 +343,8 @@ static struct json *read_retired(struct text *said, const char *text, const stru
         json = settings_to_json(&values, with_retired);
     fclose(stderr);
     stderr = usual;
-    text_clear(said);
-    text_append(said, logged, (i64)length);
+    buffer_clear(said);
+    buffer_append(said, logged, (i64)length);
     free(logged);
     settings_release(&values, with_retired);
     yaml_free(document);
@@ -353,10 +353,10 @@ static struct json *read_retired(struct text *said, const char *text, const stru
 
 static void assert_json(struct json *json, const char *expected)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     json_print(&text, json, 0);
     assert_string_equal(text.data, expected);
-    text_release(&text);
+    buffer_release(&text);
     json_free(json);
 }
 
@@ -371,7 +371,7 @@ static void retired_settings_are_read_and_stored_with_a_warning(void **state)
          "warning: recipe.yaml:2: optimizer.speed no longer does anything; remove it\n"},
     };
     static const struct setting_override override = {"optimizer.speed", "1"};
-    struct text said = {0};
+    struct buffer said = {0};
     (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         assert_json(read_retired(&said, cases[i].text, NULL, 0), cases[i].json);
@@ -382,31 +382,31 @@ static void retired_settings_are_read_and_stored_with_a_warning(void **state)
     assert_string_equal(said.data, "warning: command line: optimizer.speed no longer does anything; remove it\n");
     assert_null(read_retired(&said, "optimizer: {speed: 5}", NULL, 0));
     assert_says("5 is out of range");
-    text_release(&said);
+    buffer_release(&said);
 }
 
 static void retired_settings_are_not_shown(void **state)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     (void)state;
     settings_help(&text, with_retired, "");
     assert_string_equal(text.data, "steps  optimizer steps (integer, 1 to 1000000000, default 1000)\n"
                                    "tied   one table of embeddings (true or false, default true)\n");
     assert_null(read_retired(&text, "speed: 1", NULL, 0));
     assert_says("unknown key speed; known are: steps, tied");
-    text_release(&text);
+    buffer_release(&text);
 }
 
 static void retired_settings_make_no_difference(void **state)
 {
-    struct text said = {0};
+    struct buffer said = {0};
     struct json *was = read_retired(&said, "steps: 5\noptimizer: {speed: 3}", NULL, 0),
                 *now = read_retired(&said, "steps: 6", NULL, 0);
     (void)state;
     settings_equate_retired(was, now, with_retired);
     assert_json(was, "{\"steps\":5,\"optimizer\":{\"speed\":2.0},\"tied\":true}");
     json_free(now);
-    text_release(&said);
+    buffer_release(&said);
 }
 
 static void documents_keep_their_lines(void **state)
@@ -449,27 +449,27 @@ static void bad_documents_are_refused(void **state)
     assert_document_refused("a: 1\nb: 2\na: 3", -1, "r.yaml:3: key a is there twice; first at r.yaml:1");
     assert_document_refused("[1]: 2", -1, "expected a name as key");
     assert_document_refused("a: *b", -1, "r.yaml:1");
-    assert_document_refused("a: &x [*x]", -1, "inside the thing");
+    assert_document_refused("a: &x [*x]", -1, "inside its own");
     assert_document_refused("a: \"x\\0y\"", -1, "zero byte");
     assert_document_refused("a: b\0c", 6, "r.yaml");
-    struct text text = {0};
-    text_printf(&text, "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
+    struct buffer text = {0};
+    buffer_printf(&text, "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
     for (int i = 1; i < 10; i++)
-        text_printf(&text, "a%d: &a%d [*a%d,*a%d,*a%d,*a%d,*a%d,*a%d]\n", i, i, i - 1, i - 1, i - 1, i - 1, i - 1,
-                    i - 1);
+        buffer_printf(&text, "a%d: &a%d [*a%d,*a%d,*a%d,*a%d,*a%d,*a%d]\n", i, i, i - 1, i - 1, i - 1, i - 1, i - 1,
+                      i - 1);
     assert_document_refused(text.data, text.length, "every alias");
-    text_clear(&text);
-    text_printf(&text, "a0: &a0 []\n");
+    buffer_clear(&text);
+    buffer_printf(&text, "a0: &a0 []\n");
     for (int i = 1; i < 100; i++)
-        text_printf(&text, "a%d: &a%d [*a%d]\n", i, i, i - 1);
+        buffer_printf(&text, "a%d: &a%d [*a%d]\n", i, i, i - 1);
     assert_document_refused(text.data, text.length, "deep");
-    text_clear(&text);
+    buffer_clear(&text);
     for (int i = 0; i < 900; i++)
-        text_append(&text, "[", 1);
+        buffer_append(&text, "[", 1);
     for (int i = 0; i < 900; i++)
-        text_append(&text, "]", 1);
+        buffer_append(&text, "]", 1);
     assert_document_refused(text.data, text.length, "deep");
-    text_release(&text);
+    buffer_release(&text);
     assert_null(yaml_load("/nonexistent/r.yaml"));
     assert_says("/nonexistent/r.yaml");
 }
@@ -487,7 +487,7 @@ static void references_are_one_or_a_list(void **state)
                  {"data: [[a]]", NULL, "found a list"}};
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct settings_example values = {0};
-        struct text json = {0};
+        struct buffer json = {0};
         struct yaml *document = yaml_parse(cases[i].text, (i64)strlen(cases[i].text), "recipe.yaml");
         int status = settings_read(&values, lines, yaml_root(document), NULL, NULL, 0);
         assert_int_equal(status, cases[i].lines ? 0 : -1);
@@ -502,7 +502,7 @@ static void references_are_one_or_a_list(void **state)
         }
         settings_release(&values, lines);
         yaml_free(document);
-        text_release(&json);
+        buffer_release(&json);
     }
     (void)state;
 }

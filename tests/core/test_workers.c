@@ -168,14 +168,14 @@ static void sleeping_workers_wake(void **state)
 
 /* ---- Time of tiles ---- */
 
-struct watched {
+struct tile_watch {
     i64 tiles, of, jobs;
     bool negative;
 };
 
 static void watch_tile(void *context, i64 tile, i64 tiles, double seconds)
 {
-    struct watched *w = context;
+    struct tile_watch *w = context;
     w->jobs += tile == 0;
     w->negative |= seconds < 0;
     w->tiles++;
@@ -186,7 +186,7 @@ static void tiles_of_one_worker_are_timed(void **state)
 {
     (void)state;
     struct count_job *job = memory_alloc(sizeof *job);
-    struct watched watched = {0};
+    struct tile_watch watched = {0};
     workers_start(1);
     workers_watch(watch_tile, &watched);
     workers_run(7, count_tile, job);
@@ -212,10 +212,10 @@ static void threads_are_held_and_memory_is_spread(void **state)
     while (!before[first])
         first++;
     one[first] = true;
-    topology_hold(one);
+    topology_bind(one);
     if (topology_mask(after) == 1) { /* a sandbox may refuse the call */
         assert_memory_equal(after, one, sizeof one);
-        topology_hold(before);
+        topology_bind(before);
         topology_mask(after);
         assert_memory_equal(after, before, sizeof before);
     }

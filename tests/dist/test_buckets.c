@@ -31,7 +31,7 @@ static void open_table(struct weights *weights, struct device *on, const struct 
     weights_open(weights, on, DTYPE_F32, true, &place);
     for (i64 i = 0; i < COUNT_OF(rows); i++) {
         struct weight_spec spec = weight_matrix(rows[i].name, rows[i].rows, rows[i].columns);
-        spec.parts = rows[i].parts;
+        spec.matrices = rows[i].parts;
         spec.layer = rows[i].layer;
         spec.expert_axis = rows[i].parts > 1;
         weights_add(weights, &spec);
@@ -63,11 +63,11 @@ static void put_gradients(struct weights *weights, i64 d, i64 round, float *stag
         struct weight *w = &weights->list[k];
         float *at = values + ((float *)w->value.grad - weights->grads);
         u8 written[EXPERTS];
-        for (i64 i = 0; i < w->parts * w->rows * w->columns; i++)
+        for (i64 i = 0; i < w->matrices * w->rows * w->columns; i++)
             at[i] = is_written(d, k, i / (w->rows * w->columns)) ? value_of(d, round, k, i) : NAN;
-        for (i64 e = 0; e < w->parts; e++)
+        for (i64 e = 0; e < w->matrices; e++)
             written[e] = is_written(d, k, e);
-        device_put(on, w->value.parts_written, written, w->parts);
+        device_put(on, w->value.matrices_written, written, w->matrices);
         w->value.grad_written = rows[k].parts == 1 && !rows[k].unused;
     }
     device_put(on, staging, values, all * 4);
@@ -86,7 +86,7 @@ static void expect_sums(struct comm *world, const struct weights *weights, const
         const struct weight *w = &weights->list[k];
         bool dealt = rows[k].parts > 1;
         i64 ranks = dealt ? p->replica->size : p->data->size, first = w->share_first * w->columns;
-        float *got = to_host(&device, w->value.grad, w->parts * w->rows * w->columns * 4);
+        float *got = to_host(&device, w->value.grad, w->matrices * w->rows * w->columns * 4);
         for (i64 i = first; i < first + w->share_rows * w->columns; i++) {
             float sum = 0;
             for (i64 r = 0; r < ranks; r++) {
@@ -154,13 +154,13 @@ static void run_sums(struct comm *world)
 
 /* ---- Code of the ranks: failures ---- */
 
-struct buckets_begun {
+struct buckets_fixture {
     struct parallel p;
     struct weights weights;
     struct buckets *b;
 };
 
-static void begin(struct buckets_begun *x, struct comm *world, i64 bucket_bytes)
+static void begin(struct buckets_fixture *x, struct comm *world, i64 bucket_bytes)
 {
     EXPECT(parallel_open(&x->p, world, &(struct layout){.data = world->size, .bucket_bytes = bucket_bytes}) == 0);
     open_table(&x->weights, &device, &x->p);
@@ -169,7 +169,7 @@ static void begin(struct buckets_begun *x, struct comm *world, i64 bucket_bytes)
     buckets_start(x->b);
 }
 
-static void finish(struct buckets_begun *x)
+static void finish(struct buckets_fixture *x)
 {
     float value;
     buckets_finish(x->b);
@@ -178,7 +178,7 @@ static void finish(struct buckets_begun *x)
 
 static void run_death(struct comm *world)
 {
-    static struct buckets_begun x;
+    static struct buckets_fixture x;
     begin(&x, world, 1000);
     buckets_advance(x.b, NOTHING_PASSED);
     if (world->rank == 1)
@@ -188,7 +188,7 @@ static void run_death(struct comm *world)
 
 static void run_standstill(struct comm *world)
 {
-    static struct buckets_begun x;
+    static struct buckets_fixture x;
     begin(&x, world, 1000);
     if (world->rank == 1)
         comm_barrier(world);
@@ -197,7 +197,7 @@ static void run_standstill(struct comm *world)
 
 static void run_mismatch(struct comm *world)
 {
-    static struct buckets_begun x;
+    static struct buckets_fixture x;
     begin(&x, world, 1000 * (1 + world->rank));
 }
 
@@ -218,7 +218,7 @@ static int run_part(const char *name)
 
 /* ---- From one process ---- */
 
-static int run_ranks(struct text *said, int count, const char *part, bool tcp)
+static int run_ranks(struct buffer *said, int count, const char *part, bool tcp)
 {
     char path[1024];
     ranks_own_path(path);
@@ -230,21 +230,21 @@ static void sums_have_one_order_of_ranks(void **state)
     (void)state;
     for (int count = 2; count <= 4; count++)
         for (int tcp = ranks_missing() ? 1 : 0; tcp < 2; tcp++) {
-            struct text said = {0};
+            struct buffer said = {0};
             int status = run_ranks(&said, count, "sums", tcp);
             if (status)
                 fail_msg("%d ranks over %s: status %d\n%s", count, tcp ? "TCP" : "MPI", status, said.data);
-            text_release(&said);
+            buffer_release(&said);
         }
 }
 
 static void expect_failure(const char *part, bool tcp, const char *words)
 {
-    struct text said = {0};
+    struct buffer said = {0};
     int status = run_ranks(&said, 2, part, tcp);
     if (status == 0 || status == 124 || !strstr(said.data ? said.data : "", words))
         fail_msg("%s: status %d, no \"%s\" in:\n%s", part, status, words, said.data);
-    text_release(&said);
+    buffer_release(&said);
 }
 
 static void a_rank_that_dies_in_a_bucket_is_named(void **state)
@@ -254,7 +254,7 @@ static void a_rank_that_dies_in_a_bucket_is_named(void **state)
 #ifdef WEFT_ON_GPU
     expect_failure("death", true, "rank 1 "); /* either its comm or the world notices first */
 #else
-    expect_failure("death", true, "rank 1 of the world has ended");
+    expect_failure("death", true, "rank 1 of the world has exited");
 #endif
     if (!ranks_missing())
         expect_failure("death", false, "");

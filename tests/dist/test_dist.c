@@ -295,7 +295,7 @@ static void check_groups(struct comm *world, const struct expert_exchange *ex, c
 }
 
 /* Rows return to their sources; unused rows of a part are left in place. */
-static void check_expert_rows(struct comm *world, struct tape *tape, const struct exchange_room *room)
+static void check_expert_rows(struct comm *world, struct tape *tape, const struct exchange_limits *room)
 {
     float x[N * 2], ones[N * K], sum[N * 2];
     tape_clear(tape, false);
@@ -317,7 +317,7 @@ static void check_expert_rows(struct comm *world, struct tape *tape, const struc
     char *went = to_host(&device, rows.x->data, ex->send_rows * 8),
          *came = to_host(&device, returned->data, ex->send_rows * 8);
     EXPECT(memcmp(came, went, (size_t)(ex->send_rows * 8)) == 0);
-    EXPECT(ex->send_rows == (room->part ? room->part * world->size : N * K - 2));
+    EXPECT(ex->send_rows == (room->capacity ? room->capacity * world->size : N * K - 2));
     struct routing combined = {.n = N, .k_max = K, .slot = ex->order.slot, .weights = weights};
     op_combine(tape, out, returned, &combined, NULL, NULL);
     device_get(&device, sum, out->data, sizeof sum);
@@ -332,7 +332,7 @@ static void check_expert_rows(struct comm *world, struct tape *tape, const struc
 static void check_small_parts(struct comm *world, struct tape *tape, double *noted)
 {
     enum { PART = 8 };
-    const struct exchange_room room = {.part = PART, .over = noted};
+    const struct exchange_limits room = {.capacity = PART, .over = noted};
     double over[3];
     tape_clear(tape, false);
     struct routing *routing = random_routing(world, tape);
@@ -358,8 +358,8 @@ static void run_ops(struct comm *world)
     tape_open(&tape, &device, DTYPE_F32, (i64)64 << 20);
     check_enter_and_sum(world, &tape);
     double over[3] = {0}, *noted = to_device(&device, over, sizeof over);
-    check_expert_rows(world, &tape, &(struct exchange_room){.rows = N * K * world->size, .setting = "the bound"});
-    check_expert_rows(world, &tape, &(struct exchange_room){.part = N * K - 1, .over = noted});
+    check_expert_rows(world, &tape, &(struct exchange_limits){.rows = N * K * world->size, .setting = "the bound"});
+    check_expert_rows(world, &tape, &(struct exchange_limits){.capacity = N * K - 1, .over = noted});
     device_get(&device, over, noted, sizeof over);
     EXPECT(over[0] == 0 && over[1] == 0 && over[2] == 0);
     check_small_parts(world, &tape, noted);
@@ -375,7 +375,7 @@ static void run_bound(struct comm *world)
     tape_open(&tape, &device, DTYPE_F32, (i64)64 << 20);
     tape_clear(&tape, false);
     expert_exchange(&tape, world, random_routing(world, &tape), E,
-                    &(struct exchange_room){.rows = 2, .setting = "some.setting"});
+                    &(struct exchange_limits){.rows = 2, .setting = "some.setting"});
 }
 
 static void run_mismatch(struct comm *world)
@@ -541,7 +541,7 @@ static int run_part(void *name)
 
 /* Runs `here` of the ranks over TCP: as forks, or, since a fork cannot use a GPU, as new
  * processes. */
-static int run_over_tcp(struct text *said, int count, int here, int port, const char *part)
+static int run_over_tcp(struct buffer *said, int count, int here, int port, const char *part)
 {
     char path[1024];
     ranks_own_path(path);
@@ -553,26 +553,26 @@ static int run_over_tcp(struct text *said, int count, int here, int port, const 
 static void expect_ranks(int count, const char *part)
 {
     for (int tcp = 0; tcp < 2; tcp++) {
-        struct text said = {0};
+        struct buffer said = {0};
         if (!tcp && ranks_missing())
             continue;
         int status = tcp ? run_over_tcp(&said, count, count, ranks_free_port(), part) : ranks_run(&said, count, part);
         if (status)
             fail_msg("%s on %d ranks over %s: status %d\n%s", part, count, tcp ? "TCP" : "MPI", status, said.data);
-        text_release(&said);
+        buffer_release(&said);
     }
 }
 
-static void check_failure(int status, struct text *said, const char *part, const char *words)
+static void check_failure(int status, struct buffer *said, const char *part, const char *words)
 {
     if (status == 0 || status == RANKS_HUNG || !strstr(said->data ? said->data : "", words))
         fail_msg("%s: status %d, no \"%s\" in:\n%s", part, status, words, said->data);
-    text_release(said);
+    buffer_release(said);
 }
 
 static void expect_failure(int count, const char *part, const char *words)
 {
-    struct text said = {0}, other = {0};
+    struct buffer said = {0}, other = {0};
     if (!ranks_missing())
         check_failure(ranks_run(&said, count, part), &said, part, words);
     check_failure(run_over_tcp(&other, count, count, ranks_free_port(), part), &other, part, words);
@@ -615,7 +615,7 @@ static void calls_that_cannot_end_are_named(void **state)
     expect_failure(2, "standstill-behind-work", "NCCL: all-reduce of 64 bytes (call 21 of this comm) has stood still");
     expect_failure(2, "asleep", "rank 0 of 2 (world): all-gather: ");
     expect_failure(2, "asleep-before-message", "rank 0 of 2 (world): receive: ");
-    expect_failure(2, "asleep", "has not come for 1 s (WEFT_WAIT_S)");
+    expect_failure(2, "asleep", "did not respond for 1 s (WEFT_WAIT_S)");
     expect_ranks(2, "late-barrier");
     expect_failure(2, "late-mismatch", "(world): NCCL: all-reduce: invalid usage");
 #else
@@ -625,12 +625,12 @@ static void calls_that_cannot_end_are_named(void **state)
 
 static void a_dead_rank_ends_the_others(void **state)
 {
-    struct text said = {0}, other = {0};
+    struct buffer said = {0}, other = {0};
     (void)state;
     expect_failure(2, "death", "");
     if (!ranks_missing())
         check_failure(ranks_run(&said, 3, "late-death"), &said, "late-death", "");
-    check_failure(run_over_tcp(&other, 3, 3, ranks_free_port(), "late-death"), &other, "late-death", "ended");
+    check_failure(run_over_tcp(&other, 3, 3, ranks_free_port(), "late-death"), &other, "late-death", "exited");
 }
 
 /* If rank 1 starts more slowly than the timeout of the other
@@ -640,14 +640,14 @@ static void ranks_that_do_not_come_are_named(void **state)
     bool is_late = true;
     (void)state;
     for (int seconds = 1; is_late; seconds *= 2) {
-        struct text said = {0};
+        struct buffer said = {0};
         char *wait = string_format("%d", seconds);
         setenv("WEFT_WAIT_S", wait, 1);
         int status = run_over_tcp(&said, 4, 2, ranks_free_port(), "mismatch");
         is_late = seconds < TEST_SECONDS_MOST && status && strstr(said.data, "ranks 1, 2, 3 of 4 did not come");
         if (!is_late)
             check_failure(status, &said, "two of four", "ranks 2, 3 of 4 did not come to 127.0.0.1:");
-        text_release(&said);
+        buffer_release(&said);
         memory_free(wait);
     }
     unsetenv("WEFT_WAIT_S");
@@ -655,7 +655,7 @@ static void ranks_that_do_not_come_are_named(void **state)
 
 static void a_launcher_without_mpi_is_named(void **state)
 {
-    struct text said = {0};
+    struct buffer said = {0};
     char path[1024], *command;
     (void)state;
     ranks_own_path(path);
@@ -664,7 +664,7 @@ static void a_launcher_without_mpi_is_named(void **state)
     assert_non_null(strstr(said.data, ranks_missing() && strstr(ranks_missing(), "built") ? "built without MPI"
                                                                                           : "MPI says rank 0 of 1"));
     memory_free(command);
-    text_release(&said);
+    buffer_release(&said);
 }
 
 static void clear_launchers(void)
@@ -695,7 +695,7 @@ static void clear_launchers(void)
 
 static void expect_launch(i64 rank, i64 size, i64 local_rank, i64 local_size)
 {
-    struct launch l;
+    struct launch_info l;
     assert_int_equal(launch_detect(&l), 0);
     assert_int_equal(l.rank, rank);
     assert_int_equal(l.size, size);
@@ -705,7 +705,7 @@ static void expect_launch(i64 rank, i64 size, i64 local_rank, i64 local_size)
 
 static void launchers_are_told_apart(void **state)
 {
-    struct launch l;
+    struct launch_info l;
     (void)state;
     clear_launchers();
     expect_launch(0, 1, 0, 1);
@@ -767,9 +767,9 @@ static int listen_at(int port)
 
 /* Sets up the environment of torchrun: its agent itself
  * listens at MASTER_PORT and answers nobody. */
-static void ranks_of_torchrun_meet_beside_its_store(void **state)
+static void ranks_of_torchrun_meet_next_to_its_store(void **state)
 {
-    struct text said = {0};
+    struct buffer said = {0};
     int port = ranks_free_port(), store = listen_at(port);
     (void)state;
     assert_true(store >= 0);
@@ -781,12 +781,12 @@ static void ranks_of_torchrun_meet_beside_its_store(void **state)
     close(store);
     if (status)
         fail_msg("status %d\n%s", status, said.data);
-    text_release(&said);
+    buffer_release(&said);
 }
 
 static void one_rank_is_trivial_and_writes_to_itself(void **state)
 {
-    struct comm *comm = comm_open(&device, &(struct launch){.size = 1});
+    struct comm *comm = comm_open(&device, &(struct launch_info){.size = 1});
     double value = 3;
     i64 *words = to_device(&device, (i64[]){1, 2, 5, 6}, 32), got[4];
     (void)state;
@@ -838,7 +838,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(calls_that_cannot_end_are_named),
         cmocka_unit_test(a_dead_rank_ends_the_others),
         cmocka_unit_test(ranks_that_do_not_come_are_named),
-        cmocka_unit_test(ranks_of_torchrun_meet_beside_its_store),
+        cmocka_unit_test(ranks_of_torchrun_meet_next_to_its_store),
         cmocka_unit_test(a_launcher_without_mpi_is_named),
     };
     setenv("WEFT_THREADS", "1", 1);

@@ -56,7 +56,7 @@ static i64 train(struct comm *world, const struct layout *layout, bool recompute
     for (i64 step = 0; step < STEPS; step++) {
         i64 before = waits.count;
         toy_step(run, step);
-        if (layout->part > 0) {
+        if (layout->capacity_factor > 0) {
             printf("a step was taken\n");
             fflush(stdout);
         }
@@ -74,7 +74,7 @@ static void run_waits(struct comm *world)
     const i64 micro_batches = MICRO_BATCHES / world->size;
     for (int recompute = 0; recompute < 2; recompute++) {
         struct layout parts = {.data = world->size, .expert = world->size}, exact = parts;
-        parts.part = 2;
+        parts.capacity_factor = 2;
         i64 of_parts = train(world, &parts, recompute), of_exact = train(world, &exact, recompute);
         if (world->rank == 0)
             printf("%s: a warm step waits %lld times, %lld where the host learns the counts\n",
@@ -87,7 +87,7 @@ static void run_waits(struct comm *world)
 /* Capacity for what a balanced router sends. */
 static void run_small_parts(struct comm *world)
 {
-    train(world, &(struct layout){.data = world->size, .expert = 2, .part = 1}, false);
+    train(world, &(struct layout){.data = world->size, .expert = 2, .capacity_factor = 1}, false);
 }
 
 static int run_rank(const char *what)
@@ -100,7 +100,7 @@ static int run_rank(const char *what)
 
 /* ---- The parent process ---- */
 
-static int run_over_tcp(struct text *said, int ranks, const char *what)
+static int run_over_tcp(struct buffer *said, int ranks, const char *what)
 {
     char path[1024];
     ranks_own_path(path);
@@ -111,11 +111,11 @@ static void a_warm_step_waits_for_its_result_alone(void **state)
 {
     (void)state;
 #ifdef WEFT_ON_GPU
-    struct text said = {0};
+    struct buffer said = {0};
     int status = run_over_tcp(&said, 2, "waits");
     print_message("%s", said.data);
     assert_int_equal(status, 0);
-    text_release(&said);
+    buffer_release(&said);
 #else
     skip();
 #endif
@@ -129,19 +129,19 @@ static i64 times(const char *text, const char *word)
     return count;
 }
 
-static void check_small_parts(struct text *said, int status)
+static void check_small_parts(struct buffer *said, int status)
 {
     bool right = status > 0 && status < 124 && said->data && times(said->data, "raise --layout part=N") == 1 &&
-                 times(said->data, "a part has room for") == 1 && times(said->data, "a step was taken") == 0;
+                 times(said->data, "the capacity is") == 1 && times(said->data, "a step was taken") == 0;
     if (!right)
         fail_msg("status %d\n%s", status, said->data);
     print_message("%s", said->data);
-    text_release(said);
+    buffer_release(said);
 }
 
 static void rows_without_room_end_all_ranks_with_one_message(void **state)
 {
-    struct text said = {0};
+    struct buffer said = {0};
     (void)state;
     check_small_parts(&said, run_over_tcp(&said, 2, "small-parts"));
     check_small_parts(&said, run_over_tcp(&said, 4, "small-parts"));

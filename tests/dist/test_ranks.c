@@ -12,8 +12,8 @@ static char *shards, *out, *recipe; /* out: beside the shards, because their nam
 
 static void write_recipe(void)
 {
-    struct text yaml = {0};
-    text_printf(
+    struct buffer yaml = {0};
+    buffer_printf(
         &yaml,
         "run: %s/one\nseed: 5\nprecision: f32\nstages:\n  base:\n    kind: pretrain\n    data: %s\n    steps: %d\n"
         "    checkpoint_steps: 3\n    keep: 9\n    heldout_rows: 4\n    recompute: true\n"
@@ -24,7 +24,7 @@ static void write_recipe(void)
         shards, shards, STEPS);
     recipe = path_join(out, "recipe.yaml");
     require(file_replace(recipe, yaml.data, yaml.length) == 0, "%s", error_text());
-    text_release(&yaml);
+    buffer_release(&yaml);
 }
 
 static void set_guard(bool guarded)
@@ -41,7 +41,7 @@ static int become(void *words)
 }
 
 /* more: extra words, separated by spaces. */
-static int run_over_tcp(struct text *said, int ranks, const char *name, const char *more)
+static int run_over_tcp(struct buffer *said, int ranks, const char *name, const char *more)
 {
     char *where = string_format("run=%s/%s", out, name), *rest = string_copy(more);
     char *words[8] = {"weft", "run", recipe, where};
@@ -52,20 +52,20 @@ static int run_over_tcp(struct text *said, int ranks, const char *name, const ch
     return status;
 }
 
-enum meeting { OVER_MPI, OVER_TCP };
+enum rank_transport { OVER_MPI, OVER_TCP };
 
 /* Requires the exit status of `weft run` on `ranks` ranks; prints the output if it differs. */
-static void run_over(enum meeting meeting, int ranks, const char *name, const char *more, int expected,
+static void run_over(enum rank_transport meeting, int ranks, const char *name, const char *more, int expected,
                      const char *complaint)
 {
-    struct text said = {0};
+    struct buffer said = {0};
     char *arguments = string_format("run %s run=%s/%s %s", recipe, out, name, more);
     int status = meeting == OVER_TCP ? run_over_tcp(&said, ranks, name, more)
                                      : ranks_run_program(&said, ranks, WEFT_PROGRAM, arguments);
     if (status != expected || (complaint && (!said.data || !strstr(said.data, complaint))))
         fail_msg("%d ranks, %s: status %d, expected %d and \"%s\" in:\n%s", ranks, arguments, status, expected,
                  complaint ? complaint : "", said.data ? said.data : "");
-    text_release(&said);
+    buffer_release(&said);
     memory_free(arguments);
 }
 
@@ -86,7 +86,7 @@ static void compare_numbers(const struct json *a, const struct json *b, const ch
 
 static void compare_metrics(const char *name)
 {
-    struct text one = {0}, other = {0};
+    struct buffer one = {0}, other = {0};
     char *a = string_format("%s/one/base/metrics.jsonl", out);
     char *b = string_format("%s/%s/base/metrics.jsonl", out, name);
     require(file_read(&one, a) == 0 && file_read(&other, b) == 0, "%s", error_text());
@@ -105,8 +105,8 @@ static void compare_metrics(const char *name)
         left = left_end + 1;
         right = right_end + 1;
     }
-    text_release(&one);
-    text_release(&other);
+    buffer_release(&one);
+    buffer_release(&other);
     memory_free(a);
     memory_free(b);
 }
@@ -133,7 +133,7 @@ static void ranks_follow_one(void **state)
     static const struct {
         const char *name, *layout;
         int ranks;
-        enum meeting meeting;
+        enum rank_transport meeting;
         bool guarded; /* device memory may only use the data plane, host memory only the host comm */
         bool at_night;
     } cases[] = {{"mpi", "--layout expert=2", 2, OVER_MPI},
@@ -176,7 +176,7 @@ static void one_goes_on_for_two(void **state)
     require(directory_remove(last) == 0, "%s", error_text());
     char *mark = path_join(partial, "done.json");
     require(remove(mark) == 0, "cannot remove %s", mark);
-    run(1, "data", "", 0, "goes on from step 3");
+    run(1, "data", "", 0, "resuming from step 3");
     compare_metrics("data");
     compare_heldout("data");
     memory_free(last);

@@ -94,10 +94,10 @@ static const struct walls_wall walls[] = {
     {"expert-pipeline", 4, {.data = 2, .expert = 2, .pipeline = 2}},
     {"expert-mpi", 2, {.data = 2, .expert = 2}, "expert", true},
     {"pipeline-mpi", 2, {.pipeline = 2}, "pipeline", true},
-    {"expert-parts", 2, {.data = 2, .expert = 2, .part = 2}, "expert"}, /* with capacity for all rows */
-    {"replica-parts", 4, {.data = 4, .expert = 2, .part = 2}, "replica"},
-    {"expert-tensor-parts", 4, {.data = 2, .expert = 2, .tensor = 2, .part = 2}, "expert-tensor"},
-    {"expert-pipeline-parts", 4, {.data = 2, .expert = 2, .pipeline = 2, .part = 2}, "expert-pipeline"},
+    {"expert-parts", 2, {.data = 2, .expert = 2, .capacity_factor = 2}, "expert"}, /* with capacity for all rows */
+    {"replica-parts", 4, {.data = 4, .expert = 2, .capacity_factor = 2}, "replica"},
+    {"expert-tensor-parts", 4, {.data = 2, .expert = 2, .tensor = 2, .capacity_factor = 2}, "expert-tensor"},
+    {"expert-pipeline-parts", 4, {.data = 2, .expert = 2, .pipeline = 2, .capacity_factor = 2}, "expert-pipeline"},
     {"data-buckets", 2, {.data = 2, .bucket_bytes = 1000}, "data"},
     {"expert-buckets", 2, {.data = 2, .expert = 2, .bucket_bytes = 1 << 12}, "expert"},
     {"expert-buckets-mpi", 2, {.data = 2, .expert = 2, .bucket_bytes = 1 << 12}, "expert", true},
@@ -319,7 +319,7 @@ static double squares(const float *x, i64 n)
     return sum;
 }
 
-struct difference {
+struct weights_difference {
     double norm, off; /* squared norms over all tensors */
     double worst;     /* largest error of one tensor relative to its norm */
     char worst_name[128];
@@ -332,7 +332,7 @@ static float *floats_of(const struct tensor_view *view)
     return out;
 }
 
-static void compare_tensor(struct difference *d, const struct tensor_view *want, const struct tensor_view *got)
+static void compare_tensor(struct weights_difference *d, const struct tensor_view *want, const struct tensor_view *got)
 {
     i64 n = tensor_view_elements(want);
     if (!got || tensor_view_elements(got) != n)
@@ -353,7 +353,7 @@ static void compare_tensor(struct difference *d, const struct tensor_view *want,
     memory_free(y);
 }
 
-static void compare_file(struct difference *d, const char *reference, const char *folder, const char *name)
+static void compare_file(struct weights_difference *d, const char *reference, const char *folder, const char *name)
 {
     struct safetensors want, got;
     char *a = path_join(reference, name), *b = path_join(folder, name);
@@ -374,25 +374,25 @@ static void compare_file(struct difference *d, const char *reference, const char
 /* The norm used for clipping counts every gradient once. */
 static void check_norm(const char *folder, double want, double tolerance)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     char *path = path_join(folder, "norm");
     assert_int_equal(file_read(&text, path), 0);
     double norm = *(const double *)text.data;
     if (!(fabs(norm - want) < tolerance * want))
         fail_msg("%s: norm %.9g, of the gradients %.9g", folder, norm, want);
-    text_release(&text);
+    buffer_release(&text);
     memory_free(path);
 }
 
 static void expect_same_file(const char *folder, const char *other, const char *name)
 {
-    struct text x = {0}, y = {0};
+    struct buffer x = {0}, y = {0};
     char *a = path_join(folder, name), *b = path_join(other, name);
     assert_int_equal(file_read(&x, a) || file_read(&y, b), 0);
     if (x.length != y.length || memcmp(x.data, y.data, (size_t)x.length) != 0)
         fail_msg("%s and %s differ", a, b);
-    text_release(&x);
-    text_release(&y);
+    buffer_release(&x);
+    buffer_release(&y);
     memory_free(a);
     memory_free(b);
 }
@@ -407,7 +407,7 @@ static void expect_same_bits(const char *folder, const char *other)
 
 static double compare_losses(const char *reference, const char *folder, const char *name, i64 first)
 {
-    struct text want = {0}, got = {0};
+    struct buffer want = {0}, got = {0};
     char *a = path_join(reference, "losses"), *b = path_join(folder, name);
     double worst = 0;
     if (file_read(&want, a) || file_read(&got, b))
@@ -415,8 +415,8 @@ static double compare_losses(const char *reference, const char *folder, const ch
     const double *x = (const double *)want.data, *y = (const double *)got.data;
     for (i64 step = first; step < steps; step++)
         worst = fmax(worst, isfinite(y[step]) ? fabs(x[step] - y[step]) / x[step] : INFINITY);
-    text_release(&want);
-    text_release(&got);
+    buffer_release(&want);
+    buffer_release(&got);
     memory_free(a);
     memory_free(b);
     return worst;
@@ -424,19 +424,19 @@ static double compare_losses(const char *reference, const char *folder, const ch
 
 static void expect_learning(const char *folder)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     char *path = path_join(folder, "losses");
     assert_int_equal(file_read(&text, path), 0);
     const double *losses = (const double *)text.data;
     assert_true(losses[steps - 1] < 0.99 * losses[0]);
-    text_release(&text);
+    buffer_release(&text);
     memory_free(path);
 }
 
 static void compare(const struct walls_toy *toy, const struct walls_wall *wall, const char *reference,
                     const char *folder)
 {
-    struct difference d = {0};
+    struct weights_difference d = {0};
     double tolerance = toy->bf16 ? 3e-2 : 1e-5; /* bf16 rounds differently, so a position may choose another expert */
     compare_file(&d, reference, folder, "gradients.safetensors");
     compare_file(&d, reference, folder, "extra.safetensors");
@@ -485,7 +485,7 @@ static int run_rank(void *context)
 /* Runs the ranks: as forks, or, since a fork cannot use a GPU, as new processes. */
 static void run_in_ranks(struct walls_task *task)
 {
-    struct text said = {0};
+    struct buffer said = {0};
     char *arguments = string_format("%s %s %s %s", task->toy->name, task->wall->name, task->folder, task->reference);
     char path[1024];
     int ranks = task->wall->ranks;
@@ -495,7 +495,7 @@ static void run_in_ranks(struct walls_task *task)
                                                   : ranks_fork(&said, ranks, run_rank, task);
     if (status)
         fail_msg("%s as %s: status %d\n%s", task->toy->name, task->wall->name, status, said.data);
-    text_release(&said);
+    buffer_release(&said);
     memory_free(arguments);
 }
 
@@ -512,7 +512,7 @@ static void go_on_alone(const struct walls_toy *toy, const struct walls_wall *wa
 
 static void check_toy(const struct walls_toy *toy, const char *const *names, i64 count)
 {
-    struct comm *alone = comm_open(&device, &(struct launch){.size = 1});
+    struct comm *alone = comm_open(&device, &(struct launch_info){.size = 1});
     char *reference = scratch_folder(toy->name, "one");
     run_wall(reference, NULL, toy, alone, &(struct layout){0});
     if (steps > 2)
@@ -604,11 +604,11 @@ static void bf16_over_tensor_ranks(void **state)
 
 /* ---- On the meta backend, without data ---- */
 
-struct traffic {           /* bytes sent by 1 rank */
+struct rank_traffic {      /* bytes sent by 1 rank */
     double passes, update; /* passes: forward and backward; update: gradient sums and weight copies */
 };
 
-static struct traffic count_traffic(const struct walls_toy *toy, const struct layout *layout, i64 ranks)
+static struct rank_traffic count_traffic(const struct walls_toy *toy, const struct layout *layout, i64 ranks)
 {
     struct device meta;
     struct parallel parallel;
@@ -618,7 +618,7 @@ static struct traffic count_traffic(const struct walls_toy *toy, const struct la
     struct batch batch;
     struct submodel sub;
     struct forward out;
-    struct traffic traffic;
+    struct rank_traffic traffic;
     device_open_meta(&meta);
     struct comm *world = comm_open_meta(&meta, 0, ranks);
     assert_int_equal(parallel_open(&parallel, world, layout), 0);
@@ -666,11 +666,11 @@ static void meta_ranks_count_the_traffic_of_a_step(void **state)
     assert_int_equal(model_open(&model, &device, c, DTYPE_F32, true, NULL), 0);
     all = 4.0 * (double)weights_parameters(&model.weights);
     model_close(&model);
-    struct traffic data = count_traffic(toy, &(struct layout){.data = 2}, 2);
-    struct traffic tensor = count_traffic(toy, &(struct layout){.tensor = 2}, 2);
-    struct traffic expert = count_traffic(toy, &(struct layout){.data = 2, .expert = 2}, 2);
-    struct traffic parts = count_traffic(toy, &(struct layout){.data = 2, .expert = 2, .part = 2}, 2);
-    struct traffic pipeline = count_traffic(toy, &(struct layout){.pipeline = 2}, 2);
+    struct rank_traffic data = count_traffic(toy, &(struct layout){.data = 2}, 2);
+    struct rank_traffic tensor = count_traffic(toy, &(struct layout){.tensor = 2}, 2);
+    struct rank_traffic expert = count_traffic(toy, &(struct layout){.data = 2, .expert = 2}, 2);
+    struct rank_traffic parts = count_traffic(toy, &(struct layout){.data = 2, .expert = 2, .capacity_factor = 2}, 2);
+    struct rank_traffic pipeline = count_traffic(toy, &(struct layout){.pipeline = 2}, 2);
     expect_bytes(data.passes, 0, 0);
     expect_bytes(data.update, all / 2 + all / 2, 0);
     expect_bytes(tensor.passes, layers * (4 * hidden + 4.0 * ROWS * LENGTH * rows), 0);

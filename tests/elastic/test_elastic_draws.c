@@ -351,15 +351,15 @@ static void losses_of(double loss[TARGETS], struct toy_run *r, const struct subm
     tape_close(&tape);
 }
 
-/* Gradients exist exactly for the parts of the layers in the sub-model. */
+/* Gradients exist exactly for the matrices of the layers in the sub-model. */
 static void check_gradients(const struct toy_run *r, const struct submodel *sub)
 {
     for (i64 i = 0; i < r->model.weights.count; i++) {
         const struct weight *w = &r->model.weights.list[i];
-        bool stacked = w->spec.elastic == ELASTIC_EXPERT_PARTS;
+        bool stacked = w->spec.elastic == ELASTIC_EXPERT_MATRICES;
         if (!w->spec.trained || w->spec.layer < 0 || w->spec.layer >= r->model.config.layers)
             continue;
-        for (i64 p = 0; p < w->parts; p++) {
+        for (i64 p = 0; p < w->matrices; p++) {
             bool kept = has_layer(sub, w->spec.layer) && (!stacked || has_expert(sub, w->spec.layer, p));
             if (toy_has_gradient(&device, w, p) && !kept)
                 fail_msg("%s, part %d has a gradient and is not in the sub-model", w->spec.name, (int)p);

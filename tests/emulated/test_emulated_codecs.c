@@ -12,7 +12,7 @@
 
 enum { STEPS = 6, CHANGE = 3 }; /* from step CHANGE on: clips, or codes */
 
-struct emulated_codecs_trained {
+struct codecs_result {
     double loss[STEPS];
     float *weights;
     i64 count;
@@ -20,7 +20,7 @@ struct emulated_codecs_trained {
 };
 typedef double take_step(void *trainer, i64 step);
 
-static void take_steps(struct emulated_codecs_trained *out, take_step *take, void *trainer)
+static void take_steps(struct codecs_result *out, take_step *take, void *trainer)
 {
     long changed = emu_counts.changed_nodes;
     for (i64 step = 0; step < STEPS; step++) {
@@ -34,7 +34,7 @@ static void take_steps(struct emulated_codecs_trained *out, take_step *take, voi
     out->changed = emu_counts.changed_nodes - changed;
 }
 
-static void keep_weights(struct emulated_codecs_trained *out, const struct weights *weights)
+static void keep_weights(struct codecs_result *out, const struct weights *weights)
 {
     i64 count = 0;
     for (i64 i = 0; i < weights->count; i++)
@@ -57,7 +57,7 @@ static double take_vision_step(void *trainer, i64 step)
     return result.loss;
 }
 
-static void train_vision(struct emulated_codecs_trained *out)
+static void train_vision(struct codecs_result *out)
 {
     struct vision_settings settings = {0};
     const struct setting_override all[] = {
@@ -96,7 +96,7 @@ static double take_audio_step(void *trainer, i64 step)
     return result.loss;
 }
 
-static void train_audio(struct emulated_codecs_trained *out)
+static void train_audio(struct codecs_result *out)
 {
     enum { SAMPLES = 8 * 1280 };
     static int16_t values[SAMPLES];
@@ -120,15 +120,14 @@ static void train_audio(struct emulated_codecs_trained *out)
 
 /* ---- Graphs off, on, and recorded again each time ---- */
 
-static void train_with(struct emulated_codecs_trained *out, void (*train)(struct emulated_codecs_trained *),
-                       const char *graphs)
+static void train_with(struct codecs_result *out, void (*train)(struct codecs_result *), const char *graphs)
 {
     setenv("WEFT_GRAPHS", graphs, 1);
     train(out);
     unsetenv("WEFT_GRAPHS");
 }
 
-static void check_equal(const struct emulated_codecs_trained *a, const struct emulated_codecs_trained *b)
+static void check_equal(const struct codecs_result *a, const struct codecs_result *b)
 {
     assert_memory_equal(a->loss, b->loss, sizeof a->loss);
     assert_int_equal(a->count, b->count);
@@ -136,9 +135,9 @@ static void check_equal(const struct emulated_codecs_trained *a, const struct em
 }
 
 /* most: maximum number of launches in the last step with graphs. */
-static void check(const char *what, void (*train)(struct emulated_codecs_trained *), long most)
+static void check(const char *what, void (*train)(struct codecs_result *), long most)
 {
-    static struct emulated_codecs_trained plain, graphs, update;
+    static struct codecs_result plain, graphs, update;
     train_with(&plain, train, "0");
     train_with(&graphs, train, "1");
     train_with(&update, train, "update");
@@ -227,13 +226,13 @@ static i64 use_vision(i64 batch)
 static int check_vision(i64 batch, i64 *estimated)
 {
     struct vision_settings s = {0};
-    struct codec_needs needs;
+    struct tokenizer_needs needs;
     struct device meta;
     struct stage stage = a_stage();
     read_vision(&s, batch);
     device_open_meta(&meta);
     device_meta_gpu(&meta, true);
-    assert_int_equal(codec_estimate(&needs, vision_stage_table, &s, &meta, DTYPE_BF16), 0);
+    assert_int_equal(tokenizer_estimate(&needs, vision_stage_table, &s, &meta, DTYPE_BF16), 0);
     device_close(&meta);
     *estimated = step_memory_gpu(&needs.memory);
     int status = codec_check_memory(vision_stage_table, &s, &stage);
@@ -274,13 +273,13 @@ static i64 use_audio(i64 batch)
 static int check_audio(i64 batch, i64 *estimated)
 {
     struct audio_settings s = {0};
-    struct codec_needs needs;
+    struct tokenizer_needs needs;
     struct device meta;
     struct stage stage = a_stage();
     read_audio(&s, batch);
     device_open_meta(&meta);
     device_meta_gpu(&meta, true);
-    assert_int_equal(codec_estimate(&needs, audio_stage_table, &s, &meta, DTYPE_BF16), 0);
+    assert_int_equal(tokenizer_estimate(&needs, audio_stage_table, &s, &meta, DTYPE_BF16), 0);
     device_close(&meta);
     *estimated = step_memory_gpu(&needs.memory);
     int status = codec_check_memory(audio_stage_table, &s, &stage);

@@ -27,16 +27,16 @@ static void expect_refused(int index, const char *variable, const char *value, c
 
 static void expect_described(const char *words)
 {
-    struct text said = {0};
+    struct buffer said = {0};
     assert_int_equal(cuda_describe(&said), 0);
     if (!strstr(said.data, words))
         fail_msg("no \"%s\" in: %s", words, said.data);
-    text_release(&said);
+    buffer_release(&said);
 }
 
 static void drivers_that_cannot_be_used(void **state)
 {
-    struct text said = {0};
+    struct buffer said = {0};
     (void)state;
     expect_refused(0, "WEFT_EMU_DRIVER", "0", "no GPU can be used: this machine has no driver for one (libcuda.so.1)");
     expect_refused(0, "WEFT_EMU_DRIVER", "12020",
@@ -82,14 +82,14 @@ static void libraries_that_are_missing(void **state)
 {
     struct device device;
     struct comm host = {.name = "world", .size = 2};
-    struct text said = {0};
+    struct buffer said = {0};
     (void)state;
     setenv("WEFT_EMU_CUBLASLT", "libcublasLt.so.99", 1);
     assert_int_equal(device_open_cuda(&device, 0), -1);
     assert_non_null(strstr(error_text(), "products on a GPU are cuBLASLt's, of CUDA's major version 12: install it ("));
     assert_non_null(strstr(error_text(), "LD_LIBRARY_PATH: libcublasLt.so.99: cannot open shared object file"));
     assert_int_equal(cuda_describe(&said), -1);
-    text_release(&said);
+    buffer_release(&said);
     setenv("WEFT_EMU_CUBLASLT", "libm.so.6", 1); /* not cuBLASLt */
     assert_int_equal(device_open_cuda(&device, 0), -1);
     assert_non_null(strstr(error_text(), "undefined symbol: cublasLt"));
@@ -218,7 +218,7 @@ static void steps_that_do_not_fit_say_what_would(void **state)
 enum { LENGTH = 30000, SEATS = 8 };
 static struct model toy;
 static struct submodel full;
-static i64 seats_wanted = SEATS, length_wanted = LENGTH, prompt_length = 64, seats_given;
+static i64 seats_wanted = SEATS, length_wanted = LENGTH, prompt_length = 64, slots_given;
 
 /* Decodes like a stage: finds the number of slots that fit
  * and runs a few steps; `used` is their memory. */
@@ -233,19 +233,19 @@ static void decode_toy(void)
     for (int i = 0; i < SEATS; i++)
         requests[i] = (struct generate_request){
             .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = length_wanted, .copies = 1};
-    struct decoding_work wanted = {.options = &o, .requests = requests, .count = SEATS, .seats = seats_wanted};
+    struct decoding_work wanted = {.options = &o, .requests = requests, .count = SEATS, .slots = seats_wanted};
     if (decoding_check_memory(&wanted)) {
         fprintf(stderr, "error: %s", error_text());
         _exit(5);
     }
-    if (seats_given)
-        wanted.seats = seats_given;
+    if (slots_given)
+        wanted.slots = slots_given;
     i64 before = device_left_bytes(&gpu);
-    decoder_open(&d, &o, wanted.seats, request_columns(&o, &requests[0]));
+    decoder_open(&d, &o, wanted.slots, request_cache_rows(&o, &requests[0]));
     decoder_begin(&d, answers, requests, SEATS);
     for (int step = 0; step < (is_nightly() ? 4 : 2); step++)
         decoder_step(&d);
-    fprintf(stderr, "seats %lld used %lld", (long long)wanted.seats, (long long)(before - device_left_bytes(&gpu)));
+    fprintf(stderr, "seats %lld used %lld", (long long)wanted.slots, (long long)(before - device_left_bytes(&gpu)));
 }
 
 static void open_toy(void)
@@ -267,7 +267,7 @@ static void check_decoding(i64 bytes, int status, const char *words, const char 
 }
 
 /* Estimated bytes for decoding the toy, on the meta backend. */
-static i64 decoding_bytes(i64 seats, i64 length)
+static i64 decoding_bytes(i64 slots, i64 length)
 {
     static i32 ids[64];
     struct device meta;
@@ -284,7 +284,7 @@ static i64 decoding_bytes(i64 seats, i64 length)
     for (int i = 0; i < SEATS; i++)
         requests[i] = (struct generate_request){
             .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = length, .copies = 1};
-    decoding_estimate(&m, &(struct decoding_work){.options = &o, .requests = requests, .count = SEATS, .seats = seats},
+    decoding_estimate(&m, &(struct decoding_work){.options = &o, .requests = requests, .count = SEATS, .slots = slots},
                       &toy);
     model_close(&toy);
     device_close(&meta);
@@ -304,9 +304,9 @@ static void decoders_take_as_many_requests_as_fit(void **state)
         check_decoding(all, 0, "seats 8 ", used);
     snprintf(used, sizeof used, "used %lld", (long long)half);
     check_decoding(all - 1, 0, "seats 4 ", used);
-    seats_given = SEATS;
+    slots_given = SEATS;
     check_decoding(all - 1, STATUS_FAILED, "weft: the GPU has no ", "GiB more");
-    seats_given = 0;
+    slots_given = 0;
 }
 
 static void decoders_that_do_not_fit_say_what_would(void **state)

@@ -23,20 +23,20 @@ static float *amplitude_there;
 
 /* ---- Answers ---- */
 
-struct emulated_graphs_drawn {
+struct graphs_answers {
     struct answer answers[ANSWERS];
     long launches, graphs, changed;
 };
 
 /* opening of the answers, and whether they choose a shape; every other one is guided, or none */
-struct emulated_graphs_begun {
+struct graphs_opening {
     i32 opening[2];
     i64 opening_count;
     bool chooses, guided;
 };
 
 /* Prompts and answers of different lengths, so that slots become free at different steps. */
-static void fill_requests(struct generate_request *requests, struct part *parts, const struct emulated_graphs_begun *b)
+static void fill_requests(struct generate_request *requests, struct part *parts, const struct graphs_opening *b)
 {
     static const i32 prompt[REQUESTS + 3] = {3, 7, 11, 20, 2, 31, 9, 15}, choices[1] = {TOY_IMAGE};
     bool media = b && (b->opening_count || b->chooses);
@@ -69,8 +69,8 @@ static struct model_config config_of(unsigned parts, bool media)
     return c;
 }
 
-static void draw(struct emulated_graphs_drawn *out, struct model *model, struct decoder_options o, const char *graphs,
-                 const struct emulated_graphs_begun *b)
+static void draw(struct graphs_answers *out, struct model *model, struct decoder_options o, const char *graphs,
+                 const struct graphs_opening *b)
 {
     struct submodel sub;
     struct part parts[REQUESTS];
@@ -109,9 +109,9 @@ static void check_equal(const struct answer *a, const struct answer *b, const st
 }
 
 /* Compares graphs off, on, and recorded again each time. */
-static void check_draws(unsigned parts, struct decoder_options o, const struct emulated_graphs_begun *b)
+static void check_draws(unsigned parts, struct decoder_options o, const struct graphs_opening *b)
 {
-    static struct emulated_graphs_drawn plain, graphs, update;
+    static struct graphs_answers plain, graphs, update;
     struct model model;
     const struct model_config config = config_of(parts, b != NULL);
     toy_open(&model, &gpu, &config, false);
@@ -158,7 +158,7 @@ static void text_is_the_same_by_graphs(void **state)
 static void sound_is_the_same_by_graphs(void **state)
 {
     (void)state;
-    struct emulated_graphs_begun b = {{TOY_BOA}, 1, false, false};
+    struct graphs_opening b = {{TOY_BOA}, 1, false, false};
     if (is_nightly())
         check_draws(TOY_TIED | TOY_AUDIO, options_of(&toy_vocabulary), &b);
     b.guided = true;
@@ -168,13 +168,13 @@ static void sound_is_the_same_by_graphs(void **state)
 static void pictures_are_the_same_by_graphs(void **state)
 {
     (void)state;
-    struct emulated_graphs_begun b = {{TOY_IMAGE, TOY_BOI}, 2, false, false};
+    struct graphs_opening b = {{TOY_IMAGE, TOY_BOI}, 2, false, false};
     if (is_nightly()) {
         check_draws(TOY_TIED | TOY_MADE, options_of(&toy_vocabulary), &b);
         b.guided = true;
         check_draws(TOY_TIED | TOY_MADE, options_of(&toy_vocabulary), &b);
     }
-    b = (struct emulated_graphs_begun){.chooses = true, .guided = true};
+    b = (struct graphs_opening){.chooses = true, .guided = true};
     check_draws(TOY_TIED | TOY_MADE, options_of(&toy_vocabulary), &b);
 }
 
@@ -294,7 +294,7 @@ enum { STEPS = 5, RECORDED = 1, REPLAYED = 3 };
 static const struct refusal {
     const char *function;
     int step;
-    const char *said;
+    const char *captured;
 } refusals[] = {
     {"cudaStreamBeginCapture", RECORDED, "beginning to record a CUDA graph failed (invalid value)"},
     {"cudaLaunchKernel", RECORDED, "recording a CUDA graph failed (an earlier failure during capture)"},
@@ -305,25 +305,25 @@ static const struct refusal {
 };
 
 /* Redirects stderr to a file until it is read. */
-static int kept_stderr;
-static FILE *said;
-static void hear(void)
+static int saved_stderr;
+static FILE *captured;
+static void capture_stderr(void)
 {
-    said = tmpfile();
+    captured = tmpfile();
     fflush(stderr);
-    kept_stderr = dup(STDERR_FILENO);
-    dup2(fileno(said), STDERR_FILENO);
+    saved_stderr = dup(STDERR_FILENO);
+    dup2(fileno(captured), STDERR_FILENO);
 }
 
-static const char *heard(void)
+static const char *captured_stderr(void)
 {
     static char text[4096];
     fflush(stderr);
-    dup2(kept_stderr, STDERR_FILENO);
-    close(kept_stderr);
-    rewind(said);
-    text[fread(text, 1, sizeof text - 1, said)] = 0;
-    fclose(said);
+    dup2(saved_stderr, STDERR_FILENO);
+    close(saved_stderr);
+    rewind(captured);
+    text[fread(text, 1, sizeof text - 1, captured)] = 0;
+    fclose(captured);
     return text;
 }
 
@@ -345,7 +345,7 @@ static void check_refusal(const struct refusal *r)
     struct recordings *recordings = device_recordings_open(&device);
     float *there = device_alloc(&device, 4), *other = device_alloc(&device, 4);
     long before = emu_counts.graphs;
-    hear();
+    capture_stderr();
     for (int step = 0; step < STEPS; step++) {
         if (step == r->step)
             emu_fail_next(r->function);
@@ -355,9 +355,9 @@ static void check_refusal(const struct refusal *r)
         assert_true(value == (float)(replayed ? RECORDED : step));
         assert_int_equal(fill_by(&device, recordings, 2, other, 7), step > RECORDED);
     }
-    const char *text = heard();
+    const char *text = captured_stderr();
     assert_int_equal(times_in(text, "warning:"), 1);
-    assert_true(strstr(text, r->said) && strstr(text, "WEFT_GRAPHS=0"));
+    assert_true(strstr(text, r->captured) && strstr(text, "WEFT_GRAPHS=0"));
     assert_int_equal(emu_counts.graphs - before, STEPS - RECORDED + (r->step == REPLAYED ? REPLAYED - RECORDED : 0));
     device_recordings_close(&device, recordings);
     device_free(&device, there, 4);
@@ -375,7 +375,7 @@ static void a_refused_recording_runs_op_by_op(void **state)
 /* Ops that were called for a failed recording run again. */
 static void answers_are_the_same_where_recordings_fail(void **state)
 {
-    static struct emulated_graphs_drawn plain, graphs;
+    static struct graphs_answers plain, graphs;
     struct model model;
     const struct model_config config = config_of(TOY_TIED | TOY_SHARED | TOY_DENSE, true);
     struct decoder_options o = options_of(&vocabulary_of_text);

@@ -15,24 +15,24 @@
 
 enum { RANKS = 4, COUNT = 50000, BLOCK = 8000 };
 
-struct rank {
+struct nccl_rank {
     int rank;
     struct device gpu;
     ncclComm_t comm;
     float *host, *in, *out; /* [COUNT * 2] each */
 };
 
-static void put(struct rank *r)
+static void put(struct nccl_rank *r)
 {
     device_put(&r->gpu, r->in, r->host, COUNT * 2 * 4);
 }
-static void get(struct rank *r)
+static void get(struct nccl_rank *r)
 {
     device_get(&r->gpu, r->host, r->out, COUNT * 2 * 4);
 }
 
 /* ---- Actions of a rank; each returns true if the result is right ---- */
-static bool sums(struct rank *r)
+static bool sums(struct nccl_rank *r)
 {
     bool right = true;
     for (int i = 0; i < COUNT; i++)
@@ -46,7 +46,7 @@ static bool sums(struct rank *r)
 }
 
 /* Rank r sends 1000 (r + p + 1) values of 10 r + p to rank p. */
-static bool all_to_all(struct rank *r)
+static bool all_to_all(struct nccl_rank *r)
 {
     bool right = true;
     for (int p = 0; p < RANKS; p++)
@@ -68,7 +68,7 @@ static bool all_to_all(struct rank *r)
 }
 
 /* Reduces in parts, one of them on rank 1 alone, and gathers the result. */
-static bool parts(struct rank *r)
+static bool parts(struct nccl_rank *r)
 {
     bool right = true;
     i64 part = COUNT / RANKS;
@@ -85,7 +85,7 @@ static bool parts(struct rank *r)
     return right;
 }
 
-static bool failed_with(struct rank *r, ncclResult_t wanted)
+static bool failed_with(struct nccl_rank *r, ncclResult_t wanted)
 {
     ncclResult_t error;
     cudaStreamSynchronize(r->gpu.queue);
@@ -93,19 +93,19 @@ static bool failed_with(struct rank *r, ncclResult_t wanted)
     return error == wanted;
 }
 
-static bool another_size(struct rank *r)
+static bool another_size(struct nccl_rank *r)
 {
     ncclAllReduce(r->in, r->out, r->rank == 2 ? 10 : 11, ncclFloat32, ncclSum, r->comm, r->gpu.queue);
     return failed_with(r, ncclInvalidUsage);
 }
 
-static bool host_memory(struct rank *r)
+static bool host_memory(struct nccl_rank *r)
 {
     return ncclAllReduce(r->host, r->out, 10, ncclFloat32, ncclSum, r->comm, r->gpu.queue) == ncclInvalidArgument;
 }
 
 /* The error is either a dead process or a timeout, depending on when the parent reaps it. */
-static bool rank_that_is_gone(struct rank *r)
+static bool rank_that_is_gone(struct nccl_rank *r)
 {
     setenv("WEFT_EMU_NCCL_S", "0.3", 1);
     if (r->rank == 1)
@@ -115,9 +115,9 @@ static bool rank_that_is_gone(struct rank *r)
 }
 
 /* ---- Ranks as processes ---- */
-static bool run_rank(int rank, ncclUniqueId id, bool (*run)(struct rank *))
+static bool run_rank(int rank, ncclUniqueId id, bool (*run)(struct nccl_rank *))
 {
-    struct rank r = {.rank = rank};
+    struct nccl_rank r = {.rank = rank};
     ncclConfig_t blocking = NCCL_CONFIG_INITIALIZER;
     if (device_open_cuda(&r.gpu, 0) != 0 || ncclCommInitRankConfig(&r.comm, RANKS, id, rank, &blocking) != ncclSuccess)
         return false;
@@ -127,7 +127,7 @@ static bool run_rank(int rank, ncclUniqueId id, bool (*run)(struct rank *))
     return run(&r);
 }
 
-static void on_ranks(bool (*run)(struct rank *))
+static void on_ranks(bool (*run)(struct nccl_rank *))
 {
     ncclUniqueId id;
     pid_t children[RANKS];

@@ -22,7 +22,7 @@ static struct device gpu;
 
 /* ---- Runs ---- */
 
-struct way { /* configuration of a run */
+struct segments_plan { /* configuration of a run */
     unsigned parts;
     i64 layers, steps, micro_batches, batches;
     i64 length; /* length of all batches; 0: each has its own */
@@ -30,7 +30,7 @@ struct way { /* configuration of a run */
     i64 broken;          /* a step with non-finite gradients; 0: none */
     const char *refused; /* a call that the driver refuses once, in step 1 */
 };
-struct emulated_segments_trained {
+struct segments_result {
     double loss[STEPS_MOST], norm[STEPS_MOST];
     float *weights;
     /* number of weights; skipped updates; the tape's peak */
@@ -38,7 +38,7 @@ struct emulated_segments_trained {
     long launches[STEPS_MOST], graphs[STEPS_MOST], changed, allocations; /* allocations: in the second half only */
 };
 
-static void keep_weights(struct emulated_segments_trained *out, struct model *model)
+static void keep_weights(struct segments_result *out, struct model *model)
 {
     out->weights = memory_alloc(weights_parameters(&model->weights) * 4);
     out->count = 0;
@@ -46,19 +46,19 @@ static void keep_weights(struct emulated_segments_trained *out, struct model *mo
         const struct weight *w = &model->weights.list[i];
         if (!w->spec.trained)
             continue;
-        weight_get(&model->weights, w, 0, w->parts * w->rows, out->weights + out->count);
-        out->count += w->parts * w->rows * w->columns;
+        weight_get(&model->weights, w, 0, w->matrices * w->rows, out->weights + out->count);
+        out->count += w->matrices * w->rows * w->columns;
     }
 }
 
-static void run_step(struct emulated_segments_trained *out, struct toy_run *run, const struct way *way, i64 step)
+static void run_step(struct segments_result *out, struct toy_run *run, const struct segments_plan *plan, i64 step)
 {
     struct emu_counts before = emu_counts;
     float *weight = &run->batches[step * run->each % run->count].batch.targets[TARGET_TEXT].weight[0], was = *weight;
-    if (way->broken && step == way->broken)
+    if (plan->broken && step == plan->broken)
         *weight = INFINITY;
-    if (way->refused && step == 1)
-        emu_fail_next(way->refused);
+    if (plan->refused && step == 1)
+        emu_fail_next(plan->refused);
     struct step_result r = toy_step(run, step);
     *weight = was;
     out->loss[step] = step_mean_loss(&r, TARGET_TEXT);
@@ -66,11 +66,11 @@ static void run_step(struct emulated_segments_trained *out, struct toy_run *run,
     out->skipped += r.optimizer.skipped;
     out->launches[step] = emu_counts.launches - before.launches;
     out->graphs[step] = emu_counts.graphs - before.graphs;
-    out->allocations += step >= way->steps / 2 ? emu_counts.allocations - before.allocations : 0;
+    out->allocations += step >= plan->steps / 2 ? emu_counts.allocations - before.allocations : 0;
 }
 
 /* Draws a batch of all modalities, or of text alone. */
-static void draw_batch(struct toy_batch *out, struct arena *arena, const struct way *way, i64 i)
+static void draw_batch(struct toy_batch *out, struct arena *arena, const struct segments_plan *plan, i64 i)
 {
     enum { SAMPLES = 6 };
     static struct toy_sample samples[SAMPLES];
@@ -78,20 +78,20 @@ static void draw_batch(struct toy_batch *out, struct arena *arena, const struct 
     for (i64 s = 0; s < SAMPLES; s++) {
         u32 number = (u32)(SAMPLES * i + s);
         samples[s].count = 0;
-        if (way->parts & TOY_MEDIA)
+        if (plan->parts & TOY_MEDIA)
             toy_draw_sample(&samples[s], key, number);
         while (samples[s].count < 2)
             toy_draw_part(&samples[s], key, number, STREAM_TEXT);
     }
-    toy_lay(out, arena, samples, SAMPLES, key, SAMPLES * (i32)i, way->length);
+    toy_lay(out, arena, samples, SAMPLES, key, SAMPLES * (i32)i, plan->length);
 }
 
-static void train(struct emulated_segments_trained *out, const struct way *way, struct device *device,
+static void train(struct segments_result *out, const struct segments_plan *plan, struct device *device,
                   const char *graphs)
 {
     static struct toy_run run;
     struct arena arena;
-    const struct model_config config = toy_config(way->layers, way->parts);
+    const struct model_config config = toy_config(plan->layers, plan->parts);
     const struct elastic_settings elastic = {.depth_full = 0.75,
                                              .depth_drop = 0.25,
                                              .experts_full = 0.8,
@@ -102,19 +102,19 @@ static void train(struct emulated_segments_trained *out, const struct way *way, 
     memset(out, 0, sizeof *out);
     setenv("WEFT_GRAPHS", graphs, 1);
     arena_open(&arena, 64 << 20);
-    toy_run_open(&run, device, &config, way->micro_batches);
-    run.count = way->batches;
-    run.trainer.lr = (struct lr_schedule){.peak = 1e-3, .warmup = 3, .total = way->steps}; /* changes with each step */
-    run.trainer.recompute = way->recompute;
-    run.trainer.elastic = way->elastic ? &elastic : NULL;
+    toy_run_open(&run, device, &config, plan->micro_batches);
+    run.count = plan->batches;
+    run.trainer.lr = (struct lr_schedule){.peak = 1e-3, .warmup = 3, .total = plan->steps}; /* changes with each step */
+    run.trainer.recompute = plan->recompute;
+    run.trainer.elastic = plan->elastic ? &elastic : NULL;
     run.bias_speed = 1e-3;
-    if (way->fp8)
+    if (plan->fp8)
         weights_fp8(&run.model.weights);
-    for (i64 i = 0; i < way->batches; i++)
-        draw_batch(&run.batches[i], &arena, way, i);
+    for (i64 i = 0; i < plan->batches; i++)
+        draw_batch(&run.batches[i], &arena, plan, i);
     long changed = emu_counts.changed_nodes;
-    for (i64 step = 0; step < way->steps; step++)
-        run_step(out, &run, way, step);
+    for (i64 step = 0; step < plan->steps; step++)
+        run_step(out, &run, plan, step);
     out->changed = emu_counts.changed_nodes - changed;
     out->bytes = tape_peak_bytes(&run.trainer.in_flight[0].tape);
     keep_weights(out, &run.model);
@@ -123,11 +123,11 @@ static void train(struct emulated_segments_trained *out, const struct way *way, 
     unsetenv("WEFT_GRAPHS");
 }
 
-static void check_equal(const struct emulated_segments_trained *a, const struct emulated_segments_trained *b,
-                        const struct way *way)
+static void check_equal(const struct segments_result *a, const struct segments_result *b,
+                        const struct segments_plan *plan)
 {
-    assert_memory_equal(a->loss, b->loss, (size_t)way->steps * 8);
-    assert_memory_equal(a->norm, b->norm, (size_t)way->steps * 8);
+    assert_memory_equal(a->loss, b->loss, (size_t)plan->steps * 8);
+    assert_memory_equal(a->norm, b->norm, (size_t)plan->steps * 8);
     assert_int_equal(a->skipped, b->skipped);
     assert_int_equal(a->count, b->count);
     assert_memory_equal(a->weights, b->weights, (size_t)a->count * 4);
@@ -143,34 +143,34 @@ static long sum(const long *values, i64 first, i64 end)
 
 /* Compares graphs off, on, and (nightly) recorded again each time. With graphs, the last `warm`
  * steps need at most `share` of the launches. */
-static void check_way(const char *what, const struct way *way, i64 warm, double share)
+static void check_run(const char *what, const struct segments_plan *plan, i64 warm, double share)
 {
-    static struct emulated_segments_trained plain, graphs, update, estimated;
+    static struct segments_result plain, graphs, update, estimated;
     struct device meta;
     device_open_meta(&meta);
     device_meta_gpu(&meta, gpu.has_fp8);
-    train(&plain, way, &gpu, "0");
-    train(&graphs, way, &gpu, "1");
+    train(&plain, plan, &gpu, "0");
+    train(&graphs, plan, &gpu, "1");
     if (is_nightly())
-        train(&update, way, &gpu, "update");
-    train(&estimated, way, &meta, "1");
+        train(&update, plan, &gpu, "update");
+    train(&estimated, plan, &meta, "1");
     device_close(&meta);
-    i64 first = way->steps - warm;
-    long without = sum(plain.launches, first, way->steps), with = sum(graphs.launches, first, way->steps);
+    i64 first = plan->steps - warm;
+    long without = sum(plain.launches, first, plan->steps), with = sum(graphs.launches, first, plan->steps);
     print_message("%s: %ld launches in %ld steps, %ld with graphs, %ld of them graphs\n", what, without, (long)warm,
-                  with, sum(graphs.graphs, first, way->steps));
-    assert_true(plain.loss[0] > plain.loss[way->steps - 1]); /* weights change */
-    check_equal(&plain, &graphs, way);
+                  with, sum(graphs.graphs, first, plan->steps));
+    assert_true(plain.loss[0] > plain.loss[plan->steps - 1]); /* weights change */
+    check_equal(&plain, &graphs, plan);
     print_message("%s: %lld bytes of tape, %lld with graphs, %lld estimated\n", what, (long long)plain.bytes,
                   (long long)graphs.bytes, (long long)estimated.bytes);
     assert_true((double)graphs.bytes <= 1.1 * (double)plain.bytes);
     assert_int_equal(estimated.bytes, graphs.bytes);
-    assert_int_equal(sum(plain.graphs, 0, way->steps), 0);
+    assert_int_equal(sum(plain.graphs, 0, plan->steps), 0);
     assert_true((double)with <= share * (double)without);
     assert_int_equal(graphs.allocations, 0);
-    assert_int_equal(plain.skipped, way->broken ? 1 : 0);
+    assert_int_equal(plain.skipped, plan->broken ? 1 : 0);
     if (is_nightly()) {
-        check_equal(&plain, &update, way);
+        check_equal(&plain, &update, plan);
         assert_int_equal(update.changed, 0);
         memory_free(update.weights);
     }
@@ -183,65 +183,66 @@ static void check_way(const char *what, const struct way *way, i64 warm, double 
 static void batches_of_one_length_share_recordings(void **state)
 {
     (void)state;
-    struct way way = {.parts = TOY_ALL, .layers = 4, .steps = 7, .micro_batches = 1, .batches = 3, .length = 200};
+    struct segments_plan plan = {
+        .parts = TOY_ALL, .layers = 4, .steps = 7, .micro_batches = 1, .batches = 3, .length = 200};
     if (!is_nightly()) {
-        way.layers = way.batches = 2;
-        way.steps = 4;
+        plan.layers = plan.batches = 2;
+        plan.steps = 4;
     }
-    check_way("other lists", &way, 1, is_nightly() ? 0.47 : 0.62);
+    check_run("other lists", &plan, 1, is_nightly() ? 0.47 : 0.62);
 }
 
 static void batches_of_other_lengths_have_their_own(void **state)
 {
     (void)state;
     nightly_only();
-    const struct way way = {
+    const struct segments_plan plan = {
         .parts = TOY_DENSE | TOY_SHARED | TOY_TIED, .layers = 2, .steps = 4, .micro_batches = 2, .batches = 4};
-    check_way("other lengths", &way, 1, 0.26);
+    check_run("other lengths", &plan, 1, 0.26);
 }
 
 static void micro_batches_add_up(void **state)
 {
     (void)state;
-    const struct way way = {.parts = TOY_MTP | TOY_TIED,
-                            .layers = 2,
-                            .steps = 4,
-                            .micro_batches = 2,
-                            .batches = 3,
-                            .length = 150,
-                            .broken = 2};
-    check_way("accumulated, one update skipped", &way, 1, 0.27);
+    const struct segments_plan plan = {.parts = TOY_MTP | TOY_TIED,
+                                       .layers = 2,
+                                       .steps = 4,
+                                       .micro_batches = 2,
+                                       .batches = 3,
+                                       .length = 150,
+                                       .broken = 2};
+    check_run("accumulated, one update skipped", &plan, 1, 0.27);
 }
 
 static void layers_are_recomputed(void **state)
 {
     (void)state;
-    struct way way = {
+    struct segments_plan plan = {
         .parts = TOY_MEDIA | TOY_MTP, .layers = 4, .steps = 3, .micro_batches = 1, .batches = 1, .recompute = true};
-    way.layers = is_nightly() ? 4 : 2;
-    check_way("recomputed", &way, 1, is_nightly() ? 0.45 : 0.56);
+    plan.layers = is_nightly() ? 4 : 2;
+    check_run("recomputed", &plan, 1, is_nightly() ? 0.45 : 0.56);
     if (!is_nightly())
         return;
-    way.parts = TOY_TIED;
-    way.fp8 = true;
-    check_way("recomputed, in 8 bits", &way, 1, 0.1);
+    plan.parts = TOY_TIED;
+    plan.fp8 = true;
+    check_run("recomputed, in 8 bits", &plan, 1, 0.1);
 }
 
 /* Depths, experts and k are drawn for each micro-batch. */
 static void sub_models_share_recordings(void **state)
 {
     (void)state;
-    static struct emulated_segments_trained plain, graphs, update;
-    const struct way way = {
+    static struct segments_result plain, graphs, update;
+    const struct segments_plan plan = {
         .parts = TOY_DENSE, .layers = 4, .steps = 24, .micro_batches = 1, .batches = 4, .length = 60, .elastic = true};
     nightly_only();
-    train(&plain, &way, &gpu, "0");
-    train(&graphs, &way, &gpu, "1");
-    train(&update, &way, &gpu, "update");
-    check_equal(&plain, &graphs, &way);
-    check_equal(&plain, &update, &way);
+    train(&plain, &plan, &gpu, "0");
+    train(&graphs, &plan, &gpu, "1");
+    train(&update, &plan, &gpu, "update");
+    check_equal(&plain, &graphs, &plan);
+    check_equal(&plain, &update, &plan);
     assert_int_equal(update.changed, 0);
-    for (i64 from = 0; from < way.steps; from += 8)
+    for (i64 from = 0; from < plan.steps; from += 8)
         print_message("elastic, steps %ld to %ld: %ld launches, %ld with graphs, %ld of them graphs\n", (long)from + 1,
                       (long)from + 8, sum(plain.launches, from, from + 8), sum(graphs.launches, from, from + 8),
                       sum(graphs.graphs, from, from + 8));
@@ -255,14 +256,15 @@ static void a_refused_recording_trains_op_by_op(void **state)
 {
     static const char *const functions[] = {"cudaStreamBeginCapture", "cudaLaunchKernel", "cudaStreamEndCapture",
                                             "cudaGraphInstantiate", "cudaGraphLaunch"};
-    static struct emulated_segments_trained plain, graphs;
-    struct way way = {.parts = TOY_TIED, .layers = 2, .steps = 3, .micro_batches = 1, .batches = 1, .length = 60};
+    static struct segments_result plain, graphs;
+    struct segments_plan plan = {
+        .parts = TOY_TIED, .layers = 2, .steps = 3, .micro_batches = 1, .batches = 1, .length = 60};
     (void)state;
-    train(&plain, &way, &gpu, "0");
+    train(&plain, &plan, &gpu, "0");
     for (i64 i = 0; i < COUNT_OF(functions); i += is_nightly() ? 1 : 3) {
-        way.refused = functions[i];
-        train(&graphs, &way, &gpu, "1");
-        check_equal(&plain, &graphs, &way);
+        plan.refused = functions[i];
+        train(&graphs, &plan, &gpu, "1");
+        check_equal(&plain, &graphs, &plan);
         /* 2 layers, forward and backward, and the balance: 5 calls, of which 1 runs op by op */
         assert_int_equal(graphs.graphs[2], 4);
         memory_free(graphs.weights);

@@ -133,7 +133,7 @@ static void check_decode_steps(unsigned parts, const struct vocabulary *vocabula
     request.part_count = request.copies = 1;
     request.stop[0] = request.stop[1] = request.stop[2] = request.stop[3] = -1;
     request.most = STEPS + 1;
-    decoder_open(&d, &o, 1, request_columns(&o, &request));
+    decoder_open(&d, &o, 1, request_cache_rows(&o, &request));
     decoder_begin(&d, &answer, &request, 1);
     for (i64 step = 0; step <= STEPS; step++) {
         struct emu_counts before = emu_counts;

@@ -69,7 +69,7 @@ static void multiply(bool add)
 }
 
 /* Operands are integers, so that sums are exact in any order. */
-static void expect_product(bool add)
+static void expect_gemm(bool add)
 {
     float values[3 * ROOM], expected[3 * ROOM];
     for (i64 i = 0; i < 3 * ROOM; i++)
@@ -91,7 +91,7 @@ static void expect_kept(int wanted)
     memset(emu_algorithms.runs, 0, sizeof emu_algorithms.runs);
     put_operands();
     multiply(false);
-    expect_product(false);
+    expect_gemm(false);
     for (int i = 0; i < EMU_ALGORITHMS_MOST; i++)
         assert_int_equal(emu_algorithms.runs[i], i == wanted);
 }
@@ -101,7 +101,7 @@ static void the_fastest_is_kept(void **state)
     (void)state;
     put_operands();
     multiply(false);
-    expect_product(false);
+    expect_gemm(false);
     for (int i = 0; i < 4; i++)
         assert_true(emu_algorithms.runs[i] >= 1);
     emu_algorithms.ms[0] = 0; /* too late to change the choice */
@@ -115,7 +115,7 @@ static void what_is_added_to_is_added_to_once(void **state)
     long allocations = emu_counts.allocations;
     multiply(true);
     assert_int_equal(emu_counts.allocations - allocations, 2); /* a second output was allocated and freed again */
-    expect_product(true);
+    expect_gemm(true);
     expect_kept(2);
 }
 
@@ -125,7 +125,7 @@ static void refused_ones_are_passed_over(void **state)
     emu_algorithms.ms[2] = -1;
     put_operands();
     multiply(false);
-    expect_product(false);
+    expect_gemm(false);
     expect_kept(3);
 }
 
@@ -161,25 +161,25 @@ static void without_it_the_first_is_taken(void **state)
 /* ---- Products without an algorithm use a fallback ---- */
 
 /* Checks the product cases with algorithms for dimensions of at least `least_dimension` only. */
-static void expect_products(uint64_t least_dimension)
+static void expect_gemms(uint64_t least_dimension)
 {
-    const struct check_scope scope = {.few = true};
+    const struct check_scope scope = {.small_shapes = true};
     emu_algorithms.least_dimension = least_dimension;
     if (case_check(case_find("matmul"), &gpu, &scope))
         fail_msg("%s", error_text());
 }
 
-static void products_of_one_row_may_be_refused(void **state)
+static void gemms_of_one_row_may_be_refused(void **state)
 {
     (void)state;
-    expect_products(2);
+    expect_gemms(2);
     assert_true(emu_algorithms.runs[0] > 0);
 }
 
-static void all_products_may_be_refused(void **state)
+static void all_gemms_may_be_refused(void **state)
 {
     (void)state;
-    expect_products(UINT64_MAX);
+    expect_gemms(UINT64_MAX);
     assert_true(emu_algorithms.runs[0] == 0);
 }
 
@@ -190,7 +190,7 @@ static void those_may_be_refused_that_were_chosen(void **state)
     for (int time = 0; time < 2; time++) {
         put_operands();
         multiply(time);
-        expect_product(time);
+        expect_gemm(time);
     }
     assert_true(emu_algorithms.runs[0] == 0);
 }
@@ -203,8 +203,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(refused_ones_are_passed_over, open_tuned, close_gpu),
         cmocka_unit_test_setup_teardown(nothing_is_timed_while_ops_are_recorded, open_tuned, close_gpu),
         cmocka_unit_test_setup_teardown(without_it_the_first_is_taken, open_untuned, close_gpu),
-        cmocka_unit_test_setup_teardown(products_of_one_row_may_be_refused, open_untuned, close_gpu),
-        cmocka_unit_test_setup_teardown(all_products_may_be_refused, open_untuned, close_gpu),
+        cmocka_unit_test_setup_teardown(gemms_of_one_row_may_be_refused, open_untuned, close_gpu),
+        cmocka_unit_test_setup_teardown(all_gemms_may_be_refused, open_untuned, close_gpu),
         cmocka_unit_test_setup_teardown(those_may_be_refused_that_were_chosen, open_untuned, close_gpu),
     };
     int failed = cmocka_run_group_tests(TESTS, NULL, NULL);

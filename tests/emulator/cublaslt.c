@@ -112,7 +112,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 }
 
 /* ---- Products ---- */
-struct product {
+struct blas_call {
     struct emu_blas_operation operation;
     struct matrix a, b, d;
     bool add;
@@ -148,7 +148,7 @@ static struct matrix fetch(struct matrix in)
 
 static void run_product(void *context)
 {
-    const struct product *p = context;
+    const struct blas_call *p = context;
     struct matrix a = fetch(p->a), b = fetch(p->b), d = fetch(p->d);
     struct device cpu;
     device_open_cpu(&cpu);
@@ -161,7 +161,7 @@ static void run_product(void *context)
     memory_free(d.data);
 }
 
-static bool shapes_fit(const struct product *p)
+static bool shapes_fit(const struct blas_call *p)
 {
     bool turn_a = p->operation.a == CUBLAS_OP_T, turn_b = p->operation.b == CUBLAS_OP_T;
     i64 m = turn_a ? p->a.rows : p->a.columns, k = turn_a ? p->a.columns : p->a.rows;
@@ -185,7 +185,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (c != d || !emu_is_device(a) || !emu_is_device(b) || !emu_is_device(d))
         return CUBLAS_STATUS_INVALID_VALUE;
-    struct product *p = calloc(1, sizeof *p); /* until its last run */
+    struct blas_call *p = calloc(1, sizeof *p); /* until its last run */
     p->operation = *operation;
     fill_matrix(&p->a, a, a_layout);
     fill_matrix(&p->b, b, b_layout);

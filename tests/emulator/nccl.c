@@ -22,29 +22,29 @@
 #include <unistd.h>
 
 enum { RANKS = 16, PIECE_BYTES = 1 << 16 };
-struct call {
+struct nccl_request {
     char name[16];
     size_t count;
     int type, root;
 };
-struct slot {
+struct rank_slot {
     _Atomic unsigned turn; /* number of rendezvous of this rank */
     _Atomic int pid;
-    struct call call;
+    struct nccl_request call;
     int color, key;
     char data[PIECE_BYTES];
 };
-struct mail {
+struct mailbox {
     _Atomic unsigned sent, taken;
     size_t bytes;
     char data[PIECE_BYTES];
 };
-struct shared {
-    struct slot slots[RANKS];
-    struct mail mail[RANKS][RANKS]; /* [from][to] */
+struct comm_memory {
+    struct rank_slot slots[RANKS];
+    struct mailbox mail[RANKS][RANKS]; /* [from][to] */
 };
 struct ncclComm {
-    struct shared *s;
+    struct comm_memory *s;
     int rank, ranks;
     unsigned turn;
     char name[NCCL_UNIQUE_ID_BYTES];
@@ -164,9 +164,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
 {
     struct ncclComm *c = *comm = memory_alloc(sizeof *c);
     int file = shm_open(id.internal, O_CREAT | O_RDWR, 0600);
-    require(file >= 0 && ranks <= RANKS && ftruncate(file, sizeof(struct shared)) == 0, "emulated NCCL: %s",
+    require(file >= 0 && ranks <= RANKS && ftruncate(file, sizeof(struct comm_memory)) == 0, "emulated NCCL: %s",
             id.internal);
-    c->s = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    c->s = mmap(NULL, sizeof(struct comm_memory), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     c->rank = rank;
     c->ranks = ranks;
@@ -208,7 +208,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error)
 enum kind { ALL_REDUCE, REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, SEND, RECEIVE };
 static const char *const kind_names[] = {"all-reduce", "reduce", "reduce-scatter", "all-gather",
                                          "broadcast",  "send",   "receive"};
-struct work {
+struct nccl_work {
     enum kind kind;
     const char *in;
     char *out;
@@ -220,10 +220,10 @@ struct work {
     unsigned ticket; /* number of earlier groups of this comm */
 };
 enum { WORKS_MOST = 256 };
-struct batch { /* the works of one group */
+struct nccl_batch { /* the works of one group */
     int count;
     _Atomic enum { WAITS, RUNS, DONE } progress;
-    struct work works[WORKS_MOST];
+    struct nccl_work works[WORKS_MOST];
 };
 
 static size_t bytes_of(ncclDataType_t type)
@@ -255,16 +255,16 @@ static void add(char *sum, const char *part, size_t count, ncclDataType_t type)
             ((bf16 *)sum)[i] = bf16_from_f32(bf16_to_f32(((bf16 *)sum)[i]) + bf16_to_f32(((const bf16 *)part)[i]));
 }
 
-static bool all_ask_the_same(const struct work *w)
+static bool all_ask_the_same(const struct nccl_work *w)
 {
     struct ncclComm *c = w->c;
-    struct call own = {.count = w->count, .type = (int)w->type, .root = w->peer};
+    struct nccl_request own = {.count = w->count, .type = (int)w->type, .root = w->peer};
     snprintf(own.name, sizeof own.name, "%s", kind_names[w->kind]);
     c->s->slots[c->rank].call = own;
     if (!meet(c, own.name))
         return false;
     for (int r = 0; r < c->ranks; r++) {
-        const struct call *other = &c->s->slots[r].call;
+        const struct nccl_request *other = &c->s->slots[r].call;
         if (memcmp(other, &own, sizeof own) != 0) {
             fprintf(stderr, "emulated NCCL: rank %d: %s of %zu meets %s of %zu of rank %d\n", c->rank, own.name,
                     own.count, other->name, other->count, r);
@@ -275,7 +275,7 @@ static bool all_ask_the_same(const struct work *w)
 }
 
 /* Stores this rank's part of the sum of elements [first, first + count). */
-static void store_sum(const struct work *w, size_t first, size_t count)
+static void store_sum(const struct nccl_work *w, size_t first, size_t count)
 {
     const struct ncclComm *c = w->c;
     static _Thread_local _Alignas(8) char sum[PIECE_BYTES];
@@ -292,7 +292,7 @@ static void store_sum(const struct work *w, size_t first, size_t count)
 }
 
 /* Processes elements [first, first + count), which all ranks have put into their slots. */
-static void take_piece(const struct work *w, size_t first, size_t count)
+static void take_piece(const struct nccl_work *w, size_t first, size_t count)
 {
     size_t size = bytes_of(w->type);
     if (w->kind == ALL_GATHER)
@@ -304,7 +304,7 @@ static void take_piece(const struct work *w, size_t first, size_t count)
         store_sum(w, first, count);
 }
 
-static void run_collective(const struct work *w)
+static void run_collective(const struct nccl_work *w)
 {
     struct ncclComm *c = w->c;
     size_t size = bytes_of(w->type), piece = PIECE_BYTES / size;
@@ -322,7 +322,7 @@ static void run_collective(const struct work *w)
     }
 }
 
-static void send_piece(struct work *w, struct mail *m, size_t bytes)
+static void send_piece(struct nccl_work *w, struct mailbox *m, size_t bytes)
 {
     if (m->sent != m->taken)
         return;
@@ -332,7 +332,7 @@ static void send_piece(struct work *w, struct mail *m, size_t bytes)
     w->done_bytes += bytes;
 }
 
-static void receive_piece(struct work *w, struct mail *m, size_t bytes, size_t all)
+static void receive_piece(struct nccl_work *w, struct mailbox *m, size_t bytes, size_t all)
 {
     if (m->sent == m->taken)
         return;
@@ -349,7 +349,7 @@ static void receive_piece(struct work *w, struct mail *m, size_t bytes, size_t a
 }
 
 /* Moves one piece if possible; returns true once all are done. */
-static bool move(struct work *w)
+static bool move(struct nccl_work *w)
 {
     struct ncclComm *c = w->c;
     size_t all = w->count * bytes_of(w->type), left = all - w->done_bytes;
@@ -363,7 +363,7 @@ static bool move(struct work *w)
 
 static void run_batch(void *context)
 {
-    struct batch *b = context;
+    struct nccl_batch *b = context;
     double begin_s = clock_s();
     for (int i = 0; i < b->count; i++) {
         b->works[i].done_bytes = 0;
@@ -373,7 +373,7 @@ static void run_batch(void *context)
     for (bool moving = true; moving;) {
         moving = false;
         for (int i = 0; i < b->count; i++) {
-            struct work *w = &b->works[i];
+            struct nccl_work *w = &b->works[i];
             if (w->kind < SEND || move(w))
                 continue;
             moving = true;
@@ -386,13 +386,13 @@ static void run_batch(void *context)
 /* ---- Groups ---- */
 static void *run_thread(void *context)
 {
-    struct batch *b = context;
+    struct nccl_batch *b = context;
     emu_inside(run_batch, b);
     b->progress = DONE;
     return NULL;
 }
 
-static bool is_first_of_comm(const struct batch *b, int i)
+static bool is_first_of_comm(const struct nccl_batch *b, int i)
 {
     for (int j = 0; j < i; j++)
         if (b->works[j].c == b->works[i].c)
@@ -402,7 +402,7 @@ static bool is_first_of_comm(const struct batch *b, int i)
 
 static int poll_batch(void *context)
 {
-    struct batch *b = context;
+    struct nccl_batch *b = context;
     if (b->progress == DONE) {
         for (int i = 0; i < b->count; i++)
             b->works[i].c->finished += is_first_of_comm(b, i);
@@ -419,7 +419,7 @@ static int poll_batch(void *context)
 }
 
 static int depth;
-static struct batch open_batch;
+static struct nccl_batch open_batch;
 static cudaStream_t open_stream;
 
 ncclResult_t ncclGroupStart(void)
@@ -432,7 +432,7 @@ ncclResult_t ncclGroupEnd(void)
 {
     if (--depth || open_batch.count == 0)
         return ncclSuccess;
-    struct batch *b = malloc(sizeof *b);
+    struct nccl_batch *b = malloc(sizeof *b);
     memcpy(b, &open_batch, sizeof *b);
     open_batch.count = 0;
     for (int i = 0; i < b->count; i++)
@@ -443,7 +443,7 @@ ncclResult_t ncclGroupEnd(void)
     return ncclSuccess;
 }
 
-static ncclResult_t enqueue(struct work w, cudaStream_t stream)
+static ncclResult_t enqueue(struct nccl_work w, cudaStream_t stream)
 {
     if (w.c->error != ncclSuccess)
         return w.c->error;
@@ -461,41 +461,41 @@ ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, ncclDataType
                            ncclComm_t comm, cudaStream_t stream)
 {
     (void)op;
-    return enqueue((struct work){ALL_REDUCE, in, out, count, type, 0, comm}, stream);
+    return enqueue((struct nccl_work){ALL_REDUCE, in, out, count, type, 0, comm}, stream);
 }
 
 ncclResult_t ncclReduce(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                         ncclComm_t comm, cudaStream_t stream)
 {
     (void)op;
-    return enqueue((struct work){REDUCE, in, out, count, type, root, comm}, stream);
+    return enqueue((struct nccl_work){REDUCE, in, out, count, type, root, comm}, stream);
 }
 
 ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream)
 {
     (void)op;
-    return enqueue((struct work){REDUCE_SCATTER, in, out, count, type, 0, comm}, stream);
+    return enqueue((struct nccl_work){REDUCE_SCATTER, in, out, count, type, 0, comm}, stream);
 }
 
 ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream)
 {
-    return enqueue((struct work){ALL_GATHER, in, out, count, type, 0, comm}, stream);
+    return enqueue((struct nccl_work){ALL_GATHER, in, out, count, type, 0, comm}, stream);
 }
 
 ncclResult_t ncclBroadcast(const void *in, void *out, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t stream)
 {
-    return enqueue((struct work){BROADCAST, in, out, count, type, root, comm}, stream);
+    return enqueue((struct nccl_work){BROADCAST, in, out, count, type, root, comm}, stream);
 }
 
 ncclResult_t ncclSend(const void *in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
 {
-    return enqueue((struct work){SEND, in, NULL, count, type, peer, comm}, stream);
+    return enqueue((struct nccl_work){SEND, in, NULL, count, type, peer, comm}, stream);
 }
 
 ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
 {
-    return enqueue((struct work){RECEIVE, NULL, out, count, type, peer, comm}, stream);
+    return enqueue((struct nccl_work){RECEIVE, NULL, out, count, type, peer, comm}, stream);
 }

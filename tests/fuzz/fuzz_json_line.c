@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *found, *line = (const char *)data;
     i64 length;
-    struct text room = {0};
+    struct buffer room = {0};
     if (text_invalid_utf8(line, (i64)size) < 0 && json_line_string(&found, &length, &room, line, (i64)size, "text")) {
         struct json *root = json_parse(line, (i64)size, "fuzz");
         const struct json *value = json_get(root, "text");
@@ -20,6 +20,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 "the parser finds another string");
         json_free(root);
     }
-    text_release(&room);
+    buffer_release(&room);
     return 0;
 }

@@ -33,12 +33,12 @@ static void read_film_sound(const u8 *bytes, i64 count, double from_s)
 
 static void read_subtitles(const u8 *bytes, i64 count)
 {
-    struct text cues = {0}, words = {0};
+    struct buffer cues = {0}, words = {0};
     i64 said = film_subtitles(&cues, bytes, count, "fuzz.mkv", NULL);
     i64 read = said > 0 ? subtitles_words(&words, cues.data, cues.length, 0, INFINITY) : 0;
     require(said <= 0 || read >= said, "%lld cues, %lld of them read", (long long)said, (long long)read);
-    text_release(&cues);
-    text_release(&words);
+    buffer_release(&cues);
+    buffer_release(&words);
 }
 
 static void read_sound(const u8 *bytes, i64 count, i64 rate_hz)

@@ -42,7 +42,7 @@ static void walk(const struct yaml_node *node)
         walk(yaml_value(node, i));
 }
 
-static int read_text(struct text *out, const char *text, i64 length)
+static int read_text(struct buffer *out, const char *text, i64 length)
 {
     struct fuzz_recipe_values values = {0};
     struct yaml *document = yaml_parse(text, length, "fuzz.yaml");
@@ -63,12 +63,12 @@ static int read_text(struct text *out, const char *text, i64 length)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct text first = {0}, second = {0};
+    struct buffer first = {0}, second = {0};
     if (read_text(&first, (const char *)data, (i64)size) == 0) {
         require(read_text(&second, first.data, first.length) == 0, "%s: %s", error_text(), first.data);
         require(strcmp(first.data, second.data) == 0, "%s became %s", first.data, second.data);
     }
-    text_release(&first);
-    text_release(&second);
+    buffer_release(&first);
+    buffer_release(&second);
     return 0;
 }

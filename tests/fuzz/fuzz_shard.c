@@ -31,8 +31,8 @@ static void put(const char *directory, const char *name, const void *bytes, i64 
 static void put_index(const char *directory, const uint8_t *data, i64 size, bool repair)
 {
     struct index_header header;
-    struct text index = {0};
-    text_append(&index, data, size);
+    struct buffer index = {0};
+    buffer_append(&index, data, size);
     if (repair && size >= (i64)sizeof header) {
         memcpy(&header, index.data, sizeof header);
         memcpy(header.magic, INDEX_MAGIC, 8);
@@ -42,7 +42,7 @@ static void put_index(const char *directory, const uint8_t *data, i64 size, bool
         memcpy(index.data, &header, sizeof header);
     }
     put(directory, "index", index.data, index.length);
-    text_release(&index);
+    buffer_release(&index);
 }
 
 static void read_through(const char *directory)

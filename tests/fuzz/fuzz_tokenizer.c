@@ -15,9 +15,9 @@ static int encode(struct id_list *out, const struct text_tokenizer *tokenizer, c
     const struct encode_options dropped = {.dropout = 0.3, .key = {1, RNG_TEST}};
     struct id_list other = {0};
     if (text_encode(tokenizer, &other, text, length, &dropped) == 0) {
-        struct text shown = {0};
+        struct buffer shown = {0};
         require(text_decode(tokenizer, &shown, other.ids, other.count, true) == 0, "%s", error_text());
-        text_release(&shown);
+        buffer_release(&shown);
     }
     id_list_release(&other);
     return text_encode(tokenizer, out, text, length, NULL);
@@ -25,7 +25,7 @@ static int encode(struct id_list *out, const struct text_tokenizer *tokenizer, c
 
 static void check_again(const struct text_tokenizer *tokenizer, const struct id_list *ids, const char *text, i64 length)
 {
-    struct text shown = {0};
+    struct buffer shown = {0};
     struct id_list again = {0};
     require(text_decode(tokenizer, &shown, ids->ids, ids->count, false) == 0, "%s", error_text());
     require(encode(&again, tokenizer, text, length) == 0, "%s", error_text());
@@ -34,7 +34,7 @@ static void check_again(const struct text_tokenizer *tokenizer, const struct id_
             "a second encoding differs");
     text_encode(tokenizer, &again, shown.length ? shown.data : "", shown.length,
                 &(struct encode_options){.plain = true});
-    text_release(&shown);
+    buffer_release(&shown);
     id_list_release(&again);
 }
 

@@ -14,10 +14,10 @@ static const char sample[] =
 static void try_text(const struct text_tokenizer *tokenizer, const char *text, i64 length)
 {
     struct id_list ids = {0};
-    struct text shown = {0};
+    struct buffer shown = {0};
     if (text_encode(tokenizer, &ids, text, length, &(struct encode_options){.add_template = true}) == 0)
         require(text_decode(tokenizer, &shown, ids.ids, ids.count, false) == 0, "%s", error_text());
-    text_release(&shown);
+    buffer_release(&shown);
     id_list_release(&ids);
 }
 

@@ -30,7 +30,7 @@ static void repair(u8 *bytes, i64 size, const struct token_request *asked)
     memcpy(&r, bytes, sizeof r);
     memcpy(&r, &sane, sizeof r.magic + sizeof r.version);
     r.kind %= REPLY_KINDS + 1;
-    r.part = sane.part;
+    r.partition = sane.partition;
     r.pass = sane.pass;
     r.number = sane.number;
     r.index_bytes %= 512;
@@ -47,11 +47,11 @@ static void answer(const uint8_t *data, i64 size, bool repaired)
 {
     static char path[64];
     const struct token_request r = token_request(7, &(struct ring_name){.readers = 1}, 1, 3, 0, 5);
-    struct text index = {0}, bytes = {0};
+    struct buffer index = {0}, bytes = {0};
     i64 end;
     int pair[2];
     snprintf(path, sizeof path, "/dev/shm/weft-fuzz-tokens-%ld", (long)getpid());
-    text_append(&bytes, data, size);
+    buffer_append(&bytes, data, size);
     if (repaired && size)
         repair((u8 *)bytes.data, size, &r);
     require(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && tokens_send(pair[0], bytes.data, size) == 0,
@@ -61,8 +61,8 @@ static void answer(const uint8_t *data, i64 size, bool repaired)
     require(kind >= 0 || *error_text(), "a refused answer leaves no message");
     close(pair[1]);
     unlink(path);
-    text_release(&index);
-    text_release(&bytes);
+    buffer_release(&index);
+    buffer_release(&bytes);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

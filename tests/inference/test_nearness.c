@@ -10,7 +10,7 @@
 
 enum { MOST = 8, SIZE = 16, BYTES = SIZE * SIZE * 3, FRAMES = 4 };
 
-static struct studio_run run;
+static struct samples_run run;
 static struct sample_item items[MOST];
 
 static u8 *grey(int value, i64 bytes)
@@ -20,12 +20,14 @@ static u8 *grey(int value, i64 bytes)
     return pixels;
 }
 
-static struct sample_set pictures_of(const int *own, const int *made, i64 count)
+static struct sample_set pictures_of(const int *original, const int *generated, i64 count)
 {
     memset(items, 0, sizeof items);
     for (i64 i = 0; i < count; i++)
-        items[i] = (struct sample_item){
-            .own = grey(own[i], BYTES), .made = grey(made[i], BYTES), .own_count = BYTES, .made_count = BYTES};
+        items[i] = (struct sample_item){.original = grey(original[i], BYTES),
+                                        .generated = grey(generated[i], BYTES),
+                                        .original_count = BYTES,
+                                        .generated_count = BYTES};
     return (struct sample_set){.kind = MODALITY_IMAGE, .items = items, .count = count, .unreadable = 2};
 }
 
@@ -47,7 +49,7 @@ static void expect(const struct sample_set *set, double pair, i64 first, i64 fiv
     assert_int_equal(json_integer(json_get(j, "first_five"), -1), five);
     json_free(j);
     for (i64 i = 0; i < set->count; i++) {
-        void *blocks[] = {items[i].own, items[i].made, items[i].own_mel, items[i].made_mel};
+        void *blocks[] = {items[i].original, items[i].generated, items[i].original_mel, items[i].generated_mel};
         for (i64 b = 0; b < COUNT_OF(blocks); b++)
             memory_free(blocks[b]);
     }
@@ -90,20 +92,20 @@ static void alone_there_is_no_pair(void **state)
  * square it equals the second's output of 80, which is 10 from its own original. */
 static void another_shape_is_cut_to_what_was_made(void **state)
 {
-    struct vision_config *c = &run.studio.vision.config;
+    struct vision_config *c = &run.generator.vision.config;
     (void)state;
     *c = (struct vision_config){.stride = 8, .bits = 6};
     assert_int_equal(vision_add_shape(c, 1, SIZE, SIZE, 0, NULL, 0), 0);
     assert_int_equal(vision_add_shape(c, 1, SIZE, 2 * SIZE, 0, NULL, 0), 0);
     struct sample_set set = pictures_of((const int[]){0, 90}, (const int[]){0, 80}, 2);
-    u8 **wide[] = {&items[0].own, &items[0].made};
+    u8 **wide[] = {&items[0].original, &items[0].generated};
     for (i64 k = 0; k < 2; k++) {
         memory_free(*wide[k]);
         *wide[k] = grey(255, 2 * BYTES);
         for (i64 y = 0; y < SIZE; y++)
             memset(*wide[k] + (y * 2 * SIZE + SIZE / 2) * 3, 80, SIZE * 3);
     }
-    items[0].own_count = items[0].made_count = 2 * BYTES;
+    items[0].original_count = items[0].generated_count = 2 * BYTES;
     items[0].shape = 1;
     expect(&set, 0.5, 1, 2);
 }
@@ -115,15 +117,21 @@ static void what_is_missing_is_silence(void **state)
     const double silence = log(0.01);
     (void)state;
     memset(items, 0, sizeof items);
-    items[0] = (struct sample_item){
-        .own_mel = even(silence + 4, FRAMES), .own_count = FRAMES, .made_mel = even(silence + 4, 1), .made_count = 1};
-    items[1] = (struct sample_item){.own_mel = even(silence + 3, 1), .own_count = 1}; /* no output */
+    items[0] = (struct sample_item){.original_mel = even(silence + 4, FRAMES),
+                                    .original_count = FRAMES,
+                                    .generated_mel = even(silence + 4, 1),
+                                    .generated_count = 1};
+    items[1] = (struct sample_item){.original_mel = even(silence + 3, 1), .original_count = 1}; /* no output */
     struct sample_set set = {.kind = MODALITY_AUDIO, .items = items, .count = 2};
     expect(&set, 0, 0, 2);
-    items[0] = (struct sample_item){
-        .own_mel = even(silence + 4, FRAMES), .own_count = FRAMES, .made_mel = even(silence + 4, 3), .made_count = 3};
-    items[1] = (struct sample_item){
-        .own_mel = even(silence + 2, 1), .own_count = 1, .made_mel = even(silence + 1, 1), .made_count = 1};
+    items[0] = (struct sample_item){.original_mel = even(silence + 4, FRAMES),
+                                    .original_count = FRAMES,
+                                    .generated_mel = even(silence + 4, 3),
+                                    .generated_count = 3};
+    items[1] = (struct sample_item){.original_mel = even(silence + 2, 1),
+                                    .original_count = 1,
+                                    .generated_mel = even(silence + 1, 1),
+                                    .generated_count = 1};
     expect(&set, 1, 2, 2); /* 1 against 10 / 3; 1 against (3 + 12) / 4 */
 }
 

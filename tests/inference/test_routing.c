@@ -80,7 +80,7 @@ static void make_model(void)
     toy_open(&model, &device, &c, false);
     toy_set_weight(&model.weights, model.layer[PUSHED_LAYER].bias, push);
     require(directory_make(model_folder) == 0 && model_save(&model, model_folder) == 0, "%s", error_text());
-    require(install_tokenizers(model_folder, shards) == 0, "%s", error_text());
+    require(copy_tokenizers(model_folder, shards) == 0, "%s", error_text());
     model_close(&model);
 }
 
@@ -110,7 +110,7 @@ static struct json *look(struct routing_settings s)
 {
     s.from = model_folder;
     s.data = shards;
-    s.part = (char *)"train";
+    s.split = (char *)"train";
     s.length = 128;
     assert_int_equal(directory_remove(out_folder), 0);
     assert_int_equal(directory_make(out_folder), 0);
@@ -167,13 +167,13 @@ static void a_submodels_experts_keep_their_ids(void **state)
 
 static i64 lines_of(const char *name)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     char *path = path_join(out_folder, name);
     i64 lines = 0;
     assert_int_equal(file_read(&text, path), 0);
     for (i64 i = 0; i < text.length; i++)
         lines += text.data[i] == '\n';
-    text_release(&text);
+    buffer_release(&text);
     memory_free(path);
     return lines;
 }
@@ -204,13 +204,13 @@ static void files_hold_what_they_should(void **state)
 static void shards_of_other_tokenizers_are_refused(void **state)
 {
     (void)state;
-    struct routing_settings s = {.from = model_folder, .data = shards, .part = (char *)"validation", .length = 128};
+    struct routing_settings s = {.from = model_folder, .data = shards, .split = (char *)"validation", .length = 128};
     assert_int_equal(routing_measure(&s, out_folder, &device), -1);
     assert_non_null(strstr(error_text(), "validation"));
     struct model model;
     assert_int_equal(model_load(&model, &device, model_folder, DTYPE_F32, false), 0);
     model.config.levels = 1;
-    struct heldout_pass pass = {.directory = shards, .part = "train", .length = 128};
+    struct heldout_pass pass = {.directory = shards, .split = "train", .length = 128};
     struct submodel full;
     submodel_full(&full, &model.config);
     assert_int_equal(heldout_walk(&pass, &model, &full), -1);
@@ -244,7 +244,7 @@ static void expect_largest(const struct model_config *config)
     const i64 lengths[] = {64, 128, 256, 512};
     i64 larger = 0;
     for (i64 i = 0; i < COUNT_OF(lengths); i++) {
-        struct heldout_pass all = {.directory = shards, .part = "train", .length = lengths[i]}, first = all;
+        struct heldout_pass all = {.directory = shards, .split = "train", .length = lengths[i]}, first = all;
         first.most_rows = 2;
         i64 bytes = bytes_taken(config, &all, false), few = bytes_taken(config, &first, false);
         print_message("%lld positions: %lld blocks, the first rows %lld\n", (long long)lengths[i],
@@ -275,9 +275,9 @@ static void a_grid_measures_models_no_larger_than_the_full_one(void **state)
 {
     (void)state;
     struct grid_settings s = {
-        .from = model_folder, .data = shards, .part = (char *)"train", .rows = 4, .length = 128, .decode_tokens = 16};
+        .from = model_folder, .data = shards, .split = (char *)"train", .rows = 4, .length = 128, .decode_tokens = 16};
     struct grid_result r;
-    struct text table = {0};
+    struct buffer table = {0};
     if (grid_measure_all(&r, &s, &device))
         fail_msg("%s", error_text());
     assert_true(r.count >= 5);
@@ -289,7 +289,7 @@ static void a_grid_measures_models_no_larger_than_the_full_one(void **state)
     }
     grid_print(&table, &r);
     print_message("%s", table.data);
-    text_release(&table);
+    buffer_release(&table);
     grid_result_release(&r);
 }
 

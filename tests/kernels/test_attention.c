@@ -383,7 +383,7 @@ static void levels_agree(void **state)
         run_forward(&half);
         run_backward(&half);
         device.ops = &cpu_v3_kernels;
-        device.level = CPU_LEVEL_V3;
+        device.isa = CPU_ISA_V3;
         run_forward(&whole);
         run_backward(&whole);
         device.ops = best;

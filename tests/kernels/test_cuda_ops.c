@@ -48,7 +48,7 @@ static void kernels_for_hopper_are_plain_loops(void **state)
     check_ops(HOPPER_OPS);
 }
 
-static void kernels_beside_those_for_hopper_are_too(void **state)
+static void other_kernels_of_hopper_are_plain_loops(void **state)
 {
     (void)state;
     if (!has_gpu)
@@ -62,10 +62,10 @@ static void kernels_beside_those_for_hopper_are_too(void **state)
 }
 
 /* f32 rows times a quantized weight of `bits` bits. */
-enum { NARROW_ROWS_OF_ALL = 70, NARROW_DEPTH = 1300, NARROW_OUT = 40 };
-static void narrow_product(float *out, const float *x, i64 rows, const void *codes, i64 codes_bytes, int bits)
+enum { QUANTIZED_ROWS_OF_ALL = 70, QUANTIZED_DEPTH = 1300, QUANTIZED_OUT = 40 };
+static void quantized_gemm(float *out, const float *x, i64 rows, const void *codes, i64 codes_bytes, int bits)
 {
-    i64 x_bytes = rows * NARROW_DEPTH * 4, out_bytes = rows * NARROW_OUT * 4;
+    i64 x_bytes = rows * QUANTIZED_DEPTH * 4, out_bytes = rows * QUANTIZED_OUT * 4;
     u8 *codes_there = device_alloc(&gpu, codes_bytes);
     float *scale = device_alloc(&gpu, 64 * 4), *x_there = device_alloc(&gpu, x_bytes);
     float *out_there = device_alloc(&gpu, out_bytes), ones[64];
@@ -74,15 +74,15 @@ static void narrow_product(float *out, const float *x, i64 rows, const void *cod
     device_put(&gpu, codes_there, codes, codes_bytes);
     device_put(&gpu, scale, ones, sizeof ones);
     device_put(&gpu, x_there, x, x_bytes);
-    struct narrow w = {.codes = codes_there,
-                       .factors = codes_there, /* every byte below NARROW_FACTOR_COUNT */
-                       .scale = scale,
-                       .parts = 1,
-                       .rows = NARROW_OUT,
-                       .columns = NARROW_DEPTH,
-                       .bits = bits};
-    gpu.ops->matmul_narrow(&gpu, matrix_of(out_there, DTYPE_F32, rows, NARROW_OUT),
-                           matrix_of(x_there, DTYPE_F32, rows, NARROW_DEPTH), &w, NULL);
+    struct quantized_weight w = {.codes = codes_there,
+                                 .factors = codes_there, /* every byte below QUANTIZED_FACTOR_COUNT */
+                                 .scale = scale,
+                                 .parts = 1,
+                                 .rows = QUANTIZED_OUT,
+                                 .columns = QUANTIZED_DEPTH,
+                                 .bits = bits};
+    gpu.ops->matmul_quantized(&gpu, matrix_of(out_there, DTYPE_F32, rows, QUANTIZED_OUT),
+                              matrix_of(x_there, DTYPE_F32, rows, QUANTIZED_DEPTH), &w, NULL);
     device_get(&gpu, out, out_there, out_bytes);
     device_free(&gpu, codes_there, codes_bytes);
     device_free(&gpu, scale, 64 * 4);
@@ -90,25 +90,25 @@ static void narrow_product(float *out, const float *x, i64 rows, const void *cod
     device_free(&gpu, out_there, out_bytes);
 }
 
-static void rows_of_a_narrow_product_do_not_depend_on_others(void **state)
+static void rows_of_a_quantized_gemm_do_not_depend_on_others(void **state)
 {
     enum { SOME = 3 };
-    i64 codes_bytes = 64 * round_up(NARROW_DEPTH, NARROW_COLUMNS);
+    i64 codes_bytes = 64 * round_up(QUANTIZED_DEPTH, QUANTIZED_COLUMNS);
     u8 *codes = memory_alloc(codes_bytes);
-    float *x = memory_alloc(NARROW_ROWS_OF_ALL * NARROW_DEPTH * 4), all[NARROW_ROWS_OF_ALL * NARROW_OUT],
-          some[SOME * NARROW_OUT];
+    float *x = memory_alloc(QUANTIZED_ROWS_OF_ALL * QUANTIZED_DEPTH * 4), all[QUANTIZED_ROWS_OF_ALL * QUANTIZED_OUT],
+          some[SOME * QUANTIZED_OUT];
     (void)state;
     if (!has_gpu)
         skip();
     for (i64 i = 0; i < codes_bytes; i++)
         codes[i] = (u8)(i * 37 % 101);
-    for (i64 i = 0; i < NARROW_ROWS_OF_ALL * NARROW_DEPTH; i++)
+    for (i64 i = 0; i < QUANTIZED_ROWS_OF_ALL * QUANTIZED_DEPTH; i++)
         x[i] = 1 / (float)(i % 977 + 1);
     for (int bits = 4; bits <= 8; bits += 4) {
-        narrow_product(all, x, NARROW_ROWS_OF_ALL, codes, codes_bytes, bits);
-        for (i64 first = 0; first + SOME <= NARROW_ROWS_OF_ALL; first += 31) {
-            narrow_product(some, x + first * NARROW_DEPTH, SOME, codes, codes_bytes, bits);
-            assert_memory_equal(some, all + first * NARROW_OUT, sizeof some);
+        quantized_gemm(all, x, QUANTIZED_ROWS_OF_ALL, codes, codes_bytes, bits);
+        for (i64 first = 0; first + SOME <= QUANTIZED_ROWS_OF_ALL; first += 31) {
+            quantized_gemm(some, x + first * QUANTIZED_DEPTH, SOME, codes, codes_bytes, bits);
+            assert_memory_equal(some, all + first * QUANTIZED_OUT, sizeof some);
         }
     }
     memory_free(codes);
@@ -145,13 +145,13 @@ int main(int argc, char **argv)
     static const struct CMUnitTest TESTS[] = {
         cmocka_unit_test(all_ops_are_there),
         cmocka_unit_test(ops_are_plain_loops_on_the_gpu),
-        cmocka_unit_test(kernels_beside_those_for_hopper_are_too),
-        cmocka_unit_test(rows_of_a_narrow_product_do_not_depend_on_others),
+        cmocka_unit_test(other_kernels_of_hopper_are_plain_loops),
+        cmocka_unit_test(rows_of_a_quantized_gemm_do_not_depend_on_others),
     };
     static const struct CMUnitTest HOPPER_TESTS[] = {cmocka_unit_test(kernels_for_hopper_are_plain_loops)};
     static const struct CMUnitTest OTHER_TESTS[] = {cmocka_unit_test(ops_are_plain_loops_on_the_gpu)};
     static const struct CMUnitTest ONE_OP_TESTS[] = {cmocka_unit_test(ops_are_plain_loops_on_the_gpu),
-                                                     cmocka_unit_test(kernels_beside_those_for_hopper_are_too)};
+                                                     cmocka_unit_test(other_kernels_of_hopper_are_plain_loops)};
     bool hopper_alone = is_given(argv, "hopper"), others = is_given(argv, "others");
     for (const char *const *names = CUDA_OPS; is_given(argv, "names") && *names; names++)
         puts(*names);
@@ -164,8 +164,8 @@ int main(int argc, char **argv)
         return 2;
     }
     scope.bf16 = hopper_alone;
-    scope.few = is_given(argv, "few");
-    scope.sparse = scope.few && !is_nightly();
+    scope.small_shapes = is_given(argv, "few");
+    scope.sparse = scope.small_shapes && !is_nightly();
     has_gpu = device_open_cuda(&gpu, 0) == 0;
     if (!has_gpu)
         print_message("skipped: %s\n", error_text());

@@ -10,12 +10,12 @@
 #include "kernels/device/deferred.h"
 
 enum { N = 32, C = 16, E = 2 };
-struct numbers {
-    float x[N * C], w[E * C * C], y[N * C], turned[N * C], rstd[N], sums[C];
+struct deferred_arrays {
+    float x[N * C], w[E * C * C], y[N * C], permuted[N * C], rstd[N], sums[C];
 };
 
 /* The op's structs are on the caller's stack and overwritten before it runs. */
-static void call_grouped(struct device *device, struct numbers *there, const i32 *offsets)
+static void call_grouped(struct device *device, struct deferred_arrays *there, const i32 *offsets)
 {
     struct groups groups = {E, offsets, NULL};
     device->ops->matmul_grouped(device, matrix_of(there->y, DTYPE_F32, N, C), matrix_of(there->x, DTYPE_F32, N, C),
@@ -24,15 +24,15 @@ static void call_grouped(struct device *device, struct numbers *there, const i32
 }
 
 /* The same for an op with array arguments. */
-static void call_permute(struct device *device, struct numbers *there)
+static void call_permute(struct device *device, struct deferred_arrays *there)
 {
     i64 shape[3] = {N, C / 2, 2}, order[3] = {2, 0, 1};
-    device->ops->permute(device, there->turned, there->y, DTYPE_F32, 3, shape, order);
+    device->ops->permute(device, there->permuted, there->y, DTYPE_F32, 3, shape, order);
     memset(shape, 0x5a, sizeof shape);
     memset(order, 0x5a, sizeof order);
 }
 
-static void call_ops(struct device *device, struct numbers *there, const i32 *offsets, float scale)
+static void call_ops(struct device *device, struct deferred_arrays *there, const i32 *offsets, float scale)
 {
     struct matrix y = matrix_of(there->y, DTYPE_F32, N, C), x = matrix_of(there->x, DTYPE_F32, N, C);
     call_grouped(device, there, offsets);
@@ -44,12 +44,12 @@ static void call_ops(struct device *device, struct numbers *there, const i32 *of
 
 static void deferred_ops_give_what_called_ones_give(void **state)
 {
-    static struct numbers host, called, kept;
+    static struct deferred_arrays host, called, kept;
     const i32 bounds[E + 1] = {0, 16, 32};
     struct device device;
     (void)state;
     device_open_cpu(&device);
-    struct numbers *there = device_alloc(&device, sizeof host);
+    struct deferred_arrays *there = device_alloc(&device, sizeof host);
     i32 *offsets = device_alloc(&device, sizeof bounds);
     struct deferred *deferred = deferred_open(&device);
     device_put(&device, offsets, bounds, sizeof bounds);

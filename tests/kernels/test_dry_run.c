@@ -32,7 +32,7 @@ struct dry_stage {
 static const struct setting table[] = {
     ROW(rows, INTEGER, 1), ROW(length, INTEGER, 8), ROW(clips, INTEGER, 0), ROW(recompute, BOOL, 0), {0}};
 
-static struct text tried; /* "rows x length, clips, recompute; " of each dry run */
+static struct buffer tried; /* "rows x length, clips, recompute; " of each dry run */
 
 /* The model, which is certain, and as many MB as positions, 4 times that where all is kept. */
 static int run(struct memory_estimate *out, struct device *meta, void *context)
@@ -40,11 +40,11 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
     const struct dry_stage *s = context;
     (void)meta;
     log_warn("a line of the work");
-    text_printf(&tried, "%lldx%lld,%lld,%d;", (long long)s->rows, (long long)s->length, (long long)s->clips,
-                s->recompute);
+    buffer_printf(&tried, "%lldx%lld,%lld,%d;", (long long)s->rows, (long long)s->length, (long long)s->clips,
+                  s->recompute);
     out->data_bytes = (s->rows * s->length * (s->recompute ? 1 : 4) + s->clips) * MB;
     out->bytes = out->data_bytes + MODEL_MB * MB;
-    text_printf(&out->parts, "model %d", MODEL_MB);
+    buffer_printf(&out->parts, "model %d", MODEL_MB);
     return 0;
 }
 
@@ -56,7 +56,7 @@ static int check(char said[1024], const struct dry_run *work, i64 mb)
     dup2(ends[1], STDERR_FILENO);
     close(ends[1]);
     left_mb = mb;
-    text_clear(&tried);
+    buffer_clear(&tried);
     error_set("no error");
     int status = dry_run_check(work, &gpu);
     fflush(stderr);
@@ -122,35 +122,35 @@ static void the_largest_that_fits_is_named(void **state)
 
 /* ---- Without settings ---- */
 
-static int run_seats(struct memory_estimate *out, struct device *meta, void *context)
+static int run_slots(struct memory_estimate *out, struct device *meta, void *context)
 {
     (void)meta;
     out->bytes = *(const i64 *)context * MB;
     return 0;
 }
 
-static void seats_are_lowered_and_the_log_says_so(void **state)
+static void slots_are_lowered_and_the_log_says_so(void **state)
 {
     char said[1024];
-    i64 seats = 16;
+    i64 slots = 16;
     const struct dry_run work = {
-        "decoding", run_seats, &seats, "take a smaller model", .seats = &seats, .seats_name = "prompts"};
+        "decoding", run_slots, &slots, "take a smaller model", .slots = &slots, .slots_name = "prompts"};
     (void)state;
     assert_int_equal(check(said, &work, 5), 0);
-    assert_int_equal(seats, 4);
+    assert_int_equal(slots, 4);
     assert_non_null(strstr(said, "4 prompts at a time, not 16: "));
     assert_int_equal(check(said, &work, 0), -1);
-    assert_int_equal(seats, 1);
+    assert_int_equal(slots, 1);
     assert_string_equal(said, "");
     assert_string_equal(error_text(), "decoding takes 1.0 MB of GPU memory, 0.0 are left; take a smaller model");
 }
 
-static bool halve_seats(struct text *name, struct dry_run *d)
+static bool halve_seats(struct buffer *name, struct dry_run *d)
 {
-    i64 *seats = d->context;
-    *seats /= 2;
-    text_printf(name, "%lld of them", (long long)*seats);
-    return *seats > 0;
+    i64 *slots = d->context;
+    *slots /= 2;
+    buffer_printf(name, "%lld of them", (long long)*slots);
+    return *slots > 0;
 }
 
 static int run_arena(struct memory_estimate *out, struct device *meta, void *context)
@@ -201,12 +201,12 @@ int main(void)
         cmocka_unit_test(work_that_fits_is_run_once),
         cmocka_unit_test(each_reduction_is_tried_in_its_order),
         cmocka_unit_test(the_largest_that_fits_is_named),
-        cmocka_unit_test(seats_are_lowered_and_the_log_says_so),
+        cmocka_unit_test(slots_are_lowered_and_the_log_says_so),
         cmocka_unit_test(arenas_are_counted_where_run_gives_no_bytes),
         cmocka_unit_test(what_run_returns_is_passed_on),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    text_release(&tried);
+    buffer_release(&tried);
     workers_stop();
     return failed;
 }

@@ -430,7 +430,7 @@ template <bool RIGHT> static void other_stream_in_a_capture()
 /* Gradients are summed on a second stream while the real AdamW reads them in the queue. */
 template <bool RIGHT> static void update_before_its_sum()
 {
-    struct device beside;
+    struct device stream_device;
     cudaStream_t stream;
     float *g, *p, *m, *v, zeros[THREADS] = {};
     double *squares, one = 1;
@@ -440,10 +440,10 @@ template <bool RIGHT> static void update_before_its_sum()
         *block = upload(zeros, THREADS);
     squares = upload(&one, 1);
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    beside = gpu;
-    beside.queue = stream;
+    stream_device = gpu;
+    stream_device.queue = stream;
     wait_for(stream, cuda_queue_of(&gpu));
-    LAUNCH(&beside, store_at, 1, THREADS, 0, g, 0);
+    LAUNCH(&stream_device, store_at, 1, THREADS, 0, g, 0);
     if (RIGHT)
         wait_for(cuda_queue_of(&gpu), stream);
     struct update update = {};
@@ -538,7 +538,7 @@ static void races_are_named(void **state)
     void (*const right[])(void) = {race_in_one_order<true>, race_of_blocks<true, true>};
     for (i64 i = 0; i < COUNT_OF(wrong); i++)
         for (i64 order = 0; order < COUNT_OF(ORDERS); order++) {
-            struct outcome o = outcome_of(wrong[i], (int)order, 0);
+            struct child_outcome o = outcome_of(wrong[i], (int)order, 0);
             assert_non_null(strstr(o.said, "data race"));
             assert_non_null(strstr(o.said, "test_emulator.cu"));
         }

@@ -42,14 +42,14 @@ static void round_on(struct device *d, void *x, enum dtype dtype, i64 rows, i64 
 /* ---- One number ---- */
 
 enum { CODES_MOST = 128 };
-struct cast {
+struct fp8_cast {
     double value[CODES_MOST], first[CODES_MOST], past;
     i64 count;
 };
 
-static struct cast load_cast(enum fp8 format)
+static struct fp8_cast load_cast(enum fp8 format)
 {
-    struct cast cast;
+    struct fp8_cast cast;
     struct json *all = json_load(GOLDEN "/fp8/rounding.json");
     assert_non_null(all);
     const struct json *j = json_get(all, format == FP8_E4M3 ? "e4m3" : "e5m2");
@@ -63,7 +63,7 @@ static struct cast load_cast(enum fp8 format)
 }
 
 /* Value that bf16 `pattern` is cast to; saturates at the largest finite number. */
-static float cast_of(const struct cast *cast, bf16 pattern)
+static float cast_of(const struct fp8_cast *cast, bf16 pattern)
 {
     i64 code = 0;
     while (code + 1 < cast->count && cast->first[code + 1] <= (pattern & 0x7fff))
@@ -81,7 +81,7 @@ static void numbers_become_what_casts_make_them(void **state)
 {
     (void)state;
     for (int format = 0; format < FORMATS; format++) {
-        struct cast cast = load_cast((enum fp8)format);
+        struct fp8_cast cast = load_cast((enum fp8)format);
         for (i64 pattern = 0; pattern < 1 << 16; pattern++) {
             float x = bf16_to_f32((bf16)pattern);
             float expected = (pattern & 0x7fff) < 0x7f80 ? cast_of(&cast, (bf16)pattern) : NAN;
@@ -95,7 +95,7 @@ static void blocks_of_scale_1_are_cast(void **state)
 {
     (void)state;
     for (int format = 0; format < FORMATS; format++) {
-        struct cast cast = load_cast((enum fp8)format);
+        struct fp8_cast cast = load_cast((enum fp8)format);
         i64 largest = bf16_from_f32((float)cast.value[cast.count - 1]), rows = ceil_div(2 * (largest + 1), 127);
         bf16 *x = memory_alloc(rows * 128 * 2), *given = memory_alloc(rows * 128 * 2);
         for (i64 i = 0; i < rows * 128; i++) {

@@ -41,7 +41,7 @@ static u64 run_steps(struct device *device, const struct guarded_variant *v)
     struct trainer *trainer = memory_alloc(sizeof *trainer);
     struct synthetic_batches batches;
     struct parallel parallel;
-    struct comm *world = comm_open(device, &(struct launch){.size = 1, .local_size = 1});
+    struct comm *world = comm_open(device, &(struct launch_info){.size = 1, .local_size = 1});
     struct optimizer_settings optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1};
     u64 hash = 0;
     assert_int_equal(parallel_open(&parallel, world, &(struct layout){.chunks = v->chunks}), 0);

@@ -13,12 +13,12 @@ static struct matrix whole_numbers(bf16 *values, i64 rows, i64 columns, i64 seed
     return matrix_of(upload(values, rows * columns), DTYPE_BF16, rows, columns);
 }
 
-struct product_shape {
+struct gemm_shape {
     i64 m, n, k;
-    bool a_turned, b_turned; /* stored transposed: [k, m], [k, n] instead of [m, k], [n, k] */
+    bool a_transposed, b_transposed; /* stored transposed: [k, m], [k, n] instead of [m, k], [n, k] */
 };
 /* Checks out [m, n] against a b. */
-static void expect_product(const float *out, const bf16 *a, const bf16 *b, struct product_shape s)
+static void expect_gemm(const float *out, const bf16 *a, const bf16 *b, struct gemm_shape s)
 {
     static float got[64 * 256];
     cuda_get(&gpu, got, out, s.m * s.n * 4);
@@ -26,8 +26,8 @@ static void expect_product(const float *out, const bf16 *a, const bf16 *b, struc
         for (i64 j = 0; j < s.n; j++) {
             float sum = 0;
             for (i64 k = 0; k < s.k; k++)
-                sum += bf16_to_f32(a[s.a_turned ? k * s.m + i : i * s.k + k]) *
-                       bf16_to_f32(b[s.b_turned ? k * s.n + j : j * s.k + k]);
+                sum += bf16_to_f32(a[s.a_transposed ? k * s.m + i : i * s.k + k]) *
+                       bf16_to_f32(b[s.b_transposed ? k * s.n + j : j * s.k + k]);
             if (got[i * s.n + j] != sum)
                 _exit(WRONG_RESULT);
         }
@@ -60,13 +60,13 @@ template <bool TRANSPOSED> __global__ void multiply_by_a_warp(float *out, const 
     for (int i = 0; i < 8; i++)
         out[(lane / 4 + i / 2 % 2 * 8) * 16 + i / 4 * 8 + lane % 4 * 2 + i % 2] = d[i / 4][i % 4];
 }
-template <bool TRANSPOSED> static void products_of_a_warp()
+template <bool TRANSPOSED> static void warp_gemm()
 {
     static bf16 a[256], b[256];
     float *out = device_array<float>(256);
     struct matrix of_a = whole_numbers(a, 16, 16, 1), of_b = whole_numbers(b, 16, 16, 2);
     LAUNCH(&gpu, multiply_by_a_warp<TRANSPOSED>, 1, 32, 0, out, (const bf16 *)of_a.data, (const bf16 *)of_b.data);
-    expect_product(out, a, b, {16, 16, 16, false, false});
+    expect_gemm(out, a, b, {16, 16, 16, false, false});
 }
 
 /* ---- Hopper ---- */
@@ -190,7 +190,7 @@ template <int N> struct tiles {
 };
 enum { COLUMN_BOX = TILE_COLUMNS * TILE_COLUMNS }; /* elements of a box of columns: 64 along k */
 
-template <enum tile_lies lies>
+template <enum tile_layout lies>
 __device__ static void load_operand(bf16 *to, const tile_map *map, int count, u64 *full, int k)
 {
 #ifdef WEFT_HOPPER
@@ -201,7 +201,7 @@ __device__ static void load_operand(bf16 *to, const tile_map *map, int count, u6
 #endif
 }
 
-template <int HALF> __device__ static void store_products(float *out, const float (&d)[HALF])
+template <int HALF> __device__ static void store_accumulators(float *out, const float (&d)[HALF])
 {
     for (int i = 0; i < HALF; i++) {
         int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + i / 2 % 2 * 8;
@@ -209,7 +209,7 @@ template <int HALF> __device__ static void store_products(float *out, const floa
     }
 }
 
-template <int BUG, enum tile_lies lies_a, enum tile_lies lies_b, int N>
+template <int BUG, enum tile_layout layout_a, enum tile_layout layout_b, int N>
 __global__ void multiply(float *out, const __grid_constant__ tile_map a, const __grid_constant__ tile_map b)
 {
     grid_wait();
@@ -226,8 +226,8 @@ __global__ void multiply(float *out, const __grid_constant__ tile_map a, const _
     for (int step = 0; step < STEPS; step++) {
         if (threadIdx.x == 0) {
             mbarrier_arrive_expecting(full, sizeof(tiles<N>));
-            load_operand<lies_a>(tile->a, &a, M, full, step * TILE_COLUMNS);
-            load_operand<lies_b>(tile->b, &b, N, full, step * TILE_COLUMNS);
+            load_operand<layout_a>(tile->a, &a, M, full, step * TILE_COLUMNS);
+            load_operand<layout_b>(tile->b, &b, N, full, step * TILE_COLUMNS);
         }
         if (BUG != LOADED_WITHOUT_WAIT || step == 0)
             mbarrier_wait(full, step % 2);
@@ -236,36 +236,37 @@ __global__ void multiply(float *out, const __grid_constant__ tile_map a, const _
             warpgroup_fence();
 #pragma unroll
         for (int k = 0; k < TILE_COLUMNS; k += 16)
-            warpgroup_mma<lies_a, BUG == OTHER_LAYOUT ? BY_ROWS : lies_b>(
-                d, further<lies_a>(of_a, k), further < BUG == OTHER_LAYOUT ? BY_ROWS : lies_b > (of_b, k), step || k);
+            warpgroup_mma<layout_a, BUG == OTHER_LAYOUT ? BY_ROWS : layout_b>(
+                d, further<layout_a>(of_a, k), further < BUG == OTHER_LAYOUT ? BY_ROWS : layout_b > (of_b, k),
+                step || k);
         warpgroup_commit();
         if (BUG != PRODUCT_WITHOUT_WAIT || step + 1 == STEPS)
             warpgroup_wait<0>();
         keep_in_place(d);
         __syncthreads();
     }
-    store_products(out, d);
+    store_accumulators(out, d);
 #endif
 }
 
 /* Operand stored as [rows, K], or transposed as [K, rows]. */
-static struct matrix operand_of(bf16 *values, i64 rows, bool turned, i64 seed)
+static struct matrix operand_of(bf16 *values, i64 rows, bool transposed, i64 seed)
 {
-    return turned ? whole_numbers(values, K, rows, seed) : whole_numbers(values, rows, K, seed);
+    return transposed ? whole_numbers(values, K, rows, seed) : whole_numbers(values, rows, K, seed);
 }
 
-template <int BUG, enum tile_lies lies_a, enum tile_lies lies_b, int N> static void products_of_a_warpgroup()
+template <int BUG, enum tile_layout layout_a, enum tile_layout layout_b, int N> static void warpgroup_gemm()
 {
     static bf16 a[M * K], b[N * K];
     if (!has_hopper())
         return;
     float *out = device_array<float>(M * N);
-    tile_map of_a = tile_map_of(operand_of(a, M, lies_a == BY_COLUMNS, 1), 1, 64);
-    tile_map of_b = tile_map_of(operand_of(b, N, lies_b == BY_COLUMNS, 2), 1, lies_b == BY_ROWS ? N : 64);
-    CUDA_CHECK(cudaFuncSetAttribute((multiply<BUG, lies_a, lies_b, N>), cudaFuncAttributeMaxDynamicSharedMemorySize,
+    tile_map of_a = tile_map_of(operand_of(a, M, layout_a == BY_COLUMNS, 1), 1, 64);
+    tile_map of_b = tile_map_of(operand_of(b, N, layout_b == BY_COLUMNS, 2), 1, layout_b == BY_ROWS ? N : 64);
+    CUDA_CHECK(cudaFuncSetAttribute((multiply<BUG, layout_a, layout_b, N>), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     (int)sizeof(tiles<N>)));
-    LAUNCH(&gpu, (multiply<BUG, lies_a, lies_b, N>), 1, 128, sizeof(tiles<N>), out, of_a, of_b);
-    expect_product(out, a, b, {M, N, K, lies_a == BY_COLUMNS, lies_b == BY_COLUMNS});
+    LAUNCH(&gpu, (multiply<BUG, layout_a, layout_b, N>), 1, 128, sizeof(tiles<N>), out, of_a, of_b);
+    expect_gemm(out, a, b, {M, N, K, layout_a == BY_COLUMNS, layout_b == BY_COLUMNS});
 }
 
 /* A product that must overwrite an accumulator with old values. */
@@ -294,10 +295,10 @@ __global__ void multiply_anew(float *out, const __grid_constant__ tile_map a, co
     warpgroup_commit();
     warpgroup_wait<0>();
     keep_in_place(d);
-    store_products(out, d);
+    store_accumulators(out, d);
 #endif
 }
-template <int N> static void products_anew()
+template <int N> static void overwriting_gemm()
 {
     static bf16 a[M * TILE_COLUMNS], b[N * TILE_COLUMNS];
     if (!has_hopper())
@@ -306,7 +307,7 @@ template <int N> static void products_anew()
     tile_map of_a = tile_map_of(whole_numbers(a, M, TILE_COLUMNS, 1), 1, M);
     tile_map of_b = tile_map_of(whole_numbers(b, N, TILE_COLUMNS, 2), 1, N);
     LAUNCH(&gpu, multiply_anew<N>, 1, 128, sizeof(tiles<N>), out, of_a, of_b);
-    expect_product(out, a, b, {M, N, TILE_COLUMNS, false, false});
+    expect_gemm(out, a, b, {M, N, TILE_COLUMNS, false, false});
 }
 
 /* Products with a in registers; threads write b to its box. */
@@ -331,11 +332,11 @@ template <int BUG, int N> __global__ void multiply_registers(float *out, const b
     warpgroup_commit();
     warpgroup_wait<0>();
     keep_in_place(d);
-    store_products(out, d);
+    store_accumulators(out, d);
 #endif
 }
 
-template <int BUG, int N> static void products_of_registers()
+template <int BUG, int N> static void register_gemm()
 {
     static bf16 a[M * 16], b[16 * N];
     if (!has_hopper())
@@ -344,7 +345,7 @@ template <int BUG, int N> static void products_of_registers()
     struct matrix of_a = whole_numbers(a, M, 16, 1), of_b = whole_numbers(b, 16, N, 2);
     LAUNCH(&gpu, (multiply_registers<BUG, N>), 1, 128, N / TILE_COLUMNS * COLUMN_BOX * 2, out, (const bf16 *)of_a.data,
            (const bf16 *)of_b.data);
-    expect_product(out, a, b, {M, N, 16, false, true});
+    expect_gemm(out, a, b, {M, N, 16, false, true});
 }
 
 /* ---- Products in 8 bits: d [64, 128] of boxes that jut out along k ---- */
@@ -392,7 +393,7 @@ __global__ void multiply_codes(float *out, const __grid_constant__ tile_map a, c
             before[i] += d[i];
         __syncthreads();
     }
-    store_products(out, before);
+    store_accumulators(out, before);
 #endif
 }
 
@@ -433,7 +434,7 @@ template <int BUG, enum fp8 format> static void run_codes(const u8 *a, const u8 
 }
 
 /* Small integers first; then each finite code of a, and of b, alone. */
-template <int BUG, enum fp8 format> static void products_of_codes()
+template <int BUG, enum fp8 format> static void fp8_wgmma()
 {
     static u8 a[M * CODES_STRIDE], b[CODES_N * CODES_STRIDE];
     if (!has_hopper())
@@ -636,22 +637,22 @@ static void instructions_mean_what_they_say(void **state)
     (void)state;
     passes_in_all_modes("a box of the copy engine", boxes_of_the_copy_engine<0>);
     passes_in_all_modes("boxes are stored", boxes_are_stored<0>);
-    passes_in_all_modes("products of rows by rows, 64", products_of_a_warpgroup<0, BY_ROWS, BY_ROWS, 64>);
-    passes_in_all_modes("products of rows by rows, 128", products_of_a_warpgroup<0, BY_ROWS, BY_ROWS, 128>);
-    passes_in_all_modes("products of rows by rows, 256", products_of_a_warpgroup<0, BY_ROWS, BY_ROWS, 256>);
-    passes_in_all_modes("products of rows by columns", products_of_a_warpgroup<0, BY_ROWS, BY_COLUMNS, 256>);
-    passes_in_all_modes("products of columns by columns", products_of_a_warpgroup<0, BY_COLUMNS, BY_COLUMNS, 128>);
-    passes_in_all_modes("products of columns by rows", products_of_a_warpgroup<0, BY_COLUMNS, BY_ROWS, 64>);
-    passes_in_all_modes("products anew, 64", products_anew<64>);
-    passes_in_all_modes("products anew, 128", products_anew<128>);
-    passes_in_all_modes("products of registers, 64", products_of_registers<0, 64>);
-    passes_in_all_modes("products of registers, 128", products_of_registers<0, 128>);
-    passes_in_all_modes("products of e4m3", products_of_codes<0, FP8_E4M3>);
-    passes_in_all_modes("products of e5m2", products_of_codes<0, FP8_E5M2>);
+    passes_in_all_modes("products of rows by rows, 64", warpgroup_gemm<0, BY_ROWS, BY_ROWS, 64>);
+    passes_in_all_modes("products of rows by rows, 128", warpgroup_gemm<0, BY_ROWS, BY_ROWS, 128>);
+    passes_in_all_modes("products of rows by rows, 256", warpgroup_gemm<0, BY_ROWS, BY_ROWS, 256>);
+    passes_in_all_modes("products of rows by columns", warpgroup_gemm<0, BY_ROWS, BY_COLUMNS, 256>);
+    passes_in_all_modes("products of columns by columns", warpgroup_gemm<0, BY_COLUMNS, BY_COLUMNS, 128>);
+    passes_in_all_modes("products of columns by rows", warpgroup_gemm<0, BY_COLUMNS, BY_ROWS, 64>);
+    passes_in_all_modes("products anew, 64", overwriting_gemm<64>);
+    passes_in_all_modes("products anew, 128", overwriting_gemm<128>);
+    passes_in_all_modes("products of registers, 64", register_gemm<0, 64>);
+    passes_in_all_modes("products of registers, 128", register_gemm<0, 128>);
+    passes_in_all_modes("products of e4m3", fp8_wgmma<0, FP8_E4M3>);
+    passes_in_all_modes("products of e5m2", fp8_wgmma<0, FP8_E5M2>);
     passes_in_all_modes("codes", codes_are_numbers);
     passes_in_all_modes("registers change hands", registers_change_hands<0>);
-    passes_in_all_modes("a warp's products", products_of_a_warp<false>);
-    passes_in_all_modes("a warp's products, transposed", products_of_a_warp<true>);
+    passes_in_all_modes("a warp's products", warp_gemm<false>);
+    passes_in_all_modes("a warp's products, transposed", warp_gemm<true>);
     passes_in_all_modes("named barriers", named_barriers_hand_over);
     passes_in_all_modes("meetings", meetings_mean_what_they_say);
     passes_in_all_modes("graphs", graphs_run_again);
@@ -668,8 +669,7 @@ static void left_out_they_are_missed(void **state)
     }
 #define PRODUCT(bug, words)                                                                                            \
     {                                                                                                                  \
-#bug, products_of_a_warpgroup < bug, BY_ROWS, BY_COLUMNS, 128>, products_of_a_warpgroup < 0, BY_ROWS,          \
-            BY_COLUMNS, 128>, words                                                                                    \
+#bug, warpgroup_gemm < bug, BY_ROWS, BY_COLUMNS, 128>, warpgroup_gemm < 0, BY_ROWS, BY_COLUMNS, 128>, words    \
     }
     static const struct planted_bug planted[] = {
         PLANTED(WAITED_FOR_NOTHING, boxes_of_the_copy_engine, NULL),
@@ -682,10 +682,10 @@ static void left_out_they_are_missed(void **state)
         PRODUCT(PRODUCT_WITHOUT_WAIT, NULL),
         PRODUCT(OTHER_LAYOUT, NULL),
         PRODUCT(NO_FENCE_OF_PRODUCT, "that does not begin behind a wgmma.fence"),
-        {"NO_FENCE_OF_OPERAND", products_of_registers<NO_FENCE_OF_OPERAND, 64>, products_of_registers<0, 64>, NULL},
-        {"OTHER_FORMAT", products_of_codes<OTHER_FORMAT, FP8_E4M3>, products_of_codes<0, FP8_E4M3>, NULL},
-        {"HALF_AS_FAR", products_of_codes<HALF_AS_FAR, FP8_E5M2>, products_of_codes<0, FP8_E5M2>, NULL},
-        {"NOT_FIRST", products_of_codes<NOT_FIRST, FP8_E4M3>, products_of_codes<0, FP8_E4M3>, NULL},
+        {"NO_FENCE_OF_OPERAND", register_gemm<NO_FENCE_OF_OPERAND, 64>, register_gemm<0, 64>, NULL},
+        {"OTHER_FORMAT", fp8_wgmma<OTHER_FORMAT, FP8_E4M3>, fp8_wgmma<0, FP8_E4M3>, NULL},
+        {"HALF_AS_FAR", fp8_wgmma<HALF_AS_FAR, FP8_E5M2>, fp8_wgmma<0, FP8_E5M2>, NULL},
+        {"NOT_FIRST", fp8_wgmma<NOT_FIRST, FP8_E4M3>, fp8_wgmma<0, FP8_E4M3>, NULL},
         PLANTED(NOBODY_GIVES, registers_change_hands, "setmaxnreg: others must give registers back"),
         PLANTED(ONE_WARP_TAKES, registers_change_hands, "wait at setmaxnreg"),
     };

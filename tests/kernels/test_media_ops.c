@@ -232,7 +232,7 @@ int main(void)
     int failed = run_level(device_name(&device));
     if (device.ops != &cpu_v3_kernels) {
         device.ops = &cpu_v3_kernels;
-        device.level = CPU_LEVEL_V3;
+        device.isa = CPU_ISA_V3;
         failed += run_level(device_name(&device));
     }
     workers_stop();

@@ -47,20 +47,20 @@ static bool is_same(const struct kernels *a, const struct kernels *b, const char
 
 /* Few shapes, for slow devices and the meta backend. Fast
  * devices are checked with 1, 2 and 4 workers. */
-static const struct check_scope few = {.few = true};
+static const struct check_scope small_shapes = {.small_shapes = true};
 
 static void check_case(const struct op_case *c, struct device *cpu, struct device *levels, struct device *guarded,
                        struct device *meta)
 {
     struct check checks[3 + LEVELS];
     i64 count = 0;
-    struct check_scope scope = {.workers = true, .few = is_sanitized(), .in_turn = !is_nightly()};
+    struct check_scope scope = {.workers = true, .small_shapes = is_sanitized(), .alternating = !is_nightly()};
     checks[count++] = (struct check){cpu, scope};
-    checks[count++] = (struct check){guarded, few};
-    checks[count++] = (struct check){meta, few};
+    checks[count++] = (struct check){guarded, small_shapes};
+    checks[count++] = (struct check){meta, small_shapes};
     for (i64 i = 0; i < LEVELS; i++) /* only kernels that differ from the CPU's own level */
         if (levels[i].ops && !is_same(levels[i].ops, cpu->ops, c->name))
-            checks[count++] = (struct check){&levels[i], few};
+            checks[count++] = (struct check){&levels[i], small_shapes};
     if (case_check_each(c, checks, count) != 0)
         fail_msg("%s", error_text());
 }
@@ -140,7 +140,7 @@ static void what_is_wrong_is_found(void **state)
     device.ops = &broken;
     for (i64 i = 0; i < COUNT_OF(wrong); i++) {
         broken.add = wrong[i].add;
-        assert_int_equal(case_check(case_find("add"), &device, &few), -1);
+        assert_int_equal(case_check(case_find("add"), &device, &small_shapes), -1);
         if (!strstr(error_text(), wrong[i].message))
             fail_msg("expected \"%s\" in: %s", wrong[i].message, error_text());
     }
@@ -184,7 +184,7 @@ static void swap_heads(float *out, const float *x, i64 first, i64 second, i64 d)
             memcpy(out + (j * first + i) * d, x + (i * second + j) * d, (size_t)d * 4);
 }
 
-static struct matrix turned(struct golden *g, const char *name, bool inverse)
+static struct matrix rotated(struct golden *g, const char *name, bool inverse)
 {
     const i64 *shape = golden_view(g, name)->shape, heads = shape[1], t = shape[2], d = shape[3];
     const float *axis = golden_load(g, "positions"), theta = *(float *)golden_load(g, "theta");
@@ -206,9 +206,9 @@ static void rope_is_exact_and_near_that_of_transformers(void **state)
     golden_open(&g, GOLDEN "/ops/rope.safetensors");
     for (int i = 0; i < 2; i++) {
         g.prefix = i ? "1." : "0.";
-        golden_check(&g, "y_f64", turned(&g, "x", false), 1e-6, 1e-6);
-        golden_check(&g, "y", turned(&g, "x", false), 0, i ? 1e-4 : 3e-2);
-        golden_check(&g, "dx", turned(&g, "dy", true), 0, i ? 1e-4 : 3e-2);
+        golden_check(&g, "y_f64", rotated(&g, "x", false), 1e-6, 1e-6);
+        golden_check(&g, "y", rotated(&g, "x", false), 0, i ? 1e-4 : 3e-2);
+        golden_check(&g, "dx", rotated(&g, "dy", true), 0, i ? 1e-4 : 3e-2);
     }
     golden_close(&g);
 }

@@ -68,7 +68,7 @@ static void ops_take_what_is_estimated(void **state)
     (void)state;
     device_open_cpu(&none);
     workers_stop();
-    const struct check_scope scope = {.few = !is_nightly()};
+    const struct check_scope scope = {.small_shapes = !is_nightly()};
     const struct op_case *c;
     for (i64 i = 0; (c = case_at(i)); i++)
         if ((!wanted || strcmp(wanted, c->name) == 0) && case_each(c, &scope, compare, &none) != 0)

@@ -38,7 +38,7 @@ static float flushed(float x)
     return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
 }
 
-static float product_of_pairs(const bf16 *a, const bf16 (*b)[2 * COLUMNS], int column)
+static float dot_product(const bf16 *a, const bf16 (*b)[2 * COLUMNS], int column)
 {
     float sums[2] = {0};
     for (int k = 0; k < PAIRS; k++)
@@ -54,7 +54,7 @@ static bf16 number(i64 a, i64 b, i64 c, bool tiny)
     return bf16_from_f32((float)ldexp(op_random(a, b, c), tiny ? -64 : 0));
 }
 
-static void pairs_are_multiplied(int rows, int columns, bool tiny)
+static void bf16_tiles_are_multiplied(int rows, int columns, bool tiny)
 {
     bf16 a[ROWS][2 * PAIRS], b[PAIRS][2 * COLUMNS];
     float sums[ROWS][COLUMNS];
@@ -73,7 +73,7 @@ static void pairs_are_multiplied(int rows, int columns, bool tiny)
     memcpy(got, sums, sizeof sums);
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < columns; j++)
-            wanted[i][j] = flushed(flushed(sums[i][j]) + product_of_pairs(a[i], b, j));
+            wanted[i][j] = flushed(flushed(sums[i][j]) + dot_product(a[i], b, j));
     tiles_load(0, sums, sizeof sums[0]);
     tiles_load(4, a, sizeof a[0]);
     tiles_load(6, b, sizeof b[0]);
@@ -83,17 +83,17 @@ static void pairs_are_multiplied(int rows, int columns, bool tiny)
     assert_memory_equal(got, wanted, sizeof got);
 }
 
-static void products_of_pairs_have_the_bits_of_the_manual(void **state)
+static void bf16_tiles_have_the_bits_of_the_manual(void **state)
 {
     (void)state;
     for (int tiny = 0; tiny < 2; tiny++) {
-        pairs_are_multiplied(16, 16, tiny);
-        pairs_are_multiplied(16, 1, tiny);
-        pairs_are_multiplied(3, 5, tiny);
+        bf16_tiles_are_multiplied(16, 16, tiny);
+        bf16_tiles_are_multiplied(16, 1, tiny);
+        bf16_tiles_are_multiplied(3, 5, tiny);
     }
 }
 
-static void products_of_bytes_are_whole(void **state)
+static void int8_tiles_are_exact(void **state)
 {
     signed char a[ROWS][64], b[16][64];
     i32 sums[ROWS][COLUMNS], wanted[ROWS][COLUMNS];
@@ -221,7 +221,7 @@ static void ops_are_plain_loops_on_tiles(void **state)
     i64 count = 0;
     (void)state;
     device_open_cpu(&device);
-    assert_int_equal(device.level, CPU_LEVEL_AMX);
+    assert_int_equal(device.isa, CPU_ISA_AMX);
     for (i64 i = 0; (c = case_at(i)) != NULL; i++)
         if (!is_v4(device.ops, c->name)) {
             count++;
@@ -235,8 +235,8 @@ static void ops_are_plain_loops_on_tiles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_of_pairs_have_the_bits_of_the_manual),
-        cmocka_unit_test(products_of_bytes_are_whole),
+        cmocka_unit_test(bf16_tiles_have_the_bits_of_the_manual),
+        cmocka_unit_test(int8_tiles_are_exact),
         cmocka_unit_test(faults_are_panics),
         cmocka_unit_test(ops_are_plain_loops_on_tiles),
     };

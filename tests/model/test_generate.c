@@ -307,7 +307,7 @@ static void pictures_of_one_batch_are_kept_apart(void **state)
 static void long_prompts_take_several_forwards(void **state)
 {
     (void)state;
-    enum { LENGTH = 2 * FORWARD_POSITIONS + 100, MADE = 3, SEATS = 4 };
+    enum { LENGTH = 2 * FORWARD_POSITIONS + 100, MADE = 3, SLOTS = 4 };
     struct model model;
     struct submodel sub;
     struct arena arena;
@@ -327,7 +327,7 @@ static void long_prompts_take_several_forwards(void **state)
         .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = MADE, .copies = 1};
     struct decoder_options g = make_options(&model, &sub);
     g.vocabulary = &vocabulary_of_text;
-    decoder_open(&d, &g, SEATS, request_columns(&g, &request));
+    decoder_open(&d, &g, SLOTS, request_cache_rows(&g, &request));
     decoder_begin(&d, &answer, &request, 1);
     while (decoder_step(&d)) {
         steps++;

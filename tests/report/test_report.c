@@ -84,9 +84,9 @@ static bool has_word(const char *text, const char *word)
     return false;
 }
 
-static struct text page_of(const char *const *runs, i64 count)
+static struct buffer page_of(const char *const *runs, i64 count)
 {
-    struct text html = {0};
+    struct buffer html = {0};
     const char *path = path_of("page.html");
     succeed(report_write(path, runs, count));
     succeed(file_read(&html, path));
@@ -96,13 +96,13 @@ static struct text page_of(const char *const *runs, i64 count)
     return html;
 }
 
-static void shows(const struct text *page, const char *words)
+static void shows(const struct buffer *page, const char *words)
 {
     if (!strstr(page->data, words))
         fail_msg("the page does not show \"%s\"", words);
 }
 
-static void lacks(const struct text *page, const char *words)
+static void lacks(const struct buffer *page, const char *words)
 {
     const char *at = strstr(page->data, words);
     if (at)
@@ -115,11 +115,11 @@ static void test_a_run_of_nothing(void **state)
 {
     char *run = run_folder("empty");
     (void)state;
-    struct text page = page_of((const char *const *)&run, 1);
+    struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "Nothing is finished here yet");
     lacks(&page, "<section");
     lacks(&page, "<figure");
-    text_release(&page);
+    buffer_release(&page);
     memory_free(run);
 }
 
@@ -143,7 +143,7 @@ static void test_what_was_not_measured_is_not_printed(void **state)
     const char *lines = "{\"stage\":\"base\",\"kind\":\"pretrain\",\"seconds\":2,\"matrix_peak_gflops\":0}\n"
                         "{\"stage\":\"more\",\"kind\":\"pretrain\",\"seconds\":\"two\"}\n";
     succeed(file_replace(timings, lines, (i64)strlen(lines)));
-    struct text page = page_of((const char *const *)&run, 1);
+    struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "Loss on text");
     lacks(&page, "Loss on codes of sound");
     lacks(&page, "GFLOP/s");
@@ -151,7 +151,7 @@ static void test_what_was_not_measured_is_not_printed(void **state)
     lacks(&page, "tokens/s");
     lacks(&page, "MiB");
     lacks(&page, "0.0\u00a0s");
-    text_release(&page);
+    buffer_release(&page);
     memory_free(timings);
     memory_free(run);
 }
@@ -165,10 +165,10 @@ static void test_time_of_what_was_made_anew(void **state)
                         "{\"stage\":\"base\",\"seconds\":20}\n"
                         "{\"stage\":\"base\",\"seconds\":22,\"finished\":true}\n";
     succeed(file_replace(timings, lines, (i64)strlen(lines)));
-    struct text page = page_of((const char *const *)&run, 1);
+    struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "42\u00a0s");
     lacks(&page, "17\u00a0min");
-    text_release(&page);
+    buffer_release(&page);
     memory_free(timings);
     memory_free(run);
 }
@@ -180,12 +180,12 @@ static void test_stages_that_are_not_finished(void **state)
     put(run, "base.partial", "identity.json", "{\"kind\":\"pretrain\"}");
     put(run, "report.partial", "identity.json", "{\"kind\":\"report\"}"); /* the page being written */
     put(run, "strange", "notes.txt", "no stage");
-    struct text page = page_of((const char *const *)&run, 1);
+    struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "not finished");
     shows(&page, "1 stage is not finished.");
     lacks(&page, ">report<");
     lacks(&page, "strange");
-    text_release(&page);
+    buffer_release(&page);
     memory_free(run);
 }
 
@@ -218,11 +218,11 @@ static void test_damaged_files_leave_their_part_out(void **state)
         for (i64 f = 0; f < COUNT_OF(files); f++)
             put(run, "one", files[f], contents[c]);
         const char *two[] = {run, run};
-        struct text alone = page_of(two, 1), both = page_of(two, 2);
+        struct buffer alone = page_of(two, 1), both = page_of(two, 2);
         shows(&alone, "Settings");
         shows(&both, "2 runs");
-        text_release(&alone);
-        text_release(&both);
+        buffer_release(&alone);
+        buffer_release(&both);
         memory_free(run);
     }
 }
@@ -249,14 +249,14 @@ static void test_hostile_words_stay_words(void **state)
     text = string_format("[{\"name\":\"%s\",\"active\":10,\"loss_all\":1}]", bad);
     put(run, "base", "grid.json", text);
     memory_free(text);
-    struct text page = page_of((const char *const *)&run, 1);
+    struct buffer page = page_of((const char *const *)&run, 1);
     lacks(&page, "alert(1)</script>");
     lacks(&page, "<img src=x");
     lacks(&page, "<b>train");
     lacks(&page, "<i>name");
     lacks(&page, "' onload='");
     shows(&page, "&#60;script&#62;alert(1)&#60;/script&#62;&#39;&#34; onload=&#39;x&#39; &#38;amp;");
-    text_release(&page);
+    buffer_release(&page);
     memory_free(run);
 }
 
@@ -274,11 +274,11 @@ static void test_no_file_from_outside_comes_in(void **state)
         char *text = string_format(
             "{\"train/image\":{\"shown\":[{\"text\":\"x\",\"made\":\"%s\",\"original\":\"inside.png\"}]}}", names[i]);
         put(run, "base", "samples.json", text);
-        struct text page = page_of((const char *const *)&run, 1);
+        struct buffer page = page_of((const char *const *)&run, 1);
         shows(&page, "SU5TSURFIElOU0lERSBJTlNJREU="); /* base64 of INSIDE */
-        shows(&page, "nothing came");
+        shows(&page, "no output");
         lacks(&page, "U0VDUkVU");
-        text_release(&page);
+        buffer_release(&page);
         memory_free(text);
     }
     memory_free(run);
@@ -295,14 +295,14 @@ static void test_the_full_model_is_marked(void **state)
         "1],"
         "\"experts\":4,\"topk\":2},\"parameters\":200,\"active\":120,\"loss\":{\"text\":2},\"loss_all\":2,\"tokens_per_"
         "s\":5}]");
-    struct text page = page_of((const char *const *)&run, 1);
+    struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "<b>whole</b>");
     shows(&page, ">full</text>");
     shows(&page, "class='r c"); /* ring around a mark */
     shows(&page, "Loss on text");
     lacks(&page, "Loss on codes of sound");
     lacks(&page, "{&#34;"); /* no JSON */
-    text_release(&page);
+    buffer_release(&page);
     memory_free(run);
 }
 
@@ -317,7 +317,7 @@ static void test_routing_maps_say_what_they_show(void **state)
         "\"layers\":[{\"layer\":3,\"experts\":[0,5],\"streams\":{\"text\":{\"counts\":[10,0],\"entropy\":0},\"audio\":{"
         "\"counts\":[1,3],"
         "\"entropy\":0.8}},\"overlap\":[[1,null,0.25],[null,null,null],[0.25,null,1]]}]}");
-    struct text page = page_of((const char *const *)&run, 1);
+    struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "Layer 3: who chooses which expert");
     shows(
         &page,
@@ -326,7 +326,7 @@ static void test_routing_maps_say_what_they_show(void **state)
     shows(&page, "fill-opacity='0.750'"); /* audio at expert 5 */
     shows(&page, ">0.25</text>");
     lacks(&page, ">image-in</text>"); /* without positions */
-    text_release(&page);
+    buffer_release(&page);
     memory_free(run);
 }
 
@@ -344,7 +344,7 @@ static void test_answers_before_and_after(void **state)
         "\"end\":{\"sampled\":{\"reward\":0.875},\"answers\":[{\"prompt\":[{\"role\":\"user\",\"content\":\"sort "
         "21\"}],"
         "\"ground_truth\":\"12\",\"answer\":\"12\",\"reward\":1}]}}}");
-    struct text page = page_of((const char *const *)&run, 1);
+    struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "0.12 \u2192 </i>0.88"); /* the summary at the top */
     shows(&page, "sort 21</div>");
     shows(&page, "<div class='answer'>21</div></td><td>0</td>");
@@ -353,7 +353,7 @@ static void test_answers_before_and_after(void **state)
     shows(&page, " seed=7 rl</code>");
     lacks(&page, "be short");
     lacks(&page, "{&#34;");
-    text_release(&page);
+    buffer_release(&page);
     memory_free(run);
 }
 
@@ -373,7 +373,7 @@ static void test_several_runs_have_their_spread(void **state)
         memory_free(heldout);
     }
     put(runs[2], "base", "done.json", "{\"identity\":{\"kind\":\"pretrain\",\"seed\":8,\"settings\":{\"steps\":4}}}");
-    struct text page = page_of((const char *const *)runs, 3);
+    struct buffer page = page_of((const char *const *)runs, 3);
     shows(&page, "<td>3.000</td><td>2.000</td><td>1.000 to 5.000</td><td>1.000</td><td>3.000</td><td>5.000</td>");
     shows(&page, "<td><b>3.000</b></td><td>6.000</td><td>2.000</td>"); /* held out: standard deviation over runs */
     shows(&page, "<td>seed</td><td>7</td><td>7</td><td>8</td>");
@@ -384,7 +384,7 @@ static void test_several_runs_have_their_spread(void **state)
         shows(&page, label);
         memory_free(runs[r]);
     }
-    text_release(&page);
+    buffer_release(&page);
 }
 
 /* ---- Charts and numbers ---- */
@@ -400,7 +400,7 @@ static i64 count_of(const char *text, const char *word)
 static void test_charts_leave_out_what_is_not_finite(void **state)
 {
     const struct chart_mark marks[] = {{"a", 1, NAN, 0, false}, {"b", INFINITY, 2, 0, false}, {"c", 3, 4, 1, true}};
-    struct text svg = {0};
+    struct buffer svg = {0};
     (void)state;
     assert_false(
         chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .marks = marks, .mark_count = 2}));
@@ -409,11 +409,11 @@ static void test_charts_leave_out_what_is_not_finite(void **state)
         chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .marks = marks, .mark_count = 3}));
     assert_int_equal(count_of(svg.data, "<circle"), 2); /* a mark and its ring */
     assert_null(strstr(svg.data, "nan"));
-    text_clear(&svg);
+    buffer_clear(&svg);
     assert_false(chart_ranges(&svg, "", "", &(struct chart_range){"x", NAN, NAN, NAN, 0}, 1));
     assert_true(chart_ranges(&svg, "", "", &(struct chart_range){"x", NAN, 2, NAN, 0}, 1));
     assert_null(strstr(svg.data, "nan"));
-    text_release(&svg);
+    buffer_release(&svg);
 }
 
 /* Neighbouring ticks have different labels, at every magnitude. */
@@ -425,7 +425,7 @@ static void test_ticks_differ(void **state)
     for (i64 i = 0; i < COUNT_OF(centres); i++) {
         double x[] = {1, 2}, y[] = {centres[i], centres[i] + widths[i]};
         const struct chart_line line = {"", 0, x, y, 2};
-        struct text svg = {0};
+        struct buffer svg = {0};
         char before[32] = "";
         i64 ticks = 0;
         chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .lines = &line, .line_count = 1});
@@ -436,7 +436,7 @@ static void test_ticks_differ(void **state)
             strcpy(before, tick);
         }
         assert_in_range(ticks, 2, 12);
-        text_release(&svg);
+        buffer_release(&svg);
     }
 }
 
@@ -444,7 +444,7 @@ static void test_long_lines_become_means_with_a_band(void **state)
 {
     enum { N = 10000 };
     double *x = memory_alloc(N * 8), *y = memory_alloc(N * 8);
-    struct text svg = {0};
+    struct buffer svg = {0};
     (void)state;
     for (i64 i = 0; i < N; i++) {
         x[i] = (double)i;
@@ -463,7 +463,7 @@ static void test_long_lines_become_means_with_a_band(void **state)
     assert_int_equal(sscanf(last, "L%*f %lf", &bottom), 1);
     assert_true(bottom - top > 140); /* of 156 between minimum and maximum */
     assert_non_null(strstr(svg.data, ">end</text>"));
-    text_release(&svg);
+    buffer_release(&svg);
     memory_free(x);
     memory_free(y);
 }
@@ -489,14 +489,14 @@ static void test_figures_are_told_in_their_units(void **state)
                 {INFINITY, UNIT_BYTES, 0, "\u2013"},
                 {20.4549, UNIT_DECIBEL, 1, "20.5\u00a0dB"},
                 {-0.5, UNIT_NUMBER, 3, "-0.500"}};
-    struct text told = {0};
+    struct buffer told = {0};
     (void)state;
     for (i64 i = 0; i < COUNT_OF(rows); i++) {
-        text_clear(&told);
+        buffer_clear(&told);
         put_figure(&told, rows[i].value, rows[i].unit, rows[i].digits);
         assert_string_equal(told.data, rows[i].told);
     }
-    text_release(&told);
+    buffer_release(&told);
 }
 
 /* 5 of 20 samples were dropped. */
@@ -507,10 +507,10 @@ static void test_shares_of_curation_are_of_all_samples(void **state)
     put_done(run, "data", "prepare");
     put(run, "data", "curation.json",
         "{\"samples\":20,\"kept\":15,\"rules\":[{\"rule\":\"short\",\"count\":5,\"examples\":[]}]}");
-    struct text page = page_of((const char *const *)&run, 1);
-    shows(&page, "15 of 20 samples stay");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "15 of 20 samples kept");
     shows(&page, "<td>25.0\u00a0%</td>");
-    text_release(&page);
+    buffer_release(&page);
     memory_free(run);
 }
 
@@ -518,10 +518,10 @@ static void test_medians_stand_in_the_middle(void **state)
 {
     double x[5] = {0}, y[5] = {1, 100, 3, 2, 4};
     (void)state;
-    assert_true(series_median(&(struct series){x, y, 5}) == 3);
-    assert_true(series_median(&(struct series){x, y, 4}) == 2.5);
-    assert_true(series_median(&(struct series){x, y, 1}) == 1);
-    assert_true(isnan(series_median(&(struct series){x, y, 0})));
+    assert_true(series_median(&(struct metric_series){x, y, 5}) == 3);
+    assert_true(series_median(&(struct metric_series){x, y, 4}) == 2.5);
+    assert_true(series_median(&(struct metric_series){x, y, 1}) == 1);
+    assert_true(isnan(series_median(&(struct metric_series){x, y, 0})));
 }
 
 static void test_commands_are_quoted_for_a_shell(void **state)
@@ -529,14 +529,14 @@ static void test_commands_are_quoted_for_a_shell(void **state)
     static const char *const words[][2] = {
         {"out/quickstart", "out/quickstart"}, {"my run", "'my run'"}, {"it's", "'it'\\''s'"}, {"", "''"},
         {"$(rm -r x)", "'$(rm -r x)'"},       {"a;b", "'a;b'"}};
-    struct text told = {0};
+    struct buffer told = {0};
     (void)state;
     for (i64 i = 0; i < COUNT_OF(words); i++) {
-        text_clear(&told);
+        buffer_clear(&told);
         shell_word(&told, words[i][0]);
         assert_string_equal(told.data, words[i][1]);
     }
-    text_release(&told);
+    buffer_release(&told);
 }
 
 /* Each shape has its PSNR and its sheet, with cells in the shape's proportions. */
@@ -555,13 +555,13 @@ static void shapes_of_pictures_are_shown_each(void **state)
         "\"rows\":1,\"columns\":16}}]}}");
     put(run, "vis/samples", "a.png", "a picture");
     const char *one[] = {run};
-    struct text page = page_of(one, 1);
+    struct buffer page = page_of(one, 1);
     assert_well_formed(page.data);
     assert_non_null(strstr(page.data, "Pictures it never saw, 80x48: 19.25 dB<"));
     assert_non_null(strstr(page.data, "Pictures it never saw, 64x64<"));
     assert_non_null(strstr(page.data, ".sheet .s0{aspect-ratio:80/48}"));
     assert_non_null(strstr(page.data, ".sheet .s1{aspect-ratio:1/1}"));
-    text_release(&page);
+    buffer_release(&page);
     memory_free(run);
 }
 

@@ -9,9 +9,9 @@
 enum { COPIES = 2, PROMPTS = 4 };
 
 /* Each answer has 2 sampled ids with this entropy and a forced one between them. */
-static void open_cohort(struct cohort *c, const struct task *task, const double reward[COPIES], float entropy)
+static void open_cohort(struct rollout_group *c, const struct task *task, const double reward[COPIES], float entropy)
 {
-    cohort_init(c, task, 0, 0, COPIES);
+    rollout_group_init(c, task, 0, 0, COPIES);
     for (i64 i = 0; i < COPIES; i++) {
         struct answer *a = &c->rollouts[i].answer;
         answer_push(a, 5, -1, entropy, false);
@@ -33,10 +33,10 @@ static void the_standard_error_is_that_of_the_mean(void **state)
     (void)state;
     id_list_push(&task.ids, 9);
     for (i64 i = 0; i < PROMPTS; i++) {
-        struct cohort c;
+        struct rollout_group c;
         open_cohort(&c, &task, rewards[i], i < 2 ? 0.25f : 0.5f);
         eval_scores_add(&s, &c);
-        cohort_release(&c);
+        rollout_group_release(&c);
     }
     eval_scores_finish(&s);
     assert_float_equal(s.reward, 0.5, 1e-12);
@@ -54,7 +54,7 @@ static void one_prompt_has_no_error(void **state)
     static const double rewards[COPIES] = {1, 0};
     struct task task = {0};
     struct eval_scores s = {0};
-    struct cohort c;
+    struct rollout_group c;
     (void)state;
     id_list_push(&task.ids, 9);
     open_cohort(&c, &task, rewards, 1);
@@ -62,7 +62,7 @@ static void one_prompt_has_no_error(void **state)
     eval_scores_finish(&s);
     assert_float_equal(s.reward, 0.5, 1e-12);
     assert_true(isnan(s.error));
-    cohort_release(&c);
+    rollout_group_release(&c);
     id_list_release(&task.ids);
 }
 

@@ -1,4 +1,4 @@
-/* The policy loss: coefficients against finite differences of the surrogate in double; masks,
+/* The policy loss: coefficients against finite differences of the policy loss in double; masks,
  * clips, advantages, hints; and the gradient of a batch of answers equals the sum over its answers
  * alone. */
 #include "rl/learn.h"
@@ -15,7 +15,7 @@ enum { MOST = 16 };
 static const struct rng_key key = {5, RNG_TEST};
 static struct device device; /* the CPU, then the guarded device */
 
-/* ---- The surrogate J of one response, in double; `bare` carries no gradient ---- */
+/* ---- The policy loss J of one response, in double; `bare` carries no gradient ---- */
 
 struct rl_objective_example {
     i64 n;
@@ -32,10 +32,10 @@ static void *put(const void *values, i64 bytes)
 }
 
 /* Runs the op on one response. */
-static void coefficients_of(float *coefficient, struct surrogate_sums *sums, const struct surrogate_settings *s,
+static void coefficients_of(float *coefficient, struct policy_loss_sums *sums, const struct policy_loss_settings *s,
                             const struct response *y, const float *loss)
 {
-    const struct surrogate_options settings = {s->algorithm, s->eps, s->mismatch_low, s->mismatch_high, s->kl, 1};
+    const struct policy_loss_options settings = {s->algorithm, s->eps, s->mismatch_low, s->mismatch_high, s->kl, 1};
     const i32 segment[2] = {0, (i32)y->n};
     i64 bytes = y->n * 4;
     struct {
@@ -50,8 +50,8 @@ static void coefficients_of(float *coefficient, struct surrogate_sums *sums, con
               {put(segment, sizeof segment), 8},
               {put(&y->advantage, 8), 8},
               {put(&y->weight, 8), 8}};
-    device.ops->surrogate(&device, on[0].block, on[1].block, on[2].block, on[3].block, on[4].block, on[5].block,
-                          on[6].block, on[7].block, on[8].block, 1, &settings);
+    device.ops->policy_loss(&device, on[0].block, on[1].block, on[2].block, on[3].block, on[4].block, on[5].block,
+                            on[6].block, on[7].block, on[8].block, 1, &settings);
     device_get(&device, coefficient, on[0].block, bytes);
     device_get(&device, sums, on[1].block, sizeof *sums);
     for (i64 i = 0; i < COUNT_OF(on); i++)
@@ -63,15 +63,15 @@ static double clip(double x, double eps)
     return x < 1 - eps ? 1 - eps : x > 1 + eps ? 1 + eps : x;
 }
 
-static double keep(const struct surrogate_settings *s, double k)
+static double keep(const struct policy_loss_settings *s, double k)
 {
     return k >= s->mismatch_low && k <= s->mismatch_high ? k : 0;
 }
 
-/* The surrogate J. bare: log-probabilities of its constant parts (GSPO-token's stop-gradient); now:
- * log-probabilities at which J is evaluated. */
-static double surrogate(const struct surrogate_settings *s, const struct rl_objective_example *e, const double *bare,
-                        const double *now)
+/* The policy loss J. bare: log-probabilities of its constant parts (GSPO-token's stop-gradient);
+ * now: log-probabilities at which J is evaluated. */
+static double policy_loss(const struct policy_loss_settings *s, const struct rl_objective_example *e,
+                          const double *bare, const double *now)
 {
     double value = 0, mean_ratio = 0, mean_k = 0, n = (double)e->n, a = e->y.advantage;
     for (i64 j = 0; j < e->n; j++) {
@@ -80,8 +80,8 @@ static double surrogate(const struct surrogate_settings *s, const struct rl_obje
     }
     for (i64 j = 0; j < e->n; j++) {
         double own = now[j] - e->old[j],
-               k = exp(s->algorithm == SURROGATE_GSPO ? mean_k : (double)e->old[j] - e->rollout[j]);
-        double ratio = s->algorithm == SURROGATE_GRPO ? exp(own) : exp(mean_ratio) * exp(now[j] - bare[j]);
+               k = exp(s->algorithm == POLICY_LOSS_GSPO ? mean_k : (double)e->old[j] - e->rollout[j]);
+        double ratio = s->algorithm == POLICY_LOSS_GRPO ? exp(own) : exp(mean_ratio) * exp(now[j] - bare[j]);
         double d = e->start[j] - now[j];
         value += keep(s, k) * fmin(ratio * a, clip(ratio, s->eps) * a) / n - s->kl * (exp(d) - d - 1) / n;
     }
@@ -107,38 +107,39 @@ static void draw_example(struct rl_objective_example *e, i64 item, double width)
                              .weight = 0.125};
 }
 
-/* True near a kink of the surrogate, where finite differences are wrong. */
-static bool near_a_kink(const struct surrogate_settings *s, const struct rl_objective_example *e)
+/* True near a kink of the policy loss, where finite differences are wrong. */
+static bool near_a_kink(const struct policy_loss_settings *s, const struct rl_objective_example *e)
 {
     double mean = 0;
     for (i64 j = 0; j < e->n; j++)
         mean += (-(double)e->loss[j] - e->old[j]) / (double)e->n;
     for (i64 j = 0; j < e->n; j++) {
-        double r = exp(s->algorithm == SURROGATE_GRPO ? -(double)e->loss[j] - e->old[j] : mean);
+        double r = exp(s->algorithm == POLICY_LOSS_GRPO ? -(double)e->loss[j] - e->old[j] : mean);
         if (fabs(r - 1 - s->eps) < 1e-3 || fabs(r - 1 + s->eps) < 1e-3)
             return true;
     }
     return false;
 }
 
-static void check_example(const struct surrogate_settings *s, struct rl_objective_example *e, i64 *clipped, i64 *masked)
+static void check_example(const struct policy_loss_settings *s, struct rl_objective_example *e, i64 *clipped,
+                          i64 *masked)
 {
     double now[MOST], moved[MOST], h = 1e-5;
-    struct surrogate_sums sums = {0};
+    struct policy_loss_sums sums = {0};
     for (i64 j = 0; j < e->n; j++)
         now[j] = -(double)e->loss[j];
     coefficients_of(e->coefficient, &sums, s, &e->y, e->loss);
     for (i64 j = 0; j < e->n; j++) {
         memcpy(moved, now, sizeof now);
         moved[j] = now[j] + h;
-        double up = surrogate(s, e, now, moved);
+        double up = policy_loss(s, e, now, moved);
         moved[j] = now[j] - h;
-        double slope = (up - surrogate(s, e, now, moved)) / (2 * h);
+        double slope = (up - policy_loss(s, e, now, moved)) / (2 * h);
         if (fabs(slope - e->coefficient[j]) > 1e-6 * (1 + fabs(slope)))
             fail_msg("algorithm %d, id %lld of %lld: coefficient %g, slope %g", s->algorithm, (long long)j,
                      (long long)e->n, e->coefficient[j], slope);
     }
-    assert_true(fabs(sums.value - surrogate(s, e, now, now)) < 1e-9);
+    assert_true(fabs(sums.value - policy_loss(s, e, now, now)) < 1e-9);
     *clipped += sums.clipped > 0;
     *masked += sums.masked > 0;
 }
@@ -146,9 +147,9 @@ static void check_example(const struct surrogate_settings *s, struct rl_objectiv
 static void test_coefficients_are_the_slope(void **state)
 {
     (void)state;
-    for (int algorithm = SURROGATE_MISC; algorithm <= SURROGATE_GRPO; algorithm++)
+    for (int algorithm = POLICY_LOSS_MISC; algorithm <= POLICY_LOSS_GRPO; algorithm++)
         for (int with_kl = 0; with_kl < 2; with_kl++) {
-            struct surrogate_settings s = {
+            struct policy_loss_settings s = {
                 .algorithm = algorithm, .eps = 0.1, .mismatch_low = 0.5, .mismatch_high = 2, .kl = with_kl ? 0.3 : 0};
             i64 clipped = 0, masked = 0;
             for (i64 i = 0; i < 300; i++) {
@@ -164,11 +165,11 @@ static void test_coefficients_are_the_slope(void **state)
 /* Without masks, GSPO-token's gradient is GSPO's: d/dlog p_j of s A with s = exp(mean log r). */
 static void test_sequence_level_is_gspo(void **state)
 {
-    struct surrogate_settings s = {.algorithm = SURROGATE_MISC, .eps = 10, .mismatch_low = 0, .mismatch_high = 1e9};
+    struct policy_loss_settings s = {.algorithm = POLICY_LOSS_MISC, .eps = 10, .mismatch_low = 0, .mismatch_high = 1e9};
     (void)state;
     for (i64 i = 0; i < 50; i++) {
         struct rl_objective_example e;
-        struct surrogate_sums sums = {0};
+        struct policy_loss_sums sums = {0};
         double mean = 0;
         draw_example(&e, i, 0.2);
         memcpy(e.rollout, e.old, sizeof e.old);
@@ -184,10 +185,11 @@ static void test_sequence_level_is_gspo(void **state)
 /* First minibatch: old equals current, so ratios are 1 regardless of the rollout. */
 static void test_without_old_the_ratio_is_one(void **state)
 {
-    struct surrogate_settings s = {.algorithm = SURROGATE_GRPO, .eps = 0.2, .mismatch_low = 0.5, .mismatch_high = 2};
+    struct policy_loss_settings s = {
+        .algorithm = POLICY_LOSS_GRPO, .eps = 0.2, .mismatch_low = 0.5, .mismatch_high = 2};
     const float loss[2] = {0.5f, 0.5f}, rollout[2] = {-0.5f, -2.5f};
     struct response y = {.n = 2, .rollout = rollout, .advantage = -1.5, .weight = 1};
-    struct surrogate_sums sums = {0};
+    struct policy_loss_sums sums = {0};
     float c[2] = {0};
     (void)state;
     coefficients_of(c, &sums, &s, &y, loss);
@@ -198,14 +200,15 @@ static void test_without_old_the_ratio_is_one(void **state)
 
 static void test_clip_by_sign(void **state)
 {
-    struct surrogate_settings s = {.algorithm = SURROGATE_MISC, .eps = 0.2, .mismatch_low = 0, .mismatch_high = 1e9};
+    struct policy_loss_settings s = {
+        .algorithm = POLICY_LOSS_MISC, .eps = 0.2, .mismatch_low = 0, .mismatch_high = 1e9};
     (void)state;
     /* Ratio up or down, advantage positive or negative: only steps further in the advantageous
      * direction are clipped. */
     for (int i = 0; i < 4; i++) {
         float loss = 1, old = i & 1 ? -1.5f : -0.5f, c = 0;
         struct response y = {.n = 1, .rollout = &old, .old = &old, .advantage = i & 2 ? 1 : -1, .weight = 1};
-        struct surrogate_sums sums = {0};
+        struct policy_loss_sums sums = {0};
         coefficients_of(&c, &sums, &s, &y, &loss);
         bool up = i & 1, positive = i & 2, cut = up == positive;
         assert_int_equal(c == 0, cut);
@@ -215,7 +218,7 @@ static void test_clip_by_sign(void **state)
 
 static void test_advantages(void **state)
 {
-    struct surrogate_settings s = {.divide_by_std = true, .advantage_eps = 1e-4};
+    struct policy_loss_settings s = {.divide_by_std = true, .advantage_eps = 1e-4};
     const double mixed[4] = {1, 0, 0, 0}, alike[3] = {0.5, 0.5, 0.5};
     double a[4];
     (void)state;
@@ -230,7 +233,7 @@ static void test_advantages(void **state)
 
 static void test_well_learned_positives(void **state)
 {
-    struct surrogate_settings s = {.mask_share = 0.8, .mask_entropy = 0.05, .mask_success = 0.75};
+    struct policy_loss_settings s = {.mask_share = 0.8, .mask_entropy = 0.05, .mask_success = 0.75};
     (void)state;
     assert_true(fabs(well_learned_weight(&s, 0.3, 0.01, 0.9) - 0.2) < 1e-12);
     assert_true(well_learned_weight(&s, -0.3, 0.01, 0.9) == 1);
@@ -240,7 +243,7 @@ static void test_well_learned_positives(void **state)
 
 static void test_hints_fade_by_success(void **state)
 {
-    struct surrogate_settings s = {.hint_share = 0.8, .hint_decay = 0.1};
+    struct policy_loss_settings s = {.hint_share = 0.8, .hint_decay = 0.1};
     (void)state;
     assert_true(hint_share(&s, 0, 0.5) == 0.8);
     assert_true(fabs(hint_share(&s, 10, 0.5) - 0.8 * exp(-0.5)) < 1e-12);
@@ -258,31 +261,32 @@ static void open_model(struct model *m)
     toy_open(m, &device, &c, true);
 }
 
-static void open_cohorts(struct cohort *list, struct cohort **cohorts, struct task *task, i64 count)
+static void open_cohorts(struct rollout_group *list, struct rollout_group **rollout_groups, struct task *task,
+                         i64 count)
 {
     *task = (struct task){0};
     for (i64 i = 0; i < 7; i++)
         id_list_push(&task->ids, (i32)(10 + 3 * i));
     for (i64 i = 0; i < count; i++) {
-        cohort_init(&list[i], task, 0, i, 3);
-        cohorts[i] = &list[i];
+        rollout_group_init(&list[i], task, 0, i, 3);
+        rollout_groups[i] = &list[i];
         for (i64 r = 0; r < 3; r++) {
             struct rollout *y = &list[i].rollouts[r];
             for (i64 j = 0; j < 2 + r + i; j++)
                 answer_push(&y->answer, (i32)(4 + (7 * j + 5 * r + i) % 50), -2 - 0.1f * (float)j, 1, j == 1 && r == 2);
             y->reward = (double)(r == 1);
-            y->answer.done = y->judged = true;
+            y->answer.done = y->graded = true;
         }
     }
 }
 
-struct slope { /* derivative of -J along a fixed direction of one weight; most: sum of absolute terms */
+struct loss_slope { /* derivative of -J along a fixed direction of one weight; most: sum of absolute terms */
     double sum, most;
 };
 
-static struct slope slope_of(const struct weight *w)
+static struct loss_slope slope_of(const struct weight *w)
 {
-    struct slope slope = {0};
+    struct loss_slope slope = {0};
     float *gradient = toy_gradient(&device, w);
     for (i64 j = 0; w->value.needs_grad && j < weight_elements(w); j++) {
         double part = gradient[j] * (sin((double)j) + 2);
@@ -293,20 +297,21 @@ static struct slope slope_of(const struct weight *w)
     return slope;
 }
 
-static void gradients(struct slope *slopes, struct model *m, struct cohort *const *cohorts, i64 count, i64 positions)
+static void gradients(struct loss_slope *slopes, struct model *m, struct rollout_group *const *rollout_groups,
+                      i64 count, i64 positions)
 {
-    struct surrogate_settings s = {.eps = 0.2, .mismatch_low = 0, .mismatch_high = 1e9, .divide_by_std = true};
+    struct policy_loss_settings s = {.eps = 0.2, .mismatch_low = 0, .mismatch_high = 1e9, .divide_by_std = true};
     struct optimizer_settings still = {.lr = 0, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
     static i64 zero;
     static double none;
     struct learner l;
     struct step_result result;
-    struct surrogate_sums sums;
+    struct policy_loss_sums sums;
     learner_open(&l, m, &vocabulary, &s, 1, positions);
     l.trainer.optimizer = &still;
     l.trainer.lr = lr_of_settings(&still, 10);
     l.trainer.bias_speed = (struct schedule){&zero, &none, 1, false};
-    learner_load(&l, cohorts, count, NULL);
+    learner_load(&l, rollout_groups, count, NULL);
     assert_int_equal(l.count, 3 * count);
     learner_plan(&l, 0, l.count);
     assert_int_equal(learner_measure(&l, NULL), 0);
@@ -322,14 +327,14 @@ static void test_sharing_a_prompt_changes_nothing(void **state)
 {
     struct model m;
     struct task task;
-    struct cohort list[3], *cohorts[3];
-    struct slope shared[256], alone[256];
+    struct rollout_group list[3], *rollout_groups[3];
+    struct loss_slope shared[256], alone[256];
     i64 spoken = 0;
     (void)state;
     open_model(&m);
-    open_cohorts(list, cohorts, &task, 3);
-    gradients(shared, &m, cohorts, 3, 4096);
-    gradients(alone, &m, cohorts, 3, 1); /* each answer is its own micro-batch */
+    open_cohorts(list, rollout_groups, &task, 3);
+    gradients(shared, &m, rollout_groups, 3, 4096);
+    gradients(alone, &m, rollout_groups, 3, 1); /* each answer is its own micro-batch */
     for (i64 i = 0; i < m.weights.count; i++) {
         if (!(fabs(shared[i].sum - alone[i].sum) <= 1e-5 * shared[i].most))
             fail_msg("%s: %g, alone %g", m.weights.list[i].spec.name, shared[i].sum, alone[i].sum);
@@ -337,21 +342,21 @@ static void test_sharing_a_prompt_changes_nothing(void **state)
     }
     assert_true(spoken >= 10);
     for (i64 i = 0; i < 3; i++)
-        cohort_release(&list[i]);
+        rollout_group_release(&list[i]);
     id_list_release(&task.ids);
     model_close(&m);
 }
 
 /* ---- Success per prompt ---- */
 
-static void only_rollout(struct cohort *c, i64 i, float entropy, double reward)
+static void only_rollout(struct rollout_group *c, i64 i, float entropy, double reward)
 {
     struct rollout *y = &c->rollouts[i];
     answer_push(&y->answer, 4 + (i32)i, -1, entropy, false);
     answer_push(&y->answer, 9, -1, 50, true); /* forced id: its entropy must not count */
     answer_push(&y->answer, 5, -1, entropy, false);
     y->reward = reward;
-    y->answer.done = y->judged = true;
+    y->answer.done = y->graded = true;
 }
 
 /* The first prompt is mostly solved, the second is not: of the first's answers, the positive one
@@ -359,27 +364,27 @@ static void only_rollout(struct cohort *c, i64 i, float entropy, double reward)
 static void test_well_learned_positives_weigh_less(void **state)
 {
     static const double success[2] = {0.9, 0.5}, weight[6] = {0.2, 1, 1, 1, 1, 1};
-    struct surrogate_settings s = {.eps = 0.2,
-                                   .mismatch_high = 1e9,
-                                   .divide_by_std = true,
-                                   .mask_share = 0.8,
-                                   .mask_entropy = 0.05,
-                                   .mask_success = 0.75};
+    struct policy_loss_settings s = {.eps = 0.2,
+                                     .mismatch_high = 1e9,
+                                     .divide_by_std = true,
+                                     .mask_share = 0.8,
+                                     .mask_entropy = 0.05,
+                                     .mask_success = 0.75};
     struct optimizer_settings still = {.lr = 0, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
     static i64 zero;
     static double none;
     struct model m;
     struct learner l;
     struct task task = {0};
-    struct cohort list[2], *cohorts[2];
+    struct rollout_group list[2], *rollout_groups[2];
     struct learn_result result;
     (void)state;
     open_model(&m);
     for (i64 i = 0; i < 7; i++)
         id_list_push(&task.ids, (i32)(10 + 3 * i));
     for (i64 i = 0; i < 2; i++) {
-        cohort_init(&list[i], &task, i, i, 3);
-        cohorts[i] = &list[i];
+        rollout_group_init(&list[i], &task, i, i, 3);
+        rollout_groups[i] = &list[i];
         only_rollout(&list[i], 0, 0.01f, 1);
         only_rollout(&list[i], 1, 0.5f, 1);
         only_rollout(&list[i], 2, 0.01f, 0);
@@ -388,14 +393,14 @@ static void test_well_learned_positives_weigh_less(void **state)
     l.trainer.optimizer = &still;
     l.trainer.lr = lr_of_settings(&still, 10);
     l.trainer.bias_speed = (struct schedule){&zero, &none, 1, false};
-    assert_int_equal(learner_step(&result, &l, cohorts, 2, success, 0), 0);
+    assert_int_equal(learner_step(&result, &l, rollout_groups, 2, success, 0), 0);
     assert_int_equal(l.count, 6);
     for (i64 i = 0; i < 6; i++)
         assert_float_equal(l.samples[i].y.weight, weight[i] / 6, 1e-12);
-    assert_true(result.spread == 2 && result.cohorts == 2 && result.updates == 1);
+    assert_true(result.spread == 2 && result.rollout_groups == 2 && result.updates == 1);
     learner_close(&l);
     for (i64 i = 0; i < 2; i++)
-        cohort_release(&list[i]);
+        rollout_group_release(&list[i]);
     id_list_release(&task.ids);
     model_close(&m);
 }
@@ -405,7 +410,7 @@ static void test_well_learned_positives_weigh_less(void **state)
 static double value_of(struct learner *l)
 {
     struct step_result result;
-    struct surrogate_sums sums;
+    struct policy_loss_sums sums;
     learner_sums(&sums, l);
     assert_int_equal(train_step(&result, &l->trainer, 0), 0);
     learner_sums(&sums, l);
@@ -422,9 +427,11 @@ static void move_norm(struct model *m, double by)
     memory_free(values);
 }
 
-static void check_slope(struct model *m, struct cohort *const *cohorts, i64 count, const struct policy *policy)
+static void check_slope(struct model *m, struct rollout_group *const *rollout_groups, i64 count,
+                        const struct policy *policy)
 {
-    struct surrogate_settings s = {.algorithm = SURROGATE_GRPO, .eps = 9, .mismatch_high = 1e9, .divide_by_std = true};
+    struct policy_loss_settings s = {
+        .algorithm = POLICY_LOSS_GRPO, .eps = 9, .mismatch_high = 1e9, .divide_by_std = true};
     struct optimizer_settings still = {.lr = 0, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
     static i64 zero;
     static double none;
@@ -437,7 +444,7 @@ static void check_slope(struct model *m, struct cohort *const *cohorts, i64 coun
     l.trainer.optimizer = &still;
     l.trainer.lr = lr_of_settings(&still, 10);
     l.trainer.bias_speed = (struct schedule){&zero, &none, 1, false};
-    learner_load(&l, cohorts, count, NULL);
+    learner_load(&l, rollout_groups, count, NULL);
     learner_plan(&l, 0, l.count);
     assert_int_equal(learner_measure(&l, NULL), 0);
     value_of(&l);
@@ -465,14 +472,14 @@ static void test_gradient_of_the_policy(void **state)
         {0}, {0.6f}, {1.7f, forbidden, 4}, {1, forbidden, 4}, {0.6f, forbidden, 4}};
     struct model m;
     struct task task;
-    struct cohort list[3], *cohorts[3];
+    struct rollout_group list[3], *rollout_groups[3];
     (void)state;
     open_model(&m);
-    open_cohorts(list, cohorts, &task, 3);
+    open_cohorts(list, rollout_groups, &task, 3);
     for (i64 i = 0; i < COUNT_OF(policies); i++)
-        check_slope(&m, cohorts, 3, &policies[i]);
+        check_slope(&m, rollout_groups, 3, &policies[i]);
     for (i64 i = 0; i < 3; i++)
-        cohort_release(&list[i]);
+        rollout_group_release(&list[i]);
     id_list_release(&task.ids);
     model_close(&m);
 }
@@ -481,27 +488,27 @@ static void test_gradient_of_the_policy(void **state)
 static void test_what_is_forbidden_has_no_probability(void **state)
 {
     static const i32 forbidden[] = {0, 60, 61, 63};
-    struct surrogate_settings s = {.eps = 0.2, .mismatch_high = 1e9};
+    struct policy_loss_settings s = {.eps = 0.2, .mismatch_high = 1e9};
     struct model m;
     struct task task;
-    struct cohort list[1], *cohorts[1];
+    struct rollout_group list[1], *rollout_groups[1];
     struct learner l;
     (void)state;
     open_model(&m);
-    open_cohorts(list, cohorts, &task, 1);
+    open_cohorts(list, rollout_groups, &task, 1);
     float *zeros = memory_alloc(m.config.width * 4);
     toy_set_weight(&m.weights, m.norm, zeros);
     memory_free(zeros);
     learner_open(&l, &m, &vocabulary, &s, 1, 4096);
     l.policy = (struct policy){0.7f, forbidden, 4};
-    learner_load(&l, cohorts, 1, NULL);
+    learner_load(&l, rollout_groups, 1, NULL);
     learner_plan(&l, 0, l.count);
     assert_int_equal(learner_measure(&l, NULL), 0);
     for (i64 i = 0; i < l.count; i++)
         for (i64 j = 0; j < l.samples[i].y.n; j++)
             assert_float_equal(l.samples[i].y.old[j], -log(TOY_VOCABULARY - 4), 1e-5);
     learner_close(&l);
-    cohort_release(&list[0]);
+    rollout_group_release(&list[0]);
     id_list_release(&task.ids);
     model_close(&m);
 }

@@ -34,14 +34,14 @@ static void make_model(const char *folder)
 /* Writes prompts for which about half of all answers are right. */
 static void make_prompts(const char *path)
 {
-    struct text lines = {0};
+    struct buffer lines = {0};
     for (int i = 0; i < PROMPTS; i++)
-        text_printf(&lines,
-                    "{\"prompt\":\"words %d\",\"reward_model\":{\"style\":\"regex\",\"ground_truth\":"
-                    "\"[a-m0-9A-M]\\\\z\"}}\n",
-                    i);
+        buffer_printf(&lines,
+                      "{\"prompt\":\"words %d\",\"reward_model\":{\"style\":\"regex\",\"ground_truth\":"
+                      "\"[a-m0-9A-M]\\\\z\"}}\n",
+                      i);
     succeed(file_replace(path, lines.data, lines.length));
-    text_release(&lines);
+    buffer_release(&lines);
 }
 
 static int setup(void **state)
@@ -86,7 +86,7 @@ static void run(const char *out)
 /* Reads the values of a key in a file's lines, indexed by step, prompt and rollout. */
 static void read_scores(double scores[STEPS][PROMPTS][GROUP], const char *path)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     i64 lines = 0;
     succeed(file_read(&text, path));
     for (char *line = text.data, *end; (end = strchr(line, '\n')); line = end + 1, lines++) {
@@ -99,12 +99,12 @@ static void read_scores(double scores[STEPS][PROMPTS][GROUP], const char *path)
         json_free(j);
     }
     assert_int_equal(lines, STEPS * PROMPTS * GROUP);
-    text_release(&text);
+    buffer_release(&text);
 }
 
 static double metric(const char *path, i64 step, const char *key)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     double value = NAN;
     succeed(file_read(&text, path));
     for (char *line = text.data, *end; (end = strchr(line, '\n')); line = end + 1) {
@@ -113,7 +113,7 @@ static double metric(const char *path, i64 step, const char *key)
             value = json_number(json_get(j, key), NAN);
         json_free(j);
     }
-    text_release(&text);
+    buffer_release(&text);
     return value;
 }
 

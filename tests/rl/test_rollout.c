@@ -8,7 +8,7 @@
 #include "core/settings.h"
 #include "rl/memory_estimate.h"
 #include "rl/learn.h"
-#include "rl/pool.h"
+#include "rl/replay_buffer.h"
 #include "rl/rl.h"
 
 #include <math.h>
@@ -64,15 +64,15 @@ static void make_model(const char *directory, const struct text_tokenizer *of)
 
 static void make_prompts(const char *path)
 {
-    struct text lines = {0};
+    struct buffer lines = {0};
     for (i64 i = 0; i < PROMPTS; i++)
-        text_printf(&lines,
-                    "{\"prompt\":\"%.*s words "
-                    "%lld\",\"reward_model\":{\"style\":\"regex\",\"ground_truth\":\"[a-m0-9A-M]\\\\z\"},"
-                    "\"extra_info\":{\"think\":\"one two three four\"}}\n",
-                    (int)(3 * i), "these words of this text, again and again", (long long)i);
+        buffer_printf(&lines,
+                      "{\"prompt\":\"%.*s words "
+                      "%lld\",\"reward_model\":{\"style\":\"regex\",\"ground_truth\":\"[a-m0-9A-M]\\\\z\"},"
+                      "\"extra_info\":{\"think\":\"one two three four\"}}\n",
+                      (int)(3 * i), "these words of this text, again and again", (long long)i);
     require(file_replace(path, lines.data, lines.length) == 0, "%s", error_text());
-    text_release(&lines);
+    buffer_release(&lines);
 }
 
 static void find_world(void)
@@ -128,18 +128,18 @@ static int close_world(void **state)
     return 0;
 }
 
-static void open_sampler_by(struct sampler *s, i64 seats, bool as_trained)
+static void open_sampler_by(struct sampler *s, i64 slots, bool as_trained)
 {
     struct submodel full;
     submodel_full(&full, &model.config);
-    const struct sampler_room room = {seats, GROUP, prompts.longest, MOST, as_trained};
+    const struct sampler_room room = {slots, GROUP, prompts.longest, MOST, as_trained};
     require(sampler_open(s, &model, &full, tokenizer, &room) == 0, "%s", error_text());
     s->sampling.key = (struct rng_key){7, RNG_SAMPLING};
 }
 
-static void open_sampler(struct sampler *s, i64 seats)
+static void open_sampler(struct sampler *s, i64 slots)
 {
-    open_sampler_by(s, seats, true);
+    open_sampler_by(s, slots, true);
 }
 
 static bool same_routes(const struct routes *a, const struct routes *b, i64 width)
@@ -154,14 +154,16 @@ static bool same_answer(const struct answer *a, const struct answer *b)
                               memcmp(a->logprob, b->logprob, (size_t)a->count * 4) == 0));
 }
 
-static bool same_pool(const struct pool *a, const struct pool *b)
+static bool same_pool(const struct replay_buffer *a, const struct replay_buffer *b)
 {
     bool same = a->count == b->count;
     for (i64 i = 0; same && i < a->count; i++) {
-        same &= a->cohorts[i]->number == b->cohorts[i]->number && a->cohorts[i]->ids.count == b->cohorts[i]->ids.count;
-        same &= same_routes(&a->cohorts[i]->routes, &b->cohorts[i]->routes, a->route_width);
+        same &= a->rollout_groups[i]->number == b->rollout_groups[i]->number &&
+                a->rollout_groups[i]->ids.count == b->rollout_groups[i]->ids.count;
+        same &= same_routes(&a->rollout_groups[i]->routes, &b->rollout_groups[i]->routes, a->route_width);
         for (i64 r = 0; r < GROUP; r++) {
-            const struct answer *x = &a->cohorts[i]->rollouts[r].answer, *y = &b->cohorts[i]->rollouts[r].answer;
+            const struct answer *x = &a->rollout_groups[i]->rollouts[r].answer,
+                                *y = &b->rollout_groups[i]->rollouts[r].answer;
             same &= same_answer(x, y) && same_routes(&x->routes, &y->routes, a->route_width);
         }
     }
@@ -174,18 +176,18 @@ static const struct vocabulary no_brackets = {.bracket = {[0 ... BRACKETS - 1] =
 
 /* Draws answers with different rewards for all prompts. Cache slots are reused while other answers
  * are still running. */
-static void draw_all(struct pool *pool, struct sampler *sampler, const struct surrogate_settings *s)
+static void draw_all(struct replay_buffer *buffer, struct sampler *sampler, const struct policy_loss_settings *s)
 {
     i64 lengths[MOST + 1] = {0}, different = 0;
-    pool_open(pool, &prompts, tokenizer, PROMPTS, GROUP, 1, 1);
-    assert_int_equal(pool_fill(pool, 0, s), 0);
-    assert_int_equal(rollouts_draw(sampler, pool->cohorts, pool->count, pool->count, NULL), 0);
-    for (i64 i = 0; i < pool->count; i++)
+    replay_buffer_open(buffer, &prompts, tokenizer, PROMPTS, GROUP, 1, 1);
+    assert_int_equal(replay_buffer_fill(buffer, 0, s), 0);
+    assert_int_equal(rollouts_draw(sampler, buffer->rollout_groups, buffer->count, buffer->count, NULL), 0);
+    for (i64 i = 0; i < buffer->count; i++)
         for (i64 r = 0; r < GROUP; r++) {
-            const struct answer *y = &pool->cohorts[i]->rollouts[r].answer;
+            const struct answer *y = &buffer->rollout_groups[i]->rollouts[r].answer;
             assert_true(y->done && (y->ended || y->count == MOST));
             different += lengths[y->count]++ == 0;
-            pool->cohorts[i]->rollouts[r].reward = (double)r;
+            buffer->rollout_groups[i]->rollouts[r].reward = (double)r;
         }
     assert_true(different > 4);
 }
@@ -211,21 +213,21 @@ static struct mismatch mismatch_of(const struct learner *l)
 static struct mismatch draw_and_measure(float temperature, bool forbid, bool as_trained)
 {
     struct sampler sampler;
-    struct pool pool;
-    struct surrogate_settings s = {.mismatch_high = 1e9, .divide_by_std = true};
+    struct replay_buffer buffer;
+    struct policy_loss_settings s = {.mismatch_high = 1e9, .divide_by_std = true};
     struct learner l;
     open_sampler_by(&sampler, 3, as_trained);
     sampler.sampling.temperature = temperature;
     sampler.forbidden_count = forbid ? sampler.forbidden_count : 0;
-    draw_all(&pool, &sampler, &s);
+    draw_all(&buffer, &sampler, &s);
     learner_open(&l, &model, &no_brackets, &s, 1, 300);
     l.policy = sampler_policy(&sampler);
-    learner_load(&l, pool.cohorts, pool.count, NULL);
+    learner_load(&l, buffer.rollout_groups, buffer.count, NULL);
     assert_true(learner_plan(&l, 0, l.count) > 1);
     assert_int_equal(learner_measure(&l, NULL), 0);
     struct mismatch m = mismatch_of(&l);
     learner_close(&l);
-    pool_close(&pool);
+    replay_buffer_close(&buffer);
     sampler_close(&sampler);
     return m;
 }
@@ -267,26 +269,26 @@ static void test_only_what_is_learnt_from_is_in_8_bits(void **state)
 static void test_weights_that_stay_have_ratios_of_1(void **state)
 {
     struct sampler sampler;
-    struct pool pool;
-    struct surrogate_settings s = {.mismatch_high = 1e9, .divide_by_std = true, .eps = 0.2};
+    struct replay_buffer buffer;
+    struct policy_loss_settings s = {.mismatch_high = 1e9, .divide_by_std = true, .eps = 0.2};
     const struct optimizer_settings optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
     struct learner l;
     struct learn_result result;
     (void)state;
     open_sampler(&sampler, PROMPTS);
-    draw_all(&pool, &sampler, &s);
+    draw_all(&buffer, &sampler, &s);
     for (int moves = 0; moves < 2; moves++) {
         learner_open(&l, &model, &no_brackets, &s, 2, 300);
         l.policy = sampler_policy(&sampler);
         l.trainer.optimizer = &optimizer;
         l.trainer.lr = (struct lr_schedule){.peak = moves ? 1e-6 : 0};
-        assert_int_equal(learner_step(&result, &l, pool.cohorts, pool.count, NULL, 0), 0);
+        assert_int_equal(learner_step(&result, &l, buffer.rollout_groups, buffer.count, NULL, 0), 0);
         assert_int_equal(result.updates, 2);
         assert_true(result.optimizer.grad_norm > 0);
         assert_true(moves ? result.sums.ratio > 0 : result.sums.ratio == 0);
         learner_close(&l);
     }
-    pool_close(&pool);
+    replay_buffer_close(&buffer);
     sampler_close(&sampler);
 }
 
@@ -321,41 +323,41 @@ static i64 strangers(struct learner *l, const i64 *drawn_before)
 static void test_routes_are_replayed(void **state)
 {
     struct sampler sampler;
-    struct pool pool;
-    struct surrogate_settings s = {.mismatch_high = 1e9};
+    struct replay_buffer buffer;
+    struct policy_loss_settings s = {.mismatch_high = 1e9};
     struct learner l;
     i64 before[PROMPTS * GROUP], split = 0;
     (void)state;
     open_sampler(&sampler, PROMPTS);
     sampler.forbidden_count = 0;
     assert_int_equal(sampler.route_width, 2 * 2);
-    pool_open(&pool, &prompts, tokenizer, PROMPTS, GROUP, 1, 1);
-    pool_fill(&pool, 0, &s);
+    replay_buffer_open(&buffer, &prompts, tokenizer, PROMPTS, GROUP, 1, 1);
+    replay_buffer_fill(&buffer, 0, &s);
     sampler.most = MOST / 3;
-    assert_int_equal(rollouts_draw(&sampler, pool.cohorts, pool.count, pool.count, NULL), 0);
+    assert_int_equal(rollouts_draw(&sampler, buffer.rollout_groups, buffer.count, buffer.count, NULL), 0);
     for (i64 i = 0; i < PROMPTS * GROUP; i++) {
-        struct answer *r = &pool.cohorts[i / GROUP]->rollouts[i % GROUP].answer;
+        struct answer *r = &buffer.rollout_groups[i / GROUP]->rollouts[i % GROUP].answer;
         before[i] = r->count;
         r->done = r->ended; /* the others will continue */
         assert_int_equal(r->routes.count, r->count - 1);
     }
     sampler.most = MOST;
     shake_router(0.5f);
-    assert_int_equal(rollouts_draw(&sampler, pool.cohorts, pool.count, pool.count, NULL), 0);
+    assert_int_equal(rollouts_draw(&sampler, buffer.rollout_groups, buffer.count, buffer.count, NULL), 0);
     for (i64 i = 0; i < PROMPTS * GROUP; i++) {
-        pool.cohorts[i / GROUP]->rollouts[i % GROUP].reward = (double)(i % GROUP);
-        split += pool.cohorts[i / GROUP]->rollouts[i % GROUP].answer.count > before[i];
+        buffer.rollout_groups[i / GROUP]->rollouts[i % GROUP].reward = (double)(i % GROUP);
+        split += buffer.rollout_groups[i / GROUP]->rollouts[i % GROUP].answer.count > before[i];
     }
     assert_true(split > 3);
     learner_open(&l, &model, &no_brackets, &s, 1, 300);
     l.route_width = sampler.route_width;
-    learner_load(&l, pool.cohorts, pool.count, NULL);
+    learner_load(&l, buffer.rollout_groups, buffer.count, NULL);
     learner_plan(&l, 0, l.count);
     assert_int_equal(strangers(&l, before), 0);
     l.route_width = 0;
     assert_true(strangers(&l, before) > 10);
     learner_close(&l);
-    pool_close(&pool);
+    replay_buffer_close(&buffer);
     sampler_close(&sampler);
     shake_router(-0.5f);
 }
@@ -363,25 +365,25 @@ static void test_routes_are_replayed(void **state)
 static void test_forbidden_ids_are_not_drawn(void **state)
 {
     struct sampler sampler;
-    struct pool pool;
-    struct surrogate_settings s = {0};
-    struct text text = {0};
+    struct replay_buffer buffer;
+    struct policy_loss_settings s = {0};
+    struct buffer text = {0};
     (void)state;
     open_sampler(&sampler, 4);
     sampler.sampling.temperature = 50; /* almost uniform */
     assert_true(sampler.forbidden_count >= 7 + model.config.vocabulary - text_vocabulary(tokenizer));
-    pool_open(&pool, &prompts, tokenizer, PROMPTS, GROUP, 1, 1);
-    pool_fill(&pool, 0, &s);
-    assert_int_equal(rollouts_draw(&sampler, pool.cohorts, pool.count, pool.count, NULL), 0);
-    for (i64 i = 0; i < pool.count; i++)
+    replay_buffer_open(&buffer, &prompts, tokenizer, PROMPTS, GROUP, 1, 1);
+    replay_buffer_fill(&buffer, 0, &s);
+    assert_int_equal(rollouts_draw(&sampler, buffer.rollout_groups, buffer.count, buffer.count, NULL), 0);
+    for (i64 i = 0; i < buffer.count; i++)
         for (i64 r = 0; r < GROUP; r++) {
-            assert_int_equal(rollout_text(&text, pool.cohorts[i], r, tokenizer), 0);
-            for (i64 j = 0; j < pool.cohorts[i]->rollouts[r].answer.count; j++)
+            assert_int_equal(rollout_text(&text, buffer.rollout_groups[i], r, tokenizer), 0);
+            for (i64 j = 0; j < buffer.rollout_groups[i]->rollouts[r].answer.count; j++)
                 for (i64 f = 0; f < sampler.forbidden_count; f++)
-                    assert_int_not_equal(pool.cohorts[i]->rollouts[r].answer.ids[j], sampler.forbidden[f]);
+                    assert_int_not_equal(buffer.rollout_groups[i]->rollouts[r].answer.ids[j], sampler.forbidden[f]);
         }
-    text_release(&text);
-    pool_close(&pool);
+    buffer_release(&text);
+    replay_buffer_close(&buffer);
     sampler_close(&sampler);
 }
 
@@ -389,35 +391,36 @@ static void test_forbidden_ids_are_not_drawn(void **state)
 static void test_draws_depend_on_the_prompt_alone(void **state)
 {
     struct sampler wide, narrow;
-    struct pool a, b;
-    struct surrogate_settings s = {0};
+    struct replay_buffer a, b;
+    struct policy_loss_settings s = {0};
     (void)state;
     open_sampler(&wide, 6);
     open_sampler(&narrow, 1);
-    pool_open(&a, &prompts, tokenizer, 6, GROUP, 1, 1);
-    pool_open(&b, &prompts, tokenizer, 6, GROUP, 1, 1);
-    pool_fill(&a, 0, &s);
-    pool_fill(&b, 0, &s);
-    assert_int_equal(rollouts_draw(&wide, a.cohorts, a.count, a.count, NULL), 0);
-    assert_int_equal(rollouts_draw(&narrow, b.cohorts, b.count, b.count, NULL), 0);
+    replay_buffer_open(&a, &prompts, tokenizer, 6, GROUP, 1, 1);
+    replay_buffer_open(&b, &prompts, tokenizer, 6, GROUP, 1, 1);
+    replay_buffer_fill(&a, 0, &s);
+    replay_buffer_fill(&b, 0, &s);
+    assert_int_equal(rollouts_draw(&wide, a.rollout_groups, a.count, a.count, NULL), 0);
+    assert_int_equal(rollouts_draw(&narrow, b.rollout_groups, b.count, b.count, NULL), 0);
     for (i64 i = 0; i < a.count; i++)
         for (i64 r = 0; r < GROUP; r++) {
-            const struct answer *x = &a.cohorts[i]->rollouts[r].answer, *y = &b.cohorts[i]->rollouts[r].answer;
+            const struct answer *x = &a.rollout_groups[i]->rollouts[r].answer,
+                                *y = &b.rollout_groups[i]->rollouts[r].answer;
             assert_int_equal(x->count, y->count);
             assert_memory_equal(x->ids, y->ids, (size_t)x->count * 4);
         }
-    pool_close(&a);
-    pool_close(&b);
+    replay_buffer_close(&a);
+    replay_buffer_close(&b);
     sampler_close(&wide);
     sampler_close(&narrow);
 }
 
-static i64 unfinished(const struct pool *p)
+static i64 unfinished(const struct replay_buffer *p)
 {
     i64 n = 0;
     for (i64 i = 0; i < p->count; i++)
         for (i64 r = 0; r < GROUP; r++)
-            n += p->cohorts[i]->rollouts[r].answer.count > 0 && !p->cohorts[i]->rollouts[r].answer.done;
+            n += p->rollout_groups[i]->rollouts[r].answer.count > 0 && !p->rollout_groups[i]->rollouts[r].answer.done;
     return n;
 }
 
@@ -426,38 +429,38 @@ static i64 unfinished(const struct pool *p)
 static void test_buffer(void **state)
 {
     struct sampler sampler;
-    struct pool pool, again;
-    struct surrogate_settings s = {0};
-    struct pool_mark mark = {0};
+    struct replay_buffer buffer, again;
+    struct policy_loss_settings s = {0};
+    struct replay_buffer_mark mark = {0};
     char *path = path_join(folder, "rollouts.safetensors");
     i64 partial = 0;
     (void)state;
     open_sampler(&sampler, 3);
-    pool_open(&pool, &prompts, tokenizer, 1, GROUP, 4, 1);
-    pool.route_width = sampler.route_width;
+    replay_buffer_open(&buffer, &prompts, tokenizer, 1, GROUP, 4, 1);
+    buffer.route_width = sampler.route_width;
     for (i64 step = 0; step < 8; step++) {
-        assert_int_equal(pool_fill(&pool, step, &s), 0);
-        assert_int_equal(pool.count, 4);
-        pool_mark(&mark, &pool);
-        assert_int_equal(rollouts_draw(&sampler, pool.cohorts, pool.count, 1, NULL), 0);
-        assert_int_equal(pool.cohorts[0]->number, step);
-        assert_true(cohort_done(pool.cohorts[0]));
-        assert_int_equal(pool_save(&pool, path), 0);
-        pool_open(&again, &prompts, tokenizer, 1, GROUP, 4, 1);
+        assert_int_equal(replay_buffer_fill(&buffer, step, &s), 0);
+        assert_int_equal(buffer.count, 4);
+        replay_buffer_mark(&mark, &buffer);
+        assert_int_equal(rollouts_draw(&sampler, buffer.rollout_groups, buffer.count, 1, NULL), 0);
+        assert_int_equal(buffer.rollout_groups[0]->number, step);
+        assert_true(rollout_group_done(buffer.rollout_groups[0]));
+        assert_int_equal(replay_buffer_save(&buffer, path), 0);
+        replay_buffer_open(&again, &prompts, tokenizer, 1, GROUP, 4, 1);
         again.route_width = sampler.route_width;
-        assert_int_equal(pool_load(&again, path), 0);
-        assert_true(same_pool(&pool, &again));
-        pool_go_back(&again, &mark); /* repeats the same draws */
-        assert_true(step > 0 || !same_pool(&pool, &again));
-        assert_int_equal(rollouts_draw(&sampler, again.cohorts, again.count, 1, NULL), 0);
-        assert_true(same_pool(&pool, &again));
-        pool_close(&again);
-        partial += unfinished(&pool);
-        pool_drop(&pool);
+        assert_int_equal(replay_buffer_load(&again, path), 0);
+        assert_true(same_pool(&buffer, &again));
+        replay_buffer_rewind(&again, &mark); /* repeats the same draws */
+        assert_true(step > 0 || !same_pool(&buffer, &again));
+        assert_int_equal(rollouts_draw(&sampler, again.rollout_groups, again.count, 1, NULL), 0);
+        assert_true(same_pool(&buffer, &again));
+        replay_buffer_close(&again);
+        partial += unfinished(&buffer);
+        replay_buffer_drop(&buffer);
     }
     assert_true(partial > 0);
-    pool_mark_release(&mark);
-    pool_close(&pool);
+    replay_buffer_mark_release(&mark);
+    replay_buffer_close(&buffer);
     sampler_close(&sampler);
     unlink(path);
     memory_free(path);
@@ -465,14 +468,14 @@ static void test_buffer(void **state)
 
 static void test_damaged_files(void **state)
 {
-    struct pool pool;
+    struct replay_buffer buffer;
     char *path = path_join(folder, "rollouts.safetensors");
-    const i64 cohorts[2] = {0, 0}, rollouts[12] = {5, 0, 0, 0};
+    const i64 rollout_groups[2] = {0, 0}, rollouts[12] = {5, 0, 0, 0};
     const i32 ids[2] = {1, 2};
     const float zeros[2] = {0};
     const u8 given[2] = {0};
     const struct tensor_source tensors[] = {
-        {.name = "cohorts", .dtype = DTYPE_I64, .rank = 2, .shape = {1, 2}, .data = cohorts},
+        {.name = "cohorts", .dtype = DTYPE_I64, .rank = 2, .shape = {1, 2}, .data = rollout_groups},
         {.name = "rollouts", .dtype = DTYPE_I64, .rank = 2, .shape = {3, 4}, .data = rollouts},
         {.name = "ids", .dtype = DTYPE_I32, .rank = 1, .shape = {2}, .data = ids},
         {.name = "logprob", .dtype = DTYPE_F32, .rank = 1, .shape = {2}, .data = zeros},
@@ -482,9 +485,9 @@ static void test_damaged_files(void **state)
     (void)state;
     for (i64 count = 1; count <= COUNT_OF(tensors); count++) {
         assert_int_equal(safetensors_save(path, tensors, count, NULL), 0);
-        pool_open(&pool, &prompts, tokenizer, 2, GROUP, 1, 1);
-        assert_int_equal(pool_load(&pool, path), -1);
-        pool_close(&pool);
+        replay_buffer_open(&buffer, &prompts, tokenizer, 2, GROUP, 1, 1);
+        assert_int_equal(replay_buffer_load(&buffer, path), -1);
+        replay_buffer_close(&buffer);
     }
     unlink(path);
     memory_free(path);
@@ -492,39 +495,39 @@ static void test_damaged_files(void **state)
 
 static void test_hints_stand_behind_the_prompt(void **state)
 {
-    struct pool pool;
-    struct surrogate_settings s = {.hint_share = 0.5, .hint_decay = 1};
-    struct text text = {0};
+    struct replay_buffer buffer;
+    struct policy_loss_settings s = {.hint_share = 0.5, .hint_decay = 1};
+    struct buffer text = {0};
     (void)state;
-    pool_open(&pool, &prompts, tokenizer, 1, GROUP, 1, 1);
+    replay_buffer_open(&buffer, &prompts, tokenizer, 1, GROUP, 1, 1);
     for (i64 i = 0; i < PROMPTS; i++)
-        pool.pass[i] = 1;
-    assert_int_equal(pool_fill(&pool, 0, &s), 0);
-    const struct task *task = pool.cohorts[0]->prompt;
+        buffer.pass[i] = 1;
+    assert_int_equal(replay_buffer_fill(&buffer, 0, &s), 0);
+    const struct task *task = buffer.rollout_groups[0]->prompt;
     i64 thoughts = task->think.count - task->think_head;
-    assert_int_equal(pool.cohorts[0]->hint, task->think_head + thoughts / 2);
-    assert_int_equal(rollout_text(&text, pool.cohorts[0], 0, tokenizer), 0);
+    assert_int_equal(buffer.rollout_groups[0]->hint, task->think_head + thoughts / 2);
+    assert_int_equal(rollout_text(&text, buffer.rollout_groups[0], 0, tokenizer), 0);
     assert_ptr_equal(strstr(text.data, "<think>\none"), text.data);
-    pool_drop(&pool);
-    assert_int_equal(pool_fill(&pool, 50, &s), 0); /* the hint has faded */
-    assert_int_equal(pool.cohorts[0]->hint, 0);
-    text_release(&text);
-    pool_close(&pool);
+    replay_buffer_drop(&buffer);
+    assert_int_equal(replay_buffer_fill(&buffer, 50, &s), 0); /* the hint has faded */
+    assert_int_equal(buffer.rollout_groups[0]->hint, 0);
+    buffer_release(&text);
+    replay_buffer_close(&buffer);
 }
 
 /* Hints fade by pass@k: one right answer of several counts in full. */
 static void test_the_best_of_several_answers(void **state)
 {
     struct sampler sampler;
-    struct judge_settings settings = {0};
-    struct judge *judge = judge_open(&settings, tokenizer, NULL, 0);
+    struct grader_settings settings = {0};
+    struct grader *grader = grader_open(&settings, tokenizer, NULL, 0);
     struct eval_scores scores;
     double best[PROMPTS], mean = 0;
     struct json *answers = json_array();
     (void)state;
     open_sampler(&sampler, 4);
-    assert_int_equal(eval_prompts(&scores, &(struct eval_kept){best, answers}, &sampler, judge, &prompts, 1, GROUP, 7),
-                     0);
+    assert_int_equal(
+        eval_prompts(&scores, &(struct eval_details){best, answers}, &sampler, grader, &prompts, 1, GROUP, 7), 0);
     for (i64 i = 0; i < PROMPTS; i++) {
         assert_true(best[i] == 0 || best[i] == 1);
         mean += best[i] / PROMPTS;
@@ -540,7 +543,7 @@ static void test_the_best_of_several_answers(void **state)
     }
     json_free(answers);
     sampler_close(&sampler);
-    judge_close(judge);
+    grader_close(grader);
 }
 
 /* ---- The stage ---- */
@@ -591,13 +594,13 @@ static pid_t start_stage(const char *out)
 static void same_files(const char *a, const char *b, const char *name)
 {
     char *x = path_join(a, name), *y = path_join(b, name);
-    struct text left = {0}, right = {0};
+    struct buffer left = {0}, right = {0};
     assert_int_equal(file_read(&left, x), 0);
     assert_int_equal(file_read(&right, y), 0);
     if (left.length != right.length || memcmp(left.data, right.data, (size_t)left.length) != 0)
         fail_msg("%s differs", name);
-    text_release(&left);
-    text_release(&right);
+    buffer_release(&left);
+    buffer_release(&right);
     memory_free(x);
     memory_free(y);
 }
@@ -623,12 +626,12 @@ static void kill_after(pid_t child, const char *out, const char *sign)
 static i64 count_lines(const char *directory, const char *name)
 {
     char *path = path_join(directory, name);
-    struct text text = {0};
+    struct buffer text = {0};
     i64 lines = 0;
     assert_int_equal(file_read(&text, path), 0);
     for (i64 i = 0; i < text.length; i++)
         lines += text.data[i] == '\n';
-    text_release(&text);
+    buffer_release(&text);
     memory_free(path);
     return lines;
 }
@@ -688,12 +691,12 @@ static void test_killed_and_resumed(void **state)
 static double first_mismatch(const char *directory)
 {
     char *path = path_join(directory, "metrics.jsonl");
-    struct text text = {0};
+    struct buffer text = {0};
     assert_int_equal(file_read(&text, path), 0);
     struct json *j = json_parse_line(text.data, (i64)strcspn(text.data, "\n"), path, 1);
     double mismatch = json_number(json_get(j, "mismatch"), INFINITY);
     json_free(j);
-    text_release(&text);
+    buffer_release(&text);
     memory_free(path);
     return mismatch;
 }
@@ -711,11 +714,11 @@ static void test_a_stage_in_8_bits(void **state)
     assert_int_equal(how, 0);
     assert_true(first_mismatch(plain) < 1e-4 && first_mismatch(rounded) < 1e-3);
     for (int i = 0; i < 2; i++) {
-        struct text text = {0};
+        struct buffer text = {0};
         char *path = path_join(i ? plain : rounded, "model.safetensors");
         assert_int_equal(file_read(&text, path), 0);
         hash[i] = hash_bytes(text.data, text.length, 0);
-        text_release(&text);
+        buffer_release(&text);
         memory_free(path);
     }
     assert_true(hash[0] != hash[1]);
@@ -744,7 +747,7 @@ static void test_the_stage_takes_what_is_estimated(void **state)
     struct step_memory all, weights = {0};
     const struct rl_work work = {&s, &model.config, tokenizer, &prompts, &prompts, DTYPE_F32, in_8_bits};
     struct sampler sampler, beside;
-    struct pool pool;
+    struct replay_buffer buffer;
     struct learner l;
     struct learn_result learnt;
     struct eval_scores scores;
@@ -757,25 +760,25 @@ static void test_the_stage_takes_what_is_estimated(void **state)
     const struct sampler_room room = rl_room(&s, prompts.longest);
     submodel_full(&full, &model.config);
     assert_int_equal(sampler_open(&sampler, &model, &full, tokenizer, &room), 0);
-    draw_all(&pool, &sampler, &s.surrogate);
-    learner_open(&l, &model, &sampler.vocabulary, &s.surrogate, s.minibatches, s.micro_positions);
+    draw_all(&buffer, &sampler, &s.policy_loss);
+    learner_open(&l, &model, &sampler.vocabulary, &s.policy_loss, s.minibatches, s.micro_positions);
     l.route_width = sampler.route_width;
     l.policy = sampler_policy(&sampler);
     l.trainer.optimizer = &s.optimizer;
     l.trainer.lr = lr_of_settings(&s.optimizer, 1);
-    assert_int_equal(learner_step(&learnt, &l, pool.cohorts, pool.count, success, 0), 0);
+    assert_int_equal(learner_step(&learnt, &l, buffer.rollout_groups, buffer.count, success, 0), 0);
     const struct sampler_room evaluated = {PROMPTS, 1, prompts.longest, MOST, false};
     assert_int_equal(sampler_open(&beside, &model, &full, tokenizer, &evaluated), 0);
-    struct judge *judge = judge_open(&s.judge, tokenizer, NULL, 0);
-    assert_int_equal(eval_prompts(&scores, &(struct eval_kept){0}, &beside, judge, &prompts, 1, 1, 1), 0);
+    struct grader *grader = grader_open(&s.grader, tokenizer, NULL, 0);
+    assert_int_equal(eval_prompts(&scores, &(struct eval_details){0}, &beside, grader, &prompts, 1, 1, 1), 0);
     i64 used = before - device_left_bytes(&device);
     print_message("estimated %lld, used %lld\n", (long long)estimated, (long long)used);
     assert_in_range(used, estimated * 9 / 10, estimated);
     unsetenv("WEFT_EMU_MEMORY");
-    judge_close(judge);
+    grader_close(grader);
     sampler_close(&beside);
     learner_close(&l);
-    pool_close(&pool);
+    replay_buffer_close(&buffer);
     sampler_close(&sampler);
     settings_release(&s, rl_table);
 }
@@ -793,7 +796,7 @@ static void test_a_stage_that_does_not_fit_says_what_would(void **state)
     struct rl_work work = {&s, &model.config, tokenizer, &prompts, &(struct prompts){0}, DTYPE_F32, in_8_bits};
     less.micro_positions = 256;
     less.recompute = true;
-    less.seats = 8;
+    less.slots = 8;
     char limit[32], words[128];
     estimate_stage(&all, &work);
     work.settings = &less;

@@ -1,7 +1,7 @@
 /* Verifiers by tables of cases, prompts from files, and misbehaving reward programs: in every case
  * the caller gets answers or a message within the time limit, and no process is left behind. */
 #include "core/settings.h"
-#include "rl/judge.h"
+#include "rl/grader.h"
 #include "rl/program.h"
 
 #include <math.h>
@@ -354,18 +354,18 @@ static void test_verifiers(void **state)
 
 static void test_gsm8k_looks_at_the_last_300_characters(void **state)
 {
-    struct text answer = {0};
+    struct buffer answer = {0};
     double score;
     (void)state;
-    text_printf(&answer, "#### 72");
+    buffer_printf(&answer, "#### 72");
     for (int i = 0; i < 293; i++)
-        text_printf(&answer, "\xc3\xa9"); /* 2 bytes each: the limit counts characters */
+        buffer_printf(&answer, "\xc3\xa9"); /* 2 bytes each: the limit counts characters */
     assert_int_equal(verify(&score, VERIFY_GSM8K, "72", answer.data), 0);
     assert_true(score == 1);
-    text_printf(&answer, "...");
+    buffer_printf(&answer, "...");
     assert_int_equal(verify(&score, VERIFY_GSM8K, "72", answer.data), 0);
     assert_true(score == 0);
-    text_release(&answer);
+    buffer_release(&answer);
 }
 
 static void test_ground_truths_that_are_none(void **state)
@@ -427,7 +427,7 @@ static void test_dispatch(void **state)
 static void test_prompts(void **state)
 {
     struct prompts p;
-    struct text text = {0};
+    struct buffer text = {0};
     (void)state;
     assert_int_equal(load(&p, "a.jsonl",
                           "{\"data_source\":\"weft/sort\",\"prompt\":[{\"role\":\"system\",\"content\":\"be brief\"},"
@@ -439,22 +439,22 @@ static void test_prompts(void **state)
     assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, false), 0);
     assert_string_equal(text.data, "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\n<|im_end|><|im_end|>\n"
                                    "<|im_start|>assistant\n");
-    text_clear(&text);
+    buffer_clear(&text);
     assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, true), 0);
     /* the content's marker is not a special token */
     assert_string_equal(text.data, "system\nbe brief\nuser\n<|im_end|>\nassistant\n");
-    text_clear(&text);
+    buffer_clear(&text);
     assert_int_equal(text_decode(tokenizer, &text, p.list[1].think.ids, p.list[1].think.count, false), 0);
     assert_string_equal(text.data, "<think>\nwell");
     assert_true(p.list[1].pass == 0.5);
-    text_release(&text);
+    buffer_release(&text);
     prompts_release(&p);
 }
 
 static void prompts_may_stand_in_a_table(void **state)
 {
     struct prompts p;
-    struct text text = {0};
+    struct buffer text = {0};
     (void)state;
     assert_int_equal(prompts_load(&p, GOLDEN "/tables/forms/verl.parquet", tokenizer, 0), 0);
     assert_int_equal(p.count, 1);
@@ -463,7 +463,7 @@ static void prompts_may_stand_in_a_table(void **state)
     assert_string_equal(p.list[0].style, "rule");
     assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, false), 0);
     assert_string_equal(text.data, "<|im_start|>user\n2*3?<|im_end|>\n<|im_start|>assistant\n");
-    text_release(&text);
+    buffer_release(&text);
     prompts_release(&p);
     assert_int_equal(prompts_load(&p, GOLDEN "/tables/forms/text.parquet", tokenizer, 0), -1);
     assert_non_null(strstr(error_text(), "text.parquet:1: key prompt"));
@@ -477,7 +477,7 @@ static void questions_are_prompts_as_published(void **state)
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         struct prompts p;
         enum verifier verifier;
-        struct text text = {0};
+        struct buffer text = {0};
         char *path = string_format("%s/tables/forms/%s", GOLDEN, names[i]);
         assert_int_equal(prompts_load(&p, path, tokenizer, 0), 0);
         assert_int_equal(p.count, 2);
@@ -486,7 +486,7 @@ static void questions_are_prompts_as_published(void **state)
         assert_int_equal(verifier, VERIFY_GSM8K);
         assert_int_equal(text_decode(tokenizer, &text, p.list[1].ids.ids, p.list[1].ids.count, false), 0);
         assert_string_equal(text.data, "<|im_start|>user\n2*3?<|im_end|>\n<|im_start|>assistant\n");
-        text_release(&text);
+        buffer_release(&text);
         prompts_release(&p);
         memory_free(path);
     }
@@ -621,48 +621,48 @@ static void test_full_pipes(void **state)
 
 /* ---- Judging ---- */
 
-static struct prompts judged;
-static struct cohort cohort;
+static struct prompts graded;
+static struct rollout_group rollout_group;
 
 static void open_cohort(const char *style)
 {
     char *line =
         string_format("{\"prompt\":\"say a\",\"reward_model\":{\"style\":\"%s\",\"ground_truth\":\"a\"}}", style);
-    require(load(&judged, "j.jsonl", line) == 0, "%s", error_text());
+    require(load(&graded, "j.jsonl", line) == 0, "%s", error_text());
     memory_free(line);
-    cohort_init(&cohort, &judged.list[0], 0, 5, 2);
+    rollout_group_init(&rollout_group, &graded.list[0], 0, 5, 2);
     for (i64 i = 0; i < 2; i++) {
         struct id_list ids = {0};
         text_encode(tokenizer, &ids, i ? "b" : "a", 1, NULL);
-        answer_push(&cohort.rollouts[i].answer, ids.ids[0], -1, 1, false);
-        answer_push(&cohort.rollouts[i].answer, text_token_id(tokenizer, "<|im_end|>"), -1, 1, false);
-        cohort.rollouts[i].answer.done = cohort.rollouts[i].answer.ended = true;
+        answer_push(&rollout_group.rollouts[i].answer, ids.ids[0], -1, 1, false);
+        answer_push(&rollout_group.rollouts[i].answer, text_token_id(tokenizer, "<|im_end|>"), -1, 1, false);
+        rollout_group.rollouts[i].answer.done = rollout_group.rollouts[i].answer.ended = true;
         id_list_release(&ids);
     }
 }
 
 static void close_cohort(void)
 {
-    cohort_release(&cohort);
-    prompts_release(&judged);
+    rollout_group_release(&rollout_group);
+    prompts_release(&graded);
 }
 
-static i64 judge_once(const struct judge_settings *settings, const char *directory, i64 from_step, i64 step)
+static i64 grade_once(const struct grader_settings *settings, const char *directory, i64 from_step, i64 step)
 {
-    struct cohort *list = &cohort;
+    struct rollout_group *list = &rollout_group;
     i64 open = -1;
-    struct judge *judge = judge_open(settings, tokenizer, directory, from_step);
-    require(judge, "%s", error_text());
-    int status = judge_cohorts(&open, judge, &list, 1, step, 100);
-    judge_close(judge);
+    struct grader *grader = grader_open(settings, tokenizer, directory, from_step);
+    require(grader, "%s", error_text());
+    int status = grade_rollouts(&open, grader, &list, 1, step, 100);
+    grader_close(grader);
     return status ? -1 : open;
 }
 
 static void forget_rewards(void)
 {
     for (i64 i = 0; i < 2; i++) {
-        cohort.rollouts[i].judged = cohort.rollouts[i].unjudged = false;
-        cohort.rollouts[i].reward = -1;
+        rollout_group.rollouts[i].graded = rollout_group.rollouts[i].ungraded = false;
+        rollout_group.rollouts[i].reward = -1;
     }
 }
 
@@ -671,55 +671,55 @@ static void test_rewards_are_written_and_replayed(void **state)
     char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
     char *path = path_join(directory, "rewards.jsonl");
     char *argv[] = {"sh", "-c", "while read line; do echo '{\"score\": 0.5}'; done"}, *broken[] = {"false"};
-    struct judge_settings good = {.program = {argv, 3}, .seconds = TEST_SECONDS_MOST},
-                          bad = {.program = {broken, 1}, .seconds = TEST_SECONDS_MOST};
-    struct text first = {0}, second = {0};
+    struct grader_settings good = {.program = {argv, 3}, .seconds = TEST_SECONDS_MOST},
+                           bad = {.program = {broken, 1}, .seconds = TEST_SECONDS_MOST};
+    struct buffer first = {0}, second = {0};
     (void)state;
     require(directory_remove(directory) == 0 && directory_make(directory) == 0, "%s", error_text());
     open_cohort("program");
-    assert_int_equal(judge_once(&good, directory, 0, 3), 0);
-    assert_true(cohort.rollouts[0].reward == 0.5 && cohort.rollouts[1].judged);
+    assert_int_equal(grade_once(&good, directory, 0, 3), 0);
+    assert_true(rollout_group.rollouts[0].reward == 0.5 && rollout_group.rollouts[1].graded);
     assert_int_equal(file_read(&first, path), 0);
     forget_rewards();
-    assert_int_equal(judge_once(&bad, directory, 3, 3), 0); /* cached: the program is not run */
-    assert_true(cohort.rollouts[0].reward == 0.5);
+    assert_int_equal(grade_once(&bad, directory, 3, 3), 0); /* cached: the program is not run */
+    assert_true(rollout_group.rollouts[0].reward == 0.5);
     assert_int_equal(file_read(&second, path), 0);
     assert_string_equal(first.data, second.data);
     forget_rewards();
-    assert_int_equal(judge_once(&bad, directory, 3, 4), -1);             /* the step is part of the key */
-    cohort.rollouts[0].answer.ids[0] = cohort.rollouts[1].answer.ids[0]; /* and so is the answer */
-    assert_int_equal(judge_once(&bad, directory, 3, 3), -1);
-    text_release(&first);
-    text_release(&second);
+    assert_int_equal(grade_once(&bad, directory, 3, 4), -1);                           /* the step is part of the key */
+    rollout_group.rollouts[0].answer.ids[0] = rollout_group.rollouts[1].answer.ids[0]; /* and so is the answer */
+    assert_int_equal(grade_once(&bad, directory, 3, 3), -1);
+    buffer_release(&first);
+    buffer_release(&second);
     close_cohort();
     directory_remove(directory);
     memory_free(path);
     memory_free(directory);
 }
 
-/* After the first failure answers are unjudged, on disk
+/* After the first failure answers are ungraded, on disk
  * too; the next failure in a row is an error. */
 static void test_a_program_that_hangs_costs_a_step(void **state)
 {
     char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
     char *argv[] = {"sh", "-c", "sleep 10000"};
-    struct judge_settings hangs = {.program = {argv, 3}, .seconds = 0.1, .failures = 1};
-    struct cohort *list = &cohort;
+    struct grader_settings hangs = {.program = {argv, 3}, .seconds = 0.1, .failures = 1};
+    struct rollout_group *list = &rollout_group;
     i64 open = -1;
     (void)state;
     require(directory_remove(directory) == 0 && directory_make(directory) == 0, "%s", error_text());
     open_cohort("program");
-    struct judge *judge = judge_open(&hangs, tokenizer, directory, 0);
-    assert_int_equal(judge_cohorts(&open, judge, &list, 1, 3, 100), 0);
-    assert_true(open == 0 && cohort.rollouts[0].judged && cohort.rollouts[1].unjudged);
-    assert_true(cohort_success(&cohort, 0) < 0);
+    struct grader *grader = grader_open(&hangs, tokenizer, directory, 0);
+    assert_int_equal(grade_rollouts(&open, grader, &list, 1, 3, 100), 0);
+    assert_true(open == 0 && rollout_group.rollouts[0].graded && rollout_group.rollouts[1].ungraded);
+    assert_true(rollout_group_success(&rollout_group, 0) < 0);
     forget_rewards();
-    assert_int_equal(judge_cohorts(&open, judge, &list, 1, 4, 100), -1);
+    assert_int_equal(grade_rollouts(&open, grader, &list, 1, 4, 100), -1);
     assert_non_null(strstr(error_text(), "2 times in a row"));
-    judge_close(judge);
+    grader_close(grader);
     forget_rewards();
-    assert_int_equal(judge_once(&hangs, directory, 3, 3), 0); /* cached: the program is not run */
-    assert_true(cohort.rollouts[0].unjudged);
+    assert_int_equal(grade_once(&hangs, directory, 3, 3), 0); /* cached: the program is not run */
+    assert_true(rollout_group.rollouts[0].ungraded);
     close_cohort();
     directory_remove(directory);
     memory_free(directory);
@@ -729,31 +729,31 @@ static void test_success_is_of_answers_without_a_hint(void **state)
 {
     (void)state;
     open_cohort("exact");
-    cohort.rollouts[0].reward = 30;
-    cohort.rollouts[1].reward = 7;
-    assert_true(cohort_success(&cohort, 10) == 0.5);
-    assert_true(cohort_success(&cohort, 1) == 1);
-    cohort.hint = 1;
-    assert_true(cohort_success(&cohort, 1) < 0);
+    rollout_group.rollouts[0].reward = 30;
+    rollout_group.rollouts[1].reward = 7;
+    assert_true(rollout_group_success(&rollout_group, 10) == 0.5);
+    assert_true(rollout_group_success(&rollout_group, 1) == 1);
+    rollout_group.hint = 1;
+    assert_true(rollout_group_success(&rollout_group, 1) < 0);
     close_cohort();
 }
 
-/* A kill in the middle of a line: complete lines are kept, the rest is judged again. */
+/* A kill in the middle of a line: complete lines are kept, the rest is graded again. */
 static void test_a_torn_line_is_cut_off(void **state)
 {
     char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
     char *path = path_join(directory, "rewards.jsonl");
-    struct judge_settings settings = {0};
-    struct text all = {0};
+    struct grader_settings settings = {0};
+    struct buffer all = {0};
     (void)state;
     require(directory_remove(directory) == 0 && directory_make(directory) == 0, "%s", error_text());
     assert_int_equal(file_replace(path, "{\"step\":3,\"pro", 14), 0);
     open_cohort("exact");
-    assert_int_equal(judge_once(&settings, directory, 0, 3), 0);
-    assert_true(cohort.rollouts[0].reward == 1 && cohort.rollouts[1].reward == 0);
+    assert_int_equal(grade_once(&settings, directory, 0, 3), 0);
+    assert_true(rollout_group.rollouts[0].reward == 1 && rollout_group.rollouts[1].reward == 0);
     assert_int_equal(file_read(&all, path), 0);
     assert_ptr_equal(strstr(all.data, "{\"step\":3,\"prompt\":5,\"rollout\":0,\"turn\":0,"), all.data);
-    text_release(&all);
+    buffer_release(&all);
     close_cohort();
     directory_remove(directory);
     memory_free(path);
@@ -763,18 +763,18 @@ static void test_a_torn_line_is_cut_off(void **state)
 static void test_observations_go_on(void **state)
 {
     char *argv[] = {"sh", "-c", "read a; read b; echo '{\"observation\":\"more\"}'; echo '{\"score\":1}'"};
-    struct judge_settings settings = {.program = {argv, 3}, .seconds = TEST_SECONDS_MOST, .turns = 1};
-    struct text text = {0};
+    struct grader_settings settings = {.program = {argv, 3}, .seconds = TEST_SECONDS_MOST, .turns = 1};
+    struct buffer text = {0};
     (void)state;
     open_cohort("program");
-    assert_int_equal(judge_once(&settings, NULL, 0, 0), 1);
-    assert_false(cohort.rollouts[0].answer.done);
-    assert_int_equal(cohort.rollouts[0].turns, 1);
-    assert_true(cohort.rollouts[1].judged);
-    assert_int_equal(rollout_text(&text, &cohort, 0, tokenizer), 0);
+    assert_int_equal(grade_once(&settings, NULL, 0, 0), 1);
+    assert_false(rollout_group.rollouts[0].answer.done);
+    assert_int_equal(rollout_group.rollouts[0].turns, 1);
+    assert_true(rollout_group.rollouts[1].graded);
+    assert_int_equal(rollout_text(&text, &rollout_group, 0, tokenizer), 0);
     assert_string_equal(text.data, "a\nuser\nmore\nassistant\n");
-    assert_true(cohort.rollouts[0].answer.given[2] && !cohort.rollouts[0].answer.given[1]);
-    text_release(&text);
+    assert_true(rollout_group.rollouts[0].answer.given[2] && !rollout_group.rollouts[0].answer.given[1]);
+    buffer_release(&text);
     close_cohort();
 }
 
@@ -782,19 +782,19 @@ static void test_observations_go_on(void **state)
 static void test_observations_end_with_their_turns(void **state)
 {
     char *argv[] = {"sh", "-c", "while read a; do echo '{\"observation\":\"more\"}'; done"};
-    struct judge_settings settings = {.program = {argv, 3}, .seconds = 10, .turns = 1};
+    struct grader_settings settings = {.program = {argv, 3}, .seconds = 10, .turns = 1};
     struct answer *a;
     (void)state;
     open_cohort("program");
-    cohort.size = 1;
-    a = &cohort.rollouts[0].answer;
-    assert_int_equal(judge_once(&settings, NULL, 0, 0), 1);
+    rollout_group.size = 1;
+    a = &rollout_group.rollouts[0].answer;
+    assert_int_equal(grade_once(&settings, NULL, 0, 0), 1);
     answer_push(a, text_token_id(tokenizer, "<|im_end|>"), -1, 1, false);
     a->done = a->ended = true;
-    assert_int_equal(judge_once(&settings, NULL, 0, 0), 0);
-    assert_true(cohort.rollouts[0].judged && cohort.rollouts[0].reward == 0);
-    assert_int_equal(cohort.rollouts[0].turns, 1);
-    cohort.size = 2;
+    assert_int_equal(grade_once(&settings, NULL, 0, 0), 0);
+    assert_true(rollout_group.rollouts[0].graded && rollout_group.rollouts[0].reward == 0);
+    assert_int_equal(rollout_group.rollouts[0].turns, 1);
+    rollout_group.size = 2;
     close_cohort();
 }
 
@@ -806,18 +806,18 @@ static void test_an_answer_forgives_failures(void **state)
                                  "else touch %s; exit 1; fi",
                                  flag, flag, flag);
     char *argv[] = {"sh", "-c", script};
-    struct judge_settings settings = {.program = {argv, 3}, .seconds = 10, .failures = 1};
-    struct judge *judge = judge_open(&settings, tokenizer, NULL, 0);
-    struct cohort *list = &cohort;
+    struct grader_settings settings = {.program = {argv, 3}, .seconds = 10, .failures = 1};
+    struct grader *grader = grader_open(&settings, tokenizer, NULL, 0);
+    struct rollout_group *list = &rollout_group;
     i64 open;
     (void)state;
     open_cohort("program");
     for (int time = 0; time < 4; time++) {
         forget_rewards();
-        assert_int_equal(judge_cohorts(&open, judge, &list, 1, time, 100), 0);
-        assert_int_equal(cohort.rollouts[0].unjudged, time % 2 == 0);
+        assert_int_equal(grade_rollouts(&open, grader, &list, 1, time, 100), 0);
+        assert_int_equal(rollout_group.rollouts[0].ungraded, time % 2 == 0);
     }
-    judge_close(judge);
+    grader_close(grader);
     close_cohort();
     unlink(flag);
     memory_free(flag);
@@ -829,13 +829,13 @@ static void test_null_is_no_score(void **state)
     char script[] = "read a; read b; echo '{\"score\":null,\"observation\":\"more\"}';"
                     "echo '{\"score\":0.25,\"observation\":\"more\"}'";
     char *argv[] = {"sh", "-c", script};
-    struct judge_settings settings = {.program = {argv, 3}, .seconds = TEST_SECONDS_MOST, .turns = 1};
+    struct grader_settings settings = {.program = {argv, 3}, .seconds = TEST_SECONDS_MOST, .turns = 1};
     (void)state;
     open_cohort("program");
-    assert_int_equal(judge_once(&settings, NULL, 0, 0), 1);
-    assert_int_equal(cohort.rollouts[0].turns, 1);
-    assert_false(cohort.rollouts[0].answer.done);
-    assert_true(cohort.rollouts[1].judged && cohort.rollouts[1].reward == 0.25);
+    assert_int_equal(grade_once(&settings, NULL, 0, 0), 1);
+    assert_int_equal(rollout_group.rollouts[0].turns, 1);
+    assert_false(rollout_group.rollouts[0].answer.done);
+    assert_true(rollout_group.rollouts[1].graded && rollout_group.rollouts[1].reward == 0.25);
     close_cohort();
 }
 

@@ -53,44 +53,44 @@ static const char *id_name(i32 id)
     return id == END ? "END" : id == STILL ? "STILL" : id == CLIP ? "CLIP" : number;
 }
 
-static void draw_input(struct text *out, const struct position *p)
+static void draw_input(struct buffer *out, const struct position *p)
 {
     if (p->input == INPUT_TEXT)
-        text_printf(out, " %s", id_name(p->id));
+        buffer_printf(out, " %s", id_name(p->id));
     else if (p->input == INPUT_VISION_OUT)
-        text_printf(out, " sum[%d,%d,k%d]", p->in.frame, p->in.row, p->in.scale);
+        buffer_printf(out, " sum[%d,%d,k%d]", p->in.frame, p->in.row, p->in.scale);
     else
-        text_printf(out, p->input == INPUT_AUDIO ? " frame[%d]" : " cell[%d,%d]", p->in.frame, p->in.row);
+        buffer_printf(out, p->input == INPUT_AUDIO ? " frame[%d]" : " cell[%d,%d]", p->in.frame, p->in.row);
 }
 
-static void draw_targets(struct text *out, const struct position *p)
+static void draw_targets(struct buffer *out, const struct position *p)
 {
     if (p->text >= 0) {
-        text_printf(out, " -> %s", id_name(p->text));
+        buffer_printf(out, " -> %s", id_name(p->text));
         if (p->text_stream != p->stream)
-            text_printf(out, "(%s)", stream_rows[p->text_stream].name);
+            buffer_printf(out, "(%s)", stream_rows[p->text_stream].name);
         if (p->text_weight != 1)
-            text_printf(out, "*%g", p->text_weight);
+            buffer_printf(out, "*%g", p->text_weight);
     }
     if (p->out == TARGET_VISION)
-        text_printf(out, " -> bits[%d,%d,k%d]", p->target.frame, p->target.row, p->target.scale);
+        buffer_printf(out, " -> bits[%d,%d,k%d]", p->target.frame, p->target.row, p->target.scale);
     if (p->out == TARGET_AUDIO)
-        text_printf(out, " -> codes[%d]", p->target.frame);
+        buffer_printf(out, " -> codes[%d]", p->target.frame);
     if (p->out != TARGETS && p->out_weight != 1)
-        text_printf(out, "*%g", p->out_weight);
+        buffer_printf(out, "*%g", p->out_weight);
 }
 
-static void draw(struct text *out, const struct grammar *g)
+static void draw(struct buffer *out, const struct grammar *g)
 {
     for (i64 i = 0; i < g->count; i++) {
         const struct position *p = &g->positions[i];
-        text_printf(out, "%d %s", (int)i, stream_rows[p->stream].name);
+        buffer_printf(out, "%d %s", (int)i, stream_rows[p->stream].name);
         draw_input(out, p);
-        text_printf(out, " %g,%g,%g %d", p->at[0], p->at[1], p->at[2], p->begin);
+        buffer_printf(out, " %g,%g,%g %d", p->at[0], p->at[1], p->at[2], p->begin);
         if (p->hole_end > p->hole_begin)
-            text_printf(out, " [%d,%d)", p->hole_begin, p->hole_end);
+            buffer_printf(out, " [%d,%d)", p->hole_begin, p->hole_end);
         draw_targets(out, p);
-        text_printf(out, "\n");
+        buffer_printf(out, "\n");
     }
 }
 
@@ -107,12 +107,12 @@ static void give(struct grammar *g, const struct part *parts, i64 count, i32 end
 static void expect(const struct part *parts, i64 count, const struct grammar_options *options, const char *expected)
 {
     struct grammar g;
-    struct text drawn = {0};
+    struct buffer drawn = {0};
     grammar_init(&g, &vocabulary, options);
     give(&g, parts, count, END);
     draw(&drawn, &g);
     assert_string_equal(drawn.data, expected);
-    text_release(&drawn);
+    buffer_release(&drawn);
     grammar_release(&g);
 }
 #define EXPECT(parts, options, ...) expect(parts, COUNT_OF(parts), options, __VA_ARGS__)
@@ -258,7 +258,7 @@ static void long_pictures_have_long_scales(void **state)
 {
     struct part parts[] = {{.kind = STREAM_IMAGE_OUT, .weight = 1, .frames = 1, .shape = 3}};
     struct grammar g;
-    struct measure measured;
+    struct sample_measure measured;
     grammar_init(&g, &vocabulary, NULL);
     give(&g, parts, 1, END);
     grammar_measure(&measured, &vocabulary, parts, 1, END);
@@ -345,7 +345,7 @@ static void drawing_what_is_wanted_gives_the_same_sample(void **state)
     struct part parts[] = {words_part, still, words_part, clip, sound, sound, still, words_part};
     struct grammar_options window = {.window = 1};
     struct grammar known, drawn;
-    struct text a = {0}, b = {0};
+    struct buffer a = {0}, b = {0};
     grammar_init(&known, &vocabulary, &window);
     grammar_init(&drawn, &vocabulary, &window);
     give(&known, parts, COUNT_OF(parts), END);
@@ -358,8 +358,8 @@ static void drawing_what_is_wanted_gives_the_same_sample(void **state)
     generate(&drawn, parts, COUNT_OF(parts), true); /* without the earlier parts at hand */
     assert_int_equal(grammar_length(&drawn), known.count);
     assert_int_equal(drawn.counter, known.counter);
-    text_release(&a);
-    text_release(&b);
+    buffer_release(&a);
+    buffer_release(&b);
     grammar_release(&known);
     grammar_release(&drawn);
     (void)state;
@@ -455,7 +455,7 @@ static void lay_and_measure(struct grammar *g, struct arena *arena, u32 sample)
 {
     struct part parts[6];
     struct batch batch;
-    struct measure measured;
+    struct sample_measure measured;
     i64 count = 1 + rng_below((struct rng_key){7, RNG_TEST}, 6, sample, 99, 0, 0);
     for (i64 i = 0; i < count; i++)
         parts[i] = random_part(sample, (u32)i);

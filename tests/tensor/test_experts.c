@@ -189,7 +189,7 @@ static void a_tape_keeps_what_the_backward_reads(void **state)
     (void)state;
     block_open(&b, DTYPE_BF16);
     tape_open(&tape, &device, DTYPE_BF16, 64 << 20);
-    struct tensor w = {.data = b.w.data, .dtype = DTYPE_BF16, .rows = b.w.rows, .columns = C, .parts = EXPERTS};
+    struct tensor w = {.data = b.w.data, .dtype = DTYPE_BF16, .rows = b.w.rows, .columns = C, .matrices = EXPERTS};
     struct routing routing = {
         .offsets = b.offsets, .source = b.source, .rows_bound = ROWS, .experts = GROUPS, .groups = b.groups};
     for (int records = 0; records < 2; records++) {

@@ -16,7 +16,7 @@ enum { LEAVES = 3, ROWS_MOST = 64, VALUES_MOST = 256 };
 static const double step = 4e-3, tolerance = 2e-3;
 static struct device device;
 
-struct trial {
+struct tape_trial {
     struct tape tape;
     struct tensor x[LEAVES];
     float weight[ROWS_MOST];
@@ -25,7 +25,7 @@ struct trial {
 };
 struct tape_case {
     const char *ops; /* name of the op, or of several used together */
-    void (*run)(struct trial *t);
+    void (*run)(struct tape_trial *t);
     int runs;
     struct {
         i64 rows, columns, parts;
@@ -39,14 +39,14 @@ static float random_float(u32 a, u32 b)
 
 /* Copies an operand to device memory; valid until the trial's tape is cleared. */
 #define PUT(t, values) put(t, values, sizeof(values))
-static void *put(struct trial *t, const void *values, i64 bytes)
+static void *put(struct tape_trial *t, const void *values, i64 bytes)
 {
     void *out = tape_stage_copy(&t->tape, values, bytes);
     tape_put(&t->tape);
     return out;
 }
 
-static void add_loss(struct trial *t, const float *value, i64 n)
+static void add_loss(struct tape_trial *t, const float *value, i64 n)
 {
     float values[ROWS_MOST];
     assert_true(n <= ROWS_MOST);
@@ -56,7 +56,7 @@ static void add_loss(struct trial *t, const float *value, i64 n)
 }
 
 /* Adds the objective of an op with an output: its L2 distance to noise. */
-static void finish(struct trial *t, struct tensor *y)
+static void finish(struct tape_trial *t, struct tensor *y)
 {
     assert_true(y->rows * y->columns <= VALUES_MOST);
     struct tensor *target = op_borrow(&t->tape, t->noise, DTYPE_F32, y->rows, y->columns);
@@ -66,18 +66,18 @@ static void finish(struct trial *t, struct tensor *y)
 
 /* ---- the cases ---- */
 
-static void run_linear(struct trial *t)
+static void run_linear(struct tape_trial *t)
 {
     finish(t, op_linear(&t->tape, &t->x[0], &t->x[1], DTYPE_F32));
 }
 
-static struct tensor *constant(struct trial *t, i64 rows, i64 columns)
+static struct tensor *constant(struct tape_trial *t, i64 rows, i64 columns)
 {
     assert_true(rows * columns <= VALUES_MOST);
     return op_borrow(&t->tape, t->noise, DTYPE_F32, rows, columns);
 }
 
-static void finish_experts(struct trial *t, struct tensor *y, const struct routing *r, struct tensor *a,
+static void finish_experts(struct tape_trial *t, struct tensor *y, const struct routing *r, struct tensor *a,
                            struct tensor *b)
 {
     struct tensor *out = tape_tensor(&t->tape, DTYPE_F32, r->n, y->columns);
@@ -85,7 +85,7 @@ static void finish_experts(struct trial *t, struct tensor *y, const struct routi
     finish(t, out);
 }
 
-static void run_experts(struct trial *t)
+static void run_experts(struct tape_trial *t)
 {
     static const i32 chosen[] = {0, 2, 1, 3, 2, 0, 3, 1, 0, 1};
     static const u8 counted[5];
@@ -96,7 +96,7 @@ static void run_experts(struct trial *t)
 }
 
 /* Gathered rows against copied rows. */
-static void run_gated_experts(struct trial *t)
+static void run_gated_experts(struct tape_trial *t)
 {
     static const i32 chosen[] = {0, 2, 1, 3, 2, 0, 3, 1, 0, 1};
     static const u8 counted[5];
@@ -108,24 +108,24 @@ static void run_gated_experts(struct trial *t)
     finish_experts(t, op_add(&t->tape, first, second), r, NULL, NULL);
 }
 
-static void run_bias(struct trial *t)
+static void run_bias(struct tape_trial *t)
 {
     finish(t, op_bias(&t->tape, &t->x[0], &t->x[1]));
 }
 
-static void run_conv(struct trial *t)
+static void run_conv(struct tape_trial *t)
 {
     const struct conv conv = {1, 2, 3, {2, 3, 3}, {2, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 1, 1}};
     finish(t, op_conv(&t->tape, &t->x[0], &t->x[1], &conv));
 }
 
-static void run_rmsnorm(struct trial *t)
+static void run_rmsnorm(struct tape_trial *t)
 {
     finish(t, op_rmsnorm(&t->tape, &t->x[0], &t->x[1], 1e-5f));
     finish(t, op_rmsnorm(&t->tape, &t->x[0], NULL, 1e-5f));
 }
 
-static void run_add_rmsnorm(struct trial *t)
+static void run_add_rmsnorm(struct tape_trial *t)
 {
     struct tensor *made = op_scale(&t->tape, &t->x[1], 1, DTYPE_F32), *sum;
     struct tensor *y = op_add_rmsnorm(&t->tape, &sum, &t->x[0], made, &t->x[2], 1e-5f);
@@ -133,24 +133,24 @@ static void run_add_rmsnorm(struct trial *t)
     finish(t, y);
 }
 
-static void run_add(struct trial *t)
+static void run_add(struct tape_trial *t)
 {
     finish(t, op_add(&t->tape, &t->x[0], &t->x[1]));
 }
 
-static void run_add_onto(struct trial *t)
+static void run_add_onto(struct tape_trial *t)
 {
     finish(t, op_add_onto(&t->tape, op_scale(&t->tape, &t->x[1], 1, DTYPE_F32), &t->x[0]));
 }
 
-static void run_add_to_itself(struct trial *t)
+static void run_add_to_itself(struct tape_trial *t)
 {
     finish(t, op_add(&t->tape, &t->x[0], &t->x[0]));
 }
 
 /* Gradients that share memory: one is accumulated into before the others are read, another
  * afterwards. */
-static void run_sums(struct trial *t)
+static void run_sums(struct tape_trial *t)
 {
     struct tape *tape = &t->tape;
     struct tensor *sum = op_add(tape, &t->x[0], &t->x[1]);
@@ -160,28 +160,28 @@ static void run_sums(struct trial *t)
     finish(t, op_activate(tape, more, ACTIVATION_GELU));
 }
 
-static void run_scale(struct trial *t)
+static void run_scale(struct tape_trial *t)
 {
     finish(t, op_scale(&t->tape, &t->x[0], 0.7f, DTYPE_F32));
 }
 
-static void run_norm_linear(struct trial *t)
+static void run_norm_linear(struct tape_trial *t)
 {
     finish(t, op_norm_linear(&t->tape, &t->x[0], &t->x[1], 1e-5f, &t->x[2], DTYPE_F32));
 }
 
-static void run_linear_swiglu(struct trial *t)
+static void run_linear_swiglu(struct tape_trial *t)
 {
     finish(t, op_linear_swiglu(&t->tape, &t->x[0], &t->x[1]));
 }
 
-static void run_add_linear(struct trial *t)
+static void run_add_linear(struct tape_trial *t)
 {
     finish(t, op_add_linear(&t->tape, &t->x[0], &t->x[1], &t->x[2]));
 }
 
 /* A constant operand has no gradient. */
-static void run_add_linear_norm(struct trial *t)
+static void run_add_linear_norm(struct tape_trial *t)
 {
     struct tensor *sum, *norm = constant(t, 1, 3);
     struct tensor *n = op_add_linear_norm(&t->tape, &sum, &t->x[0], &t->x[1], &t->x[2], norm, 1e-5f);
@@ -190,65 +190,65 @@ static void run_add_linear_norm(struct trial *t)
     finish(t, op_linear_swiglu(&t->tape, n, constant(t, 4, 3)));
 }
 
-static void run_linear_exact(struct trial *t)
+static void run_linear_exact(struct tape_trial *t)
 {
     finish(t, op_linear_exact(&t->tape, &t->x[0], &t->x[1]));
 }
 
-static void run_swiglu(struct trial *t)
+static void run_swiglu(struct tape_trial *t)
 {
     finish(t, op_swiglu(&t->tape, &t->x[0]));
 }
 
-static void run_activate(struct trial *t)
+static void run_activate(struct tape_trial *t)
 {
     finish(t, op_activate(&t->tape, &t->x[0], ACTIVATION_SILU));
     finish(t, op_activate(&t->tape, &t->x[0], ACTIVATION_GELU));
 }
 
-static void run_permute(struct trial *t)
+static void run_permute(struct tape_trial *t)
 {
     finish(t, op_permute(&t->tape, &t->x[0], 3, (const i64[]){2, 3, 4}, (const i64[]){1, 2, 0}, 4));
 }
 
-static void run_view(struct trial *t)
+static void run_view(struct tape_trial *t)
 {
     finish(t, op_view(&t->tape, &t->x[0], 2));
 }
 
-static void run_rows(struct trial *t)
+static void run_rows(struct tape_trial *t)
 {
     finish(t, op_add(&t->tape, op_rows(&t->tape, &t->x[0], 3, 2), op_rows(&t->tape, &t->x[0], 2, 2)));
 }
 
-static void run_concat(struct trial *t)
+static void run_concat(struct tape_trial *t)
 {
     struct tensor *const parts[] = {&t->x[0], &t->x[1]};
     finish(t, op_concat(&t->tape, parts, 2));
 }
 
-static void run_gather(struct trial *t)
+static void run_gather(struct tape_trial *t)
 {
     static const i32 index[] = {2, 0, -1, 2, 1};
     finish(t, op_gather(&t->tape, &t->x[0], PUT(t, index), COUNT_OF(index)));
 }
 
 /* The second call adds to the gradient of the first. */
-static void run_select(struct trial *t)
+static void run_select(struct tape_trial *t)
 {
     static const i32 index[] = {4, -1, 0, 2}, other[] = {0, 1};
     finish(t, op_select(&t->tape, &t->x[0], PUT(t, index), COUNT_OF(index)));
     finish(t, op_select(&t->tape, &t->x[0], PUT(t, other), COUNT_OF(other)));
 }
 
-static void run_place(struct trial *t)
+static void run_place(struct tape_trial *t)
 {
     static const i32 first[] = {4, 0}, second[] = {1, -1, 5};
-    const struct place places[] = {{&t->x[0], PUT(t, first)}, {&t->x[1], PUT(t, second)}};
+    const struct placement places[] = {{&t->x[0], PUT(t, first)}, {&t->x[1], PUT(t, second)}};
     finish(t, op_place(&t->tape, 6, 3, DTYPE_F32, places, 2));
 }
 
-static struct attention attention_of_six(struct trial *t)
+static struct attention attention_of_six(struct tape_trial *t)
 {
     static const i32 query[] = {0, 1, 2, 3, 4, 5}, end[] = {6, 6, 6, 6, 6, 6};
     static const i32 hole_begin[] = {0, 3, 0, 0, 0, 0}, hole_end[] = {0, 5, 0, 0, 0, 0};
@@ -263,14 +263,14 @@ static struct attention attention_of_six(struct trial *t)
 }
 
 /* The op rotates its input in place, so it gets a copy. */
-static void run_attention(struct trial *t)
+static void run_attention(struct tape_trial *t)
 {
     const struct attention a = attention_of_six(t);
     finish(t, op_attention(&t->tape, op_scale(&t->tape, &t->x[0], 1, DTYPE_F32), &a));
 }
 
 /* Without recording, it uses a cache that holds only these positions. */
-static void run_norm_attention(struct trial *t)
+static void run_norm_attention(struct tape_trial *t)
 {
     struct attention a = attention_of_six(t);
     float *kept = tape_alloc(&t->tape, 2 * 6 * 4 * 4);
@@ -282,28 +282,28 @@ static void run_norm_attention(struct trial *t)
     finish(t, op_norm_attention(&t->tape, &t->x[0], &t->x[1], 1e-5f, &t->x[2], &a));
 }
 
-static void run_cross_entropy(struct trial *t)
+static void run_cross_entropy(struct tape_trial *t)
 {
     static const i32 target[] = {1, 4, 0};
     struct loss loss = op_cross_entropy(&t->tape, &t->x[0], PUT(t, target), t->coefficient, false);
     add_loss(t, loss.value, loss.n);
 }
 
-static void run_linear_cross_entropy(struct trial *t)
+static void run_linear_cross_entropy(struct tape_trial *t)
 {
     static const i32 target[] = {1, 4, -100};
     struct loss loss = op_linear_cross_entropy(&t->tape, &t->x[0], &t->x[1], PUT(t, target), t->coefficient, false);
     add_loss(t, loss.value, loss.n);
 }
 
-static void run_bit_cross_entropy(struct trial *t)
+static void run_bit_cross_entropy(struct tape_trial *t)
 {
     static const u8 bits[] = {1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0};
     struct loss loss = op_bit_cross_entropy(&t->tape, &t->x[0], PUT(t, bits), t->coefficient, false);
     add_loss(t, loss.value, loss.n);
 }
 
-static void run_distance(struct trial *t)
+static void run_distance(struct tape_trial *t)
 {
     struct tensor *y = op_borrow(&t->tape, t->noise, DTYPE_F32, t->x[0].rows, t->x[0].columns);
     for (int kind = DISTANCE_L1; kind <= DISTANCE_L2; kind++) {
@@ -312,7 +312,7 @@ static void run_distance(struct trial *t)
     }
 }
 
-static void run_bit_entropy(struct trial *t)
+static void run_bit_entropy(struct tape_trial *t)
 {
     static const struct scale scales[] = {{1, 1}, {2, 2}};
     static const float amplitudes[] = {0.5f, 0.25f};
@@ -326,14 +326,14 @@ static void run_bit_entropy(struct trial *t)
 }
 
 /* With its own values substituted, the gradient is the true one. */
-static void run_straight_through(struct trial *t)
+static void run_straight_through(struct tape_trial *t)
 {
     struct tensor *y = op_borrow(&t->tape, t->x[0].data, DTYPE_F32, t->x[0].rows, t->x[0].columns);
     finish(t, op_straight_through(&t->tape, &t->x[0], y));
 }
 
 /* On a GPU without recording this takes 2 launches; gradients are those of the separate ops. */
-static void run_few_experts(struct trial *t)
+static void run_skinny_experts(struct tape_trial *t)
 {
     static const i32 chosen[] = {0, 2, 1, -1, 2, 3, -1, -1, 0, 1};
     static const u8 counted[5];
@@ -342,13 +342,13 @@ static void run_few_experts(struct trial *t)
     const struct experts e = {&t->x[1], &t->x[2], constant(t, 10, 4), constant(t, 4, 5)};
     struct tensor *sum,
         *n = op_add_linear_norm(tape, &sum, &t->x[0], &t->x[0], constant(t, 4, 4), constant(t, 1, 4), 1e-5f);
-    bool few = op_takes_few_experts(tape, n, 2, &e);
-    assert_int_equal(few, device_is_gpu(tape->device) && !tape->recording);
+    bool skinny = op_takes_skinny_experts(tape, n, 2, &e);
+    assert_int_equal(skinny, device_is_gpu(tape->device) && !tape->recording);
     struct tensor *shared =
-        few ? NULL : op_linear(tape, op_linear_swiglu(tape, n, e.shared_gate_up), e.shared_down, DTYPE_F32);
+        skinny ? NULL : op_linear(tape, op_linear_swiglu(tape, n, e.shared_gate_up), e.shared_down, DTYPE_F32);
     struct routing *r = op_route(tape, op_linear_exact(tape, n, constant(t, 4, 4)), &in);
-    if (few) {
-        finish(t, op_few_experts(tape, sum, n, r, &e));
+    if (skinny) {
+        finish(t, op_skinny_experts(tape, sum, n, r, &e));
         return;
     }
     struct expert_rows rows = op_sorted(tape, n, r);
@@ -373,7 +373,7 @@ static const struct tape_case cases[] = {
     {"linear_swiglu", run_linear_swiglu, 2, {{5, 4}, {6, 4}}},
     {"add_linear", run_add_linear, 3, {{5, 3}, {5, 4}, {3, 4}}},
     {"add_linear_norm", run_add_linear_norm, 2, {{5, 3}, {5, 4}, {3, 4}}},
-    {"takes_few_experts few_experts", run_few_experts, 1, {{5, 4}, {24, 4, 4}, {16, 3, 4}}},
+    {"takes_skinny_experts skinny_experts", run_skinny_experts, 1, {{5, 4}, {24, 4, 4}, {16, 3, 4}}},
     {"linear_exact", run_linear_exact, 2, {{5, 4}, {3, 4}}},
     {"swiglu", run_swiglu, 1, {{5, 6}}},
     {"activate", run_activate, 2, {{5, 6}}},
@@ -396,7 +396,7 @@ static const struct tape_case cases[] = {
 
 /* ---- gradients ---- */
 
-static double objective(struct trial *t, const struct tape_case *c, bool recording)
+static double objective(struct tape_trial *t, const struct tape_case *c, bool recording)
 {
     tape_clear(&t->tape, recording);
     t->objective = 0;
@@ -415,7 +415,7 @@ static float *draw_floats(u32 stream, i64 count)
     return out;
 }
 
-static void open_trial(struct trial *t, const struct tape_case *c)
+static void open_trial(struct tape_trial *t, const struct tape_case *c)
 {
     memset(t, 0, sizeof *t);
     tape_open(&t->tape, &device, DTYPE_F32, 1 << 22);
@@ -426,24 +426,25 @@ static void open_trial(struct trial *t, const struct tape_case *c)
     for (u32 k = 0; k < LEAVES && c->leaves[k].rows; k++) {
         i64 rows = c->leaves[k].rows, columns = c->leaves[k].columns, parts = c->leaves[k].parts;
         float *data = draw_floats(2 + k, rows * columns);
-        t->x[k] = (struct tensor){.data = data, .rows = rows, .columns = columns, .needs_grad = true, .parts = parts};
+        t->x[k] =
+            (struct tensor){.data = data, .rows = rows, .columns = columns, .needs_grad = true, .matrices = parts};
         t->x[k].dtype = t->x[k].grad_dtype = DTYPE_F32;
         if (!parts)
             continue;
-        t->x[k].parts_written = device_alloc(&device, parts);
+        t->x[k].matrices_written = device_alloc(&device, parts);
         t->x[k].grad = device_alloc(&device, rows * columns * 4);
-        device.ops->zero(&device, t->x[k].parts_written, parts);
+        device.ops->zero(&device, t->x[k].matrices_written, parts);
     }
 }
 
 /* The objective with element i of input k replaced by `value`. */
-static double objective_at(struct trial *t, const struct tape_case *c, int k, i64 i, float value)
+static double objective_at(struct tape_trial *t, const struct tape_case *c, int k, i64 i, float value)
 {
     device_put(t->tape.device, (float *)t->x[k].data + i, &value, 4);
     return objective(t, c, false);
 }
 
-static void check_leaf(struct trial *t, const struct tape_case *c, int k, const float *gradient)
+static void check_leaf(struct tape_trial *t, const struct tape_case *c, int k, const float *gradient)
 {
     i64 count = t->x[k].rows * t->x[k].columns;
     float *data = to_host(t->tape.device, t->x[k].data, count * 4), most = 0.1f;
@@ -460,13 +461,13 @@ static void check_leaf(struct trial *t, const struct tape_case *c, int k, const 
     memory_free(data);
 }
 
-static void close_trial(struct trial *t)
+static void close_trial(struct tape_trial *t)
 {
     for (int k = 0; k < LEAVES; k++) {
         i64 bytes = t->x[k].rows * t->x[k].columns * 4;
         device_free(&device, t->x[k].data, bytes);
-        device_free(&device, t->x[k].parts_written, t->x[k].parts);
-        if (t->x[k].parts)
+        device_free(&device, t->x[k].matrices_written, t->x[k].matrices);
+        if (t->x[k].matrices)
             device_free(&device, t->x[k].grad, bytes);
     }
     device_free(&device, t->coefficient, sizeof t->weight);
@@ -476,7 +477,7 @@ static void close_trial(struct trial *t)
 
 static void check_case(const struct tape_case *c)
 {
-    static struct trial t;
+    static struct tape_trial t;
     float *gradients[LEAVES] = {NULL};
     open_trial(&t, c);
     objective(&t, c, true);
@@ -586,8 +587,8 @@ struct use_trial {
 static struct tensor weight_leaf(u32 stream)
 {
     struct tensor w = leaf(stream, SQUARE, SQUARE);
-    w.parts = 1;
-    w.parts_written = device_alloc(&device, 1);
+    w.matrices = 1;
+    w.matrices_written = device_alloc(&device, 1);
     w.grad = device_alloc(&device, SQUARE * SQUARE * 4);
     return w;
 }
@@ -618,7 +619,7 @@ static void close_uses(struct use_trial *t, struct tensor *x)
     for (int i = 0; i < WEIGHTS; i++) {
         device_free(&device, t->w[i].data, SQUARE * SQUARE * 4);
         device_free(&device, t->w[i].grad, SQUARE * SQUARE * 4);
-        device_free(&device, t->w[i].parts_written, 1);
+        device_free(&device, t->w[i].matrices_written, 1);
     }
     device_free(&device, x->data, SQUARE * SQUARE * 4);
     tape_close(&t->tape);
@@ -729,7 +730,7 @@ static void every_op_has_a_case(void **state)
 {
     (void)state;
     i64 found = 0;
-    struct text text = {0};
+    struct buffer text = {0};
     assert_int_equal(file_read(&text, SOURCE_TREE "/tensor/ops.h"), 0);
     for (const char *at = text.data; (at = strstr(at, "op_")) != NULL; at += 3) {
         size_t length = strspn(at + 3, "abcdefghijklmnopqrstuvwxyz_");
@@ -740,7 +741,7 @@ static void every_op_has_a_case(void **state)
         found++;
     }
     assert_true(found > 20);
-    text_release(&text);
+    buffer_release(&text);
 }
 
 static int run(const char *name)

@@ -20,7 +20,7 @@ static void write_clips(const char *folder)
 {
     static const char *const digits[] = {"zero", "one", "two",   "three", "four",
                                          "five", "six", "seven", "eight", "nine"};
-    struct text lines = {0};
+    struct buffer lines = {0};
     for (int i = 0; i < CLIPS; i++) {
         char *path = string_format("%s/%d.wav", folder, i);
         struct sound sound;
@@ -29,14 +29,14 @@ static void write_clips(const char *folder)
             sound.values[t] =
                 0.3f * (float)(sin(0.05 * (1 + i % 10) * (double)t) + sin(0.31 * (double)t * (1 + i % 7)));
         succeed(sound_write_wav(path, &sound));
-        text_printf(&lines, "{\"audio\":\"%d.wav\",\"text\":\"%s\"}\n", i, digits[i % 10]);
+        buffer_printf(&lines, "{\"audio\":\"%d.wav\",\"text\":\"%s\"}\n", i, digits[i % 10]);
         sound_release(&sound);
         memory_free(path);
     }
     char *captions = path_join(folder, "captions.jsonl");
     succeed(file_replace(captions, lines.data, lines.length));
     memory_free(captions);
-    text_release(&lines);
+    buffer_release(&lines);
 }
 
 static float *samples_of(i64 clip)
@@ -183,7 +183,7 @@ static double commitment_to_nothing(i64 levels)
     audio_trainer_open(&t, &device, DTYPE_F32);
     weights_init(&t.audio.weights, 1);
     const struct weight *words = t.audio.w.codebooks;
-    device.ops->zero(&device, words->master, words->parts * words->rows * words->columns * 4);
+    device.ops->zero(&device, words->master, words->matrices * words->rows * words->columns * 4);
     succeed(audio_step(&result, &t, settings.steps - 1));
     audio_trainer_close(&t);
     return result.commitment;

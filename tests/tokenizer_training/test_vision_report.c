@@ -10,7 +10,7 @@ static struct vision_media media;
 static struct vision_trainer trainer;
 static u8 *pixels, *clip_pixels, *stills[PICTURES], *clips[1];
 static i64 clip_frames[1] = {CLIP_FRAMES};
-static struct inner inner[PICTURES]; /* no margins */
+static struct content_size inner[PICTURES]; /* no margins */
 static char folder[64];
 
 static int setup(void **state)

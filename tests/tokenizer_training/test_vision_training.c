@@ -108,7 +108,7 @@ static void bits_do_not_depend_on_threads_or_the_wall(void **state)
 
 /* ---- the stage ---- */
 
-static void write_item(struct text *captions, const char *folder, const char *kind, i64 number, i64 frames)
+static void write_item(struct buffer *captions, const char *folder, const char *kind, i64 number, i64 frames)
 {
     char name[32], *path;
     snprintf(name, sizeof name, "%s%lld.%s", kind, (long long)number, frames > 1 ? "mp4" : "png");
@@ -116,20 +116,20 @@ static void write_item(struct text *captions, const char *folder, const char *ki
     u8 *pixels = toy_pixels(1 + number, frames, 16);
     struct clip clip = {frames, 16, 16, 8, pixels + number * frames * 768};
     assert_int_equal(frames > 1 ? clip_write_mp4(path, &clip) : image_write_png(path, clip.pixels, 16, 16), 0);
-    text_printf(captions, "{\"%s\":\"%s\",\"text\":\"\"}\n", kind, name);
+    buffer_printf(captions, "{\"%s\":\"%s\",\"text\":\"\"}\n", kind, name);
     memory_free(pixels);
     memory_free(path);
 }
 
 static char *make_corpus(const char *folder)
 {
-    struct text captions = {0};
+    struct buffer captions = {0};
     char *data = path_join(folder, "data"), *path = path_join(data, "captions.jsonl");
     assert_int_equal(directory_make(data), 0);
     for (i64 i = 0; i < 6; i++)
         write_item(&captions, data, i < 4 ? "image" : "video", i, i < 4 ? 1 : 5 + 2 * (i - 4));
     assert_int_equal(file_replace(path, captions.data, captions.length), 0);
-    text_release(&captions);
+    buffer_release(&captions);
     memory_free(path);
     return data;
 }
@@ -155,14 +155,14 @@ static int run_stage(const char *data, const char *out, const struct setting_ove
 static void assert_same_file(const char *a, const char *b, const char *name)
 {
     char *paths[2] = {path_join(a, name), path_join(b, name)};
-    struct text texts[2] = {{0}, {0}};
+    struct buffer texts[2] = {{0}, {0}};
     for (int i = 0; i < 2; i++)
         if (file_read(&texts[i], paths[i]))
             fail_msg("%s", error_text());
     assert_int_equal(texts[0].length, texts[1].length);
     assert_memory_equal(texts[0].data, texts[1].data, texts[0].length);
     for (int i = 0; i < 2; i++) {
-        text_release(&texts[i]);
+        buffer_release(&texts[i]);
         memory_free(paths[i]);
     }
 }

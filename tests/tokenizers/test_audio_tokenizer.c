@@ -558,7 +558,7 @@ static void a_saved_tokenizer_is_the_same(void **state)
     assert_memory_equal(samples, other, (size_t)frames * 1280 * 4);
     assert_int_equal(directory_make(again), 0);
     assert_int_equal(audio_save(&loaded, again), 0);
-    struct text first = {0}, second = {0};
+    struct buffer first = {0}, second = {0};
     char *a = path_join(folder, "weights.safetensors"), *b = path_join(again, "weights.safetensors");
     assert_int_equal(file_read(&first, a) | file_read(&second, b), 0);
     assert_true(first.length == second.length && memcmp(first.data, second.data, (size_t)first.length) == 0);
@@ -569,28 +569,28 @@ static void a_saved_tokenizer_is_the_same(void **state)
     void *blocks[] = {a, b, folder, again, sound, samples, other};
     for (i64 i = 0; i < COUNT_OF(blocks); i++)
         memory_free(blocks[i]);
-    text_release(&first);
-    text_release(&second);
+    buffer_release(&first);
+    buffer_release(&second);
 }
 
 /* ---- training ---- */
 
 static void write_recordings(const char *folder, int count, i64 samples, bool with_garbage)
 {
-    struct text lines = {0};
+    struct buffer lines = {0};
     char *captions = path_join(folder, "captions.jsonl");
     for (int i = 0; i < count; i++) {
         char *path = string_format("%s/%d.wav", folder, i);
         struct sound sound = {samples, AUDIO_RATE_HZ, make_sound(samples, (u32)i)};
         assert_int_equal(sound_write_wav(path, &sound), 0);
-        text_printf(&lines, "{\"audio\":\"%d.wav\",\"text\":\"one\",\"speaker\":\"%d\"}\n{\"image\":\"x\"}\n", i, i);
+        buffer_printf(&lines, "{\"audio\":\"%d.wav\",\"text\":\"one\",\"speaker\":\"%d\"}\n{\"image\":\"x\"}\n", i, i);
         sound_release(&sound);
         memory_free(path);
     }
     if (with_garbage)
-        text_printf(&lines, "{\"audio\":\"captions.jsonl\"}\n");
+        buffer_printf(&lines, "{\"audio\":\"captions.jsonl\"}\n");
     assert_int_equal(file_replace(captions, lines.data, lines.length), 0);
-    text_release(&lines);
+    buffer_release(&lines);
     memory_free(captions);
 }
 
@@ -645,9 +645,9 @@ static void training_learns_one_sound(void **state)
     memory_free(folder);
 }
 
-static struct text stage_weights(const struct audio_settings *settings, const char *out)
+static struct buffer stage_weights(const struct audio_settings *settings, const char *out)
 {
-    struct text weights = {0};
+    struct buffer weights = {0};
     struct stage stage = {.name = "aud",
                           .out = out,
                           .seed = 4,
@@ -677,7 +677,7 @@ static void held_out_recordings_are_kept_with_pictures(void **state)
     write_recordings(train, 2, 9000, false);
     write_recordings(other, 3, 9000, false);
     read_settings(&settings, folder, more, COUNT_OF(more));
-    struct text weights = stage_weights(&settings, out);
+    struct buffer weights = stage_weights(&settings, out);
     struct json *j = json_load(report);
     const struct json *shown = json_get(j, "shown");
     assert_int_equal(json_count(shown), 3);
@@ -690,7 +690,7 @@ static void held_out_recordings_are_kept_with_pictures(void **state)
     json_free(j);
     settings_release(&settings, audio_stage_table);
     directory_remove(folder);
-    text_release(&weights);
+    buffer_release(&weights);
     void *blocks[] = {folder, train, other, out, report};
     for (i64 i = 0; i < COUNT_OF(blocks); i++)
         memory_free(blocks[i]);
@@ -711,13 +711,13 @@ static void a_resumed_run_is_the_uninterrupted_one(void **state)
     assert_int_equal(directory_make(data), 0);
     write_recordings(data, 4, 15000, true);
     read_settings(&settings, data, more, COUNT_OF(more));
-    struct text first = stage_weights(&settings, whole);
+    struct buffer first = stage_weights(&settings, whole);
     workers_start(1);
-    struct text killed = stage_weights(&settings, out);
+    struct buffer killed = stage_weights(&settings, out);
     workers_start(0);
     assert_int_equal(directory_remove(last), 0);
     unlink(report);
-    struct text second = stage_weights(&settings, out);
+    struct buffer second = stage_weights(&settings, out);
     assert_true(file_exists(report) && file_is_directory(last));
     assert_true(first.length == second.length && memcmp(first.data, second.data, (size_t)first.length) == 0);
     assert_true(first.length == killed.length && memcmp(first.data, killed.data, (size_t)first.length) == 0);
@@ -727,10 +727,10 @@ static void a_resumed_run_is_the_uninterrupted_one(void **state)
     assert_non_null(strstr(error_text(), "1 of 5 recordings"));
     settings_release(&settings, audio_stage_table);
     directory_remove(folder);
-    struct text *texts[] = {&first, &killed, &second};
+    struct buffer *texts[] = {&first, &killed, &second};
     void *blocks[] = {folder, out, whole, last, report, data};
     for (i64 i = 0; i < COUNT_OF(texts); i++)
-        text_release(texts[i]);
+        buffer_release(texts[i]);
     for (i64 i = 0; i < COUNT_OF(blocks); i++)
         memory_free(blocks[i]);
 }

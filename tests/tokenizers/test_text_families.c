@@ -15,7 +15,7 @@ static const char IDS[] = ".ids.jsonl";
 static struct json *lines_of(const char *name) /* returns an array */
 {
     char *path = path_join(FOLDER, name);
-    struct text file = {0};
+    struct buffer file = {0};
     struct json *all = json_array();
     i64 number = 0;
     assert_int_equal(file_read(&file, path), 0);
@@ -25,7 +25,7 @@ static struct json *lines_of(const char *name) /* returns an array */
             fail_msg("%s", error_text());
         json_push(all, row);
     }
-    text_release(&file);
+    buffer_release(&file);
     memory_free(path);
     return all;
 }
@@ -92,14 +92,14 @@ static void assert_ids(const struct id_list *got, const struct json *want, const
 static void assert_decodes(const struct text_tokenizer *tokenizer, const struct id_list *ids, bool skip,
                            const struct json *want, const char *family, i64 row)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     if (text_decode(tokenizer, &text, ids->ids, ids->count, skip))
         fail_msg("%s", error_text());
     i64 length = json_string_length(want);
     if (text.length != length || (length && memcmp(text.data, json_string(want, ""), (size_t)length) != 0))
         fail_msg("%s: ids of line %lld decode to '%s', not '%s'", family, (long long)row + 1, text.data,
                  json_string(want, ""));
-    text_release(&text);
+    buffer_release(&text);
 }
 
 static void compare(const struct text_tokenizer *tokenizer, const char *family, const struct json *texts,
@@ -163,14 +163,14 @@ static void check_added(const struct text_tokenizer *tokenizer, const char *fami
     i64 n = ids.count;
     if (ids.ids[0] != boi || ids.ids[n - 2] != boi || ids.ids[n - 1] != eoi)
         fail_msg("%s: added tokens are not found in a text", family);
-    struct text shown = {0};
+    struct buffer shown = {0};
     assert_int_equal(text_decode(tokenizer, &shown, ids.ids, n, false), 0);
     assert_int_equal(strncmp(shown.data, "<|boi|>", 7), 0);
     assert_string_equal(shown.data + shown.length - 7, "<|eoi|>");
-    text_clear(&shown);
+    buffer_clear(&shown);
     assert_int_equal(text_decode(tokenizer, &shown, ids.ids, n, true), 0);
     assert_null(strstr(shown.data, "<|"));
-    text_release(&shown);
+    buffer_release(&shown);
     id_list_release(&ids);
 }
 
@@ -228,7 +228,7 @@ static void bad_tiktoken_files_are_refused_with_a_reason(void **state)
         {"IQ== 0\nIg== x\n", "{\"pattern\":\"qwen\"}", ":2: expected BASE64 RANK"},
         {"IQ== 0\nIg==\n", "{\"pattern\":\"qwen\"}", ":2: expected BASE64 RANK"},
         {"IQ== 0\nIg== 0\n", "{\"pattern\":\"qwen\"}", "id 0 is given"},
-        {"IQ== 0\nIQ== 1\n", "{\"pattern\":\"qwen\"}", "twice"},
+        {"IQ== 0\nIQ== 1\n", "{\"pattern\":\"qwen\"}", "duplicate"},
         {"IQ== 999999999\n", "{\"pattern\":\"qwen\"}", "id 999999999"},
         {"IQ== 0\n", "{\"pattern\":\"qwen\",\"added_tokens_decoder\":{\"x\":{}}}", "added_tokens_decoder: 'x'"},
         {"IQ== 0\n", "{\"pattern\":\"qwen\",\"added_tokens_decoder\":{\"0\":{\"content\":\"<a>\"}}}", "id 0 is given"},
@@ -249,7 +249,7 @@ static void bad_models_are_refused_with_a_reason(void **state)
     REFUSED("\x0a\x07\x0a\x03<u>\x18\x02\x0a\x02\x0a\x00", "piece 1 is empty");
     REFUSED("\x0a\x07\x0a\x03<u>\x18\x02\x12\x02\x18\x05", "model_type is 5");
     REFUSED("\x0a\x07\x0a\x03<u>\x18\x02\x12\x03\x98\x02\x01", "0 of 256 byte pieces");
-    REFUSED("\x0a\x07\x0a\x03<u>\x18\x02\x1a\x04\x12\x02zz", "table of replacements is damaged");
+    REFUSED("\x0a\x07\x0a\x03<u>\x18\x02\x1a\x04\x12\x02zz", "replacement table is damaged");
     REFUSED("\x0a\x07\x0a\x03<u>\x18\x02\x0a\x04\x0a\x02"
             "ab\x12\x02\x18\x02",
             "which is no piece itself");
@@ -259,7 +259,7 @@ static void bad_models_are_refused_with_a_reason(void **state)
 static void cut_models_are_refused_or_read(void **state)
 {
     (void)state;
-    struct text file = {0};
+    struct buffer file = {0};
     assert_int_equal(file_read(&file, FOLDER "/sp_gemma.model"), 0);
     char *path = path_join(directory, "cut.model");
     for (i64 length = file.length - 1; length > 0; length -= 1 + file.length / 61) {
@@ -267,7 +267,7 @@ static void cut_models_are_refused_or_read(void **state)
         text_tokenizer_free(text_tokenizer_load(path)); /* a protobuf may end after any field */
     }
     memory_free(path);
-    text_release(&file);
+    buffer_release(&file);
 }
 
 /* ---- Settings of .model files ---- */

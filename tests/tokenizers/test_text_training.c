@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-static struct text golden_text;
+static struct buffer golden_text;
 
 static int read_text(void **state)
 {
@@ -19,7 +19,7 @@ static int release_text(void **state)
 {
     (void)state;
     workers_start(0);
-    text_release(&golden_text);
+    buffer_release(&golden_text);
     return 0;
 }
 
@@ -58,9 +58,9 @@ static void many_texts_give_the_merges_of_hf_on_any_number_of_threads(void **sta
 static void a_long_text_counts_as_its_parts(void **state)
 {
     (void)state;
-    struct text whole = {0};
+    struct buffer whole = {0};
     for (int i = 0; i < 8; i++)
-        text_append(&whole, golden_text.data, golden_text.length); /* begins with a letter, ends with a newline */
+        buffer_append(&whole, golden_text.data, golden_text.length); /* begins with a letter, ends with a newline */
     struct text_tokenizer *once = train(whole.data, whole.length, 1);
     struct text_tokenizer *parts = train(golden_text.data, golden_text.length, 8);
     i64 merges = text_merge(parts, -1, NULL, NULL);
@@ -73,7 +73,7 @@ static void a_long_text_counts_as_its_parts(void **state)
     }
     text_tokenizer_free(once);
     text_tokenizer_free(parts);
-    text_release(&whole);
+    buffer_release(&whole);
 }
 
 int main(void)

@@ -20,7 +20,7 @@ static struct arena arena;
 static struct toy_run run;
 
 /* Coefficients that the objective returned in this step, and the losses it saw. */
-static struct step_seen {
+static struct observed_step {
     i64 step;
     double expected[TARGETS]; /* coefficient of a target of weight 1, before division by the total */
     double pulled[TARGETS];   /* sums of coefficient * loss */

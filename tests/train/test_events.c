@@ -9,7 +9,7 @@
 
 #include "train/events.h"
 
-static void assert_hex(const struct text *record, const char *hex)
+static void assert_hex(const struct buffer *record, const char *hex)
 {
     assert_int_equal((i64)strlen(hex), 2 * record->length);
     for (i64 i = 0; i < record->length; i++) {
@@ -22,25 +22,25 @@ static void assert_hex(const struct text *record, const char *hex)
 static void the_first_record_names_the_version(void **state)
 {
     (void)state;
-    struct text event = {0}, record = {0};
+    struct buffer event = {0}, record = {0};
     events_encode(&event, 0, 1700000000.0, "brain.Event:2", NULL, 0);
     events_record(&record, event.data, event.length);
     assert_hex(&record, "1800000000000000a37f4b220900000040fc54d9411a0d627261696e2e4576656e743a32eced8f9d");
-    text_release(&event);
-    text_release(&record);
+    buffer_release(&event);
+    buffer_release(&record);
 }
 
 static void a_scalar_is_written_as_tensorboard_reads_it(void **state)
 {
     (void)state;
-    struct text event = {0}, record = {0};
+    struct buffer event = {0}, record = {0};
     const struct event_value value = {"loss", 2.5};
     events_encode(&event, 7, 1700000000.0, NULL, &value, 1);
     events_record(&record, event.data, event.length);
     assert_hex(&record, "1a00000000000000129bd82d0900000040fc54d94110072a0d0a0b0a046c6f73731500002040"
                         "2d15b4a5");
-    text_release(&event);
-    text_release(&record);
+    buffer_release(&event);
+    buffer_release(&record);
 }
 
 int main(void)

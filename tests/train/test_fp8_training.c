@@ -127,12 +127,12 @@ static void train(const char *name, bool fp8)
 
 static u64 file_hash(const char *folder, const char *name)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     char *path = path_join(path_of(folder), name);
     succeed(file_read(&text, path));
     u64 hash = hash_bytes(text.data, text.length, 0);
     memory_free(path);
-    text_release(&text);
+    buffer_release(&text);
     return hash;
 }
 

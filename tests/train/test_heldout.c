@@ -200,19 +200,19 @@ static void codes_have_the_mean_entropy_of_levels(void **state)
  * the first id. */
 static void bits_a_byte_are_of_all_bytes(void **state)
 {
-    struct text first = {0};
+    struct buffer first = {0};
     (void)state;
     succeed(text_decode(tokenizer, &first, ids.ids, 1, true));
     double bytes = (double)((i64)sizeof words - 1 - first.length), n = (double)ids.count;
     assert_true(bytes > n && first.length > 0);
     assert_float_equal(measured("texts").bytes_of_text, TEXTS * bytes, 1e-9);
-    struct eval_settings s = {.data = path_of("texts"), .part = (char *)"validation", .length = LENGTH};
+    struct eval_settings s = {.data = path_of("texts"), .split = (char *)"validation", .length = LENGTH};
     struct json *j = eval_model(&model, &full, &s, 1);
     assert_non_null(j);
     assert_float_equal(json_number(json_get(j, "bits_per_byte"), -1), n * log2((double)model.config.vocabulary) / bytes,
                        1e-4);
     json_free(j);
-    text_release(&first);
+    buffer_release(&first);
 }
 
 /* Weights of 1, 2 and 3; kinds without targets and multi-token targets add nothing. */

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 struct estimate_outcome {
-    struct codec_needs needs;
+    struct tokenizer_needs needs;
     i64 peak_bytes; /* growth of the process */
 };
 typedef void measure(struct estimate_outcome *out, const void *settings, struct device *cpu, enum dtype dtype);
@@ -107,7 +107,7 @@ static void measured_apart(struct estimate_outcome *out, measure *steps, const v
     close(ends[0]);
 }
 
-static void compare(const char *what, const struct codec_needs *estimated, const struct estimate_outcome *measured)
+static void compare(const char *what, const struct tokenizer_needs *estimated, const struct estimate_outcome *measured)
 {
     const struct step_memory *a = &estimated->memory, *b = &measured->needs.memory;
     double total = (double)step_memory_total(a);
@@ -132,12 +132,12 @@ static void compare(const char *what, const struct codec_needs *estimated, const
 static void both(const char *what, const struct setting *table, measure *steps, const void *settings)
 {
     struct device meta, cpu;
-    struct codec_needs needs;
+    struct tokenizer_needs needs;
     struct estimate_outcome measured;
     measured_apart(&measured, steps, settings);
     device_open_cpu(&cpu); /* bf16 if the CPU would use it */
     device_open_meta(&meta);
-    if (codec_estimate(&needs, table, settings, &meta, cpu.has_bf16 ? DTYPE_BF16 : DTYPE_F32))
+    if (tokenizer_estimate(&needs, table, settings, &meta, cpu.has_bf16 ? DTYPE_BF16 : DTYPE_F32))
         fail_msg("%s", error_text());
     device_close(&meta);
     compare(what, &needs, &measured);
@@ -148,7 +148,7 @@ static void all_parts_are_counted_and_named(void **state)
 {
     struct step_memory m;
     struct memory_estimate e = {0};
-    struct text all = {0};
+    struct buffer all = {0};
     i64 bytes[sizeof m / sizeof(i64)], sum = 0;
     (void)state;
     for (i64 i = 0; i < COUNT_OF(bytes); i++)
@@ -172,8 +172,8 @@ static void all_parts_are_counted_and_named(void **state)
     assert_string_equal(all.data, "weights 0.1, moments 0.4, gradients 0.8, cache 25.6, activations 1.6, host 3.2, "
                                   "buckets 6.4, backend 12.8, rounding 51.2");
     json_free(j);
-    text_release(&all);
-    text_release(&e.parts);
+    buffer_release(&all);
+    buffer_release(&e.parts);
 }
 
 static void a_vision_tokenizer_needs_what_is_estimated(void **state)

@@ -23,7 +23,7 @@ static void train(const char *name, const char *more)
 
 static void read_metric(double values[STEPS], const char *name, const char *metric)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     char *folder = path_of(name), *path = path_join(folder, "metrics.jsonl");
     succeed(file_read(&text, path));
     char *line = text.data;
@@ -36,7 +36,7 @@ static void read_metric(double values[STEPS], const char *name, const char *metr
         json_free(j);
         line = end + 1;
     }
-    text_release(&text);
+    buffer_release(&text);
     memory_free(path);
 }
 
@@ -134,7 +134,7 @@ static void kinds_are_rescaled_where_the_settings_say_so(void **state)
 static void a_grid_weighs_losses_as_training_did(void **state)
 {
     struct grid_result result;
-    struct grid_settings s = {.from = path_of("rescaled"), .data = shards, .part = "validation", .rows = 4};
+    struct grid_settings s = {.from = path_of("rescaled"), .data = shards, .split = "validation", .rows = 4};
     double weights[TARGETS], sum = 0;
     (void)state;
     s.length = 128;

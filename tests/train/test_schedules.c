@@ -1,19 +1,20 @@
 /* Learning rates step by step against the reference (tests/golden/optim), the schedules of
- * settings, and whole optimizer steps over a table of weights against torch's AdamW and clipping. */
+ * settings, and whole optimizer steps over a table of weights against torch's AdamW and
+ * clipping. */
 #include "tests/golden.h"
 #include "tests/toy.h"
 #include "train/train.h"
 
 /* ---- Schedules ---- */
 
-struct chosen {
+struct schedule_settings {
     struct optimizer_settings optimizer;
 };
-static const struct setting table[] = {OPTIMIZER_ROWS(struct chosen, "1e-3", "0.95", "0.1"), {0}};
+static const struct setting table[] = {OPTIMIZER_ROWS(struct schedule_settings, "1e-3", "0.95", "0.1"), {0}};
 
 static struct optimizer_settings choose(const char *shape, const char *decay)
 {
-    struct chosen chosen = {0};
+    struct schedule_settings chosen = {0};
     const struct setting_override overrides[] = {{"optimizer.shape", shape}, {"optimizer.decay", decay}};
     if (settings_read(&chosen, table, NULL, NULL, overrides, 2))
         fail_msg("%s", error_text());

@@ -45,7 +45,7 @@ static int step(void *context, i64 at, struct training_step *said)
     said->optimizer = optimizer_step(&toy->weights, &optimizer, optimizer.lr, at);
     toy->memory = 0.5 * toy->memory + (double)at;
     metrics_put(said->metrics, "memory", toy->memory);
-    text_printf(&said->note, "memory %g", toy->memory);
+    buffer_printf(&said->note, "memory %g", toy->memory);
     said->count = 10;
     said->flops = 1e6;
     toy->calls++;
@@ -98,9 +98,9 @@ static int run(struct training_toy *toy, const char *name, double peak_gflops)
     return status;
 }
 
-static struct text content(const char *run_name, const char *file)
+static struct buffer content(const char *run_name, const char *file)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     char *path = path_join(path_of(run_name), file);
     succeed(file_read(&text, path));
     memory_free(path);
@@ -111,7 +111,7 @@ static struct text content(const char *run_name, const char *file)
  * `key`; *sum is the sum of its values. */
 static i64 check_metrics(const char *run_name, i64 count, const char *key, double *sum)
 {
-    struct text text = content(run_name, "metrics.jsonl");
+    struct buffer text = content(run_name, "metrics.jsonl");
     i64 lines = 0, found = 0;
     *sum = 0;
     for (char *line = text.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
@@ -123,7 +123,7 @@ static i64 check_metrics(const char *run_name, i64 count, const char *key, doubl
         json_free(j);
     }
     assert_int_equal(lines, count);
-    text_release(&text);
+    buffer_release(&text);
     return found;
 }
 
@@ -138,10 +138,10 @@ static bool has_checkpoint(const char *run_name, i64 done)
 
 static void same_as_whole(const char *run_name)
 {
-    struct text a = content("whole", "result.json"), b = content(run_name, "result.json");
+    struct buffer a = content("whole", "result.json"), b = content(run_name, "result.json");
     assert_string_equal(a.data, b.data);
-    text_release(&a);
-    text_release(&b);
+    buffer_release(&a);
+    buffer_release(&b);
 }
 
 static void steps_are_counted_as_done(void **state)
@@ -167,9 +167,9 @@ static void without_a_peak_there_is_no_share_of_it(void **state)
     (void)state;
     assert_int_equal(run(&toy, "unmeasured", 0), 0);
     assert_int_equal(check_metrics("unmeasured", STEPS, "peak_share", &sum), 0);
-    struct text metrics = content("unmeasured", "metrics.jsonl");
+    struct buffer metrics = content("unmeasured", "metrics.jsonl");
     assert_null(strstr(metrics.data, "peak_share"));
-    text_release(&metrics);
+    buffer_release(&metrics);
     same_as_whole("unmeasured");
 }
 

@@ -40,7 +40,7 @@ static void state(struct audio_tokenizer *audio, struct weight **slot, i64 rows,
                   const char *name)
 {
     *slot = weights_add(&audio->weights, &(struct weight_spec){.name = name,
-                                                               .parts = 1,
+                                                               .matrices = 1,
                                                                .rows = rows,
                                                                .columns = columns,
                                                                .pieces = {{name, rows}},

@@ -83,7 +83,8 @@ int text_encode(const struct text_tokenizer *tokenizer, struct id_list *out, con
                 const struct encode_options *options);
 /* Decodes ids and appends UTF-8. Ill-formed parts of the whole sequence become U+FFFD. An unknown
  * id is an error. */
-int text_decode(const struct text_tokenizer *tokenizer, struct text *out, const i32 *ids, i64 count, bool skip_special);
+int text_decode(const struct text_tokenizer *tokenizer, struct buffer *out, const i32 *ids, i64 count,
+                bool skip_special);
 
 /* Options of BPE training. The merges equal those of HF's BpeTrainer (min_frequency 0, 256-byte
  * alphabet) on the same texts. */
@@ -104,7 +105,7 @@ i64 text_invalid_utf8(const char *text, i64 length); /* offset of the first ill-
 /* Folds a text for the comparison of words: NFC, lower case. Letters, marks, numbers and
  * apostrophes stay, invisible characters vanish, everything else and ill-formed bytes become
  * spaces. Replaces `out`. */
-void text_fold(struct text *out, const char *text, i64 length);
+void text_fold(struct buffer *out, const char *text, i64 length);
 
 /* ---- Conversations (text_chat.c) ----
  * The layout is the one that chat_template in the tokenizer_config.json beside the tokenizer

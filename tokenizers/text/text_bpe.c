@@ -112,7 +112,7 @@ static void note_unused(struct bpe_scratch *scratch, i32 left, i32 right, i32 id
     scratch->unused_count = max_i64(scratch->unused_count, i + 1);
 }
 
-static void consider(struct long_word *word, i32 position)
+static void push_candidate(struct long_word *word, i32 position)
 {
     i32 next = position < 0 ? -1 : word->symbols[position].next;
     if (next < 0)
@@ -139,8 +139,8 @@ static void apply(struct long_word *word, struct text_bpe_candidate taken)
     right->id = -1;
     if (left->next >= 0)
         word->symbols[left->next].previous = taken.position;
-    consider(word, left->previous);
-    consider(word, taken.position);
+    push_candidate(word, left->previous);
+    push_candidate(word, taken.position);
 }
 
 /* A dropped merge is retried after the next successful one, as in HF and in Provilkov et al.,
@@ -159,7 +159,7 @@ static void merge_all(struct long_word *word, struct bpe_dropout *dropout)
     }
 }
 
-static void word_carve(struct long_word *word, struct bpe_scratch *scratch, i64 count)
+static void word_reserve(struct long_word *word, struct bpe_scratch *scratch, i64 count)
 {
     i64 symbols = count * (i64)sizeof(struct symbol);
     i64 heap =
@@ -181,11 +181,11 @@ i64 bpe_merge(const struct pair_table *table, struct bpe_scratch *scratch, i32 *
     if (count <= SHORT_WORD && !dropout && !scratch->unused_types)
         return merge_short(table, ids, count);
     struct long_word word = {table, scratch};
-    word_carve(&word, scratch, count);
+    word_reserve(&word, scratch, count);
     for (i64 i = 0; i < count; i++)
         word.symbols[i] = (struct symbol){ids[i], (i32)i - 1, i + 1 < count ? (i32)i + 1 : -1};
     for (i64 i = 0; i + 1 < count; i++)
-        consider(&word, (i32)i);
+        push_candidate(&word, (i32)i);
     merge_all(&word, dropout);
     i64 kept = 0;
     for (i64 i = 0; i < count; i++)

@@ -18,8 +18,8 @@ struct charsmap *charsmap_open(const u8 *bytes, i64 length, const char *origin)
     if (length >= 4)
         memcpy(&trie_bytes, bytes, 4);
     if (length <= 4 || trie_bytes >= (u64)(length - 4) + (trie_bytes == 0) || trie_bytes % 4 || trie_bytes == 0) {
-        error_set("%s: the table of replacements is damaged: %lld bytes, of which the trie is said to have %u", origin,
-                  (long long)length, trie_bytes);
+        error_set("%s: the replacement table is damaged: %lld bytes, trie size field %u", origin, (long long)length,
+                  trie_bytes);
         return NULL;
     }
     struct charsmap *map = memory_alloc(sizeof *map);
@@ -89,7 +89,7 @@ static int base64_digit(u8 c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-bool base64_decode(struct text *out, const char *text, i64 length)
+bool base64_decode(struct buffer *out, const char *text, i64 length)
 {
     u32 bits = 0;
     int have = 0;
@@ -106,7 +106,7 @@ bool base64_decode(struct text *out, const char *text, i64 length)
         have += 6;
         if (have >= 8) {
             have -= 8;
-            text_append(out, &(u8){(u8)(bits >> have)}, 1);
+            buffer_append(out, &(u8){(u8)(bits >> have)}, 1);
         }
     }
     return true;

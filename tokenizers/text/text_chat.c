@@ -152,10 +152,10 @@ static const struct chat_layout *find_layout(const struct text_tokenizer *tokeni
     return !text && has_tokens(tokenizer, chatml) ? chatml : NULL;
 }
 
-static void list_layouts(struct text *out)
+static void list_layouts(struct buffer *out)
 {
     for (i64 i = 0; i < COUNT_OF(layouts); i++)
-        text_printf(out, "%s%s", i ? ", " : "", layouts[i].name);
+        buffer_printf(out, "%s%s", i ? ", " : "", layouts[i].name);
 }
 
 static int encode(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text, i64 length, bool plain)
@@ -180,7 +180,7 @@ static bool begins_with_token(const struct text_tokenizer *tokenizer, const stru
 const struct chat_layout *text_chat_layout(const struct text_tokenizer *tokenizer)
 {
     const struct chat_layout *layout = find_layout(tokenizer);
-    struct text known = {0};
+    struct buffer known = {0};
     list_layouts(&known);
     if (!layout && template_of(tokenizer))
         error_set("%s: chat_template of its tokenizer_config.json is none of the layouts that are known (%s), or the "
@@ -198,7 +198,7 @@ const struct chat_layout *text_chat_layout(const struct text_tokenizer *tokenize
             tokenizer->origin, layout->begin, layout->name);
         layout = NULL;
     }
-    text_release(&known);
+    buffer_release(&known);
     return layout;
 }
 
@@ -248,13 +248,13 @@ int text_chat_head(struct id_list *out, const struct text_tokenizer *tokenizer, 
                    const char *role, const char *text, i64 length)
 {
     const struct chat_turn *turn = find_turn(tokenizer, layout, role);
-    struct text lead = {0};
+    struct buffer lead = {0};
     if (!turn || encode(out, tokenizer, turn->mark, (i64)strlen(turn->mark), false) < 0)
         return -1;
-    text_append(&lead, turn->lead, (i64)strlen(turn->lead));
-    text_append(&lead, text, length);
+    buffer_append(&lead, turn->lead, (i64)strlen(turn->lead));
+    buffer_append(&lead, text, length);
     int status = encode(out, tokenizer, lead.data ? lead.data : "", lead.length, true);
-    text_release(&lead);
+    buffer_release(&lead);
     return status;
 }
 

@@ -8,21 +8,21 @@ static int unknown_id(const struct text_tokenizer *tokenizer, i32 id, i64 place)
 }
 
 /* Fast path for ByteLevel alone: concatenates the tokens' bytes. */
-static int decode_bytes(const struct text_tokenizer *tokenizer, struct text *out, const i32 *ids, i64 count,
+static int decode_bytes(const struct text_tokenizer *tokenizer, struct buffer *out, const i32 *ids, i64 count,
                         bool skip_special)
 {
-    struct text bytes = {0};
+    struct buffer bytes = {0};
     int status = 0;
     for (i64 i = 0; i < count && status == 0; i++) {
         const struct token *token = &tokenizer->tokens[ids[i]];
         if (!text_token_content(tokenizer, ids[i]))
             status = unknown_id(tokenizer, ids[i], i);
         else if (!(skip_special && token->skipped))
-            text_append(&bytes, tokenizer_string(tokenizer, token->bytes), token->bytes_length);
+            buffer_append(&bytes, tokenizer_string(tokenizer, token->bytes), token->bytes_length);
     }
     if (status == 0)
         append_lossy(out, (const u8 *)(bytes.length ? bytes.data : ""), bytes.length);
-    text_release(&bytes);
+    buffer_release(&bytes);
     return status;
 }
 
@@ -36,24 +36,25 @@ static int push_strings(const struct text_tokenizer *tokenizer, struct token_str
         if (skip_special && token->skipped)
             continue;
         if (tokenizer->decoders.count == 0 && strings->count)
-            text_append(&strings->bytes, " ", 1);
+            buffer_append(&strings->bytes, " ", 1);
         token_strings_push(strings, tokenizer_string(tokenizer, token->shown), token->shown_length, ids[i]);
     }
     return 0;
 }
 
-int text_decode(const struct text_tokenizer *tokenizer, struct text *out, const i32 *ids, i64 count, bool skip_special)
+int text_decode(const struct text_tokenizer *tokenizer, struct buffer *out, const i32 *ids, i64 count,
+                bool skip_special)
 {
     if (tokenizer->decodes_bytes)
         return decode_bytes(tokenizer, out, ids, count, skip_special);
     struct regex_scratch *scratch = regex_scratch_open();
     struct token_strings strings = {0};
-    text_append(&strings.bytes, "", 0);
+    buffer_append(&strings.bytes, "", 0);
     int status = push_strings(tokenizer, &strings, ids, count, skip_special);
     if (status == 0)
         status = decoders_apply(&tokenizer->decoders, tokenizer, &strings, scratch);
     if (status == 0)
-        text_append(out, strings.bytes.data, strings.bytes.length);
+        buffer_append(out, strings.bytes.data, strings.bytes.length);
     token_strings_release(&strings);
     regex_scratch_close(scratch);
     return status;

@@ -42,13 +42,13 @@ static void end_string(struct token_strings *list, i32 id)
 
 void token_strings_push(struct token_strings *list, const char *string, i64 length, i32 id)
 {
-    text_append(&list->bytes, string, length);
+    buffer_append(&list->bytes, string, length);
     end_string(list, id);
 }
 
 void token_strings_release(struct token_strings *list)
 {
-    text_release(&list->bytes);
+    buffer_release(&list->bytes);
     memory_free(list->ends);
     memory_free(list->ids);
     *list = (struct token_strings){0};
@@ -64,22 +64,22 @@ static const char *string_at(const struct token_strings *list, i64 i, i64 *lengt
 /* ---- Bytes ---- */
 /* Emits one U+FFFD for each maximal ill-formed part, as Unicode recommends (chapter 3, "U+FFFD
  * substitution"). */
-void append_lossy(struct text *out, const u8 *bytes, i64 length)
+void append_lossy(struct buffer *out, const u8 *bytes, i64 length)
 {
     i64 good = 0, part;
     for (i64 i = 0; i < length; i += part) {
         if (utf8_sequence(&part, bytes + i, length - i))
             continue;
-        text_append(out, bytes + good, i - good);
-        text_append(out, "\xef\xbf\xbd", 3);
+        buffer_append(out, bytes + good, i - good);
+        buffer_append(out, "\xef\xbf\xbd", 3);
         good = i + part;
     }
-    text_append(out, bytes + good, length - good);
+    buffer_append(out, bytes + good, length - good);
 }
 
 /* Appends the bytes that a token's characters represent, or the string itself if one of them
  * represents none. */
-static void append_bytes(struct text *out, const char *string, i64 length)
+static void append_bytes(struct buffer *out, const char *string, i64 length)
 {
     i64 before = out->length;
     for (i64 i = 0; i < length;) {
@@ -88,10 +88,10 @@ static void append_bytes(struct text *out, const char *string, i64 length)
         int byte = char_to_byte(c);
         if (byte < 0) {
             out->length = before;
-            text_append(out, string, length);
+            buffer_append(out, string, length);
             return;
         }
-        text_append(out, &(char){(char)byte}, 1);
+        buffer_append(out, &(char){(char)byte}, 1);
     }
 }
 
@@ -99,7 +99,7 @@ static int apply_byte_level(const struct text_decoder *step, const struct text_t
                             struct token_strings *to, const struct token_strings *from, struct regex_scratch *scratch)
 {
     (void)step, (void)tokenizer, (void)scratch;
-    struct text bytes = {0};
+    struct buffer bytes = {0};
     for (i64 i = 0; i < from->count; i++) {
         i64 length;
         const char *string = string_at(from, i, &length);
@@ -107,7 +107,7 @@ static int apply_byte_level(const struct text_decoder *step, const struct text_t
     }
     append_lossy(&to->bytes, (const u8 *)(bytes.length ? bytes.data : ""), bytes.length);
     end_string(to, -1);
-    text_release(&bytes);
+    buffer_release(&bytes);
     return 0;
 }
 
@@ -127,7 +127,7 @@ int byte_piece(const char *content, i64 length)
 }
 
 /* A run of byte tokens becomes text if it is valid UTF-8, else one U+FFFD per byte. */
-static void flush_bytes(struct token_strings *to, struct text *bytes)
+static void flush_bytes(struct token_strings *to, struct buffer *bytes)
 {
     if (bytes->length == 0)
         return;
@@ -136,7 +136,7 @@ static void flush_bytes(struct token_strings *to, struct text *bytes)
     else
         for (i64 i = 0; i < bytes->length; i++)
             token_strings_push(to, "\xef\xbf\xbd", 3, -1);
-    text_clear(bytes);
+    buffer_clear(bytes);
 }
 
 static int apply_byte_fallback(const struct text_decoder *step, const struct text_tokenizer *tokenizer,
@@ -144,20 +144,20 @@ static int apply_byte_fallback(const struct text_decoder *step, const struct tex
                                struct regex_scratch *scratch)
 {
     (void)step, (void)tokenizer, (void)scratch;
-    struct text bytes = {0};
+    struct buffer bytes = {0};
     for (i64 i = 0; i < from->count; i++) {
         i64 length;
         const char *string = string_at(from, i, &length);
         int byte = byte_piece(string, length);
         if (byte >= 0) {
-            text_append(&bytes, &(char){(char)byte}, 1);
+            buffer_append(&bytes, &(char){(char)byte}, 1);
             continue;
         }
         flush_bytes(to, &bytes);
         token_strings_push(to, string, length, from->ids[i]);
     }
     flush_bytes(to, &bytes);
-    text_release(&bytes);
+    buffer_release(&bytes);
     return 0;
 }
 
@@ -199,13 +199,13 @@ static int apply_replace(const struct text_decoder *step, const struct text_toke
         struct find_cursor cursor = {0};
         int found = 0;
         while (length && (found = finder_next(&step->find, &cursor, scratch, (const u8 *)string, length)) > 0) {
-            text_append(&to->bytes, string + done, cursor.begin - done);
-            text_append(&to->bytes, step->content, (i64)strlen(step->content));
+            buffer_append(&to->bytes, string + done, cursor.begin - done);
+            buffer_append(&to->bytes, step->content, (i64)strlen(step->content));
             done = cursor.end;
         }
         if (found < 0)
             return -1;
-        text_append(&to->bytes, string + done, length - done);
+        buffer_append(&to->bytes, string + done, length - done);
         end_string(to, from->ids[i]);
     }
     return 0;
@@ -275,9 +275,9 @@ static int apply_metaspace(const struct text_decoder *step, const struct text_to
             u32 c;
             int bytes = utf8_decode(&c, (const u8 *)string + at);
             if (c != step->character)
-                text_append(&to->bytes, string + at, bytes);
+                buffer_append(&to->bytes, string + at, bytes);
             else if (i > 0 || !step->strip_first)
-                text_append(&to->bytes, " ", 1);
+                buffer_append(&to->bytes, " ", 1);
             at += bytes;
         }
         end_string(to, from->ids[i]);
@@ -287,31 +287,31 @@ static int apply_metaspace(const struct text_decoder *step, const struct text_to
 
 /* ---- Words ---- */
 /* Replaces all occurrences of `from` in text[begin..], left to right. */
-static void replace_all(struct text *text, i64 begin, const char *from, const char *to)
+static void replace_all(struct buffer *text, i64 begin, const char *from, const char *to)
 {
     i64 from_length = (i64)strlen(from), to_length = (i64)strlen(to), done = begin, kept = begin;
     if (from_length == 0)
         return;
-    struct text out = {0};
+    struct buffer out = {0};
     for (;;) {
         const char *found = text->length > done
                                 ? memmem(text->data + done, (size_t)(text->length - done), from, (size_t)from_length)
                                 : NULL;
         if (!found)
             break;
-        text_append(&out, text->data + kept, found - (text->data + kept));
-        text_append(&out, to, to_length);
+        buffer_append(&out, text->data + kept, found - (text->data + kept));
+        buffer_append(&out, to, to_length);
         done = kept = found - text->data + from_length;
     }
     if (kept > begin) {
-        text_append(&out, text->data + kept, text->length - kept);
+        buffer_append(&out, text->data + kept, text->length - kept);
         text->length = begin;
-        text_append(text, out.data, out.length);
+        buffer_append(text, out.data, out.length);
     }
-    text_release(&out);
+    buffer_release(&out);
 }
 
-static void clean_up(struct text *text, i64 begin)
+static void clean_up(struct buffer *text, i64 begin)
 {
     static const char *const pairs[][2] = {{" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
                                            {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
@@ -336,8 +336,8 @@ static int apply_wordpiece(const struct text_decoder *step, const struct text_to
         const char *string = string_at(from, i, &length);
         bool continues = i && length >= prefix && memcmp(string, step->content, (size_t)prefix) == 0;
         if (i && !continues)
-            text_append(&to->bytes, " ", 1);
-        text_append(&to->bytes, string + (continues ? prefix : 0), length - (continues ? prefix : 0));
+            buffer_append(&to->bytes, " ", 1);
+        buffer_append(&to->bytes, string + (continues ? prefix : 0), length - (continues ? prefix : 0));
         if (step->cleanup)
             clean_up(&to->bytes, begin);
         end_string(to, from->ids[i]);
@@ -357,7 +357,7 @@ static int apply_bpe(const struct text_decoder *step, const struct text_tokenize
     for (i64 i = 0; i < from->count; i++) {
         i64 length, begin = to->bytes.length;
         const char *string = string_at(from, i, &length);
-        text_append(&to->bytes, string, length);
+        buffer_append(&to->bytes, string, length);
         replace_all(&to->bytes, begin, step->content, i + 1 < from->count ? " " : "");
         end_string(to, from->ids[i]);
     }
@@ -386,7 +386,7 @@ static int apply_ctc(const struct text_decoder *step, const struct text_tokenize
         last = string, last_length = length;
         if (again)
             continue;
-        text_append(&to->bytes, string, length);
+        buffer_append(&to->bytes, string, length);
         replace_all(&to->bytes, begin, step->content, "");
         if (step->cleanup) {
             clean_up(&to->bytes, begin);
@@ -400,24 +400,24 @@ static int apply_ctc(const struct text_decoder *step, const struct text_tokenize
 
 /* ---- SentencePiece ---- */
 /* Byte pieces become text if they are valid UTF-8, else one U+FFFD per byte. */
-static void append_byte_run(struct text *out, struct text *bytes)
+static void append_byte_run(struct buffer *out, struct buffer *bytes)
 {
     const u8 *at = (const u8 *)bytes->data;
     for (i64 i = 0, part; i < bytes->length; i += part) {
         if (utf8_sequence(&part, at + i, bytes->length - i)) {
-            text_append(out, at + i, part);
+            buffer_append(out, at + i, part);
             continue;
         }
-        text_append(out, "\xef\xbf\xbd", 3);
+        buffer_append(out, "\xef\xbf\xbd", 3);
         part = 1;
     }
-    text_clear(bytes);
+    buffer_clear(bytes);
 }
 
-static void append_spaced(struct text *out, const char *string, i64 length)
+static void append_spaced(struct buffer *out, const char *string, i64 length)
 {
     i64 begin = out->length;
-    text_append(out, string, length);
+    buffer_append(out, string, length);
     replace_all(out, begin, "\xe2\x96\x81", " ");
 }
 
@@ -426,14 +426,14 @@ static int apply_sentencepiece(const struct text_decoder *step, const struct tex
                                struct regex_scratch *scratch)
 {
     (void)scratch;
-    struct text bytes = {0}, *out = &to->bytes;
+    struct buffer bytes = {0}, *out = &to->bytes;
     bool at_begin = true, taken = false;
     for (i64 i = 0; i < from->count; i++) {
         i64 length;
         const char *string = string_at(from, i, &length);
         u8 type = tokenizer->tokens[from->ids[i]].type;
         if (type == PIECE_BYTE) {
-            text_append(&bytes, &(char){(char)byte_piece(string, length)}, 1);
+            buffer_append(&bytes, &(char){(char)byte_piece(string, length)}, 1);
             continue;
         }
         append_byte_run(out, &bytes);
@@ -441,7 +441,7 @@ static int apply_sentencepiece(const struct text_decoder *step, const struct tex
             at_begin = false;
         taken = false;
         if (type == PIECE_UNKNOWN)
-            text_append(out, step->content, (i64)strlen(step->content));
+            buffer_append(out, step->content, (i64)strlen(step->content));
         if (type == PIECE_UNKNOWN || type == PIECE_CONTROL)
             continue;
         bool mark = at_begin && step->strip_first && length >= 3 && memcmp(string, "\xe2\x96\x81", 3) == 0;
@@ -450,7 +450,7 @@ static int apply_sentencepiece(const struct text_decoder *step, const struct tex
     }
     append_byte_run(out, &bytes);
     end_string(to, -1);
-    text_release(&bytes);
+    buffer_release(&bytes);
     return 0;
 }
 
@@ -532,7 +532,7 @@ int decoders_apply(const struct decoders *chain, const struct text_tokenizer *to
 {
     for (i64 i = 0; i < chain->count; i++) {
         struct token_strings to = {0};
-        text_append(&to.bytes, "", 0);
+        buffer_append(&to.bytes, "", 0);
         if (chain->steps[i].kind->apply(&chain->steps[i], tokenizer, &to, strings, scratch)) {
             token_strings_release(&to);
             return -1;

@@ -23,7 +23,7 @@ struct encoder {
     struct encoder *next;
     struct text_encode_word *words;
     struct model_scratch model;
-    struct text normal[2], rewritten[MAX_SPLITTERS];
+    struct buffer normal[2], rewritten[MAX_SPLITTERS];
     struct regex_scratch *regex;
 };
 struct encoder_pool {
@@ -74,10 +74,10 @@ static void encoder_close(struct encoder *encoder)
     memory_free(encoder->model.bpe.unused);
     memory_free(encoder->model.cells);
     id_list_release(&encoder->model.symbols);
-    text_release(&encoder->normal[0]);
-    text_release(&encoder->normal[1]);
+    buffer_release(&encoder->normal[0]);
+    buffer_release(&encoder->normal[1]);
     for (int i = 0; i < MAX_SPLITTERS; i++)
-        text_release(&encoder->rewritten[i]);
+        buffer_release(&encoder->rewritten[i]);
     regex_scratch_close(encoder->regex);
     memory_free(encoder);
 }
@@ -92,7 +92,7 @@ void encoder_pool_close(struct encoder_pool *pool)
     memory_free(pool);
 }
 
-static struct encoder *encoder_take(struct encoder_pool *pool)
+static struct encoder *encoder_acquire(struct encoder_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
     struct encoder *encoder = pool->free;
@@ -107,7 +107,7 @@ static struct encoder *encoder_take(struct encoder_pool *pool)
     return encoder;
 }
 
-static void encoder_give_back(struct encoder_pool *pool, struct encoder *encoder)
+static void encoder_return(struct encoder_pool *pool, struct encoder *encoder)
 {
     pthread_mutex_lock(&pool->lock);
     encoder->next = pool->free;
@@ -185,8 +185,8 @@ static int encode_split(struct encode_call *call, int step, const u8 *text, i64 
 static int encode_rewritten(struct encode_call *call, int step, const u8 *text, i64 length, bool first)
 {
     const struct splitter *splitter = &call->tokenizer->splitters.steps[step];
-    struct text *out = &call->encoder->rewritten[step];
-    text_clear(out);
+    struct buffer *out = &call->encoder->rewritten[step];
+    buffer_clear(out);
     if (splitter->rewrite(splitter, out, text, length, first))
         text = (const u8 *)out->data, length = out->length;
     return encode_split(call, step + 1, text, length, first);
@@ -241,30 +241,30 @@ static void push_token(struct encode_call *call, const struct added_match *match
 }
 
 /* Encodes normalized text that contains no added token. */
-static int encode_between(struct encode_call *call, const struct normal *normal, i64 begin, i64 end)
+static int encode_range(struct encode_call *call, const struct normalized_text *normal, i64 begin, i64 end)
 {
     bool first = normal->origin > 0 && begin == 0;
     return begin < end ? encode_split(call, 0, normal->text + begin, end - begin, first) : 0;
 }
 
-static int encode_normal(struct encode_call *call, const struct normal *normal, bool plain)
+static int encode_normal(struct encode_call *call, const struct normalized_text *normal, bool plain)
 {
     const struct matcher *matcher = &call->tokenizer->normalized;
     struct added_cursor cursor = {0};
     struct added_match match;
     i64 done = 0;
     while (!plain && added_next(&match, &cursor, call->tokenizer, matcher, normal->text, normal->length)) {
-        if (encode_between(call, normal, done, match.begin))
+        if (encode_range(call, normal, done, match.begin))
             return -1;
         push_token(call, &match);
         done = match.end;
     }
-    return encode_between(call, normal, done, normal->length);
+    return encode_range(call, normal, done, normal->length);
 }
 
 static int encode_stretch(struct encode_call *call, const u8 *text, i64 length, bool first, bool plain)
 {
-    struct normal normal = {text, length, 0};
+    struct normalized_text normal = {text, length, 0};
     u32 c;
     if (length == 0)
         return 0;
@@ -291,11 +291,11 @@ static int encode(struct encode_call *call, const struct encode_options *o, cons
 
 static int encode_after_space(struct encode_call *call, const struct encode_options *o, const u8 *text, i64 length)
 {
-    struct text spaced = {0};
-    text_append(&spaced, " ", 1);
-    text_append(&spaced, (const char *)text, length);
+    struct buffer spaced = {0};
+    buffer_append(&spaced, " ", 1);
+    buffer_append(&spaced, (const char *)text, length);
     int status = encode(call, o, (const u8 *)spaced.data, spaced.length);
-    text_release(&spaced);
+    buffer_release(&spaced);
     return status;
 }
 
@@ -316,7 +316,7 @@ int text_encode(const struct text_tokenizer *tokenizer, struct id_list *out, con
         return error_set("text is not UTF-8 at byte %lld (0x%02x); convert it first", (long long)invalid,
                          bytes[invalid]);
     struct encode_call call = {
-        tokenizer, encoder_take(tokenizer->encoders), out, {o->dropout, o->key, o->document, 0}, NULL};
+        tokenizer, encoder_acquire(tokenizer->encoders), out, {o->dropout, o->key, o->document, 0}, NULL};
     if (o->dropout > 0)
         call.dropout = &call.drop;
     if (o->add_template)
@@ -325,7 +325,7 @@ int text_encode(const struct text_tokenizer *tokenizer, struct id_list *out, con
     int status = spaced ? encode_after_space(&call, o, bytes, length) : encode(&call, o, bytes, length);
     if (o->add_template)
         push_all(out, tokenizer->template_after, tokenizer->after_count);
-    encoder_give_back(tokenizer->encoders, call.encoder);
+    encoder_return(tokenizer->encoders, call.encoder);
     if (status)
         out->count = before;
     return status;

@@ -14,12 +14,12 @@ const char *kind_of(const struct json *value)
 
 int refuse(const struct json_origin *source, const struct json *value, const char *expected)
 {
-    struct text shown = {0};
+    struct buffer shown = {0};
     if (value)
         json_print(&shown, value, 0);
     error_set("%s: %s is %.200s; expected %s", source->origin, source->place, shown.length ? shown.data : "missing",
               expected);
-    text_release(&shown);
+    buffer_release(&shown);
     return -1;
 }
 
@@ -36,15 +36,15 @@ struct json_origin source_of(const struct json_origin *source, const char *key, 
 
 int refuse_kind(const struct json_origin *source, const char *name, const char *const *known)
 {
-    struct text all = {0};
+    struct buffer all = {0};
     for (i64 i = 0; known[i]; i++)
-        text_printf(&all, "%s%s", i ? ", " : "", known[i]);
+        buffer_printf(&all, "%s%s", i ? ", " : "", known[i]);
     if (*name)
         error_set("%s: %s: type '%.100s' is not supported; expected one of %s", source->origin, source->place, name,
                   all.data);
     else
         error_set("%s: %s has no type; expected one of %s", source->origin, source->place, all.data);
-    text_release(&all);
+    buffer_release(&all);
     return -1;
 }
 

@@ -6,7 +6,7 @@
 #include <utf8proc.h>
 
 /* Characters whose compatibility decomposition is newer than Unicode 9; they stay unchanged. */
-static const struct range YOUNG_COMPATIBLES[] = {
+static const struct char_range RECENT_COMPATIBLES[] = {
     {0x32ff, 0x32ff},   {0xa7f1, 0xa7f4},   {0xab69, 0xab69},   {0x10781, 0x10785}, {0x10787, 0x107b0},
     {0x107b2, 0x107ba}, {0x1ccd6, 0x1ccf9}, {0x1e030, 0x1e06d}, {0x1f16c, 0x1f16c}, {0x1fbf0, 0x1fbf9}};
 
@@ -24,18 +24,18 @@ static void characters_reserve(struct characters *list, i64 more)
     list->capacity = capacity;
 }
 
-static bool is_young(u32 c)
+static bool is_recent(u32 c)
 {
-    for (i64 i = 0; i < COUNT_OF(YOUNG_COMPATIBLES); i++)
-        if (c >= YOUNG_COMPATIBLES[i].first && c <= YOUNG_COMPATIBLES[i].last)
+    for (i64 i = 0; i < COUNT_OF(RECENT_COMPATIBLES); i++)
+        if (c >= RECENT_COMPATIBLES[i].first && c <= RECENT_COMPATIBLES[i].last)
             return true;
     return false;
 }
 
 /* True for characters unknown to Unicode 9: nothing moves across them or joins them. */
-static bool stands_alone(u32 c)
+static bool is_opaque(u32 c)
 {
-    return (char_class(unicode_classes(), c) & CHAR_OPAQUE) || is_young(c);
+    return (char_class(unicode_classes(), c) & CHAR_OPAQUE) || is_recent(c);
 }
 
 enum { MOST_PARTS = 32 }; /* limit per character; U+FDFA has 18 */
@@ -79,7 +79,7 @@ static void order(struct characters *list)
     }
 }
 
-static void append_characters(struct text *out, struct characters *list, bool compose)
+static void append_characters(struct buffer *out, struct characters *list, bool compose)
 {
     if (list->count == 0)
         return;
@@ -88,7 +88,7 @@ static void append_characters(struct text *out, struct characters *list, bool co
         list->count = utf8proc_normalize_utf32(list->data, list->count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     for (i64 i = 0; i < list->count; i++) {
         u8 bytes[4];
-        text_append(out, bytes, utf8_encode(bytes, (u32)list->data[i]));
+        buffer_append(out, bytes, utf8_encode(bytes, (u32)list->data[i]));
     }
     list->count = 0;
 }
@@ -100,27 +100,27 @@ static i64 ascii_end(const u8 *text, i64 at, i64 length)
     return at;
 }
 
-void unicode_normalize(struct text *out, const u8 *text, i64 length, enum unicode_form form)
+void unicode_normalize(struct buffer *out, const u8 *text, i64 length, enum unicode_form form)
 {
     struct characters list = {0};
     bool compose = form == FORM_NFKC;
-    text_clear(out);
-    text_append(out, "", 0);
+    buffer_clear(out);
+    buffer_append(out, "", 0);
     for (i64 i = 0; i < length;) {
         i64 ascii = ascii_end(text, i, length), last = ascii - (ascii > i && ascii < length);
         u32 c;
         if (last > i) { /* the ASCII run without its last character, which a mark may follow */
             append_characters(out, &list, compose);
-            text_append(out, text + i, last - i);
+            buffer_append(out, text + i, last - i);
             i = last;
             continue;
         }
         i += utf8_decode(&c, text + i);
-        bool alone = stands_alone(c);
+        bool alone = is_opaque(c);
         if (alone) {
             u8 bytes[4];
             append_characters(out, &list, compose);
-            text_append(out, bytes, utf8_encode(bytes, c));
+            buffer_append(out, bytes, utf8_encode(bytes, c));
         } else {
             decompose(&list, c, form != FORM_NFD);
         }

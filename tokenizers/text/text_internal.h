@@ -31,10 +31,10 @@ extern const struct new_characters NEW_CHARACTERS[];
 extern const int NEW_CHARACTER_COUNT;
 
 /* Symbols by category that are Alphabetic and so in \w: letters in circles and squares. */
-struct range {
+struct char_range {
     u32 first, last;
 };
-extern const struct range ALPHABETIC_SYMBOLS[];
+extern const struct char_range ALPHABETIC_SYMBOLS[];
 extern const int ALPHABETIC_SYMBOL_COUNT;
 
 const u8 *unicode_classes(void); /* classes of characters below CHAR_TABLE; static lifetime */
@@ -88,10 +88,10 @@ u32 char_lower(u32 c); /* lower case of Unicode 17; maps U+0130 to i, and the ca
 
 /* NFC with the tables of Unicode 9. Returns false if `text` is already in NFC, and leaves `out`
  * alone; else the result replaces `out`. */
-bool unicode_nfc(struct text *out, const u8 *text, i64 length);
+bool unicode_nfc(struct buffer *out, const u8 *text, i64 length);
 enum unicode_form { FORM_NFD, FORM_NFKD, FORM_NFKC };
 /* The other normal forms (text_forms.c); always replaces `out`. */
-void unicode_normalize(struct text *out, const u8 *text, i64 length, enum unicode_form form);
+void unicode_normalize(struct buffer *out, const u8 *text, i64 length, enum unicode_form form);
 /* End of the extended grapheme cluster that begins at `at`; clusters of 6 bytes or more may be
  * split. */
 i64 grapheme_end(const u8 *text, i64 at, i64 length);
@@ -117,7 +117,7 @@ int sequence_read(struct text_tokenizer *tokenizer, const struct json *sequence,
                   const struct json_origin *source);
 
 /* Appends the expression with nested classes and && expanded. */
-int regex_expand_classes(struct text *out, const char *pattern, const char *origin);
+int regex_expand_classes(struct buffer *out, const char *pattern, const char *origin);
 
 /* ---- Finding a string or an expression ---- */
 struct finder {
@@ -144,10 +144,10 @@ void charsmap_close(struct charsmap *map);
 /* Replacement (0-terminated) of the shortest or longest key at text[0], with the key's length in
  * *taken. NULL if there is none. */
 const char *charsmap_find(const struct charsmap *map, i64 *taken, const u8 *text, i64 length, bool longest);
-bool base64_decode(struct text *out, const char *text, i64 length); /* appends; false: not base64 */
+bool base64_decode(struct buffer *out, const char *text, i64 length); /* appends; false: not base64 */
 
 struct normalizer;
-struct normal {
+struct normalized_text {
     const u8 *text;
     i64 length;
     i64 origin; /* bytes at the beginning that stem from the first character of the whole text; used by Metaspace */
@@ -164,7 +164,7 @@ struct sentencepiece_rules {   /* normalizer settings of a .model file */
 void normalizers_add_sentencepiece(struct normalizers *chain, const struct sentencepiece_rules *rules);
 void normalizers_release(struct normalizers *chain);
 /* Normalizes `normal` in place of its text, which then points into one of the two buffers. */
-int normalizers_apply(const struct normalizers *chain, struct normal *normal, struct text buffers[2],
+int normalizers_apply(const struct normalizers *chain, struct normalized_text *normal, struct buffer buffers[2],
                       struct regex_scratch *scratch);
 bool normalizers_are_nfc(const struct normalizers *chain); /* true if NFC is the only step */
 
@@ -186,7 +186,7 @@ struct splitter;
  * -1: message. */
 typedef i64 span_fn(const struct splitter *splitter, struct split_cursor *cursor, const u8 *text, i64 at, i64 length);
 /* True if the piece was changed; the new one is in `out`. */
-typedef bool rewrite_fn(const struct splitter *splitter, struct text *out, const u8 *text, i64 length, bool first);
+typedef bool rewrite_fn(const struct splitter *splitter, struct buffer *out, const u8 *text, i64 length, bool first);
 struct splitter {
     enum split_kind kind;
     span_fn *span;       /* for SPLIT_REGEX and SPLIT_OTHER */
@@ -317,7 +317,7 @@ void decoders_release(struct decoders *chain);
 bool decoders_are_byte_level(const struct decoders *chain); /* true if ByteLevel is the only step */
 
 struct token_strings { /* concatenated strings of one decoding */
-    struct text bytes;
+    struct buffer bytes;
     i64 *ends; /* end offset of each */
     i32 *ids;  /* source id of each; -1 if several were joined */
     i64 count, capacity;
@@ -326,7 +326,7 @@ void token_strings_push(struct token_strings *list, const char *string, i64 leng
 void token_strings_release(struct token_strings *list);
 int decoders_apply(const struct decoders *chain, const struct text_tokenizer *tokenizer, struct token_strings *strings,
                    struct regex_scratch *scratch);
-void append_lossy(struct text *out, const u8 *bytes, i64 length); /* replaces ill-formed parts by U+FFFD */
+void append_lossy(struct buffer *out, const u8 *bytes, i64 length); /* replaces ill-formed parts by U+FFFD */
 
 /* ---- The tokenizer ---- */
 struct string_table { /* ids of tokens by content or bytes; open addressing */
@@ -394,7 +394,7 @@ struct encoder_pool;
 
 struct text_tokenizer {
     char *origin; /* name in messages */
-    struct text strings;
+    struct buffer strings;
     struct token *tokens; /* indexed by id */
     i64 vocabulary, token_capacity, model_tokens;
     struct string_table by_content;
@@ -409,11 +409,11 @@ struct text_tokenizer {
     struct decoders decoders;
     i32 *template_before, *template_after; /* ids that the post-processor adds around a text */
     i64 before_count, after_count;
-    struct json *settings; /* the file without its tokens: normalizer, pre_tokenizer, ..., model without its lists */
-    struct json *config;   /* tokenizer_config.json as read, or NULL */
-    struct text raw_file;  /* a .model or .tiktoken file as read, which saving writes back unchanged */
-    const char *raw_name;  /* its file name in a folder; NULL: tokenizer.json */
-    char *pattern;         /* pattern of a tiktoken file */
+    struct json *settings;  /* the file without its tokens: normalizer, pre_tokenizer, ..., model without its lists */
+    struct json *config;    /* tokenizer_config.json as read, or NULL */
+    struct buffer raw_file; /* a .model or .tiktoken file as read, which saving writes back unchanged */
+    const char *raw_name;   /* its file name in a folder; NULL: tokenizer.json */
+    char *pattern;          /* pattern of a tiktoken file */
     char *begin_token, *end_token; /* tokens around the text of a .model file */
 
     /* Fields of BPE. */
@@ -495,7 +495,7 @@ struct counted_word {
     i64 count;
 };
 struct word_counts {
-    struct text bytes;
+    struct buffer bytes;
     struct counted_word *words;
     i64 word_count, word_capacity;
     i32 *slots; /* hash table of words by bytes; -1: empty */

@@ -180,7 +180,7 @@ static bool is_named_json(const char *path)
 }
 
 /* Parses a file of any format, detected by its name or its first bytes. */
-static struct text_tokenizer *parse_any(const struct text *file, const struct json *config, const char *path)
+static struct text_tokenizer *parse_any(const struct buffer *file, const struct json *config, const char *path)
 {
     i64 at = 0;
     while (at < file->length && strchr(" \t\r\n", file->data[at]) && file->data[at])
@@ -217,7 +217,7 @@ struct text_tokenizer *text_tokenizer_load(const char *path)
     char *name = file_is_directory(path) ? text_tokenizer_file(path) : string_copy(path);
     if (!name) /* reading this path reports the missing file */
         name = path_join(path, "tokenizer.json");
-    struct text file = {0};
+    struct buffer file = {0};
     struct json *config = NULL;
     struct text_tokenizer *tokenizer = NULL;
     if (file_read(&file, name) == 0 && read_config(&config, name) == 0)
@@ -226,7 +226,7 @@ struct text_tokenizer *text_tokenizer_load(const char *path)
         tokenizer->config = config;
     else
         json_free(config);
-    text_release(&file);
+    buffer_release(&file);
     memory_free(name);
     return tokenizer;
 }

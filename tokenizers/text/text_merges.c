@@ -12,7 +12,7 @@ struct pair_count {
     i64 count;
     u32 seen; /* list of nodes: words that contain it, since its last heap entry; 0: none */
 };
-struct seen_word {
+struct pair_word {
     i32 word;
     u32 next;
 };
@@ -29,7 +29,7 @@ struct text_merges_learner {
     struct pair_count *pairs; /* open addressing */
     u64 mask;
     i64 pair_count;
-    struct seen_word *nodes;
+    struct pair_word *nodes;
     i64 node_count, node_capacity;
     u64 *touched; /* pairs with a new word list in this round */
     i64 touched_count, touched_capacity;
@@ -100,9 +100,9 @@ static void pair_found(struct text_merges_learner *learner, i32 left, i32 right,
         learner->touched[learner->touched_count++] = key;
     }
     learner->nodes =
-        grown(learner->nodes, learner->node_count, &learner->node_capacity, sizeof(struct seen_word), 1 << 16);
+        grown(learner->nodes, learner->node_count, &learner->node_capacity, sizeof(struct pair_word), 1 << 16);
     require(learner->node_count < UINT32_MAX, "the trainer's text is too large");
-    learner->nodes[learner->node_count] = (struct seen_word){word, pair->seen};
+    learner->nodes[learner->node_count] = (struct pair_word){word, pair->seen};
     pair->seen = (u32)learner->node_count++;
 }
 
@@ -225,11 +225,11 @@ static void learner_release(struct text_merges_learner *learner)
  * Returns the id, or -1 with a message. */
 static i32 add_merged(struct text_tokenizer *tokenizer, i32 left, i32 right)
 {
-    struct text both = {0}; /* copy, because adding a token moves the strings */
+    struct buffer both = {0}; /* copy, because adding a token moves the strings */
     const struct token *a = &tokenizer->tokens[left], *b = &tokenizer->tokens[right];
-    text_append(&both, tokenizer_string(tokenizer, a->content), a->content_length);
+    buffer_append(&both, tokenizer_string(tokenizer, a->content), a->content_length);
     i64 cut = both.length;
-    text_append(&both, tokenizer_string(tokenizer, b->content), b->content_length);
+    buffer_append(&both, tokenizer_string(tokenizer, b->content), b->content_length);
     i32 id = tokenizer_find(tokenizer, both.data, both.length);
     int status = 0;
     if (id < 0) {
@@ -238,7 +238,7 @@ static i32 add_merged(struct text_tokenizer *tokenizer, i32 left, i32 right)
     }
     if (!status)
         status = tokenizer_add_merge(tokenizer, both.data, cut, both.data + cut, both.length - cut);
-    text_release(&both);
+    buffer_release(&both);
     return status ? -1 : id;
 }
 

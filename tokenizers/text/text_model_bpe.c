@@ -290,15 +290,15 @@ static i32 character_id(const struct text_tokenizer *tokenizer, const u8 *at, in
 }
 
 /* Builds a character with the affixes of its place in the word in `symbol`, and returns its id. */
-static i32 affixed_id(const struct text_tokenizer *tokenizer, struct text *symbol, const u8 *at, int bytes, bool first,
-                      bool last)
+static i32 affixed_id(const struct text_tokenizer *tokenizer, struct buffer *symbol, const u8 *at, int bytes,
+                      bool first, bool last)
 {
-    text_clear(symbol);
+    buffer_clear(symbol);
     if (!first && tokenizer->subword_prefix)
-        text_append(symbol, tokenizer->subword_prefix, (i64)strlen(tokenizer->subword_prefix));
-    text_append(symbol, at, bytes);
+        buffer_append(symbol, tokenizer->subword_prefix, (i64)strlen(tokenizer->subword_prefix));
+    buffer_append(symbol, at, bytes);
     if (last && tokenizer->word_suffix)
-        text_append(symbol, tokenizer->word_suffix, (i64)strlen(tokenizer->word_suffix));
+        buffer_append(symbol, tokenizer->word_suffix, (i64)strlen(tokenizer->word_suffix));
     return tokenizer_find_model(tokenizer, symbol->data, symbol->length);
 }
 
@@ -344,7 +344,7 @@ static int push_symbol(const struct text_tokenizer *tokenizer, struct id_list *i
 static int push_symbols(const struct text_tokenizer *tokenizer, struct id_list *ids, const u8 *piece, i64 length)
 {
     bool pending = false, affixes = tokenizer->subword_prefix || tokenizer->word_suffix;
-    struct text symbol = {0};
+    struct buffer symbol = {0};
     int status = 0;
     for (i64 i = 0; i < length && status == 0;) {
         u32 c;
@@ -359,7 +359,7 @@ static int push_symbols(const struct text_tokenizer *tokenizer, struct id_list *
         i += bytes;
     }
     flush_unknown(tokenizer, ids, &pending);
-    text_release(&symbol);
+    buffer_release(&symbol);
     return status;
 }
 

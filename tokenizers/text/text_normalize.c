@@ -9,7 +9,7 @@ enum { MOST_STEPS = 64 };
 
 struct normalizer;
 /* Returns 1 if `out` holds the changed text, 0 if no buffer was written, -1 with a message. */
-typedef int apply_fn(const struct normalizer *step, struct normal *normal, struct text *out,
+typedef int apply_fn(const struct normalizer *step, struct normalized_text *normal, struct buffer *out,
                      struct regex_scratch *scratch);
 typedef int read_fn(struct normalizer *step, const struct json *value, const struct json_origin *source);
 struct normalizer_kind {
@@ -29,26 +29,26 @@ struct normalizer {
 };
 
 /* ---- Characters ---- */
-static void append_character(struct text *out, u32 c)
+static void append_character(struct buffer *out, u32 c)
 {
     u8 bytes[4];
-    text_append(out, bytes, utf8_encode(bytes, c));
+    buffer_append(out, bytes, utf8_encode(bytes, c));
 }
 
-static void begin(struct text *out)
+static void begin(struct buffer *out)
 {
-    text_clear(out);
-    text_append(out, "", 0);
+    buffer_clear(out);
+    buffer_append(out, "", 0);
 }
 
-static i64 first_bytes(const struct text *text)
+static i64 first_bytes(const struct buffer *text)
 {
     u32 c;
     return text->length ? utf8_decode(&c, (const u8 *)text->data) : 0;
 }
 
 /* Unicode normal forms. */
-static int apply_nfc(const struct normalizer *step, struct normal *normal, struct text *out,
+static int apply_nfc(const struct normalizer *step, struct normalized_text *normal, struct buffer *out,
                      struct regex_scratch *scratch)
 {
     (void)step, (void)scratch;
@@ -59,7 +59,7 @@ static int apply_nfc(const struct normalizer *step, struct normal *normal, struc
 }
 
 #define APPLY_FORM(name, form)                                                                                         \
-    static int name(const struct normalizer *step, struct normal *normal, struct text *out,                            \
+    static int name(const struct normalizer *step, struct normalized_text *normal, struct buffer *out,                 \
                     struct regex_scratch *scratch)                                                                     \
     {                                                                                                                  \
         (void)step, (void)scratch;                                                                                     \
@@ -73,7 +73,7 @@ APPLY_FORM(apply_nfd, FORM_NFD)
 APPLY_FORM(apply_nfkd, FORM_NFKD)
 APPLY_FORM(apply_nfkc, FORM_NFKC)
 
-static void lower_text(struct text *out, const u8 *text, i64 length)
+static void lower_text(struct buffer *out, const u8 *text, i64 length)
 {
     begin(out);
     for (i64 i = 0; i < length;) {
@@ -85,7 +85,7 @@ static void lower_text(struct text *out, const u8 *text, i64 length)
     }
 }
 
-static int apply_lowercase(const struct normalizer *step, struct normal *normal, struct text *out,
+static int apply_lowercase(const struct normalizer *step, struct normalized_text *normal, struct buffer *out,
                            struct regex_scratch *scratch)
 {
     (void)step, (void)scratch;
@@ -96,7 +96,7 @@ static int apply_lowercase(const struct normalizer *step, struct normal *normal,
 }
 
 /* Drops the characters that have a property. */
-static void drop_property(struct normal *normal, struct text *out, u8 property)
+static void drop_property(struct normalized_text *normal, struct buffer *out, u8 property)
 {
     i64 origin = 0;
     begin(out);
@@ -104,7 +104,7 @@ static void drop_property(struct normal *normal, struct text *out, u8 property)
         u32 c;
         int bytes = utf8_decode(&c, normal->text + i);
         if (!(char_properties(c) & property))
-            text_append(out, normal->text + i, bytes);
+            buffer_append(out, normal->text + i, bytes);
         i += bytes;
         if (i == normal->origin)
             origin = out->length;
@@ -112,7 +112,7 @@ static void drop_property(struct normal *normal, struct text *out, u8 property)
     normal->origin = origin;
 }
 
-static int apply_strip_accents(const struct normalizer *step, struct normal *normal, struct text *out,
+static int apply_strip_accents(const struct normalizer *step, struct normalized_text *normal, struct buffer *out,
                                struct regex_scratch *scratch)
 {
     (void)step, (void)scratch;
@@ -125,7 +125,7 @@ static bool is_space(u32 c)
     return char_class(unicode_classes(), c) & CHAR_SPACE;
 }
 
-static int apply_strip(const struct normalizer *step, struct normal *normal, struct text *out,
+static int apply_strip(const struct normalizer *step, struct normalized_text *normal, struct buffer *out,
                        struct regex_scratch *scratch)
 {
     (void)out, (void)scratch;
@@ -168,7 +168,7 @@ static bool nmt_spaces(u32 c)
            c == 0x2029 || c == 0x2581 || c == 0xfeff || c == 0xfffd;
 }
 
-static int apply_nmt(const struct normalizer *step, struct normal *normal, struct text *out,
+static int apply_nmt(const struct normalizer *step, struct normalized_text *normal, struct buffer *out,
                      struct regex_scratch *scratch)
 {
     (void)step, (void)scratch;
@@ -178,9 +178,9 @@ static int apply_nmt(const struct normalizer *step, struct normal *normal, struc
         u32 c;
         int bytes = utf8_decode(&c, normal->text + i);
         if (nmt_spaces(c))
-            text_append(out, " ", 1);
+            buffer_append(out, " ", 1);
         else if (!nmt_drops(c))
-            text_append(out, normal->text + i, bytes);
+            buffer_append(out, normal->text + i, bytes);
         i += bytes;
         if (i == normal->origin)
             origin = out->length;
@@ -207,15 +207,15 @@ static int read_prepend(struct normalizer *step, const struct json *value, const
     return read_content(step, value, "prepend", source);
 }
 
-static int apply_prepend(const struct normalizer *step, struct normal *normal, struct text *out,
+static int apply_prepend(const struct normalizer *step, struct normalized_text *normal, struct buffer *out,
                          struct regex_scratch *scratch)
 {
     (void)scratch;
     if (normal->length == 0)
         return 0;
     begin(out);
-    text_append(out, step->content, step->content_length);
-    text_append(out, normal->text, normal->length);
+    buffer_append(out, step->content, step->content_length);
+    buffer_append(out, normal->text, normal->length);
     normal->origin += normal->origin ? step->content_length : 0;
     return 1;
 }
@@ -229,7 +229,7 @@ static int read_replace(struct normalizer *step, const struct json *value, const
                : 0;
 }
 
-static int apply_replace(const struct normalizer *step, struct normal *normal, struct text *out,
+static int apply_replace(const struct normalizer *step, struct normalized_text *normal, struct buffer *out,
                          struct regex_scratch *scratch)
 {
     struct find_cursor cursor = {0};
@@ -244,13 +244,13 @@ static int apply_replace(const struct normalizer *step, struct normal *normal, s
             origin += step->content_length - (cursor.end - cursor.begin);
         else if (cursor.begin < normal->origin)
             origin -= normal->origin - cursor.begin;
-        text_append(out, normal->text + done, cursor.begin - done);
-        text_append(out, step->content, step->content_length);
+        buffer_append(out, normal->text + done, cursor.begin - done);
+        buffer_append(out, step->content, step->content_length);
         done = cursor.end;
     }
     if (found < 0 || !any)
         return found;
-    text_append(out, normal->text + done, normal->length - done);
+    buffer_append(out, normal->text + done, normal->length - done);
     normal->origin = origin;
     return 1;
 }
@@ -277,7 +277,7 @@ static int read_bert(struct normalizer *step, const struct json *value, const st
 
 /* Drops control characters, maps white space to spaces, and puts spaces around Chinese
  * characters. */
-static void bert_clean(const struct normalizer *step, struct normal *normal, struct text *out)
+static void bert_clean(const struct normalizer *step, struct normalized_text *normal, struct buffer *out)
 {
     i64 origin = 0;
     begin(out);
@@ -287,11 +287,11 @@ static void bert_clean(const struct normalizer *step, struct normal *normal, str
         bool dropped = step->clean && (c == 0 || char_properties(c) & PROPERTY_CONTROL);
         bool apart = step->space_chinese && is_chinese(c);
         if (!dropped && step->clean && is_space(c))
-            text_append(out, " ", 1);
+            buffer_append(out, " ", 1);
         else if (!dropped) {
-            text_append(out, " ", apart);
-            text_append(out, normal->text + i, bytes);
-            text_append(out, " ", apart);
+            buffer_append(out, " ", apart);
+            buffer_append(out, normal->text + i, bytes);
+            buffer_append(out, " ", apart);
         }
         i += bytes;
         if (i == normal->origin)
@@ -300,11 +300,11 @@ static void bert_clean(const struct normalizer *step, struct normal *normal, str
     normal->origin = origin;
 }
 
-static int apply_bert(const struct normalizer *step, struct normal *normal, struct text *out,
+static int apply_bert(const struct normalizer *step, struct normalized_text *normal, struct buffer *out,
                       struct regex_scratch *scratch)
 {
-    struct text other = {0};
-    struct normal now = *normal;
+    struct buffer other = {0};
+    struct normalized_text now = *normal;
     bert_clean(step, &now, out);
     now.text = (const u8 *)out->data, now.length = out->length;
     if (step->strip_accents) {
@@ -315,11 +315,11 @@ static int apply_bert(const struct normalizer *step, struct normal *normal, stru
     }
     if (step->lower) {
         apply_lowercase(step, &now, &other, scratch);
-        struct text held = *out;
+        struct buffer held = *out;
         *out = other, other = held;
     }
     normal->origin = now.origin;
-    text_release(&other);
+    buffer_release(&other);
     return 1;
 }
 
@@ -327,19 +327,19 @@ static int apply_bert(const struct normalizer *step, struct normal *normal, stru
 static int read_precompiled(struct normalizer *step, const struct json *value, const struct json_origin *source)
 {
     const struct json *map = json_get(value, "precompiled_charsmap");
-    struct text bytes = {0};
+    struct buffer bytes = {0};
     if (json_kind(map) != JSON_STRING || !base64_decode(&bytes, json_string(map, ""), json_string_length(map))) {
-        text_release(&bytes);
+        buffer_release(&bytes);
         return error_set("%s: %s.precompiled_charsmap is not base64", source->origin, source->place);
     }
     step->charsmap = charsmap_open((const u8 *)bytes.data, bytes.length, source->origin);
-    text_release(&bytes);
+    buffer_release(&bytes);
     return step->charsmap ? 0 : error_prefix("%s", source->place);
 }
 
 /* HF replaces a whole cluster of fewer than 6 bytes by the replacement of the shortest key it
  * begins with. All other clusters are mapped character by character. */
-static int apply_precompiled(const struct normalizer *step, struct normal *normal, struct text *out,
+static int apply_precompiled(const struct normalizer *step, struct normalized_text *normal, struct buffer *out,
                              struct regex_scratch *scratch)
 {
     (void)scratch;
@@ -351,14 +351,14 @@ static int apply_precompiled(const struct normalizer *step, struct normal *norma
         end = grapheme_end(text, i, normal->length);
         const char *whole = end - i < 6 ? charsmap_find(step->charsmap, &taken, text + i, end - i, false) : NULL;
         if (whole) {
-            text_append(out, whole, (i64)strlen(whole));
+            buffer_append(out, whole, (i64)strlen(whole));
             at = end;
         }
         while (at < end) {
             u32 c;
             int bytes = utf8_decode(&c, text + at);
             const char *part = charsmap_find(step->charsmap, &taken, text + at, bytes, false);
-            text_append(out, part ? part : (const char *)text + at, part ? (i64)strlen(part) : bytes);
+            buffer_append(out, part ? part : (const char *)text + at, part ? (i64)strlen(part) : bytes);
             at += bytes;
         }
         if (i == 0 && origin) /* first replacement character of a cluster, or all of them for a single character */
@@ -368,7 +368,7 @@ static int apply_precompiled(const struct normalizer *step, struct normal *norma
     return 1;
 }
 
-static int apply_byte_level(const struct normalizer *step, struct normal *normal, struct text *out,
+static int apply_byte_level(const struct normalizer *step, struct normalized_text *normal, struct buffer *out,
                             struct regex_scratch *scratch)
 {
     (void)step, (void)scratch;
@@ -387,8 +387,8 @@ static const char SPACE_MARK[] = "\xe2\x96\x81"; /* U+2581 */
 
 /* The normalized form of the longest known prefix of `text`: its bytes and length, and the length
  * of the prefix in *taken. */
-static const u8 *normal_prefix(const struct sentencepiece_rules *rules, i64 *bytes, i64 *taken, const u8 *text,
-                               i64 length)
+static const u8 *normalized_prefix(const struct sentencepiece_rules *rules, i64 *bytes, i64 *taken, const u8 *text,
+                                   i64 length)
 {
     u32 c;
     if (rules->kept && trie_longest(rules->kept, text, length, taken) >= 0)
@@ -399,16 +399,16 @@ static const u8 *normal_prefix(const struct sentencepiece_rules *rules, i64 *byt
     return *bytes = *taken = utf8_decode(&c, text), text;
 }
 
-static void append_space(const struct sentencepiece_rules *rules, struct text *out)
+static void append_space(const struct sentencepiece_rules *rules, struct buffer *out)
 {
-    text_append(out, rules->escape_whitespaces ? SPACE_MARK : " ", rules->escape_whitespaces ? 3 : 1);
+    buffer_append(out, rules->escape_whitespaces ? SPACE_MARK : " ", rules->escape_whitespaces ? 3 : 1);
 }
 
 static i64 skip_leading_spaces(const struct sentencepiece_rules *rules, const u8 *text, i64 length)
 {
     i64 i = 0, bytes, taken;
     while (rules->remove_extra_whitespaces && i < length) {
-        const u8 *part = normal_prefix(rules, &bytes, &taken, text + i, length - i);
+        const u8 *part = normalized_prefix(rules, &bytes, &taken, text + i, length - i);
         if (bytes != 1 || *part != ' ')
             break;
         i += taken;
@@ -416,7 +416,7 @@ static i64 skip_leading_spaces(const struct sentencepiece_rules *rules, const u8
     return i;
 }
 
-static void trim_spaces(const struct sentencepiece_rules *rules, struct text *out)
+static void trim_spaces(const struct sentencepiece_rules *rules, struct buffer *out)
 {
     const char *space = rules->escape_whitespaces ? SPACE_MARK : " ";
     i64 width = rules->escape_whitespaces ? 3 : 1;
@@ -424,7 +424,7 @@ static void trim_spaces(const struct sentencepiece_rules *rules, struct text *ou
         out->length -= width;
 }
 
-static int apply_sentencepiece(const struct normalizer *step, struct normal *normal, struct text *out,
+static int apply_sentencepiece(const struct normalizer *step, struct normalized_text *normal, struct buffer *out,
                                struct regex_scratch *scratch)
 {
     (void)scratch;
@@ -437,11 +437,11 @@ static int apply_sentencepiece(const struct normalizer *step, struct normal *nor
     if (!rules->whitespace_as_suffix && rules->add_dummy_prefix)
         append_space(rules, out);
     for (; at < normal->length; at += taken) {
-        const u8 *part = normal_prefix(rules, &bytes, &taken, normal->text + at, normal->length - at);
+        const u8 *part = normalized_prefix(rules, &bytes, &taken, normal->text + at, normal->length - at);
         while (after_space && bytes && *part == ' ')
             part++, bytes--;
         for (i64 i = 0; i < bytes; i++)
-            part[i] == ' ' ? append_space(rules, out) : text_append(out, part + i, 1);
+            part[i] == ' ' ? append_space(rules, out) : buffer_append(out, part + i, 1);
         if (bytes)
             after_space = part[bytes - 1] == ' ';
         after_space &= rules->remove_extra_whitespaces;
@@ -525,12 +525,12 @@ void normalizers_release(struct normalizers *chain)
     *chain = (struct normalizers){0};
 }
 
-int normalizers_apply(const struct normalizers *chain, struct normal *normal, struct text buffers[2],
+int normalizers_apply(const struct normalizers *chain, struct normalized_text *normal, struct buffer buffers[2],
                       struct regex_scratch *scratch)
 {
     int next = 0;
     for (i64 i = 0; i < chain->count; i++) {
-        struct text *out = &buffers[next];
+        struct buffer *out = &buffers[next];
         int changed = chain->steps[i].kind->apply(&chain->steps[i], normal, out, scratch);
         if (changed < 0)
             return -1;

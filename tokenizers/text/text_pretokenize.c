@@ -96,23 +96,23 @@ static i64 span_of_width(const struct splitter *splitter, struct split_cursor *c
 }
 
 /* ---- Rewriting ---- */
-static bool prefix_space(const struct splitter *splitter, struct text *out, const u8 *text, i64 length, bool first)
+static bool prefix_space(const struct splitter *splitter, struct buffer *out, const u8 *text, i64 length, bool first)
 {
     (void)splitter, (void)first;
     if (text[0] == ' ')
         return false;
-    text_append(out, " ", 1);
-    text_append(out, text, length);
+    buffer_append(out, " ", 1);
+    buffer_append(out, text, length);
     return true;
 }
 
-static bool to_byte_characters(const struct splitter *splitter, struct text *out, const u8 *text, i64 length,
+static bool to_byte_characters(const struct splitter *splitter, struct buffer *out, const u8 *text, i64 length,
                                bool first)
 {
     (void)splitter, (void)first;
     for (i64 i = 0; i < length; i++) {
         u8 bytes[4];
-        text_append(out, bytes, utf8_encode(bytes, byte_to_char(text[i])));
+        buffer_append(out, bytes, utf8_encode(bytes, byte_to_char(text[i])));
     }
     return true;
 }
@@ -122,7 +122,7 @@ bool splitter_is_byte_level(const struct splitter *splitter)
     return splitter->rewrite == to_byte_characters;
 }
 
-static bool mark_spaces(const struct splitter *splitter, struct text *out, const u8 *text, i64 length, bool first)
+static bool mark_spaces(const struct splitter *splitter, struct buffer *out, const u8 *text, i64 length, bool first)
 {
     u8 mark[4];
     u32 c;
@@ -130,13 +130,13 @@ static bool mark_spaces(const struct splitter *splitter, struct text *out, const
     utf8_decode(&c, text);
     bool marked = c == splitter->character || c == ' ';
     if (!marked && (splitter->prepend == PREPEND_ALWAYS || (splitter->prepend == PREPEND_FIRST && first)))
-        text_append(out, mark, bytes);
+        buffer_append(out, mark, bytes);
     for (i64 i = 0; i < length;) {
         const u8 *space = memchr(text + i, ' ', (size_t)(length - i));
         i64 end = space ? space - text : length;
-        text_append(out, text + i, end - i);
+        buffer_append(out, text + i, end - i);
         if (space)
-            text_append(out, mark, bytes);
+            buffer_append(out, mark, bytes);
         i = end + (space != NULL);
     }
     return true;

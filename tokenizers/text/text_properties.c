@@ -8,10 +8,11 @@
 #include <utf8proc.h>
 
 /* Characters of Cf that BERT's cleaning keeps. */
-static const struct range KEPT_FORMATS[] = {{0x890, 0x891}, {0x8e2, 0x8e2}, {0x110cd, 0x110cd}, {0x13430, 0x1343f}};
+static const struct char_range KEPT_FORMATS[] = {
+    {0x890, 0x891}, {0x8e2, 0x8e2}, {0x110cd, 0x110cd}, {0x13430, 0x1343f}};
 
 /* Characters of Mn that BERT's strip_accents does not know. */
-static const struct range YOUNG_ACCENTS[] = {
+static const struct char_range YOUNG_ACCENTS[] = {
     {0x7fd, 0x7fd},     {0x898, 0x89f},     {0x8ca, 0x8e1},     {0x9fe, 0x9fe},     {0xafa, 0xaff},
     {0xb55, 0xb55},     {0xc04, 0xc04},     {0xc3c, 0xc3c},     {0xd00, 0xd00},     {0xd3b, 0xd3c},
     {0xd81, 0xd81},     {0xeba, 0xeba},     {0xece, 0xece},     {0x180f, 0x180f},   {0x1885, 0x1886},
@@ -34,7 +35,7 @@ static const struct range YOUNG_ACCENTS[] = {
 };
 
 /* Characters of M that StripAccents does not know. */
-static const struct range YOUNG_MARKS[] = {
+static const struct char_range YOUNG_MARKS[] = {
     {0x7fd, 0x7fd},     {0x898, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},     {0xafa, 0xaff},
     {0xb55, 0xb55},     {0xc04, 0xc04},     {0xc3c, 0xc3c},     {0xcf3, 0xcf3},     {0xd00, 0xd00},
     {0xd3b, 0xd3c},     {0xd81, 0xd81},     {0xeba, 0xeba},     {0xece, 0xece},     {0x1715, 0x1715},
@@ -54,7 +55,7 @@ static const struct range YOUNG_MARKS[] = {
 };
 
 /* Characters of P that HF's Punctuation does not know. */
-static const struct range YOUNG_PUNCTUATION[] = {
+static const struct char_range YOUNG_PUNCTUATION[] = {
     {0x61d, 0x61d},     {0x9fd, 0x9fd},     {0xa76, 0xa76},     {0xc77, 0xc77},     {0xc84, 0xc84},
     {0x1b7d, 0x1b7e},   {0x2e43, 0x2e4f},   {0x2e52, 0x2e5d},   {0x10ead, 0x10ead}, {0x10f55, 0x10f59},
     {0x10f86, 0x10f89}, {0x1144b, 0x1144f}, {0x1145a, 0x1145b}, {0x1145d, 0x1145d}, {0x11660, 0x1166c},
@@ -65,11 +66,11 @@ static const struct range YOUNG_PUNCTUATION[] = {
 };
 
 /* Numbers and letter cases newer than Unicode 16. */
-static const struct range YOUNG_NUMBERS[] = {{0x11de0, 0x11de9}, {0x16ff4, 0x16ff6}};
-static const struct young_case {
+static const struct char_range RECENT_NUMBERS[] = {{0x11de0, 0x11de9}, {0x16ff4, 0x16ff6}};
+static const struct recent_case {
     u32 first, last;
     i32 to_lower;
-} YOUNG_CASES[] = {
+} RECENT_CASES[] = {
     {0x1c89, 0x1c89, 1},      {0xa7cb, 0xa7cb, 0x264 - 0xa7cb},
     {0xa7cc, 0xa7cc, 1},      {0xa7ce, 0xa7ce, 1},
     {0xa7d2, 0xa7d2, 1},      {0xa7d4, 0xa7d4, 1},
@@ -80,14 +81,14 @@ static const struct young_case {
 static u8 table[CHAR_TABLE];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void clear(const struct range *ranges, i64 count, u8 property)
+static void clear(const struct char_range *ranges, i64 count, u8 property)
 {
     for (i64 r = 0; r < count; r++)
         for (u32 c = ranges[r].first; c <= ranges[r].last; c++)
             table[c] &= (u8)~property;
 }
 
-static void set(const struct range *ranges, i64 count, u8 property)
+static void set(const struct char_range *ranges, i64 count, u8 property)
 {
     for (i64 r = 0; r < count; r++)
         for (u32 c = ranges[r].first; c <= ranges[r].last; c++)
@@ -137,11 +138,11 @@ static u8 of_new_category(const char *category)
 
 static void mark_exceptions(void)
 {
-    static const struct range punctuation[] = {{0x21, 0x2f}, {0x3a, 0x40},     {0x5b, 0x60},
-                                               {0x7b, 0x7e}, {0x166d, 0x166d}, {0x111c9, 0x111c9}};
-    static const struct range accents[] = {{0x1734, 0x1734}, {0x1171e, 0x1171e}};
-    static const struct range marks[] = {{0x1cf2, 0x1cf3}, {0x1171e, 0x1171e}};
-    static const struct range replacement[] = {{0xfffd, 0xfffd}}, spaces[] = {{9, 10}, {13, 13}};
+    static const struct char_range punctuation[] = {{0x21, 0x2f}, {0x3a, 0x40},     {0x5b, 0x60},
+                                                    {0x7b, 0x7e}, {0x166d, 0x166d}, {0x111c9, 0x111c9}};
+    static const struct char_range accents[] = {{0x1734, 0x1734}, {0x1171e, 0x1171e}};
+    static const struct char_range marks[] = {{0x1cf2, 0x1cf3}, {0x1171e, 0x1171e}};
+    static const struct char_range replacement[] = {{0xfffd, 0xfffd}}, spaces[] = {{9, 10}, {13, 13}};
     clear(KEPT_FORMATS, COUNT_OF(KEPT_FORMATS), PROPERTY_CONTROL);
     clear(YOUNG_ACCENTS, COUNT_OF(YOUNG_ACCENTS), PROPERTY_ACCENT);
     clear(YOUNG_MARKS, COUNT_OF(YOUNG_MARKS), PROPERTY_MARK);
@@ -151,7 +152,7 @@ static void mark_exceptions(void)
     set(punctuation, COUNT_OF(punctuation), PROPERTY_PUNCTUATION);
     set(accents, COUNT_OF(accents), PROPERTY_ACCENT);
     set(marks, COUNT_OF(marks), PROPERTY_MARK);
-    set(YOUNG_NUMBERS, COUNT_OF(YOUNG_NUMBERS), PROPERTY_NUMERIC);
+    set(RECENT_NUMBERS, COUNT_OF(RECENT_NUMBERS), PROPERTY_NUMERIC);
 }
 
 static void build(void)
@@ -176,8 +177,8 @@ u32 char_lower(u32 c)
 {
     if (c < 0x80)
         return c - 'A' < 26 ? c + 32 : c;
-    for (i64 i = 0; c >= 0x1c89 && i < COUNT_OF(YOUNG_CASES); i++)
-        if (c >= YOUNG_CASES[i].first && c <= YOUNG_CASES[i].last)
-            return (u32)((i32)c + YOUNG_CASES[i].to_lower);
+    for (i64 i = 0; c >= 0x1c89 && i < COUNT_OF(RECENT_CASES); i++)
+        if (c >= RECENT_CASES[i].first && c <= RECENT_CASES[i].last)
+            return (u32)((i32)c + RECENT_CASES[i].to_lower);
     return (u32)utf8proc_tolower((utf8proc_int32_t)c);
 }

@@ -28,7 +28,7 @@ static const char NOT_SPACES[] = "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{
 
 /* Rewrites \p{Han} and other scripts to mean the script only; since 10.40 PCRE2 also matches
  * characters shared with other scripts. Returns the length of the escape, or 0 if there is none. */
-static i64 rewrite_script(struct text *out, const char *pattern, bool in_class)
+static i64 rewrite_script(struct buffer *out, const char *pattern, bool in_class)
 {
     static const char *const scripts[] = {"Han",      "Hiragana", "Katakana", "Hangul", "Latin",     "Greek",
                                           "Cyrillic", "Arabic",   "Hebrew",   "Thai",   "Devanagari"};
@@ -39,8 +39,9 @@ static i64 rewrite_script(struct text *out, const char *pattern, bool in_class)
             strncmp(pattern + 3, scripts[i], length) != 0 || pattern[3 + length] != '}')
             continue;
         bool young = i == 0 && pattern[1] == 'p'; /* ideographs added in Unicode 15 */
-        text_printf(out, "%s\\%c{%s%s}%s%s", in_class || !young ? "" : "[", pattern[1], kind, scripts[i],
-                    young ? "\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}" : "", in_class || !young ? "" : "]");
+        buffer_printf(out, "%s\\%c{%s%s}%s%s", in_class || !young ? "" : "[", pattern[1], kind, scripts[i],
+                      young ? "\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}" : "",
+                      in_class || !young ? "" : "]");
         return (i64)length + 4;
     }
     return 0;
@@ -48,31 +49,31 @@ static i64 rewrite_script(struct text *out, const char *pattern, bool in_class)
 
 /* Rewrites \p{L}, \p{Lu}, ... to include characters newer than PCRE2's tables. Returns the length
  * of the escape, or 0 if there is none. */
-static i64 rewrite_category(struct text *out, const char *pattern, bool in_class)
+static i64 rewrite_category(struct buffer *out, const char *pattern, bool in_class)
 {
     const char *name = pattern + 3, *end = strchr(pattern, '}');
     i64 length = end ? end - name : 0;
     if (strncmp(pattern, "\\p{", 3) != 0 || length < 1 || length > 2 || !strchr("LMNPS", name[0]))
         return 0;
-    text_printf(out, "%s\\p{%.*s}", in_class ? "" : "[", (int)length, name);
+    buffer_printf(out, "%s\\p{%.*s}", in_class ? "" : "[", (int)length, name);
     for (int i = 0; i < NEW_CHARACTER_COUNT; i++)
         if (strncmp(NEW_CHARACTERS[i].category, name, (size_t)length) == 0)
-            text_printf(out, "\\x{%x}-\\x{%x}", NEW_CHARACTERS[i].first, NEW_CHARACTERS[i].last);
-    text_printf(out, in_class ? "" : "]");
+            buffer_printf(out, "\\x{%x}-\\x{%x}", NEW_CHARACTERS[i].first, NEW_CHARACTERS[i].last);
+    buffer_printf(out, in_class ? "" : "]");
     return end + 1 - pattern;
 }
 
 /* Appends the members of \w for a class, as in Oniguruma: Alphabetic, marks, decimal numbers and
  * connectors. Outside of brackets Oniguruma uses its own table for the first 256 characters, which
  * includes superscripts and fractions. */
-static void append_word(struct text *out, bool in_class)
+static void append_word(struct buffer *out, bool in_class)
 {
-    text_printf(out, "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}%s", in_class ? "" : "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}");
+    buffer_printf(out, "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}%s", in_class ? "" : "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}");
     for (int i = 0; i < ALPHABETIC_SYMBOL_COUNT; i++)
-        text_printf(out, "\\x{%x}-\\x{%x}", ALPHABETIC_SYMBOLS[i].first, ALPHABETIC_SYMBOLS[i].last);
+        buffer_printf(out, "\\x{%x}-\\x{%x}", ALPHABETIC_SYMBOLS[i].first, ALPHABETIC_SYMBOLS[i].last);
     for (int i = 0; i < NEW_CHARACTER_COUNT; i++)
         if (strchr("LM", NEW_CHARACTERS[i].category[0]) || strcmp(NEW_CHARACTERS[i].category, "Nd") == 0)
-            text_printf(out, "\\x{%x}-\\x{%x}", NEW_CHARACTERS[i].first, NEW_CHARACTERS[i].last);
+            buffer_printf(out, "\\x{%x}-\\x{%x}", NEW_CHARACTERS[i].first, NEW_CHARACTERS[i].last);
 }
 
 static bool is_word_in_class(const u8 *classes, u32 c)
@@ -83,7 +84,7 @@ static bool is_word_in_class(const u8 *classes, u32 c)
 
 /* Appends all other characters as ranges, because a class cannot contain another one's
  * complement. */
-static void append_not_word(struct text *out)
+static void append_not_word(struct buffer *out)
 {
     const u8 *classes = unicode_classes();
     for (u32 c = 0, last; c < 0x110000; c = last + 1) {
@@ -92,30 +93,30 @@ static void append_not_word(struct text *out)
             continue;
         while (last + 1 < 0x110000 && last + 1 != 0xd800 && !is_word_in_class(classes, last + 1))
             last++;
-        text_printf(out, "\\x{%x}-\\x{%x}", c, last);
+        buffer_printf(out, "\\x{%x}-\\x{%x}", c, last);
     }
 }
 
 /* Rewrites \w \W \b \B; c is the letter. PCRE2's versions exclude marks and connectors but include
  * all numbers. */
-static void rewrite_word(struct text *out, char c, bool in_class)
+static void rewrite_word(struct buffer *out, char c, bool in_class)
 {
     if (in_class) {
         c == 'w' ? append_word(out, true) : append_not_word(out);
         return;
     }
-    struct text word = {0};
+    struct buffer word = {0};
     append_word(&word, false);
     if (c == 'w' || c == 'W')
-        text_printf(out, "[%s%s]", c == 'W' ? "^" : "", word.data);
+        buffer_printf(out, "[%s%s]", c == 'W' ? "^" : "", word.data);
     else
-        text_printf(out, "(?:(?<=[%s])(?%c[%s])|(?<![%s])(?%c[%s]))", word.data, c == 'b' ? '!' : '=', word.data,
-                    word.data, c == 'b' ? '=' : '!', word.data);
-    text_release(&word);
+        buffer_printf(out, "(?:(?<=[%s])(?%c[%s])|(?<![%s])(?%c[%s]))", word.data, c == 'b' ? '!' : '=', word.data,
+                      word.data, c == 'b' ? '=' : '!', word.data);
+    buffer_release(&word);
 }
 
 /* Rewrites the escape at pattern[i]. Returns its end, or -1 with a message. */
-static i64 rewrite_escape(struct text *out, const char *pattern, i64 i, bool in_class, const char *origin)
+static i64 rewrite_escape(struct buffer *out, const char *pattern, i64 i, bool in_class, const char *origin)
 {
     char c = pattern[i + 1];
     i64 category = rewrite_category(out, pattern + i, in_class);
@@ -129,9 +130,9 @@ static i64 rewrite_escape(struct text *out, const char *pattern, i64 i, bool in_
     if (c == 'w' || c == 'W' || (!in_class && (c == 'b' || c == 'B')))
         rewrite_word(out, c, in_class);
     else if (c == 's' || c == 'S')
-        text_printf(out, in_class ? "%s" : "[%s]", c == 's' ? SPACES : NOT_SPACES);
+        buffer_printf(out, in_class ? "%s" : "[%s]", c == 's' ? SPACES : NOT_SPACES);
     else
-        text_append(out, pattern + i, 2);
+        buffer_append(out, pattern + i, 2);
     return i + 2;
 }
 
@@ -142,7 +143,7 @@ static int refuse_nested(const char *pattern, i64 i, const char *origin)
         origin, pattern, (long long)i);
 }
 
-static int rewrite(struct text *out, const char *pattern, const char *origin)
+static int rewrite(struct buffer *out, const char *pattern, const char *origin)
 {
     bool in_class = false;
     for (i64 i = 0; pattern[i];) {
@@ -163,7 +164,7 @@ static int rewrite(struct text *out, const char *pattern, const char *origin)
         if (in_class && strncmp(pattern + i, "[:word:]", 8) == 0)
             append_word(out, true);
         else
-            text_append(out, pattern + i, length);
+            buffer_append(out, pattern + i, length);
         in_class = in_class ? c != ']' : c == '[';
         i += length;
     }
@@ -172,13 +173,13 @@ static int rewrite(struct text *out, const char *pattern, const char *origin)
 
 static struct regex *open_as(const char *pattern, const char *origin, u32 options)
 {
-    struct text plain = {0}, rewritten = {0};
+    struct buffer plain = {0}, rewritten = {0};
     int status = regex_expand_classes(&plain, pattern, origin);
     if (status == 0)
         status = rewrite(&rewritten, plain.data, origin);
-    text_release(&plain);
+    buffer_release(&plain);
     if (status) {
-        text_release(&rewritten);
+        buffer_release(&rewritten);
         return NULL;
     }
     int code;
@@ -193,10 +194,10 @@ static struct regex *open_as(const char *pattern, const char *origin, u32 option
         PCRE2_UCHAR message[256];
         pcre2_get_error_message(code, message, sizeof message);
         error_set("%s: regular expression %s: %s", origin, pattern, (const char *)message);
-        text_release(&rewritten);
+        buffer_release(&rewritten);
         return NULL;
     }
-    text_release(&rewritten);
+    buffer_release(&rewritten);
     pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* on failure pcre2_match interprets */
     struct regex *regex = memory_alloc(sizeof *regex);
     *regex = (struct regex){compiled, string_copy(pattern), string_copy(origin)};

@@ -5,7 +5,7 @@
 #include <string.h>
 
 struct text_regex_class_operand { /* operand of && */
-    struct text items;
+    struct buffer items;
     bool negated;
 };
 enum { MOST_OPERANDS = 4 };
@@ -44,14 +44,14 @@ static bool is_nested(const char *pattern, i64 at)
 }
 
 /* Copies one item of a class at pattern[i]: an escape, [:name:] or a character. Returns its end. */
-static i64 copy_item(struct text *out, const char *pattern, i64 i, i64 end)
+static i64 copy_item(struct buffer *out, const char *pattern, i64 i, i64 end)
 {
     i64 length = pattern[i] == '\\' && i + 1 < end ? 2 : 1;
     if (pattern[i] == '\\' && strchr("pPx", pattern[i + 1]) && pattern[i + 2] == '{' && strchr(pattern + i, '}'))
         length = strchr(pattern + i, '}') + 1 - (pattern + i);
     if (pattern[i] == '[')
         length = named_end(pattern, i) - i;
-    text_append(out, pattern + i, length);
+    buffer_append(out, pattern + i, length);
     return i + length;
 }
 
@@ -111,17 +111,17 @@ static i64 operand_end(const char *pattern, i64 i, i64 end)
     return i;
 }
 
-static void write_operands(struct text *out, const struct text_regex_class_operand *operands, int count, bool negated)
+static void write_operands(struct buffer *out, const struct text_regex_class_operand *operands, int count, bool negated)
 {
     if (count > 1)
-        text_printf(out, "(?:");
+        buffer_printf(out, "(?:");
     for (int k = 1; k < count; k++)
-        text_printf(out, "(?%c[%s])", operands[k].negated ? '!' : '=', operands[k].items.data);
-    text_printf(out, "[%s%s]%s", operands[0].negated != negated ? "^" : "", operands[0].items.data,
-                count > 1 ? ")" : "");
+        buffer_printf(out, "(?%c[%s])", operands[k].negated ? '!' : '=', operands[k].items.data);
+    buffer_printf(out, "[%s%s]%s", operands[0].negated != negated ? "^" : "", operands[0].items.data,
+                  count > 1 ? ")" : "");
 }
 
-static int expand_class(struct text *out, const char *pattern, i64 begin, i64 end, const char *origin)
+static int expand_class(struct buffer *out, const char *pattern, i64 begin, i64 end, const char *origin)
 {
     struct text_regex_class_operand operands[MOST_OPERANDS] = {{{0}}};
     bool negated = pattern[begin + 1] == '^';
@@ -145,7 +145,7 @@ static int expand_class(struct text *out, const char *pattern, i64 begin, i64 en
     if (status == 0)
         write_operands(out, operands, count, negated);
     for (int k = 0; k < MOST_OPERANDS; k++)
-        text_release(&operands[k].items);
+        buffer_release(&operands[k].items);
     return status;
 }
 
@@ -159,9 +159,9 @@ static bool needs_expansion(const char *pattern, i64 begin, i64 end)
     return false;
 }
 
-int regex_expand_classes(struct text *out, const char *pattern, const char *origin)
+int regex_expand_classes(struct buffer *out, const char *pattern, const char *origin)
 {
-    text_append(out, "", 0);
+    buffer_append(out, "", 0);
     for (i64 i = 0; pattern[i];) {
         i64 end = pattern[i] == '[' ? class_end(pattern, i) : -1;
         if (end >= 0 && needs_expansion(pattern, i, end)) {
@@ -171,7 +171,7 @@ int regex_expand_classes(struct text *out, const char *pattern, const char *orig
             continue;
         }
         i64 length = end >= 0 ? end - i : pattern[i] == '\\' && pattern[i + 1] ? 2 : 1;
-        text_append(out, pattern + i, length);
+        buffer_append(out, pattern + i, length);
         i += length;
     }
     return 0;

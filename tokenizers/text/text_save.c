@@ -129,7 +129,7 @@ static struct json *document_of(const struct text_tokenizer *tokenizer)
 }
 
 /* The first of `names` that is in the vocabulary, or null. */
-static struct json *role(const struct text_tokenizer *tokenizer, const char *const *names)
+static struct json *first_known_token(const struct text_tokenizer *tokenizer, const char *const *names)
 {
     for (; *names; names++)
         if (text_token_id(tokenizer, *names) >= 0)
@@ -147,9 +147,9 @@ static struct json *config_of(const struct text_tokenizer *tokenizer)
      * is wrong. */
     json_set(config, "tokenizer_class", json_of_string("PreTrainedTokenizerFast"));
     json_set(config, "model_max_length", json_of_integer(131072));
-    json_set(config, "bos_token", role(tokenizer, begin));
-    json_set(config, "eos_token", role(tokenizer, end));
-    json_set(config, "pad_token", role(tokenizer, pad));
+    json_set(config, "bos_token", first_known_token(tokenizer, begin));
+    json_set(config, "eos_token", first_known_token(tokenizer, end));
+    json_set(config, "pad_token", first_known_token(tokenizer, pad));
     json_set(config, "unk_token", json_of_null());
     json_set(config, "clean_up_tokenization_spaces", json_of_bool(false));
     json_set(config, "added_tokens_decoder", added_tokens_decoder(tokenizer));

@@ -110,14 +110,14 @@ static int check_characters(const struct text_tokenizer *tokenizer)
     return 0;
 }
 
-struct scored {
+struct scored_piece {
     float score;
     i32 id;
 };
 
 static int by_score(const void *a, const void *b)
 {
-    const struct scored *x = a, *y = b;
+    const struct scored_piece *x = a, *y = b;
     return x->score != y->score ? (x->score > y->score ? -1 : 1) : x->id - y->id;
 }
 
@@ -125,10 +125,10 @@ static int by_score(const void *a, const void *b)
 static u32 *ranks_of(const struct text_tokenizer *tokenizer)
 {
     i64 count = tokenizer->vocabulary;
-    struct scored *order = memory_alloc(count * (i64)sizeof *order);
+    struct scored_piece *order = memory_alloc(count * (i64)sizeof *order);
     u32 *ranks = memory_alloc(count * 4), rank = 0;
     for (i64 id = 0; id < count; id++)
-        order[id] = (struct scored){tokenizer->tokens[id].score, (i32)id};
+        order[id] = (struct scored_piece){tokenizer->tokens[id].score, (i32)id};
     qsort(order, (size_t)count, sizeof *order, by_score);
     for (i64 i = 0; i < count; i++) {
         rank += i && order[i].score != order[i - 1].score;
@@ -254,7 +254,7 @@ struct text_tokenizer *sentencepiece_parse(const void *bytes, i64 length, const 
         text_tokenizer_free(tokenizer);
         return NULL;
     }
-    text_append(&tokenizer->raw_file, bytes, length);
+    buffer_append(&tokenizer->raw_file, bytes, length);
     tokenizer->raw_name = "tokenizer.model";
     return tokenizer;
 }

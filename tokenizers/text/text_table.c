@@ -118,8 +118,8 @@ void text_tokenizer_free(struct text_tokenizer *tokenizer)
     encoder_pool_close(tokenizer->encoders);
     json_free(tokenizer->settings);
     json_free(tokenizer->config);
-    text_release(&tokenizer->strings);
-    text_release(&tokenizer->raw_file);
+    buffer_release(&tokenizer->strings);
+    buffer_release(&tokenizer->raw_file);
     void *blocks[] = {
         tokenizer->tokens,          tokenizer->by_content.slots, tokenizer->by_bytes.slots, tokenizer->merges,
         tokenizer->added,           tokenizer->pairs.slots,      tokenizer->raw.order,      tokenizer->normalized.order,
@@ -139,8 +139,8 @@ const char *tokenizer_string(const struct text_tokenizer *tokenizer, i64 offset)
 i64 tokenizer_keep_string(struct text_tokenizer *tokenizer, const char *bytes, i64 length)
 {
     i64 offset = tokenizer->strings.length;
-    text_append(&tokenizer->strings, bytes, length);
-    text_append(&tokenizer->strings, "", 1);
+    buffer_append(&tokenizer->strings, bytes, length);
+    buffer_append(&tokenizer->strings, "", 1);
     return offset;
 }
 
@@ -159,7 +159,7 @@ i32 tokenizer_find_model(const struct text_tokenizer *tokenizer, const void *con
  * represents no byte. */
 static void token_decode(struct text_tokenizer *tokenizer, struct token *token, i64 string, i64 length)
 {
-    struct text bytes = {0};
+    struct buffer bytes = {0};
     const u8 *content = (const u8 *)tokenizer_string(tokenizer, string);
     for (i64 i = 0; i < length;) {
         u32 c;
@@ -167,14 +167,14 @@ static void token_decode(struct text_tokenizer *tokenizer, struct token *token, 
         int byte = char_to_byte(c);
         if (byte < 0) {
             token->bytes = string, token->bytes_length = length;
-            text_release(&bytes);
+            buffer_release(&bytes);
             return;
         }
-        text_append(&bytes, &(char){(char)byte}, 1);
+        buffer_append(&bytes, &(char){(char)byte}, 1);
     }
     token->bytes_length = bytes.length;
     token->bytes = tokenizer_keep_string(tokenizer, bytes.length ? bytes.data : "", bytes.length);
-    text_release(&bytes);
+    buffer_release(&bytes);
 }
 
 static void reserve_ids(struct text_tokenizer *tokenizer, i64 vocabulary)
@@ -214,7 +214,7 @@ static int put_token(struct text_tokenizer *tokenizer, const char *content, i64 
 int tokenizer_add(struct text_tokenizer *tokenizer, const char *content, i64 length, i64 id)
 {
     if (tokenizer_find(tokenizer, content, length) >= 0)
-        return error_set("%s: token '%s' stands in the vocabulary twice", tokenizer->origin, content);
+        return error_set("%s: duplicate token '%s' in the vocabulary", tokenizer->origin, content);
     if (put_token(tokenizer, content, length, id))
         return -1;
     tokenizer->tokens[id].in_model = true;
@@ -242,12 +242,12 @@ int tokenizer_add_merge(struct text_tokenizer *tokenizer, const char *left, i64 
     if (right_length < prefix)
         return error_set("%s: model.merges[%lld]: '%.*s' is shorter than continuing_subword_prefix", tokenizer->origin,
                          (long long)tokenizer->merge_count, (int)right_length, right);
-    struct text both = {0};
-    text_append(&both, left, left_length);
-    text_append(&both, right + prefix, right_length - prefix);
+    struct buffer both = {0};
+    buffer_append(&both, left, left_length);
+    buffer_append(&both, right + prefix, right_length - prefix);
     merge.id = tokenizer_find_model(tokenizer, both.data, both.length);
     int status = merge.id < 0 ? unknown_in_merge(tokenizer, both.data, both.length) : 0;
-    text_release(&both);
+    buffer_release(&both);
     if (status)
         return -1;
     if (tokenizer->merge_count == tokenizer->merge_capacity) {
@@ -275,10 +275,10 @@ static void push_added(struct text_tokenizer *tokenizer, struct added_token toke
 static int set_match(struct text_tokenizer *tokenizer, struct added_token *added)
 {
     struct token *token = &tokenizer->tokens[added->id];
-    struct text content = {0}, buffers[2] = {{0}};
+    struct buffer content = {0}, buffers[2] = {{0}};
     struct regex_scratch *scratch = regex_scratch_open();
-    text_append(&content, tokenizer_string(tokenizer, token->content), token->content_length);
-    struct normal normal = {(const u8 *)content.data, content.length, 0};
+    buffer_append(&content, tokenizer_string(tokenizer, token->content), token->content_length);
+    struct normalized_text normal = {(const u8 *)content.data, content.length, 0};
     int status = added->normalized ? normalizers_apply(&tokenizer->normalizers, &normal, buffers, scratch) : 0;
     bool differs = normal.length != content.length || memcmp(normal.text, content.data, (size_t)normal.length) != 0;
     added->match = token->content, added->match_length = token->content_length;
@@ -289,9 +289,9 @@ static int set_match(struct text_tokenizer *tokenizer, struct added_token *added
         token_decode(tokenizer, token, added->match, normal.length);
     }
     token->skipped = token->special && !differs;
-    text_release(&content);
-    text_release(&buffers[0]);
-    text_release(&buffers[1]);
+    buffer_release(&content);
+    buffer_release(&buffers[0]);
+    buffer_release(&buffers[1]);
     regex_scratch_close(scratch);
     return status;
 }

@@ -45,13 +45,13 @@ static const char *pattern_of(const char *name) /* matches by prefix; NULL if un
 
 static int no_pattern(const char *origin)
 {
-    struct text all = {0};
+    struct buffer all = {0};
     for (i64 i = 0; i < COUNT_OF(PATTERNS); i++)
-        text_printf(&all, "%s%s", i ? ", " : "", PATTERNS[i].name);
+        buffer_printf(&all, "%s%s", i ? ", " : "", PATTERNS[i].name);
     error_set("%s: a tiktoken file does not say how text is cut; put {\"pattern\": NAME} or {\"pat_str\": EXPRESSION} "
               "into tokenizer_config.json beside it, NAME one of %s",
               origin, all.data);
-    text_release(&all);
+    buffer_release(&all);
     return -1;
 }
 
@@ -62,22 +62,22 @@ static int bad_line(const char *origin, i64 line, const char *expected)
 }
 
 /* Adds a token under its byte-level name: each byte as the character that represents it. */
-static int add_token(struct text_tokenizer *tokenizer, const struct text *bytes, i64 rank, i64 line)
+static int add_token(struct text_tokenizer *tokenizer, const struct buffer *bytes, i64 rank, i64 line)
 {
-    struct text name = {0};
+    struct buffer name = {0};
     for (i64 i = 0; i < bytes->length; i++) {
         u8 character[4];
-        text_append(&name, character, utf8_encode(character, byte_to_char((u8)bytes->data[i])));
+        buffer_append(&name, character, utf8_encode(character, byte_to_char((u8)bytes->data[i])));
     }
     int status = tokenizer_add(tokenizer, name.data, name.length, rank);
-    text_release(&name);
+    buffer_release(&name);
     return status ? error_prefix("line %lld", (long long)line) : 0;
 }
 
 static int read_line(struct text_tokenizer *tokenizer, const char *text, i64 length, i64 line)
 {
     const char *space = memchr(text, ' ', (size_t)length);
-    struct text bytes = {0};
+    struct buffer bytes = {0};
     i64 rank = 0, at = space ? space + 1 - text : length;
     int status = 0;
     bool digits = at < length && length - at <= 9;
@@ -89,7 +89,7 @@ static int read_line(struct text_tokenizer *tokenizer, const char *text, i64 len
         status = bad_line(tokenizer->origin, line, "BASE64 RANK");
     else
         status = add_token(tokenizer, &bytes, rank, line);
-    text_release(&bytes);
+    buffer_release(&bytes);
     return status;
 }
 
@@ -153,7 +153,7 @@ struct text_tokenizer *tiktoken_parse(const void *bytes, i64 length, const struc
         text_tokenizer_free(tokenizer);
         return NULL;
     }
-    text_append(&tokenizer->raw_file, bytes, length);
+    buffer_append(&tokenizer->raw_file, bytes, length);
     tokenizer->raw_name = "tokenizer.tiktoken";
     return tokenizer;
 }

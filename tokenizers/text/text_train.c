@@ -13,12 +13,12 @@ struct text_trainer {
     char **specials;
     i64 special_count;
     struct word_counts counts;
-    struct text pending; /* concatenated texts */
-    i64 *ends;           /* end of each text; no piece crosses it */
+    struct buffer pending; /* concatenated texts */
+    i64 *ends;             /* end of each text; no piece crosses it */
     i64 end_count, end_capacity;
     i64 tile_ends[TILES]; /* indices into ends */
     struct word_counts tiles[TILES];
-    struct text normal[TILES];
+    struct buffer normal[TILES];
     i64 tile_count;
 };
 
@@ -45,7 +45,7 @@ static void counts_grow(struct word_counts *counts)
 
 static void counts_release(struct word_counts *counts)
 {
-    text_release(&counts->bytes);
+    buffer_release(&counts->bytes);
     memory_free(counts->words);
     memory_free(counts->slots);
     *counts = (struct word_counts){0};
@@ -61,7 +61,7 @@ static void add_word(struct word_counts *counts, const u8 *piece, i64 length, i6
     require(counts->word_count < INT32_MAX, "more than 2^31 different words");
     counts->words[counts->word_count] = (struct counted_word){counts->bytes.length, length, times};
     counts->slots[slot] = (i32)counts->word_count++;
-    text_append(&counts->bytes, piece, length);
+    buffer_append(&counts->bytes, piece, length);
     if (2 * counts->word_count > (i64)counts->mask)
         counts_grow(counts);
 }
@@ -88,7 +88,7 @@ static void count_word(struct word_counts *counts, const u8 *piece, i64 length, 
 static void count_text(struct text_trainer *trainer, i64 tile, const u8 *bytes, i64 length)
 {
     struct split_cursor cursor = {NULL};
-    struct text *normal = &trainer->normal[tile];
+    struct buffer *normal = &trainer->normal[tile];
     if (trainer->nfc && unicode_nfc(normal, bytes, length))
         bytes = (const u8 *)normal->data, length = normal->length;
     for (i64 at = 0; at < length;) {
@@ -129,7 +129,7 @@ static void flush_pending(struct text_trainer *trainer)
                        counts->words[w].length, counts->words[w].count);
         counts_release(counts);
     }
-    text_clear(&trainer->pending);
+    buffer_clear(&trainer->pending);
     trainer->end_count = 0;
 }
 
@@ -162,7 +162,7 @@ int text_trainer_feed(struct text_trainer *trainer, const char *text, i64 length
                          (u8)text[invalid]);
     for (i64 at = 0, end; at < length; at = end) {
         end = safe_cut(trainer, text, min_i64(length, at + TILE_BYTES), length);
-        text_append(&trainer->pending, text + at, end - at);
+        buffer_append(&trainer->pending, text + at, end - at);
         push_end(trainer);
         if (trainer->pending.length >= (i64)TILES / 2 * TILE_BYTES)
             flush_pending(trainer);
@@ -207,8 +207,8 @@ void text_trainer_close(struct text_trainer *trainer)
     memory_free(trainer->specials);
     counts_release(&trainer->counts);
     for (i64 i = 0; i < TILES; i++)
-        text_release(&trainer->normal[i]);
-    text_release(&trainer->pending);
+        buffer_release(&trainer->normal[i]);
+    buffer_release(&trainer->pending);
     memory_free(trainer->ends);
     memory_free(trainer);
 }

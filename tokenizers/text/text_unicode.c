@@ -42,7 +42,7 @@ const struct new_characters NEW_CHARACTERS[] = {
 };
 const int NEW_CHARACTER_COUNT = COUNT_OF(NEW_CHARACTERS);
 
-static const struct range SPACES[] = {
+static const struct char_range SPACES[] = {
     {0x9, 0xd},       {0x20, 0x20},     {0x85, 0x85},     {0xa0, 0xa0},     {0x1680, 0x1680},
     {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
 };
@@ -51,7 +51,7 @@ static const struct range SPACES[] = {
  * querying HF's NFC for every such character of Unicode 17), and the blocks of scripts whose vowel
  * signs compose. U+11A7 precedes the final consonants of Hangul and is none of them, but utf8proc
  * 2.8 drops it after a syllable. */
-static const struct range OPAQUE[] = {
+static const struct char_range OPAQUE[] = {
     {0x5c8, 0x5c9},     {0x7fd, 0x7fd},     {0x897, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},
     {0xc3c, 0xc3c},     {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x11a7, 0x11a7},   {0x1715, 0x1715},
     {0x1abf, 0x1af0},   {0x1df6, 0x1dfa},   {0xa82c, 0xa82c},   {0x105c0, 0x105ff}, {0x10d24, 0x10d27},
@@ -64,14 +64,14 @@ static const struct range OPAQUE[] = {
     {0x1e130, 0x1e136}, {0x1e2ae, 0x1e2ae}, {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef}, {0x1e5ee, 0x1e5ef},
     {0x1e6e3, 0x1e6e3}, {0x1e6e6, 0x1e6e6}, {0x1e6ee, 0x1e6ef}, {0x1e6f5, 0x1e6f5},
 };
-const struct range ALPHABETIC_SYMBOLS[] = {
+const struct char_range ALPHABETIC_SYMBOLS[] = {
     {0x24b6, 0x24e9}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
 const int ALPHABETIC_SYMBOL_COUNT = COUNT_OF(ALPHABETIC_SYMBOLS);
 
 static u8 class_table[CHAR_TABLE];
 static pthread_once_t class_once = PTHREAD_ONCE_INIT;
 
-static void mark(const struct range *ranges, int count, u8 set)
+static void mark(const struct char_range *ranges, int count, u8 set)
 {
     for (int r = 0; r < count; r++)
         for (u32 c = ranges[r].first; c <= ranges[r].last; c++)
@@ -127,7 +127,7 @@ static void class_build(void)
     for (u32 c = 0; c < CHAR_TABLE; c++)
         class_table[c] = class_of(c);
     for (int i = 0; i < NEW_CHARACTER_COUNT; i++)
-        mark(&(struct range){NEW_CHARACTERS[i].first, NEW_CHARACTERS[i].last}, 1,
+        mark(&(struct char_range){NEW_CHARACTERS[i].first, NEW_CHARACTERS[i].last}, 1,
              class_of_new(NEW_CHARACTERS[i].category));
     mark(ALPHABETIC_SYMBOLS, COUNT_OF(ALPHABETIC_SYMBOLS), CHAR_WORD);
     mark(SPACES, COUNT_OF(SPACES), CHAR_SPACE);
@@ -216,7 +216,7 @@ static void order_all(i32 *characters, i64 count, i32 *spare)
     }
 }
 
-static void compose_chunk(struct text *out, const u8 *text, i64 length)
+static void compose_chunk(struct buffer *out, const u8 *text, i64 length)
 {
     i32 fixed[256];
     i64 capacity = 4 * length + 8; /* a character decomposes into at most 4 and has at least 1 byte */
@@ -226,7 +226,7 @@ static void compose_chunk(struct text *out, const u8 *text, i64 length)
     count = utf8proc_normalize_utf32(characters, count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     for (i64 i = 0; i < count; i++) {
         u8 bytes[4];
-        text_append(out, bytes, utf8_encode(bytes, (u32)characters[i]));
+        buffer_append(out, bytes, utf8_encode(bytes, (u32)characters[i]));
     }
     if (characters != fixed)
         memory_free(characters);
@@ -261,18 +261,18 @@ static bool find_chunk(i64 *begin, i64 *end, const u8 *text, i64 from, i64 lengt
     return true;
 }
 
-bool unicode_nfc(struct text *out, const u8 *text, i64 length)
+bool unicode_nfc(struct buffer *out, const u8 *text, i64 length)
 {
     i64 done = 0, begin, end;
     if (!find_chunk(&begin, &end, text, 0, length))
         return false;
-    text_clear(out);
+    buffer_clear(out);
     do {
-        text_append(out, text + done, begin - done);
+        buffer_append(out, text + done, begin - done);
         compose_chunk(out, text + begin, end - begin);
         done = end;
     } while (find_chunk(&begin, &end, text, done, length));
-    text_append(out, text + done, length - done);
+    buffer_append(out, text + done, length - done);
     return true;
 }
 
@@ -288,19 +288,19 @@ static bool in_words(u32 c)
 }
 
 /* Appends a character of a word. The typographic apostrophes U+2019 and U+02BC become '. */
-static void append_word_character(struct text *out, const u8 *at, int bytes)
+static void append_word_character(struct buffer *out, const u8 *at, int bytes)
 {
     u32 c;
     utf8_decode(&c, at);
     if (c == 0x2019 || c == 0x2bc)
-        text_append(out, "'", 1);
+        buffer_append(out, "'", 1);
     else if (in_words(c))
-        text_append(out, at, bytes);
+        buffer_append(out, at, bytes);
     else
-        text_append(out, " ", 1);
+        buffer_append(out, " ", 1);
 }
 
-static void append_folded(struct text *out, const u8 *text, i64 length)
+static void append_folded(struct buffer *out, const u8 *text, i64 length)
 {
     u8 *folded = NULL;
     i64 n =
@@ -313,17 +313,17 @@ static void append_folded(struct text *out, const u8 *text, i64 length)
     free(folded);
 }
 
-void text_fold(struct text *out, const char *text, i64 length)
+void text_fold(struct buffer *out, const char *text, i64 length)
 {
-    text_clear(out);
-    text_append(out, "", 0);
+    buffer_clear(out);
+    buffer_append(out, "", 0);
     while (length > 0) {
         i64 valid = text_invalid_utf8(text, length), part = 0;
         valid = valid < 0 ? length : valid;
         append_folded(out, (const u8 *)text, valid);
         if (valid < length) {
             utf8_sequence(&part, (const u8 *)text + valid, length - valid);
-            text_append(out, " ", 1);
+            buffer_append(out, " ", 1);
         }
         text += valid + part;
         length -= valid + part;

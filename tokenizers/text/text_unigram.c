@@ -83,7 +83,7 @@ static struct viterbi_cell *cells_for(struct model_scratch *scratch, i64 length)
     return scratch->cells;
 }
 
-static inline void consider(struct viterbi_cell *cell, double score, i64 begin, i32 id)
+static inline void relax_cell(struct viterbi_cell *cell, double score, i64 begin, i32 id)
 {
     if (cell->begin < 0 || score > cell->score)
         *cell = (struct viterbi_cell){score, begin, id};
@@ -102,13 +102,13 @@ static int fill_cells(const struct text_tokenizer *tokenizer, struct viterbi_cel
             i32 id = tokenizer->trie.values[node];
             if (id < 0)
                 continue;
-            consider(&cells[i + 1], tokenizer->scores[id] + here, at, id);
+            relax_cell(&cells[i + 1], tokenizer->scores[id] + here, at, id);
             single |= i + 1 == at + bytes;
         }
         if (!single && tokenizer->unknown < 0)
             return unknown_piece(tokenizer, piece + at, bytes);
         if (!single)
-            consider(&cells[at + bytes], unknown + here, at, tokenizer->unknown);
+            relax_cell(&cells[at + bytes], unknown + here, at, tokenizer->unknown);
     }
     return 0;
 }
@@ -136,11 +136,11 @@ static void fill_cells_float(const struct text_tokenizer *tokenizer, struct vite
             i32 id = tokenizer->trie.values[node];
             if (id < 0)
                 continue;
-            consider(&cells[i + 1], score_of(tokenizer, id, i + 1 - at) + here, at, id);
+            relax_cell(&cells[i + 1], score_of(tokenizer, id, i + 1 - at) + here, at, id);
             single |= i + 1 == at + bytes;
         }
         if (!single)
-            consider(&cells[at + bytes], unknown + here, at, tokenizer->unknown);
+            relax_cell(&cells[at + bytes], unknown + here, at, tokenizer->unknown);
     }
 }
 
@@ -179,8 +179,8 @@ static void push_unknown(const struct text_tokenizer *tokenizer, struct id_list 
         id_list_push(out, tokenizer->unknown);
 }
 
-static void push_way(const struct text_tokenizer *tokenizer, struct viterbi_cell *cells, struct id_list *out,
-                     const u8 *piece, i64 length)
+static void push_best_path(const struct text_tokenizer *tokenizer, struct viterbi_cell *cells, struct id_list *out,
+                           const u8 *piece, i64 length)
 {
     link_forward(cells, length);
     for (i64 at = 0; at < length;) {
@@ -205,7 +205,7 @@ static int encode_unigram(const struct text_tokenizer *tokenizer, struct model_s
     struct viterbi_cell *cells = cells_for(scratch, length);
     if (fill_cells(tokenizer, cells, piece, length))
         return -1;
-    push_way(tokenizer, cells, out, piece, length);
+    push_best_path(tokenizer, cells, out, piece, length);
     return 0;
 }
 
@@ -215,7 +215,7 @@ static int encode_float(const struct text_tokenizer *tokenizer, struct model_scr
     (void)dropout;
     struct viterbi_cell *cells = cells_for(scratch, length);
     fill_cells_float(tokenizer, cells, piece, length);
-    push_way(tokenizer, cells, out, piece, length);
+    push_best_path(tokenizer, cells, out, piece, length);
     return 0;
 }
 

@@ -25,7 +25,7 @@ static struct weight *add_row(struct weights *weights, const char *name, i64 row
 static struct weight *add_vector(struct weights *weights, const char *name, i64 columns, enum weight_init init)
 {
     struct weight_spec row = {.name = name,
-                              .parts = 1,
+                              .matrices = 1,
                               .rows = 1,
                               .columns = columns,
                               .pieces = {{name, 1}},
@@ -100,7 +100,7 @@ void vision_open(struct vision *vision, struct device *device, const struct visi
     add_encoder(&vision->weights, &vision->at, config);
     add_decoder(&vision->weights, &vision->at, config);
     struct weight_spec state = {.name = "amplitude",
-                                .parts = 1,
+                                .matrices = 1,
                                 .rows = config->shape_count,
                                 .columns = VISION_SCALES_MOST,
                                 .pieces = {{"amplitude", config->shape_count}},

@@ -112,10 +112,10 @@ static void hide(const struct amx_attention_tile *tile, const struct amx_attenti
     const __m512 hidden = _mm512_set1_ps(-INFINITY);
     for (i64 i = 0; i < chunk->count; i++) {
         float *scores = chunk->scores + i * AMX_SUMS;
-        if (all_seen(&tile->job->plan, chunk->keys[i], block))
+        if (all_visible(&tile->job->plan, chunk->keys[i], block))
             continue;
         for (i64 j = 0; j < AMX_BLOCK; j++, scores += 16) {
-            __mmask32 seen = rows_that_see(tile->job->plan.intervals, chunk->keys[i] * KEY_BLOCK + j, block);
+            __mmask32 seen = visible_rows(tile->job->plan.intervals, chunk->keys[i] * KEY_BLOCK + j, block);
             _mm512_mask_store_ps(scores, (__mmask16)~seen, hidden);
             _mm512_mask_store_ps(scores + 512, (__mmask16)(~seen >> 16), hidden);
         }
@@ -192,8 +192,8 @@ INLINED void soften_block(struct amx_attention_tile *tile, const struct amx_atte
 }
 
 /* Softens this chunk while the scores of the next one are multiplied. next->count may be 0. */
-static void soften(struct amx_attention_tile *tile, const struct amx_attention_chunk *chunk,
-                   const struct amx_attention_chunk *next)
+static void softmax_run(struct amx_attention_tile *tile, const struct amx_attention_chunk *chunk,
+                        const struct amx_attention_chunk *next)
 {
     for (i64 i = 0; i < max_i64(chunk->count, next->count); i++) {
         if (i < next->count)
@@ -257,7 +257,7 @@ static void run_tile(void *context, i64 index, int worker)
         more = take_chunk(next, &tile, chunk->last);
         hide(&tile, chunk, block);
         find_max(&tile, chunk);
-        soften(&tile, chunk, next);
+        softmax_run(&tile, chunk, next);
         add_values(&tile, chunk);
         if (chunk->last)
             close_rows(&tile, block);

@@ -125,14 +125,14 @@ INLINED void multiply_steps(float *sums, const char *a, const i32 *a_index, i64 
 }
 
 /* True if every query of the block sees all of these 32 keys. */
-static inline bool all_seen(const struct attention_plan *plan, i64 keys, const struct row_block *block)
+static inline bool all_visible(const struct attention_plan *plan, i64 keys, const struct row_block *block)
 {
     return (keys + 1) * KEY_BLOCK <= plan->intervals->keys &&
-           attention_all_seen(&plan->block[keys], block->low, block->high);
+           attention_all_visible(&plan->block[keys], block->low, block->high);
 }
 
 /* Mask of the rows that see a key. */
-INLINED __mmask32 rows_that_see(const struct intervals *v, i64 key, const struct row_block *block)
+INLINED __mmask32 visible_rows(const struct intervals *v, i64 key, const struct row_block *block)
 {
     if (key >= v->keys)
         return 0;

@@ -26,18 +26,18 @@ struct amx_attention_backward_job {
     struct attention_turns turns;
     struct matrix dq, dk, dv, dout, out, q, k, v;
     const float *lse;
-    char *keys, *values, *keys_turned; /* packed as rows, as rows, as depth */
-    float *dkeys, *dvalues;            /* [G][blocks][D / 32] blocks of sums */
-    i64 kv_heads, width, steps;        /* steps: D / 32 */
+    char *keys, *values, *keys_transposed; /* packed as rows, as rows, as depth */
+    float *dkeys, *dvalues;                /* [G][blocks][D / 32] blocks of sums */
+    i64 kv_heads, width, steps;            /* steps: D / 32 */
 };
 struct amx_attention_backward_tile {
     const struct amx_attention_backward_job *job;
     const struct query_tile *queries;
     i64 number, head, blocks; /* tile number; kv head; blocks of rows */
     struct row_block block[ROW_BLOCKS];
-    char *q, *dout, *q_turned, *dout_turned; /* [blocks][D / 32]: as depth; turned as columns */
-    float *lse, *delta;                      /* per row; lse in powers of two */
-    float *scores[2], *dscores[2];           /* one block each */
+    char *q, *dout, *q_transposed, *dout_transposed; /* [blocks][D / 32]: as depth; transposed as columns */
+    float *lse, *delta;                              /* per row; lse in powers of two */
+    float *scores[2], *dscores[2];                   /* one block each */
     /* [blocks]: P and dS of one block of keys, for the blocks of rows that see it, packed as a. */
     char *p, *ds;
     char *pairs; /* [blocks][keys of a span]: dS packed as b */
@@ -71,9 +71,9 @@ static void lay_out(struct amx_attention_backward_tile *tile, char *at)
     tile->pairs = tile->ds + ROW_BLOCKS * AMX_STEP_BYTES;
     tile->q = tile->pairs + ROW_BLOCKS * AMX_ATTENTION_SPAN * AMX_STEP_BYTES;
     tile->dout = tile->q + operands;
-    tile->q_turned = tile->dout + operands;
-    tile->dout_turned = tile->q_turned + operands;
-    tile->dq = (float *)(tile->dout_turned + operands);
+    tile->q_transposed = tile->dout + operands;
+    tile->dout_transposed = tile->q_transposed + operands;
+    tile->dq = (float *)(tile->dout_transposed + operands);
     tile->lse = tile->dq + ROW_BLOCKS * tile->job->steps * AMX_SUMS;
     tile->delta = tile->lse + AMX_ATTENTION_ROWS;
 }
@@ -120,8 +120,8 @@ static void open_tile(struct amx_attention_backward_tile *tile, const struct amx
         row_block_find(block, &job->plan, tile->queries, tile->head, j * AMX_BLOCK);
         rows_as_depth(tile->q + at, job->q, block, job->width);
         rows_as_depth(tile->dout + at, job->dout, block, job->width);
-        rows_as_columns(tile->q_turned + at, job->q, block, job->width);
-        rows_as_columns(tile->dout_turned + at, job->dout, block, job->width);
+        rows_as_columns(tile->q_transposed + at, job->q, block, job->width);
+        rows_as_columns(tile->dout_transposed + at, job->dout, block, job->width);
         load_statistics(tile, j);
     }
     memset(tile->dq, 0, (size_t)(tile->blocks * job->steps * AMX_SUMS) * 4);
@@ -133,7 +133,7 @@ static i64 find_rows(i32 rows[ROW_BLOCKS], struct amx_attention_backward_tile *t
     const struct key_bounds *bounds = &tile->job->plan.block[keys];
     i64 count = 0;
     for (i64 j = 0; j < tile->blocks; j++) {
-        if (!attention_some_seen(bounds, tile->block[j].low, tile->block[j].high))
+        if (!attention_some_visible(bounds, tile->block[j].low, tile->block[j].high))
             continue;
         tile->seen[j][tile->seen_count[j]++] = (i32)keys;
         rows[count++] = (i32)j;
@@ -145,9 +145,9 @@ INLINED void find_scores(const struct amx_attention_backward_tile *tile, i64 key
 {
     const struct amx_attention_backward_job *job = tile->job;
     i64 at = key_block(tile, keys) * operand_bytes(job), rows = j * operand_bytes(job);
-    multiply_steps(tile->scores[buffer], job->keys + at, NULL, AMX_STEP_BYTES, tile->q_turned + rows, NULL,
+    multiply_steps(tile->scores[buffer], job->keys + at, NULL, AMX_STEP_BYTES, tile->q_transposed + rows, NULL,
                    AMX_STEP_BYTES, job->steps, false);
-    multiply_steps(tile->dscores[buffer], job->values + at, NULL, AMX_STEP_BYTES, tile->dout_turned + rows, NULL,
+    multiply_steps(tile->dscores[buffer], job->values + at, NULL, AMX_STEP_BYTES, tile->dout_transposed + rows, NULL,
                    AMX_STEP_BYTES, job->steps, false);
 }
 
@@ -171,7 +171,7 @@ INLINED void find_gradients(__m512i *p, __m512i *ds, const float *s, const float
 }
 
 /* P and dS of a block of keys and block j of rows, which is number i of those that see the keys. */
-INLINED void soften(const struct amx_attention_backward_tile *tile, i64 keys, i64 j, i64 i, int buffer, bool all)
+INLINED void softmax_run(const struct amx_attention_backward_tile *tile, i64 keys, i64 j, i64 i, int buffer, bool all)
 {
     const struct amx_attention_backward_job *job = tile->job;
     const struct intervals *v = job->plan.intervals;
@@ -186,7 +186,7 @@ INLINED void soften(const struct amx_attention_backward_tile *tile, i64 keys, i6
     for (int key = 0; key < AMX_BLOCK; key += 2) {
         __m512i gradients[2], probabilities;
         for (int odd = 0; odd < 2; odd++) {
-            __mmask32 seen = all ? ~(__mmask32)0 : rows_that_see(v, keys * KEY_BLOCK + key + odd, &tile->block[j]);
+            __mmask32 seen = all ? ~(__mmask32)0 : visible_rows(v, keys * KEY_BLOCK + key + odd, &tile->block[j]);
             find_gradients(&probabilities, &gradients[odd], tile->scores[buffer] + 16 * (key + odd),
                            tile->dscores[buffer] + 16 * (key + odd), &rows, seen);
             _mm512_store_si512(p + 64 * (key + odd), probabilities);
@@ -198,10 +198,10 @@ INLINED void soften(const struct amx_attention_backward_tile *tile, i64 keys, i6
 
 static void soften_block(const struct amx_attention_backward_tile *tile, i64 keys, i64 j, i64 i, int buffer)
 {
-    if (all_seen(&tile->job->plan, keys, &tile->block[j]))
-        soften(tile, keys, j, i, buffer, true);
+    if (all_visible(&tile->job->plan, keys, &tile->block[j]))
+        softmax_run(tile, keys, j, i, buffer, true);
     else
-        soften(tile, keys, j, i, buffer, false);
+        softmax_run(tile, keys, j, i, buffer, false);
 }
 
 static i64 run_block(struct amx_attention_backward_tile *tile, i32 rows[ROW_BLOCKS], i64 keys)
@@ -231,7 +231,7 @@ static void add_keys(const struct amx_attention_backward_tile *tile, const i32 r
 static void add_queries(const struct amx_attention_backward_tile *tile)
 {
     const struct amx_attention_backward_job *job = tile->job;
-    const char *keys = job->keys_turned + key_block(tile, 0) * operand_bytes(job);
+    const char *keys = job->keys_transposed + key_block(tile, 0) * operand_bytes(job);
     for (i64 j = 0; j < tile->blocks; j++)
         for (i64 d = 0; d < job->steps && tile->seen_count[j] > 0; d++)
             multiply_steps(tile->dq + (j * job->steps + d) * AMX_SUMS, keys + d * AMX_STEP_BYTES, tile->seen[j],
@@ -284,7 +284,7 @@ static void pack_keys(void *context, i64 index, int worker)
     (void)worker;
     keys_as_rows(job->keys + at, head_of(job, job->k, index), first);
     keys_as_rows(job->values + at, head_of(job, job->v, index), first);
-    keys_as_depth(job->keys_turned + at, head_of(job, job->k, index), first);
+    keys_as_depth(job->keys_transposed + at, head_of(job, job->k, index), first);
     memset(job->dkeys + sums, 0, (size_t)(job->steps * AMX_SUMS) * 4);
     memset(job->dvalues + sums, 0, (size_t)(job->steps * AMX_SUMS) * 4);
 }
@@ -310,8 +310,8 @@ static void open_keys(struct amx_attention_backward_job *job)
         sums = blocks * job->steps * AMX_SUMS;
     job->keys = cpu_v4_scratch(0, 6, 3 * bytes + 2 * sums * 4);
     job->values = job->keys + bytes;
-    job->keys_turned = job->values + bytes;
-    job->dkeys = (float *)(job->keys_turned + bytes);
+    job->keys_transposed = job->values + bytes;
+    job->dkeys = (float *)(job->keys_transposed + bytes);
     job->dvalues = job->dkeys + sums;
     workers_run(blocks, pack_keys, job);
 }

@@ -25,7 +25,7 @@ void cpu_v4_attention(struct device *device, struct matrix out, float *lse, stru
 
 struct attention_job {
     struct attention_plan plan;
-    struct strip_room room;
+    struct strip_scratch room;
     struct matrix out, q, k, v;
     float *lse;
     i64 kv_heads, width;
@@ -36,15 +36,15 @@ struct attention_job {
 struct attention_state {
     struct strip strip;
     float max[STRIP], total[STRIP], keep[STRIP], shift[STRIP];
-    bool begun;
+    bool started;
 };
-_Static_assert(sizeof(struct attention_state) == 5 * STRIP * 4 + 24, "strip_room_of");
+_Static_assert(sizeof(struct attention_state) == 5 * STRIP * 4 + 24, "strip_scratch_of");
 struct attention_work {
     const struct query_tile *queries;
     i64 head, rows; /* kv head; rows of the tile */
     struct attention_state *states;
-    float *turned, *sums; /* queries and sums of each strip */
-    float *keys, *values; /* packed keys and values of a run */
+    float *transposed, *sums; /* queries and sums of each strip */
+    float *keys, *values;     /* packed keys and values of a run */
     float *scores;
 };
 
@@ -53,7 +53,7 @@ static void open_strips(const struct attention_work *tile, const struct attentio
     for (i64 row = 0; row < tile->rows; row += STRIP) {
         struct attention_state *state = &tile->states[row / STRIP];
         CPU(strip_open)(&state->strip, &job->plan, tile->queries, row);
-        state->begun = false;
+        state->started = false;
         for (i64 u = 0; u < STRIP; u++) {
             state->max[u] = -INFINITY;
             state->total[u] = 0;
@@ -63,19 +63,19 @@ static void open_strips(const struct attention_work *tile, const struct attentio
 
 static void open_tile(struct attention_work *tile, const struct attention_job *job, i64 index, int worker)
 {
-    const struct strip_room *room = &job->room;
+    const struct strip_scratch *room = &job->room;
     tile->queries = &job->plan.tiles[index % job->plan.tile_count];
     /* Heads one after the other, so that keys and values stay in cache. */
     tile->head = index / job->plan.tile_count;
     tile->rows = tile->queries->count * job->plan.group;
     tile->scores = CPU(scratch)(worker, 0, (STRIP_KEYS + 1) * STRIP * 4);
     tile->states = CPU(scratch)(worker, 1, room->strips * room->state);
-    tile->turned = CPU(scratch)(worker, 3, room->strips * (room->queries + room->sums) * 4);
-    tile->sums = tile->turned + room->strips * room->queries;
-    tile->keys = CPU(scratch)(worker, 4, (room->rows + room->turned) * 4);
+    tile->transposed = CPU(scratch)(worker, 3, room->strips * (room->queries + room->sums) * 4);
+    tile->sums = tile->transposed + room->strips * room->queries;
+    tile->keys = CPU(scratch)(worker, 4, (room->rows + room->transposed) * 4);
     tile->values = tile->keys + room->rows;
     CPU(strip_pack_queries)
-    (tile->turned, strip_heads(job->q, tile->head, job->plan.group, job->width), tile->queries, job->width);
+    (tile->transposed, strip_heads(job->q, tile->head, job->plan.group, job->width), tile->queries, job->width);
     open_strips(tile, job);
 }
 
@@ -148,21 +148,21 @@ static void run_strip(const struct attention_work *tile, const struct attention_
     if (keys.count == 0)
         return;
     CPU(strip_scores)
-    (tile->scores, tile->keys, tile->turned + index * job->room.queries, keys, width);
+    (tile->scores, tile->keys, tile->transposed + index * job->room.queries, keys, width);
     CPU(strip_hide)(tile->scores, &state->strip, v, run->first + keys.first, keys.count);
     raise_maxima(state, tile->scores, keys.count, job->scale);
     find_probabilities(state, tile->scores, keys.count, job->scale);
-    if (state->begun)
+    if (state->started)
         lower_sums(sums, state, width);
-    CPU(strip_add)(sums, tile->values, tile->scores, keys, width, state->begun);
-    state->begun = true;
+    CPU(strip_add)(sums, tile->values, tile->scores, keys, width, state->started);
+    state->started = true;
 }
 
 static void run_keys(const struct attention_work *tile, const struct attention_job *job, const struct key_run *run)
 {
     i64 column = tile->head * job->width;
     CPU(strip_pack_rows)(tile->keys, matrix_columns(job->k, column, job->width), run);
-    CPU(strip_pack_turned)(tile->values, matrix_columns(job->v, column, job->width), run);
+    CPU(strip_pack_transposed)(tile->values, matrix_columns(job->v, column, job->width), run);
     for (i64 row = 0; row < tile->rows; row += STRIP)
         run_strip(tile, job, run, row / STRIP);
 }
@@ -185,7 +185,7 @@ static void close_strip(const struct attention_work *tile, const struct attentio
     struct attention_state *state = &tile->states[index];
     i64 group = job->plan.group, heads = group * job->kv_heads, first = tile->head * group, row = index * STRIP;
     float *sums = tile->sums + index * job->room.sums;
-    if (!state->begun) /* no key was seen */
+    if (!state->started) /* no key was seen */
         memset(sums, 0, (size_t)job->room.sums * 4);
     close_statistics(state);
     CPU(strip_store)
@@ -222,8 +222,8 @@ void CPU(attention)(struct device *device, struct matrix out, float *lse, struct
 #endif
     i64 width = q.columns / heads;
     CPU(attention_check)(q, k, v, heads, kv_heads, intervals);
-    if (attention_is_few(q, k)) {
-        CPU(attention_few)(device, out, lse, q, k, v, heads, kv_heads, intervals);
+    if (attention_is_decode(q, k)) {
+        CPU(attention_decode)(device, out, lse, q, k, v, heads, kv_heads, intervals);
         return;
     }
     struct attention_job job = {.out = out,
@@ -231,7 +231,7 @@ void CPU(attention)(struct device *device, struct matrix out, float *lse, struct
                                 .k = k,
                                 .v = v,
                                 .lse = lse,
-                                .room = strip_room_of(STRIP_LEVEL, width, heads / kv_heads, q.dtype),
+                                .room = strip_scratch_of(STRIP_ISA, width, heads / kv_heads, q.dtype),
                                 .kv_heads = kv_heads,
                                 .width = width,
                                 .scale = LOG2_E / sqrtf((float)width)};

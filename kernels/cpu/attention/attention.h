@@ -1,6 +1,6 @@
 /* Shared by all forms of attention: a plan of which tiles of queries read which runs of keys. With
  * many queries, rows of a tile are lanes of vectors (strips.h); with few, they are rows of gemms
- * (attention_few.c). AMX has its own layout (amx_attention.h).
+ * (attention_decode.c). AMX has its own layout (amx_attention.h).
  *
  * Rows of a tile. The `group` = H/G query heads of one kv head read the same keys: row i * group +
  * h is head h of the tile's query i.
@@ -23,7 +23,7 @@
  *
  * Where is what: which keys a query sees is decided in attention_plan.c; training's forward is
  * attention.c, its backward attention_backward.c with the order of sums in attention_turns.c;
- * decoding over a cache is attention_few.c; AMX is amx_attention.c and amx_attention_backward.c. */
+ * decoding over a cache is attention_decode.c; AMX: amx_attention.c, amx_attention_backward.c. */
 #ifndef WEFT_CPU_ATTENTION_H
 #define WEFT_CPU_ATTENTION_H
 #include "kernels/cpu/cpu.h"
@@ -84,17 +84,17 @@ bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, 
 void CPU(attention_check)(struct matrix q, struct matrix k, struct matrix v, i64 heads, i64 kv_heads,
                           const struct intervals *intervals);
 
-/* Attention for few queries and many keys (attention_is_few). */
-void CPU(attention_few)(struct device *device, struct matrix out, float *lse, struct matrix q, struct matrix k,
-                        struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals);
+/* Attention for few queries and many keys (attention_is_decode). */
+void CPU(attention_decode)(struct device *device, struct matrix out, float *lse, struct matrix q, struct matrix k,
+                           struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals);
 
 /* True if a query with an index in [low, high] may see a key within these bounds. */
-static inline bool attention_some_seen(const struct key_bounds *b, i32 low, i32 high)
+static inline bool attention_some_visible(const struct key_bounds *b, i32 low, i32 high)
 {
     return b->begin_min <= high && b->end_max > low && !(b->hole_begin_max <= low && b->hole_end_min > high);
 }
 
-static inline bool attention_all_seen(const struct key_bounds *b, i32 low, i32 high)
+static inline bool attention_all_visible(const struct key_bounds *b, i32 low, i32 high)
 {
     return b->begin_max <= low && b->end_min > high && (b->hole_begin_min > high || b->hole_end_max <= low);
 }

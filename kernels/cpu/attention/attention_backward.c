@@ -33,7 +33,7 @@ enum { SECTION_ROWS = FMA_DEPTH * FMA_TERMS, SECTION_STRIPS = SECTION_ROWS / STR
 
 struct attention_backward_job {
     struct attention_plan plan;
-    struct strip_room room;
+    struct strip_scratch room;
     struct matrix dq, dk, dv, dout, out, q, k, v;
     const float *lse;
     float *dkeys, *dvalues; /* [G][keys_padded][stride] */
@@ -45,20 +45,20 @@ struct attention_backward_job {
 struct attention_backward_state {
     struct strip strip;
     float lse[STRIP], delta[STRIP];
-    bool begun; /* dq has sums */
+    bool started; /* dq has sums */
 };
 _Static_assert(sizeof(struct attention_backward_state) + sizeof(struct strip_keys) == 3 * STRIP * 4 + 40,
-               "strip_room_of");
+               "strip_scratch_of");
 struct attention_backward_work {
     const struct query_tile *queries;
     i64 number, head, rows, strips; /* tile number; kv head */
     struct attention_backward_state *states;
-    float *q_turned, *dout_turned, *dq; /* [strips][width][STRIP] */
-    float *q_rows, *dout_rows;          /* [panels of the width][words of rows][FMA_COLUMNS] */
-    float *keys, *values, *keys_turned; /* operands from the keys of a run */
-    float *scores, *dscores;            /* [keys][STRIP] */
-    float *p, *ds;                      /* words of a section's rows, [keys][FMA_A_STRIDE] */
-    struct strip_keys *found;           /* keys of the run that each strip sees */
+    float *q_transposed, *dout_transposed, *dq; /* [strips][width][STRIP] */
+    float *q_rows, *dout_rows;                  /* [panels of the width][words of rows][FMA_COLUMNS] */
+    float *keys, *values, *keys_transposed;     /* operands from the keys of a run */
+    float *scores, *dscores;                    /* [keys][STRIP] */
+    float *p, *ds;                              /* words of a section's rows, [keys][FMA_A_STRIDE] */
+    struct strip_keys *found;                   /* keys of the run that each strip sees */
 };
 
 static float *row_of_key(float *sums, const struct attention_backward_work *tile,
@@ -112,7 +112,7 @@ static void load_statistics(struct attention_backward_state *state, const struct
 
 static void take_memory(struct attention_backward_work *tile, const struct attention_backward_job *job, int worker)
 {
-    const struct strip_room *room = &job->room;
+    const struct strip_scratch *room = &job->room;
     i64 strips = room->strips;
     tile->scores = CPU(scratch)(worker, 0, 2 * (STRIP_KEYS + 1) * STRIP * 4);
     tile->dscores = tile->scores + (STRIP_KEYS + 1) * STRIP;
@@ -120,14 +120,14 @@ static void take_memory(struct attention_backward_work *tile, const struct atten
     tile->ds = tile->p + (STRIP_KEYS_BACKWARD + 1) * FMA_A_STRIDE;
     tile->states = CPU(scratch)(worker, 2, strips * room->state_backward);
     tile->found = (struct strip_keys *)(tile->states + strips);
-    tile->q_turned = CPU(scratch)(worker, 3, (strips * (2 * room->queries + room->sums) + 2 * room->depth) * 4);
-    tile->dout_turned = tile->q_turned + strips * room->queries;
-    tile->q_rows = tile->dout_turned + strips * room->queries;
+    tile->q_transposed = CPU(scratch)(worker, 3, (strips * (2 * room->queries + room->sums) + 2 * room->depth) * 4);
+    tile->dout_transposed = tile->q_transposed + strips * room->queries;
+    tile->q_rows = tile->dout_transposed + strips * room->queries;
     tile->dout_rows = tile->q_rows + room->depth;
     tile->dq = tile->dout_rows + room->depth;
-    tile->keys = CPU(scratch)(worker, 4, (2 * room->rows + room->turned) * 4);
+    tile->keys = CPU(scratch)(worker, 4, (2 * room->rows + room->transposed) * 4);
     tile->values = tile->keys + room->rows;
-    tile->keys_turned = tile->values + room->rows;
+    tile->keys_transposed = tile->values + room->rows;
 }
 
 static void open_tile(struct attention_backward_work *tile, const struct attention_backward_job *job, i64 index,
@@ -141,14 +141,14 @@ static void open_tile(struct attention_backward_work *tile, const struct attenti
     take_memory(tile, job, worker);
     struct matrix q = strip_heads(job->q, tile->head, job->plan.group, job->width),
                   dout = strip_heads(job->dout, tile->head, job->plan.group, job->width);
-    CPU(strip_pack_queries)(tile->q_turned, q, tile->queries, job->width);
-    CPU(strip_pack_queries)(tile->dout_turned, dout, tile->queries, job->width);
+    CPU(strip_pack_queries)(tile->q_transposed, q, tile->queries, job->width);
+    CPU(strip_pack_queries)(tile->dout_transposed, dout, tile->queries, job->width);
     CPU(strip_pack_depth)(tile->q_rows, q, tile->queries, job->width);
     CPU(strip_pack_depth)(tile->dout_rows, dout, tile->queries, job->width);
     for (i64 i = 0; i < tile->strips; i++) {
         CPU(strip_open)(&tile->states[i].strip, &job->plan, tile->queries, i * STRIP);
         load_statistics(&tile->states[i], tile, job, i * STRIP);
-        tile->states[i].begun = false;
+        tile->states[i].started = false;
     }
 }
 
@@ -159,7 +159,7 @@ static void load_keys(const struct attention_backward_work *tile, const struct a
     struct matrix v = matrix_columns(job->v, tile->head * job->width, job->width);
     CPU(strip_pack_rows)(tile->keys, k, run);
     CPU(strip_pack_rows)(tile->values, v, run);
-    CPU(strip_pack_turned)(tile->keys_turned, k, run);
+    CPU(strip_pack_transposed)(tile->keys_transposed, k, run);
 }
 
 /* ---- A strip's probabilities and their gradients ---- */
@@ -219,22 +219,22 @@ static void run_strip(const struct attention_backward_work *tile, const struct a
     clear_rows(tile, at, keys.first + keys.count, run->count + 1);
     if (keys.count == 0)
         return;
-    CPU(strip_scores)(tile->scores, tile->keys, tile->q_turned + queries, keys, width);
-    CPU(strip_scores)(tile->dscores, tile->values, tile->dout_turned + queries, keys, width);
+    CPU(strip_scores)(tile->scores, tile->keys, tile->q_transposed + queries, keys, width);
+    CPU(strip_scores)(tile->dscores, tile->values, tile->dout_transposed + queries, keys, width);
     CPU(strip_hide)(tile->scores, &state->strip, job->plan.intervals, run->first + keys.first, keys.count);
     find_gradients(state, tile->scores, tile->dscores, tile->p + row, tile->ds + row, keys.count, job->factor);
     CPU(strip_add)
-    (tile->dq + index * job->room.sums, tile->keys_turned, tile->dscores, keys, width, state->begun);
-    state->begun = true;
+    (tile->dq + index * job->room.sums, tile->keys_transposed, tile->dscores, keys, width, state->started);
+    state->started = true;
 }
 
 /* ---- Sums of dk and dv ---- */
 
 /* Range of words of the section's rows that see keys [first, past) of the run. */
-struct depth {
+struct depth_range {
     i64 first, count;
 };
-static struct depth rows_that_see(const struct attention_backward_work *tile, i64 section, i64 first, i64 past)
+static struct depth_range visible_rows(const struct attention_backward_work *tile, i64 section, i64 first, i64 past)
 {
     i64 begin = tile->strips, end = 0;
     for (i64 i = section; i < min_i64(section + SECTION_STRIPS, tile->strips); i++) {
@@ -244,12 +244,12 @@ static struct depth rows_that_see(const struct attention_backward_work *tile, i6
         begin = min_i64(begin, i);
         end = i + 1;
     }
-    return (struct depth){begin * STRIP / FMA_TERMS, max_i64(end - begin, 0) * STRIP / FMA_TERMS};
+    return (struct depth_range){begin * STRIP / FMA_TERMS, max_i64(end - begin, 0) * STRIP / FMA_TERMS};
 }
 
 /* sums [rows][width] += a [rows][depth] b. The panels of b hold all rows of the tile. */
 static void add_panel(float *sums, const float *a, const float *b, const struct attention_backward_work *tile,
-                      const struct attention_backward_job *job, struct depth depth, i64 rows)
+                      const struct attention_backward_job *job, struct depth_range depth, i64 rows)
 {
     i64 panel = tile->strips * STRIP / FMA_TERMS * FMA_COLUMNS;
     for (i64 column = 0; column < job->width; column += FMA_COLUMNS, b += panel) {
@@ -278,7 +278,7 @@ static void add_section(const struct attention_backward_work *tile, const struct
     for (i64 j = 0, rows; j < count; j += rows) {
         rows = fma_next_rows(count - j);
         rows -= rows > 1 ? rows % 2 : 0;
-        struct depth depth = rows_that_see(tile, section, j, j + rows);
+        struct depth_range depth = visible_rows(tile, section, j, j + rows);
         i64 a = j * FMA_A_STRIDE + depth.first - within;
         if (depth.count == 0)
             continue;
@@ -311,7 +311,7 @@ static void close_tile(const struct attention_backward_work *tile, const struct 
     for (i64 i = 0; i < tile->strips; i++) {
         const struct attention_backward_state *state = &tile->states[i];
         float *dq = tile->dq + i * job->room.sums;
-        if (!state->begun)
+        if (!state->started)
             memset(dq, 0, (size_t)job->room.sums * 4);
         CPU(strip_store)
         (strip_heads(job->dq, tile->head, job->plan.group, job->width), tile->queries, i * STRIP, state->strip.lanes,
@@ -384,7 +384,7 @@ void CPU(attention_backward)(struct device *device, struct matrix dq, struct mat
                                          .k = k,
                                          .v = v,
                                          .lse = lse,
-                                         .room = strip_room_of(STRIP_LEVEL, width, heads / kv_heads, q.dtype),
+                                         .room = strip_scratch_of(STRIP_ISA, width, heads / kv_heads, q.dtype),
                                          .kv_heads = kv_heads,
                                          .width = width,
                                          .stride = round_up(width, FMA_COLUMNS),

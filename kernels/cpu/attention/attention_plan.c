@@ -23,8 +23,8 @@ static inline i32 max_i32(i32 a, i32 b)
     return a > b ? a : b;
 }
 
-/* Bounds of keys first .. past - 1. A key that no query sees makes the test attention_all_seen of
- * its block fail, and does not change attention_some_seen. */
+/* Bounds of keys first .. past - 1. A key that no query sees makes the test attention_all_visible
+ * of its block fail, and does not change attention_some_visible. */
 static struct key_bounds bounds_of_keys(const struct intervals *v, i64 first, i64 past)
 {
     i32 begin_min = INT_MAX, begin_max = INT_MIN, end_min = INT_MAX, end_max = INT_MIN;
@@ -81,9 +81,9 @@ i64 CPU(attention_next)(const struct attention_plan *plan, i64 block, i32 low, i
     const i64 per_span = KEY_SPAN / KEY_BLOCK;
     while (block < plan->blocks) {
         i64 span = block / per_span, past = min_i64((span + 1) * per_span, plan->blocks);
-        if (attention_some_seen(&plan->span[span], low, high))
+        if (attention_some_visible(&plan->span[span], low, high))
             for (; block < past; block++)
-                if (attention_some_seen(&plan->block[block], low, high))
+                if (attention_some_visible(&plan->block[block], low, high))
                     return block;
         block = past;
     }
@@ -197,7 +197,7 @@ void CPU(attention_plan)(struct attention_plan *plan, const struct intervals *in
     qsort(plan->tiles, (size_t)plan->tile_count, sizeof *plan->tiles, more_work_first);
 }
 
-static bool key_seen(const struct intervals *v, i64 key, i32 low, i32 high)
+static bool key_is_visible(const struct intervals *v, i64 key, i32 low, i32 high)
 {
     return v->begin[key] <= high && v->end[key] > low && !(v->hole_begin[key] <= low && v->hole_end[key] > high);
 }
@@ -206,9 +206,9 @@ static bool key_seen(const struct intervals *v, i64 key, i32 low, i32 high)
 static void trim(struct key_run *run, const struct intervals *v, i32 low, i32 high)
 {
     i64 first = run->first, past = min_i64(run->first + run->count, v->keys);
-    while (first + 1 < past && !key_seen(v, first, low, high))
+    while (first + 1 < past && !key_is_visible(v, first, low, high))
         first++;
-    while (past - 1 > first && !key_seen(v, past - 1, low, high))
+    while (past - 1 > first && !key_is_visible(v, past - 1, low, high))
         past--;
     i64 shift = first - run->first, count = past - first;
     *run = (struct key_run){first, count, max_i64(run->mask_from - shift, 0), min_i64(run->mask_to - shift, count),
@@ -223,8 +223,8 @@ bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, 
     i64 most = plan->tiling.keys_most / KEY_BLOCK,
         limit = plan->tiling.aligned ? round_up(first + 1, most) : first + most;
     *run = (struct key_run){first * KEY_BLOCK, 0, plan->tiling.keys_most, 0, 0};
-    for (; past < min_i64(limit, plan->blocks) && attention_some_seen(&plan->block[past], low, high); past++) {
-        if (attention_all_seen(&plan->block[past], low, high) && (past + 1) * KEY_BLOCK <= plan->intervals->keys)
+    for (; past < min_i64(limit, plan->blocks) && attention_some_visible(&plan->block[past], low, high); past++) {
+        if (attention_all_visible(&plan->block[past], low, high) && (past + 1) * KEY_BLOCK <= plan->intervals->keys)
             continue;
         run->mask_from = min_i64(run->mask_from, (past - first) * KEY_BLOCK);
         run->mask_to = (past - first + 1) * KEY_BLOCK;

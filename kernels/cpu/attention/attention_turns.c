@@ -4,14 +4,14 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-struct marking {
+struct span_marking {
     const struct attention_turns *turns;
     const struct attention_plan *plan;
 };
 
 static void mark_spans(void *context, i64 tile, int worker)
 {
-    const struct marking *m = context;
+    const struct span_marking *m = context;
     (void)worker;
     struct key_run run = {0};
     i32 *read = m->turns->before + tile * m->turns->spans;
@@ -30,7 +30,7 @@ void CPU(attention_order)(struct attention_turns *turns, const struct attention_
     memset(last, 0, (size_t)spans * sizeof *last);
     for (i64 i = 0; i < counters; i++)
         atomic_init(&turns->done[i], 0);
-    workers_run(plan->tile_count, mark_spans, &(struct marking){turns, plan});
+    workers_run(plan->tile_count, mark_spans, &(struct span_marking){turns, plan});
     for (i64 i = 0; i < all; i++) {
         if (!turns->before[i])
             continue;

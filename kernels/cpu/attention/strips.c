@@ -18,13 +18,13 @@ void CPU(strip_open)(struct strip *strip, const struct attention_plan *plan, con
     strip->high = strip->query[STRIP - 1];
 }
 
-static bool seen_by_some(const struct intervals *v, i64 key, const struct strip *s)
+static bool visible_to_some(const struct intervals *v, i64 key, const struct strip *s)
 {
     return v->begin[key] <= s->high && v->end[key] > s->low &&
            !(v->hole_begin[key] <= s->low && v->hole_end[key] > s->high);
 }
 
-static bool seen_by_all(const struct intervals *v, i64 key, const struct strip *s)
+static bool visible_to_all(const struct intervals *v, i64 key, const struct strip *s)
 {
     return v->begin[key] <= s->low && v->end[key] > s->high &&
            (v->hole_begin[key] >= v->hole_end[key] || v->hole_begin[key] > s->high || v->hole_end[key] <= s->low);
@@ -33,9 +33,9 @@ static bool seen_by_all(const struct intervals *v, i64 key, const struct strip *
 struct strip_keys CPU(strip_find)(const struct strip *strip, const struct intervals *v, const struct key_run *run)
 {
     i64 first = 0, past = min_i64(run->count, v->keys - run->first);
-    while (first < past && !seen_by_some(v, run->first + first, strip))
+    while (first < past && !visible_to_some(v, run->first + first, strip))
         first++;
-    while (first < past && !seen_by_some(v, run->first + past - 1, strip))
+    while (first < past && !visible_to_some(v, run->first + past - 1, strip))
         past--;
     i64 whole = first / FMA_TERMS * FMA_TERMS;
     return (struct strip_keys){whole, first < past ? past - whole : 0};
@@ -51,7 +51,7 @@ void CPU(strip_pack_rows)(float *out, struct matrix m, const struct key_run *run
         CPU(fma_pack_a)(out, &keys, 0, rows, at, min_i64(FMA_DEPTH, words - at));
 }
 
-void CPU(strip_pack_turned)(float *out, struct matrix m, const struct key_run *run)
+void CPU(strip_pack_transposed)(float *out, struct matrix m, const struct key_run *run)
 {
     struct fma_operand keys = {matrix_at(m, run->first, 0), m.stride, m.dtype, true, run->count, NULL};
     for (i64 column = 0, panels = 0; column < m.columns; out += panels * FMA_A_FLOATS) {
@@ -99,14 +99,14 @@ void CPU(strip_pack_depth)(float *out, struct matrix heads, const struct query_t
 
 /* ---- Gemms ---- */
 
-/* Multiplies `rows` rows, starting at the block's. Rows of a, or its panels if turned, are
+/* Multiplies `rows` rows, starting at the block's. Rows of a, or its panels if transposed, are
  * consecutive. */
 static void multiply(struct fma_block block, i64 rows)
 {
     for (; rows > 0; rows -= block.rows) {
         block.rows = fma_next_rows(rows);
         CPU(fma_multiply)(&block);
-        block.a += block.turned ? FMA_A_FLOATS : block.rows * FMA_A_STRIDE;
+        block.a += block.transposed ? FMA_A_FLOATS : block.rows * FMA_A_STRIDE;
         block.sums += block.rows * block.stride;
     }
 }
@@ -129,9 +129,10 @@ void CPU(strip_scores)(float *scores, const float *key_rows, const float *querie
     }
 }
 
-void CPU(strip_add)(float *sums, const float *turned, const float *scores, struct strip_keys keys, i64 width, bool add)
+void CPU(strip_add)(float *sums, const float *transposed, const float *scores, struct strip_keys keys, i64 width,
+                    bool add)
 {
-    struct fma_block block = {.a = turned + keys.first / FMA_TERMS * FMA_TURNED,
+    struct fma_block block = {.a = transposed + keys.first / FMA_TERMS * FMA_TRANSPOSED,
                               .b = scores,
                               .next = scores,
                               .sums = sums,
@@ -139,7 +140,7 @@ void CPU(strip_add)(float *sums, const float *turned, const float *scores, struc
                               .stride = STRIP,
                               .columns = STRIP,
                               .resume = add,
-                              .turned = true};
+                              .transposed = true};
     multiply(block, width);
 }
 
@@ -158,7 +159,7 @@ static void hide_lanes(float *restrict row, const i32 *restrict query, i32 begin
 void CPU(strip_hide)(float *scores, const struct strip *strip, const struct intervals *v, i64 key, i64 count)
 {
     for (i64 j = 0; j < count; j++)
-        if (!seen_by_all(v, key + j, strip))
+        if (!visible_to_all(v, key + j, strip))
             hide_lanes(scores + j * STRIP, strip->query, v->begin[key + j], v->end[key + j], v->hole_begin[key + j],
                        v->hole_end[key + j]);
     for (i64 j = count * STRIP; j < round_up(count, FMA_TERMS) * STRIP; j++)
@@ -167,7 +168,7 @@ void CPU(strip_hide)(float *scores, const struct strip *strip, const struct inte
 
 /* Transposes a square of sums, times the lanes' factors, to rows of f32. */
 #ifdef __AVX512F__
-static inline void turn_square(float *out, const float *sums, const float *factor)
+static inline void transpose_square(float *out, const float *sums, const float *factor)
 {
     __m512i words[STRIP_SIDE];
     for (i64 d = 0; d < STRIP_SIDE; d++)
@@ -207,7 +208,7 @@ static inline void store_pairs(char *const *rows, i64 column, const float *restr
             _mm512_storeu_si512(rows[u] + column * 2, words[u]);
 }
 #else
-static inline void turn_square(float *out, const float *sums, const float *factor)
+static inline void transpose_square(float *out, const float *sums, const float *factor)
 {
     for (i64 u = 0; u < STRIP_SIDE; u += 4)
         for (i64 d = 0; d < STRIP_SIDE; d += 4) {
@@ -225,7 +226,7 @@ INLINED void store_square(char *const *rows, i64 column, i64 columns, const floa
                           enum dtype dtype)
 {
     float square[STRIP_SIDE * STRIP_SIDE];
-    turn_square(square, sums, factor);
+    transpose_square(square, sums, factor);
     for (i64 u = 0; u < STRIP_SIDE; u++)
         for (i64 d = 0; rows[u] && d < columns; d++)
             element_store(rows[u], column + d, square[u * STRIP_SIDE + d], dtype);

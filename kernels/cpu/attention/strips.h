@@ -17,8 +17,8 @@
  * A tile packs its inputs in words of fma.h:
  *
  *     rows of keys     [runs of the width][STRIP_KEYS + 1][FMA_A_STRIDE]
- *     turned values    [panels of the width][keys][FMA_TURNED]
- *     turned queries   [strips][width][STRIP]
+ *     transposed values    [panels of the width][keys][FMA_TRANSPOSED]
+ *     transposed queries   [strips][width][STRIP]
  *
  * Sums over keys are [width][STRIP], too, and are transposed when they are stored. */
 #ifndef WEFT_CPU_STRIPS_H
@@ -49,13 +49,13 @@ static inline struct matrix strip_heads(struct matrix m, i64 head, i64 group, i6
     return matrix_columns(m, head * group * width, group * width);
 }
 
-/* ISA level to pass to strip_room_of. */
+/* ISA level to pass to strip_scratch_of. */
 #if defined __AVX512BF16__
-#define STRIP_LEVEL CPU_LEVEL_PAIRS
+#define STRIP_ISA CPU_ISA_AVX512_BF16
 #elif defined __AVX512F__
-#define STRIP_LEVEL CPU_LEVEL_V4
+#define STRIP_ISA CPU_ISA_V4
 #else
-#define STRIP_LEVEL CPU_LEVEL_V3
+#define STRIP_ISA CPU_ISA_V3
 #endif
 
 /* strip_open sets up the lanes for rows [row, row + STRIP) of a tile. strip_find returns the keys
@@ -63,20 +63,21 @@ static inline struct matrix strip_heads(struct matrix m, i64 head, i64 group, i6
 void CPU(strip_open)(struct strip *strip, const struct attention_plan *plan, const struct query_tile *tile, i64 row);
 struct strip_keys CPU(strip_find)(const struct strip *strip, const struct intervals *v, const struct key_run *run);
 
-/* Pack keys or values of a run as rows, and turned (transposed). */
+/* Pack keys or values of a run as rows, and transposed. */
 void CPU(strip_pack_rows)(float *out, struct matrix m, const struct key_run *run);
-void CPU(strip_pack_turned)(float *out, struct matrix m, const struct key_run *run);
-/* Pack rows of a tile turned, or as a b whose depth is the rows: [panels of the width][words of all
- * strips][FMA_COLUMNS]. `heads` is strip_heads of q, `width` columns each. Missing rows are
+void CPU(strip_pack_transposed)(float *out, struct matrix m, const struct key_run *run);
+/* Pack rows of a tile transposed, or as a b whose depth is the rows: [panels of the width][words of
+ * all strips][FMA_COLUMNS]. `heads` is strip_heads of q, `width` columns each. Missing rows are
  * zeros. */
 void CPU(strip_pack_queries)(float *out, struct matrix heads, const struct query_tile *tile, i64 width);
 void CPU(strip_pack_depth)(float *out, struct matrix heads, const struct query_tile *tile, i64 width);
 
 /* scores [keys.count][STRIP]. One more row is overwritten. */
 void CPU(strip_scores)(float *scores, const float *key_rows, const float *queries, struct strip_keys keys, i64 width);
-/* sums [width][STRIP] (+)= turned times scores, over words [keys.count / FMA_TERMS][STRIP] of
+/* sums [width][STRIP] (+)= transposed times scores, over words [keys.count / FMA_TERMS][STRIP] of
  * scores. */
-void CPU(strip_add)(float *sums, const float *turned, const float *scores, struct strip_keys keys, i64 width, bool add);
+void CPU(strip_add)(float *sums, const float *transposed, const float *scores, struct strip_keys keys, i64 width,
+                    bool add);
 /* Sets scores to -INFINITY where a lane does not see a key, and where the last word extends past
  * the last key. */
 void CPU(strip_hide)(float *scores, const struct strip *strip, const struct intervals *v, i64 key, i64 count);

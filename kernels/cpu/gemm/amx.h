@@ -6,11 +6,11 @@
  * Where is what:
  *   matmul.c, gemm.c                 dense products; fma.h, fma.c: the micro-kernel without tiles
  *   amx_matmul.c, amx_tile.c         the same on AMX tiles; amx_pack.c: packing
- *   fma_few.c, amx_few_rows.c        few rows, weights in place
+ *   fma_skinny.c, amx_skinny.c        few rows, weights in place
  *   amx_gradient.c                   weight gradients, also of experts
  *   matmul_grouped.c, amx_grouped.c  experts: rows sorted by group times stacked weights
- *   matmul_narrow.c, amx_narrow.c    weights of 8 and 4 bits
- *   matmul_few.c, experts_few.c      ops that a GPU fuses, here one after the other
+ *   matmul_quantized.c, amx_quantized.c    weights of 8 and 4 bits
+ *   matmul_skinny.c, experts_skinny.c      ops that a GPU fuses, here one after the other
  *   matmul_fp8.c                     fp8 by its definition; peak.c, amx_peak.c: peak flops
  *
  * Every size of a tile is in kernels/cpu/tiles.h. The files amx_* hand what tiles do not take to
@@ -110,12 +110,12 @@ static inline struct amx_drain amx_drain_to(struct matrix out, i64 row, i64 colu
                                             bool far)
 {
     i64 rows = min_i64(AMX_BLOCK, out.rows - row), columns = min_i64(AMX_BLOCK, out.columns - column);
-    i64 bytes = element_bytes(out.dtype), narrow = out.dtype == DTYPE_BF16;
+    i64 bytes = element_bytes(out.dtype), quantized = out.dtype == DTYPE_BF16;
     char *to = matrix_at(out, row, column);
     bool lines = columns == AMX_BLOCK && (((uintptr_t)to | (uintptr_t)(out.stride * bytes)) & 63) == 0;
-    enum amx_store store = add            ? (narrow ? ADD_BF16 : ADD_F32)
-                           : lines && far ? (narrow ? STREAM_BF16 : STREAM_F32)
-                                          : (narrow ? STORE_BF16 : STORE_F32);
+    enum amx_store store = add            ? (quantized ? ADD_BF16 : ADD_F32)
+                           : lines && far ? (quantized ? STREAM_BF16 : STREAM_F32)
+                                          : (quantized ? STORE_BF16 : STORE_F32);
     return (struct amx_drain){sums, to, out.stride * bytes, 0, rows, amx_mask(columns), store};
 }
 
@@ -309,15 +309,14 @@ void amx_run_gradient(const struct amx_tile *tile, struct matrix dy, i64 depth, 
 /* ---- Helpers shared by the ops, and the AVX-512 ops used for shapes AMX does not take ---- */
 
 /* Skinny gemm: out (+)= a w^T for at most AMX_ROWS_LEAST - 1 rows, with weights in place. */
-void amx_few_rows(struct matrix out, struct matrix a, struct matrix w, bool add);
+void amx_skinny(struct matrix out, struct matrix a, struct matrix w, bool add);
 /* Gathers the rows of x listed in `rows` [bound] into scratch, up to the last group's end. Returns
  * x itself if rows is NULL. */
 struct matrix amx_gathered(struct device *device, struct matrix x, const i32 *rows, i64 bound,
                            const struct groups *groups);
-/* amx_few_rows_grouped does the same for groups of rows, each with its slice of w. amx_gradient
+/* amx_skinny_grouped does the same for groups of rows, each with its slice of w. amx_gradient
  * computes dw (+)= dy^T x. */
-void amx_few_rows_grouped(struct matrix out, struct matrix a, struct matrix w, i64 experts,
-                          const struct groups *groups);
+void amx_skinny_grouped(struct matrix out, struct matrix a, struct matrix w, i64 experts, const struct groups *groups);
 void amx_gradient(struct matrix dw, struct matrix dy, struct matrix x, bool add);
 void *cpu_v4_scratch(int worker, int slot, i64 bytes);
 #define OP(name, arguments, names) void cpu_v4_##name arguments;

@@ -5,7 +5,7 @@
  *                       x, a run of 512 rows, <= 512 columns:   packed once as panels of b
  *                     +----------------+
  *     dy, the same    |                |
- *     rows, turned,   | tile of dw     |     M <= 256 (experts: <= 512, 256 of it at a time)
+ *     rows, transposed,   | tile of dw     |     M <= 256 (experts: <= 512, 256 of it at a time)
  *     packed as a     |                |     N <= 512
  *                     +----------------+
  *

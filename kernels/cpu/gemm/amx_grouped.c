@@ -14,11 +14,11 @@
  *     N  columns of out    Nc  AMX_COLUMNS_MOST 512
  *     K  columns of a      Kc  DEPTH_RUN 512;  Mr, Nr  32 (amx.h)
  *
- * Groups with few rows each (decoding) take amx_few_rows.c. Source: experts without dropped rows
+ * Groups with few rows each (decoding) take amx_skinny.c. Source: experts without dropped rows
  * as in MegaBlocks (Gale et al. 2022, arXiv 2211.15841), with groups in place of block-sparse
  * matrices. */
 #include "kernels/cpu/gemm/amx.h"
-#include "kernels/cpu/gemm/few_groups.h"
+#include "kernels/cpu/gemm/skinny_groups.h"
 
 struct group_piece {
     i64 group, begin, rows;
@@ -89,8 +89,8 @@ void cpu_amx_matmul_grouped(struct device *device, struct matrix out, struct mat
     i64 slice = w.rows / experts, rows = groups->offsets[groups->count];
     bool fits = a.columns == (transpose ? w.columns : slice) && out.columns == (transpose ? slice : w.columns) &&
                 rows <= min_i64(a.rows, out.rows);
-    if (fits && amx_has_few_groups(out, a, w, slice, transpose, groups)) {
-        amx_few_rows_grouped(out, a, w, experts, groups);
+    if (fits && amx_has_skinny_groups(out, a, w, slice, transpose, groups)) {
+        amx_skinny_grouped(out, a, w, experts, groups);
         return;
     }
     if (!fits || !amx_has_groups(out, a, w)) {

@@ -3,7 +3,7 @@
  * M, N and K are the rows of out, its columns, and the columns of a. A job is cut into tiles of
  * Mc x Nc (amx_tiling_of); panels of all of b are packed once, or come with the weight
  * (pack_weight). Each tile walks along K in runs (amx_tile.c). Fewer than AMX_ROWS_LEAST rows
- * take amx_few_rows.c, weight gradients amx_gradient.c, and what tiles do not take goes to the
+ * take amx_skinny.c, weight gradients amx_gradient.c, and what tiles do not take goes to the
  * level v4 (matmul.c). */
 #include "kernels/cpu/gemm/amx.h"
 
@@ -60,8 +60,8 @@ void cpu_amx_matmul(struct device *device, struct matrix out, struct matrix a, b
     i64 depth = transpose_a ? a.rows : a.columns;
     bool fits = out.rows == (transpose_a ? a.columns : a.rows) && out.columns == (transpose_b ? b.rows : b.columns) &&
                 depth == (transpose_b ? b.columns : b.rows);
-    if (fits && amx_has_few(out, a, transpose_a, b, transpose_b, add))
-        amx_few_rows(out, a, b, add);
+    if (fits && amx_has_skinny(out, a, transpose_a, b, transpose_b, add))
+        amx_skinny(out, a, b, add);
     else if (!fits || !amx_has(out, a, transpose_a, b, transpose_b))
         cpu_v4_matmul(device, out, a, transpose_a, b, transpose_b, add);
     else if (transpose_a)

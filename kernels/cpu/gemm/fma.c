@@ -37,12 +37,12 @@ INLINED void add_row_from_memory(fma_lanes sums[2], const float *x, fma_lanes fi
 /* Adds one word to every sum. Even and odd rows use different forms, because neither the
  * instruction rate nor the load rate of a core suffices for all rows. */
 INLINED void multiply_once(fma_lanes sums[FMA_ROWS][2], const float *a, const float *b, int rows, int vectors,
-                           bool turned)
+                           bool transposed)
 {
     fma_lanes first = *(const fma_lanes *)b, second = *(const fma_lanes *)(b + FMA_LANES);
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++) {
-        const float *x = a + (turned ? i : i * FMA_A_STRIDE);
+        const float *x = a + (transposed ? i : i * FMA_A_STRIDE);
         if (i % 2 == 0)
             add_row_from_memory(sums[i], x, first, second, vectors);
         else
@@ -52,8 +52,8 @@ INLINED void multiply_once(fma_lanes sums[FMA_ROWS][2], const float *a, const fl
 
 /* ---- Writing sums to the output ---- */
 
-/* Rounds each lane as bf16_from_f32 does. At the ISA level `pairs` no sum is denormal, so it does
- * not matter that the instruction flushes denormals to zero. */
+/* Rounds each lane as bf16_from_f32 does. At the ISA level avx512_bf16 no sum is denormal, so it
+ * does not matter that the instruction flushes denormals to zero. */
 #if defined __AVX512BF16__
 INLINED void round_lanes(bf16 *out, fma_lanes sum)
 {
@@ -128,10 +128,10 @@ INLINED void put_sums(const struct fma_block *block, fma_lanes sums[FMA_ROWS][2]
 }
 
 /* The inner loop of every FMA gemm. */
-INLINED void multiply(const struct fma_block *block, int rows, int vectors, bool turned)
+INLINED void multiply(const struct fma_block *block, int rows, int vectors, bool transposed)
 {
     const float *a = block->a, *b = block->b, *next = block->next;
-    i64 depth = block->depth, step = turned ? FMA_TURNED : 1;
+    i64 depth = block->depth, step = transposed ? FMA_TRANSPOSED : 1;
     fma_lanes sums[FMA_ROWS][2];
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++)
@@ -143,22 +143,22 @@ INLINED void multiply(const struct fma_block *block, int rows, int vectors, bool
 #pragma GCC unroll 4
         for (int u = 0; u < AT_ONCE; u++) {
             __builtin_prefetch(next + u * FMA_LANES);
-            multiply_once(sums, a + u * step, b + u * FMA_COLUMNS, rows, vectors, turned);
+            multiply_once(sums, a + u * step, b + u * FMA_COLUMNS, rows, vectors, transposed);
         }
         next += AT_ONCE * FMA_LANES;
     }
     for (; depth > 0; depth--, a += step, b += FMA_COLUMNS)
-        multiply_once(sums, a, b, rows, vectors, turned);
+        multiply_once(sums, a, b, rows, vectors, transposed);
     put_sums(block, sums, rows, vectors);
 }
 
 INLINED void multiply_rows(const struct fma_block *block, int rows)
 {
-    if (block->columns <= FMA_LANES && block->turned)
+    if (block->columns <= FMA_LANES && block->transposed)
         multiply(block, rows, 1, true);
     else if (block->columns <= FMA_LANES)
         multiply(block, rows, 1, false);
-    else if (block->turned)
+    else if (block->transposed)
         multiply(block, rows, 2, true);
     else
         multiply(block, rows, 2, false);

@@ -1,8 +1,8 @@
 /* FMA gemm, for shapes that AMX does not take.
  *
  * A word is one element of the depth (K). Words are f32; bf16 operands are converted when they are
- * packed. At the ISA level `pairs` a word is two bf16 elements, which one instruction multiplies
- * and adds.
+ * packed. At the ISA level avx512_bf16 a word is two bf16 elements, which one instruction
+ * multiplies and adds.
  *
  *                   b: one panel, FMA_COLUMNS wide
  *                   +--------------+
@@ -12,7 +12,7 @@
  *     FMA_ROWS high | sums         |  stay in registers for a run of the depth
  *     stays in L1   +--------------+
  *
- *     a     [rows][FMA_A_STRIDE] in place, [words][FMA_TURNED] for a transposed operand
+ *     a     [rows][FMA_A_STRIDE] in place, [words][FMA_TRANSPOSED] for a transposed operand
  *     b     [words][FMA_COLUMNS]
  *
  * Sums are accumulated word by word in the order of the depth, and the old output is added last.
@@ -33,7 +33,7 @@ enum { FMA_TERMS = 2 }; /* elements per word */
 #else
 enum { FMA_TERMS = 1 };
 #endif
-enum { FMA_DEPTH = 256, FMA_COLUMNS = 2 * FMA_LANES, FMA_TURNED = FMA_LANES };
+enum { FMA_DEPTH = 256, FMA_COLUMNS = 2 * FMA_LANES, FMA_TRANSPOSED = FMA_LANES };
 enum { FMA_A_STRIDE = FMA_DEPTH + 16 };           /* spreads rows over the sets of L1 */
 enum { FMA_A_FLOATS = FMA_LANES * FMA_A_STRIDE }; /* floats per panel, transposed or not */
 
@@ -68,8 +68,8 @@ struct fma_block {
     i64 depth, stride, out_stride; /* depth in words; elements between rows of sums, of out */
     i64 rows, columns;
     enum dtype out_dtype;
-    /* resume: continue from the stored sums. turned: a is a panel of a transposed operand. */
-    bool add, resume, turned;
+    /* resume: continue from the stored sums. transposed: a is a panel of a transposed operand. */
+    bool add, resume, transposed;
     /* Non-temporal stores, for F32 that is not accumulated, on whole cache lines. */
     bool streams;
 };
@@ -89,11 +89,11 @@ struct fma_operand {
     const void *data;
     i64 stride;
     enum dtype dtype;
-    bool turned; /* the depth runs down its rows */
+    bool transposed; /* the depth runs down its rows */
     /* Elements of the whole depth. If odd, the last word is half empty. */
     i64 terms;
-    /* Row gather: row r is row rows[r] of data; -1 means zeros (not for a b with turned == false).
-     * NULL: row r. Not for a turned a. */
+    /* Row gather: row r is row rows[r] of data; -1 means zeros (not for a b with transposed ==
+     * false). NULL: row r. Not for a transposed a. */
     const i32 *rows;
 };
 /* Address of [row, column] after the gather; NULL: a row of zeros. */
@@ -127,22 +127,22 @@ void CPU(fma_pack_b)(float *out, const struct fma_operand *b, i64 column, i64 co
 
 /* Skinny gemm: few rows times weights in place, each weight [depth]. 16 weights at a time: with
  * more, rows whose stride is a power of two share too few sets of L1. */
-enum { FMA_FEW_COLUMNS = 16 };
-struct fma_few {
+enum { FMA_SKINNY_COLUMNS = 16 };
+struct fma_skinny {
     const float *x;   /* [words][rows] */
     const char *w;    /* FMA_LANES weights */
     const char *next; /* prefetched meanwhile: as many bytes of later weights */
-    float *sums;      /* [rows][FMA_FEW_COLUMNS] */
-    i64 rows;         /* one of the counts fma_few_rows returns */
+    float *sums;      /* [rows][FMA_SKINNY_COLUMNS] */
+    i64 rows;         /* one of the counts fma_skinny_rows returns */
     /* Bytes of one weight; index of the weight at which FMA_LANES more begin, 0: none. */
     i64 bytes, second;
     i64 stride_bytes; /* between weights */
     enum dtype dtype; /* dtype of the weights */
 };
-/* Multiplies few->rows rows by FMA_LANES weights, or by up to FMA_FEW_COLUMNS if `second` is
+/* Multiplies skinny->rows rows by FMA_LANES weights, or by up to FMA_SKINNY_COLUMNS if `second` is
  * set. */
-void CPU(fma_few)(const struct fma_few *few);
-/* Packs rows of a (without -1) for fma_few. Missing rows repeat the first one. */
-void CPU(fma_pack_few)(float *out, const struct fma_operand *a, i64 rows);
+void CPU(fma_skinny)(const struct fma_skinny *skinny);
+/* Packs rows of a (without -1) for fma_skinny. Missing rows repeat the first one. */
+void CPU(fma_pack_skinny)(float *out, const struct fma_operand *a, i64 rows);
 
 #endif

@@ -26,7 +26,7 @@ INLINED void put_part(float *out, const void *from, i64 rows, enum dtype dtype)
     else
         _mm512_storeu_si512(out, _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)), 16));
 #else
-    memset(out, 0, FMA_TURNED * 4);
+    memset(out, 0, FMA_TRANSPOSED * 4);
     if (rows == FMA_ROWS)
         widen(out, from, FMA_ROWS, dtype);
     else
@@ -36,8 +36,8 @@ INLINED void put_part(float *out, const void *from, i64 rows, enum dtype dtype)
 
 /* Packs row by row of the depth, whole cache lines at a time. Each row contributes to all panels;
  * there are few panels, so few pages are written at a time. */
-INLINED void pack_turned(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count,
-                         enum dtype dtype)
+INLINED void pack_transposed(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count,
+                             enum dtype dtype)
 {
     enum { AHEAD = 16 };
     i64 row_bytes = a->stride * element_bytes(dtype), bytes = fma_rows_of(rows) * element_bytes(dtype);
@@ -45,7 +45,7 @@ INLINED void pack_turned(float *out, const struct fma_operand *a, i64 row, const
         const char *from = element_at(a, depth + k, row);
         fma_fetch(from + AHEAD * row_bytes, bytes);
         for (i64 panel = 0; rows[panel] > 0; from += rows[panel++] * element_bytes(dtype))
-            put_part(out + panel * FMA_A_FLOATS + k * FMA_TURNED, from, rows[panel], dtype);
+            put_part(out + panel * FMA_A_FLOATS + k * FMA_TRANSPOSED, from, rows[panel], dtype);
     }
 }
 
@@ -59,8 +59,8 @@ static void put_row(float *out, const void *from, i64 count, enum dtype dtype)
 
 void CPU(fma_pack_a)(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count)
 {
-    if (a->turned) {
-        BY_DTYPE(a->dtype, pack_turned, out, a, row, rows, depth, count);
+    if (a->transposed) {
+        BY_DTYPE(a->dtype, pack_transposed, out, a, row, rows, depth, count);
         return;
     }
     for (; *rows > 0; row += *rows++, out += FMA_A_FLOATS) {
@@ -80,7 +80,7 @@ INLINED const void *column_at(const struct fma_operand *b, i64 column, i64 depth
 
 #if defined __AVX512F__
 /* Transposes 16 columns of 16 terms, or of 32 terms for bf16, which are loaded as pairs. */
-INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
+INLINED void transpose_square(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
 {
     __m512i words[16];
     if (b->dtype == DTYPE_F32) {
@@ -122,7 +122,7 @@ INLINED __m256 load_lanes(const struct fma_operand *b, i64 column, i64 depth, i6
 }
 
 /* Transposes 8 columns of 8 terms. */
-INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
+INLINED void transpose_square(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
 {
     __m256 r[8], t[8];
     for (int i = 0; i < 8; i++)
@@ -147,8 +147,8 @@ INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i6
 }
 #endif
 
-INLINED void turn_panel(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count,
-                        bool listed, enum dtype dtype)
+INLINED void transpose_panel(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count,
+                             bool listed, enum dtype dtype)
 {
     struct fma_operand typed = *b;
     typed.dtype = dtype;
@@ -160,11 +160,11 @@ INLINED void turn_panel(float *out, const struct fma_operand *b, i64 column, i64
         for (; there == FMA_LANES && k + side <= count; k += side) {
             for (int i = 0; i < FMA_LANES && ahead > 0; i++)
                 __builtin_prefetch((const char *)element_at(b, at + i, depth + k) + ahead);
-            turn_square(out + k * FMA_COLUMNS + half, &typed, at, FMA_LANES, depth + k, side);
+            transpose_square(out + k * FMA_COLUMNS + half, &typed, at, FMA_LANES, depth + k, side);
         }
         for (; k < count; k += side)
-            turn_square(out + k * FMA_COLUMNS + half, &typed, at, max_i64(there, 0), depth + k,
-                        min_i64(side, count - k));
+            transpose_square(out + k * FMA_COLUMNS + half, &typed, at, max_i64(there, 0), depth + k,
+                             min_i64(side, count - k));
     }
 }
 
@@ -192,10 +192,10 @@ INLINED void copy_panel(float *out, const struct fma_operand *b, i64 column, i64
 
 void CPU(fma_pack_b)(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
 {
-    if (b->turned)
+    if (b->transposed)
         BY_DTYPE(b->dtype, copy_panel, out, b, column, columns, depth, count);
     else
-        BY_FLAG_DTYPE(b->rows != NULL, b->dtype, turn_panel, out, b, column, columns, depth, count);
+        BY_FLAG_DTYPE(b->rows != NULL, b->dtype, transpose_panel, out, b, column, columns, depth, count);
 }
 
 /* ---- few rows ---- */
@@ -231,10 +231,10 @@ INLINED void put_one(float *restrict out, const void *row, i64 depth, i64 all, e
         out[k * all] = element_load(row, k, dtype);
 }
 
-void CPU(fma_pack_few)(float *out, const struct fma_operand *a, i64 rows)
+void CPU(fma_pack_skinny)(float *out, const struct fma_operand *a, i64 rows)
 {
-    const void *row[FMA_FEW];
-    i64 all = fma_few_rows(rows), depth = a->terms;
+    const void *row[FMA_SKINNY_ROWS];
+    i64 all = fma_skinny_rows(rows), depth = a->terms;
     for (i64 i = 0; i < all; i++)
         row[i] = fma_row(a, i < rows ? i : 0, 0);
     if (all == 1)

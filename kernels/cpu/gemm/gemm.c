@@ -16,8 +16,8 @@
  *
  * M, N, K are m, n, k of struct gemm. If K is longer than Kc, sums wait in `sums` between runs.
  * If a job shares packed panels of b (gemm_share), nothing of b is packed here. Products of at
- * most FMA_FEW rows take fma_few.c. Sums are written along rows: written down the columns they
- * would share few cache sets and touch many pages if rows are wide. */
+ * most FMA_SKINNY_ROWS rows take fma_skinny.c. Sums are written along rows: written down the
+ * columns they would share few cache sets and touch many pages if rows are wide. */
 #include "kernels/cpu/gemm/fma.h"
 
 #include <sched.h>
@@ -95,7 +95,7 @@ static void run_block(const struct gemm_part *p, const float *panel, i64 rows, i
                               .add = g->add,
                               .streams = g->streams,
                               .resume = !p->first,
-                              .turned = p->a.turned};
+                              .transposed = p->a.transposed};
     CPU(fma_multiply)(&block);
     if (p->last && !straight)
         put_block(&block, out, g);
@@ -207,46 +207,46 @@ static void wait_for_panels(struct gemm_panels *panels)
 
 /* ---- Skinny gemm ---- */
 
-static bool has_few(const struct gemm *g)
+static bool has_skinny(const struct gemm *g)
 {
-    bool few = g->m <= FMA_FEW && g->n >= FMA_LANES && !g->transpose_a && g->transpose_b;
-    for (i64 i = 0; few && g->a_rows && i < g->m; i++)
-        few = g->a_rows[i] >= 0;
-    return few;
+    bool skinny = g->m <= FMA_SKINNY_ROWS && g->n >= FMA_LANES && !g->transpose_a && g->transpose_b;
+    for (i64 i = 0; skinny && g->a_rows && i < g->m; i++)
+        skinny = g->a_rows[i] >= 0;
+    return skinny;
 }
 
 /* Returns a single f32 row in place, other rows interleaved. */
-static const float *load_few(const void *a, const struct gemm *g, int worker)
+static const float *load_skinny(const void *a, const struct gemm *g, int worker)
 {
     struct fma_operand rows = {a, g->lda, g->dtype, false, g->k, g->a_rows};
     if (g->m == 1 && g->dtype == DTYPE_F32 && !g->a_rows)
         return a;
-    float *x = CPU(scratch)(worker, SLOT_OPERANDS, fma_few_bytes(g->m, words_of(g->k)));
-    CPU(fma_pack_few)(x, &rows, g->m);
+    float *x = CPU(scratch)(worker, SLOT_OPERANDS, fma_skinny_bytes(g->m, words_of(g->k)));
+    CPU(fma_pack_skinny)(x, &rows, g->m);
     return x;
 }
 
 /* Skinny gemm. The last vector of columns is shifted back to be whole. */
-static void run_few(void *c, const void *a, const char *b, const struct gemm *g, int worker)
+static void run_skinny(void *c, const void *a, const char *b, const struct gemm *g, int worker)
 {
-    float sums[FMA_FEW * FMA_FEW_COLUMNS] __attribute__((aligned(64)));
+    float sums[FMA_SKINNY_ROWS * FMA_SKINNY_COLUMNS] __attribute__((aligned(64)));
     i64 row_bytes = g->ldb * element_bytes(g->dtype), columns = 0;
-    struct fma_few few = {.x = load_few(a, g, worker),
-                          .sums = sums,
-                          .rows = fma_few_rows(g->m),
-                          .bytes = g->k * element_bytes(g->dtype),
-                          .stride_bytes = row_bytes,
-                          .dtype = g->dtype};
+    struct fma_skinny skinny = {.x = load_skinny(a, g, worker),
+                                .sums = sums,
+                                .rows = fma_skinny_rows(g->m),
+                                .bytes = g->k * element_bytes(g->dtype),
+                                .stride_bytes = row_bytes,
+                                .dtype = g->dtype};
     for (i64 column = 0; column < g->n; column += columns) {
         i64 left = g->n - column, begin = min_i64(column, g->n - FMA_LANES), past;
-        columns = min_i64(left, FMA_FEW_COLUMNS);
+        columns = min_i64(left, FMA_SKINNY_COLUMNS);
         past = column + columns;
-        few.w = b + begin * row_bytes;
-        few.next = past < g->n ? b + past * row_bytes : few.w;
-        few.second = max_i64(columns - FMA_LANES, 0);
-        CPU(fma_few)(&few);
+        skinny.w = b + begin * row_bytes;
+        skinny.next = past < g->n ? b + past * row_bytes : skinny.w;
+        skinny.second = max_i64(columns - FMA_LANES, 0);
+        CPU(fma_skinny)(&skinny);
         struct fma_block block = {
-            .sums = sums + (column - begin), .stride = FMA_FEW_COLUMNS, .rows = g->m, .columns = columns};
+            .sums = sums + (column - begin), .stride = FMA_SKINNY_COLUMNS, .rows = g->m, .columns = columns};
         put_block(&block, (char *)c + column * element_bytes(g->out_dtype), g);
     }
 }
@@ -259,8 +259,8 @@ void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *g, int 
         return;
     }
 #endif
-    if (has_few(g)) {
-        run_few(c, a, b, g, worker);
+    if (has_skinny(g)) {
+        run_skinny(c, a, b, g, worker);
         return;
     }
     i64 panels = min_i64(FMA_PANELS, ceil_div(g->m, FMA_ROWS)), near = min_i64(FMA_PANELS_NEAR, panels);

@@ -90,7 +90,7 @@ void CPU(matmul_fp8)(struct device *device, struct matrix out, const struct fp8_
                      const struct groups *groups, bool add)
 {
     (void)device;
-    fp8_check_product(out, a, b, groups);
+    fp8_check_gemm(out, a, b, groups);
     struct matmul_fp8_job job = {out, *a, *b, groups, NULL, 0, add};
     workers_run(ceil_div(out.rows, GROUP_ROWS), run_rows, &job);
 }

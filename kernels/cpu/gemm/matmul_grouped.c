@@ -11,7 +11,7 @@
  *
  *     M  rows of a group, pieces of <= ROWS_MOST (504)      K  depth of a; Mr, Nr, Kc as in gemm.c
  *     N  columns of out, tiles of <= COLUMNS_MOST (256) */
-#include "kernels/cpu/gemm/few_groups.h"
+#include "kernels/cpu/gemm/skinny_groups.h"
 
 #include <stdlib.h>
 
@@ -43,7 +43,7 @@ static int longer_first(const void *a, const void *b)
 static i64 cut_pieces(struct matmul_grouped_job *job, i64 most)
 {
     job->pieces = CPU(scratch)(0, SLOT_PIECES, pieces_bound(job->groups, most) * (i64)sizeof *job->pieces);
-    i64 count = cut_few_rows(job->pieces, job->groups, most);
+    i64 count = cut_groups(job->pieces, job->groups, most);
     qsort(job->pieces, (size_t)count, sizeof *job->pieces, longer_first);
     return count;
 }
@@ -90,21 +90,21 @@ void CPU(matmul_grouped)(struct device *device, struct matrix out, struct matrix
 /* ---- SwiGLU after the gemm ---- */
 
 /* Some rows and columns of both halves: parts of gate_up, or scratch if it is not kept. */
-struct halves {
+struct gate_up_halves {
     struct matrix gate, up;
 };
-static struct halves halves_of(const struct matmul_grouped_job *job, i64 begin, i64 rows, i64 column, i64 columns,
-                               int worker)
+static struct gate_up_halves halves_of(const struct matmul_grouped_job *job, i64 begin, i64 rows, i64 column,
+                                       i64 columns, int worker)
 {
     struct matrix m = job->gate_up;
     if (m.data) {
         m = matrix_rows(m, begin, rows);
-        return (struct halves){matrix_columns(m, column, columns),
-                               matrix_columns(m, job->out.columns + column, columns)};
+        return (struct gate_up_halves){matrix_columns(m, column, columns),
+                                       matrix_columns(m, job->out.columns + column, columns)};
     }
     i64 bytes = rows * 2 * columns * element_bytes(job->a.dtype);
     m = matrix_of(CPU(scratch)(worker, SLOT_GATE_UP, bytes), job->a.dtype, rows, 2 * columns);
-    return (struct halves){matrix_columns(m, 0, columns), matrix_columns(m, columns, columns)};
+    return (struct gate_up_halves){matrix_columns(m, 0, columns), matrix_columns(m, columns, columns)};
 }
 
 static void multiply_half(const struct matmul_grouped_job *job, struct matrix half, i64 begin, i64 w_row, int worker)
@@ -135,7 +135,7 @@ static void run_gated(void *context, i64 tile, int worker)
         clear_behind(job->gate_up, piece, rows);
     if (rows == 0)
         return;
-    struct halves h = halves_of(job, piece->begin, rows, column, min_i64(job->columns, width - column), worker);
+    struct gate_up_halves h = halves_of(job, piece->begin, rows, column, min_i64(job->columns, width - column), worker);
     struct matrix y = matrix_columns(matrix_rows(job->out, piece->begin, rows), column, h.gate.columns);
     multiply_half(job, h.gate, piece->begin, first, worker);
     multiply_half(job, h.up, piece->begin, first + width, worker);

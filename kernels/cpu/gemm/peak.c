@@ -42,12 +42,12 @@ __attribute__((target("avx512bf16"))) static double multiply_pairs(void)
 }
 #endif
 
-double CPU(peak_run)(bool pairs)
+double CPU(peak_run)(bool bf16_dot)
 {
 #if defined __AVX512F__
-    if (pairs)
+    if (bf16_dot)
         return multiply_pairs();
 #endif
-    (void)pairs;
+    (void)bf16_dot;
     return multiply_add();
 }

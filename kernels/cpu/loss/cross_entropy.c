@@ -22,7 +22,7 @@ INLINED float sum_of_exp(const void *x, float most, i64 n, enum dtype dtype)
 
 /* Sums of e^z and of z e^z. z = x - most is clamped where e^z is 0, so that -inf contributes
  * nothing. */
-INLINED float sum_of_exp_and_product(float *product, const void *x, float most, i64 n, enum dtype dtype)
+INLINED float sum_of_exp_and_x_exp(float *weighted_sum, const void *x, float most, i64 n, enum dtype dtype)
 {
     float sum = 0, weighted = 0;
 #pragma omp simd reduction(+ : sum, weighted)
@@ -33,7 +33,7 @@ INLINED float sum_of_exp_and_product(float *product, const void *x, float most, 
         sum += e;
         weighted += z * e;
     }
-    *product = weighted;
+    *weighted_sum = weighted;
     return sum;
 }
 
@@ -45,10 +45,10 @@ static void run_tile(void *context, i64 tile, int worker)
     enum dtype dtype = job->logits.dtype;
     for (i64 i = begin; i < end; i++) {
         const void *x = matrix_at(job->logits, i, 0);
-        float most = row_max(x, n, dtype), sum, product;
+        float most = row_max(x, n, dtype), sum, weighted_sum;
         if (job->entropy) {
-            sum = BY_DTYPE(dtype, sum_of_exp_and_product, &product, x, most, n);
-            job->entropy[i] = logf(sum) - product / sum;
+            sum = BY_DTYPE(dtype, sum_of_exp_and_x_exp, &weighted_sum, x, most, n);
+            job->entropy[i] = logf(sum) - weighted_sum / sum;
         } else {
             sum = BY_DTYPE(dtype, sum_of_exp, x, most, n);
         }

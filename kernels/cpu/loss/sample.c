@@ -122,7 +122,7 @@ static i64 most_probable(struct sample_candidate *out, const float *p, i64 n, i6
     return count;
 }
 
-struct sample_kept { /* the first elements of a sorted list */
+struct sample_nucleus { /* the first elements of a sorted list */
     i64 count;
     double mass;
 };
@@ -130,14 +130,14 @@ struct sample_kept { /* the first elements of a sorted list */
 /* Keeps the top_k most probable, and of those the fewest that hold top_p of their mass (Holtzman et
  * al. 2019). Without top_k, all that are below (1 - top_p) mass / n hold too little together to be
  * needed. */
-static struct sample_kept keep_most_probable(struct sample_candidate *list, const float *p, i64 n, float mass,
-                                             const struct sampling *s)
+static struct sample_nucleus find_nucleus(struct sample_candidate *list, const float *p, i64 n, float mass,
+                                          const struct sampling *s)
 {
     i64 limit = s->top_k > 0 ? min_i64(s->top_k, n) : n;
     float least = s->top_k > 0 ? 0 : 0.99f * (1 - s->top_p) * mass / (float)n; /* 0.99: sums are rounded */
     i64 count = most_probable(list, p, n, limit, least);
     double total = s->top_k > 0 ? 0 : mass;
-    struct sample_kept kept = {0};
+    struct sample_nucleus kept = {0};
     for (i64 i = 0; s->top_k > 0 && i < count; i++)
         total += list[i].p;
     while (kept.count < count && (kept.count == 0 || kept.mass < s->top_p * total))
@@ -148,7 +148,7 @@ static struct sample_kept keep_most_probable(struct sample_candidate *list, cons
 static i32 draw_most_probable(struct sample_candidate *list, const float *p, i64 n, float mass,
                               const struct sampling *s, double u)
 {
-    struct sample_kept kept = keep_most_probable(list, p, n, mass, s);
+    struct sample_nucleus kept = find_nucleus(list, p, n, mass, s);
     double sum = 0;
     for (i64 i = 0; i < kept.count; i++) {
         sum += list[i].p;

@@ -84,16 +84,16 @@ void cpu_amx_conv(struct device *device, struct matrix y, struct matrix x, struc
 
 /* Flipped weights [kernel * out, in], taps counted from the end: row (tap, o) is w[o, last -
  * tap]. */
-static struct matrix turn_weights(struct matrix w, const struct conv *c)
+static struct matrix transpose_weights(struct matrix w, const struct conv *c)
 {
     i64 taps = product3(c->kernel);
-    struct matrix turned =
+    struct matrix transposed =
         matrix_of(cpu_v4_scratch(0, TURNED_SLOT, taps * c->out * c->in * 2), w.dtype, taps * c->out, c->in);
     for (i64 tap = 0; tap < taps; tap++)
         for (i64 o = 0; o < c->out; o++)
-            memcpy(matrix_at(turned, tap * c->out + o, 0), matrix_at(w, o, (taps - 1 - tap) * c->in),
+            memcpy(matrix_at(transposed, tap * c->out + o, 0), matrix_at(w, o, (taps - 1 - tap) * c->in),
                    (size_t)c->in * 2);
-    return turned;
+    return transposed;
 }
 
 void cpu_amx_conv_backward_data(struct device *device, struct matrix dx, struct matrix dy, struct matrix w,
@@ -110,7 +110,7 @@ void cpu_amx_conv_backward_data(struct device *device, struct matrix dx, struct 
         cpu_amx_matmul(device, dx, dy, false, w, false, add);
         return;
     }
-    job.w = turn_weights(w, conv);
+    job.w = transpose_weights(w, conv);
     multiply_patches(&job);
 }
 

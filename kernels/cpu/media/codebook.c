@@ -11,21 +11,21 @@ struct codebook_rows {
     const float *values;
     i64 n, codes_stride, stride;
 };
-struct book { /* one level */
+struct codebook_level { /* one level */
     const struct codebooks *books;
     float *words, *use, *unseen; /* [K, d], [K], [K] */
     double *counts, *sums;       /* counts [K] and sums [K, d] of each code's rows */
     i64 level, attempt;
 };
 
-static void open_sums(struct book *b, int worker)
+static void open_sums(struct codebook_level *b, int worker)
 {
     i64 k = b->books->codes;
     b->counts = CPU(scratch)(worker, SLOT_COUNTS, k * 8);
     b->sums = CPU(scratch)(worker, SLOT_SUMS, k * b->books->width * 8);
 }
 
-static void gather_sums(struct book *b, const struct codebook_rows *rows)
+static void gather_sums(struct codebook_level *b, const struct codebook_rows *rows)
 {
     i64 d = b->books->width;
     memset(b->counts, 0, (size_t)b->books->codes * 8);
@@ -40,14 +40,14 @@ static void gather_sums(struct book *b, const struct codebook_rows *rows)
     }
 }
 
-static void take_drawn(struct book *b, i64 code, const struct codebook_rows *rows)
+static void take_drawn(struct codebook_level *b, i64 code, const struct codebook_rows *rows)
 {
     i64 d = b->books->width;
     i64 at = rng_below(b->books->key, rows->n, (u32)b->books->step, (u32)b->level, (u32)code, (u32)b->attempt);
     memcpy(b->words + code * d, rows->values + at * rows->stride, (size_t)d * 4);
 }
 
-static void move_word(struct book *b, i64 code)
+static void move_word(struct codebook_level *b, i64 code)
 {
     double decay = b->books->decay, count = b->counts[code];
     double before = decay * (double)b->use[code], after = moved_count(before, count, decay);
@@ -60,7 +60,7 @@ static void move_word(struct book *b, i64 code)
     b->use[code] = (float)after;
 }
 
-static i64 revive(struct book *b, const struct codebook_rows *rows)
+static i64 revive(struct codebook_level *b, const struct codebook_rows *rows)
 {
     i64 revived = 0;
     for (i64 code = 0; code < b->books->codes; code++) {
@@ -86,11 +86,11 @@ static void run_level(void *context, i64 level, int worker)
 {
     const struct move_job *job = context;
     const struct codebooks *s = job->books;
-    struct book b = {.books = s,
-                     .words = job->words + level * s->codes * s->width,
-                     .use = job->use + level * s->codes,
-                     .unseen = job->unseen + level * s->codes,
-                     .level = level};
+    struct codebook_level b = {.books = s,
+                               .words = job->words + level * s->codes * s->width,
+                               .use = job->use + level * s->codes,
+                               .unseen = job->unseen + level * s->codes,
+                               .level = level};
     struct codebook_rows rows = {job->codes + level, job->residual + level * s->width, job->n, s->levels,
                                  s->levels * s->width};
     open_sums(&b, worker);
@@ -114,7 +114,7 @@ void CPU(codebook_move)(struct device *device, float *words, float *use, float *
 void CPU(codebook_mean)(struct device *device, float *words, const i32 *codes, struct matrix x, i64 level, i64 attempt,
                         const struct codebooks *books)
 {
-    struct book b = {.books = books, .words = words, .level = level, .attempt = attempt};
+    struct codebook_level b = {.books = books, .words = words, .level = level, .attempt = attempt};
     struct codebook_rows rows = {codes, x.data, x.rows, 1, x.stride};
     i64 d = books->width;
     (void)device;

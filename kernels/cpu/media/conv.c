@@ -75,7 +75,7 @@ void CPU(conv)(struct device *device, struct matrix y, struct matrix x, struct m
 
 /* Flipped weights [kernel * out, in], taps counted from the end: row (tap, o) is w[o, last -
  * tap]. */
-static struct matrix turn_weights(struct matrix w, const struct conv *c)
+static struct matrix transpose_weights(struct matrix w, const struct conv *c)
 {
     i64 taps = product3(c->kernel), row_bytes = c->in * element_bytes(w.dtype);
     char *out = CPU(scratch)(0, TURNED_SLOT, taps * c->out * row_bytes);
@@ -96,7 +96,7 @@ void CPU(conv_backward_data)(struct device *device, struct matrix dx, struct mat
         CPU(matmul)(device, dx, dy, false, w, false, add);
         return;
     }
-    job.w = turn_weights(w, conv);
+    job.w = transpose_weights(w, conv);
     run_all_positions(&job);
 }
 

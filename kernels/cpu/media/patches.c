@@ -37,7 +37,7 @@ void CPU(patches_open)(struct patches *g, struct matrix x, const struct conv *c,
 {
     i32 *table = CPU(scratch)(0, PATCHES_SLOT, conv_tables_bytes(c, backward));
     g->x = x;
-    g->identity = conv_is_product(c);
+    g->identity = conv_is_gemm(c);
     for (int axis = 0; axis < 3; axis++) {
         i64 out = conv_out_size(c, axis), entries = conv_table_entries(c, axis, backward);
         g->from[axis] = backward ? out : c->size[axis];
@@ -53,7 +53,7 @@ void CPU(patches_open)(struct patches *g, struct matrix x, const struct conv *c,
 }
 
 /* Adjacent positions: [w, w + count) of one (n, t, h). */
-struct stretch {
+struct patch_stretch {
     i64 n, t, h, w, count;
 };
 
@@ -80,7 +80,7 @@ static void gather_line(char *out, i64 patch_bytes, const struct patches *g, i64
 }
 
 /* Gathers lines [line, line + lines) of a stretch's patches. */
-static void gather_stretch(char *out, i64 patch_bytes, const struct patches *g, const struct stretch *s, i64 line,
+static void gather_stretch(char *out, i64 patch_bytes, const struct patches *g, const struct patch_stretch *s, i64 line,
                            i64 lines)
 {
     i64 line_bytes = patches_line_columns(g) * element_bytes(g->x.dtype);
@@ -99,7 +99,7 @@ static void gather_stretch(char *out, i64 patch_bytes, const struct patches *g, 
 void CPU(patches_gather)(char *out, i64 patch_bytes, const struct patches *g, i64 first, i64 count, i64 line, i64 lines)
 {
     for (i64 end = first + count; first < end;) {
-        struct stretch s = {.w = first % g->to[2], .h = first / g->to[2] % g->to[1]};
+        struct patch_stretch s = {.w = first % g->to[2], .h = first / g->to[2] % g->to[1]};
         s.t = first / (g->to[2] * g->to[1]) % g->to[0];
         s.n = first / product3(g->to);
         s.count = min_i64(end - first, g->to[2] - s.w);

@@ -35,7 +35,7 @@ static struct resize_taps taps_forward(int slot, i64 n_in, i64 n_out, enum resiz
     struct resize_taps taps = taps_alloc(slot, n_out, n_in, n_out);
     i32 at = 0;
     for (i64 i = 0; i < n_out; i++) {
-        struct between b = bilinear_between(i, n_in, n_out);
+        struct bilinear_source b = bilinear_source_of(i, n_in, n_out);
         i64 begin = kind == RESIZE_AREA ? area_begin(i, n_in, n_out) : b.low;
         i64 end = kind == RESIZE_AREA ? area_end(i, n_in, n_out) : b.high + 1;
         taps.start[i] = at;

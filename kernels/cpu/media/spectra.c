@@ -6,7 +6,7 @@ struct map_job {
     struct matrix out, x;
     enum map kind;
     float least;
-    struct cut cut;
+    struct matrix_cut cut;
 };
 
 INLINED float mapped(float x, enum map kind, float least)
@@ -17,7 +17,7 @@ INLINED float mapped(float x, enum map kind, float least)
 static void run_map(void *context, i64 index, int worker)
 {
     const struct map_job *job = context;
-    struct tile tile = cut_tile(&job->cut, index);
+    struct matrix_tile tile = cut_tile(&job->cut, index);
     (void)worker;
     for (i64 i = tile.row; i < tile.end; i++) {
         float *out = matrix_at(job->out, i, tile.column);
@@ -40,13 +40,13 @@ struct multiply_job {
     const float *by;
     i64 repeat;
     float eps;
-    struct cut cut;
+    struct matrix_cut cut;
 };
 
 static void run_multiply_rows(void *context, i64 index, int worker)
 {
     const struct multiply_job *job = context;
-    struct tile tile = cut_tile(&job->cut, index);
+    struct matrix_tile tile = cut_tile(&job->cut, index);
     (void)worker;
     for (i64 i = tile.row; i < tile.end; i++) {
         float *x = matrix_at(job->x, i, tile.column);
@@ -67,7 +67,7 @@ void CPU(multiply_rows)(struct device *device, struct matrix x, const float *by,
 static void run_multiply_ratio(void *context, i64 index, int worker)
 {
     const struct multiply_job *job = context;
-    struct tile tile = cut_tile(&job->cut, index);
+    struct matrix_tile tile = cut_tile(&job->cut, index);
     (void)worker;
     for (i64 i = tile.row; i < tile.end; i++) {
         float *restrict x = matrix_at(job->x, i, tile.column);

@@ -16,53 +16,53 @@
  * across lanes. Missing frames are zeros. The bits of a frame do not depend on its neighbors.
  *
  *     N  n_fft, with h = N / 2      stage: done, radix (radices of h: stft.h)
- *     W  turns, e^(-2 pi i j / N)   w  window, periodic Hann       H  hop
+ *     W  twiddles, e^(-2 pi i j / N)   w  window, periodic Hann       H  hop
  *
  * Source: Van Loan 1992, "Computational Frameworks for the Fast Fourier Transform" (Stockham's
  * algorithm, real data). */
 enum { SLOT_FROM, SLOT_OTHER, SLOT_PADDED = 5, SLOT_WEIGHTS, SLOT_FRAMES };
 enum { PIECE = 32 };
 
-struct lanes {
+struct stft_lanes {
     float re[STFT_ROWS], im[STFT_ROWS];
 };
-struct stft_turn {
+struct stft_complex {
     float re, im;
 };
 
-struct basis {
+struct stft_basis {
     i64 n_fft;
-    float *window;           /* [n_fft] periodic Hann window */
-    struct stft_turn *turns; /* [n_fft] twiddle factors e^(-2 pi i j / n_fft) */
+    float *window;                 /* [n_fft] periodic Hann window */
+    struct stft_complex *twiddles; /* [n_fft] twiddle factors e^(-2 pi i j / n_fft) */
     struct radices radices;
-    struct basis *next;
+    struct stft_basis *next;
 };
 
-static struct basis *make_basis(i64 n_fft)
+static struct stft_basis *make_basis(i64 n_fft)
 {
-    struct basis *b = memory_alloc(sizeof *b);
-    *b = (struct basis){.n_fft = n_fft,
-                        .window = memory_alloc(n_fft * 4),
-                        .turns = memory_alloc(n_fft * (i64)sizeof *b->turns),
-                        .radices = radices_of((int)(n_fft / 2))};
+    struct stft_basis *b = memory_alloc(sizeof *b);
+    *b = (struct stft_basis){.n_fft = n_fft,
+                             .window = memory_alloc(n_fft * 4),
+                             .twiddles = memory_alloc(n_fft * (i64)sizeof *b->twiddles),
+                             .radices = radices_of((int)(n_fft / 2))};
     for (i64 j = 0; j < n_fft; j++) {
         double angle = 6.283185307179586477 * (double)j / (double)n_fft;
         b->window[j] = (float)(0.5 - 0.5 * cos(angle));
-        b->turns[j] = (struct stft_turn){(float)cos(angle), (float)-sin(angle)};
+        b->twiddles[j] = (struct stft_complex){(float)cos(angle), (float)-sin(angle)};
     }
     return b;
 }
 
 /* Finds or makes the basis of a size. It is kept for the life of the process. The calling thread
  * makes it before tiles run. */
-static const struct basis *find_basis(i64 n_fft)
+static const struct stft_basis *find_basis(i64 n_fft)
 {
-    static struct basis *list;
+    static struct stft_basis *list;
     require(n_fft >= 4 && n_fft % 2 == 0 && n_fft < 1 << 20, "stft: windows of %lld samples", (long long)n_fft);
-    for (struct basis *b = list; b; b = b->next)
+    for (struct stft_basis *b = list; b; b = b->next)
         if (b->n_fft == n_fft)
             return b;
-    struct basis *b = make_basis(n_fft);
+    struct stft_basis *b = make_basis(n_fft);
     b->next = list;
     return list = b;
 }
@@ -71,63 +71,64 @@ static const struct basis *find_basis(i64 n_fft)
 
 /* One stage combines transforms of `done` elements into transforms of done * radix. */
 struct stft_stage {
-    const struct basis *basis;
+    const struct stft_basis *basis;
     i64 done, radix;
     bool backward; /* uses e^(+...) */
 };
 
-static struct stft_turn turn_at(const struct stft_stage *s, i64 j)
+static struct stft_complex twiddle_at(const struct stft_stage *s, i64 j)
 {
-    struct stft_turn t = s->basis->turns[j];
-    return (struct stft_turn){t.re, s->backward ? -t.im : t.im};
+    struct stft_complex t = s->basis->twiddles[j];
+    return (struct stft_complex){t.re, s->backward ? -t.im : t.im};
 }
 
-static inline struct stft_turn times(float re, float im, struct stft_turn by)
+static inline struct stft_complex times(float re, float im, struct stft_complex by)
 {
-    return (struct stft_turn){re * by.re - im * by.im, re * by.im + im * by.re};
+    return (struct stft_complex){re * by.re - im * by.im, re * by.im + im * by.re};
 }
 
-static void run_fours(struct lanes *restrict out, const struct lanes *restrict in, const struct stft_stage *s)
+static void run_fours(struct stft_lanes *restrict out, const struct stft_lanes *restrict in, const struct stft_stage *s)
 {
     i64 apart = s->basis->n_fft / 8, step = s->basis->n_fft / (4 * s->done);
     float sign = s->backward ? -1 : 1;
     for (i64 block = 0; block < apart; block += s->done)
         for (i64 j = 0; j < s->done; j++) {
-            const struct lanes *restrict from = in + block + j;
-            struct lanes *restrict to = out + 4 * block + j;
-            struct stft_turn by1 = turn_at(s, j * step), by2 = turn_at(s, 2 * j * step), by3 = turn_at(s, 3 * j * step);
+            const struct stft_lanes *restrict from = in + block + j;
+            struct stft_lanes *restrict to = out + 4 * block + j;
+            struct stft_complex by1 = twiddle_at(s, j * step), by2 = twiddle_at(s, 2 * j * step),
+                                by3 = twiddle_at(s, 3 * j * step);
 #pragma omp simd
             for (int l = 0; l < STFT_ROWS; l++) {
-                struct stft_turn a = times(from[apart].re[l], from[apart].im[l], by1);
-                struct stft_turn b = times(from[2 * apart].re[l], from[2 * apart].im[l], by2);
-                struct stft_turn c = times(from[3 * apart].re[l], from[3 * apart].im[l], by3);
+                struct stft_complex a = times(from[apart].re[l], from[apart].im[l], by1);
+                struct stft_complex b = times(from[2 * apart].re[l], from[2 * apart].im[l], by2);
+                struct stft_complex c = times(from[3 * apart].re[l], from[3 * apart].im[l], by3);
                 float even_re = from->re[l] + b.re, even_im = from->im[l] + b.im;
                 float less_re = from->re[l] - b.re, less_im = from->im[l] - b.im;
                 float odd_re = a.re + c.re, odd_im = a.im + c.im;
-                float turned_re = sign * (a.im - c.im), turned_im = sign * (c.re - a.re); /* -i (a - c) */
+                float rotated_re = sign * (a.im - c.im), rotated_im = sign * (c.re - a.re); /* -i (a - c) */
                 to->re[l] = even_re + odd_re;
                 to->im[l] = even_im + odd_im;
-                to[s->done].re[l] = less_re + turned_re;
-                to[s->done].im[l] = less_im + turned_im;
+                to[s->done].re[l] = less_re + rotated_re;
+                to[s->done].im[l] = less_im + rotated_im;
                 to[2 * s->done].re[l] = even_re - odd_re;
                 to[2 * s->done].im[l] = even_im - odd_im;
-                to[3 * s->done].re[l] = less_re - turned_re;
-                to[3 * s->done].im[l] = less_im - turned_im;
+                to[3 * s->done].re[l] = less_re - rotated_re;
+                to[3 * s->done].im[l] = less_im - rotated_im;
             }
         }
 }
 
-static void run_any(struct lanes *restrict out, const struct lanes *restrict in, const struct stft_stage *s)
+static void run_any(struct stft_lanes *restrict out, const struct stft_lanes *restrict in, const struct stft_stage *s)
 {
     i64 n = s->basis->n_fft, span = s->done * s->radix, apart = n / 2 / s->radix;
     for (i64 d = 0; d < n / 2; d++) {
-        const struct lanes *from = in + d / span * s->done + d % s->done;
-        struct lanes sum = {{0}, {0}};
+        const struct stft_lanes *from = in + d / span * s->done + d % s->done;
+        struct stft_lanes sum = {{0}, {0}};
         for (i64 r = 0; r < s->radix; r++, from += apart) {
-            struct stft_turn by = turn_at(s, r * (d % span) * (n / span) % n);
+            struct stft_complex by = twiddle_at(s, r * (d % span) * (n / span) % n);
 #pragma omp simd
             for (int l = 0; l < STFT_ROWS; l++) {
-                struct stft_turn part = times(from->re[l], from->im[l], by);
+                struct stft_complex part = times(from->re[l], from->im[l], by);
                 sum.re[l] += part.re;
                 sum.im[l] += part.im;
             }
@@ -138,13 +139,14 @@ static void run_any(struct lanes *restrict out, const struct lanes *restrict in,
 
 /* Transforms the h elements of `from`, using `other` as scratch. Returns the one that holds the
  * result. */
-static struct lanes *run_stages(struct lanes *from, struct lanes *other, const struct basis *basis, bool backward)
+static struct stft_lanes *run_stages(struct stft_lanes *from, struct stft_lanes *other, const struct stft_basis *basis,
+                                     bool backward)
 {
     struct stft_stage stage = {basis, 1, 0, backward};
     for (int i = 0; i < basis->radices.count; i++, stage.done *= stage.radix) {
         stage.radix = basis->radices.list[i];
         (stage.radix == 4 ? run_fours : run_any)(other, from, &stage);
-        struct lanes *swap = from;
+        struct stft_lanes *swap = from;
         from = other;
         other = swap;
     }
@@ -155,7 +157,7 @@ static struct lanes *run_stages(struct lanes *from, struct lanes *other, const s
 
 struct stft_job {
     struct matrix spectrum, x;
-    const struct basis *basis;
+    const struct stft_basis *basis;
     i64 hop, frames; /* frames of one signal */
     bool magnitude, inverse;
     /* Backward and inverse only: [rows * frames, n_fft], [rows, n + n_fft], [n + n_fft]. */
@@ -164,12 +166,12 @@ struct stft_job {
 
 struct stft_tile {
     i64 first, rows;
-    struct lanes *from, *other; /* [h + 1] */
+    struct stft_lanes *from, *other; /* [h + 1] */
 };
 
 static struct stft_tile open_tile(const struct stft_job *job, i64 index, int worker)
 {
-    i64 first = index * STFT_ROWS, bytes = (job->basis->n_fft / 2 + 1) * (i64)sizeof(struct lanes);
+    i64 first = index * STFT_ROWS, bytes = (job->basis->n_fft / 2 + 1) * (i64)sizeof(struct stft_lanes);
     struct stft_tile t = {first, min_i64(STFT_ROWS, job->spectrum.rows - first), CPU(scratch)(worker, SLOT_FROM, bytes),
                           CPU(scratch)(worker, SLOT_OTHER, bytes)};
     if (t.rows < STFT_ROWS)
@@ -182,7 +184,7 @@ static struct stft_tile open_tile(const struct stft_job *job, i64 index, int wor
 #define PIECES(begin, end, count)                                                                                      \
     for (i64 begin = 0, end = min_i64(PIECE, count); begin < (count); begin = end, end = min_i64(end + PIECE, count))
 
-static void load_frame(struct lanes *z, int lane, const struct stft_job *job, i64 row, i64 begin, i64 end)
+static void load_frame(struct stft_lanes *z, int lane, const struct stft_job *job, i64 row, i64 begin, i64 end)
 {
     i64 n_fft = job->basis->n_fft, at = row % job->frames * job->hop - n_fft / 2, n = job->x.columns;
     const float *w = job->basis->window, *x = matrix_at(job->x, row / job->frames, 0);
@@ -195,24 +197,25 @@ static void load_frame(struct lanes *z, int lane, const struct stft_job *job, i6
 }
 
 /* X_k = (Z_k + conj Z_h-k) / 2 + e^(-2 pi i k / n) (Z_k - conj Z_h-k) / 2i */
-static void bins_from(struct lanes *restrict out, const struct lanes *restrict z, const struct basis *basis)
+static void bins_from(struct stft_lanes *restrict out, const struct stft_lanes *restrict z,
+                      const struct stft_basis *basis)
 {
     i64 h = basis->n_fft / 2;
     for (i64 k = 0; k <= h; k++) {
         bool inner = k > 0 && k < h;
-        const struct lanes *a = inner ? z + k : z, *b = inner ? z + h - k : z;
-        struct stft_turn by = basis->turns[k];
+        const struct stft_lanes *a = inner ? z + k : z, *b = inner ? z + h - k : z;
+        struct stft_complex by = basis->twiddles[k];
         float real = inner ? 1 : 0;
 #pragma omp simd
         for (int l = 0; l < STFT_ROWS; l++) {
-            struct stft_turn odd = times(0.5f * (a->im[l] + b->im[l]), 0.5f * (b->re[l] - a->re[l]), by);
+            struct stft_complex odd = times(0.5f * (a->im[l] + b->im[l]), 0.5f * (b->re[l] - a->re[l]), by);
             out[k].re[l] = 0.5f * (a->re[l] + b->re[l]) + odd.re;
             out[k].im[l] = real * (0.5f * (a->im[l] - b->im[l]) + odd.im);
         }
     }
 }
 
-static void take_magnitudes(struct lanes *bins, i64 count)
+static void take_magnitudes(struct stft_lanes *bins, i64 count)
 {
     for (i64 k = 0; k < count; k++)
 #pragma omp simd
@@ -220,7 +223,7 @@ static void take_magnitudes(struct lanes *bins, i64 count)
             bins[k].re[l] = sqrtf(bins[k].re[l] * bins[k].re[l] + bins[k].im[l] * bins[k].im[l]);
 }
 
-static void store_bins(const struct stft_job *job, i64 row, const struct lanes *bins, int lane, i64 begin, i64 end)
+static void store_bins(const struct stft_job *job, i64 row, const struct stft_lanes *bins, int lane, i64 begin, i64 end)
 {
     float *re = matrix_at(job->spectrum, row, 0), *im = re + job->basis->n_fft / 2 + 1;
     for (i64 k = begin; k < end; k++)
@@ -237,8 +240,8 @@ static void run_forward(void *context, i64 index, int worker)
     PIECES(begin, end, h)
     for (int l = 0; l < t.rows; l++)
         load_frame(t.from, l, job, t.first + l, begin, end);
-    const struct lanes *z = run_stages(t.from, t.other, job->basis, false);
-    struct lanes *bins = z == t.from ? t.other : t.from;
+    const struct stft_lanes *z = run_stages(t.from, t.other, job->basis, false);
+    struct stft_lanes *bins = z == t.from ? t.other : t.from;
     bins_from(bins, z, job->basis);
     if (job->magnitude)
         take_magnitudes(bins, h + 1);
@@ -274,7 +277,7 @@ void CPU(stft)(struct device *device, struct matrix out, struct matrix x, i64 n_
 /* Loads half of each bin times its weight, and whole bins at the ends: the coefficients H_k of the
  * real signal sum over all n of H_k e^(2 pi i jk / n). The inverse counts inner bins twice and
  * divides by n. */
-static void load_bins(struct lanes *bins, int lane, const struct stft_job *job, i64 row, i64 begin, i64 end)
+static void load_bins(struct stft_lanes *bins, int lane, const struct stft_job *job, i64 row, i64 begin, i64 end)
 {
     i64 n_fft = job->basis->n_fft, h = n_fft / 2;
     const float *re = matrix_at(job->spectrum, row, 0), *im = re + h + 1;
@@ -287,22 +290,23 @@ static void load_bins(struct lanes *bins, int lane, const struct stft_job *job, 
 }
 
 /* Z_k = H_k + conj H_h-k + i e^(2 pi i k / n) (H_k - conj H_h-k) */
-static void join_bins(struct lanes *restrict z, const struct lanes *restrict bins, const struct basis *basis)
+static void join_bins(struct stft_lanes *restrict z, const struct stft_lanes *restrict bins,
+                      const struct stft_basis *basis)
 {
     i64 h = basis->n_fft / 2;
     for (i64 k = 0; k < h; k++) {
-        const struct lanes *a = bins + k, *b = bins + h - k;
-        struct stft_turn by = {basis->turns[k].re, -basis->turns[k].im};
+        const struct stft_lanes *a = bins + k, *b = bins + h - k;
+        struct stft_complex by = {basis->twiddles[k].re, -basis->twiddles[k].im};
 #pragma omp simd
         for (int l = 0; l < STFT_ROWS; l++) {
-            struct stft_turn odd = times(a->re[l] - b->re[l], a->im[l] + b->im[l], by);
+            struct stft_complex odd = times(a->re[l] - b->re[l], a->im[l] + b->im[l], by);
             z[k].re[l] = a->re[l] + b->re[l] - odd.im;
             z[k].im[l] = a->im[l] - b->im[l] + odd.re;
         }
     }
 }
 
-static void store_time(const struct stft_job *job, i64 row, const struct lanes *z, int lane, i64 begin, i64 end)
+static void store_time(const struct stft_job *job, i64 row, const struct stft_lanes *z, int lane, i64 begin, i64 end)
 {
     const float *w = job->basis->window;
     float *out = job->time + row * job->basis->n_fft;
@@ -323,7 +327,7 @@ static void run_time(void *context, i64 index, int worker)
     for (int l = 0; l < t.rows; l++)
         load_bins(t.from, l, job, t.first + l, begin, end);
     join_bins(t.other, t.from, job->basis);
-    const struct lanes *z = run_stages(t.other, t.from, job->basis, true);
+    const struct stft_lanes *z = run_stages(t.other, t.from, job->basis, true);
     PIECES(begin, end, h)
     for (int l = 0; l < t.rows; l++)
         store_time(job, t.first + l, z, l, begin, end);

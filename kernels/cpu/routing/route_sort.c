@@ -29,7 +29,7 @@ void CPU(route_sort)(struct device *device, const struct sorted_order *sorted, c
 }
 
 void CPU(route_regroup)(struct device *device, i32 *offsets, i32 *regroup, i32 *arrived, i64 rows_bound,
-                        const i32 *from, i64 ranks, i64 experts, i64 part)
+                        const i32 *from, i64 ranks, i64 experts, i64 capacity)
 {
     (void)device;
     i32 *next = CPU(scratch)(0, 0, experts * 4), row = 0;
@@ -44,10 +44,10 @@ void CPU(route_regroup)(struct device *device, i32 *offsets, i32 *regroup, i32 *
     require(offsets[experts] <= rows_bound, "route_regroup: %d rows, room for %lld", offsets[experts],
             (long long)rows_bound);
     memset(regroup, 0xff, (size_t)rows_bound * 4);
-    if (part)
-        memset(arrived, 0xff, (size_t)(ranks * part) * 4);
+    if (capacity)
+        memset(arrived, 0xff, (size_t)(ranks * capacity) * 4);
     for (i64 r = 0; r < ranks; r++) {
-        row = part ? (i32)(r * part) : row;
+        row = capacity ? (i32)(r * capacity) : row;
         for (i64 e = 0; e < experts; e++)
             for (i32 i = 0; i < from[r * experts + e]; i++) {
                 regroup[next[e]] = row;

@@ -26,7 +26,7 @@
 /* ---- f32 on ordinary registers: a block handles QUERIES queries of one head ---- */
 enum { QUERIES = 32, KEYS = 32, LANES = BLOCK_THREADS / QUERIES, WIDTH_MOST = 256 };
 
-struct problem {
+struct attention_plain_call {
     struct matrix out, q, k, v;
     float *lse;
     i64 heads, kv_heads, width;
@@ -47,7 +47,7 @@ __device__ static void load_plain(float *tile, struct matrix from, i64 first, in
 
 /* True if a query in [first, last] may see a key of the tile. The test is exact except for holes
  * narrower than the block. */
-__device__ static bool tile_is_seen(const struct intervals &of, i32 first, i32 last, i64 key)
+__device__ static bool tile_is_visible(const struct intervals &of, i32 first, i32 last, i64 key)
 {
     int seen = 0;
     for (i64 j = key + threadIdx.x; j < of.keys && j < key + KEYS; j += BLOCK_THREADS)
@@ -57,8 +57,8 @@ __device__ static bool tile_is_seen(const struct intervals &of, i32 first, i32 l
 
 /* Scores of one query against the KEYS of a tile, with LANES threads per query. -inf where a key is
  * not seen. */
-__device__ static void fill_scores(float *scores, const float *q, const float *k, const struct problem &p, i32 query,
-                                   bool live, i64 key, int lane)
+__device__ static void fill_scores(float *scores, const float *q, const float *k, const struct attention_plain_call &p,
+                                   i32 query, bool live, i64 key, int lane)
 {
     float scale = rsqrtf((float)p.width);
     for (int j = lane; j < KEYS; j += LANES) {
@@ -70,11 +70,11 @@ __device__ static void fill_scores(float *scores, const float *q, const float *k
     }
 }
 
-struct running {
+struct online_softmax {
     float most, sum, own[WIDTH_MOST / LANES]; /* output columns lane, lane + LANES, ... */
 };
 
-__device__ static void take_tile(struct running *r, const float *scores, const float *v, i64 width, int lane)
+__device__ static void take_tile(struct online_softmax *r, const float *scores, const float *v, i64 width, int lane)
 {
     float most = r->most;
     for (int j = 0; j < KEYS; j++)
@@ -98,7 +98,8 @@ __device__ static void take_tile(struct running *r, const float *scores, const f
 }
 
 template <typename T>
-__device__ static void store(const struct problem &p, i64 row, i64 head, int lane, struct running *r)
+__device__ static void store(const struct attention_plain_call &p, i64 row, i64 head, int lane,
+                             struct online_softmax *r)
 {
     T *out = row_of<T>(p.out, row) + head * p.width;
 #pragma unroll
@@ -109,7 +110,7 @@ __device__ static void store(const struct problem &p, i64 row, i64 head, int lan
         p.lse[row * p.heads + head] = r->sum > 0 ? r->most + logf(r->sum) : -INFINITY;
 }
 
-template <typename T> static __global__ void attend(struct problem p)
+template <typename T> static __global__ void attend(struct attention_plain_call p)
 {
     grid_wait();
     DYNAMIC_SHARED(float, shared);
@@ -120,10 +121,10 @@ template <typename T> static __global__ void attend(struct problem p)
         column = head / (p.heads / p.kv_heads) * p.width;
     bool live = first + row <= last;
     i32 query = p.intervals.query[live ? first + row : last];
-    struct running r = {-INFINITY, 0, {}};
+    struct online_softmax r = {-INFINITY, 0, {}};
     load_plain<T>(q, p.q, first, QUERIES, head * p.width, p.width);
     for (i64 key = 0; key < p.intervals.keys; key += KEYS) {
-        if (!tile_is_seen(p.intervals, p.intervals.query[first], p.intervals.query[last], key))
+        if (!tile_is_visible(p.intervals, p.intervals.query[first], p.intervals.query[last], key))
             continue;
         load_plain<T>(k, p.k, key, KEYS, column, p.width);
         load_plain<T>(v, p.v, key, KEYS, column, p.width);
@@ -136,7 +137,7 @@ template <typename T> static __global__ void attend(struct problem p)
         store<T>(p, first + row, head, lane, &r);
 }
 
-static void launch_plain(struct device *device, const struct problem &p)
+static void launch_plain(struct device *device, const struct attention_plain_call &p)
 {
     dim3 grid((unsigned)ceil_div(p.intervals.queries, QUERIES), (unsigned)p.heads);
     i64 bytes = ((QUERIES + 2 * KEYS) * (p.width + 1) + QUERIES * KEYS) * 4;
@@ -195,7 +196,7 @@ __device__ static void mask(float (&x)[N / 8][4], const struct cuda_key_bounds *
 /* Online softmax of one of the lane's rows (`half`): each score becomes 2^(scale score - running
  * maximum). The sum and the output are rescaled to the new maximum. */
 template <int D, int N>
-__device__ static void soften(struct row_state<D> *r, float (&x)[N / 8][4], int half, float scale)
+__device__ static void softmax_row(struct row_state<D> *r, float (&x)[N / 8][4], int half, float scale)
 {
     float most = r->most[half];
 #pragma unroll
@@ -225,22 +226,22 @@ __device__ static void take_keys(struct row_state<D> *r, struct attention_tiles<
 {
     enum { N = key_tile<D>::COUNT };
     float x[N / 8][4] = {};
-    add_product<D, N>(x, s->q, threadIdx.x / WARP_THREADS * 16, s->k[at]);
+    add_scores<D, N>(x, s->q, threadIdx.x / WARP_THREADS * 16, s->k[at]);
     if (!whole)
         mask<D, N>(x, s->bounds[at], r->query);
-    soften<D, N>(r, x, 0, scale);
-    soften<D, N>(r, x, 1, scale);
+    softmax_row<D, N>(r, x, 0, scale);
+    softmax_row<D, N>(r, x, 1, scale);
     add_weighted<D, N>(r->out, x, s->v[at]);
 }
 
 /* Writes to the list which of tiles first .. end - 1 the queries see. One warp handles one tile. */
 template <int D>
-__device__ static void find_seen(struct tile_list *list, struct intervals of, i64 first, i64 end, i32 first_query,
-                                 i32 last_query)
+__device__ static void find_visible(struct tile_list *list, struct intervals of, i64 first, i64 end, i32 first_query,
+                                    i32 last_query)
 {
     enum { COUNT = key_tile<D>::COUNT };
     for (i64 tile = first + threadIdx.x / WARP_THREADS; tile < end; tile += WARPS) {
-        enum seen seen = seen_of(span_of(of, tile * COUNT, COUNT), first_query, last_query);
+        enum visibility seen = visibility_of(span_of(of, tile * COUNT, COUNT), first_query, last_query);
         if (threadIdx.x % WARP_THREADS == 0)
             list->at[tile - first] = seen;
     }
@@ -258,9 +259,10 @@ __device__ static void walk_keys(struct row_state<D> *r, struct attention_tiles<
     for (i64 section = first; section < end; section += LISTED_MOST) {
         i64 after = section + LISTED_MOST < end ? section + LISTED_MOST : end;
         if (!p.spans)
-            find_seen<D>(&s->list, p.of, section, after, first_query, last_query);
+            find_visible<D>(&s->list, p.of, section, after, first_query, last_query);
         i32 count = list_tiles(&s->list, section, after, [&](i64 tile) {
-            return p.spans ? seen_of(p.spans[tile], first_query, last_query) : (enum seen)s->list.at[tile - section];
+            return p.spans ? visibility_of(p.spans[tile], first_query, last_query)
+                           : (enum visibility)s->list.at[tile - section];
         });
         walk_list(
             &s->list, count, [&](int to, i64 tile, bool whole) { load_keys(s, p, to, tile, whole); },
@@ -386,12 +388,12 @@ template <int D> static __global__ void __launch_bounds__(THREADS) attend_mma(st
 }
 
 /* Chooses the number of splits from shapes alone. */
-static struct split split_of(struct device *device, const struct attention_call &p, i64 tiles)
+static struct attention_split split_of(struct device *device, const struct attention_call &p, i64 tiles)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
     i64 blocks = ceil_div(p.rows, ROWS) * p.heads.kv_count, rows = p.heads.kv_count * p.rows;
     i64 wanted = max_i64(1, min_i64(BLOCKS_ENOUGH / blocks, tiles / TILES_ENOUGH));
-    struct split split = {};
+    struct attention_split split = {};
     split.tiles = max_i64(ceil_div(tiles, wanted), 1);
     split.count = max_i64(ceil_div(tiles, split.tiles), 1);
     split.stride = round_up(p.heads.width, QUAD);

@@ -23,16 +23,16 @@ struct key_span {
     i32 hole_begin_min, hole_end_max; /* over keys with a hole */
     i32 hole_begin_max, hole_end_min; /* over all keys, if all have a hole */
 };
-enum seen { SEEN_NONE, SEEN_PART, SEEN_ALL };
+enum visibility { VISIBLE_NONE, VISIBLE_PART, VISIBLE_ALL };
 
 /* Visibility of a tile from query indices first .. last. NONE and ALL are exact; PART may be
  * conservative. */
-__device__ inline enum seen seen_of(struct key_span s, i32 first, i32 last)
+__device__ inline enum visibility visibility_of(struct key_span s, i32 first, i32 last)
 {
     if (last < s.begin_min || first >= s.end_max || (s.hole_begin_max <= first && last < s.hole_end_min))
-        return SEEN_NONE;
+        return VISIBLE_NONE;
     bool whole = s.begin_max <= first && last < s.end_min && (last < s.hole_begin_min || first >= s.hole_end_max);
-    return whole ? SEEN_ALL : SEEN_PART;
+    return whole ? VISIBLE_ALL : VISIBLE_PART;
 }
 
 /* The range of tiles that a block must visit: from the first seen tile to just after the last.
@@ -49,11 +49,11 @@ template <typename Class> __device__ inline struct tile_range range_of(i64 tiles
     i32 first = INT32_MAX, last = -1;
 #pragma unroll 4
     for (i64 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
-        bool seen = class_of(tile) != SEEN_NONE;
+        bool seen = class_of(tile) != VISIBLE_NONE;
         first = seen && tile < first ? (i32)tile : first;
         last = seen ? (i32)tile : last;
     }
-    return {-1 - block_combine(-1 - first, INT32_MIN, larger()), 1 + block_combine(last, -1, larger())};
+    return {-1 - block_combine(-1 - first, INT32_MIN, max_operator()), 1 + block_combine(last, -1, max_operator())};
 }
 
 struct cuda_key_bounds {
@@ -149,10 +149,10 @@ template <typename Class> __device__ inline i32 list_tiles(struct tile_list *lis
     __syncthreads(); /* the previous list may still be read */
     for (i64 base = first; base < end; base += blockDim.x) {
         i64 tile = base + threadIdx.x;
-        enum seen seen = tile < end ? class_of(tile) : SEEN_NONE;
-        i32 total, earlier = block_scan((i32)(seen != SEEN_NONE), &total);
-        if (seen != SEEN_NONE)
-            list->at[count + earlier] = (i32)tile * 2 + (seen == SEEN_ALL);
+        enum visibility seen = tile < end ? class_of(tile) : VISIBLE_NONE;
+        i32 total, earlier = block_scan((i32)(seen != VISIBLE_NONE), &total);
+        if (seen != VISIBLE_NONE)
+            list->at[count + earlier] = (i32)tile * 2 + (seen == VISIBLE_ALL);
         count += total;
     }
     __syncthreads();
@@ -180,13 +180,13 @@ __device__ inline void walk_list(const struct tile_list *list, i32 count, Load l
 
 /* Calls visit(tile, whole) with all lanes of a warp for each seen tile of a range, in order. */
 template <typename Class, typename Visit>
-__device__ inline void each_seen(struct tile_range range, Class class_of, Visit visit)
+__device__ inline void each_visible(struct tile_range range, Class class_of, Visit visit)
 {
     i32 lane = threadIdx.x % WARP_THREADS;
     for (i32 base = range.first; base < range.end; base += WARP_THREADS) {
-        enum seen seen = base + lane < range.end ? class_of(base + lane) : SEEN_NONE;
-        u32 listed = __ballot_sync(0xffffffffu, seen != SEEN_NONE),
-            whole = __ballot_sync(0xffffffffu, seen == SEEN_ALL);
+        enum visibility seen = base + lane < range.end ? class_of(base + lane) : VISIBLE_NONE;
+        u32 listed = __ballot_sync(0xffffffffu, seen != VISIBLE_NONE),
+            whole = __ballot_sync(0xffffffffu, seen == VISIBLE_ALL);
         for (; listed; listed &= listed - 1) {
             int at = __ffs((int)listed) - 1;
             visit((i64)base + at, (bool)(whole >> at & 1));
@@ -194,21 +194,21 @@ __device__ inline void each_seen(struct tile_range range, Class class_of, Visit 
     }
 }
 
-struct heads {
+struct attention_heads {
     i64 count, kv_count, group, width;
 };
-static inline struct heads heads_of(struct matrix q, i64 heads, i64 kv_heads)
+static inline struct attention_heads heads_of(struct matrix q, i64 heads, i64 kv_heads)
 {
     return {heads, kv_heads, heads / kv_heads, q.columns / heads};
 }
 /* Pointer to the head of a row (of a key-value head) in a matrix [queries, heads * width]. */
-template <typename T> __device__ inline T *head_row(struct matrix m, struct heads heads, i64 kv_head, i64 row)
+template <typename T> __device__ inline T *head_row(struct matrix m, struct attention_heads heads, i64 kv_head, i64 row)
 {
     return row_of<T>(m, row / heads.group) + (kv_head * heads.group + row % heads.group) * heads.width;
 }
 
 /* ---- Forward on tensor cores ---- */
-struct split {
+struct attention_split {
     float *out;       /* [splits, kv heads, rows, stride], not yet divided by sums; unwritten where no key is seen */
     float2 *sums;     /* [splits, kv heads, rows]: running maximum (base 2) and sum */
     u32 *arrived;     /* [kv heads, blocks of rows]: number of stored splits */
@@ -218,11 +218,11 @@ struct split {
 struct attention_call {
     struct matrix out, q, k, v;
     float *lse;
-    struct heads heads;
+    struct attention_heads heads;
     struct intervals of;
     struct key_span *spans;    /* NULL: each block summarizes its own tiles */
     struct tile_range *ranges; /* [blocks of rows]; used by attention_hopper.cu */
-    struct split split;
+    struct attention_split split;
     i64 rows, vector;
 };
 __device__ inline void store_lse(const struct attention_call &p, i64 kv_head, i64 row, float most, float sum)
@@ -236,36 +236,36 @@ __device__ inline void store_lse(const struct attention_call &p, i64 kv_head, i6
 bool attention_hopper(struct device *device, struct attention_call p);
 
 /* ---- Backward ---- */
-struct statistics {
+struct row_statistics {
     float lse, delta; /* lse in base 2 */
 };
-struct backward {
+struct attention_backward_call {
     struct matrix dq, dk, dv, dout, out, q, k, v;
     const float *lse;
-    struct statistics *statistics; /* [queries, heads] */
+    struct row_statistics *statistics; /* [queries, heads] */
     struct key_span *spans;
     struct tile_range *ranges; /* [blocks of keys, then of rows]; used by attention_backward_hopper.cu */
-    struct heads heads;
+    struct attention_heads heads;
     struct intervals of;
     i64 rows; /* queries times group */
     i64 vector;
 };
 
 /* Statistics of a row. Rows past the last get probability 0. */
-__device__ inline struct statistics statistics_of(const struct backward &b, i64 kv_head, i64 row)
+__device__ inline struct row_statistics statistics_of(const struct attention_backward_call &b, i64 kv_head, i64 row)
 {
     if (row >= b.rows)
         return {(float)UNSEEN_LSE, 0};
     return b.statistics[row / b.heads.group * b.heads.count + kv_head * b.heads.group + row % b.heads.group];
 }
-__device__ inline i32 query_of(const struct backward &b, i64 row)
+__device__ inline i32 query_of(const struct attention_backward_call &b, i64 row)
 {
     return b.of.query[(row < b.rows ? row : b.rows - 1) / b.heads.group];
 }
 
 /* Hopper kernel of attention_backward_hopper.cu; call it after the statistics. Returns false as
  * above. */
-bool attention_backward_hopper(struct device *device, struct backward b);
+bool attention_backward_hopper(struct device *device, struct attention_backward_call b);
 
 /* ---- Tensor cores ----
  * Tiles of bf16 in shared memory. Row padding makes the 8 rows of an ldmatrix hit each bank once.
@@ -312,7 +312,7 @@ template <int D> __device__ inline void load_right(u32 (&out)[4], const struct p
 }
 /* The same for a right operand stored [k, column]. */
 template <int D>
-__device__ inline void load_right_turned(u32 (&out)[4], const struct padded_row<D> *tile, int column, int k)
+__device__ inline void load_right_transposed(u32 (&out)[4], const struct padded_row<D> *tile, int column, int k)
 {
     int lane = threadIdx.x % WARP_THREADS;
     load_matrices_transposed(out, &tile[k + lane % 16].at[column + lane / 16 * 8]);
@@ -320,8 +320,8 @@ __device__ inline void load_right_turned(u32 (&out)[4], const struct padded_row<
 
 /* d [16, N] += left [16, D] right^T, right [N, D]. The left operand comes from shared memory. */
 template <int D, int N>
-__device__ inline void add_product(float (&d)[N / 8][4], const struct padded_row<D> *left, int row,
-                                   const struct padded_row<D> *right)
+__device__ inline void add_scores(float (&d)[N / 8][4], const struct padded_row<D> *left, int row,
+                                  const struct padded_row<D> *right)
 {
 #pragma unroll
     for (int k = 0; k < D; k += 16) {
@@ -348,7 +348,7 @@ __device__ inline void add_weighted(float (&d)[D / 8][4], const float (&x)[N / 8
             a[i] = pack_bf16(x[2 * j + i / 2][i % 2 * 2], x[2 * j + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
         for (int c = 0; c < D / 16; c++) {
-            load_right_turned(b, right, 16 * c, 16 * j);
+            load_right_transposed(b, right, 16 * c, 16 * j);
             mma(d[2 * c], a, b);
             mma(d[2 * c + 1], a, b + 2);
         }

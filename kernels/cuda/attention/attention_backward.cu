@@ -21,7 +21,7 @@
 enum { TILE = 32, LANES = BLOCK_THREADS / TILE, WIDTH_MOST = 256 };
 
 /* One warp handles one query and head. */
-template <typename T> static __global__ void fill_statistics(struct backward b)
+template <typename T> static __global__ void fill_statistics(struct attention_backward_call b)
 {
     grid_wait();
     i64 at = (i64)blockIdx.x * (BLOCK_THREADS / WARP_THREADS) + threadIdx.x / WARP_THREADS;
@@ -38,22 +38,22 @@ template <typename T> static __global__ void fill_statistics(struct backward b)
 }
 
 /* Lists the tiles of `tile_rows` rows that see the keys of a span. */
-__device__ static i32 list_rows(struct tile_list *list, const struct backward &b, struct key_span span, i64 section,
-                                i64 tile_rows)
+__device__ static i32 list_rows(struct tile_list *list, const struct attention_backward_call &b, struct key_span span,
+                                i64 section, i64 tile_rows)
 {
     i64 tiles = (b.rows + tile_rows - 1) / tile_rows, end = section + LISTED_MOST;
     return list_tiles(list, section, end < tiles ? end : tiles, [&](i64 tile) {
-        return seen_of(span, query_of(b, tile * tile_rows), query_of(b, tile * tile_rows + tile_rows - 1));
+        return visibility_of(span, query_of(b, tile * tile_rows), query_of(b, tile * tile_rows + tile_rows - 1));
     });
 }
 /* Lists the tiles of `tile_keys` keys that rows first .. last see. */
-__device__ static i32 list_keys(struct tile_list *list, const struct backward &b, i64 first, i64 last, i64 section,
-                                i64 tile_keys)
+__device__ static i32 list_keys(struct tile_list *list, const struct attention_backward_call &b, i64 first, i64 last,
+                                i64 section, i64 tile_keys)
 {
     i64 tiles = (b.of.keys + tile_keys - 1) / tile_keys, end = section + LISTED_MOST;
     i32 first_query = query_of(b, first), last_query = query_of(b, last);
     return list_tiles(list, section, end < tiles ? end : tiles,
-                      [&](i64 tile) { return seen_of(b.spans[tile], first_query, last_query); });
+                      [&](i64 tile) { return visibility_of(b.spans[tile], first_query, last_query); });
 }
 
 /* ---- f32 on ordinary registers, LANES threads for each row or key of a tile ---- */
@@ -64,7 +64,8 @@ struct plain_tiles {
 };
 
 template <typename T>
-__device__ static void load_rows(float *tile, struct matrix from, const struct backward &b, i64 kv_head, i64 first)
+__device__ static void load_rows(float *tile, struct matrix from, const struct attention_backward_call &b, i64 kv_head,
+                                 i64 first)
 {
     i64 width = b.heads.width;
     for (i64 i = threadIdx.x; i < TILE * width; i += BLOCK_THREADS) {
@@ -74,7 +75,8 @@ __device__ static void load_rows(float *tile, struct matrix from, const struct b
     }
 }
 template <typename T>
-__device__ static void load_keys(float *tile, struct matrix from, const struct backward &b, i64 kv_head, i64 first)
+__device__ static void load_keys(float *tile, struct matrix from, const struct attention_backward_call &b, i64 kv_head,
+                                 i64 first)
 {
     i64 width = b.heads.width;
     for (i64 i = threadIdx.x; i < TILE * width; i += BLOCK_THREADS) {
@@ -85,10 +87,11 @@ __device__ static void load_keys(float *tile, struct matrix from, const struct b
 }
 
 /* Computes p and ds of a tile of rows and a tile of keys. */
-__device__ static void fill_scores(struct plain_tiles *s, const struct backward &b, i64 kv_head, i64 row, i64 key)
+__device__ static void fill_scores(struct plain_tiles *s, const struct attention_backward_call &b, i64 kv_head, i64 row,
+                                   i64 key)
 {
     i64 width = b.heads.width, i = threadIdx.x / LANES;
-    struct statistics of_row = statistics_of(b, kv_head, row + i);
+    struct row_statistics of_row = statistics_of(b, kv_head, row + i);
     i32 query = query_of(b, row + i);
     float scale = rsqrtf((float)width) * LOG2_E;
     for (i64 j = threadIdx.x % LANES; j < TILE; j += LANES) {
@@ -123,7 +126,8 @@ static i64 plain_bytes(i64 width)
 }
 
 /* Pass 1. A block handles TILE keys of a key-value head. */
-template <typename T> static __global__ void __launch_bounds__(BLOCK_THREADS) plain_keys(struct backward b)
+template <typename T>
+static __global__ void __launch_bounds__(BLOCK_THREADS) plain_keys(struct attention_backward_call b)
 {
     grid_wait();
     DYNAMIC_SHARED(char, memory);
@@ -162,7 +166,8 @@ template <typename T> static __global__ void __launch_bounds__(BLOCK_THREADS) pl
 }
 
 /* Pass 2. A block handles TILE rows of a key-value head. */
-template <typename T> static __global__ void __launch_bounds__(BLOCK_THREADS) plain_rows(struct backward b)
+template <typename T>
+static __global__ void __launch_bounds__(BLOCK_THREADS) plain_rows(struct attention_backward_call b)
 {
     grid_wait();
     DYNAMIC_SHARED(char, memory);
@@ -195,7 +200,7 @@ template <typename T> static __global__ void __launch_bounds__(BLOCK_THREADS) pl
             head_row<T>(b.dq, b.heads, kv_head, row + i)[lane + c * LANES] = from_f32<T>(dq[c] * scale);
 }
 
-template <typename T> static void launch_plain(struct device *device, const struct backward &b)
+template <typename T> static void launch_plain(struct device *device, const struct attention_backward_call &b)
 {
     i64 bytes = plain_bytes(b.heads.width);
     dim3 keys((unsigned)ceil_div(b.of.keys, TILE), (unsigned)b.heads.kv_count);
@@ -216,7 +221,7 @@ enum { WARPS = 4, KEPT = 16 * WARPS, THREADS = WARPS * WARP_THREADS, TENSOR_WIDT
 template <int D> struct keys_tiles {
     enum { ROWS = D > 64 ? 32 : 64 }; /* rows per step; dk, dv and two products must fit in registers */
     struct padded_row<D> k[KEPT], v[KEPT], q[2][ROWS], dout[2][ROWS];
-    struct statistics statistics[2][ROWS];
+    struct row_statistics statistics[2][ROWS];
     i32 query[2][ROWS];
     struct tile_list list;
 };
@@ -227,20 +232,22 @@ template <int D> struct rows_tiles {
 };
 
 template <int D>
-__device__ static void load_rows_of(struct padded_row<D> *to, struct matrix from, const struct backward &b, int count,
-                                    i64 first)
+__device__ static void load_rows_of(struct padded_row<D> *to, struct matrix from,
+                                    const struct attention_backward_call &b, int count, i64 first)
 {
     load_tile<D>(to, count, first, b.rows, b.heads.width, b.vector,
                  [&](i64 row) { return head_row<bf16>(from, b.heads, blockIdx.y, row); });
 }
 template <int D>
-__device__ static void load_keys_of(struct padded_row<D> *to, struct matrix from, const struct backward &b, i64 first)
+__device__ static void load_keys_of(struct padded_row<D> *to, struct matrix from,
+                                    const struct attention_backward_call &b, i64 first)
 {
     load_tile<D>(to, KEPT, first, b.of.keys, b.heads.width, b.vector,
                  [&](i64 key) { return row_of<bf16>(from, key) + blockIdx.y * b.heads.width; });
 }
 
-template <int D> __device__ static void load_step(struct keys_tiles<D> *s, const struct backward &b, int to, i64 first)
+template <int D>
+__device__ static void load_step(struct keys_tiles<D> *s, const struct attention_backward_call &b, int to, i64 first)
 {
     load_rows_of<D>(s->q[to], b.q, b, keys_tiles<D>::ROWS, first);
     load_rows_of<D>(s->dout[to], b.dout, b, keys_tiles<D>::ROWS, first);
@@ -258,14 +265,14 @@ __device__ static void take_rows(float (&dk)[D / 8][4], float (&dv)[D / 8][4], c
     enum { N = keys_tiles<D>::ROWS };
     float p[N / 8][4] = {}, ds[N / 8][4] = {};
     int own = threadIdx.x / WARP_THREADS * 16;
-    add_product<D, N>(p, s->k, own, s->q[at]);
-    add_product<D, N>(ds, s->v, own, s->dout[at]);
+    add_scores<D, N>(p, s->k, own, s->q[at]);
+    add_scores<D, N>(ds, s->v, own, s->dout[at]);
 #pragma unroll
     for (int j = 0; j < N / 8; j++)
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             int row = j * 8 + threadIdx.x % 4 * 2 + c % 2;
-            struct statistics of_row = s->statistics[at][row];
+            struct row_statistics of_row = s->statistics[at][row];
             p[j][c] =
                 whole || sees(s->query[at][row], bounds[c / 2]) ? exp2_approximate(p[j][c] * scale - of_row.lse) : 0.0f;
             ds[j][c] = p[j][c] * (ds[j][c] - of_row.delta);
@@ -276,7 +283,7 @@ __device__ static void take_rows(float (&dk)[D / 8][4], float (&dv)[D / 8][4], c
 
 template <int D>
 __device__ static void walk_rows(float (&dk)[D / 8][4], float (&dv)[D / 8][4], struct keys_tiles<D> *s,
-                                 const struct backward &b, const struct cuda_key_bounds (&bounds)[2])
+                                 const struct attention_backward_call &b, const struct cuda_key_bounds (&bounds)[2])
 {
     enum { N = keys_tiles<D>::ROWS };
     float scale = rsqrtf((float)b.heads.width) * LOG2_E;
@@ -290,7 +297,7 @@ __device__ static void walk_rows(float (&dk)[D / 8][4], float (&dv)[D / 8][4], s
 }
 
 /* Pass 1. A block handles KEPT keys of a key-value head. */
-template <int D> static __global__ void __launch_bounds__(THREADS) tensor_keys(struct backward b)
+template <int D> static __global__ void __launch_bounds__(THREADS) tensor_keys(struct attention_backward_call b)
 {
     grid_wait();
     DYNAMIC_SHARED(char, memory);
@@ -314,7 +321,8 @@ template <int D> static __global__ void __launch_bounds__(THREADS) tensor_keys(s
 }
 
 template <int D>
-__device__ static void load_step(struct rows_tiles<D> *s, const struct backward &b, int to, i64 first, bool whole)
+__device__ static void load_step(struct rows_tiles<D> *s, const struct attention_backward_call &b, int to, i64 first,
+                                 bool whole)
 {
     load_keys_of<D>(s->k[to], b.k, b, first);
     load_keys_of<D>(s->v[to], b.v, b, first);
@@ -324,7 +332,7 @@ __device__ static void load_step(struct rows_tiles<D> *s, const struct backward 
 
 /* Statistics and query indices of a lane's two rows. */
 struct two_rows {
-    struct statistics statistics[2];
+    struct row_statistics statistics[2];
     i32 query[2];
 };
 
@@ -335,13 +343,13 @@ __device__ static void take_keys(float (&dq)[D / 8][4], const struct rows_tiles<
 {
     float p[KEPT / 8][4] = {}, ds[KEPT / 8][4] = {};
     int own = threadIdx.x / WARP_THREADS * 16;
-    add_product<D, KEPT>(p, s->q, own, s->k[at]);
-    add_product<D, KEPT>(ds, s->dout, own, s->v[at]);
+    add_scores<D, KEPT>(p, s->q, own, s->k[at]);
+    add_scores<D, KEPT>(ds, s->dout, own, s->v[at]);
 #pragma unroll
     for (int j = 0; j < KEPT / 8; j++)
 #pragma unroll
         for (int c = 0; c < 4; c++) {
-            struct statistics of_row = rows.statistics[c / 2];
+            struct row_statistics of_row = rows.statistics[c / 2];
             bool seen = whole || sees(rows.query[c / 2], s->bounds[at][j * 8 + threadIdx.x % 4 * 2 + c % 2]);
             float probability = seen ? exp2_approximate(p[j][c] * scale - of_row.lse) : 0.0f;
             ds[j][c] = probability * (ds[j][c] - of_row.delta);
@@ -350,8 +358,8 @@ __device__ static void take_keys(float (&dq)[D / 8][4], const struct rows_tiles<
 }
 
 template <int D>
-__device__ static void walk_keys(float (&dq)[D / 8][4], struct rows_tiles<D> *s, const struct backward &b,
-                                 const struct two_rows &rows)
+__device__ static void walk_keys(float (&dq)[D / 8][4], struct rows_tiles<D> *s,
+                                 const struct attention_backward_call &b, const struct two_rows &rows)
 {
     float scale = rsqrtf((float)b.heads.width) * LOG2_E;
     i64 first = (i64)blockIdx.x * KEPT;
@@ -364,7 +372,7 @@ __device__ static void walk_keys(float (&dq)[D / 8][4], struct rows_tiles<D> *s,
 }
 
 /* Pass 2. A block handles KEPT rows of a key-value head. */
-template <int D> static __global__ void __launch_bounds__(THREADS) tensor_rows(struct backward b)
+template <int D> static __global__ void __launch_bounds__(THREADS) tensor_rows(struct attention_backward_call b)
 {
     grid_wait();
     DYNAMIC_SHARED(char, memory);
@@ -384,7 +392,7 @@ template <int D> static __global__ void __launch_bounds__(THREADS) tensor_rows(s
             store_row<D>(head_row<bf16>(b.dq, b.heads, blockIdx.y, own + 8 * half), dq, half, b.heads.width, scale);
 }
 
-template <int D> static void launch_tensor(struct device *device, const struct backward &b)
+template <int D> static void launch_tensor(struct device *device, const struct attention_backward_call &b)
 {
     int keys_bytes = (int)sizeof(struct keys_tiles<D>), rows_bytes = (int)sizeof(struct rows_tiles<D>);
     dim3 keys((unsigned)ceil_div(b.of.keys, KEPT), (unsigned)b.heads.kv_count);
@@ -398,7 +406,7 @@ template <int D> static void launch_tensor(struct device *device, const struct b
         LAUNCH(device, tensor_rows<D>, rows, THREADS, rows_bytes, b);
 }
 
-static void launch_by_width(struct device *device, const struct backward &b)
+static void launch_by_width(struct device *device, const struct attention_backward_call &b)
 {
     if (b.q.dtype == DTYPE_F32)
         launch_plain<float>(device, b);
@@ -420,7 +428,7 @@ extern "C" void cuda_attention_backward(struct device *device, struct matrix dq,
                                         const struct intervals *intervals)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
-    struct heads sizes = heads_of(q, heads, kv_heads);
+    struct attention_heads sizes = heads_of(q, heads, kv_heads);
     i64 statistics = intervals->queries * heads, key_tiles = ceil_div(intervals->keys, TILE);
     require(q.columns % heads == 0 && heads % kv_heads == 0 && k.columns == kv_heads * sizes.width &&
                 v.columns == k.columns && out.columns == q.columns && dout.columns == q.columns &&
@@ -428,12 +436,12 @@ extern "C" void cuda_attention_backward(struct device *device, struct matrix dq,
             "attention_backward: q [%lld,%lld], k [%lld,%lld], %lld heads, %lld key-value heads (of width %d at most)",
             (long long)q.rows, (long long)q.columns, (long long)k.rows, (long long)k.columns, (long long)heads,
             (long long)kv_heads, (int)WIDTH_MOST);
-    require(statistics * (i64)sizeof(struct statistics) + key_tiles * (i64)sizeof(struct key_span) <=
+    require(statistics * (i64)sizeof(struct row_statistics) + key_tiles * (i64)sizeof(struct key_span) <=
                 handles->workspace_bytes,
             "attention_backward: %lld queries of %lld heads", (long long)q.rows, (long long)heads);
-    struct backward b = {dq, dk, dv, dout, out, q, k, v, lse};
+    struct attention_backward_call b = {dq, dk, dv, dout, out, q, k, v, lse};
     b.spans = (struct key_span *)handles->workspace;
-    b.statistics = (struct statistics *)(b.spans + key_tiles);
+    b.statistics = (struct row_statistics *)(b.spans + key_tiles);
     b.heads = sizes;
     b.of = *intervals;
     b.rows = intervals->queries * sizes.group;

@@ -22,28 +22,29 @@ enum { CONSUMERS = 2, KEPT = 64 /* per warpgroup */, BLOCK_KEPT = CONSUMERS * KE
 enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THREADS + WARPGROUP_THREADS };
 enum { WARPS = CONSUMER_THREADS / WARP_THREADS, CONSUMER_REGISTERS = 240, PRODUCER_REGISTERS = 24 };
 enum { BOX = 64 * TILE_COLUMNS, NO_MORE = -1 };
-enum pass { OF_KEYS /* dk, dv */, OF_ROWS /* dq */ };
+enum backward_pass { OF_KEYS /* dk, dv */, OF_ROWS /* dq */ };
 
 /* A pair of tiles: q and dout, or k and v. Scores are kept a times walked a, and dp is kept b times
  * walked b. */
 template <int D> struct side {
     bf16 a[D / TILE_COLUMNS][BOX], b[D / TILE_COLUMNS][BOX];
 };
-template <int D> struct shared {
+template <int D> struct attention_backward_shared {
     side<D> kept[CONSUMERS], walked[STAGES];
-    struct statistics statistics[STAGES][WALKED]; /* rows' statistics */
+    struct row_statistics statistics[STAGES][WALKED]; /* rows' statistics */
     i32 query[STAGES][WALKED];
     struct cuda_key_bounds bounds[STAGES][WALKED]; /* keys' bounds */
     i32 whole[STAGES];                             /* or NO_MORE */
     u64 kept_full, full[STAGES], empty[STAGES];
 };
-struct maps {
+struct attention_backward_maps {
     const tile_map *q, *dout, *k, *v;
 };
 
 /* ---- The producer: one warp ---- */
 template <int D>
-__device__ static void load_side(side<D> *to, const struct backward &b, struct maps m, bool keys, i64 first, u64 *full)
+__device__ static void load_side(side<D> *to, const struct attention_backward_call &b, struct attention_backward_maps m,
+                                 bool keys, i64 first, u64 *full)
 {
     i32 head = (i32)(keys ? blockIdx.x : blockIdx.x * b.heads.group), row = (i32)(keys ? first : first / b.heads.group);
     for (int i = 0; i < D / TILE_COLUMNS; i++) {
@@ -52,12 +53,12 @@ __device__ static void load_side(side<D> *to, const struct backward &b, struct m
     }
 }
 
-template <enum pass pass, int D>
-__device__ static void load_walked(struct shared<D> *s, const struct backward &b, struct maps m, struct copy_ring r,
-                                   i64 first, bool whole)
+template <enum backward_pass pass, int D>
+__device__ static void load_walked(struct attention_backward_shared<D> *s, const struct attention_backward_call &b,
+                                   struct attention_backward_maps m, struct copy_ring r, i64 first, bool whole)
 {
     int lane = threadIdx.x % WARP_THREADS;
-    mbarrier_wait(&s->empty[r.at], r.turn);
+    mbarrier_wait(&s->empty[r.at], r.phase);
     for (int j = lane; j < WALKED; j += WARP_THREADS) {
         if (pass == OF_ROWS) {
             s->bounds[r.at][j] = bounds_of(b.of, first + j);
@@ -76,30 +77,32 @@ __device__ static void load_walked(struct shared<D> *s, const struct backward &b
 }
 
 /* Visibility between walked tile `tile` and the rows or keys from `kept` on. */
-template <enum pass pass> __device__ static enum seen class_of(const struct backward &b, i64 kept, i64 tile)
+template <enum backward_pass pass>
+__device__ static enum visibility class_of(const struct attention_backward_call &b, i64 kept, i64 tile)
 {
     if (pass == OF_ROWS)
-        return seen_of(b.spans[tile], query_of(b, kept), query_of(b, kept + BLOCK_KEPT - 1));
+        return visibility_of(b.spans[tile], query_of(b, kept), query_of(b, kept + BLOCK_KEPT - 1));
     i32 first = query_of(b, tile * WALKED), last = query_of(b, tile * WALKED + WALKED - 1);
-    enum seen one = seen_of(b.spans[kept / KEPT], first, last);
+    enum visibility one = visibility_of(b.spans[kept / KEPT], first, last);
     if (kept + KEPT >= b.of.keys)
         return one; /* the other warpgroup has no keys and stores none */
-    return one == seen_of(b.spans[kept / KEPT + 1], first, last) ? one : SEEN_PART;
+    return one == visibility_of(b.spans[kept / KEPT + 1], first, last) ? one : VISIBLE_PART;
 }
 
 /* Number of blocks of a pass. */
-template <enum pass pass> __host__ __device__ static i64 blocks_of(const struct backward &b)
+template <enum backward_pass pass> __host__ __device__ static i64 blocks_of(const struct attention_backward_call &b)
 {
     return ((pass == OF_KEYS ? b.of.keys : b.rows) + BLOCK_KEPT - 1) / BLOCK_KEPT;
 }
-template <enum pass pass> __device__ static struct tile_range walked_range(const struct backward &b, i64 block)
+template <enum backward_pass pass>
+__device__ static struct tile_range walked_range(const struct attention_backward_call &b, i64 block)
 {
     i64 tiles = ((pass == OF_KEYS ? b.rows : b.of.keys) + WALKED - 1) / WALKED;
     return range_of(tiles, [&](i64 tile) { return class_of<pass>(b, block * BLOCK_KEPT, tile); });
 }
 
 /* One block per block of both passes, for one head; the blocks of keys come first. */
-static __global__ void find_ranges(struct backward b)
+static __global__ void find_ranges(struct attention_backward_call b)
 {
     grid_wait();
     i64 keys = blocks_of<OF_KEYS>(b), block = blockIdx.x;
@@ -108,8 +111,9 @@ static __global__ void find_ranges(struct backward b)
         b.ranges[block] = range;
 }
 
-template <enum pass pass, int D>
-__device__ static void produce(struct shared<D> *s, const struct backward &b, struct maps m, i64 kept)
+template <enum backward_pass pass, int D>
+__device__ static void produce(struct attention_backward_shared<D> *s, const struct attention_backward_call &b,
+                               struct attention_backward_maps m, i64 kept)
 {
     struct tile_range range = b.ranges[(pass == OF_KEYS ? 0 : blocks_of<OF_KEYS>(b)) + kept / BLOCK_KEPT];
     i32 lane = threadIdx.x % WARP_THREADS;
@@ -119,13 +123,13 @@ __device__ static void produce(struct shared<D> *s, const struct backward &b, st
         for (int group = 0; group < CONSUMERS; group++)
             load_side<D>(&s->kept[group], b, m, pass == OF_KEYS, kept + group * KEPT, &s->kept_full);
     }
-    each_seen(
+    each_visible(
         range, [&](i64 tile) { return class_of<pass>(b, kept, tile); },
         [&](i64 tile, bool whole) {
             load_walked<pass, D>(s, b, m, r, tile * WALKED, whole);
             advance<STAGES>(&r);
         });
-    mbarrier_wait(&s->empty[r.at], r.turn);
+    mbarrier_wait(&s->empty[r.at], r.phase);
     if (lane == 0) {
         s->whole[r.at] = NO_MORE;
         mbarrier_arrive(&s->full[r.at]);
@@ -134,12 +138,12 @@ __device__ static void produce(struct shared<D> *s, const struct backward &b, st
 
 /* ---- Consumers: one warpgroup each ----
  * A thread has rows lane / 4 and lane / 4 + 8 (halves) of its warp's 16 rows of a product. */
-template <enum pass pass, int D> struct sums {
+template <enum backward_pass pass, int D> struct sums {
     float of_a[D / 2], of_b[pass == OF_KEYS ? D / 2 : 1]; /* [KEPT, D]: sums of ds a and p^T b over walked tiles */
 };
 /* Statistics, query indices or key bounds of this thread's two rows or keys. */
-struct own {
-    struct statistics statistics[2];
+struct pair_statistics {
+    struct row_statistics statistics[2];
     i32 query[2];
     struct cuda_key_bounds bounds[2];
 };
@@ -167,8 +171,9 @@ __device__ static void add_weighted_rows(float (&sum)[D / 2], const u32 (&weight
 
 /* Sets unseen scores to -inf, so that their probability is 0. Masking before the exponential avoids
  * a branch per element. */
-template <enum pass pass, int D>
-__device__ static void mask(float (&p)[WALKED / 2], const struct shared<D> *s, u32 at, const struct own &own)
+template <enum backward_pass pass, int D>
+__device__ static void mask(float (&p)[WALKED / 2], const struct attention_backward_shared<D> *s, u32 at,
+                            const struct pair_statistics &own)
 {
 #pragma unroll
     for (int i = 0; i < WALKED / 2; i++) {
@@ -180,9 +185,10 @@ __device__ static void mask(float (&p)[WALKED / 2], const struct shared<D> *s, u
 }
 
 /* Turns scores into probabilities, and dp into ds. */
-template <enum pass pass, int D>
-__device__ static void take_scores(float (&p)[WALKED / 2], float (&ds)[WALKED / 2], const struct shared<D> *s, u32 at,
-                                   const struct own &own, float scale)
+template <enum backward_pass pass, int D>
+__device__ static void take_scores(float (&p)[WALKED / 2], float (&ds)[WALKED / 2],
+                                   const struct attention_backward_shared<D> *s, u32 at,
+                                   const struct pair_statistics &own, float scale)
 {
     keep_in_place(p);
     keep_in_place(ds);
@@ -191,13 +197,13 @@ __device__ static void take_scores(float (&p)[WALKED / 2], float (&ds)[WALKED / 
 #pragma unroll
     for (int i = 0; i < WALKED / 2; i++) {
         int half = i / 2 % 2, walked = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
-        struct statistics of_row = pass == OF_ROWS ? own.statistics[half] : s->statistics[at][walked];
+        struct row_statistics of_row = pass == OF_ROWS ? own.statistics[half] : s->statistics[at][walked];
         p[i] = exp2_approximate(p[i] * scale - of_row.lse);
         ds[i] = p[i] * (ds[i] - of_row.delta);
     }
 }
 
-template <enum pass pass, int D>
+template <enum backward_pass pass, int D>
 __device__ static void start_sums(struct sums<pass, D> *sums, const u32 (&of_p)[WALKED / 16][4],
                                   const u32 (&of_ds)[WALKED / 16][4], const side<D> *walked)
 {
@@ -211,7 +217,7 @@ __device__ static void start_sums(struct sums<pass, D> *sums, const u32 (&of_p)[
 }
 
 /* Pins the operands of the gradient products in registers; call it after the wait. */
-template <enum pass pass, int D>
+template <enum backward_pass pass, int D>
 __device__ static void keep_sums(struct sums<pass, D> *sums, u32 (&of_p)[WALKED / 16][4], u32 (&of_ds)[WALKED / 16][4])
 {
     keep_in_place(sums->of_a);
@@ -221,9 +227,9 @@ __device__ static void keep_sums(struct sums<pass, D> *sums, u32 (&of_p)[WALKED 
     keep_in_place(of_ds);
 }
 
-template <enum pass pass, int D>
-__device__ static void consume(struct sums<pass, D> *sums, struct shared<D> *s, const struct own &own, int group,
-                               float scale)
+template <enum backward_pass pass, int D>
+__device__ static void consume(struct sums<pass, D> *sums, struct attention_backward_shared<D> *s,
+                               const struct pair_statistics &own, int group, float scale)
 {
     struct copy_ring next = {0, 0};
     float p[WALKED / 2], ds[WALKED / 2];
@@ -246,7 +252,7 @@ __device__ static void consume(struct sums<pass, D> *sums, struct shared<D> *s, 
             keep_sums(sums, of_p, of_ds);
         }
         advance<STAGES>(&next);
-        mbarrier_wait(&s->full[next.at], next.turn);
+        mbarrier_wait(&s->full[next.at], next.phase);
         if (s->whole[next.at] == NO_MORE)
             break;
         start_scores<D>(p, ds, &s->kept[group], &s->walked[next.at]);
@@ -258,8 +264,8 @@ __device__ static void consume(struct sums<pass, D> *sums, struct shared<D> *s, 
     keep_sums(sums, of_p, of_ds);
 }
 
-template <enum pass pass, int D>
-__device__ static void store_sums(const struct backward &b, const struct sums<pass, D> &sums, i64 first)
+template <enum backward_pass pass, int D>
+__device__ static void store_sums(const struct attention_backward_call &b, const struct sums<pass, D> &sums, i64 first)
 {
     float scale = rsqrtf((float)b.heads.width);
 #pragma unroll
@@ -274,7 +280,7 @@ __device__ static void store_sums(const struct backward &b, const struct sums<pa
     }
 }
 
-template <int D> __device__ static void init_barriers(struct shared<D> *s)
+template <int D> __device__ static void init_barriers(struct attention_backward_shared<D> *s)
 {
     mbarrier_init(&s->kept_full, 1);
     ring_init(s->full, s->empty, WARPS);
@@ -283,14 +289,14 @@ template <int D> __device__ static void init_barriers(struct shared<D> *s)
 
 /* A block handles BLOCK_KEPT keys or rows of a key-value head. Early keys and late rows usually
  * have the most tiles, so these blocks start first. */
-template <enum pass pass, int D>
+template <enum backward_pass pass, int D>
 static __global__ void __launch_bounds__(THREADS, 1)
-    walk(struct backward b, const __grid_constant__ tile_map q, const __grid_constant__ tile_map dout,
+    walk(struct attention_backward_call b, const __grid_constant__ tile_map q, const __grid_constant__ tile_map dout,
          const __grid_constant__ tile_map k, const __grid_constant__ tile_map v)
 {
     grid_wait();
 #ifdef WEFT_HOPPER
-    DYNAMIC_SHARED(struct shared<D>, s);
+    DYNAMIC_SHARED(struct attention_backward_shared<D>, s);
     i64 kept = (i64)(pass == OF_KEYS ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * BLOCK_KEPT;
     int warp = warp_of_block();
     if (threadIdx.x == 0)
@@ -305,7 +311,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     registers_take<CONSUMER_REGISTERS>();
     struct sums<pass, D> sums = {
     };
-    struct own own = {};
+    struct pair_statistics own = {};
     i64 first = kept + warp * 16 + threadIdx.x % WARP_THREADS / 4;
     for (int half = 0; half < 2; half++) {
         if (pass == OF_KEYS) {
@@ -321,9 +327,10 @@ static __global__ void __launch_bounds__(THREADS, 1)
 }
 
 /* ---- Host side ---- */
-template <enum pass pass, int D> static void launch_pass(struct device *device, const struct backward &b)
+template <enum backward_pass pass, int D>
+static void launch_pass(struct device *device, const struct attention_backward_call &b)
 {
-    i64 width = b.heads.width, bytes = round_up((i64)sizeof(struct shared<D>), TILE_ALIGNMENT);
+    i64 width = b.heads.width, bytes = round_up((i64)sizeof(struct attention_backward_shared<D>), TILE_ALIGNMENT);
     int group = (int)b.heads.group;
     i64 blocks = blocks_of<pass>(b);
     require(blocks < 1 << 16, "attention_backward: %lld rows or keys", (long long)blocks * BLOCK_KEPT);
@@ -335,7 +342,7 @@ template <enum pass pass, int D> static void launch_pass(struct device *device, 
            map_of_heads(b.v, width, 1, 64));
 }
 
-template <int D> static void launch(struct device *device, const struct backward &b)
+template <int D> static void launch(struct device *device, const struct attention_backward_call &b)
 {
     launch_summary(device, b.spans, b.of, KEPT);
     LAUNCH(device, find_ranges, (unsigned)(blocks_of<OF_KEYS>(b) + blocks_of<OF_ROWS>(b)), BLOCK_THREADS, 0, b);
@@ -343,7 +350,7 @@ template <int D> static void launch(struct device *device, const struct backward
     launch_pass<OF_ROWS, D>(device, b);
 }
 
-bool attention_backward_hopper(struct device *device, struct backward b)
+bool attention_backward_hopper(struct device *device, struct attention_backward_call b)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
     b.ranges = (struct tile_range *)(b.statistics + b.rows * b.heads.kv_count);

@@ -23,7 +23,7 @@ enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THRE
 enum { WARPS = CONSUMER_THREADS / WARP_THREADS, CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40 };
 enum { NO_MORE = -1 };
 
-template <int D> struct shared {
+template <int D> struct attention_shared {
     enum { BOXES = D / TILE_COLUMNS, KEY_BOX = KEYS * TILE_COLUMNS };
     bf16 q[CONSUMERS][BOXES][ROWS * TILE_COLUMNS], k[STAGES][BOXES][KEY_BOX], v[STAGES][BOXES][KEY_BOX];
     struct cuda_key_bounds bounds[STAGES][KEYS]; /* for tiles that are partly seen */
@@ -33,21 +33,22 @@ template <int D> struct shared {
 
 /* ---- The producer: one warp ---- */
 template <int D>
-__device__ static void load_queries(struct shared<D> *s, const struct attention_call &p, const tile_map *q, i64 row)
+__device__ static void load_queries(struct attention_shared<D> *s, const struct attention_call &p, const tile_map *q,
+                                    i64 row)
 {
     mbarrier_arrive_expecting(&s->q_full, sizeof s->q);
     for (int group = 0; group < CONSUMERS; group++)
-        for (int i = 0; i < shared<D>::BOXES; i++)
+        for (int i = 0; i < attention_shared<D>::BOXES; i++)
             tile_load(s->q[group][i], q, &s->q_full, i * TILE_COLUMNS, (i32)(blockIdx.y * p.heads.group),
                       (i32)((row + group * ROWS) / p.heads.group));
 }
 
 template <int D>
-__device__ static void load_keys(struct shared<D> *s, const struct attention_call &p, const tile_map *k,
+__device__ static void load_keys(struct attention_shared<D> *s, const struct attention_call &p, const tile_map *k,
                                  const tile_map *v, struct copy_ring r, i64 tile, bool whole)
 {
     int lane = threadIdx.x % WARP_THREADS;
-    mbarrier_wait(&s->k_empty[r.at], r.turn);
+    mbarrier_wait(&s->k_empty[r.at], r.phase);
     for (int j = lane; !whole && j < KEYS; j += WARP_THREADS)
         s->bounds[r.at][j] = bounds_of(p.of, tile * KEYS + j);
     if (lane == 0)
@@ -56,19 +57,19 @@ __device__ static void load_keys(struct shared<D> *s, const struct attention_cal
     if (lane != 0)
         return;
     mbarrier_arrive_expecting(&s->k_full[r.at], sizeof s->k[0]);
-    for (int i = 0; i < shared<D>::BOXES; i++)
+    for (int i = 0; i < attention_shared<D>::BOXES; i++)
         tile_load(s->k[r.at][i], k, &s->k_full[r.at], i * TILE_COLUMNS, (i32)blockIdx.y, (i32)(tile * KEYS));
-    mbarrier_wait(&s->v_empty[r.at], r.turn);
+    mbarrier_wait(&s->v_empty[r.at], r.phase);
     mbarrier_arrive_expecting(&s->v_full[r.at], sizeof s->v[0]);
-    for (int i = 0; i < shared<D>::BOXES; i++)
+    for (int i = 0; i < attention_shared<D>::BOXES; i++)
         tile_load(s->v[r.at][i], v, &s->v_full[r.at], i * TILE_COLUMNS, (i32)blockIdx.y, (i32)(tile * KEYS));
 }
 
 /* First and last query index of a block's rows. */
-struct queries {
+struct query_range {
     i32 first, last;
 };
-__device__ static struct queries queries_of(const struct attention_call &p, i64 block)
+__device__ static struct query_range queries_of(const struct attention_call &p, i64 block)
 {
     i64 first = block * BLOCK_ROWS, last = first + BLOCK_ROWS < p.rows ? first + BLOCK_ROWS - 1 : p.rows - 1;
     return {p.of.query[first / p.heads.group], p.of.query[last / p.heads.group]};
@@ -78,27 +79,28 @@ __device__ static struct queries queries_of(const struct attention_call &p, i64 
 static __global__ void find_ranges(struct attention_call p)
 {
     grid_wait();
-    struct queries queries = queries_of(p, blockIdx.x);
-    struct tile_range range = range_of((p.of.keys + KEYS - 1) / KEYS,
-                                       [&](i64 tile) { return seen_of(p.spans[tile], queries.first, queries.last); });
+    struct query_range queries = queries_of(p, blockIdx.x);
+    struct tile_range range = range_of((p.of.keys + KEYS - 1) / KEYS, [&](i64 tile) {
+        return visibility_of(p.spans[tile], queries.first, queries.last);
+    });
     if (threadIdx.x == 0)
         p.ranges[blockIdx.x] = range;
 }
 
 /* Loads the key tiles that the rows of `block` see. */
 template <int D>
-__device__ static void produce(struct shared<D> *s, const struct attention_call &p, const tile_map *k,
+__device__ static void produce(struct attention_shared<D> *s, const struct attention_call &p, const tile_map *k,
                                const tile_map *v, i64 block)
 {
-    struct queries queries = queries_of(p, block);
+    struct query_range queries = queries_of(p, block);
     struct copy_ring r = {0, 1}; /* all stages start empty */
-    each_seen(
-        p.ranges[block], [&](i64 tile) { return seen_of(p.spans[tile], queries.first, queries.last); },
+    each_visible(
+        p.ranges[block], [&](i64 tile) { return visibility_of(p.spans[tile], queries.first, queries.last); },
         [&](i64 tile, bool whole) {
             load_keys<D>(s, p, k, v, r, tile, whole);
             advance<STAGES>(&r);
         });
-    mbarrier_wait(&s->k_empty[r.at], r.turn);
+    mbarrier_wait(&s->k_empty[r.at], r.phase);
     if (threadIdx.x % WARP_THREADS == 0) {
         s->whole[r.at] = NO_MORE;
         mbarrier_arrive(&s->k_full[r.at]);
@@ -113,7 +115,8 @@ template <int D> struct state {
 };
 
 /* x [64, KEYS] = q k^T */
-template <int D> __device__ static void start_scores(float (&x)[KEYS / 2], struct shared<D> *s, int group, u32 at)
+template <int D>
+__device__ static void start_scores(float (&x)[KEYS / 2], struct attention_shared<D> *s, int group, u32 at)
 {
     warpgroup_fence();
     multiply_rows<D>(x, s->q[group], s->k[at]);
@@ -121,10 +124,10 @@ template <int D> __device__ static void start_scores(float (&x)[KEYS / 2], struc
 }
 /* out [64, D] += weights v */
 template <int D>
-__device__ static void start_values(float (&out)[D / 2], const u32 (&weights)[KEYS / 16][4], struct shared<D> *s,
-                                    u32 at)
+__device__ static void start_values(float (&out)[D / 2], const u32 (&weights)[KEYS / 16][4],
+                                    struct attention_shared<D> *s, u32 at)
 {
-    u64 v = tile_descriptor(s->v[at], shared<D>::KEY_BOX * 2);
+    u64 v = tile_descriptor(s->v[at], attention_shared<D>::KEY_BOX * 2);
     keep_in_place(out);
     warpgroup_fence();
 #pragma unroll
@@ -148,7 +151,7 @@ __device__ static void start_values(float (&out)[D / 2], const u32 (&weights)[KE
 
 /* Online softmax: each score becomes 2^(scale score - running maximum). Returns the factor that
  * rescales the earlier sums. */
-template <int D> __device__ static float soften(struct state<D> *r, float (&x)[KEYS / 2], int half, float scale)
+template <int D> __device__ static float softmax_row(struct state<D> *r, float (&x)[KEYS / 2], int half, float scale)
 {
     float most = -INFINITY, sum = 0;
 #pragma unroll
@@ -172,30 +175,31 @@ template <int D> __device__ static float soften(struct state<D> *r, float (&x)[K
 
 /* Turns the scores of the tile at `at` into weights. factor rescales what was summed before. */
 template <int D>
-__device__ static void take_scores(struct state<D> *r, float (&x)[KEYS / 2], float (&factor)[2], struct shared<D> *s,
-                                   u32 at, float scale)
+__device__ static void take_scores(struct state<D> *r, float (&x)[KEYS / 2], float (&factor)[2],
+                                   struct attention_shared<D> *s, u32 at, float scale)
 {
     keep_in_place(x);
     if (!s->whole[at])
         mask(x, s->bounds[at], r->query);
     mbarrier_release(&s->k_empty[at]);
-    factor[0] = soften<D>(r, x, 0, scale);
-    factor[1] = soften<D>(r, x, 1, scale);
+    factor[0] = softmax_row<D>(r, x, 0, scale);
+    factor[1] = softmax_row<D>(r, x, 1, scale);
 }
 
 /* The named barrier that signals this warpgroup's turn. */
-[[maybe_unused]] __device__ static int turn_of(int group)
+[[maybe_unused]] __device__ static int turn_barrier(int group)
 {
     return 1 + group;
 }
 
-template <int D> __device__ static void consume(struct state<D> *r, struct shared<D> *s, int group, float scale)
+template <int D>
+__device__ static void consume(struct state<D> *r, struct attention_shared<D> *s, int group, float scale)
 {
     struct copy_ring next = {0, 0}, before;
     float x[KEYS / 2], factor[2];
     u32 weights[KEYS / 16][4];
     if (group == 1)
-        barrier_arrive_only(turn_of(0), CONSUMER_THREADS);
+        barrier_arrive_only(turn_barrier(0), CONSUMER_THREADS);
     mbarrier_wait(&s->q_full, 0);
     mbarrier_wait(&s->k_full[0], 0);
     if (s->whole[0] == NO_MORE)
@@ -206,21 +210,21 @@ template <int D> __device__ static void consume(struct state<D> *r, struct share
     pack_factors(weights, x);
     before = next;
     advance<STAGES>(&next);
-    mbarrier_wait(&s->k_full[next.at], next.turn);
+    mbarrier_wait(&s->k_full[next.at], next.phase);
     while (s->whole[next.at] != NO_MORE) {
         struct copy_ring after = next;
         advance<STAGES>(&after);
-        barrier_sync(turn_of(group), CONSUMER_THREADS);
+        barrier_sync(turn_barrier(group), CONSUMER_THREADS);
         start_scores<D>(x, s, group, next.at);
-        mbarrier_wait(&s->v_full[before.at], before.turn);
+        mbarrier_wait(&s->v_full[before.at], before.phase);
         start_values<D>(r->out, weights, s, before.at);
-        barrier_arrive_only(turn_of(1 - group), CONSUMER_THREADS);
+        barrier_arrive_only(turn_barrier(1 - group), CONSUMER_THREADS);
         warpgroup_wait<1>();
         take_scores<D>(r, x, factor, s, next.at, scale);
         mbarrier_wait(&s->k_full[after.at],
                       /* placed here because code does not move past this wait's loop, but would
                        * past the next wait */
-                      after.turn);
+                      after.phase);
         warpgroup_wait<0>();
         keep_in_place(r->out);
         keep_in_place(weights);
@@ -232,7 +236,7 @@ template <int D> __device__ static void consume(struct state<D> *r, struct share
         before = next;
         next = after;
     }
-    mbarrier_wait(&s->v_full[before.at], before.turn);
+    mbarrier_wait(&s->v_full[before.at], before.phase);
     start_values<D>(r->out, weights, s, before.at);
     warpgroup_wait<0>();
     keep_in_place(r->out);
@@ -255,7 +259,7 @@ template <int D> __device__ static void store_rows(const struct attention_call &
     }
 }
 
-template <int D> __device__ static void init_barriers(struct shared<D> *s)
+template <int D> __device__ static void init_barriers(struct attention_shared<D> *s)
 {
     mbarrier_init(&s->q_full, 1);
     ring_init(s->k_full, s->k_empty, WARPS);
@@ -272,7 +276,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
 {
     grid_wait();
 #ifdef WEFT_HOPPER
-    DYNAMIC_SHARED(struct shared<D>, s);
+    DYNAMIC_SHARED(struct attention_shared<D>, s);
     i64 block = gridDim.x - 1 - blockIdx.x, first = block * BLOCK_ROWS;
     int warp = warp_of_block();
     if (threadIdx.x == 0)
@@ -303,7 +307,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
 /* ---- Host side ---- */
 template <int D> static void launch(struct device *device, const struct attention_call &p)
 {
-    i64 width = p.heads.width, group = p.heads.group, bytes = round_up((i64)sizeof(struct shared<D>), TILE_ALIGNMENT);
+    i64 width = p.heads.width, group = p.heads.group,
+        bytes = round_up((i64)sizeof(struct attention_shared<D>), TILE_ALIGNMENT);
     dim3 grid((unsigned)ceil_div(p.rows, BLOCK_ROWS), (unsigned)p.heads.kv_count);
     launch_summary(device, p.spans, p.of, KEYS);
     LAUNCH(device, find_ranges, grid.x, BLOCK_THREADS, 0, p);

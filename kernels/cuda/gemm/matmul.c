@@ -49,16 +49,16 @@ struct matmul_plan {
     struct matmul_plan *next;
 };
 enum { BUCKETS = 256, TUNED_MOST = 8, TIMED_RUNS = 2 };
-struct cuda_products {
+struct cuda_blas {
     cublasLtHandle_t handle;
     struct matmul_plan *buckets[BUCKETS];
     bool tunes, has_warned; /* a refusal was logged */
 };
-struct algorithms { /* the heuristic's first choice comes first */
+struct gemm_algorithms { /* the heuristic's first choice comes first */
     cublasLtMatmulHeuristicResult_t at[TUNED_MOST];
     int count;
 };
-struct operands {
+struct gemm_operands {
     void *out;
     const void *a, *b;
     float beta; /* out = a b + beta out */
@@ -85,26 +85,26 @@ static int open_library(void)
                         CUDART_VERSION / 1000);
 }
 
-size_t cuda_products_version(void)
+size_t cuda_blas_version(void)
 {
     static bool opened;
     opened = opened || open_library() == 0;
     return opened ? lib.cublasLtGetVersion() : 0;
 }
 
-struct cuda_products *cuda_products_open(void)
+struct cuda_blas *cuda_blas_open(void)
 {
-    struct cuda_products *products = memory_alloc(sizeof *products);
+    struct cuda_blas *blas = memory_alloc(sizeof *blas);
     const char *wanted = getenv("WEFT_TUNE");
-    products->tunes = wanted && strcmp(wanted, "1") == 0;
-    check(lib.cublasLtCreate(&products->handle), "cublasLtCreate");
-    return products;
+    blas->tunes = wanted && strcmp(wanted, "1") == 0;
+    check(lib.cublasLtCreate(&blas->handle), "cublasLtCreate");
+    return blas;
 }
 
-void cuda_products_close(struct cuda_products *products)
+void cuda_blas_close(struct cuda_blas *blas)
 {
     for (i64 i = 0; i < BUCKETS; i++)
-        for (struct matmul_plan *p = products->buckets[i], *next; p; p = next) {
+        for (struct matmul_plan *p = blas->buckets[i], *next; p; p = next) {
             next = p->next;
             lib.cublasLtMatmulDescDestroy(p->operation);
             lib.cublasLtMatrixLayoutDestroy(p->out);
@@ -112,8 +112,8 @@ void cuda_products_close(struct cuda_products *products)
             lib.cublasLtMatrixLayoutDestroy(p->b);
             memory_free(p);
         }
-    check(lib.cublasLtDestroy(products->handle), "cublasLtDestroy");
-    memory_free(products);
+    check(lib.cublasLtDestroy(blas->handle), "cublasLtDestroy");
+    memory_free(blas);
 }
 
 static cudaDataType_t data_type(int dtype)
@@ -137,7 +137,7 @@ static cublasLtMatrixLayout_t layout(int dtype, i64 rows, i64 columns, i64 strid
 
 /* Asks the heuristic for algorithms. Returns CUBLAS_STATUS_SUCCESS, or the reason why there is
  * none. */
-static cublasStatus_t find_algorithms(struct algorithms *found, int wanted_count, const struct matmul_plan *p,
+static cublasStatus_t find_algorithms(struct gemm_algorithms *found, int wanted_count, const struct matmul_plan *p,
                                       cublasLtHandle_t handle, i64 workspace_bytes)
 {
     cublasLtMatmulPreference_t preference;
@@ -185,13 +185,13 @@ static struct matmul_plan *make_plan(const struct matmul_shape *s)
 }
 
 static cublasStatus_t multiply(struct device *device, const struct matmul_plan *p,
-                               const cublasLtMatmulAlgo_t *algorithm, struct operands o)
+                               const cublasLtMatmulAlgo_t *algorithm, struct gemm_operands o)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
     float one = 1;
     cuda_count_launches(device, 1);
-    return lib.cublasLtMatmul(handles->products->handle, p->operation, &one, o.b, p->b, o.a, p->a, &o.beta, o.out,
-                              p->out, o.out, p->out, algorithm, handles->workspace, (size_t)handles->workspace_bytes,
+    return lib.cublasLtMatmul(handles->blas->handle, p->operation, &one, o.b, p->b, o.a, p->a, &o.beta, o.out, p->out,
+                              o.out, p->out, algorithm, handles->workspace, (size_t)handles->workspace_bytes,
                               cuda_queue_of(device));
 }
 
@@ -199,7 +199,7 @@ static cublasStatus_t multiply(struct device *device, const struct matmul_plan *
 
 /* Time of TIMED_RUNS runs after one warm-up run; infinite if the algorithm is refused. */
 static float time_of(struct device *device, const struct matmul_plan *p, const cublasLtMatmulAlgo_t *algorithm,
-                     struct operands o, cudaEvent_t begin, cudaEvent_t end)
+                     struct gemm_operands o, cudaEvent_t begin, cudaEvent_t end)
 {
     float ms;
     if (multiply(device, p, algorithm, o) != CUBLAS_STATUS_SUCCESS)
@@ -215,7 +215,8 @@ static float time_of(struct device *device, const struct matmul_plan *p, const c
 
 /* Times all algorithms and keeps the fastest. The operands keep their content, except an output
  * that is not added to, which the real run overwrites next. */
-static void keep_fastest(struct device *device, struct matmul_plan *p, const struct algorithms *all, struct operands o)
+static void keep_fastest(struct device *device, struct matmul_plan *p, const struct gemm_algorithms *all,
+                         struct gemm_operands o)
 {
     const struct matmul_shape *s = &p->shape;
     size_t bytes = (size_t)(((s->m - 1) * s->ldc + s->n) * dtype_bytes((enum dtype)s->out_dtype));
@@ -244,31 +245,31 @@ static void keep_fastest(struct device *device, struct matmul_plan *p, const str
         CUDA_CHECK(cudaFree(room));
 }
 
-static void refuse(struct cuda_products *products, struct matmul_plan *p, cublasStatus_t status)
+static void refuse(struct cuda_blas *blas, struct matmul_plan *p, cublasStatus_t status)
 {
     const struct matmul_shape *s = &p->shape;
     p->refused = true;
-    if (!products->has_warned)
+    if (!blas->has_warned)
         log_warn("cuBLASLt has no product [%lld,%lld,%lld] of %s (status %d): it and others that are refused are made "
                  "by a kernel that is slower",
                  (long long)s->m, (long long)s->n, (long long)s->k, dtype_name((enum dtype)s->dtype), (int)status);
-    products->has_warned = true;
+    blas->has_warned = true;
 }
 
-static struct matmul_plan *find_plan(struct device *device, const struct matmul_shape *s, struct operands o)
+static struct matmul_plan *find_plan(struct device *device, const struct matmul_shape *s, struct gemm_operands o)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
-    struct matmul_plan **bucket = &handles->products->buckets[hash_bytes(s, sizeof *s, 0) % BUCKETS];
+    struct matmul_plan **bucket = &handles->blas->buckets[hash_bytes(s, sizeof *s, 0) % BUCKETS];
     for (struct matmul_plan *p = *bucket; p; p = p->next)
         if (memcmp(&p->shape, s, sizeof *s) == 0)
             return p;
     struct matmul_plan *p = make_plan(s);
-    struct algorithms all = {.count = 0};
-    bool tunes = handles->products->tunes && !handles->recording;
+    struct gemm_algorithms all = {.count = 0};
+    bool tunes = handles->blas->tunes && !handles->recording;
     cublasStatus_t status =
-        find_algorithms(&all, tunes ? TUNED_MOST : 1, p, handles->products->handle, handles->workspace_bytes);
+        find_algorithms(&all, tunes ? TUNED_MOST : 1, p, handles->blas->handle, handles->workspace_bytes);
     if (is_refused(status))
-        refuse(handles->products, p, status);
+        refuse(handles->blas, p, status);
     else
         check(status, "choosing an algorithm");
     p->algorithm = all.at[0].algo;
@@ -279,14 +280,14 @@ static struct matmul_plan *find_plan(struct device *device, const struct matmul_
 }
 
 /* Runs a plan. A gemm refused during a recording is lost together with the recording. */
-static void run_plan(struct device *device, struct matmul_plan *p, struct operands o)
+static void run_plan(struct device *device, struct matmul_plan *p, struct gemm_operands o)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
     cublasStatus_t status = multiply(device, p, &p->algorithm, o);
     if (status != CUBLAS_STATUS_SUCCESS && handles->recording)
-        handles->lost_product = true;
+        handles->lost_gemm = true;
     else if (is_refused(status))
-        refuse(handles->products, p, status);
+        refuse(handles->blas, p, status);
     else
         check(status, "cublasLtMatmul");
 }
@@ -316,7 +317,7 @@ void cuda_matmul(struct device *device, struct matrix out, struct matrix a, bool
     shape.transpose_b = transpose_b;
     shape.dtype = a.dtype;
     shape.out_dtype = out.dtype;
-    struct operands operands = {out.data, a.data, b.data, add ? 1 : 0};
+    struct gemm_operands operands = {out.data, a.data, b.data, add ? 1 : 0};
     struct matmul_plan *p = shape.k > 0 ? find_plan(device, &shape, operands) : NULL;
     if (p && !p->refused)
         run_plan(device, p, operands);

@@ -11,7 +11,7 @@ __device__ static float scale_of(const struct fp8_matrix &m, i64 outer, i64 dept
     return m.scales[depth / FP8_BLOCK * m.outer + outer];
 }
 
-__device__ static float sum_of(const struct fp8_product &p, const struct fp8_part &part, i64 row, i64 column)
+__device__ static float sum_of(const struct fp8_gemm &p, const struct fp8_gemm_slice &part, i64 row, i64 column)
 {
     float sum = 0;
     for (i64 d = part.begin; d < part.end; d += FP8_BLOCK) {
@@ -24,13 +24,13 @@ __device__ static float sum_of(const struct fp8_product &p, const struct fp8_par
 }
 
 /* One y index of the grid handles one group. */
-static __global__ void multiply(struct fp8_product p)
+static __global__ void multiply(struct fp8_gemm p)
 {
     grid_wait();
     i64 blocks = 0;
     for (i64 g = 0; p.written && g < (i64)blockIdx.y; g++)
         blocks += fp8_blocks_of(p, g);
-    struct fp8_part part = fp8_part_of(p, blockIdx.y, blocks);
+    struct fp8_gemm_slice part = fp8_gemm_slice_of(p, blockIdx.y, blocks);
     GRID_STRIDE(i, part.rows * p.out.columns)
     {
         i64 row = i / p.out.columns, column = i % p.out.columns;
@@ -38,7 +38,7 @@ static __global__ void multiply(struct fp8_product p)
     }
 }
 
-static void launch(struct device *device, const struct fp8_product &p)
+static void launch(struct device *device, const struct fp8_gemm &p)
 {
     i64 rows = p.written ? p.slice_rows : p.out.rows, groups = p.groups.offsets ? p.groups.count : 1;
     require(groups <= GROUPS_MOST, "products of %lld groups", (long long)groups);
@@ -49,7 +49,7 @@ static void launch(struct device *device, const struct fp8_product &p)
 extern "C" void cuda_matmul_fp8(struct device *device, struct matrix out, const struct fp8_matrix *a,
                                 const struct fp8_matrix *b, const struct groups *groups, bool add)
 {
-    fp8_check_product(out, a, b, groups);
+    fp8_check_gemm(out, a, b, groups);
     launch(device, {out, *a, *b, groups ? *groups : (struct groups){}, NULL, 0, add});
 }
 

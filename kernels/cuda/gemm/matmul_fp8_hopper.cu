@@ -22,22 +22,22 @@ enum { OWN = TILE_N / 2 /* accumulators per thread */ };
 static_assert((int)TILE_ROW_BYTES == (int)FP8_BLOCK && (int)TILE_N == (int)FP8_BLOCK,
               "a box's row is a block, as a tile's columns are");
 
-struct stage {
+struct fp8_stage {
     u8 a[TILE_M][TILE_ROW_BYTES], b[TILE_N][TILE_ROW_BYTES];
 };
-struct shared {
-    struct stage at[STAGES];
+struct fp8_shared {
+    struct fp8_stage at[STAGES];
     bf16 out[WARPS][TILE_N / TILE_COLUMNS][WARP_ROWS * TILE_COLUMNS]; /* output boxes of each warp */
     u64 full[STAGES], empty[STAGES];
     /* [groups + 1] first tile of each group; for the weight gradient followed by [groups], the
      * number of blocks before each group. */
     i32 starts[1];
 };
-struct maps {
+struct fp8_maps {
     tile_map a, b, out;
 };
 
-__device__ static i64 rows_of(const struct fp8_product &p, i64 group)
+__device__ static i64 rows_of(const struct fp8_gemm &p, i64 group)
 {
     if (!p.groups.offsets)
         return p.out.rows;
@@ -45,7 +45,7 @@ __device__ static i64 rows_of(const struct fp8_product &p, i64 group)
 }
 
 /* Fills starts. All threads of the block call it. */
-[[maybe_unused]] __device__ static void count(i32 *starts, const struct fp8_product &p)
+[[maybe_unused]] __device__ static void count(i32 *starts, const struct fp8_gemm &p)
 {
     i32 tiles_before = 0, blocks_before = 0, total;
     i64 groups = fp8_groups(p);
@@ -69,40 +69,42 @@ __device__ static i64 rows_of(const struct fp8_product &p, i64 group)
 }
 
 /* A tile: its group's gemm, and its first row and column in that gemm. */
-struct place {
+struct fp8_tile_place {
     i32 tile, group; /* group == number of groups: no more tiles */
-    struct fp8_part part;
+    struct fp8_gemm_slice part;
     i32 row, column;
 };
-__device__ static struct place place_of(const struct fp8_product &p, const i32 *starts, i32 tile, i64 from)
+__device__ static struct fp8_tile_place place_of(const struct fp8_gemm &p, const i32 *starts, i32 tile, i64 from)
 {
     i64 groups = fp8_groups(p), group = group_of_tile(starts, groups, from, tile);
     if (group == groups)
         return {tile, (i32)group, {}, 0, 0};
     i32 across = (i32)((p.out.columns + TILE_N - 1) / TILE_N), own = tile - starts[group];
-    return {tile, (i32)group, fp8_part_of(p, group, p.written ? starts[groups + 1 + group] : 0), own / across * TILE_M,
-            own % across * TILE_N};
+    return {tile, (i32)group, fp8_gemm_slice_of(p, group, p.written ? starts[groups + 1 + group] : 0),
+            own / across * TILE_M, own % across * TILE_N};
 }
-[[maybe_unused]] __device__ static struct place first_place(const struct fp8_product &p, const i32 *starts)
+[[maybe_unused]] __device__ static struct fp8_tile_place first_place(const struct fp8_gemm &p, const i32 *starts)
 {
     i32 tile = (i32)blockIdx.x;
     return place_of(p, starts, tile, route_run_of(starts, fp8_groups(p), tile));
 }
-[[maybe_unused]] __device__ static struct place next_place(const struct fp8_product &p, const i32 *starts,
-                                                           const struct place &at)
+[[maybe_unused]] __device__ static struct fp8_tile_place next_place(const struct fp8_gemm &p, const i32 *starts,
+                                                                    const struct fp8_tile_place &at)
 {
     return place_of(p, starts, at.tile + (i32)gridDim.x, at.group);
 }
 
 /* ---- The producer: one thread ---- */
-[[maybe_unused]] __device__ static void produce(struct shared *s, const struct fp8_product &p, const struct maps &maps)
+[[maybe_unused]] __device__ static void produce(struct fp8_shared *s, const struct fp8_gemm &p,
+                                                const struct fp8_maps &maps)
 {
     struct copy_ring r = {0, 1}; /* all stages start empty */
-    for (struct place at = first_place(p, s->starts); at.group < fp8_groups(p); at = next_place(p, s->starts, at)) {
+    for (struct fp8_tile_place at = first_place(p, s->starts); at.group < fp8_groups(p);
+         at = next_place(p, s->starts, at)) {
         i32 slice = p.written ? 0 : (i32)(at.part.column / p.out.columns);
         for (i64 d = at.part.begin; d < at.part.end; d += FP8_BLOCK) {
-            mbarrier_wait(&s->empty[r.at], r.turn);
-            mbarrier_arrive_expecting(&s->full[r.at], sizeof(struct stage));
+            mbarrier_wait(&s->empty[r.at], r.phase);
+            mbarrier_arrive_expecting(&s->full[r.at], sizeof(struct fp8_stage));
             tile_load(s->at[r.at].a, &maps.a, &s->full[r.at], (i32)d, (i32)at.part.outer + at.row, 0);
             tile_load(s->at[r.at].b, &maps.b, &s->full[r.at], (i32)d, at.column, slice);
             advance<STAGES>(&r);
@@ -123,7 +125,7 @@ template <bool tiles> struct scales {
 }
 
 template <bool tiles>
-__device__ static void load_scales(struct scales<tiles> *out, const struct fp8_product &p, const struct place &at,
+__device__ static void load_scales(struct scales<tiles> *out, const struct fp8_gemm &p, const struct fp8_tile_place &at,
                                    i64 block, int row)
 {
     int lane = threadIdx.x % WARP_THREADS;
@@ -135,7 +137,8 @@ __device__ static void load_scales(struct scales<tiles> *out, const struct fp8_p
                              p.out.columns);
 }
 
-template <enum fp8 format> __device__ static void multiply_block(float (&d)[OWN], const struct stage *s, int warpgroup)
+template <enum fp8 format>
+__device__ static void multiply_block(float (&d)[OWN], const struct fp8_stage *s, int warpgroup)
 {
     u64 a = tile_descriptor(s->a[warpgroup * ROWS]), b = tile_descriptor(s->b);
     keep_in_place(d);
@@ -159,8 +162,8 @@ __device__ static void add_block(float (&sum)[OWN], const float (&d)[OWN], const
 
 /* Multiplies a tile. The scales of a block are loaded while its codes are awaited. */
 template <enum fp8 format, bool tiles>
-__device__ static void multiply_tile(float (&sum)[OWN], struct shared *s, struct copy_ring *r,
-                                     const struct fp8_product &p, const struct place &at, int warp)
+__device__ static void multiply_tile(float (&sum)[OWN], struct fp8_shared *s, struct copy_ring *r,
+                                     const struct fp8_gemm &p, const struct fp8_tile_place &at, int warp)
 {
     for (int i = 0; i < OWN; i++)
         sum[i] = 0;
@@ -168,7 +171,7 @@ __device__ static void multiply_tile(float (&sum)[OWN], struct shared *s, struct
         float block[OWN];
         struct scales<tiles> by;
         load_scales<tiles>(&by, p, at, d / FP8_BLOCK, warp * WARP_ROWS);
-        mbarrier_wait(&s->full[r->at], r->turn);
+        mbarrier_wait(&s->full[r->at], r->phase);
         multiply_block<format>(block, &s->at[r->at], warp / 4);
         mbarrier_release(&s->empty[r->at]);
         add_block<tiles>(sum, block, by);
@@ -177,31 +180,33 @@ __device__ static void multiply_tile(float (&sum)[OWN], struct shared *s, struct
 }
 
 /* Releases the stages of a tile in which this warpgroup has no rows. */
-[[maybe_unused]] __device__ static void pass_over(struct shared *s, struct copy_ring *r, const struct place &at)
+[[maybe_unused]] __device__ static void release_stages(struct fp8_shared *s, struct copy_ring *r,
+                                                       const struct fp8_tile_place &at)
 {
     for (i64 d = at.part.begin; d < at.part.end; d += FP8_BLOCK) {
-        mbarrier_wait(&s->full[r->at], r->turn);
+        mbarrier_wait(&s->full[r->at], r->phase);
         mbarrier_release(&s->empty[r->at]);
         advance<STAGES>(r);
     }
 }
 
 /* The output from the tile's corner to the right and down. */
-[[maybe_unused]] __device__ static struct matrix tile_at(const struct fp8_product &p, const struct place &at)
+[[maybe_unused]] __device__ static struct matrix tile_at(const struct fp8_gemm &p, const struct fp8_tile_place &at)
 {
     return part_of(p.out, at.part.row + at.row, at.column, at.part.rows - at.row);
 }
 
 template <enum fp8 format, bool tiles>
-__device__ static void consume(struct shared *s, const struct fp8_product &p, const struct maps &maps, bool boxes,
+__device__ static void consume(struct fp8_shared *s, const struct fp8_gemm &p, const struct fp8_maps &maps, bool boxes,
                                int warp)
 {
     struct copy_ring r = {0, 0};
-    for (struct place at = first_place(p, s->starts); at.group < fp8_groups(p); at = next_place(p, s->starts, at)) {
+    for (struct fp8_tile_place at = first_place(p, s->starts); at.group < fp8_groups(p);
+         at = next_place(p, s->starts, at)) {
         i32 row = warp * WARP_ROWS;
         float sum[OWN];
         if (at.row + warp / 4 * ROWS >= at.part.rows) {
-            pass_over(s, &r, at);
+            release_stages(s, &r, at);
             continue;
         }
         if (at.part.add)
@@ -219,11 +224,11 @@ __device__ static void consume(struct shared *s, const struct fp8_product &p, co
 
 template <enum fp8 format, bool tiles>
 static __global__ void __launch_bounds__(THREADS, 1)
-    multiply(struct fp8_product p, const __grid_constant__ struct maps maps, bool boxes)
+    multiply(struct fp8_gemm p, const __grid_constant__ struct fp8_maps maps, bool boxes)
 {
     grid_wait();
 #ifdef WEFT_HOPPER
-    DYNAMIC_SHARED(struct shared, s);
+    DYNAMIC_SHARED(struct fp8_shared, s);
     if (threadIdx.x == 0) {
         ring_init(s->full, s->empty, WARPS);
         fence_proxy_async();
@@ -242,14 +247,14 @@ static __global__ void __launch_bounds__(THREADS, 1)
 }
 
 /* ---- Host side ---- */
-template <enum fp8 format, bool tiles> static void launch(struct device *device, const struct fp8_product &p)
+template <enum fp8 format, bool tiles> static void launch(struct device *device, const struct fp8_gemm &p)
 {
     i64 groups = p.groups.offsets ? p.groups.count : 1, parts = p.written ? 1 : p.b.outer / p.out.columns;
     i64 down = p.written ? groups * ceil_div(p.slice_rows, TILE_M) : ceil_div(p.out.rows, TILE_M) + groups - 1;
     i64 most = down * ceil_div(p.out.columns, TILE_N);
-    i64 bytes = round_up((i64)sizeof(struct shared) + 2 * groups * 4, TILE_ALIGNMENT);
+    i64 bytes = round_up((i64)sizeof(struct fp8_shared) + 2 * groups * 4, TILE_ALIGNMENT);
     bool boxes = has_tile_map(p.out) && !p.add;
-    struct maps maps = {tile_map_of(p.a, 1, TILE_M), tile_map_of(p.b, parts, TILE_N), {}};
+    struct fp8_maps maps = {tile_map_of(p.a, 1, TILE_M), tile_map_of(p.b, parts, TILE_N), {}};
     maps.out = boxes ? tile_map_of(p.out, 1, WARP_ROWS) : maps.a;
     CUDA_CHECK(
         cudaFuncSetAttribute((multiply<format, tiles>), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
@@ -257,7 +262,7 @@ template <enum fp8 format, bool tiles> static void launch(struct device *device,
            THREADS, bytes, p, maps, boxes);
 }
 
-bool fp8_hopper(struct device *device, const struct fp8_product &p)
+bool fp8_hopper(struct device *device, const struct fp8_gemm &p)
 {
     bool tiles = p.b.blocks == FP8_TILES;
     if (!cuda_handles_of(device)->hopper || p.a.outer == 0 || p.a.depth == 0 || p.a.outer >= INT32_MAX ||

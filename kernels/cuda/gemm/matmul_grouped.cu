@@ -20,17 +20,17 @@
 enum { THREADS = 256 };
 
 /* An operand of a tile's gemm. `outer` counts rows of the product for a and columns for b. The
- * operand is stored [outer, k], or [k, outer] if transposed ("turned"). Elements past the ends are
+ * operand is stored [outer, k], or [k, outer] if transposed. Elements past the ends are
  * zero. */
-struct side {
+struct gemm_operand {
     const void *data; /* element (outer 0, k 0) */
     i64 stride, outer, outer_end, k, k_end;
     bool vector;     /* 16-byte reads are allowed */
     const i32 *rows; /* memory row of each row, -1: zeros; NULL: identity */
     i64 width;       /* gated weights: distance in rows from a gate row to its up row */
 };
-struct work {
-    struct side a, b;
+struct gemm_tile {
+    struct gemm_operand a, b;
     struct matrix out; /* begins at the tile's first row and column; its size is what remains */
     bool add;
     struct matrix gate, up; /* shaped like out; data NULL: not kept */
@@ -38,7 +38,7 @@ struct work {
 
 /* Memory row of row i of a tile, -1 if there is none. Gated weights come in units of UNIT rows,
  * half gate and half up, so that a thread gets both numbers of its outputs. */
-template <int UNIT> __device__ static i64 row_at(const struct side &s, i64 first, int i, i64 end)
+template <int UNIT> __device__ static i64 row_at(const struct gemm_operand &s, i64 first, int i, i64 end)
 {
     i64 row = first + (UNIT > 1 ? i / UNIT * (UNIT / 2) + i % (UNIT / 2) : i);
     if (row >= end)
@@ -49,12 +49,12 @@ template <int UNIT> __device__ static i64 row_at(const struct side &s, i64 first
 /* Stores SwiGLU of columns `column` (even) and the next; also stores gate and up if they are kept.
  */
 template <typename T>
-__device__ static void store_gated(const struct work &w, i64 row, i64 column, const float (&gate)[2],
+__device__ static void store_gated(const struct gemm_tile &w, i64 row, i64 column, const float (&gate)[2],
                                    const float (&up)[2])
 {
     float y[2];
     for (int i = 0; i < 2; i++)
-        y[i] = gated<T>(gate[i], up[i]);
+        y[i] = swiglu_rounded<T>(gate[i], up[i]);
     if (w.gate.data) {
         store_pair(w.gate, false, row, column, gate[0], gate[1]);
         store_pair(w.up, false, row, column, up[0], up[1]);
@@ -63,32 +63,33 @@ __device__ static void store_gated(const struct work &w, i64 row, i64 column, co
 }
 
 /* ---- f32: tiles on ordinary registers, 4 x 4 outputs per thread ---- */
-template <typename T, bool turn_a, bool turn_b, bool gates> struct engine;
+template <typename T, bool transpose_a, bool transpose_b, bool gates> struct engine;
 
-template <bool turn_a, bool turn_b, bool gates> struct engine<float, turn_a, turn_b, gates> {
+template <bool transpose_a, bool transpose_b, bool gates> struct engine<float, transpose_a, transpose_b, gates> {
     enum { M = 64, N = 64, K = 16, OWN = 4, ACROSS = N / OWN, UNIT = gates ? OWN : 1 };
     struct shared {
         float a[K][M + 4], b[K][N + 4];
     };
 
-    template <bool turned, int UNIT> __device__ static void load(float (*tile)[M + 4], const struct side &s, i64 k)
+    template <bool transposed, int UNIT>
+    __device__ static void load(float (*tile)[M + 4], const struct gemm_operand &s, i64 k)
     {
         for (int i = threadIdx.x; i < M * K; i += THREADS) {
-            int outer = turned ? i % M : i / K, depth = turned ? i / M : i % K;
-            i64 row = turned ? row_at<1>(s, s.k + k, depth, s.k_end) : row_at<UNIT>(s, s.outer, outer, s.outer_end);
-            i64 column = turned ? s.outer + outer : s.k + k + depth, end = turned ? s.outer_end : s.k_end;
+            int outer = transposed ? i % M : i / K, depth = transposed ? i / M : i % K;
+            i64 row = transposed ? row_at<1>(s, s.k + k, depth, s.k_end) : row_at<UNIT>(s, s.outer, outer, s.outer_end);
+            i64 column = transposed ? s.outer + outer : s.k + k + depth, end = transposed ? s.outer_end : s.k_end;
             tile[depth][outer] = row >= 0 && column < end ? ((const float *)s.data)[row * s.stride + column] : 0;
         }
     }
 
-    __device__ static void multiply(struct shared *tiles, const struct work &w)
+    __device__ static void multiply(struct shared *tiles, const struct gemm_tile &w)
     {
         float d[OWN][OWN] = {};
         int row = threadIdx.x / ACROSS * OWN, column = threadIdx.x % ACROSS * OWN;
         for (i64 k = 0; k < w.a.k_end - w.a.k; k += K) {
             __syncthreads();
-            load<turn_a, 1>(tiles->a, w.a, k);
-            load<turn_b, UNIT>(tiles->b, w.b, k);
+            load<transpose_a, 1>(tiles->a, w.a, k);
+            load<transpose_b, UNIT>(tiles->b, w.b, k);
             __syncthreads();
 #pragma unroll
             for (int l = 0; l < K; l++)
@@ -111,32 +112,34 @@ template <bool turn_a, bool turn_b, bool gates> struct engine<float, turn_a, tur
 
 /* ---- bf16 on tensor cores (mma.sync) ----
  * STAGES - 1 steps of k are in flight. A warp computes 64 x 32 outputs. */
-template <bool turn_a, bool turn_b, bool gates> struct engine<bf16, turn_a, turn_b, gates> {
+template <bool transpose_a, bool transpose_b, bool gates> struct engine<bf16, transpose_a, transpose_b, gates> {
     enum { M = 128, N = 128, K = 32, STAGES = 4, WARP_M = 64, WARP_N = 32, DOWN = WARP_M / 16, ACROSS = WARP_N / 8 };
     enum { UNIT = gates ? WARP_N : 1 };
 
     /* Row padding makes the 8 rows of an ldmatrix hit each bank once. */
-    template <bool turned> struct tile {
-        enum { ROWS = turned ? K : M, COLUMNS_ = turned ? M : K };
+    template <bool transposed> struct tile {
+        enum { ROWS = transposed ? K : M, COLUMNS_ = transposed ? M : K };
         bf16 at[ROWS][COLUMNS_ + 8];
     };
     struct stage {
-        tile<turn_a> a;
-        tile<turn_b> b;
+        tile<transpose_a> a;
+        tile<transpose_b> b;
     };
     struct shared {
         stage at[STAGES];
     };
 
-    template <bool turned, int UNIT> __device__ static void load(tile<turned> *to, const struct side &s, i64 k)
+    template <bool transposed, int UNIT>
+    __device__ static void load(tile<transposed> *to, const struct gemm_operand &s, i64 k)
     {
-        enum { CHUNKS = tile<turned>::COLUMNS_ / 8 };
-        i64 row = turned ? s.k + k : s.outer, row_end = turned ? s.k_end : s.outer_end;
-        i64 column = turned ? s.outer : s.k + k, column_end = turned ? s.outer_end : s.k_end;
+        enum { CHUNKS = tile<transposed>::COLUMNS_ / 8 };
+        i64 row = transposed ? s.k + k : s.outer, row_end = transposed ? s.k_end : s.outer_end;
+        i64 column = transposed ? s.outer : s.k + k, column_end = transposed ? s.outer_end : s.k_end;
         const bf16 *from = (const bf16 *)s.data;
-        for (int i = threadIdx.x; i < tile<turned>::ROWS * CHUNKS; i += THREADS) {
+        for (int i = threadIdx.x; i < tile<transposed>::ROWS * CHUNKS; i += THREADS) {
             int r = i / CHUNKS, c = i % CHUNKS * 8;
-            i64 in_memory = row_at < turned ? 1 : UNIT > (s, row, r, row_end), at = in_memory * s.stride + column + c;
+            i64 in_memory = row_at < transposed ? 1 : UNIT > (s, row, r, row_end),
+                at = in_memory * s.stride + column + c;
             i64 left = in_memory >= 0 ? column_end - (column + c) : 0;
             if (s.vector) {
                 copy_async(&to->at[r][c], from + (left > 0 ? at : 0), left > 0);
@@ -147,26 +150,26 @@ template <bool turn_a, bool turn_b, bool gates> struct engine<bf16, turn_a, turn
         }
     }
 
-    __device__ static void load_stage(struct shared *tiles, const struct work &w, i64 step)
+    __device__ static void load_stage(struct shared *tiles, const struct gemm_tile &w, i64 step)
     {
         if (step * K < w.a.k_end - w.a.k) {
-            load<turn_a, 1>(&tiles->at[step % STAGES].a, w.a, step * K);
-            load<turn_b, UNIT>(&tiles->at[step % STAGES].b, w.b, step * K);
+            load<transpose_a, 1>(&tiles->at[step % STAGES].a, w.a, step * K);
+            load<transpose_b, UNIT>(&tiles->at[step % STAGES].b, w.b, step * K);
         }
         copies_commit();
     }
 
-    __device__ static void load_a(u32 (&out)[4], const tile<turn_a> &a, int outer, int k, int lane)
+    __device__ static void load_a(u32 (&out)[4], const tile<transpose_a> &a, int outer, int k, int lane)
     {
-        if (turn_a)
+        if (transpose_a)
             load_matrices_transposed(out, &a.at[k + lane / 16 * 8 + lane % 8][outer + lane / 8 % 2 * 8]);
         else
             load_matrices(out, &a.at[outer + lane % 16][k + lane / 16 * 8]);
     }
     /* Loads 16 columns; out[0..1] hold the first eight. */
-    __device__ static void load_b(u32 (&out)[4], const tile<turn_b> &b, int outer, int k, int lane)
+    __device__ static void load_b(u32 (&out)[4], const tile<transpose_b> &b, int outer, int k, int lane)
     {
-        if (turn_b)
+        if (transpose_b)
             load_matrices_transposed(out, &b.at[k + lane % 16][outer + lane / 16 * 8]);
         else
             load_matrices(out, &b.at[outer + lane / 16 * 8 + lane % 8][k + lane / 8 % 2 * 8]);
@@ -195,7 +198,7 @@ template <bool turn_a, bool turn_b, bool gates> struct engine<bf16, turn_a, turn
         }
     }
 
-    __device__ static void multiply(struct shared *tiles, const struct work &w)
+    __device__ static void multiply(struct shared *tiles, const struct gemm_tile &w)
     {
         float d[DOWN][ACROSS][4] = {};
         int lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
@@ -220,7 +223,8 @@ template <bool turn_a, bool turn_b, bool gates> struct engine<bf16, turn_a, turn
     }
 
     /* Stores the thread's part of a row: d[.][at] and d[.][at + 1]. */
-    __device__ static void store_row(const struct work &w, i64 row, i64 column, const float (&d)[ACROSS][4], int at)
+    __device__ static void store_row(const struct gemm_tile &w, i64 row, i64 column, const float (&d)[ACROSS][4],
+                                     int at)
     {
 #pragma unroll
         for (int j = 0; j < (gates ? ACROSS / 2 : ACROSS); j++)
@@ -233,18 +237,18 @@ template <bool turn_a, bool turn_b, bool gates> struct engine<bf16, turn_a, turn
 };
 
 /* ---- A tile of a group ---- */
-template <typename E, enum product product>
-__device__ static struct work work_of(const struct grouped &p, i64 group, i32 tile)
+template <typename E, enum gemm_kind kind>
+__device__ static struct gemm_tile gemm_tile_of(const struct grouped_gemm &p, i64 group, i32 tile)
 {
-    i64 columns = tile_columns<product, E::N>(), across = (p.out.columns + columns - 1) / columns;
+    i64 columns = tile_columns<kind, E::N>(), across = (p.out.columns + columns - 1) / columns;
     i64 row = tile / across * E::M, column = tile % across * columns;
     i64 begin = p.groups.offsets[group], end = p.groups.offsets[group + 1];
     i64 member = p.groups.member ? p.groups.member[group] : group, slice = member * p.slice_rows;
-    struct work w = {
-        {p.a.data, p.a.stride, 0, 0, 0, 0, p.vector_a != 0, product == GATED ? p.rows : NULL, 0},
-        {p.b.data, p.b.stride, 0, 0, 0, 0, p.vector_b != 0, product == OF_WEIGHTS ? p.rows : NULL, p.out.columns},
+    struct gemm_tile w = {
+        {p.a.data, p.a.stride, 0, 0, 0, 0, p.vector_a != 0, kind == GEMM_SWIGLU ? p.rows : NULL, 0},
+        {p.b.data, p.b.stride, 0, 0, 0, 0, p.vector_b != 0, kind == GEMM_WEIGHTS ? p.rows : NULL, p.out.columns},
         {}};
-    if (product == OF_WEIGHTS) {
+    if (kind == GEMM_WEIGHTS) {
         w.a.k = w.b.k = begin;
         w.a.k_end = w.b.k_end = end;
         w.a.outer = row;
@@ -262,7 +266,7 @@ __device__ static struct work work_of(const struct grouped &p, i64 group, i32 ti
     w.b.outer = column;
     w.b.outer_end = p.out.columns;
     w.out = part_of(p.out, begin + row, column, end - begin - row);
-    if (product == GATED && p.gate_up.data) {
+    if (kind == GEMM_SWIGLU && p.gate_up.data) {
         w.gate = part_of(p.gate_up, begin + row, column, end - begin - row);
         w.up = part_of(p.gate_up, begin + row, p.out.columns + column, end - begin - row);
         w.gate.columns = w.up.columns;
@@ -270,33 +274,33 @@ __device__ static struct work work_of(const struct grouped &p, i64 group, i32 ti
     return w;
 }
 
-template <typename T, enum product product>
-static __global__ void __launch_bounds__(THREADS, 2) multiply(struct grouped p)
+template <typename T, enum gemm_kind kind>
+static __global__ void __launch_bounds__(THREADS, 2) multiply(struct grouped_gemm p)
 {
     grid_wait();
-    typedef engine<T, product == OF_WEIGHTS, product == BY_STANDING || product == OF_WEIGHTS, product == GATED> E;
+    typedef engine<T, kind == GEMM_WEIGHTS, kind == GEMM_PLAIN || kind == GEMM_WEIGHTS, kind == GEMM_SWIGLU> E;
     DYNAMIC_SHARED(char, memory);
     typename E::shared *tiles = (typename E::shared *)memory;
     i32 *starts = (i32 *)(memory + sizeof *tiles);
-    count_tiles<E::M, E::N, product>(starts, p);
+    count_tiles<E::M, E::N, kind>(starts, p);
     for (i32 tile = (i32)blockIdx.x; tile < starts[p.groups.count]; tile += (i32)gridDim.x) {
         i64 group = route_run_of(starts, p.groups.count, tile);
-        E::multiply(tiles, work_of<E, product>(p, group, tile - starts[group]));
+        E::multiply(tiles, gemm_tile_of<E, kind>(p, group, tile - starts[group]));
     }
 }
 
-template <typename T, enum product product> static void launch(struct device *device, struct grouped p)
+template <typename T, enum gemm_kind kind> static void launch(struct device *device, struct grouped_gemm p)
 {
-    typedef engine<T, product == OF_WEIGHTS, product == BY_STANDING || product == OF_WEIGHTS, product == GATED> E;
-    i64 rows = product == OF_WEIGHTS ? p.slice_rows : p.out.rows, bytes = sizeof(typename E::shared);
-    i64 down = product == OF_WEIGHTS ? p.groups.count * ceil_div(rows, E::M) : ceil_div(rows, E::M) + p.groups.count;
-    i64 tiles = down * ceil_div(p.out.columns, tile_columns<product, E::N>());
+    typedef engine<T, kind == GEMM_WEIGHTS, kind == GEMM_PLAIN || kind == GEMM_WEIGHTS, kind == GEMM_SWIGLU> E;
+    i64 rows = kind == GEMM_WEIGHTS ? p.slice_rows : p.out.rows, bytes = sizeof(typename E::shared);
+    i64 down = kind == GEMM_WEIGHTS ? p.groups.count * ceil_div(rows, E::M) : ceil_div(rows, E::M) + p.groups.count;
+    i64 tiles = down * ceil_div(p.out.columns, tile_columns<kind, E::N>());
     if (tiles == 0)
         return;
-    CUDA_CHECK(cudaFuncSetAttribute((multiply<T, product>), cudaFuncAttributeMaxDynamicSharedMemorySize,
+    CUDA_CHECK(cudaFuncSetAttribute((multiply<T, kind>), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     (int)(bytes + (GROUPS_MOST + 1) * 4)));
-    LAUNCH(device, (multiply<T, product>), (unsigned)min_i64(tiles, 2 * cuda_handles_of(device)->multiprocessors),
-           THREADS, bytes + (p.groups.count + 1) * 4, p);
+    LAUNCH(device, (multiply<T, kind>), (unsigned)min_i64(tiles, 2 * cuda_handles_of(device)->multiprocessors), THREADS,
+           bytes + (p.groups.count + 1) * 4, p);
 }
 
 /* True if a bf16 matrix may be read 16 bytes at a time. */
@@ -314,17 +318,17 @@ extern "C" void cuda_matmul_grouped(struct device *device, struct matrix out, st
             "matmul_grouped: [%lld,%lld] from [%lld,%lld] and %lld slices of [%lld,%lld]", (long long)out.rows,
             (long long)out.columns, (long long)a.rows, (long long)a.columns, (long long)experts, (long long)slice_rows,
             (long long)w.columns);
-    struct grouped p = {out, a, w, NULL, slice_rows, *groups, reads_vectors(a), reads_vectors(w), NULL, {}};
-    if (grouped_hopper(device, p, transpose ? BY_TURNED : BY_STANDING))
+    struct grouped_gemm p = {out, a, w, NULL, slice_rows, *groups, reads_vectors(a), reads_vectors(w), NULL, {}};
+    if (grouped_hopper(device, p, transpose ? GEMM_TRANSPOSED : GEMM_PLAIN))
         return;
     if (a.dtype == DTYPE_BF16 && transpose)
-        launch<bf16, BY_TURNED>(device, p);
+        launch<bf16, GEMM_TRANSPOSED>(device, p);
     else if (a.dtype == DTYPE_BF16)
-        launch<bf16, BY_STANDING>(device, p);
+        launch<bf16, GEMM_PLAIN>(device, p);
     else if (transpose)
-        launch<float, BY_TURNED>(device, p);
+        launch<float, GEMM_TRANSPOSED>(device, p);
     else
-        launch<float, BY_STANDING>(device, p);
+        launch<float, GEMM_PLAIN>(device, p);
 }
 
 extern "C" void cuda_matmul_grouped_swiglu(struct device *device, struct matrix y, struct matrix gate_up,
@@ -337,13 +341,13 @@ extern "C" void cuda_matmul_grouped_swiglu(struct device *device, struct matrix 
             "matmul_grouped_swiglu: [%lld,%lld] from [%lld,%lld] and %lld slices of [%lld,%lld]", (long long)y.rows,
             (long long)y.columns, (long long)x.rows, (long long)x.columns, (long long)experts,
             (long long)(w.rows / experts), (long long)w.columns);
-    struct grouped p = {y, x, w, NULL, 2 * y.columns, *groups, reads_vectors(x), reads_vectors(w), rows, gate_up};
-    if (grouped_hopper(device, p, GATED))
+    struct grouped_gemm p = {y, x, w, NULL, 2 * y.columns, *groups, reads_vectors(x), reads_vectors(w), rows, gate_up};
+    if (grouped_hopper(device, p, GEMM_SWIGLU))
         return;
     if (x.dtype == DTYPE_BF16)
-        launch<bf16, GATED>(device, p);
+        launch<bf16, GEMM_SWIGLU>(device, p);
     else
-        launch<float, GATED>(device, p);
+        launch<float, GEMM_SWIGLU>(device, p);
 }
 
 static __global__ void mark_slices(u8 *written, struct groups groups)
@@ -370,12 +374,12 @@ extern "C" void cuda_matmul_grouped_weights(struct device *device, struct matrix
             "matmul_grouped_weights: %lld slices of [%lld,%lld] from [%lld,%lld] and [%lld,%lld]", (long long)experts,
             (long long)slice_rows, (long long)dw.columns, (long long)dy.rows, (long long)dy.columns, (long long)x.rows,
             (long long)x.columns);
-    struct grouped p = {dw, dy, x, written, slice_rows, *groups, reads_vectors(dy), reads_vectors(x), rows, {}};
-    if (!grouped_hopper(device, p, OF_WEIGHTS)) {
+    struct grouped_gemm p = {dw, dy, x, written, slice_rows, *groups, reads_vectors(dy), reads_vectors(x), rows, {}};
+    if (!grouped_hopper(device, p, GEMM_WEIGHTS)) {
         if (dy.dtype == DTYPE_BF16)
-            launch<bf16, OF_WEIGHTS>(device, p);
+            launch<bf16, GEMM_WEIGHTS>(device, p);
         else
-            launch<float, OF_WEIGHTS>(device, p);
+            launch<float, GEMM_WEIGHTS>(device, p);
     }
     mark_written(device, written, *groups);
 }

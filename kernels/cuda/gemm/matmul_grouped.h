@@ -5,9 +5,9 @@
  * Where is what:
  *   matmul.c                    dense products by cuBLASLt; matmul_plain.cu: what that refuses
  *   matmul_grouped.cu           experts, f32 and Ampere; calls matmul_grouped_hopper.cu if it fits
- *   matmul_few.cu, few.h        few rows, with norm, SwiGLU, sum and rope in one launch
- *   experts_few.cu              all experts of a few positions in two launches
- *   matmul_narrow.cu            weights of 8 and 4 bits
+ *   matmul_skinny.cu, skinny.h        few rows, with norm, SwiGLU, sum and rope in one launch
+ *   experts_skinny.cu              all experts of a few positions in two launches
+ *   matmul_quantized.cu            weights of 8 and 4 bits
  *   matmul_fp8.cu, _hopper.cu   fp8 operands with scales per block (matmul_fp8.h)
  *
  * Scheduling and epilogue of the grouped gemm kernels. Blocks are persistent and take one output
@@ -25,30 +25,35 @@
 #include "kernels/swiglu.h"
 
 enum { GROUPS_MOST = 4096 };
-enum product { BY_TURNED /* a W^T */, GATED /* swiglu(a W^T) */, BY_STANDING /* a W */, OF_WEIGHTS /* dy^T x */ };
+enum gemm_kind {
+    GEMM_TRANSPOSED /* a W^T */,
+    GEMM_SWIGLU /* swiglu(a W^T) */,
+    GEMM_PLAIN /* a W */,
+    GEMM_WEIGHTS /* dy^T x */
+};
 
-struct grouped {
+struct grouped_gemm {
     struct matrix out, a, b;
     u8 *written; /* weight gradient only */
     i64 slice_rows;
     struct groups groups;
     i64 vector_a, vector_b; /* flags */
     const i32 *rows;        /* memory row of each row of a (of b if b is x), -1: zeros; NULL: identity */
-    struct matrix gate_up;  /* GATED; data NULL: not kept */
+    struct matrix gate_up;  /* GEMM_SWIGLU; data NULL: not kept */
 };
 
 /* Hopper kernel (matmul_grouped_hopper.cu). Returns false, with nothing launched, if the device or
  * the operands do not suit it. */
-bool grouped_hopper(struct device *device, const struct grouped &p, enum product product);
+bool grouped_hopper(struct device *device, const struct grouped_gemm &p, enum gemm_kind kind);
 
 /* Marks the slices of all groups that have rows (matmul_grouped.cu). */
 void mark_written(struct device *device, u8 *written, const struct groups &groups);
 
 /* Output columns of a tile of N columns. With SwiGLU, two columns of the product give one output.
  */
-template <enum product product, int N> __host__ __device__ constexpr int tile_columns(void)
+template <enum gemm_kind kind, int N> __host__ __device__ constexpr int tile_columns(void)
 {
-    return product == GATED ? N / 2 : N;
+    return kind == GEMM_SWIGLU ? N / 2 : N;
 }
 
 /* Number of tiles of an output with this many rows and columns. */
@@ -58,14 +63,15 @@ template <int M, int N> __device__ inline i32 tiles_of(i64 rows, i64 columns)
 }
 
 /* Fills starts [groups + 1] with the first tile of each group. All threads of the block call it. */
-template <int M, int N, enum product product> __device__ inline void count_tiles(i32 *starts, const struct grouped &p)
+template <int M, int N, enum gemm_kind kind>
+__device__ inline void count_tiles(i32 *starts, const struct grouped_gemm &p)
 {
     i32 before = 0;
     for (i64 first = 0; first < p.groups.count; first += blockDim.x) {
         i64 g = first + threadIdx.x;
         i64 rows = g < p.groups.count ? p.groups.offsets[g + 1] - p.groups.offsets[g] : 0;
-        i64 down = product == OF_WEIGHTS && rows > 0 ? p.slice_rows : rows;
-        i32 total, tiles = tiles_of<M, tile_columns<product, N>()>(down, p.out.columns),
+        i64 down = kind == GEMM_WEIGHTS && rows > 0 ? p.slice_rows : rows;
+        i32 total, tiles = tiles_of<M, tile_columns<kind, N>()>(down, p.out.columns),
                    earlier = block_scan(tiles, &total);
         if (g < p.groups.count)
             starts[g] = before + earlier;
@@ -95,7 +101,7 @@ __device__ inline struct matrix part_of(struct matrix m, i64 row, i64 column, i6
 }
 
 /* SwiGLU of gate and up after rounding to T. */
-template <typename T> __device__ inline float gated(float gate, float up)
+template <typename T> __device__ inline float swiglu_rounded(float gate, float up)
 {
     u32 both = pack_bf16(gate, up); /* extracting bits by hand would hide from the compiler that these are sums */
     float g = sizeof(T) == 2 ? __uint_as_float(both << 16) : gate;
@@ -126,7 +132,7 @@ __device__ inline float2 pair_at(const bf16 *from)
     u32 both = *(const u32 *)from;
     return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
 }
-__device__ inline bool lies_in_pairs(const struct matrix &m)
+__device__ inline bool is_pair_aligned(const struct matrix &m)
 {
     i64 bytes = m.dtype == DTYPE_BF16 ? 2 : 4;
     return ((uintptr_t)m.data | (uintptr_t)(m.stride * bytes)) % (uintptr_t)(2 * bytes) == 0;
@@ -143,7 +149,7 @@ __device__ inline void store_whole_pair(const struct matrix &out, bool add, i64 
 }
 __device__ inline void store_pair(const struct matrix &out, bool add, i64 row, i64 column, float first, float second)
 {
-    if (row >= out.rows || column + 1 >= out.columns || !lies_in_pairs(out)) {
+    if (row >= out.rows || column + 1 >= out.columns || !is_pair_aligned(out)) {
         store(out, add, row, column, first);
         store(out, add, row, column + 1, second);
     } else if (out.dtype == DTYPE_BF16) {
@@ -159,7 +165,7 @@ __device__ inline void store_pair(const struct matrix &out, bool add, i64 row, i
 enum { ROWS_OF_WARP = 16, PAIRS_AT_ONCE = 16 };
 template <int N> __device__ inline bool holds_pairs(const struct matrix &out, i64 row)
 {
-    return row + ROWS_OF_WARP <= out.rows && N <= out.columns && lies_in_pairs(out);
+    return row + ROWS_OF_WARP <= out.rows && N <= out.columns && is_pair_aligned(out);
 }
 template <typename T, int N>
 __device__ inline void store_pairs_of_warp(const struct matrix &out, bool add, i64 row, const float (&d)[N / 2])

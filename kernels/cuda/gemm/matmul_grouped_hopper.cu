@@ -26,10 +26,10 @@ enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THRE
 enum { CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40, WARPS = CONSUMER_THREADS / WARP_THREADS };
 enum { BOX = TILE_COLUMNS * TILE_K /* elements: 64 rows or columns x 64 of k */ };
 
-template <enum product product, int N> struct layout {
-    static constexpr enum tile_lies A = product == OF_WEIGHTS ? BY_COLUMNS : BY_ROWS;
-    static constexpr enum tile_lies B = product == BY_TURNED || product == GATED ? BY_ROWS : BY_COLUMNS;
-    enum { STAGES = N == 256 && product != OF_WEIGHTS ? 3 : 4, STORING = product != OF_WEIGHTS ? WARPS : 1 };
+template <enum gemm_kind kind, int N> struct grouped_layout {
+    static constexpr enum tile_layout A = kind == GEMM_WEIGHTS ? BY_COLUMNS : BY_ROWS;
+    static constexpr enum tile_layout B = kind == GEMM_TRANSPOSED || kind == GEMM_SWIGLU ? BY_ROWS : BY_COLUMNS;
+    enum { STAGES = N == 256 && kind != GEMM_WEIGHTS ? 3 : 4, STORING = kind != GEMM_WEIGHTS ? WARPS : 1 };
     struct stage {
         bf16 a[CONSUMERS][BOX], b[N / TILE_COLUMNS][BOX];
     };
@@ -42,15 +42,16 @@ template <enum product product, int N> struct layout {
 };
 
 /* A tile: its first row and column in its group's output, and the group's rows and slice. */
-struct place {
+struct grouped_tile_place {
     i32 tile, group; /* groups.count: no more tiles */
     i32 row, column, begin, rows, slice;
     bool add; /* weight gradient: add to the slice */
 };
-template <enum product product, int N>
-__device__ static struct place place_of(const struct grouped &p, const i32 *starts, i32 tile, i64 from)
+template <enum gemm_kind kind, int N>
+__device__ static struct grouped_tile_place place_of(const struct grouped_gemm &p, const i32 *starts, i32 tile,
+                                                     i64 from)
 {
-    constexpr i32 columns = tile_columns<product, N>();
+    constexpr i32 columns = tile_columns<kind, N>();
     i32 group = (i32)group_of_tile(starts, p.groups.count, from, tile);
     if (group == p.groups.count)
         return {tile, group, 0, 0, 0, 0, 0, false};
@@ -63,65 +64,67 @@ __device__ static struct place place_of(const struct grouped &p, const i32 *star
             begin,
             p.groups.offsets[group + 1] - begin,
             slice,
-            product == OF_WEIGHTS && p.written[slice] != 0};
+            kind == GEMM_WEIGHTS && p.written[slice] != 0};
 }
-template <enum product product, int N>
-__device__ static struct place first_place(const struct grouped &p, const i32 *starts)
+template <enum gemm_kind kind, int N>
+__device__ static struct grouped_tile_place first_place(const struct grouped_gemm &p, const i32 *starts)
 {
     i32 tile = (i32)blockIdx.x;
-    return place_of<product, N>(p, starts, tile, route_run_of(starts, p.groups.count, tile));
+    return place_of<kind, N>(p, starts, tile, route_run_of(starts, p.groups.count, tile));
 }
-template <enum product product, int N>
-__device__ static struct place next_place(const struct grouped &p, const i32 *starts, const struct place &at)
+template <enum gemm_kind kind, int N>
+__device__ static struct grouped_tile_place next_place(const struct grouped_gemm &p, const i32 *starts,
+                                                       const struct grouped_tile_place &at)
 {
-    return place_of<product, N>(p, starts, at.tile + (i32)gridDim.x, at.group);
+    return place_of<kind, N>(p, starts, at.tile + (i32)gridDim.x, at.group);
 }
-template <enum product product> __device__ static i32 depth_of(const struct grouped &p, const struct place &at)
+template <enum gemm_kind kind>
+__device__ static i32 depth_of(const struct grouped_gemm &p, const struct grouped_tile_place &at)
 {
-    return product == OF_WEIGHTS ? at.rows : (i32)p.a.columns;
+    return kind == GEMM_WEIGHTS ? at.rows : (i32)p.a.columns;
 }
 
 /* ---- The producer: one thread ---- */
-template <enum product product, int N>
-__device__ static void load_a(typename layout<product, N>::stage *to, const tile_map *a, u64 *full,
-                              const struct place &at, i32 k)
+template <enum gemm_kind kind, int N>
+__device__ static void load_a(typename grouped_layout<kind, N>::stage *to, const tile_map *a, u64 *full,
+                              const struct grouped_tile_place &at, i32 k)
 {
-    typedef layout<product, N> L;
+    typedef grouped_layout<kind, N> L;
     if (L::A == BY_ROWS)
         tile_load(to->a[0], a, full, k, at.begin + at.row, 0);
     for (int i = 0; L::A == BY_COLUMNS && i < CONSUMERS; i++)
         tile_load(to->a[i], a, full, at.row + i * TILE_COLUMNS, at.begin + k, 0);
 }
-template <enum product product, int N>
-__device__ static void load_b(typename layout<product, N>::stage *to, const tile_map *b, u64 *full,
-                              const struct place &at, i32 k)
+template <enum gemm_kind kind, int N>
+__device__ static void load_b(typename grouped_layout<kind, N>::stage *to, const tile_map *b, u64 *full,
+                              const struct grouped_tile_place &at, i32 k)
 {
-    typedef layout<product, N> L;
-    if (product == GATED) {
+    typedef grouped_layout<kind, N> L;
+    if (kind == GEMM_SWIGLU) {
         tile_load(to->b[0], b, full, k, at.column, 2 * at.slice);
         tile_load(to->b[N / TILE_COLUMNS / 2], b, full, k, at.column, 2 * at.slice + 1);
     } else if (L::B == BY_ROWS) {
         tile_load(to->b[0], b, full, k, at.column, at.slice);
     }
     for (int i = 0; L::B == BY_COLUMNS && i < N / TILE_COLUMNS; i++)
-        tile_load(to->b[i], b, full, at.column + i * TILE_COLUMNS, product == OF_WEIGHTS ? at.begin + k : k,
-                  product == OF_WEIGHTS ? 0 : at.slice);
+        tile_load(to->b[i], b, full, at.column + i * TILE_COLUMNS, kind == GEMM_WEIGHTS ? at.begin + k : k,
+                  kind == GEMM_WEIGHTS ? 0 : at.slice);
 }
 
-template <enum product product, int N>
-__device__ static void produce(typename layout<product, N>::shared *s, const struct grouped &p, const tile_map *a,
-                               const tile_map *b)
+template <enum gemm_kind kind, int N>
+__device__ static void produce(typename grouped_layout<kind, N>::shared *s, const struct grouped_gemm &p,
+                               const tile_map *a, const tile_map *b)
 {
     struct copy_ring r = {0, 1}; /* all stages start empty */
-    for (struct place at = first_place<product, N>(p, s->starts); at.group < p.groups.count;
-         at = next_place<product, N>(p, s->starts, at)) {
-        for (i32 k = 0, depth = depth_of<product>(p, at); k < depth; k += TILE_K) {
-            typename layout<product, N>::stage *to = &s->at[r.at];
-            mbarrier_wait(&s->empty[r.at], r.turn);
+    for (struct grouped_tile_place at = first_place<kind, N>(p, s->starts); at.group < p.groups.count;
+         at = next_place<kind, N>(p, s->starts, at)) {
+        for (i32 k = 0, depth = depth_of<kind>(p, at); k < depth; k += TILE_K) {
+            typename grouped_layout<kind, N>::stage *to = &s->at[r.at];
+            mbarrier_wait(&s->empty[r.at], r.phase);
             mbarrier_arrive_expecting(&s->full[r.at], sizeof *to);
-            load_a<product, N>(to, a, &s->full[r.at], at, k);
-            load_b<product, N>(to, b, &s->full[r.at], at, k);
-            advance<layout<product, N>::STAGES>(&r);
+            load_a<kind, N>(to, a, &s->full[r.at], at, k);
+            load_b<kind, N>(to, b, &s->full[r.at], at, k);
+            advance<grouped_layout<kind, N>::STAGES>(&r);
         }
     }
 }
@@ -131,7 +134,8 @@ __device__ static void produce(typename layout<product, N>::shared *s, const str
 enum { GATHERING_WARPS = WARPGROUP_THREADS / WARP_THREADS, APART = WARPGROUP_THREADS / 8 };
 
 /* Memory rows of rows first, first + APART, ... of a group that ends before `end`; -1: zeros. */
-template <int COUNT> __device__ static void find_rows(i32 (&source)[COUNT], const struct grouped &p, i32 first, i32 end)
+template <int COUNT>
+__device__ static void find_rows(i32 (&source)[COUNT], const struct grouped_gemm &p, i32 first, i32 end)
 {
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
@@ -161,36 +165,36 @@ template <int left> __device__ static void hand_over(u64 *full)
 }
 
 /* Produces gathered stages. A stage is handed over while the next one is in flight. */
-template <enum product product, int N>
-__device__ static void produce_gathered(typename layout<product, N>::shared *s, const struct grouped &p,
+template <enum gemm_kind kind, int N>
+__device__ static void produce_gathered(typename grouped_layout<kind, N>::shared *s, const struct grouped_gemm &p,
                                         const tile_map *a, const tile_map *b)
 {
-    typedef layout<product, N> L;
-    enum { COUNT = (product == OF_WEIGHTS ? TILE_K : TILE_M) / APART };
+    typedef grouped_layout<kind, N> L;
+    enum { COUNT = (kind == GEMM_WEIGHTS ? TILE_K : TILE_M) / APART };
     struct copy_ring r = {0, 1};
     int thread = (int)threadIdx.x - CONSUMER_THREADS, own = thread / 8;
     i32 column = thread % 8 * 8, before = -1, source[COUNT];
-    for (struct place at = first_place<product, N>(p, s->starts); at.group < p.groups.count;
-         at = next_place<product, N>(p, s->starts, at)) {
+    for (struct grouped_tile_place at = first_place<kind, N>(p, s->starts); at.group < p.groups.count;
+         at = next_place<kind, N>(p, s->starts, at)) {
         i32 end = at.begin + at.rows;
-        if (product != OF_WEIGHTS)
+        if (kind != GEMM_WEIGHTS)
             find_rows(source, p, at.begin + at.row + own, end);
-        for (i32 k = 0, depth = depth_of<product>(p, at); k < depth; k += TILE_K) {
+        for (i32 k = 0, depth = depth_of<kind>(p, at); k < depth; k += TILE_K) {
             typename L::stage *to = &s->at[r.at];
             u64 *full = &s->full[r.at];
-            if (product == OF_WEIGHTS)
+            if (kind == GEMM_WEIGHTS)
                 find_rows(source, p, at.begin + k + own, end);
-            mbarrier_wait(&s->empty[r.at], r.turn);
+            mbarrier_wait(&s->empty[r.at], r.phase);
             if (thread == 0) {
-                mbarrier_arrive_expecting(full, product == OF_WEIGHTS ? sizeof to->a : sizeof to->b);
-                if (product == OF_WEIGHTS)
-                    load_a<product, N>(to, a, full, at, k);
+                mbarrier_arrive_expecting(full, kind == GEMM_WEIGHTS ? sizeof to->a : sizeof to->b);
+                if (kind == GEMM_WEIGHTS)
+                    load_a<kind, N>(to, a, full, at, k);
                 else
-                    load_b<product, N>(to, b, full, at, k);
+                    load_b<kind, N>(to, b, full, at, k);
             }
-            if (product != OF_WEIGHTS)
+            if (kind != GEMM_WEIGHTS)
                 copy_rows(to->a[0], p.a, source, own, k + column);
-            for (int i = 0; product == OF_WEIGHTS && i < N / TILE_COLUMNS; i++)
+            for (int i = 0; kind == GEMM_WEIGHTS && i < N / TILE_COLUMNS; i++)
                 copy_rows(to->b[i], p.b, source, own, at.column + i * TILE_COLUMNS + column);
             copies_commit();
             if (before >= 0)
@@ -205,11 +209,11 @@ __device__ static void produce_gathered(typename layout<product, N>::shared *s, 
 
 /* ---- Consumers: one warpgroup each ---- */
 /* d (+)= a b of a stage: DEPTH columns of k from `from` on. */
-template <enum product product, int N, int DEPTH>
-__device__ static void multiply_stage(float (&d)[N / 2], const typename layout<product, N>::stage *s, int warpgroup,
-                                      i32 from, bool add)
+template <enum gemm_kind kind, int N, int DEPTH>
+__device__ static void multiply_stage(float (&d)[N / 2], const typename grouped_layout<kind, N>::stage *s,
+                                      int warpgroup, i32 from, bool add)
 {
-    typedef layout<product, N> L;
+    typedef grouped_layout<kind, N> L;
     u64 a = tile_descriptor(s->a[warpgroup], BOX * 2), b = tile_descriptor(s->b, BOX * 2);
     keep_in_place(d);
     warpgroup_fence();
@@ -222,53 +226,54 @@ __device__ static void multiply_stage(float (&d)[N / 2], const typename layout<p
 /* Multiplies a tile and releases its stages. The next tile is found while the last wgmma runs. In a
  * forward gemm, k past the end of a stage is zero. In the weight gradient it belongs to the next
  * group, so the last steps take 16 rows each; groups are multiples of 16 rows. */
-template <enum product product, int N>
-__device__ static void multiply_tile(float (&d)[N / 2], struct place *next, typename layout<product, N>::shared *s,
-                                     struct copy_ring *r, const struct grouped &p, const struct place &at,
-                                     int warpgroup)
+template <enum gemm_kind kind, int N>
+__device__ static void multiply_tile(float (&d)[N / 2], struct grouped_tile_place *next,
+                                     typename grouped_layout<kind, N>::shared *s, struct copy_ring *r,
+                                     const struct grouped_gemm &p, const struct grouped_tile_place &at, int warpgroup)
 {
-    i32 depth = depth_of<product>(p, at);
-    i32 whole = product == OF_WEIGHTS ? depth / TILE_K * TILE_K : depth;
+    i32 depth = depth_of<kind>(p, at);
+    i32 whole = kind == GEMM_WEIGHTS ? depth / TILE_K * TILE_K : depth;
     u32 before = 0;
     for (i32 k = 0; k < whole; k += TILE_K) {
-        mbarrier_wait(&s->full[r->at], r->turn);
-        multiply_stage<product, N, TILE_K>(d, &s->at[r->at], warpgroup, 0, k > 0);
+        mbarrier_wait(&s->full[r->at], r->phase);
+        multiply_stage<kind, N, TILE_K>(d, &s->at[r->at], warpgroup, 0, k > 0);
         warpgroup_wait<1>();
         if (k > 0)
             mbarrier_release(&s->empty[before]);
         before = r->at;
-        advance<layout<product, N>::STAGES>(r);
+        advance<grouped_layout<kind, N>::STAGES>(r);
     }
-    *next = next_place<product, N>(p, s->starts, at);
+    *next = next_place<kind, N>(p, s->starts, at);
     warpgroup_wait<0>();
     keep_in_place(d);
     if (whole > 0)
         mbarrier_release(&s->empty[before]);
     if (whole >= depth)
         return;
-    mbarrier_wait(&s->full[r->at], r->turn);
+    mbarrier_wait(&s->full[r->at], r->phase);
     for (i32 k = whole; k < depth; k += 16) {
-        multiply_stage<product, N, 16>(d, &s->at[r->at], warpgroup, k - whole, k > 0);
+        multiply_stage<kind, N, 16>(d, &s->at[r->at], warpgroup, k - whole, k > 0);
         warpgroup_wait<0>();
         keep_in_place(d);
     }
     mbarrier_release(&s->empty[r->at]);
-    advance<layout<product, N>::STAGES>(r);
+    advance<grouped_layout<kind, N>::STAGES>(r);
 }
 
 /* Releases the stages of a tile in which this warpgroup has no rows. */
-template <enum product product, int N>
-__device__ static void pass_over(typename layout<product, N>::shared *s, struct copy_ring *r, i32 depth)
+template <enum gemm_kind kind, int N>
+__device__ static void release_stages(typename grouped_layout<kind, N>::shared *s, struct copy_ring *r, i32 depth)
 {
     for (i32 k = 0; k < depth; k += TILE_K) {
-        mbarrier_wait(&s->full[r->at], r->turn);
+        mbarrier_wait(&s->full[r->at], r->phase);
         mbarrier_release(&s->empty[r->at]);
-        advance<layout<product, N>::STAGES>(r);
+        advance<grouped_layout<kind, N>::STAGES>(r);
     }
 }
 
 /* Weight gradient: the output from the tile's corner to the right and down. */
-[[maybe_unused]] __device__ static struct matrix weights_at(const struct grouped &p, const struct place &at)
+[[maybe_unused]] __device__ static struct matrix weights_at(const struct grouped_gemm &p,
+                                                            const struct grouped_tile_place &at)
 {
     return part_of(p.out, at.slice * p.slice_rows + at.row, at.column, p.slice_rows - at.row);
 }
@@ -276,7 +281,7 @@ __device__ static void pass_over(typename layout<product, N>::shared *s, struct 
 /* Stores gate and up if they are kept, then SwiGLU of the rounded values, which reuses the boxes of
  * gate. */
 template <int N>
-__device__ static void store_gated(const struct grouped &p, const float (&d)[N / 2],
+__device__ static void store_gated(const struct grouped_gemm &p, const float (&d)[N / 2],
                                    bf16 (*box)[WARP_ROWS * TILE_COLUMNS], const tile_map *out, const tile_map *gate_up,
                                    i32 row, i32 column)
 {
@@ -293,80 +298,80 @@ __device__ static void store_gated(const struct grouped &p, const float (&d)[N /
     float y[N / 4];
 #pragma unroll
     for (int i = 0; i < N / 4; i++)
-        y[i] = gated<bf16>(d[i], d[i + N / 4]);
+        y[i] = swiglu_rounded<bf16>(d[i], d[i + N / 4]);
     store_boxes_of_warp<N / 2>(box, y, out, row, column, columns);
 }
 
-template <enum product product, int N>
-__device__ static void consume(typename layout<product, N>::shared *s, const struct grouped &p, const tile_map *out,
-                               const tile_map *gate_up, int warp)
+template <enum gemm_kind kind, int N>
+__device__ static void consume(typename grouped_layout<kind, N>::shared *s, const struct grouped_gemm &p,
+                               const tile_map *out, const tile_map *gate_up, int warp)
 {
     struct copy_ring r = {0, 0};
-    struct place at = first_place<product, N>(p, s->starts), next;
+    struct grouped_tile_place at = first_place<kind, N>(p, s->starts), next;
     for (; at.group < p.groups.count; at = next) {
-        i32 rows = product == OF_WEIGHTS ? (i32)p.slice_rows : at.rows;
+        i32 rows = kind == GEMM_WEIGHTS ? (i32)p.slice_rows : at.rows;
         float d[N / 2] = {}; /* CUDA before 12.9 serializes wgmma into uninitialized registers */
         if (at.row + warp / 4 * ROWS >= rows) {
-            pass_over<product, N>(s, &r, depth_of<product>(p, at));
-            next = next_place<product, N>(p, s->starts, at);
+            release_stages<kind, N>(s, &r, depth_of<kind>(p, at));
+            next = next_place<kind, N>(p, s->starts, at);
             continue;
         }
         if (at.add)
             prefetch_rows_of_warp<N>(weights_at(p, at), warp * WARP_ROWS);
-        multiply_tile<product, N>(d, &next, s, &r, p, at, warp / 4);
+        multiply_tile<kind, N>(d, &next, s, &r, p, at, warp / 4);
         i32 row = at.row + warp * WARP_ROWS;
-        if constexpr (product == OF_WEIGHTS)
+        if constexpr (kind == GEMM_WEIGHTS)
             store_rows_of_warp<N>(weights_at(p, at), at.add, warp * WARP_ROWS, d);
-        else if (row < rows && product == GATED)
+        else if (row < rows && kind == GEMM_SWIGLU)
             store_gated<N>(p, d, s->out[warp], out, gate_up, at.begin + row, at.column);
         else if (row < rows)
             store_boxes_of_warp<N>(s->out[warp], d, out, at.begin + row, at.column, (i32)p.out.columns);
     }
-    if (product != OF_WEIGHTS && threadIdx.x % WARP_THREADS == 0)
+    if (kind != GEMM_WEIGHTS && threadIdx.x % WARP_THREADS == 0)
         tile_stores_wait_read<0>();
 }
 
-template <enum product product, int N, bool gathers>
+template <enum gemm_kind kind, int N, bool gathers>
 static __global__ void __launch_bounds__(THREADS, 1)
-    multiply(struct grouped p, const __grid_constant__ tile_map a, const __grid_constant__ tile_map b,
+    multiply(struct grouped_gemm p, const __grid_constant__ tile_map a, const __grid_constant__ tile_map b,
              const __grid_constant__ tile_map out, const __grid_constant__ tile_map gate_up)
 {
     grid_wait();
 #ifdef WEFT_HOPPER
-    typedef layout<product, N> L;
+    typedef grouped_layout<kind, N> L;
     DYNAMIC_SHARED(typename L::shared, s);
     if (threadIdx.x == 0) {
         ring_init(s->full, s->empty, WARPS, gathers ? 1 + GATHERING_WARPS : 1);
         fence_proxy_async();
     }
-    count_tiles<TILE_M, N, product>(s->starts, p);
+    count_tiles<TILE_M, N, kind>(s->starts, p);
     int warp = warp_of_block();
     if (warp >= WARPS) {
         registers_give<PRODUCER_REGISTERS>();
         if (gathers)
-            produce_gathered<product, N>(s, p, &a, &b);
+            produce_gathered<kind, N>(s, p, &a, &b);
         else if (threadIdx.x == CONSUMER_THREADS)
-            produce<product, N>(s, p, &a, &b);
+            produce<kind, N>(s, p, &a, &b);
     } else {
         registers_take<CONSUMER_REGISTERS>();
-        consume<product, N>(s, p, &out, &gate_up, warp);
+        consume<kind, N>(s, p, &out, &gate_up, warp);
     }
 #endif
 }
 
 /* ---- Host side ---- */
-static i64 tiles_most(const struct grouped &p, enum product product, i64 columns)
+static i64 tiles_most(const struct grouped_gemm &p, enum gemm_kind kind, i64 columns)
 {
-    i64 down = product == OF_WEIGHTS ? p.groups.count * ceil_div(p.slice_rows, TILE_M)
-                                     : ceil_div(p.out.rows, TILE_M) + p.groups.count;
-    return down * ceil_div(product == GATED ? 2 * p.out.columns : p.out.columns, columns);
+    i64 down = kind == GEMM_WEIGHTS ? p.groups.count * ceil_div(p.slice_rows, TILE_M)
+                                    : ceil_div(p.out.rows, TILE_M) + p.groups.count;
+    return down * ceil_div(kind == GEMM_SWIGLU ? 2 * p.out.columns : p.out.columns, columns);
 }
 
-template <enum product product, int N> static tile_map map_of_b(const struct grouped &p)
+template <enum gemm_kind kind, int N> static tile_map map_of_b(const struct grouped_gemm &p)
 {
-    typedef layout<product, N> L;
-    i64 parts = product == OF_WEIGHTS ? 1 : p.b.rows / p.slice_rows;
-    if (product == GATED)
+    typedef grouped_layout<kind, N> L;
+    i64 parts = kind == GEMM_WEIGHTS ? 1 : p.b.rows / p.slice_rows;
+    if (kind == GEMM_SWIGLU)
         return tile_map_of(p.b, 2 * parts, N / 2);
     return tile_map_of(p.b, parts, L::B == BY_ROWS ? N : TILE_K);
 }
@@ -377,55 +382,56 @@ static tile_map map_of_gate_up(struct matrix m)
     return tile_map_of({m.data, {m.columns / 2, m.rows, 2}, {m.stride, m.columns / 2}, {WARP_ROWS, 1}});
 }
 
-template <enum product product, int N, bool gathers> static void launch(struct device *device, const struct grouped &p)
+template <enum gemm_kind kind, int N, bool gathers>
+static void launch(struct device *device, const struct grouped_gemm &p)
 {
-    typedef layout<product, N> L;
+    typedef grouped_layout<kind, N> L;
     i64 bytes = round_up((i64)sizeof(typename L::shared) + p.groups.count * 4, TILE_ALIGNMENT);
-    unsigned blocks = (unsigned)min_i64(tiles_most(p, product, N), cuda_handles_of(device)->multiprocessors);
-    tile_map a = tile_map_of(p.a, 1, L::A == BY_ROWS ? TILE_M : TILE_K), b = map_of_b<product, N>(p);
-    tile_map out = product == OF_WEIGHTS ? a : tile_map_of(p.out, 1, WARP_ROWS);
-    tile_map gate_up = product == GATED && p.gate_up.data ? map_of_gate_up(p.gate_up) : out;
+    unsigned blocks = (unsigned)min_i64(tiles_most(p, kind, N), cuda_handles_of(device)->multiprocessors);
+    tile_map a = tile_map_of(p.a, 1, L::A == BY_ROWS ? TILE_M : TILE_K), b = map_of_b<kind, N>(p);
+    tile_map out = kind == GEMM_WEIGHTS ? a : tile_map_of(p.out, 1, WARP_ROWS);
+    tile_map gate_up = kind == GEMM_SWIGLU && p.gate_up.data ? map_of_gate_up(p.gate_up) : out;
     CUDA_CHECK(
-        cudaFuncSetAttribute((multiply<product, N, gathers>), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
-    LAUNCH(device, (multiply<product, N, gathers>), blocks, THREADS, bytes, p, a, b, out, gate_up);
+        cudaFuncSetAttribute((multiply<kind, N, gathers>), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    LAUNCH(device, (multiply<kind, N, gathers>), blocks, THREADS, bytes, p, a, b, out, gate_up);
 }
 
 /* Uses tiles of 128 columns where 256 would leave half of the last tile empty, or multiprocessors
  * idle. */
-template <enum product product, bool gathers>
-static void launch_by_width(struct device *device, const struct grouped &p)
+template <enum gemm_kind kind, bool gathers>
+static void launch_by_width(struct device *device, const struct grouped_gemm &p)
 {
-    i64 last = (product == GATED ? 2 * p.out.columns : p.out.columns) % 256;
-    if ((last > 0 && last <= 128) || tiles_most(p, product, 256) < 2 * cuda_handles_of(device)->multiprocessors)
-        launch<product, 128, gathers>(device, p);
+    i64 last = (kind == GEMM_SWIGLU ? 2 * p.out.columns : p.out.columns) % 256;
+    if ((last > 0 && last <= 128) || tiles_most(p, kind, 256) < 2 * cuda_handles_of(device)->multiprocessors)
+        launch<kind, 128, gathers>(device, p);
     else
-        launch<product, 256, gathers>(device, p);
+        launch<kind, 256, gathers>(device, p);
 }
 
 /* True if the operands suit TMA. Gathered rows are read 16 bytes at a time, and each half of
  * gate_up must begin at a multiple of 16 bytes. */
-static bool takes(const struct grouped &p, enum product product)
+static bool takes(const struct grouped_gemm &p, enum gemm_kind kind)
 {
-    struct matrix rows = product == OF_WEIGHTS ? p.b : p.a;
-    bool written = product == OF_WEIGHTS || has_tile_map(p.out);
+    struct matrix rows = kind == GEMM_WEIGHTS ? p.b : p.a;
+    bool written = kind == GEMM_WEIGHTS || has_tile_map(p.out);
     bool kept = !p.gate_up.data || (has_tile_map(p.gate_up) && p.out.columns % 8 == 0);
     return has_tile_map(p.a) && has_tile_map(p.b) && p.out.columns > 0 && written && kept &&
            (!p.rows || rows.columns % 8 == 0);
 }
 
-bool grouped_hopper(struct device *device, const struct grouped &p, enum product product)
+bool grouped_hopper(struct device *device, const struct grouped_gemm &p, enum gemm_kind kind)
 {
-    if (!cuda_handles_of(device)->hopper || !takes(p, product))
+    if (!cuda_handles_of(device)->hopper || !takes(p, kind))
         return false;
-    if (tiles_most(p, product, 128) == 0)
+    if (tiles_most(p, kind, 128) == 0)
         return true;
-    if (product == BY_TURNED)
-        launch_by_width<BY_TURNED, false>(device, p);
-    else if (product == BY_STANDING)
-        launch_by_width<BY_STANDING, false>(device, p);
-    else if (product == GATED)
-        (p.rows ? launch_by_width<GATED, true> : launch_by_width<GATED, false>)(device, p);
+    if (kind == GEMM_TRANSPOSED)
+        launch_by_width<GEMM_TRANSPOSED, false>(device, p);
+    else if (kind == GEMM_PLAIN)
+        launch_by_width<GEMM_PLAIN, false>(device, p);
+    else if (kind == GEMM_SWIGLU)
+        (p.rows ? launch_by_width<GEMM_SWIGLU, true> : launch_by_width<GEMM_SWIGLU, false>)(device, p);
     else
-        (p.rows ? launch_by_width<OF_WEIGHTS, true> : launch_by_width<OF_WEIGHTS, false>)(device, p);
+        (p.rows ? launch_by_width<GEMM_WEIGHTS, true> : launch_by_width<GEMM_WEIGHTS, false>)(device, p);
     return true;
 }

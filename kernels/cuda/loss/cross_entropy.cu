@@ -17,31 +17,32 @@ enum { IGNORED = -100 };
 
 /* Online softmax statistics of the logits seen so far: the maximum, and sums of e^z and z e^z over
  * z = x - most. Masked logits (-inf) add nothing: z is clamped at -100, where e^z is 0. */
-struct seen {
+struct softmax_statistics {
     float most, sum, product;
 };
 
-__device__ static float held(float z)
+__device__ static float clamped(float z)
 {
     return z < -100 ? -100 : z;
 }
 
 /* The same statistics relative to a larger `most`. */
-__device__ static struct seen seen_from(struct seen s, float most)
+__device__ static struct softmax_statistics statistics_from(struct softmax_statistics s, float most)
 {
-    float shift = held(s.most - most), factor = expf(shift);
+    float shift = clamped(s.most - most), factor = expf(shift);
     return {most, s.sum * factor, factor * (s.product + shift * s.sum)};
 }
 
-template <typename T, int N> __device__ static struct seen see(struct seen s, elements<T, N> x)
+template <typename T, int N>
+__device__ static struct softmax_statistics statistics_with(struct softmax_statistics s, elements<T, N> x)
 {
     float most = s.most;
     for (int k = 0; k < N; k++)
         most = fmaxf(most, to_f32(x.at[k]));
     if (most > s.most)
-        s = seen_from(s, most);
+        s = statistics_from(s, most);
     for (int k = 0; k < N; k++) {
-        float z = held(to_f32(x.at[k]) - most), e = expf(z);
+        float z = clamped(to_f32(x.at[k]) - most), e = expf(z);
         s.sum += e;
         s.product += z * e;
     }
@@ -55,10 +56,10 @@ static __global__ void losses(float *loss, float *lse, float *entropy, struct ma
     grid_wait();
     i64 row = blockIdx.x;
     const T *x = row_of<T>(logits, row);
-    struct seen s = {-FLT_MAX, 0, 0};
+    struct softmax_statistics s = {-FLT_MAX, 0, 0};
     COLUMNS(i, logits.columns / N)
-    s = see<T, N>(s, load<N>(x + i * N));
-    s = seen_from(s, block_max(s.most));
+    s = statistics_with<T, N>(s, load<N>(x + i * N));
+    s = statistics_from(s, block_max(s.most));
     float sum = block_sum(s.sum), product = block_sum(s.product);
     if (threadIdx.x > 0)
         return;

@@ -56,7 +56,7 @@ __device__ inline i64 visit_ranked(i64 n, i64 most, const Load &load, const Is &
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++)
             mine |= begin + k * WARP_THREADS + lane < n && is(x.at[k]) ? 1u << k : 0;
-        count = warp_combine((i32)__popc(mine), plus());
+        count = warp_combine((i32)__popc(mine), sum_operator());
         rank = seen + __shfl_sync(0xffffffffu, block_scan(lane == 0 ? count : 0, &all), 0);
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
@@ -70,7 +70,7 @@ __device__ inline i64 visit_ranked(i64 n, i64 most, const Load &load, const Is &
     return seen;
 }
 
-struct passed {
+struct weight_position {
     i64 at;        /* -1: all weights are zero */
     double before; /* weight of the elements before it */
 };
@@ -79,9 +79,9 @@ struct passed {
  * does, because sums taken in another order differ in the last bit, the last element with a
  * positive weight. */
 template <typename Weight>
-__device__ inline struct passed pass_target(i64 begin, i64 end, double target, const Weight &weight)
+__device__ inline struct weight_position find_weight(i64 begin, i64 end, double target, const Weight &weight)
 {
-    SHARED(struct passed, found, 1);
+    SHARED(struct weight_position, found, 1);
     i32 me = (i32)threadIdx.x, threads = (i32)blockDim.x, best = 0;
     double sum = 0, all;
     __syncthreads(); /* for the previous call */
@@ -90,7 +90,7 @@ __device__ inline struct passed pass_target(i64 begin, i64 end, double target, c
     for (i64 first = begin; first < end && best <= threads; first += threads) {
         double w = first + me < end ? (double)weight(first + me) : 0, before = sum + block_scan(w, &all);
         i32 key = w > 0 && before + w > target ? 2 * threads - me : w > 0 ? me + 1 : 0;
-        best = block_combine(key, 0, larger());
+        best = block_combine(key, 0, max_operator());
         if (best > 0 && key == best)
             found[0] = {first + me, before};
         sum += all;
@@ -112,7 +112,7 @@ __device__ inline i64 draw_by_weight(double *total, i64 n, double u, const Load 
         double mass = 0;
         i64 end = (s + 1) * length < n ? (s + 1) * length : n;
         visit_chunks(s * length, end, 0, 1, load, [&](i64, float x) { mass += (double)weigh(x); });
-        mass = warp_combine(mass, plus());
+        mass = warp_combine(mass, sum_operator());
         if (threadIdx.x % WARP_THREADS == 0)
             masses[s] = mass;
     }
@@ -122,10 +122,10 @@ __device__ inline i64 draw_by_weight(double *total, i64 n, double u, const Load 
         sum += masses[s];
     }
     *total = block_sum(sum);
-    struct passed segment = pass_target(0, count, u * *total, [&](i64 s) { return masses[s]; });
+    struct weight_position segment = find_weight(0, count, u * *total, [&](i64 s) { return masses[s]; });
     i64 begin = segment.at * length, end = begin + length < n ? begin + length : n;
     if (segment.at < 0)
         return -1;
-    return pass_target(begin, end, u * *total - segment.before, [&](i64 i) { return weigh(load(i)); }).at;
+    return find_weight(begin, end, u * *total - segment.before, [&](i64 i) { return weigh(load(i)); }).at;
 }
 #endif

@@ -5,7 +5,7 @@
  * a fixed tree of threads. */
 #include "kernels/cuda/loss/draw.h"
 
-enum { CUTS = 3, FEW = WIDE, BINS = WIDE_THREADS };
+enum { CUTS = 3, CANDIDATES_MOST = WIDE, BINS = WIDE_THREADS };
 constexpr float BINS_PER_NAT = 16;
 
 template <typename T> struct row {
@@ -42,27 +42,27 @@ template <int N> __device__ static void sum_all(double (&sums)[N])
     __syncthreads(); /* for the previous call */
 #pragma unroll
     for (int k = 0; k < N; k++) {
-        sums[k] = warp_combine(sums[k], plus());
+        sums[k] = warp_combine(sums[k], sum_operator());
         if (lane == 0)
             warps[k * count + warp] = sums[k];
     }
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < N; k++)
-        sums[k] = warp_combine(lane < count ? warps[k * count + lane] : 0, plus());
+        sums[k] = warp_combine(lane < count ? warps[k * count + lane] : 0, sum_operator());
 }
 
-struct found {
+struct sample_level {
     u32 level;
     double above; /* mass or count above that level */
 };
-struct goal {
+struct sample_goal {
     double amount;
     bool passed, counted; /* passed: sum > amount, else sum >= amount; counted: counts, else masses */
 };
 
 /* True if the sum reaches the goal. A NaN reaches every goal, and any sum reaches a NaN goal. */
-__device__ static bool reached(const struct goal &goal, double sum)
+__device__ static bool reached(const struct sample_goal &goal, double sum)
 {
     return goal.passed ? !(sum <= goal.amount) : !(sum < goal.amount);
 }
@@ -71,7 +71,8 @@ __device__ static bool reached(const struct goal &goal, double sum)
  * assumed to reach it, and the elements above `high` not to. If an element has level `high`, then
  * some element has the returned level, whatever the goal. */
 template <typename T>
-__device__ static struct found find_level(const struct row<T> &row, u32 low, u32 high, const struct goal &goal)
+__device__ static struct sample_level find_level(const struct row<T> &row, u32 low, u32 high,
+                                                 const struct sample_goal &goal)
 {
     double above = 0;
     while (low < high) {
@@ -114,22 +115,22 @@ template <typename T> __device__ static i32 find_id(const struct row<T> &row, u3
     visit_ranked(
         row.n, nth, row, [&](float x) { return level_of(x) == level; },
         [&](i64 rank, i64 i, float) { last = rank <= nth ? (i32)i : last; });
-    last = block_combine(last, 0, larger());
+    last = block_combine(last, 0, max_operator());
     return row.ids ? row.ids[last] : last;
 }
 
-struct kept { /* all above the last level, and the first `ties` ids of it */
-    struct found last;
+struct nucleus_cut { /* all above the last level, and the first `ties` ids of it */
+    struct sample_level last;
     double ties, mass;
 };
 
 /* Among the top_k most probable, the fewest that hold top_p of their mass (Holtzman et al. 2019).
  */
 template <typename T>
-__device__ static struct kept keep_most_probable(const struct row<T> &row, double mass, const struct sampling &s)
+__device__ static struct nucleus_cut find_nucleus(const struct row<T> &row, double mass, const struct sampling &s)
 {
     u32 end = level_of(row.most);
-    struct found last = {0, 0};
+    struct sample_level last = {0, 0};
     double ties = (double)row.n, kept = mass;
     if (s.top_k > 0) {
         double count = s.top_k < row.n ? (double)s.top_k : (double)row.n;
@@ -138,7 +139,7 @@ __device__ static struct kept keep_most_probable(const struct row<T> &row, doubl
         kept = mass_from(row, (u64)last.level + 1) + ties * (double)probability(row, value_of(last.level));
     }
     if (s.top_p < 1) {
-        struct found nucleus = find_level(row, last.level, end, {(double)s.top_p * kept, false, false});
+        struct sample_level nucleus = find_level(row, last.level, end, {(double)s.top_p * kept, false, false});
         double p = (double)probability(row, value_of(nucleus.level)),
                needed = ceil((s.top_p * kept - nucleus.above) / p);
         ties = fmin(fmax(needed, 1.0), nucleus.level == last.level ? ties : (double)row.n);
@@ -159,9 +160,9 @@ __device__ static i32 draw_most_probable(const struct row<T> &row, double mass, 
                                          const u32 *identity)
 {
     u32 end = level_of(row.most);
-    struct kept kept = keep_most_probable(row, mass, s);
+    struct nucleus_cut kept = find_nucleus(row, mass, s);
     double target = uniform_of(s, identity) * kept.mass;
-    struct found drawn = find_level(row, kept.last.level, end, {target, true, false});
+    struct sample_level drawn = find_level(row, kept.last.level, end, {target, true, false});
     double p = (double)probability(row, value_of(drawn.level)), nth = p > 0 ? floor((target - drawn.above) / p) + 1 : 1;
     nth = fmin(fmax(nth, 1.0), drawn.level == kept.last.level ? kept.ties : (double)row.n);
     return find_id(row, drawn.level, (i64)nth);
@@ -173,9 +174,9 @@ __host__ __device__ static bool cuts_off(const struct sampling &s)
     return s.temperature > 0 && (s.top_k > 0 || s.top_p < 1);
 }
 
-static size_t few_bytes(const struct sampling &s)
+static size_t candidates_bytes(const struct sampling &s)
 {
-    return cuts_off(s) ? FEW * (sizeof(float) + sizeof(i32)) : 0;
+    return cuts_off(s) ? CANDIDATES_MOST * (sizeof(float) + sizeof(i32)) : 0;
 }
 
 /* Histogram bin of a logit by its distance to the maximum; the last bin holds the rest. */
@@ -202,7 +203,7 @@ template <typename T> __device__ static double fill_bins(i32 *counts, const stru
 
 /* The first bin such that it and the bins before it certainly contain everything kept: with top_k
  * at least k elements, otherwise the mass after it is at most what top_p cuts off. BINS if there is
- * none, or if it holds more than FEW elements. */
+ * none, or if it holds more than CANDIDATES_MOST elements. */
 __device__ static i32 find_bin(const i32 *counts, i64 n, double mass, const struct sampling &s)
 {
     const double more = 1.001; /* margin for the rounded bin edges */
@@ -212,27 +213,27 @@ __device__ static i32 find_bin(const i32 *counts, i64 n, double mass, const stru
     double behind = -most - block_scan(most, &total);
     behind += total + (double)(n - all) * (double)expf(-(float)(BINS - 1) / BINS_PER_NAT);
     bool holds = s.top_k > 0 ? number >= (s.top_k < n ? s.top_k : n) : more * behind <= (1 - (double)s.top_p) * mass;
-    return BINS - block_combine(holds && number <= FEW ? BINS - bin : 0, 0, larger());
+    return BINS - block_combine(holds && number <= CANDIDATES_MOST ? BINS - bin : 0, 0, max_operator());
 }
 
-/* Returns the row's mass and copies the candidates if they are few; otherwise out->n is 0. `few`
- * has room for FEW values and as many ids. */
+/* Returns the row's mass and copies the candidates if they are few; otherwise out->n is 0.
+ * `candidates` has room for CANDIDATES_MOST values and as many ids. */
 template <typename T>
-__device__ static double gather_few(struct row<float> *out, float *few, const struct row<T> &row,
-                                    const struct sampling &s)
+__device__ static double gather_candidates(struct row<float> *out, float *candidates, const struct row<T> &row,
+                                           const struct sampling &s)
 {
     SHARED(i32, counts, BINS);
-    i32 *ids = (i32 *)(few + FEW);
-    bool fits = row.n <= FEW;
+    i32 *ids = (i32 *)(candidates + CANDIDATES_MOST);
+    bool fits = row.n <= CANDIDATES_MOST;
     double mass = fits ? mass_from(row, 0) : fill_bins(counts, row);
     i32 last = fits ? BINS : find_bin(counts, row.n, mass, s);
     i64 count = 0;
     if (fits || last < BINS)
         count = visit_ranked(
             row.n, row.n, row, [&](float x) { return bin_of(row, x) <= last; },
-            [&](i64 rank, i64 i, float x) { few[rank - 1] = x, ids[rank - 1] = (i32)i; });
+            [&](i64 rank, i64 i, float x) { candidates[rank - 1] = x, ids[rank - 1] = (i32)i; });
     __syncthreads();
-    *out = {few, ids, count, row.most, row.scale};
+    *out = {candidates, ids, count, row.most, row.scale};
     return mass;
 }
 
@@ -248,7 +249,7 @@ template <typename T> __device__ static u64 find_best(const T *x, i64 n)
             best = level_of(value) > level ? i : best;
             level = level_of(value) > level ? level_of(value) : level;
         });
-    return block_combine((u64)level << 32 | (u32) ~(u32)best, (u64)0, larger());
+    return block_combine((u64)level << 32 | (u32) ~(u32)best, (u64)0, max_operator());
 }
 
 template <typename T> __device__ static row<T> row_at(struct matrix logits, float most, float temperature)
@@ -269,10 +270,11 @@ static __global__ __launch_bounds__(WIDE_THREADS) void draw_codes(i32 *code, flo
     float log_mass = 0;
     double mass;
     if (cuts_off(s)) {
-        struct row<float> few;
-        mass = gather_few(&few, shared, all, s);
+        struct row<float> candidates;
+        mass = gather_candidates(&candidates, shared, all, s);
         log_mass = (float)log(mass);
-        drawn = few.n > 0 ? draw_most_probable(few, mass, s, identity) : draw_most_probable(all, mass, s, identity);
+        drawn = candidates.n > 0 ? draw_most_probable(candidates, mass, s, identity)
+                                 : draw_most_probable(all, mass, s, identity);
     } else if (s.temperature > 0) {
         i64 passed =
             draw_by_weight(&mass, all.n, uniform_of(s, identity), all, [&](float x) { return probability(all, x); });
@@ -290,7 +292,7 @@ extern "C" void cuda_sample(struct device *device, i32 *code, float *logprob, st
 {
     if (logits.rows > 0)
         LAUNCH_BY_DTYPE(device, logits.dtype, draw_codes, (unsigned)logits.rows, threads_of_row(logits.columns),
-                        few_bytes(*sampling), code, logprob, logits, identity, *sampling);
+                        candidates_bytes(*sampling), code, logprob, logits, identity, *sampling);
 }
 
 __device__ static float softplus(float x)

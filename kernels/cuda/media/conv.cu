@@ -4,7 +4,7 @@
 /* Convolution as an implicit gemm: out [M, N] = sum over k of a b, where im2col patches are never
  * materialized.
  *
- *     what      M                 N            k                  a               b
+ *     pass      M                 N            k                  a               b
  *     FORWARD   output positions  out          tap, in channel    x, gathered     w
  *     DATA      input positions   in           tap, out channel   dy, gathered    w, transposed
  *     WEIGHTS   out               tap, in      output positions   dy, transposed  x, gathered
@@ -30,7 +30,7 @@
  *     split K (WEIGHTS): chunks of at least CHUNK_LEAST 512 positions, BLOCKS_WANTED blocks
  *
  * Source: implicit gemm of cuDNN (Chetlur et al. 2014, arXiv 1410.0759). */
-enum what { FORWARD, DATA, WEIGHTS };
+enum conv_pass { FORWARD, DATA, WEIGHTS };
 enum { STEP = 32, CHUNK_LEAST = 512, BLOCKS_WANTED = 512, BYTES_OF_RUN = 16 };
 
 /* Threads of a block with a tile of SIDE x SIDE. Each warp computes 32 columns of half of the rows.
@@ -46,15 +46,15 @@ template <typename T> __host__ __device__ constexpr int stages_of(void)
 
 /* An index in mixed radix, last digit fastest. Positions: image, time, height, width. k or N: tap
  * (3 digits), channel. */
-struct digits {
+struct conv_digits {
     int at[4];
 };
 
 struct conv_problem {
     struct matrix out, gathered, other;
-    struct digits places, taps; /* radix of each digit but the first */
-    struct digits rows_of_w;    /* tap, channel: the last two digits */
-    int other_channels;         /* channels of the matrix that is not gathered */
+    struct conv_digits places, taps; /* radix of each digit but the first */
+    struct conv_digits rows_of_w;    /* tap, channel: the last two digits */
+    int other_channels;              /* channels of the matrix that is not gathered */
     int stride[3], dilation[3], pad[3];
     int from[3];        /* time, height, width of the gathered matrix */
     int m, n, k, chunk; /* chunk: split size of k, a multiple of STEP */
@@ -62,9 +62,9 @@ struct conv_problem {
     bool add;
 };
 
-__device__ static struct digits digits_of(int index, const struct digits &sizes)
+__device__ static struct conv_digits digits_of(int index, const struct conv_digits &sizes)
 {
-    struct digits d;
+    struct conv_digits d;
     unsigned rest = (unsigned)index;
 #pragma unroll
     for (int i = 3; i > 0; i--) {
@@ -76,7 +76,7 @@ __device__ static struct digits digits_of(int index, const struct digits &sizes)
 }
 
 /* Adds `by` to the index. Returns true if a digit other than the last has changed. */
-template <int DIGITS> __device__ static bool count_on(struct digits &d, const struct digits &sizes, int by)
+template <int DIGITS> __device__ static bool count_on(struct conv_digits &d, const struct conv_digits &sizes, int by)
 {
     d.at[3] += by;
     if (d.at[3] < sizes.at[3])
@@ -95,33 +95,34 @@ template <int DIGITS> __device__ static bool count_on(struct digits &d, const st
 
 /* Linear part of an address, for a place or a tap: coordinates, their row, and (DATA) the
  * remainders by the strides, combined in one number. */
-struct part {
+struct conv_address {
     int at[3], row, rest;
 };
 
-template <enum what what>
-__device__ static struct part origin_of(const struct conv_problem &p, const struct digits &place)
+template <enum conv_pass pass>
+__device__ static struct conv_address origin_of(const struct conv_problem &p, const struct conv_digits &place)
 {
-    struct part o = {};
+    struct conv_address o = {};
     o.row = place.at[0];
 #pragma unroll
     for (int axis = 0; axis < 3; axis++) {
         int at = place.at[axis + 1], size = p.stride[axis];
-        o.at[axis] = what == DATA ? (at + p.pad[axis]) / size : at * size - p.pad[axis];
-        o.rest = what == DATA ? o.rest * size + (at + p.pad[axis]) % size : 0;
+        o.at[axis] = pass == DATA ? (at + p.pad[axis]) / size : at * size - p.pad[axis];
+        o.rest = pass == DATA ? o.rest * size + (at + p.pad[axis]) % size : 0;
         o.row = o.row * p.from[axis] + o.at[axis];
     }
     return o;
 }
 
-template <enum what what> __device__ static struct part reach_of(const struct conv_problem &p, const struct digits &tap)
+template <enum conv_pass pass>
+__device__ static struct conv_address reach_of(const struct conv_problem &p, const struct conv_digits &tap)
 {
-    struct part r = {};
+    struct conv_address r = {};
 #pragma unroll
     for (int axis = 0; axis < 3; axis++) {
         int at = tap.at[axis] * p.dilation[axis], size = p.stride[axis];
-        r.at[axis] = what == DATA ? -(at / size) : at;
-        r.rest = what == DATA ? r.rest * size + at % size : 0;
+        r.at[axis] = pass == DATA ? -(at / size) : at;
+        r.rest = pass == DATA ? r.rest * size + at % size : 0;
         r.row = r.row * p.from[axis] + r.at[axis];
     }
     return r;
@@ -129,11 +130,11 @@ template <enum what what> __device__ static struct part reach_of(const struct co
 
 /* Address of the gathered element. NULL if it is outside, or (DATA) if no output has read it with
  * this tap. */
-template <typename T, enum what what>
-__device__ static const T *gather(const struct conv_problem &p, const struct part &origin, const struct part &reach,
-                                  int channel)
+template <typename T, enum conv_pass pass>
+__device__ static const T *gather(const struct conv_problem &p, const struct conv_address &origin,
+                                  const struct conv_address &reach, int channel)
 {
-    bool is = what != DATA || origin.rest == reach.rest;
+    bool is = pass != DATA || origin.rest == reach.rest;
 #pragma unroll
     for (int axis = 0; axis < 3; axis++)
         is &= (unsigned)(origin.at[axis] + reach.at[axis]) < (unsigned)p.from[axis];
@@ -142,13 +143,13 @@ __device__ static const T *gather(const struct conv_problem &p, const struct par
 
 /* A tile of one operand: [SIDE][STEP], or transposed [STEP][SIDE]. Padding puts the elements of a
  * column in different banks, and aligns bf16 rows to 16 bytes. */
-template <typename T, bool turned, int SIDE> struct tile {
-    enum { PAD = sizeof(T) == 2 ? 8 : 1, STRIDE = (turned ? SIDE : STEP) + PAD };
-    enum { BYTES = ((turned ? STEP : SIDE) * STRIDE * (int)sizeof(T) + 15) / 16 * 16 };
+template <typename T, bool transposed, int SIDE> struct conv_tile {
+    enum { PAD = sizeof(T) == 2 ? 8 : 1, STRIDE = (transposed ? SIDE : STEP) + PAD };
+    enum { BYTES = ((transposed ? STEP : SIDE) * STRIDE * (int)sizeof(T) + 15) / 16 * 16 };
 };
-template <typename T, enum what what, int SIDE>
-struct tiles {
-    typedef tile<T, what == WEIGHTS, SIDE> a; typedef tile<T, what != FORWARD, SIDE> b;
+template <typename T, enum conv_pass pass, int SIDE>
+struct conv_tiles {
+    typedef conv_tile<T, pass == WEIGHTS, SIDE> a; typedef conv_tile<T, pass != FORWARD, SIDE> b;
     enum {BYTES = a::BYTES + b::BYTES};
 };
 
@@ -172,87 +173,87 @@ template <typename T, int V> __device__ static void load_run(T *to, const T *fro
 }
 
 /* Runs of a tile that this thread loads: one at the same place of every LINES-th line. */
-template <typename T, int V, bool turned, int SIDE> struct lines_of_thread {
-    enum { RUNS = (turned ? SIDE : STEP) / V, LINES = threads_of<SIDE>() / RUNS };
-    enum { COUNT = (turned ? STEP : SIDE) / LINES };
+template <typename T, int V, bool transposed, int SIDE> struct lines_of_thread {
+    enum { RUNS = (transposed ? SIDE : STEP) / V, LINES = threads_of<SIDE>() / RUNS };
+    enum { COUNT = (transposed ? STEP : SIDE) / LINES };
     int run, line;
     __device__ lines_of_thread() : run((int)threadIdx.x % RUNS * V), line((int)threadIdx.x / RUNS) {}
 };
 
 /* A thread's position along k, as digits for the operands that need them. */
-struct cursor {
-    struct digits a, b;
-    struct part reach; /* reach of a's tap; WEIGHTS: of b's tap, fixed like its channel */
+struct conv_cursor {
+    struct conv_digits a, b;
+    struct conv_address reach; /* reach of a's tap; WEIGHTS: of b's tap, fixed like its channel */
     int channel;
 };
 
-template <typename T, enum what what, int V, int SIDE>
-__device__ static struct cursor begin(const struct conv_problem &p, int n, int k)
+template <typename T, enum conv_pass pass, int V, int SIDE>
+__device__ static struct conv_cursor begin(const struct conv_problem &p, int n, int k)
 {
-    lines_of_thread<T, V, what == WEIGHTS, SIDE> a;
-    lines_of_thread<T, V, what != FORWARD, SIDE> b;
-    struct cursor c = {};
-    if (what == WEIGHTS) {
-        struct digits tap = digits_of(n + b.run < p.n ? n + b.run : p.n - 1, p.taps);
-        c.reach = reach_of<what>(p, tap);
+    lines_of_thread<T, V, pass == WEIGHTS, SIDE> a;
+    lines_of_thread<T, V, pass != FORWARD, SIDE> b;
+    struct conv_cursor c = {};
+    if (pass == WEIGHTS) {
+        struct conv_digits tap = digits_of(n + b.run < p.n ? n + b.run : p.n - 1, p.taps);
+        c.reach = reach_of<pass>(p, tap);
         c.channel = tap.at[3];
         c.b = digits_of(k + b.line, p.places);
         return c;
     }
     c.a = digits_of(k + a.run, p.taps);
-    c.reach = reach_of<what>(p, c.a);
-    if (what == DATA)
+    c.reach = reach_of<pass>(p, c.a);
+    if (pass == DATA)
         c.b = digits_of(k + b.line, p.rows_of_w);
     return c;
 }
 
 /* Loads the tile of a at row m and depth k, and advances the cursor by STEP. */
-template <typename T, enum what what, int V, int SIDE>
-__device__ static void load_a(T *to, const struct conv_problem &p, const struct part *origins, struct cursor &c, int m,
-                              int k, int end)
+template <typename T, enum conv_pass pass, int V, int SIDE>
+__device__ static void load_a(T *to, const struct conv_problem &p, const struct conv_address *origins,
+                              struct conv_cursor &c, int m, int k, int end)
 {
-    constexpr int stride = tile<T, what == WEIGHTS, SIDE>::STRIDE;
-    lines_of_thread<T, V, what == WEIGHTS, SIDE> at;
+    constexpr int stride = conv_tile<T, pass == WEIGHTS, SIDE>::STRIDE;
+    lines_of_thread<T, V, pass == WEIGHTS, SIDE> at;
 #pragma unroll 2
     for (int i = 0; i < at.COUNT; i++) {
         const T *from = NULL;
         int line = at.line + i * at.LINES;
-        if (what == WEIGHTS && k + line < end && m + at.run < p.m)
+        if (pass == WEIGHTS && k + line < end && m + at.run < p.m)
             from = row_of<T>(p.other, k + line) + m + at.run;
-        if (what != WEIGHTS && k + at.run < end && m + line < p.m)
-            from = gather<T, what>(p, origins[line], c.reach, c.a.at[3]);
+        if (pass != WEIGHTS && k + at.run < end && m + line < p.m)
+            from = gather<T, pass>(p, origins[line], c.reach, c.a.at[3]);
         load_run<T, V>(to + line * stride + at.run, from, p.gathered.data);
     }
-    if (what != WEIGHTS && count_on<4>(c.a, p.taps, STEP))
-        c.reach = reach_of<what>(p, c.a);
+    if (pass != WEIGHTS && count_on<4>(c.a, p.taps, STEP))
+        c.reach = reach_of<pass>(p, c.a);
 }
 
 /* Address of b's element, or run of elements, at the cursor. */
-template <typename T, enum what what>
-__device__ static const T *b_at(const struct conv_problem &p, const struct cursor &c, int n)
+template <typename T, enum conv_pass pass>
+__device__ static const T *b_at(const struct conv_problem &p, const struct conv_cursor &c, int n)
 {
-    if (what == WEIGHTS)
-        return gather<T, what>(p, origin_of<what>(p, c.b), c.reach, c.channel);
+    if (pass == WEIGHTS)
+        return gather<T, pass>(p, origin_of<pass>(p, c.b), c.reach, c.channel);
     return row_of<T>(p.other, c.b.at[3]) + (i64)c.b.at[2] * p.other_channels + n;
 }
 
-template <typename T, enum what what, int V, int SIDE>
-__device__ static void load_b(T *to, const struct conv_problem &p, struct cursor &c, int n, int k, int end)
+template <typename T, enum conv_pass pass, int V, int SIDE>
+__device__ static void load_b(T *to, const struct conv_problem &p, struct conv_cursor &c, int n, int k, int end)
 {
-    constexpr int stride = tile<T, what != FORWARD, SIDE>::STRIDE;
-    lines_of_thread<T, V, what != FORWARD, SIDE> at;
+    constexpr int stride = conv_tile<T, pass != FORWARD, SIDE>::STRIDE;
+    lines_of_thread<T, V, pass != FORWARD, SIDE> at;
 #pragma unroll 2
     for (int i = 0; i < at.COUNT; i++) {
         const T *from = NULL;
         int line = at.line + i * at.LINES;
-        if (what == FORWARD && k + at.run < end && n + line < p.n)
+        if (pass == FORWARD && k + at.run < end && n + line < p.n)
             from = row_of<T>(p.other, n + line) + k + at.run;
-        if (what != FORWARD && k + line < end && n + at.run < p.n)
-            from = b_at<T, what>(p, c, n + at.run);
+        if (pass != FORWARD && k + line < end && n + at.run < p.n)
+            from = b_at<T, pass>(p, c, n + at.run);
         load_run<T, V>(to + line * stride + at.run, from, p.gathered.data);
-        if (what == DATA)
+        if (pass == DATA)
             count_on<2>(c.b, p.rows_of_w, at.LINES);
-        if (what == WEIGHTS)
+        if (pass == WEIGHTS)
             count_on<4>(c.b, p.places, at.LINES);
     }
 }
@@ -277,18 +278,19 @@ template <int SIDE> __device__ static int first_column(void)
 
 /* Loads four 8 x 8 pieces. Bit `row_bit` of the piece's number adds 8 rows, the other bit adds 8 of
  * k. */
-template <bool turned, int SIDE>
+template <bool transposed, int SIDE>
 __device__ static void load_pieces(u32 (&out)[4], const bf16 *from, int row, int k, int row_bit)
 {
     int lane = (int)threadIdx.x % WARP_THREADS, piece = lane / 8, line = lane % 8;
     int rows = row + (piece >> row_bit & 1) * 8, ks = k + (piece >> (1 - row_bit) & 1) * 8;
-    if (turned)
-        load_matrices_transposed(out, from + (ks + line) * tile<bf16, true, SIDE>::STRIDE + rows);
+    if (transposed)
+        load_matrices_transposed(out, from + (ks + line) * conv_tile<bf16, true, SIDE>::STRIDE + rows);
     else
-        load_matrices(out, from + (rows + line) * tile<bf16, false, SIDE>::STRIDE + ks);
+        load_matrices(out, from + (rows + line) * conv_tile<bf16, false, SIDE>::STRIDE + ks);
 }
 
-template <enum what what, int SIDE> __device__ static void multiply(sums<bf16, SIDE> &sum, const bf16 *a, const bf16 *b)
+template <enum conv_pass pass, int SIDE>
+__device__ static void multiply(sums<bf16, SIDE> &sum, const bf16 *a, const bf16 *b)
 {
     int row = first_row<SIDE>(), column = first_column<SIDE>();
 #pragma unroll
@@ -296,10 +298,10 @@ template <enum what what, int SIDE> __device__ static void multiply(sums<bf16, S
         u32 left[SIDE / 32][4], right[2][4];
 #pragma unroll
         for (int i = 0; i < SIDE / 32; i++)
-            load_pieces<what == WEIGHTS, SIDE>(left[i], a, row + i * 16, k, 0);
+            load_pieces<pass == WEIGHTS, SIDE>(left[i], a, row + i * 16, k, 0);
 #pragma unroll
         for (int j = 0; j < 2; j++)
-            load_pieces<what != FORWARD, SIDE>(right[j], b, column + j * 16, k, 1);
+            load_pieces<pass != FORWARD, SIDE>(right[j], b, column + j * 16, k, 1);
 #pragma unroll
         for (int i = 0; i < SIDE / 32; i++)
 #pragma unroll
@@ -308,11 +310,13 @@ template <enum what what, int SIDE> __device__ static void multiply(sums<bf16, S
     }
 }
 
-template <enum what what, int SIDE>
+template <enum conv_pass pass, int SIDE>
 __device__ static void multiply(sums<float, SIDE> &sum, const float *a, const float *b)
 {
-    constexpr int a_row = what == WEIGHTS ? 1 : tile<float, false, SIDE>::STRIDE, a_k = what == WEIGHTS ? SIDE + 1 : 1;
-    constexpr int b_row = what != FORWARD ? 1 : tile<float, false, SIDE>::STRIDE, b_k = what != FORWARD ? SIDE + 1 : 1;
+    constexpr int a_row = pass == WEIGHTS ? 1 : conv_tile<float, false, SIDE>::STRIDE,
+                  a_k = pass == WEIGHTS ? SIDE + 1 : 1;
+    constexpr int b_row = pass != FORWARD ? 1 : conv_tile<float, false, SIDE>::STRIDE,
+                  b_k = pass != FORWARD ? SIDE + 1 : 1;
     int y = (int)threadIdx.x / 16, x = (int)threadIdx.x % 16;
 #pragma unroll 4
     for (int k = 0; k < STEP; k++) {
@@ -386,29 +390,29 @@ __device__ static void store(const struct conv_problem &p, int m, int n, const s
             put_at<Out, V>(p, m + y + 8 * i, n + x + 16 * j, sum.at[i][j], sum.at[i][j + 1]);
 }
 
-template <typename T, enum what what, int V, int SIDE>
+template <typename T, enum conv_pass pass, int V, int SIDE>
 static __global__ void __launch_bounds__(threads_of<SIDE>(), SIDE == 64 ? 5 : 2) convolve(struct conv_problem p)
 {
     grid_wait();
-    typedef tiles<T, what, SIDE> shape;
+    typedef conv_tiles<T, pass, SIDE> shape;
     constexpr int stages = stages_of<T>();
     DYNAMIC_SHARED(char, memory);
-    SHARED(struct part, origins, SIDE);
+    SHARED(struct conv_address, origins, SIDE);
     int m = (int)blockIdx.x * SIDE, n = (int)blockIdx.y * SIDE, k = (int)blockIdx.z * p.chunk;
     int end = k + p.chunk < p.k ? k + p.chunk : p.k, next = k;
-    if (what != WEIGHTS)
+    if (pass != WEIGHTS)
         for (int i = (int)threadIdx.x; i < SIDE; i += threads_of<SIDE>())
-            origins[i] = origin_of<what>(p, digits_of(m + i < p.m ? m + i : p.m - 1, p.places));
+            origins[i] = origin_of<pass>(p, digits_of(m + i < p.m ? m + i : p.m - 1, p.places));
     __syncthreads();
-    struct cursor c = begin<T, what, V, SIDE>(p, n, k);
+    struct conv_cursor c = begin<T, pass, V, SIDE>(p, n, k);
     sums<T, SIDE> sum = {};
     int filled = 0, read = 0;
     auto load = [&] {
         char *to = memory + filled * shape::BYTES;
         filled = filled + 1 < stages ? filled + 1 : 0;
         if (next < end) {
-            load_a<T, what, V, SIDE>((T *)to, p, origins, c, m, next, end);
-            load_b<T, what, V, SIDE>((T *)(to + shape::a::BYTES), p, c, n, next, end);
+            load_a<T, pass, V, SIDE>((T *)to, p, origins, c, m, next, end);
+            load_b<T, pass, V, SIDE>((T *)(to + shape::a::BYTES), p, c, n, next, end);
         }
         next += STEP;
         copies_commit();
@@ -421,9 +425,9 @@ static __global__ void __launch_bounds__(threads_of<SIDE>(), SIDE == 64 ? 5 : 2)
         load();
         const char *from = memory + read * shape::BYTES;
         read = read + 1 < stages ? read + 1 : 0;
-        multiply<what, SIDE>(sum, (const T *)from, (const T *)(from + shape::a::BYTES));
+        multiply<pass, SIDE>(sum, (const T *)from, (const T *)(from + shape::a::BYTES));
     }
-    if (what == WEIGHTS)
+    if (pass == WEIGHTS)
         store<float, V, SIDE>(p, m, n, sum);
     else
         store<T, V, SIDE>(p, m, n, sum);
@@ -446,17 +450,17 @@ static bool in_runs(struct matrix m, i64 run)
     return (uintptr_t)m.data % BYTES_OF_RUN == 0 && m.stride % run == 0;
 }
 
-template <typename T, enum what what, int V, int SIDE>
+template <typename T, enum conv_pass pass, int V, int SIDE>
 static void launch_tiles(struct device *device, const struct conv_problem &p)
 {
-    i64 chunks = ceil_div(p.k, p.chunk), bytes = stages_of<T>() * tiles<T, what, SIDE>::BYTES;
+    i64 chunks = ceil_div(p.k, p.chunk), bytes = stages_of<T>() * conv_tiles<T, pass, SIDE>::BYTES;
     dim3 grid((unsigned)ceil_div(p.m, SIDE), (unsigned)ceil_div(p.n, SIDE), (unsigned)chunks);
     CUDA_CHECK(
-        cudaFuncSetAttribute((convolve<T, what, V, SIDE>), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
-    LAUNCH(device, (convolve<T, what, V, SIDE>), grid, SIDE * 2, bytes, p);
+        cudaFuncSetAttribute((convolve<T, pass, V, SIDE>), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    LAUNCH(device, (convolve<T, pass, V, SIDE>), grid, SIDE * 2, bytes, p);
 }
 
-template <typename T, enum what what>
+template <typename T, enum conv_pass pass>
 static void launch(struct device *device, const struct conv_problem &p, const struct conv *conv)
 {
     constexpr int run = BYTES_OF_RUN / (int)sizeof(T), large = sizeof(T) == 2 ? 128 : 64; /* f32 has no large tiles */
@@ -464,20 +468,20 @@ static void launch(struct device *device, const struct conv_problem &p, const st
                 in_runs(p.out, run);
     i64 tiles = ceil_div(p.m, large) * ceil_div(p.n, large) * ceil_div(p.k, p.chunk);
     if (!runs)
-        launch_tiles<T, what, 1, 64>(device, p);
+        launch_tiles<T, pass, 1, 64>(device, p);
     else if (p.n > 64 && tiles >= cuda_handles_of(device)->multiprocessors)
-        launch_tiles<T, what, run, large>(device, p);
+        launch_tiles<T, pass, run, large>(device, p);
     else
-        launch_tiles<T, what, run, 64>(device, p);
+        launch_tiles<T, pass, run, 64>(device, p);
 }
 
-template <enum what what>
+template <enum conv_pass pass>
 static void launch_dtype(struct device *device, const struct conv_problem &p, const struct conv *conv)
 {
     if (p.gathered.dtype == DTYPE_BF16)
-        launch<bf16, what>(device, p, conv);
+        launch<bf16, pass>(device, p, conv);
     else
-        launch<float, what>(device, p, conv);
+        launch<float, pass>(device, p, conv);
 }
 
 /* True if every patch is the row itself, so that the convolution is a plain gemm. */
@@ -490,25 +494,25 @@ static bool is_product(const struct conv *c)
 }
 
 static struct conv_problem problem_of(const struct conv *c, struct matrix out, struct matrix gathered,
-                                      struct matrix other, enum what what)
+                                      struct matrix other, enum conv_pass pass)
 {
     struct conv_problem p = {};
     p.out = out;
     p.gathered = gathered;
     p.other = other;
-    p.other_channels = (int)(what == DATA ? c->in : c->out);
-    p.taps.at[3] = (int)(what == DATA ? c->out : c->in);
+    p.other_channels = (int)(pass == DATA ? c->in : c->out);
+    p.taps.at[3] = (int)(pass == DATA ? c->out : c->in);
     for (int axis = 0; axis < 3; axis++) {
         int in = (int)c->size[axis], size = (int)conv_out_size(c, axis);
         p.taps.at[axis] = (int)c->kernel[axis];
-        p.places.at[axis + 1] = what == DATA ? in : size;
-        p.from[axis] = what == DATA ? size : in;
+        p.places.at[axis + 1] = pass == DATA ? in : size;
+        p.from[axis] = pass == DATA ? size : in;
         p.stride[axis] = (int)c->stride[axis];
         p.dilation[axis] = (int)c->dilation[axis];
         p.pad[axis] = (int)c->pad_front[axis];
     }
     p.rows_of_w = {{1, 1, (int)product3(c->kernel), p.taps.at[3]}};
-    i64 k = what == WEIGHTS ? other.rows : product3(c->kernel) * p.taps.at[3];
+    i64 k = pass == WEIGHTS ? other.rows : product3(c->kernel) * p.taps.at[3];
     require(max_i64(max_i64(out.rows, gathered.rows), k) <= (i64)1 << 30 && out.columns < (i64)1 << 21,
             "conv: a product [%lld,%lld,%lld]", (long long)out.rows, (long long)out.columns, (long long)k);
     p.m = (int)out.rows;

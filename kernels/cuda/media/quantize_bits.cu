@@ -24,7 +24,7 @@ struct bits_block {
     int lanes;     /* channels present */
     float *cells;  /* [h*w, LANES]: the residual, or the sum so far */
     float *values; /* [positions of a scale, LANES] */
-    struct between *y, *x;
+    struct bilinear_source *y, *x;
 };
 
 __device__ static struct bits_block open_block(const struct bits_problem &p, i64 group, char *memory)
@@ -34,7 +34,7 @@ __device__ static struct bits_block open_block(const struct bits_problem &p, i64
     b.image = group / groups;
     b.channel = group % groups * LANES;
     b.lanes = p.d - b.channel < LANES ? (int)(p.d - b.channel) : LANES;
-    b.y = (struct between *)memory;
+    b.y = (struct bilinear_source *)memory;
     b.x = b.y + p.h;
     b.cells = (float *)(b.x + p.w);
     b.values = b.cells + p.h * p.w * LANES;
@@ -46,17 +46,17 @@ __device__ static struct bits_block open_block(const struct bits_problem &p, i64
     for (i64 i = threadIdx.x / LANES, lane = threadIdx.x % LANES; lane < b.lanes && i < (positions);                   \
          i += blockDim.x / LANES)
 
-__device__ static void fill_between(const struct bits_problem &p, const struct bits_block &b, struct scale scale)
+__device__ static void fill_sources(const struct bits_problem &p, const struct bits_block &b, struct scale scale)
 {
-    COLUMNS(i, p.h) b.y[i] = bilinear_between(i, scale.h, p.h);
-    COLUMNS(i, p.w) b.x[i] = bilinear_between(i, scale.w, p.w);
+    COLUMNS(i, p.h) b.y[i] = bilinear_source_of(i, scale.h, p.h);
+    COLUMNS(i, p.w) b.x[i] = bilinear_source_of(i, scale.w, p.w);
 }
 
 /* Channel `lane` of the scale's values, upsampled to position i. */
 __device__ static float raised_at(const struct bits_problem &p, const struct bits_block &b, i64 i, i64 lane,
                                   struct scale scale)
 {
-    struct between v = b.y[i / p.w], u = b.x[i % p.w];
+    struct bilinear_source v = b.y[i / p.w], u = b.x[i % p.w];
     const float *above = b.values + v.low * scale.w * LANES + lane, *below = b.values + v.high * scale.w * LANES + lane;
     return bits_raised(above[u.low * LANES], above[u.high * LANES], below[u.low * LANES], below[u.high * LANES],
                        u.weight, v.weight);
@@ -89,7 +89,7 @@ __device__ static void quantize_group(const struct bits_problem &p, const struct
     for (i64 k = 0, token = 0; k < p.scale_count; token += scale_positions(p.scales[k]), k++) {
         __syncthreads();
         quantize_scale(p, b, (int)k, token);
-        fill_between(p, b, p.scales[k]);
+        fill_sources(p, b, p.scales[k]);
         __syncthreads();
         LANES_OF(i, lane, cells)
         {
@@ -127,7 +127,7 @@ __device__ static void dequantize_group(const struct bits_problem &p, const stru
         LANES_OF(i, lane, positions)
         b.values[i * LANES + lane] =
             bit_value(p.coded[(b.image * p.tokens + token + i) * p.d + b.channel + lane], p.amplitude[k]);
-        fill_between(p, b, scale);
+        fill_sources(p, b, scale);
         __syncthreads();
         LANES_OF(i, lane, cells) b.cells[i * LANES + lane] += raised_at(p, b, i, lane, scale);
         token += positions;
@@ -167,7 +167,7 @@ static void set_scales(struct bits_problem *p, const struct scale *scales, i64 s
     p->scale_count = (int)scale_count;
     p->groups = p->n * ceil_div(p->d, LANES);
     p->memory_bytes =
-        (p->h + p->w) * (i64)sizeof(struct between) + (p->h * p->w + largest) * LANES * (i64)sizeof(float);
+        (p->h + p->w) * (i64)sizeof(struct bilinear_source) + (p->h * p->w + largest) * LANES * (i64)sizeof(float);
 }
 
 template <bool quantize> static void run(struct device *device, struct bits_problem p)

@@ -31,17 +31,17 @@ static __global__ void word_norms(float *norms, const float *books, i64 words, i
     }
 }
 
-struct nearest {
+struct nearest_word {
     float distance;
     i32 word;
 };
-__device__ static bool is_nearer(struct nearest a, struct nearest b)
+__device__ static bool is_nearer(struct nearest_word a, struct nearest_word b)
 {
     return a.distance < b.distance || (a.distance == b.distance && a.word < b.word);
 }
 
 /* Loads STEP columns of `count` rows of `from`, transposed. Zeros past the ends. */
-template <int rows> __device__ static void load_turned(float *tile, const float *from, i64 count, i64 d, i64 column)
+template <int rows> __device__ static void load_transposed(float *tile, const float *from, i64 count, i64 d, i64 column)
 {
     for (int i = (int)threadIdx.x; i < rows * STEP; i += BLOCK_THREADS) {
         i64 row = i / STEP, c = i % STEP;
@@ -57,8 +57,8 @@ __device__ static void multiply_words(float (&sum)[ROWS_OF_THREAD][WORDS_OF_THRE
     int lane = (int)threadIdx.x % LANES, group = (int)threadIdx.x / LANES;
     for (i64 column = 0; column < d; column += STEP) {
         __syncthreads();
-        load_turned<ROWS>(a, rest, rows, d, column);
-        load_turned<WORDS>(b, book, words, d, column);
+        load_transposed<ROWS>(a, rest, rows, d, column);
+        load_transposed<WORDS>(b, book, words, d, column);
         __syncthreads();
 #pragma unroll
         for (int c = 0; c < STEP; c++)
@@ -75,7 +75,7 @@ __device__ static void multiply_words(float (&sum)[ROWS_OF_THREAD][WORDS_OF_THRE
  * distances are NaN. */
 __device__ static void find_nearest(i32 *found, const struct vectors_problem &p, const float *rest, i64 rows, i64 level)
 {
-    struct nearest best[ROWS_OF_THREAD];
+    struct nearest_word best[ROWS_OF_THREAD];
     int lane = (int)threadIdx.x % LANES, group = (int)threadIdx.x / LANES;
     for (int i = 0; i < ROWS_OF_THREAD; i++)
         best[i] = {INFINITY, NO_WORD};
@@ -86,15 +86,15 @@ __device__ static void find_nearest(i32 *found, const struct vectors_problem &p,
         for (int i = 0; i < ROWS_OF_THREAD; i++)
             for (int j = 0; j < WORDS_OF_THREAD; j++) {
                 i64 id = word + lane + j * LANES;
-                struct nearest other = {id < p.words ? fmaf(-2.0f, sum[i][j], norms[id]) : NAN, (i32)id};
+                struct nearest_word other = {id < p.words ? fmaf(-2.0f, sum[i][j], norms[id]) : NAN, (i32)id};
                 if (is_nearer(other, best[i]))
                     best[i] = other;
             }
     }
     for (int i = 0; i < ROWS_OF_THREAD; i++) {
         for (int step = LANES / 2; step; step /= 2) {
-            struct nearest other = {__shfl_xor_sync(0xffffffffu, best[i].distance, step),
-                                    __shfl_xor_sync(0xffffffffu, best[i].word, step)};
+            struct nearest_word other = {__shfl_xor_sync(0xffffffffu, best[i].distance, step),
+                                         __shfl_xor_sync(0xffffffffu, best[i].word, step)};
             if (is_nearer(other, best[i]))
                 best[i] = other;
         }

@@ -4,14 +4,14 @@
 /* Both kinds are separable. For each axis a table lists the neighbouring sources that a destination
  * reads, and their weights. The backward uses transposed tables, so that one thread owns each sum.
  * A small kernel fills the tables in the workspace. */
-struct taps {
+struct cuda_resize_taps {
     i64 count, most; /* destinations; maximum sources of one */
     i32 *first, *taps;
     float *weight; /* [count, most] */
 };
 enum { TABLE_ALIGNMENT = 64 };
 
-__device__ static void fill_tap(struct taps taps, i64 i, i64 n_in, i64 n_out, bool area, bool backward)
+__device__ static void fill_tap(struct cuda_resize_taps taps, i64 i, i64 n_in, i64 n_out, bool area, bool backward)
 {
     i64 begin, end;
     if (area) {
@@ -21,7 +21,7 @@ __device__ static void fill_tap(struct taps taps, i64 i, i64 n_in, i64 n_out, bo
         begin = bilinear_reader_begin(i, n_in, n_out);
         end = bilinear_reader_end(i, n_in, n_out);
     } else {
-        struct between b = bilinear_between(i, n_in, n_out);
+        struct bilinear_source b = bilinear_source_of(i, n_in, n_out);
         begin = b.low;
         end = b.high + 1;
     }
@@ -34,7 +34,7 @@ __device__ static void fill_tap(struct taps taps, i64 i, i64 n_in, i64 n_out, bo
     }
 }
 
-static __global__ void fill_taps(struct taps taps, i64 n_in, i64 n_out, bool area, bool backward)
+static __global__ void fill_taps(struct cuda_resize_taps taps, i64 n_in, i64 n_out, bool area, bool backward)
 {
     grid_wait();
     GRID_STRIDE(i, taps.count) fill_tap(taps, i, n_in, n_out, area, backward);
@@ -43,8 +43,8 @@ static __global__ void fill_taps(struct taps taps, i64 n_in, i64 n_out, bool are
 /* A block handles one row of destination pixels of one image, a thread one channel of a pixel; it
  * sums over y, then over x. */
 template <typename T>
-static __global__ void resize_rows(struct matrix to, struct matrix from, struct taps y, struct taps x, i64 from_h,
-                                   i64 from_w, i64 rows, bool add)
+static __global__ void resize_rows(struct matrix to, struct matrix from, struct cuda_resize_taps y,
+                                   struct cuda_resize_taps x, i64 from_h, i64 from_w, i64 rows, bool add)
 {
     grid_wait();
     unsigned channels = (unsigned)to.columns, line = (unsigned)x.count * channels;
@@ -83,11 +83,12 @@ static i64 table_bytes(i64 count, i64 most)
     return round_up(count * (2 + most) * 4, TABLE_ALIGNMENT);
 }
 
-static struct taps make_taps(struct device *device, char *memory, i64 n_in, i64 n_out, enum resize kind, bool backward)
+static struct cuda_resize_taps make_taps(struct device *device, char *memory, i64 n_in, i64 n_out, enum resize kind,
+                                         bool backward)
 {
     i64 count = backward ? n_in : n_out;
-    struct taps taps = {count, taps_most(n_in, n_out, kind, backward), (i32 *)memory, (i32 *)memory + count,
-                        (float *)memory + 2 * count};
+    struct cuda_resize_taps taps = {count, taps_most(n_in, n_out, kind, backward), (i32 *)memory, (i32 *)memory + count,
+                                    (float *)memory + 2 * count};
     LAUNCH(device, fill_taps, blocks_for(count), BLOCK_THREADS, 0, taps, n_in, n_out, kind == RESIZE_AREA, backward);
     return taps;
 }
@@ -108,8 +109,8 @@ static void run(struct device *device, struct matrix to, struct matrix from, i64
     i64 y_bytes = table_bytes(to_size[0], taps_most(in[0], out[0], kind, backward));
     i64 x_bytes = table_bytes(to_size[1], taps_most(in[1], out[1], kind, backward));
     char *memory = (char *)cuda_workspace_of(device, "resize", y_bytes + x_bytes);
-    struct taps y = make_taps(device, memory, in[0], out[0], kind, backward);
-    struct taps x = make_taps(device, memory + y_bytes, in[1], out[1], kind, backward);
+    struct cuda_resize_taps y = make_taps(device, memory, in[0], out[0], kind, backward);
+    struct cuda_resize_taps x = make_taps(device, memory + y_bytes, in[1], out[1], kind, backward);
     LAUNCH_BY_DTYPE(device, to.dtype, resize_rows, (unsigned)min_i64(rows, 1 << 20), threads_for(line), 0, to, from, y,
                     x, from_size[0], from_size[1], rows, backward);
 }

@@ -2,7 +2,7 @@
 
 enum { WARPS = 8 };
 
-struct combining {
+struct combine_call {
     struct matrix out, y, others[2]; /* the backward has dy in out and dout in y */
     const i32 *slot, *source, *rows;
     const float *weights;
@@ -18,7 +18,7 @@ __device__ static void add_columns(float *sum, struct matrix from, i64 row, i64 
         sum[i] += weight * to_f32(x.at[i]);
 }
 
-template <typename Out, typename T, int N> __device__ static void combine_row(const struct combining &c, i64 row)
+template <typename Out, typename T, int N> __device__ static void combine_row(const struct combine_call &c, i64 row)
 {
     for (i64 column = (i64)threadIdx.x * N; column < c.out.columns; column += (i64)blockDim.x * N) {
         float sum[N] = {};
@@ -37,7 +37,7 @@ template <typename Out, typename T, int N> __device__ static void combine_row(co
 }
 
 /* One block handles one position. */
-template <typename Out, typename T> static __global__ void combine_rows(struct combining c)
+template <typename Out, typename T> static __global__ void combine_rows(struct combine_call c)
 {
     grid_wait();
     if (is_vector<T>(c.y) && is_vector<Out>(c.out) && is_vector<Out>(c.others[0]) && is_vector<Out>(c.others[1]))
@@ -58,7 +58,7 @@ extern "C" void cuda_combine(struct device *device, struct matrix out, struct ma
             "combine: [%lld,%lld] from rows of %lld, [%lld,%lld] and [%lld,%lld]", (long long)out.rows,
             (long long)out.columns, (long long)y.columns, (long long)a.rows, (long long)a.columns, (long long)b.rows,
             (long long)b.columns);
-    struct combining c = {out, y, {a, b}, slot, NULL, NULL, weights, k_max};
+    struct combine_call c = {out, y, {a, b}, slot, NULL, NULL, weights, k_max};
     if (out.rows > 0)
         LAUNCH_BY_DTYPES(device, out.dtype, y.dtype, combine_rows, (unsigned)out.rows,
                          threads_for(out.columns * dtype_bytes(y.dtype) / 16), 0, c);
@@ -93,7 +93,7 @@ __device__ static void move_row(struct matrix out, struct matrix x, i64 to, i64 
 }
 
 /* One warp handles one assignment. Further warps zero the rows that belong to no assignment. */
-template <typename T> static __global__ void backward_rows(struct combining c)
+template <typename T> static __global__ void backward_rows(struct combine_call c)
 {
     grid_wait();
     i64 at = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, assignments = c.y.rows * c.k_max;
@@ -112,7 +112,7 @@ extern "C" void cuda_combine_backward(struct device *device, struct matrix dy, s
 {
     require(dout.columns == dy.columns && dout.dtype == dy.dtype, "combine_backward: dy [%lld,%lld], dout [%lld,%lld]",
             (long long)dy.rows, (long long)dy.columns, (long long)dout.rows, (long long)dout.columns);
-    struct combining c = {dy, dout, {}, slot, source, rows, weights, k_max};
+    struct combine_call c = {dy, dout, {}, slot, source, rows, weights, k_max};
     i64 warps = dout.rows * k_max + dy.rows;
     if (warps > 0)
         LAUNCH_BY_DTYPE(device, dy.dtype, backward_rows, (unsigned)ceil_div(warps, WARPS), WARPS * WARP_THREADS, 0, c);

@@ -17,12 +17,12 @@
  * (arXiv 1701.06538), and for the bias Wang et al. 2024 (arXiv 2408.15664). */
 enum {
     WARPS = 8,
-    WARPS_OF_FEW = 4, /* if it also sorts: smaller blocks use more multiprocessors */
+    WARPS_SORTING = 4, /* if it also sorts: smaller blocks use more multiprocessors */
     BLOCKS_MOST = 1024,
     COUNTED_BY_BLOCK = 8192 /* most experts whose counts fit in shared memory */
 };
 
-struct routing {
+struct route_call {
     float *p, *weights;
     i32 *experts;
     const i32 *given; /* experts chosen earlier; NULL: bias and topk choose */
@@ -32,7 +32,7 @@ struct routing {
     i32 *counts; /* [E] assignments of counted positions; NULL: not needed */
     struct matrix logits;
     struct router router;
-    struct sorting sorting;
+    struct route_sort_call sorting;
     u32 *arrived; /* counter of finished blocks with few rows; NULL: separate launches sort */
 };
 
@@ -52,37 +52,38 @@ template <typename T> __device__ static void softmax(float *p, const T *logits, 
     __syncwarp();
 }
 
-struct ranked {
+struct expert_score {
     float score;
     i32 expert;
 };
-__device__ static bool is_before(struct ranked a, struct ranked b)
+__device__ static bool is_before(struct expert_score a, struct expert_score b)
 {
     return a.score > b.score || (a.score == b.score && a.expert < b.expert);
 }
 
 /* The best expert after `last` in the ranking, so that chosen experts need no marks. */
-__device__ static struct ranked next_best(const float *p, const float *bias, i64 n, struct ranked last, int lane)
+__device__ static struct expert_score next_best(const float *p, const float *bias, i64 n, struct expert_score last,
+                                                int lane)
 {
-    struct ranked best = {-INFINITY, INT32_MAX};
+    struct expert_score best = {-INFINITY, INT32_MAX};
     for (i64 e = lane; e < n; e += WARP_THREADS) {
-        struct ranked one = {route_score(p[e], bias[e]), (i32)e};
+        struct expert_score one = {route_score(p[e], bias[e]), (i32)e};
         if (is_before(last, one) && is_before(one, best))
             best = one;
     }
     for (int step = WARP_THREADS / 2; step; step /= 2) {
-        struct ranked other = {__shfl_xor_sync(0xffffffffu, best.score, step),
-                               __shfl_xor_sync(0xffffffffu, best.expert, step)};
+        struct expert_score other = {__shfl_xor_sync(0xffffffffu, best.score, step),
+                                     __shfl_xor_sync(0xffffffffu, best.expert, step)};
         if (is_before(other, best))
             best = other;
     }
     return best;
 }
 
-__device__ static void choose(const struct routing &r, const float *p, i32 *experts, i64 row, int lane)
+__device__ static void choose(const struct route_call &r, const float *p, i32 *experts, i64 row, int lane)
 {
     i64 k = r.topk[row];
-    struct ranked last = {INFINITY, -1};
+    struct expert_score last = {INFINITY, -1};
     for (i64 j = 0; j < r.router.k_max; j++) {
         if (j < k)
             last = next_best(p, r.bias, r.logits.columns, last, lane);
@@ -92,7 +93,7 @@ __device__ static void choose(const struct routing &r, const float *p, i32 *expe
     __syncwarp();
 }
 
-__device__ static void weigh(const struct routing &r, const float *p, const i32 *experts, i32 *counts, i64 row,
+__device__ static void weigh(const struct route_call &r, const float *p, const i32 *experts, i32 *counts, i64 row,
                              int lane)
 {
     float sum = 0;
@@ -106,7 +107,7 @@ __device__ static void weigh(const struct routing &r, const float *p, const i32 
     }
 }
 
-template <typename T, int COUNT> __device__ static void route_own_rows(const struct routing &r, i32 *block_counts)
+template <typename T, int COUNT> __device__ static void route_own_rows(const struct route_call &r, i32 *block_counts)
 {
     i64 n = r.logits.columns;
     int lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
@@ -128,19 +129,20 @@ template <typename T, int COUNT> __device__ static void route_own_rows(const str
             atomicAdd(&r.counts[e], block_counts[e]);
 }
 
-template <typename T> static __global__ void __launch_bounds__(WARPS *WARP_THREADS, 3) route_rows(struct routing r)
+template <typename T> static __global__ void __launch_bounds__(WARPS *WARP_THREADS, 3) route_rows(struct route_call r)
 {
     grid_wait();
     DYNAMIC_SHARED(i32, counts);
     route_own_rows<T, WARPS>(r, counts);
 }
 
-template <typename T> static __global__ void __launch_bounds__(WARPS_OF_FEW *WARP_THREADS) route_few(struct routing r)
+template <typename T>
+static __global__ void __launch_bounds__(WARPS_SORTING *WARP_THREADS) route_and_sort(struct route_call r)
 {
     grid_wait();
     DYNAMIC_SHARED(i32, counts);
     clear_source(r.sorting);
-    route_own_rows<T, WARPS_OF_FEW>(r, counts);
+    route_own_rows<T, WARPS_SORTING>(r, counts);
     if (block_is_last(r.arrived, gridDim.x))
         sort_alone(r.sorting, counts);
 }
@@ -153,9 +155,9 @@ static __global__ void add_counts(float *usage, const i32 *counts, i64 n)
     usage[e] += (float)counts[e];
 }
 
-static void launch_rows(struct device *device, struct routing r, float *usage)
+static void launch_rows(struct device *device, struct route_call r, float *usage)
 {
-    i64 n = r.logits.columns, warps = r.arrived ? WARPS_OF_FEW : WARPS;
+    i64 n = r.logits.columns, warps = r.arrived ? WARPS_SORTING : WARPS;
     if (usage) {
         r.counts = (i32 *)cuda_workspace_of(device, "route", n * 4);
         CUDA_CHECK(cudaMemsetAsync(r.counts, 0, (size_t)n * 4, cuda_queue_of(device)));
@@ -164,14 +166,14 @@ static void launch_rows(struct device *device, struct routing r, float *usage)
     i64 bytes = (usage || r.arrived) && n <= COUNTED_BY_BLOCK ? n * 4 : 0;
     unsigned threads = (unsigned)warps * WARP_THREADS;
     if (r.arrived)
-        LAUNCH_BY_DTYPE(device, r.logits.dtype, route_few, (unsigned)blocks, threads, bytes, r);
+        LAUNCH_BY_DTYPE(device, r.logits.dtype, route_and_sort, (unsigned)blocks, threads, bytes, r);
     else
         LAUNCH_BY_DTYPE(device, r.logits.dtype, route_rows, (unsigned)blocks, threads, bytes, r);
     if (usage)
         LAUNCH(device, add_counts, blocks_for(n), BLOCK_THREADS, 0, usage, r.counts, n);
 }
 
-static void run(struct device *device, struct routing r, const struct sorted_order *sorted, float *usage)
+static void run(struct device *device, struct route_call r, const struct sorted_order *sorted, float *usage)
 {
     i64 n = r.logits.rows, k = r.router.k_max, experts_count = r.logits.columns;
     require(k <= experts_count, "route: top-%lld of %lld experts", (long long)k, (long long)experts_count);
@@ -188,7 +190,7 @@ extern "C" void cuda_route(struct device *device, float *p, i32 *experts, float 
                            const struct sorted_order *sorted, float *usage, struct matrix logits, const float *bias,
                            const i32 *topk, const u8 *counted, const struct router *router)
 {
-    struct routing r = {p, weights, experts, NULL, bias, topk, counted, NULL, logits, *router, {}, NULL};
+    struct route_call r = {p, weights, experts, NULL, bias, topk, counted, NULL, logits, *router, {}, NULL};
     run(device, r, sorted, usage);
 }
 
@@ -196,7 +198,7 @@ extern "C" void cuda_route_given(struct device *device, float *p, float *weights
                                  float *usage, const i32 *experts, struct matrix logits, const u8 *counted,
                                  const struct router *router)
 {
-    struct routing r = {p, weights, NULL, experts, NULL, NULL, counted, NULL, logits, *router, {}, NULL};
+    struct route_call r = {p, weights, NULL, experts, NULL, NULL, counted, NULL, logits, *router, {}, NULL};
     run(device, r, sorted, usage);
 }
 

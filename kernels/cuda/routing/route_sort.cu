@@ -6,13 +6,13 @@
 enum { RUNS_MOST = 1024, EXPERTS_MOST = 24 << 10 /* 96 KB of shared memory for a run's counters */ };
 enum { SCAN_THREADS = 1024 };
 
-struct sorting_in_runs {
-    struct sorting of;
+struct route_sort_runs {
+    struct route_sort_call of;
     i32 *counts, *totals; /* [E, runs] counts, later the counts of all earlier runs; [E] */
     i64 run, runs;        /* assignments per run; number of runs */
 };
 
-static __global__ void count_runs(struct sorting_in_runs s)
+static __global__ void count_runs(struct route_sort_runs s)
 {
     grid_wait();
     DYNAMIC_SHARED(i32, counts);
@@ -26,7 +26,7 @@ static __global__ void count_runs(struct sorting_in_runs s)
 }
 
 /* One block handles one expert. */
-static __global__ void sum_runs(struct sorting_in_runs s)
+static __global__ void sum_runs(struct route_sort_runs s)
 {
     grid_wait();
     i32 *counts = s.counts + blockIdx.x * s.runs, before = 0;
@@ -41,13 +41,13 @@ static __global__ void sum_runs(struct sorting_in_runs s)
         s.totals[blockIdx.x] = before;
 }
 
-static __global__ void sum_experts(struct sorting_in_runs s)
+static __global__ void sum_experts(struct route_sort_runs s)
 {
     grid_wait();
     fill_offsets(s.of.to.offsets, s.totals, s.of.experts_count, s.of.to.group_rows);
 }
 
-static __global__ void place_runs(struct sorting_in_runs s)
+static __global__ void place_runs(struct route_sort_runs s)
 {
     grid_wait();
     DYNAMIC_SHARED(i32, next);
@@ -58,7 +58,7 @@ static __global__ void place_runs(struct sorting_in_runs s)
 }
 
 /* Runs as a single block. */
-static __global__ void sort_run(struct sorting s)
+static __global__ void sort_run(struct route_sort_call s)
 {
     grid_wait();
     DYNAMIC_SHARED(i32, next);
@@ -66,7 +66,7 @@ static __global__ void sort_run(struct sorting s)
     sort_alone(s, next);
 }
 
-static void sort_in_runs(struct device *device, const struct sorting &of)
+static void sort_in_runs(struct device *device, const struct route_sort_call &of)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
     i64 bytes = of.experts_count * 4, runs_most = min_i64(RUNS_MOST, handles->workspace_bytes / max_i64(bytes, 1) - 1);
@@ -74,7 +74,7 @@ static void sort_in_runs(struct device *device, const struct sorting &of)
     i64 run = max_i64(SORT_RUN, round_up(ceil_div(of.assignments, runs_most), WARP_THREADS));
     i64 runs = ceil_div(of.assignments, run);
     i32 *counts = (i32 *)handles->workspace;
-    struct sorting_in_runs s = {of, counts, counts + of.experts_count * runs, run, runs};
+    struct route_sort_runs s = {of, counts, counts + of.experts_count * runs, run, runs};
     CUDA_CHECK(cudaFuncSetAttribute(count_runs, cudaFuncAttributeMaxDynamicSharedMemorySize, EXPERTS_MOST * 4));
     CUDA_CHECK(cudaFuncSetAttribute(place_runs, cudaFuncAttributeMaxDynamicSharedMemorySize, EXPERTS_MOST * 4));
     LAUNCH(device, count_runs, (unsigned)runs, WARP_THREADS, bytes, s);
@@ -87,7 +87,7 @@ static void sort_in_runs(struct device *device, const struct sorting &of)
 extern "C" void cuda_route_sort(struct device *device, const struct sorted_order *sorted, const i32 *experts, i64 n,
                                 i64 k_max, i64 experts_count)
 {
-    struct sorting s = sorting_of(sorted, experts, n, k_max, experts_count);
+    struct route_sort_call s = sorting_of(sorted, experts, n, k_max, experts_count);
     require(experts_count <= EXPERTS_MOST, "route_sort: %lld experts", (long long)experts_count);
     if (s.assignments > SORT_RUN) {
         sort_in_runs(device, s);
@@ -97,21 +97,21 @@ extern "C" void cuda_route_sort(struct device *device, const struct sorted_order
     LAUNCH(device, sort_run, 1, BLOCK_THREADS, experts_count * 4, s);
 }
 
-struct regrouping {
+struct route_regroup_call {
     i32 *offsets, *regroup, *arrived;
     i32 *first_arrived, *first_row, *totals; /* [R, E] for each (rank, expert) run of rows; [E] */
     const i32 *from;
-    i64 ranks, experts, part;
+    i64 ranks, experts, capacity;
 };
 
 /* Computes the first arrived row of each run. All threads of a block call it. */
-__device__ static void find_arrived(const struct regrouping &g)
+__device__ static void find_arrived(const struct route_regroup_call &g)
 {
     i32 before = 0;
-    if (g.part) {
+    if (g.capacity) {
         COLUMNS(r, g.ranks)
         {
-            i32 row = (i32)(r * g.part);
+            i32 row = (i32)(r * g.capacity);
             for (i64 i = r * g.experts; i < (r + 1) * g.experts; row += g.from[i++])
                 g.first_arrived[i] = row;
         }
@@ -127,7 +127,7 @@ __device__ static void find_arrived(const struct regrouping &g)
 }
 
 /* Computes where each run begins, in arrival order and in expert order. Runs as a single block. */
-static __global__ void plan_regroup(struct regrouping g)
+static __global__ void plan_regroup(struct route_regroup_call g)
 {
     grid_wait();
     find_arrived(g);
@@ -145,7 +145,7 @@ static __global__ void plan_regroup(struct regrouping g)
 }
 
 /* One block handles one run. */
-static __global__ void move_runs(struct regrouping g)
+static __global__ void move_runs(struct route_regroup_call g)
 {
     grid_wait();
     i64 i = blockIdx.x;
@@ -158,18 +158,18 @@ static __global__ void move_runs(struct regrouping g)
 }
 
 extern "C" void cuda_route_regroup(struct device *device, i32 *offsets, i32 *regroup, i32 *arrived, i64 rows_bound,
-                                   const i32 *from, i64 ranks, i64 experts, i64 part)
+                                   const i32 *from, i64 ranks, i64 experts, i64 capacity)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
     i64 runs = ranks * experts;
     i32 *scratch = (i32 *)handles->workspace;
-    struct regrouping g = {offsets, regroup, arrived, scratch, scratch + runs, scratch + 2 * runs,
-                           from,    ranks,   experts, part};
+    struct route_regroup_call g = {offsets, regroup, arrived, scratch, scratch + runs, scratch + 2 * runs,
+                                   from,    ranks,   experts, capacity};
     require((2 * runs + experts) * 4 <= handles->workspace_bytes, "route_regroup: %lld experts from %lld ranks",
             (long long)experts, (long long)ranks);
     CUDA_CHECK(cudaMemsetAsync(regroup, 0xff, (size_t)rows_bound * 4, cuda_queue_of(device)));
-    if (part)
-        CUDA_CHECK(cudaMemsetAsync(arrived, 0xff, (size_t)(ranks * part) * 4, cuda_queue_of(device)));
+    if (capacity)
+        CUDA_CHECK(cudaMemsetAsync(arrived, 0xff, (size_t)(ranks * capacity) * 4, cuda_queue_of(device)));
     LAUNCH(device, plan_regroup, 1, (unsigned)min_i64(round_up(max_i64(runs, 1), WARP_THREADS), SCAN_THREADS), 0, g);
     if (runs > 0)
         LAUNCH(device, move_runs, (unsigned)runs, 128, 0, g);

@@ -7,14 +7,14 @@
 
 enum { SORT_RUN = 1024 /* most assignments that one block sorts alone; least per warp's run */ };
 
-struct sorting {
+struct route_sort_call {
     struct sorted_order to;
     const i32 *experts;
     i64 assignments, k_max, experts_count;
 };
 
-static inline struct sorting sorting_of(const struct sorted_order *sorted, const i32 *experts, i64 n, i64 k_max,
-                                        i64 experts_count)
+static inline struct route_sort_call sorting_of(const struct sorted_order *sorted, const i32 *experts, i64 n, i64 k_max,
+                                                i64 experts_count)
 {
     i64 assignments = n * k_max;
     require(sorted->rows_bound >= assignments + min_i64(experts_count, assignments) * (sorted->group_rows - 1),
@@ -27,7 +27,7 @@ static inline struct sorting sorting_of(const struct sorted_order *sorted, const
  * count - 1. `place` is taken from next[expert], which counts up in the order of assignments. next
  * is shared memory [E]. */
 template <typename Visit>
-__device__ inline void walk_run(const struct sorting &s, i64 first, i64 count, i32 *next, Visit visit)
+__device__ inline void walk_run(const struct route_sort_call &s, i64 first, i64 count, i32 *next, Visit visit)
 {
     i64 end = first + count < s.assignments ? first + count : s.assignments;
     unsigned lane = threadIdx.x % WARP_THREADS, below = (1u << lane) - 1;
@@ -49,12 +49,12 @@ __device__ inline void walk_run(const struct sorting &s, i64 first, i64 count, i
     }
 }
 
-__device__ inline void count_run(const struct sorting &s, i64 first, i64 count, i32 *next)
+__device__ inline void count_run(const struct route_sort_call &s, i64 first, i64 count, i32 *next)
 {
     walk_run(s, first, count, next, [](i64, i32, i32) {});
 }
 
-__device__ inline void place_run(const struct sorting &s, i64 first, i64 count, i32 *next)
+__device__ inline void place_run(const struct route_sort_call &s, i64 first, i64 count, i32 *next)
 {
     walk_run(s, first, count, next, [&s](i64 a, i32 expert, i32 row) {
         s.to.slot[a] = row;
@@ -64,7 +64,7 @@ __device__ inline void place_run(const struct sorting &s, i64 first, i64 count, 
 }
 
 /* Sets source to -1 before rows are placed; all blocks share the work. */
-__device__ inline void clear_source(const struct sorting &s)
+__device__ inline void clear_source(const struct route_sort_call &s)
 {
     GRID_STRIDE(r, s.to.rows_bound)
     s.to.source[r] = -1;
@@ -92,7 +92,7 @@ __device__ inline void fill_offsets(i32 *offsets, const i32 *totals, i64 experts
 
 /* Sorts up to SORT_RUN assignments with one block, whose first warp walks them. next is shared
  * memory [E]. */
-__device__ inline void sort_alone(const struct sorting &s, i32 *next)
+__device__ inline void sort_alone(const struct route_sort_call &s, i32 *next)
 {
     bool walks = threadIdx.x < WARP_THREADS;
     COLUMNS(e, s.experts_count)

@@ -17,15 +17,15 @@ static struct curation *open_curation(const struct curate_settings *s)
 }
 
 /* True if a plain text is kept; *out receives the text as changed by the rules. */
-static bool keeps(struct curation *c, const char *text, struct text *out)
+static bool keeps(struct curation *c, const char *text, struct buffer *out)
 {
     struct sample sample = {.name = string_copy("a.jsonl:1")};
     struct curate_item item = {0};
-    text_append(&sample_add(&sample, MODALITY_TEXT)->bytes, text, (i64)strlen(text));
-    curation_look(c, &item, &sample);
+    buffer_append(&sample_add(&sample, MODALITY_TEXT)->bytes, text, (i64)strlen(text));
+    curation_inspect(c, &item, &sample);
     bool kept = curation_keep(c, &item, &sample);
     if (out)
-        text_printf(out, "%s", sample.parts[0].bytes.data);
+        buffer_printf(out, "%s", sample.parts[0].bytes.data);
     curate_item_release(&item);
     sample_release(&sample);
     return kept;
@@ -57,7 +57,7 @@ static void words_are_what_is_compared(void **state)
                   "b",
                   "a b"}};
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct words w = {0};
+        struct word_runs w = {0};
         words_add(&w, cases[i].text, (i64)strlen(cases[i].text));
         assert_string_equal(w.text.data ? w.text.data : "", cases[i].words);
         words_release(&w);
@@ -85,11 +85,11 @@ static void persons_are_masked_and_numbers_are_not(void **state)
         {"", ""},
     };
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct text out = {0};
-        text_append(&out, "", 0);
+        struct buffer out = {0};
+        buffer_append(&out, "", 0);
         personal_mask(&out, cases[i].text, (i64)strlen(cases[i].text));
         assert_string_equal(out.data, cases[i].masked);
-        text_release(&out);
+        buffer_release(&out);
     }
     struct curate_settings drop = {.personal = PERSONAL_DROP, .memory_bytes = 4096},
                            mask = {.personal = PERSONAL_MASK, .memory_bytes = 4096};
@@ -98,10 +98,10 @@ static void persons_are_masked_and_numbers_are_not(void **state)
     assert_true(keeps(c, "no mail", NULL));
     curation_close(c);
     c = open_curation(&mask);
-    struct text out = {0};
+    struct buffer out = {0};
     assert_true(keeps(c, "mail me@example.com", &out));
     assert_string_equal(out.data, "mail <email>");
-    text_release(&out);
+    buffer_release(&out);
     curation_close(c);
     (void)state;
 }
@@ -141,10 +141,10 @@ static void letters_of_the_main_script(void **state)
                  {"123, 45!", ""},
                  {"", ""}};
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct text out = {0};
+        struct buffer out = {0};
         script_letters_of_main(&out, cases[i].text, (i64)strlen(cases[i].text));
         assert_string_equal(out.data ? out.data : "", cases[i].letters);
-        text_release(&out);
+        buffer_release(&out);
     }
     (void)state;
 }
@@ -203,19 +203,19 @@ static void languages_of_long_texts_and_conversations(void **state)
     char *wanted[] = {"nl"};
     struct curate_settings s = {.languages = {wanted, 1}, .language_least = 1, .memory_bytes = 4096};
     struct curation *c = open_curation(&s);
-    struct text text = {0};
+    struct buffer text = {0};
     for (i64 i = 0; i < 300; i++)
-        text_printf(&text, "%s ", spoken[i < 5 || i >= 295 ? 0 : 6].text);
+        buffer_printf(&text, "%s ", spoken[i < 5 || i >= 295 ? 0 : 6].text);
     assert_true(keeps(c, text.data, NULL));
     struct sample chat = {.layout = SAMPLE_CHAT, .name = string_copy("a.jsonl:1")};
     struct curate_item item = {0};
-    text_append(&sample_add(&chat, MODALITY_TEXT)->bytes, "Yes", 3);
-    text_append(&sample_add(&chat, MODALITY_TEXT)->bytes, spoken[6].text, (i64)strlen(spoken[6].text));
-    curation_look(c, &item, &chat);
+    buffer_append(&sample_add(&chat, MODALITY_TEXT)->bytes, "Yes", 3);
+    buffer_append(&sample_add(&chat, MODALITY_TEXT)->bytes, spoken[6].text, (i64)strlen(spoken[6].text));
+    curation_inspect(c, &item, &chat);
     assert_true(curation_keep(c, &item, &chat));
     curate_item_release(&item);
     sample_release(&chat);
-    text_release(&text);
+    buffer_release(&text);
     curation_close(c);
     (void)state;
 }
@@ -273,8 +273,8 @@ static void pieces_of_a_text_stay_together(void **state)
     struct curation *c = open_curation(&s);
     struct sample piece = {.name = string_copy("a.txt:1"), .goes_on = true};
     struct curate_item item = {0};
-    text_append(&sample_add(&piece, MODALITY_TEXT)->bytes, "short", 5);
-    curation_look(c, &item, &piece);
+    buffer_append(&sample_add(&piece, MODALITY_TEXT)->bytes, "short", 5);
+    curation_inspect(c, &item, &piece);
     assert_true(curation_keep(c, &item, &piece));
     piece.goes_on = false;
     assert_true(curation_keep(c, &item, &piece)); /* last piece */
@@ -289,7 +289,7 @@ static void pieces_of_a_text_stay_together(void **state)
 
 static void what_was_seen_takes_bounded_memory(void **state)
 {
-    struct seen *s = seen_open(16384);
+    struct seen_keys *s = seen_open(16384);
     i64 known = 0;
     for (u64 i = 1; i <= 100000; i++) {
         assert_false(seen_has(s, i * 7919));
@@ -309,7 +309,7 @@ static void what_was_seen_takes_bounded_memory(void **state)
 /* Text i is random, or an earlier text with some words changed; case and punctuation vary. */
 static char *text_at(i64 i)
 {
-    struct text out = {0};
+    struct buffer out = {0};
     i64 of = i, changed = 0;
     if (i % 4 == 3) {
         of = rng_below(key, i, (u32)i, 1, 0, 0);
@@ -319,9 +319,9 @@ static char *text_at(i64 i)
         of = rng_below(key, of, (u32)of, 1, 0, 0);
     for (i64 w = 0; w < WORDS; w++) {
         bool other = w < changed;
-        text_printf(&out, "%s%c%lld%s", w ? " " : "", (i + w) % 5 ? 'w' : 'W',
-                    (long long)rng_below(key, VOCABULARY, (u32)(other ? i : of), 10, (u32)w, 0),
-                    (i * w) % 7 == 3 ? "," : "");
+        buffer_printf(&out, "%s%c%lld%s", w ? " " : "", (i + w) % 5 ? 'w' : 'W',
+                      (long long)rng_below(key, VOCABULARY, (u32)(other ? i : of), 10, (u32)w, 0),
+                      (i * w) % 7 == 3 ? "," : "");
     }
     return out.data;
 }
@@ -329,14 +329,14 @@ static char *text_at(i64 i)
 /* Reference normalization: lower-case letters and digits, single spaces between words. */
 static char *plain(const char *text)
 {
-    struct text out = {0};
+    struct buffer out = {0};
     for (; *text; text++) {
         char c = *text >= 'A' && *text <= 'Z' ? (char)(*text + 32) : *text;
         bool word = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
         if (word)
-            text_append(&out, &c, 1);
+            buffer_append(&out, &c, 1);
         else if (out.length && out.data[out.length - 1] != ' ')
-            text_append(&out, " ", 1);
+            buffer_append(&out, " ", 1);
     }
     if (out.length && out.data[out.length - 1] == ' ')
         out.data[--out.length] = 0;
@@ -437,7 +437,7 @@ static void it_goes_on_to_the_same_end(void **state)
     struct curation *whole = open_curation(&s), *part = open_curation(&s);
     char *path = path_join(directory, "seen.part");
     bool kept[TEXTS];
-    struct text one = {0}, other = {0};
+    struct buffer one = {0}, other = {0};
     for (i64 i = 0; i < TEXTS; i++) {
         char *text = text_at(i);
         kept[i] = keeps(whole, text, NULL);
@@ -453,7 +453,7 @@ static void it_goes_on_to_the_same_end(void **state)
         assert_int_equal(curation_save(part, path), 0);
         curation_close(part);
         part = open_curation(&s);
-        assert_int_equal(curation_go_on(part, reached, path), 0);
+        assert_int_equal(curation_resume(part, reached, path), 0);
         json_free(reached);
     }
     struct json *a = curation_json(whole), *b = curation_json(part);
@@ -462,8 +462,8 @@ static void it_goes_on_to_the_same_end(void **state)
     assert_string_equal(one.data, other.data);
     json_free(a);
     json_free(b);
-    text_release(&one);
-    text_release(&other);
+    buffer_release(&one);
+    buffer_release(&other);
     curation_close(whole);
     curation_close(part);
     memory_free(path);
@@ -482,8 +482,8 @@ static void captions_stand_at_so_many_media(void **state)
         struct sample sample = {.layout = SAMPLE_CAPTIONED, .name = string_copy("a.tar:1")};
         struct curate_item item = {0};
         sample_add(&sample, MODALITY_IMAGE);
-        text_append(&sample_add(&sample, MODALITY_TEXT)->bytes, captions[i], (i64)strlen(captions[i]));
-        curation_look(c, &item, &sample);
+        buffer_append(&sample_add(&sample, MODALITY_TEXT)->bytes, captions[i], (i64)strlen(captions[i]));
+        curation_inspect(c, &item, &sample);
         assert_int_equal(curation_keep(c, &item, &sample), kept[i]);
         curate_item_release(&item);
         sample_release(&sample);
@@ -554,13 +554,13 @@ static void prepare_leaves_out_and_tells(void **state)
 static void put_copies(const char *data, int files, int texts)
 {
     for (int file = 0; file < files; file++) {
-        struct text lines = {0};
+        struct buffer lines = {0};
         char *path = string_format("%s/%d.jsonl", data, file);
         for (int i = 0; i < texts; i++)
-            text_printf(&lines, "{\"text\": \"%s number %d\"}\n", i % 2 ? "one" : "another",
-                        (i + file * texts) * 7 % 53);
+            buffer_printf(&lines, "{\"text\": \"%s number %d\"}\n", i % 2 ? "one" : "another",
+                          (i + file * texts) * 7 % 53);
         assert_int_equal(file_replace(path, lines.data, lines.length), 0);
-        text_release(&lines);
+        buffer_release(&lines);
         memory_free(path);
     }
 }
@@ -598,7 +598,7 @@ static void parts_that_see_those_before_them_keep_what_one_call_does(void **stat
     device_open_cpu(&device);
     memory_free(put_text("copies-0/keys", "01234567 older")); /* an older format with 8 bytes per key */
     assert_int_equal(prepare_stage(&s, whole, 1, &device, DTYPE_F32), -1);
-    assert_says("no entry of keys");
+    assert_says("invalid key entry");
     assert_int_equal(remove(keys), 0);
     assert_int_equal(prepare_stage(&s, whole, 1, &device, DTYPE_F32), -1);
     assert_says("filter.seen: ");

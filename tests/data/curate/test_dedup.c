@@ -10,13 +10,13 @@ enum { PARTS = 4, FILES = 8, TEXTS = 40, WORDS = 60, ORIGINALS = 200 };
 static const struct rng_key key = {31, RNG_TEST};
 
 /* Prints text `of` with its first `changed` words replaced. */
-static void put_line(struct text *out, i64 of, i64 changed, i64 draw)
+static void put_line(struct buffer *out, i64 of, i64 changed, i64 draw)
 {
-    text_printf(out, "{\"text\": \"");
+    buffer_printf(out, "{\"text\": \"");
     for (i64 w = 0; w < WORDS; w++)
-        text_printf(out, "%sw%lld", w ? " " : "",
-                    (long long)rng_below(key, 5000, (u32)(w < changed ? draw : of), 1, (u32)w, w < changed));
-    text_printf(out, "\"}\n");
+        buffer_printf(out, "%sw%lld", w ? " " : "",
+                      (long long)rng_below(key, 5000, (u32)(w < changed ? draw : of), 1, (u32)w, w < changed));
+    buffer_printf(out, "\"}\n");
 }
 
 /* Writes files whose last texts copy texts of other files exactly or with 2 words changed. */
@@ -24,7 +24,7 @@ static void put_files(void)
 {
     i64 next = 0, draw = 100000;
     for (i64 file = 0; file < FILES; file++) {
-        struct text lines = {0};
+        struct buffer lines = {0};
         char name[32];
         snprintf(name, sizeof name, "data/%lld.jsonl", (long long)file);
         for (i64 i = 0; i < TEXTS; i++, draw++) {
@@ -33,15 +33,15 @@ static void put_files(void)
             put_line(&lines, of, copy && i % 2 ? 2 : 0, draw);
         }
         memory_free(put_file(name, lines.data, lines.length));
-        text_release(&lines);
+        buffer_release(&lines);
     }
 }
 
 static char *part_paths(void)
 {
-    struct text list = {0};
+    struct buffer list = {0};
     for (int i = 0; i < PARTS; i++)
-        text_printf(&list, "%s%s/parts/%d", i ? "\n" : "", directory, i);
+        buffer_printf(&list, "%s%s/parts/%d", i ? "\n" : "", directory, i);
     return list.data;
 }
 
@@ -132,7 +132,7 @@ static void near_duplicates_of_parts_are_left_out(void **state)
     dedup(DEDUP_NEAR, 1 << 20);
     char *again = samples_of(deduped);
     assert_string_equal(again, out);
-    struct text one = {0}, other = {0};
+    struct buffer one = {0}, other = {0};
     succeed(file_read(&one, path_of("first/00002/train/index")));
     succeed(file_read(&other, path_of("out/00002/train/index")));
     assert_int_equal(one.length, other.length);
@@ -153,8 +153,8 @@ static void near_duplicates_of_parts_are_left_out(void **state)
     char *new = samples_of(path_of("new"));
     assert_int_equal(new ? count_lines(new) : 0, 0);
     device_close(&device);
-    text_release(&one);
-    text_release(&other);
+    buffer_release(&one);
+    buffer_release(&other);
     char *all[] = {whole, before, out, again, second, new, data, text, deduped};
     for (i64 i = 0; i < COUNT_OF(all); i++)
         memory_free(all[i]);
@@ -180,10 +180,10 @@ static void what_cannot_be_told_is_refused(void **state)
     succeed(directory_make(path_of("out")));
     succeed(file_copy(path_of("parts/1/keys"), path_of("parts/0/keys"))); /* keys of other shards */
     assert_int_equal(dedup_stage(&s, path_of("out")), -1);
-    assert_says("parts/1: its keys tell of");
+    assert_says("parts/1: it has keys for");
     succeed(file_replace(path_of("parts/1/keys"), "12345678abc", 11));
     assert_int_equal(dedup_stage(&s, path_of("out")), -1);
-    assert_says("no entry of keys");
+    assert_says("invalid key entry");
     succeed(remove(path_of("parts/1/keys")));
     assert_int_equal(dedup_stage(&s, path_of("out")), -1);
     assert_says("prepared with filter.duplicates");

@@ -25,12 +25,12 @@ static i64 count_of(const struct json *report, const char *rule)
 static void each_goes_by_its_rule(void **state)
 {
     char *folder = fixture_shards("dedup-keys", SAMPLES, 20), *path = path_join(folder, curation_keys);
-    struct text file = {0};
+    struct buffer file = {0};
     (void)state;
     for (i64 i = 0; i < SAMPLES; i++) {
         struct key_entry entry = {.keys = KEYS, .split = 0, .captioned = 1, .records = 1};
-        text_append(&file, &entry, sizeof entry);
-        text_append(&file, keys[i], sizeof keys[i]);
+        buffer_append(&file, &entry, sizeof entry);
+        buffer_append(&file, keys[i], sizeof keys[i]);
     }
     for (int split = 1; split < SPLITS; split++) { /* no samples in these splits */
         char *part = path_join(folder, split_names[split]);
@@ -50,7 +50,7 @@ static void each_goes_by_its_rule(void **state)
     assert_int_equal(count_of(report, "duplicates of other folders"), 1);
     assert_int_equal(count_of(report, "near duplicates of other folders"), 1);
     json_free(report);
-    text_release(&file);
+    buffer_release(&file);
     directory_remove(folder);
     memory_free(folder);
     memory_free(path);

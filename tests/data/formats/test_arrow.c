@@ -14,7 +14,7 @@ static char *golden(const char *name)
 }
 
 /* Appends rows as JSON lines, then the error that ended reading. */
-static void read_rows(struct text *out, const char *path, const char *wanted)
+static void read_rows(struct buffer *out, const char *path, const char *wanted)
 {
     struct data_table table;
     struct record row;
@@ -27,7 +27,7 @@ static void read_rows(struct text *out, const char *path, const char *wanted)
         record_release(&row);
     }
     if (status < 0)
-        text_printf(out, "%s\n", error_text());
+        buffer_printf(out, "%s\n", error_text());
     data_table_close(&table);
 }
 
@@ -35,32 +35,32 @@ static void values_are_those_of_pyarrow(void **state)
 {
     static const char *const names[] = {"file_none",   "file_lz4",   "file_zstd",
                                         "stream_none", "stream_lz4", "stream_zstd"};
-    struct text expected = {0};
+    struct buffer expected = {0};
     char *lines = golden("arrow.jsonl");
     table_print_lines(&expected, lines);
     for (i64 i = 0; i < COUNT_OF(names); i++) {
-        struct text rows = {0};
+        struct buffer rows = {0};
         char *name = string_format("%s.arrow", names[i]), *path = golden(name);
         read_rows(&rows, path, NULL);
         table_assert_same(name, rows.data, expected.data);
-        text_release(&rows);
+        buffer_release(&rows);
         memory_free(name);
         memory_free(path);
     }
-    text_release(&expected);
+    buffer_release(&expected);
     memory_free(lines);
     (void)state;
 }
 
 static void decimals_are_text(void **state)
 {
-    struct text expected = {0}, rows = {0};
+    struct buffer expected = {0}, rows = {0};
     char *lines = golden("decimals.jsonl"), *path = golden("decimals.arrow");
     table_print_lines(&expected, lines);
     read_rows(&rows, path, NULL);
     table_assert_same("decimals.arrow", rows.data, expected.data);
-    text_release(&rows);
-    text_release(&expected);
+    buffer_release(&rows);
+    buffer_release(&expected);
     memory_free(lines);
     memory_free(path);
     (void)state;
@@ -68,11 +68,11 @@ static void decimals_are_text(void **state)
 
 static void expect(const char *name, const char *wanted, const char *expected)
 {
-    struct text rows = {0};
+    struct buffer rows = {0};
     char *path = golden(name);
     read_rows(&rows, path, wanted);
     assert_string_equal(rows.data, expected);
-    text_release(&rows);
+    buffer_release(&rows);
     memory_free(path);
 }
 
@@ -85,18 +85,18 @@ static void dictionaries_grow_and_are_replaced(void **state)
 
 static void types_that_are_not_read_are_passed(void **state)
 {
-    struct text rows = {0};
+    struct buffer rows = {0};
     char *path = golden("unread.arrow");
     expect("unread.arrow", "text", "{\"text\":\"one\"}\n{\"text\":\"two\"}\n");
     read_rows(&rows, path, NULL);
     assert_non_null(strstr(rows.data, "column union of type union, which is not read"));
-    text_clear(&rows);
+    buffer_clear(&rows);
     read_rows(&rows, path, "views");
     assert_non_null(strstr(rows.data, "column views of type list view"));
-    text_clear(&rows);
+    buffer_clear(&rows);
     read_rows(&rows, path, "ends");
     assert_non_null(strstr(rows.data, "column ends of type run-end encoded"));
-    text_release(&rows);
+    buffer_release(&rows);
     memory_free(path);
     (void)state;
 }
@@ -109,13 +109,13 @@ static void files_cut_short_are_refused(void **state)
 {
     static const char *const names[] = {"stream_none.arrow", "file_zstd.arrow"};
     for (i64 k = 0; k < COUNT_OF(names); k++) {
-        struct text whole = {0}, sound = {0};
+        struct buffer whole = {0}, sound = {0};
         char *from = golden(names[k]);
         assert_int_equal(file_read(&whole, from), 0);
         read_rows(&sound, from, NULL);
         i64 refused = 0;
         for (i64 kept = 0; kept < whole.length; kept += 1 + kept / 8) {
-            struct text rows = {0};
+            struct buffer rows = {0};
             char *path = put(whole.data, kept, ".arrow");
             read_rows(&rows, path, NULL);
             const char *message = rows.data ? strstr(rows.data, path) : NULL;
@@ -123,12 +123,12 @@ static void files_cut_short_are_refused(void **state)
             assert_true(read == 0 || memcmp(rows.data, sound.data, (size_t)read) == 0);
             assert_true(!message || strstr(message, "byte"));
             refused += message != NULL;
-            text_release(&rows);
+            buffer_release(&rows);
             drop(path);
         }
         assert_true(refused > 30);
-        text_release(&whole);
-        text_release(&sound);
+        buffer_release(&whole);
+        buffer_release(&sound);
         memory_free(from);
     }
     (void)state;
@@ -137,7 +137,7 @@ static void files_cut_short_are_refused(void **state)
 /* polars omits the head of the preceding message: the footer of a file locates its messages. */
 static void files_need_no_stream_in_front(void **state)
 {
-    struct text whole = {0}, rows = {0}, expected = {0};
+    struct buffer whole = {0}, rows = {0}, expected = {0};
     char *from = golden("file_none.arrow"), *lines = golden("arrow.jsonl");
     assert_int_equal(file_read(&whole, from), 0);
     memset(whole.data + 8, 0x55, 64);
@@ -145,9 +145,9 @@ static void files_need_no_stream_in_front(void **state)
     read_rows(&rows, path, NULL);
     table_print_lines(&expected, lines);
     table_assert_same("file_none.arrow", rows.data, expected.data);
-    text_release(&whole);
-    text_release(&rows);
-    text_release(&expected);
+    buffer_release(&whole);
+    buffer_release(&rows);
+    buffer_release(&expected);
     memory_free(from);
     memory_free(lines);
     drop(path);
@@ -156,22 +156,22 @@ static void files_need_no_stream_in_front(void **state)
 
 static void damaged_files_end(void **state)
 {
-    struct text whole = {0};
+    struct buffer whole = {0};
     char *from = golden("file_lz4.arrow");
     i64 said = 0;
     assert_int_equal(file_read(&whole, from), 0);
     for (i64 at = 8; at < whole.length; at += 37) {
-        struct text rows = {0};
+        struct buffer rows = {0};
         whole.data[at] = (char)(whole.data[at] ^ 0x55);
         char *path = put(whole.data, whole.length, ".arrow");
         read_rows(&rows, path, NULL);
         said += rows.data && strstr(rows.data, path);
         whole.data[at] = (char)(whole.data[at] ^ 0x55);
-        text_release(&rows);
+        buffer_release(&rows);
         drop(path);
     }
     assert_true(said > 100);
-    text_release(&whole);
+    buffer_release(&whole);
     memory_free(from);
     (void)state;
 }

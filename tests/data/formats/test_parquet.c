@@ -16,7 +16,7 @@ static char *golden(const char *name)
 }
 
 /* Appends rows as JSON lines, then the error that ended reading. */
-static void read_rows(struct text *out, const char *path, const char *wanted)
+static void read_rows(struct buffer *out, const char *path, const char *wanted)
 {
     struct record row;
     int status = -1;
@@ -28,20 +28,20 @@ static void read_rows(struct text *out, const char *path, const char *wanted)
         record_release(&row);
     }
     if (status < 0)
-        text_printf(out, "%s\n", error_text());
+        buffer_printf(out, "%s\n", error_text());
     parquet_close(file);
 }
 
 static void expect_rows(const char *name, const char *lines)
 {
-    struct text rows = {0}, expected = {0};
+    struct buffer rows = {0}, expected = {0};
     char *path = golden(name), *lines_path = golden(lines);
     read_rows(&rows, path, NULL);
     table_print_lines(&expected, lines_path);
     assert_non_null(rows.data);
     table_assert_same(name, rows.data, expected.data);
-    text_release(&rows);
-    text_release(&expected);
+    buffer_release(&rows);
+    buffer_release(&expected);
     memory_free(path);
     memory_free(lines_path);
 }
@@ -74,23 +74,23 @@ static void decimals_and_moments_are_text(void **state)
 
 static void a_column_is_read_alone(void **state)
 {
-    struct text rows = {0};
+    struct buffer rows = {0};
     char *path = golden("nested_1.parquet");
     read_rows(&rows, path, "deep");
     assert_memory_equal(rows.data, "{\"deep\":[]}\n{\"deep\":[[]]}\n{\"deep\":[[],[0]]}\n{\"deep\":[[],[0],null]}\n",
                         67);
-    text_release(&rows);
+    buffer_release(&rows);
     memory_free(path);
     (void)state;
 }
 
 static void refuse(const char *path, const char *why)
 {
-    struct text rows = {0};
+    struct buffer rows = {0};
     read_rows(&rows, path, NULL);
     if (!rows.data || !strstr(rows.data, why) || !strstr(rows.data, path))
         fail_msg("%s: expected \"%s\", got \"%s\"", path, why, rows.data ? rows.data : "");
-    text_release(&rows);
+    buffer_release(&rows);
 }
 
 static void what_is_not_read_is_refused_by_name(void **state)
@@ -105,7 +105,7 @@ static void what_is_not_read_is_refused_by_name(void **state)
 
 static void files_cut_short_are_refused(void **state)
 {
-    struct text whole = {0};
+    struct buffer whole = {0};
     char *from = golden("nested_1.parquet");
     assert_int_equal(file_read(&whole, from), 0);
     for (i64 kept = 0; kept < whole.length; kept += 1 + kept / 8) {
@@ -117,7 +117,7 @@ static void files_cut_short_are_refused(void **state)
     char *path = put(whole.data, whole.length, ".parquet");
     refuse(path, "encrypted");
     drop(path);
-    text_release(&whole);
+    buffer_release(&whole);
     memory_free(from);
     (void)state;
 }
@@ -126,23 +126,23 @@ static void files_cut_short_are_refused(void **state)
  * changed value goes unnoticed. */
 static void damaged_files_end(void **state)
 {
-    struct text whole = {0}, sound = {0};
+    struct buffer whole = {0}, sound = {0};
     char *from = golden("values_gzip_1.parquet");
     assert_int_equal(file_read(&whole, from), 0);
     read_rows(&sound, from, NULL);
     for (i64 at = 4; at < whole.length; at += 509) {
-        struct text rows = {0};
+        struct buffer rows = {0};
         whole.data[at] = (char)(whole.data[at] ^ 0x55);
         char *path = put(whole.data, whole.length, ".parquet");
         read_rows(&rows, path, NULL);
         assert_non_null(rows.data);
         assert_true(strstr(rows.data, path) || at > whole.length - 40000 || strcmp(rows.data, sound.data) == 0);
         whole.data[at] = (char)(whole.data[at] ^ 0x55);
-        text_release(&rows);
+        buffer_release(&rows);
         drop(path);
     }
-    text_release(&whole);
-    text_release(&sound);
+    buffer_release(&whole);
+    buffer_release(&sound);
     memory_free(from);
     (void)state;
 }
@@ -168,7 +168,7 @@ static void blocks_lie_about_their_length(void **state)
         {PACKED_ZSTD, "hello", 5, 5},
     };
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct text out = {0};
+        struct buffer out = {0};
         u8 *exact = malloc((size_t)cases[i].count);
         memcpy(exact, cases[i].bytes, (size_t)cases[i].count);
         int status = unpack(&out, cases[i].expected, cases[i].packing, exact, cases[i].count);
@@ -176,7 +176,7 @@ static void blocks_lie_about_their_length(void **state)
         if (status == 0)
             assert_string_equal(out.data, "hello");
         free(exact);
-        text_release(&out);
+        buffer_release(&out);
     }
     (void)state;
 }

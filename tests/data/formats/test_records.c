@@ -8,26 +8,26 @@ static char *form(const char *name, const char *suffix)
     return string_format("%s/tables/forms/%s.%s", GOLDEN, name, suffix);
 }
 
-static void draw_sample(struct text *out, const struct sample *sample)
+static void draw_sample(struct buffer *out, const struct sample *sample)
 {
     static const char *const layouts[] = {"plain", "captioned", "chat", "mixed"}, *const kinds[] = {"text", "image",
                                                                                                     "video", "audio",
                                                                                                     "ids"};
-    text_printf(out, "%s", layouts[sample->layout]);
+    buffer_printf(out, "%s", layouts[sample->layout]);
     for (i64 i = 0; i < sample->count; i++) {
         const struct sample_part *part = &sample->parts[i];
         const char *slash = part->path ? strrchr(part->path, '/') : NULL;
-        text_printf(out, part->role ? " <%s> %s" : "%s %s", part->role ? part->role : "", kinds[part->kind]);
+        buffer_printf(out, part->role ? " <%s> %s" : "%s %s", part->role ? part->role : "", kinds[part->kind]);
         if (slash)
-            text_printf(out, "@%s", slash + 1);
+            buffer_printf(out, "@%s", slash + 1);
         if (part->bytes.length)
-            text_printf(out, "'%s'", part->bytes.data);
+            buffer_printf(out, "'%s'", part->bytes.data);
     }
-    text_printf(out, "\n");
+    buffer_printf(out, "\n");
 }
 
 /* Appends one line per sample; errors appear without the file name. */
-static void draw(struct text *out, const char *path, const struct source_columns *columns)
+static void draw(struct buffer *out, const char *path, const struct source_columns *columns)
 {
     struct source *source = source_open(path, &(struct source_request){.columns = columns});
     struct sample sample;
@@ -39,8 +39,8 @@ static void draw(struct text *out, const char *path, const struct source_columns
         if (result == SOURCE_SAMPLE)
             draw_sample(out, &sample);
         else
-            text_printf(out, "%s: %s\n", result == SOURCE_BAD ? "bad" : "damaged",
-                        why ? why + strlen(path) : error_text());
+            buffer_printf(out, "%s: %s\n", result == SOURCE_BAD ? "bad" : "damaged",
+                          why ? why + strlen(path) : error_text());
         sample_release(&sample);
     }
     source_close(source);
@@ -48,10 +48,10 @@ static void draw(struct text *out, const char *path, const struct source_columns
 
 static void expect(char *path, const struct source_columns *columns, const char *expected)
 {
-    struct text drawn = {0};
+    struct buffer drawn = {0};
     draw(&drawn, path, columns);
     assert_string_equal(drawn.data ? drawn.data : "", expected);
-    text_release(&drawn);
+    buffer_release(&drawn);
     memory_free(path);
 }
 
@@ -100,16 +100,16 @@ static void tables_carry_media(void **state)
 
 static void links_are_no_pictures(void **state)
 {
-    struct text drawn = {0};
+    struct buffer drawn = {0};
     char *table = form("links", "parquet");
     draw(&drawn, table, NULL);
     assert_memory_equal(drawn.data, "damaged: : pictures are named by \"url\" alone", 44);
     assert_non_null(strstr(drawn.data, "{text: caption}"));
-    text_clear(&drawn);
+    buffer_clear(&drawn);
     char *lines = put_text("links.jsonl", "{\"url\": \"http://a\", \"caption\": \"x\"}\n");
     draw(&drawn, lines, NULL);
     assert_memory_equal(drawn.data, "bad: :1: pictures are named by", 30);
-    text_release(&drawn);
+    buffer_release(&drawn);
     expect(table, &(struct source_columns){.modality[MODALITY_TEXT] = "caption"}, "plain text'a red apple'\n");
     memory_free(lines);
     (void)state;
@@ -117,15 +117,15 @@ static void links_are_no_pictures(void **state)
 
 static void unknown_columns_are_named(void **state)
 {
-    struct text drawn = {0};
+    struct buffer drawn = {0};
     char *table = form("unknown", "parquet");
     draw(&drawn, table, NULL);
     assert_non_null(strstr(drawn.data, "Its columns are: id, body."));
     assert_non_null(strstr(drawn.data, "columns: {text: NAME}"));
-    text_clear(&drawn);
+    buffer_clear(&drawn);
     draw(&drawn, table, &(struct source_columns){.modality[MODALITY_TEXT] = "Body"});
     assert_non_null(strstr(drawn.data, "Expected those that `columns`"));
-    text_release(&drawn);
+    buffer_release(&drawn);
     expect(table, &(struct source_columns){.modality[MODALITY_TEXT] = "body"}, "plain text'a text'\n");
     (void)state;
 }
@@ -208,7 +208,7 @@ static void parts_are_named_by_shards_of_tables(void **state)
 {
     static const char *const names[] = {"set/main/train-00000-of-00001.parquet",
                                         "set/main/test-00000-of-00001.parquet"};
-    struct text bytes = {0};
+    struct buffer bytes = {0};
     struct sample sample;
     char *from = form("qa", "parquet"), *below = path_join(directory, "set/main"), *set = path_join(directory, "set");
     i64 count[SPLITS] = {0};
@@ -224,7 +224,7 @@ static void parts_are_named_by_shards_of_tables(void **state)
     assert_int_equal(count[SPLIT_TRAIN], 2);
     assert_int_equal(count[SPLIT_TEST], 2);
     source_close(source);
-    text_release(&bytes);
+    buffer_release(&bytes);
     memory_free(from);
     memory_free(below);
     memory_free(set);

@@ -24,7 +24,7 @@ static i64 zero_step[1];
 static double two_rows[] = {ROWS}, short_rows[] = {ROW};
 
 /* A model and the packer that makes batches for it. */
-struct world {
+struct leakage_model {
     struct model model;
     i32 first_id, ids; /* range of text ids; brackets are outside and are kept */
     void (*pack)(struct toy_batch *out, i64 number);
@@ -35,7 +35,7 @@ static void pack_toy(struct toy_batch *out, i64 number)
     toy_batch_init(out, &arena, 7, (struct rng_key){(u64)number, RNG_TEST}, (i32)number);
 }
 
-static void push_entry(struct toy_groups *groups, const struct entry *entry)
+static void push_entry(struct toy_groups *groups, const struct plan_entry *entry)
 {
     loader_parts(loader, entry, &loader->given);
     for (i64 i = 0; i < loader->given.count; i++)
@@ -47,7 +47,7 @@ static void pack_shards(struct toy_batch *out, i64 number)
     struct toy_groups *groups = &out->groups;
     assert_int_equal(loader_batch(loader, number, 0, &out->batch, &arena), 0);
     *groups = (struct toy_groups){.group = arena_alloc(&arena, out->batch.n * 4)};
-    const struct rows *rows = &plan_step(loader, number)->rows;
+    const struct packed_rows *rows = &plan_step(loader, number)->rows;
     for (i64 row = 0; row < ROWS; row++) {
         for (i64 i = rows->offset[row]; i < rows->offset[row + 1]; i++)
             push_entry(groups, &rows->entries.data[i]);
@@ -73,10 +73,10 @@ static void open_loader(void)
     require(loader, "%s", error_text());
 }
 
-static void world_open(struct world *w, void (*pack)(struct toy_batch *, i64))
+static void world_open(struct leakage_model *w, void (*pack)(struct toy_batch *, i64))
 {
     struct model_config c = toy_config(4, TOY_ALL);
-    *w = (struct world){.ids = TOY_IDS, .pack = pack};
+    *w = (struct leakage_model){.ids = TOY_IDS, .pack = pack};
     if (pack == pack_shards) {
         c.vocabulary = round_up(loader->vocabulary.ids, 16);
         w->first_id = 100;
@@ -87,12 +87,12 @@ static void world_open(struct world *w, void (*pack)(struct toy_batch *, i64))
 
 /* ---- Outputs of a model ---- */
 
-struct leakage_seen {
+struct leakage_outputs {
     float *hidden, *logits[TARGETS][TOY_LEVELS];
     i64 columns[TARGETS];
 };
 
-static void look(struct leakage_seen *out, struct world *w, const struct batch *b)
+static void look(struct leakage_outputs *out, struct leakage_model *w, const struct batch *b)
 {
     struct tape tape;
     struct forward forward;
@@ -116,7 +116,7 @@ static void look(struct leakage_seen *out, struct world *w, const struct batch *
     tape_close(&tape);
 }
 
-static void forget(struct leakage_seen *s)
+static void forget(struct leakage_outputs *s)
 {
     memory_free(s->hidden);
     for (int kind = 0; kind < TARGETS; kind++)
@@ -131,7 +131,7 @@ static i64 other(i64 value, i64 bound, i64 salt)
     return (value + 1 + salt % (bound - 1)) % bound;
 }
 
-static void disturb_ids(struct batch *b, const struct world *w, const u8 *at)
+static void disturb_ids(struct batch *b, const struct leakage_model *w, const u8 *at)
 {
     struct input_list *in = &b->inputs[INPUT_TEXT];
     for (i64 i = 0; i < in->n; i++) {
@@ -182,7 +182,7 @@ static bool same_row(const float *a, const float *b, i64 row, i64 columns)
     return memcmp(a + row * columns, b + row * columns, (size_t)columns * 4) == 0;
 }
 
-static void expect_same(const char *what, const struct leakage_seen *a, const struct leakage_seen *b,
+static void expect_same(const char *what, const struct leakage_outputs *a, const struct leakage_outputs *b,
                         enum target_kind kind, i64 level, i64 i, i64 position)
 {
     if (!same_row(a->logits[kind][level], b->logits[kind][level], i, a->columns[kind]))
@@ -190,8 +190,8 @@ static void expect_same(const char *what, const struct leakage_seen *a, const st
 }
 
 /* at [n + 1]: positions that were disturbed, and so may have changed. */
-static void expect_no_leak(const char *what, const struct batch *b, const u8 *at, const struct leakage_seen *before,
-                           const struct leakage_seen *after)
+static void expect_no_leak(const char *what, const struct batch *b, const u8 *at, const struct leakage_outputs *before,
+                           const struct leakage_outputs *after)
 {
     u8 *told = memory_alloc(b->n); /* its head receives the first codes of the next frame */
     for (int kind = 0; kind < TARGETS; kind++)
@@ -210,10 +210,11 @@ static void expect_no_leak(const char *what, const struct batch *b, const u8 *at
 
 /* Repeats a packing with other contents at the flagged
  * positions; returns true if the last of them changed. */
-static bool disturbed(struct world *w, i64 number, const char *what, const struct toy_batch *original, const u8 *at)
+static bool disturbed(struct leakage_model *w, i64 number, const char *what, const struct toy_batch *original,
+                      const u8 *at)
 {
     struct toy_batch other_one;
-    struct leakage_seen before, after;
+    struct leakage_outputs before, after;
     i64 n = original->batch.n, last = n - 1;
     w->pack(&other_one, number);
     disturb_ids(&other_one.batch, w, at);
@@ -257,7 +258,7 @@ static void flag(u8 *at, const struct toy_batch *b, i64 position, bool later)
 
 static void expect_walls(void (*pack)(struct toy_batch *, i64), bool later)
 {
-    static struct world w;
+    static struct leakage_model w;
     i64 noticed = 0;
     world_open(&w, pack);
     for (i64 number = 0; number < PACKINGS; number++)
@@ -304,12 +305,12 @@ static void a_later_group_of_the_packer_moves_nothing(void **state)
 /* The head of a level sees the earlier levels of the predicted frame and no other. */
 static void a_level_knows_the_levels_before_it(void **state)
 {
-    static struct world w;
+    static struct leakage_model w;
     (void)state;
     world_open(&w, pack_toy);
     for (i64 level = 0; level < TOY_LEVELS; level++) {
         struct toy_batch a, b;
-        struct leakage_seen before, after;
+        struct leakage_outputs before, after;
         arena_reset(&arena, 0);
         pack_toy(&a, 0);
         pack_toy(&b, 0);

@@ -188,8 +188,8 @@ static void add_shown(struct mixer *m, i64 number, i64 step, i64 *shown)
 static i64 length_of(i64 number, i64 sample, i64 row_length)
 {
     struct loader *l = loader_open(folders[number], "train", &plain, 5);
-    struct measure measure;
-    loader_parts(l, &(struct entry){.sample = sample}, &l->given);
+    struct sample_measure measure;
+    loader_parts(l, &(struct plan_entry){.sample = sample}, &l->given);
     grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
     bool text = is_plain_text(l, sample);
     loader_close(l);

@@ -88,7 +88,7 @@ static void count_epoch(struct loader *l, i64 steps, i32 epoch, i64 *seen, i64 *
         const struct step_plan *plan = plan_step(l, step);
         assert_non_null(plan);
         for (i64 i = 0; i < plan->rows.entries.count; i++) {
-            const struct entry *e = &plan->rows.entries.data[i];
+            const struct plan_entry *e = &plan->rows.entries.data[i];
             seen[e->sample] += e->epoch == epoch ? e->length : 0;
             *last_epoch = max_i64(*last_epoch, e->epoch);
         }
@@ -97,8 +97,8 @@ static void count_epoch(struct loader *l, i64 steps, i32 epoch, i64 *seen, i64 *
 
 static i64 whole_length(struct loader *l, i64 sample)
 {
-    struct entry entry = {.sample = (i32)sample};
-    struct measure measure;
+    struct plan_entry entry = {.sample = (i32)sample};
+    struct sample_measure measure;
     loader_parts(l, &entry, &l->given);
     grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
     return measure.length;
@@ -508,7 +508,7 @@ static i64 entries_in(struct loader *l, i64 steps, enum direction direction, i64
     i64 count = 0;
     for (i64 step = 0; step < steps; step++)
         for (i64 i = 0; i < plan_step(l, step)->rows.entries.count; i++) {
-            const struct entry *e = &plan_step(l, step)->rows.entries.data[i];
+            const struct plan_entry *e = &plan_step(l, step)->rows.entries.data[i];
             count += l->shards.folders[0].samples[e->sample].direction == direction && e->epoch == epoch;
         }
     return count;
@@ -537,7 +537,7 @@ static void every_showing_draws_anew(void **state)
     settings.mixture[DIRECTION_IMAGE_OUT] = 3;
     struct loader *l = open_with(&settings);
     i64 count = 0, most = 2000;
-    struct entry *all = memory_alloc(most * (i64)sizeof *all);
+    struct plan_entry *all = memory_alloc(most * (i64)sizeof *all);
     for (i64 step = 0; step < 60; step++)
         for (i64 i = 0; i < plan_step(l, step)->rows.entries.count && count < most; i++)
             if (l->shards.folders[0].samples[plan_step(l, step)->rows.entries.data[i].sample].direction ==
@@ -559,7 +559,7 @@ static void conditions_are_dropped_for_media_that_are_made(void **state)
     struct loader *l = open_with(&settings);
     i64 dropped[FIXTURE_DIRECTIONS] = {0};
     for (i64 i = 0; i < SAMPLES; i++) {
-        loader_parts(l, &(struct entry){.sample = (i32)i}, &l->given);
+        loader_parts(l, &(struct plan_entry){.sample = (i32)i}, &l->given);
         dropped[i % FIXTURE_DIRECTIONS] += i % FIXTURE_DIRECTIONS != DIRECTION_TEXT && l->given.count == 1;
     }
     for (int d = 0; d < FIXTURE_DIRECTIONS; d++) {
@@ -620,7 +620,7 @@ static void long_texts_go_on_in_the_next_piece(void **state)
     for (i64 step = 0; step < 50; step++) {
         const struct step_plan *plan = plan_step(l, step);
         for (i64 i = 0; i < plan->rows.entries.count; i++) {
-            const struct entry *e = &plan->rows.entries.data[i];
+            const struct plan_entry *e = &plan->rows.entries.data[i];
             if (e->count == 0 || e->first > 0)
                 continue;
             /* the first piece fills its row and predicts the first id of the next one */
@@ -692,7 +692,7 @@ static void a_text_in_two_samples_ends_once(void **state)
     struct shard_writer *writer = shard_writer_open(part, &fixture_meta, 20000);
     struct shard_part first = fixture_text(writer, 1, 50), second = fixture_text(writer, 2, 30);
     shard_write_sample(writer, DIRECTION_TEXT, "a", &first, 1);
-    shard_write_on(writer);
+    shard_write_resume(writer);
     shard_write_sample(writer, DIRECTION_TEXT, "b", &second, 1);
     assert_int_equal(shard_writer_close(writer), 0);
     settings.in_order = true;

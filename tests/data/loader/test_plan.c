@@ -51,7 +51,7 @@ static const struct step_plan *planned(struct loader *l, i64 step)
 
 static i64 whole_length(struct loader *l, i64 sample)
 {
-    struct measure measure;
+    struct sample_measure measure;
     loader_parts_whole(l, sample, &l->given);
     grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
     return measure.length;
@@ -63,7 +63,7 @@ static void same_plans(const struct step_plan *a, const struct step_plan *b)
     assert_int_equal(a->rows.entries.count, b->rows.entries.count);
     assert_memory_equal(a->rows.offset, b->rows.offset, (size_t)(a->rows.count + 1) * 8);
     for (i64 i = 0; i < a->rows.entries.count; i++) {
-        const struct entry *x = &a->rows.entries.data[i], *y = &b->rows.entries.data[i];
+        const struct plan_entry *x = &a->rows.entries.data[i], *y = &b->rows.entries.data[i];
         assert_int_equal(x->sample, y->sample);
         assert_int_equal(entry_showing(x), entry_showing(y));
         assert_int_equal(x->first, y->first);
@@ -114,7 +114,7 @@ static void whole_epochs(struct loader *l, i64 from, i64 steps)
     for (i64 step = from; step < from + steps; step++) {
         const struct step_plan *plan = planned(l, step);
         for (i64 i = 0; i < plan->rows.entries.count; i++) {
-            const struct entry *e = &plan->rows.entries.data[i];
+            const struct plan_entry *e = &plan->rows.entries.data[i];
             seen[e->sample] += e->epoch == first + 2 ? e->length : 0;
             last = max_i64(last, e->epoch);
         }
@@ -151,7 +151,7 @@ static void epochs_differ(void **state)
     for (i64 step = 0, row = 1; step < 500; step++)
         for (i64 r = 0; r < planned(l, step)->rows.count; r++, row++)
             for (i64 i = planned(l, step)->rows.offset[r]; i < planned(l, step)->rows.offset[r + 1]; i++) {
-                const struct entry *e = &planned(l, step)->rows.entries.data[i];
+                const struct plan_entry *e = &planned(l, step)->rows.entries.data[i];
                 if (e->epoch < 2 && e->count == 0)
                     row_of[e->epoch][e->sample] = row;
             }
@@ -180,7 +180,7 @@ static void a_ramp_of_lengths_loses_nothing(void **state)
     (void)state;
     for (i64 step = 0; step < 400; step++)
         for (i64 i = 0; i < planned(l, step)->rows.entries.count; i++) {
-            const struct entry *e = &planned(l, step)->rows.entries.data[i];
+            const struct plan_entry *e = &planned(l, step)->rows.entries.data[i];
             seen[e->sample] += e->epoch == 0 ? e->length : 0;
         }
     for (i64 i = 0; i < SAMPLES; i++)

@@ -170,7 +170,7 @@ static void clips_are_cut_alike(void **state)
 {
     (void)state;
     struct clip in = gradient(48, 80), still, clip;
-    struct text mp4 = {0};
+    struct buffer mp4 = {0};
     in.rate_hz = 8;
     assert_int_equal(clip_encode_mp4(&mp4, &in), 0);
     clip_fill(&still, &in, 32, 48, 0.1);
@@ -186,7 +186,7 @@ static void clips_are_cut_alike(void **state)
     clip_release(&clip);
     clip_release(&still);
     clip_release(&in);
-    text_release(&mp4);
+    buffer_release(&mp4);
 }
 
 /* ---- The tokenizer's table of shapes ---- */
@@ -205,7 +205,7 @@ static void tables_give_the_nearest_shape_of_a_kind(void **state)
     assert_int_equal(shaped_nearest(&config, false, 19, 10), 0);
     assert_int_equal(shaped_nearest(&config, true, 10, 19), 2);
     struct clip in = gradient(60, 100), out;
-    struct text png = {0};
+    struct buffer png = {0};
     i64 shape;
     image_encode_png(&png, in.pixels, 60, 100);
     assert_int_equal(shaped_read(&out, &shape, NULL, &config, false, -1, png.data, png.length, "a.png"), 0);
@@ -214,7 +214,7 @@ static void tables_give_the_nearest_shape_of_a_kind(void **state)
     assert_int_equal(out.width, 40);
     clip_release(&out);
     clip_release(&in);
-    text_release(&png);
+    buffer_release(&png);
 }
 
 int main(void)

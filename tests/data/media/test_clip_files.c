@@ -107,7 +107,7 @@ static void pq_and_hlg_agree_on_white(void **state)
 enum { LONG_FRAMES = 2400, RATE_HZ = 2, SIDE = 32, GROUP = 250 };
 
 /* 20 minutes at 2 frames per second, each frame in another grey. */
-static void make_long(struct text *mp4)
+static void make_long(struct buffer *mp4)
 {
     struct clip clip;
     clip_init(&clip, LONG_FRAMES, SIDE, SIDE, RATE_HZ);
@@ -120,7 +120,7 @@ static void make_long(struct text *mp4)
 static void a_window_of_a_long_file_costs_a_seek(void **state)
 {
     (void)state;
-    struct text mp4 = {0};
+    struct buffer mp4 = {0};
     struct clip all, window;
     i64 decoded = 0, decoded_of_all = 0;
     double seconds;
@@ -148,7 +148,7 @@ static void a_window_of_a_long_file_costs_a_seek(void **state)
         -1);
     assert_says("ends before 1300 s");
     clip_release(&all);
-    text_release(&mp4);
+    buffer_release(&mp4);
 }
 
 int main(void)

@@ -22,7 +22,7 @@ static void make_clip(struct clip *clip)
                     (u8)(20 * f + 40 + i % CLIP_SIDE / 4 * (c == 0) + i / CLIP_SIDE / 4 * (c == 2));
 }
 
-static void make_mp4(struct text *mp4)
+static void make_mp4(struct buffer *mp4)
 {
     struct clip clip;
     make_clip(&clip);
@@ -52,11 +52,11 @@ static void the_same_clip_gives_the_same_bytes(void **state)
 {
     (void)state;
     struct clip clip;
-    struct text first = {0};
+    struct buffer first = {0};
     make_turning_clip(&clip);
     assert_int_equal(clip_encode_mp4(&first, &clip), 0);
     for (int round = 1; round < 40; round++) {
-        struct text again = {0};
+        struct buffer again = {0};
         size_t bytes = (size_t)round % 37 * 1000 + 1;
         void *dirt = memset(malloc(bytes), round * 91, bytes), *more = memset(malloc(200000), round * 7, 200000);
         free(more); /* give the encoder different heap contents each time */
@@ -64,9 +64,9 @@ static void the_same_clip_gives_the_same_bytes(void **state)
         free(dirt);
         assert_int_equal(again.length, first.length);
         assert_memory_equal(again.data, first.data, (size_t)first.length);
-        text_release(&again);
+        buffer_release(&again);
     }
-    text_release(&first);
+    buffer_release(&first);
     clip_release(&clip);
 }
 
@@ -74,7 +74,7 @@ static void mp4_round_trip_keeps_frames_and_times(void **state)
 {
     (void)state;
     struct clip in, out;
-    struct text mp4 = {0};
+    struct buffer mp4 = {0};
     make_clip(&in);
     make_mp4(&mp4);
     assert_int_equal(media_kind(mp4.data, mp4.length, "a.mp4"), MEDIA_VIDEO);
@@ -89,11 +89,11 @@ static void mp4_round_trip_keeps_frames_and_times(void **state)
     assert_true(10 * log10(255 * 255 / (error / (double)values)) > 36);
     clip_release(&in);
     clip_release(&out);
-    text_release(&mp4);
+    buffer_release(&mp4);
 }
 
 /* Reads at a rate and compares the source frame that each frame shows, by its grey. */
-static void check_times(const struct text *mp4, double rate_hz, i64 max_frames, const int *wanted, i64 count)
+static void check_times(const struct buffer *mp4, double rate_hz, i64 max_frames, const int *wanted, i64 count)
 {
     struct clip clip;
     struct clip_request request = {.rate_hz = rate_hz, .max_frames = max_frames};
@@ -110,7 +110,7 @@ static void check_times(const struct text *mp4, double rate_hz, i64 max_frames, 
 static void frames_are_the_nearest_in_time(void **state)
 {
     (void)state;
-    struct text mp4 = {0};
+    struct buffer mp4 = {0};
     make_mp4(&mp4);
     check_times(&mp4, 8, 0, (const int[]){0, 1, 2, 3, 4, 5, 6, 7, 8}, 9);
     check_times(&mp4, 8, 4, (const int[]){0, 1, 2, 3}, 4);
@@ -118,13 +118,13 @@ static void frames_are_the_nearest_in_time(void **state)
     check_times(&mp4, 1, 0, (const int[]){0, 8}, 2);
     check_times(&mp4, 16, 7, (const int[]){0, 1, 1, 2, 2, 3, 3}, 7);
     check_times(&mp4, 24, 6, (const int[]){0, 0, 1, 1, 1, 2}, 6);
-    text_release(&mp4);
+    buffer_release(&mp4);
 }
 
 static void clips_fit_on_white(void **state)
 {
     (void)state;
-    struct text mp4 = {0};
+    struct buffer mp4 = {0};
     struct clip clip;
     make_mp4(&mp4);
     struct clip_request request = {.rate_hz = 8, .max_frames = 2, .height = 20, .width = 40};
@@ -137,12 +137,12 @@ static void clips_fit_on_white(void **state)
         assert_int_equal(white, x < 10 || x >= 30);
     }
     clip_release(&clip);
-    text_release(&mp4);
+    buffer_release(&mp4);
 }
 
 /* Sets the matrix in the track header of an MP4: 44 bytes
  * after the box type (ISO/IEC 14496-12, 8.3.2). */
-static void set_matrix(struct text *mp4, const i32 matrix[9])
+static void set_matrix(struct buffer *mp4, const i32 matrix[9])
 {
     char *type = memmem(mp4->data, (size_t)mp4->length, "tkhd", 4);
     assert_non_null(type);
@@ -156,7 +156,7 @@ static void set_matrix(struct text *mp4, const i32 matrix[9])
 static void check_orientation(const i32 matrix[9], i64 height, i64 width, const int quarters[4])
 {
     struct clip in, out;
-    struct text mp4 = {0};
+    struct buffer mp4 = {0};
     clip_init(&in, 2, 32, 64, 8);
     for (i64 i = 0; i < 2 * 32 * 64 * 3; i++)
         in.pixels[i] = (u8)(40 + 60 * (i / 3 % 64 / 32) + 120 * (i / 3 / 64 % 32 / 16));
@@ -171,7 +171,7 @@ static void check_orientation(const i32 matrix[9], i64 height, i64 width, const 
     }
     clip_release(&in);
     clip_release(&out);
-    text_release(&mp4);
+    buffer_release(&mp4);
 }
 
 static void clips_are_turned_as_their_matrix_says(void **state)
@@ -185,7 +185,7 @@ static void clips_are_turned_as_their_matrix_says(void **state)
     check_orientation((const i32[]){-ONE, 0, 0, 0, ONE, 0, 0, 0, W}, 32, 64, (const int[]){100, 40, 220, 160});
 }
 
-static void grow_box(struct text *mp4, const char *name, u32 more)
+static void grow_box(struct buffer *mp4, const char *name, u32 more)
 {
     char *type = memmem(mp4->data, (size_t)mp4->length, name, 4);
     for (char *next; (next = memmem(type + 4, (size_t)(mp4->data + mp4->length - type - 4), name, 4));)
@@ -198,26 +198,26 @@ static void grow_box(struct text *mp4, const char *name, u32 more)
 }
 
 /* Appends a pasp box to the sample description of the only track (ISO/IEC 14496-12, 12.1.4). */
-static void set_pixel_shape(struct text *mp4, u32 across, u32 down)
+static void set_pixel_shape(struct buffer *mp4, u32 across, u32 down)
 {
     static const char *const around[] = {"moov", "trak", "mdia", "minf", "stbl", "stsd", "avc1"};
-    struct text out = {0};
+    struct buffer out = {0};
     const char *stts = memmem(mp4->data, (size_t)mp4->length, "stts", 4); /* the box after the description */
     assert_non_null(stts);
     for (i64 i = 0; i < COUNT_OF(around); i++)
         grow_box(mp4, around[i], 16);
     i64 at = stts - 4 - mp4->data;
-    text_append(&out, mp4->data, at);
+    buffer_append(&out, mp4->data, at);
     append_be32(&out, 16);
-    text_append(&out, "pasp", 4);
+    buffer_append(&out, "pasp", 4);
     append_be32(&out, across);
     append_be32(&out, down);
-    text_append(&out, mp4->data + at, mp4->length - at);
-    text_release(mp4);
+    buffer_append(&out, mp4->data + at, mp4->length - at);
+    buffer_release(mp4);
     *mp4 = out;
 }
 
-static void assert_shown(const struct text *mp4, double height, double width)
+static void assert_shown(const struct buffer *mp4, double height, double width)
 {
     double shown_height, shown_width;
     if (clip_shown_size(&shown_height, &shown_width, mp4->data, mp4->length, "shown.mp4", NULL) < 0)
@@ -229,7 +229,7 @@ static void clips_are_shown_with_square_pixels(void **state)
 {
     (void)state;
     enum { ONE = 1 << 16, W = 1 << 30 };
-    struct text mp4 = {0};
+    struct buffer mp4 = {0};
     struct clip clip;
     double height, width;
     make_mp4(&mp4);
@@ -247,7 +247,7 @@ static void clips_are_shown_with_square_pixels(void **state)
     assert_says("text.mp4");
     assert_int_equal(clip_shown_size(&height, &width, mp4.data, mp4.length - 1, "cut.mp4", NULL), -1);
     assert_says("cut short");
-    text_release(&mp4);
+    buffer_release(&mp4);
 }
 
 static void refuse_clip(const void *bytes, i64 count, const char *wanted)
@@ -262,7 +262,7 @@ static void refuse_clip(const void *bytes, i64 count, const char *wanted)
 static void bad_clips_are_refused(void **state)
 {
     (void)state;
-    struct text mp4 = {0}, png = {0}, wav = {0};
+    struct buffer mp4 = {0}, png = {0}, wav = {0};
     make_mp4(&mp4);
     make_small_png(&png);
     make_wav(&wav, 1, 1, 16, 8000, "abcd", 4);
@@ -277,15 +277,15 @@ static void bad_clips_are_refused(void **state)
     refuse_clip("\0\0\0\x08"
                 "ftyp",
                 8, "an MP4 file");
-    text_release(&mp4);
-    text_release(&png);
-    text_release(&wav);
+    buffer_release(&mp4);
+    buffer_release(&png);
+    buffer_release(&wav);
 }
 
 static void damaged_clips_never_crash(void **state)
 {
     (void)state;
-    struct text mp4 = {0};
+    struct buffer mp4 = {0};
     make_mp4(&mp4);
     for (u32 round = 0; round < 200; round++) {
         i64 at = rng_below(key(), mp4.length, round, 0, 1, 0);
@@ -296,14 +296,14 @@ static void damaged_clips_never_crash(void **state)
             clip_release(&clip);
         mp4.data[at] = before;
     }
-    text_release(&mp4);
+    buffer_release(&mp4);
 }
 
 /* An MP4 whose only track has the type of subtitles. */
 static void a_container_without_video_is_refused(void **state)
 {
     (void)state;
-    struct text mp4 = {0};
+    struct buffer mp4 = {0};
     make_mp4(&mp4);
     for (i64 i = 0; i + 4 < mp4.length; i++) {
         if (memcmp(mp4.data + i, "vide", 4) == 0)
@@ -317,14 +317,14 @@ static void a_container_without_video_is_refused(void **state)
     assert_says("without sound");
     assert_int_equal(media_kind(mp4.data, mp4.length, "nothing.mp4"), MEDIA_UNKNOWN);
     assert_says("nothing.mp4");
-    text_release(&mp4);
+    buffer_release(&mp4);
 }
 
 static void clips_h264_cannot_hold_are_refused(void **state)
 {
     (void)state;
     struct clip odd, still;
-    struct text mp4 = {0};
+    struct buffer mp4 = {0};
     clip_init(&odd, 1, 15, 16, 8);
     clip_init(&still, 1, 16, 16, 0);
     assert_int_equal(clip_encode_mp4(&mp4, &odd), -1);
@@ -336,7 +336,7 @@ static void clips_h264_cannot_hold_are_refused(void **state)
     clip_release(&still);
 }
 
-static i64 shaped_frames(const struct text *mp4, i64 frames, double rate_hz, bool *longer)
+static i64 shaped_frames(const struct buffer *mp4, i64 frames, double rate_hz, bool *longer)
 {
     struct vision_shape shape = {.frames = frames, .height = 16, .width = 16, .rate_hz = rate_hz};
     struct clip clip;
@@ -354,7 +354,7 @@ static i64 shaped_frames(const struct text *mp4, i64 frames, double rate_hz, boo
 static void a_shape_takes_its_frames_and_says_if_there_are_more(void **state)
 {
     (void)state;
-    struct text mp4 = {0};
+    struct buffer mp4 = {0};
     bool longer;
     make_mp4(&mp4);
     assert_int_equal(shaped_frames(&mp4, 9, 8, &longer), 9);
@@ -369,7 +369,7 @@ static void a_shape_takes_its_frames_and_says_if_there_are_more(void **state)
     assert_false(longer);
     assert_int_equal(shaped_frames(&mp4, 5, 0, &longer), 5);
     assert_true(longer);
-    text_release(&mp4);
+    buffer_release(&mp4);
 }
 
 int main(void)

@@ -12,10 +12,10 @@
 /* The words for one colour alone. */
 static char *say_one(int colour)
 {
-    struct text said = {0};
+    struct buffer said = {0};
     i64 pixels[COLOURS] = {0};
     pixels[colour] = 1;
-    colours_say(&said, pixels);
+    describe_colours(&said, pixels);
     return said.data;
 }
 
@@ -80,15 +80,15 @@ static void the_most_frequent_are_said_first(void **state)
                     {30, 28, 22, 20, "red, white and blue"}};
     (void)state;
     for (i64 i = 0; i < COUNT_OF(pictures); i++) {
-        struct text said = {0};
+        struct buffer said = {0};
         i64 pixels[COLOURS] = {0};
         pixels[colour_of(255, 0, 0)] = pictures[i].red;
         pixels[colour_of(255, 255, 255)] = pictures[i].white;
         pixels[colour_of(0, 0, 255)] = pictures[i].blue;
         pixels[colour_of(0, 160, 0)] = pictures[i].green;
-        colours_say(&said, pixels);
+        describe_colours(&said, pixels);
         assert_string_equal(said.data, pictures[i].said);
-        text_release(&said);
+        buffer_release(&said);
     }
 }
 
@@ -111,10 +111,10 @@ static void forms_are_those_of_their_rectangles(void **state)
                  {67, 10, 15, "wide thin"}, {67, 15, 10, "tall thin"}, {1, 1, 1, "square"}};
     (void)state;
     for (i64 i = 0; i < COUNT_OF(forms); i++) {
-        struct text said = {0};
-        form_say(&said, forms[i].pixels, forms[i].height, forms[i].width);
+        struct buffer said = {0};
+        describe_form(&said, forms[i].pixels, forms[i].height, forms[i].width);
         assert_string_equal(said.length ? said.data : "", forms[i].said);
-        text_release(&said);
+        buffer_release(&said);
     }
 }
 

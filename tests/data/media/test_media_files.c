@@ -257,7 +257,7 @@ static void streams_of_frames_are_refused_unless_cut_between_two(void **state)
     }
 }
 
-static void refuse_picture(const struct text *file, i64 count, const char *name, const char *wanted)
+static void refuse_picture(const struct buffer *file, i64 count, const char *name, const char *wanted)
 {
     struct clip clip;
     assert_int_equal(image_read(&clip, file->data, count, name), -1);
@@ -271,17 +271,17 @@ static void a_thumbnails_end_is_not_the_pictures(void **state)
 {
     (void)state;
     struct file_view picture = map("half-chroma.jpg"), thumbnail = map("full-chroma.jpg");
-    struct text file = {0};
+    struct buffer file = {0};
     i64 segment = thumbnail.bytes + 8;
-    text_append(&file, picture.data, 2);
-    text_append(&file, (const u8[]){0xff, 0xe1, (u8)(segment >> 8), (u8)segment}, 4);
-    text_append(&file, "Exif\0\0", 6);
-    text_append(&file, thumbnail.data, thumbnail.bytes);
-    text_append(&file, picture.data + 2, picture.bytes - 2);
+    buffer_append(&file, picture.data, 2);
+    buffer_append(&file, (const u8[]){0xff, 0xe1, (u8)(segment >> 8), (u8)segment}, 4);
+    buffer_append(&file, "Exif\0\0", 6);
+    buffer_append(&file, thumbnail.data, thumbnail.bytes);
+    buffer_append(&file, picture.data + 2, picture.bytes - 2);
     assert_int_equal(count_half((const u8 *)file.data, file.length, "camera.jpg"), 0);
     for (i64 cut = file.length - 200; cut < file.length; cut++)
         refuse_picture(&file, cut, "camera.jpg", "cut short");
-    text_release(&file);
+    buffer_release(&file);
     file_unmap(&picture);
     file_unmap(&thumbnail);
 }
@@ -291,11 +291,11 @@ static void a_jpeg_with_a_hole_is_refused(void **state)
 {
     (void)state;
     struct file_view picture = map("full-chroma.jpg");
-    struct text file = {0};
-    text_append(&file, picture.data, picture.bytes - 150);
-    text_append(&file, "\xff\xd9", 2);
+    struct buffer file = {0};
+    buffer_append(&file, picture.data, picture.bytes - 150);
+    buffer_append(&file, "\xff\xd9", 2);
     refuse_picture(&file, file.length, "hole.jpg", "a JPEG picture");
-    text_release(&file);
+    buffer_release(&file);
     file_unmap(&picture);
 }
 
@@ -303,11 +303,11 @@ static void a_damaged_tiff_is_refused(void **state)
 {
     (void)state;
     struct file_view picture = map("lzw.tiff");
-    struct text file = {0};
-    text_append(&file, picture.data, picture.bytes);
+    struct buffer file = {0};
+    buffer_append(&file, picture.data, picture.bytes);
     memset(file.data + 3000, 0xff, 400);
     refuse_picture(&file, file.length, "worn.tiff", "a TIFF picture");
-    text_release(&file);
+    buffer_release(&file);
     file_unmap(&picture);
 }
 
@@ -316,9 +316,9 @@ static void a_tiff_without_lengths_is_refused(void **state)
 {
     (void)state;
     static const u32 entries[][2] = {{256, 16}, {257, 16}, {258, 8}, {259, 1}, {262, 1}, {273, 8 + 2 + 6 * 12 + 4}};
-    struct text file = {0};
+    struct buffer file = {0};
     u8 pixels[16 * 16] = {0};
-    text_append(&file, "II*\0\x08\0\0\0\x06\0", 10);
+    buffer_append(&file, "II*\0\x08\0\0\0\x06\0", 10);
     for (i64 i = 0; i < COUNT_OF(entries); i++) {
         append_le(&file, entries[i][0], 2);
         append_le(&file, 3, 2); /* SHORT */
@@ -326,9 +326,9 @@ static void a_tiff_without_lengths_is_refused(void **state)
         append_le(&file, entries[i][1], 4);
     }
     append_le(&file, 0, 4);
-    text_append(&file, pixels, sizeof pixels);
+    buffer_append(&file, pixels, sizeof pixels);
     refuse_picture(&file, file.length, "old.tiff", "StripByteCounts");
-    text_release(&file);
+    buffer_release(&file);
 }
 
 /* A packet of a recording fails its checksum: 1 of 18 exceeds the permitted 5 %. */
@@ -336,14 +336,14 @@ static void a_flipped_bit_in_a_flac_is_noticed(void **state)
 {
     (void)state;
     struct file_view file = map("two.flac");
-    struct text copy = {0};
+    struct buffer copy = {0};
     struct sound sound;
-    text_append(&copy, file.data, file.bytes);
+    buffer_append(&copy, file.data, file.bytes);
     copy.data[copy.length * 3 / 4] ^= 1; /* the first half is padding */
     assert_int_equal(sound_read(&sound, copy.data, copy.length, "worn.flac", 0), -1);
     assert_says("worn.flac");
     assert_null(sound.values);
-    text_release(&copy);
+    buffer_release(&copy);
     file_unmap(&file);
 }
 

@@ -8,15 +8,15 @@
 
 enum { SIZE = 16, STILLS = 5, CLIPS = 2, SOUNDS = 3 };
 
-static void add_file(struct text *tar, const char *name)
+static void add_file(struct buffer *tar, const char *name)
 {
-    struct text bytes = {0};
+    struct buffer bytes = {0};
     assert_int_equal(file_read(&bytes, path_of("one")), 0);
     tar_member_of(tar, name, bytes.data, bytes.length);
-    text_release(&bytes);
+    buffer_release(&bytes);
 }
 
-static void add_pictures(struct text *tar)
+static void add_pictures(struct buffer *tar)
 {
     u8 pixels[9 * SIZE * SIZE * 3];
     for (int i = 0; i < STILLS + CLIPS; i++) {
@@ -31,7 +31,7 @@ static void add_pictures(struct text *tar)
     }
 }
 
-static void add_sounds(struct text *tar)
+static void add_sounds(struct buffer *tar)
 {
     for (int i = 0; i < SOUNDS; i++) {
         struct sound sound;
@@ -48,7 +48,7 @@ static void add_sounds(struct text *tar)
 
 static int make(void **state)
 {
-    struct text tar = {0};
+    struct buffer tar = {0};
     if (make_directory(state) < 0)
         return -1;
     workers_start(2);
@@ -56,7 +56,7 @@ static int make(void **state)
     add_sounds(&tar);
     tar_end(&tar);
     succeed(file_replace(path_of("all.tar"), tar.data, tar.length));
-    text_release(&tar);
+    buffer_release(&tar);
     char *command = string_format("gzip -c %s > %s", path_of("all.tar"), path_of("packed.tar.gz"));
     int status = system(command);
     memory_free(command);

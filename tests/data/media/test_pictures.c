@@ -22,31 +22,31 @@ static u32 png_crc(const u8 *bytes, i64 count)
     return ~crc;
 }
 
-static void append_chunk(struct text *png, const char *type, const void *data, i64 bytes)
+static void append_chunk(struct buffer *png, const char *type, const void *data, i64 bytes)
 {
     append_be32(png, (u32)bytes);
     i64 begin = png->length;
-    text_append(png, type, 4);
-    text_append(png, data, bytes);
+    buffer_append(png, type, 4);
+    buffer_append(png, data, bytes);
     append_be32(png, png_crc((u8 *)png->data + begin, bytes + 4));
 }
 
 /* Appends an IDAT chunk: zlib with one stored block, no compression. */
-static void append_idat(struct text *png, const u8 *raw, i64 bytes)
+static void append_idat(struct buffer *png, const u8 *raw, i64 bytes)
 {
-    struct text z = {0};
+    struct buffer z = {0};
     u32 a = 1, b = 0;
     for (i64 i = 0; i < bytes; i++) {
         a = (a + raw[i]) % 65521;
         b = (b + a) % 65521;
     }
-    text_append(&z, "\x78\x01\x01", 3);
+    buffer_append(&z, "\x78\x01\x01", 3);
     append_le(&z, (u32)bytes, 2);
     append_le(&z, ~(u32)bytes, 2);
-    text_append(&z, raw, bytes);
+    buffer_append(&z, raw, bytes);
     append_be32(&z, b << 16 | a);
     append_chunk(png, "IDAT", z.data, z.length);
-    text_release(&z);
+    buffer_release(&z);
 }
 
 enum { PNG_HEIGHT = 11, PNG_WIDTH = 13 };
@@ -71,10 +71,10 @@ static u32 sample(const struct pictures_layout *layout, int y, int x, int c)
 
 /* Appends the rows of one pass (without interlacing: offset
  * 0, step 1), each after its filter byte 0. */
-static void append_pass(struct text *raw, const struct pictures_layout *layout, int y0, int x0, int dy, int dx)
+static void append_pass(struct buffer *raw, const struct pictures_layout *layout, int y0, int x0, int dy, int dx)
 {
     for (int y = y0; y < PNG_HEIGHT && x0 < PNG_WIDTH; y += dy) {
-        text_append(raw, "", 1);
+        buffer_append(raw, "", 1);
         u32 byte = 0, filled = 0;
         for (int x = x0; x < PNG_WIDTH; x += dx)
             for (int c = 0; c < layout->channels; c++) {
@@ -98,7 +98,7 @@ static void palette_entry(u8 out[3], u32 index)
         out[c] = (u8)(index * (37 + 20 * c) + 50 * c);
 }
 
-static void append_extras(struct text *png, const struct pictures_layout *layout)
+static void append_extras(struct buffer *png, const struct pictures_layout *layout)
 {
     u8 palette[16][3], alphas[4] = {0, 80, 160, 255}, colour[6] = {0};
     for (u32 i = 0; i < 16; i++)
@@ -112,16 +112,16 @@ static void append_extras(struct text *png, const struct pictures_layout *layout
         append_chunk(png, "tRNS", colour, layout->type == 0 ? 2 : 6);
 }
 
-static void make_png(struct text *png, const struct pictures_layout *layout)
+static void make_png(struct buffer *png, const struct pictures_layout *layout)
 {
     static const int adam7[7][4] = {{0, 0, 8, 8}, {0, 4, 8, 8}, {4, 0, 8, 4}, {0, 2, 4, 4},
                                     {2, 0, 4, 2}, {0, 1, 2, 2}, {1, 0, 2, 1}};
-    struct text header = {0}, raw = {0};
+    struct buffer header = {0}, raw = {0};
     append_be32(&header, PNG_WIDTH);
     append_be32(&header, PNG_HEIGHT);
     u8 rest[5] = {(u8)layout->depth, (u8)layout->type, 0, 0, layout->interlaced};
-    text_append(&header, rest, 5);
-    text_append(png, "\x89PNG\r\n\x1a\n", 8);
+    buffer_append(&header, rest, 5);
+    buffer_append(png, "\x89PNG\r\n\x1a\n", 8);
     append_chunk(png, "IHDR", header.data, header.length);
     append_extras(png, layout);
     for (int pass = 0; pass < (layout->interlaced ? 7 : 0); pass++)
@@ -130,8 +130,8 @@ static void make_png(struct text *png, const struct pictures_layout *layout)
         append_pass(&raw, layout, 0, 0, 1, 1);
     append_idat(png, (u8 *)raw.data, raw.length);
     append_chunk(png, "IEND", "", 0);
-    text_release(&header);
-    text_release(&raw);
+    buffer_release(&header);
+    buffer_release(&raw);
 }
 
 /* Expected pixel in double: RGB on white, 0..255. */
@@ -160,7 +160,7 @@ static void expected_pixel(double out[3], const struct pictures_layout *layout, 
 
 static void check_layout(const struct pictures_layout *layout)
 {
-    struct text png = {0};
+    struct buffer png = {0};
     struct clip clip;
     make_png(&png, layout);
     if (image_read(&clip, png.data, png.length, layout->name) < 0)
@@ -177,7 +177,7 @@ static void check_layout(const struct pictures_layout *layout)
                          wanted[c]);
     }
     clip_release(&clip);
-    text_release(&png);
+    buffer_release(&png);
 }
 
 static const struct pictures_layout layouts[] = {
@@ -222,7 +222,7 @@ static void png_round_trip_keeps_every_byte(void **state)
 {
     (void)state;
     struct clip in, out;
-    struct text png = {0};
+    struct buffer png = {0};
     clip_init(&in, 1, 31, 17, 0);
     fill_noise(&in);
     image_encode_png(&png, in.pixels, in.height, in.width);
@@ -233,7 +233,7 @@ static void png_round_trip_keeps_every_byte(void **state)
     assert_memory_equal(out.pixels, in.pixels, 31 * 17 * 3);
     clip_release(&in);
     clip_release(&out);
-    text_release(&png);
+    buffer_release(&png);
 }
 
 static void refuse_image(const void *bytes, i64 count, const char *wanted)
@@ -248,7 +248,7 @@ static void refuse_image(const void *bytes, i64 count, const char *wanted)
 static void bad_pictures_are_refused(void **state)
 {
     (void)state;
-    struct text png = {0};
+    struct buffer png = {0};
     make_png(&png, &layouts[6]);
     refuse_image("", 0, "an empty file");
     refuse_image("hello, I am text\n", 17, "found text");
@@ -257,7 +257,7 @@ static void bad_pictures_are_refused(void **state)
         refuse_image(png.data, cut, "cut short");
     png.data[png.length / 2] ^= 1;
     refuse_image(png.data, png.length, "incorrect data check");
-    text_release(&png);
+    buffer_release(&png);
 }
 
 static void a_header_cannot_ask_for_all_memory(void **state)
@@ -268,25 +268,25 @@ static void a_header_cannot_ask_for_all_memory(void **state)
         const char *wanted;
     } cases[] = {{1 << 16, "67108864 pixels"}, {8000, "fewer bytes"}, {0, "PNG picture"}, {0x7fffffff, "PNG picture"}};
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct text png = {0}, header = {0};
+        struct buffer png = {0}, header = {0};
         append_be32(&header, cases[i].side);
         append_be32(&header, cases[i].side);
-        text_append(&header, "\x08\x02\0\0\0", 5);
-        text_append(&png, "\x89PNG\r\n\x1a\n", 8);
+        buffer_append(&header, "\x08\x02\0\0\0", 5);
+        buffer_append(&png, "\x89PNG\r\n\x1a\n", 8);
         append_chunk(&png, "IHDR", header.data, header.length);
         append_idat(&png, (const u8 *)"xyz", 3);
         append_chunk(&png, "IEND", "", 0);
         refuse_image(png.data, png.length, cases[i].wanted);
-        text_release(&header);
-        text_release(&png);
+        buffer_release(&header);
+        buffer_release(&png);
     }
 }
 
 /* A 24-bit BMP: rows bottom-up, blue first, padded to 4 bytes. */
-static void make_bmp(struct text *bmp, int height, int width)
+static void make_bmp(struct buffer *bmp, int height, int width)
 {
     int row_bytes = (width * 3 + 3) / 4 * 4;
-    text_append(bmp, "BM", 2);
+    buffer_append(bmp, "BM", 2);
     u32 fields[] = {(u32)(54 + row_bytes * height), 0, 54, 40, (u32)width, (u32)height, 24 << 16 | 1, 0, 0, 0, 0, 0, 0};
     for (i64 i = 0; i < COUNT_OF(fields); i++)
         append_le(bmp, fields[i], 4);
@@ -298,7 +298,7 @@ static void make_bmp(struct text *bmp, int height, int width)
 static void other_stills_read_through_libav(void **state)
 {
     (void)state;
-    struct text bmp = {0};
+    struct buffer bmp = {0};
     struct clip clip;
     make_bmp(&bmp, 5, 7);
     assert_int_equal(media_kind(bmp.data, bmp.length, "a.bmp"), MEDIA_STILL);
@@ -310,7 +310,7 @@ static void other_stills_read_through_libav(void **state)
     clip_release(&clip);
     refuse_image(bmp.data, 60, "a BMP picture");
     refuse_image("\xff\xd8\xff\xe0 nothing more of a JPEG", 27, "cut short");
-    text_release(&bmp);
+    buffer_release(&bmp);
 }
 
 /* ---- Resizing ---- */

@@ -14,7 +14,7 @@ static void wav_round_trip_is_exact_to_16_bits(void **state)
 {
     (void)state;
     struct sound in, out;
-    struct text wav = {0};
+    struct buffer wav = {0};
     make_tone(&in, 4000, 16000, 440);
     in.values[10] = 2;
     in.values[11] = -2;
@@ -29,14 +29,14 @@ static void wav_round_trip_is_exact_to_16_bits(void **state)
         assert_true(fabsf(out.values[i] - in.values[i]) < 1.0f / 30000);
     sound_release(&in);
     sound_release(&out);
-    text_release(&wav);
+    buffer_release(&wav);
 }
 
 static void resampling_keeps_tone_and_length(void **state)
 {
     (void)state;
     struct sound in, out, wanted;
-    struct text wav = {0};
+    struct buffer wav = {0};
     make_tone(&in, 22050, 22050, 440);
     make_tone(&wanted, 16000, 16000, 440);
     sound_encode_wav(&wav, &in);
@@ -47,12 +47,12 @@ static void resampling_keeps_tone_and_length(void **state)
     sound_release(&in);
     sound_release(&out);
     sound_release(&wanted);
-    text_release(&wav);
+    buffer_release(&wav);
 }
 
 static void check_wav(int format, int bits, const void *data, i64 bytes, float wanted)
 {
-    struct text wav = {0};
+    struct buffer wav = {0};
     struct sound sound;
     make_wav(&wav, format, 2, bits, 8000, data, bytes);
     if (sound_read(&sound, wav.data, wav.length, "stereo.wav", 0) < 0)
@@ -61,7 +61,7 @@ static void check_wav(int format, int bits, const void *data, i64 bytes, float w
     assert_int_equal(sound.rate_hz, 8000);
     assert_true(fabsf(sound.values[0] - wanted) < 1e-4f);
     sound_release(&sound);
-    text_release(&wav);
+    buffer_release(&wav);
 }
 
 static void channels_are_averaged_in_every_format(void **state)
@@ -88,7 +88,7 @@ static void refuse_sound(const void *bytes, i64 count, const char *wanted)
 static void bad_sounds_are_refused(void **state)
 {
     (void)state;
-    struct text wav = {0}, nothing = {0}, png = {0};
+    struct buffer wav = {0}, nothing = {0}, png = {0};
     struct sound tone;
     make_tone(&tone, 1000, 8000, 100);
     sound_encode_wav(&wav, &tone);
@@ -103,56 +103,56 @@ static void bad_sounds_are_refused(void **state)
     for (i64 cut = 12; cut < 45; cut++)
         refuse_sound(wav.data, cut, "");
     sound_release(&tone);
-    text_release(&wav);
-    text_release(&nothing);
-    text_release(&png);
+    buffer_release(&wav);
+    buffer_release(&nothing);
+    buffer_release(&png);
 }
 
 /* An ID3v1 tag: 128 bytes that begin with TAG. */
 static void what_stands_behind_a_wav_is_not_read(void **state)
 {
     (void)state;
-    struct text wav = {0};
+    struct buffer wav = {0};
     struct sound sound;
     char tag[128] = "TAG a title";
     memset(tag + 20, 0x7e, 100);
     make_wav(&wav, 1, 1, 16, 8000, "aabbccddee", 10);
-    text_append(&wav, tag, sizeof tag);
+    buffer_append(&wav, tag, sizeof tag);
     if (sound_read(&sound, wav.data, wav.length, "tagged.wav", 8000) < 0)
         fail_msg("%s", error_text());
     assert_int_equal(sound.samples, 5);
     sound_release(&sound);
     memset(wav.data + 4, 0, 4); /* with an open length these bytes would be a chunk of the file */
     refuse_sound(wav.data, wav.length, "cut short");
-    text_release(&wav);
+    buffer_release(&wav);
 }
 
 /* A long AVI file continues in further RIFF chunks, which may be truncated as well. */
 static void further_riff_chunks_are_checked(void **state)
 {
     (void)state;
-    struct text wav = {0};
+    struct buffer wav = {0};
     make_wav(&wav, 1, 1, 16, 8000, "aabbccddee", 10);
-    text_append(&wav, "RIFF\x08\0\0\0AVIXmore", 16);
+    buffer_append(&wav, "RIFF\x08\0\0\0AVIXmore", 16);
     struct sound sound;
     assert_int_equal(sound_read(&sound, wav.data, wav.length, "two.wav", 8000), 0);
     sound_release(&sound);
     refuse_sound(wav.data, wav.length - 1, "cut short");
-    text_release(&wav);
+    buffer_release(&wav);
 }
 
 /* Programs that write to a pipe cannot seek back to fill in the length. */
 static void a_wav_of_open_length_is_read_to_its_end(void **state)
 {
     (void)state;
-    struct text wav = {0};
+    struct buffer wav = {0};
     struct sound sound;
     make_wav(&wav, 1, 1, 16, 8000, "aabbccddee", 10);
     memset(wav.data + 40, 0xff, 4);
     assert_int_equal(sound_read(&sound, wav.data, wav.length, "pipe.wav", 8000), 0);
     assert_int_equal(sound.samples, 5);
     sound_release(&sound);
-    text_release(&wav);
+    buffer_release(&wav);
 }
 
 /* Decoding stops as soon as a sound is known to exceed the limit. */
@@ -161,7 +161,7 @@ static void a_limit_ends_the_reading_behind_it(void **state)
     (void)state;
     enum { SAMPLES = 200000 };
     struct sound in, out;
-    struct text wav = {0};
+    struct buffer wav = {0};
     make_tone(&in, SAMPLES, 16000, 440);
     sound_encode_wav(&wav, &in);
     assert_int_equal(sound_read_most(&out, wav.data, wav.length, "long.wav", 16000, 20000), 0);
@@ -174,7 +174,7 @@ static void a_limit_ends_the_reading_behind_it(void **state)
     assert_int_equal(out.samples, SAMPLES);
     sound_release(&out);
     sound_release(&in);
-    text_release(&wav);
+    buffer_release(&wav);
 }
 
 /* ---- Long sounds ---- */
@@ -182,7 +182,7 @@ static void a_limit_ends_the_reading_behind_it(void **state)
 enum { TALK_HZ = 8000, TALK_SECONDS = 600, WORD = 3200, PAUSE = 800 };
 
 /* Words of 0.4 s, each followed by a pause of 0.1 s. */
-static void make_talk(struct text *wav)
+static void make_talk(struct buffer *wav)
 {
     i64 samples = (i64)TALK_HZ * TALK_SECONDS;
     int16_t *values = memory_alloc(samples * 2);
@@ -195,7 +195,7 @@ static void make_talk(struct text *wav)
 static void long_sounds_are_cut_in_their_pauses(void **state)
 {
     (void)state;
-    struct text wav = {0};
+    struct buffer wav = {0};
     struct sound whole, piece;
     struct silence_cutter cutter;
     double from_s;
@@ -217,13 +217,13 @@ static void long_sounds_are_cut_in_their_pauses(void **state)
     assert_in_range(pieces, TALK_SECONDS / 7.3, TALK_SECONDS / 3.65 + 1);
     silence_cutter_close(&cutter);
     sound_release(&whole);
-    text_release(&wav);
+    buffer_release(&wav);
 }
 
 static void what_is_silent_is_left_out(void **state)
 {
     (void)state;
-    struct text wav = {0};
+    struct buffer wav = {0};
     struct sound piece;
     struct silence_cutter cutter;
     double from_s;
@@ -242,7 +242,7 @@ static void what_is_silent_is_left_out(void **state)
     assert_says("cut.wav");
     silence_cutter_close(&cutter);
     memory_free(values);
-    text_release(&wav);
+    buffer_release(&wav);
 }
 
 /* A stream yields the samples of reading at once, in every format, resampled to 16 and 24 kHz. */

@@ -9,17 +9,17 @@
 
 static const char films[] = SOURCE_TREE "/tests/media/films/";
 
-static i64 read_film(struct text *words, const char *name, const char *language, double from_s, double until_s)
+static i64 read_film(struct buffer *words, const char *name, const char *language, double from_s, double until_s)
 {
     char *path = string_format("%s%s", films, name);
     struct file_view file;
-    struct text cues = {0};
+    struct buffer cues = {0};
     succeed(file_map(&file, path));
     i64 count = film_subtitles(&cues, file.data, file.bytes, name, language);
-    text_clear(words);
+    buffer_clear(words);
     if (count > 0)
         assert_int_equal(subtitles_words(words, cues.data, cues.length, from_s, until_s), count);
-    text_release(&cues);
+    buffer_release(&cues);
     file_unmap(&file);
     memory_free(path);
     return count;
@@ -28,7 +28,7 @@ static i64 read_film(struct text *words, const char *name, const char *language,
 static void each_kind_is_read_with_its_times(void **state)
 {
     static const char *const names[] = {"mov_text.mp4", "webvtt.mkv"};
-    struct text words = {0};
+    struct buffer words = {0};
     (void)state;
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         assert_int_equal(read_film(&words, names[i], NULL, 0, INFINITY), 6);
@@ -38,12 +38,12 @@ static void each_kind_is_read_with_its_times(void **state)
     }
     assert_int_equal(read_film(&words, "ass.mkv", NULL, 0, INFINITY), 2); /* drawings are not words */
     assert_string_equal(words.data, "second, or so 0 second 2");
-    text_release(&words);
+    buffer_release(&words);
 }
 
 static void the_stream_that_a_player_shows_is_read(void **state)
 {
-    struct text words = {0};
+    struct buffer words = {0};
     (void)state;
     assert_int_equal(read_film(&words, "subrip.mkv", NULL, 0, 2), 6); /* the default track, which is not forced */
     assert_string_equal(words.data, "Sekunde 0 Sekunde 1");
@@ -51,12 +51,12 @@ static void the_stream_that_a_player_shows_is_read(void **state)
     assert_string_equal(words.data, "second 0 second 1");
     assert_int_equal(read_film(&words, "subrip.mkv", "fre", 0, 2), 0);
     assert_int_equal(read_film(&words, "mute.mp4", NULL, 0, 2), 0);
-    text_release(&words);
+    buffer_release(&words);
 }
 
 static void events_are_words(void **state)
 {
-    struct text words = {0};
+    struct buffer words = {0};
     (void)state;
     subtitles_event(&words, "0,0,Default,,0,0,0,,a{\\i1}b\\Nc, \\{d\\}");
     assert_string_equal(words.data, "ab c, {d}");
@@ -64,21 +64,21 @@ static void events_are_words(void **state)
     assert_string_equal(words.data, "ab c, {d} e{open");
     subtitles_event(&words, "too,few");
     assert_string_equal(words.data, "ab c, {d} e{open");
-    text_clear(&words);
+    buffer_clear(&words);
     subtitles_write(&words, 3661.5, 3662.25, "late");
     assert_string_equal(words.data, "01:01:01,500 --> 01:01:02,250\nlate\n\n");
-    text_release(&words);
+    buffer_release(&words);
 }
 
 /* ---- samples ---- */
 
 static void copy(const char *name, const char *film)
 {
-    struct text bytes = {0};
+    struct buffer bytes = {0};
     char *path = string_format("%s%s", films, film);
     succeed(file_read(&bytes, path));
     succeed(file_replace(path_of(name), bytes.data, bytes.length));
-    text_release(&bytes);
+    buffer_release(&bytes);
     memory_free(path);
 }
 
@@ -90,15 +90,15 @@ static void put(const char *name, const char *text)
 /* Returns the names of the samples and their words. */
 static char *read_all(const struct source_request *request)
 {
-    struct text all = {0};
+    struct buffer all = {0};
     struct sample sample;
     enum source_result result;
     struct source *source = source_open(path_of("in"), request);
     assert_non_null(source);
     while ((result = source_next(source, &sample)) != SOURCE_END) {
         const char *name = result == SOURCE_SAMPLE ? strrchr(sample.name, '/') + 1 : "bad";
-        text_printf(&all, "%s: %s%s\n", name, sample.count > 1 ? sample.parts[1].bytes.data : "",
-                    sample.cues.length ? " *" : "");
+        buffer_printf(&all, "%s: %s%s\n", name, sample.count > 1 ? sample.parts[1].bytes.data : "",
+                      sample.cues.length ? " *" : "");
         sample_release(&sample);
     }
     source_close(source);
@@ -148,7 +148,7 @@ static void parts_hold_what_the_whole_does(void **state)
     (void)state;
     make_folder();
     for (i64 part = 0; part < 3; part++) {
-        char *all = read_all(&(struct source_request){.part = part, .parts = 3});
+        char *all = read_all(&(struct source_request){.job = part, .jobs = 3});
         for (const char *at = all; at && (at = strchr(at, '\n')); at++)
             samples++;
         memory_free(all);

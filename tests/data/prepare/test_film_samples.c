@@ -77,11 +77,11 @@ static void put_words(const char *name, const char *text)
 
 static void put_film(const char *name, const char *film)
 {
-    struct text bytes = {0};
+    struct buffer bytes = {0};
     char *path = string_format(FILMS "%s", film);
     succeed(file_read(&bytes, path));
     put(name, bytes.data, bytes.length);
-    text_release(&bytes);
+    buffer_release(&bytes);
     memory_free(path);
 }
 
@@ -298,7 +298,7 @@ static void films_may_stand_in_archives_and_messages(void **state)
 {
     struct prepare_settings settings = settings_of(FILM_SOUND_TAKE);
     struct shards s;
-    struct text tar = {0}, film = {0};
+    struct buffer tar = {0}, film = {0};
     (void)state;
     begin();
     succeed(file_read(&film, FILMS "long.mkv"));
@@ -319,8 +319,8 @@ static void films_may_stand_in_archives_and_messages(void **state)
     assert_true(at + 1 < count && part[at + 1].kind == STREAM_AUDIO && part[at + 1].condition);
     assert_sound(&s, &part[at + 1], "long.mkv", 0);
     shards_close(&s);
-    text_release(&tar);
-    text_release(&film);
+    buffer_release(&tar);
+    buffer_release(&film);
 }
 
 static void assert_words(struct shards *s, const struct shard_part *note, const char *words)
@@ -332,7 +332,7 @@ static void assert_words(struct shards *s, const struct shard_part *note, const 
 static void windows_say_what_is_said_in_them(void **state)
 {
     struct prepare_settings settings = settings_of(FILM_SOUND_NONE);
-    struct text tar = {0}, film = {0};
+    struct buffer tar = {0}, film = {0};
     struct shards s;
     (void)state;
     begin();
@@ -348,8 +348,8 @@ static void windows_say_what_is_said_in_them(void **state)
     assert_words(&s, assert_parts(&s, DIRECTION_VIDEO_OUT, "film.mkv@2.000", "TWN") + 2, "second 2");
     assert_int_equal(s.sample_count, 2 * (3 + 2)); /* film.mkv's third window has no words */
     shards_close(&s);
-    text_release(&tar);
-    text_release(&film);
+    buffer_release(&tar);
+    buffer_release(&film);
 }
 
 static void what_is_said_is_masked_as_other_texts_are(void **state)
@@ -438,13 +438,13 @@ static void sounds_of_clips_are_judged_as_others_are(void **state)
 static void put_tones(const char *name)
 {
     struct sound sound = {.rate_hz = AUDIO_RATE_HZ, .samples = 9 * AUDIO_RATE_HZ};
-    struct text wav = {0};
+    struct buffer wav = {0};
     sound.values = memory_alloc(sound.samples * 4);
     for (i64 i = 0; i < sound.samples; i++)
         sound.values[i] = (i / (3 * AUDIO_RATE_HZ) == 1 ? 0.005f : 0.5f) * ((i / 20) % 2 ? 1 : -1);
     sound_encode_wav(&wav, &sound);
     put(name, wav.data, wav.length);
-    text_release(&wav);
+    buffer_release(&wav);
     sound_release(&sound);
 }
 

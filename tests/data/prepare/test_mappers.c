@@ -44,14 +44,14 @@ static int make(void **state)
     device_open_cpu(&device);
     make_tokenizer(text_folder, 330);
     for (i64 i = 0; i < FILES; i++) {
-        struct text lines = {0};
+        struct buffer lines = {0};
         char *name = string_format("f%02lld.jsonl", (long long)i);
         for (i64 k = 0; k < 20 + 3 * i; k++)
-            text_printf(&lines, "{\"text\": \"line %lld of file %lld, again and again\"}\n", (long long)k,
-                        (long long)i);
+            buffer_printf(&lines, "{\"text\": \"line %lld of file %lld, again and again\"}\n", (long long)k,
+                          (long long)i);
         put(name, lines.data);
         memory_free(name);
-        text_release(&lines);
+        buffer_release(&lines);
     }
     put("what.xyz", "nobody reads this");
     return 0;
@@ -113,12 +113,12 @@ static char **samples_of(i64 *count, const char *data, const char *part)
         fail_msg("%s", error_text());
     char **lines = memory_alloc((s.sample_count + 1) * (i64)sizeof *lines);
     for (i64 i = 0; i < s.sample_count; i++) {
-        struct text line = {0};
+        struct buffer line = {0};
         struct shard_sample sample = shards_sample(&s, i);
         const i32 *ids = shards_payload(&s, (i64)sample.first_part);
-        text_printf(&line, "%s", shards_name(&s, i));
+        buffer_printf(&line, "%s", shards_name(&s, i));
         for (u32 k = 0; k < shards_part(&s, (i64)sample.first_part)->count; k++)
-            text_printf(&line, " %d", ids[k]);
+            buffer_printf(&line, " %d", ids[k]);
         lines[i] = line.data;
     }
     *count = s.sample_count;
@@ -146,11 +146,11 @@ static u64 hash_below(const char *path, u64 seed)
 {
     char **names;
     i64 count;
-    struct text content = {0};
+    struct buffer content = {0};
     if (!file_is_directory(path)) {
         assert_int_equal(file_read(&content, path), 0);
         seed = hash_bytes(content.data, content.length, seed);
-        text_release(&content);
+        buffer_release(&content);
         return seed;
     }
     assert_int_equal(directory_list(&names, &count, path), 0);
@@ -282,20 +282,20 @@ static void the_packer_shows_every_sample_of_all_parts(void **state)
 
 /* ---- Resuming ---- */
 
-static void read_rest(struct text *out, struct source *source, i64 most)
+static void read_rest(struct buffer *out, struct source *source, i64 most)
 {
     struct sample sample;
     enum source_result result;
     while (most-- && (result = source_next(source, &sample)) != SOURCE_END) {
-        text_printf(out, "%s\n", result == SOURCE_SAMPLE ? sample.name : error_text());
+        buffer_printf(out, "%s\n", result == SOURCE_SAMPLE ? sample.name : error_text());
         sample_release(&sample);
     }
 }
 
 static void a_source_goes_on_without_the_files_before(void **state)
 {
-    static const struct source_request request = {.validation = 0.2, .part = 1, .parts = 3};
-    struct text all = {0}, first = {0}, rest = {0};
+    static const struct source_request request = {.validation = 0.2, .job = 1, .jobs = 3};
+    struct buffer all = {0}, first = {0}, rest = {0};
     struct source *source = source_open(corpus, &request);
     read_rest(&all, source, -1);
     source_close(source);
@@ -304,10 +304,10 @@ static void a_source_goes_on_without_the_files_before(void **state)
     struct json *reached = source_state(source);
     source_close(source);
     char *path = path_join(corpus, "f01.jsonl");
-    struct text kept = {0};
+    struct buffer kept = {0};
     assert_int_equal(file_read(&kept, path) || file_replace(path, "\n", 1), 0);
     source = source_open(corpus, &request);
-    assert_int_equal(source_go_on(source, reached), 0);
+    assert_int_equal(source_resume(source, reached), 0);
     read_rest(&rest, source, -1);
     source_close(source);
     char *both = string_format("%s%s", first.data, rest.data);
@@ -316,9 +316,9 @@ static void a_source_goes_on_without_the_files_before(void **state)
     json_free(reached);
     memory_free(both);
     memory_free(path);
-    struct text *texts[] = {&all, &first, &rest, &kept};
+    struct buffer *texts[] = {&all, &first, &rest, &kept};
     for (i64 i = 0; i < COUNT_OF(texts); i++)
-        text_release(texts[i]);
+        buffer_release(texts[i]);
     (void)state;
 }
 
@@ -338,7 +338,7 @@ static void it_stops_before_the_disk_is_full_and_goes_on(void **state)
     assert_int_equal(directory_make(out), 0);
     setenv("WEFT_SPARE_BYTES", "1e18", 1);
     assert_int_equal(prepare_stage(&s, out, 1, &device, DTYPE_F32), -1);
-    assert_non_null(strstr(error_text(), "make room and run again"));
+    assert_non_null(strstr(error_text(), "free disk space and run again"));
     unsetenv("WEFT_SPARE_BYTES");
     assert_int_equal(prepare_stage(&s, out, 1, &device, DTYPE_F32), 0);
     assert_true(hash_below(whole, 0) == hash_below(train, 0));

@@ -174,12 +174,12 @@ static const void *payload(struct shards *s, const struct shard_part *part)
 
 static void assert_text(struct shards *s, const struct shard_part *part, bool condition, const char *expected)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     assert_int_equal(part->kind, STREAM_TEXT);
     assert_int_equal(part->condition, condition);
     assert_int_equal(text_decode(tokenizer, &text, payload(s, part), part->count, false), 0);
     assert_string_equal(text.data, expected);
-    text_release(&text);
+    buffer_release(&text);
 }
 
 static void captions_go_both_ways(void **state)
@@ -218,7 +218,7 @@ static void records_hold_what_the_tokenizers_say(void **state)
     struct shards s;
     struct vision vision;
     struct clip stored, clip;
-    struct text bytes = {0};
+    struct buffer bytes = {0};
     char *path = path_join(corpus, "a.png");
     float latent[16 * 4], features[16 * 16];
     assert_int_equal(shards_open(&s, out, "train"), 0);
@@ -236,7 +236,7 @@ static void records_hold_what_the_tokenizers_say(void **state)
     assert_memory_equal(given + 16 * 16, clip.pixels, 32 * 32 * 3);
     clip_release(&clip);
     clip_release(&stored);
-    text_release(&bytes);
+    buffer_release(&bytes);
     vision_close(&vision);
     shards_close(&s);
     memory_free(path);
@@ -292,13 +292,13 @@ static void the_same_corpus_gives_the_same_bytes(void **state)
 {
     char *data = path_join(folder, "corpus"), *index = path_join(out, "train/index");
     struct prepare_settings settings = settings_of(data);
-    struct text first = {0}, second = {0};
+    struct buffer first = {0}, second = {0};
     assert_int_equal(file_read(&first, index), 0);
     run(&settings);
     assert_int_equal(file_read(&second, index), 0);
     assert_true(first.length == second.length && memcmp(first.data, second.data, (size_t)first.length) == 0);
-    text_release(&first);
-    text_release(&second);
+    buffer_release(&first);
+    buffer_release(&second);
     memory_free(data);
     memory_free(index);
     (void)state;
@@ -367,12 +367,12 @@ static void damaged_files_are_counted(void **state)
 {
     char *data = path_join(folder, "torn"), *kept = corpus;
     struct prepare_settings settings = settings_of(data);
-    struct text lines = {0};
+    struct buffer lines = {0};
     struct shards s;
     assert_int_equal(directory_make(data), 0);
     corpus = data;
     for (i64 i = 0; i < 200; i++)
-        text_printf(&lines, "{\"text\": \"some text %lld\"}\n", (long long)i);
+        buffer_printf(&lines, "{\"text\": \"some text %lld\"}\n", (long long)i);
     put("z.jsonl", lines.data);
     put("a.tar", "no archive");
     char *link = path_join(data, "b.jsonl");
@@ -390,7 +390,7 @@ static void damaged_files_are_counted(void **state)
     assert_int_equal(prepare_stage(&settings, out, 1, &device, DTYPE_F32), -1);
     assert_non_null(strstr(error_text(), "of the bytes are damaged"));
     corpus = kept;
-    text_release(&lines);
+    buffer_release(&lines);
     memory_free(data);
     memory_free(link);
     (void)state;
@@ -424,12 +424,12 @@ static void a_long_text_is_several_samples_with_one_end(void **state)
 {
     char *data = path_join(folder, "long"), *kept = corpus;
     struct prepare_settings settings = settings_of(data);
-    struct text lines = {0};
+    struct buffer lines = {0};
     struct shards s;
     assert_int_equal(directory_make(data), 0);
     corpus = data;
     for (i64 i = 0; i < 8000; i++)
-        text_printf(&lines, "line %lld\n\n", (long long)i);
+        buffer_printf(&lines, "line %lld\n\n", (long long)i);
     put("a.txt", lines.data);
     settings.validation = 0;
     run(&settings);
@@ -439,7 +439,7 @@ static void a_long_text_is_several_samples_with_one_end(void **state)
         assert_int_equal(s.folders[0].samples[i].goes_on, i + 1 < s.sample_count);
     shards_close(&s);
     corpus = kept;
-    text_release(&lines);
+    buffer_release(&lines);
     memory_free(data);
     (void)state;
 }
@@ -560,18 +560,18 @@ static void times_of_subtitles_are_read(void **state)
     static const char vtt[] =
         "WEBVTT\n\nNOTE 1:00 is no time\n\n00:01.000 --> 00:02.5 align:start\n{\\an8}a <b>b</b>\nc < d\n\n"
         "x\n01:00:00.000 --> 01:00:01.000\nlate\n\n5 --> 6\nno times\n";
-    struct text words = {0};
+    struct buffer words = {0};
     (void)state;
     assert_int_equal(subtitles_words(&words, vtt, sizeof vtt - 1, 0, 1e9), 2);
     assert_string_equal(words.data, "a b c < d late");
-    text_clear(&words);
+    buffer_clear(&words);
     assert_int_equal(subtitles_words(&words, vtt, sizeof vtt - 1, 2.5, 3600), 2);
     assert_int_equal(words.length, 0);
     assert_int_equal(subtitles_words(&words, vtt, sizeof vtt - 1, 2.4, 3600.1), 2);
     assert_string_equal(words.data, "a b c < d late");
-    text_clear(&words);
+    buffer_clear(&words);
     assert_int_equal(subtitles_words(&words, "no cue", 6, 0, 1), 0);
-    text_release(&words);
+    buffer_release(&words);
 }
 
 static void a_long_sound_is_cut_into_samples(void **state)
@@ -601,7 +601,7 @@ static void clips_have_the_shape_that_is_shown(void **state)
 {
     struct prepare_settings settings = settings_of(corpus);
     struct shards s;
-    struct text mp4 = {0};
+    struct buffer mp4 = {0};
     char *path = path_join(corpus, "b.mp4");
     settings.validation = 0;
     assert_int_equal(file_read(&mp4, path), 0);
@@ -614,7 +614,7 @@ static void clips_have_the_shape_that_is_shown(void **state)
     assert_int_equal(find(&s, DIRECTION_VIDEO_OUT, "captions.jsonl:2")[1].shape, 2);
     assert_int_equal(find(&s, DIRECTION_VIDEO_OUT, "captions.jsonl:5")[1].shape, 1);
     shards_close(&s);
-    text_release(&mp4);
+    buffer_release(&mp4);
     memory_free(path);
     make_corpus();
     (void)state;

@@ -19,7 +19,7 @@ static struct server server;
 static int quickly(void **state)
 {
     (void)state;
-    remote_patience = (struct remote_patience){
+    remote_retry = (struct remote_retry){
         .tries = 4, .tries_unknown = 2, .pause_s = 0.01, .pause_most_s = 0.02, .stall_s = TEST_SECONDS_MOST};
     setenv("no_proxy", "*", 1);
     unsetenv("AWS_ENDPOINT_URL_S3");
@@ -29,7 +29,7 @@ static int quickly(void **state)
 
 /* ---- one file ---- */
 
-static void make_tar(struct text *tar, int samples)
+static void make_tar(struct buffer *tar, int samples)
 {
     for (int i = 0; i < samples; i++) {
         char name[32], text[4096];
@@ -44,7 +44,7 @@ static void make_tar(struct text *tar, int samples)
 }
 
 /* Appends the samples at the address, one per line, and the error that ended reading. */
-static void read_served(struct text *out, struct served *file)
+static void read_served(struct buffer *out, struct served_file *file)
 {
     server_open(&server, file, 1);
     char *address = string_format("%s%s", server.url, file->path);
@@ -53,13 +53,13 @@ static void read_served(struct text *out, struct served *file)
     server_close(&server);
 }
 
-static void assert_reads(struct served *file, const char *expected)
+static void assert_reads(struct served_file *file, const char *expected)
 {
-    struct text drawn = {0};
+    struct buffer drawn = {0};
     read_served(&drawn, file);
     if (strcmp(drawn.data ? drawn.data : "", expected) != 0)
         fail_msg("%s: %.2000s\nis not\n%.2000s", file->path, drawn.data ? drawn.data : "", expected);
-    text_release(&drawn);
+    buffer_release(&drawn);
 }
 
 static void formats_give_what_they_give_from_a_disk(void **state)
@@ -69,40 +69,41 @@ static void formats_give_what_they_give_from_a_disk(void **state)
                                         "packed.jsonl.xz", "packed.csv.lz4",   "packed.json.bz2"};
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         char *path = string_format("%s/tables/forms/%s", GOLDEN, names[i]), *served = string_format("/%s", names[i]);
-        struct text bytes = {0}, expected = {0};
+        struct buffer bytes = {0}, expected = {0};
         assert_int_equal(file_read(&bytes, path), 0);
         source_print(&expected, path);
         assert_true(expected.length > 20 && !strstr(expected.data, "damaged"));
-        assert_reads(&(struct served){.path = served, .bytes = bytes.data, .count = bytes.length, .etag = "\"1\""},
+        assert_reads(&(struct served_file){.path = served, .bytes = bytes.data, .count = bytes.length, .etag = "\"1\""},
                      expected.data);
-        text_release(&bytes);
-        text_release(&expected);
+        buffer_release(&bytes);
+        buffer_release(&expected);
         memory_free(path);
         memory_free(served);
     }
     (void)state;
 }
 
-static struct text tar, tar_reads; /* 200 samples in 1.6 MB, and their expected listing */
+static struct buffer tar, tar_reads; /* 200 samples in 1.6 MB, and their expected listing */
 
 static int make(void **state)
 {
     make_tar(&tar, 200);
-    read_served(&tar_reads, &(struct served){.path = "/a.tar", .bytes = tar.data, .count = tar.length});
+    read_served(&tar_reads, &(struct served_file){.path = "/a.tar", .bytes = tar.data, .count = tar.length});
     return quickly(state);
 }
 
 static int clear(void **state)
 {
     (void)state;
-    text_release(&tar);
-    text_release(&tar_reads);
+    buffer_release(&tar);
+    buffer_release(&tar_reads);
     return 0;
 }
 
-static struct served a_tar(void)
+static struct served_file a_tar(void)
 {
-    return (struct served){.path = "/a.tar", .bytes = tar.data, .count = tar.length, .etag = "\"1\"", .part = 500000};
+    return (struct served_file){
+        .path = "/a.tar", .bytes = tar.data, .count = tar.length, .etag = "\"1\"", .part = 500000};
 }
 
 static void a_tar_is_its_samples(void **state)
@@ -118,20 +119,20 @@ static void a_tar_is_its_samples(void **state)
 
 static void what_breaks_goes_on_where_it_was(void **state)
 {
-    struct served reset = a_tar(), stall = a_tar(), cut = a_tar(), busy = a_tar(), plain = a_tar();
+    struct served_file reset = a_tar(), stall = a_tar(), cut = a_tar(), busy = a_tar(), plain = a_tar();
     reset.resets = 2;
     assert_reads(&reset, tar_reads.data);
     assert_int_equal(reset.requests, 4);      /* one of them for the size */
     assert_true(reset.last_first <= 1000000); /* bytes received before a reset may be lost */
     assert_non_null(strstr(reset.last, "If-Match: \"1\""));
-    struct remote_patience usual = remote_patience;
+    struct remote_retry usual = remote_retry;
     stall.stalls = 1;
-    remote_patience.stall_s = 0.2;
+    remote_retry.stall_s = 0.2;
     /* enough even if the server is slow for other reasons */
-    remote_patience.tries = remote_patience.tries_unknown = 1000;
+    remote_retry.tries = remote_retry.tries_unknown = 1000;
     assert_reads(&stall, tar_reads.data);
     assert_true(stall.stalls == 0 && stall.last_first >= 500000);
-    remote_patience = usual;
+    remote_retry = usual;
     cut.cuts = 2;
     assert_reads(&cut, tar_reads.data);
     assert_int_equal(cut.last_first, 1000000);
@@ -146,7 +147,7 @@ static void what_breaks_goes_on_where_it_was(void **state)
 
 static void a_server_without_ranges_begins_anew(void **state)
 {
-    struct served file = a_tar(), unnamed = a_tar();
+    struct served_file file = a_tar(), unnamed = a_tar();
     file.no_ranges = true;
     file.cuts = 2;
     assert_reads(&file, tar_reads.data);
@@ -157,21 +158,21 @@ static void a_server_without_ranges_begins_anew(void **state)
     (void)state;
 }
 
-static void assert_ends(struct served *file, const char *said, const char *also)
+static void assert_ends(struct served_file *file, const char *said, const char *also)
 {
-    struct text drawn = {0};
+    struct buffer drawn = {0};
     read_served(&drawn, file);
     if (!drawn.data || !strstr(drawn.data, said) || !strstr(drawn.data, also) || strstr(drawn.data, "damaged"))
         fail_msg("...%s\ndoes not say %s", drawn.data + max_i64(0, drawn.length - 400), said);
-    text_release(&drawn);
+    buffer_release(&drawn);
 }
 
 static void a_file_that_changes_is_not_read_on(void **state)
 {
-    struct served file = a_tar(), longer = a_tar();
+    struct served_file file = a_tar(), longer = a_tar();
     file.cuts = 1;
     file.later = "\"2\"";
-    assert_ends(&file, "unreachable: http://127.0.0.1", "is not what it was");
+    assert_ends(&file, "unreachable: http://127.0.0.1", "changed");
     longer.etag = longer.later = NULL; /* then its size reveals the change */
     server_open(&server, &longer, 1);
     char *address = string_format("%s/a.tar", server.url);
@@ -185,7 +186,7 @@ static void a_file_that_changes_is_not_read_on(void **state)
     for (char block[4096]; (count = blob_read(blob, block, sizeof block)) > 0;)
         ;
     assert_int_equal(count, -1);
-    assert_non_null(strstr(error_text(), "is not what it was"));
+    assert_non_null(strstr(error_text(), "changed"));
     blob_close(blob);
     memory_free(address);
     server_close(&server);
@@ -195,7 +196,7 @@ static void a_file_that_changes_is_not_read_on(void **state)
 static void files_beside_are_not_asked_for(void **state)
 {
     static const char line[] = "{\"image\": \"/etc/passwd\", \"text\": \"a\"}\n{\"text\": \"b\"}\n";
-    struct served file = {.path = "/a.jsonl", .bytes = line, .count = sizeof line - 1};
+    struct served_file file = {.path = "/a.jsonl", .bytes = line, .count = sizeof line - 1};
     server_open(&server, &file, 1);
     char *address = string_format("%s/a.jsonl", server.url);
     struct source *source = source_open(address, NULL);
@@ -211,25 +212,25 @@ static void files_beside_are_not_asked_for(void **state)
 }
 
 /* Writes the golden bytes of Megatron's own writer, as in test_sources.c, many times over. */
-static void make_pair(struct text *index, struct text *ids, i64 documents)
+static void make_pair(struct buffer *index, struct buffer *ids, i64 documents)
 {
-    text_append(index, "MMIDIDX\0\0\1\0\0\0\0\0\0\0\x8", 18);
+    buffer_append(index, "MMIDIDX\0\0\1\0\0\0\0\0\0\0\x8", 18);
     i64 counts[] = {documents, documents + 1};
-    text_append(index, counts, 16);
+    buffer_append(index, counts, 16);
     for (i64 i = 0; i < documents; i++)
-        text_append(index, &(i32){(i32)(i % 300)}, 4);
+        buffer_append(index, &(i32){(i32)(i % 300)}, 4);
     for (i64 i = 0; i < documents; i++) {
-        text_append(index, &ids->length, 8);
+        buffer_append(index, &ids->length, 8);
         for (u16 k = 0; k < i % 300; k++)
-            text_append(ids, &(u16){(u16)(i + k)}, 2);
+            buffer_append(ids, &(u16){(u16)(i + k)}, 2);
     }
     for (i64 i = 0; i <= documents; i++)
-        text_append(index, &i, 8);
+        buffer_append(index, &i, 8);
 }
 
 static void pairs_of_index_and_ids_are_read_by_windows(void **state)
 {
-    struct text index = {0}, ids = {0}, here = {0}, there = {0};
+    struct buffer index = {0}, ids = {0}, here = {0}, there = {0};
     char folder[] = "/tmp/weft-test.XXXXXX";
     make_pair(&index, &ids, 20000); /* 400 KB and 6 MB: more than a window and a block */
     char *path = string_format("%s/m.idx", mkdtemp(folder)), *beside = string_format("%s/m.bin", folder);
@@ -237,12 +238,13 @@ static void pairs_of_index_and_ids_are_read_by_windows(void **state)
     assert_int_equal(file_replace(beside, ids.data, ids.length), 0);
     source_print(&here, path);
     assert_true(here.length > 20000 * 30 && !strstr(here.data, "damaged"));
-    struct served files[] = {{.path = "/m.idx", .bytes = index.data, .count = index.length, .etag = "\"1\""},
-                             {.path = "/m.bin", .bytes = ids.data, .count = ids.length, .etag = "\"1\"", .cuts = 2}};
+    struct served_file files[] = {
+        {.path = "/m.idx", .bytes = index.data, .count = index.length, .etag = "\"1\""},
+        {.path = "/m.bin", .bytes = ids.data, .count = ids.length, .etag = "\"1\"", .cuts = 2}};
     files[1].part = 100000;
     server_open(&server, files, 2);
     char *addresses[] = {string_format("%s/m.idx", server.url), string_format("%s/m.bin", server.url)};
-    for (i64 i = 0; i < 2; i++, text_release(&there)) {
+    for (i64 i = 0; i < 2; i++, buffer_release(&there)) {
         source_print(&there, addresses[i]);
         assert_string_equal(here.data, there.data);
     }
@@ -253,7 +255,7 @@ static void pairs_of_index_and_ids_are_read_by_windows(void **state)
     source_print(&there, addresses[0]);
     assert_non_null(strstr(there.data, "bad\n"));
     files[1].status = 404;
-    text_release(&there);
+    buffer_release(&there);
     source_print(&there, addresses[0]);
     assert_non_null(strstr(there.data, "m.bin: HTTP 404"));
     server_close(&server);
@@ -262,30 +264,31 @@ static void pairs_of_index_and_ids_are_read_by_windows(void **state)
     assert_int_equal(directory_remove(folder), 0);
     memory_free(path);
     memory_free(beside);
-    text_release(&index);
-    text_release(&ids);
-    text_release(&here);
-    text_release(&there);
+    buffer_release(&index);
+    buffer_release(&ids);
+    buffer_release(&here);
+    buffer_release(&there);
     (void)state;
 }
 
 static void tables_need_ranges(void **state)
 {
     char *path = string_format("%s/tables/forms/text.parquet", GOLDEN);
-    struct text bytes = {0}, large = {0};
+    struct buffer bytes = {0}, large = {0};
     assert_int_equal(file_read(&bytes, path), 0);
-    struct served small = {.path = "/a.parquet", .bytes = bytes.data, .count = bytes.length, .no_ranges = true};
-    struct text drawn = {0};
+    struct served_file small = {.path = "/a.parquet", .bytes = bytes.data, .count = bytes.length, .no_ranges = true};
+    struct buffer drawn = {0};
     read_served(&drawn, &small); /* a full response is accepted if it holds the range */
     assert_null(strstr(drawn.data, "unreachable"));
-    text_append(&large, bytes.data, bytes.length);
+    buffer_append(&large, bytes.data, bytes.length);
     while (large.length < 5 << 20)
-        text_append(&large, bytes.data, bytes.length);
-    assert_ends(&(struct served){.path = "/a.parquet", .bytes = large.data, .count = large.length, .no_ranges = true},
-                "unreachable", "the server answers no ranges");
-    text_release(&drawn);
-    text_release(&bytes);
-    text_release(&large);
+        buffer_append(&large, bytes.data, bytes.length);
+    assert_ends(
+        &(struct served_file){.path = "/a.parquet", .bytes = large.data, .count = large.length, .no_ranges = true},
+        "unreachable", "the server answers no ranges");
+    buffer_release(&drawn);
+    buffer_release(&bytes);
+    buffer_release(&large);
     memory_free(path);
     (void)state;
 }
@@ -299,7 +302,7 @@ static void what_will_not_change_is_asked_for_once(void **state)
                    {403, "HTTP 403: it may not be read: credentials of its host are looked for in ~/.netrc"},
                    {418, "HTTP 418: expected 200 or 206"}};
     for (i64 i = 0; i < COUNT_OF(answers); i++) {
-        struct served file = a_tar();
+        struct served_file file = a_tar();
         file.status = answers[i].status;
         file.bytes = "a secret";
         assert_ends(&file, answers[i].says, "cannot be opened");
@@ -310,12 +313,12 @@ static void what_will_not_change_is_asked_for_once(void **state)
 
 static void patience_ends(void **state)
 {
-    struct served file = a_tar(), never = a_tar();
+    struct served_file file = a_tar(), never = a_tar();
     file.cuts = 100;
     file.part = 100000;
-    assert_ends(&file, "1444224 bytes remaining to read", "given up after 4 tries");
+    assert_ends(&file, "1444224 bytes remaining to read", "giving up after 4 tries");
     never.unavailable = 100;
-    assert_ends(&never, "HTTP 503: given up after 4 tries", "cannot be opened");
+    assert_ends(&never, "HTTP 503: giving up after 4 tries", "cannot be opened");
     assert_int_equal(never.requests, 4);
     (void)state;
 }
@@ -327,7 +330,7 @@ static void a_long_file_comes_whole(void **state)
     char *bytes = memory_alloc(count), *block = memory_alloc(1 << 20);
     for (i64 i = 0; i < count; i++)
         bytes[i] = (char)(i * i >> 7);
-    struct served file = {
+    struct served_file file = {
         .path = "/long.tar", .bytes = bytes, .count = count, .etag = "W/\"1\"", .resets = 8, .part = 2 << 20};
     server_open(&server, &file, 1);
     char *address = string_format("%s/long.tar", server.url);
@@ -362,31 +365,32 @@ static void a_long_file_comes_whole(void **state)
 
 static void expect_listing(const char *pattern, const char *expected)
 {
-    struct text out = {0};
+    struct buffer out = {0};
     struct source *source = source_open(pattern, NULL);
     i64 count = 0;
     const struct source_file *files = source ? source_files(source, &count) : NULL;
     if (!source)
-        text_printf(&out, "%s", error_text());
+        buffer_printf(&out, "%s", error_text());
     for (i64 i = 0; i < count; i++)
-        text_printf(&out, "%s %lld %d%s\n", strrchr(files[i].path, '/') + 1, (long long)files[i].bytes, files[i].split,
-                    files[i].use == FILE_SAMPLES  ? ""
-                    : files[i].use == FILE_BESIDE ? " beside"
-                                                  : " left out");
+        buffer_printf(&out, "%s %lld %d%s\n", strrchr(files[i].path, '/') + 1, (long long)files[i].bytes,
+                      files[i].split,
+                      files[i].use == FILE_SAMPLES  ? ""
+                      : files[i].use == FILE_BESIDE ? " beside"
+                                                    : " left out");
     source_close(source);
     if (!strstr(out.data ? out.data : "", expected))
         fail_msg("%s: %s does not hold %s", pattern, out.data ? out.data : "", expected);
-    text_release(&out);
+    buffer_release(&out);
 }
 
 static void ranges_are_files_of_a_folder(void **state)
 {
     static const char line[] = "{\"text\": \"a line\"}\n";
-    struct served files[] = {{.path = "/d/s-08.jsonl", .bytes = line, .count = sizeof line - 1},
-                             {.path = "/d/s-09.jsonl", .bytes = line, .count = sizeof line - 1},
-                             {.path = "/d/s-10.jsonl", .bytes = line, .count = sizeof line - 1},
-                             {.path = "/d/train/x.jsonl", .bytes = line, .count = 0},
-                             {.path = "/d/val/x.jsonl", .bytes = line, .count = sizeof line - 1}};
+    struct served_file files[] = {{.path = "/d/s-08.jsonl", .bytes = line, .count = sizeof line - 1},
+                                  {.path = "/d/s-09.jsonl", .bytes = line, .count = sizeof line - 1},
+                                  {.path = "/d/s-10.jsonl", .bytes = line, .count = sizeof line - 1},
+                                  {.path = "/d/train/x.jsonl", .bytes = line, .count = 0},
+                                  {.path = "/d/val/x.jsonl", .bytes = line, .count = sizeof line - 1}};
     server_open(&server, files, COUNT_OF(files));
     char *names[] = {string_format("%s/d/s-{08..10}.jsonl", server.url),
                      string_format("%s/d/{val,train}/x.jsonl", server.url),
@@ -395,9 +399,9 @@ static void ranges_are_files_of_a_folder(void **state)
     expect_listing(names[0], "s-08.jsonl 19 -1\ns-09.jsonl 19 -1\ns-10.jsonl 19 -1\n");
     expect_listing(names[1], "x.jsonl 0 0\nx.jsonl 19 1\n");
     expect_listing(names[2], "s-11.jsonl: HTTP 404 (NoSuchKey): there is no such file");
-    expect_listing(names[3], "folders have no listing there");
+    expect_listing(names[3], "HTTP has no folder listings");
     expect_listing(names[4], "`{8.jsonl` is no range");
-    struct source *source = source_open(names[0], &(struct source_request){.part = 1, .parts = 3});
+    struct source *source = source_open(names[0], &(struct source_request){.job = 1, .jobs = 3});
     struct sample sample;
     assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
     assert_non_null(strstr(sample.name, "/d/s-09.jsonl:1"));
@@ -439,15 +443,16 @@ static void point_to_server(const char *user)
 static void signatures_are_sent_and_not_shown(void **state)
 {
     static const char line[] = "{\"text\": \"a line\"}\n";
-    struct text index = {0}, ids = {0}, drawn = {0};
+    struct buffer index = {0}, ids = {0}, drawn = {0};
     make_pair(&index, &ids, 2);
-    struct served files[] = {{.path = "/d/a.jsonl?X-Sig=secret%2Fa%3D&n=1", .bytes = line, .count = sizeof line - 1},
-                             {.path = "/d/b.jsonl?X-Sig=secret2", .bytes = line, .count = sizeof line - 1},
-                             {.path = "/d/b.jsonl?all", .bytes = line, .count = sizeof line - 1},
-                             {.path = "/m.idx?all", .bytes = index.data, .count = index.length},
-                             {.path = "/m.bin?all", .bytes = ids.data, .count = ids.length},
-                             {.path = "/n.idx?1", .bytes = index.data, .count = index.length},
-                             {.path = "/n.bin?2", .bytes = ids.data, .count = ids.length}};
+    struct served_file files[] = {
+        {.path = "/d/a.jsonl?X-Sig=secret%2Fa%3D&n=1", .bytes = line, .count = sizeof line - 1},
+        {.path = "/d/b.jsonl?X-Sig=secret2", .bytes = line, .count = sizeof line - 1},
+        {.path = "/d/b.jsonl?all", .bytes = line, .count = sizeof line - 1},
+        {.path = "/m.idx?all", .bytes = index.data, .count = index.length},
+        {.path = "/m.bin?all", .bytes = ids.data, .count = ids.length},
+        {.path = "/n.idx?1", .bytes = index.data, .count = index.length},
+        {.path = "/n.bin?2", .bytes = ids.data, .count = ids.length}};
     server_open(&server, files, COUNT_OF(files));
     char *names[] = {string_format("%s/d/a.jsonl?X-Sig=secret%%2Fa%%3D&n=1", server.url),
                      string_format("%s/d/{a.jsonl?X-Sig=secret%%2Fa%%3D&n=1,b.jsonl?X-Sig=secret2}", server.url),
@@ -460,7 +465,7 @@ static void signatures_are_sent_and_not_shown(void **state)
     source_print(&drawn, names[1]);
     assert_non_null(strstr(drawn.data, " a.jsonl:1\nplain text 6 "));
     assert_non_null(strstr(drawn.data, " b.jsonl:1\n"));
-    expect_listing(names[2], "/d/b.jsonl: named with one `?` and with another");
+    expect_listing(names[2], "/d/b.jsonl: given with two different queries");
     expect_listing(names[3], "m.bin 2 -1 beside\nm.idx 82 -1\n");
     expect_listing(names[4], "n.bin 2 -1 beside\nn.idx 82 -1\n");
     expect_listing(names[5], "/x.jsonl: HTTP 404");
@@ -470,9 +475,9 @@ static void signatures_are_sent_and_not_shown(void **state)
     server_close(&server);
     for (i64 i = 0; i < COUNT_OF(names); i++)
         memory_free(names[i]);
-    text_release(&drawn);
-    text_release(&index);
-    text_release(&ids);
+    buffer_release(&drawn);
+    buffer_release(&index);
+    buffer_release(&ids);
     (void)state;
 }
 
@@ -486,7 +491,7 @@ static void folders_of_a_bucket_are_listed(void **state)
     static const char two[] = "<ListBucketResult>" OBJECT("d/train-00.parquet", 3) OBJECT("d/.hidden/x.tar", 1)
         OBJECT("d/a.png", 9) OBJECT("d/train.jsonl", 20) "<IsTruncated>false</IsTruncated></ListBucketResult>";
     static const char line[] = "{\"text\": \"from s3\"}\n";
-    struct served files[] = {
+    struct served_file files[] = {
         {.path = "/b/?list-type=2&prefix=d%2F", .bytes = one, .count = sizeof one - 1},
         {.path = "/b/?continuation-token=a%2Bb%2Fc%3D&list-type=2&prefix=d%2F", .bytes = two, .count = sizeof two - 1},
         {.path = "/b/d/t%20%26.jsonl", .bytes = line, .count = sizeof line - 1}};
@@ -521,16 +526,16 @@ static void foreign_listings_lead_nowhere(void **state)
     static const i64 counts[] = {0, 0, 0, 0, 0, 0, 1};
     for (i64 i = 0; i < COUNT_OF(pages); i++) {
         struct remote_list list = {0};
-        struct text page = {0};
+        struct buffer page = {0};
         char *token;
-        text_append(&page, pages[i], (i64)strlen(pages[i]));
+        buffer_append(&page, pages[i], (i64)strlen(pages[i]));
         assert_int_equal(s3_listing_read(&list, &token, &page, "s3://b/"), i < 2 ? -1 : 0);
         assert_int_equal(list.count, counts[i]);
         if (i == 6)
             assert_non_null(strstr(list.objects[0].address, "7&amp;&unknown;"));
         memory_free(token);
         remote_list_release(&list);
-        text_release(&page);
+        buffer_release(&page);
     }
     (void)state;
 }
@@ -538,8 +543,8 @@ static void foreign_listings_lead_nowhere(void **state)
 static void refusals_of_a_bucket_say_what_to_do(void **state)
 {
     static const char body[] = "<Error><Code>AccessDenied</Code><AWSAccessKeyId>AKIDEXAMPLE</AWSAccessKeyId></Error>";
-    struct served files[] = {{.path = "/b/a.tar", .status = 403, .bytes = body},
-                             {.path = "/b/c.tar", .status = 301, .head = "x-amz-bucket-region: us-west-2\r\n"}};
+    struct served_file files[] = {{.path = "/b/a.tar", .status = 403, .bytes = body},
+                                  {.path = "/b/c.tar", .status = 301, .head = "x-amz-bucket-region: us-west-2\r\n"}};
     server_open(&server, files, COUNT_OF(files));
     point_to_server("AKIDEXAMPLE");
     expect_listing("s3://b/a.tar", "s3://b/a.tar: HTTP 403 (AccessDenied): it may not be read with the credentials of");
@@ -564,13 +569,13 @@ static void expect_given_up(const char *address, const char *message)
 /* Nobody listens at a closed port; no other test uses this host name. */
 static void who_never_answered_is_soon_given_up(void **state)
 {
-    struct served file = a_tar();
+    struct served_file file = a_tar();
     u8 byte;
     server_open(&server, &file, 1);
     char *address = string_format("http://localhost%s/a.tar", strrchr(server.url, ':')),
          *near = string_format("%s0/a.tar", server.url);
     server_close(&server);
-    expect_given_up(address, "given up after 2 tries");
+    expect_given_up(address, "giving up after 2 tries");
     memory_free(address);
     server_open(&server, &file, 1);
     address = string_format("%s/a.tar", server.url);
@@ -578,7 +583,7 @@ static void who_never_answered_is_soon_given_up(void **state)
     assert_int_equal(remote_read_at(remote, &byte, 0, 1), 0);
     remote_close(remote);
     server_close(&server);
-    expect_given_up(address, "given up after 4 tries");
+    expect_given_up(address, "giving up after 4 tries");
     assert_false(remote_host_has_answered(near));
     memory_free(address);
     memory_free(near);

@@ -17,8 +17,8 @@
 enum { FILES = 4, LINES = 700 };
 static struct device device;
 static struct server server;
-static struct served files[FILES];
-static struct text contents[FILES];
+static struct served_file files[FILES];
+static struct buffer contents[FILES];
 static char names[FILES][32], *data;
 static const char *const written[] = {"train/index", "train/00000.shard", "validation/index", "validation/00000.shard"};
 
@@ -34,7 +34,7 @@ static void make_tokenizer(void)
 
 static int make(void **state)
 {
-    remote_patience = (struct remote_patience){
+    remote_retry = (struct remote_retry){
         .tries = 3, .tries_unknown = 2, .pause_s = 0.01, .pause_most_s = 0.02, .stall_s = TEST_SECONDS_MOST};
     setenv("no_proxy", "*", 1);
     if (make_directory(state) < 0)
@@ -43,10 +43,10 @@ static int make(void **state)
     make_tokenizer();
     for (int i = 0; i < FILES; i++) {
         for (int k = 0; k < LINES; k++)
-            text_printf(&contents[i], "{\"text\": \"line %d of file %d, again and again\"}\n", k, i);
+            buffer_printf(&contents[i], "{\"text\": \"line %d of file %d, again and again\"}\n", k, i);
         snprintf(names[i], sizeof names[i], "/d/f-%02d.jsonl", i);
-        files[i] =
-            (struct served){.path = names[i], .bytes = contents[i].data, .count = contents[i].length, .etag = "\"1\""};
+        files[i] = (struct served_file){
+            .path = names[i], .bytes = contents[i].data, .count = contents[i].length, .etag = "\"1\""};
         assert_int_equal(directory_make(path_of("d")), 0);
         assert_int_equal(file_replace(path_of(names[i]), contents[i].data, contents[i].length), 0);
     }
@@ -61,7 +61,7 @@ static int clear(void **state)
     device_close(&device);
     memory_free(data);
     for (int i = 0; i < FILES; i++)
-        text_release(&contents[i]);
+        buffer_release(&contents[i]);
     return remove_directory(state);
 }
 
@@ -85,12 +85,12 @@ static int prepare(const char *out, char *from, char *part)
 
 static u64 hash_of_file(const char *out, const char *file, i64 *bytes)
 {
-    struct text content = {0};
+    struct buffer content = {0};
     char *path = string_format("%s/%s", path_of(out), file);
     assert_int_equal(file_read(&content, path), 0);
     u64 hash = hash_bytes(content.data, content.length, 0);
     *bytes = content.length;
-    text_release(&content);
+    buffer_release(&content);
     memory_free(path);
     return hash;
 }
@@ -137,7 +137,7 @@ static void what_a_server_leaves_is_gone_on_with(void **state)
     pthread_mutex_unlock(&server.lock);
     assert_int_equal(prepare("broken", data, NULL), -1);
     assert_says("/d/f-02.jsonl: byte 3000:");
-    assert_says("given up after 3 tries");
+    assert_says("giving up after 3 tries");
     assert_all_read_are_written("broken");
     pthread_mutex_lock(&server.lock);
     files[2].cuts = files[0].requests = 0;
@@ -182,7 +182,7 @@ static void what_it_will_write_is_estimated(void **state)
     assert_float_equal(e.made / (double)made, 1, 0.05);
     shut(3, 500);
     assert_int_equal(prepare_estimate(&e, &s, &device), -1);
-    assert_says("HTTP 500: given up after 3 tries");
+    assert_says("HTTP 500: giving up after 3 tries");
     shut(3, 0);
     (void)state;
 }

@@ -7,7 +7,7 @@
 #include "tests/weft_process.h"
 
 static const char lines[] = "{\"text\":\"a small house by a small lake\"}\n{\"text\":\"houses and lakes\"}\n";
-static struct text said;
+static struct buffer said;
 
 static int run(const char *words)
 {
@@ -15,9 +15,9 @@ static int run(const char *words)
     char *rest = string_copy(words), *all[8] = {"weft", "run", path_of("recipe.yaml")};
     weft_add_words(all, COUNT_OF(all), rest);
     int status = weft_run_quietly(all, err);
-    text_release(&said);
+    buffer_release(&said);
     succeed(file_read(&said, err));
-    text_append(&said, "", 0);
+    buffer_append(&said, "", 0);
     memory_free(rest);
     return status;
 }
@@ -40,7 +40,7 @@ static void write_recipe(const char *url, int vocabulary)
 
 static void what_is_done_asks_no_address(void **state)
 {
-    struct served file = {.path = "/a.jsonl", .bytes = lines, .count = sizeof lines - 1, .etag = "\"1\""};
+    struct served_file file = {.path = "/a.jsonl", .bytes = lines, .count = sizeof lines - 1, .etag = "\"1\""};
     struct server server;
     (void)state;
     server_open(&server, &file, 1);
@@ -74,8 +74,8 @@ static void what_is_done_asks_no_address(void **state)
  * signature. */
 static void a_signature_is_no_setting(void **state)
 {
-    struct served files[] = {{.path = "/a.jsonl?sig=secret1", .bytes = lines, .count = sizeof lines - 1},
-                             {.path = "/a.jsonl?sig=secret2", .bytes = lines, .count = sizeof lines - 1}};
+    struct served_file files[] = {{.path = "/a.jsonl?sig=secret1", .bytes = lines, .count = sizeof lines - 1},
+                                  {.path = "/a.jsonl?sig=secret2", .bytes = lines, .count = sizeof lines - 1}};
     struct server server;
     (void)state;
     succeed(directory_remove(path_of("run")));
@@ -101,11 +101,11 @@ static void a_signature_is_no_setting(void **state)
  * of the current call and never prints it. */
 static void a_stream_has_the_signature_of_the_call(void **state)
 {
-    struct text many = {0};
+    struct buffer many = {0};
     for (int i = 0; i < 200; i++)
-        text_printf(&many, "{\"text\": \"house %d by lake %d, and a small boat\"}\n", i, i * 7 % 13);
-    struct served files[] = {{.path = "/a.jsonl?sig=secret1", .bytes = many.data, .count = (size_t)many.length},
-                             {.path = "/a.jsonl?sig=secret2", .bytes = many.data, .count = (size_t)many.length}};
+        buffer_printf(&many, "{\"text\": \"house %d by lake %d, and a small boat\"}\n", i, i * 7 % 13);
+    struct served_file files[] = {{.path = "/a.jsonl?sig=secret1", .bytes = many.data, .count = (size_t)many.length},
+                                  {.path = "/a.jsonl?sig=secret2", .bytes = many.data, .count = (size_t)many.length}};
     struct server server;
     (void)state;
     succeed(directory_remove(path_of("run")));
@@ -130,12 +130,12 @@ static void a_stream_has_the_signature_of_the_call(void **state)
     char *command = string_format("grep -r secret %s", path_of("run"));
     assert_int_not_equal(system(command), 0);
     memory_free(command);
-    text_release(&many);
+    buffer_release(&many);
 }
 
 static int end(void **state)
 {
-    text_release(&said);
+    buffer_release(&said);
     return remove_directory(state);
 }
 

@@ -127,7 +127,7 @@ static void files_cut_short_are_refused(void **state)
 {
     const char *paths[] = {index_path, shard_file};
     for (i64 i = 0; i < 2; i++) {
-        struct text whole = {0};
+        struct buffer whole = {0};
         assert_int_equal(file_read(&whole, paths[i]), 0);
         const i64 kept[] = {0, 7, 20, whole.length / 2, whole.length - 1};
         for (i64 k = 0; k < COUNT_OF(kept); k++) {
@@ -135,7 +135,7 @@ static void files_cut_short_are_refused(void **state)
             refused(paths[i], "short");
         }
         assert_int_equal(file_replace(paths[i], whole.data, whole.length), 0);
-        text_release(&whole);
+        buffer_release(&whole);
     }
     (void)state;
 }

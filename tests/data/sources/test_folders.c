@@ -14,7 +14,7 @@
 #include "tests/weft_process.h"
 
 static char *folder;
-static struct text said, complained; /* stdout and stderr of the last run */
+static struct buffer said, complained; /* stdout and stderr of the last run */
 
 static char *in_folder(const char *name)
 {
@@ -31,7 +31,7 @@ static void put(const char *name, const char *content)
     memory_free(path);
 }
 
-static void read_output(struct text *out, const char *name)
+static void read_output(struct buffer *out, const char *name)
 {
     char *path = in_folder(name);
     assert_int_equal(file_read(out, path), 0);
@@ -62,7 +62,7 @@ static int run(const char *const *words)
 }
 #define WEFT(...) run((const char *const[]){__VA_ARGS__, NULL})
 
-static void expect_in(const struct text *text, const char *part)
+static void expect_in(const struct buffer *text, const char *part)
 {
     if (!text->data || !strstr(text->data, part))
         fail_msg("expected \"%s\" in: %s", part, text->data ? text->data : "(nothing)");
@@ -80,8 +80,8 @@ static int clear(void **state)
 {
     (void)state;
     directory_remove(folder);
-    text_release(&said);
-    text_release(&complained);
+    buffer_release(&said);
+    buffer_release(&complained);
     memory_free(folder);
     return 0;
 }
@@ -90,11 +90,11 @@ static int clear(void **state)
 
 static void put_recipe(const char *name, const char *data)
 {
-    struct text yaml = {0};
-    text_printf(&yaml, "run: %s/run\nstages:\n  bpe: {kind: tokenizer-text, data: %s, vocabulary: 300}\n", folder,
-                data);
+    struct buffer yaml = {0};
+    buffer_printf(&yaml, "run: %s/run\nstages:\n  bpe: {kind: tokenizer-text, data: %s, vocabulary: 300}\n", folder,
+                  data);
     put(name, yaml.data);
-    text_release(&yaml);
+    buffer_release(&yaml);
 }
 
 static void copy_times(const char *path, const struct stat *from)
@@ -132,12 +132,12 @@ static void an_edit_of_equal_length_is_seen(void **state)
 static void a_page_is_of_the_stages_as_they_are(void **state)
 {
     char *recipe = in_folder("paged.yaml"), *page = in_folder("paged/report.html");
-    struct text yaml = {0}, html = {0};
+    struct buffer yaml = {0}, html = {0};
     put("pages/a.txt", "the first text\n");
-    text_printf(&yaml,
-                "run: %s/paged\nstages:\n  bpe: {kind: tokenizer-text, data: %s/pages, vocabulary: 300}\n"
-                "  page: {kind: report}\n",
-                folder, folder);
+    buffer_printf(&yaml,
+                  "run: %s/paged\nstages:\n  bpe: {kind: tokenizer-text, data: %s/pages, vocabulary: 300}\n"
+                  "  page: {kind: report}\n",
+                  folder, folder);
     put("paged.yaml", yaml.data);
     assert_int_equal(WEFT("run", recipe), 0);
     assert_int_equal(WEFT("run", recipe, "bpe.vocabulary=310"), 1);
@@ -147,8 +147,8 @@ static void a_page_is_of_the_stages_as_they_are(void **state)
     assert_null(strstr(html.data, ">300<"));
     assert_int_equal(WEFT("run", recipe, "page"), 0); /* a stage run alone appears too */
     expect_in(&complained, "page: done in");
-    text_release(&yaml);
-    text_release(&html);
+    buffer_release(&yaml);
+    buffer_release(&html);
     memory_free(recipe);
     memory_free(page);
     (void)state;
@@ -158,7 +158,7 @@ static void a_page_is_of_the_stages_as_they_are(void **state)
 static void contents_are_read_once(void **state)
 {
     char *recipe = in_folder("kept.yaml"), *cache = in_folder("run/inputs.cache");
-    struct text kept = {0};
+    struct buffer kept = {0};
     put_recipe("kept.yaml", SOURCE_TREE "/tests/golden/tokenizer/train");
     assert_int_equal(WEFT("run", recipe, "--redo"), 0);
     assert_int_equal(file_read(&kept, cache), 0);
@@ -172,7 +172,7 @@ static void contents_are_read_once(void **state)
     assert_int_equal(WEFT("run", recipe), 1); /* the cached hash was used */
     assert_int_equal(unlink(cache), 0);
     assert_int_equal(WEFT("run", recipe), 0);
-    text_release(&kept);
+    buffer_release(&kept);
     memory_free(recipe);
     memory_free(cache);
     (void)state;
@@ -202,21 +202,21 @@ static void what_an_older_version_made_is_refused_with_the_reason(void **state)
 }
 
 /* Adds an input like older programs did, which hashed shards completely. */
-static void add_file(struct text *all, const char *name)
+static void add_file(struct buffer *all, const char *name)
 {
-    struct text content = {0};
+    struct buffer content = {0};
     char *path = string_format("%s/indexed%s", folder, name);
     assert_int_equal(file_read(&content, path), 0);
     u64 numbers[] = {1, (u64)content.length, hash_bytes(content.data, content.length, 0)};
-    text_append(all, name, (i64)strlen(name) + 1);
-    text_append(all, numbers, sizeof numbers);
-    text_release(&content);
+    buffer_append(all, name, (i64)strlen(name) + 1);
+    buffer_append(all, numbers, sizeof numbers);
+    buffer_release(&content);
     memory_free(path);
 }
 
 static void give_digest_of_before(const char *done, const char *data)
 {
-    struct text all = {0};
+    struct buffer all = {0};
     add_file(&all, "/a.txt");
     add_file(&all, "/x/00000.shard");
     add_file(&all, "/x/index");
@@ -227,7 +227,7 @@ static void give_digest_of_before(const char *done, const char *data)
     assert_int_equal(json_save(done, j), 0);
     json_free(j);
     memory_free(digest);
-    text_release(&all);
+    buffer_release(&all);
 }
 
 /* An index holds the checksums of its shards: only the index is read, and results of older
@@ -287,9 +287,9 @@ static void inspect_says_what_becomes_of_every_file(void **state)
     assert_string_equal(text_at(samples, 0, "becomes"), "captioned picture");
     assert_int_equal(number_at(samples, 0, "samples"), 21);
     assert_int_equal(json_count(left_out), 3);
-    assert_string_equal(text_at(left_out, 0, "what"), "files ending in .orc, which nothing reads");
+    assert_string_equal(text_at(left_out, 0, "what"), "files ending in .orc, which are not supported");
     assert_string_equal(text_at(left_out, 1, "what"), "lines without a text, a file or messages");
-    assert_string_equal(text_at(left_out, 2, "what"), "pictures that no line names and no text stands beside");
+    assert_string_equal(text_at(left_out, 2, "what"), "pictures without a line or text file that refers to them");
     assert_int_equal(json_integer(json_get(j, "bad"), 0), 1);
     assert_non_null(strstr(text_at(json_get(j, "bad_first"), 0, "why"), "no.png"));
     assert_int_equal(json_count(files), 44);
@@ -358,11 +358,11 @@ static void run_killed(const char *recipe, const char *name)
     memory_free(progress);
 }
 
-static void list_below(struct text *out, const char *path, const char *name)
+static void list_below(struct buffer *out, const char *path, const char *name)
 {
     char **names;
     i64 count;
-    struct text content = {0};
+    struct buffer content = {0};
     if (file_is_directory(path)) {
         assert_int_equal(directory_list(&names, &count, path), 0);
         for (i64 i = 0; i < count; i++) {
@@ -375,9 +375,9 @@ static void list_below(struct text *out, const char *path, const char *name)
         return;
     }
     assert_int_equal(file_read(&content, path), 0);
-    text_printf(out, "%s %lld %016llx\n", name, (long long)content.length,
-                (unsigned long long)hash_bytes(content.data, content.length, 0));
-    text_release(&content);
+    buffer_printf(out, "%s %lld %016llx\n", name, (long long)content.length,
+                  (unsigned long long)hash_bytes(content.data, content.length, 0));
+    buffer_release(&content);
 }
 
 /* Appends garbage behind the last saved position, like a torn write; it must be ignored. */
@@ -393,18 +393,18 @@ static void spoil_tables(const char *name)
 
 static void a_killed_prepare_goes_on_to_the_same_bytes(void **state)
 {
-    struct text lines = {0}, yaml = {0}, whole = {0}, again = {0};
+    struct buffer lines = {0}, yaml = {0}, whole = {0}, again = {0};
     char *recipe = in_folder("kill.yaml");
     for (i64 i = 0; i < 6000; i++)
-        text_printf(&lines, i % 50 == 7 ? "no sample\n" : "{\"text\": \"line %lld of many\"}\n", (long long)i);
+        buffer_printf(&lines, i % 50 == 7 ? "no sample\n" : "{\"text\": \"line %lld of many\"}\n", (long long)i);
     put("kill/a.jsonl", lines.data);
     put("kill/b.txt", "the last text\n");
-    text_printf(&yaml,
-                "run: /none\nstages:\n"
-                "  bpe: {kind: tokenizer-text, data: %s/kill, vocabulary: 300}\n"
-                "  shards: {kind: prepare, data: %s/kill, text: bpe, validation: 0.3, test: 0.1, shard_bytes: 16384, "
-                "dropout: 0.1, filter: {duplicates: near, personal: mask}}\n",
-                folder, folder);
+    buffer_printf(&yaml,
+                  "run: /none\nstages:\n"
+                  "  bpe: {kind: tokenizer-text, data: %s/kill, vocabulary: 300}\n"
+                  "  shards: {kind: prepare, data: %s/kill, text: bpe, validation: 0.3, test: 0.1, shard_bytes: 16384, "
+                  "dropout: 0.1, filter: {duplicates: near, personal: mask}}\n",
+                  folder, folder);
     put("kill.yaml", yaml.data);
     assert_int_equal(run_within(0, recipe, "whole"), 0);
     assert_int_equal(run_within(60000, recipe, "cut"), 1);
@@ -420,14 +420,14 @@ static void a_killed_prepare_goes_on_to_the_same_bytes(void **state)
     list_below(&whole, first, "");
     list_below(&again, second, "");
     assert_string_equal(whole.data, again.data);
-    text_clear(&again);
+    buffer_clear(&again);
     list_below(&again, third, "");
     assert_string_equal(whole.data, again.data);
     assert_null(strstr(whole.data, "part "));
     assert_null(strstr(whole.data, "progress.json"));
-    struct text *texts[] = {&lines, &yaml, &whole, &again};
+    struct buffer *texts[] = {&lines, &yaml, &whole, &again};
     for (i64 i = 0; i < COUNT_OF(texts); i++)
-        text_release(texts[i]);
+        buffer_release(texts[i]);
     memory_free(recipe);
     memory_free(first);
     memory_free(second);

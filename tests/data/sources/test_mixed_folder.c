@@ -33,50 +33,50 @@ static const char *const sources[] = {"full-chroma.jpg",
 
 struct mixed_folder_damage {
     const char *source, *ending;
-    void (*change)(struct text *file);
+    void (*change)(struct buffer *file);
     const char *reason; /* part of the message */
 };
 
-static void cut_in_half(struct text *file)
+static void cut_in_half(struct buffer *file)
 {
     file->length /= 2;
 }
 
-static void cut_the_end(struct text *file)
+static void cut_the_end(struct buffer *file)
 {
     file->length -= 3;
 }
 
-static void empty(struct text *file)
+static void empty(struct buffer *file)
 {
     file->length = 0;
 }
 
-static void answer_of_a_server(struct text *file)
+static void answer_of_a_server(struct buffer *file)
 {
-    text_clear(file);
-    text_printf(file, "<!DOCTYPE html><title>404 Not Found</title>");
+    buffer_clear(file);
+    buffer_printf(file, "<!DOCTYPE html><title>404 Not Found</title>");
 }
 
-static void lose_the_beginning(struct text *file)
+static void lose_the_beginning(struct buffer *file)
 {
     memset(file->data, 0, 16);
 }
 
-static void lose_the_middle(struct text *file)
+static void lose_the_middle(struct buffer *file)
 {
     memset(file->data + file->length / 3, 0, (size_t)file->length / 3);
 }
 
-static void flip_a_bit(struct text *file)
+static void flip_a_bit(struct buffer *file)
 {
     file->data[file->length * 3 / 4] ^= 4;
 }
 
 /* Sets width and height in a PNG's header to 60000, with a matching checksum. */
-static void ask_for_gigapixels(struct text *file)
+static void ask_for_gigapixels(struct buffer *file)
 {
-    struct text header = {0};
+    struct buffer header = {0};
     append_be32(&header, 60000);
     append_be32(&header, 60000);
     memcpy(file->data + 16, header.data, 8);
@@ -89,16 +89,16 @@ static void ask_for_gigapixels(struct text *file)
     header.length = 0;
     append_be32(&header, ~crc);
     memcpy(file->data + 29, header.data, 4);
-    text_release(&header);
+    buffer_release(&header);
 }
 
-static void nothing(struct text *file) /* the extension is of another kind */
+static void nothing(struct buffer *file) /* the extension is of another kind */
 {
     (void)file;
 }
 
 /* A preallocated download that was never filled. */
-static void zero_it(struct text *file)
+static void zero_it(struct buffer *file)
 {
     memset(file->data, 0, (size_t)file->length);
 }
@@ -130,16 +130,16 @@ static const struct mixed_folder_damage damages[DAMAGES] = {
 
 static char *folder;
 
-static void put(const char *name, const char *source, void (*change)(struct text *file))
+static void put(const char *name, const char *source, void (*change)(struct buffer *file))
 {
-    struct text file = {0};
+    struct buffer file = {0};
     char *from = string_format(SOURCE_TREE "/tests/media/%s", source), *to = path_join(folder, name);
     assert_int_equal(file_read(&file, from), 0);
     change(&file);
     assert_int_equal(file_replace(to, file.data, file.length), 0);
     memory_free(from);
     memory_free(to);
-    text_release(&file);
+    buffer_release(&file);
 }
 
 static int make(void **state)
@@ -172,10 +172,10 @@ static int clear(void **state)
 /* ---- Reading ---- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct result {
+static struct mixed_folder_result {
     i64 arrived;
     char *reasons[BAD];
-    struct text unexpected;
+    struct buffer unexpected;
 } result;
 
 static void note_problem(const char *path)
@@ -186,7 +186,7 @@ static void note_problem(const char *path)
     if (sscanf(name, "bad%3d.", &number) == 1 && number < BAD && !result.reasons[number])
         result.reasons[number] = string_copy(error_text());
     else
-        text_printf(&result.unexpected, "%s; ", error_text());
+        buffer_printf(&result.unexpected, "%s; ", error_text());
     pthread_mutex_unlock(&lock);
 }
 
@@ -210,7 +210,7 @@ static void take_one(void *context, void *content, struct medium *medium)
 {
     (void)context, (void)content;
     if (!strstr(medium->path, "/good"))
-        text_printf(&result.unexpected, "%s was read; ", medium->path);
+        buffer_printf(&result.unexpected, "%s was read; ", medium->path);
     result.arrived++;
 }
 

@@ -42,7 +42,7 @@ static int begin(void **state)
     return directory_remove(data) || directory_remove(out) || directory_make(data) || directory_make(out);
 }
 
-static void put(const char *name, const struct text *content)
+static void put(const char *name, const struct buffer *content)
 {
     char *path = path_join(data, name), *slash = strrchr(path, '/');
     *slash = 0;
@@ -55,11 +55,11 @@ static void put(const char *name, const struct text *content)
 /* Writes words of a script that no other file uses. */
 static void put_words(const char *name, i64 bytes, const char *word)
 {
-    struct text text = {0};
+    struct buffer text = {0};
     while (text.length < bytes)
-        text_printf(&text, "%s%s", word, text.length % 400 > 380 ? "\n\n" : " ");
+        buffer_printf(&text, "%s%s", word, text.length % 400 > 380 ? "\n\n" : " ");
     put(name, &text);
-    text_release(&text);
+    buffer_release(&text);
 }
 
 /* Trains the text tokenizer on the folder. */
@@ -183,7 +183,7 @@ static void no_stage_learns_what_another_holds_out(void **state)
 
 static void tokenizers_of_media_take_captions_of_any_form(void **state)
 {
-    struct text bytes = {"?", 1, 0}, seen = {0}, line = {"{\"file_name\": \"c.wav\", \"text\": \"said\"}", 38, 0};
+    struct buffer bytes = {"?", 1, 0}, seen = {0}, line = {"{\"file_name\": \"c.wav\", \"text\": \"said\"}", 38, 0};
     const char *const names[] = {"train/a.jpg", "train/a.txt", "train/b.png", "train/c.wav", "test/d.png"};
     for (i64 i = 0; i < COUNT_OF(names); i++)
         put(names[i], &bytes);
@@ -192,10 +192,10 @@ static void tokenizers_of_media_take_captions_of_any_form(void **state)
     struct media_list list;
     assert_int_equal(media_list(&list, &request), 0);
     for (i64 i = 0; i < list.count; i++)
-        text_printf(&seen, "%s '%s'\n", list.media[i].path + strlen(data) + 1, list.media[i].text);
+        buffer_printf(&seen, "%s '%s'\n", list.media[i].path + strlen(data) + 1, list.media[i].text);
     media_list_release(&list);
     assert_string_equal(seen.data, "train/a.jpg '?'\ntrain/c.wav 'said'\ntrain/b.png ''\n");
-    text_release(&seen);
+    buffer_release(&seen);
     (void)state;
 }
 

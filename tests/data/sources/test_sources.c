@@ -6,23 +6,23 @@
 #include "tests/scratch.h"
 #include "tests/tar_text.h"
 
-static void draw_part(struct text *out, const struct sample_part *part)
+static void draw_part(struct buffer *out, const struct sample_part *part)
 {
     if (part->role)
-        text_printf(out, " <%s>", part->role);
-    text_printf(out, " %s", part->kind == SAMPLE_IDS ? "ids" : modality_rows[part->kind].name);
+        buffer_printf(out, " <%s>", part->role);
+    buffer_printf(out, " %s", part->kind == SAMPLE_IDS ? "ids" : modality_rows[part->kind].name);
     if (part->path)
-        text_printf(out, "@%s",
-                    strncmp(part->path, directory, strlen(directory)) == 0 ? part->path + strlen(directory) + 1
-                                                                           : part->path);
+        buffer_printf(out, "@%s",
+                      strncmp(part->path, directory, strlen(directory)) == 0 ? part->path + strlen(directory) + 1
+                                                                             : part->path);
     for (i64 i = 0; part->kind == SAMPLE_IDS && i < part->bytes.length / 4; i++)
-        text_printf(out, ",%d", ((const i32 *)part->bytes.data)[i]);
+        buffer_printf(out, ",%d", ((const i32 *)part->bytes.data)[i]);
     if (part->kind != SAMPLE_IDS && part->bytes.length)
-        text_printf(out, "'%.*s'", (int)min_i64(part->bytes.length, 60), part->bytes.data);
+        buffer_printf(out, "'%.*s'", (int)min_i64(part->bytes.length, 60), part->bytes.data);
 }
 
 /* Appends all samples of a source, one per line: FORM PARTS, "bad" or "damaged". */
-static void draw(struct text *out, const char *path)
+static void draw(struct buffer *out, const char *path)
 {
     static const char *const forms[] = {"plain", "captioned", "chat", "mixed"};
     struct source *source = source_open(path, NULL);
@@ -32,13 +32,13 @@ static void draw(struct text *out, const char *path)
         fail_msg("%s", error_text());
     while ((result = source_next(source, &sample)) != SOURCE_END) {
         if (result != SOURCE_SAMPLE) {
-            text_printf(out, result == SOURCE_BAD ? "bad\n" : "damaged\n");
+            buffer_printf(out, result == SOURCE_BAD ? "bad\n" : "damaged\n");
             continue;
         }
-        text_printf(out, "%s", forms[sample.layout]);
+        buffer_printf(out, "%s", forms[sample.layout]);
         for (i64 i = 0; i < sample.count; i++)
             draw_part(out, &sample.parts[i]);
-        text_printf(out, "\n");
+        buffer_printf(out, "\n");
         sample_release(&sample);
     }
     source_close(source);
@@ -46,10 +46,10 @@ static void draw(struct text *out, const char *path)
 
 static void expect(char *path, const char *expected)
 {
-    struct text drawn = {0};
+    struct buffer drawn = {0};
     draw(&drawn, path);
     assert_string_equal(drawn.data ? drawn.data : "", expected);
-    text_release(&drawn);
+    buffer_release(&drawn);
     memory_free(path);
 }
 
@@ -152,15 +152,15 @@ static void names_say_where(void **state)
 
 static void text_is_cut_at_blank_lines(void **state)
 {
-    struct text whole = {0}, again = {0};
+    struct buffer whole = {0}, again = {0};
     struct sample sample;
     for (i64 i = 0; i < 20000; i++)
-        text_printf(&whole, "line %lld%s\n", (long long)i, i % 10 == 9 ? "\n" : "");
+        buffer_printf(&whole, "line %lld%s\n", (long long)i, i % 10 == 9 ? "\n" : "");
     char *path = put_file("long.txt", whole.data, whole.length);
     struct source *source = source_open(path, NULL);
     i64 pieces = 0;
     for (; source_next(source, &sample) == SOURCE_SAMPLE; pieces++) {
-        text_append(&again, sample.parts[0].bytes.data, sample.parts[0].bytes.length);
+        buffer_append(&again, sample.parts[0].bytes.data, sample.parts[0].bytes.length);
         assert_memory_equal(sample.parts[0].bytes.data, "line", 4);
         assert_int_equal(sample.goes_on, again.length < whole.length);
         sample_release(&sample);
@@ -168,8 +168,8 @@ static void text_is_cut_at_blank_lines(void **state)
     assert_in_range(pieces, 4, 8);
     assert_string_equal(again.data, whole.data);
     source_close(source);
-    text_release(&whole);
-    text_release(&again);
+    buffer_release(&whole);
+    buffer_release(&again);
     memory_free(path);
     expect(put_file("bad.txt", "ab\xff", 3), "bad\n");
     expect(put_file("empty.txt", "", 0), "");
@@ -203,28 +203,28 @@ static u32 crc32_of(const u8 *bytes, i64 count)
     return ~crc;
 }
 
-static void gzip(struct text *out, const char *bytes, u16 count)
+static void gzip(struct buffer *out, const char *bytes, u16 count)
 {
     const u8 head[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1};
     u16 sizes[] = {count, (u16)~count};
     u32 tail[] = {crc32_of((const u8 *)bytes, count), count};
-    text_append(out, head, sizeof head);
-    text_append(out, sizes, 4);
-    text_append(out, bytes, count);
-    text_append(out, tail, 8);
+    buffer_append(out, head, sizeof head);
+    buffer_append(out, sizes, 4);
+    buffer_append(out, bytes, count);
+    buffer_append(out, tail, 8);
 }
 
-static void zstd(struct text *out, const char *bytes, u8 count)
+static void zstd(struct buffer *out, const char *bytes, u8 count)
 {
     const u8 head[] = {0x28, 0xb5, 0x2f, 0xfd, 0x20, count, (u8)(1 | count << 3), (u8)(count >> 5), 0};
-    text_append(out, head, sizeof head);
-    text_append(out, bytes, count);
+    buffer_append(out, head, sizeof head);
+    buffer_append(out, bytes, count);
 }
 
 static void compressed_files_are_read(void **state)
 {
     const char line[] = "{\"text\": \"packed\"}\n";
-    struct text gz = {0}, zst = {0};
+    struct buffer gz = {0}, zst = {0};
     gzip(&gz, line, sizeof line - 1);
     zstd(&zst, line, sizeof line - 1);
     expect(put_file("x.jsonl.gz", gz.data, gz.length), "plain text'packed'\n");
@@ -232,15 +232,15 @@ static void compressed_files_are_read(void **state)
     expect(put_file("X.JSONL.GZ", gz.data, gz.length), "plain text'packed'\n");
     expect(put_file("X.JSONL.ZST", zst.data, zst.length), "plain text'packed'\n");
     expect(put_file("y.jsonl.gz", gz.data, gz.length / 2), "damaged\n");
-    text_release(&gz);
-    text_release(&zst);
+    buffer_release(&gz);
+    buffer_release(&zst);
     (void)state;
 }
 
 /* ---- WebDataset ---- */
 
 /* Adds a member with a pax header, like a long name has. */
-static void add_pax(struct text *tar)
+static void add_pax(struct buffer *tar)
 {
     i64 at = tar->length;
     u32 sum = 0;
@@ -254,7 +254,7 @@ static void add_pax(struct text *tar)
 
 static void members_say_where_they_stand(void **state)
 {
-    struct text tar = {0};
+    struct buffer tar = {0};
     struct sample sample;
     tar_member(&tar, "a.png", "PNG");
     tar_member(&tar, "a.txt", "an apple");
@@ -273,14 +273,14 @@ static void members_say_where_they_stand(void **state)
         sample_release(&sample);
     }
     source_close(source);
-    text_release(&tar);
+    buffer_release(&tar);
     memory_free(path);
     (void)state;
 }
 
 static void members_with_one_key_are_a_sample(void **state)
 {
-    struct text tar = {0};
+    struct buffer tar = {0};
     tar_member(&tar, "d.x/a.png", "PNG");
     tar_member(&tar, "d.x/a.TXT", "apple");
     tar_member(&tar, "d.x/b.json", "{\"caption\": \"pear\"}");
@@ -311,7 +311,7 @@ static void members_with_one_key_are_a_sample(void **state)
                                                       "captioned image'IJ' text'plum'\n"
                                                       "captioned video'JV' text'a clip'\n");
     expect(put_file("cut.tar", tar.data, 512 + 512 + 512 + 2), "damaged\n");
-    text_release(&tar);
+    buffer_release(&tar);
     (void)state;
 }
 
@@ -335,11 +335,11 @@ static void indexed_documents_are_ids(void **state)
 static void damaged_indexes_are_refused(void **state)
 {
     for (i64 kept = 0; kept < (i64)sizeof golden_idx; kept++) {
-        struct text drawn = {0};
+        struct buffer drawn = {0};
         char *path = put_file("m.idx", golden_idx, kept);
         draw(&drawn, path);
         assert_string_equal(drawn.data, "damaged\n");
-        text_release(&drawn);
+        buffer_release(&drawn);
         memory_free(path);
     }
     u8 bad[sizeof golden_idx];
@@ -411,20 +411,21 @@ static void a_text_beside_a_medium_is_its_caption(void **state)
                               "plain text'alone\n'\n");
     struct source *source = source_open(path, NULL);
     struct sample sample;
-    struct text all = {0};
+    struct buffer all = {0};
     i64 count;
     while (source_next(source, &sample) == SOURCE_SAMPLE)
         sample_release(&sample);
     const struct source_note *notes = source_notes(source, &count);
     for (i64 i = 0; i < count; i++)
-        text_printf(&all, "%lld %s: %s\n", (long long)notes[i].count, notes[i].what, notes[i].first + strlen(path) + 1);
+        buffer_printf(&all, "%lld %s: %s\n", (long long)notes[i].count, notes[i].what,
+                      notes[i].first + strlen(path) + 1);
     assert_string_equal(all.data, "1 hidden files and folders: .hidden.txt\n"
-                                  "1 files ending in .orc, which nothing reads: 7.orc\n"
-                                  "1 files whose name says nothing of what they hold: README\n"
-                                  "1 media beside a clip of the same name, which has its caption: 3.jpg\n"
-                                  "2 pictures that no line names and no text stands beside: 5.png\n");
+                                  "1 files ending in .orc, which are not supported: 7.orc\n"
+                                  "1 files of unknown type: README\n"
+                                  "1 media next to a clip of the same name, which has the caption: 3.jpg\n"
+                                  "2 pictures without a line or text file that refers to them: 5.png\n");
     source_close(source);
-    text_release(&all);
+    buffer_release(&all);
     memory_free(path);
     (void)state;
 }
@@ -461,7 +462,7 @@ static void metadata_names_its_files(void **state)
 
 static void damaged_files_are_passed(void **state)
 {
-    struct text tar = {0}, gz = {0};
+    struct buffer tar = {0}, gz = {0};
     static const char *const files[][2] = {{"torn/c.txt", "whole"}};
     put_all(files, COUNT_OF(files));
     gzip(&gz, "a text that is cut", 18);
@@ -480,8 +481,8 @@ static void damaged_files_are_passed(void **state)
     assert_int_equal(named, 3);
     assert_true(source_lost(source) < 1);
     source_close(source);
-    text_release(&gz);
-    text_release(&tar);
+    buffer_release(&gz);
+    buffer_release(&tar);
     memory_free(link);
     memory_free(path);
     (void)state;
@@ -520,7 +521,7 @@ static void what_may_not_be_read_is_passed(void **state)
 /* ---- parts ---- */
 
 /* NAME:PART of each sample: train, validation, or x for test. */
-static void draw_parts(struct text *out, const char *name, const struct source_request *request)
+static void draw_parts(struct buffer *out, const char *name, const struct source_request *request)
 {
     char *path = path_join(directory, name);
     struct source *source = source_open(path, request);
@@ -528,7 +529,7 @@ static void draw_parts(struct text *out, const char *name, const struct source_r
     if (!source)
         fail_msg("%s", error_text());
     while (source_next(source, &sample) == SOURCE_SAMPLE) {
-        text_printf(out, "%s:%c\n", sample.name + strlen(path) + 1, "tvx"[sample.split]);
+        buffer_printf(out, "%s:%c\n", sample.name + strlen(path) + 1, "tvx"[sample.split]);
         sample_release(&sample);
     }
     source_close(source);
@@ -537,10 +538,10 @@ static void draw_parts(struct text *out, const char *name, const struct source_r
 
 static void expect_parts(const char *name, const char *expected)
 {
-    struct text drawn = {0};
+    struct buffer drawn = {0};
     draw_parts(&drawn, name, &(struct source_request){.validation = 0.5, .test = 0.5});
     assert_string_equal(drawn.data, expected);
-    text_release(&drawn);
+    buffer_release(&drawn);
 }
 
 static void names_say_the_part(void **state)
@@ -578,13 +579,13 @@ static void metadata_may_stand_above_the_parts(void **state)
  * independently of the folder's path and other files. */
 static void draws_follow_the_medium(void **state)
 {
-    struct text lines = {0}, first = {0}, second = {0};
+    struct buffer lines = {0}, first = {0}, second = {0};
     struct source_request request = {.seed = 3, .validation = 0.5};
     char *sides = memory_alloc(41), *path = path_join(directory, "drawn"), *moved = path_join(directory, "moved");
     assert_int_equal(directory_make(path), 0);
     for (i64 i = 0; i < 200; i++)
-        text_printf(&lines, "{\"image\": \"%s%lld.png\", \"text\": \"said %lld\"}\n", i % 3 ? "" : "x/../",
-                    (long long)i % 40, (long long)i);
+        buffer_printf(&lines, "{\"image\": \"%s%lld.png\", \"text\": \"said %lld\"}\n", i % 3 ? "" : "x/../",
+                      (long long)i % 40, (long long)i);
     memory_free(put_file("drawn/captions.jsonl", lines.data, lines.length));
     draw_parts(&first, "drawn", &request);
     const char *at = first.data;
@@ -599,9 +600,9 @@ static void draws_follow_the_medium(void **state)
     assert_int_equal(rename(path, moved), 0);
     draw_parts(&second, "moved", &request);
     assert_string_equal(first.data, second.data);
-    text_release(&lines);
-    text_release(&first);
-    text_release(&second);
+    buffer_release(&lines);
+    buffer_release(&first);
+    buffer_release(&second);
     memory_free(sides);
     memory_free(path);
     memory_free(moved);

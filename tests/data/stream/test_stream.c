@@ -26,7 +26,7 @@ static void settings_come_back_as_they_were(void **state)
                                             .personal = 1},
                                  .stream = {true, 2, 3, 1000000, true}};
     struct shard_stream stream;
-    struct text before = {0}, after = {0};
+    struct buffer before = {0}, after = {0};
     assert_int_equal(directory_make(out) || shard_stream_save(out, &s, ~(u64)4, DTYPE_BF16), 0);
     if (shard_stream_load(&stream, out) < 0)
         fail_msg("%s", error_text());
@@ -44,15 +44,15 @@ static void settings_come_back_as_they_were(void **state)
     shard_stream_release(&stream);
     json_free(was);
     json_free(is);
-    text_release(&before);
-    text_release(&after);
+    buffer_release(&before);
+    buffer_release(&after);
     memory_free(text);
     memory_free(out);
 }
 
 static const struct {
     const char *name, *folder, *stream;
-    struct variant variant;
+    struct loader_variant variant;
 } cases[] = {
     {"one part", "whole", "stream", {1, false, 1}},
     {"windows of two shards, one and a half times", "whole", "stream", {2, false, 1.5}},
@@ -81,7 +81,7 @@ static void a_stream_has_the_rows_of_the_folder(void **state)
 /* ---- Resuming ---- */
 
 /* The cursor in a checkpoint after `done` steps. */
-static struct loader_cursor cursor_behind(const char *name, const struct variant *v, i64 done)
+static struct loader_cursor cursor_behind(const char *name, const struct loader_variant *v, i64 done)
 {
     struct loader *l = open_data(name, NULL, v);
     for (i64 step = 0; step < done; step++)
@@ -240,12 +240,12 @@ static int end_of(pid_t child)
 
 static void expect_in_stderr(const char *words)
 {
-    struct text said = {0};
+    struct buffer said = {0};
     char *err = in_folder("stderr");
     assert_int_equal(file_read(&said, err), 0);
     if (!strstr(said.data, words))
         fail_msg("\"%s\" is not in:\n%s", words, said.data);
-    text_release(&said);
+    buffer_release(&said);
     memory_free(err);
 }
 
@@ -300,10 +300,10 @@ static void what_cannot_be_is_said(void **state)
     struct loader_settings s = {
         .rows = {steps_at, some_rows, 1}, .length = {steps_at, one_length, 1}, .micro_rows = 1, .in_order = true};
     assert_null(loader_open(stream, "validation", &s, 1));
-    assert_non_null(strstr(error_text(), "name a folder whose shards stand"));
+    assert_non_null(strstr(error_text(), "name a folder with finished shards"));
     s.in_order = false;
     assert_null(loader_open(stream, "train", &s, 1));
-    assert_non_null(strstr(error_text(), "expected a folder whose shards stand"));
+    assert_non_null(strstr(error_text(), "expected a folder with finished shards"));
     struct data_source source = {.name = "web", .data = stream, .epochs = 1};
     struct source_list list = {.values = &source, .count = 1};
     s.ring.directory = folder;
@@ -314,7 +314,7 @@ static void what_cannot_be_is_said(void **state)
     assert_non_null(strstr(error_text(), "no stream: expected the folder of a stage"));
     expect_refusal("part", ", part: 0/2, stream: {on: true}", "", 2, "leave part out");
     expect_refusal("long", ", stream: {on: true}, filter: {chars_least: 100000}", "", 1, "no sample for training");
-    expect_in_stderr("its messages stand above");
+    expect_in_stderr("see its messages above");
     memory_free(stream);
 }
 

@@ -10,7 +10,7 @@
 #include "tests/stream_fixture.h"
 
 enum { SERVERS = 2 };
-static const struct variant in_turns = {2, true, 1};
+static const struct loader_variant in_turns = {2, true, 1};
 static const struct ring_name only = {.run = 3, .reader = 0, .readers = 1};
 
 /* ---- Servers ---- */
@@ -22,7 +22,7 @@ struct tokens_server {
 
 static char *read_stderr(const char *path)
 {
-    struct text said = {0};
+    struct buffer said = {0};
     if (file_exists(path))
         assert_int_equal(file_read(&said, path), 0);
     return said.data ? said.data : string_copy("");
@@ -60,11 +60,11 @@ static void end(struct tokens_server *s, int signal)
 
 static void put_addresses(const struct tokens_server *servers, i64 count)
 {
-    struct text all = {0};
+    struct buffer all = {0};
     for (i64 i = 0; i < count; i++)
-        text_printf(&all, "%s%s", i ? ", " : "", servers[i].address);
+        buffer_printf(&all, "%s%s", i ? ", " : "", servers[i].address);
     assert_int_equal(setenv("WEFT_TOKENS", all.data, 1), 0);
-    text_release(&all);
+    buffer_release(&all);
 }
 
 static void a_killed_server_is_replaced_by_another(void **state)
@@ -122,10 +122,10 @@ static pid_t begin_reader(i64 number, const struct loader_cursor *cursor, i64 do
 
 static i64 step_of_reader(i64 number)
 {
-    struct text said = {0};
+    struct buffer said = {0};
     char *path = string_format("%s/reader-%lld", folder, (long long)number);
     i64 step = file_exists(path) && file_read(&said, path) == 0 ? strtoll(said.data, NULL, 10) : -1;
-    text_release(&said);
+    buffer_release(&said);
     memory_free(path);
     return step;
 }
@@ -200,12 +200,12 @@ static void runs_do_not_wait_for_each_other(void **state)
 
 static u64 hash_of_shard(const char *directory)
 {
-    struct text bytes = {0};
+    struct buffer bytes = {0};
     char *path = path_join(directory, "00000.shard");
     if (file_read(&bytes, path) < 0)
         fail_msg("%s", error_text());
     u64 hash = hash_bytes(bytes.data, bytes.length, 0);
-    text_release(&bytes);
+    buffer_release(&bytes);
     memory_free(path);
     return hash;
 }
@@ -380,7 +380,7 @@ static void without_servers_it_is_said_which_were_asked(void **state)
     int status = ring_shard(&directory, r, 0, 0, 0);
     assert_true(dup2(kept, 2) == 2 && close(kept) == 0 && close(descriptor) == 0);
     assert_int_equal(status, -1);
-    assert_non_null(strstr(error_text(), "its messages stand above"));
+    assert_non_null(strstr(error_text(), "see its messages above"));
     char *said = read_stderr(err);
     assert_non_null(strstr(said, "no server has given a shard for 1 s"));
     assert_non_null(strstr(said, "127.0.0.1:1: Connection refused"));
@@ -409,7 +409,7 @@ static u64 identity_of(const char *name)
 static char *refusal_of(const struct tokens_server *s, const struct token_request *r, i64 bytes)
 {
     struct token_request sane = *r;
-    struct text index = {0};
+    struct buffer index = {0};
     i64 number;
     int socket = tokens_connect(s->address);
     assert_true(socket >= 0 && tokens_send(socket, r, bytes) == 0);
@@ -419,7 +419,7 @@ static char *refusal_of(const struct tokens_server *s, const struct token_reques
     assert_int_equal(tokens_answer(socket, &sane, path, &index, &number), -1);
     assert_false(file_exists(path));
     close(socket);
-    text_release(&index);
+    buffer_release(&index);
     memory_free(path);
     return string_copy(error_text());
 }
@@ -442,7 +442,7 @@ static void nonsense_is_refused_and_serving_goes_on(void **state)
     const struct token_request sane = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
     struct token_request r = sane;
     memset(r.magic, 'x', 8);
-    expect_refusal(&server, &r, "no request for shards");
+    expect_refusal(&server, &r, "not a request for shards");
     r = sane;
     r.version++;
     expect_refusal(&server, &r, "version 3 of the protocol");
@@ -450,7 +450,7 @@ static void nonsense_is_refused_and_serving_goes_on(void **state)
     r.identity++;
     expect_refusal(&server, &r, "another stream is served here");
     r = sane;
-    r.part = 1;
+    r.partition = 1;
     expect_refusal(&server, &r, "cannot be");
     r = sane;
     r.number = ~(u64)0;
@@ -469,7 +469,7 @@ static void nonsense_is_refused_and_serving_goes_on(void **state)
         memory_free(refusal_of(&server, &sane, bytes));
     assert_true(identity_of("stream") != identity_of("streams"));
 
-    struct text index = {0};
+    struct buffer index = {0};
     char *path = in_folder("answer");
     i64 number;
     int socket = tokens_connect(server.address);
@@ -479,7 +479,7 @@ static void nonsense_is_refused_and_serving_goes_on(void **state)
     assert_true(index.length > 64 && file_bytes(path) >= 4096);
     close(socket);
     end(&server, SIGTERM);
-    text_release(&index);
+    buffer_release(&index);
     memory_free(path);
 }
 
@@ -505,7 +505,7 @@ static struct tokens_answer sane_answer(const struct token_request *r)
 static int tell(const struct tokens_answer *a, i64 header_bytes, const struct token_request *r)
 {
     int pair[2];
-    struct text index = {0};
+    struct buffer index = {0};
     i64 number;
     char *path = in_folder("told");
     assert_int_equal(directory_remove(path) || socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
@@ -515,7 +515,7 @@ static int tell(const struct tokens_answer *a, i64 header_bytes, const struct to
     close(pair[1]);
     if (kind == REPLY_SHARD)
         assert_true(index.length == 64 && file_bytes(path) == 16);
-    text_release(&index);
+    buffer_release(&index);
     memory_free(path);
     return kind;
 }
@@ -545,7 +545,7 @@ static void an_answer_is_believed_once_all_of_it_fits(void **state)
     a = (struct tokens_answer){.reply = token_reply(&r, REPLY_REFUSED)}; /* a refusal without text */
     a.reply.hash = hash_bytes("", 0, token_reply_hash(&a.reply));
     assert_int_equal(tell(&a, whole, &r), -1);
-    assert_non_null(strstr(error_text(), "does not say why"));
+    assert_non_null(strstr(error_text(), "refused without a message"));
     a = sane_answer(&r);
     a.reply.number = 6;
     assert_int_equal(tell(&a, whole, &r), -1);

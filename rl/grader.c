@@ -1,0 +1,367 @@
+#include "rl/grader.h"
+
+#include "rl/program.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct reward_line { /* a line of rewards.jsonl */
+    i64 step, prompt, rollout, turn;
+    u64 answer;
+    double score;
+    char *observation; /* NULL: the line has a score */
+    bool failed;       /* the program gave neither */
+};
+struct grader {
+    const struct grader_settings *s;
+    const struct text_tokenizer *tokenizer;
+    char *path, **argv;
+    int file; /* descriptor; -1: none */
+    struct reward_line *old;
+    i64 old_count, old_capacity;
+    i64 failures;        /* consecutive failures of the program */
+    struct buffer fresh; /* lines not yet written */
+};
+
+/* ---- rewards.jsonl ---- */
+
+static void read_line(struct grader *j, const char *at, i64 length, i64 from_step)
+{
+    struct json *o = json_parse(at, length, j->path);
+    struct reward_line line = {json_integer(json_get(o, "step"), -2),
+                               json_integer(json_get(o, "prompt"), -1),
+                               json_integer(json_get(o, "rollout"), -1),
+                               json_integer(json_get(o, "turn"), 0),
+                               0,
+                               json_number(json_get(o, "score"), 0),
+                               NULL,
+                               json_get(o, "failed") != NULL};
+    unsigned long long answer;
+    if (line.step >= from_step && sscanf(json_string(json_get(o, "answer"), ""), "%llx", &answer) == 1) {
+        const char *observation = json_string(json_get(o, "observation"), NULL);
+        line.answer = answer;
+        line.observation = observation ? string_copy(observation) : NULL;
+        if (j->old_count == j->old_capacity) {
+            i64 next = max_i64(64, 2 * j->old_capacity);
+            j->old = memory_resize(j->old, j->old_capacity * (i64)sizeof line, next * (i64)sizeof line);
+            j->old_capacity = next;
+        }
+        j->old[j->old_count++] = line;
+    }
+    json_free(o);
+}
+
+/* Truncates an incomplete last line; its answer is graded again. */
+static int read_lines(struct grader *j, i64 from_step)
+{
+    struct buffer all = {0};
+    if (!file_exists(j->path))
+        return 0;
+    if (file_read(&all, j->path))
+        return -1;
+    char *line = all.data;
+    for (char *end; (end = strchr(line, '\n')); line = end + 1)
+        read_line(j, line, end - line, from_step);
+    int status = *line && truncate(j->path, line - all.data) ? error_errno("%s", j->path) : 0;
+    buffer_release(&all);
+    return status;
+}
+
+static const struct reward_line *find_line(const struct grader *j, i64 step, const struct rollout_group *c, i64 rollout,
+                                           u64 answer)
+{
+    for (i64 i = 0; i < j->old_count; i++) {
+        const struct reward_line *l = &j->old[i];
+        if (l->step == step && l->prompt == c->number && l->rollout == rollout &&
+            l->turn == c->rollouts[rollout].turns && l->answer == answer)
+            return l;
+    }
+    return NULL;
+}
+
+static int write_lines(struct grader *j)
+{
+    i64 written = 0;
+    while (j->file >= 0 && written < j->fresh.length) {
+        ssize_t n = write(j->file, j->fresh.data + written, (size_t)(j->fresh.length - written));
+        if (n <= 0)
+            return error_errno("%s", j->path);
+        written += n;
+    }
+    if (j->file >= 0 && written && fsync(j->file))
+        return error_errno("%s", j->path);
+    buffer_clear(&j->fresh);
+    return 0;
+}
+
+static void add_line(struct grader *j, const struct reward_line *line)
+{
+    struct json *o = json_object();
+    char answer[20];
+    snprintf(answer, sizeof answer, "%016llx", (unsigned long long)line->answer);
+    json_set(o, "step", json_of_integer(line->step));
+    json_set(o, "prompt", json_of_integer(line->prompt));
+    json_set(o, "rollout", json_of_integer(line->rollout));
+    json_set(o, "turn", json_of_integer(line->turn));
+    json_set(o, "answer", json_of_string(answer));
+    if (line->observation)
+        json_set(o, "observation", json_of_string(line->observation));
+    else if (line->failed)
+        json_set(o, "failed", json_of_bool(true));
+    else
+        json_set(o, "score", json_of_number(line->score));
+    json_print(&j->fresh, o, 0);
+    buffer_append(&j->fresh, "\n", 1);
+    json_free(o);
+}
+
+/* ---- Opening ---- */
+
+struct grader *grader_open(const struct grader_settings *s, const struct text_tokenizer *tokenizer,
+                           const char *directory, i64 from_step)
+{
+    struct grader *j = memory_alloc(sizeof *j);
+    j->s = s;
+    j->tokenizer = tokenizer;
+    j->file = -1;
+    j->argv = memory_alloc((s->program.count + 1) * (i64)sizeof *j->argv);
+    for (i64 i = 0; i < s->program.count; i++)
+        j->argv[i] = s->program.values[i];
+    if (!directory)
+        return j;
+    j->path = path_join(directory, "rewards.jsonl");
+    if (read_lines(j, from_step) == 0) {
+        j->file = open(j->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        if (j->file < 0)
+            error_errno("%s", j->path);
+    }
+    if (j->file >= 0)
+        return j;
+    grader_close(j);
+    return NULL;
+}
+
+void grader_close(struct grader *j)
+{
+    if (!j)
+        return;
+    if (j->file >= 0)
+        close(j->file);
+    for (i64 i = 0; i < j->old_count; i++)
+        memory_free(j->old[i].observation);
+    memory_free(j->old);
+    memory_free(j->argv);
+    memory_free(j->path);
+    buffer_release(&j->fresh);
+    memory_free(j);
+}
+
+static int verifier_for(enum verifier *out, const struct grader *j, const struct task *p)
+{
+    *out = (enum verifier)j->s->verifier;
+    return *out == VERIFY_AUTO ? verifier_of(out, p) : 0;
+}
+
+int grader_check(const struct grader *j, const struct prompts *prompts)
+{
+    for (i64 i = 0; i < prompts->count; i++) {
+        enum verifier verifier;
+        double score;
+        const struct task *p = &prompts->list[i];
+        if (verifier_for(&verifier, j, p))
+            return -1;
+        if (verifier == VERIFY_PROGRAM && !j->argv[0])
+            return error_usage("%s: needs a verifier program, and none is set: program: [NAME, ARGUMENT, ...]",
+                               p->origin);
+        if (verifier != VERIFY_PROGRAM && verify(&score, verifier, p->ground_truth, ""))
+            return error_prefix("%s", p->origin);
+    }
+    return 0;
+}
+
+/* ---- Grading ---- */
+
+struct graded_answer { /* one graded answer */
+    struct rollout_group *rollout_group;
+    i64 rollout;
+    struct reward_line line;
+    struct json *question; /* for the program; NULL: no need to ask it */
+    bool known;
+};
+
+static struct json *program_request(const struct graded_answer *c, const char *response, i64 id)
+{
+    static const char *const keys[] = {"data_source", "ability", "prompt", "extra_info"};
+    struct json *q = json_object();
+    json_set(q, "id", json_of_integer(id));
+    for (i64 i = 0; i < COUNT_OF(keys); i++) {
+        const struct json *value = json_get(c->rollout_group->prompt->source, keys[i]);
+        if (value)
+            json_set(q, keys[i], json_copy(value));
+    }
+    json_set(q, "response", json_of_string(response));
+    const struct json *truth = json_get(json_get(c->rollout_group->prompt->source, "reward_model"), "ground_truth");
+    if (truth)
+        json_set(q, "ground_truth", json_copy(truth));
+    json_set(q, "turn", json_of_integer(c->line.turn));
+    return q;
+}
+
+/* Grades by a reward read from the file or by a rule; otherwise prepares a question for the program
+ * and counts it in `asked`. */
+static int grade_by_rule(struct grader *j, struct graded_answer *c, i64 step, i64 *asked, struct buffer *answer)
+{
+    struct rollout *r = &c->rollout_group->rollouts[c->rollout];
+    enum verifier verifier;
+    if (rollout_text(answer, c->rollout_group, c->rollout, j->tokenizer) ||
+        verifier_for(&verifier, j, c->rollout_group->prompt))
+        return -1;
+    c->line = (struct reward_line){
+        step, c->rollout_group->number, c->rollout, r->turns, hash_bytes(answer->data, answer->length, 0), 0, NULL,
+        false};
+    const struct reward_line *old = find_line(j, step, c->rollout_group, c->rollout, c->line.answer);
+    c->known = old != NULL;
+    if (old) {
+        c->line.score = old->score;
+        c->line.failed = old->failed;
+        c->line.observation = old->observation ? string_copy(old->observation) : NULL;
+        return 0;
+    }
+    if (verifier == VERIFY_PROGRAM) {
+        c->question = program_request(c, answer->data, (*asked)++);
+        return 0;
+    }
+    return verify(&c->line.score, verifier, c->rollout_group->prompt->ground_truth, answer->data)
+               ? error_prefix("%s", c->rollout_group->prompt->origin)
+               : 0;
+}
+
+/* A score takes precedence over an observation in the same answer; a null score is ignored. */
+static void read_reply(struct reward_line *line, const struct json *answer)
+{
+    const struct json *score = json_get(answer, "score");
+    enum json_kind kind = json_kind(score);
+    bool scored = kind == JSON_INTEGER || kind == JSON_REAL;
+    line->score = json_number(score, 0);
+    line->observation = scored ? NULL : string_copy(json_string(json_get(answer, "observation"), ""));
+}
+
+/* Tolerates a failure of the program: the rollouts it should have graded are skipped in this step.
+ * -1 once there are too many in a row. */
+static int tolerate_failure(struct grader *j, struct graded_answer *cases, i64 count, i64 asked)
+{
+    if (error_status() == STATUS_INTERRUPTED)
+        return -1;
+    if (++j->failures > j->s->failures)
+        return error_prefix("%lld times in a row (program_failures), now", (long long)j->failures);
+    log_warn("%s; the prompts of these %lld answers are skipped in this step", error_text(), (long long)asked);
+    for (i64 i = 0; i < count; i++)
+        cases[i].line.failed |= cases[i].question != NULL;
+    return 0;
+}
+
+static int ask_program(struct grader *j, struct graded_answer *cases, i64 count, i64 asked)
+{
+    struct json **questions = memory_alloc(max_i64(asked, 1) * (i64)sizeof *questions);
+    struct json **answers = memory_alloc(max_i64(asked, 1) * (i64)sizeof *answers);
+    i64 n = 0;
+    for (i64 i = 0; i < count; i++)
+        if (cases[i].question)
+            questions[n++] = cases[i].question;
+    int status = asked ? program_ask(answers, j->argv, questions, asked, j->s->seconds) : 0;
+    bool answered = status == 0;
+    if (answered && asked)
+        j->failures = 0;
+    else if (!answered)
+        status = tolerate_failure(j, cases, count, asked);
+    n = 0;
+    for (i64 i = 0; i < count && answered; i++) {
+        if (!cases[i].question)
+            continue;
+        read_reply(&cases[i].line, answers[n]);
+        json_free(answers[n++]);
+    }
+    memory_free(questions);
+    memory_free(answers);
+    return status;
+}
+
+/* Appends an observation as a user message, which the model then answers. Without room or turns
+ * left the rollout ends with reward 0. */
+static int append_observation(struct grader *j, struct rollout *r, const char *observation, i64 most)
+{
+    struct id_list ids = {0};
+    int status = chat_after_answer(&ids, j->tokenizer) || chat_question(&ids, j->tokenizer, observation) ? -1 : 0;
+    bool room = r->answer.ended && r->turns < j->s->turns && r->answer.count + ids.count < most;
+    if (status == 0 && room) {
+        for (i64 i = 0; i < ids.count; i++)
+            answer_push(&r->answer, ids.ids[i], 0, 0, true);
+        r->turns++;
+        r->answer.done = r->answer.ended = false;
+    } else {
+        r->graded = true;
+        r->reward = 0;
+    }
+    id_list_release(&ids);
+    return status;
+}
+
+static int apply(i64 *open, struct grader *j, struct graded_answer *c, i64 most)
+{
+    struct rollout *r = &c->rollout_group->rollouts[c->rollout];
+    if (!c->line.observation) {
+        r->graded = true;
+        r->ungraded = c->line.failed;
+        r->reward = c->line.score;
+        return 0;
+    }
+    int status = append_observation(j, r, c->line.observation, most);
+    *open += !r->answer.done;
+    return status;
+}
+
+static i64 collect_ungraded(struct graded_answer *cases, struct rollout_group *const *rollout_groups, i64 count)
+{
+    i64 n = 0;
+    for (i64 i = 0; i < count; i++)
+        for (i64 c = 0; c < rollout_groups[i]->size; c++) {
+            const struct rollout *r = &rollout_groups[i]->rollouts[c];
+            if (!r->answer.done || r->graded)
+                continue;
+            if (cases)
+                cases[n] = (struct graded_answer){.rollout_group = rollout_groups[i], .rollout = c};
+            n++;
+        }
+    return n;
+}
+
+int grade_rollouts(i64 *open, struct grader *j, struct rollout_group *const *rollout_groups, i64 count, i64 step,
+                   i64 most)
+{
+    i64 n = collect_ungraded(NULL, rollout_groups, count), asked = 0;
+    struct graded_answer *cases = memory_alloc(max_i64(n, 1) * (i64)sizeof *cases);
+    struct buffer answer = {0};
+    int status = 0;
+    *open = 0;
+    collect_ungraded(cases, rollout_groups, count);
+    for (i64 i = 0; i < n && status == 0; i++)
+        status = grade_by_rule(j, &cases[i], step, &asked, &answer);
+    if (status == 0)
+        status = ask_program(j, cases, n, asked);
+    for (i64 i = 0; i < n && status == 0; i++)
+        if (!cases[i].known && j->file >= 0)
+            add_line(j, &cases[i].line);
+    if (status == 0)
+        status = write_lines(j);
+    for (i64 i = 0; i < n && status == 0; i++)
+        status = apply(open, j, &cases[i], most);
+    for (i64 i = 0; i < n; i++) {
+        json_free(cases[i].question);
+        memory_free(cases[i].line.observation);
+    }
+    buffer_release(&answer);
+    memory_free(cases);
+    return status;
+}

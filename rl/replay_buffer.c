@@ -1,0 +1,261 @@
+#include "rl/replay_buffer.h"
+
+#include "core/safetensors.h"
+
+#include <string.h>
+
+void replay_buffer_open(struct replay_buffer *p, const struct prompts *prompts, const struct text_tokenizer *tokenizer,
+                        i64 per_step, i64 group, i64 batches, u64 seed)
+{
+    *p = (struct replay_buffer){
+        .prompts = prompts, .tokenizer = tokenizer, .per_step = per_step, .group = group, .batches = batches};
+    prompt_order_init(&p->order, prompts->count, seed);
+    p->rollout_groups = memory_alloc(per_step * batches * (i64)sizeof *p->rollout_groups);
+    p->pass = memory_alloc(prompts->count * 8);
+    for (i64 i = 0; i < prompts->count; i++)
+        p->pass[i] = prompts->list[i].pass;
+}
+
+static void free_rollout_group(struct rollout_group *c)
+{
+    rollout_group_release(c);
+    memory_free(c);
+}
+
+void replay_buffer_close(struct replay_buffer *p)
+{
+    for (i64 i = 0; i < p->count; i++)
+        free_rollout_group(p->rollout_groups[i]);
+    memory_free(p->rollout_groups);
+    memory_free(p->pass);
+    prompt_order_release(&p->order);
+    *p = (struct replay_buffer){0};
+}
+
+static struct rollout_group *add_rollout_group(struct replay_buffer *p, i64 number, i64 hint)
+{
+    struct rollout_group *c = memory_alloc(sizeof *c);
+    i64 index = prompt_order_at(&p->order, number);
+    const struct task *prompt = &p->prompts->list[index];
+    rollout_group_init(c, prompt, index, number, p->group);
+    c->hint = hint;
+    for (i64 i = 0; i < hint; i++)
+        id_list_push(&c->ids, prompt->think.ids[i]);
+    p->rollout_groups[p->count++] = c;
+    return c;
+}
+
+int replay_buffer_fill(struct replay_buffer *p, i64 step, const struct policy_loss_settings *s)
+{
+    while (p->count < p->per_step * p->batches) {
+        i64 number = p->count ? p->rollout_groups[p->count - 1]->number + 1 : step * p->per_step;
+        i64 index = prompt_order_at(&p->order, number);
+        const struct task *prompt = &p->prompts->list[index];
+        i64 thoughts = prompt->think.count - prompt->think_head;
+        if (number > UINT32_MAX)
+            return error_set("prompt %lld: a run takes at most 2^32", (long long)number);
+        i64 hint = s->hint_share > 0 ? (i64)(hint_share(s, step, p->pass[index]) * (double)thoughts) : 0;
+        add_rollout_group(p, number, hint > 0 ? prompt->think_head + hint : 0);
+    }
+    return 0;
+}
+
+void replay_buffer_drop(struct replay_buffer *p)
+{
+    for (i64 i = 0; i < p->per_step; i++)
+        free_rollout_group(p->rollout_groups[i]);
+    p->count -= p->per_step;
+    memmove(p->rollout_groups, p->rollout_groups + p->per_step, (size_t)p->count * sizeof *p->rollout_groups);
+}
+
+/* ---- Marks ---- */
+
+enum { MARK = 4 }; /* values per rollout: ids, observations, done, ended */
+
+static void save_progress(i64 *values, const struct rollout *r)
+{
+    values[0] = r->answer.count;
+    values[1] = r->turns;
+    values[2] = r->answer.done;
+    values[3] = r->answer.ended;
+}
+
+static void restore_progress(struct rollout *r, const i64 *values)
+{
+    r->answer.count = values[0];
+    r->turns = values[1];
+    r->answer.done = values[2];
+    r->answer.ended = values[3];
+    r->graded = false;
+    r->answer.routes.count = min_i64(r->answer.routes.count, rollout_routed(r));
+}
+
+void replay_buffer_mark(struct replay_buffer_mark *mark, const struct replay_buffer *p)
+{
+    replay_buffer_mark_release(mark);
+    mark->count = p->count * p->group;
+    mark->values = memory_alloc(max_i64(mark->count, 1) * MARK * 8);
+    for (i64 i = 0; i < mark->count; i++)
+        save_progress(mark->values + MARK * i, &p->rollout_groups[i / p->group]->rollouts[i % p->group]);
+}
+
+void replay_buffer_rewind(struct replay_buffer *p, const struct replay_buffer_mark *mark)
+{
+    require(mark->count <= p->count * p->group, "a mark of another pool");
+    while (p->count * p->group > mark->count)
+        free_rollout_group(p->rollout_groups[--p->count]);
+    for (i64 i = 0; i < mark->count; i++)
+        restore_progress(&p->rollout_groups[i / p->group]->rollouts[i % p->group], mark->values + MARK * i);
+    for (i64 i = 0; i < p->count; i++)
+        rollout_group_forget_routes(p->rollout_groups[i]);
+}
+
+void replay_buffer_mark_release(struct replay_buffer_mark *mark)
+{
+    memory_free(mark->values);
+    *mark = (struct replay_buffer_mark){0};
+}
+
+/* ---- Files ---- */
+
+struct replay_buffer_columns {                          /* all rollouts, concatenated */
+    struct buffer ids, logprob, entropy, given, routes; /* routes: of each prompt, then of its rollouts, as bytes */
+};
+
+static void append_answer(struct replay_buffer_columns *all, const struct answer *a, i64 width)
+{
+    buffer_append(&all->ids, a->ids, a->count * 4);
+    buffer_append(&all->logprob, a->logprob, a->count * 4);
+    buffer_append(&all->entropy, a->entropy, a->count * 4);
+    buffer_append(&all->given, a->given, a->count);
+    buffer_append(&all->routes, a->routes.list, a->routes.count * width * 2);
+}
+
+int replay_buffer_save(const struct replay_buffer *p, const char *path)
+{
+    struct replay_buffer_columns all = {0};
+    struct replay_buffer_mark mark = {0};
+    i64 *rollout_groups = memory_alloc(max_i64(p->count, 1) * 16), n = 0;
+    replay_buffer_mark(&mark, p);
+    for (i64 i = 0; i < p->count; i++) {
+        rollout_groups[2 * i] = p->rollout_groups[i]->number;
+        rollout_groups[2 * i + 1] = p->rollout_groups[i]->hint;
+        buffer_append(&all.routes, p->rollout_groups[i]->routes.list,
+                      p->rollout_groups[i]->routes.count * p->route_width * 2);
+        for (i64 c = 0; c < p->group; c++) {
+            append_answer(&all, &p->rollout_groups[i]->rollouts[c].answer, p->route_width);
+            n += p->rollout_groups[i]->rollouts[c].answer.count;
+        }
+    }
+    const struct tensor_source tensors[] = {
+        {.name = "cohorts", .dtype = DTYPE_I64, .rank = 2, .shape = {p->count, 2}, .data = rollout_groups},
+        {.name = "rollouts", .dtype = DTYPE_I64, .rank = 2, .shape = {mark.count, MARK}, .data = mark.values},
+        {.name = "ids", .dtype = DTYPE_I32, .rank = 1, .shape = {n}, .data = all.ids.data},
+        {.name = "logprob", .dtype = DTYPE_F32, .rank = 1, .shape = {n}, .data = all.logprob.data},
+        {.name = "entropy", .dtype = DTYPE_F32, .rank = 1, .shape = {n}, .data = all.entropy.data},
+        {.name = "given", .dtype = DTYPE_U8, .rank = 1, .shape = {n}, .data = all.given.data},
+        {.name = "routes", .dtype = DTYPE_U8, .rank = 1, .shape = {all.routes.length}, .data = all.routes.data}};
+    int status = safetensors_save(path, tensors, COUNT_OF(tensors), NULL);
+    buffer_release(&all.ids);
+    buffer_release(&all.logprob);
+    buffer_release(&all.entropy);
+    buffer_release(&all.given);
+    buffer_release(&all.routes);
+    replay_buffer_mark_release(&mark);
+    memory_free(rollout_groups);
+    return status;
+}
+
+static const void *find_column(i64 *count, const struct safetensors *set, const char *name, enum dtype dtype,
+                               const char *path)
+{
+    const struct tensor_view *view = safetensors_find(set, name);
+    *count = view ? tensor_view_elements(view) : 0;
+    if (view && view->dtype == dtype)
+        return view->data;
+    error_set("%s: expected a tensor %s, %s", path, name, dtype_name(dtype));
+    return NULL;
+}
+
+struct replay_buffer_reader {
+    struct replay_buffer_columns all;
+    i64 n, at, route_at; /* ids in all; ids read so far; bytes of routes read */
+};
+
+static int load_routes(struct routes *out, struct replay_buffer_reader *in, i64 count, i64 width, const char *path)
+{
+    if (count * width * 2 > in->all.routes.length - in->route_at)
+        return error_set("%s: fewer routes than ids: it was written by a run without them", path);
+    for (i64 i = 0; i < count && width; i++) {
+        u16 route[width];
+        memcpy(route, in->all.routes.data + in->route_at, (size_t)width * 2);
+        routes_push(out, width, route);
+        in->route_at += width * 2;
+    }
+    return 0;
+}
+
+static int load_rollout(struct rollout *r, struct replay_buffer_reader *in, const i64 *values, i64 width,
+                        const char *path)
+{
+    if (values[0] < 0 || values[0] > in->n - in->at)
+        return error_set("%s: rollouts of more ids than there are", path);
+    for (i64 i = in->at; i < in->at + values[0]; i++) {
+        i32 id;
+        float logprob, entropy;
+        memcpy(&id, in->all.ids.data + 4 * i, 4);
+        memcpy(&logprob, in->all.logprob.data + 4 * i, 4);
+        memcpy(&entropy, in->all.entropy.data + 4 * i, 4);
+        answer_push(&r->answer, id, logprob, entropy, in->all.given.data[i]);
+    }
+    in->at += values[0];
+    if (load_routes(&r->answer.routes, in, rollout_routed(r), width, path))
+        return -1;
+    restore_progress(r, values);
+    return 0;
+}
+
+static int load_rollout_group(struct replay_buffer *p, struct replay_buffer_reader *in, const i64 *rollout_group,
+                              const i64 *marks, const char *path)
+{
+    i64 number = rollout_group[0], hint = rollout_group[1];
+    if (number < 0 || hint < 0 || hint > p->prompts->list[prompt_order_at(&p->order, number)].think.count)
+        return error_set("%s: prompt %lld with a hint of %lld ids: the prompts have changed", path, (long long)number,
+                         (long long)hint);
+    struct rollout_group *c = add_rollout_group(p, number, hint);
+    if (load_routes(&c->routes, in, marks[0] > 0 ? c->ids.count : 0, p->route_width, path))
+        return -1;
+    for (i64 r = 0; r < p->group; r++)
+        if (load_rollout(&c->rollouts[r], in, marks + MARK * r, p->route_width, path))
+            return -1;
+    return 0;
+}
+
+int replay_buffer_load(struct replay_buffer *p, const char *path)
+{
+    struct safetensors set;
+    struct replay_buffer_reader in = {0};
+    struct replay_buffer_columns *all = &in.all;
+    i64 counts[6];
+    if (safetensors_open(&set, path))
+        return -1;
+    const i64 *rollout_groups = find_column(&counts[0], &set, "cohorts", DTYPE_I64, path);
+    const i64 *marks = find_column(&counts[1], &set, "rollouts", DTYPE_I64, path);
+    all->ids.data = (char *)find_column(&counts[2], &set, "ids", DTYPE_I32, path);
+    all->logprob.data = (char *)find_column(&counts[3], &set, "logprob", DTYPE_F32, path);
+    all->entropy.data = (char *)find_column(&counts[4], &set, "entropy", DTYPE_F32, path);
+    all->given.data = (char *)find_column(&counts[5], &set, "given", DTYPE_U8, path);
+    all->routes.data = (char *)find_column(&all->routes.length, &set, "routes", DTYPE_U8, path);
+    i64 count = counts[0] / 2;
+    bool found = rollout_groups && marks && all->ids.data && all->logprob.data && all->entropy.data &&
+                 all->given.data && all->routes.data;
+    int status = found ? 0 : -1;
+    if (found && (counts[1] != count * p->group * MARK || count > p->per_step * p->batches || counts[2] != counts[3] ||
+                  counts[2] != counts[4] || counts[2] != counts[5]))
+        status = error_set("%s: columns of lengths that do not belong together", path);
+    in.n = counts[2];
+    for (i64 i = 0; i < count && status == 0; i++)
+        status = load_rollout_group(p, &in, rollout_groups + 2 * i, marks + MARK * p->group * i, path);
+    safetensors_close(&set);
+    return status;
+}

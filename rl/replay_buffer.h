@@ -1,0 +1,43 @@
+/* The unbiased replay buffer [R 5.1]. Prompts are assigned to steps in advance. While the longest
+ * answers of a step's prompts D_t are being sampled, free decode slots sample answers to prompts of
+ * later steps, which are kept in the buffer. Long answers thus do not stall a step, and no step
+ * prefers short or easy answers, since it trains on exactly its own prompts.
+ *
+ *     step t     | D_t: to the end | D_t+1: as far as they come | ... `batches` of them
+ *     step t+1                     | D_t+1: to the end, by newer weights | D_t+2 | ... */
+#ifndef WEFT_RL_REPLAY_BUFFER_H
+#define WEFT_RL_REPLAY_BUFFER_H
+#include "rl/objective.h"
+#include "rl/rollout.h"
+
+struct replay_buffer {
+    const struct prompts *prompts;
+    const struct text_tokenizer *tokenizer;
+    struct prompt_order order;
+    struct rollout_group **rollout_groups; /* [count], ordered by number */
+    i64 count, per_step, group, batches;
+    i64 route_width; /* the sampler's; 0: no routes are kept */
+    double *pass;    /* [prompts] pass@k of the initial model, for hints; -1: unknown */
+};
+void replay_buffer_open(struct replay_buffer *buffer, const struct prompts *prompts,
+                        const struct text_tokenizer *tokenizer, i64 per_step, i64 group, i64 batches, u64 seed);
+void replay_buffer_close(struct replay_buffer *buffer);
+/* Adds rollout groups until the buffer holds per_step * batches. Hints are cut to their length at
+ * `step`. 0, or -1 and a message. */
+int replay_buffer_fill(struct replay_buffer *buffer, i64 step, const struct policy_loss_settings *settings);
+void replay_buffer_drop(
+    struct replay_buffer *buffer); /* frees the first per_step rollout groups, after training on them */
+
+/* A mark records the progress of unfinished rollouts between two steps. replay_buffer_rewind drops
+ * rollout groups and ids that were added after the mark. */
+struct replay_buffer_mark {
+    i64 *values;
+    i64 count;
+};
+void replay_buffer_mark(struct replay_buffer_mark *mark, const struct replay_buffer *buffer);
+void replay_buffer_rewind(struct replay_buffer *buffer, const struct replay_buffer_mark *mark);
+void replay_buffer_mark_release(struct replay_buffer_mark *mark);
+int replay_buffer_save(const struct replay_buffer *buffer, const char *path); /* safetensors */
+int replay_buffer_load(struct replay_buffer *buffer, const char *path);       /* into a buffer just opened */
+
+#endif

@@ -1,0 +1,442 @@
+/* Media prompts, their results, and the stage `generate`, on a random model. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include "tests/model_fixture.h"
+#include "inference/generator.h"
+#include "inference/inference.h"
+#include "inference/caption_accuracy.h"
+#include <cmocka.h>
+
+static struct device device;
+static char *root, *model; /* a folder with media, and the model inside it */
+
+static char *in_root(const char *name) /* memory_free */
+{
+    return path_join(root, name);
+}
+
+static void assert_says(const char *wanted)
+{
+    if (!strstr(error_text(), wanted))
+        fail_msg("the message \"%s\" does not contain \"%s\"", error_text(), wanted);
+}
+
+static void open_studio(struct generator *generator)
+{
+    if (generator_open(generator, &device, model, DTYPE_F32) < 0)
+        fail_msg("%s", error_text());
+}
+
+/* Replaces the model's vision tokenizer by one with these shapes; clip_frames 0: stills only. */
+static void save_vision(i64 clip_frames, double rate_hz)
+{
+    struct vision_config config = {
+        .stride = 8, .bits = 6, .channels = {8, 5}, .blocks = {1, 1}, .inflated = clip_frames > 0};
+    struct vision vision;
+    char *folder = path_join(model, "weft/vision");
+    require(!vision_add_shape(&config, 1, 32, 32, 0, NULL, 0), "%s", error_text());
+    if (clip_frames)
+        require(!vision_add_shape(&config, clip_frames, 16, 16, rate_hz, NULL, 0), "%s", error_text());
+    vision_open(&vision, &device, &config, DTYPE_F32, false);
+    vision_init(&vision, 1);
+    require(!directory_remove(folder) && !directory_make(folder) && !vision_save(&vision, folder), "%s", error_text());
+    vision_close(&vision);
+    memory_free(folder);
+}
+
+/* Saves a tokenizer with squares and shapes of 5 x 3 and 3 x 5 cells. */
+static void save_shapes(void)
+{
+    struct vision_config config = {.stride = 8, .bits = 6, .channels = {8, 5}, .blocks = {1, 1}};
+    struct vision vision;
+    char *folder = path_join(model, "weft/vision");
+    require(!vision_add_shape(&config, 1, 32, 32, 0, NULL, 0) && !vision_add_shape(&config, 1, 24, 40, 0, NULL, 0) &&
+                !vision_add_shape(&config, 1, 40, 24, 0, NULL, 0),
+            "%s", error_text());
+    vision_open(&vision, &device, &config, DTYPE_F32, false);
+    vision_init(&vision, 1);
+    require(!directory_remove(folder) && !directory_make(folder) && !vision_save(&vision, folder), "%s", error_text());
+    vision_close(&vision);
+    memory_free(folder);
+}
+
+static void write_clip(const char *path, i64 frames, double rate_hz)
+{
+    struct clip clip;
+    clip_init(&clip, frames, 32, 32, rate_hz);
+    for (i64 i = 0; i < frames * 32 * 32 * 3; i++)
+        clip.pixels[i] = (u8)(i / 3072 * 9 + i % 40);
+    require(clip_write_mp4(path, &clip) == 0, "%s", error_text());
+    clip_release(&clip);
+}
+
+/* ---- Prompts ---- */
+
+static int make_text(struct generator *generator)
+{
+    struct prompt prompt;
+    struct answer answer = {0};
+    struct generator_options options = {.sampling = {0, 1, 0, {1, RNG_SAMPLING}}, .slots = 1};
+    prompt_init(&prompt, MODALITY_TEXT);
+    int status = prompt_text(&prompt, generator, "these words") || prompt_ask(&prompt, generator, NULL, 4);
+    struct generate_request request = prompt_request(&prompt, 0, 1);
+    if (status == 0)
+        status = generator_run(&answer, generator, &request, 1, &options);
+    answer_release(&answer);
+    prompt_release(&prompt);
+    return status;
+}
+
+static void text_needs_no_other_tokenizer(void **state)
+{
+    struct generator generator;
+    struct prompt prompt;
+    char *folder = path_join(model, "weft/vision"), *sounds = path_join(model, "weft/audio"),
+         *away = path_join(model, "weft/elsewhere"), *picture = in_root("picture.png"), *noise = in_root("noise.wav");
+    (void)state;
+    assert_int_equal(directory_remove(folder), 0);
+    assert_int_equal(rename(sounds, away), 0);
+    open_studio(&generator);
+    if (make_text(&generator) < 0)
+        fail_msg("%s", error_text());
+    prompt_init(&prompt, MODALITY_IMAGE);
+    assert_int_equal(prompt_medium(&prompt, &generator, MODALITY_IMAGE, picture), -1);
+    assert_says("picture.png");
+    assert_says("vision tokenizer is missing");
+    assert_int_equal(prompt_ask(&prompt, &generator, NULL, 0), -1);
+    assert_says("model/weft/vision");
+    assert_int_equal(prompt_medium(&prompt, &generator, MODALITY_AUDIO, noise), -1);
+    assert_says("model/weft/audio");
+    prompt_release(&prompt);
+    generator_close(&generator);
+    assert_int_equal(rename(away, sounds), 0);
+    save_vision(9, 8);
+    char *all[] = {folder, sounds, away, picture, noise};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+}
+
+/* Checks height and width of a picture generated in a shape. */
+static void assert_made(struct generator *generator, const char *shape, i64 height, i64 width)
+{
+    struct prompt prompt;
+    struct answer answer = {0};
+    struct generator_options options = {.sampling = {0, 1, 0, {1, RNG_SAMPLING}}, .slots = 1};
+    u8 *pixels = NULL;
+    i64 size[3] = {0};
+    double rate;
+    prompt_init(&prompt, MODALITY_IMAGE);
+    if (prompt_text(&prompt, generator, "these words") || prompt_ask(&prompt, generator, shape, 0))
+        fail_msg("%s", error_text());
+    struct generate_request request = prompt_request(&prompt, 0, 1);
+    if (generator_run(&answer, generator, &request, 1, &options) ||
+        answer_pixels(&pixels, size, &rate, generator, &answer))
+        fail_msg("%s", error_text());
+    assert_int_equal(size[1], height);
+    assert_int_equal(size[2], width);
+    memory_free(pixels);
+    answer_release(&answer);
+    prompt_release(&prompt);
+}
+
+static void pictures_are_read_and_made_in_their_shapes(void **state)
+{
+    struct generator generator;
+    struct prompt prompt;
+    struct clip clip;
+    char *path = in_root("high.png");
+    (void)state;
+    save_shapes();
+    open_studio(&generator);
+    clip_init(&clip, 1, 100, 60, 0);
+    require(image_write_png(path, clip.pixels, 100, 60) == 0, "%s", error_text());
+    clip_release(&clip);
+    prompt_init(&prompt, MODALITY_IMAGE);
+    if (prompt_medium(&prompt, &generator, MODALITY_IMAGE, path) < 0)
+        fail_msg("%s", error_text());
+    assert_int_equal(prompt.parts[0].height, 3); /* 5 x 3 cells, merged 2 x 2 */
+    assert_int_equal(prompt.parts[0].width, 2);
+    assert_int_equal(prompt_ask(&prompt, &generator, NULL, 0), 0);
+    assert_int_equal(prompt.opening[0], generator.vocabulary.shape[2]); /* the shape of the prompt's picture */
+    assert_made(&generator, "40x24", 24, 40);
+    assert_made(&generator, "16:9", 24, 40);
+    assert_made(&generator, "2:3", 40, 24);
+    assert_int_equal(prompt_ask(&prompt, &generator, "24x24", 0), -1);
+    assert_says("it has: 32x32 40x24 24x40; or proportions");
+    assert_int_equal(prompt_ask(&prompt, &generator, "10:3", 0), 0); /* twice as long as 5:3, the longest */
+    assert_int_equal(prompt_ask(&prompt, &generator, "3:10", 0), 0);
+    assert_int_equal(prompt_ask(&prompt, &generator, "10.1:3", 0), -1);
+    assert_int_equal(prompt_ask(&prompt, &generator, "9:99999", 0), -1);
+    assert_says("--shape 9:99999: the vision tokenizer has no such shape for pictures; it has: 32x32 40x24 24x40; or "
+                "proportions to within a factor of 2 of these");
+    prompt_release(&prompt);
+    generator_close(&generator);
+    save_vision(9, 8);
+    memory_free(path);
+}
+
+static struct generate_request ask(struct prompt *prompt, struct generator *generator, enum modality kind,
+                                   const char *text, double guidance)
+{
+    prompt_init(prompt, kind);
+    prompt->guidance = guidance;
+    if (prompt_text(prompt, generator, text) || prompt_ask(prompt, generator, NULL, 0))
+        fail_msg("%s", error_text());
+    return prompt_request(prompt, 0, 1);
+}
+
+/* With several shapes and a prompt the model chooses; otherwise the opening fixes the shape. */
+static void the_model_chooses_among_its_shapes(void **state)
+{
+    struct generator generator;
+    struct prompt prompt;
+    struct answer answer = {0};
+    struct generator_options options = {.sampling = {1, 1, 0, {1, RNG_SAMPLING}}, .slots = 1};
+    (void)state;
+    save_shapes();
+    open_studio(&generator);
+    struct generate_request r = ask(&prompt, &generator, MODALITY_IMAGE, "these words", 1);
+    assert_int_equal(r.choice_count, 3);
+    assert_memory_equal(r.choices, generator.vocabulary.shape, 3 * 4);
+    assert_int_equal(r.opening_count, 0);
+    for (r.identity = 0; r.identity < 4; r.identity++) {
+        if (generator_run(&answer, &generator, &r, 1, &options))
+            fail_msg("%s", error_text());
+        assert_true(answer.ended && answer.count == 1 && answer.medium.bits);
+        assert_int_equal(answer.ids[0], generator.vocabulary.shape[answer.medium.shape]);
+        answer_release(&answer);
+        answer = (struct answer){0};
+    }
+    prompt_release(&prompt);
+    r = ask(&prompt, &generator, MODALITY_IMAGE, "", 1);
+    assert_int_equal(r.choice_count, 0);
+    assert_int_equal(r.opening[0], generator.vocabulary.shape[0]);
+    prompt_release(&prompt);
+    generator_close(&generator);
+    save_vision(9, 8);
+    open_studio(&generator);
+    r = ask(&prompt, &generator, MODALITY_VIDEO, "these words", 1); /* only one shape exists */
+    assert_int_equal(r.choice_count, 0);
+    assert_int_equal(r.opening[0], generator.vocabulary.shape[1]);
+    prompt_release(&prompt);
+    generator_close(&generator);
+}
+
+static void media_are_guided_by_a_prompt_alone(void **state)
+{
+    static const struct {
+        enum modality kind;
+        const char *text;
+        double guidance;
+        bool guided;
+    } rows[] = {{MODALITY_IMAGE, "words", 2, true}, {MODALITY_VIDEO, "words", 0, true},
+                {MODALITY_AUDIO, "words", 2, true}, {MODALITY_IMAGE, "words", 1, false},
+                {MODALITY_TEXT, "words", 2, false}, {MODALITY_IMAGE, "", 2, false}};
+    struct generator generator;
+    (void)state;
+    open_studio(&generator);
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        struct prompt prompt;
+        struct generate_request r = ask(&prompt, &generator, rows[i].kind, rows[i].text, rows[i].guidance);
+        assert_int_equal(r.guided, rows[i].guided);
+        assert_true(r.guidance == (float)rows[i].guidance);
+        prompt_release(&prompt);
+    }
+    generator_close(&generator);
+}
+
+static i64 latent_frames_of(i64 frames, double rate_hz)
+{
+    struct generator generator;
+    struct prompt prompt;
+    char *path = in_root("some.mp4");
+    write_clip(path, frames, rate_hz);
+    open_studio(&generator);
+    prompt_init(&prompt, MODALITY_TEXT);
+    if (prompt_medium(&prompt, &generator, MODALITY_VIDEO, path) < 0)
+        fail_msg("%s", error_text());
+    i64 latent_frames = prompt.parts[0].frames;
+    prompt_release(&prompt);
+    generator_close(&generator);
+    memory_free(path);
+    return latent_frames;
+}
+
+/* Same rule as in shards: 7 frames count as 9 of which the last 3 are equal, not as 5. */
+static void a_short_clip_stands_still_at_its_end(void **state)
+{
+    (void)state;
+    assert_int_equal(latent_frames_of(5, 8), 2);
+    assert_int_equal(latent_frames_of(6, 8), 3);
+    assert_int_equal(latent_frames_of(7, 8), 3);
+    assert_int_equal(latent_frames_of(9, 8), 3);
+    assert_int_equal(latent_frames_of(40, 8), 3);
+}
+
+static void without_a_rate_every_frame_is_taken(void **state)
+{
+    (void)state;
+    save_vision(9, 8);
+    assert_int_equal(latent_frames_of(9, 32), 2); /* 0.28 s: 3 frames at 8 Hz and 2 repeats */
+    save_vision(9, 0);
+    assert_int_equal(latent_frames_of(9, 32), 3);
+    save_vision(9, 8);
+}
+
+static void clips_of_a_shape_without_a_rate_are_played_at_the_default(void **state)
+{
+    struct generator generator;
+    double rate_hz;
+    i64 size[3];
+    u8 *pixels, bits[3 * 5 * 6] = {0};
+    (void)state;
+    save_vision(9, 0);
+    open_studio(&generator);
+    struct answer answer = {.has_medium = true, .medium = {.kind = STREAM_VIDEO_OUT, .shape = 1, .frames = 3}};
+    answer.medium.bits = bits;
+    assert_int_equal(answer_pixels(&pixels, size, &rate_hz, &generator, &answer), 0);
+    assert_int_equal(size[0], 9);
+    assert_true(rate_hz == VISION_RATE_HZ);
+    memory_free(pixels);
+    generator_close(&generator);
+    save_vision(9, 8);
+}
+
+/* ---- The stage `generate` ---- */
+
+/* Writes ROOT/data/train: pictures and clips listed by these captions. */
+static void write_data(const char *captions)
+{
+    char *folder = in_root("data/train"), *list = path_join(folder, "captions.jsonl"),
+         *picture = path_join(folder, "a.png"), *clip = path_join(folder, "a.mp4"), *cut = path_join(folder, "cut.png"),
+         *from = in_root("picture.png"), *data = in_root("data");
+    assert_int_equal(directory_remove(data), 0);
+    assert_int_equal(directory_make(folder), 0);
+    assert_int_equal(file_copy(picture, from), 0);
+    assert_int_equal(file_replace(cut, "\x89PNG\r\n\x1a\n", 8), 0);
+    write_clip(clip, 9, 8);
+    assert_int_equal(file_replace(list, captions, (i64)strlen(captions)), 0);
+    char *all[] = {folder, list, picture, clip, cut, from, data};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+}
+
+static struct json *run_samples(struct samples_settings settings)
+{
+    char *out = in_root("samples"), *data = in_root("data"), *path = path_join(out, "samples.json");
+    struct stage stage = {
+        .name = "samples", .out = out, .seed = 1, .recipe_seed = 1, .device = &device, .dtype = DTYPE_F32};
+    settings.from = model;
+    settings.data = data;
+    settings.top_p = 1;
+    settings.guidance = settings.guidance ? settings.guidance : 1;
+    assert_int_equal(directory_remove(out), 0);
+    assert_int_equal(directory_make(out), 0);
+    if (samples_stage(&settings, &stage) != 0)
+        fail_msg("%s", error_text());
+    struct json *report = json_load(path);
+    assert_non_null(report);
+    memory_free(out);
+    memory_free(data);
+    memory_free(path);
+    return report;
+}
+
+static const char three_pictures[] =
+    "{\"image\":\"a.png\",\"text\":\"one\"}\n{\"image\":\"cut.png\",\"text\":\"two\"}\n"
+    "{\"image\":\"gone.png\",\"text\":\"three\"}\n";
+
+static void unreadable_files_are_left_out_and_counted(void **state)
+{
+    (void)state;
+    write_data(three_pictures);
+    struct json *report = run_samples((struct samples_settings){.pictures = 3, .texts = 3, .show = 3});
+    const struct json *made = json_get(report, "train/image"), *told = json_get(report, "train/image-to-text");
+    assert_int_equal(json_integer(json_get(made, "captions"), -1), 1);
+    assert_int_equal(json_integer(json_get(made, "unreadable"), -1), 2);
+    assert_int_equal(json_count(json_get(made, "shown")), 1);
+    assert_int_equal(json_integer(json_get(told, "media"), -1), 1);
+    assert_int_equal(json_integer(json_get(told, "unreadable"), -1), 2);
+    assert_int_equal(json_count(json_get(told, "shown")), 1);
+    json_free(report);
+}
+
+static void a_tokenizer_of_stills_makes_no_clips(void **state)
+{
+    (void)state;
+    save_vision(0, 0);
+    write_data("{\"image\":\"a.png\",\"text\":\"one\"}\n{\"video\":\"a.mp4\",\"text\":\"two\"}\n");
+    struct json *report = run_samples((struct samples_settings){.pictures = 1, .clips = 1, .texts = 1, .show = 1});
+    assert_int_equal(json_integer(json_get(json_get(report, "train/image"), "captions"), -1), 1);
+    assert_null(json_get(report, "train/video"));
+    assert_null(json_get(report, "train/video-to-text"));
+    json_free(report);
+    save_vision(9, 8);
+}
+
+static void words_are_counted_as_often_as_both_have_them(void **state)
+{
+    (void)state;
+    assert_true(caption_accuracy("red apple", "Red  apple") == 1);
+    assert_true(caption_accuracy("red apple", "apple tree red") == 0.8);
+    assert_true(caption_accuracy("the cat the dog", "the the the") == 4.0 / 7);
+    assert_true(caption_accuracy("the the dog", "the cat") == 0.4);
+    assert_true(caption_accuracy("a", "b") == 0);
+    assert_true(caption_accuracy("", "") == 0);
+    assert_true(caption_accuracy("", "one") == 0);
+}
+
+/* 4 of 10 fully correct: the 95 % interval of the mean of 10 Bernoulli(0.4) draws is 0.1 to 0.7. */
+static void right_words_stand_beside_exchanged_ones(void **state)
+{
+    char *captions[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
+    char *said[] = {"a", "b", "c", "d", "x", "x", "a", "x", "x", "x"};
+    (void)state;
+    struct caption_accuracy all = caption_accuracy_all(captions, said, 10, (struct rng_key){1, RNG_RESAMPLE});
+    assert_float_equal(all.right, 0.4, 1e-12);
+    assert_float_equal(all.exchanged, 1 / 90.0, 1e-12);
+    assert_float_equal(all.low, 0.1, 1e-9);
+    assert_float_equal(all.high, 0.7, 1e-9);
+    all = caption_accuracy_all(captions, said, 1, (struct rng_key){1, RNG_RESAMPLE});
+    assert_true(all.right == 1 && all.low == 1 && all.high == 1 && all.exchanged == 0);
+}
+
+static int make(void **state)
+{
+    (void)state;
+    device_open_cpu(&device);
+    root = fixture_shards("studio", 40, 20);
+    fixture_model(root, &device);
+    fixture_media(root);
+    model = in_root("model");
+    return 0;
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    directory_remove(root);
+    memory_free(root);
+    memory_free(model);
+    device_close(&device);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_needs_no_other_tokenizer),
+        cmocka_unit_test(pictures_are_read_and_made_in_their_shapes),
+        cmocka_unit_test(the_model_chooses_among_its_shapes),
+        cmocka_unit_test(media_are_guided_by_a_prompt_alone),
+        cmocka_unit_test(a_short_clip_stands_still_at_its_end),
+        cmocka_unit_test(without_a_rate_every_frame_is_taken),
+        cmocka_unit_test(clips_of_a_shape_without_a_rate_are_played_at_the_default),
+        cmocka_unit_test(unreadable_files_are_left_out_and_counted),
+        cmocka_unit_test(a_tokenizer_of_stills_makes_no_clips),
+        cmocka_unit_test(words_are_counted_as_often_as_both_have_them),
+        cmocka_unit_test(right_words_stand_beside_exchanged_ones),
+    };
+    return cmocka_run_group_tests(tests, make, clear);
+}

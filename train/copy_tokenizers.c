@@ -1,0 +1,56 @@
+#include "train/pretrain.h"
+
+/* Copies the files of a folder, not its subfolders. */
+static int copy_folder(const char *from, const char *to)
+{
+    char **names;
+    i64 count;
+    if (!file_is_directory(from))
+        return 0;
+    if (directory_make(to) || directory_list(&names, &count, from))
+        return -1;
+    int status = 0;
+    for (i64 i = 0; i < count && status == 0; i++) {
+        char *in = path_join(from, names[i]), *out = path_join(to, names[i]);
+        if (!file_is_directory(in))
+            status = file_copy(out, in);
+        memory_free(in);
+        memory_free(out);
+    }
+    string_list_free(names, count);
+    return status;
+}
+
+static int copy_between(const char *from, const char *below_from, const char *to, const char *below_to)
+{
+    char *in = path_join(from, below_from), *out = *below_to ? path_join(to, below_to) : string_copy(to);
+    int status = copy_folder(in, out);
+    memory_free(in);
+    memory_free(out);
+    return status;
+}
+
+int copy_tokenizers(const char *directory, const char *from)
+{
+    static const char *const text_files[] = {"tokenizer.json", "tokenizer.model", "tokenizer.tiktoken",
+                                             "tokenizer_config.json", "chat_template.jinja"};
+    int status = 0;
+    for (i64 i = 0; i < COUNT_OF(text_files) && status == 0; i++) {
+        char *beside = path_join(from, text_files[i]), *inside = string_format("%s/text/%s", from, text_files[i]);
+        char *out = path_join(directory, text_files[i]);
+        const char *in = file_exists(inside) ? inside : beside;
+        if (file_exists(in))
+            status = file_copy(out, in);
+        memory_free(beside);
+        memory_free(inside);
+        memory_free(out);
+    }
+    for (int i = TOKENIZER_TEXT + 1; i < TOKENIZERS && status == 0; i++) {
+        char *to = path_join("weft", tokenizer_names[i]);
+        status = copy_between(from, tokenizer_names[i], directory, to);
+        if (status == 0)
+            status = copy_between(from, to, directory, to);
+        memory_free(to);
+    }
+    return status;
+}
