@@ -1,3 +1,4 @@
+/* The program weft; main.c has its commands. */
 #include "cli/cli.h"
 
 int main(int argc, char **argv)

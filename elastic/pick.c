@@ -1,3 +1,4 @@
+/* Draws the sub-model of a sample: its layers, experts and top-k. */
 #include "elastic/elastic.h"
 
 #include <stdlib.h>

@@ -12,9 +12,10 @@
  * Where is what:
  *   config.c       config.json and the checks of sizes; table.c: every weight's name, shape, split
  *   forward.c      the pass from top to bottom; block.c, vision_in.c; moe.c: router, experts, bias
- *   heads.c        the table of modalities: input and prediction head of each
+ *   heads.c        the table of modalities: input, prediction head and weighted loss of each;
+ *                  classifier-free guidance of logits (guided)
  *   put.c          a batch to the device; parallel.c: what ranks exchange in a forward
- *   decode.h       the decoder: decode.c (slots, cache, positions), draw.c (sampling, guidance,
+ *   decode.h       the decoder: decode.c (slots, cache, positions), draw.c (sampling,
  *                  stops, recorded steps), answer.c; generate.c: requests
  *   directory.c    model directories, of other software too; gguf.c: GGUF */
 #ifndef WEFT_MODEL_H

@@ -1,3 +1,4 @@
+/* The summary that a run prints at its end. */
 #include "report/report.h"
 
 #include "report/run.h"

@@ -1,3 +1,4 @@
+/* One learning step: graded answers into micro-batches, their coefficients, updates. */
 #include "rl/learn.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* The policy as sampling and training share it: temperature and forbidden ids. */
 #include "rl/policy.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* The stage rl: its loop over steps, measurements in between, checkpoints. */
 #include "rl/rl.h"
 
 #include "core/json.h"

@@ -5,10 +5,9 @@
  *
  * Where is what:
  *   grammar.c     the machine: what comes next, coordinates, which positions see which
- *   known.c       whole parts fed to it, and the length of a sample without building it
  *   lay.c         positions into the columns and lists of a batch; batch.c allocates one
  *   vocabulary.c  ids of brackets and shapes, and how many positions a shape takes
- *   sizes.c       whether the tokenizers of data and of a model agree
+ *   modalities.c  the tables of modalities; whether the tokenizers of data and of a model agree
  *
  * The grammar turns a sample into positions: their RoPE coordinates, attention intervals and
  * targets. It is one state machine with two drivers. The packer knows all codes and calls

@@ -1,5 +1,5 @@
 /* Fixture for tests of shards that are prepared while they are read: a small corpus, shard folders
- * and streams made from it, and the rows of a step as a line of text. Include before cmocka.h. */
+ * and streams made from it, and the rows of a step as a line of text. Include it before cmocka. */
 #ifndef WEFT_TESTS_STREAM_FIXTURE_H
 #define WEFT_TESTS_STREAM_FIXTURE_H
 #include <setjmp.h>

@@ -111,7 +111,7 @@ static void add_loss(double *sum, struct audio_trainer *t, struct tensor *x, str
 /* Adds the losses 2 * mean |difference of m|, and commitment * the sum over levels of mean
  * (z - partial sum of codes)^2. The gradient of the latter goes to z only. */
 static void add_losses(struct audio_sums *sums, struct audio_trainer *t, struct tensor *spectra, struct tensor *out,
-                       struct tensor *z, const struct audio_quantised *q)
+                       struct tensor *z, const struct audio_quantized *q)
 {
     add_loss(&sums->distance, t, out, spectra, DISTANCE_L1, weight_of_distance * scale_of_spectra);
     for (i64 level = 0; q && level < t->settings->config.levels; level++)
@@ -142,7 +142,7 @@ int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
     struct codebook_settings codebooks = codebook_settings(t);
     struct lr_schedule schedule = lr_of_settings(&s->optimizer, s->steps);
     double lr = lr_at(&schedule, step);
-    struct audio_quantised q;
+    struct audio_quantized q;
     if (step == t->start && start_codebooks(t, step))
         return -1;
     tape_clear(&t->tape, true);
@@ -155,7 +155,7 @@ int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
     tape_segment_begin(&t->tape, 0);
     struct tensor *z = encode(t, spectra);
     if (quantised)
-        audio_quantise(&q, &t->audio, &t->tape, z);
+        audio_quantize(&q, &t->audio, &t->tape, z);
     struct tensor *out = audio_decoder(&t->audio, &t->tape, quantised ? q.latent : z, &t->layout);
     add_losses(sums, t, spectra, out, z, quantised ? &q : NULL);
     tape_segment_end(&t->tape);

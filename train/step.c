@@ -1,3 +1,4 @@
+/* One training step: micro-batches forward and backward, weights of losses, the update. */
 #include "train/step.h"
 
 #include <math.h>
@@ -51,7 +52,7 @@ static struct micro_batch *find_in_flight(struct trainer *t, const struct pipeli
         if (task->forward ? !f->busy : f->busy && f->chunk == task->chunk && f->micro == task->micro)
             return f;
     }
-    panic("chunk %lld of micro-batch %lld is not in micro_batch", (long long)task->chunk, (long long)task->micro);
+    panic("chunk %lld of micro-batch %lld is not in flight", (long long)task->chunk, (long long)task->micro);
 }
 
 static void pick(struct submodel *sub, struct trainer *t, struct arena *arena, i64 step, const struct batch *batch)

@@ -1,3 +1,4 @@
+/* Gives a picture or clip the nearest of the tokenizer's shapes: choice, resizing, margins. */
 #include "data/media/shaped.h"
 
 #include "data/media/aspects.h"

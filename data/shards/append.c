@@ -1,3 +1,5 @@
+/* Files that are written at the end only. append_open cuts what a killed process left behind
+ * the last saved mark. */
 #include "data/shards/append.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* The dry run, the search for smaller work that fits, and the message. */
 #include "kernels/device/dry_run.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
 /* Rules for includes: a room includes only rooms below it, a vendor header appears in one file per
- * backend, and NVIDIA-specific constructs have a counterpart for the emulated GPU next to them. */
+ * backend, and NVIDIA-specific constructs have a counterpart for the emulated GPU next to them. And
+ * the files that comments and CONTRIBUTING.md name exist. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -225,19 +226,127 @@ static void check_folder(const char *folder)
     memory_free(path);
 }
 
+static void each_room(void (*visit)(const char *folder))
+{
+    for (i64 i = 0; i < COUNT_OF(rooms); i++)
+        if (!strchr(rooms[i].name, '/'))
+            visit(rooms[i].name);
+    visit("tokenizers");
+    visit("data");
+}
+
 static void rooms_include_only_what_they_stand_on(void **state)
 {
     (void)state;
-    for (i64 i = 0; i < COUNT_OF(rooms); i++)
-        if (!strchr(rooms[i].name, '/'))
-            check_folder(rooms[i].name);
-    check_folder("tokenizers");
-    check_folder("data");
+    broken = 0;
+    each_room(check_folder);
+    assert_int_equal(broken, 0);
+}
+
+/* ---- Files that comments and CONTRIBUTING.md name ---- */
+
+static struct buffer sources; /* " PATH PATH ... ": every source file, also those of tests */
+
+static void list_folder(const char *folder)
+{
+    char **names, *path = path_join(SOURCE_TREE, folder);
+    i64 count;
+    assert_int_equal(directory_list(&names, &count, path), 0);
+    for (i64 i = 0; i < count; i++) {
+        char *below = path_join(folder, names[i]), *full = path_join(SOURCE_TREE, below);
+        if (file_is_directory(full))
+            list_folder(below);
+        else if (is_source(names[i]))
+            buffer_printf(&sources, " /%s", below);
+        memory_free(below);
+        memory_free(full);
+    }
+    string_list_free(names, count);
+    memory_free(path);
+}
+
+/* True if a source file has this name, with or without its folder. */
+static bool is_known(const char *name)
+{
+    char end[300];
+    snprintf(end, sizeof end, "/%s ", name);
+    return strstr(sources.data, end) != NULL;
+}
+
+/* True for headers of libraries that the file includes. */
+static bool is_included(const char *content, const char *name)
+{
+    char include[300];
+    snprintf(include, sizeof include, "<%s>", name);
+    return strstr(content, include) != NULL;
+}
+
+/* Checks the words of a part of `content` that look like files: "model/heads.c", "heads.c". Patterns
+ * such as "av_*.c", "_hopper.cu" and formulas such as "r.c" are skipped. */
+static void check_names(const char *file, const char *content, const char *text, size_t length)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_/.";
+    for (const char *at = text, *end = text + length; at < end;) {
+        size_t word = strspn(at, letters);
+        char name[256];
+        if (word == 0) {
+            at += strcspn(at, letters) ? strcspn(at, letters) : 1;
+            continue;
+        }
+        snprintf(name, sizeof name, "%.*s", (int)word, at);
+        if (name[0] && name[strlen(name) - 1] == '.')
+            name[strlen(name) - 1] = 0; /* the end of a sentence */
+        bool part = at > text && (strchr("*<>{}-", at[-1]) || isupper((unsigned char)at[-1]));
+        bool formula = strcspn(name, ".") < 2;
+        if (is_source(name) && !strchr("./_", name[0]) && !part && !formula && !strchr("*<>{}-", at[word]) &&
+            !isupper((unsigned char)at[word]) && !is_known(name) && !is_included(content, name)) {
+            print_error("%s names %s, which does not exist\n", file, name);
+            broken++;
+        }
+        at += word;
+    }
+}
+
+/* The comments of a source file. */
+static void check_comments(const char *file)
+{
+    char *path = path_join(SOURCE_TREE, file);
+    struct buffer content = {0};
+    assert_int_equal(file_read(&content, path), 0);
+    for (const char *at = content.data; at && (at = strstr(at, "/*")) != NULL;) {
+        const char *end = strstr(at, "*/");
+        if (!end)
+            break;
+        check_names(file, content.data, at + 2, (size_t)(end - at - 2));
+        at = end;
+    }
+    buffer_release(&content);
+    memory_free(path);
+}
+
+static void files_that_are_named_exist(void **state)
+{
+    struct buffer content = {0};
+    (void)state;
+    broken = 0;
+    each_room(list_folder);
+    list_folder("tests");
+    buffer_printf(&sources, " ");
+    for (char *at = sources.data; (at = strstr(at, " /")) != NULL; at++) {
+        char name[300];
+        if (sscanf(at, " /%299s", name) == 1)
+            check_comments(name);
+    }
+    assert_int_equal(file_read(&content, SOURCE_TREE "/CONTRIBUTING.md"), 0);
+    check_names("CONTRIBUTING.md", content.data, content.data, (size_t)content.length);
+    buffer_release(&content);
+    buffer_release(&sources);
     assert_int_equal(broken, 0);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rooms_include_only_what_they_stand_on)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rooms_include_only_what_they_stand_on),
+                                       cmocka_unit_test(files_that_are_named_exist)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

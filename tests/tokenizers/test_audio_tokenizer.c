@@ -429,7 +429,7 @@ static void words_follow_their_vectors_and_unseen_ones_return(void **state)
     weights_init(&audio.weights, 1);
     for (i64 step = 0; step < 4; step++) {
         device.ops->zero(&device, count, sizeof *count);
-        codebooks_update(&audio, count, &(struct audio_quantised){codes, residual}, N, &settings, step);
+        codebooks_update(&audio, count, &(struct audio_quantized){codes, residual}, N, &settings, step);
         device_get(&device, &revived[step], count, sizeof *count);
     }
     float *words = weight_values(&audio.weights, audio.w.codebooks);

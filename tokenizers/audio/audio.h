@@ -152,13 +152,13 @@ struct tensor *audio_encoder(struct audio_tokenizer *audio, struct tape *tape, s
                              const struct audio_layout *layout);
 struct tensor *audio_decoder(struct audio_tokenizer *audio, struct tape *tape, struct tensor *latent,
                              const struct audio_layout *layout);
-struct audio_quantised {
+struct audio_quantized {
     i32 *codes;                               /* [F, L] */
     float *residual;                          /* [F, L, D] residual before each level */
     struct tensor *partial[AUDIO_LEVELS_MAX]; /* [F, D] sum of codewords up to each level; no gradient */
     struct tensor *latent;                    /* partial[L - 1]; straight-through gradient to z */
 };
-void audio_quantise(struct audio_quantised *out, struct audio_tokenizer *audio, struct tape *tape, struct tensor *z);
+void audio_quantize(struct audio_quantized *out, struct audio_tokenizer *audio, struct tape *tape, struct tensor *z);
 double audio_flops(const struct audio_config *config, i64 frames); /* flops of a forward pass, matrix products only */
 
 /* ---- Codebook training, without gradients ---- */
@@ -172,7 +172,7 @@ struct codebook_settings {
     u64 seed;
 };
 /* Updates the codebooks. Adds the number of replaced codewords to revived[0] (device memory). */
-void codebooks_update(struct audio_tokenizer *audio, double *revived, const struct audio_quantised *quantised,
+void codebooks_update(struct audio_tokenizer *audio, double *revived, const struct audio_quantized *quantized,
                       i64 frames, const struct codebook_settings *settings, i64 step);
 /* Initializes the codebooks by k-means. Overwrites z [n, D] (device memory). */
 void codebooks_start(struct audio_tokenizer *audio, float *z, i64 n, const struct codebook_settings *settings,

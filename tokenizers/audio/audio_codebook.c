@@ -13,12 +13,12 @@ static struct codebooks books_of(const struct audio_tokenizer *audio, const stru
                               .step = step};
 }
 
-void codebooks_update(struct audio_tokenizer *audio, double *revived, const struct audio_quantised *quantised,
+void codebooks_update(struct audio_tokenizer *audio, double *revived, const struct audio_quantized *quantized,
                       i64 frames, const struct codebook_settings *settings, i64 step)
 {
     struct codebooks books = books_of(audio, settings, step);
     audio->device->ops->codebook_move(audio->device, audio->w.codebooks->master, audio->w.use->master,
-                                      audio->w.unseen->master, revived, quantised->codes, quantised->residual, frames,
+                                      audio->w.unseen->master, revived, quantized->codes, quantized->residual, frames,
                                       &books);
 }
 

@@ -199,11 +199,11 @@ static struct tensor *partial_sum(struct audio_tokenizer *audio, struct tape *ta
     return sum;
 }
 
-void audio_quantise(struct audio_quantised *out, struct audio_tokenizer *audio, struct tape *tape, struct tensor *z)
+void audio_quantize(struct audio_quantized *out, struct audio_tokenizer *audio, struct tape *tape, struct tensor *z)
 {
     const struct audio_config *c = &audio->config;
     struct tensor *sum = tape_tensor(tape, DTYPE_F32, z->rows, c->latent);
-    *out = (struct audio_quantised){tape_alloc(tape, z->rows * c->levels * 4),
+    *out = (struct audio_quantized){tape_alloc(tape, z->rows * c->levels * 4),
                                     tape_alloc(tape, z->rows * c->levels * c->latent * 4)};
     tape->device->ops->quantize_vectors(tape->device, out->codes, sum->data, out->residual, tensor_matrix(z),
                                         audio->w.codebooks->value.data, c->levels, c->codes);
