@@ -1,11 +1,11 @@
 /* inference: everything done with a trained model. This is the folder's main header: it declares
  * the stages `generate`, `routing`, `grid`, `extract` and `export`, and the functions that the
  * command line shares with them. Input is a model directory (`from`); output are files in the
- * stage's folder. Prompts and answers of any modality are in preview.h, counts of expert use in
+ * stage's folder. Prompts and answers of any modality are in generator.h, counts of expert use in
  * routing.h. Functions return 0, or -1 and a message, unless they say otherwise.
  *
  * Where is what:
- *   preview.c            a model with its tokenizers: prompts from files, answers to text and media
+ *   generator.c          a model with its tokenizers: prompts from files, answers to text and media
  *   samples.c            the stage generate; descriptions.c: texts for media; caption_accuracy.c: scores
  *   routing.c            the stage routing: routing_counts.c (numbers), routing_files.c,
  *                        routing_pictures.c; canvas.c: SVG and pixels
@@ -13,7 +13,7 @@
  *   export.c             HF and GGUF, checked by reading them back
  *   samples_estimate.c   memory of the stage generate before it begins; preview_dry_run.c: its parts
  * The caller closes what it opens; a generator owns its model and its tokenizers.
- * How an id is drawn from logits is in model/draw.c and the op sample. */
+ * model/draw.c and the op `sample` draw ids from logits. */
 #ifndef WEFT_INFERENCE_H
 #define WEFT_INFERENCE_H
 #include "data/sources/sources.h"

@@ -14,7 +14,7 @@
  * Where is what:
  *   order.c        which sample is shown when; fit.c: which samples share a row (best fit)
  *   plan.c         the rows of a step; it also cuts texts that are longer than a row
- *   windows.c      the same where shards are read one after the other (streams)
+ *   stream_plan.c  the same where shards are read one after the other (streams)
  *   conditions.c   which parts are a prompt, dropped prompts, loss weights
  *   packer.c       rows into a batch; fill.c, fill_vision.c: codes, latents, flipped bits into it
  *   cells.c        2 x 2 cells of a picture that is read; mixer.c: shares of several sources */
@@ -41,7 +41,7 @@ struct loader_settings {
     bool in_order;
     /* With in_order: a random order, so that the first rows are a sample. */
     bool drawn;
-    i64 shuffle_shards;            /* windows.c: shards to shuffle together; 0: all samples at once */
+    i64 shuffle_shards;            /* stream_plan.c: shards to shuffle together; 0: all samples at once */
     struct {                       /* for a stream (stream.h) */
         const char *directory;     /* folder of its ring; NULL: refuse streams */
         const char *const *filler; /* same as in ring_open */

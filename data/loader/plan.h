@@ -1,5 +1,5 @@
 /* The plan: which samples are in which row of which step. Internals shared by plan.c, fit.c,
- * order.c, windows.c, packer.c and mixer.c. */
+ * order.c, stream_plan.c, packer.c and mixer.c. */
 #ifndef WEFT_DATA_PLAN_H
 #define WEFT_DATA_PLAN_H
 #include "data/loader/packer.h"
@@ -103,7 +103,7 @@ struct planner {
     struct packed_rows packed;
     i64 left_out;
 };
-/* ---- windows.c: planning if samples come shard by shard ---- */
+/* ---- stream_plan.c: planning if samples come shard by shard ---- */
 struct stream_plan {
     struct ring *ring;                  /* NULL: finished folders */
     i64 partitions;                     /* partitions of the ring, or folders */
