@@ -89,7 +89,7 @@ struct generate_work {
     const char *directory;
     struct generate_arguments request;
     struct vision_config tokenizer; /* vision tokenizer, once the dry run has opened it */
-    i64 pixels;                     /* of the shape tried last; 0: none yet */
+    i64 pixels;                     /* pixels of the shape tried last; 0: none yet */
 };
 
 static int run_dry(struct memory_estimate *out, struct device *meta, void *context)

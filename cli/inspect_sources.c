@@ -6,8 +6,8 @@
 #include <string.h>
 
 enum { FIRST_BAD = 10 };
-/* What a sample becomes: a text, ids, a captioned medium of a modality (numbered from BECOMES_IDS
- * on), a conversation or a document. */
+/* The form that `prepare` gives a sample: a text, ids, a captioned medium of a modality (numbered
+ * from BECOMES_IDS on), a conversation or a document. */
 enum outcome { BECOMES_TEXT, BECOMES_IDS, BECOMES_CHAT = BECOMES_IDS + MODALITIES, BECOMES_MIXED, OUTCOMES };
 
 static const char *outcome_name(int outcome)

@@ -7,8 +7,8 @@
  *
  * Where is what: pick.c draws the layers, the experts and the top-k of each sample in training;
  * options.c reads --layers, --experts, --topk; grid.c lists the sub-models that are measured;
- * extract.c cuts one out and compares its logits. How a position then chooses its experts is the
- * op route (kernels/cpu/routing/route.c). */
+ * extract.c cuts one out and compares its logits. The op route (kernels/cpu/routing/route.c)
+ * chooses the experts of a position. */
 #ifndef WEFT_ELASTIC_H
 #define WEFT_ELASTIC_H
 #include "core/settings.h"

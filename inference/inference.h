@@ -13,7 +13,7 @@
  *   export.c             HF and GGUF (model/gguf.c writes the keys), checked by reading them back
  *   samples_estimate.c   memory of the stage generate before it begins; generator_dry_run.c: its parts
  * The caller closes what it opens; a generator owns its model and its tokenizers.
- * How an id is drawn from logits is in model/draw.c and the op sample. */
+ * model/draw.c and the op `sample` draw ids from logits. */
 #ifndef WEFT_INFERENCE_H
 #define WEFT_INFERENCE_H
 #include "data/sources/sources.h"

@@ -27,7 +27,7 @@
  * K top-k, F expert width, V vocabulary or classes, d bits of a vision token.
  *
  * Where is what: WEFT_OPS lists each op with its formula, shapes and arguments. An op is in
- * kernels/cpu/ROOM and kernels/cuda/ROOM, in a file named after it or its family (cpu.h and
+ * kernels/cpu/FOLDER and kernels/cuda/FOLDER, in a file named after it or its family (cpu.h and
  * cuda.h list them), and its cost is in kernels/meta/meta.c. The headers beside this one hold
  * formulas that all backends share: route.h (top-k), adamw.h (update, clipping), round_fp8.h,
  * quantize_bits.h, resample.h, policy_loss.h (policy loss), skinny.h and conv.h (checks of

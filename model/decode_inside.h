@@ -24,7 +24,7 @@ struct cache_slot {
     struct generate_request unconditional_request;
     struct answer *answers; /* [copies], like the request's answers */
 };
-struct position_source {   /* Where the experts of one position of the batch are kept. */
+struct position_source {   /* Location of the expert choices of one position. */
     struct routes *routes; /* routes to read or append to; NULL: none */
     i64 place;             /* index of the position in `routes` */
     bool keep;             /* append this position's experts to `routes` */

@@ -29,7 +29,7 @@ struct pass {            /* State of one forward. */
     i32 *kept_routes;               /* [L, n, K] output for the chosen experts, or NULL */
     struct input_list inputs[INPUTS];
     struct target_list targets[TARGETS];
-    void *staged[INPUTS]; /* what a modality stages besides its lists, by its input; a struct of its file */
+    void *staged[INPUTS]; /* further staged data of a modality, by its input; a struct of its file */
     const i32 *next;      /* [n] text ids at the following positions; set if the batch has MTP targets */
 };
 /* Places of the tape (tensor.h): the layers' input, each layer, the output of each layer's heads,

@@ -29,8 +29,8 @@ enum { LAYERS_MOST = 256, LEVELS_MOST = 32, VIT_LAYERS_MOST = 8 };
 enum { CELLS = 4 };
 
 struct model_config {
-    union { /* what the tokenizers fix, but for the rows of two embeddings: vocabulary is rounded up,
-             * and scales has one row more than the largest shape */
+    union { /* fixed by the tokenizers, except the rows of two embeddings: vocabulary is rounded
+             * up, and scales has one row more than the largest shape */
         struct token_sizes sizes;
         struct {
             TOKEN_SIZES
@@ -204,8 +204,8 @@ int model_config_load(struct model_config *config, const char *directory);
 int model_load(struct model *model, struct device *device, const char *directory, enum dtype dtype, bool training);
 struct model_source {
     const char *directory;
-    enum dtype dtype; /* as in model_load */
-    int bits;         /* of the gemm weights, quantized after loading, 8 or 4; 0: as stored */
+    enum dtype dtype; /* same as in model_load */
+    int bits;         /* 8 or 4: quantizes the gemm weights after loading; 0: as stored */
     int later_bits;   /* internal: `bits`, once weights as stored have been tried */
 };
 /* The same, without training; quantizes the weights. model_quantize does so for a loaded model, and

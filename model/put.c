@@ -102,7 +102,7 @@ static void put_target(struct pass *p, enum target_kind kind)
     p->out->stream[kind] = to->stream;
 }
 
-/* What modalities derive from their lists is staged in the order of their rows in heads.c. */
+/* Copies the inputs. Data derived by modalities is staged in the order of their rows in heads.c. */
 void pass_put(struct pass *p)
 {
     put_columns(p);

@@ -1,17 +1,18 @@
-/* sequence: what the model reads, and the rules by which samples become it. This is the room's
- * door. In: samples as parts (texts, pictures, sounds) with ids or sizes. Out: a batch
+/* sequence: the model's input, and the rules that turn samples into it. This is the folder's
+ * main header. In: samples as parts (texts, pictures, sounds) with ids or sizes. Out: a batch
  * (batch.h), the only thing the model reads. A grammar owns its list of positions until
  * grammar_release; the memory of a batch belongs to the caller's arena.
  *
  * Where is what:
- *   grammar.c     the machine: what comes next, coordinates, which positions see which
+ *   grammar.c     the machine: what comes next, coordinates, which positions see which; whole parts
+ *                 fed to it, and the length of a sample without building it
  *   lay.c         positions into the columns and lists of a batch; batch.c allocates one
  *   vocabulary.c  ids of brackets and shapes, and how many positions a shape takes
  *   modalities.c  the tables of modalities; whether the tokenizers of data and of a model agree
  *
  * The grammar turns a sample into positions: their RoPE coordinates, attention intervals and
  * targets. It is one state machine with two drivers. The packer knows all codes and calls
- * grammar_part. The generator draws what grammar_want asks for and feeds it back. The machine sees
+ * grammar_part. The generator draws what `want` asks for and feeds it back. The machine sees
  * ids, shapes and counts only; for features, bits and codes it records a slot, which the caller
  * fills.
  *

@@ -1,7 +1,7 @@
-/* The modalities, as tables. What a modality is called, which files hold it, which positions and
- * lists of a batch it has, how its losses are weighted and what its tokenizer fixes stands in
- * modalities.c, one row each; the enums below number the rows. Code that treats all modalities
- * alike walks a table; only code that differs names a row.
+/* The modalities, as tables. modalities.c has one row for each: its name, its files, its positions
+ * and lists of a batch, the weights of its losses, and the sizes that its tokenizer fixes. The
+ * enums below number the rows. Code that treats all modalities alike walks a table; only code that
+ * differs names a row.
  *
  *   token_size_rows  what the tokenizers fix for shards, batches and models
  *   modality_rows    what files hold and answers are: an image, its files, keys and words
@@ -40,7 +40,7 @@ struct token_size_row {
     size_t member; /* offset in struct token_sizes */
     enum tokenizer_kind tokenizer;
     const char *what;                   /* for messages: "bits of a vision token"; NULL: not compared */
-    const char *shard_key, *config_key; /* in shards.json; in "weft" of config.json; NULL: not stored */
+    const char *shard_key, *config_key; /* keys of shards.json and of "weft" in config.json; NULL: not stored */
     i64 most;
     bool may_be_smaller; /* a model also reads data with less of it */
 };
@@ -65,9 +65,9 @@ enum modality { MODALITY_TEXT, MODALITY_IMAGE, MODALITY_VIDEO, MODALITY_AUDIO, M
 struct modality_row {
     const char *name;       /* "image": key of a record, an option of `weft generate`, a key of samples.json */
     const char *one, *many; /* "picture", "pictures", for messages */
-    const char *suffixes;   /* of its files, or of the files of captions */
+    const char *suffixes;   /* file name suffixes of its media, or of captions */
     const char *members;    /* those that may be names of columns or members which hold such a file */
-    const char *ending;     /* of the files that an answer is written to */
+    const char *ending;     /* suffix of the file of an answer */
     const char *prompt;     /* help of its option of `weft generate`; NULL: no file in a prompt */
     enum tokenizer_kind tokenizer;
     bool lasts; /* it may have subtitles */
@@ -167,7 +167,7 @@ enum stream {
     STREAM_AUDIO,
     STREAMS
 };
-/* How the parts of a stream become positions (grammar.h) and payloads (data/shards). */
+/* The form of a stream decides its positions (grammar.h) and its payloads (data/shards). */
 enum stream_form {
     FORM_IDS,    /* text ids */
     FORM_CELLS,  /* frames of encoder cells, which see each other; only given */
@@ -178,12 +178,12 @@ struct stream_row {
     const char *name;
     enum modality modality;
     enum stream_form form;
-    bool gives;              /* as a prompt, it may stand before text that is about it */
+    bool gives;              /* may be a prompt before text that describes it */
     bool moves;              /* a clip */
     enum bracket begin, end; /* BRACKETS: none */
     enum input_kind input;
     enum target_kind target; /* TARGETS: never predicted */
-    u32 colour;              /* in pictures, 0xrrggbb */
+    u32 colour;              /* 0xrrggbb, in pictures */
 };
 extern const struct stream_row stream_rows[STREAMS];
 /* The first stream of a form that moves or not; STREAMS if there is none. */

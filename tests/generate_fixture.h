@@ -1,5 +1,5 @@
-/* What tests of generation share: the toy that makes every medium, the options of its decoder, and
- * whole samples with their answers, laid out and run as in training. */
+/* Shared by the tests of generation: the toy that makes every medium, the options of its decoder,
+ * and whole samples with their answers, laid out and run as in training. */
 #ifndef WEFT_GENERATE_FIXTURE_H
 #define WEFT_GENERATE_FIXTURE_H
 #include "model/generate.h"

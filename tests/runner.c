@@ -1,5 +1,5 @@
 /* One program for many test files, so that the library is linked once. The build renames main of
- * tests/NAME.c to NAME_main and lists it in TEST_LIST: TEST(NAME) if it takes no arguments,
+ * NAME.c to NAME_main and lists it in TEST_LIST: TEST(NAME) if it takes no arguments,
  * PROGRAM(NAME) if it does. A link to this program called NAME or NAME + TEST_SUFFIX runs that
  * file. */
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* tests: mirrors the folders of the program, so the tests of train/ are in tests/train/. This is
- * the room's door. In: a build. Out: exit statuses and messages of cmocka. A test that writes
- * files has a folder of scratch.h, which goes at the end of its group.
+ * the folder's main header. In: a build. Out: exit statuses and messages of cmocka. A test that
+ * writes files has a folder of scratch.h, which is removed at the end of its group.
  *
  * Where is what, to write a test:
  *   scratch.h           a folder, checks of status and error text; bad_input.h: damaged files

@@ -1,7 +1,7 @@
 /* formats: turns files of foreign formats into records (record.h), and knows nothing of samples.
- * This is the room's door. In: a path or address. Out: rows, members of archives, characters or
- * decompressed blocks. The caller closes what it opens; a record owns its JSON and bytes until
- * record_release.
+ * This is the folder's main header. In: a path or address. Out: rows, members of archives,
+ * characters or decompressed blocks. The caller closes what it opens; a record owns its JSON and
+ * bytes until record_release.
  *
  * Where is what:
  *   parquet_footer.c, _page.c, _values.c, _rows.c   Parquet: schema, pages, values, nested rows

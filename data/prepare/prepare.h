@@ -12,8 +12,8 @@
  *
  * A call owns the sources, tokenizers and writers that it opens, and closes them before it returns.
  * It borrows its arguments. All that outlives it is in `out`: a call after an interrupted or killed
- * one resumes from there, and yields the same bytes. prepare_internal.h lists the files of the room
- * in the order in which a sample passes them. */
+ * one resumes from there, and yields the same bytes. prepare_internal.h lists the folder's files in
+ * the order in which a sample passes them. */
 #ifndef WEFT_DATA_PREPARE_H
 #define WEFT_DATA_PREPARE_H
 #include "core/settings.h"

@@ -1,4 +1,4 @@
-/* The inside of the room. The files, in the order in which a sample passes them:
+/* Internals of prepare. The files, in the order in which a sample passes them:
  *
  *   prepare.c            the stage: the loop over batches, what is saved when, finishing
  *   prepare_open.c       tokenizers and their dry run, vocabulary, copies of the tokenizers
@@ -69,7 +69,7 @@ struct prepare {
     const struct prepare_settings *settings;
     const char *out;
     u64 seed;
-    i64 job, jobs; /* of files; jobs 0: all files */
+    i64 job, jobs; /* reads every jobs-th file; jobs 0: all files */
     enum dtype dtype;
     bool wanted[DIRECTIONS];
     struct picture_rules rules;
@@ -77,7 +77,7 @@ struct prepare {
     const struct chat_layout *chat; /* NULL: no known chat layout */
     struct vision vision;
     struct audio_tokenizer audio;
-    bool has[TOKENIZERS]; /* of media */
+    bool has[TOKENIZERS]; /* media tokenizers only */
     struct vocabulary vocabulary;
     struct shard_meta meta;
     struct shard_writer *writers[SPLITS];
@@ -88,7 +88,7 @@ struct prepare {
     i64 delivered;                         /* number of closed shards that the consumer has taken */
     struct json *position;                 /* state of the source after the last written batch */
     double saved_s;                        /* time of the last save */
-    i64 saved_bytes, batch_bytes;          /* of payload: at the last save; of the largest batch */
+    i64 saved_bytes, batch_bytes;          /* payload bytes at the last save, and of the largest batch */
 };
 
 /* prepare_open.c: opens all that the settings name; closes it again. */
@@ -169,7 +169,7 @@ int prepare_write_pieces(struct prepare *prepare, const struct item *item);
 bool prepare_has_pieces(const struct prepare *prepare, const struct item *item);
 /* True for a sound to be cut: it is written in pieces alone. */
 bool prepare_is_cut_sound(const struct prepare *prepare, const struct item *item);
-bool prepare_wants_windows(const struct prepare *prepare); /* by its settings, of long clips */
+bool prepare_wants_windows(const struct prepare *prepare); /* true if its settings cut long clips into windows */
 
 /* prepare_report.c */
 void prepare_report(const struct prepare *prepare); /* logs what was written and left out */

@@ -1,4 +1,4 @@
-/* What a run says and keeps of itself at its end. */
+/* Logs the result of a run at its end, and writes curation.json. */
 #include "data/prepare/prepare_internal.h"
 
 void prepare_report(const struct prepare *p)

@@ -11,7 +11,7 @@ struct sample_form {
     const char *keys[KEYS_MOST]; /* all present and not null */
     enum value_kind kind;
     int (*add)(struct sample_builder *build, const struct sample_form *form, const struct json *const *values);
-    char suffix[8]; /* of a member: what keys[0] points to */
+    char suffix[8]; /* suffix of the member that keys[0] names */
 };
 static const char *const caption_keys[] = {"text", "caption", "transcription"};
 
@@ -253,8 +253,8 @@ static bool is_kind(const struct sample_builder *b, const struct json *value, en
 /* Steps through all forms, beginning with a zeroed struct. False past the last. */
 struct form_walk {
     struct sample_form form;
-    i64 index;        /* of the next row of `forms` */
-    i64 medium;       /* in a row that stands for media: the next modality, or rank of the next one */
+    i64 index;        /* index of the next row of `forms` */
+    i64 medium;       /* the next modality, or its rank, in a row that stands for media */
     const char *rest; /* further suffixes of its members */
 };
 

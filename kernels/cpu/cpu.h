@@ -3,13 +3,13 @@
  *
  * An op is cut into tiles of rows that run on the workers of core. Tile sizes depend on the shape
  * alone. Rows are read and written as f32 through row_load and row_store, so one source serves both
- * dtypes. Tiles take scratch from cpu_scratch: it belongs to the worker, grows on first use and is
+ * dtypes. Tiles take scratch from CPU(scratch): it belongs to the worker, grows on first use and is
  * kept.
  *
  * In: matrices and arrays of kernels.h, which the caller owns. Out: the op's outputs. An op has
  * run when its call returns.
  *
- * Where is what, also of the rooms below, of which routing, loss and media have no other door:
+ * Where is what, also of the subfolders, of which routing, loss and media have no main header:
  *   here        rows.h (loops over rows for any dtype), tiles.h (every tile and scratch size),
  *               adamw.c, rmsnorm.c, rope.c, swiglu.c, permute.c, round_fp8.c, copy.c
  *   gemm/       dense, skinny, grouped, quantized and fp8 products: start at amx.h

@@ -2,11 +2,11 @@
  * point sums follow an order fixed by shapes, never atomics, so that bits are the same from run to
  * run.
  *
- * Other rooms than these include device.h, which opens a GPU and lists the ops of this backend.
+ * Other folders include device.h, which opens a GPU and lists the ops of this backend.
  * All device memory belongs to the caller; the workspace, counters and pinned buffers in struct
  * cuda_handles belong to the device and are shared by its ops.
  *
- * Where is what, also of the rooms below, of which routing, loss and media have no other door:
+ * Where is what, also of the subfolders, of which routing, loss and media have no main header:
  *   here        device.c (opening, which ops exist), memory.c (arenas), staging.c (copies), graph.c
  *               (CUDA graphs), ptx.h and hopper.h (instructions), adamw.cu, rmsnorm.cu, rope.cu
  *   gemm/       matmul.c (dense, cuBLASLt); start at matmul_grouped.h for the others

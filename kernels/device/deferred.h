@@ -1,5 +1,5 @@
-/* device: opens the devices of all backends, and records what runs on them. This is the room's
- * door; its other functions are declared in kernels/kernels.h (device_*) and kernels/isa.h.
+/* device: opens the devices of all backends, and records what runs on them. This is the folder's
+ * main header; its other functions are declared in kernels/kernels.h (device_*) and kernels/isa.h.
  * In: the kind of a device. Out: a struct device, which belongs to the caller and is closed with
  * device_close.
  *

@@ -27,7 +27,7 @@
 #include "kernels/kernels.h"
 
 struct memory_estimate {
-    i64 bytes;           /* of GPU memory at the peak; left at 0: what the arenas of `meta` took */
+    i64 bytes;           /* peak GPU memory; 0: the size of the arenas of `meta` */
     i64 data_bytes;      /* the part of `bytes` that depends on the data */
     struct buffer parts; /* "weights 1.2, moments 2.4", in MB; may stay empty */
 };
@@ -36,7 +36,7 @@ struct memory_estimate {
  * range in the table allows, or becomes 0 at once where that allows 0. Reductions follow one
  * another, and each begins with the settings that the one before has left. */
 struct reduction {
-    const char *key; /* of the stage's settings table; NULL ends the list */
+    const char *key; /* key in the stage's settings table; NULL ends the list */
     i64 least;       /* if > 0, an integer is halved as long as at least so many remain */
     bool with_next;  /* one step reduces this setting and the next of the list */
     bool from_given; /* begins with the settings as they were given */
@@ -49,7 +49,7 @@ struct dry_run {
      * since the work itself will log the same lines. 0, or -1 and a message. */
     int (*run)(struct memory_estimate *out, struct device *meta, void *context);
     void *context;
-    const char *otherwise; /* what to do if nothing smaller fits: "take a smaller model" */
+    const char *otherwise; /* advice if nothing smaller fits: "take a smaller model" */
     /* A stage: its settings, a copy that the dry run changes, with their table and reductions. */
     void *settings;
     const struct setting *table;

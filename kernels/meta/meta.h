@@ -13,7 +13,7 @@ struct meta_scratch { /* the `handles` of a meta device */
     /* Slots of kernels/cpu. Slots 5 to 7 and 10 exist once, the others once per worker. */
     i64 slot_bytes[META_SLOTS];
 };
-/* meta_see_OP records the scratch that the CPU backend would request for OP with these shapes.
+/* meta_scratch_OP records the scratch that the CPU backend would request for OP with these shapes.
  * Tensors are not read. */
 void meta_scratch_matmul(struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,
                          bool transpose_b, bool add);

@@ -328,7 +328,7 @@ static const struct setting with_retired[] = {
     {0},
 };
 
-/* The resolved settings; NULL if they are refused. What is logged replaces `said`. */
+/* The resolved settings; NULL if they are refused. Log output replaces `said`. */
 static struct json *read_retired(struct buffer *said, const char *text, const struct setting_override *overrides,
                                  i64 count)
 {

@@ -12,7 +12,7 @@
 namespace emu
 {
 enum { UNWRITTEN = 0xff, BOX_ROW_BYTES = 128, ELEMENT_BYTES = 2, BOX_COLUMNS = BOX_ROW_BYTES / ELEMENT_BYTES };
-enum { DEPTH_MOST = 32 /* of a product */ };
+enum { DEPTH_MOST = 32 /* k of one product */ };
 
 static uint64_t swizzle(uint64_t address)
 {
@@ -94,7 +94,7 @@ struct store {
     bool happened;
 };
 static std::deque<std::vector<store>> stores[MOST_THREADS]; /* groups of a thread; the last one is open */
-static bool stored;                                         /* by any thread of this block */
+static bool stored;                                         /* any thread of this block has stored */
 
 static std::deque<std::vector<store>> &own_stores()
 {
@@ -164,7 +164,7 @@ struct warpgroup {
     int registers;                /* per thread */
 };
 static warpgroup warpgroups[MOST_THREADS / WARPGROUP];
-static bool multiplied;     /* by any warpgroup of this block */
+static bool multiplied;     /* any warpgroup of this block has multiplied */
 static int spare_registers; /* sum over all threads of the block */
 
 /* ---- Registers: a block begins with as many for each thread as the file holds ---- */

@@ -19,7 +19,7 @@ enum { UNWRITTEN = 0xff, ALIGNMENT = 16, PIECE_BYTES = 256 << 10, PIECES_MOST = 
 static const size_t REGION_MOST = (size_t)8 << 40, REGION_LEAST = (size_t)64 << 30, FILLED_BYTES = (size_t)64 << 20;
 
 struct buffer {   /* keyed by its first page */
-    size_t pages; /* in bytes, without the guard page */
+    size_t pages; /* bytes of its pages, without the guard page */
     size_t bytes;
     char *begin() const;
     char *first_page;

@@ -20,7 +20,7 @@ static size_t static_bytes, dynamic_bytes;
 static const char *kernel_name;
 static char *window; /* WINDOW_BYTES, aligned to its size */
 static char engine[WINDOW_BYTES];
-static bool engine_used; /* by this block; otherwise all of it is UNWRITTEN */
+static bool engine_used; /* this block has written to it; otherwise all of it is UNWRITTEN */
 
 void shared_open()
 {

@@ -266,7 +266,7 @@ static enum moment moment_of(const char *variable)
     return letter == 'l' ? LATE : letter == 'm' ? MIXED : EARLY;
 }
 
-enum { VERSION = 13000 }; /* of the runtime and, by default, the driver */
+enum { VERSION = 13000 }; /* version of the runtime and, by default, of the driver */
 
 static int number_of(const char *variable, int otherwise)
 {

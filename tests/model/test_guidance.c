@@ -125,7 +125,7 @@ static void check_guided(struct model *model, const struct decoder_options *o, c
         r->parts[0],
         {.kind = m->kind, .weight = 1, .shape = m->shape, .frames = a->medium.frames, .count = a->medium.frames}};
     know(&with, model, o, parts, 2, a);
-    know(&without, model, o, parts + 1, 1, a); /* as the packer lays it with a dropped prompt */
+    know(&without, model, o, parts + 1, 1, a); /* the packer's layout for a dropped prompt */
     if (m->kind == STREAM_AUDIO)
         check_drawn_codes(&with, &without, r, copy, &o->sampling, a);
     else

@@ -461,7 +461,7 @@ static void test_long_lines_become_means_with_a_band(void **state)
         last--;
     assert_int_equal(sscanf(strchr(band, 'M'), "M%*f %lf", &top), 1);
     assert_int_equal(sscanf(last, "L%*f %lf", &bottom), 1);
-    assert_true(bottom - top > 140); /* of 156 between minimum and maximum */
+    assert_true(bottom - top > 140); /* minimum and maximum are 156 apart */
     assert_non_null(strstr(svg.data, ">end</text>"));
     buffer_release(&svg);
     memory_free(x);

@@ -178,7 +178,7 @@ static void settings_are_those_of_the_rows(void **state)
     for (int i = 0; i < TOKENIZERS; i++)
         expect_setting(prepare_table, "", tokenizer_names[i],
                        offsetof(struct prepare_settings, tokenizer) + i * sizeof(char *));
-    for (int i = 0; i < STREAMS; i++) /* what is given and predicted too weighs as a condition */
+    for (int i = 0; i < STREAMS; i++) /* a stream that is both given and predicted has a weight as a condition */
         if (stream_rows[i].form == FORM_IDS || (stream_rows[i].gives && stream_rows[i].target != TARGETS)) {
             enum modality modality = stream_rows[i].modality;
             char key[64];

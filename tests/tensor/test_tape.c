@@ -508,7 +508,7 @@ struct head_trial {
     struct tensor h, w;
     i32 *target;
     float *coefficient;
-    float *loss, *dh, *dw; /* in host memory */
+    float *loss, *dh, *dw; /* host memory */
 };
 
 static struct tensor leaf(u32 stream, i64 rows, i64 columns)

@@ -1,6 +1,6 @@
-/* gemm: matrix products of the CPU backend; this is the room's door, and the header of the files
- * amx_*. In: matrices, groups and weights of the caller (kernels.h). Out: one output matrix.
- * Packed operands and sums are scratch of the workers (cpu.h); only the packed image of a weight
+/* gemm: matrix products of the CPU backend; this is the folder's main header, and the header of
+ * the files amx_*. In: matrices, groups and weights of the caller (kernels.h). Out: one output
+ * matrix. Packed operands and sums are scratch of the workers (cpu.h); only the packed image of a weight
  * outlives a call, and it belongs to the table of weights.
  *
  * Where is what:

@@ -1,7 +1,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/stft.h"
 
-/* STFT by fast Fourier transforms, with the same algorithm as cuda/media/stft.cu.
+/* STFT by fast Fourier transforms, with the same algorithm as kernels/cuda/media/stft.cu.
  *
  * The n = 2 h real samples of a frame are h complex ones, z_j = x_2j + i x_2j+1. Stockham's
  * self-sorting FFT transforms them, one radix of h per stage. The h + 1 bins follow from Z, or Z

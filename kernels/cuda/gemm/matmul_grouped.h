@@ -1,13 +1,13 @@
-/* gemm: matrix products of the CUDA backend; this is the room's door. In: matrices, groups
+/* gemm: matrix products of the CUDA backend; this is the folder's main header. In: matrices, groups
  * (offsets in device memory) and weights of the caller. Out: one output matrix. Scratch is the
  * device's workspace.
  *
  * Where is what:
  *   matmul.c                    dense products by cuBLASLt; matmul_plain.cu: what that refuses
  *   matmul_grouped.cu           experts, f32 and Ampere; calls matmul_grouped_hopper.cu if it fits
- *   matmul_skinny.cu, skinny.h        few rows, with norm, SwiGLU, sum and rope in one launch
- *   experts_skinny.cu              all experts of a few positions in two launches
- *   matmul_quantized.cu            weights of 8 and 4 bits
+ *   matmul_skinny.cu, skinny.h  few rows, with norm, SwiGLU, sum and rope in one launch
+ *   experts_skinny.cu           all experts of a few positions in two launches
+ *   matmul_quantized.cu         weights of 8 and 4 bits
  *   matmul_fp8.cu, _hopper.cu   fp8 operands with scales per block (matmul_fp8.h)
  *
  * Scheduling and epilogue of the grouped gemm kernels. Blocks are persistent and take one output

@@ -1,5 +1,5 @@
-/* Replaces immintrin.h when kernels/cpu/amx_*.c is compiled for a CPU without AMX: tile intrinsics
- * become functions of tests/amx/tiles.c, all others are the real ones. */
+/* Replaces immintrin.h when amx_*.c below kernels/cpu is compiled for a CPU without AMX: tile
+ * intrinsics become functions of tests/amx/tiles.c, all others are the real ones. */
 #ifndef WEFT_TESTS_AMX_IMMINTRIN_H
 #define WEFT_TESTS_AMX_IMMINTRIN_H
 #include "tests/amx/tiles.h"

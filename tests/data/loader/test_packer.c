@@ -447,7 +447,7 @@ static void flipped_bits_are_summed_and_corrected(void **state)
     open_alone(&l, &b, DIRECTION_IMAGE_OUT, 0.5);
     for (i64 step = 0; step < 100; step++)
         flipped += check_flips(l, step);
-    assert_in_range(flipped, 100, 200); /* of 600: the share is uniform in [0, 0.5] */
+    assert_in_range(flipped, 100, 200); /* out of 600: the share is uniform in [0, 0.5] */
     loader_close(l);
     (void)state;
 }

@@ -113,7 +113,7 @@ static void an_edit_of_equal_length_is_seen(void **state)
     assert_int_equal(WEFT("run", recipe), 0);
     expect_in(&complained, "bpe: done before");
     assert_int_equal(stat(file, &before), 0);
-    int descriptor = open(file, O_WRONLY); /* in place: the inode stays */
+    int descriptor = open(file, O_WRONLY); /* written in place, so the inode stays the same */
     assert_int_equal(pwrite(descriptor, "The", 3, 0), 3);
     close(descriptor);
     copy_times(file, &before);

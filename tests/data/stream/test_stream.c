@@ -71,7 +71,7 @@ static void a_stream_has_the_rows_of_the_folder(void **state)
         for (i64 step = 0; step < STEPS; step++) {
             expect_lines(l, lines, step, step + 1);
             struct loader_cursor cursor = loader_cursor(l);
-            assert_int_equal(loader_passed(l, &cursor), 0); /* as after a checkpoint at each step */
+            assert_int_equal(loader_passed(l, &cursor), 0); /* acts like a checkpoint at each step */
         }
         loader_close(l);
         string_list_free(lines, STEPS);
