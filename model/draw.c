@@ -280,13 +280,13 @@ static void feed_frame(const struct decoder *d, struct decode_sequence *f, const
 static void *carve(char **block, i64 bytes)
 {
     void *part = *block;
-    *block += round_up(bytes, 64);
+    *block += bytes;
     return part;
 }
 
 enum { DRAWN_PARTS = 6 };
 
-/* Returns the size of the block. */
+/* Sets the sizes of the parts, rounded up so that each is aligned, and returns the block's. */
 static i64 result_sizes(i64 bytes[DRAWN_PARTS], const struct decoder *d)
 {
     const struct model_config *c = &d->options.model->config;
@@ -296,8 +296,10 @@ static i64 result_sizes(i64 bytes[DRAWN_PARTS], const struct decoder *d)
     bytes[3] = d->bits.n * c->bits;
     bytes[4] = d->frames.n * c->levels * 4;
     bytes[5] = d->replay ? 0 : d->route_width * d->batch.n * 4;
-    for (int i = 0; i < DRAWN_PARTS; i++)
-        sum += round_up(bytes[i], 64);
+    for (int i = 0; i < DRAWN_PARTS; i++) {
+        bytes[i] = round_up(bytes[i], 64);
+        sum += bytes[i];
+    }
     return sum;
 }
 
