@@ -62,8 +62,9 @@ static int sizes_of_stages(struct model_config *c, const struct recipe *r, const
     return 0;
 }
 
-/* First source of `data`, followed through stages of kind dedup. */
-static char *first_source(const struct recipe *r, const char *data)
+/* Sizes of the tokenizers of the first source of `data`, followed through stages of kind dedup:
+ * from its shards if they exist, else from the stages that will make them. */
+static int tokenizer_sizes(struct model_config *c, const struct recipe *r, const char *data)
 {
     char *first = data_line(data, 0);
     const struct recipe_stage *s;
@@ -72,14 +73,6 @@ static char *first_source(const struct recipe *r, const char *data)
         memory_free(first);
         first = data_line(((const struct dedup_settings *)s->settings)->data, 0);
     }
-    return first;
-}
-
-/* Sizes of the tokenizers: from the shards if they exist, else
- * from the stages that will make them. */
-static int tokenizer_sizes(struct model_config *c, const struct recipe *r, const char *data)
-{
-    char *first = first_source(r, data);
     const struct recipe_stage *prepare = find_stage(r, first, "prepare");
     char *folder = prepare ? path_join(r->run, first) : string_copy(first), *file = path_join(folder, "shards.json");
     int status = !prepare || file_exists(file) ? pretrain_sizes(c, folder) : sizes_of_stages(c, r, prepare->settings);
@@ -165,17 +158,6 @@ static bool shards_exist(const struct source_list *list)
     return all;
 }
 
-static struct json *source_json(const struct mixer_source *s, i64 length)
-{
-    struct json *j = json_object();
-    json_set(j, "name", json_of_string(s->name));
-    json_set(j, "samples", json_of_integer(s->samples));
-    json_set(j, "epoch_positions", json_of_number(s->epoch));
-    json_set(j, "rows", json_of_integer(s->rows));
-    json_set(j, "epochs", json_of_number(s->epoch > 0 ? (double)(s->rows * length) / s->epoch : 0));
-    return j;
-}
-
 /* Plans the mixture. Missing shards are no error: p->sources stays NULL. */
 static int plan_sources(struct plan_command *p, const struct recipe *r)
 {
@@ -195,10 +177,18 @@ static int plan_sources(struct plan_command *p, const struct recipe *r)
         status = mixer ? 0 : -1;
     }
     for (i64 i = 0; i < data->count && known && status == 0; i++) {
-        struct mixer_source source;
-        status = mixer_source(mixer, i, p->settings->steps, &source);
-        if (status == 0)
-            json_push(p->sources, source_json(&source, p->needs.length));
+        struct mixer_source m;
+        status = mixer_source(mixer, i, p->settings->steps, &m);
+        if (status)
+            break;
+        struct json *source = json_object();
+        double shown = (double)(m.rows * p->needs.length); /* positions */
+        json_set(source, "name", json_of_string(m.name));
+        json_set(source, "samples", json_of_integer(m.samples));
+        json_set(source, "epoch_positions", json_of_number(m.epoch));
+        json_set(source, "rows", json_of_integer(m.rows));
+        json_set(source, "epochs", json_of_number(m.epoch > 0 ? shown / m.epoch : 0));
+        json_push(p->sources, source);
     }
     mixer_close(mixer);
     for (i64 i = 0; i < data->count; i++)
@@ -212,12 +202,6 @@ static int plan_sources(struct plan_command *p, const struct recipe *r)
 static double steps_seconds(const struct plan_command *p, double gflops)
 {
     return p->needs.flops / (double)p->work.ranks / (gflops * 1e9) * (double)p->settings->steps;
-}
-
-static double disk_of(const struct plan_command *p)
-{
-    double one = (double)checkpoint_bytes(p->needs.parameters, p->work.dtype);
-    return one * (double)(p->settings->training.keep + 1) + (double)(p->needs.parameters * dtype_bytes(p->work.dtype));
 }
 
 static void print_sources(const struct plan_command *p)
@@ -268,7 +252,8 @@ static void print_plan(const struct plan_command *p, double gflops)
                p->work.ranks > 1 ? ", NCCL's connections" : "");
     printf("  disk     %10.1f MB: %lld checkpoints kept, one more while it is written, and the model; without "
            "tokenizers\n",
-           disk_of(p) * 1e-6, (long long)p->settings->training.keep);
+           plan_disk_bytes(p->needs.parameters, &p->settings->training, p->work.dtype) * 1e-6,
+           (long long)p->settings->training.keep);
     printf("  flops    %10.2f GFLOP a step, of all ranks\n", p->needs.flops * 1e-9);
     print_traffic(p);
     if (gflops > 0)
@@ -286,7 +271,7 @@ static void print_json(const struct plan_command *p, double gflops)
     json_set(j, "ranks", json_of_integer(p->work.ranks));
     json_set(j, "rank", json_of_integer(p->needs.worst_rank));
     json_set(j, "bytes", step_memory_json(&p->needs.memory));
-    json_set(j, "disk", json_of_number(disk_of(p)));
+    json_set(j, "disk", json_of_number(plan_disk_bytes(p->needs.parameters, &p->settings->training, p->work.dtype)));
     json_set(j, "flops", json_of_number(p->needs.flops));
     if (p->sources)
         json_set(j, "sources", json_copy(p->sources));
@@ -305,51 +290,37 @@ static void print_json(const struct plan_command *p, double gflops)
     json_free(j);
 }
 
-static int plan_stage(const struct recipe *r, const struct recipe_stage *s, struct plan_command *p)
-{
-    p->name = s->name;
-    p->settings = s->settings;
-    int status = config_of(&p->config, r, s);
-    if (status)
-        return status;
-    p->active = model_parameters_active(&p->config);
-    p->work.settings = p->settings;
-    p->work.config = &p->config;
-    for (i64 rank = 0; rank < p->work.ranks; rank++)
-        if (step_estimate(&p->needs, &p->work, rank))
-            return error_prefix("%s: stage %s", r->path, s->name);
-    return plan_sources(p, r) < 0 ? error_prefix("%s: stage %s", r->path, s->name) : 0;
-}
-
-/* Returns 0, -1 and a message, or PLAN_UNKNOWN and a message. */
-static int plan_any(const struct recipe *r, const struct recipe_stage *s, const struct plan_command *with,
-                    double gflops, bool json)
-{
-    const char *kind = s->kind->name;
-    struct plan_command plan = *with;
-    if (strcmp(kind, "prepare") == 0)
-        return plan_prepare(r, s, json);
-    if (is_media_tokenizer(s))
-        return plan_tokenizer(s, with->work.dtype, with->work.gpu, gflops, json)
-                   ? error_prefix("%s: stage %s", r->path, s->name)
-                   : 0;
-    int status = plan_stage(r, s, &plan);
-    if (status == 0)
-        (json ? print_json : print_plan)(&plan, gflops);
-    json_free(plan.sources);
-    return status;
-}
-
-/* Plans the selected stages. Stages that cannot be planned yet are named; that is an error only if
- * no stage could be planned. */
+/* Plans the selected stages and prints each plan. Stages that cannot be planned yet are named; that
+ * is an error only if no stage could be planned. */
 static int plan_recipe(const struct recipe *r, const struct plan_command *with, double gflops, bool json)
 {
     i64 chosen = 0, planned = 0;
     for (i64 i = 0; i < r->count; i++) {
         const struct recipe_stage *s = &r->stages[i];
-        if (!s->selected || !(strcmp(s->kind->name, "prepare") == 0 || trains_backbone(s) || is_media_tokenizer(s)))
+        bool prepare = strcmp(s->kind->name, "prepare") == 0, backbone = trains_backbone(s);
+        if (!s->selected || !(prepare || backbone || is_media_tokenizer(s)))
             continue;
-        int status = plan_any(r, s, with, gflops, json);
+        struct plan_command p = *with;
+        int status = 0, failed = 0; /* failed: the error does not name the stage yet */
+        if (prepare) {
+            status = plan_prepare(r, s, json);
+        } else if (!backbone) {
+            failed = plan_tokenizer(s, p.work.dtype, p.work.gpu, gflops, json);
+        } else if ((status = config_of(&p.config, r, s)) == 0) {
+            p.name = s->name;
+            p.settings = p.work.settings = s->settings;
+            p.work.config = &p.config;
+            p.active = model_parameters_active(&p.config);
+            for (i64 rank = 0; rank < p.work.ranks && !failed; rank++)
+                failed = step_estimate(&p.needs, &p.work, rank);
+            if (!failed)
+                failed = plan_sources(&p, r);
+            if (!failed)
+                (json ? print_json : print_plan)(&p, gflops);
+            json_free(p.sources);
+        }
+        if (failed)
+            return error_prefix("%s: stage %s", r->path, s->name);
         if (status < 0)
             return -1;
         chosen++;

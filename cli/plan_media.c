@@ -24,28 +24,27 @@ char *plan_resolved(const struct recipe *r, const char *lines)
     return out.data;
 }
 
+double plan_disk_bytes(i64 parameters, const struct training_settings *training, enum dtype dtype)
+{
+    double one = (double)checkpoint_bytes(parameters, dtype);
+    return one * (double)(training->keep + 1) + (double)(parameters * dtype_bytes(dtype));
+}
+
 /* ---- Shards ---- */
 
-/* Resolves references to stages. False if some outputs do not exist yet. */
-static bool resolve_prepare(struct prepare_settings *out, const struct recipe *r, const struct prepare_settings *s)
+int plan_prepare(const struct recipe *r, const struct recipe_stage *s, bool json)
 {
-    bool all = true;
-    *out = *s;
+    struct prepare_settings settings = *(const struct prepare_settings *)s->settings;
+    struct prepare_estimate e;
+    bool all = true; /* what it reads exists */
+    int status = PLAN_UNKNOWN;
     for (int i = -1; i < TOKENIZERS; i++) {
-        char **reference = i < 0 ? &out->data : &out->tokenizer[i];
+        char **reference = i < 0 ? &settings.data : &settings.tokenizer[i];
         bool given = *reference && **reference;
         *reference = given ? plan_resolved(r, *reference) : string_copy("");
         all &= !given || is_address(*reference) || file_exists(*reference);
     }
-    return all;
-}
-
-int plan_prepare(const struct recipe *r, const struct recipe_stage *s, bool json)
-{
-    struct prepare_settings settings;
-    struct prepare_estimate e;
-    int status = PLAN_UNKNOWN;
-    if (resolve_prepare(&settings, r, s->settings))
+    if (all)
         status = prepare_estimate(&e, &settings, cli_device());
     else
         error_set("what it reads is made by other stages: known once they have run");
@@ -73,12 +72,6 @@ static bool is_kind(const struct recipe_stage *s, const char *kind)
 bool is_media_tokenizer(const struct recipe_stage *s)
 {
     return is_kind(s, "tokenizer-vision") || is_kind(s, "tokenizer-audio");
-}
-
-static double disk_of(const struct tokenizer_needs *needs, const struct training_settings *training, enum dtype dtype)
-{
-    return (double)checkpoint_bytes(needs->parameters, dtype) * (double)(training->keep + 1) +
-           (double)(needs->parameters * dtype_bytes(dtype));
 }
 
 static void print_needs(const char *name, const struct tokenizer_needs *needs, double disk, double gflops)
@@ -125,9 +118,10 @@ int plan_tokenizer(const struct recipe_stage *s, enum dtype dtype, bool gpu, dou
     if (gpu)
         device_meta_gpu(&meta, true);
     int status = tokenizer_estimate(&needs, s->kind->table, s->settings, &meta, dtype);
-    double disk = status ? 0 : disk_of(&needs, vision ? &pictures->training : &sounds->training, dtype);
-    if (status == 0)
+    if (status == 0) {
+        double disk = plan_disk_bytes(needs.parameters, vision ? &pictures->training : &sounds->training, dtype);
         (json ? print_needs_json : print_needs)(s->name, &needs, disk, gflops);
+    }
     device_close(&meta);
     return status;
 }

@@ -59,7 +59,7 @@ struct generate_request prompt_request(const struct prompt *prompt, u32 identity
 struct generator_options {
     struct sampling sampling;
     const struct submodel *sub;
-    i64 slots; /* cache slots: requests decoded at a time; 0: 16 */
+    i64 slots; /* cache slots: requests decoded at a time; 0: GENERATE_SLOTS */
     struct progress *bar;
 };
 /* Logs a hint if the model was certainly never trained without conditioning (condition_drop 0),

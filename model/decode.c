@@ -52,23 +52,16 @@ static void cache_close(struct cache *cache, const struct model *model)
     memory_free(cache->begin);
 }
 
-/* Computes the input scales on the host; the amplitudes are device memory. */
-static void find_input_scales(struct decoder *d)
-{
-    const struct decoder_options *o = &d->options;
-    for (i64 i = 0; o->amplitude && i < o->vocabulary->shape_count; i++) {
-        float amplitude[SCALES_MOST];
-        i64 scales = o->vocabulary->shapes[i].scale_count;
-        device_get(o->model->device, amplitude, o->amplitude[i], scales * 4);
-        d->input_scale[i] = shape_input_scale(amplitude, scales);
-    }
-}
-
 void decoder_open(struct decoder *d, const struct decoder_options *o, i64 slots, i64 rows)
 {
     const struct model_config *c = &o->model->config;
     *d = (struct decoder){.options = *o, .sub = *o->sub, .slot_count = slots, .slot_rows = rows};
-    find_input_scales(d);
+    for (i64 i = 0; o->amplitude && i < o->vocabulary->shape_count; i++) {
+        float amplitude[SCALES_MOST]; /* on the host */
+        i64 scales = o->vocabulary->shapes[i].scale_count;
+        device_get(o->model->device, amplitude, o->amplitude[i], scales * 4);
+        d->input_scale[i] = shape_input_scale(amplitude, scales);
+    }
     d->route_width = o->keep_routes ? c->layers * o->sub->topk : 0;
     d->slots = memory_alloc(2 * slots * (i64)sizeof *d->slots);
     cache_open(&d->cache, o->model, c->layers, slots * rows);
@@ -179,21 +172,18 @@ static void open_sequences(struct decoder *d, struct cache_slot *s, struct answe
     require(first + s->shared + s->copies * rows_per_copy(s) <= d->slot_rows, "a request that does not fit its slot");
 }
 
-static void feed_prefix(struct decode_sequence *f)
-{
-    for (i64 i = 0; i < f->answer->count && !f->answer->done; i++)
-        require(grammar_id(&f->grammar, f->answer->ids[i]) == 0, "an answer's beginning: %s", error_text());
-}
-
-/* Copies diverge after the shared positions. */
+/* Copies diverge after the shared positions, each with the given beginning of its answer. */
 static void fork_slot(struct cache_slot *s)
 {
     for (i64 c = 1; c < s->copies; c++) {
         grammar_copy(&s->sequences[c].grammar, &s->sequences[0].grammar);
         s->sequences[c].shift = s->sequences[0].shift;
     }
-    for (i64 c = 0; c < s->copies; c++)
-        feed_prefix(&s->sequences[c]);
+    for (i64 c = 0; c < s->copies; c++) {
+        struct decode_sequence *f = &s->sequences[c];
+        for (i64 i = 0; i < f->answer->count && !f->answer->done; i++)
+            require(grammar_id(&f->grammar, f->answer->ids[i]) == 0, "an answer's beginning: %s", error_text());
+    }
     s->forked = true;
 }
 
@@ -214,21 +204,17 @@ static void open_unconditional(struct decoder *d, struct cache_slot *s)
     fork_slot(unconditional);
 }
 
-/* Gives the slot to the next unfinished request and hides the previous
- * request's rows from it. */
+/* Gives the slot to the next request and hides the previous request's rows from it. */
 static void assign_slot(struct decoder *d, struct cache_slot *s)
 {
     i64 index = s - d->slots;
-    for (; d->next < d->count && !s->request; d->answers += d->requests[d->next++].copies)
-        if (!all_done(d->answers, d->requests[d->next].copies)) {
-            *s = (struct cache_slot){
-                .request = &d->requests[d->next], .base = index * d->slot_rows, .set = d->set_index[d->next]};
-            open_sequences(d, s, d->answers);
-            if (s->request->guided)
-                open_unconditional(d, s);
-            memset(d->cache.begin + s->base, 0, (size_t)d->slot_rows * 4);
-            memset(d->cache.end + s->base, 0, (size_t)d->slot_rows * 4);
-        }
+    *s = (struct cache_slot){
+        .request = &d->requests[d->next], .base = index * d->slot_rows, .set = d->set_index[d->next]};
+    open_sequences(d, s, d->answers);
+    if (s->request->guided)
+        open_unconditional(d, s);
+    memset(d->cache.begin + s->base, 0, (size_t)d->slot_rows * 4);
+    memset(d->cache.end + s->base, 0, (size_t)d->slot_rows * 4);
 }
 
 /* ---- Positions into the batch ---- */
@@ -245,17 +231,6 @@ static i64 visible_end(const struct decode_sequence *f, i64 number)
     const struct cache_slot *s = f->slot;
     i64 copies = number < s->shared ? s->copies : f->copy + 1;
     return s->base + s->shared + copies * rows_per_copy(s);
-}
-
-static struct position_source source_of(const struct decoder *d, struct decode_sequence *f, i64 number)
-{
-    const struct cache_slot *s = f->slot;
-    bool drawn = number >= s->prompt;
-    struct position_source source = {.place = drawn ? number - s->prompt : number};
-    if (d->route_width)
-        source.routes = drawn ? &f->answer->routes : s->request->routes;
-    source.keep = source.routes && (drawn || f->copy == 0);
-    return source;
 }
 
 /* Number of leading positions whose experts are known. The last position of an answer is not
@@ -327,32 +302,6 @@ static void close_holes(struct cache *cache, const struct decode_sequence *f)
     }
 }
 
-/* Sets which queries attend to the row of a position from now on. */
-static void open_cache_row(struct decoder *d, const struct decode_sequence *f, const struct position *p, i64 number)
-{
-    struct cache *cache = &d->cache;
-    i64 row = cache_row_of(f, number);
-    bool hole = p->hole_end > p->hole_begin, open = p->hole_end == HOLE_OPEN;
-    cache->used = max_i64(cache->used, row + 1);
-    cache->begin[row] = (i32)cache_row_of(f, p->begin);
-    cache->end[row] = (i32)visible_end(f, number);
-    cache->hole_begin[row] = hole ? (i32)cache_row_of(f, p->hole_begin) : 0;
-    cache->hole_end[row] = !hole ? 0 : open ? HOLE_OPEN : (i32)cache_row_of(f, p->hole_end);
-}
-
-static void lay_position(struct decoder *d, struct decode_sequence *f, const struct position *p, i64 number)
-{
-    struct batch *b = &d->batch;
-    i64 row = cache_row_of(f, number), at = b->n++;
-    open_cache_row(d, f, p, number);
-    b->sample[at] = 0;
-    b->stream[at] = p->stream;
-    b->query[at] = b->cache_row[at] = (i32)row;
-    memcpy(b->coordinates + 3 * at, p->at, sizeof p->at);
-    d->sources[at] = source_of(d, f, number);
-    lay_input(d, f, p, at);
-}
-
 /* Number of the next `count` positions that fit. Groups attend to all of themselves and are not
  * split; a group longer than a forward gets a forward alone. */
 static i64 count_fitting(const struct decoder *d, const struct grammar *g, i64 count)
@@ -369,15 +318,36 @@ static i64 count_fitting(const struct decoder *d, const struct grammar *g, i64 c
     return n;
 }
 
+/* Lays out the next n positions: opens their rows of the cache and writes them into the batch. */
 static void lay_next(struct decoder *d, struct decode_sequence *f, i64 n)
 {
+    const struct cache_slot *s = f->slot;
     struct grammar *g = &f->grammar;
+    struct cache *cache = &d->cache;
+    struct batch *b = &d->batch;
     if (n > 0) {
-        f->shift = d->batch.n - g->first;
-        close_holes(&d->cache, f);
+        f->shift = b->n - g->first;
+        close_holes(cache, f);
     }
-    for (i64 i = 0; i < n; i++)
-        lay_position(d, f, &g->positions[i], g->first + i);
+    for (i64 i = 0; i < n; i++) {
+        const struct position *p = &g->positions[i];
+        i64 number = g->first + i, row = cache_row_of(f, number), at = b->n++;
+        bool hole = p->hole_end > p->hole_begin, open = p->hole_end == HOLE_OPEN, drawn = number >= s->prompt;
+        cache->used = max_i64(cache->used, row + 1);
+        cache->begin[row] = (i32)cache_row_of(f, p->begin);
+        cache->end[row] = (i32)visible_end(f, number);
+        cache->hole_begin[row] = hole ? (i32)cache_row_of(f, p->hole_begin) : 0;
+        cache->hole_end[row] = !hole ? 0 : open ? HOLE_OPEN : (i32)cache_row_of(f, p->hole_end);
+        b->sample[at] = 0;
+        b->stream[at] = p->stream;
+        b->query[at] = b->cache_row[at] = (i32)row;
+        memcpy(b->coordinates + 3 * at, p->at, sizeof p->at);
+        struct position_source *source = &d->sources[at];
+        source->routes = !d->route_width ? NULL : drawn ? &f->answer->routes : s->request->routes;
+        source->place = drawn ? number - s->prompt : number;
+        source->keep = source->routes && (drawn || f->copy == 0);
+        lay_input(d, f, p, at);
+    }
     grammar_take(g, n);
 }
 
@@ -414,15 +384,6 @@ static void lay_guided(struct decoder *d, struct cache_slot *s)
             want_draws(d, &s->sequences[c]);
 }
 
-static void lay_copies(struct decoder *d, struct cache_slot *s)
-{
-    for (i64 c = 0; c < s->copies; c++) {
-        struct decode_sequence *f = &s->sequences[c];
-        if (!f->answer->done && f->grammar.count && lay(d, f, INT64_MAX))
-            want_draws(d, f);
-    }
-}
-
 static void lay_slot(struct decoder *d, struct cache_slot *s)
 {
     if (!s->forked) {
@@ -433,33 +394,32 @@ static void lay_slot(struct decoder *d, struct cache_slot *s)
             if (!s->sequences[c].answer->done && s->sequences[c].grammar.count == 0)
                 want_draws(d, &s->sequences[c]);
     }
-    if (s->unconditional)
+    if (s->unconditional) {
         lay_guided(d, s);
-    else
-        lay_copies(d, s);
+        return;
+    }
+    for (i64 c = 0; c < s->copies; c++) {
+        struct decode_sequence *f = &s->sequences[c];
+        if (!f->answer->done && f->grammar.count && lay(d, f, INT64_MAX))
+            want_draws(d, f);
+    }
 }
 
-/* Upper bound on the positions of a forward, for allocation; costs address space only. */
-static i64 pending_positions(const struct decoder *d)
+/* Opens a batch and lays out the next positions of all slots. */
+static void lay_slots(struct decoder *d)
 {
-    i64 n = 0;
+    struct token_sizes sizes = model_token_sizes(&d->options.model->config);
+    struct batch *b = &d->batch;
+    struct arena *host = &d->tape.host;
+    i64 n = 0; /* upper bound on the positions, for allocation; costs address space only */
     for (i64 i = 0; i < 2 * d->slot_count; i++) {
         const struct cache_slot *s = &d->slots[i];
-        for (i64 c = 0; c < s->copies; c++)
-            n +=
-                s->sequences[c].grammar.count + (s->forked ? 0 : s->sequences[c].answer->count + s->prompt - s->shared);
+        for (i64 c = 0; c < s->copies; c++) {
+            const struct decode_sequence *f = &s->sequences[c];
+            n += f->grammar.count + (s->forked ? 0 : f->answer->count + s->prompt - s->shared);
+        }
     }
-    return n;
-}
-
-static void open_batch(struct decoder *d)
-{
-    const struct model_config *c = &d->options.model->config;
-    struct token_sizes sizes = model_token_sizes(c);
-    struct batch *b = &d->batch;
-    i64 n = pending_positions(d);
     tape_clear(&d->tape, false);
-    struct arena *host = &d->tape.host;
     batch_init(b, host, n, &sizes);
     b->cache_row = arena_alloc(host, n * 4);
     b->n = 0;
@@ -472,18 +432,10 @@ static void open_batch(struct decoder *d)
     d->picture_row = arena_alloc(host, n * 4);
     d->picture_count = d->picture_rows = d->text.n = d->bits.n = d->frames.n = 0;
     d->bits.guided = d->frames.guided = false;
-}
-
-/* Returns true if there is something to run. */
-static bool lay_slots(struct decoder *d, bool replay)
-{
-    open_batch(d);
-    d->replay = replay;
     for (i64 i = 0; i < d->slot_count; i++)
         if (d->slots[i].request)
             lay_slot(d, &d->slots[i]);
-    d->batch.keys = cache_keys(&d->cache);
-    return d->batch.n > 0;
+    b->keys = cache_keys(&d->cache);
 }
 
 /* ---- Steps ---- */
@@ -527,6 +479,7 @@ void decoder_close(struct decoder *d)
 
 bool decoder_step(struct decoder *d)
 {
+    struct draw_results drawn;
     bool busy = false;
     for (i64 i = 0; i < d->slot_count; i++) {
         struct cache_slot *s = &d->slots[i];
@@ -535,13 +488,23 @@ bool decoder_step(struct decoder *d)
                 free_slot(s->unconditional);
             free_slot(s);
         }
-        assign_slot(d, s);
+        for (; d->next < d->count && !s->request; d->answers += d->requests[d->next++].copies)
+            if (!all_done(d->answers, d->requests[d->next].copies))
+                assign_slot(d, s);
         busy |= s->request != NULL;
     }
     if (!busy)
         return false;
-    if (!d->route_width || !lay_slots(d, true))
-        require(lay_slots(d, false), "answers that are not done, and nothing to read");
-    run_and_draw(d);
+    d->replay = d->route_width > 0;
+    lay_slots(d);
+    if (d->replay && d->batch.n == 0) { /* no position is left whose experts are known */
+        d->replay = false;
+        lay_slots(d);
+    }
+    require(d->batch.n > 0, "answers that are not done, and nothing to read");
+    run_and_draw(&drawn, d);
+    feed_draws(d, &drawn);
+    if (d->route_width && !d->replay)
+        store_routes(d, drawn.routes);
     return true;
 }

@@ -33,12 +33,22 @@ struct picture_input { /* A frame of a picture that this forward reads. */
     const u8 *bits;
     i64 shape, first_row;
 };
+struct draw_results {           /* What one forward has drawn. */
+    i32 *code, *frame, *routes; /* text [n]; audio [n, levels]; [L, n, K] of all positions */
+    /* Text, [n]. With want_entropy, logprob holds the negative log-probability. */
+    float *logprob, *entropy;
+    u8 *bits; /* [n, d] */
+};
 
 void find_allowed(struct decoder *d); /* builds the allowed-id sets of the current requests */
 /* Adds the rows of logits that the grammar of f asks for to the targets and
  * draws of the forward. */
 void want_draws(struct decoder *d, struct decode_sequence *f);
-void run_and_draw(struct decoder *d);
+/* Runs the forward, draws, and copies the results to the host, where they stay until the next
+ * batch. feed_draws feeds them to the answers; store_routes appends the experts to the routes. */
+void run_and_draw(struct draw_results *drawn, struct decoder *d);
+void feed_draws(struct decoder *d, const struct draw_results *drawn);
+void store_routes(struct decoder *d, i32 *routes);
 void draws_release(struct draws *draws);
 
 #endif

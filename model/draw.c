@@ -163,14 +163,6 @@ static i64 push_targets(struct batch *b, enum target_kind kind, const struct dec
     return row;
 }
 
-static void want_text(struct decoder *d, struct decode_sequence *f)
-{
-    i64 row = push_targets(&d->batch, TARGET_TEXT, f), number = f->grammar.want_first;
-    text_identity(push_draw(&d->text, f, row), f, number);
-    if (f->unconditional)
-        text_identity(push_draw(&d->text, f->unconditional, row), f, number);
-}
-
 static void want_media(struct decoder *d, struct draws *draws, enum target_kind kind, struct decode_sequence *f)
 {
     const i64 rows[2] = {push_targets(&d->batch, kind, f),
@@ -188,8 +180,12 @@ void want_draws(struct decoder *d, struct decode_sequence *f)
     enum want want = f->grammar.want;
     if (d->replay)
         return;
-    if (want != WANT_FRAME && want != WANT_BITS)
-        want_text(d, f);
+    if (want != WANT_FRAME && want != WANT_BITS) {
+        i64 row = push_targets(&d->batch, TARGET_TEXT, f), number = f->grammar.want_first;
+        text_identity(push_draw(&d->text, f, row), f, number);
+        if (f->unconditional)
+            text_identity(push_draw(&d->text, f->unconditional, row), f, number);
+    }
     if (want == WANT_BITS || want == WANT_FRAME_END)
         want_media(d, &d->bits, TARGET_VISION, f);
     if (want == WANT_FRAME)
@@ -204,19 +200,15 @@ static void end_sequence(struct decode_sequence *f, bool ended)
     f->answer->ended = ended;
 }
 
-/* A drawn shape determines the answer's length. */
-static i64 answer_limit(const struct decode_sequence *f)
-{
-    const struct generate_request *r = f->slot->request;
-    bool drawn = r->choice_count && f->grammar.shape;
-    return drawn ? min_i64(r->most, CHOSEN_POSITIONS + medium_positions(f->grammar.shape)) : r->most;
-}
-
 /* Ends an answer that is full. Its last draw is stored in the answer but
  * never read by the model. */
 static void end_if_full(struct decode_sequence *f)
 {
-    if (!f->answer->done && grammar_length(&f->grammar) - f->slot->prompt >= answer_limit(f))
+    const struct generate_request *r = f->slot->request;
+    i64 most = r->most;
+    if (r->choice_count && f->grammar.shape) /* a drawn shape determines the answer's length */
+        most = min_i64(most, CHOSEN_POSITIONS + medium_positions(f->grammar.shape));
+    if (!f->answer->done && grammar_length(&f->grammar) - f->slot->prompt >= most)
         end_sequence(f, false);
 }
 
@@ -244,29 +236,22 @@ static void feed_id(const struct decoder *d, struct decode_sequence *f, i32 id, 
     end_if_full(f);
 }
 
-static void open_medium(const struct decoder *d, struct decode_sequence *f)
-{
-    struct answer *a = f->answer;
-    const struct shape *shape = f->grammar.shape;
-    i64 frame = f->grammar.frame, bytes = shape_tokens(shape) * d->options.model->config.bits;
-    if (a->has_medium && frame < a->medium.frames)
-        return;
-    a->medium.bits = memory_resize(a->medium.bits, frame * bytes, (frame + 1) * bytes);
-    a->medium.frames = frame + 1;
-    a->medium.shape = shape - d->options.vocabulary->shapes;
-    a->medium.kind = f->grammar.stream;
-    a->has_medium = true;
-}
-
 static void feed_bits(const struct decoder *d, struct decode_sequence *f, const u8 *bits, i64 count)
 {
-    i64 width = d->options.model->config.bits;
-    open_medium(d, f);
     const struct shape *shape = f->grammar.shape;
-    i64 first = f->grammar.frame * shape_tokens(shape);
+    struct media_block *m = &f->answer->medium;
+    i64 width = d->options.model->config.bits, tokens = shape_tokens(shape), frame = f->grammar.frame;
+    i64 first = frame * tokens;
+    if (!f->answer->has_medium || frame >= m->frames) {
+        m->bits = memory_resize(m->bits, frame * tokens * width, (frame + 1) * tokens * width);
+        m->frames = frame + 1;
+        m->shape = shape - d->options.vocabulary->shapes;
+        m->kind = f->grammar.stream;
+        f->answer->has_medium = true;
+    }
     for (i64 k = 0; k < f->grammar.scale; k++)
         first += scale_positions(shape->scales[k]);
-    memcpy(f->answer->medium.bits + first * width, bits, (size_t)(count * width));
+    memcpy(m->bits + first * width, bits, (size_t)(count * width));
     grammar_bits(&f->grammar);
     end_if_full(f);
 }
@@ -292,24 +277,16 @@ static void feed_frame(const struct decoder *d, struct decode_sequence *f, const
 
 /* ---- The block of results ---- */
 
-/* Parts of the block of results. */
-struct draw_results {
-    i32 *code, *frame, *routes; /* text [n]; audio [n, levels]; [L, n, K] of all positions */
-    /* Text, [n]. With want_entropy, logprob holds the negative log-probability. */
-    float *logprob, *entropy;
-    u8 *bits; /* [n, d] */
-};
-
 static void *carve(char **block, i64 bytes)
 {
     void *part = *block;
-    *block += round_up(bytes, 64);
+    *block += bytes;
     return part;
 }
 
 enum { DRAWN_PARTS = 6 };
 
-/* Returns the size of the block. */
+/* Sets the sizes of the parts, rounded up so that each is aligned, and returns the block's. */
 static i64 result_sizes(i64 bytes[DRAWN_PARTS], const struct decoder *d)
 {
     const struct model_config *c = &d->options.model->config;
@@ -319,8 +296,10 @@ static i64 result_sizes(i64 bytes[DRAWN_PARTS], const struct decoder *d)
     bytes[3] = d->bits.n * c->bits;
     bytes[4] = d->frames.n * c->levels * 4;
     bytes[5] = d->replay ? 0 : d->route_width * d->batch.n * 4;
-    for (int i = 0; i < DRAWN_PARTS; i++)
-        sum += round_up(bytes[i], 64);
+    for (int i = 0; i < DRAWN_PARTS; i++) {
+        bytes[i] = round_up(bytes[i], 64);
+        sum += bytes[i];
+    }
     return sum;
 }
 
@@ -403,8 +382,8 @@ static i32 first_of_set(const struct decoder *d, i32 set)
     return id;
 }
 
-/* Feeds all results. The bits of one frame are adjacent. */
-static void feed_all(struct decoder *d, const struct draw_results *drawn)
+/* The bits of one frame are adjacent. */
+void feed_draws(struct decoder *d, const struct draw_results *drawn)
 {
     const struct model_config *c = &d->options.model->config;
     bool meta = d->options.model->device->backend == BACKEND_META, measured = d->options.want_entropy;
@@ -442,7 +421,7 @@ static i32 *known_routes(struct decoder *d)
     return routes;
 }
 
-static void keep_routes(struct decoder *d, i32 *routes)
+void store_routes(struct decoder *d, i32 *routes)
 {
     i64 width = d->route_width;
     u16 *route = arena_alloc(&d->tape.host, width * 2);
@@ -521,27 +500,7 @@ static struct step_shape step_shape_of(const struct decoder *d, const void *draw
     return s;
 }
 
-/* True if a step consists of device ops alone. Pictures, replay and other ranks
- * involve the host. */
-static bool may_be_recorded(const struct decoder *d)
-{
-    return !d->picture_count && !d->replay && d->options.model->parallel->world->size == 1;
-}
-
-/* Ops between the staged block and the block of results; may run twice. */
-static void run_ops(struct decoder *d, struct pass *p, struct draw_results *to, const struct staged_draws *text,
-                    const struct staged_draws *bits)
-{
-    struct forward *out = p->out;
-    pass_run(p);
-    p->out = out;
-    if (d->text.n)
-        draw_text(d, to, out->logits[TARGET_TEXT][0], text);
-    if (d->bits.n)
-        draw_bits(d, to, out->logits[TARGET_VISION][0], bits);
-}
-
-void run_and_draw(struct decoder *d)
+void run_and_draw(struct draw_results *drawn, struct decoder *d)
 {
     struct tape *tape = &d->tape;
     struct forward out;
@@ -553,23 +512,29 @@ void run_and_draw(struct decoder *d)
                                 .audio_sampling = &d->options.sampling,
                                 .audio_identity = d->frames.identity};
     char *block = tape_alloc(tape, bytes), *copy = arena_alloc(&tape->host, bytes);
-    struct draw_results device = result_layout(block, parts), host = result_layout(copy, parts);
+    struct draw_results device = result_layout(block, parts);
     o.audio_codes = device.frame;
     o.routes_out = device.routes;
     struct staged_draws text = stage_draws(tape, &d->text), bits = stage_draws(tape, &d->bits);
     o.audio_guidance = stage_guidance(tape, &d->frames);
     struct pass *p = pass_open(&out, tape, d->options.model, &d->batch, &d->sub, &o);
-    struct recordings *recordings = may_be_recorded(d) ? d->recordings : NULL;
+    /* Only a step of device ops alone is recorded. Pictures, replay and other ranks involve the
+     * host. */
+    bool recorded = !d->picture_count && !d->replay && d->options.model->parallel->world->size == 1;
+    struct recordings *recordings = recorded ? d->recordings : NULL;
     struct step_shape shape = step_shape_of(d, block);
     i64 mark = arena_mark(&tape->arena);
     for (bool done = device_replay(tape->device, recordings, &shape, sizeof shape); !done;) {
         arena_reset(&tape->arena, mark);
-        run_ops(d, p, &device, &text, &bits);
+        p->out = &out; /* which pass_run takes away */
+        pass_run(p);
+        if (d->text.n)
+            draw_text(d, &device, out.logits[TARGET_TEXT][0], &text);
+        if (d->bits.n)
+            draw_bits(d, &device, out.logits[TARGET_VISION][0], &bits);
         done = device_recorded(tape->device, recordings);
     }
     if (bytes)
         device_get(tape->device, copy, block, bytes);
-    feed_all(d, &host);
-    if (o.keep_routes)
-        keep_routes(d, host.routes);
+    *drawn = result_layout(copy, parts);
 }

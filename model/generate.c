@@ -2,14 +2,6 @@
 
 #include <string.h>
 
-static i64 count_done(const struct answer *answers, i64 count)
-{
-    i64 done = 0;
-    for (i64 i = 0; i < count; i++)
-        done += answers[i].done;
-    return done;
-}
-
 int generate(struct answer *answers, const struct decoder_options *o, const struct generate_request *requests,
              i64 count, i64 slots, struct progress *bar)
 {
@@ -28,8 +20,11 @@ int generate(struct answer *answers, const struct decoder_options *o, const stru
     decoder_begin(&d, answers, requests, count);
     int status = 0;
     while (status == 0 && decoder_step(&d)) {
+        i64 done = 0;
+        for (i64 i = 0; i < total; i++)
+            done += answers[i].done;
         if (bar)
-            progress_update(bar, count_done(answers, total), NULL);
+            progress_update(bar, done, NULL);
         if (interrupted())
             status = error_interrupted();
     }

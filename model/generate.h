@@ -3,10 +3,10 @@
 #define WEFT_MODEL_GENERATE_H
 #include "model/decode.h"
 
-enum { GENERATE_SLOTS = 16 };
-/* answers: [requests * copies], zeroed; the caller releases them. slots: requests at a time, 0: 16.
- * bar: advances as answers finish; NULL: none. Returns -1 and a message if the grammar rejects a
- * prompt or the user interrupts. */
+enum { GENERATE_SLOTS = 16 }; /* the default */
+/* answers: [requests * copies], zeroed; the caller releases them. slots: requests at a time, 0:
+ * GENERATE_SLOTS. bar: advances as answers finish; NULL: none. Returns -1 and a message if the
+ * grammar rejects a prompt or the user interrupts. */
 int generate(struct answer *answers, const struct decoder_options *options, const struct generate_request *requests,
              i64 count, i64 slots, struct progress *bar);
 

@@ -73,21 +73,6 @@ static void forbid(struct sampler *s, i32 id)
         s->forbidden[s->forbidden_count++] = id;
 }
 
-/* Rollouts are text only: forbids ids that open or close a
- * medium and ids that the tokenizer cannot write. */
-static void find_forbidden(struct sampler *s)
-{
-    const struct vocabulary *v = &s->vocabulary;
-    i64 vocabulary = s->model->config.vocabulary;
-    s->forbidden = memory_alloc((vocabulary + BRACKETS + 1) * 4);
-    for (int i = 0; i < BRACKETS; i++)
-        forbid(s, v->bracket[i]);
-    forbid(s, v->message_begin);
-    for (i64 id = 0; id < vocabulary; id++)
-        if (!text_token_content(s->tokenizer, (i32)id))
-            forbid(s, (i32)id);
-}
-
 int sampler_open(struct sampler *s, struct model *model, const struct submodel *sub,
                  const struct text_tokenizer *tokenizer, const struct sampler_room *room)
 {
@@ -99,7 +84,14 @@ int sampler_open(struct sampler *s, struct model *model, const struct submodel *
                          (long long)text_vocabulary(tokenizer), (long long)model->config.vocabulary);
     s->route_width = model->config.experts ? model->config.layers * sub->topk : 0;
     s->sampling = (struct sampling){.temperature = 1, .top_p = 1};
-    find_forbidden(s);
+    /* Rollouts are text only: no id opens or closes a medium, and the tokenizer can write all. */
+    s->forbidden = memory_alloc((model->config.vocabulary + BRACKETS + 1) * 4);
+    for (int i = 0; i < BRACKETS; i++)
+        forbid(s, s->vocabulary.bracket[i]);
+    forbid(s, s->vocabulary.message_begin);
+    for (i64 id = 0; id < model->config.vocabulary; id++)
+        if (!text_token_content(tokenizer, (i32)id))
+            forbid(s, (i32)id);
     const struct decoder_options o = {.model = model,
                                       .sub = sub,
                                       .vocabulary = &vocabulary_of_text,
@@ -124,6 +116,7 @@ struct policy sampler_policy(const struct sampler *s)
 
 /* ---- Drawing ---- */
 
+/* Number of groups whose rollouts are all done. */
 static i64 count_done(struct rollout_group *const *rollout_groups, i64 count, const struct answer *answers)
 {
     i64 done = 0;
@@ -135,53 +128,42 @@ static i64 count_done(struct rollout_group *const *rollout_groups, i64 count, co
     return done;
 }
 
-static struct generate_request request_of(const struct sampler *s, struct rollout_group *c, struct part *part)
-{
-    *part = (struct part){.kind = STREAM_TEXT, .ids = c->ids.ids, .count = c->ids.count};
-    return (struct generate_request){.parts = part,
-                                     .part_count = 1,
-                                     .stop = {s->vocabulary.end, s->vocabulary.message_end, -1, -1},
-                                     .forbidden = s->forbidden,
-                                     .forbidden_count = s->forbidden_count,
-                                     .most = s->most,
-                                     .copies = c->size,
-                                     .identity = (u32)c->number,
-                                     .by_place = true,
-                                     .routes = &c->routes};
-}
-
-static int draw(struct sampler *s, const struct answer *answers, struct rollout_group *const *rollout_groups, i64 until,
-                struct progress *bar)
-{
-    int status = 0;
-    for (i64 done; (done = count_done(rollout_groups, until, answers)) < until && status == 0;) {
-        decoder_step(&s->decoder);
-        if (bar)
-            progress_update(bar, done, NULL);
-        if (interrupted())
-            status = ROLLOUT_STOPPED;
-    }
-    return status;
-}
-
 int rollouts_draw(struct sampler *s, struct rollout_group *const *rollout_groups, i64 count, i64 until,
                   struct progress *bar)
 {
-    i64 total = 0, next = 0;
+    i64 total = 0, next = 0, done;
+    int status = 0;
     for (i64 i = 0; i < count; i++)
         total += rollout_groups[i]->size;
     struct answer *answers = memory_alloc(max_i64(total, 1) * (i64)sizeof *answers);
     struct generate_request *requests = memory_alloc(max_i64(count, 1) * (i64)sizeof *requests);
     struct part *parts = memory_alloc(max_i64(count, 1) * (i64)sizeof *parts);
     for (i64 i = 0; i < count; i++) {
-        requests[i] = request_of(s, rollout_groups[i], &parts[i]);
-        for (i64 r = 0; r < rollout_groups[i]->size; r++)
-            answers[next++] = rollout_groups[i]->rollouts[r].answer;
+        struct rollout_group *c = rollout_groups[i];
+        parts[i] = (struct part){.kind = STREAM_TEXT, .ids = c->ids.ids, .count = c->ids.count};
+        requests[i] = (struct generate_request){.parts = &parts[i],
+                                                .part_count = 1,
+                                                .stop = {s->vocabulary.end, s->vocabulary.message_end, -1, -1},
+                                                .forbidden = s->forbidden,
+                                                .forbidden_count = s->forbidden_count,
+                                                .most = s->most,
+                                                .copies = c->size,
+                                                .identity = (u32)c->number,
+                                                .by_place = true,
+                                                .routes = &c->routes};
+        for (i64 r = 0; r < c->size; r++)
+            answers[next++] = c->rollouts[r].answer;
     }
     s->decoder.options.sampling = s->sampling;
     weights_pack(&s->model->weights); /* packs weights that were just loaded */
     decoder_begin(&s->decoder, answers, requests, count);
-    int status = draw(s, answers, rollout_groups, until, bar);
+    while (status == 0 && (done = count_done(rollout_groups, until, answers)) < until) {
+        decoder_step(&s->decoder);
+        if (bar)
+            progress_update(bar, done, NULL);
+        if (interrupted())
+            status = ROLLOUT_STOPPED;
+    }
     next = 0;
     for (i64 i = 0; i < count; i++) {
         for (i64 r = 0; r < rollout_groups[i]->size; r++)

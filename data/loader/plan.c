@@ -70,26 +70,21 @@ static void set_grid(struct planner *p, const struct loader *l)
 
 /* ---- Windows: lists of entries, none longer than a row ---- */
 
-static void split(struct plan_entries *out, const struct plan_entry *whole, i64 length)
-{
-    i64 end = whole->first + whole->length;
-    for (i64 first = whole->first; first < end; first += length) {
-        i64 count = min_i64(length, end - first);
-        struct plan_entry piece = *whole;
-        piece.first = first;
-        piece.count = piece.length = count;
-        entries_push(out, &piece);
-    }
-}
-
 void plan_add_entry(struct plan_entries *out, const struct loader *l, const struct plan_entry *entry, i64 length)
 {
     /* order_room has excluded the others. */
     bool plain_text = entry->place >= 0 || is_plain_text(l, entry->sample);
-    if (entry->length > length && plain_text)
-        split(out, entry, length);
-    else if (entry->length > 0 && entry->length <= length)
+    i64 end = entry->first + entry->length;
+    if (entry->length > 0 && entry->length <= length)
         entries_push(out, entry);
+    if (entry->length <= length || !plain_text)
+        return;
+    for (i64 first = entry->first; first < end; first += length) {
+        struct plan_entry piece = *entry;
+        piece.first = first;
+        piece.count = piece.length = min_i64(length, end - first);
+        entries_push(out, &piece);
+    }
 }
 
 void plan_shuffle_rows(const struct loader *l, struct packed_rows *rows, i64 begin)
@@ -146,28 +141,23 @@ static void begin_length(struct loader *l, i64 length)
     p->joining_known = window_begin(p, p->first) == p->begin;
 }
 
-static void count_window(struct loader *l)
-{
-    struct planner *p = &l->planner;
-    if (p->counted + 2 > p->capacity) {
-        i64 wanted = max_i64(64, 2 * p->capacity);
-        p->rows_before = memory_resize(p->rows_before, p->capacity * 8, wanted * 8);
-        p->capacity = wanted;
-    }
-    open_window(l, p->first + p->counted);
-    p->rows_before[0] = 0;
-    p->rows_before[p->counted + 1] = p->rows_before[p->counted] + p->packed.count;
-    p->counted++;
-}
-
 /* Finds the window that contains row `*row` of the grid, and makes *row relative to it. Returns -1
  * if there is none. */
 static i64 find_in_grid(struct loader *l, i64 *row)
 {
     struct planner *p = &l->planner;
     i64 most = l->settings.in_order ? p->windows - p->first : p->windows, lap = 0, low = 0;
-    while (p->counted < most && (p->counted == 0 || p->rows_before[p->counted] <= *row))
-        count_window(l);
+    while (p->counted < most && (p->counted == 0 || p->rows_before[p->counted] <= *row)) {
+        if (p->counted + 2 > p->capacity) {
+            i64 wanted = max_i64(64, 2 * p->capacity);
+            p->rows_before = memory_resize(p->rows_before, p->capacity * 8, wanted * 8);
+            p->capacity = wanted;
+        }
+        open_window(l, p->first + p->counted);
+        p->rows_before[0] = 0;
+        p->rows_before[p->counted + 1] = p->rows_before[p->counted] + p->packed.count;
+        p->counted++;
+    }
     i64 all = p->counted ? p->rows_before[p->counted] : 0;
     if (*row >= all) {
         if (all == 0 || l->settings.in_order)
@@ -217,35 +207,37 @@ static i64 find_row(struct loader *l, i64 row)
 
 /* ---- Resolving entries to samples ---- */
 
-/* Replaces a place's entry by the sample it shows, which may be shorter than the room or a text
- * with fewer pieces. */
-static void resolve_entry(struct loader *l, struct plan_entry *entry)
+static struct sample_measure measure_entry(struct loader *l, const struct plan_entry *entry)
 {
     struct sample_measure measure;
-    if (entry->place < 0)
-        return;
-    struct plan_entry shown = order_at(l, entry->place);
-    loader_parts(l, &shown, &l->given);
+    loader_parts(l, entry, &l->given);
     grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
-    shown.place = -1;
-    shown.length = measure.length;
-    if (measure.length > l->planner.length && is_plain_text(l, shown.sample)) {
-        shown.first = entry->first;
-        shown.count = shown.length = max_i64(0, min_i64(l->planner.length, measure.length - entry->first));
-    } else if (entry->first > 0 || measure.length > l->planner.length) {
-        shown.length = 0;
-    }
-    *entry = shown;
+    return measure;
 }
 
+/* Appends the entries of a row. A place's entry becomes the sample it shows, which may be shorter
+ * than the room or a text with fewer pieces. */
 static void resolve_row(struct loader *l, struct plan_entries *out, i64 row)
 {
     const struct packed_rows *rows = &l->planner.packed;
+    i64 length = l->planner.length;
     for (i64 i = rows->offset[row]; i < rows->offset[row + 1]; i++) {
-        struct plan_entry entry = rows->entries.data[i];
-        resolve_entry(l, &entry);
-        if (entry.length > 0)
-            entries_push(out, &entry);
+        const struct plan_entry *entry = &rows->entries.data[i];
+        struct plan_entry shown = *entry;
+        if (entry->place >= 0) {
+            shown = order_at(l, entry->place);
+            struct sample_measure measure = measure_entry(l, &shown);
+            shown.place = -1;
+            shown.length = measure.length;
+            if (measure.length > length && is_plain_text(l, shown.sample)) {
+                shown.first = entry->first;
+                shown.count = shown.length = max_i64(0, min_i64(length, measure.length - entry->first));
+            } else if (entry->first > 0 || measure.length > length) {
+                shown.length = 0;
+            }
+        }
+        if (shown.length > 0)
+            entries_push(out, &shown);
     }
 }
 
@@ -290,33 +282,6 @@ static void go_to(struct loader *l, i64 step)
     }
 }
 
-static int plan_rows(struct loader *l, struct step_plan *plan, i64 step)
-{
-    struct plan_entries entries = {0};
-    i64 rows = plan_rows_of_step(l, step);
-    rows_clear(&plan->rows);
-    if (l->stream_plan) {
-        int status = stream_plan_rows(l, &plan->rows, step);
-        plan->step = step; /* set late: going back resets all plans */
-        return status;
-    }
-    plan->step = step;
-    go_to(l, step);
-    for (i64 i = 0; i < rows; i++) {
-        i64 row = find_row(l, l->planner.taken + i);
-        if (row < 0)
-            break;
-        entries.count = 0;
-        resolve_row(l, &entries, row);
-        rows_push(&plan->rows, entries.data, entries.count);
-    }
-    entries_release(&entries);
-    if (plan->rows.count == rows || l->settings.in_order)
-        return 0;
-    return error_set("%s: no sample of a mixture above 0 fits a row of %lld positions", l->shards.folders[0].directory,
-                     (long long)l->planner.length);
-}
-
 /* True if `rows` more rows cannot reach the limit, so nothing needs packing: a row holds at most
  * `length` positions. */
 static bool is_far_from_limit(const struct loader *l, i64 rows)
@@ -345,38 +310,48 @@ i64 plan_rows_left(struct loader *l, i64 step, i64 most)
     return low;
 }
 
-static void add_totals(struct loader *l, struct loader_step *s, const struct plan_entry *entry)
-{
-    struct sample_measure measure;
-    loader_parts(l, entry, &l->given);
-    grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
-    s->positions += measure.length;
-    s->seen += measure.seen;
-    s->epoch = entry->epoch;
-    for (int kind = 0; kind < TARGETS; kind++)
-        s->totals[kind] += measure.totals[kind];
-}
-
-static void summarise(struct loader *l, struct step_plan *plan)
-{
-    struct loader_step *s = &plan->summary;
-    *s = (struct loader_step){.rows = plan->rows.count,
-                              .length = (i64)schedule_at(&l->settings.length, plan->step),
-                              .samples = plan->rows.entries.count,
-                              .micro_batches = ceil_div(plan->rows.count, l->settings.micro_rows)};
-    for (i64 i = 0; i < plan->rows.entries.count; i++)
-        add_totals(l, s, &plan->rows.entries.data[i]);
-}
-
 const struct step_plan *plan_step(struct loader *l, i64 step)
 {
     struct step_plan *plan = &l->plans[step % PLANS_KEPT];
+    struct loader_step *sum = &plan->summary;
+    int status = 0;
     if (plan->step == step)
         return plan;
-    if (plan_rows(l, plan, step) < 0) {
-        plan->step = -1;
-        return NULL;
+    rows_clear(&plan->rows);
+    if (l->stream_plan) {
+        status = stream_plan_rows(l, &plan->rows, step);
+    } else {
+        struct plan_entries entries = {0};
+        i64 rows = plan_rows_of_step(l, step);
+        go_to(l, step);
+        for (i64 i = 0; i < rows; i++) {
+            i64 row = find_row(l, l->planner.taken + i);
+            if (row < 0)
+                break;
+            entries.count = 0;
+            resolve_row(l, &entries, row);
+            rows_push(&plan->rows, entries.data, entries.count);
+        }
+        entries_release(&entries);
+        if (plan->rows.count < rows && !l->settings.in_order)
+            status = error_set("%s: no sample of a mixture above 0 fits a row of %lld positions",
+                               l->shards.folders[0].directory, (long long)l->planner.length);
     }
-    summarise(l, plan);
+    plan->step = status < 0 ? -1 : step; /* set late: going back by shards resets all plans */
+    if (status < 0)
+        return NULL;
+    *sum = (struct loader_step){.rows = plan->rows.count,
+                                .length = (i64)schedule_at(&l->settings.length, step),
+                                .samples = plan->rows.entries.count,
+                                .micro_batches = ceil_div(plan->rows.count, l->settings.micro_rows)};
+    for (i64 i = 0; i < plan->rows.entries.count; i++) {
+        const struct plan_entry *entry = &plan->rows.entries.data[i];
+        struct sample_measure measure = measure_entry(l, entry);
+        sum->positions += measure.length;
+        sum->seen += measure.seen;
+        sum->epoch = entry->epoch;
+        for (int kind = 0; kind < TARGETS; kind++)
+            sum->totals[kind] += measure.totals[kind];
+    }
     return plan;
 }
