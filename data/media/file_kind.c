@@ -1,6 +1,6 @@
 /* Detects a file's kind from its first bytes. It uses no libav, since it runs before any
  * decoder. */
-#include "data/media/file_kind.h"
+#include "data/media/whole.h"
 #include <string.h>
 
 struct magic {
@@ -52,9 +52,9 @@ static const struct magic magics[] = {
     MAGIC(0, "FORM", "AIFF", "an AIFF sound", FILE_SOUND, "aiff"),
     MAGIC(0, "FORM", "AIFC", "an AIFF sound", FILE_SOUND, "aiff"),
     MAGIC(0, ".snd", NULL, "an AU sound", FILE_SOUND, "au"),
-    MAGIC(0, "ID3", NULL, "an MP3 sound", FILE_SOUND, "mp3"),
 };
 static const struct file_kind mpeg_ts = {"an MPEG transport stream", FILE_CONTAINER, "mpegts"};
+static const struct file_kind flac = {"a FLAC sound", FILE_SOUND, "flac"};
 static const struct file_kind mp3 = {"an MP3 sound", FILE_SOUND, "mp3"};
 static const struct file_kind adts = {"an AAC sound", FILE_SOUND, "aac"};
 
@@ -72,6 +72,11 @@ const struct file_kind *file_kind_of(const void *data, i64 count)
             (!magic->also || bytes_match(bytes, count, 8, magic->also, 4)))
             return &magic->kind;
     }
+    i64 tags_bytes = id3_bytes(bytes, count);
+    if (tags_bytes && bytes_match(bytes, count, tags_bytes, "fLaC", 4))
+        return &flac;
+    if (tags_bytes)
+        return tags_bytes < count && adts_begins(bytes + tags_bytes, count - tags_bytes) ? &adts : &mp3;
     /* Streams without a header begin with a packet's sync word. */
     if (count >= 189 && bytes[0] == 0x47 && bytes[188] == 0x47)
         return &mpeg_ts;
@@ -79,7 +84,7 @@ const struct file_kind *file_kind_of(const void *data, i64 count)
         return &adts;
     if (count >= 4 && bytes[0] == 0xff && (bytes[1] & 0xe6) == 0xe2)
         return &mp3;
-    return NULL;
+    return mp3_begin(bytes, count) >= 0 ? &mp3 : NULL;
 }
 
 /* Detects APNG: a chunk acTL precedes the picture's data. */
