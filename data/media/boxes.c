@@ -59,9 +59,11 @@ static i64 track_end(const struct box *tables)
         if (past > samples || at > INT64_MAX / 2)
             return -1;
         if (each)
-            at += (u64)(each * (past - sample));
+            at += (u64)each * (u64)(past - sample);
         for (; sample < past && !each; sample++)
             at += big_endian(sizes.data + 12 + 4 * sample, 4);
+        if (at > INT64_MAX / 2)
+            return -1;
         sample = past;
         end = max_i64(end, (i64)at);
     }
