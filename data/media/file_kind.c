@@ -46,6 +46,7 @@ static const struct magic magics[] = {
     MAGIC(0, "OggS", NULL, "an Ogg file", FILE_CONTAINER, "ogg"),
     MAGIC(0, "FLV\x01", NULL, "an FLV file", FILE_CONTAINER, "flv"),
     MAGIC(0, "\0\0\x01\xba", NULL, "an MPEG programme stream", FILE_CONTAINER, "mpeg"),
+    MAGIC(0, "\x30\x26\xb2\x75\x8e\x66\xcf\x11", NULL, "an ASF file (WMV, WMA)", FILE_CONTAINER, "asf"),
     MAGIC(0, "RIFF", "WAVE", "a WAV sound", FILE_SOUND, "wav"),
     MAGIC(0, "RF64", "WAVE", "a WAV sound", FILE_SOUND, "wav"),
     MAGIC(0, "fLaC", NULL, "a FLAC sound", FILE_SOUND, "flac"),
@@ -79,6 +80,8 @@ const struct file_kind *file_kind_of(const void *data, i64 count)
         return tags_bytes < count && adts_begins(bytes + tags_bytes, count - tags_bytes) ? &adts : &mp3;
     /* Streams without a header begin with a packet's sync word. */
     if (count >= 189 && bytes[0] == 0x47 && bytes[188] == 0x47)
+        return &mpeg_ts;
+    if (count >= 197 && bytes[4] == 0x47 && bytes[196] == 0x47) /* M2TS: a time of 4 bytes before each packet */
         return &mpeg_ts;
     if (count >= 4 && bytes[0] == 0xff && (bytes[1] & 0xf6) == 0xf0)
         return &adts;

@@ -192,6 +192,23 @@ static int check_flv(const u8 *bytes, i64 count, const char *origin)
     return 0;
 }
 
+/* ASF (WMV, WMA): a header of objects, each an identifier of 16 bytes and a size. The one of the
+ * file's properties states the length of the file, unless it was sent live. */
+static int check_asf(const u8 *bytes, i64 count, const char *origin)
+{
+    enum { LIVE = 1 };
+    static const char properties[] = "\xa1\xdc\xab\x8c\x47\xa9\xcf\x11\x8e\xe4\x00\xc0\x0c\x20\x53\x65";
+    u64 end = count >= 30 ? little_endian(bytes + 16, 8) : 30;
+    for (i64 at = 30, size; end <= (u64)count && at + 92 <= (i64)end; at += size) {
+        size = (i64)little_endian(bytes + at + 16, 8);
+        if (memcmp(bytes + at, properties, 16) == 0 && !(little_endian(bytes + at + 88, 4) & LIVE))
+            end = little_endian(bytes + at + 40, 8);
+        if (size < 24 || size > count - at)
+            break;
+    }
+    return end > (u64)count ? cut_short(origin, "the ASF header", end, count) : 0;
+}
+
 /* Sun's .snd: offset and length of the data; a length of all ones is unknown. */
 static int check_au(const u8 *bytes, i64 count, const char *origin)
 {
@@ -215,7 +232,7 @@ int file_check_whole(const struct file_kind *kind, const void *bytes, i64 count,
                   {"bmp", check_bmp},    {"tiff", check_tiff}, {"gif", check_gif},          {"mov", check_boxes},
                   {"heif", check_boxes}, {"avi", check_riff},  {"matroska", check_segment}, {"ogg", check_ogg},
                   {"flv", check_flv},    {"wav", check_riff},  {"aiff", check_aiff},        {"au", check_au},
-                  {"aac", check_adts},   {"mp3", check_mp3}};
+                  {"asf", check_asf},    {"aac", check_adts},  {"mp3", check_mp3}};
     for (i64 i = 0; i < COUNT_OF(checks); i++)
         if (strcmp(checks[i].reader, kind->reader) == 0)
             return checks[i].check(bytes, count, origin);

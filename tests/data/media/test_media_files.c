@@ -222,9 +222,10 @@ static void no_file_that_is_cut_short_is_read_in_part(void **state)
 {
     (void)state;
     static const char *const names[] = {
-        "full-chroma.jpg", "progressive.jpg", "lossy.webp", "lossless.webp",  "raw.tiff",   "lzw.tiff",  "five.gif",
-        "vp9.webm",        "live.webm",       "short.avi",  "bt709-full.mp4", "two.flac",   "two.mp3",   "two.m4a",
-        "two.ogg",         "two.opus",        "two.webm",   "short.au",       "short.aiff", "short.rf64"};
+        "full-chroma.jpg", "progressive.jpg", "lossy.webp", "lossless.webp", "raw.tiff",       "lzw.tiff",
+        "five.gif",        "vp9.webm",        "live.webm",  "short.avi",     "bt709-full.mp4", "two.flac",
+        "two.mp3",         "two.m4a",         "two.ogg",    "two.opus",      "two.webm",       "short.au",
+        "short.aiff",      "short.rf64",      "short.wmv",  "short.wma"};
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         struct file_view file = map(names[i]);
         i64 half = count_half(file.data, file.bytes, names[i]);
@@ -344,6 +345,49 @@ static void a_flipped_bit_in_a_flac_is_noticed(void **state)
     assert_says("worn.flac");
     assert_null(sound.values);
     buffer_release(&copy);
+    file_unmap(&file);
+}
+
+/* ---- Further containers ---- */
+
+static i64 frames_of(const void *bytes, i64 count, const char *name)
+{
+    struct media_files_content content;
+    if (read_any(&content, bytes, count, name) < 0)
+        fail_msg("%s", error_text());
+    i64 frames = content.clip.frames;
+    content_release(&content);
+    return frames;
+}
+
+static void further_containers_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        i64 frames;
+    } clips[] = {{"short.mpg", 5}, {"short.ts", 5},  {"short.3gp", 5},
+                 {"short.wmv", 5}, {"short.flv", 5}, {"short.wma", 0}};
+    for (i64 i = 0; i < COUNT_OF(clips); i++) {
+        struct file_view file = map(clips[i].name);
+        assert_int_equal(frames_of(file.data, file.bytes, clips[i].name), clips[i].frames);
+        file_unmap(&file);
+    }
+}
+
+/* Cameras put a time of 4 bytes before each packet. */
+static void a_transport_stream_with_times_is_read(void **state)
+{
+    (void)state;
+    enum { PACKET = 188 };
+    struct file_view file = map("short.ts");
+    struct buffer timed = {0};
+    for (i64 at = 0; at + PACKET <= file.bytes; at += PACKET) {
+        buffer_append(&timed, "\0\0\0\1", 4);
+        buffer_append(&timed, file.data + at, PACKET);
+    }
+    assert_int_equal(frames_of(timed.data, timed.length, "short.m2ts"), 5);
+    buffer_release(&timed);
     file_unmap(&file);
 }
 
@@ -631,6 +675,8 @@ int main(void)
         cmocka_unit_test(a_damaged_tiff_is_refused),
         cmocka_unit_test(a_tiff_without_lengths_is_refused),
         cmocka_unit_test(a_flipped_bit_in_a_flac_is_noticed),
+        cmocka_unit_test(further_containers_are_read),
+        cmocka_unit_test(a_transport_stream_with_times_is_read),
         cmocka_unit_test(an_ogg_without_its_end_mark_is_read),
         cmocka_unit_test(all_streams_of_an_ogg_must_end),
         cmocka_unit_test(bytes_behind_the_last_box_are_not_read),
