@@ -34,12 +34,14 @@ static bool riff_open_length(u64 length_bytes)
 
 /* RIFF: a list of chunks. Data after the RIFF chunk (ID3v1) is not a chunk; a long AVI file
  * continues with more RIFF chunks. RF64 (EBU Tech 3306) leaves the lengths open and states them in
- * its first chunk with 64 bits: RIFF's, then the data's. */
+ * its first chunk with 64 bits: RIFF's, then the data's. A chunk behind a sound's data may be cut: it
+ * holds titles. */
 static int check_riff(const u8 *bytes, i64 count, const char *origin)
 {
     bool wide = bytes_match(bytes, count, 0, "RF64", 4) && bytes_match(bytes, count, 12, "ds64", 4) && count >= 36;
     u64 size_bytes = little_endian(bytes + 4, 4);
     i64 end = riff_open_length(size_bytes) ? count : 8 + (i64)size_bytes;
+    bool heard = false;
     for (i64 at = 12; at + 8 <= count && (at < end || bytes_match(bytes, count, at, "RIFF", 4));) {
         u64 chunk_bytes = little_endian(bytes + at + 4, 4);
         bool data = memcmp(bytes + at, "data", 4) == 0;
@@ -48,7 +50,11 @@ static int check_riff(const u8 *bytes, i64 count, const char *origin)
         else if (data && riff_open_length(chunk_bytes))
             return 0;
         if (chunk_bytes > (u64)(count - at - 8))
-            return cut_short(origin, data ? "the sound's data" : "a RIFF chunk", (u64)at + 8 + chunk_bytes, count);
+            return heard && at < end && !riff_open_length(size_bytes)
+                       ? 0
+                       : cut_short(origin, data ? "the sound's data" : "a RIFF chunk", (u64)at + 8 + chunk_bytes,
+                                   count);
+        heard |= data;
         at += 8 + (i64)chunk_bytes + (i64)(chunk_bytes & 1);
     }
     return 0;
