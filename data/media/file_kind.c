@@ -81,7 +81,8 @@ const struct file_kind *file_kind_of(const void *data, i64 count)
     /* Streams without a header begin with a packet's sync word. */
     if (count >= 189 && bytes[0] == 0x47 && bytes[188] == 0x47)
         return &mpeg_ts;
-    if (count >= 197 && bytes[4] == 0x47 && bytes[196] == 0x47) /* M2TS: a time of 4 bytes before each packet */
+    /* M2TS: a time of 4 bytes before each packet. */
+    if (count >= 197 && bytes[4] == 0x47 && bytes[196] == 0x47)
         return &mpeg_ts;
     if (count >= 4 && bytes[0] == 0xff && (bytes[1] & 0xf6) == 0xf0)
         return &adts;

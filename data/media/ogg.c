@@ -36,10 +36,11 @@ static bool ogg_page(struct ogg_page *out, const u8 *bytes, i64 count, i64 at)
 enum ogg_codec { OGG_OTHER, OGG_OPUS, OGG_VORBIS, OGG_FLAC, OGG_THEORA };
 struct ogg_stream {
     enum ogg_codec codec;
-    i64 blocks[2]; /* Vorbis: samples of short and long blocks; FLAC: of any, 0: not all are of one size */
-    i64 block;     /* Vorbis: of the packet before; 0: none */
-    int shift;     /* Theora: times are the key frame's, shifted, plus frames since */
-    u8 head[2];    /* of a packet that goes on */
+    /* Samples. Vorbis: of short and of long blocks; FLAC: of each; 0: not all are of one size. */
+    i64 blocks[2];
+    i64 block;  /* Vorbis: of the packet before; 0: none */
+    int shift;  /* Theora: times are the key frame's, shifted, plus frames since */
+    u8 head[2]; /* of a packet that goes on */
     bool goes_on;
     i64 time;            /* at the end of the pages so far */
     i64 packets, length; /* the least of the pages so far */
@@ -76,7 +77,7 @@ static i64 packet_samples(struct ogg_stream *stream, const u8 head[2])
     switch (stream->codec) {
     case OGG_OPUS: /* RFC 6716, 3.1 and 3.2 */
         return opus[head[0] >> 3] * ((head[0] & 3) == 3 ? head[1] & 63 : (head[0] & 3) ? 2 : 1);
-    case OGG_VORBIS: /* Vorbis I, 4.3; encoders have a mode for short blocks and one for long ones */
+    case OGG_VORBIS: /* Vorbis I, 4.3; mode 0 is for short blocks and mode 1 for long ones */
         if (head[0] & 1)
             return 0;
         stream->block = stream->blocks[head[0] >> 1 & 1];
@@ -150,8 +151,8 @@ static void walk(struct ogg_page *last, const u8 *bytes, i64 count)
         *last = page;
 }
 
-/* True if all streams were ended, one or more of them without a mark. `out`: the last page of one of
- * these. */
+/* True if all streams were ended, one or more of them without a mark. `out`: the last page of one
+ * of these. */
 static bool ended_unmarked(struct ogg_page *out, const u8 *bytes, i64 count)
 {
     struct ogg_page page = {0}, last;

@@ -34,8 +34,8 @@ static bool riff_open_length(u64 length_bytes)
 
 /* RIFF: a list of chunks. Data after the RIFF chunk (ID3v1) is not a chunk; a long AVI file
  * continues with more RIFF chunks. RF64 (EBU Tech 3306) leaves the lengths open and states them in
- * its first chunk with 64 bits: RIFF's, then the data's. A chunk behind a sound's data may be cut: it
- * holds titles. */
+ * its first chunk with 64 bits: RIFF's, then the data's. A chunk behind a sound's data may be cut,
+ * because it holds no sound. */
 static int check_riff(const u8 *bytes, i64 count, const char *origin)
 {
     bool wide = bytes_match(bytes, count, 0, "RF64", 4) && bytes_match(bytes, count, 12, "ds64", 4) && count >= 36;

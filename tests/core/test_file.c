@@ -339,7 +339,7 @@ static void a_mapped_file_that_shrinks_is_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        /* First: file_map sets its signal handler once, and cmocka sets its own in front of each test. */
+        /* First: file_map sets its handler once, and cmocka sets its own in front of each test. */
         cmocka_unit_test(a_mapped_file_that_shrinks_is_reported),
         cmocka_unit_test(a_file_is_replaced_and_leaves_nothing_beside),
         cmocka_unit_test(readers_see_the_old_file_until_commit),

@@ -545,7 +545,8 @@ static void a_box_that_lacks_samples_is_cut_short(void **state)
         i64 mdat = padded.length;
         while (memcmp(padded.data + mdat - 4, "mdat", 4) != 0)
             mdat--;
-        padded.data[mdat - 6] = (char)(padded.data[mdat - 6] + 1); /* 256 bytes longer than the file */
+        /* 256 bytes longer than the file. */
+        padded.data[mdat - 6] = (char)(padded.data[mdat - 6] + 1);
         check_same(&padded, &whole, whole.length, names[i]);
         buffer_release(&whole);
         buffer_release(&moved);
@@ -611,7 +612,8 @@ static void no_more_than_one_frame_is_missing(void **state)
     i64 tag = 10 + file.data[9], first = bytes_of_mp3_frame(NULL);
     make_frames(&frames, ends, "bare.mp3", bytes_of_mp3_frame);
     buffer_append(&mp3, file.data + tag, first);
-    assert_memory_equal(mp3.data + 36, "Info", 4); /* behind 4 bytes of header and 32 of side information */
+    /* Behind 4 bytes of header and 32 of side information. */
+    assert_memory_equal(mp3.data + 36, "Info", 4);
     mp3.data[36 + 11] = REPEATED;
     buffer_append(&mp3, frames.data, frames.length);
     buffer_append(&cut, mp3.data, mp3.length - 30);
