@@ -130,7 +130,7 @@ int check_mp3(const u8 *bytes, i64 count, const char *origin)
     i64 missing = run.stated ? max_i64(0, run.stated + 1 - run.frames) : run.cut_bytes > 0;
     if (missing == 0 || (missing == 1 && run.frames >= FRAMES_PER_MISSING))
         return 0;
-    if (run.cut_bytes)
+    if (!run.stated)
         return cut_short(origin, "an MP3 frame", (u64)(run.end + run.cut_bytes), count);
     return error_set("%s: cut short: %lld of the %lld MP3 frames that the first one states; copy it again", origin,
                      (long long)run.frames - 1, (long long)run.stated);
