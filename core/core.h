@@ -232,6 +232,8 @@ struct file_view { /* a read-only mapping */
     const u8 *data;
     i64 bytes;
 };
+/* Reading a page of the mapping that cannot be read, because the file was made shorter or its disk
+ * failed, ends the program with a message and STATUS_FAILED. */
 int file_map(struct file_view *view, const char *path);
 void file_unmap(struct file_view *view);
 u64 hash_pieces(const struct file_view *pieces, i64 count, u64 seed); /* hash_bytes of the concatenation */

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +18,80 @@
 
 #define BUFFER_BYTES ((i64)1 << 16)
 #define OPEN_DIRECTORIES 32
+
+/* ---- Mappings ---- */
+
+struct file_mapping {
+    const u8 *data;
+    i64 bytes;
+    char *path;
+    struct file_mapping *next;
+};
+/* Nothing is read from a mapped file while the lock is held, so a fault cannot find its own thread
+ * holding it. */
+static pthread_mutex_t mappings_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct file_mapping *mappings;
+static struct sigaction handled_before;
+
+/* Ends the program with a message when a page of a mapped file cannot be read. Any other fault is
+ * left to the handler that was installed before. */
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    const u8 *at = info->si_addr;
+    pthread_mutex_lock(&mappings_lock);
+    struct file_mapping *m = mappings;
+    i64 page_bytes = sysconf(_SC_PAGESIZE);
+    while (m && (at < m->data || at >= m->data + round_up(m->bytes, page_bytes)))
+        m = m->next;
+    if (m) {
+        char text[4096];
+        struct stat status;
+        bool shorter = stat(m->path, &status) == 0 && status.st_size < m->bytes;
+        int length = snprintf(text, sizeof text, "\nweft: %s: byte %lld cannot be read: %s\n", m->path,
+                              (long long)(at - m->data),
+                              shorter ? "the file was made shorter while it was read; copy it again and run again"
+                                      : "its disk or network failed; check them and run again");
+        ssize_t written = write(STDERR_FILENO, text, (size_t)min_i64(length, (i64)sizeof text - 1));
+        (void)written;
+        _exit(STATUS_FAILED);
+    }
+    pthread_mutex_unlock(&mappings_lock);
+    sigaction(number, &handled_before, NULL); /* the access is repeated */
+}
+
+static void handle_bus_errors(void)
+{
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, &action, &handled_before);
+}
+
+static void note_mapping(const struct file_view *view, const char *path)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct file_mapping *m = memory_alloc(sizeof *m);
+    *m = (struct file_mapping){.data = view->data, .bytes = view->bytes, .path = string_copy(path)};
+    pthread_once(&once, handle_bus_errors);
+    pthread_mutex_lock(&mappings_lock);
+    m->next = mappings;
+    mappings = m;
+    pthread_mutex_unlock(&mappings_lock);
+}
+
+static void forget_mapping(const struct file_view *view)
+{
+    pthread_mutex_lock(&mappings_lock);
+    struct file_mapping **at = &mappings;
+    while (*at && (*at)->data != view->data)
+        at = &(*at)->next;
+    struct file_mapping *m = *at;
+    if (m)
+        *at = m->next;
+    pthread_mutex_unlock(&mappings_lock);
+    if (m)
+        memory_free(m->path);
+    memory_free(m);
+}
 
 static int map_descriptor(struct file_view *view, int descriptor, const char *path)
 {
@@ -31,6 +107,7 @@ static int map_descriptor(struct file_view *view, int descriptor, const char *pa
     if (data == MAP_FAILED)
         return error_errno("%s: cannot be mapped into memory", path);
     *view = (struct file_view){.data = data, .bytes = (i64)status.st_size};
+    note_mapping(view, path);
     return 0;
 }
 
@@ -58,10 +135,14 @@ int file_map(struct file_view *view, const char *path)
 
 void file_unmap(struct file_view *view)
 {
-    if (view->bytes)
+    if (view->bytes) {
+        forget_mapping(view);
         munmap((void *)view->data, (size_t)view->bytes);
+    }
     *view = (struct file_view){0};
 }
+
+/* ---- Whole files ---- */
 
 static int read_descriptor(struct buffer *out, int descriptor, const char *path)
 {

@@ -167,6 +167,7 @@ static void start_threads(const struct cpu_place *places, int count)
     atomic_store(&pool.stop, false);
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);                     /* a mapped file that fails; see file_map */
     pthread_sigmask(SIG_SETMASK, &all, &before); /* workers inherit it; see signals_catch */
     for (int i = 1; i < pool.count; i++)
         require(pthread_create(&pool.threads[i], NULL, worker_main, (void *)(intptr_t)i) == 0, "cannot start thread %d",

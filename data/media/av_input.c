@@ -13,6 +13,10 @@ static int give_bytes(void *opaque, u8 *out, int wanted)
     if (given <= 0)
         return AVERROR_EOF;
     memcpy(out, input->bytes + input->at, (size_t)given);
+    const struct ogg_mark *mark = &input->mark;
+    for (i64 i = mark->at; mark->at >= 0 && i < mark->at + (i64)sizeof mark->header; i++)
+        if (i >= input->at && i < input->at + given)
+            out[i - input->at] = mark->header[i - mark->at];
     input->at += given;
     return given;
 }
@@ -55,6 +59,7 @@ void input_init(struct av_input *input, const void *bytes, i64 count, const char
     av_capture_log();
     *input = (struct av_input){
         .origin = origin, .kind = kind, .bytes = bytes, .count = count, .most_pixels = picture_rules_usual.most_pixels};
+    input->mark.at = -1;
     input->packet = av_packet_alloc();
     input->frame = av_frame_alloc();
     input->format = avformat_alloc_context();
@@ -66,11 +71,32 @@ void input_init(struct av_input *input, const void *bytes, i64 count, const char
     input->format->max_probe_packets = 0; /* probe a WAV's samples by their first packet only */
 }
 
+/* Leaves out a cut last frame, which decoders fill up, and bytes in front of the first frame, which
+ * hide from libav what that frame says of the encoder's padding. */
+static void keep_whole_frames(struct av_input *input)
+{
+    struct frame_run run = {0};
+    bool mp3 = strcmp(input->kind->reader, "mp3") == 0;
+    if (mp3)
+        mp3_scan(&run, input->bytes, input->count);
+    else if (strcmp(input->kind->reader, "aac") == 0)
+        adts_scan(&run, input->bytes, input->count);
+    if (run.cut_bytes)
+        input->count = run.end;
+    if (mp3 && run.frames && run.begin > id3_bytes(input->bytes, input->count)) {
+        input->bytes += run.begin;
+        input->count -= run.begin;
+    }
+}
+
 int input_open(struct av_input *input, const void *bytes, i64 count, const char *origin, const struct file_kind *kind)
 {
     input_init(input, bytes, count, origin, kind);
     if (file_check_whole(kind, bytes, count, origin) < 0)
         return -1;
+    if (strcmp(kind->reader, "ogg") == 0)
+        input->mark = ogg_mark_end(bytes, count);
+    keep_whole_frames(input);
     const AVInputFormat *demuxer = av_find_input_format(kind->reader);
     if (!demuxer)
         return error_set("%s: %s: this libavformat has no '%s' reader; convert the file or install another FFmpeg",

@@ -2,7 +2,7 @@
  * readers all read through it. */
 #ifndef WEFT_DATA_AV_INPUT_H
 #define WEFT_DATA_AV_INPUT_H
-#include "data/media/file_kind.h"
+#include "data/media/whole.h"
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 
@@ -11,6 +11,7 @@ struct av_input {
     const struct file_kind *kind;
     const u8 *bytes;
     i64 count, at; /* count: bytes in the file; at: the demuxer's position */
+    struct ogg_mark mark;
     AVFormatContext *format;
     AVIOContext *io;
     AVStream *stream;

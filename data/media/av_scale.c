@@ -143,7 +143,7 @@ static int scaler_set(struct scaler *scaler, const struct scale_key *key, const 
     if (scaler->sws && memcmp(&scaler->key, key, sizeof *key) == 0)
         return 0;
     scaler_release(scaler);
-    *scaler = (struct scaler){.rules = scaler->rules, .key = *key};
+    *scaler = (struct scaler){.rules = scaler->rules, .crop = scaler->crop, .key = *key};
     bool bright = key->light != LIGHT_SDR;
     bool even = wants_even(key) && !bright, clear = has_transparency(key->format) && !bright;
     int width = key->width + (even && key->width & 1), height = key->height + (even && key->height & 1);

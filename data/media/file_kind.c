@@ -1,6 +1,6 @@
 /* Detects a file's kind from its first bytes. It uses no libav, since it runs before any
  * decoder. */
-#include "data/media/file_kind.h"
+#include "data/media/whole.h"
 #include <string.h>
 
 struct magic {
@@ -46,15 +46,16 @@ static const struct magic magics[] = {
     MAGIC(0, "OggS", NULL, "an Ogg file", FILE_CONTAINER, "ogg"),
     MAGIC(0, "FLV\x01", NULL, "an FLV file", FILE_CONTAINER, "flv"),
     MAGIC(0, "\0\0\x01\xba", NULL, "an MPEG programme stream", FILE_CONTAINER, "mpeg"),
+    MAGIC(0, "\x30\x26\xb2\x75\x8e\x66\xcf\x11", NULL, "an ASF file (WMV, WMA)", FILE_CONTAINER, "asf"),
     MAGIC(0, "RIFF", "WAVE", "a WAV sound", FILE_SOUND, "wav"),
     MAGIC(0, "RF64", "WAVE", "a WAV sound", FILE_SOUND, "wav"),
     MAGIC(0, "fLaC", NULL, "a FLAC sound", FILE_SOUND, "flac"),
     MAGIC(0, "FORM", "AIFF", "an AIFF sound", FILE_SOUND, "aiff"),
     MAGIC(0, "FORM", "AIFC", "an AIFF sound", FILE_SOUND, "aiff"),
     MAGIC(0, ".snd", NULL, "an AU sound", FILE_SOUND, "au"),
-    MAGIC(0, "ID3", NULL, "an MP3 sound", FILE_SOUND, "mp3"),
 };
 static const struct file_kind mpeg_ts = {"an MPEG transport stream", FILE_CONTAINER, "mpegts"};
+static const struct file_kind flac = {"a FLAC sound", FILE_SOUND, "flac"};
 static const struct file_kind mp3 = {"an MP3 sound", FILE_SOUND, "mp3"};
 static const struct file_kind adts = {"an AAC sound", FILE_SOUND, "aac"};
 
@@ -72,14 +73,22 @@ const struct file_kind *file_kind_of(const void *data, i64 count)
             (!magic->also || bytes_match(bytes, count, 8, magic->also, 4)))
             return &magic->kind;
     }
+    i64 tags_bytes = id3_bytes(bytes, count);
+    if (tags_bytes && bytes_match(bytes, count, tags_bytes, "fLaC", 4))
+        return &flac;
+    if (tags_bytes)
+        return tags_bytes < count && adts_begins(bytes + tags_bytes, count - tags_bytes) ? &adts : &mp3;
     /* Streams without a header begin with a packet's sync word. */
     if (count >= 189 && bytes[0] == 0x47 && bytes[188] == 0x47)
+        return &mpeg_ts;
+    /* M2TS: a time of 4 bytes before each packet. */
+    if (count >= 197 && bytes[4] == 0x47 && bytes[196] == 0x47)
         return &mpeg_ts;
     if (count >= 4 && bytes[0] == 0xff && (bytes[1] & 0xf6) == 0xf0)
         return &adts;
     if (count >= 4 && bytes[0] == 0xff && (bytes[1] & 0xe6) == 0xe2)
         return &mp3;
-    return NULL;
+    return mp3_begin(bytes, count) >= 0 ? &mp3 : NULL;
 }
 
 /* Detects APNG: a chunk acTL precedes the picture's data. */

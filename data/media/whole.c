@@ -1,25 +1,9 @@
 /* Checks that a file's end is present, by the lengths and counts in its own bytes. Decoders do not
  * report a missing end: most return the part they found. It uses no libav. */
-#include "data/media/file_kind.h"
+#include "data/media/whole.h"
 #include <string.h>
 
-static u64 big_endian(const u8 *bytes, int length)
-{
-    u64 value = 0;
-    for (int i = 0; i < length; i++)
-        value = value << 8 | bytes[i];
-    return value;
-}
-
-static u64 little_endian(const u8 *bytes, int length)
-{
-    u64 value = 0;
-    for (int i = length - 1; i >= 0; i--)
-        value = value << 8 | bytes[i];
-    return value;
-}
-
-static int cut_short(const char *origin, const char *what, u64 wanted_bytes, i64 count)
+int cut_short(const char *origin, const char *what, u64 wanted_bytes, i64 count)
 {
     return error_set("%s: cut short: %s extends to byte %llu, the file ends at byte %lld; copy it again", origin, what,
                      (unsigned long long)wanted_bytes, (long long)count);
@@ -41,30 +25,6 @@ static int check_png(const u8 *bytes, i64 count, const char *origin)
                      (long long)count);
 }
 
-/* ISO/IEC 14496-12: boxes with a 32-bit size; 1: a 64-bit size follows the type; 0: up to the end
- * of the file. */
-static int check_boxes(const u8 *bytes, i64 count, const char *origin)
-{
-    for (i64 at = 0; at < count;) {
-        if (count - at < 8)
-            return cut_short(origin, "an MP4 box", (u64)at + 8, count);
-        u64 box_bytes = big_endian(bytes + at, 4), header_bytes = 8;
-        if (box_bytes == 1 && count - at >= 16) {
-            box_bytes = big_endian(bytes + at + 8, 8);
-            header_bytes = 16;
-        }
-        if (box_bytes == 0)
-            return 0;
-        if (box_bytes < header_bytes)
-            return error_set("%s: damaged: the MP4 box at byte %lld says it has %llu bytes", origin, (long long)at,
-                             (unsigned long long)box_bytes);
-        if (box_bytes > (u64)(count - at))
-            return cut_short(origin, "an MP4 box", (u64)at + box_bytes, count);
-        at += (i64)box_bytes;
-    }
-    return 0;
-}
-
 /* True if a length was left open, as programs that write to a pipe do: 0 or nearly the largest
  * number. */
 static bool riff_open_length(u64 length_bytes)
@@ -74,12 +34,14 @@ static bool riff_open_length(u64 length_bytes)
 
 /* RIFF: a list of chunks. Data after the RIFF chunk (ID3v1) is not a chunk; a long AVI file
  * continues with more RIFF chunks. RF64 (EBU Tech 3306) leaves the lengths open and states them in
- * its first chunk with 64 bits: RIFF's, then the data's. */
+ * its first chunk with 64 bits: RIFF's, then the data's. A chunk behind a sound's data may be cut,
+ * because it holds no sound. */
 static int check_riff(const u8 *bytes, i64 count, const char *origin)
 {
     bool wide = bytes_match(bytes, count, 0, "RF64", 4) && bytes_match(bytes, count, 12, "ds64", 4) && count >= 36;
     u64 size_bytes = little_endian(bytes + 4, 4);
     i64 end = riff_open_length(size_bytes) ? count : 8 + (i64)size_bytes;
+    bool heard = false;
     for (i64 at = 12; at + 8 <= count && (at < end || bytes_match(bytes, count, at, "RIFF", 4));) {
         u64 chunk_bytes = little_endian(bytes + at + 4, 4);
         bool data = memcmp(bytes + at, "data", 4) == 0;
@@ -88,7 +50,11 @@ static int check_riff(const u8 *bytes, i64 count, const char *origin)
         else if (data && riff_open_length(chunk_bytes))
             return 0;
         if (chunk_bytes > (u64)(count - at - 8))
-            return cut_short(origin, data ? "the sound's data" : "a RIFF chunk", (u64)at + 8 + chunk_bytes, count);
+            return heard && at < end && !riff_open_length(size_bytes)
+                       ? 0
+                       : cut_short(origin, data ? "the sound's data" : "a RIFF chunk", (u64)at + 8 + chunk_bytes,
+                                   count);
+        heard |= data;
         at += 8 + (i64)chunk_bytes + (i64)(chunk_bytes & 1);
     }
     return 0;
@@ -218,26 +184,6 @@ static int check_tiff(const u8 *bytes, i64 count, const char *origin)
                      origin);
 }
 
-/* Ogg (RFC 3533): pages; a flag marks the last page of a stream. */
-static int check_ogg(const u8 *bytes, i64 count, const char *origin)
-{
-    i64 at = 0;
-    bool ended = false;
-    while (bytes_match(bytes, count, at, "OggS", 4)) {
-        i64 segments = at + 27 <= count ? bytes[at + 26] : 0, end = at + 27 + segments;
-        if (end <= count)
-            for (i64 i = 0; i < segments; i++)
-                end += bytes[at + 27 + i];
-        if (end > count)
-            return cut_short(origin, "an Ogg page", (u64)end, count);
-        ended = bytes[at + 5] & 4;
-        at = end;
-    }
-    return ended ? 0
-                 : error_set("%s: cut short: the last page of an Ogg stream is missing behind byte %lld; copy it again",
-                             origin, (long long)at);
-}
-
 /* FLV: a header and tags. A tag states the length of its data in front and its own length
  * behind. */
 static int check_flv(const u8 *bytes, i64 count, const char *origin)
@@ -250,6 +196,23 @@ static int check_flv(const u8 *bytes, i64 count, const char *origin)
         at = end + 4;
     }
     return 0;
+}
+
+/* ASF (WMV, WMA): a header of objects, each an identifier of 16 bytes and a size. The one of the
+ * file's properties states the length of the file, unless it was sent live. */
+static int check_asf(const u8 *bytes, i64 count, const char *origin)
+{
+    enum { LIVE = 1 };
+    static const char properties[] = "\xa1\xdc\xab\x8c\x47\xa9\xcf\x11\x8e\xe4\x00\xc0\x0c\x20\x53\x65";
+    u64 end = count >= 30 ? little_endian(bytes + 16, 8) : 30;
+    for (i64 at = 30, size; end <= (u64)count && at + 92 <= (i64)end; at += size) {
+        size = (i64)little_endian(bytes + at + 16, 8);
+        if (memcmp(bytes + at, properties, 16) == 0 && !(little_endian(bytes + at + 88, 4) & LIVE))
+            end = little_endian(bytes + at + 40, 8);
+        if (size < 24 || size > count - at)
+            break;
+    }
+    return end > (u64)count ? cut_short(origin, "the ASF header", end, count) : 0;
 }
 
 /* Sun's .snd: offset and length of the data; a length of all ones is unknown. */
@@ -266,74 +229,6 @@ static int check_aiff(const u8 *bytes, i64 count, const char *origin)
     return end > (u64)count ? cut_short(origin, "the AIFF header", end, count) : 0;
 }
 
-/* ISO/IEC 13818-7, 6.2: frames with a 12-bit sync word and a 13-bit length. Data after the last
- * frame is ignored. */
-static int check_adts(const u8 *bytes, i64 count, const char *origin)
-{
-    for (i64 at = 0; at < count && bytes[at] == 0xff && (at + 1 == count || (bytes[at + 1] & 0xf6) == 0xf0);) {
-        i64 frame_bytes = at + 6 <= count ? (i64)(big_endian(bytes + at + 3, 3) >> 5 & 0x1fff) : 7;
-        if (frame_bytes < 7)
-            break;
-        if (frame_bytes > count - at)
-            return cut_short(origin, "an AAC frame", (u64)(at + frame_bytes), count);
-        at += frame_bytes;
-    }
-    return 0;
-}
-
-struct mp3_frame {
-    /* bytes: of the whole frame; side_bytes: of the side information after the header. */
-    i64 bytes, side_bytes;
-};
-
-/* Parses a 32-bit header of Layer III: MPEG-1 (ISO/IEC 11172-3, 2.4.2.3), MPEG-2 and 2.5 (13818-3).
- * False if invalid. */
-static bool mp3_frame(struct mp3_frame *out, const u8 *bytes, i64 count)
-{
-    static const int rates_kbit[2][15] = {{0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160},
-                                          {0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320}};
-    static const int rates_hz[3] = {44100, 48000, 32000};
-    u32 header = count >= 4 ? (u32)big_endian(bytes, 4) : 0;
-    u32 version = header >> 19 & 3, layer = header >> 17 & 3, rate = header >> 12 & 15, speed = header >> 10 & 3;
-    if (header >> 21 != 0x7ff || version == 1 || layer != 1 || rate == 0 || rate == 15 || speed == 3)
-        return false;
-    bool first = version == 3, mono = (header >> 6 & 3) == 3;
-    int hz = rates_hz[speed] >> (first ? 0 : version == 2 ? 1 : 2);
-    out->bytes = (first ? 144000 : 72000) * rates_kbit[first][rate] / hz + (header >> 9 & 1);
-    out->side_bytes = first ? (mono ? 17 : 32) : (mono ? 9 : 17);
-    return true;
-}
-
-/* Number of frames stated in the first one, 0 if it states none. Encoders put an empty frame first
- * with "Xing" or "Info", flags and, if bit 0 is set, the count. */
-static i64 mp3_frames_stated(const u8 *bytes, i64 count, const struct mp3_frame *frame)
-{
-    i64 at = 4 + frame->side_bytes;
-    bool stated = bytes_match(bytes, count, at, "Xing", 4) || bytes_match(bytes, count, at, "Info", 4);
-    return stated && at + 12 <= count && bytes[at + 7] & 1 ? (i64)big_endian(bytes + at + 8, 4) : 0;
-}
-
-/* MP3: counts frames up to other data (ID3v1, APE), which is ignored. */
-static int check_mp3(const u8 *bytes, i64 count, const char *origin)
-{
-    i64 at = 0, frames = 0, stated = 0;
-    struct mp3_frame frame;
-    if (bytes_match(bytes, count, 0, "ID3", 3) && count >= 10)
-        at = 10 + (bytes[6] << 21 | bytes[7] << 14 | bytes[8] << 7 | bytes[9]) + (bytes[5] & 0x10 ? 10 : 0);
-    if (at >= count)
-        return cut_short(origin, "the ID3 tag", (u64)at, count);
-    for (; at < count && mp3_frame(&frame, bytes + at, count - at); at += frame.bytes, frames++) {
-        if (frame.bytes > count - at)
-            return cut_short(origin, "an MP3 frame", (u64)(at + frame.bytes), count);
-        if (frames == 0)
-            stated = mp3_frames_stated(bytes + at, frame.bytes, &frame);
-    }
-    if (stated == 0 || frames == 0 || frames > stated)
-        return 0;
-    return error_set("%s: cut short: %lld of the %lld MP3 frames that the first one states; copy it again", origin,
-                     (long long)frames - 1, (long long)stated);
-}
-
 int file_check_whole(const struct file_kind *kind, const void *bytes, i64 count, const char *origin)
 {
     static const struct {
@@ -343,7 +238,7 @@ int file_check_whole(const struct file_kind *kind, const void *bytes, i64 count,
                   {"bmp", check_bmp},    {"tiff", check_tiff}, {"gif", check_gif},          {"mov", check_boxes},
                   {"heif", check_boxes}, {"avi", check_riff},  {"matroska", check_segment}, {"ogg", check_ogg},
                   {"flv", check_flv},    {"wav", check_riff},  {"aiff", check_aiff},        {"au", check_au},
-                  {"aac", check_adts},   {"mp3", check_mp3}};
+                  {"asf", check_asf},    {"aac", check_adts},  {"mp3", check_mp3}};
     for (i64 i = 0; i < COUNT_OF(checks); i++)
         if (strcmp(checks[i].reader, kind->reader) == 0)
             return checks[i].check(bytes, count, origin);

@@ -3,6 +3,7 @@
 
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 static void put(const char *path, const char *text)
 {
@@ -282,9 +283,64 @@ static void a_named_pipe_is_refused_at_once(void **state)
     assert_says("found a named pipe");
 }
 
+static void read_byte(void *context, i64 tile, int worker)
+{
+    volatile const u8 *byte = context;
+    (void)tile;
+    if (worker == 0 && workers_count() > 1)
+        usleep(1000); /* leaves it to another thread */
+    else
+        (void)*byte;
+}
+
+/* Returns the status of a process that shortens a mapped file to a page and reads byte `at` in a
+ * thread of its workers. What it says is in the file "said". */
+static int read_of_shortened(i64 bytes, i64 at)
+{
+    char *content = memory_alloc(bytes);
+    memset(content, 'x', (size_t)bytes);
+    succeed(file_replace(path_of("shrinks"), content, bytes));
+    memory_free(content);
+    pid_t child = fork();
+    if (child == 0) {
+        struct file_view other, view;
+        workers_start(2);
+        bool ready = freopen(path_of("said"), "w", stderr) && file_map(&view, path_of("shrinks")) == 0 &&
+                     file_map(&other, path_of("target")) == 0 &&
+                     truncate(path_of("shrinks"), sysconf(_SC_PAGESIZE)) == 0;
+        if (ready)
+            workers_run(100, read_byte, (void *)(view.data + at));
+        _exit(ready ? 0 : 99);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (!WIFEXITED(status))
+        fail_msg("ended by signal %d", WTERMSIG(status));
+    return WEXITSTATUS(status);
+}
+
+static void a_mapped_file_that_shrinks_is_reported(void **state)
+{
+    (void)state;
+    const i64 page_bytes = sysconf(_SC_PAGESIZE);
+    struct buffer said = {0};
+    char *byte = string_format("byte %lld cannot be read", (long long)(2 * page_bytes + 5));
+    put(path_of("target"), "stays");
+    assert_int_equal(read_of_shortened(3 * page_bytes - 7, page_bytes - 1), 0);
+    assert_int_equal(read_of_shortened(3 * page_bytes - 7, 2 * page_bytes + 5), STATUS_FAILED);
+    succeed(file_read(&said, path_of("said")));
+    assert_non_null(strstr(said.data, path_of("shrinks")));
+    assert_non_null(strstr(said.data, byte));
+    assert_non_null(strstr(said.data, "made shorter"));
+    buffer_release(&said);
+    memory_free(byte);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        /* First: file_map sets its handler once, and cmocka sets its own in front of each test. */
+        cmocka_unit_test(a_mapped_file_that_shrinks_is_reported),
         cmocka_unit_test(a_file_is_replaced_and_leaves_nothing_beside),
         cmocka_unit_test(readers_see_the_old_file_until_commit),
         cmocka_unit_test(an_abandoned_file_leaves_the_old_one),

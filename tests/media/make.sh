@@ -85,4 +85,16 @@ ff -i "$work/two.wav" -t 0.02 -rf64 always -f wav "${plain[@]}" short.rf64
 ff -f lavfi -i "$moving" -frames:v 5 -pix_fmt yuv420p -c:v flv1 "${plain[@]}" short.flv
 ff -f lavfi -i "$moving" -frames:v 2 -pix_fmt yuvj420p -c:v mjpeg "${plain[@]}" short.avi
 ff -f lavfi -i "$moving" -frames:v 5 -pix_fmt yuv420p -c:v libvpx-vp9 -f webm -live 1 "${plain[@]}" - | cat >live.webm
+ff -f lavfi -i "$moving" -frames:v 5 -pix_fmt yuv420p -c:v mpeg2video -r 25 "${plain[@]}" short.mpg
+ff -f lavfi -i "$moving" -frames:v 5 -pix_fmt yuv420p -c:v libx264 -preset veryslow "${plain[@]}" short.ts
+ff -f lavfi -i "$moving" -frames:v 5 -pix_fmt yuv420p -c:v wmv2 -f asf "${plain[@]}" short.wmv
+ff -i "$work/two.wav" -c:a wmav2 -b:a 64k -f asf "${plain[@]}" short.wma
+ff -f lavfi -i "$moving" -frames:v 5 -s 128x96 -pix_fmt yuv420p -c:v h263 "${plain[@]}" short.3gp
+
+# ---- Ogg of two or more pages a stream, from which the tests take the marks of the end ----
+ff -f lavfi -i "aevalsrc='0.4*sin(2*PI*440*t)':s=16000:d=1.5" -c:a pcm_s16le "$work/tone.wav"
+ff -i "$work/tone.wav" -c:a libvorbis -q:a 0 "${plain[@]}" no-mark.ogg
+ff -i "$work/tone.wav" -t 0.4 -c:a flac -page_duration 200000 -f ogg "${plain[@]}" no-mark.oga
+ff -f lavfi -i "$moving" -i "$work/tone.wav" -frames:v 5 -t 0.6 -pix_fmt yuv420p -c:v libtheora -c:a libvorbis -q:a 0 \
+    -page_duration 200000 "${plain[@]}" no-mark.ogv
 du -bc -- * | tail -1

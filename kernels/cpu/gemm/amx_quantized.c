@@ -73,12 +73,19 @@ INLINED struct amx_byte_planes split_16(struct matrix a, i64 row, i64 column, __
     return (struct amx_byte_planes){_mm512_cvtepi32_epi8(high), _mm512_cvtepi32_epi8(low)};
 }
 
+/* The largest magnitude of a row; not finite if any number is not. Magnitudes are compared as
+ * integers, because a maximum of floats drops NaN. */
 static float largest_of(struct matrix a, i64 row)
 {
-    __m512 most = _mm512_setzero_ps();
+    const __m512i size = _mm512_set1_epi32(0x7fffffff);
+    __m512i most = _mm512_setzero_si512();
     for (i64 i = 0; i < a.columns; i += 16)
-        most = _mm512_max_ps(most, _mm512_abs_ps(load_16(a, row, i)));
-    return _mm512_reduce_max_ps(most);
+        most = _mm512_max_epi32(most, _mm512_and_si512(_mm512_castps_si512(load_16(a, row, i)), size));
+    union {
+        i32 bits;
+        float value;
+    } largest = {_mm512_reduce_max_epi32(most)};
+    return largest.value;
 }
 
 static float factor_of(float largest)

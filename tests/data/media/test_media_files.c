@@ -222,9 +222,10 @@ static void no_file_that_is_cut_short_is_read_in_part(void **state)
 {
     (void)state;
     static const char *const names[] = {
-        "full-chroma.jpg", "progressive.jpg", "lossy.webp", "lossless.webp",  "raw.tiff",   "lzw.tiff",  "five.gif",
-        "vp9.webm",        "live.webm",       "short.avi",  "bt709-full.mp4", "two.flac",   "two.mp3",   "two.m4a",
-        "two.ogg",         "two.opus",        "two.webm",   "short.au",       "short.aiff", "short.rf64"};
+        "full-chroma.jpg", "progressive.jpg", "lossy.webp", "lossless.webp", "raw.tiff",       "lzw.tiff",
+        "five.gif",        "vp9.webm",        "live.webm",  "short.avi",     "bt709-full.mp4", "two.flac",
+        "two.mp3",         "two.m4a",         "two.ogg",    "two.opus",      "two.webm",       "short.au",
+        "short.aiff",      "short.rf64",      "short.wmv",  "short.wma"};
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         struct file_view file = map(names[i]);
         i64 half = count_half(file.data, file.bytes, names[i]);
@@ -347,6 +348,321 @@ static void a_flipped_bit_in_a_flac_is_noticed(void **state)
     file_unmap(&file);
 }
 
+/* ---- Further containers ---- */
+
+static i64 frames_of(const void *bytes, i64 count, const char *name)
+{
+    struct media_files_content content;
+    if (read_any(&content, bytes, count, name) < 0)
+        fail_msg("%s", error_text());
+    i64 frames = content.clip.frames;
+    content_release(&content);
+    return frames;
+}
+
+static void further_containers_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        i64 frames;
+    } clips[] = {{"short.mpg", 5}, {"short.ts", 5},  {"short.3gp", 5},
+                 {"short.wmv", 5}, {"short.flv", 5}, {"short.wma", 0}};
+    for (i64 i = 0; i < COUNT_OF(clips); i++) {
+        struct file_view file = map(clips[i].name);
+        assert_int_equal(frames_of(file.data, file.bytes, clips[i].name), clips[i].frames);
+        file_unmap(&file);
+    }
+}
+
+/* Cameras put a time of 4 bytes before each packet. */
+static void a_transport_stream_with_times_is_read(void **state)
+{
+    (void)state;
+    enum { PACKET = 188 };
+    struct file_view file = map("short.ts");
+    struct buffer timed = {0};
+    for (i64 at = 0; at + PACKET <= file.bytes; at += PACKET) {
+        buffer_append(&timed, "\0\0\0\1", 4);
+        buffer_append(&timed, file.data + at, PACKET);
+    }
+    assert_int_equal(frames_of(timed.data, timed.length, "short.m2ts"), 5);
+    buffer_release(&timed);
+    file_unmap(&file);
+}
+
+/* ---- Whole, though not as written ---- */
+
+static void append_file(struct buffer *out, const char *name)
+{
+    struct file_view file = map(name);
+    buffer_append(out, file.data, file.bytes);
+    file_unmap(&file);
+}
+
+/* `file` must read as the first `like_bytes` of `like` do. */
+static void check_same(const struct buffer *file, const struct buffer *like, i64 like_bytes, const char *name)
+{
+    struct media_files_content got, wanted;
+    if (read_any(&wanted, like->data, like_bytes, name) < 0 || read_any(&got, file->data, file->length, name) < 0)
+        fail_msg("%s", error_text());
+    if (!same_content(&got, &wanted))
+        fail_msg("%s: %lld samples, expected %lld", name, (long long)got.sound.samples,
+                 (long long)wanted.sound.samples);
+    content_release(&got);
+    content_release(&wanted);
+}
+
+static void refuse_any(const struct buffer *file, i64 count, const char *name)
+{
+    struct media_files_content content;
+    if (read_any(&content, file->data, count, name) == 0)
+        fail_msg("%s: %lld bytes of %lld are read", name, (long long)count, (long long)file->length);
+    assert_says("cut short");
+}
+
+static i64 ogg_page_end(const struct buffer *ogg, i64 at)
+{
+    const u8 *page = (const u8 *)ogg->data + at;
+    i64 end = at + 27 + page[26];
+    for (i64 i = 0; i < page[26]; i++)
+        end += page[27 + i];
+    return end;
+}
+
+/* Appends a file without the marks of its streams' ends. Returns where its last page begins. */
+static i64 append_unmarked(struct buffer *out, const char *name)
+{
+    i64 last = 0;
+    append_file(out, name);
+    for (i64 at = 0; at < out->length; at = ogg_page_end(out, at)) {
+        out->data[at + 5] &= (char)~4;
+        last = at;
+    }
+    return last;
+}
+
+/* Recorders that are switched off leave out the mark of the end. */
+static void an_ogg_without_its_end_mark_is_read(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"two.opus", "no-mark.ogg", "no-mark.oga"};
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        struct buffer whole = {0}, bare = {0};
+        append_file(&whole, names[i]);
+        i64 last = append_unmarked(&bare, names[i]);
+        check_same(&bare, &whole, whole.length, names[i]);
+        refuse_any(&bare, last, names[i]);
+        refuse_any(&bare, last + 2, names[i]);
+        refuse_any(&bare, bare.length - 1, names[i]);
+        buffer_append(&bare, "TAG of a title", 14);
+        check_same(&bare, &whole, whole.length, names[i]);
+        buffer_release(&whole);
+        buffer_release(&bare);
+    }
+}
+
+/* The sound has ended, the pictures have not. */
+static void all_streams_of_an_ogg_must_end(void **state)
+{
+    (void)state;
+    struct buffer bare = {0};
+    i64 last = append_unmarked(&bare, "no-mark.ogv");
+    refuse_any(&bare, last, "no-mark.ogv");
+    buffer_release(&bare);
+}
+
+/* Players, cameras and broken copies append what is no box. */
+static void bytes_behind_the_last_box_are_not_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        i64 count;
+    } tails[] = {{"\x48\xb5\x9bpand so on", 13},
+                 {"TAG of a title", 14},
+                 {"abc", 3},
+                 {"\0\0\0\x03\xa9xyz", 8},
+                 {"\0\0\1\0free", 8}};
+    static const char *const names[] = {"two.m4a", "bt709-full.mp4", "pictures/still.heic"};
+    for (i64 i = 0; i < COUNT_OF(names) * COUNT_OF(tails); i++) {
+        const char *name = names[i / COUNT_OF(tails)];
+        bool heif = i / COUNT_OF(tails) == 2;
+        struct buffer whole = {0}, more = {0};
+        append_file(&whole, name);
+        append_file(&more, name);
+        buffer_append(&more, tails[i % COUNT_OF(tails)].bytes, tails[i % COUNT_OF(tails)].count);
+        if (heif && i % COUNT_OF(tails) == 4)
+            refuse_any(&more, more.length, name); /* stills list no samples that could be counted */
+        else
+            check_same(&more, &whole, whole.length, name);
+        buffer_release(&whole);
+        buffer_release(&more);
+    }
+}
+
+static u32 read_be32(const char *bytes)
+{
+    const u8 *b = (const u8 *)bytes;
+    return (u32)b[0] << 24 | (u32)b[1] << 16 | (u32)b[2] << 8 | b[3];
+}
+
+/* Writes a file of ftyp, free, mdat and moov anew with moov in front, as for sending. */
+static void append_index_first(struct buffer *out, const char *name)
+{
+    struct buffer file = {0};
+    append_file(&file, name);
+    i64 first = read_be32(file.data), free_bytes = read_be32(file.data + first);
+    i64 moov = first + free_bytes + read_be32(file.data + first + free_bytes), moov_bytes = file.length - moov;
+    assert_memory_equal(file.data + moov + 4, "moov", 4);
+    buffer_append(out, file.data, first);
+    buffer_append(out, file.data + moov, moov_bytes);
+    buffer_append(out, file.data + first, moov - first);
+    for (i64 at = first; at < first + moov_bytes; at++)
+        if (memcmp(out->data + at, "stco", 4) == 0)
+            for (i64 i = 0; i < read_be32(out->data + at + 8); i++) {
+                char *offset = out->data + at + 12 + 4 * i;
+                u32 moved = read_be32(offset) + (u32)moov_bytes;
+                for (int k = 0; k < 4; k++)
+                    offset[k] = (char)(moved >> (24 - 8 * k));
+            }
+    buffer_release(&file);
+}
+
+/* Whether samples are missing is told by the index, not by the lengths of boxes. */
+static void a_box_that_lacks_samples_is_cut_short(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"two.m4a", "bt709-full.mp4"};
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        struct buffer whole = {0}, moved = {0}, padded = {0};
+        append_file(&whole, names[i]);
+        append_index_first(&moved, names[i]);
+        check_same(&moved, &whole, whole.length, names[i]);
+        assert_int_equal(count_half((const u8 *)moved.data, moved.length, names[i]), 0);
+        refuse_any(&moved, moved.length - 1, names[i]);
+        buffer_append(&padded, moved.data, moved.length);
+        i64 mdat = padded.length;
+        while (memcmp(padded.data + mdat - 4, "mdat", 4) != 0)
+            mdat--;
+        /* 256 bytes longer than the file. */
+        padded.data[mdat - 6] = (char)(padded.data[mdat - 6] + 1);
+        check_same(&padded, &whole, whole.length, names[i]);
+        buffer_release(&whole);
+        buffer_release(&moved);
+        buffer_release(&padded);
+    }
+}
+
+enum { REPEATED = 40 };
+
+/* Fills `out` with the frames of a file, repeated, and returns their ends. */
+static void make_frames(struct buffer *out, i64 *ends, const char *name, i64 (*frame_bytes)(const u8 *frame))
+{
+    struct file_view file = map(name);
+    for (i64 i = 0, at = 0; i < REPEATED; i++) {
+        i64 bytes = frame_bytes(file.data + at);
+        buffer_append(out, file.data + at, bytes);
+        ends[i] = out->length;
+        at += bytes;
+        if (at + 10 > file.bytes)
+            at = 0;
+    }
+    file_unmap(&file);
+}
+
+static i64 bytes_of_mp3_frame(const u8 *frame) /* 64 kbit/s at 32 kHz, as make.sh asks for */
+{
+    (void)frame;
+    return 288;
+}
+
+static i64 bytes_of_adts_frame(const u8 *frame)
+{
+    return (frame[3] & 3) << 11 | frame[4] << 3 | frame[5] >> 5;
+}
+
+/* The last of many frames is cut: the others are read. */
+static void a_cut_last_frame_is_left_out(void **state)
+{
+    (void)state;
+    i64 ends[REPEATED];
+    struct buffer mp3 = {0}, aac = {0}, cut = {0};
+    make_frames(&mp3, ends, "bare.mp3", bytes_of_mp3_frame);
+    buffer_append(&cut, mp3.data, mp3.length - 30);
+    check_same(&cut, &mp3, ends[REPEATED - 2], "cut.mp3");
+    refuse_any(&mp3, ends[9] - 30, "few.mp3");
+    make_frames(&aac, ends, "two.aac", bytes_of_adts_frame);
+    buffer_clear(&cut);
+    buffer_append(&cut, aac.data, aac.length - 3);
+    check_same(&cut, &aac, ends[REPEATED - 2], "cut.aac");
+    refuse_any(&aac, ends[9] - 3, "few.aac");
+    buffer_release(&mp3);
+    buffer_release(&aac);
+    buffer_release(&cut);
+}
+
+/* The first frame states how many follow: one may be missing, not two. */
+static void no_more_than_one_frame_is_missing(void **state)
+{
+    (void)state;
+    i64 ends[REPEATED];
+    struct file_view file = map("two.mp3");
+    struct buffer frames = {0}, mp3 = {0}, cut = {0};
+    i64 tag = 10 + file.data[9], first = bytes_of_mp3_frame(NULL);
+    make_frames(&frames, ends, "bare.mp3", bytes_of_mp3_frame);
+    buffer_append(&mp3, file.data + tag, first);
+    /* Behind 4 bytes of header and 32 of side information. */
+    assert_memory_equal(mp3.data + 36, "Info", 4);
+    mp3.data[36 + 11] = REPEATED;
+    buffer_append(&mp3, frames.data, frames.length);
+    buffer_append(&cut, mp3.data, mp3.length - 30);
+    check_same(&cut, &mp3, first + ends[REPEATED - 2], "cut.mp3");
+    refuse_any(&mp3, first + ends[REPEATED - 2] - 30, "two-cut.mp3");
+    refuse_any(&mp3, first + ends[REPEATED - 3], "two-missing.mp3");
+    refuse_any(&mp3, mp3.length * 6 / 10, "most-missing.mp3");
+    buffer_release(&frames);
+    buffer_release(&mp3);
+    buffer_release(&cut);
+    file_unmap(&file);
+}
+
+static void bytes_in_front_of_the_first_frame_are_not_read(void **state)
+{
+    (void)state;
+    static const char id3[10] = {'I', 'D', '3', 4, 0, 0, 0, 0, 0, 0};
+    static const char *const fronts[] = {"", "some text", "\xff\xfb\x90 but no frame", "\0\0\0\0"};
+    struct buffer whole = {0};
+    append_file(&whole, "two.mp3");
+    i64 tag = 10 + whole.data[9];
+    for (i64 i = 0; i < COUNT_OF(fronts) * 2; i++) {
+        struct buffer file = {0};
+        i64 length = (i64)strlen(fronts[i / 2]);
+        buffer_append(&file, id3, i % 2 ? 10 : 0);
+        buffer_append(&file, fronts[i / 2], length ? length : i < 2 ? 0 : 4);
+        buffer_append(&file, whole.data + tag, whole.length - tag);
+        check_same(&file, &whole, whole.length, "front.mp3");
+        refuse_any(&file, file.length - 128 - 40, "front.mp3"); /* 128: ID3v1 */
+        buffer_release(&file);
+    }
+    buffer_release(&whole);
+}
+
+static void tags_in_front_do_not_make_an_mp3(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"two.aac", "two.flac"};
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        struct buffer whole = {0}, tagged = {0};
+        append_file(&whole, names[i]);
+        buffer_append(&tagged, "ID3\4\0\0\0\0\0\4tags", 14);
+        buffer_append(&tagged, whole.data, whole.length);
+        check_same(&tagged, &whole, whole.length, names[i]);
+        buffer_release(&whole);
+        buffer_release(&tagged);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +677,16 @@ int main(void)
         cmocka_unit_test(a_damaged_tiff_is_refused),
         cmocka_unit_test(a_tiff_without_lengths_is_refused),
         cmocka_unit_test(a_flipped_bit_in_a_flac_is_noticed),
+        cmocka_unit_test(further_containers_are_read),
+        cmocka_unit_test(a_transport_stream_with_times_is_read),
+        cmocka_unit_test(an_ogg_without_its_end_mark_is_read),
+        cmocka_unit_test(all_streams_of_an_ogg_must_end),
+        cmocka_unit_test(bytes_behind_the_last_box_are_not_read),
+        cmocka_unit_test(a_box_that_lacks_samples_is_cut_short),
+        cmocka_unit_test(a_cut_last_frame_is_left_out),
+        cmocka_unit_test(no_more_than_one_frame_is_missing),
+        cmocka_unit_test(bytes_in_front_of_the_first_frame_are_not_read),
+        cmocka_unit_test(tags_in_front_do_not_make_an_mp3),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

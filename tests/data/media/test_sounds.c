@@ -127,6 +127,23 @@ static void what_stands_behind_a_wav_is_not_read(void **state)
     buffer_release(&wav);
 }
 
+/* Titles behind the samples are no sound. */
+static void a_cut_chunk_behind_the_samples_is_not_missed(void **state)
+{
+    (void)state;
+    struct buffer wav = {0};
+    struct sound sound;
+    make_wav(&wav, 1, 1, 16, 8000, "aabbccddee", 10);
+    wav.data[4] = (char)(wav.data[4] + 8 + 100);
+    buffer_append(&wav, "LIST\x64\0\0\0INFO", 12);
+    if (sound_read(&sound, wav.data, wav.length, "titled.wav", 0) < 0)
+        fail_msg("%s", error_text());
+    assert_int_equal(sound.samples, 5);
+    sound_release(&sound);
+    refuse_sound(wav.data, wav.length - 13, "cut short");
+    buffer_release(&wav);
+}
+
 /* A long AVI file continues in further RIFF chunks, which may be truncated as well. */
 static void further_riff_chunks_are_checked(void **state)
 {
@@ -276,11 +293,17 @@ static void streams_give_the_same_samples(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wav_round_trip_is_exact_to_16_bits),      cmocka_unit_test(resampling_keeps_tone_and_length),
-        cmocka_unit_test(channels_are_averaged_in_every_format),   cmocka_unit_test(bad_sounds_are_refused),
-        cmocka_unit_test(what_stands_behind_a_wav_is_not_read),    cmocka_unit_test(further_riff_chunks_are_checked),
-        cmocka_unit_test(a_wav_of_open_length_is_read_to_its_end), cmocka_unit_test(a_limit_ends_the_reading_behind_it),
-        cmocka_unit_test(long_sounds_are_cut_in_their_pauses),     cmocka_unit_test(what_is_silent_is_left_out),
+        cmocka_unit_test(wav_round_trip_is_exact_to_16_bits),
+        cmocka_unit_test(resampling_keeps_tone_and_length),
+        cmocka_unit_test(channels_are_averaged_in_every_format),
+        cmocka_unit_test(bad_sounds_are_refused),
+        cmocka_unit_test(what_stands_behind_a_wav_is_not_read),
+        cmocka_unit_test(further_riff_chunks_are_checked),
+        cmocka_unit_test(a_cut_chunk_behind_the_samples_is_not_missed),
+        cmocka_unit_test(a_wav_of_open_length_is_read_to_its_end),
+        cmocka_unit_test(a_limit_ends_the_reading_behind_it),
+        cmocka_unit_test(long_sounds_are_cut_in_their_pauses),
+        cmocka_unit_test(what_is_silent_is_left_out),
         cmocka_unit_test(streams_give_the_same_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
