@@ -234,7 +234,7 @@ static int load_table(struct prompts *all, const char *path, const struct text_t
 {
     struct data_table table;
     struct record row;
-    int status = data_table_open(&table, path) < 0 ? -1 : 1;
+    int status = data_table_open(&table, path, NULL) < 0 ? -1 : 1;
     while (status == 1 && (!limit || all->count < limit) && (status = data_table_next(&table, &row)) == 1) {
         status = add_prompt(all, row.object, path, table.kind->place(table.self), tokenizer) < 0 ? -1 : 1;
         row.object = NULL;

@@ -66,8 +66,9 @@ struct sample_part {
     char *path;          /* file of a medium; NULL if its bytes are carried */
     char *within;        /* file that holds carried bytes at offset `at`; NULL: compressed or in a table */
     i64 at;
-    i32 message; /* index of the chat message; else 0 */
-    char *role;  /* set on the first part of each message */
+    i32 message;    /* index of the chat message; else 0 */
+    char *role;     /* set on the first part of each message */
+    bool unlearned; /* of a message that is read only, although it may be an answer */
 };
 enum split { SPLIT_TRAIN, SPLIT_VALIDATION, SPLIT_TEST, SPLITS };
 extern const char *const split_names[SPLITS];
@@ -110,6 +111,13 @@ struct source_columns {
     char *modality[MODALITIES], *messages, *question, *answer;
     /* Language of subtitles embedded in clips without a caption; "": any; "none": do not look. */
     char *subtitles;
+    /* Tables of text, .csv and .tsv. separator: "": a comma, in .tsv a tab. Without a header the
+     * columns are called 1, 2, .. */
+    char *separator;
+    int header; /* enum table_header (data/formats/table.h) */
+    /* Of media that rows and lines name. folder: relative to that of the file. ending: of names that
+     * have no ending of a medium. "": neither. */
+    char *folder, *ending;
 };
 struct source_request {
     u64 seed; /* for drawing splits */
@@ -127,7 +135,15 @@ struct source_request {
         SETTING(type, test, "test", NUMBER, "0", 0, 1, NULL,                                                           \
                 "share drawn for test if data has neither that split nor validation"),                                 \
         MODALITY_COLUMN_ROWS(type), COLUMN_ROW(type, messages, "messages", "conversation"),                            \
-        COLUMN_ROW(type, question, "question", "question"), COLUMN_ROW(type, answer, "answer", "answer")
+        COLUMN_ROW(type, question, "question", "question"), COLUMN_ROW(type, answer, "answer", "answer"),              \
+        SETTING(type, columns.separator, "columns.separator", STRING, "", 0, 0, NULL,                                  \
+                "character between fields of .csv and .tsv, or tab; empty: a comma, in .tsv a tab"),                   \
+        SETTING(type, columns.header, "columns.header", CHOICE, "true", 0, 0, "true|false",                            \
+                "the first line of .csv and .tsv names the columns; false: they are called 1, 2, .."),                 \
+        SETTING(type, columns.folder, "columns.folder", STRING, "", 0, 0, NULL,                                        \
+                "folder of the media that rows name, relative to their file"),                                         \
+        SETTING(type, columns.ending, "columns.ending", STRING, "", 0, 0, NULL,                                        \
+                "appended to names of media without an ending, such as wav")
 
 #define SUBTITLES_ROW(type)                                                                                            \
     SETTING(type, columns.subtitles, "subtitles", STRING, "", 0, 0, NULL,                                              \

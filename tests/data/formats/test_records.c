@@ -140,6 +140,72 @@ static void named_columns_are_the_only_ones(void **state)
     (void)state;
 }
 
+/* Common Voice: tables beside the folder clips. */
+static void recordings_are_known_by_path_and_sentence(void **state)
+{
+    static const char table[] =
+        "client_id\tpath\tsentence\tup_votes\ns1\ta.mp3\t\"Yes\", he said.\t2\ns2\tb.mp3\t\t2\n";
+    char *folder = path_join(directory, "cv/clips");
+    assert_int_equal(directory_make(folder), 0);
+    memory_free(put_text("cv/clips/a.mp3", "ID3"));
+    char *path = put_text("cv/validated.tsv", table), *clip = path_join(folder, "a.mp3");
+    struct source *source = source_open(path, NULL);
+    struct sample sample;
+    assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+    assert_int_equal(sample.layout, SAMPLE_CAPTIONED);
+    assert_string_equal(sample.parts[0].path, clip);
+    assert_string_equal(sample.parts[1].bytes.data, "\"Yes\", he said.");
+    assert_string_equal(sample.speaker, "s1");
+    sample_release(&sample);
+    assert_int_equal(source_next(source, &sample), SOURCE_BAD);
+    assert_int_equal(source_next(source, &sample), SOURCE_END);
+    source_close(source);
+    memory_free(put_text("cv/b.mp3", "ID3"));
+    expect(put_text("cv/beside.tsv", "path\tsentence\nb.mp3\tbeside\n"), NULL, "captioned audio@b.mp3 text'beside'\n");
+    expect(put_text("cv/audio.jsonl", "{\"audio\": \"c.wav\", \"sentence\": \"said\"}\n"), NULL,
+           "captioned audio@c.wav text'said'\n");
+    memory_free(path);
+    memory_free(clip);
+    memory_free(folder);
+    (void)state;
+}
+
+/* LJSpeech: no header, fields between bars, names without an ending, files in a folder. */
+static void tables_may_have_no_header(void **state)
+{
+    static const char table[] = "LJ001-0001|\"No. 1|\"Number one\nLJ001-0002|a, b|a and b\nLJ|short\n";
+    struct source_columns c = {.modality = {[MODALITY_AUDIO] = "1", [MODALITY_TEXT] = "3"},
+                               .separator = "|",
+                               .header = 1,
+                               .folder = "wavs",
+                               .ending = "wav"};
+    char *path = put_text("metadata.csv", table), *file = path_join(directory, "wavs/LJ001-0001.wav");
+    expect(string_copy(path), &c,
+           "captioned audio@LJ001-0001.wav text'\"Number one'\ncaptioned audio@LJ001-0002.wav text'a and b'\n"
+           "bad: :3: 2 fields, but the first row has 3\n");
+    struct source *source = source_open(path, &(struct source_request){.columns = &c});
+    struct sample sample;
+    assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+    assert_string_equal(sample.parts[0].path, file);
+    sample_release(&sample);
+    source_close(source);
+    c.ending = ".flac";
+    c.folder = NULL;
+    c.separator = "tab";
+    expect(put_text("tabs.csv", "a\tx\ty\nb.mp3\tx\t/z\n"), &c,
+           "captioned audio@a.flac text'y'\ncaptioned audio@b.mp3 text'/z'\n");
+    c.separator = "two";
+    struct buffer drawn = {0};
+    draw(&drawn, path, &c);
+    assert_non_null(strstr(drawn.data, "columns.separator: 'two': expected one character, or tab"));
+    buffer_release(&drawn);
+    c = (struct source_columns){.separator = ";"};
+    expect(put_text("semi.csv", "text;n\n\"a;b\";1\n"), &c, "plain text'a;b'\n");
+    memory_free(path);
+    memory_free(file);
+    (void)state;
+}
+
 static void roles_are_known_by_other_names(void **state)
 {
     const char text[] =
@@ -167,8 +233,37 @@ static void fields_may_hold_anything(void **state)
            "plain text'a \"b\"\r\n\nc, d'\nplain text'e'\nbad: :8: text behind a quote that closes a field\n"
            "bad: :9: 1 fields, but the header has 2\nplain text'last'\n");
     expect(put_text("b.tsv", "text\tn\na, b\t1\n"), NULL, "plain text'a, b'\n");
-    expect(put_text("c.csv", "text\n\"never closed\n"), NULL, "damaged: :2: a quote that is not closed\n");
+    expect(put_text("c.csv", "text\n\"never closed\n"), NULL, "bad: :2: a quote that is not closed\n");
     expect(put_text("d.csv", ""), NULL, "damaged: : is empty: expected a line with the names of its columns\n");
+    (void)state;
+}
+
+/* In tab-separated files quotes are characters. In CSV a quote that is not closed swallows lines,
+ * and each of them is counted. */
+static void stray_quotes_lose_no_row_uncounted(void **state)
+{
+    struct buffer rows = {0}, expected = {0};
+    expect(
+        put_text("q.tsv", "text\tn\n\"Yes, said\t1\nplain\t2\nsaid \"no\"\t3\n\"all\"\t4\n\"\t5\n"), NULL,
+        "plain text'\"Yes, said'\nplain text'plain'\nplain text'said \"no\"'\nplain text'\"all\"'\nplain text'\"'\n");
+    expect(put_text("q.csv", "text,n\n\"Yes,1\nplain,2\n\nsaid \"no\",3\nlast,4\n"), NULL,
+           "bad: :2: text behind a quote that closes a field\n"
+           "bad: :2: a further line of the bad row that begins there: is a quote not closed?\n"
+           "bad: :2: a further line of the bad row that begins there: is a quote not closed?\n"
+           "plain text'last'\n");
+    expect(put_text("r.csv", "text,n,m\n\"Yes,1,2\nsaid no\",3\nlast,4,5\n"), NULL,
+           "bad: :2: 2 fields, but the header has 3\n"
+           "bad: :2: a further line of the bad row that begins there: is a quote not closed?\n"
+           "plain text'last'\n");
+    buffer_printf(&rows, "text,n\nfirst,1\n\"open,2\n");
+    buffer_printf(&expected, "plain text'first'\nbad: :3: a quote that is not closed\n");
+    for (int i = 0; i < 100; i++) {
+        buffer_printf(&rows, "row,%d\n", i);
+        buffer_printf(&expected, "bad: :3: a further line of the bad row that begins there: is a quote not closed?\n");
+    }
+    expect(put_text("s.csv", rows.data), NULL, expected.data);
+    buffer_release(&rows);
+    buffer_release(&expected);
     (void)state;
 }
 
@@ -251,9 +346,12 @@ int main(void)
         cmocka_unit_test(links_are_no_pictures),
         cmocka_unit_test(unknown_columns_are_named),
         cmocka_unit_test(named_columns_are_the_only_ones),
+        cmocka_unit_test(recordings_are_known_by_path_and_sentence),
+        cmocka_unit_test(tables_may_have_no_header),
         cmocka_unit_test(roles_are_known_by_other_names),
         cmocka_unit_test(bytes_that_are_no_text_are_refused),
         cmocka_unit_test(fields_may_hold_anything),
+        cmocka_unit_test(stray_quotes_lose_no_row_uncounted),
         cmocka_unit_test(lists_of_objects_have_any_layout),
         cmocka_unit_test(other_compressions_are_read),
         cmocka_unit_test(tables_may_be_empty),
