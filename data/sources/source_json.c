@@ -21,6 +21,20 @@ int build_text(struct sample_builder *b, const struct json *text)
                  : sample_add_text(b->out, json_string(text, ""), json_string_length(text));
 }
 
+/* The file that a reference means, by the settings `columns.folder` and `columns.ending`. */
+static char *named_file(const struct source_columns *columns, const char *reference)
+{
+    const char *folder = columns && columns->folder ? columns->folder : "";
+    const char *ending = columns && columns->ending ? columns->ending : "";
+    bool ends = !*ending || medium_kind(name_extension(reference)) > MODALITY_TEXT;
+    char *name = ends ? string_copy(reference) : string_format("%s.%s", reference, ending + (*ending == '.'));
+    if (!*folder || *reference == '/')
+        return name;
+    char *below = path_join(folder, name);
+    memory_free(name);
+    return below;
+}
+
 static int add_reference(struct sample_builder *b, enum modality kind, const char *reference)
 {
     if (!reference || !*reference)
@@ -38,7 +52,9 @@ static int add_reference(struct sample_builder *b, enum modality kind, const cha
     struct sample_part *part = sample_add(b->out, kind);
     if (!b->place->folder)
         return b->place->find(b->place->context, part, reference);
-    part->path = *reference == '/' ? string_copy(reference) : path_join(b->place->folder, reference);
+    char *file = named_file(b->place->columns, reference);
+    part->path = *file == '/' ? string_copy(file) : path_join(b->place->folder, file);
+    memory_free(file);
     return 0;
 }
 

@@ -315,6 +315,111 @@ static void members_with_one_key_are_a_sample(void **state)
     (void)state;
 }
 
+/* Names with dots: members of one key are a sample each name, and none gets the text of another. */
+static void names_with_dots_keep_their_texts(void **state)
+{
+    struct buffer tar = {0};
+    tar_member(&tar, "v1.2-a.png", "RED");
+    tar_member(&tar, "v1.2-b.png", "BLUE");
+    tar_member(&tar, "v1.2-b.txt", "blue");
+    tar_member(&tar, "v1.2-c.txt", "of none");
+    tar_member(&tar, "w1.2-a.png", "ALONE");
+    tar_member(&tar, "w1.2-b.txt", "of another");
+    tar_member(&tar, "x.1.mp4", "X1");
+    tar_member(&tar, "x.1.json", "{\"caption\": \"one\"}");
+    tar_member(&tar, "x.2.mp4", "X2");
+    tar_member(&tar, "x.2.jpg", "thumb");
+    tar_member(&tar, "x.2.txt", "two");
+    tar_member(&tar, "y.left.jpg", "Y");
+    tar_member(&tar, "y.txt", "the key's");
+    tar_member(&tar, "z.jpg", "Z");
+    tar_member(&tar, "z.mask.png", "MASK");
+    tar_member(&tar, "z.txt", "whole");
+    tar_member(&tar, "r.1.json", "{\"messages\": [{\"role\": \"user\", \"content\": \"1?\"}]}");
+    tar_member(&tar, "r.2.json", "{\"messages\": [{\"role\": \"user\", \"content\": \"2?\"}]}");
+    tar_member(&tar, "u.wma", "WMA");
+    tar_member(&tar, "u.txt", "of what is not read");
+    tar_end(&tar);
+    char *path = put_file("dots.tar", tar.data, tar.length);
+    expect(string_copy(path), "captioned image'BLUE' text'blue'\n"
+                              "bad\n"
+                              "captioned video'X1' text'one'\n"
+                              "captioned video'X2' text'two'\n"
+                              "captioned image'Y' text'the key's'\n"
+                              "captioned image'Z' text'whole'\n"
+                              "chat <user> text'1?'\n"
+                              "chat <user> text'2?'\n");
+    struct source *source = source_open(path, NULL);
+    struct sample sample;
+    struct buffer notes = {0};
+    i64 count;
+    for (enum source_result r; (r = source_next(source, &sample)) != SOURCE_END;)
+        sample_release(&sample);
+    const struct source_note *list = source_notes(source, &count);
+    for (i64 i = 0; i < count; i++)
+        buffer_printf(&notes, "%lld %s\n", (long long)list[i].count, list[i].what);
+    assert_string_equal(notes.data, "2 media without a text of the same name up to the last dot\n"
+                                    "1 members ending in .txt beside what their sample is made of\n"
+                                    "1 members ending in .jpg beside what their sample is made of\n"
+                                    "1 texts beside a medium that is not read\n"
+                                    "1 members ending in .wma\n");
+    source_close(source);
+    buffer_release(&notes);
+    buffer_release(&tar);
+    memory_free(path);
+    (void)state;
+}
+
+/* A key of more members than a sample may have, in names with dots. */
+static void keys_of_many_members_are_cut_between_names(void **state)
+{
+    struct buffer tar = {0}, expected = {0};
+    for (int i = 0; i < 5000; i++) {
+        char name[32], text[32];
+        snprintf(name, sizeof name, "a.%05d.png", i);
+        snprintf(text, sizeof text, "P%d", i);
+        tar_member(&tar, name, text);
+        snprintf(name, sizeof name, "a.%05d.txt", i);
+        snprintf(text, sizeof text, "text %d", i);
+        tar_member(&tar, name, text);
+        buffer_printf(&expected, "captioned image'P%d' text'text %d'\n", i, i);
+    }
+    tar_end(&tar);
+    expect(put_file("many.tar", tar.data, tar.length), expected.data);
+    buffer_release(&tar);
+    buffer_release(&expected);
+    (void)state;
+}
+
+/* The same caption in a folder, a tar and a table. */
+static void captions_are_cleaned_alike(void **state)
+{
+    static const char caption[] = "\xef\xbb\xbf a red\r\napple \t\r\n\r\n";
+    struct buffer tar = {0};
+    tar_member(&tar, "a.png", "PNG");
+    tar_member(&tar, "a.txt", caption);
+    tar_member(&tar, "b.png", "PNG");
+    tar_member(&tar, "b.json", "{\"caption\": \"an apple\\r\\n\"}");
+    tar_member(&tar, "c.png", "PNG");
+    tar_member(&tar, "c.txt", "\r\n");
+    tar_end(&tar);
+    expect(put_file("bom.tar", tar.data, tar.length), "captioned image'PNG' text' a red\r\napple'\n"
+                                                      "captioned image'PNG' text'an apple'\nbad\n");
+    assert_int_equal(directory_make(path_of("bom")), 0);
+    memory_free(put_text("bom/a.png", "PNG"));
+    memory_free(put_text("bom/a.txt", caption));
+    memory_free(put_text("bom/b.png", "PNG"));
+    memory_free(put_text("bom/b.json", "{\"caption\": \"an apple\\r\\n\"}"));
+    expect(string_copy(path_of("bom")),
+           "captioned image@bom/a.png text' a red\r\napple'\ncaptioned image@bom/b.png text'an apple'\n");
+    expect(put_text("bom.csv", "image,text\na.png,\"\xef\xbb\xbf a red\r\napple \t\r\n\r\n\"\nb.png,\" \n\"\n"),
+           "captioned image@a.png text' a red\r\napple'\nbad\n");
+    expect(put_text("bom.jsonl", "{\"image\": \"a.png\", \"text\": \"\\ufeff an apple \\r\\n\"}\n"),
+           "captioned image@a.png text' an apple'\n");
+    buffer_release(&tar);
+    (void)state;
+}
+
 /* ---- Megatron: the golden bytes of its own writer, documents [1,2,3] and [4,5] as u16 ---- */
 
 static const u8 golden_idx[] = {0x4d, 0x4d, 0x49, 0x44, 0x49, 0x44, 0x58, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0,
@@ -619,6 +724,9 @@ int main(void)
         cmocka_unit_test(compressed_files_are_read),
         cmocka_unit_test(members_say_where_they_stand),
         cmocka_unit_test(members_with_one_key_are_a_sample),
+        cmocka_unit_test(names_with_dots_keep_their_texts),
+        cmocka_unit_test(keys_of_many_members_are_cut_between_names),
+        cmocka_unit_test(captions_are_cleaned_alike),
         cmocka_unit_test(indexed_documents_are_ids),
         cmocka_unit_test(damaged_indexes_are_refused),
         cmocka_unit_test(folders_are_read_by_name),
