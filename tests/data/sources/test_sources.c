@@ -2,6 +2,7 @@
  * place and skipped. */
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include "data/sources/source_readers.h"
 #include "data/sources/sources.h"
 #include "tests/scratch.h"
 #include "tests/tar_text.h"
@@ -420,6 +421,53 @@ static void captions_are_cleaned_alike(void **state)
     (void)state;
 }
 
+/* Of every ending that is read a medium and its caption; of every other ending neither is, and the
+ * caption is no document. */
+static void endings_of_media_are_read_or_left_out_with_their_texts(void **state)
+{
+    i64 left_out = 0, count;
+    assert_int_equal(directory_make(path_of("ends")), 0);
+    for (int kind = MODALITY_TEXT + 1; kind < MODALITIES; kind++)
+        for (int unread = 0; unread < 2; unread++) {
+            char word[32];
+            int length;
+            const char *at = unread ? modality_rows[kind].unread : modality_rows[kind].suffixes;
+            for (; sscanf(at, " %31s%n", word, &length) == 1; at += length, left_out += unread) {
+                char *medium = string_format("ends/x-%s.%s", word, word), *text = string_format("ends/x-%s.txt", word);
+                memory_free(put_text(medium, "bytes"));
+                memory_free(put_text(text, word));
+                memory_free(medium);
+                memory_free(text);
+            }
+        }
+    assert_true(medium_kind("ts") == MODALITY_VIDEO && medium_kind("jfif") == MODALITY_IMAGE &&
+                medium_kind("mka") == MODALITY_AUDIO && medium_kind("wma") < 0);
+    memory_free(put_text("ends/y.wma", "bytes"));
+    memory_free(put_text("ends/y.srt", "00:00:01,000 --> 00:00:02,000\nsaid\n"));
+    memory_free(put_text("ends/z.wma", "bytes"));
+    memory_free(put_text("ends/z.mp3", "bytes"));
+    memory_free(put_text("ends/z.txt", "of the mp3"));
+    struct source *source = source_open(path_of("ends"), NULL);
+    struct sample sample;
+    i64 given = 0;
+    while (source_next(source, &sample) == SOURCE_SAMPLE) {
+        const char *dash = strstr(sample.parts[0].path ? sample.parts[0].path : "", "/x-");
+        assert_int_equal(sample.layout, SAMPLE_CAPTIONED);
+        assert_int_equal(sample.count, 2);
+        if (dash)
+            assert_true(strncmp(dash + 3, sample.parts[1].bytes.data, (size_t)sample.parts[1].bytes.length) == 0);
+        given++;
+        sample_release(&sample);
+    }
+    const struct source_file *files = source_files(source, &count);
+    assert_int_equal(count, 2 * (given + left_out) + 3);
+    for (i64 i = 0; i < count; i++)
+        left_out -= files[i].why && strcmp(files[i].why, "texts beside a medium that is not read") == 0;
+    assert_int_equal(left_out, -1);
+    source_close(source);
+    (void)state;
+}
+
 /* ---- Megatron: the golden bytes of its own writer, documents [1,2,3] and [4,5] as u16 ---- */
 
 static const u8 golden_idx[] = {0x4d, 0x4d, 0x49, 0x44, 0x49, 0x44, 0x58, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0,
@@ -727,6 +775,7 @@ int main(void)
         cmocka_unit_test(names_with_dots_keep_their_texts),
         cmocka_unit_test(keys_of_many_members_are_cut_between_names),
         cmocka_unit_test(captions_are_cleaned_alike),
+        cmocka_unit_test(endings_of_media_are_read_or_left_out_with_their_texts),
         cmocka_unit_test(indexed_documents_are_ids),
         cmocka_unit_test(damaged_indexes_are_refused),
         cmocka_unit_test(folders_are_read_by_name),
