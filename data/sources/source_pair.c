@@ -33,7 +33,7 @@ static i64 pair_position(const void *reader)
 
 static int add_json(struct sample *out, const struct buffer *text, const char *path)
 {
-    struct json *value = json_parse(text->data, text->length, path);
+    struct json *value = json_parse_line(text->data, text->length, path, 1);
     const struct json *caption = sample_caption(value, NULL);
     int status = value ? sample_add_caption(out, json_string(caption, ""), json_string_length(caption)) : -1;
     json_free(value);

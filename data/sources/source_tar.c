@@ -177,7 +177,7 @@ static bool member_leads(const struct tar *t, const struct tar_member *m)
     const char *kind = m->extension + stem_length(m) + (stem_length(m) > 0);
     if (strcmp(kind, "json") != 0 && strcmp(kind, "jsn") != 0)
         return false;
-    struct json *value = json_parse(m->bytes.data ? m->bytes.data : "", m->bytes.length, t->path);
+    struct json *value = json_parse_line(m->bytes.data ? m->bytes.data : "", m->bytes.length, t->path, 1);
     bool leads = sample_key(value, "messages") || sample_key(value, "texts");
     json_free(value);
     return leads;
@@ -272,9 +272,9 @@ static int find_member(void *context, struct sample_part *part, const char *refe
 
 static int from_json(struct tar *t, struct sample *out, struct tar_member *json, bool *passed)
 {
-    struct json_place place = {.origin = out->name, .find = find_member, .context = t};
+    struct json_place place = {.origin = out->name, .find = find_member, .context = t, .notes = &t->reading->notes};
     json->used = true;
-    struct json *value = json_parse(json->bytes.data ? json->bytes.data : "", json->bytes.length, out->name);
+    struct json *value = json_parse_line(json->bytes.data ? json->bytes.data : "", json->bytes.length, out->name, 1);
     int status = value ? sample_of_json(out, value, &place, passed) : -1;
     json_free(value);
     return status;
@@ -305,7 +305,7 @@ static int add_caption(struct sample *out, struct tar_member *text)
         text->used = true;
         return sample_add_caption(out, bytes, text->bytes.length);
     }
-    struct json *value = json_parse(bytes, text->bytes.length, out->name);
+    struct json *value = json_parse_line(bytes, text->bytes.length, out->name, 1);
     const struct json *caption = sample_caption(value, NULL);
     int status = value ? sample_add_caption(out, json_string(caption, ""), json_string_length(caption)) : -1;
     text->used = caption != NULL;
