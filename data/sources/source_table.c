@@ -59,7 +59,8 @@ static int build(struct source_table_rows *rows, struct sample *out, const struc
                                .folder = rows->folder,
                                .media_alone = rows->reading->media_alone,
                                .columns = rows->reading->columns,
-                               .record = row};
+                               .record = row,
+                               .notes = &rows->reading->notes};
     int status = sample_of_json(out, row->object, &place, passed);
     if (status == 0 && *passed)
         notes_add(&rows->reading->notes, out->name, "rows without a text, a medium or messages");

@@ -218,6 +218,82 @@ static void roles_are_known_by_other_names(void **state)
     (void)state;
 }
 
+/* As Python's json writes them. In a key that is read they count as null. */
+static void numbers_that_are_none_lose_no_record(void **state)
+{
+    expect(put_text("nan.jsonl",
+                    "{\"text\": \"a NaN in \\\"NaN\", \"score\": NaN}\n"
+                    "{\"score\": [Infinity, -Infinity, 1.5, -2, 123456789012345678901234567890], \"text\": \"b\"}\n"
+                    "{\"text\": NaN}\n{\"text\": \"c\", \"score\": nan}\n"),
+           NULL,
+           "plain text'a NaN in \"NaN'\nplain text'b'\n"
+           "bad: :4:26: not valid JSON: invalid token near 'nan'\n");
+    expect(put_text("nan.json", "[{\"text\": \"a\", \"score\": -Infinity}, {\"text\": \"b\"}]"), NULL,
+           "plain text'a'\nplain text'b'\n");
+    (void)state;
+}
+
+/* Keys of messages that change what is learned are honoured or refused by name; others are noted. */
+static void keys_of_messages_are_not_dropped(void **state)
+{
+    static const char *const refused[][2] = {
+        {"\"reasoning_content\": \"so\"", "key reasoning_content: it changes what is learned"},
+        {"\"thinking\": \"so\"", "key thinking: it changes what is learned"},
+        {"\"mask\": false", "key mask: it changes what is learned"},
+        {"\"train_detail\": [{\"begin_offset\": 0}]", "key train_detail: it changes"},
+        {"\"weight\": 0.5", "key weight: expected 0, 1, false or true"},
+        {"\"loss\": \"no\"", "key loss: expected 0, 1, false or true"}};
+    for (i64 i = 0; i < COUNT_OF(refused); i++) {
+        struct buffer drawn = {0};
+        char *line =
+            string_format("{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+                          "\"content\": \"a\", %s}]}\n",
+                          refused[i][0]);
+        char *path = put_text("refused.jsonl", line);
+        draw(&drawn, path, NULL);
+        if (!strstr(drawn.data, "bad: :1: message 2: ") || !strstr(drawn.data, refused[i][1]))
+            fail_msg("%s: %s", refused[i][0], drawn.data);
+        buffer_release(&drawn);
+        memory_free(line);
+        memory_free(path);
+    }
+    char *path =
+        put_text("keys.jsonl", "{\"conversations\": [{\"from\": \"human\", \"value\": \"q\", \"weight\": 1, \"train\": "
+                               "false}, {\"from\": \"gpt\", "
+                               "\"value\": \"a\", \"weight\": 0, \"reasoning_content\": null, \"thinking\": \"\"}, "
+                               "{\"from\": \"gpt\", \"value\": \"b\", "
+                               "\"training\": true}]}\n"
+                               "{\"messages\": [{\"role\": \"user\", \"content\": \"q\", \"name\": \"Ann\"}, "
+                               "{\"role\": \"user\", \"content\": \"r\", "
+                               "\"name\": \"Bob\"}, {\"role\": \"assistant\", \"content\": null, \"function_call\": "
+                               "{\"name\": \"f\", \"arguments\": "
+                               "\"{}\"}, \"id\": 5}]}\n"
+                               "{\"messages\": [{\"role\": \"user\", \"content\": \"q\", \"train\": true}]}\n");
+    expect(
+        string_copy(path), NULL,
+        "chat <user> text'q' <assistant> text'a' <assistant> text'b'\n"
+        "chat <user> text'q' <user> text'r' <assistant> text'<tool_call>\n{\"name\": \"f\", \"arguments\": "
+        "{}}\n</tool_call>'\n"
+        "bad: :3: message 1: key train: this message is no answer, and only answers are learned: leave the key out\n");
+    struct source *source = source_open(path, NULL);
+    struct sample sample;
+    i64 count;
+    assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+    assert_true(sample.parts[0].unlearned && sample.parts[1].unlearned && !sample.parts[2].unlearned);
+    sample_release(&sample);
+    while (source_next(source, &sample) != SOURCE_END)
+        sample_release(&sample);
+    const struct source_note *notes = source_notes(source, &count);
+    assert_int_equal(count, 2);
+    assert_string_equal(notes[0].what, "keys \"name\" of messages, which are not read");
+    assert_int_equal(notes[0].count, 2);
+    assert_string_equal(notes[1].what, "keys \"id\" of messages, which are not read");
+    assert_int_equal(source_files(source, &count)->passed, 0);
+    source_close(source);
+    memory_free(path);
+    (void)state;
+}
+
 static void bytes_that_are_no_text_are_refused(void **state)
 {
     expect(form("not_utf8", "parquet"), NULL, "bad: :1: byte 2 of a text is not UTF-8\nplain text'fine'\n");
@@ -349,6 +425,8 @@ int main(void)
         cmocka_unit_test(recordings_are_known_by_path_and_sentence),
         cmocka_unit_test(tables_may_have_no_header),
         cmocka_unit_test(roles_are_known_by_other_names),
+        cmocka_unit_test(numbers_that_are_none_lose_no_record),
+        cmocka_unit_test(keys_of_messages_are_not_dropped),
         cmocka_unit_test(bytes_that_are_no_text_are_refused),
         cmocka_unit_test(fields_may_hold_anything),
         cmocka_unit_test(stray_quotes_lose_no_row_uncounted),
