@@ -237,7 +237,7 @@ static struct json *parse_file(const char *path)
     if (status == 1)
         status = archive_file_read_all(file, &text);
     if (status == 0)
-        value = json_parse(text.data ? text.data : "", text.length, path);
+        value = json_parse_line(text.data ? text.data : "", text.length, path, 1);
     archive_file_close(file);
     buffer_release(&text);
     return value;

@@ -60,7 +60,8 @@ const struct modality_row modality_rows[MODALITIES] = {
     [MODALITY_AUDIO] = {.name = "audio",
                         .one = "sound",
                         .many = "sounds",
-                        .suffixes = "wav wave flac mp3 ogg oga opus spx m4a m4b m4r aac aif aiff aifc au snd mka weba",
+                        .suffixes =
+                            "wav wave rf64 flac mp3 ogg oga opus spx m4a m4b m4r aac aif aiff aifc au snd mka weba",
                         .unread = "mp2 mpga wma amr awb ac3 eac3 dts ape mpc wv tta tak ra caf w64 mid midi aax gsm",
                         .members = "wav flac mp3 ogg",
                         .ending = "wav",

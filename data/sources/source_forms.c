@@ -152,11 +152,20 @@ static int add_member(struct sample_builder *b, const struct sample_form *form, 
     return add_captioned(b, (enum modality)medium_kind(form->keys[0]), form->keys[0], values[0]);
 }
 
+/* The kind of a named file by its ending, or else by the setting `columns.ending`; at most
+ * MODALITY_TEXT: none. */
+static int kind_of_name(const struct sample_builder *b, const char *name)
+{
+    const char *ending = b->place->columns && b->place->columns->ending ? b->place->columns->ending : "";
+    int kind = medium_kind(name_extension(name));
+    return kind > MODALITY_TEXT ? kind : medium_kind(ending + (*ending == '.'));
+}
+
 /* Hugging Face's metadata.jsonl: the file name's extension gives the kind. */
 static int add_named(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
     const char *name = json_string(values[0], "");
-    int kind = medium_kind(name_extension(name));
+    int kind = kind_of_name(b, name);
     if (kind <= MODALITY_TEXT)
         return error_set("file_name %.80s: expected the name of a picture, a clip or a sound", name);
     return add_captioned(b, (enum modality)kind, form->keys[0], values[0]);
@@ -167,7 +176,7 @@ static int add_named(struct sample_builder *b, const struct sample_form *form, c
 static int add_recording(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
     const char *name = json_string(values[0], ""), *folder = b->place->folder;
-    int kind = medium_kind(name_extension(name));
+    int kind = kind_of_name(b, name);
     if (kind <= MODALITY_TEXT)
         return error_set("path %.80s: expected the name of a sound, a picture or a clip", name);
     char *direct = folder ? path_join(folder, name) : NULL, *clips = folder ? path_join(folder, "clips") : NULL;

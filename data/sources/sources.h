@@ -11,14 +11,15 @@
  *   .json                 a list of such objects, or several of them
  *   .parquet, .arrow      the same by columns; pictures, clips and sounds may be inside (Arrow:
  *                         file or stream)
- *   .csv, .tsv            the same, with a header; all values are text
+ *   .csv, .tsv            the same, with a header or without (source_columns); all values are text;
+ *                         {"path", "sentence"} of Common Voice
  *   .txt .jsonl .json .csv .tsv .tar + .gz .zst .xz .bz2 .lz4
  *   a.jpg + a.txt         a medium and its caption; also .caption, .text, .transcript, and .json
  *                         with a "caption"
  *   a.mp4 + a.srt         a clip or a sound and its subtitles, also .vtt
  *   a.mp4, a.mkv          a clip with embedded subtitles, if nothing else names it
- *   .tar                  WebDataset: consecutive members KEY.EXT are one sample;
- *                         KEY ends at the first dot of the name
+ *   .tar                  WebDataset: consecutive members KEY.EXT are one sample; KEY ends at the
+ *                         first dot of the name; names with dots: see source_tar.c
  *   .idx beside .bin      Megatron: documents of ids
  *   a folder              all of these in it, by name
  *
@@ -30,11 +31,13 @@
  * the keys it looks for. A table without any usable column is refused with a list of its columns. A
  * message is {"role", "content"}, or ShareGPT's {"from", "value"}; unknown roles are refused.
  *
- * Captions are under "text", "caption" or "transcription". A message's content is a text, in which
- * <image> <video> <audio> refer to the files listed under "images", "videos", "audios", or a list
- * of {"type": "text"|"image"|"video"|"audio", ..}. File names are relative to the folder of the
- * file that contains them. A sample is an ordered list of parts; media are named or carried as
- * bytes, never decoded here. Entries that become no sample are noted: nothing disappears silently.
+ * Captions are under "text", "caption", "transcription" or "sentence". A message's content is a
+ * text, in which <image> <video> <audio> refer to the files listed under "images", "videos",
+ * "audios", or a list of {"type": "text"|"image"|"video"|"audio", ..}. Other keys of a message are
+ * noted, or refused if they change what is learned (source_json.c). File names are relative to the
+ * folder of the file that contains them. A sample is an ordered list of parts; media are named or
+ * carried as bytes, never decoded here. Entries that become no sample are noted: nothing disappears
+ * silently.
  *
  * Splits. A folder named train, validation or test directly below the source, or a file of such a
  * name (train.jsonl, test-00001.tar), puts its samples into that split. Also recognized: training;

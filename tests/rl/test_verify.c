@@ -467,6 +467,8 @@ static void contents_may_be_lists_of_texts(void **state)
                                    "<|im_start|>assistant\n");
     buffer_release(&text);
     prompts_release(&p);
+    assert_int_equal(load(&p, "nan.json", "[{\"prompt\": \"sort 31\", \"score\": NaN}]"), 0);
+    prompts_release(&p);
     assert_int_equal(load(&p, "media.jsonl",
                           "{\"prompt\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"image\":\"a.png\"}]}]}"),
                      -1);

@@ -162,6 +162,8 @@ static void recordings_are_known_by_path_and_sentence(void **state)
     source_close(source);
     memory_free(put_text("cv/b.mp3", "ID3"));
     expect(put_text("cv/beside.tsv", "path\tsentence\nb.mp3\tbeside\n"), NULL, "captioned audio@b.mp3 text'beside'\n");
+    expect(put_text("cv/bare.tsv", "path\tsentence\nb\tbare\n"), &(struct source_columns){.ending = "mp3"},
+           "captioned audio@b.mp3 text'bare'\n");
     expect(put_text("cv/audio.jsonl", "{\"audio\": \"c.wav\", \"sentence\": \"said\"}\n"), NULL,
            "captioned audio@c.wav text'said'\n");
     memory_free(path);
