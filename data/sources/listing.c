@@ -207,8 +207,10 @@ static void match_table(struct source_file **list, i64 i, i64 begin, i64 end)
  * address. */
 static bool is_unread_medium(const struct source_file *file)
 {
-    const char *extension = name_extension(file->path);
-    return file->use == FILE_LEFT_OUT && (medium_kind(extension) > MODALITY_TEXT || medium_kind_unread(extension) >= 0);
+    const char *extension = name_extension(file->path), *slash = strrchr(file->path, '/');
+    bool hidden = *(slash ? slash + 1 : file->path) == '.';
+    return file->use == FILE_LEFT_OUT && !hidden &&
+           (medium_kind(extension) > MODALITY_TEXT || medium_kind_unread(extension) >= 0);
 }
 
 /* Leaves out the texts beside a medium that is not read: they describe it. If the stem has another

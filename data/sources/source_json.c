@@ -287,7 +287,7 @@ static int read_keys(struct sample_builder *b, const struct json *message, bool 
 {
     static const char read[] = "role from content value tool_calls function_call";
     static const char weights[] = "weight train training loss loss_mask";
-    static const char refused[] = "reasoning_content reasoning thinking thoughts refusal mask train_detail "
+    static const char refused[] = "reasoning_content reasoning thinking thought thoughts refusal mask train_detail "
                                   "training_detail";
     struct json_iterator it;
     for (bool more = json_first(&it, message); more; more = json_next(&it, message)) {
