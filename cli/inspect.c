@@ -145,20 +145,27 @@ static struct json *inspect_file(const char *path, const struct inspect_options 
     return inspect_media(path);
 }
 
-/* Parses NAME=COLUMN,... Columns point into `text`, which is modified and must outlive them. */
+/* Parses NAME=COLUMN,.., and in the same form how tables are written. Columns point into `text`,
+ * which is modified and must outlive them. */
 static int read_columns(struct source_columns *columns, char *text)
 {
-    static const char names[] = "text, image, video, audio, messages, question, answer";
+    static const char names[] = "text, image, video, audio, messages, question, answer, separator, header, folder, "
+                                "ending";
     const struct {
         const char *name;
         char **column;
-    } known[] = {{"messages", &columns->messages}, {"question", &columns->question}, {"answer", &columns->answer}};
+    } known[] = {{"messages", &columns->messages},   {"question", &columns->question}, {"answer", &columns->answer},
+                 {"separator", &columns->separator}, {"folder", &columns->folder},     {"ending", &columns->ending}};
     for (char *rest = text, *pair; (pair = strsep(&rest, ","));) {
         char *name = strsep(&pair, "=");
         enum modality kind = modality_named(name);
         char **column = kind == MODALITIES ? NULL : &columns->modality[kind];
         for (i64 i = 0; i < COUNT_OF(known); i++)
             column = strcmp(name, known[i].name) == 0 ? known[i].column : column;
+        if (strcmp(name, "header") == 0 && pair && (strcmp(pair, "true") == 0 || strcmp(pair, "false") == 0)) {
+            columns->header = strcmp(pair, "false") == 0;
+            continue;
+        }
         if (!column || !pair || !*pair)
             return error_usage("--columns: '%s': expected NAME=COLUMN, where NAME is one of %s", name, names);
         *column = pair;

@@ -56,12 +56,30 @@ static bool overflows(const char *number)
     return errno == ERANGE && !strpbrk(number, ".eE");
 }
 
-/* jansson rejects integers beyond 64 bits. Appends ".0" to them, so that they parse as reals. */
-static void mark_huge_integers(struct buffer *out, const char *text, i64 length)
+/* Length of a number at `text` that is none in JSON, as Python writes them; 0: there is none. */
+static i64 not_finite(const char *text, i64 length)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    for (i64 i = 0; i < COUNT_OF(words); i++) {
+        i64 word = (i64)strlen(words[i]);
+        if (length >= word && memcmp(text, words[i], (size_t)word) == 0)
+            return word;
+    }
+    return 0;
+}
+
+/* jansson rejects integers beyond 64 bits, and NaN. Appends ".0" to the former, so that they parse
+ * as reals. With `lenient`, puts null in place of the latter. */
+static void rewrite_numbers(struct buffer *out, const char *text, i64 length, bool lenient)
 {
     bool quoted = false;
     for (i64 i = 0; i < length;) {
-        i64 begin = i;
+        i64 begin = i, none = lenient && !quoted ? not_finite(text + i, length - i) : 0;
+        if (none) {
+            buffer_append(out, "null", 4);
+            i += none;
+            continue;
+        }
         if (!quoted && (isdigit((u8)text[i]) || text[i] == '-')) {
             while (i < length && text[i] && strchr("+-.0123456789eE", text[i]))
                 i++;
@@ -77,16 +95,16 @@ static void mark_huge_integers(struct buffer *out, const char *text, i64 length)
     }
 }
 
-static json_t *parse_huge_integers(const char *text, i64 length, json_error_t *error)
+static json_t *parse_rewritten(const char *text, i64 length, bool lenient, json_error_t *error)
 {
     struct buffer marked = {0};
-    mark_huge_integers(&marked, text, length);
+    rewrite_numbers(&marked, text, length, lenient);
     json_t *value = json_loadb(marked.data, (size_t)marked.length, PARSE_FLAGS, error);
     buffer_release(&marked);
     return value;
 }
 
-static struct json *parse(const char *text, i64 length, const char *origin, i64 first_line)
+static struct json *parse(const char *text, i64 length, const char *origin, i64 first_line, bool lenient)
 {
     json_error_t error;
     if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
@@ -94,8 +112,8 @@ static struct json *parse(const char *text, i64 length, const char *origin, i64 
         length -= 3;
     }
     json_t *value = json_loadb(length ? text : "", (size_t)length, PARSE_FLAGS, &error);
-    if (!value && json_error_code(&error) == json_error_numeric_overflow)
-        value = parse_huge_integers(text, length, &error);
+    if (!value && (lenient || json_error_code(&error) == json_error_numeric_overflow))
+        value = parse_rewritten(text, length, lenient, &error);
     if (!value)
         error_set("%s:%lld:%d: not valid JSON: %s", origin, (long long)first_line + error.line - 1, error.column,
                   error.text);
@@ -104,12 +122,12 @@ static struct json *parse(const char *text, i64 length, const char *origin, i64 
 
 struct json *json_parse(const char *text, i64 length, const char *origin)
 {
-    return parse(text, length, origin, 1);
+    return parse(text, length, origin, 1, false);
 }
 
 struct json *json_parse_line(const char *text, i64 length, const char *path, i64 number)
 {
-    return parse(text, length, path, number);
+    return parse(text, length, path, number, true);
 }
 
 struct json *json_load(const char *path)

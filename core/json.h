@@ -23,7 +23,8 @@ enum json_kind { JSON_NULL, JSON_BOOL, JSON_INTEGER, JSON_REAL, JSON_STRING, JSO
 struct json *json_load(const char *path); /* NULL and a message with path, line, column */
 /* `origin` names the source in messages. U+0000 in strings is allowed. */
 struct json *json_parse(const char *text, i64 length, const char *origin);
-/* Parses one line of a file. `number` is the line number, from 1. */
+/* Parses one line of a file. `number` is the line number, from 1. NaN and Infinity, as Python
+ * writes them, count as null. */
 struct json *json_parse_line(const char *text, i64 length, const char *path, i64 number);
 /* Extracts the string member `name` from a one-line JSON object without building a tree. Gives the
  * same result as json_parse_line and json_string. *out points into `line`, or into `room` if the

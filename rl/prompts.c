@@ -49,6 +49,30 @@ static int read_message(const char **role, const char **content, const struct js
                : 0;
 }
 
+/* Puts the text in place of a content that is a list of texts, as chat templates join them. */
+static int join_parts(struct json *message)
+{
+    const struct json *parts = json_get(message, "content");
+    struct buffer text = {0};
+    int status = 0;
+    if (json_kind(parts) != JSON_ARRAY)
+        return 0;
+    for (i64 i = 0; i < json_count(parts) && status == 0; i++) {
+        const struct json *part = json_at(parts, i), *said = json_get(part, "text");
+        const char *type = json_string(json_get(part, "type"), "text");
+        if (json_kind(part) == JSON_STRING)
+            said = part;
+        if (strcmp(type, "text") != 0 || json_kind(said) != JSON_STRING)
+            status = error_set("key content: part %lld has the type \"%.40s\": prompts are text only", (long long)i + 1,
+                               type);
+        buffer_append(&text, json_string(said, ""), json_string_length(said));
+    }
+    if (status == 0)
+        json_set(message, "content", json_of_utf8(text.data ? text.data : "", text.length));
+    buffer_release(&text);
+    return status;
+}
+
 /* Index of the user message that a system message is merged into, for chat layouts without a system
  * role. -1: the layout has that role, or there is no such message. */
 static i64 question_of_system(const struct json *list, const struct chat_layout *layout)
@@ -68,6 +92,9 @@ static int encode_list(struct task *p, const struct text_tokenizer *tokenizer, c
                        const struct json *list)
 {
     const char *role, *content, *system = "";
+    for (i64 i = 0; i < json_count(list); i++)
+        if (join_parts(json_at(list, i)) < 0)
+            return -1;
     i64 question = question_of_system(list, layout);
     for (i64 i = 0; i < json_count(list); i++) {
         if (read_message(&role, &content, list, i) < 0)
@@ -210,7 +237,7 @@ static struct json *parse_file(const char *path)
     if (status == 1)
         status = archive_file_read_all(file, &text);
     if (status == 0)
-        value = json_parse(text.data ? text.data : "", text.length, path);
+        value = json_parse_line(text.data ? text.data : "", text.length, path, 1);
     archive_file_close(file);
     buffer_release(&text);
     return value;
@@ -234,7 +261,7 @@ static int load_table(struct prompts *all, const char *path, const struct text_t
 {
     struct data_table table;
     struct record row;
-    int status = data_table_open(&table, path) < 0 ? -1 : 1;
+    int status = data_table_open(&table, path, NULL) < 0 ? -1 : 1;
     while (status == 1 && (!limit || all->count < limit) && (status = data_table_next(&table, &row)) == 1) {
         status = add_prompt(all, row.object, path, table.kind->place(table.self), tokenizer) < 0 ? -1 : 1;
         row.object = NULL;

@@ -29,7 +29,10 @@ const struct modality_row modality_rows[MODALITIES] = {
     [MODALITY_IMAGE] = {.name = "image",
                         .one = "picture",
                         .many = "pictures",
-                        .suffixes = "jpg jpeg png webp bmp ppm pgm tif tiff gif heic heif avif",
+                        .suffixes =
+                            "jpg jpeg jpe jif jfif png apng webp bmp dib ppm pgm tif tiff gif heic heif hif avif",
+                        .unread = "jxl jp2 j2k jpx svg psd xcf tga ico dds exr hdr pbm pam pnm qoi avifs "
+                                  "cr2 cr3 nef arw dng orf rw2 raf",
                         .members = "jpg jpeg png webp",
                         .ending = "png",
                         .prompt = "picture for the prompt",
@@ -42,7 +45,9 @@ const struct modality_row modality_rows[MODALITIES] = {
     [MODALITY_VIDEO] = {.name = "video",
                         .one = "clip",
                         .many = "clips",
-                        .suffixes = "mp4 webm mkv mov avi m4v",
+                        .suffixes = "mp4 m4v webm mkv mov qt avi flv f4v ogv ogm 3gp 3g2 mpg mpeg mpe vob ts m2ts mts "
+                                    "wmv asf",
+                        .unread = "rm rmvb m2v m1v mxf dv divx h264 h265 hevc ivf y4m",
                         .members = "mp4 webm",
                         .ending = "mp4",
                         .prompt = "video clip for the prompt",
@@ -56,7 +61,10 @@ const struct modality_row modality_rows[MODALITIES] = {
     [MODALITY_AUDIO] = {.name = "audio",
                         .one = "sound",
                         .many = "sounds",
-                        .suffixes = "wav flac mp3 ogg opus m4a",
+                        .suffixes =
+                            "wav wave rf64 flac mp3 ogg oga opus spx m4a m4b m4r aac aif aiff aifc au snd mka weba "
+                            "wma",
+                        .unread = "mp2 mpga amr awb ac3 eac3 dts ape mpc wv tta tak ra caf w64 mid midi aax gsm",
                         .members = "wav flac mp3 ogg",
                         .ending = "wav",
                         .prompt = "sound for the prompt",

@@ -66,6 +66,7 @@ struct modality_row {
     const char *name;       /* "image": key of a record, an option of `weft generate`, a key of samples.json */
     const char *one, *many; /* "picture", "pictures", for messages */
     const char *suffixes;   /* file name suffixes of its media, or of captions */
+    const char *unread;     /* of its files in formats that are not read */
     const char *members;    /* those that may be names of columns or members which hold such a file */
     const char *ending;     /* suffix of the file of an answer */
     const char *prompt;     /* help of its option of `weft generate`; NULL: no file in a prompt */

@@ -269,8 +269,9 @@ static int find_bytes(struct arrow *a)
     return a->bytes == -1 ? error_set("%s: its size is not known: expected a file", a->path) : a->bytes < 0 ? -1 : 0;
 }
 
-static void *table_of(const char *path)
+static void *table_of(const char *path, const struct table_text *text)
 {
+    (void)text;
     struct arrow *a = memory_alloc(sizeof *a);
     a->path = string_copy(path);
     a->blob = blob_open(path);

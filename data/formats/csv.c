@@ -1,5 +1,9 @@
-/* Reads CSV and TSV tables with a header (RFC 4180). Quoted fields may hold separators, doubled
- * quotes and line feeds. All values are text. */
+/* Reads CSV and TSV tables, by default with a header. Fields of CSV may be quoted (RFC 4180) and
+ * then hold separators, doubled quotes and line feeds. Where the separator is neither a comma nor a
+ * semicolon, quotes are characters. All values are text.
+ *
+ * A quote too many joins the lines up to the next one to a row. Each line of such a row is a
+ * bad row, so that what it swallows is counted. */
 #include "data/formats/char_reader.h"
 #include "data/formats/file_name.h"
 #include "data/formats/table.h"
@@ -12,10 +16,15 @@ enum { FIELDS_MAX = 1 << 16 };
 struct csv {
     struct char_reader in;
     char separator;
+    bool quotes;                   /* fields may be quoted */
+    bool numbered;                 /* there is no header */
+    bool ahead;                    /* the last row is still to be given */
     struct buffer *fields, *names; /* [capacity], [columns] */
     bool *wanted;
-    /* count: fields of the last row; line: its first line. */
-    i64 columns, count, capacity, bytes, line;
+    /* count: fields of the last row; line: its first line; rows: its lines that hold something. */
+    i64 columns, count, capacity, bytes, line, rows;
+    i64 lost;    /* rows still to report, of the lines that the last row swallowed */
+    bool broken; /* the rest cannot be read, once they are reported */
     i64 file_bytes;
 };
 
@@ -30,10 +39,12 @@ static struct buffer *begin_field(struct csv *c)
     return &c->fields[c->count++];
 }
 
-static int too_large(const struct csv *c)
+static int too_large(struct csv *c)
 {
-    return error_set("%s:%lld: a row of more than %d bytes or %d fields: a quote that is not closed?", c->in.path,
-                     (long long)c->line, LINE_BYTES_MAX, FIELDS_MAX);
+    c->broken = true;
+    error_set("%s:%lld: a row of more than %d bytes or %d fields: a quote that is not closed?", c->in.path,
+              (long long)c->line, LINE_BYTES_MAX, FIELDS_MAX);
+    return TABLE_BAD;
 }
 
 /* Reads a quoted field after its opening quote. */
@@ -41,8 +52,10 @@ static int read_quoted(struct csv *c, struct buffer *field)
 {
     for (;;) {
         int next = char_next(&c->in);
-        if (next == CHAR_END)
-            return error_set("%s:%lld: a quote that is not closed", c->in.path, (long long)c->line);
+        if (next == CHAR_END) {
+            error_set("%s:%lld: a quote that is not closed", c->in.path, (long long)c->line);
+            return TABLE_BAD;
+        }
         if (next < 0)
             return TABLE_DAMAGED;
         if (next == '"') {
@@ -50,6 +63,8 @@ static int read_quoted(struct csv *c, struct buffer *field)
                 return 0;
             char_next(&c->in);
         }
+        if (next == '\n')
+            c->rows += !(char_peek(&c->in) == '\n' || char_peek(&c->in) == '\r' || char_peek(&c->in) == CHAR_END);
         char byte = (char)next;
         buffer_append(field, &byte, 1);
         if (++c->bytes > LINE_BYTES_MAX)
@@ -75,7 +90,7 @@ static int read_fields(struct csv *c, bool *bad)
 {
     for (;;) {
         struct buffer *field = begin_field(c);
-        bool quoted = char_peek(&c->in) == '"';
+        bool quoted = c->quotes && char_peek(&c->in) == '"';
         if (quoted)
             char_next(&c->in);
         int status = quoted ? read_quoted(c, field) : 0;
@@ -107,6 +122,7 @@ static int read_row(struct csv *c)
         if (char_peek(&c->in) < 0)
             return char_peek(&c->in) == CHAR_END ? 0 : TABLE_DAMAGED;
         c->count = c->bytes = 0;
+        c->rows = 1;
         c->line = c->in.line;
         status = read_fields(c, &bad);
     } while (status == 1 && c->count == 1 && c->fields[0].length == 0);
@@ -117,17 +133,30 @@ static int read_row(struct csv *c)
     return status;
 }
 
-static int take_header(struct csv *c)
+/* Without a header the columns are called by their numbers. */
+static void number_columns(struct csv *c)
+{
+    c->names = memory_alloc(c->columns * (i64)sizeof *c->names);
+    for (i64 i = 0; i < c->columns; i++)
+        buffer_printf(&c->names[i], "%lld", (long long)i + 1);
+    c->numbered = c->ahead = true;
+}
+
+static int take_header(struct csv *c, bool named)
 {
     int status = read_row(c);
     if (status <= 0)
         return status == 0 ? error_set("%s: is empty: expected a line with the names of its columns", c->in.path) : -1;
     c->columns = c->count;
+    c->wanted = memory_alloc(c->columns);
+    memset(c->wanted, 1, (size_t)c->columns);
+    if (!named) {
+        number_columns(c);
+        return 0;
+    }
     c->names = c->fields;
     c->fields = NULL;
     c->capacity = 0;
-    c->wanted = memory_alloc(c->columns);
-    memset(c->wanted, 1, (size_t)c->columns);
     for (i64 i = 0; i < c->columns; i++) {
         if (!c->names[i].data)
             buffer_append(&c->names[i], "", 0);
@@ -151,12 +180,24 @@ static void csv_close(void *table)
     memory_free(c);
 }
 
-static void *csv_open(const char *path)
+/* Sets the separator that `text` names, or the suffix. */
+static int choose_separator(struct csv *c, const char *path, const struct table_text *text)
 {
-    struct csv *c = memory_alloc(sizeof *c);
+    const char *named = text && text->separator ? text->separator : "";
     i64 length = name_unpacked_length(path);
-    c->separator = length >= 4 && (path[length - 3] | 32) == 't' ? '\t' : ',';
-    if (char_reader_open(&c->in, path) == 0 && take_header(c) == 0) {
+    bool tab = *named ? strcmp(named, "tab") == 0 : length >= 4 && (path[length - 3] | 32) == 't';
+    c->separator = tab ? '\t' : *named ? *named : ',';
+    c->quotes = c->separator == ',' || c->separator == ';';
+    if (tab || !*named || (!named[1] && !strchr("\"\r\n", *named)))
+        return 0;
+    return error_usage("columns.separator: '%s': expected one character, or tab", named);
+}
+
+static void *csv_open(const char *path, const struct table_text *text)
+{
+    bool named = !text || text->header == TABLE_HEADER_FIRST_LINE;
+    struct csv *c = memory_alloc(sizeof *c);
+    if (choose_separator(c, path, text) == 0 && char_reader_open(&c->in, path) == 0 && take_header(c, named) == 0) {
         c->file_bytes = archive_file_bytes(c->in.file);
         return c;
     }
@@ -190,20 +231,22 @@ static double csv_share(const void *table)
     return c->file_bytes > 0 ? (double)archive_file_position(c->in.file) / (double)c->file_bytes : 0;
 }
 
-static int csv_next(void *table, struct record *row)
+/* Reads a row into a record. 1: a row; 0: the end; TABLE_DAMAGED or TABLE_BAD. */
+static int read_record(struct csv *c, struct record *row)
 {
-    struct csv *c = table;
-    int status = read_row(c);
+    int status = c->ahead ? 1 : read_row(c);
+    c->ahead = false;
     if (status <= 0)
         return status;
     if (c->count != c->columns) {
-        error_set("%s:%lld: %lld fields, but the header has %lld", c->in.path, (long long)c->line, (long long)c->count,
-                  (long long)c->columns);
+        error_set("%s:%lld: %lld fields, but the %s has %lld", c->in.path, (long long)c->line, (long long)c->count,
+                  c->numbered ? "first row" : "header", (long long)c->columns);
         return TABLE_BAD;
     }
     for (i64 i = 0; i < c->count; i++)
         if (c->wanted[i] && text_invalid_utf8(c->fields[i].data, c->fields[i].length) >= 0) {
             error_set("%s:%lld: column %s is not UTF-8", c->in.path, (long long)c->line, c->names[i].data);
+            c->rows = 1;
             return TABLE_BAD;
         }
     row->object = json_object();
@@ -211,6 +254,26 @@ static int csv_next(void *table, struct record *row)
         if (c->wanted[i])
             json_set(row->object, c->names[i].data, json_of_utf8(c->fields[i].data, c->fields[i].length));
     return 1;
+}
+
+static int csv_next(void *table, struct record *row)
+{
+    struct csv *c = table;
+    if (c->lost > 0) {
+        c->lost--;
+        error_set("%s:%lld: a further line of the bad row that begins there: is a quote not closed?", c->in.path,
+                  (long long)c->line);
+        return TABLE_BAD;
+    }
+    if (c->broken) {
+        error_set("%s:%lld: the row that begins there does not end: what follows is not read", c->in.path,
+                  (long long)c->line);
+        return TABLE_DAMAGED;
+    }
+    int status = read_record(c, row);
+    if (status == TABLE_BAD)
+        c->lost = c->rows - 1;
+    return status;
 }
 
 const struct table_kind csv_table = {".csv",   csv_open,  csv_columns, csv_column, csv_want,

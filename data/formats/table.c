@@ -25,11 +25,11 @@ bool data_table_reads(const char *path)
     return kind_of(path) != NULL;
 }
 
-int data_table_open(struct data_table *table, const char *path)
+int data_table_open(struct data_table *table, const char *path, const struct table_text *text)
 {
     *table = (struct data_table){.kind = kind_of(path)};
     require(table->kind, "%s: no table", path);
-    table->self = table->kind->open(path);
+    table->self = table->kind->open(path, text);
     return table->self ? 0 : -1;
 }
 

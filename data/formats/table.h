@@ -17,9 +17,15 @@
 #define WEFT_DATA_TABLE_H
 #include "data/formats/record.h"
 
+/* How a table of text is written. NULL: by its suffix, with a header. */
+enum table_header { TABLE_HEADER_FIRST_LINE, TABLE_HEADER_NONE };
+struct table_text {
+    const char *separator; /* a character, or "tab"; NULL or "": by its suffix */
+    enum table_header header;
+};
 struct table_kind {
-    const char *suffix; /* file name suffix */
-    void *(*open)(const char *path);
+    const char *suffix;                                             /* file name suffix */
+    void *(*open)(const char *path, const struct table_text *text); /* text: borrowed during the call */
     i64 (*columns)(const void *table);
     const char *(*column)(const void *table, i64 index);
     /* Selects columns, before the first row. By default all are wanted. */
@@ -36,8 +42,9 @@ struct data_table {
     const struct table_kind *kind;
     void *self;
 };
-bool data_table_reads(const char *path);                         /* decides by file name */
-int data_table_open(struct data_table *table, const char *path); /* text formats may be compressed */
+bool data_table_reads(const char *path); /* decides by file name */
+/* Tables of text may be compressed; `text` is for them. */
+int data_table_open(struct data_table *table, const char *path, const struct table_text *text);
 /* Reads one row. 1: a row; 0: the end; TABLE_DAMAGED: the rest cannot be read; TABLE_BAD: this row
  * is invalid, the next call continues after it. */
 int data_table_next(struct data_table *table, struct record *row);

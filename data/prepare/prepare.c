@@ -1,6 +1,8 @@
 /* The stage from its beginning to its end. */
 #include "data/prepare/prepare_internal.h"
 
+#include <string.h>
+
 /* Fails if too large a share of at least `least` samples could not be read. */
 static int check_bad_share(const struct prepare *p, i64 least)
 {
@@ -26,6 +28,7 @@ static struct source *open_source(const struct prepare *p)
 static int read_samples(struct prepare *p, struct source *source, struct item *items, i64 *count, bool *ended)
 {
     i64 most = prepare_batch_items(p, BATCH_ITEMS);
+    u64 said = 0; /* hash of the last warning: lines of one bad row say the same */
     *count = 0;
     while (*count < most) {
         enum source_result result = source_next(source, &items[*count].sample);
@@ -39,7 +42,10 @@ static int read_samples(struct prepare *p, struct source *source, struct item *i
             ++*count;
             continue;
         }
-        log_warn("skipped: %s", error_text());
+        u64 why = hash_bytes(error_text(), (i64)strlen(error_text()), 0);
+        if (why != said)
+            log_warn("skipped: %s", error_text());
+        said = why;
         p->counts.bad++;
     }
     return 0;

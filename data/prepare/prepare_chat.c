@@ -17,6 +17,11 @@ bool chat_answers(const struct sample *sample, i64 part)
     return sample->layout == SAMPLE_CHAT && strcmp(chat_role(sample, part), "assistant") == 0;
 }
 
+bool chat_learns(const struct sample *sample, i64 part)
+{
+    return chat_answers(sample, part) && !sample->parts[part].unlearned;
+}
+
 /* The part that begins the question to fold the system message into: the user message directly
  * behind it or, with CHAT_FOLD_LAST, the last user message. -1: none. */
 static i64 find_question(const struct sample *s, enum chat_fold fold)

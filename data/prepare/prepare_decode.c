@@ -30,7 +30,7 @@ static bool decide_use(const struct prepare *p, struct item *item)
             encoded->out = trains(p, (enum modality)kind, true);
             any = any || encoded->in || encoded->out;
         } else {
-            encoded->out = chat_answers(s, i);
+            encoded->out = chat_learns(s, i);
             encoded->in = !encoded->out;
             any = any && media_can_encode(p, (enum modality)kind);
         }

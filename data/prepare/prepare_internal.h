@@ -62,7 +62,7 @@ enum { INTERRUPTED = 1, INTERRUPTED_WITHIN }; /* WITHIN: part of the batch is wr
 
 struct prepare_counts {
     i64 samples[SPLITS], records[SPLITS][DIRECTIONS], read, bad, left_out, too_long;
-    i64 clips_cut, margins, silent_clips, bad_sounds;
+    i64 clips_cut, margins, silent_clips, bad_sounds, unanswered;
     double margin_sum; /* over the samples in `margins` */
 };
 struct prepare {
@@ -130,6 +130,7 @@ void chat_fold(const struct prepare *prepare, struct sample *sample);
 int chat_encode(const struct prepare *prepare, struct item *item, i64 part);
 void chat_end(struct id_list *out, const struct prepare *prepare, const struct sample *sample, i64 part);
 bool chat_answers(const struct sample *sample, i64 part); /* true if the part is an assistant's */
+bool chat_learns(const struct sample *sample, i64 part);  /* and the answer is to be learned */
 const char *chat_role(const struct sample *sample, i64 part);
 
 /* prepare_media.c: the tokenizers of media, what they read and what they make. media_open opens

@@ -17,6 +17,9 @@ void prepare_report(const struct prepare *p)
     if (n->bad || n->left_out)
         log_info("%lld of %lld samples could not be read, %lld were not wanted or have no tokenizer", (long long)n->bad,
                  (long long)n->read, (long long)n->left_out);
+    if (n->unanswered)
+        log_warn("%lld conversations have no answer to learn: they are read, and nothing of them is learned",
+                 (long long)n->unanswered);
     if (n->too_long)
         log_info("%lld samples with a sound of more than %g s (audio_seconds) were left out", (long long)n->too_long,
                  p->settings->audio_seconds);

@@ -144,7 +144,7 @@ static void end_message(struct prepare *p, const struct item *item, struct prepa
         return;
     chat_end(&tail, p, s, part);
     if (tail.count > 0)
-        add_run(p, item, r, run, tail.ids, 1, !chat_answers(s, part));
+        add_run(p, item, r, run, tail.ids, 1, !chat_learns(s, part));
     if (tail.count > 1 && part + 1 < s->count)
         add_run(p, item, r, run, tail.ids + 1, tail.count - 1, true);
     id_list_release(&tail);
@@ -155,9 +155,11 @@ static void write_turns(struct prepare *p, const struct item *item)
     const struct sample *s = &item->sample;
     struct prepare_write_record record = {0};
     struct prepare_write_run run = {0};
+    bool learns = false;
     for (i64 i = 0; i < s->count; i++) {
         const struct encoded_part *m = &item->encoded[i];
-        bool condition = s->layout == SAMPLE_CHAT && !chat_answers(s, i);
+        bool condition = s->layout == SAMPLE_CHAT && !chat_learns(s, i);
+        learns = learns || chat_learns(s, i);
         add_run(p, item, &record, &run, m->head.ids, m->head.count, true);
         if (m->in || m->out) {
             struct written_sounds sounds = {0};
@@ -170,6 +172,7 @@ static void write_turns(struct prepare *p, const struct item *item)
         end_message(p, item, &record, &run, i);
     }
     end_run(p, item, &record, &run);
+    p->counts.unanswered += s->layout == SAMPLE_CHAT && !learns;
     end_record(p, item, s->layout == SAMPLE_CHAT ? DIRECTION_CHAT : DIRECTION_IMAGE_IN, &record);
     id_list_release(&run.ids);
     memory_free(record.parts);

@@ -203,6 +203,34 @@ static void match_table(struct source_file **list, i64 i, i64 begin, i64 end)
     memory_free(folder);
 }
 
+/* True for a medium that is not read as a file of its own: in a format that is not read, or at an
+ * address. */
+static bool is_unread_medium(const struct source_file *file)
+{
+    const char *extension = name_extension(file->path), *slash = strrchr(file->path, '/');
+    bool hidden = *(slash ? slash + 1 : file->path) == '.';
+    return file->use == FILE_LEFT_OUT && !hidden &&
+           (medium_kind(extension) > MODALITY_TEXT || medium_kind_unread(extension) >= 0);
+}
+
+/* Leaves out the texts beside a medium that is not read: they describe it. If the stem has another
+ * medium, they are its captions. */
+static void match_unread(struct source_file **list, const struct source_file *medium, i64 begin, i64 end, size_t length)
+{
+    for (i64 i = begin; i < end; i++)
+        if (list[i]->use == FILE_MEDIUM && stem_length(list[i]->path) == length)
+            return;
+    for (i64 i = begin; i < end; i++) {
+        struct source_file *file = list[i];
+        bool text = medium_kind(file->path + length) == MODALITY_TEXT || is_metadata(file->path, length) ||
+                    subtitles_named(file->path);
+        if (file == medium || stem_length(file->path) != length || file->use == FILE_BESIDE || !text)
+            continue;
+        file->reader = NULL;
+        skip_file(file, string_copy("texts beside a medium that is not read"));
+    }
+}
+
 static void match_files(struct source_file **list, i64 count)
 {
     for (i64 i = 0; i < count; i++) {
@@ -210,6 +238,9 @@ static void match_files(struct source_file **list, i64 count)
         if (list[i]->use == FILE_MEDIUM) {
             find_stem(list, count, i, &begin, &end);
             match_stem(list, begin, end, stem_length(list[i]->path));
+        } else if (is_unread_medium(list[i])) {
+            find_stem(list, count, i, &begin, &end);
+            match_unread(list, list[i], begin, end, stem_length(list[i]->path));
         } else if (list[i]->reader == &index_reader) {
             find_stem(list, count, i, &begin, &end);
             match_index(list, begin, end);

@@ -45,6 +45,14 @@ int sample_add_text(struct sample *s, const char *text, i64 length)
     return 0;
 }
 
+int sample_add_caption(struct sample *s, const char *text, i64 length)
+{
+    i64 begin = length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    while (length > begin && memchr(" \t\r\n", text[length - 1], 4))
+        length--;
+    return sample_add_text(s, text + begin, length - begin);
+}
+
 static i64 cues_inside(struct buffer *out, const struct sample_part *part, const char *name, const char *language)
 {
     struct file_view view = {(const u8 *)part->bytes.data, part->bytes.length};

@@ -13,7 +13,7 @@ struct sample_form {
     int (*add)(struct sample_builder *build, const struct sample_form *form, const struct json *const *values);
     char suffix[8]; /* suffix of the member that keys[0] names */
 };
-static const char *const caption_keys[] = {"text", "caption", "transcription"};
+static const char *const caption_keys[] = {"text", "caption", "transcription", "sentence"};
 
 /* ---- Names ---- */
 
@@ -116,18 +116,29 @@ static int add_instruction(struct sample_builder *b, const struct sample_form *f
     return status;
 }
 
+static int build_caption(struct sample_builder *b, const struct json *text)
+{
+    const struct buffer *bytes = record_bytes(b->place->record, text);
+    return bytes ? sample_add_caption(b->out, bytes->data, bytes->length)
+                 : sample_add_caption(b->out, json_string(text, ""), json_string_length(text));
+}
+
 static int add_captioned(struct sample_builder *b, enum modality kind, const char *key, const struct json *value)
 {
     const struct json *text = caption_of(b);
-    const char *speaker = json_string(json_get(b->object, "speaker"), NULL);
+    const char *client = sample_key(b->object, "sentence") ? json_string(json_get(b->object, "client_id"), NULL) : NULL;
+    const char *speaker = json_string(json_get(b->object, "speaker"), client);
     b->out->layout = SAMPLE_CAPTIONED;
     bool missing = !text && !b->place->media_alone, looks = missing && modality_rows[kind].lasts;
     if ((!missing || looks) && build_medium(b, kind, value) < 0)
         return -1;
-    if (missing && !(looks && sample_add_subtitles(b->out, b->place->columns)))
+    if (text && build_caption(b, text) < 0)
+        return -1;
+    bool said = text ? b->out->count > 1 : looks && sample_add_subtitles(b->out, b->place->columns);
+    if (!said && !b->place->media_alone)
         return error_set("a file without a caption: expected {\"%s\": FILE, \"text\": CAPTION}", key);
     b->out->speaker = speaker ? string_copy(speaker) : NULL;
-    return text ? build_text(b, text) : 0;
+    return 0;
 }
 
 static int add_medium(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
@@ -141,14 +152,45 @@ static int add_member(struct sample_builder *b, const struct sample_form *form, 
     return add_captioned(b, (enum modality)medium_kind(form->keys[0]), form->keys[0], values[0]);
 }
 
+/* The kind of a named file by its ending, or else by the setting `columns.ending`; at most
+ * MODALITY_TEXT: none. */
+static int kind_of_name(const struct sample_builder *b, const char *name)
+{
+    const char *ending = b->place->columns && b->place->columns->ending ? b->place->columns->ending : "";
+    int kind = medium_kind(name_extension(name));
+    return kind > MODALITY_TEXT ? kind : medium_kind(ending + (*ending == '.'));
+}
+
 /* Hugging Face's metadata.jsonl: the file name's extension gives the kind. */
 static int add_named(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
     const char *name = json_string(values[0], "");
-    int kind = medium_kind(name_extension(name));
+    int kind = kind_of_name(b, name);
     if (kind <= MODALITY_TEXT)
         return error_set("file_name %.80s: expected the name of a picture, a clip or a sound", name);
     return add_captioned(b, (enum modality)kind, form->keys[0], values[0]);
+}
+
+/* Common Voice: {"path": FILE, "sentence": TEXT}, with the files in the folder clips beside the
+ * table. */
+static int add_recording(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
+{
+    const char *name = json_string(values[0], ""), *folder = b->place->folder;
+    int kind = kind_of_name(b, name);
+    if (kind <= MODALITY_TEXT)
+        return error_set("path %.80s: expected the name of a sound, a picture or a clip", name);
+    char *direct = folder ? path_join(folder, name) : NULL, *clips = folder ? path_join(folder, "clips") : NULL;
+    bool moved = b->place->columns && is_named(b->place->columns->folder);
+    bool below =
+        folder && !moved && !is_address(folder) && *name != '/' && !file_exists(direct) && file_is_directory(clips);
+    char *path = path_join("clips", name);
+    struct json *file = below ? json_of_string(path) : NULL;
+    int status = add_captioned(b, (enum modality)kind, form->keys[0], below ? file : values[0]);
+    json_free(file);
+    memory_free(path);
+    memory_free(direct);
+    memory_free(clips);
+    return status;
 }
 
 /* The Cauldron: {"texts": [{"user", "assistant"}, ..], "images": [..]}. All pictures go into the
@@ -231,8 +273,9 @@ static const struct sample_form forms[] = {
     {{"content"}, TEXTS, add_plain},
     {{"url", "caption"}, TEXTS, refuse_links},
     {{"URL", "TEXT"}, TEXTS, refuse_links},
+    {{"path", "sentence"}, TEXTS, add_recording},
 };
-static const char *const others[] = {"speaker", "input", "context", "system"};
+static const char *const others[] = {"speaker", "client_id", "input", "context", "system"};
 
 /* ---- Choosing a form ---- */
 
@@ -345,7 +388,7 @@ bool sample_reads_column(const struct source_columns *columns, const char *name)
             if (read && strcmp(read, name) == 0)
                 return true;
         }
-    return !maps(columns) && is_one_of("caption transcription txt", name);
+    return !maps(columns) && is_one_of("caption transcription sentence txt", name);
 }
 
 static int refuse_columns(const char *const *names, i64 count, const struct source_columns *columns, const char *path)

@@ -21,6 +21,20 @@ int build_text(struct sample_builder *b, const struct json *text)
                  : sample_add_text(b->out, json_string(text, ""), json_string_length(text));
 }
 
+/* The file that a reference means, by the settings `columns.folder` and `columns.ending`. */
+static char *named_file(const struct source_columns *columns, const char *reference)
+{
+    const char *folder = columns && columns->folder ? columns->folder : "";
+    const char *ending = columns && columns->ending ? columns->ending : "";
+    bool ends = !*ending || medium_kind(name_extension(reference)) > MODALITY_TEXT;
+    char *name = ends ? string_copy(reference) : string_format("%s.%s", reference, ending + (*ending == '.'));
+    if (!*folder || *reference == '/')
+        return name;
+    char *below = path_join(folder, name);
+    memory_free(name);
+    return below;
+}
+
 static int add_reference(struct sample_builder *b, enum modality kind, const char *reference)
 {
     if (!reference || !*reference)
@@ -38,7 +52,9 @@ static int add_reference(struct sample_builder *b, enum modality kind, const cha
     struct sample_part *part = sample_add(b->out, kind);
     if (!b->place->folder)
         return b->place->find(b->place->context, part, reference);
-    part->path = *reference == '/' ? string_copy(reference) : path_join(b->place->folder, reference);
+    char *file = named_file(b->place->columns, reference);
+    part->path = *file == '/' ? string_copy(file) : path_join(b->place->folder, file);
+    memory_free(file);
     return 0;
 }
 
@@ -216,28 +232,80 @@ static int add_message_body(struct sample_builder *b, const struct json *message
     bool from = !sample_key(message, "content") && sample_key(message, "value");
     const struct json *content = json_get(message, from ? "value" : "content"),
                       *calls = sample_key(message, "tool_calls");
+    const struct json *call = sample_key(message, "function_call");
     i64 first = b->out->count;
     if (strcmp(said, "function_call") == 0)
         return add_function_call(b, content);
-    if ((content && json_kind(content) != JSON_NULL) || (!content && !calls))
+    if ((content && json_kind(content) != JSON_NULL) || (!content && !calls && !call))
         if (add_content(b, content) < 0)
             return -1;
     for (i64 i = 0; i < json_count(calls); i++)
         if (add_call(b, json_at(calls, i), b->out->count == first) < 0)
             return -1;
-    return 0;
+    return call && add_call(b, call, b->out->count == first) < 0 ? -1 : 0;
 }
 
 /* Ends a message that began at part `first`, and sets its role. An empty message gets an empty
  * text. */
-static void end_message(struct sample_builder *b, i64 first, const char *role)
+static void end_message(struct sample_builder *b, i64 first, const char *role, bool unlearned)
 {
     if (b->out->count == first)
         sample_add(b->out, MODALITY_TEXT);
-    for (i64 i = first; i < b->out->count; i++)
+    for (i64 i = first; i < b->out->count; i++) {
         b->out->parts[i].message = b->messages;
+        b->out->parts[i].unlearned = unlearned;
+    }
     b->out->parts[first].role = string_copy(role);
     b->messages++;
+}
+
+/* True if a key's value says nothing. Tables contain every key. */
+static bool is_empty(const struct json *value)
+{
+    enum json_kind kind = json_kind(value);
+    return kind == JSON_NULL || (kind == JSON_STRING && json_string_length(value) == 0) ||
+           ((kind == JSON_ARRAY || kind == JSON_OBJECT) && json_count(value) == 0);
+}
+
+/* Reads a key that says whether a message is learned: weight, train, .. of 0 or false. Only answers
+ * can be. */
+static int read_weight(const char *key, const struct json *value, bool answers, bool *unlearned)
+{
+    bool is_bool = json_kind(value) == JSON_BOOL;
+    double weight = is_bool ? json_bool(value, false) : json_number(value, -1);
+    if (weight != 0 && weight != 1)
+        return error_set("key %s: expected 0, 1, false or true", key);
+    if (weight == 1 && !answers && is_one_of("train training loss", key))
+        return error_set("key %s: this message is no answer, and only answers are learned: leave the key out", key);
+    *unlearned = *unlearned || weight == 0;
+    return 0;
+}
+
+/* Reads the keys beside role and content. Those that would change what is learned in ways that chat
+ * layouts have no place for are refused; others are noted. */
+static int read_keys(struct sample_builder *b, const struct json *message, bool answers, bool *unlearned)
+{
+    static const char read[] = "role from content value tool_calls function_call";
+    static const char weights[] = "weight train training loss loss_mask";
+    static const char refused[] = "reasoning_content reasoning thinking thought thoughts refusal mask train_detail "
+                                  "training_detail";
+    struct json_iterator it;
+    for (bool more = json_first(&it, message); more; more = json_next(&it, message)) {
+        if (is_empty(it.value) || is_one_of(read, it.key))
+            continue;
+        if (is_one_of(weights, it.key)) {
+            if (read_weight(it.key, it.value, answers, unlearned) < 0)
+                return -1;
+        } else if (is_one_of(refused, it.key)) {
+            return error_set("key %s: it changes what is learned and is not read: write its text into the content as "
+                             "the model shall say it, or leave the key out",
+                             it.key);
+        } else if (b->place->notes) {
+            notes_add(b->place->notes, b->place->origin, "keys \"%.60s\" of messages, which are not read", it.key);
+            b->place->notes->total--; /* the record is a sample nevertheless */
+        }
+    }
+    return 0;
 }
 
 /* Adds a message, {"role", "content"} or ShareGPT's {"from", "value"}. */
@@ -246,14 +314,15 @@ static int add_message(struct sample_builder *b, const struct json *message)
     const char *said = json_string(json_get(message, "role"), json_string(json_get(message, "from"), ""));
     const char *role = role_of(said);
     i64 first = b->out->count;
+    bool unlearned = false;
     if (!*said)
         return error_set("message %d has no role: expected system, user, assistant or tool", b->messages + 1);
     if (!role)
         return error_set("message %d has the role \"%.40s\": expected system, user, assistant or tool", b->messages + 1,
                          said);
-    if (add_message_body(b, message, said) < 0)
+    if (read_keys(b, message, strcmp(role, "assistant") == 0, &unlearned) < 0 || add_message_body(b, message, said) < 0)
         return error_prefix("message %d", b->messages + 1);
-    end_message(b, first, role);
+    end_message(b, first, role, unlearned);
     return 0;
 }
 
@@ -277,6 +346,6 @@ int build_message(struct sample_builder *b, const char *role, const struct json 
     b->out->layout = SAMPLE_CHAT;
     if (record_bytes(b->place->record, content) ? build_text(b, content) : add_content(b, content))
         return -1;
-    end_message(b, first, role);
+    end_message(b, first, role, false);
     return 0;
 }

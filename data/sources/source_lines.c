@@ -80,7 +80,8 @@ static enum source_result parse_line(struct source_lines_reader *lines, struct s
     struct json_place place = {.origin = out->name,
                                .folder = lines->folder,
                                .media_alone = lines->reading->media_alone,
-                               .columns = lines->reading->columns};
+                               .columns = lines->reading->columns,
+                               .notes = &lines->reading->notes};
     struct json *value = json_parse_line(r->line.data, r->line.length, r->in.path, r->number);
     int status = value ? sample_of_json(out, value, &place, passed) : -1;
     json_free(value);

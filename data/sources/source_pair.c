@@ -31,19 +31,11 @@ static i64 pair_position(const void *reader)
     return pair->given ? pair->file.bytes : 0;
 }
 
-static int add_text(struct sample *out, const struct buffer *text)
-{
-    i64 begin = text->length >= 3 && memcmp(text->data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0, end = text->length;
-    while (end > begin && strchr(" \t\r\n", text->data[end - 1]) && text->data[end - 1])
-        end--;
-    return sample_add_text(out, text->data + begin, end - begin);
-}
-
 static int add_json(struct sample *out, const struct buffer *text, const char *path)
 {
-    struct json *value = json_parse(text->data, text->length, path);
+    struct json *value = json_parse_line(text->data, text->length, path, 1);
     const struct json *caption = sample_caption(value, NULL);
-    int status = value ? sample_add_text(out, json_string(caption, ""), json_string_length(caption)) : -1;
+    int status = value ? sample_add_caption(out, json_string(caption, ""), json_string_length(caption)) : -1;
     json_free(value);
     return status;
 }
@@ -68,7 +60,7 @@ static int add_caption(struct sample *out, const char *path)
     if (status == 0)
         status = json                    ? add_json(out, &text, path)
                  : subtitles_named(path) ? add_subtitles(out, &text, path)
-                                         : add_text(out, &text);
+                                         : sample_add_caption(out, text.data ? text.data : "", text.length);
     buffer_release(&text);
     return status;
 }

@@ -41,6 +41,8 @@ int listing_open(struct listing *listing, const char *path);
 void listing_close(struct listing *listing);
 /* suffixes.c: enum modality by extension, MODALITY_TEXT for captions; -1: none. */
 int medium_kind(const char *extension);
+/* The medium of a format that is not read, by extension; -1: none. */
+int medium_kind_unread(const char *extension);
 /* The medium that leads among files of the same name, after `rank` others; -1: no more. */
 int medium_leading(i64 rank);
 
@@ -56,6 +58,7 @@ struct json_place {
     bool media_alone;                     /* captions are optional */
     const struct source_columns *columns; /* NULL: the default names */
     const struct record *record;          /* the table row that owns the bytes; NULL: not a table */
+    struct skip_notes *notes;             /* of keys that are not read; NULL: none */
 };
 /* A key's value; NULL if absent or null. Tables written line by line contain every key. */
 const struct json *sample_key(const struct json *object, const char *key);
@@ -68,6 +71,9 @@ int sample_check_columns(const char *const *names, i64 count, const struct sourc
 bool sample_reads_column(const struct source_columns *columns, const char *name);
 /* Refuses text that is not UTF-8; skips empty text. */
 int sample_add_text(struct sample *out, const char *text, i64 length);
+/* Adds a caption, of a file, a member or a record: without a byte order mark and the white space at
+ * its end. */
+int sample_add_caption(struct sample *out, const char *text, i64 length);
 /* Adds the subtitles embedded in the sample's only medium as its text, and sets its cues. False if
  * there are none. */
 bool sample_add_subtitles(struct sample *out, const struct source_columns *columns);

@@ -35,8 +35,12 @@ static int choose_columns(struct source_table_rows *rows)
 static void *rows_open(const struct source_file *file, struct read_context *reading)
 {
     struct source_table_rows *rows = memory_alloc(sizeof *rows);
+    const struct source_columns *columns = reading->columns;
+    struct table_text text = {0};
+    if (columns)
+        text = (struct table_text){columns->separator, (enum table_header)columns->header};
     *rows = (struct source_table_rows){.file = *file, .reading = reading, .folder = path_folder(file->path)};
-    if (data_table_open(&rows->table, file->path) == 0 && choose_columns(rows) == 0)
+    if (data_table_open(&rows->table, file->path, &text) == 0 && choose_columns(rows) == 0)
         return rows;
     rows_close(rows);
     return NULL;
@@ -55,7 +59,8 @@ static int build(struct source_table_rows *rows, struct sample *out, const struc
                                .folder = rows->folder,
                                .media_alone = rows->reading->media_alone,
                                .columns = rows->reading->columns,
-                               .record = row};
+                               .record = row,
+                               .notes = &rows->reading->notes};
     int status = sample_of_json(out, row->object, &place, passed);
     if (status == 0 && *passed)
         notes_add(&rows->reading->notes, out->name, "rows without a text, a medium or messages");

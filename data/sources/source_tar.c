@@ -1,5 +1,10 @@
 /* Reads WebDataset tars: consecutive members whose names agree up to the first dot of the base name
- * are one sample. The part after that dot is the member's kind. */
+ * have one key. The part after that dot is the member's extension.
+ *
+ * Names may hold further dots, so that the members of one key are several samples: those whose
+ * names agree up to the last dot. A medium gets the text of its own name. It gets the text KEY.txt
+ * only if it is the key's only medium. A record of messages or texts (.json) leads all members of
+ * its key. */
 #include "data/formats/archive.h"
 #include "data/sources/source_readers.h"
 
@@ -12,7 +17,8 @@ enum { MEMBERS_MAX = 4096 };
 struct tar_member {
     char *extension; /* lower case */
     struct buffer bytes;
-    i64 at; /* offset in the file; -1: compressed */
+    i64 at;     /* offset in the file; -1: compressed */
+    bool leads; /* a record of messages or texts, which leads its key */
     bool used;
 };
 struct tar {
@@ -20,7 +26,11 @@ struct tar {
     char *path, *key; /* key: of the gathered members */
     struct tar_member *members;
     i64 count, capacity, bytes;
-    char *next_key; /* key of the member read ahead; NULL at the end */
+    i64 at;               /* the gathered member to go on with */
+    i64 records, stems;   /* of the gathered members: leading records; names up to the last dot of media */
+    bool captioned, made; /* a medium of several has a text of its name; a sample was made */
+    bool cut;             /* the key had more members before, or has more behind */
+    char *next_key;       /* key of the member read ahead; NULL at the end */
     struct tar_member next;
     bool begun;
     char *problem; /* error of the gathered members */
@@ -39,7 +49,8 @@ static void clear(struct tar *t)
 {
     for (i64 i = 0; i < t->count; i++)
         member_release(&t->members[i]);
-    t->count = t->bytes = 0;
+    t->count = t->bytes = t->at = t->records = t->stems = 0;
+    t->captioned = t->made = t->cut = false;
     memory_free(t->key);
     memory_free(t->problem);
     t->key = t->problem = NULL;
@@ -131,9 +142,74 @@ static int end_at_damage(struct tar *t)
     return whole ? 1 : -1;
 }
 
-/* Gathers the members of one key. 1: a sample; 0: the end; -1: damaged. */
+/* Length of the part of a member's extension that belongs to its name: without the last dot. */
+static size_t stem_length(const struct tar_member *m)
+{
+    const char *dot = strrchr(m->extension, '.');
+    return dot ? (size_t)(dot - m->extension) : 0;
+}
+
+static bool same_stem(const struct tar_member *a, const struct tar_member *b)
+{
+    size_t length = stem_length(a);
+    return length == stem_length(b) && memcmp(a->extension, b->extension, length) == 0;
+}
+
+static bool is_medium(const struct tar_member *m)
+{
+    return medium_kind(m->extension) > MODALITY_TEXT;
+}
+
+/* True if the gathered members of a key with many are samples of their own, so that the next one
+ * begins others. */
+static bool may_cut(const struct tar *t)
+{
+    if (t->count < MEMBERS_MAX / 2 && t->bytes < ARCHIVE_MEMBER_BYTES_MAX / 2)
+        return false;
+    for (i64 i = 0; i < t->count; i++)
+        if (stem_length(&t->members[i]) == 0)
+            return false;
+    return stem_length(&t->next) > 0 && !same_stem(&t->members[t->count - 1], &t->next);
+}
+
+static bool member_leads(const struct tar *t, const struct tar_member *m)
+{
+    const char *kind = m->extension + stem_length(m) + (stem_length(m) > 0);
+    if (strcmp(kind, "json") != 0 && strcmp(kind, "jsn") != 0)
+        return false;
+    struct json *value = json_parse_line(m->bytes.data ? m->bytes.data : "", m->bytes.length, t->path, 1);
+    bool leads = sample_key(value, "messages") || sample_key(value, "texts");
+    json_free(value);
+    return leads;
+}
+
+/* True for a medium with which its name occurs first. */
+static bool begins_stem(const struct tar *t, i64 i)
+{
+    bool first = is_medium(&t->members[i]);
+    for (i64 k = 0; k < i && first; k++)
+        first = !(is_medium(&t->members[k]) && same_stem(&t->members[k], &t->members[i]));
+    return first;
+}
+
+static struct tar_member *text_of_stem(struct tar *t, const struct tar_member *stem);
+
+static void survey(struct tar *t)
+{
+    for (i64 i = 0; i < t->count; i++) {
+        t->members[i].leads = member_leads(t, &t->members[i]);
+        t->records += t->members[i].leads;
+        if (!begins_stem(t, i))
+            continue;
+        t->stems++;
+        t->captioned = t->captioned || text_of_stem(t, &t->members[i]);
+    }
+}
+
+/* Gathers the members of one key. 1: there are some; 0: the end; -1: damaged. */
 static int gather(struct tar *t)
 {
+    bool cut = t->cut && t->next_key && strcmp(t->next_key, t->key) == 0;
     clear(t);
     if (t->broken)
         return error_set("%s", t->broken);
@@ -144,7 +220,12 @@ static int gather(struct tar *t)
         return 0;
     t->key = t->next_key;
     t->next_key = string_copy(t->key);
+    t->cut = cut;
     while (t->next_key && strcmp(t->next_key, t->key) == 0) {
+        if (may_cut(t)) {
+            t->cut = true;
+            break;
+        }
         keep(t);
         if (t->bytes > ARCHIVE_MEMBER_BYTES_MAX || t->count > MEMBERS_MAX)
             return error_set("%s:%s: more than %d members or %d bytes in one sample", t->path, t->key, MEMBERS_MAX,
@@ -153,13 +234,15 @@ static int gather(struct tar *t)
         if (read_ahead(t) < 0)
             return end_at_damage(t);
     }
+    survey(t);
     return 1;
 }
 
-static struct tar_member *member_of(struct tar *t, int kind)
+/* The first member of a kind with the name of `stem`; NULL: with any name. */
+static struct tar_member *member_of(struct tar *t, int kind, const struct tar_member *stem)
 {
     for (i64 i = 0; i < t->count; i++)
-        if (medium_kind(t->members[i].extension) == kind)
+        if (medium_kind(t->members[i].extension) == kind && (!stem || same_stem(stem, &t->members[i])))
             return &t->members[i];
     return NULL;
 }
@@ -189,56 +272,53 @@ static int find_member(void *context, struct sample_part *part, const char *refe
 
 static int from_json(struct tar *t, struct sample *out, struct tar_member *json, bool *passed)
 {
-    struct json_place place = {.origin = out->name, .find = find_member, .context = t};
+    struct json_place place = {.origin = out->name, .find = find_member, .context = t, .notes = &t->reading->notes};
     json->used = true;
-    struct json *value = json_parse(json->bytes.data ? json->bytes.data : "", json->bytes.length, out->name);
+    struct json *value = json_parse_line(json->bytes.data ? json->bytes.data : "", json->bytes.length, out->name, 1);
     int status = value ? sample_of_json(out, value, &place, passed) : -1;
     json_free(value);
     return status;
 }
 
-static struct tar_member *json_member(const struct tar *t)
+static struct tar_member *json_member(struct tar *t, const struct tar_member *stem)
 {
-    for (i64 i = 0; i < t->count; i++)
-        if (strcmp(t->members[i].extension, "json") == 0 || strcmp(t->members[i].extension, "jsn") == 0)
-            return &t->members[i];
+    for (i64 i = 0; i < t->count; i++) {
+        struct tar_member *m = &t->members[i];
+        const char *dot = strrchr(m->extension, '.');
+        if (is_one_of("json jsn", dot ? dot + 1 : m->extension) && (!stem || same_stem(stem, m)))
+            return m;
+    }
     return NULL;
 }
 
-/* Adds the caption: a text member, else the text or caption of the JSON. */
-static int add_caption(struct tar *t, struct sample *out)
+/* The member with the caption: a text, else JSON. */
+static struct tar_member *text_of_stem(struct tar *t, const struct tar_member *stem)
 {
-    struct tar_member *text = member_of(t, MODALITY_TEXT), *json = json_member(t);
-    if (text) {
+    struct tar_member *text = member_of(t, MODALITY_TEXT, stem);
+    return text ? text : json_member(t, stem);
+}
+
+static int add_caption(struct sample *out, struct tar_member *text)
+{
+    const char *bytes = text->bytes.data ? text->bytes.data : "";
+    if (medium_kind(text->extension) == MODALITY_TEXT) {
         text->used = true;
-        return sample_add_text(out, text->bytes.data, text->bytes.length);
+        return sample_add_caption(out, bytes, text->bytes.length);
     }
-    if (!json)
-        return 0;
-    struct json *value = json_parse(json->bytes.data ? json->bytes.data : "", json->bytes.length, out->name);
+    struct json *value = json_parse_line(bytes, text->bytes.length, out->name, 1);
     const struct json *caption = sample_caption(value, NULL);
-    int status = value ? sample_add_text(out, json_string(caption, ""), json_string_length(caption)) : -1;
-    json->used = caption != NULL;
+    int status = value ? sample_add_caption(out, json_string(caption, ""), json_string_length(caption)) : -1;
+    text->used = caption != NULL;
     json_free(value);
     return status;
 }
 
-static bool json_leads(const struct tar *t)
-{
-    const struct tar_member *json = json_member(t);
-    struct json *value =
-        json ? json_parse(json->bytes.data ? json->bytes.data : "", json->bytes.length, t->path) : NULL;
-    bool leads = sample_key(value, "messages") || sample_key(value, "texts");
-    json_free(value);
-    return leads;
-}
-
 /* Takes a clip before a picture before a sound, as in folders, because pictures beside clips are
  * thumbnails. */
-static void take_medium(struct tar *t, struct sample *out)
+static void take_medium(struct tar *t, struct sample *out, const struct tar_member *stem)
 {
     for (i64 rank = 0; medium_leading(rank) >= 0 && out->count == 0; rank++) {
-        struct tar_member *medium = member_of(t, medium_leading(rank));
+        struct tar_member *medium = member_of(t, medium_leading(rank), stem);
         if (!medium)
             continue;
         medium->used = true;
@@ -249,25 +329,61 @@ static void take_medium(struct tar *t, struct sample *out)
     }
 }
 
-static int build(struct tar *t, struct sample *out, bool *passed)
+/* The caption of a medium: of its own name, or KEY.txt for the key's only medium. */
+static struct tar_member *caption_of(struct tar *t, const struct tar_member *stem)
 {
-    if (json_leads(t))
-        return from_json(t, out, json_member(t), passed);
-    out->layout = SAMPLE_CAPTIONED;
-    take_medium(t, out);
-    i64 media = out->count;
-    if (media == 0)
-        out->layout = SAMPLE_PLAIN;
-    if (add_caption(t, out) < 0)
-        return -1;
-    *passed = out->count == 0;
-    return media && out->count == 1 && !t->reading->media_alone && !sample_add_subtitles(out, t->reading->columns)
-               ? error_set("a medium without a text: expected .txt or .json")
-               : 0;
+    static const struct tar_member key = {.extension = (char *)""};
+    struct tar_member *text = text_of_stem(t, stem);
+    return text || t->stems > 1 ? text : text_of_stem(t, &key);
 }
 
-static void note_unused(struct tar *t, const char *name)
+/* True if a medium without a caption is a sample. Beside a medium KEY.EXTENSION, others of the key
+ * (masks, depths) describe it. */
+static bool may_be_alone(struct tar *t, const struct tar_member *stem)
 {
+    bool only = t->stems == 1 || stem_length(stem) == 0;
+    for (i64 i = 0; i < t->count && !only; i++)
+        if (is_medium(&t->members[i]) && stem_length(&t->members[i]) == 0)
+            return false;
+    return t->reading->media_alone;
+}
+
+/* Makes a sample of a medium and its caption. *passed: why it is none, or NULL. */
+static int build_medium(struct tar *t, struct sample *out, const struct tar_member *stem, const char **passed)
+{
+    out->layout = SAMPLE_CAPTIONED;
+    take_medium(t, out, stem);
+    struct tar_member *text = caption_of(t, stem);
+    if (text && add_caption(out, text) < 0)
+        return -1;
+    if (out->count > 1 || may_be_alone(t, stem) || sample_add_subtitles(out, t->reading->columns))
+        return 0;
+    if (t->stems == 1 || !t->captioned)
+        return error_set("a medium without a text: expected .txt or .json");
+    *passed = "media without a text of the same name up to the last dot";
+    return 0;
+}
+
+static int build_text(struct tar *t, struct sample *out, const char **passed)
+{
+    struct tar_member *text = text_of_stem(t, NULL);
+    out->layout = SAMPLE_PLAIN;
+    for (i64 i = 0; i < t->count && text; i++) {
+        const char *dot = strrchr(t->members[i].extension, '.');
+        if (medium_kind_unread(dot ? dot + 1 : t->members[i].extension) < 0)
+            continue;
+        text->used = true;
+        *passed = "texts beside a medium that is not read";
+        return 0;
+    }
+    int status = text ? add_caption(out, text) : 0;
+    *passed = out->count ? NULL : "samples without a text or a medium";
+    return status;
+}
+
+static void note_unused(struct tar *t)
+{
+    char *name = string_format("%s:%s", t->path, t->key);
     for (i64 i = 0; i < t->count; i++) {
         const char *dot = strrchr(t->members[i].extension, '.');
         const char *extension = dot ? dot + 1 : t->members[i].extension;
@@ -276,22 +392,36 @@ static void note_unused(struct tar *t, const char *name)
             notes_add(&t->reading->notes, name, "members ending in .%.16s%s", extension,
                       known ? " beside what their sample is made of" : "");
     }
+    memory_free(name);
 }
 
-static enum source_result build_sample(struct tar *t, struct sample *out, bool *passed)
+/* True if a sample begins with member i: a leading record, else a medium, else a text. */
+static bool begins_sample(const struct tar *t, i64 i)
 {
-    if (t->problem) {
-        error_set("%s", t->problem);
-        return SOURCE_BAD;
-    }
-    out->name = string_format("%s:%s", t->path, t->key);
-    int status = build(t, out, passed);
+    if (t->records)
+        return t->members[i].leads;
+    return t->stems ? begins_stem(t, i) : i == 0;
+}
+
+/* Makes a sample of the members that belong to member i. */
+static enum source_result build_sample(struct tar *t, i64 i, struct sample *out, bool *passed)
+{
+    struct tar_member *m = &t->members[i];
+    const char *why = NULL;
+    bool several = max_i64(t->records, t->stems) > 1 || t->cut;
+    size_t stem = several ? stem_length(m) : 0;
+    out->name = string_format("%s:%s%s%.*s", t->path, t->key, stem ? "." : "", (int)stem, m->extension);
+    int status = m->leads   ? from_json(t, out, m, passed)
+                 : t->stems ? build_medium(t, out, m, &why)
+                            : build_text(t, out, &why);
+    t->made = t->made || status == 0;
     if (status < 0)
         error_prefix("%s", out->name);
-    else
-        note_unused(t, out->name);
-    if (*passed)
-        notes_add(&t->reading->notes, out->name, "samples without a text or a medium");
+    if (*passed && !why)
+        why = "samples without a text or a medium";
+    if (status == 0 && why)
+        notes_add(&t->reading->notes, out->name, "%s", why);
+    *passed = why != NULL;
     if (status < 0 || *passed)
         sample_release(out);
     return status < 0 ? SOURCE_BAD : SOURCE_SAMPLE;
@@ -302,10 +432,22 @@ static enum source_result tar_next(void *reader, struct sample *out)
     struct tar *t = reader;
     for (;;) {
         bool passed = false;
-        int status = gather(t);
-        if (status <= 0)
-            return status == 0 ? SOURCE_END : SOURCE_DAMAGED;
-        enum source_result result = build_sample(t, out, &passed);
+        if (t->at == t->count) {
+            if (t->made)
+                note_unused(t);
+            int status = gather(t);
+            if (status <= 0)
+                return status == 0 ? SOURCE_END : SOURCE_DAMAGED;
+        }
+        if (t->problem) {
+            t->at = t->count;
+            error_set("%s", t->problem);
+            return SOURCE_BAD;
+        }
+        i64 at = t->at++;
+        if (!begins_sample(t, at))
+            continue;
+        enum source_result result = build_sample(t, at, out, &passed);
         if (!passed || result == SOURCE_BAD)
             return result;
     }

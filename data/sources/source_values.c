@@ -104,7 +104,8 @@ static int parse(struct json_values *v, struct sample *out, bool *passed)
     struct json_place place = {.origin = out->name,
                                .folder = v->folder,
                                .media_alone = v->reading->media_alone,
-                               .columns = v->reading->columns};
+                               .columns = v->reading->columns,
+                               .notes = &v->reading->notes};
     struct json *value = json_parse_line(v->text.data, v->text.length, v->in.path, v->line);
     int status = value ? sample_of_json(out, value, &place, passed) : -1;
     json_free(value);

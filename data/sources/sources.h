@@ -11,14 +11,15 @@
  *   .json                 a list of such objects, or several of them
  *   .parquet, .arrow      the same by columns; pictures, clips and sounds may be inside (Arrow:
  *                         file or stream)
- *   .csv, .tsv            the same, with a header; all values are text
+ *   .csv, .tsv            the same, with a header or without (source_columns); all values are text;
+ *                         {"path", "sentence"} of Common Voice
  *   .txt .jsonl .json .csv .tsv .tar + .gz .zst .xz .bz2 .lz4
  *   a.jpg + a.txt         a medium and its caption; also .caption, .text, .transcript, and .json
  *                         with a "caption"
  *   a.mp4 + a.srt         a clip or a sound and its subtitles, also .vtt
  *   a.mp4, a.mkv          a clip with embedded subtitles, if nothing else names it
- *   .tar                  WebDataset: consecutive members KEY.EXT are one sample;
- *                         KEY ends at the first dot of the name
+ *   .tar                  WebDataset: consecutive members KEY.EXT are one sample; KEY ends at the
+ *                         first dot of the name; names with dots: see source_tar.c
  *   .idx beside .bin      Megatron: documents of ids
  *   a folder              all of these in it, by name
  *
@@ -30,11 +31,13 @@
  * the keys it looks for. A table without any usable column is refused with a list of its columns. A
  * message is {"role", "content"}, or ShareGPT's {"from", "value"}; unknown roles are refused.
  *
- * Captions are under "text", "caption" or "transcription". A message's content is a text, in which
- * <image> <video> <audio> refer to the files listed under "images", "videos", "audios", or a list
- * of {"type": "text"|"image"|"video"|"audio", ..}. File names are relative to the folder of the
- * file that contains them. A sample is an ordered list of parts; media are named or carried as
- * bytes, never decoded here. Entries that become no sample are noted: nothing disappears silently.
+ * Captions are under "text", "caption", "transcription" or "sentence". A message's content is a
+ * text, in which <image> <video> <audio> refer to the files listed under "images", "videos",
+ * "audios", or a list of {"type": "text"|"image"|"video"|"audio", ..}. Other keys of a message are
+ * noted, or refused if they change what is learned (source_json.c). File names are relative to the
+ * folder of the file that contains them. A sample is an ordered list of parts; media are named or
+ * carried as bytes, never decoded here. Entries that become no sample are noted: nothing disappears
+ * silently.
  *
  * Splits. A folder named train, validation or test directly below the source, or a file of such a
  * name (train.jsonl, test-00001.tar), puts its samples into that split. Also recognized: training;
@@ -66,8 +69,9 @@ struct sample_part {
     char *path;          /* file of a medium; NULL if its bytes are carried */
     char *within;        /* file that holds carried bytes at offset `at`; NULL: compressed or in a table */
     i64 at;
-    i32 message; /* index of the chat message; else 0 */
-    char *role;  /* set on the first part of each message */
+    i32 message;    /* index of the chat message; else 0 */
+    char *role;     /* set on the first part of each message */
+    bool unlearned; /* of a message that is read only, although it may be an answer */
 };
 enum split { SPLIT_TRAIN, SPLIT_VALIDATION, SPLIT_TEST, SPLITS };
 extern const char *const split_names[SPLITS];
@@ -110,6 +114,13 @@ struct source_columns {
     char *modality[MODALITIES], *messages, *question, *answer;
     /* Language of subtitles embedded in clips without a caption; "": any; "none": do not look. */
     char *subtitles;
+    /* Tables of text, .csv and .tsv. separator: "": a comma, in .tsv a tab. Without a header the
+     * columns are called 1, 2, .. */
+    char *separator;
+    int header; /* enum table_header (data/formats/table.h) */
+    /* Of media that rows and lines name. folder: relative to that of the file. ending: of names that
+     * have no ending of a medium. "": neither. */
+    char *folder, *ending;
 };
 struct source_request {
     u64 seed; /* for drawing splits */
@@ -127,7 +138,15 @@ struct source_request {
         SETTING(type, test, "test", NUMBER, "0", 0, 1, NULL,                                                           \
                 "share drawn for test if data has neither that split nor validation"),                                 \
         MODALITY_COLUMN_ROWS(type), COLUMN_ROW(type, messages, "messages", "conversation"),                            \
-        COLUMN_ROW(type, question, "question", "question"), COLUMN_ROW(type, answer, "answer", "answer")
+        COLUMN_ROW(type, question, "question", "question"), COLUMN_ROW(type, answer, "answer", "answer"),              \
+        SETTING(type, columns.separator, "columns.separator", STRING, "", 0, 0, NULL,                                  \
+                "character between fields of .csv and .tsv, or tab; empty: a comma, in .tsv a tab"),                   \
+        SETTING(type, columns.header, "columns.header", CHOICE, "true", 0, 0, "true|false",                            \
+                "the first line of .csv and .tsv names the columns; false: they are called 1, 2, .."),                 \
+        SETTING(type, columns.folder, "columns.folder", STRING, "", 0, 0, NULL,                                        \
+                "folder of the media that rows name, relative to their file"),                                         \
+        SETTING(type, columns.ending, "columns.ending", STRING, "", 0, 0, NULL,                                        \
+                "appended to names of media without an ending, such as wav")
 
 #define SUBTITLES_ROW(type)                                                                                            \
     SETTING(type, columns.subtitles, "subtitles", STRING, "", 0, 0, NULL,                                              \

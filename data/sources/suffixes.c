@@ -13,6 +13,14 @@ int medium_kind(const char *extension)
     return -1;
 }
 
+int medium_kind_unread(const char *extension)
+{
+    for (int kind = MODALITY_TEXT + 1; kind < MODALITIES; kind++)
+        if (is_one_of(modality_rows[kind].unread, extension))
+            return kind;
+    return -1;
+}
+
 int medium_leading(i64 rank)
 {
     for (int kind = 0; kind < MODALITIES; kind++)

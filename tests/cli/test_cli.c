@@ -513,6 +513,8 @@ static void inspect_takes_names_of_columns(void **state)
     json_free(j);
     assert_int_equal(WEFT("inspect", path, "--columns", "body=text"), 2);
     expect_complaint("messages, question");
+    assert_int_equal(WEFT("inspect", path, "--columns", "text=1,header=no"), 2);
+    assert_int_equal(WEFT("inspect", path, "--columns", "text=1,header=false,separator=;,folder=a,ending=wav"), 0);
     assert_int_equal(WEFT("inspect", path, "--columns", "text"), 2);
     memory_free(path);
 }

@@ -451,6 +451,30 @@ static void test_prompts(void **state)
     prompts_release(&p);
 }
 
+/* Contents that are lists of texts, as OpenAI's messages have them. */
+static void contents_may_be_lists_of_texts(void **state)
+{
+    struct prompts p;
+    struct buffer text = {0};
+    (void)state;
+    assert_int_equal(
+        load(&p, "parts.jsonl",
+             "{\"prompt\":[{\"role\":\"system\",\"content\":[\"be \",{\"text\":\"brief\"}]},{\"role\":\"user\","
+             "\"content\":[{\"type\":\"text\",\"text\":\"sort 31\"}]}],\"reward_model\":{\"ground_truth\":\"13\"}}"),
+        0);
+    assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, false), 0);
+    assert_string_equal(text.data, "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nsort 31<|im_end|>\n"
+                                   "<|im_start|>assistant\n");
+    buffer_release(&text);
+    prompts_release(&p);
+    assert_int_equal(load(&p, "nan.json", "[{\"prompt\": \"sort 31\", \"score\": NaN}]"), 0);
+    prompts_release(&p);
+    assert_int_equal(load(&p, "media.jsonl",
+                          "{\"prompt\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"image\":\"a.png\"}]}]}"),
+                     -1);
+    assert_non_null(strstr(error_text(), "part 1 has the type \"image\": prompts are text only"));
+}
+
 static void prompts_may_stand_in_a_table(void **state)
 {
     struct prompts p;
@@ -864,6 +888,7 @@ int main(void)
                                        cmocka_unit_test(test_ground_truths_that_are_none),
                                        cmocka_unit_test(test_dispatch),
                                        cmocka_unit_test(test_prompts),
+                                       cmocka_unit_test(contents_may_be_lists_of_texts),
                                        cmocka_unit_test(prompts_may_stand_in_a_table),
                                        cmocka_unit_test(questions_are_prompts_as_published),
                                        cmocka_unit_test(test_bad_prompts),

@@ -69,6 +69,9 @@ static void suffixes_name_one_modality(void **state)
             if (medium_kind(word) != i)
                 fail_msg("%s: %s is no suffix of its files", row->name, word);
         assert_int_equal(medium_kind(row->ending), i);
+        for (const char *at = row->unread ? row->unread : ""; sscanf(at, " %31s%n", word, &length) == 1; at += length)
+            if (medium_kind(word) >= 0 || medium_kind_unread(word) != i)
+                fail_msg(".%s is read, and is said not to be", word);
     }
 }
 

@@ -18,7 +18,7 @@ static void read_rows(struct buffer *out, const char *path, const char *wanted)
 {
     struct data_table table;
     struct record row;
-    int status = data_table_open(&table, path);
+    int status = data_table_open(&table, path, NULL);
     bool opened = status == 0;
     for (i64 i = 0; opened && wanted && i < table.kind->columns(table.self); i++)
         table.kind->want(table.self, i, strcmp(table.kind->column(table.self, i), wanted) == 0);

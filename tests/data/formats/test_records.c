@@ -140,6 +140,74 @@ static void named_columns_are_the_only_ones(void **state)
     (void)state;
 }
 
+/* Common Voice: tables beside the folder clips. */
+static void recordings_are_known_by_path_and_sentence(void **state)
+{
+    static const char table[] =
+        "client_id\tpath\tsentence\tup_votes\ns1\ta.mp3\t\"Yes\", he said.\t2\ns2\tb.mp3\t\t2\n";
+    char *folder = path_join(directory, "cv/clips");
+    assert_int_equal(directory_make(folder), 0);
+    memory_free(put_text("cv/clips/a.mp3", "ID3"));
+    char *path = put_text("cv/validated.tsv", table), *clip = path_join(folder, "a.mp3");
+    struct source *source = source_open(path, NULL);
+    struct sample sample;
+    assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+    assert_int_equal(sample.layout, SAMPLE_CAPTIONED);
+    assert_string_equal(sample.parts[0].path, clip);
+    assert_string_equal(sample.parts[1].bytes.data, "\"Yes\", he said.");
+    assert_string_equal(sample.speaker, "s1");
+    sample_release(&sample);
+    assert_int_equal(source_next(source, &sample), SOURCE_BAD);
+    assert_int_equal(source_next(source, &sample), SOURCE_END);
+    source_close(source);
+    memory_free(put_text("cv/b.mp3", "ID3"));
+    expect(put_text("cv/beside.tsv", "path\tsentence\nb.mp3\tbeside\n"), NULL, "captioned audio@b.mp3 text'beside'\n");
+    expect(put_text("cv/bare.tsv", "path\tsentence\nb\tbare\n"), &(struct source_columns){.ending = "mp3"},
+           "captioned audio@b.mp3 text'bare'\n");
+    expect(put_text("cv/audio.jsonl", "{\"audio\": \"c.wav\", \"sentence\": \"said\"}\n"), NULL,
+           "captioned audio@c.wav text'said'\n");
+    memory_free(path);
+    memory_free(clip);
+    memory_free(folder);
+    (void)state;
+}
+
+/* LJSpeech: no header, fields between bars, names without an ending, files in a folder. */
+static void tables_may_have_no_header(void **state)
+{
+    static const char table[] = "LJ001-0001|\"No. 1|\"Number one\nLJ001-0002|a, b|a and b\nLJ|short\n";
+    struct source_columns c = {.modality = {[MODALITY_AUDIO] = "1", [MODALITY_TEXT] = "3"},
+                               .separator = "|",
+                               .header = 1,
+                               .folder = "wavs",
+                               .ending = "wav"};
+    char *path = put_text("metadata.csv", table), *file = path_join(directory, "wavs/LJ001-0001.wav");
+    expect(string_copy(path), &c,
+           "captioned audio@LJ001-0001.wav text'\"Number one'\ncaptioned audio@LJ001-0002.wav text'a and b'\n"
+           "bad: :3: 2 fields, but the first row has 3\n");
+    struct source *source = source_open(path, &(struct source_request){.columns = &c});
+    struct sample sample;
+    assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+    assert_string_equal(sample.parts[0].path, file);
+    sample_release(&sample);
+    source_close(source);
+    c.ending = ".flac";
+    c.folder = NULL;
+    c.separator = "tab";
+    expect(put_text("tabs.csv", "a\tx\ty\nb.mp3\tx\t/z\n"), &c,
+           "captioned audio@a.flac text'y'\ncaptioned audio@b.mp3 text'/z'\n");
+    c.separator = "two";
+    struct buffer drawn = {0};
+    draw(&drawn, path, &c);
+    assert_non_null(strstr(drawn.data, "columns.separator: 'two': expected one character, or tab"));
+    buffer_release(&drawn);
+    c = (struct source_columns){.separator = ";"};
+    expect(put_text("semi.csv", "text;n\n\"a;b\";1\n"), &c, "plain text'a;b'\n");
+    memory_free(path);
+    memory_free(file);
+    (void)state;
+}
+
 static void roles_are_known_by_other_names(void **state)
 {
     const char text[] =
@@ -149,6 +217,82 @@ static void roles_are_known_by_other_names(void **state)
     expect(put_text("roles.jsonl", text), NULL,
            "chat <system> text'a' <user> text'b' <assistant> text'c' <tool> text'd'\n"
            "bad: :2: message 1 has the role \"narrator\": expected system, user, assistant or tool\n");
+    (void)state;
+}
+
+/* As Python's json writes them. In a key that is read they count as null. */
+static void numbers_that_are_none_lose_no_record(void **state)
+{
+    expect(put_text("nan.jsonl",
+                    "{\"text\": \"a NaN in \\\"NaN\", \"score\": NaN}\n"
+                    "{\"score\": [Infinity, -Infinity, 1.5, -2, 123456789012345678901234567890], \"text\": \"b\"}\n"
+                    "{\"text\": NaN}\n{\"text\": \"c\", \"score\": nan}\n"),
+           NULL,
+           "plain text'a NaN in \"NaN'\nplain text'b'\n"
+           "bad: :4:26: not valid JSON: invalid token near 'nan'\n");
+    expect(put_text("nan.json", "[{\"text\": \"a\", \"score\": -Infinity}, {\"text\": \"b\"}]"), NULL,
+           "plain text'a'\nplain text'b'\n");
+    (void)state;
+}
+
+/* Keys of messages that change what is learned are honoured or refused by name; others are noted. */
+static void keys_of_messages_are_not_dropped(void **state)
+{
+    static const char *const refused[][2] = {
+        {"\"reasoning_content\": \"so\"", "key reasoning_content: it changes what is learned"},
+        {"\"thinking\": \"so\"", "key thinking: it changes what is learned"},
+        {"\"mask\": false", "key mask: it changes what is learned"},
+        {"\"train_detail\": [{\"begin_offset\": 0}]", "key train_detail: it changes"},
+        {"\"weight\": 0.5", "key weight: expected 0, 1, false or true"},
+        {"\"loss\": \"no\"", "key loss: expected 0, 1, false or true"}};
+    for (i64 i = 0; i < COUNT_OF(refused); i++) {
+        struct buffer drawn = {0};
+        char *line =
+            string_format("{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+                          "\"content\": \"a\", %s}]}\n",
+                          refused[i][0]);
+        char *path = put_text("refused.jsonl", line);
+        draw(&drawn, path, NULL);
+        if (!strstr(drawn.data, "bad: :1: message 2: ") || !strstr(drawn.data, refused[i][1]))
+            fail_msg("%s: %s", refused[i][0], drawn.data);
+        buffer_release(&drawn);
+        memory_free(line);
+        memory_free(path);
+    }
+    char *path =
+        put_text("keys.jsonl", "{\"conversations\": [{\"from\": \"human\", \"value\": \"q\", \"weight\": 1, \"train\": "
+                               "false}, {\"from\": \"gpt\", "
+                               "\"value\": \"a\", \"weight\": 0, \"reasoning_content\": null, \"thinking\": \"\"}, "
+                               "{\"from\": \"gpt\", \"value\": \"b\", "
+                               "\"training\": true}]}\n"
+                               "{\"messages\": [{\"role\": \"user\", \"content\": \"q\", \"name\": \"Ann\"}, "
+                               "{\"role\": \"user\", \"content\": \"r\", "
+                               "\"name\": \"Bob\"}, {\"role\": \"assistant\", \"content\": null, \"function_call\": "
+                               "{\"name\": \"f\", \"arguments\": "
+                               "\"{}\"}, \"id\": 5}]}\n"
+                               "{\"messages\": [{\"role\": \"user\", \"content\": \"q\", \"train\": true}]}\n");
+    expect(
+        string_copy(path), NULL,
+        "chat <user> text'q' <assistant> text'a' <assistant> text'b'\n"
+        "chat <user> text'q' <user> text'r' <assistant> text'<tool_call>\n{\"name\": \"f\", \"arguments\": "
+        "{}}\n</tool_call>'\n"
+        "bad: :3: message 1: key train: this message is no answer, and only answers are learned: leave the key out\n");
+    struct source *source = source_open(path, NULL);
+    struct sample sample;
+    i64 count;
+    assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+    assert_true(sample.parts[0].unlearned && sample.parts[1].unlearned && !sample.parts[2].unlearned);
+    sample_release(&sample);
+    while (source_next(source, &sample) != SOURCE_END)
+        sample_release(&sample);
+    const struct source_note *notes = source_notes(source, &count);
+    assert_int_equal(count, 2);
+    assert_string_equal(notes[0].what, "keys \"name\" of messages, which are not read");
+    assert_int_equal(notes[0].count, 2);
+    assert_string_equal(notes[1].what, "keys \"id\" of messages, which are not read");
+    assert_int_equal(source_files(source, &count)->passed, 0);
+    source_close(source);
+    memory_free(path);
     (void)state;
 }
 
@@ -167,8 +311,37 @@ static void fields_may_hold_anything(void **state)
            "plain text'a \"b\"\r\n\nc, d'\nplain text'e'\nbad: :8: text behind a quote that closes a field\n"
            "bad: :9: 1 fields, but the header has 2\nplain text'last'\n");
     expect(put_text("b.tsv", "text\tn\na, b\t1\n"), NULL, "plain text'a, b'\n");
-    expect(put_text("c.csv", "text\n\"never closed\n"), NULL, "damaged: :2: a quote that is not closed\n");
+    expect(put_text("c.csv", "text\n\"never closed\n"), NULL, "bad: :2: a quote that is not closed\n");
     expect(put_text("d.csv", ""), NULL, "damaged: : is empty: expected a line with the names of its columns\n");
+    (void)state;
+}
+
+/* In tab-separated files quotes are characters. In CSV a quote that is not closed swallows lines,
+ * and each of them is counted. */
+static void stray_quotes_lose_no_row_uncounted(void **state)
+{
+    struct buffer rows = {0}, expected = {0};
+    expect(
+        put_text("q.tsv", "text\tn\n\"Yes, said\t1\nplain\t2\nsaid \"no\"\t3\n\"all\"\t4\n\"\t5\n"), NULL,
+        "plain text'\"Yes, said'\nplain text'plain'\nplain text'said \"no\"'\nplain text'\"all\"'\nplain text'\"'\n");
+    expect(put_text("q.csv", "text,n\n\"Yes,1\nplain,2\n\nsaid \"no\",3\nlast,4\n"), NULL,
+           "bad: :2: text behind a quote that closes a field\n"
+           "bad: :2: a further line of the bad row that begins there: is a quote not closed?\n"
+           "bad: :2: a further line of the bad row that begins there: is a quote not closed?\n"
+           "plain text'last'\n");
+    expect(put_text("r.csv", "text,n,m\n\"Yes,1,2\nsaid no\",3\nlast,4,5\n"), NULL,
+           "bad: :2: 2 fields, but the header has 3\n"
+           "bad: :2: a further line of the bad row that begins there: is a quote not closed?\n"
+           "plain text'last'\n");
+    buffer_printf(&rows, "text,n\nfirst,1\n\"open,2\n");
+    buffer_printf(&expected, "plain text'first'\nbad: :3: a quote that is not closed\n");
+    for (int i = 0; i < 100; i++) {
+        buffer_printf(&rows, "row,%d\n", i);
+        buffer_printf(&expected, "bad: :3: a further line of the bad row that begins there: is a quote not closed?\n");
+    }
+    expect(put_text("s.csv", rows.data), NULL, expected.data);
+    buffer_release(&rows);
+    buffer_release(&expected);
     (void)state;
 }
 
@@ -251,9 +424,14 @@ int main(void)
         cmocka_unit_test(links_are_no_pictures),
         cmocka_unit_test(unknown_columns_are_named),
         cmocka_unit_test(named_columns_are_the_only_ones),
+        cmocka_unit_test(recordings_are_known_by_path_and_sentence),
+        cmocka_unit_test(tables_may_have_no_header),
         cmocka_unit_test(roles_are_known_by_other_names),
+        cmocka_unit_test(numbers_that_are_none_lose_no_record),
+        cmocka_unit_test(keys_of_messages_are_not_dropped),
         cmocka_unit_test(bytes_that_are_no_text_are_refused),
         cmocka_unit_test(fields_may_hold_anything),
+        cmocka_unit_test(stray_quotes_lose_no_row_uncounted),
         cmocka_unit_test(lists_of_objects_have_any_layout),
         cmocka_unit_test(other_compressions_are_read),
         cmocka_unit_test(tables_may_be_empty),

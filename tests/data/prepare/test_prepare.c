@@ -2,6 +2,7 @@
  * output, in both directions; conversations keep their layout and weights; unreadable files are
  * counted; the packer reads everything back. */
 #define _GNU_SOURCE /* memmem */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -420,6 +421,49 @@ static void pictures_of_a_table_are_made(void **state)
     (void)state;
 }
 
+/* Conversations without an answer to learn are written and counted. Answers of weight 0 are read
+ * only. */
+static void conversations_without_an_answer_are_counted(void **state)
+{
+    char *data = path_join(folder, "asked"), *kept = corpus, *log = path_join(folder, "asked.log");
+    struct prepare_settings settings = settings_of(data);
+    struct buffer said = {0};
+    struct shards s;
+    assert_int_equal(directory_make(data), 0);
+    corpus = data;
+    put("a.jsonl",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"what?\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"what?\"}, {\"role\": \"assistant\", \"content\": \"an "
+        "apple\", "
+        "\"weight\": 0}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"what?\"}, {\"role\": \"assistant\", \"content\": \"red\", "
+        "\"weight\": 0}, {\"role\": \"user\", \"content\": \"what?\"}, {\"role\": \"assistant\", \"content\": \"an "
+        "apple\"}]}\n"
+        "{\"text\": \"some plain text\"}\n");
+    int before = dup(2), file = open(log, O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    assert_true(before >= 0 && file >= 0 && dup2(file, 2) == 2);
+    run(&settings);
+    assert_int_equal(dup2(before, 2), 2);
+    close(before);
+    close(file);
+    assert_int_equal(file_read(&said, log), 0);
+    assert_non_null(strstr(said.data, "2 conversations have no answer to learn"));
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    const struct shard_part *p = find(&s, DIRECTION_CHAT, "a.jsonl:2");
+    assert_text(&s, p, true, "<|im_start|>user\nwhat?<|im_end|>\n<|im_start|>assistant\nan apple<|im_end|>");
+    p = find(&s, DIRECTION_CHAT, "a.jsonl:3");
+    assert_text(&s, p, true,
+                "<|im_start|>user\nwhat?<|im_end|>\n<|im_start|>assistant\nred<|im_end|>\n<|im_start|>user\nwhat?"
+                "<|im_end|>\n<|im_start|>assistant\n");
+    assert_text(&s, p + 1, false, "an apple<|im_end|>");
+    shards_close(&s);
+    corpus = kept;
+    buffer_release(&said);
+    memory_free(data);
+    memory_free(log);
+    (void)state;
+}
+
 static void a_long_text_is_several_samples_with_one_end(void **state)
 {
     char *data = path_join(folder, "long"), *kept = corpus;
@@ -697,6 +741,7 @@ int main(void)
         cmocka_unit_test(without_tokenizers_media_are_left_out),
         cmocka_unit_test(damaged_files_are_counted),
         cmocka_unit_test(pictures_of_a_table_are_made),
+        cmocka_unit_test(conversations_without_an_answer_are_counted),
         cmocka_unit_test(a_long_text_is_several_samples_with_one_end),
         cmocka_unit_test(held_out_folders_stay_out_of_train),
         cmocka_unit_test(long_sounds_are_left_out_not_bad),

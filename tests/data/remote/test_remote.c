@@ -484,8 +484,8 @@ static void signatures_are_sent_and_not_shown(void **state)
 static void folders_of_a_bucket_are_listed(void **state)
 {
 #define OBJECT(key, size) "<Contents><Key>" key "</Key><ETag>&quot;e&quot;</ETag><Size>" #size "</Size></Contents>"
-    static const char one[] =
-        "<?xml version=\"1.0\"?>\n<ListBucketResult><Name>b</Name>" OBJECT("d/e/", 0) OBJECT("d/test/1 &amp; 2.tar", 7)
+    static const char one[] = "<?xml version=\"1.0\"?>\n<ListBucketResult><Name>b</Name>" OBJECT("d/e/", 0)
+        OBJECT("d/test/1 &amp; 2.tar", 7) OBJECT("d/test/a.jpg", 9) OBJECT("d/test/a.txt", 5)
             OBJECT("d/train-00.tar", 512) "<IsTruncated>true</IsTruncated><NextContinuationToken>a+b/c=</"
                                           "NextContinuationToken></ListBucketResult>";
     static const char two[] = "<ListBucketResult>" OBJECT("d/train-00.parquet", 3) OBJECT("d/.hidden/x.tar", 1)
@@ -497,7 +497,8 @@ static void folders_of_a_bucket_are_listed(void **state)
         {.path = "/b/d/t%20%26.jsonl", .bytes = line, .count = sizeof line - 1}};
     server_open(&server, files, COUNT_OF(files));
     point_to_server("AKIDEXAMPLE");
-    expect_listing("s3://b/d", "train-00.parquet 3 0 beside\ntrain-00.tar 512 0\ntrain.jsonl 20 0\n1 & 2.tar 7 2\n");
+    expect_listing("s3://b/d", "train-00.parquet 3 0 beside\ntrain-00.tar 512 0\ntrain.jsonl 20 0\n1 & 2.tar 7 2\n"
+                               "a.jpg 9 2 left out\na.txt 5 2 left out\n");
     expect_listing("s3://b/d", "x.tar 1 -2 left out\na.png 9 -2 left out\n");
     expect_listing("s3://b/d/t &.jsonl", "t &.jsonl 20 -1\n");
     assert_non_null(strstr(files[2].last, "Authorization: AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/"));
