@@ -45,9 +45,9 @@ const struct modality_row modality_rows[MODALITIES] = {
     [MODALITY_VIDEO] = {.name = "video",
                         .one = "clip",
                         .many = "clips",
-                        .suffixes = "mp4 m4v webm mkv mov qt avi flv f4v ogv ogm 3gp 3g2 mpg mpeg mpe vob ts m2ts mts "
-                                    "wmv asf",
-                        .unread = "rm rmvb m2v m1v mxf dv divx h264 h265 hevc ivf y4m",
+                        .suffixes =
+                            "mp4 m4v webm mkv mov qt avi flv f4v ogv ogm 3gp 3g2 mpg mpeg mpe vob ts m2ts mts wmv",
+                        .unread = "asf rm rmvb m2v m1v mxf dv divx h264 h265 hevc ivf y4m",
                         .members = "mp4 webm",
                         .ending = "mp4",
                         .prompt = "video clip for the prompt",
