@@ -45,8 +45,9 @@ struct elastic_settings {
         SETTING(type, elastic.slice_rows, "elastic.slice_rows", INTEGER, "4", 1, 1e6, NULL,                            \
                 "consecutive rows of the global batch per slice")
 
-/* Returns a usage error if the groups do not divide the model's experts. Warns if expert-parallel
- * ranks may get unequal shares. */
+/* Returns a usage error if the groups do not divide the model's experts, or if topk_min or
+ * experts_min leave nothing to draw. Logs a line for each axis of which the model has only one
+ * choice, and warns if expert-parallel ranks may get unequal shares. */
 int elastic_check(const struct elastic_settings *settings, const struct model_config *config, i64 expert_ranks);
 /* Draws `sub` for one microbatch. Its arrays come from `arena` (host memory that must live until
  * the backward pass). */
