@@ -110,6 +110,7 @@ int loader_passed(struct loader *loader, const struct loader_cursor *cursor);
 /* Time spent waiting for shards to close. */
 double loader_waited_s(const struct loader *loader);
 i64 loader_restarts(const struct loader *loader);
+bool loader_has_targets(struct loader *loader, const double weight[TARGETS]); /* see mixer_has_targets */
 i64 loader_left_out(const struct loader *loader); /* samples too long for a row of the last planned step */
 
 #endif
