@@ -39,25 +39,6 @@ static float *probe_logits(struct model *model, i64 *count)
     return logits;
 }
 
-/* Refuses to export weights that are not finite. */
-static int check_finite(const struct model *model, const char *directory)
-{
-    struct weight_list list;
-    int status = 0;
-    weights_list(&list, &model->weights, FILE_HF, DTYPE_F32);
-    for (i64 i = 0; status == 0 && i < list.count; i++) {
-        const struct tensor_source *t = &list.tensors[i];
-        i64 n = tensor_source_bytes(t) / 4;
-        float *values = tensor_source_copy(t);
-        for (i64 e = 0; status == 0 && e < n; e++)
-            if (!isfinite(values[e]))
-                status = error_set("%s: %s contains non-finite numbers: its training diverged", directory, t->name);
-        memory_free(values);
-    }
-    weight_list_release(&list);
-    return status;
-}
-
 /* Compares logits before and after. With the same dtype they must be bitwise equal; for a narrower
  * one the difference is logged. */
 static int compare_reloaded(struct model *model, const char *folder, bool exact)
@@ -125,9 +106,7 @@ static int load_and_write_hf(const char *directory, const char *folder, enum dty
     if (model_load(&model, device, directory, DTYPE_F32, false))
         return -1;
     dtype = dtype == DTYPE_OTHER ? stored : dtype;
-    int status = check_finite(&model, directory);
-    if (status == 0)
-        status = write_hf(&model, directory, folder, dtype, dtype == DTYPE_F32 || stored == DTYPE_BF16);
+    int status = write_hf(&model, directory, folder, dtype, dtype == DTYPE_F32 || stored == DTYPE_BF16);
     model_close(&model);
     return status;
 }
@@ -181,9 +160,7 @@ int export_gguf(const char *directory, const char *out, enum dtype dtype, struct
     struct model model;
     if (refuse_existing(out) || model_load(&model, device, directory, DTYPE_F32, false))
         return -1;
-    int status = check_finite(&model, directory);
-    if (status == 0)
-        status = write_gguf(&model, directory, out, dtype == DTYPE_OTHER ? stored_dtype(directory) : dtype);
+    int status = write_gguf(&model, directory, out, dtype == DTYPE_OTHER ? stored_dtype(directory) : dtype);
     model_close(&model);
     return status;
 }
