@@ -83,6 +83,10 @@ struct model_config submodel_config(const struct submodel *sub, const struct mod
  * logits of the sub-model and of `out` on the same random ids bit for bit; a difference is an
  * error. Returns 0, or -1 with a message and `out` closed. */
 int elastic_extract(struct model *out, struct model *from, const struct submodel *sub);
+/* The same comparison on any batch, of the logits of every head that it has targets for. Adds these
+ * targets to *heads, as bits 1 << kind. A message names the head that differs. */
+int elastic_compare(unsigned *heads, struct model *out, struct model *from, const struct submodel *sub,
+                    const struct batch *batch);
 
 /* ---- Grid: a family of sub-models, measured by the caller's function ---- */
 struct grid_point {

@@ -1,6 +1,6 @@
 #include "inference/inference.h"
 
-#include "elastic/elastic.h"
+#include "inference/proof.h"
 #include "tokenizers/text/text.h"
 
 #include <math.h>
@@ -13,22 +13,20 @@ const struct setting export_table[] = {
             "data type of the weights"),
     {0}};
 
-/* Logits of fixed random ids, computed in f32 from the master weights. Free with memory_free. */
-static float *probe_logits(struct model *model, i64 *count)
+enum { PROBE_ROWS = 2, PROBE_LENGTH = 32, PROBE = PROBE_ROWS * PROBE_LENGTH };
+
+/* Logits of the ids, computed in f32 from the master weights. Free with memory_free. */
+static float *probe_logits(struct model *model, const i32 *ids, i64 *count)
 {
-    enum { ROWS = 2, LENGTH = 32 };
     struct arena arena;
     struct tape tape;
     struct batch batch;
     struct submodel full;
     struct forward out;
-    i32 ids[ROWS * LENGTH];
-    for (u32 i = 0; i < ROWS * LENGTH; i++)
-        ids[i] = (i32)rng_below((struct rng_key){11, RNG_TEST}, model->config.vocabulary, i, 0, 0, 0);
     arena_open(&arena, 16 << 20);
     tape_open(&tape, model->device, model->weights.dtype, (i64)4 << 30);
     tape_clear(&tape, false);
-    batch_of_ids(&batch, &arena, ids, ROWS, LENGTH, true);
+    batch_of_ids(&batch, &arena, ids, PROBE_ROWS, PROBE_LENGTH, true);
     submodel_full(&full, &model->config);
     model_forward(&out, &tape, model, &batch, &full, NULL);
     *count = batch.n * model->config.vocabulary;
@@ -39,25 +37,39 @@ static float *probe_logits(struct model *model, i64 *count)
     return logits;
 }
 
-/* Compares logits before and after. With the same dtype they must be bitwise equal; for a narrower
- * one the difference is logged. */
-static int compare_reloaded(struct model *model, const char *folder, bool exact)
+/* Adds to the largest logit and to the largest difference on these ids. */
+static void compare_on(double *most, double *off, struct model *before, struct model *after, const i32 *ids)
+{
+    i64 n;
+    float *a = probe_logits(before, ids, &n), *b = probe_logits(after, ids, &n);
+    for (i64 i = 0; i < n; i++) {
+        *most = fmax(*most, fabs(a[i]));
+        double difference = fabs((double)a[i] - b[i]);
+        *off = isnan(difference) ? INFINITY : fmax(*off, difference);
+    }
+    memory_free(a);
+    memory_free(b);
+}
+
+/* Compares logits before and after, on random ids and on text of the model's shards. An export has
+ * the head of text alone. With the same dtype they must be bitwise equal; for a narrower one the
+ * difference is logged. */
+static int compare_reloaded(struct model *model, const char *from, const char *folder, bool exact)
 {
     struct model again;
-    i64 n;
+    i32 ids[PROBE];
+    double most = 0, off = 0;
     if (model_load(&again, model->device, folder, DTYPE_F32, false))
         return -1;
-    float *before = probe_logits(model, &n), *after = probe_logits(&again, &n);
-    double most = 0, off = 0;
-    for (i64 i = 0; i < n; i++) {
-        most = fmax(most, fabs(before[i]));
-        double difference = fabs((double)before[i] - after[i]);
-        off = isnan(difference) ? INFINITY : fmax(off, difference);
-    }
-    log_info("reloaded: logits differ by %.1e of the largest", most > 0 ? off / most : 0);
+    for (u32 i = 0; i < PROBE; i++)
+        ids[i] = (i32)rng_below((struct rng_key){11, RNG_TEST}, model->config.vocabulary, i, 0, 0, 0);
+    compare_on(&most, &off, model, &again, ids);
+    bool real = proof_ids(ids, PROBE, model, from);
+    if (real)
+        compare_on(&most, &off, model, &again, ids);
+    log_info("reloaded: logits differ by %.1e of the largest, on random ids%s", most > 0 ? off / most : 0,
+             real ? " and on text of the model's shards" : "");
     model_close(&again);
-    memory_free(before);
-    memory_free(after);
     return (exact && off > 0) || !isfinite(off) ? error_set("%s: logits after reloading differ", folder) : 0;
 }
 
@@ -79,7 +91,7 @@ static int write_hf(struct model *model, const char *from, const char *folder, e
 {
     if (directory_make(folder) || model_save_hf(model, folder, dtype) || copy_tokenizer(from, folder))
         return -1;
-    return compare_reloaded(model, folder, exact);
+    return compare_reloaded(model, from, folder, exact);
 }
 
 static enum dtype stored_dtype(const char *directory)
