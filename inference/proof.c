@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { ROWS = 2, SHARD_ROWS = 4, LENGTH = 512, LONGEST = 8192, STAGES_MOST = 64 };
+enum { ROWS = 2, SHARD_ROWS = 4, SHARD_ROWS_MOST = 32, LENGTH = 512, LONGEST = 8192, STAGES_MOST = 64 };
 
 /* ---- The model's shards ---- */
 
@@ -118,14 +118,23 @@ static int compare_random(struct proof *p)
     return status;
 }
 
+static bool has_new_target(const struct proof *p, const struct batch *batch)
+{
+    for (int kind = 0; kind < TARGETS; kind++)
+        if (batch->targets[kind].n && !(p->heads >> kind & 1) && has_head(&p->from->config, (enum target_kind)kind))
+            return true;
+    return false;
+}
+
 static void compare_rows(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes)
 {
     struct proof *p = context;
     (void)forward;
     (void)routes;
+    if (p->status || (p->rows >= SHARD_ROWS && !has_new_target(p, batch)))
+        return;
     p->rows += batch->rows;
-    if (p->status == 0)
-        p->status = elastic_compare(&p->heads, p->out, p->from, p->sub, batch);
+    p->status = elastic_compare(&p->heads, p->out, p->from, p->sub, batch);
 }
 
 static void name_heads(struct buffer *out, unsigned heads)
@@ -138,21 +147,38 @@ static void name_heads(struct buffer *out, unsigned heads)
         }
 }
 
-/* Shards that cannot be read any more are no fault of the model. */
+static bool lacks_heads(const struct proof *p)
+{
+    for (int kind = 0; kind < TARGETS; kind++)
+        if (has_head(&p->from->config, (enum target_kind)kind) && !(p->heads >> kind & 1))
+            return true;
+    return false;
+}
+
+/* Goes on to more rows for a head without a target so far. Shards that cannot be read any more are
+ * no fault of the model. */
 static int compare_shards(struct buffer *on, struct proof *p, const char *shards)
 {
-    const struct heldout_pass pass = {
-        .directory = shards, .split = "train", .length = LENGTH, .most_rows = SHARD_ROWS, .visit = compare_rows, .context = p};
+    struct heldout_pass pass = {.directory = shards,
+                                .split = "train",
+                                .length = LENGTH,
+                                .most_rows = SHARD_ROWS,
+                                .visit = compare_rows,
+                                .context = p};
     p->heads = 0;
-    if (heldout_walk(&pass, p->from, p->sub) && p->status == 0) {
-        log_info("logits are not compared on rows of %s: %s", shards, error_text());
-        return 0;
-    }
-    if (p->status == 0) {
+    int read = heldout_walk(&pass, p->from, p->sub);
+    pass.most_rows = SHARD_ROWS_MOST;
+    if (read == 0 && p->status == 0 && lacks_heads(p))
+        read = heldout_walk(&pass, p->from, p->sub);
+    if (p->status)
+        return -1;
+    if (read)
+        log_info("logits are not compared on all rows of %s: %s", shards, error_text());
+    if (p->rows) {
         buffer_printf(on, "; on %lld rows of %s: ", (long long)p->rows, shards);
         name_heads(on, p->heads);
     }
-    return p->status;
+    return 0;
 }
 
 int proof_heads(struct buffer *on, struct model *out, struct model *from, const struct submodel *sub,
@@ -192,8 +218,12 @@ bool proof_ids(i32 *ids, i64 count, struct model *model, const char *directory)
     struct proof_text t = {ids, count, 0};
     struct submodel full;
     char *shards = proof_shards(directory);
-    const struct heldout_pass pass = {
-        .directory = shards, .split = "train", .length = LENGTH, .most_rows = SHARD_ROWS, .visit = take_ids, .context = &t};
+    const struct heldout_pass pass = {.directory = shards,
+                                      .split = "train",
+                                      .length = LENGTH,
+                                      .most_rows = SHARD_ROWS,
+                                      .visit = take_ids,
+                                      .context = &t};
     submodel_full(&full, &model->config);
     bool filled = shards && heldout_walk(&pass, model, &full) == 0 && t.filled > 0;
     for (i64 i = t.filled; filled && i < count; i++)

@@ -4,10 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <malloc.h>
 #include <math.h>
 #include <signal.h>
 
 #include "dist/dist.h"
+#include "tests/sanitized.h"
 #include "tests/scratch.h"
 #include "train/train.h"
 
@@ -199,6 +201,29 @@ static void twenty_skipped_updates_in_a_row_end_the_stage(void **state)
     assert_int_equal(run(&toy, "nearly lost", 0), 0);
 }
 
+/* Lines that are begun and never ended, as by steps that were interrupted. */
+static void an_unfinished_line_is_freed_with_what_is_not_finite(void **state)
+{
+    (void)state;
+    succeed(directory_make(path_of("unfinished")));
+    struct metrics *m = metrics_open(path_of("unfinished"), 0);
+    assert_non_null(m);
+    size_t before = 0;
+    for (i64 i = 0; i < 2000; i++) {
+        before = i == 1000 ? mallinfo2().uordblks : before;
+        metrics_begin(m, i + 1);
+        metrics_put(m, "loss", NAN);
+    }
+    assert_true(is_sanitized() || mallinfo2().uordblks < before + 16000);
+    metrics_begin(m, 2001);
+    metrics_put(m, "loss", NAN);
+    succeed(metrics_end(m));
+    metrics_close(m);
+    struct buffer text = content("unfinished", "metrics.jsonl");
+    assert_non_null(strstr(text.data, "\"nonfinite\":[\"loss\"]"));
+    buffer_release(&text);
+}
+
 /* Metrics of the interrupted step are dropped; the state before it is saved. */
 static void a_step_stopped_within_is_made_again(void **state)
 {
@@ -268,6 +293,7 @@ int main(void)
         cmocka_unit_test(without_a_peak_there_is_no_share_of_it),
         cmocka_unit_test(a_skipped_update_is_in_the_metrics),
         cmocka_unit_test(twenty_skipped_updates_in_a_row_end_the_stage),
+        cmocka_unit_test(an_unfinished_line_is_freed_with_what_is_not_finite),
         cmocka_unit_test(a_step_stopped_within_is_made_again),
         cmocka_unit_test(a_warm_up_is_honoured_or_refused),
         cmocka_unit_test(without_room_for_a_checkpoint_no_step_is_made),
