@@ -134,9 +134,10 @@ static int compare_logits(unsigned *heads, const struct head_logits *a, const st
             i64 bytes = a->bytes[kind][level];
             if (bytes != b->bytes[kind][level] ||
                 (bytes && memcmp(a->data[kind][level], b->data[kind][level], (size_t)bytes) != 0))
-                return error_set("the extracted model's logits of %s, level %d, differ from the sub-model's: nothing was "
-                                 "written",
-                                 target_rows[kind].name, level);
+                return error_set(
+                    "the extracted model's logits of %s, level %d, differ from the sub-model's: nothing was "
+                    "written",
+                    target_rows[kind].name, level);
             *heads |= bytes ? 1u << kind : 0;
         }
     return 0;
