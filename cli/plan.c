@@ -365,7 +365,8 @@ int command_plan(int argc, char **argv)
         bool f32 = strcmp(recipe.precision, "f32") == 0;
         bool automatic = strcmp(recipe.precision, "auto") == 0;
         with.work.fp8 = strcmp(recipe.precision, "fp8") == 0;
-        with.work.dtype = f32 || (automatic && !cli_device()->has_bf16) ? DTYPE_F32 : DTYPE_BF16;
+        bool has_bf16 = with.work.gpu || cli_device()->has_bf16;
+        with.work.dtype = f32 || (automatic && !has_bf16) ? DTYPE_F32 : DTYPE_BF16;
         status = plan_recipe(&recipe, &with, speed, json);
     }
     recipe_close(&recipe);

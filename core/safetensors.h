@@ -34,8 +34,8 @@ int safetensors_open(struct safetensors *set, const char *path); /* opens a sing
 int safetensors_open_model(struct safetensors *set, const char *directory);
 /* Verifies all data of one file against the checksum in its header. Returns 1 if it matches, 0 if
  * the file has no checksum (files of other software), -1 and a message otherwise. Opening a file
- * does not verify it: `weft inspect` calls this, and a resumed stage compares the hashes of whole
- * files (train/checkpoint.c). */
+ * does not verify it: model_load and `weft inspect` call this, and a resumed stage compares the
+ * hashes of whole files (train/checkpoint.c). */
 int safetensors_check(const char *path);
 void safetensors_close(struct safetensors *set);
 /* Returns NULL, without a message, if the tensor is absent. */

@@ -45,8 +45,9 @@ struct elastic_settings {
         SETTING(type, elastic.slice_rows, "elastic.slice_rows", INTEGER, "4", 1, 1e6, NULL,                            \
                 "consecutive rows of the global batch per slice")
 
-/* Returns a usage error if the groups do not divide the model's experts. Warns if expert-parallel
- * ranks may get unequal shares. */
+/* Returns a usage error if the groups do not divide the model's experts, or if topk_min or
+ * experts_min leave nothing to draw. Logs a line for each axis of which the model has only one
+ * choice, and warns if expert-parallel ranks may get unequal shares. */
 int elastic_check(const struct elastic_settings *settings, const struct model_config *config, i64 expert_ranks);
 /* Draws `sub` for one microbatch. Its arrays come from `arena` (host memory that must live until
  * the backward pass). */
@@ -82,6 +83,10 @@ struct model_config submodel_config(const struct submodel *sub, const struct mod
  * logits of the sub-model and of `out` on the same random ids bit for bit; a difference is an
  * error. Returns 0, or -1 with a message and `out` closed. */
 int elastic_extract(struct model *out, struct model *from, const struct submodel *sub);
+/* The same comparison on any batch, of the logits of every head that it has targets for. Adds these
+ * targets to *heads, as bits 1 << kind. A message names the head that differs. */
+int elastic_compare(unsigned *heads, struct model *out, struct model *from, const struct submodel *sub,
+                    const struct batch *batch);
 
 /* ---- Grid: a family of sub-models, measured by the caller's function ---- */
 struct grid_point {

@@ -42,6 +42,13 @@ static void pick_subset(i32 *out, i64 groups, i64 size, i64 share, struct rng_ke
     qsort(out, (size_t)(groups * share), sizeof *out, ascending);
 }
 
+/* Experts of each group in the smallest subset. */
+static i64 smallest_share(const struct elastic_settings *s, const struct model_config *c)
+{
+    i64 least = s->experts_min ? s->experts_min : ceil_div(c->experts, 2);
+    return ceil_div(max_i64(least, c->topk), s->expert_groups);
+}
+
 static void pick_experts(struct submodel *sub, struct arena *arena, const struct elastic_settings *s,
                          const struct model_config *c, u64 seed, i64 step, i64 slice)
 {
@@ -49,9 +56,7 @@ static void pick_experts(struct submodel *sub, struct arena *arena, const struct
     sub->expert_count = c->experts;
     if (c->first_moe_layer == c->layers || rng_uniform(key, (u32)step, (u32)slice, ~0u, 0) < s->experts_full)
         return;
-    i64 groups = s->expert_groups, size = c->experts / groups;
-    i64 least =
-        max_i64(ceil_div(s->experts_min ? s->experts_min : ceil_div(c->experts, 2), groups), ceil_div(c->topk, groups));
+    i64 groups = s->expert_groups, size = c->experts / groups, least = smallest_share(s, c);
     if (least >= size)
         return;
     i64 share = least + rng_below(key, size - least, (u32)step, (u32)slice, ~0u, 1);
@@ -80,13 +85,58 @@ static void pick_topk(struct submodel *sub, struct arena *arena, const struct el
     sub->topk = c->topk;
 }
 
+static void check_depth(const struct elastic_settings *s, const struct model_config *c)
+{
+    i64 fixed = 0;
+    for (i64 layer = 0; layer < c->layers; layer++)
+        fixed += elastic_layer_fixed(c, layer);
+    if (fixed == c->layers && s->depth_full < 1 && s->depth_drop > 0)
+        log_info("elastic: every slice runs all %lld layers: the first, the last and those with heads are never "
+                 "dropped",
+                 (long long)c->layers);
+}
+
+static int check_experts(const struct elastic_settings *s, const struct model_config *c)
+{
+    i64 groups = s->expert_groups, size = c->experts / groups;
+    if (c->experts % groups)
+        return error_usage("elastic.expert_groups is %lld: expected a divisor of the model's %lld experts",
+                           (long long)groups, (long long)c->experts);
+    if (s->experts_full == 1 || smallest_share(s, c) < size)
+        return 0;
+    if (size > 1 && ceil_div(s->experts_min, groups) >= size)
+        return error_usage("elastic.experts_min is %lld: no subset of the model's %lld experts in %lld groups is as "
+                           "large: expected at most %lld, or elastic.experts_full: 1",
+                           (long long)s->experts_min, (long long)c->experts, (long long)groups,
+                           (long long)((size - 1) * groups));
+    log_info("elastic: every slice uses all %lld experts: top-%lld in %lld groups leaves no smaller subset",
+             (long long)c->experts, (long long)c->topk, (long long)groups);
+    return 0;
+}
+
+static int check_topk(const struct elastic_settings *s, const struct model_config *c)
+{
+    if (s->topk_full == 1 || s->topk_min < c->topk)
+        return 0;
+    if (c->topk == 1 && s->topk_min > 1)
+        return error_usage("elastic.topk_min is %lld: expected at most 1, the model's top-k", (long long)s->topk_min);
+    if (c->topk > 1)
+        return error_usage("elastic.topk_min is %lld: expected at most %lld, less than the model's top-k of %lld, or "
+                           "elastic.topk_full: 1",
+                           (long long)s->topk_min, (long long)c->topk - 1, (long long)c->topk);
+    log_info("elastic: every sample uses the full top-k: the model's is 1");
+    return 0;
+}
+
 int elastic_check(const struct elastic_settings *s, const struct model_config *config, i64 expert_ranks)
 {
-    if (config->first_moe_layer == config->layers)
+    check_depth(s, config);
+    if (config->first_moe_layer == config->layers) {
+        log_info("elastic: the model has no experts: only its depth is drawn");
         return 0;
-    if (config->experts % s->expert_groups)
-        return error_usage("elastic.expert_groups is %lld: expected a divisor of the model's %lld experts",
-                           (long long)s->expert_groups, (long long)config->experts);
+    }
+    if (check_experts(s, config) || check_topk(s, config))
+        return -1;
     if (s->expert_groups % expert_ranks)
         log_warn(
             "elastic.expert_groups is %lld, no multiple of %lld expert ranks: a random subset of experts may lie on "

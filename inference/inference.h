@@ -10,6 +10,7 @@
  *   routing.c            the stage routing: routing_counts.c (numbers), routing_files.c,
  *                        routing_pictures.c; canvas.c: SVG and pixels
  *   grid_stage.c         quality and speed of sub-models; extract_stage.c: one of them as a model
+ *   proof.c              logits before and after, on random samples and on the model's shards
  *   export.c             HF and GGUF (model/gguf.c writes the keys), checked by reading them back
  *   samples_estimate.c   memory of the stage generate before it begins; generator_dry_run.c: its parts
  * The caller closes what it opens; a generator owns its model and its tokenizers.
@@ -80,7 +81,8 @@ int grid_stage(const void *settings, const struct stage *stage);       /* $OUT/g
 
 /* ---- Cut-outs ---- */
 /* Writes a sub-model as a model directory of its own, tokenizers included, into the existing folder
- * `out`. Nothing is written until the logits of the sub-model and of the cut model are found equal.
+ * `out`. Nothing is written until the logits of the sub-model and of the cut model are found equal,
+ * of every head (proof.h).
  * The stage `extract` and `weft extract` share it. */
 int extract_directory(const char *from, const char *out, const struct submodel_options *options, struct device *device);
 

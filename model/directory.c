@@ -1,6 +1,7 @@
 /* Model directories: the files that transformers, vLLM and others load, and the files
  * only this program reads. */
 #include "core/json.h"
+#include "dist/dist.h"
 #include "kernels/device/dry_run.h"
 #include "model/model.h"
 
@@ -226,6 +227,30 @@ static int load_extra(struct model *model, const char *directory)
     return status;
 }
 
+static bool is_model_file(const char *name)
+{
+    const char *end = strrchr(name, '.');
+    return strncmp(name, "model", 5) == 0 && end && strcmp(end, ".safetensors") == 0;
+}
+
+/* Verifies the checksums in the files of a directory; those of other software have none. */
+static int check_sums(const char *directory)
+{
+    char **names = NULL, *extra = path_join(directory, "weft/extra.safetensors");
+    i64 count = 0;
+    int status = directory_list(&names, &count, directory);
+    for (i64 i = 0; i < count && status == 0; i++) {
+        char *path = path_join(directory, names[i]);
+        status = is_model_file(names[i]) && safetensors_check(path) < 0 ? -1 : 0;
+        memory_free(path);
+    }
+    if (status == 0 && file_exists(extra))
+        status = safetensors_check(extra) < 0 ? -1 : 0;
+    string_list_free(names, count);
+    memory_free(extra);
+    return status;
+}
+
 struct model_work {
     const struct model_config *config;
     enum dtype dtype;
@@ -260,6 +285,9 @@ int model_load_over(const struct parallel *parallel, struct model *model, struct
     const struct dry_run check = {directory, open_on_meta, &(struct model_work){&config, dtype, training},
                                   .otherwise = SMALLER_MODEL};
     int status = parallel ? 0 : dry_run_check(&check, device); /* before any weight is read */
+    bool alone = !parallel || parallel->world->size == 1;      /* ranks read their own parts of the files only */
+    if (status == 0 && alone && device->backend != BACKEND_META)
+        status = check_sums(directory);
     if (status == 0)
         status = model_open(model, device, &config, dtype, training, parallel);
     if (status == 0) {

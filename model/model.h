@@ -199,8 +199,8 @@ void model_use_put(struct model *model, const double *use);
 /* ---- Model directories ---- */
 int model_config_load(struct model_config *config, const char *directory);
 /* Opens a model with the directory's configuration and loads its weights. dtype DTYPE_OTHER: the
- * stored dtype if the machine supports it. Returns -1 and a message on a missing or invalid file,
- * or when the device has too little memory. */
+ * stored dtype if the machine supports it. Verifies the checksums that the files state. Returns -1
+ * and a message on a missing or invalid file, or when the device has too little memory. */
 int model_load(struct model *model, struct device *device, const char *directory, enum dtype dtype, bool training);
 struct model_source {
     const char *directory;
@@ -217,7 +217,7 @@ void model_quantize(struct model *model, int bits);
 bool model_source_smaller(struct buffer *name, struct model_source *source);
 /* For `otherwise` of a dry run. */
 #define SMALLER_MODEL "take a smaller model (`weft extract` cuts one out), or --device cpu"
-/* model_load over several ranks; each rank reads only its own weights. */
+/* model_load over several ranks; each rank reads only its own weights, and verifies no checksum. */
 int model_load_over(const struct parallel *parallel, struct model *model, struct device *device, const char *directory,
                     enum dtype dtype, bool training);
 /* Writes config.json, generation_config.json, model*.safetensors and weft/extra.safetensors

@@ -75,8 +75,7 @@ static void put_tiles(struct page *p, const struct figures *all)
                                         "Pictures through tokens",
                                         "Speech through tokens",
                                         "Speed",
-                                        "Time",
-                                        "Memory"};
+                                        "Time"};
     buffer_printf(&p->html, "<dl class='tiles'>");
     for (i64 o = 0; o < COUNT_OF(order); o++)
         for (i64 i = 0; i < all->count; i++)

@@ -137,7 +137,7 @@ static struct training_loss mean_loss(struct json *const *files, i64 count, cons
 {
     struct training_loss l = {
         json_string(json_get(as, "stream"), ""), json_string(json_get(as, "target"), ""), 0, 0, 0, 0};
-    double squares = 0, n = 0;
+    double n = 0;
     for (i64 r = 0; r < count; r++) {
         const struct json *end = same_target(json_get(files[r], "end"), as);
         const struct json *start = same_target(json_get(files[r], "start"), as);
@@ -147,12 +147,15 @@ static struct training_loss mean_loss(struct json *const *files, i64 count, cons
         l.before += number_at(start, "loss");
         l.after += number_at(end, "loss");
         l.unigram += number_at(end, "unigram");
-        squares += number_at(end, "loss") * number_at(end, "loss");
     }
     l.before /= n;
     l.after /= n;
     l.unigram /= n;
-    l.deviation = n > 1 ? sqrt(fmax(0, squares - n * l.after * l.after) / (n - 1)) : NAN;
+    for (i64 r = 0; r < count; r++) {
+        double loss = number_at(same_target(json_get(files[r], "end"), as), "loss");
+        l.deviation += isfinite(loss) ? (loss - l.after) * (loss - l.after) : 0;
+    }
+    l.deviation = n > 1 ? sqrt(l.deviation / (n - 1)) : NAN;
     return l;
 }
 

@@ -136,12 +136,12 @@ void linear_forward(const struct linear_weight *by, struct matrix y, struct matr
 void linear_swiglu_forward(const struct linear_weight *by, struct matrix y, struct matrix gate_up, struct matrix x)
 {
     struct device *device = by->tape->device;
-    i64 mark = arena_mark(&by->tape->arena);
     if (linear_is_plain(by)) {
         device->ops->matmul_grouped_swiglu(device, y, gate_up, x, by->source, tensor_matrix(by->w), by->w->matrices,
                                            by->groups);
         return;
     }
+    i64 mark = arena_mark(&by->tape->arena);
     if (!gate_up.data)
         gate_up = matrix_of(tape_alloc(by->tape, y.rows * 2 * y.columns * dtype_bytes(y.dtype)), y.dtype, y.rows,
                             2 * y.columns);

@@ -408,6 +408,7 @@ static void recompute_backward(struct tape_record *record, struct device *device
         end_uses(tape->block_weights + r->weights_first, r->weights_end - r->weights_first);
         return;
     }
+    own_gradient(tape, r->input); /* what the block allocates, a copy of it too, is freed behind the block */
     tape_ensure_gradient(tape, r->input);
     struct tape_record *outer = tape->last;
     struct free_class free_classes[FREE_CLASSES];

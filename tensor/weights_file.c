@@ -1,5 +1,6 @@
 #include "tensor/weights.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -62,6 +63,21 @@ static float *view_values(const struct tensor_view *view, const char *origin)
     return NULL;
 }
 
+/* Like view_values, but a value that is not finite is an error. */
+static float *weight_values_of(const struct tensor_view *view, const char *origin)
+{
+    float *values = view_values(view, origin);
+    i64 at = 0, n = tensor_view_elements(view);
+    while (values && at < n && isfinite(values[at]))
+        at++;
+    if (!values || at == n)
+        return values;
+    error_set("%s: %s contains non-finite numbers (element %lld is %g): its training diverged", origin, view->name,
+              (long long)at, (double)values[at]);
+    memory_free(values);
+    return NULL;
+}
+
 static int load_piece(struct weights *weights, struct weight *w, const struct safetensors *set, i64 part, int piece,
                       i64 row, const char *origin)
 {
@@ -74,7 +90,7 @@ static int load_piece(struct weights *weights, struct weight *w, const struct sa
         return error_set("%s: tensor %s is missing: is this the checkpoint its config.json describes?", origin, name);
     if (check_shape(origin, view, rank, rank == 2 ? shape : shape + 1))
         return -1;
-    float *values = view_values(view, origin);
+    float *values = weight_values_of(view, origin);
     if (!values)
         return -1;
     put_block(weights, w, part * w->rows + row, values, w->piece_first[piece], w->piece_rows[piece]);
@@ -88,7 +104,7 @@ static int load_fused(struct weights *weights, struct weight *w, const struct te
     int skip = w->spec.matrices == 1;
     if (check_shape(origin, view, 3 - skip, shape + skip))
         return -1;
-    float *values = view_values(view, origin);
+    float *values = weight_values_of(view, origin);
     if (!values)
         return -1;
     for (i64 part = 0, row = 0; part < w->matrices; part++) {

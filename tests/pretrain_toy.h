@@ -29,9 +29,9 @@ static inline int remove_shards(void **state) /* group teardown */
     return remove_directory(state);
 }
 
-/* Runs the stage with `numbers` (seed, dtype, fp8) and extra settings `more` (flow YAML); writes
- * the results to the folder `name`. */
-static inline void pretrain_toy(const char *name, struct stage numbers, const char *more)
+/* Runs a stage on `settings` (flow YAML); writes the results to the folder `name`. */
+static inline int toy_stage(int (*run)(const void *settings, const struct stage *stage), const struct setting *table,
+                            const char *name, struct stage numbers, const char *settings)
 {
     struct pretrain_settings s = {0};
     struct stage stage = numbers;
@@ -40,18 +40,26 @@ static inline void pretrain_toy(const char *name, struct stage numbers, const ch
     stage.device = &device;
     stage.peak_gflops = 1;
     stage.ranks = parallel_alone();
+    struct yaml *recipe = yaml_parse(settings, (i64)strlen(settings), name);
+    assert_non_null(recipe);
+    succeed(settings_read(&s, table, yaml_root(recipe), NULL, NULL, 0));
+    succeed(directory_make(stage.out));
+    int status = run(&s, &stage);
+    settings_release(&s, table);
+    yaml_free(recipe);
+    return status;
+}
+
+/* Runs the stage with `numbers` (seed, dtype, fp8) and extra settings `more` (flow YAML); writes
+ * the results to the folder `name`. */
+static inline void pretrain_toy(const char *name, struct stage numbers, const char *more)
+{
     char *text = string_format("{data: %s, heldout_rows: 1, batch: {rows: 4, length: 128, micro_rows: 4},"
                                " model: {width: 32, layers: 4, heads: 4, kv_heads: 2, head_width: 8, experts: 8, "
                                "expert_width: 16, tied: false,"
                                " init_std: 0.3, vit_layers: 1, vit_width: 16, vit_heads: 2}, %s}",
                                shards, more);
-    struct yaml *recipe = yaml_parse(text, (i64)strlen(text), name);
-    assert_non_null(recipe);
-    succeed(settings_read(&s, pretrain_table, yaml_root(recipe), NULL, NULL, 0));
-    succeed(directory_make(stage.out));
-    succeed(pretrain_stage(&s, &stage));
-    settings_release(&s, pretrain_table);
-    yaml_free(recipe);
+    succeed(toy_stage(pretrain_stage, pretrain_table, name, numbers, text));
     memory_free(text);
 }
 #endif

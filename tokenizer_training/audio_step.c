@@ -134,6 +134,32 @@ static void read_sums(struct audio_result *result, const struct audio_trainer *t
     result->optimizer = optimizer_result_of(sums.squares, lr);
 }
 
+/* Bytes of the state that codebooks_update moves. */
+static i64 codebooks_bytes(const struct audio_trainer *t)
+{
+    const struct audio_config *c = &t->settings->config;
+    return c->levels * c->codes * (c->latent + 2) * 4;
+}
+
+/* Copies that state to `kept`, or back. */
+static void copy_codebooks(struct audio_trainer *t, float *kept, bool back)
+{
+    struct device *device = t->audio.device;
+    const struct audio_config *c = &t->settings->config;
+    i64 words = c->levels * c->codes;
+    const struct {
+        float *master;
+        i64 columns;
+    } parts[] = {
+        {t->audio.w.codebooks->master, c->latent}, {t->audio.w.use->master, 1}, {t->audio.w.unseen->master, 1}};
+    for (i64 i = 0; i < COUNT_OF(parts); i++) {
+        struct matrix own = matrix_of(parts[i].master, DTYPE_F32, words, parts[i].columns);
+        struct matrix copy = matrix_of(kept, DTYPE_F32, words, parts[i].columns);
+        device->ops->copy(device, back ? own : copy, back ? copy : own, 1, false);
+        kept += words * parts[i].columns;
+    }
+}
+
 int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
 {
     const struct audio_settings *s = t->settings;
@@ -160,10 +186,15 @@ int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
     add_losses(sums, t, spectra, out, z, quantised ? &q : NULL);
     tape_segment_end(&t->tape);
     tape_backward(&t->tape);
-    if (quantised)
+    float *kept = quantised ? tape_alloc(&t->tape, codebooks_bytes(t)) : NULL;
+    if (quantised) {
+        copy_codebooks(t, kept, false);
         codebooks_update(&t->audio, &sums->revived, &q, t->frames, &codebooks, step);
+    }
     optimizer_step_over(parallel_alone(), &t->audio.weights, &s->optimizer, lr, step, &sums->squares);
     read_sums(result, t, sums, lr);
+    if (quantised && result->optimizer.skipped) /* a skipped update moves no other state either */
+        copy_codebooks(t, kept, true);
     return 0;
 }
 

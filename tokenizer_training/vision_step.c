@@ -166,10 +166,11 @@ int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64
     i64 updates = step < t->still_steps ? step : step - t->still_steps;
     double lr = learning_rate(t, step);
     optimizer_step_over(parallel_alone(), &vision->weights, &s->optimizer, lr, updates, &on_device->squares);
-    vision_amplitude_update(vision, batch.shape, magnitude, amplitude_keep(s, step));
     device_get(device, &sums, on_device, sizeof sums);
     result->losses = vision_losses_of(sums.losses, vision, size);
     result->optimizer = optimizer_result_of(sums.squares, lr);
+    if (!result->optimizer.skipped) /* a skipped update moves no other state either */
+        vision_amplitude_update(vision, batch.shape, magnitude, amplitude_keep(s, step));
     result->loss = weighted(&result->losses, &s->loss);
     result->psnr_db = vision_psnr(result->losses.l2 / 4); /* for pixels in 0..1 */
     result->frames = batch.draw.n * batch.draw.frames;

@@ -61,7 +61,8 @@ static void free_line(struct metrics *m)
         memory_free((char *)(uintptr_t)m->values[i].tag);
     m->count = 0;
     json_free(m->line);
-    m->line = NULL;
+    json_free(m->nonfinite);
+    m->line = m->nonfinite = NULL;
 }
 
 void metrics_begin(struct metrics *m, i64 step)
@@ -71,7 +72,6 @@ void metrics_begin(struct metrics *m, i64 step)
     free_line(m);
     m->step = step;
     m->line = json_object();
-    m->nonfinite = NULL;
     json_set(m->line, "step", json_of_integer(step));
     json_set(m->line, "time", json_of_number((double)time(NULL)));
 }
@@ -97,7 +97,8 @@ int metrics_end(struct metrics *m)
     if (!m)
         return 0;
     if (m->nonfinite)
-        json_set(m->line, "nonfinite", m->nonfinite);
+        json_set(m->line, "nonfinite", m->nonfinite); /* the line owns it now */
+    m->nonfinite = NULL;
     json_print(&text, m->line, 0);
     buffer_append(&text, "\n", 1);
     bool written = fwrite(text.data, 1, (size_t)text.length, m->file) == (size_t)text.length && fflush(m->file) == 0;

@@ -24,6 +24,8 @@ struct pretrain_run { /* State of one call of the stage. */
     double *shown; /* positions of each source so far */
     struct json *heldout;
     bool told;                              /* the warning about left-out samples was logged */
+    bool learned;                           /* a step had targets */
+    i64 idle;                               /* steps of this call without targets */
     struct base_checkpoint base_checkpoint; /* checkpoint of the stage to continue, if any */
     u64 seed;                               /* seed of this stage, or of the stage that began a continued run */
 };
@@ -137,6 +139,47 @@ static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct 
     return 0;
 }
 
+static bool is_ever_positive(const struct schedule *schedule)
+{
+    for (i64 i = 0; i < schedule->count; i++)
+        if (schedule->values[i] > 0)
+            return true;
+    return false;
+}
+
+static int refuse_targets(const struct pretrain_run *r)
+{
+    return error_set("%s: an epoch has no targets, so nothing can be learned: expected answers in its conversations, "
+                     "or other samples that `mixture` shows and a weight of `loss` above 0 for their kind",
+                     r->s->data.all);
+}
+
+/* Refuses samples without targets of any kind that has a weight. Samples of streams are not known
+ * in advance. */
+static int check_targets(struct pretrain_run *r)
+{
+    double weight[TARGETS];
+    memcpy(weight, r->s->loss_weight, sizeof weight);
+    weight[TARGET_MTP] = r->model.config.mtp && is_ever_positive(&r->s->mtp_weight);
+    return mixer_has_targets(r->mixer, weight) ? 0 : refuse_targets(r);
+}
+
+/* Called after each step: warns of the first one without targets. A stream whose first epoch had
+ * none is refused here. */
+static int check_step(struct pretrain_run *r, i64 step, bool without_targets)
+{
+    struct loader_step planned;
+    r->learned |= !without_targets;
+    if (without_targets && r->idle++ == 0 && is_first(r))
+        log_warn("%s: step %lld has no targets and moves no weight; later ones are counted", r->stage->name,
+                 (long long)step + 1);
+    if (r->learned || !mixer_goes_by_shards(r->mixer))
+        return 0;
+    if (mixer_step(r->mixer, step, &planned) < 0)
+        return -1;
+    return planned.epoch > 1 ? refuse_targets(r) : 0;
+}
+
 static void open_trainer(struct pretrain_run *r)
 {
     struct trainer *t = &r->trainer;
@@ -229,7 +272,6 @@ static void restore_use(struct pretrain_run *r, const struct json *j)
 static int begin(void *context, i64 step, const struct json *state, const char *folder)
 {
     struct pretrain_run *r = context;
-    (void)step;
     (void)folder;
     if (!state)
         return measure_heldout(r, "start");
@@ -239,6 +281,7 @@ static int begin(void *context, i64 step, const struct json *state, const char *
         json_numbers(r->shown, r->s->data.count, json_get(state, "shown"));
     json_free(r->heldout);
     r->heldout = json_copy(json_get(state, "heldout"));
+    r->learned = step > 0;
     return shard_order_resume(&r->order, state);
 }
 
@@ -414,7 +457,7 @@ static int run_step(void *context, i64 step, struct training_step *said)
     said->seconds = x.seconds;
     said->flops = x.flops;
     warn_left_out(r);
-    return 0;
+    return check_step(r, step, x.without_targets);
 }
 
 static int train(struct pretrain_run *r)
@@ -434,6 +477,8 @@ static int train(struct pretrain_run *r)
                                 .release = release};
     open_trainer(r);
     int status = training_run(&training);
+    if (r->idle > 1 && is_first(r))
+        log_warn("%s: %lld steps had no targets", r->stage->name, (long long)r->idle);
     /* frees memory for the held-out tape */
     trainer_close(&r->trainer);
     if (status)
@@ -515,6 +560,8 @@ static int run_with_model(struct pretrain_run *r)
     r->shown = memory_alloc(mixer_count(r->mixer) * 8);
     struct token_sizes sizes = model_token_sizes(&r->model.config), given = shard_token_sizes(mixer_meta(r->mixer));
     int status = token_sizes_check(&sizes, &given, r->s->data.all);
+    if (status == 0)
+        status = check_targets(r);
     if (status == 0)
         status = train(r);
     memory_free(r->shown);

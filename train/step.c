@@ -182,6 +182,24 @@ static int run_tasks(struct step_result *result, struct trainer *t, i64 step, co
     return 0;
 }
 
+/* True if some target of the step has a coefficient. An objective computes its own. */
+static bool has_targets(const struct trainer *t, const double totals[TARGETS])
+{
+    double factors[TARGETS];
+    bool found = t->from_losses;
+    trainer_factors(factors, t, totals);
+    for (int kind = 0; kind < TARGETS; kind++)
+        found |= factors[kind] > 0;
+    return found;
+}
+
+/* Suppresses the update as a gradient that is not finite does. */
+static void suppress_update(struct trainer *t)
+{
+    const double infinite = INFINITY;
+    device_put(t->model->device, &t->sums->end.squares, &infinite, sizeof infinite);
+}
+
 int train_step(struct step_result *result, struct trainer *t, i64 step)
 {
     struct model *model = t->model;
@@ -194,6 +212,7 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     if (micro_batches < 0 || pipeline_check(&ranks->layout, micro_batches))
         return -1;
     pipeline_schedule_init(&schedule, ranks, micro_batches);
+    result->without_targets = !has_targets(t, totals);
     require(micro_batches > 0, "step %lld has no micro-batch", (long long)step);
     weights_begin_step(&model->weights);
     step_sums_clear(model->device, t->sums);
@@ -201,12 +220,14 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
         return -1;
     sum_over_ranks(t, result);
     double lr = lr_at(&t->lr, step);
+    if (result->without_targets)
+        suppress_update(t);
     optimizer_step_over(ranks, &model->weights, t->optimizer, lr, step, &t->sums->end.squares);
     model_balance(model, &t->sums->end.squares, schedule_at(&t->bias_speed, step));
     step_sums_get(result, &end, model->device, t->sums);
     if (isinf(end.squares) && ranks->expert->size > 1)
         stop_on_overflow(ranks->world, &end);
-    result->optimizer = optimizer_result_of(end.squares, lr);
+    result->optimizer = optimizer_result_of(result->without_targets ? 0 : end.squares, lr);
     if (!result->optimizer.skipped) /* a skipped update moves no other state either */
         update_balance(t, result);
     result->seconds = clock_s() - begin;

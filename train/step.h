@@ -105,6 +105,7 @@ struct step_result {               /* Sums over all ranks, except seconds, wait_
      * does not wait for them */
     double sum_s;
     struct optimizer_result optimizer;
+    bool without_targets; /* no target had a weight above 0: no weight, moment or bias moved */
 };
 /* reserved_bytes: address space reserved for each micro-batch in flight. */
 void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_bytes);

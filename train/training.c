@@ -2,7 +2,10 @@
 #include "dist/dist.h"
 #include "train/train.h"
 
+#include <math.h>
 #include <stdio.h>
+
+enum { SKIPPED_MOST = 20 }; /* skipped steps in a row that end a stage */
 
 struct training_loop { /* State of one call. */
     const struct training *t;
@@ -12,6 +15,7 @@ struct training_loop { /* State of one call. */
     char *checkpoints;
     struct progress bar;
     double speed, flops; /* per second, running means */
+    i64 skipped;         /* steps up to now, in a row, whose gradient norm was not finite */
 };
 
 static bool is_first(const struct training_loop *l)
@@ -172,6 +176,17 @@ static int report(struct training_loop *l, i64 done, const struct training_step 
     return metrics_end(l->metrics);
 }
 
+/* Ends a stage that makes no updates any more. */
+static int check_skipped(struct training_loop *l, i64 done, const struct optimizer_result *optimizer)
+{
+    l->skipped = optimizer->skipped && !isfinite(optimizer->grad_norm) ? l->skipped + 1 : 0;
+    return l->skipped < SKIPPED_MOST
+               ? 0
+               : error_set("%s: step %lld: the norm of the gradients was not finite in %d steps in a row, so the "
+                           "weights stand still: lower optimizer.lr, or look at the data of these steps",
+                           l->t->stage->name, (long long)done, SKIPPED_MOST);
+}
+
 static int run_step(struct training_loop *l, i64 step)
 {
     const struct training *t = l->t;
@@ -182,6 +197,8 @@ static int run_step(struct training_loop *l, i64 step)
     int status = t->step(t->context, step, &said);
     if (status == 0)
         status = report(l, done, &said, clock_s() - begin);
+    if (status == 0)
+        status = check_skipped(l, done, &said.optimizer);
     buffer_release(&said.note);
     if (status)
         return status == STAGE_INTERRUPTED && save(l, step) ? -1 : status;

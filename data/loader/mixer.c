@@ -365,6 +365,14 @@ i64 mixer_left_out(const struct mixer *m)
     return count;
 }
 
+bool mixer_has_targets(struct mixer *m, const double weight[TARGETS])
+{
+    for (i64 i = 0; i < m->count; i++)
+        if (loader_has_targets(m->loaders[i], weight))
+            return true;
+    return false;
+}
+
 struct loader_cursor mixer_cursor(const struct mixer *m, i64 number)
 {
     return loader_cursor(m->loaders[number]);

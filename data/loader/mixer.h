@@ -27,6 +27,10 @@ int mixer_step(struct mixer *mixer, i64 step, struct loader_step *out);
 int mixer_batch(struct mixer *mixer, i64 step, i64 micro, struct batch *batch, struct arena *arena);
 void mixer_prefetch(struct mixer *mixer, i64 step, i64 micro);
 i64 mixer_left_out(const struct mixer *mixer);
+/* False if none of the samples that the mixture shows has a target of a kind with a weight above 0.
+ * True where it shows none, and for sources that are read shard by shard, whose samples are not
+ * known in advance. */
+bool mixer_has_targets(struct mixer *mixer, const double weight[TARGETS]);
 
 /* Like the loader's functions, for one source. */
 struct loader_cursor mixer_cursor(const struct mixer *mixer, i64 number);

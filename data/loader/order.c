@@ -58,6 +58,23 @@ static i64 whole_length(struct loader *l, i64 sample)
     return measure.length;
 }
 
+bool loader_has_targets(struct loader *l, const double weight[TARGETS])
+{
+    bool shows = false;
+    for (i64 i = 0; i < l->shards.sample_count && !l->stream_plan; i++) {
+        struct sample_measure measure;
+        if (!(mixture_of(l, class_of(l, i)) > 0))
+            continue;
+        shows = true;
+        loader_parts_whole(l, i, &l->given);
+        grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
+        for (int kind = 0; kind < TARGETS; kind++)
+            if (measure.totals[kind] * weight[kind] > 0)
+                return true;
+    }
+    return !shows;
+}
+
 static int by_key(const void *a, const void *b)
 {
     const struct order_item *x = a, *y = b;

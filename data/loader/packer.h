@@ -63,7 +63,7 @@ struct loader_settings {
         SETTING(type, loader.flip_most, "pack.flip_most", NUMBER, "0.2", 0, 0.5, NULL,                                 \
                 "maximum share of flipped bits in a scale; later scales correct them"),                                \
         SETTING(type, loader.flip_drift, "pack.flip_drift", NUMBER, "0.01", 0, 0.5, NULL,                              \
-                "increase of that share per latent frame of a clip"),                                                  \
+                "increase of that share per latent frame of a clip; with flip_most 0 no bit is flipped"),              \
         SETTING(type, loader.reweight, "pack.reweight", BOOL, "true", 0, 0, NULL,                                      \
                 "weight coarse vision scales more, by 1 / sqrt(h_k * w_k)"),                                           \
         SETTING(type, loader.window, "pack.window", INTEGER, "0", 0, 1e6, NULL,                                        \
@@ -110,6 +110,7 @@ int loader_passed(struct loader *loader, const struct loader_cursor *cursor);
 /* Time spent waiting for shards to close. */
 double loader_waited_s(const struct loader *loader);
 i64 loader_restarts(const struct loader *loader);
+bool loader_has_targets(struct loader *loader, const double weight[TARGETS]); /* see mixer_has_targets */
 i64 loader_left_out(const struct loader *loader); /* samples too long for a row of the last planned step */
 
 #endif

@@ -192,6 +192,7 @@ void device_meta_gpu(struct device *meta, bool has_fp8)
     static const struct recorder recorder = {open_nothing, close_nothing, replay_nothing, nothing_recorded};
     meta->recorder = &recorder;
     meta->memory = &meta_gpu_memory;
+    meta->isa = CPU_ISA_V3; /* what this host's CPU would store or choose does not count */
     meta->has_fp8 = has_fp8;
 }
 

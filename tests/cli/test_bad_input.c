@@ -281,6 +281,8 @@ static void models_are_refused_by_file(void **state)
         MODEL("model/model.safetensors", EMPTY, NULL, NULL, "model.safetensors", "too few"),
         MODEL("model/model.safetensors", HALF, NULL, NULL, "model.safetensors"),
         MODEL("model/model.safetensors", RUBBISH, NULL, NULL, "model.safetensors"),
+        MODEL("model/model.safetensors", FLIPPED, NULL, NULL, "model.safetensors", "checksum of the tensors"),
+        MODEL("model/weft/extra.safetensors", FLIPPED, NULL, NULL, "extra.safetensors", "checksum of the tensors"),
         MODEL("model/weft/extra.safetensors", GONE, NULL, NULL, "weft/extra.safetensors"),
         MODEL("model/weft/extra.safetensors", HALF, NULL, NULL, "weft/extra.safetensors"),
         STUDIO("model/tokenizer.json", HALF, NULL, NULL, "model/tokenizer.json"),

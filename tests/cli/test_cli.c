@@ -202,7 +202,7 @@ static void compare_does_not_believe_a_reference(void **state)
 
 /* ---- Numbers that are none ---- */
 
-static void what_is_not_finite_is_not_exported(void **state)
+static void weights_that_are_not_finite_are_refused(void **state)
 {
     static const char *const formats[] = {"hf", "gguf"};
     static struct reference r;
@@ -222,6 +222,11 @@ static void what_is_not_finite_is_not_exported(void **state)
         expect_complaint("lm_head.weight contains non-finite numbers");
         expect_absent(out);
     }
+    assert_int_equal(WEFT("extract", broken, "-o", out, "--topk", "1"), 1);
+    expect_complaint("lm_head.weight contains non-finite numbers");
+    assert_int_equal(WEFT("logits", broken, "--ids", REFERENCE "/expected.safetensors", "-o", out), 1);
+    expect_complaint("lm_head.weight contains non-finite numbers");
+    expect_absent(out);
     memory_free(values);
     memory_free(broken);
     memory_free(out);
@@ -588,7 +593,7 @@ int main(void)
         cmocka_unit_test(completion_and_man_name_every_command),
         cmocka_unit_test(compare_tells_equal_from_different),
         cmocka_unit_test(compare_does_not_believe_a_reference),
-        cmocka_unit_test(what_is_not_finite_is_not_exported),
+        cmocka_unit_test(weights_that_are_not_finite_are_refused),
         cmocka_unit_test(keys_of_a_config_may_be_null_or_whole_reals),
         cmocka_unit_test(tokenize_tells_an_end_from_a_failure),
         cmocka_unit_test(tokenize_there_and_back),

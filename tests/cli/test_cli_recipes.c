@@ -105,6 +105,32 @@ static void plan_knows_a_stage_that_has_not_run(void **state)
     assert_int_equal(WEFT("plan", recipe, "base", "--ranks", "3", "--layout", "data=2"), 2);
 }
 
+/* A GPU's memory does not depend on the instructions of this host's CPU: neither the dtype, nor
+ * the images that its tiles would read. */
+static void plans_of_a_gpu_are_the_same_on_every_host(void **state)
+{
+    static const char *const levels[] = {"v3", "v4", "vnni", "native"}; /* native: the highest of this CPU */
+    const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml", *before = getenv("WEFT_CPU");
+    char *first = NULL, *own = before ? string_copy(before) : NULL;
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(levels); i++) {
+        setenv("WEFT_CPU", levels[i], 1);
+        if (WEFT("plan", recipe, "vis", "aud", "base", "sft", "run=/nowhere/at-all", "--gpu", "--ranks", "2",
+                 "--layout", "expert=2", "base.batch.micro_rows=1", "sft.batch.micro_rows=1", "--json"))
+            fail_msg("%s", complained.data);
+        if (first)
+            assert_string_equal(first, said.data);
+        else
+            first = string_copy(said.data);
+    }
+    if (own)
+        setenv("WEFT_CPU", own, 1);
+    else
+        unsetenv("WEFT_CPU");
+    memory_free(first);
+    memory_free(own);
+}
+
 /* A checkpoint takes 16 bytes of disk per parameter (master, both moments and the model in f32); 2
  * are kept and 1 is being written, and the result takes 4 more. The time is that of one rank's
  * share. */
@@ -298,6 +324,7 @@ int main(void)
         cmocka_unit_test(grid_prints_one_object_a_sub_model),
         cmocka_unit_test(no_row_is_longer_than_what_is_measured),
         cmocka_unit_test(plan_knows_a_stage_that_has_not_run),
+        cmocka_unit_test(plans_of_a_gpu_are_the_same_on_every_host),
         cmocka_unit_test(plan_counts_disk_and_time),
         cmocka_unit_test(plan_knows_tokenizers),
         cmocka_unit_test(plan_looks_behind_dedup),

@@ -8,6 +8,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "data/loader/packer.h"
 #include "tests/shard_fixture.h"
@@ -260,6 +263,83 @@ static void all_ones_are_the_full_model(void **state)
     }
 }
 
+/* ---- Axes that the settings or the model switch off ---- */
+
+/* elastic_check, and what it logs. */
+static int checked(char said[1024], const struct elastic_settings *s, const struct model_config *c)
+{
+    FILE *log = tmpfile();
+    int before = dup(STDERR_FILENO);
+    assert_non_null(log);
+    fflush(stderr);
+    dup2(fileno(log), STDERR_FILENO);
+    int status = elastic_check(s, c, 1);
+    fflush(stderr);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    rewind(log);
+    said[fread(said, 1, 1023, log)] = 0;
+    fclose(log);
+    return status;
+}
+
+static void expect_refused(const struct elastic_settings *s, const struct model_config *c, const char *words)
+{
+    char said[1024];
+    assert_int_equal(checked(said, s, c), -1);
+    assert_int_equal(error_status(), STATUS_USAGE);
+    if (!strstr(error_text(), words))
+        fail_msg("\"%s\" does not say \"%s\"", error_text(), words);
+}
+
+static void expect_line(const struct elastic_settings *s, const struct model_config *c, const char *words)
+{
+    char said[1024];
+    assert_int_equal(checked(said, s, c), 0);
+    if (words ? !strstr(said, words) : *said)
+        fail_msg("\"%s\" does not say \"%s\"", said, words ? words : "");
+}
+
+static void no_axis_is_switched_off_without_a_word(void **state)
+{
+    struct elastic_settings s = settings;
+    struct model_config c = big_toy(), small = c, dense = c, flat = c;
+    (void)state;
+    expect_line(&s, &c, NULL);
+    for (s.topk_min = 4; s.topk_min <= 5; s.topk_min++)
+        expect_refused(&s, &c, "expected at most 3, less than the model's top-k of 4");
+    s.topk_full = 1;
+    expect_line(&s, &c, NULL); /* asked for */
+    s = settings;
+    s.topk_min = 3;
+    expect_line(&s, &c, NULL);
+    s = settings;
+    for (s.experts_min = 29; s.experts_min <= 33; s.experts_min += 2) /* 29 of 4 groups rounds up to 32 */
+        expect_refused(&s, &c, "expected at most 28");
+    s.experts_min = 28;
+    expect_line(&s, &c, NULL);
+    s.experts_min = 32;
+    s.experts_full = 1;
+    expect_line(&s, &c, NULL);
+    s = settings;
+    small.topk = 1;
+    expect_line(&s, &small, "every sample uses the full top-k: the model's is 1");
+    s.topk_min = 2;
+    expect_refused(&s, &small, "elastic.topk_min is 2: expected at most 1");
+    s = settings;
+    small.topk = 29; /* 8 of each group */
+    expect_line(&s, &small, "every slice uses all 32 experts");
+    s.expert_groups = 32;
+    expect_line(&s, &c, "every slice uses all 32 experts");
+    s = settings;
+    dense.first_moe_layer = dense.layers;
+    expect_line(&s, &dense, "the model has no experts");
+    flat.layers = 3; /* the first, and two with audio heads */
+    expect_line(&s, &flat, "every slice runs all 3 layers");
+    s.depth_drop = 0;
+    expect_line(&s, &flat, NULL);
+}
+
 /* ---- Any split of the global batch ---- */
 
 enum { ROWS = 8, LENGTH = 96, STEPS = 12 };
@@ -411,6 +491,7 @@ int main(void)
         cmocka_unit_test(the_axes_are_independent),
         cmocka_unit_test(subsets_of_experts_do_not_count),
         cmocka_unit_test(all_ones_are_the_full_model),
+        cmocka_unit_test(no_axis_is_switched_off_without_a_word),
         cmocka_unit_test(any_split_runs_the_same_sub_models),
         cmocka_unit_test(a_step_runs_the_sub_model_it_drew),
     };

@@ -5,6 +5,7 @@
 #include "elastic/elastic.h"
 #include "tests/scratch.h"
 #include "tests/toy.h"
+#include "train/synthetic_batches.h"
 
 enum { LAYERS = 10, EXPERTS = 8, TOPK = 4 };
 
@@ -190,6 +191,48 @@ static void what_is_cut_out_keeps_its_counts(void **state)
     model_close(&out);
 }
 
+/* One changed value in any head of the cut model is found, on samples of every kind. */
+static void every_head_of_what_is_cut_out_is_compared(void **state)
+{
+    static const char *const spoilt[][2] = {{"head", "text"},
+                                            {"mtp.project", "mtp"},
+                                            {"vision.head", "vision"},
+                                            {"audio.head.0", "audio"},
+                                            {"audio.head.1", "audio"}};
+    struct model_config c = toy_config(6, TOY_ALL & ~(unsigned)TOY_TIED);
+    struct model from, out;
+    struct submodel sub;
+    struct submodel_options o = {"0,2,4,5", "1,3-5", "1"};
+    struct synthetic_batches random;
+    struct batch batch;
+    unsigned heads = 0;
+    (void)state;
+    toy_open(&from, &device, &c, false);
+    succeed(submodel_parse(&sub, &arena, &o, &from));
+    synthetic_batches_init(&random, &c, 2, 2, 512, 7);
+    struct batch_source source = synthetic_batches_source(&random);
+    succeed(source.fill(source.context, 0, 0, &batch, &arena));
+    succeed(elastic_extract(&out, &from, &sub));
+    succeed(elastic_compare(&heads, &out, &from, &sub, &batch));
+    assert_int_equal(heads, (1u << TARGETS) - 1);
+    for (i64 i = 0; i < COUNT_OF(spoilt); i++) {
+        struct weight *w = weights_find(&out.weights, spoilt[i][0]);
+        assert_non_null(w);
+        float *values = toy_weight(&device, w), before = values[0];
+        values[0] += 1;
+        toy_set_weight(&out.weights, w, values);
+        assert_int_equal(elastic_compare(&heads, &out, &from, &sub, &batch), -1);
+        assert_says(spoilt[i][1]);
+        values[0] = before;
+        toy_set_weight(&out.weights, w, values);
+        memory_free(values);
+    }
+    succeed(elastic_compare(&heads, &out, &from, &sub, &batch));
+    synthetic_batches_release(&random);
+    model_close(&out);
+    model_close(&from);
+}
+
 /* ---- Counts for the balance of experts ---- */
 
 /* Assignments counted by a training forward: those of every position in every MoE layer, or none
@@ -233,9 +276,13 @@ static void subsets_of_experts_are_not_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_most_used_experts_stay),           cmocka_unit_test(ranges_name_their_ends),
-        cmocka_unit_test(the_grid_halves_and_drops_as_it_says), cmocka_unit_test(dropped_layers_are_spread),
-        cmocka_unit_test(what_is_cut_out_keeps_its_counts),     cmocka_unit_test(subsets_of_experts_are_not_counted),
+        cmocka_unit_test(the_most_used_experts_stay),
+        cmocka_unit_test(ranges_name_their_ends),
+        cmocka_unit_test(the_grid_halves_and_drops_as_it_says),
+        cmocka_unit_test(dropped_layers_are_spread),
+        cmocka_unit_test(what_is_cut_out_keeps_its_counts),
+        cmocka_unit_test(every_head_of_what_is_cut_out_is_compared),
+        cmocka_unit_test(subsets_of_experts_are_not_counted),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

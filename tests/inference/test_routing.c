@@ -6,6 +6,7 @@
 #include <string.h>
 #include "core/json.h"
 #include "data/media/media.h"
+#include "inference/proof.h"
 #include "inference/routing.h"
 #include "inference/inference.h"
 #include "tests/shard_fixture.h"
@@ -310,6 +311,58 @@ static void an_extracted_model_has_its_tokenizers(void **state)
     memory_free(path);
 }
 
+/* A stage names its data in identity.json; one that starts from another model follows that. */
+static void put_identity(const char *folder, const char *settings)
+{
+    char *path = path_join(folder, "identity.json"), *text = string_format("{\"settings\": %s}", settings);
+    assert_int_equal(directory_make(folder), 0);
+    assert_int_equal(file_replace(path, text, (i64)strlen(text)), 0);
+    memory_free(path);
+    memory_free(text);
+}
+
+static void a_cut_is_compared_on_the_shards_of_its_model(void **state)
+{
+    struct model model, cut;
+    struct submodel sub;
+    struct arena arena;
+    struct buffer on = {0};
+    const struct submodel_options options = {NULL, "4", "1"};
+    i32 ids[64];
+    (void)state;
+    char *settings = string_format("{\"data\": {\"one\": {\"data\": [\"%s\"]}}}", shards);
+    assert_null(proof_shards(model_folder));
+    put_identity(model_folder, settings);
+    put_identity(out_folder, "{\"from\": \"model\", \"data\": null}");
+    char *found = proof_shards(out_folder);
+    assert_string_equal(found, shards);
+    arena_open(&arena, 64 << 20);
+    assert_int_equal(model_load(&model, &device, model_folder, DTYPE_F32, false), 0);
+    assert_int_equal(submodel_parse(&sub, &arena, &options, &model), 0);
+    assert_int_equal(elastic_extract(&cut, &model, &sub), 0);
+    if (proof_heads(&on, &cut, &model, &sub, model_folder))
+        fail_msg("%s", error_text());
+    print_message("%s\n", on.data);
+    assert_non_null(strstr(on.data, "on random samples: text, mtp, vision, audio"));
+    assert_non_null(strstr(on.data, "; on 4 rows of "));
+    assert_true(proof_ids(ids, COUNT_OF(ids), &model, model_folder));
+    for (i64 i = 0; i < COUNT_OF(ids); i++)
+        assert_in_range(ids[i], 0, model.config.vocabulary - 1);
+    struct weight *head = weights_find(&cut.weights, "vision.head");
+    float *values = toy_weight(&device, head);
+    values[0] += 1;
+    toy_set_weight(&cut.weights, head, values);
+    assert_int_equal(proof_heads(&on, &cut, &model, &sub, model_folder), -1);
+    assert_non_null(strstr(error_text(), "logits of vision"));
+    memory_free(values);
+    buffer_release(&on);
+    model_close(&cut);
+    model_close(&model);
+    arena_close(&arena);
+    memory_free(found);
+    memory_free(settings);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -323,6 +376,7 @@ int main(void)
         cmocka_unit_test(a_pass_takes_what_its_largest_batches_take),
         cmocka_unit_test(a_grid_measures_models_no_larger_than_the_full_one),
         cmocka_unit_test(an_extracted_model_has_its_tokenizers),
+        cmocka_unit_test(a_cut_is_compared_on_the_shards_of_its_model),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

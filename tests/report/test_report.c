@@ -387,6 +387,28 @@ static void test_several_runs_have_their_spread(void **state)
     buffer_release(&page);
 }
 
+/* Squares of these losses differ by less than a double shows. */
+static void test_a_small_spread_of_large_losses_is_kept(void **state)
+{
+    char *runs[3];
+    (void)state;
+    for (int r = 0; r < 3; r++) {
+        char name[8],
+            *heldout = string_format("{\"end\":[{\"stream\":\"text\",\"target\":\"text\",\"loss\":%d,\"unigram\":6}]}",
+                                     1000000001 + 2 * r);
+        snprintf(name, sizeof name, "far%d", r);
+        runs[r] = run_folder(name);
+        put_done(runs[r], "base", "pretrain");
+        put(runs[r], "base", "heldout.json", heldout);
+        memory_free(heldout);
+    }
+    struct buffer page = page_of((const char *const *)runs, 3);
+    shows(&page, "</b></td><td>6.000</td><td>2.000</td>");
+    for (int r = 0; r < 3; r++)
+        memory_free(runs[r]);
+    buffer_release(&page);
+}
+
 /* ---- Charts and numbers ---- */
 
 static i64 count_of(const char *text, const char *word)
@@ -581,6 +603,7 @@ int main(void)
         cmocka_unit_test(test_routing_maps_say_what_they_show),
         cmocka_unit_test(test_answers_before_and_after),
         cmocka_unit_test(test_several_runs_have_their_spread),
+        cmocka_unit_test(test_a_small_spread_of_large_losses_is_kept),
         cmocka_unit_test(test_charts_leave_out_what_is_not_finite),
         cmocka_unit_test(test_ticks_differ),
         cmocka_unit_test(test_long_lines_become_means_with_a_band),

@@ -696,6 +696,34 @@ static void uses_are_counted_over_tapes_and_dead_blocks(void **state)
     close_uses(&t, &x);
 }
 
+static struct tensor *multiply(struct tape *tape, void *w, struct tensor *x)
+{
+    return op_linear(tape, x, w, DTYPE_F32);
+}
+
+/* y = x + w x: the sum passes one gradient to the block's output and to its input, where the block
+ * adds its own. It must stay allocated behind the block. */
+static void a_block_adds_to_a_gradient_that_its_input_shares(void **state)
+{
+    static struct use_trial t;
+    float got[2][SQUARE * SQUARE];
+    (void)state;
+    for (int recomputed = 0; recomputed < 2; recomputed++) {
+        open_uses(&t);
+        struct tensor x = leaf(30, SQUARE, SQUARE);
+        struct tensor *inner =
+            recomputed ? tape_recompute(&t.tape, multiply, &t.w[0], &x) : multiply(&t.tape, &t.w[0], &x);
+        struct tensor *y = op_add(&t.tape, inner, &x);
+        seed_ones(&t.tape, y);
+        tape_backward(&t.tape);
+        const struct arena *arena = &t.tape.arena;
+        assert_true((char *)x.grad + sizeof got[0] <= arena->base + arena->used_bytes);
+        device_get(&device, got[recomputed], x.grad, sizeof got[0]);
+        close_uses(&t, &x);
+    }
+    assert_memory_equal(got[0], got[1], sizeof got[0]);
+}
+
 static void a_mark_is_passed_on_the_way_back(void **state)
 {
     static struct use_trial t;
@@ -751,6 +779,7 @@ static int run(const char *name)
         cmocka_unit_test(chunks_of_a_head_are_the_whole_in_less_memory),
         cmocka_unit_test(uses_end_with_the_last_record),
         cmocka_unit_test(uses_are_counted_over_tapes_and_dead_blocks),
+        cmocka_unit_test(a_block_adds_to_a_gradient_that_its_input_shares),
         cmocka_unit_test(a_mark_is_passed_on_the_way_back),
         cmocka_unit_test(every_op_has_a_case),
     };

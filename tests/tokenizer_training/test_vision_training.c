@@ -51,6 +51,49 @@ static void one_picture_is_learnt(void **state)
     settings_release(&settings, vision_stage_table);
 }
 
+/* A weight of the decoder that is not finite leaves the amplitudes finite; the gradients are not. */
+static void a_skipped_step_moves_no_amplitude(void **state)
+{
+    struct vision_settings settings;
+    struct setting_override more[] = {{"steps", "4"}, {"clip_steps", "0"}, {"batch", "1"}};
+    struct vision_config config = {.stride = 8, .bits = 16, .channels = {16, 24}, .blocks = {1, 1}};
+    struct vision_step_result result;
+    (void)state;
+    default_settings(&settings, "./none", more, 3);
+    u8 *pixels = toy_pixels(1, 1, 16);
+    struct vision_media media = {.request = {.shapes = SQUARE(16)}, .still_count = 1, .stills = &pixels};
+    assert_int_equal(vision_add_shape(&config, 1, 16, 16, 0, NULL, 0), 0);
+    struct vision_trainer t = {.settings = &settings, .media = &media, .seed = 5, .still_steps = 4};
+    vision_trainer_open(&t, &device, &config, DTYPE_F32);
+    vision_init(&t.vision, 5);
+    struct weight *amplitude = t.vision.at.amplitude;
+    float *values[4];
+    for (i64 step = 0; step < 3; step++) {
+        values[step] = weight_values(&t.vision.weights, amplitude);
+        if (step == 2) {
+            struct weight *last = NULL;
+            for (i64 i = 0; i < t.vision.weights.count; i++)
+                if (t.vision.weights.list[i].value.needs_grad)
+                    last = &t.vision.weights.list[i];
+            float *broken = weight_values(&t.vision.weights, last);
+            broken[0] = NAN;
+            weight_put(&t.vision.weights, last, 0, last->matrices * last->rows, broken);
+            memory_free(broken);
+        }
+        assert_int_equal(vision_step(&result, &t, step), 0);
+        assert_int_equal(result.optimizer.skipped, step == 2);
+    }
+    values[3] = weight_values(&t.vision.weights, amplitude);
+    size_t bytes = (size_t)(amplitude->value.rows * amplitude->value.columns) * 4;
+    assert_memory_not_equal(values[1], values[2], bytes);
+    assert_memory_equal(values[2], values[3], bytes);
+    for (int i = 0; i < 4; i++)
+        memory_free(values[i]);
+    vision_trainer_close(&t);
+    memory_free(pixels);
+    settings_release(&settings, vision_stage_table);
+}
+
 /* Trains a few steps, then codes a clip: hashes gradients, optimizer, encoder and decoder. */
 static u64 hash_of_training(int threads)
 {
@@ -446,6 +489,7 @@ static int run(const char *name)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_picture_is_learnt),
+        cmocka_unit_test(a_skipped_step_moves_no_amplitude),
         cmocka_unit_test(bits_do_not_depend_on_threads_or_the_wall),
         cmocka_unit_test(resumed_runs_equal_uninterrupted_ones),
         cmocka_unit_test(bad_media_are_skipped_up_to_a_share),

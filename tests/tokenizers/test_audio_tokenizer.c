@@ -645,6 +645,59 @@ static void training_learns_one_sound(void **state)
     memory_free(folder);
 }
 
+static void get_codebooks(float *out[3], const struct audio_trainer *t)
+{
+    const struct weight *parts[] = {t->audio.w.codebooks, t->audio.w.use, t->audio.w.unseen};
+    for (int i = 0; i < 3; i++) {
+        i64 n = parts[i]->rows * parts[i]->columns;
+        out[i] = memory_alloc(n * 4);
+        device_get(&device, out[i], parts[i]->master, n * 4);
+    }
+}
+
+/* A weight of the decoder that is not finite leaves the latents finite; the gradients are not. */
+static void a_skipped_step_moves_no_codebook(void **state)
+{
+    (void)state;
+    on_one_device(&device, false);
+    char *folder = temporary_folder();
+    struct audio_settings settings;
+    struct audio_media media;
+    struct audio_result result;
+    float *kept[4][3];
+    const struct setting_override more[] = {{"steps", "8"}, {"batch", "2"}, {"unquantised_share", "0"}};
+    write_recordings(folder, 1, 16 * 1280, false);
+    read_settings(&settings, folder, more, COUNT_OF(more));
+    assert_int_equal(
+        audio_media_load(&media, &(struct media_request){.data = folder}, &(struct audio_media_request){0, 100}), 0);
+    struct audio_trainer t = {.settings = &settings, .media = &media, .seed = 1};
+    audio_trainer_open(&t, &device, DTYPE_F32);
+    weights_init(&t.audio.weights, 1);
+    for (i64 step = 0; step < 3; step++) {
+        struct weight *last = t.audio.w.decoder.out;
+        float broken = NAN;
+        get_codebooks(kept[step], &t);
+        if (step == 2)
+            device_put(&device, last->value.data, &broken, 4);
+        assert_int_equal(audio_step(&result, &t, step), 0);
+        assert_int_equal(result.optimizer.skipped, step == 2);
+    }
+    get_codebooks(kept[3], &t);
+    size_t words = (size_t)(settings.config.levels * settings.config.codes) * 4;
+    for (int i = 0; i < 3; i++) {
+        size_t bytes = i == 0 ? words * (size_t)settings.config.latent : words;
+        assert_memory_not_equal(kept[1][i], kept[2][i], bytes);
+        assert_memory_equal(kept[2][i], kept[3][i], bytes);
+    }
+    for (int i = 0; i < 12; i++)
+        memory_free(kept[i / 3][i % 3]);
+    audio_trainer_close(&t);
+    audio_media_release(&media);
+    settings_release(&settings, audio_stage_table);
+    directory_remove(folder);
+    memory_free(folder);
+}
+
 static struct buffer stage_weights(const struct audio_settings *settings, const char *out)
 {
     struct buffer weights = {0};
@@ -751,6 +804,7 @@ static int run(const char *name)
         cmocka_unit_test(pieces_meet_without_a_seam),
         cmocka_unit_test(a_saved_tokenizer_is_the_same),
         cmocka_unit_test(training_learns_one_sound),
+        cmocka_unit_test(a_skipped_step_moves_no_codebook),
         cmocka_unit_test(a_resumed_run_is_the_uninterrupted_one),
         cmocka_unit_test(held_out_recordings_are_kept_with_pictures),
     };

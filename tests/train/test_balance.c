@@ -238,6 +238,53 @@ static void a_step_moves_weights_by_its_learning_rate(void **state)
     toy_run_close(&run);
 }
 
+/* Copies of all masters, one behind the other; memory_free. */
+static float *masters(i64 *count)
+{
+    const struct weights *weights = &run.model.weights;
+    i64 at = 0;
+    *count = 0;
+    for (i64 i = 0; i < weights->count; i++)
+        *count += weight_elements(&weights->list[i]);
+    float *out = memory_alloc(*count * 4);
+    for (i64 i = 0; i < weights->count; at += weight_elements(&weights->list[i++]))
+        device_get(&device, out + at, weights->list[i].master, weight_elements(&weights->list[i]) * 4);
+    return out;
+}
+
+/* Neither decay, nor momentum, nor the router's balancing bias move anything in a step without a
+ * target whose kind has a weight. */
+static void a_step_without_targets_moves_nothing(void **state)
+{
+    i64 count;
+    (void)state;
+    for (int unweighted = 0; unweighted < 2; unweighted++) {
+        open_run(1, true);
+        run.trainer.objective = NULL;
+        run.trainer.lr = (struct lr_schedule){.peak = 1e-3, .shape = LR_CONSTANT};
+        run.optimizer.weight_decay = 0.1;
+        run.bias_speed = 0.1;
+        for (int kind = 0; kind < TARGETS; kind++)
+            if (!unweighted)
+                run.batches[1].batch.targets[kind].n = 0;
+        run.count = 2;
+        float *first = masters(&count);
+        assert_false(toy_step(&run, 0).without_targets);
+        float *before = masters(&count);
+        assert_memory_not_equal(first, before, (size_t)count * 4);
+        if (unweighted)
+            memset(run.trainer.balance.weight, 0, sizeof run.trainer.balance.weight);
+        struct step_result result = toy_step(&run, 1);
+        float *after = masters(&count);
+        assert_true(result.without_targets && result.optimizer.grad_norm == 0 && result.optimizer.skipped == 0);
+        assert_memory_equal(before, after, (size_t)count * 4);
+        memory_free(first);
+        memory_free(before);
+        memory_free(after);
+        toy_run_close(&run);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +295,7 @@ int main(void)
         cmocka_unit_test(a_kind_without_targets_keeps_its_mean),
         cmocka_unit_test(losses_are_summed_by_stream),
         cmocka_unit_test(a_step_moves_weights_by_its_learning_rate),
+        cmocka_unit_test(a_step_without_targets_moves_nothing),
     };
     test_device_open(&device);
     arena_open(&arena, (i64)1 << 32);

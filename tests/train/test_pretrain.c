@@ -6,6 +6,7 @@
 #include "inference/inference.h"
 #include "train/pretrain.h"
 
+#include <fcntl.h>
 #include <math.h>
 
 enum { STEPS = 8, SEED = 6 }; /* with this seed every step has vision targets */
@@ -177,6 +178,80 @@ static void a_ramp_of_rows_is_checked_before_the_first_step(void **state)
     succeed(pretrain_check_batches(&loader, &expert, 20, 30)); /* from the step of the continued stage on */
 }
 
+/* ---- Data without targets ---- */
+
+/* Conversations, of which every `every`th has an answer (0: none); both splits. memory_free */
+static char *conversations(const char *name, i64 count, i64 every)
+{
+    char *folder = string_copy(path_of(name)), *train = path_join(folder, "train"),
+         *validation = path_join(folder, "validation");
+    succeed(directory_make(folder));
+    fixture_tokenizer(folder);
+    succeed(shard_meta_save(&fixture_meta, folder));
+    struct shard_writer *writer = shard_writer_open(train, &fixture_meta, 20000);
+    assert_non_null(writer);
+    for (i64 i = 0; i < count; i++) {
+        struct shard_part parts[2] = {fixture_text(writer, i, 40), fixture_text(writer, i + 1, 40)};
+        parts[0].condition = 1;
+        parts[1].condition = every == 0 || i % every != every - 1;
+        shard_write_sample(writer, DIRECTION_CHAT, "a chat", parts, 2);
+        shard_write_break(writer);
+    }
+    succeed(shard_writer_close(writer));
+    assert_int_equal(symlink("train", validation), 0);
+    memory_free(train);
+    memory_free(validation);
+    return folder;
+}
+
+static void data_without_targets_are_refused(void **state)
+{
+    char *questions = conversations("questions", 24, 0), *whole = shards;
+    char *tune = string_format("{data: %s, from: %s, steps: 1000, heldout_rows: 1, "
+                               "batch: {rows: 1, length: 128, micro_rows: 1}}",
+                               questions, path_of("rescaled"));
+    struct stage stage = {.seed = SEED, .dtype = DTYPE_F32};
+    (void)state;
+    assert_int_equal(toy_stage(sft_stage, sft_table, "tuned", stage, tune), -1);
+    assert_says("questions: an epoch has no targets");
+    memory_free(tune);
+    tune =
+        string_format("{data: %s, from: %s, steps: 2, heldout_rows: 1, loss: {text: 0, vision: 0, audio: 0, mtp: 0}, "
+                      "batch: {rows: 4, length: 128, micro_rows: 4}}",
+                      whole, path_of("rescaled"));
+    assert_int_equal(toy_stage(pretrain_stage, pretrain_table, "unweighted", stage, tune), -1);
+    assert_says("an epoch has no targets");
+    memory_free(tune);
+    memory_free(questions);
+}
+
+/* One answer among 24 conversations of which a row holds one: most steps learn nothing. */
+static void steps_without_targets_are_passed(void **state)
+{
+    char *chats = conversations("chats", 24, 24), *more, *log = path_of("log");
+    struct buffer said = {0};
+    (void)state;
+    more =
+        string_format("{data: %s, from: %s, steps: 30, heldout_rows: 0, batch: {rows: 1, length: 128, micro_rows: 1}}",
+                      chats, path_of("rescaled"));
+    fflush(stderr);
+    int before = dup(STDERR_FILENO), file = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    dup2(file, STDERR_FILENO);
+    int status = toy_stage(sft_stage, sft_table, "few", (struct stage){.seed = SEED, .dtype = DTYPE_F32}, more);
+    fflush(stderr);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    close(file);
+    succeed(status);
+    succeed(file_read(&said, log));
+    assert_non_null(strstr(said.data, "warning: base: step"));
+    assert_non_null(strstr(said.data, "has no targets and moves no weight"));
+    assert_non_null(strstr(said.data, "steps had no targets"));
+    buffer_release(&said);
+    memory_free(more);
+    memory_free(chats);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -186,6 +261,8 @@ int main(void)
         cmocka_unit_test(kinds_are_rescaled_where_the_settings_say_so),
         cmocka_unit_test(a_grid_weighs_losses_as_training_did),
         cmocka_unit_test(a_ramp_of_rows_is_checked_before_the_first_step),
+        cmocka_unit_test(data_without_targets_are_refused),
+        cmocka_unit_test(steps_without_targets_are_passed),
     };
     return cmocka_run_group_tests(tests, make, remove_shards);
 }

@@ -4,10 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <malloc.h>
 #include <math.h>
 #include <signal.h>
 
 #include "dist/dist.h"
+#include "tests/sanitized.h"
 #include "tests/scratch.h"
 #include "train/train.h"
 
@@ -19,6 +21,8 @@ struct training_toy {
     struct weights weights;
     i64 begun, calls;            /* first step; number of steps done */
     double memory;               /* the whole state of the stage */
+    i64 steps;                   /* 0: STEPS */
+    bool stays_broken;           /* so are all steps behind the broken one */
     i64 broken, stopped, killed; /* steps with a non-finite gradient, an interruption inside, and a signal */
 };
 
@@ -40,7 +44,8 @@ static int step(void *context, i64 at, struct training_step *said)
         return STAGE_INTERRUPTED;
     weights_begin_step(&toy->weights);
     for (i64 i = 0; i < 4; i++)
-        ((float *)w->value.grad)[i] = at == toy->broken ? NAN : w->master[i] + (float)toy->memory;
+        ((float *)w->value.grad)[i] =
+            at == toy->broken || (toy->stays_broken && at > toy->broken) ? NAN : w->master[i] + (float)toy->memory;
     w->value.grad_written = true;
     said->optimizer = optimizer_step(&toy->weights, &optimizer, optimizer.lr, at);
     toy->memory = 0.5 * toy->memory + (double)at;
@@ -84,8 +89,9 @@ static int run(struct training_toy *toy, const char *name, double peak_gflops)
                           .peak_gflops = peak_gflops,
                           .ranks = parallel_alone()};
     struct training_settings settings = {.checkpoint_steps = 2, .keep = 2};
-    struct training training = {&stage, &settings, STEPS, "things", &toy->weights, NULL,
-                                toy,    begin,     step,  save,     write_state};
+    struct training training = {
+        &stage, &settings,  toy->steps ? toy->steps : STEPS, "things", &toy->weights, NULL, toy, begin, step,
+        save,   write_state};
     struct weight_spec spec = weight_matrix("w", 2, 2);
     weights_open(&toy->weights, &device, DTYPE_F32, true, NULL);
     weights_add(&toy->weights, &spec);
@@ -184,6 +190,40 @@ static void a_skipped_update_is_in_the_metrics(void **state)
     assert_int_equal(check_metrics("broken", STEPS, "grad_norm", &sum), STEPS - 1);
 }
 
+static void twenty_skipped_updates_in_a_row_end_the_stage(void **state)
+{
+    struct training_toy toy = {.broken = 3, .stays_broken = true, .steps = 40, .stopped = -1, .killed = -1};
+    (void)state;
+    assert_int_equal(run(&toy, "lost", 0), -1);
+    assert_says("lost: step 23: the norm of the gradients was not finite in 20 steps in a row");
+    assert_int_equal(toy.calls, 23);
+    toy = (struct training_toy){.broken = 3, .stays_broken = true, .steps = 22, .stopped = -1, .killed = -1};
+    assert_int_equal(run(&toy, "nearly lost", 0), 0);
+}
+
+/* Lines that are begun and never ended, as by steps that were interrupted. */
+static void an_unfinished_line_is_freed_with_what_is_not_finite(void **state)
+{
+    (void)state;
+    succeed(directory_make(path_of("unfinished")));
+    struct metrics *m = metrics_open(path_of("unfinished"), 0);
+    assert_non_null(m);
+    size_t before = 0;
+    for (i64 i = 0; i < 2000; i++) {
+        before = i == 1000 ? mallinfo2().uordblks : before;
+        metrics_begin(m, i + 1);
+        metrics_put(m, "loss", NAN);
+    }
+    assert_true(is_sanitized() || mallinfo2().uordblks < before + 16000);
+    metrics_begin(m, 2001);
+    metrics_put(m, "loss", NAN);
+    succeed(metrics_end(m));
+    metrics_close(m);
+    struct buffer text = content("unfinished", "metrics.jsonl");
+    assert_non_null(strstr(text.data, "\"nonfinite\":[\"loss\"]"));
+    buffer_release(&text);
+}
+
 /* Metrics of the interrupted step are dropped; the state before it is saved. */
 static void a_step_stopped_within_is_made_again(void **state)
 {
@@ -252,6 +292,8 @@ int main(void)
         cmocka_unit_test(steps_are_counted_as_done),
         cmocka_unit_test(without_a_peak_there_is_no_share_of_it),
         cmocka_unit_test(a_skipped_update_is_in_the_metrics),
+        cmocka_unit_test(twenty_skipped_updates_in_a_row_end_the_stage),
+        cmocka_unit_test(an_unfinished_line_is_freed_with_what_is_not_finite),
         cmocka_unit_test(a_step_stopped_within_is_made_again),
         cmocka_unit_test(a_warm_up_is_honoured_or_refused),
         cmocka_unit_test(without_room_for_a_checkpoint_no_step_is_made),

@@ -498,6 +498,9 @@ static void flips_grow_with_each_frame(void **state)
     s.flip_drift = 0.4;
     count_frame_flips(flipped, &s, 400);
     assert_true(fabs(flipped[2] - 1200) < 5 * sqrt(2400 * 0.5 * 0.5));
+    s.flip_most = 0; /* the switch of both */
+    count_frame_flips(flipped, &s, 400);
+    assert_true(flipped[0] + flipped[1] + flipped[2] == 0);
     (void)state;
 }
 

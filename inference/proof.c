@@ -1,0 +1,233 @@
+#include "inference/proof.h"
+
+#include "core/json.h"
+#include "train/heldout.h"
+#include "train/synthetic_batches.h"
+
+#include <string.h>
+
+enum { ROWS = 2, SHARD_ROWS = 4, SHARD_ROWS_MOST = 32, LENGTH = 512, LONGEST = 8192, STAGES_MOST = 64 };
+
+/* ---- The model's shards ---- */
+
+static char *beside(const char *directory, const char *name)
+{
+    const char *slash = strrchr(directory, '/');
+    if (name[0] == '/' || !slash)
+        return string_copy(name);
+    return string_format("%.*s/%s", (int)(slash - directory), directory, name);
+}
+
+/* The folder itself, the first of a list, or the first of named sources. */
+static const char *first_folder(const struct json *data)
+{
+    struct json_iterator at;
+    if (json_kind(data) == JSON_OBJECT)
+        return json_first(&at, data) ? first_folder(json_get(at.value, "data")) : NULL;
+    return json_kind(data) == JSON_ARRAY ? first_folder(json_at(data, 0)) : json_string(data, NULL);
+}
+
+static bool has_shards(const char *folder)
+{
+    char *path = path_join(folder, "shards.json"), *train = path_join(folder, "train");
+    bool has = file_exists(path) && file_exists(train);
+    memory_free(path);
+    memory_free(train);
+    return has;
+}
+
+char *proof_shards(const char *directory)
+{
+    char *at = string_copy(directory), *found = NULL;
+    for (i64 length = (i64)strlen(at); length > 1 && at[length - 1] == '/';)
+        at[--length] = 0;
+    for (int i = 0; i < STAGES_MOST && at && !found; i++) {
+        char *path = path_join(at, "identity.json"), *next = NULL;
+        struct json *j = file_exists(path) ? json_load(path) : NULL;
+        const struct json *settings = j ? json_get(j, "settings") : NULL;
+        const char *data = settings ? first_folder(json_get(settings, "data")) : NULL;
+        const char *from = settings ? json_string(json_get(settings, "from"), NULL) : NULL;
+        found = data ? beside(at, data) : NULL;
+        if (found && !has_shards(found)) {
+            memory_free(found);
+            found = NULL;
+        }
+        next = from ? beside(at, from) : NULL;
+        json_free(j);
+        memory_free(path);
+        memory_free(at);
+        at = next;
+    }
+    memory_free(at);
+    return found;
+}
+
+/* ---- Heads ---- */
+
+struct proof {
+    struct model *out, *from;
+    const struct submodel *sub;
+    unsigned heads; /* targets whose logits were compared, 1 << kind */
+    i64 rows;
+    int status;
+};
+
+static bool has_head(const struct model_config *c, enum target_kind kind)
+{
+    switch (kind) {
+    case TARGET_MTP:
+        return c->mtp;
+    case TARGET_VISION:
+        return c->bits > 0;
+    case TARGET_AUDIO:
+        return c->levels > 0;
+    default:
+        return true;
+    }
+}
+
+static bool has_all_targets(const struct batch *batch, const struct model_config *c)
+{
+    for (int kind = 0; kind < TARGETS; kind++)
+        if (has_head(c, (enum target_kind)kind) && batch->targets[kind].n == 0)
+            return false;
+    return true;
+}
+
+/* Samples of every kind, in rows as long as it takes to have a target of every head. */
+static int compare_random(struct proof *p)
+{
+    const struct model_config *c = &p->from->config;
+    int status = 0;
+    for (i64 length = LENGTH / 2; status == 0 && length <= LONGEST; length *= 2) {
+        struct synthetic_batches random;
+        struct arena arena;
+        struct batch batch;
+        arena_open(&arena, (i64)16 << 30);
+        synthetic_batches_init(&random, c, ROWS, ROWS, length, 7);
+        struct batch_source source = synthetic_batches_source(&random);
+        status = source.fill(source.context, 0, 0, &batch, &arena);
+        bool complete = status == 0 && has_all_targets(&batch, c);
+        if (complete || (status == 0 && length == LONGEST))
+            status = elastic_compare(&p->heads, p->out, p->from, p->sub, &batch);
+        synthetic_batches_release(&random);
+        arena_close(&arena);
+        if (complete)
+            break;
+    }
+    return status;
+}
+
+static bool has_new_target(const struct proof *p, const struct batch *batch)
+{
+    for (int kind = 0; kind < TARGETS; kind++)
+        if (batch->targets[kind].n && !(p->heads >> kind & 1) && has_head(&p->from->config, (enum target_kind)kind))
+            return true;
+    return false;
+}
+
+static void compare_rows(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes)
+{
+    struct proof *p = context;
+    (void)forward;
+    (void)routes;
+    if (p->status || (p->rows >= SHARD_ROWS && !has_new_target(p, batch)))
+        return;
+    p->rows += batch->rows;
+    p->status = elastic_compare(&p->heads, p->out, p->from, p->sub, batch);
+}
+
+static void name_heads(struct buffer *out, unsigned heads)
+{
+    const char *between = "";
+    for (int kind = 0; kind < TARGETS; kind++)
+        if (heads >> kind & 1) {
+            buffer_printf(out, "%s%s", between, target_rows[kind].name);
+            between = ", ";
+        }
+}
+
+static bool lacks_heads(const struct proof *p)
+{
+    for (int kind = 0; kind < TARGETS; kind++)
+        if (has_head(&p->from->config, (enum target_kind)kind) && !(p->heads >> kind & 1))
+            return true;
+    return false;
+}
+
+/* Goes on to more rows for a head without a target so far. Shards that cannot be read any more are
+ * no fault of the model. */
+static int compare_shards(struct buffer *on, struct proof *p, const char *shards)
+{
+    struct heldout_pass pass = {.directory = shards,
+                                .split = "train",
+                                .length = LENGTH,
+                                .most_rows = SHARD_ROWS,
+                                .visit = compare_rows,
+                                .context = p};
+    p->heads = 0;
+    int read = heldout_walk(&pass, p->from, p->sub);
+    pass.most_rows = SHARD_ROWS_MOST;
+    if (read == 0 && p->status == 0 && lacks_heads(p))
+        read = heldout_walk(&pass, p->from, p->sub);
+    if (p->status)
+        return -1;
+    if (read)
+        log_info("logits are not compared on all rows of %s: %s", shards, error_text());
+    if (p->rows) {
+        buffer_printf(on, "; on %lld rows of %s: ", (long long)p->rows, shards);
+        name_heads(on, p->heads);
+    }
+    return 0;
+}
+
+int proof_heads(struct buffer *on, struct model *out, struct model *from, const struct submodel *sub,
+                const char *directory)
+{
+    struct proof p = {.out = out, .from = from, .sub = sub};
+    char *shards = proof_shards(directory);
+    int status = compare_random(&p);
+    buffer_printf(on, "on random samples: ");
+    name_heads(on, p.heads);
+    if (status == 0 && shards)
+        status = compare_shards(on, &p, shards);
+    memory_free(shards);
+    return status;
+}
+
+/* ---- Ids ---- */
+
+struct proof_text {
+    i32 *ids;
+    i64 count, filled;
+};
+
+static void take_ids(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes)
+{
+    struct proof_text *t = context;
+    const struct input_list *in = &batch->inputs[INPUT_TEXT];
+    (void)forward;
+    (void)routes;
+    for (i64 i = 0; i < in->n && t->filled < t->count; i++)
+        if (in->ids[i] >= 0)
+            t->ids[t->filled++] = in->ids[i];
+}
+
+bool proof_ids(i32 *ids, i64 count, struct model *model, const char *directory)
+{
+    struct proof_text t = {ids, count, 0};
+    struct submodel full;
+    char *shards = proof_shards(directory);
+    const struct heldout_pass pass = {.directory = shards,
+                                      .split = "train",
+                                      .length = LENGTH,
+                                      .most_rows = SHARD_ROWS,
+                                      .visit = take_ids,
+                                      .context = &t};
+    submodel_full(&full, &model->config);
+    bool filled = shards && heldout_walk(&pass, model, &full) == 0 && t.filled > 0;
+    for (i64 i = t.filled; filled && i < count; i++)
+        ids[i] = ids[i % t.filled];
+    memory_free(shards);
+    return filled;
+}
