@@ -14,8 +14,6 @@ struct text_span braces(struct text_span s)
     return (struct text_span){s.at, -1};
 }
 
-enum { NUMBER_MOST = 64 };
-
 static i64 count_digits(struct text_span s, i64 from)
 {
     i64 n = 0;
@@ -29,9 +27,7 @@ static bool all_digits(struct text_span s)
     return s.length && count_digits(s, 0) == s.length;
 }
 
-/* True if the integer part has separators (commas or spaces)
- * before every three digits, or none at all. */
-static bool in_thousands(struct text_span s)
+bool in_thousands(struct text_span s)
 {
     i64 at = s.length && strchr("+-", s.at[0]) ? 1 : 0, first = count_digits(s, at);
     char by = at + first < s.length ? s.at[at + first] : 0;
@@ -152,9 +148,7 @@ static bool parse_number(double *out, bool *percent, struct text_span s)
     return parse_plain(out, s) || parse_fraction(out, s);
 }
 
-/* Non-integers may be rounded, such as 0.333333 for 1/3. An
- * integer must match up to the rounding of a double. */
-static bool nearly_equal(double x, double y)
+bool nearly_equal(double x, double y)
 {
     double most = fmax(fabs(x), fabs(y));
     bool integer = x == rint(x) || y == rint(y);

@@ -37,7 +37,7 @@ static const struct verify_case cases[] = {
     {VERIFY_GSM8K, "1234", "#### 1,234", 1},
     {VERIFY_GSM8K, "-3", "#### -3", 1},
     {VERIFY_GSM8K, "5", "#### 5.0", 1},
-    {VERIFY_GSM8K, "5", "#### $5", 0},
+    {VERIFY_GSM8K, "5", "#### $5", 1},
     {VERIFY_GSM8K, "5", "#### five", 0},
     {VERIFY_GSM8K, "5", "#### 5\n#### none", 1},
     {VERIFY_GSM8K, "5", "#### 5.", 1},
@@ -168,7 +168,7 @@ static const struct verify_case cases[] = {
     {VERIFY_MATH, "B", "\\boxed{\\text{(B)}}", 1},
     {VERIFY_MATH, "(B)", "\\boxed{B}", 1},
     {VERIFY_MATH, "B", "\\boxed{\\text{(C)}}", 0},
-    {VERIFY_MATH, "5", "\\boxed{(5)}", 0},
+    {VERIFY_MATH, "5", "\\boxed{(5)}", 1},
     {VERIFY_MATH, "12", "x...12", 1},
     {VERIFY_MATH, "12", "x...13", 0},
     {VERIFY_MATH, "0.5", "it is .5", 1},
@@ -185,6 +185,166 @@ static const struct verify_case cases[] = {
     {VERIFY_MATH, "7", "\\boxed{%}", 0},
     {VERIFY_MATH, "7", "\\boxed{^\\circ}", 0},
     {VERIFY_MATH, "7", "\\boxed{}}7", 0},
+    /* formulas, lists, units, "Answer:", reasoning that is cut off, several letters */
+    {VERIFY_MATH, "2.5", "\\boxed{2\\frac{1}{2}}", 1},
+    {VERIFY_MATH, "2\\frac23", "\\boxed{2 2/3}", 1},
+    {VERIFY_MATH, "8/3", "\\boxed{2 2/3}", 1},
+    {VERIFY_MATH, "\\frac{1}{2004!}", "\\boxed{\\frac{1}{2004!}}", 1},
+    {VERIFY_MATH, "\\pm 2021", "\\boxed{\\pm2021}", 1},
+    {VERIFY_MATH, "\\pm 2021", "\\boxed{2021,-2021}", 1},
+    {VERIFY_MATH, "\\pm 2021", "\\boxed{-2021, 2021}", 1},
+    {VERIFY_MATH, "2021", "\\boxed{\\pm 2021}", 0},
+    {VERIFY_MATH, "1-\\frac{1}{e}", "\\boxed{1-\\frac{1}{\\mathrm{e}}}", 1},
+    {VERIFY_MATH, "1 - \\frac{1}{\\mathrm{e}}", "\\boxed{1-e^{-1}}", 1},
+    {VERIFY_MATH, "1-\\frac1e", "\\boxed{\\frac{e-1}{e}}", 1},
+    {VERIFY_MATH, "(1,\\frac{9}{2})", "\\boxed{(1,4.6)}", 0},
+    {VERIFY_MATH, "(1,\\frac92)", "\\boxed{(4.5,1)}", 0},
+    {VERIFY_MATH, "(1,2)", "\\boxed{[1,2]}", 0},
+    {VERIFY_MATH, "(1,2)", "\\boxed{1,2}", 0},
+    {VERIFY_MATH, "\\{1,2\\}", "\\boxed{\\{2,1\\}}", 1},
+    {VERIFY_MATH, "\\{1,2\\}", "\\boxed{\\{2,1,1\\}}", 0},
+    {VERIFY_MATH, "\\{1,2,3\\}", "\\boxed{1, 2, 3}", 1},
+    {VERIFY_MATH, "1,2", "\\boxed{2,1}", 1},
+    {VERIFY_MATH, "1,2", "\\boxed{x=1, x=2}", 1},
+    {VERIFY_MATH, "x=1,x=2", "\\boxed{2 \\text{ or } 1}", 1},
+    {VERIFY_MATH, "1, 2", "\\boxed{2 and 1}", 1},
+    {VERIFY_MATH, "\\frac{x+2}{7}", "\\boxed{\\frac{x}{7}+\\frac{2}{7}}", 1},
+    {VERIFY_MATH, "\\frac{x+2}{7}", "\\boxed{\\frac{x}{7}+\\frac{3}{7}}", 0},
+    {VERIFY_MATH, "x^2-1", "\\boxed{(x-1)(x+1)}", 1},
+    {VERIFY_MATH, "x^2-1", "\\boxed{(x-1)^2}", 0},
+    {VERIFY_MATH, "D=(0,1)", "\\boxed{(0,1)}", 1},
+    {VERIFY_MATH, "D=(0,1)", "\\boxed{D=(0,1]}", 0},
+    {VERIFY_MATH, "(0,1)", "\\boxed{D=(0,1)}", 1},
+    {VERIFY_MATH, "(0,1)", "\\boxed{x\\in(0,1)}", 1},
+    {VERIFY_MATH, "3", "\\boxed{3 days}", 1},
+    {VERIFY_MATH, "3", "\\boxed{3\\text{ hours}}", 1},
+    {VERIFY_MATH, "3 days", "\\boxed{3 hours}", 0},
+    {VERIFY_MATH, "3\\text{ days}", "\\boxed{3 day}", 1},
+    {VERIFY_MATH, "60", "\\boxed{60 km/h}", 1},
+    {VERIFY_MATH, "60", "\\boxed{60\\text{ km/h}}", 1},
+    {VERIFY_MATH, "60", "\\boxed{60\\ \\mathrm{km}/\\mathrm{h}}", 1},
+    {VERIFY_MATH, "12", "\\boxed{12 square units}", 1},
+    {VERIFY_MATH, "12", "\\boxed{12 cm^2}", 1},
+    {VERIFY_MATH, "12", "\\boxed{12\\,\\mathrm{cm}^{2}}", 1},
+    {VERIFY_MATH, "12", "\\boxed{12cm}", 1},
+    {VERIFY_MATH, "12", "\\boxed{12 m}", 1},
+    {VERIFY_MATH, "12", "\\boxed{12 x}", 0},
+    {VERIFY_MATH, "12", "\\boxed{12 million}", 0},
+    {VERIFY_MATH, "12", "\\boxed{12 and a half}", 0},
+    {VERIFY_MATH, "12\\pi", "\\boxed{12\\pi \\text{ cm}^2}", 1},
+    {VERIFY_MATH, "12\\pi", "\\boxed{12\\pi cm}", 1},
+    {VERIFY_MATH, "9.8", "\\boxed{9.8 m/s^2}", 1},
+    {VERIFY_MATH, "\\frac{\\sqrt{3}}{2}", "\\boxed{\\frac{1}{2}\\sqrt{3}}", 1},
+    {VERIFY_MATH, "\\frac{\\sqrt3}{2}", "\\boxed{\\sqrt{3}/2}", 1},
+    {VERIFY_MATH, "\\frac{\\sqrt3}{3}", "\\boxed{\\frac{1}{\\sqrt3}}", 1},
+    {VERIFY_MATH, "\\frac{\\sqrt3}{2}", "\\boxed{\\frac{\\sqrt2}{2}}", 0},
+    {VERIFY_MATH, "\\sqrt{8}", "\\boxed{2\\sqrt{2}}", 1},
+    {VERIFY_MATH, "\\sqrt[3]{8}", "\\boxed{2}", 1},
+    {VERIFY_MATH, "2\\sqrt{3}", "\\boxed{2\\times\\sqrt{3}}", 1},
+    {VERIFY_MATH, "2\\sqrt3", "\\boxed{2*sqrt(3)}", 1},
+    {VERIFY_MATH, "2\\sqrt3", "\\boxed{3\\sqrt2}", 0},
+    {VERIFY_MATH, "3\\times10^8", "\\boxed{3e8}", 1},
+    {VERIFY_MATH, "3\\times 10^{8}", "\\boxed{300000000}", 1},
+    {VERIFY_MATH, "3 \\cdot 10^{-4}", "\\boxed{0.0003}", 1},
+    {VERIFY_MATH, "3\\times10^8", "\\boxed{3\\times10^9}", 0},
+    {VERIFY_MATH, "2^{10}", "\\boxed{1024}", 1},
+    {VERIFY_MATH, "2^{100}", "\\boxed{2^{100}+1}", 0},
+    {VERIFY_MATH, "10^{20}", "\\boxed{100000000000000000000}", 1},
+    {VERIFY_MATH, "10^{20}", "\\boxed{100000000000000000001}", 0},
+    {VERIFY_MATH, "\\frac12", "\\boxed{0.5}", 1},
+    {VERIFY_MATH, "\\frac{3}{4}", "\\boxed{\\frac{6}{8}}", 1},
+    {VERIFY_MATH, "\\frac{1}{6}", "\\boxed{\\frac{1}{2}-\\frac{1}{3}}", 1},
+    {VERIFY_MATH, "\\frac56", "\\boxed{\\frac12+\\frac13}", 1},
+    {VERIFY_MATH, "\\frac56", "\\boxed{\\frac12+\\frac14}", 0},
+    {VERIFY_MATH, "x<5", "\\boxed{5>x}", 1},
+    {VERIFY_MATH, "x\\le5", "\\boxed{x \\leq 5}", 1},
+    {VERIFY_MATH, "x<5", "\\boxed{x>5}", 0},
+    {VERIFY_MATH, "y=2x+3", "\\boxed{2x+3}", 1},
+    {VERIFY_MATH, "y=2x+3", "\\boxed{y=3+2x}", 1},
+    {VERIFY_MATH, "y=2x+3", "\\boxed{y=2x-3}", 0},
+    {VERIFY_MATH, "(-\\infty,2)\\cup(3,\\infty)", "\\boxed{(3,\\infty)\\cup(-\\infty,2)}", 1},
+    {VERIFY_MATH, "(-\\infty,2)\\cup(3,\\infty)", "\\boxed{(-\\infty, 2) \\cup [3, \\infty)}", 0},
+    {VERIFY_MATH, "act", "\\boxed{cat}", 0},
+    {VERIFY_MATH, "\\text{east}", "\\boxed{\\text{seat}}", 0},
+    {VERIFY_MATH, "\\text{no}", "\\boxed{no}", 1},
+    {VERIFY_MATH, "\\frac{1}{0}", "\\boxed{0}", 0},
+    {VERIFY_MATH, "0", "\\boxed{\\frac10}", 0},
+    {VERIFY_MATH, "5", "\\boxed{\\frac{5}{0}}", 0},
+    {VERIFY_MATH, "\\frac{2}{3}", "\\boxed{0.6667}", 0},
+    {VERIFY_MATH, "\\pi", "\\boxed{3.14}", 0},
+    {VERIFY_MATH, "\\pi", "\\boxed{3.14159265}", 1},
+    {VERIFY_MATH, "90^\\circ", "\\boxed{90}", 1},
+    {VERIFY_MATH, "90", "\\boxed{90 degrees}", 1},
+    {VERIFY_MATH, "\\$10", "\\boxed{10 dollars}", 1},
+    {VERIFY_MATH, "10", "\\boxed{\\$10.00}", 1},
+    {VERIFY_MATH, "1,234", "\\boxed{1234}", 1},
+    {VERIFY_MATH, "\\sin x", "\\boxed{\\sin(x)}", 1},
+    {VERIFY_MATH, "\\log_2 3", "\\boxed{\\log_3 2}", 0},
+    {VERIFY_MATH, "\\ln 2", "\\boxed{\\log 2}", 1},
+    {VERIFY_MATH, "\\frac{\\pi}{4}", "\\boxed{\\pi/4}", 1},
+    {VERIFY_MATH, "3+4i", "\\boxed{4i+3}", 1},
+    {VERIFY_MATH, "3+4i", "\\boxed{3-4i}", 0},
+    {VERIFY_MATH, "6!", "\\boxed{720}", 1},
+    {VERIFY_MATH, "a_1+a_2", "\\boxed{a_2+a_1}", 1},
+    {VERIFY_MATH, "a_1", "\\boxed{a_2}", 0},
+    {VERIFY_MATH, "\\frac{x}{y}z", "\\boxed{\\frac{xz}{y}}", 1},
+    {VERIFY_MATH, "13", "Thinking.\nAnswer: 13\nThis was checked with 5 cases.", 1},
+    {VERIFY_MATH, "13", "Answer: 12\nBut 13 is near", 0},
+    {VERIFY_MATH, "13", "Answer: $13$.", 1},
+    {VERIFY_MATH, "13", "**Answer:** 13\n\nDone 7", 1},
+    {VERIFY_MATH, "13", "answer: 13", 1},
+    {VERIFY_MATH, "13", "Answer:\n13", 1},
+    {VERIFY_MATH, "13", "Answer: 13 apples are left.\n2", 1},
+    {VERIFY_MATH, "13", "Answer: 13, 14", 0},
+    {VERIFY_MATH, "14", "Answer: 13, 14", 0},
+    {VERIFY_MATH, "14", "Answer: 13 or 14", 0},
+    {VERIFY_MATH, "\\frac34", "Answer: $\\frac{3}{4}$\n1", 1},
+    {VERIFY_MATH, "13", "Answer: 12\nAnswer: 13", 1},
+    {VERIFY_MATH, "13", "Answer: \\boxed{13}", 1},
+    {VERIFY_MATH, "13", "Final Answer: 13", 1},
+    {VERIFY_MATH, "42", "<think>\\boxed{42}", 0},
+    {VERIFY_MATH, "42", "a</think>\\boxed{42}", 1},
+    {VERIFY_MATH, "42", "<think>a</think>\\boxed{42}<think>", 0},
+    {VERIFY_GSM8K, "42", "<think>#### 42", 0},
+    {VERIFY_GSM8K, "42", "#### 42\n#### 43", 0},
+    {VERIFY_GSM8K, "42", "####42", 1},
+    {VERIFY_GSM8K, "-5", "#### -$5", 1},
+    {VERIFY_GSM8K, "5", "#### \\$5.00", 1},
+    {VERIFY_GSM8K, "5", "#### **5**", 1},
+    {VERIFY_GSM8K, "5", "#### 5 dollars", 1},
+    {VERIFY_GSM8K, "1234", "#### $1,234.", 1},
+    {VERIFY_GSM8K, "1234", "#### $1,235", 0},
+    {VERIFY_GSM8K, "18", "#### 18.5", 0},
+    {VERIFY_GSM8K, "5", "#### x5", 0},
+    {VERIFY_CHOICE, "B", "A and B", 0},
+    {VERIFY_CHOICE, "B", "<think>B", 0},
+    {VERIFY_CHOICE, "B", "B.", 1},
+    {VERIFY_CHOICE, "B", "\\boxed{B, C}", 0},
+    {VERIFY_CHOICE, "B", "The answer is (B).", 1},
+    {VERIFY_CHOICE, "B", "A or B", 0},
+    {VERIFY_CHOICE, "B", "B or C", 0},
+    {VERIFY_CHOICE, "B", "B, C", 0},
+    {VERIFY_CHOICE, "B", "A/B", 0},
+    {VERIFY_CHOICE, "B", "(A)(B)(C)(D)", 0},
+    {VERIFY_CHOICE, "D", "A, B, C, D", 0},
+    {VERIFY_CHOICE, "D", "(A), (B), (C), (D)", 0},
+    {VERIFY_CHOICE, "A", "A, B, C, D", 0},
+    {VERIFY_CHOICE, "B", "The answer is B or C", 0},
+    {VERIFY_CHOICE, "B", "The answer is B, C or D.", 0},
+    {VERIFY_CHOICE, "B", "B. C is wrong because it is too large.", 1},
+    {VERIFY_CHOICE, "B", "The answer is B, not C", 1},
+    {VERIFY_CHOICE, "B", "The answer is A. Wait, the answer is B.", 1},
+    {VERIFY_CHOICE, "A", "A.\nB.\nC.\nD.", 0},
+    {VERIFY_CHOICE, "D", "A B C D", 0},
+    {VERIFY_CHOICE, "A", "ABCD", 0},
+    {VERIFY_CHOICE, "D", "The answer is A, B, C, D", 0},
+    {VERIFY_CHOICE, "A", "The answer is A, B, C, D", 0},
+    {VERIFY_CHOICE, "B", "The answer is A and B", 0},
+    {VERIFY_CHOICE, "A", "The answer is A and B", 0},
+    {VERIFY_CHOICE, "A", "The answer is A and not B", 1},
+    {VERIFY_CHOICE, "B", "Of A, B, C and D, the right one is B.", 1},
+    {VERIFY_REGEX, ".*", "<think>a", 0},
+    {VERIFY_EXACT, "<think>7", "<think>7", 0},
     /* choice */
     {VERIFY_CHOICE, "B", "B", 1},
     {VERIFY_CHOICE, "B", "(B)", 1},
@@ -352,20 +512,39 @@ static void test_verifiers(void **state)
     assert_int_equal(wrong, 0);
 }
 
-static void test_gsm8k_looks_at_the_last_300_characters(void **state)
+static void test_text_behind_a_gsm8k_answer_does_not_hide_it(void **state)
 {
     struct buffer answer = {0};
     double score;
     (void)state;
-    buffer_printf(&answer, "#### 72");
-    for (int i = 0; i < 293; i++)
-        buffer_printf(&answer, "\xc3\xa9"); /* 2 bytes each: the limit counts characters */
+    buffer_printf(&answer, "#### 72\n");
+    for (int i = 0; i < 400; i++)
+        buffer_printf(&answer, "and so ");
     assert_int_equal(verify(&score, VERIFY_GSM8K, "72", answer.data), 0);
     assert_true(score == 1);
-    buffer_printf(&answer, "...");
-    assert_int_equal(verify(&score, VERIFY_GSM8K, "72", answer.data), 0);
-    assert_true(score == 0);
     buffer_release(&answer);
+}
+
+/* Deep, long and huge formulas must not hang or overflow the stack. */
+static void test_formulas_that_are_traps(void **state)
+{
+    static const char *const repeated[] = {"(",      "{",  "2^",  "9!+", "3000!*", "\\frac",
+                                           "\\sqrt", "1,", "(1,", "-",   "\\pm",   "="};
+    double score;
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(repeated); i++)
+        for (i64 length = 100; length <= 1000000; length *= 100) {
+            struct buffer answer = {0};
+            buffer_printf(&answer, "\\boxed{x");
+            while (answer.length < length)
+                buffer_printf(&answer, "%s", repeated[i]);
+            buffer_printf(&answer, "x}");
+            assert_int_equal(verify(&score, VERIFY_MATH, "x+1,x+2,x+3", answer.data), 0);
+            assert_true(score == 0);
+            buffer_release(&answer);
+        }
+    assert_int_equal(verify(&score, VERIFY_MATH, "9^{9^{9^{9}}}", "\\boxed{9^{9^{9^{8}}}}"), 0);
+    assert_true(score == 0);
 }
 
 static void test_ground_truths_that_are_none(void **state)
@@ -860,7 +1039,8 @@ static int close_tokenizer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_verifiers),
-                                       cmocka_unit_test(test_gsm8k_looks_at_the_last_300_characters),
+                                       cmocka_unit_test(test_text_behind_a_gsm8k_answer_does_not_hide_it),
+                                       cmocka_unit_test(test_formulas_that_are_traps),
                                        cmocka_unit_test(test_ground_truths_that_are_none),
                                        cmocka_unit_test(test_dispatch),
                                        cmocka_unit_test(test_prompts),
