@@ -604,6 +604,28 @@ static void gguf_headers_cut_anywhere_are_refused(void **state)
     memory_free(cut);
 }
 
+static void gguf_names_the_end_of_an_answer(void **state)
+{
+    static const char key[] = "tokenizer.ggml.eot_token_id";
+    char *path = in_folder("ends.gguf");
+    struct buffer file = {0};
+    struct text_tokenizer *tokenizer = text_tokenizer_load(model_folder);
+    u32 value[2];
+    (void)state;
+    assert_non_null(tokenizer);
+    if (WEFT("export", model_folder, "--to", "gguf", "-o", path))
+        fail_msg("%s", complained.data);
+    assert_int_equal(file_read(&file, path), 0);
+    const char *at = memmem(file.data, (size_t)file.length, key, sizeof key - 1);
+    assert_non_null(at);
+    memcpy(value, at + sizeof key - 1, sizeof value); /* type u32, id */
+    assert_int_equal(value[0], 4);
+    assert_int_equal(value[1], text_token_id(tokenizer, "<|im_end|>"));
+    text_tokenizer_free(tokenizer);
+    buffer_release(&file);
+    memory_free(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -627,6 +649,7 @@ int main(void)
         cmocka_unit_test(inspect_knows_every_kind),
         cmocka_unit_test(one_wrong_byte_is_found),
         cmocka_unit_test(gguf_headers_cut_anywhere_are_refused),
+        cmocka_unit_test(gguf_names_the_end_of_an_answer),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }
