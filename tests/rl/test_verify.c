@@ -1,9 +1,11 @@
 /* Verifiers by tables of cases, prompts from files, and misbehaving reward programs: in every case
  * the caller gets answers or a message within the time limit, and no process is left behind. */
+#define _GNU_SOURCE /* memmem */
 #include "core/settings.h"
 #include "rl/grader.h"
 #include "rl/program.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -712,7 +714,7 @@ static void test_order_has_each_prompt_once_an_epoch(void **state)
 
 /* ---- Programs ---- */
 
-static int ask(struct json **answers, const char *script, i64 count, double seconds)
+static int ask_within(struct json **answers, const char *script, i64 count, const struct program_limits *limits)
 {
     char *const argv[] = {"sh", "-c", (char *)script, NULL};
     struct json *questions[300] = {0};
@@ -722,11 +724,16 @@ static int ask(struct json **answers, const char *script, i64 count, double seco
         json_set(questions[i], "response",
                  json_of_string("an answer that takes some room in the pipe, and more, and more"));
     }
-    int status = program_ask(answers, argv, questions, count, seconds);
+    int status = program_ask(answers, argv, questions, count, limits);
     for (i64 i = 0; i < count; i++)
         json_free(questions[i]);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child process remains */
     return status;
+}
+
+static int ask(struct json **answers, const char *script, i64 count, double seconds)
+{
+    return ask_within(answers, script, count, &(struct program_limits){.seconds = seconds});
 }
 
 static void test_programs(void **state)
@@ -780,7 +787,7 @@ static void test_bad_programs(void **state)
     }
     struct json *answers[1], *question = json_object();
     char *const nobody[] = {"/no/such/file", NULL};
-    assert_int_equal(program_ask(answers, nobody, &question, 1, 1), -1);
+    assert_int_equal(program_ask(answers, nobody, &question, 1, &(struct program_limits){.seconds = 1}), -1);
     assert_non_null(strstr(error_text(), "/no/such/file"));
     json_free(question);
 }
@@ -796,6 +803,201 @@ static void test_full_pipes(void **state)
     for (i64 i = 0; i < 300; i++)
         json_free(answers[i]);
     memory_free(script);
+}
+
+/* ---- Hostile programs ---- */
+
+/* Asks one question. The program answers 1 if `condition`, a shell command, succeeds, else 0. -1: no
+ * answer. */
+static double score_of(const char *condition, const struct program_limits *limits)
+{
+    struct json *answers[1];
+    char *script = string_format("if %s; then echo '{\"score\":1}'; else echo '{\"score\":0}'; fi", condition);
+    double score = -1;
+    if (ask_within(answers, script, 1, limits) == 0) {
+        score = json_number(json_get(answers[0], "score"), -1);
+        json_free(answers[0]);
+    }
+    memory_free(script);
+    return score;
+}
+
+/* Processes whose command line has the text. */
+static i64 running(const char *text)
+{
+    char **names;
+    i64 count, found = 0;
+    require(directory_list(&names, &count, "/proc") == 0, "%s", error_text());
+    for (i64 i = 0; i < count; i++) {
+        char *path = string_format("/proc/%s/cmdline", names[i]), line[4096];
+        FILE *file = fopen(path, "re");
+        size_t n = file ? fread(line, 1, sizeof line, file) : 0;
+        found += memmem(line, n, text, strlen(text)) != NULL;
+        if (file)
+            fclose(file);
+        memory_free(path);
+    }
+    string_list_free(names, count);
+    return found;
+}
+
+static void nothing_outlives_a_program(void **state)
+{
+    static const char *const scripts[] = {
+        "setsid sleep %d & echo '{\"score\":1}'",
+        "(setsid sh -c 'sleep %d & sleep %d' > /dev/null 2>&1 < /dev/null &); echo '{\"score\":1}'",
+        "(trap '' HUP TERM; setsid nohup sleep %d > /dev/null 2>&1 &) & echo '{\"score\":1}'; sleep %d",
+        "setsid sh -c 'while :; do sleep %d & sleep 0.01; done' & sleep 0.2; echo '{\"score\":1}'",
+    };
+    char seconds[16];
+    (void)state;
+    snprintf(seconds, sizeof seconds, "%d", 1000000 + (int)getpid());
+    for (i64 i = 0; i < COUNT_OF(scripts); i++) {
+        struct json *answers[1];
+        char *script = string_format(scripts[i], 1000000 + (int)getpid(), 1000000 + (int)getpid());
+        assert_int_equal(ask(answers, script, 1, TEST_SECONDS_MOST), 0);
+        assert_int_equal(running(seconds), 0);
+        json_free(answers[0]);
+        memory_free(script);
+    }
+}
+
+/* Children of the caller that are not the program's must live on. */
+static void other_children_are_left_alone(void **state)
+{
+    struct json *answers[1], *question = json_object();
+    char *const argv[] = {"sh", "-c", "setsid sleep 1000 & echo '{\"score\":1}'", NULL};
+    (void)state;
+    pid_t other = fork();
+    if (other == 0)
+        for (;;)
+            pause();
+    assert_int_equal(program_ask(answers, argv, &question, 1, &(struct program_limits){.seconds = TEST_SECONDS_MOST}),
+                     0);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), 0);
+    kill(other, SIGKILL);
+    assert_int_equal(waitpid(other, NULL, 0), other);
+    json_free(answers[0]);
+    json_free(question);
+}
+
+static void programs_have_limits(void **state)
+{
+    char *path = string_format("/dev/shm/weft-verify-%ld-big", (long)getpid()), *script;
+    const struct program_limits limits = {
+        .seconds = TEST_SECONDS_MOST, .memory_mb = 200, .processes = 20, .file_mb = 1};
+    struct buffer written = {0};
+    struct json *answers[1];
+    (void)state;
+    assert_int_equal(ask_within(answers, "while :; do sleep 1000 & done", 1, &limits), -1);
+    assert_non_null(strstr(error_text(), "program_processes"));
+    assert_int_equal(ask_within(answers, "while :; do setsid sleep 1000 & done", 1, &limits), -1);
+    assert_non_null(strstr(error_text(), "program_processes"));
+    assert_true(score_of("tail /dev/zero 2> /dev/null", &limits) == 0); /* wants all memory */
+    script = string_format("head -c 3000000 /dev/zero > %s 2> /dev/null", path);
+    assert_true(score_of(script, &limits) == 0);
+    assert_int_equal(file_read(&written, path), 0);
+    assert_int_equal(written.length, 1000000);
+    assert_true(score_of("[ \"$(ulimit -c)\" = 0 ] && [ \"$(ulimit -t)\" -gt 0 ]", &limits) == 1);
+    assert_true(score_of("grep -q 'NoNewPrivs:.1' /proc/self/status", &limits) == 1);
+    assert_int_equal(ask(answers, "kill -STOP $$", 1, 0.1), -1);
+    assert_int_equal(ask(answers, "exec 0<&-; i=0; while [ $i -lt 17 ]; do l=\"[$l$l\"; i=$((i+1)); done; echo $l", 1,
+                         TEST_SECONDS_MOST),
+                     -1);
+    unlink(path);
+    buffer_release(&written);
+    memory_free(script);
+    memory_free(path);
+}
+
+static void programs_see_named_variables_only(void **state)
+{
+    char *names[] = {"WEFT_SECRET"};
+    const struct program_limits without = {.seconds = TEST_SECONDS_MOST},
+                                with = {.seconds = TEST_SECONDS_MOST, .environment = {names, 1}};
+    (void)state;
+    setenv("WEFT_SECRET", "1", 1);
+    setenv("WEFT_SECRET_2", "1", 1);
+    assert_true(score_of("env | grep -q WEFT_SECRET", &without) == 0);
+    assert_true(score_of("env | grep -q ^WEFT_SECRET=1", &with) == 1);
+    assert_true(score_of("env | grep -q WEFT_SECRET_2", &with) == 0);
+    assert_true(score_of("env | grep -q ^PATH=", &without) == 1);
+    unsetenv("WEFT_SECRET");
+    unsetenv("WEFT_SECRET_2");
+}
+
+static void scores_and_observations_are_bounded(void **state)
+{
+    static const struct bad_program bad[] = {
+        {"echo '{\"score\": 1000001}'", "1e6"},
+        {"echo '{\"score\": -1e7}'", "1e6"},
+        {"echo '{\"score\": 1e999}'", "line 1"},
+        {"echo '{\"score\": NaN}'", "line 1"},
+        {"printf '{\"observation\":\"'; head -c 1048577 /dev/zero | tr '\\0' x; echo '\"}'", "observation"}};
+    struct json *answers[1];
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(bad); i++) {
+        assert_int_equal(ask(answers, bad[i].script, 1, TEST_SECONDS_MOST), -1);
+        if (!strstr(error_text(), bad[i].message))
+            fail_msg("%s: \"%s\" lacks \"%s\"", bad[i].script, error_text(), bad[i].message);
+    }
+}
+
+/* A program may write any number of messages and still answer; few of them are passed on. */
+static void messages_are_capped(void **state)
+{
+    char *path = string_format("/dev/shm/weft-verify-%ld-messages", (long)getpid());
+    struct buffer passed = {0};
+    int before = dup(2), file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    (void)state;
+    require(before >= 0 && file >= 0 && dup2(file, 2) == 2, "cannot redirect");
+    double score =
+        score_of("head -c 5000000 /dev/zero | tr '\\0' x >&2", &(struct program_limits){.seconds = TEST_SECONDS_MOST});
+    dup2(before, 2);
+    close(before);
+    close(file);
+    assert_int_equal(file_read(&passed, path), 0);
+    assert_true(score == 1);
+    assert_in_range(passed.length, 65536, 66000);
+    buffer_release(&passed);
+    unlink(path);
+    memory_free(path);
+}
+
+static void a_sandbox_shows_no_network_no_processes_and_no_writable_file(void **state)
+{
+    const struct program_limits limits = {.seconds = TEST_SECONDS_MOST, .sandbox = 1},
+                                open_limits = {.seconds = TEST_SECONDS_MOST};
+    char *flag = string_format("/tmp/weft-verify-%ld-flag", (long)getpid());
+    char *kill_us = string_format("kill -0 %ld 2> /dev/null", (long)getpid());
+    char *write_here = string_format("( : > %s ) 2> /dev/null", flag);
+    (void)state;
+    if (program_check_sandbox()) {
+        print_message("%s\n", error_text());
+        assert_non_null(strstr(error_text(), "sandbox: off"));
+        assert_true(score_of("true", &limits) == -1);
+    } else {
+        assert_true(score_of("true", &limits) == 1);
+        assert_true(score_of(kill_us, &open_limits) == 1);
+        assert_true(score_of(kill_us, &limits) == 0);
+        assert_true(score_of(write_here, &limits) == 0);
+        assert_false(file_exists(flag));
+        unlink(flag);
+        assert_true(score_of("( echo 1 > \"$TMPDIR/a\" ) && [ \"$(cat /dev/shm/a)\" = 1 ]", &limits) == 1);
+        assert_true(score_of("[ -e /dev/shm/a ]", &limits) == 0); /* gone with the program */
+        assert_true(score_of("ls /proc/net/dev > /dev/null 2>&1 && grep -qv 'lo:' /proc/net/dev && "
+                             "[ $(grep -c : /proc/net/dev) -gt 1 ]",
+                             &limits) == 0);
+        assert_true(score_of("[ ! -e /proc/self/status ] || grep -q 'CapEff:.0*$' /proc/self/status", &limits) == 1);
+        assert_true(score_of("[ -w /proc/sys/kernel/hostname ]", &limits) == 0);
+        assert_true(score_of("unshare -Urm mount -o remount,rw,bind / 2> /dev/null", &limits) == 0);
+        struct json *answers[1];
+        assert_int_equal(ask_within(answers, "setsid sleep 1000 & echo '{\"score\":1}'", 1, &limits), 0);
+        json_free(answers[0]);
+    }
+    memory_free(flag);
+    memory_free(kill_us);
+    memory_free(write_here);
 }
 
 /* ---- Judging ---- */
@@ -850,8 +1052,8 @@ static void test_rewards_are_written_and_replayed(void **state)
     char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
     char *path = path_join(directory, "rewards.jsonl");
     char *argv[] = {"sh", "-c", "while read line; do echo '{\"score\": 0.5}'; done"}, *broken[] = {"false"};
-    struct grader_settings good = {.program = {argv, 3}, .seconds = TEST_SECONDS_MOST},
-                           bad = {.program = {broken, 1}, .seconds = TEST_SECONDS_MOST};
+    struct grader_settings good = {.program = {argv, 3}, .limits.seconds = TEST_SECONDS_MOST},
+                           bad = {.program = {broken, 1}, .limits.seconds = TEST_SECONDS_MOST};
     struct buffer first = {0}, second = {0};
     (void)state;
     require(directory_remove(directory) == 0 && directory_make(directory) == 0, "%s", error_text());
@@ -882,7 +1084,7 @@ static void test_a_program_that_hangs_costs_a_step(void **state)
 {
     char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
     char *argv[] = {"sh", "-c", "sleep 10000"};
-    struct grader_settings hangs = {.program = {argv, 3}, .seconds = 0.1, .failures = 1};
+    struct grader_settings hangs = {.program = {argv, 3}, .limits.seconds = 0.1, .failures = 1};
     struct rollout_group *list = &rollout_group;
     i64 open = -1;
     (void)state;
@@ -942,7 +1144,7 @@ static void test_a_torn_line_is_cut_off(void **state)
 static void test_observations_go_on(void **state)
 {
     char *argv[] = {"sh", "-c", "read a; read b; echo '{\"observation\":\"more\"}'; echo '{\"score\":1}'"};
-    struct grader_settings settings = {.program = {argv, 3}, .seconds = TEST_SECONDS_MOST, .turns = 1};
+    struct grader_settings settings = {.program = {argv, 3}, .limits.seconds = TEST_SECONDS_MOST, .turns = 1};
     struct buffer text = {0};
     (void)state;
     open_cohort("program");
@@ -961,7 +1163,7 @@ static void test_observations_go_on(void **state)
 static void test_observations_end_with_their_turns(void **state)
 {
     char *argv[] = {"sh", "-c", "while read a; do echo '{\"observation\":\"more\"}'; done"};
-    struct grader_settings settings = {.program = {argv, 3}, .seconds = 10, .turns = 1};
+    struct grader_settings settings = {.program = {argv, 3}, .limits.seconds = 10, .turns = 1};
     struct answer *a;
     (void)state;
     open_cohort("program");
@@ -985,7 +1187,7 @@ static void test_an_answer_forgives_failures(void **state)
                                  "else touch %s; exit 1; fi",
                                  flag, flag, flag);
     char *argv[] = {"sh", "-c", script};
-    struct grader_settings settings = {.program = {argv, 3}, .seconds = 10, .failures = 1};
+    struct grader_settings settings = {.program = {argv, 3}, .limits.seconds = 10, .failures = 1};
     struct grader *grader = grader_open(&settings, tokenizer, NULL, 0);
     struct rollout_group *list = &rollout_group;
     i64 open;
@@ -1008,7 +1210,7 @@ static void test_null_is_no_score(void **state)
     char script[] = "read a; read b; echo '{\"score\":null,\"observation\":\"more\"}';"
                     "echo '{\"score\":0.25,\"observation\":\"more\"}'";
     char *argv[] = {"sh", "-c", script};
-    struct grader_settings settings = {.program = {argv, 3}, .seconds = TEST_SECONDS_MOST, .turns = 1};
+    struct grader_settings settings = {.program = {argv, 3}, .limits.seconds = TEST_SECONDS_MOST, .turns = 1};
     (void)state;
     open_cohort("program");
     assert_int_equal(grade_once(&settings, NULL, 0, 0), 1);
@@ -1051,6 +1253,13 @@ int main(void)
                                        cmocka_unit_test(test_programs),
                                        cmocka_unit_test(test_bad_programs),
                                        cmocka_unit_test(test_full_pipes),
+                                       cmocka_unit_test(nothing_outlives_a_program),
+                                       cmocka_unit_test(other_children_are_left_alone),
+                                       cmocka_unit_test(programs_have_limits),
+                                       cmocka_unit_test(programs_see_named_variables_only),
+                                       cmocka_unit_test(scores_and_observations_are_bounded),
+                                       cmocka_unit_test(messages_are_capped),
+                                       cmocka_unit_test(a_sandbox_shows_no_network_no_processes_and_no_writable_file),
                                        cmocka_unit_test(test_rewards_are_written_and_replayed),
                                        cmocka_unit_test(test_a_torn_line_is_cut_off),
                                        cmocka_unit_test(test_a_program_that_hangs_costs_a_step),
