@@ -844,17 +844,17 @@ static i64 running(const char *text)
 static void nothing_outlives_a_program(void **state)
 {
     static const char *const scripts[] = {
-        "setsid sleep %d & echo '{\"score\":1}'",
-        "(setsid sh -c 'sleep %d & sleep %d' > /dev/null 2>&1 < /dev/null &); echo '{\"score\":1}'",
-        "(trap '' HUP TERM; setsid nohup sleep %d > /dev/null 2>&1 &) & echo '{\"score\":1}'; sleep %d",
-        "setsid sh -c 'while :; do sleep %d & sleep 0.01; done' & sleep 0.2; echo '{\"score\":1}'",
+        "setsid sleep %s & echo '{\"score\":1}'",
+        "(setsid sh -c 'sleep %s & sleep %s' > /dev/null 2>&1 < /dev/null &); echo '{\"score\":1}'",
+        "(trap '' HUP TERM; setsid nohup sleep %s > /dev/null 2>&1 &) & echo '{\"score\":1}'; sleep %s",
+        "setsid sh -c 'while :; do sleep %s & sleep 0.01; done' & sleep 0.2; echo '{\"score\":1}'",
     };
-    char seconds[16];
+    char seconds[32];
     (void)state;
-    snprintf(seconds, sizeof seconds, "%d", 1000000 + (int)getpid());
+    snprintf(seconds, sizeof seconds, "60.%ld", (long)getpid());
     for (i64 i = 0; i < COUNT_OF(scripts); i++) {
         struct json *answers[1];
-        char *script = string_format(scripts[i], 1000000 + (int)getpid(), 1000000 + (int)getpid());
+        char *script = string_format(scripts[i], seconds, seconds);
         assert_int_equal(ask(answers, script, 1, TEST_SECONDS_MOST), 0);
         assert_int_equal(running(seconds), 0);
         json_free(answers[0]);
@@ -866,7 +866,7 @@ static void nothing_outlives_a_program(void **state)
 static void other_children_are_left_alone(void **state)
 {
     struct json *answers[1], *question = json_object();
-    char *const argv[] = {"sh", "-c", "setsid sleep 1000 & echo '{\"score\":1}'", NULL};
+    char *const argv[] = {"sh", "-c", "setsid sleep 60 & echo '{\"score\":1}'", NULL};
     (void)state;
     pid_t other = fork();
     if (other == 0)
@@ -889,9 +889,9 @@ static void programs_have_limits(void **state)
     struct buffer written = {0};
     struct json *answers[1];
     (void)state;
-    assert_int_equal(ask_within(answers, "while :; do sleep 1000 & done", 1, &limits), -1);
+    assert_int_equal(ask_within(answers, "while :; do sleep 60 & done", 1, &limits), -1);
     assert_non_null(strstr(error_text(), "program_processes"));
-    assert_int_equal(ask_within(answers, "while :; do setsid sleep 1000 & done", 1, &limits), -1);
+    assert_int_equal(ask_within(answers, "while :; do setsid sleep 60 & done", 1, &limits), -1);
     assert_non_null(strstr(error_text(), "program_processes"));
     assert_true(score_of("tail /dev/zero 2> /dev/null", &limits) == 0); /* wants all memory */
     script = string_format("head -c 3000000 /dev/zero > %s 2> /dev/null", path);
@@ -992,7 +992,7 @@ static void a_sandbox_shows_no_network_no_processes_and_no_writable_file(void **
         assert_true(score_of("[ -w /proc/sys/kernel/hostname ]", &limits) == 0);
         assert_true(score_of("unshare -Urm mount -o remount,rw,bind / 2> /dev/null", &limits) == 0);
         struct json *answers[1];
-        assert_int_equal(ask_within(answers, "setsid sleep 1000 & echo '{\"score\":1}'", 1, &limits), 0);
+        assert_int_equal(ask_within(answers, "setsid sleep 60 & echo '{\"score\":1}'", 1, &limits), 0);
         json_free(answers[0]);
     }
     memory_free(flag);
