@@ -272,6 +272,18 @@ static struct formula_value parse_call(struct formula *f, const struct formula_f
     return creal(power.number) == -1 ? fail(f) : raise(x, power); /* \sin^{-1} is the inverse */
 }
 
+static struct formula_value parse_binomial(struct formula *f)
+{
+    struct formula_value n = parse_argument(f), k = parse_argument(f), out = value_of_integer(1);
+    double most = creal(k.number);
+    if (!is_integer(&n) || !is_integer(&k) || most < 0 || most > FACTORIAL_MOST)
+        return fail(f);
+    for (i64 i = 0; i < most; i++) /* times (n - i) / (i + 1) */
+        out = combine(combine(out, combine(n, value_of_integer(i), '-'), '*'), value_of_integer(i + 1), '/');
+    out.number = most < 60 ? rint(creal(out.number)) : creal(out.number);
+    return out;
+}
+
 static struct formula_value parse_word(struct formula *f, bool command)
 {
     static const char *const greek[] = {"alpha", "beta",  "gamma", "delta", "epsilon", "theta", "lambda", "mu",   "nu",
@@ -287,6 +299,8 @@ static struct formula_value parse_word(struct formula *f, bool command)
         return value_of_real(M_PI);
     if (command && accept(f, "frac"))
         return parse_fraction(f);
+    if (command && accept(f, "binom"))
+        return parse_binomial(f);
     if (accept(f, "sqrt")) {
         struct formula_value index = accept(f, "[") ? parse_group(f, "]") : value_of_integer(2);
         struct formula_value inside = parse_argument(f);

@@ -178,6 +178,8 @@ static i64 take_space(struct math_value *v, struct text_span s)
     return n;
 }
 
+static i64 take_piece(struct math_value *v, struct text_span s);
+
 /* Appends the words in \text{...}, and notes whether they are a unit. */
 static void take_words(struct math_value *v, struct text_span inside, struct text_span rest)
 {
@@ -185,6 +187,12 @@ static void take_words(struct math_value *v, struct text_span inside, struct tex
     if (v->text.length && (same(word, span_of("or")) || same(word, span_of("and")))) {
         v->list = true;
         buffer_append(&v->text, ",", 1);
+        return;
+    }
+    if (v->text.length == 0 && word.length && !memchr(word.at, '{', (size_t)word.length) &&
+        (isdigit((u8)word.at[0]) || strchr("-(", word.at[0]))) {
+        for (i64 i = 0; i < word.length;) /* \text{3 days} */
+            i += take_piece(v, part(word, i, word.length));
         return;
     }
     if (v->unit < 0 && v->text.length && is_unit(inside) && is_unit_tail(rest))
@@ -198,7 +206,8 @@ static void take_words(struct math_value *v, struct text_span inside, struct tex
  * character. Returns the bytes consumed. */
 static i64 take_command(struct math_value *v, struct text_span s)
 {
-    static const char *const dress[] = {"left", "right", "displaystyle", "!", "$"};
+    static const char *const dress[] = {"left", "right", "big",          "Big", "bigl", "bigr",
+                                        "Bigl", "Bigr",  "displaystyle", "!",   "$"};
     static const char *const fractions[] = {"dfrac", "tfrac", "cfrac"};
     struct text_span inside;
     i64 n = text_at(&inside, s);
@@ -213,6 +222,8 @@ static i64 take_command(struct math_value *v, struct text_span s)
         buffer_append(&v->text, "\\frac", 5);
     else if (same(name, span_of("leq")) || same(name, span_of("geq")) || same(name, span_of("neq")))
         buffer_append(&v->text, s.at, 3);
+    else if (same(name, span_of("lbrace")) || same(name, span_of("rbrace")))
+        buffer_append(&v->text, name.at[0] == 'l' ? "\\{" : "\\}", 2);
     else if (same(name, span_of("%")))
         buffer_append(&v->text, "%", 1);
     else if (!one_of(name, dress, COUNT_OF(dress)))
@@ -304,12 +315,17 @@ static void strip_formatting(struct math_value *v, struct text_span s)
 
 i64 name_length(struct text_span s)
 {
-    i64 n = s.length < 3 || !isalpha((u8)s.at[0])  ? 0
-            : s.at[1] == '='                       ? 2
-            : begins(part(s, 1, s.length), "\\in") ? 4
-                                                   : 0;
-    bool set = n == 4 && s.length > 5 && strchr("([\\{", s.at[4]);
-    return n && (n == 2 || set) && !memchr(s.at + n, '=', (size_t)(s.length - n)) ? n : 0;
+    i64 n = s.length && isalpha((u8)s.at[0]) ? 1 : 0;
+    if (n && begins(part(s, n, s.length), "_"))
+        n += 2;
+    if (n && n + 2 < s.length && s.at[n] == '(' && isalpha((u8)s.at[n + 1]) && s.at[n + 2] == ')')
+        n += 3;
+    if (n == 0 || n >= s.length)
+        return 0;
+    struct text_span rest = part(s, n, s.length);
+    bool set = begins(rest, "\\in") && rest.length > 4 && strchr("([\\{", rest.at[3]);
+    n += set ? 3 : 1;
+    return (set || rest.at[0] == '=') && n < s.length && !memchr(s.at + n, '=', (size_t)(s.length - n)) ? n : 0;
 }
 
 static void drop_name(struct math_value *v)
@@ -320,11 +336,25 @@ static void drop_name(struct math_value *v)
     v->unit = v->unit > n ? v->unit - n : -1;
 }
 
+/* The symbol of a unit that is written out. */
+static struct text_span unit_symbol(struct text_span unit)
+{
+    static const char *const words[][2] = {
+        {"meter", "m"},       {"metre", "m"},       {"centimeter", "cm"}, {"centimetre", "cm"}, {"kilometer", "km"},
+        {"kilometre", "km"},  {"feet", "ft"},       {"foot", "ft"},       {"inche", "in"},      {"inch", "in"},
+        {"millimeter", "mm"}, {"second", "s"},      {"sec", "s"},         {"minute", "min"},    {"hour", "h"},
+        {"hr", "h"},          {"gram", "g"},        {"kilogram", "kg"},   {"liter", "L"},       {"litre", "L"},
+        {"mile", "mi"},       {"degree", "^\\circ"}};
+    unit.length -= unit.length > 1 && unit.at[unit.length - 1] == 's'; /* plural */
+    for (i64 i = 0; i < COUNT_OF(words); i++)
+        if (same(unit, span_of(words[i][0])))
+            return span_of(words[i][1]);
+    return unit;
+}
+
 static bool same_unit(struct text_span a, struct text_span b)
 {
-    a.length -= a.length > 1 && a.at[a.length - 1] == 's'; /* plural */
-    b.length -= b.length > 1 && b.at[b.length - 1] == 's';
-    return a.length == 0 || b.length == 0 || same(a, b);
+    return a.length == 0 || b.length == 0 || same(unit_symbol(a), unit_symbol(b));
 }
 
 /* Commas before spaces become semicolons, so that no reader takes them for separators of
