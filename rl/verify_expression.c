@@ -146,14 +146,26 @@ static struct formula_value parse_group(struct formula *f, const char *close)
     return accept(f, close) ? out : fail(f);
 }
 
+/* True for a comma before three digits. Those of lists have been split off before. */
+static bool separates_thousands(struct text_span s)
+{
+    i64 n = 1;
+    while (n < s.length && n < 5 && isdigit((u8)s.at[n]))
+        n++;
+    return begins(s, ",") && n == 4;
+}
+
 /* Digits with decimals; "2 2/3" is a mixed number, and so is 2\frac{2}{3}. */
 static struct formula_value parse_digits(struct formula *f)
 {
     struct formula_value out = value_of_integer(0), ten = value_of_integer(10), scale = value_of_integer(1);
     i64 digits = 0, decimals = -1;
     char text[NUMBER_MOST];
-    for (; digits < NUMBER_MOST - 1 && (isdigit((u8)next_of(f)) || (next_of(f) == '.' && decimals < 0));
-         f->rest = part(f->rest, 1, f->rest.length)) {
+    for (; digits < NUMBER_MOST - 1; f->rest = part(f->rest, 1, f->rest.length)) {
+        if (digits && decimals < 0 && separates_thousands(f->rest))
+            continue;
+        if (!isdigit((u8)next_of(f)) && (next_of(f) != '.' || decimals >= 0))
+            break;
         text[digits++] = next_of(f);
         if (next_of(f) == '.') {
             decimals = 0;
@@ -334,7 +346,9 @@ static struct formula_value parse_factor(struct formula *f)
 {
     struct formula_value out = ++f->depth > DEPTH_MOST ? fail(f) : parse_base(f);
     while (!f->failed) {
-        if (accept(f, "!")) {
+        if (accept(f, "%")) {
+            out = combine(out, value_of_integer(100), '/');
+        } else if (accept(f, "!")) {
             double n = creal(out.number);
             if (!is_integer(&out) || n < 0 || n > FACTORIAL_MOST)
                 out = fail(f);

@@ -457,6 +457,12 @@ static const struct verify_case cases[] = {
     {VERIFY_CHOICE, "B", "B & C", 0},
     {VERIFY_CHOICE, "D", "B, C, D", 0},
     {VERIFY_MATH, "1", "\\boxed{\\text{-\\text{-\\text{1}}}}", 0},
+    {VERIFY_MATH, "1000/3", "\\boxed{\\frac{1,000}{3}}", 1},
+    {VERIFY_MATH, "1000/3", "\\boxed{1,000/3}", 1},
+    {VERIFY_MATH, "1/3", "\\boxed{33.333333\\%}", 1},
+    {VERIFY_MATH, "1/4", "\\boxed{25\\%}", 1},
+    {VERIFY_MATH, "1/4", "\\boxed{\\frac{50}{2}\\%}", 1},
+    {VERIFY_MATH, "1/4", "\\boxed{26\\%}", 0},
     /* choice */
     {VERIFY_CHOICE, "B", "B", 1},
     {VERIFY_CHOICE, "B", "(B)", 1},
