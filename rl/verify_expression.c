@@ -351,9 +351,8 @@ static struct formula_value parse_factor(struct formula *f)
         } else if (accept(f, "!")) {
             double n = creal(out.number);
             if (!is_integer(&out) || n < 0 || n > FACTORIAL_MOST)
-                out = fail(f);
-            else
-                out = value_of_integer(1);
+                return fail(f);
+            out = value_of_integer(1);
             for (i64 i = 2; i <= n; i++)
                 out = combine(out, value_of_integer(i), '*');
         } else if (accept(f, "^")) {

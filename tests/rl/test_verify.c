@@ -661,6 +661,8 @@ static void test_formulas_that_are_traps(void **state)
             assert_true(score == 0);
             buffer_release(&answer);
         }
+    assert_int_equal(verify(&score, VERIFY_MATH, "23!!", "\\boxed{1000000000000000!}"), 0);
+    assert_true(score == 0);
     assert_int_equal(verify(&score, VERIFY_MATH, "9^{9^{9^{9}}}", "\\boxed{9^{9^{9^{8}}}}"), 0);
     assert_true(score == 0);
 }
