@@ -96,6 +96,7 @@ int command_routing(int argc, char **argv);
 int command_grid(int argc, char **argv);
 int command_reconstruct(int argc, char **argv);
 int command_inspect(int argc, char **argv);
+int command_verify(int argc, char **argv);
 int command_run(int argc, char **argv);
 int command_report(int argc, char **argv);
 int command_serve_tokens(int argc, char **argv);

@@ -100,10 +100,12 @@ int command_eval(int argc, char **argv)
     if (status == 0 && !data)
         status = error_usage("weft eval: --data DIR|FILE is needed");
     char *program_argv[1] = {(char *)program};
-    struct eval_settings s = {.from = (char *)a.positional[0],
-                              .data = (char *)data,
-                              .split = (char *)split,
-                              .grader = {.program = {program_argv, program != NULL}, .seconds = 600}};
+    struct eval_settings s = {
+        .from = (char *)a.positional[0],
+        .data = (char *)data,
+        .split = (char *)split,
+        .grader = {.program = {program_argv, program != NULL},
+                   .limits = {.seconds = 600, .memory_mb = 16384, .processes = 256, .file_mb = 1024}}};
     s.rows = option_integer(rows, "rows", 0, 0, 1000000000, &status);
     s.length = option_integer(length, "length", 512, 8, 1 << 20, &status);
     s.limit = option_integer(limit, "limit", 0, 0, 1000000000, &status);

@@ -318,7 +318,19 @@ static int read_config(struct model_config *c, const struct json *j, const char 
         if (key.name && read_keys(&c->sizes, weft, &key, 1, origin, "weft."))
             return -1;
     }
+    const struct json *ends = json_get(j, "eos_token_id");
+    for (i64 i = 1; i < json_count(ends); i++)
+        model_config_add_end(c, json_integer(json_at(ends, i), -1));
     return READ(c, weft, weft_keys, origin, "weft.");
+}
+
+void model_config_add_end(struct model_config *config, i64 id)
+{
+    bool known = id < 0 || id == config->eos_id || config->more_end_count == MORE_ENDS_MOST;
+    for (i64 i = 0; i < config->more_end_count; i++)
+        known |= config->more_ends[i] == id;
+    if (!known)
+        config->more_ends[config->more_end_count++] = id;
 }
 
 int model_config_load(struct model_config *config, const char *directory)

@@ -49,6 +49,18 @@ static void set_rope_and_dtype(struct json *j, const struct model_config *c, enu
     json_set(j, "torch_dtype", json_of_string(name));
 }
 
+/* An id, or a list of several. */
+static struct json *end_ids(const struct model_config *c)
+{
+    if (c->more_end_count == 0)
+        return json_of_integer(c->eos_id);
+    struct json *ids = json_array();
+    json_push(ids, json_of_integer(c->eos_id));
+    for (i64 i = 0; i < c->more_end_count; i++)
+        json_push(ids, json_of_integer(c->more_ends[i]));
+    return ids;
+}
+
 static void set_sizes(struct json *j, const struct model_config *c)
 {
     const struct {
@@ -72,10 +84,10 @@ static void set_sizes(struct json *j, const struct model_config *c)
         {"moe_layer_interval", 1},
         {"pad_token_id", c->pad_id},
         {"bos_token_id", c->bos_id},
-        {"eos_token_id", c->eos_id},
     };
     for (i64 i = 0; i < COUNT_OF(sizes); i++)
         json_set(j, sizes[i].key, json_of_integer(sizes[i].value));
+    json_set(j, "eos_token_id", end_ids(c));
 }
 
 static struct json *config_json(const struct model_config *c, enum dtype dtype, bool with_weft)
@@ -112,7 +124,7 @@ static struct json *generation_json(const struct model_config *c)
 {
     struct json *j = json_object();
     json_set(j, "bos_token_id", json_of_integer(c->bos_id));
-    json_set(j, "eos_token_id", json_of_integer(c->eos_id));
+    json_set(j, "eos_token_id", end_ids(c));
     json_set(j, "pad_token_id", json_of_integer(c->pad_id));
     return j;
 }

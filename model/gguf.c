@@ -136,6 +136,7 @@ static void token_keys(struct gguf *g, const struct text_tokenizer *t, i64 vocab
 static void tokenizer_keys(struct gguf *g, const struct text_tokenizer *t, const struct model_config *c)
 {
     const char *family = t ? text_regex_family(t) : NULL;
+    i32 begin = -1, end = -1;
     if (!t) {
         key_string(g, "tokenizer.ggml.model", "none");
         return;
@@ -145,6 +146,9 @@ static void tokenizer_keys(struct gguf *g, const struct text_tokenizer *t, const
     token_keys(g, t, c->vocabulary);
     key_u32(g, "tokenizer.ggml.bos_token_id", c->bos_id);
     key_u32(g, "tokenizer.ggml.eos_token_id", c->eos_id);
+    text_chat_marks(&begin, &end, t);
+    if (end >= 0)
+        key_u32(g, "tokenizer.ggml.eot_token_id", end);
     key_u32(g, "tokenizer.ggml.padding_token_id", c->pad_id);
     key_bool(g, "tokenizer.ggml.add_bos_token", false);
     if (text_chat_template(t))

@@ -24,7 +24,7 @@
 #include "tensor/ops.h"
 #include "tensor/weights.h"
 
-enum { LAYERS_MOST = 256, LEVELS_MOST = 32, VIT_LAYERS_MOST = 8 };
+enum { LAYERS_MOST = 256, LEVELS_MOST = 32, VIT_LAYERS_MOST = 8, MORE_ENDS_MOST = 7 };
 /* 2 x 2 neighbouring cells of the vision encoder's grid form one position [R 2.2.2] */
 enum { CELLS = 4 };
 
@@ -44,6 +44,7 @@ struct model_config {
     double rope_theta, norm_eps, norm_min, init_std;
     i64 max_positions;
     i64 pad_id, bos_id, eos_id;
+    i64 more_ends[MORE_ENDS_MOST], more_end_count; /* further members of the list eos_token_id */
     /* keys of the object "weft" in config.json, which other software ignores */
     i64 vit_layers, vit_width, vit_heads;
     bool mtp;
@@ -56,6 +57,8 @@ struct model_config {
      * starts as the identity */
     bool zero_init;
 };
+/* Adds a token that ends an answer, unless it is -1 or known. */
+void model_config_add_end(struct model_config *config, i64 id);
 int model_config_check(const struct model_config *config); /* -1 and a message on the first mismatch */
 struct token_sizes model_token_sizes(const struct model_config *config);
 void model_config_set_tokens(struct model_config *config, const struct token_sizes *sizes);

@@ -46,8 +46,18 @@ struct json *eval_model(struct model *model, const struct submodel *sub, const s
             "verifier of answers; auto: as each prompt specifies"),                                                    \
         SETTING(type, grader.program, "program", STRINGS, "", 0, 0, NULL,                                              \
                 "verifier command and arguments; reads JSON lines, returns scores or observations"),                   \
-        SETTING(type, grader.seconds, "program_seconds", NUMBER, "60", 0.01, 1e6, NULL,                                \
+        SETTING(type, grader.limits.seconds, "program_seconds", NUMBER, "60", 0.01, 1e6, NULL,                         \
                 "time limit for all answers of a step, seconds"),                                                      \
+        SETTING(type, grader.limits.memory_mb, "program_memory", INTEGER, "16384", 0, 1e9, NULL,                       \
+                "address space of each process of the program, MB; 0: no limit"),                                      \
+        SETTING(type, grader.limits.processes, "program_processes", INTEGER, "256", 0, 1e6, NULL,                      \
+                "processes of the program at a time; 0: no limit"),                                                    \
+        SETTING(type, grader.limits.file_mb, "program_file", INTEGER, "1024", 0, 1e9, NULL,                            \
+                "size of each file the program writes, MB; 0: no limit"),                                              \
+        SETTING(type, grader.limits.environment, "program_environment", STRINGS, "", 0, 0, NULL,                       \
+                "environment variables of the program, beside PATH, HOME, LANG, LC_*, TZ, TMPDIR, LD_LIBRARY_PATH"),   \
+        SETTING(type, grader.limits.sandbox, "sandbox", CHOICE, "off", 0, 0, "off|on",                                 \
+                "on: the program sees no network and no processes, and can write only to its TMPDIR"),                 \
         SETTING(type, grader.failures, "program_failures", INTEGER, "3", 0, 1e6, NULL,                                 \
                 "consecutive timeouts or crashes allowed; prompts of such a step are not learned from"),               \
         SETTING(type, grader.turns, "turns", INTEGER, "0", 0, 1000, NULL, "maximum observations per answer")

@@ -166,6 +166,7 @@ static int verifier_for(enum verifier *out, const struct grader *j, const struct
 
 int grader_check(const struct grader *j, const struct prompts *prompts)
 {
+    bool checked = false;
     for (i64 i = 0; i < prompts->count; i++) {
         enum verifier verifier;
         double score;
@@ -175,6 +176,9 @@ int grader_check(const struct grader *j, const struct prompts *prompts)
         if (verifier == VERIFY_PROGRAM && !j->argv[0])
             return error_usage("%s: needs a verifier program, and none is set: program: [NAME, ARGUMENT, ...]",
                                p->origin);
+        if (verifier == VERIFY_PROGRAM && j->s->limits.sandbox && !checked && program_check_sandbox())
+            return -1;
+        checked |= verifier == VERIFY_PROGRAM;
         if (verifier != VERIFY_PROGRAM && verify(&score, verifier, p->ground_truth, ""))
             return error_prefix("%s", p->origin);
     }
@@ -270,7 +274,7 @@ static int ask_program(struct grader *j, struct graded_answer *cases, i64 count,
     for (i64 i = 0; i < count; i++)
         if (cases[i].question)
             questions[n++] = cases[i].question;
-    int status = asked ? program_ask(answers, j->argv, questions, asked, j->s->seconds) : 0;
+    int status = asked ? program_ask(answers, j->argv, questions, asked, &j->s->limits) : 0;
     bool answered = status == 0;
     if (answered && asked)
         j->failures = 0;

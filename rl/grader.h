@@ -10,15 +10,16 @@
 #ifndef WEFT_RL_GRADER_H
 #define WEFT_RL_GRADER_H
 #include "core/settings.h"
+#include "rl/program.h"
 #include "rl/rollout.h"
 #include "rl/verify.h"
 
 struct grader_settings {
     int verifier;               /* enum verifier; auto: by the prompt (verifier_of) */
     struct string_list program; /* argv */
-    double seconds;             /* time limit for all answers of a step */
-    i64 turns;                  /* maximum observations per answer */
-    i64 failures;               /* consecutive program failures tolerated */
+    struct program_limits limits;
+    i64 turns;    /* maximum observations per answer */
+    i64 failures; /* consecutive program failures tolerated */
 };
 struct grader;
 /* directory: where rewards.jsonl is; NULL: no file. Lines of steps before `from_step` are not read.

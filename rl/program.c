@@ -1,70 +1,56 @@
 #define _GNU_SOURCE /* pipe2 */
 #include "rl/program.h"
+#include "rl/program_process.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { OUTPUT_MOST = 256 << 20 };
+enum { OUTPUT_MOST = 256 << 20, MESSAGES_MOST = 64 << 10, OBSERVATION_MOST = 1 << 20 };
+static const double score_most = 1e6;
 
 struct program_exchange { /* exchange with a running program */
     pid_t process;
-    int to, from; /* pipes to its stdin and from its stdout; -1: closed */
+    int to, from, messages; /* pipes to its stdin, from its stdout and its stderr; -1: closed */
     struct buffer said, heard;
-    i64 sent, lines, wanted, parsed;
-    double begin, limit;
+    i64 sent, lines, wanted, parsed, passed_on;
+    double begin, looked; /* looked: when its processes were last counted */
+    const struct program_limits *limits;
+    struct process_list before; /* children that are not of the program */
     const char *name;
 };
 
 /* ---- Starting ---- */
 
-static int start_with(pid_t *process, char *const *argv, int in, int out)
-{
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t defaults, none;
-    sigemptyset(&none);
-    sigemptyset(&defaults);
-    sigaddset(&defaults, SIGPIPE);
-    sigaddset(&defaults, SIGINT);
-    sigaddset(&defaults, SIGTERM);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in, 0);
-    posix_spawn_file_actions_adddup2(&actions, out, 1);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-    posix_spawnattr_setsigdefault(&attributes, &defaults);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setpgroup(&attributes, 0);
-    errno = posix_spawnp(process, argv[0], &actions, &attributes, argv, environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return errno ? error_errno("cannot start the program %s", argv[0]) : 0;
-}
-
 static int start(struct program_exchange *t, char *const *argv)
 {
-    int in[2], out[2];
-    if (pipe2(in, O_CLOEXEC))
-        return error_errno("a pipe to %s", argv[0]);
-    if (pipe2(out, O_CLOEXEC)) {
-        close(in[0]);
-        close(in[1]);
-        return error_errno("a pipe from %s", argv[0]);
-    }
-    int status = start_with(&t->process, argv, in[0], out[1]);
-    close(in[0]);
-    close(out[1]);
-    t->to = in[1];
-    t->from = out[0];
+    int ends[3][2];
+    for (int i = 0; i < 3; i++)
+        if (pipe2(ends[i], O_CLOEXEC)) {
+            error_errno("pipes to and from %s", argv[0]);
+            while (i-- > 0) {
+                close(ends[i][0]);
+                close(ends[i][1]);
+            }
+            return -1;
+        }
+    int status = process_start(&t->process, argv, (int[3]){ends[0][0], ends[1][1], ends[2][1]}, t->limits);
+    close(ends[0][0]);
+    close(ends[1][1]);
+    close(ends[2][1]);
+    t->to = ends[0][1];
+    t->from = ends[1][0];
+    t->messages = ends[2][0];
     fcntl(t->to, F_SETFL, O_NONBLOCK);
     fcntl(t->from, F_SETFL, O_NONBLOCK);
+    fcntl(t->messages, F_SETFL, O_NONBLOCK);
     return status;
 }
 
@@ -75,7 +61,28 @@ static void close_pipe(int *descriptor)
     *descriptor = -1;
 }
 
-/* Kills what is left of the process group. *how: the status
+/* Passes messages on, up to a limit, and reads and drops the others. */
+static void pass_messages(struct program_exchange *t)
+{
+    char block[1 << 14];
+    for (int blocks = 0; blocks < 16 && t->messages >= 0; blocks++) {
+        ssize_t n = read(t->messages, block, sizeof block);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n <= 0) {
+            close_pipe(&t->messages);
+            return;
+        }
+        i64 more = min_i64(n, max_i64(0, MESSAGES_MOST - t->passed_on));
+        if (more > 0 && write(STDERR_FILENO, block, (size_t)more) < 0)
+            more = 0; /* Our own stderr is gone. */
+        if (t->passed_on <= MESSAGES_MOST && t->passed_on + n > MESSAGES_MOST)
+            log_warn("%s wrote more than %d KiB to stderr; the rest is dropped", t->name, MESSAGES_MOST >> 10);
+        t->passed_on += n;
+    }
+}
+
+/* Kills what is left of the program and of what it started. *how: the status
  * from waitpid, 0 if the process had to be killed. */
 static void finish(struct program_exchange *t, int *how, bool wait_for_end)
 {
@@ -84,6 +91,7 @@ static void finish(struct program_exchange *t, int *how, bool wait_for_end)
     close_pipe(&t->from);
     *how = 0;
     for (int i = 0; wait_for_end && !ended && i < 50; i++) {
+        pass_messages(t);
         ended = waitpid(t->process, how, WNOHANG) == t->process;
         if (!ended)
             poll(NULL, 0, 10);
@@ -91,6 +99,10 @@ static void finish(struct program_exchange *t, int *how, bool wait_for_end)
     kill(-t->process, SIGKILL);
     while (!ended && waitpid(t->process, how, 0) < 0 && errno == EINTR) {
     }
+    pass_messages(t);
+    close_pipe(&t->messages);
+    if (!processes_end(&t->before))
+        log_warn("%s: some of the processes it started could not be killed", t->name);
 }
 
 /* ---- Exchange: interleaved reads and writes, so that no side blocks on a full pipe ---- */
@@ -118,24 +130,42 @@ static void read_some(struct program_exchange *t)
         buffer_append(&t->heard, block, n);
 }
 
-/* Runs until all lines have arrived, the program closes its output, or the time limit passes. */
+static int check_processes(struct program_exchange *t)
+{
+    double now = clock_s();
+    if (t->limits->processes == 0 || now - t->looked < 0.1)
+        return 0;
+    t->looked = now;
+    i64 count = processes_count(&t->before);
+    return count <= t->limits->processes
+               ? 0
+               : error_set("%s ran %lld processes and was killed: at most %lld are allowed (program_processes)",
+                           t->name, (long long)count, (long long)t->limits->processes);
+}
+
+/* Runs until all lines have arrived, the program closes its output, or a limit is exceeded. */
 static int exchange(struct program_exchange *t)
 {
     while (t->lines < t->wanted && t->from >= 0) {
-        double left = t->limit - (clock_s() - t->begin);
-        struct pollfd ends[2] = {{t->from, POLLIN, 0}, {t->to, POLLOUT, 0}};
+        double left = t->limits->seconds - (clock_s() - t->begin);
+        /* poll ignores negative descriptors */
+        struct pollfd ends[3] = {{t->from, POLLIN, 0}, {t->to, POLLOUT, 0}, {t->messages, POLLIN, 0}};
         if (left <= 0)
             return error_set(
                 "%s answered %lld of %lld lines within %g s and was killed; make it faster or raise the limit", t->name,
-                (long long)t->lines, (long long)t->wanted, t->limit);
+                (long long)t->lines, (long long)t->wanted, t->limits->seconds);
+        if (check_processes(t))
+            return -1;
         if (interrupted())
             return error_interrupted();
         if (t->heard.length > OUTPUT_MOST)
             return error_set("%s wrote more than %d bytes and was killed", t->name, OUTPUT_MOST);
-        if (poll(ends, t->to >= 0 ? 2 : 1, (int)(left < 0.2 ? 1 + left * 1000 : 200)) < 0 && errno != EINTR)
+        if (poll(ends, 3, (int)(left < 0.2 ? 1 + left * 1000 : 200)) < 0 && errno != EINTR)
             return error_errno("%s: poll", t->name);
         if (t->to >= 0 && ends[1].revents)
             write_some(t);
+        if (t->messages >= 0 && ends[2].revents)
+            pass_messages(t);
         if (ends[0].revents)
             read_some(t);
     }
@@ -158,6 +188,11 @@ static int take_line(struct json **answers, struct program_exchange *t, const ch
     if (j && !scored && !observed)
         status = error_set("%s: expected {\"score\": NUMBER} or {\"observation\": TEXT}, found %.*s", origin,
                            (int)min_i64(length, 200), line);
+    else if (scored && !(fabs(json_number(json_get(j, "score"), 0)) <= score_most))
+        status =
+            error_set("%s: expected a score from -1e6 to 1e6, found %.*s", origin, (int)min_i64(length, 200), line);
+    else if (observed && (i64)strlen(json_string(json_get(j, "observation"), "")) > OBSERVATION_MOST)
+        status = error_set("%s: an observation of more than %d bytes", origin, OBSERVATION_MOST);
     else if (j && (id < 0 || id >= t->wanted || answers[id]))
         status = error_set("%s: id %lld was not asked or answered before", origin, (long long)id);
     if (status == 0)
@@ -193,17 +228,24 @@ static int report_missing_replies(const struct program_exchange *t, int how)
 
 static int run(struct json **answers, struct program_exchange *t, char *const *argv)
 {
-    int how, status;
+    int how = 0, status, adopted = 0;
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
-    if (start(t, argv)) {
+    prctl(PR_GET_CHILD_SUBREAPER, &adopted);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    processes_note(&t->before);
+    status = start(t, argv);
+    if (status == 0) {
+        sigaction(SIGPIPE, &ignore, &before);
+        status = exchange(t);
+        sigaction(SIGPIPE, &before, NULL);
+        finish(t, &how, status == 0);
+    } else {
         close_pipe(&t->to);
         close_pipe(&t->from);
-        return -1;
+        close_pipe(&t->messages);
     }
-    sigaction(SIGPIPE, &ignore, &before);
-    status = exchange(t);
-    sigaction(SIGPIPE, &before, NULL);
-    finish(t, &how, status == 0);
+    prctl(PR_SET_CHILD_SUBREAPER, adopted);
+    process_list_release(&t->before);
     if (status == 0)
         status = take_lines(answers, t);
     if (status == 0 && t->parsed < t->wanted)
@@ -211,10 +253,11 @@ static int run(struct json **answers, struct program_exchange *t, char *const *a
     return status;
 }
 
-int program_ask(struct json **answers, char *const *argv, struct json *const *questions, i64 count, double seconds)
+int program_ask(struct json **answers, char *const *argv, struct json *const *questions, i64 count,
+                const struct program_limits *limits)
 {
     struct program_exchange t = {
-        .wanted = count, .limit = seconds, .name = argv[0], .begin = clock_s(), .to = -1, .from = -1};
+        .wanted = count, .limits = limits, .name = argv[0], .begin = clock_s(), .to = -1, .from = -1, .messages = -1};
     memset(answers, 0, (size_t)count * sizeof *answers);
     for (i64 i = 0; i < count; i++) {
         json_print(&t.said, questions[i], 0);

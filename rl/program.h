@@ -6,15 +6,33 @@
  *   stdout  {"score":0.5}   or   {"observation":"text given to the model, which then continues"}
  *
  * Answers are in the order of the questions, or in any order with their "id". One time limit covers
- * all lines. The program runs in its own process group, which is killed when it has answered or the
- * limit has passed. */
+ * all lines. When the program has answered or a limit has passed, it and all processes that it
+ * started are killed, those in sessions of their own too: while a program runs, this process adopts
+ * orphans (PR_SET_CHILD_SUBREAPER).
+ *
+ * The program sees few environment variables, gains no privileges from set-user-ID files
+ * (no_new_privs), and its messages on stderr are passed on up to 64 KiB. In a sandbox it also sees
+ * no network, no other processes, and files read-only, except for a TMPDIR of its own. */
 #ifndef WEFT_RL_PROGRAM_H
 #define WEFT_RL_PROGRAM_H
 #include "core/json.h"
+#include "core/settings.h"
 
+struct program_limits {
+    double seconds;                 /* for all answers; also limits the CPU time of a process, times CPUs */
+    i64 memory_mb;                  /* address space of a process; 0: no limit */
+    i64 processes;                  /* at a time, the program included; 0: no limit */
+    i64 file_mb;                    /* of each file written; in a sandbox, of all in TMPDIR; 0: no limit */
+    struct string_list environment; /* names of variables that the program gets, beside the usual ones */
+    int sandbox;                    /* 1: on */
+};
 /* Asks `count` questions within `seconds`. answers [count]: one object each, which the caller frees
  * with json_free. argv ends with NULL. -1 and a message, and no answers, if the program cannot be
- * started, ends too early, exceeds the limit or writes anything else. */
-int program_ask(struct json **answers, char *const *argv, struct json *const *questions, i64 count, double seconds);
+ * started, ends too early, exceeds a limit or writes anything else. A score beyond 1e6 and an
+ * observation of more than 1 MiB are such things. */
+int program_ask(struct json **answers, char *const *argv, struct json *const *questions, i64 count,
+                const struct program_limits *limits);
+/* -1 and a message if this system does not permit a sandbox. */
+int program_check_sandbox(void);
 
 #endif

@@ -472,6 +472,10 @@ static int run_with_model(struct stage_run *r)
                        r->stage->seed);
     int status = open_sampler(r);
     if (status == 0) {
+        struct model_config *c = &r->model.config;
+        c->max_positions = max_i64(c->max_positions, r->prompts.longest + r->s->max_tokens);
+        model_config_add_end(c, r->sampler.vocabulary.end);
+        model_config_add_end(c, r->sampler.vocabulary.message_end);
         open_learner(r);
         status = train(r);
         learner_close(&r->learner);

@@ -79,19 +79,17 @@ static double verify_format(const char *answer)
 
 /* ---- All rules ---- */
 
-static struct text_span after_think(const char *answer)
+/* The text behind the last </think>; false if a <think> behind it is not closed. */
+static bool after_think(struct text_span *out, const char *answer)
 {
-    struct text_span all = span_of(answer);
-    const char *close = find_last(all, "</think>");
-    return close ? span_of(close + 8) : all;
+    const char *close = find_last(span_of(answer), "</think>");
+    *out = close ? span_of(close + 8) : span_of(answer);
+    return !strstr(out->at, "<think>");
 }
 
-int verify(double *score, enum verifier verifier, const char *ground_truth, const char *answer)
+static int apply_rule(double *score, enum verifier verifier, const char *ground_truth, struct text_span said)
 {
-    struct text_span truth = trimmed(span_of(ground_truth)), said = after_think(answer);
-    *score = 0;
-    if (truth.length == 0 && verifier != VERIFY_FORMAT)
-        return error_set("reward_model.ground_truth is empty; the verifier needs one");
+    struct text_span truth = trimmed(span_of(ground_truth));
     switch (verifier) {
     case VERIFY_EXACT:
         *score = same(truth, trimmed(said));
@@ -106,13 +104,26 @@ int verify(double *score, enum verifier verifier, const char *ground_truth, cons
         return verify_choice(score, truth, said);
     case VERIFY_REGEX:
         return verify_regex(score, ground_truth, said);
-    case VERIFY_FORMAT:
-        *score = verify_format(answer);
-        return 0;
     case VERIFY_WER:
         *score = verify_words(truth, said);
         return 0;
     default:
         panic("verifier %d", (int)verifier);
     }
+}
+
+int verify(double *score, enum verifier verifier, const char *ground_truth, const char *answer)
+{
+    struct text_span said;
+    if (verifier == VERIFY_FORMAT) {
+        *score = verify_format(answer);
+        return 0;
+    }
+    *score = 0;
+    if (trimmed(span_of(ground_truth)).length == 0)
+        return error_set("reward_model.ground_truth is empty; the verifier needs one");
+    bool finished = after_think(&said, answer);
+    int status = apply_rule(score, verifier, ground_truth, said);
+    *score = finished ? *score : 0;
+    return status;
 }

@@ -1,15 +1,18 @@
 /* Verifiers: rule-based scores of answers, 0 to 1. The prompt's reward_model.style selects the
  * rule, else its data_source, else its ability. All rules but `format` ignore text up to the last
- * </think>.
+ * </think>, and give 0 to an answer whose <think> is not closed.
  *
  *   exact   equals the ground truth, without white space at both ends
- *   gsm8k   the last "#### NUMBER" within the last 300 characters (verl's rule), compared as text
- *           without commas, then as a number
- *   math    the last \boxed{...}, else the last "#### ...", else the last number; compared as text
- *           without formatting, then as a number. Integers must match exactly, other numbers within
- *           1e-6. Commas are allowed between thousands only. p % matches p and p / 100. A unit in
- *           \text or "x=" may be missing on one side
- *   choice  a letter from A to J: boxed, after "answer", in parentheses, or alone
+ *   gsm8k   the last "#### NUMBER", whatever follows it, compared without "$" and commas
+ *   math    the last \boxed{...}, else the last "#### ...", else the line after the last "Answer:",
+ *           else the last number; compared as text without formatting, as a number, then as a
+ *           formula. Integers must match exactly, other numbers within 1e-6. Formulas are equal if
+ *           their values are (\frac{x+2}{7} and \frac{x}{7}+\frac{2}{7}). Lists, sets and unions
+ *           match in any order, tuples and intervals in theirs; \pm a is the list of both. Commas
+ *           are allowed between thousands only. p % matches p and p / 100. A unit, in \text or in
+ *           words, or "x=" may be missing on one side
+ *   choice  a letter from A to J: boxed, after "answer", in parentheses, or alone. Several letters
+ *           ("B or C") choose none
  *   regex   the ground truth is a pattern, searched in the answer
  *   format  one <think>...</think> at the beginning, followed by text
  *   wer     1 - word errors / words of the ground truth, at least 0. Letters of any script,

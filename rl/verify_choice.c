@@ -61,12 +61,55 @@ static int choice_at(struct text_span s, i64 i)
     return NONE;
 }
 
+/* Position behind marks and spaces around a letter, in steps of `step`. */
+static i64 skip_marks_of(struct text_span s, i64 i, i64 step, const char *marks)
+{
+    while (i >= 0 && i < s.length && s.at[i] && strchr(marks, s.at[i]))
+        i += step;
+    return i;
+}
+
+/* True if a comma, a slash, "or" and the like join the letter at i to another letter behind it: an
+ * answer of several letters chooses none. "B, C is wrong" joins nothing. */
+static bool is_joined(struct text_span s, i64 i)
+{
+    static const char *const words[] = {"or ", "and ", "/", "&"};
+    i64 at = skip_marks_of(s, i + 1, 1, ").* "), from = at;
+    bool strong = false;
+    at = skip_marks_of(s, at, 1, ",;\n ");
+    for (i64 w = 0; w < COUNT_OF(words); w++)
+        if (begins(part(s, min_i64(at, s.length), s.length), words[w])) {
+            at += (i64)strlen(words[w]);
+            strong = true;
+        }
+    bool weak = at > from;
+    at = skip_marks_of(s, at, 1, "(* ");
+    if (!weak || at >= s.length || !is_choice(s, at) || s.at[at] == s.at[i])
+        return false;
+    i64 after = skip_marks_of(s, at + 1, 1, ")* ");
+    bool word = after < s.length && isalpha((u8)s.at[after]) && !is_choice(s, after);
+    bool more = begins(part(s, min_i64(after, s.length), s.length), "or ") ||
+                begins(part(s, min_i64(after, s.length), s.length), "and ");
+    return strong ? choice_at(s, at) != NONE || !word : !word || more;
+}
+
+/* True if the letter at i is one of several. */
+static bool is_one_of_several(struct text_span s, i64 i)
+{
+    if (is_joined(s, i))
+        return true;
+    for (i64 before = i - 1; before >= 0 && before >= i - 10; before--)
+        if (is_choice(s, before))
+            return is_joined(s, before);
+    return false;
+}
+
 /* The first certain choice in [from, to), else the first possible one; 0 if there is none. */
 static char choice_within(struct text_span s, i64 from, i64 to)
 {
     char possible = 0;
     for (i64 i = from; i < to; i++) {
-        int kind = choice_at(s, i);
+        int kind = is_choice(s, i) && is_one_of_several(s, i) ? NONE : choice_at(s, i);
         if (kind == CERTAIN)
             return s.at[i];
         if (kind == POSSIBLE && !possible)
@@ -93,7 +136,7 @@ static char choice_after_answer(struct text_span s)
 static char last_in_parentheses(struct text_span s)
 {
     for (i64 i = s.length - 1; i >= 0; i--)
-        if (is_choice(s, i) && in_parentheses(s, i))
+        if (is_choice(s, i) && in_parentheses(s, i) && !is_one_of_several(s, i))
             return s.at[i];
     return 0;
 }
@@ -105,7 +148,7 @@ static char choice_of(struct text_span s)
     if (last_boxed(&inside, s))
         s = inside;
     s = trimmed(s);
-    if (is_choice(s, 0) && (s.length <= 2 || strchr(".):", s.at[1])))
+    if (is_choice(s, 0) && !is_joined(s, 0) && (s.length <= 2 || strchr(".):", s.at[1])))
         return s.at[0];
     if ((chosen = choice_after_answer(s)) || (chosen = last_in_parentheses(s)))
         return chosen;

@@ -1,5 +1,5 @@
 /* Internal to the verifiers: text spans, and the rules with files of their own (verify_numbers.c,
- * verify_math.c, verify_choice.c, verify_words.c). */
+ * verify_math.c, verify_expression.c, verify_choice.c, verify_words.c). */
 #ifndef WEFT_RL_VERIFY_INSIDE_H
 #define WEFT_RL_VERIFY_INSIDE_H
 #include "rl/verify.h"
@@ -57,9 +57,23 @@ struct text_span braces(struct text_span s);
 /* The content of the last \boxed{...}; false if there is none. */
 bool last_boxed(struct text_span *out, struct text_span s);
 
+enum { NUMBER_MOST = 64 };
 /* Compares two values as numbers, after verify_math.c has removed units and formatting
  * (verify_numbers.c). */
 bool equal_numbers(struct text_span a, struct text_span b);
+/* Non-integers may be rounded, such as 0.333333 for 1/3. An integer must match up to the rounding
+ * of a double. */
+bool nearly_equal(double x, double y);
+/* True if the integer part has separators (commas or spaces) before every three digits, or none at
+ * all. */
+bool in_thousands(struct text_span s);
+
+/* Compares two values as formulas or as lists, sets, tuples, intervals and relations of formulas,
+ * likewise without formatting (verify_expression.c). */
+bool equal_expressions(struct text_span a, struct text_span b);
+bool is_formula(struct text_span s);
+/* Length of "x=", "x_1=", "f(x)=" or "x\in" before a value; 0 if it has no such name. */
+i64 name_length(struct text_span s);
 
 double verify_math(struct text_span truth, struct text_span answer);
 double verify_gsm8k(struct text_span truth, struct text_span answer);

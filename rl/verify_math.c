@@ -1,5 +1,7 @@
 #include "rl/verify_inside.h"
 
+#include <strings.h>
+
 static bool one_of(struct text_span s, const char *const *list, i64 count)
 {
     for (i64 i = 0; i < count; i++)
@@ -45,66 +47,183 @@ static i64 space_at(struct text_span s)
     return 0;
 }
 
-/* Skips white space, but keeps it between digits: 1 1/2 is not 11/2. */
+/* ---- Units ---- */
+
+/* False for words that change the number before them, or join it to another. */
+static bool is_unit_word(struct text_span word)
+{
+    static const char *const others[] = {"i",        "j",     "e",       "hundred", "thousand", "million",  "billion",
+                                         "trillion", "dozen", "percent", "or",      "and",      "to",       "if",
+                                         "when",     "for",   "pi",      "sin",     "cos",      "tan",      "ln",
+                                         "log",      "exp",   "not",     "plus",    "minus",    "times",    "mod",
+                                         "choose",   "base",  "until",   "where",   "with",     "factorial"};
+    return word.length && !one_of(word, others, COUNT_OF(others));
+}
+
+static bool in_list(struct text_span s, const char *words) /* words between spaces */
+{
+    for (const char *at = words; *at; at += strcspn(at, " ") + (at[strcspn(at, " ")] != 0))
+        if (same(s, (struct text_span){at, (i64)strcspn(at, " ")}))
+            return true;
+    return false;
+}
+
+static i64 count_letters(struct text_span s)
+{
+    i64 n = 0;
+    while (n < s.length && isalpha((u8)s.at[n]))
+        n++;
+    return n;
+}
+
+/* Length of "^2", "^{2}" or "^{-1}"; 0 if s does not begin with one. */
+static i64 power_at(struct text_span s)
+{
+    i64 group = s.length > 1 && s.at[1] == '{', n = 1 + group;
+    n += n < s.length && s.at[n] == '-';
+    bool power = begins(s, "^") && n < s.length && isdigit((u8)s.at[n]);
+    return power && (!group || begins(part(s, n + 1, s.length), "}")) ? n + 1 + group : 0;
+}
+
+/* The content of \text{...} and the like at s. Returns the bytes of it all; 0 if there is none. */
+static i64 text_at(struct text_span *inside, struct text_span s)
+{
+    static const char *const commands[] = {"\\text", "\\textbf", "\\textit", "\\mathrm", "\\mathbf", "\\mbox"};
+    i64 n = s.length && s.at[0] == '\\' ? 1 + count_letters(part(s, 1, s.length)) : 0;
+    struct text_span rest = part(s, n, s.length);
+    if (!one_of(part(s, 0, n), commands, COUNT_OF(commands)) || !begins(rest, "{"))
+        return 0;
+    *inside = braces(rest);
+    return inside->length < 0 ? 0 : n + inside->length + 2;
+}
+
+/* True if the text inside \text{...} is a unit. */
+static bool is_unit(struct text_span s)
+{
+    s = trimmed(s);
+    bool unit = s.length && !isdigit((u8)s.at[0]) && !memchr(s.at, '\\', (size_t)s.length);
+    for (i64 i = 0, n; unit && i < s.length; i += max_i64(1, n)) {
+        n = count_letters(part(s, i, s.length));
+        unit = n == 0 || is_unit_word(part(s, i, i + n));
+    }
+    return unit;
+}
+
+/* True if s is empty or has nothing but units: words, bare or in \text{...}, with powers and
+ * quotients. A single bare letter counts if it is the symbol of a unit. */
+static bool is_unit_tail(struct text_span s)
+{
+    struct text_span inside;
+    for (i64 i = 0, n; i < s.length; i += n) {
+        struct text_span rest = part(s, i, s.length);
+        n = space_at(rest);
+        if (n == 0)
+            n = strchr("/.$", rest.at[0]) ? 1 : begins(rest, "\\cdot") ? 5 : power_at(rest);
+        if (n)
+            continue;
+        n = text_at(&inside, rest);
+        if (n && (trimmed(inside).length == 0 || is_unit(inside)))
+            continue;
+        n = count_letters(rest);
+        struct text_span word = part(rest, 0, n);
+        if (!is_unit_word(word) || (n == 1 && !in_list(word, "m s g h L N J W V K C")))
+            return false;
+    }
+    return true;
+}
+
+static i64 name_of(const struct math_value *v)
+{
+    return name_length(text_of(v));
+}
+
+/* True if a bare unit begins at s: after a space any word, directly after a number only usual ones.
+ * "2 cm" has one, "2ab" has none. */
+static bool begins_unit(const struct math_value *v, struct text_span s, bool after_space)
+{
+    i64 letters = count_letters(s);
+    struct text_span amount = part(text_of(v), name_of(v), v->text.length);
+    bool number = false;
+    if (v->unit >= 0 || letters == 0 || !is_unit_tail(s))
+        return false;
+    if (!after_space && !in_list(part(s, 0, letters), "cm mm km kg mg ml mL mph day days hour hours minutes seconds "
+                                                      "degrees dollars cents miles feet meters units"))
+        return false;
+    for (i64 i = 0; i < amount.length; i++)
+        number |= isdigit((u8)amount.at[i]) || amount.at[i] == '\\';
+    return number && is_formula(amount);
+}
+
+/* ---- Pieces ---- */
+
+/* Skips white space, but keeps it between digits: 1 1/2 is not 11/2. " or " and " and " become
+ * commas. */
 static i64 take_space(struct math_value *v, struct text_span s)
 {
     i64 n = 0;
     for (i64 more; (more = space_at(part(s, n, s.length))); n += more) {
     }
+    struct text_span rest = part(s, n, s.length);
     bool digit = n < s.length && isdigit((u8)s.at[n]);
     if (n && digit && isdigit((u8)last_of(v)))
         buffer_append(&v->text, " ", 1);
     v->list |= n && digit && last_of(v) == ',';
+    if (n && v->text.length && (begins(rest, "or ") || begins(rest, "and "))) {
+        v->list = true;
+        buffer_append(&v->text, ",", 1);
+        return n + (rest.at[0] == 'o' ? 2 : 3);
+    }
+    if (n && begins_unit(v, rest, true))
+        v->unit = v->text.length;
     return n;
 }
 
-/* Matches "", "^2" and "^{2}". */
-static bool is_power(struct text_span s)
-{
-    bool group = s.length == 4 && s.at[1] == '{' && s.at[3] == '}';
-    return s.length == 0 || (s.at[0] == '^' && (group || s.length == 2) && isdigit((u8)s.at[group ? 2 : 1]));
-}
+static i64 take_piece(struct math_value *v, struct text_span s);
 
-/* Words that change the number before them are not units. */
-static bool is_unit(struct text_span s)
+/* Appends the words in \text{...}, and notes whether they are a unit. */
+static void take_words(struct math_value *v, struct text_span inside, struct text_span rest)
 {
-    static const char *const others[] = {"i", "j", "e", "hundred", "thousand", "million", "billion", "trillion"};
-    struct text_span word = trimmed(s);
-    bool named = word.length && !isdigit((u8)word.at[0]) && !memchr(word.at, '\\', (size_t)word.length);
-    return named && !one_of(word, others, COUNT_OF(others));
-}
-
-/* Appends the words in {...} after \text, and notes whether
- * they are a unit. Returns the bytes consumed. */
-static i64 take_words(struct math_value *v, struct text_span s)
-{
-    struct text_span inside = s.length && s.at[0] == '{' ? braces(s) : (struct text_span){s.at, -1};
-    if (inside.length < 0)
-        return 0;
-    struct text_span rest = trimmed(part(s, inside.length + 2, s.length));
-    v->unit = v->text.length && is_unit(inside) && is_power(rest) ? v->text.length : -1;
+    struct text_span word = trimmed(inside);
+    if (v->text.length && (same(word, span_of("or")) || same(word, span_of("and")))) {
+        v->list = true;
+        buffer_append(&v->text, ",", 1);
+        return;
+    }
+    if (v->text.length == 0 && word.length && !memchr(word.at, '{', (size_t)word.length) &&
+        (isdigit((u8)word.at[0]) || strchr("-(", word.at[0]))) {
+        for (i64 i = 0; i < word.length;) /* \text{3 days} */
+            i += take_piece(v, part(word, i, word.length));
+        return;
+    }
+    if (v->unit < 0 && v->text.length && is_unit(inside) && is_unit_tail(rest))
+        v->unit = v->text.length;
     for (i64 i = 0; i < inside.length; i++)
-        if (!isspace((u8)inside.at[i]) && inside.at[i] != '$')
+        if (!isspace((u8)inside.at[i]) && !strchr("$~", inside.at[i]))
             buffer_append(&v->text, inside.at + i, 1);
-    return inside.length + 2;
 }
 
 /* Handles a LaTeX command at s: "\" and letters or one other
  * character. Returns the bytes consumed. */
 static i64 take_command(struct math_value *v, struct text_span s)
 {
-    static const char *const dress[] = {"left", "right", "displaystyle", "!", "$"};
-    static const char *const words[] = {"text", "textbf", "textit", "mathrm", "mathbf"};
+    static const char *const dress[] = {"left", "right", "big",          "Big", "bigl", "bigr",
+                                        "Bigl", "Bigr",  "displaystyle", "!",   "$"};
     static const char *const fractions[] = {"dfrac", "tfrac", "cfrac"};
-    i64 n = 1;
-    while (n < s.length && isalpha((u8)s.at[n]))
-        n++;
+    struct text_span inside;
+    i64 n = text_at(&inside, s);
+    if (n) {
+        take_words(v, inside, part(s, n, s.length));
+        return n;
+    }
+    n = 1 + count_letters(part(s, 1, s.length));
     n += n == 1 && s.length > 1;
     struct text_span name = part(s, 1, n);
-    if (one_of(name, words, COUNT_OF(words)))
-        return n + take_words(v, part(s, n, s.length));
     if (one_of(name, fractions, COUNT_OF(fractions)))
         buffer_append(&v->text, "\\frac", 5);
+    else if (same(name, span_of("leq")) || same(name, span_of("geq")) || same(name, span_of("neq")))
+        buffer_append(&v->text, s.at, 3);
+    else if (same(name, span_of("lbrace")) || same(name, span_of("rbrace")))
+        buffer_append(&v->text, name.at[0] == 'l' ? "\\{" : "\\}", 2);
     else if (same(name, span_of("%")))
         buffer_append(&v->text, "%", 1);
     else if (!one_of(name, dress, COUNT_OF(dress)))
@@ -128,14 +247,23 @@ static void close_brace(struct buffer *t)
 
 static i64 take_piece(struct math_value *v, struct text_span s)
 {
-    static const char minus[] = "\xe2\x88\x92"; /* U+2212 */
+    static const char *const signs[][2] = {
+        {"\xe2\x88\x92", "-"},                           /* U+2212 */
+        {"<=", "\\le"},        {"\xe2\x89\xa4", "\\le"}, /* U+2264 */
+        {">=", "\\ge"},        {"\xe2\x89\xa5", "\\ge"}, /* U+2265 */
+    };
     i64 space = take_space(v, s);
     if (space)
         return space;
+    if (isdigit((u8)last_of(v)) && begins_unit(v, s, false))
+        v->unit = v->text.length;
     if (s.at[0] == '\\')
         return take_command(v, s);
-    if (begins(s, minus))
-        return buffer_append(&v->text, "-", 1), 3;
+    for (i64 i = 0; i < COUNT_OF(signs); i++)
+        if (begins(s, signs[i][0])) {
+            buffer_append(&v->text, signs[i][1], (i64)strlen(signs[i][1]));
+            return (i64)strlen(signs[i][0]);
+        }
     if (s.at[0] == '}')
         close_brace(&v->text);
     else if (s.at[0] != '$')
@@ -185,19 +313,57 @@ static void strip_formatting(struct math_value *v, struct text_span s)
     }
 }
 
-static i64 name_length(const struct math_value *v) /* length of "x=", else 0 */
+i64 name_length(struct text_span s)
 {
-    struct text_span s = text_of(v);
-    bool named = s.length > 2 && isalpha((u8)s.at[0]) && s.at[1] == '=' && !memchr(s.at + 2, '=', (size_t)s.length - 2);
-    return named ? 2 : 0;
+    i64 n = s.length && isalpha((u8)s.at[0]) ? 1 : 0;
+    if (n && begins(part(s, n, s.length), "_"))
+        n += 2;
+    if (n && n + 2 < s.length && s.at[n] == '(' && isalpha((u8)s.at[n + 1]) && s.at[n + 2] == ')')
+        n += 3;
+    if (n == 0 || n >= s.length)
+        return 0;
+    struct text_span rest = part(s, n, s.length);
+    bool set = begins(rest, "\\in") && rest.length > 4 && strchr("([\\{", rest.at[3]);
+    n += set ? 3 : 1;
+    return (set || rest.at[0] == '=') && n < s.length && !memchr(s.at + n, '=', (size_t)(s.length - n)) ? n : 0;
 }
 
 static void drop_name(struct math_value *v)
 {
-    i64 n = name_length(v);
+    i64 n = name_of(v);
     if (n)
         keep_range(&v->text, n, v->text.length);
     v->unit = v->unit > n ? v->unit - n : -1;
+}
+
+/* The symbol of a unit that is written out. */
+static struct text_span unit_symbol(struct text_span unit)
+{
+    static const char *const words[][2] = {
+        {"meter", "m"},       {"metre", "m"},       {"centimeter", "cm"}, {"centimetre", "cm"}, {"kilometer", "km"},
+        {"kilometre", "km"},  {"feet", "ft"},       {"foot", "ft"},       {"inche", "in"},      {"inch", "in"},
+        {"millimeter", "mm"}, {"second", "s"},      {"sec", "s"},         {"minute", "min"},    {"hour", "h"},
+        {"hr", "h"},          {"gram", "g"},        {"kilogram", "kg"},   {"liter", "L"},       {"litre", "L"},
+        {"mile", "mi"},       {"degree", "^\\circ"}};
+    unit.length -= unit.length > 1 && unit.at[unit.length - 1] == 's'; /* plural */
+    for (i64 i = 0; i < COUNT_OF(words); i++)
+        if (same(unit, span_of(words[i][0])))
+            return span_of(words[i][1]);
+    return unit;
+}
+
+static bool same_unit(struct text_span a, struct text_span b)
+{
+    return a.length == 0 || b.length == 0 || same(unit_symbol(a), unit_symbol(b));
+}
+
+/* Commas before spaces become semicolons, so that no reader takes them for separators of
+ * thousands. */
+static void mark_list(struct math_value *v)
+{
+    for (i64 i = 0; v->list && i < v->text.length; i++)
+        if (v->text.data[i] == ',')
+            v->text.data[i] = ';';
 }
 
 /* Compares two values. A name or a unit may be missing on one side. */
@@ -206,13 +372,16 @@ static bool equal_values(struct text_span a, struct text_span b)
     struct math_value x, y;
     strip_formatting(&x, a);
     strip_formatting(&y, b);
-    if (!name_length(&x) || !name_length(&y)) {
+    if (!name_of(&x) || !name_of(&y)) {
         drop_name(&x);
         drop_name(&y);
     }
-    bool units = unit_of(&x).length == 0 || unit_of(&y).length == 0 || same(unit_of(&x), unit_of(&y));
-    bool equal = y.text.length && (same(text_of(&x), text_of(&y)) ||
-                                   (units && x.list == y.list && equal_numbers(amount_of(&x), amount_of(&y))));
+    bool equal = y.text.length && same(text_of(&x), text_of(&y));
+    if (!equal && same_unit(unit_of(&x), unit_of(&y))) {
+        mark_list(&x);
+        mark_list(&y);
+        equal = equal_expressions(amount_of(&x), amount_of(&y));
+    }
     buffer_release(&x.text);
     buffer_release(&y.text);
     return equal;
@@ -276,6 +445,49 @@ static struct text_span line_after(const char *at, struct text_span s)
     return (struct text_span){at, newline ? newline - at : left};
 }
 
+/* Removes asterisks and white space at both ends. */
+static struct text_span without_stars(struct text_span s)
+{
+    s = trimmed(s);
+    while (s.length && s.at[0] == '*')
+        s = trimmed(part(s, 1, s.length));
+    while (s.length && s.at[s.length - 1] == '*')
+        s = trimmed(part(s, 0, s.length - 1));
+    return s;
+}
+
+/* The rest of the line after the last "Answer:", in any case (DAPO, arXiv 2503.14476), or the next
+ * line if it is empty. */
+static bool after_answer(struct text_span *out, struct text_span s)
+{
+    for (i64 i = s.length - 7; i >= 0; i--) {
+        if (strncasecmp(s.at + i, "answer", 6) != 0 || (i > 0 && isalnum((u8)s.at[i - 1])))
+            continue;
+        i64 at = i + 6;
+        while (at < s.length && strchr("* ", s.at[at]))
+            at++;
+        if (at >= s.length || s.at[at] != ':')
+            continue;
+        at++;
+        while (at < s.length && (isspace((u8)s.at[at]) || s.at[at] == '*'))
+            at++;
+        *out = without_stars(line_after(s.at + at, s));
+        return true;
+    }
+    return false;
+}
+
+/* The only number of a text with words; false if it has none or several. */
+static bool only_number(struct text_span *out, struct text_span s)
+{
+    if (!last_number(out, s))
+        return false;
+    for (const char *at = s.at; at < out->at; at++)
+        if (isdigit((u8)*at))
+            return false;
+    return true;
+}
+
 double verify_math(struct text_span truth, struct text_span answer)
 {
     struct text_span found, inside;
@@ -285,11 +497,28 @@ double verify_math(struct text_span truth, struct text_span answer)
     if (last_boxed(&found, answer))
         return equal_values(found, truth);
     if (hashes)
-        return equal_values(line_after(hashes + 4, answer), truth);
+        return equal_values(without_stars(line_after(hashes + 4, answer)), truth);
+    if (after_answer(&found, answer))
+        return equal_values(found, truth) || (only_number(&inside, found) && equal_values(inside, truth));
     return last_number(&found, answer) && equal_values(found, truth);
 }
 
 /* ---- gsm8k ---- */
+
+/* The number behind "####", without formatting before it: "$1,234", "**42**". False: there is none. */
+static bool number_after(struct text_span *out, struct text_span s)
+{
+    i64 n = 0, sign, digits = 0;
+    while (n < s.length && strchr(" *$\\", s.at[n]))
+        n++;
+    sign = n;
+    n += n < s.length && strchr("+-", s.at[n]);
+    n += n > sign && n < s.length && s.at[n] == '$';
+    while (n < s.length && (isdigit((u8)s.at[n]) || strchr(".,", s.at[n])))
+        digits += isdigit((u8)s.at[n++]) != 0;
+    *out = part(s, sign, n);
+    return digits > 0;
+}
 
 /* Compares without "," and "$", as verl does. */
 static bool equal_without_commas(struct text_span a, struct text_span b)
@@ -309,24 +538,11 @@ static bool equal_without_commas(struct text_span a, struct text_span b)
     return equal;
 }
 
-/* Takes the last match of "#### (\-?[0-9\.\,]+)" in the last
- * 300 characters (verl's strict gsm8k rule). */
 double verify_gsm8k(struct text_span truth, struct text_span answer)
 {
-    i64 from = answer.length;
-    for (i64 characters = 0; from > 0 && characters < 300; characters += ((u8)answer.at[from] & 0xc0) != 0x80)
-        from--;
-    struct text_span tail = {answer.at + from, answer.length - from}, search = tail;
-    for (const char *at; (at = find_last(search, "#### ")); search.length = at - search.at) {
-        struct text_span number = {at + 5, 0};
-        i64 left = tail.at + tail.length - number.at;
-        number.length = left > 0 && number.at[0] == '-';
-        i64 sign = number.length;
-        while (number.length < left &&
-               (isdigit((u8)number.at[number.length]) || strchr(".,", number.at[number.length])))
-            number.length++;
-        if (number.length > sign)
+    struct text_span search = answer, number;
+    for (const char *at; (at = find_last(search, "####")); search.length = at - search.at)
+        if (number_after(&number, line_after(at + 4, answer)))
             return equal_without_commas(number, truth);
-    }
     return 0;
 }

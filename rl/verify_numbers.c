@@ -14,8 +14,6 @@ struct text_span braces(struct text_span s)
     return (struct text_span){s.at, -1};
 }
 
-enum { NUMBER_MOST = 64 };
-
 static i64 count_digits(struct text_span s, i64 from)
 {
     i64 n = 0;
@@ -29,9 +27,7 @@ static bool all_digits(struct text_span s)
     return s.length && count_digits(s, 0) == s.length;
 }
 
-/* True if the integer part has separators (commas or spaces)
- * before every three digits, or none at all. */
-static bool in_thousands(struct text_span s)
+bool in_thousands(struct text_span s)
 {
     i64 at = s.length && strchr("+-", s.at[0]) ? 1 : 0, first = count_digits(s, at);
     char by = at + first < s.length ? s.at[at + first] : 0;
@@ -89,72 +85,14 @@ static bool parse_plain(double *out, struct text_span s)
     return end > clean && *end == 0 && isfinite(*out);
 }
 
-/* Takes an argument of \frac: {...} or one character. */
-static bool take_argument(struct text_span *out, struct text_span *rest)
-{
-    if (rest->length == 0)
-        return false;
-    bool group = rest->at[0] == '{';
-    *out = group ? braces(*rest) : part(*rest, 0, 1);
-    if (out->length < 0)
-        return false;
-    *rest = part(*rest, out->length + (group ? 2 : 0), rest->length);
-    return true;
-}
-
-struct fraction {
-    struct text_span whole, above, below; /* whole: integer part of a mixed number, else empty */
-};
-
-/* Splits 1\frac{1}{2}, 1 1/2 or 1/2. */
-static bool split_fraction(struct fraction *out, struct text_span s)
-{
-    const char *frac = find_last(s, "\\frac"), *slash = memchr(s.at, '/', (size_t)s.length);
-    if (frac) {
-        struct text_span rest = part(s, frac - s.at + 5, s.length);
-        out->whole = part(s, 0, frac - s.at);
-        return take_argument(&out->above, &rest) && take_argument(&out->below, &rest) && rest.length == 0;
-    }
-    if (!slash)
-        return false;
-    i64 middle = slash - s.at, begin = middle;
-    while (begin > 0 && s.at[begin - 1] != ' ')
-        begin--;
-    out->whole = trimmed(part(s, 0, begin));
-    out->above = part(s, begin, middle);
-    out->below = part(s, middle + 1, s.length);
-    return true;
-}
-
-/* Parses a fraction. The fractional part of a mixed number
- * must consist of digits and be less than 1. */
-static bool parse_fraction(double *out, struct text_span s)
-{
-    double whole = 0, above, below;
-    struct fraction f;
-    bool minus = s.length && s.at[0] == '-';
-    if (!split_fraction(&f, part(s, minus, s.length)))
-        return false;
-    if (!parse_plain(&above, f.above) || !parse_plain(&below, f.below) || below == 0)
-        return false;
-    if (f.whole.length && !(all_digits(f.whole) && all_digits(f.above) && all_digits(f.below) && above < below))
-        return false;
-    if (f.whole.length && !parse_plain(&whole, f.whole))
-        return false;
-    *out = (minus ? -1 : 1) * (whole + above / below);
-    return true;
-}
-
 static bool parse_number(double *out, bool *percent, struct text_span s)
 {
     *percent = s.length && s.at[s.length - 1] == '%';
     s.length -= *percent;
-    return parse_plain(out, s) || parse_fraction(out, s);
+    return parse_plain(out, s);
 }
 
-/* Non-integers may be rounded, such as 0.333333 for 1/3. An
- * integer must match up to the rounding of a double. */
-static bool nearly_equal(double x, double y)
+bool nearly_equal(double x, double y)
 {
     double most = fmax(fabs(x), fabs(y));
     bool integer = x == rint(x) || y == rint(y);

@@ -27,6 +27,7 @@ struct pretrain_run { /* State of one call of the stage. */
     bool learned;                           /* a step had targets */
     i64 idle;                               /* steps of this call without targets */
     struct base_checkpoint base_checkpoint; /* checkpoint of the stage to continue, if any */
+    bool chat;                              /* the stage is sft */
     u64 seed;                               /* seed of this stage, or of the stage that began a continued run */
 };
 
@@ -37,11 +38,19 @@ static bool is_given(const char *reference)
 
 /* ---- The model: new, with sizes from settings and tokenizers, or loaded ---- */
 
+static i64 longest_row(const struct pretrain_settings *s)
+{
+    double longest = 0;
+    for (i64 i = 0; i < s->loader.length.count; i++)
+        longest = fmax(longest, s->loader.length.values[i]);
+    return (i64)longest;
+}
+
 struct model_config pretrain_config(const struct pretrain_settings *s)
 {
     struct model_config c = s->model;
     c.norm_eps = 1e-5;
-    c.max_positions = 131072;
+    c.max_positions = longest_row(s);
     c.t_pairs = c.head_width / 2 * 20 / 64; /* the report's head of 64 pairs keeps 20 for time */
     return c;
 }
@@ -101,10 +110,34 @@ static int open_old_model(struct pretrain_run *r, const char *from)
     return model_load_over(r->stage->ranks, &r->model, r->stage->device, from, r->stage->dtype, true);
 }
 
+/* An answer ends at the end of a message or of a sample. */
+static int add_ends(struct model_config *c, const char *data)
+{
+    struct vocabulary v;
+    char *shards = shard_folders_first(data), *path = shards ? path_join(shards, "text") : NULL;
+    struct text_tokenizer *tokenizer = path ? text_tokenizer_load(path) : NULL;
+    int status = tokenizer ? vocabulary_init(&v, tokenizer, NULL, 0) : -1;
+    if (status == 0) {
+        model_config_add_end(c, v.end);
+        model_config_add_end(c, v.message_end);
+    }
+    text_tokenizer_free(tokenizer);
+    memory_free(shards);
+    memory_free(path);
+    return status;
+}
+
 static int open_model(struct pretrain_run *r)
 {
     const char *from = r->base_checkpoint.folder ? r->base_checkpoint.folder : r->s->from;
     int status = is_given(from) ? open_old_model(r, from) : open_new_model(r);
+    if (status == 0) {
+        r->model.config.max_positions = max_i64(r->model.config.max_positions, longest_row(r->s));
+        if (r->chat && add_ends(&r->model.config, r->s->data.all)) {
+            model_close(&r->model);
+            status = -1;
+        }
+    }
     if (status == 0 && r->stage->fp8)
         weights_fp8(&r->model.weights);
     if (status == 0)
@@ -580,13 +613,14 @@ static int open_base_checkpoint(struct pretrain_run *r)
     return 0;
 }
 
-static int run_stage(const struct pretrain_settings *s, const struct stage *stage)
+static int run_stage(const struct pretrain_settings *s, const struct stage *stage, bool chat)
 {
     if (lr_check(&s->optimizer, s->steps, "steps"))
         return -1;
     struct pretrain_run *r = memory_alloc(sizeof *r);
     r->s = s;
     r->stage = stage;
+    r->chat = chat;
     r->seed = stage->seed;
     r->heldout = json_object();
     int status = shard_folders_check(s->data.all) < 0 ? -1 : open_base_checkpoint(r);
@@ -604,7 +638,7 @@ static int run_stage(const struct pretrain_settings *s, const struct stage *stag
 
 int pretrain_stage(const void *settings, const struct stage *stage)
 {
-    return run_stage(settings, stage);
+    return run_stage(settings, stage, false);
 }
 
 /* Trains on conversations only; other samples in the shards are ignored. */
@@ -615,5 +649,5 @@ int sft_stage(const void *settings, const struct stage *stage)
         return error_usage("from is missing: expected the model to tune, or `continue` with a stage");
     for (int d = 0; d < DIRECTIONS; d++)
         s.loader.mixture[d] = d == DIRECTION_CHAT ? s.loader.mixture[d] : 0;
-    return run_stage(&s, stage);
+    return run_stage(&s, stage, true);
 }

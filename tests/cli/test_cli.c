@@ -53,8 +53,8 @@ static void missing_files_exit_with_1(void **state)
 static void completion_and_man_name_every_command(void **state)
 {
     (void)state;
-    static const char *const names[] = {"run",     "tokenize", "logits", "compare",
-                                        "extract", "routing",  "grid",   "inspect"};
+    static const char *const names[] = {"run",     "tokenize", "logits",  "compare", "extract",
+                                        "routing", "grid",     "inspect", "verify"};
     const char *const outputs[][3] = {
         {"completion", "bash", NULL}, {"completion", "zsh", NULL}, {"completion", "fish", NULL}, {"man", NULL}};
     for (i64 i = 0; i < COUNT_OF(outputs); i++) {
@@ -315,6 +315,32 @@ static void keys_of_a_config_may_be_null_or_whole_reals(void **state)
     memory_free(folder);
     memory_free(config);
     memory_free(weights);
+}
+
+static void verify_scores_lines_by_a_rule(void **state)
+{
+    static const char lines[] = "{\"truth\":\"1/2\",\"answer\":\"\\\\boxed{0.5}\",\"id\":7}\n\n"
+                                "{\"truth\":42,\"answer\":\"\\\\boxed{41}\"}";
+    const char *const math[] = {"verify", "math", NULL}, *const choice[] = {"verify", "choice", "-", NULL};
+    char *path = in_folder("lines.jsonl");
+    const char *const file[] = {"verify", "math", path, NULL};
+    (void)state;
+    assert_int_equal(run(lines, math), 0);
+    assert_string_equal(said.data, "{\"truth\":\"1/2\",\"answer\":\"\\\\boxed{0.5}\",\"id\":7,\"score\":1.0}\n"
+                                   "{\"truth\":42,\"answer\":\"\\\\boxed{41}\",\"score\":0.0}\n");
+    assert_int_equal(file_replace(path, lines, (i64)strlen(lines)), 0);
+    assert_int_equal(run("", file), 0);
+    assert_non_null(strstr(said.data, "\"score\":1.0}"));
+    assert_int_equal(run("{\"truth\":\"B\",\"answer\":\"B\"}\n{\"truth\":\"x\",\"answer\":\"B\"}\n", choice), 1);
+    expect_complaint("stdin, line 2");
+    assert_int_equal(run("{\"answer\":\"B\"}\n", choice), 1);
+    expect_complaint("\"truth\"");
+    assert_int_equal(run("{\n", math), 1);
+    assert_int_equal(WEFT("verify", "meth"), 2);
+    expect_complaint("did you mean math");
+    assert_int_equal(WEFT("verify", "math", "/nowhere"), 1);
+    expect_complaint("/nowhere");
+    memory_free(path);
 }
 
 static void tokenize_there_and_back(void **state)
@@ -585,6 +611,28 @@ static void gguf_headers_cut_anywhere_are_refused(void **state)
     memory_free(cut);
 }
 
+static void gguf_names_the_end_of_an_answer(void **state)
+{
+    static const char key[] = "tokenizer.ggml.eot_token_id";
+    char *path = in_folder("ends.gguf");
+    struct buffer file = {0};
+    struct text_tokenizer *tokenizer = text_tokenizer_load(model_folder);
+    u32 value[2];
+    (void)state;
+    assert_non_null(tokenizer);
+    if (WEFT("export", model_folder, "--to", "gguf", "-o", path))
+        fail_msg("%s", complained.data);
+    assert_int_equal(file_read(&file, path), 0);
+    const char *at = memmem(file.data, (size_t)file.length, key, sizeof key - 1);
+    assert_non_null(at);
+    memcpy(value, at + sizeof key - 1, sizeof value); /* type u32, id */
+    assert_int_equal(value[0], 4);
+    assert_int_equal(value[1], text_token_id(tokenizer, "<|im_end|>"));
+    text_tokenizer_free(tokenizer);
+    buffer_release(&file);
+    memory_free(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -597,6 +645,7 @@ int main(void)
         cmocka_unit_test(keys_of_a_config_may_be_null_or_whole_reals),
         cmocka_unit_test(tokenize_tells_an_end_from_a_failure),
         cmocka_unit_test(tokenize_there_and_back),
+        cmocka_unit_test(verify_scores_lines_by_a_rule),
         cmocka_unit_test(tokenize_keeps_lines_in_order_over_blocks),
         cmocka_unit_test(tokenize_puts_the_template_around_and_adds_tokens),
         cmocka_unit_test(extract_leaves_a_whole_model_or_nothing),
@@ -607,6 +656,7 @@ int main(void)
         cmocka_unit_test(inspect_knows_every_kind),
         cmocka_unit_test(one_wrong_byte_is_found),
         cmocka_unit_test(gguf_headers_cut_anywhere_are_refused),
+        cmocka_unit_test(gguf_names_the_end_of_an_answer),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

@@ -157,7 +157,10 @@ static void rewards_are_those_of_the_answers(void **state)
         assert_float_equal(metric(metrics, step, "spread"), teach, 1e-9);
         expect_success(success, step);
     }
-    assert_true(between > 0); /* some prompts have a learning signal */
+    struct model_config config;
+    succeed(model_config_load(&config, path_of("out")));
+    assert_int_equal(config.more_end_count, 1); /* the end of a message, beside that of a sample */
+    assert_true(between > 0);                   /* some prompts have a learning signal */
     prompt_order_release(&order);
     memory_free(metrics);
 }

@@ -62,6 +62,7 @@ static void make_model(const char *directory, const struct text_tokenizer *of)
     model_close(&m);
 }
 
+/* The hint closes its <think>, since answers that do not have no reward. */
 static void make_prompts(const char *path)
 {
     struct buffer lines = {0};
@@ -69,7 +70,7 @@ static void make_prompts(const char *path)
         buffer_printf(&lines,
                       "{\"prompt\":\"%.*s words "
                       "%lld\",\"reward_model\":{\"style\":\"regex\",\"ground_truth\":\"[a-m0-9A-M]\\\\z\"},"
-                      "\"extra_info\":{\"think\":\"one two three four\"}}\n",
+                      "\"extra_info\":{\"think\":\"</think> one two three four five six\"}}\n",
                       (int)(3 * i), "these words of this text, again and again", (long long)i);
     require(file_replace(path, lines.data, lines.length) == 0, "%s", error_text());
     buffer_release(&lines);
@@ -507,7 +508,7 @@ static void test_hints_stand_behind_the_prompt(void **state)
     i64 thoughts = task->think.count - task->think_head;
     assert_int_equal(buffer.rollout_groups[0]->hint, task->think_head + thoughts / 2);
     assert_int_equal(rollout_text(&text, buffer.rollout_groups[0], 0, tokenizer), 0);
-    assert_ptr_equal(strstr(text.data, "<think>\none"), text.data);
+    assert_ptr_equal(strstr(text.data, "<think>\n</think> one"), text.data);
     replay_buffer_drop(&buffer);
     assert_int_equal(replay_buffer_fill(&buffer, 50, &s), 0); /* the hint has faded */
     assert_int_equal(buffer.rollout_groups[0]->hint, 0);

@@ -1,9 +1,11 @@
 /* Verifiers by tables of cases, prompts from files, and misbehaving reward programs: in every case
  * the caller gets answers or a message within the time limit, and no process is left behind. */
+#define _GNU_SOURCE /* memmem */
 #include "core/settings.h"
 #include "rl/grader.h"
 #include "rl/program.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -37,7 +39,7 @@ static const struct verify_case cases[] = {
     {VERIFY_GSM8K, "1234", "#### 1,234", 1},
     {VERIFY_GSM8K, "-3", "#### -3", 1},
     {VERIFY_GSM8K, "5", "#### 5.0", 1},
-    {VERIFY_GSM8K, "5", "#### $5", 0},
+    {VERIFY_GSM8K, "5", "#### $5", 1},
     {VERIFY_GSM8K, "5", "#### five", 0},
     {VERIFY_GSM8K, "5", "#### 5\n#### none", 1},
     {VERIFY_GSM8K, "5", "#### 5.", 1},
@@ -168,7 +170,7 @@ static const struct verify_case cases[] = {
     {VERIFY_MATH, "B", "\\boxed{\\text{(B)}}", 1},
     {VERIFY_MATH, "(B)", "\\boxed{B}", 1},
     {VERIFY_MATH, "B", "\\boxed{\\text{(C)}}", 0},
-    {VERIFY_MATH, "5", "\\boxed{(5)}", 0},
+    {VERIFY_MATH, "5", "\\boxed{(5)}", 1},
     {VERIFY_MATH, "12", "x...12", 1},
     {VERIFY_MATH, "12", "x...13", 0},
     {VERIFY_MATH, "0.5", "it is .5", 1},
@@ -185,6 +187,282 @@ static const struct verify_case cases[] = {
     {VERIFY_MATH, "7", "\\boxed{%}", 0},
     {VERIFY_MATH, "7", "\\boxed{^\\circ}", 0},
     {VERIFY_MATH, "7", "\\boxed{}}7", 0},
+    /* formulas, lists, units, "Answer:", reasoning that is cut off, several letters */
+    {VERIFY_MATH, "2.5", "\\boxed{2\\frac{1}{2}}", 1},
+    {VERIFY_MATH, "2\\frac23", "\\boxed{2 2/3}", 1},
+    {VERIFY_MATH, "8/3", "\\boxed{2 2/3}", 1},
+    {VERIFY_MATH, "\\frac{1}{2004!}", "\\boxed{\\frac{1}{2004!}}", 1},
+    {VERIFY_MATH, "\\pm 2021", "\\boxed{\\pm2021}", 1},
+    {VERIFY_MATH, "\\pm 2021", "\\boxed{2021,-2021}", 1},
+    {VERIFY_MATH, "\\pm 2021", "\\boxed{-2021, 2021}", 1},
+    {VERIFY_MATH, "2021", "\\boxed{\\pm 2021}", 0},
+    {VERIFY_MATH, "1-\\frac{1}{e}", "\\boxed{1-\\frac{1}{\\mathrm{e}}}", 1},
+    {VERIFY_MATH, "1 - \\frac{1}{\\mathrm{e}}", "\\boxed{1-e^{-1}}", 1},
+    {VERIFY_MATH, "1-\\frac1e", "\\boxed{\\frac{e-1}{e}}", 1},
+    {VERIFY_MATH, "(1,\\frac{9}{2})", "\\boxed{(1,4.6)}", 0},
+    {VERIFY_MATH, "(1,\\frac92)", "\\boxed{(4.5,1)}", 0},
+    {VERIFY_MATH, "(1,2)", "\\boxed{[1,2]}", 0},
+    {VERIFY_MATH, "(1,2)", "\\boxed{1,2}", 0},
+    {VERIFY_MATH, "\\{1,2\\}", "\\boxed{\\{2,1\\}}", 1},
+    {VERIFY_MATH, "\\{1,2\\}", "\\boxed{\\{2,1,1\\}}", 0},
+    {VERIFY_MATH, "\\{1,2,3\\}", "\\boxed{1, 2, 3}", 1},
+    {VERIFY_MATH, "1,2", "\\boxed{2,1}", 1},
+    {VERIFY_MATH, "1,2", "\\boxed{x=1, x=2}", 1},
+    {VERIFY_MATH, "x=1,x=2", "\\boxed{2 \\text{ or } 1}", 1},
+    {VERIFY_MATH, "1, 2", "\\boxed{2 and 1}", 1},
+    {VERIFY_MATH, "\\frac{x+2}{7}", "\\boxed{\\frac{x}{7}+\\frac{2}{7}}", 1},
+    {VERIFY_MATH, "\\frac{x+2}{7}", "\\boxed{\\frac{x}{7}+\\frac{3}{7}}", 0},
+    {VERIFY_MATH, "x^2-1", "\\boxed{(x-1)(x+1)}", 1},
+    {VERIFY_MATH, "x^2-1", "\\boxed{(x-1)^2}", 0},
+    {VERIFY_MATH, "D=(0,1)", "\\boxed{(0,1)}", 1},
+    {VERIFY_MATH, "D=(0,1)", "\\boxed{D=(0,1]}", 0},
+    {VERIFY_MATH, "(0,1)", "\\boxed{D=(0,1)}", 1},
+    {VERIFY_MATH, "(0,1)", "\\boxed{x\\in(0,1)}", 1},
+    {VERIFY_MATH, "3", "\\boxed{3 days}", 1},
+    {VERIFY_MATH, "3", "\\boxed{3\\text{ hours}}", 1},
+    {VERIFY_MATH, "3 days", "\\boxed{3 hours}", 0},
+    {VERIFY_MATH, "3\\text{ days}", "\\boxed{3 day}", 1},
+    {VERIFY_MATH, "60", "\\boxed{60 km/h}", 1},
+    {VERIFY_MATH, "60", "\\boxed{60\\text{ km/h}}", 1},
+    {VERIFY_MATH, "60", "\\boxed{60\\ \\mathrm{km}/\\mathrm{h}}", 1},
+    {VERIFY_MATH, "12", "\\boxed{12 square units}", 1},
+    {VERIFY_MATH, "12", "\\boxed{12 cm^2}", 1},
+    {VERIFY_MATH, "12", "\\boxed{12\\,\\mathrm{cm}^{2}}", 1},
+    {VERIFY_MATH, "12", "\\boxed{12cm}", 1},
+    {VERIFY_MATH, "12", "\\boxed{12 m}", 1},
+    {VERIFY_MATH, "12", "\\boxed{12 x}", 0},
+    {VERIFY_MATH, "12", "\\boxed{12 million}", 0},
+    {VERIFY_MATH, "12", "\\boxed{12 and a half}", 0},
+    {VERIFY_MATH, "12\\pi", "\\boxed{12\\pi \\text{ cm}^2}", 1},
+    {VERIFY_MATH, "12\\pi", "\\boxed{12\\pi cm}", 1},
+    {VERIFY_MATH, "9.8", "\\boxed{9.8 m/s^2}", 1},
+    {VERIFY_MATH, "\\frac{\\sqrt{3}}{2}", "\\boxed{\\frac{1}{2}\\sqrt{3}}", 1},
+    {VERIFY_MATH, "\\frac{\\sqrt3}{2}", "\\boxed{\\sqrt{3}/2}", 1},
+    {VERIFY_MATH, "\\frac{\\sqrt3}{3}", "\\boxed{\\frac{1}{\\sqrt3}}", 1},
+    {VERIFY_MATH, "\\frac{\\sqrt3}{2}", "\\boxed{\\frac{\\sqrt2}{2}}", 0},
+    {VERIFY_MATH, "\\sqrt{8}", "\\boxed{2\\sqrt{2}}", 1},
+    {VERIFY_MATH, "\\sqrt[3]{8}", "\\boxed{2}", 1},
+    {VERIFY_MATH, "2\\sqrt{3}", "\\boxed{2\\times\\sqrt{3}}", 1},
+    {VERIFY_MATH, "2\\sqrt3", "\\boxed{2*sqrt(3)}", 1},
+    {VERIFY_MATH, "2\\sqrt3", "\\boxed{3\\sqrt2}", 0},
+    {VERIFY_MATH, "3\\times10^8", "\\boxed{3e8}", 1},
+    {VERIFY_MATH, "3\\times 10^{8}", "\\boxed{300000000}", 1},
+    {VERIFY_MATH, "3 \\cdot 10^{-4}", "\\boxed{0.0003}", 1},
+    {VERIFY_MATH, "3\\times10^8", "\\boxed{3\\times10^9}", 0},
+    {VERIFY_MATH, "2^{10}", "\\boxed{1024}", 1},
+    {VERIFY_MATH, "2^{100}", "\\boxed{2^{100}+1}", 0},
+    {VERIFY_MATH, "10^{20}", "\\boxed{100000000000000000000}", 1},
+    {VERIFY_MATH, "10^{20}", "\\boxed{100000000000000000001}", 0},
+    {VERIFY_MATH, "\\frac12", "\\boxed{0.5}", 1},
+    {VERIFY_MATH, "\\frac{3}{4}", "\\boxed{\\frac{6}{8}}", 1},
+    {VERIFY_MATH, "\\frac{1}{6}", "\\boxed{\\frac{1}{2}-\\frac{1}{3}}", 1},
+    {VERIFY_MATH, "\\frac56", "\\boxed{\\frac12+\\frac13}", 1},
+    {VERIFY_MATH, "\\frac56", "\\boxed{\\frac12+\\frac14}", 0},
+    {VERIFY_MATH, "x<5", "\\boxed{5>x}", 1},
+    {VERIFY_MATH, "x\\le5", "\\boxed{x \\leq 5}", 1},
+    {VERIFY_MATH, "x<5", "\\boxed{x>5}", 0},
+    {VERIFY_MATH, "y=2x+3", "\\boxed{2x+3}", 1},
+    {VERIFY_MATH, "y=2x+3", "\\boxed{y=3+2x}", 1},
+    {VERIFY_MATH, "y=2x+3", "\\boxed{y=2x-3}", 0},
+    {VERIFY_MATH, "(-\\infty,2)\\cup(3,\\infty)", "\\boxed{(3,\\infty)\\cup(-\\infty,2)}", 1},
+    {VERIFY_MATH, "(-\\infty,2)\\cup(3,\\infty)", "\\boxed{(-\\infty, 2) \\cup [3, \\infty)}", 0},
+    {VERIFY_MATH, "act", "\\boxed{cat}", 0},
+    {VERIFY_MATH, "\\text{east}", "\\boxed{\\text{seat}}", 0},
+    {VERIFY_MATH, "\\text{no}", "\\boxed{no}", 1},
+    {VERIFY_MATH, "\\frac{1}{0}", "\\boxed{0}", 0},
+    {VERIFY_MATH, "0", "\\boxed{\\frac10}", 0},
+    {VERIFY_MATH, "5", "\\boxed{\\frac{5}{0}}", 0},
+    {VERIFY_MATH, "\\frac{2}{3}", "\\boxed{0.6667}", 0},
+    {VERIFY_MATH, "\\pi", "\\boxed{3.14}", 0},
+    {VERIFY_MATH, "\\pi", "\\boxed{3.14159265}", 1},
+    {VERIFY_MATH, "90^\\circ", "\\boxed{90}", 1},
+    {VERIFY_MATH, "90", "\\boxed{90 degrees}", 1},
+    {VERIFY_MATH, "\\$10", "\\boxed{10 dollars}", 1},
+    {VERIFY_MATH, "10", "\\boxed{\\$10.00}", 1},
+    {VERIFY_MATH, "1,234", "\\boxed{1234}", 1},
+    {VERIFY_MATH, "\\sin x", "\\boxed{\\sin(x)}", 1},
+    {VERIFY_MATH, "\\log_2 3", "\\boxed{\\log_3 2}", 0},
+    {VERIFY_MATH, "\\ln 2", "\\boxed{\\log 2}", 1},
+    {VERIFY_MATH, "\\frac{\\pi}{4}", "\\boxed{\\pi/4}", 1},
+    {VERIFY_MATH, "3+4i", "\\boxed{4i+3}", 1},
+    {VERIFY_MATH, "3+4i", "\\boxed{3-4i}", 0},
+    {VERIFY_MATH, "6!", "\\boxed{720}", 1},
+    {VERIFY_MATH, "a_1+a_2", "\\boxed{a_2+a_1}", 1},
+    {VERIFY_MATH, "a_1", "\\boxed{a_2}", 0},
+    {VERIFY_MATH, "\\frac{x}{y}z", "\\boxed{\\frac{xz}{y}}", 1},
+    {VERIFY_MATH, "13", "Thinking.\nAnswer: 13\nThis was checked with 5 cases.", 1},
+    {VERIFY_MATH, "13", "Answer: 12\nBut 13 is near", 0},
+    {VERIFY_MATH, "13", "Answer: $13$.", 1},
+    {VERIFY_MATH, "13", "**Answer:** 13\n\nDone 7", 1},
+    {VERIFY_MATH, "13", "answer: 13", 1},
+    {VERIFY_MATH, "13", "Answer:\n13", 1},
+    {VERIFY_MATH, "13", "Answer: 13 apples are left.\n2", 1},
+    {VERIFY_MATH, "13", "Answer: 13, 14", 0},
+    {VERIFY_MATH, "14", "Answer: 13, 14", 0},
+    {VERIFY_MATH, "14", "Answer: 13 or 14", 0},
+    {VERIFY_MATH, "\\frac34", "Answer: $\\frac{3}{4}$\n1", 1},
+    {VERIFY_MATH, "13", "Answer: 12\nAnswer: 13", 1},
+    {VERIFY_MATH, "13", "Answer: \\boxed{13}", 1},
+    {VERIFY_MATH, "13", "Final Answer: 13", 1},
+    {VERIFY_MATH, "42", "<think>\\boxed{42}", 0},
+    {VERIFY_MATH, "42", "a</think>\\boxed{42}", 1},
+    {VERIFY_MATH, "42", "<think>a</think>\\boxed{42}<think>", 0},
+    {VERIFY_GSM8K, "42", "<think>#### 42", 0},
+    {VERIFY_GSM8K, "42", "#### 42\n#### 43", 0},
+    {VERIFY_GSM8K, "42", "####42", 1},
+    {VERIFY_GSM8K, "-5", "#### -$5", 1},
+    {VERIFY_GSM8K, "5", "#### \\$5.00", 1},
+    {VERIFY_GSM8K, "5", "#### **5**", 1},
+    {VERIFY_GSM8K, "5", "#### 5 dollars", 1},
+    {VERIFY_GSM8K, "1234", "#### $1,234.", 1},
+    {VERIFY_GSM8K, "1234", "#### $1,235", 0},
+    {VERIFY_GSM8K, "18", "#### 18.5", 0},
+    {VERIFY_GSM8K, "5", "#### x5", 0},
+    {VERIFY_CHOICE, "B", "A and B", 0},
+    {VERIFY_CHOICE, "B", "<think>B", 0},
+    {VERIFY_CHOICE, "B", "B.", 1},
+    {VERIFY_CHOICE, "B", "\\boxed{B, C}", 0},
+    {VERIFY_CHOICE, "B", "The answer is (B).", 1},
+    {VERIFY_CHOICE, "B", "A or B", 0},
+    {VERIFY_CHOICE, "B", "B or C", 0},
+    {VERIFY_CHOICE, "B", "B, C", 0},
+    {VERIFY_CHOICE, "B", "A/B", 0},
+    {VERIFY_CHOICE, "B", "(A)(B)(C)(D)", 0},
+    {VERIFY_CHOICE, "D", "A, B, C, D", 0},
+    {VERIFY_CHOICE, "D", "(A), (B), (C), (D)", 0},
+    {VERIFY_CHOICE, "A", "A, B, C, D", 0},
+    {VERIFY_CHOICE, "B", "The answer is B or C", 0},
+    {VERIFY_CHOICE, "B", "The answer is B, C or D.", 0},
+    {VERIFY_CHOICE, "B", "B. C is wrong because it is too large.", 1},
+    {VERIFY_CHOICE, "B", "The answer is B, not C", 1},
+    {VERIFY_CHOICE, "B", "The answer is A. Wait, the answer is B.", 1},
+    {VERIFY_CHOICE, "A", "A.\nB.\nC.\nD.", 0},
+    {VERIFY_CHOICE, "D", "A B C D", 0},
+    {VERIFY_CHOICE, "A", "ABCD", 0},
+    {VERIFY_CHOICE, "D", "The answer is A, B, C, D", 0},
+    {VERIFY_CHOICE, "A", "The answer is A, B, C, D", 0},
+    {VERIFY_CHOICE, "B", "The answer is A and B", 0},
+    {VERIFY_CHOICE, "A", "The answer is A and B", 0},
+    {VERIFY_CHOICE, "A", "The answer is A and not B", 1},
+    {VERIFY_CHOICE, "B", "Of A, B, C and D, the right one is B.", 1},
+    {VERIFY_REGEX, ".*", "<think>a", 0},
+    {VERIFY_EXACT, "<think>7", "<think>7", 0},
+    {VERIFY_MATH, "3", "\\boxed{\\text{3 days}}", 1},
+    {VERIFY_MATH, "42", "\\boxed{\\textbf{42}}", 1},
+    {VERIFY_MATH, "(1,2)", "\\boxed{\\text{(1, 2)}}", 1},
+    {VERIFY_MATH, "3", "\\boxed{3~\\text{days}}", 1},
+    {VERIFY_MATH, "3", "\\boxed{\\mathrm{3\\,days}}", 1},
+    {VERIFY_MATH, "3", "\\boxed{3 days.}", 1},
+    {VERIFY_MATH, "3", "Answer: 3 days", 1},
+    {VERIFY_MATH, "3", "Answer: $3$ days", 1},
+    {VERIFY_MATH, "3\\%", "\\boxed{3 \\%}", 1},
+    {VERIFY_MATH, "3", "\\boxed{3\\ \\text{cm}^3}", 1},
+    {VERIFY_MATH, "0.001", "\\boxed{10^{-3}}", 1},
+    {VERIFY_MATH, "1500", "\\boxed{1.5 \\times 10^3}", 1},
+    {VERIFY_MATH, "1500", "\\boxed{1.5\\cdot10^{3}}", 1},
+    {VERIFY_MATH, "1.5 \\cdot 10^3", "\\boxed{1.5 \\times 10^{3}}", 1},
+    {VERIFY_MATH, "1500", "\\boxed{1.5*10^3}", 1},
+    {VERIFY_MATH, "1500", "\\boxed{1.5 x 10^3}", 0},
+    {VERIFY_MATH, "\\frac{a+b}{c}", "\\boxed{\\frac{a}{c}+\\frac{b}{c}}", 1},
+    {VERIFY_MATH, "\\frac{a+b}{c}", "\\boxed{\\frac{a}{b}+\\frac{b}{c}}", 0},
+    {VERIFY_MATH, "\\frac{x+2}{7}", "\\boxed{\\dfrac{x+2}7}", 1},
+    {VERIFY_MATH, "\\frac{x+2}{7}", "\\boxed{(x+2)/7}", 1},
+    {VERIFY_MATH, "\\frac{x+2}{7}", "\\boxed{\\frac{1}{7}(x+2)}", 1},
+    {VERIFY_MATH, "((1,2),(3,4))", "\\boxed{((1,2),(3,4))}", 1},
+    {VERIFY_MATH, "(1,2),(3,4)", "\\boxed{(3,4),(1,2)}", 1},
+    {VERIFY_MATH, "(1,2), (3,4)", "\\boxed{(3, 4) and (1, 2)}", 1},
+    {VERIFY_MATH, "(1,2),(3,4)", "\\boxed{(2,1),(4,3)}", 0},
+    {VERIFY_MATH, "(\\frac12,3)", "\\boxed{\\left( 0.5, 3\\right)}", 1},
+    {VERIFY_MATH, "\\{1,2\\}", "\\boxed{\\left\\{2, 1\\right\\}}", 1},
+    {VERIFY_MATH, "\\{1,2\\}", "\\boxed{\\lbrace 1,2\\rbrace}", 1},
+    {VERIFY_MATH, "(1,2)", "\\boxed{\\big(1,2\\big)}", 1},
+    {VERIFY_MATH, "1234", "\\boxed{1{,}234}", 1},
+    {VERIFY_MATH, "\\{1,2\\}", "\\boxed{x \\in \\{1,2\\}}", 1},
+    {VERIFY_MATH, "x+1", "\\boxed{f(x)=x+1}", 1},
+    {VERIFY_MATH, "f(x)=x+1", "\\boxed{1+x}", 1},
+    {VERIFY_MATH, "5", "\\boxed{x_1=5}", 1},
+    {VERIFY_MATH, "5", "\\boxed{f(x)=6}", 0},
+    {VERIFY_MATH, "\\{0.5,2\\}", "\\boxed{\\{\\frac12,2\\}}", 1},
+    {VERIFY_MATH, "[0,1)", "\\boxed{[0,1]}", 0},
+    {VERIFY_MATH, "[0,1)", "\\boxed{[0, 1)}", 1},
+    {VERIFY_MATH, "(3,\\infty)", "\\boxed{(3,+\\infty)}", 1},
+    {VERIFY_MATH, "(-\\infty,3]", "\\boxed{(-\\infty, 3]}", 1},
+    {VERIFY_MATH, "2\\sqrt3", "\\boxed{2\\cdot\\sqrt{3}}", 1},
+    {VERIFY_MATH, "2\\cdot 3", "\\boxed{6}", 1},
+    {VERIFY_MATH, "12", "\\boxed{3\\cdot4}", 1},
+    {VERIFY_MATH, "6xy", "\\boxed{2x\\cdot3y}", 1},
+    {VERIFY_MATH, "\\frac{3}{4}", "\\boxed{\\frac{3}{4}\\text{ of the cake}}", 1},
+    {VERIFY_MATH, "4", "\\boxed{4 apples and 3 pears}", 0},
+    {VERIFY_MATH, "4", "\\boxed{4 more}", 1},
+    {VERIFY_MATH, "4", "\\boxed{4 to 5}", 0},
+    {VERIFY_MATH, "4", "\\boxed{4 dozen}", 0},
+    {VERIFY_MATH, "4 hours", "\\boxed{4 h}", 1},
+    {VERIFY_MATH, "4 \\text{ m}", "\\boxed{4 \\text{ meters}}", 1},
+    {VERIFY_MATH, "4 kg", "\\boxed{4 g}", 0},
+    {VERIFY_MATH, "25", "\\boxed{25 square meters}", 1},
+    {VERIFY_MATH, "25", "\\boxed{25\\text{ m}^2}", 1},
+    {VERIFY_MATH, "25\\pi", "\\boxed{25\\pi}", 1},
+    {VERIFY_MATH, "25\\pi", "\\boxed{25}", 0},
+    {VERIFY_MATH, "5", "\\boxed{5:00}", 0},
+    {VERIFY_MATH, "5:30", "\\boxed{5:30}", 1},
+    {VERIFY_MATH, "5:30", "\\boxed{5:30\\text{ p.m.}}", 1},
+    {VERIFY_MATH, "\\text{Monday}", "\\boxed{Monday}", 1},
+    {VERIFY_MATH, "\\text{Monday}", "\\boxed{\\text{Sunday}}", 0},
+    {VERIFY_MATH, "-\\frac12", "\\boxed{\\frac{-1}{2}}", 1},
+    {VERIFY_MATH, "-\\frac12", "\\boxed{\\frac{1}{-2}}", 1},
+    {VERIFY_MATH, "\\frac{\\sqrt2}{2}", "\\boxed{\\frac{1}{\\sqrt{2}}}", 1},
+    {VERIFY_MATH, "\\sqrt{2}", "\\boxed{1.41}", 0},
+    {VERIFY_MATH, "\\sqrt2", "\\boxed{1.41421356}", 1},
+    {VERIFY_MATH, "x^2+2x+1", "\\boxed{(x+1)^2}", 1},
+    {VERIFY_MATH, "2^{n+1}", "\\boxed{2\\cdot2^n}", 1},
+    {VERIFY_MATH, "\\log 8", "\\boxed{3\\log 2}", 1},
+    {VERIFY_MATH, "e^{2x}", "\\boxed{(e^x)^2}", 1},
+    {VERIFY_MATH, "\\tan x", "\\boxed{\\frac{\\sin x}{\\cos x}}", 1},
+    {VERIFY_MATH, "\\binom{5}{2}", "\\boxed{10}", 1},
+    {VERIFY_MATH, "5!", "\\boxed{120}", 1},
+    {VERIFY_MATH, "C(5,2)", "\\boxed{10}", 0},
+    {VERIFY_MATH, "\\frac{1}{3}", "\\boxed{0.333}", 0},
+    {VERIFY_MATH, "y=3,x=2", "\\boxed{x=2,y=3}", 1},
+    {VERIFY_MATH, "x=2,y=3", "\\boxed{x=3,y=2}", 0},
+    {VERIFY_MATH, "0", "\\boxed{-0.0}", 1},
+    {VERIFY_MATH, "10", "\\boxed{10.0}", 1},
+    {VERIFY_MATH, "1/2", "\\boxed{2/4}", 1},
+    {VERIFY_MATH, "12", "\\boxed{\\boxed{12}}", 1},
+    {VERIFY_MATH, "a", "\\boxed{b}", 0},
+    {VERIFY_MATH, "x", "\\boxed{y}", 0},
+    {VERIFY_MATH, "\\infty", "\\boxed{-\\infty}", 0},
+    {VERIFY_MATH, "\\infty", "\\boxed{\\infty}", 1},
+    {VERIFY_MATH, "0", "\\boxed{\\infty}", 0},
+    {VERIFY_MATH, "1", "\\boxed{\\infty}", 0},
+    {VERIFY_MATH, "i", "\\boxed{-i}", 0},
+    {VERIFY_MATH, "2i", "\\boxed{2j}", 0},
+    {VERIFY_MATH, "3", "\\boxed{\\pi}", 0},
+    {VERIFY_MATH, "3.14", "\\boxed{\\pi}", 0},
+    {VERIFY_MATH, "1,2,3", "\\boxed{1,2}", 0},
+    {VERIFY_MATH, "1,2,3", "\\boxed{1,2,3,4}", 0},
+    {VERIFY_MATH, "7", "\\boxed{6.99999}", 0},
+    {VERIFY_MATH, "42", "#### 42", 1},
+    {VERIFY_MATH, "42", "#### **42**", 1},
+    {VERIFY_MATH, "42", "The answer is $42$.", 1},
+    {VERIFY_MATH, "42", "\\fbox{42}", 1},
+    {VERIFY_MATH, "42", "\\boxed 42", 1},
+    {VERIFY_CHOICE, "B", "B: 42", 1},
+    {VERIFY_CHOICE, "B", "The correct answer is **B**.", 1},
+    {VERIFY_CHOICE, "B", "**Answer: B**", 1},
+    {VERIFY_CHOICE, "B", "\\boxed{\\text{B, C}}", 0},
+    {VERIFY_CHOICE, "C", "Either B or C, so C", 1},
+    {VERIFY_CHOICE, "C", "Not A or B. The answer is C.", 1},
+    {VERIFY_CHOICE, "B", "(B) or (C)", 0},
+    {VERIFY_CHOICE, "B", "B and C", 0},
+    {VERIFY_CHOICE, "B", "B & C", 0},
+    {VERIFY_CHOICE, "D", "B, C, D", 0},
+    {VERIFY_MATH, "1", "\\boxed{\\text{-\\text{-\\text{1}}}}", 0},
+    {VERIFY_MATH, "1000/3", "\\boxed{\\frac{1,000}{3}}", 1},
+    {VERIFY_MATH, "1000/3", "\\boxed{1,000/3}", 1},
+    {VERIFY_MATH, "1/3", "\\boxed{33.333333\\%}", 1},
+    {VERIFY_MATH, "1/4", "\\boxed{25\\%}", 1},
+    {VERIFY_MATH, "1/4", "\\boxed{\\frac{50}{2}\\%}", 1},
+    {VERIFY_MATH, "1/4", "\\boxed{26\\%}", 0},
     /* choice */
     {VERIFY_CHOICE, "B", "B", 1},
     {VERIFY_CHOICE, "B", "(B)", 1},
@@ -352,20 +630,41 @@ static void test_verifiers(void **state)
     assert_int_equal(wrong, 0);
 }
 
-static void test_gsm8k_looks_at_the_last_300_characters(void **state)
+static void test_text_behind_a_gsm8k_answer_does_not_hide_it(void **state)
 {
     struct buffer answer = {0};
     double score;
     (void)state;
-    buffer_printf(&answer, "#### 72");
-    for (int i = 0; i < 293; i++)
-        buffer_printf(&answer, "\xc3\xa9"); /* 2 bytes each: the limit counts characters */
+    buffer_printf(&answer, "#### 72\n");
+    for (int i = 0; i < 400; i++)
+        buffer_printf(&answer, "and so ");
     assert_int_equal(verify(&score, VERIFY_GSM8K, "72", answer.data), 0);
     assert_true(score == 1);
-    buffer_printf(&answer, "...");
-    assert_int_equal(verify(&score, VERIFY_GSM8K, "72", answer.data), 0);
-    assert_true(score == 0);
     buffer_release(&answer);
+}
+
+/* Deep, long and huge formulas must not hang or overflow the stack. */
+static void test_formulas_that_are_traps(void **state)
+{
+    static const char *const repeated[] = {"(",        "{",       "2^", "9!+", "3000!*", "\\frac", "\\sqrt",
+                                           "\\text{-", "\\binom", "1,", "(1,", "-",      "\\pm",   "="};
+    double score;
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(repeated); i++)
+        for (i64 length = 100; length <= 1000000; length *= 100) {
+            struct buffer answer = {0};
+            buffer_printf(&answer, "\\boxed{x");
+            while (answer.length < length)
+                buffer_printf(&answer, "%s", repeated[i]);
+            buffer_printf(&answer, "x}");
+            assert_int_equal(verify(&score, VERIFY_MATH, "x+1,x+2,x+3", answer.data), 0);
+            assert_true(score == 0);
+            buffer_release(&answer);
+        }
+    assert_int_equal(verify(&score, VERIFY_MATH, "23!!", "\\boxed{1000000000000000!}"), 0);
+    assert_true(score == 0);
+    assert_int_equal(verify(&score, VERIFY_MATH, "9^{9^{9^{9}}}", "\\boxed{9^{9^{9^{8}}}}"), 0);
+    assert_true(score == 0);
 }
 
 static void test_ground_truths_that_are_none(void **state)
@@ -557,7 +856,7 @@ static void test_order_has_each_prompt_once_an_epoch(void **state)
 
 /* ---- Programs ---- */
 
-static int ask(struct json **answers, const char *script, i64 count, double seconds)
+static int ask_within(struct json **answers, const char *script, i64 count, const struct program_limits *limits)
 {
     char *const argv[] = {"sh", "-c", (char *)script, NULL};
     struct json *questions[300] = {0};
@@ -567,11 +866,16 @@ static int ask(struct json **answers, const char *script, i64 count, double seco
         json_set(questions[i], "response",
                  json_of_string("an answer that takes some room in the pipe, and more, and more"));
     }
-    int status = program_ask(answers, argv, questions, count, seconds);
+    int status = program_ask(answers, argv, questions, count, limits);
     for (i64 i = 0; i < count; i++)
         json_free(questions[i]);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child process remains */
     return status;
+}
+
+static int ask(struct json **answers, const char *script, i64 count, double seconds)
+{
+    return ask_within(answers, script, count, &(struct program_limits){.seconds = seconds});
 }
 
 static void test_programs(void **state)
@@ -625,7 +929,7 @@ static void test_bad_programs(void **state)
     }
     struct json *answers[1], *question = json_object();
     char *const nobody[] = {"/no/such/file", NULL};
-    assert_int_equal(program_ask(answers, nobody, &question, 1, 1), -1);
+    assert_int_equal(program_ask(answers, nobody, &question, 1, &(struct program_limits){.seconds = 1}), -1);
     assert_non_null(strstr(error_text(), "/no/such/file"));
     json_free(question);
 }
@@ -641,6 +945,201 @@ static void test_full_pipes(void **state)
     for (i64 i = 0; i < 300; i++)
         json_free(answers[i]);
     memory_free(script);
+}
+
+/* ---- Hostile programs ---- */
+
+/* Asks one question. The program answers 1 if `condition`, a shell command, succeeds, else 0. -1: no
+ * answer. */
+static double score_of(const char *condition, const struct program_limits *limits)
+{
+    struct json *answers[1];
+    char *script = string_format("if %s; then echo '{\"score\":1}'; else echo '{\"score\":0}'; fi", condition);
+    double score = -1;
+    if (ask_within(answers, script, 1, limits) == 0) {
+        score = json_number(json_get(answers[0], "score"), -1);
+        json_free(answers[0]);
+    }
+    memory_free(script);
+    return score;
+}
+
+/* Processes whose command line has the text. */
+static i64 running(const char *text)
+{
+    char **names;
+    i64 count, found = 0;
+    require(directory_list(&names, &count, "/proc") == 0, "%s", error_text());
+    for (i64 i = 0; i < count; i++) {
+        char *path = string_format("/proc/%s/cmdline", names[i]), line[4096];
+        FILE *file = fopen(path, "re");
+        size_t n = file ? fread(line, 1, sizeof line, file) : 0;
+        found += memmem(line, n, text, strlen(text)) != NULL;
+        if (file)
+            fclose(file);
+        memory_free(path);
+    }
+    string_list_free(names, count);
+    return found;
+}
+
+static void nothing_outlives_a_program(void **state)
+{
+    static const char *const scripts[] = {
+        "setsid sleep %s & echo '{\"score\":1}'",
+        "(setsid sh -c 'sleep %s & sleep %s' > /dev/null 2>&1 < /dev/null &); echo '{\"score\":1}'",
+        "(trap '' HUP TERM; setsid nohup sleep %s > /dev/null 2>&1 &) & echo '{\"score\":1}'; sleep %s",
+        "setsid sh -c 'while :; do sleep %s & sleep 0.01; done' & sleep 0.2; echo '{\"score\":1}'",
+    };
+    char seconds[32];
+    (void)state;
+    snprintf(seconds, sizeof seconds, "60.%ld", (long)getpid());
+    for (i64 i = 0; i < COUNT_OF(scripts); i++) {
+        struct json *answers[1];
+        char *script = string_format(scripts[i], seconds, seconds);
+        assert_int_equal(ask(answers, script, 1, TEST_SECONDS_MOST), 0);
+        assert_int_equal(running(seconds), 0);
+        json_free(answers[0]);
+        memory_free(script);
+    }
+}
+
+/* Children of the caller that are not the program's must live on. */
+static void other_children_are_left_alone(void **state)
+{
+    struct json *answers[1], *question = json_object();
+    char *const argv[] = {"sh", "-c", "setsid sleep 60 & echo '{\"score\":1}'", NULL};
+    (void)state;
+    pid_t other = fork();
+    if (other == 0)
+        for (;;)
+            pause();
+    assert_int_equal(program_ask(answers, argv, &question, 1, &(struct program_limits){.seconds = TEST_SECONDS_MOST}),
+                     0);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), 0);
+    kill(other, SIGKILL);
+    assert_int_equal(waitpid(other, NULL, 0), other);
+    json_free(answers[0]);
+    json_free(question);
+}
+
+static void programs_have_limits(void **state)
+{
+    char *path = string_format("/dev/shm/weft-verify-%ld-big", (long)getpid()), *script;
+    const struct program_limits limits = {
+        .seconds = TEST_SECONDS_MOST, .memory_mb = 200, .processes = 20, .file_mb = 1};
+    struct buffer written = {0};
+    struct json *answers[1];
+    (void)state;
+    assert_int_equal(ask_within(answers, "while :; do sleep 60 & done", 1, &limits), -1);
+    assert_non_null(strstr(error_text(), "program_processes"));
+    assert_int_equal(ask_within(answers, "while :; do setsid sleep 60 & done", 1, &limits), -1);
+    assert_non_null(strstr(error_text(), "program_processes"));
+    assert_true(score_of("tail /dev/zero 2> /dev/null", &limits) == 0); /* wants all memory */
+    script = string_format("head -c 3000000 /dev/zero > %s 2> /dev/null", path);
+    assert_true(score_of(script, &limits) == 0);
+    assert_int_equal(file_read(&written, path), 0);
+    assert_int_equal(written.length, 1000000);
+    assert_true(score_of("[ \"$(ulimit -c)\" = 0 ] && [ \"$(ulimit -t)\" -gt 0 ]", &limits) == 1);
+    assert_true(score_of("grep -q 'NoNewPrivs:.1' /proc/self/status", &limits) == 1);
+    assert_int_equal(ask(answers, "kill -STOP $$", 1, 0.1), -1);
+    assert_int_equal(ask(answers, "exec 0<&-; i=0; while [ $i -lt 17 ]; do l=\"[$l$l\"; i=$((i+1)); done; echo $l", 1,
+                         TEST_SECONDS_MOST),
+                     -1);
+    unlink(path);
+    buffer_release(&written);
+    memory_free(script);
+    memory_free(path);
+}
+
+static void programs_see_named_variables_only(void **state)
+{
+    char *names[] = {"WEFT_SECRET"};
+    const struct program_limits without = {.seconds = TEST_SECONDS_MOST},
+                                with = {.seconds = TEST_SECONDS_MOST, .environment = {names, 1}};
+    (void)state;
+    setenv("WEFT_SECRET", "1", 1);
+    setenv("WEFT_SECRET_2", "1", 1);
+    assert_true(score_of("env | grep -q WEFT_SECRET", &without) == 0);
+    assert_true(score_of("env | grep -q ^WEFT_SECRET=1", &with) == 1);
+    assert_true(score_of("env | grep -q WEFT_SECRET_2", &with) == 0);
+    assert_true(score_of("env | grep -q ^PATH=", &without) == 1);
+    unsetenv("WEFT_SECRET");
+    unsetenv("WEFT_SECRET_2");
+}
+
+static void scores_and_observations_are_bounded(void **state)
+{
+    static const struct bad_program bad[] = {
+        {"echo '{\"score\": 1000001}'", "1e6"},
+        {"echo '{\"score\": -1e7}'", "1e6"},
+        {"echo '{\"score\": 1e999}'", "line 1"},
+        {"echo '{\"score\": NaN}'", "line 1"},
+        {"printf '{\"observation\":\"'; head -c 1048577 /dev/zero | tr '\\0' x; echo '\"}'", "observation"}};
+    struct json *answers[1];
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(bad); i++) {
+        assert_int_equal(ask(answers, bad[i].script, 1, TEST_SECONDS_MOST), -1);
+        if (!strstr(error_text(), bad[i].message))
+            fail_msg("%s: \"%s\" lacks \"%s\"", bad[i].script, error_text(), bad[i].message);
+    }
+}
+
+/* A program may write any number of messages and still answer; few of them are passed on. */
+static void messages_are_capped(void **state)
+{
+    char *path = string_format("/dev/shm/weft-verify-%ld-messages", (long)getpid());
+    struct buffer passed = {0};
+    int before = dup(2), file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    (void)state;
+    require(before >= 0 && file >= 0 && dup2(file, 2) == 2, "cannot redirect");
+    double score =
+        score_of("head -c 5000000 /dev/zero | tr '\\0' x >&2", &(struct program_limits){.seconds = TEST_SECONDS_MOST});
+    dup2(before, 2);
+    close(before);
+    close(file);
+    assert_int_equal(file_read(&passed, path), 0);
+    assert_true(score == 1);
+    assert_in_range(passed.length, 65536, 66000);
+    buffer_release(&passed);
+    unlink(path);
+    memory_free(path);
+}
+
+static void a_sandbox_shows_no_network_no_processes_and_no_writable_file(void **state)
+{
+    const struct program_limits limits = {.seconds = TEST_SECONDS_MOST, .sandbox = 1},
+                                open_limits = {.seconds = TEST_SECONDS_MOST};
+    char *flag = string_format("/tmp/weft-verify-%ld-flag", (long)getpid());
+    char *kill_us = string_format("kill -0 %ld 2> /dev/null", (long)getpid());
+    char *write_here = string_format("( : > %s ) 2> /dev/null", flag);
+    (void)state;
+    if (program_check_sandbox()) {
+        print_message("%s\n", error_text());
+        assert_non_null(strstr(error_text(), "sandbox: off"));
+        assert_true(score_of("true", &limits) == -1);
+    } else {
+        assert_true(score_of("true", &limits) == 1);
+        assert_true(score_of(kill_us, &open_limits) == 1);
+        assert_true(score_of(kill_us, &limits) == 0);
+        assert_true(score_of(write_here, &limits) == 0);
+        assert_false(file_exists(flag));
+        unlink(flag);
+        assert_true(score_of("( echo 1 > \"$TMPDIR/a\" ) && [ \"$(cat /dev/shm/a)\" = 1 ]", &limits) == 1);
+        assert_true(score_of("[ -e /dev/shm/a ]", &limits) == 0); /* gone with the program */
+        assert_true(score_of("ls /proc/net/dev > /dev/null 2>&1 && grep -qv 'lo:' /proc/net/dev && "
+                             "[ $(grep -c : /proc/net/dev) -gt 1 ]",
+                             &limits) == 0);
+        assert_true(score_of("[ ! -e /proc/self/status ] || grep -q 'CapEff:.0*$' /proc/self/status", &limits) == 1);
+        assert_true(score_of("[ -w /proc/sys/kernel/hostname ]", &limits) == 0);
+        assert_true(score_of("unshare -Urm mount -o remount,rw,bind / 2> /dev/null", &limits) == 0);
+        struct json *answers[1];
+        assert_int_equal(ask_within(answers, "setsid sleep 60 & echo '{\"score\":1}'", 1, &limits), 0);
+        json_free(answers[0]);
+    }
+    memory_free(flag);
+    memory_free(kill_us);
+    memory_free(write_here);
 }
 
 /* ---- Judging ---- */
@@ -695,8 +1194,8 @@ static void test_rewards_are_written_and_replayed(void **state)
     char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
     char *path = path_join(directory, "rewards.jsonl");
     char *argv[] = {"sh", "-c", "while read line; do echo '{\"score\": 0.5}'; done"}, *broken[] = {"false"};
-    struct grader_settings good = {.program = {argv, 3}, .seconds = TEST_SECONDS_MOST},
-                           bad = {.program = {broken, 1}, .seconds = TEST_SECONDS_MOST};
+    struct grader_settings good = {.program = {argv, 3}, .limits.seconds = TEST_SECONDS_MOST},
+                           bad = {.program = {broken, 1}, .limits.seconds = TEST_SECONDS_MOST};
     struct buffer first = {0}, second = {0};
     (void)state;
     require(directory_remove(directory) == 0 && directory_make(directory) == 0, "%s", error_text());
@@ -727,7 +1226,7 @@ static void test_a_program_that_hangs_costs_a_step(void **state)
 {
     char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
     char *argv[] = {"sh", "-c", "sleep 10000"};
-    struct grader_settings hangs = {.program = {argv, 3}, .seconds = 0.1, .failures = 1};
+    struct grader_settings hangs = {.program = {argv, 3}, .limits.seconds = 0.1, .failures = 1};
     struct rollout_group *list = &rollout_group;
     i64 open = -1;
     (void)state;
@@ -787,7 +1286,7 @@ static void test_a_torn_line_is_cut_off(void **state)
 static void test_observations_go_on(void **state)
 {
     char *argv[] = {"sh", "-c", "read a; read b; echo '{\"observation\":\"more\"}'; echo '{\"score\":1}'"};
-    struct grader_settings settings = {.program = {argv, 3}, .seconds = TEST_SECONDS_MOST, .turns = 1};
+    struct grader_settings settings = {.program = {argv, 3}, .limits.seconds = TEST_SECONDS_MOST, .turns = 1};
     struct buffer text = {0};
     (void)state;
     open_cohort("program");
@@ -806,7 +1305,7 @@ static void test_observations_go_on(void **state)
 static void test_observations_end_with_their_turns(void **state)
 {
     char *argv[] = {"sh", "-c", "while read a; do echo '{\"observation\":\"more\"}'; done"};
-    struct grader_settings settings = {.program = {argv, 3}, .seconds = 10, .turns = 1};
+    struct grader_settings settings = {.program = {argv, 3}, .limits.seconds = 10, .turns = 1};
     struct answer *a;
     (void)state;
     open_cohort("program");
@@ -830,7 +1329,7 @@ static void test_an_answer_forgives_failures(void **state)
                                  "else touch %s; exit 1; fi",
                                  flag, flag, flag);
     char *argv[] = {"sh", "-c", script};
-    struct grader_settings settings = {.program = {argv, 3}, .seconds = 10, .failures = 1};
+    struct grader_settings settings = {.program = {argv, 3}, .limits.seconds = 10, .failures = 1};
     struct grader *grader = grader_open(&settings, tokenizer, NULL, 0);
     struct rollout_group *list = &rollout_group;
     i64 open;
@@ -853,7 +1352,7 @@ static void test_null_is_no_score(void **state)
     char script[] = "read a; read b; echo '{\"score\":null,\"observation\":\"more\"}';"
                     "echo '{\"score\":0.25,\"observation\":\"more\"}'";
     char *argv[] = {"sh", "-c", script};
-    struct grader_settings settings = {.program = {argv, 3}, .seconds = TEST_SECONDS_MOST, .turns = 1};
+    struct grader_settings settings = {.program = {argv, 3}, .limits.seconds = TEST_SECONDS_MOST, .turns = 1};
     (void)state;
     open_cohort("program");
     assert_int_equal(grade_once(&settings, NULL, 0, 0), 1);
@@ -884,7 +1383,8 @@ static int close_tokenizer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_verifiers),
-                                       cmocka_unit_test(test_gsm8k_looks_at_the_last_300_characters),
+                                       cmocka_unit_test(test_text_behind_a_gsm8k_answer_does_not_hide_it),
+                                       cmocka_unit_test(test_formulas_that_are_traps),
                                        cmocka_unit_test(test_ground_truths_that_are_none),
                                        cmocka_unit_test(test_dispatch),
                                        cmocka_unit_test(test_prompts),
@@ -896,6 +1396,13 @@ int main(void)
                                        cmocka_unit_test(test_programs),
                                        cmocka_unit_test(test_bad_programs),
                                        cmocka_unit_test(test_full_pipes),
+                                       cmocka_unit_test(nothing_outlives_a_program),
+                                       cmocka_unit_test(other_children_are_left_alone),
+                                       cmocka_unit_test(programs_have_limits),
+                                       cmocka_unit_test(programs_see_named_variables_only),
+                                       cmocka_unit_test(scores_and_observations_are_bounded),
+                                       cmocka_unit_test(messages_are_capped),
+                                       cmocka_unit_test(a_sandbox_shows_no_network_no_processes_and_no_writable_file),
                                        cmocka_unit_test(test_rewards_are_written_and_replayed),
                                        cmocka_unit_test(test_a_torn_line_is_cut_off),
                                        cmocka_unit_test(test_a_program_that_hangs_costs_a_step),

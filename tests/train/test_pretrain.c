@@ -252,6 +252,61 @@ static void steps_without_targets_are_passed(void **state)
     memory_free(chats);
 }
 
+/* ---- What other programs read ---- */
+
+static void expect_ends(const char *folder, const char *file, const char *const *ends)
+{
+    char *name = path_join(folder, file), *path = path_of(name);
+    struct json *j = json_load(path);
+    struct text_tokenizer *tokenizer = text_tokenizer_load(path_of(folder));
+    assert_non_null(j);
+    assert_non_null(tokenizer);
+    const struct json *ids = json_get(j, "eos_token_id");
+    i64 count = 0;
+    for (; ends[count]; count++)
+        assert_int_equal(json_integer(ends[1] ? json_at(ids, count) : ids, -1), text_token_id(tokenizer, ends[count]));
+    assert_int_equal(json_count(ids), count > 1 ? count : 0);
+    text_tokenizer_free(tokenizer);
+    json_free(j);
+    memory_free(name);
+}
+
+static void sft_names_the_ends_of_answers_and_both_stages_the_trained_length(void **state)
+{
+    static const char *const sample[] = {"<|endoftext|>", NULL}, *const chat[] = {"<|endoftext|>", "<|im_end|>", NULL};
+    struct model_config config;
+    struct pretrain_settings s = {0};
+    struct stage stage = {.name = "sft",
+                          .seed = SEED,
+                          .dtype = DTYPE_F32,
+                          .device = &device,
+                          .peak_gflops = 1,
+                          .ranks = parallel_alone()};
+    (void)state;
+    train("plain", "elastic: {on: false}");
+    char *text = string_format("{from: %s, data: %s, steps: 1, heldout_rows: 1, elastic: {on: false}, "
+                               "batch: {rows: 1, length: [[0, 256], [1, 192]], micro_rows: 1}}",
+                               path_of("plain"), shards);
+    struct yaml *recipe = yaml_parse(text, (i64)strlen(text), "sft");
+    assert_non_null(recipe);
+    succeed(settings_read(&s, sft_table, yaml_root(recipe), NULL, NULL, 0));
+    stage.out = path_of("chatted");
+    succeed(directory_make(stage.out));
+    succeed(sft_stage(&s, &stage));
+    expect_ends("plain", "config.json", sample);
+    expect_ends("plain", "generation_config.json", sample);
+    expect_ends("chatted", "config.json", chat);
+    expect_ends("chatted", "generation_config.json", chat);
+    succeed(model_config_load(&config, path_of("plain")));
+    assert_int_equal(config.max_positions, 128);
+    succeed(model_config_load(&config, path_of("chatted")));
+    assert_int_equal(config.max_positions, 256);
+    assert_int_equal(config.more_end_count, 1);
+    settings_release(&s, sft_table);
+    yaml_free(recipe);
+    memory_free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +318,7 @@ int main(void)
         cmocka_unit_test(a_ramp_of_rows_is_checked_before_the_first_step),
         cmocka_unit_test(data_without_targets_are_refused),
         cmocka_unit_test(steps_without_targets_are_passed),
+        cmocka_unit_test(sft_names_the_ends_of_answers_and_both_stages_the_trained_length),
     };
     return cmocka_run_group_tests(tests, make, remove_shards);
 }

@@ -1,0 +1,617 @@
+/* Equality of formulas and of lists of them. A formula is parsed and evaluated with random numbers
+ * in place of its variables (Schwartz 1980, Zippel 1979): modulo the prime 2^61 - 1 while it is
+ * rational, which decides exactly, and as a complex number otherwise. This takes a bounded time,
+ * where a computer algebra system may not end on 9^(9^9). */
+#include "rl/verify_inside.h"
+
+#include <complex.h>
+#include <math.h>
+#include <stdlib.h>
+
+enum { LENGTH_MOST = 1000, DEPTH_MOST = 40, PARTS_MOST = 64, FACTORIAL_MOST = 3000 };
+
+/* ---- Numbers modulo 2^61 - 1 ---- */
+
+static const u64 prime = ((u64)1 << 61) - 1;
+
+static u64 modular_product(u64 a, u64 b)
+{
+    return (u64)((unsigned __int128)a * b % prime);
+}
+
+static u64 modular_power(u64 base, u64 exponent)
+{
+    u64 out = 1;
+    for (; exponent; exponent >>= 1, base = modular_product(base, base))
+        if (exponent & 1)
+            out = modular_product(out, base);
+    return out;
+}
+
+/* ---- Values ---- */
+
+struct formula_value {
+    double complex number; /* may overflow if `rational` */
+    u64 residue;           /* if `rational` */
+    bool rational;         /* a quotient of polynomials with rational coefficients */
+    bool constant;         /* no variables */
+    bool rounded;          /* has decimals */
+};
+struct formula {
+    struct text_span rest;
+    i64 depth;
+    u64 draw; /* selects the numbers in place of variables */
+    bool failed;
+};
+
+static struct formula_value value_of_integer(i64 n)
+{
+    return (struct formula_value){(double)n, (u64)(n < 0 ? (i64)prime + n : n), true, true, false};
+}
+
+static struct formula_value value_of_real(double complex number)
+{
+    return (struct formula_value){number, 0, false, true, false};
+}
+
+static struct formula_value combine(struct formula_value a, struct formula_value b, char operation)
+{
+    struct formula_value out = {
+        .rational = a.rational && b.rational, .constant = a.constant && b.constant, .rounded = a.rounded || b.rounded};
+    switch (operation) {
+    case '+':
+        out.number = a.number + b.number;
+        out.residue = (a.residue + b.residue) % prime;
+        break;
+    case '-':
+        out.number = a.number - b.number;
+        out.residue = (a.residue + prime - b.residue) % prime;
+        break;
+    case '*':
+        out.number = a.number * b.number;
+        out.residue = modular_product(a.residue, b.residue);
+        break;
+    default:
+        out.number = a.number / b.number;
+        out.residue = modular_product(a.residue, modular_power(b.residue, prime - 2));
+        if (b.rational && b.residue == 0) {
+            out.number = NAN;
+            out.rational = false;
+        }
+    }
+    return out;
+}
+
+static bool is_integer(const struct formula_value *v)
+{
+    double real = creal(v->number);
+    return v->rational && v->constant && cimag(v->number) == 0 && fabs(real) < 9e15 && real == rint(real);
+}
+
+static struct formula_value raise(struct formula_value base, struct formula_value exponent)
+{
+    struct formula_value out = combine(base, exponent, '*');
+    out.number = cpow(base.number, exponent.number);
+    out.rational = base.rational && is_integer(&exponent);
+    if (out.rational) {
+        double n = fabs(creal(exponent.number));
+        out.number = n == 0 ? 1 : n == 1 ? base.number : n == 2 ? base.number * base.number : cpow(base.number, n);
+        out.residue = modular_power(base.residue, (u64)n);
+        if (creal(exponent.number) < 0)
+            out = combine(value_of_integer(1), out, '/');
+    }
+    return out;
+}
+
+/* Square roots of squares of integers stay rational. */
+static struct formula_value square_root(struct formula_value v)
+{
+    double root = rint(sqrt(fmax(0, creal(v.number))));
+    if (is_integer(&v) && root * root == creal(v.number))
+        return value_of_integer((i64)root);
+    v.number = csqrt(v.number);
+    v.rational = false;
+    return v;
+}
+
+/* ---- Parsing ---- */
+
+static struct formula_value parse_sum(struct formula *f);
+static struct formula_value parse_factor(struct formula *f);
+
+static struct formula_value fail(struct formula *f)
+{
+    f->failed = true;
+    f->rest.length = 0;
+    return value_of_integer(0);
+}
+
+static bool accept(struct formula *f, const char *word)
+{
+    bool found = begins(f->rest, word);
+    if (found)
+        f->rest = part(f->rest, (i64)strlen(word), f->rest.length);
+    return found;
+}
+
+static char next_of(const struct formula *f)
+{
+    return f->rest.length ? f->rest.at[0] : 0;
+}
+
+static struct formula_value parse_group(struct formula *f, const char *close)
+{
+    struct formula_value out = ++f->depth > DEPTH_MOST ? fail(f) : parse_sum(f);
+    f->depth--;
+    return accept(f, close) ? out : fail(f);
+}
+
+/* True for a comma before three digits. Those of lists have been split off before. */
+static bool separates_thousands(struct text_span s)
+{
+    i64 n = 1;
+    while (n < s.length && n < 5 && isdigit((u8)s.at[n]))
+        n++;
+    return begins(s, ",") && n == 4;
+}
+
+/* Digits with decimals; "2 2/3" is a mixed number, and so is 2\frac{2}{3}. */
+static struct formula_value parse_digits(struct formula *f)
+{
+    struct formula_value out = value_of_integer(0), ten = value_of_integer(10), scale = value_of_integer(1);
+    i64 digits = 0, decimals = -1;
+    char text[NUMBER_MOST];
+    for (; digits < NUMBER_MOST - 1; f->rest = part(f->rest, 1, f->rest.length)) {
+        if (digits && decimals < 0 && separates_thousands(f->rest))
+            continue;
+        if (!isdigit((u8)next_of(f)) && (next_of(f) != '.' || decimals >= 0))
+            break;
+        text[digits++] = next_of(f);
+        if (next_of(f) == '.') {
+            decimals = 0;
+            continue;
+        }
+        out = combine(combine(out, ten, '*'), value_of_integer(next_of(f) - '0'), '+');
+        if (decimals >= 0) {
+            scale = combine(scale, ten, '*');
+            decimals++;
+        }
+    }
+    if (digits == 0 || digits >= NUMBER_MOST - 1 || (digits == 1 && decimals == 0))
+        return fail(f);
+    text[digits] = 0;
+    out = combine(out, scale, '/');
+    out.number = strtod(text, NULL);
+    out.rounded = decimals > 0;
+    return out;
+}
+
+/* A variable stands for a random number from 0.5 to 2.5. Its name includes its index. */
+static struct formula_value parse_variable(struct formula *f, i64 length)
+{
+    struct text_span name = part(f->rest, 0, length);
+    f->rest = part(f->rest, length, f->rest.length);
+    if (same(name, span_of("e")))
+        return value_of_real(M_E);
+    if (same(name, span_of("i")))
+        return value_of_real(I);
+    if (accept(f, "_")) {
+        if (next_of(f) == '{' && braces(f->rest).length < 0)
+            return fail(f);
+        i64 n = next_of(f) == '{' ? braces(f->rest).length + 2 : min_i64(1, f->rest.length);
+        f->rest = part(f->rest, n, f->rest.length);
+        name.length += 1 + n;
+    }
+    u64 hash = hash_bytes(name.at, name.length, f->draw);
+    return (struct formula_value){0.5 + 2 * ldexp((double)(hash >> 11), -53), hash % prime, true, false, false};
+}
+
+/* Takes an argument of \frac, \sqrt or ^: {...} or one character. */
+static struct formula_value parse_argument(struct formula *f)
+{
+    if (accept(f, "{"))
+        return parse_group(f, "}");
+    if (isalpha((u8)next_of(f)))
+        return parse_variable(f, 1);
+    if (!isdigit((u8)next_of(f)))
+        return parse_factor(f);
+    struct formula_value out = value_of_integer(next_of(f) - '0');
+    f->rest = part(f->rest, 1, f->rest.length);
+    return out;
+}
+
+static struct formula_value parse_fraction(struct formula *f)
+{
+    struct formula_value above = parse_argument(f), below = parse_argument(f);
+    return combine(above, below, '/');
+}
+
+static struct formula_value parse_number(struct formula *f)
+{
+    struct formula_value whole = parse_digits(f), above, below;
+    struct formula before = *f;
+    if (whole.rounded || !is_integer(&whole))
+        return whole;
+    if (accept(f, " ")) {
+        above = parse_digits(f);
+        below = accept(f, "/") ? parse_digits(f) : fail(f);
+        bool proper = creal(above.number) < creal(below.number);
+        return proper ? combine(whole, combine(above, below, '/'), '+') : fail(f);
+    }
+    if (!accept(f, "\\frac"))
+        return whole;
+    struct text_span arguments = f->rest;
+    struct formula_value fraction = parse_fraction(f);
+    arguments.length = f->rest.at - arguments.at;
+    bool plain = !f->failed;
+    for (i64 i = 0; i < arguments.length; i++)
+        plain &= isdigit((u8)arguments.at[i]) || strchr("{}", arguments.at[i]);
+    if (plain && creal(fraction.number) < 1)
+        return combine(whole, fraction, '+');
+    *f = before;
+    return whole;
+}
+
+static double complex cotangent(double complex x)
+{
+    return 1 / ctan(x);
+}
+
+struct formula_function {
+    const char *name;
+    double complex (*call)(double complex);
+};
+static const struct formula_function functions[] = {
+    {"arcsin", casin}, {"arccos", cacos}, {"arctan", catan}, {"sinh", csinh}, {"cosh", ccosh},
+    {"tanh", ctanh},   {"sin", csin},     {"cos", ccos},     {"tan", ctan},   {"cot", cotangent},
+    {"exp", cexp},     {"ln", clog},      {"log", clog}};
+
+static struct formula_value parse_call(struct formula *f, const struct formula_function *function)
+{
+    struct formula_value power = value_of_integer(1), base = value_of_real(M_E), x;
+    bool logarithm = strcmp(function->name, "log") == 0;
+    if (logarithm && accept(f, "_"))
+        base = parse_argument(f);
+    if (accept(f, "^"))
+        power = parse_argument(f);
+    x = parse_factor(f);
+    while (isalpha((u8)next_of(f)) || begins(f->rest, "\\pi")) /* \sin 2x */
+        x = combine(x, parse_factor(f), '*');
+    x.number = function->call(x.number);
+    if (logarithm)
+        x.number /= clog(base.number);
+    x.rational = false;
+    return creal(power.number) == -1 ? fail(f) : raise(x, power); /* \sin^{-1} is the inverse */
+}
+
+static struct formula_value parse_binomial(struct formula *f)
+{
+    struct formula_value n = parse_argument(f), k = parse_argument(f), out = value_of_integer(1);
+    double most = creal(k.number);
+    if (!is_integer(&n) || !is_integer(&k) || most < 0 || most > FACTORIAL_MOST)
+        return fail(f);
+    for (i64 i = 0; i < most; i++) /* times (n - i) / (i + 1) */
+        out = combine(combine(out, combine(n, value_of_integer(i), '-'), '*'), value_of_integer(i + 1), '/');
+    out.number = most < 60 ? rint(creal(out.number)) : creal(out.number);
+    return out;
+}
+
+static struct formula_value parse_word(struct formula *f, bool command)
+{
+    static const char *const greek[] = {"alpha", "beta",  "gamma", "delta", "epsilon", "theta", "lambda", "mu",   "nu",
+                                        "rho",   "sigma", "tau",   "phi",   "varphi",  "psi",   "omega",  "infty"};
+    i64 n = 0;
+    while (n < f->rest.length && isalpha((u8)f->rest.at[n]))
+        n++;
+    struct text_span word = part(f->rest, 0, n);
+    for (i64 i = 0; i < COUNT_OF(functions); i++)
+        if ((command || same(word, span_of(functions[i].name))) && accept(f, functions[i].name))
+            return parse_call(f, &functions[i]);
+    if (accept(f, "pi") || accept(f, "\xcf\x80"))
+        return value_of_real(M_PI);
+    if (command && accept(f, "frac"))
+        return parse_fraction(f);
+    if (command && accept(f, "binom"))
+        return parse_binomial(f);
+    if (accept(f, "sqrt")) {
+        struct formula_value index = accept(f, "[") ? parse_group(f, "]") : value_of_integer(2);
+        struct formula_value inside = parse_argument(f);
+        return creal(index.number) == 2 ? square_root(inside) : raise(inside, combine(value_of_integer(1), index, '/'));
+    }
+    for (i64 i = 0; command && i < COUNT_OF(greek); i++)
+        if (begins(word, greek[i]))
+            return parse_variable(f, (i64)strlen(greek[i]));
+    /* Longer words are text, not products: "act" is not "cat". */
+    return command || n == 0 || n > 2 ? fail(f) : parse_variable(f, 1);
+}
+
+static struct formula_value parse_base(struct formula *f)
+{
+    if (isdigit((u8)next_of(f)) || next_of(f) == '.')
+        return parse_number(f);
+    if (accept(f, "("))
+        return parse_group(f, ")");
+    if (accept(f, "["))
+        return parse_group(f, "]");
+    if (accept(f, "{"))
+        return parse_group(f, "}");
+    if (accept(f, "|")) {
+        struct formula_value inside = parse_group(f, "|");
+        return square_root(combine(inside, inside, '*'));
+    }
+    return parse_word(f, accept(f, "\\"));
+}
+
+static struct formula_value parse_factor(struct formula *f)
+{
+    struct formula_value out = ++f->depth > DEPTH_MOST ? fail(f) : parse_base(f);
+    while (!f->failed) {
+        if (accept(f, "%")) {
+            out = combine(out, value_of_integer(100), '/');
+        } else if (accept(f, "!")) {
+            double n = creal(out.number);
+            if (!is_integer(&out) || n < 0 || n > FACTORIAL_MOST)
+                return fail(f);
+            out = value_of_integer(1);
+            for (i64 i = 2; i <= n; i++)
+                out = combine(out, value_of_integer(i), '*');
+        } else if (accept(f, "^")) {
+            struct formula_value sign = value_of_integer(accept(f, "-") ? -1 : 1);
+            struct formula_value power = isdigit((u8)next_of(f)) ? parse_digits(f) : parse_argument(f);
+            out = raise(out, combine(sign, power, '*'));
+        } else {
+            break;
+        }
+    }
+    f->depth--;
+    return out;
+}
+
+static bool accept_times(struct formula *f)
+{
+    return accept(f, "*") || accept(f, "\\cdot") || accept(f, "\\times") || accept(f, "\xc2\xb7") ||
+           accept(f, "\xc3\x97");
+}
+
+static bool begins_factor(const struct formula *f)
+{
+    char next = next_of(f);
+    return isalpha((u8)next) || next == '(' || next == '{' || (next == '\\' && !begins(f->rest, "\\div"));
+}
+
+static struct formula_value parse_product(struct formula *f)
+{
+    struct formula_value out = parse_factor(f);
+    while (!f->failed && f->rest.length) {
+        if (accept_times(f))
+            out = combine(out, parse_factor(f), '*');
+        else if (accept(f, "/") || accept(f, "\\div"))
+            out = combine(out, parse_factor(f), '/');
+        else if (begins_factor(f))
+            out = combine(out, parse_factor(f), '*');
+        else
+            break;
+    }
+    return out;
+}
+
+static struct formula_value parse_sum(struct formula *f)
+{
+    bool minus = accept(f, "-");
+    if (!minus)
+        accept(f, "+");
+    struct formula_value out = parse_product(f);
+    if (minus)
+        out = combine(value_of_integer(0), out, '-');
+    while (!f->failed && (next_of(f) == '+' || next_of(f) == '-')) {
+        char operation = next_of(f);
+        f->rest = part(f->rest, 1, f->rest.length);
+        out = combine(out, parse_product(f), operation);
+    }
+    return out;
+}
+
+static bool evaluate(struct formula_value *out, struct text_span s, u64 draw)
+{
+    struct formula f = {.rest = s, .draw = draw}, plain = f;
+    *out = parse_sum(&f);
+    struct formula_value power, whole = parse_digits(&plain);
+    if (accept(&plain, "e") || accept(&plain, "E")) { /* 1.5e-3; elsewhere e is Euler's number */
+        power = value_of_integer(accept(&plain, "-") ? -1 : 1);
+        power = combine(power, parse_digits(&plain), '*');
+        if (!plain.failed && plain.rest.length == 0) {
+            *out = combine(whole, raise(value_of_integer(10), power), '*');
+            return out->rational;
+        }
+    }
+    bool finite = isfinite(creal(out->number)) && isfinite(cimag(out->number));
+    return !f.failed && f.rest.length == 0 && (out->rational || finite);
+}
+
+bool is_formula(struct text_span s)
+{
+    struct formula_value v;
+    return s.length && s.length <= LENGTH_MOST && evaluate(&v, s, 1);
+}
+
+static bool equal_formulas(struct text_span a, struct text_span b)
+{
+    for (u64 draw = 1; draw <= 2; draw++) {
+        struct formula_value x, y;
+        if (!evaluate(&x, a, draw) || !evaluate(&y, b, draw))
+            return false;
+        if (x.rational && y.rational && x.residue == y.residue)
+            continue;
+        bool real = cimag(x.number) == 0 && cimag(y.number) == 0;
+        if (x.constant && y.constant && (x.rounded || y.rounded))
+            return real && nearly_equal(creal(x.number), creal(y.number));
+        if ((x.rational && y.rational) ||
+            !(cabs(x.number - y.number) <= 1e-11 * fmax(cabs(x.number), cabs(y.number)) + 1e-13))
+            return false;
+    }
+    return true;
+}
+
+/* ---- Lists, sets, tuples, intervals, unions, relations ---- */
+
+static bool equal_at(struct text_span a, struct text_span b, i64 depth);
+
+/* Position of the first separator outside of all brackets, from `from` on; -1 if there is none. */
+static i64 find_outside(struct text_span s, const char *separator, i64 from)
+{
+    i64 depth = 0;
+    for (i64 i = 0; i < s.length; i++) {
+        if (depth == 0 && i >= from && begins(part(s, i, s.length), separator))
+            return i;
+        depth += strchr("([{", s.at[i]) ? 1 : strchr(")]}", s.at[i]) ? -1 : 0;
+    }
+    return -1;
+}
+
+struct value_list {
+    struct text_span parts[PARTS_MOST];
+    i64 count;
+    bool ordered;
+    char open, close; /* brackets; 0: none */
+};
+
+static void split(struct value_list *out, struct text_span s, const char *separator)
+{
+    i64 from = 0;
+    *out = (struct value_list){0};
+    for (i64 at; out->count < PARTS_MOST - 1 && (at = find_outside(s, separator, from)) >= 0;
+         from = at + (i64)strlen(separator))
+        out->parts[out->count++] = part(s, from, at);
+    out->parts[out->count++] = part(s, from, s.length);
+}
+
+/* True if the bracket that opens at the first character closes at the last one. */
+static bool is_enclosed(struct text_span s)
+{
+    i64 depth = 0;
+    if (s.length < 2 || !strchr("([{", s.at[0]) || !strchr(")]}", s.at[s.length - 1]))
+        return false;
+    for (i64 i = 0; i < s.length; i++) {
+        depth += strchr("([{", s.at[i]) ? 1 : strchr(")]}", s.at[i]) ? -1 : 0;
+        if (depth == 0)
+            return i == s.length - 1;
+    }
+    return false;
+}
+
+/* "1,2", "1;2" and "\{1,2\}" are lists without an order, (1,2) and [1,2] with one. */
+static void read_list(struct value_list *out, struct text_span s)
+{
+    const char *comma = s.length && memchr(s.at, ';', (size_t)s.length) ? ";" : ",";
+    *out = (struct value_list){.count = 1, .parts = {s}};
+    bool set = begins(s, "\\{") && s.length >= 4 && begins(part(s, s.length - 2, s.length), "\\}");
+    if (set && is_enclosed(part(s, 1, s.length))) {
+        split(out, part(s, 2, s.length - 2), comma);
+        out->open = '{';
+    } else if (is_enclosed(s) && find_outside(part(s, 1, s.length - 1), comma, 0) >= 0) {
+        split(out, part(s, 1, s.length - 1), comma);
+        out->ordered = true;
+        out->open = s.at[0];
+        out->close = s.at[s.length - 1];
+    } else if (*comma == ';' || !in_thousands(s)) {
+        split(out, s, comma);
+    }
+}
+
+static bool equal_lists(const struct value_list *a, const struct value_list *b, i64 depth)
+{
+    bool used[PARTS_MOST] = {false};
+    if (a->count != b->count)
+        return false;
+    for (i64 i = 0; i < a->count; i++) {
+        i64 at = a->ordered ? i : 0, end = a->ordered ? i + 1 : b->count;
+        while (at < end && (used[at] || !equal_at(a->parts[i], b->parts[at], depth + 1)))
+            at++;
+        if (at == end)
+            return false;
+        used[at] = true;
+    }
+    return true;
+}
+
+/* "a=b" equals "b=a", and x<1 equals 1>x. */
+static bool equal_relations(bool *found, struct text_span a, struct text_span b, i64 depth)
+{
+    static const char *const signs[][2] = {{"=", "="}, {"\\le", "\\ge"}, {"\\ge", "\\le"},
+                                           {"<", ">"}, {">", "<"},       {"\\ne", "\\ne"}};
+    for (i64 i = 0; i < COUNT_OF(signs); i++) {
+        i64 at = find_outside(a, signs[i][0], 0), length = (i64)strlen(signs[i][0]);
+        if (at < 0)
+            continue;
+        *found = true;
+        struct text_span left = part(a, 0, at), right = part(a, at + length, a.length);
+        i64 straight = find_outside(b, signs[i][0], 0), turned = find_outside(b, signs[i][1], 0);
+        if (straight >= 0 && equal_at(left, part(b, 0, straight), depth + 1) &&
+            equal_at(right, part(b, straight + length, b.length), depth + 1))
+            return true;
+        return turned >= 0 && equal_at(right, part(b, 0, turned), depth + 1) &&
+               equal_at(left, part(b, turned + length, b.length), depth + 1);
+    }
+    return false;
+}
+
+/* Replaces each \pm in the text by both signs: "-5,5" for "\pm5". */
+static bool both_signs(struct buffer *out, struct text_span s)
+{
+    static const char *const marks[] = {"\\pm", "\xc2\xb1"};
+    bool found = false;
+    for (int sign = 0; sign < 2; sign++) {
+        for (i64 i = 0; i < s.length; i++) {
+            struct text_span rest = part(s, i, s.length);
+            i64 n = begins(rest, marks[0]) ? 3 : begins(rest, marks[1]) ? 2 : 0;
+            found |= n > 0;
+            buffer_append(out, n ? &"+-"[sign] : rest.at, 1);
+            i += n ? n - 1 : 0;
+        }
+        if (sign == 0)
+            buffer_append(out, ",", 1);
+    }
+    return found;
+}
+
+static bool equal_at(struct text_span a, struct text_span b, i64 depth)
+{
+    struct buffer x = {0}, y = {0};
+    i64 named = name_length(a);
+    if (depth > 6 || a.length == 0 || b.length == 0)
+        return false;
+    if ((named == 0) != (name_length(b) == 0))
+        return equal_at(part(a, named, a.length), part(b, name_length(b), b.length), depth + 1);
+    if (same(a, b) || equal_numbers(a, b))
+        return true;
+    if (find_last(a, "\\pm") || find_last(b, "\\pm") || find_last(a, "\xc2\xb1") || find_last(b, "\xc2\xb1")) {
+        bool ours = both_signs(&x, a), theirs = both_signs(&y, b);
+        struct text_span left = ours ? (struct text_span){x.data, x.length} : a,
+                         right = theirs ? (struct text_span){y.data, y.length} : b;
+        bool equal = equal_at(left, right, depth + 1);
+        buffer_release(&x);
+        buffer_release(&y);
+        return equal;
+    }
+    struct value_list left, right;
+    split(&left, a, "\\cup");
+    split(&right, b, "\\cup");
+    if (left.count > 1 || right.count > 1)
+        return equal_lists(&left, &right, depth);
+    read_list(&left, a);
+    read_list(&right, b);
+    if (left.count > 1 || right.count > 1 || left.open == '{' || right.open == '{') {
+        bool same_brackets = left.open == right.open && left.close == right.close;
+        bool both_sets = !left.ordered && !right.ordered && left.count > 1;
+        return (same_brackets || both_sets) && equal_lists(&left, &right, depth);
+    }
+    bool relation = false;
+    if (equal_relations(&relation, a, b, depth))
+        return true;
+    return !relation && equal_formulas(a, b);
+}
+
+bool equal_expressions(struct text_span a, struct text_span b)
+{
+    return a.length <= LENGTH_MOST && b.length <= LENGTH_MOST && equal_at(a, b, 0);
+}
