@@ -16,8 +16,7 @@ static void log_sizes(const struct model *model, const struct model *extracted, 
              "bit for bit %s",
              (long long)sub->layer_count, (long long)model->config.layers, (long long)sub->expert_count,
              (long long)model->config.experts, (long long)sub->topk, (long long)model->config.topk,
-             (double)weights_parameters(&extracted->weights) / (double)weights_parameters(&model->weights),
-             on);
+             (double)weights_parameters(&extracted->weights) / (double)weights_parameters(&model->weights), on);
 }
 
 int extract_directory(const char *from, const char *out, const struct submodel_options *options, struct device *device)
