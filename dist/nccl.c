@@ -99,15 +99,29 @@ static void check_cuda(struct comm *comm, cudaError_t status, const char *call)
         comm_stop(comm, "CUDA: %s: %s", call, cudaGetErrorString(status));
 }
 
-static void check(struct comm *comm, ncclComm_t nccl, ncclResult_t result, const char *what)
-{
-    if (result != ncclSuccess && result != ncclInProgress)
-        comm_stop(comm, "NCCL: %s: %s (%s)", what, lib.ncclGetErrorString(result), lib.ncclGetLastError(nccl));
-}
-
 static void pause_s(double seconds)
 {
     nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
+}
+
+/* Stops with the name of the rank that ended. NCCL may notice its end before the host's connections
+ * do, and does not say which rank it is. Returns if they do not notice it within 2 s. */
+static void name_ended_rank(void)
+{
+    struct nccl_state *world = queued.comms;
+    while (world && world->next) /* the first opened comm */
+        world = world->next;
+    struct comm *host = world ? comm_host(world->comm) : NULL;
+    for (double begin_s = clock_s(); host && host->transport->check_alive && clock_s() - begin_s < 2; pause_s(1e-2))
+        host->transport->check_alive(host);
+}
+
+static void check(struct comm *comm, ncclComm_t nccl, ncclResult_t result, const char *what)
+{
+    if (result == ncclRemoteError)
+        name_ended_rank();
+    if (result != ncclSuccess && result != ncclInProgress)
+        comm_stop(comm, "NCCL: %s: %s (%s)", what, lib.ncclGetErrorString(result), lib.ncclGetLastError(nccl));
 }
 
 /* Waits until the background work that a call started is done. */
