@@ -66,6 +66,13 @@ int option_weights(const char *text, int *status); /* bits per weight; 0: as sto
         "topk", "K", &(o).topk, NULL, "sub-model: experts per token (top-k)"                                           \
     }
 
+struct json;
+/* Print to stdout. output_text: names and texts are escaped (text_escape), line feeds and tabs stay;
+ * output_json: one line of JSON, escaped likewise. output_result: bytes that the command was asked for,
+ * as they are in a file or pipe, escaped on a terminal. -1 and a message if they cannot be written. */
+int output_text(const char *text, i64 length);
+int output_json(const struct json *value);
+int output_result(const char *text, i64 length);
 /* Creates a folder atomically: `write` fills a temporary folder next to it, OUT.tmp-PID-N, which is
  * then renamed. The temporary folder remains only if the process is killed. An existing `out` is
  * refused. Returns the status, and keeps the message, of `write`. */

@@ -66,19 +66,18 @@ static void report(struct comparison *c, const char *name, double difference, do
     c->made++;
     c->failures += !good;
     if (c->json) {
-        struct buffer line = {0};
         struct json *j = json_object();
         json_set(j, "name", json_of_string(name));
         json_set(j, "difference", json_of_number(difference));
         json_set(j, "tolerance", json_of_number(tolerance));
         json_set(j, "unit", json_of_string(unit));
         json_set(j, "ok", json_of_bool(good));
-        json_print(&line, j, 0);
-        printf("%s\n", line.data);
-        buffer_release(&line);
+        output_json(j);
         json_free(j);
     } else {
-        printf("%-64s %.3e of %s, at most %.0e  %s\n", name, difference, unit, tolerance, good ? "ok" : "DIFFERS");
+        char *shown = text_escaped(name);
+        printf("%-64s %.3e of %s, at most %.0e  %s\n", shown, difference, unit, tolerance, good ? "ok" : "DIFFERS");
+        memory_free(shown);
     }
 }
 

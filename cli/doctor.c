@@ -157,7 +157,7 @@ int command_doctor(int argc, char **argv)
     } else {
         inspect_show(&out, j);
     }
-    fwrite(out.data, 1, (size_t)out.length, stdout);
+    output_text(out.data, out.length);
     buffer_release(&out);
     json_free(j);
     return 0;

@@ -56,7 +56,7 @@ static int run_eval(const struct eval_settings *s, const struct submodel_options
     if (!result)
         return interrupted() ? error_interrupted() : -1;
     print_result(&out, result, json);
-    fwrite(out.data, 1, (size_t)out.length, stdout);
+    output_text(out.data, out.length);
     buffer_release(&out);
     json_free(result);
     return 0;

@@ -46,8 +46,9 @@ static int print_answer(struct generator *s, const struct prompt *p, const struc
     if (r->out)
         return answer_save(r->out, s, p, a, seed);
     int status = answer_text(&text, s, p, a);
+    buffer_append(&text, "\n", 1);
     if (status == 0)
-        printf("%s\n", text.data ? text.data : "");
+        status = output_result(text.data, text.length);
     buffer_release(&text);
     return status;
 }

@@ -26,7 +26,7 @@ static int run_grid(const struct grid_settings *s, bool json)
         print_json(&out, &result);
     else
         grid_print(&out, &result);
-    fwrite(out.data, 1, (size_t)out.length, stdout);
+    output_text(out.data, out.length);
     buffer_release(&out);
     grid_result_release(&result);
     return 0;

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-enum { DEPTH_MOST = 16, AT_ONCE = 256 };
+enum { DEPTH_MOST = 16, AT_ONCE = 256, REPEATED_MOST = 1000000 };
 static const i64 second_ns = 1000000000, shown_bytes = (i64)1 << 30;
 
 struct input_file { /* state of a file when it was hashed */
@@ -48,16 +48,20 @@ static i64 nanoseconds(const struct timespec *time)
     return (i64)time->tv_sec * second_ns + (i64)time->tv_nsec;
 }
 
-static void list_files(struct input_files *list, const char *path, int depth)
+/* A folder that is not listed enters as a name. `again`: by an older rule folders are listed as often as
+ * links lead to them, up to REPEATED_MOST files. */
+static void list_files(struct input_files *list, struct folder_visits *visits, bool again, const char *path, int depth)
 {
     struct stat status;
     char **names;
     i64 count;
     bool found = stat(path, &status) == 0;
-    if (found && S_ISDIR(status.st_mode) && depth < DEPTH_MOST && directory_list(&names, &count, path) == 0) {
+    if (found && S_ISDIR(status.st_mode) && depth < DEPTH_MOST &&
+        (folder_visit(visits, path) || (again && list->count < REPEATED_MOST)) &&
+        directory_list(&names, &count, path) == 0) {
         for (i64 i = 0; i < count; i++) {
             char *below = path_join(path, names[i]);
-            list_files(list, below, depth + 1);
+            list_files(list, visits, again, below, depth + 1);
             memory_free(below);
         }
         string_list_free(names, count);
@@ -269,19 +273,21 @@ static char *digest_of_address(const char *address, i64 job, i64 jobs)
     return digest;
 }
 
-static char *digest_below(const char *path, const char *run, i64 job, i64 jobs, bool whole_shards)
+static char *digest_below(const char *path, const char *run, i64 job, i64 jobs, enum input_rule rule)
 {
     struct timespec now;
     struct input_files files = {0}, cache = {0};
+    struct folder_visits visits = {.depth_most = DEPTH_MOST - 1};
     char *stored = path_join(run, "inputs.cache");
     clock_gettime(CLOCK_REALTIME, &now);
-    list_files(&files, path, 0);
+    list_files(&files, &visits, rule != INPUT_RULE, path, 0);
+    folder_visits_release(&visits);
     if (jobs > 1 && skip_other_jobs(&files, path, job, jobs) < 0) {
         list_release(&files);
         memory_free(stored);
         return NULL;
     }
-    if (!whole_shards)
+    if (rule != INPUT_WHOLE_SHARDS)
         skip_indexed(&files);
     cache_load(&cache, stored);
     i64 bytes = use_cached(&files, &cache);
@@ -301,12 +307,12 @@ char *input_digest(const char *path, const char *run, i64 job, i64 jobs)
 {
     if (is_address(path))
         return digest_of_address(path, job, jobs);
-    return digest_below(path, run, job, jobs, false);
+    return digest_below(path, run, job, jobs, INPUT_RULE);
 }
 
-char *input_digest_before(const char *path, const char *run)
+char *input_digest_before(const char *path, const char *run, enum input_rule rule)
 {
     if (is_address(path))
         return digest_of_address(path, 0, 0);
-    return digest_below(path, run, 0, 0, true);
+    return digest_below(path, run, 0, 0, rule);
 }

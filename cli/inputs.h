@@ -15,7 +15,9 @@
  * size only, so that n jobs do not read everything n times. Unreadable files enter by name. Free
  * with memory_free. NULL and a message if interrupted. */
 char *input_digest(const char *path, const char *run, i64 job, i64 jobs);
-/* Digest by an older rule, which hashed shards themselves and not only the index with their
- * checksums. Used to recognize the inputs of older runs. */
-char *input_digest_before(const char *path, const char *run);
+/* Rules of digests, the present one first, for the recognition of older runs' inputs. A folder that
+ * links repeat entered as often as it occurred; before that, shards themselves were hashed and not only
+ * the index with their checksums. */
+enum input_rule { INPUT_RULE, INPUT_REPEATED_LINKS, INPUT_WHOLE_SHARDS, INPUT_RULES };
+char *input_digest_before(const char *path, const char *run, enum input_rule rule);
 #endif

@@ -19,17 +19,17 @@ static bool has_file(const char *directory, const char *name)
     return found;
 }
 
-static i64 bytes_below(const char *path)
+static i64 bytes_below(struct folder_visits *visits, const char *path)
 {
     char **names;
     i64 count, sum = 0;
     if (!file_is_directory(path))
         return max_i64(file_bytes(path), 0);
-    if (directory_list(&names, &count, path))
+    if (!folder_visit(visits, path) || directory_list(&names, &count, path))
         return 0;
     for (i64 i = 0; i < count; i++) {
         char *below = path_join(path, names[i]);
-        sum += bytes_below(below);
+        sum += bytes_below(visits, below);
         memory_free(below);
     }
     string_list_free(names, count);
@@ -150,7 +150,7 @@ static struct json *inspect_file(const char *path, const struct inspect_options 
 static int read_columns(struct source_columns *columns, char *text)
 {
     static const char names[] = "text, image, video, audio, messages, question, answer, separator, header, folder, "
-                                "ending";
+                                "ending, outside";
     const struct {
         const char *name;
         char **column;
@@ -166,6 +166,10 @@ static int read_columns(struct source_columns *columns, char *text)
             columns->header = strcmp(pair, "false") == 0;
             continue;
         }
+        if (strcmp(name, "outside") == 0 && pair && (strcmp(pair, "refuse") == 0 || strcmp(pair, "allow") == 0)) {
+            columns->outside = strcmp(pair, "allow") == 0 ? OUTSIDE_ALLOW : OUTSIDE_REFUSE;
+            continue;
+        }
         if (!column || !pair || !*pair)
             return error_usage("--columns: '%s': expected NAME=COLUMN, where NAME is one of %s", name, names);
         *column = pair;
@@ -179,7 +183,8 @@ int command_inspect(int argc, char **argv)
     bool json = false, verify = false;
     const char *columns = NULL;
     const struct option options[] = {
-        {"columns", "NAME=COLUMN,...", &columns, NULL, "column names of raw data, as in the setting `columns`"},
+        {"columns", "NAME=COLUMN,...", &columns, NULL,
+         "column names of raw data, as in the setting `columns`, and outside=allow"},
         {"json", NULL, NULL, &json, "print one JSON object; for raw data, list every file and its use"},
         {"verify", NULL, NULL, &verify, "read and verify every byte (default for local paths below 1 GiB)"},
         {NULL}};
@@ -198,7 +203,9 @@ int command_inspect(int argc, char **argv)
         memory_free(pairs);
         return command_failed();
     }
-    wanted.verify |= !away && bytes_below(path) < VERIFIED_BYTES;
+    struct folder_visits visits = {0};
+    wanted.verify |= !away && bytes_below(&visits, path) < VERIFIED_BYTES;
+    folder_visits_release(&visits);
     struct json *found = away                      ? inspect_sources(path, wanted.files, &wanted.columns)
                          : file_is_directory(path) ? inspect_folder(path, &wanted)
                                                    : inspect_file(path, &wanted);
@@ -214,7 +221,7 @@ int command_inspect(int argc, char **argv)
     } else {
         inspect_show(&out, found);
     }
-    fwrite(out.data, 1, (size_t)out.length, stdout);
+    output_text(out.data, out.length);
     buffer_release(&out);
     json_free(found);
     return 0;

@@ -14,7 +14,7 @@ static bool is_table(const struct json *value)
 static void print_scalar(struct buffer *out, const struct json *value)
 {
     if (json_kind(value) == JSON_STRING) {
-        buffer_append(out, json_string(value, ""), json_string_length(value));
+        text_escape(out, json_string(value, ""), json_string_length(value), "");
     } else if (json_kind(value) == JSON_REAL) {
         buffer_printf(out, "%.6g", json_number(value, 0));
     } else if (json_kind(value) == JSON_ARRAY) {
@@ -98,7 +98,9 @@ static void print_object(struct buffer *out, const struct json *object, int inde
     struct json_iterator it;
     int width = longest_key(object);
     for (bool more = json_first(&it, object); more; more = json_next(&it, object)) {
-        buffer_printf(out, "%*s%-*s", indent, "", width, it.key);
+        char *key = text_escaped(it.key);
+        buffer_printf(out, "%*s%-*s", indent, "", width, key);
+        memory_free(key);
         if (json_kind(it.value) == JSON_OBJECT) {
             buffer_append(out, "\n", 1);
             print_object(out, it.value, indent + 2);

@@ -44,7 +44,9 @@ static void usage(FILE *out)
     fprintf(out, "weft: an elastic multimodal pre-training pipeline\n\nusage: weft COMMAND [ARGUMENTS]\n\n");
     for (const struct command *c = commands; c->name; c++)
         fprintf(out, "  %-10s %s\n", c->name, c->summary);
-    fprintf(out, "\n`weft COMMAND --help` describes a command and its options.\n");
+    fprintf(out, "\n`weft COMMAND --help` describes a command and its options.\n"
+                 "A recipe, a configuration or a file of lines may be a stream: /dev/stdin, /dev/fd/N, <(COMMAND).\n"
+                 "Other pipes, and devices and sockets, are refused as files.\n");
 }
 
 static const struct command *find_command(const char *name)
@@ -63,9 +65,9 @@ static int unknown_command(const char *name)
         names[n++] = c->name;
     names[n] = NULL;
     const char *near = string_nearest(name, names);
-    fprintf(stderr, "weft: there is no command \"%s\"%s%s%s; `weft --help` lists them\n", name,
-            near ? ", did you mean \"" : "", near ? near : "", near ? "\"" : "");
-    return 2;
+    error_usage("there is no command \"%s\"%s%s%s; `weft --help` lists them", name, near ? ", did you mean \"" : "",
+                near ? near : "", near ? "\"" : "");
+    return command_failed();
 }
 
 /* Flushes stdout and fails if output was lost. */

@@ -1,4 +1,8 @@
 #include "cli/cli.h"
+#include "core/json.h"
+
+#include <stdio.h>
+#include <unistd.h>
 
 /* Removes a folder and restores the error message and status. */
 static void remove_keeping_error(const char *folder)
@@ -13,6 +17,35 @@ static void remove_keeping_error(const char *folder)
     else
         error_set("%s", message);
     memory_free(message);
+}
+
+static int write_out(const char *text, i64 length)
+{
+    return fwrite(text, 1, (size_t)length, stdout) == (size_t)length ? 0 : error_errno("stdout: cannot be written");
+}
+
+int output_text(const char *text, i64 length)
+{
+    struct buffer shown = {0};
+    text_escape(&shown, text, length, "\n\t");
+    int status = write_out(shown.data, shown.length);
+    buffer_release(&shown);
+    return status;
+}
+
+int output_json(const struct json *value)
+{
+    struct buffer line = {0};
+    json_print(&line, value, 0);
+    buffer_append(&line, "\n", 1);
+    int status = output_text(line.data, line.length);
+    buffer_release(&line);
+    return status;
+}
+
+int output_result(const char *text, i64 length)
+{
+    return isatty(STDOUT_FILENO) ? output_text(text, length) : write_out(text, length);
 }
 
 int output_folder(const char *out, int (*write)(void *context, const char *folder), void *context)

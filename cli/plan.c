@@ -211,10 +211,12 @@ static void print_sources(const struct plan_command *p)
         rows += json_number(json_get(json_at(p->sources, i), "rows"), 0);
     for (i64 i = 0; i < json_count(p->sources); i++) {
         const struct json *s = json_at(p->sources, i);
-        printf("  source   %-12s %5.1f %% of the rows, %.2f epochs of %lld samples, %.3f M positions\n",
-               json_string(json_get(s, "name"), ""), 100 * json_number(json_get(s, "rows"), 0) / rows,
-               json_number(json_get(s, "epochs"), 0), (long long)json_integer(json_get(s, "samples"), 0),
+        char *name = text_escaped(json_string(json_get(s, "name"), ""));
+        printf("  source   %-12s %5.1f %% of the rows, %.2f epochs of %lld samples, %.3f M positions\n", name,
+               100 * json_number(json_get(s, "rows"), 0) / rows, json_number(json_get(s, "epochs"), 0),
+               (long long)json_integer(json_get(s, "samples"), 0),
                json_number(json_get(s, "epoch_positions"), 0) * 1e-6);
+        memory_free(name);
     }
 }
 
@@ -264,7 +266,6 @@ static void print_plan(const struct plan_command *p, double gflops)
 static void print_json(const struct plan_command *p, double gflops)
 {
     struct json *j = json_object();
-    struct buffer line = {0};
     json_set(j, "stage", json_of_string(p->name));
     json_set(j, "parameters", json_of_integer(p->needs.parameters));
     json_set(j, "active", json_of_integer(p->active));
@@ -284,9 +285,7 @@ static void print_json(const struct plan_command *p, double gflops)
     }
     if (gflops > 0)
         json_set(j, "seconds", json_of_number(steps_seconds(p, gflops)));
-    json_print(&line, j, 0);
-    printf("%s\n", line.data);
-    buffer_release(&line);
+    output_json(j);
     json_free(j);
 }
 

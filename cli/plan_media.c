@@ -91,7 +91,6 @@ static void print_needs(const char *name, const struct tokenizer_needs *needs, d
 static void print_needs_json(const char *name, const struct tokenizer_needs *needs, double disk, double gflops)
 {
     struct json *j = json_object();
-    struct buffer line = {0};
     json_set(j, "stage", json_of_string(name));
     json_set(j, "parameters", json_of_integer(needs->parameters));
     json_set(j, "steps", json_of_integer(needs->steps));
@@ -101,9 +100,7 @@ static void print_needs_json(const char *name, const struct tokenizer_needs *nee
     json_set(j, "flops", json_of_number(needs->flops / (double)needs->steps));
     if (gflops > 0)
         json_set(j, "seconds", json_of_number(needs->flops / (gflops * 1e9)));
-    json_print(&line, j, 0);
-    printf("%s\n", line.data);
-    buffer_release(&line);
+    output_json(j);
     json_free(j);
 }
 

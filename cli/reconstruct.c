@@ -128,19 +128,19 @@ static void report(const struct reconstruction *r, const char *file, const char 
 {
     const char *slash = strrchr(path, '/');
     if (!r->json) {
-        printf("%s: %s %.3f %s -> %s\n", file, measure, value, unit, slash + 1);
+        char *from = text_escaped(file), *to = text_escaped(slash + 1);
+        printf("%s: %s %.3f %s -> %s\n", from, measure, value, unit, to);
+        memory_free(from);
+        memory_free(to);
         return;
     }
     struct json *j = json_object();
-    struct buffer line = {0};
     json_set(j, "file", json_of_string(file));
     json_set(j, "out", json_of_string(slash + 1));
     json_set(j, "measure", json_of_string(measure));
     json_set(j, "value", json_of_number(value));
     json_set(j, "unit", json_of_string(unit));
-    json_print(&line, j, 0);
-    printf("%s\n", line.data);
-    buffer_release(&line);
+    output_json(j);
     json_free(j);
 }
 

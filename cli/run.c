@@ -173,10 +173,14 @@ static void renew_inputs(struct json *known, const struct json *now, const char 
         const char *was = json_string(json_get(before, it.key), NULL), *is = json_string(it.value, "");
         if (!was || strcmp(was, is) == 0 || strncmp(is, INPUT_MARK, strlen(INPUT_MARK)) != 0)
             continue;
-        char *digest = input_digest_before(it.key, run);
-        if (digest && strcmp(was, digest) == 0)
+        bool same = false;
+        for (int rule = INPUT_RULE + 1; rule < INPUT_RULES && !same; rule++) {
+            char *digest = input_digest_before(it.key, run, (enum input_rule)rule);
+            same = digest && strcmp(was, digest) == 0;
+            memory_free(digest);
+        }
+        if (same)
             json_set(before, it.key, json_of_string(is));
-        memory_free(digest);
     }
 }
 

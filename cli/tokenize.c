@@ -240,8 +240,8 @@ static int write_block(const struct tokenize_block *block)
 {
     for (i64 i = 0; i < block->count; i++) {
         const struct tokenize_tile *tile = &block->tiles[i];
-        if (fwrite(tile->out.data, 1, (size_t)tile->out.length, stdout) != (size_t)tile->out.length)
-            return error_errno("stdout");
+        if (output_result(tile->out.data, tile->out.length) < 0)
+            return -1;
         if (tile->failed)
             return error_set("%s", tile->failed);
     }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int find_rule(enum verifier *out, const char *name)
 {
@@ -62,7 +63,8 @@ static int score_lines(FILE *in, const char *path, enum verifier rule)
         buffer_clear(&out);
         if (status == 0) {
             json_print(&out, j, 0);
-            printf("%s\n", out.data);
+            buffer_append(&out, "\n", 1);
+            status = output_result(out.data, out.length);
         }
         json_free(j);
     }
@@ -85,8 +87,12 @@ int command_verify(int argc, char **argv)
         return status < 0 ? command_failed() : 0;
     bool named = a.count == 2 && strcmp(a.positional[1], "-") != 0;
     const char *path = named ? a.positional[1] : "stdin";
-    FILE *in = named ? fopen(path, "re") : stdin;
-    status = in ? score_lines(in, path, rule) : error_errno("%s", path);
+    int descriptor = named ? file_open(path) : STDIN_FILENO;
+    FILE *in = !named ? stdin : descriptor < 0 ? NULL : fdopen(descriptor, "r");
+    if (in)
+        status = score_lines(in, path, rule);
+    else
+        status = descriptor < 0 ? -1 : error_errno("%s: cannot be read", path);
     if (named && in)
         fclose(in);
     return status ? command_failed() : 0;

@@ -14,7 +14,9 @@
  * Where is what:
  *   error.c      error messages, exit statuses, panic
  *   log.c        log lines, progress bars, clocks, signals (interrupted)
- *   file.c       mapping, whole reads, atomic writes, folders, the check for free space
+ *   file.c       opening, mapping, whole reads, atomic writes, folders, the check for free space
+ *   folder_visits.c  links of folders that a walk follows
+ *   escape.c     control characters of foreign texts
  *   memory.c     blocks, strings, struct text; arena.c: arenas, which only grow and are reset
  *   rng.c        keyed draws, permutations; philox.h is the generator that kernels share
  *   workers.c    the thread pool and how tiles are dealt; topology.c: CPUs and NUMA nodes
@@ -61,7 +63,8 @@ static inline i64 round_up(i64 a, i64 b)
  * pointer, and sets a message for the user. The message says what is wrong, where (file, line,
  * byte), what was expected and what to do.
  * Bugs in this program: panic() prints the source location and aborts. No function does both.
- * The message is thread-local and stays valid until the next error on the same thread. */
+ * The message is thread-local and stays valid until the next error on the same thread. It is one
+ * line: control characters of the names and texts in it are escaped (text_escape). */
 int error_set(const char *format, ...) PRINTF(1, 2);    /* sets the message; returns -1 */
 int error_usage(const char *format, ...) PRINTF(1, 2);  /* same, wrong usage: the program exits with 2 */
 int error_errno(const char *format, ...) PRINTF(1, 2);  /* same, appends ": " strerror(errno) */
@@ -79,6 +82,7 @@ _Noreturn void out_of_memory(const char *format, ...) PRINTF(1, 2);
 #define require(condition, ...) ((condition) ? (void)0 : panic(__VA_ARGS__))
 
 /* ---- Log: all messages go to stderr ---- */
+/* A message is one line: a line feed in it is escaped like other control characters. */
 enum log_level { LOG_SILENT, LOG_QUIET, LOG_NORMAL };
 enum log_level log_set_level(enum log_level level); /* returns the previous level */
 void log_info(const char *format, ...) PRINTF(1, 2);
@@ -126,8 +130,17 @@ struct buffer {
 };
 void buffer_append(struct buffer *text, const void *bytes, i64 length);
 void buffer_printf(struct buffer *text, const char *format, ...) PRINTF(2, 3);
+void buffer_vprintf(struct buffer *text, const char *format, va_list arguments) PRINTF(2, 0);
 void buffer_clear(struct buffer *text); /* keeps the allocation */
 void buffer_release(struct buffer *text);
+
+/* Appends a text of a stranger so that a terminal shows it and does not obey it: control characters and
+ * marks of direction as \u001b, bytes that are not UTF-8 as \xff. `kept`: characters that stay, such as
+ * "\n". JSON stays JSON. Errors, log lines and progress are escaped without it. */
+void text_escape(struct buffer *out, const char *text, i64 length, const char *kept);
+char *text_escaped(const char *text); /* the same with nothing kept; memory_free */
+/* Bytes of the well-formed UTF-8 sequence that `text` begins with; 0: none. */
+i64 utf8_length(const char *text, i64 available);
 
 /* Returns the entry of `names` (NULL-terminated) closest to `word` by edit distance, or NULL if
  * none is close. Used for "did you mean". */
@@ -228,6 +241,11 @@ static inline void arena_reset(struct arena *arena, i64 mark)
 /* ---- Files ---- */
 /* Files that other processes may read during a write are written to a temporary beside the target,
  * fsynced and renamed. Paths are UTF-8. */
+/* Returns a descriptor to read from, or -1 and a message. Refuses folders, pipes, sockets and devices,
+ * also behind links, and never waits for a pipe's writer. A pipe or a device is read if it is named as
+ * a descriptor of this process: /dev/stdin, /dev/fd/N or /proc/self/fd/N, as a shell's <(COMMAND) is.
+ * All functions below that read a file by name open it so. */
+int file_open(const char *path);
 struct file_view { /* a read-only mapping */
     const u8 *data;
     i64 bytes;
@@ -237,7 +255,10 @@ struct file_view { /* a read-only mapping */
 int file_map(struct file_view *view, const char *path);
 void file_unmap(struct file_view *view);
 u64 hash_pieces(const struct file_view *pieces, i64 count, u64 seed); /* hash_bytes of the concatenation */
+/* Reads a whole file, of at most FILE_READ_BYTES_MAX or `most_bytes`. */
+#define FILE_READ_BYTES_MAX ((i64)1 << 32)
 int file_read(struct buffer *out, const char *path);
+int file_read_most(struct buffer *out, const char *path, i64 most_bytes);
 int file_replace(const char *path, const void *data, i64 bytes); /* atomic */
 int file_copy(const char *to, const char *from);                 /* atomic */
 bool is_address(const char *path);                               /* http://, https://, s3://: not a local file */
@@ -256,6 +277,18 @@ int directory_replace(const char *temporary, const char *path); /* syncs, then r
 /* Sorted by byte value, without . and .. Free with string_list_free. */
 int directory_list(char ***names, i64 *count, const char *path);
 void string_list_free(char **names, i64 count);
+/* The folders that a walk has entered, by device and inode. {0} before the first. */
+struct folder_visits {
+    u64 (*entered)[2]; /* [capacity] device and inode, hashed; the inode 0: free */
+    i64 count, capacity;
+    char *root;     /* the first folder, without links */
+    int depth_most; /* deepest folders that the walk lists, counted from the first; 0: all */
+};
+/* Enters a folder. False if the walk shall not list it: it was entered before, or its name is a link
+ * to a folder that the walk also meets under its own name, below the first and not hidden. So a link
+ * that leads back ends the walk, and a folder keeps its own name. */
+bool folder_visit(struct folder_visits *visits, const char *path);
+void folder_visits_release(struct folder_visits *visits);
 /* Checks that the disk of `path` can take `bytes` more and still keep WEFT_SPARE_BYTES (default 16
  * MiB) free. Otherwise returns -1 and a message that names `what`, the purpose of the bytes. */
 int disk_check(const char *path, i64 bytes, const char *what);

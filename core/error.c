@@ -9,6 +9,16 @@
 static _Thread_local char message[4096];
 static _Thread_local int status = STATUS_FAILED;
 
+/* Sets the message. `text` may be part of it. */
+static int set_message(const char *text, int next_status)
+{
+    char *escaped = text_escaped(text);
+    snprintf(message, sizeof message, "%s", escaped);
+    memory_free(escaped);
+    status = next_status;
+    return -1;
+}
+
 int error_set(const char *format, ...)
 {
     char next[sizeof message]; /* arguments may point into the current message */
@@ -16,9 +26,7 @@ int error_set(const char *format, ...)
     va_start(arguments, format);
     vsnprintf(next, sizeof next, format, arguments);
     va_end(arguments);
-    memcpy(message, next, sizeof next);
-    status = STATUS_FAILED;
-    return -1;
+    return set_message(next, STATUS_FAILED);
 }
 
 int error_usage(const char *format, ...)
@@ -28,9 +36,7 @@ int error_usage(const char *format, ...)
     va_start(arguments, format);
     vsnprintf(next, sizeof next, format, arguments);
     va_end(arguments);
-    memcpy(message, next, sizeof next);
-    status = STATUS_USAGE;
-    return -1;
+    return set_message(next, STATUS_USAGE);
 }
 
 int error_interrupted(void)
@@ -48,7 +54,9 @@ int error_errno(const char *format, ...)
     va_start(arguments, format);
     vsnprintf(next, sizeof next, format, arguments);
     va_end(arguments);
-    snprintf(message, sizeof message, "%s: %s", next, strerror(number));
+    char *shown = text_escaped(next);
+    snprintf(message, sizeof message, "%.*s: %s", (int)sizeof next - 1, shown, strerror(number));
+    memory_free(shown);
     status = STATUS_FAILED;
     return -1;
 }
@@ -61,8 +69,7 @@ int error_prefix(const char *format, ...)
     vsnprintf(context, sizeof context, format, arguments);
     va_end(arguments);
     snprintf(next, sizeof next, "%s: %.*s", context, (int)(sizeof next - sizeof context - 3), message);
-    memcpy(message, next, sizeof next);
-    return -1;
+    return set_message(next, status);
 }
 
 const char *error_text(void)

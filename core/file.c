@@ -19,12 +19,63 @@
 #define BUFFER_BYTES ((i64)1 << 16)
 #define OPEN_DIRECTORIES 32
 
+/* ---- Opening ---- */
+
+/* True for names of a descriptor, under which a shell hands over a pipe: /dev/stdin, and /dev/fd/63 or
+ * /proc/self/fd/63 for <(COMMAND). */
+static bool names_stream(const char *path)
+{
+    static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+    for (i64 i = 0; i < COUNT_OF(folders); i++) {
+        size_t length = strlen(folders[i]);
+        if (strncmp(path, folders[i], length) == 0 && path[length] &&
+            !path[length + strspn(path + length, "0123456789")])
+            return true;
+    }
+    return strcmp(path, "/dev/stdin") == 0;
+}
+
+/* Refuses what is no file. A stream may be a pipe or a device, such as a terminal. */
+static int check_kind(const struct stat *status, const char *path, bool streams)
+{
+    mode_t mode = status->st_mode;
+    bool stream = streams && names_stream(path) && (S_ISFIFO(mode) || S_ISCHR(mode));
+    if (S_ISREG(mode) || stream)
+        return 0;
+    return error_set("%s: expected a file, found %s", path,
+                     S_ISDIR(mode)    ? "a directory"
+                     : S_ISFIFO(mode) ? "a named pipe"
+                     : S_ISSOCK(mode) ? "a socket"
+                                      : "a device");
+}
+
+/* The first look spares devices an open, which may act on them. The second is at what was opened,
+ * which may have changed since. Opening a pipe without O_NONBLOCK waits for a writer. */
+int file_open(const char *path)
+{
+    struct stat status;
+    if (stat(path, &status) == 0 && check_kind(&status, path, true) < 0)
+        return -1;
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (descriptor < 0)
+        return error_errno("%s: cannot be opened", path);
+    int flags = fcntl(descriptor, F_GETFL);
+    int result =
+        fstat(descriptor, &status) < 0 ? error_errno("%s: cannot be read", path) : check_kind(&status, path, true);
+    if (result == 0 && (flags < 0 || fcntl(descriptor, F_SETFL, flags & ~O_NONBLOCK) < 0))
+        result = error_errno("%s: cannot be read", path);
+    if (result == 0)
+        return descriptor;
+    close(descriptor);
+    return -1;
+}
+
 /* ---- Mappings ---- */
 
 struct file_mapping {
     const u8 *data;
     i64 bytes;
-    char *path;
+    char *path, *shown; /* shown: escaped, for a message out of a signal handler */
     struct file_mapping *next;
 };
 /* Nothing is read from a mapped file while the lock is held, so a fault cannot find its own thread
@@ -48,7 +99,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
         char text[4096];
         struct stat status;
         bool shorter = stat(m->path, &status) == 0 && status.st_size < m->bytes;
-        int length = snprintf(text, sizeof text, "\nweft: %s: byte %lld cannot be read: %s\n", m->path,
+        int length = snprintf(text, sizeof text, "\nweft: %s: byte %lld cannot be read: %s\n", m->shown,
                               (long long)(at - m->data),
                               shorter ? "the file was made shorter while it was read; copy it again and run again"
                                       : "its disk or network failed; check them and run again");
@@ -70,7 +121,8 @@ static void note_mapping(const struct file_view *view, const char *path)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct file_mapping *m = memory_alloc(sizeof *m);
-    *m = (struct file_mapping){.data = view->data, .bytes = view->bytes, .path = string_copy(path)};
+    *m = (struct file_mapping){
+        .data = view->data, .bytes = view->bytes, .path = string_copy(path), .shown = text_escaped(path)};
     pthread_once(&once, handle_bus_errors);
     pthread_mutex_lock(&mappings_lock);
     m->next = mappings;
@@ -88,8 +140,10 @@ static void forget_mapping(const struct file_view *view)
     if (m)
         *at = m->next;
     pthread_mutex_unlock(&mappings_lock);
-    if (m)
+    if (m) {
         memory_free(m->path);
+        memory_free(m->shown);
+    }
     memory_free(m);
 }
 
@@ -98,8 +152,8 @@ static int map_descriptor(struct file_view *view, int descriptor, const char *pa
     struct stat status;
     if (fstat(descriptor, &status) < 0)
         return error_errno("%s: cannot be read", path);
-    if (!S_ISREG(status.st_mode))
-        return error_set("%s: expected a file, found %s", path, S_ISDIR(status.st_mode) ? "a directory" : "a device");
+    if (check_kind(&status, path, false) < 0)
+        return -1;
     *view = (struct file_view){.data = (const u8 *)"", .bytes = 0};
     if (status.st_size == 0)
         return 0;
@@ -111,21 +165,10 @@ static int map_descriptor(struct file_view *view, int descriptor, const char *pa
     return 0;
 }
 
-/* Rejects named pipes, because opening one blocks until a writer appears. A shell's process
- * substitution (/dev/fd/63) is a link and is accepted. */
-static int open_to_read(const char *path)
-{
-    struct stat status;
-    if (lstat(path, &status) == 0 && S_ISFIFO(status.st_mode))
-        return error_set("%s: expected a file, found a named pipe", path);
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    return descriptor < 0 ? error_errno("%s: cannot be opened", path) : descriptor;
-}
-
 int file_map(struct file_view *view, const char *path)
 {
     *view = (struct file_view){0};
-    int descriptor = open_to_read(path);
+    int descriptor = file_open(path);
     if (descriptor < 0)
         return -1;
     int status = map_descriptor(view, descriptor, path);
@@ -144,32 +187,47 @@ void file_unmap(struct file_view *view)
 
 /* ---- Whole files ---- */
 
-static int read_descriptor(struct buffer *out, int descriptor, const char *path)
+static int refuse_size(const char *path, i64 most_bytes)
 {
+    return error_set("%s: more than %lld bytes, too many for a file of its kind", path, (long long)most_bytes);
+}
+
+static int read_descriptor(struct buffer *out, int descriptor, const char *path, i64 most_bytes)
+{
+    struct stat file;
+    if (fstat(descriptor, &file) == 0 && S_ISREG(file.st_mode) && (i64)file.st_size > most_bytes)
+        return refuse_size(path, most_bytes);
     char *buffer = memory_alloc(BUFFER_BYTES);
     ssize_t count;
     do {
         count = read(descriptor, buffer, (size_t)BUFFER_BYTES);
         if (count > 0)
             buffer_append(out, buffer, count);
-    } while (count > 0 || (count < 0 && errno == EINTR));
-    int status = count < 0 ? error_errno("%s: cannot be read", path) : 0;
+    } while ((count > 0 && out->length <= most_bytes) || (count < 0 && errno == EINTR));
+    int status = count < 0                  ? error_errno("%s: cannot be read", path)
+                 : out->length > most_bytes ? refuse_size(path, most_bytes)
+                                            : 0;
     memory_free(buffer);
+    return status;
+}
+
+int file_read_most(struct buffer *out, const char *path, i64 most_bytes)
+{
+    buffer_clear(out);
+    int descriptor = file_open(path);
+    if (descriptor < 0)
+        return -1;
+    buffer_append(out, "", 0); /* an empty file is "", not NULL */
+    int status = read_descriptor(out, descriptor, path, most_bytes);
+    close(descriptor);
+    if (status < 0)
+        buffer_release(out);
     return status;
 }
 
 int file_read(struct buffer *out, const char *path)
 {
-    buffer_clear(out);
-    int descriptor = open_to_read(path);
-    if (descriptor < 0)
-        return -1;
-    buffer_append(out, "", 0); /* an empty file is "", not NULL */
-    int status = read_descriptor(out, descriptor, path);
-    close(descriptor);
-    if (status < 0)
-        buffer_release(out);
-    return status;
+    return file_read_most(out, path, FILE_READ_BYTES_MAX);
 }
 
 int file_replace(const char *path, const void *data, i64 bytes)
@@ -183,11 +241,24 @@ int file_replace(const char *path, const void *data, i64 bytes)
 
 int file_copy(const char *to, const char *from)
 {
-    struct buffer content = {0};
-    int status = file_read(&content, from);
-    if (status == 0)
-        status = file_replace(to, content.data ? content.data : "", content.length);
-    buffer_release(&content);
+    struct file_writer writer;
+    int descriptor = file_open(from), status = descriptor < 0 ? -1 : file_writer_open(&writer, to);
+    ssize_t count = 1;
+    char *buffer = memory_alloc(BUFFER_BYTES);
+    while (status == 0 && (count > 0 || (count < 0 && errno == EINTR))) {
+        count = read(descriptor, buffer, (size_t)BUFFER_BYTES);
+        if (count > 0)
+            file_write(&writer, buffer, count);
+    }
+    if (status == 0 && count < 0) {
+        status = error_errno("%s: cannot be read", from);
+        file_writer_abandon(&writer);
+    } else if (status == 0) {
+        status = file_writer_commit(&writer);
+    }
+    memory_free(buffer);
+    if (descriptor >= 0)
+        close(descriptor);
     return status;
 }
 

@@ -133,7 +133,7 @@ struct json *json_parse_line(const char *text, i64 length, const char *path, i64
 struct json *json_load(const char *path)
 {
     struct buffer text = {0};
-    if (file_read(&text, path) < 0)
+    if (file_read_most(&text, path, JSON_BYTES_MAX) < 0)
         return NULL;
     struct json *value = json_parse(text.data, text.length, path);
     buffer_release(&text);
@@ -262,26 +262,10 @@ int json_need_integer(i64 *out, const struct json *object, const char *key, cons
     return 0;
 }
 
-/* Length of the well-formed UTF-8 sequence at `bytes` (Unicode table 3-7), or 0. */
-static i64 utf8_length(const u8 *bytes, i64 available)
-{
-    u8 first = bytes[0];
-    i64 length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
-    if (length > available)
-        return 0;
-    for (i64 i = 1; i < length; i++)
-        if ((bytes[i] & 0xc0) != 0x80)
-            return 0;
-    if ((first == 0xe0 && bytes[1] < 0xa0) || (first == 0xed && bytes[1] > 0x9f) ||
-        (first == 0xf0 && bytes[1] < 0x90) || (first == 0xf4 && bytes[1] > 0x8f))
-        return 0;
-    return length;
-}
-
 static void append_utf8(struct buffer *out, const char *bytes, i64 length)
 {
     for (i64 i = 0; i < length;) {
-        i64 step = utf8_length((const u8 *)bytes + i, length - i);
+        i64 step = utf8_length(bytes + i, length - i);
         buffer_append(out, step ? bytes + i : "\xef\xbf\xbd", step ? step : 3);
         i += max_i64(step, 1);
     }

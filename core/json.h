@@ -20,7 +20,10 @@
 struct json;
 enum json_kind { JSON_NULL, JSON_BOOL, JSON_INTEGER, JSON_REAL, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
 
-struct json *json_load(const char *path); /* NULL and a message with path, line, column */
+/* Loads a file of at most JSON_BYTES_MAX. NULL and a message with path, line, column. Values may be
+ * nested 2048 deep. */
+#define JSON_BYTES_MAX ((i64)1 << 28)
+struct json *json_load(const char *path);
 /* `origin` names the source in messages. U+0000 in strings is allowed. */
 struct json *json_parse(const char *text, i64 length, const char *origin);
 /* Parses one line of a file. `number` is the line number, from 1. NaN and Infinity, as Python

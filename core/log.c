@@ -18,13 +18,23 @@ enum log_level log_set_level(enum log_level next)
     return before;
 }
 
+static void put_escaped(const char *text)
+{
+    char *escaped = text_escaped(text);
+    fputs(escaped, stderr);
+    memory_free(escaped);
+}
+
 static void write_line(const char *prefix, const char *format, va_list arguments)
 {
+    struct buffer line = {0};
+    buffer_vprintf(&line, format, arguments);
     if (bar_is_open)
         fputs("\r\033[K", stderr);
     fputs(prefix, stderr);
-    vfprintf(stderr, format, arguments);
+    put_escaped(line.data);
     fputc('\n', stderr);
+    buffer_release(&line);
 }
 
 #define DEFINE_LOG(name, least, prefix)                                                                                \
@@ -90,7 +100,9 @@ static void draw_bar(const struct progress *progress, const char *left, const ch
     int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col ? window.ws_col : 80;
     snprintf(line, sizeof line, "%s [%.*s%.*s] %3d%% %s left  %s", progress->label, cells, full, CELLS - cells, empty,
              (int)(progress->done * 100 / total), left, note);
-    fprintf(stderr, "\r%.*s\033[K", columns - 1, line);
+    char *shown = text_escaped(line);
+    fprintf(stderr, "\r%.*s\033[K", columns - 1, shown);
+    memory_free(shown);
     bar_is_open = true;
 }
 
@@ -107,8 +119,8 @@ static void draw_progress(struct progress *progress, double now, const char *not
     if (progress->terminal)
         draw_bar(progress, left, note);
     else
-        fprintf(stderr, "%s %lld/%lld, %s left  %s\n", progress->label, (long long)progress->done,
-                (long long)progress->total, left, note);
+        log_info("%s %lld/%lld, %s left  %s", progress->label, (long long)progress->done, (long long)progress->total,
+                 left, note);
 }
 
 void progress_update(struct progress *progress, i64 done, const char *format, ...)
@@ -134,9 +146,7 @@ void progress_close(struct progress *progress)
     if (progress->terminal && bar_is_open)
         fputs("\r\033[K", stderr);
     bar_is_open = false;
-    if (level >= LOG_NORMAL)
-        fprintf(stderr, "%s: %lld of %lld in %s\n", progress->label, (long long)progress->done,
-                (long long)progress->total, spent);
+    log_info("%s: %lld of %lld in %s", progress->label, (long long)progress->done, (long long)progress->total, spent);
 }
 
 static volatile sig_atomic_t caught;

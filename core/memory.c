@@ -73,17 +73,23 @@ void buffer_append(struct buffer *text, const void *bytes, i64 length)
     text->data[text->length] = 0;
 }
 
+void buffer_vprintf(struct buffer *text, const char *format, va_list arguments)
+{
+    va_list again;
+    va_copy(again, arguments);
+    int length = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    buffer_reserve(text, length);
+    vsnprintf(text->data + text->length, (size_t)length + 1, format, arguments);
+    text->length += length;
+}
+
 void buffer_printf(struct buffer *text, const char *format, ...)
 {
-    va_list arguments, again;
+    va_list arguments;
     va_start(arguments, format);
-    va_copy(again, arguments);
-    int length = vsnprintf(NULL, 0, format, arguments);
+    buffer_vprintf(text, format, arguments);
     va_end(arguments);
-    buffer_reserve(text, length);
-    vsnprintf(text->data + text->length, (size_t)length + 1, format, again);
-    va_end(again);
-    text->length += length;
 }
 
 void buffer_clear(struct buffer *text)

@@ -5,7 +5,10 @@
 #include <string.h>
 #include <yaml.h>
 
+#define BYTES_MAX ((i64)1 << 24)
 #define DEPTH_MAX 64
+#define ANCHORS_MAX 10000    /* anchors and aliases: libyaml searches a list for each */
+#define TAGS_MAX 64          /* directives %TAG: likewise */
 #define EXPANDED_MAX 1000000 /* nodes, counted with every alias expanded */
 
 struct yaml_node {
@@ -34,6 +37,54 @@ static int parser_error(const yaml_parser_t *parser, const char *origin)
     return error_usage("%s:%zu:%zu: not valid YAML: %s%s%s", origin, parser->problem_mark.line + 1,
                        parser->problem_mark.column + 1, parser->problem ? parser->problem : "cannot be parsed",
                        parser->context ? " " : "", parser->context ? parser->context : "");
+}
+
+/* Counts of tokens on which libyaml's time and memory depend more than linearly. */
+struct yaml_counts {
+    i64 depth, nodes, anchors, tags;
+};
+
+static int count_token(struct yaml_counts *c, const yaml_token_t *token, const char *origin)
+{
+    yaml_token_type_t type = token->type;
+    bool begins = type == YAML_BLOCK_SEQUENCE_START_TOKEN || type == YAML_BLOCK_MAPPING_START_TOKEN ||
+                  type == YAML_FLOW_SEQUENCE_START_TOKEN || type == YAML_FLOW_MAPPING_START_TOKEN;
+    bool ends =
+        type == YAML_BLOCK_END_TOKEN || type == YAML_FLOW_SEQUENCE_END_TOKEN || type == YAML_FLOW_MAPPING_END_TOKEN;
+    c->depth += begins - ends;
+    c->nodes += begins || type == YAML_BLOCK_ENTRY_TOKEN || type == YAML_FLOW_ENTRY_TOKEN || type == YAML_KEY_TOKEN ||
+                type == YAML_VALUE_TOKEN;
+    c->anchors += type == YAML_ANCHOR_TOKEN || type == YAML_ALIAS_TOKEN;
+    c->tags += type == YAML_TAG_DIRECTIVE_TOKEN;
+    i64 line = (i64)token->start_mark.line + 1;
+    if (c->depth > DEPTH_MAX + 1)
+        return error_usage("%s:%lld: nested more than %d deep", origin, (long long)line, DEPTH_MAX);
+    if (c->nodes > EXPANDED_MAX)
+        return error_usage("%s:%lld: more than %d things", origin, (long long)line, EXPANDED_MAX);
+    if (c->anchors > ANCHORS_MAX)
+        return error_usage("%s:%lld: more than %d anchors (&) and aliases (*)", origin, (long long)line, ANCHORS_MAX);
+    if (c->tags > TAGS_MAX)
+        return error_usage("%s:%lld: more than %d directives %%TAG", origin, (long long)line, TAGS_MAX);
+    return 0;
+}
+
+/* Bounds what libyaml builds, before it does. Text that is not YAML is left to the parser. */
+static int check_tokens(const char *text, i64 length, const char *origin)
+{
+    struct yaml_counts counts = {0};
+    yaml_parser_t parser;
+    yaml_token_t token;
+    int status = 0;
+    bool more = true;
+    require(yaml_parser_initialize(&parser), "no memory for a YAML parser");
+    yaml_parser_set_input_string(&parser, (const u8 *)(length ? text : ""), (size_t)length);
+    while (status == 0 && more && yaml_parser_scan(&parser, &token)) {
+        status = count_token(&counts, &token, origin);
+        more = token.type != YAML_STREAM_END_TOKEN;
+        yaml_token_delete(&token);
+    }
+    yaml_parser_delete(&parser);
+    return status;
 }
 
 static bool is_plain_null(const yaml_node_t *node)
@@ -167,6 +218,8 @@ static int load_document(struct yaml *yaml, yaml_parser_t *parser)
 struct yaml *yaml_parse(const char *text, i64 length, const char *origin)
 {
     yaml_parser_t parser;
+    if (check_tokens(text, length, origin) < 0)
+        return NULL;
     require(yaml_parser_initialize(&parser), "no memory for a YAML parser");
     yaml_parser_set_input_string(&parser, (const u8 *)(length ? text : ""), (size_t)length);
     struct yaml *yaml = memory_alloc(sizeof *yaml);
@@ -182,7 +235,7 @@ struct yaml *yaml_parse(const char *text, i64 length, const char *origin)
 struct yaml *yaml_load(const char *path)
 {
     struct buffer text = {0};
-    if (file_read(&text, path) < 0)
+    if (file_read_most(&text, path, BYTES_MAX) < 0)
         return NULL;
     struct yaml *yaml = yaml_parse(text.data, text.length, path);
     buffer_release(&text);

@@ -51,29 +51,11 @@ static const char *const skipped_names[] = {"asciiart", "banner", "witze",      
 
 /* ---- Cleaning ---- */
 
-/* Length of the UTF-8 character at `at`; 0 if it is invalid (RFC 3629: no overlong forms, no
- * surrogates). */
-static i64 utf8_length(const u8 *at, i64 left)
-{
-    static const u32 least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    i64 length = at[0] < 0x80 ? 1 : at[0] >> 5 == 6 ? 2 : at[0] >> 4 == 14 ? 3 : at[0] >> 3 == 30 ? 4 : 0;
-    if (length == 0 || length > left)
-        return 0;
-    u32 code_point = length == 1 ? at[0] : at[0] & (0x7fu >> length);
-    for (i64 i = 1; i < length; i++) {
-        if (at[i] >> 6 != 2)
-            return 0;
-        code_point = code_point << 6 | (at[i] & 63);
-    }
-    bool valid = length == 1 || (code_point >= least[length] && code_point <= 0x10ffff && code_point >> 11 != 0x1b);
-    return valid ? length : 0;
-}
-
 static bool is_utf8(const char *bytes, i64 count)
 {
     i64 length;
     for (i64 at = 0; at < count; at += length)
-        if (!(length = utf8_length((const u8 *)bytes + at, count - at)))
+        if (!(length = utf8_length(bytes + at, count - at)))
             return false;
     return true;
 }

@@ -182,7 +182,8 @@ int grid_stage(const void *settings, const struct stage *stage)
     if (status)
         return status;
     grid_print(&table, &result);
-    log_info("%s", table.data);
+    for (char *rest = table.data, *line; (line = strsep(&rest, "\n")) && (rest || *line);)
+        log_info("%s", line);
     status = save(&result, stage->out);
     buffer_release(&table);
     grid_result_release(&result);

@@ -176,18 +176,20 @@ static int take_file(struct dedup *d, const char *from, const char *to)
     return disk_check(d->out, file_bytes(from), "a copy of a shard") < 0 ? -1 : file_copy(to, from);
 }
 
-static int take_all(struct dedup *d, const char *from, const char *to)
+static int take_all(struct dedup *d, struct folder_visits *visits, const char *from, const char *to)
 {
     char **names;
     i64 count;
     if (!file_is_directory(from))
         return take_file(d, from, to);
+    if (!folder_visit(visits, from))
+        return 0;
     if (directory_make(to) < 0 || directory_list(&names, &count, from) < 0)
         return -1;
     int status = 0;
     for (i64 i = 0; i < count && status == 0; i++) {
         char *a = path_join(from, names[i]), *b = path_join(to, names[i]);
-        status = strcmp(names[i], "index") == 0 ? 0 : take_all(d, a, b);
+        status = strcmp(names[i], "index") == 0 ? 0 : take_all(d, visits, a, b);
         memory_free(a);
         memory_free(b);
     }
@@ -203,7 +205,9 @@ static int write_files(struct dedup *d, const struct folder *f)
         names[i] = i <= TOKENIZERS ? tokenizer_names[i - 1] : split_names[i - 1 - TOKENIZERS];
     for (i64 i = 0; i < COUNT_OF(names) && status == 0; i++) {
         char *from = path_join(f->from, names[i]), *to = path_join(f->to, names[i]);
-        status = file_exists(from) || file_is_directory(from) ? take_all(d, from, to) : 0;
+        struct folder_visits visits = {0};
+        status = file_exists(from) || file_is_directory(from) ? take_all(d, &visits, from, to) : 0;
+        folder_visits_release(&visits);
         memory_free(from);
         memory_free(to);
     }

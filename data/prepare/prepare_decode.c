@@ -1,6 +1,7 @@
 /* Decodes the samples of a batch: text to ids; media by prepare_media.c. Rules on a sample alone
  * are checked here, too. */
 #include "data/prepare/prepare_internal.h"
+#include "data/formats/char_reader.h"
 #include "data/media/subtitles.h"
 
 #include <string.h>
@@ -78,7 +79,7 @@ static int subtitles_as_text(const struct prepare *p, struct item *item)
                      : sound             ? (double)sound->samples / (double)sound->rate_hz
                                          : 0;
     struct buffer file = {0}, words = {0};
-    if (s->subtitles && file_read(&file, s->subtitles) < 0)
+    if (s->subtitles && file_read_most(&file, s->subtitles, LINE_BYTES_MAX) < 0)
         return -1;
     const struct buffer *cues = s->subtitles ? &file : &s->cues;
     subtitles_words(&words, cues->data ? cues->data : "", cues->length, item->from_s, item->from_s + seconds);

@@ -3,7 +3,6 @@
 #include "data/remote/remote.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,12 +28,13 @@ struct blob *blob_open(const char *path)
         if (b->remote)
             return b;
     } else {
-        b->descriptor = open(path, O_RDONLY | O_CLOEXEC);
+        b->descriptor = file_open(path);
         if (b->descriptor >= 0 && fstat(b->descriptor, &status) == 0) {
             b->bytes = S_ISREG(status.st_mode) ? (i64)status.st_size : -1;
             return b;
         }
-        error_errno("%s: cannot be opened", path);
+        if (b->descriptor >= 0)
+            error_errno("%s: cannot be read", path);
     }
     blob_close(b);
     return NULL;

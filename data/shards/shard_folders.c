@@ -3,6 +3,7 @@
 #include "tokenizers/text/text.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 enum { DEPTH_MOST = 4 };
 static const char partial[] = ".partial";
@@ -48,19 +49,22 @@ static bool is_partial(const char *name)
     return length > end && strcmp(name + length - end, partial) == 0;
 }
 
-static int walk(struct string_list *out, const char *path, int depth);
+static int walk(struct string_list *out, struct folder_visits *visits, const char *path, int depth);
 
-static int add_entry(struct string_list *out, const char *path, const char *name, int depth)
+static int add_entry(struct string_list *out, struct folder_visits *visits, const char *path, const char *name,
+                     int depth)
 {
     if (is_partial(name) && is_shard_folder(path))
         return error_set("%s: not finished: rerun its stage, or remove it", path);
-    return *name == '.' || !file_is_directory(path) ? 0 : walk(out, path, depth + 1);
+    return *name == '.' || !file_is_directory(path) ? 0 : walk(out, visits, path, depth + 1);
 }
 
-static int walk(struct string_list *out, const char *path, int depth)
+static int walk(struct string_list *out, struct folder_visits *visits, const char *path, int depth)
 {
     char **names;
     i64 count;
+    if (!folder_visit(visits, path))
+        return 0;
     if (is_shard_folder(path)) {
         push(out, string_copy(path));
         return 0;
@@ -72,7 +76,7 @@ static int walk(struct string_list *out, const char *path, int depth)
     int status = 0;
     for (i64 i = 0; i < count && status == 0; i++) {
         char *below = path_join(path, names[i]);
-        status = add_entry(out, below, names[i], depth);
+        status = add_entry(out, visits, below, names[i], depth);
         memory_free(below);
     }
     string_list_free(names, count);
@@ -85,7 +89,10 @@ static int add_line(struct string_list *out, const char *path)
     if (!file_is_directory(path))
         return error_set("%s: there is no such folder: expected one that prepare made, or one with such folders in it",
                          path);
-    if (walk(out, path, 0) < 0)
+    struct folder_visits visits = {.depth_most = DEPTH_MOST + 1};
+    int status = walk(out, &visits, path, 0);
+    folder_visits_release(&visits);
+    if (status < 0)
         return -1;
     return out->count > before ? 0
                                : error_set("%s: no shards.json there or below: expected a folder that prepare made, or "
@@ -93,12 +100,21 @@ static int add_line(struct string_list *out, const char *path)
                                            path);
 }
 
+static bool is_same_folder(const char *a, const char *b)
+{
+    struct stat first, second;
+    return strcmp(a, b) == 0 || (stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
+                                 first.st_ino == second.st_ino);
+}
+
 static int check_twice(const struct string_list *list)
 {
     for (i64 i = 0; i < list->count; i++)
         for (i64 k = 0; k < i; k++)
-            if (strcmp(list->values[i], list->values[k]) == 0)
-                return error_set("%s is named twice: its samples would be shown twice as often", list->values[i]);
+            if (is_same_folder(list->values[i], list->values[k]))
+                return error_set("%s is named twice%s%s: its samples would be shown twice as often", list->values[i],
+                                 strcmp(list->values[i], list->values[k]) ? ", also as " : "",
+                                 strcmp(list->values[i], list->values[k]) ? list->values[k] : "");
     return 0;
 }
 
@@ -123,7 +139,9 @@ int shard_folders_list(struct string_list *out, const char *data)
 bool shard_folders_exist(const char *path)
 {
     struct string_list list = {0};
-    bool found = walk(&list, path, 0) < 0 || list.count > 0;
+    struct folder_visits visits = {.depth_most = DEPTH_MOST + 1};
+    bool found = walk(&list, &visits, path, 0) < 0 || list.count > 0;
+    folder_visits_release(&visits);
     string_list_free(list.values, list.count);
     return found;
 }

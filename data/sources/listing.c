@@ -276,17 +276,17 @@ static int split_below(const char *name, bool folder, int split, int depth)
 
 /* ---- Walking ---- */
 
-/* True for pipes, sockets and devices. Links to pipes are allowed, since shells make them. */
+/* True for pipes, sockets and devices, also behind links. */
 static bool is_special(const char *path)
 {
     struct stat status;
-    return lstat(path, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) &&
-           !S_ISLNK(status.st_mode);
+    return stat(path, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
 }
 
-static void walk(struct listing *l, const char *path, int split, int depth);
+static void walk(struct listing *l, struct folder_visits *visits, const char *path, int split, int depth);
 
-static void add_entry(struct listing *l, char *path, const char *name, int split, int depth)
+static void add_entry(struct listing *l, struct folder_visits *visits, char *path, const char *name, int split,
+                      int depth)
 {
     bool folder = file_is_directory(path);
     split = split_below(name, folder, split, depth);
@@ -295,7 +295,7 @@ static void add_entry(struct listing *l, char *path, const char *name, int split
     } else if (is_special(path)) {
         skip_file(push(l, path, split), string_copy("pipes, sockets and devices"));
     } else if (folder) {
-        walk(l, path, split, depth + 1);
+        walk(l, visits, path, split, depth + 1);
         memory_free(path);
     } else {
         classify(push(l, path, split));
@@ -309,12 +309,16 @@ static void add_unlisted(struct listing *l, const char *path, int split)
     push(l, string_copy(path), split)->reader = &lines_reader;
 }
 
-static void walk(struct listing *l, const char *path, int split, int depth)
+static void walk(struct listing *l, struct folder_visits *visits, const char *path, int split, int depth)
 {
     char **names;
     i64 count, first = l->count;
     if (depth > DEPTH_MOST) {
-        skip_file(push(l, string_copy(path), split), string_copy("folders so deep that a link seems to lead back"));
+        skip_file(push(l, string_copy(path), split), string_copy("folders more than 16 deep"));
+        return;
+    }
+    if (!folder_visit(visits, path)) {
+        skip_file(push(l, string_copy(path), split), string_copy("links to folders that are read by another name"));
         return;
     }
     if (directory_list(&names, &count, path) < 0) {
@@ -322,7 +326,7 @@ static void walk(struct listing *l, const char *path, int split, int depth)
         return;
     }
     for (i64 i = 0; i < count; i++)
-        add_entry(l, path_join(path, names[i]), names[i], split, depth);
+        add_entry(l, visits, path_join(path, names[i]), names[i], split, depth);
     string_list_free(names, count);
     match_folder(l, path, first);
 }
@@ -467,8 +471,10 @@ int listing_open(struct listing *l, const char *path)
         l->folder = path_folder(path);
         return add_one(l, path);
     } else {
+        struct folder_visits visits = {.depth_most = DEPTH_MOST};
         l->folder = string_copy(path);
-        walk(l, path, SPLIT_DRAWN, 0);
+        walk(l, &visits, path, SPLIT_DRAWN, 0);
+        folder_visits_release(&visits);
     }
     settle_splits(l);
     order_splits(l);

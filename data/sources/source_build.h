@@ -10,6 +10,7 @@ struct sample_builder {
     const struct json_place *place;
     i64 used[MODALITIES]; /* entries used of the lists "images", "videos", "audios" */
     i32 messages;         /* messages added so far */
+    bool outside;         /* a medium was refused because it is outside of the root */
 };
 bool build_is_text(const struct sample_builder *build, const struct json *value);
 int build_text(struct sample_builder *build, const struct json *text);

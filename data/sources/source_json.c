@@ -1,6 +1,7 @@
 /* Adds media, texts and messages of a record to a sample. */
 #include "data/sources/source_build.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const struct json *sample_key(const struct json *object, const char *key)
@@ -35,6 +36,41 @@ static char *named_file(const struct source_columns *columns, const char *refere
     return below;
 }
 
+static bool lies_below(const char *real, const char *folder)
+{
+    size_t length = strcmp(folder, "/") == 0 ? 0 : strlen(folder);
+    return strncmp(real, folder, length) == 0 && (real[length] == '/' || !real[length]);
+}
+
+/* The file without links; of one that does not exist, its last folder that does. free() */
+static char *resolve(const char *path)
+{
+    char *at = string_copy(path), *real, *slash;
+    while (!(real = realpath(at, NULL)) && (slash = strrchr(at, '/')))
+        *slash = 0;
+    if (!real)
+        real = realpath(*path == '/' ? "/" : ".", NULL);
+    memory_free(at);
+    return real;
+}
+
+/* True if the file is neither below the root nor below columns.folder. */
+static bool is_outside(const struct json_place *place, const char *path)
+{
+    const char *named = place->columns && place->columns->folder ? place->columns->folder : "";
+    char *real = resolve(path), *folder = NULL;
+    bool outside = !real || !lies_below(real, place->root);
+    if (real && outside && *named) {
+        char *joined = *named == '/' ? string_copy(named) : path_join(place->folder, named);
+        folder = realpath(joined, NULL);
+        outside = !folder || !lies_below(real, folder);
+        memory_free(joined);
+    }
+    free(folder);
+    free(real);
+    return outside;
+}
+
 static int add_reference(struct sample_builder *b, enum modality kind, const char *reference)
 {
     if (!reference || !*reference)
@@ -55,7 +91,8 @@ static int add_reference(struct sample_builder *b, enum modality kind, const cha
     char *file = named_file(b->place->columns, reference);
     part->path = *file == '/' ? string_copy(file) : path_join(b->place->folder, file);
     memory_free(file);
-    return 0;
+    b->outside = b->place->root && is_outside(b->place, part->path);
+    return b->outside ? error_set("%s: a file outside of the data, and `outside: refuse` is set", part->path) : 0;
 }
 
 /* The file that a part names: {"image": FILE}, {"path": FILE}, {"url": FILE}, {"image_url": {"url":

@@ -79,6 +79,7 @@ static enum source_result parse_line(struct source_lines_reader *lines, struct s
     out->name = string_format("%s:%lld", r->in.path, (long long)r->number);
     struct json_place place = {.origin = out->name,
                                .folder = lines->folder,
+                               .root = lines->reading->root,
                                .media_alone = lines->reading->media_alone,
                                .columns = lines->reading->columns,
                                .notes = &lines->reading->notes};

@@ -56,7 +56,7 @@ static int add_caption(struct sample *out, const char *path)
     struct buffer text = {0};
     const char *extension = name_extension(path);
     bool json = strcasecmp(extension, "json") == 0 || strcasecmp(extension, "jsn") == 0;
-    int status = file_read(&text, path);
+    int status = file_read_most(&text, path, LINE_BYTES_MAX);
     if (status == 0)
         status = json                    ? add_json(out, &text, path)
                  : subtitles_named(path) ? add_subtitles(out, &text, path)

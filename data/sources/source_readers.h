@@ -19,6 +19,7 @@ void notes_release(struct skip_notes *notes);
 struct read_context { /* shared by all readers; lives until the source is closed */
     bool media_alone;
     const struct source_columns *columns; /* NULL: the default names */
+    char *root;                           /* see json_place; NULL: an address, or media anywhere are allowed */
     struct skip_notes notes;
 };
 struct reader_kind {
@@ -51,6 +52,7 @@ int medium_leading(i64 rank);
 struct json_place {
     const char *origin; /* FILE:LINE */
     const char *folder; /* base of relative media paths; NULL: media are members, see find */
+    const char *root;   /* folder, without links, below which media must lie; NULL: anywhere */
     /* For tar files: moves the member that a reference names into the part; -1 with a message if
      * there is none. */
     int (*find)(void *context, struct sample_part *part, const char *reference);
@@ -62,6 +64,8 @@ struct json_place {
 };
 /* A key's value; NULL if absent or null. Tables written line by line contain every key. */
 const struct json *sample_key(const struct json *object, const char *key);
+/* Returns 0, or -1 and a message. A record that names media outside of the root is passed, with a note,
+ * and gives 1. */
 int sample_of_json(struct sample *out, const struct json *value, const struct json_place *place, bool *passed);
 /* The caption of an object; NULL if it has none or it is not a text. */
 const struct json *sample_caption(const struct json *object, const struct source_columns *columns);

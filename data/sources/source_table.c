@@ -57,6 +57,7 @@ static int build(struct source_table_rows *rows, struct sample *out, const struc
     out->name = string_format("%s:%lld", rows->file.path, (long long)rows->table.kind->place(rows->table.self));
     struct json_place place = {.origin = out->name,
                                .folder = rows->folder,
+                               .root = rows->reading->root,
                                .media_alone = rows->reading->media_alone,
                                .columns = rows->reading->columns,
                                .record = row,

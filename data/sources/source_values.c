@@ -103,6 +103,7 @@ static int parse(struct json_values *v, struct sample *out, bool *passed)
     out->name = string_format("%s:%lld", v->in.path, (long long)v->line);
     struct json_place place = {.origin = out->name,
                                .folder = v->folder,
+                               .root = v->reading->root,
                                .media_alone = v->reading->media_alone,
                                .columns = v->reading->columns,
                                .notes = &v->reading->notes};

@@ -137,6 +137,11 @@ struct source *source_open(const char *path, const struct source_request *reques
         return NULL;
     }
     s->real = absolute_path(s->listing.folder);
+    if (!is_address(path) && (!request || !request->columns || request->columns->outside == OUTSIDE_REFUSE)) {
+        char *root = realpath(s->listing.folder, NULL);
+        s->reading.root = string_copy(root ? root : s->real);
+        free(root);
+    }
     deal_files(s);
     note_left_out(s);
     weigh_and_index(s);
@@ -159,6 +164,7 @@ void source_close(struct source *s)
     listing_close(&s->listing);
     notes_release(&s->reading.notes);
     memory_free(s->media);
+    memory_free(s->reading.root);
     memory_free(s->real);
     memory_free(s);
 }

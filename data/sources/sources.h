@@ -37,7 +37,8 @@
  * noted, or refused if they change what is learned (source_json.c). File names are relative to the
  * folder of the file that contains them. A sample is an ordered list of parts; media are named or
  * carried as bytes, never decoded here. Entries that become no sample are noted: nothing disappears
- * silently.
+ * silently. A record that names media outside of the source is left out, unless
+ * source_columns.outside allows it: the records of a stranger shall not choose files of the reader.
  *
  * Splits. A folder named train, validation or test directly below the source, or a file of such a
  * name (train.jsonl, test-00001.tar), puts its samples into that split. Also recognized: training;
@@ -108,6 +109,9 @@ enum source_result {
      * call again; another process may resume. */
     SOURCE_UNREACHABLE
 };
+/* Whether records may name media that are neither below the folder that source_open was given, nor
+ * below columns.folder: by absolute names, by `..`, or through links. */
+enum source_outside { OUTSIDE_REFUSE, OUTSIDE_ALLOW };
 /* Names of keys and columns that differ from the defaults; "" or NULL: the default. Once any is
  * set, only the set ones are looked up. */
 struct source_columns {
@@ -121,6 +125,7 @@ struct source_columns {
     /* Of media that rows and lines name. folder: relative to that of the file. ending: of names that
      * have no ending of a medium. "": neither. */
     char *folder, *ending;
+    int outside; /* enum source_outside */
 };
 struct source_request {
     u64 seed; /* for drawing splits */
@@ -146,7 +151,11 @@ struct source_request {
         SETTING(type, columns.folder, "columns.folder", STRING, "", 0, 0, NULL,                                        \
                 "folder of the media that rows name, relative to their file"),                                         \
         SETTING(type, columns.ending, "columns.ending", STRING, "", 0, 0, NULL,                                        \
-                "appended to names of media without an ending, such as wav")
+                "appended to names of media without an ending, such as wav"),                                          \
+        SETTING(type, columns.outside, "outside", CHOICE, "refuse", 0, 0, "refuse|allow",                              \
+                "allow: records may name any media files of this machine; refuse: only files below `data` (of a "      \
+                "file: below its folder) and below columns.folder, with links and .. resolved; other records are "     \
+                "left out")
 
 #define SUBTITLES_ROW(type)                                                                                            \
     SETTING(type, columns.subtitles, "subtitles", STRING, "", 0, 0, NULL,                                              \

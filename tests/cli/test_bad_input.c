@@ -85,6 +85,8 @@ static void recipes_are_refused_by_line(void **state)
         {.damage = {"r.yaml", RUBBISH}, .words = {"run", "r.yaml"}, .says = {"r.yaml", "not valid YAML"}, .status = 2},
         {.words = {"run", "missing.yaml"}, .says = {"missing.yaml", "cannot be opened"}},
         {.words = {"run", "../model"}, .says = {"../model", "directory"}},
+        {.words = {"run", "/dev/zero"}, .says = {"/dev/zero: expected a file, found a device"}},
+        {.words = {"run", "/dev/stdin"}, .says = {"/dev/stdin: there is nothing in it"}, .status = 2},
         {.damage = {"r.yaml", TEXT, NULL, PRETRAIN("steps: 3")},
          .words = {"run", "r.yaml", "a.stepz=3"},
          .says = {"command line", "stepz", "did you mean steps?"},

@@ -1,5 +1,5 @@
 /* The program as a process: exit statuses, messages, and no partial output. */
-#define _GNU_SOURCE /* pipe2 */
+#define _GNU_SOURCE /* pipe2, posix_openpt */
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
@@ -343,6 +343,48 @@ static void verify_scores_lines_by_a_rule(void **state)
     memory_free(path);
 }
 
+/* What a command prints with a terminal as stdout; a terminal makes "\r\n" of line feeds. */
+static void run_on_terminal(struct buffer *out, const char *in, char **argv)
+{
+    char block[4096];
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+    int other = open(ptsname(terminal), O_RDWR | O_NOCTTY); /* keeps what the child has written */
+    assert_true(other >= 0);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        open_as(0, in, O_RDONLY);
+        if (dup2(other, 1) < 0)
+            _exit(99);
+        weft_become(argv);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close(other);
+    buffer_clear(out);
+    for (ssize_t count; (count = read(terminal, block, sizeof block)) > 0;)
+        buffer_append(out, block, count);
+    close(terminal);
+}
+
+/* U+202E turns the direction of text, U+009B begins a command of a terminal. */
+static void results_are_escaped_on_a_terminal_alone(void **state)
+{
+    static const char line[] = "{\"truth\":\"\xe2\x80\xae\xc2\x9b\",\"answer\":\"\xc3\xa4\"}\n";
+    char *in = in_folder("foreign.jsonl");
+    struct buffer shown = {0};
+    (void)state;
+    assert_int_equal(file_replace(in, line, (i64)strlen(line)), 0);
+    assert_int_equal(run(line, (const char *const[]){"verify", "exact", NULL}), 0);
+    assert_string_equal(said.data, "{\"truth\":\"\xe2\x80\xae\xc2\x9b\",\"answer\":\"\xc3\xa4\",\"score\":0.0}\n");
+    run_on_terminal(&shown, in, (char *[]){"weft", "verify", "exact", NULL});
+    assert_string_equal(shown.data, "{\"truth\":\"\\u202e\\u009b\",\"answer\":\"\xc3\xa4\",\"score\":0.0}\r\n");
+    buffer_release(&shown);
+    memory_free(in);
+}
+
 static void tokenize_there_and_back(void **state)
 {
     (void)state;
@@ -644,6 +686,7 @@ int main(void)
         cmocka_unit_test(weights_that_are_not_finite_are_refused),
         cmocka_unit_test(keys_of_a_config_may_be_null_or_whole_reals),
         cmocka_unit_test(tokenize_tells_an_end_from_a_failure),
+        cmocka_unit_test(results_are_escaped_on_a_terminal_alone),
         cmocka_unit_test(tokenize_there_and_back),
         cmocka_unit_test(verify_scores_lines_by_a_rule),
         cmocka_unit_test(tokenize_keeps_lines_in_order_over_blocks),

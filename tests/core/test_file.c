@@ -1,8 +1,11 @@
 /* files: replacement is atomic; full disks and wrong paths are reported. */
 #include "tests/scratch.h"
+#include "tests/tier.h"
 
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 static void put(const char *path, const char *text)
@@ -271,16 +274,171 @@ static void a_folder_beside_is_fresh(void **state)
     memory_free(second);
 }
 
-static void a_named_pipe_is_refused_at_once(void **state)
+static void put_socket(const char *path)
 {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int descriptor = socket(AF_UNIX, SOCK_STREAM, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    assert_int_equal(bind(descriptor, (const struct sockaddr *)&address, sizeof address), 0);
+    close(descriptor);
+}
+
+/* No writer ever opens the pipe: an open that waits for one ends the test by SIGALRM. */
+static void only_files_are_opened_by_name(void **state)
+{
+    static const char *const names[][2] = {{"pipe", "found a named pipe"}, {"to-pipe", "found a named pipe"},
+                                           {"socket", "found a socket"},   {"to-socket", "found a socket"},
+                                           {"to-zero", "found a device"},  {"to-folder", "found a directory"},
+                                           {"loop", "symbolic links"},     {"to-stdin", "found a named pipe"}};
+    static const char *const links[][2] = {{"pipe", "to-pipe"},      {"socket", "to-socket"},
+                                           {"/dev/zero", "to-zero"}, {"/dev/shm", "to-folder"},
+                                           {"loop", "loop"},         {"/dev/fd/0", "to-stdin"}};
     struct file_view view;
     struct buffer text = {0};
+    int pipe_ends[2], stdin_before = dup(STDIN_FILENO);
     (void)state;
+    alarm(TEST_SECONDS_MOST);
+    assert_int_equal(pipe(pipe_ends), 0);
+    assert_int_equal(dup2(pipe_ends[0], STDIN_FILENO), STDIN_FILENO);
     assert_int_equal(mkfifo(path_of("pipe"), 0600), 0);
-    assert_int_equal(file_map(&view, path_of("pipe")), -1);
+    put_socket(path_of("socket"));
+    for (i64 i = 0; i < COUNT_OF(links); i++)
+        assert_int_equal(symlink(links[i][0], path_of(links[i][1])), 0);
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        assert_int_equal(file_map(&view, path_of(names[i][0])), -1);
+        assert_says(names[i][1]);
+        assert_int_equal(file_read(&text, path_of(names[i][0])), -1);
+        assert_says(names[i][1]);
+        assert_int_equal(file_copy(path_of("copied"), path_of(names[i][0])), -1);
+        assert_says(names[i][1]);
+    }
+    assert_int_equal(file_read(&text, "/dev/zero"), -1);
+    assert_says("/dev/zero: expected a file, found a device");
+    assert_false(file_exists(path_of("copied")));
+    assert_int_equal(dup2(stdin_before, STDIN_FILENO), STDIN_FILENO);
+    close(stdin_before);
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+    alarm(0);
+}
+
+/* The child writes later than the parent opens, so that a read that does not wait finds nothing. */
+static void a_pipe_is_read_by_its_number(void **state)
+{
+    struct buffer text = {0};
+    struct file_view view;
+    int ends[2];
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        usleep(100000);
+        _exit(write(ends[1], "piped", 5) == 5 ? 0 : 1);
+    }
+    close(ends[1]);
+    char *path = string_format("/dev/fd/%d", ends[0]), *wrong = string_format("/dev/fd/%d/", ends[0]);
+    assert_int_equal(file_map(&view, path), -1);
     assert_says("found a named pipe");
-    assert_int_equal(file_read(&text, path_of("pipe")), -1);
-    assert_says("found a named pipe");
+    succeed(file_read(&text, path));
+    assert_string_equal(text.data, "piped");
+    assert_int_equal(file_read(&text, wrong), -1);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    close(ends[0]);
+    memory_free(path);
+    memory_free(wrong);
+    buffer_release(&text);
+}
+
+static void whole_reads_are_bounded(void **state)
+{
+    struct buffer text = {0};
+    int ends[2];
+    (void)state;
+    put(path_of("ten"), "0123456789");
+    succeed(file_read_most(&text, path_of("ten"), 10));
+    assert_int_equal(text.length, 10);
+    assert_int_equal(file_read_most(&text, path_of("ten"), 9), -1);
+    assert_says("ten: more than 9 bytes");
+    assert_null(text.data);
+    put(path_of("huge"), "");
+    assert_int_equal(truncate(path_of("huge"), (off_t)1 << 40), 0); /* takes no disk */
+    assert_int_equal(file_read(&text, path_of("huge")), -1);
+    assert_says("huge: more than 4294967296 bytes");
+    assert_int_equal(pipe(ends), 0); /* a stream states no size */
+    assert_int_equal(write(ends[1], "0123456789", 10), 10);
+    close(ends[1]);
+    char *path = string_format("/dev/fd/%d", ends[0]);
+    assert_int_equal(file_read_most(&text, path, 9), -1);
+    assert_says("more than 9 bytes");
+    close(ends[0]);
+    memory_free(path);
+}
+
+static int walk(struct folder_visits *visits, const char *path)
+{
+    char **names;
+    i64 count;
+    int seen = folder_visit(visits, path);
+    if (!seen)
+        return 0;
+    if (strlen(path) > 100)
+        fail_msg("%s: the walk does not end", path);
+    succeed(directory_list(&names, &count, path));
+    for (i64 i = 0; i < count; i++) {
+        char *below = path_join(path, names[i]);
+        seen += file_is_directory(below) ? walk(visits, below) : 0;
+        memory_free(below);
+    }
+    string_list_free(names, count);
+    return seen;
+}
+
+/* a/b, a/.hidden and elsewhere/c, and links to all of them: what is hidden or elsewhere is entered by
+ * the first of its links, what has a name of its own by that. */
+static void links_lead_to_a_folder_once(void **state)
+{
+    static const char *const links[][2] = {
+        {"../a", "a/b/back"},       {"b", "a/1-to-b"},        {".", "a/self"},
+        {".hidden", "a/h1"},        {".hidden", "a/h2"},      {"../elsewhere", "a/e1"},
+        {"../elsewhere/c", "a/e0"}, {"../elsewhere", "a/e2"}, {"../a", "elsewhere/up"}};
+    struct folder_visits visits = {0};
+    (void)state;
+    succeed(directory_make(path_of("visits/a/b")));
+    succeed(directory_make(path_of("visits/a/.hidden")));
+    succeed(directory_make(path_of("visits/elsewhere/c")));
+    for (i64 i = 0; i < COUNT_OF(links); i++) {
+        char *name = string_format("%s/visits/%s", directory, links[i][1]);
+        assert_int_equal(symlink(links[i][0], name), 0);
+        memory_free(name);
+    }
+    assert_int_equal(walk(&visits, path_of("visits/a")), 5);
+    folder_visits_release(&visits);
+    assert_true(folder_visit(&visits, path_of("visits/a")));
+    assert_false(folder_visit(&visits, path_of("visits/a/1-to-b")));
+    assert_true(folder_visit(&visits, path_of("visits/a/b")));
+    assert_false(folder_visit(&visits, path_of("visits/a/b")));
+    folder_visits_release(&visits);
+    assert_true(folder_visit(&visits, path_of("visits/a/self"))); /* the root may be a link */
+    assert_false(folder_visit(&visits, path_of("visits/a")));
+    folder_visits_release(&visits);
+    visits = (struct folder_visits){.depth_most = 1}; /* a walk that does not get to its own name */
+    assert_true(folder_visit(&visits, path_of("visits")));
+    assert_true(folder_visit(&visits, path_of("visits/a/1-to-b")));
+    folder_visits_release(&visits);
+}
+
+static void many_folders_are_told_apart(void **state)
+{
+    struct folder_visits visits = {0};
+    (void)state;
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 200; i++) {
+            char *path = string_format("%s/many/%d", directory, i);
+            succeed(directory_make(path));
+            assert_int_equal(folder_visit(&visits, path), round == 0);
+            memory_free(path);
+        }
+    folder_visits_release(&visits);
 }
 
 static void read_byte(void *context, i64 tile, int worker)
@@ -355,7 +513,11 @@ int main(void)
         cmocka_unit_test(what_killed_writers_left_is_swept_away),
         cmocka_unit_test(sweeping_follows_no_link),
         cmocka_unit_test(a_folder_beside_is_fresh),
-        cmocka_unit_test(a_named_pipe_is_refused_at_once),
+        cmocka_unit_test(only_files_are_opened_by_name),
+        cmocka_unit_test(a_pipe_is_read_by_its_number),
+        cmocka_unit_test(whole_reads_are_bounded),
+        cmocka_unit_test(links_lead_to_a_folder_once),
+        cmocka_unit_test(many_folders_are_told_apart),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

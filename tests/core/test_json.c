@@ -202,6 +202,26 @@ static void reals_read_back_the_same(void **state)
     }
 }
 
+static void nesting_and_size_are_bounded(void **state)
+{
+    struct buffer text = {0};
+    char path[] = "/tmp/weft-json.XXXXXX";
+    int file = mkstemp(path);
+    (void)state;
+    for (int i = 0; i < 100000; i++)
+        buffer_printf(&text, i % 2 ? "[" : "{\"a\":");
+    assert_null(json_parse(text.data, text.length, "deep.json"));
+    assert_non_null(strstr(error_text(), "maximum parsing depth reached"));
+    assert_null(json_parse_line(text.data, text.length, "deep.jsonl", 3));
+    assert_non_null(strstr(error_text(), "deep.jsonl:3:"));
+    assert_int_equal(ftruncate(file, (off_t)1 << 40), 0); /* takes no disk */
+    close(file);
+    assert_null(json_load(path));
+    assert_non_null(strstr(error_text(), "more than 268435456 bytes"));
+    unlink(path);
+    buffer_release(&text);
+}
+
 static void needed_keys_say_what_was_expected(void **state)
 {
     (void)state;
@@ -338,6 +358,7 @@ int main(void)
         cmocka_unit_test(invalid_bytes_become_replacement_characters),
         cmocka_unit_test(values_print_in_one_line_or_indented),
         cmocka_unit_test(reals_read_back_the_same),
+        cmocka_unit_test(nesting_and_size_are_bounded),
         cmocka_unit_test(needed_keys_say_what_was_expected),
         cmocka_unit_test(saved_files_load_again),
         cmocka_unit_test(a_string_of_a_flat_line_is_the_parsers),

@@ -1,6 +1,7 @@
 /* settings and YAML: every type, ranges, nested keys, overrides; errors name their line. */
 #include "core/json.h"
 #include "core/settings.h"
+#include "tests/tier.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -474,6 +475,68 @@ static void bad_documents_are_refused(void **state)
     assert_says("/nonexistent/r.yaml");
 }
 
+static void repeat(struct buffer *out, const char *first, const char *piece, i64 count)
+{
+    buffer_clear(out);
+    buffer_printf(out, "%s", first);
+    for (i64 i = 0; i < count; i++)
+        buffer_printf(out, "%s", piece);
+}
+
+/* Each would take minutes or gigabytes in libyaml. */
+static void documents_that_grow_while_they_are_read_are_refused(void **state)
+{
+    struct buffer text = {0};
+    (void)state;
+    alarm(TEST_SECONDS_MOST);
+    repeat(&text, "", "[", 100000);
+    assert_document_refused(text.data, text.length, "r.yaml:1: nested more than 64 deep");
+    repeat(&text, "", "{a: ", 100000);
+    assert_document_refused(text.data, text.length, "nested more than 64 deep");
+    repeat(&text, "", "- ", 100000);
+    assert_document_refused(text.data, text.length, "nested more than 64 deep");
+    repeat(&text, "a: 1\n---\n", "[", 100000);
+    assert_document_refused(text.data, text.length, "nested more than 64 deep");
+    repeat(&text, "a:\n", "- \n", 2000000);
+    assert_document_refused(text.data, text.length, "more than 1000000 things");
+    repeat(&text, "a: [b", ",b", 2000000);
+    assert_document_refused(text.data, text.length, "more than 1000000 things");
+    repeat(&text, "a: &b c\nd:\n", "- *b\n", 20000);
+    assert_document_refused(text.data, text.length, "more than 10000 anchors (&) and aliases (*)");
+    buffer_clear(&text);
+    for (int i = 0; i < 1000000; i++)
+        buffer_printf(&text, "- &a%d b\n", i);
+    assert_document_refused(text.data, text.length, "more than 10000 anchors (&) and aliases (*)");
+    buffer_clear(&text);
+    for (int i = 0; i < 100000; i++)
+        buffer_printf(&text, "%%TAG !e%d! tag:e,2000:\n", i);
+    buffer_printf(&text, "---\na: 1\n");
+    assert_document_refused(text.data, text.length, "more than 64 directives %TAG");
+    buffer_clear(&text);
+    for (int i = 0; i < 63; i++)
+        buffer_printf(&text, "[");
+    buffer_printf(&text, "x");
+    for (int i = 0; i < 63; i++)
+        buffer_printf(&text, "]");
+    struct yaml *document = yaml_parse(text.data, text.length, "r.yaml");
+    assert_non_null(document);
+    yaml_free(document);
+    buffer_release(&text);
+    alarm(0);
+}
+
+static void a_recipe_of_any_size_is_not_read(void **state)
+{
+    char path[] = "/tmp/weft-yaml.XXXXXX";
+    int file = mkstemp(path);
+    (void)state;
+    assert_int_equal(ftruncate(file, (off_t)1 << 40), 0); /* takes no disk */
+    close(file);
+    assert_null(yaml_load(path));
+    assert_says("more than 16777216 bytes");
+    unlink(path);
+}
+
 static void references_are_one_or_a_list(void **state)
 {
     static const struct setting lines[] = {
@@ -571,6 +634,8 @@ int main(void)
         cmocka_unit_test(retired_settings_make_no_difference),
         cmocka_unit_test(documents_keep_their_lines),
         cmocka_unit_test(bad_documents_are_refused),
+        cmocka_unit_test(documents_that_grow_while_they_are_read_are_refused),
+        cmocka_unit_test(a_recipe_of_any_size_is_not_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -212,6 +212,9 @@ char *text_tokenizer_file(const char *folder)
     return NULL;
 }
 
+/* Vocabularies of this day have up to 40 MB. */
+#define TOKENIZER_BYTES_MAX ((i64)1 << 30)
+
 struct text_tokenizer *text_tokenizer_load(const char *path)
 {
     char *name = file_is_directory(path) ? text_tokenizer_file(path) : string_copy(path);
@@ -220,7 +223,7 @@ struct text_tokenizer *text_tokenizer_load(const char *path)
     struct buffer file = {0};
     struct json *config = NULL;
     struct text_tokenizer *tokenizer = NULL;
-    if (file_read(&file, name) == 0 && read_config(&config, name) == 0)
+    if (file_read_most(&file, name, TOKENIZER_BYTES_MAX) == 0 && read_config(&config, name) == 0)
         tokenizer = parse_any(&file, config, name);
     if (tokenizer)
         tokenizer->config = config;

@@ -251,6 +251,52 @@ static void shards_are_known_by_their_index(void **state)
     (void)state;
 }
 
+/* Adds /NAME with the content "words\n", as programs did that followed links as often as they
+ * occurred. */
+static void add_words(struct buffer *all, const char *name)
+{
+    u64 numbers[] = {1, 6, hash_bytes("words\n", 6, 0)};
+    buffer_append(all, name, (i64)strlen(name) + 1);
+    buffer_append(all, numbers, sizeof numbers);
+}
+
+/* A folder that a link repeats enters once. What an older program made of it stays valid. */
+static void a_linked_folder_enters_once(void **state)
+{
+    char *data = in_folder("twice"), *recipe = in_folder("twice.yaml"), *done = in_folder("run/bpe/done.json");
+    char *link = in_folder("twice/link"), *loop = in_folder("twice/texts/loop");
+    struct buffer all = {0};
+    put("twice/texts/a.txt", "words\n");
+    put_recipe("twice.yaml", data);
+    assert_int_equal(symlink("texts", link), 0);
+    assert_int_equal(WEFT("run", recipe, "--redo"), 0);
+    expect_in(&complained, "skipped: 1 links to folders that are read by another name");
+    assert_int_equal(WEFT("run", recipe), 0);
+    expect_in(&complained, "done before");
+    add_words(&all, "/link/a.txt");
+    add_words(&all, "/texts/a.txt");
+    char *digest = string_format("xxh3-%016llx", (unsigned long long)hash_bytes(all.data, all.length, 0));
+    struct json *j = json_load(done), *inputs = json_get(json_get(j, "identity"), "inputs");
+    assert_string_not_equal(json_string(json_get(inputs, data), ""), digest);
+    json_set(inputs, data, json_of_string(digest));
+    assert_int_equal(json_save(done, j), 0);
+    assert_int_equal(WEFT("run", recipe), 0);
+    expect_in(&complained, "done before");
+    assert_int_equal(symlink("..", loop), 0); /* by the older rule 2^16 files */
+    assert_int_equal(WEFT("run", recipe), 1);
+    put("twice/texts/a.txt", "wordz\n");
+    assert_int_equal(WEFT("run", recipe), 1);
+    json_free(j);
+    buffer_release(&all);
+    memory_free(digest);
+    memory_free(data);
+    memory_free(recipe);
+    memory_free(done);
+    memory_free(link);
+    memory_free(loop);
+    (void)state;
+}
+
 /* ---- inspect on a folder ---- */
 
 static const char *text_at(const struct json *list, i64 index, const char *key)
@@ -311,6 +357,31 @@ static void inspect_says_what_becomes_of_every_file(void **state)
     expect_in(&said, "captioned picture        1\n");
     memory_free(data);
     memory_free(lines);
+    (void)state;
+}
+
+static void inspect_obeys_no_name(void **state)
+{
+    char *data = in_folder("named"), *loop = in_folder("named/loop"), *more = in_folder("named/more");
+    put("named/a.txt", "text\n");
+    put("named/\x1b[2J\n\xe2\x80\xae.orc", "?");
+    put("named/lines.jsonl",
+        "{\"image\": \"/dev/zero\", \"text\": \"x\"}\n{\"image\": \"../x.png\", \"text\": \"x\"}\n");
+    assert_int_equal(symlink(".", loop) || symlink("loop", more), 0);
+    assert_int_equal(WEFT("inspect", data), 0);
+    expect_in(&said, "named/\\u001b[2J\\u000a\\u202e.orc");
+    expect_in(&said, "`outside: allow`");
+    assert_null(strpbrk(said.data, "\x1b\xe2"));
+    assert_int_equal(WEFT("inspect", data, "--json"), 0);
+    assert_null(strpbrk(said.data, "\x1b\xe2"));
+    struct json *j = json_parse(said.data, said.length, "inspect");
+    assert_string_equal(text_at(json_get(j, "listing"), 0, "file"), "\x1b[2J\n\xe2\x80\xae.orc");
+    json_free(j);
+    assert_int_equal(WEFT("inspect", data, "--columns", "outside=allow"), 0);
+    assert_null(strstr(said.data, "`outside: allow`"));
+    memory_free(data);
+    memory_free(loop);
+    memory_free(more);
     (void)state;
 }
 
@@ -445,6 +516,8 @@ int main(void)
         cmocka_unit_test(a_killed_prepare_goes_on_to_the_same_bytes),
         cmocka_unit_test(what_an_older_version_made_is_refused_with_the_reason),
         cmocka_unit_test(shards_are_known_by_their_index),
+        cmocka_unit_test(a_linked_folder_enters_once),
+        cmocka_unit_test(inspect_obeys_no_name),
     };
     setenv("WEFT_THREADS", "1", 1);
     return cmocka_run_group_tests(tests, make, clear);

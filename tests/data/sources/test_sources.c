@@ -6,6 +6,7 @@
 #include "data/sources/sources.h"
 #include "tests/scratch.h"
 #include "tests/tar_text.h"
+#include "tests/tier.h"
 
 static void draw_part(struct buffer *out, const struct sample_part *part)
 {
@@ -26,7 +27,8 @@ static void draw_part(struct buffer *out, const struct sample_part *part)
 static void draw(struct buffer *out, const char *path)
 {
     static const char *const forms[] = {"plain", "captioned", "chat", "mixed"};
-    struct source *source = source_open(path, NULL);
+    const struct source_columns columns = {.outside = OUTSIDE_ALLOW}; /* some name files of / */
+    struct source *source = source_open(path, &(struct source_request){.columns = &columns});
     struct sample sample;
     enum source_result result;
     if (!source)
@@ -583,6 +585,168 @@ static void a_text_beside_a_medium_is_its_caption(void **state)
     (void)state;
 }
 
+/* Appends the samples as `draw` does, and one line per note: COUNT WHAT. */
+static void expect_noted(const char *name, const struct source_columns *columns, const char *expected)
+{
+    char *path = path_join(directory, name);
+    struct buffer drawn = {0};
+    struct sample sample;
+    enum source_result result;
+    i64 count;
+    struct source *source = source_open(path, &(struct source_request){.columns = columns});
+    if (!source)
+        fail_msg("%s", error_text());
+    buffer_append(&drawn, "", 0);
+    while ((result = source_next(source, &sample)) != SOURCE_END) {
+        buffer_printf(&drawn, "%s", result == SOURCE_SAMPLE ? "sample" : "bad");
+        for (i64 i = 0; i < sample.count; i++)
+            draw_part(&drawn, &sample.parts[i]);
+        buffer_printf(&drawn, "\n");
+        sample_release(&sample);
+    }
+    const struct source_note *notes = source_notes(source, &count);
+    for (i64 i = 0; i < count; i++)
+        buffer_printf(&drawn, "%lld %.20s\n", (long long)notes[i].count, notes[i].what);
+    assert_string_equal(drawn.data, expected);
+    source_close(source);
+    buffer_release(&drawn);
+    memory_free(path);
+}
+
+static void link_to(const char *name, const char *target)
+{
+    char *path = path_join(directory, name);
+    assert_int_equal(symlink(target, path), 0);
+    memory_free(path);
+}
+
+/* Without a memory of folders the two loops would show each text 2^16 times. */
+static void linked_folders_are_read_once(void **state)
+{
+    static const char *const files[][2] = {
+        {"linked/train/a.txt", "one"}, {"linked/test/b.txt", "two"}, {"beside/c.txt", "three"}};
+    (void)state;
+    put_all(files, COUNT_OF(files));
+    link_to("linked/a-copy", "train");
+    link_to("linked/self", ".");
+    link_to("linked/train/up", "..");
+    link_to("linked/there", "../beside");
+    link_to("linked/there-again", "../beside");
+    link_to("linked/dangling", "dangling");
+    expect_noted("linked", NULL,
+                 "sample text'one\n'\nsample text'two\n'\n4 links to folders tha\n1 files of unknown typ\n1 files "
+                 "beside the par\n");
+}
+
+/* A pipe has no writer: an open that waits for one ends the test by SIGALRM. */
+static void what_is_no_file_is_not_opened(void **state)
+{
+    static const char *const files[][2] = {{"special/a.png", "P"},
+                                           {"special/b.png", "P"},
+                                           {"special/c.txt", "text"},
+                                           {"special/m.jsonl", "{\"image\": \"p.png\", \"text\": \"x\"}\n"}};
+    (void)state;
+    alarm(TEST_SECONDS_MOST);
+    put_all(files, COUNT_OF(files));
+    assert_int_equal(mkfifo(path_of("special/a.txt"), 0600), 0);
+    assert_int_equal(mkfifo(path_of("special/d.jsonl"), 0600), 0);
+    assert_int_equal(mkfifo(path_of("special/p.png"), 0600), 0);
+    link_to("special/b.json", "/dev/zero");
+    link_to("special/e.txt", "d.jsonl");
+    link_to("special/f.tar", "/dev/zero");
+    link_to("special/g.parquet", "d.jsonl");
+    expect_noted("special", NULL,
+                 "bad\nbad\nsample text'text\n'\nsample image@special/p.png text'x'\n5 pipes, sockets and d\n");
+    static const char *const names[] = {"special/d.jsonl", "special/e.txt", "special/f.tar", "special/g.parquet"};
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        char *path = path_join(directory, names[i]);
+        struct source *source = source_open(path, NULL);
+        struct sample sample;
+        assert_non_null(source);
+        assert_int_equal(source_next(source, &sample), SOURCE_DAMAGED);
+        assert_says("expected a file, found a");
+        source_close(source);
+        memory_free(path);
+    }
+    alarm(0);
+}
+
+/* border/in/deep/lines.jsonl names each file of a row by itself. */
+static void put_lines(const char *const *references, i64 count)
+{
+    struct buffer lines = {0};
+    for (i64 i = 0; i < count; i++) {
+        bool here = references[i][0] == '@';
+        buffer_printf(&lines, "{\"image\": \"%s%s\", \"text\": \"%lld\"}\n", here ? path_of("border") : "",
+                      references[i] + here, (long long)i);
+    }
+    memory_free(put_file("border/in/deep/lines.jsonl", lines.data, lines.length));
+    buffer_release(&lines);
+}
+
+static void records_name_media_of_their_data(void **state)
+{
+    static const char *const files[][2] = {{"border/in/a.png", "P"},
+                                           {"border/in/deep/b.png", "P"},
+                                           {"border/inside/c.png", "P"},
+                                           {"border/media/d.png", "P"},
+                                           {"border/in/deep/lines.jsonl", ""}};
+    static const char *const inside[] = {"b.png",       "../a.png",         "../deep/../a.png",
+                                         "@/in/a.png",  "@/link/a.png",     "file://b.png",
+                                         "missing.png", "../missing/x.png", "../inner.png"};
+    static const char *const outside[] = {
+        "../../inside/c.png", "@/inside/c.png",      "file:///etc/passwd",      "/etc/passwd",
+        "../out.png",         "../folder/c.png",     "../../missing.png",       "/missing.png",
+        "../up/inside/c.png", "../../link/../a.png", "../folder/../media/d.png"};
+    char *media = path_join(directory, "border/media");
+    (void)state;
+    put_all(files, COUNT_OF(files));
+    link_to("border/link", "in");
+    link_to("border/in/inner.png", "deep/b.png");
+    link_to("border/in/out.png", "../inside/c.png");
+    link_to("border/in/folder", "../inside");
+    link_to("border/in/up", "..");
+    put_lines(outside, COUNT_OF(outside));
+    for (int i = 0; i < 2; i++) { /* the data may be a link themselves */
+        char *path = path_join(directory, i ? "border/link/deep" : "border/in");
+        struct source *source = source_open(path, NULL);
+        struct sample sample;
+        i64 count, noted = 0;
+        while (source_next(source, &sample) != SOURCE_END)
+            fail_msg("a sample: %s", sample.count ? sample.parts[0].path : error_text());
+        const struct source_note *notes = source_notes(source, &count);
+        for (i64 k = 0; k < count; k++)
+            if (strstr(notes[k].what, "`outside: allow`"))
+                noted = notes[k].count;
+        assert_int_equal(noted, COUNT_OF(outside));
+        source_close(source);
+        memory_free(path);
+    }
+    for (int allow = 0; allow < 3; allow++) {
+        struct source_columns columns = {.outside = allow == 2 ? OUTSIDE_ALLOW : OUTSIDE_REFUSE,
+                                         .folder = allow == 1 ? media : NULL};
+        static const char *const of_folder[] = {"d.png", "./d.png", "@/media/d.png", "@/inside/c.png",
+                                                "../inside/c.png"};
+        if (allow == 1)
+            put_lines(of_folder, COUNT_OF(of_folder));
+        else
+            put_lines(allow ? outside : inside, allow ? COUNT_OF(outside) : COUNT_OF(inside));
+        char *path = path_join(directory, "border/in/deep/lines.jsonl");
+        struct source *source =
+            source_open(allow == 1 ? path : path_of("border/link"), &(struct source_request){.columns = &columns});
+        struct sample sample;
+        i64 samples = 0;
+        while (source_next(source, &sample) == SOURCE_SAMPLE) {
+            samples++;
+            sample_release(&sample);
+        }
+        assert_int_equal(samples, allow == 2 ? COUNT_OF(outside) : allow == 1 ? 3 : COUNT_OF(inside));
+        source_close(source);
+        memory_free(path);
+    }
+    memory_free(media);
+}
+
 static void metadata_names_its_files(void **state)
 {
     static const char *const files[][2] = {{"hf/metadata.jsonl",
@@ -780,6 +944,9 @@ int main(void)
         cmocka_unit_test(damaged_indexes_are_refused),
         cmocka_unit_test(folders_are_read_by_name),
         cmocka_unit_test(a_text_beside_a_medium_is_its_caption),
+        cmocka_unit_test(linked_folders_are_read_once),
+        cmocka_unit_test(what_is_no_file_is_not_opened),
+        cmocka_unit_test(records_name_media_of_their_data),
         cmocka_unit_test(metadata_names_its_files),
         cmocka_unit_test(damaged_files_are_passed),
         cmocka_unit_test(what_may_not_be_read_is_passed),
