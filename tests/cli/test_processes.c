@@ -15,11 +15,16 @@
 
 static char *shards;
 static struct buffer complained;
+static pid_t weft_now; /* the last one that was started; 0: it ended */
 
 static int setup(void **state)
 {
     setenv("WEFT_THREADS", "1", 1);
     shards = fixture_shards("processes", 80, 40);
+    char *train = path_join(shards, "train"), *validation = path_join(shards, "validation");
+    require(symlink(train, validation) == 0, "cannot link %s", validation);
+    memory_free(train);
+    memory_free(validation);
     return make_directory(state);
 }
 
@@ -78,6 +83,7 @@ static pid_t start(const char *const *words, int in, int out)
             _exit(99);
         weft_become((char **)(uintptr_t)argv);
     }
+    weft_now = child;
     return child;
 }
 #define START(...) start((const char *const[]){__VA_ARGS__, NULL}, -1, -1)
@@ -88,6 +94,7 @@ static int end_of(pid_t child)
     int status;
     while (waitpid(child, &status, 0) < 0)
         assert_int_equal(errno, EINTR);
+    weft_now = 0;
     buffer_release(&complained);
     succeed(file_read(&complained, path_of("stderr")));
     buffer_append(&complained, "", 0);
@@ -110,6 +117,11 @@ static void expect_complaint(const char *part)
 
 static void wait_a_while(double begin_s, const char *what)
 {
+    siginfo_t info = {0};
+    if (weft_now && waitid(P_PID, (id_t)weft_now, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid) {
+        succeed(file_read(&complained, path_of("stderr")));
+        fail_msg("weft ended before %s: %s", what, complained.data ? complained.data : "");
+    }
     if (clock_s() - begin_s > TEST_SECONDS_MOST)
         fail_msg("waited too long for %s", what);
     poll(NULL, 0, 5);
@@ -236,6 +248,7 @@ static pid_t start_on_terminal(int *master)
         weft_become(words);
     }
     memory_free(name);
+    weft_now = child;
     return child;
 }
 
@@ -329,8 +342,8 @@ static void expect_removal(pid_t weft, const char *folder)
 }
 
 #define TRAINING                                                                                                       \
-    "kind: pretrain, data: %s, steps: 1000000, checkpoint_steps: %d, heldout_rows: 0, batch: {rows: 1, length: 128}, " \
-    "elastic: {slice_rows: 1}, model: {width: 32, layers: 2, heads: 2, kv_heads: 1, head_width: 16, experts: 2, "      \
+    "kind: pretrain, data: %s, steps: 1000000, checkpoint_steps: %d, heldout_rows: 2, batch: {rows: 1, length: 128}, " \
+    "elastic: {slice_rows: 1}, model: {width: 32, layers: 4, heads: 2, kv_heads: 1, head_width: 16, experts: 2, "      \
     "expert_width: 16, vit_layers: 1, vit_width: 16, vit_heads: 2}"
 
 static void a_removed_folder_ends_the_training(void **state)
