@@ -34,6 +34,14 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+char *bench_folder(void)
+{
+    const char *place = getenv("TMPDIR");
+    char *path = path_join(place ? place : "/tmp", "weft-bench"), *folder = directory_make_beside(path);
+    memory_free(path);
+    return folder;
+}
+
 double bench_median(double *values, i64 count)
 {
     qsort(values, (size_t)count, sizeof values[0], ascending);

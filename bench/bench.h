@@ -35,6 +35,9 @@ struct op_bench {
 int bench_op(struct device *device, const struct op_bench *settings);
 extern const struct bench benches[]; /* ends with a NULL name */
 void bench_print(const struct bench_row *row, bool json);
+/* Makes an empty folder in TMPDIR, a temporary (core/temporary.h). Remove it by directory_remove; NULL
+ * and a message on failure. */
+char *bench_folder(void);
 double bench_median(double *values, i64 count); /* sorts in place */
 
 bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_codecs, bench_decode, bench_decode_int4, bench_decode_int8,

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -59,10 +58,9 @@ static int save_rate(double *rate, const char *folder, struct weights *weights, 
 int bench_checkpoint(struct device *device, bool json)
 {
     struct step_bench *b = memory_alloc(sizeof *b);
-    const char *place = getenv("TMPDIR");
-    char *folder = string_format("%s/weft-bench-XXXXXX", place ? place : "/tmp");
+    char *folder = bench_folder();
     double ratios[ROUNDS], rates[ROUNDS], copy, warm;
-    int status = mkdtemp(folder) ? 0 : error_set("%s: %s", folder, strerror(errno));
+    int status = folder ? 0 : -1;
     if (status == 0)
         status = step_bench_open(b, device, device->has_bf16 ? DTYPE_BF16 : DTYPE_F32, 32);
     i64 bytes = status == 0 ? bytes_of(&b->model.weights) : 0;
@@ -82,7 +80,8 @@ int bench_checkpoint(struct device *device, bool json)
                     json);
         step_bench_close(b);
     }
-    directory_remove(folder);
+    if (folder)
+        directory_remove(folder);
     memory_free(folder);
     memory_free(b);
     return status;

@@ -5,8 +5,6 @@
 #include "data/loader/packer.h"
 #include "tokenizers/text/text.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { TEXTS = 4000, TEXT_LONGEST = 2000, SHARD_BYTES = 4 << 20, ROUNDS = 5 };
@@ -145,9 +143,8 @@ int bench_loader(struct device *device, bool json)
 {
     struct step_bench *b = memory_alloc(sizeof *b);
     struct loader_wait waiting = {0};
-    const char *place = getenv("TMPDIR");
-    char *folder = string_format("%s/weft-bench-XXXXXX", place ? place : "/tmp");
-    int status = mkdtemp(folder) ? 0 : error_set("%s: %s", folder, strerror(errno));
+    char *folder = bench_folder();
+    int status = folder ? 0 : -1;
     if (status == 0) {
         bool large = device->backend == BACKEND_CUDA;
         waiting.loader = open_loader(folder, large);

@@ -6,7 +6,6 @@
 #include "bench/bench.h"
 #include "data/media/media.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -221,9 +220,8 @@ static int measure_all(const char *folder, bool json)
 
 int bench_video(struct device *device, bool json)
 {
-    const char *place = getenv("TMPDIR");
-    char *folder = string_format("%s/weft-bench-XXXXXX", place ? place : "/tmp");
-    int status = mkdtemp(folder) ? 0 : error_set("%s: %s", folder, strerror(errno));
+    char *folder = bench_folder();
+    int status = folder ? 0 : -1;
     (void)device;
     if (status == 0) {
         status = measure_all(folder, json);

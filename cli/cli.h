@@ -73,9 +73,9 @@ struct json;
 int output_text(const char *text, i64 length);
 int output_json(const struct json *value);
 int output_result(const char *text, i64 length);
-/* Creates a folder atomically: `write` fills a temporary folder next to it, OUT.tmp-PID-N, which is
- * then renamed. The temporary folder remains only if the process is killed. An existing `out` is
- * refused. Returns the status, and keeps the message, of `write`. */
+/* Creates a folder atomically: `write` fills a temporary folder next to it (core/temporary.h), which
+ * is then renamed. An existing `out` is refused, also if it appeared in the meantime. Returns the
+ * status, and keeps the message, of `write`. */
 int output_folder(const char *out, int (*write)(void *context, const char *folder), void *context);
 /* cli_device_open opens the device of --device once; -1 and a message if there is no such device.
  * cli_device returns it, owned by device.c. */

@@ -2,6 +2,7 @@
 #include "data/formats/file_name.h"
 #include "cli/cli.h"
 #include "cli/inspect.h"
+#include "core/temporary.h"
 #include "data/shards/shards.h"
 #include "data/sources/sources.h"
 #include "tokenizers/text/text.h"
@@ -44,7 +45,7 @@ static bool holds_steps(const char *directory)
     if (directory_list(&names, &count, directory))
         return false;
     for (i64 i = 0; i < count; i++)
-        found |= strncmp(names[i], "step-", 5) == 0 && !name_ends_with(names[i], ".tmp");
+        found |= strncmp(names[i], "step-", 5) == 0 && !is_temporary(names[i]);
     string_list_free(names, count);
     return found;
 }

@@ -1,6 +1,8 @@
 #include "cli/cli.h"
+#include "core/temporary.h"
 
 #include <locale.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -70,11 +72,13 @@ static int unknown_command(const char *name)
     return command_failed();
 }
 
-/* Flushes stdout and fails if output was lost. */
+/* Flushes stdout and fails if output was lost, without a message if nobody reads it (`| head`). */
 static int flush_output(int status)
 {
     bool lost = ferror(stdout) != 0;
     if ((fflush(stdout) || lost) && status == 0) {
+        if (output_is_unread())
+            return 128 + SIGPIPE;
         error_set("stdout: the output is incomplete: free disk space and run again");
         return command_failed();
     }
@@ -97,5 +101,6 @@ int weft_main(int argc, char **argv)
     (command->looks ? signals_catch : signals_end)();
     int status = command->run(argc - 1, argv + 1);
     workers_stop();
+    temporaries_remove(); /* of an error that did not */
     return flush_output(status);
 }

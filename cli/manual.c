@@ -268,10 +268,11 @@ static void put_man(struct buffer *out)
              ".TP\n\\fBWEFT_PIN\\fR\n1: pin each worker to its own CPU; 0: no pinning. Default: on a NUMA machine\n"
              "each worker stays on its node. Pinning, and interleaving of pages over the nodes, apply only if\n"
              "the workers use all CPUs.\n"
-             ".SH FILES\nOutputs appear under their final name once complete. A killed command may leave\n"
-             "NAME.tmp\\-PID\\-N next to an output; this file or folder is unused and can be removed.\n"
+             ".SH FILES\nOutputs appear under their final name once complete. A command killed by\n"
+             "SIGKILL may leave NAME.tmp\\-PID\\-weftN next to an output; the next command that writes there\n"
+             "removes it.\n"
              ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed\n.TP\n2\nwrong usage\n.TP\n130\n"
-             "interrupted, progress saved\n");
+             "interrupted, progress saved\n.TP\n141\nnobody reads standard output any more\n");
 }
 
 int command_man(int argc, char **argv)

@@ -50,14 +50,12 @@ int output_result(const char *text, i64 length)
 
 int output_folder(const char *out, int (*write)(void *context, const char *folder), void *context)
 {
-    if (file_exists(out))
-        return error_set("%s exists: choose another -o or remove it", out);
-    char *temporary = directory_make_beside(out);
+    char *temporary = file_check_new(out) ? NULL : directory_make_beside(out);
     if (!temporary)
         return -1;
     int status = write(context, temporary);
     if (status == 0)
-        status = directory_replace(temporary, out);
+        status = directory_rename_new(temporary, out);
     if (status < 0)
         remove_keeping_error(temporary);
     else if (status > 0)

@@ -4,6 +4,7 @@
 #include "cli/inputs.h"
 #include "cli/stages.h"
 #include "core/json.h"
+#include "core/temporary.h"
 #include "dist/dist.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { SKIPPED = 2 };
@@ -27,6 +29,7 @@ struct runner {
     struct layout sizes;
     struct comm *world;
     struct parallel ranks;
+    int folder;         /* of the run; -1: not open */
     int lock;           /* on the current stage's folder; -1: none */
     double peak_gflops; /* best matrix peak measured by this process */
 };
@@ -269,13 +272,33 @@ static int check_finished(const struct runner *run, const char *folder, const st
     return status;
 }
 
+/* The process that holds the lock of an open folder; 0: not known. */
+static long find_owner(int folder)
+{
+    struct stat status;
+    char line[256];
+    unsigned long long inode;
+    long owner = 0, holder;
+    FILE *locks = fstat(folder, &status) == 0 ? fopen("/proc/locks", "re") : NULL;
+    while (locks && owner == 0 && fgets(line, sizeof line, locks)) /* 1: FLOCK ADVISORY WRITE 1234 fe:00:5678 0 EOF */
+        if (sscanf(line, "%*d: FLOCK %*s %*s %ld %*[^:]:%*[^:]:%llu", &holder, &inode) == 2 && inode == status.st_ino)
+            owner = holder;
+    if (locks)
+        fclose(locks);
+    return owner;
+}
+
 /* Two processes may run different stages of a run at the same time, but not the same stage. */
 static int lock_folder(struct runner *run, const char *folder)
 {
     run->lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (run->lock >= 0 && flock(run->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
-        return error_set("%s: in use by another weft run; wait for it, or stop it", folder);
-    return 0; /* no lock on file systems without flock */
+    if (run->lock < 0)
+        return error_errno("%s: cannot be opened", folder);
+    if (flock(run->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) /* no lock on file systems without flock */
+        return file_check_there(run->lock, folder);
+    long owner = find_owner(run->lock);
+    return owner > 0 ? error_set("%s: in use by another weft run, process %ld; wait for it, or stop it", folder, owner)
+                     : error_set("%s: in use by another weft run; wait for it, or stop it", folder);
 }
 
 static void unlock_folder(struct runner *run)
@@ -379,7 +402,7 @@ static void remove_empty_partial(const char *partial)
 {
     char **names;
     i64 count;
-    if (directory_list(&names, &count, partial))
+    if (!file_exists(partial) || directory_list(&names, &count, partial))
         return;
     if (count == 1 && strcmp(names[0], "identity.json") == 0)
         directory_remove(partial);
@@ -413,6 +436,8 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
         status = STAGE_INTERRUPTED;
     if (!is_first(run))
         return status;
+    if (file_check_there(run->lock, partial)) /* whatever failed because of that */
+        return -1;
     if (status == 0)
         status = finish(partial, folder, identity);
     if (status < 0)
@@ -427,13 +452,20 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
 static int begin_stage(struct runner *run, const struct recipe_stage *s, const char *partial, const char *folder,
                        const struct json *identity)
 {
-    int status = check_finished(run, folder, identity, s);
+    int status = file_check_there(run->folder, run->recipe.run);
+    if (status == 0)
+        status = check_finished(run, folder, identity, s);
+    if (status == 0) {
+        log_info("%s: %s", s->name, s->kind->help);
+        status = open_partial(run, partial, identity, s);
+        if (status == 0) /* another process may have finished the stage before this one had the lock */
+            status = check_finished(run, folder, identity, s);
+        if (status == SKIPPED)
+            directory_remove(partial);
+    }
     if (status == SKIPPED)
         log_info("%s: done before", s->name);
-    if (status)
-        return status;
-    log_info("%s: %s", s->name, s->kind->help);
-    return open_partial(run, partial, identity, s);
+    return status;
 }
 
 static int resolve_stage(struct runner *run, struct recipe_stage *s)
@@ -493,9 +525,21 @@ static int resolve_precision(struct runner *run, struct recipe_stage *none)
     return status;
 }
 
+/* The first rank keeps the run's folder open, to notice if somebody removes it. */
+static int hold_folder(struct runner *run)
+{
+    run->folder = open(run->recipe.run, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (run->folder < 0)
+        return error_errno("%s: cannot be opened", run->recipe.run);
+    temporaries_sweep(run->recipe.run, NULL);
+    return 0;
+}
+
 static int run_all(struct runner *run)
 {
     int status = first_then_others(run, resolve_precision, NULL);
+    if (status == 0 && is_first(run))
+        status = hold_folder(run);
     for (i64 i = 0; i < run->recipe.count && status == 0; i++) {
         if (comm_any(run->world, interrupted()))
             return STAGE_INTERRUPTED;
@@ -554,7 +598,7 @@ int command_run(int argc, char **argv)
     if (status)
         return status < 0 ? command_failed() : 0;
     run.arguments = &a;
-    run.lock = -1;
+    run.lock = run.folder = -1;
     status = open_ranks(&run);
     if (status == 0)
         status = first_then_others(&run, open_recipe, NULL);
@@ -564,6 +608,8 @@ int command_run(int argc, char **argv)
         return run_failed(&run);
     if (status == STAGE_INTERRUPTED)
         log_info("interrupted and saved; rerun the same command to resume");
+    if (run.folder >= 0)
+        close(run.folder);
     recipe_close(&run.recipe);
     close_ranks(&run);
     return status == STAGE_INTERRUPTED ? 130 : 0;

@@ -21,7 +21,9 @@
  *   rng.c        keyed draws, permutations; philox.h is the generator that kernels share
  *   workers.c    the thread pool and how tiles are dealt; topology.c: CPUs and NUMA nodes
  *   settings.c   tables of settings, --help; yaml.c: YAML with line numbers; json.c, json_line.c
- *   hash.c       XXH3, CRC-32C; safetensors.c: checkpoints; library.c: libraries of vendors */
+ *   hash.c       XXH3, CRC-32C; safetensors.c: checkpoints; library.c: libraries of vendors
+ *   temporary.c  temporaries: made, locked, removed by signals, swept
+ *   processes.c  descendants of this process */
 #ifndef WEFT_CORE_H
 #define WEFT_CORE_H
 
@@ -105,12 +107,14 @@ double clock_s(void);        /* seconds of the monotonic clock */
 double clock_cpu_s(void);    /* CPU seconds of the calling thread */
 i64 memory_peak_bytes(void); /* peak resident set size of the process */
 
-/* SIGINT and SIGTERM set the flag that interrupted() returns, once signals_catch() has run.
- * Long-running work polls the flag, saves and returns. Code that does not poll calls signals_end():
- * either signal then ends the program at once, with status 128 + the signal's number. */
+/* SIGINT, SIGTERM and SIGHUP set the flag that interrupted() returns, once signals_catch() has run;
+ * a second signal ends the program. Long-running work polls the flag, saves and returns. Code that
+ * does not poll calls signals_end(): a signal then ends the program at once, with status 128 + its
+ * number, and so does SIGPIPE if nobody reads stdout any more. Temporaries are removed. */
 void signals_catch(void);
 void signals_end(void);
 bool interrupted(void);
+bool output_is_unread(void); /* stdout is a pipe whose reader has gone */
 
 /* ---- Memory and strings ---- */
 /* Allocation never returns NULL: running out of memory panics with the requested size. Blocks are
@@ -239,8 +243,8 @@ static inline void arena_reset(struct arena *arena, i64 mark)
 }
 
 /* ---- Files ---- */
-/* Files that other processes may read during a write are written to a temporary beside the target,
- * fsynced and renamed. Paths are UTF-8. */
+/* Files that other processes may read during a write are written to a temporary beside the target
+ * (temporary.h), fsynced and renamed. Paths are UTF-8. */
 /* Returns a descriptor to read from, or -1 and a message. Refuses folders, pipes, sockets and devices,
  * also behind links, and never waits for a pipe's writer. A pipe or a device is read if it is named as
  * a descriptor of this process: /dev/stdin, /dev/fd/N or /proc/self/fd/N, as a shell's <(COMMAND) is.
@@ -264,16 +268,24 @@ int file_copy(const char *to, const char *from);                 /* atomic */
 bool is_address(const char *path);                               /* http://, https://, s3://: not a local file */
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);
-i64 file_bytes(const char *path);     /* -1 and a message if it does not exist */
-int directory_make(const char *path); /* creates parents too */
-/* Creates an empty directory PATH.tmp-PID-N for directory_replace. Returns its name (memory_free),
- * or NULL and a message. Leaves PATH untouched. */
+i64 file_bytes(const char *path);         /* -1 and a message if it does not exist */
+int directory_make(const char *path);     /* creates parents too */
+int directory_make_one(const char *path); /* the parent must exist */
+/* 0, or -1 and a message if `path` exists. */
+int file_check_new(const char *path);
+/* 0, or -1 and a message if `path` does not name the open file or directory any more. */
+int file_check_there(int descriptor, const char *path);
+/* Creates an empty directory beside PATH (core/temporary.h) for directory_replace or
+ * directory_rename_new. Returns its name (memory_free), or NULL and a message. Leaves PATH
+ * untouched. _beside creates the parents of PATH too. */
+char *directory_make_temporary(const char *path);
 char *directory_make_beside(const char *path);
 int directory_remove(const char *path); /* recursive; absent is not an error */
-/* Removes leftovers of killed writers (*.tmp, *.tmp-PID-N) below `path`. Follows no links. */
+/* Removes all temporaries below `path`. Follows no links. No other process may write there. */
 int directory_sweep(const char *path);
-int directory_sync(const char *path);                           /* fsyncs every file and directory below path */
-int directory_replace(const char *temporary, const char *path); /* syncs, then renames over `path` */
+int directory_sync(const char *path);                              /* fsyncs every file and directory below path */
+int directory_replace(const char *temporary, const char *path);    /* syncs, then renames over `path` */
+int directory_rename_new(const char *temporary, const char *path); /* fails if `path` exists; never replaces it */
 /* Sorted by byte value, without . and .. Free with string_list_free. */
 int directory_list(char ***names, i64 *count, const char *path);
 void string_list_free(char **names, i64 count);
@@ -302,8 +314,11 @@ struct file_writer {
     u8 *buffer;
     i64 buffered_bytes, written_bytes;
     int failed_errno;
+    bool is_new;
 };
 int file_writer_open(struct file_writer *writer, const char *path);
+/* Refuses an existing `path`, and fails in file_writer_commit if it appeared in the meantime. */
+int file_writer_open_new(struct file_writer *writer, const char *path);
 void file_write(struct file_writer *writer, const void *data, i64 bytes);
 int file_writer_commit(struct file_writer *writer); /* flush, fsync, rename; on failure removes the temporary */
 void file_writer_abandon(struct file_writer *writer);

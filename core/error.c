@@ -1,4 +1,4 @@
-#include "core/core.h"
+#include "core/temporary.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -91,6 +91,7 @@ void out_of_memory(const char *format, ...)
     va_end(arguments);
     fputc('\n', stderr);
     fflush(NULL);
+    temporaries_remove();
     _exit(STATUS_FAILED); /* does not wait for work queued on a device */
 }
 
@@ -102,5 +103,6 @@ void panic_at(const char *file, int line, const char *format, ...)
     vfprintf(stderr, format, arguments);
     va_end(arguments);
     fputc('\n', stderr);
+    temporaries_remove();
     abort();
 }

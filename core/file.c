@@ -1,5 +1,5 @@
 #define _GNU_SOURCE /* renameat2, nftw */
-#include "core/core.h"
+#include "core/temporary.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -7,7 +7,6 @@
 #include <ftw.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +104,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
                                       : "its disk or network failed; check them and run again");
         ssize_t written = write(STDERR_FILENO, text, (size_t)min_i64(length, (i64)sizeof text - 1));
         (void)written;
+        temporaries_remove();
         _exit(STATUS_FAILED);
     }
     pthread_mutex_unlock(&mappings_lock);
@@ -287,7 +287,16 @@ i64 file_bytes(const char *path)
     return (i64)status.st_size;
 }
 
-static int make_directory(const char *path)
+int file_check_there(int descriptor, const char *path)
+{
+    struct stat opened, named;
+    if (fstat(descriptor, &opened) == 0 && stat(path, &named) == 0 && opened.st_dev == named.st_dev &&
+        opened.st_ino == named.st_ino)
+        return 0;
+    return error_set("%s: it was removed, moved or replaced while it was in use; what is written would be lost", path);
+}
+
+int directory_make_one(const char *path)
 {
     if (mkdir(path, 0777) == 0 || (errno == EEXIST && file_is_directory(path)))
         return 0;
@@ -300,7 +309,7 @@ static int make_parents(const char *path)
     int status = 0;
     for (char *slash = part + (*part != 0); status == 0 && (slash = strchr(slash, '/')); slash++) {
         *slash = 0;
-        status = make_directory(part);
+        status = directory_make_one(part);
         *slash = '/';
     }
     memory_free(part);
@@ -309,35 +318,32 @@ static int make_parents(const char *path)
 
 int directory_make(const char *path)
 {
-    return make_parents(path) ? -1 : make_directory(path);
+    return make_parents(path) ? -1 : directory_make_one(path);
 }
 
-/* Unique because of the PID: leftovers of a dead process keep their own names. */
-static char *temporary_name(const char *path)
+static char *without_last_slashes(const char *path)
 {
-    static atomic_int next;
-    return string_format("%s.tmp-%ld-%d", path, (long)getpid(), atomic_fetch_add(&next, 1));
+    char *bare = string_copy(path);
+    for (size_t end = strlen(bare); end > 1 && bare[end - 1] == '/'; end--)
+        bare[end - 1] = 0;
+    return bare;
+}
+
+char *directory_make_temporary(const char *path)
+{
+    char *bare = without_last_slashes(path), *name;
+    if (temporary_folder(&name, bare))
+        error_errno("%s: cannot create a folder beside it", path);
+    memory_free(bare);
+    return name;
 }
 
 char *directory_make_beside(const char *path)
 {
-    char *bare = string_copy(path), *name = NULL;
-    bool taken = true;
-    for (size_t end = strlen(bare); end > 1 && bare[end - 1] == '/'; end--)
-        bare[end - 1] = 0;
-    int status = make_parents(bare);
-    while (status == 0 && taken) {
-        memory_free(name);
-        name = temporary_name(bare);
-        status = mkdir(name, 0777);
-        taken = status && errno == EEXIST;
-        status = status && !taken ? error_errno("%s: cannot create the directory", name) : 0;
-    }
+    char *bare = without_last_slashes(path);
+    char *name = make_parents(bare) ? NULL : directory_make_temporary(bare);
     memory_free(bare);
-    if (status == 0)
-        return name;
-    memory_free(name);
-    return NULL;
+    return name;
 }
 
 /* Visitors return 1 and set a message, so that -1 means that nftw itself failed. */
@@ -363,16 +369,9 @@ int directory_remove(const char *path)
     struct stat status;
     if (lstat(path, &status) < 0)
         return errno == ENOENT ? 0 : error_errno("%s: cannot be removed", path);
-    return walk_tree(path, remove_entry);
-}
-
-/* True for NAME.tmp and NAME.tmp-12-3. */
-static bool is_temporary(const char *name)
-{
-    const char *mark = NULL;
-    for (const char *at = name; (at = strstr(at, ".tmp")); at += 4)
-        mark = at + 4;
-    return mark && (!*mark || (*mark == '-' && mark[strspn(mark, "-0123456789")] == 0));
+    int result = walk_tree(path, remove_entry);
+    temporary_forget(path);
+    return result;
 }
 
 /* The target of a link is not ours to sweep. */
@@ -469,6 +468,54 @@ int directory_replace(const char *temporary, const char *path)
 {
     if (directory_sync(temporary) < 0 || exchange_or_rename(temporary, path) < 0)
         return -1;
+    temporary_forget(temporary);
+    return sync_parent(path);
+}
+
+int file_check_new(const char *path)
+{
+    struct stat status;
+    return lstat(path, &status) == 0 ? error_set("%s exists: choose another name or remove it", path) : 0;
+}
+
+/* Fallback for file systems without RENAME_NOREPLACE. An empty folder, which only one process can
+ * make, takes the name for a moment; a link to a file appears only if the name is free. */
+static int rename_in_two_steps(const char *temporary, const char *path, bool folder)
+{
+    if (!folder)
+        return link(temporary, path) ? -1 : unlink(temporary);
+    if (mkdir(path, 0777))
+        return -1;
+    if (rename(temporary, path) == 0)
+        return 0;
+    int number = errno;
+    rmdir(path);
+    errno = number;
+    return -1;
+}
+
+/* -1 and errno: EEXIST if `path` exists. */
+static int rename_new(const char *temporary, const char *path, bool folder)
+{
+    int status = renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE);
+    if (status && (errno == EINVAL || errno == ENOSYS))
+        status = rename_in_two_steps(temporary, path, folder);
+    if (status == 0)
+        temporary_forget(temporary);
+    return status;
+}
+
+static int error_taken(const char *path)
+{
+    return error_set("%s exists: another process made it in the meantime; choose another name or remove it", path);
+}
+
+int directory_rename_new(const char *temporary, const char *path)
+{
+    if (directory_sync(temporary) < 0)
+        return -1;
+    if (rename_new(temporary, path, true))
+        return errno == EEXIST ? error_taken(path) : error_errno("%s: cannot rename it to %s", temporary, path);
     return sync_parent(path);
 }
 
@@ -539,14 +586,6 @@ static char *resolve_link(const char *path)
     return copy;
 }
 
-/* NULL for devices and pipes (/dev/stdout, /dev/null): these are written directly, because a rename
- * would replace them. */
-static char *name_temporary(const char *path)
-{
-    struct stat status;
-    return stat(path, &status) == 0 && !S_ISREG(status.st_mode) ? NULL : temporary_name(path);
-}
-
 static void writer_release(struct file_writer *writer)
 {
     memory_free(writer->path);
@@ -557,16 +596,26 @@ static void writer_release(struct file_writer *writer)
 
 int file_writer_open(struct file_writer *writer, const char *path)
 {
+    struct stat status;
     *writer = (struct file_writer){.path = resolve_link(path)};
-    writer->temporary = name_temporary(writer->path);
-    writer->descriptor = writer->temporary ? open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)
-                                           : open(writer->path, O_WRONLY | O_CLOEXEC);
+    /* Devices and pipes (/dev/stdout, /dev/null) are written directly: a rename would replace them. */
+    bool direct = stat(writer->path, &status) == 0 && !S_ISREG(status.st_mode);
+    writer->descriptor =
+        direct ? open(writer->path, O_WRONLY | O_CLOEXEC) : temporary_file(&writer->temporary, writer->path);
     if (writer->descriptor < 0) {
         error_errno("%s: cannot be written", path);
         writer_release(writer);
         return -1;
     }
     writer->buffer = memory_alloc(BUFFER_BYTES);
+    return 0;
+}
+
+int file_writer_open_new(struct file_writer *writer, const char *path)
+{
+    if (file_check_new(path) < 0 || file_writer_open(writer, path) < 0)
+        return -1;
+    writer->is_new = true;
     return 0;
 }
 
@@ -610,10 +659,13 @@ static int close_written(struct file_writer *writer)
         writer->failed_errno = errno;
     if (close(writer->descriptor) < 0 && !writer->failed_errno)
         writer->failed_errno = errno;
-    if (!writer->failed_errno && writer->temporary && rename(writer->temporary, writer->path) < 0)
+    if (!writer->failed_errno && writer->temporary &&
+        (writer->is_new ? rename_new(writer->temporary, writer->path, false) : rename(writer->temporary, writer->path)))
         writer->failed_errno = errno;
     if (!writer->failed_errno)
         return 0;
+    if (writer->is_new && writer->failed_errno == EEXIST)
+        return error_taken(writer->path);
     errno = writer->failed_errno;
     return error_errno("%s: cannot be written (%lld bytes)%s", writer->path, (long long)writer->written_bytes,
                        writer->failed_errno == ENOSPC ? "; free disk space and run again" : "");
@@ -624,6 +676,8 @@ int file_writer_commit(struct file_writer *writer)
     int status = close_written(writer);
     if (status < 0 && writer->temporary)
         unlink(writer->temporary);
+    if (writer->temporary)
+        temporary_forget(writer->temporary);
     if (status == 0 && writer->temporary)
         status = sync_parent(writer->path);
     writer_release(writer);
@@ -634,8 +688,10 @@ void file_writer_abandon(struct file_writer *writer)
 {
     if (writer->descriptor >= 0)
         close(writer->descriptor);
-    if (writer->temporary)
+    if (writer->temporary) {
         unlink(writer->temporary);
+        temporary_forget(writer->temporary);
+    }
     writer_release(writer);
 }
 

@@ -106,11 +106,6 @@ static enum dtype stored_dtype(const char *directory)
     return dtype;
 }
 
-static int refuse_existing(const char *out)
-{
-    return file_exists(out) ? error_set("%s exists: choose another name or remove it", out) : 0;
-}
-
 static int load_and_write_hf(const char *directory, const char *folder, enum dtype dtype, struct device *device)
 {
     struct model model;
@@ -125,14 +120,12 @@ static int load_and_write_hf(const char *directory, const char *folder, enum dty
 
 int export_hf(const char *directory, const char *out, enum dtype dtype, struct device *device)
 {
-    if (refuse_existing(out))
-        return -1;
-    char *temporary = directory_make_beside(out);
+    char *temporary = file_check_new(out) ? NULL : directory_make_beside(out);
     if (!temporary)
         return -1;
     int status = load_and_write_hf(directory, temporary, dtype, device);
     if (status == 0)
-        status = directory_replace(temporary, out);
+        status = directory_rename_new(temporary, out);
     if (status) {
         char *message = string_copy(error_text());
         directory_remove(temporary);
@@ -170,7 +163,7 @@ static int write_gguf(const struct model *model, const char *from, const char *o
 int export_gguf(const char *directory, const char *out, enum dtype dtype, struct device *device)
 {
     struct model model;
-    if (refuse_existing(out) || model_load(&model, device, directory, DTYPE_F32, false))
+    if (file_check_new(out) || model_load(&model, device, directory, DTYPE_F32, false))
         return -1;
     int status = write_gguf(&model, directory, out, dtype == DTYPE_OTHER ? stored_dtype(directory) : dtype);
     model_close(&model);

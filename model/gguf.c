@@ -397,7 +397,7 @@ int model_save_gguf(const struct model *m, const struct text_tokenizer *tokenize
         tensor(&g, "output.weight", m->head, 0, m->config.vocabulary, dtype);
     for (i64 i = 0; i < m->config.layers; i++)
         layer_tensors(&g, m, i, dtype);
-    int status = file_writer_open(&out, path);
+    int status = file_writer_open_new(&out, path);
     if (status == 0) {
         write_header(&out, &g);
         for (i64 i = 0; i < g.tensor_count; i++)

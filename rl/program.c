@@ -1,5 +1,6 @@
 #define _GNU_SOURCE /* pipe2 */
 #include "rl/program.h"
+#include "core/processes.h"
 #include "rl/program_process.h"
 
 #include <errno.h>

@@ -1,12 +1,9 @@
 #define _GNU_SOURCE /* clone, execvpe */
 #include "rl/program_process.h"
 
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -211,129 +208,4 @@ int program_check_sandbox(void)
     while (waitpid(process, &how, 0) < 0 && errno == EINTR) {
     }
     return 0;
-}
-
-/* ---- Its descendants ---- */
-
-struct process_entry {
-    pid_t id, parent;
-    bool found;
-};
-struct process_table {
-    struct process_entry *list;
-    i64 count, capacity;
-};
-
-static void read_entry(struct process_table *t, const char *name)
-{
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%.20s/stat", name);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = file >= 0 ? read(file, text, sizeof text - 1) : -1;
-    if (file >= 0)
-        close(file);
-    text[max_i64(n, 0)] = 0;
-    const char *behind = strrchr(text, ')'); /* the name in parentheses may have any characters */
-    long parent;
-    if (!behind || sscanf(behind, ") %*c %ld", &parent) != 1)
-        return;
-    if (t->count == t->capacity) {
-        i64 next = max_i64(256, 2 * t->capacity), size = (i64)sizeof *t->list;
-        t->list = memory_resize(t->list, t->capacity * size, next * size);
-        t->capacity = next;
-    }
-    t->list[t->count++] = (struct process_entry){(pid_t)strtol(name, NULL, 10), (pid_t)parent, false};
-}
-
-static void read_table(struct process_table *t)
-{
-    DIR *folder = opendir("/proc");
-    *t = (struct process_table){0};
-    for (struct dirent *e; folder && (e = readdir(folder));)
-        if (isdigit((unsigned char)e->d_name[0]))
-            read_entry(t, e->d_name);
-    if (folder)
-        closedir(folder);
-}
-
-static int compare_entries(const void *a, const void *b)
-{
-    pid_t x = ((const struct process_entry *)a)->id, y = ((const struct process_entry *)b)->id;
-    return (x > y) - (x < y);
-}
-
-static bool is_listed(const struct process_list *list, pid_t id)
-{
-    for (i64 i = 0; i < list->count; i++)
-        if (list->ids[i] == id)
-            return true;
-    return false;
-}
-
-/* Marks all descendants, except for the children in the list and theirs. */
-static i64 find_descendants(struct process_table *t, const struct process_list *apart)
-{
-    i64 count = 0;
-    read_table(t);
-    if (t->count)
-        qsort(t->list, (size_t)t->count, sizeof *t->list, compare_entries);
-    for (bool more = true; more;) {
-        more = false;
-        for (i64 i = 0; i < t->count; i++) {
-            struct process_entry *e = &t->list[i];
-            if (e->found)
-                continue;
-            const struct process_entry key = {.id = e->parent};
-            const struct process_entry *parent = bsearch(&key, t->list, (size_t)t->count, sizeof key, compare_entries);
-            e->found = e->parent == getpid() ? !is_listed(apart, e->id) : parent && parent->found;
-            more |= e->found;
-            count += e->found;
-        }
-    }
-    return count;
-}
-
-void processes_note(struct process_list *children)
-{
-    struct process_table t;
-    read_table(&t);
-    *children = (struct process_list){memory_alloc(max_i64(t.count, 1) * (i64)sizeof *children->ids), 0, t.count};
-    for (i64 i = 0; i < t.count; i++)
-        if (t.list[i].parent == getpid())
-            children->ids[children->count++] = t.list[i].id;
-    memory_free(t.list);
-}
-
-void process_list_release(struct process_list *list)
-{
-    memory_free(list->ids);
-    *list = (struct process_list){0};
-}
-
-i64 processes_count(const struct process_list *apart)
-{
-    struct process_table t;
-    i64 count = find_descendants(&t, apart);
-    memory_free(t.list);
-    return count;
-}
-
-/* Each round kills what the last one did not see begin. */
-bool processes_end(const struct process_list *apart)
-{
-    for (double begin = clock_s(); clock_s() - begin < 5;) {
-        struct process_table t;
-        i64 count = find_descendants(&t, apart);
-        for (i64 i = 0; i < t.count; i++)
-            if (t.list[i].found) {
-                kill(t.list[i].id, SIGKILL);
-                if (t.list[i].parent == getpid())
-                    waitpid(t.list[i].id, NULL, WNOHANG);
-            }
-        memory_free(t.list);
-        if (count == 0)
-            return true;
-        poll(NULL, 0, 1);
-    }
-    return false;
 }

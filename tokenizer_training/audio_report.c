@@ -490,7 +490,7 @@ static int write_samples(struct report *r)
     i64 count = min_i64(SAMPLES, r->other_count);
     struct json *list = json_array();
     char *samples = path_join(r->folder, "samples");
-    int status = directory_make(samples);
+    int status = directory_make_one(samples);
     for (i64 i = 0; i < count && status == 0; i++)
         status = r->other[i * r->other_count / count].frames ? write_sample(list, r, i, i * r->other_count / count) : 0;
     json_set(r->json, "shown", list);

@@ -64,7 +64,7 @@ static void sheet_put(struct vision_report_sheet *sheet, const u8 *picture, i64 
 static int sheet_close(struct vision_report_sheet *sheet, const char *folder, const char *name)
 {
     char *samples = path_join(folder, "samples"), *path = path_join(samples, name);
-    int status = directory_make(samples);
+    int status = directory_make_one(samples);
     if (status == 0)
         status = image_write_png(path, sheet->pixels, sheet->rows * sheet->height, sheet->columns * sheet->width);
     memory_free(sheet->pixels);

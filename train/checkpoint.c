@@ -84,13 +84,17 @@ static int save_state(const char *folder, i64 step, const struct json *state)
     return status;
 }
 
+/* Does not create the stage's folder again if somebody removed it. */
+static char *make_step_folder(const char *directory, const char *path)
+{
+    return directory_make_one(directory) ? NULL : directory_make_temporary(path);
+}
+
 int checkpoint_save(const char *directory, i64 step, const struct checkpoint_parts *parts, const struct json *state)
 {
-    char *path = checkpoint_path(directory, step), *temporary = string_format("%s.tmp", path);
-    char *weft = path_join(temporary, "weft");
-    int status = directory_remove(temporary);
-    if (status == 0)
-        status = directory_make(weft);
+    char *path = checkpoint_path(directory, step), *temporary = make_step_folder(directory, path);
+    char *weft = temporary ? path_join(temporary, "weft") : NULL;
+    int status = weft ? directory_make(weft) : -1;
     if (status == 0 && parts->save)
         status = parts->save(parts->context, temporary);
     if (status == 0)
@@ -101,7 +105,8 @@ int checkpoint_save(const char *directory, i64 step, const struct checkpoint_par
         status = directory_replace(temporary, path);
     if (status) {
         char *message = string_copy(error_text());
-        directory_remove(temporary);
+        if (temporary)
+            directory_remove(temporary);
         error_set("cannot save the checkpoint of step %lld: %s", (long long)step, message);
         memory_free(message);
     }

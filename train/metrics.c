@@ -91,6 +91,11 @@ void metrics_put(struct metrics *m, const char *name, double value)
     json_push(m->nonfinite, json_of_string(name));
 }
 
+int metrics_check(const struct metrics *m)
+{
+    return m ? file_check_there(fileno(m->file), m->path) : 0;
+}
+
 int metrics_end(struct metrics *m)
 {
     struct buffer text = {0};
@@ -102,7 +107,7 @@ int metrics_end(struct metrics *m)
     json_print(&text, m->line, 0);
     buffer_append(&text, "\n", 1);
     bool written = fwrite(text.data, 1, (size_t)text.length, m->file) == (size_t)text.length && fflush(m->file) == 0;
-    int status = written ? 0 : error_errno("%s", m->path);
+    int status = written ? metrics_check(m) : error_errno("%s", m->path);
     if (status == 0)
         status = events_write(m->events, m->step, (double)time(NULL), m->values, m->count);
     buffer_release(&text);

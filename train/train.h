@@ -152,6 +152,7 @@ struct metrics *metrics_open(const char *directory, i64 done); /* drops lines wi
 void metrics_begin(struct metrics *metrics, i64 step);         /* metrics NULL, here and below: no effect */
 void metrics_put(struct metrics *metrics, const char *name, double value);
 int metrics_end(struct metrics *metrics);
+int metrics_check(const struct metrics *metrics); /* -1 and a message if somebody removed the file */
 void metrics_close(struct metrics *metrics);
 
 /* ---- The loop of a training stage ---- */

@@ -66,6 +66,8 @@ static int save(struct training_loop *l, i64 done)
     struct weights *whole = t->gather ? t->gather(t->context) : t->weights;
     int status = 0;
     if (is_first(l))
+        status = metrics_check(l->metrics);
+    if (is_first(l) && status == 0)
         status = done < 0 ? t->save(t->context, t->stage->out) : write_checkpoint(l, whole, done);
     if (t->gather)
         t->release(t->context);

@@ -147,7 +147,7 @@ static int fill_pass(struct ring_filler *f, i64 missing)
 {
     char *making = string_format("%s/making-%lld", f->directory, (long long)f->base);
     struct shard_consumer consumer = {f, put_shard, end, first_needed(making, missing - f->base)};
-    int status = directory_make(making);
+    int status = directory_make_one(making);
     if (status == 0)
         status =
             prepare_stream(&f->stream.settings, making, f->stream.seed, f->request->device, f->stream.dtype, &consumer);
@@ -288,7 +288,7 @@ static int open_filling(struct ring_filler *f)
         memory_free(s->data);
         s->data = string_copy(f->request->data);
     }
-    return directory_make(f->directory) < 0 ? -1 : lock(f->directory);
+    return directory_make_one(f->directory) < 0 ? -1 : lock(f->directory);
 }
 
 int ring_fill(const struct ring_request *request)

@@ -1,0 +1,443 @@
+/* The program among other processes: signals, terminals, pipes, a second call on the same folder,
+ * and folders that somebody removes. */
+#define _GNU_SOURCE /* pipe2 */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "tests/scratch.h"
+#include "tests/shard_fixture.h"
+#include "tests/weft_process.h"
+
+static char *shards;
+static struct buffer complained;
+static pid_t weft_now; /* the last one that was started; 0: it ended */
+
+static int setup(void **state)
+{
+    setenv("WEFT_THREADS", "1", 1);
+    shards = fixture_shards("processes", 80, 40);
+    char *train = path_join(shards, "train"), *validation = path_join(shards, "validation");
+    require(symlink(train, validation) == 0, "cannot link %s", validation);
+    memory_free(train);
+    memory_free(validation);
+    return make_directory(state);
+}
+
+static int teardown(void **state)
+{
+    directory_remove(shards);
+    memory_free(shards);
+    buffer_release(&complained);
+    return remove_directory(state);
+}
+
+/* ---- Running it ---- */
+
+static void put_recipe(const char *stages)
+{
+    char *text = string_format("run: %s\nprecision: f32\nstages:\n%s\n", path_of("run"), stages);
+    memory_free(put_text("r.yaml", text));
+    memory_free(text);
+    succeed(directory_remove(path_of("run")));
+}
+
+/* A command stage that a shell runs; %s: the folder of the test. */
+static void put_command(const char *script)
+{
+    struct buffer line = {0};
+    buffer_printf(&line, "  one: {kind: command, argv: [sh, -c, '");
+    buffer_printf(&line, script, directory, directory, directory);
+    buffer_printf(&line, "']}");
+    put_recipe(line.data);
+    buffer_release(&line);
+}
+
+static void open_as(int descriptor, const char *path, int flags)
+{
+    int opened = open(path, flags, 0644);
+    if (opened < 0 || dup2(opened, descriptor) < 0 || close(opened) < 0)
+        _exit(99);
+}
+
+/* Starts weft with its messages in the file stderr. out: its stdout, in: its stdin; -1: /dev/null. */
+static pid_t start(const char *const *words, int in, int out)
+{
+    const char *argv[16] = {"weft"};
+    for (int i = 0; words[i]; i++)
+        argv[i + 1] = words[i];
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGHUP, SIG_DFL); /* the tests may run below nohup */
+        open_as(2, path_of("stderr"), O_WRONLY | O_CREAT | O_TRUNC);
+        if (in < 0)
+            open_as(0, "/dev/null", O_RDONLY);
+        if (out < 0)
+            open_as(1, "/dev/null", O_WRONLY);
+        if ((in >= 0 && dup2(in, 0) < 0) || (out >= 0 && dup2(out, 1) < 0))
+            _exit(99);
+        weft_become((char **)(uintptr_t)argv);
+    }
+    weft_now = child;
+    return child;
+}
+#define START(...) start((const char *const[]){__VA_ARGS__, NULL}, -1, -1)
+
+/* The exit status of a process; 128 + the signal that ended it. */
+static int end_of(pid_t child)
+{
+    int status;
+    while (waitpid(child, &status, 0) < 0)
+        assert_int_equal(errno, EINTR);
+    weft_now = 0;
+    buffer_release(&complained);
+    succeed(file_read(&complained, path_of("stderr")));
+    buffer_append(&complained, "", 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void expect_status(int status, int expected)
+{
+    if (status != expected)
+        fail_msg("status %d, expected %d: %s", status, expected, complained.data);
+}
+
+static void expect_complaint(const char *part)
+{
+    if (!strstr(complained.data, part))
+        fail_msg("expected \"%s\" in: %s", part, complained.data);
+}
+
+/* ---- Waiting ---- */
+
+static void wait_a_while(double begin_s, const char *what)
+{
+    siginfo_t info = {0};
+    if (weft_now && waitid(P_PID, (id_t)weft_now, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid) {
+        succeed(file_read(&complained, path_of("stderr")));
+        fail_msg("weft ended before %s: %s", what, complained.data ? complained.data : "");
+    }
+    if (clock_s() - begin_s > TEST_SECONDS_MOST)
+        fail_msg("waited too long for %s", what);
+    poll(NULL, 0, 5);
+}
+
+/* Waits for a line in a file, and returns its first number. */
+static long number_in(const char *name)
+{
+    long number = 0;
+    for (double begin = clock_s();; wait_a_while(begin, name)) {
+        struct buffer text = {0};
+        char *path = path_of(name);
+        bool whole = file_exists(path) && file_read(&text, path) == 0 && text.length && strchr(text.data, '\n');
+        if (whole)
+            number = strtol(text.data, NULL, 10);
+        buffer_release(&text);
+        if (whole)
+            return number;
+    }
+}
+
+/* A process that was killed may be a zombie until init reaps it. */
+static bool lives(long process)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/%ld/stat", process);
+    FILE *file = fopen(path, "r");
+    size_t count = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file)
+        fclose(file);
+    const char *behind = strrchr(text, ')');
+    return count && behind && behind[2] != 'Z' && behind[2] != 'X';
+}
+
+static void expect_death(long process, const char *what)
+{
+    for (double begin = clock_s(); lives(process);)
+        wait_a_while(begin, what);
+}
+
+/* ---- Programs of the stage command ---- */
+
+/* Starts a process in the background, and one in a session of its own. */
+static void put_background(const char *then)
+{
+    char *script = string_format("cd %%s; rm -f back away; sleep 3000 & echo $! > back; "
+                                 "setsid sh -c \"echo \\$\\$ > away; exec sleep 3000\" & "
+                                 "while ! test -s away; do sleep 0.02; done; %s",
+                                 then);
+    put_command(script);
+    memory_free(script);
+}
+
+static void a_command_ends_with_what_it_started(void **state)
+{
+    (void)state;
+    put_background("echo $$ > main");
+    expect_status(end_of(START("run", path_of("r.yaml"))), 0);
+    assert_false(lives(number_in("back")));
+    assert_false(lives(number_in("away")));
+    put_background("exit 7");
+    expect_status(end_of(START("run", path_of("r.yaml"))), 1);
+    expect_complaint("sh exited with status 7");
+    assert_false(lives(number_in("back")));
+    assert_false(lives(number_in("away")));
+}
+
+static void a_command_ends_with_weft(void **state)
+{
+    static const struct {
+        int signal, status;
+    } ends[] = {{SIGTERM, 130}, {SIGINT, 130}, {SIGHUP, 130}, {SIGKILL, 128 + SIGKILL}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(ends); i++) {
+        succeed(directory_remove(path_of("main")));
+        put_background("echo $$ > main; sleep 3000; true");
+        pid_t weft = START("run", path_of("r.yaml"));
+        long program = number_in("main"), back = number_in("back"), away = number_in("away");
+        assert_true(lives(program) && lives(back) && lives(away));
+        assert_int_equal(kill(weft, ends[i].signal), 0);
+        expect_status(end_of(weft), ends[i].status);
+        expect_death(program, "the program");
+        expect_death(back, "a process in the background");
+        expect_death(away, "a process in a session of its own");
+    }
+}
+
+static void a_command_may_signal_its_group(void **state)
+{
+    (void)state;
+    put_command("kill -TERM 0; sleep 3000");
+    expect_status(end_of(START("run", path_of("r.yaml"))), 1);
+    expect_complaint("sh was ended by signal 15");
+    put_command("trap \"echo told >%s/told; exit 0\" TERM; kill -TERM 0; sleep 3000");
+    expect_status(end_of(START("run", path_of("r.yaml"))), 0);
+    assert_true(file_exists(path_of("told")));
+}
+
+static void a_command_that_cannot_start_is_named(void **state)
+{
+    (void)state;
+    put_recipe("  one: {kind: command, argv: [no-such-program-anywhere]}");
+    expect_status(end_of(START("run", path_of("r.yaml"))), 1);
+    expect_complaint("cannot start no-such-program-anywhere: No such file or directory");
+}
+
+/* ---- On a terminal ---- */
+
+/* Starts weft as the leader of a session whose terminal has the descriptor *master. */
+static pid_t start_on_terminal(int *master)
+{
+    static char *words[] = {"weft", "run", NULL, NULL};
+    words[2] = path_of("r.yaml");
+    *master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(*master >= 0 && grantpt(*master) == 0 && unlockpt(*master) == 0);
+    char *name = string_copy(ptsname(*master));
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        int terminal = setsid() > 0 ? open(name, O_RDWR) : -1;
+        if (terminal < 0 || ioctl(terminal, TIOCSCTTY, 0) < 0 || dup2(terminal, 0) < 0 || dup2(terminal, 1) < 0)
+            _exit(99);
+        open_as(2, path_of("stderr"), O_WRONLY | O_CREAT | O_TRUNC);
+        weft_become(words);
+    }
+    memory_free(name);
+    weft_now = child;
+    return child;
+}
+
+static void type(int terminal, const char *keys)
+{
+    assert_int_equal(write(terminal, keys, strlen(keys)), strlen(keys));
+}
+
+static void a_command_may_read_the_terminal(void **state)
+{
+    int terminal;
+    (void)state;
+    put_command("echo 1 >%s/asked; read line </dev/tty; echo \"7 $line\" >%s/answer; stty tostop; echo seen");
+    pid_t weft = start_on_terminal(&terminal);
+    number_in("asked");
+    type(terminal, "words\n");
+    expect_status(end_of(weft), 0);
+    assert_int_equal(number_in("answer"), 7);
+    close(terminal);
+}
+
+static void ctrl_c_ends_the_command_and_the_run(void **state)
+{
+    static const struct {
+        const char *script;
+    } rows[] = {{"echo $$ >%s/main; exec sleep 3000"},
+                {"trap \"\" INT; echo $$ >%s/main; sleep 3000; true"}, /* weft asks it with SIGTERM */
+                {"trap \"exit 0\" INT; echo $$ >%s/main; while :; do sleep 0.02; done"}};
+    int terminal;
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        succeed(directory_remove(path_of("main")));
+        put_command(rows[i].script);
+        pid_t weft = start_on_terminal(&terminal);
+        long program = number_in("main");
+        type(terminal, "\003");
+        expect_status(end_of(weft), 130);
+        assert_false(lives(program));
+        close(terminal);
+    }
+}
+
+/* Without a shell that has control over jobs, a stopped program goes on at once. */
+static void ctrl_z_does_not_end_the_run(void **state)
+{
+    int terminal;
+    (void)state;
+    succeed(directory_remove(path_of("main")));
+    put_command("echo $$ >%s/main; read line; echo \"8 $line\" >%s/answer");
+    pid_t weft = start_on_terminal(&terminal);
+    number_in("main");
+    type(terminal, "\032");
+    for (i64 i = 0; i < 20; i++)
+        poll(NULL, 0, 5);
+    type(terminal, "words\n");
+    expect_status(end_of(weft), 0);
+    assert_int_equal(number_in("answer"), 8);
+    close(terminal);
+}
+
+/* ---- Two runs on one folder ---- */
+
+static void a_second_run_names_the_first(void **state)
+{
+    (void)state;
+    succeed(directory_remove(path_of("main")));
+    put_command("echo $$ >%s/main; while ! test -e %s/go; do sleep 0.02; done; echo 1 >$OUT/result");
+    pid_t first = START("run", path_of("r.yaml"));
+    number_in("main");
+    expect_status(end_of(START("run", path_of("r.yaml"))), 1);
+    char *says = string_format("in use by another weft run, process %ld;", (long)first);
+    expect_complaint(says);
+    memory_free(says);
+    memory_free(put_text("go", ""));
+    expect_status(end_of(first), 0);
+    assert_int_equal(number_in("run/one/result"), 1);
+    expect_status(end_of(START("run", path_of("r.yaml"))), 0);
+    expect_complaint("one: done before");
+}
+
+/* ---- Folders that somebody removes ---- */
+
+static void expect_removal(pid_t weft, const char *folder)
+{
+    expect_status(end_of(weft), 1);
+    expect_complaint("it was removed, moved or replaced while it was in use");
+    const char *message = strstr(complained.data, "weft: ");
+    assert_true(message && !strstr(message + 1, "weft: "));
+    if (file_exists(path_of(folder)))
+        fail_msg("%s exists again: %s", folder, complained.data);
+}
+
+#define TRAINING                                                                                                       \
+    "kind: pretrain, data: %s, steps: 1000000, checkpoint_steps: %d, heldout_rows: 2, batch: {rows: 1, length: 128}, " \
+    "elastic: {slice_rows: 1}, model: {width: 32, layers: 4, heads: 2, kv_heads: 1, head_width: 16, experts: 2, "      \
+    "expert_width: 16, vit_layers: 1, vit_width: 16, vit_heads: 2}"
+
+static void a_removed_folder_ends_the_training(void **state)
+{
+    static const struct {
+        const char *gone, *moved;
+        int checkpoint_steps;
+    } rows[] = {{"run", NULL, 1000000}, {"run/base.partial", NULL, 1000000}, {"run", "elsewhere", 3}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        char *stages = string_format("  base: {" TRAINING "}", shards, rows[i].checkpoint_steps);
+        put_recipe(stages);
+        pid_t weft = START("run", path_of("r.yaml"));
+        number_in("run/base.partial/metrics.jsonl");
+        char *gone = path_join(directory, rows[i].gone);
+        if (rows[i].moved)
+            assert_int_equal(rename(gone, path_of(rows[i].moved)), 0);
+        else
+            succeed(directory_remove(gone));
+        expect_removal(weft, rows[i].gone);
+        memory_free(gone);
+        memory_free(stages);
+    }
+}
+
+static void a_removed_folder_ends_the_run(void **state)
+{
+    static const struct {
+        const char *script, *gone;
+    } rows[] = {{"rm -r $OUT", "run/one.partial"}, {"rm -r $OUT; mkdir $OUT", "run/one"}, {"rm -r %s/run", "run"}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        put_command(rows[i].script);
+        expect_removal(START("run", path_of("r.yaml")), rows[i].gone);
+    }
+}
+
+/* ---- Output that nobody reads ---- */
+
+static int broken_pipe(void)
+{
+    int ends[2];
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    close(ends[0]);
+    return ends[1];
+}
+
+static void output_that_nobody_reads_ends_quietly(void **state)
+{
+    static const char *const runs[][8] = {{"run", "--kinds"},     {"man"},     {"--help"},      {"run", "--help"},
+                                          {"completion", "bash"}, {"inspect"}, {"bench", "op"}, {"doctor"}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(runs); i++) {
+        const char *words[8] = {0};
+        for (i64 w = 0; runs[i][w]; w++)
+            words[w] = runs[i][w];
+        if (strcmp(words[0], "inspect") == 0)
+            words[1] = shards;
+        int out = broken_pipe(), status = end_of(start(words, -1, out));
+        close(out);
+        if (status != 128 + SIGPIPE || complained.length)
+            fail_msg("weft %s: status %d: %s", words[0], status, complained.data);
+    }
+}
+
+/* The input never ends, so the program has to notice that its output is lost. */
+static void a_filter_ends_when_nobody_reads_it(void **state)
+{
+    static const char line[] = "{\"text\":\"some words\"}\n";
+    static const char *const words[] = {"tokenize", GOLDEN "/tokenizer/qwen2", NULL};
+    int in[2], out = broken_pipe();
+    (void)state;
+    assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+    pid_t weft = start(words, in[0], out);
+    close(in[0]);
+    signal(SIGPIPE, SIG_IGN);
+    while (write(in[1], line, sizeof line - 1) > 0) {
+    }
+    signal(SIGPIPE, SIG_DFL);
+    close(in[1]);
+    close(out);
+    expect_status(end_of(weft), 128 + SIGPIPE);
+    assert_int_equal(complained.length, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_command_ends_with_what_it_started),   cmocka_unit_test(a_command_ends_with_weft),
+        cmocka_unit_test(a_command_may_signal_its_group),        cmocka_unit_test(a_command_that_cannot_start_is_named),
+        cmocka_unit_test(a_command_may_read_the_terminal),       cmocka_unit_test(ctrl_c_ends_the_command_and_the_run),
+        cmocka_unit_test(ctrl_z_does_not_end_the_run),           cmocka_unit_test(a_second_run_names_the_first),
+        cmocka_unit_test(a_removed_folder_ends_the_training),    cmocka_unit_test(a_removed_folder_ends_the_run),
+        cmocka_unit_test(output_that_nobody_reads_ends_quietly), cmocka_unit_test(a_filter_ends_when_nobody_reads_it),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
