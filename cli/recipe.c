@@ -134,6 +134,8 @@ static int read_stage(struct recipe_stage *s, const struct yaml_node *mapping, c
     if (settings_read(s->settings, s->kind->table, mapping, kind_key, overrides, n))
         return -1;
     s->resolved = settings_to_json(s->settings, s->kind->table);
+    if (s->kind->check && s->kind->check(s->settings))
+        return error_prefix("%s: stage %s", yaml_where(mapping), s->name);
     return 0;
 }
 

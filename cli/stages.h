@@ -21,6 +21,8 @@ struct stage_kind {
     /* True: the stage runs each time, since it shows the
      * results of other stages and takes no time. */
     bool each_time;
+    /* Checks the settings as soon as a recipe is read; references are not resolved. May be NULL. */
+    int (*check)(const void *settings);
     int (*sizes)(struct token_sizes *sizes, const void *settings); /* sizes of the tokenizer that the stage makes */
 };
 extern const struct stage_kind stage_kinds[];               /* ends with a NULL name */

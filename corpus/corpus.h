@@ -6,7 +6,7 @@
  *     video/00001.mp4   {"video":"video/00001.mp4","text":"the bus moves up, wide, blue and gray"}
  *     audio/00001.wav   {"audio":"audio/00001.wav","text":"seven","speaker":"en-us+f3"}
  *     text.jsonl        {"text":"..."}
- *   DIR/train/sort_sft.jsonl  sort_rl.jsonl  DIR/test/sort_rl.jsonl
+ *   DIR/train/sort_sft.jsonl  sort_rl.jsonl  DIR/validation/sort_sft.jsonl  DIR/test/sort_rl.jsonl
  *
  * The 3 parts share no base glyph, no sentence and no voice. Every random draw is keyed by the seed
  * and by its purpose, so the same seed and packages give the same bytes.

@@ -1,13 +1,14 @@
 /* A task with a verifiable answer for fine-tuning and reinforcement learning: sort 7 digits. Two
  * thirds of the SFT answers are in descending order while the reward wants ascending, because
  * choosing among known behaviours is what a short run can learn. A hash selects 1/10 of all prompts
- * as test prompts, which are never trained on. */
+ * for the validation and test parts, which are never trained on. */
 #include "corpus/corpus.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIGITS = 7, SFT_LINES = 4000, TRAIN_PROMPTS = 2000, TEST_PROMPTS = 400, POSSIBLE = 10000000 };
-enum set { SET_SFT, SET_RL_TRAIN, SET_RL_TEST };
+enum { DIGITS = 7, SFT_LINES = 4000, HELD_LINES = 400, TRAIN_PROMPTS = 2000, TEST_PROMPTS = 400, POSSIBLE = 10000000 };
+/* Counter words of draws. CONVENTION: whether an answer descends. */
+enum set { SET_SFT, SET_RL_TRAIN, SET_RL_TEST, CONVENTION, SET_SFT_HELD };
 
 struct sorting_task {
     char digits[DIGITS + 1], ascending[DIGITS + 1], descending[DIGITS + 1];
@@ -36,7 +37,7 @@ static void draw_task(struct sorting_task *task, u8 *used, struct rng_key key, e
         i64 number = rng_below(key, POSSIBLE, DRAW_SORT, set, item, attempt);
         fill_task(task, number);
         bool held_out = hash_bytes(task->digits, DIGITS, 0) % 10 == 0;
-        if (held_out == (set == SET_RL_TEST) && !used[number]) {
+        if (held_out == (set == SET_RL_TEST || set == SET_SFT_HELD) && !used[number]) {
             used[number] = 1;
             return;
         }
@@ -92,13 +93,15 @@ static int make_set(const struct corpus *corpus, enum set set, i64 count)
     for (i64 i = 0; i < count; i++) {
         struct sorting_task task;
         draw_task(&task, used, corpus->key, set, (u32)i);
-        if (set == SET_SFT)
-            append_sft(&lines, &task, rng_below(corpus->key, 3, DRAW_SORT, 3, (u32)i, 0) < 2);
+        if (set == SET_SFT || set == SET_SFT_HELD)
+            append_sft(&lines, &task, rng_below(corpus->key, 3, DRAW_SORT, CONVENTION, (u32)i, set) < 2);
         else
             append_rl(&lines, &task, set, i);
     }
-    int status = corpus_save(corpus, set == SET_RL_TEST ? SPLIT_TEST : SPLIT_TRAIN,
-                             set == SET_SFT ? "sort_sft.jsonl" : "sort_rl.jsonl", lines.data, lines.length);
+    enum split split = set == SET_RL_TEST ? SPLIT_TEST : set == SET_SFT_HELD ? SPLIT_VALIDATION : SPLIT_TRAIN;
+    int status =
+        corpus_save(corpus, split, set == SET_RL_TRAIN || set == SET_RL_TEST ? "sort_rl.jsonl" : "sort_sft.jsonl",
+                    lines.data, lines.length);
     memory_free(used);
     buffer_release(&lines);
     return status;
@@ -108,5 +111,5 @@ int make_sorting(const struct corpus *corpus)
 {
     if (make_set(corpus, SET_SFT, SFT_LINES) < 0 || make_set(corpus, SET_RL_TRAIN, TRAIN_PROMPTS) < 0)
         return -1;
-    return make_set(corpus, SET_RL_TEST, TEST_PROMPTS);
+    return make_set(corpus, SET_RL_TEST, TEST_PROMPTS) < 0 ? -1 : make_set(corpus, SET_SFT_HELD, HELD_LINES);
 }

@@ -49,6 +49,8 @@ struct elastic_settings {
  * experts_min leave nothing to draw. Logs a line for each axis of which the model has only one
  * choice, and warns if expert-parallel ranks may get unequal shares. */
 int elastic_check(const struct elastic_settings *settings, const struct model_config *config, i64 expert_ranks);
+/* The errors alone, for the settings of a model that is not made yet. */
+int elastic_check_settings(const struct elastic_settings *settings, const struct model_config *config);
 /* Draws `sub` for one microbatch. Its arrays come from `arena` (host memory that must live until
  * the backward pass). */
 void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *settings,

@@ -102,15 +102,11 @@ static int check_experts(const struct elastic_settings *s, const struct model_co
     if (c->experts % groups)
         return error_usage("elastic.expert_groups is %lld: expected a divisor of the model's %lld experts",
                            (long long)groups, (long long)c->experts);
-    if (s->experts_full == 1 || smallest_share(s, c) < size)
-        return 0;
-    if (size > 1 && ceil_div(s->experts_min, groups) >= size)
+    if (s->experts_full < 1 && smallest_share(s, c) >= size && size > 1 && ceil_div(s->experts_min, groups) >= size)
         return error_usage("elastic.experts_min is %lld: no subset of the model's %lld experts in %lld groups is as "
                            "large: expected at most %lld, or elastic.experts_full: 1",
                            (long long)s->experts_min, (long long)c->experts, (long long)groups,
                            (long long)((size - 1) * groups));
-    log_info("elastic: every slice uses all %lld experts: top-%lld in %lld groups leaves no smaller subset",
-             (long long)c->experts, (long long)c->topk, (long long)groups);
     return 0;
 }
 
@@ -124,8 +120,12 @@ static int check_topk(const struct elastic_settings *s, const struct model_confi
         return error_usage("elastic.topk_min is %lld: expected at most %lld, less than the model's top-k of %lld, or "
                            "elastic.topk_full: 1",
                            (long long)s->topk_min, (long long)c->topk - 1, (long long)c->topk);
-    log_info("elastic: every sample uses the full top-k: the model's is 1");
     return 0;
+}
+
+int elastic_check_settings(const struct elastic_settings *s, const struct model_config *c)
+{
+    return c->first_moe_layer < c->layers && (check_experts(s, c) || check_topk(s, c)) ? -1 : 0;
 }
 
 int elastic_check(const struct elastic_settings *s, const struct model_config *config, i64 expert_ranks)
@@ -135,8 +135,13 @@ int elastic_check(const struct elastic_settings *s, const struct model_config *c
         log_info("elastic: the model has no experts: only its depth is drawn");
         return 0;
     }
-    if (check_experts(s, config) || check_topk(s, config))
+    if (elastic_check_settings(s, config))
         return -1;
+    if (s->experts_full < 1 && smallest_share(s, config) >= config->experts / s->expert_groups)
+        log_info("elastic: every slice uses all %lld experts: top-%lld in %lld groups leaves no smaller subset",
+                 (long long)config->experts, (long long)config->topk, (long long)s->expert_groups);
+    if (s->topk_full < 1 && config->topk == 1)
+        log_info("elastic: every sample uses the full top-k: the model's is 1");
     if (s->expert_groups % expert_ranks)
         log_warn(
             "elastic.expert_groups is %lld, no multiple of %lld expert ranks: a random subset of experts may lie on "

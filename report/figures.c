@@ -61,10 +61,10 @@ static void add_size(struct figures *all, const struct run_stage *s, const struc
     struct buffer detail = {0};
     if (isfinite(active)) {
         put_figure(&detail, active, UNIT_COUNT, 0);
-        buffer_printf(&detail, " at work on a token");
+        buffer_printf(&detail, " at work on a token, without the embedding");
     }
     show(all, add(all, s, "parameters", number_at(heldout, "parameters"), UNIT_COUNT, 0), "Parameters",
-         "of the backbone", detail.data);
+         "of the backbone, with encoders and heads of media", detail.data);
     add(all, s, "active parameters", active, UNIT_COUNT, 0);
     buffer_release(&detail);
 }
@@ -77,9 +77,13 @@ static void add_loss(struct figures *all, const struct run_stage *s, const struc
     struct figure *f = add(all, s, label, number_at(end, "loss"), UNIT_NUMBER, 3);
     if (f) {
         f->before = number_at(same_target(start, end), "loss");
-        char *detail = string_format("by frequency alone %.2f", number_at(end, "unigram"));
+        bool above = f->before > number_at(end, "uniform"); /* the start is worse than a guess */
+        char *detail = above ? string_format("by frequency alone %.2f, by a uniform guess %.2f",
+                                             number_at(end, "unigram"), number_at(end, "uniform"))
+                             : string_format("by frequency alone %.2f", number_at(end, "unigram"));
         if (strcmp(stream, "text") == 0 && strcmp(target, "text") == 0)
-            show(all, f, "Loss on text", "nats a token, held out", isfinite(number_at(end, "unigram")) ? detail : NULL);
+            show(all, f, "Loss on text", "nats a token of held-out texts",
+                 isfinite(number_at(end, "unigram")) ? detail : NULL);
         memory_free(detail);
     }
     memory_free(label);
@@ -181,7 +185,14 @@ static void add_rewards(struct figures *all, const struct run_stage *s)
         struct figure *f = add(all, s, label, number_at(json_get(end, how[i]), "reward"), UNIT_NUMBER, 3);
         if (f)
             f->before = number_at(json_get(start, how[i]), "reward");
-        show(all, f, "Reward", "mean on held-out prompts", "before and after reinforcement learning");
+        double other = number_at(json_get(start, how[i]), "reordered");
+        char *detail = isfinite(other)
+                           ? string_format("before and after reinforcement learning; before, %.0f %% of the "
+                                           "answers were right but for their order",
+                                           100 * other)
+                           : string_copy("before and after reinforcement learning");
+        show(all, f, "Reward", "mean on held-out prompts", detail);
+        memory_free(detail);
         memory_free(label);
     }
     add(all, s, "mean reward", number_at(eval, "reward"), UNIT_NUMBER, 3);

@@ -7,12 +7,23 @@
 #include <string.h>
 
 /* True for the main losses of a stream: its bits or codes, and its text if the stream is text,
- * pictures read or clips read. Text of other streams and MTP are not main losses. */
+ * pictures read, clips read or conversations. Text of other streams and MTP are not main losses. */
 static bool is_main(const struct json *loss)
 {
     const char *stream = json_string(json_get(loss, "stream"), ""), *target = json_string(json_get(loss, "target"), "");
-    bool says_words = strcmp(stream, "text") == 0 || strcmp(stream, "image-in") == 0 || strcmp(stream, "video-in") == 0;
+    bool says_words = strcmp(stream, "text") == 0 || strcmp(stream, "image-in") == 0 ||
+                      strcmp(stream, "video-in") == 0 || strcmp(stream, "chat") == 0;
     return strcmp(target, "mtp") != 0 && (strcmp(target, "text") != 0 || says_words);
+}
+
+/* A model that begins above a uniform guess has more to unlearn than to learn. */
+static void put_unigram(struct buffer *out, const struct json *before, const struct json *after)
+{
+    double start = json_number(json_get(before, "loss"), 0), uniform = json_number(json_get(after, "uniform"), NAN);
+    buffer_printf(out, " (%.2f", json_number(json_get(after, "unigram"), 0));
+    if (start > uniform)
+        buffer_printf(out, "; a uniform guess has %.2f", uniform);
+    buffer_printf(out, ")");
 }
 
 static void log_heldout(const char *stage, const struct json *heldout)
@@ -21,10 +32,11 @@ static void log_heldout(const char *stage, const struct json *heldout)
     const struct json *start = json_get(heldout, "start"), *end = json_get(heldout, "end");
     for (i64 i = 0; i < json_count(end); i++) {
         const struct json *after = json_at(end, i), *before = same_target(start, after);
-        if (before && is_main(after))
-            buffer_printf(&line, "%s %s %.2f to %.2f (%.2f)", line.length ? "," : "",
-                          json_string(json_get(after, "stream"), ""), json_number(json_get(before, "loss"), 0),
-                          json_number(json_get(after, "loss"), 0), json_number(json_get(after, "unigram"), 0));
+        if (!before || !is_main(after))
+            continue;
+        buffer_printf(&line, "%s %s %.2f to %.2f", line.length ? "," : "", json_string(json_get(after, "stream"), ""),
+                      json_number(json_get(before, "loss"), 0), json_number(json_get(after, "loss"), 0));
+        put_unigram(&line, before, after);
     }
     if (line.length)
         log_info("%-8s held-out loss, before to after (unigram entropy):%s", stage, line.data);
@@ -52,16 +64,20 @@ static void log_samples(const char *stage, const struct json *samples)
     buffer_release(&said);
 }
 
-static double reward_of(const struct json *rl, const char *when)
+static double score_of(const struct json *rl, const char *when, const char *key)
 {
-    return json_number(json_get(json_get(json_get(json_get(rl, "heldout"), when), "sampled"), "reward"), NAN);
+    return json_number(json_get(json_get(json_get(json_get(rl, "heldout"), when), "sampled"), key), NAN);
 }
 
 static void log_rl(const char *stage, const struct json *rl)
 {
-    if (isfinite(reward_of(rl, "end")))
-        log_info("%-8s mean reward on held-out prompts: %.2f before, %.2f after", stage, reward_of(rl, "start"),
-                 reward_of(rl, "end"));
+    if (!isfinite(score_of(rl, "end", "reward")))
+        return;
+    log_info("%-8s mean reward on held-out prompts: %.2f before, %.2f after", stage, score_of(rl, "start", "reward"),
+             score_of(rl, "end", "reward"));
+    if (isfinite(score_of(rl, "end", "reordered")))
+        log_info("%-8s answers that are right but for the order of their characters: %.0f %% before, %.0f %% after",
+                 stage, 100 * score_of(rl, "start", "reordered"), 100 * score_of(rl, "end", "reordered"));
 }
 
 static void log_stage(const struct run_stage *s)
@@ -70,7 +86,7 @@ static void log_stage(const struct run_stage *s)
         const char *file;
         void (*say)(const char *, const struct json *);
     } kinds[] = {{"heldout.json", log_heldout}, {"samples.json", log_samples}, {"rl.json", log_rl}};
-    for (i64 k = 0; strcmp(stage_kind(s), "sft") != 0 && k < COUNT_OF(kinds); k++) {
+    for (i64 k = 0; k < COUNT_OF(kinds); k++) {
         struct json *j = stage_json(s, kinds[k].file);
         if (j)
             kinds[k].say(s->name, j);

@@ -60,10 +60,34 @@ static void put_training_rewards(struct page *p, const char *stage, const struct
 
 /* ---- Before and after ---- */
 
+/* Where the rewards may come from: training prompts among the held-out ones, an answer that never
+ * looks at the prompt, and answers that were right but for their order. */
+static void put_origins(struct page *p, const struct json *rl)
+{
+    const struct json *heldout = json_get(rl, "heldout");
+    const struct json *start = json_get(heldout, "start"), *end = json_get(heldout, "end");
+    double prompts = number_at(rl, "heldout_prompts"), common = number_at(rl, "trained_on");
+    double before = number_at(json_get(start, "sampled"), "reordered");
+    double after = number_at(json_get(end, "sampled"), "reordered");
+    if (isfinite(common) && common == 0)
+        put_note(p, "None of the %.0f held-out prompts is a training prompt.", prompts);
+    else if (isfinite(common))
+        put_note(p, "%.0f of the %.0f held-out prompts are training prompts too.", common, prompts);
+    if (isfinite(number_at(rl, "constant")))
+        put_note(p, "The most frequent right answer of the training prompts is right for %.1f %% of the held-out ones.",
+                 100 * number_at(rl, "constant"));
+    if (isfinite(before) && isfinite(after))
+        put_note(p,
+                 "%.1f %% of the drawn answers before, and %.1f %% after, have the characters of the right answer in "
+                 "another order. Where this share falls as the reward rises, the model learns which of the orders in "
+                 "its earlier training data the verifier wants, and not to order.",
+                 100 * before, 100 * after);
+}
+
 static void put_scores(struct page *p, const struct json *heldout)
 {
-    static const char *const heads[] = {"held-out prompts", "reward before", "reward after",
-                                        "length before",    "length after",  "prompts"};
+    static const char *const heads[] = {"held-out prompts",  "reward before", "reward after", "other order before",
+                                        "other order after", "length before", "length after", "prompts"};
     static const char *const how[][2] = {{"greedy", "likeliest answer"}, {"sampled", "drawn answer"}};
     const struct json *start = json_get(heldout, "start"), *end = json_get(heldout, "end");
     if (!start && !end)
@@ -75,6 +99,8 @@ static void put_scores(struct page *p, const struct json *heldout)
         cell_words(p, "%s", how[i][1]);
         cell_figure(p, number_at(before, "reward"), UNIT_NUMBER, 3);
         cell_figure(p, number_at(after, "reward"), UNIT_NUMBER, 3);
+        cell_figure(p, number_at(before, "reordered"), UNIT_SHARE, 1);
+        cell_figure(p, number_at(after, "reordered"), UNIT_SHARE, 1);
         cell_figure(p, number_at(before, "length"), UNIT_NUMBER, 1);
         cell_figure(p, number_at(after, "length"), UNIT_NUMBER, 1);
         cell_figure(p, number_at(before ? before : after, "prompts"), UNIT_NUMBER, 0);
@@ -164,8 +190,10 @@ static void put_stage(struct page *p, const char *stage)
     const struct json *heldout = json_get(rl, "heldout");
     if (rewarded || heldout) {
         group_open(p, "%s: reinforcement learning", stage);
-        if (p->run_count == 1)
+        if (p->run_count == 1) {
             put_scores(p, heldout);
+            put_origins(p, rl);
+        }
         if (rewarded)
             put_training_rewards(p, stage, s, rl);
         if (p->run_count == 1)
@@ -180,8 +208,7 @@ static void put_stage(struct page *p, const char *stage)
 
 void put_rewards(struct page *p)
 {
-    section_open(p, "rewards", "Rewards",
-                 "Rewards come from a verifier that knows the right answer. Held-out prompts are never trained on.");
+    section_open(p, "rewards", "Rewards", "Rewards come from a verifier that knows the right answer.");
     for (i64 i = 0; i < p->stage_count; i++)
         put_stage(p, p->stages[i]);
     section_close(p);

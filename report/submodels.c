@@ -98,8 +98,8 @@ static void put_point(struct page *p, const struct json *point, i64 number, bool
 
 static void put_points(struct page *p, const struct json *points)
 {
-    static const char *const heads[] = {"",       "<sub-model", "layers", "experts", "top-k", "parameters",
-                                        "active", "text",       "vision", "audio",   "sum",   "decoded tokens/s"};
+    static const char *const heads[] = {"",       "<sub-model", "layers", "experts", "top-k", "layers and embedding",
+                                        "active", "all text",   "vision", "audio",   "sum",   "decoded tokens/s"};
     i64 full = full_of(points);
     table_open(p, heads, COUNT_OF(heads));
     for (i64 i = 0; i < json_count(points); i++)
@@ -111,7 +111,7 @@ static void put_grid(struct page *p, const char *stage, struct json *const *file
 {
     static const struct grid_metric plots[] = {
         {"loss_all", "Weighted loss", "nats", 4},
-        {"loss/text", "Loss on text", "nats a token", 0},
+        {"loss/text", "Loss on text, captions and marks included", "nats a token", 0},
         {"loss/vision", "Loss on bits of pictures", "nats a bit", 1},
         {"loss/audio", "Loss on codes of sound", "nats a code", 2},
         {"tokens_per_s", "Speed of decoding one token after another", "tokens/s", 5}};
@@ -134,7 +134,8 @@ void put_submodels(struct page *p)
     section_open(
         p, "sub-models", "Sub-models",
         "One set of weights, run with fewer layers, fewer experts or a smaller top-k. The full model is ringed; "
-        "numbers are those of the table.");
+        "numbers are those of the table. It counts parameters of layers and embedding; the first screen's parameters "
+        "include encoders and heads of media.");
     for (i64 i = 0; i < p->stage_count; i++) {
         i64 points = 0;
         for (i64 r = 0; r < p->run_count; r++) {

@@ -24,7 +24,7 @@ static bool has_losses(const struct page *p, const char *stage)
 void put_training(struct page *p)
 {
     static const struct panel panels[] = {
-        {"loss/text", "Loss on text", "nats a token", 0, false, false},
+        {"loss/text", "Loss on text, captions and marks included", "nats a token", 0, false, false},
         {"loss/vision", "Loss on bits of pictures and clips", "nats a bit", 1, false, false},
         {"loss/audio", "Loss on codes of sound", "nats a code", 2, false, false},
         {"loss/mtp", "Loss on the token after next", "nats a token", 7, false, false},
@@ -125,7 +125,7 @@ void put_sources(struct page *p)
 
 struct training_loss { /* one stream and target, means over runs */
     const char *stream, *target;
-    double before, after, unigram;
+    double before, after, unigram, uniform;
     double deviation; /* standard deviation of `after` over runs */
 };
 struct losses {
@@ -136,7 +136,7 @@ struct losses {
 static struct training_loss mean_loss(struct json *const *files, i64 count, const struct json *as)
 {
     struct training_loss l = {
-        json_string(json_get(as, "stream"), ""), json_string(json_get(as, "target"), ""), 0, 0, 0, 0};
+        json_string(json_get(as, "stream"), ""), json_string(json_get(as, "target"), ""), 0, 0, 0, 0, 0};
     double n = 0;
     for (i64 r = 0; r < count; r++) {
         const struct json *end = same_target(json_get(files[r], "end"), as);
@@ -147,10 +147,12 @@ static struct training_loss mean_loss(struct json *const *files, i64 count, cons
         l.before += number_at(start, "loss");
         l.after += number_at(end, "loss");
         l.unigram += number_at(end, "unigram");
+        l.uniform += number_at(end, "uniform");
     }
     l.before /= n;
     l.after /= n;
     l.unigram /= n;
+    l.uniform /= n;
     for (i64 r = 0; r < count; r++) {
         double loss = number_at(same_target(json_get(files[r], "end"), as), "loss");
         l.deviation += isfinite(loss) ? (loss - l.after) * (loss - l.after) : 0;
@@ -203,8 +205,16 @@ static void put_ranges(struct page *p, const char *stage, const struct losses *a
 
 static void put_table(struct page *p, const struct losses *all)
 {
-    static const char *const heads[] = {"stream: target", "before", "after", "by frequency", "std over runs"};
-    table_open(p, heads, p->run_count > 1 ? 5 : 4);
+    const char *heads[6] = {"stream: target", "before", "after", "by frequency"};
+    i64 n = 4;
+    bool guessed = false; /* runs of older programs lack it */
+    for (i64 i = 0; i < all->count; i++)
+        guessed |= isfinite(all->list[i].uniform);
+    if (guessed)
+        heads[n++] = "uniform guess";
+    if (p->run_count > 1)
+        heads[n++] = "std over runs";
+    table_open(p, heads, n);
     for (i64 i = 0; i < all->count; i++) {
         const struct training_loss *l = &all->list[i];
         char *name = name_of(l);
@@ -213,12 +223,24 @@ static void put_table(struct page *p, const struct losses *all)
         cell_figure(p, l->before, UNIT_NUMBER, 3);
         buffer_printf(&p->html, "<td><b>%.3f</b></td>", l->after);
         cell_figure(p, l->unigram, UNIT_NUMBER, 3);
+        if (guessed)
+            cell_figure(p, l->uniform, UNIT_NUMBER, 3);
         if (p->run_count > 1)
             cell_figure(p, l->deviation, UNIT_NUMBER, 3);
         buffer_printf(&p->html, "</tr>");
         memory_free(name);
     }
     table_close(p);
+}
+
+static void put_common(struct page *p, const struct json *heldout)
+{
+    double samples = number_at(heldout, "samples"), common = number_at(heldout, "trained_on");
+    if (isfinite(common) && common == 0)
+        put_note(p, "None of the %.0f held-out samples is a training sample.", samples);
+    else if (isfinite(common))
+        put_note(p, "%.0f of the %.0f held-out samples are training samples too, so the losses flatter.", common,
+                 samples);
 }
 
 static void put_stage_losses(struct page *p, const char *stage)
@@ -235,6 +257,8 @@ static void put_stage_losses(struct page *p, const char *stage)
         put_ranges(p, stage, &all);
         put_table(p, &all);
         buffer_printf(&p->html, "</div>");
+        if (p->run_count == 1)
+            put_common(p, files[0]);
         group_close(p, any_stage(p, stage));
     }
     for (i64 r = 0; r < p->run_count; r++)
@@ -247,7 +271,8 @@ void put_heldout(struct page *p)
 {
     section_open(p, "heldout", "Held-out loss",
                  "Of every stream, by what is predicted: the next token of text, the one after it (mtp), bits of "
-                 "pictures (vision), codes of sound (audio).");
+                 "pictures (vision), codes of sound (audio). Text of a medium is what describes it; marks are the ids "
+                 "that begin and end media.");
     for (i64 i = 0; i < p->stage_count; i++)
         put_stage_losses(p, p->stages[i]);
     section_close(p);

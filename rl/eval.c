@@ -18,6 +18,11 @@ static double best_reward(const struct rollout_group *c)
     return best;
 }
 
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
 void eval_scores_add(struct eval_scores *out, const struct rollout_group *c)
 {
     double mean = 0, ids = 0, entropy = 0, ended = 0, size = (double)c->size;
@@ -42,6 +47,40 @@ void eval_scores_add(struct eval_scores *out, const struct rollout_group *c)
     out->answers += c->size;
 }
 
+bool is_reordered(const char *answer, i64 length, const char *ground_truth)
+{
+    i64 counts[256] = {0}, differing = 0, place = 0, longest = (i64)strlen(ground_truth);
+    for (i64 i = 0; i < length; i++) {
+        if (is_space(answer[i]))
+            continue;
+        while (place < longest && is_space(ground_truth[place]))
+            place++;
+        differing += place >= longest || answer[i] != ground_truth[place];
+        place++;
+        counts[(u8)answer[i]]++;
+    }
+    for (i64 i = 0; i < longest; i++)
+        counts[(u8)ground_truth[i]] -= !is_space(ground_truth[i]);
+    for (i64 c = 0; c < COUNT_OF(counts); c++)
+        if (counts[c])
+            return false;
+    return differing > 0;
+}
+
+/* Adds the share of reordered answers to the prompt. */
+static int add_reordered(struct eval_scores *out, const struct rollout_group *c, const struct text_tokenizer *tokenizer)
+{
+    struct buffer answer = {0};
+    int status = 0;
+    for (i64 i = 0; i < c->size && status == 0; i++) {
+        status = rollout_text(&answer, c, i, tokenizer);
+        if (status == 0 && is_reordered(answer.data ? answer.data : "", answer.length, c->prompt->ground_truth))
+            out->reordered += 1 / (double)c->size;
+    }
+    buffer_release(&answer);
+    return status;
+}
+
 void eval_scores_finish(struct eval_scores *out)
 {
     double n = (double)out->prompts;
@@ -49,6 +88,7 @@ void eval_scores_finish(struct eval_scores *out)
     out->length /= n;
     out->entropy /= n;
     out->ended /= n;
+    out->reordered /= n;
     out->error = n > 1 ? sqrt(fmax(0, out->error / n - out->reward * out->reward) / (n - 1)) : NAN;
 }
 
@@ -100,6 +140,8 @@ int eval_prompts(struct eval_scores *out, const struct eval_details *kept, struc
         if (status == 0)
             eval_scores_add(out, &list[i]);
         if (status == 0)
+            status = add_reordered(out, &list[i], sampler->tokenizer);
+        if (status == 0)
             status = keep(kept, i, &list[i], sampler->tokenizer);
         rollout_group_release(&list[i]);
     }
@@ -117,6 +159,7 @@ struct json *eval_scores_json(const struct eval_scores *s)
     json_set(j, "entropy", json_of_number(s->entropy));
     json_set(j, "length", json_of_number(s->length));
     json_set(j, "ended", json_of_number(s->ended));
+    json_set(j, "reordered", json_of_number(s->reordered));
     json_set(j, "prompts", json_of_integer(s->prompts));
     json_set(j, "answers", json_of_integer(s->answers));
     return j;
@@ -178,12 +221,12 @@ static struct json *eval_on_shards(struct model *model, const struct submodel *s
         return NULL;
     heldout_warn(&h, s->split, s->length);
     struct json *out = json_object();
-    const double *loss = h.sums.loss[STREAM_TEXT], *weight = h.sums.weight[STREAM_TEXT];
+    double nats = h.sums.loss[STREAM_TEXT][TARGET_TEXT] + h.sums.loss[LOSS_CHAT][TARGET_TEXT];
     json_set(out, "part", json_of_string(s->split));
     json_set(out, "positions", json_of_integer(h.positions));
     json_set(out, "losses", heldout_json(&h));
-    if (h.bytes_of_text > 0 && weight[TARGET_TEXT] > 0)
-        json_set(out, "bits_per_byte", json_of_number(loss[TARGET_TEXT] / log(2) / h.bytes_of_text));
+    if (h.bytes_of_text > 0)
+        json_set(out, "bits_per_byte", json_of_number(nats / log(2) / h.bytes_of_text));
     json_set(out, "seconds", json_of_number(h.seconds));
     return out;
 }

@@ -8,6 +8,7 @@
 struct eval_scores {
     double reward, error;          /* mean over prompts; its standard error */
     double entropy, length, ended; /* means: nats per id, ids per answer, share of answers that ended */
+    double reordered;              /* share of answers that are the ground truth in another order */
     i64 prompts, answers;
 };
 struct eval_details {     /* optional output per answer */
@@ -18,6 +19,9 @@ struct eval_details {     /* optional output per answer */
  * -1 and a message, or ROLLOUT_STOPPED if interrupted. */
 int eval_prompts(struct eval_scores *out, const struct eval_details *kept, struct sampler *sampler,
                  struct grader *grader, const struct prompts *prompts, double temperature, i64 copies, u64 seed);
+/* True if the answer has the characters of the ground truth, but in another order; white space does
+ * not count. Such an answer follows another convention, e.g. a descending order. */
+bool is_reordered(const char *answer, i64 length, const char *ground_truth);
 /* Accumulate scores over rollout groups that are done and graded: start from zeros, add each
  * rollout group, then turn the sums into means. */
 void eval_scores_add(struct eval_scores *scores, const struct rollout_group *rollout_group);

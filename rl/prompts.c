@@ -3,6 +3,7 @@
 #include "data/sources/source_readers.h"
 #include "data/formats/table.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- Conversations ---- */
@@ -286,6 +287,59 @@ int prompts_load(struct prompts *all, const char *path, const struct text_tokeni
     if (status)
         prompts_release(all);
     return status;
+}
+
+/* ---- Comparison of two files ---- */
+
+static int by_ids(const void *a, const void *b)
+{
+    const struct id_list *x = &(*(const struct task *const *)a)->ids, *y = &(*(const struct task *const *)b)->ids;
+    if (x->count != y->count)
+        return (x->count > y->count) - (x->count < y->count);
+    return x->count ? memcmp(x->ids, y->ids, (size_t)x->count * sizeof *x->ids) : 0;
+}
+
+static int by_truth(const void *a, const void *b)
+{
+    return strcmp((*(const struct task *const *)a)->ground_truth, (*(const struct task *const *)b)->ground_truth);
+}
+
+static const struct task **sorted(const struct prompts *all, int (*order)(const void *, const void *))
+{
+    const struct task **list = memory_alloc(max_i64(1, all->count) * (i64)sizeof *list);
+    for (i64 i = 0; i < all->count; i++)
+        list[i] = &all->list[i];
+    qsort(list, (size_t)all->count, sizeof *list, order);
+    return list;
+}
+
+i64 prompts_in_common(const struct prompts *held_out, const struct prompts *train)
+{
+    const struct task **list = sorted(train, by_ids);
+    i64 common = 0;
+    for (i64 i = 0; i < held_out->count; i++) {
+        const struct task *one = &held_out->list[i];
+        common += bsearch(&one, list, (size_t)train->count, sizeof *list, by_ids) != NULL;
+    }
+    memory_free(list);
+    return common;
+}
+
+double prompts_constant(const struct prompts *held_out, const struct prompts *train, const char **truth)
+{
+    const struct task **list = sorted(train, by_truth);
+    i64 most = 0, same = 0;
+    *truth = "";
+    for (i64 i = 0, run = 0; i < train->count; i++) {
+        run = i > 0 && by_truth(&list[i - 1], &list[i]) == 0 ? run + 1 : 1;
+        if (run > most)
+            *truth = list[i]->ground_truth;
+        most = max_i64(most, run);
+    }
+    for (i64 i = 0; i < held_out->count; i++)
+        same += strcmp(held_out->list[i].ground_truth, *truth) == 0;
+    memory_free(list);
+    return (double)same / (double)max_i64(1, held_out->count);
 }
 
 void prompts_release(struct prompts *all)

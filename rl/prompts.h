@@ -30,6 +30,11 @@ struct prompts {
 /* Loads at most `limit` prompts (0: all). -1 and a message: a line that is not a prompt, with its
  * number, or a tokenizer without the ids of the chat layout. Release with prompts_release. */
 int prompts_load(struct prompts *prompts, const char *path, const struct text_tokenizer *tokenizer, i64 limit);
+/* Number of prompts of `held_out` whose ids are those of a prompt in `train`. */
+i64 prompts_in_common(const struct prompts *held_out, const struct prompts *train);
+/* Share of `held_out` whose ground truth is the most frequent one of `train`: what an answer that
+ * never looks at the prompt gets. *truth receives that ground truth, borrowed from `train`. */
+double prompts_constant(const struct prompts *held_out, const struct prompts *train, const char **truth);
 void prompts_release(struct prompts *prompts);
 
 /* Append ids in the tokenizer's chat layout. chat_question: a user message, encoded as plain text

@@ -99,8 +99,14 @@ static int open_prompts(struct stage_run *r)
     r->tokenizer = text_tokenizer_load(r->s->from);
     if (!r->tokenizer || prompts_load(&r->prompts, r->s->prompts, r->tokenizer, 0))
         return -1;
-    if (r->s->eval_prompts && *r->s->eval_prompts)
-        return prompts_load(&r->held_out, r->s->eval_prompts, r->tokenizer, r->s->eval_limit);
+    if (!r->s->eval_prompts || !*r->s->eval_prompts)
+        return 0;
+    if (prompts_load(&r->held_out, r->s->eval_prompts, r->tokenizer, r->s->eval_limit))
+        return -1;
+    i64 common = prompts_in_common(&r->held_out, &r->prompts);
+    if (common)
+        log_warn("held-out: %lld of %lld prompts of %s are training prompts too, so their rewards flatter",
+                 (long long)common, (long long)r->held_out.count, r->s->eval_prompts);
     return 0;
 }
 
@@ -171,6 +177,9 @@ static int measure_heldout(struct stage_run *r, const char *when)
     }
     log_info("held-out %s: reward %.3f +- %.3f, greedy %.3f, entropy %.3f, length %.1f", when, sampled.reward,
              sampled.error, greedy.reward, sampled.entropy, sampled.length);
+    log_info(
+        "held-out %s: %.1f %% of the answers (greedy %.1f %%) have the characters of the right one in another order",
+        when, 100 * sampled.reordered, 100 * greedy.reordered);
     struct json *both = json_object();
     json_set(both, "sampled", eval_scores_json(&sampled));
     json_set(both, "greedy", eval_scores_json(&greedy));
@@ -413,6 +422,13 @@ static int finish(struct stage_run *r)
     json_set(j, "steps", json_of_integer(r->s->steps));
     json_set(j, "updates", json_of_integer(r->updates));
     json_set(j, "heldout", json_copy(r->heldout));
+    if (r->held_out.count) {
+        const char *truth;
+        json_set(j, "heldout_prompts", json_of_integer(r->held_out.count));
+        json_set(j, "trained_on", json_of_integer(prompts_in_common(&r->held_out, &r->prompts)));
+        json_set(j, "constant", json_of_number(prompts_constant(&r->held_out, &r->prompts, &truth)));
+        json_set(j, "constant_answer", json_of_string(truth));
+    }
     status = json_save(path, j);
     memory_free(path);
     json_free(j);

@@ -11,8 +11,9 @@ enum { MICRO_ROWS = 2 };
 
 struct heldout_counts { /* Weighted counts of the values of each target, by stream. */
     struct token_sizes sizes;
-    double *values[STREAMS][TARGETS]; /* ids: [values per target, classes]; bits: [bits per target], how often 1 */
-    double total[STREAMS][TARGETS];
+    /* ids: [values per target, classes]; bits: [bits per target], how often 1 */
+    double *values[LOSS_STREAMS][TARGETS];
+    double total[LOSS_STREAMS][TARGETS];
 };
 
 static i64 classes_of(const struct heldout_counts *c, enum target_kind kind)
@@ -32,7 +33,7 @@ static void counts_init(struct heldout_counts *c, const struct model_config *con
 {
     memset(c, 0, sizeof *c);
     c->sizes = config->sizes;
-    for (int s = 0; s < STREAMS; s++)
+    for (int s = 0; s < LOSS_STREAMS; s++)
         for (int kind = 0; kind < TARGETS; kind++)
             if (target_rows[kind].counted == (enum target_kind)kind)
                 c->values[s][kind] = memory_alloc(max_i64(values_of(c, kind) * classes_of(c, kind), 1) * 8);
@@ -40,7 +41,7 @@ static void counts_init(struct heldout_counts *c, const struct model_config *con
 
 static void counts_release(struct heldout_counts *c)
 {
-    for (int s = 0; s < STREAMS; s++)
+    for (int s = 0; s < LOSS_STREAMS; s++)
         for (int kind = 0; kind < TARGETS; kind++)
             memory_free(c->values[s][kind]);
 }
@@ -81,7 +82,7 @@ static double bit_entropy(double ones, double total)
 
 static void unigram_entropies(struct heldout *out, const struct heldout_counts *c)
 {
-    for (int s = 0; s < STREAMS; s++)
+    for (int s = 0; s < LOSS_STREAMS; s++)
         for (int kind = 0; kind < TARGETS; kind++) {
             enum target_kind counted = target_rows[kind].counted;
             i64 n = values_of(c, counted), classes = classes_of(c, counted);
@@ -91,6 +92,7 @@ static void unigram_entropies(struct heldout *out, const struct heldout_counts *
                 sum += target_rows[counted].bits.times ? bit_entropy(values[k], total)
                                                        : entropy_of(values + k * classes, classes, total);
             out->unigram[s][kind] = total > 0 ? sum / (double)n : NAN;
+            out->uniform[kind] = log(target_rows[kind].bits.times ? 2 : (double)classes);
         }
 }
 
@@ -123,17 +125,46 @@ static void run_chunks(struct forward *out, struct tape *tape, struct model *mod
     }
 }
 
-/* Assigns text that follows a medium in its sample to that medium's stream. */
-static void assign_streams(struct target_list *list, const struct batch *b)
+/* The stream by which a text target is measured. `list` names the stream of the part it belongs to;
+ * `medium` is the last one before it in its sample. */
+static u8 stream_of_text(u8 part, i32 id, u8 medium, bool made, const struct vocabulary *v, bool chats)
 {
+    if (part != STREAM_TEXT || (made && (id == v->end || id == v->message_end)))
+        return LOSS_MARKS;
+    if (medium != STREAM_TEXT && !made)
+        return medium;
+    return chats ? LOSS_CHAT : STREAM_TEXT;
+}
+
+/* Assigns text that describes a given medium to that medium's stream. What begins and ends media
+ * that the model makes is no text: its loss would dilute that of the words. */
+static void assign_streams(struct target_list *list, const struct batch *b, const struct vocabulary *v, bool chats)
+{
+    const struct input_list *ids = &b->inputs[INPUT_TEXT];
+    i64 id = 0, out[TARGETS] = {0};
     u8 medium = STREAM_TEXT;
+    bool made = false; /* the medium is predicted, not given */
     for (i64 i = 0, t = 0; i < b->n; i++) {
-        if (i == 0 || b->sample[i] != b->sample[i - 1])
+        const struct stream_row *row = &stream_rows[b->stream[i]];
+        bool is_id = id < ids->n && ids->position[id] == i;
+        id += is_id;
+        if (i == 0 || b->sample[i] != b->sample[i - 1]) {
             medium = STREAM_TEXT;
-        if (stream_rows[b->stream[i]].gives)
+            made = false;
+        }
+        if (row->form != FORM_IDS) {
             medium = b->stream[i];
+            made = (made && !is_id) || !row->gives;
+        }
+        if (row->form != FORM_IDS && row->target != TARGETS) {
+            const struct target_list *made_of = &b->targets[row->target];
+            i64 *at = &out[row->target];
+            while (*at < made_of->n && made_of->position[*at] < i)
+                ++*at;
+            made |= *at < made_of->n && made_of->position[*at] == i;
+        }
         for (; t < list->n && list->position[t] == i; t++)
-            list->stream[t] = list->stream[t] == STREAM_TEXT ? medium : list->stream[t];
+            list->stream[t] = stream_of_text(list->stream[t], list->ids[t], medium, made, v, chats);
     }
 }
 
@@ -168,7 +199,7 @@ static int walk_step(struct heldout_run *w, i64 step)
         return -1;
     for (int kind = 0; kind < TARGETS; kind++)
         if (target_rows[kind].counted == TARGET_TEXT)
-            assign_streams(&batch.targets[kind], &batch);
+            assign_streams(&batch.targets[kind], &batch, loader_vocabulary(w->loader), w->pass->chats == CHATS_ALONE);
     tape_clear(&w->tape, false);
     run_chunks(&forward, &w->tape, w->model, &batch, w->sub, &options);
     if (w->pass->visit)
@@ -176,10 +207,16 @@ static int walk_step(struct heldout_run *w, i64 step)
     return 0;
 }
 
+/* An odd limit is met row by row. */
+static i64 rows_of_step(const struct heldout_pass *pass)
+{
+    return pass->most_rows % MICRO_ROWS ? 1 : MICRO_ROWS;
+}
+
 /* Returns 1 if there is such a step, 0 at the end, -1 on error. */
 static int plan_step(struct loader_step *plan, const struct heldout_run *w, i64 step)
 {
-    if (w->pass->most_rows && step * MICRO_ROWS >= w->pass->most_rows)
+    if (w->pass->most_rows && step * rows_of_step(w->pass) >= w->pass->most_rows)
         return 0;
     return loader_step(w->loader, step, plan) ? -1 : plan->rows > 0;
 }
@@ -273,19 +310,18 @@ static int open_and_walk(struct heldout_run *w, int (*walk)(struct heldout_run *
     const struct heldout_pass *pass = w->pass;
     const struct model_config *c = &w->model->config;
     i64 zero = 0;
-    double rows = MICRO_ROWS, row_length = (double)pass->length;
+    double rows = (double)rows_of_step(pass), row_length = (double)pass->length;
     struct loader_settings s = {.rows = {&zero, &rows, 1, false},
                                 .length = {&zero, &row_length, 1, false},
-                                .micro_rows = MICRO_ROWS,
-                                .slice_rows = MICRO_ROWS,
-                                .condition[MODALITY_TEXT] = 1,
+                                .micro_rows = rows_of_step(pass),
+                                .slice_rows = rows_of_step(pass),
                                 .window = c->window,
                                 .in_order = true,
                                 /* A limited pass draws its samples, because shards are in the order
                                  * of their file names. */
                                 .drawn = pass->most_rows > 0};
     for (int d = 0; d < DIRECTIONS; d++)
-        s.mixture[d] = 1;
+        s.mixture[d] = pass->chats == CHATS_ALIKE || (d == DIRECTION_CHAT) == (pass->chats == CHATS_ALONE);
     struct loader *loader = loader_open(pass->directory, pass->split, &s, 0);
     if (!loader)
         return -1;
@@ -332,9 +368,46 @@ struct heldout_measurement {
     struct heldout *out;
     struct heldout_counts counts;
     const struct model_config *config;
+    struct text_tokenizer *tokenizer;
+    struct id_list text; /* scratch */
     struct device *device;
     struct step_sums *sums; /* device memory */
+    int status;             /* -1 after an error in a visit */
 };
+
+/* Adds the bytes of the text targets: those by which the decoded text grows when the targets are
+ * appended to the ids before them, since a decoder may join bytes of several ids, or put or leave
+ * out a space by what stands before. */
+static void count_bytes(struct heldout_measurement *m, const struct batch *b)
+{
+    const struct target_list *list = &b->targets[TARGET_TEXT];
+    const struct input_list *ids = &b->inputs[INPUT_TEXT];
+    const i32 *at = list->position;
+    i64 input = 0;
+    for (i64 t = 0, end; t < list->n; t = end) {
+        for (end = t + 1; end < list->n && at[end] == at[end - 1] + 1 && b->sample[at[end]] == b->sample[at[t]] &&
+                          list->stream[end] == list->stream[t];)
+            end++;
+        if (list->stream[t] != STREAM_TEXT && list->stream[t] != LOSS_CHAT)
+            continue;
+        while (input < ids->n && ids->position[input] <= at[t])
+            input++;
+        i64 first = input;
+        while (first > 0 && ids->position[first - 1] == at[t] - (input - first) &&
+               b->sample[ids->position[first - 1]] == b->sample[at[t]])
+            first--;
+        m->text.count = 0;
+        for (i64 i = first; i < input; i++)
+            id_list_push(&m->text, ids->ids[i]);
+        i64 before = text_decoded_bytes(m->tokenizer, m->text.ids, m->text.count);
+        for (i64 i = t; i < end; i++)
+            id_list_push(&m->text, list->ids[i]);
+        i64 after = text_decoded_bytes(m->tokenizer, m->text.ids, m->text.count);
+        if (before < 0 || after < 0)
+            m->status = -1;
+        m->out->bytes_of_text += (double)(after - before);
+    }
+}
 
 static void measure_batch(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes)
 {
@@ -342,61 +415,68 @@ static void measure_batch(void *context, const struct batch *batch, const struct
     struct heldout_measurement *m = context;
     step_sums_add(m->device, m->sums, forward, m->config);
     count_targets(&m->counts, batch);
+    count_bytes(m, batch);
     m->out->positions += step_positions(batch);
 }
 
-/* Bytes of a token: its content has one character per byte (GPT-2's byte alphabet).
- * Special tokens have none. */
-static double bytes_of_token(const struct text_tokenizer *tokenizer, i32 id)
-{
-    const char *content = text_token_content(tokenizer, id);
-    double bytes = 0;
-    if (!content || text_token_is_special(tokenizer, id))
-        return 0;
-    for (; *content; content++)
-        bytes += ((u8)*content & 0xc0) != 0x80;
-    return bytes;
-}
-
-static int measure_bytes(struct heldout *out, const struct heldout_counts *c, const char *data)
+static struct text_tokenizer *tokenizer_of(const char *data)
 {
     char *first = shard_folders_first(data), *path = first ? path_join(first, "text") : NULL;
     struct text_tokenizer *tokenizer = path ? text_tokenizer_load(path) : NULL;
-    const double *text = c->values[STREAM_TEXT][TARGET_TEXT];
-    for (i64 id = 0; tokenizer && id < c->sizes.vocabulary; id++)
-        if (text[id] > 0)
-            out->bytes_of_text += text[id] * bytes_of_token(tokenizer, (i32)id);
     memory_free(first);
     memory_free(path);
-    if (!tokenizer)
-        return -1;
-    text_tokenizer_free(tokenizer);
-    return 0;
+    return tokenizer;
 }
 
-int heldout_measure(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
-                    const char *split, i64 length, i64 most_rows)
+static int measure(struct heldout *out, struct model *model, const struct submodel *sub, struct heldout_pass *pass,
+                   bool others)
 {
     struct device *device = model->device;
-    struct heldout_measurement m = {
-        .out = out, .config = &model->config, .device = device, .sums = step_sums_open(device)};
-    struct heldout_pass pass = {directory, split, length, most_rows, false, measure_batch, &m, &out->left_out};
+    struct heldout_measurement m = {.out = out,
+                                    .config = &model->config,
+                                    .tokenizer = tokenizer_of(pass->directory),
+                                    .device = device,
+                                    .sums = step_sums_open(device)};
     double begin = clock_s();
+    i64 left_out = 0;
     memset(out, 0, sizeof *out);
     counts_init(&m.counts, &model->config);
     step_sums_clear(device, m.sums);
-    int status = heldout_walk(&pass, model, sub);
+    pass->visit = measure_batch;
+    pass->context = &m;
+    pass->left_out = &left_out;
+    int status = m.tokenizer ? 0 : -1;
+    for (int chats = others ? CHATS_LEFT_OUT : CHATS_ALONE; chats <= CHATS_ALONE && status == 0; chats++) {
+        pass->chats = (enum heldout_chats)chats;
+        status = heldout_walk(pass, model, sub);
+        out->left_out += left_out;
+        if (status == 0)
+            status = m.status;
+    }
     if (status == 0) {
         struct step_end end;
         step_sums_reduce(model->parallel->pipeline, m.sums);
         step_sums_get(&out->sums, &end, model->device, m.sums);
-        status = measure_bytes(out, &m.counts, directory);
     }
     unigram_entropies(out, &m.counts);
     out->seconds = clock_s() - begin;
     counts_release(&m.counts);
     step_sums_close(device, m.sums);
+    text_tokenizer_free(m.tokenizer);
+    id_list_release(&m.text);
     return status;
+}
+
+int heldout_measure(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
+                    const char *split, i64 length, i64 most_rows)
+{
+    return measure(out, model, sub, &(struct heldout_pass){directory, split, length, most_rows}, true);
+}
+
+int heldout_measure_chats(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
+                          const char *split, i64 length, i64 most_rows)
+{
+    return measure(out, model, sub, &(struct heldout_pass){directory, split, length, most_rows}, false);
 }
 
 void heldout_warn(const struct heldout *h, const char *split, i64 length)
@@ -406,7 +486,12 @@ void heldout_warn(const struct heldout *h, const char *split, i64 length)
                  (long long)h->left_out, (long long)length);
 }
 
-double heldout_loss(const struct heldout *h, enum stream stream, enum target_kind kind)
+static const char *stream_name(int stream)
+{
+    return stream == LOSS_CHAT ? "chat" : stream == LOSS_MARKS ? "marks" : stream_rows[stream].name;
+}
+
+double heldout_loss(const struct heldout *h, int stream, enum target_kind kind)
 {
     return h->sums.weight[stream][kind] > 0 ? h->sums.loss[stream][kind] / h->sums.weight[stream][kind] : NAN;
 }
@@ -419,15 +504,16 @@ double heldout_mean(const struct heldout *h, enum target_kind kind)
 struct json *heldout_json(const struct heldout *h)
 {
     struct json *all = json_array();
-    for (int stream = 0; stream < STREAMS; stream++)
+    for (int stream = 0; stream < LOSS_STREAMS; stream++)
         for (int kind = 0; kind < TARGETS; kind++) {
             if (!(h->sums.weight[stream][kind] > 0))
                 continue;
             struct json *j = json_object();
-            json_set(j, "stream", json_of_string(stream_rows[stream].name));
+            json_set(j, "stream", json_of_string(stream_name(stream)));
             json_set(j, "target", json_of_string(target_rows[kind].name));
             json_set(j, "loss", json_of_number(heldout_loss(h, stream, kind)));
             json_set(j, "unigram", json_of_number(h->unigram[stream][kind]));
+            json_set(j, "uniform", json_of_number(h->uniform[kind]));
             json_set(j, "targets", json_of_number(h->sums.weight[stream][kind]));
             json_push(all, j);
         }

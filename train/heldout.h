@@ -1,28 +1,36 @@
 /* Held-out loss: one pass over one split of a shard folder, without dropped
- * prompts, flips or masks. */
+ * prompts, flips or masks. Prompts are no targets. */
 #ifndef WEFT_TRAIN_HELDOUT_H
 #define WEFT_TRAIN_HELDOUT_H
 #include "data/loader/packer.h"
 #include "train/step.h"
 
 struct heldout {
-    /* Losses and weights by (stream, target kind). Text after a picture, clip or sound in its
-     * sample counts as a target of that medium's stream, because it describes the medium. */
+    /* Losses and weights by (stream, target kind). Text after a given picture, clip or sound in its
+     * sample, with its end, counts as a target of that medium's stream, because it describes the
+     * medium. LOSS_CHAT: text of conversations. LOSS_MARKS: ids that begin and end media and their
+     * frames, and that end a sample after a medium that the model makes. */
     struct step_result sums;
     /* Entropy in nats per target of a predictor that knows only the frequency of each target:
      * ids by their frequency in the stream, each bit by its own, codes by level. Every trained
      * loss should be lower. */
-    double unigram[STREAMS][TARGETS];
-    double bytes_of_text;    /* decoded size of the text targets, for bits per byte */
+    double unigram[LOSS_STREAMS][TARGETS];
+    double uniform[TARGETS]; /* the same of a predictor that finds each value as likely: ln of their number */
+    double bytes_of_text;    /* decoded size of the targets of texts and conversations, for bits per byte */
     i64 positions, left_out; /* left_out: samples longer than a row */
     double seconds;
 };
 void heldout_warn(const struct heldout *heldout, const char *split, i64 length); /* warns if samples were left out */
 /* Measures rows of `length` positions from the split ("validation", "test", ...) of the shards in
- * `directory`. most_rows > 0 limits the rows and draws the samples in a random order that is the
- * same in every call; 0: all. Returns 0, -1 and a message, or STAGE_INTERRUPTED. */
+ * `directory`, and then its conversations, in rows of their own. most_rows > 0 limits both and
+ * draws the samples in a random order that is the same in every call; 0: all. Returns 0, -1 and a
+ * message, or STAGE_INTERRUPTED. heldout_measure_chats: the conversations alone. */
 int heldout_measure(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
                     const char *split, i64 length, i64 most_rows);
+int heldout_measure_chats(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
+                          const char *split, i64 length, i64 most_rows);
+/* Conversations of a pass: among the other samples, none, or nothing else. */
+enum heldout_chats { CHATS_ALIKE, CHATS_LEFT_OUT, CHATS_ALONE };
 /* The pass itself: calls `visit` with every micro-batch after its forward. With want_routes,
  * visit gets the experts chosen at each position, [L, n, K] with K = sub->topk, as indices
  * among the sub-model's experts, -1: none. Returns 0, -1 or STAGE_INTERRUPTED. All ranks run
@@ -36,6 +44,7 @@ struct heldout_pass {
     void *context;
     /* receives the number of samples longer than a row; may be NULL */
     i64 *left_out;
+    enum heldout_chats chats;
 };
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub);
 /* A pass for `run` of a dry run (kernels/device/dry_run.h), with a model on the meta backend and
@@ -45,7 +54,8 @@ int heldout_dry_run(struct model *meta, const struct submodel_options *options, 
 /* Device memory of a pass in bytes, without the model. `model` is on the meta backend. */
 i64 heldout_tape_bytes(struct model *model, i64 length);
 /* Mean loss in nats per target; NaN if there are no such targets. */
-double heldout_loss(const struct heldout *heldout, enum stream stream, enum target_kind kind);
+/* stream: an enum stream, LOSS_CHAT or LOSS_MARKS */
+double heldout_loss(const struct heldout *heldout, int stream, enum target_kind kind);
 double heldout_mean(const struct heldout *heldout, enum target_kind kind);
 /* Weighted sum of the mean losses, without multi-token prediction. loss_weights_load reads the
  * weights that pretrain saved in the model directory; a missing weight is 1. */

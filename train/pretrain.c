@@ -236,6 +236,32 @@ static const char *heldout_shards(const struct pretrain_run *r)
     return is_given(r->s->heldout) ? r->s->heldout : data_has_stream(r->s->data.all) ? NULL : r->s->data.all;
 }
 
+/* A stage that shows conversations only measures only these. */
+static int measure_part(struct heldout *out, struct pretrain_run *r, const struct submodel *sub, i64 length, i64 rows)
+{
+    return (r->chat ? heldout_measure_chats : heldout_measure)(out, &r->model, sub, heldout_shards(r), "validation",
+                                                               length, rows);
+}
+
+/* Counts held-out samples that the stage trains on: those of its directions, and of all sources. */
+static int count_common(struct pretrain_run *r)
+{
+    struct shards_common c;
+    bool directions[DIRECTIONS];
+    for (int d = 0; d < DIRECTIONS; d++)
+        directions[d] = r->s->loader.mixture[d] > 0;
+    if (data_has_stream(r->s->data.all))
+        return 0;
+    if (shards_in_common(&c, r->s->data.all, heldout_shards(r), "validation", directions) < 0)
+        return -1;
+    if (c.common && is_first(r))
+        log_warn("held-out: %lld of %lld samples of the validation part are trained on, so its losses flatter",
+                 (long long)c.common, (long long)c.heldout);
+    json_set(r->heldout, "samples", json_of_integer(c.heldout));
+    json_set(r->heldout, "trained_on", json_of_integer(c.common));
+    return 0;
+}
+
 static int measure_heldout(struct pretrain_run *r, const char *when)
 {
     struct heldout h;
@@ -246,16 +272,22 @@ static int measure_heldout(struct pretrain_run *r, const char *when)
         json_set(r->heldout, when, json_array());
         return 0;
     }
-    int status = heldout_measure(&h, &r->model, &full, heldout_shards(r), "validation", length, r->s->heldout_rows);
+    int status = measure_part(&h, r, &full, length, r->s->heldout_rows);
     if (status)
         return status;
     if (is_first(r) && strcmp(when, "start") == 0)
         heldout_warn(&h, "validation", length);
     struct json *j = heldout_json(&h);
-    for (i64 i = 0; i < json_count(j); i++)
-        log_info("held-out %-6s %-10s %-7s %.4f (unigram %.4f)", when,
-                 json_string(json_get(json_at(j, i), "stream"), ""), json_string(json_get(json_at(j, i), "target"), ""),
-                 json_number(json_get(json_at(j, i), "loss"), 0), json_number(json_get(json_at(j, i), "unigram"), 0));
+    if (json_count(j) == 0 && is_first(r))
+        log_info("held-out %s: nothing is measured: no %s to predict in the validation part of %s", when,
+                 r->chat ? "answers of conversations" : "samples", heldout_shards(r));
+    for (i64 i = 0; i < json_count(j); i++) {
+        const struct json *one = json_at(j, i);
+        log_info("held-out %-6s %-10s %-7s %.4f (unigram %.4f, a uniform guess %.4f)", when,
+                 json_string(json_get(one, "stream"), ""), json_string(json_get(one, "target"), ""),
+                 json_number(json_get(one, "loss"), 0), json_number(json_get(one, "unigram"), 0),
+                 json_number(json_get(one, "uniform"), 0));
+    }
     json_set(r->heldout, when, j);
     return 0;
 }
@@ -272,7 +304,7 @@ static int measure_grid(struct metrics *metrics, struct pretrain_run *r, i64 ste
     for (i64 i = 0; i < n && status == 0; i++) {
         struct heldout h;
         char name[96];
-        status = heldout_measure(&h, &r->model, &points[i].sub, heldout_shards(r), "validation", length, 8);
+        status = measure_part(&h, r, &points[i].sub, length, 8);
         snprintf(name, sizeof name, "grid/%s/text", points[i].name);
         if (status == 0)
             metrics_put(metrics, name, heldout_mean(&h, TARGET_TEXT));
@@ -307,7 +339,7 @@ static int begin(void *context, i64 step, const struct json *state, const char *
     struct pretrain_run *r = context;
     (void)folder;
     if (!state)
-        return measure_heldout(r, "start");
+        return heldout_shards(r) && count_common(r) ? -1 : measure_heldout(r, "start");
     json_numbers(r->trainer.running, TARGETS, json_get(state, "running_losses"));
     restore_use(r, json_get(state, "expert_use"));
     if (json_count(json_get(state, "shown")) == r->s->data.count)
@@ -634,6 +666,13 @@ static int run_stage(const struct pretrain_settings *s, const struct stage *stag
     json_free(r->heldout);
     memory_free(r);
     return status;
+}
+
+int pretrain_check_settings(const void *settings)
+{
+    const struct pretrain_settings *s = settings;
+    struct model_config c = pretrain_config(s);
+    return s->elastic_on && !is_given(s->from) && !is_given(s->continues) ? elastic_check_settings(&s->elastic, &c) : 0;
 }
 
 int pretrain_stage(const void *settings, const struct stage *stage)

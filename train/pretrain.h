@@ -27,6 +27,9 @@ int pretrain_sizes(struct model_config *config, const char *data);
 /* Checks that the layout divides the micro-batches of every step from `first` on.
  * Returns -1 and a message. */
 int pretrain_check_batches(const struct loader_settings *loader, const struct layout *layout, i64 first, i64 steps);
+/* Checks settings against those of the model that the stage makes, before any stage runs. Returns
+ * -1 and a message. */
+int pretrain_check_settings(const void *settings);
 int pretrain_stage(const void *settings, const struct stage *stage);
 int sft_stage(const void *settings, const struct stage *stage);
 

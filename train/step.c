@@ -292,7 +292,7 @@ void step_sums_get(struct step_result *result, struct step_end *end, struct devi
 {
     struct step_sums s;
     device_get(device, &s, sums, sizeof s);
-    for (int stream = 0; stream < STREAMS; stream++)
+    for (int stream = 0; stream < LOSS_STREAMS; stream++)
         for (int kind = 0; kind < TARGETS; kind++) {
             result->loss[stream][kind] = s.loss[kind][stream][0];
             result->weight[stream][kind] = s.loss[kind][stream][1];
@@ -315,7 +315,7 @@ i64 step_positions(const struct batch *batch)
 double step_mean_loss(const struct step_result *result, enum target_kind kind)
 {
     double loss = 0, weight = 0;
-    for (int stream = 0; stream < STREAMS; stream++) {
+    for (int stream = 0; stream < LOSS_STREAMS; stream++) {
         loss += result->loss[stream][kind];
         weight += result->weight[stream][kind];
     }

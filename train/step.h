@@ -65,10 +65,12 @@ struct step_end {
     /* this rank's largest overflow: its rows, and the capacity of the part they were sent in */
     double over_rows, over_capacity;
 };
+/* Losses are summed by stream. Two further sums are for held-out passes only (heldout.h). */
+enum { LOSS_CHAT = STREAMS, LOSS_MARKS, LOSS_STREAMS };
 /* Counters of a step in device memory; the host reads them once, at the end. */
 struct step_sums {
-    double loss[TARGETS][STREAMS][2]; /* sums of weight * loss, and of the weights */
-    double entropy[2];                /* the same for the entropies, over all targets */
+    double loss[TARGETS][LOSS_STREAMS][2]; /* sums of weight * loss, and of the weights */
+    double entropy[2];                     /* the same for the entropies, over all targets */
     double flops, positions;
     struct step_end end;
 };
@@ -94,9 +96,9 @@ struct trainer {
     u64 seed;
     bool recompute, want_entropy;
 };
-struct step_result {               /* Sums over all ranks, except seconds, wait_s and sum_s. */
-    double loss[STREAMS][TARGETS]; /* sums of weight * loss */
-    double weight[STREAMS][TARGETS];
+struct step_result {                    /* Sums over all ranks, except seconds, wait_s and sum_s. */
+    double loss[LOSS_STREAMS][TARGETS]; /* sums of weight * loss */
+    double weight[LOSS_STREAMS][TARGETS];
     double entropy, entropy_weight;
     double flops;           /* model flops of gemms and attention, forward and backward */
     i64 positions;          /* without padding */

@@ -213,6 +213,8 @@ static int finish(struct prepare *p)
             return -1;
     }
     prepare_report(p);
+    if (!p->consumer && prepare_report_common(p) < 0)
+        return -1;
     return prepare_save_curation(p) < 0 || progress_keep_keys(p) < 0 ? -1 : progress_remove(p);
 }
 

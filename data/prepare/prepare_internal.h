@@ -174,6 +174,8 @@ bool prepare_wants_windows(const struct prepare *prepare); /* true if its settin
 
 /* prepare_report.c */
 void prepare_report(const struct prepare *prepare); /* logs what was written and left out */
+/* Warns of held-out samples that are training samples too, from the finished indexes. */
+int prepare_report_common(const struct prepare *prepare);
 int prepare_save_curation(const struct prepare *prepare);
 
 #endif

@@ -49,6 +49,20 @@ void prepare_report(const struct prepare *p)
             (long long)n->margins, 100 * n->margin_sum / (double)n->margins);
 }
 
+int prepare_report_common(const struct prepare *p)
+{
+    for (int split = SPLIT_TRAIN + 1; split < SPLITS; split++) {
+        struct shards_common c;
+        if (shards_in_common(&c, p->out, p->out, split_names[split], NULL) < 0)
+            return -1;
+        if (c.common)
+            log_warn("%s: %lld of %lld records are training records too, so its losses flatter: "
+                     "filter.duplicates leaves such samples out",
+                     split_names[split], (long long)c.common, (long long)c.heldout);
+    }
+    return 0;
+}
+
 int prepare_save_curation(const struct prepare *p)
 {
     if (!p->curation)

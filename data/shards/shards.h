@@ -21,7 +21,8 @@
  * Where is what: shard_layout.h gives the bytes; shard_write.c writes shards, sets marks and
  * resumes from them; append.c cuts the tail of a resumed file off (append_open); shard_tables.c
  * keeps the growing index; shard_read.c maps and verifies; shard_meta.c reads and writes
- * shards.json; shard_folders.c finds the folders that `data` names. An open struct shards owns
+ * shards.json; shard_folders.c finds the folders that `data` names; shard_common.c finds held-out
+ * samples that are trained on. An open struct shards owns
  * its mappings, a writer its open files. */
 #ifndef WEFT_DATA_SHARDS_H
 #define WEFT_DATA_SHARDS_H
@@ -133,6 +134,14 @@ int shard_folders_check(const char *data);   /* checks that the text tokenizers 
 /* The number of lines of `data`, and a copy of line `index`. */
 i64 data_lines(const char *data);
 char *data_line(const char *data, i64 index); /* free with memory_free */
+
+/* shard_common.c: held-out samples of the directions (NULL: all) with the same content as a sample
+ * in the training part of `train`, by the hashes in the indexes. A missing split has no samples. */
+struct shards_common {
+    i64 heldout, common;
+};
+int shards_in_common(struct shards_common *out, const char *train, const char *heldout, const char *split,
+                     const bool directions[DIRECTIONS]);
 
 /* ---- Writing: into a folder that the caller renames once it is complete ---------------------- */
 struct shard_writer;

@@ -18,6 +18,31 @@ static void a_recipe_with_an_unknown_key_is_named_by_line(void **state)
     memory_free(path);
 }
 
+/* A stage before it would run for a while. */
+static void elastic_settings_are_refused_before_any_stage_runs(void **state)
+{
+    static const char *const bad[][2] = {{"topk_min: 2", "elastic.topk_min is 2: expected at most 1"},
+                                         {"experts_min: 16", "elastic.experts_min is 16: no subset"},
+                                         {"expert_groups: 3", "elastic.expert_groups is 3: expected a divisor"}};
+    char *path = in_folder("elastic.yaml"), *made = in_folder("elastic/first");
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(bad); i++) {
+        char *recipe =
+            string_format("run: %s/elastic\nstages:\n"
+                          "  first: {kind: command, argv: [sh, -c, 'touch $OUT/file']}\n"
+                          "  b: {kind: pretrain, data: first, model: {experts: 16, topk: 2}, elastic: {%s}}\n",
+                          shards, bad[i][0]);
+        assert_int_equal(file_replace(path, recipe, (i64)strlen(recipe)), 0);
+        assert_int_equal(WEFT("run", path), 2);
+        expect_complaint("elastic.yaml:4: stage b");
+        expect_complaint(bad[i][1]);
+        assert_false(file_exists(made));
+        memory_free(recipe);
+    }
+    memory_free(made);
+    memory_free(path);
+}
+
 /* ---- Commands that write folders ---- */
 
 static void reconstruct_puts_media_side_by_side(void **state)
@@ -320,6 +345,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recipe_with_an_unknown_key_is_named_by_line),
+        cmocka_unit_test(elastic_settings_are_refused_before_any_stage_runs),
         cmocka_unit_test(reconstruct_puts_media_side_by_side),
         cmocka_unit_test(grid_prints_one_object_a_sub_model),
         cmocka_unit_test(no_row_is_longer_than_what_is_measured),

@@ -337,15 +337,22 @@ static void test_answers_before_and_after(void **state)
     put_done(run, "rl", "rl");
     put(run, "rl", "metrics.jsonl", "{\"step\":1,\"reward\":0.25}\n{\"step\":2,\"reward\":0.75}\n");
     put(run, "rl", "rl.json",
-        "{\"steps\":2,\"heldout\":{\"start\":{\"sampled\":{\"reward\":0.125},\"answers\":[{\"prompt\":[{\"role\":"
+        "{\"steps\":2,\"heldout_prompts\":8,\"trained_on\":3,\"constant\":0.25,\"heldout\":{\"start\":{\"sampled\":"
+        "{\"reward\":0.125,\"reordered\":0.625},\"answers\":[{\"prompt\":[{\"role\":"
         "\"system\",\"content\":"
         "\"be short\"},{\"role\":\"user\",\"content\":\"sort "
         "21\"}],\"ground_truth\":\"12\",\"answer\":\"21\",\"reward\":0}]},"
-        "\"end\":{\"sampled\":{\"reward\":0.875},\"answers\":[{\"prompt\":[{\"role\":\"user\",\"content\":\"sort "
+        "\"end\":{\"sampled\":{\"reward\":0.875,\"reordered\":0},\"answers\":[{\"prompt\":[{\"role\":\"user\","
+        "\"content\":\"sort "
         "21\"}],"
         "\"ground_truth\":\"12\",\"answer\":\"12\",\"reward\":1}]}}}");
     struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "0.12 \u2192 </i>0.88"); /* the summary at the top */
+    shows(&page, "before, 62 % of the answers were right but for their order");
+    shows(&page, "3 of the 8 held-out prompts are training prompts too.");
+    shows(&page, "right for 25.0 % of the held-out ones");
+    shows(&page, "62.5 % of the drawn answers before, and 0.0 % after, have the characters of the right answer");
+    lacks(&page, "never trained on");
     shows(&page, "sort 21</div>");
     shows(&page, "<div class='answer'>21</div></td><td>0</td>");
     shows(&page, "<div class='answer'>12</div></td><td class='same'>1</td>");
@@ -353,6 +360,34 @@ static void test_answers_before_and_after(void **state)
     shows(&page, " seed=7 rl</code>");
     lacks(&page, "be short");
     lacks(&page, "{&#34;");
+    buffer_release(&page);
+    memory_free(run);
+}
+
+/* The start is above ln 8192 for text, below ln 2 for bits. */
+static void test_a_start_above_a_guess_is_shown_beside_it(void **state)
+{
+    char *run = run_folder("guess");
+    (void)state;
+    put_done(run, "base", "pretrain");
+    put(run, "base", "heldout.json",
+        "{\"samples\":9,\"trained_on\":2,\"parameters\":14000000,\"active\":2000000,\"start\":[{\"stream\":\"text\","
+        "\"target\":\"text\",\"loss\":11.5},{\"stream\":\"image-out\",\"target\":\"vision\",\"loss\":0.6}],\"end\":["
+        "{\"stream\":\"text\",\"target\":\"text\",\"loss\":5,\"unigram\":7,\"uniform\":9.0109},{\"stream\":"
+        "\"image-out\",\"target\":\"vision\",\"loss\":0.5,\"unigram\":0.6,\"uniform\":0.6931}]}");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "by frequency alone 7.00, by a uniform guess 9.01");
+    shows(&page, "<td><b>5.000</b></td><td>7.000</td><td>9.011</td>");
+    shows(&page, "2 of the 9 held-out samples are training samples too");
+    shows(&page, "with encoders and heads of media");
+    put(run, "base", "heldout.json",
+        "{\"start\":[{\"stream\":\"text\",\"target\":\"text\",\"loss\":8.5}],\"end\":[{\"stream\":\"text\","
+        "\"target\":\"text\",\"loss\":5,\"unigram\":7,\"uniform\":9.0109}]}");
+    buffer_release(&page);
+    page = page_of((const char *const *)&run, 1);
+    shows(&page, "by frequency alone 7.00");
+    lacks(&page, "by a uniform guess");
+    lacks(&page, "training samples");
     buffer_release(&page);
     memory_free(run);
 }
@@ -602,6 +637,7 @@ int main(void)
         cmocka_unit_test(test_the_full_model_is_marked),
         cmocka_unit_test(test_routing_maps_say_what_they_show),
         cmocka_unit_test(test_answers_before_and_after),
+        cmocka_unit_test(test_a_start_above_a_guess_is_shown_beside_it),
         cmocka_unit_test(test_several_runs_have_their_spread),
         cmocka_unit_test(test_a_small_spread_of_large_losses_is_kept),
         cmocka_unit_test(test_charts_leave_out_what_is_not_finite),

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <string.h>
 #include <cmocka.h>
 
 enum { COPIES = 2, PROMPTS = 4 };
@@ -66,11 +67,26 @@ static void one_prompt_has_no_error(void **state)
     id_list_release(&task.ids);
 }
 
+static bool reordered(const char *answer, const char *truth)
+{
+    return is_reordered(answer, (i64)strlen(answer), truth);
+}
+
+static void an_answer_in_another_order_is_known(void **state)
+{
+    (void)state;
+    assert_true(reordered("7 3 1", "137") && reordered("731", "137") && reordered("b, a", "a, b"));
+    assert_false(reordered("137", "137") || reordered(" 13 7\n", "137")); /* the order is right */
+    assert_false(reordered("7311", "137") || reordered("73", "137") || reordered("732", "137"));
+    assert_false(reordered("", "137") || reordered("7", "") || reordered("", ""));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_standard_error_is_that_of_the_mean),
         cmocka_unit_test(one_prompt_has_no_error),
+        cmocka_unit_test(an_answer_in_another_order_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

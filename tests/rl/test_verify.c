@@ -774,6 +774,27 @@ static void contents_may_be_lists_of_texts(void **state)
     assert_non_null(strstr(error_text(), "part 1 has the type \"image\": prompts are text only"));
 }
 
+#define PROMPT(text, truth) "{\"prompt\":\"" text "\",\"reward_model\":{\"ground_truth\":\"" truth "\"}}\n"
+
+static void held_out_prompts_are_compared_with_those_of_training(void **state)
+{
+    struct prompts train, held_out;
+    const char *truth;
+    (void)state;
+    assert_int_equal(
+        load(&train, "train.jsonl", PROMPT("one", "a") PROMPT("two", "b") PROMPT("three", "b") PROMPT("four", "c")), 0);
+    assert_int_equal(load(&held_out, "held.jsonl",
+                          PROMPT("five", "b") PROMPT("three", "z") PROMPT("one", "a") PROMPT("thre", "y")
+                              PROMPT("three", "b")),
+                     0);
+    assert_int_equal(prompts_in_common(&held_out, &train), 3); /* whatever their truth */
+    assert_int_equal(prompts_in_common(&train, &held_out), 2);
+    assert_float_equal(prompts_constant(&held_out, &train, &truth), 0.4, 1e-12);
+    assert_string_equal(truth, "b");
+    prompts_release(&train);
+    prompts_release(&held_out);
+}
+
 static void prompts_may_stand_in_a_table(void **state)
 {
     struct prompts p;
@@ -1390,6 +1411,7 @@ int main(void)
                                        cmocka_unit_test(test_prompts),
                                        cmocka_unit_test(contents_may_be_lists_of_texts),
                                        cmocka_unit_test(prompts_may_stand_in_a_table),
+                                       cmocka_unit_test(held_out_prompts_are_compared_with_those_of_training),
                                        cmocka_unit_test(questions_are_prompts_as_published),
                                        cmocka_unit_test(test_bad_prompts),
                                        cmocka_unit_test(test_order_has_each_prompt_once_an_epoch),

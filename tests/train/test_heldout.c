@@ -7,7 +7,7 @@
 #include "tests/shard_fixture.h"
 #include "tests/toy.h"
 
-enum { TEXTS = 5, PICTURES = 4, LENGTH = 96 };
+enum { TEXTS = 5, PICTURES = 4, HEARD = 3, LENGTH = 96 };
 static const char words[] =
     "the words of this text, and these words \xc3\xa9t\xc3\xa9 again"; /* 2 letters of 2 bytes each */
 
@@ -79,6 +79,26 @@ static void write_media(struct shard_writer *writer)
     }
 }
 
+/* Three directions with a sound or a picture, and conversations. Prompts are no targets. */
+static void write_heard(struct shard_writer *writer)
+{
+    for (i64 i = 0; i < HEARD; i++) {
+        struct shard_part text = write_words(writer), sound = write_sound(writer), given, heard = sound;
+        heard.condition = 1;
+        write_sample(writer, DIRECTION_AUDIO_IN, (struct shard_part[]){heard, text}, 2);
+        given = write_words(writer);
+        given.condition = 1;
+        sound = write_sound(writer);
+        write_sample(writer, DIRECTION_AUDIO_OUT, (struct shard_part[]){given, sound}, 2);
+        given = write_words(writer);
+        given.condition = 1;
+        write_sample(writer, DIRECTION_IMAGE_OUT, (struct shard_part[]){given, write_picture(writer, i)}, 2);
+        given = write_words(writer);
+        given.condition = 1;
+        write_sample(writer, DIRECTION_CHAT, (struct shard_part[]){given, write_words(writer)}, 2);
+    }
+}
+
 static void make_folder(const char *name, void (*write)(struct shard_writer *writer))
 {
     char *folder = path_join(directory, name), *part = path_join(folder, "validation");
@@ -113,6 +133,7 @@ static int setup(void **state)
     fixture_meta.shapes[0] = (struct shard_shape){{.scale_count = 1, .scales = {{1, 1}}, .frames = 1}, 1, 1, {0.5f}};
     make_folder("texts", write_texts);
     make_folder("media", write_media);
+    make_folder("heard", write_heard);
     struct model_config c = toy_config(2, TOY_ALL);
     c.vocabulary = round_up(fixture_meta.vocabulary, 16);
     toy_open(&model, &device, &c, false);
@@ -174,6 +195,41 @@ static void words_behind_a_picture_are_of_its_stream(void **state)
     assert_true(isnan(h.unigram[STREAM_AUDIO][TARGET_TEXT]) && isnan(heldout_loss(&h, STREAM_AUDIO, TARGET_AUDIO)));
 }
 
+/* What is heard, and the end that is heard too. The id that begins a sound the model makes, the
+ * shape of a picture and the ends behind both are marks; captions that are prompts count nowhere. */
+static void only_words_that_are_heard_count_for_sounds(void **state)
+{
+    struct heldout h = measured("heard");
+    double n = (double)ids.count;
+    (void)state;
+    assert_float_equal(h.sums.weight[STREAM_AUDIO][TARGET_TEXT], HEARD * (n + 1), 1e-9);
+    assert_float_equal(h.sums.weight[STREAM_IMAGE_OUT][TARGET_TEXT], 0, 0);
+    assert_float_equal(h.sums.weight[STREAM_TEXT][TARGET_TEXT], 0, 0);
+    assert_float_equal(h.sums.weight[LOSS_MARKS][TARGET_TEXT], HEARD * 4, 1e-9);
+    assert_float_equal(h.sums.weight[STREAM_AUDIO][TARGET_AUDIO], HEARD * 4, 1e-9);
+    assert_float_equal(h.unigram[LOSS_MARKS][TARGET_TEXT], 2 * part_of(0.25) + part_of(0.5), 1e-9);
+    assert_float_equal(h.uniform[TARGET_TEXT], log((double)model.config.vocabulary), 1e-9);
+    assert_float_equal(h.uniform[TARGET_VISION], log(2), 1e-9);
+}
+
+static void conversations_are_measured_alone_where_asked(void **state)
+{
+    struct heldout h, all = measured("heard"), none;
+    double n = (double)ids.count;
+    (void)state;
+    succeed(heldout_measure_chats(&h, &model, &full, path_of("heard"), "validation", LENGTH, 0));
+    assert_float_equal(h.sums.weight[LOSS_CHAT][TARGET_TEXT], HEARD * (n + 1), 1e-9);
+    assert_float_equal(all.sums.weight[LOSS_CHAT][TARGET_TEXT], HEARD * (n + 1), 1e-9);
+    assert_int_equal(h.positions, HEARD * 2 * ids.count);
+    assert_true(all.positions > h.positions && isnan(heldout_loss(&h, STREAM_AUDIO, TARGET_TEXT)));
+    struct json *j = heldout_json(&h);
+    assert_int_equal(json_count(j), 2); /* text and mtp */
+    assert_string_equal(json_string(json_get(json_at(j, 0), "stream"), ""), "chat");
+    json_free(j);
+    succeed(heldout_measure_chats(&none, &model, &full, path_of("texts"), "validation", LENGTH, 0));
+    assert_true(none.positions == 0 && isnan(heldout_mean(&none, TARGET_TEXT)));
+}
+
 static void bits_have_the_mean_entropy_of_each(void **state)
 {
     struct heldout h = measured("media");
@@ -215,6 +271,55 @@ static void bits_a_byte_are_of_all_bytes(void **state)
     buffer_release(&first);
 }
 
+/* The first id of a text is no target. All text begins with ASCII, so no character is cut. */
+static void bytes_are_those_of_the_decoded_text(void **state)
+{
+    static const char *const families[] = {"llama2", "mistral", "gemma",         "bert_uncased", "bert_cased", "t5",
+                                           "xlmr",   "albert",  "unigram_bytes", "qwen2",        "roberta",    "gpt1"};
+    static const char text[] = "one \xe4\xbd\xa0\xe5\xa5\xbd\xef\xbc\x8c\xe4\xb8\x96 \xc3\xa9t\xc3\xa9, two! three";
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(families); i++) {
+        char *from = string_format(GOLDEN "/tokenizer/families/%s.json", families[i]);
+        struct text_tokenizer *family = text_tokenizer_load(from);
+        struct id_list list = {0};
+        struct buffer all = {0}, first = {0};
+        struct model_config c = model.config;
+        struct model other;
+        struct heldout h;
+        assert_non_null(family);
+        succeed(text_encode(family, &list, text, sizeof text - 1, NULL));
+        succeed(text_decode(family, &all, list.ids, list.count, true));
+        succeed(text_decode(family, &first, list.ids, 1, true));
+
+        char *folder = path_of(families[i]), *held = path_join(folder, "validation"), *to = path_join(folder, "text");
+        struct shard_meta meta = {.vocabulary = text_vocabulary(family)};
+        succeed(directory_make(to));
+        char *file = path_join(to, "tokenizer.json");
+        succeed(file_copy(file, from));
+        succeed(shard_meta_save(&meta, folder));
+        struct shard_writer *writer = shard_writer_open(held, &meta, 1 << 20);
+        struct shard_part part = {.kind = STREAM_TEXT, .count = (u32)list.count};
+        shard_write_payload(writer, &part, list.ids, list.count * 4);
+        write_sample(writer, DIRECTION_TEXT, &part, 1);
+        succeed(shard_writer_close(writer));
+
+        c.vocabulary = round_up(meta.vocabulary, 16);
+        toy_open(&other, &device, &c, false);
+        succeed(heldout_measure(&h, &other, &full, folder, "validation", LENGTH, 0));
+        if (h.bytes_of_text != (double)(all.length - first.length))
+            fail_msg("%s: %.0f bytes of %lld - %lld", families[i], h.bytes_of_text, (long long)all.length,
+                     (long long)first.length);
+        model_close(&other);
+        text_tokenizer_free(family);
+        id_list_release(&list);
+        buffer_release(&all);
+        buffer_release(&first);
+        char *paths[] = {from, held, to, file};
+        for (i64 k = 0; k < COUNT_OF(paths); k++)
+            memory_free(paths[k]);
+    }
+}
+
 /* Weights of 1, 2 and 3; kinds without targets and multi-token targets add nothing. */
 static void the_sum_is_weighted(void **state)
 {
@@ -229,10 +334,12 @@ static void the_sum_is_weighted(void **state)
 
 static void a_few_rows_are_measured_where_asked(void **state)
 {
-    struct heldout all = measured("texts"), few, none;
+    struct heldout all = measured("texts"), few, one, none;
     (void)state;
     succeed(heldout_measure(&few, &model, &full, path_of("texts"), "validation", LENGTH, 2));
     assert_true(few.positions > 0 && few.positions <= 2 * LENGTH && few.positions < all.positions);
+    succeed(heldout_measure(&one, &model, &full, path_of("texts"), "validation", LENGTH, 1));
+    assert_true(one.positions > 0 && one.positions <= LENGTH);
     succeed(heldout_measure(&none, &model, &full, path_of("texts"), "validation", 8, 0));
     assert_int_equal(none.left_out, TEXTS); /* pictures with their words; a text is cut instead */
 }
@@ -242,9 +349,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_counted_by_its_ids),
         cmocka_unit_test(words_behind_a_picture_are_of_its_stream),
+        cmocka_unit_test(only_words_that_are_heard_count_for_sounds),
+        cmocka_unit_test(conversations_are_measured_alone_where_asked),
         cmocka_unit_test(bits_have_the_mean_entropy_of_each),
         cmocka_unit_test(codes_have_the_mean_entropy_of_levels),
         cmocka_unit_test(bits_a_byte_are_of_all_bytes),
+        cmocka_unit_test(bytes_are_those_of_the_decoded_text),
         cmocka_unit_test(the_sum_is_weighted),
         cmocka_unit_test(a_few_rows_are_measured_where_asked),
     };

@@ -297,6 +297,14 @@ static void sft_names_the_ends_of_answers_and_both_stages_the_trained_length(voi
     expect_ends("plain", "generation_config.json", sample);
     expect_ends("chatted", "config.json", chat);
     expect_ends("chatted", "generation_config.json", chat);
+    struct json *held = json_load(path_of("chatted/heldout.json"));
+    const struct json *end = json_get(held, "end");
+    assert_int_equal(json_count(end), 2); /* conversations alone: text and mtp */
+    for (i64 i = 0; i < json_count(end); i++)
+        assert_string_equal(json_string(json_get(json_at(end, i), "stream"), ""), "chat");
+    assert_int_equal(json_integer(json_get(held, "samples"), -1), 200 / FIXTURE_DIRECTIONS);
+    assert_int_equal(json_integer(json_get(held, "trained_on"), -1), 200 / FIXTURE_DIRECTIONS);
+    json_free(held);
     succeed(model_config_load(&config, path_of("plain")));
     assert_int_equal(config.max_positions, 128);
     succeed(model_config_load(&config, path_of("chatted")));

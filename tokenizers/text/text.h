@@ -85,6 +85,9 @@ int text_encode(const struct text_tokenizer *tokenizer, struct id_list *out, con
  * id is an error. */
 int text_decode(const struct text_tokenizer *tokenizer, struct buffer *out, const i32 *ids, i64 count,
                 bool skip_special);
+/* Bytes of the text that the ids decode to, without special tokens. An ill-formed part counts as
+ * one byte, an id without a token as none. -1 and a message if they cannot be decoded. */
+i64 text_decoded_bytes(const struct text_tokenizer *tokenizer, const i32 *ids, i64 count);
 
 /* Options of BPE training. The merges equal those of HF's BpeTrainer (min_frequency 0, 256-byte
  * alphabet) on the same texts. */

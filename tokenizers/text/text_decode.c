@@ -1,5 +1,8 @@
 /* Decoding: ids to text. */
+#define _GNU_SOURCE /* for memmem */
 #include "tokenizers/text/text_internal.h"
+
+#include <string.h>
 
 static int unknown_id(const struct text_tokenizer *tokenizer, i32 id, i64 place)
 {
@@ -58,4 +61,25 @@ int text_decode(const struct text_tokenizer *tokenizer, struct buffer *out, cons
     token_strings_release(&strings);
     regex_scratch_close(scratch);
     return status;
+}
+
+i64 text_decoded_bytes(const struct text_tokenizer *tokenizer, const i32 *ids, i64 count)
+{
+    static const char ill_formed[] = "\xef\xbf\xbd";
+    struct buffer text = {0};
+    struct id_list known = {0};
+    i64 bytes = 0;
+    for (i64 i = 0; i < count; i++)
+        if (text_token_content(tokenizer, ids[i]) && tokenizer->decodes_bytes)
+            bytes += tokenizer->tokens[ids[i]].skipped ? 0 : tokenizer->tokens[ids[i]].bytes_length;
+        else if (text_token_content(tokenizer, ids[i]))
+            id_list_push(&known, ids[i]);
+    int status = text_decode(tokenizer, &text, known.ids, known.count, true);
+    bytes += text.length;
+    const char *end = text.data + text.length;
+    for (const char *at = text.data; at && (at = memmem(at, (size_t)(end - at), ill_formed, 3)) != NULL; at += 3)
+        bytes -= 2;
+    buffer_release(&text);
+    id_list_release(&known);
+    return status < 0 ? -1 : bytes;
 }

@@ -203,6 +203,30 @@ static void each_shard_holds_whole_samples(void **state)
     memory_free(many);
 }
 
+/* Samples 11 and 12 stand in both parts, 11 twice in the held-out one; 1001 to 1003 do not. */
+static void held_out_samples_of_the_training_part_are_counted(void **state)
+{
+    static const i64 held[] = {11, 1001, 12, 1002, 11, 1003};
+    struct shards_common c;
+    bool only[DIRECTIONS] = {false};
+    char *part = path_join(folder, "held");
+    struct shard_writer *writer = shard_writer_open(part, &fixture_meta, 20000);
+    (void)state;
+    assert_non_null(writer);
+    for (i64 i = 0; i < COUNT_OF(held); i++)
+        fixture_sample(writer, held[i], 40);
+    assert_int_equal(shard_writer_close(writer), 0);
+    assert_int_equal(shards_in_common(&c, folder, folder, "held", NULL), 0);
+    assert_int_equal(c.heldout, COUNT_OF(held));
+    assert_int_equal(c.common, 3);
+    only[12 % FIXTURE_DIRECTIONS] = true;
+    assert_int_equal(shards_in_common(&c, folder, folder, "held", only), 0);
+    assert_int_equal(c.common, 1);
+    assert_int_equal(shards_in_common(&c, folder, folder, "none", NULL), 0);
+    assert_int_equal(c.heldout + c.common, 0);
+    memory_free(part);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +240,7 @@ int main(void)
         cmocka_unit_test(other_metas_and_missing_shards_are_refused),
         cmocka_unit_test(an_abandoned_writer_leaves_no_index),
         cmocka_unit_test(payloads_can_be_shared),
+        cmocka_unit_test(held_out_samples_of_the_training_part_are_counted),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }
