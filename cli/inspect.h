@@ -20,6 +20,24 @@ struct json *inspect_recipe(const char *path);
 struct json *inspect_media(const char *path);
 struct json *inspect_gguf(const char *path);
 struct json *inspect_run(const char *directory);
+/* What `weft inspect` takes a path for: "data", "model", "shards", ..; NULL: a file of no kind that
+ * holds samples. */
+const char *inspect_kind(const char *path);
+
+/* The form that `prepare` gives a sample: a text, ids, a captioned medium of a modality (numbered
+ * from BECOMES_IDS on), a conversation or a document. */
+enum outcome { BECOMES_TEXT, BECOMES_IDS, BECOMES_CHAT = BECOMES_IDS + MODALITIES, BECOMES_MIXED, OUTCOMES };
+enum outcome sample_outcome(const struct sample *sample);
+const char *outcome_name(int outcome);
+/* Passes every sample of a source to `see`, and to `bad` why an entry is none or names a medium that
+ * does not exist. file: of source_files; -1: unknown. Returns -1 and a message if the source cannot
+ * be read now. */
+struct sample_visitor {
+    void *context;
+    void (*see)(void *context, const struct source *source, const struct sample *sample, i64 file);
+    void (*bad)(void *context, const char *why);
+};
+int source_visit(struct source *source, const struct sample_visitor *visitor);
 /* Raw data: text, JSON lines, tables, archives and media.
  * Shows the samples they become. files: also per file. */
 struct json *inspect_sources(const char *path, bool files, const struct source_columns *columns);

@@ -285,7 +285,10 @@ static void add_stage(struct json *stages, const char *directory, const char *na
         struct json *row = json_object();
         json_set(row, "stage", json_of_string(name));
         json_set(row, "kind", json_of_string(json_string(json_get(identity, "kind"), "?")));
-        json_set(row, "state", json_of_string(path == done ? "done" : "cut short"));
+        json_set(row, "state",
+                 json_of_string(path != done             ? "cut short"
+                                : json_get(j, "skipped") ? "skipped"
+                                                         : "done"));
         json_push(stages, row);
     }
     json_free(j);

@@ -1,6 +1,7 @@
 #include "train/heldout.h"
 
 #include "core/json.h"
+#include "data/sources/sources.h"
 #include "train/synthetic_batches.h"
 
 #include <math.h>
@@ -307,6 +308,8 @@ static int open_and_walk(struct heldout_run *w, int (*walk)(struct heldout_run *
     }
     if (pass->left_out && loader)
         *pass->left_out = loader_left_out(loader);
+    if (pass->samples && loader)
+        *pass->samples = loader_distinct_samples(loader, HELD_OUT_LEAST);
     loader_close(loader);
     return status;
 }
@@ -380,7 +383,8 @@ int heldout_measure(struct heldout *out, struct model *model, const struct submo
     struct device *device = model->device;
     struct heldout_measurement m = {
         .out = out, .config = &model->config, .device = device, .sums = step_sums_open(device)};
-    struct heldout_pass pass = {directory, split, length, most_rows, false, measure_batch, &m, &out->left_out};
+    struct heldout_pass pass = {directory,     split, length,         most_rows,    false,
+                                measure_batch, &m,    &out->left_out, &out->samples};
     double begin = clock_s();
     memset(out, 0, sizeof *out);
     counts_init(&m.counts, &model->config);
@@ -404,6 +408,9 @@ void heldout_warn(const struct heldout *h, const char *split, i64 length)
     if (h->left_out)
         log_warn("%s: %lld samples are longer than a row of %lld positions and were not measured", split,
                  (long long)h->left_out, (long long)length);
+    if (h->samples < HELD_OUT_LEAST)
+        log_warn("%s: %lld samples are fewer than %d: the losses say little", split, (long long)h->samples,
+                 HELD_OUT_LEAST);
 }
 
 double heldout_loss(const struct heldout *h, enum stream stream, enum target_kind kind)

@@ -15,9 +15,11 @@ struct heldout {
     double unigram[STREAMS][TARGETS];
     double bytes_of_text;    /* decoded size of the text targets, for bits per byte */
     i64 positions, left_out; /* left_out: samples longer than a row */
+    i64 samples;             /* of the split, counted up to HELD_OUT_LEAST */
     double seconds;
 };
-void heldout_warn(const struct heldout *heldout, const char *split, i64 length); /* warns if samples were left out */
+void heldout_warn(const struct heldout *heldout, const char *split,
+                  i64 length); /* warns of samples left out, and of few */
 /* Measures rows of `length` positions from the split ("validation", "test", ...) of the shards in
  * `directory`. most_rows > 0 limits the rows and draws the samples in a random order that is the
  * same in every call; 0: all. Returns 0, -1 and a message, or STAGE_INTERRUPTED. */
@@ -34,8 +36,9 @@ struct heldout_pass {
     /* NULL: no visitor */
     void (*visit)(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes);
     void *context;
-    /* receives the number of samples longer than a row; may be NULL */
-    i64 *left_out;
+    /* receive the number of samples longer than a row, and of samples of the split up to
+     * HELD_OUT_LEAST; may be NULL */
+    i64 *left_out, *samples;
 };
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub);
 /* A pass for `run` of a dry run (kernels/device/dry_run.h), with a model on the meta backend and
