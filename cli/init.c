@@ -60,7 +60,7 @@ struct init_plan {
     bool clips, film_sound, chats;
     const struct init_size *size;
     i64 rows, length, steps, vocabulary, half;
-    double text_bytes, positions, run_positions, chat_positions;
+    double text_bytes, positions, run_positions, chat_positions, epochs;
     double mixture[DIRECTIONS];
 };
 
@@ -201,7 +201,7 @@ static i64 row_length(const struct init_plan *p, i64 length)
 }
 
 /* Shows media as often as the constants say, texts as often, but at most as many positions of them
- * as of media if the run is full. Then a factor for all fills the least steps, or fits the most. */
+ * as of media if the run is full. Then a factor for all fills the least steps, by epochs, or fits the most. */
 static void choose_mixture(struct init_plan *p)
 {
     static const struct {
@@ -238,7 +238,8 @@ static void choose_mixture(struct init_plan *p)
     run += times * words;
     double factor = fmin(fmax(run, least), most) / run;
     for (int d = 0; d < DIRECTIONS; d++)
-        p->mixture[d] *= factor;
+        p->mixture[d] *= fmin(factor, 1);
+    p->epochs = fmax(factor, 1);
     p->run_positions = run * factor;
     p->steps = max_i64(1, (i64)(p->run_positions / step));
     p->steps = p->steps > 100 ? p->steps / 50 * 50 : p->steps;
@@ -429,7 +430,7 @@ static void put_epochs(struct buffer *out, const struct init_plan *p)
         if (p->mixture[rows[i].direction] == 0)
             continue;
         buffer_printf(out, "%s  #   %s about ", first ? "" : ",\n", rows[i].what);
-        put_times(out, p->mixture[rows[i].direction]);
+        put_times(out, p->epochs * p->mixture[rows[i].direction]);
         buffer_printf(out, " times");
         first = false;
     }
@@ -472,8 +473,10 @@ static void put_base(struct buffer *out, const struct init_plan *p)
         buffer_printf(out, "    length: %lld\n", (long long)p->length);
     if (!p->half)
         return;
-    buffer_printf(out, "\n  # %lld steps of %lld x %lld positions, one epoch of the mixture; they show\n",
-                  (long long)p->steps, (long long)p->rows, (long long)p->length);
+    buffer_printf(out, "\n  # %lld steps of %lld x %lld positions: about ", (long long)p->steps, (long long)p->rows,
+                  (long long)p->length);
+    put_times(out, p->epochs);
+    buffer_printf(out, " epochs of the mixture. They show\n");
     put_epochs(out, p);
     if (!small)
         buffer_printf(out, "  # `weft plan` estimates time and memory.\n");
@@ -502,7 +505,7 @@ static void put_base(struct buffer *out, const struct init_plan *p)
     put_mixture(out, p);
     if (p->pictures >= 0)
         buffer_printf(out, "    pack: {flip_most: 0.05}\n");
-    buffer_printf(out, "    elastic: {on: false}\n    optimizer: {lr: %g, warmup: 10}\n", p->size->lr / 3);
+    buffer_printf(out, "    elastic: {on: false}\n    optimizer: {lr: %g, warmup: -10}\n", p->size->lr / 3);
 }
 
 static void put_sft(struct buffer *out, const struct init_plan *p)
@@ -522,7 +525,7 @@ static void put_sft(struct buffer *out, const struct init_plan *p)
     buffer_printf(
         out,
         "    steps: %lld\n    batch: {rows: %lld, length: %lld, micro_rows: 2}\n    optimizer: {lr: 1e-3, warmup: "
-        "20, cautious: true}\n",
+        "-20, cautious: true}\n",
         (long long)steps, (long long)rows, (long long)p->length);
 }
 
