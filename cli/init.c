@@ -1,7 +1,7 @@
 /* weft init FOLDER...: looks at data and writes the recipe for them. The sizes come from a few rules,
  * which stand beside the constants below and, with the numbers at hand, as comments in the recipe. */
 #include "cli/cli.h"
-#include "cli/init.h"
+#include "cli/inspect.h"
 #include "data/remote/remote.h"
 #include "data/sources/source_readers.h"
 
@@ -453,26 +453,6 @@ static void put_shards_line(struct buffer *out, const struct init_plan *p)
 static void put_base(struct buffer *out, const struct init_plan *p)
 {
     bool small = p->size == sizes;
-    buffer_printf(
-        out,
-        "\n  # %lld steps of %lld x %lld positions are about one epoch of the mixture, which says how often the "
-        "run shows\n  # each sample: the data have about %.2g positions.%s\n",
-        (long long)p->steps, (long long)p->rows, (long long)p->length, p->positions,
-        small ? "" : " `weft plan` estimates time and memory.");
-    buffer_printf(out, "  base:\n    kind: pretrain\n");
-    put_shards_line(out, p);
-    buffer_printf(out, "    steps: %lld\n%s", (long long)p->steps, small ? "    heldout_rows: 0\n" : "");
-    put_batch(out, p);
-    buffer_printf(out, "    model: %s\n    optimizer: {lr: %g, %s}\n", p->size->model, p->size->lr, p->size->optimizer);
-    put_mixture(out, p);
-    if (p->pictures >= 0)
-        buffer_printf(out, "    pack: {flip_most: 0.05}\n");
-    buffer_printf(out, "\n  grid:\n    kind: grid\n    from: base\n");
-    put_shards_line(out, p);
-    if (p->length != 512)
-        buffer_printf(out, "    length: %lld\n", (long long)p->length);
-    if (!p->half)
-        return;
     buffer_printf(out, "\n  # %lld steps of %lld x %lld positions: about ", (long long)p->steps, (long long)p->rows,
                   (long long)p->length);
     put_times(out, p->epochs);
@@ -546,7 +526,7 @@ static void put_rest(struct buffer *out, const struct init_plan *p)
     buffer_printf(out, "  export:\n    kind: export\n    from: base\n  report:\n    kind: report\n");
 }
 
-void init_recipe(struct buffer *out, const struct init_data *data, i64 count, const char *run)
+static void put_recipe(struct buffer *out, const struct init_data *data, i64 count, const char *run)
 {
     struct init_plan plan;
     plan_open(&plan, data, count);
@@ -641,7 +621,7 @@ static int write_recipe(const char *out, const struct init_data *data, i64 count
 {
     struct buffer text = {0};
     char *run = run_folder(data, count);
-    init_recipe(&text, data, count, run);
+    put_recipe(&text, data, count, run);
     int status = 0;
     if (out)
         status = file_replace(out, text.data, text.length);

@@ -1,6 +1,6 @@
 /* weft init: what a folder holds. The samples are counted as the stages will read them, with the
  * splits that they will draw. Media are opened to learn their length and whether they have sound. */
-#include "cli/init.h"
+#include "cli/inspect.h"
 #include "data/formats/file_name.h"
 #include "data/sources/source_readers.h"
 #include "data/media/media.h"
@@ -11,9 +11,9 @@
 #include <string.h>
 
 /* Held-out losses and scores of fewer samples are rough: HELD_OUT_LEAST samples are held out where
- * that leaves most of the samples for training. Of kinds with few samples among many others a tenth
- * is enough. */
-enum { SHARE_USUAL = 0, SHARE_OF_KIND = 5, SHARE_OF_FEW = 7 }; /* indices of init_shares */
+ * that leaves most of the samples for training. For the sake of one kind among others, at most a fifth
+ * of all is held out. */
+enum { SHARE_USUAL = 0, SHARE_OF_KIND = 7, SHARE_OF_FEW = 7 }; /* indices of init_shares */
 const double init_shares[INIT_SHARES] = {0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4};
 /* The first media are opened, then every PROBE_EVERY-th. */
 enum { PROBE_FIRST = 200, PROBE_EVERY = 50 };

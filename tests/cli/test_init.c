@@ -202,6 +202,26 @@ static void every_kind_of_folder_gets_the_stages_it_needs(void **state)
         memory_free(all[i]);
 }
 
+/* Sizes follow from the number of positions. */
+static void larger_data_get_more_steps_and_a_sub_model(void **state)
+{
+    (void)state;
+    char *folder = new_folder("large");
+    struct buffer line = {0};
+    for (i64 i = 0; i < 60000; i++)
+        buffer_printf(&line, "Line %lld says that there are many lines, and that no two of them agree.\n",
+                      (long long)i);
+    buffer_append(&line, "", 1);
+    put(folder, "all.txt", line.data);
+    expect_recipe(folder, "bpe shards base grid half more samples routing export report");
+    expect_setting("bpe", "vocabulary", "4096");
+    expect_setting("half", "layers", "\"0,2,4-7\"");
+    expect_setting("more", "from", "\"half\"");
+    assert_true(atoll(setting_of("base", "steps")) >= 1000 && atoll(setting_of("base", "steps")) <= 2000);
+    buffer_release(&line);
+    memory_free(folder);
+}
+
 static void subtitles_and_short_clips_decide_about_windows(void **state)
 {
     (void)state;
@@ -428,6 +448,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_of_folder_gets_the_stages_it_needs),
+        cmocka_unit_test(larger_data_get_more_steps_and_a_sub_model),
         cmocka_unit_test(subtitles_and_short_clips_decide_about_windows),
         cmocka_unit_test(twenty_samples_are_held_out_where_there_are_as_many),
         cmocka_unit_test(several_folders_share_their_tokenizers),
