@@ -286,7 +286,7 @@ static void put_data(struct buffer *out, const struct init_data *d, u32 kinds)
     buffer_printf(out, "    data: ");
     put_path(out, d->path);
     buffer_printf(out, "\n");
-    if (d->validation != 0 && d->validation != init_shares[0])
+    if (!d->names_splits && d->validation != init_shares[0])
         buffer_printf(out, "    validation: %g\n", d->validation);
     for (int m = 0; m < MODALITIES; m++)
         if (kinds >> m & 1 && d->probes[m].opened)

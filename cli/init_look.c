@@ -164,35 +164,50 @@ static void see_files(struct init_look_run *run, const struct source *source)
 
 /* ---- The share to hold out ---- */
 
+static i64 drawn(const struct init_data *data, i64 share)
+{
+    i64 sum = 0;
+    for (int k = 0; k < OUTCOMES; k++)
+        sum += data->kinds[k].held_out[share];
+    return sum;
+}
+
 static bool is_enough(const struct init_data *data, i64 share)
 {
-    i64 all = 0;
-    bool enough = true;
+    bool enough = drawn(data, share) >= HELD_OUT_LEAST;
     for (int k = 0; k < OUTCOMES; k++) {
         const struct init_kind *kind = &data->kinds[k];
-        all += kind->held_out[share];
         if (share < SHARE_OF_KIND && init_shares[SHARE_OF_KIND] * (double)kind->samples >= HELD_OUT_LEAST)
             enough = enough && kind->held_out[share] >= HELD_OUT_LEAST;
     }
-    return enough && all >= HELD_OUT_LEAST;
+    return enough;
 }
 
+/* True if each kind keeps a sample to train on. */
+static bool leaves_some(const struct init_data *data, i64 share)
+{
+    for (int k = 0; k < OUTCOMES; k++)
+        if (data->kinds[k].samples && data->kinds[k].held_out[share] == data->kinds[k].samples)
+            return false;
+    return true;
+}
+
+/* Of too few samples a fifth, or the first share above it that draws any. */
 static double choose_share(const struct init_data *data)
 {
-    i64 samples = 0, share = SHARE_USUAL;
+    i64 samples = 0, share = SHARE_USUAL, last = INIT_SHARES - 1;
     for (int k = 0; k < OUTCOMES; k++)
         samples += data->kinds[k].samples;
-    if (init_shares[INIT_SHARES - 1] * (double)samples >= HELD_OUT_LEAST) {
-        while (share < INIT_SHARES - 1 && !is_enough(data, share))
+    if (init_shares[last] * (double)samples >= HELD_OUT_LEAST) {
+        while (share < last && !is_enough(data, share))
             share++;
-        return init_shares[share];
+    } else {
+        for (share = SHARE_OF_FEW; share < last && drawn(data, share) == 0;)
+            share++;
     }
-    /* Too few: a fifth, or the first share above it that draws any sample. */
-    for (share = SHARE_OF_FEW; share < INIT_SHARES - 1; share++)
-        for (int k = 0; k < OUTCOMES; k++)
-            if (data->kinds[k].held_out[share])
-                return init_shares[share];
-    return init_shares[share];
+    while (share > 0 && !leaves_some(data, share))
+        share--;
+    return leaves_some(data, share) ? init_shares[share] : 0;
 }
 
 /* ---- All of it ---- */
@@ -210,6 +225,14 @@ static void drop_unreadable(struct init_data *data)
         data->kinds[BECOMES_IDS + m] = (struct init_kind){0};
         data->alone[m] = 0;
     }
+}
+
+static bool has_samples(const struct init_data *data)
+{
+    for (int k = 0; k < OUTCOMES; k++)
+        if (k != BECOMES_IDS && data->kinds[k].samples)
+            return true;
+    return false;
 }
 
 static int refuse_nothing(const struct init_data *data)
@@ -255,19 +278,16 @@ int init_look(struct init_data *out, const char *path)
     if (!source)
         return -1;
     int status = source_visit(source, &(struct sample_visitor){&run, see_sample, see_bad});
-    if (status == 0)
+    if (status == 0) {
         see_files(&run, source);
+        drop_unreadable(out);
+        out->validation = out->names_splits ? 0 : choose_share(out);
+        status = has_samples(out) ? 0 : refuse_nothing(out);
+    }
     if (status == 0)
         source_log(source);
     source_close(source);
-    if (status < 0)
-        return -1;
-    drop_unreadable(out);
-    out->validation = out->names_splits ? 0 : choose_share(out);
-    for (int k = 0; k < OUTCOMES; k++)
-        if (k != BECOMES_IDS && out->kinds[k].samples)
-            return 0;
-    return refuse_nothing(out);
+    return status;
 }
 
 void init_data_release(struct init_data *data)
@@ -287,6 +307,8 @@ i64 init_held_out(const struct init_data *data, enum outcome outcome)
     i64 share = 0;
     if (data->names_splits)
         return kind->named[SPLIT_VALIDATION];
+    if (data->validation == 0)
+        return 0;
     while (share < INIT_SHARES - 1 && init_shares[share] < data->validation)
         share++;
     return kind->held_out[share];

@@ -72,7 +72,7 @@ struct init_data { /* what a folder, file or address holds */
     i64 alone[MODALITIES];       /* media without a caption */
     i64 inside[MODALITIES];      /* in conversations and documents */
     char *prompts[INIT_PROMPTS]; /* beginnings of texts, or NULL */
-    double validation;           /* share to draw; 0: names decide */
+    double validation;           /* share to draw; 0: none, or names decide */
 };
 /* Reads all samples and opens some of the media. -1 and a message if nothing can be trained on. */
 int init_look(struct init_data *out, const char *path);
