@@ -662,7 +662,7 @@ char *sft_stage_absent(const void *settings)
     for (i64 i = 0; i < shards.sample_count && !found; i++)
         found = shards_sample(&shards, i).direction == DIRECTION_CHAT;
     shards_close(&shards);
-    return found ? NULL
+    return found                         ? NULL
            : data_lines(s->data.all) > 1 ? string_copy("the shards hold no conversations")
                                          : string_format("%s holds no conversations", s->data.all);
 }
