@@ -42,6 +42,15 @@ static int probe_bytes(struct init_probe *probe, enum modality kind, const struc
         clip_release(&picture);
         return 0;
     }
+    struct sound beginning;
+    double height, width;
+    if (kind == MODALITY_VIDEO && clip_shown_size(&height, &width, file->data, file->bytes, name, NULL) < 0)
+        return -1;
+    if (kind == MODALITY_AUDIO) {
+        if (sound_read_most(&beginning, file->data, file->bytes, name, 0, 1) < 0)
+            return -1;
+        sound_release(&beginning);
+    }
     if (media_seconds(&seconds, file->data, file->bytes, name) < 0)
         return -1;
     if (kind == MODALITY_VIDEO)
