@@ -102,6 +102,7 @@ int command_export(int argc, char **argv);
 int command_routing(int argc, char **argv);
 int command_grid(int argc, char **argv);
 int command_reconstruct(int argc, char **argv);
+int command_init(int argc, char **argv);
 int command_inspect(int argc, char **argv);
 int command_verify(int argc, char **argv);
 int command_run(int argc, char **argv);

@@ -1,7 +1,7 @@
 /* weft inspect PATH: describes a file or folder and verifies it. */
 #include "data/formats/file_name.h"
 #include "cli/cli.h"
-#include "cli/inspect.h"
+#include "cli/inspect/inspect.h"
 #include "core/temporary.h"
 #include "data/shards/shards.h"
 #include "data/sources/sources.h"
@@ -86,23 +86,34 @@ static bool has_tokenizer(const char *path)
     return file != NULL;
 }
 
-static struct json *inspect_folder(const char *path, const struct inspect_options *wanted)
+static const char *folder_kind(const char *path)
 {
-    bool verify = wanted->verify;
     if (has_file(path, "weft/state.json") || holds_steps(path))
-        return inspect_checkpoint(path);
+        return "checkpoints";
     if (has_file(path, "shards.json") || has_file(path, "index"))
-        return inspect_shards(path, verify);
+        return "shards";
     if (has_file(path, "config.json") || has_file(path, "model.safetensors") ||
         has_file(path, "model.safetensors.index.json"))
-        return is_media_tokenizer(path) ? inspect_media_tokenizer(path, verify) : inspect_model(path, verify);
+        return is_media_tokenizer(path) ? "media tokenizer" : "model";
     if (has_tokenizer(path))
-        return inspect_tokenizer(path);
+        return "tokenizer";
     if (has_file(path, "run.json"))
-        return inspect_run(path);
-    if (shard_folders_exist(path))
-        return inspect_shard_folders(path, verify);
-    return inspect_others(path, wanted);
+        return "run";
+    return shard_folders_exist(path) ? "folder of shard folders" : "data";
+}
+
+static struct json *inspect_folder(const char *path, const struct inspect_options *wanted)
+{
+    const char *kind = folder_kind(path);
+    bool verify = wanted->verify;
+    return strcmp(kind, "checkpoints") == 0               ? inspect_checkpoint(path)
+           : strcmp(kind, "shards") == 0                  ? inspect_shards(path, verify)
+           : strcmp(kind, "media tokenizer") == 0         ? inspect_media_tokenizer(path, verify)
+           : strcmp(kind, "model") == 0                   ? inspect_model(path, verify)
+           : strcmp(kind, "tokenizer") == 0               ? inspect_tokenizer(path)
+           : strcmp(kind, "run") == 0                     ? inspect_run(path)
+           : strcmp(kind, "folder of shard folders") == 0 ? inspect_shard_folders(path, verify)
+                                                          : inspect_others(path, wanted);
 }
 
 static bool is_gguf(const char *path)
@@ -127,6 +138,15 @@ static bool is_list(const char *path)
     bool found = at < view.bytes && view.data[at] == '[';
     file_unmap(&view);
     return found;
+}
+
+const char *inspect_kind(const char *path)
+{
+    if (is_address(path))
+        return "data";
+    if (file_is_directory(path))
+        return folder_kind(path);
+    return name_ends_with(path, ".json") ? (is_list(path) ? "data" : "tokenizer") : source_reads(path) ? "data" : NULL;
 }
 
 static struct json *inspect_file(const char *path, const struct inspect_options *wanted)

@@ -1,5 +1,5 @@
 /* weft inspect: shards, media, recipes and runs. */
-#include "cli/inspect.h"
+#include "cli/inspect/inspect.h"
 #include "cli/stages.h"
 #include "data/stream/stream.h"
 #include "data/media/media.h"
@@ -285,7 +285,10 @@ static void add_stage(struct json *stages, const char *directory, const char *na
         struct json *row = json_object();
         json_set(row, "stage", json_of_string(name));
         json_set(row, "kind", json_of_string(json_string(json_get(identity, "kind"), "?")));
-        json_set(row, "state", json_of_string(path == done ? "done" : "cut short"));
+        json_set(row, "state",
+                 json_of_string(path != done             ? "cut short"
+                                : json_get(j, "skipped") ? "skipped"
+                                                         : "done"));
         json_push(stages, row);
     }
     json_free(j);

@@ -1,6 +1,6 @@
 /* weft inspect: models, checkpoints, tokenizers with weights, and safetensors files. */
 #include "cli/cli.h"
-#include "cli/inspect.h"
+#include "cli/inspect/inspect.h"
 #include "core/safetensors.h"
 #include "tokenizers/audio/audio.h"
 #include "tokenizers/text/text.h"

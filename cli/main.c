@@ -7,6 +7,7 @@
 #include <string.h>
 
 const struct command commands[] = {
+    {"init", "DATA... [-o FILE]", "look at folders of data and write the recipe for them", command_init},
     {"run", "RECIPE [STAGE...] [STAGE.key=value...]", "run the stages of a recipe in order", command_run, true},
     {"tokenize", "MODEL|TOKENIZER [--decode] [--plain] [-o DIR]", "encode text to ids or decode ids (JSON lines)",
      command_tokenize},

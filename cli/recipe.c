@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS_MOST = 64 };
+enum { WORDS_MOST = 64, STAGE_LACKS = 1 };
 static const char *const kind_key[] = {"kind", NULL};
 
 struct recipe_word { /* parts of STAGE.key=value */
@@ -185,7 +185,8 @@ static int unknown_reference(const struct recipe *r, const char *reference, cons
     return -1;
 }
 
-/* Calls `visit` with each line of a setting and stores the line that `visit` leaves. */
+/* Calls `visit` with each line of a setting and stores the line that `visit` leaves, if it is not
+ * empty. */
 static int each_reference(struct recipe *r, struct recipe_stage *s, const struct setting *row,
                           int (*visit)(struct recipe *r, struct recipe_stage *s, const struct setting *row,
                                        char **line))
@@ -198,13 +199,14 @@ static int each_reference(struct recipe *r, struct recipe_stage *s, const struct
             size_t length = strcspn(at, "\n");
             char *line = string_format("%.*s", (int)length, at);
             status = visit(r, s, row, &line);
-            buffer_printf(&out, "%s%s", out.length ? "\n" : "", line);
+            if (*line)
+                buffer_printf(&out, "%s%s", out.length ? "\n" : "", line);
             memory_free(line);
             at += length + (at[length] == '\n');
         }
-        if (status == 0 && out.length) {
+        if (status == 0 && *lines && **lines) {
             memory_free(*lines);
-            *lines = string_copy(out.data);
+            *lines = string_copy(out.length ? out.data : "");
         }
         buffer_release(&out);
     }
@@ -325,19 +327,29 @@ void recipe_close(struct recipe *r)
     *r = (struct recipe){0};
 }
 
+/* Returns 0, -1 and a message, or STAGE_LACKS if the stage was skipped. Its data do not enter the
+ * digest: it is without output whatever they hold. */
 static int hash_stage_output(struct json *inputs, const struct recipe *r, const struct recipe_stage *from,
                              const char *reference)
 {
     char *done = string_format("%s/%s/done.json", r->run, from->name);
     struct json *j = file_exists(done) ? json_load(done) : NULL;
     const char *hash = json_string(json_get(j, "hash"), NULL);
+    bool skipped = json_get(j, "skipped") != NULL;
     if (hash)
-        json_set(inputs, reference, json_of_string(hash));
+        json_set(inputs, reference, json_of_string(skipped ? "skipped" : hash));
     else
         error_set("it reads %s, which is not done: run that stage first", reference);
     json_free(j);
     memory_free(done);
-    return hash ? 0 : -1;
+    return !hash ? -1 : skipped ? STAGE_LACKS : 0;
+}
+
+/* True for a setting that names a tokenizer and may be empty. */
+static bool is_optional_tokenizer(const struct recipe_stage *s, const struct setting *row)
+{
+    return strcmp(s->kind->name, "prepare") == 0 && row->type == SETTING_REFERENCE && row->fallback &&
+           *row->fallback == 0;
 }
 
 /* Digest of an input; for `prepare`, of its part of the data. */
@@ -382,9 +394,12 @@ static int resolve_one(struct recipe *r, struct recipe_stage *s, const struct se
     if (is_path(*reference))
         return hash_path(r, s, row, *reference);
     struct recipe_stage *from = find_stage(r, *reference, strcspn(*reference, "/"));
-    if (hash_stage_output(s->inputs, r, from, *reference))
+    int status = hash_stage_output(s->inputs, r, from, *reference);
+    if (status < 0)
         return -1;
-    char *resolved = path_join(r->run, *reference);
+    if (status == STAGE_LACKS && !is_optional_tokenizer(s, row))
+        s->lacks = from->name;
+    char *resolved = status == STAGE_LACKS ? string_copy("") : path_join(r->run, *reference);
     memory_free(*reference);
     *reference = resolved;
     return 0;
@@ -394,6 +409,7 @@ int recipe_resolve(struct recipe *r, struct recipe_stage *s)
 {
     json_free(s->inputs);
     s->inputs = json_object();
+    s->lacks = NULL;
     for (const struct setting *row = s->kind->table; row->key; row++)
         if (each_reference(r, s, row, resolve_one))
             return error_prefix("%s: stage %s, %s", r->path, s->name, row->key);

@@ -246,8 +246,9 @@ static int refuse_foreign(const char *folder)
                      folder);
 }
 
-/* Returns SKIPPED if the stage is finished with the same identity, apart from a missing stage seed
- * in older ones. An outdated folder is removed with --redo and refused otherwise. */
+/* Returns SKIPPED if the stage is finished, or was skipped, with the same identity, apart from a
+ * missing stage seed in older ones. An outdated folder is removed with --redo, or if the stage was
+ * skipped, and refused otherwise. */
 static int check_finished(const struct runner *run, const char *folder, const struct json *identity,
                           const struct recipe_stage *s)
 {
@@ -260,12 +261,17 @@ static int check_finished(const struct runner *run, const char *folder, const st
     buffer_append(&names, "", 0);
     if (was)
         compare_identities(&names, was, identity, s, run->recipe.run);
-    if (status == 0 && was && names.length == 0 && !s->kind->each_time)
+    anew |= json_get(done, "skipped") != NULL; /* tried again once its settings or inputs differ */
+    if (status == 0 && was && names.length == 0 && !s->kind->each_time && !(run->redo && json_get(done, "skipped")))
         status = SKIPPED;
     else if (status == 0 && file_exists(folder) && !file_exists(path))
         status = refuse_foreign(folder);
     else if (status == 0 && file_exists(folder))
         status = anew ? directory_remove(folder) : refuse_change(folder, was, identity, names.data);
+    if (status == SKIPPED && json_get(done, "skipped"))
+        log_info("%s: skipped: %s", s->name, json_string(json_get(done, "skipped"), ""));
+    else if (status == SKIPPED)
+        log_info("%s: done before", s->name);
     buffer_release(&names);
     json_free(done);
     memory_free(path);
@@ -355,13 +361,16 @@ static int open_partial(struct runner *run, const char *folder, const struct jso
     return status;
 }
 
-static int finish(const char *partial, const char *folder, const struct json *identity)
+/* skipped: why the stage made nothing, or NULL. */
+static int finish(const char *partial, const char *folder, const struct json *identity, const char *skipped)
 {
     char *path = path_join(partial, "done.json"), hash[20];
     struct json *done = json_object();
     hash_of(hash, identity);
     json_set(done, "hash", json_of_string(hash));
     json_set(done, "identity", json_copy(identity));
+    if (skipped)
+        json_set(done, "skipped", json_of_string(skipped));
     int status = json_save(path, done);
     if (status == 0)
         status = directory_replace(partial, folder);
@@ -439,13 +448,21 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
     if (file_check_there(run->lock, partial)) /* whatever failed because of that */
         return -1;
     if (status == 0)
-        status = finish(partial, folder, identity);
+        status = finish(partial, folder, identity, NULL);
     if (status < 0)
         remove_empty_partial(partial);
     log_timing(run, s, clock_s() - begin, stage.peak_gflops, status == 0);
     if (status == 0)
         log_info("%s: done in %.0f s", s->name, clock_s() - begin);
     return status;
+}
+
+/* Why the stage has nothing to do (memory_free), or NULL. */
+static char *reason_to_skip(const struct recipe_stage *s)
+{
+    if (s->lacks)
+        return string_format("it reads %s, which was skipped", s->lacks);
+    return s->kind->absent ? s->kind->absent(s->settings) : NULL;
 }
 
 /* Returns 0 if the stage is due, with its partial folder open, or SKIPPED. */
@@ -455,16 +472,18 @@ static int begin_stage(struct runner *run, const struct recipe_stage *s, const c
     int status = file_check_there(run->folder, run->recipe.run);
     if (status == 0)
         status = check_finished(run, folder, identity, s);
-    if (status == 0) {
-        log_info("%s: %s", s->name, s->kind->help);
-        status = open_partial(run, partial, identity, s);
-        if (status == 0) /* another process may have finished the stage before this one had the lock */
-            status = check_finished(run, folder, identity, s);
-        if (status == SKIPPED)
-            directory_remove(partial);
-    }
+    if (status)
+        return status;
+    char *why = reason_to_skip(s);
+    log_info("%s: %s%s", s->name, why ? "skipped: " : "", why ? why : s->kind->help);
+    status = open_partial(run, partial, identity, s);
+    if (status == 0) /* another process may have finished the stage before this one had the lock */
+        status = check_finished(run, folder, identity, s);
     if (status == SKIPPED)
-        log_info("%s: done before", s->name);
+        directory_remove(partial);
+    if (status == 0 && why)
+        status = finish(partial, folder, identity, why) < 0 ? -1 : SKIPPED;
+    memory_free(why);
     return status;
 }
 

@@ -2,7 +2,7 @@
  * at the start: the remains of an interrupted call are removed. The program ends with all processes
  * that it started. */
 #include "cli/stage_command.h"
-#include "cli/supervised.h"
+#include "core/supervised.h"
 
 #include <string.h>
 #include <unistd.h>

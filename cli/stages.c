@@ -26,21 +26,22 @@ static int run_dedup(const void *settings, const struct stage *stage)
     {                                                                                                                  \
         name, help, table, sizeof(struct type), run, work                                                              \
     }
-#define TOKENIZER(name, help, stem, work)                                                                              \
+#define TOKENIZER(name, help, stem, work, ...)                                                                         \
     {                                                                                                                  \
         "tokenizer-" name, help, stem##_stage_table, sizeof(struct stem##_settings), stem##_stage, work,               \
-            .sizes = stem##_stage_sizes                                                                                \
+            .sizes = stem##_stage_sizes, __VA_ARGS__                                                                   \
     }
 const struct stage_kind stage_kinds[] = {
     KIND("command", "run a program", command_table, command_settings, command_stage, LIGHT),
-    TOKENIZER("text", "train byte-level BPE", text, LIGHT),
-    TOKENIZER("vision", "train the vision tokenizer", vision, HEAVY),
-    TOKENIZER("audio", "train the audio tokenizer", audio, HEAVY),
+    TOKENIZER("text", "train byte-level BPE", text, LIGHT, .absent = NULL),
+    TOKENIZER("vision", "train the vision tokenizer", vision, HEAVY, .absent = vision_stage_absent),
+    TOKENIZER("audio", "train the audio tokenizer", audio, HEAVY, .absent = audio_stage_absent),
     KIND("prepare", "encode media and text into shards", prepare_table, prepare_settings, run_prepare, LIGHT),
     KIND("dedup", "remove duplicates across several folders of shards", dedup_table, dedup_settings, run_dedup, LIGHT),
     {"pretrain", "train the backbone", pretrain_table, sizeof(struct pretrain_settings), pretrain_stage, ON_RANKS,
      .check = pretrain_check_settings},
-    KIND("sft", "supervised fine-tuning on conversations", sft_table, pretrain_settings, sft_stage, ON_RANKS),
+    {"sft", "supervised fine-tuning on conversations", sft_table, sizeof(struct pretrain_settings), sft_stage, ON_RANKS,
+     .absent = sft_stage_absent},
     KIND("rl", "reinforcement learning on verifiable rewards", rl_table, rl_settings, rl_stage, HEAVY),
     KIND("eval", "measure rewards on prompts, or held-out loss on shards", eval_table, eval_settings, eval_stage,
          LIGHT),

@@ -24,6 +24,9 @@ struct stage_kind {
     /* Checks the settings as soon as a recipe is read; references are not resolved. May be NULL. */
     int (*check)(const void *settings);
     int (*sizes)(struct token_sizes *sizes, const void *settings); /* sizes of the tokenizer that the stage makes */
+    /* Why the stage has nothing to do, since its data hold nothing of its medium (memory_free);
+     * NULL if they may. Such a stage is skipped. NULL: the kind always runs. */
+    char *(*absent)(const void *settings);
 };
 extern const struct stage_kind stage_kinds[];               /* ends with a NULL name */
 const struct stage_kind *stage_kind_find(const char *name); /* NULL if there is none */
@@ -36,7 +39,8 @@ struct recipe_stage {
     struct json *resolved; /* settings as JSON, with references as written; stored and hashed */
     struct json *inputs;   /* reference -> digest of its contents; filled when the stage is due */
     bool selected;
-    bool hides; /* a URL had a query after `?`, which is not in the settings */
+    bool hides;        /* a URL had a query after `?`, which is not in the settings */
+    const char *lacks; /* a skipped stage that it reads, so that it is skipped as well; or NULL */
 };
 struct recipe {
     struct yaml *document;
@@ -52,5 +56,7 @@ struct recipe {
  * stage names all stages are selected. 0, or -1 and a message. */
 int recipe_open(struct recipe *recipe, const char *path, const char *const *words, int word_count);
 void recipe_close(struct recipe *recipe);
-int recipe_resolve(struct recipe *recipe, struct recipe_stage *stage); /* resolves references, digests inputs */
+/* Resolves references and digests inputs. A reference to a skipped stage becomes empty if it is an
+ * optional tokenizer; otherwise `lacks` names that stage. */
+int recipe_resolve(struct recipe *recipe, struct recipe_stage *stage);
 #endif

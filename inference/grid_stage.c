@@ -66,13 +66,15 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
 
 /* ---- Measuring ---- */
 
-static int measure_point(struct grid_point *point, struct model *model, const struct grid_settings *s)
+static int measure_point(struct grid_point *point, struct model *model, const struct grid_settings *s, bool first)
 {
     struct heldout h;
     double weights[TARGETS];
     int status = heldout_measure(&h, model, &point->sub, s->data, s->split, s->length, s->rows);
     if (status)
         return status;
+    if (first)
+        heldout_warn(&h, s->split, s->length);
     loss_weights_load(weights, s->from);
     for (int kind = 0; kind < TARGETS; kind++)
         point->loss[kind] = heldout_mean(&h, kind);
@@ -88,7 +90,7 @@ static int measure_points(struct grid_result *out, struct model *model, const st
     out->count = elastic_grid(out->points, GRID_MOST, &out->memory, model);
     progress_init(&bar, "sub-models", out->count);
     for (i64 i = 0; i < out->count && status == 0; i++) {
-        status = measure_point(&out->points[i], model, s);
+        status = measure_point(&out->points[i], model, s, i == 0);
         progress_update(&bar, i + 1, "%s", out->points[i].name);
     }
     progress_close(&bar);

@@ -1,6 +1,7 @@
 /* The summary that a run prints at its end. */
 #include "report/report.h"
 
+#include "report/html.h"
 #include "report/run.h"
 
 #include <math.h>
@@ -103,15 +104,71 @@ static const char *stage_of_kind(const struct run *run, const char *kind)
     return NULL;
 }
 
+static const struct {
+    const char *kind, *rest;
+} media_commands[] = {{"image", "--to image --greedy -o picture.png"},
+                      {"video", "--to video --greedy -o clip.mp4"},
+                      {"audio", "--to audio -o sound.wav"}};
+
+/* A short caption from which the stage `generate` made a medium of that kind (memory_free). NULL:
+ * the run made none, so its model may be unable to. */
+static char *caption_of(const struct run *run, const char *kind)
+{
+    const char *stage = stage_of_kind(run, "generate");
+    struct json *samples = stage ? stage_json(run_find(run, stage), "samples.json") : NULL;
+    char *set = string_format("train/%s", kind), *caption = NULL;
+    const struct json *shown = json_get(json_get(samples, set), "shown");
+    for (i64 i = 0; i < json_count(shown); i++) {
+        const char *text = json_string(json_get(json_at(shown, i), "text"), "");
+        if (!strchr(text, '\n') && (!caption || strlen(text) < strlen(caption))) {
+            memory_free(caption);
+            caption = string_copy(text);
+        }
+    }
+    json_free(samples);
+    memory_free(set);
+    return caption;
+}
+
+/* A prompt that the stage `generate` continued (memory_free), or a word. */
+static char *prompt_of(const struct run *run)
+{
+    const char *stage = stage_of_kind(run, "generate");
+    struct json *samples = stage ? stage_json(run_find(run, stage), "samples.json") : NULL;
+    char *prompt = string_copy(json_string(json_get(json_at(json_get(samples, "text"), 0), "prompt"), "Once"));
+    json_free(samples);
+    return prompt;
+}
+
+/* Prompts are captions of the run's own samples. Without any, text is continued. */
 static void log_next_commands(const struct run *run)
 {
-    const char *base = stage_of_kind(run, "pretrain"), *shards = stage_of_kind(run, "prepare");
+    const char *base = stage_of_kind(run, "pretrain"), *shards = stage_of_kind(run, "prepare"), *label = "try:     ";
     if (!base)
         return;
-    log_info("try:     weft generate %s/%s --prompt \"red apple\" --to image --greedy -o apple.png", run->path, base);
-    log_info("         weft generate %s/%s --prompt \"seven\" --to audio -o seven.wav", run->path, base);
+    for (i64 i = 0; i < COUNT_OF(media_commands); i++) {
+        char *caption = caption_of(run, media_commands[i].kind);
+        struct buffer prompt = {0};
+        if (caption) {
+            shell_word(&prompt, caption);
+            log_info("%sweft generate %s/%s --prompt %s %s", label, run->path, base, prompt.data,
+                     media_commands[i].rest);
+            label = "         ";
+        }
+        buffer_release(&prompt);
+        memory_free(caption);
+    }
+    if (*label == 't') {
+        char *start = prompt_of(run);
+        struct buffer prompt = {0};
+        shell_word(&prompt, start);
+        log_info("%sweft generate %s/%s --prompt %s", label, run->path, base, prompt.data);
+        label = "         ";
+        buffer_release(&prompt);
+        memory_free(start);
+    }
     if (shards)
-        log_info("         weft grid %s/%s --data %s/%s", run->path, base, run->path, shards);
+        log_info("%sweft grid %s/%s --data %s/%s", label, run->path, base, run->path, shards);
 }
 
 int report_log(const char *path, const char *page)
@@ -125,7 +182,12 @@ int report_log(const char *path, const char *page)
             buffer_printf(&made, "%s%s", made.length ? ", " : "", run.stages[i].name);
         }
     if (status == 0) {
+        struct buffer skipped = {0};
+        run_put_skipped(&skipped, &run);
         log_info("made:    %s in %s", made.length ? made.data : "nothing yet", path);
+        if (skipped.length)
+            log_info("skipped: %s", skipped.data);
+        buffer_release(&skipped);
         log_info("look at: %s", page);
         log_next_commands(&run);
     }

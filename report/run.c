@@ -79,6 +79,11 @@ static bool add_stage(struct run *run, const char *name, const char *folder, boo
     struct json *about = load(folder, finished ? "done.json" : "identity.json");
     if (!about)
         return false;
+    if (finished && json_get(about, "skipped")) {
+        json_set(run->skipped, name, json_copy(json_get(about, "skipped")));
+        json_free(about);
+        return true;
+    }
     s.identity = json_copy(finished ? json_get(about, "identity") : about);
     if (!finished && strcmp(stage_kind(&s), "report") == 0) { /* the report being written now */
         json_free(about);
@@ -159,7 +164,7 @@ static char *last_part(const char *path)
 
 int run_open(struct run *run, const char *path)
 {
-    *run = (struct run){.path = string_copy(path), .name = last_part(path)};
+    *run = (struct run){.path = string_copy(path), .name = last_part(path), .skipped = json_object()};
     char *file = path_join(path, "run.json");
     int status = file_exists(file) ? 0 : error_set("%s: no run.json there: expected the folder of a run", path);
     run->about = status ? NULL : load(path, "run.json");
@@ -179,10 +184,18 @@ void run_close(struct run *run)
         memory_free(s->folder);
     }
     json_free(run->about);
+    json_free(run->skipped);
     memory_free(run->stages);
     memory_free(run->path);
     memory_free(run->name);
     *run = (struct run){0};
+}
+
+void run_put_skipped(struct buffer *out, const struct run *run)
+{
+    struct json_iterator it;
+    for (bool more = json_first(&it, run->skipped); more; more = json_next(&it, run->skipped))
+        buffer_printf(out, "%s%s (%s)", out->length ? ", " : "", it.key, json_string(it.value, ""));
 }
 
 const struct run_stage *run_find(const struct run *run, const char *name)

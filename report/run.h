@@ -25,9 +25,13 @@ struct run {
     struct json *about; /* run.json */
     struct run_stage *stages;
     i64 count;
+    /* Stages without anything to do, which made nothing: name -> reason. They are not in `stages`. */
+    struct json *skipped;
 };
 int run_open(struct run *run, const char *path); /* -1 and a message: not a run folder */
 void run_close(struct run *run);
+/* Appends "NAME (REASON), .." of the skipped stages. */
+void run_put_skipped(struct buffer *out, const struct run *run);
 const struct run_stage *run_find(const struct run *run, const char *name); /* NULL if there is none */
 
 const char *stage_kind(const struct run_stage *stage); /* "" if unknown */

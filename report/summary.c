@@ -40,6 +40,14 @@ static void put_results(struct page *p, const struct run *run)
     buffer_printf(&p->html, ".");
     if (unfinished)
         buffer_printf(&p->html, " %lld stage%s not finished.", (long long)unfinished, unfinished > 1 ? "s are" : " is");
+    if (json_count(run->skipped)) {
+        struct buffer skipped = {0};
+        run_put_skipped(&skipped, run);
+        html_text(&p->html, " Skipped: ");
+        html_text(&p->html, skipped.data);
+        buffer_printf(&p->html, ".");
+        buffer_release(&skipped);
+    }
     if (json_get(run->about, "precision")) {
         buffer_printf(&p->html, " Arithmetic in ");
         html_text(&p->html, json_string(json_get(run->about, "precision"), ""));

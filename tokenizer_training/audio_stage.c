@@ -1,5 +1,6 @@
 #include "tokenizer_training/audio_step.h"
 #include "tokenizer_training/memory_estimate.h"
+#include "data/sources/media_list.h"
 
 #define ROW(member, ...) SETTING(struct audio_settings, member, __VA_ARGS__)
 const struct setting audio_stage_table[] = {
@@ -39,7 +40,12 @@ static int load_media(struct audio_media *train, struct audio_media *held_out, c
         status = error_set("%s: no recordings to train with", s->data);
     from.split = SPLIT_VALIDATION;
     from.says = false;
-    return status ? status : audio_media_load(held_out, &from, &request);
+    if (status == 0)
+        status = audio_media_load(held_out, &from, &request);
+    if (status == 0 && held_out->count < HELD_OUT_LEAST)
+        log_warn("%s: %lld held-out recordings are fewer than %d: figures of new recordings say little", s->data,
+                 (long long)held_out->count, HELD_OUT_LEAST);
+    return status;
 }
 
 /* ---- running ---- */
@@ -115,4 +121,12 @@ int audio_stage_sizes(struct token_sizes *sizes, const void *settings)
     sizes->levels = s->config.levels;
     sizes->codes = s->config.codes;
     return 0;
+}
+
+char *audio_stage_absent(const void *settings)
+{
+    const struct audio_settings *s = settings;
+    if (!media_are_absent(s->data, &s->columns, 1u << MODALITY_AUDIO | (s->films ? 1u << MODALITY_VIDEO : 0)))
+        return NULL;
+    return string_format("%s holds no sounds%s", s->data, s->films ? " and no clips" : "");
 }

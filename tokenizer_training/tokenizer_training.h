@@ -22,7 +22,8 @@
 #include "train/train.h"
 
 /* NAME_stage_sizes adds the sizes that the tokenizer will have, before it is trained. Returns -1
- * and a message. */
+ * and a message. NAME_stage_absent returns why the stage has nothing to do: its data hold no medium
+ * of its kind (memory_free); NULL if they may hold one. */
 
 /* ---- Text ---- */
 /* The stage `tokenizer-text`: trains byte-level BPE on the texts of a folder and
@@ -71,6 +72,7 @@ struct vision_settings {
 extern const struct setting vision_stage_table[];
 int vision_stage(const void *settings, const struct stage *stage);
 int vision_stage_sizes(struct token_sizes *sizes, const void *settings);
+char *vision_stage_absent(const void *settings);
 
 /* ---- Audio ---- */
 /* The stage `tokenizer-audio`: trains the audio tokenizer. Only the report uses transcripts. Writes
@@ -93,5 +95,6 @@ struct audio_settings {
 extern const struct setting audio_stage_table[];
 int audio_stage(const void *settings, const struct stage *stage);
 int audio_stage_sizes(struct token_sizes *sizes, const void *settings);
+char *audio_stage_absent(const void *settings);
 
 #endif

@@ -1,5 +1,6 @@
 #include "tokenizer_training/memory_estimate.h"
 #include "tokenizer_training/vision_step.h"
+#include "data/sources/media_list.h"
 
 #define ROW(member, ...) SETTING(struct vision_settings, member, __VA_ARGS__)
 const struct setting vision_stage_table[] = {
@@ -117,7 +118,11 @@ static int load_media(struct vision_media *train, struct vision_media *held_out,
         shapes_in_use(&request.shapes[1], train, true);
     from.split = SPLIT_VALIDATION;
     from.says = false;
-    return vision_media_load(held_out, &from, &request);
+    status = vision_media_load(held_out, &from, &request);
+    if (status == 0 && total(held_out) < HELD_OUT_LEAST)
+        log_warn("%s: %lld held-out pictures and clips are fewer than %d: figures of new media say little", s->data,
+                 (long long)total(held_out), HELD_OUT_LEAST);
+    return status;
 }
 
 /* ---- configuration ---- */
@@ -282,4 +287,12 @@ int vision_stage_sizes(struct token_sizes *sizes, const void *settings)
     sizes->cell_features = s->channels.values[1];
     sizes->patch_values = VISION_GROUP * s->stride * s->stride * 3;
     return 0;
+}
+
+char *vision_stage_absent(const void *settings)
+{
+    const struct vision_settings *s = settings;
+    if (!media_are_absent(s->data, &s->columns, 1u << MODALITY_IMAGE | 1u << MODALITY_VIDEO))
+        return NULL;
+    return string_format("%s holds no pictures and no clips", s->data);
 }

@@ -1,6 +1,7 @@
 #include "train/heldout.h"
 
 #include "core/json.h"
+#include "data/sources/sources.h"
 #include "train/synthetic_batches.h"
 
 #include <math.h>
@@ -343,6 +344,8 @@ static int open_and_walk(struct heldout_run *w, int (*walk)(struct heldout_run *
     }
     if (pass->left_out && loader)
         *pass->left_out = loader_left_out(loader);
+    if (pass->samples && loader)
+        *pass->samples = loader_distinct_samples(loader, HELD_OUT_LEAST);
     loader_close(loader);
     return status;
 }
@@ -438,18 +441,20 @@ static int measure(struct heldout *out, struct model *model, const struct submod
                                     .device = device,
                                     .sums = step_sums_open(device)};
     double begin = clock_s();
-    i64 left_out = 0;
+    i64 left_out = 0, samples = 0;
     memset(out, 0, sizeof *out);
     counts_init(&m.counts, &model->config);
     step_sums_clear(device, m.sums);
     pass->visit = measure_batch;
     pass->context = &m;
     pass->left_out = &left_out;
+    pass->samples = &samples;
     int status = m.tokenizer ? 0 : -1;
     for (int chats = others ? CHATS_LEFT_OUT : CHATS_ALONE; chats <= CHATS_ALONE && status == 0; chats++) {
         pass->chats = (enum heldout_chats)chats;
         status = heldout_walk(pass, model, sub);
         out->left_out += left_out;
+        out->samples = samples; /* of both passes */
         if (status == 0)
             status = m.status;
     }
@@ -484,6 +489,9 @@ void heldout_warn(const struct heldout *h, const char *split, i64 length)
     if (h->left_out)
         log_warn("%s: %lld samples are longer than a row of %lld positions and were not measured", split,
                  (long long)h->left_out, (long long)length);
+    if (h->samples < HELD_OUT_LEAST)
+        log_warn("%s: %lld samples are fewer than %d: the losses say little", split, (long long)h->samples,
+                 HELD_OUT_LEAST);
 }
 
 static const char *stream_name(int stream)

@@ -18,9 +18,11 @@ struct heldout {
     double uniform[TARGETS]; /* the same of a predictor that finds each value as likely: ln of their number */
     double bytes_of_text;    /* decoded size of the targets of texts and conversations, for bits per byte */
     i64 positions, left_out; /* left_out: samples longer than a row */
+    i64 samples;             /* of the split, counted up to HELD_OUT_LEAST */
     double seconds;
 };
-void heldout_warn(const struct heldout *heldout, const char *split, i64 length); /* warns if samples were left out */
+void heldout_warn(const struct heldout *heldout, const char *split,
+                  i64 length); /* warns of samples left out, and of few */
 /* Measures rows of `length` positions from the split ("validation", "test", ...) of the shards in
  * `directory`, and then its conversations, in rows of their own. most_rows > 0 limits both and
  * draws the samples in a random order that is the same in every call; 0: all. Returns 0, -1 and a
@@ -42,8 +44,9 @@ struct heldout_pass {
     /* NULL: no visitor */
     void (*visit)(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes);
     void *context;
-    /* receives the number of samples longer than a row; may be NULL */
-    i64 *left_out;
+    /* receive the number of samples longer than a row, and of samples of the split up to
+     * HELD_OUT_LEAST; may be NULL */
+    i64 *left_out, *samples;
     enum heldout_chats chats;
 };
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub);

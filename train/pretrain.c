@@ -690,3 +690,18 @@ int sft_stage(const void *settings, const struct stage *stage)
         s.loader.mixture[d] = d == DIRECTION_CHAT ? s.loader.mixture[d] : 0;
     return run_stage(&s, stage, true);
 }
+
+char *sft_stage_absent(const void *settings)
+{
+    const struct pretrain_settings *s = settings;
+    struct shards shards;
+    if (data_has_stream(s->data.all) || shards_open(&shards, s->data.all, "train") < 0)
+        return NULL;
+    bool found = false;
+    for (i64 i = 0; i < shards.sample_count && !found; i++)
+        found = shards_sample(&shards, i).direction == DIRECTION_CHAT;
+    shards_close(&shards);
+    return found                         ? NULL
+           : data_lines(s->data.all) > 1 ? string_copy("the shards hold no conversations")
+                                         : string_format("%s holds no conversations", s->data.all);
+}

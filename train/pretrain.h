@@ -32,6 +32,8 @@ int pretrain_check_batches(const struct loader_settings *loader, const struct la
 int pretrain_check_settings(const void *settings);
 int pretrain_stage(const void *settings, const struct stage *stage);
 int sft_stage(const void *settings, const struct stage *stage);
+/* Why sft has nothing to do: its shards hold no conversations (memory_free); NULL if they may. */
+char *sft_stage_absent(const void *settings);
 
 /* Copies the tokenizers of `from` (a shard folder or another model directory) into a model
  * directory: tokenizer.json next to the weights, the others into weft/. */

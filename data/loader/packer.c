@@ -96,6 +96,14 @@ const struct shard_meta *loader_meta(const struct loader *l)
     return &l->shards.meta;
 }
 
+i64 loader_distinct_samples(const struct loader *l, i64 most)
+{
+    i64 count = 0;
+    for (i64 i = 0; i < l->shards.sample_count && count < most; i++)
+        count += i == 0 || strcmp(shards_name(&l->shards, i), shards_name(&l->shards, i - 1)) != 0;
+    return count;
+}
+
 i64 loader_left_out(const struct loader *l)
 {
     return l->planner.left_out;

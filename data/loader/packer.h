@@ -111,6 +111,9 @@ int loader_passed(struct loader *loader, const struct loader_cursor *cursor);
 double loader_waited_s(const struct loader *loader);
 i64 loader_restarts(const struct loader *loader);
 bool loader_has_targets(struct loader *loader, const double weight[TARGETS]); /* see mixer_has_targets */
+/* Samples of the split as `prepare` read them, counted up to `most`: a picture counts once, although
+ * it is stored once for each direction. */
+i64 loader_distinct_samples(const struct loader *loader, i64 most);
 i64 loader_left_out(const struct loader *loader); /* samples too long for a row of the last planned step */
 
 #endif

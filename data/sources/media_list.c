@@ -171,6 +171,35 @@ void media_list_release(struct media_list *list)
     *list = (struct media_list){0};
 }
 
+/* ---- Media of a kind ---- */
+
+/* True if no sample of the source has a part of these kinds. */
+static bool lacks_parts(struct source *source, u32 kinds)
+{
+    struct sample sample;
+    enum source_result result;
+    bool lacks = true;
+    while (lacks && (result = source_next(source, &sample)) != SOURCE_END) {
+        for (i64 i = 0; result == SOURCE_SAMPLE && i < sample.count; i++)
+            lacks = lacks && !(kinds >> sample.parts[i].kind & 1);
+        lacks = lacks && result != SOURCE_UNREACHABLE;
+        sample_release(&sample);
+    }
+    return lacks;
+}
+
+bool media_are_absent(const char *data, const struct source_columns *columns, u32 kinds)
+{
+    struct source *all = source_open(data, &(struct source_request){.columns = columns});
+    if (!all)
+        return false; /* nothing there can be read */
+    source_close(all);
+    struct source *media = source_open(data, &(struct source_request){.columns = columns, .media_alone = true});
+    bool absent = !media || lacks_parts(media, kinds); /* not opened: texts alone */
+    source_close(media);
+    return absent;
+}
+
 /* ---- Reading ---- */
 
 struct media_list_job {

@@ -53,6 +53,9 @@ struct media_list {
 };
 /* Lists media without their bytes. The caller releases the list, also after -1. */
 int media_list(struct media_list *list, const struct media_request *request);
+/* True if the data can be read and hold no medium of `kinds`, in any split, with or without a
+ * caption. False also if they cannot be read. */
+bool media_are_absent(const char *data, const struct source_columns *columns, u32 kinds);
 void media_list_release(struct media_list *list);
 
 struct media_reader {

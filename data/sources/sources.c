@@ -187,17 +187,22 @@ static const char *first_medium(const struct sample *sample)
     return NULL;
 }
 
-/* Draws a split, keyed by the first medium, so that all captions of a picture share one. Names are
- * relative to the folder, so that it may move. */
-static enum split draw_split(const struct source *s, const struct sample *sample)
+/* Keyed by the first medium, so that all captions of a picture share a split. Names are relative to
+ * the folder, so that it may move. */
+double source_draw(const struct source *s, const struct sample *sample)
 {
-    const struct source_request *r = &s->request;
     const char *medium = first_medium(sample);
     char *real = medium ? absolute_path(medium) : NULL;
     const char *key = real ? without_folder(real, s->real) : without_folder(sample->name, s->listing.folder);
     u64 hash = hash_bytes(key, (i64)strlen(key), 0);
-    double draw = rng_uniform((struct rng_key){r->seed, RNG_SPLIT}, (u32)hash, (u32)(hash >> 32), 0, 0);
     memory_free(real);
+    return rng_uniform((struct rng_key){s->request.seed, RNG_SPLIT}, (u32)hash, (u32)(hash >> 32), 0, 0);
+}
+
+static enum split draw_split(const struct source *s, const struct sample *sample)
+{
+    const struct source_request *r = &s->request;
+    double draw = source_draw(s, sample);
     return draw < r->validation ? SPLIT_VALIDATION : draw < r->validation + r->test ? SPLIT_TEST : SPLIT_TRAIN;
 }
 

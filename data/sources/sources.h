@@ -75,6 +75,7 @@ struct sample_part {
     bool unlearned; /* of a message that is read only, although it may be an answer */
 };
 enum split { SPLIT_TRAIN, SPLIT_VALIDATION, SPLIT_TEST, SPLITS };
+enum { HELD_OUT_LEAST = 20 }; /* measuring fewer held-out samples says little: stages warn */
 extern const char *const split_names[SPLITS];
 enum sample_layout {
     SAMPLE_PLAIN,     /* one text */
@@ -177,6 +178,9 @@ enum source_result source_next_in(struct source *source, i64 file, struct sample
 void source_progress(const struct source *source, i64 *done, i64 *total);
 double source_lost(const struct source *source); /* share of bytes lost in damaged files so far */
 void source_close(struct source *source);
+/* The number in [0, 1) that decides the split of a sample where no name does: validation below the
+ * share `validation`, test below `validation` + `test`, else train. */
+double source_draw(const struct source *source, const struct sample *sample);
 /* Position of the source, for resuming in another process. source_resume does not open earlier
  * files again and reads the current one again up to the same sample. Only for the same path and
  * request. */

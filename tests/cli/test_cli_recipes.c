@@ -311,6 +311,29 @@ static void a_recipe_runs_extract_grid_and_routing(void **state)
     the_page_shows_what_stages_left();
 }
 
+/* A sample counts once, although it is stored in several directions. */
+static void few_held_out_samples_are_warned_of(void **state)
+{
+    (void)state;
+    char *few = in_folder("few");
+    struct shard_writer *writer = shard_writer_open(few, &fixture_meta, 20000);
+    assert_non_null(writer);
+    for (i64 i = 0; i < 3; i++)
+        fixture_sample(writer, i, 40);
+    fixture_sample(writer, 2, 40);
+    assert_int_equal(shard_writer_close(writer), 0);
+    if (WEFT("eval", model_folder, "--data", shards, "--part", "few", "--length", "128"))
+        fail_msg("%s", complained.data);
+    expect_complaint("few: 3 samples are fewer than 20");
+    if (WEFT("grid", model_folder, "--data", shards, "--part", "few", "--length", "128", "--tokens", "4"))
+        fail_msg("%s", complained.data);
+    expect_complaint("few: 3 samples are fewer than 20");
+    if (WEFT("eval", model_folder, "--data", shards, "--part", "train", "--length", "128"))
+        fail_msg("%s", complained.data);
+    assert_null(strstr(complained.data, "fewer than 20"));
+    memory_free(few);
+}
+
 /* The first call leaves a file and fails; the second would fail if it found it. */
 static void a_command_begins_in_an_empty_folder(void **state)
 {
@@ -357,6 +380,7 @@ int main(void)
         cmocka_unit_test(plan_names_what_cannot_be_known),
         cmocka_unit_test(a_folder_of_others_is_no_stage),
         cmocka_unit_test(a_recipe_runs_extract_grid_and_routing),
+        cmocka_unit_test(few_held_out_samples_are_warned_of),
         cmocka_unit_test(a_command_begins_in_an_empty_folder),
     };
     return cmocka_run_group_tests(tests, make, clear);

@@ -60,7 +60,8 @@ static const struct includes_room {
     {"corpus", "data/prepare"},
     {"bench/peers", "data/media"},
     {"bench", "op_cases tokenizer_training inference rl"},
-    {"cli", "bench report"},
+    {"cli/inspect", "data/loader"},
+    {"cli", "cli/inspect bench report"},
 };
 static const struct {
     const char *header, *files;

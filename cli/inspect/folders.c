@@ -1,6 +1,6 @@
 /* weft inspect: a folder of shard folders, as `data` of a
  * training stage may name it. Shows totals and each folder. */
-#include "cli/inspect.h"
+#include "cli/inspect/inspect.h"
 #include "data/shards/shards.h"
 
 #include <string.h>

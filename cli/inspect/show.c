@@ -1,5 +1,5 @@
 /* Formats JSON for people. */
-#include "cli/inspect.h"
+#include "cli/inspect/inspect.h"
 
 #include <string.h>
 

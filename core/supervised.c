@@ -12,7 +12,7 @@
  * hangup on to weft's group, which therefore receives them as well. If the program is stopped
  * (Ctrl-Z), weft takes the terminal back and stops too, so that its shell notices. */
 #define _GNU_SOURCE /* pipe2 */
-#include "cli/supervised.h"
+#include "core/supervised.h"
 #include "core/processes.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* weft inspect: the header of a GGUF file, versions 2 and 3, with its keys and tensors. Every
  * length is checked against the file size before use. */
-#include "cli/inspect.h"
+#include "cli/inspect/inspect.h"
 
 #include <inttypes.h>
 #include <stdio.h>

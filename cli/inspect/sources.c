@@ -1,16 +1,13 @@
 /* weft inspect: raw data as the stages read it, with the samples its files become, and skipped
  * files with the reason. Media are not decoded. */
-#include "cli/inspect.h"
+#include "cli/inspect/inspect.h"
 #include "data/sources/sources.h"
 
 #include <string.h>
 
 enum { FIRST_BAD = 10 };
-/* The form that `prepare` gives a sample: a text, ids, a captioned medium of a modality (numbered
- * from BECOMES_IDS on), a conversation or a document. */
-enum outcome { BECOMES_TEXT, BECOMES_IDS, BECOMES_CHAT = BECOMES_IDS + MODALITIES, BECOMES_MIXED, OUTCOMES };
 
-static const char *outcome_name(int outcome)
+const char *outcome_name(int outcome)
 {
     return outcome == BECOMES_TEXT    ? "text"
            : outcome == BECOMES_IDS   ? "document of ids"
@@ -25,7 +22,7 @@ struct inspect_sources_tally {
     u32 *becomes; /* [files] bit mask of outcomes */
 };
 
-static enum outcome outcome_of(const struct sample *sample)
+enum outcome sample_outcome(const struct sample *sample)
 {
     switch (sample->layout) {
     case SAMPLE_PLAIN:
@@ -40,15 +37,6 @@ static enum outcome outcome_of(const struct sample *sample)
     return BECOMES_MIXED;
 }
 
-static void count_bad(struct inspect_sources_tally *tally, const char *why)
-{
-    if (tally->bad++ >= FIRST_BAD)
-        return;
-    struct json *row = json_object();
-    json_set(row, "why", json_of_string(why));
-    json_push(tally->bad_first, row);
-}
-
 /* Path of a medium that does not exist; NULL if all do. */
 static const char *missing_medium(const struct sample *sample)
 {
@@ -60,38 +48,50 @@ static const char *missing_medium(const struct sample *sample)
     return NULL;
 }
 
-/* file: -1 if unknown. */
-static void count_sample(struct inspect_sources_tally *tally, const struct sample *sample, i64 file)
+int source_visit(struct source *source, const struct sample_visitor *visitor)
 {
-    const char *missing = missing_medium(sample);
-    if (!missing && file >= 0)
-        tally->becomes[file] |= 1u << outcome_of(sample);
-    if (!missing) {
-        tally->samples[sample->split][outcome_of(sample)]++;
-        return;
+    struct sample sample;
+    enum source_result result;
+    while ((result = source_next(source, &sample)) != SOURCE_END) {
+        const char *missing = result == SOURCE_SAMPLE ? missing_medium(&sample) : NULL;
+        if (result == SOURCE_UNREACHABLE)
+            return -1;
+        if (missing)
+            error_set("%s: there is no file %s", sample.name, missing);
+        if (result == SOURCE_SAMPLE && !missing)
+            visitor->see(visitor->context, source, &sample, source_at(source));
+        else
+            visitor->bad(visitor->context, error_text());
+        sample_release(&sample);
     }
-    char *why = string_format("%s: there is no file %s", sample->name, missing);
-    count_bad(tally, why);
-    memory_free(why);
+    return 0;
+}
+
+static void count_bad(void *context, const char *why)
+{
+    struct inspect_sources_tally *tally = context;
+    if (tally->bad++ >= FIRST_BAD)
+        return;
+    struct json *row = json_object();
+    json_set(row, "why", json_of_string(why));
+    json_push(tally->bad_first, row);
+}
+
+static void count_sample(void *context, const struct source *source, const struct sample *sample, i64 file)
+{
+    struct inspect_sources_tally *tally = context;
+    (void)source;
+    if (file >= 0)
+        tally->becomes[file] |= 1u << sample_outcome(sample);
+    tally->samples[sample->split][sample_outcome(sample)]++;
 }
 
 static int read_all(struct inspect_sources_tally *tally, struct source *source)
 {
-    struct sample sample;
-    enum source_result result;
     i64 count;
     source_files(source, &count);
     tally->becomes = memory_alloc(max_i64(1, count) * (i64)sizeof *tally->becomes);
-    while ((result = source_next(source, &sample)) != SOURCE_END) {
-        if (result == SOURCE_UNREACHABLE)
-            return -1;
-        if (result == SOURCE_SAMPLE)
-            count_sample(tally, &sample, source_at(source));
-        else
-            count_bad(tally, error_text());
-        sample_release(&sample);
-    }
-    return 0;
+    return source_visit(source, &(struct sample_visitor){tally, count_sample, count_bad});
 }
 
 /* ---- JSON ---- */

@@ -1,0 +1,367 @@
+/* weft init: what a folder holds. The samples are counted as the stages will read them, with the
+ * splits that they will draw. Media are opened to learn their length and whether they have sound. */
+#include "cli/inspect/inspect.h"
+#include "data/formats/file_name.h"
+#include "data/sources/source_readers.h"
+#include "data/media/media.h"
+#include "data/remote/remote.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+/* Held-out losses and scores of fewer samples are rough: HELD_OUT_LEAST samples are held out where
+ * that leaves most of the samples for training. For the sake of one kind among others, at most a fifth
+ * of all is held out. */
+enum { SHARE_USUAL = 0, SHARE_OF_KIND = 7, SHARE_OF_FEW = 7 }; /* indices of init_shares */
+const double init_shares[INIT_SHARES] = {0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4};
+/* The first media are opened, then every PROBE_EVERY-th. */
+enum { PROBE_FIRST = 200, PROBE_EVERY = 50 };
+/* A clip of more seconds is a film; a longer sound is cut (the default of audio_seconds). */
+static const double long_s[MODALITIES] = {[MODALITY_VIDEO] = 60, [MODALITY_AUDIO] = 30};
+
+struct init_look_run {
+    struct init_data *data;
+    i64 media[MODALITIES]; /* seen so far */
+    i64 prompts;
+};
+
+/* ---- Media ---- */
+
+static int probe_bytes(struct init_probe *probe, enum modality kind, const struct file_view *file, const char *name)
+{
+    struct clip picture;
+    double seconds = 0;
+    enum media_kind found = media_kind(file->data, file->bytes, name);
+    if (found == MEDIA_UNKNOWN)
+        return -1;
+    if (kind == MODALITY_IMAGE) {
+        if (image_read_as(&picture, file->data, file->bytes, name,
+                          &(struct image_request){.fit_height = 64, .fit_width = 64}) < 0)
+            return -1;
+        clip_release(&picture);
+        return 0;
+    }
+    struct sound beginning;
+    double height, width;
+    if (kind == MODALITY_VIDEO && clip_shown_size(&height, &width, file->data, file->bytes, name, NULL) < 0)
+        return -1;
+    if (kind == MODALITY_AUDIO) {
+        if (sound_read_most(&beginning, file->data, file->bytes, name, 0, 1) < 0)
+            return -1;
+        sound_release(&beginning);
+    }
+    if (media_seconds(&seconds, file->data, file->bytes, name) < 0)
+        return -1;
+    if (kind == MODALITY_VIDEO)
+        probe->with_sound += film_has_sound(file->data, file->bytes, name) > 0;
+    probe->seconds += seconds;
+    probe->long_ones += seconds > long_s[kind];
+    return 0;
+}
+
+/* carried: its bytes, or NULL for a file. */
+static void probe_medium(struct init_look_run *run, enum modality kind, const char *path, const struct buffer *carried,
+                         const char *name)
+{
+    struct init_probe *probe = &run->data->probes[kind];
+    i64 number = run->media[kind]++;
+    if (number >= PROBE_FIRST && number % PROBE_EVERY)
+        return;
+    struct file_view file = {carried ? (const u8 *)carried->data : NULL, carried ? carried->length : 0};
+    int status = carried ? 0 : file_map(&file, path);
+    bool mapped = !carried && status == 0;
+    if (status == 0)
+        status = probe_bytes(probe, kind, &file, name);
+    if (mapped)
+        file_unmap(&file);
+    probe->opened++;
+    if (status == 0)
+        return;
+    probe->unreadable++;
+    if (!probe->first_unreadable)
+        probe->first_unreadable = string_copy(error_text());
+}
+
+/* ---- Samples ---- */
+
+/* Keeps the first words of a text, for prompts to continue. */
+static void keep_prompt(struct init_look_run *run, const struct buffer *text)
+{
+    enum { WORDS = 3, BYTES = 40 };
+    const char *at = text->data;
+    i64 length = 0, words = 0;
+    if (run->prompts == INIT_PROMPTS || !at)
+        return;
+    while (length < text->length && isspace((u8)at[length]))
+        length++;
+    at += length;
+    i64 most = min_i64(text->length - length, BYTES);
+    for (length = 0; length < most && words < WORDS; length++) {
+        if ((u8)at[length] < ' ' || at[length] == 0x7f)
+            break;
+        words += at[length] == ' ';
+    }
+    while (length > 0 && (at[length - 1] == ' ' || ((u8)at[length - 1] & 0x80)))
+        length--; /* a character may be cut */
+    if (length < 2)
+        return;
+    char *prompt = string_format("%.*s", (int)length, at);
+    for (i64 i = 0; i < run->prompts; i++)
+        if (strcmp(run->data->prompts[i], prompt) == 0) {
+            memory_free(prompt);
+            return;
+        }
+    run->data->prompts[run->prompts++] = prompt;
+}
+
+static void see_sample(void *context, const struct source *source, const struct sample *sample, i64 file)
+{
+    struct init_look_run *run = context;
+    struct init_data *data = run->data;
+    enum outcome outcome = sample_outcome(sample);
+    struct init_kind *kind = &data->kinds[outcome];
+    i64 text_bytes = 0;
+    (void)file;
+    kind->samples++;
+    kind->named[sample->split]++;
+    kind->subtitled += sample->subtitles || sample->cues.length;
+    double draw = source_draw(source, sample);
+    for (i64 s = 0; s < INIT_SHARES; s++)
+        kind->held_out[s] += draw < init_shares[s];
+    for (i64 i = 0; i < sample->count; i++) {
+        const struct sample_part *part = &sample->parts[i];
+        if (part->kind == MODALITY_TEXT) {
+            text_bytes += part->bytes.length;
+            if (outcome == BECOMES_TEXT || (outcome == BECOMES_CHAT && i == 0))
+                keep_prompt(run, &part->bytes);
+        } else if (part->kind < MODALITIES) {
+            i64 bytes = part->path ? file_bytes(part->path) : part->bytes.length;
+            kind->media_bytes += max_i64(bytes, 0);
+            data->inside[part->kind] += sample->layout != SAMPLE_CAPTIONED;
+            probe_medium(run, (enum modality)part->kind, part->path, part->path ? NULL : &part->bytes, sample->name);
+        }
+    }
+    kind->text_bytes += text_bytes;
+    kind->long_texts += text_bytes > INIT_LONG_BYTES && !sample->subtitles && !sample->cues.length;
+}
+
+static void see_bad(void *context, const char *why)
+{
+    struct init_look_run *run = context;
+    if (run->data->bad++ == 0)
+        run->data->first_bad = string_copy(why);
+}
+
+static void see_files(struct init_look_run *run, const struct source *source)
+{
+    i64 count;
+    const struct source_file *files = source_files(source, &count);
+    struct init_data *data = run->data;
+    data->files = count;
+    data->names_splits = count > 0;
+    for (i64 i = 0; i < count; i++) {
+        data->bytes += files[i].bytes;
+        data->names_splits = data->names_splits && files[i].split != SPLIT_DRAWN;
+        if (files[i].use != FILE_MEDIUM || files[i].why)
+            continue;
+        enum modality kind = medium_kind(name_extension(files[i].path));
+        data->alone[kind]++;
+        probe_medium(run, kind, files[i].path, NULL, files[i].path);
+    }
+}
+
+/* ---- The share to hold out ---- */
+
+static i64 drawn(const struct init_data *data, i64 share)
+{
+    i64 sum = 0;
+    for (int k = 0; k < OUTCOMES; k++)
+        sum += data->kinds[k].held_out[share];
+    return sum;
+}
+
+static bool is_enough(const struct init_data *data, i64 share)
+{
+    bool enough = drawn(data, share) >= HELD_OUT_LEAST;
+    for (int k = 0; k < OUTCOMES; k++) {
+        const struct init_kind *kind = &data->kinds[k];
+        if (share < SHARE_OF_KIND && init_shares[SHARE_OF_KIND] * (double)kind->samples >= HELD_OUT_LEAST)
+            enough = enough && kind->held_out[share] >= HELD_OUT_LEAST;
+    }
+    return enough;
+}
+
+/* True if each kind keeps a sample to train on. */
+static bool leaves_some(const struct init_data *data, i64 share)
+{
+    for (int k = 0; k < OUTCOMES; k++)
+        if (data->kinds[k].samples && data->kinds[k].held_out[share] == data->kinds[k].samples)
+            return false;
+    return true;
+}
+
+/* Of too few samples a fifth, or the first share above it that draws any. */
+static double choose_share(const struct init_data *data)
+{
+    i64 samples = 0, share = SHARE_USUAL, last = INIT_SHARES - 1;
+    for (int k = 0; k < OUTCOMES; k++)
+        samples += data->kinds[k].samples;
+    if (init_shares[last] * (double)samples >= HELD_OUT_LEAST) {
+        while (share < last && !is_enough(data, share))
+            share++;
+    } else {
+        for (share = SHARE_OF_FEW; share < last && drawn(data, share) == 0;)
+            share++;
+    }
+    while (share > 0 && !leaves_some(data, share))
+        share--;
+    return leaves_some(data, share) ? init_shares[share] : 0;
+}
+
+/* ---- All of it ---- */
+
+/* Leaves out the media of a kind of which no opened one could be read. */
+static void drop_unreadable(struct init_data *data)
+{
+    for (int m = 0; m < MODALITIES; m++) {
+        const struct init_probe *probe = &data->probes[m];
+        if (m == MODALITY_TEXT || probe->opened == 0 || probe->unreadable < probe->opened)
+            continue;
+        data->bad += data->kinds[BECOMES_IDS + m].samples + data->alone[m];
+        if (!data->first_bad)
+            data->first_bad = string_copy(probe->first_unreadable);
+        data->kinds[BECOMES_IDS + m] = (struct init_kind){0};
+        data->alone[m] = 0;
+    }
+}
+
+static bool has_samples(const struct init_data *data)
+{
+    for (int k = 0; k < OUTCOMES; k++)
+        if (k != BECOMES_IDS && data->kinds[k].samples)
+            return true;
+    return false;
+}
+
+static int refuse_nothing(const struct init_data *data)
+{
+    i64 alone = 0;
+    for (int m = 0; m < MODALITIES; m++)
+        alone += data->alone[m];
+    if (data->kinds[BECOMES_IDS].samples)
+        return error_set("%s: documents of ids alone, which need the tokenizer that made them: write a recipe whose "
+                         "stage `prepare` has text: ./TOKENIZER",
+                         data->path);
+    if (alone)
+        return error_set("%s: media without captions (%lld), from which no model can learn words: expected a.txt "
+                         "beside a.jpg, or captions.jsonl with lines {\"image\": \"a.jpg\", \"text\": ..}",
+                         data->path, (long long)alone);
+    return error_set("%s: nothing there can be trained on: %lld of %lld entries cannot be read (first: %s)", data->path,
+                     (long long)data->bad, (long long)data->bad, data->first_bad ? data->first_bad : "none");
+}
+
+/* The path as a recipe must write it. */
+static char *recipe_path(const char *path)
+{
+    size_t length = strlen(path);
+    bool given = *path == '/' || strncmp(path, "./", 2) == 0 || strncmp(path, "../", 3) == 0 || is_address(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    if (strcmp(path, ".") == 0 || strcmp(path, "..") == 0)
+        return string_format("%s/", path);
+    return string_format("%s%.*s", given ? "" : "./", (int)length, path);
+}
+
+int init_look(struct init_data *out, const char *path)
+{
+    *out = (struct init_data){.path = recipe_path(path)};
+    if (!is_address(path) && !file_exists(path))
+        return error_set("there is no %s", path);
+    const char *kind = inspect_kind(path);
+    if (!kind || strcmp(kind, "data") != 0)
+        return error_set("%s: %s, not data: expected a folder of texts, pictures, clips, sounds or conversations", path,
+                         kind ? kind : "a file of another kind");
+    struct source *source = source_open(path, &(struct source_request){.seed = INIT_SEED});
+    struct init_look_run run = {.data = out};
+    if (!source)
+        return -1;
+    int status = source_visit(source, &(struct sample_visitor){&run, see_sample, see_bad});
+    if (status == 0) {
+        see_files(&run, source);
+        drop_unreadable(out);
+        out->validation = out->names_splits ? 0 : choose_share(out);
+        status = has_samples(out) ? 0 : refuse_nothing(out);
+    }
+    if (status == 0)
+        source_log(source);
+    source_close(source);
+    return status;
+}
+
+void init_data_release(struct init_data *data)
+{
+    for (int m = 0; m < MODALITIES; m++)
+        memory_free(data->probes[m].first_unreadable);
+    for (i64 i = 0; i < INIT_PROMPTS; i++)
+        memory_free(data->prompts[i]);
+    memory_free(data->first_bad);
+    memory_free(data->path);
+    *data = (struct init_data){0};
+}
+
+i64 init_held_out(const struct init_data *data, enum outcome outcome)
+{
+    const struct init_kind *kind = &data->kinds[outcome];
+    i64 share = 0;
+    if (data->names_splits)
+        return kind->named[SPLIT_VALIDATION];
+    if (data->validation == 0)
+        return 0;
+    while (share < INIT_SHARES - 1 && init_shares[share] < data->validation)
+        share++;
+    return kind->held_out[share];
+}
+
+double init_mean_seconds(const struct init_data *data, enum modality kind)
+{
+    const struct init_probe *probe = &data->probes[kind];
+    return probe->seconds / (double)max_i64(1, probe->opened - probe->unreadable);
+}
+
+void init_log(const struct init_data *data)
+{
+    log_info("%s: %lld files, %.1f MB", data->path, (long long)data->files, (double)data->bytes * 1e-6);
+    for (int k = 0; k < OUTCOMES; k++) {
+        const struct init_kind *kind = &data->kinds[k];
+        i64 held_out = init_held_out(data, (enum outcome)k), test = data->names_splits ? kind->named[SPLIT_TEST] : 0;
+        if (kind->samples == 0)
+            continue;
+        struct buffer line = {0};
+        buffer_printf(&line, "%s: %lld x %s, %.1f MB of text", data->path, (long long)kind->samples, outcome_name(k),
+                      (double)kind->text_bytes * 1e-6);
+        if (kind->media_bytes)
+            buffer_printf(&line, ", %.1f MB of media", (double)kind->media_bytes * 1e-6);
+        buffer_printf(&line, "; train %lld, validation %lld", (long long)(kind->samples - held_out - test),
+                      (long long)held_out);
+        if (test)
+            buffer_printf(&line, ", test %lld", (long long)test);
+        log_info("%s", line.data);
+        buffer_release(&line);
+        if (held_out < HELD_OUT_LEAST)
+            log_warn("%s: %lld held-out samples are fewer than %d: losses and scores on them are rough", data->path,
+                     (long long)held_out, HELD_OUT_LEAST);
+    }
+    for (int m = 0; m < MODALITIES; m++) {
+        const struct init_probe *probe = &data->probes[m];
+        if (data->alone[m])
+            log_info("%s: %lld %s without captions, for the tokenizer alone", data->path, (long long)data->alone[m],
+                     modality_rows[m].many);
+        if (probe->unreadable)
+            log_warn("%s: %lld of %lld %s cannot be read (first: %s)", data->path, (long long)probe->unreadable,
+                     (long long)probe->opened, modality_rows[m].many, probe->first_unreadable);
+    }
+    if (data->bad)
+        log_warn("%s: %lld entries cannot be read (first: %s)", data->path, (long long)data->bad,
+                 data->first_bad ? data->first_bad : "");
+}

@@ -1,0 +1,462 @@
+/* `weft init`: the recipe for six kinds of folders, as the reader of recipes takes it, and what is
+ * refused; and stages of a recipe whose medium the data do not hold. */
+#include <stdlib.h>
+#include <unistd.h>
+#include "core/json.h"
+#include "data/media/media.h"
+#include "data/sources/sources.h"
+#include "tests/cli_fixture.h"
+
+static int make_folder(void **state)
+{
+    (void)state;
+    setenv("WEFT_THREADS", "1", 1);
+    shards = string_format("/tmp/weft-init.%d", (int)getpid());
+    return directory_make(shards);
+}
+
+static int clear_folder(void **state)
+{
+    (void)state;
+    directory_remove(shards);
+    memory_free(shards);
+    buffer_release(&said);
+    buffer_release(&complained);
+    return 0;
+}
+
+/* ---- Folders ---- */
+
+static char *new_folder(const char *name)
+{
+    char *folder = in_folder(name);
+    assert_int_equal(directory_make(folder), 0);
+    return folder;
+}
+
+static void put(const char *folder, const char *name, const char *text)
+{
+    char *path = path_join(folder, name);
+    assert_int_equal(file_replace(path, text, (i64)strlen(text)), 0);
+    memory_free(path);
+}
+
+static void put_numbered(const char *folder, const char *form, i64 number, const char *text)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%03lld%s", (long long)number, form);
+    put(folder, name, text);
+}
+
+static void put_picture(const char *folder, i64 number)
+{
+    char *path = string_format("%s/%03lld.png", folder, (long long)number);
+    u8 pixels[4 * 4 * 3];
+    memset(pixels, (int)number, sizeof pixels);
+    assert_int_equal(image_write_png(path, pixels, 4, 4), 0);
+    memory_free(path);
+}
+
+static void put_pictures(const char *folder, i64 count, bool captions)
+{
+    for (i64 i = 0; i < count; i++) {
+        put_picture(folder, i);
+        if (captions)
+            put_numbered(folder, ".txt", i, "a grey square");
+    }
+}
+
+static void put_texts(const char *folder, i64 count)
+{
+    for (i64 i = 0; i < count; i++)
+        put_numbered(folder, "-text.txt", i, "It was a dark night, and nobody was out in the rain.\n");
+}
+
+static void put_chats(const char *folder, i64 count)
+{
+    struct buffer lines = {0};
+    for (i64 i = 0; i < count; i++)
+        buffer_printf(&lines,
+                      "{\"messages\": [{\"role\": \"user\", \"content\": \"say %lld\"}, {\"role\": \"assistant\", "
+                      "\"content\": \"%lld\"}]}\n",
+                      (long long)i, (long long)i);
+    buffer_append(&lines, "", 1);
+    put(folder, "chats.jsonl", lines.data);
+    buffer_release(&lines);
+}
+
+static void put_sounds(const char *folder, i64 count, double seconds)
+{
+    struct sound sound;
+    sound_init(&sound, (i64)(8000 * seconds), 8000);
+    for (i64 i = 0; i < count; i++) {
+        char *path = string_format("%s/%03lld.wav", folder, (long long)i);
+        assert_int_equal(sound_write_wav(path, &sound), 0);
+        put_numbered(folder, ".txt", i, "silence");
+        memory_free(path);
+    }
+    sound_release(&sound);
+}
+
+/* Clips of one frame a second. */
+static void put_clips(const char *folder, i64 count, i64 seconds, const char *ending, const char *words)
+{
+    struct clip clip;
+    clip_init(&clip, seconds, 16, 16, 1);
+    memset(clip.pixels, 90, (size_t)(seconds * 16 * 16 * 3));
+    for (i64 i = 0; i < count; i++) {
+        char *path = string_format("%s/%03lld.mp4", folder, (long long)i);
+        assert_int_equal(clip_write_mp4(path, &clip), 0);
+        put_numbered(folder, ending, i, words);
+        memory_free(path);
+    }
+    clip_release(&clip);
+}
+
+/* ---- Recipes ---- */
+
+static struct json *recipe; /* of the last folder, as the reader of recipes resolves it */
+
+static const char *setting_of(const char *stage, const char *key)
+{
+    static struct buffer text;
+    const struct json *at = json_get(json_get(json_get(recipe, "stages"), stage), "settings");
+    char *copy = string_copy(key), *rest = copy;
+    for (char *word; (word = strsep(&rest, "."));)
+        at = json_get(at, word);
+    buffer_clear(&text);
+    json_print(&text, at, 0);
+    buffer_append(&text, "", 1);
+    memory_free(copy);
+    return text.data;
+}
+
+static void expect_setting(const char *stage, const char *key, const char *value)
+{
+    const char *found = setting_of(stage, key);
+    if (strcmp(found, value) != 0)
+        fail_msg("%s.%s is %s, expected %s", stage, key, found, value);
+}
+
+static void expect_recipe(const char *folder, const char *stages)
+{
+    struct buffer names = {0};
+    struct json_iterator it;
+    char *file = in_folder("my.yaml");
+    unlink(file);
+    if (WEFT("init", folder, "-o", file) || WEFT("inspect", file, "--json"))
+        fail_msg("%s: %s", folder, complained.data);
+    json_free(recipe);
+    recipe = json_parse(said.data, (i64)strlen(said.data), "stdout");
+    for (bool more = json_first(&it, json_get(recipe, "stages")); more;
+         more = json_next(&it, json_get(recipe, "stages")))
+        buffer_printf(&names, "%s%s", names.length ? " " : "", it.key);
+    assert_string_equal(names.data, stages);
+    buffer_release(&names);
+    memory_free(file);
+}
+
+static void every_kind_of_folder_gets_the_stages_it_needs(void **state)
+{
+    (void)state;
+    char *photos = new_folder("photos"), *texts = new_folder("texts"), *chats = new_folder("chats"),
+         *sounds = new_folder("sounds"), *films = new_folder("films"), *mixed = new_folder("mixed");
+    put_pictures(photos, 60, true);
+    expect_recipe(photos, "bpe vis shards base grid samples routing export report");
+    expect_setting("shards", "vision", "\"vis\"");
+    expect_setting("shards", "audio", "null");
+    expect_setting("vis", "clip_steps", "0");
+    expect_setting("samples", "prompts", "[]");
+    assert_string_equal(setting_of("base", "mixture.image_in"), setting_of("base", "mixture.image_out"));
+
+    put_texts(texts, 60);
+    expect_recipe(texts, "bpe shards base grid samples routing export report");
+    expect_setting("shards", "vision", "null");
+    expect_setting("samples", "prompts", "[\"It was a\"]");
+    expect_setting("bpe", "vocabulary", "1024");
+
+    put_chats(chats, 60);
+    expect_recipe(chats, "bpe shards base grid sft samples routing export report");
+    expect_setting("sft", "from", "\"base\"");
+
+    put_sounds(sounds, 4, 0.5);
+    expect_recipe(sounds, "bpe aud shards base grid samples routing export report");
+    expect_setting("shards", "audio", "\"aud\"");
+    expect_setting("shards", "cut_sounds", "false");
+    put_sounds(sounds, 4, 31);
+    expect_recipe(sounds, "bpe aud shards base grid samples routing export report");
+    expect_setting("shards", "cut_sounds", "true");
+
+    put_clips(films, 3, 90, ".txt", "a grey wall");
+    expect_recipe(films, "bpe vis shards base grid samples routing export report");
+    expect_setting("shards", "windows.every_s", "1.5");
+    expect_setting("shards", "film_sound", "\"none\"");
+    assert_string_not_equal(setting_of("vis", "clip_steps"), "0");
+
+    put_pictures(mixed, 60, true);
+    put_texts(mixed, 60);
+    put_chats(mixed, 60);
+    expect_recipe(mixed, "bpe vis shards base grid sft samples routing export report");
+    char *all[] = {photos, texts, chats, sounds, films, mixed};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+}
+
+/* Sizes follow from the number of positions. */
+static void larger_data_get_more_steps_and_a_sub_model(void **state)
+{
+    (void)state;
+    char *folder = new_folder("large");
+    struct buffer line = {0};
+    for (i64 i = 0; i < 60000; i++)
+        buffer_printf(&line, "Line %lld says that there are many lines, and that no two of them agree.\n",
+                      (long long)i);
+    buffer_append(&line, "", 1);
+    put(folder, "all.txt", line.data);
+    expect_recipe(folder, "bpe shards base grid half more samples routing export report");
+    expect_setting("bpe", "vocabulary", "4096");
+    expect_setting("half", "layers", "\"0,2,4-7\"");
+    expect_setting("more", "from", "\"half\"");
+    assert_true(atoll(setting_of("base", "steps")) >= 1000 && atoll(setting_of("base", "steps")) <= 2000);
+    buffer_release(&line);
+    memory_free(folder);
+}
+
+static void subtitles_and_short_clips_decide_about_windows(void **state)
+{
+    (void)state;
+    char *shorts = new_folder("shorts"), *told = new_folder("told");
+    put_clips(shorts, 3, 4, ".txt", "a grey wall");
+    expect_recipe(shorts, "bpe vis shards base grid samples routing export report");
+    expect_setting("shards", "windows.every_s", "0.0");
+    put_clips(told, 3, 4, ".srt", "1\n00:00:00,000 --> 00:00:03,000\nhere is a wall\n");
+    expect_recipe(told, "bpe vis shards base grid samples routing export report");
+    expect_setting("shards", "windows.every_s", "1.5");
+    memory_free(shorts);
+    memory_free(told);
+}
+
+/* The share that is written draws as many as it says. */
+static void twenty_samples_are_held_out_where_there_are_as_many(void **state)
+{
+    (void)state;
+    char *folder = new_folder("share"), *named = new_folder("named"), *validation = path_join(named, "validation"),
+         *few = new_folder("few");
+    put_pictures(folder, 70, true);
+    expect_recipe(folder, "bpe vis shards base grid samples routing export report");
+    double share = strtod(setting_of("shards", "validation"), NULL);
+    char *copy = string_copy(setting_of("shards", "validation"));
+    assert_true(share > 0.2 && share <= 0.4);
+    assert_string_equal(setting_of("vis", "validation"), copy);
+    assert_string_equal(setting_of("bpe", "validation"), copy);
+    assert_string_equal(setting_of("samples", "validation"), copy);
+    struct source *source = source_open(folder, &(struct source_request){.seed = 1, .validation = share});
+    struct sample sample;
+    i64 held_out = 0;
+    while (source_next(source, &sample) == SOURCE_SAMPLE) {
+        held_out += sample.split == SPLIT_VALIDATION;
+        sample_release(&sample);
+    }
+    source_close(source);
+    assert_true(held_out >= HELD_OUT_LEAST && held_out < 40);
+    assert_int_equal(WEFT("init", folder), 0);
+    assert_null(strstr(complained.data, "fewer than"));
+
+    put_texts(named, 30);
+    assert_int_equal(directory_make(validation), 0);
+    put_texts(validation, 3);
+    WEFT("init", named);
+    expect_complaint("train 30, validation 3");
+    expect_complaint("3 held-out samples are fewer than 20");
+    assert_null(strstr(said.data, "validation:"));
+
+    put_texts(few, 6);
+    expect_recipe(few, "bpe shards base grid samples routing export report");
+    WEFT("init", few);
+    assert_non_null(strstr(said.data, "validation: 0."));
+    memory_free(copy);
+    memory_free(folder);
+    memory_free(named);
+    memory_free(validation);
+    memory_free(few);
+}
+
+static void several_folders_share_their_tokenizers(void **state)
+{
+    (void)state;
+    char *a = new_folder("a"), *b = new_folder("b"), *file = in_folder("two.yaml");
+    put_texts(a, 40);
+    put_pictures(b, 40, true);
+    if (WEFT("init", a, b, "-o", file) || WEFT("inspect", file, "--json"))
+        fail_msg("%s", complained.data);
+    json_free(recipe);
+    recipe = json_parse(said.data, (i64)strlen(said.data), "stdout");
+    expect_setting("base", "data", "[\"shards\",\"shards-2\"]");
+    expect_setting("shards", "vision", "\"vis\"");
+    expect_setting("shards-2", "vision", "\"vis\"");
+    assert_non_null(strstr(setting_of("bpe", "data"), "/a\""));
+    assert_non_null(strstr(setting_of("vis", "data"), "/b\""));
+    assert_non_null(strstr(setting_of("samples", "data"), "/b\""));
+    memory_free(a);
+    memory_free(b);
+    memory_free(file);
+}
+
+/* ---- What is refused ---- */
+
+static void refuse(const char *folder, const char *says)
+{
+    char *file = in_folder("refused.yaml");
+    assert_int_equal(WEFT("init", folder, "-o", file), 1);
+    expect_complaint(says);
+    expect_absent(file);
+    assert_string_equal(said.data, "");
+    memory_free(file);
+}
+
+static void what_cannot_be_trained_on_is_refused(void **state)
+{
+    (void)state;
+    char *empty = new_folder("empty"), *broken = new_folder("broken"), *alone = new_folder("alone"),
+         *lines = new_folder("lines"), *model = new_folder("model"), *there = in_folder("there.yaml"),
+         *inside = path_join(lines, "my.yaml");
+    refuse("/nowhere/at/all", "there is no /nowhere/at/all");
+    refuse(empty, "nothing there that can be read");
+    put(broken, "a.jpg", "no picture");
+    put(broken, "a.txt", "a caption");
+    refuse(broken, "1 of 1 entries cannot be read");
+    put_pictures(alone, 3, false);
+    refuse(alone, "media without captions (3)");
+    put(lines, "a.jsonl", "{\"text\": 3\n");
+    refuse(lines, "entries cannot be read");
+    put(model, "config.json", "{\"model_type\": \"llama\"}");
+    refuse(model, "model, not data");
+    put_texts(lines, 3);
+    put(shards, "there.yaml", "mine");
+    assert_int_equal(WEFT("init", lines, "-o", there), 1);
+    expect_complaint("there.yaml exists");
+    assert_int_equal(WEFT("init", lines, "-o", inside), 1);
+    expect_complaint("lies in the data");
+    assert_false(file_exists(inside));
+    assert_int_equal(WEFT("init"), 2);
+    char *all[] = {empty, broken, alone, lines, model, there, inside};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+}
+
+static void some_unreadable_pictures_are_allowed_for(void **state)
+{
+    (void)state;
+    char *folder = new_folder("damaged");
+    put_pictures(folder, 27, true);
+    for (i64 i = 27; i < 30; i++) {
+        put_numbered(folder, ".png", i, "no picture");
+        put_numbered(folder, ".txt", i, "a caption");
+    }
+    expect_recipe(folder, "bpe vis shards base grid samples routing export report");
+    expect_setting("vis", "bad_share", "0.2");
+    expect_setting("shards", "bad_share", "0.2");
+    expect_setting("bpe", "bad_share", "0.05");
+    memory_free(folder);
+}
+
+/* ---- Skipped stages ---- */
+
+static int run_skipping(const char *path, const char *data, const char *run_folder)
+{
+    char *run_word = string_format("run=%s", run_folder), *words[4];
+    static const char *const stages[] = {"vis", "aud", "shards"};
+    words[3] = NULL;
+    for (i64 i = 0; i < 3; i++)
+        words[i] = string_format("%s.data=%s", stages[i], data);
+    int status = WEFT("run", path, run_word, words[0], words[1], words[2]);
+    for (i64 i = 0; i < 3; i++)
+        memory_free(words[i]);
+    memory_free(run_word);
+    return status;
+}
+
+static void expect_reference(const char *run_folder, const char *stage, const char *key, const char *value)
+{
+    char *path = string_format("%s/%s/done.json", run_folder, stage);
+    struct json *done = json_load(path);
+    assert_string_equal(json_string(json_get(json_get(json_get(done, "identity"), "inputs"), key), ""), value);
+    json_free(done);
+    memory_free(path);
+}
+
+static void stages_without_their_medium_are_skipped(void **state)
+{
+    (void)state;
+    char *folder = new_folder("plain"), *path = in_folder("skip.yaml"), *out = in_folder("run"),
+         *page = path_join(out, "report.html"), *vision = path_join(out, "shards/vision"), *words = new_folder("words");
+    struct buffer text = {0};
+    put_texts(folder, 30);
+    put_texts(words, 30);
+    buffer_printf(
+        &text,
+        "run: x\nstages:\n  bpe: {kind: tokenizer-text, data: %s, vocabulary: 300}\n"
+        "  vis: {kind: tokenizer-vision, data: bpe, steps: 1, size: 32, clip_steps: 0, batch: 1, channels: [8, 8]}\n"
+        "  aud: {kind: tokenizer-audio, data: bpe, steps: 1}\n"
+        "  shards: {kind: prepare, data: bpe, text: bpe, vision: vis, audio: aud}\n"
+        "  sft: {kind: sft, from: %s, data: shards}\n"
+        "  rl: {kind: rl, from: sft, prompts: %s}\n"
+        "  report: {kind: report}\n",
+        words, words, words);
+    buffer_append(&text, "", 1);
+    put(shards, "skip.yaml", text.data);
+    if (run_skipping(path, folder, out))
+        fail_msg("%s", complained.data);
+    expect_complaint("vis: skipped: ");
+    expect_complaint("plain holds no pictures and no clips");
+    expect_complaint("aud: skipped: ");
+    expect_complaint("plain holds no sounds");
+    expect_complaint("sft: skipped: ");
+    expect_complaint("holds no conversations");
+    expect_complaint("rl: skipped: it reads sft, which was skipped");
+    expect_complaint("made:    bpe, shards in");
+    expect_complaint("skipped: aud (");
+    expect_reference(out, "shards", "vis", "skipped");
+    assert_false(file_exists(vision));
+    buffer_clear(&text);
+    assert_int_equal(file_read(&text, page), 0);
+    buffer_append(&text, "", 1);
+    assert_non_null(strstr(text.data, "Skipped: aud ("));
+    assert_int_equal(WEFT("inspect", out), 0);
+    assert_non_null(strstr(said.data, "skipped"));
+
+    if (run_skipping(path, folder, out)) /* again: the same, without looking */
+        fail_msg("%s", complained.data);
+    expect_complaint("vis: skipped: ");
+    expect_complaint("shards: done before");
+
+    /* With a picture its stage runs. What was made without it is refused as other changes are. */
+    put_picture(folder, 1);
+    if (run_skipping(path, folder, out) == 0)
+        fail_msg("shards of other inputs were taken: %s", complained.data);
+    expect_complaint("vis: done in");
+    expect_complaint("shards was made with other settings or inputs");
+    expect_complaint("aud: skipped: ");
+
+    char *all[] = {folder, words, path, out, page, vision};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+    buffer_release(&text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_of_folder_gets_the_stages_it_needs),
+        cmocka_unit_test(larger_data_get_more_steps_and_a_sub_model),
+        cmocka_unit_test(subtitles_and_short_clips_decide_about_windows),
+        cmocka_unit_test(twenty_samples_are_held_out_where_there_are_as_many),
+        cmocka_unit_test(several_folders_share_their_tokenizers),
+        cmocka_unit_test(what_cannot_be_trained_on_is_refused),
+        cmocka_unit_test(some_unreadable_pictures_are_allowed_for),
+        cmocka_unit_test(stages_without_their_medium_are_skipped),
+    };
+    int status = cmocka_run_group_tests(tests, make_folder, clear_folder);
+    json_free(recipe);
+    return status;
+}
