@@ -80,7 +80,7 @@ static void put_pairs(struct page *p, const struct json *file, int kind)
     put_note(
         p,
         "A pair is an output and the original of another caption. By nearest caption: the training medium whose "
-        "caption shares most words takes the place of the output%s.",
+        "caption shares most words takes the place of the output; for captions of train, one of another caption%s.",
         kind == KIND_AUDIO
             ? ". By length: a flat spectrum as long as the number of letters suggests. At equal length, outputs are "
               "stretched to the original and compared only with originals of like length"

@@ -250,21 +250,21 @@ static void the_nearest_caption_stands_for_an_answer(void **state)
     release_items(&set);
 }
 
-/* A flat spectrum of 4 frames a letter wins by its length, and only one pair of two at equal
- * length. */
+/* A flat spectrum of 5 frames and 3 for each letter has the length of its own original, and at equal
+ * length it wins one pair of two. */
 static void the_length_alone_is_a_baseline(void **state)
 {
     char *captions[] = {"x"}, *paths[] = {"/nowhere/x.wav"};
     (void)state;
     memset(items, 0, sizeof items);
     run.media[MODALITY_AUDIO][SPLIT_TRAIN] = (struct captioned_media){captions, paths, 1, true};
-    run.lengths = (struct sound_lengths){.base = 2, .slope = 4, .known = true};
+    run.lengths = (struct sound_lengths){.base = 5, .slope = 3, .known = true};
     for (i64 k = 0; k < AUDIO_BANDS; k++)
         run.lengths.mean[k] = 1;
     for (i64 i = 0; i < 2; i++)
-        items[i] = (struct sample_item){.text = i ? "no \u00fc\u00fc" : "no o", /* 4 letters, and 3 */
-                                        .original_mel = even(i ? 1.5 : 2, i ? 18 : 15),
-                                        .original_count = i ? 18 : 15};
+        items[i] = (struct sample_item){.text = i ? "no ew" : "no \u00fc",
+                                        .original_mel = even(i ? 1.4 : 1.5, i ? 17 : 14),
+                                        .original_count = i ? 17 : 14};
     struct sample_set set = {.kind = MODALITY_AUDIO, .split = SPLIT_TEST, .items = items, .count = 2};
     struct json *j = sample_nearness(&run, &set);
     assert_int_equal(sample_baselines(j, &run, &set), 0);
