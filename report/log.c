@@ -56,7 +56,7 @@ static void log_samples(const char *stage, const struct json *samples)
     }
     if (near.length)
         log_info("%-8s made from words, nearer to its own original than to another's (training medium of the nearest "
-                 "caption; chance 50 %%):%s",
+                 "caption; chance 50 %%; speech at equal length):%s",
                  stage, near.data);
     if (said.length)
         log_info("%-8s word for word:%s", stage, said.data);
