@@ -12,8 +12,7 @@ static bool same_word(const char *a, i64 a_length, const char *b, i64 b_length)
     return same;
 }
 
-/* Finds the next word of *text and advances *text past it. Returns its length; 0 at the end. */
-static i64 next_word(const char **word, const char **text)
+i64 caption_next_word(const char **word, const char **text)
 {
     const char *at = *text;
     while (isspace((unsigned char)*at))
@@ -30,7 +29,7 @@ static i64 count_word(const char *text, const char *end, const char *word, i64 l
 {
     const char *other;
     i64 count = 0, other_length;
-    while ((!end || text < end) && (other_length = next_word(&other, &text)) > 0)
+    while ((!end || text < end) && (other_length = caption_next_word(&other, &text)) > 0)
         count += (!end || other < end) && same_word(word, length, other, other_length);
     return count;
 }
@@ -39,11 +38,11 @@ double caption_accuracy(const char *caption, const char *said)
 {
     const char *word, *rest = caption;
     i64 words = 0, common = 0, length;
-    while ((length = next_word(&word, &rest)) > 0) {
+    while ((length = caption_next_word(&word, &rest)) > 0) {
         words++;
         common += count_word(caption, word, word, length) < count_word(said, NULL, word, length);
     }
-    for (rest = said; next_word(&word, &rest) > 0;)
+    for (rest = said; caption_next_word(&word, &rest) > 0;)
         words++;
     return words ? 2.0 * (double)common / (double)words : 0;
 }

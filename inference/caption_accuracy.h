@@ -8,6 +8,9 @@ struct caption_accuracy {
     double exchanged;        /* the mean with mismatched captions: the baseline that common words give */
 };
 
+/* Finds the next word of *text, between white space, and moves *text behind it. Returns its length; 0
+ * at the end. */
+i64 caption_next_word(const char **word, const char **text);
 /* Dice coefficient over words, 0 to 1: 2 common / (words of the caption + words generated). A word
  * counts as common as often as both texts have it. Words are separated by white space and compared
  * without ASCII case. 0 if both texts are empty. */

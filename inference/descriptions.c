@@ -3,6 +3,7 @@
 #include "inference/samples_inside.h"
 #include "inference/caption_accuracy.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,6 +48,140 @@ static int show_description(struct json *list, const struct samples_run *r, cons
     return status;
 }
 
+/* The baselines of a modality, made at the first call. */
+static int open_baselines(struct samples_run *r, enum modality kind)
+{
+    struct caption_baselines *b = &r->baselines[kind];
+    const struct captioned_media *all = &r->media[kind][SPLIT_TRAIN];
+    enum { SLOTS = 4 * FIXED_MOST };
+    if (b->fixed)
+        return 0;
+    if (list_captioned(r, kind, SPLIT_TRAIN))
+        return -1;
+    u64 *seen = memory_alloc(SLOTS * (i64)sizeof *seen);
+    i32 *order = memory_alloc(max_i64(all->count, 1) * (i64)sizeof *order);
+    b->captions = memory_alloc(FIXED_MOST * (i64)sizeof *b->captions);
+    rng_permutation(order, all->count, (struct rng_key){r->stage->seed, RNG_SPLIT}, (u32)kind - MODALITY_IMAGE, 1);
+    for (i64 i = 0; i < all->count && b->count < FIXED_MOST; i++) {
+        char *caption = all->captions[order[i]];
+        u64 hash = hash_bytes(caption, (i64)strlen(caption), 0) | 1;
+        i64 at = (i64)(hash % SLOTS);
+        while (seen[at] && seen[at] != hash)
+            at = (at + 1) % SLOTS;
+        if (!seen[at])
+            b->captions[b->count++] = caption;
+        seen[at] = hash;
+    }
+    b->fixed = caption_fixed_answer(b->captions, b->count);
+    caption_classes_find(&b->classes, b->captions, b->count);
+    memory_free(seen);
+    memory_free(order);
+    return 0;
+}
+
+void caption_baselines_release(struct caption_baselines *baselines)
+{
+    memory_free(baselines->fixed);
+    memory_free(baselines->captions);
+    caption_classes_release(&baselines->classes);
+}
+
+/* Mean accuracy of one answer to all captions. */
+static double accuracy_of_answer(char *const *captions, i64 count, const char *answer)
+{
+    double sum = 0;
+    for (i64 i = 0; i < count; i++)
+        sum += caption_accuracy(captions[i], answer);
+    return sum / (double)count;
+}
+
+/* Returns the words of class `which` of each text. Texts that have none are left out, with the same
+ * entry of `beside` (NULL: none), whose words go to out[kept ..]. */
+static char **class_texts(i64 *kept, const struct caption_classes *c, i64 which, char *const *texts,
+                          char *const *beside, i64 count)
+{
+    char **out = memory_alloc(max_i64(count, 1) * 2 * (i64)sizeof *out), **other = out + count;
+    *kept = 0;
+    for (i64 i = 0; i < count; i++) {
+        out[*kept] = caption_class_words(c, which, texts[i]);
+        if (*out[*kept] == 0) {
+            memory_free(out[*kept]);
+            continue;
+        }
+        other[*kept] = beside ? caption_class_words(c, which, beside[i]) : NULL;
+        ++*kept;
+    }
+    return out;
+}
+
+static void class_texts_release(char **texts, i64 kept, i64 count)
+{
+    for (i64 i = 0; i < kept; i++) {
+        memory_free(texts[i]);
+        memory_free(texts[count + i]);
+    }
+    memory_free(texts);
+}
+
+/* Accuracy of the words of one class, over the captions that have such words, beside the best fixed
+ * answer of such words. NULL: no caption has any. */
+static struct json *score_class(const struct samples_run *r, const struct caption_baselines *b, i64 which,
+                                char *const *captions, char *const *said, i64 told)
+{
+    struct json *j = NULL, *words = json_array();
+    i64 kept, known;
+    char **own = class_texts(&kept, &b->classes, which, captions, said, told);
+    char **training = class_texts(&known, &b->classes, which, b->captions, NULL, b->count);
+    if (kept) {
+        struct caption_accuracy a =
+            caption_accuracy_all(own, own + told, kept, (struct rng_key){r->stage->seed, RNG_RESAMPLE});
+        char *fixed = caption_fixed_answer(training, known);
+        for (i64 i = 0; i < b->classes.word_count; i++)
+            if (b->classes.class[i] == which)
+                json_push(words, json_of_string(b->classes.words[i]));
+        j = json_object();
+        json_set(j, "words", words);
+        json_set(j, "media", json_of_integer(kept));
+        json_set(j, "right", json_of_number(a.right));
+        json_set(j, "low", json_of_number(a.low));
+        json_set(j, "high", json_of_number(a.high));
+        json_set(j, "fixed", json_of_number(accuracy_of_answer(own, kept, fixed)));
+        json_set(j, "fixed_answer", json_of_string(fixed));
+        memory_free(fixed);
+    } else
+        json_free(words);
+    class_texts_release(own, kept, told);
+    class_texts_release(training, known, b->count);
+    return j;
+}
+
+/* Adds the accuracy of words, and of an answer that needs no model. */
+static void score_words(struct json *j, const struct samples_run *r, const struct sample_set *set,
+                        char *const *captions, char *const *said, i64 told)
+{
+    const struct caption_baselines *b = &r->baselines[set->kind];
+    struct caption_accuracy w =
+        caption_accuracy_all(captions, said, told, (struct rng_key){r->stage->seed, RNG_RESAMPLE});
+    struct json *classes = json_array();
+    double fixed = accuracy_of_answer(captions, told, b->fixed);
+    json_set(j, "words", json_of_number(w.right));
+    json_set(j, "words_low", json_of_number(w.low));
+    json_set(j, "words_high", json_of_number(w.high));
+    json_set(j, "words_exchanged", json_of_number(w.exchanged));
+    json_set(j, "words_fixed", json_of_number(b->count ? fixed : NAN));
+    json_set(j, "words_fixed_answer", json_of_string(b->fixed));
+    for (i64 which = 0; which <= b->classes.count && b->count; which++) {
+        struct json *class = score_class(r, b, which, captions, said, told);
+        if (class)
+            json_push(classes, class);
+    }
+    json_set(j, "classes", classes);
+    log_info("%s %s to text: %lld of %lld word for word; of the words %.0f %% (%.0f to %.0f), of other captions' "
+             "%.0f %%, of the best fixed answer %.0f %%",
+             split_names[set->split], modality_rows[set->kind].name, (long long)json_integer(json_get(j, "exact"), 0),
+             (long long)told, 100 * w.right, 100 * w.low, 100 * w.high, 100 * w.exchanged, 100 * fixed);
+}
+
 /* Scores of the descriptions of all media that could be read. */
 static struct json *score_descriptions(const struct samples_run *r, const struct sample_set *set)
 {
@@ -63,28 +198,19 @@ static struct json *score_descriptions(const struct samples_run *r, const struct
     json_set(j, "media", json_of_integer(told));
     json_set(j, "unreadable", json_of_integer(set->unreadable));
     json_set(j, "exact", json_of_integer(exact));
-    if (told) {
-        struct caption_accuracy w =
-            caption_accuracy_all(captions, description, told, (struct rng_key){r->stage->seed, RNG_RESAMPLE});
-        json_set(j, "words", json_of_number(w.right));
-        json_set(j, "words_low", json_of_number(w.low));
-        json_set(j, "words_high", json_of_number(w.high));
-        json_set(j, "words_exchanged", json_of_number(w.exchanged));
-        log_info("%s %s to text: %lld of %lld word for word; of the words %.0f %% (%.0f to %.0f), of other captions' "
-                 "%.0f %%",
-                 set->split, modality_rows[set->kind].name, (long long)exact, (long long)told, 100 * w.right,
-                 100 * w.low, 100 * w.high, 100 * w.exchanged);
-    }
+    if (told)
+        score_words(j, r, set, captions, description, told);
     memory_free(captions);
     return j;
 }
 
-int describe_set(struct samples_run *r, enum modality kind, const char *split)
+int describe_set(struct samples_run *r, enum modality kind, enum split split)
 {
     struct sample_set set;
     struct json *shown = json_array();
     char key[64];
-    int status = sample_set_choose(&set, r, kind, split, r->s->texts);
+    int status = open_baselines(r, kind);
+    status |= sample_set_choose(&set, r, kind, split, samples_wanted(r, split, r->s->texts));
     for (i64 i = 0; i < set.count && status == 0; i++) {
         struct buffer description = {0};
         bool readable;
@@ -96,10 +222,14 @@ int describe_set(struct samples_run *r, enum modality kind, const char *split)
             status = show_description(shown, r, &set, i, &description);
         buffer_release(&description);
     }
-    snprintf(key, sizeof key, "%s/%s-to-text", split, modality_rows[kind].name);
-    struct json *j = score_descriptions(r, &set);
-    json_set(j, "shown", shown);
-    json_set(r->report, key, j);
+    snprintf(key, sizeof key, "%s/%s-to-text", split_names[split], modality_rows[kind].name);
+    if (status == 0) {
+        struct json *j = score_descriptions(r, &set);
+        json_set(j, "shown", shown);
+        json_set(r->report, key, j);
+        shown = NULL;
+    }
+    json_free(shown);
     sample_set_release(&set);
     return status;
 }

@@ -6,7 +6,8 @@
  *
  * Where is what:
  *   generator.c          a model with its tokenizers: prompts from files, answers to text and media
- *   samples.c            the stage generate; descriptions.c: texts for media; caption_accuracy.c: scores
+ *   samples.c            the stage generate; nearness.c: scores of its media
+ *   descriptions.c       texts for media; caption_accuracy.c, caption_baseline.c: their scores
  *   routing.c            the stage routing: routing_counts.c (numbers), routing_files.c,
  *                        routing_pictures.c; canvas.c: SVG and pixels
  *   grid_stage.c         quality and speed of sub-models; extract_stage.c: one of them as a model
@@ -22,20 +23,22 @@
 
 /* ---- Samples ---- */
 /* The stage `generate`: pictures, clips and speech from captions, and text from pictures, clips and
- * speech, for captions of the training set and of the validation set.
+ * speech, for captions of the parts train, validation and test.
  *
  * Retrieval scores of generated media: `pair` is the share of pairs (own, other) in which the
  * original of the same caption is nearer than another's, 0.5 at chance; `first` counts media whose
  * own original is the nearest of all. Distances: mean squared difference of pixels for pictures, of
  * all frames for clips, of log-mel spectra for speech, the shorter padded with silence. Scores of
- * generated text: exact matches, and the share of words right (caption_accuracy.h). */
+ * generated text: exact matches, and the share of words right (caption_accuracy.h), as a whole and
+ * by classes of words. Scores have 95 % intervals over media and stand beside those of answers that
+ * need no model (nearness.c, caption_baseline.h). */
 struct samples_settings {
     char *from, *data;
     i64 pictures, clips, sounds, show, texts;
-    double temperature, sound_temperature, top_p, guidance;
+    double train_share, temperature, sound_temperature, top_p, guidance;
     double validation, test; /* shares, drawn where data has no split */
     struct source_columns columns;
-    struct string_list prompts;
+    struct string_list parts, prompts;
 };
 extern const struct setting samples_table[];
 int samples_stage(const void *settings, const struct stage *stage); /* $OUT/samples.json and the media it names */

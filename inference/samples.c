@@ -14,11 +14,13 @@ const struct setting samples_table[] = {
     ROW(from, "from", REFERENCE, NULL, 0, 0, "model"),
     ROW(data, "data", REFERENCE, NULL, 0, 0, "folder of media with captions, as for `prepare`"),
     SPLIT_ROWS(struct samples_settings),
-    ROW(pictures, "pictures", INTEGER, "100", 0, 100000, "captions per split to generate images for"),
-    ROW(clips, "clips", INTEGER, "60", 0, 100000, "captions per split to generate clips for"),
-    ROW(sounds, "sounds", INTEGER, "60", 0, 100000, "captions per split to speak"),
-    ROW(texts, "texts", INTEGER, "40", 0, 100000, "media per kind and split to caption"),
-    ROW(show, "show", INTEGER, "12", 0, 1000, "samples per kind and split to save as files"),
+    ROW(parts, "parts", STRINGS, "", 0, 0, "train, validation, test: parts to measure; none: train and validation"),
+    ROW(train_share, "train_share", NUMBER, "1", 0, 1, "factor of the following numbers for training captions"),
+    ROW(pictures, "pictures", INTEGER, "100", 0, 100000, "captions per part to generate images for"),
+    ROW(clips, "clips", INTEGER, "60", 0, 100000, "captions per part to generate clips for"),
+    ROW(sounds, "sounds", INTEGER, "60", 0, 100000, "captions per part to speak"),
+    ROW(texts, "texts", INTEGER, "40", 0, 100000, "media per kind and part to caption"),
+    ROW(show, "show", INTEGER, "12", 0, 1000, "samples per kind and part to save as files"),
     ROW(temperature, "temperature", NUMBER, "0", 0, 100, "sampling temperature; 0: greedy"),
     ROW(sound_temperature, "sound_temperature", NUMBER, "0.5", 0, 100,
         "sampling temperature of speech; at 0 it may not end"),
@@ -38,38 +40,57 @@ static bool seen_before(const struct sample_set *set, const char *text)
     return false;
 }
 
-static struct media_request request_of(const struct samples_run *r, const char *split)
+int list_captioned(struct samples_run *r, enum modality kind, enum split split)
 {
-    enum split which = strcmp(split, "train") == 0 ? SPLIT_TRAIN : SPLIT_VALIDATION;
-    return (struct media_request){r->s->data,       which,      r->stage->recipe_seed,
-                                  r->s->validation, r->s->test, .columns = &r->s->columns};
-}
-
-/* Skips media inside archives: the originals are read again from their files. */
-int sample_set_choose(struct sample_set *set, const struct samples_run *r, enum modality kind, const char *split,
-                      i64 most)
-{
+    struct captioned_media *out = &r->media[kind][split];
     struct media_list all;
-    struct media_request request = request_of(r, split);
-    request.kinds = 1u << kind;
+    if (out->listed)
+        return 0;
+    struct media_request request = {r->s->data,         split,      r->stage->recipe_seed,
+                                    r->s->validation,   r->s->test, .columns = &r->s->columns,
+                                    .kinds = 1u << kind};
     int status = media_list(&all, &request);
-    i32 *order = memory_alloc(max_i64(all.count, 1) * 4);
-    const struct medium **captioned = memory_alloc(max_i64(all.count, 1) * 8);
-    i64 count = 0;
+    out->listed = true;
+    out->captions = memory_alloc(max_i64(all.count, 1) * (i64)sizeof *out->captions);
+    out->paths = memory_alloc(max_i64(all.count, 1) * (i64)sizeof *out->paths);
     for (i64 i = 0; i < all.count; i++)
-        if (all.media[i].path && !all.media[i].carried && *all.media[i].text)
-            captioned[count++] = &all.media[i];
-    *set = (struct sample_set){kind, split, memory_alloc(max_i64(most, 1) * (i64)sizeof *set->items), 0, 0};
-    rng_permutation(order, count, (struct rng_key){r->stage->seed, RNG_SPLIT}, (u32)kind - MODALITY_IMAGE, 0);
-    for (i64 i = 0; i < count && set->count < most; i++) {
-        const struct medium *m = captioned[order[i]];
-        if (!seen_before(set, m->text))
-            set->items[set->count++] = (struct sample_item){.text = string_copy(m->text), .path = string_copy(m->path)};
-    }
-    memory_free(order);
-    memory_free(captioned);
+        if (all.media[i].path && !all.media[i].carried && *all.media[i].text) {
+            out->captions[out->count] = string_copy(all.media[i].text);
+            out->paths[out->count++] = string_copy(all.media[i].path);
+        }
     media_list_release(&all);
     return status;
+}
+
+static void captioned_media_release(struct captioned_media *media)
+{
+    for (i64 i = 0; i < media->count; i++) {
+        memory_free(media->captions[i]);
+        memory_free(media->paths[i]);
+    }
+    memory_free(media->captions);
+    memory_free(media->paths);
+}
+
+int sample_set_choose(struct sample_set *set, struct samples_run *r, enum modality kind, enum split split, i64 most)
+{
+    int status = list_captioned(r, kind, split);
+    const struct captioned_media *all = &r->media[kind][split];
+    i32 *order = memory_alloc(max_i64(all->count, 1) * 4);
+    *set = (struct sample_set){kind, split, memory_alloc(max_i64(most, 1) * (i64)sizeof *set->items), 0, 0};
+    rng_permutation(order, all->count, (struct rng_key){r->stage->seed, RNG_SPLIT}, (u32)kind - MODALITY_IMAGE, 0);
+    for (i64 i = 0; i < all->count && set->count < most; i++) {
+        const char *text = all->captions[order[i]], *path = all->paths[order[i]];
+        if (!seen_before(set, text))
+            set->items[set->count++] = (struct sample_item){.text = string_copy(text), .path = string_copy(path)};
+    }
+    memory_free(order);
+    return status;
+}
+
+i64 samples_wanted(const struct samples_run *r, enum split split, i64 count)
+{
+    return split == SPLIT_TRAIN ? llround(r->s->train_share * (double)count) : count;
 }
 
 /* ---- Originals ---- */
@@ -102,7 +123,7 @@ static int read_original(struct samples_run *r, enum modality kind, struct sampl
     return 0;
 }
 
-static int load_original(struct samples_run *r, enum modality kind, struct sample_item *item)
+int sample_load_original(struct samples_run *r, enum modality kind, struct sample_item *item)
 {
     struct file_view view;
     if (file_map(&view, item->path))
@@ -112,7 +133,7 @@ static int load_original(struct samples_run *r, enum modality kind, struct sampl
     return status;
 }
 
-static void item_release(struct sample_item *x)
+void sample_item_release(struct sample_item *x)
 {
     void *blocks[] = {x->text, x->path, x->description, x->original, x->generated, x->original_mel, x->generated_mel};
     for (i64 b = 0; b < COUNT_OF(blocks); b++)
@@ -122,21 +143,21 @@ static void item_release(struct sample_item *x)
 void sample_set_release(struct sample_set *set)
 {
     for (i64 i = 0; i < set->count; i++)
-        item_release(&set->items[i]);
+        sample_item_release(&set->items[i]);
     memory_free(set->items);
 }
 
 /* Drops captions whose file cannot be read. */
-static void load_originals(struct samples_run *r, struct sample_set *set)
+void sample_set_load(struct samples_run *r, struct sample_set *set)
 {
     i64 kept = 0;
     for (i64 i = 0; i < set->count; i++) {
-        if (load_original(r, set->kind, &set->items[i]) == 0) {
+        if (sample_load_original(r, set->kind, &set->items[i]) == 0) {
             set->items[kept++] = set->items[i];
             continue;
         }
         log_warn("skipped: %s", error_text());
-        item_release(&set->items[i]);
+        sample_item_release(&set->items[i]);
     }
     set->unreadable = set->count - kept;
     set->count = kept;
@@ -168,8 +189,8 @@ static int keep_generated(struct samples_run *r, enum modality kind, struct samp
 char *sample_path(const struct samples_run *r, const struct sample_set *set, i64 i, const char *what, const char *end)
 {
     char name[96];
-    snprintf(name, sizeof name, "%s-%s-%02lld%s.%s", set->split, modality_rows[set->kind].name, (long long)i, what,
-             end);
+    snprintf(name, sizeof name, "%s-%s-%02lld%s.%s", split_names[set->split], modality_rows[set->kind].name,
+             (long long)i, what, end);
     return path_join(r->stage->out, name);
 }
 
@@ -234,7 +255,7 @@ static int generate_set(struct answer *answers, struct samples_run *r, struct sa
     struct progress bar;
     char label[64];
     int status = 0;
-    snprintf(label, sizeof label, "%s %s", set->split, modality_rows[set->kind].name);
+    snprintf(label, sizeof label, "%s %s", split_names[set->split], modality_rows[set->kind].name);
     progress_init(&bar, label, set->count);
     o.bar = &bar;
     for (i64 i = 0; i < set->count && status == 0; i++) {
@@ -255,93 +276,30 @@ static int generate_set(struct answer *answers, struct samples_run *r, struct sa
     return status;
 }
 
-/* ---- Measuring ---- */
+/* ---- The stage ---- */
 
-static double pixel_distance(const u8 *a, i64 a_count, const u8 *b, i64 b_count)
+static void log_nearness(const struct json *j, const struct sample_set *set)
 {
-    i64 n = min_i64(a_count, b_count);
-    double sum = 0;
-    for (i64 i = 0; i < n; i++)
-        sum += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
-    return n ? sum / (double)n : INFINITY;
+    const struct json *by = set->kind == MODALITY_AUDIO ? json_get(j, "aligned") : j;
+    double retrieval = json_number(json_get(by, "retrieval"), NAN);
+    struct buffer line = {0};
+    buffer_printf(&line, "%s %s: nearer to its own original %.1f %%%s, nearest of %lld: %lld", split_names[set->split],
+                  modality_rows[set->kind].name, 100 * json_number(json_get(by, "pair"), 0),
+                  by == j ? "" : " at equal length", (long long)set->count,
+                  (long long)json_integer(json_get(j, "first"), 0));
+    if (isfinite(retrieval))
+        buffer_printf(&line, "; training media of the nearest captions %.1f %%", 100 * retrieval);
+    log_info("%s", line.data);
+    buffer_release(&line);
 }
 
-static double spectral_distance(const float *a, i64 a_count, const float *b, i64 b_count)
-{
-    const float silence = logf(0.01f);
-    i64 n = max_i64(a_count, b_count) * AUDIO_BANDS;
-    double sum = 0;
-    for (i64 i = 0; i < n; i++) {
-        float x = i < a_count * AUDIO_BANDS ? a[i] : silence, y = i < b_count * AUDIO_BANDS ? b[i] : silence;
-        sum += fabs((double)x - y);
-    }
-    return n ? sum / (double)n : INFINITY;
-}
-
-/* Mean squared difference of pixels. An original of another shape is scaled and cropped to the
- * generated shape, without padding. */
-static double fitted_pixel_distance(const struct vision_config *config, const struct sample_item *generated,
-                                    const struct sample_item *original)
-{
-    if (generated->shape == original->shape)
-        return pixel_distance(generated->generated, generated->generated_count, original->original,
-                              original->original_count);
-    const struct vision_shape *to = &config->shapes[generated->shape], *from = &config->shapes[original->shape];
-    struct clip cut, whole = {.frames = original->original_count / (from->height * from->width * 3),
-                              .height = from->height,
-                              .width = from->width,
-                              .pixels = original->original};
-    clip_fill(&cut, &whole, to->height, to->width, 1);
-    double sample_distance = pixel_distance(generated->generated, generated->generated_count, cut.pixels,
-                                            cut.frames * to->height * to->width * 3);
-    clip_release(&cut);
-    return sample_distance;
-}
-
-static double sample_distance(const struct samples_run *r, enum modality kind, const struct sample_item *generated,
-                              const struct sample_item *original)
-{
-    if (kind == MODALITY_AUDIO)
-        return generated->generated_mel ? spectral_distance(generated->generated_mel, generated->generated_count,
-                                                            original->original_mel, original->original_count)
-                                        : INFINITY;
-    return fitted_pixel_distance(&r->generator.vision.config, generated, original);
-}
-
-struct json *sample_nearness(const struct samples_run *r, const struct sample_set *set)
-{
-    struct json *j = json_object();
-    double nearer = 0, pairs = 0;
-    i64 first = 0, five = 0;
-    for (i64 i = 0; i < set->count; i++) {
-        double original = sample_distance(r, set->kind, &set->items[i], &set->items[i]);
-        i64 before = 0;
-        for (i64 k = 0; k < set->count; k++) {
-            if (k == i)
-                continue;
-            bool other_nearer = !(original < sample_distance(r, set->kind, &set->items[i], &set->items[k]));
-            before += other_nearer;
-            nearer += !other_nearer;
-            pairs++;
-        }
-        first += before == 0;
-        five += before < 5;
-    }
-    json_set(j, "captions", json_of_integer(set->count));
-    json_set(j, "unreadable", json_of_integer(set->unreadable));
-    json_set(j, "pair", json_of_number(pairs > 0 ? nearer / pairs : NAN));
-    json_set(j, "first", json_of_integer(first));
-    json_set(j, "first_five", json_of_integer(five));
-    return j;
-}
-
-static int make_set(struct samples_run *r, enum modality kind, const char *split, i64 most)
+static int make_set(struct samples_run *r, enum modality kind, enum split split, i64 most)
 {
     struct sample_set set;
     char key[64];
     int status = sample_set_choose(&set, r, kind, split, most);
     if (status == 0)
-        load_originals(r, &set);
+        sample_set_load(r, &set);
     struct answer *answers = memory_alloc(max_i64(set.count, 1) * (i64)sizeof *answers);
     struct json *shown = json_array();
     if (status == 0 && set.count)
@@ -353,12 +311,11 @@ static int make_set(struct samples_run *r, enum modality kind, const char *split
     }
     if (status == 0 && set.count) {
         struct json *j = sample_nearness(r, &set);
-        log_info("%s %s: nearer to its own original %.1f %%, nearest of %lld: %lld", split, modality_rows[kind].name,
-                 100 * json_number(json_get(j, "pair"), 0), (long long)set.count,
-                 (long long)json_integer(json_get(j, "first"), 0));
+        status = sample_baselines(j, r, &set);
+        log_nearness(j, &set);
         json_set(j, "shown", shown);
         shown = NULL;
-        snprintf(key, sizeof key, "%s/%s", split, modality_rows[kind].name);
+        snprintf(key, sizeof key, "%s/%s", split_names[split], modality_rows[kind].name);
         json_set(r->report, key, j);
     }
     json_free(shown);
@@ -369,9 +326,28 @@ static int make_set(struct samples_run *r, enum modality kind, const char *split
     return status;
 }
 
+static bool has_part(const struct samples_settings *s, enum split split)
+{
+    bool found = s->parts.count == 0 && split != SPLIT_TEST;
+    for (i64 i = 0; i < s->parts.count; i++)
+        found |= strcmp(s->parts.values[i], split_names[split]) == 0;
+    return found;
+}
+
+static int check_parts(const struct samples_settings *s)
+{
+    for (i64 i = 0; i < s->parts.count; i++) {
+        bool known = false;
+        for (enum split split = 0; split < SPLITS; split++)
+            known |= strcmp(s->parts.values[i], split_names[split]) == 0;
+        if (!known)
+            return error_usage("parts: expected train, validation or test, found \"%s\"", s->parts.values[i]);
+    }
+    return 0;
+}
+
 static int run_all(struct samples_run *r)
 {
-    static const char *const splits[] = {"train", "validation"};
     const i64 counts[MODALITIES] = {[MODALITY_IMAGE] = generator_shape(&r->generator, false) ? r->s->pictures : 0,
                                     [MODALITY_VIDEO] = generator_shape(&r->generator, true) ? r->s->clips : 0,
                                     [MODALITY_AUDIO] = r->generator.has_audio ? r->s->sounds : 0};
@@ -381,11 +357,12 @@ static int run_all(struct samples_run *r)
         log_warn("%s: its audio tokenizer (weft/audio) is missing: no sounds", r->s->from);
     int status = continue_prompts(r);
     for (enum modality kind = 0; kind < MODALITIES; kind++)
-        for (int split = 0; split < 2 && status == 0; split++) {
-            if (counts[kind])
-                status = make_set(r, kind, splits[split], counts[kind]);
-            if (status == 0 && counts[kind] && (kind == MODALITY_AUDIO || r->generator.model.config.cell_features))
-                status = describe_set(r, kind, splits[split]);
+        for (enum split split = 0; split < SPLITS && status == 0; split++) {
+            if (!counts[kind] || !has_part(r->s, split))
+                continue;
+            status = make_set(r, kind, split, samples_wanted(r, split, counts[kind]));
+            if (status == 0 && (kind == MODALITY_AUDIO || r->generator.model.config.cell_features))
+                status = describe_set(r, kind, split);
         }
     return status;
 }
@@ -393,7 +370,8 @@ static int run_all(struct samples_run *r)
 int samples_stage(const void *settings, const struct stage *stage)
 {
     struct samples_run r = {.s = settings, .stage = stage};
-    if (samples_check_memory(r.s, stage->device) || generator_open(&r.generator, stage->device, r.s->from, DTYPE_OTHER))
+    if (check_parts(r.s) || samples_check_memory(r.s, stage->device) ||
+        generator_open(&r.generator, stage->device, r.s->from, DTYPE_OTHER))
         return -1;
     generator_check_guidance(&r.generator, r.s->guidance);
     mel_distance_open(&r.mel, stage->device);
@@ -404,6 +382,11 @@ int samples_stage(const void *settings, const struct stage *stage)
         status = json_save(path, r.report);
     memory_free(path);
     json_free(r.report);
+    for (enum modality kind = 0; kind < MODALITIES; kind++) {
+        for (enum split split = 0; split < SPLITS; split++)
+            captioned_media_release(&r.media[kind][split]);
+        caption_baselines_release(&r.baselines[kind]);
+    }
     mel_distance_close(&r.mel);
     generator_close(&r.generator);
     return status;

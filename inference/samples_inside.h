@@ -1,7 +1,8 @@
-/* Shared by samples.c (media from captions, the stage `generate`) and descriptions.c (text from
- * media). Internal to this folder. */
+/* Shared by samples.c (media from captions, the stage `generate`), nearness.c (their scores) and
+ * descriptions.c (text from media). Internal to this folder. */
 #ifndef WEFT_INFERENCE_SAMPLES_INSIDE_H
 #define WEFT_INFERENCE_SAMPLES_INSIDE_H
+#include "inference/caption_baseline.h"
 #include "inference/generator.h"
 #include "inference/inference.h"
 
@@ -16,11 +17,27 @@ struct sample_item {
     i64 original_count, generated_count; /* bytes, or number of spectra */
     i64 shape;                           /* index of the original's shape, then of the generated one's */
 };
-struct sample_set { /* one modality and split */
+struct sample_set { /* one modality and part */
     enum modality kind;
-    const char *split;
+    enum split split;
     struct sample_item *items;
     i64 count, unreadable;
+};
+struct captioned_media { /* all media of a modality and part that have a caption and a file */
+    char **captions, **paths;
+    i64 count;
+    bool listed;
+};
+enum { TRAINING_MOST = 20000, FIXED_MOST = 2000 }; /* training captions searched; of distinct ones, compared */
+struct caption_baselines {                         /* from training captions; caption_baseline.h */
+    char *fixed;
+    char **captions; /* [count] distinct ones, in a drawn order; borrowed */
+    i64 count;
+    struct caption_classes classes;
+};
+struct sound_lengths { /* spectra of a sound: base + slope * letters of its caption */
+    double mean[AUDIO_BANDS], base, slope;
+    bool known;
 };
 struct samples_run {
     const struct samples_settings *s;
@@ -28,22 +45,36 @@ struct samples_run {
     struct generator generator;
     struct mel_distance mel;
     struct json *report;
+    struct captioned_media media[MODALITIES][SPLITS];
+    struct caption_baselines baselines[MODALITIES];
+    struct sound_lengths lengths;
 };
 
-/* Chooses distinct captions of media files of a split, in a random order drawn from the seed. Call
+/* Lists the media of a part into r->media at the first call. Skips media inside archives: the
+ * originals are read again from their files. */
+int list_captioned(struct samples_run *r, enum modality kind, enum split split);
+
+/* Chooses distinct captions of media files of a part, in a random order drawn from the seed. Call
  * sample_set_release also after -1. */
-int sample_set_choose(struct sample_set *set, const struct samples_run *r, enum modality kind, const char *split,
-                      i64 most);
+int sample_set_choose(struct sample_set *set, struct samples_run *r, enum modality kind, enum split split, i64 most);
+i64 samples_wanted(const struct samples_run *r, enum split split, i64 count); /* less for training */
+void sample_set_load(struct samples_run *r, struct sample_set *set); /* drops captions whose file cannot be read */
+int sample_load_original(struct samples_run *r, enum modality kind, struct sample_item *item);
+void sample_item_release(struct sample_item *item);
 void sample_set_release(struct sample_set *set);
 /* Returns e.g. $OUT/train-image-03-original.png; free with memory_free. */
 char *sample_path(const struct samples_run *r, const struct sample_set *set, i64 i, const char *what, const char *end);
 struct json *file_name(const char *path); /* without its folder */
 
 /* Retrieval scores of the generated media against the originals of the set: { captions, unreadable,
- * pair: share of pairs (generated, another's original) whose own original is nearer; first and
- * first_five: number of media for which none, or fewer than five, of the other originals are as
- * near as their own }. Free with json_free. */
+ * pair: share of pairs (generated, another's original) whose own original is nearer; pair_low,
+ * pair_high: its 95 % interval; first and first_five: number of media for which none, or fewer than
+ * five, of the other originals are as near as their own }. Sounds have these shares again in
+ * `aligned`: at equal length, among originals of like length. Free with json_free. */
 struct json *sample_nearness(const struct samples_run *r, const struct sample_set *set);
+/* Adds the shares of pairs of answers that are not generated, beside each `pair`: `retrieval`, and
+ * for sounds `length`. */
+int sample_baselines(struct json *nearness, struct samples_run *r, const struct sample_set *set);
 
 /* Memory check of the stage before it loads the model (samples_estimate.c): -1 and a message if the
  * GPU has too little memory left. */
@@ -51,7 +82,8 @@ int samples_check_memory(const struct samples_settings *settings, const struct d
 
 /* descriptions.c. describe_set: text generated from the media of a kind and split.
  * continue_prompts: continuations of the settings' prompts. Both add to r->report. */
-int describe_set(struct samples_run *r, enum modality kind, const char *split);
+int describe_set(struct samples_run *r, enum modality kind, enum split split);
+void caption_baselines_release(struct caption_baselines *baselines);
 int continue_prompts(struct samples_run *r);
 
 #endif

@@ -16,6 +16,7 @@ static struct figure *add(struct figures *all, const struct run_stage *stage, co
     }
     struct figure *f = &all->list[all->count++];
     *f = (struct figure){string_copy(stage ? stage->name : "all"), string_copy(label), NAN, value, unit, digits, NULL};
+    f->baseline = f->low = f->high = NAN;
     return f;
 }
 
@@ -122,17 +123,28 @@ static void add_speed(struct figures *all, const struct run_stage *s)
 
 /* ---- Tokenizers ---- */
 
+/* Tokenizers are measured on the part validation. */
+static struct figure *on_validation(struct figure *f)
+{
+    if (f)
+        f->part = "validation";
+    return f;
+}
+
 static void add_kept(struct figures *all, const struct run_stage *s)
 {
     struct json *j = stage_json(s, "report.json");
     const struct json *stills = json_get(j, "stills_held_out"), *clips = json_get(j, "clips_held_out");
     const struct json *sound = json_get(j, "held_out_distance"), *probe = json_get(j, "digit_probe");
     add(all, s, "parameters", number_at(j, "parameters"), UNIT_COUNT, 0);
-    show(all, add(all, s, "PSNR of new pictures", number_at(stills, "psnr_db"), UNIT_DECIBEL, 1),
+    show(all, on_validation(add(all, s, "PSNR of new pictures", number_at(stills, "psnr_db"), UNIT_DECIBEL, 1)),
          "Pictures through tokens", "PSNR on held-out pictures", NULL);
-    add(all, s, "PSNR of new clips", number_at(clips, "psnr_db"), UNIT_DECIBEL, 1);
-    struct figure *f = add(all, s, "log-mel distance of new sounds", number_at(sound, "log_mel"), UNIT_NUMBER, 3);
+    on_validation(add(all, s, "PSNR of new clips", number_at(clips, "psnr_db"), UNIT_DECIBEL, 1));
+    struct figure *f =
+        on_validation(add(all, s, "log-mel distance of new sounds", number_at(sound, "log_mel"), UNIT_NUMBER, 3));
     double mean = number_at(sound, "log_mel_mean_spectrum");
+    if (f)
+        f->baseline = mean;
     char *detail = string_format("the mean spectrum's is %.2f", mean);
     show(all, f, "Speech through tokens", "log-mel distance on new voices", isfinite(mean) ? detail : NULL);
     add(all, s, "digit accuracy from level 0", json_number(json_at(json_get(probe, "accuracy"), 0), NAN), UNIT_SHARE,
@@ -143,32 +155,88 @@ static void add_kept(struct figures *all, const struct run_stage *s)
 
 /* ---- Samples ---- */
 
+static const char *const sample_parts[] = {"test", "validation", "train"};
+static const struct {
+    const char *key, *name;
+} sample_kinds[] = {{"image", "pictures"}, {"video", "clips"}, {"audio", "speech"}};
+
+/* A share of pairs. `by` has its baselines: the better one is kept. */
+static struct figure *add_pair(struct figures *all, const struct run_stage *s, const char *part, const char *what,
+                               const char *than, const struct json *by)
+{
+    char *label = string_format("%s from words%s, %s", what, than, part);
+    struct figure *f = add(all, s, label, number_at(by, "pair"), UNIT_SHARE, 1);
+    if (f) {
+        f->part = part;
+        f->baseline = fmax(number_at(by, "retrieval"), number_at(by, "length"));
+        f->low = number_at(by, "pair_low");
+        f->high = number_at(by, "pair_high");
+    }
+    memory_free(label);
+    return f;
+}
+
+static void show_pictures(struct figures *all, struct figure *f)
+{
+    struct buffer detail = {0};
+    if (!f)
+        return;
+    buffer_printf(&detail, "on %s", f->part);
+    if (isfinite(f->low) && isfinite(f->high))
+        buffer_printf(&detail, " (95 %%: %.0f to %.0f %%)", 100 * f->low, 100 * f->high);
+    if (isfinite(f->baseline))
+        buffer_printf(&detail, "; training pictures of the nearest captions %.0f %%", 100 * f->baseline);
+    buffer_printf(&detail, "; chance is 50 %%");
+    show(all, f, "Pictures from new captions", "nearer to their own original than to another's", detail.data);
+    buffer_release(&detail);
+}
+
+static void add_words(struct figures *all, const struct run_stage *s, const char *part, const char *key,
+                      const struct json *told)
+{
+    double media = number_at(told, "media"), exact = number_at(told, "exact") / media;
+    char *label = string_format("%s, word for word", key);
+    struct figure *f = add(all, s, label, media > 0 ? exact : NAN, UNIT_SHARE, 1);
+    if (f) {
+        f->part = part;
+        share_interval(&f->low, &f->high, exact, media);
+    }
+    memory_free(label);
+    label = string_format("%s, words right", key);
+    f = add(all, s, label, number_at(told, "words"), UNIT_SHARE, 1);
+    if (f) {
+        f->part = part;
+        f->baseline = number_at(told, "words_fixed");
+        f->low = number_at(told, "words_low");
+        f->high = number_at(told, "words_high");
+    }
+    memory_free(label);
+}
+
 static void add_samples(struct figures *all, const struct run_stage *s)
 {
-    static const char *const names[][3] = {
-        {"validation/image", "new pictures from words, nearer to their own", "Pictures from new captions"},
-        {"train/image", "pictures from words, nearer to their own", NULL},
-        {"validation/video", "new clips from words, nearer to their own", NULL},
-        {"train/video", "clips from words, nearer to their own", NULL},
-        {"validation/audio", "new speech from words, nearer to its own", NULL},
-        {"train/audio", "speech from words, nearer to its own", NULL}};
     struct json *j = stage_json(s, "samples.json");
-    for (i64 i = 0; i < COUNT_OF(names); i++) {
-        double pair = number_at(json_get(j, names[i][0]), "pair");
-        struct figure *f = add(all, s, names[i][1], pair, UNIT_SHARE, 1);
-        if (names[i][2])
-            show(all, f, names[i][2], "nearer to their own original than to another's", "chance is 50 %");
-    }
-    struct json_iterator it;
-    for (bool more = json_first(&it, j); more; more = json_next(&it, j)) {
-        double media = number_at(it.value, "media"), exact = number_at(it.value, "exact");
-        char *label = string_format("%s, word for word", it.key);
-        add(all, s, label, media > 0 ? exact / media : NAN, UNIT_SHARE, 1);
-        memory_free(label);
-        label = string_format("%s, words right", it.key);
-        add(all, s, label, number_at(it.value, "words"), UNIT_SHARE, 1);
-        memory_free(label);
-    }
+    for (i64 k = 0; k < COUNT_OF(sample_kinds); k++)
+        for (i64 i = 0; i < COUNT_OF(sample_parts); i++) {
+            const char *part = sample_parts[i], *name = sample_kinds[k].name;
+            char *key = string_format("%s/%s", part, sample_kinds[k].key);
+            const struct json *made = json_get(j, key), *aligned = json_get(made, "aligned");
+            if (json_get(made, "aligned"))
+                add_pair(all, s, part, name, " nearer to its own at equal length", aligned);
+            struct figure *f = add_pair(all, s, part, name,
+                                        sample_kinds[k].key[0] == 'a' ? " nearer to its own by length and sound"
+                                                                      : " nearer to their own",
+                                        made);
+            if (k == 0 && i < 2)
+                show_pictures(all, f);
+            memory_free(key);
+        }
+    for (i64 k = 0; k < COUNT_OF(sample_kinds); k++)
+        for (i64 i = 0; i < COUNT_OF(sample_parts); i++) {
+            char *key = string_format("%s/%s-to-text", sample_parts[i], sample_kinds[k].key);
+            add_words(all, s, sample_parts[i], key, json_get(j, key));
+            memory_free(key);
+        }
     json_free(j);
 }
 
@@ -201,6 +269,30 @@ static void add_rewards(struct figures *all, const struct run_stage *s)
     json_free(eval);
 }
 
+/* Parameters of a sub-model that was trained further, as a share of those of the model it was cut
+ * from. */
+static void add_share(struct figures *all, const struct run *run)
+{
+    for (i64 i = 0; i < run->count; i++) {
+        const struct run_stage *s = &run->stages[i], *cut, *whole;
+        const char *from = json_string(json_get(json_get(s->identity, "settings"), "from"), "");
+        cut = run_find(run, from);
+        if (!cut || strcmp(stage_kind(cut), "extract") != 0)
+            continue;
+        from = json_string(json_get(json_get(cut->identity, "settings"), "from"), "");
+        whole = run_find(run, from);
+        struct json *part = stage_json(s, "heldout.json"), *of = whole ? stage_json(whole, "heldout.json") : NULL;
+        char *label = string_format("parameters of %s, of those of %s", cut->name, from);
+        struct figure *f =
+            add(all, s, label, number_at(part, "parameters") / number_at(of, "parameters"), UNIT_SHARE, 1);
+        if (f)
+            f->part = "";
+        memory_free(label);
+        json_free(part);
+        json_free(of);
+    }
+}
+
 static void add_grid(struct figures *all, const struct run_stage *s)
 {
     struct json *j = stage_json(s, "grid.json");
@@ -221,6 +313,7 @@ void figures_collect(struct figures *all, const struct run *run)
     for (i64 i = 0; i < run->count; i++)
         for (i64 k = 0; k < COUNT_OF(parts); k++)
             parts[k](all, &run->stages[i]);
+    add_share(all, run);
 }
 
 void figures_release(struct figures *all)

@@ -44,25 +44,40 @@ static void log_heldout(const char *stage, const struct json *heldout)
     buffer_release(&line);
 }
 
+static void put_share(struct buffer *line, const char *key, const struct json *set, const char *share,
+                      const char *baseline)
+{
+    if (!isfinite(number_at(set, share)))
+        return;
+    buffer_printf(line, "%s %s %.0f %%", line->length ? "," : "", key, 100 * number_at(set, share));
+    if (isfinite(number_at(set, baseline)))
+        buffer_printf(line, " (%.0f)", 100 * number_at(set, baseline));
+}
+
 static void log_samples(const char *stage, const struct json *samples)
 {
-    struct buffer near = {0}, said = {0};
+    struct buffer near = {0}, said = {0}, words = {0};
     struct json_iterator it;
     for (bool more = json_first(&it, samples); more; more = json_next(&it, samples)) {
-        if (json_get(it.value, "pair"))
-            buffer_printf(&near, "%s %s %.0f %%", near.length ? "," : "", it.key,
-                          100 * json_number(json_get(it.value, "pair"), 0));
+        const struct json *aligned = json_get(it.value, "aligned");
+        put_share(&near, it.key, aligned ? aligned : it.value, "pair", "retrieval");
+        put_share(&words, it.key, it.value, "words", "words_fixed");
         if (json_integer(json_get(it.value, "exact"), 0) > 0)
             buffer_printf(&said, "%s %s %lld of %lld", said.length ? "," : "", it.key,
                           (long long)json_integer(json_get(it.value, "exact"), 0),
                           (long long)json_integer(json_get(it.value, "media"), 0));
     }
     if (near.length)
-        log_info("%-8s made from words, nearer to its own original than to another's:%s", stage, near.data);
+        log_info("%-8s made from words, nearer to its own original than to another's (training medium of the nearest "
+                 "caption; chance 50 %%; speech at equal length):%s",
+                 stage, near.data);
     if (said.length)
         log_info("%-8s word for word:%s", stage, said.data);
+    if (words.length)
+        log_info("%-8s words right (best fixed answer):%s", stage, words.data);
     buffer_release(&near);
     buffer_release(&said);
+    buffer_release(&words);
 }
 
 static double score_of(const struct json *rl, const char *when, const char *key)

@@ -239,6 +239,14 @@ void cell_figure(struct page *p, double value, enum unit unit, int digits)
     buffer_printf(&p->html, "</td>");
 }
 
+void cell_interval(struct page *p, double low, double high)
+{
+    buffer_printf(&p->html, "<td>");
+    if (isfinite(low) && isfinite(high))
+        buffer_printf(&p->html, "%.0f to %.0f\u00a0%%", 100 * low, 100 * high);
+    buffer_printf(&p->html, "</td>");
+}
+
 void table_close(struct page *p)
 {
     buffer_printf(&p->html, "</table></div>");

@@ -47,6 +47,7 @@ char *command_of(const struct run *run, const struct run_stage *stage);
 void table_open(struct page *page, const char *const *heads, i64 count);
 void cell_words(struct page *page, const char *format, ...) PRINTF(2, 3);
 void cell_figure(struct page *page, double value, enum unit unit, int digits);
+void cell_interval(struct page *page, double low, double high); /* of a share; blank if not finite */
 void table_close(struct page *page);
 
 /* Color index of a stream or target, the same in all charts. */
@@ -64,6 +65,8 @@ struct figure {
     enum unit unit;
     int digits;
     char *tile, *note, *detail; /* first screen, or NULL: title, subject, further numbers */
+    const char *part;           /* what was measured on: "test"; NULL: not said */
+    double baseline, low, high; /* of an answer that needs no model; 95 % interval; NaN: none */
 };
 struct figures {
     struct figure *list;
@@ -72,6 +75,15 @@ struct figures {
 void figures_collect(struct figures *figures, const struct run *run);
 void figures_release(struct figures *figures);
 const struct figure *figures_find(const struct figures *figures, const char *stage, const char *label);
+struct run_spread {
+    double mean, deviation, least, most;
+    i64 n; /* runs that have it */
+};
+/* Spread of a figure over the figures of several runs. values: receives each run's, NaN: none. */
+struct run_spread figure_spread(double *values, const struct figures *all, i64 runs, const struct figure *figure);
+double figure_baseline(const struct figures *all, i64 runs, const struct figure *figure); /* its mean */
+/* True if no run before `run` has the figure. */
+bool figure_is_first(const struct figures *all, i64 run, const struct figure *figure);
 
 /* ---- Sections ---- */
 void put_summary(struct page *page);    /* 1 run: a sentence and tiles */

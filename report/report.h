@@ -15,7 +15,8 @@
  * folders, figures.c collects the key figures of a run; summary.c, samples.c, training.c,
  * curation.c, submodels.c, rewards.c, routing.c, tokenizers.c and settings.c are sections;
  * media.c embeds files, style.c has CSS and script; log.c prints the summary at the end of a
- * run. report.c opens the runs and closes them; the page and its sections borrow them. */
+ * run, markdown.c the figures of several runs as a table. report.c opens the runs and closes them; the page and its
+ * sections borrow them. */
 #ifndef WEFT_REPORT_H
 #define WEFT_REPORT_H
 #include "core/core.h"
@@ -23,6 +24,9 @@
 /* Writes the page. runs: folders with a run.json. 0, or -1 and a message: a folder without one, or
  * the page cannot be written. */
 int report_write(const char *out, const char *const *runs, i64 count);
+/* Appends the runs' figures as a Markdown table: what each was measured on, its baseline, and the mean
+ * over runs with the lowest and highest; of one run the 95 % interval. 0, or -1 and a message. */
+int report_markdown(struct buffer *out, const char *const *runs, i64 count);
 /* Logs a summary of a finished run in a few lines. page: path
  * of its page. 0, or -1 and a message. */
 int report_log(const char *run, const char *page);

@@ -231,6 +231,15 @@ const struct json *same_target(const struct json *list, const struct json *as)
     return NULL;
 }
 
+void share_interval(double *low, double *high, double share, double n)
+{
+    const double z = 1.96;
+    double middle = (share + z * z / (2 * n)) / (1 + z * z / n);
+    double reach = z / (1 + z * z / n) * sqrt(share * (1 - share) / n + z * z / (4 * n * n));
+    *low = n > 0 ? fmax(middle - reach, 0) : NAN;
+    *high = n > 0 ? fmin(middle + reach, 1) : NAN;
+}
+
 struct metric_series series_of(const struct json_lines *lines, const char *key)
 {
     struct metric_series s = {memory_alloc(max_i64(lines->count, 1) * 8), memory_alloc(max_i64(lines->count, 1) * 8),

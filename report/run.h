@@ -46,6 +46,10 @@ double number_at(const struct json *object, const char *key); /* NaN if absent *
 /* The entry of a list of losses with the stream and target of `as`, or NULL. */
 const struct json *same_target(const struct json *list, const struct json *as);
 
+/* 95 % interval of a share of n independent cases (Wilson 1927), of which share * n were right. NaN
+ * if n is not positive. */
+void share_interval(double *low, double *high, double share, double n);
+
 struct metric_series series_of(const struct json_lines *lines, const char *key);
 void series_release(struct metric_series *series);
 double series_median(const struct metric_series *series); /* NaN if empty */

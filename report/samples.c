@@ -11,14 +11,81 @@ static const char *const kind_made[KINDS] = {"Pictures made from words", "Clips 
 static const char *const kind_told[KINDS] = {"Pictures described", "Clips described", "Speech written down"};
 static const struct {
     const char *key, *name;
-} parts[] = {{"validation", "captions it never saw"}, {"train", "captions it was trained on"}};
+} parts[] = {{"test", "captions it never saw, test"},
+             {"validation", "captions it never saw, validation"},
+             {"train", "captions it was trained on"}};
+enum { PARTS = COUNT_OF(parts), VALIDATION = 1 };
 
 static const char *name_at(const struct json *j, const char *key)
 {
     return json_string(json_get(j, key), NULL);
 }
 
+static const struct json *set_of(const struct json *file, int part, int kind, const char *end)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s/%s%s", parts[part].key, kind_keys[kind], end);
+    return json_get(file, key);
+}
+
 /* ---- Media from captions ---- */
+
+/* by: the object with the shares of pairs. */
+static void put_pair_row(struct page *p, const char *title, const struct json *set, const struct json *by, int kind)
+{
+    buffer_printf(&p->html, "<tr><td class='w'>%s</td>", title);
+    cell_figure(p, number_at(set, "captions"), UNIT_NUMBER, 0);
+    cell_figure(p, number_at(by, "pair"), UNIT_SHARE, 1);
+    cell_interval(p, number_at(by, "pair_low"), number_at(by, "pair_high"));
+    cell_figure(p, number_at(by, "retrieval"), UNIT_SHARE, 1);
+    if (kind == KIND_AUDIO)
+        cell_figure(p, number_at(by, "length"), UNIT_SHARE, 1);
+    cell_figure(p, 0.5, UNIT_SHARE, 0);
+    buffer_printf(&p->html, "<td>");
+    if (by == set)
+        buffer_printf(&p->html, "%lld", (long long)json_integer(json_get(set, "first"), 0));
+    buffer_printf(&p->html, "</td></tr>");
+}
+
+/* Shares of pairs in which the output is nearer to its own original, beside those of answers that
+ * need no model. */
+static void put_pairs(struct page *p, const struct json *file, int kind)
+{
+    static const char *const heads[] = {"<captions of",       "made",   "nearer to own original", "95 %",
+                                        "by nearest caption", "chance", "nearest of all"};
+    static const char *const sound_heads[] = {
+        "<captions of", "made",   "nearer to own original", "95 %", "by nearest caption",
+        "by length",    "chance", "nearest of all"};
+    bool any = false;
+    for (int i = 0; i < PARTS; i++) {
+        const struct json *set = set_of(file, i, kind, ""), *aligned = json_get(set, "aligned");
+        char *title = string_format("%s%s", parts[i].key, kind == KIND_AUDIO ? ", as it sounds" : "");
+        if (isfinite(number_at(set, "pair"))) {
+            if (!any)
+                table_open(p, kind == KIND_AUDIO ? sound_heads : heads,
+                           kind == KIND_AUDIO ? COUNT_OF(sound_heads) : COUNT_OF(heads));
+            any = true;
+            if (aligned) {
+                char *equal = string_format("%s, at equal length", parts[i].key);
+                put_pair_row(p, equal, set, aligned, kind);
+                memory_free(equal);
+            }
+            put_pair_row(p, title, set, set, kind);
+        }
+        memory_free(title);
+    }
+    if (!any)
+        return;
+    table_close(p);
+    put_note(
+        p,
+        "A pair is an output and the original of another caption. By nearest caption: the training medium whose "
+        "caption shares most words takes the place of the output; for captions of train, one of another caption%s.",
+        kind == KIND_AUDIO
+            ? ". By length: a flat spectrum as long as the number of letters suggests. At equal length, outputs are "
+              "stretched to the original and compared only with originals of like length"
+            : "");
+}
 
 static void put_titled_medium(struct page *p, const struct run_stage *s, const char *title, const char *file,
                               const char *about)
@@ -65,16 +132,9 @@ static void put_generated(struct page *p, const struct run_stage *s, const struc
                           const char *split)
 {
     const struct json *list = json_get(set, "shown");
-    double pair = number_at(set, "pair");
     if (json_count(list) == 0)
         return;
     html_element(&p->html, "h4", NULL, "From %s", split);
-    if (isfinite(pair))
-        put_note(p,
-                 "%.1f %% of pairs nearer to their own original than to another's (chance: 50 %%); nearest of all "
-                 "%lld: %lld (chance: 1).",
-                 100 * pair, (long long)json_integer(json_get(set, "captions"), 0),
-                 (long long)json_integer(json_get(set, "first"), 0));
     buffer_printf(&p->html, "<div class='media%s'>", kind == KIND_AUDIO ? " sounds" : "");
     for (i64 i = 0; i < json_count(list); i++)
         if (kind == KIND_AUDIO)
@@ -105,6 +165,70 @@ static void put_description(struct page *p, const struct run_stage *s, const str
     buffer_printf(&p->html, seen ? "</dl></figure>" : "</dl></div>");
 }
 
+static void put_told(struct page *p, const struct json *file, int kind)
+{
+    static const char *const heads[] = {"<part",       "described", "word for word",     "95 %",
+                                        "words right", "95 %",      "best fixed answer", "other captions"};
+    bool any = false;
+    for (int i = 0; i < PARTS; i++) {
+        const struct json *set = set_of(file, i, kind, "-to-text");
+        double media = number_at(set, "media"), low, high;
+        if (!(media > 0))
+            continue;
+        if (!any)
+            table_open(p, heads, COUNT_OF(heads));
+        any = true;
+        share_interval(&low, &high, number_at(set, "exact") / media, media);
+        buffer_printf(&p->html, "<tr><td class='w'>%s</td>", parts[i].key);
+        cell_figure(p, media, UNIT_NUMBER, 0);
+        cell_figure(p, number_at(set, "exact"), UNIT_NUMBER, 0);
+        cell_interval(p, low, high);
+        cell_figure(p, number_at(set, "words"), UNIT_SHARE, 1);
+        cell_interval(p, number_at(set, "words_low"), number_at(set, "words_high"));
+        cell_figure(p, number_at(set, "words_fixed"), UNIT_SHARE, 1);
+        cell_figure(p, number_at(set, "words_exchanged"), UNIT_SHARE, 1);
+        buffer_printf(&p->html, "</tr>");
+    }
+    if (any)
+        table_close(p);
+}
+
+/* Accuracy by class of words, on the first part that was measured. */
+static void put_classes(struct page *p, const struct json *file, int kind)
+{
+    static const char *const heads[] = {"<words", "captions with such", "right", "95 %", "best fixed answer"};
+    const struct json *set = NULL, *classes;
+    int part = 0;
+    for (int i = PARTS - 1; i >= 0; i--)
+        if (json_count(json_get(set_of(file, i, kind, "-to-text"), "classes"))) {
+            set = set_of(file, i, kind, "-to-text");
+            part = i;
+        }
+    classes = json_get(set, "classes");
+    if (json_count(classes) == 0)
+        return;
+    put_note(p,
+             "The best fixed answer does not look: \u201c%s\u201d scores highest on training captions. On %s, by "
+             "classes of words that stand in for each other in training captions:",
+             json_string(json_get(set, "words_fixed_answer"), ""), parts[part].key);
+    table_open(p, heads, COUNT_OF(heads));
+    for (i64 c = 0; c < json_count(classes); c++) {
+        const struct json *class = json_at(classes, c), *words = json_get(class, "words");
+        buffer_printf(&p->html, "<tr><td class='w'>");
+        for (i64 w = 0; w < json_count(words) && w < 6; w++) {
+            buffer_printf(&p->html, "%s", w ? ", " : "");
+            html_text(&p->html, json_string(json_at(words, w), ""));
+        }
+        buffer_printf(&p->html, "%s</td>", json_count(words) > 6 ? ", .." : json_count(words) ? "" : "rarer words");
+        cell_figure(p, number_at(class, "media"), UNIT_NUMBER, 0);
+        cell_figure(p, number_at(class, "right"), UNIT_SHARE, 0);
+        cell_interval(p, number_at(class, "low"), number_at(class, "high"));
+        cell_figure(p, number_at(class, "fixed"), UNIT_SHARE, 0);
+        buffer_printf(&p->html, "</tr>");
+    }
+    table_close(p);
+}
+
 static void put_descriptions(struct page *p, const struct run_stage *s, const struct json *set, int kind,
                              const char *split)
 {
@@ -112,15 +236,6 @@ static void put_descriptions(struct page *p, const struct run_stage *s, const st
     if (json_count(list) == 0)
         return;
     html_element(&p->html, "h4", NULL, "Of %s", split);
-    long long exact = json_integer(json_get(set, "exact"), 0), media = json_integer(json_get(set, "media"), 0);
-    if (isfinite(number_at(set, "words")))
-        put_note(p,
-                 "%lld of %lld word for word. Words right: %.0f %% (%.0f to %.0f, 95 %% interval); with captions "
-                 "exchanged %.0f %%.",
-                 exact, media, 100 * number_at(set, "words"), 100 * number_at(set, "words_low"),
-                 100 * number_at(set, "words_high"), 100 * number_at(set, "words_exchanged"));
-    else
-        put_note(p, "%lld of %lld word for word.", exact, media);
     buffer_printf(&p->html, "<div class='words'>");
     for (i64 i = 0; i < json_count(list); i++)
         put_description(p, s, json_at(list, i), kind);
@@ -146,23 +261,26 @@ static void put_texts(struct page *p, const struct run_stage *s, const struct js
 
 /* ---- The stage ---- */
 
+/* Samples of validation are shown if the part test was not measured. */
 static void put_stage(struct page *p, const struct run_stage *s, const struct json *file)
 {
-    char key[64];
     for (int kind = 0; kind < KINDS; kind++) {
+        bool tested = json_count(json_get(set_of(file, 0, kind, ""), "shown")) > 0;
         group_open(p, "%s", kind_made[kind]);
-        for (i64 i = 0; i < COUNT_OF(parts); i++) {
-            snprintf(key, sizeof key, "%s/%s", parts[i].key, kind_keys[kind]);
-            put_generated(p, s, json_get(file, key), kind, parts[i].name);
-        }
+        put_pairs(p, file, kind);
+        for (int i = 0; i < PARTS; i++)
+            if (!tested || i != VALIDATION)
+                put_generated(p, s, set_of(file, i, kind, ""), kind, parts[i].name);
         group_close(p, s);
     }
     for (int kind = 0; kind < KINDS; kind++) {
+        bool tested = json_count(json_get(set_of(file, 0, kind, "-to-text"), "shown")) > 0;
         group_open(p, "%s", kind_told[kind]);
-        for (i64 i = 0; i < COUNT_OF(parts); i++) {
-            snprintf(key, sizeof key, "%s/%s-to-text", parts[i].key, kind_keys[kind]);
-            put_descriptions(p, s, json_get(file, key), kind, parts[i].name);
-        }
+        put_told(p, file, kind);
+        put_classes(p, file, kind);
+        for (int i = 0; i < PARTS; i++)
+            if (!tested || i != VALIDATION)
+                put_descriptions(p, s, set_of(file, i, kind, "-to-text"), kind, parts[i].name);
         group_close(p, s);
     }
     put_texts(p, s, json_get(file, "text"));
@@ -172,7 +290,8 @@ void put_samples(struct page *p)
 {
     section_open(p, "samples", "Samples",
                  "Originals next to media generated from their captions, and captions next to generated descriptions. "
-                 "The samples are random, not selected.");
+                 "The samples are random, not selected. One seed: intervals tell the error of drawing these media, not "
+                 "the spread over trainings, which the page of several runs shows.");
     for (i64 i = 0; i < p->runs[0].count && p->run_count == 1; i++) {
         struct json *file = stage_json(&p->runs[0].stages[i], "samples.json");
         if (file)

@@ -94,11 +94,6 @@ static void put_tiles(struct page *p, const struct figures *all)
 
 /* ---- Spread over runs ---- */
 
-struct run_spread {
-    double mean, deviation, least, most;
-    i64 n;
-};
-
 static struct run_spread spread_of(const double *values, i64 count)
 {
     struct run_spread s = {0, 0, INFINITY, -INFINITY, 0};
@@ -117,13 +112,25 @@ static struct run_spread spread_of(const double *values, i64 count)
     return s;
 }
 
-static struct run_spread figure_spread(double *values, const struct figures *all, i64 runs, const struct figure *f)
+struct run_spread figure_spread(double *values, const struct figures *all, i64 runs, const struct figure *f)
 {
     for (i64 r = 0; r < runs; r++) {
         const struct figure *own = figures_find(&all[r], f->stage, f->label);
         values[r] = own ? own->value : NAN;
     }
     return spread_of(values, runs);
+}
+
+double figure_baseline(const struct figures *all, i64 runs, const struct figure *f)
+{
+    double *values = memory_alloc(runs * 8);
+    for (i64 r = 0; r < runs; r++) {
+        const struct figure *own = figures_find(&all[r], f->stage, f->label);
+        values[r] = own ? own->baseline : NAN;
+    }
+    struct run_spread s = spread_of(values, runs);
+    memory_free(values);
+    return s.n ? s.mean : NAN;
 }
 
 /* Shows the first run's figures as means over runs, with their range. */
@@ -299,7 +306,10 @@ void put_stages(struct page *p)
 
 /* ---- Several runs ---- */
 
-/* A row: mean and standard deviation over runs, minimum to maximum, then each run. */
+enum { HEADS = 6 };
+
+/* A row: the part and the baseline, mean and standard deviation over runs, minimum to maximum, then
+ * each run. */
 static void put_row(struct page *p, const struct figure *f, const struct figures *all)
 {
     double *values = memory_alloc(p->run_count * 8);
@@ -307,6 +317,8 @@ static void put_row(struct page *p, const struct figure *f, const struct figures
     buffer_printf(&p->html, "<tr><td class='w'>");
     html_text(&p->html, f->label);
     buffer_printf(&p->html, "</td>");
+    cell_words(p, "%s", f->part ? f->part : "");
+    cell_figure(p, figure_baseline(all, p->run_count, f), f->unit, f->digits);
     cell_figure(p, s.mean, f->unit, f->digits);
     cell_figure(p, s.deviation, f->unit, f->digits);
     buffer_printf(&p->html, "<td>");
@@ -320,7 +332,7 @@ static void put_row(struct page *p, const struct figure *f, const struct figures
     memory_free(values);
 }
 
-static bool first_with(const struct figures *all, i64 run, const struct figure *f)
+bool figure_is_first(const struct figures *all, i64 run, const struct figure *f)
 {
     for (i64 r = 0; r < run; r++)
         if (figures_find(&all[r], f->stage, f->label))
@@ -335,9 +347,9 @@ static void put_stage_rows(struct page *p, const char *stage, const struct figur
     bool any = false;
     for (i64 r = 0; r < p->run_count; r++)
         for (i64 i = 0; i < all[r].count; i++)
-            if (strcmp(all[r].list[i].stage, stage) == 0 && first_with(all, r, &all[r].list[i])) {
+            if (strcmp(all[r].list[i].stage, stage) == 0 && figure_is_first(all, r, &all[r].list[i])) {
                 if (!any)
-                    table_open(p, heads, 4 + p->run_count);
+                    table_open(p, heads, HEADS + p->run_count);
                 any = true;
                 put_row(p, &all[r].list[i], all);
             }
@@ -351,15 +363,18 @@ void put_comparison(struct page *p)
     if (p->run_count < 2)
         return;
     struct figures *all = memory_alloc(p->run_count * (i64)sizeof *all);
-    const char **heads = memory_alloc((4 + p->run_count) * (i64)sizeof *heads);
-    static const char *const first[] = {"figure", "mean", "std", "least to most"};
+    const char **heads = memory_alloc((HEADS + p->run_count) * (i64)sizeof *heads);
+    static const char *const first[HEADS] = {"figure", "on", "baseline", "mean", "std", "least to most"};
     memcpy(heads, first, sizeof first);
     for (i64 r = 0; r < p->run_count; r++) {
         figures_collect(&all[r], &p->runs[r]);
-        heads[4 + r] = p->runs[r].name;
+        heads[HEADS + r] = p->runs[r].name;
     }
     section_open(p, "figures", "Figures and their spread",
-                 "Standard deviations are over runs. A blank was not measured in that run.");
+                 "Standard deviations are over runs. A baseline needs no model: the training medium of the nearest "
+                 "caption or the "
+                 "length alone, whichever is better; the best fixed answer; the mean spectrum. A blank was not "
+                 "measured in that run.");
     put_stage_rows(p, "all", all, heads);
     for (i64 i = 0; i < p->stage_count; i++)
         put_stage_rows(p, p->stages[i], all, heads);

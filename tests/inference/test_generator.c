@@ -331,6 +331,7 @@ static struct json *run_samples(struct samples_settings settings)
     settings.data = data;
     settings.top_p = 1;
     settings.guidance = settings.guidance ? settings.guidance : 1;
+    settings.train_share = settings.train_share ? settings.train_share : 1;
     assert_int_equal(directory_remove(out), 0);
     assert_int_equal(directory_make(out), 0);
     if (samples_stage(&settings, &stage) != 0)
@@ -373,6 +374,50 @@ static void a_tokenizer_of_stills_makes_no_clips(void **state)
     assert_null(json_get(report, "train/video-to-text"));
     json_free(report);
     save_vision(9, 8);
+}
+
+/* Two captions each for training, validation and test. Training is half as large. */
+static void parts_are_measured_apart(void **state)
+{
+    static const char captions[] =
+        "{\"image\":\"a.png\",\"text\":\"red one\"}\n{\"image\":\"a.png\",\"text\":\"two\"}\n";
+    char *names[] = {"test", "train", "else"};
+    (void)state;
+    write_data(captions);
+    for (i64 i = 0; i < 2; i++) {
+        char *folder = in_root(i ? "data/test" : "data/validation"), *list = path_join(folder, "captions.jsonl"),
+             *picture = path_join(folder, "a.png"), *from = in_root("picture.png");
+        assert_int_equal(directory_make(folder), 0);
+        assert_int_equal(file_copy(picture, from), 0);
+        assert_int_equal(file_replace(list, captions, sizeof captions - 1), 0);
+        char *all[] = {folder, list, picture, from};
+        for (i64 k = 0; k < COUNT_OF(all); k++)
+            memory_free(all[k]);
+    }
+    struct json *report = run_samples((struct samples_settings){.pictures = 2, .texts = 2, .show = 1});
+    assert_non_null(json_get(report, "train/image"));
+    assert_non_null(json_get(report, "validation/image"));
+    assert_null(json_get(report, "test/image"));
+    json_free(report);
+    report = run_samples(
+        (struct samples_settings){.pictures = 2, .texts = 2, .show = 1, .parts = {names, 2}, .train_share = 0.5});
+    const struct json *test = json_get(report, "test/image"), *told = json_get(report, "test/image-to-text");
+    assert_null(json_get(report, "validation/image"));
+    assert_null(json_get(report, "validation/image-to-text"));
+    assert_int_equal(json_integer(json_get(json_get(report, "train/image"), "captions"), -1), 1);
+    assert_int_equal(json_integer(json_get(json_get(report, "train/image-to-text"), "media"), -1), 1);
+    assert_int_equal(json_integer(json_get(test, "captions"), -1), 2);
+    assert_float_equal(json_number(json_get(test, "retrieval"), -1), 0, 0); /* one picture, as near to both */
+    assert_string_equal(json_string(json_get(told, "words_fixed_answer"), ""), "two red");
+    assert_float_equal(json_number(json_get(told, "words_fixed"), -1), 7.0 / 12, 1e-6);
+    assert_int_equal(json_count(json_get(told, "classes")), 1);
+    json_free(report);
+    char *out = in_root("samples"), *data = in_root("data");
+    struct samples_settings s = {.from = model, .data = data, .parts = {names, 3}, .top_p = 1, .guidance = 1};
+    assert_int_equal(samples_stage(&s, &(struct stage){.name = "samples", .out = out, .device = &device}), -1);
+    assert_non_null(strstr(error_text(), "found \"else\""));
+    memory_free(out);
+    memory_free(data);
 }
 
 static void words_are_counted_as_often_as_both_have_them(void **state)
@@ -434,6 +479,7 @@ int main(void)
         cmocka_unit_test(without_a_rate_every_frame_is_taken),
         cmocka_unit_test(clips_of_a_shape_without_a_rate_are_played_at_the_default),
         cmocka_unit_test(unreadable_files_are_left_out_and_counted),
+        cmocka_unit_test(parts_are_measured_apart),
         cmocka_unit_test(a_tokenizer_of_stills_makes_no_clips),
         cmocka_unit_test(words_are_counted_as_often_as_both_have_them),
         cmocka_unit_test(right_words_stand_beside_exchanged_ones),

@@ -2,6 +2,9 @@
  * grey, sounds of one loudness. */
 #include "inference/samples_inside.h"
 
+#include "data/media/media.h"
+#include "tests/scratch.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,6 +42,15 @@ static float *even(double loudness, i64 frames)
     return mel;
 }
 
+static void release_items(const struct sample_set *set)
+{
+    for (i64 i = 0; i < set->count; i++) {
+        void *blocks[] = {items[i].original, items[i].generated, items[i].original_mel, items[i].generated_mel};
+        for (i64 b = 0; b < COUNT_OF(blocks); b++)
+            memory_free(blocks[b]);
+    }
+}
+
 static void expect(const struct sample_set *set, double pair, i64 first, i64 five)
 {
     struct json *j = sample_nearness(&run, set);
@@ -48,11 +60,7 @@ static void expect(const struct sample_set *set, double pair, i64 first, i64 fiv
     assert_int_equal(json_integer(json_get(j, "first"), -1), first);
     assert_int_equal(json_integer(json_get(j, "first_five"), -1), five);
     json_free(j);
-    for (i64 i = 0; i < set->count; i++) {
-        void *blocks[] = {items[i].original, items[i].generated, items[i].original_mel, items[i].generated_mel};
-        for (i64 b = 0; b < COUNT_OF(blocks); b++)
-            memory_free(blocks[b]);
-    }
+    release_items(set);
 }
 
 /* The first is 40 from its own original, and the second's is 10 away; the others are nearest to
@@ -135,6 +143,138 @@ static void what_is_missing_is_silence(void **state)
     expect(&set, 1, 2, 2); /* 1 against 10 / 3; 1 against (3 + 12) / 4 */
 }
 
+static double number(const struct json *j, const char *key)
+{
+    return json_number(json_get(j, key), -1);
+}
+
+/* Without the first or the second medium all pairs are won, without the third one of two: the
+ * standard error is sqrt(2/3 (1/36 + 1/36 + 1/9)) = 1/3. */
+static void the_error_is_that_of_media_left_out(void **state)
+{
+    (void)state;
+    struct sample_set set = pictures_of((const int[]){0, 50, 200}, (const int[]){40, 45, 210}, 3);
+    struct json *j = sample_nearness(&run, &set);
+    assert_float_equal(number(j, "pair_low"), 5.0 / 6 - 1.96 / 3, 1e-6);
+    assert_float_equal(number(j, "pair_high"), 1, 1e-12);
+    json_free(j);
+    set.count = 2; /* without one of two there is no pair */
+    j = sample_nearness(&run, &set);
+    assert_float_equal(number(j, "pair_low"), -1, 1e-12);
+    json_free(j);
+    set.count = 3;
+    release_items(&set);
+}
+
+static float *ramp(double from, double to, i64 frames) /* at the middle of each frame */
+{
+    float *mel = memory_alloc(frames * AUDIO_BANDS * 4);
+    for (i64 i = 0; i < frames * AUDIO_BANDS; i++)
+        mel[i] = (float)(from + (to - from) * ((double)(i / AUDIO_BANDS) + 0.5) / (double)frames);
+    return mel;
+}
+
+/* The first two are 8 and 10 frames long, the others 20 and 24. Outputs have the originals' courses
+ * at another length. The first output is the second's course. */
+static void speech_is_compared_at_one_length_with_like_lengths(void **state)
+{
+    static const i64 frames[] = {8, 10, 20, 24};
+    static const double from[] = {0, 1, 0, 1}, to[] = {1, 0, 1, 0}, made_from[] = {1, 1, 0, 1},
+                        made_to[] = {0, 0, 1, 0};
+    (void)state;
+    memset(items, 0, sizeof items);
+    for (i64 i = 0; i < 4; i++)
+        items[i] = (struct sample_item){.original_mel = ramp(from[i], to[i], frames[i]),
+                                        .original_count = frames[i],
+                                        .generated_mel = ramp(made_from[i], made_to[i], 3 * frames[3 - i]),
+                                        .generated_count = 3 * frames[3 - i]};
+    struct sample_set set = {.kind = MODALITY_AUDIO, .items = items, .count = 4};
+    struct json *j = sample_nearness(&run, &set), *aligned = json_get(j, "aligned");
+    assert_float_equal(number(aligned, "pairs"), 4, 0);
+    assert_float_equal(number(aligned, "pair"), 0.75, 1e-12);
+    json_free(j);
+    release_items(&set);
+}
+
+static void write_grey(const char *name, int value)
+{
+    struct buffer png = {0};
+    u8 *pixels = grey(value, BYTES);
+    image_encode_png(&png, pixels, SIZE, SIZE);
+    assert_int_equal(file_replace(path_of(name), png.data, png.length), 0);
+    memory_free(pixels);
+    buffer_release(&png);
+}
+
+/* "a red apple" is answered by the first of two training pictures with two of its words, 40 from its
+ * own original and 60 from the other's, "a blue car" by one that is 5 away; of their own captions
+ * the training pictures know none. */
+static void the_nearest_caption_stands_for_an_answer(void **state)
+{
+    char *captions[] = {"a car", "red apple tree", "a red ball", "blue car"}, *paths[COUNT_OF(captions)];
+    static const int greys[] = {150, 40, 99, 105};
+    (void)state;
+    run.generator.vision.config = (struct vision_config){.stride = 8, .bits = 6};
+    assert_int_equal(vision_add_shape(&run.generator.vision.config, 1, SIZE, SIZE, 0, NULL, 0), 0);
+    for (i64 i = 0; i < COUNT_OF(captions); i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%lld.png", (long long)i);
+        write_grey(name, greys[i]);
+        paths[i] = string_copy(path_of(name));
+    }
+    run.media[MODALITY_IMAGE][SPLIT_TRAIN] = (struct captioned_media){captions, paths, COUNT_OF(captions), true};
+    struct sample_set set = pictures_of((const int[]){0, 100}, (const int[]){0, 100}, 2);
+    set.split = SPLIT_TEST;
+    items[0].text = "a red apple";
+    items[1].text = "a blue car";
+    struct json *j = sample_nearness(&run, &set);
+    assert_int_equal(sample_baselines(j, &run, &set), 0);
+    assert_float_equal(number(j, "pair"), 1, 1e-12);
+    assert_float_equal(number(j, "retrieval"), 1, 1e-12);
+    json_free(j);
+    items[0].original[0] = 0; /* now the first is answered by grey 99 */
+    items[0].text = "a red";
+    j = sample_nearness(&run, &set);
+    assert_int_equal(sample_baselines(j, &run, &set), 0);
+    assert_float_equal(number(j, "retrieval"), 0.5, 1e-12);
+    json_free(j);
+    items[0].text = "red apple tree"; /* by grey 40 on a new part, by another caption's on its own */
+    for (set.split = SPLIT_TRAIN; set.split <= SPLIT_TEST; set.split++) {
+        j = sample_nearness(&run, &set);
+        assert_int_equal(sample_baselines(j, &run, &set), 0);
+        assert_float_equal(number(j, "retrieval"), set.split == SPLIT_TRAIN ? 0.5 : 1, 1e-12);
+        json_free(j);
+    }
+    for (i64 i = 0; i < COUNT_OF(paths); i++)
+        memory_free(paths[i]);
+    release_items(&set);
+}
+
+/* A flat spectrum of 5 frames and 3 for each letter has the length of its own original, and at equal
+ * length it wins one pair of two. */
+static void the_length_alone_is_a_baseline(void **state)
+{
+    char *captions[] = {"x"}, *paths[] = {"/nowhere/x.wav"};
+    (void)state;
+    memset(items, 0, sizeof items);
+    run.media[MODALITY_AUDIO][SPLIT_TRAIN] = (struct captioned_media){captions, paths, 1, true};
+    run.lengths = (struct sound_lengths){.base = 5, .slope = 3, .known = true};
+    for (i64 k = 0; k < AUDIO_BANDS; k++)
+        run.lengths.mean[k] = 1;
+    for (i64 i = 0; i < 2; i++)
+        items[i] = (struct sample_item){.text = i ? "no ew" : "no \u00fc",
+                                        .original_mel = even(i ? 1.4 : 1.5, i ? 17 : 14),
+                                        .original_count = i ? 17 : 14};
+    struct sample_set set = {.kind = MODALITY_AUDIO, .split = SPLIT_TEST, .items = items, .count = 2};
+    struct json *j = sample_nearness(&run, &set);
+    assert_int_equal(sample_baselines(j, &run, &set), 0);
+    assert_float_equal(number(j, "length"), 1, 1e-12);
+    assert_float_equal(number(json_get(j, "aligned"), "length"), 0.5, 1e-12);
+    assert_float_equal(number(j, "retrieval"), 0, 1e-12); /* its file is missing */
+    json_free(j);
+    release_items(&set);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +284,10 @@ int main(void)
         cmocka_unit_test(alone_there_is_no_pair),
         cmocka_unit_test(another_shape_is_cut_to_what_was_made),
         cmocka_unit_test(what_is_missing_is_silence),
+        cmocka_unit_test(the_error_is_that_of_media_left_out),
+        cmocka_unit_test(speech_is_compared_at_one_length_with_like_lengths),
+        cmocka_unit_test(the_nearest_caption_stands_for_an_answer),
+        cmocka_unit_test(the_length_alone_is_a_baseline),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

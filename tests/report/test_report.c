@@ -622,6 +622,113 @@ static void shapes_of_pictures_are_shown_each(void **state)
     memory_free(run);
 }
 
+/* ---- Samples ---- */
+
+static void put_samples_of(const char *run, double pair)
+{
+    char *text = string_format(
+        "{\"test/image\":{\"captions\":75,\"pair\":%g,\"pair_low\":0.801,\"pair_high\":0.883,\"first\":17,"
+        "\"retrieval\":0.818,\"shown\":[{\"text\":\"from test\"}]},"
+        "\"validation/image\":{\"captions\":70,\"pair\":0.7,\"shown\":[{\"text\":\"from validation\"}]},"
+        "\"test/audio\":{\"captions\":60,\"pair\":0.881,\"first\":22,\"retrieval\":0.6,\"length\":0.805,"
+        "\"aligned\":{\"pair\":0.857,\"retrieval\":0.612,\"length\":0.5},\"shown\":[]},"
+        "\"test/video-to-text\":{\"media\":40,\"exact\":10,\"words\":0.451,\"words_low\":0.41,\"words_high\":0.52,"
+        "\"words_exchanged\":0.31,\"words_fixed\":0.428,\"words_fixed_answer\":\"the <b> moves\",\"classes\":["
+        "{\"words\":[\"left\",\"<right>\"],\"media\":23,\"right\":0.348,\"low\":0.13,\"high\":0.52,\"fixed\":0.174},"
+        "{\"words\":[],\"media\":40,\"right\":0.04,\"low\":0,\"high\":0.1,\"fixed\":0.03}],\"shown\":[]}}",
+        pair);
+    put_done(run, "samples", "generate");
+    put(run, "samples", "samples.json", text);
+    memory_free(text);
+}
+
+/* 10 of 40: (0.25 + 0.048 -+ 1.96 sqrt(0.1875 / 40 + 0.0006)) / 1.096. */
+static void test_shares_stand_beside_part_baseline_and_error(void **state)
+{
+    char *run = run_folder("samples");
+    (void)state;
+    put_samples_of(run, 0.842);
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "on test (95 %: 80 to 88 %); training pictures of the nearest captions 82 %; chance is 50 %");
+    shows(&page, "<td class='w'>test</td><td>75</td><td>84.2\u00a0%</td><td>80 to 88\u00a0%</td><td>81.8\u00a0%</td>"
+                 "<td>50\u00a0%</td><td>17</td>");
+    shows(&page, "<td class='w'>validation</td><td>70</td><td>70.0\u00a0%</td><td></td><td></td>");
+    shows(&page, "<td class='w'>test, at equal length</td><td>60</td><td>85.7\u00a0%</td><td></td><td>61.2\u00a0%</td>"
+                 "<td>50.0\u00a0%</td>");
+    shows(&page, "<td class='w'>test, as it sounds</td><td>60</td><td>88.1\u00a0%</td><td></td><td>60.0\u00a0%</td>"
+                 "<td>80.5\u00a0%</td>");
+    shows(&page, "<td>10</td><td>14 to 40\u00a0%</td><td>45.1\u00a0%</td><td>41 to 52\u00a0%</td><td>42.8\u00a0%</td>"
+                 "<td>31.0\u00a0%</td>");
+    shows(&page, "left, &#60;right&#62;</td><td>23</td><td>35\u00a0%</td><td>13 to 52\u00a0%</td><td>17\u00a0%</td>");
+    shows(&page, "rarer words</td><td>40</td><td>4\u00a0%</td>");
+    shows(&page, "One seed");
+    shows(&page, "from test");
+    lacks(&page, "from validation"); /* its samples give way to those of test */
+    buffer_release(&page);
+    memory_free(run);
+}
+
+static void says(const struct buffer *text, const char *line)
+{
+    if (!strstr(text->data, line))
+        fail_msg("no \"%s\" in:\n%s", line, text->data);
+}
+
+static void test_figures_of_several_runs_are_a_markdown_table(void **state)
+{
+    static const double pairs[] = {0.8, 0.9, 0.85}, losses[] = {1, 3, 5};
+    char *runs[3];
+    struct buffer table = {0};
+    (void)state;
+    for (int r = 0; r < 3; r++) {
+        char name[8];
+        snprintf(name, sizeof name, "table%d", r);
+        runs[r] = run_folder(name);
+        char *text =
+            string_format("{\"parameters\":%d,\"start\":[{\"stream\":\"text\",\"target\":\"text\",\"loss\":8}],"
+                          "\"end\":[{\"stream\":\"text\",\"target\":\"text\",\"loss\":%g,\"unigram\":6}]}",
+                          100 + r, losses[r]);
+        put_done(runs[r], "base", "pretrain");
+        put(runs[r], "base", "heldout.json", text);
+        put(runs[r], "half", "done.json", "{\"identity\":{\"kind\":\"extract\",\"settings\":{\"from\":\"base\"}}}");
+        put(runs[r], "more", "done.json", "{\"identity\":{\"kind\":\"pretrain\",\"settings\":{\"from\":\"half\"}}}");
+        put(runs[r], "more", "heldout.json", "{\"parameters\":50}");
+        put_done(runs[r], "aud", "tokenizer-audio");
+        put(runs[r], "aud", "report.json", "{\"held_out_distance\":{\"log_mel\":0.54,\"log_mel_mean_spectrum\":1.53}}");
+        put_samples_of(runs[r], pairs[r]);
+        put_done(runs[r], "r|l", "rl");
+        put(runs[r], "r|l", "rl.json",
+            "{\"heldout\":{\"start\":{\"sampled\":{\"reward\":0.25}},\"end\":{\"sampled\":{\"reward\":0.875}}}}");
+        memory_free(text);
+    }
+    succeed(report_markdown(&table, (const char *const *)runs, 3));
+    says(&table, "| mean (lowest to highest) |\n|---|");
+    says(&table, "| base | held-out loss, text: text | validation | 8.00 | 6.00 | 3.00 (1.00 to 5.00) |\n");
+    says(&table, "| samples | pictures from words nearer to their own, test | test |  | 81.8\u00a0% | 85.0\u00a0% "
+                 "(80.0\u00a0% to 90.0\u00a0%) |\n");
+    says(&table, "| samples | speech from words nearer to its own by length and sound, test | test |  | 80.5\u00a0% | "
+                 "88.1\u00a0%");
+    says(&table, "| samples | speech from words nearer to its own at equal length, test | test |  | 61.2\u00a0% |");
+    says(&table, "| samples | test/video-to-text, words right | test |  | 42.8\u00a0% | 45.1\u00a0%");
+    says(&table, "| samples | test/video-to-text, word for word | test |  |  | 25.0\u00a0%");
+    says(&table, "| aud | log-mel distance of new sounds | validation |  | 1.530 | 0.540 (0.540 to 0.540) |\n");
+    says(&table,
+         "| more | parameters of half, of those of base |  |  |  | 49.5\u00a0% (49.0\u00a0% to 50.0\u00a0%) |\n");
+    says(&table, "| r\\|l | reward, sampled answers | held-out prompts | 0.25 |  | 0.88 (0.88 to 0.88) |\n");
+    buffer_clear(&table);
+    succeed(report_markdown(&table, (const char *const *)runs, 1));
+    says(&table, "| 80.0\u00a0% (95 %: 80.1\u00a0% to 88.3\u00a0%) |\n");
+    says(&table, "| held-out loss, text: text | validation | 8.00 | 6.00 | 1.00 |\n");
+    buffer_release(&table);
+    struct buffer page = page_of((const char *const *)runs, 3);
+    shows(
+        &page,
+        "<td>test</td><td>81.8\u00a0%</td><td>85.0\u00a0%</td><td>5.0\u00a0%</td><td>80.0\u00a0% to 90.0\u00a0%</td>");
+    buffer_release(&page);
+    for (int r = 0; r < 3; r++)
+        memory_free(runs[r]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -647,6 +754,8 @@ int main(void)
         cmocka_unit_test(test_shares_of_curation_are_of_all_samples),
         cmocka_unit_test(test_medians_stand_in_the_middle),
         cmocka_unit_test(test_commands_are_quoted_for_a_shell),
+        cmocka_unit_test(test_shares_stand_beside_part_baseline_and_error),
+        cmocka_unit_test(test_figures_of_several_runs_are_a_markdown_table),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
