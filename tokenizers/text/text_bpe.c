@@ -278,7 +278,7 @@ static bool join(const struct pair_table *table, struct bpe_scratch *scratch, i6
     }
 }
 
-/* Makes the tokens from the seam on the tail, with one token before them. Returns true if the tail
+/* Makes the token at the seam and those behind it the tail. Returns true if the tail
  * still begins with the word. */
 static bool keep_tail(struct bpe_scratch *scratch, i64 left, i64 right, bool first)
 {
