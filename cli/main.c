@@ -100,6 +100,7 @@ int weft_main(int argc, char **argv)
     if (!command)
         return unknown_command(argv[1]);
     (command->looks ? signals_catch : signals_end)();
+    memory_advise(command->name, NULL);
     int status = command->run(argc - 1, argv + 1);
     workers_stop();
     temporaries_remove(); /* of an error that did not */

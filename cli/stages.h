@@ -23,6 +23,7 @@ struct stage_kind {
     bool each_time;
     /* Checks the settings as soon as a recipe is read; references are not resolved. May be NULL. */
     int (*check)(const void *settings);
+    const char *smaller; /* settings that make it take less memory; NULL: none */
     int (*sizes)(struct token_sizes *sizes, const void *settings); /* sizes of the tokenizer that the stage makes */
     /* Why the stage has nothing to do, since its data hold nothing of its medium (memory_free);
      * NULL if they may. Such a stage is skipped. NULL: the kind always runs. */

@@ -158,6 +158,8 @@ static int map_descriptor(struct file_view *view, int descriptor, const char *pa
     if (status.st_size == 0)
         return 0;
     void *data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, descriptor, 0);
+    if (data == MAP_FAILED && errno == ENOMEM) /* not a fault of the file, which must not be skipped */
+        memory_exhausted((i64)status.st_size, path);
     if (data == MAP_FAILED)
         return error_errno("%s: cannot be mapped into memory", path);
     *view = (struct file_view){.data = data, .bytes = (i64)status.st_size};

@@ -135,11 +135,39 @@ void temporary_forget(const char *name)
     pthread_mutex_unlock(&table_lock);
 }
 
+static _Atomic(const char *) empty_folder, empty_but;
+
+void temporaries_remove_empty(const char *folder, const char *only)
+{
+    atomic_store(&empty_folder, NULL);
+    atomic_store(&empty_but, only);
+    atomic_store(&empty_folder, folder);
+}
+
+/* Folders of more entries than fit into the block are not empty. */
+static void remove_empty_folder(const char *path, const char *only)
+{
+    _Alignas(8) char entries[ENTRIES_BYTES];
+    int folder = path ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    long count = folder < 0 ? 0 : syscall(SYS_getdents64, folder, entries, sizeof entries);
+    bool others = count <= 0;
+    for (long at = 0; at < count;) {
+        const struct linux_entry *e = (const struct linux_entry *)(entries + at);
+        others |= strcmp(e->name, ".") != 0 && strcmp(e->name, "..") != 0 && strcmp(e->name, only) != 0;
+        at += e->bytes;
+    }
+    if (!others && (unlinkat(folder, only, 0) == 0 || errno == ENOENT))
+        rmdir(path);
+    if (folder >= 0)
+        close(folder);
+}
+
 void temporaries_remove(void)
 {
     for (i64 i = 0; i < SLOTS; i++)
         if (slots[i].process == getpid() && change_state(&slots[i], SLOT_LIVE, SLOT_BUSY))
             remove_at(AT_FDCWD, slots[i].path, 0);
+    remove_empty_folder(atomic_load(&empty_folder), atomic_load(&empty_but));
 }
 
 /* ---- Sweeping ---- */

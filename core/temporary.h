@@ -17,6 +17,9 @@ int temporary_folder(char **name, const char *path);
 void temporary_forget(const char *name);
 /* Removes the temporaries of this process. A signal handler may call it. */
 void temporaries_remove(void);
+/* Makes temporaries_remove remove this folder too, if it holds no file but `only`. Both are borrowed;
+ * NULL: no folder. */
+void temporaries_remove_empty(const char *folder, const char *only);
 /* Removes temporaries that dead processes left in `folder`: all of today's form, and those that
  * older programs made for the file `target` there (NAME.tmp-PID-N; NULL: none). */
 void temporaries_sweep(const char *folder, const char *target);
