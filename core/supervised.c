@@ -180,7 +180,7 @@ static int wait_for(int *how, const struct supervised *s)
             return -1;
         if (info.si_pid == s->supervisor && info.si_code != CLD_STOPPED)
             break;
-        if (info.si_pid == s->supervisor && waitpid(s->supervisor, how, WUNTRACED | WNOHANG) > 0)
+        if (info.si_pid == s->supervisor) /* looked at without taking it, so that it is seen until it goes on */
             stop_together(s);
         if (interrupted() && !told)
             told = kill(-s->supervisor, SIGTERM) == 0 && kill(-s->supervisor, SIGCONT) == 0;
