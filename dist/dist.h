@@ -58,7 +58,8 @@
 /* Reads the first pair that is set of RANK and WORLD_SIZE (torchrun), OMPI_*, PMI_*, SLURM_*;
  * without any there is one rank. With MASTER_ADDR and MASTER_PORT (rank 0's address) ranks connect
  * over TCP. Otherwise they use MPI, whose rank and size must agree. If torchrun itself occupies the
- * port, the next port is used. */
+ * port, the next port is used. Ranks that meet over TCP prove to each other that they know the text
+ * in WEFT_SECRET, if it is set. */
 struct launch_info {
     i64 rank, size, local_rank, local_size; /* size 0: not given */
     const char *master;                     /* borrowed from the environment; NULL: use MPI */
@@ -192,8 +193,8 @@ struct watch *watch_open(struct comm *world, const struct launch_info *launch);
 void watch_close(struct watch *watch);
 /* Notes the call that this rank is in, for messages; literals, NULL: none. */
 void watch_call(const char *comm, const char *call);
-/* Connects to all other ranks within launch_wait_s; own entry: -1. Returns -1 and a message that
- * names the missing ranks. */
+/* Connects to all other ranks within launch_wait_s; own entry: -1. Strangers are dropped. Returns -1
+ * and a message that names the missing ranks. */
 int rendezvous(int *sockets, const struct launch_info *launch);
 struct comm *nccl_over(struct comm *host, struct device *device); /* a data plane; NULL and a message */
 /* Version of the loaded library, e.g. 22809 for 2.28.9; 0 and a message if there is none. */
