@@ -23,7 +23,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { ADDRESSES_MOST = 8, CALL_BYTES = 48, UNHEARD_S = 30 };
+enum { ADDRESSES_MOST = 8, CALL_BYTES = 48, UNHEARD_S = 30, GREETINGS = 20, GREETING_MS = 100 };
 static const char magic[8] = "weftbeat";
 
 struct watch_place { /* what rank 0 tells the others */
@@ -326,6 +326,12 @@ struct watch *watch_open(struct comm *world, const struct launch_info *launch)
         return NULL;
     }
     w->peers = memory_alloc(w->size * (i64)sizeof *w->peers);
+    for (int i = 0; i < GREETINGS && w->rank > 0 && !w->peers[0].heard; i++) { /* so that rank 0 knows this one */
+        struct pollfd ready = {.fd = w->socket, .events = POLLIN};
+        send_beats(w);
+        poll(&ready, 1, GREETING_MS);
+        read_beats(w);
+    }
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the main thread */
     require(pthread_create(&w->thread, NULL, watch_ranks, w) == 0, "no thread to watch other ranks");
