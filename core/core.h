@@ -2,7 +2,8 @@
  *
  * This header declares errors, logging and progress bars, memory, strings, counter-based random
  * numbers, hashes, the worker pool, arenas and files. Its siblings are json.h (JSON trees),
- * safetensors.h (checkpoint files) and settings.h (settings tables and the YAML that fills them).
+ * safetensors.h (checkpoint files), secret.h (proof of a shared secret) and settings.h (settings
+ * tables and the YAML that fills them).
  *
  * Ownership: a function that returns a new block says so in its comment, usually by naming the
  * function that frees it (memory_free, string_list_free). Everything else is borrowed.

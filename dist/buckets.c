@@ -338,7 +338,11 @@ static bool end_oldest(struct buckets *b, bool wait)
     struct bucket *bucket = &b->list[b->ended_count];
     struct buckets_slot *slot = &b->slots[b->ended_count % IN_FLIGHT];
     if (slot->transfer) {
-        if (!bucket->comm->transport->ended(bucket->comm, slot->transfer, wait))
+        if (wait)
+            watch_call(bucket->comm->name, "sum of gradients");
+        bool has_ended = bucket->comm->transport->ended(bucket->comm, slot->transfer, wait);
+        watch_call(NULL, NULL);
+        if (!has_ended)
             return false;
         slot->transfer = NULL;
         add_arrived(b, bucket, slot);

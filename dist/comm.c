@@ -47,6 +47,8 @@ struct comm *comm_open(struct device *device, const struct launch_info *launch)
     struct comm *host = launch->size == 1 ? comm_new(&local_transport, NULL, "world", 0, 1)
                         : launch->master  ? tcp_open(launch)
                                           : mpi_open(launch);
+    if (host && host->size > 1)
+        host->watch = watch_open(host, launch);
     return host ? comm_over(host, device) : NULL;
 }
 
@@ -86,6 +88,7 @@ void comm_close(struct comm *comm)
     struct comm *host = comm->host;
     if (owns_state(comm))
         comm->transport->close(comm);
+    watch_close(comm->watch);
     memory_free(comm->out);
     memory_free(comm->in);
     memory_free(comm->bytes);
@@ -136,8 +139,10 @@ static void unlock(struct comm *comm)
         comm->device->memory->unlock(comm->device);
 }
 
+/* Ends a call. */
 static void lock(struct comm *comm)
 {
+    watch_call(NULL, NULL);
     if (comm->device)
         comm->device->memory->lock(comm->device);
 }
@@ -170,6 +175,13 @@ void comm_agree(struct comm *comm, const char *name, i64 bytes)
     memory_free(calls);
 }
 
+/* call: a literal. */
+static void begin_call(struct comm *comm, const char *call, i64 bytes)
+{
+    watch_call(comm->name, call);
+    comm_agree(comm, call, bytes);
+}
+
 void comm_barrier(struct comm *comm)
 {
     struct comm *host = comm_host(comm);
@@ -177,8 +189,9 @@ void comm_barrier(struct comm *comm)
     if (comm->size == 1)
         return;
     host->wait_s = 0;
-    comm_agree(comm, "barrier", 0);
+    begin_call(comm, "barrier", 0);
     host->transport->barrier(host);
+    watch_call(NULL, NULL);
     host->wait_s = wait_s;
 }
 
@@ -186,7 +199,7 @@ void comm_broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
 {
     if (comm->size == 1)
         return;
-    comm_agree(comm, "broadcast", bytes);
+    begin_call(comm, "broadcast", bytes);
     unlock(comm);
     comm->transport->broadcast(comm, data, bytes, root);
     lock(comm);
@@ -204,7 +217,7 @@ void comm_all_gather(struct comm *comm, void *data, const i64 *bytes)
 {
     if (comm->size == 1)
         return;
-    comm_agree(comm, "all-gather", total_of(comm, bytes));
+    begin_call(comm, "all-gather", total_of(comm, bytes));
     unlock(comm);
     comm->transport->all_gather(comm, data, bytes);
     lock(comm);
@@ -213,7 +226,7 @@ void comm_all_gather(struct comm *comm, void *data, const i64 *bytes)
 void comm_exchange(struct comm *comm, const struct span *out, const struct span *in)
 {
     if (comm->size > 1)
-        comm_agree(comm, "exchange", 0);
+        begin_call(comm, "exchange", 0);
     unlock(comm);
     comm->transport->exchange(comm, out, in);
     lock(comm);
@@ -236,6 +249,7 @@ bool comm_any(struct comm *comm, bool value)
 void comm_send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes)
 {
     comm_host(comm)->call = "send";
+    watch_call(comm->name, "send");
     unlock(comm);
     comm->transport->send(comm, to, tag, data, bytes);
     lock(comm);
@@ -244,6 +258,7 @@ void comm_send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes)
 void comm_receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
 {
     comm_host(comm)->call = "receive";
+    watch_call(comm->name, "receive");
     unlock(comm);
     comm->transport->receive(comm, from, tag, data, bytes);
     lock(comm);
@@ -347,7 +362,7 @@ void comm_reduce_scatter(struct comm *comm, void *data, const i64 *counts, enum 
 {
     if (comm->size == 1)
         return;
-    comm_agree(comm, "reduce-scatter", total_of(comm, counts) * dtype_bytes(dtype));
+    begin_call(comm, "reduce-scatter", total_of(comm, counts) * dtype_bytes(dtype));
     unlock(comm);
     reduce_scatter(comm, data, counts, dtype);
     lock(comm);
@@ -371,7 +386,7 @@ void comm_all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype)
 {
     if (comm->size == 1)
         return;
-    comm_agree(comm, "all-reduce", count * dtype_bytes(dtype));
+    begin_call(comm, "all-reduce", count * dtype_bytes(dtype));
     unlock(comm);
     all_reduce(comm, data, count, dtype);
     lock(comm);

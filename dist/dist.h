@@ -6,6 +6,7 @@
  *     comm      collectives, built on the few functions of a transport   comm.c
  *               local.c (one rank)   mpi.c, tcp.c (host memory)   nccl.c (GPU memory)
  *               meta.c (no data: counts traffic)
+               watch.c (names ranks that hang)
  *               two planes: a comm moves device memory (data plane), its comm_host moves
  *               host memory (control plane)
  *     parallel  data, expert, tensor and pipeline comms of a layout      layout.c
@@ -29,6 +30,13 @@
  * progress for launch_wait_s. Barriers have no such limit, because ranks may wait there for work
  * that one rank does alone.
  *
+ * A rank that hangs is told from a slow one by a thread of its own, which sends signs of life
+ * whatever the rank computes, reads or waits for (watch.c). If they stay away for launch_wait_s,
+ * because the process is stopped or its machine is gone, rank 0 names the rank and exits; if rank 0
+ * is silent, rank 1 does. No wait in a call of CPU ranks is limited: a long step, a checkpoint or
+ * the preparation of data never ends a run. Nor does an endless loop, which nobody can tell from
+ * them.
+ *
  * Adding a transport: fill a struct transport. exchange, all_gather, broadcast, send and receive
  * are required. If all_reduce and reduce_scatter are NULL, comm.c builds them from exchange,
  * all_gather and sums on the host. A transport of host memory serves as control plane, and as the
@@ -50,7 +58,8 @@
 /* Reads the first pair that is set of RANK and WORLD_SIZE (torchrun), OMPI_*, PMI_*, SLURM_*;
  * without any there is one rank. With MASTER_ADDR and MASTER_PORT (rank 0's address) ranks connect
  * over TCP. Otherwise they use MPI, whose rank and size must agree. If torchrun itself occupies the
- * port, the next port is used. */
+ * port, the next port is used. Ranks that meet over TCP prove to each other that they know the text
+ * in WEFT_SECRET, if it is set. */
 struct launch_info {
     i64 rank, size, local_rank, local_size; /* size 0: not given */
     const char *master;                     /* borrowed from the environment; NULL: use MPI */
@@ -64,6 +73,8 @@ i64 launch_wait_s(void);
 
 /* ---- Comms ---- */
 struct comm;
+struct watch;
+struct sockaddr_storage;
 struct span { /* bytes sent to or received from one rank */
     void *data;
     i64 bytes;
@@ -125,6 +136,7 @@ struct comm {
     const char *call;      /* control plane: name of the last call, a literal */
     i64 wait_s;            /* timeout of all calls but barriers; 0: none */
     i64 scratch_bytes, calls;
+    struct watch *watch; /* control plane of the world; NULL: none */
 };
 /* The control plane of a comm: the same ranks, for host memory such as sizes and counts. The comm
  * itself, the data plane, moves device memory only. */
@@ -173,8 +185,16 @@ _Noreturn void comm_stop_waiting(struct comm *host, i64 rank);
 extern const struct transport local_transport, meta_transport;
 struct comm *mpi_open(const struct launch_info *launch); /* a control plane; NULL and a message */
 struct comm *tcp_open(const struct launch_info *launch);
-/* Connects to all other ranks within launch_wait_s; own entry: -1. Returns -1 and a message that
- * names the missing ranks. */
+/* This end's address of the connection to a rank of a TCP world. False if it has none. */
+bool tcp_local_address(struct sockaddr_storage *out, const struct comm *world, i64 rank);
+/* Collective: the control plane of the world, which it borrows. NULL: the ranks cannot be watched.
+ * Close it behind the last call of the world. */
+struct watch *watch_open(struct comm *world, const struct launch_info *launch);
+void watch_close(struct watch *watch);
+/* Notes the call that this rank is in, for messages; literals, NULL: none. */
+void watch_call(const char *comm, const char *call);
+/* Connects to all other ranks within launch_wait_s; own entry: -1. Strangers are dropped. Returns -1
+ * and a message that names the missing ranks. */
 int rendezvous(int *sockets, const struct launch_info *launch);
 struct comm *nccl_over(struct comm *host, struct device *device); /* a data plane; NULL and a message */
 /* Version of the loaded library, e.g. 22809 for 2.28.9; 0 and a message if there is none. */

@@ -1,12 +1,25 @@
 /* Bootstrap of TCP connections from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. All ranks
  * connect to rank 0, which sends them the addresses where the others listen; then every pair
  * connects. Each rank needs one open file per rank, so the usual limit of 1024 allows about 1000
- * ranks. */
+ * ranks.
+ *
+ *     connecting rank                          accepting rank
+ *     hello: rank, size, port, nonce    ->
+ *                                       <-     challenge: nonce, proof of WEFT_SECRET
+ *     proof of WEFT_SECRET              ->
+ *                                       <-     verdict: come, or why it may not
+ *
+ * Both prove that they know WEFT_SECRET, so that no other process takes a rank's place. Without it
+ * everybody can prove, and only processes that are no ranks are kept out. Greetings are read side
+ * by side, each at most as long as its messages are. A connection that says nothing, or anything
+ * else, delays no rank and ends none: it is dropped when the ranks have come, or when too many wait.
+ * Rank 0 listens at MASTER_ADDR, and the others where they reached it. */
+#define _GNU_SOURCE /* accept4 */
+#include "core/secret.h"
 #include "dist/dist.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -16,11 +29,37 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char magic[8] = "weft-1";
+enum {
+    LISTENERS_MOST = 8,
+    GUESTS_MOST = 256,
+    WAITING_MOST = 1024,
+    CONNECT_MS = 5000,
+    ANSWER_MS = 20000,
+    COMPLAINTS = 8
+};
+static const char magic[8] = "weft-2";
 
-struct rendezvous_hello { /* first message on every connection */
+struct rendezvous_hello {
     char magic[8];
     i64 rank, size, port; /* port: listening port of the sender */
+    u8 nonce[SECRET_BYTES];
+};
+struct rendezvous_challenge {
+    char magic[8];
+    u8 nonce[SECRET_BYTES], proof[SECRET_BYTES];
+};
+struct rendezvous_proven { /* what the proofs are of */
+    struct rendezvous_hello hello;
+    u8 nonce[SECRET_BYTES]; /* of the challenge */
+};
+enum rendezvous_verdict { VERDICT_COME, VERDICT_SECRET, VERDICT_SIZE, VERDICT_RANGE, VERDICT_TWICE };
+struct rendezvous_guest { /* a connection that has not shown that it is a rank */
+    int socket;
+    struct sockaddr_storage address;
+    i64 done_bytes; /* of the hello, then of the proof */
+    bool greeted;   /* the hello has been read and the challenge sent */
+    struct rendezvous_proven proven;
+    u8 proof[SECRET_BYTES];
 };
 struct rank_address { /* listening address of a rank */
     struct sockaddr_storage address;
@@ -28,7 +67,10 @@ struct rank_address { /* listening address of a rank */
 };
 struct rendezvous_state {
     const struct launch_info *launch;
-    int *sockets, listener;
+    struct secret secret;
+    int *sockets, listeners[LISTENERS_MOST];
+    i64 listener_count, guest_count, complaints;
+    struct rendezvous_guest *guests; /* [GUESTS_MOST], the oldest first */
     struct rank_address *addresses;
     double end_s;
 };
@@ -36,7 +78,7 @@ struct rendezvous_state {
 static int left_ms(const struct rendezvous_state *m)
 {
     double left_s = m->end_s - clock_s();
-    return left_s > 0 ? (int)(left_s * 1e3) + 1 : 0;
+    return left_s > 0 ? (int)min_i64((i64)(left_s * 1e3) + 1, INT32_MAX) : 0;
 }
 
 static void set_options(int socket)
@@ -52,74 +94,46 @@ static void set_options(int socket)
         setsockopt(socket, options[i].level, options[i].name, &options[i].value, sizeof options[i].value);
 }
 
-/* Reads all bytes before the deadline. False if they do not arrive. */
-static bool read_all(const struct rendezvous_state *m, int socket, void *data, i64 bytes, int most_ms)
+/* Reads (event POLLIN) or writes all bytes within most_ms and before the deadline. */
+static bool transfer_all(const struct rendezvous_state *m, int socket, void *data, i64 bytes, short event, int most_ms)
 {
+    double end_s = clock_s() + 1e-3 * most_ms;
     for (i64 done = 0; done < bytes;) {
-        int left = left_ms(m);
-        struct pollfd wait = {.fd = socket, .events = POLLIN};
-        if (poll(&wait, 1, most_ms < left ? most_ms : left) <= 0)
+        double own_s = end_s - clock_s();
+        struct pollfd wait = {.fd = socket, .events = event};
+        char *at = (char *)data + done;
+        if (own_s <= 0 || poll(&wait, 1, (int)min_i64(left_ms(m), (i64)(own_s * 1e3) + 1)) <= 0)
             return false;
-        ssize_t got = recv(socket, (char *)data + done, (size_t)(bytes - done), 0);
-        if (got <= 0)
+        ssize_t moved = event == POLLIN ? recv(socket, at, (size_t)(bytes - done), MSG_DONTWAIT)
+                                        : send(socket, at, (size_t)(bytes - done), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (moved == 0 || (moved < 0 && errno != EAGAIN && errno != EINTR))
             return false;
-        done += got;
+        done += max_i64(moved, 0);
     }
     return true;
 }
 
-static bool write_all(int socket, const void *data, i64 bytes)
+static bool read_all(const struct rendezvous_state *m, int socket, void *data, i64 bytes, int most_ms)
 {
-    for (i64 done = 0; done < bytes;) {
-        ssize_t sent = send(socket, (const char *)data + done, (size_t)(bytes - done), MSG_NOSIGNAL);
-        if (sent <= 0)
-            return false;
-        done += sent;
-    }
-    return true;
+    return transfer_all(m, socket, data, bytes, POLLIN, most_ms);
+}
+
+static bool write_all(const struct rendezvous_state *m, int socket, const void *data, i64 bytes)
+{
+    return transfer_all(m, socket, (void *)(uintptr_t)data, bytes, POLLOUT, left_ms(m));
 }
 
 /* ---- Sockets ---- */
 
-/* Listens on IPv6 and IPv4 if both are available. port 0: any free port. */
-static int listen_at(i64 port, i64 ranks)
+static socklen_t length_of(const struct sockaddr_storage *address)
 {
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((u16)port)};
-    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((u16)port)};
-    int on = 1, off = 0, s = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool has_six = s >= 0;
-    if (!has_six)
-        s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (has_six)
-        setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    if (bind(s, has_six ? (struct sockaddr *)&six : (struct sockaddr *)&four, has_six ? sizeof six : sizeof four) ==
-            0 &&
-        listen(s, (int)ranks) == 0)
-        return s;
-    error_set("cannot listen at port %lld for other ranks: %s", (long long)port, strerror(errno));
-    close(s);
-    return -1;
+    return address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 }
 
-static i64 port_of(int socket)
+static i64 port_of(const struct sockaddr_storage *address)
 {
-    struct sockaddr_storage address;
-    socklen_t length = sizeof address;
-    getsockname(socket, (struct sockaddr *)&address, &length);
-    return ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
-                                               : ((struct sockaddr_in *)&address)->sin_port);
-}
-
-/* Listens on any free port except rank 0's, which rank 0 may not have opened yet. */
-static int listen_avoiding(i64 port, i64 ranks)
-{
-    int s = listen_at(0, ranks);
-    if (s < 0 || port_of(s) != port)
-        return s;
-    int other = listen_at(0, ranks);
-    close(s);
-    return other;
+    return ntohs(address->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)address)->sin6_port
+                                                : ((const struct sockaddr_in *)address)->sin_port);
 }
 
 static void set_port(struct sockaddr_storage *address, i64 port)
@@ -130,6 +144,17 @@ static void set_port(struct sockaddr_storage *address, i64 port)
         ((struct sockaddr_in *)address)->sin_port = htons((u16)port);
 }
 
+/* The address without its port. */
+static bool is_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+    if (a->ss_family != b->ss_family)
+        return false;
+    return a->ss_family == AF_INET6
+               ? memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr,
+                        sizeof(struct in6_addr)) == 0
+               : ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+}
+
 static bool is_loopback(const struct sockaddr_storage *address)
 {
     const struct in6_addr *six = &((const struct sockaddr_in6 *)address)->sin6_addr;
@@ -138,52 +163,383 @@ static bool is_loopback(const struct sockaddr_storage *address)
     return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
 }
 
+static struct sockaddr_storage own_address(int socket)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof address;
+    getsockname(socket, (struct sockaddr *)&address, &length);
+    return address;
+}
+
+/* Listens at one address, or on all interfaces (NULL) at IPv6 and IPv4 if both are available. port
+ * 0: any free port. Returns -1 and leaves errno. */
+static int listen_at(const struct sockaddr_storage *at, i64 port)
+{
+    struct sockaddr_storage address = {.ss_family = AF_INET6};
+    int on = 1, off = 0;
+    if (at)
+        address = *at;
+    int s = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (s < 0 && !at) {
+        address.ss_family = AF_INET;
+        s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    }
+    if (s < 0)
+        return -1;
+    set_port(&address, port);
+    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (address.ss_family == AF_INET6)
+        setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(s, (struct sockaddr *)&address, length_of(&address)) == 0 && listen(s, WAITING_MOST) == 0)
+        return s;
+    int number = errno;
+    close(s);
+    errno = number;
+    return -1;
+}
+
+/* True if MASTER_ADDR means the same address on every machine: a number, or localhost. */
+static bool is_fixed(const char *master)
+{
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST}, *list;
+    bool fixed = strcmp(master, "localhost") == 0;
+    if (!fixed && getaddrinfo(master, NULL, &hints, &list) == 0) {
+        fixed = true;
+        freeaddrinfo(list);
+    }
+    return fixed;
+}
+
+/* errno stays. */
+static int add_listener(struct rendezvous_state *m, int socket)
+{
+    if (socket >= 0)
+        m->listeners[m->listener_count++] = socket;
+    return socket < 0 ? -1 : 0;
+}
+
+/* Rank 0 listens at the addresses of MASTER_ADDR. It listens on all interfaces if none of them is
+ * its own (behind NAT), or if the name means a loopback address only on its own machine. */
+static int listen_first(struct rendezvous_state *m)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    const struct launch_info *l = m->launch;
+    bool everywhere = getaddrinfo(l->master, NULL, &hints, &list) != 0;
+    int number = 0;
+    for (const struct addrinfo *a = list; a && !everywhere; a = a->ai_next)
+        everywhere = is_loopback((const struct sockaddr_storage *)(const void *)a->ai_addr) && !is_fixed(l->master);
+    for (const struct addrinfo *a = list; a && !everywhere && m->listener_count < LISTENERS_MOST; a = a->ai_next) {
+        struct sockaddr_storage address = {0};
+        memcpy(&address, a->ai_addr, a->ai_addrlen);
+        if (add_listener(m, listen_at(&address, l->port)) < 0 && (number == 0 || errno == EADDRINUSE))
+            number = errno;
+    }
+    if (list)
+        freeaddrinfo(list);
+    if (m->listener_count == 0 && number != EADDRINUSE) {
+        number = add_listener(m, listen_at(NULL, l->port)) < 0 ? errno : 0;
+        log_info("rank 0 listens on all its interfaces: %s is no address by which others and itself reach it",
+                 l->master);
+    }
+    return m->listener_count ? 0
+                             : error_set("cannot listen at %s:%lld for other ranks: %s", l->master, (long long)l->port,
+                                         strerror(number));
+}
+
+static void close_listeners(struct rendezvous_state *m)
+{
+    while (m->listener_count)
+        close(m->listeners[--m->listener_count]);
+}
+
+/* Another rank listens where it reached rank 0 through `socket`, at any port but rank 0's, which
+ * rank 0 may not have opened yet. */
+static int listen_beside(struct rendezvous_state *m, int socket)
+{
+    struct sockaddr_storage own = own_address(socket);
+    bool everywhere = is_loopback(&own) && !is_fixed(m->launch->master);
+    close_listeners(m);
+    int first = listen_at(everywhere ? NULL : &own, 0), s = first;
+    struct sockaddr_storage at = first < 0 ? own : own_address(first);
+    if (first >= 0 && port_of(&at) == m->launch->port) {
+        s = listen_at(everywhere ? NULL : &own, 0);
+        close(first);
+    }
+    return add_listener(m, s) < 0 ? error_errno("cannot listen for other ranks") : 0;
+}
+
 /* Detects a TCP self-connect: a connection to a free local port may get that port as its own. */
 static bool is_itself(int socket)
 {
-    struct sockaddr_storage own = {0}, other = {0};
-    socklen_t own_length = sizeof own, other_length = sizeof other;
-    return getsockname(socket, (struct sockaddr *)&own, &own_length) == 0 &&
-           getpeername(socket, (struct sockaddr *)&other, &other_length) == 0 && own_length == other_length &&
-           memcmp(&own, &other, own_length) == 0;
+    struct sockaddr_storage own = own_address(socket), other = {0};
+    socklen_t length = sizeof other;
+    return getpeername(socket, (struct sockaddr *)&other, &length) == 0 && is_same_host(&own, &other) &&
+           port_of(&own) == port_of(&other);
 }
 
-/* Returns -1 if nobody listens there yet. */
-static int connect_once(const struct sockaddr_storage *address)
+/* Returns -1 and leaves errno if nobody listens there. */
+static int connect_once(const struct rendezvous_state *m, const struct sockaddr_storage *address)
 {
-    int s = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    socklen_t length = address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-    if (s >= 0 && connect(s, (const struct sockaddr *)address, length) == 0 && !is_itself(s))
-        return s;
-    if (s >= 0)
-        close(s);
-    return -1;
-}
-
-static int send_hello(const struct rendezvous_state *m, int socket)
-{
-    struct rendezvous_hello hello = {.rank = m->launch->rank, .size = m->launch->size, .port = port_of(m->listener)};
-    memcpy(hello.magic, magic, sizeof magic);
-    set_options(socket);
-    return write_all(socket, &hello, sizeof hello) ? 0 : -1;
-}
-
-/* Accepts the next rank; -1 after the deadline. Rejects connections of other programs. */
-static int accept_rank(const struct rendezvous_state *m, struct rendezvous_hello *hello)
-{
-    enum { STRANGER_MS = 5000 };
-    struct pollfd wait = {.fd = m->listener, .events = POLLIN};
-    while (poll(&wait, 1, left_ms(m)) > 0) {
-        int s = accept(m->listener, NULL, NULL);
-        fcntl(s, F_SETFD, FD_CLOEXEC);
-        set_options(s);
-        if (s >= 0 && read_all(m, s, hello, sizeof *hello, STRANGER_MS) &&
-            memcmp(hello->magic, magic, sizeof magic) == 0)
-            return s;
-        if (s >= 0)
-            close(s);
+    int s = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), number = 0;
+    socklen_t length = sizeof number;
+    if (s < 0)
+        return -1;
+    if (connect(s, (const struct sockaddr *)address, length_of(address))) {
+        struct pollfd wait = {.fd = s, .events = POLLOUT};
+        number = errno;
+        if (number == EINPROGRESS && poll(&wait, 1, (int)min_i64(CONNECT_MS, left_ms(m))) > 0)
+            getsockopt(s, SOL_SOCKET, SO_ERROR, &number, &length);
+        else if (number == EINPROGRESS)
+            number = ETIMEDOUT;
     }
+    if (number == 0 && is_itself(s))
+        number = ECONNREFUSED;
+    if (number == 0) {
+        set_options(s);
+        return s;
+    }
+    close(s);
+    errno = number;
     return -1;
+}
+
+/* ---- Greeting another rank ---- */
+
+enum { GREETED = 0, REFUSED = -1, UNANSWERED = -2 };
+
+static int refusal(const struct rendezvous_state *m, i64 verdict)
+{
+    const struct launch_info *l = m->launch;
+    static const char *const reasons[] = {[VERDICT_SECRET] = "has another WEFT_SECRET, or none",
+                                          [VERDICT_SIZE] = "has another WORLD_SIZE",
+                                          [VERDICT_RANGE] = "expects other ranks",
+                                          [VERDICT_TWICE] = "has met another process with this RANK"};
+    return error_set(
+        "a rank at %s:%lld, greeted by rank %lld of %lld, %s: each rank has a RANK of its own, all have the "
+        "same WORLD_SIZE and WEFT_SECRET, and every run has a MASTER_PORT of its own",
+        l->master, (long long)l->port, (long long)l->rank, (long long)l->size,
+        verdict > 0 && verdict < COUNT_OF(reasons) ? reasons[verdict] : "gives no reason");
+}
+
+/* Returns GREETED, REFUSED by a rank of this run, or UNANSWERED; the latter two with a message. */
+static int greet(const struct rendezvous_state *m, int socket, int most_ms)
+{
+    struct sockaddr_storage at = own_address(m->listeners[0]);
+    struct rendezvous_proven proven = {
+        .hello = {.rank = m->launch->rank, .size = m->launch->size, .port = port_of(&at)}};
+    struct rendezvous_challenge challenge;
+    u8 proof[SECRET_BYTES];
+    i64 verdict;
+    memcpy(proven.hello.magic, magic, sizeof magic);
+    secret_draw(proven.hello.nonce, SECRET_BYTES);
+    if (!write_all(m, socket, &proven.hello, sizeof proven.hello) ||
+        !read_all(m, socket, &challenge, sizeof challenge, most_ms)) {
+        error_set("what listens there does not answer");
+        return UNANSWERED;
+    }
+    if (memcmp(challenge.magic, magic, sizeof magic) != 0) {
+        error_set("what listens there is no rank of this version of the program");
+        return UNANSWERED;
+    }
+    memcpy(proven.nonce, challenge.nonce, SECRET_BYTES);
+    secret_proof(proof, &m->secret, "accepting rank", &proven, sizeof proven);
+    if (!secret_equal(proof, challenge.proof, SECRET_BYTES)) {
+        error_set("what listens there has another WEFT_SECRET than this rank, or only one of both has any");
+        return UNANSWERED;
+    }
+    secret_proof(proof, &m->secret, "connecting rank", &proven, sizeof proven);
+    if (!write_all(m, socket, proof, sizeof proof) || !read_all(m, socket, &verdict, sizeof verdict, most_ms)) {
+        error_set("what listens there hung up");
+        return UNANSWERED;
+    }
+    return verdict == VERDICT_COME ? GREETED : refusal(m, verdict);
+}
+
+/* ---- Guests: connections to this rank ---- */
+
+/* Names a connection that is dropped, for the first few of them. */
+static void complain(struct rendezvous_state *m, const struct rendezvous_guest *g, const char *what)
+{
+    char host[64] = "?";
+    getnameinfo((const struct sockaddr *)&g->address, length_of(&g->address), host, sizeof host, NULL, 0,
+                NI_NUMERICHOST);
+    if (m->complaints++ < COMPLAINTS)
+        log_warn("rank %lld ignores a connection from %s: %s", (long long)m->launch->rank, host, what);
+    else if (m->complaints == COMPLAINTS + 1)
+        log_warn("rank %lld names no further ones", (long long)m->launch->rank);
+}
+
+static void drop_guest(struct rendezvous_state *m, i64 i)
+{
+    if (m->guests[i].socket >= 0)
+        close(m->guests[i].socket);
+    m->guest_count--;
+    memmove(&m->guests[i], &m->guests[i + 1], (size_t)(m->guest_count - i) * sizeof *m->guests);
+}
+
+/* Makes room: the oldest guest of the address that has the most goes. */
+static void drop_oldest(struct rendezvous_state *m)
+{
+    i64 most = 0, victim = 0;
+    for (i64 i = 0; i < m->guest_count; i++) {
+        i64 count = 0;
+        for (i64 k = i; k < m->guest_count; k++)
+            count += is_same_host(&m->guests[k].address, &m->guests[i].address);
+        if (count > most) {
+            most = count;
+            victim = i;
+        }
+    }
+    if (m->guest_count)
+        drop_guest(m, victim);
+}
+
+static void accept_guests(struct rendezvous_state *m, int listener)
+{
+    for (int tries = 0; tries < WAITING_MOST; tries++) {
+        struct rendezvous_guest g = {.socket = -1};
+        socklen_t length = sizeof g.address;
+        g.socket = accept4(listener, (struct sockaddr *)&g.address, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (g.socket < 0 && (errno == EMFILE || errno == ENFILE)) {
+            drop_oldest(m);
+            poll(NULL, 0, 10);
+        }
+        if (g.socket < 0)
+            return;
+        if (m->guest_count == GUESTS_MOST)
+            drop_oldest(m);
+        set_options(g.socket);
+        m->guests[m->guest_count++] = g;
+    }
+}
+
+static void challenge_guest(const struct rendezvous_state *m, struct rendezvous_guest *g)
+{
+    struct rendezvous_challenge challenge;
+    memcpy(challenge.magic, magic, sizeof magic);
+    secret_draw(challenge.nonce, SECRET_BYTES);
+    memcpy(g->proven.nonce, challenge.nonce, SECRET_BYTES);
+    secret_proof(challenge.proof, &m->secret, "accepting rank", &g->proven, sizeof g->proven);
+    (void)!send(g->socket, &challenge, sizeof challenge, MSG_NOSIGNAL); /* fits into an empty queue */
+    g->greeted = true;
+    g->done_bytes = 0;
+}
+
+static bool has_hung_up(int socket)
+{
+    char next;
+    ssize_t got = recv(socket, &next, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+/* Judges a guest that has sent its proof; lowest: the first rank that connects to this one. */
+static enum rendezvous_verdict judge_guest(struct rendezvous_state *m, const struct rendezvous_guest *g, i64 lowest)
+{
+    const struct rendezvous_hello *hello = &g->proven.hello;
+    u8 proof[SECRET_BYTES];
+    secret_proof(proof, &m->secret, "connecting rank", &g->proven, sizeof g->proven);
+    if (!secret_equal(proof, g->proof, SECRET_BYTES))
+        return VERDICT_SECRET;
+    if (hello->size != m->launch->size)
+        return VERDICT_SIZE;
+    if (hello->rank < lowest || hello->rank >= m->launch->size || hello->port < 1 || hello->port > 65535)
+        return VERDICT_RANGE;
+    if (m->sockets[hello->rank] >= 0 && !has_hung_up(m->sockets[hello->rank]))
+        return VERDICT_TWICE;
+    return VERDICT_COME;
+}
+
+static void admit(struct rendezvous_state *m, const struct rendezvous_guest *g)
+{
+    i64 rank = g->proven.hello.rank;
+    struct rank_address *entry = &m->addresses[rank];
+    if (m->sockets[rank] >= 0) /* it hung up and has come again */
+        close(m->sockets[rank]);
+    m->sockets[rank] = g->socket;
+    if (m->launch->rank > 0)
+        return;
+    *entry = (struct rank_address){.address = g->address, .on_first_host = is_loopback(&g->address)};
+    set_port(&entry->address, g->proven.hello.port);
+}
+
+static void settle_guest(struct rendezvous_state *m, i64 i, i64 lowest)
+{
+    struct rendezvous_guest *g = &m->guests[i];
+    i64 verdict = judge_guest(m, g, lowest);
+    char text[160];
+    (void)!send(g->socket, &verdict, sizeof verdict, MSG_NOSIGNAL);
+    if (verdict == VERDICT_COME) {
+        admit(m, g);
+        g->socket = -1;
+    } else if (verdict == VERDICT_SECRET) {
+        complain(m, g, "it does not know WEFT_SECRET");
+    } else {
+        snprintf(text, sizeof text, "it came as rank %lld of %lld, this is rank %lld of %lld%s",
+                 (long long)g->proven.hello.rank, (long long)g->proven.hello.size, (long long)m->launch->rank,
+                 (long long)m->launch->size, verdict == VERDICT_TWICE ? " and that rank is there already" : "");
+        complain(m, g, text);
+    }
+    drop_guest(m, i);
+}
+
+/* Reads what a guest has sent, up to the end of the message it owes. False if it was dropped. */
+static bool serve_guest(struct rendezvous_state *m, i64 i, i64 lowest)
+{
+    struct rendezvous_guest *g = &m->guests[i];
+    char *message = g->greeted ? (char *)g->proof : (char *)&g->proven.hello;
+    i64 bytes = g->greeted ? (i64)sizeof g->proof : (i64)sizeof g->proven.hello;
+    ssize_t got = recv(g->socket, message + g->done_bytes, (size_t)(bytes - g->done_bytes), MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return true;
+    if (got > 0)
+        g->done_bytes += got;
+    if (!g->greeted && memcmp(message, magic, (size_t)min_i64(g->done_bytes, sizeof magic)) != 0) {
+        complain(m, g, "it sends no greeting of a rank");
+        got = 0;
+    }
+    if (got <= 0) {
+        drop_guest(m, i);
+        return false;
+    }
+    if (g->done_bytes < bytes)
+        return true;
+    if (!g->greeted) {
+        challenge_guest(m, g);
+        return true;
+    }
+    settle_guest(m, i, lowest);
+    return false;
+}
+
+static i64 count_missing(const struct rendezvous_state *m, i64 lowest)
+{
+    i64 missing = 0;
+    for (i64 r = lowest; r < m->launch->size; r++)
+        missing += m->sockets[r] < 0;
+    return missing;
+}
+
+/* Accepts the ranks from `lowest` on. False after the deadline. */
+static bool accept_ranks(struct rendezvous_state *m, i64 lowest)
+{
+    struct pollfd list[LISTENERS_MOST + GUESTS_MOST];
+    while (count_missing(m, lowest)) {
+        i64 listeners = m->listener_count, guests = m->guest_count, left = left_ms(m);
+        for (i64 i = 0; i < listeners; i++)
+            list[i] = (struct pollfd){.fd = m->listeners[i], .events = POLLIN};
+        for (i64 i = 0; i < guests; i++)
+            list[listeners + i] = (struct pollfd){.fd = m->guests[i].socket, .events = POLLIN};
+        if (left == 0)
+            return false;
+        poll(list, (nfds_t)(listeners + guests), (int)left);
+        for (i64 i = guests - 1; i >= 0; i--) /* from the end, because a dropped one moves those behind it */
+            if (list[listeners + i].revents)
+                serve_guest(m, i, lowest);
+        for (i64 i = 0; i < listeners; i++)
+            if (list[i].revents)
+                accept_guests(m, m->listeners[i]);
+    }
+    return true;
 }
 
 /* ---- The first rank ---- */
@@ -202,83 +558,106 @@ static int report_missing(const struct rendezvous_state *m)
     return -1;
 }
 
-static int register_rank(struct rendezvous_state *m, int socket, const struct rendezvous_hello *hello)
+/* Says if strangers on other machines could have taken a rank's place. */
+static void warn_without_secret(const struct rendezvous_state *m)
 {
-    i64 size = m->launch->size;
-    socklen_t length = sizeof m->addresses->address;
-    if (hello->size != size || hello->rank < 1 || hello->rank >= size || m->sockets[hello->rank] >= 0) {
-        close(socket);
-        return error_set(
-            "a process came to %s:%lld as rank %lld of %lld, this is rank 0 of %lld%s: each rank has a RANK "
-            "of its own, all have the same WORLD_SIZE, and every run has a MASTER_PORT of its own",
-            m->launch->master, (long long)m->launch->port, (long long)hello->rank, (long long)hello->size,
-            (long long)size, hello->size == size ? " and it was there before" : "");
+    bool apart = false;
+    for (i64 r = 1; r < m->launch->size && !m->secret.given; r++) {
+        struct sockaddr_storage own = own_address(m->sockets[r]);
+        apart |= !is_same_host(&own, &m->addresses[r].address);
     }
-    struct rank_address *entry = &m->addresses[hello->rank];
-    m->sockets[hello->rank] = socket;
-    getpeername(socket, (struct sockaddr *)&entry->address, &length);
-    entry->on_first_host = is_loopback(&entry->address);
-    set_port(&entry->address, hello->port);
-    return 0;
+    if (apart)
+        log_warn(
+            "ranks on several machines meet at %s:%lld without WEFT_SECRET: any process that reaches this port could "
+            "take a rank's place; set the same long random text for all ranks",
+            m->launch->master, (long long)m->launch->port);
 }
 
-static int accept_ranks(struct rendezvous_state *m)
+static int meet_as_first(struct rendezvous_state *m)
 {
-    struct rendezvous_hello hello;
-    for (i64 come = 1; come < m->launch->size; come++) {
-        int socket = accept_rank(m, &hello);
-        if (socket < 0)
-            return report_missing(m);
-        if (register_rank(m, socket, &hello))
-            return -1;
-    }
+    if (listen_first(m))
+        return -1;
+    if (!accept_ranks(m, 1))
+        return report_missing(m);
+    warn_without_secret(m);
     for (i64 r = 1; r < m->launch->size; r++)
-        if (!write_all(m->sockets[r], m->addresses, m->launch->size * (i64)sizeof *m->addresses))
+        if (!write_all(m, m->sockets[r], m->addresses, m->launch->size * (i64)sizeof *m->addresses))
             return error_set("rank %lld ended before all had come", (long long)r);
     return 0;
 }
 
 /* ---- The others ---- */
 
-static int connect_first(struct rendezvous_state *m, struct sockaddr_storage *first)
+/* Tries each address of MASTER_ADDR once. Returns as greet; UNANSWERED, too, if nobody listens. */
+static int try_first(struct rendezvous_state *m, struct sockaddr_storage *first, const char *port)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
-    char port[24];
-    int failed = 0;
+    int failed = getaddrinfo(m->launch->master, port, &hints, &list), status = UNANSWERED;
+    if (failed)
+        error_set("%s", gai_strerror(failed));
+    for (const struct addrinfo *a = failed ? NULL : list; a && status == UNANSWERED; a = a->ai_next) {
+        memset(first, 0, sizeof *first);
+        memcpy(first, a->ai_addr, a->ai_addrlen);
+        int s = connect_once(m, first);
+        if (s < 0)
+            error_set("%s", strerror(errno));
+        else if (listen_beside(m, s) < 0)
+            status = REFUSED;
+        else
+            status = greet(m, s, ANSWER_MS);
+        if (status == GREETED)
+            m->sockets[0] = s;
+        else if (s >= 0)
+            close(s);
+    }
+    if (!failed)
+        freeaddrinfo(list);
+    return status;
+}
+
+static int connect_first(struct rendezvous_state *m, struct sockaddr_storage *first)
+{
+    char port[24], said[256] = "";
     snprintf(port, sizeof port, "%lld", (long long)m->launch->port);
     do {
-        failed = getaddrinfo(m->launch->master, port, &hints, &list);
-        for (struct addrinfo *a = failed ? NULL : list; a && m->sockets[0] < 0; a = a->ai_next) {
-            memset(first, 0, sizeof *first);
-            memcpy(first, a->ai_addr, a->ai_addrlen);
-            m->sockets[0] = connect_once(first);
-        }
-        if (!failed)
-            freeaddrinfo(list);
-        if (m->sockets[0] >= 0)
-            return send_hello(m, m->sockets[0]) ? error_set("rank 0 at %s:%s hung up", m->launch->master, port) : 0;
+        int status = try_first(m, first, port);
+        if (status != UNANSWERED)
+            return status;
+        if (strstr(error_text(), "listens there") && strcmp(said, error_text()) != 0)
+            log_warn("rank %lld tries %s:%s again: %s", (long long)m->launch->rank, m->launch->master, port,
+                     error_text());
+        snprintf(said, sizeof said, "%s", error_text());
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     } while (left_ms(m));
     return error_set("no rank 0 was found at %s:%s within %lld s (WEFT_WAIT_S): %s", m->launch->master, port,
-                     (long long)launch_wait_s(), failed ? gai_strerror(failed) : strerror(errno));
+                     (long long)launch_wait_s(), said);
 }
 
+/* Repeats a greeting that was cut off, because the other rank may have had too many guests. */
 static int connect_rank(struct rendezvous_state *m, i64 rank, const struct sockaddr_storage *first)
 {
     struct rank_address *entry = &m->addresses[rank];
     struct sockaddr_storage address = entry->on_first_host ? *first : entry->address;
-    set_port(&address, ntohs(entry->address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&entry->address)->sin6_port
-                                                                  : ((struct sockaddr_in *)&entry->address)->sin_port));
-    m->sockets[rank] = connect_once(&address);
-    if (m->sockets[rank] < 0 || send_hello(m, m->sockets[rank]))
-        return error_set("rank %lld cannot be reached: %s", (long long)rank, strerror(errno));
-    return 0;
+    int status = UNANSWERED;
+    if (entry->address.ss_family != AF_INET && entry->address.ss_family != AF_INET6)
+        return error_set("rank 0 sent no address of rank %lld", (long long)rank);
+    set_port(&address, port_of(&entry->address));
+    while (status == UNANSWERED && left_ms(m)) {
+        int s = connect_once(m, &address);
+        if (s < 0)
+            return error_set("rank %lld cannot be reached: %s", (long long)rank, strerror(errno));
+        status = greet(m, s, left_ms(m));
+        if (status == GREETED)
+            m->sockets[rank] = s;
+        else
+            close(s);
+    }
+    return status == GREETED ? 0 : error_prefix("rank %lld", (long long)rank);
 }
 
-static int connect_ranks(struct rendezvous_state *m)
+static int meet_first(struct rendezvous_state *m)
 {
     struct sockaddr_storage first;
-    struct rendezvous_hello hello;
     i64 rank = m->launch->rank, size = m->launch->size;
     if (connect_first(m, &first))
         return -1;
@@ -289,13 +668,9 @@ static int connect_ranks(struct rendezvous_state *m)
     for (i64 r = 1; r < rank; r++)
         if (connect_rank(m, r, &first))
             return -1;
-    for (i64 r = rank + 1; r < size; r++) {
-        int socket = accept_rank(m, &hello);
-        if (socket < 0 || hello.rank <= rank || hello.rank >= size || m->sockets[hello.rank] >= 0)
-            return error_set("ranks after %lld did not come to this one within %lld s (WEFT_WAIT_S)", (long long)rank,
-                             (long long)launch_wait_s());
-        m->sockets[hello.rank] = socket;
-    }
+    if (!accept_ranks(m, rank + 1))
+        return error_set("ranks after %lld did not come to this one within %lld s (WEFT_WAIT_S)", (long long)rank,
+                         (long long)launch_wait_s());
     return 0;
 }
 
@@ -304,15 +679,17 @@ int rendezvous(int *sockets, const struct launch_info *launch)
     struct rendezvous_state m = {.launch = launch, .sockets = sockets, .end_s = clock_s() + (double)launch_wait_s()};
     for (i64 r = 0; r < launch->size; r++)
         sockets[r] = -1;
-    m.listener = launch->rank ? listen_avoiding(launch->port, launch->size) : listen_at(launch->port, launch->size);
-    if (m.listener < 0)
-        return -1;
+    secret_load(&m.secret);
     m.addresses = memory_alloc(launch->size * (i64)sizeof *m.addresses);
-    int status = launch->rank ? connect_ranks(&m) : accept_ranks(&m);
+    m.guests = memory_alloc(GUESTS_MOST * (i64)sizeof *m.guests);
+    int status = launch->rank ? meet_first(&m) : meet_as_first(&m);
+    close_listeners(&m);
+    while (m.guest_count)
+        drop_guest(&m, m.guest_count - 1);
     for (i64 r = 0; r < launch->size && status; r++)
         if (sockets[r] >= 0)
             close(sockets[r]);
-    close(m.listener);
+    memory_free(m.guests);
     memory_free(m.addresses);
     return status;
 }

@@ -559,6 +559,12 @@ static void close_tcp(struct comm *comm)
     memory_free(s);
 }
 
+bool tcp_local_address(struct sockaddr_storage *out, const struct comm *world, i64 rank)
+{
+    socklen_t length = sizeof *out;
+    return rank != world->rank && getsockname(peer_of(world, rank)->socket, (struct sockaddr *)out, &length) == 0;
+}
+
 static const struct transport tcp_transport = {.name = "tcp",
                                                .exchange = exchange,
                                                .all_gather = all_gather,

@@ -185,8 +185,13 @@ static void hang_up(struct ring_filler *f)
 static int request_shard(struct ring_filler *f, const struct token_request *request, const char *path,
                          struct buffer *index, i64 *end)
 {
-    if (f->socket < 0)
+    if (f->socket < 0) {
+        struct secret secret;
+        secret_load(&secret);
         f->socket = tokens_connect(f->servers.values[f->server]);
+        if (f->socket >= 0 && tokens_greet(f->socket, &secret) < 0)
+            hang_up(f);
+    }
     int kind = f->socket < 0 || tokens_send(f->socket, request, sizeof *request) < 0
                    ? -1
                    : tokens_answer(f->socket, request, path, index, end);

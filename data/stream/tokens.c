@@ -7,8 +7,10 @@
 
 #include <string.h>
 
-static const char request_magic[8] = "WEFTASKS", reply_magic[8] = "WEFTGIVE";
-_Static_assert(sizeof(struct token_request) == 72 && sizeof(struct token_reply) == 64, "what goes over the wire");
+static const char request_magic[8] = "WEFTASKS", reply_magic[8] = "WEFTGIVE", greeting_magic[8] = "WEFTMEET";
+_Static_assert(sizeof(struct token_request) == 72 && sizeof(struct token_reply) == 64 &&
+                   sizeof(struct token_greeting) == 48 && sizeof(struct token_challenge) == 80,
+               "what goes over the wire");
 
 static int add_tokenizer(struct buffer *out, const char *directory)
 {
@@ -131,5 +133,64 @@ int token_reply_check(const struct token_reply *r, const struct token_request *a
                          r->kind, (unsigned long long)r->partition, (unsigned long long)r->pass,
                          (unsigned long long)r->number, (unsigned long long)r->index_bytes,
                          (unsigned long long)r->shard_bytes);
+    return 0;
+}
+
+void token_refusal(struct buffer *out, const struct token_request *request)
+{
+    struct token_reply reply = token_reply(request, REPLY_REFUSED);
+    char *why = string_copy(error_text());
+    reply.index_bytes = (u64)min_i64((i64)strlen(why), TOKENS_MESSAGE_MOST);
+    reply.hash = hash_bytes(why, (i64)reply.index_bytes, token_reply_hash(&reply));
+    buffer_append(out, &reply, sizeof reply);
+    buffer_append(out, why, (i64)reply.index_bytes);
+    memory_free(why);
+}
+
+/* ---- Greetings ---- */
+
+bool token_is_greeting(const void *head)
+{
+    return memcmp(head, greeting_magic, sizeof greeting_magic) == 0;
+}
+
+struct token_greeting token_greeting(void)
+{
+    struct token_greeting g = {.version = TOKENS_VERSION};
+    memcpy(g.magic, greeting_magic, sizeof g.magic);
+    secret_draw(g.nonce, SECRET_BYTES);
+    return g;
+}
+
+static void prove(u8 out[SECRET_BYTES], const char *who, const struct token_greeting *greeting,
+                  const struct token_challenge *challenge, const struct secret *secret)
+{
+    u8 both[sizeof *greeting + SECRET_BYTES];
+    memcpy(both, greeting, sizeof *greeting);
+    memcpy(both + sizeof *greeting, challenge->nonce, SECRET_BYTES);
+    secret_proof(out, secret, who, both, sizeof both);
+}
+
+struct token_challenge token_challenge(u8 expected[SECRET_BYTES], const struct token_greeting *greeting,
+                                       const struct secret *secret)
+{
+    struct token_challenge c = {.version = TOKENS_VERSION};
+    memcpy(c.magic, greeting_magic, sizeof c.magic);
+    secret_draw(c.nonce, SECRET_BYTES);
+    prove(c.proof, "token server", greeting, &c, secret);
+    prove(expected, "token reader", greeting, &c, secret);
+    return c;
+}
+
+int token_challenge_check(u8 proof[SECRET_BYTES], const struct token_challenge *challenge,
+                          const struct token_greeting *greeting, const struct secret *secret)
+{
+    u8 expected[SECRET_BYTES];
+    if (!token_is_greeting(challenge->magic) || challenge->version != TOKENS_VERSION)
+        return error_set("what answers there knows no WEFT_SECRET: run the same program on both sides");
+    prove(expected, "token server", greeting, challenge, secret);
+    if (!secret_equal(expected, challenge->proof, SECRET_BYTES))
+        return error_set("it has another WEFT_SECRET than this reader, or none");
+    prove(proof, "token reader", greeting, challenge, secret);
     return 0;
 }

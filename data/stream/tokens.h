@@ -14,9 +14,19 @@
  * Numbers are little-endian. Both sides check the version, the identity of the stream, every length
  * and an XXH3 over header and bytes before using them; after a mismatch the reader asks the next
  * server, or the same one again. prepare yields the same bytes on every machine, so losing a server
- * loses no data. Peers are not authenticated: use a private network. */
+ * loses no data.
+ *
+ * With WEFT_SECRET, which is then the same for server and readers, a connection begins with a
+ * greeting (tokens_greet), in which both prove that they know it. Without it, use a private network:
+ * whoever knows the identity of the stream is served. Nothing is encrypted.
+ *
+ * A connection is a guest of the server's one polling process until its first request is complete
+ * and right (tokens_guests.c); then it gets a process. Guests are limited in number and have
+ * TOKENS_GUEST_MS; if there are too many, the oldest of the address that has the most goes. So
+ * connections that say nothing, little or nonsense cost no process and keep no reader away. */
 #ifndef WEFT_DATA_TOKENS_H
 #define WEFT_DATA_TOKENS_H
+#include "core/secret.h"
 #include "data/stream/stream.h"
 
 enum {
@@ -24,6 +34,7 @@ enum {
     TOKENS_READERS_MOST = 65536,
     TOKENS_MESSAGE_MOST = 4096,
     TOKENS_SILENCE_MS = 60000,
+    TOKENS_GUEST_MS = 10000, /* from a connection to the end of its first request */
     TOKENS_BEAT_MS = 5000
 };
 static const i64 tokens_index_most = (i64)1 << 31, tokens_shard_most = (i64)1 << 40; /* upper bounds, bytes */
@@ -45,6 +56,17 @@ struct token_reply {
     u64 hash;                     /* chained XXH3: this header with hash = 0, then index, then shard */
 };
 
+struct token_greeting { /* the first message of a reader that has a secret */
+    char magic[8];
+    u32 version, reserved;
+    u8 nonce[SECRET_BYTES];
+};
+struct token_challenge { /* the answer; the reader's proof follows, and then its first request */
+    char magic[8];
+    u32 version, reserved;
+    u8 nonce[SECRET_BYTES], proof[SECRET_BYTES];
+};
+
 /* Hashes everything that determines the content of the shards, independent of the location of the
  * sources. Returns -1 with a message on failure. */
 int tokens_identity(u64 *out, const struct shard_stream *stream, const char *directory);
@@ -56,20 +78,47 @@ int token_request_check(const struct token_request *request, u64 identity, i64 p
 struct token_reply token_reply(const struct token_request *request, enum token_reply_kind kind);
 int token_reply_check(const struct token_reply *reply, const struct token_request *request);
 u64 token_reply_hash(const struct token_reply *reply); /* hash of the header alone */
+/* Appends a whole reply that refuses the request with the text of the last error. */
+void token_refusal(struct buffer *out, const struct token_request *request);
+
+bool token_is_greeting(const void *head); /* of the first 8 bytes of a connection */
+struct token_greeting token_greeting(void);
+/* The server's answer to a greeting, and the proof that it expects of the reader. */
+struct token_challenge token_challenge(u8 expected[SECRET_BYTES], const struct token_greeting *greeting,
+                                       const struct secret *secret);
+/* Checks the server's proof. Returns 0 and the reader's, or -1 and a message. */
+int token_challenge_check(u8 proof[SECRET_BYTES], const struct token_challenge *challenge,
+                          const struct token_greeting *greeting, const struct secret *secret);
 
 /* ---- Sockets ---- */
 /* Addresses: HOST:PORT, [ADDRESS]:PORT, or PORT for 127.0.0.1. */
-int tokens_connect(const char *address);      /* returns a descriptor; -1 and a message */
-int tokens_listen(const char *address);       /* returns a descriptor; port 0: any */
+int tokens_connect(const char *address); /* returns a descriptor; -1 and a message */
+int tokens_listen(const char *address);  /* returns a descriptor; port 0: any */
+struct sockaddr_storage;
+/* Accepts a waiting connection and its address. Returns a descriptor; -1 and errno if there is none. */
+int tokens_accept(int listener, struct sockaddr_storage *from);
+bool tokens_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b);
 char *tokens_name(int descriptor, bool peer); /* HOST:PORT of this end, or of the peer; memory_free */
 /* Sends all bytes. Returns -1 with a message if interrupted or if the peer accepts nothing for
  * TOKENS_SILENCE_MS. */
 int tokens_send(int descriptor, const void *data, i64 bytes);
 /* Receives `bytes` bytes. Returns 0, 1 if the peer closed before the first byte, or -1 with a
- * message, also if interrupted. first_ms: timeout for the first byte, -1 for none. */
+ * message, also if interrupted. first_ms: timeout for the first byte, -1 for none. Further bytes may
+ * pause for TOKENS_SILENCE_MS; up to TOKENS_MESSAGE_MOST bytes must all arrive within that. */
 int tokens_receive(int descriptor, void *data, i64 bytes, int first_ms);
 
 /* ---- Both ends ---- */
+/* The reader's greeting; does nothing without a secret. Returns -1 and a message. */
+int tokens_greet(int descriptor, const struct secret *secret);
+/* Connections to a server before they have a process. */
+struct token_guests;
+struct token_guests *token_guests_open(int listener);
+void token_guests_close(struct token_guests *guests); /* hangs up; the listener stays open */
+/* Serves guests for a moment. Returns a connection that is a guest no more, with its first request,
+ * which `check` has accepted, and its address; -1: none. check: returns 0, or -1 and the message
+ * with which the guest is refused. */
+int token_guests_next(struct token_guests *guests, struct token_request *request, struct sockaddr_storage *from,
+                      int (*check)(void *context, const struct token_request *request), void *context);
 /* Receives the reply to a request. Returns REPLY_SHARD with the bytes in the file `path` and in
  * `index`, REPLY_END with *end set, or -1 with a message. */
 int tokens_answer(int descriptor, const struct token_request *request, const char *path, struct buffer *index,

@@ -1,4 +1,4 @@
-/* The reader's side of serve-tokens: receives and checks one reply. */
+/* The reader's side of serve-tokens: greets, receives and checks one reply. */
 #include "data/stream/tokens.h"
 
 #include <stdio.h>
@@ -71,6 +71,21 @@ static int receive_reply(int s, struct token_reply *reply, const struct token_re
             return error_set("the checksum of what came does not fit: damaged on its way");
     } while (reply->kind == REPLY_MAKING);
     return 0;
+}
+
+int tokens_greet(int s, const struct secret *secret)
+{
+    struct token_greeting greeting = token_greeting();
+    struct token_challenge challenge;
+    u8 proof[SECRET_BYTES];
+    const i64 head = offsetof(struct token_challenge, nonce);
+    if (!secret->given)
+        return 0;
+    if (tokens_send(s, &greeting, sizeof greeting) < 0 || receive_bytes(s, &challenge, head) < 0)
+        return -1;
+    if (token_is_greeting(challenge.magic) && receive_bytes(s, challenge.nonce, (i64)sizeof challenge - head) < 0)
+        return -1;
+    return token_challenge_check(proof, &challenge, &greeting, secret) < 0 ? -1 : tokens_send(s, proof, sizeof proof);
 }
 
 int tokens_answer(int s, const struct token_request *request, const char *path, struct buffer *index, i64 *end)

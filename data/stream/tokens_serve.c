@@ -18,7 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CONNECTIONS_MOST = 256, LOOKS_MS = 100 };
+/* CONNECTIONS_OF_ONE: of one address, so that others find room. */
+enum { CONNECTIONS_MOST = 256, CONNECTIONS_OF_ONE = 192, LOOKS_MS = 100 };
 
 struct token_connection { /* state of one connection */
     const struct tokens_service *service;
@@ -48,14 +49,12 @@ static int send_reply(struct token_connection *s, struct token_reply *reply, con
                : 0;
 }
 
-static int refuse(struct token_connection *s)
+static void refuse(struct token_connection *s)
 {
-    struct token_reply reply = token_reply(&s->request, REPLY_REFUSED);
-    char *why = string_copy(error_text());
-    reply.index_bytes = (u64)min_i64((i64)strlen(why), TOKENS_MESSAGE_MOST);
-    int status = send_reply(s, &reply, why, NULL);
-    memory_free(why);
-    return status;
+    struct buffer reply = {0};
+    token_refusal(&reply, &s->request);
+    tokens_send(s->socket, reply.data, reply.length); /* the message of the refusal stays the last error */
+    buffer_release(&reply);
 }
 
 /* Called while a shard is being made: sends a keep-alive to the reader and fails if the reader is
@@ -231,124 +230,153 @@ static int answer(struct token_connection *s)
 
 /* ---- A connection ---- */
 
-/* Receives a request; returns as tokens_receive. Another version's request may have another length,
- * so the version is checked before the rest is read. */
+/* Receives the next request; returns as tokens_receive. */
 static int receive_request(struct token_connection *s)
 {
-    struct token_request *r = &s->request;
-    const i64 first = offsetof(struct token_request, identity);
-    int status = tokens_receive(s->socket, r, first, -1);
-    if (status)
-        return status;
-    if (token_request_check_version(r) < 0) {
-        char rest[256]; /* Drains the socket: closing it with unread bytes may lose the reply. */
-        ssize_t unread = recv(s->socket, rest, sizeof rest, MSG_DONTWAIT);
-        (void)unread;
+    int status = tokens_receive(s->socket, &s->request, sizeof s->request, -1);
+    if (status == 0 && token_request_check_version(&s->request) < 0) {
         refuse(s);
         return -1;
     }
-    status = tokens_receive(s->socket, (char *)r + first, (i64)sizeof *r - first, TOKENS_SILENCE_MS);
-    return status == 1 ? error_set("it ended within a request") : status;
+    return status;
 }
 
-static int serve_requests(struct token_connection *s)
+/* Serves the request of a former guest and those that follow. */
+static _Noreturn void serve_one(const struct tokens_service *service, int socket, pid_t parent,
+                                const struct token_request *first)
 {
-    int status = 0;
-    while (status == 0) {
-        status = receive_request(s);
-        if (status == 0)
-            status = answer(s);
-    }
-    return status < 0 ? -1 : 0;
-}
-
-static _Noreturn void serve_one(const struct tokens_service *service, int socket, pid_t parent, const char *peer)
-{
-    struct token_connection s = {.service = service, .socket = socket, .partition = -1, .beat_s = clock_s()};
+    struct token_connection s = {
+        .service = service, .socket = socket, .partition = -1, .beat_s = clock_s(), .request = *first};
+    char *peer = tokens_name(socket, true);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     int status = getppid() != parent || shard_stream_load(&s.stream, service->stream) < 0 ||
-                         tokens_identity(&s.identity, &s.stream, service->stream) < 0 || serve_requests(&s) < 0
+                         tokens_identity(&s.identity, &s.stream, service->stream) < 0
                      ? -1
                      : 0;
+    while (status == 0) {
+        status = answer(&s);
+        if (status == 0)
+            status = receive_request(&s);
+    }
     if (status < 0 && !interrupted())
         log_warn("reader %s, part %lld: %s", peer, (long long)s.partition, error_text());
     ring_close(s.ring);
     _exit(status < 0);
 }
 
-static void name_peer(char *out, i64 bytes, int socket)
-{
-    char *name = tokens_name(socket, true);
-    snprintf(out, (size_t)bytes, "%s", name);
-    memory_free(name);
-}
-
-struct connections {
-    pid_t processes[CONNECTIONS_MOST];
+struct served_connection {
+    pid_t process;
+    struct sockaddr_storage address;
+};
+struct tokens_server {
+    const struct tokens_service *service;
+    struct shard_stream stream;
+    u64 identity;
+    int listener;
+    double loaded_s; /* time when `stream` was read */
+    struct served_connection served[CONNECTIONS_MOST];
     i64 count;
 };
 
-static void accept_connection(const struct tokens_service *service, int listener, struct connections *c)
-{
-    char peer[300];
-    pid_t parent = getpid();
-    int s = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-    if (s < 0)
-        return;
-    name_peer(peer, sizeof peer, s);
-    pid_t child = c->count < CONNECTIONS_MOST ? fork() : -1;
-    if (child == 0) {
-        close(listener);
-        serve_one(service, s, parent, peer);
-    }
-    if (child > 0)
-        c->processes[c->count++] = child;
-    else
-        log_warn("reader %s is turned away: %lld connections are open", peer, (long long)c->count);
-    close(s);
-}
-
-/* ---- All connections ---- */
-
-static void reap_children(struct connections *c, int flags)
+static void reap_children(struct tokens_server *s, int flags)
 {
     i64 left = 0;
-    for (i64 i = 0; i < c->count; i++)
-        if (waitpid(c->processes[i], NULL, flags) == 0)
-            c->processes[left++] = c->processes[i];
-    c->count = left;
+    for (i64 i = 0; i < s->count; i++)
+        if (waitpid(s->served[i].process, NULL, flags) == 0)
+            s->served[left++] = s->served[i];
+    s->count = left;
 }
 
-static void kill_all(struct connections *c)
+static void kill_all(struct tokens_server *s)
 {
-    for (i64 i = 0; i < c->count; i++)
-        kill(c->processes[i], SIGTERM);
-    reap_children(c, 0);
+    for (i64 i = 0; i < s->count; i++)
+        kill(s->served[i].process, SIGTERM);
+    reap_children(s, 0);
+}
+
+static int load_stream(struct tokens_server *s)
+{
+    s->loaded_s = clock_s();
+    return shard_stream_load(&s->stream, s->service->stream) < 0 ||
+                   tokens_identity(&s->identity, &s->stream, s->service->stream) < 0
+               ? -1
+               : 0;
+}
+
+/* Checks a guest's request. The folder of the stream may have been prepared anew since it was read,
+ * so a request that does not fit is compared with the folder again, once a second at most. */
+static int check_request(void *context, const struct token_request *request)
+{
+    struct tokens_server *s = context;
+    if (request->identity != s->identity && clock_s() - s->loaded_s > 1) {
+        shard_stream_release(&s->stream);
+        s->stream = (struct shard_stream){0};
+        if (load_stream(s) < 0)
+            return -1;
+    }
+    return token_request_check(request, s->identity, s->stream.settings.stream.parts);
+}
+
+/* Gives a former guest a process, unless there are too many, in all or of its address. */
+static void serve_guest(struct tokens_server *s, struct token_guests *guests, int socket,
+                        const struct token_request *request, const struct sockaddr_storage *from)
+{
+    pid_t parent = getpid(), child = -1;
+    i64 alike = 0;
+    for (i64 i = 0; i < s->count; i++)
+        alike += tokens_same_host(&s->served[i].address, from);
+    bool has_room = s->count < CONNECTIONS_MOST && alike < CONNECTIONS_OF_ONE;
+    if (has_room)
+        child = fork();
+    if (child == 0) {
+        close(s->listener);
+        token_guests_close(guests);
+        serve_one(s->service, socket, parent, request);
+    }
+    if (child > 0) {
+        s->served[s->count++] = (struct served_connection){child, *from};
+    } else {
+        struct buffer reply = {0};
+        char *peer = tokens_name(socket, true);
+        error_set("%lld connections are open here, %lld of them from this address: no more are served",
+                  (long long)s->count, (long long)alike);
+        log_warn("reader %s is turned away: %s", peer, error_text());
+        token_refusal(&reply, request);
+        (void)!send(socket, reply.data, (size_t)reply.length, MSG_NOSIGNAL | MSG_DONTWAIT);
+        buffer_release(&reply);
+        memory_free(peer);
+    }
+    close(socket);
 }
 
 int tokens_serve(const struct tokens_service *service)
 {
-    struct shard_stream stream;
-    u64 identity;
-    struct connections connections = {.count = 0};
-    if (shard_stream_load(&stream, service->stream) < 0 || tokens_identity(&identity, &stream, service->stream) < 0 ||
-        directory_make(service->directory) < 0)
-        return -1;
-    int listener = tokens_listen(service->address);
-    if (listener < 0)
-        return -1;
-    char *where = tokens_name(listener, false);
-    log_info("serves %s, %lld part%s, at %s", service->stream, (long long)stream.settings.stream.parts,
-             stream.settings.stream.parts > 1 ? "s" : "", where);
-    while (!interrupted()) {
-        struct pollfd ready = {.fd = listener, .events = POLLIN};
-        if (poll(&ready, 1, LOOKS_MS) > 0)
-            accept_connection(service, listener, &connections);
-        reap_children(&connections, WNOHANG);
+    struct tokens_server *s = memory_alloc(sizeof *s);
+    int status = -1;
+    s->service = service;
+    s->listener = -1;
+    if (load_stream(s) == 0 && directory_make(service->directory) == 0)
+        s->listener = tokens_listen(service->address);
+    if (s->listener >= 0) {
+        struct token_guests *guests = token_guests_open(s->listener);
+        char *where = tokens_name(s->listener, false);
+        log_info("serves %s, %lld part%s, at %s", service->stream, (long long)s->stream.settings.stream.parts,
+                 s->stream.settings.stream.parts > 1 ? "s" : "", where);
+        while (!interrupted()) {
+            struct token_request request;
+            struct sockaddr_storage from;
+            int socket = token_guests_next(guests, &request, &from, check_request, s);
+            if (socket >= 0)
+                serve_guest(s, guests, socket, &request, &from);
+            reap_children(s, WNOHANG);
+        }
+        token_guests_close(guests);
+        close(s->listener);
+        kill_all(s);
+        memory_free(where);
+        status = 0;
     }
-    close(listener);
-    kill_all(&connections);
-    memory_free(where);
-    shard_stream_release(&stream);
-    return 0;
+    shard_stream_release(&s->stream);
+    memory_free(s);
+    return status;
 }

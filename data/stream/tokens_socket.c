@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LOOKS_MS = 100, WAITING_MOST = 64 };
+enum { LOOKS_MS = 100, WAITING_MOST = 1024 };
 
 /* Splits an address. *host is freed with memory_free; PORT alone means 127.0.0.1. */
 static int split_address(char **host, char port[8], const char *address)
@@ -34,9 +34,15 @@ static int split_address(char **host, char port[8], const char *address)
 
 static void set_options(int s)
 {
-    int on = 1;
-    setsockopt(s, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    const struct {
+        int level, name, value;
+    } options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},
+                   {SOL_SOCKET, SO_KEEPALIVE, 1},
+                   {IPPROTO_TCP, TCP_KEEPIDLE, 60},
+                   {IPPROTO_TCP, TCP_KEEPINTVL, 10},
+                   {IPPROTO_TCP, TCP_KEEPCNT, 6}}; /* a dead machine is noticed after 2 minutes */
+    for (i64 i = 0; i < COUNT_OF(options); i++)
+        setsockopt(s, options[i].level, options[i].name, &options[i].value, sizeof options[i].value);
 }
 
 /* Tries `use` on each address that the name resolves to. */
@@ -49,7 +55,7 @@ static int open_socket(const char *address, bool passive, int (*use)(int s, cons
         return -1;
     int failed = getaddrinfo(host, port, &hints, &list);
     for (const struct addrinfo *at = list; !failed && at && s < 0; at = at->ai_next) {
-        s = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        s = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | (passive ? SOCK_NONBLOCK : 0), 0);
         if (s >= 0 && use(s, at)) {
             number = errno;
             close(s);
@@ -86,6 +92,25 @@ int tokens_listen(const char *address)
 {
     int s = open_socket(address, true, use_to_listen);
     return s < 0 ? error_prefix("cannot listen") : s;
+}
+
+int tokens_accept(int listener, struct sockaddr_storage *from)
+{
+    socklen_t length = sizeof *from;
+    int s = accept4(listener, (struct sockaddr *)from, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (s >= 0)
+        set_options(s);
+    return s;
+}
+
+bool tokens_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)a, *other = (const struct sockaddr_in6 *)b;
+    if (a->ss_family != b->ss_family)
+        return false;
+    if (a->ss_family == AF_INET6)
+        return memcmp(&six->sin6_addr, &other->sin6_addr, sizeof six->sin6_addr) == 0;
+    return ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
 }
 
 char *tokens_name(int s, bool peer)
@@ -133,13 +158,16 @@ int tokens_send(int s, const void *data, i64 bytes)
 
 int tokens_receive(int s, void *data, i64 bytes, int first_ms)
 {
+    double begun_s = 0; /* time of the first byte */
     for (i64 at = 0; at < bytes;) {
-        int status = wait_for(s, POLLIN, at ? TOKENS_SILENCE_MS : first_ms);
+        bool late = at && bytes <= TOKENS_MESSAGE_MOST && 1000 * (clock_s() - begun_s) > TOKENS_SILENCE_MS;
+        int status = late ? 1 : wait_for(s, POLLIN, at ? TOKENS_SILENCE_MS : first_ms);
         if (status)
             return status < 0 ? -1 : error_set("no data for %d s", (at ? TOKENS_SILENCE_MS : first_ms) / 1000);
         ssize_t count = recv(s, (char *)data + at, (size_t)(bytes - at), MSG_DONTWAIT);
         if (count < 0 && errno != EINTR && errno != EAGAIN)
             return error_errno("it cannot be read from");
+        begun_s = at ? begun_s : clock_s();
         if (count == 0)
             return at ? error_set("it ended after %lld of %lld bytes", (long long)at, (long long)bytes) : 1;
         at += count > 0 ? count : 0;
