@@ -137,8 +137,11 @@ static struct json *verify_folder(const char *folder)
     struct json *j = json_load(path);
     struct json_iterator it;
     char digest[20];
-    int status = j ? 0 : -1;
-    if (j && json_integer(json_get(j, "format"), 0) != 2)
+    i64 step;
+    int status = j ? json_need_integer(&step, j, "step", path) : -1;
+    if (status == 0 && step < 0)
+        status = error_set("%s: step %lld, expected at least 0", path, (long long)step);
+    if (status == 0 && json_integer(json_get(j, "format"), 0) != 2)
         status = error_set("%s: format %lld, expected 2: it was written by another version", path,
                            (long long)json_integer(json_get(j, "format"), 0));
     if (status == 0)
