@@ -201,6 +201,25 @@ static void a_failing_call_leaves_nothing_half_made(void **state)
         fail_msg("%lld failing calls were met wrongly", (long long)wrong);
 }
 
+static void a_disk_that_fails_does_not_say_that_a_file_is_absent(void **state)
+{
+    (void)state;
+    for (int folder = 0; folder < 2; folder++) {
+        int status;
+        *fault_plan = (struct fault_plan){.kind = FAULT_STATUS, .number = 1, .error = EIO};
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0) {
+            if (!freopen("/dev/null", "w", stderr))
+                _exit(99);
+            faults_begin();
+            _exit((folder ? file_is_directory(root) : file_exists(root)) ? 3 : 2);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == STATUS_FAILED);
+    }
+}
+
 static int make_faults(void **state)
 {
     static const char *const names[] = {"few.txt", "sharding-few.yaml", "training-short.yaml"};
@@ -223,6 +242,7 @@ static int make_faults(void **state)
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_disk_that_fails_does_not_say_that_a_file_is_absent),
         cmocka_unit_test(a_failing_call_leaves_nothing_half_made),
     };
     if (count == 3) {
