@@ -127,6 +127,42 @@ static _Noreturn void supervise(const struct supervised *s, const char *program,
 
 /* ---- Its parent ---- */
 
+/* Stops like the program. Goes on when a shell continues this process, or at once if none has
+ * control over jobs. */
+static void stop_together(const struct supervised *s)
+{
+    if (tcgetpgrp(s->terminal) != getpgrp()) {
+        if (tcgetpgrp(s->terminal) == s->supervisor)
+            give_terminal(s->terminal, getpgrp());
+        kill(0, SIGTSTP);
+    }
+    if (tcgetpgrp(s->terminal) == getpgrp())
+        give_terminal(s->terminal, s->supervisor);
+    kill(-s->supervisor, SIGCONT);
+}
+
+/* Stops with the supervisor if it is stopped. Only looks at the stop, so that it is seen until the
+ * supervisor goes on. */
+static void follow_stop(const struct supervised *s)
+{
+    siginfo_t info = {0};
+    if (s->terminal >= 0 && waitid(P_PID, (id_t)s->supervisor, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid == s->supervisor)
+        stop_together(s);
+}
+
+/* Returns errno of a program that could not be started, otherwise 0. Ctrl-Z may come before. */
+static int read_report(const struct supervised *s)
+{
+    int number = 0;
+    for (struct pollfd report = {.fd = s->report[0], .events = POLLIN}; poll(&report, 1, LOOKS_MS) <= 0;)
+        follow_stop(s);
+    if (read(s->report[0], &number, sizeof number) != sizeof number)
+        return 0;
+    waitpid(s->supervisor, NULL, 0);
+    return number;
+}
+
 static int start(struct supervised *s, const char *program, char **argv)
 {
     int number = 0;
@@ -145,8 +181,8 @@ static int start(struct supervised *s, const char *program, char **argv)
         number = errno;
     close(s->alive[0]);
     close(s->report[1]);
-    if (s->supervisor > 0 && read(s->report[0], &number, sizeof number) == sizeof number)
-        waitpid(s->supervisor, NULL, 0);
+    if (s->supervisor > 0)
+        number = read_report(s);
     close(s->report[0]);
     if (number == 0)
         return 0;
@@ -154,34 +190,18 @@ static int start(struct supervised *s, const char *program, char **argv)
     return error_set("cannot start %s: %s", program, strerror(number));
 }
 
-/* Stops like the program. Goes on when a shell continues this process, or at once if none has
- * control over jobs. */
-static void stop_together(const struct supervised *s)
-{
-    if (tcgetpgrp(s->terminal) != getpgrp()) {
-        if (tcgetpgrp(s->terminal) == s->supervisor)
-            give_terminal(s->terminal, getpgrp());
-        kill(0, SIGTSTP);
-    }
-    if (tcgetpgrp(s->terminal) == getpgrp())
-        give_terminal(s->terminal, s->supervisor);
-    kill(-s->supervisor, SIGCONT);
-}
-
 /* Waits for the supervisor. It is not reaped before its group is killed, so that no other group
  * can have the number. */
 static int wait_for(int *how, const struct supervised *s)
 {
     bool told = false;
-    int wanted = WEXITED | WNOHANG | WNOWAIT | (s->terminal >= 0 ? WSTOPPED : 0);
     for (;; poll(NULL, 0, LOOKS_MS)) {
         siginfo_t info = {0};
-        if (waitid(P_PID, (id_t)s->supervisor, &info, wanted) && errno != EINTR)
+        if (waitid(P_PID, (id_t)s->supervisor, &info, WEXITED | WNOHANG | WNOWAIT) && errno != EINTR)
             return -1;
-        if (info.si_pid == s->supervisor && info.si_code != CLD_STOPPED)
+        if (info.si_pid == s->supervisor)
             break;
-        if (info.si_pid == s->supervisor) /* looked at without taking it, so that it is seen until it goes on */
-            stop_together(s);
+        follow_stop(s);
         if (interrupted() && !told)
             told = kill(-s->supervisor, SIGTERM) == 0 && kill(-s->supervisor, SIGCONT) == 0;
     }

@@ -286,13 +286,18 @@ static struct formula_value parse_call(struct formula *f, const struct formula_f
 
 static struct formula_value parse_binomial(struct formula *f)
 {
-    struct formula_value n = parse_argument(f), k = parse_argument(f), out = value_of_integer(1);
-    double most = creal(k.number);
+    struct formula_value n = parse_argument(f), k = parse_argument(f), out = value_of_integer(1),
+                         divisor = value_of_integer(1);
+    double most = creal(k.number), number = 1;
     if (!is_integer(&n) || !is_integer(&k) || most < 0 || most > FACTORIAL_MOST)
         return fail(f);
-    for (i64 i = 0; i < most; i++) /* times (n - i) / (i + 1) */
-        out = combine(combine(out, combine(n, value_of_integer(i), '-'), '*'), value_of_integer(i + 1), '/');
-    out.number = most < 60 ? rint(creal(out.number)) : creal(out.number);
+    for (i64 i = 0; i < most; i++) { /* times (n - i) / (i + 1); one division modulo the prime, which is slow */
+        out = combine(out, combine(n, value_of_integer(i), '-'), '*');
+        divisor = combine(divisor, value_of_integer(i + 1), '*');
+        number = number * (creal(n.number) - (double)i) / (double)(i + 1);
+    }
+    out = combine(out, divisor, '/');
+    out.number = most < 60 ? rint(number) : number;
     return out;
 }
 

@@ -159,12 +159,17 @@ static struct json *take_tensor(struct inspect_gguf_cursor *c, i64 *parameters)
     }
     struct json *j = json_object(), *shape = json_array();
     int status = 0;
-    double elements = 1;
+    i64 elements = 1;
+    bool overflow = false;
     for (u64 d = 0; d < rank && status == 0; d++) {
         status = take(&size, c, 8, "a tensor's shape");
         json_push(shape, json_of_integer((i64)size));
-        elements *= (double)size;
+        overflow |= __builtin_mul_overflow(elements, size, &elements);
     }
+    overflow |= __builtin_add_overflow(*parameters, elements, parameters);
+    if (status == 0 && overflow)
+        status = error_set("%s: byte %lld: the shape of tensor %.*s is too large to be true", c->path, (long long)c->at,
+                           (int)min_i64(length, 256), name);
     json_set(j, "name", json_of_bytes(name, length));
     json_set(j, "shape", shape);
     if (status || take(&type, c, 4, "a tensor's type") || take(&offset, c, 8, "a tensor's offset")) {
@@ -173,7 +178,6 @@ static struct json *take_tensor(struct inspect_gguf_cursor *c, i64 *parameters)
     }
     json_set(j, "type", json_of_string(type_name(type)));
     json_set(j, "offset", json_of_integer((i64)offset));
-    *parameters += elements < 9e18 ? (i64)elements : 0;
     if (offset > (u64)c->bytes) {
         error_set("%s: tensor %.*s begins at byte %" PRIu64 " of the data, the file has %lld: it was cut short",
                   c->path, (int)min_i64(length, 256), name, offset, (long long)c->bytes);

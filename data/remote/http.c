@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { REDIRECTS_MOST = 8, LEAST_BYTES_A_SECOND = 1024, CONNECT_MOST_S = 10 };
 
@@ -23,95 +22,13 @@ struct http_transfer {
     bool stopped, stalled;
 };
 
-/* ---- Head of an answer ---- */
-
-/* The trimmed value of a header line with this name, or NULL if the name differs. Release with
- * memory_free. */
-static char *value_of(const char *line, size_t length, const char *name)
-{
-    size_t n = strlen(name);
-    if (length <= n || line[n] != ':' || strncasecmp(line, name, n) != 0)
-        return NULL;
-    const char *begin = line + n + 1, *end = line + length;
-    while (begin < end && strchr(" \t", *begin))
-        begin++;
-    while (end > begin && strchr(" \t\r\n", end[-1]))
-        end--;
-    return string_format("%.*s", (int)(end - begin), begin);
-}
-
-/* Parses Content-Range, "bytes FIRST-LAST/TOTAL", in which FIRST-LAST or TOTAL may be an
- * asterisk. */
-static void read_range(struct http_answer *a, const char *value)
-{
-    const char *slash = strchr(value, '/');
-    if (strncasecmp(value, "bytes ", 6) != 0 || !slash)
-        return;
-    char *end;
-    i64 first = strtoll(value + 6, &end, 10), total = strtoll(slash + 1, NULL, 10);
-    a->first = end > value + 6 ? first : -1;
-    a->total = slash[1] >= '0' && slash[1] <= '9' ? total : -1;
-}
-
-void http_answer_release(struct http_answer *a)
-{
-    memory_free(a->version);
-    memory_free(a->region);
-    *a = (struct http_answer){0};
-}
-
-/* Resets the answer at a status line. After redirections the last head counts. */
-static void begin_answer(struct http_answer *a, const char *line)
-{
-    int status = 0;
-    http_answer_release(a);
-    sscanf(line, "HTTP/%*s %d", &status);
-    a->status = status;
-    a->first = a->total = -1;
-}
-
-static void read_header(struct http_answer *a, const char *line, size_t length)
-{
-    char *value;
-    if ((value = value_of(line, length, "etag")) != NULL) {
-        memory_free(a->version);
-        a->version = value;
-        return;
-    }
-    if ((value = value_of(line, length, "last-modified")) != NULL) {
-        if (!a->version)
-            a->version = string_copy(value);
-    } else if ((value = value_of(line, length, "content-range")) != NULL) {
-        read_range(a, value);
-    } else if ((value = value_of(line, length, "content-length")) != NULL) {
-        a->total = a->status == 200 ? strtoll(value, NULL, 10) : a->total;
-    } else if ((value = value_of(line, length, "retry-after")) != NULL) {
-        a->retry_s = strtod(value, NULL);
-    } else if ((value = value_of(line, length, "x-amz-bucket-region")) != NULL && !a->region) {
-        a->region = string_copy(value);
-    }
-    memory_free(value);
-}
+/* ---- Head and body of an answer ---- */
 
 static size_t on_header(char *line, size_t one, size_t length, void *context)
 {
     struct http_transfer *t = context;
-    char *copy = string_format("%.*s", (int)length, line);
-    if (strncmp(copy, "HTTP/", 5) == 0)
-        begin_answer(t->answer, copy);
-    else
-        read_header(t->answer, copy, strlen(copy));
-    memory_free(copy);
+    http_answer_line(t->answer, line, (i64)length);
     return one * length;
-}
-
-/* ---- Body of an answer ---- */
-
-static void keep_complaint(struct http_answer *a, const char *bytes, size_t count)
-{
-    size_t there = strlen(a->complaint), room = COMPLAINT_BYTES - there;
-    memcpy(a->complaint + there, bytes, count < room ? count : room);
-    a->complaint[there + (count < room ? count : room)] = 0;
 }
 
 /* Passes the body on. Time spent in the taker does not count as a stall. */
@@ -119,7 +36,7 @@ static size_t on_body(char *bytes, size_t one, size_t count, void *context)
 {
     struct http_transfer *t = context;
     if (t->answer->status != 200 && t->answer->status != 206) {
-        keep_complaint(t->answer, bytes, count);
+        http_answer_complaint(t->answer, bytes, (i64)count);
         return count;
     }
     double begin_s = clock_s();

@@ -1,5 +1,5 @@
-/* Sends one GET request. http.c is the only file that uses libcurl. It does not retry;
- * remote_fetch.c does. */
+/* Sends one GET request. http.c is the only file that uses libcurl; http_head.c reads the heads of
+ * answers. Neither retries; remote_fetch.c does. */
 #ifndef WEFT_DATA_HTTP_H
 #define WEFT_DATA_HTTP_H
 #include "core/core.h"
@@ -47,6 +47,11 @@ struct http *http_open(void);
 enum http_result http_get(struct http *http, struct http_answer *answer, const struct http_request *request,
                           http_taker *take, void *context);
 void http_answer_release(struct http_answer *answer);
+/* Reads a line of an answer's head. A status line starts the answer anew: after redirections the
+ * last head counts. */
+void http_answer_line(struct http_answer *answer, const char *line, i64 length);
+/* Appends bytes of an error's body to the complaint while there is room. */
+void http_answer_complaint(struct http_answer *answer, const char *bytes, i64 count);
 void http_close(struct http *http);
 
 #endif

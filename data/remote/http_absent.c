@@ -15,11 +15,6 @@ enum http_result http_get(struct http *http, struct http_answer *answer, const s
     panic("a request without libcurl");
 }
 
-void http_answer_release(struct http_answer *answer)
-{
-    *answer = (struct http_answer){0};
-}
-
 void http_close(struct http *http)
 {
     (void)http;

@@ -19,8 +19,8 @@
  * Where is what: blob.h reads a file wherever it is, and most callers include only that;
  * address.c checks and expands addresses, address_query.c keeps their secrets; remote.c reads
  * ahead and at offsets; remote_fetch.c retries, remote_hosts.c bounds the tries; http.c is the
- * one user of libcurl; s3.c makes URLs and credentials and reads listings; remote_list.c lists
- * folders. */
+ * one user of libcurl, http_head.c reads heads of answers; s3.c makes URLs and credentials and
+ * reads listings; remote_list.c lists folders. */
 #ifndef WEFT_DATA_REMOTE_H
 #define WEFT_DATA_REMOTE_H
 #include "data/remote/http.h"

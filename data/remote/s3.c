@@ -123,6 +123,18 @@ static void print_point(struct buffer *out, unsigned long point)
     buffer_append(out, bytes, count);
 }
 
+/* Takes a character reference, such as &#47; or &#x2f;, and appends its character. One that names
+ * no character vanishes. */
+static const char *take_reference(struct buffer *out, const char *at)
+{
+    bool hexadecimal = at[2] == 'x';
+    char *behind;
+    unsigned long point = strtoul(at + (hexadecimal ? 3 : 2), &behind, hexadecimal ? 16 : 10);
+    if (point > 0 && point <= 0x10ffff && (point < 0xd800 || point > 0xdfff))
+        print_point(out, point);
+    return behind + (*behind == ';');
+}
+
 static char *unescape(const char *at, const char *end)
 {
     static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&apos;"};
@@ -136,9 +148,7 @@ static char *unescape(const char *at, const char *end)
             buffer_append(&out, &"&<>\"'"[known], 1);
             at += strlen(names[known]);
         } else if (at[0] == '&' && at[1] == '#') {
-            char *behind;
-            print_point(&out, at[2] == 'x' ? strtoul(at + 3, &behind, 16) : strtoul(at + 2, &behind, 10));
-            at = behind + (*behind == ';');
+            at = take_reference(&out, at);
         } else {
             buffer_append(&out, at++, 1);
         }
