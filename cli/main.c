@@ -93,6 +93,7 @@ int weft_main(int argc, char **argv)
     if (!command)
         return unknown_command(argv[1]);
     (command->looks ? signals_catch : signals_end)();
+    memory_advise(command->name, NULL);
     int status = command->run(argc - 1, argv + 1);
     workers_stop();
     return flush_output(status);

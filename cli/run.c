@@ -401,10 +401,16 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
                           .ranks = s->kind->work == ON_RANKS ? &run->ranks : parallel_alone(),
                           .filler = filler_words()};
     double begin = clock_s();
+    char *what = string_format("stage %s (%s)", s->name, s->kind->name);
+    memory_advise(what, s->kind->smaller);
+    files_discard_empty(partial, "identity.json");
     if (s->kind->work != LIGHT)
         stage.peak_gflops = measure_peak(run);
     comm_all_reduce(comm_host(stage.ranks->world), &stage.peak_gflops, 1, DTYPE_F64);
     int status = s->kind->run(s->settings, &stage);
+    memory_advise(NULL, NULL);
+    files_discard_empty(NULL, NULL);
+    memory_free(what);
     if (status < 0 && error_status() == STATUS_INTERRUPTED)
         status = STAGE_INTERRUPTED;
     if (!is_first(run))

@@ -22,33 +22,43 @@ static int run_dedup(const void *settings, const struct stage *stage)
     return dedup_stage(settings, stage->out);
 }
 
-#define KIND(name, help, table, type, run, work)                                                                       \
+#define KIND(name, help, table, type, run, work, ...)                                                                  \
     {                                                                                                                  \
-        name, help, table, sizeof(struct type), run, work                                                              \
+        name, help, table, sizeof(struct type), run, work, __VA_ARGS__                                                 \
     }
-#define TOKENIZER(name, help, stem, work)                                                                              \
+#define TOKENIZER(name, help, stem, work, less)                                                                        \
     {                                                                                                                  \
         "tokenizer-" name, help, stem##_stage_table, sizeof(struct stem##_settings), stem##_stage, work,               \
-            .sizes = stem##_stage_sizes                                                                                \
+            .smaller = less, .sizes = stem##_stage_sizes                                                               \
     }
 const struct stage_kind stage_kinds[] = {
-    KIND("command", "run a program", command_table, command_settings, command_stage, LIGHT),
-    TOKENIZER("text", "train byte-level BPE", text, LIGHT),
-    TOKENIZER("vision", "train the vision tokenizer", vision, HEAVY),
-    TOKENIZER("audio", "train the audio tokenizer", audio, HEAVY),
-    KIND("prepare", "encode media and text into shards", prepare_table, prepare_settings, run_prepare, LIGHT),
-    KIND("dedup", "remove duplicates across several folders of shards", dedup_table, dedup_settings, run_dedup, LIGHT),
-    KIND("pretrain", "train the backbone", pretrain_table, pretrain_settings, pretrain_stage, ON_RANKS),
-    KIND("sft", "supervised fine-tuning on conversations", sft_table, pretrain_settings, sft_stage, ON_RANKS),
-    KIND("rl", "reinforcement learning on verifiable rewards", rl_table, rl_settings, rl_stage, HEAVY),
-    KIND("eval", "measure rewards on prompts, or held-out loss on shards", eval_table, eval_settings, eval_stage,
-         LIGHT),
-    KIND("extract", "extract a sub-model", extract_table, extract_settings, extract_stage, LIGHT),
-    KIND("grid", "measure a grid of sub-models", grid_table, grid_settings, grid_stage, LIGHT),
-    KIND("routing", "measure expert usage", routing_table, routing_settings, routing_stage, LIGHT),
+    KIND("command", "run a program", command_table, command_settings, command_stage, LIGHT, .smaller = NULL),
+    TOKENIZER("text", "train byte-level BPE", text, LIGHT, "bytes, vocabulary"),
+    TOKENIZER("vision", "train the vision tokenizer", vision, HEAVY,
+              "batch, clip_batch, still_batch, memory_mb, shuffle_buffer"),
+    TOKENIZER("audio", "train the audio tokenizer", audio, HEAVY, "batch, crop_s, memory_mb, shuffle_buffer"),
+    KIND("prepare", "encode media and text into shards", prepare_table, prepare_settings, run_prepare, LIGHT,
+         .smaller = "pictures.most_pixels, audio_seconds, filter.memory_bytes, or WEFT_THREADS"),
+    KIND("dedup", "remove duplicates across several folders of shards", dedup_table, dedup_settings, run_dedup, LIGHT,
+         .smaller = "memory_bytes"),
+    KIND("pretrain", "train the backbone", pretrain_table, pretrain_settings, pretrain_stage, ON_RANKS,
+         .smaller = "batch.micro_rows, or the model (recompute: true needs less, too)"),
+    KIND("sft", "supervised fine-tuning on conversations", sft_table, pretrain_settings, sft_stage, ON_RANKS,
+         .smaller = "batch.micro_rows, or the model (recompute: true needs less, too)"),
+    KIND("rl", "reinforcement learning on verifiable rewards", rl_table, rl_settings, rl_stage, HEAVY,
+         .smaller = "micro_positions, seats, max_tokens, or the model (recompute: true needs less, too)"),
+    KIND("eval", "measure rewards on prompts, or held-out loss on shards", eval_table, eval_settings, eval_stage, LIGHT,
+         .smaller = "length, or the model"),
+    KIND("extract", "extract a sub-model", extract_table, extract_settings, extract_stage, LIGHT,
+         .smaller = "the model"),
+    KIND("grid", "measure a grid of sub-models", grid_table, grid_settings, grid_stage, LIGHT,
+         .smaller = "length, decode_tokens, or the model"),
+    KIND("routing", "measure expert usage", routing_table, routing_settings, routing_stage, LIGHT,
+         .smaller = "length, or the model"),
     KIND("generate", "generate samples of every modality and compare them with the originals", samples_table,
-         samples_settings, samples_stage, LIGHT),
-    KIND("export", "export the text backbone for other software", export_table, export_settings, export_stage, LIGHT),
+         samples_settings, samples_stage, LIGHT, .smaller = "clips, sounds, pictures, or the model"),
+    KIND("export", "export the text backbone for other software", export_table, export_settings, export_stage, LIGHT,
+         .smaller = "the model"),
     {"report", "write report.html", report_table, 0, report_stage, LIGHT, .each_time = true},
     {NULL},
 };

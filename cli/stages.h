@@ -21,6 +21,7 @@ struct stage_kind {
     /* True: the stage runs each time, since it shows the
      * results of other stages and takes no time. */
     bool each_time;
+    const char *smaller; /* settings that make it take less memory; NULL: none */
     int (*sizes)(struct token_sizes *sizes, const void *settings); /* sizes of the tokenizer that the stage makes */
 };
 extern const struct stage_kind stage_kinds[];               /* ends with a NULL name */

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* memrchr */
 #include "cli/cli.h"
 #include "core/json.h"
+#include "core/thread.h"
 #include "sequence/grammar.h"
 #include "tokenizers/text/text.h"
 
@@ -21,8 +22,9 @@ struct scratch {
     struct id_list ids;
 };
 
-/* Appends numbers separated by commas. Calling printf per id would dominate the run time. */
-static void append_ids(struct buffer *out, const i32 *ids, i64 count)
+/* Appends numbers with commas between them, and before the first where `more` is set. Calling printf
+ * per id would dominate the run time. */
+static void append_ids(struct buffer *out, const i32 *ids, i64 count, bool more)
 {
     enum { MOST_BYTES = 12 };
     char part[4096];
@@ -34,7 +36,7 @@ static void append_ids(struct buffer *out, const i32 *ids, i64 count)
         do
             digits[--at] = (char)('0' + value % 10);
         while (value /= 10);
-        if (i)
+        if (i || more)
             digits[--at] = ',';
         if (length + MOST_BYTES > (i64)sizeof part) {
             buffer_append(out, part, length);
@@ -46,26 +48,34 @@ static void append_ids(struct buffer *out, const i32 *ids, i64 count)
     buffer_append(out, part, length);
 }
 
-static int encode_text(struct buffer *out, struct scratch *scratch, const struct text_tokenizer *tokenizer,
-                       const char *text, i64 length, bool bare)
+/* The ids of a very long text stay in `late`, which is empty, because they take more memory as
+ * text; write_late follows. */
+static int encode_text(struct buffer *out, struct id_list *late, struct scratch *scratch,
+                       const struct text_tokenizer *tokenizer, const char *text, i64 length, bool bare)
 {
+    enum { LATE_IDS = 1 << 20, LATE_BYTES = 1 << 16 }; /* a line of so many bytes is the last of its tile */
     const struct encode_options options = {.add_template = !bare};
     scratch->ids.count = 0;
     if (text_encode(tokenizer, &scratch->ids, text, length, &options))
         return -1;
     buffer_append(out, "{\"ids\":[", 8);
-    append_ids(out, scratch->ids.ids, scratch->ids.count);
+    if (length >= LATE_BYTES && scratch->ids.count >= LATE_IDS) {
+        *late = scratch->ids;
+        scratch->ids = (struct id_list){0};
+        return 0;
+    }
+    append_ids(out, scratch->ids.ids, scratch->ids.count, false);
     buffer_append(out, "]}\n", 3);
     return 0;
 }
 
-static int encode_object(struct buffer *out, struct scratch *scratch, const struct text_tokenizer *tokenizer,
-                         const struct json *line, bool bare)
+static int encode_object(struct buffer *out, struct id_list *late, struct scratch *scratch,
+                         const struct text_tokenizer *tokenizer, const struct json *line, bool bare)
 {
     const struct json *text = json_get(line, "text");
     if (json_kind(text) != JSON_STRING)
         return error_set("expected an object with a string \"text\"");
-    return encode_text(out, scratch, tokenizer, json_string(text, ""), json_string_length(text), bare);
+    return encode_text(out, late, scratch, tokenizer, json_string(text, ""), json_string_length(text), bare);
 }
 
 static int decode_object(struct buffer *out, struct scratch *scratch, const struct text_tokenizer *tokenizer,
@@ -104,7 +114,8 @@ enum { BLOCK_BYTES = 2 << 20, TILE_BYTES = 1 << 14 };
 struct tokenize_tile {
     i64 begin, end; /* whole lines of the block's text */
     struct buffer out;
-    char *failed; /* message; NULL: none */
+    struct id_list late; /* ids of the last line, if they are very many: `out` ends with its bracket */
+    char *failed;        /* message; NULL: none */
 };
 struct tokenize_block {
     const struct text_tokenizer *tokenizer;
@@ -116,21 +127,21 @@ struct tokenize_block {
     i64 count, capacity;
 };
 
-static int process_line(struct buffer *out, struct scratch *scratch, const struct tokenize_block *block,
-                        const struct tokenize_line *line, i64 number)
+static int process_line(struct buffer *out, struct id_list *late, struct scratch *scratch,
+                        const struct tokenize_block *block, const struct tokenize_line *line, i64 number)
 {
     const char *text;
     i64 length;
     int status;
     if (!block->decode && text_invalid_utf8(line->text, line->length) < 0 &&
         json_line_string(&text, &length, &scratch->unescaped, line->text, line->length, "text")) {
-        status = encode_text(out, scratch, block->tokenizer, text, length, block->bare);
+        status = encode_text(out, late, scratch, block->tokenizer, text, length, block->bare);
     } else {
         struct json *j = json_parse_line(line->text, line->length, "stdin", number);
         if (!j)
             return -1;
         status = block->decode ? decode_object(out, scratch, block->tokenizer, j)
-                               : encode_object(out, scratch, block->tokenizer, j, block->bare);
+                               : encode_object(out, late, scratch, block->tokenizer, j, block->bare);
         json_free(j);
     }
     return status ? error_prefix("stdin:%lld", (long long)number) : 0;
@@ -150,7 +161,9 @@ static char *line_error(struct buffer *out, struct scratch *scratch, const struc
                         const struct tokenize_line *line)
 {
     i64 number = block->number + count_lines(block->text.data, line->text - block->text.data);
-    process_line(out, scratch, block, line, number);
+    struct id_list late = {0};
+    process_line(out, &late, scratch, block, line, number);
+    id_list_release(&late);
     return string_copy(error_text());
 }
 
@@ -165,7 +178,7 @@ static void process_tile(void *context, i64 index, int worker)
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         next = newline ? newline + 1 : end;
         struct tokenize_line line = {at, (newline ? newline : end) - at};
-        if (line.length && process_line(&tile->out, scratch, block, &line, 0))
+        if (line.length && process_line(&tile->out, &tile->late, scratch, block, &line, 0))
             tile->failed = line_error(&tile->out, scratch, block, &line);
     }
 }
@@ -235,13 +248,31 @@ static int read_block(struct tokenize_block *block, const struct tokenize_block 
     return 0;
 }
 
+static int write_late(struct id_list *late)
+{
+    enum { AT_ONCE = 1 << 16 };
+    struct buffer text = {0};
+    bool written = true;
+    for (i64 i = 0; i < late->count && written; i += AT_ONCE) {
+        buffer_clear(&text);
+        append_ids(&text, late->ids + i, min_i64(AT_ONCE, late->count - i), i > 0);
+        written = fwrite(text.data, 1, (size_t)text.length, stdout) == (size_t)text.length;
+    }
+    written = written && fwrite("]}\n", 1, 3, stdout) == 3;
+    buffer_release(&text);
+    id_list_release(late);
+    return written ? 0 : error_errno("stdout");
+}
+
 /* Writes the output up to the first failed line. */
-static int write_block(const struct tokenize_block *block)
+static int write_block(struct tokenize_block *block)
 {
     for (i64 i = 0; i < block->count; i++) {
-        const struct tokenize_tile *tile = &block->tiles[i];
+        struct tokenize_tile *tile = &block->tiles[i];
         if (fwrite(tile->out.data, 1, (size_t)tile->out.length, stdout) != (size_t)tile->out.length)
             return error_errno("stdout");
+        if (tile->late.count && write_late(&tile->late))
+            return -1;
         if (tile->failed)
             return error_set("%s", tile->failed);
     }
@@ -260,7 +291,7 @@ static int process_block(struct tokenize_block *current, struct tokenize_block *
 {
     struct block_exchange e = {.block = other, .current = current};
     pthread_t thread;
-    require(pthread_create(&thread, NULL, exchange_block, &e) == 0, "no thread to read and write with");
+    thread_start(&thread, exchange_block, &e, "a thread to read and write with");
     workers_run(current->count, process_tile, current);
     pthread_join(thread, NULL);
     int status = e.failed ? error_set("%s", e.failed) : 0;
@@ -272,6 +303,7 @@ static void block_release(struct tokenize_block *block)
 {
     for (i64 i = 0; i < block->capacity; i++) {
         buffer_release(&block->tiles[i].out);
+        id_list_release(&block->tiles[i].late);
         memory_free(block->tiles[i].failed);
     }
     memory_free(block->tiles);

@@ -2,14 +2,30 @@
 
 #include <sys/mman.h>
 
+static void *map(i64 bytes)
+{
+    return mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
+void *arena_reserve(i64 *bytes)
+{
+    *bytes = max_i64(*bytes, 1);
+    void *base = map(*bytes);
+    i64 left = memory_address_left();
+    if (base == MAP_FAILED && left < INT64_MAX) {
+        *bytes = min_i64(*bytes, round_up(max_i64(left / 4, 1), 4096));
+        base = map(*bytes);
+    }
+    if (base == MAP_FAILED)
+        memory_exhausted(*bytes, "address space");
+    return base;
+}
+
 void arena_open(struct arena *arena, i64 reserved_bytes)
 {
-    *arena = (struct arena){.reserved_bytes = reserved_bytes};
-    void *base =
-        mmap(NULL, (size_t)reserved_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    require(base != MAP_FAILED, "cannot reserve %lld bytes of address space", (long long)reserved_bytes);
-    madvise(base, (size_t)reserved_bytes, MADV_HUGEPAGE);
-    arena->base = base;
+    *arena = (struct arena){.wanted_bytes = reserved_bytes, .reserved_bytes = reserved_bytes};
+    arena->base = arena_reserve(&arena->reserved_bytes);
+    madvise(arena->base, (size_t)arena->reserved_bytes, MADV_HUGEPAGE);
 }
 
 void arena_close(struct arena *arena)
@@ -19,13 +35,26 @@ void arena_close(struct arena *arena)
     *arena = (struct arena){0};
 }
 
+/* Pages beyond the peak are new: checks in large steps that they may be taken. */
+static void expect_growth(const struct arena *arena, i64 end)
+{
+    enum { STEP_BYTES = 16 << 20 };
+    i64 from = round_up(arena->peak_bytes, STEP_BYTES), to = round_up(end, STEP_BYTES);
+    if (to > from)
+        memory_expect(end - arena->peak_bytes, "an arena");
+}
+
 void *arena_alloc(struct arena *arena, i64 bytes)
 {
     i64 begin = round_up(arena->used_bytes, 64), end = begin + max_i64(bytes, 0);
+    if (end > arena->reserved_bytes && end <= arena->wanted_bytes)
+        memory_exhausted(end - arena->reserved_bytes, "an arena");
     require(end <= arena->reserved_bytes, "arena of %lld bytes is too small for %lld more",
             (long long)arena->reserved_bytes, (long long)bytes);
     if (arena->grow && end > arena->backed_bytes)
         arena->grow(arena, end);
+    else if (!arena->grow && end > arena->peak_bytes)
+        expect_growth(arena, end);
     arena->used_bytes = end;
     arena->peak_bytes = max_i64(arena->peak_bytes, end);
     return arena->base + begin;

@@ -16,6 +16,7 @@
  *   log.c        log lines, progress bars, clocks, signals (interrupted)
  *   file.c       mapping, whole reads, atomic writes, folders, the check for free space
  *   memory.c     blocks, strings, struct text; arena.c: arenas, which only grow and are reset
+ *   memory_limit.c   limits of memory and threads, the end where one is met
  *   rng.c        keyed draws, permutations; philox.h is the generator that kernels share
  *   workers.c    the thread pool and how tiles are dealt; topology.c: CPUs and NUMA nodes
  *   settings.c   tables of settings, --help; yaml.c: YAML with line numbers; json.c, json_line.c
@@ -72,8 +73,8 @@ enum { STATUS_FAILED = 1, STATUS_USAGE = 2, STATUS_INTERRUPTED = 130 };
 int error_status(void); /* exit status of the current message */
 
 _Noreturn void panic_at(const char *file, int line, const char *format, ...) PRINTF(3, 4);
-/* For a full device, detected where no error can be returned. Prints the message and exits with
- * STATUS_FAILED. */
+/* For a full device, detected where no error can be returned. Prints the message, removes
+ * unfinished files and exits with STATUS_FAILED. */
 _Noreturn void out_of_memory(const char *format, ...) PRINTF(1, 2);
 #define panic(...) panic_at(__FILE__, __LINE__, __VA_ARGS__)
 #define require(condition, ...) ((condition) ? (void)0 : panic(__VA_ARGS__))
@@ -109,14 +110,30 @@ void signals_end(void);
 bool interrupted(void);
 
 /* ---- Memory and strings ---- */
-/* Allocation never returns NULL: running out of memory panics with the requested size. Blocks are
- * zeroed and 64-byte aligned. Strings come from string_copy and string_format, are released by
- * memory_free, and have no special alignment. */
+/* Allocation never returns NULL: without memory the program ends in memory_exhausted. Blocks are
+ * zeroed and 64-byte aligned; the pages of a large one are taken when they are first used. Strings
+ * come from string_copy and string_format, are released by memory_free, and have no special
+ * alignment. */
 void *memory_alloc(i64 bytes);
 void *memory_resize(void *block, i64 old_bytes, i64 new_bytes); /* new bytes are zeroed */
 void memory_free(void *block);
 char *string_copy(const char *text);
 char *string_format(const char *format, ...) PRINTF(1, 2);
+
+/* Ends the program with STATUS_FAILED, without unfinished files, because no memory is left. The
+ * message says that `what` needs `bytes` more (0: unknown how many), what is in use, the limit, and what to make
+ * smaller. */
+_Noreturn void memory_exhausted(i64 bytes, const char *what);
+#define require_memory(block, what) ((block) ? (void)0 : memory_exhausted(0, what)) /* a library's block */
+/* Does so if the limit of a control group or of WEFT_MEMORY_LIMIT, which the system enforces with
+ * SIGKILL, leaves no room for `bytes` more. */
+void memory_expect(i64 bytes, const char *what);
+/* For the message: the work that goes on and the settings that make it smaller. Borrowed until the
+ * next call; NULL: unknown. */
+void memory_advise(const char *work, const char *smaller);
+i64 memory_address_left(void); /* address space that ulimit -v and -d leave; INT64_MAX: no limit */
+/* Capacity of a list or string that outgrew the present one and needs `least`. */
+i64 grown_capacity(i64 capacity, i64 least, i64 size);
 
 /* A growable byte string. A 0 byte that `length` does not count always follows the data. {0} is the
  * empty string. */
@@ -205,17 +222,23 @@ void workers_run(i64 tiles, worker_fn *run, void *context); /* returns once all 
  *
  * The arena reserves address space. The system commits a page on first touch and the arena keeps
  * it, so a warm step neither allocates nor faults. Arenas in device memory (kernels.h) may need
- * explicit commits: `grow` commits the first `bytes`. */
+ * explicit commits: `grow` commits the first `bytes`.
+ * Where ulimit -v or -d has no room for the reservation, it takes a quarter of what is left. */
 struct arena {
     char *base;
     i64 used_bytes, peak_bytes, reserved_bytes;
+    i64 wanted_bytes;                             /* reserved_bytes before a limit cut it */
     i64 backed_bytes;                             /* committed bytes; used only with `grow` */
     void (*grow)(struct arena *arena, i64 bytes); /* NULL: pages are committed on touch */
     void *owner;                                  /* context for `grow` */
 };
 void arena_open(struct arena *arena, i64 reserved_bytes);
 void arena_close(struct arena *arena);
-void *arena_alloc(struct arena *arena, i64 bytes); /* panics past reserved_bytes; memory is not zeroed */
+/* Memory is not zeroed. Past reserved_bytes: a panic, or memory_exhausted if the reservation was cut. */
+void *arena_alloc(struct arena *arena, i64 bytes);
+/* Maps address space without memory behind it, at least 1 and at most `bytes`; *bytes becomes what
+ * was taken. */
+void *arena_reserve(i64 *bytes);
 static inline i64 arena_mark(const struct arena *arena)
 {
     return arena->used_bytes;
@@ -256,6 +279,10 @@ int directory_replace(const char *temporary, const char *path); /* syncs, then r
 /* Sorted by byte value, without . and .. Free with string_list_free. */
 int directory_list(char ***names, i64 *count, const char *path);
 void string_list_free(char **names, i64 count);
+/* Removes the temporaries of all writers and of directory_make_beside. For a program that ends. */
+void files_discard(void);
+/* Also removes this folder then, if it holds no file but `only`. Borrowed; NULL: none. */
+void files_discard_empty(const char *folder, const char *only);
 /* Checks that the disk of `path` can take `bytes` more and still keep WEFT_SPARE_BYTES (default 16
  * MiB) free. Otherwise returns -1 and a message that names `what`, the purpose of the bytes. */
 int disk_check(const char *path, i64 bytes, const char *what);

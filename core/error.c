@@ -84,6 +84,7 @@ void out_of_memory(const char *format, ...)
     va_end(arguments);
     fputc('\n', stderr);
     fflush(NULL);
+    files_discard();
     _exit(STATUS_FAILED); /* does not wait for work queued on a device */
 }
 

@@ -19,6 +19,49 @@
 #define BUFFER_BYTES ((i64)1 << 16)
 #define OPEN_DIRECTORIES 32
 
+/* ---- Temporaries: a program that ends without returning removes them ---- */
+
+struct file_temporary {
+    char *path;
+    struct file_temporary *next;
+};
+static pthread_mutex_t temporaries_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct file_temporary *temporaries;
+static const char *discarded_folder, *discarded_only;
+static void *removal_block; /* memory for the removal, where none is left */
+
+static void note_temporary(const char *path)
+{
+    struct file_temporary *t = memory_alloc(sizeof *t);
+    t->path = string_copy(path);
+    pthread_mutex_lock(&temporaries_lock);
+    removal_block = removal_block ? removal_block : malloc((size_t)4 * BUFFER_BYTES);
+    t->next = temporaries;
+    temporaries = t;
+    pthread_mutex_unlock(&temporaries_lock);
+}
+
+static void forget_temporary(const char *path)
+{
+    pthread_mutex_lock(&temporaries_lock);
+    struct file_temporary **at = &temporaries;
+    while (*at && strcmp((*at)->path, path) != 0)
+        at = &(*at)->next;
+    struct file_temporary *t = *at;
+    if (t)
+        *at = t->next;
+    pthread_mutex_unlock(&temporaries_lock);
+    if (t)
+        memory_free(t->path);
+    memory_free(t);
+}
+
+void files_discard_empty(const char *folder, const char *only)
+{
+    discarded_only = only;
+    discarded_folder = folder;
+}
+
 /* ---- Mappings ---- */
 
 struct file_mapping {
@@ -104,6 +147,8 @@ static int map_descriptor(struct file_view *view, int descriptor, const char *pa
     if (status.st_size == 0)
         return 0;
     void *data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, descriptor, 0);
+    if (data == MAP_FAILED && errno == ENOMEM) /* not a fault of the file, which must not be skipped */
+        memory_exhausted((i64)status.st_size, path);
     if (data == MAP_FAILED)
         return error_errno("%s: cannot be mapped into memory", path);
     *view = (struct file_view){.data = data, .bytes = (i64)status.st_size};
@@ -264,6 +309,8 @@ char *directory_make_beside(const char *path)
     }
     memory_free(bare);
     if (status == 0)
+        note_temporary(name);
+    if (status == 0)
         return name;
     memory_free(name);
     return NULL;
@@ -290,9 +337,33 @@ static int remove_entry(const char *path, const struct stat *status, int kind, s
 int directory_remove(const char *path)
 {
     struct stat status;
+    forget_temporary(path);
     if (lstat(path, &status) < 0)
         return errno == ENOENT ? 0 : error_errno("%s: cannot be removed", path);
     return walk_tree(path, remove_entry);
+}
+
+void files_discard(void)
+{
+    if (pthread_mutex_trylock(&temporaries_lock) == 0) {
+        free(removal_block);
+        removal_block = NULL;
+        for (const struct file_temporary *t = temporaries; t; t = t->next)
+            if (unlink(t->path) < 0 && errno == EISDIR)
+                walk_tree(t->path, remove_entry);
+        pthread_mutex_unlock(&temporaries_lock);
+    }
+    char only[4096];
+    if (!discarded_folder)
+        return;
+    snprintf(only, sizeof only, "%s/%s", discarded_folder, discarded_only);
+    DIR *folder = opendir(discarded_folder);
+    i64 others = 0;
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        others += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+                  strcmp(entry->d_name, discarded_only) != 0;
+    if (folder && others == 0 && unlink(only) == 0)
+        rmdir(discarded_folder);
 }
 
 /* True for NAME.tmp and NAME.tmp-12-3. */
@@ -398,6 +469,7 @@ int directory_replace(const char *temporary, const char *path)
 {
     if (directory_sync(temporary) < 0 || exchange_or_rename(temporary, path) < 0)
         return -1;
+    forget_temporary(temporary);
     return sync_parent(path);
 }
 
@@ -478,6 +550,8 @@ static char *name_temporary(const char *path)
 
 static void writer_release(struct file_writer *writer)
 {
+    if (writer->temporary)
+        forget_temporary(writer->temporary);
     memory_free(writer->path);
     memory_free(writer->temporary);
     memory_free(writer->buffer);
@@ -495,6 +569,8 @@ int file_writer_open(struct file_writer *writer, const char *path)
         writer_release(writer);
         return -1;
     }
+    if (writer->temporary)
+        note_temporary(writer->temporary);
     writer->buffer = memory_alloc(BUFFER_BYTES);
     return 0;
 }

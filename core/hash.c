@@ -10,7 +10,7 @@ u64 hash_bytes(const void *data, i64 bytes, u64 seed)
 u64 hash_pieces(const struct file_view *pieces, i64 count, u64 seed)
 {
     XXH3_state_t *state = XXH3_createState();
-    require(state, "no memory for a hash");
+    require_memory(state, "a hash");
     XXH3_64bits_reset_withSeed(state, seed);
     for (i64 i = 0; i < count; i++)
         if (pieces[i].bytes)

@@ -45,7 +45,7 @@ static struct json *from_jansson(json_t *value)
 
 static struct json *require_value(json_t *value)
 {
-    require(value, "no memory for a JSON value");
+    require_memory(value, "a JSON value");
     return from_jansson(value);
 }
 
@@ -375,7 +375,7 @@ void json_set(struct json *object, const char *key, struct json *value)
 void json_push(struct json *array, struct json *value)
 {
     require(json_is_array(to_jansson(array)) && value && array != value, "json_push: not an array, or no value");
-    require(json_array_append_new(to_jansson(array), to_jansson(value)) == 0, "no memory for a JSON array");
+    require_memory(json_array_append_new(to_jansson(array), to_jansson(value)) == 0, "a JSON array");
 }
 
 static int append_piece(const char *bytes, size_t length, void *out)

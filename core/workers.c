@@ -1,4 +1,5 @@
 #define _GNU_SOURCE
+#include "core/thread.h"
 #include "core/topology.h"
 
 #include <pthread.h>
@@ -170,8 +171,7 @@ static void start_threads(const struct cpu_place *places, int count)
     sigdelset(&all, SIGBUS);                     /* a mapped file that fails; see file_map */
     pthread_sigmask(SIG_SETMASK, &all, &before); /* workers inherit it; see signals_catch */
     for (int i = 1; i < pool.count; i++)
-        require(pthread_create(&pool.threads[i], NULL, worker_main, (void *)(intptr_t)i) == 0, "cannot start thread %d",
-                i);
+        thread_start(&pool.threads[i], worker_main, (void *)(intptr_t)i, "a worker thread");
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 

@@ -167,7 +167,7 @@ static int load_document(struct yaml *yaml, yaml_parser_t *parser)
 struct yaml *yaml_parse(const char *text, i64 length, const char *origin)
 {
     yaml_parser_t parser;
-    require(yaml_parser_initialize(&parser), "no memory for a YAML parser");
+    require_memory(yaml_parser_initialize(&parser), "a YAML parser");
     yaml_parser_set_input_string(&parser, (const u8 *)(length ? text : ""), (size_t)length);
     struct yaml *yaml = memory_alloc(sizeof *yaml);
     yaml->origin = string_copy(origin);

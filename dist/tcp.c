@@ -2,11 +2,11 @@
  * connection, which all comms share; each frame names its comm and tag. A writer thread lets sends
  * return at once and lets two ranks send to each other at the same time. The calling thread reads.
  * Arriving data goes straight to a waiting receive, or is kept until one asks for it. */
+#include "core/thread.h"
 #include "dist/dist.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -590,6 +590,6 @@ struct comm *tcp_open(const struct launch_info *launch)
         net->peers[r].out_end = &net->peers[r].out;
         state_of(comm)->world[r] = r;
     }
-    require(pthread_create(&net->writer, NULL, write_frames, net) == 0, "no thread to write to other ranks");
+    thread_start(&net->writer, write_frames, net, "a thread to write to other ranks");
     return comm;
 }

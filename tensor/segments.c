@@ -175,8 +175,8 @@ void tape_segments_open(struct tape *tape, i64 places)
         return; /* the device cannot record, so places are useless */
     struct segments *s = tape->segments = memory_alloc(sizeof *s);
     s->deferred = deferred_open(tape->device);
-    device_arena_open(tape->device, &s->arena, tape->arena.reserved_bytes);
-    device_arena_open(tape->device, &s->kept, tape->kept.reserved_bytes);
+    device_arena_open(tape->device, &s->arena, tape->arena.wanted_bytes);
+    device_arena_open(tape->device, &s->kept, tape->kept.wanted_bytes);
     s->places = memory_alloc(places * (i64)sizeof *s->places);
     s->count = places;
     s->now = -1;

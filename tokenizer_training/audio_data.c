@@ -14,6 +14,7 @@ static int decode(struct audio_clip *clip, const struct file_view *file)
     if (sound_read(&sound, file->data, file->bytes, clip->path, AUDIO_RATE_HZ))
         return -1;
     clip->samples = sound.samples;
+    clip->ends_early = sound_ends_early(file->data, file->bytes);
     clip->values = memory_alloc(sound.samples * 2);
     for (i64 i = 0; i < sound.samples; i++)
         clip->values[i] = (int16_t)lrintf(fminf(fmaxf(sound.values[i], -1), 1) * 32767);
@@ -92,6 +93,7 @@ static void take_medium(void *context, void *content, struct medium *medium)
         media->mute++;
         return;
     }
+    media->early += clip->ends_early;
     clip->place = medium->place;
     place_clip(load, clip, medium);
     media->samples += clip->samples;
@@ -121,6 +123,9 @@ int audio_media_load(struct audio_media *media, const struct media_request *from
     int status = media_read(&reader, &all);
     if (media->mute)
         log_info("%s: %lld clips without a sound are left out", from->data, (long long)media->mute);
+    if (media->early)
+        log_warn("%s: %lld sounds end before their header says: they are used as far as they go; copy them again",
+                 from->data, (long long)media->early);
     if (status)
         audio_media_release(media);
     return status;

@@ -9,13 +9,15 @@ struct audio_clip {
     char *path, *text, *speaker; /* text and speaker are "" if unknown */
     struct medium_place place;
     i64 samples;
+    bool ends_early;             /* before its header says */
     int16_t *values;             /* NULL: beyond memory_mb, decoded again when drawn */
     struct media_buffer *buffer; /* window that holds it, at index place.at; NULL: none */
 };
 struct audio_media {
     struct audio_clip *clips;
     i64 count, samples, bytes;
-    i64 mute; /* clips without sound, left out */
+    i64 mute;  /* clips without sound, left out */
+    i64 early; /* recordings that end before their header says */
     struct media_buffer *buffer;
     i64 *streamed; /* [media of the window] index of each in `clips` */
 };

@@ -79,7 +79,7 @@ struct archive_file *archive_file_open(const char *path, bool tar)
     }
     f->block = memory_alloc(BLOCK_BYTES);
     f->archive = archive_read_new();
-    require(f->archive, "no memory for an archive");
+    require_memory(f->archive, "an archive");
     expect_format(f->archive, path, tar);
     if (archive_read_open2(f->archive, f, NULL, read_block, skip_bytes, NULL) == ARCHIVE_OK)
         return f;
@@ -194,7 +194,7 @@ static i64 read_memory(struct archive *a, struct buffer *out, i64 expected)
 int archive_unpack(struct buffer *out, i64 expected, const char *filter, const void *in, i64 bytes)
 {
     struct archive *a = archive_read_new();
-    require(a, "no memory for an archive");
+    require_memory(a, "an archive");
     int status = open_memory(a, filter, in, bytes);
     i64 total = status == ARCHIVE_OK ? read_memory(a, out, expected) : status == ARCHIVE_EOF ? 0 : -1;
     const char *why = total < 0 ? archive_error_string(a) : NULL;

@@ -269,7 +269,7 @@ int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin
     if (is_webp(bytes, count))
         return webp_clip_read(out, bytes, count, origin, request);
     struct frame_picker picker = {.request = *request, .out = out, .held = av_frame_alloc()};
-    require(picker.held, "no memory for libav");
+    require_memory(picker.held, "libav");
     picker.scaler.rules = request->rules ? request->rules : &picture_rules_usual;
     picker.scaler.crop = request->crop;
     int status = pick(&picker, bytes, count, origin);

@@ -55,7 +55,7 @@ struct deinterlacer *deinterlacer_open(const struct av_input *input, const AVFra
     struct deinterlacer *d = memory_alloc(sizeof *d);
     *d = (struct deinterlacer){avfilter_graph_alloc(), .origin = input->origin, .width = like->width,
                                .height = like->height, .format = like->format,  .base = input->stream->time_base};
-    require(d->graph, "no memory for libav");
+    require_memory(d->graph, "libav");
     if (build(d, like) == 0)
         return d;
     deinterlacer_close(d);

@@ -64,7 +64,7 @@ void input_init(struct av_input *input, const void *bytes, i64 count, const char
     input->frame = av_frame_alloc();
     input->format = avformat_alloc_context();
     input->io = avio_alloc_context(av_malloc(BUFFER_BYTES), BUFFER_BYTES, 0, input, give_bytes, NULL, seek_bytes);
-    require(input->packet && input->frame && input->format && input->io, "no memory for libav");
+    require_memory(input->packet && input->frame && input->format && input->io, "libav");
     input->format->pb = input->io;
     input->format->flags |= AVFMT_FLAG_CUSTOM_IO;
     input->format->io_open = refuse_other_files;
@@ -125,7 +125,7 @@ enum { ROW_PADDING = 64 << 16 };
 int input_open_decoder(struct av_input *input, const AVCodec *decoder)
 {
     input->codec = avcodec_alloc_context3(decoder);
-    require(input->codec, "no memory for libav");
+    require_memory(input->codec, "libav");
     input->codec->thread_count = 1;
     /* libav counts row padding; callers check the exact limit. */
     input->codec->max_pixels = input->most_pixels + ROW_PADDING;

@@ -31,7 +31,11 @@ void av_capture_log(void)
 
 int av_problem(const char *context, const char *what, int code)
 {
+    enum { NEAR_BYTES = 1 << 28 };
     char reason[AV_ERROR_MAX_STRING_SIZE] = "";
+    /* Far from a limit it is a damaged file that asks for too much. */
+    if (code == AVERROR(ENOMEM) && memory_address_left() < NEAR_BYTES)
+        memory_exhausted(0, context);
     av_strerror(code, reason, sizeof reason);
     const char *between = last_error[0] ? ": " : "";
     return error_set("%s: %s: %s%s%s", context, what, reason, between, last_error);

@@ -104,11 +104,11 @@ static bool wants_even(const struct scale_key *key)
 static AVFrame *frame_with_room(int format, int width, int height)
 {
     AVFrame *frame = av_frame_alloc();
-    require(frame, "no memory for libav");
+    require_memory(frame, "libav");
     frame->format = format;
     frame->width = width;
     frame->height = height;
-    require(av_frame_get_buffer(frame, 0) == 0, "no memory for a picture of %dx%d", height, width);
+    require_memory(av_frame_get_buffer(frame, 0) == 0, "a picture");
     return frame;
 }
 
@@ -116,7 +116,7 @@ static int open_sws(struct scaler *scaler, const AVFrame *from, int location)
 {
     const AVFrame *to = scaler->rgb;
     scaler->sws = sws_alloc_context();
-    require(scaler->sws, "no memory for libav");
+    require_memory(scaler->sws, "libav");
     const struct {
         const char *name;
         i64 value;

@@ -54,7 +54,7 @@ static int open_codec(struct mp4_writer *writer, const struct clip *clip)
         return error_set(
             "this libavcodec cannot write H.264 (no libx264 in it); install the distribution's libavcodec");
     writer->codec = avcodec_alloc_context3(encoder);
-    require(writer->codec, "no memory for libav");
+    require_memory(writer->codec, "libav");
     describe_codec(writer->codec, clip);
     AVDictionary *options = NULL;
     av_dict_set(&options, "preset", "medium", 0);
@@ -74,7 +74,7 @@ static int open_container(struct mp4_writer *writer)
         return av_problem("MP4", "cannot start", code);
     writer->format->flags |= AVFMT_FLAG_BITEXACT;
     writer->stream = avformat_new_stream(writer->format, NULL);
-    require(writer->stream, "no memory for libav");
+    require_memory(writer->stream, "libav");
     writer->stream->time_base = writer->codec->time_base;
     writer->stream->avg_frame_rate = writer->codec->framerate;
     code = avcodec_parameters_from_context(writer->stream->codecpar, writer->codec);
@@ -90,7 +90,7 @@ static int open_frame(struct mp4_writer *writer, const struct clip *clip)
     int width = (int)clip->width, height = (int)clip->height;
     writer->packet = av_packet_alloc();
     writer->frame = av_frame_alloc();
-    require(writer->packet && writer->frame, "no memory for libav");
+    require_memory(writer->packet && writer->frame, "libav");
     writer->frame->format = AV_PIX_FMT_YUV420P;
     writer->frame->width = width;
     writer->frame->height = height;

@@ -80,7 +80,7 @@ static bool transform_by(struct picture *picture, cmsContext context, cmsHPROFIL
 bool colours_to_srgb(struct picture *picture)
 {
     cmsContext context = cmsCreateContext(NULL, NULL);
-    require(context, "no memory for Little CMS");
+    require_memory(context, "Little CMS");
     cmsHPROFILE profile =
         cmsOpenProfileFromMemTHR(context, picture->profile.data, (cmsUInt32Number)picture->profile.length);
     bool done = profile && transform_by(picture, context, profile);

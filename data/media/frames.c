@@ -3,9 +3,9 @@
 #include "data/media/whole.h"
 #include <string.h>
 
-/* The last frame may be cut behind so many, as one in so many may be damaged
- * (input_check_damage). */
-enum { FRAMES_PER_MISSING = 20 };
+/* So many whole frames are read although the sound goes on behind them. Fewer are a file of which
+ * next to nothing is there. */
+enum { LEAST_FRAMES = 20 };
 
 i64 id3_bytes(const u8 *bytes, i64 count)
 {
@@ -48,7 +48,7 @@ int check_adts(const u8 *bytes, i64 count, const char *origin)
 {
     struct frame_run run;
     adts_scan(&run, bytes, count);
-    return run.cut_bytes && run.frames < FRAMES_PER_MISSING
+    return run.cut_bytes && run.frames < LEAST_FRAMES
                ? cut_short(origin, "an AAC frame", (u64)(run.end + run.cut_bytes), count)
                : 0;
 }
@@ -120,18 +120,33 @@ void mp3_scan(struct frame_run *out, const u8 *bytes, i64 count)
     out->cut_bytes = at < count && mp3_frame(&frame, bytes + at, count - at) ? frame.bytes : 0;
 }
 
+/* Number of stated frames that are not there. The frame that states the others is not one of
+ * them. */
+static i64 mp3_missing(const struct frame_run *run)
+{
+    return run->stated ? max_i64(0, run->stated + 1 - run->frames) : 0;
+}
+
 int check_mp3(const u8 *bytes, i64 count, const char *origin)
 {
     struct frame_run run;
     mp3_scan(&run, bytes, count);
     if (run.begin >= count)
         return cut_short(origin, "the ID3 tag", (u64)run.begin, count);
-    /* The frame that states the others is not one of them. */
-    i64 missing = run.stated ? max_i64(0, run.stated + 1 - run.frames) : run.cut_bytes > 0;
-    if (missing == 0 || (missing == 1 && run.frames >= FRAMES_PER_MISSING))
+    if (run.frames >= LEAST_FRAMES)
         return 0;
-    if (!run.stated)
-        return cut_short(origin, "an MP3 frame", (u64)(run.end + run.cut_bytes), count);
-    return error_set("%s: cut short: %lld of the %lld MP3 frames that the first one states; copy it again", origin,
-                     (long long)run.frames - 1, (long long)run.stated);
+    if (mp3_missing(&run))
+        return error_set("%s: cut short: %lld of the %lld MP3 frames that the first one states; copy it again", origin,
+                         (long long)run.frames - 1, (long long)run.stated);
+    return run.cut_bytes && !run.stated ? cut_short(origin, "an MP3 frame", (u64)(run.end + run.cut_bytes), count) : 0;
+}
+
+bool sound_ends_early(const void *bytes, i64 count)
+{
+    const struct file_kind *kind = file_kind_of(bytes, count);
+    struct frame_run run;
+    if (!kind || strcmp(kind->reader, "mp3") != 0)
+        return false;
+    mp3_scan(&run, bytes, count);
+    return mp3_missing(&run) > 0;
 }

@@ -55,7 +55,7 @@ int heif_read(struct picture *out, const void *bytes, i64 count, const char *ori
     *out = (struct picture){0};
     struct heif_context *context = heif_context_alloc();
     struct heif_image_handle *handle = NULL;
-    require(context, "no memory for libheif");
+    require_memory(context, "libheif");
     struct heif_error error = heif_context_read_from_memory_without_copy(context, bytes, (size_t)count, NULL);
     if (error.code == heif_error_Ok)
         error = heif_context_get_primary_image_handle(context, &handle);

@@ -4,9 +4,10 @@
  * messages. They never crash on foreign bytes: they return -1 with a message that says what is
  * wrong and what was expected. The caller releases what a reader fills; after -1 it holds nothing.
  *
- * A file that is cut short is refused, not read in part, if anything in it shows the loss (an MPEG
- * transport stream, or MP3 and AAC frames without a count, may end after any frame). Up to 1/20 of
- * the packets of a long stream may be damaged. Readers do not follow references to other files.
+ * A file that is cut short is refused, not read in part, if anything in it shows the loss. An MPEG
+ * transport stream may end after any packet, and a longer run of MP3 or AAC frames after any frame
+ * (sound_ends_early). Up to 1/20 of the packets of a long stream may be damaged. Readers do not
+ * follow references to other files.
  *
  * Each library is used in one file: libpng in png.c, libjpeg in jpeg.c, libwebp in webp.c, libheif
  * in heif.c, Little CMS in colour.c, libav in av_*.c.
@@ -115,6 +116,9 @@ int sound_read(struct sound *out, const void *bytes, i64 count, const char *orig
 /* Stops once more than most_samples are read (0: never). The result then has more than
  * most_samples, and the end of the file is not checked. */
 int sound_read_most(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, i64 most_samples);
+/* True if an MP3 states more frames than it holds: it was cut after it was written, and is read up to
+ * there. */
+bool sound_ends_early(const void *bytes, i64 count);
 /* The sound during `seconds` of a film's video from from_s on. Times count from the first frame of
  * video, as in clip_read. If the sound begins later, silence is put in front; if it ends earlier,
  * the result is shorter. No samples and no error: the film has no sound, or none in that window.

@@ -124,7 +124,7 @@ int png_read(struct picture *out, const void *bytes, i64 count, const char *orig
     reader.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader, keep_problem, ignore_warning);
     require(reader.png, "libpng cannot start");
     reader.info = png_create_info_struct(reader.png);
-    require(reader.info, "no memory for libpng");
+    require_memory(reader.info, "libpng");
     int status = reader_run(&reader);
     *out = (struct picture){.inks = reader.channels == 4 ? INKS_RGBA : INKS_RGB,
                             .height = reader.height,
@@ -161,7 +161,7 @@ void image_encode_png(struct buffer *out, const u8 *pixels, i64 height, i64 widt
     png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, writing_failed, ignore_warning);
     require(png, "libpng cannot start");
     png_infop info = png_create_info_struct(png);
-    require(info, "no memory for libpng");
+    require_memory(info, "libpng");
     png_set_write_fn(png, out, take_bytes, nothing_to_flush);
     png_set_IHDR(png, info, (png_uint_32)width, (png_uint_32)height, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
                  PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);

@@ -86,6 +86,7 @@ static int write_sample(struct prepare *p, struct item *item)
     i64 before = count_records(p);
     if (!item->problem)
         film_sound_count(p, item);
+    p->counts.early_sounds += item->sound_early && !item->problem;
     if (item->problem) {
         log_warn("skipped: %s: %s", item->sample.name, item->problem);
         p->counts.bad++;

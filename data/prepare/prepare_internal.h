@@ -46,6 +46,7 @@ struct item {
     bool left_out;       /* not wanted, or no tokenizer for it */
     bool too_long;       /* has a sound longer than audio_seconds */
     bool clip_cut;       /* a clip is longer than its shape; only its beginning is used */
+    bool sound_early;    /* a sound ends before its header says */
     double margin;       /* largest share of white margin over its media; 0: a shape fits */
     bool dropped;        /* a rule removes the sample */
     bool window_dropped; /* a rule removes only this window of a long file */
@@ -64,6 +65,7 @@ struct prepare_counts {
     i64 samples[SPLITS], records[SPLITS][DIRECTIONS], read, bad, left_out, too_long;
     i64 clips_cut, margins, silent_clips, bad_sounds, unanswered;
     double margin_sum; /* over the samples in `margins` */
+    i64 early_sounds;  /* samples with a sound that ends before its header says */
 };
 struct prepare {
     const struct prepare_settings *settings;

@@ -68,6 +68,7 @@ static int decode_sound(const struct prepare *p, struct item *item, struct encod
     if (p->curation)
         curation_sound(p->curation, &item->curate, sound.values, sound.samples, AUDIO_RATE_HZ);
     item->too_long |= sound.samples > most;
+    item->sound_early |= sound_ends_early(bytes, count);
     if (sound.samples > most)
         sound_release(&sound);
     else

@@ -140,8 +140,10 @@ static int start_over(struct prepare *p)
 static int resume(struct prepare *p, const struct json *j)
 {
     struct shard_mark marks[SPLITS];
-    struct prepare_counts counts;
-    int status = read_integers((i64 *)&counts, COUNTS, json_get(j, "counts"));
+    struct prepare_counts counts = {0};
+    const struct json *held = json_get(j, "counts");
+    /* Older programs lack the last count. */
+    int status = read_integers((i64 *)&counts, json_count(held) == COUNTS - 1 ? COUNTS - 1 : COUNTS, held);
     for (int split = 0; split < SPLITS; split++)
         if (read_integers((i64 *)&marks[split], MARKS, json_get(j, split_names[split])) < 0)
             status = -1;

@@ -20,6 +20,9 @@ void prepare_report(const struct prepare *p)
     if (n->unanswered)
         log_warn("%lld conversations have no answer to learn: they are read, and nothing of them is learned",
                  (long long)n->unanswered);
+    if (n->early_sounds)
+        log_warn("%lld sounds end before their header says: they are used as far as they go; copy them again",
+                 (long long)n->early_sounds);
     if (n->too_long)
         log_info("%lld samples with a sound of more than %g s (audio_seconds) were left out", (long long)n->too_long,
                  p->settings->audio_seconds);

@@ -82,7 +82,7 @@ struct http *http_open(void)
     pthread_once(&once, start_library);
     struct http *http = memory_alloc(sizeof *http);
     http->curl = curl_easy_init();
-    require(http->curl, "no memory for a connection");
+    require_memory(http->curl, "a connection");
     return http;
 }
 

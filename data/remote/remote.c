@@ -1,3 +1,4 @@
+#include "core/thread.h"
 #include "data/remote/remote_inside.h"
 
 #include <stdio.h>
@@ -76,7 +77,7 @@ static int stream_open(struct remote *r)
     s->ring = memory_alloc(RING_BYTES);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->moved, NULL);
-    require(pthread_create(&s->thread, NULL, read_ahead, s) == 0, "no thread to read ahead");
+    thread_start(&s->thread, read_ahead, s, "a thread to read ahead");
     return 0;
 }
 

@@ -1,7 +1,7 @@
 /* Lists the files at an address: named files, whose sizes are asked for, and folders at s3://. */
+#include "core/thread.h"
 #include "data/remote/remote.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,7 +68,7 @@ static int find_sizes(struct remote_list *list)
     i64 count = min_i64(AT_ONCE, unknown);
     pthread_mutex_init(&q.lock, NULL);
     for (i64 i = 0; i < count; i++)
-        require(pthread_create(&threads[i], NULL, ask_sizes, &q) == 0, "no thread to ask for sizes");
+        thread_start(&threads[i], ask_sizes, &q, "a thread to ask for sizes");
     for (i64 i = 0; i < count; i++)
         pthread_join(threads[i], NULL);
     pthread_mutex_destroy(&q.lock);

@@ -16,7 +16,8 @@ static void *map_memory(i64 bytes, bool huge)
 {
     void *base = mmap(NULL, (size_t)max_i64(bytes, 1), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    require(base != MAP_FAILED, "cannot reserve %lld bytes of address space", (long long)bytes);
+    if (base == MAP_FAILED)
+        memory_exhausted(bytes, "a tensor");
     if (huge)
         madvise(base, (size_t)bytes, MADV_HUGEPAGE);
     return base;
@@ -144,9 +145,16 @@ static void grow(struct arena *arena, i64 bytes)
 void device_arena_open(struct device *device, struct arena *arena, i64 reserved_bytes)
 {
     const struct memory *memory = device->memory;
+    void *(*reserve)(struct device *, i64) = memory->reserve ? memory->reserve : memory->alloc;
     if (memory->grow)
         reserved_bytes = round_up(reserved_bytes, GROW_BYTES);
-    *arena = (struct arena){.base = (memory->reserve ? memory->reserve : memory->alloc)(device, reserved_bytes),
+    i64 wanted_bytes = reserved_bytes;
+    void *base = reserve == cpu_alloc || reserve == meta_alloc ? arena_reserve(&reserved_bytes)
+                                                               : reserve(device, reserved_bytes);
+    if (reserve == cpu_alloc && reserved_bytes >= HUGE_BYTES)
+        madvise(base, (size_t)reserved_bytes, MADV_HUGEPAGE);
+    *arena = (struct arena){.base = base,
+                            .wanted_bytes = wanted_bytes,
                             .reserved_bytes = reserved_bytes,
                             .grow = memory->grow ? grow : NULL,
                             .owner = device};

@@ -318,7 +318,8 @@ void device_open_guarded(struct device *device)
     struct guarded_wall *wall = memory_alloc(sizeof *wall);
     wall->inner = device->ops;
     void *region = mmap(NULL, (size_t)REGION_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    require(region != MAP_FAILED, "cannot reserve %lld bytes of address space", (long long)REGION_BYTES);
+    if (region == MAP_FAILED)
+        memory_exhausted(REGION_BYTES, "address space");
     wall->region = region;
     device->ops = &guarded_kernels;
     device->memory = &guarded_memory;

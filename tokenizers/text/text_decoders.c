@@ -6,10 +6,11 @@
 
 #include <string.h>
 
-enum { MOST_STEPS = 64 };
+enum { MOST_STEPS = 64, GROWN = 2 };
 
 struct text_decoder;
-/* Writes all strings of `from` to `to`, which is empty. Returns 0, or -1 with a message. */
+/* Writes all strings of `from` to `to`, which is empty. Returns 0, GROWN if they became too long, or -1
+ * with a message. */
 typedef int apply_fn(const struct text_decoder *step, const struct text_tokenizer *tokenizer, struct token_strings *to,
                      const struct token_strings *from, struct regex_scratch *scratch);
 typedef int read_fn(struct text_decoder *step, const struct json *value, const struct json_origin *source);
@@ -20,6 +21,7 @@ struct decoder_kind {
 };
 struct text_decoder {
     const struct decoder_kind *kind;
+    char *place; /* key in the file, for messages */
     struct finder find;
     char *content, *delimiter; /* Replace; WordPiece's prefix; CTC's pad token; BPEDecoder's suffix. delimiter: CTC */
     u32 character;             /* Strip, Metaspace */
@@ -202,6 +204,8 @@ static int apply_replace(const struct text_decoder *step, const struct text_toke
             buffer_append(&to->bytes, string + done, cursor.begin - done);
             buffer_append(&to->bytes, step->content, (i64)strlen(step->content));
             done = cursor.end;
+            if (to->bytes.length > from->most)
+                return GROWN;
         }
         if (found < 0)
             return -1;
@@ -498,6 +502,7 @@ int decoders_read(struct text_tokenizer *tokenizer, const struct json *value, co
             continue;
         struct text_decoder *step = push_step(chain);
         step->kind = &KINDS[i];
+        step->place = string_copy(source->place);
         return KINDS[i].read ? KINDS[i].read(step, value, source) : 0;
     }
     return refuse_decoder(source, name);
@@ -520,6 +525,7 @@ void decoders_release(struct decoders *chain)
 {
     for (i64 i = 0; i < chain->count; i++) {
         finder_release(&chain->steps[i].find);
+        memory_free(chain->steps[i].place);
         memory_free(chain->steps[i].content);
         memory_free(chain->steps[i].delimiter);
     }
@@ -530,12 +536,19 @@ void decoders_release(struct decoders *chain)
 int decoders_apply(const struct decoders *chain, const struct text_tokenizer *tokenizer, struct token_strings *strings,
                    struct regex_scratch *scratch)
 {
+    const i64 length = strings->bytes.length + strings->count;
+    strings->most = most_grown(length);
     for (i64 i = 0; i < chain->count; i++) {
         struct token_strings to = {0};
+        const struct text_decoder *step = &chain->steps[i];
         buffer_append(&to.bytes, "", 0);
-        if (chain->steps[i].kind->apply(&chain->steps[i], tokenizer, &to, strings, scratch)) {
+        to.most = strings->most;
+        int status = step->kind->apply(step, tokenizer, &to, strings, scratch);
+        if (status == 0 && to.bytes.length > to.most)
+            status = GROWN;
+        if (status) {
             token_strings_release(&to);
-            return -1;
+            return status < 0 ? -1 : refuse_growth(tokenizer->origin, step->place ? step->place : "decoder", length);
         }
         token_strings_release(strings);
         *strings = to;

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { WORD_BITS = 16, WORD_BYTES = 15, WORD_IDS = 4, MAX_PIECE_BYTES = 1 << 29 };
+enum { WORD_BITS = 16, WORD_BYTES = 15, WORD_IDS = 4, MAX_PIECE_BYTES = 1 << 29, LONG_TEXT_BYTES = 1 << 22 };
 
 /* Cache entry. The key is up to 15 bytes of text; the last byte holds their number in its low half
  * and the number of ids in its high half. An empty entry is all 0. */
@@ -35,7 +35,8 @@ struct encode_call {
     const struct text_tokenizer *tokenizer;
     struct encoder *encoder;
     struct id_list *out;
-    struct bpe_dropout drop, *dropout; /* NULL: none */
+    struct bpe_dropout drop, *dropout;    /* NULL: none */
+    i64 length, rewritten[MAX_SPLITTERS]; /* bytes of the text, and of what each step has rewritten */
 };
 
 /* ---- Lists and encoders ---- */
@@ -43,7 +44,7 @@ void id_list_reserve(struct id_list *list, i64 more)
 {
     if (list->count + more <= list->capacity)
         return;
-    i64 capacity = max_i64(list->count + more, max_i64(64, 2 * list->capacity));
+    i64 capacity = grown_capacity(list->capacity, max_i64(list->count + more, 64), sizeof(i32));
     list->ids = memory_resize(list->ids, list->count * (i64)sizeof(i32), capacity * (i64)sizeof(i32));
     list->capacity = capacity;
 }
@@ -67,17 +68,23 @@ struct encoder_pool *encoder_pool_open(void)
     return pool;
 }
 
-static void encoder_close(struct encoder *encoder)
+static void encoder_release_buffers(struct encoder *encoder)
 {
-    memory_free(encoder->words);
-    memory_free(encoder->model.bpe.memory);
-    memory_free(encoder->model.bpe.unused);
-    memory_free(encoder->model.cells);
+    bpe_scratch_release(&encoder->model.bpe);
+    memory_free(encoder->model.steps);
+    memory_free(encoder->model.scores);
     id_list_release(&encoder->model.symbols);
+    encoder->model = (struct model_scratch){0};
     buffer_release(&encoder->normal[0]);
     buffer_release(&encoder->normal[1]);
     for (int i = 0; i < MAX_SPLITTERS; i++)
         buffer_release(&encoder->rewritten[i]);
+}
+
+static void encoder_close(struct encoder *encoder)
+{
+    memory_free(encoder->words);
+    encoder_release_buffers(encoder);
     regex_scratch_close(encoder->regex);
     memory_free(encoder);
 }
@@ -189,6 +196,10 @@ static int encode_rewritten(struct encode_call *call, int step, const u8 *text, 
     buffer_clear(out);
     if (splitter->rewrite(splitter, out, text, length, first))
         text = (const u8 *)out->data, length = out->length;
+    call->rewritten[step] += length;
+    if (call->rewritten[step] > most_grown(call->length))
+        return refuse_growth(call->tokenizer->origin, splitter->place ? splitter->place : "pre_tokenizer",
+                             call->length);
     return encode_split(call, step + 1, text, length, first);
 }
 
@@ -316,7 +327,7 @@ int text_encode(const struct text_tokenizer *tokenizer, struct id_list *out, con
         return error_set("text is not UTF-8 at byte %lld (0x%02x); convert it first", (long long)invalid,
                          bytes[invalid]);
     struct encode_call call = {
-        tokenizer, encoder_acquire(tokenizer->encoders), out, {o->dropout, o->key, o->document, 0}, NULL};
+        tokenizer, encoder_acquire(tokenizer->encoders), out, {o->dropout, o->key, o->document, 0}, NULL, length, {0}};
     if (o->dropout > 0)
         call.dropout = &call.drop;
     if (o->add_template)
@@ -325,6 +336,8 @@ int text_encode(const struct text_tokenizer *tokenizer, struct id_list *out, con
     int status = spaced ? encode_after_space(&call, o, bytes, length) : encode(&call, o, bytes, length);
     if (o->add_template)
         push_all(out, tokenizer->template_after, tokenizer->after_count);
+    if (length > LONG_TEXT_BYTES)
+        encoder_release_buffers(call.encoder);
     encoder_return(tokenizer->encoders, call.encoder);
     if (status)
         out->count = before;

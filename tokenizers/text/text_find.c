@@ -23,6 +23,13 @@ int refuse(const struct json_origin *source, const struct json *value, const cha
     return -1;
 }
 
+int refuse_growth(const char *origin, const char *place, i64 bytes)
+{
+    return error_set("%s: %s makes more than %lld bytes of a text of %lld; a tokenizer may make 64 times as many: take "
+                     "the file from its author again",
+                     origin, place, (long long)most_grown(bytes), (long long)bytes);
+}
+
 struct json_origin source_of(const struct json_origin *source, const char *key, i64 index)
 {
     struct json_origin part = {.origin = source->origin};

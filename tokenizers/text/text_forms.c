@@ -38,7 +38,9 @@ static bool is_opaque(u32 c)
     return (char_class(unicode_classes(), c) & CHAR_OPAQUE) || is_recent(c);
 }
 
-enum { MOST_PARTS = 32 }; /* limit per character; U+FDFA has 18 */
+/* MOST_PARTS: limit per character; U+FDFA has 18. MOST_HELD: longer runs are cut where nothing
+ * joins. */
+enum { MOST_PARTS = 32, MOST_HELD = 1 << 12 };
 
 static void decompose(struct characters *out, u32 c, bool compatible)
 {
@@ -93,6 +95,25 @@ static void append_characters(struct buffer *out, struct characters *list, bool 
     list->count = 0;
 }
 
+/* True for a decomposed character that neither moves nor joins the one before it. */
+static bool starts_anew(u32 c)
+{
+    return (char_class(unicode_classes(), c) & CHAR_STARTER) &&
+           !utf8proc_get_property((utf8proc_int32_t)c)->combining_class;
+}
+
+/* Appends the first `count` characters; those of one character follow them. */
+static void append_first(struct buffer *out, struct characters *list, i64 count, bool compose)
+{
+    i32 rest[MOST_PARTS];
+    i64 left = list->count - count;
+    memcpy(rest, list->data + count, (size_t)left * 4);
+    list->count = count;
+    append_characters(out, list, compose);
+    memcpy(list->data, rest, (size_t)left * 4);
+    list->count = left;
+}
+
 static i64 ascii_end(const u8 *text, i64 at, i64 length)
 {
     while (at < length && text[at] < 0x80)
@@ -122,7 +143,10 @@ void unicode_normalize(struct buffer *out, const u8 *text, i64 length, enum unic
             append_characters(out, &list, compose);
             buffer_append(out, bytes, utf8_encode(bytes, c));
         } else {
+            i64 before = list.count;
             decompose(&list, c, form != FORM_NFD);
+            if (before > MOST_HELD && starts_anew((u32)list.data[before]))
+                append_first(out, &list, before, compose);
         }
     }
     append_characters(out, &list, compose);

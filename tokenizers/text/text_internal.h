@@ -104,6 +104,15 @@ struct json_origin {
 const char *kind_of(const struct json *value); /* its "type"; "" if it has none */
 /* Sets the error "FILE: PLACE is VALUE; expected WHAT." */
 int refuse(const struct json_origin *source, const struct json *value, const char *expected);
+/* Limit on what a text of `bytes` may become in the steps of a tokenizer.json, which may come from
+ * anyone. Real ones make at most 12 times as many bytes (Unicode's compatibility forms, 6 of them
+ * with a second encoding of bytes). */
+static inline i64 most_grown(i64 bytes)
+{
+    return 64 * bytes + (1 << 16);
+}
+/* Sets the error that the part PLACE of FILE makes a text of `bytes` grow beyond that. Returns -1. */
+int refuse_growth(const char *origin, const char *place, i64 bytes);
 /* The source of a part: PLACE.key, or PLACE.key[index] if index >= 0. */
 struct json_origin source_of(const struct json_origin *source, const char *key, i64 index);
 /* Sets the error "FILE: PLACE: kind 'NAME' is not supported; expected one of ...". */
@@ -151,6 +160,7 @@ struct normalized_text {
     const u8 *text;
     i64 length;
     i64 origin; /* bytes at the beginning that stem from the first character of the whole text; used by Metaspace */
+    i64 most;   /* limit on the length */
 };
 struct normalizers {
     struct normalizer *steps;
@@ -197,6 +207,7 @@ struct splitter {
     u8 property;   /* property whose characters form spans of one */
     u32 character; /* Metaspace and CharDelimiterSplit */
     i64 width;     /* FixedLength: characters per piece */
+    char *place;   /* of a rewriter in the file, for messages */
     enum prepend_scheme prepend;
     const struct text_tokenizer *tokenizer; /* tokenizer whose merges or symbols decide the cuts; borrowed */
     const u8 *classes;
@@ -253,17 +264,42 @@ struct bpe_dropout {
 };
 struct merge;
 struct token;
+struct bpe_token {
+    i32 id;
+    i64 start; /* its first symbol */
+};
+struct bpe_tokens {
+    struct bpe_token *data;
+    i64 count, capacity;
+};
 struct bpe_scratch {
     void *memory;
     i64 bytes;
-    const struct token *unused_types; /* NULL: no piece is unused */
-    struct merge *unused;             /* SentencePiece's unused pieces that a text produced, with their latest parts */
+    struct id_list symbols;                      /* of a long word: of the tail and the block behind it */
+    struct bpe_tokens tail, block, window, pair; /* of a long word */
+    const struct token *unused_types;            /* NULL: no piece is unused */
+    struct merge *unused; /* SentencePiece's unused pieces that a text produced, with their latest parts */
     i64 unused_count, unused_capacity;
+    bool unused_differ; /* one of them was produced from other parts before */
 };
+void bpe_scratch_release(struct bpe_scratch *scratch);
 /* Applies merges to ids[0..count) in place, lowest rank first, leftmost among equals. Returns the
  * new count. */
 i64 bpe_merge(const struct pair_table *table, struct bpe_scratch *scratch, i32 *ids, i64 count,
               struct bpe_dropout *dropout);
+/* The symbols of a word, made in order. */
+struct symbol_source {
+    /* Appends at least `least` symbols, fewer at the end of the word. -1 with a message. */
+    int (*more)(struct symbol_source *source, struct id_list *symbols, i64 least);
+    const struct text_tokenizer *tokenizer;
+    const u8 *piece;
+    i64 length, at; /* at: bytes that became symbols */
+    bool pending;   /* an unknown token is held back */
+};
+/* Appends the ids of a word of any length, in the memory of a block and in O(n log n) steps. */
+int bpe_merge_long(const struct pair_table *table, struct bpe_scratch *scratch, struct symbol_source *source,
+                   struct id_list *out, struct bpe_dropout *dropout);
+enum { BPE_BLOCK = 1 << 16 }; /* symbols; words of up to twice as many bytes are not cut into blocks */
 
 /* Bloom filter of neighbouring characters that some merge joins. A text may be cut between two
  * characters that are not in it, because no merge crosses them. A false positive only costs a
@@ -321,6 +357,7 @@ struct token_strings { /* concatenated strings of one decoding */
     i64 *ends; /* end offset of each */
     i32 *ids;  /* source id of each; -1 if several were joined */
     i64 count, capacity;
+    i64 most; /* limit on the bytes */
 };
 void token_strings_push(struct token_strings *list, const char *string, i64 length, i32 id);
 void token_strings_release(struct token_strings *list);
@@ -358,16 +395,14 @@ struct matcher { /* longest match among sorted strings, narrowed byte by byte */
     i64 first[257]; /* strings that begin with byte b: first[b] .. first[b + 1] */
 };
 /* ---- Models: pieces of text to ids ---- */
-struct viterbi_cell { /* best segmentation of a prefix */
-    double score;
-    i64 begin; /* start of its last token; -1: none yet */
-    i32 id;
-};
+enum { MOST_TOKEN_BYTES = UINT16_MAX }; /* of any model */
 struct model_scratch {
     struct bpe_scratch bpe;
     struct id_list symbols;
-    struct viterbi_cell *cells;
-    i64 cell_capacity;
+    u16 *steps; /* [bytes of the piece + 1] length of the last token of the best segmentation; 0: none yet */
+    i64 step_capacity;
+    double *scores; /* of the segmentations that a token may extend; a ring */
+    i64 score_capacity;
 };
 struct text_tokenizer;
 /* Appends the ids of a non-empty piece. */
@@ -425,6 +460,7 @@ struct text_tokenizer {
     bool has_byte_pieces;                                        /* true if all exist */
     struct adjacency adjacency;
     /* Fields of Unigram and WordPiece. */
+    i64 longest;                             /* bytes of the longest token in the trie */
     double *scores, least_score, most_score; /* scores indexed by id */
     struct trie trie, continuing;
     i64 most_characters;      /* limit of a WordPiece word */

@@ -4,8 +4,19 @@
  *
  * Pair counts are updated incrementally: each merge lowers the counts of the pairs it breaks and
  * raises those of the pairs it creates. A heap holds an entry per pair with the words that contain
- * it. An entry's count may be too high; it is corrected when the entry is popped. */
+ * it. An entry's count may be too high; it is corrected when the entry is popped.
+ *
+ * A merge goes through all symbols of a short word, which then move together. A long word is listed
+ * by segments, and a merge goes through those that contain the pair. Its symbols stay in place:
+ *
+ *     a token of 5 bytes    id  -5  ..  ..  -5     of 2    id  -2     of 1    id
+ *
+ * so that the token behind or before it is found in one step. */
 #include "tokenizers/text/text_internal.h"
+
+#include <stdlib.h>
+
+enum { LONG_BYTES = 1 << 14, SEGMENT_BYTES = 1 << 12 };
 
 struct pair_count {
     u64 key; /* left << 32 | right: the order of keys is the trainer's tie-break */
@@ -23,9 +34,13 @@ struct text_merges_entry {
 };
 struct text_merges_learner {
     i32 *symbols;
-    i64 *starts;  /* [words + 1] start of each word in symbols */
-    i32 *lengths; /* current number of symbols per word */
+    i64 words;    /* number of words; the segments of long words follow them */
+    i64 *starts;  /* [words + segments] start of each in symbols */
+    i32 *lengths; /* current number of symbols per word; bytes per segment */
     i64 *counts;
+    i64 *bounds; /* [segments, 2] first and last + 1 symbol of the segment's word */
+    i32 *due;    /* segments of one pair, in order */
+    i64 due_capacity;
     struct pair_count *pairs; /* open addressing */
     u64 mask;
     i64 pair_count;
@@ -191,14 +206,119 @@ static void merge_word(struct text_merges_learner *learner, i32 word, i32 left, 
     learner->lengths[word] = kept;
 }
 
+/* ---- Long words ---- */
+static i64 token_length(const i32 *symbols, i64 at, i64 end)
+{
+    return at + 1 < end && symbols[at + 1] < 0 ? -symbols[at + 1] : 1;
+}
+
+/* Start of the token that ends at `end`. */
+static i64 token_before(const i32 *symbols, i64 end)
+{
+    return symbols[end - 1] < 0 ? end + symbols[end - 1] : end - 1;
+}
+
+/* The segment with the symbol at `at`. Segments of a word follow one another. */
+static i32 segment_at(const struct text_merges_learner *learner, i32 near, i64 at)
+{
+    return near + (i32)(at / SEGMENT_BYTES - learner->starts[near] / SEGMENT_BYTES);
+}
+
+/* Merges the pairs that begin in a segment, as merge_word does. */
+static void merge_segment(struct text_merges_learner *learner, i32 segment, i32 left, i32 right, i32 id)
+{
+    i32 *symbols = learner->symbols;
+    const i64 *bound = learner->bounds + 2 * (segment - learner->words);
+    const i64 first = bound[0], last = bound[1];
+    i64 at = learner->starts[segment], end = at + learner->lengths[segment];
+    while (at < end && symbols[at] < 0)
+        at++; /* inside of a token that began before */
+    while (at < end) {
+        i64 length = token_length(symbols, at, last), next = at + length;
+        if (symbols[at] != left || next >= last || symbols[next] != right) {
+            at = next;
+            continue;
+        }
+        i64 behind = next + token_length(symbols, next, last);
+        if (at > first) {
+            i64 before = token_before(symbols, at);
+            pair_lost(learner, symbols[before], left, segment);
+            pair_found(learner, symbols[before], id, segment_at(learner, segment, before));
+        }
+        if (behind < last) {
+            pair_lost(learner, right, symbols[behind], segment);
+            pair_found(learner, id, symbols[behind], segment);
+        }
+        symbols[next] = -1;
+        symbols[at] = id;
+        symbols[at + 1] = symbols[behind - 1] = (i32)(at - behind);
+        at = behind;
+    }
+}
+
+static int compare_segments(const void *a, const void *b)
+{
+    return (*(const i32 *)a > *(const i32 *)b) - (*(const i32 *)a < *(const i32 *)b);
+}
+
+/* Merges a pair everywhere. Segments are merged in order, because a run of equal symbols is paired
+ * from its beginning. */
+static void merge_pair(struct text_merges_learner *learner, u32 seen, i32 left, i32 right, i32 id)
+{
+    i64 due = 0;
+    for (u32 node = seen; node; node = learner->nodes[node].next) {
+        i32 word = learner->nodes[node].word;
+        if (word < learner->words) {
+            merge_word(learner, word, left, right, id);
+            continue;
+        }
+        learner->due = grown(learner->due, due, &learner->due_capacity, sizeof(i32), 1 << 10);
+        learner->due[due++] = word;
+    }
+    if (due)
+        qsort(learner->due, (size_t)due, sizeof(i32), compare_segments);
+    for (i64 i = 0; i < due; i++)
+        if (i == 0 || learner->due[i] != learner->due[i - 1])
+            merge_segment(learner, learner->due[i], left, right, id);
+}
+
+static i64 segments_of(const struct counted_word *word)
+{
+    return word->length > LONG_BYTES
+               ? (word->bytes + word->length - 1) / SEGMENT_BYTES - word->bytes / SEGMENT_BYTES + 1
+               : 0;
+}
+
+/* Lists the pairs of a long word by segments, whose bounds are multiples of SEGMENT_BYTES. Returns
+ * the number of the next segment. */
+static i64 add_segments(struct text_merges_learner *learner, const struct counted_word *word, i64 segment)
+{
+    const i64 first = word->bytes, last = word->bytes + word->length;
+    for (i64 at = first, end; at < last; at = end, segment++) {
+        end = min_i64(last, (at / SEGMENT_BYTES + 1) * SEGMENT_BYTES);
+        learner->starts[segment] = at;
+        learner->lengths[segment] = (i32)(end - at);
+        learner->counts[segment] = word->count;
+        learner->bounds[2 * (segment - learner->words)] = first;
+        learner->bounds[2 * (segment - learner->words) + 1] = last;
+        for (i64 i = at; i < end && i + 1 < last; i++)
+            pair_found(learner, learner->symbols[i], learner->symbols[i + 1], (i32)segment);
+    }
+    return segment;
+}
+
 static void learner_init(struct text_merges_learner *learner, const struct word_counts *words, const i32 *byte_ids)
 {
-    i64 count = words->word_count;
-    *learner = (struct text_merges_learner){.node_count = 1};
+    i64 count = words->word_count, segments = 0, segment = count;
+    for (i64 w = 0; w < count; w++)
+        segments += segments_of(&words->words[w]);
+    require(count + segments < INT32_MAX, "the trainer's text is too large");
+    *learner = (struct text_merges_learner){.node_count = 1, .words = count};
     learner->symbols = memory_alloc(words->bytes.length * (i64)sizeof(i32));
-    learner->starts = memory_alloc(count * (i64)sizeof(i64));
-    learner->lengths = memory_alloc(count * (i64)sizeof(i32));
-    learner->counts = memory_alloc(count * (i64)sizeof(i64));
+    learner->starts = memory_alloc((count + segments) * (i64)sizeof(i64));
+    learner->lengths = memory_alloc((count + segments) * (i64)sizeof(i32));
+    learner->counts = memory_alloc((count + segments) * (i64)sizeof(i64));
+    learner->bounds = memory_alloc(segments * 2 * (i64)sizeof(i64));
     pairs_grow(learner);
     for (i64 i = 0; i < words->bytes.length; i++)
         learner->symbols[i] = byte_ids[(u8)words->bytes.data[i]];
@@ -206,6 +326,10 @@ static void learner_init(struct text_merges_learner *learner, const struct word_
         learner->starts[w] = words->words[w].bytes;
         learner->lengths[w] = (i32)words->words[w].length;
         learner->counts[w] = words->words[w].count;
+        if (segments_of(&words->words[w])) {
+            segment = add_segments(learner, &words->words[w], segment);
+            continue;
+        }
         const i32 *symbols = learner->symbols + learner->starts[w];
         for (i32 i = 0; i + 1 < learner->lengths[w]; i++)
             pair_found(learner, symbols[i], symbols[i + 1], (i32)w);
@@ -215,8 +339,8 @@ static void learner_init(struct text_merges_learner *learner, const struct word_
 
 static void learner_release(struct text_merges_learner *learner)
 {
-    void *blocks[] = {learner->symbols, learner->starts, learner->lengths, learner->counts,
-                      learner->pairs,   learner->nodes,  learner->touched, learner->heap};
+    void *blocks[] = {learner->symbols, learner->starts, learner->lengths, learner->counts,  learner->bounds,
+                      learner->due,     learner->pairs,  learner->nodes,   learner->touched, learner->heap};
     for (i64 i = 0; i < COUNT_OF(blocks); i++)
         memory_free(blocks[i]);
 }
@@ -250,9 +374,11 @@ int merges_learn(struct text_tokenizer *tokenizer, const struct word_counts *wor
     i32 id = 0;
     while (id >= 0 && tokenizer->model_tokens < vocabulary && entry_pop(&best, &learner)) {
         i32 left = (i32)(best.key >> 32), right = (i32)(u32)best.key;
+        if (tokenizer->tokens[left].content_length + tokenizer->tokens[right].content_length > MOST_TOKEN_BYTES)
+            continue;
         id = add_merged(tokenizer, left, right);
-        for (u32 node = best.seen; id >= 0 && node; node = learner.nodes[node].next)
-            merge_word(&learner, learner.nodes[node].word, left, right, id);
+        if (id >= 0)
+            merge_pair(&learner, best.seen, left, right, id);
         push_touched(&learner);
     }
     learner_release(&learner);

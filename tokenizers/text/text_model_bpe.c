@@ -66,7 +66,7 @@ static int read_bpe(struct text_tokenizer *tokenizer, const struct json *model, 
 }
 
 /* ---- Pairs from tokens ---- */
-enum { MOST_TOKEN_BYTES = 1024 };
+enum { MOST_CUT_BYTES = 1024 };
 
 /* True for tokens that merges produce and consume. For untyped models these are all but the added
  * ones. */
@@ -97,9 +97,9 @@ static int cut_token(struct text_tokenizer *tokenizer, i32 id, u32 rank, bool by
     const struct token *token = &tokenizer->tokens[id];
     const char *string = tokenizer_string(tokenizer, bytes ? token->bytes : token->content);
     i64 length = bytes ? token->bytes_length : token->content_length;
-    if (length > MOST_TOKEN_BYTES)
+    if (length > MOST_CUT_BYTES)
         return error_set("%s: token %d has %lld bytes; at most %d are taken", tokenizer->origin, (int)id,
-                         (long long)length, MOST_TOKEN_BYTES);
+                         (long long)length, MOST_CUT_BYTES);
     for (i64 cut = 1; cut < length; cut++) {
         if (!bytes && (string[cut] & 0xc0) == 0x80)
             continue;
@@ -244,7 +244,7 @@ static int seal_bpe(struct text_tokenizer *tokenizer)
         pair_table_set(&tokenizer->pairs, merge->left, merge->right, merge->rank, merge->id);
     }
     if (!tokenizer->byte_level && can_work_on_bytes(tokenizer)) {
-        tokenizer->splitters.count--;
+        splitter_release(&tokenizer->splitters.steps[--tokenizer->splitters.count]);
         tokenizer->byte_level = true;
     }
     for (i64 id = 0; tokenizer->byte_level && tokenizer->ignore_merges && id < tokenizer->vocabulary; id++)
@@ -264,16 +264,34 @@ static int unknown_byte(const struct text_tokenizer *tokenizer, u8 byte)
         tokenizer->origin, byte);
 }
 
+static int more_bytes(struct symbol_source *source, struct id_list *symbols, i64 least)
+{
+    const struct text_tokenizer *tokenizer = source->tokenizer;
+    i64 end = min_i64(source->length, source->at + least);
+    id_list_reserve(symbols, end - source->at);
+    for (; source->at < end; source->at++) {
+        i32 id = tokenizer->byte_ids[source->piece[source->at]];
+        if (id < 0)
+            return unknown_byte(tokenizer, source->piece[source->at]);
+        symbols->ids[symbols->count++] = id;
+    }
+    return 0;
+}
+
 static int encode_bytes(const struct text_tokenizer *tokenizer, struct model_scratch *scratch, struct id_list *out,
                         const u8 *piece, i64 length, struct bpe_dropout *dropout)
 {
+    if (tokenizer->ignore_merges) {
+        i32 whole = string_table_find(&tokenizer->by_bytes, tokenizer, true, piece, length);
+        if (whole >= 0)
+            return id_list_push(out, whole), 0;
+    }
+    if (length > 2 * BPE_BLOCK) {
+        struct symbol_source source = {more_bytes, tokenizer, piece, length};
+        return bpe_merge_long(&tokenizer->pairs, &scratch->bpe, &source, out, dropout);
+    }
     id_list_reserve(out, length);
     i32 *ids = out->ids + out->count;
-    if (tokenizer->ignore_merges) {
-        ids[0] = string_table_find(&tokenizer->by_bytes, tokenizer, true, piece, length);
-        if (ids[0] >= 0)
-            return out->count++, 0;
-    }
     for (i64 i = 0; i < length; i++) {
         ids[i] = tokenizer->byte_ids[piece[i]];
         if (ids[i] < 0)
@@ -341,24 +359,28 @@ static int push_symbol(const struct text_tokenizer *tokenizer, struct id_list *i
     return 0;
 }
 
-static int push_symbols(const struct text_tokenizer *tokenizer, struct id_list *ids, const u8 *piece, i64 length)
+static int more_characters(struct symbol_source *source, struct id_list *ids, i64 least)
 {
-    bool pending = false, affixes = tokenizer->subword_prefix || tokenizer->word_suffix;
+    const struct text_tokenizer *tokenizer = source->tokenizer;
+    bool affixes = tokenizer->subword_prefix || tokenizer->word_suffix;
     struct buffer symbol = {0};
     int status = 0;
-    for (i64 i = 0; i < length && status == 0;) {
+    i64 before = ids->count;
+    while (source->at < source->length && status == 0 && ids->count - before < least) {
         u32 c;
-        int bytes = utf8_decode(&c, piece + i);
+        const u8 *at = source->piece + source->at;
+        int bytes = utf8_decode(&c, at);
         if (affixes) {
-            i32 id = affixed_id(tokenizer, &symbol, piece + i, bytes, i == 0, i + bytes == length);
-            status = push_symbol(tokenizer, ids, id, (const u8 *)symbol.data, symbol.length, &pending);
+            i32 id = affixed_id(tokenizer, &symbol, at, bytes, source->at == 0, source->at + bytes == source->length);
+            status = push_symbol(tokenizer, ids, id, (const u8 *)symbol.data, symbol.length, &source->pending);
         } else {
-            i32 id = character_id(tokenizer, piece + i, bytes, c);
-            status = push_symbol(tokenizer, ids, id, piece + i, bytes, &pending);
+            i32 id = character_id(tokenizer, at, bytes, c);
+            status = push_symbol(tokenizer, ids, id, at, bytes, &source->pending);
         }
-        i += bytes;
+        source->at += bytes;
     }
-    flush_unknown(tokenizer, ids, &pending);
+    if (source->at == source->length)
+        flush_unknown(tokenizer, ids, &source->pending);
     buffer_release(&symbol);
     return status;
 }
@@ -367,7 +389,7 @@ static int push_symbols(const struct text_tokenizer *tokenizer, struct id_list *
 static void push_used(const struct text_tokenizer *tokenizer, const struct model_scratch *scratch, struct id_list *out,
                       i32 id, int depth)
 {
-    if (tokenizer->tokens[id].type == PIECE_UNUSED && depth < MOST_TOKEN_BYTES)
+    if (tokenizer->tokens[id].type == PIECE_UNUSED && depth < MOST_CUT_BYTES)
         for (i64 i = 0; i < scratch->bpe.unused_count; i++)
             if (scratch->bpe.unused[i].id == id) {
                 push_used(tokenizer, scratch, out, scratch->bpe.unused[i].left, depth + 1);
@@ -390,11 +412,17 @@ static int encode_characters(const struct text_tokenizer *tokenizer, struct mode
     i32 symbol = tokenizer->user_defined.nodes ? trie_longest(&tokenizer->user_defined, piece, length, &(i64){0}) : -1;
     if (symbol >= 0)
         return id_list_push(out, symbol), 0; /* span_of_kept made it a piece */
-    if (push_symbols(tokenizer, symbols, piece, length))
-        return -1;
+    struct symbol_source source = {more_characters, tokenizer, piece, length};
+    bool cut = length > 2 * BPE_BLOCK;
     scratch->bpe.unused_count = 0;
     scratch->bpe.unused_types = tokenizer->has_unused ? tokenizer->tokens : NULL;
-    symbols->count = bpe_merge(&tokenizer->pairs, &scratch->bpe, symbols->ids, symbols->count, dropout);
+    if (cut && !tokenizer->has_unused)
+        return bpe_merge_long(&tokenizer->pairs, &scratch->bpe, &source, out, dropout);
+    if (cut ? bpe_merge_long(&tokenizer->pairs, &scratch->bpe, &source, symbols, dropout)
+            : more_characters(&source, symbols, INT64_MAX))
+        return -1;
+    if (!cut)
+        symbols->count = bpe_merge(&tokenizer->pairs, &scratch->bpe, symbols->ids, symbols->count, dropout);
     if (!tokenizer->has_unused) {
         id_list_reserve(out, symbols->count);
         memcpy(out->ids + out->count, symbols->ids, (size_t)symbols->count * sizeof(i32));

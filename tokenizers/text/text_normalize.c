@@ -5,10 +5,11 @@
 
 #include <string.h>
 
-enum { MOST_STEPS = 64 };
+enum { MOST_STEPS = 64, GROWN = 2 };
 
 struct normalizer;
-/* Returns 1 if `out` holds the changed text, 0 if no buffer was written, -1 with a message. */
+/* Returns 1 if `out` holds the changed text, 0 if no buffer was written, GROWN if it became too long,
+ * -1 with a message. */
 typedef int apply_fn(const struct normalizer *step, struct normalized_text *normal, struct buffer *out,
                      struct regex_scratch *scratch);
 typedef int read_fn(struct normalizer *step, const struct json *value, const struct json_origin *source);
@@ -19,6 +20,7 @@ struct normalizer_kind {
 };
 struct normalizer {
     const struct normalizer_kind *kind;
+    char *origin, *place; /* file and key, for messages */
     struct finder find;
     char *content;
     i64 content_length;
@@ -247,6 +249,8 @@ static int apply_replace(const struct normalizer *step, struct normalized_text *
         buffer_append(out, normal->text + done, cursor.begin - done);
         buffer_append(out, step->content, step->content_length);
         done = cursor.end;
+        if (out->length > normal->most)
+            return GROWN;
     }
     if (found < 0 || !any)
         return found;
@@ -361,6 +365,8 @@ static int apply_precompiled(const struct normalizer *step, struct normalized_te
             buffer_append(out, part ? part : (const char *)text + at, part ? (i64)strlen(part) : bytes);
             at += bytes;
         }
+        if (out->length > normal->most)
+            return GROWN;
         if (i == 0 && origin) /* first replacement character of a cluster, or all of them for a single character */
             origin = end > normal->origin ? first_bytes(out) : out->length;
     }
@@ -445,6 +451,8 @@ static int apply_sentencepiece(const struct normalizer *step, struct normalized_
         if (bytes)
             after_space = part[bytes - 1] == ' ';
         after_space &= rules->remove_extra_whitespaces;
+        if (out->length > normal->most)
+            return GROWN;
     }
     if (rules->remove_extra_whitespaces)
         trim_spaces(rules, out);
@@ -501,6 +509,8 @@ int normalizers_read(struct text_tokenizer *tokenizer, const struct json *value,
             continue;
         struct normalizer *step = push_step(chain);
         step->kind = &KINDS[i];
+        step->origin = string_copy(source->origin);
+        step->place = string_copy(source->place);
         return KINDS[i].read ? KINDS[i].read(step, value, source) : 0;
     }
     return refuse_normalizer(source, name);
@@ -518,6 +528,8 @@ void normalizers_release(struct normalizers *chain)
 {
     for (i64 i = 0; i < chain->count; i++) {
         finder_release(&chain->steps[i].find);
+        memory_free(chain->steps[i].origin);
+        memory_free(chain->steps[i].place);
         memory_free(chain->steps[i].content);
         charsmap_close(chain->steps[i].charsmap);
     }
@@ -529,11 +541,17 @@ int normalizers_apply(const struct normalizers *chain, struct normalized_text *n
                       struct regex_scratch *scratch)
 {
     int next = 0;
+    const i64 length = normal->length;
+    normal->most = most_grown(length);
     for (i64 i = 0; i < chain->count; i++) {
         struct buffer *out = &buffers[next];
-        int changed = chain->steps[i].kind->apply(&chain->steps[i], normal, out, scratch);
+        const struct normalizer *step = &chain->steps[i];
+        int changed = step->kind->apply(step, normal, out, scratch);
         if (changed < 0)
             return -1;
+        if (changed && out->length > normal->most)
+            return refuse_growth(step->origin ? step->origin : "the tokenizer",
+                                 step->place ? step->place : "normalizer", length);
         if (!changed)
             continue;
         normal->text = (const u8 *)out->data, normal->length = out->length;

@@ -260,6 +260,7 @@ static int read_metaspace(struct splitters *chain, const struct json *value, con
         read_prepend(&step->prepend, value, source))
         return -1;
     step->rewrite = mark_spaces;
+    step->place = string_copy(source->place);
     if (!json_bool(json_get(value, "split"), true))
         return 0;
     struct splitter *cut = splitters_push(chain, source);
@@ -294,6 +295,7 @@ static int read_byte_level(struct splitters *chain, const struct json *value, co
         if (!(step = splitters_push(chain, source)))
             return -1;
         step->rewrite = prefix_space;
+        step->place = string_copy(source->place);
     }
     if (json_bool(json_get(value, "use_regex"), true)) {
         if (!(step = splitters_push(chain, source)) || splitter_init(step, REGEX_GPT2, false, source->origin))
@@ -302,6 +304,7 @@ static int read_byte_level(struct splitters *chain, const struct json *value, co
     if (!(step = splitters_push(chain, source)))
         return -1;
     step->rewrite = to_byte_characters;
+    step->place = string_copy(source->place);
     return 0;
 }
 

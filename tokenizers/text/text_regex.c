@@ -9,6 +9,8 @@
 #include <pcre2.h>
 #include <string.h>
 
+enum { HEAP_MOST_KIB = 512 << 10 };
+
 struct regex {
     pcre2_code *code;
     char *pattern, *origin;
@@ -230,8 +232,8 @@ struct regex_scratch *regex_scratch_open(void)
     scratch->data = pcre2_match_data_create(1, NULL);
     scratch->context = pcre2_match_context_create(NULL);
     scratch->stack = pcre2_jit_stack_create(32 << 10, 8 << 20, NULL);
-    require(scratch->data && scratch->context, "no memory for a regular expression");
-    pcre2_set_match_limit(scratch->context, 1000000); /* catastrophic backtracking ends with an error */
+    require_memory(scratch->data && scratch->context, "a regular expression");
+    pcre2_set_heap_limit(scratch->context, HEAP_MOST_KIB);
     if (scratch->stack)
         pcre2_jit_stack_assign(scratch->context, NULL, scratch->stack);
     return scratch;
@@ -247,11 +249,24 @@ void regex_scratch_close(struct regex_scratch *scratch)
     memory_free(scratch);
 }
 
+/* Steps back grow with the text: one run of a class may give up each of its characters, for each
+ * alternative. Catastrophic backtracking, which grows with a power of it, ends with an error. */
+static u32 match_limit(i64 bytes)
+{
+    enum { LEAST = 1000000, PER_BYTE = 32 };
+    return (u32)min_i64(LEAST + PER_BYTE * bytes, UINT32_MAX);
+}
+
 int regex_find(i64 *begin, i64 *end, const struct regex *regex, struct regex_scratch *scratch, const u8 *text, i64 from,
                i64 length)
 {
-    int found = pcre2_match(regex->code, text, (PCRE2_SIZE)length, (PCRE2_SIZE)from, PCRE2_NO_UTF_CHECK, scratch->data,
-                            scratch->context);
+    u32 options = PCRE2_NO_UTF_CHECK;
+    pcre2_set_match_limit(scratch->context, match_limit(length - from));
+    int found =
+        pcre2_match(regex->code, text, (PCRE2_SIZE)length, (PCRE2_SIZE)from, options, scratch->data, scratch->context);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT) /* groups take stack for each repetition; without JIT they take the heap */
+        found = pcre2_match(regex->code, text, (PCRE2_SIZE)length, (PCRE2_SIZE)from, options | PCRE2_NO_JIT,
+                            scratch->data, scratch->context);
     if (found == PCRE2_ERROR_NOMATCH)
         return 0;
     if (found < 0) {

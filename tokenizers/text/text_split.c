@@ -237,4 +237,6 @@ int splitter_init(struct splitter *splitter, const char *pattern, bool plain, co
 void splitter_release(struct splitter *splitter)
 {
     finder_release(&splitter->find);
+    memory_free(splitter->place);
+    splitter->place = NULL;
 }

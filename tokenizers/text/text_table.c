@@ -196,6 +196,9 @@ static int put_token(struct text_tokenizer *tokenizer, const char *content, i64 
     if (id < 0 || id >= MAX_ID)
         return error_set("%s: token '%s' has id %lld; ids go from 0 to %d", tokenizer->origin, content, (long long)id,
                          MAX_ID - 1);
+    if (length > MOST_TOKEN_BYTES)
+        return error_set("%s: token %lld has %lld bytes; at most %d are taken", tokenizer->origin, (long long)id,
+                         (long long)length, MOST_TOKEN_BYTES);
     if (memchr(content, 0, (size_t)length) || utf8_invalid_at((const u8 *)content, length) >= 0)
         return error_set("%s: token %lld holds a 0 byte or is not UTF-8", tokenizer->origin, (long long)id);
     reserve_ids(tokenizer, id + 1);

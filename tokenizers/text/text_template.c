@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { MOST_IDS = 1 << 16 };
+
 static void insert_ids(i32 **ids, i64 *count, i64 at, const struct id_list *more)
 {
     i64 size = (i64)sizeof(i32);
@@ -47,6 +49,8 @@ static int read_pieces(struct id_list sides[2], const struct json *value, const 
         const struct json *text = json_get(piece, "Sequence");
         if (special && push_special(&sides[texts > 0], special, json_get(value, "special_tokens"), &place))
             return -1;
+        if (sides[0].count + sides[1].count > MOST_IDS)
+            return error_set("%s: %s: more than %d ids around each text", source->origin, place.place, MOST_IDS);
         if (!special && !text)
             return refuse(&place, piece, "a SpecialToken or a Sequence");
         if (text && (texts++ || strcmp(json_string(json_get(text, "id"), ""), "A") != 0))

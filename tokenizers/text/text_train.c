@@ -287,6 +287,7 @@ static int build(struct text_tokenizer *tokenizer, const struct text_trainer *tr
 struct text_tokenizer *text_trainer_finish(struct text_trainer *trainer)
 {
     flush_pending(trainer);
+    buffer_release(&trainer->pending);
     struct text_tokenizer *tokenizer = tokenizer_new("the trained tokenizer");
     if (build(tokenizer, trainer)) {
         text_tokenizer_free(tokenizer);

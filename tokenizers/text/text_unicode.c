@@ -204,6 +204,18 @@ static i64 decompose(i32 *out, const u8 *text, i64 length)
     return count;
 }
 
+static i64 decomposed_length(const u8 *text, i64 length)
+{
+    i64 count = 0;
+    for (i64 i = 0; i < length;) {
+        i32 parts[8];
+        u32 c;
+        i += utf8_decode(&c, text + i);
+        count += utf8proc_decompose_char((utf8proc_int32_t)c, parts, 8, UTF8PROC_DECOMPOSE, NULL);
+    }
+    return count;
+}
+
 static void order_all(i32 *characters, i64 count, i32 *spare)
 {
     for (i64 i = 0; i < count;) {
@@ -220,7 +232,10 @@ static void compose_chunk(struct buffer *out, const u8 *text, i64 length)
 {
     i32 fixed[256];
     i64 capacity = 4 * length + 8; /* a character decomposes into at most 4 and has at least 1 byte */
-    i32 *characters = capacity * 2 <= COUNT_OF(fixed) ? fixed : memory_alloc(capacity * 2 * (i64)sizeof(i32));
+    bool is_short = capacity * 2 <= COUNT_OF(fixed);
+    if (!is_short)
+        capacity = decomposed_length(text, length) + 8;
+    i32 *characters = is_short ? fixed : memory_alloc(capacity * 2 * (i64)sizeof(i32));
     i64 count = decompose(characters, text, length);
     order_all(characters, count, characters + capacity);
     count = utf8proc_normalize_utf32(characters, count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);

@@ -50,6 +50,7 @@ static int seal_unigram(struct text_tokenizer *tokenizer)
 {
     trie_release(&tokenizer->trie);
     trie_init(&tokenizer->trie);
+    tokenizer->longest = 0;
     for (i64 id = 0; id < tokenizer->vocabulary; id++) {
         const struct token *token = &tokenizer->tokens[id];
         if (token->content < 0 || !token->in_model || token->content_length == 0)
@@ -60,6 +61,7 @@ static int seal_unigram(struct text_tokenizer *tokenizer)
         const u8 *content = (const u8 *)tokenizer_string(tokenizer, token->content);
         if (trie_add(&tokenizer->trie, content, token->content_length, (i32)id))
             return error_prefix("%s", tokenizer->origin);
+        tokenizer->longest = max_i64(tokenizer->longest, token->content_length);
     }
     for (int byte = 0; byte < 256; byte++) {
         char *name = string_format("<0x%02X>", byte);
@@ -69,46 +71,65 @@ static int seal_unigram(struct text_tokenizer *tokenizer)
     return 0;
 }
 
-/* ---- The best segmentation ---- */
-static struct viterbi_cell *cells_for(struct model_scratch *scratch, i64 length)
+/* ---- The best segmentation ----
+ *
+ * Of each prefix only the length of its last token is kept, which is enough to find the token
+ * again. Scores are kept as far as the longest token reaches. */
+struct viterbi {
+    u16 *steps;
+    double *scores;
+    i64 mask; /* of the ring of scores */
+};
+
+static struct viterbi viterbi_open(const struct text_tokenizer *tokenizer, struct model_scratch *scratch, i64 length)
 {
-    if (length + 1 > scratch->cell_capacity) {
-        memory_free(scratch->cells);
-        scratch->cell_capacity = max_i64(256, 2 * (length + 1));
-        scratch->cells = memory_alloc(scratch->cell_capacity * (i64)sizeof *scratch->cells);
+    i64 ring = 64;
+    while (ring <= max_i64(4, tokenizer->longest))
+        ring *= 2;
+    if (ring > scratch->score_capacity) {
+        memory_free(scratch->scores);
+        scratch->scores = memory_alloc(ring * (i64)sizeof *scratch->scores);
+        scratch->score_capacity = ring;
     }
-    for (i64 i = 0; i <= length; i++)
-        scratch->cells[i].begin = -1;
-    scratch->cells[0].score = 0;
-    return scratch->cells;
+    if (length + 1 > scratch->step_capacity) {
+        memory_free(scratch->steps);
+        scratch->step_capacity = grown_capacity(length + 1, 256, sizeof *scratch->steps);
+        scratch->steps = memory_alloc(scratch->step_capacity * (i64)sizeof *scratch->steps);
+    } else {
+        memset(scratch->steps, 0, (size_t)(length + 1) * sizeof *scratch->steps);
+    }
+    scratch->scores[0] = 0;
+    return (struct viterbi){scratch->steps, scratch->scores, ring - 1};
 }
 
-static inline void relax_cell(struct viterbi_cell *cell, double score, i64 begin, i32 id)
+static inline void relax(struct viterbi *v, i64 end, double score, i64 length)
 {
-    if (cell->begin < 0 || score > cell->score)
-        *cell = (struct viterbi_cell){score, begin, id};
+    if (v->steps[end] && !(score > v->scores[end & v->mask]))
+        return;
+    v->steps[end] = (u16)length;
+    v->scores[end & v->mask] = score;
 }
 
-static int fill_cells(const struct text_tokenizer *tokenizer, struct viterbi_cell *cells, const u8 *piece, i64 length)
+static int find_path(const struct text_tokenizer *tokenizer, struct viterbi *v, const u8 *piece, i64 length)
 {
     double unknown = tokenizer->least_score - UNKNOWN_PENALTY;
     int bytes;
     for (i64 at = 0; at < length; at += bytes) {
         u32 c, node = 1;
-        double here = cells[at].score;
+        double here = v->scores[at & v->mask];
         bool single = false;
         bytes = utf8_decode(&c, piece + at);
         for (i64 i = at; i < length && (node = trie_step(&tokenizer->trie, node, piece[i])); i++) {
             i32 id = tokenizer->trie.values[node];
             if (id < 0)
                 continue;
-            relax_cell(&cells[i + 1], tokenizer->scores[id] + here, at, id);
+            relax(v, i + 1, tokenizer->scores[id] + here, i + 1 - at);
             single |= i + 1 == at + bytes;
         }
         if (!single && tokenizer->unknown < 0)
             return unknown_piece(tokenizer, piece + at, bytes);
         if (!single)
-            relax_cell(&cells[at + bytes], unknown + here, at, tokenizer->unknown);
+            relax(v, at + bytes, unknown + here, bytes);
     }
     return 0;
 }
@@ -122,38 +143,48 @@ static float score_of(const struct text_tokenizer *tokenizer, i32 id, i64 length
     return tokenizer->tokens[id].score;
 }
 
-static void fill_cells_float(const struct text_tokenizer *tokenizer, struct viterbi_cell *cells, const u8 *piece,
-                             i64 length)
+static void find_path_float(const struct text_tokenizer *tokenizer, struct viterbi *v, const u8 *piece, i64 length)
 {
     float unknown = (float)tokenizer->least_score - (float)UNKNOWN_PENALTY;
     int bytes;
     for (i64 at = 0; at < length; at += bytes) {
         u32 c, node = 1;
-        float here = (float)cells[at].score;
+        float here = (float)v->scores[at & v->mask];
         bool single = false;
         bytes = utf8_decode(&c, piece + at);
         for (i64 i = at; i < length && (node = trie_step(&tokenizer->trie, node, piece[i])); i++) {
             i32 id = tokenizer->trie.values[node];
             if (id < 0)
                 continue;
-            relax_cell(&cells[i + 1], score_of(tokenizer, id, i + 1 - at) + here, at, id);
+            relax(v, i + 1, score_of(tokenizer, id, i + 1 - at) + here, i + 1 - at);
             single |= i + 1 == at + bytes;
         }
         if (!single)
-            relax_cell(&cells[at + bytes], unknown + here, at, tokenizer->unknown);
+            relax(v, at + bytes, unknown + here, bytes);
     }
 }
 
-/* Reverses the links: each cell on the best path then points to the end of the next token. */
-static void link_forward(struct viterbi_cell *cells, i64 length)
+/* Reverses the steps of the best path: each then has the length of the token that begins there. */
+static void turn_forward(u16 *steps, i64 length)
 {
-    i64 next = -1;
-    for (i64 at = length; at >= 0;) {
-        i64 before = at > 0 ? cells[at].begin : -1;
-        cells[at].begin = next;
-        next = at;
-        at = before;
+    u16 next = 0;
+    for (i64 at = length; at > 0;) {
+        u16 step = steps[at];
+        steps[at] = next;
+        next = step;
+        at -= step;
     }
+    steps[0] = next;
+}
+
+/* The token that is this text; the unknown one if none is. */
+static i32 token_of(const struct text_tokenizer *tokenizer, const u8 *text, i64 length)
+{
+    u32 node = 1;
+    for (i64 i = 0; i < length && node; i++)
+        node = trie_step(&tokenizer->trie, node, text[i]);
+    i32 id = node ? tokenizer->trie.values[node] : -1;
+    return id >= 0 ? id : tokenizer->unknown;
 }
 
 /* ---- Ids ---- */
@@ -179,20 +210,20 @@ static void push_unknown(const struct text_tokenizer *tokenizer, struct id_list 
         id_list_push(out, tokenizer->unknown);
 }
 
-static void push_best_path(const struct text_tokenizer *tokenizer, struct viterbi_cell *cells, struct id_list *out,
-                           const u8 *piece, i64 length)
+static void push_best_path(const struct text_tokenizer *tokenizer, u16 *steps, struct id_list *out, const u8 *piece,
+                           i64 length)
 {
-    link_forward(cells, length);
+    turn_forward(steps, length);
     for (i64 at = 0; at < length;) {
-        i64 end = cells[at].begin;
-        if (cells[end].id != tokenizer->unknown) {
-            id_list_push(out, cells[end].id);
-            at = end;
+        i32 id = token_of(tokenizer, piece + at, steps[at]);
+        if (id != tokenizer->unknown) {
+            id_list_push(out, id);
+            at += steps[at];
             continue;
         }
-        i64 next = end;
-        while (next < length && cells[cells[next].begin].id == tokenizer->unknown)
-            next = cells[next].begin;
+        i64 next = at + steps[at];
+        while (next < length && token_of(tokenizer, piece + next, steps[next]) == tokenizer->unknown)
+            next += steps[next];
         push_unknown(tokenizer, out, piece + at, next - at);
         at = next;
     }
@@ -202,10 +233,10 @@ static int encode_unigram(const struct text_tokenizer *tokenizer, struct model_s
                           const u8 *piece, i64 length, struct bpe_dropout *dropout)
 {
     (void)dropout;
-    struct viterbi_cell *cells = cells_for(scratch, length);
-    if (fill_cells(tokenizer, cells, piece, length))
+    struct viterbi v = viterbi_open(tokenizer, scratch, length);
+    if (find_path(tokenizer, &v, piece, length))
         return -1;
-    push_best_path(tokenizer, cells, out, piece, length);
+    push_best_path(tokenizer, v.steps, out, piece, length);
     return 0;
 }
 
@@ -213,9 +244,9 @@ static int encode_float(const struct text_tokenizer *tokenizer, struct model_scr
                         const u8 *piece, i64 length, struct bpe_dropout *dropout)
 {
     (void)dropout;
-    struct viterbi_cell *cells = cells_for(scratch, length);
-    fill_cells_float(tokenizer, cells, piece, length);
-    push_best_path(tokenizer, cells, out, piece, length);
+    struct viterbi v = viterbi_open(tokenizer, scratch, length);
+    find_path_float(tokenizer, &v, piece, length);
+    push_best_path(tokenizer, v.steps, out, piece, length);
     return 0;
 }
 

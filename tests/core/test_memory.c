@@ -1,0 +1,123 @@
+/* Blocks of any size, and the end of a program that meets a limit of memory. */
+#include "tests/scratch.h"
+
+#include <stdio.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static void assert_bytes(const char *block, i64 from, i64 to, char byte)
+{
+    for (i64 i = from; i < to; i++)
+        if (block[i] != byte)
+            fail_msg("byte %lld is %d, not %d", (long long)i, block[i], byte);
+}
+
+/* From a block of the heap to a mapping, larger, smaller and back. */
+static void resized_blocks_keep_their_bytes_and_are_zero_behind(void **state)
+{
+    (void)state;
+    static const i64 sizes[] = {1000, 33 << 20, 80 << 20, (40 << 20) + 17, 50 << 20, 100, 40 << 20};
+    char *block = memory_alloc(sizes[0]);
+    memset(block, 7, (size_t)sizes[0]);
+    for (i64 i = 1; i < COUNT_OF(sizes); i++) {
+        i64 kept = min_i64(sizes[i - 1], sizes[i]);
+        block = memory_resize(block, kept, sizes[i]);
+        assert_int_equal((uintptr_t)block % 64, 0);
+        assert_bytes(block, 0, kept, 7);
+        assert_bytes(block, kept, sizes[i], 0);
+        memset(block, 7, (size_t)sizes[i]);
+    }
+    memory_free(block);
+}
+
+/* Runs `use` in a process of its own with a limit, and an unfinished file and folder. Returns its
+ * message. It must fail with status 1 and leave neither. */
+static void assert_ends(void (*use)(void), int resource, i64 bytes, const char *limit)
+{
+    char *path = path_join(directory, "out"), *folder = path_join(directory, "folder"), text[1024];
+    int ends[2], status;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct file_writer writer;
+        dup2(ends[1], 2);
+        memory_advise("the test", "its blocks");
+        if (file_writer_open(&writer, path) < 0 || !directory_make_beside(folder))
+            _exit(7);
+        if (resource >= 0 && setrlimit((__rlimit_resource_t)resource, &(struct rlimit){(rlim_t)bytes, (rlim_t)bytes}))
+            _exit(8);
+        if (resource < 0)
+            setenv("WEFT_MEMORY_LIMIT", "200000000", 1);
+        use();
+        _exit(0);
+    }
+    close(ends[1]);
+    ssize_t length = read(ends[0], text, sizeof text - 1);
+    text[length > 0 ? length : 0] = 0;
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != STATUS_FAILED)
+        fail_msg("%s: status %x: %s", limit, status, text);
+    if (!strstr(text, limit) || !strstr(text, "out of memory in the test") || !strstr(text, "make smaller: its blocks"))
+        fail_msg("'%s' does not name %s", text, limit);
+    char **names;
+    i64 count;
+    assert_int_equal(directory_list(&names, &count, directory), 0);
+    assert_int_equal(count, 0);
+    string_list_free(names, count);
+    memory_free(path);
+    memory_free(folder);
+}
+
+static void use_block(void)
+{
+    memory_alloc((i64)1 << 40);
+}
+
+static void use_strings(void)
+{
+    for (;;)
+        string_format("%100000d", 1);
+}
+
+static void use_arena(void)
+{
+    struct arena arena;
+    arena_open(&arena, (i64)1 << 40);
+    for (;;)
+        *(char *)arena_alloc(&arena, 4096) = 1;
+}
+
+static void use_buffer(void)
+{
+    struct buffer text = {0};
+    for (;;)
+        buffer_append(&text, "0123456789abcdef", 16);
+}
+
+static void a_limit_ends_the_program_with_a_message(void **state)
+{
+    (void)state;
+    static void (*const uses[])(void) = {use_block, use_strings, use_arena, use_buffer};
+    for (i64 i = 0; i < COUNT_OF(uses); i++) {
+        assert_ends(uses[i], RLIMIT_AS, (i64)1 << 30, "ulimit -v");
+        assert_ends(uses[i], RLIMIT_DATA, (i64)1 << 28, "ulimit -d");
+    }
+    assert_ends(use_block, -1, 0, "WEFT_MEMORY_LIMIT");
+    assert_ends(use_arena, -1, 0, "WEFT_MEMORY_LIMIT");
+    assert_ends(use_buffer, -1, 0, "WEFT_MEMORY_LIMIT");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_limit_ends_the_program_with_a_message), /* before this process looks for limits */
+        cmocka_unit_test(resized_blocks_keep_their_bytes_and_are_zero_behind),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
