@@ -1,11 +1,13 @@
 #include "cli/inputs.h"
 #include "data/sources/sources.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { DEPTH_MOST = 16, AT_ONCE = 256 };
 static const i64 second_ns = 1000000000, shown_bytes = (i64)1 << 30;
@@ -15,7 +17,8 @@ struct input_file { /* state of a file when it was hashed */
     i64 bytes, modified_ns, changed_ns;
     u64 inode, hash;
     bool is_file, is_hashed;
-    bool by_size; /* contents are not hashed */
+    bool by_size;  /* contents are not hashed */
+    char *problem; /* why it may be read, but could not be; NULL: nothing */
 };
 struct input_files {
     struct input_file *files;
@@ -35,8 +38,10 @@ static struct input_file *push(struct input_files *list, const struct input_file
 
 static void list_release(struct input_files *list)
 {
-    for (i64 i = 0; i < list->count; i++)
+    for (i64 i = 0; i < list->count; i++) {
         memory_free(list->files[i].path);
+        memory_free(list->files[i].problem);
+    }
     memory_free(list->files);
     *list = (struct input_files){0};
 }
@@ -48,13 +53,23 @@ static i64 nanoseconds(const struct timespec *time)
     return (i64)time->tv_sec * second_ns + (i64)time->tv_nsec;
 }
 
+/* Keeps the present message if the path may be read: then the disk or the system failed, and the
+ * digest must not depend on that. */
+static void note_problem(struct input_file *k)
+{
+    if (!k->problem && access(k->path, R_OK) == 0)
+        k->problem = string_copy(error_text());
+}
+
 static void list_files(struct input_files *list, const char *path, int depth)
 {
     struct stat status;
     char **names;
     i64 count;
-    bool found = stat(path, &status) == 0;
-    if (found && S_ISDIR(status.st_mode) && depth < DEPTH_MOST && directory_list(&names, &count, path) == 0) {
+    bool found = stat(path, &status) == 0, listed = found && S_ISDIR(status.st_mode) && depth < DEPTH_MOST;
+    if (!found)
+        error_errno("%s: cannot be read", path);
+    if (listed && directory_list(&names, &count, path) == 0) {
         for (i64 i = 0; i < count; i++) {
             char *below = path_join(path, names[i]);
             list_files(list, below, depth + 1);
@@ -64,6 +79,8 @@ static void list_files(struct input_files *list, const char *path, int depth)
         return;
     }
     struct input_file *file = push(list, &(struct input_file){.path = string_copy(path)});
+    if (!found || listed)
+        note_problem(file);
     if (!found || !S_ISREG(status.st_mode))
         return;
     file->is_file = true;
@@ -162,8 +179,12 @@ static void hash_one(void *context, i64 tile, int worker)
     struct input_file *k = (struct input_file *)context + tile;
     struct file_view view;
     (void)worker;
-    if (!needs_hash(k) || interrupted() || file_map(&view, k->path) < 0)
+    if (!needs_hash(k) || interrupted())
         return;
+    if (file_map(&view, k->path) < 0) {
+        note_problem(k);
+        return;
+    }
     k->hash = hash_bytes(view.data, view.bytes, 0);
     k->is_hashed = true;
     file_unmap(&view);
@@ -227,25 +248,36 @@ static int skip_other_jobs(struct input_files *list, const char *path, i64 job, 
     return source ? 0 : -1;
 }
 
-/* True for a shard with an index next to it. The index holds checksums of the shard's contents,
- * which readers verify, so the shard itself is not hashed. */
-static bool is_indexed(const char *path)
+static int check_problems(const struct input_files *files)
 {
-    static const char ending[] = ".shard";
-    size_t length = strlen(path), end = sizeof ending - 1;
-    const char *slash = strrchr(path, '/');
-    if (!slash || length < end || strcmp(path + length - end, ending) != 0)
-        return false;
-    char *index = string_format("%.*s/index", (int)(slash - path), path);
-    bool found = file_exists(index);
-    memory_free(index);
-    return found;
+    for (i64 i = 0; i < files->count; i++)
+        if (files->files[i].problem)
+            return error_set("%s", files->files[i].problem);
+    return 0;
 }
 
+/* The index next to a shard holds checksums of the shard's contents, which readers verify, so the
+ * shard itself is not hashed. */
 static void skip_indexed(struct input_files *list)
 {
-    for (i64 i = 0; i < list->count; i++)
-        list->files[i].by_size |= is_indexed(list->files[i].path);
+    static const char ending[] = ".shard";
+    size_t end = sizeof ending - 1;
+    struct stat status;
+    for (i64 i = 0; i < list->count; i++) {
+        struct input_file *k = &list->files[i];
+        const char *slash = strrchr(k->path, '/');
+        size_t length = strlen(k->path);
+        if (!slash || length < end || strcmp(k->path + length - end, ending) != 0)
+            continue;
+        char *index = string_format("%.*s/index", (int)(slash - k->path), k->path);
+        bool found = stat(index, &status) == 0;
+        if (!found && errno != ENOENT) {
+            error_errno("%s: cannot be read", index);
+            note_problem(k);
+        }
+        k->by_size |= found;
+        memory_free(index);
+    }
 }
 
 /* Digest of a URL from the server's metadata, since reading
@@ -288,7 +320,8 @@ static char *digest_below(const char *path, const char *run, i64 job, i64 jobs, 
     bool fresh = false;
     for (i64 i = 0; i < files.count; i++)
         fresh |= needs_hash(&files.files[i]);
-    char *digest = fresh && hash_contents(&files, bytes) < 0 ? NULL : digest_of(&files, path);
+    int status = fresh ? hash_contents(&files, bytes) : 0;
+    char *digest = status < 0 || check_problems(&files) < 0 ? NULL : digest_of(&files, path);
     if (digest && fresh)
         cache_save(&cache, &files, path, stored, nanoseconds(&now));
     list_release(&files);

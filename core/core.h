@@ -264,6 +264,8 @@ int file_read(struct buffer *out, const char *path);
 int file_replace(const char *path, const void *data, i64 bytes); /* atomic */
 int file_copy(const char *to, const char *from);                 /* atomic */
 bool is_address(const char *path);                               /* http://, https://, s3://: not a local file */
+/* These two end the program, with a message and STATUS_FAILED, if the disk fails: any answer could be
+ * wrong. */
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);
 i64 file_bytes(const char *path);     /* -1 and a message if it does not exist */

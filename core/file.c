@@ -241,16 +241,30 @@ bool is_address(const char *path)
     return strncmp(path, "https://", 8) == 0 || strncmp(path, "http://", 7) == 0 || strncmp(path, "s3://", 5) == 0;
 }
 
+/* False if there is nothing at `path`. A disk that fails is no answer: it ends the program. */
+static bool stat_or_end(struct stat *status, const char *path)
+{
+    if (stat(path, status) == 0)
+        return true;
+    if (errno == EIO || errno == ENOMEM || errno == ESTALE) {
+        fprintf(stderr, "\nweft: %s: it cannot be told if this is there: %s; check its disk and run again\n", path,
+                strerror(errno));
+        fflush(NULL);
+        _exit(STATUS_FAILED);
+    }
+    return false;
+}
+
 bool file_exists(const char *path)
 {
     struct stat status;
-    return stat(path, &status) == 0;
+    return stat_or_end(&status, path);
 }
 
 bool file_is_directory(const char *path)
 {
     struct stat status;
-    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+    return stat_or_end(&status, path) && S_ISDIR(status.st_mode);
 }
 
 i64 file_bytes(const char *path)

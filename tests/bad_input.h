@@ -80,6 +80,8 @@ struct setting_of_run {
     const char *input;   /* stdin */
     const char *out;     /* file for stdout; NULL: captured in `said` */
     i64 file_bytes_most; /* RLIMIT_FSIZE of the run; 0: unlimited */
+    bool signals;        /* the status of a run that a signal ended is 128 + its number; else the test fails */
+    void (*begin)(void); /* called by the run's process before the program; NULL: nothing */
 };
 
 static _Noreturn void become(const char *const *words, const struct setting_of_run *s)
@@ -93,6 +95,8 @@ static _Noreturn void become(const char *const *words, const struct setting_of_r
     struct rlimit limit = {(rlim_t)s->file_bytes_most, (rlim_t)s->file_bytes_most};
     if (s->file_bytes_most && setrlimit(RLIMIT_FSIZE, &limit) < 0)
         _exit(98);
+    if (s->begin)
+        s->begin();
     alarm(TEST_SECONDS_MOST); /* SIGALRM kills a program that hangs */
     weft_become((char **)(uintptr_t)argv);
 }
@@ -121,6 +125,8 @@ static int run_set(const char *const *words, const struct setting_of_run *s)
     assert_int_equal(waitpid(child, &status, 0), child);
     read_output(&said, "stdout");
     read_output(&complained, "stderr");
+    if (s->signals && WIFSIGNALED(status))
+        return 128 + WTERMSIG(status);
     if (!WIFEXITED(status))
         fail_msg("weft %s %s was ended by signal %d%s\n%s", words[0], words[1] ? words[1] : "", WTERMSIG(status),
                  WTERMSIG(status) == SIGALRM ? ": it did not end" : "", complained.data);

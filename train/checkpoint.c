@@ -172,14 +172,17 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Steps of all checkpoints, newest first. */
+/* Steps of all checkpoints, newest first. Returns their number; -1 and a message if the folder cannot
+ * be listed. */
 static i64 list_steps(i64 **steps, const char *directory)
 {
     char **names;
     i64 count, found = 0;
     *steps = NULL;
-    if (!file_is_directory(directory) || directory_list(&names, &count, directory))
+    if (access(directory, F_OK) < 0 && errno == ENOENT)
         return 0;
+    if (directory_list(&names, &count, directory) < 0)
+        return -1;
     *steps = memory_alloc(max_i64(count, 1) * 8);
     for (i64 i = 0; i < count; i++) {
         char *end;
@@ -205,7 +208,9 @@ static struct json *newest_valid(const char *directory, char **path)
         if (!j && i + 1 < count)
             log_warn("%s; falling back to the checkpoint before it", error_text());
     }
-    if (count && !j)
+    if (count == 0)
+        error_set("%s: no checkpoint there", directory);
+    if (count > 0 && !j)
         error_set("%s; none of %lld checkpoints is intact: restore a copy, or remove %s to start again", error_text(),
                   (long long)count, directory);
     memory_free(steps);
@@ -233,8 +238,8 @@ int checkpoint_resume(const char *directory, i64 *step, struct weights *weights,
     memory_free(steps);
     *step = -1;
     *state = NULL;
-    if (count == 0)
-        return 0;
+    if (count <= 0)
+        return (int)count;
     struct json *j = newest_valid(directory, &path);
     if (!j)
         status = -1;
@@ -252,8 +257,6 @@ int checkpoint_resume(const char *directory, i64 *step, struct weights *weights,
 int checkpoint_verify(const char *directory, char **path)
 {
     struct json *j = newest_valid(directory, path);
-    if (!j && !*path)
-        return error_set("%s: no checkpoint there", directory);
     bool whole = j != NULL;
     json_free(j);
     return whole ? 0 : -1;
@@ -262,7 +265,7 @@ int checkpoint_verify(const char *directory, char **path)
 struct json *checkpoint_oldest(const char *directory)
 {
     i64 *steps, count = list_steps(&steps, directory);
-    char *folder = count ? checkpoint_path(directory, steps[count - 1]) : NULL;
+    char *folder = count > 0 ? checkpoint_path(directory, steps[count - 1]) : NULL;
     char *path = folder ? path_join(folder, "weft/state.json") : NULL;
     struct json *j = path && file_exists(path) ? json_load(path) : NULL;
     struct json *state = j ? json_copy(json_get(j, "state")) : NULL;
@@ -285,7 +288,7 @@ static int update_latest(const char *directory, i64 step)
 int checkpoint_settle(const char *directory, i64 step, i64 keep)
 {
     i64 *steps, count = list_steps(&steps, directory);
-    int status = count ? update_latest(directory, step) : 0;
+    int status = count < 0 ? -1 : count ? update_latest(directory, step) : 0;
     for (i64 i = 0; i < count && status == 0; i++) {
         char *path = checkpoint_path(directory, steps[i]);
         if (steps[i] <= step && keep-- <= 0)

@@ -123,18 +123,16 @@ static void print_point(struct buffer *out, unsigned long point)
     buffer_append(out, bytes, count);
 }
 
-/* Length of the character reference at `at`, such as &#47; or &#x2f;, with the character in *point.
- * 0: there is none, or it names no character. */
-static i64 reference_at(unsigned long *point, const char *at)
+/* Takes a character reference, such as &#47; or &#x2f;, and appends its character. One that names
+ * no character vanishes. */
+static const char *take_reference(struct buffer *out, const char *at)
 {
-    bool hexadecimal = at[0] == '&' && at[1] == '#' && at[2] == 'x';
-    const char *digits = at + (hexadecimal ? 3 : 2);
+    bool hexadecimal = at[2] == 'x';
     char *behind;
-    if (at[0] != '&' || at[1] != '#' || !isxdigit((u8)*digits) || (!hexadecimal && !isdigit((u8)*digits)))
-        return 0;
-    *point = strtoul(digits, &behind, hexadecimal ? 16 : 10);
-    bool valid = *point > 0 && *point <= 0x10ffff && (*point < 0xd800 || *point > 0xdfff);
-    return valid && *behind == ';' ? behind + 1 - at : 0;
+    unsigned long point = strtoul(at + (hexadecimal ? 3 : 2), &behind, hexadecimal ? 16 : 10);
+    if (point > 0 && point <= 0x10ffff && (point < 0xd800 || point > 0xdfff))
+        print_point(out, point);
+    return behind + (*behind == ';');
 }
 
 static char *unescape(const char *at, const char *end)
@@ -143,16 +141,14 @@ static char *unescape(const char *at, const char *end)
     struct buffer out = {0};
     buffer_append(&out, "", 0);
     while (at < end) {
-        i64 known = 0, length;
-        unsigned long point;
+        i64 known = 0;
         while (known < 5 && strncmp(at, names[known], strlen(names[known])) != 0)
             known++;
         if (known < 5) {
             buffer_append(&out, &"&<>\"'"[known], 1);
             at += strlen(names[known]);
-        } else if ((length = reference_at(&point, at)) != 0) {
-            print_point(&out, point);
-            at += length;
+        } else if (at[0] == '&' && at[1] == '#') {
+            at = take_reference(&out, at);
         } else {
             buffer_append(&out, at++, 1);
         }

@@ -12,6 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static char folder[64];
 static struct weights weights;
+static struct buffer fitting; /* an optimizer file of these weights */
 
 static void put(const char *name, const void *bytes, i64 count)
 {
@@ -34,6 +35,13 @@ static void make(void)
     weights_open(&weights, &device, DTYPE_F32, true, NULL);
     weights_add(&weights, &spec);
     weights_allocate(&weights);
+    struct weight_list list;
+    char *path = path_join(folder, "fitting.safetensors");
+    weights_list_optimizer(&list, &weights);
+    require(safetensors_save(path, list.tensors, list.count, NULL) == 0 && file_read(&fitting, path) == 0, "%s",
+            error_text());
+    weight_list_release(&list);
+    memory_free(path);
     log_set_level(LOG_SILENT);
 }
 
@@ -108,7 +116,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         put("step-000004/weft/optimizer.safetensors", rest, count);
         put_state(state_of(rest, count));
     } else if (json_kind(j) == JSON_OBJECT) {
-        put("step-000004/weft/optimizer.safetensors", "", 0);
+        put("step-000004/weft/optimizer.safetensors", fitting.data, fitting.length);
         put_state(j);
     } else {
         json_free(j);
