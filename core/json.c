@@ -370,7 +370,7 @@ static int append_piece(const char *bytes, size_t length, void *out)
 
 static void print_string(struct buffer *out, json_t *string)
 {
-    require(json_dump_callback(string, append_piece, out, JSON_ENCODE_ANY) == 0, "a JSON string could not be written");
+    require_memory(json_dump_callback(string, append_piece, out, JSON_ENCODE_ANY) == 0, "a JSON string");
 }
 
 static void print_real(struct buffer *out, double value)

@@ -30,13 +30,12 @@ struct yaml {
 
 static int parser_error(const yaml_parser_t *parser, const char *origin)
 {
+    require_memory(parser->problem, "a YAML document"); /* all errors of a text have one */
     if (parser->error == YAML_READER_ERROR)
         return error_usage("%s: byte %zu: not valid YAML: %s", origin, parser->problem_offset, parser->problem);
-    if (parser->error == YAML_MEMORY_ERROR)
-        return error_set("%s: no memory to read it", origin);
     return error_usage("%s:%zu:%zu: not valid YAML: %s%s%s", origin, parser->problem_mark.line + 1,
-                       parser->problem_mark.column + 1, parser->problem ? parser->problem : "cannot be parsed",
-                       parser->context ? " " : "", parser->context ? parser->context : "");
+                       parser->problem_mark.column + 1, parser->problem, parser->context ? " " : "",
+                       parser->context ? parser->context : "");
 }
 
 /* Counts of tokens on which libyaml's time and memory depend more than linearly. */

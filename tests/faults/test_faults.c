@@ -44,6 +44,7 @@ static const struct faults_kind {
     {FAULT_RENAME, "rename", ENOSPC, true},    {FAULT_REMOVE, "remove", EIO, false},
     {FAULT_DIRECTORY, "mkdir", ENOSPC, false}, {FAULT_TRUNCATE, "ftruncate", EIO, false},
     {FAULT_STATUS, "stat", EIO, false},        {FAULT_MAP, "mmap", ENOMEM, false},
+    {FAULT_MEMORY, "memory", ENOMEM, false},   {FAULT_LIBRARY, "memory of libraries", ENOMEM, false},
 };
 
 static i64 calls_part, calls_parts = 1; /* shares of the work */
@@ -188,7 +189,15 @@ static void a_failing_call_leaves_nothing_half_made(void **state)
                 continue;
             }
             double begin_s = clock_s();
-            try_all(&commands[i], &kinds[k], is_nightly() ? 200 : 0, is_nightly() ? 250 : 2, whole.data);
+            bool files = kinds[k].kind < FAULT_MEMORY; /* memory is asked for tens of thousands of times */
+            try_all(&commands[i], &kinds[k],
+                    !is_nightly() ? 0
+                    : files       ? 200
+                                  : 50,
+                    !is_nightly() ? 2
+                    : files       ? 250
+                                  : 150,
+                    whole.data);
             if (is_nightly())
                 print_message("weft %s: %lld calls of %s, %.0f s\n", commands[i].words[0],
                               (long long)counted.calls[kinds[k].kind], kinds[k].name, clock_s() - begin_s);
