@@ -216,14 +216,17 @@ void ring_close(struct ring *r)
 {
     if (!r)
         return;
-    for (i64 i = 0; i < r->count; i++)
-        if (r->partitions[i].filler)
-            kill(r->partitions[i].filler, SIGTERM);
+    for (i64 i = 0; i < r->count; i++) {
+        pid_t filler = r->partitions[i].filler;
+        if (filler)
+            kill(filler, SIGTERM);
+        reset_filler(&r->partitions[i]); /* a signal before the filler's exec is lost, the end of its control is not */
+        r->partitions[i].filler = filler;
+    }
     for (i64 i = 0; i < r->count; i++) {
         if (r->partitions[i].filler)
             while (waitpid(r->partitions[i].filler, NULL, 0) < 0 && errno == EINTR)
                 ;
-        reset_filler(&r->partitions[i]);
         memory_free(r->partitions[i].directory);
     }
     memory_free(r->partitions);

@@ -203,19 +203,20 @@ int token_guests_next(struct token_guests *g, struct token_request *request, str
         list[i + 1] = (struct pollfd){.fd = g->list[i].socket, .events = POLLIN};
     if (poll(list, (nfds_t)count + 1, LOOKS_MS) < 0)
         return -1;
-    for (i64 i = count - 1; i >= 0; i--) { /* from the end, because a dropped one moves those behind it */
+    for (i64 i = 0, k = 0; k < count; k++) { /* guest i was polled as entry k + 1; dropped ones lie between */
         struct token_guest *guest = &g->list[i];
-        if (list[i + 1].revents && serve(g, i) > 0) {
+        i64 before = g->count;
+        if (list[k + 1].revents && serve(g, i) > 0) {
             int s = guest->socket;
             *request = guest->message.request;
             *from = guest->address;
-            if (check(context, request) < 0) {
-                refuse(g, i);
-                continue;
+            if (check(context, request) == 0) {
+                forget(g, i);
+                return s;
             }
-            forget(g, i);
-            return s;
+            refuse(g, i);
         }
+        i += g->count == before;
     }
     while (g->count && 1000 * (clock_s() - g->list[0].begin_s) > TOKENS_GUEST_MS) {
         if (g->list[0].done_bytes && error_set("its request was not complete after %d s", TOKENS_GUEST_MS / 1000) < 0)

@@ -483,6 +483,192 @@ static void nonsense_is_refused_and_serving_goes_on(void **state)
     memory_free(path);
 }
 
+/* ---- Strangers ---- */
+
+/* Asks for the first shard. Returns the connection on which it came. */
+static int ask_well(const struct tokens_server *server, const struct token_request *request)
+{
+    struct secret secret;
+    struct buffer index = {0};
+    char *path = in_folder("answer");
+    i64 number;
+    int socket = tokens_connect(server->address);
+    secret_load(&secret);
+    if (socket < 0 || tokens_greet(socket, &secret) < 0 || tokens_send(socket, request, sizeof *request) < 0 ||
+        tokens_answer(socket, request, path, &index, &number) != REPLY_SHARD)
+        fail_msg("%s", error_text());
+    assert_int_equal(unlink(path), 0);
+    buffer_release(&index);
+    memory_free(path);
+    return socket;
+}
+
+static int say(const struct tokens_server *server, const void *data, i64 bytes)
+{
+    int socket = tokens_connect(server->address);
+    if (socket < 0 || (bytes && tokens_send(socket, data, bytes) < 0))
+        fail_msg("%s", error_text());
+    return socket;
+}
+
+/* Waits until the other side hangs up; far longer than its limit of time. */
+static void expect_hang_up(int socket)
+{
+    struct pollfd ready = {.fd = socket, .events = POLLIN};
+    char bytes[4096];
+    ssize_t got = 1;
+    while (got > 0) {
+        assert_int_equal(poll(&ready, 1, 30 * TOKENS_GUEST_MS), 1);
+        got = recv(socket, bytes, sizeof bytes, MSG_DONTWAIT);
+    }
+    close(socket);
+}
+
+static void strangers_keep_no_reader_away(void **state)
+{
+    enum { SILENT = 300, FLOOD = 2000, FLOOD_NIGHTLY = 10000 };
+    static const char http[] = "GET / HTTP/1.1\r\nHost: here\r\n\r\n";
+    struct tokens_server server = {0};
+    const struct token_request request = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
+    u8 noise[4096];
+    int silent[SILENT];
+    (void)state;
+    unsetenv("WEFT_TOKENS");
+    start(&server, "stream", 8);
+    for (int i = 0; i < SILENT; i++)
+        silent[i] = say(&server, NULL, 0);
+    close(ask_well(&server, &request));
+    for (int i = 0; i < SILENT; i++)
+        close(silent[i]);
+    secret_draw(noise, sizeof noise);
+    expect_hang_up(say(&server, http, sizeof http - 1));
+    expect_hang_up(say(&server, noise, sizeof noise));
+    pid_t flood = fork();
+    if (flood == 0) {
+        for (i64 i = 0; i < (is_nightly() ? FLOOD_NIGHTLY : FLOOD); i++)
+            close(tokens_connect(server.address));
+        _exit(0);
+    }
+    for (int i = 0; i < 20; i++)
+        close(ask_well(&server, &request));
+    assert_int_equal(waitpid(flood, NULL, 0), flood);
+    int half = say(&server, &request, sizeof request / 2), quiet = say(&server, NULL, 0);
+    pid_t drips = fork(); /* a request, byte by byte, that would take a minute */
+    if (drips == 0) {
+        int socket = say(&server, &request, 1);
+        for (i64 at = 1; at < (i64)sizeof request; at++, usleep(800000))
+            if (send(socket, (const char *)&request + at, 1, MSG_NOSIGNAL) < 0)
+                _exit(0);
+        _exit(1);
+    }
+    close(ask_well(&server, &request));
+    expect_hang_up(half);
+    expect_hang_up(quiet);
+    expect_good_end(drips);
+    int last = ask_well(&server, &request); /* a reader may be idle for longer */
+    assert_int_equal(tokens_send(last, &request, sizeof request), 0);
+    close(last);
+    end(&server, SIGTERM);
+}
+
+/* The text with which a connection was refused, "" for another answer, NULL for none yet. */
+static const char *heard_refusal(int socket)
+{
+    static struct {
+        struct token_reply reply;
+        char text[TOKENS_MESSAGE_MOST + 1];
+    } heard;
+    ssize_t got = recv(socket, &heard, sizeof heard - 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got < (ssize_t)sizeof heard.reply)
+        return NULL;
+    *((char *)&heard + got) = 0;
+    return heard.reply.kind == REPLY_REFUSED ? heard.text : "";
+}
+
+/* One reader is served, others wait for it, and the last one to come is refused. */
+static void one_address_leaves_room_for_others(void **state)
+{
+    enum { MOST = 192 };
+    struct tokens_server server = {0};
+    const struct token_request request = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
+    int sockets[MOST + 1];
+    (void)state;
+    unsetenv("WEFT_TOKENS");
+    start(&server, "stream", 9);
+    for (int i = 0; i <= MOST; i++)
+        sockets[i] = say(&server, &request, sizeof request);
+    for (bool refused = false; !refused; usleep(1000))
+        for (int i = 0; i <= MOST && !refused; i++) {
+            const char *text = heard_refusal(sockets[i]);
+            refused = text && strstr(text, "192 of them from this address: no more are served");
+            assert_true(!text || !*text || refused);
+        }
+    for (int i = 0; i <= MOST; i++)
+        close(sockets[i]);
+    end(&server, SIGTERM);
+}
+
+static void expect_no_greeting(const struct tokens_server *server, const char *words)
+{
+    struct secret secret;
+    int socket = tokens_connect(server->address);
+    secret_load(&secret);
+    assert_int_equal(tokens_greet(socket, &secret), -1);
+    if (!strstr(error_text(), words))
+        fail_msg("\"%s\" is not in: %s", words, error_text());
+    close(socket);
+}
+
+static void readers_and_servers_prove_the_secret(void **state)
+{
+    struct tokens_server server = {0}, plain = {0};
+    const struct token_request request = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
+    struct token_greeting greeting = token_greeting();
+    struct token_challenge challenge;
+    struct secret secret;
+    u8 proof[SECRET_BYTES];
+    (void)state;
+    unsetenv("WEFT_TOKENS");
+    start(&plain, "stream", 10);
+    setenv("WEFT_SECRET", "a secret of this run", 1);
+    start(&server, "stream", 11);
+    close(ask_well(&server, &request));
+    expect_no_greeting(&plain, "it has another WEFT_SECRET than this reader, or none");
+    secret_load(&secret);
+    for (int again = 0; again < 2; again++) { /* the same proof twice: the server's nonce differs */
+        int socket = say(&server, &greeting, sizeof greeting);
+        assert_int_equal(tokens_receive(socket, &challenge, sizeof challenge, -1), 0);
+        if (!again)
+            assert_int_equal(token_challenge_check(proof, &challenge, &greeting, &secret), 0);
+        struct buffer index = {0};
+        char *path = in_folder("answer");
+        i64 number;
+        assert_true(tokens_send(socket, proof, sizeof proof) == 0 &&
+                    tokens_send(socket, &request, sizeof request) == 0);
+        int kind = tokens_answer(socket, &request, path, &index, &number);
+        assert_int_equal(kind, again ? -1 : REPLY_SHARD);
+        assert_true(again || unlink(path) == 0);
+        close(socket);
+        buffer_release(&index);
+        memory_free(path);
+    }
+    put_addresses(&server, 1); /* and the whole reader */
+    char **lines = lines_of("whole", &in_turns);
+    clear_ring();
+    struct loader *l = open_data("stream", "ring", &in_turns);
+    expect_lines(l, lines, 0, 3);
+    loader_close(l);
+    setenv("WEFT_SECRET", "another secret", 1);
+    expect_no_greeting(&server, "it has another WEFT_SECRET than this reader, or none");
+    unsetenv("WEFT_SECRET");
+    unsetenv("WEFT_TOKENS");
+    expect_refusal(&server, &request, "this server expects WEFT_SECRET of its readers");
+    close(ask_well(&plain, &request));
+    end(&server, SIGTERM);
+    end(&plain, SIGTERM);
+    string_list_free(lines, STEPS);
+}
+
 /* ---- Replies ---- */
 
 struct tokens_answer {
@@ -574,6 +760,9 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(addresses_are_read),
                                        cmocka_unit_test(an_answer_is_believed_once_all_of_it_fits),
                                        cmocka_unit_test(nonsense_is_refused_and_serving_goes_on),
+                                       cmocka_unit_test(strangers_keep_no_reader_away),
+                                       cmocka_unit_test(one_address_leaves_room_for_others),
+                                       cmocka_unit_test(readers_and_servers_prove_the_secret),
                                        cmocka_unit_test(shards_go_once_the_slowest_is_past_them),
                                        cmocka_unit_test(readers_of_a_run_have_the_rows_of_the_folder),
                                        cmocka_unit_test(runs_do_not_wait_for_each_other),
