@@ -278,7 +278,7 @@ static bool stat_or_end(struct stat *status, const char *path)
         fprintf(stderr, "\nweft: %s: it cannot be told if this is there: %s; check its disk and run again\n", path,
                 strerror(errno));
         fflush(NULL);
-        files_discard();
+        temporaries_remove();
         _exit(STATUS_FAILED);
     }
     return false;
