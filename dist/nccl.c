@@ -101,8 +101,14 @@ static void check_cuda(struct comm *comm, cudaError_t status, const char *call)
 
 static void check(struct comm *comm, ncclComm_t nccl, ncclResult_t result, const char *what)
 {
-    if (result != ncclSuccess && result != ncclInProgress)
-        comm_stop(comm, "NCCL: %s: %s (%s)", what, lib.ncclGetErrorString(result), lib.ncclGetLastError(nccl));
+    if (result == ncclSuccess || result == ncclInProgress)
+        return;
+    for (struct nccl_state *s = queued.comms; s; s = s->next) { /* a rank that exited is the better reason */
+        struct comm *host = comm_host(s->comm);
+        if (!s->next && host->transport->check_alive) /* the world */
+            host->transport->check_alive(host);
+    }
+    comm_stop(comm, "NCCL: %s: %s (%s)", what, lib.ncclGetErrorString(result), lib.ncclGetLastError(nccl));
 }
 
 static void pause_s(double seconds)
