@@ -75,13 +75,14 @@ static int check_tokens(const char *text, i64 length, const char *origin)
     yaml_token_t token;
     int status = 0;
     bool more = true;
-    require(yaml_parser_initialize(&parser), "no memory for a YAML parser");
+    require_memory(yaml_parser_initialize(&parser), "a YAML parser");
     yaml_parser_set_input_string(&parser, (const u8 *)(length ? text : ""), (size_t)length);
     while (status == 0 && more && yaml_parser_scan(&parser, &token)) {
         status = count_token(&counts, &token, origin);
         more = token.type != YAML_STREAM_END_TOKEN;
         yaml_token_delete(&token);
     }
+    require_memory(status < 0 || !more || parser.problem, "a YAML document"); /* as in parser_error */
     yaml_parser_delete(&parser);
     return status;
 }
