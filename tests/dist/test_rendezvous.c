@@ -164,6 +164,22 @@ static void strangers_that_talk_are_named(void **state)
     close(slow);
 }
 
+/* Opens connections that say nothing, each for a while, until the ranks have met. */
+static _Noreturn void flood_port(_Atomic int *made)
+{
+    int open[SILENT] = {0};
+    for (;; ++*made) {
+        int *s = &open[*made % SILENT];
+        struct sockaddr_in at = {
+            .sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_port = htons((u16)port)};
+        if (*s)
+            close(*s);
+        *s = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(*s, (struct sockaddr *)&at, sizeof at) && *made > FLOOD)
+            _exit(0);
+    }
+}
+
 static void a_flood_of_strangers_keeps_no_rank_away(void **state)
 {
     (void)state;
@@ -172,16 +188,8 @@ static void a_flood_of_strangers_keeps_no_rank_away(void **state)
     _Atomic int *made = mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(made != MAP_FAILED);
     pid_t flood = fork();
-    for (int open[SILENT] = {0}; flood == 0; ++*made) { /* each stays open for a while */
-        int *s = &open[*made % SILENT];
-        struct sockaddr_in at = {
-            .sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_port = htons((u16)port)};
-        if (*s)
-            close(*s);
-        *s = socket(AF_INET, SOCK_STREAM, 0);
-        if (connect(*s, (struct sockaddr *)&at, sizeof at) && *made > FLOOD)
-            _exit(0); /* the ranks have met */
-    }
+    if (flood == 0)
+        flood_port(made);
     while (*made < FLOOD)
         usleep(1000);
     expect_meeting(&first, ours, NULL);
