@@ -59,7 +59,7 @@ static bool clean_number(char out[NUMBER_MOST], struct text_span s)
 }
 
 /* Copies an integer as its sign and its digits without leading zeros. False: it is none. */
-static bool integer_digits(char out[NUMBER_MOST], struct text_span s)
+static bool integer_digits(char out[NUMBER_MOST + 1], struct text_span s)
 {
     char clean[NUMBER_MOST];
     if (!clean_number(clean, s))
@@ -101,7 +101,7 @@ bool nearly_equal(double x, double y)
 
 bool equal_numbers(struct text_span a, struct text_span b)
 {
-    char left[NUMBER_MOST], right[NUMBER_MOST];
+    char left[NUMBER_MOST + 1], right[NUMBER_MOST + 1]; /* a sign more than the text may have */
     double x, y;
     bool x_percent, y_percent;
     if (integer_digits(left, a) && integer_digits(right, b))
