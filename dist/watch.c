@@ -26,6 +26,8 @@
 enum { ADDRESSES_MOST = 8, CALL_BYTES = 48, UNHEARD_S = 30, GREETINGS = 20, GREETING_MS = 100 };
 static const char magic[8] = "weftbeat";
 
+/* STAYS; closes its world; ends the run, because a rank is silent */
+enum watch_leave { WATCH_STAYS, WATCH_CLOSES, WATCH_ENDS };
 struct watch_place { /* what rank 0 tells the others */
     struct secret secret;
     i64 count;
@@ -34,7 +36,7 @@ struct watch_place { /* what rank 0 tells the others */
 struct watch_beat { /* the datagram */
     char magic[8];
     i64 rank, number; /* number: ascending, so that a copy is not taken for a new one */
-    i64 leaves;       /* 1: the last one */
+    i64 leaves;       /* enum watch_leave */
     char call[CALL_BYTES];
     u8 proof[SECRET_BYTES];
 };
@@ -148,10 +150,12 @@ static bool bind_to(const struct watch *w, const struct sockaddr_in6 *at)
     return length && bind(w->socket, (struct sockaddr *)&address, length) == 0;
 }
 
-/* Binds to the one address of rank 0, if it has one, and to all otherwise; writes the port. */
+/* Binds to the one address of rank 0, if it has one, and to all otherwise; writes the port. Over TCP
+ * that is MASTER_PORT, unless it is taken. */
 static bool open_socket(struct watch *w)
 {
     const struct sockaddr_in6 any = {.sin6_family = AF_INET6};
+    struct sockaddr_in6 first = w->place.at[0];
     struct sockaddr_storage own;
     socklen_t length = sizeof own;
     struct sockaddr_in6 six;
@@ -162,8 +166,9 @@ static bool open_socket(struct watch *w)
         w->socket = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     else
         setsockopt(w->socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    if (w->socket < 0 || (!(w->rank == 0 && w->place.count == 1 && bind_to(w, &w->place.at[0])) && !bind_to(w, &any)) ||
-        getsockname(w->socket, (struct sockaddr *)&own, &length))
+    first.sin6_port = 0;
+    bool is_bound = w->rank == 0 && w->place.count == 1 && (bind_to(w, &w->place.at[0]) || bind_to(w, &first));
+    if (w->socket < 0 || (!is_bound && !bind_to(w, &any)) || getsockname(w->socket, (struct sockaddr *)&own, &length))
         return false;
     as_six(&six, (struct sockaddr *)&own);
     for (i64 i = 0; i < w->place.count && w->rank == 0; i++)
@@ -178,9 +183,9 @@ static void prove(u8 proof[SECRET_BYTES], const struct watch *w, const struct wa
     secret_proof(proof, &w->place.secret, "beat", beat, offsetof(struct watch_beat, proof));
 }
 
-static void send_beat(struct watch *w, const struct sockaddr_in6 *to)
+static void send_beat(struct watch *w, const struct sockaddr_in6 *to, enum watch_leave leaves)
 {
-    struct watch_beat beat = {.rank = w->rank, .number = ++w->number, .leaves = w->closing};
+    struct watch_beat beat = {.rank = w->rank, .number = ++w->number, .leaves = leaves};
     struct sockaddr_storage address;
     socklen_t length = for_socket(&address, w, to);
     memcpy(beat.magic, magic, sizeof magic);
@@ -190,16 +195,17 @@ static void send_beat(struct watch *w, const struct sockaddr_in6 *to)
         (void)!sendto(w->socket, &beat, sizeof beat, MSG_DONTWAIT, (struct sockaddr *)&address, length);
 }
 
-/* Ranks after 0 address rank 0 where it answered, before that everywhere. */
-static void send_beats(struct watch *w)
+/* Ranks after 0 address rank 0 where it answered, before that everywhere. Rank 0 sends without
+ * being asked when it leaves. */
+static void send_beats(struct watch *w, enum watch_leave leaves)
 {
     for (i64 i = 0; i < w->place.count && w->rank > 0 && !w->peers[0].heard; i++)
-        send_beat(w, &w->place.at[i]);
+        send_beat(w, &w->place.at[i], leaves);
     if (w->rank > 0 && w->peers[0].heard)
-        send_beat(w, &w->peers[0].at);
-    for (i64 r = 1; r < w->size && w->rank == 0 && w->closing; r++)
+        send_beat(w, &w->peers[0].at, leaves);
+    for (i64 r = 1; r < w->size && w->rank == 0 && leaves != WATCH_STAYS; r++)
         if (w->peers[r].heard && !w->peers[r].left)
-            send_beat(w, &w->peers[r].at);
+            send_beat(w, &w->peers[r].at, leaves);
 }
 
 /* Reads what has arrived, a bounded number of datagrams. Those without a proof are dropped. */
@@ -222,20 +228,24 @@ static void read_beats(struct watch *w)
         if (!secret_equal(proof, beat.proof, SECRET_BYTES) || (peer->heard && beat.number <= peer->number) ||
             !as_six(&peer->at, (struct sockaddr *)&from))
             continue;
+        if (beat.leaves == WATCH_ENDS)
+            _exit(1);                    /* rank 0 says why */
+        if (w->rank > 0 && !peer->heard) /* nobody else can fill the queue from now on */
+            (void)!connect(w->socket, (struct sockaddr *)&from, length);
         peer->heard = true;
-        peer->left = beat.leaves != 0;
+        peer->left = beat.leaves == WATCH_CLOSES;
         peer->number = beat.number;
         peer->silent_s = 0;
         memcpy(peer->call, beat.call, CALL_BYTES);
         peer->call[CALL_BYTES - 1] = 0;
         if (w->rank == 0)
-            send_beat(w, &peer->at);
+            send_beat(w, &peer->at, WATCH_STAYS);
     }
 }
 
 /* ---- The watch ---- */
 
-static _Noreturn void stop_for_silent(const struct watch *w, i64 rank)
+static _Noreturn void stop_for_silent(struct watch *w, i64 rank)
 {
     const struct watch_peer *peer = &w->peers[rank];
     char own[CALL_BYTES];
@@ -244,7 +254,9 @@ static _Noreturn void stop_for_silent(const struct watch *w, i64 rank)
             "rank %lld of %lld (world): rank %lld has not responded for %.0f s (WEFT_WAIT_S): it is stopped, or its "
             "machine is gone; it was last in %s; this rank is in %s\n",
             (long long)w->rank, (long long)w->size, (long long)rank, peer->silent_s, peer->call, own);
-    _exit(1); /* the launcher ends the others, and the silent one */
+    if (w->rank == 0)
+        send_beats(w, WATCH_ENDS);
+    _exit(1); /* the launcher ends the silent one */
 }
 
 static void warn_of_unheard(const struct watch *w)
@@ -277,7 +289,7 @@ static void *watch_ranks(void *context)
 {
     struct watch *w = context;
     double ticked_s = clock_s(), unheard_s = 0;
-    send_beats(w);
+    send_beats(w, WATCH_STAYS);
     while (!w->closing) {
         struct pollfd ready[] = {{.fd = w->socket, .events = POLLIN}, {.fd = w->wake, .events = POLLIN}};
         double left_s = ticked_s + w->period_s - clock_s();
@@ -288,7 +300,7 @@ static void *watch_ranks(void *context)
         if (passed_s < w->period_s)
             continue;
         ticked_s += passed_s;
-        send_beats(w);
+        send_beats(w, WATCH_STAYS);
         passed_s = passed_s < 2 * w->period_s ? passed_s : 2 * w->period_s; /* more: this process was stopped */
         judge(w, passed_s);
         bool before = unheard_s < UNHEARD_S;
@@ -296,7 +308,7 @@ static void *watch_ranks(void *context)
         if (w->rank == 0 && before && unheard_s >= UNHEARD_S)
             warn_of_unheard(w);
     }
-    send_beats(w);
+    send_beats(w, WATCH_CLOSES);
     return NULL;
 }
 
@@ -328,7 +340,7 @@ struct watch *watch_open(struct comm *world, const struct launch_info *launch)
     w->peers = memory_alloc(w->size * (i64)sizeof *w->peers);
     for (int i = 0; i < GREETINGS && w->rank > 0 && !w->peers[0].heard; i++) { /* so that rank 0 knows this one */
         struct pollfd ready = {.fd = w->socket, .events = POLLIN};
-        send_beats(w);
+        send_beats(w, WATCH_STAYS);
         poll(&ready, 1, GREETING_MS);
         read_beats(w);
     }
