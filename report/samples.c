@@ -85,6 +85,13 @@ static void put_pairs(struct page *p, const struct json *file, int kind)
             ? ". By length: a flat spectrum as long as the number of letters suggests. At equal length, outputs are "
               "stretched to the original and compared only with originals of like length"
             : "");
+    for (int i = 0; i < PARTS; i++) {
+        const struct json *set = set_of(file, i, kind, "");
+        double common = number_at(set, "trained_on");
+        if (isfinite(common) && common > 0)
+            put_note(p, "%.0f of the %.0f files of %s are training files too, so their figures flatter.", common,
+                     number_at(set, "captions"), parts[i].key);
+    }
 }
 
 static void put_titled_medium(struct page *p, const struct run_stage *s, const char *title, const char *file,
