@@ -15,8 +15,8 @@
  * else, delays no rank and ends none: it is dropped when the ranks have come, or when too many wait.
  * Rank 0 listens at MASTER_ADDR, and the others where they reached it. */
 #define _GNU_SOURCE /* accept4 */
-#include "core/secret.h"
 #include "dist/dist.h"
+#include "dist/greeting.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -37,29 +37,10 @@ enum {
     ANSWER_MS = 20000,
     COMPLAINTS = 8
 };
-static const char magic[8] = "weft-2";
-
-struct rendezvous_hello {
-    char magic[8];
-    i64 rank, size, port; /* port: listening port of the sender */
-    u8 nonce[SECRET_BYTES];
-};
-struct rendezvous_challenge {
-    char magic[8];
-    u8 nonce[SECRET_BYTES], proof[SECRET_BYTES];
-};
-struct rendezvous_proven { /* what the proofs are of */
-    struct rendezvous_hello hello;
-    u8 nonce[SECRET_BYTES]; /* of the challenge */
-};
-enum rendezvous_verdict { VERDICT_COME, VERDICT_SECRET, VERDICT_SIZE, VERDICT_RANGE, VERDICT_TWICE };
 struct rendezvous_guest { /* a connection that has not shown that it is a rank */
     int socket;
     struct sockaddr_storage address;
-    i64 done_bytes; /* of the hello, then of the proof */
-    bool greeted;   /* the hello has been read and the challenge sent */
-    struct rendezvous_proven proven;
-    u8 proof[SECRET_BYTES];
+    struct greeting greeting;
 };
 struct rank_address { /* listening address of a rank */
     struct sockaddr_storage address;
@@ -325,29 +306,17 @@ static int refusal(const struct rendezvous_state *m, i64 verdict)
 static int greet(const struct rendezvous_state *m, int socket, int most_ms)
 {
     struct sockaddr_storage at = own_address(m->listeners[0]);
-    struct rendezvous_proven proven = {
-        .hello = {.rank = m->launch->rank, .size = m->launch->size, .port = port_of(&at)}};
+    struct rendezvous_proven proven = {greeting_hello(m->launch->rank, m->launch->size, port_of(&at))};
     struct rendezvous_challenge challenge;
     u8 proof[SECRET_BYTES];
     i64 verdict;
-    memcpy(proven.hello.magic, magic, sizeof magic);
-    secret_draw(proven.hello.nonce, SECRET_BYTES);
     if (!write_all(m, socket, &proven.hello, sizeof proven.hello) ||
         !read_all(m, socket, &challenge, sizeof challenge, most_ms)) {
         error_set("what listens there does not answer");
         return UNANSWERED;
     }
-    if (memcmp(challenge.magic, magic, sizeof magic) != 0) {
-        error_set("what listens there is no rank of this version of the program");
+    if (greeting_prove(proof, &proven, &challenge, &m->secret) < 0)
         return UNANSWERED;
-    }
-    memcpy(proven.nonce, challenge.nonce, SECRET_BYTES);
-    secret_proof(proof, &m->secret, "accepting rank", &proven, sizeof proven);
-    if (!secret_equal(proof, challenge.proof, SECRET_BYTES)) {
-        error_set("what listens there has another WEFT_SECRET than this rank, or only one of both has any");
-        return UNANSWERED;
-    }
-    secret_proof(proof, &m->secret, "connecting rank", &proven, sizeof proven);
     if (!write_all(m, socket, proof, sizeof proof) || !read_all(m, socket, &verdict, sizeof verdict, most_ms)) {
         error_set("what listens there hung up");
         return UNANSWERED;
@@ -413,18 +382,6 @@ static void accept_guests(struct rendezvous_state *m, int listener)
     }
 }
 
-static void challenge_guest(const struct rendezvous_state *m, struct rendezvous_guest *g)
-{
-    struct rendezvous_challenge challenge;
-    memcpy(challenge.magic, magic, sizeof magic);
-    secret_draw(challenge.nonce, SECRET_BYTES);
-    memcpy(g->proven.nonce, challenge.nonce, SECRET_BYTES);
-    secret_proof(challenge.proof, &m->secret, "accepting rank", &g->proven, sizeof g->proven);
-    (void)!send(g->socket, &challenge, sizeof challenge, MSG_NOSIGNAL); /* fits into an empty queue */
-    g->greeted = true;
-    g->done_bytes = 0;
-}
-
 static bool has_hung_up(int socket)
 {
     char next;
@@ -432,26 +389,9 @@ static bool has_hung_up(int socket)
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* Judges a guest that has sent its proof; lowest: the first rank that connects to this one. */
-static enum rendezvous_verdict judge_guest(struct rendezvous_state *m, const struct rendezvous_guest *g, i64 lowest)
-{
-    const struct rendezvous_hello *hello = &g->proven.hello;
-    u8 proof[SECRET_BYTES];
-    secret_proof(proof, &m->secret, "connecting rank", &g->proven, sizeof g->proven);
-    if (!secret_equal(proof, g->proof, SECRET_BYTES))
-        return VERDICT_SECRET;
-    if (hello->size != m->launch->size)
-        return VERDICT_SIZE;
-    if (hello->rank < lowest || hello->rank >= m->launch->size || hello->port < 1 || hello->port > 65535)
-        return VERDICT_RANGE;
-    if (m->sockets[hello->rank] >= 0 && !has_hung_up(m->sockets[hello->rank]))
-        return VERDICT_TWICE;
-    return VERDICT_COME;
-}
-
 static void admit(struct rendezvous_state *m, const struct rendezvous_guest *g)
 {
-    i64 rank = g->proven.hello.rank;
+    i64 rank = g->greeting.proven.hello.rank;
     struct rank_address *entry = &m->addresses[rank];
     if (m->sockets[rank] >= 0) /* it hung up and has come again */
         close(m->sockets[rank]);
@@ -459,14 +399,18 @@ static void admit(struct rendezvous_state *m, const struct rendezvous_guest *g)
     if (m->launch->rank > 0)
         return;
     *entry = (struct rank_address){.address = g->address, .on_first_host = is_loopback(&g->address)};
-    set_port(&entry->address, g->proven.hello.port);
+    set_port(&entry->address, g->greeting.proven.hello.port);
 }
 
+/* Sends a guest that has proven itself the verdict; lowest: the first rank that connects to this one. */
 static void settle_guest(struct rendezvous_state *m, i64 i, i64 lowest)
 {
     struct rendezvous_guest *g = &m->guests[i];
-    i64 verdict = judge_guest(m, g, lowest);
+    i64 verdict = greeting_judge(&g->greeting, &m->secret, lowest, m->launch->size),
+        rank = g->greeting.proven.hello.rank;
     char text[160];
+    if (verdict == VERDICT_COME && m->sockets[rank] >= 0 && !has_hung_up(m->sockets[rank]))
+        verdict = VERDICT_TWICE;
     (void)!send(g->socket, &verdict, sizeof verdict, MSG_NOSIGNAL);
     if (verdict == VERDICT_COME) {
         admit(m, g);
@@ -474,41 +418,42 @@ static void settle_guest(struct rendezvous_state *m, i64 i, i64 lowest)
     } else if (verdict == VERDICT_SECRET) {
         complain(m, g, "it does not know WEFT_SECRET");
     } else {
-        snprintf(text, sizeof text, "it came as rank %lld of %lld, this is rank %lld of %lld%s",
-                 (long long)g->proven.hello.rank, (long long)g->proven.hello.size, (long long)m->launch->rank,
-                 (long long)m->launch->size, verdict == VERDICT_TWICE ? " and that rank is there already" : "");
+        snprintf(text, sizeof text, "it came as rank %lld of %lld, this is rank %lld of %lld%s", (long long)rank,
+                 (long long)g->greeting.proven.hello.size, (long long)m->launch->rank, (long long)m->launch->size,
+                 verdict == VERDICT_TWICE ? " and that rank is there already" : "");
         complain(m, g, text);
     }
     drop_guest(m, i);
 }
 
-/* Reads what a guest has sent, up to the end of the message it owes. False if it was dropped. */
-static bool serve_guest(struct rendezvous_state *m, i64 i, i64 lowest)
+/* Reads what a guest has sent, up to the end of the message it owes. */
+static void serve_guest(struct rendezvous_state *m, i64 i, i64 lowest)
 {
     struct rendezvous_guest *g = &m->guests[i];
-    char *message = g->greeted ? (char *)g->proof : (char *)&g->proven.hello;
-    i64 bytes = g->greeted ? (i64)sizeof g->proof : (i64)sizeof g->proven.hello;
-    ssize_t got = recv(g->socket, message + g->done_bytes, (size_t)(bytes - g->done_bytes), MSG_DONTWAIT);
+    struct rendezvous_challenge challenge;
+    i64 bytes;
+    void *to = greeting_space(&g->greeting, &bytes);
+    ssize_t got = recv(g->socket, to, (size_t)bytes, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return true;
-    if (got > 0)
-        g->done_bytes += got;
-    if (!g->greeted && memcmp(message, magic, (size_t)min_i64(g->done_bytes, sizeof magic)) != 0) {
-        complain(m, g, "it sends no greeting of a rank");
-        got = 0;
-    }
+        return;
     if (got <= 0) {
         drop_guest(m, i);
-        return false;
+        return;
     }
-    if (g->done_bytes < bytes)
-        return true;
-    if (!g->greeted) {
-        challenge_guest(m, g);
-        return true;
+    switch (greeting_advance(&challenge, &g->greeting, got, &m->secret)) {
+    case GREETING_OWES:
+        break;
+    case GREETING_CHALLENGE:
+        (void)!send(g->socket, &challenge, sizeof challenge, MSG_NOSIGNAL); /* fits into an empty queue */
+        break;
+    case GREETING_PROVEN:
+        settle_guest(m, i, lowest);
+        break;
+    case GREETING_STRANGE:
+        complain(m, g, "it sends no greeting of a rank");
+        drop_guest(m, i);
+        break;
     }
-    settle_guest(m, i, lowest);
-    return false;
 }
 
 static i64 count_missing(const struct rendezvous_state *m, i64 lowest)
