@@ -78,6 +78,7 @@ static void check(const struct tcp_receive *posted[], i64 count, const struct bu
     bool fault = false;
     for (i64 i = 0; i < frame_count; i++)
         fault |= !is_frame(&frames[i].header);
+    require(refused || !fault, "what is no frame is taken");
     for (i64 n = 0; n < count; n++) {
         const struct fuzz_frame *f = frame_of(posted, n);
         i64 bytes = posted[n]->expected.bytes;
