@@ -17,11 +17,11 @@
 #define _GNU_SOURCE /* accept4 */
 #include "dist/dist.h"
 #include "dist/greeting.h"
+#include "dist/sockets.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,6 +37,7 @@ enum {
     ANSWER_MS = 20000,
     COMPLAINTS = 8
 };
+enum { KEEP_IDLE_S = 15, KEEP_INTERVAL_S = 5, KEEP_COUNT = 4 }; /* a dead machine is noticed after 35 s */
 struct rendezvous_guest { /* a connection that has not shown that it is a rank */
     int socket;
     struct sockaddr_storage address;
@@ -60,19 +61,6 @@ static int left_ms(const struct rendezvous_state *m)
 {
     double left_s = m->end_s - clock_s();
     return left_s > 0 ? (int)min_i64((i64)(left_s * 1e3) + 1, INT32_MAX) : 0;
-}
-
-static void set_options(int socket)
-{
-    const struct {
-        int level, name, value;
-    } options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},
-                   {SOL_SOCKET, SO_KEEPALIVE, 1},
-                   {IPPROTO_TCP, TCP_KEEPIDLE, 15},
-                   {IPPROTO_TCP, TCP_KEEPINTVL, 5},
-                   {IPPROTO_TCP, TCP_KEEPCNT, 4}}; /* a dead machine is noticed after 35 s */
-    for (i64 i = 0; i < COUNT_OF(options); i++)
-        setsockopt(socket, options[i].level, options[i].name, &options[i].value, sizeof options[i].value);
 }
 
 /* Reads (event POLLIN) or writes all bytes within most_ms and before the deadline. */
@@ -123,17 +111,6 @@ static void set_port(struct sockaddr_storage *address, i64 port)
         ((struct sockaddr_in6 *)address)->sin6_port = htons((u16)port);
     else
         ((struct sockaddr_in *)address)->sin_port = htons((u16)port);
-}
-
-/* The address without its port. */
-static bool is_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
-{
-    if (a->ss_family != b->ss_family)
-        return false;
-    return a->ss_family == AF_INET6
-               ? memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr,
-                        sizeof(struct in6_addr)) == 0
-               : ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
 }
 
 static bool is_loopback(const struct sockaddr_storage *address)
@@ -254,7 +231,7 @@ static bool is_itself(int socket)
 {
     struct sockaddr_storage own = own_address(socket), other = {0};
     socklen_t length = sizeof other;
-    return getpeername(socket, (struct sockaddr *)&other, &length) == 0 && is_same_host(&own, &other) &&
+    return getpeername(socket, (struct sockaddr *)&other, &length) == 0 && socket_same_host(&own, &other) &&
            port_of(&own) == port_of(&other);
 }
 
@@ -276,7 +253,7 @@ static int connect_once(const struct rendezvous_state *m, const struct sockaddr_
     if (number == 0 && is_itself(s))
         number = ECONNREFUSED;
     if (number == 0) {
-        set_options(s);
+        socket_set_options(s, KEEP_IDLE_S, KEEP_INTERVAL_S, KEEP_COUNT);
         return s;
     }
     close(s);
@@ -346,21 +323,10 @@ static void drop_guest(struct rendezvous_state *m, i64 i)
     memmove(&m->guests[i], &m->guests[i + 1], (size_t)(m->guest_count - i) * sizeof *m->guests);
 }
 
-/* Makes room: the oldest guest of the address that has the most goes. */
 static void drop_oldest(struct rendezvous_state *m)
 {
-    i64 most = 0, victim = 0;
-    for (i64 i = 0; i < m->guest_count; i++) {
-        i64 count = 0;
-        for (i64 k = i; k < m->guest_count; k++)
-            count += is_same_host(&m->guests[k].address, &m->guests[i].address);
-        if (count > most) {
-            most = count;
-            victim = i;
-        }
-    }
     if (m->guest_count)
-        drop_guest(m, victim);
+        drop_guest(m, socket_guest_to_drop(&m->guests[0].address, sizeof *m->guests, m->guest_count));
 }
 
 static void accept_guests(struct rendezvous_state *m, int listener)
@@ -377,7 +343,7 @@ static void accept_guests(struct rendezvous_state *m, int listener)
             return;
         if (m->guest_count == GUESTS_MOST)
             drop_oldest(m);
-        set_options(g.socket);
+        socket_set_options(g.socket, KEEP_IDLE_S, KEEP_INTERVAL_S, KEEP_COUNT);
         m->guests[m->guest_count++] = g;
     }
 }
@@ -509,7 +475,7 @@ static void warn_without_secret(const struct rendezvous_state *m)
     bool apart = false;
     for (i64 r = 1; r < m->launch->size && !m->secret.given; r++) {
         struct sockaddr_storage own = own_address(m->sockets[r]);
-        apart |= !is_same_host(&own, &m->addresses[r].address);
+        apart |= !socket_same_host(&own, &m->addresses[r].address);
     }
     if (apart)
         log_warn(
