@@ -37,8 +37,10 @@ enum {
     ANSWER_MS = 20000,
     COMPLAINTS = 8
 };
-enum { KEEP_IDLE_S = 15, KEEP_INTERVAL_S = 5, KEEP_COUNT = 4 }; /* a dead machine is noticed after 35 s */
-struct rendezvous_guest {                                       /* a connection that has not shown that it is a rank */
+/* A dead machine is noticed after 35 s. */
+enum { KEEP_IDLE_S = 15, KEEP_INTERVAL_S = 5, KEEP_COUNT = 4 };
+
+struct rendezvous_guest { /* a connection that has not shown that it is a rank */
     int socket;
     struct sockaddr_storage address;
     struct greeting greeting;
