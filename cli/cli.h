@@ -16,12 +16,21 @@
 #include "elastic/elastic.h"
 #include "train/train.h"
 
+/* Values of options that may be repeated. Options that share a list keep the order of the arguments. */
+enum { OPTION_USES_MOST = 64 };
+struct option_uses {
+    struct option_use {
+        const char *name, *value;
+    } uses[OPTION_USES_MOST];
+    int count;
+};
 struct option {
     const char *name;     /* without dashes; "o" is written -o */
-    const char *argument; /* name of its value in the help; NULL: a flag */
-    const char **value;   /* set to the value if given */
-    bool *flag;
+    const char *argument; /* name of its value in the help; NULL: a flag; in brackets: the value may be left out */
+    const char **value;   /* set to the value if given; given twice, it is refused */
+    bool *flag;           /* set if given without a value */
     const char *help;
+    struct option_uses *uses; /* in place of `value`: the option may be repeated, which the help then says */
 };
 struct arguments {
     const char *const *positional; /* moved to the front of argv */
@@ -40,6 +49,8 @@ extern const struct command commands[]; /* ends with a NULL name */
  * after printing the help (--help); -1 and a message on wrong usage. */
 int options_parse(struct arguments *arguments, int argc, char **argv, const struct option *options, int least,
                   int most);
+const char *option_dashes(const struct option *option);  /* - or -- */
+const char *option_repeats(const struct option *option); /* what its help says if it may be repeated */
 /* Calls `see` with the option table of a command. The command
  * must parse its options before it does anything else. */
 void command_options(const struct command *command, void (*see)(void *context, const struct option *options),

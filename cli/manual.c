@@ -27,16 +27,11 @@ static void put_choices(struct buffer *out, const char *argument)
         buffer_append(out, *at == '|' ? " " : at, 1);
 }
 
-static const char *dashes(const struct option *o)
-{
-    return strlen(o->name) == 1 ? "-" : "--";
-}
-
 static void put_option_words(void *context, const struct option *options)
 {
     struct buffer *out = context;
     for (const struct option *o = options; o->name; o++)
-        buffer_printf(out, " %s%s", dashes(o), o->name);
+        buffer_printf(out, " %s%s", option_dashes(o), o->name);
 }
 
 static void put_bash_choices(void *context, const struct option *options)
@@ -44,7 +39,7 @@ static void put_bash_choices(void *context, const struct option *options)
     struct buffer *out = context;
     for (const struct option *o = options; o->name; o++)
         if (has_choices(o)) {
-            buffer_printf(out, "        %s%s) words=\"", dashes(o), o->name);
+            buffer_printf(out, "        %s%s) words=\"", option_dashes(o), o->name);
             put_choices(out, o->argument);
             buffer_printf(out, "\" ;;\n");
         }
@@ -103,8 +98,9 @@ static void put_zsh_options(void *context, const struct option *options)
 {
     struct buffer *out = context;
     for (const struct option *o = options; o->name; o++) {
-        buffer_printf(out, " \\\n            '%s%s[", dashes(o), o->name);
+        buffer_printf(out, " \\\n            '%s%s%s[", o->uses ? "*" : "", option_dashes(o), o->name);
         put_zsh_text(out, o->help);
+        put_zsh_text(out, option_repeats(o));
         buffer_printf(out, "]");
         if (has_choices(o)) {
             buffer_printf(out, ":value:(");
@@ -148,6 +144,7 @@ static void put_fish_options(void *context, const struct option *options)
         buffer_printf(f->out, "complete -c weft -n '__fish_seen_subcommand_from %s' %s %s%s -d '", f->command,
                       strlen(o->name) == 1 ? "-s" : "-l", o->name, o->argument ? " -r" : "");
         put_quoted(f->out, o->help);
+        put_quoted(f->out, option_repeats(o));
         buffer_printf(f->out, "'");
         if (has_choices(o)) {
             buffer_printf(f->out, " -f -a '");
@@ -220,7 +217,8 @@ static void put_man_options(void *context, const struct option *options)
     for (const struct option *o = options; o->name; o++) {
         buffer_printf(out, ".TP\n\\fB%s%s\\fR ", strlen(o->name) == 1 ? "\\-" : "\\-\\-", o->name);
         put_roff_line(out, o->argument ? o->argument : "");
-        put_roff_line(out, o->help);
+        put_roff(out, o->help);
+        put_roff_line(out, option_repeats(o));
     }
 }
 

@@ -55,6 +55,11 @@ static int check_head_words(const struct recipe_word *words, int count)
             strcmp(words[i].key, "precision") != 0)
             return error_usage("%s=%s: expected run=, seed=, precision= or STAGE.key=value", words[i].key,
                                words[i].value);
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < i; k++)
+            if (!words[i].stage && !words[k].stage && strcmp(words[i].key, words[k].key) == 0)
+                return error_usage("command line: %s is there twice, %s and %s: expected once", words[i].key,
+                                   words[k].value, words[i].value);
     return 0;
 }
 
