@@ -9,7 +9,8 @@
  * name. Recipes: recipe.c reads and resolves them, stages.c is the table of kinds, run.c runs
  * them, chooses the precision, skips what is done and refuses changed settings; inputs.c hashes
  * inputs. plan.c and plan_media.c are `weft plan`; inspect.c chooses among inspect_*.c by what a
- * path holds; model.c loads a model for a command; manual.c makes the man page; output.c makes a
+ * path holds; model.c loads a model for a command; manual.c makes the man page and completions, environment.c lists the
+ * environment variables; output.c makes a
  * folder appear at once. */
 #ifndef WEFT_CLI_H
 #define WEFT_CLI_H
@@ -77,6 +78,13 @@ int option_weights(const char *text, int *status); /* bits per weight; 0: as sto
         "topk", "K", &(o).topk, NULL, "sub-model: experts per token (top-k)"                                           \
     }
 
+/* A variable that is read from the environment; several names with one meaning are separated by commas.
+ * A row without help is the title of the rows after it. */
+extern const struct environment_variable {
+    const char *names, *value, *help;
+} environment_variables[]; /* ends with NULL names */
+void environment_print(void);
+
 struct json;
 /* Print to stdout. output_text: names and texts are escaped (text_escape), line feeds and tabs stay;
  * output_json: one line of JSON, escaped likewise. output_result: bytes that the command was asked for,
@@ -122,6 +130,8 @@ int command_serve_tokens(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_doctor(int argc, char **argv);
+int command_version(int argc, char **argv);
+int command_help(int argc, char **argv);
 int command_completion(int argc, char **argv);
 int command_man(int argc, char **argv);
 #endif

@@ -87,6 +87,10 @@ static int read_head(struct recipe *r, const struct yaml_node *root, const struc
                             strcmp(precision.text, "fp8") && strcmp(precision.text, "f32")))
         return error_usage("%s: precision: expected auto, bf16, fp8 or f32, found %s", precision.where,
                            precision.text ? precision.text : "a list or mapping");
+    r->overrides = json_object();
+    for (int i = 0; i < count; i++)
+        if (!words[i].stage && strcmp(words[i].key, "run") != 0)
+            json_set(r->overrides, words[i].key, json_of_null());
     r->run = string_copy(run.text);
     r->precision = string_copy(precision.text);
     return 0;
@@ -135,6 +139,9 @@ static int read_stage(struct recipe_stage *s, const struct yaml_node *mapping, c
     for (int i = 0; i < count; i++)
         if (words[i].stage && strcmp(words[i].stage, s->name) == 0)
             overrides[n++] = (struct setting_override){words[i].key, words[i].value};
+    s->overrides = json_object();
+    for (i64 i = 0; i < n; i++) /* the values follow, as queries of URLs are hidden first */
+        json_set(s->overrides, overrides[i].key, json_of_null());
     s->settings = memory_alloc((i64)s->kind->settings_bytes);
     if (settings_read(s->settings, s->kind->table, mapping, kind_key, overrides, n))
         return -1;
@@ -325,11 +332,88 @@ void recipe_close(struct recipe *r)
         memory_free(s->settings);
         json_free(s->resolved);
         json_free(s->inputs);
+        json_free(s->overrides);
     }
+    json_free(r->overrides);
     memory_free(r->stages);
     memory_free(r->run);
     yaml_free(r->document);
     *r = (struct recipe){0};
+}
+
+/* ---- Stages of some kinds ---- */
+
+bool stage_kind_is_in(const struct stage_kind *kind, const char *names)
+{
+    size_t length = strlen(kind->name);
+    for (const char *at = names; *at; at += *at == ',') {
+        if (strcspn(at, ",") == length && strncmp(at, kind->name, length) == 0)
+            return true;
+        at += strcspn(at, ",");
+    }
+    return false;
+}
+
+int stage_kinds_check(const char *names)
+{
+    struct buffer known = {0};
+    for (const char *at = names;; at++) {
+        size_t length = strcspn(at, ",");
+        const struct stage_kind *k = stage_kinds;
+        while (k->name && (strlen(k->name) != length || strncmp(at, k->name, length) != 0))
+            k++;
+        if (!k->name) {
+            for (k = stage_kinds; k->name; k++)
+                buffer_printf(&known, "%s%s", known.length ? ", " : "", k->name);
+            error_usage("--kinds %s: there is no stage kind \"%.*s\"; the kinds: %s", names, (int)length, at,
+                        known.data);
+            buffer_release(&known);
+            return -1;
+        }
+        at += length;
+        if (!*at)
+            return 0;
+    }
+}
+
+static int need_stage(struct recipe *r, struct recipe_stage *s, const struct setting *row, char **line)
+{
+    (void)row;
+    struct recipe_stage *from = is_path(*line) ? NULL : find_stage(r, *line, strcspn(*line, "/"));
+    char *done = from ? string_format("%s/%s/done.json", r->run, from->name) : NULL;
+    if (from && from != s && !from->selected && !file_exists(done))
+        from->needed = true;
+    memory_free(done);
+    return 0;
+}
+
+int recipe_select_kinds(struct recipe *r, const char *kinds)
+{
+    struct buffer needed = {0}, have = {0};
+    bool any = false;
+    int status = stage_kinds_check(kinds);
+    for (i64 i = 0; i < r->count && status == 0; i++) {
+        struct recipe_stage *s = &r->stages[i];
+        if (s->selected)
+            buffer_printf(&have, "%s%s (%s)", have.length ? ", " : "", s->name, s->kind->name);
+        s->selected &= stage_kind_is_in(s->kind, kinds);
+        any |= s->selected;
+    }
+    if (status == 0 && !any)
+        status = error_usage("%s: no stage of kind %s is chosen; the stages: %s", r->path, kinds,
+                             have.data ? have.data : "");
+    for (i64 i = 0; i < r->count && status == 0; i++)
+        for (const struct setting *row = r->stages[i].kind->table; r->stages[i].selected && row->key; row++)
+            each_reference(r, &r->stages[i], row, need_stage);
+    for (i64 i = 0; i < r->count; i++)
+        if (r->stages[i].needed)
+            buffer_printf(&needed, "%s%s", needed.length ? ", " : "", r->stages[i].name);
+    if (status == 0 && needed.length)
+        status = error_set("%s: stages of kind %s read stages that are not done: %s. Run those first", r->path, kinds,
+                           needed.data);
+    buffer_release(&needed);
+    buffer_release(&have);
+    return status;
 }
 
 /* Returns 0, -1 and a message, or STAGE_LACKS if the stage was skipped. Its data do not enter the
