@@ -333,6 +333,7 @@ void recipe_close(struct recipe *r)
         json_free(s->resolved);
         json_free(s->inputs);
         json_free(s->overrides);
+        memory_free(s->skips);
     }
     json_free(r->overrides);
     memory_free(r->stages);
@@ -503,4 +504,68 @@ int recipe_resolve(struct recipe *r, struct recipe_stage *s)
         if (each_reference(r, s, row, resolve_one))
             return error_prefix("%s: stage %s, %s", r->path, s->name, row->key);
     return 0;
+}
+
+/* ---- What a run would skip ---- */
+
+static int note_skipped(struct recipe *r, struct recipe_stage *s, const struct setting *row, char **line)
+{
+    struct recipe_stage *from = is_path(*line) ? NULL : find_stage(r, *line, strcspn(*line, "/"));
+    if (from && from->skips && !s->skips && !is_optional_tokenizer(s, row))
+        s->skips = string_format("it reads %s, which is skipped", from->name);
+    return 0;
+}
+
+/* The lines of a setting with the folders of stages. NULL if one of them is an address or not there. */
+static char *existing_lines(const struct recipe *r, const char *lines)
+{
+    struct buffer out = {0};
+    bool all = true;
+    for (const char *at = lines; *at && all; at += *at == '\n') {
+        size_t length = strcspn(at, "\n");
+        char *line = string_format("%.*s", (int)length, at),
+             *path = is_path(line) ? string_copy(line) : path_join(r->run, line);
+        all = !is_address(path) && file_exists(path);
+        buffer_printf(&out, "%s%s", out.length ? "\n" : "", path);
+        memory_free(line);
+        memory_free(path);
+        at += length;
+    }
+    if (all && out.length)
+        return out.data;
+    buffer_release(&out);
+    return NULL;
+}
+
+/* Asks the kind, with `data` as it would be resolved. */
+static char *reason_absent(const struct recipe *r, const struct recipe_stage *s)
+{
+    const struct setting *row = s->kind->table;
+    while (row->key && strcmp(row->key, "data") != 0)
+        row++;
+    require(row->key, "stages of kind %s may be absent, and read no data", s->kind->name);
+    char *settings = memory_alloc((i64)s->kind->settings_bytes);
+    memcpy(settings, s->settings, s->kind->settings_bytes);
+    char **lines = setting_lines(settings, row, 0), *why = NULL;
+    if (row->type == SETTING_SOURCES)
+        lines = &((struct source_list *)(void *)(settings + row->offset))->all;
+    char *resolved = lines && *lines ? existing_lines(r, *lines) : NULL;
+    if (resolved) {
+        *lines = resolved;
+        why = s->kind->absent(settings);
+    }
+    memory_free(resolved);
+    memory_free(settings);
+    return why;
+}
+
+void recipe_skips(struct recipe *r)
+{
+    for (i64 i = 0; i < r->count; i++) {
+        struct recipe_stage *s = &r->stages[i];
+        for (const struct setting *row = s->kind->table; row->key; row++)
+            each_reference(r, s, row, note_skipped);
+        if (!s->skips && s->kind->absent)
+            s->skips = reason_absent(r, s);
+    }
 }

@@ -42,6 +42,7 @@ struct recipe_stage {
     struct json *overrides; /* STAGE.key -> value as resolved, of the keys that the command line gave */
     bool selected, needed;  /* needed: by a selected stage, and not done (recipe_select_kinds) */
     bool hides;             /* a URL had a query after `?`, which is not in the settings */
+    char *skips;            /* recipe_skips: why `weft run` would skip it; NULL: nothing is known that says so */
     const char *lacks;      /* a skipped stage that it reads, so that it is skipped as well; or NULL */
 };
 struct recipe {
@@ -63,6 +64,8 @@ void recipe_close(struct recipe *recipe);
  * not exist or none of the stages has it, or if they read stages that neither are done nor stay
  * selected. */
 int recipe_select_kinds(struct recipe *recipe, const char *kinds);
+/* Sets `skips` of all stages, as far as their data exist already. Nothing is fetched from addresses. */
+void recipe_skips(struct recipe *recipe);
 /* True if one of the names, a list with commas, is that of the kind. */
 bool stage_kind_is_in(const struct stage_kind *kind, const char *names);
 int stage_kinds_check(const char *names); /* -1 and a message if a name is that of no kind */
