@@ -48,6 +48,19 @@ static struct head_value head_value(const struct recipe *r, const struct yaml_no
     return value;
 }
 
+/* A key may refine the mapping of an earlier word, as in b.model={width: 64} b.model.heads=2. */
+static int check_repeated(const struct recipe_word *words, int count)
+{
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < i; k++) {
+            const char *stage = words[i].stage ? words[i].stage : "", *other = words[k].stage ? words[k].stage : "";
+            if (strcmp(stage, other) == 0 && strcmp(words[i].key, words[k].key) == 0)
+                return error_usage("command line: %s%s%s is given twice, \"%s\" and \"%s\": expected once", stage,
+                                   *stage ? "." : "", words[i].key, words[k].value, words[i].value);
+        }
+    return 0;
+}
+
 static int check_head_words(const struct recipe_word *words, int count)
 {
     for (int i = 0; i < count; i++)
@@ -55,11 +68,6 @@ static int check_head_words(const struct recipe_word *words, int count)
             strcmp(words[i].key, "precision") != 0)
             return error_usage("%s=%s: expected run=, seed=, precision= or STAGE.key=value", words[i].key,
                                words[i].value);
-    for (int i = 0; i < count; i++)
-        for (int k = 0; k < i; k++)
-            if (!words[i].stage && !words[k].stage && strcmp(words[i].key, words[k].key) == 0)
-                return error_usage("command line: %s is there twice, %s and %s: expected once", words[i].key,
-                                   words[k].value, words[i].value);
     return 0;
 }
 
@@ -311,7 +319,9 @@ int recipe_open(struct recipe *r, const char *path, const char *const *words, in
         else
             names[name_count++] = words[i];
     const struct yaml_node *root = yaml_root(r->document);
-    status = check_head_keys(r, root);
+    status = check_repeated(overrides, override_count);
+    if (status == 0)
+        status = check_head_keys(r, root);
     if (status == 0)
         status = read_head(r, root, overrides, override_count);
     if (status == 0)

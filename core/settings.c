@@ -559,10 +559,9 @@ static int gather_key(struct settings_gather *gathering, const char *key, const 
     for (i64 i = 0; table[i].key; i++) {
         if (strcmp(table[i].key, key) != 0)
             continue;
-        if (gathering->sources[i].node && gathering->sources[i].origin == gathering->origin)
-            return gathering->origin ? error_usage("%s: key %s is there twice: expected once", where, key)
-                                     : error_usage("%s: key %s is there twice; first at %s", where, key,
-                                                   yaml_where(gathering->sources[i].node));
+        if (gathering->sources[i].node && !gathering->origin)
+            return error_usage("%s: key %s is there twice; first at %s", where, key,
+                               yaml_where(gathering->sources[i].node));
         gathering->sources[i] = (struct settings_source){value, &table[i], gathering->origin};
         return 0;
     }
