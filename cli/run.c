@@ -25,7 +25,7 @@ struct runner {
     bool redo;
     enum dtype dtype;
     bool fp8;
-    const char *layout;
+    const char *layout, *kinds;
     struct layout sizes;
     struct comm *world;
     struct parallel ranks;
@@ -103,6 +103,11 @@ static u64 seed_of(const struct runner *run, const struct recipe_stage *s)
     return hash_bytes(s->name, (i64)strlen(s->name), run->recipe.seed);
 }
 
+static const char *precision_name(const struct runner *run)
+{
+    return run->fp8 ? "fp8" : run->dtype == DTYPE_BF16 ? "bf16" : "f32";
+}
+
 static struct json *identity_of(const struct runner *run, const struct recipe_stage *s)
 {
     char seed[20];
@@ -111,7 +116,7 @@ static struct json *identity_of(const struct runner *run, const struct recipe_st
     snprintf(seed, sizeof seed, "%016llx", (unsigned long long)seed_of(run, s));
     json_set(j, "seed", json_of_integer((i64)run->recipe.seed));
     json_set(j, "stage_seed", json_of_string(seed));
-    json_set(j, "precision", json_of_string(run->fp8 ? "fp8" : run->dtype == DTYPE_BF16 ? "bf16" : "f32"));
+    json_set(j, "precision", json_of_string(precision_name(run)));
     json_set(j, "settings", json_copy(s->resolved));
     json_set(j, "inputs", json_copy(s->inputs));
     return j;
@@ -504,7 +509,10 @@ static int run_stage(struct runner *run, struct recipe_stage *s)
         return -1;
     char *folder = path_join(run->recipe.run, s->name), *partial = string_format("%s.partial", folder);
     struct json *identity = identity_of(run, s);
-    int status = status_of_first(run, is_first(run) ? begin_stage(run, s, partial, folder, identity) : 0);
+    int status = is_first(run) ? begin_stage(run, s, partial, folder, identity) : 0;
+    if (status >= 0 && is_first(run) && overrides_keep(&run->recipe, s, precision_name(run), run->folder))
+        status = -1;
+    status = status_of_first(run, status);
     if (status == 0 && (is_first(run) || s->kind->work == ON_RANKS))
         status = run_partial(run, s, partial, folder, identity);
     status = status_of_first(run, status == SKIPPED ? 0 : status);
@@ -557,6 +565,7 @@ static int hold_folder(struct runner *run)
     if (run->folder < 0)
         return error_errno("%s: cannot be opened", run->recipe.run);
     temporaries_sweep(run->recipe.run, NULL);
+    overrides_compare(&run->recipe, precision_name(run));
     return 0;
 }
 
@@ -574,10 +583,13 @@ static int run_all(struct runner *run)
     return status;
 }
 
-static void print_kinds(void)
+/* names: of some kinds; NULL: all. */
+static void print_kinds(const char *names)
 {
     struct buffer help = {0};
     for (const struct stage_kind *k = stage_kinds; k->name; k++) {
+        if (names && !stage_kind_is_in(k, names))
+            continue;
         buffer_printf(&help, "\nkind %s: %s\n", k->name, k->help);
         settings_help(&help, k->table, "  ");
     }
@@ -591,7 +603,7 @@ static int open_recipe(struct runner *run, struct recipe_stage *none)
     (void)none;
     int status = recipe_open(&run->recipe, a->positional[0], a->positional + 1, a->count - 1);
     run->recipe.redo = run->redo;
-    return status;
+    return status == 0 && run->kinds ? recipe_select_kinds(&run->recipe, run->kinds) : status;
 }
 
 static int run_failed(const struct runner *run)
@@ -610,12 +622,15 @@ int command_run(int argc, char **argv)
         {"redo", NULL, NULL, &run.redo, "rerun stages whose settings or inputs changed; also recheck URLs"},
         {"layout", "SIZES", &run.layout, NULL,
          "rank layout: data=,expert=,tensor=,pipeline=,chunks=,receive=,part=,bucket= (MiB)"},
-        {"kinds", NULL, NULL, &kinds, "list all stage kinds and their settings"},
+        {"kinds", "[KIND,...]", &run.kinds, &kinds,
+         "run only stages of these kinds; without a recipe, or without KIND, list the kinds and their settings"},
         DEVICE_OPTION,
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 0, 64);
-    if (status == 0 && kinds) {
-        print_kinds();
+    if (status == 0 && run.kinds)
+        status = stage_kinds_check(run.kinds);
+    if (status == 0 && (kinds || (run.kinds && a.count == 0))) {
+        print_kinds(run.kinds);
         return 0;
     }
     if (status == 0 && a.count == 0)

@@ -383,8 +383,9 @@ static bool has_part(const struct samples_settings *s, enum split split)
     return found;
 }
 
-static int check_parts(const struct samples_settings *s)
+int samples_check_settings(const void *settings)
 {
+    const struct samples_settings *s = settings;
     for (i64 i = 0; i < s->parts.count; i++) {
         bool known = false;
         for (enum split split = 0; split < SPLITS; split++)
@@ -419,8 +420,7 @@ static int run_all(struct samples_run *r)
 int samples_stage(const void *settings, const struct stage *stage)
 {
     struct samples_run r = {.s = settings, .stage = stage};
-    if (check_parts(r.s) || samples_check_memory(r.s, stage->device) ||
-        generator_open(&r.generator, stage->device, r.s->from, DTYPE_OTHER))
+    if (samples_check_memory(r.s, stage->device) || generator_open(&r.generator, stage->device, r.s->from, DTYPE_OTHER))
         return -1;
     generator_check_guidance(&r.generator, r.s->guidance);
     mel_distance_open(&r.mel, stage->device);
