@@ -32,6 +32,9 @@ int run_open(struct run *run, const char *path); /* -1 and a message: not a run 
 void run_close(struct run *run);
 /* Appends "NAME (REASON), .." of the skipped stages. */
 void run_put_skipped(struct buffer *out, const struct run *run);
+/* Appends the sizes of the model that the stage made, or else of the one that it starts `from`:
+ * "8 layers, 16 experts, top-2, 14.5 M parameters". False, and nothing appended, if unknown. */
+bool run_put_model(struct buffer *out, const struct run *run, const struct run_stage *stage);
 const struct run_stage *run_find(const struct run *run, const char *name); /* NULL if there is none */
 
 const char *stage_kind(const struct run_stage *stage); /* "" if unknown */

@@ -21,6 +21,23 @@ static bool has_kind(const struct run *run, const char *kind)
     return false;
 }
 
+/* The model that a reader looks for: the first that was pre-trained, else the first fine-tuned one. */
+static void put_model(struct page *p, const struct run *run)
+{
+    static const char *const makers[] = {"pretrain", "sft", "rl", "extract"};
+    for (i64 k = 0; k < COUNT_OF(makers); k++)
+        for (i64 i = 0; i < run->count; i++) {
+            struct buffer sizes = {0};
+            if (strcmp(stage_kind(&run->stages[i]), makers[k]) != 0 || !run_put_model(&sizes, run, &run->stages[i])) {
+                buffer_release(&sizes);
+                continue;
+            }
+            html_element(&p->html, "p", "what", "The model %s: %s.", run->stages[i].name, sizes.data);
+            buffer_release(&sizes);
+            return;
+        }
+}
+
 static void put_results(struct page *p, const struct run *run)
 {
     struct buffer made = {0};
@@ -181,7 +198,9 @@ void put_summary(struct page *p)
         return;
     }
     html_element(&p->html, "h1", NULL, "%s", run->name);
+    put_model(p, run);
     put_results(p, run);
+    put_strip(p);
     figures_collect(&all, run);
     put_tiles(p, &all);
     figures_release(&all);
@@ -222,7 +241,7 @@ static void put_speed(struct page *p, const struct run_stage *s)
 }
 
 struct summary_columns { /* columns with at least one value */
-    bool speed, peak, memory;
+    bool model, speed, peak, memory;
 };
 
 static struct summary_columns columns_of(const struct run *run)
@@ -230,6 +249,9 @@ static struct summary_columns columns_of(const struct run *run)
     struct summary_columns c = {0};
     for (i64 i = 0; i < run->count; i++) {
         struct metric_series share = series_of(&run->stages[i].metrics, "peak_share");
+        struct buffer sizes = {0};
+        c.model |= run_put_model(&sizes, run, &run->stages[i]);
+        buffer_release(&sizes);
         c.peak |= isfinite(run->stages[i].peak_gflops);
         c.memory |= isfinite(run->stages[i].peak_bytes);
         c.speed |= run->stages[i].metrics.count > 0;
@@ -238,7 +260,8 @@ static struct summary_columns columns_of(const struct run *run)
     return c;
 }
 
-static void put_stage(struct page *p, const struct run_stage *s, const struct summary_columns *c, double longest)
+static void put_stage(struct page *p, const struct run *run, const struct run_stage *s, const struct summary_columns *c,
+                      double longest)
 {
     buffer_printf(&p->html, "<tr><td>");
     html_text(&p->html, s->name);
@@ -260,13 +283,21 @@ static void put_stage(struct page *p, const struct run_stage *s, const struct su
     }
     if (c->memory)
         cell_figure(p, s->peak_bytes, UNIT_BYTES, 0);
+    if (c->model) {
+        struct buffer sizes = {0};
+        run_put_model(&sizes, run, s);
+        buffer_printf(&p->html, "<td class='kind'>");
+        html_text(&p->html, sizes.data);
+        buffer_printf(&p->html, "</td>");
+        buffer_release(&sizes);
+    }
     buffer_printf(&p->html, "</tr>");
 }
 
 static void put_stage_table(struct page *p, const struct run *run)
 {
     struct summary_columns c = columns_of(run);
-    const char *heads[8] = {"stage", "<kind", "time", ""};
+    const char *heads[9] = {"stage", "<kind", "time", ""};
     i64 n = 4;
     double longest, sum = all_seconds(run, &longest);
     if (c.speed) {
@@ -277,9 +308,11 @@ static void put_stage_table(struct page *p, const struct run *run)
         heads[n++] = "matrix peak, GFLOP/s";
     if (c.memory)
         heads[n++] = "memory so far";
+    if (c.model)
+        heads[n++] = "<model that it makes or reads";
     table_open(p, heads, n);
     for (i64 i = 0; i < run->count; i++)
-        put_stage(p, &run->stages[i], &c, longest);
+        put_stage(p, run, &run->stages[i], &c, longest);
     if (sum > 0) {
         buffer_printf(&p->html, "<tr class='sum'><td>all</td><td></td>");
         cell_figure(p, sum, UNIT_SECONDS, 0);
