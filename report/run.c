@@ -331,3 +331,12 @@ double series_median(const struct metric_series *s)
     memory_free(sorted);
     return median;
 }
+
+double stage_gflops(const struct run_stage *s)
+{
+    struct metric_series gflops = series_of(&s->metrics, "gflops_per_s"), share = series_of(&s->metrics, "peak_share");
+    double median = gflops.n ? series_median(&gflops) : series_median(&share) * s->peak_gflops;
+    series_release(&gflops);
+    series_release(&share);
+    return median;
+}

@@ -45,6 +45,10 @@ struct json *stage_json(const struct run_stage *stage, const char *file);
  * the stage's folder. */
 char *stage_file(const struct run_stage *stage, const char *name);
 
+/* Median GFLOP/s of a stage's steps. Runs of older programs have a share of a measured peak instead.
+ * NaN if unknown. */
+double stage_gflops(const struct run_stage *stage);
+
 double number_at(const struct json *object, const char *key); /* NaN if absent */
 /* The entry of a list of losses with the stream and target of `as`, or NULL. */
 const struct json *same_target(const struct json *list, const struct json *as);

@@ -357,6 +357,31 @@ static void test_sizes_of_models(void **state)
     memory_free(run);
 }
 
+static void test_speeds_and_parameters_of_both_kinds_of_runs(void **state)
+{
+    char *run = run_folder("speeds"), *timings = path_join(run, "timings.jsonl");
+    (void)state;
+    const char *lines = "{\"stage\":\"old\",\"seconds\":2,\"matrix_peak_gflops\":6000,\"finished\":true}\n";
+    succeed(file_replace(timings, lines, (i64)strlen(lines)));
+    put_done(run, "old", "pretrain");
+    put(run, "old", "metrics.jsonl", "{\"step\":1,\"tokens_per_s\":7,\"peak_share\":0.03}\n");
+    put(run, "old", "heldout.json", "{\"parameters\":1300}");
+    put_done(run, "new", "pretrain");
+    put(run, "new", "metrics.jsonl", "{\"step\":1,\"tokens_per_s\":9,\"gflops_per_s\":211,\"product_share\":0.47}\n");
+    put(run, "grid", "done.json", "{\"identity\":{\"kind\":\"grid\",\"settings\":{\"from\":\"old\"}}}");
+    put(run, "grid", "grid.json",
+        "[{\"name\":\"full\",\"parameters\":1200,\"active\":5},{\"name\":\"less\",\"parameters\":700,\"active\":4}]");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "<td>180</td>"); /* 3 % of 6000 */
+    shows(&page, "<td>211</td><td>47\u00a0%</td>");
+    shows(&page, "180 GFLOP/s");
+    shows(&page, "<td>1.30\u00a0k</td>");
+    shows(&page, "<td>800</td>"); /* 100 in encoders and heads */
+    buffer_release(&page);
+    memory_free(timings);
+    memory_free(run);
+}
+
 static void test_the_full_model_is_marked(void **state)
 {
     char *run = run_folder("grid");
@@ -816,6 +841,7 @@ int main(void)
         cmocka_unit_test(test_no_file_from_outside_comes_in),
         cmocka_unit_test(test_pictures_come_before_tables),
         cmocka_unit_test(test_sizes_of_models),
+        cmocka_unit_test(test_speeds_and_parameters_of_both_kinds_of_runs),
         cmocka_unit_test(test_the_full_model_is_marked),
         cmocka_unit_test(test_routing_maps_say_what_they_show),
         cmocka_unit_test(test_answers_before_and_after),
