@@ -65,7 +65,7 @@ static void put_pairs(struct page *p, const struct json *file, int kind)
                 table_open(p, kind == KIND_AUDIO ? sound_heads : heads,
                            kind == KIND_AUDIO ? COUNT_OF(sound_heads) : COUNT_OF(heads));
             any = true;
-            if (aligned) {
+            if (isfinite(number_at(aligned, "pair"))) { /* none was of like length */
                 char *equal = string_format("%s, at equal length", parts[i].key);
                 put_pair_row(p, equal, set, aligned, kind);
                 memory_free(equal);

@@ -111,8 +111,8 @@ const char page_style[] =
     "details{margin:12px 0}summary{cursor:pointer;color:var(--accent)}\n"
     "footer{margin-top:64px;padding-top:18px;padding-bottom:40px;color:var(--soft);font-size:14px}\n"
     "@media(max-width:900px){th,td{padding:7px 8px}}\n"
-    "@media(max-width:560px){.strip{grid-template-columns:repeat(4,1fr);gap:8px}.strip "
-    "figure:nth-child(n+5){display:none}.tiles{grid-template-columns:1fr 1fr;gap:8px}.tile{padding:10px 12px}.tile "
+    "@media(max-width:560px){.strip{grid-template-columns:repeat(4,1fr);gap:8px}.tiles{grid-template-columns:1fr "
+    "1fr;gap:8px}.tile{padding:10px 12px}.tile "
     "b{font-size:21px}"
     ".tile i{font-size:16px}header,main,footer{padding:0 14px}.pair{padding:8px}h2{margin-top:48px}}\n"
     "@media print{nav,audio{display:none}.chart,.pair{break-inside:avoid}}\n";
