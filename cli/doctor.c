@@ -110,7 +110,7 @@ static void say_machine(struct json *j, struct device *device)
 static void say_peak(struct json *j, const char *name, struct device *device, enum dtype dtype)
 {
     double peak = kernels_matrix_peak(device, dtype, 0.1);
-    double product = kernels_gemm_rate(device, 2048, dtype, 0.5);
+    double product = kernels_gemm_rate(device, 2048, 2048, 2048, dtype, 0.5);
     peak = fmax(peak, kernels_matrix_peak(device, dtype, 0.1));
     set_line(j, name, "%.0f GFLOP/s from registers; %.0f, %.0f %%, in a 2048^3 gemm", peak, product,
              100 * product / peak);

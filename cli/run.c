@@ -29,9 +29,8 @@ struct runner {
     struct layout sizes;
     struct comm *world;
     struct parallel ranks;
-    int folder;         /* of the run; -1: not open */
-    int lock;           /* on the current stage's folder; -1: none */
-    double peak_gflops; /* best matrix peak measured by this process */
+    int folder; /* of the run; -1: not open */
+    int lock;   /* on the current stage's folder; -1: none */
 };
 
 /* ---- Ranks: the first decides and writes, so that a common error is reported once ---- */
@@ -386,16 +385,13 @@ static int finish(const char *partial, const char *folder, const struct json *id
 
 /* Appends time and memory to timings.jsonl, as they are not part of a stage's result. Lines after
  * one with "finished" belong to a repeated stage. */
-static void log_timing(const struct runner *run, const struct recipe_stage *s, double seconds, double peak_gflops,
-                       bool finished)
+static void log_timing(const struct runner *run, const struct recipe_stage *s, double seconds, bool finished)
 {
     char *path = path_join(run->recipe.run, "timings.jsonl");
     FILE *file = fopen(path, "a");
     if (file) {
         fprintf(file, "{\"stage\":\"%s\",\"kind\":\"%s\",\"seconds\":%.1f,\"peak_bytes\":%lld", s->name, s->kind->name,
                 seconds, (long long)memory_peak_bytes());
-        if (peak_gflops > 0) /* measured */
-            fprintf(file, ",\"matrix_peak_gflops\":%.0f", peak_gflops);
         fprintf(file, "%s}\n", finished ? ",\"finished\":true" : "");
         fclose(file);
     }
@@ -423,12 +419,6 @@ static void remove_empty_partial(const char *partial)
     string_list_free(names, count);
 }
 
-/* Keeps the maximum, since other load can only lower a measurement. */
-static double measure_peak(struct runner *run)
-{
-    return run->peak_gflops = fmax(run->peak_gflops, kernels_matrix_peak(cli_device(), run->dtype, 0.2));
-}
-
 static int run_partial(struct runner *run, struct recipe_stage *s, const char *partial, const char *folder,
                        const struct json *identity)
 {
@@ -439,15 +429,13 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
                           .device = cli_device(),
                           .dtype = run->dtype,
                           .fp8 = run->fp8,
+                          .calibrated = s->kind->work != LIGHT,
                           .ranks = s->kind->work == ON_RANKS ? &run->ranks : parallel_alone(),
                           .filler = filler_words()};
     double begin = clock_s();
     char *what = string_format("stage %s (%s)", s->name, s->kind->name);
     memory_advise(what, s->kind->smaller);
     temporaries_remove_empty(partial, "identity.json");
-    if (s->kind->work != LIGHT)
-        stage.peak_gflops = measure_peak(run);
-    comm_all_reduce(comm_host(stage.ranks->world), &stage.peak_gflops, 1, DTYPE_F64);
     int status = s->kind->run(s->settings, &stage);
     memory_advise(NULL, NULL);
     temporaries_remove_empty(NULL, NULL);
@@ -462,7 +450,7 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
         status = finish(partial, folder, identity, NULL);
     if (status < 0)
         remove_empty_partial(partial);
-    log_timing(run, s, clock_s() - begin, stage.peak_gflops, status == 0);
+    log_timing(run, s, clock_s() - begin, status == 0);
     if (status == 0)
         log_info("%s: done in %.0f s", s->name, clock_s() - begin);
     return status;

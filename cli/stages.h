@@ -7,7 +7,7 @@
 
 enum stage_work {
     LIGHT,
-    HEAVY, /* the matrix peak is measured first */
+    HEAVY, /* its speed is compared with a matrix product's */
     /* Like HEAVY, and all ranks take part. Other stages run on
      * the first rank while the others wait. */
     ON_RANKS,

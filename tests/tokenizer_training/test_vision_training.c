@@ -186,7 +186,7 @@ static int run_stage(const char *data, const char *out, const struct setting_ove
                           .recipe_seed = 9,
                           .device = &device,
                           .dtype = DTYPE_BF16,
-                          .peak_gflops = 100,
+                          .calibrated = true,
                           .ranks = parallel_alone()};
     default_settings(&settings, data, more, count);
     assert_int_equal(directory_make(out), 0);
