@@ -90,15 +90,15 @@ static void an_override_is_refused_if_it_is_there_twice(void **state)
 {
     const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml";
     (void)state;
-    assert_int_equal(WEFT("run", recipe, "base.steps=3", "run=/nowhere/a", "base.steps=4"), 2);
+    assert_int_equal(WEFT("run", recipe, "base.steps=3", "run=/dev/null/a", "base.steps=4"), 2);
     expect_complaint("base.steps is given twice, \"3\" and \"4\"");
-    assert_int_equal(WEFT("plan", recipe, "base", "base.model={width: 64}", "base.model.layers=6", "run=/nowhere/a"),
+    assert_int_equal(WEFT("plan", recipe, "base", "base.model={width: 64}", "base.model.layers=6", "run=/dev/null/a"),
                      0);
-    assert_int_equal(WEFT("run", recipe, "run=/nowhere/a", "run=/nowhere/b"), 2);
-    expect_complaint("run is given twice, \"/nowhere/a\" and \"/nowhere/b\"");
+    assert_int_equal(WEFT("run", recipe, "run=/dev/null/a", "run=/dev/null/b"), 2);
+    expect_complaint("run is given twice, \"/dev/null/a\" and \"/dev/null/b\"");
     assert_int_equal(WEFT("plan", recipe, "seed=1", "seed=1", "base"), 2);
     expect_complaint("seed is given twice");
-    assert_int_equal(WEFT("plan", recipe, "base", "base.steps=3", "sft.steps=4", "run=/nowhere/a"), 0);
+    assert_int_equal(WEFT("plan", recipe, "base", "base.steps=3", "sft.steps=4", "run=/dev/null/a"), 0);
 }
 
 int main(void)
