@@ -170,8 +170,9 @@ static int send(struct chat *c, const char *text, i64 length)
     }
     if (full && c->terminal)
         log_info("the answer ends at %lld ids; --max-tokens N allows more", (long long)c->most);
-    if (status == 0 && ferror(stdout))
-        status = output_is_unread() ? -1 : error_set("stdout: the answer cannot be written");
+    if (status == 0 && ferror(stdout) && !output_is_unread())
+        return error_set("stdout: the answer cannot be written");
+    c->leaves |= ferror(stdout) != 0; /* nobody reads: weft_main ends quietly */
     return status;
 }
 
@@ -231,7 +232,7 @@ static int answer_lines(struct chat *c)
         c->line_number++;
         status = take_line(c, &line);
         bool empty = line.length == (i64)strspn(line.data ? line.data : "", " \t\r");
-        if (status && !interrupted() && !output_is_unread() && (c->terminal || empty)) {
+        if (status && !interrupted() && (c->terminal || empty)) {
             if (!c->terminal)
                 error_prefix("line %lld", (long long)c->line_number);
             log_warn("%s", error_text());

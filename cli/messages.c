@@ -29,8 +29,8 @@ static void message_file_release(struct message_file *f)
     memory_free(f->folder);
 }
 
-/* Takes ownership of `value`. line 0: a file with a single conversation. */
-static int add_conversation(struct message_file *f, struct json *value, i64 line)
+/* Takes ownership of both. origin: place of the conversation, for messages. */
+static int add_conversation(struct message_file *f, struct json *value, char *origin)
 {
     if ((f->count & (f->count - 1)) == 0) {
         i64 room = max_i64(1, 2 * f->count);
@@ -39,7 +39,6 @@ static int add_conversation(struct message_file *f, struct json *value, i64 line
     }
     f->sources[f->count] = value;
     struct conversation *c = &f->list[f->count++];
-    char *origin = line ? string_format("%s:%lld", f->path, (long long)line) : string_copy(f->path);
     int status = conversation_open(c, f->generator);
     if (status == 0)
         status = conversation_read(c, value, origin, f->folder);
@@ -55,20 +54,18 @@ static bool is_message(const struct json *value)
     return sample_key(value, "role") || sample_key(value, "from");
 }
 
-/* Reads one document: a conversation, or a list of them. */
-static int read_document(struct message_file *f, const struct buffer *text)
+/* Takes ownership of one document: a conversation, or a list of them. */
+static int read_document(struct message_file *f, struct json *value, i64 line)
 {
-    struct json *value = json_parse(text->data, text->length, f->path);
-    if (!value)
-        return -1;
     const struct json *first = json_at(value, 0);
     bool list = json_kind(value) == JSON_ARRAY && json_count(value) && !is_message(first) &&
                 (json_kind(first) == JSON_ARRAY || sample_key(first, "messages") || sample_key(first, "conversations"));
     if (!list)
-        return add_conversation(f, value, 0);
+        return add_conversation(f, value, string_format("%s:%lld", f->path, (long long)line));
     int status = 0;
     for (i64 i = 0; i < json_count(value) && status == 0; i++)
-        status = add_conversation(f, json_copy(json_at(value, i)), i + 1);
+        status = add_conversation(f, json_copy(json_at(value, i)),
+                                  string_format("%s: conversation %lld", f->path, (long long)i + 1));
     json_free(value);
     return status;
 }
@@ -103,13 +100,14 @@ static int read_conversations(struct message_file *f, const struct buffer *text)
     behind = at;
     struct json *value = json_parse_line(line, length, f->path, number);
     if (!value || !next_line(&rest, &rest_length, &after, text, &behind)) {
-        json_free(value);
-        return read_document(f, text);
+        if (!value)
+            value = json_parse(text->data, text->length, f->path);
+        return value ? read_document(f, value, number) : -1;
     }
-    int status = add_conversation(f, value, number);
+    int status = add_conversation(f, value, string_format("%s:%lld", f->path, (long long)number));
     while (status == 0 && next_line(&line, &length, &number, text, &at)) {
         value = json_parse_line(line, length, f->path, number);
-        status = value ? add_conversation(f, value, number) : -1;
+        status = value ? add_conversation(f, value, string_format("%s:%lld", f->path, (long long)number)) : -1;
     }
     return status;
 }
