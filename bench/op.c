@@ -111,8 +111,9 @@ static double copy_peak(struct device *device)
 /* Matrix peak: registers only on a CPU, a large gemm on a GPU. */
 static double gemm_peak(struct device *device, enum dtype dtype)
 {
-    return 1e9 * (device->backend == BACKEND_CPU ? kernels_matrix_peak(device, dtype, 0.1)
-                                                 : kernels_gemm_rate(device, PEAK_SIDE, dtype, least_s));
+    return 1e9 * (device->backend == BACKEND_CPU
+                      ? kernels_matrix_peak(device, dtype, 0.1)
+                      : kernels_gemm_rate(device, PEAK_SIDE, PEAK_SIDE, PEAK_SIDE, dtype, least_s));
 }
 
 /* Reference rate: gemm rate if the op counts flops, else copy bandwidth. Measured on first use. */

@@ -9,20 +9,30 @@
  * name. Recipes: recipe.c reads and resolves them, stages.c is the table of kinds, run.c runs
  * them, chooses the precision, skips what is done and refuses changed settings; inputs.c hashes
  * inputs. plan.c and plan_media.c are `weft plan`; inspect.c chooses among inspect_*.c by what a
- * path holds; model.c loads a model for a command; manual.c makes the man page; output.c makes a
- * folder appear at once. generation.c has the options that `generate` and `chat` share, messages.c
- * answers files of conversations, line_editor.c reads the lines of a chat. */
+ * path holds; model.c loads a model for a command; manual.c makes the man page and completions,
+ * environment.c lists the environment variables; output.c makes a folder appear at once. generation.c
+ * has the options that `generate` and `chat` share, messages.c answers files of conversations,
+ * line_editor.c reads the lines of a chat. */
 #ifndef WEFT_CLI_H
 #define WEFT_CLI_H
 #include "elastic/elastic.h"
 #include "train/train.h"
 
+/* Values of options that may be repeated. Options that share a list keep the order of the arguments. */
+enum { OPTION_USES_MOST = 64 };
+struct option_uses {
+    struct option_use {
+        const char *name, *value;
+    } uses[OPTION_USES_MOST];
+    int count;
+};
 struct option {
     const char *name;     /* without dashes; "o" is written -o */
-    const char *argument; /* name of its value in the help; NULL: a flag */
-    const char **value;   /* set to the value if given */
-    bool *flag;
+    const char *argument; /* name of its value in the help; NULL: a flag; in brackets: the value may be left out */
+    const char **value;   /* set to the value if given; given twice, it is refused */
+    bool *flag;           /* set if given without a value */
     const char *help;
+    struct option_uses *uses; /* in place of `value`: the option may be repeated, which the help then says */
 };
 struct arguments {
     const char *const *positional; /* moved to the front of argv */
@@ -41,6 +51,8 @@ extern const struct command commands[]; /* ends with a NULL name */
  * after printing the help (--help); -1 and a message on wrong usage. */
 int options_parse(struct arguments *arguments, int argc, char **argv, const struct option *options, int least,
                   int most);
+const char *option_dashes(const struct option *option);  /* - or -- */
+const char *option_repeats(const struct option *option); /* what its help says if it may be repeated */
 /* Calls `see` with the option table of a command. The command
  * must parse its options before it does anything else. */
 void command_options(const struct command *command, void (*see)(void *context, const struct option *options),
@@ -66,6 +78,13 @@ int option_weights(const char *text, int *status); /* bits per weight; 0: as sto
     {                                                                                                                  \
         "topk", "K", &(o).topk, NULL, "sub-model: experts per token (top-k)"                                           \
     }
+
+/* A variable that is read from the environment; several names with one meaning are separated by commas.
+ * A row without help is the title of the rows after it. */
+extern const struct environment_variable {
+    const char *names, *value, *help;
+} environment_variables[]; /* ends with NULL names */
+void environment_print(void);
 
 struct json;
 /* Print to stdout. output_text: names and texts are escaped (text_escape), line feeds and tabs stay;
@@ -113,6 +132,8 @@ int command_serve_tokens(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_doctor(int argc, char **argv);
+int command_version(int argc, char **argv);
+int command_help(int argc, char **argv);
 int command_completion(int argc, char **argv);
 int command_man(int argc, char **argv);
 #endif

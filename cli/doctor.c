@@ -1,7 +1,8 @@
-/* weft doctor: capabilities of this machine and build, and
- * missing inputs of the quickstart's corpus. */
+/* weft doctor: capabilities of this machine and build, and missing inputs of the quickstart's
+ * corpus. weft version: what was built. */
 #include "cli/cli.h"
 #include "cli/inspect/inspect.h"
+#include "commit.h"
 #include "dist/dist.h"
 #include "kernels/cuda/device.h"
 
@@ -61,6 +62,8 @@ static void set_line(struct json *j, const char *name, const char *format, ...)
 
 static void say_build(struct json *j)
 {
+    bool given = strlen(WEFT_COMMIT) > 0;
+    set_line(j, "weft", "%s%s%s%s", WEFT_VERSION, given ? " (commit " : "", WEFT_COMMIT, given ? ")" : "");
 #ifdef __clang__
     set_line(j, "compiler", "%s", __VERSION__);
 #else
@@ -79,6 +82,12 @@ static void say_build(struct json *j)
                  (long long)(nccl % 10000 / 100), (long long)(nccl % 100));
     else
         set_line(j, "ranks", "%s; on CPUs alone (%s)", host, error_text());
+}
+
+static void say_instructions(struct json *j, struct device *device)
+{
+    set_line(j, "instructions", "built for AVX2, AVX-512, AVX-512 with VNNI, with bf16, and AMX; here %s",
+             device_name(device));
 }
 
 static void say_machine(struct json *j, struct device *device)
@@ -101,7 +110,7 @@ static void say_machine(struct json *j, struct device *device)
 static void say_peak(struct json *j, const char *name, struct device *device, enum dtype dtype)
 {
     double peak = kernels_matrix_peak(device, dtype, 0.1);
-    double product = kernels_gemm_rate(device, 2048, dtype, 0.5);
+    double product = kernels_gemm_rate(device, 2048, 2048, 2048, dtype, 0.5);
     peak = fmax(peak, kernels_matrix_peak(device, dtype, 0.1));
     set_line(j, name, "%.0f GFLOP/s from registers; %.0f, %.0f %%, in a 2048^3 gemm", peak, product,
              100 * product / peak);
@@ -137,6 +146,36 @@ static void say_corpus(struct json *j)
     buffer_release(&missing);
 }
 
+/* Prints what was found, as text or as one JSON object. */
+static int print_findings(struct json *j, bool json)
+{
+    struct buffer out = {0};
+    if (json) {
+        json_print(&out, j, 0);
+        buffer_append(&out, "\n", 1);
+    } else {
+        inspect_show(&out, j);
+    }
+    int status = output_text(out.data, out.length);
+    buffer_release(&out);
+    json_free(j);
+    return status ? command_failed() : 0;
+}
+
+int command_version(int argc, char **argv)
+{
+    struct arguments a;
+    bool json = false;
+    const struct option options[] = {{"json", NULL, NULL, &json, "print one JSON object"}, {NULL}};
+    int status = options_parse(&a, argc, argv, options, 0, 0);
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    struct json *j = json_object();
+    say_build(j);
+    say_instructions(j, cli_device());
+    return print_findings(j, json);
+}
+
 int command_doctor(int argc, char **argv)
 {
     struct arguments a;
@@ -146,19 +185,10 @@ int command_doctor(int argc, char **argv)
     if (status)
         return status < 0 ? command_failed() : 0;
     struct json *j = json_object();
-    struct buffer out = {0};
     say_build(j);
+    say_instructions(j, cli_device());
     say_machine(j, cli_device());
     say_speed(j, cli_device());
     say_corpus(j);
-    if (json) {
-        json_print(&out, j, 0);
-        buffer_append(&out, "\n", 1);
-    } else {
-        inspect_show(&out, j);
-    }
-    output_text(out.data, out.length);
-    buffer_release(&out);
-    json_free(j);
-    return 0;
+    return print_findings(j, json);
 }

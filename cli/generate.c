@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 struct generate_arguments {
-    const char *prompt, *media[MODALITIES], *messages, *to, *shape, *out, *guidance;
+    const char *prompt, *messages, *to, *shape, *out, *guidance;
+    struct option_uses media; /* files of the prompt; the name of an option is that of a modality */
     struct generation_arguments drawing;
     enum modality kind;
     double guidance_number;
@@ -29,8 +30,8 @@ static int parse_kind(struct generate_arguments *r)
 
 static int build_prompt(struct prompt *p, struct generator *s, const struct generate_arguments *r)
 {
-    for (enum modality kind = 0; kind < MODALITIES; kind++)
-        if (r->media[kind] && prompt_medium(p, s, kind, r->media[kind]))
+    for (int i = 0; i < r->media.count; i++)
+        if (prompt_medium(p, s, modality_named(r->media.uses[i].name), r->media.uses[i].value))
             return -1;
     if (r->prompt && prompt_text(p, s, r->prompt))
         return error_prefix("--prompt");
@@ -209,9 +210,7 @@ static int run(const char *directory, const struct generate_arguments *r)
 
 static int check_request(const struct generate_arguments *r)
 {
-    bool given = r->prompt != NULL;
-    for (int kind = 0; kind < MODALITIES; kind++)
-        given |= r->media[kind] != NULL;
+    bool given = r->prompt || r->media.count > 0;
     if (given && r->messages)
         return error_usage("weft generate: --messages %s holds all that is asked: leave --prompt, --image, --video and "
                            "--audio out",
@@ -271,12 +270,12 @@ int command_generate(int argc, char **argv)
         DEVICE_OPTION,
         {NULL}};
     struct option options[1 + MODALITIES + COUNT_OF(rest)] = {
-        {"prompt", "TEXT", &r.prompt, NULL, "prompt text, placed after any media"}};
+        {"prompt", "TEXT", &r.prompt, NULL, "prompt text, placed after all media"}};
     i64 count = 1;
     for (int kind = 0; kind < MODALITIES; kind++)
         if (modality_rows[kind].prompt)
             options[count++] =
-                (struct option){modality_rows[kind].name, "FILE", &r.media[kind], NULL, modality_rows[kind].prompt};
+                (struct option){modality_rows[kind].name, "FILE", NULL, NULL, modality_rows[kind].prompt, &r.media};
     memcpy(options + count, rest, sizeof rest);
     int status = options_parse(&a, argc, argv, options, 1, 1);
     buffer_release(&kinds);

@@ -8,7 +8,8 @@
 
 const struct command commands[] = {
     {"init", "DATA... [-o FILE]", "look at folders of data and write the recipe for them", command_init},
-    {"run", "RECIPE [STAGE...] [STAGE.key=value...]", "run the stages of a recipe in order", command_run, true},
+    {"run", "RECIPE [STAGE...] [STAGE.key=value...] [--kinds KIND,...]", "run the stages of a recipe in order",
+     command_run, true},
     {"tokenize", "MODEL|TOKENIZER [--decode] [--plain] [-o DIR]", "encode text to ids or decode ids (JSON lines)",
      command_tokenize},
     {"logits", "MODEL --ids IN.safetensors -o OUT.safetensors", "compute logits and loss of given ids", command_logits},
@@ -38,9 +39,12 @@ const struct command commands[] = {
      command_serve_tokens, true},
     {"bench", "NAME|all | op [OP|all]", "run benchmarks, relative to references of the same run", command_bench},
     {"doctor", "", "report capabilities of this machine and build", command_doctor},
-    {"completion", "bash|zsh|fish", "print a shell completion script: source <(weft completion bash)",
+    {"completion", "bash|zsh|fish | recipe RECIPE [WORD]",
+     "print a shell completion script: source <(weft completion bash); recipe: the words that it offers after one",
      command_completion},
     {"man", "", "print the man page: weft man | man -l -", command_man},
+    {"help", "[COMMAND|environment]", "describe a command, or the environment variables", command_help},
+    {"version", "", "print the version, the compiler, instruction sets and libraries", command_version},
     {NULL, NULL, NULL, NULL, false},
 };
 
@@ -48,8 +52,9 @@ static void usage(FILE *out)
 {
     fprintf(out, "weft: an elastic multimodal pre-training pipeline\n\nusage: weft COMMAND [ARGUMENTS]\n\n");
     for (const struct command *c = commands; c->name; c++)
-        fprintf(out, "  %-10s %s\n", c->name, c->summary);
-    fprintf(out, "\n`weft COMMAND --help` describes a command and its options.\n"
+        fprintf(out, "  %-12s %s\n", c->name, c->summary);
+    fprintf(out, "\n`weft help COMMAND` or `weft COMMAND --help` describes a command and its options,\n"
+                 "`weft help environment` the environment variables.\n"
                  "A recipe, a configuration or a file of lines may be a stream: /dev/stdin, /dev/fd/N, <(COMMAND).\n"
                  "Other pipes, and devices and sockets, are refused as files.\n");
 }
@@ -88,17 +93,36 @@ static int flush_output(int status)
     return status;
 }
 
+int command_help(int argc, char **argv)
+{
+    struct arguments a;
+    const struct option options[] = {{NULL}};
+    int status = options_parse(&a, argc, argv, options, 0, 1);
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    if (a.count == 0) {
+        usage(stdout);
+        return 0;
+    }
+    if (strcmp(a.positional[0], "environment") == 0) {
+        environment_print();
+        return 0;
+    }
+    const struct command *command = find_command(a.positional[0]);
+    char *words[] = {(char *)(uintptr_t)a.positional[0], "--help", NULL};
+    return command ? command->run(2, words) : unknown_command(a.positional[0]);
+}
+
 int weft_main(int argc, char **argv)
 {
     if (argc < 2) {
         usage(stderr);
         return 2;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        usage(stdout);
-        return flush_output(0);
-    }
-    const struct command *command = find_command(argv[1]);
+    bool helps = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0;
+    const struct command *command = find_command(helps                               ? "help"
+                                                 : strcmp(argv[1], "--version") == 0 ? "version"
+                                                                                     : argv[1]);
     if (!command)
         return unknown_command(argv[1]);
     (command->looks ? signals_catch : signals_end)();

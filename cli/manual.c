@@ -27,16 +27,11 @@ static void put_choices(struct buffer *out, const char *argument)
         buffer_append(out, *at == '|' ? " " : at, 1);
 }
 
-static const char *dashes(const struct option *o)
-{
-    return strlen(o->name) == 1 ? "-" : "--";
-}
-
 static void put_option_words(void *context, const struct option *options)
 {
     struct buffer *out = context;
     for (const struct option *o = options; o->name; o++)
-        buffer_printf(out, " %s%s", dashes(o), o->name);
+        buffer_printf(out, " %s%s", option_dashes(o), o->name);
 }
 
 static void put_bash_choices(void *context, const struct option *options)
@@ -44,7 +39,7 @@ static void put_bash_choices(void *context, const struct option *options)
     struct buffer *out = context;
     for (const struct option *o = options; o->name; o++)
         if (has_choices(o)) {
-            buffer_printf(out, "        %s%s) words=\"", dashes(o), o->name);
+            buffer_printf(out, "        %s%s) words=\"", option_dashes(o), o->name);
             put_choices(out, o->argument);
             buffer_printf(out, "\" ;;\n");
         }
@@ -56,10 +51,20 @@ static void put_names(struct buffer *out)
         buffer_printf(out, "%s%s", c == commands ? "" : " ", c->name);
 }
 
+/* Behind a recipe: what the program itself says of it. A word with `=` is divided there by readline,
+ * and its value may be a file. */
+static const char recipe_words[] =
+    "        for recipe in \"${COMP_WORDS[@]:2:COMP_CWORD-2}\"; do\n"
+    "            if [ -z \"$words\" ] && [ -f \"$recipe\" ] && [[ $word$before != *=* ]]; then\n"
+    "                words=$(\"${COMP_WORDS[0]}\" completion recipe \"$recipe\" \"$word\" 2>/dev/null)\n"
+    "                [ -z \"$words\" ] || compopt +o filenames -o nospace 2>/dev/null\n"
+    "            fi\n"
+    "        done";
+
 static void put_bash(struct buffer *out)
 {
     buffer_printf(out, "# bash completion for weft: source <(weft completion bash)\n_weft() {\n"
-                       "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words=\n"
+                       "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words= recipe\n"
                        "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        COMPREPLY=($(compgen -W \"");
     put_names(out);
     buffer_printf(out, "\" -- \"$word\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in\n");
@@ -68,7 +73,15 @@ static void put_bash(struct buffer *out)
         command_options(c, put_bash_choices, out);
         buffer_printf(out, "        *) [[ $word == -* ]] && words=\"--help");
         command_options(c, put_option_words, out);
-        buffer_printf(out, "\" ;;\n        esac ;;\n");
+        buffer_printf(out, "\" ;;\n        esac");
+        if (c->run == command_run || c->run == command_plan)
+            buffer_printf(out, "\n%s", recipe_words);
+        if (c->run == command_help) {
+            buffer_printf(out, "\n        words=\"environment ");
+            put_names(out);
+            buffer_printf(out, "\"");
+        }
+        buffer_printf(out, " ;;\n");
     }
     buffer_printf(
         out, "    esac\n    if [ -n \"$words\" ]; then\n        COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
@@ -103,8 +116,9 @@ static void put_zsh_options(void *context, const struct option *options)
 {
     struct buffer *out = context;
     for (const struct option *o = options; o->name; o++) {
-        buffer_printf(out, " \\\n            '%s%s[", dashes(o), o->name);
+        buffer_printf(out, " \\\n            '%s%s%s[", o->uses ? "*" : "", option_dashes(o), o->name);
         put_zsh_text(out, o->help);
+        put_zsh_text(out, option_repeats(o));
         buffer_printf(out, "]");
         if (has_choices(o)) {
             buffer_printf(out, ":value:(");
@@ -148,6 +162,7 @@ static void put_fish_options(void *context, const struct option *options)
         buffer_printf(f->out, "complete -c weft -n '__fish_seen_subcommand_from %s' %s %s%s -d '", f->command,
                       strlen(o->name) == 1 ? "-s" : "-l", o->name, o->argument ? " -r" : "");
         put_quoted(f->out, o->help);
+        put_quoted(f->out, option_repeats(o));
         buffer_printf(f->out, "'");
         if (has_choices(o)) {
             buffer_printf(f->out, " -f -a '");
@@ -170,6 +185,25 @@ static void put_fish(struct buffer *out)
         command_options(c, put_fish_options, &(struct fish){out, c->name});
 }
 
+/* Stages and keys of the recipe's head; settings, behind the dot of a stage. */
+static int put_recipe(struct buffer *out, const char *path, const char *word)
+{
+    struct recipe recipe;
+    int status = recipe_open(&recipe, path, NULL, 0);
+    if (status == 0 && !strchr(word, '.'))
+        buffer_printf(out, "run=\nseed=\nprecision=\n");
+    for (i64 i = 0; i < recipe.count && status == 0; i++) {
+        const struct recipe_stage *s = &recipe.stages[i];
+        if (!strchr(word, '.'))
+            buffer_printf(out, "%s\n", s->name);
+        for (const struct setting *row = s->kind->table; row->key && strchr(word, '.'); row++)
+            if (row->help)
+                buffer_printf(out, "%s.%s=\n", s->name, row->key);
+    }
+    recipe_close(&recipe);
+    return status;
+}
+
 int command_completion(int argc, char **argv)
 {
     static const struct {
@@ -179,17 +213,24 @@ int command_completion(int argc, char **argv)
     struct arguments a;
     struct buffer out = {0};
     const struct option options[] = {{NULL}};
-    int status = options_parse(&a, argc, argv, options, 1, 1);
+    int status = options_parse(&a, argc, argv, options, 1, 3);
+    bool of_recipe = status == 0 && strcmp(a.positional[0], "recipe") == 0;
+    if (of_recipe && a.count == 1)
+        status = error_usage("weft completion recipe: expected the path of a recipe");
+    else if (of_recipe)
+        status = put_recipe(&out, a.positional[1], a.count > 2 ? a.positional[2] : "");
+    else if (status == 0 && a.count > 1)
+        status = error_usage("weft completion %s: unexpected argument \"%s\"", a.positional[0], a.positional[1]);
     if (status)
         return status < 0 ? command_failed() : 0;
     for (i64 i = 0; i < COUNT_OF(shells); i++)
         if (strcmp(a.positional[0], shells[i].shell) == 0)
             shells[i].put(&out);
-    if (!out.length) {
-        error_usage("weft completion %s: expected bash, zsh or fish", a.positional[0]);
+    if (!out.length && !of_recipe) {
+        error_usage("weft completion %s: expected bash, zsh, fish or recipe", a.positional[0]);
         return command_failed();
     }
-    printf("%s", out.data);
+    printf("%s", out.data ? out.data : "");
     buffer_release(&out);
     return 0;
 }
@@ -220,7 +261,8 @@ static void put_man_options(void *context, const struct option *options)
     for (const struct option *o = options; o->name; o++) {
         buffer_printf(out, ".TP\n\\fB%s%s\\fR ", strlen(o->name) == 1 ? "\\-" : "\\-\\-", o->name);
         put_roff_line(out, o->argument ? o->argument : "");
-        put_roff_line(out, o->help);
+        put_roff(out, o->help);
+        put_roff_line(out, option_repeats(o));
     }
 }
 
@@ -247,6 +289,19 @@ static void put_man_kind(struct buffer *out, const struct stage_kind *kind)
     }
 }
 
+static void put_man_environment(struct buffer *out)
+{
+    buffer_printf(out, ".SH ENVIRONMENT\n");
+    for (const struct environment_variable *v = environment_variables; v->names; v++) {
+        buffer_printf(out, v->help ? ".TP\n\\fB" : ".SS ");
+        put_roff(out, v->names);
+        buffer_printf(out, v->help ? "\\fR=" : "");
+        put_roff_line(out, v->help ? v->value : "");
+        if (v->help)
+            put_roff_line(out, v->help);
+    }
+}
+
 static void put_man(struct buffer *out)
 {
     buffer_printf(
@@ -263,16 +318,13 @@ static void put_man(struct buffer *out)
                        "a URL with https:// or s3://. STAGE.key=value on the command line overrides a setting.\n");
     for (const struct stage_kind *k = stage_kinds; k->name; k++)
         put_man_kind(out, k);
-    buffer_printf(
-        out, ".SH ENVIRONMENT\n.TP\n\\fBWEFT_THREADS\\fR\nnumber of worker threads (default: 1 per available CPU)\n"
-             ".TP\n\\fBWEFT_PIN\\fR\n1: pin each worker to its own CPU; 0: no pinning. Default: on a NUMA machine\n"
-             "each worker stays on its node. Pinning, and interleaving of pages over the nodes, apply only if\n"
-             "the workers use all CPUs.\n"
-             ".SH FILES\nOutputs appear under their final name once complete. A command killed by\n"
-             "SIGKILL may leave NAME.tmp\\-PID\\-weftN next to an output; the next command that writes there\n"
-             "removes it.\n"
-             ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed\n.TP\n2\nwrong usage\n.TP\n130\n"
-             "interrupted, progress saved\n.TP\n141\nnobody reads standard output any more\n");
+    put_man_environment(out);
+    buffer_printf(out,
+                  ".SH FILES\nOutputs appear under their final name once complete. A command killed by\n"
+                  "SIGKILL may leave NAME.tmp\\-PID\\-weftN next to an output; the next command that writes there\n"
+                  "removes it.\n"
+                  ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed\n.TP\n2\nwrong usage\n.TP\n130\n"
+                  "interrupted, progress saved\n.TP\n141\nnobody reads standard output any more\n");
 }
 
 int command_man(int argc, char **argv)

@@ -6,6 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { OPTIONS_MOST = 64 };
+
+const char *option_dashes(const struct option *o)
+{
+    return strlen(o->name) == 1 ? "-" : "--";
+}
+
+const char *option_repeats(const struct option *o)
+{
+    return o->uses ? "; may be repeated" : "";
+}
+
 static void print_help(const char *name, const struct option *options)
 {
     for (const struct command *c = commands; c->name; c++)
@@ -13,9 +25,8 @@ static void print_help(const char *name, const struct option *options)
             printf("usage: weft %s %s\n\n%s\n\n", c->name, c->synopsis, c->summary);
     for (const struct option *o = options; o->name; o++) {
         char left[96];
-        snprintf(left, sizeof left, "%s%s %s", strlen(o->name) == 1 ? "-" : "--", o->name,
-                 o->argument ? o->argument : "");
-        printf("  %-28s %s\n", left, o->help);
+        snprintf(left, sizeof left, "%s%s %s", option_dashes(o), o->name, o->argument ? o->argument : "");
+        printf("  %-28s %s%s\n", left, o->help, option_repeats(o));
     }
 }
 
@@ -32,9 +43,9 @@ static const struct option *find_option(const struct option *options, const char
 
 static int unknown_option(const struct option *options, const char *command, const char *word)
 {
-    const char *names[64];
+    const char *names[OPTIONS_MOST + 1];
     int n = 0;
-    for (const struct option *o = options; o->name && n < 63; o++)
+    for (const struct option *o = options; o->name; o++)
         names[n++] = o->name;
     names[n] = NULL;
     const char *near = string_nearest(word + (word[1] == '-' ? 2 : 1), names);
@@ -42,7 +53,16 @@ static int unknown_option(const struct option *options, const char *command, con
                 : error_usage("weft %s: unknown option %s; --help lists what there is", command, word);
 }
 
-static int take_option(int *at, int argc, char **argv, const struct option *options)
+static int keep_use(const char *command, const struct option *o, const char *value)
+{
+    if (o->uses->count == OPTION_USES_MOST)
+        return error_usage("weft %s: --%s %s: more than %d such options", command, o->name, value, OPTION_USES_MOST);
+    o->uses->uses[o->uses->count++] = (struct option_use){o->name, value};
+    return 0;
+}
+
+/* before: value of the same option earlier in the arguments, or NULL. */
+static int take_option(const char **before, int *at, int argc, char **argv, const struct option *options)
 {
     const char *value;
     const struct option *o = find_option(options, argv[*at], &value);
@@ -52,9 +72,20 @@ static int take_option(int *at, int argc, char **argv, const struct option *opti
         *o->flag = true;
         return value ? error_usage("weft %s: --%s takes no value", argv[0], o->name) : 0;
     }
-    if (!value && *at + 1 >= argc)
+    bool last = *at + 1 >= argc, optional = o->argument[0] == '[';
+    if (!value && optional && (last || argv[*at + 1][0] == '-')) {
+        *o->flag = true;
+        return 0;
+    }
+    if (!value && last)
         return error_usage("weft %s: %s needs a value: %s", argv[0], argv[*at], o->argument);
-    *o->value = value ? value : argv[++*at];
+    value = value ? value : argv[++*at];
+    if (o->uses)
+        return keep_use(argv[0], o, value);
+    if (before[o - options])
+        return error_usage("weft %s: %s%s is given twice, \"%s\" and \"%s\": expected once", argv[0], option_dashes(o),
+                           o->name, before[o - options], value);
+    *o->value = before[o - options] = value;
     if (strcmp(o->name, "o") == 0 && !**o->value)
         return error_usage("weft %s: -o is empty, expected %s", argv[0], o->argument);
     return 0;
@@ -78,12 +109,17 @@ void command_options(const struct command *command, void (*see)(void *context, c
 
 int options_parse(struct arguments *arguments, int argc, char **argv, const struct option *options, int least, int most)
 {
+    const char *before[OPTIONS_MOST] = {NULL};
     bool only_positionals = false;
+    int count = 0;
     *arguments = (struct arguments){.positional = (const char *const *)argv + 1};
     if (onlooker.see) {
         onlooker.see(onlooker.context, options);
         return 1;
     }
+    while (options[count].name)
+        count++;
+    require(count <= OPTIONS_MOST, "weft %s: %d options", argv[0], count);
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
         if (!only_positionals && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)) {
@@ -93,7 +129,7 @@ int options_parse(struct arguments *arguments, int argc, char **argv, const stru
         if (!only_positionals && strcmp(word, "--") == 0)
             only_positionals = true;
         else if (!only_positionals && word[0] == '-' && word[1]) {
-            if (take_option(&i, argc, argv, options))
+            if (take_option(before, &i, argc, argv, options))
                 return -1;
         } else if (arguments->count == most)
             return error_usage("weft %s: unexpected argument \"%s\"; --help explains", argv[0], word);

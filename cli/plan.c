@@ -55,7 +55,7 @@ static int sizes_of_stages(struct model_config *c, const struct recipe *r, const
                       r->path);
             return PLAN_UNKNOWN;
         }
-        if (s && s->kind->sizes(&sizes, s->settings))
+        if (s && !s->skips && s->kind->sizes(&sizes, s->settings))
             return -1;
     }
     model_config_set_tokens(c, &sizes);
@@ -289,6 +289,18 @@ static void print_json(const struct plan_command *p, double gflops)
     json_free(j);
 }
 
+static void print_skipped(const struct recipe_stage *s, bool json)
+{
+    struct json *j = json_object();
+    json_set(j, "stage", json_of_string(s->name));
+    json_set(j, "skipped", json_of_string(s->skips));
+    if (json)
+        output_json(j);
+    else
+        printf("%s: skipped: %s\n", s->name, s->skips);
+    json_free(j);
+}
+
 /* Plans the selected stages and prints each plan. Stages that cannot be planned yet are named; that
  * is an error only if no stage could be planned. */
 static int plan_recipe(const struct recipe *r, const struct plan_command *with, double gflops, bool json)
@@ -301,7 +313,9 @@ static int plan_recipe(const struct recipe *r, const struct plan_command *with, 
             continue;
         struct plan_command p = *with;
         int status = 0, failed = 0; /* failed: the error does not name the stage yet */
-        if (prepare) {
+        if (s->skips) {
+            print_skipped(s, json);
+        } else if (prepare) {
             status = plan_prepare(r, s, json);
         } else if (!backbone) {
             failed = plan_tokenizer(s, p.work.dtype, p.work.gpu, gflops, json);
@@ -361,6 +375,7 @@ int command_plan(int argc, char **argv)
         return status < 0 ? command_failed() : 0;
     status = recipe_open(&recipe, a.positional[0], a.positional + 1, a.count - 1);
     if (status == 0) {
+        recipe_skips(&recipe);
         bool f32 = strcmp(recipe.precision, "f32") == 0;
         bool automatic = strcmp(recipe.precision, "auto") == 0;
         with.work.fp8 = strcmp(recipe.precision, "fp8") == 0;

@@ -32,6 +32,14 @@ double plan_disk_bytes(i64 parameters, const struct training_settings *training,
 
 /* ---- Shards ---- */
 
+static bool is_skipped(const struct recipe *r, const char *stage)
+{
+    for (i64 i = 0; i < r->count; i++)
+        if (strcmp(r->stages[i].name, stage) == 0)
+            return r->stages[i].skips != NULL;
+    return false;
+}
+
 int plan_prepare(const struct recipe *r, const struct recipe_stage *s, bool json)
 {
     struct prepare_settings settings = *(const struct prepare_settings *)s->settings;
@@ -40,7 +48,7 @@ int plan_prepare(const struct recipe *r, const struct recipe_stage *s, bool json
     int status = PLAN_UNKNOWN;
     for (int i = -1; i < TOKENIZERS; i++) {
         char **reference = i < 0 ? &settings.data : &settings.tokenizer[i];
-        bool given = *reference && **reference;
+        bool given = *reference && **reference && !(i >= 0 && is_skipped(r, *reference));
         *reference = given ? plan_resolved(r, *reference) : string_copy("");
         all &= !given || is_address(*reference) || file_exists(*reference);
     }

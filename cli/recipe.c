@@ -48,6 +48,19 @@ static struct head_value head_value(const struct recipe *r, const struct yaml_no
     return value;
 }
 
+/* A key may refine the mapping of an earlier word, as in b.model={width: 64} b.model.heads=2. */
+static int check_repeated(const struct recipe_word *words, int count)
+{
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < i; k++) {
+            const char *stage = words[i].stage ? words[i].stage : "", *other = words[k].stage ? words[k].stage : "";
+            if (strcmp(stage, other) == 0 && strcmp(words[i].key, words[k].key) == 0)
+                return error_usage("command line: %s%s%s is given twice, \"%s\" and \"%s\": expected once", stage,
+                                   *stage ? "." : "", words[i].key, words[k].value, words[i].value);
+        }
+    return 0;
+}
+
 static int check_head_words(const struct recipe_word *words, int count)
 {
     for (int i = 0; i < count; i++)
@@ -82,6 +95,10 @@ static int read_head(struct recipe *r, const struct yaml_node *root, const struc
                             strcmp(precision.text, "fp8") && strcmp(precision.text, "f32")))
         return error_usage("%s: precision: expected auto, bf16, fp8 or f32, found %s", precision.where,
                            precision.text ? precision.text : "a list or mapping");
+    r->overrides = json_object();
+    for (int i = 0; i < count; i++)
+        if (!words[i].stage && strcmp(words[i].key, "run") != 0)
+            json_set(r->overrides, words[i].key, json_of_null());
     r->run = string_copy(run.text);
     r->precision = string_copy(precision.text);
     return 0;
@@ -130,6 +147,9 @@ static int read_stage(struct recipe_stage *s, const struct yaml_node *mapping, c
     for (int i = 0; i < count; i++)
         if (words[i].stage && strcmp(words[i].stage, s->name) == 0)
             overrides[n++] = (struct setting_override){words[i].key, words[i].value};
+    s->overrides = json_object();
+    for (i64 i = 0; i < n; i++) /* the values follow, as queries of URLs are hidden first */
+        json_set(s->overrides, overrides[i].key, json_of_null());
     s->settings = memory_alloc((i64)s->kind->settings_bytes);
     if (settings_read(s->settings, s->kind->table, mapping, kind_key, overrides, n))
         return -1;
@@ -299,7 +319,9 @@ int recipe_open(struct recipe *r, const char *path, const char *const *words, in
         else
             names[name_count++] = words[i];
     const struct yaml_node *root = yaml_root(r->document);
-    status = check_head_keys(r, root);
+    status = check_repeated(overrides, override_count);
+    if (status == 0)
+        status = check_head_keys(r, root);
     if (status == 0)
         status = read_head(r, root, overrides, override_count);
     if (status == 0)
@@ -320,11 +342,89 @@ void recipe_close(struct recipe *r)
         memory_free(s->settings);
         json_free(s->resolved);
         json_free(s->inputs);
+        json_free(s->overrides);
+        memory_free(s->skips);
     }
+    json_free(r->overrides);
     memory_free(r->stages);
     memory_free(r->run);
     yaml_free(r->document);
     *r = (struct recipe){0};
+}
+
+/* ---- Stages of some kinds ---- */
+
+bool stage_kind_is_in(const struct stage_kind *kind, const char *names)
+{
+    size_t length = strlen(kind->name);
+    for (const char *at = names; *at; at += *at == ',') {
+        if (strcspn(at, ",") == length && strncmp(at, kind->name, length) == 0)
+            return true;
+        at += strcspn(at, ",");
+    }
+    return false;
+}
+
+int stage_kinds_check(const char *names)
+{
+    struct buffer known = {0};
+    for (const char *at = names;; at++) {
+        size_t length = strcspn(at, ",");
+        const struct stage_kind *k = stage_kinds;
+        while (k->name && (strlen(k->name) != length || strncmp(at, k->name, length) != 0))
+            k++;
+        if (!k->name) {
+            for (k = stage_kinds; k->name; k++)
+                buffer_printf(&known, "%s%s", known.length ? ", " : "", k->name);
+            error_usage("--kinds %s: there is no stage kind \"%.*s\"; the kinds: %s", names, (int)length, at,
+                        known.data);
+            buffer_release(&known);
+            return -1;
+        }
+        at += length;
+        if (!*at)
+            return 0;
+    }
+}
+
+static int need_stage(struct recipe *r, struct recipe_stage *s, const struct setting *row, char **line)
+{
+    (void)row;
+    struct recipe_stage *from = is_path(*line) ? NULL : find_stage(r, *line, strcspn(*line, "/"));
+    char *done = from ? string_format("%s/%s/done.json", r->run, from->name) : NULL;
+    if (from && from != s && !from->selected && !file_exists(done))
+        from->needed = true;
+    memory_free(done);
+    return 0;
+}
+
+int recipe_select_kinds(struct recipe *r, const char *kinds)
+{
+    struct buffer needed = {0}, have = {0};
+    bool any = false;
+    int status = stage_kinds_check(kinds);
+    for (i64 i = 0; i < r->count && status == 0; i++) {
+        struct recipe_stage *s = &r->stages[i];
+        if (s->selected)
+            buffer_printf(&have, "%s%s (%s)", have.length ? ", " : "", s->name, s->kind->name);
+        s->selected &= stage_kind_is_in(s->kind, kinds);
+        any |= s->selected;
+    }
+    if (status == 0 && !any)
+        status = error_usage("%s: no stage of kind %s is chosen; the stages: %s", r->path, kinds,
+                             have.data ? have.data : "");
+    for (i64 i = 0; i < r->count && status == 0; i++)
+        for (const struct setting *row = r->stages[i].kind->table; r->stages[i].selected && row->key; row++)
+            each_reference(r, &r->stages[i], row, need_stage);
+    for (i64 i = 0; i < r->count; i++)
+        if (r->stages[i].needed)
+            buffer_printf(&needed, "%s%s", needed.length ? ", " : "", r->stages[i].name);
+    if (status == 0 && needed.length)
+        status = error_set("%s: stages of kind %s read stages that are not done: %s. Run those first", r->path, kinds,
+                           needed.data);
+    buffer_release(&needed);
+    buffer_release(&have);
+    return status;
 }
 
 /* Returns 0, -1 and a message, or STAGE_LACKS if the stage was skipped. Its data do not enter the
@@ -414,4 +514,68 @@ int recipe_resolve(struct recipe *r, struct recipe_stage *s)
         if (each_reference(r, s, row, resolve_one))
             return error_prefix("%s: stage %s, %s", r->path, s->name, row->key);
     return 0;
+}
+
+/* ---- What a run would skip ---- */
+
+static int note_skipped(struct recipe *r, struct recipe_stage *s, const struct setting *row, char **line)
+{
+    struct recipe_stage *from = is_path(*line) ? NULL : find_stage(r, *line, strcspn(*line, "/"));
+    if (from && from->skips && !s->skips && !is_optional_tokenizer(s, row))
+        s->skips = string_format("it reads %s, which is skipped", from->name);
+    return 0;
+}
+
+/* The lines of a setting with the folders of stages. NULL if one of them is an address or not there. */
+static char *existing_lines(const struct recipe *r, const char *lines)
+{
+    struct buffer out = {0};
+    bool all = true;
+    for (const char *at = lines; *at && all; at += *at == '\n') {
+        size_t length = strcspn(at, "\n");
+        char *line = string_format("%.*s", (int)length, at),
+             *path = is_path(line) ? string_copy(line) : path_join(r->run, line);
+        all = !is_address(path) && file_exists(path);
+        buffer_printf(&out, "%s%s", out.length ? "\n" : "", path);
+        memory_free(line);
+        memory_free(path);
+        at += length;
+    }
+    if (all && out.length)
+        return out.data;
+    buffer_release(&out);
+    return NULL;
+}
+
+/* Asks the kind, with `data` as it would be resolved. */
+static char *reason_absent(const struct recipe *r, const struct recipe_stage *s)
+{
+    const struct setting *row = s->kind->table;
+    while (row->key && strcmp(row->key, "data") != 0)
+        row++;
+    require(row->key, "stages of kind %s may be absent, and read no data", s->kind->name);
+    char *settings = memory_alloc((i64)s->kind->settings_bytes);
+    memcpy(settings, s->settings, s->kind->settings_bytes);
+    char **lines = setting_lines(settings, row, 0), *why = NULL;
+    if (row->type == SETTING_SOURCES)
+        lines = &((struct source_list *)(void *)(settings + row->offset))->all;
+    char *resolved = lines && *lines ? existing_lines(r, *lines) : NULL;
+    if (resolved) {
+        *lines = resolved;
+        why = s->kind->absent(settings);
+    }
+    memory_free(resolved);
+    memory_free(settings);
+    return why;
+}
+
+void recipe_skips(struct recipe *r)
+{
+    for (i64 i = 0; i < r->count; i++) {
+        struct recipe_stage *s = &r->stages[i];
+        for (const struct setting *row = s->kind->table; row->key; row++)
+            each_reference(r, s, row, note_skipped);
+        if (!s->skips && s->kind->absent)
+            s->skips = reason_absent(r, s);
+    }
 }

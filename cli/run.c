@@ -25,13 +25,12 @@ struct runner {
     bool redo;
     enum dtype dtype;
     bool fp8;
-    const char *layout;
+    const char *layout, *kinds;
     struct layout sizes;
     struct comm *world;
     struct parallel ranks;
-    int folder;         /* of the run; -1: not open */
-    int lock;           /* on the current stage's folder; -1: none */
-    double peak_gflops; /* best matrix peak measured by this process */
+    int folder; /* of the run; -1: not open */
+    int lock;   /* on the current stage's folder; -1: none */
 };
 
 /* ---- Ranks: the first decides and writes, so that a common error is reported once ---- */
@@ -103,6 +102,11 @@ static u64 seed_of(const struct runner *run, const struct recipe_stage *s)
     return hash_bytes(s->name, (i64)strlen(s->name), run->recipe.seed);
 }
 
+static const char *precision_name(const struct runner *run)
+{
+    return run->fp8 ? "fp8" : run->dtype == DTYPE_BF16 ? "bf16" : "f32";
+}
+
 static struct json *identity_of(const struct runner *run, const struct recipe_stage *s)
 {
     char seed[20];
@@ -111,7 +115,7 @@ static struct json *identity_of(const struct runner *run, const struct recipe_st
     snprintf(seed, sizeof seed, "%016llx", (unsigned long long)seed_of(run, s));
     json_set(j, "seed", json_of_integer((i64)run->recipe.seed));
     json_set(j, "stage_seed", json_of_string(seed));
-    json_set(j, "precision", json_of_string(run->fp8 ? "fp8" : run->dtype == DTYPE_BF16 ? "bf16" : "f32"));
+    json_set(j, "precision", json_of_string(precision_name(run)));
     json_set(j, "settings", json_copy(s->resolved));
     json_set(j, "inputs", json_copy(s->inputs));
     return j;
@@ -381,16 +385,13 @@ static int finish(const char *partial, const char *folder, const struct json *id
 
 /* Appends time and memory to timings.jsonl, as they are not part of a stage's result. Lines after
  * one with "finished" belong to a repeated stage. */
-static void log_timing(const struct runner *run, const struct recipe_stage *s, double seconds, double peak_gflops,
-                       bool finished)
+static void log_timing(const struct runner *run, const struct recipe_stage *s, double seconds, bool finished)
 {
     char *path = path_join(run->recipe.run, "timings.jsonl");
     FILE *file = fopen(path, "a");
     if (file) {
         fprintf(file, "{\"stage\":\"%s\",\"kind\":\"%s\",\"seconds\":%.1f,\"peak_bytes\":%lld", s->name, s->kind->name,
                 seconds, (long long)memory_peak_bytes());
-        if (peak_gflops > 0) /* measured */
-            fprintf(file, ",\"matrix_peak_gflops\":%.0f", peak_gflops);
         fprintf(file, "%s}\n", finished ? ",\"finished\":true" : "");
         fclose(file);
     }
@@ -418,12 +419,6 @@ static void remove_empty_partial(const char *partial)
     string_list_free(names, count);
 }
 
-/* Keeps the maximum, since other load can only lower a measurement. */
-static double measure_peak(struct runner *run)
-{
-    return run->peak_gflops = fmax(run->peak_gflops, kernels_matrix_peak(cli_device(), run->dtype, 0.2));
-}
-
 static int run_partial(struct runner *run, struct recipe_stage *s, const char *partial, const char *folder,
                        const struct json *identity)
 {
@@ -434,15 +429,13 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
                           .device = cli_device(),
                           .dtype = run->dtype,
                           .fp8 = run->fp8,
+                          .calibrated = s->kind->work != LIGHT,
                           .ranks = s->kind->work == ON_RANKS ? &run->ranks : parallel_alone(),
                           .filler = filler_words()};
     double begin = clock_s();
     char *what = string_format("stage %s (%s)", s->name, s->kind->name);
     memory_advise(what, s->kind->smaller);
     temporaries_remove_empty(partial, "identity.json");
-    if (s->kind->work != LIGHT)
-        stage.peak_gflops = measure_peak(run);
-    comm_all_reduce(comm_host(stage.ranks->world), &stage.peak_gflops, 1, DTYPE_F64);
     int status = s->kind->run(s->settings, &stage);
     memory_advise(NULL, NULL);
     temporaries_remove_empty(NULL, NULL);
@@ -457,7 +450,7 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
         status = finish(partial, folder, identity, NULL);
     if (status < 0)
         remove_empty_partial(partial);
-    log_timing(run, s, clock_s() - begin, stage.peak_gflops, status == 0);
+    log_timing(run, s, clock_s() - begin, status == 0);
     if (status == 0)
         log_info("%s: done in %.0f s", s->name, clock_s() - begin);
     return status;
@@ -504,7 +497,10 @@ static int run_stage(struct runner *run, struct recipe_stage *s)
         return -1;
     char *folder = path_join(run->recipe.run, s->name), *partial = string_format("%s.partial", folder);
     struct json *identity = identity_of(run, s);
-    int status = status_of_first(run, is_first(run) ? begin_stage(run, s, partial, folder, identity) : 0);
+    int status = is_first(run) ? begin_stage(run, s, partial, folder, identity) : 0;
+    if (status >= 0 && is_first(run) && overrides_keep(&run->recipe, s, precision_name(run), run->folder))
+        status = -1;
+    status = status_of_first(run, status);
     if (status == 0 && (is_first(run) || s->kind->work == ON_RANKS))
         status = run_partial(run, s, partial, folder, identity);
     status = status_of_first(run, status == SKIPPED ? 0 : status);
@@ -557,6 +553,7 @@ static int hold_folder(struct runner *run)
     if (run->folder < 0)
         return error_errno("%s: cannot be opened", run->recipe.run);
     temporaries_sweep(run->recipe.run, NULL);
+    overrides_compare(&run->recipe, precision_name(run));
     return 0;
 }
 
@@ -574,10 +571,13 @@ static int run_all(struct runner *run)
     return status;
 }
 
-static void print_kinds(void)
+/* names: of some kinds; NULL: all. */
+static void print_kinds(const char *names)
 {
     struct buffer help = {0};
     for (const struct stage_kind *k = stage_kinds; k->name; k++) {
+        if (names && !stage_kind_is_in(k, names))
+            continue;
         buffer_printf(&help, "\nkind %s: %s\n", k->name, k->help);
         settings_help(&help, k->table, "  ");
     }
@@ -591,7 +591,7 @@ static int open_recipe(struct runner *run, struct recipe_stage *none)
     (void)none;
     int status = recipe_open(&run->recipe, a->positional[0], a->positional + 1, a->count - 1);
     run->recipe.redo = run->redo;
-    return status;
+    return status == 0 && run->kinds ? recipe_select_kinds(&run->recipe, run->kinds) : status;
 }
 
 static int run_failed(const struct runner *run)
@@ -610,12 +610,15 @@ int command_run(int argc, char **argv)
         {"redo", NULL, NULL, &run.redo, "rerun stages whose settings or inputs changed; also recheck URLs"},
         {"layout", "SIZES", &run.layout, NULL,
          "rank layout: data=,expert=,tensor=,pipeline=,chunks=,receive=,part=,bucket= (MiB)"},
-        {"kinds", NULL, NULL, &kinds, "list all stage kinds and their settings"},
+        {"kinds", "[KIND,...]", &run.kinds, &kinds,
+         "run only stages of these kinds; without a recipe, or without KIND, list the kinds and their settings"},
         DEVICE_OPTION,
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 0, 64);
-    if (status == 0 && kinds) {
-        print_kinds();
+    if (status == 0 && run.kinds)
+        status = stage_kinds_check(run.kinds);
+    if (status == 0 && (kinds || (run.kinds && a.count == 0))) {
+        print_kinds(run.kinds);
         return 0;
     }
     if (status == 0 && a.count == 0)

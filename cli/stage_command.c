@@ -56,12 +56,16 @@ static int clear_folder(const char *out)
     return status;
 }
 
+int command_check_settings(const void *settings)
+{
+    const struct command_settings *s = settings;
+    return s->argv.count ? 0 : error_usage("argv is empty: expected a program and its arguments");
+}
+
 int command_stage(const void *settings, const struct stage *stage)
 {
     const struct command_settings *s = settings;
     char **argv = memory_alloc((s->argv.count + 1) * (i64)sizeof *argv);
-    if (s->argv.count == 0)
-        return error_usage("argv is empty");
     if (clear_folder(stage->out))
         return -1;
     for (i64 i = 0; i < s->argv.count; i++)

@@ -8,5 +8,6 @@ struct command_settings {
     struct string_list argv;
 };
 extern const struct setting command_table[];
+int command_check_settings(const void *settings);
 int command_stage(const void *settings, const struct stage *stage);
 #endif

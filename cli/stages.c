@@ -32,14 +32,16 @@ static int run_dedup(const void *settings, const struct stage *stage)
             .smaller = less, .sizes = stem##_stage_sizes, __VA_ARGS__                                                  \
     }
 const struct stage_kind stage_kinds[] = {
-    KIND("command", "run a program", command_table, command_settings, command_stage, LIGHT, .smaller = NULL),
+    KIND("command", "run a program", command_table, command_settings, command_stage, LIGHT,
+         .check = command_check_settings),
     TOKENIZER("text", "train byte-level BPE", text, LIGHT, "bytes, vocabulary", .absent = NULL),
     TOKENIZER("vision", "train the vision tokenizer", vision, HEAVY,
               "batch, clip_batch, still_batch, memory_mb, shuffle_buffer", .absent = vision_stage_absent),
     TOKENIZER("audio", "train the audio tokenizer", audio, HEAVY, "batch, crop_s, memory_mb, shuffle_buffer",
               .absent = audio_stage_absent),
     KIND("prepare", "encode media and text into shards", prepare_table, prepare_settings, run_prepare, LIGHT,
-         .smaller = "pictures.most_pixels, audio_seconds, filter.memory_bytes, or WEFT_THREADS"),
+         .smaller = "pictures.most_pixels, audio_seconds, filter.memory_bytes, or WEFT_THREADS",
+         .check = prepare_check_settings),
     KIND("dedup", "remove duplicates across several folders of shards", dedup_table, dedup_settings, run_dedup, LIGHT,
          .smaller = "memory_bytes"),
     KIND("pretrain", "train the backbone", pretrain_table, pretrain_settings, pretrain_stage, ON_RANKS,
@@ -58,7 +60,8 @@ const struct stage_kind stage_kinds[] = {
     KIND("routing", "measure expert usage", routing_table, routing_settings, routing_stage, LIGHT,
          .smaller = "length, or the model"),
     KIND("generate", "generate samples of every modality and compare them with the originals", samples_table,
-         samples_settings, samples_stage, LIGHT, .smaller = "clips, sounds, pictures, or the model"),
+         samples_settings, samples_stage, LIGHT, .smaller = "clips, sounds, pictures, or the model",
+         .check = samples_check_settings),
     KIND("export", "export the text backbone for other software", export_table, export_settings, export_stage, LIGHT,
          .smaller = "the model"),
     {"report", "write report.html", report_table, 0, report_stage, LIGHT, .each_time = true},

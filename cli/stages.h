@@ -7,7 +7,7 @@
 
 enum stage_work {
     LIGHT,
-    HEAVY, /* the matrix peak is measured first */
+    HEAVY, /* its speed is compared with a matrix product's */
     /* Like HEAVY, and all ranks take part. Other stages run on
      * the first rank while the others wait. */
     ON_RANKS,
@@ -36,12 +36,14 @@ const struct stage_kind *stage_kind_find(const char *name); /* NULL if there is 
 struct recipe_stage {
     const char *name; /* borrowed from the document */
     const struct stage_kind *kind;
-    void *settings;        /* struct of the kind; references are resolved to paths */
-    struct json *resolved; /* settings as JSON, with references as written; stored and hashed */
-    struct json *inputs;   /* reference -> digest of its contents; filled when the stage is due */
-    bool selected;
-    bool hides;        /* a URL had a query after `?`, which is not in the settings */
-    const char *lacks; /* a skipped stage that it reads, so that it is skipped as well; or NULL */
+    void *settings;         /* struct of the kind; references are resolved to paths */
+    struct json *resolved;  /* settings as JSON, with references as written; stored and hashed */
+    struct json *inputs;    /* reference -> digest of its contents; filled when the stage is due */
+    struct json *overrides; /* STAGE.key -> value as resolved, of the keys that the command line gave */
+    bool selected, needed;  /* needed: by a selected stage, and not done (recipe_select_kinds) */
+    bool hides;             /* a URL had a query after `?`, which is not in the settings */
+    char *skips;            /* recipe_skips: why `weft run` would skip it; NULL: nothing is known that says so */
+    const char *lacks;      /* a skipped stage that it reads, so that it is skipped as well; or NULL */
 };
 struct recipe {
     struct yaml *document;
@@ -49,7 +51,8 @@ struct recipe {
     char *run;
     u64 seed;
     const char *precision;
-    bool redo; /* --redo: also checks URLs of finished stages for changes */
+    struct json *overrides; /* likewise of `seed` and `precision` */
+    bool redo;              /* --redo: also checks URLs of finished stages for changes */
     struct recipe_stage *stages;
     i64 count;
 };
@@ -57,6 +60,23 @@ struct recipe {
  * stage names all stages are selected. 0, or -1 and a message. */
 int recipe_open(struct recipe *recipe, const char *path, const char *const *words, int word_count);
 void recipe_close(struct recipe *recipe);
+/* Narrows the selection to stages of these kinds, a list with commas. -1 and a message if a kind does
+ * not exist or none of the stages has it, or if they read stages that neither are done nor stay
+ * selected. */
+int recipe_select_kinds(struct recipe *recipe, const char *kinds);
+/* Sets `skips` of all stages, as far as their data exist already. Nothing is fetched from addresses. */
+void recipe_skips(struct recipe *recipe);
+/* True if one of the names, a list with commas, is that of the kind. */
+bool stage_kind_is_in(const struct stage_kind *kind, const char *names);
+int stage_kinds_check(const char *names); /* -1 and a message if a name is that of no kind */
+
+/* ---- What the command line overrode: RUN/overrides.json, {"STAGE.key": value, ...} ---- */
+/* Logs the values that the run's last call overrode and that now differ, if there are any. precision:
+ * the one in use. */
+void overrides_compare(const struct recipe *recipe, const char *precision);
+/* Replaces the values of a stage, and those of `seed` and `precision`, by the present ones. folder:
+ * that of the run, open. 0, or -1 and a message. */
+int overrides_keep(const struct recipe *recipe, const struct recipe_stage *stage, const char *precision, int folder);
 /* Resolves references and digests inputs. A reference to a skipped stage becomes empty if it is an
  * optional tokenizer; otherwise `lacks` names that stage. */
 int recipe_resolve(struct recipe *recipe, struct recipe_stage *stage);

@@ -211,7 +211,18 @@ i64 rng_permuted(i64 index, i64 n, struct rng_key key, u32 a, u32 b, u32 c);
 void rng_permutation(i32 *out, i64 n, struct rng_key key, u32 a, u32 b); /* fills out[n] with 0..n-1, shuffled */
 
 u64 hash_bytes(const void *data, i64 bytes, u64 seed); /* XXH3, 64 bits */
-u32 crc32c(const void *data, i64 bytes);               /* Castagnoli, as in TensorBoard's event files */
+/* Hashes of the samples of a part, to find those that another part holds too. {0} is empty. */
+struct hash_list {
+    u64 *hashes;
+    i64 count;
+};
+void hash_list_add(struct hash_list *list, u64 hash);
+void hash_list_sort(struct hash_list *list);
+bool hash_list_has(const struct hash_list *sorted, u64 hash);
+/* The number of elements of `some` that are in `among`. Sorts `among`. */
+i64 hash_list_common(const struct hash_list *some, struct hash_list *among);
+void hash_list_release(struct hash_list *list);
+u32 crc32c(const void *data, i64 bytes); /* Castagnoli, as in TensorBoard's event files */
 
 /* ---- Workers ---- */
 /* One thread pool per process. A job consists of tiles, and tiles write disjoint memory. If a sum

@@ -1,5 +1,6 @@
 #include "core/core.h"
 
+#include <stdlib.h>
 #include <xxhash.h>
 
 u64 hash_bytes(const void *data, i64 bytes, u64 seed)
@@ -18,6 +19,47 @@ u64 hash_pieces(const struct file_view *pieces, i64 count, u64 seed)
     u64 hash = XXH3_64bits_digest(state);
     XXH3_freeState(state);
     return hash;
+}
+
+/* Grows by doubling: the capacity is the power of two at or above the count. */
+void hash_list_add(struct hash_list *list, u64 hash)
+{
+    i64 n = list->count++;
+    if ((n & (n - 1)) == 0)
+        list->hashes = memory_resize(list->hashes, n * 8, max_i64(1, 2 * n) * 8);
+    list->hashes[n] = hash;
+}
+
+static int by_hash(const void *a, const void *b)
+{
+    u64 x = *(const u64 *)a, y = *(const u64 *)b;
+    return (x > y) - (x < y);
+}
+
+void hash_list_sort(struct hash_list *list)
+{
+    if (list->count)
+        qsort(list->hashes, (size_t)list->count, sizeof *list->hashes, by_hash);
+}
+
+bool hash_list_has(const struct hash_list *sorted, u64 hash)
+{
+    return sorted->count && bsearch(&hash, sorted->hashes, (size_t)sorted->count, sizeof hash, by_hash);
+}
+
+i64 hash_list_common(const struct hash_list *some, struct hash_list *among)
+{
+    i64 common = 0;
+    hash_list_sort(among);
+    for (i64 i = 0; i < some->count; i++)
+        common += hash_list_has(among, some->hashes[i]);
+    return common;
+}
+
+void hash_list_release(struct hash_list *list)
+{
+    memory_free(list->hashes);
+    *list = (struct hash_list){0};
 }
 
 u32 crc32c(const void *data, i64 bytes)

@@ -15,13 +15,13 @@
  * else, delays no rank and ends none: it is dropped when the ranks have come, or when too many wait.
  * Rank 0 listens at MASTER_ADDR, and the others where they reached it. */
 #define _GNU_SOURCE /* accept4 */
-#include "core/secret.h"
 #include "dist/dist.h"
+#include "dist/greeting.h"
+#include "dist/sockets.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,29 +37,13 @@ enum {
     ANSWER_MS = 20000,
     COMPLAINTS = 8
 };
-static const char magic[8] = "weft-2";
+/* A dead machine is noticed after 35 s. */
+enum { KEEP_IDLE_S = 15, KEEP_INTERVAL_S = 5, KEEP_COUNT = 4 };
 
-struct rendezvous_hello {
-    char magic[8];
-    i64 rank, size, port; /* port: listening port of the sender */
-    u8 nonce[SECRET_BYTES];
-};
-struct rendezvous_challenge {
-    char magic[8];
-    u8 nonce[SECRET_BYTES], proof[SECRET_BYTES];
-};
-struct rendezvous_proven { /* what the proofs are of */
-    struct rendezvous_hello hello;
-    u8 nonce[SECRET_BYTES]; /* of the challenge */
-};
-enum rendezvous_verdict { VERDICT_COME, VERDICT_SECRET, VERDICT_SIZE, VERDICT_RANGE, VERDICT_TWICE };
 struct rendezvous_guest { /* a connection that has not shown that it is a rank */
     int socket;
     struct sockaddr_storage address;
-    i64 done_bytes; /* of the hello, then of the proof */
-    bool greeted;   /* the hello has been read and the challenge sent */
-    struct rendezvous_proven proven;
-    u8 proof[SECRET_BYTES];
+    struct greeting greeting;
 };
 struct rank_address { /* listening address of a rank */
     struct sockaddr_storage address;
@@ -79,19 +63,6 @@ static int left_ms(const struct rendezvous_state *m)
 {
     double left_s = m->end_s - clock_s();
     return left_s > 0 ? (int)min_i64((i64)(left_s * 1e3) + 1, INT32_MAX) : 0;
-}
-
-static void set_options(int socket)
-{
-    const struct {
-        int level, name, value;
-    } options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},
-                   {SOL_SOCKET, SO_KEEPALIVE, 1},
-                   {IPPROTO_TCP, TCP_KEEPIDLE, 15},
-                   {IPPROTO_TCP, TCP_KEEPINTVL, 5},
-                   {IPPROTO_TCP, TCP_KEEPCNT, 4}}; /* a dead machine is noticed after 35 s */
-    for (i64 i = 0; i < COUNT_OF(options); i++)
-        setsockopt(socket, options[i].level, options[i].name, &options[i].value, sizeof options[i].value);
 }
 
 /* Reads (event POLLIN) or writes all bytes within most_ms and before the deadline. */
@@ -142,17 +113,6 @@ static void set_port(struct sockaddr_storage *address, i64 port)
         ((struct sockaddr_in6 *)address)->sin6_port = htons((u16)port);
     else
         ((struct sockaddr_in *)address)->sin_port = htons((u16)port);
-}
-
-/* The address without its port. */
-static bool is_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
-{
-    if (a->ss_family != b->ss_family)
-        return false;
-    return a->ss_family == AF_INET6
-               ? memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr,
-                        sizeof(struct in6_addr)) == 0
-               : ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
 }
 
 static bool is_loopback(const struct sockaddr_storage *address)
@@ -273,7 +233,7 @@ static bool is_itself(int socket)
 {
     struct sockaddr_storage own = own_address(socket), other = {0};
     socklen_t length = sizeof other;
-    return getpeername(socket, (struct sockaddr *)&other, &length) == 0 && is_same_host(&own, &other) &&
+    return getpeername(socket, (struct sockaddr *)&other, &length) == 0 && socket_same_host(&own, &other) &&
            port_of(&own) == port_of(&other);
 }
 
@@ -295,7 +255,7 @@ static int connect_once(const struct rendezvous_state *m, const struct sockaddr_
     if (number == 0 && is_itself(s))
         number = ECONNREFUSED;
     if (number == 0) {
-        set_options(s);
+        socket_set_options(s, KEEP_IDLE_S, KEEP_INTERVAL_S, KEEP_COUNT);
         return s;
     }
     close(s);
@@ -325,29 +285,17 @@ static int refusal(const struct rendezvous_state *m, i64 verdict)
 static int greet(const struct rendezvous_state *m, int socket, int most_ms)
 {
     struct sockaddr_storage at = own_address(m->listeners[0]);
-    struct rendezvous_proven proven = {
-        .hello = {.rank = m->launch->rank, .size = m->launch->size, .port = port_of(&at)}};
+    struct rendezvous_proven proven = {greeting_hello(m->launch->rank, m->launch->size, port_of(&at))};
     struct rendezvous_challenge challenge;
     u8 proof[SECRET_BYTES];
     i64 verdict;
-    memcpy(proven.hello.magic, magic, sizeof magic);
-    secret_draw(proven.hello.nonce, SECRET_BYTES);
     if (!write_all(m, socket, &proven.hello, sizeof proven.hello) ||
         !read_all(m, socket, &challenge, sizeof challenge, most_ms)) {
         error_set("what listens there does not answer");
         return UNANSWERED;
     }
-    if (memcmp(challenge.magic, magic, sizeof magic) != 0) {
-        error_set("what listens there is no rank of this version of the program");
+    if (greeting_prove(proof, &proven, &challenge, &m->secret) < 0)
         return UNANSWERED;
-    }
-    memcpy(proven.nonce, challenge.nonce, SECRET_BYTES);
-    secret_proof(proof, &m->secret, "accepting rank", &proven, sizeof proven);
-    if (!secret_equal(proof, challenge.proof, SECRET_BYTES)) {
-        error_set("what listens there has another WEFT_SECRET than this rank, or only one of both has any");
-        return UNANSWERED;
-    }
-    secret_proof(proof, &m->secret, "connecting rank", &proven, sizeof proven);
     if (!write_all(m, socket, proof, sizeof proof) || !read_all(m, socket, &verdict, sizeof verdict, most_ms)) {
         error_set("what listens there hung up");
         return UNANSWERED;
@@ -377,21 +325,10 @@ static void drop_guest(struct rendezvous_state *m, i64 i)
     memmove(&m->guests[i], &m->guests[i + 1], (size_t)(m->guest_count - i) * sizeof *m->guests);
 }
 
-/* Makes room: the oldest guest of the address that has the most goes. */
 static void drop_oldest(struct rendezvous_state *m)
 {
-    i64 most = 0, victim = 0;
-    for (i64 i = 0; i < m->guest_count; i++) {
-        i64 count = 0;
-        for (i64 k = i; k < m->guest_count; k++)
-            count += is_same_host(&m->guests[k].address, &m->guests[i].address);
-        if (count > most) {
-            most = count;
-            victim = i;
-        }
-    }
     if (m->guest_count)
-        drop_guest(m, victim);
+        drop_guest(m, socket_guest_to_drop(&m->guests[0].address, sizeof *m->guests, m->guest_count));
 }
 
 static void accept_guests(struct rendezvous_state *m, int listener)
@@ -408,21 +345,9 @@ static void accept_guests(struct rendezvous_state *m, int listener)
             return;
         if (m->guest_count == GUESTS_MOST)
             drop_oldest(m);
-        set_options(g.socket);
+        socket_set_options(g.socket, KEEP_IDLE_S, KEEP_INTERVAL_S, KEEP_COUNT);
         m->guests[m->guest_count++] = g;
     }
-}
-
-static void challenge_guest(const struct rendezvous_state *m, struct rendezvous_guest *g)
-{
-    struct rendezvous_challenge challenge;
-    memcpy(challenge.magic, magic, sizeof magic);
-    secret_draw(challenge.nonce, SECRET_BYTES);
-    memcpy(g->proven.nonce, challenge.nonce, SECRET_BYTES);
-    secret_proof(challenge.proof, &m->secret, "accepting rank", &g->proven, sizeof g->proven);
-    (void)!send(g->socket, &challenge, sizeof challenge, MSG_NOSIGNAL); /* fits into an empty queue */
-    g->greeted = true;
-    g->done_bytes = 0;
 }
 
 static bool has_hung_up(int socket)
@@ -432,26 +357,9 @@ static bool has_hung_up(int socket)
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* Judges a guest that has sent its proof; lowest: the first rank that connects to this one. */
-static enum rendezvous_verdict judge_guest(struct rendezvous_state *m, const struct rendezvous_guest *g, i64 lowest)
-{
-    const struct rendezvous_hello *hello = &g->proven.hello;
-    u8 proof[SECRET_BYTES];
-    secret_proof(proof, &m->secret, "connecting rank", &g->proven, sizeof g->proven);
-    if (!secret_equal(proof, g->proof, SECRET_BYTES))
-        return VERDICT_SECRET;
-    if (hello->size != m->launch->size)
-        return VERDICT_SIZE;
-    if (hello->rank < lowest || hello->rank >= m->launch->size || hello->port < 1 || hello->port > 65535)
-        return VERDICT_RANGE;
-    if (m->sockets[hello->rank] >= 0 && !has_hung_up(m->sockets[hello->rank]))
-        return VERDICT_TWICE;
-    return VERDICT_COME;
-}
-
 static void admit(struct rendezvous_state *m, const struct rendezvous_guest *g)
 {
-    i64 rank = g->proven.hello.rank;
+    i64 rank = g->greeting.proven.hello.rank;
     struct rank_address *entry = &m->addresses[rank];
     if (m->sockets[rank] >= 0) /* it hung up and has come again */
         close(m->sockets[rank]);
@@ -459,14 +367,18 @@ static void admit(struct rendezvous_state *m, const struct rendezvous_guest *g)
     if (m->launch->rank > 0)
         return;
     *entry = (struct rank_address){.address = g->address, .on_first_host = is_loopback(&g->address)};
-    set_port(&entry->address, g->proven.hello.port);
+    set_port(&entry->address, g->greeting.proven.hello.port);
 }
 
+/* Sends a guest that has proven itself the verdict; lowest: the first rank that connects to this one. */
 static void settle_guest(struct rendezvous_state *m, i64 i, i64 lowest)
 {
     struct rendezvous_guest *g = &m->guests[i];
-    i64 verdict = judge_guest(m, g, lowest);
+    i64 verdict = greeting_judge(&g->greeting, &m->secret, lowest, m->launch->size),
+        rank = g->greeting.proven.hello.rank;
     char text[160];
+    if (verdict == VERDICT_COME && m->sockets[rank] >= 0 && !has_hung_up(m->sockets[rank]))
+        verdict = VERDICT_TWICE;
     (void)!send(g->socket, &verdict, sizeof verdict, MSG_NOSIGNAL);
     if (verdict == VERDICT_COME) {
         admit(m, g);
@@ -474,41 +386,42 @@ static void settle_guest(struct rendezvous_state *m, i64 i, i64 lowest)
     } else if (verdict == VERDICT_SECRET) {
         complain(m, g, "it does not know WEFT_SECRET");
     } else {
-        snprintf(text, sizeof text, "it came as rank %lld of %lld, this is rank %lld of %lld%s",
-                 (long long)g->proven.hello.rank, (long long)g->proven.hello.size, (long long)m->launch->rank,
-                 (long long)m->launch->size, verdict == VERDICT_TWICE ? " and that rank is there already" : "");
+        snprintf(text, sizeof text, "it came as rank %lld of %lld, this is rank %lld of %lld%s", (long long)rank,
+                 (long long)g->greeting.proven.hello.size, (long long)m->launch->rank, (long long)m->launch->size,
+                 verdict == VERDICT_TWICE ? " and that rank is there already" : "");
         complain(m, g, text);
     }
     drop_guest(m, i);
 }
 
-/* Reads what a guest has sent, up to the end of the message it owes. False if it was dropped. */
-static bool serve_guest(struct rendezvous_state *m, i64 i, i64 lowest)
+/* Reads what a guest has sent, up to the end of the message it owes. */
+static void serve_guest(struct rendezvous_state *m, i64 i, i64 lowest)
 {
     struct rendezvous_guest *g = &m->guests[i];
-    char *message = g->greeted ? (char *)g->proof : (char *)&g->proven.hello;
-    i64 bytes = g->greeted ? (i64)sizeof g->proof : (i64)sizeof g->proven.hello;
-    ssize_t got = recv(g->socket, message + g->done_bytes, (size_t)(bytes - g->done_bytes), MSG_DONTWAIT);
+    struct rendezvous_challenge challenge;
+    i64 bytes;
+    void *to = greeting_space(&g->greeting, &bytes);
+    ssize_t got = recv(g->socket, to, (size_t)bytes, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return true;
-    if (got > 0)
-        g->done_bytes += got;
-    if (!g->greeted && memcmp(message, magic, (size_t)min_i64(g->done_bytes, sizeof magic)) != 0) {
-        complain(m, g, "it sends no greeting of a rank");
-        got = 0;
-    }
+        return;
     if (got <= 0) {
         drop_guest(m, i);
-        return false;
+        return;
     }
-    if (g->done_bytes < bytes)
-        return true;
-    if (!g->greeted) {
-        challenge_guest(m, g);
-        return true;
+    switch (greeting_advance(&challenge, &g->greeting, got, &m->secret)) {
+    case GREETING_OWES:
+        break;
+    case GREETING_CHALLENGE:
+        (void)!send(g->socket, &challenge, sizeof challenge, MSG_NOSIGNAL); /* fits into an empty queue */
+        break;
+    case GREETING_PROVEN:
+        settle_guest(m, i, lowest);
+        break;
+    case GREETING_STRANGE:
+        complain(m, g, "it sends no greeting of a rank");
+        drop_guest(m, i);
+        break;
     }
-    settle_guest(m, i, lowest);
-    return false;
 }
 
 static i64 count_missing(const struct rendezvous_state *m, i64 lowest)
@@ -564,7 +477,7 @@ static void warn_without_secret(const struct rendezvous_state *m)
     bool apart = false;
     for (i64 r = 1; r < m->launch->size && !m->secret.given; r++) {
         struct sockaddr_storage own = own_address(m->sockets[r]);
-        apart |= !is_same_host(&own, &m->addresses[r].address);
+        apart |= !socket_same_host(&own, &m->addresses[r].address);
     }
     if (apart)
         log_warn(

@@ -1,9 +1,10 @@
 /* TCP transport of host memory, for ranks that were not started by MPI. Every pair of ranks has one
  * connection, which all comms share; each frame names its comm and tag. A writer thread lets sends
  * return at once and lets two ranks send to each other at the same time. The calling thread reads.
- * Arriving data goes straight to a waiting receive, or is kept until one asks for it. */
+ * What arrives is put together in tcp_reader.c. */
 #include "core/thread.h"
 #include "dist/dist.h"
+#include "dist/tcp_reader.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -13,13 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { COLLECTIVE_TAG = -1, BARRIER_TAG = -2, TRANSFER_TAG = -3 };
-#define FRAME_MOST_BYTES ((i64)1 << 40)
-
-struct tcp_header {
-    u64 comm;
-    i64 tag, bytes;
-};
 struct tcp_frame {
     struct tcp_frame *next;
     struct tcp_header header;
@@ -29,32 +23,17 @@ struct tcp_frame {
     char *buffer;
     i64 capacity;
 };
-struct tcp_receive { /* a posted receive */
-    struct tcp_receive *next;
-    struct comm *comm;
-    i64 from, tag, bytes;
-    void *data;
-    bool done;
-};
-struct tcp_incoming { /* the frame being read, into `posted_receive` or `buffer` */
-    struct tcp_header header;
-    i64 done_bytes; /* header and data bytes read */
-    char *data;
-    struct tcp_receive *posted_receive;
-    struct tcp_frame *buffer;
-};
 struct tcp_peer {
     int socket;
     struct tcp_frame *out, **out_end; /* send queue; guarded by the lock */
-    struct tcp_incoming incoming;
-    struct tcp_frame *arrived;          /* unclaimed frames in order of arrival */
-    struct tcp_receive *posted_receive; /* posted receives in order */
+    struct tcp_reader reader;
     _Atomic bool lost;
 };
 struct tcp_net { /* state of the world, shared by all comms */
     i64 rank, size;
     struct tcp_peer *peers;
-    struct tcp_frame *spare; /* free frames; guarded by the lock */
+    struct tcp_frame *spare;     /* free frames to send; guarded by the lock */
+    struct tcp_kept *spare_kept; /* free frames of the readers */
     pthread_t writer;
     pthread_mutex_t lock;
     pthread_cond_t posted, written;
@@ -240,128 +219,38 @@ static bool all_sent(struct comm *comm, const i64 *unsent, bool wait)
 
 /* ---- Reading ---- */
 
-static void check_size(struct comm *comm, i64 from, i64 got, i64 bytes)
+/* Ends the run, because a peer sends what cannot be read: the last error. */
+_Noreturn static void stop_for_frame(struct comm *comm, i64 from)
 {
-    if (got != bytes)
-        comm_stop(comm, "a message of %lld bytes from rank %lld, %lld were expected: the ranks run different sizes",
-                  (long long)got, (long long)from, (long long)bytes);
-}
-
-static bool is_addressed(const struct tcp_header *header, const struct comm *comm, i64 tag)
-{
-    return header->comm == state_of(comm)->id && header->tag == tag;
-}
-
-static struct tcp_frame *match_arrived(struct tcp_peer *peer, const struct tcp_receive *w)
-{
-    struct tcp_frame **at = &peer->arrived, *f;
-    while (*at && !is_addressed(&(*at)->header, w->comm, w->tag))
-        at = &(*at)->next;
-    f = *at;
-    if (f)
-        *at = f->next;
-    return f;
-}
-
-static struct tcp_receive *match_receive(struct tcp_peer *peer, const struct tcp_header *header)
-{
-    struct tcp_receive **at = &peer->posted_receive, *w;
-    while (*at && !is_addressed(header, (*at)->comm, (*at)->tag))
-        at = &(*at)->next;
-    w = *at;
-    if (w) {
-        *at = w->next;
-        check_size(w->comm, w->from, header->bytes, w->bytes);
-    }
-    return w;
-}
-
-static void deliver(struct tcp_net *net, struct tcp_receive *w, struct tcp_frame *f)
-{
-    check_size(w->comm, w->from, f->header.bytes, w->bytes);
-    if (w->bytes)
-        memcpy(w->data, f->buffer, (size_t)w->bytes);
-    w->done = true;
-    pthread_mutex_lock(&net->lock);
-    f->next = net->spare;
-    net->spare = f;
-    pthread_mutex_unlock(&net->lock);
-}
-
-static struct tcp_frame *frame_for(struct tcp_net *net, struct tcp_header header)
-{
-    pthread_mutex_lock(&net->lock);
-    struct tcp_frame *f = spare_frame(net, header.bytes);
-    pthread_mutex_unlock(&net->lock);
-    f->header = header;
-    return f;
-}
-
-/* Starts a frame whose header has arrived: chooses its destination. */
-static void open_incoming(struct comm *comm, i64 from)
-{
-    struct tcp_peer *peer = peer_of(comm, from);
-    struct tcp_incoming *in = &peer->incoming;
-    if (in->header.bytes < 0 || in->header.bytes > FRAME_MOST_BYTES)
-        comm_stop(comm, "rank %lld sends what is no frame", (long long)from);
-    in->posted_receive = match_receive(peer, &in->header);
-    in->buffer = in->posted_receive ? NULL : frame_for(state_of(comm)->net, in->header);
-    in->data = in->posted_receive ? in->posted_receive->data : in->buffer->buffer;
-}
-
-/* Finishes a frame. If it was being kept, a receive may have been posted since its header
- * arrived. */
-static void close_incoming(struct comm *comm, i64 from)
-{
-    struct tcp_peer *peer = peer_of(comm, from);
-    struct tcp_incoming in = peer->incoming;
-    struct tcp_receive *late = in.buffer ? match_receive(peer, &in.header) : NULL;
-    struct tcp_frame **end = &peer->arrived;
-    peer->incoming = (struct tcp_incoming){0};
-    if (in.posted_receive) {
-        in.posted_receive->done = true;
-    } else if (late) {
-        deliver(state_of(comm)->net, late, in.buffer);
-    } else {
-        while (*end)
-            end = &(*end)->next;
-        *end = in.buffer;
-    }
+    const struct tcp_receive *unfit = peer_of(comm, from)->reader.unfit;
+    if (unfit)
+        comm_stop(unfit->comm, "%s", error_text());
+    comm_stop(comm, "rank %lld sends %s", (long long)from, error_text());
 }
 
 /* Reads available bytes without blocking. False if there are none. */
 static bool read_some(struct comm *comm, i64 from)
 {
     struct tcp_peer *peer = peer_of(comm, from);
-    struct tcp_incoming *in = &peer->incoming;
-    i64 head = sizeof in->header, in_data = in->done_bytes - head;
-    bool in_head = in_data < 0;
-    char *to = in_head ? (char *)&in->header + in->done_bytes : in->data + in_data;
-    ssize_t got = recv(peer->socket, to, (size_t)(in_head ? -in_data : in->header.bytes - in_data), MSG_DONTWAIT);
+    i64 bytes;
+    void *to = tcp_reader_space(&peer->reader, &bytes);
+    ssize_t got = recv(peer->socket, to, (size_t)bytes, MSG_DONTWAIT);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
         stop_for_lost_rank(comm, from);
-    if (got < 0)
-        return false;
-    in->done_bytes += got;
-    if (in_head && in->done_bytes == head)
-        open_incoming(comm, from);
-    if (in->done_bytes >= head && in->done_bytes == head + in->header.bytes)
-        close_incoming(comm, from);
-    return true;
+    if (got > 0 && tcp_reader_advance(&peer->reader, got) < 0)
+        stop_for_frame(comm, from);
+    return got > 0;
 }
 
 static void post_receive(struct tcp_receive *w)
 {
-    struct tcp_peer *peer = peer_of(w->comm, w->from);
-    struct tcp_frame *f = match_arrived(peer, w);
-    struct tcp_receive **end = &peer->posted_receive;
-    if (f) {
-        deliver(state_of(w->comm)->net, w, f);
-        return;
-    }
-    while (*end)
-        end = &(*end)->next;
-    *end = w;
+    if (tcp_reader_post(&peer_of(w->comm, w->from)->reader, w) < 0)
+        stop_for_frame(w->comm, w->from);
+}
+
+static struct tcp_receive receive_of(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
+{
+    return (struct tcp_receive){.comm = comm, .expected = {state_of(comm)->id, tag, bytes}, .from = from, .data = data};
 }
 
 /* Blocks until the socket is readable; stops the run after wait_s. */
@@ -387,7 +276,7 @@ static bool is_received(struct tcp_receive *w, bool wait)
 
 static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
 {
-    struct tcp_receive w = {.comm = comm, .from = from, .tag = tag, .data = data, .bytes = bytes};
+    struct tcp_receive w = receive_of(comm, from, tag, data, bytes);
     post_receive(&w);
     is_received(&w, true);
 }
@@ -408,8 +297,7 @@ static struct tcp_transfer *begin_tagged(struct comm *comm, const struct span *o
             post(comm, to, tag, in[to].data, in[to].bytes, &t->unsent);
     }
     for (i64 r = 0; r < comm->size; r++) {
-        t->in[r] =
-            (struct tcp_receive){.comm = comm, .from = r, .tag = tag, .data = out[r].data, .bytes = out[r].bytes};
+        t->in[r] = receive_of(comm, r, tag, out[r].data, out[r].bytes);
         t->in[r].done = r == comm->rank || out[r].bytes == 0;
         if (!t->in[r].done)
             post_receive(&t->in[r]);
@@ -539,11 +427,12 @@ static void close_net(struct tcp_net *net)
     pthread_mutex_unlock(&net->lock);
     pthread_join(net->writer, NULL);
     for (i64 r = 0; r < net->size; r++) {
-        free_frames(net->peers[r].arrived);
+        tcp_reader_release(&net->peers[r].reader);
         if (r != net->rank)
             close(net->peers[r].socket);
     }
     free_frames(net->spare);
+    tcp_kept_free(net->spare_kept);
     memory_free(net->peers);
     memory_free(net);
 }
@@ -594,6 +483,7 @@ struct comm *tcp_open(const struct launch_info *launch)
     for (i64 r = 0; r < launch->size; r++) {
         net->peers[r].socket = sockets[r];
         net->peers[r].out_end = &net->peers[r].out;
+        net->peers[r].reader.spare = &net->spare_kept;
         state_of(comm)->world[r] = r;
     }
     thread_start(&net->writer, write_frames, net, "a thread to write to other ranks");

@@ -47,6 +47,7 @@ static int make_point(struct grid_point *point, struct arena *arena, const struc
     return 0;
 }
 
+/* Of gemms in layers and of the embedding. */
 static i64 parameters_of(const struct model_config *c)
 {
     struct model_config all = *c;
@@ -73,7 +74,7 @@ i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const
         {"layers -1/8, experts 3/4, k/2", 0.75, 2, 1},
         {"layers -2/8, experts 1/2, k/2", 0.5, 2, 2},
     };
-    i64 count = 0;
+    i64 count = 0, rest = weights_parameters(&model->weights) - parameters_of(&model->config);
     for (i64 i = 0; i < COUNT_OF(variants) && count < most; i++) {
         struct grid_point *point = &points[count];
         if (make_point(point, arena, model, &variants[i]))
@@ -82,7 +83,9 @@ i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const
         for (i64 j = 0; j < count; j++)
             seen |= same_choice(&points[j], point);
         struct model_config config = submodel_config(&point->sub, &model->config);
-        point->parameters = parameters_of(&config);
+        /* Encoders and heads of media stay whole; each layer dropped takes its two norms along. */
+        point->parameters =
+            parameters_of(&config) + rest - 2 * model->config.width * (model->config.layers - config.layers);
         point->active = model_parameters_active(&config);
         count += !seen;
     }

@@ -147,8 +147,8 @@ static void put_loss(struct buffer *out, double loss)
 
 void grid_print(struct buffer *out, const struct grid_result *r)
 {
-    buffer_printf(out, "%-30s %6s %7s %4s %9s %9s %8s", "sub-model", "layers", "experts", "topk", "total M", "active M",
-                  "all");
+    buffer_printf(out, "%-30s %6s %7s %4s %9s %9s %8s", "sub-model", "layers", "experts", "topk", "params M",
+                  "active M", "all");
     for (int kind = 0; kind < TARGETS; kind++)
         buffer_printf(out, " %8s", target_rows[kind].name);
     buffer_printf(out, " %9s\n", "tokens/s");

@@ -41,6 +41,7 @@ struct samples_settings {
     struct string_list parts, prompts;
 };
 extern const struct setting samples_table[];
+int samples_check_settings(const void *settings);                   /* of what a recipe says alone */
 int samples_stage(const void *settings, const struct stage *stage); /* $OUT/samples.json and the media it names */
 
 /* ---- Routing ---- */

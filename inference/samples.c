@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define ROW(member, key, type, fallback, low, high, help)                                                              \
     SETTING(struct samples_settings, member, key, type, fallback, low, high, NULL, help)
@@ -293,6 +294,52 @@ static void log_nearness(const struct json *j, const struct sample_set *set)
     buffer_release(&line);
 }
 
+/* ---- Held-out media that are trained on ---- */
+
+static void add_file(struct hash_list *list, const char *path)
+{
+    struct file_view view;
+    if (file_map(&view, path)) /* a file that cannot be read is like no other */
+        return;
+    hash_list_add(list, hash_bytes(view.data, view.bytes, 0));
+    file_unmap(&view);
+}
+
+i64 samples_in_common(struct samples_run *r, const struct sample_set *set)
+{
+    const struct captioned_media *training = &r->media[set->kind][SPLIT_TRAIN];
+    struct hash_list held = {0}, trained = {0}, sizes = {0}; /* only files of one size can be equal */
+    struct stat info;
+    for (i64 i = 0; i < set->count; i++) {
+        add_file(&held, set->items[i].path);
+        if (stat(set->items[i].path, &info) == 0)
+            hash_list_add(&sizes, (u64)info.st_size);
+    }
+    hash_list_sort(&sizes);
+    for (i64 i = 0; i < training->count; i++)
+        if (stat(training->paths[i], &info) == 0 && hash_list_has(&sizes, (u64)info.st_size))
+            add_file(&trained, training->paths[i]);
+    i64 common = hash_list_common(&held, &trained);
+    hash_list_release(&held);
+    hash_list_release(&trained);
+    hash_list_release(&sizes);
+    return common;
+}
+
+static int count_common(struct json *j, struct samples_run *r, const struct sample_set *set)
+{
+    if (set->split == SPLIT_TRAIN)
+        return 0;
+    if (list_captioned(r, set->kind, SPLIT_TRAIN))
+        return -1;
+    i64 common = samples_in_common(r, set);
+    json_set(j, "trained_on", json_of_integer(common));
+    if (common)
+        log_warn("%s %s: %lld of %lld files are training files too, byte for byte, so their figures flatter",
+                 split_names[set->split], modality_rows[set->kind].name, (long long)common, (long long)set->count);
+    return 0;
+}
+
 static int make_set(struct samples_run *r, enum modality kind, enum split split, i64 most)
 {
     struct sample_set set;
@@ -312,6 +359,8 @@ static int make_set(struct samples_run *r, enum modality kind, enum split split,
     if (status == 0 && set.count) {
         struct json *j = sample_nearness(r, &set);
         status = sample_baselines(j, r, &set);
+        if (status == 0)
+            status = count_common(j, r, &set);
         log_nearness(j, &set);
         json_set(j, "shown", shown);
         shown = NULL;
@@ -334,8 +383,9 @@ static bool has_part(const struct samples_settings *s, enum split split)
     return found;
 }
 
-static int check_parts(const struct samples_settings *s)
+int samples_check_settings(const void *settings)
 {
+    const struct samples_settings *s = settings;
     for (i64 i = 0; i < s->parts.count; i++) {
         bool known = false;
         for (enum split split = 0; split < SPLITS; split++)
@@ -370,8 +420,7 @@ static int run_all(struct samples_run *r)
 int samples_stage(const void *settings, const struct stage *stage)
 {
     struct samples_run r = {.s = settings, .stage = stage};
-    if (check_parts(r.s) || samples_check_memory(r.s, stage->device) ||
-        generator_open(&r.generator, stage->device, r.s->from, DTYPE_OTHER))
+    if (samples_check_memory(r.s, stage->device) || generator_open(&r.generator, stage->device, r.s->from, DTYPE_OTHER))
         return -1;
     generator_check_guidance(&r.generator, r.s->guidance);
     mel_distance_open(&r.mel, stage->device);

@@ -64,6 +64,9 @@ void sample_item_release(struct sample_item *item);
 void sample_set_release(struct sample_set *set);
 /* Returns e.g. $OUT/train-image-03-original.png; free with memory_free. */
 char *sample_path(const struct samples_run *r, const struct sample_set *set, i64 i, const char *what, const char *end);
+/* The number of files of a held-out set that equal a training file with a caption, byte for byte. Call
+ * list_captioned for the training part before. */
+i64 samples_in_common(struct samples_run *r, const struct sample_set *set);
 struct json *file_name(const char *path); /* without its folder */
 
 /* Retrieval scores of the generated media against the originals of the set: { captions, unreadable,

@@ -832,7 +832,7 @@ i64 kernels_packed_bytes(const struct device *device, i64 parts, i64 rows, i64 c
  * operands in registers. It is the maximum over slices of a few ms within about `seconds`, because
  * other load can only slow a core down. */
 double kernels_matrix_peak(struct device *device, enum dtype dtype, double seconds);
-/* Median GFLOP/s of n x n x n gemms by the op, over 3 to 64 runs in about `seconds`. */
-double kernels_gemm_rate(struct device *device, i64 n, enum dtype dtype, double seconds);
+/* Median GFLOP/s of gemms [m, k] x [k, n] by the op, over 3 to 64 runs in about `seconds`. */
+double kernels_gemm_rate(struct device *device, i64 m, i64 n, i64 k, enum dtype dtype, double seconds);
 
 #endif

@@ -106,9 +106,13 @@ static void add_speed(struct figures *all, const struct run_stage *s)
     static const char *const keys[][2] = {
         {"tokens_per_s", "tokens/s"}, {"pictures_per_s", "pictures/s"}, {"frames_per_s", "frames/s"}};
     struct metric_series share = series_of(&s->metrics, "peak_share");
+    struct metric_series product = series_of(&s->metrics, "product_share");
     struct buffer detail = {0};
-    if (share.n)
-        buffer_printf(&detail, "%.0f %% of the matrix peak", 100 * series_median(&share));
+    double gflops = stage_gflops(s);
+    if (isfinite(gflops))
+        buffer_printf(&detail, "%.0f GFLOP/s", gflops);
+    if (product.n)
+        buffer_printf(&detail, ", %.0f %% of one matrix product", 100 * series_median(&product));
     for (i64 i = 0; i < COUNT_OF(keys); i++) {
         struct metric_series speed = series_of(&s->metrics, keys[i][0]);
         struct figure *f = add(all, s, keys[i][1], series_median(&speed), UNIT_COUNT, 0);
@@ -116,8 +120,11 @@ static void add_speed(struct figures *all, const struct run_stage *s)
             show(all, f, "Speed", "tokens/s in training", detail.data);
         series_release(&speed);
     }
+    add(all, s, "GFLOP/s", gflops, UNIT_NUMBER, 0);
+    add(all, s, "share of one matrix product", series_median(&product), UNIT_SHARE, 1);
     add(all, s, "share of the matrix peak", series_median(&share), UNIT_SHARE, 1);
     series_release(&share);
+    series_release(&product);
     buffer_release(&detail);
 }
 

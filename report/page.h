@@ -90,6 +90,7 @@ void put_summary(struct page *page);    /* 1 run: a sentence and tiles */
 void put_stages(struct page *page);     /* time, speed and memory of each stage */
 void put_comparison(struct page *page); /* several runs: key figures with their spread */
 void put_samples(struct page *page);    /* media from captions, text from media */
+void put_strip(struct page *page);      /* 1 run: a few of the pictures or clips, for the first screen */
 void put_training(struct page *page);   /* loss, speed, share of peak of each stage */
 void put_curation(struct page *page);   /* documents removed by filters */
 void put_sources(struct page *page);    /* samples drawn from each data source */

@@ -22,9 +22,9 @@ static void find_stages(struct page *p)
 
 static void put_sections(struct page *p)
 {
-    static void (*const parts[])(struct page *) = {put_stages,   put_comparison, put_samples,    put_curation,
-                                                   put_training, put_sources,    put_heldout,    put_submodels,
-                                                   put_rewards,  put_routing,    put_tokenizers, put_settings};
+    static void (*const parts[])(struct page *) = {put_comparison, put_samples, put_tokenizers, put_heldout,
+                                                   put_rewards,    put_stages,  put_training,   put_submodels,
+                                                   put_routing,    put_sources, put_curation,   put_settings};
     find_stages(p);
     for (i64 i = 0; i < COUNT_OF(parts); i++)
         parts[i](p);

@@ -1,5 +1,8 @@
 #include "report/run.h"
 
+#include "core/safetensors.h"
+#include "report/html.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -198,6 +201,55 @@ void run_put_skipped(struct buffer *out, const struct run *run)
         buffer_printf(out, "%s%s (%s)", out->length ? ", " : "", it.key, json_string(it.value, ""));
 }
 
+/* Elements of the tensors of a model directory: the backbone's, then encoders and heads of media. */
+static i64 parameters_in(const char *folder)
+{
+    char *extra = path_join(folder, "weft/extra.safetensors");
+    struct safetensors set;
+    i64 sum = 0;
+    for (int k = 0; k < 2; k++) {
+        if (k ? safetensors_open(&set, extra) : safetensors_open_model(&set, folder))
+            continue;
+        for (i64 i = 0; i < set.count; i++)
+            sum += tensor_view_elements(&set.tensors[i]);
+        safetensors_close(&set);
+    }
+    memory_free(extra);
+    return sum;
+}
+
+bool run_put_model(struct buffer *out, const struct run *run, const struct run_stage *stage)
+{
+    const struct run_stage *s = stage;
+    struct json *config = stage_json(s, "config.json"), *heldout;
+    /* Each step leads to an earlier stage of a sane run; the bound ends circles of other folders. */
+    for (i64 i = 0; i < run->count && !json_get(config, "num_hidden_layers"); i++) {
+        json_free(config);
+        s = run_find(run, json_string(json_get(json_get(s->identity, "settings"), "from"), ""));
+        config = s ? stage_json(s, "config.json") : NULL;
+        if (!s)
+            break;
+    }
+    double layers = number_at(config, "num_hidden_layers"), experts = number_at(config, "moe_num_experts");
+    if (isfinite(layers)) {
+        buffer_printf(out, "%.0f layers", layers);
+        if (experts > 0)
+            buffer_printf(out, ", %.0f experts, top-%.0f", experts, fmax(number_at(config, "moe_k"), 1));
+        heldout = stage_json(s, "heldout.json");
+        double parameters = number_at(heldout, "parameters");
+        if (!isfinite(parameters))
+            parameters = (double)parameters_in(s->folder);
+        if (parameters > 0) {
+            buffer_printf(out, ", ");
+            put_figure(out, parameters, UNIT_COUNT, 0);
+            buffer_printf(out, " parameters");
+        }
+        json_free(heldout);
+    }
+    json_free(config);
+    return isfinite(layers);
+}
+
 const struct run_stage *run_find(const struct run *run, const char *name)
 {
     for (i64 i = 0; i < run->count; i++)
@@ -277,5 +329,14 @@ double series_median(const struct metric_series *s)
     qsort(sorted, (size_t)s->n, 8, by_size);
     double median = s->n % 2 ? sorted[s->n / 2] : (sorted[s->n / 2 - 1] + sorted[s->n / 2]) / 2;
     memory_free(sorted);
+    return median;
+}
+
+double stage_gflops(const struct run_stage *s)
+{
+    struct metric_series gflops = series_of(&s->metrics, "gflops_per_s"), share = series_of(&s->metrics, "peak_share");
+    double median = gflops.n ? series_median(&gflops) : series_median(&share) * s->peak_gflops;
+    series_release(&gflops);
+    series_release(&share);
     return median;
 }

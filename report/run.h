@@ -32,6 +32,9 @@ int run_open(struct run *run, const char *path); /* -1 and a message: not a run 
 void run_close(struct run *run);
 /* Appends "NAME (REASON), .." of the skipped stages. */
 void run_put_skipped(struct buffer *out, const struct run *run);
+/* Appends the sizes of the model that the stage made, or else of the one that it starts `from`:
+ * "8 layers, 16 experts, top-2, 14.5 M parameters". False, and nothing appended, if unknown. */
+bool run_put_model(struct buffer *out, const struct run *run, const struct run_stage *stage);
 const struct run_stage *run_find(const struct run *run, const char *name); /* NULL if there is none */
 
 const char *stage_kind(const struct run_stage *stage); /* "" if unknown */
@@ -41,6 +44,10 @@ struct json *stage_json(const struct run_stage *stage, const char *file);
 /* Path of a file named by the stage; free with memory_free. NULL if it does not exist or is outside
  * the stage's folder. */
 char *stage_file(const struct run_stage *stage, const char *name);
+
+/* Median GFLOP/s of a stage's steps. Runs of older programs have a share of a measured peak instead.
+ * NaN if unknown. */
+double stage_gflops(const struct run_stage *stage);
 
 double number_at(const struct json *object, const char *key); /* NaN if absent */
 /* The entry of a list of losses with the stream and target of `as`, or NULL. */

@@ -65,7 +65,7 @@ static void put_pairs(struct page *p, const struct json *file, int kind)
                 table_open(p, kind == KIND_AUDIO ? sound_heads : heads,
                            kind == KIND_AUDIO ? COUNT_OF(sound_heads) : COUNT_OF(heads));
             any = true;
-            if (aligned) {
+            if (isfinite(number_at(aligned, "pair"))) { /* none was of like length */
                 char *equal = string_format("%s, at equal length", parts[i].key);
                 put_pair_row(p, equal, set, aligned, kind);
                 memory_free(equal);
@@ -85,6 +85,13 @@ static void put_pairs(struct page *p, const struct json *file, int kind)
             ? ". By length: a flat spectrum as long as the number of letters suggests. At equal length, outputs are "
               "stretched to the original and compared only with originals of like length"
             : "");
+    for (int i = 0; i < PARTS; i++) {
+        const struct json *set = set_of(file, i, kind, "");
+        double common = number_at(set, "trained_on");
+        if (isfinite(common) && common > 0)
+            put_note(p, "%.0f of the %.0f files of %s are training files too, so their figures flatter.", common,
+                     number_at(set, "captions"), parts[i].key);
+    }
 }
 
 static void put_titled_medium(struct page *p, const struct run_stage *s, const char *title, const char *file,
@@ -267,23 +274,59 @@ static void put_stage(struct page *p, const struct run_stage *s, const struct js
     for (int kind = 0; kind < KINDS; kind++) {
         bool tested = json_count(json_get(set_of(file, 0, kind, ""), "shown")) > 0;
         group_open(p, "%s", kind_made[kind]);
-        put_pairs(p, file, kind);
         for (int i = 0; i < PARTS; i++)
             if (!tested || i != VALIDATION)
                 put_generated(p, s, set_of(file, i, kind, ""), kind, parts[i].name);
+        put_pairs(p, file, kind);
         group_close(p, s);
     }
     for (int kind = 0; kind < KINDS; kind++) {
         bool tested = json_count(json_get(set_of(file, 0, kind, "-to-text"), "shown")) > 0;
         group_open(p, "%s", kind_told[kind]);
-        put_told(p, file, kind);
-        put_classes(p, file, kind);
         for (int i = 0; i < PARTS; i++)
             if (!tested || i != VALIDATION)
                 put_descriptions(p, s, set_of(file, i, kind, "-to-text"), kind, parts[i].name);
+        put_told(p, file, kind);
+        put_classes(p, file, kind);
         group_close(p, s);
     }
     put_texts(p, s, json_get(file, "text"));
+}
+
+/* The first set of pictures, or else of clips, in the order of `parts`: original above output. */
+void put_strip(struct page *p)
+{
+    enum { SHOWN = 8 };
+    for (int k = 0; k < 2 * PARTS; k++)
+        for (i64 i = 0; i < p->runs[0].count; i++) {
+            const struct run_stage *s = &p->runs[0].stages[i];
+            struct json *file = stage_json(s, "samples.json");
+            const struct json *list = json_get(set_of(file, k % PARTS, k / PARTS, ""), "shown");
+            i64 begin = p->html.length, pairs = 0;
+            buffer_printf(&p->html, "<p class='soft'>Original above, made from the words below. From %s:</p>",
+                          parts[k % PARTS].name);
+            buffer_printf(&p->html, "<div class='strip'>");
+            for (i64 n = 0; n < json_count(list) && pairs < SHOWN; n++) {
+                const char *text = json_string(json_get(json_at(list, n), "text"), "");
+                char *own = string_format("Original: %s", text), *made = string_format("Made from the words: %s", text);
+                i64 one = p->html.length;
+                buffer_printf(&p->html, "<figure>");
+                bool both = put_medium(p, s, name_at(json_at(list, n), "original"), own) &&
+                            put_medium(p, s, name_at(json_at(list, n), "made"), made);
+                html_element(&p->html, "figcaption", NULL, "%s", text);
+                buffer_printf(&p->html, "</figure>");
+                if (!both)
+                    truncate_text(&p->html, one);
+                pairs += both;
+                memory_free(own);
+                memory_free(made);
+            }
+            buffer_printf(&p->html, "</div>");
+            json_free(file);
+            if (pairs)
+                return;
+            truncate_text(&p->html, begin);
+        }
 }
 
 void put_samples(struct page *p)

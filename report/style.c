@@ -41,6 +41,10 @@ const char page_style[] =
     "b{font-size:27px;line-height:1.3;"
     "white-space:nowrap}.tile .soft{line-height:1.4;font-size:13px}.tile i{font-style:normal;color:var(--soft);"
     "font-size:20px;font-weight:400}\n"
+    ".what{font-size:17px;margin:2px 0}\n"
+    ".strip{display:grid;grid-template-columns:repeat(8,1fr);gap:10px;margin:4px 0 0}.strip "
+    "img,.strip video{display:block;width:100%;aspect-ratio:1;object-fit:contain;background:#fff;border-radius:5px;"
+    "margin-bottom:4px}.strip figcaption{font-size:12px;line-height:1.3;color:var(--soft)}\n"
     /* tables */
     ".wide{overflow-x:auto;margin:12px 0;width:fit-content;max-width:100%;background:var(--card);border:1px solid "
     "var(--rule);border-radius:10px}\n"
@@ -107,7 +111,8 @@ const char page_style[] =
     "details{margin:12px 0}summary{cursor:pointer;color:var(--accent)}\n"
     "footer{margin-top:64px;padding-top:18px;padding-bottom:40px;color:var(--soft);font-size:14px}\n"
     "@media(max-width:900px){th,td{padding:7px 8px}}\n"
-    "@media(max-width:560px){.tiles{grid-template-columns:1fr 1fr;gap:8px}.tile{padding:10px 12px}.tile "
+    "@media(max-width:560px){.strip{grid-template-columns:repeat(4,1fr);gap:8px}.tiles{grid-template-columns:1fr "
+    "1fr;gap:8px}.tile{padding:10px 12px}.tile "
     "b{font-size:21px}"
     ".tile i{font-size:16px}header,main,footer{padding:0 14px}.pair{padding:8px}h2{margin-top:48px}}\n"
     "@media print{nav,audio{display:none}.chart,.pair{break-inside:avoid}}\n";

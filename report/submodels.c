@@ -80,14 +80,14 @@ static void put_choice(struct page *p, const struct json *sub)
     cell_figure(p, number_at(sub, "topk"), UNIT_NUMBER, 0);
 }
 
-static void put_point(struct page *p, const struct json *point, i64 number, bool full)
+static void put_point(struct page *p, const struct json *point, i64 number, bool full, double rest)
 {
     static const char *const losses[] = {"loss/text", "loss/vision", "loss/audio"};
     buffer_printf(&p->html, "<tr><td>%lld</td><td class='w'>%s", (long long)number, full ? "<b>" : "");
     html_text(&p->html, json_string(json_get(point, "name"), ""));
     buffer_printf(&p->html, "%s</td>", full ? "</b>" : "");
     put_choice(p, json_get(point, "submodel"));
-    cell_figure(p, number_at(point, "parameters"), UNIT_COUNT, 0);
+    cell_figure(p, number_at(point, "parameters") + rest, UNIT_COUNT, 0);
     cell_figure(p, number_at(point, "active"), UNIT_COUNT, 0);
     for (i64 k = 0; k < COUNT_OF(losses); k++)
         cell_figure(p, value_of(point, losses[k]), UNIT_NUMBER, 4);
@@ -96,14 +96,27 @@ static void put_point(struct page *p, const struct json *point, i64 number, bool
     buffer_printf(&p->html, "</tr>");
 }
 
-static void put_points(struct page *p, const struct json *points)
+/* Grids of older programs leave encoders and heads of media out: the parameters of the model that the
+ * grid measures tell how many these are. */
+static double parameters_left_out(const struct run *run, const struct run_stage *grid, const struct json *full)
 {
-    static const char *const heads[] = {"",       "<sub-model", "layers", "experts", "top-k", "layers and embedding",
+    const struct run_stage *from =
+        run_find(run, json_string(json_get(json_get(grid->identity, "settings"), "from"), ""));
+    struct json *heldout = from ? stage_json(from, "heldout.json") : NULL;
+    double all = number_at(heldout, "parameters"), counted = number_at(full, "parameters");
+    json_free(heldout);
+    return all > counted ? all - counted : 0;
+}
+
+static void put_points(struct page *p, const struct run_stage *grid, const struct json *points)
+{
+    static const char *const heads[] = {"",       "<sub-model", "layers", "experts", "top-k", "parameters",
                                         "active", "all text",   "vision", "audio",   "sum",   "decoded tokens/s"};
     i64 full = full_of(points);
+    double rest = parameters_left_out(p->runs, grid, json_at(points, full));
     table_open(p, heads, COUNT_OF(heads));
     for (i64 i = 0; i < json_count(points); i++)
-        put_point(p, json_at(points, i), i + 1, i == full);
+        put_point(p, json_at(points, i), i + 1, i == full, rest);
     table_close(p);
 }
 
@@ -124,7 +137,7 @@ static void put_grid(struct page *p, const char *stage, struct json *const *file
         put_plot(p, files, &plots[i]);
     buffer_printf(&p->html, "</div>");
     if (p->run_count == 1)
-        put_points(p, files[0]);
+        put_points(p, s, files[0]);
     group_close(p, s);
 }
 
@@ -134,8 +147,7 @@ void put_submodels(struct page *p)
     section_open(
         p, "sub-models", "Sub-models",
         "One set of weights, run with fewer layers, fewer experts or a smaller top-k. The full model is ringed; "
-        "numbers are those of the table. It counts parameters of layers and embedding; the first screen's parameters "
-        "include encoders and heads of media.");
+        "numbers are those of the table. Active parameters work on each token, without the embedding.");
     for (i64 i = 0; i < p->stage_count; i++) {
         i64 points = 0;
         for (i64 r = 0; r < p->run_count; r++) {

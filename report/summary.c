@@ -21,6 +21,23 @@ static bool has_kind(const struct run *run, const char *kind)
     return false;
 }
 
+/* The model that a reader looks for: the first that was pre-trained, else the first fine-tuned one. */
+static void put_model(struct page *p, const struct run *run)
+{
+    static const char *const makers[] = {"pretrain", "sft", "rl", "extract"};
+    for (i64 k = 0; k < COUNT_OF(makers); k++)
+        for (i64 i = 0; i < run->count; i++) {
+            struct buffer sizes = {0};
+            if (strcmp(stage_kind(&run->stages[i]), makers[k]) != 0 || !run_put_model(&sizes, run, &run->stages[i])) {
+                buffer_release(&sizes);
+                continue;
+            }
+            html_element(&p->html, "p", "what", "The model %s: %s.", run->stages[i].name, sizes.data);
+            buffer_release(&sizes);
+            return;
+        }
+}
+
 static void put_results(struct page *p, const struct run *run)
 {
     struct buffer made = {0};
@@ -181,7 +198,9 @@ void put_summary(struct page *p)
         return;
     }
     html_element(&p->html, "h1", NULL, "%s", run->name);
+    put_model(p, run);
     put_results(p, run);
+    put_strip(p);
     figures_collect(&all, run);
     put_tiles(p, &all);
     figures_release(&all);
@@ -201,12 +220,16 @@ static double all_seconds(const struct run *run, double *longest)
     return sum;
 }
 
+struct summary_columns { /* columns with at least one value */
+    bool model, speed, gflops, share, memory;
+};
+
 /* Median speed over steps, in units of the training data. */
-static void put_speed(struct page *p, const struct run_stage *s)
+static void put_speed(struct page *p, const struct run_stage *s, const struct summary_columns *c)
 {
     static const char *const keys[][2] = {
         {"tokens_per_s", "tokens/s"}, {"pictures_per_s", "pictures/s"}, {"frames_per_s", "frames/s"}};
-    struct metric_series share = series_of(&s->metrics, "peak_share");
+    struct metric_series share = series_of(&s->metrics, "product_share");
     buffer_printf(&p->html, "<td>");
     for (i64 i = 0; i < COUNT_OF(keys); i++) {
         struct metric_series speed = series_of(&s->metrics, keys[i][0]);
@@ -217,20 +240,23 @@ static void put_speed(struct page *p, const struct run_stage *s)
         series_release(&speed);
     }
     buffer_printf(&p->html, "</td>");
-    cell_figure(p, series_median(&share), UNIT_SHARE, 0);
+    if (c->gflops)
+        cell_figure(p, stage_gflops(s), UNIT_NUMBER, 0);
+    if (c->share)
+        cell_figure(p, series_median(&share), UNIT_SHARE, 0);
     series_release(&share);
 }
-
-struct summary_columns { /* columns with at least one value */
-    bool speed, peak, memory;
-};
 
 static struct summary_columns columns_of(const struct run *run)
 {
     struct summary_columns c = {0};
     for (i64 i = 0; i < run->count; i++) {
-        struct metric_series share = series_of(&run->stages[i].metrics, "peak_share");
-        c.peak |= isfinite(run->stages[i].peak_gflops);
+        struct metric_series share = series_of(&run->stages[i].metrics, "product_share");
+        struct buffer sizes = {0};
+        c.model |= run_put_model(&sizes, run, &run->stages[i]);
+        buffer_release(&sizes);
+        c.share |= share.n > 0;
+        c.gflops |= isfinite(stage_gflops(&run->stages[i]));
         c.memory |= isfinite(run->stages[i].peak_bytes);
         c.speed |= run->stages[i].metrics.count > 0;
         series_release(&share);
@@ -238,7 +264,8 @@ static struct summary_columns columns_of(const struct run *run)
     return c;
 }
 
-static void put_stage(struct page *p, const struct run_stage *s, const struct summary_columns *c, double longest)
+static void put_stage(struct page *p, const struct run *run, const struct run_stage *s, const struct summary_columns *c,
+                      double longest)
 {
     buffer_printf(&p->html, "<tr><td>");
     html_text(&p->html, s->name);
@@ -251,35 +278,40 @@ static void put_stage(struct page *p, const struct run_stage *s, const struct su
         buffer_printf(&p->html, "<span class='bar' style='width:%.1f%%'></span>", 100 * s->seconds / longest);
     buffer_printf(&p->html, "</td>");
     if (c->speed)
-        put_speed(p, s);
-    if (c->peak) {
-        buffer_printf(&p->html, "<td>");
-        if (isfinite(s->peak_gflops))
-            buffer_printf(&p->html, "%.0f", s->peak_gflops);
-        buffer_printf(&p->html, "</td>");
-    }
+        put_speed(p, s, c);
     if (c->memory)
         cell_figure(p, s->peak_bytes, UNIT_BYTES, 0);
+    if (c->model) {
+        struct buffer sizes = {0};
+        run_put_model(&sizes, run, s);
+        buffer_printf(&p->html, "<td class='kind'>");
+        html_text(&p->html, sizes.data);
+        buffer_printf(&p->html, "</td>");
+        buffer_release(&sizes);
+    }
     buffer_printf(&p->html, "</tr>");
 }
 
 static void put_stage_table(struct page *p, const struct run *run)
 {
     struct summary_columns c = columns_of(run);
-    const char *heads[8] = {"stage", "<kind", "time", ""};
+    const char *heads[9] = {"stage", "<kind", "time", ""};
     i64 n = 4;
     double longest, sum = all_seconds(run, &longest);
     if (c.speed) {
         heads[n++] = "speed, median";
-        heads[n++] = "share of peak";
+        if (c.gflops)
+            heads[n++] = "GFLOP/s";
     }
-    if (c.peak)
-        heads[n++] = "matrix peak, GFLOP/s";
+    if (c.speed && c.share)
+        heads[n++] = "of one product";
     if (c.memory)
         heads[n++] = "memory so far";
+    if (c.model)
+        heads[n++] = "<model that it makes or reads";
     table_open(p, heads, n);
     for (i64 i = 0; i < run->count; i++)
-        put_stage(p, &run->stages[i], &c, longest);
+        put_stage(p, run, &run->stages[i], &c, longest);
     if (sum > 0) {
         buffer_printf(&p->html, "<tr class='sum'><td>all</td><td></td>");
         cell_figure(p, sum, UNIT_SECONDS, 0);
@@ -294,11 +326,13 @@ void put_stages(struct page *p)
 {
     if (p->run_count > 1)
         return;
-    section_open(
-        p, "stages", "Stages",
-        "Each stage writes a folder that later stages read. Shares are relative to the matrix peak, the highest "
-        "measured before the stage: FMA throughput from registers, an upper bound "
-        "that no program reaches. Blank: not measured.");
+    section_open(p, "stages", "Stages", "Each stage writes a folder that later stages read. Blank: not measured.");
+    struct summary_columns c = columns_of(&p->runs[0]);
+    if (c.gflops)
+        put_note(p, "GFLOP/s: additions and multiplications that the model needs, in 10^9 a second.");
+    if (c.share)
+        put_note(p, "Of one product: beside what a single product of the model's commonest matrix reached on this "
+                    "machine before the first step.");
     if (p->runs[0].count)
         put_stage_table(p, &p->runs[0]);
     section_close(p);

@@ -229,6 +229,14 @@ static void put_audio(struct page *p, const struct run_stage *s, const struct js
     group_close(p, s);
 }
 
+static void put_common(struct page *p, const struct json *file)
+{
+    double held_out = number_at(file, "held_out_files"), common = number_at(file, "held_out_trained_on");
+    if (isfinite(common) && common > 0)
+        put_note(p, "%.0f of the %.0f held-out files are training files too, so the figures of new media flatter.",
+                 common, held_out);
+}
+
 void put_tokenizers(struct page *p)
 {
     section_open(p, "tokenizers", "Tokenizers",
@@ -241,6 +249,7 @@ void put_tokenizers(struct page *p)
             put_vision(p, s, file);
         else if (json_get(file, "training") || json_get(file, "held_out_distance"))
             put_audio(p, s, file);
+        put_common(p, file);
         json_free(file);
     }
     section_close(p);

@@ -21,6 +21,23 @@ static bool has_losses(const struct page *p, const char *stage)
     return stage_trained(p, stage) && s && !json_get(s->metrics.list ? s->metrics.list[0] : NULL, "reward");
 }
 
+/* Of the first run that knows them. */
+static void put_sizes(struct page *p, const char *stage)
+{
+    for (i64 r = 0; r < p->run_count; r++) {
+        const struct run_stage *s = run_find(&p->runs[r], stage);
+        struct buffer sizes = {0};
+        bool known = s && run_put_model(&sizes, &p->runs[r], s);
+        if (known) {
+            const char *from = json_string(json_get(json_get(s->identity, "settings"), "from"), "");
+            put_note(p, "%s%s%s%s.", *from ? "From " : "", from, *from ? ": " : "", sizes.data);
+        }
+        buffer_release(&sizes);
+        if (known)
+            return;
+    }
+}
+
 void put_training(struct page *p)
 {
     static const struct panel panels[] = {
@@ -37,6 +54,9 @@ void put_training(struct page *p)
         {"tokens_per_s", "Speed", "tokens/s", 4, true, false},
         {"pictures_per_s", "Speed", "pictures/s", 4, true, false},
         {"frames_per_s", "Speed", "frames/s", 4, true, false},
+        {"gflops_per_s", "Speed of arithmetic", "GFLOP/s", 5, true, false},
+        {"product_share", "Speed beside one matrix product", "of what a product of the commonest matrix reaches", 5,
+         true, true},
         {"peak_share", "Share of the matrix peak", "of the FMA peak from registers, measured before the stage", 5, true,
          true},
         {"grad_norm", "Norm of the gradient before clipping", "", 7, true, false},
@@ -50,6 +70,7 @@ void put_training(struct page *p)
         const struct run_stage *s = any_stage(p, p->stages[i]);
         bool same = strcmp(s->name, stage_kind(s)) == 0;
         group_open(p, "%s%s%s", s->name, same ? "" : ": ", same ? "" : stage_kind(s));
+        put_sizes(p, p->stages[i]);
         i64 begin = p->html.length;
         buffer_printf(&p->html, "<div class='charts'>");
         i64 inside = p->html.length;

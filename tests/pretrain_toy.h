@@ -38,7 +38,7 @@ static inline int toy_stage(int (*run)(const void *settings, const struct stage 
     stage.name = "base";
     stage.out = path_of(name);
     stage.device = &device;
-    stage.peak_gflops = 1;
+    stage.calibrated = true;
     stage.ranks = parallel_alone();
     struct yaml *recipe = yaml_parse(settings, (i64)strlen(settings), name);
     assert_non_null(recipe);

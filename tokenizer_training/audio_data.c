@@ -114,7 +114,8 @@ int audio_media_load(struct audio_media *media, const struct media_request *from
                                   .content_bytes = sizeof(struct audio_clip),
                                   .read = read_medium,
                                   .take = take_medium,
-                                  .context = &load};
+                                  .context = &load,
+                                  .hashes = &media->hashes};
     struct media_request all = *from;
     all.kinds |= 1 << MODALITY_AUDIO;
     *media = (struct audio_media){0};
@@ -146,6 +147,7 @@ void audio_media_release(struct audio_media *media)
         clip_free(&media->clips[i]);
     memory_free(media->clips);
     memory_free(media->streamed);
+    hash_list_release(&media->hashes);
     media_buffer_close(media->buffer);
     *media = (struct audio_media){0};
 }

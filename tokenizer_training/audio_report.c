@@ -506,6 +506,8 @@ int audio_report(struct audio_trainer *trainer, const struct audio_media *held_o
     r.train = encode_media(&r.train_count, &trainer->audio, trainer->media);
     r.other = encode_media(&r.other_count, &trainer->audio, held_out);
     json_set(r.json, "parameters", json_of_integer(weights_parameters(&trainer->audio.weights)));
+    json_set(r.json, "held_out_files", json_of_integer(held_out->hashes.count));
+    json_set(r.json, "held_out_trained_on", json_of_integer(held_out->trained_on));
     report_health(&r, "training", r.train, r.train_count);
     if (r.other_count) {
         report_health(&r, "held_out", r.other, r.other_count);

@@ -45,6 +45,8 @@ static int load_media(struct audio_media *train, struct audio_media *held_out, c
     if (status == 0 && held_out->count < HELD_OUT_LEAST)
         log_warn("%s: %lld held-out recordings are fewer than %d: figures of new recordings say little", s->data,
                  (long long)held_out->count, HELD_OUT_LEAST);
+    if (status == 0)
+        held_out->trained_on = media_in_common(s->data, &held_out->hashes, &train->hashes);
     return status;
 }
 

@@ -19,7 +19,9 @@ struct audio_media {
     i64 mute;  /* clips without sound, left out */
     i64 early; /* recordings that end before their header says */
     struct media_buffer *buffer;
-    i64 *streamed; /* [media of the window] index of each in `clips` */
+    i64 *streamed;           /* [media of the window] index of each in `clips` */
+    struct hash_list hashes; /* of the files */
+    i64 trained_on;          /* of held-out files: those that are training files too */
 };
 struct audio_media_request {
     double bad_share;

@@ -220,7 +220,8 @@ int vision_media_load(struct vision_media *media, const struct media_request *fr
                                   .content_bytes = sizeof(struct vision_data_content),
                                   .read = read_medium,
                                   .take = take_medium,
-                                  .context = &load};
+                                  .context = &load,
+                                  .hashes = &media->hashes};
     struct media_request all = *from;
     all.kinds = 1 << MODALITY_IMAGE | 1 << MODALITY_VIDEO;
     *media = (struct vision_media){.request = *request};
@@ -255,6 +256,7 @@ void vision_media_release(struct vision_media *media)
     memory_free(media->clip_shape);
     memory_free(media->still_inner);
     memory_free(media->clip_inner);
+    hash_list_release(&media->hashes);
     media_buffer_close(media->still_buffer);
     media_buffer_close(media->clip_buffer);
     *media = (struct vision_media){0};

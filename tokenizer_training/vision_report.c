@@ -336,6 +336,8 @@ int vision_report(struct vision_trainer *t, const struct vision_media *held_out,
     char *path = path_join(folder, "report.json");
     int status = 0;
     json_set(report, "parameters", json_of_integer(weights_parameters(&t->vision.weights)));
+    json_set(report, "held_out_files", json_of_integer(held_out->hashes.count));
+    json_set(report, "held_out_trained_on", json_of_integer(held_out->trained_on));
     const struct vision_media *media[2] = {held_out, t->media};
     static const char *const stills[2] = {"stills_held_out", "stills_training"};
     static const char *const clips[2] = {"clips_held_out", "clips_training"};

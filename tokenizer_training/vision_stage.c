@@ -122,6 +122,8 @@ static int load_media(struct vision_media *train, struct vision_media *held_out,
     if (status == 0 && total(held_out) < HELD_OUT_LEAST)
         log_warn("%s: %lld held-out pictures and clips are fewer than %d: figures of new media say little", s->data,
                  (long long)total(held_out), HELD_OUT_LEAST);
+    if (status == 0)
+        held_out->trained_on = media_in_common(s->data, &held_out->hashes, &train->hashes);
     return status;
 }
 

@@ -38,6 +38,8 @@ struct vision_media {
     i64 bad_count, cut_count, bytes;
     /* sums over the media: share of white margin, share of the picture cropped */
     double white, cropped;
+    struct hash_list hashes; /* of the files */
+    i64 trained_on;          /* of held-out files: those that are training files too */
 };
 int vision_media_load(struct vision_media *media, const struct media_request *from,
                       const struct vision_media_request *request);

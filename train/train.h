@@ -40,7 +40,7 @@ struct stage {
     enum dtype dtype; /* precision of this run: DTYPE_BF16 or DTYPE_F32 */
     /* additionally: FP8 gemms in the backbone's layers (weights_fp8) */
     bool fp8;
-    double peak_gflops; /* measured matrix peak of all ranks together, the maximum so far */
+    bool calibrated; /* a training stage compares its speed with what this machine reaches */
     const struct parallel *ranks;
     /* command line of the program that fills a shard ring (data/stream/stream.h) */
     const char *const *filler;

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { SKIPPED_MOST = 20 }; /* skipped steps in a row that end a stage */
 
@@ -15,7 +16,11 @@ struct training_loop { /* State of one call. */
     char *checkpoints;
     struct progress bar;
     double speed, flops; /* per second, running means */
-    i64 skipped;         /* steps up to now, in a row, whose gradient norm was not finite */
+    /* GFLOP/s that steps are compared with, of all ranks together; 0: nothing. On a CPU a matrix
+     * product measured before the first step, on a GPU the peak that its vendor states. */
+    double reference_gflops;
+    bool on_gpu;
+    i64 skipped; /* steps up to now, in a row, whose gradient norm was not finite */
 };
 
 static bool is_first(const struct training_loop *l)
@@ -99,6 +104,10 @@ static int begin_or_resume(struct training_loop *l, i64 done, const char *checkp
         status = check_room(l, t->stage->out);
         l->metrics = status ? NULL : metrics_open(t->stage->out, done);
         status = l->metrics ? 0 : -1;
+        const char *out = t->stage->out, *slash = strrchr(out, '/');
+        if (status == 0)
+            log_info("%s: curves for TensorBoard in %s; look: tensorboard --logdir %.*s", t->stage->name, out,
+                     slash ? (int)(slash - out) : 1, slash ? out : ".");
     }
     if (status == 0 && t->begin)
         status = t->begin(t->context, done, state, folder);
@@ -138,21 +147,65 @@ static double update_mean(double *mean, double now)
     return *mean += (*mean > 0 ? 0.05 : 1) * (now - *mean);
 }
 
-/* Share of the measured peak; 0 if the speed exceeds it, because then other work ran
- * during the measurement. */
-static double share_of_peak(const struct training_loop *l, double flops_per_s)
+/* Share of the reference; 0 if the speed exceeds it, because then other work ran during the
+ * measurement. */
+static double share_of_reference(const struct training_loop *l, double flops_per_s)
 {
-    double peak = l->t->stage->peak_gflops * 1e9;
-    return flops_per_s < peak ? flops_per_s / peak : 0;
+    double reference = l->reference_gflops * 1e9;
+    return flops_per_s < reference ? flops_per_s / reference : 0;
+}
+
+/* The matrix that holds most of the trained parameters, all weights of one shape taken together. */
+static void commonest_shape(i64 *rows, i64 *columns, const struct weights *w)
+{
+    i64 most = 0;
+    *rows = *columns = 0;
+    for (i64 i = 0; i < w->count; i++) {
+        const struct weight_spec *a = &w->list[i].spec;
+        i64 sum = 0;
+        for (i64 j = 0; a->trained && a->rows > 1 && j < w->count; j++) {
+            const struct weight_spec *b = &w->list[j].spec;
+            sum +=
+                b->trained && b->rows == a->rows && b->columns == a->columns ? b->matrices * b->rows * b->columns : 0;
+        }
+        if (sum > most) {
+            most = sum;
+            *rows = a->rows;
+            *columns = a->columns;
+        }
+    }
+}
+
+/* Measures for a few hundredths of a second what a product of the stage's commonest matrix with up to
+ * 1024 rows of inputs reaches. A product of a large matrix takes fewer rows. */
+static void calibrate(struct training_loop *l)
+{
+    const struct stage *s = l->t->stage;
+    i64 n, k, m;
+    if (!s->calibrated)
+        return;
+    commonest_shape(&n, &k, l->t->weights);
+    m = max_i64(32, min_i64(1024, (i64)5e8 / max_i64(n * k, 1)));
+    l->on_gpu = s->device->backend == BACKEND_CUDA;
+    if (l->on_gpu)
+        l->reference_gflops = kernels_matrix_peak(s->device, s->dtype, 0);
+    else if (n && s->device->backend == BACKEND_CPU)
+        l->reference_gflops = kernels_gemm_rate(s->device, m, n, k, s->dtype, 0.03);
+    comm_all_reduce(comm_host(l->world), &l->reference_gflops, 1, DTYPE_F64);
+    if (is_first(l) && l->reference_gflops > 0 && !l->on_gpu)
+        log_info("%s: %% of a product: of %.0f GFLOP/s, which a product of this model's commonest matrix, %lld x %lld, "
+                 "with %lld rows reaches here",
+                 s->name, l->reference_gflops, (long long)n, (long long)k, (long long)m);
 }
 
 static void show(struct training_loop *l, i64 done, const struct training_step *x, double seconds)
 {
     const char *unit = l->t->unit, *note = x->note.data ? x->note.data : "";
     double speed = update_mean(&l->speed, x->count / seconds);
-    double share = share_of_peak(l, update_mean(&l->flops, x->flops / seconds));
+    double flops = update_mean(&l->flops, x->flops / seconds), share = share_of_reference(l, flops);
     if (share > 0)
-        progress_update(&l->bar, done, "%s, %.0f %s/s, %.0f %% of peak", note, speed, unit, 100 * share);
+        progress_update(&l->bar, done, "%s, %.0f %s/s, %.0f GFLOP/s, %.0f %% of %s", note, speed, unit, flops * 1e-9,
+                        100 * share, l->on_gpu ? "peak" : "a product");
     else
         progress_update(&l->bar, done, "%s, %.0f %s/s", note, speed, unit);
 }
@@ -161,7 +214,7 @@ static void show(struct training_loop *l, i64 done, const struct training_step *
 static int report(struct training_loop *l, i64 done, const struct training_step *x, double seconds)
 {
     char name[64];
-    double busy = x->seconds > 0 ? x->seconds : seconds, share = share_of_peak(l, x->flops / busy);
+    double busy = x->seconds > 0 ? x->seconds : seconds, share = share_of_reference(l, x->flops / busy);
     snprintf(name, sizeof name, "%s_per_s", l->t->unit);
     metrics_put(l->metrics, "lr", x->optimizer.lr);
     metrics_put(l->metrics, "grad_norm", x->optimizer.grad_norm);
@@ -169,8 +222,10 @@ static int report(struct training_loop *l, i64 done, const struct training_step 
     metrics_put(l->metrics, "seconds", seconds);
     if (x->count > 0) /* a step of reinforcement learning may have no samples to learn from */
         metrics_put(l->metrics, name, x->count / busy);
+    if (x->flops > 0)
+        metrics_put(l->metrics, "gflops_per_s", x->flops / busy * 1e-9);
     if (share > 0)
-        metrics_put(l->metrics, "peak_share", share);
+        metrics_put(l->metrics, l->on_gpu ? "peak_share" : "product_share", share);
     if (x->optimizer.skipped && is_first(l))
         log_warn("%s: step %lld: the norm of the gradients is not finite; %lld update%s skipped", l->t->stage->name,
                  (long long)done, (long long)x->optimizer.skipped, x->optimizer.skipped > 1 ? "s are" : " is");
@@ -217,6 +272,7 @@ int training_run(const struct training *t)
     i64 done;
     int status = resume(&l, &done);
     if (status == 0) {
+        calibrate(&l);
         progress_init(&l.bar, t->stage->name, t->steps);
         l.bar.before = done;
         for (; done < t->steps && status == 0; done++)

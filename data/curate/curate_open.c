@@ -29,6 +29,12 @@ static int read_scripts(struct curation *c)
     return 0;
 }
 
+int curate_check_settings(const struct curate_settings *settings)
+{
+    struct curation c = {.s = settings};
+    return read_scripts(&c);
+}
+
 bool curation_has_keys(const struct curation *c)
 {
     return c && (c->s->duplicates || c->s->caption_times);

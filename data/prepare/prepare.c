@@ -279,8 +279,6 @@ static int run_stage(const struct prepare_settings *settings, const char *out, u
 int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
                   enum dtype dtype)
 {
-    if (settings->stream.on && settings->part && *settings->part)
-        return error_usage("part and stream.on: a stream's parts are made by its own processes; leave part out");
     return run_stage(settings, out, seed, device, dtype, NULL);
 }
 

@@ -24,6 +24,23 @@ static int read_directions(struct prepare *p)
     return 0;
 }
 
+int prepare_check_settings(const void *settings)
+{
+    const struct prepare_settings *s = settings;
+    struct prepare *p = memory_alloc(sizeof *p);
+    i64 part, parts;
+    p->settings = s;
+    int status = prepare_part(&part, &parts, s->part);
+    if (status == 0 && s->stream.on && parts)
+        status = error_usage("part and stream.on: a stream's parts are made by its own processes; leave part out");
+    if (status == 0)
+        status = read_directions(p);
+    if (status == 0)
+        status = curate_check_settings(&s->filter);
+    memory_free(p);
+    return status;
+}
+
 struct blanks_work {
     const struct prepare *prepare;
     enum dtype dtype;

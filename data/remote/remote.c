@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BLOCK_BYTES ((i64)1 << 22)
-#define RING_BYTES ((i64)1 << 24)
+struct remote_buffers remote_buffers = {.block_bytes = 4 << 20, .ring_bytes = 16 << 20};
 
 static _Thread_local i64 failures;
 
@@ -39,8 +38,8 @@ static bool put_bytes(void *context, const u8 *bytes, i64 count)
     struct remote_stream *s = context;
     pthread_mutex_lock(&s->lock);
     while (count && !atomic_load(&s->stop)) {
-        i64 at = s->head % RING_BYTES, room = RING_BYTES - (s->head - s->tail);
-        i64 n = min_i64(count, min_i64(room, RING_BYTES - at));
+        i64 at = s->head % remote_buffers.ring_bytes, room = remote_buffers.ring_bytes - (s->head - s->tail);
+        i64 n = min_i64(count, min_i64(room, remote_buffers.ring_bytes - at));
         if (n == 0) {
             pthread_cond_wait(&s->moved, &s->lock);
             continue;
@@ -74,7 +73,7 @@ static int stream_open(struct remote *r)
         return -1;
     struct remote_stream *s = r->stream = memory_alloc(sizeof *s);
     s->fetch = (struct fetch){.remote = r, .http = http, .stop = &s->stop, .end = -1, .take = put_bytes, .context = s};
-    s->ring = memory_alloc(RING_BYTES);
+    s->ring = memory_alloc(remote_buffers.ring_bytes);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->moved, NULL);
     thread_start(&s->thread, read_ahead, s, "a thread to read ahead");
@@ -103,7 +102,8 @@ static i64 take_bytes(struct remote_stream *s, void *out, i64 most)
     pthread_mutex_lock(&s->lock);
     while (s->head == s->tail && !s->ended)
         pthread_cond_wait(&s->moved, &s->lock);
-    i64 at = s->tail % RING_BYTES, count = min_i64(most, min_i64(s->head - s->tail, RING_BYTES - at));
+    i64 at = s->tail % remote_buffers.ring_bytes,
+        count = min_i64(most, min_i64(s->head - s->tail, remote_buffers.ring_bytes - at));
     memcpy(out, s->ring + at, (size_t)count);
     s->tail += count;
     pthread_cond_broadcast(&s->moved);
@@ -159,10 +159,10 @@ static struct remote_block *block_of(struct remote *r, i64 number)
         }
         oldest = b->used < oldest->used ? b : oldest;
     }
-    oldest->data = oldest->data ? oldest->data : memory_alloc(BLOCK_BYTES);
+    oldest->data = oldest->data ? oldest->data : memory_alloc(remote_buffers.block_bytes);
     oldest->used = 0;
     oldest->number = number;
-    oldest->bytes = fetch_range(r, oldest->data, number * BLOCK_BYTES, BLOCK_BYTES);
+    oldest->bytes = fetch_range(r, oldest->data, number * remote_buffers.block_bytes, remote_buffers.block_bytes);
     if (oldest->bytes < 0)
         return NULL;
     oldest->used = ++r->uses;
@@ -178,13 +178,13 @@ static int ends_early(const struct remote *r, i64 at, i64 missing)
 int remote_read_at(struct remote *r, void *out, i64 offset, i64 bytes)
 {
     u8 *to = out;
-    if (bytes > BLOCK_BYTES) {
+    if (bytes > remote_buffers.block_bytes) {
         i64 count = fetch_range(r, to, offset, bytes);
         return count == bytes ? 0 : count < 0 ? failed() : ends_early(r, offset + count, bytes - count);
     }
     while (bytes) {
-        const struct remote_block *b = block_of(r, offset / BLOCK_BYTES);
-        i64 within = offset % BLOCK_BYTES, count = b ? min_i64(bytes, b->bytes - within) : -1;
+        const struct remote_block *b = block_of(r, offset / remote_buffers.block_bytes);
+        i64 within = offset % remote_buffers.block_bytes, count = b ? min_i64(bytes, b->bytes - within) : -1;
         if (count <= 0)
             return b ? ends_early(r, offset, bytes) : failed();
         memcpy(to, b->data + within, (size_t)count);

@@ -33,6 +33,11 @@ struct remote_retry {
     double pause_s, pause_most_s, stall_s;
 };
 extern struct remote_retry remote_retry; /* tests lower the limits */
+struct remote_buffers {
+    i64 block_bytes; /* of a block in the cache of remote_read_at */
+    i64 ring_bytes;  /* read ahead by remote_read */
+};
+extern struct remote_buffers remote_buffers; /* tests lower them, before they open anything */
 
 struct remote;
 struct remote *remote_open(const char *address);

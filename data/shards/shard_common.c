@@ -2,8 +2,6 @@
  * payload is read. */
 #include "data/shards/shards.h"
 
-#include <stdlib.h>
-
 /* Hash of what a sample holds. Notes and names do not count. */
 static u64 content_of(const struct shards *s, i64 index)
 {
@@ -16,25 +14,6 @@ static u64 content_of(const struct shards *s, i64 index)
             hash = hash_bytes(one, sizeof one, hash);
         }
     return hash;
-}
-
-static int by_hash(const void *a, const void *b)
-{
-    u64 x = *(const u64 *)a, y = *(const u64 *)b;
-    return (x > y) - (x < y);
-}
-
-static i64 find(const u64 *list, i64 count, u64 hash)
-{
-    i64 low = 0;
-    for (i64 high = count; low < high;) {
-        i64 middle = (low + high) / 2;
-        if (list[middle] < hash)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
 }
 
 /* Opens the split; `none`: no folder of `data` has it. */
@@ -52,38 +31,32 @@ static int open_split(struct shards *s, const char *data, const char *split, boo
     return status < 0 || *none ? status : shards_open(s, data, split);
 }
 
+/* Adds the samples of a split, of the directions. A missing split has none. */
+static int add_split(struct hash_list *list, const char *data, const char *split, const bool directions[DIRECTIONS])
+{
+    struct shards s;
+    bool none;
+    int status = open_split(&s, data, split, &none);
+    if (status < 0 || none)
+        return status;
+    for (i64 i = 0; i < s.sample_count; i++)
+        if (!directions || directions[shards_sample(&s, i).direction])
+            hash_list_add(list, content_of(&s, i));
+    shards_close(&s);
+    return 0;
+}
+
 int shards_in_common(struct shards_common *out, const char *train, const char *heldout, const char *split,
                      const bool directions[DIRECTIONS])
 {
-    struct shards held, trained;
-    bool none;
+    struct hash_list held = {0}, trained = {0};
     *out = (struct shards_common){0};
-    int status = open_split(&held, heldout, split, &none);
-    if (status < 0 || none)
-        return status;
-    u64 *list = memory_alloc(max_i64(1, held.sample_count) * 8);
-    for (i64 i = 0; i < held.sample_count; i++)
-        if (!directions || directions[shards_sample(&held, i).direction])
-            list[out->heldout++] = content_of(&held, i);
-    shards_close(&held);
-    qsort(list, (size_t)out->heldout, sizeof *list, by_hash);
-    bool *met = memory_alloc(max_i64(1, out->heldout));
-    status = open_split(&trained, train, "train", &none);
-    if (status == 0 && !none) {
-        for (i64 i = 0; i < trained.sample_count && out->heldout; i++) {
-            u64 hash = content_of(&trained, i);
-            i64 at = find(list, out->heldout, hash);
-            if (at < out->heldout && list[at] == hash)
-                met[at] = true;
-        }
-        shards_close(&trained);
-    }
-    for (i64 i = 0; i < out->heldout; i++) { /* equal ones follow the first */
-        if (i > 0 && list[i] == list[i - 1])
-            met[i] = met[i - 1];
-        out->common += met[i];
-    }
-    memory_free(met);
-    memory_free(list);
+    int status = add_split(&held, heldout, split, directions);
+    if (status == 0 && held.count)
+        status = add_split(&trained, train, "train", NULL);
+    out->heldout = held.count;
+    out->common = hash_list_common(&held, &trained);
+    hash_list_release(&held);
+    hash_list_release(&trained);
     return status;
 }

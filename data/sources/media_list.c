@@ -222,6 +222,8 @@ static void read_one(void *context, i64 tile, int worker)
     m->read = status == 0 && r->read(r->context, job->contents + tile * r->content_bytes, m, &file) == 0;
     if (!m->read)
         m->problem = string_copy(error_text()); /* error_text() is thread-local */
+    else if (r->hashes)
+        m->hash = hash_bytes(file.data, file.bytes, 0);
     if (status == 0 && !m->carried)
         file_unmap(&file);
 }
@@ -232,6 +234,8 @@ static void take_one(struct media_reader *r, void *content, struct medium *m)
         log_warn("skipped: %s", m->problem);
         r->bad_count++;
     } else if (m->read) {
+        if (r->hashes)
+            hash_list_add(r->hashes, m->hash);
         r->take(r->context, content, m);
     }
     r->count++;
@@ -278,4 +282,14 @@ int media_read(struct media_reader *r, const struct media_request *request)
         status = error_set("%s: %lld of %lld %s cannot be read, more than the share of %g that may be bad",
                            request->data, (long long)r->bad_count, (long long)r->count, r->what, r->bad_share);
     return status;
+}
+
+i64 media_in_common(const char *data, const struct hash_list *held_out, struct hash_list *train)
+{
+    i64 common = hash_list_common(held_out, train);
+    if (common)
+        log_warn("%s: %lld of %lld held-out files are training files too, byte for byte, so the figures of new media "
+                 "flatter",
+                 data, (long long)common, (long long)held_out->count);
+    return common;
 }

@@ -35,6 +35,7 @@ struct medium {
     struct buffer bytes; /* contents, if carried in an archive or table; path is then its name */
     struct medium_place place;
     bool carried, read;   /* carried: its bytes come with the sample, not from a file */
+    u64 hash;             /* of the bytes, where media_read has read them */
     i64 number;           /* index among the requested media, including those with a problem */
     char *text, *speaker; /* "" if there is none */
 };
@@ -68,8 +69,11 @@ struct media_reader {
     /* Runs in order on the calling thread. Owns the content, may move the medium out. */
     void (*take)(void *context, void *content, struct medium *medium);
     void *context;
-    i64 count, bad_count; /* results: media read, and those with a problem */
+    i64 count, bad_count;     /* results: media read, and those with a problem */
+    struct hash_list *hashes; /* of the bytes of those read; NULL: not wanted */
 };
 int media_read(struct media_reader *reader, const struct media_request *request);
+/* The number of held-out files that are trained on too, byte for byte; a warning if there are any. */
+i64 media_in_common(const char *data, const struct hash_list *held_out, struct hash_list *train);
 
 #endif

@@ -97,7 +97,6 @@ int tokens_listen(const char *address);  /* returns a descriptor; port 0: any */
 struct sockaddr_storage;
 /* Accepts a waiting connection and its address. Returns a descriptor; -1 and errno if there is none. */
 int tokens_accept(int listener, struct sockaddr_storage *from);
-bool tokens_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b);
 char *tokens_name(int descriptor, bool peer); /* HOST:PORT of this end, or of the peer; memory_free */
 /* Sends all bytes. Returns -1 with a message if interrupted or if the peer accepts nothing for
  * TOKENS_SILENCE_MS. */

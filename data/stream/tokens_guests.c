@@ -1,6 +1,7 @@
 /* Connections to weft serve-tokens until their first request is complete: one process polls all of
  * them, and each costs an open file and a few hundred bytes. */
 #include "data/stream/tokens.h"
+#include "dist/sockets.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -92,19 +93,10 @@ static void refuse(struct token_guests *g, i64 i)
     drop(g, i);
 }
 
-/* Makes room: the oldest guest of the address that has the most goes. */
 static void drop_oldest(struct token_guests *g)
 {
-    i64 most = 0, victim = 0;
-    for (i64 i = 0; i < g->count; i++) {
-        i64 count = 0;
-        for (i64 k = i; k < g->count; k++)
-            count += tokens_same_host(&g->list[k].address, &g->list[i].address);
-        victim = count > most ? i : victim;
-        most = max_i64(most, count);
-    }
     if (g->count)
-        drop(g, victim);
+        drop(g, socket_guest_to_drop(&g->list[0].address, sizeof *g->list, g->count));
 }
 
 static void accept_guests(struct token_guests *g)

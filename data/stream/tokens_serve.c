@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* accept4 */
 #include "data/stream/tokens.h"
 #include "dist/dist.h"
+#include "dist/sockets.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -324,7 +325,7 @@ static void serve_guest(struct tokens_server *s, struct token_guests *guests, in
     pid_t parent = getpid(), child = -1;
     i64 alike = 0;
     for (i64 i = 0; i < s->count; i++)
-        alike += tokens_same_host(&s->served[i].address, from);
+        alike += socket_same_host(&s->served[i].address, from);
     bool has_room = s->count < CONNECTIONS_MOST && alike < CONNECTIONS_OF_ONE;
     if (has_room)
         child = fork();

@@ -1,11 +1,10 @@
 /* Sockets of serve-tokens: addresses, complete messages, interruptible waits. */
 #define _GNU_SOURCE /* SOCK_CLOEXEC */
 #include "data/stream/tokens.h"
+#include "dist/sockets.h"
 
 #include <errno.h>
 #include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,18 +31,8 @@ static int split_address(char **host, char port[8], const char *address)
     return 0;
 }
 
-static void set_options(int s)
-{
-    const struct {
-        int level, name, value;
-    } options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},
-                   {SOL_SOCKET, SO_KEEPALIVE, 1},
-                   {IPPROTO_TCP, TCP_KEEPIDLE, 60},
-                   {IPPROTO_TCP, TCP_KEEPINTVL, 10},
-                   {IPPROTO_TCP, TCP_KEEPCNT, 6}}; /* a dead machine is noticed after 2 minutes */
-    for (i64 i = 0; i < COUNT_OF(options); i++)
-        setsockopt(s, options[i].level, options[i].name, &options[i].value, sizeof options[i].value);
-}
+/* A dead machine is noticed after 2 minutes. */
+enum { KEEP_IDLE_S = 60, KEEP_INTERVAL_S = 10, KEEP_COUNT = 6 };
 
 /* Tries `use` on each address that the name resolves to. */
 static int open_socket(const char *address, bool passive, int (*use)(int s, const struct addrinfo *at))
@@ -84,7 +73,7 @@ int tokens_connect(const char *address)
 {
     int s = open_socket(address, false, use_to_connect);
     if (s >= 0)
-        set_options(s);
+        socket_set_options(s, KEEP_IDLE_S, KEEP_INTERVAL_S, KEEP_COUNT);
     return s;
 }
 
@@ -99,18 +88,8 @@ int tokens_accept(int listener, struct sockaddr_storage *from)
     socklen_t length = sizeof *from;
     int s = accept4(listener, (struct sockaddr *)from, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (s >= 0)
-        set_options(s);
+        socket_set_options(s, KEEP_IDLE_S, KEEP_INTERVAL_S, KEEP_COUNT);
     return s;
-}
-
-bool tokens_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
-{
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)a, *other = (const struct sockaddr_in6 *)b;
-    if (a->ss_family != b->ss_family)
-        return false;
-    if (a->ss_family == AF_INET6)
-        return memcmp(&six->sin6_addr, &other->sin6_addr, sizeof six->sin6_addr) == 0;
-    return ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
 }
 
 char *tokens_name(int s, bool peer)

@@ -229,28 +229,28 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double kernels_gemm_rate(struct device *device, i64 n, enum dtype dtype, double seconds)
+double kernels_gemm_rate(struct device *device, i64 m, i64 n, i64 k, enum dtype dtype, double seconds)
 {
     enum { ROUNDS = 64 };
     double rates[ROUNDS];
-    i64 rounds = 0, bytes = n * n * dtype_bytes(dtype);
+    i64 rounds = 0, a_bytes = m * k * dtype_bytes(dtype), b_bytes = n * k * dtype_bytes(dtype);
     float last;
-    void *host = memory_alloc(bytes);
-    void *a = device_alloc(device, bytes), *b = device_alloc(device, bytes), *c = device_alloc(device, n * n * 4);
-    memset(host, 0x3c, (size_t)bytes);
-    device_put(device, a, host, bytes);
-    device_put(device, b, host, bytes);
+    void *host = memory_alloc(max_i64(a_bytes, b_bytes));
+    void *a = device_alloc(device, a_bytes), *b = device_alloc(device, b_bytes), *c = device_alloc(device, m * n * 4);
+    memset(host, 0x3c, (size_t)max_i64(a_bytes, b_bytes));
+    device_put(device, a, host, a_bytes);
+    device_put(device, b, host, b_bytes);
     memory_free(host);
     for (double begin = clock_s(); rounds < ROUNDS && (rounds < 3 || clock_s() - begin < seconds); rounds++) {
         double start = clock_s();
-        device->ops->matmul(device, matrix_of(c, DTYPE_F32, n, n), matrix_of(a, dtype, n, n), false,
-                            matrix_of(b, dtype, n, n), true, false);
+        device->ops->matmul(device, matrix_of(c, DTYPE_F32, m, n), matrix_of(a, dtype, m, k), false,
+                            matrix_of(b, dtype, n, k), true, false);
         device_get(device, &last, c, sizeof last); /* waits for the queue of a GPU */
-        rates[rounds] = 2e-9 * (double)n * (double)n * (double)n / (clock_s() - start);
+        rates[rounds] = 2e-9 * (double)m * (double)n * (double)k / (clock_s() - start);
     }
     qsort(rates, (size_t)rounds, sizeof rates[0], ascending);
-    device_free(device, a, bytes);
-    device_free(device, b, bytes);
-    device_free(device, c, n * n * 4);
+    device_free(device, a, a_bytes);
+    device_free(device, b, b_bytes);
+    device_free(device, c, m * n * 4);
     return rates[rounds / 2];
 }

@@ -43,6 +43,35 @@ static void elastic_settings_are_refused_before_any_stage_runs(void **state)
     memory_free(path);
 }
 
+/* Names in settings of later stages, which a run would reach after hours. */
+static void wrong_names_are_refused_before_any_stage_runs(void **state)
+{
+    static const char *const bad[][2] = {
+        {"generate, from: first, data: first, parts: [train, tests]", "parts: expected train, validation or test"},
+        {"generate, from: first, data: first, parts: [Train]", "found \"Train\""},
+        {"prepare, data: first, text: first, directions: [text, picture-in]", "directions: \"picture-in\" is none"},
+        {"prepare, data: first, text: first, filter: {scripts: [latin, grek]}", "filter.scripts: \"grek\" is none"},
+        {"prepare, data: first, text: first, part: 8/8", "part: \"8/8\""},
+        {"prepare, data: first, text: first, part: 0/8, stream: {on: true}", "part and stream.on"},
+        {"command, argv: []", "argv is empty"}};
+    char *path = in_folder("names.yaml"), *made = in_folder("names/first");
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(bad); i++) {
+        char *recipe = string_format("run: %s/names\nstages:\n"
+                                     "  first: {kind: command, argv: [sh, -c, 'touch $OUT/file']}\n"
+                                     "  b: {kind: %s}\n",
+                                     shards, bad[i][0]);
+        assert_int_equal(file_replace(path, recipe, (i64)strlen(recipe)), 0);
+        assert_int_equal(WEFT("run", path), 2);
+        expect_complaint("names.yaml:4: stage b");
+        expect_complaint(bad[i][1]);
+        assert_false(file_exists(made));
+        memory_free(recipe);
+    }
+    memory_free(made);
+    memory_free(path);
+}
+
 /* ---- Commands that write folders ---- */
 
 static void reconstruct_puts_media_side_by_side(void **state)
@@ -368,6 +397,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recipe_with_an_unknown_key_is_named_by_line),
+        cmocka_unit_test(wrong_names_are_refused_before_any_stage_runs),
         cmocka_unit_test(elastic_settings_are_refused_before_any_stage_runs),
         cmocka_unit_test(reconstruct_puts_media_side_by_side),
         cmocka_unit_test(grid_prints_one_object_a_sub_model),

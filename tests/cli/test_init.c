@@ -362,18 +362,41 @@ static void some_unreadable_pictures_are_allowed_for(void **state)
 
 /* ---- Skipped stages ---- */
 
-static int run_skipping(const char *path, const char *data, const char *run_folder)
+/* names: of stages, ended by NULL. */
+static int call_skipping(const char *command, const char *const *names, const char *path, const char *data,
+                         const char *run_folder)
 {
     char *run_word = string_format("run=%s", run_folder), *words[4];
     static const char *const stages[] = {"vis", "aud", "shards"};
     words[3] = NULL;
     for (i64 i = 0; i < 3; i++)
         words[i] = string_format("%s.data=%s", stages[i], data);
-    int status = WEFT("run", path, run_word, words[0], words[1], words[2]);
+    const char *all[12] = {command, path, run_word, words[0], words[1], words[2]};
+    for (i64 i = 0; names[i]; i++)
+        all[6 + i] = names[i];
+    int status = run("", all);
     for (i64 i = 0; i < 3; i++)
         memory_free(words[i]);
     memory_free(run_word);
     return status;
+}
+
+static int run_skipping(const char *path, const char *data, const char *run_folder)
+{
+    return call_skipping("run", (const char *const[]){NULL}, path, data, run_folder);
+}
+
+/* What the plan says to be skipped is what the run skips, before it and after it. */
+static void expect_plan(const char *path, const char *data, const char *run_folder, bool ran)
+{
+    const char *const names[] = {"vis", "aud", "shards", ran ? "sft" : NULL, NULL};
+    if (call_skipping("plan", names, path, data, run_folder))
+        fail_msg("%s", complained.data);
+    assert_non_null(strstr(said.data, "vis: skipped: "));
+    assert_non_null(strstr(said.data, "plain holds no pictures and no clips\n"));
+    assert_non_null(strstr(said.data, "aud: skipped: "));
+    assert_int_equal(strstr(said.data, "sft: skipped: ") != NULL, ran); /* its shards must be there */
+    assert_int_equal(strstr(said.data, "shards: about ") != NULL, ran);
 }
 
 static void expect_reference(const char *run_folder, const char *stage, const char *key, const char *value)
@@ -405,6 +428,7 @@ static void stages_without_their_medium_are_skipped(void **state)
         words, words, words);
     buffer_append(&text, "", 1);
     put(shards, "skip.yaml", text.data);
+    expect_plan(path, folder, out, false);
     if (run_skipping(path, folder, out))
         fail_msg("%s", complained.data);
     expect_complaint("vis: skipped: ");
@@ -424,6 +448,7 @@ static void stages_without_their_medium_are_skipped(void **state)
     assert_non_null(strstr(text.data, "Skipped: aud ("));
     assert_int_equal(WEFT("inspect", out), 0);
     assert_non_null(strstr(said.data, "skipped"));
+    expect_plan(path, folder, out, true);
 
     if (run_skipping(path, folder, out)) /* again: the same, without looking */
         fail_msg("%s", complained.data);
@@ -432,6 +457,9 @@ static void stages_without_their_medium_are_skipped(void **state)
 
     /* With a picture its stage runs. What was made without it is refused as other changes are. */
     put_picture(folder, 1);
+    assert_int_equal(call_skipping("plan", (const char *const[]){"vis", "aud", NULL}, path, folder, out), 0);
+    assert_null(strstr(said.data, "vis: skipped: "));
+    assert_non_null(strstr(said.data, "aud: skipped: "));
     if (run_skipping(path, folder, out) == 0)
         fail_msg("shards of other inputs were taken: %s", complained.data);
     expect_complaint("vis: done in");

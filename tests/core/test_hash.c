@@ -28,11 +28,32 @@ static void hash_bytes_is_xxh3(void **state)
     assert_true(hash_bytes("abc", 3, 1) != hash_bytes("abc", 3, 0));
 }
 
+static void what_two_lists_have_in_common_is_counted(void **state)
+{
+    (void)state;
+    struct hash_list some = {0}, among = {0};
+    assert_int_equal(hash_list_common(&some, &among), 0);
+    for (u64 i = 0; i < 100; i++)
+        hash_list_add(&among, hash_bytes(&i, 8, 0));
+    assert_int_equal(hash_list_common(&some, &among), 0);
+    for (u64 i = 50; i < 170; i++)
+        hash_list_add(&some, hash_bytes(&(u64){i / 2}, 8, 0)); /* 25 .. 84, each twice */
+    hash_list_add(&some, 0);
+    assert_int_equal(some.count, 121);
+    assert_int_equal(hash_list_common(&some, &among), 120);
+    assert_int_equal(hash_list_common(&among, &some), 60);
+    assert_true(hash_list_has(&some, 0));
+    assert_false(hash_list_has(&among, 0));
+    hash_list_release(&some);
+    hash_list_release(&among);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(crc32c_has_the_values_of_rfc_3720),
         cmocka_unit_test(hash_bytes_is_xxh3),
+        cmocka_unit_test(what_two_lists_have_in_common_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

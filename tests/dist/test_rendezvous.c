@@ -89,7 +89,7 @@ static void expect_meeting(struct meeting_rank *first, const char *secret, const
 
 /* ---- Strangers ---- */
 
-struct stranger_hello { /* as in dist/rendezvous.c */
+struct stranger_hello { /* as in dist/greeting.h */
     char magic[8];
     i64 rank, size, port;
     u8 nonce[32];

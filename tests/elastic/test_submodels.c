@@ -137,7 +137,7 @@ static void expect_point(const struct grid_point *p, i64 layers, i64 experts, i6
 static void the_grid_halves_and_drops_as_it_says(void **state)
 {
     struct grid_point points[16];
-    i64 count = elastic_grid(points, 16, &arena, &model), ends = 2 * TOY_VOCABULARY * model.config.width;
+    i64 count = elastic_grid(points, 16, &arena, &model), norms = 2 * model.config.width;
     (void)state;
     assert_int_equal(count, 9);
     expect_point(point_of(points, count, "full"), LAYERS, EXPERTS, TOPK);
@@ -150,7 +150,10 @@ static void the_grid_halves_and_drops_as_it_says(void **state)
     expect_point(point_of(points, count, "layers -2/8, experts 1/2, k/2"), LAYERS - 3, 4, 2);
     const struct grid_point *full = point_of(points, count, "full"), *fewer = point_of(points, count, "k/2");
     assert_int_equal(full->active, matrices_of(LAYERS, TOPK));
-    assert_int_equal(full->parameters, matrices_of(LAYERS, EXPERTS) + ends);
+    assert_int_equal(full->parameters, weights_parameters(&model.weights));
+    assert_int_equal(full->parameters - point_of(points, count, "layers -2/8, experts 1/2, k/2")->parameters,
+                     matrices_of(LAYERS, EXPERTS) - matrices_of(LAYERS - 3, 4) + 3 * norms +
+                         (LAYERS - 4) * model.config.width * (EXPERTS - 4)); /* rows of routers */
     assert_int_equal(fewer->active, matrices_of(LAYERS, 2));
     assert_int_equal(fewer->parameters, full->parameters);
     assert_int_equal(elastic_grid(points, 2, &arena, &model), 2);

@@ -128,6 +128,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     log_set_level(LOG_SILENT);
     remote_retry = (struct remote_retry){.tries = 3, .tries_unknown = 2, .stall_s = 1};
+    remote_buffers =
+        (struct remote_buffers){.block_bytes = 64, .ring_bytes = 64}; /* large ones take most of the time */
     sent = (const char *)data + 1;
     sent_end = (const char *)data + size;
     body_bytes = 0;

@@ -275,6 +275,33 @@ static void the_length_alone_is_a_baseline(void **state)
     release_items(&set);
 }
 
+/* Of four held-out files one is a training file, one has only its length, one cannot be read. */
+static void files_that_are_trained_on_are_counted(void **state)
+{
+    static const char *const texts[] = {"same", "diff", "another length", "same"};
+    char *captions[] = {"x", "y"}, *paths[2], *held[4];
+    (void)state;
+    for (i64 i = 0; i < 4; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "held%d", (int)i);
+        held[i] = path_join(directory, name);
+        assert_int_equal(file_replace(held[i], texts[i], (i64)strlen(texts[i])), 0);
+        memset(&items[i], 0, sizeof items[i]);
+        items[i].path = held[i];
+    }
+    assert_int_equal(remove(held[3]), 0);
+    for (i64 i = 0; i < 2; i++)
+        paths[i] = path_join(directory, i ? "missing" : "trained");
+    assert_int_equal(file_replace(paths[0], "same", 4), 0);
+    run.media[MODALITY_IMAGE][SPLIT_TRAIN] = (struct captioned_media){captions, paths, 2, true};
+    struct sample_set set = {.kind = MODALITY_IMAGE, .split = SPLIT_TEST, .items = items, .count = 4};
+    assert_int_equal(samples_in_common(&run, &set), 1);
+    for (i64 i = 0; i < 4; i++)
+        memory_free(held[i]);
+    memory_free(paths[0]);
+    memory_free(paths[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +315,7 @@ int main(void)
         cmocka_unit_test(speech_is_compared_at_one_length_with_like_lengths),
         cmocka_unit_test(the_nearest_caption_stands_for_an_answer),
         cmocka_unit_test(the_length_alone_is_a_baseline),
+        cmocka_unit_test(files_that_are_trained_on_are_counted),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

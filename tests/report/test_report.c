@@ -1,6 +1,7 @@
 /* The page of a run, from small sample files: present results are shown, missing ones omitted, and
  * no content of a run becomes markup. */
 #include "core/json.h"
+#include "core/safetensors.h"
 #include "report/page.h"
 #include "report/report.h"
 #include "tests/scratch.h"
@@ -281,6 +282,103 @@ static void test_no_file_from_outside_comes_in(void **state)
         buffer_release(&page);
         memory_free(text);
     }
+    memory_free(run);
+}
+
+static void comes_before(const struct buffer *page, const char *first, const char *then)
+{
+    const char *a = strstr(page->data, first), *b = strstr(page->data, then);
+    if (!a || !b || a > b)
+        fail_msg("\"%s\" does not come before \"%s\"", first, then);
+}
+
+static void test_pictures_come_before_tables(void **state)
+{
+    char *run = run_folder("pictures");
+    (void)state;
+    put_done(run, "base", "pretrain");
+    put(run, "base", "heldout.json", "{\"parameters\":1000,\"start\":[],\"end\":[]}");
+    put_done(run, "samples", "generate");
+    put(run, "samples", "own.png", "OWN");
+    put(run, "samples", "made.png", "MADE");
+    put(run, "samples", "samples.json",
+        "{\"test/image\":{\"captions\":4,\"pair\":0.5,\"shown\":[{\"text\":\"a hat\",\"original\":\"own.png\",\"made\":"
+        "\"made.png\"},{\"text\":\"lost\",\"original\":\"own.png\"}]},\"test/image-to-text\":{\"media\":4,\"exact\":1,"
+        "\"shown\":[{\"text\":\"a cap\",\"said\":\"a mug\",\"original\":\"own.png\"}]}}");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    comes_before(&page, "<div class='strip'><figure>", "<dl class='tiles'>");
+    comes_before(&page, "<dl class='tiles'>", "<table>");
+    comes_before(&page, "<div class='two-up'>", "<table>");
+    comes_before(&page, "a mug", "word for word</th>");
+    comes_before(&page, "id='samples'", "id='stages'");
+    shows(&page, "Original above, made from the words below. From captions it never saw, test:");
+    lacks(&page, "<figcaption>lost</figcaption></figure></div><dl"); /* the strip has whole pairs alone */
+    buffer_release(&page);
+    const char *two[] = {run, run};
+    page = page_of(two, 2);
+    lacks(&page, "<div class='strip'>");
+    buffer_release(&page);
+    memory_free(run);
+}
+
+static void test_sizes_of_models(void **state)
+{
+    static const char config[] =
+        "{\"num_hidden_layers\":6,\"moe_num_experts\":8,\"moe_k\":3,\"moe_layer_start_index\":0}";
+    static const char dense[] = "{\"num_hidden_layers\":5}";
+    const float values[12] = {0};
+    const struct tensor_source tensor = {.name = "w", .dtype = DTYPE_F32, .rank = 1, .shape = {12}, .data = values};
+    char *run = run_folder("sizes"), *folder, *weights;
+    (void)state;
+    put_done(run, "base", "pretrain");
+    put(run, "base", "config.json", config);
+    put(run, "base", "heldout.json", "{\"parameters\":2500000}");
+    put(run, "tune", "done.json", "{\"identity\":{\"kind\":\"sft\",\"settings\":{\"from\":\"base\"}}}");
+    put(run, "tune", "config.json", dense); /* its own model has other sizes */
+    put(run, "tune", "metrics.jsonl", "{\"step\":1,\"loss\":1}\n{\"step\":2,\"loss\":1}\n");
+    folder = path_join(run, "tune/weft");
+    succeed(directory_make(folder));
+    for (int k = 0; k < 2; k++) {
+        weights = path_join(run, k ? "tune/weft/extra.safetensors" : "tune/model.safetensors");
+        succeed(safetensors_save(weights, &tensor, 1, NULL));
+        memory_free(weights);
+    }
+    memory_free(folder);
+    put(run, "look", "done.json", "{\"identity\":{\"kind\":\"routing\",\"settings\":{\"from\":\"base\"}}}");
+    put(run, "ring", "done.json", "{\"identity\":{\"kind\":\"routing\",\"settings\":{\"from\":\"ring\"}}}");
+    put(run, "away", "done.json", "{\"identity\":{\"kind\":\"routing\",\"settings\":{\"from\":\"../x\"}}}");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "The model base: 6 layers, 8 experts, top-3, 2.50\u00a0M parameters.");
+    shows(&page, "From base: 5 layers, 24 parameters.");
+    const char *look = strstr(page.data, "<td>look</td>");
+    assert_non_null(look);
+    assert_non_null(strstr(look, "6 layers, 8 experts, top-3, 2.50\u00a0M parameters"));
+    buffer_release(&page);
+    memory_free(run);
+}
+
+static void test_speeds_and_parameters_of_both_kinds_of_runs(void **state)
+{
+    char *run = run_folder("speeds"), *timings = path_join(run, "timings.jsonl");
+    (void)state;
+    const char *lines = "{\"stage\":\"old\",\"seconds\":2,\"matrix_peak_gflops\":6000,\"finished\":true}\n";
+    succeed(file_replace(timings, lines, (i64)strlen(lines)));
+    put_done(run, "old", "pretrain");
+    put(run, "old", "metrics.jsonl", "{\"step\":1,\"tokens_per_s\":7,\"peak_share\":0.03}\n");
+    put(run, "old", "heldout.json", "{\"parameters\":1300}");
+    put_done(run, "new", "pretrain");
+    put(run, "new", "metrics.jsonl", "{\"step\":1,\"tokens_per_s\":9,\"gflops_per_s\":211,\"product_share\":0.47}\n");
+    put(run, "grid", "done.json", "{\"identity\":{\"kind\":\"grid\",\"settings\":{\"from\":\"old\"}}}");
+    put(run, "grid", "grid.json",
+        "[{\"name\":\"full\",\"parameters\":1200,\"active\":5},{\"name\":\"less\",\"parameters\":700,\"active\":4}]");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "<td>180</td>"); /* 3 % of 6000 */
+    shows(&page, "<td>211</td><td>47\u00a0%</td>");
+    shows(&page, "180 GFLOP/s");
+    shows(&page, "<td>1.30\u00a0k</td>");
+    shows(&page, "<td>800</td>"); /* 100 in encoders and heads */
+    buffer_release(&page);
+    memory_free(timings);
     memory_free(run);
 }
 
@@ -741,6 +839,9 @@ int main(void)
         cmocka_unit_test(test_damaged_files_leave_their_part_out),
         cmocka_unit_test(test_hostile_words_stay_words),
         cmocka_unit_test(test_no_file_from_outside_comes_in),
+        cmocka_unit_test(test_pictures_come_before_tables),
+        cmocka_unit_test(test_sizes_of_models),
+        cmocka_unit_test(test_speeds_and_parameters_of_both_kinds_of_runs),
         cmocka_unit_test(test_the_full_model_is_marked),
         cmocka_unit_test(test_routing_maps_say_what_they_show),
         cmocka_unit_test(test_answers_before_and_after),

@@ -74,7 +74,7 @@ static void run(const char *out)
                           .seed = SEED,
                           .device = &device,
                           .dtype = DTYPE_F32,
-                          .peak_gflops = 100,
+                          .calibrated = true,
                           .ranks = parallel_alone()};
     succeed(directory_make(out));
     succeed(rl_stage(&s, &stage));

@@ -572,7 +572,7 @@ static int run_stage(const char *world, const char *out)
                           .device = &device,
                           .dtype = DTYPE_F32,
                           .fp8 = in_8_bits,
-                          .peak_gflops = 100,
+                          .calibrated = true,
                           .ranks = parallel_alone()};
     int status = directory_make(out) ? -1 : rl_stage(&s, &stage);
     if (status < 0)

@@ -186,7 +186,7 @@ static int run_stage(const char *data, const char *out, const struct setting_ove
                           .recipe_seed = 9,
                           .device = &device,
                           .dtype = DTYPE_BF16,
-                          .peak_gflops = 100,
+                          .calibrated = true,
                           .ranks = parallel_alone()};
     default_settings(&settings, data, more, count);
     assert_int_equal(directory_make(out), 0);
@@ -271,6 +271,38 @@ static void resumed_runs_equal_uninterrupted_ones(void **state)
     }
     memory_free(out[0]);
     memory_free(out[1]);
+    memory_free(data);
+    directory_remove(folder);
+}
+
+/* Three pictures to train on, three held out; one is the same file under another name. */
+static void held_out_files_that_are_trained_on_are_counted(void **state)
+{
+    (void)state;
+    static const char *const splits[] = {"train", "validation"};
+    char folder[64];
+    make_directory(folder);
+    char *data = path_join(folder, "data"), *out = path_join(folder, "out"), *report = path_join(out, "report.json");
+    for (int s = 0; s < 2; s++) {
+        struct buffer captions = {0};
+        char *part = path_join(data, splits[s]), *path = path_join(part, "captions.jsonl");
+        assert_int_equal(directory_make(part), 0);
+        for (i64 i = 0; i < 3; i++)
+            write_item(&captions, part, "image", i + 2 * s, 1); /* image2.png is in both */
+        assert_int_equal(file_replace(path, captions.data, captions.length), 0);
+        buffer_release(&captions);
+        memory_free(path);
+        memory_free(part);
+    }
+    struct setting_override more[] = {{"steps", "2"}, {"clip_steps", "0"}};
+    if (run_stage(data, out, more, 2))
+        fail_msg("%s", error_text());
+    struct json *j = json_load(report);
+    assert_int_equal(json_integer(json_get(j, "held_out_files"), -1), 3);
+    assert_int_equal(json_integer(json_get(j, "held_out_trained_on"), -1), 1);
+    json_free(j);
+    memory_free(report);
+    memory_free(out);
     memory_free(data);
     directory_remove(folder);
 }
@@ -493,6 +525,7 @@ static int run(const char *name)
         cmocka_unit_test(bits_do_not_depend_on_threads_or_the_wall),
         cmocka_unit_test(resumed_runs_equal_uninterrupted_ones),
         cmocka_unit_test(bad_media_are_skipped_up_to_a_share),
+        cmocka_unit_test(held_out_files_that_are_trained_on_are_counted),
         cmocka_unit_test(draws_are_functions_of_the_step),
         cmocka_unit_test(batches_are_of_one_shape_each_as_often_as_media_have_it),
         cmocka_unit_test(draws_of_a_shape_are_its_media),

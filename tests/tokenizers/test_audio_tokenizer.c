@@ -706,7 +706,7 @@ static struct buffer stage_weights(const struct audio_settings *settings, const 
                           .seed = 4,
                           .device = &device,
                           .dtype = DTYPE_F32,
-                          .peak_gflops = 100,
+                          .calibrated = true,
                           .ranks = parallel_alone()};
     char *path = path_join(out, "weights.safetensors");
     assert_int_equal(directory_make(out), 0);

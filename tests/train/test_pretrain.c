@@ -280,7 +280,7 @@ static void sft_names_the_ends_of_answers_and_both_stages_the_trained_length(voi
                           .seed = SEED,
                           .dtype = DTYPE_F32,
                           .device = &device,
-                          .peak_gflops = 1,
+                          .calibrated = true,
                           .ranks = parallel_alone()};
     (void)state;
     train("plain", "elastic: {on: false}");

@@ -52,7 +52,7 @@ static int step(void *context, i64 at, struct training_step *said)
     metrics_put(said->metrics, "memory", toy->memory);
     buffer_printf(&said->note, "memory %g", toy->memory);
     said->count = 10;
-    said->flops = 1e6;
+    said->flops = 10; /* slower than any product */
     toy->calls++;
     if (at == toy->killed)
         raise(SIGINT);
@@ -80,13 +80,13 @@ static int write_state(void *context, struct json *state, const char *folder)
     return 0;
 }
 
-static int run(struct training_toy *toy, const char *name, double peak_gflops)
+static int run(struct training_toy *toy, const char *name, bool calibrated)
 {
     struct stage stage = {.name = name,
                           .out = path_of(name),
                           .device = &device,
                           .dtype = DTYPE_F32,
-                          .peak_gflops = peak_gflops,
+                          .calibrated = calibrated,
                           .ranks = parallel_alone()};
     struct training_settings settings = {.checkpoint_steps = 2, .keep = 2};
     struct training training = {
@@ -158,7 +158,10 @@ static void steps_are_counted_as_done(void **state)
     assert_int_equal(run(&toy, "whole", PEAK_GFLOPS), 0);
     assert_int_equal(toy.begun, 0);
     assert_int_equal(toy.calls, STEPS);
-    assert_int_equal(check_metrics("whole", STEPS, "peak_share", &sum), STEPS);
+    assert_true(check_metrics("whole", STEPS, "gflops_per_s", &sum) == STEPS && sum > 0);
+    assert_int_equal(check_metrics("whole", STEPS, "product_share", &sum), STEPS);
+    assert_true(sum > 0 && sum < STEPS);
+    assert_int_equal(check_metrics("whole", STEPS, "peak_share", &sum), 0); /* of GPUs alone */
     assert_int_equal(check_metrics("whole", STEPS, "things_per_s", &sum), STEPS);
     assert_int_equal(check_metrics("whole", STEPS, "skipped", &sum), STEPS);
     assert_true(sum == 0);
@@ -166,15 +169,16 @@ static void steps_are_counted_as_done(void **state)
     assert_true(has_checkpoint("whole", 6) && has_checkpoint("whole", 7));
 }
 
-static void without_a_peak_there_is_no_share_of_it(void **state)
+static void without_a_product_there_is_no_share_of_it(void **state)
 {
     struct training_toy toy = {.broken = -1, .stopped = -1, .killed = -1};
     double sum;
     (void)state;
     assert_int_equal(run(&toy, "unmeasured", 0), 0);
-    assert_int_equal(check_metrics("unmeasured", STEPS, "peak_share", &sum), 0);
+    assert_int_equal(check_metrics("unmeasured", STEPS, "product_share", &sum), 0);
+    assert_int_equal(check_metrics("unmeasured", STEPS, "gflops_per_s", &sum), STEPS);
     struct buffer metrics = content("unmeasured", "metrics.jsonl");
-    assert_null(strstr(metrics.data, "peak_share"));
+    assert_null(strstr(metrics.data, "_share"));
     buffer_release(&metrics);
     same_as_whole("unmeasured");
 }
@@ -290,7 +294,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_counted_as_done),
-        cmocka_unit_test(without_a_peak_there_is_no_share_of_it),
+        cmocka_unit_test(without_a_product_there_is_no_share_of_it),
         cmocka_unit_test(a_skipped_update_is_in_the_metrics),
         cmocka_unit_test(twenty_skipped_updates_in_a_row_end_the_stage),
         cmocka_unit_test(an_unfinished_line_is_freed_with_what_is_not_finite),

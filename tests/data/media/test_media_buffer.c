@@ -254,7 +254,7 @@ static struct buffer train(int (*run)(const void *, const struct stage *), const
                           .seed = 4,
                           .device = &device,
                           .dtype = DTYPE_F32,
-                          .peak_gflops = 100,
+                          .calibrated = true,
                           .ranks = parallel_alone()};
     char *path = path_join(out, "weights.safetensors");
     succeed(directory_make(out));
