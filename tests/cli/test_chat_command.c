@@ -16,6 +16,7 @@
 #include "tests/scratch.h"
 #include "tests/weft_process.h"
 
+#define MOST "4" /* ids of an answer */
 static char *shards, *model;
 static struct device device;
 static struct buffer said, complained; /* stdout and stderr of the last call */
@@ -116,13 +117,14 @@ static void expect_one_line(void)
 static char *answer(void)
 {
     assert_true(said.length > 0 && said.data[said.length - 1] == '\n');
+    assert_int_equal(strlen(said.data), said.length); /* the prompts are such that the model says no NUL */
     return string_format("%.*s", (int)said.length - 1, said.data);
 }
 
 /* The answer of `weft chat` to lines of input. */
 static char *chat(const char *input)
 {
-    expect(WEFT(input, "chat", model, "--greedy", "--max-tokens", "12"), 0);
+    expect(WEFT(input, "chat", model, "--greedy", "--max-tokens", MOST), 0);
     return answer();
 }
 
@@ -145,7 +147,7 @@ static void the_whole_conversation_is_the_prompt(void **state)
                                  "<|im_start|>user\nand now 54<|im_end|>\n<|im_start|>assistant\n",
                                  first);
     assert_int_equal(strncmp(both, first, strlen(first)), 0);
-    expect(WEFT("", "generate", model, "--greedy", "--max-tokens", "12", "--prompt", prompt), 0);
+    expect(WEFT("", "generate", model, "--greedy", "--max-tokens", MOST, "--prompt", prompt), 0);
     const char *second = both + strlen(first) + 1;
     if (strncmp(said.data, second, strlen(second)) != 0)
         fail_msg("\"%s\" does not begin with \"%s\"", said.data, second);
@@ -180,7 +182,7 @@ static void answers_score_as_eval_says(void **state)
         memory_free(truth);
     }
     memory_free(put_file("prompts.jsonl", lines.data, lines.length));
-    expect(WEFT("", "eval", model, "--data", "prompts.jsonl", "--verifier", "exact", "--max-tokens", "12", "--json"),
+    expect(WEFT("", "eval", model, "--data", "prompts.jsonl", "--verifier", "exact", "--max-tokens", MOST, "--json"),
            0);
     struct json *result = json_parse(said.data, said.length, "eval");
     assert_true(json_number(json_get(result, "reward"), 0) == 1);
@@ -215,7 +217,7 @@ static void a_saved_conversation_goes_on(void **state)
     struct buffer text = {0};
     json_print(&text, cut, 2);
     memory_free(put_file("cut.json", text.data, text.length));
-    expect(WEFT("", "generate", model, "--messages", "cut.json", "--greedy", "--max-tokens", "12"), 0);
+    expect(WEFT("", "generate", model, "--messages", "cut.json", "--greedy", "--max-tokens", MOST), 0);
     char *again = answer();
     assert_string_equal(again, last);
     memory_free(again);
@@ -234,7 +236,7 @@ static void lines_of_messages_get_lines_of_answers(void **state)
         "{\"conversations\":[{\"from\":\"human\",\"value\":\"sort 312\"}]}\n";
     (void)state;
     char *one = chat("sort 312\n");
-    expect(WEFT(lines, "generate", model, "--messages", "-", "--greedy", "--max-tokens", "12"), 0);
+    expect(WEFT(lines, "generate", model, "--messages", "-", "--greedy", "--max-tokens", MOST), 0);
     const char *at = said.data;
     for (i64 i = 0; i < 3; i++) {
         const char *end = strchr(at, '\n');
@@ -320,7 +322,7 @@ static void bad_lines_end_a_pipe_with_one_line(void **state)
         {"a\n/image no.png\nb\n", "line 2: no.png: cannot be opened", 1},
         {"/image stdin\nb\n", "line 1: ", 0},
         {"/image film.mp4.png\nb\n", "line 1: film.mp4.png: ", 0},
-        {"/imag picture.png\n", "line 1: /imag: there is no such command, did you mean /image?", 0},
+        {"/imag picture.png\n", "line 1: /imag: there is no such command, did you mean /image;", 0},
         {"/image\n", "line 1: /image needs a FILE", 0},
         {"/reset now\n", "line 1: /reset takes no argument", 0},
         {"/save x.json\n", "line 1: /save x.json: nothing was said yet", 0},
