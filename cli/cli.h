@@ -9,9 +9,10 @@
  * name. Recipes: recipe.c reads and resolves them, stages.c is the table of kinds, run.c runs
  * them, chooses the precision, skips what is done and refuses changed settings; inputs.c hashes
  * inputs. plan.c and plan_media.c are `weft plan`; inspect.c chooses among inspect_*.c by what a
- * path holds; model.c loads a model for a command; manual.c makes the man page and completions, environment.c lists the
- * environment variables; output.c makes a
- * folder appear at once. */
+ * path holds; model.c loads a model for a command; manual.c makes the man page and completions,
+ * environment.c lists the environment variables; output.c makes a folder appear at once. generation.c
+ * has the options that `generate` and `chat` share, messages.c answers files of conversations,
+ * line_editor.c reads the lines of a chat. */
 #ifndef WEFT_CLI_H
 #define WEFT_CLI_H
 #include "elastic/elastic.h"
@@ -117,6 +118,7 @@ int command_compare(int argc, char **argv);
 int command_extract(int argc, char **argv);
 int command_eval(int argc, char **argv);
 int command_generate(int argc, char **argv);
+int command_chat(int argc, char **argv);
 int command_export(int argc, char **argv);
 int command_routing(int argc, char **argv);
 int command_grid(int argc, char **argv);

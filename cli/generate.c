@@ -1,21 +1,19 @@
 /* weft generate: generates text, pictures, clips or speech from prompts of any modality. */
-#include "cli/cli.h"
-#include "inference/generator.h"
+#include "cli/generation.h"
+#include "core/json.h"
 #include "kernels/device/dry_run.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct generate_arguments {
-    const char *prompt, *to, *shape, *out, *seed, *most, *temperature, *top_p, *weights, *guidance;
+    const char *prompt, *messages, *to, *shape, *out, *guidance;
     struct option_uses media; /* files of the prompt; the name of an option is that of a modality */
-    bool greedy;
-    struct submodel_options sub;
+    struct generation_arguments drawing;
     enum modality kind;
-    /* parsed from the strings above */
-    i64 seed_number, most_ids;
-    double temperature_number, top_p_number, guidance_number;
-    int bits;
+    double guidance_number;
+    struct buffer conversations; /* contents of the file of messages */
 };
 
 static int parse_kind(struct generate_arguments *r)
@@ -37,15 +35,37 @@ static int build_prompt(struct prompt *p, struct generator *s, const struct gene
             return -1;
     if (r->prompt && prompt_text(p, s, r->prompt))
         return error_prefix("--prompt");
-    return prompt_ask(p, s, r->shape, r->most_ids);
+    return prompt_ask(p, s, r->shape, r->drawing.most_ids);
+}
+
+/* Says on stderr what was written. */
+static void say_written(const struct generator *s, const struct answer *a, const char *out)
+{
+    const struct media_block *m = &a->medium;
+    const struct vision_shape *shape = a->has_medium && m->bits ? &s->vision.config.shapes[m->shape] : NULL;
+    double rate_hz = shape && shape->rate_hz > 0 ? shape->rate_hz : VISION_RATE_HZ;
+    if (!a->has_medium)
+        log_info("wrote %s, %lld bytes of text", out, (long long)file_bytes(out));
+    else if (!shape)
+        log_info("wrote %s, %.2f s of sound", out, (double)(m->frames * AUDIO_FRAME_SAMPLES) / (double)AUDIO_RATE_HZ);
+    else if (stream_rows[m->kind].moves)
+        log_info("wrote %s, %lld x %lld, a clip of %lld frames, %.2f s", out, (long long)shape->width,
+                 (long long)shape->height, (long long)vision_frames(m->frames),
+                 (double)vision_frames(m->frames) / rate_hz);
+    else
+        log_info("wrote %s, %lld x %lld, a picture", out, (long long)shape->width, (long long)shape->height);
 }
 
 static int print_answer(struct generator *s, const struct prompt *p, const struct answer *a,
                         const struct generate_arguments *r, u64 seed)
 {
     struct buffer text = {0};
-    if (r->out)
-        return answer_save(r->out, s, p, a, seed);
+    if (r->out) {
+        if (answer_save(r->out, s, p, a, seed))
+            return -1;
+        say_written(s, a, r->out);
+        return 0;
+    }
     int status = answer_text(&text, s, p, a);
     buffer_append(&text, "\n", 1);
     if (status == 0)
@@ -57,32 +77,36 @@ static int print_answer(struct generator *s, const struct prompt *p, const struc
 /* The prompt and the decoding options of one request to an open generator. */
 struct generate_job {
     struct prompt prompt;
-    struct generator_options options;
-    struct submodel sub;
-    struct arena arena;
+    struct generation generation;
 };
 
-static int generation_open(struct generate_job *g, struct generator *s, const struct generate_arguments *r)
+static int job_open(struct generate_job *g, struct generator *s, const struct generate_arguments *r)
 {
-    model_quantize(&s->model, r->bits);
-    *g = (struct generate_job){0};
-    arena_open(&g->arena, 64 << 20);
     prompt_init(&g->prompt, r->kind);
     g->prompt.guidance = r->guidance_number;
-    g->options = (struct generator_options){
-        .sampling = {(float)r->temperature_number, (float)r->top_p_number, 0, {(u64)r->seed_number, RNG_SAMPLING}},
-        .sub = &g->sub,
-        .slots = 1};
-    if (submodel_parse(&g->sub, &g->arena, &r->sub, &s->model))
+    if (generation_open(&g->generation, s, &r->drawing))
         return -1;
+    g->generation.options.slots = 1;
     generator_check_guidance(s, r->guidance_number);
     return build_prompt(&g->prompt, s, r);
 }
 
-static void generation_close(struct generate_job *g)
+static void job_close(struct generate_job *g)
 {
     prompt_release(&g->prompt);
-    arena_close(&g->arena);
+    generation_close(&g->generation);
+}
+
+static int answer_messages(struct generator *s, const struct generate_arguments *r)
+{
+    struct generation g;
+    i64 most = r->drawing.most_ids ? r->drawing.most_ids : CONVERSATION_IDS;
+    const char *path = strcmp(r->messages, "-") == 0 ? "stdin" : r->messages;
+    int status = generation_open(&g, s, &r->drawing);
+    if (status == 0)
+        status = messages_answer(s, &g, &r->conversations, path, most, r->out);
+    generation_close(&g);
+    return status;
 }
 
 /* ---- Memory estimate ---- */
@@ -103,11 +127,16 @@ static int run_dry(struct memory_estimate *out, struct device *meta, void *conte
     if (generator_open(&generator, meta, w->directory, DTYPE_OTHER))
         return -1;
     w->tokenizer = generator.vision.config;
-    int status = generation_open(&g, &generator, &w->request);
-    if (status == 0)
-        status = generator_dry_run_answer(&generator, &g.prompt, &g.options);
-    w->request.most_ids = g.prompt.most;
-    generation_close(&g);
+    int status = 0;
+    if (w->request.messages) {
+        status = answer_messages(&generator, &w->request);
+    } else {
+        status = job_open(&g, &generator, &w->request);
+        if (status == 0)
+            status = generator_dry_run_answer(&generator, &g.prompt, &g.generation.options);
+        w->request.drawing.most_ids = g.prompt.most;
+        job_close(&g);
+    }
     generator_close(&generator);
     return status;
 }
@@ -136,10 +165,12 @@ static bool smaller(struct buffer *name, struct dry_run *d)
     struct generate_work *w = d->context;
     if (modality_has_form(w->request.kind, FORM_SCALES))
         return other_shape(name, w);
-    if (w->request.most_ids <= 1)
+    if (w->request.messages && !w->request.drawing.most_ids)
+        w->request.drawing.most_ids = CONVERSATION_IDS;
+    if (w->request.drawing.most_ids <= 1)
         return false;
-    w->request.most_ids /= 2;
-    buffer_printf(name, "--max-tokens %lld", (long long)w->request.most_ids);
+    w->request.drawing.most_ids /= 2;
+    buffer_printf(name, "--max-tokens %lld", (long long)w->request.drawing.most_ids);
     return true;
 }
 
@@ -156,14 +187,14 @@ static int generate_with(struct generator *s, const struct generate_arguments *r
 {
     struct generate_job g;
     struct answer answer = {0};
-    int status = generation_open(&g, s, r);
+    int status = job_open(&g, s, r);
     struct generate_request request = prompt_request(&g.prompt, 0, 1);
     if (status == 0)
-        status = generator_run(&answer, s, &request, 1, &g.options);
+        status = generator_run(&answer, s, &request, 1, &g.generation.options);
     if (status == 0)
-        status = print_answer(s, &g.prompt, &answer, r, (u64)r->seed_number);
+        status = print_answer(s, &g.prompt, &answer, r, (u64)r->drawing.seed_number);
     answer_release(&answer);
-    generation_close(&g);
+    job_close(&g);
     return status;
 }
 
@@ -172,27 +203,22 @@ static int run(const char *directory, const struct generate_arguments *r)
     struct generator generator;
     if (check_memory(directory, r) || generator_open(&generator, cli_device(), directory, DTYPE_OTHER))
         return -1;
-    int status = generate_with(&generator, r);
+    int status = r->messages ? answer_messages(&generator, r) : generate_with(&generator, r);
     generator_close(&generator);
-    return status;
-}
-
-static int parse_numbers(struct generate_arguments *r)
-{
-    int status = 0;
-    r->seed_number = option_integer(r->seed, "seed", 1, 0, INT64_MAX, &status);
-    r->most_ids = option_integer(r->most, "max-tokens", 0, 1, 1 << 20, &status);
-    r->temperature_number = option_number(r->temperature, "temperature", r->greedy ? 0 : 1, 0, 100, &status);
-    r->top_p_number = option_number(r->top_p, "top-p", 1, 0, 1, &status);
-    r->guidance_number = option_number(r->guidance, "guidance", 1, 0, 100, &status);
-    r->bits = option_weights(r->weights, &status);
     return status;
 }
 
 static int check_request(const struct generate_arguments *r)
 {
-    if (!r->prompt && r->media.count == 0)
-        return error_usage("weft generate: a --prompt, --image, --video or --audio is needed");
+    bool given = r->prompt || r->media.count > 0;
+    if (given && r->messages)
+        return error_usage("weft generate: --messages %s holds all that is asked: leave --prompt, --image, --video and "
+                           "--audio out",
+                           r->messages);
+    if (!given && !r->messages)
+        return error_usage("weft generate: a --prompt, --image, --video, --audio or --messages is needed");
+    if (r->messages && r->kind != MODALITY_TEXT)
+        return error_usage("weft generate: --to %s: an answer to messages is text", r->to);
     if (r->kind != MODALITY_TEXT && !r->out)
         return error_usage("weft generate: --to %s needs -o FILE", r->to);
     if (r->shape && !modality_has_form(r->kind, FORM_SCALES))
@@ -200,9 +226,24 @@ static int check_request(const struct generate_arguments *r)
     if (r->guidance && r->kind == MODALITY_TEXT)
         return error_usage("weft generate: --guidance %s is for --to image, video and audio: text is never guided",
                            r->guidance);
-    if (r->greedy && (r->temperature || r->top_p))
-        return error_usage("weft generate: --greedy draws nothing: leave --temperature and --top-p out");
     return 0;
+}
+
+/* Reads the file of messages, or stdin, which a dry run and the run itself then share. */
+static int read_messages(struct generate_arguments *r)
+{
+    if (strcmp(r->messages, "-") != 0)
+        return file_read_most(&r->conversations, r->messages, JSON_BYTES_MAX);
+    char block[1 << 16];
+    ssize_t count;
+    buffer_append(&r->conversations, "", 0);
+    while ((count = read(STDIN_FILENO, block, sizeof block)) > 0 && r->conversations.length <= JSON_BYTES_MAX)
+        buffer_append(&r->conversations, block, count);
+    if (interrupted())
+        return error_interrupted();
+    if (count < 0)
+        return error_errno("stdin: cannot be read");
+    return count > 0 ? error_set("stdin: more than %lld bytes", (long long)JSON_BYTES_MAX) : 0;
 }
 
 int command_generate(int argc, char **argv)
@@ -212,19 +253,20 @@ int command_generate(int argc, char **argv)
     struct buffer kinds = {0};
     modality_names(&kinds, "|", "|");
     const struct option rest[] = {
+        {"messages", "FILE|-", &r.messages, NULL,
+         "answer conversations instead: JSON lines {\"messages\": [..]} or one JSON document; the answer to one is "
+         "text, to several JSON lines"},
         {"to", kinds.data, &r.to, NULL, "modality to generate (default text)"},
         {"shape", "NAME", &r.shape, NULL,
          "picture or clip shape: name of a tokenizer shape or aspect ratio, e.g. 3:2 (default: the model's choice)"},
         {"guidance", "G", &r.guidance, NULL,
          "classifier-free guidance scale for pictures, clips and sound, 0 to 100 (default 1: none)"},
-        {"greedy", NULL, NULL, &r.greedy, "greedy decoding"},
-        {"temperature", "T", &r.temperature, NULL, "sampling temperature (default 1)"},
-        {"top-p", "P", &r.top_p, NULL, "nucleus sampling threshold, 0 to 1 (default 1)"},
-        {"seed", "N", &r.seed, NULL, "sampling seed (default 1)"},
-        {"max-tokens", "N", &r.most, NULL, "maximum text ids (default 64) or sound frames (default 100)"},
+        SAMPLING_OPTIONS(r.drawing),
+        {"max-tokens", "N", &r.drawing.most, NULL,
+         "maximum text ids (default 64, with --messages 256) or sound frames (default 100)"},
         {"o", "FILE", &r.out, NULL, "output file: PNG, MP4, WAV or text (text: default stdout)"},
-        WEIGHTS_OPTION(r.weights),
-        SUBMODEL_OPTIONS(r.sub),
+        WEIGHTS_OPTION(r.drawing.weights),
+        SUBMODEL_OPTIONS(r.drawing.sub),
         DEVICE_OPTION,
         {NULL}};
     struct option options[1 + MODALITIES + COUNT_OF(rest)] = {
@@ -242,8 +284,13 @@ int command_generate(int argc, char **argv)
     if (status == 0)
         status = check_request(&r);
     if (status == 0)
-        status = parse_numbers(&r);
-    if (status)
-        return status < 0 ? command_failed() : 0;
-    return run(a.positional[0], &r) ? command_failed() : 0;
+        status = generation_parse(&r.drawing, "generate");
+    if (status == 0)
+        r.guidance_number = option_number(r.guidance, "guidance", 1, 0, 100, &status);
+    if (status == 0 && r.messages)
+        status = read_messages(&r);
+    if (status == 0)
+        status = run(a.positional[0], &r);
+    buffer_release(&r.conversations);
+    return status < 0 ? command_failed() : 0;
 }

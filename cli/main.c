@@ -17,6 +17,8 @@ const struct command commands[] = {
      command_compare},
     {"generate", "MODEL --prompt TEXT [--image F] [--video F] [--audio F] [--to KIND] [-o F]",
      "generate text, a picture, a clip or sound from a prompt of any modality", command_generate, true},
+    {"chat", "MODEL [--system TEXT] [sampling and sub-model options]",
+     "talk with a model; pictures, clips and sounds may be shown to it, and it answers with text", command_chat, true},
     {"eval", "MODEL --data DIR|FILE [--json] [sub-model options]",
      "measure held-out loss on shards, or rewards on prompts", command_eval, true},
     {"extract", "MODEL -o OUT [sub-model options]", "extract a sub-model as a separate checkpoint", command_extract},

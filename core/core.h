@@ -116,6 +116,8 @@ i64 memory_peak_bytes(void); /* peak resident set size of the process */
 void signals_catch(void);
 void signals_end(void);
 bool interrupted(void);
+/* Forgets a SIGINT, so that a dialogue goes on after it. False if another signal came: it stays. */
+bool interrupted_forget(void);
 bool output_is_unread(void); /* stdout is a pipe whose reader has gone */
 
 /* ---- Memory and strings ---- */

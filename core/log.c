@@ -159,7 +159,7 @@ static void on_signal(int number)
         temporaries_remove();
         _exit(128 + number);
     }
-    caught = 1;
+    caught = number;
 }
 
 static void end_at_once(int number)
@@ -215,4 +215,11 @@ void signals_end(void)
 bool interrupted(void)
 {
     return caught != 0;
+}
+
+bool interrupted_forget(void)
+{
+    if (caught == SIGINT)
+        caught = 0;
+    return caught == 0;
 }

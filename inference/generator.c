@@ -431,7 +431,7 @@ int generator_run(struct answer *answers, struct generator *s, const struct gene
     }
     if (decoding_check_memory(&wanted))
         return -1;
-    return generate(answers, &d, requests, count, wanted.slots, o->bar);
+    return generate_watched(answers, &d, requests, count, wanted.slots, o->bar, o->watcher);
 }
 
 /* ---- Answers ---- */

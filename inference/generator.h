@@ -61,6 +61,7 @@ struct generator_options {
     const struct submodel *sub;
     i64 slots; /* cache slots: requests decoded at a time; 0: GENERATE_SLOTS */
     struct progress *bar;
+    const struct generate_watcher *watcher; /* NULL: none */
 };
 /* Logs a hint if the model was certainly never trained without conditioning (condition_drop 0),
  * which classifier-free guidance needs. */

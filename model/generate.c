@@ -5,6 +5,12 @@
 int generate(struct answer *answers, const struct decoder_options *o, const struct generate_request *requests,
              i64 count, i64 slots, struct progress *bar)
 {
+    return generate_watched(answers, o, requests, count, slots, bar, NULL);
+}
+
+int generate_watched(struct answer *answers, const struct decoder_options *o, const struct generate_request *requests,
+                     i64 count, i64 slots, struct progress *bar, const struct generate_watcher *watcher)
+{
     struct decoder d;
     i64 rows = 0, total = 0;
     for (i64 i = 0; i < count; i++) {
@@ -25,6 +31,8 @@ int generate(struct answer *answers, const struct decoder_options *o, const stru
             done += answers[i].done;
         if (bar)
             progress_update(bar, done, NULL);
+        if (watcher)
+            watcher->see(watcher->context, answers);
         if (interrupted())
             status = error_interrupted();
     }

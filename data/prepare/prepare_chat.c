@@ -1,7 +1,7 @@
 /* Encodes a conversation in the chat layout of its tokenizer. An answer's text is encoded
  * separately from its role header, as it is when generated; a question's text is encoded together
  * with its header, as chat templates do. */
-#include "data/prepare/prepare_internal.h"
+#include "data/prepare/chat.h"
 
 #include <string.h>
 
@@ -44,9 +44,9 @@ static void move_before(struct sample *s, i64 to)
     s->parts[to - 1] = first;
 }
 
-void chat_fold(const struct prepare *p, struct sample *s)
+void chat_fold(const struct chat_layout *layout, struct sample *s)
 {
-    enum chat_fold fold = p->chat ? chat_folds_system(p->chat) : CHAT_FOLD_NONE;
+    enum chat_fold fold = layout ? chat_folds_system(layout) : CHAT_FOLD_NONE;
     bool begins = s->layout == SAMPLE_CHAT && s->count > 1 && s->parts[0].kind == MODALITY_TEXT && s->parts[0].role &&
                   strcmp(s->parts[0].role, "system") == 0;
     i64 to = begins && fold ? find_question(s, fold) : -1;
@@ -79,40 +79,39 @@ static const char *with_affixes(struct buffer *out, const char *before, const ch
     return out->data;
 }
 
-static bool ends_message(const struct sample *s, i64 part)
+bool chat_ends_message(const struct sample *s, i64 part)
 {
     return part + 1 == s->count || s->parts[part + 1].role;
 }
 
-int chat_encode(const struct prepare *p, struct item *item, i64 index)
+int chat_encode(struct id_list *head, struct id_list *ids, const struct chat_writer *w, const struct sample *s,
+                i64 index)
 {
-    const struct sample *s = &item->sample;
     const struct sample_part *part = &s->parts[index];
-    struct encoded_part *encoded = &item->encoded[index];
     bool answers = chat_answers(s, index), first = part->role != NULL, text = part->kind == MODALITY_TEXT;
     const char *words = text && part->bytes.data ? part->bytes.data : "";
     i64 length = text ? part->bytes.length : 0;
     struct buffer dressed = {0};
-    if (!p->chat)
-        return text_chat_layout(p->text) ? 0 : -1;
-    chat_trim(p->chat, first, ends_message(s, index), &words, &length);
+    if (!w->layout)
+        return text_chat_layout(w->text) ? 0 : -1;
+    chat_trim(w->layout, first, chat_ends_message(s, index), &words, &length);
     if (text)
-        words = with_affixes(&dressed, answers && first ? chat_before_answer(p->chat) : "", words, &length,
-                             ends_message(s, index) ? chat_ending(p->chat, chat_role(s, index)) : "");
-    int status = index == 0 ? text_chat_begin(&encoded->head, p->text, p->chat) : 0;
+        words = with_affixes(&dressed, answers && first ? chat_before_answer(w->layout) : "", words, &length,
+                             chat_ends_message(s, index) ? chat_ending(w->layout, chat_role(s, index)) : "");
+    int status = index == 0 ? text_chat_begin(head, w->text, w->layout) : 0;
     if (status == 0 && first)
-        status = text_chat_head(&encoded->head, p->text, p->chat, part->role, words, answers ? 0 : length);
+        status = text_chat_head(head, w->text, w->layout, part->role, words, answers ? 0 : length);
     if (status == 0 && text && (answers || !first))
-        status = text_chat_text(&encoded->ids, p->text, words, length);
+        status = text_chat_text(ids, w->text, words, length);
     buffer_release(&dressed);
     return status;
 }
 
-void chat_end(struct id_list *out, const struct prepare *p, const struct sample *sample, i64 part)
+void chat_end(struct id_list *out, const struct chat_writer *w, const struct sample *sample, i64 part)
 {
-    const char *role = chat_role(sample, part), *ending = chat_ending(p->chat, role);
+    const char *role = chat_role(sample, part), *ending = chat_ending(w->layout, role);
     int status = 0;
     if (sample->parts[part].kind != MODALITY_TEXT)
-        status = text_chat_text(out, p->text, ending, (i64)strlen(ending));
-    require(status == 0 && text_chat_tail(out, p->text, p->chat, role) == 0, "%s", error_text());
+        status = text_chat_text(out, w->text, ending, (i64)strlen(ending));
+    require(status == 0 && text_chat_tail(out, w->text, w->layout, role) == 0, "%s", error_text());
 }

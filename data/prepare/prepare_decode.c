@@ -102,7 +102,7 @@ static int decode_item(const struct prepare *p, struct item *item)
         bool text = kind == MODALITY_TEXT || kind == SAMPLE_IDS;
         if (i == 1 && has_subtitles(s) && subtitles_as_text(p, item) < 0)
             return -1;
-        if (s->layout == SAMPLE_CHAT && chat_encode(p, item, i) < 0)
+        if (s->layout == SAMPLE_CHAT && chat_encode(&item->encoded[i].head, &item->encoded[i].ids, &p->chat, s, i) < 0)
             return -1;
         if (s->layout != SAMPLE_CHAT && text && decode_text(p, item, i) < 0)
             return -1;
@@ -124,7 +124,7 @@ static void run_item(void *context, i64 tile, int worker)
     (void)worker;
     if (interrupted())
         return;
-    chat_fold(job->prepare, &item->sample);
+    chat_fold(job->prepare->chat.layout, &item->sample);
     item->encoded = memory_alloc(max_i64(1, item->sample.count) * (i64)sizeof *item->encoded);
     item->left_out = !decide_use(job->prepare, item);
     if (job->prepare->curation && !item->left_out && !has_subtitles(&item->sample))

@@ -16,6 +16,7 @@
 #ifndef WEFT_DATA_PREPARE_INTERNAL_H
 #define WEFT_DATA_PREPARE_INTERNAL_H
 #include "data/media/media.h"
+#include "data/prepare/chat.h"
 #include "data/prepare/prepare.h"
 #include "data/media/shaped.h"
 #include "data/sources/sources.h"
@@ -76,7 +77,7 @@ struct prepare {
     bool wanted[DIRECTIONS];
     struct picture_rules rules;
     struct text_tokenizer *text;
-    const struct chat_layout *chat; /* NULL: no known chat layout */
+    struct chat_writer chat;
     struct vision vision;
     struct audio_tokenizer audio;
     bool has[TOKENIZERS]; /* media tokenizers only */
@@ -124,16 +125,6 @@ void encoded_part_add_sound(struct encoded_part *part, const struct sound *sound
 int film_sound_decode(const struct prepare *prepare, struct item *item, struct encoded_part *part, const void *bytes,
                       i64 count, const char *origin);
 void film_sound_count(struct prepare *prepare, const struct item *item);
-
-/* prepare_chat.c: chat_fold merges a system message without a role of its own into the question.
- * chat_encode fills `ids` and `head` of a chat's part; chat_end returns the tokens that end its
- * message. */
-void chat_fold(const struct prepare *prepare, struct sample *sample);
-int chat_encode(const struct prepare *prepare, struct item *item, i64 part);
-void chat_end(struct id_list *out, const struct prepare *prepare, const struct sample *sample, i64 part);
-bool chat_answers(const struct sample *sample, i64 part); /* true if the part is an assistant's */
-bool chat_learns(const struct sample *sample, i64 part);  /* and the answer is to be learned */
-const char *chat_role(const struct sample *sample, i64 part);
 
 /* prepare_media.c: the tokenizers of media, what they read and what they make. media_open opens
  * those that the settings name; media_describe adds their sizes; media_copy_tokenizers copies them

@@ -83,7 +83,7 @@ static int open_tokenizers(struct prepare *p, struct device *device, enum dtype 
     media_describe(&p->meta, p);
     if (vocabulary_load(&p->vocabulary, p->text, p->has[TOKENIZER_VISION] ? &p->vision.config : NULL) < 0)
         return error_prefix("%s", text);
-    p->chat = p->vocabulary.message_end >= 0 ? text_chat_layout(p->text) : NULL;
+    p->chat = (struct chat_writer){p->text, p->vocabulary.message_end >= 0 ? text_chat_layout(p->text) : NULL};
     for (int stream = 0; stream < STREAMS; stream++) {
         const struct stream_row *row = &stream_rows[stream];
         if (row->form == FORM_CODES && p->has[modality_rows[row->modality].tokenizer] &&

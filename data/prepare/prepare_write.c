@@ -140,9 +140,9 @@ static void end_message(struct prepare *p, const struct item *item, struct prepa
 {
     const struct sample *s = &item->sample;
     struct id_list tail = {0};
-    if (s->layout != SAMPLE_CHAT || (part + 1 < s->count && !s->parts[part + 1].role))
+    if (s->layout != SAMPLE_CHAT || !chat_ends_message(s, part))
         return;
-    chat_end(&tail, p, s, part);
+    chat_end(&tail, &p->chat, s, part);
     if (tail.count > 0)
         add_run(p, item, r, run, tail.ids, 1, !chat_learns(s, part));
     if (tail.count > 1 && part + 1 < s->count)

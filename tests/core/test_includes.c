@@ -84,6 +84,7 @@ static const struct {
     {"libsw", "data/media/av_sound.c data/media/av_scale.c data/media/av_write.c"},
     {"archive.h", "data/formats/archive.c"},
     {"curl/curl.h", "data/remote/http.c"},
+    {"histedit.h", "cli/line_editor.c"},
     {"pcre2.h", "tokenizers/text/text_regex.c"},
     {"utf8proc.h", "tokenizers/text/text_unicode.c tokenizers/text/text_forms.c tokenizers/text/text_properties.c"},
     {"cublas", "kernels/cuda/gemm/matmul.c"},

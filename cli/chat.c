@@ -1,0 +1,340 @@
+/* weft chat MODEL: a dialogue with a model in its own chat layout. */
+#define _GNU_SOURCE /* getline */
+#include "cli/generation.h"
+#include "cli/line_editor.h"
+#include "core/json.h"
+#include "inference/conversation.h"
+#include "kernels/device/dry_run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct chat {
+    struct conversation conversation;
+    struct generation generation;
+    const char *system; /* text of the system message; NULL: none */
+    i64 most;
+    u32 answers;               /* number of answers so far, for random draws */
+    bool terminal;             /* stdin and stdout are one: prompts, and errors do not end it */
+    struct line_editor *lines; /* NULL: plain lines */
+    i64 line_number;
+    bool leaves;
+};
+#define CHAT_PROMPT "> "
+
+/* ---- Commands ---- */
+
+static int start_over(struct chat *c)
+{
+    conversation_reset(&c->conversation);
+    return c->system ? conversation_say(&c->conversation, "system", c->system, (i64)strlen(c->system)) : 0;
+}
+
+static int attach_file(struct chat *c, const char *name, const char *file)
+{
+    enum modality kind = modality_named(name);
+    if (conversation_attach(&c->conversation, kind, file))
+        return -1;
+    if (c->terminal)
+        log_info("%s: goes with the next message", file);
+    return 0;
+}
+
+/* One line of JSON, which is a file of a document and a file of lines likewise. */
+static int save(struct chat *c, const char *name, const char *file)
+{
+    struct buffer text = {0};
+    (void)name;
+    if (conversation_messages(&c->conversation) == (c->system != NULL))
+        return error_set("/save %s: nothing was said yet", file);
+    struct json *all = conversation_json(&c->conversation);
+    json_print(&text, all, 0);
+    buffer_append(&text, "\n", 1);
+    int status = file_replace(file, text.data, text.length);
+    if (status == 0)
+        log_info("wrote %s, %lld messages", file, (long long)conversation_messages(&c->conversation));
+    buffer_release(&text);
+    json_free(all);
+    return status;
+}
+
+static int reset(struct chat *c, const char *name, const char *file)
+{
+    (void)name;
+    (void)file;
+    return start_over(c);
+}
+
+static int leave(struct chat *c, const char *name, const char *file)
+{
+    (void)name;
+    (void)file;
+    c->leaves = true;
+    return 0;
+}
+
+static int show_help(struct chat *c, const char *name, const char *file);
+
+static const struct chat_command {
+    const char *name, *argument, *help; /* argument NULL: it takes none */
+    int (*run)(struct chat *chat, const char *name, const char *file);
+} chat_commands[] = {
+    {"image", "FILE", "show a picture with the next message", attach_file},
+    {"audio", "FILE", "play a sound with the next message", attach_file},
+    {"video", "FILE", "show a clip with the next message", attach_file},
+    {"save", "FILE", "write the conversation as JSON, for `weft generate --messages` and for sft", save},
+    {"reset", NULL, "forget the conversation", reset},
+    {"help", NULL, "list these commands", show_help},
+    {"exit", NULL, "leave, as Ctrl-D does", leave},
+};
+
+static int show_help(struct chat *c, const char *name, const char *file)
+{
+    (void)c;
+    (void)name;
+    (void)file;
+    fprintf(stderr, "A line is a message to the model, which answers with text. Ctrl-C stops an answer.\n");
+    for (i64 i = 0; i < COUNT_OF(chat_commands); i++)
+        fprintf(stderr, "  /%-6s %-5s %s\n", chat_commands[i].name,
+                chat_commands[i].argument ? chat_commands[i].argument : "", chat_commands[i].help);
+    fprintf(stderr, "  //            a message that begins with one slash\n");
+    return 0;
+}
+
+static int unknown_command(const char *line, i64 length)
+{
+    const char *names[COUNT_OF(chat_commands) + 1] = {NULL};
+    char *word = string_format("%.*s", (int)min_i64(length, 40), line);
+    for (i64 i = 0; i < COUNT_OF(chat_commands); i++)
+        names[i] = chat_commands[i].name;
+    const char *near = string_nearest(word, names);
+    error_set("/%s: there is no such command%s%s; /help lists them, and // begins a message with a slash", word,
+              near ? ", did you mean /" : "", near ? near : "");
+    memory_free(word);
+    return -1;
+}
+
+/* line: behind the slash, without spaces at its end. */
+static int run_command(struct chat *c, const char *line)
+{
+    i64 length = (i64)strcspn(line, " \t");
+    const char *rest = line + length + strspn(line + length, " \t");
+    for (i64 i = 0; i < COUNT_OF(chat_commands); i++) {
+        const struct chat_command *command = &chat_commands[i];
+        if ((i64)strlen(command->name) != length || memcmp(command->name, line, (size_t)length) != 0)
+            continue;
+        if (command->argument && !*rest)
+            return error_set("/%s needs a %s", command->name, command->argument);
+        if (!command->argument && *rest)
+            return error_set("/%s takes no argument", command->name);
+        return command->run(c, command->name, rest);
+    }
+    return unknown_command(line, length);
+}
+
+/* ---- Messages ---- */
+
+static void show_text(void *context, const char *text, i64 length)
+{
+    (void)context;
+    output_result(text, length); /* a failure stays in ferror(stdout) */
+    fflush(stdout);
+}
+
+/* Sends a message and shows the answer. After an error the message is taken back; after Ctrl-C on a
+ * terminal the dialogue goes on with what was said. */
+static int send(struct chat *c, const char *text, i64 length)
+{
+    const struct conversation_show show = {show_text, NULL};
+    const struct conversation_options options = {.decoding = c->generation.options, .most = c->most, .show = &show};
+    struct conversation *v = &c->conversation;
+    bool full = false;
+    if (conversation_say(v, "user", text, length))
+        return -1;
+    i64 before = conversation_messages(v);
+    int status = conversation_fit(v, c->most);
+    if (status == 0) {
+        status = conversation_answer(v, 1, c->answers++, &full, &options);
+        output_result("\n", 1);
+        fflush(stdout);
+    }
+    bool said = conversation_messages(v) > before, stopped = status && interrupted();
+    if (status && !said)
+        conversation_take_back(v);
+    if (stopped && c->terminal && interrupted_forget()) {
+        log_info("stopped%s", said ? "" : " before the answer began: the message is taken back");
+        status = 0;
+    }
+    if (full && c->terminal)
+        log_info("the answer ends at %lld ids; --max-tokens N allows more", (long long)c->most);
+    if (status == 0 && ferror(stdout) && !output_is_unread())
+        return error_set("stdout: the answer cannot be written");
+    c->leaves |= ferror(stdout) != 0; /* nobody reads: weft_main ends quietly */
+    return status;
+}
+
+static int take_line(struct chat *c, const struct buffer *line)
+{
+    const char *text = line->data ? line->data : "";
+    i64 length = line->length;
+    while (length > 0 && strchr(" \t\r", text[length - 1]) && text[length - 1])
+        length--;
+    if (length == 0)
+        return error_set("an empty line is no message");
+    if (text[0] != '/' || (length > 1 && text[1] == '/'))
+        return send(c, text + (text[0] == '/'), length - (text[0] == '/'));
+    char *command = string_format("%.*s", (int)length - 1, text + 1);
+    int status = run_command(c, command);
+    memory_free(command);
+    return status;
+}
+
+/* ---- Lines ---- */
+
+/* 1: a line; 0: the end; -1 and a message. */
+static int read_line(struct buffer *out, struct chat *c)
+{
+    char *line = NULL;
+    size_t room = 0;
+    if (c->lines) {
+        int got = line_editor_next(out, c->lines);
+        return got < 0 ? error_interrupted() : got;
+    }
+    if (c->terminal) {
+        fputs(CHAT_PROMPT, stdout);
+        fflush(stdout);
+    }
+    errno = 0;
+    ssize_t length = getline(&line, &room, stdin);
+    buffer_clear(out);
+    if (length > 0)
+        buffer_append(out, line, length - (line[length - 1] == '\n'));
+    int why = errno;
+    free(line);
+    if (interrupted())
+        return error_interrupted();
+    errno = why;
+    if (length < 0 && ferror(stdin))
+        return error_errno("stdin: cannot be read");
+    return length > 0;
+}
+
+/* On a terminal an error is said and the dialogue goes on. Elsewhere it ends the dialogue, since the
+ * following lines may depend on the one that failed; but an empty line is only left out. */
+static int answer_lines(struct chat *c)
+{
+    struct buffer line = {0};
+    int got = 0, status = 0;
+    while (!c->leaves && status == 0 && (got = read_line(&line, c)) == 1) {
+        c->line_number++;
+        status = take_line(c, &line);
+        bool empty = line.length == (i64)strspn(line.data ? line.data : "", " \t\r");
+        if (status && !interrupted() && (c->terminal || empty)) {
+            if (!c->terminal)
+                error_prefix("line %lld", (long long)c->line_number);
+            log_warn("%s", error_text());
+            status = 0;
+        }
+    }
+    if (status && !interrupted())
+        error_prefix("line %lld", (long long)c->line_number);
+    if (c->terminal && (got == 0 || status || got < 0))
+        fputs("\n", stdout);
+    buffer_release(&line);
+    return status || got < 0 ? -1 : 0;
+}
+
+/* ---- The command ---- */
+
+static int open_chat(struct chat *c, struct generator *s, const struct generation_arguments *r, const char *system)
+{
+    *c = (struct chat){.system = system, .most = r->most_ids ? r->most_ids : CONVERSATION_IDS};
+    if (generation_open(&c->generation, s, r) || conversation_open(&c->conversation, s))
+        return -1;
+    return start_over(c);
+}
+
+static void close_chat(struct chat *c)
+{
+    line_editor_close(c->lines);
+    conversation_close(&c->conversation);
+    generation_close(&c->generation);
+}
+
+struct chat_work {
+    const char *directory, *system;
+    struct generation_arguments arguments;
+};
+
+static int run_dry(struct memory_estimate *out, struct device *meta, void *context)
+{
+    const struct chat_work *w = context;
+    struct generator generator;
+    struct chat c;
+    (void)out;
+    if (generator_open(&generator, meta, w->directory, DTYPE_OTHER))
+        return -1;
+    int status = open_chat(&c, &generator, &w->arguments, w->system);
+    const struct conversation_options options = {.decoding = c.generation.options, .most = c.most};
+    if (status == 0)
+        status = conversation_say(&c.conversation, "user", "?", 1) || conversation_fit(&c.conversation, c.most) ||
+                         conversation_answer(&c.conversation, 1, 0, NULL, &options)
+                     ? -1
+                     : 0;
+    close_chat(&c);
+    generator_close(&generator);
+    return status;
+}
+
+static bool smaller(struct buffer *name, struct dry_run *d)
+{
+    struct generation_arguments *r = &((struct chat_work *)d->context)->arguments;
+    r->most_ids = (r->most_ids ? r->most_ids : CONVERSATION_IDS) / 2;
+    buffer_printf(name, "--max-tokens %lld", (long long)r->most_ids);
+    return r->most_ids > 0;
+}
+
+static int run(const char *directory, const struct generation_arguments *r, const char *system)
+{
+    struct generator generator;
+    struct chat c;
+    struct chat_work w = {directory, system, *r};
+    const struct dry_run check = {directory, run_dry, &w, .smaller = smaller, .otherwise = SMALLER_MODEL};
+    if (dry_run_check(&check, cli_device()) || generator_open(&generator, cli_device(), directory, DTYPE_OTHER))
+        return -1;
+    int status = open_chat(&c, &generator, r, system);
+    c.terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    if (status == 0 && c.terminal) {
+        log_info("%s: /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves", directory);
+        c.lines = line_editor_open(CHAT_PROMPT);
+    }
+    if (status == 0)
+        status = answer_lines(&c);
+    close_chat(&c);
+    generator_close(&generator);
+    return status;
+}
+
+int command_chat(int argc, char **argv)
+{
+    struct arguments a;
+    struct generation_arguments r = {0};
+    const char *system = NULL;
+    const struct option options[] = {
+        {"system", "TEXT", &system, NULL, "system message before the conversation"},
+        SAMPLING_OPTIONS(r),
+        {"max-tokens", "N", &r.most, NULL, "maximum ids of an answer (default 256); answers are text only"},
+        WEIGHTS_OPTION(r.weights),
+        SUBMODEL_OPTIONS(r.sub),
+        DEVICE_OPTION,
+        {NULL}};
+    int status = options_parse(&a, argc, argv, options, 1, 1);
+    if (status == 0)
+        status = generation_parse(&r, "chat");
+    if (status == 0)
+        status = run(a.positional[0], &r, system);
+    return status < 0 ? command_failed() : 0;
+}

@@ -1,0 +1,97 @@
+/* Lines of a terminal, edited by libedit. */
+#include "cli/line_editor.h"
+
+#include <errno.h>
+#include <histedit.h>
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <wchar.h>
+
+struct line_editor {
+    EditLine *edit;
+    History *history;
+    const char *prompt;
+};
+
+static char *prompt_of(EditLine *edit)
+{
+    struct line_editor *e;
+    el_get(edit, EL_CLIENTDATA, &e);
+    return (char *)(uintptr_t)e->prompt;
+}
+
+/* Reads a character. libedit's own function goes on reading after a signal; this one ends the line
+ * if the signal interrupts. An end of file that was typed before the terminal was switched to raw
+ * input arrives as a zero byte, and becomes the key Ctrl-D again. */
+static int read_key(EditLine *edit, wchar_t *key)
+{
+    mbstate_t state = {0};
+    (void)edit;
+    for (;;) {
+        char byte;
+        ssize_t count = read(STDIN_FILENO, &byte, 1);
+        if (count < 0 && errno == EINTR && !interrupted())
+            continue;
+        if (count <= 0)
+            return count < 0 ? -1 : 0;
+        if (byte == 0) {
+            *key = 'D' - '@';
+            return 1;
+        }
+        size_t length = mbrtowc(key, &byte, 1, &state);
+        if (length == 1)
+            return 1;
+        if (length == (size_t)-1) {
+            *key = 0xfffd;
+            return 1;
+        }
+    }
+}
+
+struct line_editor *line_editor_open(const char *prompt)
+{
+    struct line_editor *e = memory_alloc(sizeof *e);
+    HistEvent event;
+    setlocale(LC_CTYPE, "C.UTF-8"); /* of libedit's wide characters */
+    *e = (struct line_editor){.prompt = prompt};
+    e->edit = el_init("weft", stdin, stdout, stderr);
+    e->history = e->edit ? history_init() : NULL;
+    if (!e->history) {
+        line_editor_close(e);
+        return NULL;
+    }
+    history(e->history, &event, H_SETSIZE, 1000);
+    el_set(e->edit, EL_CLIENTDATA, e);
+    el_set(e->edit, EL_PROMPT, prompt_of);
+    el_set(e->edit, EL_EDITOR, "emacs");
+    el_set(e->edit, EL_HIST, history, e->history);
+    el_set(e->edit, EL_GETCFN, read_key);
+    return e;
+}
+
+int line_editor_next(struct buffer *out, struct line_editor *e)
+{
+    HistEvent event;
+    int count;
+    const char *line = el_gets(e->edit, &count);
+    buffer_clear(out);
+    if (!line || count <= 0)
+        return interrupted() ? -1 : 0;
+    history(e->history, &event, H_ENTER, line);
+    i64 length = (i64)strlen(line);
+    buffer_append(out, line, length - (line[length - 1] == '\n'));
+    return 1;
+}
+
+void line_editor_close(struct line_editor *e)
+{
+    if (!e)
+        return;
+    if (e->history)
+        history_end(e->history);
+    if (e->edit)
+        el_end(e->edit);
+    memory_free(e);
+}

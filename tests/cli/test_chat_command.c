@@ -1,0 +1,749 @@
+/* Conversations with a model: `weft chat` from a pipe and on a terminal, `weft generate --messages`,
+ * and the files that `generate` writes. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "core/json.h"
+#include "inference/conversation.h"
+#include "tests/device.h"
+#include "tests/model_fixture.h"
+#include "tests/scratch.h"
+#include "tests/weft_process.h"
+
+#define MOST "4" /* ids of an answer */
+static char *shards, *model;
+static struct device device;
+static struct buffer said, complained; /* stdout and stderr of the last call */
+
+static int setup(void **state)
+{
+    setenv("WEFT_THREADS", "1", 1);
+    make_directory(state);
+    test_device_open(&device);
+    shards = fixture_shards("chat", 20, 40);
+    fixture_model(shards, &device);
+    fixture_media(directory);
+    model = path_join(shards, "model");
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    device_close(&device);
+    directory_remove(shards);
+    memory_free(shards);
+    memory_free(model);
+    buffer_release(&said);
+    buffer_release(&complained);
+    return remove_directory(state);
+}
+
+/* ---- Running it ---- */
+
+static void open_as(int descriptor, const char *path, int flags)
+{
+    int opened = open(path, flags, 0644);
+    if (opened < 0 || dup2(opened, descriptor) < 0 || close(opened) < 0)
+        _exit(99);
+}
+
+static int end_of(pid_t child)
+{
+    int status;
+    while (waitpid(child, &status, 0) < 0)
+        assert_int_equal(errno, EINTR);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void read_outputs(void)
+{
+    succeed(file_read(&complained, path_of("stderr")));
+    succeed(file_read(&said, path_of("stdout")));
+    buffer_append(&complained, "", 1);
+    buffer_append(&said, "", 1);
+    complained.length--;
+    said.length--;
+}
+
+/* Runs weft below the folder of the test with this input, and returns its status. */
+static int weft(const char *input, const char *const *words)
+{
+    const char *argv[24] = {"weft"};
+    for (int i = 0; words[i]; i++)
+        argv[i + 1] = words[i];
+    memory_free(put_text("stdin", input));
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        open_as(0, path_of("stdin"), O_RDONLY);
+        open_as(1, path_of("stdout"), O_WRONLY | O_CREAT | O_TRUNC);
+        open_as(2, path_of("stderr"), O_WRONLY | O_CREAT | O_TRUNC);
+        if (chdir(directory) < 0)
+            _exit(99);
+        weft_become((char **)(uintptr_t)argv);
+    }
+    int status = end_of(child);
+    read_outputs();
+    return status;
+}
+#define WEFT(input, ...) weft(input, (const char *const[]){__VA_ARGS__, NULL})
+
+static void expect(int status, int expected)
+{
+    if (status != expected)
+        fail_msg("status %d, expected %d: %s", status, expected, complained.data);
+}
+
+static void expect_complaint(const char *part)
+{
+    if (!strstr(complained.data, part))
+        fail_msg("expected \"%s\" in: %s", part, complained.data);
+}
+
+static void expect_one_line(void)
+{
+    const char *end = strchr(complained.data, '\n');
+    if (!end || end[1])
+        fail_msg("expected one line: %s", complained.data);
+}
+
+/* What the last call printed, without the line feed at its end. memory_free */
+static char *answer(void)
+{
+    assert_true(said.length > 0 && said.data[said.length - 1] == '\n');
+    assert_int_equal(strlen(said.data), said.length); /* the prompts are such that the model says no NUL */
+    return string_format("%.*s", (int)said.length - 1, said.data);
+}
+
+/* The answer of `weft chat` to lines of input. */
+static char *chat(const char *input)
+{
+    expect(WEFT(input, "chat", model, "--greedy", "--max-tokens", MOST), 0);
+    return answer();
+}
+
+static struct json *message(const char *role, const char *content)
+{
+    struct json *j = json_object();
+    json_set(j, "role", json_of_string(role));
+    json_set(j, "content", json_of_string(content));
+    return j;
+}
+
+/* ---- Answers ---- */
+
+/* The oracle is the same model on the layout written out by hand. It does not end with a message. */
+static void the_whole_conversation_is_the_prompt(void **state)
+{
+    (void)state;
+    char *first = chat("sort 312\n"), *both = chat("sort 312\nand now 54\n");
+    char *prompt = string_format("<|im_start|>user\nsort 312<|im_end|>\n<|im_start|>assistant\n%s<|im_end|>\n"
+                                 "<|im_start|>user\nand now 54<|im_end|>\n<|im_start|>assistant\n",
+                                 first);
+    assert_int_equal(strncmp(both, first, strlen(first)), 0);
+    expect(WEFT("", "generate", model, "--greedy", "--max-tokens", MOST, "--prompt", prompt), 0);
+    const char *second = both + strlen(first) + 1;
+    if (strncmp(said.data, second, strlen(second)) != 0)
+        fail_msg("\"%s\" does not begin with \"%s\"", said.data, second);
+    char *alone = chat("and now 54\n"); /* so the first turn mattered */
+    assert_string_not_equal(alone, second);
+    char *again = chat("sort 312\n/reset\nand now 54\n");
+    assert_string_equal(again + strlen(first) + 1, alone);
+    memory_free(first);
+    memory_free(both);
+    memory_free(prompt);
+    memory_free(alone);
+    memory_free(again);
+}
+
+/* Prompts whose ground truth is what the chat answers get the full reward of eval. */
+static void answers_score_as_eval_says(void **state)
+{
+    static const char *const asked[] = {"sort 312", "how many?", "a house", "/", "2 + 2", "zz"};
+    struct buffer lines = {0};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(asked); i++) {
+        char *input = string_format("%s%s\n", asked[i][0] == '/' ? "/" : "", asked[i]), *truth = chat(input);
+        struct json *j = json_object(), *list = json_array(), *reward = json_object();
+        json_push(list, message("user", asked[i]));
+        json_set(reward, "ground_truth", json_of_string(truth));
+        json_set(j, "prompt", list);
+        json_set(j, "reward_model", reward);
+        json_print(&lines, j, 0);
+        buffer_append(&lines, "\n", 1);
+        json_free(j);
+        memory_free(input);
+        memory_free(truth);
+    }
+    memory_free(put_file("prompts.jsonl", lines.data, lines.length));
+    expect(WEFT("", "eval", model, "--data", "prompts.jsonl", "--verifier", "exact", "--max-tokens", MOST, "--json"),
+           0);
+    struct json *result = json_parse(said.data, said.length, "eval");
+    assert_true(json_number(json_get(result, "reward"), 0) == 1);
+    assert_int_equal(json_integer(json_get(result, "prompts"), 0), COUNT_OF(asked));
+    json_free(result);
+    buffer_release(&lines);
+}
+
+/* ---- Files of messages ---- */
+
+static void a_saved_conversation_goes_on(void **state)
+{
+    (void)state;
+    char *both = chat("/image picture.png\nwhat is it?\n/audio noise.wav\n/video film.mp4\nand these?\n"
+                      "/save saved.json\n");
+    expect_complaint("wrote saved.json, 4 messages");
+    struct json *all = json_load(path_of("saved.json")), *list = json_get(all, "messages");
+    assert_int_equal(json_count(list), 4);
+    const struct json *content = json_get(json_at(list, 2), "content");
+    assert_int_equal(json_count(content), 3);
+    char *film = path_of("film.mp4");
+    assert_string_equal(json_string(json_get(json_at(content, 0), "type"), ""), "audio");
+    assert_string_equal(json_string(json_get(json_at(content, 1), "video"), ""), film);
+    assert_string_equal(json_string(json_get(json_at(content, 2), "text"), ""), "and these?");
+    /* without the last answer, it is answered once more */
+    struct json *cut = json_array();
+    for (i64 i = 0; i < 3; i++)
+        json_push(cut, json_copy(json_at(list, i)));
+    const char *last = json_string(json_get(json_at(list, 3), "content"), "");
+    assert_true(strlen(both) > strlen(last));
+    assert_string_equal(both + strlen(both) - strlen(last), last);
+    struct buffer text = {0};
+    json_print(&text, cut, 2);
+    memory_free(put_file("cut.json", text.data, text.length));
+    expect(WEFT("", "generate", model, "--messages", "cut.json", "--greedy", "--max-tokens", MOST), 0);
+    char *again = answer();
+    assert_string_equal(again, last);
+    memory_free(again);
+    buffer_release(&text);
+    json_free(cut);
+    json_free(all);
+    memory_free(both);
+}
+
+static void lines_of_messages_get_lines_of_answers(void **state)
+{
+    static const char lines[] =
+        "{\"id\":7,\"messages\":[{\"role\":\"user\",\"content\":\"sort 312\"}]}\n\n"
+        "[{\"role\":\"system\",\"content\":\"be brief\"},{\"role\":\"user\",\"content\":[\"so\","
+        "{\"type\":\"image\",\"image\":\"picture.png\"}]}]\n"
+        "{\"conversations\":[{\"from\":\"human\",\"value\":\"sort 312\"}]}\n";
+    (void)state;
+    char *one = chat("sort 312\n");
+    expect(WEFT(lines, "generate", model, "--messages", "-", "--greedy", "--max-tokens", MOST), 0);
+    const char *at = said.data;
+    for (i64 i = 0; i < 3; i++) {
+        const char *end = strchr(at, '\n');
+        assert_non_null(end);
+        struct json *j = json_parse(at, end - at, "line"), *list = json_get(j, "messages");
+        assert_int_equal(json_count(list), i == 1 ? 3 : 2);
+        const struct json *last = json_at(list, json_count(list) - 1);
+        assert_string_equal(json_string(json_get(last, "role"), ""), "assistant");
+        if (i != 1)
+            assert_string_equal(json_string(json_get(last, "content"), ""), one);
+        assert_int_equal(json_integer(json_get(j, "id"), 0), i == 0 ? 7 : 0);
+        json_free(j);
+        at = end + 1;
+    }
+    assert_string_equal(at, "");
+    /* into a file */
+    expect(WEFT(lines, "generate", model, "--messages", "-", "--greedy", "-o", "out.jsonl"), 0);
+    expect_complaint("wrote out.jsonl, 3 conversations with their answers");
+    assert_int_equal(said.length, 0);
+    memory_free(one);
+}
+
+#define ASK(content) "{\"messages\":[{\"role\":\"user\",\"content\":" content "}]}"
+static void bad_messages_get_one_line(void **state)
+{
+    static const struct {
+        const char *text, *says;
+        int line; /* of the fault */
+    } rows[] = {
+        {"{\"messages\":[{\"role\":\"bob\",\"content\":\"a\"}]}", "role \"bob\": expected system, user", 1},
+        {"{\"messages\":[{\"content\":\"a\"}]}", "message 1 has no role", 1},
+        {"{\"messages\":[{\"role\":\"user\"}]}", "a message without content", 1},
+        {"{\"messages\":[]}", "expected a list of", 1},
+        {"[]", "expected a list of", 1},
+        {"{\"text\":\"a\"}", "no messages", 1},
+        {"\"a\"", "no messages", 1},
+        {"", "it is empty", 0},
+        {" \n\n", "it is empty", 0},
+        {ASK("\"a\"") "\n" ASK("\"b\"") "x\n", "not valid JSON", 2},
+        {ASK("\"a\"") "\n\n{\"messages\":\n", "not valid JSON", 3},
+        {"{\"messages\":[{\"role\":\"user\",\n\"content\":]}", "not valid JSON", 2},
+        {ASK("[{\"type\":\"image\",\"image\":\"no.png\"}]"), "no.png: cannot be opened", 1},
+        {ASK("\"a\"") "\n" ASK("[{\"type\":\"audio\",\"audio\":\"no.wav\"}]"), "no.wav: cannot be opened", 2},
+        {ASK("[{\"type\":\"image\",\"image\":\"stdin\"}]"), "stdin", 1}, /* no picture */
+        {ASK("[{\"type\":\"smell\"}]"), "a part of type \"smell\"", 1},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]}",
+         "the last message is an assistant's", 1},
+        {"{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"image\",\"image\":\"picture.png\"}]},"
+         "{\"role\":\"user\",\"content\":\"b\"}]}",
+         "part of an assistant's message", 1},
+    };
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        memory_free(put_text("m.jsonl", rows[i].text));
+        succeed(directory_remove(path_of("out.jsonl")));
+        for (int file = 0; file < 2; file++) {
+            const char *name = file ? "m.jsonl" : "-", *shown = file ? "m.jsonl" : "stdin";
+            expect(WEFT(rows[i].text, "generate", model, "--messages", name, "-o", "out.jsonl", "--greedy"), 1);
+            expect_complaint(rows[i].says);
+            expect_one_line();
+            char *place = rows[i].line ? string_format("%s:%d:", shown, rows[i].line) : string_copy(shown);
+            expect_complaint(place);
+            memory_free(place);
+            assert_false(file_exists(path_of("out.jsonl")));
+            assert_int_equal(said.length, 0);
+        }
+    }
+    expect(WEFT("", "generate", model, "--messages", "no.jsonl"), 1);
+    expect_complaint("no.jsonl");
+    expect(WEFT("", "generate", model, "--messages", "m.jsonl", "--prompt", "a"), 2);
+    expect(WEFT("", "generate", model, "--messages", "m.jsonl", "--to", "image", "-o", "a.png"), 2);
+    expect_complaint("an answer to messages is text");
+}
+
+/* ---- Input from a pipe ---- */
+
+static void bad_lines_end_a_pipe_with_one_line(void **state)
+{
+    static const struct {
+        const char *input, *says;
+        int answers; /* lines on stdout */
+    } rows[] = {
+        {"a\n/image no.png\nb\n", "line 2: no.png: cannot be opened", 1},
+        {"/image stdin\nb\n", "line 1: ", 0},
+        {"/image film.mp4.png\nb\n", "line 1: film.mp4.png: ", 0},
+        {"/imag picture.png\n", "line 1: /imag: there is no such command, did you mean /image;", 0},
+        {"/image\n", "line 1: /image needs a FILE", 0},
+        {"/reset now\n", "line 1: /reset takes no argument", 0},
+        {"/save x.json\n", "line 1: /save x.json: nothing was said yet", 0},
+        {"a\n/save no/such/x.json\n", "line 2: no/such/x.json", 1},
+        {"a\nb\xff\n", "line 2: byte 1 of a message is not UTF-8", 1},
+    };
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        expect(WEFT(rows[i].input, "chat", model, "--greedy", "--max-tokens", "1"), 1);
+        expect_complaint(rows[i].says);
+        expect_one_line();
+        i64 lines = 0;
+        for (i64 k = 0; k < said.length; k++)
+            lines += said.data[k] == '\n';
+        assert_true(rows[i].answers ? lines >= rows[i].answers : said.length == 0);
+        assert_false(file_exists(path_of("x.json")));
+    }
+    expect(WEFT("\n \t\na\n", "chat", model, "--greedy", "--max-tokens", "1"), 0); /* blank lines are left out */
+    expect_complaint("line 1: an empty line is no message");
+    expect_complaint("line 2: an empty line is no message");
+    assert_true(said.length > 0);
+    expect(WEFT("a\n/exit\n/nothing\n", "chat", model, "--max-tokens", "1"), 0);
+    assert_int_equal(complained.length, 0);
+    expect(WEFT("", "chat", model), 0);
+    assert_int_equal(said.length, 0);
+}
+
+static void a_model_without_a_chat_layout_is_refused(void **state)
+{
+    (void)state;
+    struct buffer config = {0};
+    char *path = path_join(model, "tokenizer_config.json");
+    succeed(file_read(&config, path));
+    succeed(file_replace(path, "{\"chat_template\": \"{{ unknown }}\"}", 34));
+    expect(WEFT("a\n", "chat", model), 1);
+    expect_complaint("chat_template of its tokenizer_config.json is none of the layouts");
+    expect_one_line();
+    expect(WEFT(ASK("\"a\""), "generate", model, "--messages", "-"), 1);
+    expect_one_line();
+    succeed(file_replace(path, config.data, config.length));
+    buffer_release(&config);
+    memory_free(path);
+}
+
+/* ---- A conversation in the program ---- */
+
+static void open_conversation(struct conversation *c, struct generator *generator)
+{
+    succeed(generator_open(generator, &device, model, DTYPE_F32));
+    succeed(conversation_open(c, generator));
+}
+
+static const struct conversation_options greedy = {.decoding = {.sampling = {0, 1, 0, {1, RNG_SAMPLING}}}, .most = 8};
+
+static void say(struct conversation *c, const char *role, const char *text)
+{
+    succeed(conversation_say(c, role, text, (i64)strlen(text)));
+}
+
+static char *answer_of(struct conversation *c, const struct conversation_options *o) /* memory_free */
+{
+    succeed(conversation_fit(c, o->most));
+    succeed(conversation_answer(c, 1, 0, NULL, o));
+    const struct buffer *text = &c->said.parts[c->said.count - 1].bytes;
+    return string_format("%.*s", (int)text->length, text->data ? text->data : "");
+}
+
+static i64 count_ids(const struct generator *g, const char *text)
+{
+    struct id_list ids = {0};
+    succeed(text_encode(g->text, &ids, text, (i64)strlen(text), NULL));
+    i64 count = ids.count;
+    id_list_release(&ids);
+    return count;
+}
+
+static void the_oldest_turns_are_left_out(void **state)
+{
+    static const char words[] = "some words that fill the context of the model until no more of them fit";
+    struct generator generator;
+    struct conversation c, fresh;
+    (void)state;
+    open_conversation(&c, &generator);
+    i64 turn = count_ids(&generator, words) + 8;
+    generator.model.config.max_positions = 3 * turn; /* room for 2 turns */
+    say(&c, "system", "be brief");
+    for (i64 i = 0; i < 4; i++) {
+        char *text = string_format("%lld: %s", (long long)i, words);
+        say(&c, "user", text);
+        memory_free(text);
+        if (i < 3)
+            say(&c, "assistant", "yes");
+    }
+    char *dropped = answer_of(&c, &greedy);
+    i64 first = c.first;
+    assert_true(first > 1 && strcmp(c.said.parts[first].role, "user") == 0);
+    assert_int_equal(conversation_messages(&c), 9); /* all of it is saved */
+    /* The same answer as without the turns, but with the system message. */
+    succeed(conversation_open(&fresh, &generator));
+    say(&fresh, "system", "be brief");
+    for (i64 i = first; i < c.said.count - 1; i++) {
+        char *text = string_format("%.*s", (int)c.said.parts[i].bytes.length, c.said.parts[i].bytes.data);
+        say(&fresh, c.said.parts[i].role, text);
+        memory_free(text);
+    }
+    char *kept = answer_of(&fresh, &greedy);
+    assert_int_equal(fresh.first, 0);
+    assert_string_equal(dropped, kept);
+    /* A message that is too long alone is refused, and nothing changes. */
+    generator.model.config.max_positions = turn;
+    i64 before = c.first, messages = conversation_messages(&c);
+    struct buffer longest = {0};
+    for (i64 i = 0; i < 9; i++)
+        buffer_append(&longest, words, (i64)strlen(words));
+    succeed(conversation_say(&c, "user", longest.data, longest.length));
+    assert_int_equal(conversation_fit(&c, 8), -1);
+    assert_says("do not fit into the model's length");
+    conversation_take_back(&c);
+    assert_true(c.first == before && conversation_messages(&c) == messages);
+    buffer_release(&longest);
+    memory_free(dropped);
+    memory_free(kept);
+    conversation_close(&fresh);
+    conversation_close(&c);
+    generator_close(&generator);
+}
+
+struct pieces {
+    struct buffer all;
+    i64 count;
+};
+
+static void take_piece(void *context, const char *text, i64 length)
+{
+    struct pieces *p = context;
+    assert_int_equal(text_invalid_utf8(text, length), -1);
+    assert_true(length > 0);
+    buffer_append(&p->all, text, length);
+    p->count++;
+}
+
+/* The vocabulary of the fixture is mostly single bytes, so drawn ids often are parts of characters. */
+static void whole_characters_are_streamed(void **state)
+{
+    struct generator generator;
+    struct conversation c;
+    struct pieces pieces = {0};
+    const struct conversation_show show = {take_piece, &pieces};
+    struct conversation_options options = {
+        .decoding = {.sampling = {1, 1, 0, {5, RNG_SAMPLING}}}, .most = 300, .show = &show};
+    i64 parts = 0;
+    (void)state;
+    open_conversation(&c, &generator);
+    for (i64 i = 0; i < 12; i++) {
+        pieces.all.length = 0;
+        conversation_reset(&c);
+        say(&c, "user", "words");
+        options.decoding.sampling.key.seed = (u64)i;
+        char *text = answer_of(&c, &options);
+        const struct buffer *kept = &c.said.parts[c.said.count - 1].bytes;
+        assert_int_equal(pieces.all.length, kept->length);
+        assert_memory_equal(pieces.all.data, kept->data, (size_t)kept->length);
+        for (i64 k = 0; k + 1 < kept->length; k++) /* two-byte letters that two ids made */
+            parts += (kept->data[k] & 0xe0) == 0xc0;
+        memory_free(text);
+    }
+    assert_true(parts > 0 && pieces.count > 12);
+    buffer_release(&pieces.all);
+    conversation_close(&c);
+    generator_close(&generator);
+}
+
+/* ---- On a terminal ---- */
+
+static struct buffer screen;
+
+/* Starts a chat whose answers are long, as the leader of a session with a terminal of its own. */
+static pid_t start_on_terminal(int *master, const char *ids)
+{
+    char *words[] = {"weft", "chat", model, "--greedy", "--max-tokens", (char *)(uintptr_t)ids, NULL};
+    *master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(*master >= 0 && grantpt(*master) == 0 && unlockpt(*master) == 0);
+    char *name = string_copy(ptsname(*master));
+    buffer_clear(&screen);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        int terminal = setsid() > 0 ? open(name, O_RDWR) : -1;
+        if (terminal < 0 || ioctl(terminal, TIOCSCTTY, 0) < 0 || dup2(terminal, 0) < 0 || dup2(terminal, 1) < 0 ||
+            chdir(directory) < 0)
+            _exit(99);
+        setenv("TERM", "dumb", 1);
+        open_as(2, path_of("stderr"), O_WRONLY | O_CREAT | O_TRUNC);
+        weft_become(words);
+    }
+    memory_free(name);
+    return child;
+}
+
+static void type(int terminal, const char *keys)
+{
+    assert_int_equal(write(terminal, keys, strlen(keys)), strlen(keys));
+}
+
+/* Reads what the terminal shows; false: nothing came for a while, or its program has ended. */
+static bool look(int terminal)
+{
+    struct pollfd wait = {.fd = terminal, .events = POLLIN};
+    char block[4096];
+    if (poll(&wait, 1, 5) <= 0)
+        return false;
+    ssize_t count = read(terminal, block, sizeof block);
+    if (count > 0)
+        buffer_append(&screen, block, count);
+    return count > 0;
+}
+
+/* Waits until the screen shows `text` behind place `from`; returns the place behind it. */
+static i64 wait_for(int terminal, const char *text, i64 from)
+{
+    double begin = clock_s();
+    for (;;) {
+        look(terminal);
+        const char *at = screen.length > from
+                             ? memmem(screen.data + from, (size_t)(screen.length - from), text, strlen(text))
+                             : NULL;
+        if (at)
+            return at - screen.data + (i64)strlen(text);
+        if (clock_s() - begin > TEST_SECONDS_MOST)
+            fail_msg("no \"%s\" on the screen: %.*s", text, (int)screen.length, screen.data);
+    }
+}
+
+/* Waits until an answer has begun behind the message that was typed last. */
+static i64 wait_for_answer(int terminal, const char *message, i64 from)
+{
+    i64 at = wait_for(terminal, message, from);
+    at = wait_for(terminal, "\n", at);
+    while (screen.length < at + 4)
+        look(terminal);
+    return at;
+}
+
+static void end_terminal(pid_t child, int terminal, int expected)
+{
+    int status;
+    pid_t ended;
+    while ((ended = waitpid(child, &status, WNOHANG)) == 0)
+        look(terminal);
+    assert_int_equal(ended, child);
+    while (look(terminal))
+        ;
+    close(terminal);
+    succeed(file_read(&complained, path_of("stderr")));
+    buffer_append(&complained, "", 1);
+    expect(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), expected);
+}
+
+/* The length of the model that its config allows, so that an answer takes until it is stopped. */
+static void set_length(const char *from, const char *to)
+{
+    char *path = path_join(model, "config.json");
+    struct buffer text = {0}, changed = {0};
+    succeed(file_read(&text, path));
+    buffer_append(&text, "", 1);
+    char *at = strstr(text.data, from);
+    assert_non_null(at);
+    buffer_printf(&changed, "%.*s%s%s", (int)(at - text.data), text.data, to, at + strlen(from));
+    succeed(file_replace(path, changed.data, changed.length));
+    buffer_release(&text);
+    buffer_release(&changed);
+    memory_free(path);
+}
+
+#define SHORT "\"max_position_embeddings\": 4096"
+#define LONG "\"max_position_embeddings\": 60000"
+
+static int lengthen(void **state)
+{
+    (void)state;
+    set_length(SHORT, LONG);
+    return 0;
+}
+
+static int shorten(void **state)
+{
+    (void)state;
+    set_length(LONG, SHORT);
+    return 0;
+}
+
+static void ctrl_c_keeps_what_was_said(void **state)
+{
+    int terminal;
+    (void)state;
+    succeed(directory_remove(path_of("kept.json")));
+    pid_t weft = start_on_terminal(&terminal, "50000");
+    i64 at = wait_for(terminal, "> ", 0);
+    type(terminal, "some words\n");
+    at = wait_for_answer(terminal, "some words", at);
+    type(terminal, "\003");
+    at = wait_for(terminal, "> ", at);
+    type(terminal, "/save kept.json\n");
+    at = wait_for(terminal, "kept.json", at);
+    at = wait_for(terminal, "> ", at);
+    type(terminal, "\004");
+    end_terminal(weft, terminal, 0);
+    expect_complaint("stopped\n");
+    struct json *all = json_load(path_of("kept.json")), *list = json_get(all, "messages");
+    assert_int_equal(json_count(list), 2);
+    assert_string_equal(json_string(json_get(json_at(list, 0), "content"), ""), "some words");
+    assert_true(json_string_length(json_get(json_at(list, 1), "content")) > 0);
+    json_free(all);
+}
+
+static void a_second_ctrl_c_leaves(void **state)
+{
+    int terminal;
+    (void)state;
+    pid_t weft = start_on_terminal(&terminal, "50000");
+    i64 at = wait_for(terminal, "> ", 0);
+    type(terminal, "some words\n");
+    at = wait_for_answer(terminal, "some words", at);
+    type(terminal, "\003");
+    wait_for(terminal, "> ", at);
+    type(terminal, "\003");
+    end_terminal(weft, terminal, 130);
+    weft = start_on_terminal(&terminal, "50000"); /* at once */
+    wait_for(terminal, "> ", 0);
+    type(terminal, "half a li\003");
+    end_terminal(weft, terminal, 130);
+}
+
+static void other_signals_end_an_answer(void **state)
+{
+    static const int signals[] = {SIGTERM, SIGHUP};
+    int terminal;
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(signals); i++) {
+        pid_t weft = start_on_terminal(&terminal, "50000");
+        i64 at = wait_for(terminal, "> ", 0);
+        type(terminal, "some words\n");
+        wait_for_answer(terminal, "some words", at);
+        assert_int_equal(kill(weft, signals[i]), 0);
+        end_terminal(weft, terminal, 130);
+    }
+}
+
+/* Typed into an answer, Ctrl-D leaves behind it. */
+static void ctrl_d_leaves_after_the_answer(void **state)
+{
+    int terminal;
+    (void)state;
+    pid_t weft = start_on_terminal(&terminal, "400");
+    i64 at = wait_for(terminal, "> ", 0);
+    type(terminal, "some words\n");
+    wait_for_answer(terminal, "some words", at);
+    type(terminal, "\004");
+    end_terminal(weft, terminal, 0);
+    expect_complaint("the answer ends at 400 ids");
+}
+
+static void errors_do_not_end_a_terminal(void **state)
+{
+    static const char *const rows[][2] = {{"/image no.png\n", "no.png: cannot be opened"},
+                                          {"\n", "an empty line is no message"},
+                                          {"/nothing\n", "/nothing: there is no such command"},
+                                          {"/help\n", "Ctrl-C stops an answer"}};
+    int terminal;
+    (void)state;
+    pid_t weft = start_on_terminal(&terminal, "2");
+    i64 at = wait_for(terminal, "> ", 0);
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        type(terminal, rows[i][0]);
+        at = wait_for(terminal, "> ", at);
+    }
+    type(terminal, "/exit\n");
+    end_terminal(weft, terminal, 0);
+    for (i64 i = 0; i < COUNT_OF(rows); i++)
+        expect_complaint(rows[i][1]);
+}
+
+/* ---- Written files ---- */
+
+static void generate_says_what_it_wrote(void **state)
+{
+    static const struct {
+        const char *to, *out, *says;
+    } rows[] = {{"image", "a.png", "wrote a.png, 32 x 32, a picture"},
+                {"video", "a.mp4", "wrote a.mp4, 16 x 16, a clip of "},
+                {"audio", "a.wav", "wrote a.wav, 0."},
+                {"text", "a.txt", "bytes of text"}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        expect(WEFT("", "generate", model, "--prompt", "a", "--to", rows[i].to, "-o", rows[i].out, "--max-tokens", "9"),
+               0);
+        expect_complaint(rows[i].says);
+        assert_true(file_exists(path_of(rows[i].out)));
+    }
+    expect(WEFT("", "generate", model, "--prompt", "a", "--to", "image", "-o", "no/such/a.png"), 1);
+    assert_null(strstr(complained.data, "wrote"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_whole_conversation_is_the_prompt),
+        cmocka_unit_test(answers_score_as_eval_says),
+        cmocka_unit_test(a_saved_conversation_goes_on),
+        cmocka_unit_test(lines_of_messages_get_lines_of_answers),
+        cmocka_unit_test(bad_messages_get_one_line),
+        cmocka_unit_test(bad_lines_end_a_pipe_with_one_line),
+        cmocka_unit_test(a_model_without_a_chat_layout_is_refused),
+        cmocka_unit_test(the_oldest_turns_are_left_out),
+        cmocka_unit_test(whole_characters_are_streamed),
+        cmocka_unit_test_setup_teardown(ctrl_c_keeps_what_was_said, lengthen, shorten),
+        cmocka_unit_test_setup_teardown(a_second_ctrl_c_leaves, lengthen, shorten),
+        cmocka_unit_test_setup_teardown(other_signals_end_an_answer, lengthen, shorten),
+        cmocka_unit_test(ctrl_d_leaves_after_the_answer),
+        cmocka_unit_test(errors_do_not_end_a_terminal),
+        cmocka_unit_test(generate_says_what_it_wrote),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
