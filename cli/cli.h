@@ -10,9 +10,9 @@
  * them, chooses the precision, skips what is done and refuses changed settings; inputs.c hashes
  * inputs. plan.c and plan_media.c are `weft plan`; inspect.c chooses among inspect_*.c by what a
  * path holds; model.c loads a model for a command; manual.c makes the man page and completions,
- * environment.c lists the environment variables; output.c makes a folder appear at once. generation.c
- * has the options that `generate` and `chat` share, messages.c answers files of conversations,
- * line_editor.c reads the lines of a chat. */
+ * environment.c lists the environment variables; output.c makes a folder appear at once. In
+ * generate/, generation.c has the options that `generate` and `chat` share, messages.c answers files
+ * of conversations, and line_editor.c reads the lines of a chat. */
 #ifndef WEFT_CLI_H
 #define WEFT_CLI_H
 #include "elastic/elastic.h"

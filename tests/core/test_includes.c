@@ -62,6 +62,7 @@ static const struct includes_room {
     {"bench", "op_cases tokenizer_training inference rl"},
     {"cli/inspect", "data/loader"},
     {"cli", "cli/inspect bench report"},
+    {"cli/generate", "cli"},
 };
 static const struct {
     const char *header, *files;
@@ -84,7 +85,7 @@ static const struct {
     {"libsw", "data/media/av_sound.c data/media/av_scale.c data/media/av_write.c"},
     {"archive.h", "data/formats/archive.c"},
     {"curl/curl.h", "data/remote/http.c"},
-    {"histedit.h", "cli/line_editor.c"},
+    {"histedit.h", "cli/generate/line_editor.c"},
     {"pcre2.h", "tokenizers/text/text_regex.c"},
     {"utf8proc.h", "tokenizers/text/text_unicode.c tokenizers/text/text_forms.c tokenizers/text/text_properties.c"},
     {"cublas", "kernels/cuda/gemm/matmul.c"},

@@ -35,7 +35,7 @@ int generation_open(struct generation *generation, struct generator *generator,
                     const struct generation_arguments *arguments);
 void generation_close(struct generation *generation);
 
-/* cli/messages.c: answers the conversations of a text, JSON lines or one JSON document, and prints
+/* messages.c: answers the conversations of a text, JSON lines or one JSON document, and prints
  * the answers or writes them to the file `out` (NULL: stdout). path names the text in messages. On
  * the meta backend nothing is printed. */
 int messages_answer(struct generator *generator, const struct generation *generation, const struct buffer *text,

@@ -1,7 +1,7 @@
 /* weft chat MODEL: a dialogue with a model in its own chat layout. */
 #define _GNU_SOURCE /* getline */
-#include "cli/generation.h"
-#include "cli/line_editor.h"
+#include "cli/generate/generation.h"
+#include "cli/generate/line_editor.h"
 #include "core/json.h"
 #include "inference/conversation.h"
 #include "kernels/device/dry_run.h"

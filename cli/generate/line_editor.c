@@ -1,5 +1,5 @@
 /* Lines of a terminal, edited by libedit. */
-#include "cli/line_editor.h"
+#include "cli/generate/line_editor.h"
 
 #include <errno.h>
 #include <histedit.h>

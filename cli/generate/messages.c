@@ -1,5 +1,5 @@
 /* Conversations of a file for `weft generate --messages`. */
-#include "cli/generation.h"
+#include "cli/generate/generation.h"
 #include "core/json.h"
 #include "data/sources/source_readers.h"
 #include "inference/conversation.h"

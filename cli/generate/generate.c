@@ -1,5 +1,5 @@
 /* weft generate: generates text, pictures, clips or speech from prompts of any modality. */
-#include "cli/generation.h"
+#include "cli/generate/generation.h"
 #include "core/json.h"
 #include "kernels/device/dry_run.h"
 

@@ -1,4 +1,4 @@
-#include "cli/generation.h"
+#include "cli/generate/generation.h"
 
 int generation_parse(struct generation_arguments *r, const char *command)
 {

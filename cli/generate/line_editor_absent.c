@@ -1,5 +1,5 @@
 /* A build without libedit: the terminal's own editing of a line has to do. */
-#include "cli/line_editor.h"
+#include "cli/generate/line_editor.h"
 
 struct line_editor *line_editor_open(const char *prompt)
 {
