@@ -118,6 +118,8 @@ void signals_end(void);
 bool interrupted(void);
 /* Forgets a SIGINT, so that a dialogue goes on after it. False if another signal came: it stays. */
 bool interrupted_forget(void);
+/* Waits until a descriptor can be read. False: interrupted(), also if the signal came before. */
+bool interrupted_wait(int descriptor);
 bool output_is_unread(void); /* stdout is a pipe whose reader has gone */
 
 /* ---- Memory and strings ---- */

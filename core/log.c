@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/select.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -222,4 +223,27 @@ bool interrupted_forget(void)
     if (caught == SIGINT)
         caught = 0;
     return caught == 0;
+}
+
+/* The signals are let in by pselect alone, so none can come between the look at the flag and the
+ * wait. */
+bool interrupted_wait(int descriptor)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    sigset_t held, before;
+    fd_set wanted;
+    int ready = 0;
+    sigemptyset(&held);
+    for (i64 i = 0; i < COUNT_OF(numbers); i++)
+        sigaddset(&held, numbers[i]);
+    pthread_sigmask(SIG_BLOCK, &held, &before);
+    while (!caught && ready <= 0) {
+        FD_ZERO(&wanted);
+        FD_SET(descriptor, &wanted);
+        ready = pselect(descriptor + 1, &wanted, NULL, NULL, NULL, &before);
+        if (ready < 0 && errno != EINTR)
+            break; /* the read will say why */
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return !caught;
 }

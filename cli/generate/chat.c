@@ -1,5 +1,4 @@
 /* weft chat MODEL: a dialogue with a model in its own chat layout. */
-#define _GNU_SOURCE /* getline */
 #include "cli/generate/generation.h"
 #include "cli/generate/line_editor.h"
 #include "core/json.h"
@@ -8,7 +7,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -20,6 +18,8 @@ struct chat {
     u32 answers;               /* number of answers so far, for random draws */
     bool terminal;             /* stdin and stdout are one: prompts, and errors do not end it */
     struct line_editor *lines; /* NULL: plain lines */
+    struct buffer input;       /* plain lines: what was read from stdin; the next line begins at `at` */
+    i64 at;
     i64 line_number;
     bool leaves;
 };
@@ -111,8 +111,8 @@ static int unknown_command(const char *line, i64 length)
     for (i64 i = 0; i < COUNT_OF(chat_commands); i++)
         names[i] = chat_commands[i].name;
     const char *near = string_nearest(word, names);
-    error_set("/%s: there is no such command%s%s; /help lists them, and // begins a message with a slash", word,
-              near ? ", did you mean /" : "", near ? near : "");
+    error_set("/%s: there is no such command%s%s%s; /help lists them, and // begins a message with a slash", word,
+              near ? ", did you mean /" : "", near ? near : "", near ? "?" : "");
     memory_free(word);
     return -1;
 }
@@ -194,11 +194,37 @@ static int take_line(struct chat *c, const struct buffer *line)
 
 /* ---- Lines ---- */
 
+/* The next line of stdin, without an editor. */
+static int read_plain(struct buffer *out, struct chat *c)
+{
+    struct buffer *in = &c->input;
+    const char *end;
+    buffer_clear(out);
+    while (!(end = in->length > c->at ? memchr(in->data + c->at, '\n', (size_t)(in->length - c->at)) : NULL)) {
+        char block[4096];
+        if (!interrupted_wait(STDIN_FILENO))
+            return error_interrupted();
+        ssize_t count = read(STDIN_FILENO, block, sizeof block);
+        if (count < 0 && errno != EINTR)
+            return error_errno("stdin: cannot be read");
+        if (count == 0 && in->length == c->at)
+            return 0;
+        if (count == 0)
+            buffer_append(in, "\n", 1); /* the last line lacks it */
+        if (count > 0)
+            buffer_append(in, block, count);
+    }
+    i64 length = end - (in->data + c->at);
+    buffer_append(out, in->data + c->at, length);
+    c->at += length + 1;
+    if (c->at == in->length)
+        in->length = c->at = 0;
+    return 1;
+}
+
 /* 1: a line; 0: the end; -1 and a message. */
 static int read_line(struct buffer *out, struct chat *c)
 {
-    char *line = NULL;
-    size_t room = 0;
     if (c->lines) {
         int got = line_editor_next(out, c->lines);
         return got < 0 ? error_interrupted() : got;
@@ -207,19 +233,7 @@ static int read_line(struct buffer *out, struct chat *c)
         fputs(CHAT_PROMPT, stdout);
         fflush(stdout);
     }
-    errno = 0;
-    ssize_t length = getline(&line, &room, stdin);
-    buffer_clear(out);
-    if (length > 0)
-        buffer_append(out, line, length - (line[length - 1] == '\n'));
-    int why = errno;
-    free(line);
-    if (interrupted())
-        return error_interrupted();
-    errno = why;
-    if (length < 0 && ferror(stdin))
-        return error_errno("stdin: cannot be read");
-    return length > 0;
+    return read_plain(out, c);
 }
 
 /* On a terminal an error is said and the dialogue goes on. Elsewhere it ends the dialogue, since the
@@ -260,6 +274,7 @@ static int open_chat(struct chat *c, struct generator *s, const struct generatio
 static void close_chat(struct chat *c)
 {
     line_editor_close(c->lines);
+    buffer_release(&c->input);
     conversation_close(&c->conversation);
     generation_close(&c->generation);
 }

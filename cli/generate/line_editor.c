@@ -31,7 +31,7 @@ static int read_key(EditLine *edit, wchar_t *key)
     (void)edit;
     for (;;) {
         char byte;
-        ssize_t count = read(STDIN_FILENO, &byte, 1);
+        ssize_t count = interrupted_wait(STDIN_FILENO) ? read(STDIN_FILENO, &byte, 1) : -1;
         if (count < 0 && errno == EINTR && !interrupted())
             continue;
         if (count <= 0)

@@ -16,7 +16,6 @@
 #include "tests/scratch.h"
 #include "tests/weft_process.h"
 
-#define MOST "4" /* ids of an answer */
 static char *shards, *model;
 static struct device device;
 static struct buffer said, complained; /* stdout and stderr of the last call */
@@ -113,19 +112,39 @@ static void expect_one_line(void)
         fail_msg("expected one line: %s", complained.data);
 }
 
-/* What the last call printed, without the line feed at its end. memory_free */
+/* A text of the random model, which also says 0 bytes: they become spaces. memory_free */
+static char *without_zeros(const char *text, i64 length)
+{
+    char *out = memory_alloc(length + 1);
+    for (i64 i = 0; i < length; i++)
+        out[i] = text[i] ? text[i] : ' ';
+    return out;
+}
+
+/* What the last call printed, without the line feed at its end. */
 static char *answer(void)
 {
     assert_true(said.length > 0 && said.data[said.length - 1] == '\n');
-    assert_int_equal(strlen(said.data), said.length); /* the prompts are such that the model says no NUL */
-    return string_format("%.*s", (int)said.length - 1, said.data);
+    return without_zeros(said.data, said.length - 1);
+}
+
+static char *text_of(const struct json *value)
+{
+    return without_zeros(json_string(value, ""), json_string_length(value));
 }
 
 /* The answer of `weft chat` to lines of input. */
 static char *chat(const char *input)
 {
-    expect(WEFT(input, "chat", model, "--greedy", "--max-tokens", MOST), 0);
+    expect(WEFT(input, "chat", model, "--greedy", "--max-tokens", "12"), 0);
     return answer();
+}
+
+static void assert_text(const struct json *value, const char *expected)
+{
+    char *text = text_of(value);
+    assert_string_equal(text, expected);
+    memory_free(text);
 }
 
 static struct json *message(const char *role, const char *content)
@@ -142,18 +161,21 @@ static struct json *message(const char *role, const char *content)
 static void the_whole_conversation_is_the_prompt(void **state)
 {
     (void)state;
-    char *first = chat("sort 312\n"), *both = chat("sort 312\nand now 54\n");
-    char *prompt = string_format("<|im_start|>user\nsort 312<|im_end|>\n<|im_start|>assistant\n%s<|im_end|>\n"
+    char *first = chat("2 + 2\n"), *both = chat("2 + 2\nand now 54\n");
+    assert_int_equal(strlen(said.data), said.length); /* an argument has no 0 byte */
+    char *prompt = string_format("<|im_start|>user\n2 + 2<|im_end|>\n<|im_start|>assistant\n%s<|im_end|>\n"
                                  "<|im_start|>user\nand now 54<|im_end|>\n<|im_start|>assistant\n",
                                  first);
     assert_int_equal(strncmp(both, first, strlen(first)), 0);
-    expect(WEFT("", "generate", model, "--greedy", "--max-tokens", MOST, "--prompt", prompt), 0);
+    expect(WEFT("", "generate", model, "--greedy", "--max-tokens", "12", "--prompt", prompt), 0);
     const char *second = both + strlen(first) + 1;
-    if (strncmp(said.data, second, strlen(second)) != 0)
-        fail_msg("\"%s\" does not begin with \"%s\"", said.data, second);
+    char *shown = answer();
+    if (strncmp(shown, second, strlen(second)) != 0)
+        fail_msg("\"%s\" does not begin with \"%s\"", shown, second);
+    memory_free(shown);
     char *alone = chat("and now 54\n"); /* so the first turn mattered */
     assert_string_not_equal(alone, second);
-    char *again = chat("sort 312\n/reset\nand now 54\n");
+    char *again = chat("2 + 2\n/reset\nand now 54\n");
     assert_string_equal(again + strlen(first) + 1, alone);
     memory_free(first);
     memory_free(both);
@@ -162,27 +184,29 @@ static void the_whole_conversation_is_the_prompt(void **state)
     memory_free(again);
 }
 
-/* Prompts whose ground truth is what the chat answers get the full reward of eval. */
+/* Prompts whose ground truth is what the chat answers get the full reward of eval. The answers to
+ * these have no token of a shape: this random model would say some, and only eval allows them. */
 static void answers_score_as_eval_says(void **state)
 {
-    static const char *const asked[] = {"sort 312", "how many?", "a house", "/", "2 + 2", "zz"};
+    static const char *const asked[] = {"sort 312", "how many?", "a house", "2 + 2",   "words",
+                                        "one two",  "/x",        "/ hi",    "tell me", "go"};
     struct buffer lines = {0};
     (void)state;
     for (i64 i = 0; i < COUNT_OF(asked); i++) {
-        char *input = string_format("%s%s\n", asked[i][0] == '/' ? "/" : "", asked[i]), *truth = chat(input);
+        char *input = string_format("%s%s\n", asked[i][0] == '/' ? "/" : "", asked[i]);
         struct json *j = json_object(), *list = json_array(), *reward = json_object();
         json_push(list, message("user", asked[i]));
-        json_set(reward, "ground_truth", json_of_string(truth));
+        memory_free(chat(input));
+        json_set(reward, "ground_truth", json_of_string(said.data)); /* eval too reads to a 0 byte */
         json_set(j, "prompt", list);
         json_set(j, "reward_model", reward);
         json_print(&lines, j, 0);
         buffer_append(&lines, "\n", 1);
         json_free(j);
         memory_free(input);
-        memory_free(truth);
     }
     memory_free(put_file("prompts.jsonl", lines.data, lines.length));
-    expect(WEFT("", "eval", model, "--data", "prompts.jsonl", "--verifier", "exact", "--max-tokens", MOST, "--json"),
+    expect(WEFT("", "eval", model, "--data", "prompts.jsonl", "--verifier", "exact", "--max-tokens", "12", "--json"),
            0);
     struct json *result = json_parse(said.data, said.length, "eval");
     assert_true(json_number(json_get(result, "reward"), 0) == 1);
@@ -211,16 +235,17 @@ static void a_saved_conversation_goes_on(void **state)
     struct json *cut = json_array();
     for (i64 i = 0; i < 3; i++)
         json_push(cut, json_copy(json_at(list, i)));
-    const char *last = json_string(json_get(json_at(list, 3), "content"), "");
+    char *last = text_of(json_get(json_at(list, 3), "content"));
     assert_true(strlen(both) > strlen(last));
     assert_string_equal(both + strlen(both) - strlen(last), last);
     struct buffer text = {0};
     json_print(&text, cut, 2);
     memory_free(put_file("cut.json", text.data, text.length));
-    expect(WEFT("", "generate", model, "--messages", "cut.json", "--greedy", "--max-tokens", MOST), 0);
+    expect(WEFT("", "generate", model, "--messages", "cut.json", "--greedy", "--max-tokens", "12"), 0);
     char *again = answer();
     assert_string_equal(again, last);
     memory_free(again);
+    memory_free(last);
     buffer_release(&text);
     json_free(cut);
     json_free(all);
@@ -236,7 +261,7 @@ static void lines_of_messages_get_lines_of_answers(void **state)
         "{\"conversations\":[{\"from\":\"human\",\"value\":\"sort 312\"}]}\n";
     (void)state;
     char *one = chat("sort 312\n");
-    expect(WEFT(lines, "generate", model, "--messages", "-", "--greedy", "--max-tokens", MOST), 0);
+    expect(WEFT(lines, "generate", model, "--messages", "-", "--greedy", "--max-tokens", "12"), 0);
     const char *at = said.data;
     for (i64 i = 0; i < 3; i++) {
         const char *end = strchr(at, '\n');
@@ -246,7 +271,7 @@ static void lines_of_messages_get_lines_of_answers(void **state)
         const struct json *last = json_at(list, json_count(list) - 1);
         assert_string_equal(json_string(json_get(last, "role"), ""), "assistant");
         if (i != 1)
-            assert_string_equal(json_string(json_get(last, "content"), ""), one);
+            assert_text(json_get(last, "content"), one);
         assert_int_equal(json_integer(json_get(j, "id"), 0), i == 0 ? 7 : 0);
         json_free(j);
         at = end + 1;
@@ -322,7 +347,7 @@ static void bad_lines_end_a_pipe_with_one_line(void **state)
         {"a\n/image no.png\nb\n", "line 2: no.png: cannot be opened", 1},
         {"/image stdin\nb\n", "line 1: ", 0},
         {"/image film.mp4.png\nb\n", "line 1: film.mp4.png: ", 0},
-        {"/imag picture.png\n", "line 1: /imag: there is no such command, did you mean /image;", 0},
+        {"/imag picture.png\n", "line 1: /imag: there is no such command, did you mean /image?", 0},
         {"/image\n", "line 1: /image needs a FILE", 0},
         {"/reset now\n", "line 1: /reset takes no argument", 0},
         {"/save x.json\n", "line 1: /save x.json: nothing was said yet", 0},
@@ -561,17 +586,40 @@ static i64 wait_for_answer(int terminal, const char *message, i64 from)
 {
     i64 at = wait_for(terminal, message, from);
     at = wait_for(terminal, "\n", at);
-    while (screen.length < at + 4)
-        look(terminal);
+    for (double begin = clock_s(); screen.length < at + 4; look(terminal))
+        if (clock_s() - begin > TEST_SECONDS_MOST ||
+            (screen.length >= at + 2 && memmem(screen.data + at, (size_t)(screen.length - at), "> ", 2)))
+            fail_msg("no long answer on the screen: %.*s", (int)screen.length, screen.data);
     return at;
+}
+
+/* Ctrl-C also discards what the terminal has not shown yet, the next prompt perhaps, so the wait is
+ * for the message. */
+static void stop_answer(int terminal)
+{
+    double begin = clock_s();
+    struct buffer text = {0};
+    type(terminal, "\003");
+    for (bool stopped = false; !stopped; look(terminal)) {
+        succeed(file_read(&text, path_of("stderr")));
+        buffer_append(&text, "", 1);
+        stopped = strstr(text.data, "stopped\n") != NULL;
+        if (clock_s() - begin > TEST_SECONDS_MOST)
+            fail_msg("the answer goes on: %.*s", (int)screen.length, screen.data);
+    }
+    buffer_release(&text);
 }
 
 static void end_terminal(pid_t child, int terminal, int expected)
 {
     int status;
     pid_t ended;
-    while ((ended = waitpid(child, &status, WNOHANG)) == 0)
+    double begin = clock_s();
+    while ((ended = waitpid(child, &status, WNOHANG)) == 0) {
         look(terminal);
+        if (clock_s() - begin > TEST_SECONDS_MOST)
+            fail_msg("the chat does not end: %.*s", (int)screen.length, screen.data);
+    }
     assert_int_equal(ended, child);
     while (look(terminal))
         ;
@@ -623,8 +671,8 @@ static void ctrl_c_keeps_what_was_said(void **state)
     i64 at = wait_for(terminal, "> ", 0);
     type(terminal, "some words\n");
     at = wait_for_answer(terminal, "some words", at);
-    type(terminal, "\003");
-    at = wait_for(terminal, "> ", at);
+    stop_answer(terminal);
+    at = screen.length;
     type(terminal, "/save kept.json\n");
     at = wait_for(terminal, "kept.json", at);
     at = wait_for(terminal, "> ", at);
@@ -645,9 +693,8 @@ static void a_second_ctrl_c_leaves(void **state)
     pid_t weft = start_on_terminal(&terminal, "50000");
     i64 at = wait_for(terminal, "> ", 0);
     type(terminal, "some words\n");
-    at = wait_for_answer(terminal, "some words", at);
-    type(terminal, "\003");
-    wait_for(terminal, "> ", at);
+    wait_for_answer(terminal, "some words", at);
+    stop_answer(terminal);
     type(terminal, "\003");
     end_terminal(weft, terminal, 130);
     weft = start_on_terminal(&terminal, "50000"); /* at once */
