@@ -6,6 +6,7 @@
 #include "kernels/device/dry_run.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,7 +22,8 @@ struct chat {
     struct buffer input;       /* plain lines: what was read from stdin; the next line begins at `at` */
     i64 at;
     i64 line_number;
-    bool leaves;
+    bool leaves, unread; /* unread: nobody reads stdout */
+    int output_errno;    /* of a write to stdout that failed */
 };
 #define CHAT_PROMPT "> "
 
@@ -137,18 +139,30 @@ static int run_command(struct chat *c, const char *line)
 
 /* ---- Messages ---- */
 
+/* Writes to stdout at once. stdio would lose text when Ctrl-C interrupts a write. */
 static void show_text(void *context, const char *text, i64 length)
 {
-    (void)context;
-    output_result(text, length); /* a failure stays in ferror(stdout) */
-    fflush(stdout);
+    struct chat *c = context;
+    struct buffer shown = {0};
+    if (isatty(STDOUT_FILENO))
+        text_escape(&shown, text, length, "\n\t");
+    else
+        buffer_append(&shown, text, length);
+    for (i64 at = 0; at < shown.length && !c->output_errno;) {
+        ssize_t count = write(STDOUT_FILENO, shown.data + at, (size_t)(shown.length - at));
+        if (count > 0)
+            at += count;
+        else if (count < 0 && errno != EINTR)
+            c->output_errno = errno;
+    }
+    buffer_release(&shown);
 }
 
 /* Sends a message and shows the answer. After an error the message is taken back; after Ctrl-C on a
  * terminal the dialogue goes on with what was said. */
 static int send(struct chat *c, const char *text, i64 length)
 {
-    const struct conversation_show show = {show_text, NULL};
+    const struct conversation_show show = {show_text, c};
     const struct conversation_options options = {.decoding = c->generation.options, .most = c->most, .show = &show};
     struct conversation *v = &c->conversation;
     bool full = false;
@@ -158,8 +172,7 @@ static int send(struct chat *c, const char *text, i64 length)
     int status = conversation_fit(v, c->most);
     if (status == 0) {
         status = conversation_answer(v, 1, c->answers++, &full, &options);
-        output_result("\n", 1);
-        fflush(stdout);
+        show_text(c, "\n", 1);
     }
     bool said = conversation_messages(v) > before, stopped = status && interrupted();
     if (status && !said)
@@ -170,9 +183,12 @@ static int send(struct chat *c, const char *text, i64 length)
     }
     if (full && c->terminal)
         log_info("the answer ends at %lld ids; --max-tokens N allows more", (long long)c->most);
-    if (status == 0 && ferror(stdout) && !output_is_unread())
-        return error_set("stdout: the answer cannot be written");
-    c->leaves |= ferror(stdout) != 0; /* nobody reads: weft_main ends quietly */
+    if (c->output_errno && output_is_unread())
+        c->leaves = c->unread = true;
+    else if (c->output_errno) {
+        errno = c->output_errno;
+        return error_errno("stdout: the answer cannot be written");
+    }
     return status;
 }
 
@@ -230,8 +246,7 @@ static int read_line(struct buffer *out, struct chat *c)
         return got < 0 ? error_interrupted() : got;
     }
     if (c->terminal) {
-        fputs(CHAT_PROMPT, stdout);
-        fflush(stdout);
+        show_text(c, CHAT_PROMPT, (i64)strlen(CHAT_PROMPT));
     }
     return read_plain(out, c);
 }
@@ -246,7 +261,7 @@ static int answer_lines(struct chat *c)
         c->line_number++;
         status = take_line(c, &line);
         bool empty = line.length == (i64)strspn(line.data ? line.data : "", " \t\r");
-        if (status && !interrupted() && (c->terminal || empty)) {
+        if (status && !interrupted() && !c->output_errno && (c->terminal || empty)) {
             if (!c->terminal)
                 error_prefix("line %lld", (long long)c->line_number);
             log_warn("%s", error_text());
@@ -256,7 +271,7 @@ static int answer_lines(struct chat *c)
     if (status && !interrupted())
         error_prefix("line %lld", (long long)c->line_number);
     if (c->terminal && (got == 0 || status || got < 0))
-        fputs("\n", stdout);
+        show_text(c, "\n", 1);
     buffer_release(&line);
     return status || got < 0 ? -1 : 0;
 }
@@ -312,6 +327,7 @@ static bool smaller(struct buffer *name, struct dry_run *d)
     return r->most_ids > 0;
 }
 
+/* Returns the exit status. */
 static int run(const char *directory, const struct generation_arguments *r, const char *system)
 {
     struct generator generator;
@@ -319,7 +335,7 @@ static int run(const char *directory, const struct generation_arguments *r, cons
     struct chat_work w = {directory, system, *r};
     const struct dry_run check = {directory, run_dry, &w, .smaller = smaller, .otherwise = SMALLER_MODEL};
     if (dry_run_check(&check, cli_device()) || generator_open(&generator, cli_device(), directory, DTYPE_OTHER))
-        return -1;
+        return command_failed();
     int status = open_chat(&c, &generator, r, system);
     c.terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     if (status == 0 && c.terminal) {
@@ -328,9 +344,10 @@ static int run(const char *directory, const struct generation_arguments *r, cons
     }
     if (status == 0)
         status = answer_lines(&c);
+    bool unread = c.unread;
     close_chat(&c);
     generator_close(&generator);
-    return status;
+    return unread ? 128 + SIGPIPE : status < 0 ? command_failed() : 0;
 }
 
 int command_chat(int argc, char **argv)
@@ -349,7 +366,7 @@ int command_chat(int argc, char **argv)
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status == 0)
         status = generation_parse(&r, "chat");
-    if (status == 0)
-        status = run(a.positional[0], &r, system);
-    return status < 0 ? command_failed() : 0;
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    return run(a.positional[0], &r, system);
 }

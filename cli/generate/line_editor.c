@@ -75,6 +75,7 @@ int line_editor_next(struct buffer *out, struct line_editor *e)
 {
     HistEvent event;
     int count;
+    el_set(e->edit, EL_PREP_TERM, 1); /* before the prompt: what is typed at once is not echoed twice */
     const char *line = el_gets(e->edit, &count);
     buffer_clear(out);
     if (!line || count <= 0)

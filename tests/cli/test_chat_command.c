@@ -376,6 +376,32 @@ static void bad_lines_end_a_pipe_with_one_line(void **state)
     assert_int_equal(said.length, 0);
 }
 
+static void output_that_nobody_reads_ends_quietly(void **state)
+{
+    int in[2], out[2];
+    (void)state;
+    assert_true(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0);
+    close(out[0]);
+    assert_int_equal(write(in[1], "a\nb\n", 4), 4);
+    close(in[1]);
+    char *words[] = {"weft", "chat", model, "--greedy", "--max-tokens", "2", NULL};
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        if (dup2(in[0], 0) < 0 || dup2(out[1], 1) < 0)
+            _exit(99);
+        open_as(2, path_of("stderr"), O_WRONLY | O_CREAT | O_TRUNC);
+        weft_become(words);
+    }
+    close(in[0]);
+    close(out[1]);
+    int status = end_of(child);
+    succeed(file_read(&complained, path_of("stderr")));
+    buffer_append(&complained, "", 1);
+    expect(status, 128 + SIGPIPE);
+    assert_string_equal(complained.data, "");
+}
+
 static void a_model_without_a_chat_layout_is_refused(void **state)
 {
     (void)state;
@@ -784,6 +810,7 @@ int main(void)
         cmocka_unit_test(lines_of_messages_get_lines_of_answers),
         cmocka_unit_test(bad_messages_get_one_line),
         cmocka_unit_test(bad_lines_end_a_pipe_with_one_line),
+        cmocka_unit_test(output_that_nobody_reads_ends_quietly),
         cmocka_unit_test(a_model_without_a_chat_layout_is_refused),
         cmocka_unit_test(the_oldest_turns_are_left_out),
         cmocka_unit_test(whole_characters_are_streamed),
