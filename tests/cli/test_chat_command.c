@@ -14,7 +14,6 @@
 #include "tests/device.h"
 #include "tests/model_fixture.h"
 #include "tests/scratch.h"
-#include "tests/tier.h"
 #include "tests/weft_process.h"
 
 static char *shards, *model;
@@ -554,7 +553,6 @@ static struct buffer screen;
 /* Starts a chat whose answers are long, as the leader of a session with a terminal of its own. */
 static pid_t start_on_terminal(int *master, const char *ids)
 {
-    nightly_only();
     char *words[] = {"weft", "chat", model, "--greedy", "--max-tokens", (char *)(uintptr_t)ids, NULL};
     *master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     assert_true(*master >= 0 && grantpt(*master) == 0 && unlockpt(*master) == 0);
