@@ -225,6 +225,8 @@ static struct json *eval_on_shards(struct model *model, const struct submodel *s
     json_set(out, "part", json_of_string(s->split));
     json_set(out, "positions", json_of_integer(h.positions));
     json_set(out, "losses", heldout_json(&h));
+    if (left_out_total(&h.left_out))
+        json_set(out, "not_measured", left_out_json(&h.left_out));
     if (h.bytes_of_text > 0)
         json_set(out, "bits_per_byte", json_of_number(nats / log(2) / h.bytes_of_text));
     json_set(out, "seconds", json_of_number(h.seconds));
@@ -338,7 +340,8 @@ int eval_stage(const void *settings, const struct stage *stage)
     int status = json_save(path, result);
     struct buffer text = {0};
     eval_print(&text, result);
-    log_info("%s", text.data);
+    for (char *rest = text.data, *line; (line = strsep(&rest, "\n"));)
+        log_info("%s", line);
     buffer_release(&text);
     memory_free(path);
     json_free(result);
