@@ -141,6 +141,7 @@ static const char *describe_use(const struct source_file *file)
         return "a medium that a line names";
     case FILE_BESIDE:
         return "part of a sample";
+    case FILE_STATE:
     case FILE_APART:
         return "no data";
     case FILE_MEDIUM:
@@ -154,7 +155,7 @@ static struct json *uses_json(const struct source_file *files, i64 count)
 {
     static const struct source_file kinds[] = {{.use = FILE_SAMPLES}, {.use = FILE_SAMPLES, .caption = (char *)""},
                                                {.use = FILE_NAMED},   {.use = FILE_BESIDE},
-                                               {.use = FILE_APART},   {.use = FILE_LEFT_OUT}};
+                                               {.use = FILE_STATE},   {.use = FILE_LEFT_OUT}};
     struct json *list = json_array();
     for (i64 k = 0; k < COUNT_OF(kinds); k++) {
         i64 n = 0, bytes = 0;

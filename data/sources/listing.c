@@ -263,9 +263,9 @@ static void match_state(struct source_file **list, i64 count)
         return;
     for (int i = 0; i < 2; i++)
         if (state[i]) {
-            state[i]->use = FILE_APART;
+            state[i]->use = FILE_STATE;
             state[i]->reader = NULL;
-            state[i]->why = string_copy("state of the stage that made the folder");
+            state[i]->why = string_copy("files of state, which the stage that made the folder left");
         }
 }
 

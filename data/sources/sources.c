@@ -71,13 +71,18 @@ static struct source_file *find_medium(const struct source *s, const char *path)
 
 /* ---- Opening ---- */
 
+bool source_file_is_dealt(const struct source_file *file)
+{
+    return file->use == FILE_SAMPLES || (file->use == FILE_STATE && file->split != SPLIT_NONE);
+}
+
 /* Assigns every parts-th file to this reader, in the order of the listing, so that the names alone
  * decide. */
 static void deal_files(struct source *s)
 {
     i64 number = 0;
     for (i64 i = 0; s->request.jobs > 1 && i < s->listing.count; i++)
-        if (s->listing.files[i].use == FILE_SAMPLES)
+        if (source_file_is_dealt(&s->listing.files[i]))
             s->listing.files[i].elsewhere = number++ % s->request.jobs != s->request.job;
 }
 
@@ -118,6 +123,7 @@ static int open_listing(struct source *s, const char *path)
     if (has_anything(s))
         return 0;
     note_files(s, FILE_LEFT_OUT);
+    note_files(s, FILE_STATE);
     note_files(s, FILE_APART);
     error_set("%s: nothing there that can be read: expected .txt, .jsonl (captions.jsonl, metadata.jsonl), .json, "
               ".parquet, .csv, media beside "

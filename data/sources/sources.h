@@ -198,7 +198,8 @@ enum file_use {
     FILE_MEDIUM,  /* a medium that no line has named yet */
     FILE_NAMED,   /* a medium that a line has named */
     FILE_BESIDE,  /* it belongs to the file in `why`: a caption, metadata, ids of an index */
-    FILE_APART,   /* not for this reader, as intended: state of a run, texts where media are wanted */
+    FILE_STATE,   /* of the stage that made the folder: no data */
+    FILE_APART,   /* texts where only media are wanted */
     FILE_LEFT_OUT /* noted, with `why` */
 };
 struct source_file {
@@ -213,6 +214,8 @@ struct source_file {
     i64 samples, bad, passed; /* counts so far; passed: lines and members that became no sample */
 };
 enum { SPLIT_DRAWN = -1, SPLIT_NONE = -2 };
+/* True for the files that jobs share. State of a stage is dealt too, and never read. */
+bool source_file_is_dealt(const struct source_file *file);
 const struct source_file *source_files(const struct source *source, i64 *count);
 i64 source_at(const struct source *source); /* file that source_next read last; -1: none */
 /* File name suffix of its format; NULL: none. */

@@ -660,6 +660,9 @@ static void what_is_no_data_is_not_noted(void **state)
                                            {"pair/done.json", "{\"caption\": \"said\"}"},
                                            {"pair/identity.jpg", "J"},
                                            {"pair/identity.json", "{\"caption\": \"who\"}"},
+                                           {"dealt/a.txt", "a"},
+                                           {"dealt/done.json", done},
+                                           {"dealt/z.txt", "z"},
                                            {"alone/a.txt", "text"},
                                            {"alone/b.png", "P"}};
     struct sample sample;
@@ -686,6 +689,11 @@ static void what_is_no_data_is_not_noted(void **state)
     assert_int_equal(source_prompts(source), prompts);
     source_close(source);
     json_free(position);
+
+    /* Shares of jobs are as if state were data: of older runs they are. */
+    source = source_open(path_of("dealt"), &(struct source_request){.job = 1, .jobs = 2});
+    assert_int_equal(source_next(source, &sample), SOURCE_END);
+    source_close(source);
 
     source = source_open(path_of("alone"), &(struct source_request){.media_alone = true});
     assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
