@@ -364,7 +364,8 @@ static int write_state(void *context, struct json *state, const char *folder)
     json_set(state, "running_losses", json_of_numbers(r->trainer.running, TARGETS));
     json_set(state, "expert_use", use_json(r));
     json_set(state, "heldout", json_copy(r->heldout));
-    json_set(state, "left_out", left_out_json(&r->left_out));
+    if (left_out_total(&r->left_out))
+        json_set(state, "left_out", left_out_json(&r->left_out));
     shard_order_save(&r->order, state);
     if (r->s->data.count)
         json_set(state, "shown", json_of_numbers(r->shown, r->s->data.count));

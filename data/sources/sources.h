@@ -39,9 +39,9 @@
  * folder of the file that contains them. A sample is an ordered list of parts; media are named or
  * carried as bytes, never decoded here. Entries that become no sample are noted: nothing disappears
  * silently, except what is no data: the done.json and identity.json of a stage that made the folder,
- * prompts for reinforcement learning, and texts where only media are wanted. A record that names media outside of the
- * source is left out, unless source_columns.outside allows it: the records of a stranger shall not choose files of the
- * reader.
+ * prompts for reinforcement learning, and texts where only media are wanted. A record that names
+ * media outside of the source is left out, unless source_columns.outside allows it: the records of
+ * a stranger shall not choose files of the reader.
  *
  * Splits. A folder named train, validation or test directly below the source, or a file of such a
  * name (train.jsonl, test-00001.tar), puts its samples into that split. Also recognized: training;
