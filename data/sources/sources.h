@@ -38,7 +38,7 @@
  * noted, or refused if they change what is learned (source_json.c). File names are relative to the
  * folder of the file that contains them. A sample is an ordered list of parts; media are named or
  * carried as bytes, never decoded here. Entries that become no sample are noted: nothing disappears
- * silently, except what is no data: the done.json and identity.json of a stage that made the folder,
+ * silently, except what is no data: done.json and identity.json of a stage that made the folder,
  * prompts for reinforcement learning, and texts where only media are wanted. A record that names
  * media outside of the source is left out, unless source_columns.outside allows it: the records of
  * a stranger shall not choose files of the reader.
