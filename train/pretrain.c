@@ -429,7 +429,7 @@ static void log_losses(struct training_step *said, const struct step_result *x)
                           step_mean_loss(x, kind));
 }
 
-/* Counts the samples that rows of the step's length leave out. Warns once, as soon as there are some. */
+/* Counts the samples that rows of the step's length leave out. Warns as soon as there are some. */
 static void note_left_out(struct pretrain_run *r, i64 step)
 {
     struct buffer streams = {0};

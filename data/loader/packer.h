@@ -115,7 +115,7 @@ struct loader_cursor {
     i64 pass, round, partition; /* its first shard: number `round` of that partition */
     i64 number;                 /* number of its first sample in the pass */
     /* Left out before it, in rows of `length`. Each sample counts once: those of one pass from
-     * sample since_number of pass since_pass on, where rows of this length began. length 0: none. */
+     * sample since_number of pass since_pass on, where rows got this length. length 0: none. */
     i64 length, since_pass, since_number;
     struct left_out left_out;
 };

@@ -160,7 +160,7 @@ static void add_sample(struct loader *l, struct plan_entry entry)
     }
 }
 
-/* Counts the samples of the current window, of pass `pass`, that are longer than a row, once each. */
+/* Counts the samples of the current window, of pass `pass`, that are longer than a row, once. */
 static void count_left_out(struct stream_plan *w, i64 pass)
 {
     struct loader_cursor *c = &w->next;

@@ -292,7 +292,7 @@ static void left_out_samples_are_named_after_any_resume(void **state)
     memory_free(settings);
 }
 
-/* The counts of a mixer at a step. Begins where a state says, if there is one, and then writes it. */
+/* The counts of a mixer at a step. Begins where a state says, if there is one, and writes it. */
 static struct left_out counts_at(i64 step, struct json *state)
 {
     static i64 first[1];
