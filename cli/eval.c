@@ -6,36 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void print_losses(struct buffer *out, const struct json *result)
-{
-    const struct json *losses = json_get(result, "losses");
-    buffer_printf(out, "%-10s %-8s %10s %10s %12s\n", "stream", "target", "loss", "unigram", "targets");
-    for (i64 i = 0; i < json_count(losses); i++) {
-        const struct json *j = json_at(losses, i);
-        buffer_printf(out, "%-10s %-8s %10.4f %10.4f %12.0f\n", json_string(json_get(j, "stream"), ""),
-                      json_string(json_get(j, "target"), ""), json_number(json_get(j, "loss"), 0),
-                      json_number(json_get(j, "unigram"), 0), json_number(json_get(j, "targets"), 0));
-    }
-    if (json_get(result, "bits_per_byte"))
-        buffer_printf(out, "%.4f bits per byte of text\n", json_number(json_get(result, "bits_per_byte"), 0));
-}
-
-static void print_result(struct buffer *out, const struct json *result, bool json)
-{
-    if (json) {
-        json_print(out, result, 0);
-        buffer_append(out, "\n", 1);
-    } else if (json_get(result, "losses")) {
-        print_losses(out, result);
-    } else {
-        buffer_printf(
-            out, "reward %.4f +- %.4f on %lld prompts, entropy %.4f, %.1f ids an answer, %.1f %% ended by themselves\n",
-            json_number(json_get(result, "reward"), 0), json_number(json_get(result, "standard_error"), 0),
-            (long long)json_integer(json_get(result, "prompts"), 0), json_number(json_get(result, "entropy"), 0),
-            json_number(json_get(result, "length"), 0), 100 * json_number(json_get(result, "ended"), 0));
-    }
-}
-
 static int run_eval(const struct eval_settings *s, const struct submodel_options *o, int bits, u64 seed, bool json)
 {
     struct model model;
@@ -55,7 +25,11 @@ static int run_eval(const struct eval_settings *s, const struct submodel_options
     model_close(&model);
     if (!result)
         return interrupted() ? error_interrupted() : -1;
-    print_result(&out, result, json);
+    if (json)
+        json_print(&out, result, 0);
+    else
+        eval_print(&out, result);
+    buffer_append(&out, "\n", 1);
     output_text(out.data, out.length);
     buffer_release(&out);
     json_free(result);

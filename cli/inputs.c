@@ -244,7 +244,7 @@ static int skip_other_jobs(struct input_files *list, const char *path, i64 job, 
     if (list->count)
         qsort(list->files, (size_t)list->count, sizeof *list->files, compare_paths);
     for (i64 i = 0; i < count; i++)
-        set_by_size(list, files[i].path, files[i].use != FILE_SAMPLES || files[i].elsewhere);
+        set_by_size(list, files[i].path, !source_file_is_dealt(&files[i]) || files[i].elsewhere);
     for (i64 i = 0; i < count; i++)
         if (files[i].use == FILE_SAMPLES && !files[i].elsewhere && files[i].caption)
             set_by_size(list, files[i].caption, false);

@@ -41,6 +41,10 @@ static void log_heldout(const char *stage, const struct json *heldout)
     }
     if (line.length)
         log_info("%-8s held-out loss, before to after (unigram entropy):%s", stage, line.data);
+    buffer_clear(&line);
+    put_streams(&line, json_get(heldout, "left_out"));
+    if (line.length)
+        log_info("%-8s samples longer than a row, left out of training: %s", stage, line.data);
     buffer_release(&line);
 }
 

@@ -87,6 +87,22 @@ void put_note(struct page *p, const char *format, ...)
     html_element(&p->html, "p", "soft", "%s", note);
 }
 
+void put_long_samples(struct page *p, const char *stage, const char *file, const char *key, const char *done)
+{
+    for (i64 r = 0; r < p->run_count; r++) {
+        const struct run_stage *s = run_find(&p->runs[r], stage);
+        struct json *j = s ? stage_json(s, file) : NULL;
+        struct buffer streams = {0};
+        put_streams(&streams, json_get(j, key));
+        if (streams.length && p->run_count > 1)
+            put_note(p, "%s: samples longer than a row, %s: %s.", p->runs[r].name, done, streams.data);
+        else if (streams.length)
+            put_note(p, "Samples longer than a row, %s: %s.", done, streams.data);
+        buffer_release(&streams);
+        json_free(j);
+    }
+}
+
 char *command_of(const struct run *run, const struct run_stage *stage)
 {
     struct buffer out = {0};

@@ -42,6 +42,10 @@ bool stage_trained(const struct page *page, const char *stage); /* metrics in an
 /* Shell command that makes a stage of the run. Free with memory_free. */
 char *command_of(const struct run *run, const struct run_stage *stage);
 
+/* A note on the samples longer than a row that FILE of a stage counts by stream under `key`, for
+ * each run that has some. done: what became of them. */
+void put_long_samples(struct page *page, const char *stage, const char *file, const char *key, const char *done);
+
 /* A table of numbers, which scrolls on narrow screens. A
  * heading that begins with < is above a text column. */
 void table_open(struct page *page, const char *const *heads, i64 count);

@@ -201,6 +201,16 @@ void run_put_skipped(struct buffer *out, const struct run *run)
         buffer_printf(out, "%s%s (%s)", out->length ? ", " : "", it.key, json_string(it.value, ""));
 }
 
+void put_streams(struct buffer *out, const struct json *counts)
+{
+    const char *between = "";
+    struct json_iterator it;
+    for (bool more = json_first(&it, counts); more; more = json_next(&it, counts)) {
+        buffer_printf(out, "%s%lld %s", between, (long long)json_integer(it.value, 0), it.key);
+        between = ", ";
+    }
+}
+
 /* Elements of the tensors of a model directory: the backbone's, then encoders and heads of media. */
 static i64 parameters_in(const char *folder)
 {

@@ -50,6 +50,8 @@ char *stage_file(const struct run_stage *stage, const char *name);
 double stage_gflops(const struct run_stage *stage);
 
 double number_at(const struct json *object, const char *key); /* NaN if absent */
+/* Appends counts by stream, such as {"chat": 12, "image-out": 3}, as "12 chat, 3 image-out". */
+void put_streams(struct buffer *out, const struct json *counts);
 /* The entry of a list of losses with the stream and target of `as`, or NULL. */
 const struct json *same_target(const struct json *list, const struct json *as);
 

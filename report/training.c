@@ -71,6 +71,7 @@ void put_training(struct page *p)
         bool same = strcmp(s->name, stage_kind(s)) == 0;
         group_open(p, "%s%s%s", s->name, same ? "" : ": ", same ? "" : stage_kind(s));
         put_sizes(p, p->stages[i]);
+        put_long_samples(p, p->stages[i], "heldout.json", "left_out", "left out of training");
         i64 begin = p->html.length;
         buffer_printf(&p->html, "<div class='charts'>");
         i64 inside = p->html.length;
@@ -272,16 +273,17 @@ static void put_stage_losses(struct page *p, const char *stage)
         files[r] = s ? stage_json(s, "heldout.json") : NULL;
     }
     struct losses all = losses_of(files, p->run_count);
+    group_open(p, "%s", stage);
+    put_long_samples(p, stage, "heldout.json", "not_measured", "not measured");
     if (all.count) {
-        group_open(p, "%s", stage);
         buffer_printf(&p->html, "<div class='charts'>");
         put_ranges(p, stage, &all);
         put_table(p, &all);
         buffer_printf(&p->html, "</div>");
         if (p->run_count == 1)
             put_common(p, files[0]);
-        group_close(p, any_stage(p, stage));
     }
+    group_close(p, any_stage(p, stage));
     for (i64 r = 0; r < p->run_count; r++)
         json_free(files[r]);
     memory_free(all.list);

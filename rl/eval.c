@@ -225,10 +225,34 @@ static struct json *eval_on_shards(struct model *model, const struct submodel *s
     json_set(out, "part", json_of_string(s->split));
     json_set(out, "positions", json_of_integer(h.positions));
     json_set(out, "losses", heldout_json(&h));
+    if (left_out_total(&h.left_out))
+        json_set(out, "not_measured", left_out_json(&h.left_out));
     if (h.bytes_of_text > 0)
         json_set(out, "bits_per_byte", json_of_number(nats / log(2) / h.bytes_of_text));
     json_set(out, "seconds", json_of_number(h.seconds));
     return out;
+}
+
+void eval_print(struct buffer *out, const struct json *result)
+{
+    const struct json *losses = json_get(result, "losses");
+    if (!losses) {
+        buffer_printf(
+            out, "reward %.4f +- %.4f on %lld prompts, entropy %.4f, %.1f ids an answer, %.1f %% ended by themselves",
+            json_number(json_get(result, "reward"), 0), json_number(json_get(result, "standard_error"), 0),
+            (long long)json_integer(json_get(result, "prompts"), 0), json_number(json_get(result, "entropy"), 0),
+            json_number(json_get(result, "length"), 0), 100 * json_number(json_get(result, "ended"), 0));
+        return;
+    }
+    buffer_printf(out, "%-10s %-8s %10s %10s %12s", "stream", "target", "loss", "unigram", "targets");
+    for (i64 i = 0; i < json_count(losses); i++) {
+        const struct json *j = json_at(losses, i);
+        buffer_printf(out, "\n%-10s %-8s %10.4f %10.4f %12.0f", json_string(json_get(j, "stream"), ""),
+                      json_string(json_get(j, "target"), ""), json_number(json_get(j, "loss"), 0),
+                      json_number(json_get(j, "unigram"), 0), json_number(json_get(j, "targets"), 0));
+    }
+    if (json_get(result, "bits_per_byte"))
+        buffer_printf(out, "\n%.4f bits per byte of text", json_number(json_get(result, "bits_per_byte"), 0));
 }
 
 static bool has_prompts(const struct eval_settings *s)
@@ -314,10 +338,11 @@ int eval_stage(const void *settings, const struct stage *stage)
         return interrupted() ? STAGE_INTERRUPTED : -1;
     char *path = path_join(stage->out, "eval.json");
     int status = json_save(path, result);
-    struct buffer line = {0};
-    json_print(&line, result, 0);
-    log_info("%s: %s", stage->name, line.data);
-    buffer_release(&line);
+    struct buffer text = {0};
+    eval_print(&text, result);
+    for (char *rest = text.data, *line; (line = strsep(&rest, "\n"));)
+        log_info("%s", line);
+    buffer_release(&text);
     memory_free(path);
     json_free(result);
     return status;

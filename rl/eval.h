@@ -45,6 +45,9 @@ int eval_check_memory(const struct model_source *weights, const struct submodel_
 struct json *eval_model(struct model *model, const struct submodel *sub, const struct eval_settings *settings,
                         u64 seed);
 
+/* Appends results as text without the last line feed: a table of losses, a sentence on rewards. */
+void eval_print(struct buffer *out, const struct json *result);
+
 #define GRADER_ROWS(type)                                                                                              \
     SETTING(type, grader.verifier, "verifier", CHOICE, "auto", 0, 0, VERIFIER_CHOICES,                                 \
             "verifier of answers; auto: as each prompt specifies"),                                                    \

@@ -27,6 +27,7 @@ struct text_feed {
     struct source *source;
     i64 *taken;                  /* [files] samples read so far; -1: to the end */
     i64 bytes, texts, read, bad; /* read: samples, including the bad ones */
+    i64 prompts;                 /* for reinforcement learning: no texts */
 };
 
 /* Length of a cut at about `room` bytes: between words if a word ends nearby, else
@@ -130,7 +131,12 @@ static int check_fed(const struct text_feed *feed)
     if ((double)feed->bad > s->bad_share * (double)feed->read)
         return error_set("%s: %lld of %lld samples could not be read; bad_share allows %g: see the warnings above",
                          s->data, (long long)feed->bad, (long long)feed->read, s->bad_share);
-    return feed->texts ? 0 : error_set("%s: no text there: expected .txt or .jsonl files with some", s->data);
+    if (feed->texts)
+        return 0;
+    return feed->prompts ? error_set("%s: no text there, only %lld prompts for reinforcement learning: expected .txt "
+                                     "or .jsonl files with some",
+                                     s->data, (long long)feed->prompts)
+                         : error_set("%s: no text there: expected .txt or .jsonl files with some", s->data);
 }
 
 static int feed_data(struct text_feed *feed, u64 seed)
@@ -153,6 +159,7 @@ static int feed_data(struct text_feed *feed, u64 seed)
         status =
             error_set("%s: files that hold %.1f %% of the bytes are damaged or cannot be read; bad_share allows %g",
                       s->data, 100 * source_lost(feed->source), s->bad_share);
+    feed->prompts = source_prompts(feed->source);
     source_close(feed->source);
     memory_free(feed->taken);
     return status ? status : check_fed(feed);

@@ -441,7 +441,8 @@ static int measure(struct heldout *out, struct model *model, const struct submod
                                     .device = device,
                                     .sums = step_sums_open(device)};
     double begin = clock_s();
-    i64 left_out = 0, samples = 0;
+    struct left_out left_out = {{0}};
+    i64 samples = 0;
     memset(out, 0, sizeof *out);
     counts_init(&m.counts, &model->config);
     step_sums_clear(device, m.sums);
@@ -453,7 +454,7 @@ static int measure(struct heldout *out, struct model *model, const struct submod
     for (int chats = others ? CHATS_LEFT_OUT : CHATS_ALONE; chats <= CHATS_ALONE && status == 0; chats++) {
         pass->chats = (enum heldout_chats)chats;
         status = heldout_walk(pass, model, sub);
-        out->left_out += left_out;
+        left_out_add(&out->left_out, &left_out);
         out->samples = samples; /* of both passes */
         if (status == 0)
             status = m.status;
@@ -486,9 +487,12 @@ int heldout_measure_chats(struct heldout *out, struct model *model, const struct
 
 void heldout_warn(const struct heldout *h, const char *split, i64 length)
 {
-    if (h->left_out)
-        log_warn("%s: %lld samples are longer than a row of %lld positions and were not measured", split,
-                 (long long)h->left_out, (long long)length);
+    struct buffer streams = {0};
+    left_out_put(&streams, &h->left_out);
+    if (streams.length)
+        log_warn("%s: samples longer than a row of %lld positions were not measured: %s", split, (long long)length,
+                 streams.data);
+    buffer_release(&streams);
     if (h->samples < HELD_OUT_LEAST)
         log_warn("%s: %lld samples are fewer than %d: the losses say little", split, (long long)h->samples,
                  HELD_OUT_LEAST);

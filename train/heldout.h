@@ -17,8 +17,9 @@ struct heldout {
     double unigram[LOSS_STREAMS][TARGETS];
     double uniform[TARGETS]; /* the same of a predictor that finds each value as likely: ln of their number */
     double bytes_of_text;    /* decoded size of the targets of texts and conversations, for bits per byte */
-    i64 positions, left_out; /* left_out: samples longer than a row */
-    i64 samples;             /* of the split, counted up to HELD_OUT_LEAST */
+    i64 positions;
+    struct left_out left_out; /* samples longer than a row */
+    i64 samples;              /* of the split, counted up to HELD_OUT_LEAST */
     double seconds;
 };
 void heldout_warn(const struct heldout *heldout, const char *split,
@@ -44,9 +45,10 @@ struct heldout_pass {
     /* NULL: no visitor */
     void (*visit)(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes);
     void *context;
-    /* receive the number of samples longer than a row, and of samples of the split up to
+    /* receive the samples longer than a row, and the number of samples of the split up to
      * HELD_OUT_LEAST; may be NULL */
-    i64 *left_out, *samples;
+    struct left_out *left_out;
+    i64 *samples;
     enum heldout_chats chats;
 };
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub);

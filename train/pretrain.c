@@ -23,6 +23,7 @@ struct pretrain_run { /* State of one call of the stage. */
     struct shard_ring ring;
     double *shown; /* positions of each source so far */
     struct json *heldout;
+    struct left_out left_out;               /* after the last step */
     bool told;                              /* the warning about left-out samples was logged */
     bool learned;                           /* a step had targets */
     i64 idle;                               /* steps of this call without targets */
@@ -277,6 +278,8 @@ static int measure_heldout(struct pretrain_run *r, const char *when)
         return status;
     if (is_first(r) && strcmp(when, "start") == 0)
         heldout_warn(&h, "validation", length);
+    if (left_out_total(&h.left_out))
+        json_set(r->heldout, "not_measured", left_out_json(&h.left_out));
     struct json *j = heldout_json(&h);
     if (json_count(j) == 0 && is_first(r))
         log_info("held-out %s: nothing is measured: no %s to predict in the validation part of %s", when,
@@ -346,6 +349,7 @@ static int begin(void *context, i64 step, const struct json *state, const char *
         json_numbers(r->shown, r->s->data.count, json_get(state, "shown"));
     json_free(r->heldout);
     r->heldout = json_copy(json_get(state, "heldout"));
+    r->left_out = left_out_of_json(json_get(state, "left_out"));
     r->learned = step > 0;
     return shard_order_resume(&r->order, state);
 }
@@ -360,6 +364,8 @@ static int write_state(void *context, struct json *state, const char *folder)
     json_set(state, "running_losses", json_of_numbers(r->trainer.running, TARGETS));
     json_set(state, "expert_use", use_json(r));
     json_set(state, "heldout", json_copy(r->heldout));
+    if (left_out_total(&r->left_out))
+        json_set(state, "left_out", left_out_json(&r->left_out));
     shard_order_save(&r->order, state);
     if (r->s->data.count)
         json_set(state, "shown", json_of_numbers(r->shown, r->s->data.count));
@@ -423,14 +429,19 @@ static void log_losses(struct training_step *said, const struct step_result *x)
                           step_mean_loss(x, kind));
 }
 
-/* Warns once, as soon as a length is too short for some samples. */
-static void warn_left_out(struct pretrain_run *r)
+/* Counts the samples that rows of the step's length leave out. Warns as soon as there are some. */
+static void note_left_out(struct pretrain_run *r, i64 step)
 {
-    i64 count = mixer_left_out(r->mixer);
-    if (count == 0 || !is_first(r) || r->told)
-        return;
-    r->told = true;
-    log_warn("%lld samples are longer than batch.length and are skipped", (long long)count);
+    struct buffer streams = {0};
+    r->left_out = mixer_left_out(r->mixer);
+    left_out_put(&streams, &r->left_out);
+    if (streams.length && is_first(r) && !r->told) {
+        r->told = true;
+        log_warn("%s: samples longer than a row of %lld positions (batch.length) are left out of training: %s%s",
+                 r->stage->name, (long long)schedule_at(&r->s->loader.length, step), streams.data,
+                 mixer_goes_by_shards(r->mixer) ? " so far" : "");
+    }
+    buffer_release(&streams);
 }
 
 /* Reports each source's share of the step's positions. */
@@ -521,7 +532,7 @@ static int run_step(void *context, i64 step, struct training_step *said)
     said->count = (double)x.positions;
     said->seconds = x.seconds;
     said->flops = x.flops;
-    warn_left_out(r);
+    note_left_out(r, step);
     return check_step(r, step, x.without_targets);
 }
 
@@ -551,6 +562,8 @@ static int train(struct pretrain_run *r)
     status = measure_heldout(r, "end");
     if (status == 0 && is_first(r)) {
         char *path = path_join(r->stage->out, "heldout.json");
+        if (left_out_total(&r->left_out))
+            json_set(r->heldout, "left_out", left_out_json(&r->left_out));
         json_set(r->heldout, "parameters", json_of_integer(weights_parameters(&r->model.weights)));
         json_set(r->heldout, "active", json_of_integer(model_parameters_active(&r->model.config)));
         status = json_save(path, r->heldout) || save_sources(r) || shard_order_save_waiting(&r->order, r->stage->out)

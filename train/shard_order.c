@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const char key[] = "shard_order";
-enum { NUMBERS = 5 };
+enum { NUMBERS = 5, MORE = 3 }; /* checkpoints of older programs lack `more` and the counts behind it */
 
 bool data_has_stream(const char *data)
 {
@@ -23,10 +23,12 @@ bool data_has_stream(const char *data)
 
 static struct json *cursor_json(const struct loader_cursor *c)
 {
-    const i64 numbers[NUMBERS] = {c->row, c->pass, c->round, c->partition, c->number};
+    const i64 numbers[] = {c->row,    c->pass,   c->round,      c->partition,
+                           c->number, c->length, c->since_pass, c->since_number};
     struct json *j = json_array();
-    for (i64 i = 0; i < NUMBERS; i++)
+    for (i64 i = 0; i < NUMBERS + MORE; i++)
         json_push(j, json_of_integer(numbers[i]));
+    json_push(j, left_out_json(&c->left_out));
     return j;
 }
 
@@ -39,7 +41,15 @@ static int cursor_of(struct loader_cursor *out, const struct json *j)
             return error_set("the checkpoint has no shard position: its shards "
                              "were read in another order; train anew (--redo), or leave shuffle_shards as it was");
     }
-    *out = (struct loader_cursor){numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
+    *out = (struct loader_cursor){numbers[0],
+                                  numbers[1],
+                                  numbers[2],
+                                  numbers[3],
+                                  numbers[4],
+                                  json_integer(json_at(j, NUMBERS), 0),
+                                  json_integer(json_at(j, NUMBERS + 1), 0),
+                                  json_integer(json_at(j, NUMBERS + 2), 0),
+                                  left_out_of_json(json_at(j, NUMBERS + MORE))};
     return 0;
 }
 

@@ -141,6 +141,9 @@ static const char *describe_use(const struct source_file *file)
         return "a medium that a line names";
     case FILE_BESIDE:
         return "part of a sample";
+    case FILE_STATE:
+    case FILE_APART:
+        return "no data";
     case FILE_MEDIUM:
     case FILE_LEFT_OUT:
         break;
@@ -150,11 +153,9 @@ static const char *describe_use(const struct source_file *file)
 
 static struct json *uses_json(const struct source_file *files, i64 count)
 {
-    static const struct source_file kinds[] = {{.use = FILE_SAMPLES},
-                                               {.use = FILE_SAMPLES, .caption = (char *)""},
-                                               {.use = FILE_NAMED},
-                                               {.use = FILE_BESIDE},
-                                               {.use = FILE_LEFT_OUT}};
+    static const struct source_file kinds[] = {{.use = FILE_SAMPLES}, {.use = FILE_SAMPLES, .caption = (char *)""},
+                                               {.use = FILE_NAMED},   {.use = FILE_BESIDE},
+                                               {.use = FILE_STATE},   {.use = FILE_LEFT_OUT}};
     struct json *list = json_array();
     for (i64 k = 0; k < COUNT_OF(kinds); k++) {
         i64 n = 0, bytes = 0;
@@ -277,6 +278,8 @@ static struct json *source_json(const struct source *source, struct inspect_sour
     json_set(j, "formats", formats_json(source, tally));
     json_set(j, "parts", json_of_string(drawn ? "drawn" : "named"));
     json_set(j, "samples", samples_json(tally, drawn));
+    if (source_prompts(source))
+        json_set(j, "prompts", json_of_integer(source_prompts(source)));
     json_set(j, "left_out", notes_json(source));
     json_set(j, "bad", json_of_integer(tally->bad));
     if (tally->bad)

@@ -42,6 +42,7 @@ static int read_collection(struct run_set *set, const char *path, i64 run)
     struct source *source = source_open(path, NULL);
     struct sample sample;
     enum source_result result = SOURCE_SAMPLE;
+    i64 before = set->count;
     if (!source)
         return -1;
     while (result != SOURCE_END && result != SOURCE_UNREACHABLE && !interrupted()) {
@@ -53,6 +54,10 @@ static int read_collection(struct run_set *set, const char *path, i64 run)
             log_warn("filter.against: skipped: %s", error_text());
         }
     }
+    if (result == SOURCE_END && set->count == before && source_prompts(source))
+        log_warn(
+            "filter.against: %s: nothing to compare with: %lld prompts for reinforcement learning are not compared",
+            path, (long long)source_prompts(source));
     source_close(source);
     return interrupted() ? error_interrupted() : result == SOURCE_UNREACHABLE ? -1 : 0;
 }

@@ -357,12 +357,14 @@ const struct shard_meta *mixer_meta(const struct mixer *m)
     return &m->loaders[0]->shards.meta;
 }
 
-i64 mixer_left_out(const struct mixer *m)
+struct left_out mixer_left_out(const struct mixer *m)
 {
-    i64 count = 0;
-    for (i64 i = 0; i < m->count; i++)
-        count += loader_left_out(m->loaders[i]);
-    return count;
+    struct left_out sum = {{0}};
+    for (i64 i = 0; i < m->count; i++) {
+        struct left_out one = loader_left_out(m->loaders[i]);
+        left_out_add(&sum, &one);
+    }
+    return sum;
 }
 
 bool mixer_has_targets(struct mixer *m, const double weight[TARGETS])

@@ -26,7 +26,7 @@ const struct shard_meta *mixer_meta(const struct mixer *mixer);
 int mixer_step(struct mixer *mixer, i64 step, struct loader_step *out);
 int mixer_batch(struct mixer *mixer, i64 step, i64 micro, struct batch *batch, struct arena *arena);
 void mixer_prefetch(struct mixer *mixer, i64 step, i64 micro);
-i64 mixer_left_out(const struct mixer *mixer);
+struct left_out mixer_left_out(const struct mixer *mixer); /* summed over all sources */
 /* False if none of the samples that the mixture shows has a target of a kind with a weight above 0.
  * True where it shows none, and for sources that are read shard by shard, whose samples are not
  * known in advance. */

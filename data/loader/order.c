@@ -271,14 +271,16 @@ double order_positions(const struct loader *l, i64 length)
     return sum;
 }
 
-i64 order_too_long(const struct loader *l, i64 length)
+/* All samples of a group have one direction. */
+struct left_out order_too_long(const struct loader *l, i64 length)
 {
     const struct sample_order *o = &l->order;
-    i64 count = 0;
+    struct left_out out = {{0}};
     for (i64 i = 0; i < o->group_count; i++)
         if (!o->groups[i].plain_text)
-            count += first_that_fits(o, &o->groups[i], length);
+            out.samples[shards_sample(&l->shards, o->samples[o->groups[i].first]).direction] +=
+                first_that_fits(o, &o->groups[i], length);
     for (i64 i = 0; l->settings.in_order && i < o->slots; i++)
-        count += order_room(l, i, length) == 0;
-    return count;
+        out.samples[shards_sample(&l->shards, o->samples[listed_at(l, i)]).direction] += order_room(l, i, length) == 0;
+    return out;
 }

@@ -104,9 +104,9 @@ i64 loader_distinct_samples(const struct loader *l, i64 most)
     return count;
 }
 
-i64 loader_left_out(const struct loader *l)
+struct left_out loader_left_out(const struct loader *l)
 {
-    return l->planner.left_out;
+    return l->stream_plan ? l->stream_plan->next.left_out : l->planner.left_out;
 }
 
 int loader_step(struct loader *l, i64 step, struct loader_step *out)

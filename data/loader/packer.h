@@ -12,6 +12,7 @@
  * caller's arena.
  *
  * Where is what:
+ *   left_out.c     counts of samples longer than a row
  *   order.c        which sample is shown when; fit.c: which samples share a row (best fit)
  *   plan.c         the rows of a step; it also cuts texts that are longer than a row
  *   stream_plan.c  the same where shards are read one after the other (streams)
@@ -95,12 +96,28 @@ int loader_step(struct loader *loader, i64 step, struct loader_step *out);
 int loader_batch(struct loader *loader, i64 step, i64 micro, struct batch *batch, struct arena *arena);
 /* Asks the kernel to read ahead the parts of a microbatch, if the step has it. */
 void loader_prefetch(struct loader *loader, i64 step, i64 micro);
+/* Samples longer than a row, which no row has room for, by what they train. Texts are none of them:
+ * they are split. */
+struct left_out {
+    i64 samples[DIRECTIONS];
+};
+i64 left_out_total(const struct left_out *left_out);
+void left_out_add(struct left_out *sum, const struct left_out *left_out);
+void left_out_put(struct buffer *out, const struct left_out *left_out); /* appends "12 chat, 3 image-out" */
+struct json;
+struct json *left_out_json(const struct left_out *left_out); /* those that are not 0; json_free */
+struct left_out left_out_of_json(const struct json *j);
+
 /* Start of the current window of a loader that reads shard by shard. Another loader can resume
  * there without anything before it. */
 struct loader_cursor {
     i64 row;                    /* its first row, counted from the first step's */
     i64 pass, round, partition; /* its first shard: number `round` of that partition */
     i64 number;                 /* number of its first sample in the pass */
+    /* Left out before it, in rows of `length`. Each sample counts once: those of one pass from
+     * sample since_number of pass since_pass on, where rows got this length. length 0: none. */
+    i64 length, since_pass, since_number;
+    struct left_out left_out;
 };
 bool loader_goes_by_shards(const struct loader *loader);
 struct loader_cursor loader_cursor(const struct loader *loader);
@@ -114,6 +131,8 @@ bool loader_has_targets(struct loader *loader, const double weight[TARGETS]); /*
 /* Samples of the split as `prepare` read them, counted up to `most`: a picture counts once, although
  * it is stored once for each direction. */
 i64 loader_distinct_samples(const struct loader *loader, i64 most);
-i64 loader_left_out(const struct loader *loader); /* samples too long for a row of the last planned step */
+/* Those of the split that are too long for a row of the last planned step. Of a loader that reads
+ * shard by shard: of the samples read since rows have that length. */
+struct left_out loader_left_out(const struct loader *loader);
 
 #endif

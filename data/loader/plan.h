@@ -84,7 +84,7 @@ bool is_plain_text(const struct loader *loader, i64 sample);
 i64 order_room(const struct loader *loader, i64 place, i64 length);
 struct plan_entry order_at(const struct loader *loader, i64 place);
 double order_positions(const struct loader *loader, i64 length); /* rooms of a pass, summed */
-i64 order_too_long(const struct loader *loader, i64 length);     /* samples that are left out */
+struct left_out order_too_long(const struct loader *loader, i64 length);
 
 /* ---- plan.c ---- */
 struct planner {
@@ -101,15 +101,21 @@ struct planner {
     i64 open; /* the window whose rows are in `packed` */
     struct plan_entries gathered;
     struct packed_rows packed;
-    i64 left_out;
+    struct left_out left_out;
 };
 /* ---- stream_plan.c: planning if samples come shard by shard ---- */
+struct window_sample { /* one that is not split if it is longer than a row */
+    i64 number, length;
+    enum direction direction;
+};
 struct stream_plan {
     struct ring *ring;                  /* NULL: finished folders */
     i64 partitions;                     /* partitions of the ring, or folders */
     i64 **shard_samples;                /* per folder: the first sample of each shard, and the end */
     struct loader_cursor begin, opened; /* start of this loader; start of the current window */
     struct loader_cursor next;          /* the next window's start; its row is unused */
+    struct window_sample *window;       /* [window_count] of the current window, in order */
+    i64 window_count, window_capacity;
     /* Start of the window before the last planned step, which may be planned again. */
     struct loader_cursor kept;
     bool begun, any;       /* any: there is a current window */

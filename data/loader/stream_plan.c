@@ -77,6 +77,7 @@ void stream_plan_close(struct loader *l)
     ring_close(w->ring);
     entries_release(&w->gathered);
     rows_release(&w->packed);
+    memory_free(w->window);
     memory_free(w);
 }
 
@@ -113,8 +114,10 @@ static int next_shard(struct loader *l, struct shard_span *out)
     struct stream_plan *w = l->stream_plan;
     int status = 1;
     for (i64 ended = 0; status == 1 && ended < w->partitions; ended++) {
-        if (w->next.partition == w->partitions)
-            w->next = (struct loader_cursor){0, w->next.pass, w->next.round + 1, 0, w->next.number};
+        if (w->next.partition == w->partitions) {
+            w->next.round++;
+            w->next.partition = 0;
+        }
         status = open_shard(l, out);
         w->next.partition++;
     }
@@ -131,17 +134,56 @@ static i64 showings_of(const struct loader *l, const struct plan_entry *entry)
     return (i64)whole + (rate > whole && rng_uniform(key, identity, pass, 0, 1) < rate - whole);
 }
 
+static void add_to_window(struct stream_plan *w, const struct window_sample *sample)
+{
+    if (w->window_count == w->window_capacity) {
+        i64 next = max_i64(256, 2 * w->window_capacity), size = (i64)sizeof *w->window;
+        w->window = memory_resize(w->window, w->window_capacity * size, next * size);
+        w->window_capacity = next;
+    }
+    w->window[w->window_count++] = *sample;
+}
+
 static void add_sample(struct loader *l, struct plan_entry entry)
 {
+    struct stream_plan *w = l->stream_plan;
     struct sample_measure measure;
-    i64 length = l->stream_plan->length, most = showings_of(l, &entry);
+    i64 most = showings_of(l, &entry);
     for (entry.copy = 0; entry.copy < most; entry.copy++) {
         loader_parts(l, &entry, &l->given);
         grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
         entry.length = measure.length;
-        l->planner.left_out += entry.copy == 0 && entry.length > length && !is_plain_text(l, entry.sample);
-        plan_add_entry(&l->stream_plan->gathered, l, &entry, length);
+        if (entry.copy == 0 && !is_plain_text(l, entry.sample))
+            add_to_window(w, &(struct window_sample){entry.sample - entry.before, entry.length,
+                                                     shards_sample(&l->shards, entry.sample).direction});
+        plan_add_entry(&w->gathered, l, &entry, w->length);
     }
+}
+
+/* Counts the samples of the current window, of pass `pass`, that are longer than a row, once. */
+static void count_left_out(struct stream_plan *w, i64 pass)
+{
+    struct loader_cursor *c = &w->next;
+    for (i64 i = 0; i < w->window_count; i++) {
+        const struct window_sample *sample = &w->window[i];
+        bool first = pass == c->since_pass || (pass == c->since_pass + 1 && sample->number < c->since_number);
+        c->left_out.samples[sample->direction] += first && sample->length > w->length;
+    }
+}
+
+/* Begins to count for rows of another length: with the current window, all of whose samples may
+ * be too long now, or behind what the resumed run had counted. */
+static void begin_count(struct stream_plan *w)
+{
+    const struct loader_cursor *from = w->any ? &w->opened : &w->next;
+    if (!w->any && w->next.length == w->length)
+        return;
+    w->next.length = w->length;
+    w->next.since_pass = from->pass;
+    w->next.since_number = from->number;
+    w->next.left_out = (struct left_out){{0}};
+    if (w->any)
+        count_left_out(w, w->opened.pass);
 }
 
 static void pack(struct loader *l, i64 row, i64 key)
@@ -159,7 +201,8 @@ static int begin_pass(struct loader *l)
         return error_set("no sample of a mixture above 0 fits a row of %lld positions in any shard of an epoch",
                          (long long)w->length);
     w->found = false;
-    w->next = (struct loader_cursor){.pass = w->next.pass + 1};
+    w->next.pass++;
+    w->next.round = w->next.partition = w->next.number = 0;
     return 0;
 }
 
@@ -171,7 +214,7 @@ static int open_window(struct loader *l, i64 row)
     int status = 0;
     w->opened = w->next;
     w->opened.row = row;
-    w->gathered.count = 0;
+    w->gathered.count = w->window_count = 0;
     for (i64 i = 0; i < l->settings.shuffle_shards; i++) {
         status = next_shard(l, &span);
         if (status < 0)
@@ -185,6 +228,7 @@ static int open_window(struct loader *l, i64 row)
         w->next.number += span.end - span.first;
     }
     pack(l, row, row);
+    count_left_out(w, w->opened.pass);
     w->any = true;
     w->found |= w->packed.count > 0;
     return status > 0 ? begin_pass(l) : 0;
@@ -213,7 +257,7 @@ static int set_length(struct loader *l, i64 row, i64 length)
     if (w->length && open_through(l, row) < 0)
         return -1;
     w->length = length;
-    l->planner.left_out = 0;
+    begin_count(w);
     if (!w->any)
         return 0;
     w->gathered.count = 0;

@@ -197,7 +197,11 @@ static int finish(struct prepare *p)
         return -1;
     /* One of several parts may have no file. */
     if (p->counts.samples[SPLIT_TRAIN] == 0 && p->jobs <= 1)
-        return error_set("%s: no sample for training among %lld", p->settings->data, (long long)p->counts.read);
+        return p->prompts
+                   ? error_set("%s: no sample for training among %lld, beside %lld prompts for reinforcement "
+                               "learning: expected texts, media with captions or conversations",
+                               p->settings->data, (long long)p->counts.read, (long long)p->prompts)
+                   : error_set("%s: no sample for training among %lld", p->settings->data, (long long)p->counts.read);
     if (p->consumer) {
         if (shard_writer_end(p->writers[SPLIT_TRAIN]) < 0 || progress_save(p) < 0)
             return -1;
@@ -234,6 +238,7 @@ static int write_splits(struct prepare *p)
     double lost = source_lost(source);
     if (status == 0)
         source_log(source);
+    p->prompts = source_prompts(source);
     source_close(source);
     if (status)
         return status;

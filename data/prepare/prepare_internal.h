@@ -90,6 +90,7 @@ struct prepare {
     const struct shard_consumer *consumer; /* NULL: shards stay in the folder */
     i64 delivered;                         /* number of closed shards that the consumer has taken */
     struct json *position;                 /* state of the source after the last written batch */
+    i64 prompts;                           /* for reinforcement learning, among the data */
     double saved_s;                        /* time of the last save */
     i64 saved_bytes, batch_bytes;          /* payload bytes at the last save, and of the largest batch */
 };

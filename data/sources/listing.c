@@ -1,5 +1,6 @@
-/* Lists the files of a folder and decides by their names alone which are read, which belong to
- * another file, which are left out and why, and which split they are in. */
+/* Lists the files of a folder and decides by their names which are read, which belong to another
+ * file, which are left out and why, and which split they are in. Only of a done.json the content
+ * decides whether it is data. */
 #include "data/remote/remote.h"
 #include "data/sources/source_readers.h"
 #include "data/media/subtitles.h"
@@ -9,7 +10,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-enum { DEPTH_MOST = 16 };
+enum { DEPTH_MOST = 16, DONE_BYTES_MOST = 1 << 20 };
 static const struct reader_kind *const readers[] = {&text_reader,  &lines_reader,   &values_reader,
                                                     &tar_reader,   &csv_reader,     &tsv_reader,
                                                     &index_reader, &parquet_reader, &arrow_reader};
@@ -231,6 +232,43 @@ static void match_unread(struct source_file **list, const struct source_file *me
     }
 }
 
+/* True for the done.json that `weft run` writes into the folder of a finished stage. */
+static bool is_done_file(const struct source_file *file)
+{
+    struct buffer text = {0};
+    const char *member;
+    struct archive_file *in = file->bytes <= DONE_BYTES_MOST ? archive_file_open(file->path, false) : NULL;
+    bool read = in && archive_file_next(in, &member) == 1 && archive_file_read_all(in, &text) == 0 && text.data;
+    struct json *done = read ? json_parse(text.data, text.length, file->path) : NULL;
+    bool is = json_kind(json_get(done, "hash")) == JSON_STRING && json_kind(json_get(done, "identity")) == JSON_OBJECT;
+    json_free(done);
+    archive_file_close(in);
+    buffer_release(&text);
+    return is;
+}
+
+/* Sets the state of the stage that made the folder apart from its output, unless it belongs to a
+ * medium. */
+static void match_state(struct source_file **list, i64 count)
+{
+    struct source_file *state[2] = {NULL}; /* done.json, identity.json */
+    for (i64 i = 0; i < count; i++) {
+        const char *slash = strrchr(list[i]->path, '/'), *name = slash ? slash + 1 : list[i]->path;
+        if (list[i]->use == FILE_SAMPLES && list[i]->reader == &values_reader) {
+            state[0] = strcmp(name, "done.json") == 0 ? list[i] : state[0];
+            state[1] = strcmp(name, "identity.json") == 0 ? list[i] : state[1];
+        }
+    }
+    if (!state[0] || !is_done_file(state[0]))
+        return;
+    for (int i = 0; i < 2; i++)
+        if (state[i]) {
+            state[i]->use = FILE_STATE;
+            state[i]->reader = NULL;
+            state[i]->why = string_copy("files of state, which the stage that made the folder left");
+        }
+}
+
 static void match_files(struct source_file **list, i64 count)
 {
     for (i64 i = 0; i < count; i++) {
@@ -249,6 +287,7 @@ static void match_files(struct source_file **list, i64 count)
             match_table(list, i, begin, end);
         }
     }
+    match_state(list, count);
 }
 
 static void match_folder(struct listing *l, const char *path, i64 first)

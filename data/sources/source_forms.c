@@ -275,7 +275,7 @@ static const struct sample_form forms[] = {
     {{"URL", "TEXT"}, TEXTS, refuse_links},
     {{"path", "sentence"}, TEXTS, add_recording},
 };
-static const char *const others[] = {"speaker", "client_id", "input", "context", "system"};
+static const char *const others[] = {"speaker", "client_id", "input", "context", "system", "prompt", "reward_model"};
 
 /* ---- Choosing a form ---- */
 
@@ -358,6 +358,15 @@ static bool form_of(struct form_walk *w, const struct sample_builder *b, const s
     return false;
 }
 
+/* True for a prompt for reinforcement learning, in verl's fields (rl/prompts.h): answers to it are
+ * drawn, and it holds none to learn. */
+static bool is_prompt(const struct json *object)
+{
+    enum json_kind prompt = json_kind(sample_key(object, "prompt"));
+    return (prompt == JSON_STRING || prompt == JSON_ARRAY) &&
+           json_kind(sample_key(object, "reward_model")) == JSON_OBJECT;
+}
+
 int sample_of_json(struct sample *out, const struct json *value, const struct json_place *place, bool *passed)
 {
     const struct json *values[KEYS_MOST] = {NULL};
@@ -376,7 +385,11 @@ int sample_of_json(struct sample *out, const struct json *value, const struct js
         return 1;
     }
     *passed = *passed || !known || out->count == 0;
-    return 0;
+    if (known || !is_prompt(value))
+        return 0;
+    if (place->notes)
+        place->notes->prompts++;
+    return 1;
 }
 
 /* ---- Tables ---- */
@@ -423,7 +436,8 @@ int sample_check_columns(const char *const *names, i64 count, const struct sourc
     struct sample_builder build = {.object = row, .place = &place};
     struct form_walk found;
     bool known = form_of(&found, &build, values, true);
-    int status = known ? 0 : refuse_columns(names, count, columns, path);
+    bool prompts = sample_key(row, "prompt") && sample_key(row, "reward_model");
+    int status = known || prompts ? 0 : refuse_columns(names, count, columns, path);
     if (known && found.form.add == refuse_links) {
         refuse_links(&build, &found.form, values);
         status = error_prefix("%s", path);

@@ -11,6 +11,7 @@
 struct skip_notes {
     struct source_note *list;
     i64 count, total;
+    i64 prompts; /* for reinforcement learning: no samples, as intended, and in no note */
 };
 void notes_add(struct skip_notes *notes, const char *where, const char *format, ...) PRINTF(3, 4);
 void notes_release(struct skip_notes *notes);
@@ -48,7 +49,7 @@ int medium_kind_unread(const char *extension);
 int medium_leading(i64 rank);
 
 /* source_forms.c: converts one object to a sample. *passed is set if it is not a sample and need
- * not be one (a reinforcement prompt, statistics). */
+ * not be one (a prompt for reinforcement learning, statistics). */
 struct json_place {
     const char *origin; /* FILE:LINE */
     const char *folder; /* base of relative media paths; NULL: media are members, see find */
@@ -60,12 +61,12 @@ struct json_place {
     bool media_alone;                     /* captions are optional */
     const struct source_columns *columns; /* NULL: the default names */
     const struct record *record;          /* the table row that owns the bytes; NULL: not a table */
-    struct skip_notes *notes;             /* of keys that are not read; NULL: none */
+    struct skip_notes *notes;             /* of keys that are not read, and of prompts; NULL: none */
 };
 /* A key's value; NULL if absent or null. Tables written line by line contain every key. */
 const struct json *sample_key(const struct json *object, const char *key);
-/* Returns 0, or -1 and a message. A record that names media outside of the root is passed, with a note,
- * and gives 1. */
+/* Returns 0, or -1 and a message. 1: it is passed, and the caller adds no note: a record that names
+ * media outside of the root, which is noted here, or a prompt for reinforcement learning. */
 int sample_of_json(struct sample *out, const struct json *value, const struct json_place *place, bool *passed);
 /* The caption of an object; NULL if it has none or it is not a text. */
 const struct json *sample_caption(const struct json *object, const struct source_columns *columns);

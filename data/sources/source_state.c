@@ -42,6 +42,7 @@ struct json *source_state(const struct source *s)
     json_set(j, "given", json_of_integer(s->given));
     json_set(j, "lost", json_of_integer(s->lost));
     json_set(j, "notes", notes_json(&s->reading.notes));
+    json_set(j, "prompts", json_of_integer(s->reading.notes.prompts));
     json_set(j, "named", uses_json(s, FILE_NAMED));
     json_set(j, "waiting", uses_json(s, FILE_MEDIUM));
     return j;
@@ -97,6 +98,7 @@ int source_resume(struct source *s, const struct json *state)
     int status = skip_samples(s, given);
     s->lost = json_integer(json_get(state, "lost"), 0);
     restore_notes(&s->reading.notes, json_get(state, "notes"));
+    s->reading.notes.prompts = json_integer(json_get(state, "prompts"), 0);
     restore_uses(s, json_get(state, "waiting"), FILE_MEDIUM);
     restore_uses(s, json_get(state, "named"), FILE_NAMED);
     return status;

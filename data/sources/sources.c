@@ -71,21 +71,26 @@ static struct source_file *find_medium(const struct source *s, const char *path)
 
 /* ---- Opening ---- */
 
+bool source_file_is_dealt(const struct source_file *file)
+{
+    return file->use == FILE_SAMPLES || (file->use == FILE_STATE && file->split != SPLIT_NONE);
+}
+
 /* Assigns every parts-th file to this reader, in the order of the listing, so that the names alone
  * decide. */
 static void deal_files(struct source *s)
 {
     i64 number = 0;
     for (i64 i = 0; s->request.jobs > 1 && i < s->listing.count; i++)
-        if (s->listing.files[i].use == FILE_SAMPLES)
+        if (source_file_is_dealt(&s->listing.files[i]))
             s->listing.files[i].elsewhere = number++ % s->request.jobs != s->request.job;
 }
 
-/* Notes the files left out; only the first of several readers does. */
-static void note_left_out(struct source *s)
+/* Notes the files of a use, with the reason; only the first of several readers does. */
+static void note_files(struct source *s, enum file_use use)
 {
     for (i64 i = 0; s->request.job == 0 && i < s->listing.count; i++)
-        if (s->listing.files[i].use == FILE_LEFT_OUT)
+        if (s->listing.files[i].use == use)
             notes_add(&s->reading.notes, s->listing.files[i].path, "%s", s->listing.files[i].why);
 }
 
@@ -95,7 +100,7 @@ static void leave_texts_out(struct source *s)
         struct source_file *file = &s->listing.files[i];
         if (file->use != FILE_SAMPLES || (file->reader != &text_reader && file->reader != &index_reader))
             continue;
-        file->use = FILE_LEFT_OUT;
+        file->use = FILE_APART;
         file->reader = NULL;
         file->why = string_copy("text-only files");
     }
@@ -117,7 +122,9 @@ static int open_listing(struct source *s, const char *path)
         leave_texts_out(s);
     if (has_anything(s))
         return 0;
-    note_left_out(s);
+    note_files(s, FILE_LEFT_OUT);
+    note_files(s, FILE_STATE);
+    note_files(s, FILE_APART);
     error_set("%s: nothing there that can be read: expected .txt, .jsonl (captions.jsonl, metadata.jsonl), .json, "
               ".parquet, .csv, media beside "
               "texts of the same name, .tar, or .idx with .bin",
@@ -143,7 +150,7 @@ struct source *source_open(const char *path, const struct source_request *reques
         free(root);
     }
     deal_files(s);
-    note_left_out(s);
+    note_files(s, FILE_LEFT_OUT);
     weigh_and_index(s);
     return s;
 }
@@ -453,6 +460,11 @@ const struct source_note *source_notes(const struct source *s, i64 *count)
 {
     *count = s->reading.notes.count;
     return s->reading.notes.list;
+}
+
+i64 source_prompts(const struct source *s)
+{
+    return s->reading.notes.prompts;
 }
 
 void source_log(const struct source *s)

@@ -7,7 +7,8 @@
  *                         "text": CAPTION}; {"file_name": FILE, "text": CAPTION} (metadata.jsonl,
  *                         metadata.csv); {"messages": [..]}, {"conversations": [..]}; {"question",
  *                         "answer"}, {"prompt", "completion"}, {"instruction", "input", "output"};
- *                         other lines are skipped
+ *                         other lines are skipped and noted, but prompts for reinforcement
+ *                         learning, with the keys prompt and reward_model
  *   .json                 a list of such objects, or several of them
  *   .parquet, .arrow      the same by columns; pictures, clips and sounds may be inside (Arrow:
  *                         file or stream)
@@ -37,8 +38,10 @@
  * noted, or refused if they change what is learned (source_json.c). File names are relative to the
  * folder of the file that contains them. A sample is an ordered list of parts; media are named or
  * carried as bytes, never decoded here. Entries that become no sample are noted: nothing disappears
- * silently. A record that names media outside of the source is left out, unless
- * source_columns.outside allows it: the records of a stranger shall not choose files of the reader.
+ * silently, except what is no data: done.json and identity.json of a stage that made the folder,
+ * prompts for reinforcement learning, and texts where only media are wanted. A record that names
+ * media outside of the source is left out, unless source_columns.outside allows it: the records of
+ * a stranger shall not choose files of the reader.
  *
  * Splits. A folder named train, validation or test directly below the source, or a file of such a
  * name (train.jsonl, test-00001.tar), puts its samples into that split. Also recognized: training;
@@ -133,7 +136,7 @@ struct source_request {
     double validation, test;
     /* Borrowed until the source is closed; NULL: the default names. */
     const struct source_columns *columns;
-    bool media_alone; /* media without a caption are samples too; text-only files are left out */
+    bool media_alone; /* media without a caption are samples too; text-only files are not read */
     i64 job, jobs;    /* read every jobs-th file, from number `job` on; jobs 0: all */
 };
 /* Rows for a settings table whose struct has `double validation, test` and `struct source_columns
@@ -195,7 +198,9 @@ enum file_use {
     FILE_MEDIUM,  /* a medium that no line has named yet */
     FILE_NAMED,   /* a medium that a line has named */
     FILE_BESIDE,  /* it belongs to the file in `why`: a caption, metadata, ids of an index */
-    FILE_LEFT_OUT
+    FILE_STATE,   /* of the stage that made the folder: no data */
+    FILE_APART,   /* texts where only media are wanted */
+    FILE_LEFT_OUT /* noted, with `why` */
 };
 struct source_file {
     char *path, *caption; /* caption: a medium's caption file */
@@ -209,6 +214,8 @@ struct source_file {
     i64 samples, bad, passed; /* counts so far; passed: lines and members that became no sample */
 };
 enum { SPLIT_DRAWN = -1, SPLIT_NONE = -2 };
+/* True for the files that jobs share. State of a stage is dealt too, and never read. */
+bool source_file_is_dealt(const struct source_file *file);
 const struct source_file *source_files(const struct source *source, i64 *count);
 i64 source_at(const struct source *source); /* file that source_next read last; -1: none */
 /* File name suffix of its format; NULL: none. */
@@ -221,6 +228,9 @@ struct source_note {
     i64 count;
 };
 const struct source_note *source_notes(const struct source *source, i64 *count);
+/* Prompts for reinforcement learning so far. They are no samples, nor faults of the data: nothing
+ * else tells of them. */
+i64 source_prompts(const struct source *source);
 void source_log(const struct source *source); /* one line per note */
 
 #endif

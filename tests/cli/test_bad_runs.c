@@ -245,9 +245,8 @@ static void samples_that_fit_no_row_are_counted(void **state)
     do_damage(&(struct damage){"r.yaml", TEXT, NULL, training});
     if (WEFT("run", "r.yaml", "base.batch.length=8"))
         fail_msg("%s", complained.data);
-    expect_words("validation: ");
-    expect_words("longer than a row of 8 positions and were not measured");
-    expect_words("longer than batch.length and are skipped");
+    expect_words("validation: samples longer than a row of 8 positions were not measured: ");
+    expect_words("base: samples longer than a row of 8 positions (batch.length) are left out of training: ");
 }
 
 /* ---- Full disks ---- */

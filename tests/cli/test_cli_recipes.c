@@ -315,18 +315,19 @@ static void the_page_shows_what_stages_left(void)
     buffer_release(&clock);
 }
 
-static void a_recipe_runs_extract_grid_and_routing(void **state)
+static void a_recipe_runs_extract_grid_routing_and_eval(void **state)
 {
     (void)state;
-    static const char *const made[] = {"half/config.json", "grid/grid.json", "look/routing.html"};
+    static const char *const made[] = {"half/config.json", "grid/grid.json", "look/routing.html", "scored/eval.json"};
     char *path = in_folder("small.yaml");
     struct buffer recipe = {0};
     buffer_printf(&recipe,
                   "run: %s/run\nstages:\n"
                   "  half: {kind: extract, from: %s, experts: 4, layers: 0-3}\n"
                   "  grid: {kind: grid, from: half, data: %s, part: train, length: 128, rows: 4, decode_tokens: 4}\n"
-                  "  look: {kind: routing, from: half, data: %s, part: train, length: 128}\n",
-                  shards, model_folder, shards, shards);
+                  "  look: {kind: routing, from: half, data: %s, part: train, length: 128}\n"
+                  "  scored: {kind: eval, from: half, data: %s, part: train, length: 24}\n",
+                  shards, model_folder, shards, shards, shards);
     assert_int_equal(file_replace(path, recipe.data, recipe.length), 0);
     if (WEFT("run", path))
         fail_msg("%s", complained.data);
@@ -335,6 +336,10 @@ static void a_recipe_runs_extract_grid_and_routing(void **state)
         assert_true(file_exists(file));
         memory_free(file);
     }
+    expect_complaint("train: samples longer than a row of 24 positions were not measured: ");
+    expect_complaint("\nstream     target         loss    unigram      targets\ntext       text ");
+    expect_complaint(" bits per byte of text\nscored: done in ");
+    assert_null(strstr(complained.data, "{\""));
     buffer_release(&recipe);
     memory_free(path);
     the_page_shows_what_stages_left();
@@ -409,7 +414,7 @@ int main(void)
         cmocka_unit_test(plan_looks_behind_dedup),
         cmocka_unit_test(plan_names_what_cannot_be_known),
         cmocka_unit_test(a_folder_of_others_is_no_stage),
-        cmocka_unit_test(a_recipe_runs_extract_grid_and_routing),
+        cmocka_unit_test(a_recipe_runs_extract_grid_routing_and_eval),
         cmocka_unit_test(few_held_out_samples_are_warned_of),
         cmocka_unit_test(a_command_begins_in_an_empty_folder),
     };

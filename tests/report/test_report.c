@@ -490,6 +490,34 @@ static void test_a_start_above_a_guess_is_shown_beside_it(void **state)
     memory_free(run);
 }
 
+/* Where no held-out sample fits a row, there are no losses to say so. */
+static void test_samples_longer_than_a_row_are_named_by_stream(void **state)
+{
+    char *run = run_folder("long");
+    (void)state;
+    put_done(run, "base", "pretrain");
+    put(run, "base", "metrics.jsonl", "{\"step\":1,\"loss\":1}\n{\"step\":2,\"loss\":1}\n");
+    put(run, "base", "heldout.json",
+        "{\"start\":[],\"end\":[],\"not_measured\":{\"chat\":4},\"left_out\":{\"image-out\":3,\"chat\":12}}");
+    put_done(run, "eval", "eval");
+    put(run, "eval", "eval.json", "{\"positions\":9,\"losses\":[],\"not_measured\":{\"audio-in\":2}}");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "Samples longer than a row, left out of training: 3 image-out, 12 chat.");
+    shows(&page, "Samples longer than a row, not measured: 4 chat.");
+    shows(&page, "Samples longer than a row, not measured: 2 audio-in.");
+    buffer_release(&page);
+    const char *two[] = {run, run};
+    page = page_of(two, 2);
+    shows(&page, "long: samples longer than a row, left out of training: 3 image-out, 12 chat.");
+    buffer_release(&page);
+    put(run, "base", "heldout.json", "{\"start\":[],\"end\":[]}");
+    page = page_of((const char *const *)&run, 1);
+    lacks(&page, "left out of training");
+    lacks(&page, "id='heldout'");
+    buffer_release(&page);
+    memory_free(run);
+}
+
 static void test_several_runs_have_their_spread(void **state)
 {
     static const double losses[] = {1, 3, 5};
@@ -846,6 +874,7 @@ int main(void)
         cmocka_unit_test(test_routing_maps_say_what_they_show),
         cmocka_unit_test(test_answers_before_and_after),
         cmocka_unit_test(test_a_start_above_a_guess_is_shown_beside_it),
+        cmocka_unit_test(test_samples_longer_than_a_row_are_named_by_stream),
         cmocka_unit_test(test_several_runs_have_their_spread),
         cmocka_unit_test(test_a_small_spread_of_large_losses_is_kept),
         cmocka_unit_test(test_charts_leave_out_what_is_not_finite),

@@ -67,6 +67,20 @@ static void one_prompt_has_no_error(void **state)
     id_list_release(&task.ids);
 }
 
+static void rewards_are_said_in_a_sentence(void **state)
+{
+    const struct eval_scores s = {
+        .reward = 0.25, .error = 0.125, .entropy = 2, .length = 7.5, .ended = 1, .prompts = 4};
+    struct json *j = eval_scores_json(&s);
+    struct buffer text = {0};
+    (void)state;
+    eval_print(&text, j);
+    assert_string_equal(text.data, "reward 0.2500 +- 0.1250 on 4 prompts, entropy 2.0000, 7.5 ids an answer, 100.0 % "
+                                   "ended by themselves");
+    json_free(j);
+    buffer_release(&text);
+}
+
 static bool reordered(const char *answer, const char *truth)
 {
     return is_reordered(answer, (i64)strlen(answer), truth);
@@ -86,6 +100,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_standard_error_is_that_of_the_mean),
         cmocka_unit_test(one_prompt_has_no_error),
+        cmocka_unit_test(rewards_are_said_in_a_sentence),
         cmocka_unit_test(an_answer_in_another_order_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

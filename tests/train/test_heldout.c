@@ -183,7 +183,7 @@ static void text_is_counted_by_its_ids(void **state)
     assert_float_equal(h.sums.weight[STREAM_TEXT][TARGET_TEXT], TEXTS * n, 1e-9);
     assert_float_equal(h.unigram[STREAM_TEXT][TARGET_TEXT], entropy, 1e-9);
     assert_float_equal(heldout_loss(&h, STREAM_TEXT, TARGET_TEXT), log((double)model.config.vocabulary), 1e-5);
-    assert_int_equal(h.left_out, 0);
+    assert_int_equal(left_out_total(&h.left_out), 0);
 }
 
 /* Text after a picture counts for the picture's stream: the first id is a target too. */
@@ -341,7 +341,8 @@ static void a_few_rows_are_measured_where_asked(void **state)
     succeed(heldout_measure(&one, &model, &full, path_of("texts"), "validation", LENGTH, 1));
     assert_true(one.positions > 0 && one.positions <= LENGTH);
     succeed(heldout_measure(&none, &model, &full, path_of("texts"), "validation", 8, 0));
-    assert_int_equal(none.left_out, TEXTS); /* pictures with their words; a text is cut instead */
+    assert_int_equal(none.left_out.samples[DIRECTION_IMAGE_IN], TEXTS); /* with their words; a text is cut instead */
+    assert_int_equal(left_out_total(&none.left_out), TEXTS);
 }
 
 int main(void)

@@ -5,6 +5,7 @@
 #include "tests/toy.h"
 #include "inference/inference.h"
 #include "train/pretrain.h"
+#include "train/shard_order.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -252,6 +253,80 @@ static void steps_without_targets_are_passed(void **state)
     memory_free(chats);
 }
 
+/* ---- Samples longer than a row ---- */
+
+static struct left_out left_out_in(const char *name, const char *key)
+{
+    char *path = path_join(path_of(name), "heldout.json");
+    struct json *j = json_load(path);
+    assert_non_null(j);
+    struct left_out out = left_out_of_json(json_get(j, key));
+    json_free(j);
+    memory_free(path);
+    return out;
+}
+
+/* Both parts are the same. The second call resumes, from step 4 or with no step left. */
+static void left_out_samples_are_named_after_any_resume(void **state)
+{
+    static const char *const kept[] = {"step-000004", "step-000006"};
+    struct stage stage = {.seed = SEED, .dtype = DTYPE_F32};
+    char *settings = string_format(
+        "{data: %s, steps: 6, checkpoint_steps: 2, keep: 9, heldout_rows: 1, "
+        "batch: {rows: 4, length: 32, micro_rows: 4}, elastic: {on: false}, model: {width: 32, layers: 4, heads: 4, "
+        "kv_heads: 2, head_width: 8, experts: 8, expert_width: 16, vit_layers: 1, vit_width: 16, vit_heads: 2}}",
+        shards);
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(kept); i++) {
+        succeed(toy_stage(pretrain_stage, pretrain_table, "long", stage, settings));
+        struct left_out first = left_out_in("long", "left_out"), held = left_out_in("long", "not_measured");
+        assert_true(first.samples[DIRECTION_CHAT] > 0 && first.samples[DIRECTION_TEXT] == 0);
+        assert_memory_equal(&first, &held, sizeof first);
+        succeed(unlink(path_of("long/heldout.json")));
+        if (strcmp(kept[i], "step-000006") != 0)
+            succeed(directory_remove(path_of("long/checkpoints/step-000006")));
+        succeed(toy_stage(pretrain_stage, pretrain_table, "long", stage, settings));
+        struct left_out again = left_out_in("long", "left_out");
+        assert_memory_equal(&first, &again, sizeof first);
+    }
+    memory_free(settings);
+}
+
+/* The counts of a mixer at a step. Begins where a state says, if there is one, and writes it. */
+static struct left_out counts_at(i64 step, struct json *state)
+{
+    static i64 first[1];
+    double rows = 4, length = 32;
+    struct loader_settings loader = {.rows = {first, &rows, 1},
+                                     .length = {first, &length, 1},
+                                     .micro_rows = 4,
+                                     .mixture = {1, 1, 1, 1, 1, 1, 1, 1},
+                                     .shuffle_shards = 1};
+    struct mixer *mixer = mixer_open(&(struct source_list){.all = shards}, "train", &loader, SEED);
+    struct shard_order order = {.mixer = mixer};
+    struct loader_step planned;
+    assert_non_null(mixer);
+    if (json_count(state))
+        succeed(shard_order_resume(&order, state));
+    for (i64 i = json_count(state) ? step : 0; i <= step; i++)
+        succeed(mixer_step(mixer, i, &planned));
+    struct left_out counts = mixer_left_out(mixer);
+    shard_order_save(&order, state);
+    mixer_close(mixer);
+    return counts;
+}
+
+static void a_checkpoint_by_shards_keeps_what_was_left_out(void **state)
+{
+    struct json *position = json_object(), *none = json_object();
+    struct left_out before = counts_at(20, position), whole = counts_at(25, none), resumed = counts_at(25, position);
+    (void)state;
+    assert_true(left_out_total(&before) > 0 && left_out_total(&before) < left_out_total(&whole));
+    assert_memory_equal(&whole, &resumed, sizeof whole);
+    json_free(position);
+    json_free(none);
+}
+
 /* ---- What other programs read ---- */
 
 static void expect_ends(const char *folder, const char *file, const char *const *ends)
@@ -326,6 +401,8 @@ int main(void)
         cmocka_unit_test(a_ramp_of_rows_is_checked_before_the_first_step),
         cmocka_unit_test(data_without_targets_are_refused),
         cmocka_unit_test(steps_without_targets_are_passed),
+        cmocka_unit_test(left_out_samples_are_named_after_any_resume),
+        cmocka_unit_test(a_checkpoint_by_shards_keeps_what_was_left_out),
         cmocka_unit_test(sft_names_the_ends_of_answers_and_both_stages_the_trained_length),
     };
     return cmocka_run_group_tests(tests, make, remove_shards);

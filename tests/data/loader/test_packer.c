@@ -107,15 +107,18 @@ static i64 whole_length(struct loader *l, i64 sample)
 static void expect_once(const struct loader_settings *settings, i64 steps)
 {
     struct loader *l = open_with(settings);
-    i64 *seen = memory_alloc(SAMPLES * 8), last = 0, left_out = 0;
+    i64 *seen = memory_alloc(SAMPLES * 8), last = 0;
+    struct left_out left_out = {{0}}, told;
     count_epoch(l, steps, 0, seen, &last);
     assert_true(last >= 2); /* the windows of the first 2 epochs are done */
     for (i64 i = 0; i < SAMPLES; i++) {
         bool fits = i % FIXTURE_DIRECTIONS == DIRECTION_TEXT || whole_length(l, i) <= LENGTH;
         assert_int_equal(seen[i], fits ? whole_length(l, i) : 0);
-        left_out += !fits;
+        left_out.samples[i % FIXTURE_DIRECTIONS] += !fits;
     }
-    assert_true(left_out > 0 && loader_left_out(l) >= left_out);
+    told = loader_left_out(l);
+    assert_memory_equal(&told, &left_out, sizeof told);
+    assert_true(told.samples[DIRECTION_CHAT] > 0 && left_out_total(&told) > told.samples[DIRECTION_CHAT]);
     memory_free(seen);
     loader_close(l);
 }
@@ -141,6 +144,57 @@ static void rows_of_another_length_lose_nothing(void **state)
     memory_free(seen);
     loader_close(l);
     (void)state;
+}
+
+/* ---- samples longer than a row ---- */
+
+static struct left_out left_out_of_length(double length)
+{
+    struct loader_settings settings = plain;
+    settings.length.values = &length;
+    struct loader *l = open_with(&settings);
+    assert_non_null(plan_step(l, 0));
+    struct left_out told = loader_left_out(l);
+    loader_close(l);
+    return told;
+}
+
+/* Read shard by shard, each counts once from the step on at which rows have their length, however
+ * often it passes by, and a resumed run has the counts of one that was not interrupted. */
+static void long_samples_count_once_shard_by_shard(void **state)
+{
+    enum { ALL = 900, BEHIND = 25 };
+    static i64 steps[] = {0, 250, 300};
+    static double lengths[] = {LENGTH, LENGTH / 2, LENGTH};
+    struct left_out told[ALL], whole[] = {left_out_of_length(LENGTH), left_out_of_length(LENGTH / 2)};
+    struct loader_cursor cursors[ALL];
+    struct loader_settings settings = plain;
+    (void)state;
+    settings.shuffle_shards = 3;
+    settings.length = (struct schedule){steps, lengths, 3};
+    struct loader *l = open_with(&settings);
+    for (i64 step = 0; step < ALL; step++) {
+        assert_non_null(plan_step(l, step));
+        told[step] = loader_left_out(l);
+        cursors[step] = loader_cursor(l);
+        for (int d = 0; d < DIRECTIONS; d++)
+            assert_true(told[step].samples[d] <= whole[step >= 250 && step < 300].samples[d]);
+    }
+    loader_close(l);
+    assert_true(left_out_total(&told[0]) < left_out_total(&told[20]));
+    assert_memory_equal(&told[249], &whole[0], sizeof told[0]);
+    assert_true(left_out_total(&told[250]) > 0); /* of the window whose rows were packed anew */
+    assert_memory_equal(&told[ALL - 1], &whole[0], sizeof told[0]);
+    for (i64 begin = 1; begin + BEHIND < ALL; begin += 31) {
+        l = open_with(&settings);
+        loader_begin_at(l, &cursors[begin - 1]);
+        for (i64 step = begin; step < begin + BEHIND; step++) {
+            assert_non_null(plan_step(l, step));
+            struct left_out now = loader_left_out(l);
+            assert_memory_equal(&now, &told[step], sizeof now);
+        }
+        loader_close(l);
+    }
 }
 
 /* ---- contents of a row, independent of its place in a batch ---- */
@@ -717,6 +771,7 @@ int main(void)
         cmocka_unit_test(steps_mix_all_targets),
         cmocka_unit_test(each_sample_is_seen_once_an_epoch),
         cmocka_unit_test(rows_of_another_length_lose_nothing),
+        cmocka_unit_test(long_samples_count_once_shard_by_shard),
         cmocka_unit_test(any_split_gives_the_same_rows),
         cmocka_unit_test(resuming_equals_going_on),
         cmocka_unit_test(samples_do_not_see_each_other),

@@ -638,6 +638,75 @@ static void linked_folders_are_read_once(void **state)
                  "beside the par\n");
 }
 
+/* What a run writes beside the output of a stage, and prompts of every format, are not noted; a
+ * done.json of the data is read, and what truly has no text is noted. */
+static void what_is_no_data_is_not_noted(void **state)
+{
+#define PROMPT                                                                                                         \
+    "{\"prompt\": [{\"role\": \"user\", \"content\": \"2 + 2\"}], \"reward_model\": {\"ground_truth\": \"4\"}}"
+    static const char done[] = "{\n  \"hash\": \"c45a6f4b811ab607\",\n  \"identity\": {\"kind\": \"command\"}\n}\n";
+    static const char *const files[][2] = {{"made/train/a.txt", "text"},
+                                           {"made/done.json", done},
+                                           {"made/identity.json", "{\"kind\": \"command\"}\n"},
+                                           {"made/train/part/done.json", done},
+                                           {"made/train/part/identity.json", "{\"kind\": \"command\"}\n"},
+                                           {"made/train/p.json", "[" PROMPT ", " PROMPT "]"},
+                                           {"made/train/p.jsonl", PROMPT "\n" PROMPT "\n"},
+                                           {"own/done.json", "[{\"text\": \"to do\"}]"},
+                                           {"own/identity.json", "[{\"text\": \"a card\"}]"},
+                                           {"own/lacking.jsonl", "{\"prompt\": \"2 + 2\"}\n" PROMPT "\n"
+                                                                 "{\"prompt\": \"2 + 2\", \"reward_model\": null}\n"},
+                                           {"pair/done.jpg", "J"},
+                                           {"pair/done.json", "{\"caption\": \"said\"}"},
+                                           {"pair/identity.jpg", "J"},
+                                           {"pair/identity.json", "{\"caption\": \"who\"}"},
+                                           {"dealt/a.txt", "a"},
+                                           {"dealt/done.json", done},
+                                           {"dealt/z.txt", "z"},
+                                           {"alone/a.txt", "text"},
+                                           {"alone/b.png", "P"}};
+    struct sample sample;
+    i64 count;
+    (void)state;
+    put_all(files, COUNT_OF(files));
+    assert_int_equal(file_copy(path_of("made/train/p.parquet"), GOLDEN "/tables/forms/verl.parquet"), 0);
+    expect_noted("made", NULL, "sample text'text\n'\n");
+    expect_noted("own", NULL, "sample text'to do'\nsample text'a card'\n2 lines without a text\n");
+    expect_noted("pair", NULL, "sample image@pair/done.jpg text'said'\nsample image@pair/identity.jpg text'who'\n");
+
+    struct source *source = source_open(path_of("made"), NULL);
+    while (source_next(source, &sample) != SOURCE_END)
+        sample_release(&sample);
+    const struct source_file *all = source_files(source, &count);
+    for (i64 i = 0; i < count; i++)
+        assert_true(all[i].passed == 0 && all[i].bad == 0);
+    i64 prompts = source_prompts(source);
+    assert_int_equal(prompts, 5); /* one of the table */
+    struct json *position = source_state(source);
+    source_close(source);
+    source = source_open(path_of("made"), NULL);
+    assert_int_equal(source_resume(source, position), 0);
+    assert_int_equal(source_prompts(source), prompts);
+    source_close(source);
+    json_free(position);
+
+    /* Shares of jobs are as if state were data: of older runs they are. */
+    source = source_open(path_of("dealt"), &(struct source_request){.job = 1, .jobs = 2});
+    assert_int_equal(source_next(source, &sample), SOURCE_END);
+    source_close(source);
+
+    source = source_open(path_of("alone"), &(struct source_request){.media_alone = true});
+    assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+    sample_release(&sample);
+    source_notes(source, &count);
+    assert_int_equal(count, 0);
+    source_close(source);
+    put_all((const char *const[][2]){{"texts/a.txt", "text"}}, 1);
+    assert_null(source_open(path_of("texts"), &(struct source_request){.media_alone = true}));
+    assert_says("1 text-only files");
+#undef PROMPT
+}
+
 /* A pipe has no writer: an open that waits for one ends the test by SIGALRM. */
 static void what_is_no_file_is_not_opened(void **state)
 {
@@ -945,6 +1014,7 @@ int main(void)
         cmocka_unit_test(folders_are_read_by_name),
         cmocka_unit_test(a_text_beside_a_medium_is_its_caption),
         cmocka_unit_test(linked_folders_are_read_once),
+        cmocka_unit_test(what_is_no_data_is_not_noted),
         cmocka_unit_test(what_is_no_file_is_not_opened),
         cmocka_unit_test(records_name_media_of_their_data),
         cmocka_unit_test(metadata_names_its_files),
