@@ -38,10 +38,36 @@ static void put_model(struct page *p, const struct run *run)
         }
 }
 
+/* Names the stages that are not finished. Those that train have come to a step. */
+static void put_unfinished(struct page *p, const struct run *run)
+{
+    struct buffer names = {0};
+    i64 count = 0;
+    for (i64 i = 0; i < run->count; i++) {
+        const struct run_stage *s = &run->stages[i];
+        const struct json *settings = json_get(s->identity, "settings");
+        if (s->finished)
+            continue;
+        double step = number_at(s->metrics.count ? s->metrics.list[s->metrics.count - 1] : NULL, "step");
+        double steps = number_at(settings, "steps") + json_number(json_get(settings, "clip_steps"), 0);
+        buffer_printf(&names, "%s%s", count++ ? "; " : "", s->name);
+        if (isfinite(step))
+            buffer_printf(&names, ", at step %.0f", step);
+        if (isfinite(step) && steps >= step)
+            buffer_printf(&names, " of %.0f", steps);
+    }
+    if (count)
+        buffer_printf(&p->html, " %lld stage%s not finished: ", (long long)count, count > 1 ? "s are" : " is");
+    html_text(&p->html, names.data);
+    if (count)
+        buffer_printf(&p->html, ".");
+    buffer_release(&names);
+}
+
 static void put_results(struct page *p, const struct run *run)
 {
     struct buffer made = {0};
-    i64 left = 0, unfinished = 0;
+    i64 left = 0, finished = 0;
     for (i64 i = 0; i < COUNT_OF(kinds); i++)
         left += has_kind(run, kinds[i][0]);
     for (i64 i = 0; i < COUNT_OF(kinds); i++)
@@ -50,13 +76,14 @@ static void put_results(struct page *p, const struct run *run)
             buffer_printf(&made, "%s%s", made.length == 0 ? "" : left ? ", " : " and ", kinds[i][1]);
         }
     for (i64 i = 0; i < run->count; i++)
-        unfinished += !run->stages[i].finished;
+        finished += run->stages[i].finished;
     buffer_printf(&p->html, "<p class='lede'>");
-    html_text(&p->html, made.data ? "Made here: " : "Nothing is finished here yet");
+    html_text(&p->html, made.data  ? "Made here: "
+                        : finished ? "No tokenizer and no model is finished yet"
+                                   : "Nothing is finished here yet");
     html_text(&p->html, made.data);
     buffer_printf(&p->html, ".");
-    if (unfinished)
-        buffer_printf(&p->html, " %lld stage%s not finished.", (long long)unfinished, unfinished > 1 ? "s are" : " is");
+    put_unfinished(p, run);
     if (json_count(run->skipped)) {
         struct buffer skipped = {0};
         run_put_skipped(&skipped, run);

@@ -183,10 +183,42 @@ static void test_stages_that_are_not_finished(void **state)
     put(run, "strange", "notes.txt", "no stage");
     struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "not finished");
-    shows(&page, "1 stage is not finished.");
+    shows(&page, "Nothing is finished here yet. 1 stage is not finished: base.");
     lacks(&page, ">report<");
     lacks(&page, "strange");
     buffer_release(&page);
+    put_done(run, "data", "prepare");
+    put(run, "base.partial", "identity.json", "{\"kind\":\"pretrain\",\"settings\":{\"steps\":200}}");
+    put(run, "base.partial", "metrics.jsonl", "{\"step\":39,\"loss/text\":3}\n{\"step\":40,\"loss/text\":3}\n");
+    page = page_of((const char *const *)&run, 1);
+    shows(&page, "No tokenizer and no model is finished yet. 1 stage is not finished: base, at step 40 of 200.");
+    buffer_release(&page);
+    memory_free(run);
+}
+
+/* A stage that fails before it writes anything leaves only its time. */
+static void test_stages_that_failed_at_once(void **state)
+{
+    char *run = run_folder("failed"), *timings = path_join(run, "timings.jsonl");
+    (void)state;
+    put_done(run, "base", "pretrain");
+    put(run, "tune.partial", "metrics.jsonl", "{\"step\":3}\n"); /* without an identity */
+    put(run, "none", "done.json", "{\"skipped\":\"no media\"}");
+    const char *lines = "{\"stage\":\"tune\",\"kind\":\"sft\",\"seconds\":1}\n"
+                        "{\"stage\":\"base\",\"kind\":\"pretrain\",\"seconds\":2,\"finished\":true}\n"
+                        "{\"stage\":\"gone\",\"kind\":\"grid\",\"seconds\":2,\"finished\":true}\n"
+                        "{\"stage\":\"none\",\"kind\":\"eval\",\"seconds\":0}\n"
+                        "{\"stage\":\"reward\",\"kind\":\"rl\",\"seconds\":0}\n"
+                        "{\"stage\":\"page\",\"kind\":\"report\",\"seconds\":0}\n";
+    succeed(file_replace(timings, lines, (i64)strlen(lines)));
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "2 stages are not finished: tune, at step 3; reward.");
+    shows(&page, "<td>reward</td><td class='kind'>rl, <b>not finished</b></td>");
+    lacks(&page, "<td>gone</td>");
+    lacks(&page, "<td>none</td>");
+    lacks(&page, "<td>page</td>");
+    buffer_release(&page);
+    memory_free(timings);
     memory_free(run);
 }
 
@@ -836,6 +868,7 @@ int main(void)
         cmocka_unit_test(test_what_was_not_measured_is_not_printed),
         cmocka_unit_test(test_time_of_what_was_made_anew),
         cmocka_unit_test(test_stages_that_are_not_finished),
+        cmocka_unit_test(test_stages_that_failed_at_once),
         cmocka_unit_test(test_damaged_files_leave_their_part_out),
         cmocka_unit_test(test_hostile_words_stay_words),
         cmocka_unit_test(test_no_file_from_outside_comes_in),
