@@ -127,9 +127,15 @@ void figure_chart(struct page *p, const char *title, const struct chart *chart)
         truncate_text(&p->html, begin);
 }
 
+/* The end of a long name, in which runs mostly differ. */
 static char *short_name(const char *name)
 {
-    return strlen(name) > 16 ? string_format("%.14s..", name) : string_copy(name);
+    const char *end = name + strlen(name);
+    if (end - name <= 16)
+        return string_copy(name);
+    for (end -= 14; (*end & 0xc0) == 0x80; end++) /* within a character of several bytes */
+        ;
+    return string_format("..%s", end);
 }
 
 /* Final value of a metric: the mean of the last 1 % of its steps. */

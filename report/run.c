@@ -191,6 +191,22 @@ int run_open(struct run *run, const char *path)
     return status;
 }
 
+void runs_tell_apart(struct run *runs, i64 count)
+{
+    char **names = memory_alloc(max_i64(count, 1) * (i64)sizeof *names);
+    for (i64 i = 0; i < count; i++) {
+        bool shared = false;
+        for (i64 k = 0; k < count; k++)
+            shared |= k != i && strcmp(runs[i].name, runs[k].name) == 0;
+        names[i] = shared ? string_format("%s (%lld)", runs[i].name, (long long)i + 1) : string_copy(runs[i].name);
+    }
+    for (i64 i = 0; i < count; i++) {
+        memory_free(runs[i].name);
+        runs[i].name = names[i];
+    }
+    memory_free(names);
+}
+
 void run_close(struct run *run)
 {
     for (i64 i = 0; i < run->count; i++) {

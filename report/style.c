@@ -76,6 +76,7 @@ const char page_style[] =
     ".c0{--c:var(--c0)}.c1{--c:var(--c1)}.c2{--c:var(--c2)}.c3{--c:var(--c3)}.c4{--c:var(--c4)}.c5{--c:var(--c5)}"
     ".c6{--c:var(--c6)}.c7{--c:var(--c7)}\n"
     ".key{display:flex;align-items:center;gap:10px;flex-wrap:wrap;font-size:14px;margin:8px 0}\n"
+    ".key i{display:inline-block;width:9px;height:9px;border-radius:50%;background:var(--c);margin-right:6px}\n"
     ".ramp{width:150px;height:12px;border-radius:2px;border:1px solid var(--rule);background:linear-gradient(90deg,"
     "transparent,var(--accent))}\n"
     /* media */

@@ -539,10 +539,14 @@ static void test_several_runs_have_their_spread(void **state)
     }
     put(runs[2], "base", "done.json", "{\"identity\":{\"kind\":\"pretrain\",\"seed\":8,\"settings\":{\"steps\":4}}}");
     struct buffer page = page_of((const char *const *)runs, 3);
-    shows(&page, "<td>3.000</td><td>2.000</td><td>1.000 to 5.000</td><td>1.000</td><td>3.000</td><td>5.000</td>");
+    shows(&page, "<td class='w'>held-out loss, text</td><td>3.000</td><td>2.000</td><td>1.000 to 5.000</td>"
+                 "<td>1.000</td><td>3.000</td><td>5.000</td>"); /* nothing has a part or a baseline */
+    shows(&page, "<title>Weft: 3 runs</title>");
+    shows(&page, "What differs between the runs");
+    lacks(&page, "Settings of every stage");
     shows(&page, "<td><b>3.000</b></td><td>6.000</td><td>2.000</td>"); /* held out: standard deviation over runs */
-    shows(&page, "<td>seed</td><td>7</td><td>7</td><td>8</td>");
-    shows(&page, "<td>base.steps</td><td>3</td><td>3</td><td>4</td>");
+    shows(&page, "<td>seed</td><td class='w'>7</td><td class='w'>7</td><td class='w'>8</td>");
+    shows(&page, "<td>base.steps</td><td class='w'>3</td><td class='w'>3</td><td class='w'>4</td>");
     for (int r = 0; r < 3; r++) {
         char label[24];
         snprintf(label, sizeof label, ">run%d</text>", r); /* one line per run, labelled at its end */
@@ -550,6 +554,46 @@ static void test_several_runs_have_their_spread(void **state)
         memory_free(runs[r]);
     }
     buffer_release(&page);
+}
+
+/* Marks of sub-models have no words beside them: a key says whose they are. Runs with one name get
+ * their places. */
+static void test_each_of_several_runs_can_be_told(void **state)
+{
+    char *a = run_folder("a"), *b = run_folder("b"), *c = run_folder("a-name-\u00e9-long-\u00e9t\u00e9-2");
+    char *runs[4] = {path_join(a, "out"), path_join(b, "out"), a, c};
+    (void)state;
+    for (int r = 0; r < 4; r++) {
+        put(runs[r], ".", "run.json", "{}");
+        put_done(runs[r], "grid", "grid");
+        put(runs[r], "grid", "grid.json", "[{\"name\":\"full\",\"active\":5,\"loss_all\":1}]");
+        put_done(runs[r], "base", "pretrain");
+        put(runs[r], "base", "metrics.jsonl", "{\"step\":1,\"loss/text\":3}\n{\"step\":2,\"loss/text\":2}\n");
+        put(runs[r], "base", "heldout.json", "{\"parameters\":1000000}");
+    }
+    put(runs[0], "base", "heldout.json",
+        "{\"parameters\":1000000,\"end\":[{\"stream\":\"text\",\"target\":\"text\",\"loss\":2}]}");
+    struct buffer page = page_of((const char *const *)runs, 4);
+    shows(&page, "<span class='c0'><i></i>out (1)</span><span class='c1'><i></i>out (2)</span>"
+                 "<span class='c2'><i></i>a</span>");
+    shows(&page, "nats a token of held-out texts; of a single run<");
+    shows(&page, ">out (1)</text>");
+    shows(&page, ">..-long-\u00e9t\u00e9-2</text>");
+    shows(&page, "<th>out (2)</th>");
+    shows(&page, "the same in 4 runs<"); /* parameters */
+    lacks(&page, "1.00\u00a0M to");
+    lacks(&page, "numbers are those of the table");
+    buffer_release(&page);
+    page = page_of((const char *const *)runs, 1);
+    lacks(&page, "out (1)");
+    lacks(&page, "<i></i>");
+    shows(&page, "numbers are those of the table");
+    buffer_release(&page);
+    memory_free(runs[0]);
+    memory_free(runs[1]);
+    memory_free(a);
+    memory_free(b);
+    memory_free(c);
 }
 
 /* Squares of these losses differ by less than a double shows. */
@@ -851,9 +895,11 @@ static void test_figures_of_several_runs_are_a_markdown_table(void **state)
     says(&table, "| held-out loss, text: text | validation | 8.00 | 6.00 | 1.00 |\n");
     buffer_release(&table);
     struct buffer page = page_of((const char *const *)runs, 3);
-    shows(
-        &page,
-        "<td>test</td><td>81.8\u00a0%</td><td>85.0\u00a0%</td><td>5.0\u00a0%</td><td>80.0\u00a0% to 90.0\u00a0%</td>");
+    shows(&page, "<td class='w'>pictures from words nearer to their own</td><td class='kind'>test</td>"
+                 "<td>81.8\u00a0%</td><td>85.0\u00a0%</td><td>5.0\u00a0%</td><td>80.0\u00a0% to 90.0\u00a0%</td>");
+    shows(&page, "<td class='w'>video-to-text, words right</td><td class='kind'>test</td>");
+    shows(&page, "<td class='w'>log-mel distance of new sounds</td><td class='kind'>validation</td><td>1.530</td>"
+                 "<td>0.540</td><td>0.000</td><td>0.540</td>"); /* the least is the most */
     buffer_release(&page);
     for (int r = 0; r < 3; r++)
         memory_free(runs[r]);
@@ -880,6 +926,7 @@ int main(void)
         cmocka_unit_test(test_answers_before_and_after),
         cmocka_unit_test(test_a_start_above_a_guess_is_shown_beside_it),
         cmocka_unit_test(test_several_runs_have_their_spread),
+        cmocka_unit_test(test_each_of_several_runs_can_be_told),
         cmocka_unit_test(test_a_small_spread_of_large_losses_is_kept),
         cmocka_unit_test(test_charts_leave_out_what_is_not_finite),
         cmocka_unit_test(test_ticks_differ),
