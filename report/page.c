@@ -147,10 +147,11 @@ static char *last_value(const struct metric_series *s, bool percent)
         sum += s->y[i] / (double)(s->n - begin);
     if (s->n == 0)
         return string_copy("");
-    return percent               ? string_format("%.0f %%", 100 * sum)
-           : fabs(sum) >= 9999.5 ? string_format("%.1fk", sum * 1e-3)
-           : fabs(sum) >= 100    ? string_format("%.0f", sum)
-                                 : string_format("%.3g", sum);
+    return sum == 0              ? string_copy(percent ? "0\u00a0%" : "0")
+           : percent             ? string_format("%.*f\u00a0%%", fabs(sum) < 0.0995 ? 1 : 0, 100 * sum)
+           : fabs(sum) >= 9999.5 ? string_format("%.1f\u00a0k", sum * 1e-3)
+           : fabs(sum) >= 99.95  ? string_format("%.0f", sum)
+                                 : string_format("%#.3g", sum);
 }
 
 static char *about_panel(const struct page *p, const char *stage, const struct panel *panel,
@@ -210,11 +211,11 @@ int line_colour(const char *name)
 {
     static const char *const names[][2] = {{"text", "0"},     {"vision", "1"},    {"audio", "2"},
                                            {"mtp", "7"},      {"image-out", "1"}, {"video-out", "6"},
-                                           {"image-in", "4"}, {"video-in", "3"}};
+                                           {"image-in", "4"}, {"video-in", "5"}};
     for (i64 i = 0; i < COUNT_OF(names); i++)
         if (strcmp(name, names[i][0]) == 0)
             return names[i][1][0] - '0';
-    return 5;
+    return 3;
 }
 
 /* ---- Tables ---- */

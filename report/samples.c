@@ -51,10 +51,10 @@ static void put_pair_row(struct page *p, const char *title, const struct json *s
  * need no model. */
 static void put_pairs(struct page *p, const struct json *file, int kind)
 {
-    static const char *const heads[] = {"<captions of",       "made",   "nearer to own original", "95 %",
+    static const char *const heads[] = {"<captions of",       "made",   "nearer to own original", "95\u00a0%",
                                         "by nearest caption", "chance", "nearest of all"};
     static const char *const sound_heads[] = {
-        "<captions of", "made",   "nearer to own original", "95 %", "by nearest caption",
+        "<captions of", "made",   "nearer to own original", "95\u00a0%", "by nearest caption",
         "by length",    "chance", "nearest of all"};
     bool any = false;
     for (int i = 0; i < PARTS; i++) {
@@ -174,8 +174,8 @@ static void put_description(struct page *p, const struct run_stage *s, const str
 
 static void put_told(struct page *p, const struct json *file, int kind)
 {
-    static const char *const heads[] = {"<part",       "described", "word for word",     "95 %",
-                                        "words right", "95 %",      "best fixed answer", "other captions"};
+    static const char *const heads[] = {"<part",       "described", "word for word",     "95\u00a0%",
+                                        "words right", "95\u00a0%", "best fixed answer", "other captions"};
     bool any = false;
     for (int i = 0; i < PARTS; i++) {
         const struct json *set = set_of(file, i, kind, "-to-text");
@@ -203,7 +203,7 @@ static void put_told(struct page *p, const struct json *file, int kind)
 /* Accuracy by class of words, on the first part that was measured. */
 static void put_classes(struct page *p, const struct json *file, int kind)
 {
-    static const char *const heads[] = {"<words", "captions with such", "right", "95 %", "best fixed answer"};
+    static const char *const heads[] = {"<words", "captions with such", "right", "95\u00a0%", "best fixed answer"};
     const struct json *set = NULL, *classes;
     int part = 0;
     for (int i = PARTS - 1; i >= 0; i--)

@@ -134,7 +134,7 @@ static void put_shape(struct page *p, const struct run_stage *s, const struct js
     struct buffer title = {0};
     buffer_printf(&title, "%s, %s", vision_kinds[kind].title, json_string(json_get(shape, "shape"), ""));
     if (!isnan(psnr))
-        buffer_printf(&title, ": %.2f dB", psnr);
+        buffer_printf(&title, ": %.2f\u00a0dB", psnr);
     html_element(&p->html, "h4", NULL, "%s", title.data);
     buffer_release(&title);
     put_sheet(p, s, json_get(shape, "sheet"), vision_kinds[kind].what);
@@ -188,7 +188,7 @@ static void put_audio_table(struct page *p, const struct json *file)
     put_row(p, "with level 0 alone", number_at(distance, "log_mel_level_0"), UNIT_NUMBER, 3);
     put_row(p, "of the mean spectrum, for comparison", number_at(distance, "log_mel_mean_spectrum"), UNIT_NUMBER, 3);
     for (i64 i = 0; i < json_count(json_get(probe, "accuracy")); i++) {
-        char *name = string_format("accuracy on spoken digits from level %lld only (chance: 10 %%)", (long long)i);
+        char *name = string_format("accuracy on spoken digits from level %lld only (chance: 10\u00a0%%)", (long long)i);
         put_row(p, name, json_number(json_at(json_get(probe, "accuracy"), i), NAN), UNIT_SHARE, 1);
         memory_free(name);
     }

@@ -406,7 +406,7 @@ static void test_speeds_and_parameters_of_both_kinds_of_runs(void **state)
     struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "<td>180</td>"); /* 3 % of 6000 */
     shows(&page, "<td>211</td><td>47\u00a0%</td>");
-    shows(&page, "180 GFLOP/s");
+    shows(&page, "180\u00a0GFLOP/s");
     shows(&page, "<td>1.30\u00a0k</td>");
     shows(&page, "<td>800</td>"); /* 100 in encoders and heads */
     buffer_release(&page);
@@ -449,12 +449,12 @@ static void test_routing_maps_say_what_they_show(void **state)
         "\"entropy\":0.8}},\"overlap\":[[1,null,0.25],[null,null,null],[0.25,null,1]]}]}");
     struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "Layer 3: who chooses which expert");
-    shows(
-        &page,
-        "the colour is the share of the stream&#39;s positions that choose it (top-1 of 2; even use would be 50.0 %)");
-    shows(&page, "<span>100 %</span>");   /* text at expert 0 */
-    shows(&page, "fill-opacity='0.750'"); /* audio at expert 5 */
+    shows(&page, "the colour is the share of the stream&#39;s positions that choose it (top-1 of 2; even use would be "
+                 "50.0\u00a0%)");
+    shows(&page, "<span>100\u00a0%</span>"); /* text at expert 0 */
+    shows(&page, "fill-opacity='0.750'");    /* audio at expert 5 */
     shows(&page, ">0.25</text>");
+    shows(&page, ">\u2013</text>");   /* a stream beside itself */
     lacks(&page, ">image-in</text>"); /* without positions */
     buffer_release(&page);
     memory_free(run);
@@ -478,10 +478,11 @@ static void test_answers_before_and_after(void **state)
         "\"ground_truth\":\"12\",\"answer\":\"12\",\"reward\":1}]}}}");
     struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "0.12 \u2192 </i>0.88"); /* the summary at the top */
-    shows(&page, "before, 62 % of the answers were right but for their order");
+    shows(&page, "before, 62\u00a0% of the answers were right but for their order");
     shows(&page, "3 of the 8 held-out prompts are training prompts too.");
-    shows(&page, "right for 25.0 % of the held-out ones");
-    shows(&page, "62.5 % of the drawn answers before, and 0.0 % after, have the characters of the right answer");
+    shows(&page, "right for 25.0\u00a0% of the held-out ones");
+    shows(&page,
+          "62.5\u00a0% of the drawn answers before, and 0.0\u00a0% after, have the characters of the right answer");
     lacks(&page, "never trained on");
     shows(&page, "sort 21</div>");
     shows(&page, "<div class='answer'>21</div></td><td>0</td>");
@@ -671,6 +672,76 @@ static void test_ticks_differ(void **state)
     }
 }
 
+/* Thousands on one axis are all in thousands. */
+static void test_ticks_of_an_axis_have_one_unit(void **state)
+{
+    const double x[] = {1, 2}, y[] = {0, 11900};
+    const struct chart_line line = {"", 0, x, y, 2};
+    struct buffer svg = {0};
+    (void)state;
+    chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .lines = &line, .line_count = 1});
+    assert_non_null(strstr(svg.data, ">2\u00a0k</text>"));
+    assert_non_null(strstr(svg.data, ">10\u00a0k</text>"));
+    assert_null(strstr(svg.data, ">2000</text>"));
+    buffer_release(&svg);
+}
+
+/* The ring of the least mark does not touch the axis. */
+static void test_marks_stay_off_the_axis(void **state)
+{
+    const struct chart_mark marks[] = {{"a", 1, 2, 0, false}, {"b", 2, 1, 0, true}};
+    struct buffer svg = {0};
+    double axis = NAN, centre = NAN;
+    (void)state;
+    chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .marks = marks, .mark_count = 2});
+    assert_int_equal(sscanf(strstr(svg.data, "class='k' d='M"), "class='k' d='M%*f %lf", &axis), 1);
+    assert_int_equal(sscanf(strstr(strstr(svg.data, "class='r c0'"), "cy='"), "cy='%lf", &centre), 1);
+    assert_true(centre + 8 + 4 < axis);
+    buffer_release(&svg);
+}
+
+/* Points a little outside of the means' range are inside of the frame, below the name of the axis. */
+static void test_bands_are_inside_of_the_frame(void **state)
+{
+    enum { N = 1008, TOP = 26 }; /* bins of 9 points */
+    double x[N], y[N], least = INFINITY;
+    const struct chart_line line = {"end", 0, x, y, N};
+    struct buffer svg = {0};
+    (void)state;
+    for (i64 i = 0; i < N; i++) {
+        x[i] = (double)i;
+        y[i] = (double)i / N + (i % 2 ? 0.15 : -0.15);
+    }
+    chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .lines = &line, .line_count = 1});
+    const char *band = strstr(svg.data, "class='b c0'"), *end = strstr(band, "Z'/>");
+    for (const char *at = band; at < end; at++) {
+        double height;
+        if ((*at == 'L' || *at == 'M') && sscanf(at + 1, "%*f %lf", &height) == 1)
+            least = fmin(least, height);
+    }
+    assert_true(least >= TOP);
+    buffer_release(&svg);
+}
+
+static void test_last_values_have_three_digits(void **state)
+{
+    char *run = run_folder("digits");
+    (void)state;
+    put_done(run, "vis", "tokenizer-vision");
+    put(run, "vis", "metrics.jsonl",
+        "{\"step\":1,\"stills/psnr_db\":20.04,\"grad_norm\":0,\"product_share\":0.0123,\"peak_share\":0.123,"
+        "\"pictures_per_s\":12345,\"stills/loss\":1.5}\n");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, ">20.0</text>");
+    shows(&page, ">1.50</text>");
+    shows(&page, ">0</text>");
+    shows(&page, ">1.2\u00a0%</text>");
+    shows(&page, ">12\u00a0%</text>");
+    shows(&page, ">12.3\u00a0k</text>");
+    buffer_release(&page);
+    memory_free(run);
+}
+
 static void test_long_lines_become_means_with_a_band(void **state)
 {
     enum { N = 10000 };
@@ -788,7 +859,7 @@ static void shapes_of_pictures_are_shown_each(void **state)
     const char *one[] = {run};
     struct buffer page = page_of(one, 1);
     assert_well_formed(page.data);
-    assert_non_null(strstr(page.data, "Pictures it never saw, 80x48: 19.25 dB<"));
+    assert_non_null(strstr(page.data, "Pictures it never saw, 80x48: 19.25\u00a0dB<"));
     assert_non_null(strstr(page.data, "Pictures it never saw, 64x64<"));
     assert_non_null(strstr(page.data, ".sheet .s0{aspect-ratio:80/48}"));
     assert_non_null(strstr(page.data, ".sheet .s1{aspect-ratio:1/1}"));
@@ -823,7 +894,8 @@ static void test_shares_stand_beside_part_baseline_and_error(void **state)
     (void)state;
     put_samples_of(run, 0.842);
     struct buffer page = page_of((const char *const *)&run, 1);
-    shows(&page, "on test (95 %: 80 to 88 %); training pictures of the nearest captions 82 %; chance is 50 %");
+    shows(&page, "on test (95\u00a0%: 80 to 88\u00a0%); training pictures of the nearest captions 82\u00a0%; chance is "
+                 "50\u00a0%");
     shows(&page, "<td class='w'>test</td><td>75</td><td>84.2\u00a0%</td><td>80 to 88\u00a0%</td><td>81.8\u00a0%</td>"
                  "<td>50\u00a0%</td><td>17</td>");
     shows(&page, "<td class='w'>validation</td><td>70</td><td>70.0\u00a0%</td><td></td><td></td>");
@@ -930,6 +1002,10 @@ int main(void)
         cmocka_unit_test(test_a_small_spread_of_large_losses_is_kept),
         cmocka_unit_test(test_charts_leave_out_what_is_not_finite),
         cmocka_unit_test(test_ticks_differ),
+        cmocka_unit_test(test_ticks_of_an_axis_have_one_unit),
+        cmocka_unit_test(test_marks_stay_off_the_axis),
+        cmocka_unit_test(test_bands_are_inside_of_the_frame),
+        cmocka_unit_test(test_last_values_have_three_digits),
         cmocka_unit_test(test_long_lines_become_means_with_a_band),
         cmocka_unit_test(test_figures_are_told_in_their_units),
         cmocka_unit_test(test_shares_of_curation_are_of_all_samples),
