@@ -153,7 +153,7 @@ static void add_kept(struct figures *all, const struct run_stage *s)
     if (f)
         f->baseline = mean;
     char *detail = string_format("the mean spectrum's is %.2f", mean);
-    show(all, f, "Speech through tokens", "log-mel distance on new voices", isfinite(mean) ? detail : NULL);
+    show(all, f, "Speech through tokens", "log-mel distance in nats on new voices", isfinite(mean) ? detail : NULL);
     add(all, s, "digit accuracy from level 0", json_number(json_at(json_get(probe, "accuracy"), 0), NAN), UNIT_SHARE,
         1);
     memory_free(detail);

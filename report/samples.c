@@ -80,10 +80,12 @@ static void put_pairs(struct page *p, const struct json *file, int kind)
     put_note(
         p,
         "A pair is an output and the original of another caption. By nearest caption: the training medium whose "
-        "caption shares most words takes the place of the output; for captions of train, one of another caption%s.",
+        "caption shares most words takes the place of the output; for captions of train, one of another caption. "
+        "Nearest "
+        "of all counts the outputs to which no original is nearer than their own.%s",
         kind == KIND_AUDIO
-            ? ". By length: a flat spectrum as long as the number of letters suggests. At equal length, outputs are "
-              "stretched to the original and compared only with originals of like length"
+            ? " By length: a flat spectrum as long as the number of letters suggests. At equal length, outputs are "
+              "stretched to the original and compared only with originals of like length."
             : "");
     for (int i = 0; i < PARTS; i++) {
         const struct json *set = set_of(file, i, kind, "");
@@ -251,13 +253,13 @@ static void put_descriptions(struct page *p, const struct run_stage *s, const st
 
 static void put_texts(struct page *p, const struct run_stage *s, const struct json *list)
 {
-    group_open(p, "Texts gone on with");
+    group_open(p, "Texts continued");
     if (json_count(list)) {
         buffer_printf(&p->html, "<div class='words'>");
         for (i64 i = 0; i < json_count(list); i++) {
-            buffer_printf(&p->html, "<p class='said'><b>");
+            buffer_printf(&p->html, "<p class='said answer'><b>");
             html_text(&p->html, json_string(json_get(json_at(list, i), "prompt"), ""));
-            buffer_printf(&p->html, "</b> ");
+            buffer_printf(&p->html, "</b>");
             html_text(&p->html, json_string(json_get(json_at(list, i), "said"), ""));
             buffer_printf(&p->html, "</p>");
         }

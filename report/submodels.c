@@ -90,8 +90,8 @@ static void put_point(struct page *p, const struct json *point, i64 number, bool
     cell_figure(p, number_at(point, "parameters") + rest, UNIT_COUNT, 0);
     cell_figure(p, number_at(point, "active"), UNIT_COUNT, 0);
     for (i64 k = 0; k < COUNT_OF(losses); k++)
-        cell_figure(p, value_of(point, losses[k]), UNIT_NUMBER, 4);
-    cell_figure(p, number_at(point, "loss_all"), UNIT_NUMBER, 4);
+        cell_figure(p, value_of(point, losses[k]), UNIT_NUMBER, 3);
+    cell_figure(p, number_at(point, "loss_all"), UNIT_NUMBER, 3);
     cell_figure(p, number_at(point, "tokens_per_s"), UNIT_COUNT, 0);
     buffer_printf(&p->html, "</tr>");
 }
@@ -110,8 +110,9 @@ static double parameters_left_out(const struct run *run, const struct run_stage 
 
 static void put_points(struct page *p, const struct run_stage *grid, const struct json *points)
 {
-    static const char *const heads[] = {"",       "<sub-model", "layers", "experts", "top-k", "parameters",
-                                        "active", "all text",   "vision", "audio",   "sum",   "decoded tokens/s"};
+    static const char *const heads[] = {"no.",    "<sub-model", "layers",       "experts",
+                                        "top-k",  "parameters", "active",       "all text",
+                                        "vision", "audio",      "weighted sum", "decoded tokens/s"};
     i64 full = full_of(points);
     double rest = parameters_left_out(p->runs, grid, json_at(points, full));
     table_open(p, heads, COUNT_OF(heads));
@@ -135,7 +136,7 @@ static void put_key(struct page *p)
 static void put_grid(struct page *p, const char *stage, struct json *const *files)
 {
     static const struct grid_metric plots[] = {
-        {"loss_all", "Weighted loss", "nats", 4},
+        {"loss_all", "Weighted sum of losses", "nats", 4},
         {"loss/text", "Loss on text, captions and marks included", "nats a token", 0},
         {"loss/vision", "Loss on bits of pictures", "nats a bit", 1},
         {"loss/audio", "Loss on codes of sound", "nats a code", 2},

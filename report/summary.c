@@ -323,7 +323,7 @@ static void put_stage(struct page *p, const struct run *run, const struct run_st
     if (c->model) {
         struct buffer sizes = {0};
         run_put_model(&sizes, run, s);
-        buffer_printf(&p->html, "<td class='kind'>");
+        buffer_printf(&p->html, "<td class='w'>");
         html_text(&p->html, sizes.data);
         buffer_printf(&p->html, "</td>");
         buffer_release(&sizes);
@@ -368,7 +368,7 @@ void put_stages(struct page *p)
     section_open(p, "stages", "Stages", "Each stage writes a folder that later stages read. Blank: not measured.");
     struct summary_columns c = columns_of(&p->runs[0]);
     if (c.gflops)
-        put_note(p, "GFLOP/s: additions and multiplications that the model needs, in 10^9 a second.");
+        put_note(p, "GFLOP/s: additions and multiplications that the model needs, in 10\u2079 a second.");
     if (c.share)
         put_note(p, "Of one product: beside what a single product of the model's commonest matrix reached on this "
                     "machine before the first step.");

@@ -101,13 +101,16 @@ static const struct {
 
 static void put_vision_table(struct page *p, const struct json *file)
 {
-    static const char *const heads[] = {"", "PSNR, dB", "media", "entropy of a bit, by scale", "dead bits, by scale"};
+    static const char *const heads[] = {"media", "PSNR, dB", "number", "entropy of a bit, by scale",
+                                        "dead bits, by scale"};
+    bool scaled = false;
     table_open(p, heads, COUNT_OF(heads));
     for (i64 i = 0; i < COUNT_OF(vision_kinds); i++) {
         const struct json *kind = json_get(file, vision_kinds[i].key), *scales = json_get(kind, "scales");
         struct buffer entropy = {0}, dead = {0};
         if (!kind)
             continue;
+        scaled |= json_count(scales) > 0;
         for (i64 k = 0; k < json_count(scales); k++) {
             const struct json *scale = json_at(scales, k);
             buffer_printf(&entropy, "%s%.2f", k ? " \u00b7 " : "", json_number(json_get(scale, "entropy_bits"), 0));
@@ -125,6 +128,10 @@ static void put_vision_table(struct page *p, const struct json *file)
         buffer_release(&dead);
     }
     table_close(p);
+    if (scaled)
+        put_note(p,
+                 "Scales from coarse to fine. The entropy of a bit is 1 if half of its values are 1, and 0 if all are "
+                 "equal. A bit is dead if more than 99\u00a0%% of its values are equal.");
 }
 
 /* Pairs of media of one shape. */
@@ -172,7 +179,7 @@ static void put_levels(struct page *p, const struct json *file, const char *key,
 {
     const struct json *levels = json_get(json_get(file, key), "levels");
     for (i64 i = 0; i < json_count(levels); i++) {
-        char *name = string_format("%s: codes in even use, level %lld (%lld never used)", title, (long long)i,
+        char *name = string_format("codes of level %lld in even use on %s (%lld never used)", (long long)i, title,
                                    (long long)json_integer(json_get(json_at(levels, i), "dead"), 0));
         put_row(p, name, number_at(json_at(levels, i), "perplexity"), UNIT_NUMBER, 0);
         memory_free(name);
@@ -184,7 +191,7 @@ static void put_audio_table(struct page *p, const struct json *file)
     static const char *const heads[] = {"figure", "value"};
     const struct json *distance = json_get(file, "held_out_distance"), *probe = json_get(file, "digit_probe");
     table_open(p, heads, COUNT_OF(heads));
-    put_row(p, "log-mel distance on new voices, all levels", number_at(distance, "log_mel"), UNIT_NUMBER, 3);
+    put_row(p, "log-mel distance on new voices, in nats, all levels", number_at(distance, "log_mel"), UNIT_NUMBER, 3);
     put_row(p, "with level 0 alone", number_at(distance, "log_mel_level_0"), UNIT_NUMBER, 3);
     put_row(p, "of the mean spectrum, for comparison", number_at(distance, "log_mel_mean_spectrum"), UNIT_NUMBER, 3);
     for (i64 i = 0; i < json_count(json_get(probe, "accuracy")); i++) {
@@ -192,8 +199,10 @@ static void put_audio_table(struct page *p, const struct json *file)
         put_row(p, name, json_number(json_at(json_get(probe, "accuracy"), i), NAN), UNIT_SHARE, 1);
         memory_free(name);
     }
-    put_levels(p, file, "held_out", "New voices");
+    put_levels(p, file, "held_out", "new voices");
     table_close(p);
+    if (json_count(json_get(json_get(file, "held_out"), "levels")))
+        put_note(p, "Codes in even use: as many codes, all used equally often, have the same entropy.");
 }
 
 static void put_sound_pairs(struct page *p, const struct run_stage *s, const struct json *list)

@@ -293,10 +293,11 @@ static void put_stage_losses(struct page *p, const char *stage)
 
 void put_heldout(struct page *p)
 {
-    section_open(p, "heldout", "Held-out loss",
-                 "Of every stream, by what is predicted: the next token of text, the one after it (mtp), bits of "
-                 "pictures (vision), codes of sound (audio). Text of a medium is what describes it; marks are the ids "
-                 "that begin and end media.");
+    section_open(
+        p, "heldout", "Held-out loss",
+        "Of every stream, in nats, by what is predicted: the next token of text, the one after it (mtp), bits of "
+        "pictures (vision), codes of sound (audio). Text of a medium is what describes it; marks are the ids "
+        "that begin and end media.");
     for (i64 i = 0; i < p->stage_count; i++)
         put_stage_losses(p, p->stages[i]);
     section_close(p);

@@ -353,6 +353,52 @@ static void test_pictures_come_before_tables(void **state)
     memory_free(run);
 }
 
+/* A continuation begins within a word or with its own space, and has its own lines. */
+static void test_texts_go_on_where_their_prompt_ends(void **state)
+{
+    char *run = run_folder("texts");
+    (void)state;
+    put_done(run, "samples", "generate");
+    put(run, "samples", "samples.json",
+        "{\"text\":[{\"prompt\":\"el perr\",\"said\":\"o come\"},{\"prompt\":\"Das ist\",\"said\":\" gut\\n-- X\"}]}");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "<p class='said answer'><b>el perr</b>o come</p><p class='said answer'><b>Das ist</b> gut\n-- X</p>");
+    buffer_release(&page);
+    memory_free(run);
+}
+
+/* What a column means is said where it is shown, and only there. */
+static void test_columns_are_explained(void **state)
+{
+    char *run = run_folder("columns");
+    (void)state;
+    put_done(run, "vis", "tokenizer-vision");
+    put(run, "vis", "report.json",
+        "{\"stills_held_out\":{\"items\":3,\"psnr_db\":19,\"scales\":[{\"entropy_bits\":0.5,\"dead_bits\":2}]}}");
+    put_done(run, "aud", "tokenizer-audio");
+    put(run, "aud", "report.json",
+        "{\"held_out_distance\":{\"log_mel\":0.5},\"held_out\":{\"levels\":[{\"perplexity\":107,\"dead\":56}]}}");
+    put_done(run, "samples", "generate");
+    put(run, "samples", "samples.json", "{\"test/image\":{\"captions\":4,\"pair\":0.5,\"first\":2}}");
+    put_done(run, "base", "pretrain");
+    put(run, "base", "metrics.jsonl", "{\"step\":1,\"gflops_per_s\":9}\n");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "A bit is dead if more than 99\u00a0% of its values are equal.");
+    shows(&page, "<td>log-mel distance on new voices, in nats, all levels</td><td>0.500</td>");
+    shows(&page, "<td>codes of level 0 in even use on new voices (56 never used)</td><td>107</td>");
+    shows(&page, "as many codes, all used equally often, have the same entropy");
+    shows(&page, "Nearest of all counts the outputs to which no original is nearer than their own.");
+    shows(&page, "in 10\u2079 a second");
+    buffer_release(&page);
+    put(run, "vis", "report.json", "{}");
+    put(run, "aud", "report.json", "{\"held_out_distance\":{\"log_mel\":0.5}}");
+    page = page_of((const char *const *)&run, 1);
+    lacks(&page, "dead");
+    lacks(&page, "equally often");
+    buffer_release(&page);
+    memory_free(run);
+}
+
 static void test_sizes_of_models(void **state)
 {
     static const char config[] =
@@ -991,6 +1037,8 @@ int main(void)
         cmocka_unit_test(test_hostile_words_stay_words),
         cmocka_unit_test(test_no_file_from_outside_comes_in),
         cmocka_unit_test(test_pictures_come_before_tables),
+        cmocka_unit_test(test_texts_go_on_where_their_prompt_ends),
+        cmocka_unit_test(test_columns_are_explained),
         cmocka_unit_test(test_sizes_of_models),
         cmocka_unit_test(test_speeds_and_parameters_of_both_kinds_of_runs),
         cmocka_unit_test(test_the_full_model_is_marked),
