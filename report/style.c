@@ -60,8 +60,8 @@ const char page_style[] =
     "td:first-child,th:first-child,td.kind{text-align:left}td.w,th.w{text-align:left;white-space:normal;min-width:9em}"
     "th.w{min-width:0}"
     "\n"
-    "td .bar{display:block;height:8px;border-radius:2px;background:var(--c0);min-width:1px}td.bars{width:280px;"
-    "min-width:90px}td.kind{white-space:nowrap}\n"
+    "td .bar{display:block;height:8px;border-radius:2px;background:var(--c0);min-width:1px}td.bars{width:120px;"
+    "min-width:90px}td.model{text-align:left;white-space:normal;min-width:14em}\n"
     "tr.sum td{border-top:1px solid var(--soft);font-weight:600}\n"
     /* figures */
     "figure{margin:0;min-width:0}figcaption{font-size:14px;line-height:1.4;overflow-wrap:anywhere}\n"
@@ -122,7 +122,7 @@ const char page_style[] =
     "@media(max-width:560px){.strip{grid-template-columns:repeat(4,1fr);gap:8px}.tiles{grid-template-columns:1fr "
     "1fr;gap:8px}.tile{padding:10px 12px}.tile "
     "b{font-size:21px}"
-    ".tile i{font-size:16px}td:first-child{white-space:normal}td.w{min-width:7em}"
+    ".tile i{font-size:16px}td:first-child{white-space:normal}.sound img{height:96px}"
     ".media:not(.sounds){grid-template-columns:1fr 1fr;gap:8px}.two-up{gap:6px}.two-up small{font-size:11px}"
     ".pair figcaption{font-size:13px}header,main,footer{padding:0 14px}.pair{padding:7px}h2{margin-top:48px}}\n"
     "@media print{nav,audio{display:none}.chart,.pair{break-inside:avoid}}\n";

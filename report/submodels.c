@@ -110,9 +110,9 @@ static double parameters_left_out(const struct run *run, const struct run_stage 
 
 static void put_points(struct page *p, const struct run_stage *grid, const struct json *points)
 {
-    static const char *const heads[] = {"no.",    "<sub-model", "layers",       "experts",
-                                        "top-k",  "parameters", "active",       "all text",
-                                        "vision", "audio",      "weighted sum", "decoded tokens/s"};
+    static const char *const heads[] = {"no.",        "<sub-model", "layers",       "experts",
+                                        "top\u2011k", "parameters", "active",       "all text",
+                                        "vision",     "audio",      "weighted sum", "decoded tokens/s"};
     i64 full = full_of(points);
     double rest = parameters_left_out(p->runs, grid, json_at(points, full));
     table_open(p, heads, COUNT_OF(heads));

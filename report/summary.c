@@ -323,7 +323,7 @@ static void put_stage(struct page *p, const struct run *run, const struct run_st
     if (c->model) {
         struct buffer sizes = {0};
         run_put_model(&sizes, run, s);
-        buffer_printf(&p->html, "<td class='w'>");
+        buffer_printf(&p->html, "<td class='model'>");
         html_text(&p->html, sizes.data);
         buffer_printf(&p->html, "</td>");
         buffer_release(&sizes);
