@@ -101,7 +101,7 @@ static const struct {
 
 static void put_vision_table(struct page *p, const struct json *file)
 {
-    static const char *const heads[] = {"media", "PSNR, dB", "number", "entropy of a bit, by scale",
+    static const char *const heads[] = {"<media", "PSNR, dB", "number", "entropy of a bit, by scale",
                                         "dead bits, by scale"};
     bool scaled = false;
     table_open(p, heads, COUNT_OF(heads));
@@ -118,7 +118,7 @@ static void put_vision_table(struct page *p, const struct json *file)
                           (long long)json_integer(json_get(scale, "dead_bits"), 0));
         }
         buffer_printf(&p->html, "<tr>");
-        cell_words(p, "%s", vision_kinds[i].title);
+        html_element(&p->html, "td", "w", "%s", vision_kinds[i].title);
         cell_figure(p, number_at(kind, "psnr_db"), UNIT_NUMBER, 2);
         cell_figure(p, number_at(kind, "items"), UNIT_NUMBER, 0);
         cell_words(p, "%s", entropy.data ? entropy.data : "");
