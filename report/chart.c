@@ -41,14 +41,15 @@ static int decimals(double step)
     return step > 0 ? (int)fmax(0, ceil(-log10(step) - 1e-9)) : 0;
 }
 
-/* Writes a tick label such as 1800, 18k or 1.8M, with enough
- * digits to distinguish it from its neighbors. */
-static void put_tick(struct buffer *out, double value, double step, bool percent)
+/* Writes a tick label such as 1800, 18 k or 1.8 M, with enough digits to distinguish it from its
+ * neighbors. All ticks of an axis have the unit of the largest. */
+static void put_tick(struct buffer *out, const struct chart_axis *a, double value, double step, bool percent)
 {
-    double size = fmax(fabs(value), 4 * step), by = percent ? 1e-2 : size >= 1e6 ? 1e6 : size >= 1e4 ? 1e3 : 1;
-    const char *unit = percent ? " %" : size >= 1e6 ? "M" : size >= 1e4 ? "k" : "";
+    double size = fmax(fmax(fabs(a->lo), fabs(a->hi)), 4 * step);
+    double by = percent ? 1e-2 : size >= 1e6 ? 1e6 : size >= 1e4 ? 1e3 : 1;
+    const char *unit = percent ? "\u00a0%" : size >= 1e6 ? "\u00a0M" : size >= 1e4 ? "\u00a0k" : "";
     if (fabs(value) < 1e-6 * step)
-        buffer_printf(out, percent ? "0 %%" : "0");
+        buffer_printf(out, percent ? "0\u00a0%%" : "0");
     else
         buffer_printf(out, "%.*f%s", decimals(step / by), value / by, unit);
 }
@@ -74,7 +75,7 @@ static void draw_y_axis(struct buffer *out, const struct chart_frame *f, const s
         double value = (double)i * step, y = axis_position(&f->y, value);
         buffer_printf(out, "<path class='g' d='M%.1f %.1fH%.1f'/><text x='%d' y='%.1f' class='e'>", f->x.from, y,
                       f->x.to, LEFT - 6, y + 4);
-        put_tick(out, value, step, c->percent);
+        put_tick(out, &f->y, value, step, c->percent);
         buffer_printf(out, "</text>");
     }
     put_words(out, 2, 12, "u", c->y_name);
@@ -86,7 +87,7 @@ static void draw_x_axis(struct buffer *out, const struct chart_axis *a, double y
     for (i64 i = (i64)ceil(a->lo / step - 1e-6); (double)i * step <= a->hi + 1e-6 * span; i++) {
         double x = axis_position(a, (double)i * step);
         buffer_printf(out, "<path class='k' d='M%.1f %.1fv4'/><text x='%.1f' y='%.1f' class='m'>", x, y, x, y + 17);
-        put_tick(out, (double)i * step, step, false);
+        put_tick(out, a, (double)i * step, step, false);
         buffer_printf(out, "</text>");
     }
     buffer_printf(out, "<path class='k' d='M%.1f %.1fH%.1f'/>", a->from, y, a->to);
@@ -267,7 +268,7 @@ static double room_for_words(const struct chart *c)
     size_t longest = 0;
     for (i64 i = 0; i < c->line_count; i++)
         longest = c->lines[i].n && strlen(c->lines[i].name) > longest ? strlen(c->lines[i].name) : longest;
-    return longest ? fmin(14 + 6.6 * (double)longest, 120) : 12;
+    return longest ? fmin(14 + 7.4 * (double)longest, 132) : 12;
 }
 
 static struct chart_frame frame_of(const struct chart *c)
@@ -291,8 +292,12 @@ static struct chart_frame frame_of(const struct chart *c)
         axis_include(&f.y, c->reference);
     if (c->from_zero)
         axis_include(&f.y, 0);
-    double y = f.y.hi - f.y.lo, x = f.x.hi - f.x.lo;
-    double above = y > 0 ? 0.08 * y : f.y.hi != 0 ? 0.1 * fabs(f.y.hi) : 1;
+    double y = f.y.hi - f.y.lo, x = f.x.hi - f.x.lo, least = f.y.lo, most = f.y.hi;
+    for (i64 i = 0; i < c->line_count; i++) /* bands, but for points that would flatten the lines */
+        for (i64 k = 0; k < c->lines[i].n && bin_length(&c->lines[i]) > 1; k++)
+            axis_include(&f.y, fmin(fmax(c->lines[i].y[k], least - 0.25 * y), most + 0.25 * y));
+    y = f.y.hi - f.y.lo;
+    double above = y > 0 ? (c->mark_count ? 0.14 : 0.08) * y : f.y.hi != 0 ? 0.1 * fabs(f.y.hi) : 1;
     f.y.hi += above;
     f.y.lo -= c->from_zero && f.y.lo >= 0 ? 0 : above;
     double beside = x > 0 ? (c->mark_count ? 0.06 * x : 0) : 1;
@@ -366,6 +371,8 @@ static void draw_cell(struct buffer *out, const struct heat_map *h, i64 row, i64
     double value = h->values[row * h->columns + column], share = h->most > 0 ? value / h->most : 0;
     if (!isfinite(value)) {
         buffer_printf(out, "<rect class='n' x='%.2f' y='%.1f' width='%.2f' height='%.1f'/>", x, y, width, height);
+        if (h->print)
+            put_words(out, x + width / 2, y + height / 2 + 4, "m u", "\u2013");
         return;
     }
     share = fmin(fmax(share, 0), 1) * (h->print ? 0.6 : 1); /* keeps text on the cell readable */

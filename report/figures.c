@@ -110,9 +110,9 @@ static void add_speed(struct figures *all, const struct run_stage *s)
     struct buffer detail = {0};
     double gflops = stage_gflops(s);
     if (isfinite(gflops))
-        buffer_printf(&detail, "%.0f GFLOP/s", gflops);
+        buffer_printf(&detail, "%.0f\u00a0GFLOP/s", gflops);
     if (product.n)
-        buffer_printf(&detail, ", %.0f %% of one matrix product", 100 * series_median(&product));
+        buffer_printf(&detail, ", %.0f\u00a0%% of one matrix product", 100 * series_median(&product));
     for (i64 i = 0; i < COUNT_OF(keys); i++) {
         struct metric_series speed = series_of(&s->metrics, keys[i][0]);
         struct figure *f = add(all, s, keys[i][1], series_median(&speed), UNIT_COUNT, 0);
@@ -153,7 +153,7 @@ static void add_kept(struct figures *all, const struct run_stage *s)
     if (f)
         f->baseline = mean;
     char *detail = string_format("the mean spectrum's is %.2f", mean);
-    show(all, f, "Speech through tokens", "log-mel distance on new voices", isfinite(mean) ? detail : NULL);
+    show(all, f, "Speech through tokens", "log-mel distance in nats on new voices", isfinite(mean) ? detail : NULL);
     add(all, s, "digit accuracy from level 0", json_number(json_at(json_get(probe, "accuracy"), 0), NAN), UNIT_SHARE,
         1);
     memory_free(detail);
@@ -190,10 +190,10 @@ static void show_pictures(struct figures *all, struct figure *f)
         return;
     buffer_printf(&detail, "on %s", f->part);
     if (isfinite(f->low) && isfinite(f->high))
-        buffer_printf(&detail, " (95 %%: %.0f to %.0f %%)", 100 * f->low, 100 * f->high);
+        buffer_printf(&detail, " (95\u00a0%%: %.0f to %.0f\u00a0%%)", 100 * f->low, 100 * f->high);
     if (isfinite(f->baseline))
-        buffer_printf(&detail, "; training pictures of the nearest captions %.0f %%", 100 * f->baseline);
-    buffer_printf(&detail, "; chance is 50 %%");
+        buffer_printf(&detail, "; training pictures of the nearest captions %.0f\u00a0%%", 100 * f->baseline);
+    buffer_printf(&detail, "; chance is 50\u00a0%%");
     show(all, f, "Pictures from new captions", "nearer to their own original than to another's", detail.data);
     buffer_release(&detail);
 }
@@ -262,7 +262,7 @@ static void add_rewards(struct figures *all, const struct run_stage *s)
             f->before = number_at(json_get(start, how[i]), "reward");
         double other = number_at(json_get(start, how[i]), "reordered");
         char *detail = isfinite(other)
-                           ? string_format("before and after reinforcement learning; before, %.0f %% of the "
+                           ? string_format("before and after reinforcement learning; before, %.0f\u00a0%% of the "
                                            "answers were right but for their order",
                                            100 * other)
                            : string_copy("before and after reinforcement learning");

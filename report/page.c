@@ -143,9 +143,15 @@ void figure_chart(struct page *p, const char *title, const struct chart *chart)
         truncate_text(&p->html, begin);
 }
 
+/* The end of a long name, in which runs mostly differ. */
 static char *short_name(const char *name)
 {
-    return strlen(name) > 16 ? string_format("%.14s..", name) : string_copy(name);
+    const char *end = name + strlen(name);
+    if (end - name <= 16)
+        return string_copy(name);
+    for (end -= 14; (*end & 0xc0) == 0x80; end++) /* within a character of several bytes */
+        ;
+    return string_format("..%s", end);
 }
 
 /* Final value of a metric: the mean of the last 1 % of its steps. */
@@ -157,10 +163,11 @@ static char *last_value(const struct metric_series *s, bool percent)
         sum += s->y[i] / (double)(s->n - begin);
     if (s->n == 0)
         return string_copy("");
-    return percent               ? string_format("%.0f %%", 100 * sum)
-           : fabs(sum) >= 9999.5 ? string_format("%.1fk", sum * 1e-3)
-           : fabs(sum) >= 100    ? string_format("%.0f", sum)
-                                 : string_format("%.3g", sum);
+    return sum == 0              ? string_copy(percent ? "0\u00a0%" : "0")
+           : percent             ? string_format("%.*f\u00a0%%", fabs(sum) < 0.0995 ? 1 : 0, 100 * sum)
+           : fabs(sum) >= 9999.5 ? string_format("%.1f\u00a0k", sum * 1e-3)
+           : fabs(sum) >= 99.95  ? string_format("%.0f", sum)
+                                 : string_format("%#.3g", sum);
 }
 
 static char *about_panel(const struct page *p, const char *stage, const struct panel *panel,
@@ -220,11 +227,11 @@ int line_colour(const char *name)
 {
     static const char *const names[][2] = {{"text", "0"},     {"vision", "1"},    {"audio", "2"},
                                            {"mtp", "7"},      {"image-out", "1"}, {"video-out", "6"},
-                                           {"image-in", "4"}, {"video-in", "3"}};
+                                           {"image-in", "4"}, {"video-in", "5"}};
     for (i64 i = 0; i < COUNT_OF(names); i++)
         if (strcmp(name, names[i][0]) == 0)
             return names[i][1][0] - '0';
-    return 5;
+    return 3;
 }
 
 /* ---- Tables ---- */

@@ -37,7 +37,10 @@ static void assemble(struct buffer *out, struct page *p)
     buffer_printf(out, "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
                        "content='width=device-width,initial-scale=1'><link rel='icon' href='data:,'>");
     buffer_printf(out, "<title>Weft: ");
-    html_text(out, p->runs[0].name);
+    if (p->run_count > 1)
+        buffer_printf(out, "%lld runs", (long long)p->run_count);
+    else
+        html_text(out, p->runs[0].name);
     buffer_printf(out,
                   "</title>\n<style>\n%s%s</style></head>\n<body><header>%s<nav aria-label='Sections'>%s</nav></header>"
                   "\n<main>%s</main>\n<footer>This page is one file. %s remakes it from what the stages left behind.",
@@ -68,8 +71,10 @@ int report_write(const char *out, const char *const *runs, i64 count)
     int status = 0;
     for (i64 i = 0; i < count && status == 0; i++)
         status = run_open(&list[i], runs[i]);
-    if (status == 0)
+    if (status == 0) {
+        runs_tell_apart(list, count);
         status = write_page(out, list, count);
+    }
     for (i64 i = 0; i < count; i++)
         run_close(&list[i]);
     memory_free(list);

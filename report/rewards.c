@@ -13,11 +13,10 @@ static const struct panel panels[] = {
     {"spread", "Prompts whose answers differ in reward", "of the step's prompts", 1, true, true},
     {"clipped", "Answers whose ratio was clipped", "of answers", 6, true, true},
     {"kl", "Divergence from the start", "nats", 3, true, false},
-    {"grad_norm", "Norm of the gradient before clipping", "", 7, true, false},
+    {"grad_norm", "Norm of the gradient before clipping", "L2", 7, true, false},
     {"drawn_per_s", "Speed of drawing answers", "ids/s", 4, true, false},
     {"tokens_per_s", "Speed of learning", "tokens/s", 4, true, false},
-    {"peak_share", "Share of the matrix peak in learning", "of the FMA peak from registers, measured before the stage",
-     5, true, true},
+    {"peak_share", "Share of the matrix peak in learning", "of the FMA peak, measured before the stage", 5, true, true},
 };
 
 /* Training rewards of one run, with rewards on held-out
@@ -74,11 +73,13 @@ static void put_origins(struct page *p, const struct json *rl)
     else if (isfinite(common))
         put_note(p, "%.0f of the %.0f held-out prompts are training prompts too.", common, prompts);
     if (isfinite(number_at(rl, "constant")))
-        put_note(p, "The most frequent right answer of the training prompts is right for %.1f %% of the held-out ones.",
-                 100 * number_at(rl, "constant"));
+        put_note(
+            p, "The most frequent right answer of the training prompts is right for %.1f\u00a0%% of the held-out ones.",
+            100 * number_at(rl, "constant"));
     if (isfinite(before) && isfinite(after))
         put_note(p,
-                 "%.1f %% of the drawn answers before, and %.1f %% after, have the characters of the right answer in "
+                 "%.1f\u00a0%% of the drawn answers before, and %.1f\u00a0%% after, have the characters of the right "
+                 "answer in "
                  "another order. Where this share falls as the reward rises, the model learns which of the orders in "
                  "its earlier training data the verifier wants, and not to order.",
                  100 * before, 100 * after);

@@ -97,9 +97,10 @@ static void put_uses(struct page *p, const struct routing_report *r, const struc
     group_open(p, "%s: which experts each stream chooses", s->name);
     put_note(p,
              "A row is a stream, a column an expert; the colour is the share of the stream's positions that choose it "
-             "(top-%.0f of %lld; even use would be %.1f %%).",
+             "(top-%.0f of %lld; even use would be %.1f\u00a0%%).",
              r->topk, (long long)r->experts, 100 * r->topk / (double)r->experts);
-    buffer_printf(&p->html, "<div class='key'><span>0 %%</span><span class='ramp'></span><span>%.0f %%</span></div>",
+    buffer_printf(&p->html,
+                  "<div class='key'><span>0\u00a0%%</span><span class='ramp'></span><span>%.0f\u00a0%%</span></div>",
                   100 * r->most);
     buffer_printf(&p->html, "<div class='charts'>");
     for (i64 l = 0; l < open; l++)

@@ -76,10 +76,13 @@ char *stage_file(const struct run_stage *stage, const char *name)
 
 /* ---- Stages ---- */
 
-static bool add_stage(struct run *run, const char *name, const char *folder, bool finished)
+/* begun: what is known of a stage whose folder does not say what it is; NULL: nothing. */
+static bool add_stage(struct run *run, const char *name, const char *folder, bool finished, const struct json *begun)
 {
     struct run_stage s = {.finished = finished, .seconds = NAN, .peak_gflops = NAN, .peak_bytes = NAN};
     struct json *about = load(folder, finished ? "done.json" : "identity.json");
+    if (!about && begun)
+        about = json_copy(begun);
     if (!about)
         return false;
     if (finished && json_get(about, "skipped")) {
@@ -102,12 +105,12 @@ static bool add_stage(struct run *run, const char *name, const char *folder, boo
     return true;
 }
 
-/* Adds NAME/ if it is finished, else NAME.partial/. */
-static void find_stage(struct run *run, const char *name)
+/* Adds NAME/ if it is finished, else NAME.partial/, else a stage that `begun` says was begun. */
+static void find_stage(struct run *run, const char *name, const struct json *begun)
 {
     char *folder = path_join(run->path, name), *partial = string_format("%s.partial", folder);
-    if (!run_find(run, name) && !add_stage(run, name, folder, true))
-        add_stage(run, name, partial, false);
+    if (!run_find(run, name) && !add_stage(run, name, folder, true, NULL))
+        add_stage(run, name, partial, false, begun);
     memory_free(folder);
     memory_free(partial);
 }
@@ -131,6 +134,17 @@ static void add_timing(struct run *run, const struct json *line)
     }
 }
 
+/* The stage's last line of timings.jsonl, NULL if that line finished the stage. A stage that fails
+ * before it writes anything has no folder, but such a line. */
+static const struct json *line_of_begun(const struct json_lines *timings, const char *name)
+{
+    const struct json *last = NULL;
+    for (i64 i = 0; i < timings->count; i++)
+        if (strcmp(json_string(json_get(timings->list[i], "stage"), ""), name) == 0)
+            last = timings->list[i];
+    return json_bool(json_get(last, "finished"), false) ? NULL : last;
+}
+
 /* Stages in timings.jsonl come first, in its order, then the others by name. */
 static int find_stages(struct run *run)
 {
@@ -140,14 +154,14 @@ static int find_stages(struct run *run)
     for (i64 i = 0; i < timings.count; i++) {
         const char *name = json_string(json_get(timings.list[i], "stage"), "");
         if (!leaves_folder(name))
-            find_stage(run, name);
+            find_stage(run, name, line_of_begun(&timings, name));
     }
     int status = directory_list(&names, &count, run->path);
     for (i64 i = 0; i < count && status == 0; i++) {
         char *dot = strstr(names[i], ".partial");
         if (dot && dot[8] == 0)
             *dot = 0;
-        find_stage(run, names[i]);
+        find_stage(run, names[i], NULL);
     }
     if (status == 0)
         string_list_free(names, count);
@@ -175,6 +189,22 @@ int run_open(struct run *run, const char *path)
         status = find_stages(run);
     memory_free(file);
     return status;
+}
+
+void runs_tell_apart(struct run *runs, i64 count)
+{
+    char **names = memory_alloc(max_i64(count, 1) * (i64)sizeof *names);
+    for (i64 i = 0; i < count; i++) {
+        bool shared = false;
+        for (i64 k = 0; k < count; k++)
+            shared |= k != i && strcmp(runs[i].name, runs[k].name) == 0;
+        names[i] = shared ? string_format("%s (%lld)", runs[i].name, (long long)i + 1) : string_copy(runs[i].name);
+    }
+    for (i64 i = 0; i < count; i++) {
+        memory_free(runs[i].name);
+        runs[i].name = names[i];
+    }
+    memory_free(names);
 }
 
 void run_close(struct run *run)

@@ -30,6 +30,8 @@ struct run {
 };
 int run_open(struct run *run, const char *path); /* -1 and a message: not a run folder */
 void run_close(struct run *run);
+/* Appends a run's place, "out (2)", to names that several runs have. */
+void runs_tell_apart(struct run *runs, i64 count);
 /* Appends "NAME (REASON), .." of the skipped stages. */
 void run_put_skipped(struct buffer *out, const struct run *run);
 /* Appends the sizes of the model that the stage made, or else of the one that it starts `from`:

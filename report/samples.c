@@ -51,10 +51,10 @@ static void put_pair_row(struct page *p, const char *title, const struct json *s
  * need no model. */
 static void put_pairs(struct page *p, const struct json *file, int kind)
 {
-    static const char *const heads[] = {"<captions of",       "made",   "nearer to own original", "95 %",
+    static const char *const heads[] = {"<captions of",       "made",   "nearer to own original", "95\u00a0%",
                                         "by nearest caption", "chance", "nearest of all"};
     static const char *const sound_heads[] = {
-        "<captions of", "made",   "nearer to own original", "95 %", "by nearest caption",
+        "<captions of", "made",   "nearer to own original", "95\u00a0%", "by nearest caption",
         "by length",    "chance", "nearest of all"};
     bool any = false;
     for (int i = 0; i < PARTS; i++) {
@@ -80,10 +80,12 @@ static void put_pairs(struct page *p, const struct json *file, int kind)
     put_note(
         p,
         "A pair is an output and the original of another caption. By nearest caption: the training medium whose "
-        "caption shares most words takes the place of the output; for captions of train, one of another caption%s.",
+        "caption shares most words takes the place of the output; for captions of train, one of another caption. "
+        "Nearest "
+        "of all counts the outputs to which no original is nearer than their own.%s",
         kind == KIND_AUDIO
-            ? ". By length: a flat spectrum as long as the number of letters suggests. At equal length, outputs are "
-              "stretched to the original and compared only with originals of like length"
+            ? " By length: a flat spectrum as long as the number of letters suggests. At equal length, outputs are "
+              "stretched to the original and compared only with originals of like length."
             : "");
     for (int i = 0; i < PARTS; i++) {
         const struct json *set = set_of(file, i, kind, "");
@@ -174,8 +176,8 @@ static void put_description(struct page *p, const struct run_stage *s, const str
 
 static void put_told(struct page *p, const struct json *file, int kind)
 {
-    static const char *const heads[] = {"<part",       "described", "word for word",     "95 %",
-                                        "words right", "95 %",      "best fixed answer", "other captions"};
+    static const char *const heads[] = {"<part",       "described", "word for word",     "95\u00a0%",
+                                        "words right", "95\u00a0%", "best fixed answer", "other captions"};
     bool any = false;
     for (int i = 0; i < PARTS; i++) {
         const struct json *set = set_of(file, i, kind, "-to-text");
@@ -203,7 +205,7 @@ static void put_told(struct page *p, const struct json *file, int kind)
 /* Accuracy by class of words, on the first part that was measured. */
 static void put_classes(struct page *p, const struct json *file, int kind)
 {
-    static const char *const heads[] = {"<words", "captions with such", "right", "95 %", "best fixed answer"};
+    static const char *const heads[] = {"<words", "captions with such", "right", "95\u00a0%", "best fixed answer"};
     const struct json *set = NULL, *classes;
     int part = 0;
     for (int i = PARTS - 1; i >= 0; i--)
@@ -251,13 +253,13 @@ static void put_descriptions(struct page *p, const struct run_stage *s, const st
 
 static void put_texts(struct page *p, const struct run_stage *s, const struct json *list)
 {
-    group_open(p, "Texts gone on with");
+    group_open(p, "Texts continued");
     if (json_count(list)) {
         buffer_printf(&p->html, "<div class='words'>");
         for (i64 i = 0; i < json_count(list); i++) {
-            buffer_printf(&p->html, "<p class='said'><b>");
+            buffer_printf(&p->html, "<p class='said answer'><b>");
             html_text(&p->html, json_string(json_get(json_at(list, i), "prompt"), ""));
-            buffer_printf(&p->html, "</b> ");
+            buffer_printf(&p->html, "</b>");
             html_text(&p->html, json_string(json_get(json_at(list, i), "said"), ""));
             buffer_printf(&p->html, "</p>");
         }

@@ -66,7 +66,7 @@ static void put_cell(struct page *p, const struct json *value)
     struct buffer text = {0};
     if (value)
         json_print(&text, value, 0);
-    cell_words(p, "%s", text.data ? text.data : "");
+    html_element(&p->html, "td", "w", "%s", text.data ? text.data : "");
     buffer_release(&text);
 }
 
@@ -105,10 +105,10 @@ static void put_all_differences(struct page *p)
     static const char *const keys[] = {"seed", "precision", "settings"};
     const char **heads = memory_alloc((p->run_count + 1) * (i64)sizeof *heads);
     const struct json **values = memory_alloc(p->run_count * (i64)sizeof *values);
+    char **left = memory_alloc(p->run_count * (i64)sizeof *left); /* headings of text columns */
     heads[0] = "setting";
     for (i64 r = 0; r < p->run_count; r++)
-        heads[r + 1] = p->runs[r].name;
-    group_open(p, "What differs");
+        heads[r + 1] = left[r] = string_format("<%s", p->runs[r].name);
     table_open(p, heads, p->run_count + 1);
     i64 begin = p->html.length;
     for (i64 i = 0; i < p->stage_count; i++)
@@ -127,7 +127,9 @@ static void put_all_differences(struct page *p)
     if (p->html.length == begin)
         buffer_printf(&p->html, "<tr><td colspan='%lld'>nothing</td></tr>", (long long)p->run_count + 1);
     table_close(p);
-    group_close(p, NULL);
+    for (i64 r = 0; r < p->run_count; r++)
+        memory_free(left[r]);
+    memory_free(left);
     memory_free(heads);
     memory_free(values);
 }
@@ -135,7 +137,10 @@ static void put_all_differences(struct page *p)
 void put_settings(struct page *p)
 {
     section_open(p, "again", "Settings",
-                 "Finished stages are skipped, interrupted ones resume. Settings of every stage as it ran.");
+                 p->run_count > 1 ? "What differs between the runs, of the seed, the precision and the settings of "
+                                    "each stage."
+                                  : "Settings of every stage as it ran, and the command that runs it again: finished "
+                                    "stages are skipped, interrupted ones resume.");
     if (p->run_count > 1)
         put_all_differences(p);
     else

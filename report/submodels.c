@@ -52,8 +52,8 @@ static void put_plot(struct page *p, struct json *const *files, const struct gri
     for (i64 r = 0; r < p->run_count; r++)
         count += add_marks(marks + count, names + count, files[r], plotted->key,
                            p->run_count > 1 ? (int)r : plotted->colour, p->run_count == 1);
-    char *about =
-        string_format("%s of sub-models against their active parameters; the table has the numbers", plotted->title);
+    char *about = string_format("%s of sub-models against their active parameters%s", plotted->title,
+                                p->run_count > 1 ? "" : "; the table has the numbers");
     figure_chart(p, plotted->title,
                  &(struct chart){.about = about,
                                  .x_name = "active parameters",
@@ -90,8 +90,8 @@ static void put_point(struct page *p, const struct json *point, i64 number, bool
     cell_figure(p, number_at(point, "parameters") + rest, UNIT_COUNT, 0);
     cell_figure(p, number_at(point, "active"), UNIT_COUNT, 0);
     for (i64 k = 0; k < COUNT_OF(losses); k++)
-        cell_figure(p, value_of(point, losses[k]), UNIT_NUMBER, 4);
-    cell_figure(p, number_at(point, "loss_all"), UNIT_NUMBER, 4);
+        cell_figure(p, value_of(point, losses[k]), UNIT_NUMBER, 3);
+    cell_figure(p, number_at(point, "loss_all"), UNIT_NUMBER, 3);
     cell_figure(p, number_at(point, "tokens_per_s"), UNIT_COUNT, 0);
     buffer_printf(&p->html, "</tr>");
 }
@@ -110,8 +110,9 @@ static double parameters_left_out(const struct run *run, const struct run_stage 
 
 static void put_points(struct page *p, const struct run_stage *grid, const struct json *points)
 {
-    static const char *const heads[] = {"",       "<sub-model", "layers", "experts", "top-k", "parameters",
-                                        "active", "all text",   "vision", "audio",   "sum",   "decoded tokens/s"};
+    static const char *const heads[] = {"no.",        "<sub-model", "layers",       "experts",
+                                        "top\u2011k", "parameters", "active",       "all text",
+                                        "vision",     "audio",      "weighted sum", "decoded tokens/s"};
     i64 full = full_of(points);
     double rest = parameters_left_out(p->runs, grid, json_at(points, full));
     table_open(p, heads, COUNT_OF(heads));
@@ -120,10 +121,22 @@ static void put_points(struct page *p, const struct run_stage *grid, const struc
     table_close(p);
 }
 
+/* The colours of several runs. */
+static void put_key(struct page *p)
+{
+    buffer_printf(&p->html, "<div class='key'>");
+    for (i64 r = 0; r < p->run_count; r++) {
+        buffer_printf(&p->html, "<span class='c%lld'><i></i>", (long long)(r % CHART_COLOURS));
+        html_text(&p->html, p->runs[r].name);
+        buffer_printf(&p->html, "</span>");
+    }
+    buffer_printf(&p->html, "</div>");
+}
+
 static void put_grid(struct page *p, const char *stage, struct json *const *files)
 {
     static const struct grid_metric plots[] = {
-        {"loss_all", "Weighted loss", "nats", 4},
+        {"loss_all", "Weighted sum of losses", "nats", 4},
         {"loss/text", "Loss on text, captions and marks included", "nats a token", 0},
         {"loss/vision", "Loss on bits of pictures", "nats a bit", 1},
         {"loss/audio", "Loss on codes of sound", "nats a code", 2},
@@ -132,6 +145,8 @@ static void put_grid(struct page *p, const char *stage, struct json *const *file
     for (i64 r = p->run_count - 1; r >= 0; r--)
         s = files[r] ? run_find(&p->runs[r], stage) : s;
     group_open(p, "%s: held-out loss against active parameters", stage);
+    if (p->run_count > 1)
+        put_key(p);
     buffer_printf(&p->html, "<div class='charts'>");
     for (i64 i = 0; i < COUNT_OF(plots); i++)
         put_plot(p, files, &plots[i]);
@@ -146,8 +161,12 @@ void put_submodels(struct page *p)
     struct json **files = memory_alloc(p->run_count * (i64)sizeof *files);
     section_open(
         p, "sub-models", "Sub-models",
-        "One set of weights, run with fewer layers, fewer experts or a smaller top-k. The full model is ringed; "
-        "numbers are those of the table. Active parameters work on each token, without the embedding.");
+        p->run_count > 1
+            ? "One set of weights, run with fewer layers, fewer experts or a smaller top-k. Full models are ringed. "
+              "Active parameters work on each token, without the embedding."
+            : "One set of weights, run with fewer layers, fewer experts or a smaller top-k. The full model is ringed; "
+              "numbers are those of the table. Active parameters work on each token, without the embedding. Losses are "
+              "of held-out samples, in nats.");
     for (i64 i = 0; i < p->stage_count; i++) {
         i64 points = 0;
         for (i64 r = 0; r < p->run_count; r++) {

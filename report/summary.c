@@ -38,10 +38,36 @@ static void put_model(struct page *p, const struct run *run)
         }
 }
 
+/* Names the stages that are not finished. Those that train have come to a step. */
+static void put_unfinished(struct page *p, const struct run *run)
+{
+    struct buffer names = {0};
+    i64 count = 0;
+    for (i64 i = 0; i < run->count; i++) {
+        const struct run_stage *s = &run->stages[i];
+        const struct json *settings = json_get(s->identity, "settings");
+        if (s->finished)
+            continue;
+        double step = number_at(s->metrics.count ? s->metrics.list[s->metrics.count - 1] : NULL, "step");
+        double steps = number_at(settings, "steps") + json_number(json_get(settings, "clip_steps"), 0);
+        buffer_printf(&names, "%s%s", count++ ? "; " : "", s->name);
+        if (isfinite(step))
+            buffer_printf(&names, ", at step %.0f", step);
+        if (isfinite(step) && steps >= step)
+            buffer_printf(&names, " of %.0f", steps);
+    }
+    if (count)
+        buffer_printf(&p->html, " %lld stage%s not finished: ", (long long)count, count > 1 ? "s are" : " is");
+    html_text(&p->html, names.data);
+    if (count)
+        buffer_printf(&p->html, ".");
+    buffer_release(&names);
+}
+
 static void put_results(struct page *p, const struct run *run)
 {
     struct buffer made = {0};
-    i64 left = 0, unfinished = 0;
+    i64 left = 0, finished = 0;
     for (i64 i = 0; i < COUNT_OF(kinds); i++)
         left += has_kind(run, kinds[i][0]);
     for (i64 i = 0; i < COUNT_OF(kinds); i++)
@@ -50,13 +76,14 @@ static void put_results(struct page *p, const struct run *run)
             buffer_printf(&made, "%s%s", made.length == 0 ? "" : left ? ", " : " and ", kinds[i][1]);
         }
     for (i64 i = 0; i < run->count; i++)
-        unfinished += !run->stages[i].finished;
+        finished += run->stages[i].finished;
     buffer_printf(&p->html, "<p class='lede'>");
-    html_text(&p->html, made.data ? "Made here: " : "Nothing is finished here yet");
+    html_text(&p->html, made.data  ? "Made here: "
+                        : finished ? "No tokenizer and no model is finished yet"
+                                   : "Nothing is finished here yet");
     html_text(&p->html, made.data);
     buffer_printf(&p->html, ".");
-    if (unfinished)
-        buffer_printf(&p->html, " %lld stage%s not finished.", (long long)unfinished, unfinished > 1 ? "s are" : " is");
+    put_unfinished(p, run);
     if (json_count(run->skipped)) {
         struct buffer skipped = {0};
         run_put_skipped(&skipped, run);
@@ -150,6 +177,18 @@ double figure_baseline(const struct figures *all, i64 runs, const struct figure 
     return s.n ? s.mean : NAN;
 }
 
+/* "0.9 to 1.1"; one number if both print the same. */
+static void put_range(struct buffer *out, const struct run_spread *s, const struct figure *f)
+{
+    struct buffer least = {0}, most = {0};
+    put_figure(&least, s->least, f->unit, f->digits);
+    put_figure(&most, s->most, f->unit, f->digits);
+    bool same = strcmp(least.data, most.data) == 0;
+    buffer_printf(out, "%s%s%s", least.data, same ? "" : " to ", same ? "" : most.data);
+    buffer_release(&least);
+    buffer_release(&most);
+}
+
 /* Shows the first run's figures as means over runs, with their range. */
 static void put_tiles_of_several(struct page *p)
 {
@@ -160,18 +199,18 @@ static void put_tiles_of_several(struct page *p)
     for (i64 i = 0; i < all[0].count; i++) {
         struct figure *f = &all[0].list[i];
         struct run_spread s = figure_spread(values, all, p->run_count, f);
-        struct buffer detail = {0};
+        struct buffer range = {0};
         if (!f->tile)
             continue;
-        buffer_printf(&detail, "mean of %lld runs, ", (long long)s.n);
-        put_figure(&detail, s.least, f->unit, f->digits);
-        buffer_printf(&detail, " to ");
-        put_figure(&detail, s.most, f->unit, f->digits);
+        put_range(&range, &s, f);
+        bool same = !strstr(range.data, " to ");
         memory_free(f->detail);
-        f->detail = string_copy(detail.data);
+        f->detail = s.n == 1 ? string_copy("of a single run")
+                    : same   ? string_format("the same in %lld runs", (long long)s.n)
+                             : string_format("mean of %lld runs, %s", (long long)s.n, range.data);
         f->value = s.mean;
         f->before = NAN;
-        buffer_release(&detail);
+        buffer_release(&range);
     }
     put_tiles(p, &all[0]);
     for (i64 r = 0; r < p->run_count; r++)
@@ -284,7 +323,7 @@ static void put_stage(struct page *p, const struct run *run, const struct run_st
     if (c->model) {
         struct buffer sizes = {0};
         run_put_model(&sizes, run, s);
-        buffer_printf(&p->html, "<td class='kind'>");
+        buffer_printf(&p->html, "<td class='model'>");
         html_text(&p->html, sizes.data);
         buffer_printf(&p->html, "</td>");
         buffer_release(&sizes);
@@ -329,7 +368,7 @@ void put_stages(struct page *p)
     section_open(p, "stages", "Stages", "Each stage writes a folder that later stages read. Blank: not measured.");
     struct summary_columns c = columns_of(&p->runs[0]);
     if (c.gflops)
-        put_note(p, "GFLOP/s: additions and multiplications that the model needs, in 10^9 a second.");
+        put_note(p, "GFLOP/s: additions and multiplications that the model needs, in 10\u2079 a second.");
     if (c.share)
         put_note(p, "Of one product: beside what a single product of the model's commonest matrix reached on this "
                     "machine before the first step.");
@@ -340,25 +379,41 @@ void put_stages(struct page *p)
 
 /* ---- Several runs ---- */
 
-enum { HEADS = 6 };
+struct comparison_columns { /* columns with at least one value */
+    bool part, baseline;
+};
+
+/* The label without the part, which has its own column: "test/.." or ".., test". */
+static void put_label(struct page *p, const struct figure *f)
+{
+    size_t label = strlen(f->label), part = f->part ? strlen(f->part) : 0;
+    const char *begin = f->label;
+    if (part && strncmp(begin, f->part, part) == 0 && begin[part] == '/')
+        begin += part + 1;
+    else if (part && label > part + 2 && strcmp(begin + label - part, f->part) == 0)
+        label -= part + 2;
+    char *text = string_format("%.*s", (int)(label - (size_t)(begin - f->label)), begin);
+    html_element(&p->html, "td", "w", "%s", text);
+    memory_free(text);
+}
 
 /* A row: the part and the baseline, mean and standard deviation over runs, minimum to maximum, then
  * each run. */
-static void put_row(struct page *p, const struct figure *f, const struct figures *all)
+static void put_row(struct page *p, const struct figure *f, const struct figures *all,
+                    const struct comparison_columns *c)
 {
     double *values = memory_alloc(p->run_count * 8);
     struct run_spread s = figure_spread(values, all, p->run_count, f);
-    buffer_printf(&p->html, "<tr><td class='w'>");
-    html_text(&p->html, f->label);
-    buffer_printf(&p->html, "</td>");
-    cell_words(p, "%s", f->part ? f->part : "");
-    cell_figure(p, figure_baseline(all, p->run_count, f), f->unit, f->digits);
+    buffer_printf(&p->html, "<tr>");
+    put_label(p, f);
+    if (c->part)
+        html_element(&p->html, "td", "kind", "%s", f->part ? f->part : "");
+    if (c->baseline)
+        cell_figure(p, figure_baseline(all, p->run_count, f), f->unit, f->digits);
     cell_figure(p, s.mean, f->unit, f->digits);
     cell_figure(p, s.deviation, f->unit, f->digits);
     buffer_printf(&p->html, "<td>");
-    put_figure(&p->html, s.least, f->unit, f->digits);
-    buffer_printf(&p->html, " to ");
-    put_figure(&p->html, s.most, f->unit, f->digits);
+    put_range(&p->html, &s, f);
     buffer_printf(&p->html, "</td>");
     for (i64 r = 0; r < p->run_count; r++)
         cell_figure(p, values[r], f->unit, f->digits);
@@ -374,22 +429,40 @@ bool figure_is_first(const struct figures *all, i64 run, const struct figure *f)
     return true;
 }
 
-static void put_stage_rows(struct page *p, const char *stage, const struct figures *all, const char *const *heads)
+static void put_stage_rows(struct page *p, const char *stage, const struct figures *all)
 {
     bool whole = strcmp(stage, "all") == 0;
-    group_open(p, "%s%s", whole ? "The whole run" : "Stage ", whole ? "" : stage);
-    bool any = false;
+    const char **heads = memory_alloc((6 + p->run_count) * (i64)sizeof *heads);
+    struct comparison_columns c = {0};
+    i64 rows = 0, n = 0;
     for (i64 r = 0; r < p->run_count; r++)
         for (i64 i = 0; i < all[r].count; i++)
-            if (strcmp(all[r].list[i].stage, stage) == 0 && figure_is_first(all, r, &all[r].list[i])) {
-                if (!any)
-                    table_open(p, heads, HEADS + p->run_count);
-                any = true;
-                put_row(p, &all[r].list[i], all);
+            if (strcmp(all[r].list[i].stage, stage) == 0) {
+                c.part |= all[r].list[i].part && *all[r].list[i].part;
+                c.baseline |= isfinite(all[r].list[i].baseline);
+                rows++;
             }
-    if (any)
+    heads[n++] = "<figure";
+    if (c.part)
+        heads[n++] = "<on";
+    if (c.baseline)
+        heads[n++] = "baseline";
+    heads[n++] = "mean";
+    heads[n++] = "std";
+    heads[n++] = "least to most";
+    for (i64 r = 0; r < p->run_count; r++)
+        heads[n++] = p->runs[r].name;
+    group_open(p, "%s%s", whole ? "The whole run" : "Stage ", whole ? "" : stage);
+    if (rows) {
+        table_open(p, heads, n);
+        for (i64 r = 0; r < p->run_count; r++)
+            for (i64 i = 0; i < all[r].count; i++)
+                if (strcmp(all[r].list[i].stage, stage) == 0 && figure_is_first(all, r, &all[r].list[i]))
+                    put_row(p, &all[r].list[i], all, &c);
         table_close(p);
+    }
     group_close(p, NULL);
+    memory_free(heads);
 }
 
 void put_comparison(struct page *p)
@@ -397,24 +470,18 @@ void put_comparison(struct page *p)
     if (p->run_count < 2)
         return;
     struct figures *all = memory_alloc(p->run_count * (i64)sizeof *all);
-    const char **heads = memory_alloc((HEADS + p->run_count) * (i64)sizeof *heads);
-    static const char *const first[HEADS] = {"figure", "on", "baseline", "mean", "std", "least to most"};
-    memcpy(heads, first, sizeof first);
-    for (i64 r = 0; r < p->run_count; r++) {
+    for (i64 r = 0; r < p->run_count; r++)
         figures_collect(&all[r], &p->runs[r]);
-        heads[HEADS + r] = p->runs[r].name;
-    }
-    section_open(p, "figures", "Figures and their spread",
-                 "Standard deviations are over runs. A baseline needs no model: the training medium of the nearest "
-                 "caption or the "
-                 "length alone, whichever is better; the best fixed answer; the mean spectrum. A blank was not "
-                 "measured in that run.");
-    put_stage_rows(p, "all", all, heads);
+    section_open(
+        p, "figures", "Figures and their spread",
+        "Standard deviations are over runs. A baseline needs no model: the training medium of the nearest "
+        "caption or the length alone, whichever is better; the best fixed answer; the mean spectrum. A blank was "
+        "not measured in that run.");
+    put_stage_rows(p, "all", all);
     for (i64 i = 0; i < p->stage_count; i++)
-        put_stage_rows(p, p->stages[i], all, heads);
+        put_stage_rows(p, p->stages[i], all);
     section_close(p);
     for (i64 r = 0; r < p->run_count; r++)
         figures_release(&all[r]);
     memory_free(all);
-    memory_free(heads);
 }

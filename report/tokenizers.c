@@ -101,13 +101,16 @@ static const struct {
 
 static void put_vision_table(struct page *p, const struct json *file)
 {
-    static const char *const heads[] = {"", "PSNR, dB", "media", "entropy of a bit, by scale", "dead bits, by scale"};
+    static const char *const heads[] = {"<media", "PSNR, dB", "number", "entropy of a bit, by scale",
+                                        "dead bits, by scale"};
+    bool scaled = false;
     table_open(p, heads, COUNT_OF(heads));
     for (i64 i = 0; i < COUNT_OF(vision_kinds); i++) {
         const struct json *kind = json_get(file, vision_kinds[i].key), *scales = json_get(kind, "scales");
         struct buffer entropy = {0}, dead = {0};
         if (!kind)
             continue;
+        scaled |= json_count(scales) > 0;
         for (i64 k = 0; k < json_count(scales); k++) {
             const struct json *scale = json_at(scales, k);
             buffer_printf(&entropy, "%s%.2f", k ? " \u00b7 " : "", json_number(json_get(scale, "entropy_bits"), 0));
@@ -115,7 +118,7 @@ static void put_vision_table(struct page *p, const struct json *file)
                           (long long)json_integer(json_get(scale, "dead_bits"), 0));
         }
         buffer_printf(&p->html, "<tr>");
-        cell_words(p, "%s", vision_kinds[i].title);
+        html_element(&p->html, "td", "w", "%s", vision_kinds[i].title);
         cell_figure(p, number_at(kind, "psnr_db"), UNIT_NUMBER, 2);
         cell_figure(p, number_at(kind, "items"), UNIT_NUMBER, 0);
         cell_words(p, "%s", entropy.data ? entropy.data : "");
@@ -125,6 +128,10 @@ static void put_vision_table(struct page *p, const struct json *file)
         buffer_release(&dead);
     }
     table_close(p);
+    if (scaled)
+        put_note(p,
+                 "Scales from coarse to fine. The entropy of a bit is 1 if half of its values are 1, and 0 if all are "
+                 "equal. A bit is dead if more than 99\u00a0%% of its values are equal.");
 }
 
 /* Pairs of media of one shape. */
@@ -134,7 +141,7 @@ static void put_shape(struct page *p, const struct run_stage *s, const struct js
     struct buffer title = {0};
     buffer_printf(&title, "%s, %s", vision_kinds[kind].title, json_string(json_get(shape, "shape"), ""));
     if (!isnan(psnr))
-        buffer_printf(&title, ": %.2f dB", psnr);
+        buffer_printf(&title, ": %.2f\u00a0dB", psnr);
     html_element(&p->html, "h4", NULL, "%s", title.data);
     buffer_release(&title);
     put_sheet(p, s, json_get(shape, "sheet"), vision_kinds[kind].what);
@@ -172,7 +179,7 @@ static void put_levels(struct page *p, const struct json *file, const char *key,
 {
     const struct json *levels = json_get(json_get(file, key), "levels");
     for (i64 i = 0; i < json_count(levels); i++) {
-        char *name = string_format("%s: codes in even use, level %lld (%lld never used)", title, (long long)i,
+        char *name = string_format("codes of level %lld in even use on %s (%lld never used)", (long long)i, title,
                                    (long long)json_integer(json_get(json_at(levels, i), "dead"), 0));
         put_row(p, name, number_at(json_at(levels, i), "perplexity"), UNIT_NUMBER, 0);
         memory_free(name);
@@ -184,16 +191,18 @@ static void put_audio_table(struct page *p, const struct json *file)
     static const char *const heads[] = {"figure", "value"};
     const struct json *distance = json_get(file, "held_out_distance"), *probe = json_get(file, "digit_probe");
     table_open(p, heads, COUNT_OF(heads));
-    put_row(p, "log-mel distance on new voices, all levels", number_at(distance, "log_mel"), UNIT_NUMBER, 3);
+    put_row(p, "log-mel distance on new voices, in nats, all levels", number_at(distance, "log_mel"), UNIT_NUMBER, 3);
     put_row(p, "with level 0 alone", number_at(distance, "log_mel_level_0"), UNIT_NUMBER, 3);
     put_row(p, "of the mean spectrum, for comparison", number_at(distance, "log_mel_mean_spectrum"), UNIT_NUMBER, 3);
     for (i64 i = 0; i < json_count(json_get(probe, "accuracy")); i++) {
-        char *name = string_format("accuracy on spoken digits from level %lld only (chance: 10 %%)", (long long)i);
+        char *name = string_format("accuracy on spoken digits from level %lld only (chance: 10\u00a0%%)", (long long)i);
         put_row(p, name, json_number(json_at(json_get(probe, "accuracy"), i), NAN), UNIT_SHARE, 1);
         memory_free(name);
     }
-    put_levels(p, file, "held_out", "New voices");
+    put_levels(p, file, "held_out", "new voices");
     table_close(p);
+    if (json_count(json_get(json_get(file, "held_out"), "levels")))
+        put_note(p, "Codes in even use: as many codes, all used equally often, have the same entropy.");
 }
 
 static void put_sound_pairs(struct page *p, const struct run_stage *s, const struct json *list)

@@ -45,11 +45,11 @@ void put_training(struct page *p)
         {"loss/vision", "Loss on bits of pictures and clips", "nats a bit", 1, false, false},
         {"loss/audio", "Loss on codes of sound", "nats a code", 2, false, false},
         {"loss/mtp", "Loss on the token after next", "nats a token", 7, false, false},
-        {"stills/loss", "Loss on stills", "", 1, false, false},
-        {"clips/loss", "Loss on clips", "", 6, false, false},
+        {"stills/loss", "Loss on stills", "sum of its terms", 1, false, false},
+        {"clips/loss", "Loss on clips", "sum of its terms", 6, false, false},
         {"stills/psnr_db", "PSNR of stills", "dB", 1, false, false},
         {"clips/psnr_db", "PSNR of clips", "dB", 6, false, false},
-        {"loss", "Loss", "", 2, false, false},
+        {"loss", "Loss", "sum of its terms", 2, false, false},
         {"log_mel", "Log-mel distance", "nats", 2, false, false},
         {"tokens_per_s", "Speed", "tokens/s", 4, true, false},
         {"pictures_per_s", "Speed", "pictures/s", 4, true, false},
@@ -57,13 +57,16 @@ void put_training(struct page *p)
         {"gflops_per_s", "Speed of arithmetic", "GFLOP/s", 5, true, false},
         {"product_share", "Speed beside one matrix product", "of what a product of the commonest matrix reaches", 5,
          true, true},
-        {"peak_share", "Share of the matrix peak", "of the FMA peak from registers, measured before the stage", 5, true,
-         true},
-        {"grad_norm", "Norm of the gradient before clipping", "", 7, true, false},
+        {"peak_share", "Share of the matrix peak", "of the FMA peak, measured before the stage", 5, true, true},
+        {"grad_norm", "Norm of the gradient before clipping", "L2", 7, true, false},
     };
     section_open(p, "training", "Training",
-                 "Each stage over its steps. Lines are means of neighbouring steps, the pale band spans the least and "
-                 "the most of them.");
+                 p->run_count > 1
+                     ? "Each stage over its steps. Lines are means of neighbouring steps, the pale band spans the "
+                       "least and the most of them, up to the edge of the chart."
+                     : "Each stage over its steps. Lines are means of neighbouring steps, the pale band spans the "
+                       "least and the most of them, up to the edge of the chart. The number beside a line is the mean "
+                       "of its last 1\u00a0% of steps.");
     for (i64 i = 0; i < p->stage_count; i++) {
         if (!has_losses(p, p->stages[i]))
             continue;
@@ -113,8 +116,8 @@ static void put_waiting(struct page *p, const struct run_stage *s, const struct 
     double first = number_at(j, "first_s"), waited = number_at(j, "waited_s") - first;
     double share = waited / fmax(number_at(j, "seconds") - first, 1e-9);
     group_open(p, "%s", s->name);
-    put_note(p, "Waiting for data: %.1f %% of the steps' time (%.1f s), and %.1f s before the first. %s", 100 * share,
-             waited, first,
+    put_note(p, "Waiting for data: %.1f\u00a0%% of the steps' time (%.1f s), and %.1f s before the first. %s",
+             100 * share, waited, first,
              share < 0.01 ? "Shards were ready in time."
                           : "Preparing shards was slower than training: more processes "
                             "(stream.parts) would help.");
@@ -292,10 +295,11 @@ static void put_stage_losses(struct page *p, const char *stage)
 
 void put_heldout(struct page *p)
 {
-    section_open(p, "heldout", "Held-out loss",
-                 "Of every stream, by what is predicted: the next token of text, the one after it (mtp), bits of "
-                 "pictures (vision), codes of sound (audio). Text of a medium is what describes it; marks are the ids "
-                 "that begin and end media.");
+    section_open(
+        p, "heldout", "Held-out loss",
+        "Of every stream, in nats, by what is predicted: the next token of text, the one after it (mtp), bits of "
+        "pictures (vision), codes of sound (audio). Text of a medium is what describes it; marks are the ids "
+        "that begin and end media.");
     for (i64 i = 0; i < p->stage_count; i++)
         put_stage_losses(p, p->stages[i]);
     section_close(p);

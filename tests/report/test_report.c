@@ -183,10 +183,42 @@ static void test_stages_that_are_not_finished(void **state)
     put(run, "strange", "notes.txt", "no stage");
     struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "not finished");
-    shows(&page, "1 stage is not finished.");
+    shows(&page, "Nothing is finished here yet. 1 stage is not finished: base.");
     lacks(&page, ">report<");
     lacks(&page, "strange");
     buffer_release(&page);
+    put_done(run, "data", "prepare");
+    put(run, "base.partial", "identity.json", "{\"kind\":\"pretrain\",\"settings\":{\"steps\":200}}");
+    put(run, "base.partial", "metrics.jsonl", "{\"step\":39,\"loss/text\":3}\n{\"step\":40,\"loss/text\":3}\n");
+    page = page_of((const char *const *)&run, 1);
+    shows(&page, "No tokenizer and no model is finished yet. 1 stage is not finished: base, at step 40 of 200.");
+    buffer_release(&page);
+    memory_free(run);
+}
+
+/* A stage that fails before it writes anything leaves only its time. */
+static void test_stages_that_failed_at_once(void **state)
+{
+    char *run = run_folder("failed"), *timings = path_join(run, "timings.jsonl");
+    (void)state;
+    put_done(run, "base", "pretrain");
+    put(run, "tune.partial", "metrics.jsonl", "{\"step\":3}\n"); /* without an identity */
+    put(run, "none", "done.json", "{\"skipped\":\"no media\"}");
+    const char *lines = "{\"stage\":\"tune\",\"kind\":\"sft\",\"seconds\":1}\n"
+                        "{\"stage\":\"base\",\"kind\":\"pretrain\",\"seconds\":2,\"finished\":true}\n"
+                        "{\"stage\":\"gone\",\"kind\":\"grid\",\"seconds\":2,\"finished\":true}\n"
+                        "{\"stage\":\"none\",\"kind\":\"eval\",\"seconds\":0}\n"
+                        "{\"stage\":\"reward\",\"kind\":\"rl\",\"seconds\":0}\n"
+                        "{\"stage\":\"page\",\"kind\":\"report\",\"seconds\":0}\n";
+    succeed(file_replace(timings, lines, (i64)strlen(lines)));
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "2 stages are not finished: tune, at step 3; reward.");
+    shows(&page, "<td>reward</td><td class='kind'>rl, <b>not finished</b></td>");
+    lacks(&page, "<td>gone</td>");
+    lacks(&page, "<td>none</td>");
+    lacks(&page, "<td>page</td>");
+    buffer_release(&page);
+    memory_free(timings);
     memory_free(run);
 }
 
@@ -321,6 +353,52 @@ static void test_pictures_come_before_tables(void **state)
     memory_free(run);
 }
 
+/* A continuation begins within a word or with its own space, and has its own lines. */
+static void test_texts_go_on_where_their_prompt_ends(void **state)
+{
+    char *run = run_folder("texts");
+    (void)state;
+    put_done(run, "samples", "generate");
+    put(run, "samples", "samples.json",
+        "{\"text\":[{\"prompt\":\"el perr\",\"said\":\"o come\"},{\"prompt\":\"Das ist\",\"said\":\" gut\\n-- X\"}]}");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "<p class='said answer'><b>el perr</b>o come</p><p class='said answer'><b>Das ist</b> gut\n-- X</p>");
+    buffer_release(&page);
+    memory_free(run);
+}
+
+/* What a column means is said where it is shown, and only there. */
+static void test_columns_are_explained(void **state)
+{
+    char *run = run_folder("columns");
+    (void)state;
+    put_done(run, "vis", "tokenizer-vision");
+    put(run, "vis", "report.json",
+        "{\"stills_held_out\":{\"items\":3,\"psnr_db\":19,\"scales\":[{\"entropy_bits\":0.5,\"dead_bits\":2}]}}");
+    put_done(run, "aud", "tokenizer-audio");
+    put(run, "aud", "report.json",
+        "{\"held_out_distance\":{\"log_mel\":0.5},\"held_out\":{\"levels\":[{\"perplexity\":107,\"dead\":56}]}}");
+    put_done(run, "samples", "generate");
+    put(run, "samples", "samples.json", "{\"test/image\":{\"captions\":4,\"pair\":0.5,\"first\":2}}");
+    put_done(run, "base", "pretrain");
+    put(run, "base", "metrics.jsonl", "{\"step\":1,\"gflops_per_s\":9}\n");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "A bit is dead if more than 99\u00a0% of its values are equal.");
+    shows(&page, "<td>log-mel distance on new voices, in nats, all levels</td><td>0.500</td>");
+    shows(&page, "<td>codes of level 0 in even use on new voices (56 never used)</td><td>107</td>");
+    shows(&page, "as many codes, all used equally often, have the same entropy");
+    shows(&page, "Nearest of all counts the outputs to which no original is nearer than their own.");
+    shows(&page, "in 10\u2079 a second");
+    buffer_release(&page);
+    put(run, "vis", "report.json", "{}");
+    put(run, "aud", "report.json", "{\"held_out_distance\":{\"log_mel\":0.5}}");
+    page = page_of((const char *const *)&run, 1);
+    lacks(&page, "dead");
+    lacks(&page, "equally often");
+    buffer_release(&page);
+    memory_free(run);
+}
+
 static void test_sizes_of_models(void **state)
 {
     static const char config[] =
@@ -374,7 +452,7 @@ static void test_speeds_and_parameters_of_both_kinds_of_runs(void **state)
     struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "<td>180</td>"); /* 3 % of 6000 */
     shows(&page, "<td>211</td><td>47\u00a0%</td>");
-    shows(&page, "180 GFLOP/s");
+    shows(&page, "180\u00a0GFLOP/s");
     shows(&page, "<td>1.30\u00a0k</td>");
     shows(&page, "<td>800</td>"); /* 100 in encoders and heads */
     buffer_release(&page);
@@ -417,12 +495,12 @@ static void test_routing_maps_say_what_they_show(void **state)
         "\"entropy\":0.8}},\"overlap\":[[1,null,0.25],[null,null,null],[0.25,null,1]]}]}");
     struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "Layer 3: who chooses which expert");
-    shows(
-        &page,
-        "the colour is the share of the stream&#39;s positions that choose it (top-1 of 2; even use would be 50.0 %)");
-    shows(&page, "<span>100 %</span>");   /* text at expert 0 */
-    shows(&page, "fill-opacity='0.750'"); /* audio at expert 5 */
+    shows(&page, "the colour is the share of the stream&#39;s positions that choose it (top-1 of 2; even use would be "
+                 "50.0\u00a0%)");
+    shows(&page, "<span>100\u00a0%</span>"); /* text at expert 0 */
+    shows(&page, "fill-opacity='0.750'");    /* audio at expert 5 */
     shows(&page, ">0.25</text>");
+    shows(&page, ">\u2013</text>");   /* a stream beside itself */
     lacks(&page, ">image-in</text>"); /* without positions */
     buffer_release(&page);
     memory_free(run);
@@ -446,10 +524,11 @@ static void test_answers_before_and_after(void **state)
         "\"ground_truth\":\"12\",\"answer\":\"12\",\"reward\":1}]}}}");
     struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "0.12 \u2192 </i>0.88"); /* the summary at the top */
-    shows(&page, "before, 62 % of the answers were right but for their order");
+    shows(&page, "before, 62\u00a0% of the answers were right but for their order");
     shows(&page, "3 of the 8 held-out prompts are training prompts too.");
-    shows(&page, "right for 25.0 % of the held-out ones");
-    shows(&page, "62.5 % of the drawn answers before, and 0.0 % after, have the characters of the right answer");
+    shows(&page, "right for 25.0\u00a0% of the held-out ones");
+    shows(&page,
+          "62.5\u00a0% of the drawn answers before, and 0.0\u00a0% after, have the characters of the right answer");
     lacks(&page, "never trained on");
     shows(&page, "sort 21</div>");
     shows(&page, "<div class='answer'>21</div></td><td>0</td>");
@@ -535,10 +614,14 @@ static void test_several_runs_have_their_spread(void **state)
     }
     put(runs[2], "base", "done.json", "{\"identity\":{\"kind\":\"pretrain\",\"seed\":8,\"settings\":{\"steps\":4}}}");
     struct buffer page = page_of((const char *const *)runs, 3);
-    shows(&page, "<td>3.000</td><td>2.000</td><td>1.000 to 5.000</td><td>1.000</td><td>3.000</td><td>5.000</td>");
+    shows(&page, "<td class='w'>held-out loss, text</td><td>3.000</td><td>2.000</td><td>1.000 to 5.000</td>"
+                 "<td>1.000</td><td>3.000</td><td>5.000</td>"); /* nothing has a part or a baseline */
+    shows(&page, "<title>Weft: 3 runs</title>");
+    shows(&page, "What differs between the runs");
+    lacks(&page, "Settings of every stage");
     shows(&page, "<td><b>3.000</b></td><td>6.000</td><td>2.000</td>"); /* held out: standard deviation over runs */
-    shows(&page, "<td>seed</td><td>7</td><td>7</td><td>8</td>");
-    shows(&page, "<td>base.steps</td><td>3</td><td>3</td><td>4</td>");
+    shows(&page, "<td>seed</td><td class='w'>7</td><td class='w'>7</td><td class='w'>8</td>");
+    shows(&page, "<td>base.steps</td><td class='w'>3</td><td class='w'>3</td><td class='w'>4</td>");
     for (int r = 0; r < 3; r++) {
         char label[24];
         snprintf(label, sizeof label, ">run%d</text>", r); /* one line per run, labelled at its end */
@@ -546,6 +629,46 @@ static void test_several_runs_have_their_spread(void **state)
         memory_free(runs[r]);
     }
     buffer_release(&page);
+}
+
+/* Marks of sub-models have no words beside them: a key says whose they are. Runs with one name get
+ * their places. */
+static void test_each_of_several_runs_can_be_told(void **state)
+{
+    char *a = run_folder("a"), *b = run_folder("b"), *c = run_folder("a-name-\u00e9-long-\u00e9t\u00e9-2");
+    char *runs[4] = {path_join(a, "out"), path_join(b, "out"), a, c};
+    (void)state;
+    for (int r = 0; r < 4; r++) {
+        put(runs[r], ".", "run.json", "{}");
+        put_done(runs[r], "grid", "grid");
+        put(runs[r], "grid", "grid.json", "[{\"name\":\"full\",\"active\":5,\"loss_all\":1}]");
+        put_done(runs[r], "base", "pretrain");
+        put(runs[r], "base", "metrics.jsonl", "{\"step\":1,\"loss/text\":3}\n{\"step\":2,\"loss/text\":2}\n");
+        put(runs[r], "base", "heldout.json", "{\"parameters\":1000000}");
+    }
+    put(runs[0], "base", "heldout.json",
+        "{\"parameters\":1000000,\"end\":[{\"stream\":\"text\",\"target\":\"text\",\"loss\":2}]}");
+    struct buffer page = page_of((const char *const *)runs, 4);
+    shows(&page, "<span class='c0'><i></i>out (1)</span><span class='c1'><i></i>out (2)</span>"
+                 "<span class='c2'><i></i>a</span>");
+    shows(&page, "nats a token of held-out texts; of a single run<");
+    shows(&page, ">out (1)</text>");
+    shows(&page, ">..-long-\u00e9t\u00e9-2</text>");
+    shows(&page, "<th>out (2)</th>");
+    shows(&page, "the same in 4 runs<"); /* parameters */
+    lacks(&page, "1.00\u00a0M to");
+    lacks(&page, "numbers are those of the table");
+    buffer_release(&page);
+    page = page_of((const char *const *)runs, 1);
+    lacks(&page, "out (1)");
+    lacks(&page, "<i></i>");
+    shows(&page, "numbers are those of the table");
+    buffer_release(&page);
+    memory_free(runs[0]);
+    memory_free(runs[1]);
+    memory_free(a);
+    memory_free(b);
+    memory_free(c);
 }
 
 /* Squares of these losses differ by less than a double shows. */
@@ -621,6 +744,76 @@ static void test_ticks_differ(void **state)
         assert_in_range(ticks, 2, 12);
         buffer_release(&svg);
     }
+}
+
+/* Thousands on one axis are all in thousands. */
+static void test_ticks_of_an_axis_have_one_unit(void **state)
+{
+    const double x[] = {1, 2}, y[] = {0, 11900};
+    const struct chart_line line = {"", 0, x, y, 2};
+    struct buffer svg = {0};
+    (void)state;
+    chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .lines = &line, .line_count = 1});
+    assert_non_null(strstr(svg.data, ">2\u00a0k</text>"));
+    assert_non_null(strstr(svg.data, ">10\u00a0k</text>"));
+    assert_null(strstr(svg.data, ">2000</text>"));
+    buffer_release(&svg);
+}
+
+/* The ring of the least mark does not touch the axis. */
+static void test_marks_stay_off_the_axis(void **state)
+{
+    const struct chart_mark marks[] = {{"a", 1, 2, 0, false}, {"b", 2, 1, 0, true}};
+    struct buffer svg = {0};
+    double axis = NAN, centre = NAN;
+    (void)state;
+    chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .marks = marks, .mark_count = 2});
+    assert_int_equal(sscanf(strstr(svg.data, "class='k' d='M"), "class='k' d='M%*f %lf", &axis), 1);
+    assert_int_equal(sscanf(strstr(strstr(svg.data, "class='r c0'"), "cy='"), "cy='%lf", &centre), 1);
+    assert_true(centre + 8 + 4 < axis);
+    buffer_release(&svg);
+}
+
+/* Points a little outside of the means' range are inside of the frame, below the name of the axis. */
+static void test_bands_are_inside_of_the_frame(void **state)
+{
+    enum { N = 1008, TOP = 26 }; /* bins of 9 points */
+    double x[N], y[N], least = INFINITY;
+    const struct chart_line line = {"end", 0, x, y, N};
+    struct buffer svg = {0};
+    (void)state;
+    for (i64 i = 0; i < N; i++) {
+        x[i] = (double)i;
+        y[i] = (double)i / N + (i % 2 ? 0.15 : -0.15);
+    }
+    chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .lines = &line, .line_count = 1});
+    const char *band = strstr(svg.data, "class='b c0'"), *end = strstr(band, "Z'/>");
+    for (const char *at = band; at < end; at++) {
+        double height;
+        if ((*at == 'L' || *at == 'M') && sscanf(at + 1, "%*f %lf", &height) == 1)
+            least = fmin(least, height);
+    }
+    assert_true(least >= TOP);
+    buffer_release(&svg);
+}
+
+static void test_last_values_have_three_digits(void **state)
+{
+    char *run = run_folder("digits");
+    (void)state;
+    put_done(run, "vis", "tokenizer-vision");
+    put(run, "vis", "metrics.jsonl",
+        "{\"step\":1,\"stills/psnr_db\":20.04,\"grad_norm\":0,\"product_share\":0.0123,\"peak_share\":0.123,"
+        "\"pictures_per_s\":12345,\"stills/loss\":1.5}\n");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, ">20.0</text>");
+    shows(&page, ">1.50</text>");
+    shows(&page, ">0</text>");
+    shows(&page, ">1.2\u00a0%</text>");
+    shows(&page, ">12\u00a0%</text>");
+    shows(&page, ">12.3\u00a0k</text>");
+    buffer_release(&page);
+    memory_free(run);
 }
 
 static void test_long_lines_become_means_with_a_band(void **state)
@@ -740,7 +933,7 @@ static void shapes_of_pictures_are_shown_each(void **state)
     const char *one[] = {run};
     struct buffer page = page_of(one, 1);
     assert_well_formed(page.data);
-    assert_non_null(strstr(page.data, "Pictures it never saw, 80x48: 19.25 dB<"));
+    assert_non_null(strstr(page.data, "Pictures it never saw, 80x48: 19.25\u00a0dB<"));
     assert_non_null(strstr(page.data, "Pictures it never saw, 64x64<"));
     assert_non_null(strstr(page.data, ".sheet .s0{aspect-ratio:80/48}"));
     assert_non_null(strstr(page.data, ".sheet .s1{aspect-ratio:1/1}"));
@@ -775,7 +968,8 @@ static void test_shares_stand_beside_part_baseline_and_error(void **state)
     (void)state;
     put_samples_of(run, 0.842);
     struct buffer page = page_of((const char *const *)&run, 1);
-    shows(&page, "on test (95 %: 80 to 88 %); training pictures of the nearest captions 82 %; chance is 50 %");
+    shows(&page, "on test (95\u00a0%: 80 to 88\u00a0%); training pictures of the nearest captions 82\u00a0%; chance is "
+                 "50\u00a0%");
     shows(&page, "<td class='w'>test</td><td>75</td><td>84.2\u00a0%</td><td>80 to 88\u00a0%</td><td>81.8\u00a0%</td>"
                  "<td>50\u00a0%</td><td>17</td>");
     shows(&page, "<td class='w'>validation</td><td>70</td><td>70.0\u00a0%</td><td></td><td></td>");
@@ -847,9 +1041,11 @@ static void test_figures_of_several_runs_are_a_markdown_table(void **state)
     says(&table, "| held-out loss, text: text | validation | 8.00 | 6.00 | 1.00 |\n");
     buffer_release(&table);
     struct buffer page = page_of((const char *const *)runs, 3);
-    shows(
-        &page,
-        "<td>test</td><td>81.8\u00a0%</td><td>85.0\u00a0%</td><td>5.0\u00a0%</td><td>80.0\u00a0% to 90.0\u00a0%</td>");
+    shows(&page, "<td class='w'>pictures from words nearer to their own</td><td class='kind'>test</td>"
+                 "<td>81.8\u00a0%</td><td>85.0\u00a0%</td><td>5.0\u00a0%</td><td>80.0\u00a0% to 90.0\u00a0%</td>");
+    shows(&page, "<td class='w'>video-to-text, words right</td><td class='kind'>test</td>");
+    shows(&page, "<td class='w'>log-mel distance of new sounds</td><td class='kind'>validation</td><td>1.530</td>"
+                 "<td>0.540</td><td>0.000</td><td>0.540</td>"); /* the least is the most */
     buffer_release(&page);
     for (int r = 0; r < 3; r++)
         memory_free(runs[r]);
@@ -864,10 +1060,13 @@ int main(void)
         cmocka_unit_test(test_what_was_not_measured_is_not_printed),
         cmocka_unit_test(test_time_of_what_was_made_anew),
         cmocka_unit_test(test_stages_that_are_not_finished),
+        cmocka_unit_test(test_stages_that_failed_at_once),
         cmocka_unit_test(test_damaged_files_leave_their_part_out),
         cmocka_unit_test(test_hostile_words_stay_words),
         cmocka_unit_test(test_no_file_from_outside_comes_in),
         cmocka_unit_test(test_pictures_come_before_tables),
+        cmocka_unit_test(test_texts_go_on_where_their_prompt_ends),
+        cmocka_unit_test(test_columns_are_explained),
         cmocka_unit_test(test_sizes_of_models),
         cmocka_unit_test(test_speeds_and_parameters_of_both_kinds_of_runs),
         cmocka_unit_test(test_the_full_model_is_marked),
@@ -876,9 +1075,14 @@ int main(void)
         cmocka_unit_test(test_a_start_above_a_guess_is_shown_beside_it),
         cmocka_unit_test(test_samples_longer_than_a_row_are_named_by_stream),
         cmocka_unit_test(test_several_runs_have_their_spread),
+        cmocka_unit_test(test_each_of_several_runs_can_be_told),
         cmocka_unit_test(test_a_small_spread_of_large_losses_is_kept),
         cmocka_unit_test(test_charts_leave_out_what_is_not_finite),
         cmocka_unit_test(test_ticks_differ),
+        cmocka_unit_test(test_ticks_of_an_axis_have_one_unit),
+        cmocka_unit_test(test_marks_stay_off_the_axis),
+        cmocka_unit_test(test_bands_are_inside_of_the_frame),
+        cmocka_unit_test(test_last_values_have_three_digits),
         cmocka_unit_test(test_long_lines_become_means_with_a_band),
         cmocka_unit_test(test_figures_are_told_in_their_units),
         cmocka_unit_test(test_shares_of_curation_are_of_all_samples),
