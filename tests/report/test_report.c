@@ -587,7 +587,7 @@ static void test_samples_longer_than_a_row_are_named_by_stream(void **state)
     buffer_release(&page);
     const char *two[] = {run, run};
     page = page_of(two, 2);
-    shows(&page, "long: samples longer than a row, left out of training: 3 image-out, 12 chat.");
+    shows(&page, "long (1): samples longer than a row, left out of training: 3 image-out, 12 chat.");
     buffer_release(&page);
     put(run, "base", "heldout.json", "{\"start\":[],\"end\":[]}");
     page = page_of((const char *const *)&run, 1);
