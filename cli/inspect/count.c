@@ -255,8 +255,9 @@ static int refuse_nothing(const struct init_data *data)
                          data->path);
     if (alone)
         return error_set("%s: media without captions (%lld), from which no model can learn words: expected a.txt "
-                         "beside a.jpg, or captions.jsonl with lines {\"image\": \"a.jpg\", \"text\": ..}",
-                         data->path, (long long)alone);
+                         "beside a.jpg, or captions.jsonl with lines {\"image\": \"a.jpg\", \"text\": ..}%s%s",
+                         data->path, (long long)alone, data->bad ? "; cannot be read: " : "",
+                         data->bad ? data->first_bad : "");
     return error_set("%s: nothing there can be trained on: %lld of %lld entries cannot be read (first: %s)", data->path,
                      (long long)data->bad, (long long)data->bad, data->first_bad ? data->first_bad : "none");
 }
@@ -355,8 +356,8 @@ void init_log(const struct init_data *data)
     for (int m = 0; m < MODALITIES; m++) {
         const struct init_probe *probe = &data->probes[m];
         if (data->alone[m])
-            log_info("%s: %lld %s without captions, for the tokenizer alone", data->path, (long long)data->alone[m],
-                     modality_rows[m].many);
+            log_info("%s: %lld %s without captions, from which only a tokenizer can learn", data->path,
+                     (long long)data->alone[m], modality_rows[m].many);
         if (probe->unreadable)
             log_warn("%s: %lld of %lld %s cannot be read (first: %s)", data->path, (long long)probe->unreadable,
                      (long long)probe->opened, modality_rows[m].many, probe->first_unreadable);
