@@ -78,10 +78,7 @@ static int measure_point(struct grid_point *point, struct model *model, const st
     loss_weights_load(weights, s->from);
     for (int kind = 0; kind < TARGETS; kind++)
         point->loss[kind] = heldout_mean(&h, kind);
-    point->loss_all = NAN; /* of shards without a sample to predict */
-    for (int kind = 0; kind < TARGETS; kind++)
-        if (isfinite(point->loss[kind]))
-            point->loss_all = heldout_sum(&h, weights);
+    point->loss_all = heldout_sum(&h, weights);
     point->tokens_per_s = decode_speed(model, &point->sub, s->decode_tokens);
     return 0;
 }

@@ -74,6 +74,9 @@ static void expect_skipped(const char *const *names, i64 count, const char *exte
             while (line > complained.data && line[-1] != '\n')
                 line--;
             assert_memory_equal(line, "warning: skipped: ", 18);
+            const char *again = strstr(strstr(line, place) + 1, place), *end = strchr(line, '\n');
+            if (again && (!end || again < end))
+                fail_msg("%s is named twice in a line:\n%s", names[i], complained.data);
             memory_free(place);
         }
 }

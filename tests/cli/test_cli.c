@@ -23,6 +23,9 @@ static void wrong_usage_exits_with_2_and_suggests(void **state)
     assert_int_equal(WEFT("--help"), 0);
     assert_int_equal(WEFT("extrct"), 2);
     expect_complaint("did you mean \"extract\"");
+    assert_int_equal(WEFT("prepare"), 2);
+    expect_complaint("a kind of stage");
+    expect_complaint("`weft run --kinds prepare`");
     assert_int_equal(WEFT("extract", model_folder, "--exprts", "3"), 2);
     expect_complaint("did you mean --experts");
     assert_int_equal(WEFT("extract", model_folder), 2);
