@@ -206,7 +206,10 @@ static int finish(struct prepare *p)
         return -1;
     /* One of several parts may have no file. */
     if (p->counts.samples[SPLIT_TRAIN] == 0 && p->jobs <= 1)
-        return error_set("%s: no sample for training among %lld", p->settings->data, (long long)p->counts.read);
+        return error_set("%s: no sample for training among %lld: %lld could not be read, %lld were not wanted or have "
+                         "no tokenizer, %lld have too long a sound (audio_seconds)",
+                         p->settings->data, (long long)p->counts.read, (long long)p->counts.bad,
+                         (long long)p->counts.left_out, (long long)p->counts.too_long);
     if (p->consumer) {
         if (shard_writer_end(p->writers[SPLIT_TRAIN]) < 0 || progress_save(p) < 0)
             return -1;

@@ -251,14 +251,17 @@ static void media_that_teach_no_words_get_no_tokenizer(void **state)
     expect_recipe(shown, "bpe shards base grid sft samples routing export report");
     assert_int_equal(WEFT("init", shown), 0);
     expect_complaint("30 pictures in conversations and documents, but no others");
+    char *recipe_file = in_folder("my.yaml"), *out = in_folder("told-run"), *word = string_format("run=%s", out);
+    assert_int_equal(WEFT("run", recipe_file, word, "bpe", "shards"), 1);
+    expect_complaint("no sample for training among 30: 0 could not be read, 30 were not wanted or have no tokenizer");
     put_pictures(shown, 30, false);
     expect_recipe(shown, "bpe vis shards base grid sft samples routing export report");
     expect_setting("shards", "vision", "\"vis\"");
     assert_int_equal(WEFT("init", shown), 0);
     assert_null(strstr(complained.data, "but no others"));
-    memory_free(texts);
-    memory_free(shown);
-    memory_free(clips);
+    void *all[] = {texts, shown, clips, recipe_file, out, word};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
 }
 
 /* Sizes follow from the number of positions. */
