@@ -122,6 +122,7 @@ static void see_sample(void *context, const struct source *source, const struct 
     enum outcome outcome = sample_outcome(sample);
     struct init_kind *kind = &data->kinds[outcome];
     i64 text_bytes = 0;
+    bool asked = false, asks = false; /* asks: in the first message of a user, before its text ended */
     (void)file;
     kind->samples++;
     kind->named[sample->split]++;
@@ -131,10 +132,14 @@ static void see_sample(void *context, const struct source *source, const struct 
         kind->held_out[s] += draw < init_shares[s];
     for (i64 i = 0; i < sample->count; i++) {
         const struct sample_part *part = &sample->parts[i];
+        if (part->role)
+            asks = !asked && strcmp(part->role, "user") == 0;
+        asked |= asks;
         if (part->kind == MODALITY_TEXT) {
             text_bytes += part->bytes.length;
-            if (outcome == BECOMES_TEXT || (outcome == BECOMES_CHAT && i == 0))
+            if (outcome == BECOMES_TEXT || (outcome == BECOMES_CHAT && asks))
                 keep_prompt(run, &part->bytes);
+            asks = false;
         } else if (part->kind < MODALITIES) {
             i64 bytes = part->path ? file_bytes(part->path) : part->bytes.length;
             kind->media_bytes += max_i64(bytes, 0);

@@ -53,6 +53,19 @@ static void missing_files_exit_with_1(void **state)
     memory_free(out);
 }
 
+static void routing_says_where_its_page_is(void **state)
+{
+    (void)state;
+    char *out = in_folder("routing"), *wrote = string_format("wrote %s: routing.html", out),
+         *page = path_join(out, "routing.html");
+    assert_int_equal(WEFT("routing", model_folder, "--data", shards, "--part", "train", "-o", out), 0);
+    expect_complaint(wrote);
+    assert_true(file_exists(page));
+    memory_free(out);
+    memory_free(wrote);
+    memory_free(page);
+}
+
 static void completion_and_man_name_every_command(void **state)
 {
     (void)state;
@@ -683,6 +696,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_usage_exits_with_2_and_suggests),
         cmocka_unit_test(missing_files_exit_with_1),
+        cmocka_unit_test(routing_says_where_its_page_is),
         cmocka_unit_test(completion_and_man_name_every_command),
         cmocka_unit_test(compare_tells_equal_from_different),
         cmocka_unit_test(compare_does_not_believe_a_reference),

@@ -176,6 +176,16 @@ static void every_kind_of_folder_gets_the_stages_it_needs(void **state)
     expect_setting("bpe", "vocabulary", "1024");
 
     put_chats(chats, 60);
+    put(chats, "led.jsonl",
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"You are kind\"}, {\"role\": "
+        "\"user\", \"content\": \"who are you?\"}, {\"role\": \"assistant\", \"content\": "
+        "\"kind\"}]}\n");
+    expect_recipe(chats, "bpe shards base grid sft samples routing export report");
+    expect_setting("samples", "prompts", "[\"say 0\",\"say 1\",\"say 2\"]");
+    put(chats, "chats.jsonl", "");
+    WEFT("init", chats);
+    assert_non_null(strstr(said.data, "prompts: [\"who are you?\"]"));
+    put_chats(chats, 60);
     expect_recipe(chats, "bpe shards base grid sft samples routing export report");
     expect_setting("sft", "from", "\"base\"");
 
