@@ -364,7 +364,7 @@ void init_log(const struct init_data *data)
             log_info("%s: %lld %s without captions, from which only a tokenizer can learn", data->path,
                      (long long)data->alone[m], modality_rows[m].many);
         if (probe->unreadable)
-            log_warn("%s: %lld of %lld %s cannot be read (first: %s)", data->path, (long long)probe->unreadable,
+            log_warn("%s: %lld of %lld opened %s cannot be read (first: %s)", data->path, (long long)probe->unreadable,
                      (long long)probe->opened, modality_rows[m].many, probe->first_unreadable);
     }
     if (data->bad)

@@ -431,6 +431,8 @@ static void some_unreadable_pictures_are_allowed_for(void **state)
     expect_setting("vis", "bad_share", "0.2");
     expect_setting("shards", "bad_share", "0.2");
     expect_setting("bpe", "bad_share", "0.05");
+    assert_int_equal(WEFT("init", folder), 0);
+    expect_complaint("3 of 30 opened pictures cannot be read");
     char *chats = new_folder("odd-roles"), *file = in_folder("my odd recipe.yaml");
     put_chats(chats, 12);
     put(chats, "odd.jsonl", "{\"messages\": [{\"role\": \"narrator\", \"content\": \"Once\"}]}\n");
