@@ -53,6 +53,20 @@ static void missing_files_exit_with_1(void **state)
     memory_free(out);
 }
 
+static void a_run_is_told_from_its_models(void **state)
+{
+    (void)state;
+    char *folder = in_folder("a-run"), *file = path_join(folder, "run.json");
+    assert_int_equal(directory_make(folder), 0);
+    assert_int_equal(WEFT("generate", folder, "--prompt", "a"), 1);
+    assert_null(strstr(complained.data, "this is a run"));
+    assert_int_equal(file_replace(file, "{}", 2), 0);
+    assert_int_equal(WEFT("generate", folder, "--prompt", "a"), 1);
+    expect_complaint("expected a model directory, and this is a run");
+    memory_free(folder);
+    memory_free(file);
+}
+
 static void routing_says_where_its_page_is(void **state)
 {
     (void)state;
@@ -696,6 +710,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_usage_exits_with_2_and_suggests),
         cmocka_unit_test(missing_files_exit_with_1),
+        cmocka_unit_test(a_run_is_told_from_its_models),
         cmocka_unit_test(routing_says_where_its_page_is),
         cmocka_unit_test(completion_and_man_name_every_command),
         cmocka_unit_test(compare_tells_equal_from_different),
