@@ -4,6 +4,7 @@
 #include "cli/inspect/inspect.h"
 #include "data/remote/remote.h"
 #include "data/sources/source_readers.h"
+#include "report/html.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -85,6 +86,23 @@ static enum outcome captioned(enum modality kind)
     return BECOMES_IDS + (enum outcome)kind;
 }
 
+/* Media in conversations and documents. */
+static double inside_of(const struct init_plan *p, enum modality kind)
+{
+    double sum = 0;
+    for (i64 i = 0; i < p->count; i++)
+        sum += (double)p->data[i].inside[kind];
+    return sum;
+}
+
+/* Media of a folder that a tokenizer learns from, with captions or without; none if the model learns
+ * from no media of the kind. */
+static double media_of(const struct init_plan *p, const struct init_data *d, enum modality kind)
+{
+    bool learned = samples_of(p, captioned(kind)) + inside_of(p, kind) > 0;
+    return learned ? (double)(d->kinds[captioned(kind)].samples + d->alone[kind]) : 0;
+}
+
 /* Films: clips of minutes, or clips whose words are subtitles, which belong to their moment. */
 static bool has_films(const struct init_data *d)
 {
@@ -125,9 +143,8 @@ static void choose_folders(struct init_plan *p)
     p->texts = p->pictures = p->sounds = p->shown = -1;
     for (i64 i = 0; i < p->count; i++) {
         const struct init_data *d = &p->data[i];
-        double text = 0, clips = (double)(d->kinds[captioned(MODALITY_VIDEO)].samples + d->alone[MODALITY_VIDEO]),
-               stills = (double)(d->kinds[captioned(MODALITY_IMAGE)].samples + d->alone[MODALITY_IMAGE]),
-               sounds = (double)(d->kinds[captioned(MODALITY_AUDIO)].samples + d->alone[MODALITY_AUDIO]), media = 0;
+        double text = 0, media = 0, clips = media_of(p, d, MODALITY_VIDEO), stills = media_of(p, d, MODALITY_IMAGE),
+               sounds = media_of(p, d, MODALITY_AUDIO);
         for (int k = 0; k < OUTCOMES; k++)
             text += (double)d->kinds[k].text_bytes;
         for (int m = MODALITY_TEXT + 1; m < MODALITIES; m++)
@@ -142,8 +159,7 @@ static void choose_folders(struct init_plan *p)
                 *chosen[c] = i;
             }
     }
-    p->clips = p->pictures >= 0 && (p->data[p->pictures].kinds[captioned(MODALITY_VIDEO)].samples ||
-                                    p->data[p->pictures].alone[MODALITY_VIDEO]);
+    p->clips = p->pictures >= 0 && media_of(p, &p->data[p->pictures], MODALITY_VIDEO) > 0;
     if (p->shown < 0)
         p->shown = p->texts;
     p->chats = samples_of(p, BECOMES_CHAT) > 0;
@@ -279,15 +295,21 @@ static void put_path(struct buffer *out, const char *path)
         put_string(out, path);
 }
 
-/* kinds: modalities whose unreadable media count in the stage. */
-static void put_data(struct buffer *out, const struct init_data *d, u32 kinds)
+static void put_samples(struct buffer *out, const struct init_data *d)
 {
-    double bad = 0;
     buffer_printf(out, "    data: ");
     put_path(out, d->path);
     buffer_printf(out, "\n");
     if (!d->names_splits && d->validation != init_shares[0])
         buffer_printf(out, "    validation: %g\n", d->validation);
+}
+
+/* With the share of unreadable samples, which `generate` has no setting for. kinds: modalities whose
+ * unreadable media count in the stage. */
+static void put_data(struct buffer *out, const struct init_data *d, u32 kinds)
+{
+    double bad = 0;
+    put_samples(out, d);
     for (int m = 0; m < MODALITIES; m++)
         if (kinds >> m & 1 && d->probes[m].opened)
             bad = fmax(bad, (double)d->probes[m].unreadable / (double)d->probes[m].opened);
@@ -308,20 +330,19 @@ static i64 between(double value, i64 least, i64 most)
 
 static void put_tokenizers(struct buffer *out, const struct init_plan *p)
 {
-    bool large = p->size != sizes;
+    bool large = p->size != sizes, little = p->text_bytes < 1e5;
     const struct init_data *texts = &p->data[p->texts];
     buffer_printf(out,
-                  "  # Vocabulary by the %.2f MB of text: 1024 below 0.2 MB, 2048 below 2 MB, 4096 below 30 MB.\n"
+                  "  # Vocabulary by the %.*f %s of text: 1024 below 0.2 MB, 2048 below 2 MB, 4096 below 30 MB.\n"
                   "  bpe:\n    kind: tokenizer-text\n",
-                  p->text_bytes * 1e-6);
+                  little ? 1 : 2, p->text_bytes * (little ? 1e-3 : 1e-6), little ? "kB" : "MB");
     put_data(out, texts, 0);
     buffer_printf(out, "    vocabulary: %lld\n", (long long)p->vocabulary);
     if (p->text_bytes > 8e6)
         buffer_printf(out, "    bytes: %s\n", large ? "100000000" : "8000000");
     if (p->pictures >= 0) {
         const struct init_data *d = &p->data[p->pictures];
-        double stills = (double)(d->kinds[captioned(MODALITY_IMAGE)].samples + d->alone[MODALITY_IMAGE]),
-               clips = (double)(d->kinds[captioned(MODALITY_VIDEO)].samples + d->alone[MODALITY_VIDEO]);
+        double stills = media_of(p, d, MODALITY_IMAGE), clips = media_of(p, d, MODALITY_VIDEO);
         i64 steps = between(30 * fmax(stills, clips) / 8, 2000, large ? 20000 : 6000),
             clip_steps = p->clips ? between(30 * clips / 4, 400, large ? 4000 : 1000) : 0;
         buffer_printf(out, "\n  # %lld steps of 8 pictures: about %.0f epochs of %.0f %s.\n", (long long)steps,
@@ -334,13 +355,12 @@ static void put_tokenizers(struct buffer *out, const struct init_plan *p)
     }
     if (p->sounds >= 0) {
         const struct init_data *d = &p->data[p->sounds];
-        double seconds = init_mean_seconds(d, MODALITY_AUDIO) *
-                         (double)(d->kinds[captioned(MODALITY_AUDIO)].samples + d->alone[MODALITY_AUDIO]);
+        double seconds = init_mean_seconds(d, MODALITY_AUDIO) * media_of(p, d, MODALITY_AUDIO);
         if (p->film_sound && has_sound(d))
             seconds += film_seconds(d);
         i64 steps = between(20 * seconds / 15, 1200, large ? 10000 : 3000);
-        buffer_printf(out, "\n  # %lld steps of 12 crops of 1.28 s: about %.0f epochs of %.0f s.\n", (long long)steps,
-                      15.36 * (double)steps / fmax(seconds, 1), seconds);
+        buffer_printf(out, "\n  # %lld steps of 12 crops of 1.28 s: about %.0f epochs of %.0f s of sound.\n",
+                      (long long)steps, 15.36 * (double)steps / fmax(seconds, 1), seconds);
         buffer_printf(out, "  aud:\n    kind: tokenizer-audio\n");
         put_data(out, d, 1u << MODALITY_AUDIO | 1u << MODALITY_VIDEO);
         if (p->film_sound && has_sound(d))
@@ -456,7 +476,7 @@ static void put_base(struct buffer *out, const struct init_plan *p)
     buffer_printf(out, "\n  # %lld steps of %lld x %lld positions: about ", (long long)p->steps, (long long)p->rows,
                   (long long)p->length);
     put_times(out, p->epochs);
-    buffer_printf(out, " epochs of the mixture. They show\n");
+    buffer_printf(out, " epoch%s of the mixture. They show\n", p->epochs < 1.05 ? "" : "s");
     put_epochs(out, p);
     if (!small)
         buffer_printf(out, "  # `weft plan` estimates time and memory.\n");
@@ -513,7 +533,7 @@ static void put_rest(struct buffer *out, const struct init_plan *p)
 {
     i64 count = 0;
     buffer_printf(out, "\n  samples:\n    kind: generate\n    from: base\n");
-    put_data(out, &p->data[p->shown], 0);
+    put_samples(out, &p->data[p->shown]);
     for (i64 i = 0; i < p->count; i++)
         for (i64 k = 0; k < INIT_PROMPTS && p->data[i].prompts[k] && count < INIT_PROMPTS; k++) {
             buffer_printf(out, "%s", count++ ? ", " : "    prompts: [");
@@ -526,10 +546,25 @@ static void put_rest(struct buffer *out, const struct init_plan *p)
     buffer_printf(out, "  export:\n    kind: export\n    from: base\n  report:\n    kind: report\n");
 }
 
+/* Tokenizers do not learn from media in conversations and documents. */
+static void warn_inside(const struct init_plan *p)
+{
+    for (int m = MODALITY_TEXT + 1; m < MODALITIES; m++) {
+        double inside = inside_of(p, (enum modality)m);
+        bool tokenizer = m == MODALITY_AUDIO ? p->sounds >= 0 : m == MODALITY_VIDEO ? p->clips : p->pictures >= 0;
+        if (inside > 0 && !tokenizer)
+            log_warn("%.0f %s in conversations and documents, but no others from which a tokenizer could learn: these "
+                     "samples will be left out; add files of %s, with captions or without, or name a tokenizer in "
+                     "stage shards",
+                     inside, modality_rows[m].many, modality_rows[m].many);
+    }
+}
+
 static void put_recipe(struct buffer *out, const struct init_data *data, i64 count, const char *run)
 {
     struct init_plan plan;
     plan_open(&plan, data, count);
+    warn_inside(&plan);
     buffer_printf(out, "# Written by `weft init`. `weft run` with this file runs it; STAGE.key=value changes any "
                        "setting, and\n# `weft run --kinds` lists them all.\nrun: ");
     put_path(out, run);
@@ -627,8 +662,12 @@ static int write_recipe(const char *out, const struct init_data *data, i64 count
         status = file_replace(out, text.data, text.length);
     else
         fwrite(text.data, 1, (size_t)text.length, stdout);
-    if (status == 0 && out)
-        log_info("next: weft run %s", out);
+    if (status == 0 && out) {
+        struct buffer word = {0};
+        shell_word(&word, out);
+        log_info("next: weft run %s", word.data);
+        buffer_release(&word);
+    }
     buffer_release(&text);
     memory_free(run);
     return status;

@@ -1,4 +1,5 @@
 #include "cli/cli.h"
+#include "cli/stages.h"
 #include "core/temporary.h"
 
 #include <locale.h>
@@ -74,6 +75,12 @@ static int unknown_command(const char *name)
     for (const struct command *c = commands; c->name; c++)
         names[n++] = c->name;
     names[n] = NULL;
+    if (stage_kind_find(name)) {
+        error_usage("there is no command \"%s\": it is a kind of stage, which a recipe names and `weft run RECIPE` "
+                    "runs; `weft run --kinds %s` lists its settings",
+                    name, name);
+        return command_failed();
+    }
     const char *near = string_nearest(name, names);
     error_usage("there is no command \"%s\"%s%s%s; `weft --help` lists them", name, near ? ", did you mean \"" : "",
                 near ? near : "", near ? "\"" : "");

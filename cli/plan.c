@@ -339,7 +339,7 @@ static int plan_recipe(const struct recipe *r, const struct plan_command *with, 
         chosen++;
         planned += status == 0;
         if (status)
-            log_warn("stage %s is not planned: %s", s->name, error_text());
+            log_info("stage %s is not planned: %s", s->name, error_text());
     }
     if (chosen == 0)
         return error_usage("%s: no stage of kind tokenizer-vision, tokenizer-audio, prepare, pretrain or sft was "

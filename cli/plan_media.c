@@ -55,7 +55,7 @@ int plan_prepare(const struct recipe *r, const struct recipe_stage *s, bool json
     if (all)
         status = prepare_estimate(&e, &settings, cli_device());
     else
-        error_set("what it reads is made by other stages: known once they have run");
+        error_set("other stages make what it reads; once they have run, it can be");
     if (status == 0 && json)
         printf("{\"stage\":\"%s\",\"disk\":%.0f,\"read\":%.0f,\"files\":%lld,\"files_read\":%lld}\n", s->name, e.made,
                e.read, (long long)e.files, (long long)e.files_read);

@@ -33,5 +33,7 @@ int command_routing(int argc, char **argv)
     if (status)
         return status < 0 ? command_failed() : 0;
     status = output_folder(out, write_routing, &s);
+    if (status == 0)
+        log_info("wrote %s: routing.html, and its tables and pictures", out);
     return status < 0 ? command_failed() : status ? 130 : 0;
 }

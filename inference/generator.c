@@ -198,8 +198,9 @@ static int refuse(const struct generator *s, const char *what, const char *kind,
     return error_usage("%s: this model %s", what, never);
 }
 
-static int read_picture(struct clip *out, const struct vision_config *config, bool video, const char *path)
+static int read_picture(struct clip *out, struct generator *s, bool video, const char *path)
 {
+    const struct vision_config *config = &s->vision.config;
     struct file_view view;
     i64 shape;
     bool longer = false;
@@ -207,9 +208,11 @@ static int read_picture(struct clip *out, const struct vision_config *config, bo
         return -1;
     int status = shaped_read(out, &shape, &longer, config, video, -1, view.data, view.bytes, path);
     file_unmap(&view);
-    if (longer)
-        log_warn("%s: longer than the %lld frames that the model reads: truncated", path,
-                 (long long)config->shapes[shape].frames);
+    if (longer && !s->clip_cut)
+        log_warn("%s: longer than the %lld frames that the model reads: only its beginning is used, as of any longer "
+                 "clip that follows",
+                 path, (long long)config->shapes[shape].frames);
+    s->clip_cut |= longer;
     return status;
 }
 
@@ -223,7 +226,7 @@ static int push_picture(struct prompt *p, struct generator *s, enum modality kin
         return error_usage("%s: this model reads no %s", path, modality_rows[kind].many);
     if (p->media_count == COUNT_OF(p->media))
         return error_set("a prompt has at most %d media", (int)COUNT_OF(p->media));
-    if (read_picture(&clip, &s->vision.config, video, path))
+    if (read_picture(&clip, s, video, path))
         return -1;
     int status = push_cells(p, s, &clip);
     p->height = clip.height;

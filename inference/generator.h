@@ -14,6 +14,7 @@ struct generator {
     struct vision vision;
     struct audio_tokenizer audio;
     bool has_vision, has_audio;
+    bool clip_cut; /* a clip of a prompt was longer than the model reads, which is said once */
     struct vocabulary vocabulary;
     const float *amplitude[SHAPES_MOST];
     i64 grid[2 * SHAPES_MOST];

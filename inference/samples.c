@@ -284,6 +284,11 @@ static void log_nearness(const struct json *j, const struct sample_set *set)
     const struct json *by = set->kind == MODALITY_AUDIO ? json_get(j, "aligned") : j;
     double retrieval = json_number(json_get(by, "retrieval"), NAN);
     struct buffer line = {0};
+    if (set->count < 2) {
+        log_info("%s %s: one sample, and no other to compare it with", split_names[set->split],
+                 modality_rows[set->kind].name);
+        return;
+    }
     buffer_printf(&line, "%s %s: nearer to its own original %.1f %%%s, nearest of %lld: %lld", split_names[set->split],
                   modality_rows[set->kind].name, 100 * json_number(json_get(by, "pair"), 0),
                   by == j ? "" : " at equal length", (long long)set->count,

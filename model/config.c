@@ -335,15 +335,17 @@ void model_config_add_end(struct model_config *config, i64 id)
 
 int model_config_load(struct model_config *config, const char *directory)
 {
-    char *path = path_join(directory, "config.json");
+    char *path = path_join(directory, "config.json"), *run = path_join(directory, "run.json");
     struct json *j = file_exists(path) ? json_load(path) : NULL;
     int status = -1;
     *config = (struct model_config){0};
     if (!file_exists(path))
-        error_set("%s: no config.json there: expected a model directory", directory);
+        error_set("%s: no config.json there: expected a model directory%s", directory,
+                  file_exists(run) ? ", and this is a run: its models are in the folders of its stages" : "");
     else if (j && read_config(config, j, path) == 0 && refuse_unsupported(j, config, path) == 0)
         status = model_config_check(config) ? error_prefix("%s", path) : 0;
     json_free(j);
+    memory_free(run);
     memory_free(path);
     return status;
 }

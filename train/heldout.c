@@ -535,10 +535,13 @@ struct json *heldout_json(const struct heldout *h)
 double heldout_sum(const struct heldout *h, const double weights[TARGETS])
 {
     double sum = 0;
+    bool measured = false;
     for (int kind = 0; kind < TARGETS; kind++)
-        if (!target_rows[kind].helps && isfinite(heldout_mean(h, kind)))
+        if (!target_rows[kind].helps && isfinite(heldout_mean(h, kind))) {
             sum += weights[kind] * heldout_mean(h, kind);
-    return sum;
+            measured = true;
+        }
+    return measured ? sum : NAN;
 }
 
 void loss_weights_load(double weights[TARGETS], const char *model_directory)

@@ -62,8 +62,9 @@ i64 heldout_tape_bytes(struct model *model, i64 length);
 /* stream: an enum stream, LOSS_CHAT or LOSS_MARKS */
 double heldout_loss(const struct heldout *heldout, int stream, enum target_kind kind);
 double heldout_mean(const struct heldout *heldout, enum target_kind kind);
-/* Weighted sum of the mean losses, without multi-token prediction. loss_weights_load reads the
- * weights that pretrain saved in the model directory; a missing weight is 1. */
+/* Weighted sum of the mean losses, without multi-token prediction; NAN: nothing was measured.
+ * loss_weights_load reads the weights that pretrain saved in the model directory; a missing weight
+ * is 1. */
 #define LOSS_WEIGHTS_FILE "weft/loss_weights.json"
 double heldout_sum(const struct heldout *heldout, const double weights[TARGETS]);
 void loss_weights_load(double weights[TARGETS], const char *model_directory);

@@ -87,7 +87,7 @@ static const struct chat_command {
     {"image", "FILE", "show a picture with the next message", attach_file},
     {"audio", "FILE", "play a sound with the next message", attach_file},
     {"video", "FILE", "show a clip with the next message", attach_file},
-    {"save", "FILE", "write the conversation as JSON, for `weft generate --messages` and for sft", save},
+    {"save", "FILE", "write the conversation as a line of JSON, which sft reads; an existing FILE is replaced", save},
     {"reset", NULL, "forget the conversation", reset},
     {"help", NULL, "list these commands", show_help},
     {"exit", NULL, "leave, as Ctrl-D does", leave},

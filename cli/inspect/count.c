@@ -122,6 +122,7 @@ static void see_sample(void *context, const struct source *source, const struct 
     enum outcome outcome = sample_outcome(sample);
     struct init_kind *kind = &data->kinds[outcome];
     i64 text_bytes = 0;
+    bool asked = false, asks = false; /* asks: in the first message of a user, before its text ended */
     (void)file;
     kind->samples++;
     kind->named[sample->split]++;
@@ -131,10 +132,14 @@ static void see_sample(void *context, const struct source *source, const struct 
         kind->held_out[s] += draw < init_shares[s];
     for (i64 i = 0; i < sample->count; i++) {
         const struct sample_part *part = &sample->parts[i];
+        if (part->role)
+            asks = !asked && strcmp(part->role, "user") == 0;
+        asked |= asks;
         if (part->kind == MODALITY_TEXT) {
             text_bytes += part->bytes.length;
-            if (outcome == BECOMES_TEXT || (outcome == BECOMES_CHAT && i == 0))
+            if (outcome == BECOMES_TEXT || (outcome == BECOMES_CHAT && asks))
                 keep_prompt(run, &part->bytes);
+            asks = false;
         } else if (part->kind < MODALITIES) {
             i64 bytes = part->path ? file_bytes(part->path) : part->bytes.length;
             kind->media_bytes += max_i64(bytes, 0);
@@ -255,8 +260,9 @@ static int refuse_nothing(const struct init_data *data)
                          data->path);
     if (alone)
         return error_set("%s: media without captions (%lld), from which no model can learn words: expected a.txt "
-                         "beside a.jpg, or captions.jsonl with lines {\"image\": \"a.jpg\", \"text\": ..}",
-                         data->path, (long long)alone);
+                         "beside a.jpg, or captions.jsonl with lines {\"image\": \"a.jpg\", \"text\": ..}%s%s",
+                         data->path, (long long)alone, data->bad ? "; cannot be read: " : "",
+                         data->bad ? data->first_bad : "");
     return error_set("%s: nothing there can be trained on: %lld of %lld entries cannot be read (first: %s)", data->path,
                      (long long)data->bad, (long long)data->bad, data->first_bad ? data->first_bad : "none");
 }
@@ -355,10 +361,10 @@ void init_log(const struct init_data *data)
     for (int m = 0; m < MODALITIES; m++) {
         const struct init_probe *probe = &data->probes[m];
         if (data->alone[m])
-            log_info("%s: %lld %s without captions, for the tokenizer alone", data->path, (long long)data->alone[m],
-                     modality_rows[m].many);
+            log_info("%s: %lld %s without captions, from which only a tokenizer can learn", data->path,
+                     (long long)data->alone[m], modality_rows[m].many);
         if (probe->unreadable)
-            log_warn("%s: %lld of %lld %s cannot be read (first: %s)", data->path, (long long)probe->unreadable,
+            log_warn("%s: %lld of %lld opened %s cannot be read (first: %s)", data->path, (long long)probe->unreadable,
                      (long long)probe->opened, modality_rows[m].many, probe->first_unreadable);
     }
     if (data->bad)

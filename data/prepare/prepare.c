@@ -79,6 +79,16 @@ static i64 count_records(const struct prepare *p)
     return records;
 }
 
+void item_skip(struct prepare *p, const struct item *item)
+{
+    const char *name = item->sample.name;
+    size_t length = strlen(name);
+    /* the message of a medium may begin with its file, after which the sample may be called */
+    bool named = strncmp(item->problem, name, length) == 0 && item->problem[length] == ':';
+    log_warn("skipped: %s%s%s", named ? "" : name, named ? "" : ": ", item->problem);
+    p->counts.bad++;
+}
+
 /* Writes the records of a sample, or counts the reason why it has none; then the rest of a long
  * file. Returns 0 or INTERRUPTED_WITHIN. */
 static int write_sample(struct prepare *p, struct item *item)
@@ -88,8 +98,7 @@ static int write_sample(struct prepare *p, struct item *item)
         film_sound_count(p, item);
     p->counts.early_sounds += item->sound_early && !item->problem;
     if (item->problem) {
-        log_warn("skipped: %s: %s", item->sample.name, item->problem);
-        p->counts.bad++;
+        item_skip(p, item);
     } else if (prepare_is_cut_sound(p, item)) {
         /* only its pieces are written */
     } else if (item->too_long) {
@@ -201,7 +210,10 @@ static int finish(struct prepare *p)
                    ? error_set("%s: no sample for training among %lld, beside %lld prompts for reinforcement "
                                "learning: expected texts, media with captions or conversations",
                                p->settings->data, (long long)p->counts.read, (long long)p->prompts)
-                   : error_set("%s: no sample for training among %lld", p->settings->data, (long long)p->counts.read);
+                   : error_set("%s: no sample for training among %lld: %lld could not be read, %lld were not wanted or "
+                               "have no tokenizer, %lld have too long a sound (audio_seconds)",
+                               p->settings->data, (long long)p->counts.read, (long long)p->counts.bad,
+                               (long long)p->counts.left_out, (long long)p->counts.too_long);
     if (p->consumer) {
         if (shard_writer_end(p->writers[SPLIT_TRAIN]) < 0 || progress_save(p) < 0)
             return -1;

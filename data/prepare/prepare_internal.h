@@ -117,6 +117,8 @@ int progress_remove(const struct prepare *prepare);    /* removes the progress f
 i64 prepare_batch_items(const struct prepare *prepare, i64 most);
 void prepare_decode(struct prepare *prepare, struct item *items, i64 count); /* on all workers */
 void item_release(struct item *item);
+/* Warns of a sample with a problem and counts it. */
+void item_skip(struct prepare *prepare, const struct item *item);
 void encoded_part_release(struct encoded_part *part);
 /* Takes ownership of the sound's values. */
 void encoded_part_add_sound(struct encoded_part *part, const struct sound *sound);

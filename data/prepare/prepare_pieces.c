@@ -34,8 +34,7 @@ bool prepare_has_pieces(const struct prepare *p, const struct item *item)
 static void write_piece(struct prepare *p, const struct item *item)
 {
     if (item->problem) {
-        log_warn("skipped: %s: %s", item->sample.name, item->problem);
-        p->counts.bad++;
+        item_skip(p, item);
         return;
     }
     film_sound_count(p, item);

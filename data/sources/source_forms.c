@@ -161,13 +161,13 @@ static int kind_of_name(const struct sample_builder *b, const char *name)
     return kind > MODALITY_TEXT ? kind : medium_kind(ending + (*ending == '.'));
 }
 
-/* Hugging Face's metadata.jsonl: the file name's extension gives the kind. */
+/* Hugging Face's metadata.jsonl, and tables of names with captions: the name's ending gives the kind. */
 static int add_named(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
     const char *name = json_string(values[0], "");
     int kind = kind_of_name(b, name);
     if (kind <= MODALITY_TEXT)
-        return error_set("file_name %.80s: expected the name of a picture, a clip or a sound", name);
+        return error_set("%s %.80s: expected the name of a picture, a clip or a sound", form->keys[0], name);
     return add_captioned(b, (enum modality)kind, form->keys[0], values[0]);
 }
 
@@ -274,6 +274,8 @@ static const struct sample_form forms[] = {
     {{"url", "caption"}, TEXTS, refuse_links},
     {{"URL", "TEXT"}, TEXTS, refuse_links},
     {{"path", "sentence"}, TEXTS, add_recording},
+    {{"filename", "caption"}, TEXTS, add_named},
+    {{"path", "caption"}, TEXTS, add_named},
 };
 static const char *const others[] = {"speaker", "client_id", "input", "context", "system", "prompt", "reward_model"};
 
@@ -418,10 +420,11 @@ static int refuse_columns(const char *const *names, i64 count, const struct sour
         buffer_printf(&list, "%s%s", i ? ", " : "", names[i]);
     error_set("%s: nothing of it is known as a sample. %s: %s. Expected %s", path,
               count ? "Its columns are" : "It has no columns", list.data ? list.data : "",
-              maps(columns) ? "those that `columns` of the recipe names"
-                            : "text, content, messages, conversations, question and answer, prompt and completion, "
-                              "instruction and output, or image, video or audio with text or caption; `columns: {text: "
-                              "NAME}` in the recipe says what is called otherwise");
+              maps(columns)
+                  ? "those that `columns` of the recipe names"
+                  : "text, content, messages, conversations, question and answer, prompt and completion, "
+                    "instruction and output, or image, video or audio with text or caption; `columns: {image: "
+                    "NAME, text: NAME}` in the recipe says what is called otherwise");
     buffer_release(&list);
     return -1;
 }

@@ -12,6 +12,7 @@ static void expect_words(const char *part)
         fail_msg("expected \"%s\" in:\n%s", part, complained.data);
 }
 
+static const char beside[] = "beside.png"; /* cut short, with its caption in a file of the same name */
 static const char *const bad_files[] = {"empty.png", "half.png",  "other.png",  "missing.png",
                                         "empty.mp4", "half.mp4",  "other.mp4",  "empty.wav",
                                         "half.wav",  "other.wav", "silent.wav", "missing.wav"};
@@ -54,6 +55,8 @@ static void make_data_set(void)
     buffer_printf(&captions,
                   "rubbish\n{\"image\":\"good.png\",\"text\":\"\xff\"}\n{\"audio\":\"good.wav\",\"text\":\"cut");
     put_file(list, captions.data, captions.length);
+    do_damage(&(struct damage){"data/beside.png", HALF, media[0].good});
+    do_damage(&(struct damage){"data/beside.txt", TEXT, NULL, "a caption"});
     do_damage(&(struct damage){"data/words.txt", TEXT, NULL, "good words\n\xff\xfe and others\n"});
     buffer_release(&captions);
     memory_free(folder);
@@ -74,6 +77,9 @@ static void expect_skipped(const char *const *names, i64 count, const char *exte
             while (line > complained.data && line[-1] != '\n')
                 line--;
             assert_memory_equal(line, "warning: skipped: ", 18);
+            const char *again = strstr(strstr(line, place) + 1, place), *end = strchr(line, '\n');
+            if (again && (!end || again < end))
+                fail_msg("%s is named twice in a line:\n%s", names[i], complained.data);
             memory_free(place);
         }
 }
@@ -83,10 +89,10 @@ static void bad_files_of_a_data_set_are_skipped_and_counted(void **state)
     static const struct {
         const char *name, *skips[3], *counted;
     } stages[] = {
-        {"bpe", {NULL}, "4 of 46 samples"},
-        {"vis", {".png", ".mp4"}, "10 of 30 pictures and clips"},
+        {"bpe", {NULL}, "4 of 47 samples"},
+        {"vis", {".png", ".mp4"}, "11 of 31 pictures and clips"},
         {"aud", {".wav"}, "8 of 18 recordings"},
-        {"shards", {".png", ".mp4", ".wav"}, "16 of 46 samples"},
+        {"shards", {".png", ".mp4", ".wav"}, "17 of 47 samples"},
     };
     static const char *const recipe =
         "run: run\nprecision: f32\nstages:\n"
@@ -112,6 +118,8 @@ static void bad_files_of_a_data_set_are_skipped_and_counted(void **state)
             fail_msg("%s", complained.data);
         for (i64 k = 0; k < 3 && stages[i].skips[k]; k++)
             expect_skipped(bad_files, COUNT_OF(bad_files), stages[i].skips[k]);
+        if (stages[i].skips[0] && strcmp(stages[i].skips[0], ".png") == 0)
+            expect_skipped(&(const char *const){beside}, 1, NULL);
         expect_skipped(bad_lines, COUNT_OF(bad_lines), NULL);
         assert_true(file_exists(made));
         memory_free(patient);

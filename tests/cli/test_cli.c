@@ -23,6 +23,9 @@ static void wrong_usage_exits_with_2_and_suggests(void **state)
     assert_int_equal(WEFT("--help"), 0);
     assert_int_equal(WEFT("extrct"), 2);
     expect_complaint("did you mean \"extract\"");
+    assert_int_equal(WEFT("prepare"), 2);
+    expect_complaint("a kind of stage");
+    expect_complaint("`weft run --kinds prepare`");
     assert_int_equal(WEFT("extract", model_folder, "--exprts", "3"), 2);
     expect_complaint("did you mean --experts");
     assert_int_equal(WEFT("extract", model_folder), 2);
@@ -48,6 +51,33 @@ static void missing_files_exit_with_1(void **state)
     assert_int_equal(WEFT("routing", model_folder, "--data", "/nowhere", "-o", out), 1);
     expect_absent(out);
     memory_free(out);
+}
+
+static void a_run_is_told_from_its_models(void **state)
+{
+    (void)state;
+    char *folder = in_folder("a-run"), *file = path_join(folder, "run.json");
+    assert_int_equal(directory_make(folder), 0);
+    assert_int_equal(WEFT("generate", folder, "--prompt", "a"), 1);
+    assert_null(strstr(complained.data, "this is a run"));
+    assert_int_equal(file_replace(file, "{}", 2), 0);
+    assert_int_equal(WEFT("generate", folder, "--prompt", "a"), 1);
+    expect_complaint("expected a model directory, and this is a run");
+    memory_free(folder);
+    memory_free(file);
+}
+
+static void routing_says_where_its_page_is(void **state)
+{
+    (void)state;
+    char *out = in_folder("routing"), *wrote = string_format("wrote %s: routing.html", out),
+         *page = path_join(out, "routing.html");
+    assert_int_equal(WEFT("routing", model_folder, "--data", shards, "--part", "train", "-o", out), 0);
+    expect_complaint(wrote);
+    assert_true(file_exists(page));
+    memory_free(out);
+    memory_free(wrote);
+    memory_free(page);
 }
 
 static void completion_and_man_name_every_command(void **state)
@@ -680,6 +710,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_usage_exits_with_2_and_suggests),
         cmocka_unit_test(missing_files_exit_with_1),
+        cmocka_unit_test(a_run_is_told_from_its_models),
+        cmocka_unit_test(routing_says_where_its_page_is),
         cmocka_unit_test(completion_and_man_name_every_command),
         cmocka_unit_test(compare_tells_equal_from_different),
         cmocka_unit_test(compare_does_not_believe_a_reference),

@@ -176,6 +176,16 @@ static void every_kind_of_folder_gets_the_stages_it_needs(void **state)
     expect_setting("bpe", "vocabulary", "1024");
 
     put_chats(chats, 60);
+    put(chats, "led.jsonl",
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"You are kind\"}, {\"role\": "
+        "\"user\", \"content\": \"who are you?\"}, {\"role\": \"assistant\", \"content\": "
+        "\"kind\"}]}\n");
+    expect_recipe(chats, "bpe shards base grid sft samples routing export report");
+    expect_setting("samples", "prompts", "[\"say 0\",\"say 1\",\"say 2\"]");
+    put(chats, "chats.jsonl", "");
+    WEFT("init", chats);
+    assert_non_null(strstr(said.data, "prompts: [\"who are you?\"]"));
+    put_chats(chats, 60);
     expect_recipe(chats, "bpe shards base grid sft samples routing export report");
     expect_setting("sft", "from", "\"base\"");
 
@@ -198,6 +208,68 @@ static void every_kind_of_folder_gets_the_stages_it_needs(void **state)
     put_chats(mixed, 60);
     expect_recipe(mixed, "bpe vis shards base grid sft samples routing export report");
     char *all[] = {photos, texts, chats, sounds, films, mixed};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+}
+
+/* A conversation about picture `number`, which is no line's or caption's. */
+static void put_shown_pictures(const char *folder, i64 count)
+{
+    struct buffer lines = {0};
+    char *inside = path_join(folder, "shown");
+    assert_int_equal(directory_make(inside), 0);
+    put_pictures(inside, count, false);
+    for (i64 i = 0; i < count; i++)
+        buffer_printf(&lines,
+                      "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"image\": "
+                      "\"shown/%03lld.png\"}]}, {\"role\": \"assistant\", \"content\": \"grey\"}]}\n",
+                      (long long)i);
+    buffer_append(&lines, "", 1);
+    put(folder, "shown.jsonl", lines.data);
+    buffer_release(&lines);
+    memory_free(inside);
+}
+
+/* A tokenizer is of use only for media that the model learns from. */
+static void media_that_teach_no_words_get_no_tokenizer(void **state)
+{
+    (void)state;
+    char *texts = new_folder("stray"), *shown = new_folder("told-of"), *clips = new_folder("stray-clips"), *file;
+    put_texts(texts, 60);
+    put_pictures(texts, 3, false);
+    expect_recipe(texts, "bpe shards base grid samples routing export report");
+    expect_setting("shards", "vision", "null");
+    assert_int_equal(WEFT("init", texts), 0);
+    expect_complaint("3 pictures without captions, from which only a tokenizer can learn");
+
+    put_clips(clips, 3, 4, ".srt", "");
+    put_pictures(clips, 60, true);
+    for (i64 i = 0; i < 3; i++) {
+        file = string_format("%s/%03lld.srt", clips, (long long)i);
+        unlink(file);
+        memory_free(file);
+        file = string_format("%s/%03lld.mp4", clips, (long long)i);
+        char *other = string_format("%s/alone-%lld.mp4", clips, (long long)i);
+        assert_int_equal(rename(file, other), 0);
+        memory_free(file);
+        memory_free(other);
+    }
+    expect_recipe(clips, "bpe vis shards base grid samples routing export report");
+    expect_setting("vis", "clip_steps", "0");
+
+    put_shown_pictures(shown, 30);
+    expect_recipe(shown, "bpe shards base grid sft samples routing export report");
+    assert_int_equal(WEFT("init", shown), 0);
+    expect_complaint("30 pictures in conversations and documents, but no others");
+    char *recipe_file = in_folder("my.yaml"), *out = in_folder("told-run"), *word = string_format("run=%s", out);
+    assert_int_equal(WEFT("run", recipe_file, word, "bpe", "shards"), 1);
+    expect_complaint("no sample for training among 30: 0 could not be read, 30 were not wanted or have no tokenizer");
+    put_pictures(shown, 30, false);
+    expect_recipe(shown, "bpe vis shards base grid sft samples routing export report");
+    expect_setting("shards", "vision", "\"vis\"");
+    assert_int_equal(WEFT("init", shown), 0);
+    assert_null(strstr(complained.data, "but no others"));
+    void *all[] = {texts, shown, clips, recipe_file, out, word};
     for (i64 i = 0; i < COUNT_OF(all); i++)
         memory_free(all[i]);
 }
@@ -327,6 +399,8 @@ static void what_cannot_be_trained_on_is_refused(void **state)
     refuse(broken, "1 of 1 entries cannot be read");
     put_pictures(alone, 3, false);
     refuse(alone, "media without captions (3)");
+    put(alone, "list.csv", "picture,title\n000.png,grey\n");
+    refuse(alone, "Its columns are: picture, title");
     put(lines, "a.jsonl", "{\"text\": 3\n");
     refuse(lines, "entries cannot be read");
     put(model, "config.json", "{\"model_type\": \"llama\"}");
@@ -357,6 +431,17 @@ static void some_unreadable_pictures_are_allowed_for(void **state)
     expect_setting("vis", "bad_share", "0.2");
     expect_setting("shards", "bad_share", "0.2");
     expect_setting("bpe", "bad_share", "0.05");
+    assert_int_equal(WEFT("init", folder), 0);
+    expect_complaint("3 of 30 opened pictures cannot be read");
+    char *chats = new_folder("odd-roles"), *file = in_folder("my odd recipe.yaml");
+    put_chats(chats, 12);
+    put(chats, "odd.jsonl", "{\"messages\": [{\"role\": \"narrator\", \"content\": \"Once\"}]}\n");
+    expect_recipe(chats, "bpe shards base grid sft samples routing export report");
+    expect_setting("bpe", "bad_share", "0.17");
+    assert_int_equal(WEFT("init", chats, "-o", file), 0);
+    expect_complaint("next: weft run '");
+    memory_free(file);
+    memory_free(chats);
     memory_free(folder);
 }
 
@@ -476,6 +561,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_of_folder_gets_the_stages_it_needs),
+        cmocka_unit_test(media_that_teach_no_words_get_no_tokenizer),
         cmocka_unit_test(larger_data_get_more_steps_and_a_sub_model),
         cmocka_unit_test(subtitles_and_short_clips_decide_about_windows),
         cmocka_unit_test(twenty_samples_are_held_out_where_there_are_as_many),

@@ -376,6 +376,39 @@ static void a_tokenizer_of_stills_makes_no_clips(void **state)
     save_vision(9, 8);
 }
 
+/* Of clips that are longer than the model reads the first alone is named; one picture is compared
+ * with no other. */
+static void what_a_set_lacks_is_said_once(void **state)
+{
+    (void)state;
+    char *clip = in_root("data/train/a.mp4");
+    struct buffer said = {0};
+    write_data("{\"image\":\"a.png\",\"text\":\"one\"}\n{\"video\":\"a.mp4\",\"text\":\"two\"}\n"
+               "{\"video\":\"a.mp4\",\"text\":\"three\"}\n");
+    write_clip(clip, 30, 8);
+    FILE *log = tmpfile();
+    int before = dup(STDERR_FILENO);
+    assert_non_null(log);
+    fflush(stderr);
+    dup2(fileno(log), STDERR_FILENO);
+    json_free(run_samples((struct samples_settings){.pictures = 1, .clips = 2, .texts = 2, .show = 1}));
+    fflush(stderr);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    rewind(log);
+    for (int c; (c = fgetc(log)) != EOF;)
+        buffer_append(&said, &(char){(char)c}, 1);
+    buffer_append(&said, "", 1);
+    fclose(log);
+    const char *longer = strstr(said.data, "longer than the 9 frames");
+    assert_non_null(longer);
+    assert_null(strstr(longer + 1, "longer than the 9 frames"));
+    assert_non_null(strstr(said.data, "train image: one sample, and no other"));
+    assert_non_null(strstr(said.data, "train video: nearer to its own original"));
+    buffer_release(&said);
+    memory_free(clip);
+}
+
 /* Two captions each for training, validation and test. Training is half as large. */
 static void parts_are_measured_apart(void **state)
 {
@@ -473,6 +506,7 @@ int main(void)
         cmocka_unit_test(without_a_rate_every_frame_is_taken),
         cmocka_unit_test(clips_of_a_shape_without_a_rate_are_played_at_the_default),
         cmocka_unit_test(unreadable_files_are_left_out_and_counted),
+        cmocka_unit_test(what_a_set_lacks_is_said_once),
         cmocka_unit_test(parts_are_measured_apart),
         cmocka_unit_test(a_tokenizer_of_stills_makes_no_clips),
         cmocka_unit_test(words_are_counted_as_often_as_both_have_them),

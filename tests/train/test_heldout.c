@@ -330,6 +330,8 @@ static void the_sum_is_weighted(void **state)
     assert_float_equal(heldout_sum(&h, weights), text + 2 * log(2) + 3 * log(TOY_CODES + 1), 1e-4);
     h = measured("texts");
     assert_float_equal(heldout_sum(&h, weights), text, 1e-4);
+    h = (struct heldout){0};
+    assert_true(isnan(heldout_sum(&h, weights))); /* nothing was measured */
 }
 
 static void a_few_rows_are_measured_where_asked(void **state)

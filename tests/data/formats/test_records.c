@@ -121,7 +121,7 @@ static void unknown_columns_are_named(void **state)
     char *table = form("unknown", "parquet");
     draw(&drawn, table, NULL);
     assert_non_null(strstr(drawn.data, "Its columns are: id, body."));
-    assert_non_null(strstr(drawn.data, "columns: {text: NAME}"));
+    assert_non_null(strstr(drawn.data, "columns: {image: NAME, text: NAME}"));
     buffer_clear(&drawn);
     draw(&drawn, table, &(struct source_columns){.modality[MODALITY_TEXT] = "Body"});
     assert_non_null(strstr(drawn.data, "Expected those that `columns`"));

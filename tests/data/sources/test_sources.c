@@ -823,6 +823,11 @@ static void metadata_names_its_files(void **state)
                                             "{\"file_name\": \"./b.MP4\", \"caption\": \"two\"}\n"
                                             "{\"file_name\": \"c.flac\", \"transcription\": \"three\"}\n"
                                             "{\"file_name\": \"d.doc\", \"text\": \"four\"}\n{\"score\": 1}\n"},
+                                           {"list/captions.csv", "filename,caption\na.JPG,one\nb.py,two\n"},
+                                           {"list/more.csv", "path,caption\nb.wav,three\n"},
+                                           {"list/code.csv", "filename,text\nb.py,four\n"},
+                                           {"list/a.JPG", "P"},
+                                           {"list/b.wav", "S"},
                                            {"hf/a.png", "P"},
                                            {"hf/b.MP4", "V"},
                                            {"hf/c.flac", "F"}};
@@ -843,6 +848,10 @@ static void metadata_names_its_files(void **state)
     assert_non_null(strstr(notes[0].first, "metadata.jsonl:5"));
     source_close(source);
     memory_free(path);
+    expect(path_join(directory, "list"), "captioned image@list/a.JPG text'one'\n"
+                                         "bad\n"
+                                         "plain text'four'\n"
+                                         "captioned audio@list/b.wav text'three'\n");
     (void)state;
 }
 
