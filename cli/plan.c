@@ -374,6 +374,8 @@ int command_plan(int argc, char **argv)
     if (status)
         return status < 0 ? command_failed() : 0;
     status = recipe_open(&recipe, a.positional[0], a.positional + 1, a.count - 1);
+    if (status == 0)
+        status = recipe_check(&recipe, false);
     if (status == 0) {
         recipe_skips(&recipe);
         bool f32 = strcmp(recipe.precision, "f32") == 0;
