@@ -1,6 +1,8 @@
 /* What is wrong with a recipe before its first stage runs. */
 #include "cli/stages.h"
 #include "data/prepare/prepare.h"
+#include "inference/inference.h"
+#include "rl/rl.h"
 #include "train/pretrain.h"
 
 #include <string.h>
@@ -35,14 +37,79 @@ static bool reads_stream(struct recipe *r, const char *data)
     return found;
 }
 
-/* Settings of a stage that trains the backbone, beside those of the stages it reads. */
-static int check_training(struct recipe *r, const struct recipe_stage *s)
+static bool is_given(const char *text)
 {
+    return text && *text;
+}
+
+/* True for lists of experts in a file, which may not be there yet. */
+static bool is_file(const char *experts)
+{
+    return experts && experts[0] == '@';
+}
+
+/* The model that a stage begins with or cuts; NULL: a new one, or none. */
+static const char *model_of(const struct recipe_stage *s)
+{
+    if (trains_backbone(s)) {
+        const struct pretrain_settings *settings = s->settings;
+        return is_given(settings->continues) ? settings->continues : is_given(settings->from) ? settings->from : NULL;
+    }
+    return strcmp(s->kind->name, "extract") == 0   ? ((const struct extract_settings *)s->settings)->from
+           : strcmp(s->kind->name, "routing") == 0 ? ((const struct routing_settings *)s->settings)->from
+           : strcmp(s->kind->name, "rl") == 0      ? ((const struct rl_settings *)s->settings)->from
+                                                   : NULL;
+}
+
+static const struct submodel_options *cut_of(const struct recipe_stage *s)
+{
+    return strcmp(s->kind->name, "extract") == 0   ? &((const struct extract_settings *)s->settings)->sub
+           : strcmp(s->kind->name, "routing") == 0 ? &((const struct routing_settings *)s->settings)->sub
+                                                   : NULL;
+}
+
+static bool sizes_made(struct model_config *c, struct recipe *r, const struct recipe_stage *s);
+
+/* Sizes of the model that a stage begins with or cuts, as far as the recipe says them. Those of
+ * tokenizers are missing, as media may be. False: it is not the model of an earlier stage. */
+static bool sizes_read(struct model_config *c, struct recipe *r, const struct recipe_stage *s)
+{
+    const char *model = model_of(s);
+    const struct recipe_stage *from = model ? recipe_stage_of(r, model) : NULL;
+    return from && from < s && strcmp(from->name, model) == 0 && sizes_made(c, r, from);
+}
+
+static bool sizes_made(struct model_config *c, struct recipe *r, const struct recipe_stage *s)
+{
+    const struct submodel_options *cut = cut_of(s);
+    if (model_of(s))
+        return sizes_read(c, r, s) && (!cut || (!is_file(cut->experts) && recipe_cut_config(c, cut) == 0));
+    if (!trains_backbone(s))
+        return false;
+    *c = pretrain_config(s->settings);
+    model_config_set_tokens(c, &(struct token_sizes){.vocabulary = 256});
+    return model_config_check(c) == 0;
+}
+
+static int check_cut(struct recipe *r, const struct recipe_stage *s)
+{
+    struct model_config c;
+    const struct submodel_options *cut = cut_of(s);
+    return cut && !is_file(cut->experts) && sizes_read(&c, r, s) ? recipe_cut_config(&c, cut) : 0;
+}
+
+/* Settings of a stage that trains the backbone, beside those of the stages it reads. */
+static int check_training(struct recipe *r, const struct recipe_stage *s, const struct layout *layout)
+{
+    struct model_config c;
     const struct pretrain_settings *settings = s->settings;
-    const char *continues = settings->continues && *settings->continues ? settings->continues : NULL;
-    bool heldout = settings->heldout && *settings->heldout;
+    const char *continues = is_given(settings->continues) ? settings->continues : NULL;
     const struct recipe_stage *other = continues ? recipe_stage_of(r, continues) : NULL;
-    if (settings->grid_steps && !heldout && reads_stream(r, settings->data.all))
+    if (layout && !continues && pretrain_check_batches(&settings->loader, layout, 0, settings->steps))
+        return -1;
+    if (settings->elastic_on && sizes_read(&c, r, s) && elastic_check_settings(&settings->elastic, &c))
+        return -1;
+    if (settings->grid_steps && !is_given(settings->heldout) && reads_stream(r, settings->data.all))
         return error_usage("grid_steps measures held-out losses: expected `heldout`, finished shards");
     if (other && trains_backbone(other) && strcmp(other->name, continues) == 0)
         return pretrain_check_continued(settings, other->settings, other->name);
@@ -83,11 +150,13 @@ static int check_each(struct recipe *r, struct recipe_stage *s,
     return status;
 }
 
-static int check_stage(struct recipe *r, struct recipe_stage *s, bool begins)
+static int check_stage(struct recipe *r, struct recipe_stage *s, const struct layout *layout, bool begins)
 {
     int status = s->kind->check ? s->kind->check(s->settings) : 0;
     if (status == 0 && trains_backbone(s))
-        status = check_training(r, s);
+        status = check_training(r, s, layout);
+    if (status == 0)
+        status = check_cut(r, s);
     if (status == 0)
         status = check_each(r, s, check_reference);
     if (status == 0 && begins && s->kind->check_machine)
@@ -95,12 +164,12 @@ static int check_stage(struct recipe *r, struct recipe_stage *s, bool begins)
     return status == 0 && begins ? check_each(r, s, check_done) : status;
 }
 
-int recipe_check(struct recipe *r, bool runs)
+int recipe_check(struct recipe *r, const struct layout *layout, bool runs)
 {
     for (i64 i = 0; i < r->count; i++) {
         struct recipe_stage *s = &r->stages[i];
         bool done = recipe_stage_is_done(r, s);
-        if (s->selected && (!done || r->redo) && check_stage(r, s, runs && !done))
+        if (s->selected && (!done || r->redo) && check_stage(r, s, layout, runs && !done))
             return error_prefix("%s: stage %s", place_of(r, s), s->name);
     }
     return 0;

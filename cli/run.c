@@ -595,7 +595,7 @@ static int open_recipe(struct runner *run, struct recipe_stage *none)
     run->recipe.redo = run->redo;
     if (status == 0 && run->kinds)
         status = recipe_select_kinds(&run->recipe, run->kinds);
-    return status == 0 ? recipe_check(&run->recipe, true) : status;
+    return status == 0 ? recipe_check(&run->recipe, &run->ranks.layout, true) : status;
 }
 
 static int run_failed(const struct runner *run)

@@ -5,6 +5,10 @@
 #include "sequence/modalities.h"
 #include "train/train.h"
 
+struct layout;
+struct model_config;
+struct submodel_options;
+
 enum stage_work {
     LIGHT,
     HEAVY, /* its speed is compared with a matrix product's */
@@ -65,9 +69,12 @@ int recipe_open(struct recipe *recipe, const char *path, const char *const *word
 void recipe_close(struct recipe *recipe);
 /* Refuses what the selected stages would fail at once earlier ones are done: settings that contradict
  * each other or those of other stages, and stages in a wrong order. Stages that are done are not
- * checked, unless --redo may repeat them. `runs`: also what they expect of this machine, and that the
- * stages that they read are done, or run before them. 0, or -1 and a message. */
-int recipe_check(struct recipe *recipe, bool runs);
+ * checked, unless --redo may repeat them. layout: of the ranks; NULL: unknown. `runs`: also what they
+ * expect of this machine, and that the stages that they read are done, or run before them. 0, or -1
+ * and a message. */
+int recipe_check(struct recipe *recipe, const struct layout *layout, bool runs);
+/* Makes the config of a model that of a sub-model (plan.c). 0, or -1 and a message. */
+int recipe_cut_config(struct model_config *config, const struct submodel_options *options);
 struct recipe_stage *recipe_stage_of(struct recipe *recipe, const char *reference); /* NULL: it is a path */
 bool recipe_stage_is_done(const struct recipe *recipe, const struct recipe_stage *stage);
 /* Narrows the selection to stages of these kinds, a list with commas. -1 and a message if a kind does

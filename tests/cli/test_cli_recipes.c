@@ -87,6 +87,14 @@ static void wrong_names_are_refused_before_any_stage_runs(void **state)
         {"pretrain, data: first, steps: 9}\n  c: {kind: pretrain, data: first, continue: b, steps: 10, model: {width: "
          "72}",
          "model.width is 72, and the model of b has"},
+        {"pretrain, data: first, model: {layers: 4}}\n  c: {kind: extract, from: b, layers: 0-4",
+         "4 is beyond the last one, 3"},
+        {"pretrain, data: first, model: {experts: 8}}\n  c: {kind: routing, from: b, data: first, experts: '9'",
+         "--experts 9: expected 1 to 8"},
+        {"pretrain, data: first, model: {topk: 2}}\n  c: {kind: sft, from: b, data: first, elastic: {on: true, "
+         "topk_min: "
+         "2}",
+         "elastic.topk_min is 2: expected at most 1"},
         {"prepare, data: first, text: first, stream: {on: true}}\n  c: {kind: eval, from: first, data: b",
          "data: b prepares shards during training"},
         {"prepare, data: first, text: first, stream: {on: true}}\n  c: {kind: pretrain, data: b, grid_steps: 2",
@@ -143,6 +151,18 @@ static void a_finished_stage_is_not_checked_again(void **state)
     expect_complaint("argv is empty");
     assert_false(file_exists(second));
     memory_free(second);
+    memory_free(path);
+}
+
+static void rows_that_ranks_do_not_share_are_refused_before_any_stage_runs(void **state)
+{
+    char *path = in_folder("shared.yaml");
+    (void)state;
+    write_recipe(path, "shared",
+                 "  first: {kind: command, argv: [sh, -c, 'touch $OUT/file']}\n"
+                 "  b: {kind: pretrain, data: first, steps: 9, batch: {rows: [[0, 4], [8, 3]]}}\n");
+    assert_int_equal(WEFT("plan", path, "--ranks", "2", "--layout", "expert=2"), 2);
+    expect_complaint("shared.yaml:4: stage b: batch.rows is 3 at step 8: ");
     memory_free(path);
 }
 
@@ -493,6 +513,7 @@ int main(void)
         cmocka_unit_test(a_recipe_with_an_unknown_key_is_named_by_line),
         cmocka_unit_test(wrong_names_are_refused_before_any_stage_runs),
         cmocka_unit_test(a_finished_stage_is_not_checked_again),
+        cmocka_unit_test(rows_that_ranks_do_not_share_are_refused_before_any_stage_runs),
         cmocka_unit_test(stages_that_were_not_chosen_must_be_done),
         cmocka_unit_test(elastic_settings_are_refused_before_any_stage_runs),
         cmocka_unit_test(reconstruct_puts_media_side_by_side),
