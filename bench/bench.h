@@ -39,7 +39,7 @@ void bench_print(const struct bench_row *row, bool json);
  * and a message on failure. */
 char *bench_folder(void);
 const char *bench_peak(const struct device *device); /* what kernels_matrix_peak is on this device */
-double bench_median(double *values, i64 count); /* sorts in place */
+double bench_median(double *values, i64 count);      /* sorts in place */
 
 bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_codecs, bench_decode, bench_decode_int4, bench_decode_int8,
     bench_decode_large, bench_experts, bench_grouped, bench_large, bench_loader, bench_memory, bench_profile,

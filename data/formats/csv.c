@@ -182,8 +182,7 @@ static void csv_close(void *table)
 
 int table_separator_check(const char *separator)
 {
-    if (!separator || !*separator || strcmp(separator, "tab") == 0 ||
-        (!separator[1] && !strchr("\"\r\n", *separator)))
+    if (!separator || !*separator || strcmp(separator, "tab") == 0 || (!separator[1] && !strchr("\"\r\n", *separator)))
         return 0;
     return error_usage("columns.separator: '%s': expected one character, or tab", separator);
 }
