@@ -1,6 +1,6 @@
 /* Attention over packed samples and over bidirectional blocks, relative to one causal sample:
  * seconds per unmasked pair of query and key, forward and backward. On a GPU also long samples,
- * wide heads, and the causal sample against the matrix peak. */
+ * wide heads, and the causal sample against the GPU's peak. */
 #include "bench/bench.h"
 
 enum { ROUNDS = 5, RUNS_LEAST = 3 };
@@ -125,12 +125,13 @@ static double seconds_per_pair(struct attention_problem *p, const struct attenti
 }
 
 /* Flops per pair, head and column: 2 gemms in the forward, 5 in the backward. */
-static void print_causal(const struct attention_problem *p, double seconds, bool backward, double peak, bool json)
+static void print_causal(const struct attention_problem *p, const struct device *device, double seconds, bool backward,
+                         double peak, bool json)
 {
     double flops = (backward ? 10.0 : 4.0) * (double)(p->shape.heads * p->shape.width);
     char *what = string_format("one causal sample of %lld%s", (long long)p->shape.length, backward ? ", backward" : "");
-    bench_print(&(struct bench_row){"attention", what, "TFLOP/s", "matrix peak", flops / seconds * 1e-12, peak * 1e-3,
-                                    backward ? 430.0 / 989 : 560.0 / 989, false, NULL},
+    bench_print(&(struct bench_row){"attention", what, "TFLOP/s", bench_peak(device), flops / seconds * 1e-12,
+                                    peak * 1e-3, backward ? 430.0 / 989 : 560.0 / 989, false, NULL},
                 json);
     memory_free(what);
 }
@@ -158,7 +159,7 @@ static void measure(struct attention_problem *p, struct device *device, bool bac
         causal = bench_median(denses, ROUNDS);
     }
     if (peak > 0)
-        print_causal(p, causal, backward, peak, json);
+        print_causal(p, device, causal, backward, peak, json);
 }
 
 int bench_attention(struct device *device, bool json)

@@ -5,14 +5,16 @@
 #include <stdlib.h>
 
 const struct bench benches[] = {
-    {"step", "CPU training step, relative to the matrix peak", bench_step},
+    {"step", "CPU training step, relative to the peak from registers and to a product", bench_step},
     {"profile", "time per op of the training step", bench_profile},
     {"workers", "simulated scaling of the step to more cores, next to this machine's speed-up", bench_workers},
     {"experts", "training step with 256 experts relative to 32, per token", bench_experts},
     {"attention", "attention over packed samples and bidirectional blocks, relative to one causal sample",
      bench_attention},
-    {"grouped", "grouped gemms of MoE layers, forward and backward, relative to the matrix peak", bench_grouped},
-    {"codecs", "training steps of the vision and audio tokenizers, relative to the matrix peak", bench_codecs},
+    {"grouped", "grouped gemms of MoE layers, forward and backward, relative to the peak from registers, or the GPU's",
+     bench_grouped},
+    {"codecs", "training steps of the vision and audio tokenizers, relative to the peak from registers, or the GPU's",
+     bench_codecs},
     {"bpe", "byte-level BPE training and encoding, 1 thread", bench_bpe},
     {"tokenizers", "encoding with tokenizers of other models, 1 thread", bench_tokenizers},
     {"checkpoint", "checkpoint write, relative to copying as many bytes", bench_checkpoint},
@@ -22,7 +24,7 @@ const struct bench benches[] = {
     {"decode-large", "decode with models that fill a GPU", bench_decode_large, true},
     {"video", "video and audio decoding, relative to ffmpeg", bench_video},
     {"loader", "time a training step waits for data, relative to the whole step", bench_loader},
-    {"large", "training steps of models that fill a GPU, relative to its matrix peak", bench_large, true},
+    {"large", "training steps of models that fill a GPU, relative to its peak", bench_large, true},
     {"roofline", "calculated roofline of the steps of large and decode-large on an H200, per op", bench_roofline},
     {"memory", "memory of training steps: measured, relative to the meta backend's estimate", bench_memory},
     {NULL},
@@ -40,6 +42,11 @@ char *bench_folder(void)
     char *path = path_join(place ? place : "/tmp", "weft-bench"), *folder = directory_make_beside(path);
     memory_free(path);
     return folder;
+}
+
+const char *bench_peak(const struct device *device)
+{
+    return device->backend == BACKEND_CUDA ? "the GPU's peak" : "peak from registers";
 }
 
 double bench_median(double *values, i64 count)

@@ -4,7 +4,7 @@
  * In: a device. Out: rows on stdout, as text or JSON. A benchmark closes what it opens.
  *
  * Where is what: bench.c lists the measurements, most in a file of their name; op.c times one op
- * against the matrix peak or a copy; step.c is the training step that many share, large.c has
+ * against the peak of products or a copy; step.c is the training step that many share, large.c has
  * the models that fill a GPU; limits.c is the roofline, profile.c a step op by op. RESULTS.md
  * holds today's figures, TRIED.md what did not help; peers/ and the scripts measure other
  * software. */
@@ -38,7 +38,8 @@ void bench_print(const struct bench_row *row, bool json);
 /* Makes an empty folder in TMPDIR, a temporary (core/temporary.h). Remove it by directory_remove; NULL
  * and a message on failure. */
 char *bench_folder(void);
-double bench_median(double *values, i64 count); /* sorts in place */
+const char *bench_peak(const struct device *device); /* what kernels_matrix_peak is on this device */
+double bench_median(double *values, i64 count);      /* sorts in place */
 
 bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_codecs, bench_decode, bench_decode_int4, bench_decode_int8,
     bench_decode_large, bench_experts, bench_grouped, bench_large, bench_loader, bench_memory, bench_profile,

@@ -1,5 +1,5 @@
-/* Training steps of the vision and audio tokenizers on synthetic media, relative to the matrix
- * peak: at default sizes, and on a GPU at sizes that fill it. */
+/* Training steps of the vision and audio tokenizers on synthetic media, relative to the peak
+ * of products: at default sizes, and on a GPU at sizes that fill it. */
 #include "bench/bench.h"
 #include "tokenizer_training/audio_step.h"
 #include "tokenizer_training/vision_step.h"
@@ -47,7 +47,7 @@ static int measure(struct device *device, const struct tokenizer_bench *c, enum 
         rates[max_i64(round, 0)] = STEPS * c->flops / (clock_s() - begin) * 1e-9;
         peaks[max_i64(round, 0)] = kernels_matrix_peak(device, dtype, 0.05);
     }
-    bench_print(&(struct bench_row){"codecs", c->what, "GFLOP/s", "matrix peak", bench_median(rates, ROUNDS),
+    bench_print(&(struct bench_row){"codecs", c->what, "GFLOP/s", bench_peak(device), bench_median(rates, ROUNDS),
                                     bench_median(peaks, ROUNDS), c->goal, false, NULL},
                 json);
     return 0;

@@ -1,5 +1,5 @@
 /* Training steps of models that fill a GPU, an MoE of 2.6 B parameters (0.5 B active) and a dense
- * model of 1.5 B, on samples of 4,096 tokens, against the GPU's matrix peak. Without a GPU it
+ * model of 1.5 B, on samples of 4,096 tokens, against the GPU's peak. Without a GPU it
  * prints the roofline on an H200, op by op, also of decoding (decode.c). */
 #include "bench/large.h"
 #include "bench/profile.h"
@@ -121,7 +121,7 @@ int bench_large(struct device *device, bool json)
         status = share_of_peak(&rate, &peak, &o->bench, dtype);
         close_large(o);
         if (status == 0)
-            bench_print(&(struct bench_row){"large", models[i].what, "TFLOP/s", "matrix peak", rate, peak,
+            bench_print(&(struct bench_row){"large", models[i].what, "TFLOP/s", bench_peak(device), rate, peak,
                                             models[i].goal, false, NULL},
                         json);
     }

@@ -1,6 +1,6 @@
 /* The CPU training step with optimizer on one fixed shape (V 8192, C 512, L 8 of which the first is
  * dense, F 1536, H 8, G 2, D 64, E 32 of F 256, top-4, 1 shared, untied; batch 4 x 1024; AdamW),
- * alternating with the matrix peak. */
+ * alternating with the peak from registers. */
 #include "bench/step.h"
 
 #include <math.h>
@@ -114,8 +114,8 @@ int bench_step(struct device *device, bool json)
         ratios[round] = rates[round] / fmax(before, kernels_matrix_peak(device, dtype, 0.05));
     }
     double rate = bench_median(rates, ROUNDS), ratio = bench_median(ratios, ROUNDS);
-    bench_print(&(struct bench_row){"step", "training step with optimizer, model flops", "GFLOP/s",
-                                    "matrix peak from registers", rate, rate / ratio, 0.30, false, NULL},
+    bench_print(&(struct bench_row){"step", "training step with optimizer, model flops", "GFLOP/s", bench_peak(device),
+                                    rate, rate / ratio, 0.30, false, NULL},
                 json);
     /* One expert's up projection. */
     const struct model_config *c = &b->model.config;

@@ -51,6 +51,8 @@ extern const struct command commands[]; /* ends with a NULL name */
  * after printing the help (--help); -1 and a message on wrong usage. */
 int options_parse(struct arguments *arguments, int argc, char **argv, const struct option *options, int least,
                   int most);
+/* The option that a word such as --name or --name=value gives, and its value, or NULL. NULL: none. */
+const struct option *option_find(const struct option *options, const char *word, const char **inline_value);
 const char *option_dashes(const struct option *option);  /* - or -- */
 const char *option_repeats(const struct option *option); /* what its help says if it may be repeated */
 /* Calls `see` with the option table of a command. The command

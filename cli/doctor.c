@@ -70,7 +70,11 @@ static void say_build(struct json *j)
     set_line(j, "compiler", "gcc %s", __VERSION__);
 #endif
     set_line(j, "build", "%s", WEFT_BUILD);
-    set_line(j, "libraries", "%s", WEFT_LIBRARIES);
+    int cuda = cuda_runtime();
+    char of_cuda[32] = "";
+    if (cuda)
+        snprintf(of_cuda, sizeof of_cuda, ", CUDA %d.%d", cuda / 1000, cuda % 1000 / 10);
+    set_line(j, "libraries", "%s%s", WEFT_LIBRARIES, of_cuda);
 #ifdef WEFT_WITH_MPI
     const char *host = "MPI, TCP";
 #else
@@ -146,17 +150,31 @@ static void say_corpus(struct json *j)
     buffer_release(&missing);
 }
 
-/* Prints what was found, as text or as one JSON object. */
-static int print_findings(struct json *j, bool json)
+/* looks: also what the machine can do. */
+static int say_findings(int argc, char **argv, bool looks)
 {
+    struct arguments a;
+    bool json = false;
+    const struct option options[] = {{"json", NULL, NULL, &json, "print one JSON object"}, {NULL}};
+    int status = options_parse(&a, argc, argv, options, 0, 0);
+    if (status)
+        return status < 0 ? command_failed() : 0;
     struct buffer out = {0};
+    struct json *j = json_object();
+    say_build(j);
+    say_instructions(j, cli_device());
+    if (looks) {
+        say_machine(j, cli_device());
+        say_speed(j, cli_device());
+        say_corpus(j);
+    }
     if (json) {
         json_print(&out, j, 0);
         buffer_append(&out, "\n", 1);
     } else {
         inspect_show(&out, j);
     }
-    int status = output_text(out.data, out.length);
+    status = output_text(out.data, out.length);
     buffer_release(&out);
     json_free(j);
     return status ? command_failed() : 0;
@@ -164,31 +182,10 @@ static int print_findings(struct json *j, bool json)
 
 int command_version(int argc, char **argv)
 {
-    struct arguments a;
-    bool json = false;
-    const struct option options[] = {{"json", NULL, NULL, &json, "print one JSON object"}, {NULL}};
-    int status = options_parse(&a, argc, argv, options, 0, 0);
-    if (status)
-        return status < 0 ? command_failed() : 0;
-    struct json *j = json_object();
-    say_build(j);
-    say_instructions(j, cli_device());
-    return print_findings(j, json);
+    return say_findings(argc, argv, false);
 }
 
 int command_doctor(int argc, char **argv)
 {
-    struct arguments a;
-    bool json = false;
-    const struct option options[] = {{"json", NULL, NULL, &json, "print one JSON object"}, {NULL}};
-    int status = options_parse(&a, argc, argv, options, 0, 0);
-    if (status)
-        return status < 0 ? command_failed() : 0;
-    struct json *j = json_object();
-    say_build(j);
-    say_instructions(j, cli_device());
-    say_machine(j, cli_device());
-    say_speed(j, cli_device());
-    say_corpus(j);
-    return print_findings(j, json);
+    return say_findings(argc, argv, true);
 }

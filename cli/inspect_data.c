@@ -259,7 +259,7 @@ struct json *inspect_recipe(const char *path)
 {
     struct recipe recipe;
     struct json *j = NULL;
-    if (recipe_open(&recipe, path, NULL, 0) == 0) {
+    if (recipe_open(&recipe, path, NULL, 0) == 0 && recipe_check(&recipe, NULL, false) == 0) {
         struct json *stages = json_object();
         for (i64 i = 0; i < recipe.count; i++)
             json_set(stages, recipe.stages[i].name, stage_json(&recipe.stages[i]));

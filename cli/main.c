@@ -40,8 +40,9 @@ const struct command commands[] = {
      command_serve_tokens, true},
     {"bench", "NAME|all | op [OP|all]", "run benchmarks, relative to references of the same run", command_bench},
     {"doctor", "", "report capabilities of this machine and build", command_doctor},
-    {"completion", "bash|zsh|fish | recipe RECIPE [WORD]",
-     "print a shell completion script: source <(weft completion bash); recipe: the words that it offers after one",
+    {"completion", "bash|zsh|fish | words -- WORD... | recipe RECIPE [WORD]",
+     "print a shell completion script: source <(weft completion bash); words: what may stand for the last WORD, which "
+     "the scripts ask; recipe: what may follow a recipe",
      command_completion},
     {"man", "", "print the man page: weft man | man -l -", command_man},
     {"help", "[COMMAND|environment]", "describe a command, or the environment variables", command_help},

@@ -1,238 +1,228 @@
-/* Shell completion and the man page, generated from the
+/* Shell completion and the man page, made from the
  * program's tables of commands, options and stage kinds. */
 #include "cli/cli.h"
 #include "cli/stages.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- Completion ---- */
+/* ---- Completion: the scripts of all shells ask `weft completion words` ---- */
 
-/* True if an option's argument is a list of literal values
- * such as hf|gguf. Words in capitals are placeholders. */
-static bool has_choices(const struct option *o)
+static void put_word(struct buffer *out, const char *word, const char *help)
 {
-    if (!o->argument || !strchr(o->argument, '|'))
-        return false;
-    for (const char *at = o->argument; *at; at++)
-        if (isupper((unsigned char)*at) || *at == '@')
-            return false;
-    return true;
+    buffer_printf(out, "%s%s%s\n", word, help && *help ? "\t" : "", help ? help : "");
 }
 
-static void put_choices(struct buffer *out, const char *argument)
+/* Puts the literal words of a list such as hf|gguf, up to a space. Words in capitals are placeholders. */
+static void put_choices(struct buffer *out, const char *prefix, const char *list)
 {
-    for (const char *at = argument; *at; at++)
-        buffer_append(out, *at == '|' ? " " : at, 1);
-}
-
-static void put_option_words(void *context, const struct option *options)
-{
-    struct buffer *out = context;
-    for (const struct option *o = options; o->name; o++)
-        buffer_printf(out, " %s%s", option_dashes(o), o->name);
-}
-
-static void put_bash_choices(void *context, const struct option *options)
-{
-    struct buffer *out = context;
-    for (const struct option *o = options; o->name; o++)
-        if (has_choices(o)) {
-            buffer_printf(out, "        %s%s) words=\"", option_dashes(o), o->name);
-            put_choices(out, o->argument);
-            buffer_printf(out, "\" ;;\n");
-        }
-}
-
-static void put_names(struct buffer *out)
-{
-    for (const struct command *c = commands; c->name; c++)
-        buffer_printf(out, "%s%s", c == commands ? "" : " ", c->name);
-}
-
-/* Behind a recipe: what the program itself says of it. A word with `=` is divided there by readline,
- * and its value may be a file. */
-static const char recipe_words[] =
-    "        for recipe in \"${COMP_WORDS[@]:2:COMP_CWORD-2}\"; do\n"
-    "            if [ -z \"$words\" ] && [ -f \"$recipe\" ] && [[ $word$before != *=* ]]; then\n"
-    "                words=$(\"${COMP_WORDS[0]}\" completion recipe \"$recipe\" \"$word\" 2>/dev/null)\n"
-    "                [ -z \"$words\" ] || compopt +o filenames -o nospace 2>/dev/null\n"
-    "            fi\n"
-    "        done";
-
-static void put_bash(struct buffer *out)
-{
-    buffer_printf(out, "# bash completion for weft: source <(weft completion bash)\n_weft() {\n"
-                       "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words= recipe\n"
-                       "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        COMPREPLY=($(compgen -W \"");
-    put_names(out);
-    buffer_printf(out, "\" -- \"$word\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in\n");
-    for (const struct command *c = commands; c->name; c++) {
-        buffer_printf(out, "    %s)\n        case $before in\n", c->name);
-        command_options(c, put_bash_choices, out);
-        buffer_printf(out, "        *) [[ $word == -* ]] && words=\"--help");
-        command_options(c, put_option_words, out);
-        buffer_printf(out, "\" ;;\n        esac");
-        if (c->run == command_run || c->run == command_plan)
-            buffer_printf(out, "\n%s", recipe_words);
-        if (c->run == command_help) {
-            buffer_printf(out, "\n        words=\"environment ");
-            put_names(out);
-            buffer_printf(out, "\"");
-        }
-        buffer_printf(out, " ;;\n");
+    size_t length = strcspn(list, " ");
+    if (!memchr(list, '|', length))
+        return;
+    for (const char *at = list; at < list + length; at++) {
+        size_t word = strcspn(at, "| ]");
+        bool literal = word > 0;
+        for (size_t i = 0; i < word; i++)
+            literal &= islower((unsigned char)at[i]) || isdigit((unsigned char)at[i]) || at[i] == '-';
+        if (literal)
+            buffer_printf(out, "%s%.*s\n", prefix, (int)word, at);
+        at += word;
     }
-    buffer_printf(
-        out, "    esac\n    if [ -n \"$words\" ]; then\n        COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
-             "    else\n        COMPREPLY=($(compgen -f -- \"$word\"))\n    fi\n}\n"
-             "complete -o filenames -F _weft weft\n");
-}
-
-/* Escapes single quotes for a shell: ' becomes '\''. */
-static void put_quoted(struct buffer *out, const char *text)
-{
-    for (const char *at = text; *at; at++)
-        if (*at == '\'')
-            buffer_printf(out, "'\\''");
-        else
-            buffer_append(out, at, 1);
-}
-
-/* Escapes text for zsh descriptions, in which brackets and colons are special. */
-static void put_zsh_text(struct buffer *out, const char *text)
-{
-    for (const char *at = text; *at; at++) {
-        if (strchr("[]:\\", *at))
-            buffer_append(out, "\\", 1);
-        if (*at == '\'')
-            buffer_printf(out, "'\\''");
-        else
-            buffer_append(out, at, 1);
-    }
-}
-
-static void put_zsh_options(void *context, const struct option *options)
-{
-    struct buffer *out = context;
-    for (const struct option *o = options; o->name; o++) {
-        buffer_printf(out, " \\\n            '%s%s%s[", o->uses ? "*" : "", option_dashes(o), o->name);
-        put_zsh_text(out, o->help);
-        put_zsh_text(out, option_repeats(o));
-        buffer_printf(out, "]");
-        if (has_choices(o)) {
-            buffer_printf(out, ":value:(");
-            put_choices(out, o->argument);
-            buffer_printf(out, ")");
-        } else if (o->argument) {
-            buffer_printf(out, ":%s:_files", strcmp(o->argument, "FILE") == 0 ? "file" : "value");
-        }
-        buffer_printf(out, "'");
-    }
-}
-
-static void put_zsh(struct buffer *out)
-{
-    buffer_printf(out, "#compdef weft\n# zsh completion for weft: source <(weft completion zsh)\n_weft() {\n"
-                       "    local -a names\n    names=(");
-    for (const struct command *c = commands; c->name; c++) {
-        buffer_printf(out, "\n        '%s:", c->name);
-        put_zsh_text(out, c->summary);
-        buffer_printf(out, "'");
-    }
-    buffer_printf(out, ")\n    if (( CURRENT == 2 )); then\n        _describe command names\n        return\n    fi\n"
-                       "    local command=$words[2]\n    shift words\n    (( CURRENT-- ))\n    case $command in\n");
-    for (const struct command *c = commands; c->name; c++) {
-        buffer_printf(out, "    %s)\n        _arguments '--help[show help]'", c->name);
-        command_options(c, put_zsh_options, out);
-        buffer_printf(out, " \\\n            '*:file:_files' ;;\n");
-    }
-    buffer_printf(out, "    esac\n}\ncompdef _weft weft\n");
-}
-
-struct fish {
-    struct buffer *out;
-    const char *command;
-};
-
-static void put_fish_options(void *context, const struct option *options)
-{
-    const struct fish *f = context;
-    for (const struct option *o = options; o->name; o++) {
-        buffer_printf(f->out, "complete -c weft -n '__fish_seen_subcommand_from %s' %s %s%s -d '", f->command,
-                      strlen(o->name) == 1 ? "-s" : "-l", o->name, o->argument ? " -r" : "");
-        put_quoted(f->out, o->help);
-        put_quoted(f->out, option_repeats(o));
-        buffer_printf(f->out, "'");
-        if (has_choices(o)) {
-            buffer_printf(f->out, " -f -a '");
-            put_choices(f->out, o->argument);
-            buffer_printf(f->out, "'");
-        }
-        buffer_printf(f->out, "\n");
-    }
-}
-
-static void put_fish(struct buffer *out)
-{
-    buffer_printf(out, "# fish completion for weft: weft completion fish | source\n");
-    for (const struct command *c = commands; c->name; c++) {
-        buffer_printf(out, "complete -c weft -f -n __fish_use_subcommand -a %s -d '", c->name);
-        put_quoted(out, c->summary);
-        buffer_printf(out, "'\n");
-    }
-    for (const struct command *c = commands; c->name; c++)
-        command_options(c, put_fish_options, &(struct fish){out, c->name});
 }
 
 /* Stages and keys of the recipe's head; settings, behind the dot of a stage. */
-static int put_recipe(struct buffer *out, const char *path, const char *word)
+static int put_recipe(struct buffer *out, const char *path, const char *word, bool helps)
 {
+    static const char *const head[][2] = {
+        {"run=", "folder of the run"}, {"seed=", "seed of all random draws"}, {"precision=", "auto, bf16, fp8 or f32"}};
     struct recipe recipe;
     int status = recipe_open(&recipe, path, NULL, 0);
-    if (status == 0 && !strchr(word, '.'))
-        buffer_printf(out, "run=\nseed=\nprecision=\n");
+    for (i64 i = 0; i < COUNT_OF(head) && status == 0 && !strchr(word, '.'); i++)
+        put_word(out, head[i][0], helps ? head[i][1] : NULL);
     for (i64 i = 0; i < recipe.count && status == 0; i++) {
         const struct recipe_stage *s = &recipe.stages[i];
         if (!strchr(word, '.'))
-            buffer_printf(out, "%s\n", s->name);
-        for (const struct setting *row = s->kind->table; row->key && strchr(word, '.'); row++)
+            put_word(out, s->name, helps ? s->kind->help : NULL);
+        for (const struct setting *row = s->kind->table; row->key && strchr(word, '.'); row++) {
+            char *name = string_format("%s.%s=", s->name, row->key);
             if (row->help)
-                buffer_printf(out, "%s.%s=\n", s->name, row->key);
+                put_word(out, name, helps ? row->help : NULL);
+            memory_free(name);
+        }
     }
     recipe_close(&recipe);
     return status;
 }
 
+struct completion {
+    struct buffer *out;
+    const struct command *command;
+    const char *const *words; /* behind the command; the last one is to be completed */
+    int count;
+};
+
+/* An option of one value is offered once. */
+static void put_options(const struct completion *c, const struct option *options)
+{
+    for (const struct option *o = options; o->name; o++) {
+        const char *value;
+        bool given = false;
+        for (int i = 0; i + 1 < c->count && !o->uses; i++)
+            given |= c->words[i][0] == '-' && option_find(options, c->words[i], &value) == o;
+        if (!given)
+            buffer_printf(c->out, "%s%s\t%s%s\n", option_dashes(o), o->name, o->help, option_repeats(o));
+    }
+    put_word(c->out, "--help", "describe the command");
+}
+
+static void put_names(struct buffer *out)
+{
+    for (const struct command *c = commands; c->name; c++)
+        put_word(out, c->name, c->summary);
+}
+
+/* What may stand for the last word. Nothing: a file. */
+static void put_words(void *context, const struct option *options)
+{
+    const struct completion *c = context;
+    const char *last = c->words[c->count - 1], *first = NULL, *value = NULL;
+    const struct option *open = NULL; /* it expects a value */
+    for (int i = 0; i + 1 < c->count; i++) {
+        const char *word = c->words[i];
+        bool is_option = !open && word[0] == '-' && word[1];
+        const struct option *found = is_option ? option_find(options, word, &value) : NULL;
+        if (!open && !is_option && !first)
+            first = word;
+        open = found && found->argument && !value && found->argument[0] != '[' ? found : NULL;
+    }
+    if (open) {
+        put_choices(c->out, "", open->argument);
+    } else if (last[0] == '-') {
+        const struct option *found = option_find(options, last, &value);
+        char *prefix = string_format("%.*s=", (int)strcspn(last, "="), last);
+        if (!strchr(last, '='))
+            put_options(c, options);
+        else if (found && found->argument)
+            put_choices(c->out, prefix, found->argument);
+        memory_free(prefix);
+    } else if ((c->command->run == command_run || c->command->run == command_plan) && first) {
+        if (!strchr(last, '=') && file_exists(first))
+            put_recipe(c->out, first, last, true);
+    } else if (c->command->run == command_help && !first) {
+        put_word(c->out, "environment", "the environment variables");
+        put_names(c->out);
+    } else if (!first) {
+        put_choices(c->out, "", c->command->synopsis);
+    }
+}
+
+/* words: of a command line, behind the program's name. */
+static void complete(struct buffer *out, const char *const *words, int count)
+{
+    if (count < 2) {
+        put_names(out);
+        return;
+    }
+    for (const struct command *c = commands; c->name; c++)
+        if (strcmp(c->name, words[0]) == 0)
+            command_options(c, put_words, &(struct completion){out, c, words + 1, count - 1});
+}
+
+/* Readline divides words at = and : and completes what follows the last one. */
+static const char bash_script[] =
+    "# bash completion for weft: source <(weft completion bash)\n"
+    "_weft() {\n"
+    "    local word= before prefix line any= i words=() IFS=$'\\n'\n"
+    "    for ((i = 1; i <= COMP_CWORD; i++)); do\n"
+    "        before=$word word=${COMP_WORDS[i]}\n"
+    "        if [[ $i -gt 1 && ($word == [=:]* || $before == [=:]) ]]; then\n"
+    "            words[-1]+=$word\n"
+    "        else\n"
+    "            words+=(\"$word\")\n"
+    "        fi\n"
+    "    done\n"
+    "    word=${words[-1]}\n"
+    "    prefix=${word%\"${word##*[=:]}\"}\n"
+    "    COMPREPLY=()\n"
+    "    for line in $(\"${COMP_WORDS[0]}\" completion words -- \"${words[@]}\" 2>/dev/null); do\n"
+    "        any=1 line=${line%%$'\\t'*}\n"
+    "        [[ $line != \"$word\"* ]] || COMPREPLY+=(\"${line#\"$prefix\"}\")\n"
+    "    done\n"
+    "    if [ -z \"$any\" ]; then\n"
+    "        COMPREPLY=($(compgen -f -- \"${word#\"$prefix\"}\"))\n"
+    "    else\n"
+    "        compopt +o filenames 2>/dev/null\n"
+    "        [[ ${COMPREPLY[0]-} != *= ]] || compopt -o nospace 2>/dev/null\n"
+    "    fi\n"
+    "}\n"
+    "complete -o filenames -F _weft weft\n";
+
+static const char zsh_script[] =
+    "#compdef weft\n"
+    "# zsh completion for weft: source <(weft completion zsh), or this as the file _weft in a folder of fpath\n"
+    "_weft() {\n"
+    "    local line name\n"
+    "    local -a given closed open\n"
+    "    integer result=1\n"
+    "    given=(\"${(@Q)words[2,CURRENT]}\")\n"
+    "    given[-1]=$PREFIX\n"
+    "    for line in \"${(@f)$(\"${(Q)words[1]}\" completion words -- \"${given[@]}\" 2>/dev/null)}\"; do\n"
+    "        name=${line%%$'\\t'*}\n"
+    "        [[ $line != *$'\\t'* ]] || line=${name//:/\\\\:}:${line#*$'\\t'}\n"
+    "        if [[ $name == *= ]]; then\n"
+    "            open+=(\"$line\")\n"
+    "        elif [[ -n $name ]]; then\n"
+    "            closed+=(\"$line\")\n"
+    "        fi\n"
+    "    done\n"
+    "    if (( ! $#open && ! $#closed )); then\n"
+    "        compset -P '*='\n"
+    "        _files\n"
+    "        return\n"
+    "    fi\n"
+    "    (( ! $#closed )) || _describe -t words word closed && result=0\n"
+    "    (( ! $#open )) || _describe -t settings setting open -S '' && result=0\n"
+    "    return result\n"
+    "}\n"
+    "if [[ ${funcstack[1]-} == _weft ]]; then _weft \"$@\"; else compdef _weft weft; fi\n";
+
+static const char fish_script[] = "# fish completion for weft: weft completion fish | source\n"
+                                  "function __weft_words\n"
+                                  "    set -l words (commandline -opc) (commandline -ct)\n"
+                                  "    $words[1] completion words -- $words[2..-1] 2>/dev/null\n"
+                                  "end\n"
+                                  "complete -c weft -f -a '(__weft_words)'\n"
+                                  "complete -c weft -n 'not __weft_words | string length -q' -F\n";
+
 int command_completion(int argc, char **argv)
 {
-    static const struct {
-        const char *shell;
-        void (*put)(struct buffer *out);
-    } shells[] = {{"bash", put_bash}, {"zsh", put_zsh}, {"fish", put_fish}};
+    static const char *const scripts[][2] = {{"bash", bash_script}, {"zsh", zsh_script}, {"fish", fish_script}};
     struct arguments a;
     struct buffer out = {0};
     const struct option options[] = {{NULL}};
-    int status = options_parse(&a, argc, argv, options, 1, 3);
-    bool of_recipe = status == 0 && strcmp(a.positional[0], "recipe") == 0;
-    if (of_recipe && a.count == 1)
-        status = error_usage("weft completion recipe: expected the path of a recipe");
-    else if (of_recipe)
-        status = put_recipe(&out, a.positional[1], a.count > 2 ? a.positional[2] : "");
-    else if (status == 0 && a.count > 1)
-        status = error_usage("weft completion %s: unexpected argument \"%s\"", a.positional[0], a.positional[1]);
+    int status = options_parse(&a, argc, argv, options, 1, INT_MAX);
     if (status)
         return status < 0 ? command_failed() : 0;
-    for (i64 i = 0; i < COUNT_OF(shells); i++)
-        if (strcmp(a.positional[0], shells[i].shell) == 0)
-            shells[i].put(&out);
-    if (!out.length && !of_recipe) {
-        error_usage("weft completion %s: expected bash, zsh, fish or recipe", a.positional[0]);
-        return command_failed();
-    }
-    printf("%s", out.data ? out.data : "");
+    const char *what = a.positional[0], *script = NULL;
+    bool words = strcmp(what, "words") == 0, of_recipe = strcmp(what, "recipe") == 0;
+    for (i64 i = 0; i < COUNT_OF(scripts); i++)
+        script = strcmp(what, scripts[i][0]) == 0 ? scripts[i][1] : script;
+    if (!script && !words && !of_recipe)
+        status = error_usage("weft completion %s: expected bash, zsh, fish, words or recipe", what);
+    else if (!words && a.count > (of_recipe ? 3 : 1))
+        status = error_usage("weft completion %s: unexpected argument \"%s\"", what, a.positional[of_recipe ? 3 : 1]);
+    else if (of_recipe && a.count == 1)
+        status = error_usage("weft completion recipe: expected the path of a recipe");
+    else if (of_recipe)
+        status = put_recipe(&out, a.positional[1], a.count > 2 ? a.positional[2] : "", false);
+    else if (words)
+        complete(&out, a.positional + 1, a.count - 1);
+    if (status == 0)
+        printf("%s", script ? script : out.data ? out.data : "");
     buffer_release(&out);
-    return 0;
+    return status ? command_failed() : 0;
 }
 
 /* ---- The man page: roff ---- */

@@ -30,7 +30,7 @@ static void print_help(const char *name, const struct option *options)
     }
 }
 
-static const struct option *find_option(const struct option *options, const char *word, const char **inline_value)
+const struct option *option_find(const struct option *options, const char *word, const char **inline_value)
 {
     const char *name = word + (word[1] == '-' ? 2 : 1), *equals = strchr(name, '=');
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
@@ -65,7 +65,7 @@ static int keep_use(const char *command, const struct option *o, const char *val
 static int take_option(const char **before, int *at, int argc, char **argv, const struct option *options)
 {
     const char *value;
-    const struct option *o = find_option(options, argv[*at], &value);
+    const struct option *o = option_find(options, argv[*at], &value);
     if (!o)
         return unknown_option(options, argv[0], argv[*at]);
     if (!o->argument) {

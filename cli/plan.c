@@ -100,9 +100,8 @@ static int config_of_reference(struct model_config *c, const struct recipe *r, c
     return status;
 }
 
-/* Config of a sub-model. Sizes depend only on how many layers and experts are kept, so the missing
- * use counts do not matter. */
-static int cut_config(struct model_config *c, const struct submodel_options *options)
+/* Sizes depend only on how many layers and experts are kept, so the missing use counts do not matter. */
+int recipe_cut_config(struct model_config *c, const struct submodel_options *options)
 {
     struct device meta;
     struct submodel sub;
@@ -136,7 +135,7 @@ static int config_of(struct model_config *c, const struct recipe *r, const struc
     if (strcmp(s->kind->name, "extract") == 0) {
         const struct extract_settings *settings = s->settings;
         int status = config_of_reference(c, r, s, settings->from);
-        return status ? status : cut_config(c, &settings->sub);
+        return status ? status : recipe_cut_config(c, &settings->sub);
     }
     if (strcmp(s->kind->name, "rl") == 0)
         return config_of_reference(c, r, s, ((const struct rl_settings *)s->settings)->from);
@@ -374,6 +373,8 @@ int command_plan(int argc, char **argv)
     if (status)
         return status < 0 ? command_failed() : 0;
     status = recipe_open(&recipe, a.positional[0], a.positional + 1, a.count - 1);
+    if (status == 0)
+        status = recipe_check(&recipe, &with.work.layout, false);
     if (status == 0) {
         recipe_skips(&recipe);
         bool f32 = strcmp(recipe.precision, "f32") == 0;

@@ -154,8 +154,6 @@ static int read_stage(struct recipe_stage *s, const struct yaml_node *mapping, c
     if (settings_read(s->settings, s->kind->table, mapping, kind_key, overrides, n))
         return -1;
     s->resolved = settings_to_json(s->settings, s->kind->table);
-    if (s->kind->check && s->kind->check(s->settings))
-        return error_prefix("%s: stage %s", yaml_where(mapping), s->name);
     return 0;
 }
 
@@ -205,9 +203,12 @@ static int unknown_reference(const struct recipe *r, const char *reference, cons
     return -1;
 }
 
-/* Calls `visit` with each line of a setting and stores the line that `visit` leaves, if it is not
- * empty. */
-static int each_reference(struct recipe *r, struct recipe_stage *s, const struct setting *row,
+struct recipe_stage *recipe_stage_of(struct recipe *r, const char *reference)
+{
+    return is_path(reference) ? NULL : find_stage(r, reference, strcspn(reference, "/"));
+}
+
+int recipe_each_reference(struct recipe *r, struct recipe_stage *s, const struct setting *row,
                           int (*visit)(struct recipe *r, struct recipe_stage *s, const struct setting *row,
                                        char **line))
 {
@@ -262,7 +263,7 @@ static int check_references(struct recipe *r, struct recipe_stage *s)
 {
     int status = 0;
     for (const struct setting *row = s->kind->table; row->key && status == 0; row++)
-        status = each_reference(r, s, row, check_reference);
+        status = recipe_each_reference(r, s, row, check_reference);
     if (s->hides) {
         json_free(s->resolved);
         s->resolved = settings_to_json(s->settings, s->kind->table);
@@ -387,14 +388,20 @@ int stage_kinds_check(const char *names)
     }
 }
 
+bool recipe_stage_is_done(const struct recipe *r, const struct recipe_stage *s)
+{
+    char *done = string_format("%s/%s/done.json", r->run, s->name);
+    bool is = file_exists(done);
+    memory_free(done);
+    return is;
+}
+
 static int need_stage(struct recipe *r, struct recipe_stage *s, const struct setting *row, char **line)
 {
     (void)row;
-    struct recipe_stage *from = is_path(*line) ? NULL : find_stage(r, *line, strcspn(*line, "/"));
-    char *done = from ? string_format("%s/%s/done.json", r->run, from->name) : NULL;
-    if (from && from != s && !from->selected && !file_exists(done))
+    struct recipe_stage *from = recipe_stage_of(r, *line);
+    if (from && from != s && !from->selected && !recipe_stage_is_done(r, from))
         from->needed = true;
-    memory_free(done);
     return 0;
 }
 
@@ -415,7 +422,7 @@ int recipe_select_kinds(struct recipe *r, const char *kinds)
                              have.data ? have.data : "");
     for (i64 i = 0; i < r->count && status == 0; i++)
         for (const struct setting *row = r->stages[i].kind->table; r->stages[i].selected && row->key; row++)
-            each_reference(r, &r->stages[i], row, need_stage);
+            recipe_each_reference(r, &r->stages[i], row, need_stage);
     for (i64 i = 0; i < r->count; i++)
         if (r->stages[i].needed)
             buffer_printf(&needed, "%s%s", needed.length ? ", " : "", r->stages[i].name);
@@ -511,7 +518,7 @@ int recipe_resolve(struct recipe *r, struct recipe_stage *s)
     s->inputs = json_object();
     s->lacks = NULL;
     for (const struct setting *row = s->kind->table; row->key; row++)
-        if (each_reference(r, s, row, resolve_one))
+        if (recipe_each_reference(r, s, row, resolve_one))
             return error_prefix("%s: stage %s, %s", r->path, s->name, row->key);
     return 0;
 }
@@ -520,7 +527,7 @@ int recipe_resolve(struct recipe *r, struct recipe_stage *s)
 
 static int note_skipped(struct recipe *r, struct recipe_stage *s, const struct setting *row, char **line)
 {
-    struct recipe_stage *from = is_path(*line) ? NULL : find_stage(r, *line, strcspn(*line, "/"));
+    struct recipe_stage *from = recipe_stage_of(r, *line);
     if (from && from->skips && !s->skips && !is_optional_tokenizer(s, row))
         s->skips = string_format("it reads %s, which is skipped", from->name);
     return 0;
@@ -574,7 +581,7 @@ void recipe_skips(struct recipe *r)
     for (i64 i = 0; i < r->count; i++) {
         struct recipe_stage *s = &r->stages[i];
         for (const struct setting *row = s->kind->table; row->key; row++)
-            each_reference(r, s, row, note_skipped);
+            recipe_each_reference(r, s, row, note_skipped);
         if (!s->skips && s->kind->absent)
             s->skips = reason_absent(r, s);
     }

@@ -436,7 +436,9 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
     char *what = string_format("stage %s (%s)", s->name, s->kind->name);
     memory_advise(what, s->kind->smaller);
     temporaries_remove_empty(partial, "identity.json");
-    int status = s->kind->run(s->settings, &stage);
+    int status = s->kind->check ? s->kind->check(s->settings) : 0;
+    if (status == 0)
+        status = s->kind->run(s->settings, &stage);
     memory_advise(NULL, NULL);
     temporaries_remove_empty(NULL, NULL);
     memory_free(what);
@@ -591,7 +593,9 @@ static int open_recipe(struct runner *run, struct recipe_stage *none)
     (void)none;
     int status = recipe_open(&run->recipe, a->positional[0], a->positional + 1, a->count - 1);
     run->recipe.redo = run->redo;
-    return status == 0 && run->kinds ? recipe_select_kinds(&run->recipe, run->kinds) : status;
+    if (status == 0 && run->kinds)
+        status = recipe_select_kinds(&run->recipe, run->kinds);
+    return status == 0 ? recipe_check(&run->recipe, &run->ranks.layout, true) : status;
 }
 
 static int run_failed(const struct runner *run)

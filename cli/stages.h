@@ -5,6 +5,10 @@
 #include "sequence/modalities.h"
 #include "train/train.h"
 
+struct layout;
+struct model_config;
+struct submodel_options;
+
 enum stage_work {
     LIGHT,
     HEAVY, /* its speed is compared with a matrix product's */
@@ -21,8 +25,11 @@ struct stage_kind {
     /* True: the stage runs each time, since it shows the
      * results of other stages and takes no time. */
     bool each_time;
-    /* Checks the settings as soon as a recipe is read; references are not resolved. May be NULL. */
+    /* Checks the settings before any stage runs, when references are not resolved, and again before
+     * this one does. May be NULL. */
     int (*check)(const void *settings);
+    /* Checks, before any stage runs, that this machine has what the settings ask for. May be NULL. */
+    int (*check_machine)(const void *settings);
     const char *smaller; /* settings that make it take less memory; NULL: none */
     int (*sizes)(struct token_sizes *sizes, const void *settings); /* sizes of the tokenizer that the stage makes */
     /* Why the stage has nothing to do, since its data hold nothing of its medium (memory_free);
@@ -60,10 +67,25 @@ struct recipe {
  * stage names all stages are selected. 0, or -1 and a message. */
 int recipe_open(struct recipe *recipe, const char *path, const char *const *words, int word_count);
 void recipe_close(struct recipe *recipe);
+/* Refuses what the selected stages would fail at once earlier ones are done: settings that contradict
+ * each other or those of other stages, and stages in a wrong order. Stages that are done are not
+ * checked, unless --redo may repeat them. layout: of the ranks; NULL: unknown. `runs`: also what they
+ * expect of this machine, and that the stages that they read are done, or run before them. 0, or -1
+ * and a message. */
+int recipe_check(struct recipe *recipe, const struct layout *layout, bool runs);
+/* Makes the config of a model that of a sub-model (plan.c). 0, or -1 and a message. */
+int recipe_cut_config(struct model_config *config, const struct submodel_options *options);
+struct recipe_stage *recipe_stage_of(struct recipe *recipe, const char *reference); /* NULL: it is a path */
+bool recipe_stage_is_done(const struct recipe *recipe, const struct recipe_stage *stage);
 /* Narrows the selection to stages of these kinds, a list with commas. -1 and a message if a kind does
  * not exist or none of the stages has it, or if they read stages that neither are done nor stay
  * selected. */
 int recipe_select_kinds(struct recipe *recipe, const char *kinds);
+/* Calls `visit` with each line of a setting and stores the line that `visit` leaves, if it is not
+ * empty. */
+int recipe_each_reference(struct recipe *recipe, struct recipe_stage *stage, const struct setting *row,
+                          int (*visit)(struct recipe *recipe, struct recipe_stage *stage, const struct setting *row,
+                                       char **line));
 /* Sets `skips` of all stages, as far as their data exist already. Nothing is fetched from addresses. */
 void recipe_skips(struct recipe *recipe);
 /* True if one of the names, a list with commas, is that of the kind. */

@@ -22,7 +22,9 @@
  *   memory_limit.c   limits of memory and threads, the end where one is met
  *   rng.c        keyed draws, permutations; philox.h is the generator that kernels share
  *   workers.c    the thread pool and how tiles are dealt; topology.c: CPUs and NUMA nodes
- *   settings.c   tables of settings, --help; yaml.c: YAML with line numbers; json.c, json_line.c
+ *   settings.c   tables of settings, --help; settings_values.c and settings_sources.c: their values;
+ *                settings_json.c: what a run stores of them
+ *   yaml.c       YAML with line numbers; json.c, json_line.c
  *   hash.c       XXH3, CRC-32C; safetensors.c: checkpoints; library.c: libraries of vendors
  *   temporary.c  temporaries: made, locked, removed by signals, swept
  *   processes.c  descendants of this process */

@@ -1,6 +1,7 @@
 #include "inference/inference.h"
 
 #include "core/json.h"
+#include "data/sources/sources.h"
 #include "kernels/device/dry_run.h"
 #include "model/generate.h"
 
@@ -20,6 +21,11 @@ const struct setting grid_table[] = {
     ROW(length, "length", INTEGER, "512", 8, 1 << 20, "positions per row"),
     ROW(decode_tokens, "decode_tokens", INTEGER, "64", 1, 1e6, "tokens to decode when measuring speed"),
     {0}};
+
+int grid_check_settings(const void *settings)
+{
+    return split_check("part", ((const struct grid_settings *)settings)->split);
+}
 
 static double decode_seconds(struct model *model, const struct submodel *sub, i64 count)
 {

@@ -57,6 +57,7 @@ extern const struct setting routing_table[];
  * experts chosen at the first `trace` positions. Returns 0, -1 and a message, or
  * STAGE_INTERRUPTED. */
 int routing_measure(const struct routing_settings *settings, const char *out, struct device *device);
+int routing_check_settings(const void *settings); /* of what a recipe says alone */
 int routing_stage(const void *settings, const struct stage *stage);
 
 /* ---- Grid ---- */
@@ -81,6 +82,7 @@ int grid_measure_all(struct grid_result *out, const struct grid_settings *settin
 void grid_result_release(struct grid_result *result);
 struct json *grid_point_json(const struct grid_point *point, const struct model_config *config);
 void grid_print(struct buffer *out, const struct grid_result *result); /* an aligned table */
+int grid_check_settings(const void *settings);                         /* of what a recipe says alone */
 int grid_stage(const void *settings, const struct stage *stage);       /* $OUT/grid.json */
 
 /* ---- Cut-outs ---- */

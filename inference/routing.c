@@ -1,5 +1,6 @@
 #include "inference/routing.h"
 
+#include "data/sources/sources.h"
 #include "kernels/device/dry_run.h"
 
 #include <stdio.h>
@@ -144,6 +145,11 @@ int routing_measure(const struct routing_settings *settings, const char *out, st
     int status = measure(settings, out, &model);
     model_close(&model);
     return status;
+}
+
+int routing_check_settings(const void *settings)
+{
+    return split_check("part", ((const struct routing_settings *)settings)->split);
 }
 
 int routing_stage(const void *settings, const struct stage *stage)

@@ -391,14 +391,10 @@ static bool has_part(const struct samples_settings *s, enum split split)
 int samples_check_settings(const void *settings)
 {
     const struct samples_settings *s = settings;
-    for (i64 i = 0; i < s->parts.count; i++) {
-        bool known = false;
-        for (enum split split = 0; split < SPLITS; split++)
-            known |= strcmp(s->parts.values[i], split_names[split]) == 0;
-        if (!known)
-            return error_usage("parts: expected train, validation or test, found \"%s\"", s->parts.values[i]);
-    }
-    return 0;
+    int status = source_columns_check(&s->columns);
+    for (i64 i = 0; i < s->parts.count && status == 0; i++)
+        status = split_check("parts", s->parts.values[i]);
+    return status;
 }
 
 static int run_all(struct samples_run *r)

@@ -832,7 +832,9 @@ i64 kernels_packed_bytes(const struct device *device, i64 parts, i64 rows, i64 c
  * operands in registers. It is the maximum over slices of a few ms within about `seconds`, because
  * other load can only slow a core down. */
 double kernels_matrix_peak(struct device *device, enum dtype dtype, double seconds);
-/* Median GFLOP/s of gemms [m, k] x [k, n] by the op, over 3 to 64 runs in about `seconds`. */
+/* GFLOP/s of gemms [m, k] x [k, n] by the op, over at least 3 runs in about `seconds`: the rate that
+ * a tenth of them exceeds. Other load slows most runs down, and a few are faster than the clock of
+ * longer work allows. */
 double kernels_gemm_rate(struct device *device, i64 m, i64 n, i64 k, enum dtype dtype, double seconds);
 
 #endif

@@ -1,5 +1,6 @@
 #include "rl/eval.h"
 
+#include "data/sources/sources.h"
 #include "rl/memory_estimate.h"
 #include "train/train.h"
 
@@ -321,6 +322,17 @@ const struct setting eval_table[] = {
     ROW(max_tokens, "max_tokens", INTEGER, "256", 1, 1 << 20, NULL, "maximum answer length, tokens"),
     GRADER_ROWS(struct eval_settings),
     {0}};
+
+int eval_check_settings(const void *settings)
+{
+    const struct eval_settings *s = settings;
+    return split_check("part", s->split) ? -1 : grader_check_settings(&s->grader);
+}
+
+int eval_check_machine(const void *settings)
+{
+    return grader_check_machine(&((const struct eval_settings *)settings)->grader);
+}
 
 int eval_stage(const void *settings, const struct stage *stage)
 {

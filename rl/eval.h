@@ -35,6 +35,8 @@ struct eval_settings {
     struct grader_settings grader;
 };
 extern const struct setting eval_table[];
+int eval_check_settings(const void *settings);                   /* of what a recipe says alone */
+int eval_check_machine(const void *settings);                    /* whether this system has what they ask for */
 int eval_stage(const void *settings, const struct stage *stage); /* $OUT/eval.json */
 /* Memory check before the model is loaded. With shards it includes the forward pass; with prompts
  * only the weights, since sampler_check_memory follows once the prompts are read. */

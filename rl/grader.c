@@ -119,6 +119,19 @@ static void add_line(struct grader *j, const struct reward_line *line)
 
 /* ---- Opening ---- */
 
+int grader_check_settings(const struct grader_settings *s)
+{
+    if (s->verifier == VERIFY_PROGRAM && !s->program.count)
+        return error_usage(
+            "verifier: program needs a verifier program, and none is set: program: [NAME, ARGUMENT, ...]");
+    return 0;
+}
+
+int grader_check_machine(const struct grader_settings *s)
+{
+    return s->verifier == VERIFY_PROGRAM && s->limits.sandbox ? program_check_sandbox() : 0;
+}
+
 struct grader *grader_open(const struct grader_settings *s, const struct text_tokenizer *tokenizer,
                            const char *directory, i64 from_step)
 {

@@ -21,6 +21,10 @@ struct grader_settings {
     i64 turns;    /* maximum observations per answer */
     i64 failures; /* consecutive program failures tolerated */
 };
+/* -1 and a message if every prompt would lack a program. */
+int grader_check_settings(const struct grader_settings *settings);
+/* -1 and a message if a program is to run in a sandbox that this system does not permit. */
+int grader_check_machine(const struct grader_settings *settings);
 struct grader;
 /* directory: where rewards.jsonl is; NULL: no file. Lines of steps before `from_step` are not read.
  * Returns NULL and a message on failure; close with grader_close. Borrows settings and

@@ -44,6 +44,8 @@ struct rl_settings {
     struct schedule bias_speed;
 };
 extern const struct setting rl_table[];
+int rl_check_settings(const void *settings); /* of what a recipe says alone */
+int rl_check_machine(const void *settings);  /* whether this system has what they ask for */
 int rl_stage(const void *settings, const struct stage *stage);
 
 #endif

@@ -501,11 +501,22 @@ static int run_with_model(struct stage_run *r)
     return status;
 }
 
-int rl_stage(const void *settings, const struct stage *stage)
+int rl_check_settings(const void *settings)
 {
     const struct rl_settings *s = settings;
     if (lr_check(&s->optimizer, s->steps * s->minibatches, "steps times minibatches"))
         return -1;
+    return grader_check_settings(&s->grader);
+}
+
+int rl_check_machine(const void *settings)
+{
+    return grader_check_machine(&((const struct rl_settings *)settings)->grader);
+}
+
+int rl_stage(const void *settings, const struct stage *stage)
+{
+    const struct rl_settings *s = settings;
     struct stage_run *r = memory_alloc(sizeof *r);
     r->s = s;
     r->stage = stage;

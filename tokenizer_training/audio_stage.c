@@ -95,15 +95,20 @@ static int train(struct audio_trainer *t, const struct stage *stage, const struc
     return status ? status : audio_report(t, held_out, stage->out);
 }
 
+int audio_check_settings(const void *settings)
+{
+    const struct audio_settings *s = settings;
+    return source_columns_check(&s->columns) || audio_config_check(&s->config) ||
+                   lr_check(&s->optimizer, s->steps, "steps")
+               ? -1
+               : 0;
+}
+
 int audio_stage(const void *settings, const struct stage *stage)
 {
     const struct audio_settings *s = settings;
     struct audio_media media = {0}, held_out = {0};
-    int status = audio_config_check(&s->config);
-    if (status == 0)
-        status = lr_check(&s->optimizer, s->steps, "steps");
-    if (status == 0)
-        status = codec_check_memory(audio_stage_table, s, stage);
+    int status = codec_check_memory(audio_stage_table, s, stage);
     if (status == 0)
         status = load_media(&media, &held_out, s, stage->recipe_seed);
     if (status == 0) {

@@ -178,13 +178,28 @@ static const char **special_tokens(const struct text_settings *s)
     return all;
 }
 
-int text_stage(const void *settings, const struct stage *stage)
+static struct text_trainer *open_trainer(const struct text_settings *s)
 {
     static const char *const families[] = {"qwen2", "gpt-2", "llama-bpe"};
-    const struct text_settings *s = settings;
     const char **special = special_tokens(s);
-    struct text_training training = {families[s->family], s->nfc, s->vocabulary, special, false};
-    struct text_feed feed = {.settings = s, .trainer = text_trainer_open(&training)};
+    const struct text_training training = {families[s->family], s->nfc, s->vocabulary, special, false};
+    struct text_trainer *trainer = text_trainer_open(&training);
+    memory_free(special);
+    return trainer;
+}
+
+int text_check_settings(const void *settings)
+{
+    const struct text_settings *s = settings;
+    struct text_trainer *trainer = open_trainer(s);
+    text_trainer_close(trainer);
+    return trainer ? source_columns_check(&s->columns) : -1;
+}
+
+int text_stage(const void *settings, const struct stage *stage)
+{
+    const struct text_settings *s = settings;
+    struct text_feed feed = {.settings = s, .trainer = open_trainer(s)};
     struct text_tokenizer *tokenizer = NULL;
     int status = feed.trainer ? feed_data(&feed, stage->recipe_seed) : -1;
     if (status == 0)
@@ -197,7 +212,6 @@ int text_stage(const void *settings, const struct stage *stage)
                  (double)feed.bytes * 1e-6);
     if (tokenizer)
         text_tokenizer_free(tokenizer);
-    memory_free(special);
     return status;
 }
 

@@ -22,7 +22,8 @@
 #include "train/train.h"
 
 /* NAME_stage_sizes adds the sizes that the tokenizer will have, before it is trained. Returns -1
- * and a message. NAME_stage_absent returns why the stage has nothing to do: its data hold no medium
+ * and a message. NAME_check_settings refuses what a recipe alone shows to be wrong, likewise.
+ * NAME_stage_absent returns why the stage has nothing to do: its data hold no medium
  * of its kind (memory_free); NULL if they may hold one. */
 
 /* ---- Text ---- */
@@ -39,6 +40,7 @@ struct text_settings {
     struct string_list special;
 };
 extern const struct setting text_stage_table[];
+int text_check_settings(const void *settings);
 int text_stage(const void *settings, const struct stage *stage);
 int text_stage_sizes(struct token_sizes *sizes, const void *settings);
 
@@ -70,6 +72,7 @@ struct vision_settings {
     struct optimizer_settings optimizer;
 };
 extern const struct setting vision_stage_table[];
+int vision_check_settings(const void *settings);
 int vision_stage(const void *settings, const struct stage *stage);
 int vision_stage_sizes(struct token_sizes *sizes, const void *settings);
 char *vision_stage_absent(const void *settings);
@@ -93,6 +96,7 @@ struct audio_settings {
     struct optimizer_settings optimizer;
 };
 extern const struct setting audio_stage_table[];
+int audio_check_settings(const void *settings);
 int audio_stage(const void *settings, const struct stage *stage);
 int audio_stage_sizes(struct token_sizes *sizes, const void *settings);
 char *audio_stage_absent(const void *settings);

@@ -148,8 +148,8 @@ static int add_shapes(struct vision_config *config, const struct vision_settings
     return 0;
 }
 
-int vision_stage_config(struct vision_config *config, const struct vision_settings *s, const struct vision_media *media,
-                        bool clips)
+/* All but the shapes. */
+static int begin_config(struct vision_config *config, const struct vision_settings *s)
 {
     if (s->channels.count != 2 || s->blocks.count != 2)
         return error_usage("channels and blocks are lists of two");
@@ -160,6 +160,26 @@ int vision_stage_config(struct vision_config *config, const struct vision_settin
     }
     if (s->stride != 8 && s->stride != 16)
         return error_usage("stride is %lld; expected 8 or 16", (long long)s->stride);
+    return 0;
+}
+
+/* Which shapes of aspects are used, and whether there are clips, is known once the media are read. */
+int vision_check_settings(const void *settings)
+{
+    const struct vision_settings *s = settings;
+    struct vision_config config;
+    struct vision_media_request request;
+    return source_columns_check(&s->columns) || begin_config(&config, s) || read_request(&request, s) ||
+                   lr_check(&s->optimizer, s->steps, "steps")
+               ? -1
+               : 0;
+}
+
+int vision_stage_config(struct vision_config *config, const struct vision_settings *s, const struct vision_media *media,
+                        bool clips)
+{
+    if (begin_config(config, s))
+        return -1;
     if (clips && s->frames == 1)
         return error_usage("frames is 1; a clip has 5, 9, 13, ... frames (clip_steps: 0 trains on stills alone)");
     if (add_shapes(config, s, media, false) || (clips && add_shapes(config, s, media, true)))
@@ -249,7 +269,7 @@ static int run_stage(const struct vision_settings *s, const struct stage *stage,
     struct vision_config config;
     if (s->clip_steps > 0 && !clips)
         log_warn("%s: no clips in %s: a tokenizer of stills", stage->name, s->data);
-    if (vision_stage_config(&config, s, media, clips) || lr_check(&s->optimizer, s->steps, "steps") ||
+    if (vision_stage_config(&config, s, media, clips) ||
         (clips && lr_check(&s->optimizer, s->clip_steps, "clip_steps")))
         return -1;
     struct vision_stage_run run = {.trainer = {.settings = s,

@@ -56,22 +56,29 @@ static double fallback_of(const struct setting *row)
     return row->type == SETTING_BOOL ? strcmp(row->fallback, "true") == 0 : strtod(row->fallback, NULL);
 }
 
-/* A size left at its default takes the model's value; any other size must equal it. */
-static int check_sizes(const struct base_checkpoint *c, const struct pretrain_settings *s)
+/* A size left at its default takes the model's value; any other size must equal it. holder: what has
+ * that model. */
+static int check_sizes(const struct pretrain_settings *stands, const struct pretrain_settings *s, const char *holder)
 {
-    struct pretrain_settings stands = {0};
-    if (model_config_load(&stands.model, c->folder))
-        return -1;
     for (const struct setting *row = pretrain_table; row->key; row++) {
         if (strncmp(row->key, "model.", 6) != 0)
             continue;
-        double asked = value_of(row, s), has = value_of(row, &stands);
+        double asked = value_of(row, s), has = value_of(row, stands);
         if (asked != fallback_of(row) && asked != has)
             return error_usage("%s is %g, and the model of %s has %g: a continued run keeps its sizes; omit it, "
                                "or train a new model",
-                               row->key, asked, c->folder, has);
+                               row->key, asked, holder, has);
     }
     return 0;
+}
+
+static int check_steps(const struct pretrain_settings *s, i64 gone, const char *holder)
+{
+    return gone < s->steps
+               ? 0
+               : error_usage(
+                     "steps is %lld, and %s has gone %lld already: expected more; steps count from the beginning",
+                     (long long)s->steps, holder, (long long)gone);
 }
 
 /* Compares one tokenizer file of the model directory with that of the shards. */
@@ -128,11 +135,19 @@ static int check_tokenizers(const struct base_checkpoint *c, const char *shards)
 
 int base_checkpoint_check(const struct base_checkpoint *c, const struct pretrain_settings *s)
 {
-    if (c->step >= s->steps)
-        return error_usage("steps is %lld, and %s has gone %lld already: expected more; steps count from the beginning",
-                           (long long)s->steps, c->folder, (long long)c->step);
+    struct pretrain_settings stands = {0};
+    if (check_steps(s, c->step, c->folder) || model_config_load(&stands.model, c->folder))
+        return -1;
     char *shards = shard_folders_first(s->data.all);
-    int status = !shards || check_sizes(c, s) || check_tokenizers(c, shards) ? -1 : 0;
+    int status = !shards || check_sizes(&stands, s, c->folder) || check_tokenizers(c, shards) ? -1 : 0;
     memory_free(shards);
     return status;
+}
+
+int pretrain_check_continued(const struct pretrain_settings *s, const struct pretrain_settings *other, const char *name)
+{
+    bool starts = !(other->from && *other->from) && !(other->continues && *other->continues);
+    if (check_steps(s, other->steps, name))
+        return -1;
+    return starts ? check_sizes(other, s, name) : 0;
 }

@@ -650,8 +650,6 @@ static int open_base_checkpoint(struct pretrain_run *r)
 {
     if (!is_given(r->s->continues))
         return 0;
-    if (is_given(r->s->from))
-        return error_usage("from and continue are exclusive: start from a model, or continue a stage");
     if (base_checkpoint_open(&r->base_checkpoint, r->s->continues) || base_checkpoint_check(&r->base_checkpoint, r->s))
         return -1;
     r->seed = r->base_checkpoint.seed;
@@ -660,8 +658,6 @@ static int open_base_checkpoint(struct pretrain_run *r)
 
 static int run_stage(const struct pretrain_settings *s, const struct stage *stage, bool chat)
 {
-    if (lr_check(&s->optimizer, s->steps, "steps"))
-        return -1;
     struct pretrain_run *r = memory_alloc(sizeof *r);
     r->s = s;
     r->stage = stage;
@@ -681,11 +677,35 @@ static int run_stage(const struct pretrain_settings *s, const struct stage *stag
     return status;
 }
 
+/* Sizes that come from tokenizers are not known yet; any will do. */
+static int check_new_model(const struct pretrain_settings *s)
+{
+    struct model_config c = pretrain_config(s);
+    model_config_set_tokens(&c, &(struct token_sizes){.vocabulary = 256});
+    if (model_config_check(&c))
+        return error_prefix("model");
+    return s->elastic_on ? elastic_check_settings(&s->elastic, &c) : 0;
+}
+
 int pretrain_check_settings(const void *settings)
 {
     const struct pretrain_settings *s = settings;
-    struct model_config c = pretrain_config(s);
-    return s->elastic_on && !is_given(s->from) && !is_given(s->continues) ? elastic_check_settings(&s->elastic, &c) : 0;
+    if (is_given(s->from) && is_given(s->continues))
+        return error_usage("from and continue are exclusive: start from a model, or continue a stage");
+    if (lr_check(&s->optimizer, s->steps, "steps"))
+        return -1;
+    if (s->elastic_on && s->elastic.slice_rows % s->loader.micro_rows)
+        return error_usage("batch.micro_rows %lld must divide the %lld rows of an elastic slice (elastic.slice_rows)",
+                           (long long)s->loader.micro_rows, (long long)s->elastic.slice_rows);
+    return is_given(s->from) || is_given(s->continues) ? 0 : check_new_model(s);
+}
+
+int sft_check_settings(const void *settings)
+{
+    const struct pretrain_settings *s = settings;
+    if (!is_given(s->from) && !is_given(s->continues))
+        return error_usage("from is missing: expected the model to tune, or `continue` with a stage");
+    return pretrain_check_settings(settings);
 }
 
 int pretrain_stage(const void *settings, const struct stage *stage)
@@ -697,8 +717,6 @@ int pretrain_stage(const void *settings, const struct stage *stage)
 int sft_stage(const void *settings, const struct stage *stage)
 {
     struct pretrain_settings s = *(const struct pretrain_settings *)settings;
-    if (!is_given(s.from) && !is_given(s.continues))
-        return error_usage("from is missing: expected the model to tune, or `continue` with a stage");
     for (int d = 0; d < DIRECTIONS; d++)
         s.loader.mixture[d] = d == DIRECTION_CHAT ? s.loader.mixture[d] : 0;
     return run_stage(&s, stage, true);

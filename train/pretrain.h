@@ -27,9 +27,13 @@ int pretrain_sizes(struct model_config *config, const char *data);
 /* Checks that the layout divides the micro-batches of every step from `first` on.
  * Returns -1 and a message. */
 int pretrain_check_batches(const struct loader_settings *loader, const struct layout *layout, i64 first, i64 steps);
-/* Checks settings against those of the model that the stage makes, before any stage runs. Returns
- * -1 and a message. */
+/* Check what a recipe alone shows to be wrong, before any stage runs. Return -1 and a message. */
 int pretrain_check_settings(const void *settings);
+int sft_check_settings(const void *settings);
+/* Checks a stage that continues `other`, a stage of the same recipe called `name`: as many steps as
+ * that, or other sizes of the model than it makes, are refused. Returns -1 and a message. */
+int pretrain_check_continued(const struct pretrain_settings *settings, const struct pretrain_settings *other,
+                             const char *name);
 int pretrain_stage(const void *settings, const struct stage *stage);
 int sft_stage(const void *settings, const struct stage *stage);
 /* Why sft has nothing to do: its shards hold no conversations (memory_free); NULL if they may. */

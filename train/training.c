@@ -177,7 +177,8 @@ static void commonest_shape(i64 *rows, i64 *columns, const struct weights *w)
 }
 
 /* Measures for a few hundredths of a second what a product of the stage's commonest matrix with up to
- * 1024 rows of inputs reaches. A product of a large matrix takes fewer rows. */
+ * 1024 rows of inputs reaches. A product of a large matrix takes fewer rows: of many short products
+ * some run beside no other load. */
 static void calibrate(struct training_loop *l)
 {
     const struct stage *s = l->t->stage;
@@ -185,17 +186,16 @@ static void calibrate(struct training_loop *l)
     if (!s->calibrated)
         return;
     commonest_shape(&n, &k, l->t->weights);
-    m = max_i64(32, min_i64(1024, (i64)5e8 / max_i64(n * k, 1)));
+    m = max_i64(32, min_i64(1024, (i64)2e8 / max_i64(n * k, 1)));
     l->on_gpu = s->device->backend == BACKEND_CUDA;
     if (l->on_gpu)
         l->reference_gflops = kernels_matrix_peak(s->device, s->dtype, 0);
     else if (n && s->device->backend == BACKEND_CPU)
-        l->reference_gflops = kernels_gemm_rate(s->device, m, n, k, s->dtype, 0.03);
+        l->reference_gflops = kernels_gemm_rate(s->device, m, n, k, s->dtype, 0.045);
     comm_all_reduce(comm_host(l->world), &l->reference_gflops, 1, DTYPE_F64);
     if (is_first(l) && l->reference_gflops > 0 && !l->on_gpu)
-        log_info("%s: %% of a product: of %.0f GFLOP/s, which a product of this model's commonest matrix, %lld x %lld, "
-                 "with %lld rows reaches here",
-                 s->name, l->reference_gflops, (long long)n, (long long)k, (long long)m);
+        log_info("%s: a product of %lld x %lld x %lld reaches %.0f GFLOP/s here", s->name, (long long)m, (long long)n,
+                 (long long)k, l->reference_gflops);
 }
 
 static void show(struct training_loop *l, i64 done, const struct training_step *x, double seconds)

@@ -112,7 +112,9 @@ struct curate_item {
     i64 entry;          /* 1-based offset of its keys in the log since the last save; 0: no keys */
 };
 struct curation;
-int curate_check_settings(const struct curate_settings *settings); /* names of scripts; reads no files */
+int curate_check_settings(const struct curate_settings *settings); /* names and contradictions */
+/* -1 and a message if this machine has no profiles for filter.languages. */
+int curate_check_languages(const struct curate_settings *settings);
 /* Opens curation with the given settings. Returns NULL if no rule is set (*status 0) or on failure
  * with a message (*status -1). */
 struct curation *curation_open(const struct curate_settings *settings, int *status);

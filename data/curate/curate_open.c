@@ -32,7 +32,17 @@ static int read_scripts(struct curation *c)
 int curate_check_settings(const struct curate_settings *settings)
 {
     struct curation c = {.s = settings};
-    return read_scripts(&c);
+    if (is_given(settings->seen) && !curation_has_keys(&c))
+        return error_usage("filter.seen needs a rule that uses it: expected filter.duplicates or filter.caption_times "
+                           "too");
+    return read_scripts(&c) < 0 ? -1 : languages_check(&settings->languages);
+}
+
+int curate_check_languages(const struct curate_settings *settings)
+{
+    struct languages *l = settings->languages.count ? languages_open(&settings->languages) : NULL;
+    languages_close(l);
+    return settings->languages.count && !l ? -1 : 0;
 }
 
 bool curation_has_keys(const struct curation *c)
@@ -58,9 +68,6 @@ static int open_seen(struct curation *c)
     struct string_list folders = {0};
     if (!is_given(c->s->seen))
         return 0;
-    if (!curation_has_keys(c))
-        return error_usage("filter.seen needs a rule that uses it: expected filter.duplicates or filter.caption_times "
-                           "too");
     int status = shard_folders_list(&folders, c->s->seen);
     for (i64 i = 0; i < folders.count && status == 0; i++)
         status = read_seen(c, folders.values[i]);

@@ -22,10 +22,13 @@ struct languages {
 
 /* ---- Profiles ---- */
 
+/* profile: its name or its file. */
 static bool is_named(const char *profile, const char *name)
 {
     size_t length = strlen(name);
-    return strncmp(profile, name, length) == 0 && (profile[length] == 0 || profile[length] == '-');
+    if (strncmp(profile, name, length) != 0)
+        return false;
+    return profile[length] == 0 || profile[length] == '-' || strcmp(profile + length, ending) == 0;
 }
 
 static int read_profile(struct languages *l, const char *file, const struct string_list *wanted)
@@ -47,38 +50,47 @@ static bool is_profile(const char *file)
     return length > end && strcmp(file + length - end, ending) == 0;
 }
 
-static int read_profiles(struct languages *l, const struct string_list *wanted)
+static int check_wanted(char **files, i64 count, const struct string_list *wanted)
 {
-    char **files;
-    i64 count;
-    if (directory_list(&files, &count, folder) < 0)
-        return error_set("filter.languages: no profiles in %s: install libexttextcat-data", folder);
-    l->profiles = memory_alloc(max_i64(1, count) * (i64)sizeof *l->profiles);
-    int status = 0;
-    for (i64 i = 0; i < count && status == 0; i++)
-        status = is_profile(files[i]) ? read_profile(l, files[i], wanted) : 0;
-    string_list_free(files, count);
-    return status;
-}
-
-static int check_wanted(const struct languages *l, const struct string_list *wanted)
-{
+    i64 profiles = 0;
+    for (i64 k = 0; k < count; k++)
+        profiles += is_profile(files[k]);
     for (i64 i = 0; i < wanted->count; i++) {
         bool found = false;
-        for (i64 k = 0; k < l->count; k++)
-            found |= is_named(l->profiles[k].name, wanted->values[i]);
+        for (i64 k = 0; k < count; k++)
+            found |= is_profile(files[k]) && is_named(files[k], wanted->values[i]);
         if (!found)
             return error_usage("filter.languages: \"%s\" is none of the %lld profiles in %s: expected names such as "
                                "en, de, zh or zh-Hans, one for each file %s",
-                               wanted->values[i], (long long)l->count, folder, ending);
+                               wanted->values[i], (long long)profiles, folder, ending);
     }
     return 0;
 }
 
+int languages_check(const struct string_list *wanted)
+{
+    char **files;
+    i64 count;
+    if (!file_is_directory(folder) || directory_list(&files, &count, folder) < 0)
+        return 0;
+    int status = check_wanted(files, count, wanted);
+    string_list_free(files, count);
+    return status;
+}
+
 struct languages *languages_open(const struct string_list *wanted)
 {
+    char **files;
+    i64 count;
+    if (directory_list(&files, &count, folder) < 0)
+        return error_set("filter.languages: no profiles in %s: install libexttextcat-data", folder), NULL;
     struct languages *l = memory_alloc(sizeof *l);
-    if (read_profiles(l, wanted) == 0 && check_wanted(l, wanted) == 0)
+    l->profiles = memory_alloc(max_i64(1, count) * (i64)sizeof *l->profiles);
+    int status = check_wanted(files, count, wanted);
+    for (i64 i = 0; i < count && status == 0; i++)
+        status = is_profile(files[i]) ? read_profile(l, files[i], wanted) : 0;
+    string_list_free(files, count);
+    if (status == 0)
         return l;
     languages_close(l);
     return NULL;

@@ -5,6 +5,8 @@
 #include "core/settings.h"
 
 struct languages;
+/* -1 and a message if a name is that of no profile. Without profiles, which languages_open refuses, 0. */
+int languages_check(const struct string_list *wanted);
 /* Loads all profiles. `wanted` holds BCP 47 profile names (de, zh-Hant) or their prefixes (zh:
  * zh-Hans and zh-Hant). Returns NULL with a message on failure. */
 struct languages *languages_open(const struct string_list *wanted);

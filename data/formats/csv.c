@@ -180,6 +180,13 @@ static void csv_close(void *table)
     memory_free(c);
 }
 
+int table_separator_check(const char *separator)
+{
+    if (!separator || !*separator || strcmp(separator, "tab") == 0 || (!separator[1] && !strchr("\"\r\n", *separator)))
+        return 0;
+    return error_usage("columns.separator: '%s': expected one character, or tab", separator);
+}
+
 /* Sets the separator that `text` names, or the suffix. */
 static int choose_separator(struct csv *c, const char *path, const struct table_text *text)
 {
@@ -188,9 +195,7 @@ static int choose_separator(struct csv *c, const char *path, const struct table_
     bool tab = *named ? strcmp(named, "tab") == 0 : length >= 4 && (path[length - 3] | 32) == 't';
     c->separator = tab ? '\t' : *named ? *named : ',';
     c->quotes = c->separator == ',' || c->separator == ';';
-    if (tab || !*named || (!named[1] && !strchr("\"\r\n", *named)))
-        return 0;
-    return error_usage("columns.separator: '%s': expected one character, or tab", named);
+    return table_separator_check(named);
 }
 
 static void *csv_open(const char *path, const struct table_text *text)

@@ -43,6 +43,8 @@ struct data_table {
     void *self;
 };
 bool data_table_reads(const char *path); /* decides by file name */
+/* -1 and a message if this is no separator of struct table_text. */
+int table_separator_check(const char *separator);
 /* Tables of text may be compressed; `text` is for them. */
 int data_table_open(struct data_table *table, const char *path, const struct table_text *text);
 /* Reads one row. 1: a row; 0: the end; TABLE_DAMAGED: the rest cannot be read; TABLE_BAD: this row

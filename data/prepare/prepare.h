@@ -61,7 +61,8 @@ struct prepare_estimate {
     i64 files, files_read, samples;
 };
 int prepare_estimate(struct prepare_estimate *out, const struct prepare_settings *settings, struct device *device);
-int prepare_check_settings(const void *settings); /* names and contradictions; reads no files */
+int prepare_check_settings(const void *settings); /* names and contradictions */
+int prepare_check_machine(const void *settings);  /* whether this machine tells languages apart, if it has to */
 /* Runs the stage. Returns 0, -1 with a message, or 1 if interrupted. */
 int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
                   enum dtype dtype);

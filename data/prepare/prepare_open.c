@@ -28,6 +28,7 @@ int prepare_check_settings(const void *settings)
 {
     const struct prepare_settings *s = settings;
     struct prepare *p = memory_alloc(sizeof *p);
+    struct picture_rules rules;
     i64 part, parts;
     p->settings = s;
     int status = prepare_part(&part, &parts, s->part);
@@ -37,8 +38,19 @@ int prepare_check_settings(const void *settings)
         status = read_directions(p);
     if (status == 0)
         status = curate_check_settings(&s->filter);
+    if (status == 0)
+        status = source_columns_check(&s->columns);
+    if (status == 0)
+        status = picture_rules_read(&rules, &s->pictures);
+    if (status == 0 && s->film_sound && !(s->tokenizer[TOKENIZER_AUDIO] && *s->tokenizer[TOKENIZER_AUDIO]))
+        status = error_usage("film_sound: sounds need an audio tokenizer: `audio: STAGE`, or film_sound: none");
     memory_free(p);
     return status;
+}
+
+int prepare_check_machine(const void *settings)
+{
+    return curate_check_languages(&((const struct prepare_settings *)settings)->filter);
 }
 
 struct blanks_work {

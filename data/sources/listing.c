@@ -16,6 +16,14 @@ static const struct reader_kind *const readers[] = {&text_reader,  &lines_reader
                                                     &index_reader, &parquet_reader, &arrow_reader};
 const char *const split_names[SPLITS] = {"train", "validation", "test"};
 
+int split_check(const char *key, const char *name)
+{
+    bool known = !name || !*name;
+    for (enum split split = 0; split < SPLITS; split++)
+        known = known || strcmp(name, split_names[split]) == 0;
+    return known ? 0 : error_usage("%s: expected train, validation or test, found \"%s\"", key, name);
+}
+
 /* ---- Names ---- */
 
 static bool is_medium(const char *name)

@@ -32,6 +32,11 @@ static int choose_columns(struct source_table_rows *rows)
     return status;
 }
 
+int source_columns_check(const struct source_columns *columns)
+{
+    return table_separator_check(columns->separator);
+}
+
 static void *rows_open(const struct source_file *file, struct read_context *reading)
 {
     struct source_table_rows *rows = memory_alloc(sizeof *rows);

@@ -80,6 +80,8 @@ struct sample_part {
 enum split { SPLIT_TRAIN, SPLIT_VALIDATION, SPLIT_TEST, SPLITS };
 enum { HELD_OUT_LEAST = 20 }; /* measuring fewer held-out samples says little: stages warn */
 extern const char *const split_names[SPLITS];
+/* -1 and a message if `name`, the value of the setting `key`, names no split; NULL and "" pass. */
+int split_check(const char *key, const char *name);
 enum sample_layout {
     SAMPLE_PLAIN,     /* one text */
     SAMPLE_CAPTIONED, /* one medium and its text */
@@ -131,6 +133,7 @@ struct source_columns {
     char *folder, *ending;
     int outside; /* enum source_outside */
 };
+int source_columns_check(const struct source_columns *columns); /* -1 and a message; reads no files */
 struct source_request {
     u64 seed; /* for drawing splits */
     double validation, test;

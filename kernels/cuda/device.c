@@ -214,6 +214,11 @@ static void describe_gpu(struct buffer *out, int index, int count)
     (void)cudaGetLastError(); /* clears the error of a refused query */
 }
 
+int cuda_runtime(void)
+{
+    return CUDART_VERSION;
+}
+
 int cuda_describe(struct buffer *out)
 {
     int driver = 0, runtime = 0, count = 0;

@@ -38,7 +38,8 @@ void cuda_use_hopper(struct device *device, bool use);
 
 enum { CUDA_WORKSPACE_BYTES = 64 << 20 }; /* shared by all ops */
 enum { CUDA_COUNTERS = 128, CUDA_HELD_BYTES = CUDA_WORKSPACE_BYTES + CUDA_COUNTERS * 4 };
-int cuda_count(void); /* GPUs that this process sees */
+int cuda_runtime(void); /* 1000 * major + 10 * minor of the CUDA runtime that is linked; 0: none is */
+int cuda_count(void);   /* GPUs that this process sees */
 /* Opens GPU `index`. Returns -1 and sets a message if there is no toolkit, no such GPU, or one
  * older than sm_80. */
 int device_open_cuda(struct device *device, int index);

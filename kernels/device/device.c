@@ -231,9 +231,9 @@ static int ascending(const void *a, const void *b)
 
 double kernels_gemm_rate(struct device *device, i64 m, i64 n, i64 k, enum dtype dtype, double seconds)
 {
-    enum { ROUNDS = 64 };
-    double rates[ROUNDS];
-    i64 rounds = 0, a_bytes = m * k * dtype_bytes(dtype), b_bytes = n * k * dtype_bytes(dtype);
+    enum { RUNS_LEAST = 3, RUNS_MOST = 4096 };
+    double rates[RUNS_MOST];
+    i64 runs = 0, a_bytes = m * k * dtype_bytes(dtype), b_bytes = n * k * dtype_bytes(dtype);
     float last;
     void *host = memory_alloc(max_i64(a_bytes, b_bytes));
     void *a = device_alloc(device, a_bytes), *b = device_alloc(device, b_bytes), *c = device_alloc(device, m * n * 4);
@@ -241,16 +241,17 @@ double kernels_gemm_rate(struct device *device, i64 m, i64 n, i64 k, enum dtype 
     device_put(device, a, host, a_bytes);
     device_put(device, b, host, b_bytes);
     memory_free(host);
-    for (double begin = clock_s(); rounds < ROUNDS && (rounds < 3 || clock_s() - begin < seconds); rounds++) {
+    double begin = clock_s();
+    for (; runs < RUNS_LEAST || (runs < RUNS_MOST && clock_s() - begin < seconds); runs++) {
         double start = clock_s();
         device->ops->matmul(device, matrix_of(c, DTYPE_F32, m, n), matrix_of(a, dtype, m, k), false,
                             matrix_of(b, dtype, n, k), true, false);
         device_get(device, &last, c, sizeof last); /* waits for the queue of a GPU */
-        rates[rounds] = 2e-9 * (double)m * (double)n * (double)k / (clock_s() - start);
+        rates[runs] = 2e-9 * (double)m * (double)n * (double)k / (clock_s() - start);
     }
-    qsort(rates, (size_t)rounds, sizeof rates[0], ascending);
+    qsort(rates, (size_t)runs, sizeof rates[0], ascending);
     device_free(device, a, a_bytes);
     device_free(device, b, b_bytes);
     device_free(device, c, m * n * 4);
-    return rates[rounds / 2];
+    return rates[runs * 9 / 10];
 }

@@ -85,13 +85,11 @@ static void completion_and_man_name_every_command(void **state)
     (void)state;
     static const char *const names[] = {"run",     "tokenize", "logits",  "compare", "extract",
                                         "routing", "grid",     "inspect", "verify"};
-    const char *const outputs[][3] = {
-        {"completion", "bash", NULL}, {"completion", "zsh", NULL}, {"completion", "fish", NULL}, {"man", NULL}};
+    const char *const outputs[][5] = {{"completion", "words", "--", "", NULL}, {"man", NULL}};
     for (i64 i = 0; i < COUNT_OF(outputs); i++) {
         assert_int_equal(run("", outputs[i]), 0);
         for (i64 n = 0; n < COUNT_OF(names); n++)
             assert_non_null(strstr(said.data, names[n]));
-        assert_non_null(strstr(said.data, "experts")); /* an option of extract */
     }
     assert_non_null(strstr(said.data, "kind: pretrain"));
     assert_int_equal(WEFT("completion", "tcsh"), 2);

@@ -53,6 +53,52 @@ static void wrong_names_are_refused_before_any_stage_runs(void **state)
         {"prepare, data: first, text: first, filter: {scripts: [latin, grek]}", "filter.scripts: \"grek\" is none"},
         {"prepare, data: first, text: first, part: 8/8", "part: \"8/8\""},
         {"prepare, data: first, text: first, part: 0/8, stream: {on: true}", "part and stream.on"},
+        {"prepare, data: first, text: first, filter: {languages: [en, xx]}", "filter.languages"},
+        {"prepare, data: first, text: first, filter: {seen: first}", "filter.seen needs a rule"},
+        {"prepare, data: first, text: first, film_sound: take", "sounds need an audio tokenizer"},
+        {"prepare, data: first, text: first, pictures: {background: red}", "pictures.background: \"red\""},
+        {"prepare, data: first, text: first, columns: {separator: ';;'}", "columns.separator: ';;'"},
+        {"tokenizer-text, data: first, columns: {separator: ';;'}", "columns.separator: ';;'"},
+        {"tokenizer-text, data: first, vocabulary: 300, special: [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, "
+         "r, s, t, u, v, w, x, y, z, 1, 2, 3, 4, 5, 6, 7, 8]",
+         "vocabulary 300 is out of range"},
+        {"tokenizer-vision, data: first, stride: 12", "stride is 12"},
+        {"tokenizer-vision, data: first, channels: [8]", "lists of two"},
+        {"tokenizer-vision, data: first, aspects: {shapes: [64]}", "\"64\" is no shape"},
+        {"tokenizer-vision, data: first, steps: 3, optimizer: {warmup: 4}", "optimizer.warmup is 4"},
+        {"tokenizer-audio, data: first, steps: 3, optimizer: {warmup: 4}", "optimizer.warmup is 4"},
+        {"pretrain, data: first, from: first, continue: first", "from and continue are exclusive"},
+        {"pretrain, data: first, steps: 3, optimizer: {warmup: 4}", "optimizer.warmup is 4"},
+        {"pretrain, data: first, model: {heads: 3, kv_heads: 2}", "num_attention_heads 3 is no multiple"},
+        {"pretrain, data: first, batch: {micro_rows: 3}, elastic: {slice_rows: 4}", "micro_rows 3 must divide"},
+        {"sft, data: first", "from is missing"},
+        {"sft, data: first, from: first, continue: first", "from and continue are exclusive"},
+        {"rl, from: first, prompts: first, steps: 1, minibatches: 1, optimizer: {warmup: 2}", "optimizer.warmup is 2"},
+        {"rl, from: first, prompts: first, verifier: program", "none is set"},
+        {"eval, from: first, data: first, verifier: program", "none is set"},
+        {"eval, from: first, data: first, part: tests", "found \"tests\""},
+        {"grid, from: first, data: first, part: tests", "found \"tests\""},
+        {"routing, from: first, data: first, part: tests", "found \"tests\""},
+        {"export, from: b", "the stage reads itself"},
+        {"export, from: c}\n  c: {kind: pretrain, data: first", "c is not an earlier stage"},
+        {"export, from: first}\n  c: {kind: sft, data: first", "from is missing"},
+        {"pretrain, data: first, steps: 9}\n  c: {kind: pretrain, data: first, continue: b, steps: 9",
+         "steps is 9, and b has gone 9 already"},
+        {"pretrain, data: first, steps: 9}\n  c: {kind: pretrain, data: first, continue: b, steps: 10, model: {width: "
+         "72}",
+         "model.width is 72, and the model of b has"},
+        {"pretrain, data: first, model: {layers: 4}}\n  c: {kind: extract, from: b, layers: 0-4",
+         "4 is beyond the last one, 3"},
+        {"pretrain, data: first, model: {experts: 8}}\n  c: {kind: routing, from: b, data: first, experts: '9'",
+         "--experts 9: expected 1 to 8"},
+        {"pretrain, data: first, model: {topk: 2}}\n  c: {kind: sft, from: b, data: first, elastic: {on: true, "
+         "topk_min: "
+         "2}",
+         "elastic.topk_min is 2: expected at most 1"},
+        {"prepare, data: first, text: first, stream: {on: true}}\n  c: {kind: eval, from: first, data: b",
+         "data: b prepares shards during training"},
+        {"prepare, data: first, text: first, stream: {on: true}}\n  c: {kind: pretrain, data: b, grid_steps: 2",
+         "grid_steps measures held-out losses"},
         {"command, argv: []", "argv is empty"}};
     char *path = in_folder("names.yaml"), *made = in_folder("names/first");
     (void)state;
@@ -62,13 +108,81 @@ static void wrong_names_are_refused_before_any_stage_runs(void **state)
                                      "  b: {kind: %s}\n",
                                      shards, bad[i][0]);
         assert_int_equal(file_replace(path, recipe, (i64)strlen(recipe)), 0);
-        assert_int_equal(WEFT("run", path), 2);
-        expect_complaint("names.yaml:4: stage b");
+        memory_free(recipe);
+        int expected = strstr(bad[i][0], "kv_heads") ? 1 : 2; /* sizes of a model may come from a file, too */
+        bool second = strstr(bad[i][0], "  c: {") != NULL && !strstr(bad[i][0], "export, from: c");
+        assert_int_equal(WEFT("run", path), expected);
+        expect_complaint(second ? "names.yaml:5: stage c" : "names.yaml:4: stage b");
         expect_complaint(bad[i][1]);
         assert_false(file_exists(made));
-        memory_free(recipe);
+#ifndef WEFT_WITH_LANGUAGES /* then any language is refused by a run alone */
+        if (strstr(bad[i][0], "languages"))
+            continue;
+#endif
+        assert_int_equal(WEFT("plan", path), expected);
+        expect_complaint(bad[i][1]);
     }
     memory_free(made);
+    memory_free(path);
+}
+
+static void write_recipe(const char *path, const char *name, const char *stages)
+{
+    char *recipe = string_format("run: %s/%s\nstages:\n%s", shards, name, stages);
+    assert_int_equal(file_replace(path, recipe, (i64)strlen(recipe)), 0);
+    memory_free(recipe);
+}
+
+/* Such as a stage that was skipped, since its data held no conversations, before its settings were checked. */
+static void a_finished_stage_is_not_checked_again(void **state)
+{
+    static const char good[] = "  first: {kind: command, argv: [sh, -c, 'touch $OUT/file']}\n",
+                      bad[] = "  first: {kind: command, argv: []}\n  b: {kind: command, argv: [true]}\n";
+    char *path = in_folder("finished.yaml"), *second = in_folder("finished/b");
+    (void)state;
+    write_recipe(path, "finished", good);
+    assert_int_equal(WEFT("run", path), 0);
+    write_recipe(path, "finished", bad);
+    assert_int_equal(WEFT("plan", path), 2);
+    expect_complaint("only those are planned");
+    assert_int_equal(WEFT("run", path), 1);
+    expect_complaint("was made with other settings");
+    assert_int_equal(WEFT("run", path, "--redo"), 2); /* it may be run again */
+    expect_complaint("argv is empty");
+    assert_false(file_exists(second));
+    memory_free(second);
+    memory_free(path);
+}
+
+static void rows_that_ranks_do_not_share_are_refused_before_any_stage_runs(void **state)
+{
+    char *path = in_folder("shared.yaml");
+    (void)state;
+    write_recipe(path, "shared",
+                 "  first: {kind: command, argv: [sh, -c, 'touch $OUT/file']}\n"
+                 "  b: {kind: pretrain, data: first, steps: 9, batch: {rows: [[0, 4], [8, 3]]}}\n");
+    assert_int_equal(WEFT("plan", path, "--ranks", "2", "--layout", "expert=2"), 2);
+    expect_complaint("shared.yaml:4: stage b: batch.rows is 3 at step 8: ");
+    memory_free(path);
+}
+
+static void stages_that_were_not_chosen_must_be_done(void **state)
+{
+    static const char stages[] = "  a: {kind: command, argv: [sh, -c, 'touch $OUT/file']}\n"
+                                 "  b: {kind: command, argv: [sh, -c, 'touch $OUT/file']}\n"
+                                 "  c: {kind: export, from: b}\n";
+    char *path = in_folder("chosen.yaml"), *first = in_folder("chosen/a");
+    (void)state;
+    write_recipe(path, "chosen", stages);
+    assert_int_equal(WEFT("run", path, "a", "c"), 1);
+    expect_complaint("chosen.yaml:5: stage c: from: it reads b, which is not done: run that stage first");
+    assert_false(file_exists(first));
+    assert_int_equal(WEFT("plan", path, "c"), 2); /* what a plan leaves out may be made elsewhere */
+    expect_complaint("only those are planned");
+    assert_int_equal(WEFT("run", path, "b"), 0);
+    assert_int_equal(WEFT("run", path, "a", "c"), 1); /* a file is no model */
+    assert_true(file_exists(first));
+    memory_free(first);
     memory_free(path);
 }
 
@@ -404,6 +518,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recipe_with_an_unknown_key_is_named_by_line),
         cmocka_unit_test(wrong_names_are_refused_before_any_stage_runs),
+        cmocka_unit_test(a_finished_stage_is_not_checked_again),
+        cmocka_unit_test(rows_that_ranks_do_not_share_are_refused_before_any_stage_runs),
+        cmocka_unit_test(stages_that_were_not_chosen_must_be_done),
         cmocka_unit_test(elastic_settings_are_refused_before_any_stage_runs),
         cmocka_unit_test(reconstruct_puts_media_side_by_side),
         cmocka_unit_test(grid_prints_one_object_a_sub_model),

@@ -1,4 +1,4 @@
-/* What the program says of itself: help, version, environment variables, completion of recipes. */
+/* What the program says of itself: help, version, environment variables, completion of command lines. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +44,7 @@ static void the_version_is_that_of_the_changelog(void **state)
     const char *given = json_string(json_get(j, "weft"), "");
     assert_int_equal(strncmp(given, version, strlen(version)), 0);
     assert_int_equal(strstr(given, "(commit ") != NULL, file_exists(SOURCE_TREE "/.git"));
+    assert_null(strstr(json_string(json_get(j, "libraries"), "CUDA"), "CUDA")); /* it is linked with none */
     static const char *const others[] = {"compiler", "libraries", "instructions"};
     for (i64 i = 0; i < COUNT_OF(others); i++)
         assert_true(strlen(json_string(json_get(j, others[i]), "")) > 3);
@@ -52,6 +53,13 @@ static void the_version_is_that_of_the_changelog(void **state)
     assert_int_equal(strncmp(said.data, "weft ", 5), 0);
     assert_non_null(strstr(said.data, version));
     buffer_release(&log);
+}
+
+/* Messages of wrong code name the file as the tree does, wherever it was built. */
+static void files_are_named_as_the_tree_does(void **state)
+{
+    (void)state;
+    assert_string_equal(__FILE__, "tests/cli/test_help.c");
 }
 
 /* ---- Environment variables ---- */
@@ -144,60 +152,183 @@ static void every_environment_variable_of_the_code_is_described(void **state)
     memory_free(listed);
 }
 
-/* ---- Completion of a recipe ---- */
+/* ---- Completion ---- */
 
-/* Words that bash offers, each with a blank before and after it. */
-static char *offered(const char *script, const char *words)
+#define RECIPE SOURCE_TREE "/recipes/smoke.yaml"
+
+/* What the scripts of all shells ask: `some` is among the words, `none` is not. */
+static void the_program_offers_words_for_a_command_line(void **state)
 {
-    char *line = string_format("source %s; weft() { cat %s.$2; }; COMP_WORDS=(weft %s); COMP_CWORD=$((${#COMP_WORDS[@]}"
-                               " - 1)); _weft; echo \" ${COMPREPLY[*]} \"",
-                               script, script, words);
-    char *out = string_format("%s.out", script);
+    static const struct {
+        const char *words[6], *some, *none;
+    } lines[] = {
+        {{""}, "run\trun the stages", "run="},
+        {{"run", RECIPE, ""}, "\nbase\ttrain the backbone\n", "steps"},
+        {{"run", RECIPE, "--redo", "ba"}, "\nbase\t", "--redo"},
+        {{"run", RECIPE, "bpe", "base.st"}, "\nbase.steps=\toptimizer steps\n", "\nbase\t"},
+        {{"run", "--kinds", "rl", RECIPE, ""}, NULL, "\nbase\t"}, /* --kinds may have no value: rl is the recipe */
+        {{"plan", "--ranks", "2", RECIPE, "se"}, "seed=\t", "--ranks"},
+        {{"plan", "--ranks", "2", RECIPE, "--"}, "--layout\t", "--ranks\t"},
+        {{"plan", RECIPE, "--ranks=2", "--"}, "--layout\t", "--ranks\t"},
+        {{"run", "/nowhere.yaml", "ba"}, NULL, "base"},
+        {{"run", RECIPE, "base.data=/wo"}, NULL, "base"},
+        {{"run", ""}, NULL, "a"}, /* a file */
+        {{"export", "model", "--to", ""}, "hf\ngguf\n", "--"},
+        {{"export", "model", "--to=g"}, "--to=hf\n--to=gguf\n", "-o"},
+        {{"run", "--device", ""}, "auto\ncpu\ncuda\n", "cuda:N"},
+        {{"generate", "--image", "a", "--prompt", "b", "-"}, "--image\t", "--prompt\t"},
+        {{"verify", "g"}, "gsm8k\n", "FILE"},
+        {{"verify", "math", ""}, NULL, "gsm8k"},
+        {{"help", "gen"}, "generate\t", NULL},
+        {{"help", "gen"}, "environment\t", NULL},
+        {{"help", "run", ""}, NULL, "generate"},
+        {{"nothing", ""}, NULL, "e"},
+    };
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(lines); i++) {
+        const char *words[10] = {"completion", "words", "--"};
+        memcpy(words + 3, lines[i].words, sizeof lines[i].words);
+        assert_int_equal(run("", words), 0);
+        if (lines[i].some && !strstr(said.data, lines[i].some))
+            fail_msg("line %lld: expected %s in: %s", (long long)i, lines[i].some, said.data);
+        if (lines[i].none && strstr(said.data, lines[i].none))
+            fail_msg("line %lld: unexpected %s in: %s", (long long)i, lines[i].none, said.data);
+    }
+    assert_int_equal(WEFT("completion", "words"), 0);
+    assert_int_equal(WEFT("completion", "recipe", RECIPE, "base.st"), 0);
+    assert_non_null(strstr(said.data, "\nbase.steps=\n"));
+    assert_int_equal(WEFT("completion", "recipe"), 2);
+    assert_int_equal(WEFT("completion", "recipe", "/nowhere.yaml"), 1);
+    assert_int_equal(WEFT("completion", "recipe", RECIPE, "a", "b"), 2);
+    assert_int_equal(WEFT("completion", "bash", "zsh"), 2);
+}
+
+/* A recipe with a setting that a run refuses is still being written. */
+static void a_wrong_recipe_is_completed_too(void **state)
+{
+    static const char recipe[] = "run: out\nstages:\n  tune: {kind: sft, data: /tmp}\n";
+    char *path = in_folder("wrong.yaml");
+    (void)state;
+    assert_int_equal(file_replace(path, recipe, (i64)strlen(recipe)), 0);
+    assert_int_equal(WEFT("run", path), 2);
+    expect_complaint("from is missing");
+    assert_int_equal(WEFT("completion", "words", "--", "run", path, "tune.fr"), 0);
+    assert_non_null(strstr(said.data, "tune.from="));
+    memory_free(path);
+}
+
+struct line {
+    const char *typed, *becomes; /* behind `weft `; the only completion, with the space that follows */
+};
+static const struct line lines[] = {
+    {"exp", "export "},
+    {"run " RECIPE " bas", "run " RECIPE " base "},
+    {"run " RECIPE " bpe base.steps", "run " RECIPE " bpe base.steps="},
+    {"plan " RECIPE " sho", "plan " RECIPE " sho"},
+    {"plan " RECIPE " --layo", "plan " RECIPE " --layout "},
+    {"export model --to g", "export model --to gguf "},
+    {"export model --to=g", "export model --to=gguf "},
+    {"run " RECIPE " base.data=" SOURCE_TREE "/LICEN", "run " RECIPE " base.data=" SOURCE_TREE "/LICENSE "},
+    {"inspect " SOURCE_TREE "/LICEN", "inspect " SOURCE_TREE "/LICENSE "},
+};
+
+/* Writes the script of a shell and a script that asks it, runs `sh -c` with both, and returns what that prints. */
+static char *ask_shell(const char *shell, const char *asks, const char *typed)
+{
+    char *script = in_folder("weft.completion"), *ask = in_folder("ask.completion"), *out = in_folder("out.completion");
     struct buffer text = {0};
-    char *command = string_format("bash -c '%s' >%s 2>&1", line, out);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(WEFT("completion", shell), 0);
+    assert_int_equal(file_replace(script, said.data, said.length), 0);
+    assert_int_equal(file_replace(ask, asks, (i64)strlen(asks)), 0);
+    assert_int_equal(file_replace(out, "", 0), 0);
+    setenv("WEFT_ASKED", WEFT_PROGRAM, 1);
+    setenv("LINE", typed, 1);
+    setenv("SCRIPT", script, 1);
+    setenv("OUT", out, 1);
+    /* Files here begin as the words do, and are not offered beside them. */
+    static const char *const files[] = {"exports.txt", "base.txt", "base.steps.txt", "gguf.txt"};
+    for (i64 i = 0; i < COUNT_OF(files); i++) {
+        char *file = in_folder(files[i]);
+        assert_int_equal(file_replace(file, "", 0), 0);
+        memory_free(file);
+    }
+    char *command = string_format("cd %s && timeout 120 %s %s </dev/null >%s.said 2>&1", shards, shell, ask, out);
+    if (system(command))
+        fail_msg("%s failed, see %s.said", command, out);
     assert_int_equal(file_read(&text, out), 0);
     buffer_append(&text, "", 1);
-    memory_free(line);
-    memory_free(out);
     memory_free(command);
+    memory_free(script);
+    memory_free(ask);
+    memory_free(out);
     return text.data;
 }
 
-static void expect_offer(const char *script, const char *words, const char *some, const char *none)
+/* The script prints the completed line. */
+static void expect_lines(const char *shell, const char *asks)
 {
-    char *offer = offered(script, words);
-    if (some && !strstr(offer, some))
-        fail_msg("%s: expected%sin:%s", words, some, offer);
-    if (none && strstr(offer, none))
-        fail_msg("%s: unexpected%sin:%s", words, none, offer);
-    memory_free(offer);
+    char *finding = string_format("command -v %s >/dev/null", shell);
+    bool absent = system(finding) != 0;
+    memory_free(finding);
+    if (absent) {
+        print_message("%s is not installed: what it completes is not tried\n", shell);
+        skip();
+    }
+    for (i64 i = 0; i < COUNT_OF(lines); i++) {
+        char *typed = string_format("weft %s", lines[i].typed),
+             *becomes = string_format("weft %s|\n", lines[i].becomes), *line = ask_shell(shell, asks, typed);
+        assert_string_equal(line, becomes);
+        memory_free(line);
+        memory_free(typed);
+        memory_free(becomes);
+    }
 }
 
-/* In the place of the program, a function prints what the program said of the same words. */
-static void bash_completes_stages_and_settings_of_a_recipe(void **state)
+/* Readline's part, dividing the line at blanks, = and : and putting a space behind, is played by the script. */
+static void bash_completes_what_the_program_offers(void **state)
 {
-    char *script = in_folder("weft.bash"), *words = in_folder("weft.bash.recipe");
-    const char *recipe = SOURCE_TREE "/recipes/smoke.yaml";
     (void)state;
-    assert_int_equal(WEFT("completion", "bash"), 0);
-    assert_int_equal(file_replace(script, said.data, said.length), 0);
-    assert_int_equal(WEFT("completion", "recipe", recipe), 0);
-    assert_int_equal(file_replace(words, said.data, said.length), 0);
-    expect_offer(script, "run " SOURCE_TREE "/recipes/smoke.yaml \"\"", " base ", "steps");
-    expect_offer(script, "run " SOURCE_TREE "/recipes/smoke.yaml --redo ba", " base ", " grid ");
-    expect_offer(script, "plan " SOURCE_TREE "/recipes/smoke.yaml se", " seed= ", NULL);
-    expect_offer(script, "run /nowhere.yaml ba", NULL, " base ");
-    expect_offer(script, "run " SOURCE_TREE "/recipes/smoke.yaml --re", " --redo ", " base ");
-    expect_offer(script, "help gen", " generate ", NULL);
-    assert_int_equal(WEFT("completion", "recipe", recipe, "base.st"), 0);
-    assert_int_equal(file_replace(words, said.data, said.length), 0);
-    expect_offer(script, "run " SOURCE_TREE "/recipes/smoke.yaml base.st", " base.steps= ", " vis.steps= ");
-    assert_int_equal(WEFT("completion", "recipe"), 2);
-    assert_int_equal(WEFT("completion", "recipe", "/nowhere.yaml"), 1);
-    assert_int_equal(WEFT("completion", "bash", "zsh"), 2);
-    memory_free(script);
-    memory_free(words);
+    expect_lines("bash", "weft() { \"$WEFT_ASKED\" \"$@\"; }\n"
+                         "compopt() { [[ $* != *nospace* ]] || space=; }\n"
+                         "source \"$SCRIPT\"\n"
+                         "space=' '\n"
+                         "COMP_WORDS=(${LINE//=/ = })\n"
+                         "COMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n"
+                         "_weft\n"
+                         "word=${COMP_WORDS[COMP_CWORD]}\n"
+                         "[[ ${#COMPREPLY[@]} -eq 0 ]] || LINE=${LINE%\"$word\"}$COMPREPLY$space\n"
+                         "[[ ${#COMPREPLY[@]} -le 1 ]] || LINE=${COMPREPLY[*]}\n"
+                         "echo \"$LINE|\" >\"$OUT\"\n");
+}
+
+/* An interactive zsh in a terminal: a tab completes, and ^X says what the line has become. */
+static void zsh_completes_what_the_program_offers(void **state)
+{
+    (void)state;
+    expect_lines("zsh", "zmodload zsh/zpty\n"
+                        "zpty z zsh -f -i\n"
+                        "zpty -w z 'weft() { \"$WEFT_ASKED\" \"$@\" }\n"
+                        "autoload -Uz compinit; compinit -u -D\n"
+                        "source \"$SCRIPT\"\n"
+                        "finish() { print -r -- \"$BUFFER|\" >\"$OUT\"; exit }\n"
+                        "zle -N finish; bindkey \"^X\" finish; bindkey \"^I\" complete-word'\n"
+                        "zpty -w -n z \"$LINE\"$'\\t\\x18'\n"
+                        "while zpty -r z said; do print -r -- \"$said\"; done\n");
+}
+
+static void fish_completes_what_the_program_offers(void **state)
+{
+    (void)state;
+    expect_lines("fish", "function weft; $WEFT_ASKED $argv; end\n"
+                         "source $SCRIPT\n"
+                         "set -l all (complete -C $LINE | string replace -r '\\t.*' '')\n"
+                         "set -l last (string split ' ' -- $LINE)[-1]\n"
+                         "set -l whole $LINE\n"
+                         "if test (count $all) -eq 1\n"
+                         "    set whole (string replace -r -- (string escape --style=regex -- $last)'$' '' $LINE)$all\n"
+                         "    string match -q -- '*=' $all; or set whole $whole' '\n"
+                         "end\n"
+                         "echo $whole'|' >$OUT\n");
 }
 
 int main(void)
@@ -205,8 +336,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_of_a_command_is_that_of_its_option),
         cmocka_unit_test(the_version_is_that_of_the_changelog),
+        cmocka_unit_test(files_are_named_as_the_tree_does),
         cmocka_unit_test(every_environment_variable_of_the_code_is_described),
-        cmocka_unit_test(bash_completes_stages_and_settings_of_a_recipe),
+        cmocka_unit_test(the_program_offers_words_for_a_command_line),
+        cmocka_unit_test(a_wrong_recipe_is_completed_too),
+        cmocka_unit_test(bash_completes_what_the_program_offers),
+        cmocka_unit_test(zsh_completes_what_the_program_offers),
+        cmocka_unit_test(fish_completes_what_the_program_offers),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

@@ -81,9 +81,6 @@ static void an_option_of_one_value_is_refused_if_it_is_there_twice(void **state)
     }
     assert_int_equal(WEFT("generate", "--help"), 0);
     assert_non_null(strstr(said.data, "media keep the order of the arguments; may be repeated"));
-    assert_int_equal(WEFT("completion", "zsh"), 0);
-    assert_non_null(strstr(said.data, "'*--image["));
-    assert_null(strstr(said.data, "'*--prompt["));
 }
 
 static void an_override_is_refused_if_it_is_there_twice(void **state)

@@ -392,6 +392,37 @@ static void skinny_rows_of_experts_have_the_bits_of_many(void **state)
     }
 }
 
+/* ---- The measured rate ---- */
+
+static i64 calls;
+
+/* The first product and two of three later ones wait for other load. */
+static void wait_in_place_of_a_product(struct device *on, struct matrix out, struct matrix a, bool transpose_a,
+                                       struct matrix b, bool transpose_b, bool add)
+{
+    (void)on, (void)out, (void)a, (void)transpose_a, (void)b, (void)transpose_b, (void)add;
+    double until = clock_s() + (calls++ % 3 == 2 ? 0.001 : 0.02);
+    while (clock_s() < until) {
+    }
+}
+
+static void other_load_does_not_slow_the_rate_of_a_product(void **state)
+{
+    struct device slow;
+    (void)state;
+    device_open_cpu(&slow);
+    struct kernels ops = *slow.ops;
+    ops.matmul = wait_in_place_of_a_product;
+    slow.ops = &ops;
+    for (int few = 0; few < 2; few++) {
+        calls = 0;
+        double rate = kernels_gemm_rate(&slow, 100, 100, 100, DTYPE_F32, few ? 0 : 0.3), fast = 2e-3 / 0.001;
+        assert_true(few ? calls == 3 : calls > 3);
+        assert_true(rate <= fast && rate > fast / 10);
+    }
+    device_close(&slow);
+}
+
 static int run_level(const char *level)
 {
     static const struct CMUnitTest tests[] = {
@@ -402,6 +433,7 @@ static int run_level(const char *level)
         cmocka_unit_test(an_image_changes_no_bits),
         cmocka_unit_test(skinny_rows_have_the_bits_of_many),
         cmocka_unit_test(skinny_rows_of_experts_have_the_bits_of_many),
+        cmocka_unit_test(other_load_does_not_slow_the_rate_of_a_product),
     };
     enum cpu_isa before = device.isa;
     bool first = device.ops == NULL;

@@ -182,8 +182,9 @@ struct text_trainer *text_trainer_open(const struct text_training *training)
     while (training->special_tokens && training->special_tokens[specials])
         specials++;
     if (training->vocabulary < 256 + specials || training->vocabulary > 1 << 22)
-        return error_set("vocabulary %lld is out of range: 256 bytes and %lld special tokens need ids, %d is the most",
-                         (long long)training->vocabulary, (long long)specials, 1 << 22),
+        return error_usage(
+                   "vocabulary %lld is out of range: 256 bytes and %lld special tokens need ids, %d is the most",
+                   (long long)training->vocabulary, (long long)specials, 1 << 22),
                NULL;
     struct text_trainer *trainer = memory_alloc(sizeof *trainer);
     trainer->nfc = training->nfc;

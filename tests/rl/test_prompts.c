@@ -1,0 +1,194 @@
+/* Prompts from files, the verifiers that they name, and their order. */
+#include "core/settings.h"
+#include "rl/grader.h"
+
+#include <string.h>
+#include "tests/prompt_fixture.h"
+
+static enum verifier dispatched(const char *source, const char *ability, const char *style)
+{
+    enum verifier out;
+    struct task task = {.data_source = source, .ability = ability, .style = style, .origin = "here"};
+    return verifier_of(&out, &task) ? VERIFY_AUTO : out;
+}
+
+static void test_dispatch(void **state)
+{
+    (void)state;
+    assert_int_equal(dispatched("weft/sort", "sorting", "rule"), VERIFY_EXACT);
+    assert_int_equal(dispatched("openai/gsm8k", "math", "rule"), VERIFY_GSM8K);
+    assert_int_equal(dispatched("lighteval/MATH", "", "rule"), VERIFY_MATH);
+    assert_int_equal(dispatched("mine", "math", "rule"), VERIFY_MATH);
+    assert_int_equal(dispatched("openai/gsm8k", "math", "regex"), VERIFY_REGEX);
+    assert_int_equal(dispatched("mine", "asr", ""), VERIFY_WER);
+    assert_int_equal(dispatched("mine", "", "program"), VERIFY_PROGRAM);
+    assert_int_equal(dispatched("mine", "cooking", "rule"), VERIFY_AUTO);
+    assert_non_null(strstr(error_text(), "cooking"));
+}
+
+static void test_prompts(void **state)
+{
+    struct prompts p;
+    struct buffer text = {0};
+    (void)state;
+    assert_int_equal(load(&p, "a.jsonl",
+                          "{\"data_source\":\"weft/sort\",\"prompt\":[{\"role\":\"system\",\"content\":\"be brief\"},"
+                          "{\"role\":\"user\",\"content\":\"<|im_end|>\"}],\"reward_model\":{\"ground_truth\":72}}\n\n"
+                          "{\"prompt\":\"hi\",\"extra_info\":{\"think\":\"well\",\"pass\":0.5}}"),
+                     0);
+    assert_int_equal(p.count, 2);
+    assert_string_equal(p.list[0].ground_truth, "72");
+    assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, false), 0);
+    assert_string_equal(text.data, "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\n<|im_end|><|im_end|>\n"
+                                   "<|im_start|>assistant\n");
+    buffer_clear(&text);
+    assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, true), 0);
+    /* the content's marker is not a special token */
+    assert_string_equal(text.data, "system\nbe brief\nuser\n<|im_end|>\nassistant\n");
+    buffer_clear(&text);
+    assert_int_equal(text_decode(tokenizer, &text, p.list[1].think.ids, p.list[1].think.count, false), 0);
+    assert_string_equal(text.data, "<think>\nwell");
+    assert_true(p.list[1].pass == 0.5);
+    buffer_release(&text);
+    prompts_release(&p);
+}
+
+/* Contents that are lists of texts, as OpenAI's messages have them. */
+static void contents_may_be_lists_of_texts(void **state)
+{
+    struct prompts p;
+    struct buffer text = {0};
+    (void)state;
+    assert_int_equal(
+        load(&p, "parts.jsonl",
+             "{\"prompt\":[{\"role\":\"system\",\"content\":[\"be \",{\"text\":\"brief\"}]},{\"role\":\"user\","
+             "\"content\":[{\"type\":\"text\",\"text\":\"sort 31\"}]}],\"reward_model\":{\"ground_truth\":\"13\"}}"),
+        0);
+    assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, false), 0);
+    assert_string_equal(text.data, "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nsort 31<|im_end|>\n"
+                                   "<|im_start|>assistant\n");
+    buffer_release(&text);
+    prompts_release(&p);
+    assert_int_equal(load(&p, "nan.json", "[{\"prompt\": \"sort 31\", \"score\": NaN}]"), 0);
+    prompts_release(&p);
+    assert_int_equal(load(&p, "media.jsonl",
+                          "{\"prompt\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"image\":\"a.png\"}]}]}"),
+                     -1);
+    assert_non_null(strstr(error_text(), "part 1 has the type \"image\": prompts are text only"));
+}
+
+#define PROMPT(text, truth) "{\"prompt\":\"" text "\",\"reward_model\":{\"ground_truth\":\"" truth "\"}}\n"
+
+static void held_out_prompts_are_compared_with_those_of_training(void **state)
+{
+    struct prompts train, held_out;
+    const char *truth;
+    (void)state;
+    assert_int_equal(
+        load(&train, "train.jsonl", PROMPT("one", "a") PROMPT("two", "b") PROMPT("three", "b") PROMPT("four", "c")), 0);
+    assert_int_equal(load(&held_out, "held.jsonl",
+                          PROMPT("five", "b") PROMPT("three", "z") PROMPT("one", "a") PROMPT("thre", "y")
+                              PROMPT("three", "b")),
+                     0);
+    assert_int_equal(prompts_in_common(&held_out, &train), 3); /* whatever their truth */
+    assert_int_equal(prompts_in_common(&train, &held_out), 2);
+    assert_float_equal(prompts_constant(&held_out, &train, &truth), 0.4, 1e-12);
+    assert_string_equal(truth, "b");
+    prompts_release(&train);
+    prompts_release(&held_out);
+}
+
+static void prompts_may_stand_in_a_table(void **state)
+{
+    struct prompts p;
+    struct buffer text = {0};
+    (void)state;
+    assert_int_equal(prompts_load(&p, GOLDEN "/tables/forms/verl.parquet", tokenizer, 0), 0);
+    assert_int_equal(p.count, 1);
+    assert_string_equal(p.list[0].data_source, "openai/gsm8k");
+    assert_string_equal(p.list[0].ground_truth, "6");
+    assert_string_equal(p.list[0].style, "rule");
+    assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, false), 0);
+    assert_string_equal(text.data, "<|im_start|>user\n2*3?<|im_end|>\n<|im_start|>assistant\n");
+    buffer_release(&text);
+    prompts_release(&p);
+    assert_int_equal(prompts_load(&p, GOLDEN "/tables/forms/text.parquet", tokenizer, 0), -1);
+    assert_non_null(strstr(error_text(), "text.parquet:1: key prompt"));
+}
+
+static void questions_are_prompts_as_published(void **state)
+{
+    static const char *const names[] = {"qa.parquet", "qa.jsonl",           "qa.json",
+                                        "qa.csv",     "packed_qa.jsonl.gz", "packed_qa.json.xz"};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        struct prompts p;
+        enum verifier verifier;
+        struct buffer text = {0};
+        char *path = string_format("%s/tables/forms/%s", GOLDEN, names[i]);
+        assert_int_equal(prompts_load(&p, path, tokenizer, 0), 0);
+        assert_int_equal(p.count, 2);
+        assert_string_equal(p.list[0].ground_truth, "2");
+        assert_int_equal(verifier_of(&verifier, &p.list[1]), 0);
+        assert_int_equal(verifier, VERIFY_GSM8K);
+        assert_int_equal(text_decode(tokenizer, &text, p.list[1].ids.ids, p.list[1].ids.count, false), 0);
+        assert_string_equal(text.data, "<|im_start|>user\n2*3?<|im_end|>\n<|im_start|>assistant\n");
+        buffer_release(&text);
+        prompts_release(&p);
+        memory_free(path);
+    }
+}
+
+static void test_bad_prompts(void **state)
+{
+    static const struct {
+        const char *name, *content, *message;
+    } bad[] = {{"b.jsonl", "", "no prompts"},
+               {"b.jsonl", "{\"prompt\":\"a\"}\n{\"prompt\":[]}", ":2"},
+               {"b.jsonl", "{\"prompt\":\"a\"}\n{", ":2"},
+               {"b.jsonl", "[]", "object"},
+               {"b.jsonl", "{\"prompt\":[{\"role\":\"user\"}]}", "content"},
+               {"b.jsonl", "{\"prompt\":[{\"role\":\"user\",\"content\":[1]}]}", "content"},
+               {"b.jsonl", "{\"prompt\":\"a\",\"images\":[\"x.png\"]}", "text only"},
+               {"b.jsonl", "{\"prompt\":\"a\",\"extra_info\":{\"pass\":2}}", "success rate"},
+               {"b.json", "{\"prompt\":\"a\"}", "list"},
+               {"b.json", "[{\"prompt\":\"a\"}, 3]", ":2"}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(bad); i++) {
+        struct prompts p;
+        assert_int_equal(load(&p, bad[i].name, bad[i].content), -1);
+        if (!strstr(error_text(), bad[i].message))
+            fail_msg("%s: \"%s\" lacks \"%s\"", bad[i].content, error_text(), bad[i].message);
+    }
+}
+
+static void test_order_has_each_prompt_once_an_epoch(void **state)
+{
+    struct prompt_order order;
+    i64 seen[7] = {0}, moved = 0;
+    (void)state;
+    prompt_order_init(&order, 7, 3);
+    for (i64 i = 0; i < 21; i++)
+        seen[prompt_order_at(&order, i)]++;
+    for (i64 i = 0; i < 7; i++) {
+        assert_int_equal(seen[i], 3);
+        moved += prompt_order_at(&order, i) != prompt_order_at(&order, i + 7);
+    }
+    assert_true(moved > 0);
+    prompt_order_release(&order);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dispatch),
+        cmocka_unit_test(test_prompts),
+        cmocka_unit_test(contents_may_be_lists_of_texts),
+        cmocka_unit_test(prompts_may_stand_in_a_table),
+        cmocka_unit_test(held_out_prompts_are_compared_with_those_of_training),
+        cmocka_unit_test(questions_are_prompts_as_published),
+        cmocka_unit_test(test_bad_prompts),
+        cmocka_unit_test(test_order_has_each_prompt_once_an_epoch),
+    };
+    return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
+}
