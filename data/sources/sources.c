@@ -125,7 +125,7 @@ static int open_listing(struct source *s, const char *path)
     note_files(s, FILE_LEFT_OUT);
     note_files(s, FILE_STATE);
     note_files(s, FILE_APART);
-    error_set("%s: nothing there that can be read: expected .txt, .jsonl (captions.jsonl, metadata.jsonl), .json, "
+    error_set("%s: nothing there that can be read: expected .txt, .md, .jsonl (captions.jsonl, metadata.jsonl), .json, "
               ".parquet, .csv, media beside "
               "texts of the same name, .tar, or .idx with .bin",
               path);
@@ -453,7 +453,8 @@ i64 source_at(const struct source *s)
 
 const char *source_ending(const struct source_file *file)
 {
-    return file->use == FILE_SAMPLES && file->reader ? file->reader->suffix : NULL;
+    const char *document = file->reader == &text_reader ? document_suffix(file->path) : NULL;
+    return file->use != FILE_SAMPLES || !file->reader ? NULL : document ? document : file->reader->suffix;
 }
 
 const struct source_note *source_notes(const struct source *s, i64 *count)

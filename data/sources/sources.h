@@ -1,8 +1,9 @@
 /* Reads files of other programs as a stream of samples. source_open takes a file, a folder or an
  * address; source_next returns one sample at a time, which the caller releases. Formats:
  *
- *   .txt                  a document; a large one in consecutive pieces of about 64 KiB, cut at
- *                         blank lines
+ *   .txt .md .rst         a document; a large one in consecutive pieces of about 64 KiB, cut at
+ *                         blank lines; also .markdown. A README.md is left out if its folder holds
+ *                         more than texts, since it then describes a dataset
  *   .jsonl                a line {"text": ..} or {"content": ..}; {"image"|"video"|"audio": FILE,
  *                         "text": CAPTION}; {"file_name": FILE, "text": CAPTION} (metadata.jsonl,
  *                         metadata.csv); {"messages": [..]}, {"conversations": [..]}; {"question",
@@ -14,9 +15,9 @@
  *                         file or stream)
  *   .csv, .tsv            the same, with a header or without (source_columns); all values are text;
  *                         {"path", "sentence"} of Common Voice
- *   .txt .jsonl .json .csv .tsv .tar + .gz .zst .xz .bz2 .lz4
- *   a.jpg + a.txt         a medium and its caption; also .caption, .text, .transcript, and .json
- *                         with a "caption"
+ *   .txt .md .rst .jsonl .json .csv .tsv .tar + .gz .zst .xz .bz2 .lz4
+ *   a.jpg + a.txt         a medium and its caption; also .caption, .text, .transcript, .json with a
+ *                         "caption", and documents
  *   a.mp4 + a.srt         a clip or a sound and its subtitles, also .vtt
  *   a.mp4, a.mkv          a clip with embedded subtitles, if nothing else names it
  *   .tar                  WebDataset: consecutive members KEY.EXT are one sample; KEY ends at the
@@ -39,9 +40,9 @@
  * folder of the file that contains them. A sample is an ordered list of parts; media are named or
  * carried as bytes, never decoded here. Entries that become no sample are noted: nothing disappears
  * silently, except what is no data: done.json and identity.json of a stage that made the folder,
- * prompts for reinforcement learning, and texts where only media are wanted. A record that names
- * media outside of the source is left out, unless source_columns.outside allows it: the records of
- * a stranger shall not choose files of the reader.
+ * prompts for reinforcement learning, a README.md beside data, and texts where only media are wanted.
+ * A record that names media outside of the source is left out, unless source_columns.outside allows
+ * it: the records of a stranger shall not choose files of the reader.
  *
  * Splits. A folder named train, validation or test directly below the source, or a file of such a
  * name (train.jsonl, test-00001.tar), puts its samples into that split. Also recognized: training;
