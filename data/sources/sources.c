@@ -30,7 +30,7 @@ static char *absolute_path(const char *path)
     return out;
 }
 
-static u64 hash_of_medium(const char *path)
+u64 source_path_hash(const char *path)
 {
     char *name = absolute_path(path);
     u64 hash = hash_bytes(name, (i64)strlen(name), 0);
@@ -56,14 +56,14 @@ static void weigh_and_index(struct source *s)
     s->media = memory_alloc(max_i64(1, s->listing.count) * (i64)sizeof *s->media);
     for (i64 i = 0; i < s->listing.count; i++)
         if (medium_kind(name_extension(s->listing.files[i].path)) > MODALITY_TEXT)
-            s->media[s->media_count++] = (struct source_medium){hash_of_medium(s->listing.files[i].path), i};
+            s->media[s->media_count++] = (struct source_medium){source_path_hash(s->listing.files[i].path), i};
     if (s->media_count)
         qsort(s->media, (size_t)s->media_count, sizeof *s->media, compare_places);
 }
 
 static struct source_file *find_medium(const struct source *s, const char *path)
 {
-    struct source_medium wanted = {hash_of_medium(path), 0};
+    struct source_medium wanted = {source_path_hash(path), 0};
     const struct source_medium *found =
         s->media_count ? bsearch(&wanted, s->media, (size_t)s->media_count, sizeof wanted, compare_places) : NULL;
     return found ? &s->listing.files[found->file] : NULL;

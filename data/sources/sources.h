@@ -221,6 +221,8 @@ enum { SPLIT_DRAWN = -1, SPLIT_NONE = -2 };
 /* True for the files that jobs share. State of a stage is dealt too, and never read. */
 bool source_file_is_dealt(const struct source_file *file);
 const struct source_file *source_files(const struct source *source, i64 *count);
+/* Hash of the absolute path without `.` and `..`, so that all names of a file agree but links. */
+u64 source_path_hash(const char *path);
 i64 source_at(const struct source *source); /* file that source_next read last; -1: none */
 /* File name suffix of its format; NULL: none. */
 const char *source_ending(const struct source_file *source_file);
