@@ -154,7 +154,7 @@ static int feed_data(struct text_feed *feed, u64 seed)
     while (status == 0 && feed->bytes < s->bytes && has_more(feed))
         status = feed_round(feed);
     if (status == 0)
-        source_log(feed->source);
+        source_log(feed->source, true);
     if (status == 0 && source_lost(feed->source) > s->bad_share)
         status =
             error_set("%s: files that hold %.1f %% of the bytes are damaged or cannot be read; bad_share allows %g",

@@ -204,7 +204,7 @@ static int visit(const struct media_request *request, medium_fn *see, void *cont
     while (status == 0 && (more = media_stream_next(stream, &medium)) > 0)
         status = see(context, &medium);
     if (status == 0 && more == 0 && request->says)
-        source_log(stream->source);
+        source_log(stream->source, true);
     media_stream_close(stream);
     return status == 0 ? more : status;
 }

@@ -321,12 +321,14 @@ enum source_result source_next_in(struct source *s, i64 index, struct sample *ou
     }
 }
 
+#define UNUSED_MEDIA " without a line or text file that refers to them"
+
 static void note_unused_medium(struct source *s, const struct source_file *file)
 {
     if (file->why)
         notes_add(&s->reading.notes, file->path, "%s", file->why);
     else
-        notes_add(&s->reading.notes, file->path, "%s without a line or text file that refers to them",
+        notes_add(&s->reading.notes, file->path, "%s" UNUSED_MEDIA,
                   modality_rows[medium_kind(name_extension(file->path))].many);
 }
 
@@ -468,10 +470,15 @@ i64 source_prompts(const struct source *s)
     return s->reading.notes.prompts;
 }
 
-void source_log(const struct source *s)
+void source_log(const struct source *s, bool unused_media)
 {
     for (i64 i = 0; i < s->reading.notes.count; i++) {
         const struct source_note *note = &s->reading.notes.list[i];
-        log_info("skipped: %lld %s (first: %s)", (long long)note->count, note->what, note->first);
+        if (!unused_media && name_ends_with(note->what, UNUSED_MEDIA))
+            continue;
+        if (note->count == 1)
+            log_info("skipped: %s (%s)", note->first, note->what);
+        else
+            log_info("skipped: %lld %s (first: %s)", (long long)note->count, note->what, note->first);
     }
 }

@@ -237,6 +237,7 @@ const struct source_note *source_notes(const struct source *source, i64 *count);
 /* Prompts for reinforcement learning so far. They are no samples, nor faults of the data: nothing
  * else tells of them. */
 i64 source_prompts(const struct source *source);
-void source_log(const struct source *source); /* one line per note */
+/* One line per note. unused_media: also of media that nothing names. */
+void source_log(const struct source *source, bool unused_media);
 
 #endif
