@@ -9,7 +9,8 @@
 #define ROW(member, ...) SETTING(struct text_settings, member, __VA_ARGS__)
 const struct setting text_stage_table[] = {
     ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
-        "folder or file: .txt, .jsonl (.gz, .zst), .tar; train split only; entries without text are skipped"),
+        "folder or file: .txt, .md, .rst, .jsonl (.gz, .zst), .tar; train split only; entries without text are "
+        "skipped"),
     ROW(vocabulary, "vocabulary", INTEGER, "8192", 300, 1e6, NULL, "vocabulary size: bytes, merges, special tokens"),
     ROW(bytes, "bytes", INTEGER, "20000000", 1, 1e12, NULL,
         "maximum text to read, bytes; files contribute in proportion to their size"),
