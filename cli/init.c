@@ -16,10 +16,8 @@ enum { FOLDERS_MOST = 16 };
 
 /* ---- Numbers of positions ---- */
 
-/* Estimates for the usual tokenizers: pictures of 64 x 64 pixels with a stride of 16, clips of 9
- * frames, 12.5 frames of sound a second, at most 30 s of it. */
-static const double bytes_per_token = 3.3, picture_in = 7, picture_out = 33, clip_in = 15, clip_out = 93,
-                    sound_per_s = 12.5, sound_most_s = 30, piece_s = 25, clip_sound = 15;
+/* Estimates for the usual tokenizers; the others stand beside init_picture_in. */
+static const double picture_out = 33, clip_out = 93, piece_s = 25, clip_sound = 15;
 /* How often a run shows a sample as input and as output, as in the quickstart, where pictures and
  * clips are few. Texts repeated up to four times are as good as new ones (Muennighoff et al. 2023). */
 static const double shown_picture = 30, shown_clip = 12, shown_sound = 8, shown_text = 4;
@@ -45,6 +43,9 @@ static const struct init_size sizes[] = {
      "{width: 512, layers: 12, heads: 8, kv_heads: 2, head_width: 64, experts: 32, topk: 4, expert_width: 384,\n"
      "            mtp: false}",
      "weight_decay: 0.1", "0,2,4,6,8-11"}};
+enum { LENGTH_MOST = INIT_LENGTH << (INIT_LENGTHS - 1) }; /* of a row; longer samples are left out */
+/* A run that repeats the data as many times as often as they are worth is warned of. */
+enum { EPOCHS_MOST = 25 };
 /* A sub-model of half the size pays once the model had this many steps to train its family. */
 enum { HALF_STEPS_LEAST = 1000 };
 
@@ -61,7 +62,7 @@ struct init_plan {
     bool clips, film_sound, chats;
     const struct init_size *size;
     i64 rows, length, steps, vocabulary, half;
-    double text_bytes, positions, run_positions, chat_positions, epochs;
+    double text_bytes, positions, run_positions, chat_positions, epochs, media;
     double mixture[DIRECTIONS];
 };
 
@@ -95,12 +96,12 @@ static double inside_of(const struct init_plan *p, enum modality kind)
     return sum;
 }
 
-/* Media of a folder that a tokenizer learns from, with captions or without; none if the model learns
- * from no media of the kind. */
+/* Media of a folder that a tokenizer learns from, with captions, without, or in conversations; none if
+ * the model learns from no media of the kind. */
 static double media_of(const struct init_plan *p, const struct init_data *d, enum modality kind)
 {
     bool learned = samples_of(p, captioned(kind)) + inside_of(p, kind) > 0;
-    return learned ? (double)(d->kinds[captioned(kind)].samples + d->alone[kind]) : 0;
+    return learned ? (double)(d->kinds[captioned(kind)].samples + d->alone[kind] + d->inside[kind]) : 0;
 }
 
 /* Films: clips of minutes, or clips whose words are subtitles, which belong to their moment. */
@@ -185,12 +186,12 @@ static double medium_positions(const struct init_plan *p, enum modality kind, bo
     for (i64 i = 0; i < p->count; i++) {
         const struct init_data *d = &p->data[i];
         const struct init_kind *k = &d->kinds[captioned(kind)];
-        double pieces = pieces_of(d, kind), caption = (double)k->text_bytes / bytes_per_token;
+        double pieces = pieces_of(d, kind), caption = (double)k->text_bytes / init_bytes_per_token;
         if (k->samples && !k->subtitled)
             caption *= pieces / (double)k->samples; /* each piece has the whole caption */
-        double one = kind == MODALITY_IMAGE   ? (out ? picture_out : picture_in)
-                     : kind == MODALITY_VIDEO ? (out ? clip_out : clip_in) + (p->film_sound ? clip_sound : 0)
-                                              : sound_per_s * fmin(init_mean_seconds(d, kind), sound_most_s);
+        double one = kind == MODALITY_IMAGE   ? (out ? picture_out : init_picture_in)
+                     : kind == MODALITY_VIDEO ? (out ? clip_out : init_clip_in) + (p->film_sound ? clip_sound : 0)
+                                              : init_sound_per_s * fmin(init_mean_seconds(d, kind), init_sound_most_s);
         sum += pieces * one + caption;
     }
     return sum;
@@ -204,16 +205,37 @@ static bool is_present(const struct init_plan *p, enum modality kind)
     return tokenizer && samples_of(p, captioned(kind)) > 0;
 }
 
-/* A row holds the samples that are not cut: 98 in 100 of those with media and conversations. */
+/* Samples that are not cut and by an estimate longer than `length` positions. */
+static i64 longer_than(const struct init_plan *p, enum outcome outcome, i64 length)
+{
+    i64 sum = 0, l = 0;
+    while (l < INIT_LENGTHS - 1 && INIT_LENGTH << l < length)
+        l++;
+    for (i64 i = 0; i < p->count; i++)
+        sum += p->data[i].kinds[outcome].longer[l];
+    return sum;
+}
+
+/* A row holds the samples that are not cut: 98 in 100 of those with media and conversations, as far as
+ * LENGTH_MOST allows. */
 static i64 row_length(const struct init_plan *p, i64 length)
 {
-    double samples = 0, longer = 0;
+    double samples = 0, long_texts = 0;
     for (i64 i = 0; i < p->count; i++)
         for (int k = BECOMES_IDS + 1; k < OUTCOMES; k++) {
             samples += (double)p->data[i].kinds[k].samples;
-            longer += (double)p->data[i].kinds[k].long_texts;
+            long_texts += (double)p->data[i].kinds[k].long_texts;
         }
-    return 50 * longer > samples ? max_i64(length, 1024) : length;
+    if (50 * long_texts > samples)
+        length = max_i64(length, 1024);
+    for (; length < LENGTH_MOST; length *= 2) {
+        i64 longer = 0;
+        for (int k = BECOMES_IDS + 1; k < OUTCOMES; k++)
+            longer += longer_than(p, (enum outcome)k, length);
+        if (50 * (double)longer <= samples)
+            break;
+    }
+    return length;
 }
 
 /* Shows media as often as the constants say, texts as often, but at most as many positions of them
@@ -227,8 +249,15 @@ static void choose_mixture(struct init_plan *p)
     } media[] = {{MODALITY_IMAGE, DIRECTION_IMAGE_IN, DIRECTION_IMAGE_OUT, shown_picture},
                  {MODALITY_VIDEO, DIRECTION_VIDEO_IN, DIRECTION_VIDEO_OUT, shown_clip},
                  {MODALITY_AUDIO, DIRECTION_AUDIO_IN, DIRECTION_AUDIO_OUT, shown_sound}};
-    double once = 0, run = 0, text = (text_of(p, BECOMES_TEXT) + text_of(p, BECOMES_MIXED)) / bytes_per_token;
-    p->chat_positions = text_of(p, BECOMES_CHAT) / bytes_per_token + 8 * samples_of(p, BECOMES_CHAT);
+    double once = 0, run = 0, shown = 0,
+           text = (text_of(p, BECOMES_TEXT) + text_of(p, BECOMES_MIXED)) / init_bytes_per_token;
+    for (i64 i = 0; i < p->count; i++) {
+        text += p->data[i].kinds[BECOMES_MIXED].media_positions;
+        shown += p->data[i].kinds[BECOMES_CHAT].media_positions;
+        for (int m = MODALITY_TEXT + 1; m < MODALITIES; m++)
+            p->media += media_of(p, &p->data[i], (enum modality)m);
+    }
+    p->chat_positions = text_of(p, BECOMES_CHAT) / init_bytes_per_token + 8 * samples_of(p, BECOMES_CHAT) + shown;
     for (i64 m = 0; m < COUNT_OF(media); m++) {
         if (!is_present(p, media[m].kind))
             continue;
@@ -478,6 +507,9 @@ static void put_base(struct buffer *out, const struct init_plan *p)
     put_times(out, p->epochs);
     buffer_printf(out, " epoch%s of the mixture. They show\n", p->epochs < 1.05 ? "" : "s");
     put_epochs(out, p);
+    if (p->length > p->size->length)
+        buffer_printf(out, "  # Rows of %lld, as more than 2 %% of the samples are longer than %lld.\n",
+                      (long long)p->length, (long long)p->length / 2);
     if (!small)
         buffer_printf(out, "  # `weft plan` estimates time and memory.\n");
     buffer_printf(out, "  base:\n    kind: pretrain\n");
@@ -546,17 +578,26 @@ static void put_rest(struct buffer *out, const struct init_plan *p)
     buffer_printf(out, "  export:\n    kind: export\n    from: base\n  report:\n    kind: report\n");
 }
 
-/* Tokenizers do not learn from media in conversations and documents. */
-static void warn_inside(const struct init_plan *p)
+/* Samples that no row holds are left out, and data that fit the least run too often are learnt by
+ * heart. */
+static void warn_of_sizes(const struct init_plan *p)
 {
-    for (int m = MODALITY_TEXT + 1; m < MODALITIES; m++) {
-        double inside = inside_of(p, (enum modality)m);
-        bool tokenizer = m == MODALITY_AUDIO ? p->sounds >= 0 : m == MODALITY_VIDEO ? p->clips : p->pictures >= 0;
-        if (inside > 0 && !tokenizer)
-            log_warn("%.0f %s in conversations and documents, but no others from which a tokenizer could learn: these "
-                     "samples will be left out; add files of %s, with captions or without, or name a tokenizer in "
-                     "stage shards",
-                     inside, modality_rows[m].many, modality_rows[m].many);
+    for (int k = BECOMES_IDS + 1; k < OUTCOMES; k++) {
+        i64 longer = longer_than(p, (enum outcome)k, p->length), samples = (i64)samples_of(p, (enum outcome)k);
+        if (longer)
+            log_warn("%lld of %lld x %s: by their sizes longer than a row of %lld positions (base.batch.length), so "
+                     "that they will be left out: split them, or make the rows longer",
+                     (long long)longer, (long long)samples, outcome_name(k), (long long)p->length);
+    }
+    if (p->epochs > EPOCHS_MOST) {
+        struct buffer times = {0};
+        put_times(&times, p->epochs);
+        log_warn(
+            "the data are too little to learn from: %.0f bytes of text and %.0f media. %lld steps repeat them %.*s "
+            "times as often as is useful, so that the model will know them by heart and little else: add data, "
+            "or take fewer steps",
+            p->text_bytes, p->media, (long long)p->steps, (int)times.length, times.data);
+        buffer_release(&times);
     }
 }
 
@@ -564,7 +605,7 @@ static void put_recipe(struct buffer *out, const struct init_data *data, i64 cou
 {
     struct init_plan plan;
     plan_open(&plan, data, count);
-    warn_inside(&plan);
+    warn_of_sizes(&plan);
     buffer_printf(out, "# Written by `weft init`. `weft run` with this file runs it; STAGE.key=value changes any "
                        "setting, and\n# `weft run --kinds` lists them all.\nrun: ");
     put_path(out, run);

@@ -226,6 +226,13 @@ bool hash_list_has(const struct hash_list *sorted, u64 hash);
 /* The number of elements of `some` that are in `among`. Sorts `among`. */
 i64 hash_list_common(const struct hash_list *some, struct hash_list *among);
 void hash_list_release(struct hash_list *list);
+/* Hashes met so far, in a table with open addressing. {0} is empty. */
+struct hash_set {
+    u64 *slots; /* [capacity], a power of two; 0: free */
+    i64 count, capacity;
+};
+bool hash_set_add(struct hash_set *set, u64 hash); /* false: it is there already */
+void hash_set_release(struct hash_set *set);
 u32 crc32c(const void *data, i64 bytes); /* Castagnoli, as in TensorBoard's event files */
 
 /* ---- Workers ---- */

@@ -62,6 +62,38 @@ void hash_list_release(struct hash_list *list)
     *list = (struct hash_list){0};
 }
 
+static bool place_hash(struct hash_set *set, u64 hash)
+{
+    i64 at = (i64)(hash & (u64)(set->capacity - 1));
+    while (set->slots[at] && set->slots[at] != hash)
+        at = (at + 1) & (set->capacity - 1);
+    bool added = set->slots[at] == 0;
+    set->slots[at] = hash;
+    return added;
+}
+
+bool hash_set_add(struct hash_set *set, u64 hash)
+{
+    if (2 * set->count >= set->capacity) {
+        struct hash_set larger = {.count = set->count, .capacity = max_i64(64, 2 * set->capacity)};
+        larger.slots = memory_alloc(larger.capacity * 8);
+        for (i64 i = 0; i < set->capacity; i++)
+            if (set->slots[i])
+                place_hash(&larger, set->slots[i]);
+        memory_free(set->slots);
+        *set = larger;
+    }
+    bool added = place_hash(set, hash ? hash : 1);
+    set->count += added;
+    return added;
+}
+
+void hash_set_release(struct hash_set *set)
+{
+    memory_free(set->slots);
+    *set = (struct hash_set){0};
+}
+
 u32 crc32c(const void *data, i64 bytes)
 {
     /* CRC remainders of the 16 nibbles, for the reflected polynomial 0x82f63b78. */

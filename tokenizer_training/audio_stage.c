@@ -5,7 +5,8 @@
 #define ROW(member, ...) SETTING(struct audio_settings, member, __VA_ARGS__)
 const struct setting audio_stage_table[] = {
     ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
-        "folder of recordings, as for `prepare`; captions optional; its validation split is held out"),
+        "folder of recordings, as for `prepare`; captions optional, media of conversations too; its validation split "
+        "is held out"),
     SPLIT_ROWS(struct audio_settings),
     ROW(films, "films", BOOL, "false", 0, 0, NULL, "also use the sound of clips; silent clips are counted"),
     ROW(steps, "steps", INTEGER, "2000", 1, 1e9, NULL, "training steps"),

@@ -9,7 +9,8 @@
 #define ROW(member, ...) SETTING(struct text_settings, member, __VA_ARGS__)
 const struct setting text_stage_table[] = {
     ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
-        "folder or file: .txt, .jsonl (.gz, .zst), .tar; train split only; entries without text are skipped"),
+        "folder or file: .txt, .md, .rst, .jsonl (.gz, .zst), .tar; train split only; entries without text are "
+        "skipped"),
     ROW(vocabulary, "vocabulary", INTEGER, "8192", 300, 1e6, NULL, "vocabulary size: bytes, merges, special tokens"),
     ROW(bytes, "bytes", INTEGER, "20000000", 1, 1e12, NULL,
         "maximum text to read, bytes; files contribute in proportion to their size"),
@@ -154,7 +155,7 @@ static int feed_data(struct text_feed *feed, u64 seed)
     while (status == 0 && feed->bytes < s->bytes && has_more(feed))
         status = feed_round(feed);
     if (status == 0)
-        source_log(feed->source);
+        source_log(feed->source, true);
     if (status == 0 && source_lost(feed->source) > s->bad_share)
         status =
             error_set("%s: files that hold %.1f %% of the bytes are damaged or cannot be read; bad_share allows %g",

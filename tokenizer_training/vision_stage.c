@@ -5,7 +5,8 @@
 #define ROW(member, ...) SETTING(struct vision_settings, member, __VA_ARGS__)
 const struct setting vision_stage_table[] = {
     ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
-        "folder of images and clips, as for `prepare`; captions optional; its validation split is held out"),
+        "folder of images and clips, as for `prepare`; captions optional, media of conversations too; its validation "
+        "split is held out"),
     SPLIT_ROWS(struct vision_settings),
     ROW(steps, "steps", INTEGER, "4000", 1, 1e9, NULL, "training steps on stills"),
     ROW(clip_steps, "clip_steps", INTEGER, "600", 0, 1e9, NULL,

@@ -20,9 +20,14 @@ enum { PROBE_FIRST = 200, PROBE_EVERY = 50 };
 /* A clip of more seconds is a film; a longer sound is cut (the default of audio_seconds). */
 static const double long_s[MODALITIES] = {[MODALITY_VIDEO] = 60, [MODALITY_AUDIO] = 30};
 
+const double init_bytes_per_token = 3.3, init_picture_in = 7, init_clip_in = 15, init_sound_per_s = 12.5,
+             init_sound_most_s = 30;
+enum { MESSAGE_POSITIONS = 8 }; /* of the marks around a question and its answer */
+
 struct init_look_run {
     struct init_data *data;
     i64 media[MODALITIES]; /* seen so far */
+    struct hash_set files; /* paths of media, and contents of those inside of archives and tables */
     i64 prompts;
 };
 
@@ -115,6 +120,29 @@ static void keep_prompt(struct init_look_run *run, const struct buffer *text)
     run->data->prompts[run->prompts++] = prompt;
 }
 
+/* Positions that a sample reads a medium with. */
+static double read_positions(const struct init_data *data, enum modality kind)
+{
+    return kind == MODALITY_IMAGE   ? init_picture_in
+           : kind == MODALITY_VIDEO ? init_clip_in
+                                    : init_sound_per_s * fmin(init_mean_seconds(data, kind), init_sound_most_s);
+}
+
+static void see_medium(struct init_look_run *run, struct init_kind *kind, const struct sample *sample, i64 i)
+{
+    const struct sample_part *part = &sample->parts[i];
+    bool captioned = sample->layout == SAMPLE_CAPTIONED;
+    i64 bytes = part->path ? file_bytes(part->path) : part->bytes.length;
+    kind->media_bytes += max_i64(bytes, 0);
+    bool is_new = true;
+    if (part->path)
+        is_new = hash_set_add(&run->files, source_path_hash(part->path));
+    else if (!captioned)
+        is_new = hash_set_add(&run->files, hash_bytes(part->bytes.data ? part->bytes.data : "", part->bytes.length, 1));
+    run->data->inside[part->kind] += !captioned && is_new;
+    probe_medium(run, (enum modality)part->kind, part->path, part->path ? NULL : &part->bytes, sample->name);
+}
+
 static void see_sample(void *context, const struct source *source, const struct sample *sample, i64 file)
 {
     struct init_look_run *run = context;
@@ -122,6 +150,7 @@ static void see_sample(void *context, const struct source *source, const struct 
     enum outcome outcome = sample_outcome(sample);
     struct init_kind *kind = &data->kinds[outcome];
     i64 text_bytes = 0;
+    double media = 0;
     bool asked = false, asks = false; /* asks: in the first message of a user, before its text ended */
     (void)file;
     kind->samples++;
@@ -141,14 +170,18 @@ static void see_sample(void *context, const struct source *source, const struct 
                 keep_prompt(run, &part->bytes);
             asks = false;
         } else if (part->kind < MODALITIES) {
-            i64 bytes = part->path ? file_bytes(part->path) : part->bytes.length;
-            kind->media_bytes += max_i64(bytes, 0);
-            data->inside[part->kind] += sample->layout != SAMPLE_CAPTIONED;
-            probe_medium(run, (enum modality)part->kind, part->path, part->path ? NULL : &part->bytes, sample->name);
+            see_medium(run, kind, sample, i);
+            media += read_positions(data, (enum modality)part->kind);
         }
     }
     kind->text_bytes += text_bytes;
-    kind->long_texts += text_bytes > INIT_LONG_BYTES && !sample->subtitles && !sample->cues.length;
+    kind->media_positions += media;
+    if (sample->subtitles || sample->cues.length)
+        return; /* cut to windows */
+    kind->long_texts += text_bytes > INIT_LONG_BYTES;
+    double positions = (double)text_bytes / init_bytes_per_token + media + MESSAGE_POSITIONS;
+    for (i64 l = 0; l < INIT_LENGTHS; l++)
+        kind->longer[l] += positions > INIT_LENGTH << l;
 }
 
 static void see_bad(void *context, const char *why)
@@ -172,6 +205,8 @@ static void see_files(struct init_look_run *run, const struct source *source)
             continue;
         enum modality kind = medium_kind(name_extension(files[i].path));
         data->alone[kind]++;
+        if (!data->first_alone[kind])
+            data->first_alone[kind] = string_copy(files[i].path);
         probe_medium(run, kind, files[i].path, NULL, files[i].path);
     }
 }
@@ -237,7 +272,7 @@ static void drop_unreadable(struct init_data *data)
         if (!data->first_bad)
             data->first_bad = string_copy(probe->first_unreadable);
         data->kinds[BECOMES_IDS + m] = (struct init_kind){0};
-        data->alone[m] = 0;
+        data->alone[m] = data->inside[m] = 0;
     }
 }
 
@@ -300,15 +335,16 @@ int init_look(struct init_data *out, const char *path)
         status = has_samples(out) ? 0 : refuse_nothing(out);
     }
     if (status == 0)
-        source_log(source);
+        source_log(source, false); /* init_log counts the media without captions */
     source_close(source);
+    hash_set_release(&run.files);
     return status;
 }
 
 void init_data_release(struct init_data *data)
 {
     for (int m = 0; m < MODALITIES; m++)
-        memory_free(data->probes[m].first_unreadable);
+        memory_free(data->probes[m].first_unreadable), memory_free(data->first_alone[m]);
     for (i64 i = 0; i < INIT_PROMPTS; i++)
         memory_free(data->prompts[i]);
     memory_free(data->first_bad);
@@ -337,7 +373,8 @@ double init_mean_seconds(const struct init_data *data, enum modality kind)
 
 void init_log(const struct init_data *data)
 {
-    log_info("%s: %lld files, %.1f MB", data->path, (long long)data->files, (double)data->bytes * 1e-6);
+    log_info("%s: %lld file%s, %.1f MB", data->path, (long long)data->files, data->files == 1 ? "" : "s",
+             (double)data->bytes * 1e-6);
     for (int k = 0; k < OUTCOMES; k++) {
         const struct init_kind *kind = &data->kinds[k];
         i64 held_out = init_held_out(data, (enum outcome)k), test = data->names_splits ? kind->named[SPLIT_TEST] : 0;
@@ -355,19 +392,21 @@ void init_log(const struct init_data *data)
         log_info("%s", line.data);
         buffer_release(&line);
         if (held_out < HELD_OUT_LEAST)
-            log_warn("%s: %lld held-out samples are fewer than %d: losses and scores on them are rough", data->path,
-                     (long long)held_out, HELD_OUT_LEAST);
+            log_warn("%s: %lld held-out sample%s fewer than %d: losses and scores on them are rough", data->path,
+                     (long long)held_out, held_out == 1 ? " is" : "s are", HELD_OUT_LEAST);
     }
     for (int m = 0; m < MODALITIES; m++) {
         const struct init_probe *probe = &data->probes[m];
         if (data->alone[m])
-            log_info("%s: %lld %s without captions, from which only a tokenizer can learn", data->path,
-                     (long long)data->alone[m], modality_rows[m].many);
+            log_info("%s: %lld %s without %s, from which only a tokenizer can learn (first: %s)", data->path,
+                     (long long)data->alone[m], data->alone[m] == 1 ? modality_rows[m].one : modality_rows[m].many,
+                     data->alone[m] == 1 ? "a caption" : "captions", data->first_alone[m]);
         if (probe->unreadable)
             log_warn("%s: %lld of %lld opened %s cannot be read (first: %s)", data->path, (long long)probe->unreadable,
-                     (long long)probe->opened, modality_rows[m].many, probe->first_unreadable);
+                     (long long)probe->opened, probe->opened == 1 ? modality_rows[m].one : modality_rows[m].many,
+                     probe->first_unreadable);
     }
     if (data->bad)
-        log_warn("%s: %lld entries cannot be read (first: %s)", data->path, (long long)data->bad,
-                 data->first_bad ? data->first_bad : "");
+        log_warn("%s: %lld %s cannot be read (first: %s)", data->path, (long long)data->bad,
+                 data->bad == 1 ? "entry" : "entries", data->first_bad ? data->first_bad : "");
 }

@@ -48,14 +48,19 @@ void inspect_show(struct buffer *out, const struct json *value);
 enum { INIT_SEED = 1, INIT_SHARES = 11, INIT_PROMPTS = 3 };
 extern const double init_shares[INIT_SHARES]; /* shares that may be drawn for validation, ascending */
 
+enum { INIT_LONG_BYTES = 1000, INIT_LENGTH = 512, INIT_LENGTHS = 4 };
+/* Estimates for the usual tokenizers, in positions: text; pictures of 64 x 64 pixels with a stride of
+ * 16; clips of 9 frames; sounds, of which at most init_sound_most_s are read. */
+extern const double init_bytes_per_token, init_picture_in, init_clip_in, init_sound_per_s, init_sound_most_s;
 struct init_kind { /* samples of one outcome */
     i64 samples, text_bytes, media_bytes;
     i64 named[SPLITS];         /* by the names of folders and files, if these name splits */
     i64 held_out[INIT_SHARES]; /* that INIT_SEED draws for validation at each share */
     i64 long_texts;            /* with a text of more than INIT_LONG_BYTES that is not cut to windows */
     i64 subtitled;             /* their text is subtitles */
+    double media_positions;    /* estimate of all media that they read */
+    i64 longer[INIT_LENGTHS];  /* not cut, and by an estimate longer than INIT_LENGTH << i positions */
 };
-enum { INIT_LONG_BYTES = 1000 };
 struct init_probe { /* media of a modality that were opened: some of them, if there are many */
     i64 opened, unreadable, with_sound;
     i64 long_ones; /* clips of more than a minute, sounds of more than 30 s */
@@ -69,8 +74,9 @@ struct init_data { /* what a folder, file or address holds */
     char *first_bad;
     struct init_kind kinds[OUTCOMES];
     struct init_probe probes[MODALITIES];
-    i64 alone[MODALITIES];       /* media without a caption */
-    i64 inside[MODALITIES];      /* in conversations and documents */
+    i64 alone[MODALITIES];  /* media without a caption */
+    i64 inside[MODALITIES]; /* in conversations and documents, each file once; of no caption so far */
+    char *first_alone[MODALITIES];
     char *prompts[INIT_PROMPTS]; /* beginnings of texts, or NULL */
     double validation;           /* share to draw; 0: none, or names decide */
 };

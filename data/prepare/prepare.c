@@ -249,7 +249,7 @@ static int write_splits(struct prepare *p)
     status = prepare_samples(p, source);
     double lost = source_lost(source);
     if (status == 0)
-        source_log(source);
+        source_log(source, true);
     p->prompts = source_prompts(source);
     source_close(source);
     if (status)

@@ -46,7 +46,7 @@ static const struct reader_kind *reader_of(const char *name)
         if (length >= suffix && strncasecmp(name + length - suffix, readers[i]->suffix, (size_t)suffix) == 0)
             return readers[i];
     }
-    return NULL;
+    return document_suffix(name) ? &text_reader : NULL;
 }
 
 bool source_reads(const char *path)
@@ -61,7 +61,8 @@ static int split_of(const char *name, bool folder)
                                               "test testing eval evaluation"};
     char word[16];
     size_t length = folder ? strlen(name) : strcspn(name, ".-_");
-    if (length >= sizeof word || (!folder && !reader_of(name)))
+    /* A document is not named for a split: testing.md is about tests. */
+    if (length >= sizeof word || (!folder && (!reader_of(name) || document_suffix(name))))
         return SPLIT_DRAWN;
     snprintf(word, sizeof word, "%.*s", (int)length, name);
     for (int split = 0; split < SPLITS; split++)
@@ -101,6 +102,11 @@ static void skip_file(struct source_file *file, char *why)
 static char *describe_unknown(const char *name)
 {
     const char *extension = name_extension(name);
+    if (name_unpacked_length(name) < (i64)strlen(name))
+        return string_format(
+            "files ending in .%s whose names do not say what is in them: expected NAME.txt.%s, .md.%s, "
+            ".jsonl.%s, .json.%s, .csv.%s, .tsv.%s or .tar.%s",
+            extension, extension, extension, extension, extension, extension, extension, extension);
     if (!*extension || strlen(extension) > 16)
         return string_copy("files of unknown type");
     return string_format("files ending in .%s, which are not supported", extension);
@@ -115,6 +121,13 @@ static void classify(struct source_file *file)
 }
 
 /* ---- Files that belong together: of one folder, sorted by name ---- */
+
+/* True for README.md and its like, packed or not. */
+static bool is_readme(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    return document_suffix(name) && strncasecmp(name, "README.", 7) == 0;
+}
 
 static size_t stem_length(const char *path)
 {
@@ -184,6 +197,9 @@ static void match_stem(struct source_file **list, i64 begin, i64 end, size_t len
     for (i64 i = begin; row->lasts && i < end; i++)
         if (stem_length(list[i]->path) == length && subtitles_named(list[i]->path) && !medium->caption)
             take_caption(medium, list[i], "subtitles");
+    for (i64 i = begin; i < end; i++)
+        if (stem_length(list[i]->path) == length && document_suffix(list[i]->path) && !is_readme(list[i]->path))
+            take_caption(medium, list[i], "caption or metadata");
     for (i64 i = begin; medium->caption && i < end; i++)
         if (list[i]->use == FILE_MEDIUM && stem_length(list[i]->path) == length)
             list[i]->why = string_format("media next to a %s of the same name, which has the caption", row->one);
@@ -232,7 +248,7 @@ static void match_unread(struct source_file **list, const struct source_file *me
     for (i64 i = begin; i < end; i++) {
         struct source_file *file = list[i];
         bool text = medium_kind(file->path + length) == MODALITY_TEXT || is_metadata(file->path, length) ||
-                    subtitles_named(file->path);
+                    subtitles_named(file->path) || (document_suffix(file->path) && !is_readme(file->path));
         if (file == medium || stem_length(file->path) != length || file->use == FILE_BESIDE || !text)
             continue;
         file->reader = NULL;
@@ -319,6 +335,32 @@ static int split_below(const char *name, bool folder, int split, int depth)
     /* Tables are published one folder deeper. */
     bool table = reader == &parquet_reader || reader == &arrow_reader;
     return depth == 0 || (split == SPLIT_DRAWN && table) ? split_of(name, folder) : split;
+}
+
+/* Leaves out a README.md whose folder holds more than texts: it describes a dataset and is no part of
+ * it. In a folder of texts it is one of them. The files below a folder follow one another. */
+static void match_readmes(struct listing *l)
+{
+    for (i64 i = 0; i < l->count; i++) {
+        struct source_file *file = &l->files[i];
+        const char *slash = strrchr(file->path, '/');
+        size_t length = slash ? (size_t)(slash + 1 - file->path) : 0;
+        bool card = false;
+        if (file->use != FILE_SAMPLES || !is_readme(file->path))
+            continue;
+        for (int step = -1; step <= 1; step += 2)
+            for (i64 k = i; k >= 0 && k < l->count && !card; k += step) {
+                if (strncmp(l->files[k].path, file->path, length) != 0)
+                    break;
+                card = l->files[k].use == FILE_MEDIUM ||
+                       (l->files[k].use == FILE_SAMPLES && l->files[k].reader != &text_reader);
+            }
+        if (!card)
+            continue;
+        file->use = FILE_APART;
+        file->reader = NULL;
+        file->why = string_copy("files that describe a dataset");
+    }
 }
 
 /* ---- Walking ---- */
@@ -480,8 +522,8 @@ static int add_one(struct listing *l, const char *path)
     classify(push(l, file, SPLIT_DRAWN));
     if (l->files[0].use == FILE_SAMPLES)
         return 0;
-    return error_set("%s: of a kind that cannot be read: expected .txt, .jsonl, .json, .csv, .tar (.gz, .zst, .xz, "
-                     ".bz2, .lz4), .parquet, .arrow, .idx, or a folder",
+    return error_set("%s: of a kind that cannot be read: expected .txt, .md, .rst, .jsonl, .json, .csv, .tsv, .tar "
+                     "(.gz, .zst, .xz, .bz2, .lz4), .parquet, .arrow, .idx, or a folder",
                      path);
 }
 
@@ -523,6 +565,7 @@ int listing_open(struct listing *l, const char *path)
         walk(l, &visits, path, SPLIT_DRAWN, 0);
         folder_visits_release(&visits);
     }
+    match_readmes(l);
     settle_splits(l);
     order_splits(l);
     return 0;

@@ -58,39 +58,79 @@ static char *text_of(const struct sample *sample)
     return string_copy(said ? sample->parts[1].bytes.data : "");
 }
 
-static struct medium medium_of(struct sample *sample)
+/* Moves part i out of the sample. A medium of a conversation or a document has no text of its own. */
+static struct medium medium_of(struct sample *sample, i64 i)
 {
-    struct sample_part *part = &sample->parts[0];
+    struct sample_part *part = &sample->parts[i];
     struct medium m = {.kind = part->kind,
                        .path = part->path ? part->path : string_copy(sample->name),
                        .bytes = part->bytes,
                        .place = place_of(part),
                        .carried = !part->path,
-                       .text = text_of(sample),
+                       .text = sample->layout == SAMPLE_CAPTIONED ? text_of(sample) : string_copy(""),
                        .speaker = string_copy(sample->speaker ? sample->speaker : "")};
     part->path = NULL;
     part->bytes = (struct buffer){0};
     return m;
 }
 
-/* Makes a medium of a sample; an unreadable entry becomes a medium with a problem. False if it is
- * not requested. */
-static bool take_sample(struct medium *out, const struct media_request *request, enum source_result result,
-                        struct sample *sample)
+static void push_medium(struct media_list *list, struct medium medium)
 {
-    bool wanted = sample->split == request->split;
-    if (result == SOURCE_SAMPLE)
-        wanted = wanted && sample->layout == SAMPLE_CAPTIONED && (request->kinds >> sample->parts[0].kind & 1);
-    if (wanted)
-        *out = result == SOURCE_SAMPLE ? medium_of(sample) : (struct medium){.problem = string_copy(error_text())};
-    return wanted;
+    if (list->count == list->capacity) {
+        i64 next = max_i64(256, 2 * list->capacity), size = (i64)sizeof *list->media;
+        list->media = memory_resize(list->media, list->capacity * size, next * size);
+        list->capacity = next;
+    }
+    list->media[list->count++] = medium;
 }
 
+/* Media that only conversations and documents show follow the others, each file once. Those whose
+ * bytes come with the sample cannot wait: they come at once, each content once. */
 struct media_stream {
     struct media_request request;
     struct source *source;
     i64 given;
+    struct hash_set seen;          /* paths of media with captions or alone, and contents of carried ones inside */
+    struct media_list now, inside; /* media to return next; files that samples show */
+    i64 now_at, inside_at;
+    bool ended;
 };
+
+static bool is_new(struct media_stream *stream, const struct medium *m)
+{
+    u64 hash =
+        m->carried ? hash_bytes(m->bytes.data ? m->bytes.data : "", m->bytes.length, 1) : source_path_hash(m->path);
+    return hash_set_add(&stream->seen, hash);
+}
+
+/* Queues the media of a sample that are requested; an unreadable entry becomes a medium with a
+ * problem. */
+static void take_sample(struct media_stream *stream, enum source_result result, struct sample *sample)
+{
+    if (sample->split != stream->request.split)
+        return;
+    if (result != SOURCE_SAMPLE) {
+        push_medium(&stream->now, (struct medium){.problem = string_copy(error_text())});
+        return;
+    }
+    bool captioned = sample->layout == SAMPLE_CAPTIONED;
+    for (i64 i = 0; i < (captioned ? 1 : sample->count); i++) {
+        if (sample->parts[i].kind == SAMPLE_IDS || sample->parts[i].kind == MODALITY_TEXT ||
+            !(stream->request.kinds >> sample->parts[i].kind & 1))
+            continue;
+        struct medium m = medium_of(sample, i);
+        if (captioned && !m.carried)
+            is_new(stream, &m);
+        if (captioned)
+            push_medium(&stream->now, m);
+        else if (!m.carried)
+            push_medium(&stream->inside, m);
+        else if (is_new(stream, &m))
+            push_medium(&stream->now, m);
+        else
+            medium_release(&m);
+    }
+}
 
 struct media_stream *media_stream_open(const struct media_request *request)
 {
@@ -102,30 +142,57 @@ struct media_stream *media_stream_open(const struct media_request *request)
     if (!source)
         return NULL;
     struct media_stream *stream = memory_alloc(sizeof *stream);
-    *stream = (struct media_stream){*request, source, 0};
+    *stream = (struct media_stream){.request = *request, .source = source};
     return stream;
+}
+
+/* Queues more media. 0: there are no more. */
+static int read_more(struct media_stream *stream)
+{
+    struct sample sample;
+    stream->now.count = stream->now_at = 0;
+    while (stream->now.count == 0 && !stream->ended) {
+        enum source_result result = source_next(stream->source, &sample);
+        if (result == SOURCE_UNREACHABLE)
+            return -1;
+        stream->ended = result == SOURCE_END;
+        if (stream->ended)
+            break;
+        take_sample(stream, result, &sample);
+        sample_release(&sample);
+    }
+    while (stream->now.count == 0 && stream->inside_at < stream->inside.count) {
+        struct medium *m = &stream->inside.media[stream->inside_at++];
+        if (is_new(stream, m))
+            push_medium(&stream->now, *m);
+        else
+            medium_release(m);
+        *m = (struct medium){0};
+    }
+    return stream->now.count > 0;
 }
 
 int media_stream_next(struct media_stream *stream, struct medium *out)
 {
-    struct sample sample;
-    enum source_result result;
-    bool taken = false;
-    while (!taken && (result = source_next(stream->source, &sample)) != SOURCE_END) {
-        if (result == SOURCE_UNREACHABLE)
-            return -1;
-        taken = take_sample(out, &stream->request, result, &sample);
-        sample_release(&sample);
-    }
-    if (taken)
-        out->number = stream->given++;
-    return taken;
+    int more = stream->now_at < stream->now.count ? 1 : read_more(stream);
+    if (more <= 0)
+        return more;
+    *out = stream->now.media[stream->now_at++];
+    out->number = stream->given++;
+    return 1;
 }
 
 void media_stream_close(struct media_stream *stream)
 {
-    if (stream)
-        source_close(stream->source);
+    if (!stream)
+        return;
+    for (i64 i = stream->now_at; i < stream->now.count; i++)
+        medium_release(&stream->now.media[i]);
+    stream->now.count = 0;
+    media_list_release(&stream->now);
+    media_list_release(&stream->inside);
+    hash_set_release(&stream->seen);
+    source_close(stream->source);
     memory_free(stream);
 }
 
@@ -137,7 +204,7 @@ static int visit(const struct media_request *request, medium_fn *see, void *cont
     while (status == 0 && (more = media_stream_next(stream, &medium)) > 0)
         status = see(context, &medium);
     if (status == 0 && more == 0 && request->says)
-        source_log(stream->source);
+        source_log(stream->source, true);
     media_stream_close(stream);
     return status == 0 ? more : status;
 }
@@ -146,14 +213,8 @@ static int visit(const struct media_request *request, medium_fn *see, void *cont
 
 static int add_medium(void *context, struct medium *medium)
 {
-    struct media_list *list = context;
-    if (list->count == list->capacity) {
-        i64 next = max_i64(256, 2 * list->capacity), size = (i64)sizeof *list->media;
-        list->media = memory_resize(list->media, list->capacity * size, next * size);
-        list->capacity = next;
-    }
     buffer_release(&medium->bytes);
-    list->media[list->count++] = *medium;
+    push_medium(context, *medium);
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* Lists the media of a folder with their captions, or reads them in parallel and takes them in
  * order. It accepts all forms of sources.h: captions.jsonl, metadata.jsonl, texts beside media,
- * archives, and media alone. */
+ * archives, and media alone. Media in conversations and documents are taken too, without a caption:
+ * each file once, unless it has a caption elsewhere, after all others. */
 #ifndef WEFT_DATA_MEDIA_LIST_H
 #define WEFT_DATA_MEDIA_LIST_H
 #include "data/remote/blob.h"

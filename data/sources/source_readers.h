@@ -45,6 +45,8 @@ void listing_close(struct listing *listing);
 int medium_kind(const char *extension);
 /* The medium of a format that is not read, by extension; -1: none. */
 int medium_kind_unread(const char *extension);
+/* The ending of a document that is read as .txt is, such as ".md", also if it is packed; NULL: none. */
+const char *document_suffix(const char *name);
 /* The medium that leads among files of the same name, after `rank` others; -1: no more. */
 int medium_leading(i64 rank);
 

@@ -291,17 +291,32 @@ static struct tar_member *json_member(struct tar *t, const struct tar_member *st
     return NULL;
 }
 
-/* The member with the caption: a text, else JSON. */
-static struct tar_member *text_of_stem(struct tar *t, const struct tar_member *stem)
+/* True for KEY.md and its like, but README.md: in an archive, that describes it. */
+static bool is_document(const struct tar *t, const struct tar_member *m)
 {
-    struct tar_member *text = member_of(t, MODALITY_TEXT, stem);
-    return text ? text : json_member(t, stem);
+    const char *slash = strrchr(t->key, '/');
+    char *name = string_format(".%s", m->extension);
+    bool is = document_suffix(name) && strcasecmp(slash ? slash + 1 : t->key, "README") != 0;
+    memory_free(name);
+    return is;
 }
 
-static int add_caption(struct sample *out, struct tar_member *text)
+/* The member with the caption: a text, else JSON, else a document. */
+static struct tar_member *text_of_stem(struct tar *t, const struct tar_member *stem)
+{
+    struct tar_member *text = member_of(t, MODALITY_TEXT, stem), *json = text ? NULL : json_member(t, stem);
+    if (text || json)
+        return text ? text : json;
+    for (i64 i = 0; i < t->count; i++)
+        if (is_document(t, &t->members[i]) && (!stem || same_stem(stem, &t->members[i])))
+            return &t->members[i];
+    return NULL;
+}
+
+static int add_caption(const struct tar *t, struct sample *out, struct tar_member *text)
 {
     const char *bytes = text->bytes.data ? text->bytes.data : "";
-    if (medium_kind(text->extension) == MODALITY_TEXT) {
+    if (medium_kind(text->extension) == MODALITY_TEXT || is_document(t, text)) {
         text->used = true;
         return sample_add_caption(out, bytes, text->bytes.length);
     }
@@ -354,7 +369,7 @@ static int build_medium(struct tar *t, struct sample *out, const struct tar_memb
     out->layout = SAMPLE_CAPTIONED;
     take_medium(t, out, stem);
     struct tar_member *text = caption_of(t, stem);
-    if (text && add_caption(out, text) < 0)
+    if (text && add_caption(t, out, text) < 0)
         return -1;
     if (out->count > 1 || may_be_alone(t, stem) || sample_add_subtitles(out, t->reading->columns))
         return 0;
@@ -376,7 +391,7 @@ static int build_text(struct tar *t, struct sample *out, const char **passed)
         *passed = "texts beside a medium that is not read";
         return 0;
     }
-    int status = text ? add_caption(out, text) : 0;
+    int status = text ? add_caption(t, out, text) : 0;
     *passed = out->count ? NULL : "samples without a text or a medium";
     return status;
 }

@@ -30,7 +30,7 @@ static char *absolute_path(const char *path)
     return out;
 }
 
-static u64 hash_of_medium(const char *path)
+u64 source_path_hash(const char *path)
 {
     char *name = absolute_path(path);
     u64 hash = hash_bytes(name, (i64)strlen(name), 0);
@@ -56,14 +56,14 @@ static void weigh_and_index(struct source *s)
     s->media = memory_alloc(max_i64(1, s->listing.count) * (i64)sizeof *s->media);
     for (i64 i = 0; i < s->listing.count; i++)
         if (medium_kind(name_extension(s->listing.files[i].path)) > MODALITY_TEXT)
-            s->media[s->media_count++] = (struct source_medium){hash_of_medium(s->listing.files[i].path), i};
+            s->media[s->media_count++] = (struct source_medium){source_path_hash(s->listing.files[i].path), i};
     if (s->media_count)
         qsort(s->media, (size_t)s->media_count, sizeof *s->media, compare_places);
 }
 
 static struct source_file *find_medium(const struct source *s, const char *path)
 {
-    struct source_medium wanted = {hash_of_medium(path), 0};
+    struct source_medium wanted = {source_path_hash(path), 0};
     const struct source_medium *found =
         s->media_count ? bsearch(&wanted, s->media, (size_t)s->media_count, sizeof wanted, compare_places) : NULL;
     return found ? &s->listing.files[found->file] : NULL;
@@ -125,7 +125,7 @@ static int open_listing(struct source *s, const char *path)
     note_files(s, FILE_LEFT_OUT);
     note_files(s, FILE_STATE);
     note_files(s, FILE_APART);
-    error_set("%s: nothing there that can be read: expected .txt, .jsonl (captions.jsonl, metadata.jsonl), .json, "
+    error_set("%s: nothing there that can be read: expected .txt, .md, .jsonl (captions.jsonl, metadata.jsonl), .json, "
               ".parquet, .csv, media beside "
               "texts of the same name, .tar, or .idx with .bin",
               path);
@@ -321,12 +321,14 @@ enum source_result source_next_in(struct source *s, i64 index, struct sample *ou
     }
 }
 
+#define UNUSED_MEDIA " without a line or text file that refers to them"
+
 static void note_unused_medium(struct source *s, const struct source_file *file)
 {
     if (file->why)
         notes_add(&s->reading.notes, file->path, "%s", file->why);
     else
-        notes_add(&s->reading.notes, file->path, "%s without a line or text file that refers to them",
+        notes_add(&s->reading.notes, file->path, "%s" UNUSED_MEDIA,
                   modality_rows[medium_kind(name_extension(file->path))].many);
 }
 
@@ -453,7 +455,8 @@ i64 source_at(const struct source *s)
 
 const char *source_ending(const struct source_file *file)
 {
-    return file->use == FILE_SAMPLES && file->reader ? file->reader->suffix : NULL;
+    const char *document = file->reader == &text_reader ? document_suffix(file->path) : NULL;
+    return file->use != FILE_SAMPLES || !file->reader ? NULL : document ? document : file->reader->suffix;
 }
 
 const struct source_note *source_notes(const struct source *s, i64 *count)
@@ -467,10 +470,15 @@ i64 source_prompts(const struct source *s)
     return s->reading.notes.prompts;
 }
 
-void source_log(const struct source *s)
+void source_log(const struct source *s, bool unused_media)
 {
     for (i64 i = 0; i < s->reading.notes.count; i++) {
         const struct source_note *note = &s->reading.notes.list[i];
-        log_info("skipped: %lld %s (first: %s)", (long long)note->count, note->what, note->first);
+        if (!unused_media && name_ends_with(note->what, UNUSED_MEDIA))
+            continue;
+        if (note->count == 1)
+            log_info("skipped: %s (%s)", note->first, note->what);
+        else
+            log_info("skipped: %lld %s (first: %s)", (long long)note->count, note->what, note->first);
     }
 }

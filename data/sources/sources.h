@@ -1,8 +1,9 @@
 /* Reads files of other programs as a stream of samples. source_open takes a file, a folder or an
  * address; source_next returns one sample at a time, which the caller releases. Formats:
  *
- *   .txt                  a document; a large one in consecutive pieces of about 64 KiB, cut at
- *                         blank lines
+ *   .txt .md .rst         a document; a large one in consecutive pieces of about 64 KiB, cut at
+ *                         blank lines; also .markdown. A README.md is left out if its folder holds
+ *                         more than texts, since it then describes a dataset
  *   .jsonl                a line {"text": ..} or {"content": ..}; {"image"|"video"|"audio": FILE,
  *                         "text": CAPTION}; {"file_name": FILE, "text": CAPTION} (metadata.jsonl,
  *                         metadata.csv); {"messages": [..]}, {"conversations": [..]}; {"question",
@@ -14,9 +15,9 @@
  *                         file or stream)
  *   .csv, .tsv            the same, with a header or without (source_columns); all values are text;
  *                         {"path", "sentence"} of Common Voice
- *   .txt .jsonl .json .csv .tsv .tar + .gz .zst .xz .bz2 .lz4
- *   a.jpg + a.txt         a medium and its caption; also .caption, .text, .transcript, and .json
- *                         with a "caption"
+ *   .txt .md .rst .jsonl .json .csv .tsv .tar + .gz .zst .xz .bz2 .lz4
+ *   a.jpg + a.txt         a medium and its caption; also .caption, .text, .transcript, .json with a
+ *                         "caption", and documents
  *   a.mp4 + a.srt         a clip or a sound and its subtitles, also .vtt
  *   a.mp4, a.mkv          a clip with embedded subtitles, if nothing else names it
  *   .tar                  WebDataset: consecutive members KEY.EXT are one sample; KEY ends at the
@@ -39,9 +40,9 @@
  * folder of the file that contains them. A sample is an ordered list of parts; media are named or
  * carried as bytes, never decoded here. Entries that become no sample are noted: nothing disappears
  * silently, except what is no data: done.json and identity.json of a stage that made the folder,
- * prompts for reinforcement learning, and texts where only media are wanted. A record that names
- * media outside of the source is left out, unless source_columns.outside allows it: the records of
- * a stranger shall not choose files of the reader.
+ * prompts for reinforcement learning, a README.md beside data, and texts where only media are wanted.
+ * A record that names media outside of the source is left out, unless source_columns.outside allows
+ * it: the records of a stranger shall not choose files of the reader.
  *
  * Splits. A folder named train, validation or test directly below the source, or a file of such a
  * name (train.jsonl, test-00001.tar), puts its samples into that split. Also recognized: training;
@@ -220,6 +221,8 @@ enum { SPLIT_DRAWN = -1, SPLIT_NONE = -2 };
 /* True for the files that jobs share. State of a stage is dealt too, and never read. */
 bool source_file_is_dealt(const struct source_file *file);
 const struct source_file *source_files(const struct source *source, i64 *count);
+/* Hash of the absolute path without `.` and `..`, so that all names of a file agree but links. */
+u64 source_path_hash(const char *path);
 i64 source_at(const struct source *source); /* file that source_next read last; -1: none */
 /* File name suffix of its format; NULL: none. */
 const char *source_ending(const struct source_file *source_file);
@@ -234,6 +237,7 @@ const struct source_note *source_notes(const struct source *source, i64 *count);
 /* Prompts for reinforcement learning so far. They are no samples, nor faults of the data: nothing
  * else tells of them. */
 i64 source_prompts(const struct source *source);
-void source_log(const struct source *source); /* one line per note */
+/* One line per note. unused_media: also of media that nothing names. */
+void source_log(const struct source *source, bool unused_media);
 
 #endif

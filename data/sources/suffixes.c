@@ -28,3 +28,15 @@ int medium_leading(i64 rank)
             return kind;
     return -1;
 }
+
+const char *document_suffix(const char *name)
+{
+    static const char *const suffixes[] = {".md", ".markdown", ".rst"};
+    i64 length = name_unpacked_length(name);
+    for (i64 i = 0; i < COUNT_OF(suffixes); i++) {
+        i64 suffix = (i64)strlen(suffixes[i]);
+        if (length >= suffix && strncasecmp(name + length - suffix, suffixes[i], (size_t)suffix) == 0)
+            return suffixes[i];
+    }
+    return NULL;
+}

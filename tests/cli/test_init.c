@@ -234,7 +234,7 @@ static void put_shown_pictures(const char *folder, i64 count)
 static void media_that_teach_no_words_get_no_tokenizer(void **state)
 {
     (void)state;
-    char *texts = new_folder("stray"), *shown = new_folder("told-of"), *clips = new_folder("stray-clips"), *file;
+    char *texts = new_folder("stray"), *clips = new_folder("stray-clips"), *file;
     put_texts(texts, 60);
     put_pictures(texts, 3, false);
     expect_recipe(texts, "bpe shards base grid samples routing export report");
@@ -257,21 +257,115 @@ static void media_that_teach_no_words_get_no_tokenizer(void **state)
     expect_recipe(clips, "bpe vis shards base grid samples routing export report");
     expect_setting("vis", "clip_steps", "0");
 
+    memory_free(texts);
+    memory_free(clips);
+}
+
+/* LLaVA's layout: the only pictures are in conversations. The tokenizer trains on them. */
+static void pictures_of_conversations_get_a_tokenizer(void **state)
+{
+    (void)state;
+    char *shown = new_folder("told-of"), *recipe_file = in_folder("my.yaml"), *out = in_folder("told-run"),
+         *word = string_format("run=%s", out);
     put_shown_pictures(shown, 30);
-    expect_recipe(shown, "bpe shards base grid sft samples routing export report");
-    assert_int_equal(WEFT("init", shown), 0);
-    expect_complaint("30 pictures in conversations and documents, but no others");
-    char *recipe_file = in_folder("my.yaml"), *out = in_folder("told-run"), *word = string_format("run=%s", out);
-    assert_int_equal(WEFT("run", recipe_file, word, "bpe", "shards"), 1);
-    expect_complaint("no sample for training among 30: 0 could not be read, 30 were not wanted or have no tokenizer");
-    put_pictures(shown, 30, false);
     expect_recipe(shown, "bpe vis shards base grid sft samples routing export report");
     expect_setting("shards", "vision", "\"vis\"");
     assert_int_equal(WEFT("init", shown), 0);
-    assert_null(strstr(complained.data, "but no others"));
-    void *all[] = {texts, shown, clips, recipe_file, out, word};
+    assert_null(strstr(complained.data, "left out"));
+    assert_non_null(strstr(said.data, "epochs of 30 pictures"));
+    if (WEFT("run", recipe_file, word, "vis.steps=1", "vis.size=32", "vis.batch=1", "vis.channels=[8, 8]", "bpe", "vis",
+             "shards"))
+        fail_msg("%s", complained.data);
+    expect_complaint("vis: done in");
+    assert_null(strstr(complained.data, "not wanted"));
+    assert_int_equal(WEFT("inspect", out), 0);
+    void *all[] = {shown, recipe_file, out, word};
     for (i64 i = 0; i < COUNT_OF(all); i++)
         memory_free(all[i]);
+}
+
+/* Conversations whose answers have `bytes` bytes. */
+static void put_long_chats(const char *folder, const char *name, i64 count, i64 bytes)
+{
+    struct buffer lines = {0};
+    for (i64 i = 0; i < count; i++) {
+        buffer_printf(&lines,
+                      "{\"messages\": [{\"role\": \"user\", \"content\": \"say %lld\"}, {\"role\": \"assistant\", "
+                      "\"content\": \"",
+                      (long long)i);
+        for (i64 k = 0; k < bytes / 5; k++)
+            buffer_append(&lines, "word ", 5);
+        buffer_printf(&lines, "\"}]}\n");
+    }
+    buffer_append(&lines, "", 1);
+    put(folder, name, lines.data);
+    buffer_release(&lines);
+}
+
+static void rows_are_as_long_as_most_conversations(void **state)
+{
+    (void)state;
+    char *folder = new_folder("long-chats");
+    put_long_chats(folder, "a.jsonl", 100, 500);
+    expect_recipe(folder, "bpe shards base grid sft samples routing export report");
+    expect_setting("base", "batch.length", "512.0");
+    assert_null(strstr(complained.data, "longer than a row"));
+    put_long_chats(folder, "b.jsonl", 1, 5000); /* one of 101: rows stay, and it is named */
+    expect_recipe(folder, "bpe shards base grid sft samples routing export report");
+    expect_setting("base", "batch.length", "512.0");
+    assert_int_equal(WEFT("init", folder), 0);
+    expect_complaint("1 of 101 x conversation: by their sizes longer than a row of 512 positions");
+    put_long_chats(folder, "b.jsonl", 40, 5000);
+    put_long_chats(folder, "c.jsonl", 2, 40000);
+    expect_recipe(folder, "bpe shards base grid sft samples routing export report");
+    expect_setting("base", "batch.length", "2048.0");
+    expect_setting("sft", "batch.length", "2048.0");
+    assert_int_equal(WEFT("init", folder), 0);
+    assert_non_null(strstr(said.data, "# Rows of 2048, as more than 2 % of the samples are longer than 1024."));
+    expect_complaint("2 of 142 x conversation: by their sizes longer than a row of 2048 positions");
+    put_long_chats(folder, "c.jsonl", 90, 40000);
+    expect_recipe(folder, "bpe shards base grid sft samples routing export report");
+    expect_setting("base", "batch.length", "4096.0");
+    memory_free(folder);
+}
+
+static void too_little_data_are_warned_of(void **state)
+{
+    (void)state;
+    char *folder = new_folder("tiny");
+    put(folder, "a.txt", "twenty bytes of text");
+    put(folder, "b.txt", "twenty bytes of more.");
+    assert_int_equal(WEFT("init", folder), 0);
+    expect_complaint("too little to learn from: 43 bytes of text and 0 media");
+    struct buffer text = {0};
+    for (i64 i = 0; i < 6000; i++)
+        buffer_printf(&text, "Line %lld says that there are many lines.\n", (long long)i);
+    buffer_append(&text, "", 1);
+    put(folder, "b.txt", text.data);
+    assert_int_equal(WEFT("init", folder), 0);
+    assert_null(strstr(complained.data, "too little"));
+    buffer_release(&text);
+    memory_free(folder);
+}
+
+/* What is left without a caption is told once, and one of it is one. */
+static void media_without_captions_are_told_once(void **state)
+{
+    (void)state;
+    char *folder = new_folder("once");
+    put_texts(folder, 40);
+    put_pictures(folder, 2, false);
+    put(folder, "x.orc", "?");
+    assert_int_equal(WEFT("init", folder), 0);
+    expect_complaint("2 pictures without captions, from which only a tokenizer can learn (first: ");
+    expect_complaint("x.orc (files ending in .orc, which are not supported)");
+    assert_null(strstr(complained.data, "without a line"));
+    char *second = path_join(folder, "001.png");
+    unlink(second);
+    assert_int_equal(WEFT("init", folder), 0);
+    expect_complaint("1 picture without a caption, from which only a tokenizer can learn (first: ");
+    memory_free(second);
+    memory_free(folder);
 }
 
 /* Sizes follow from the number of positions. */
@@ -562,6 +656,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_of_folder_gets_the_stages_it_needs),
         cmocka_unit_test(media_that_teach_no_words_get_no_tokenizer),
+        cmocka_unit_test(pictures_of_conversations_get_a_tokenizer),
+        cmocka_unit_test(rows_are_as_long_as_most_conversations),
+        cmocka_unit_test(too_little_data_are_warned_of),
+        cmocka_unit_test(media_without_captions_are_told_once),
         cmocka_unit_test(larger_data_get_more_steps_and_a_sub_model),
         cmocka_unit_test(subtitles_and_short_clips_decide_about_windows),
         cmocka_unit_test(twenty_samples_are_held_out_where_there_are_as_many),

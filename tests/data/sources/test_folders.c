@@ -270,7 +270,7 @@ static void a_linked_folder_enters_once(void **state)
     put_recipe("twice.yaml", data);
     assert_int_equal(symlink("texts", link), 0);
     assert_int_equal(WEFT("run", recipe, "--redo"), 0);
-    expect_in(&complained, "skipped: 1 links to folders that are read by another name");
+    expect_in(&complained, "(links to folders that are read by another name)");
     assert_int_equal(WEFT("run", recipe), 0);
     expect_in(&complained, "done before");
     add_words(&all, "/link/a.txt");

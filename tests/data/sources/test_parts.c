@@ -10,6 +10,7 @@
 #include "tokenizers/text/text.h"
 #include "tokenizer_training/tokenizer_training.h"
 #include "data/sources/media_list.h"
+#include "tests/tar_text.h"
 #include <cmocka.h>
 
 static char *folder, *data, *out;
@@ -199,6 +200,90 @@ static void tokenizers_of_media_take_captions_of_any_form(void **state)
     (void)state;
 }
 
+static void put_string(const char *name, const char *text)
+{
+    struct buffer content = {0};
+    buffer_append(&content, text, (i64)strlen(text));
+    put(name, &content);
+    buffer_release(&content);
+}
+
+/* The media of train as PATH 'TEXT', or the bytes of those that are carried. */
+static void expect_media(u32 kinds, const char *expected)
+{
+    struct media_request request = {.data = data, .kinds = kinds};
+    struct media_stream *stream = media_stream_open(&request);
+    struct buffer seen = {0};
+    struct medium m;
+    int more;
+    i64 count = 0;
+    assert_non_null(stream);
+    while ((more = media_stream_next(stream, &m)) == 1) {
+        assert_int_equal(m.number, count++);
+        if (m.carried)
+            buffer_printf(&seen, "%.*s\n", (int)m.bytes.length, m.bytes.data);
+        else
+            buffer_printf(&seen, "%s '%s'\n", m.path + strlen(data) + 1, m.text);
+        medium_release(&m);
+    }
+    assert_int_equal(more, 0);
+    media_stream_close(stream);
+    stream = media_stream_open(&request); /* closed before its end */
+    assert_int_equal(media_stream_next(stream, &m), 1);
+    medium_release(&m);
+    media_stream_close(stream);
+    buffer_append(&seen, "", 1);
+    assert_string_equal(seen.data, expected);
+    buffer_release(&seen);
+}
+
+#define TURN                                                                                                           \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"<image>what?\"}, {\"role\": \"assistant\", \"content\": "     \
+    "\"it\"}], "
+/* LLaVA's layout: conversations first, each naming pictures, some of which have captions too. */
+static void tokenizers_of_media_take_those_of_conversations_once(void **state)
+{
+    static const char *const names[] = {"train/p/a.jpg", "train/p/b.jpg", "train/p/c.jpg", "train/p/d.jpg",
+                                        "train/p/e.jpg", "train/p/s.wav", "test/f.jpg"};
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        put_string(names[i], "?");
+    put_string("train/p/b.txt", "bee");
+    put_string("train/chats.jsonl",
+               TURN "\"images\": [\"p/a.jpg\"]}\n" TURN "\"images\": [\"p/b.jpg\"]}\n" TURN
+                    "\"images\": [\"./p/../p/a.jpg\"]}\n"
+                    "{\"texts\": [\"one\", null, null], \"images\": [null, \"p/c.jpg\", \"p/a.jpg\"]}\n");
+    put_string("train/zz.jsonl",
+               "{\"image\": \"p/d.jpg\", \"text\": \"dee\"}\n{\"image\": \"p/d.jpg\", \"text\": \"D\"}\n"
+               "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"audio\", \"audio\": \"p/s.wav\"}, "
+               "{\"type\": \"image\", \"image\": \"p/d.jpg\"}]}, "
+               "{\"role\": \"assistant\", \"content\": \"x\"}]}\n");
+    put_string("test/chats.jsonl", TURN "\"images\": [\"f.jpg\"]}\n");
+    expect_media(1 << MODALITY_IMAGE, "train/p/b.jpg 'bee'\ntrain/p/d.jpg 'dee'\ntrain/p/d.jpg 'D'\ntrain/p/e.jpg ''\n"
+                                      "train/p/a.jpg ''\ntrain/p/c.jpg ''\n");
+    expect_media(1 << MODALITY_AUDIO, "train/p/s.wav ''\n");
+    (void)state;
+}
+
+/* Pictures inside of an archive: those of conversations once each. */
+static void carried_media_of_conversations_are_taken_once(void **state)
+{
+    struct buffer tar = {0};
+    static const char turn[] = TURN "\"images\": [\"png\"]}";
+    tar_member(&tar, "a.json", turn);
+    tar_member(&tar, "a.png", "first");
+    tar_member(&tar, "b.json", turn);
+    tar_member(&tar, "b.png", "second");
+    tar_member(&tar, "c.json", turn);
+    tar_member(&tar, "c.png", "first");
+    tar_member(&tar, "d.png", "captioned");
+    tar_member(&tar, "d.txt", "dee");
+    tar_end(&tar);
+    put("train/all.tar", &tar);
+    expect_media(1 << MODALITY_IMAGE, "first\nsecond\ncaptioned\n");
+    buffer_release(&tar);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +291,8 @@ int main(void)
         cmocka_unit_test_setup(all_files_are_read_evenly, begin),
         cmocka_unit_test_setup(no_stage_learns_what_another_holds_out, begin),
         cmocka_unit_test_setup(tokenizers_of_media_take_captions_of_any_form, begin),
+        cmocka_unit_test_setup(tokenizers_of_media_take_those_of_conversations_once, begin),
+        cmocka_unit_test_setup(carried_media_of_conversations_are_taken_once, begin),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

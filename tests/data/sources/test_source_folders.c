@@ -81,6 +81,46 @@ static void expect_noted(const char *name, const struct source_columns *columns,
     memory_free(path);
 }
 
+/* Documents are texts, and their names say no part; a README.md beside data describes them. */
+static void documents_are_texts(void **state)
+{
+    static const char *const pages[][2] = {
+        {"pages/a.md", "one"},       {"pages/b.MARKDOWN", "two"},   {"pages/c.rst", "three"},
+        {"pages/README.md", "four"}, {"pages/training.md", "five"}, {"pages/test-plan.rst", "six"},
+        {"pages/ls.1.gz", "?"},      {"pages/changelog.gz", "?"},   {"pages/old.zst", "?"}};
+    static const char *const card[][2] = {
+        {"card/README.md", "a card"},         {"card/photos/a.jpg", "J"},
+        {"card/photos/a.md", "red"},          {"card/photos/b.jpg", "J"},
+        {"card/photos/b.md", "long"},         {"card/photos/b.txt", "pear"},
+        {"card/photos/c.md", "text"},         {"card/photos/d.jxl", "J"},
+        {"card/photos/d.rst", "of d"},        {"card/notes/readme.rst", "note"},
+        {"card/train/readme.md", "of train"}, {"card/train/x.jsonl", "{\"text\": \"x\"}"}};
+    (void)state;
+    put_all(pages, COUNT_OF(pages));
+    char *command = string_format("echo packed | gzip > %s/pages/e.md.gz", directory);
+    assert_int_equal(system(command), 0);
+    memory_free(command);
+    expect_noted("pages", NULL,
+                 "sample text'four\n'\nsample text'one\n'\nsample text'two\n'\nsample text'three\n'\n"
+                 "sample text'packed\n'\nsample text'six\n'\nsample text'five\n'\n"
+                 "2 files ending in .gz \n1 files ending in .zst\n");
+    put_all(card, COUNT_OF(card) - 2);
+    expect_noted("card", NULL,
+                 "sample text'note\n'\nsample image@card/photos/a.jpg text'red'\nsample image@card/photos/b.jpg "
+                 "text'pear'\nsample text'text\n'\n1 files ending in .jxl\n1 texts beside a mediu\n");
+    put_all(card + COUNT_OF(card) - 2, 2);
+    expect_noted("card/train", NULL, "sample text'x'\n");
+    struct source *source = source_open(path_of("pages"), NULL);
+    i64 count;
+    const struct source_note *notes = source_notes(source, &count);
+    assert_string_equal(notes[0].what, "files ending in .gz whose names do not say what is in them: expected "
+                                       "NAME.txt.gz, .md.gz, .jsonl.gz, .json.gz, .csv.gz, .tsv.gz or .tar.gz");
+    source_close(source);
+    for (i64 i = 0; i < COUNT_OF(pages); i++) /* one document by its own name */
+        if (strstr(pages[i][0], "README"))
+            expect(string_copy(path_of(pages[i][0])), "plain text'four\n'\n");
+}
+
 static void link_to(const char *name, const char *target)
 {
     char *path = path_join(directory, name);
@@ -447,11 +487,17 @@ static void draws_follow_the_medium(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_text_beside_a_medium_is_its_caption), cmocka_unit_test(linked_folders_are_read_once),
-        cmocka_unit_test(what_is_no_data_is_not_noted),          cmocka_unit_test(what_is_no_file_is_not_opened),
-        cmocka_unit_test(records_name_media_of_their_data),      cmocka_unit_test(metadata_names_its_files),
-        cmocka_unit_test(what_may_not_be_read_is_passed),        cmocka_unit_test(names_say_the_part),
-        cmocka_unit_test(metadata_may_stand_above_the_parts),    cmocka_unit_test(draws_follow_the_medium),
+        cmocka_unit_test(a_text_beside_a_medium_is_its_caption),
+        cmocka_unit_test(linked_folders_are_read_once),
+        cmocka_unit_test(what_is_no_data_is_not_noted),
+        cmocka_unit_test(what_is_no_file_is_not_opened),
+        cmocka_unit_test(records_name_media_of_their_data),
+        cmocka_unit_test(metadata_names_its_files),
+        cmocka_unit_test(what_may_not_be_read_is_passed),
+        cmocka_unit_test(names_say_the_part),
+        cmocka_unit_test(metadata_may_stand_above_the_parts),
+        cmocka_unit_test(draws_follow_the_medium),
+        cmocka_unit_test(documents_are_texts),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -184,6 +184,22 @@ static void captions_are_cleaned_alike(void **state)
     (void)state;
 }
 
+static void documents_in_archives_are_texts(void **state)
+{
+    struct buffer tar = {0};
+    tar_member(&tar, "docs/README.md", "of the archive");
+    tar_member(&tar, "docs/a.md", "one");
+    tar_member(&tar, "docs/b.rst", "two");
+    tar_member(&tar, "docs/c.png", "PNG");
+    tar_member(&tar, "docs/c.md", "long");
+    tar_member(&tar, "docs/c.txt", "pear");
+    tar_end(&tar);
+    expect(put_file("docs.tar", tar.data, tar.length),
+           "plain text'one'\nplain text'two'\ncaptioned image'PNG' text'pear'\n");
+    buffer_release(&tar);
+    (void)state;
+}
+
 /* Of every ending that is read a medium and its caption; of every other ending neither is, and the
  * caption is no document. */
 static void endings_of_media_are_read_or_left_out_with_their_texts(void **state)
@@ -239,6 +255,7 @@ int main(void)
         cmocka_unit_test(names_with_dots_keep_their_texts),
         cmocka_unit_test(keys_of_many_members_are_cut_between_names),
         cmocka_unit_test(captions_are_cleaned_alike),
+        cmocka_unit_test(documents_in_archives_are_texts),
         cmocka_unit_test(endings_of_media_are_read_or_left_out_with_their_texts),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
