@@ -54,11 +54,12 @@ struct line_editor *line_editor_open(const char *prompt)
 {
     struct line_editor *e = memory_alloc(sizeof *e);
     HistEvent event;
+    int edits = 0;                  /* 0: TERM is "emacs", whose shell edits lines itself */
     setlocale(LC_CTYPE, "C.UTF-8"); /* of libedit's wide characters */
     *e = (struct line_editor){.prompt = prompt};
     e->edit = el_init("weft", stdin, stdout, stderr);
     e->history = e->edit ? history_init() : NULL;
-    if (!e->history) {
+    if (!e->history || el_get(e->edit, EL_EDITMODE, &edits) || !edits) {
         line_editor_close(e);
         return NULL;
     }
@@ -78,8 +79,13 @@ int line_editor_next(struct buffer *out, struct line_editor *e)
     el_set(e->edit, EL_PREP_TERM, 1); /* before the prompt: what is typed at once is not echoed twice */
     const char *line = el_gets(e->edit, &count);
     buffer_clear(out);
+    if (interrupted() && (!line || count <= 0)) {
+        const LineInfo *typed = el_line(e->edit);
+        buffer_append(out, typed->buffer, typed->lastchar - typed->buffer);
+        return -1;
+    }
     if (!line || count <= 0)
-        return interrupted() ? -1 : 0;
+        return 0;
     history(e->history, &event, H_ENTER, line);
     i64 length = (i64)strlen(line);
     buffer_append(out, line, length - (line[length - 1] == '\n'));

@@ -252,6 +252,37 @@ static void a_saved_conversation_goes_on(void **state)
     memory_free(both);
 }
 
+/* /save keeps files and links, wherever they lead; devices are written. */
+static void saving_replaces_only_when_asked(void **state)
+{
+    (void)state;
+    memory_free(put_text("notes.json", "mine"));
+    succeed(directory_remove(path_of("link.json")));
+    succeed(directory_remove(path_of("gone.json")));
+    assert_int_equal(symlink("notes.json", path_of("link.json")), 0);
+    assert_int_equal(symlink("nowhere.json", path_of("gone.json")), 0);
+    static const char *const names[] = {"notes.json", "link.json", "gone.json"};
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        char *input = string_format("a\n/save %s\nb\n", names[i]);
+        struct buffer kept = {0};
+        expect(WEFT(input, "chat", model, "--greedy", "--max-tokens", "1"), 1);
+        char *says =
+            string_format("line 2: %s exists: choose another name, or replace it by /save! %s", names[i], names[i]);
+        expect_complaint(says);
+        succeed(file_read(&kept, path_of("notes.json")));
+        assert_int_equal(kept.length, 4);
+        assert_false(file_exists(path_of("nowhere.json")));
+        buffer_release(&kept);
+        memory_free(says);
+        memory_free(input);
+    }
+    expect(WEFT("a\n/save! notes.json\n/save /dev/null\n", "chat", model, "--greedy", "--max-tokens", "1"), 0);
+    expect_complaint("wrote notes.json, 2 messages");
+    struct json *all = json_load(path_of("notes.json"));
+    assert_int_equal(json_count(json_get(all, "messages")), 2);
+    json_free(all);
+}
+
 static void lines_of_messages_get_lines_of_answers(void **state)
 {
     static const char lines[] =
@@ -551,6 +582,7 @@ static void whole_characters_are_streamed(void **state)
 static struct buffer screen;
 
 /* Starts a chat whose answers are long, as the leader of a session with a terminal of its own. */
+static const char *terminal_name = "dumb"; /* "emacs": lines are not edited by the program */
 static pid_t start_on_terminal(int *master, const char *ids)
 {
     char *words[] = {"weft", "chat", model, "--greedy", "--max-tokens", (char *)(uintptr_t)ids, NULL};
@@ -565,7 +597,7 @@ static pid_t start_on_terminal(int *master, const char *ids)
         if (terminal < 0 || ioctl(terminal, TIOCSCTTY, 0) < 0 || dup2(terminal, 0) < 0 || dup2(terminal, 1) < 0 ||
             chdir(directory) < 0)
             _exit(99);
-        setenv("TERM", "dumb", 1);
+        setenv("TERM", terminal_name, 1);
         open_as(2, path_of("stderr"), O_WRONLY | O_CREAT | O_TRUNC);
         weft_become(words);
     }
@@ -712,6 +744,110 @@ static void ctrl_c_keeps_what_was_said(void **state)
     json_free(all);
 }
 
+/* Types Ctrl-C behind `typed`, and waits for the next prompt. */
+static i64 discard(int terminal, const char *typed, i64 from)
+{
+    type(terminal, typed);
+    i64 at = *typed ? wait_for(terminal, typed, from) : from;
+    type(terminal, "\003");
+    return wait_for(terminal, "> ", at);
+}
+
+static i64 hints(void)
+{
+    i64 count = 0;
+    succeed(file_read(&complained, path_of("stderr")));
+    buffer_append(&complained, "", 1);
+    for (const char *at = complained.data; (at = strstr(at, "Ctrl-D or /quit ends\n")); at++)
+        count++;
+    return count;
+}
+
+/* Ctrl-C at the prompt discards what was typed, which is no part of the next message. On an empty
+ * prompt it hints once; the next one there ends, but not behind a line, discarded or sent. */
+static void ctrl_c_at_the_prompt_discards_the_line(void **state)
+{
+    static const char *const names[] = {"dumb", "emacs"};
+    int terminal;
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        terminal_name = names[i];
+        succeed(directory_remove(path_of("kept.json")));
+        pid_t weft = start_on_terminal(&terminal, "2");
+        i64 at = wait_for(terminal, "> ", 0);
+        at = discard(terminal, "half a li", at);
+        at = discard(terminal, "another h", at);
+        assert_int_equal(hints(), 0);
+        at = discard(terminal, "", at);
+        assert_int_equal(hints(), 1);
+        at = discard(terminal, "a third", at);
+        at = discard(terminal, "", at);
+        assert_int_equal(hints(), 2);
+        type(terminal, "some words\n");
+        at = wait_for(terminal, "some words", at);
+        at = wait_for(terminal, "> ", at);
+        at = discard(terminal, "", at);
+        assert_int_equal(hints(), 3);
+        type(terminal, "/save kept.json\n");
+        at = wait_for(terminal, "kept.json", at);
+        at = wait_for(terminal, "> ", at);
+        discard(terminal, "", at);
+        type(terminal, "\003");
+        end_terminal(weft, terminal, 130);
+        assert_int_equal(hints(), 4);
+        struct json *all = json_load(path_of("kept.json")), *list = json_get(all, "messages");
+        assert_int_equal(json_count(list), 2);
+        assert_string_equal(json_string(json_get(json_at(list, 0), "content"), ""), "some words");
+        json_free(all);
+    }
+    terminal_name = names[0];
+}
+
+static void other_signals_end_a_prompt(void **state)
+{
+    static const char *const names[] = {"dumb", "emacs"};
+    int terminal;
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        terminal_name = names[i];
+        pid_t weft = start_on_terminal(&terminal, "2");
+        i64 at = wait_for(terminal, "> ", 0);
+        type(terminal, "half a li");
+        wait_for(terminal, "half a li", at);
+        assert_int_equal(kill(weft, SIGTERM), 0);
+        end_terminal(weft, terminal, 130);
+    }
+    terminal_name = names[0];
+}
+
+/* A pipe ends: its lines may depend on each other. */
+static void ctrl_c_ends_a_pipe(void **state)
+{
+    int in[2];
+    (void)state;
+    assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+    assert_int_equal(write(in[1], "a\n", 2), 2);
+    char *words[] = {"weft", "chat", model, "--greedy", "--max-tokens", "2", NULL};
+    succeed(directory_remove(path_of("stdout")));
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        if (dup2(in[0], 0) < 0)
+            _exit(99);
+        open_as(1, path_of("stdout"), O_WRONLY | O_CREAT | O_TRUNC);
+        open_as(2, path_of("stderr"), O_WRONLY | O_CREAT | O_TRUNC);
+        weft_become(words);
+    }
+    for (double begin = clock_s(); file_bytes(path_of("stdout")) <= 0;) /* the answer */
+        assert_true(clock_s() - begin < TEST_SECONDS_MOST);
+    assert_int_equal(kill(child, SIGINT), 0);
+    int status = end_of(child);
+    close(in[0]);
+    close(in[1]);
+    read_outputs();
+    expect(status, 130);
+}
+
 static void a_second_ctrl_c_leaves(void **state)
 {
     int terminal;
@@ -722,10 +858,9 @@ static void a_second_ctrl_c_leaves(void **state)
     wait_for_answer(terminal, "some words", at);
     stop_answer(terminal);
     type(terminal, "\003");
-    end_terminal(weft, terminal, 130);
-    weft = start_on_terminal(&terminal, "50000"); /* at once */
-    wait_for(terminal, "> ", 0);
-    type(terminal, "half a li\003");
+    for (double begin = clock_s(); hints() == 0; look(terminal))
+        assert_true(clock_s() - begin < TEST_SECONDS_MOST);
+    type(terminal, "\003");
     end_terminal(weft, terminal, 130);
 }
 
@@ -805,6 +940,7 @@ int main(void)
         cmocka_unit_test(the_whole_conversation_is_the_prompt),
         cmocka_unit_test(answers_score_as_eval_says),
         cmocka_unit_test(a_saved_conversation_goes_on),
+        cmocka_unit_test(saving_replaces_only_when_asked),
         cmocka_unit_test(lines_of_messages_get_lines_of_answers),
         cmocka_unit_test(bad_messages_get_one_line),
         cmocka_unit_test(bad_lines_end_a_pipe_with_one_line),
@@ -814,6 +950,9 @@ int main(void)
         cmocka_unit_test(whole_characters_are_streamed),
         cmocka_unit_test_setup_teardown(ctrl_c_keeps_what_was_said, lengthen, shorten),
         cmocka_unit_test_setup_teardown(a_second_ctrl_c_leaves, lengthen, shorten),
+        cmocka_unit_test(ctrl_c_at_the_prompt_discards_the_line),
+        cmocka_unit_test(other_signals_end_a_prompt),
+        cmocka_unit_test(ctrl_c_ends_a_pipe),
         cmocka_unit_test_setup_teardown(other_signals_end_an_answer, lengthen, shorten),
         cmocka_unit_test(ctrl_d_leaves_after_the_answer),
         cmocka_unit_test(errors_do_not_end_a_terminal),
