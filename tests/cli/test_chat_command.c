@@ -634,7 +634,9 @@ static i64 wait_for(int terminal, const char *text, i64 from)
                              : NULL;
         if (at)
             return at - screen.data + (i64)strlen(text);
-        if (clock_s() - begin > TEST_SECONDS_MOST)
+        struct pollfd wait = {.fd = terminal, .events = POLLIN};
+        bool ended = poll(&wait, 1, 0) > 0 && !(wait.revents & POLLIN); /* POLLHUP alone */
+        if (ended || clock_s() - begin > TEST_SECONDS_MOST)
             fail_msg("no \"%s\" on the screen: %.*s", text, (int)screen.length, screen.data);
     }
 }
