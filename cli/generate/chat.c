@@ -219,8 +219,9 @@ static int take_line(struct chat *c, const struct buffer *line)
 
 /* ---- Lines ---- */
 
-/* Waits for input. If a terminal is interrupted, `typed` grows by what it holds of a line. */
-static bool wait_for_input(struct buffer *typed, const struct chat *c)
+/* Waits for input, on a terminal behind a prompt. If a terminal is interrupted, `typed` grows by what
+ * it holds of a line. */
+static bool wait_for_input(struct buffer *typed, struct chat *c, const char *prompt)
 {
     struct termios before, during;
     char block[4096];
@@ -229,6 +230,7 @@ static bool wait_for_input(struct buffer *typed, const struct chat *c)
     during = before;
     during.c_lflag |= NOFLSH; /* Ctrl-C does not discard the line yet */
     tcsetattr(STDIN_FILENO, TCSANOW, &during);
+    show_text(c, prompt, (i64)strlen(prompt));
     bool ready = interrupted_wait(STDIN_FILENO);
     if (!ready) {
         during.c_lflag &= ~(tcflag_t)ICANON; /* the line is read without its end */
@@ -241,20 +243,21 @@ static bool wait_for_input(struct buffer *typed, const struct chat *c)
     return ready;
 }
 
-/* The next line of stdin, without an editor; -1 and a message. If it is interrupted, `out` is what
- * was typed of the line. */
+/* The next line of stdin, without an editor. 1: a line; 0: the end; -1: an error, or interrupted, and
+ * `out` is what was typed of the line. */
 static int read_plain(struct buffer *out, struct chat *c)
 {
     struct buffer *in = &c->input;
-    const char *end;
+    const char *end, *prompt = CHAT_PROMPT;
     buffer_clear(out);
     while (!(end = in->length > c->at ? memchr(in->data + c->at, '\n', (size_t)(in->length - c->at)) : NULL)) {
         char block[4096];
-        if (!wait_for_input(in, c)) {
+        if (!wait_for_input(in, c, prompt)) {
             buffer_append(out, in->data + c->at, in->length - c->at);
             in->length = c->at = 0;
-            return error_interrupted();
+            return -1;
         }
+        prompt = "";
         ssize_t count = read(STDIN_FILENO, block, sizeof block);
         if (count < 0 && errno != EINTR)
             return error_errno("stdin: cannot be read");
@@ -273,28 +276,16 @@ static int read_plain(struct buffer *out, struct chat *c)
     return 1;
 }
 
-/* The next line behind a prompt: 1: a line; 0: the end; -1 and a message. */
-static int prompt_line(struct buffer *out, struct chat *c)
-{
-    if (c->lines) {
-        int got = line_editor_next(out, c->lines);
-        return got < 0 ? error_interrupted() : got;
-    }
-    if (c->terminal)
-        show_text(c, CHAT_PROMPT, (i64)strlen(CHAT_PROMPT));
-    return read_plain(out, c);
-}
-
 /* 1: a line; 0: the end; -1 and a message. Ctrl-C on a terminal discards what was typed of the line.
  * If that was nothing, a hint follows, and another Ctrl-C on nothing ends the dialogue. */
 static int read_line(struct buffer *out, struct chat *c)
 {
     bool hinted = false;
     for (;;) {
-        int got = prompt_line(out, c);
+        int got = c->lines ? line_editor_next(out, c->lines) : read_plain(out, c);
         bool ends = hinted && out->length == 0;
         if (got >= 0 || !interrupted() || !c->terminal || ends || !interrupted_forget())
-            return got;
+            return got < 0 && interrupted() ? error_interrupted() : got;
         show_text(c, c->lines ? "^C\n" : "\n", c->lines ? 3 : 1);
         hinted = out->length == 0;
         if (hinted)
@@ -394,6 +385,10 @@ static int run(const char *directory, const struct generation_arguments *r, cons
         log_info("%s: /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves", directory);
         c.lines = line_editor_open(CHAT_PROMPT);
     }
+    if (status == 0 && !conversation_is_trained(&generator))
+        log_info("%s: the model seems not to be trained on conversations, so it may continue the text instead of "
+                 "answering; a stage sft trains it to answer",
+                 directory);
     if (status == 0)
         status = answer_lines(&c);
     bool unread = c.unread;

@@ -20,6 +20,29 @@ static char *shards, *model;
 static struct device device;
 static struct buffer said, complained; /* stdout and stderr of the last call */
 
+/* Whether the model's config names the end of a message, as after training on conversations. */
+static void set_ends(bool of_messages)
+{
+    char *path = path_join(model, "config.json");
+    struct json *config = json_load(path), *ends = json_array();
+    struct text_tokenizer *tokenizer = text_tokenizer_load(model);
+    i32 begin = -1, end = -1;
+    assert_non_null(config);
+    assert_non_null(tokenizer);
+    text_chat_marks(&begin, &end, tokenizer);
+    assert_true(end >= 0);
+    const struct json *ids = json_get(config, "eos_token_id");
+    i64 first = json_integer(json_kind(ids) == JSON_ARRAY ? json_at(ids, 0) : ids, 0);
+    json_push(ends, json_of_integer(first));
+    if (of_messages)
+        json_push(ends, json_of_integer(end));
+    json_set(config, "eos_token_id", ends);
+    succeed(json_save(path, config));
+    json_free(config);
+    text_tokenizer_free(tokenizer);
+    memory_free(path);
+}
+
 static int setup(void **state)
 {
     setenv("WEFT_THREADS", "1", 1);
@@ -29,6 +52,7 @@ static int setup(void **state)
     fixture_model(shards, &device);
     fixture_media(directory);
     model = path_join(shards, "model");
+    set_ends(true);
     return 0;
 }
 
@@ -406,6 +430,32 @@ static void bad_lines_end_a_pipe_with_one_line(void **state)
     assert_int_equal(said.length, 0);
 }
 
+/* Training on conversations leaves the end of a message in the config, or their held-out loss. */
+static void a_model_that_saw_no_conversation_is_named(void **state)
+{
+    static const char hint[] = "the model seems not to be trained on conversations";
+    char *path = path_join(model, "heldout.json");
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        set_ends(i == 3);
+        succeed(directory_remove(path));
+        char *heldout =
+            string_format("{\"end\": [{\"stream\": \"text\"}, {\"stream\": \"%s\"}]}", i == 2 ? "chat" : "marks");
+        if (i > 0)
+            succeed(file_replace(path, heldout, (i64)strlen(heldout)));
+        memory_free(heldout);
+        expect(WEFT("a\n", "chat", model, "--greedy", "--max-tokens", "1"), 0);
+        if (i < 2) {
+            expect_complaint(hint);
+            expect_one_line();
+        } else {
+            assert_int_equal(complained.length, 0);
+        }
+    }
+    succeed(directory_remove(path));
+    memory_free(path);
+}
+
 static void output_that_nobody_reads_ends_quietly(void **state)
 {
     int in[2], out[2];
@@ -582,7 +632,7 @@ static void whole_characters_are_streamed(void **state)
 static struct buffer screen;
 
 /* Starts a chat whose answers are long, as the leader of a session with a terminal of its own. */
-static const char *terminal_name = "dumb"; /* "emacs": lines are not edited by the program */
+static const char *terminal_name = "dumb"; /* of the next start; "emacs": the program edits no lines */
 static pid_t start_on_terminal(int *master, const char *ids)
 {
     char *words[] = {"weft", "chat", model, "--greedy", "--max-tokens", (char *)(uintptr_t)ids, NULL};
@@ -602,6 +652,7 @@ static pid_t start_on_terminal(int *master, const char *ids)
         weft_become(words);
     }
     memory_free(name);
+    terminal_name = "dumb";
     return child;
 }
 
@@ -623,6 +674,12 @@ static bool look(int terminal)
     return count > 0;
 }
 
+static bool has_ended(int terminal)
+{
+    struct pollfd wait = {.fd = terminal, .events = POLLIN};
+    return poll(&wait, 1, 0) > 0 && !(wait.revents & POLLIN); /* POLLHUP alone */
+}
+
 /* Waits until the screen shows `text` behind place `from`; returns the place behind it. */
 static i64 wait_for(int terminal, const char *text, i64 from)
 {
@@ -634,9 +691,7 @@ static i64 wait_for(int terminal, const char *text, i64 from)
                              : NULL;
         if (at)
             return at - screen.data + (i64)strlen(text);
-        struct pollfd wait = {.fd = terminal, .events = POLLIN};
-        bool ended = poll(&wait, 1, 0) > 0 && !(wait.revents & POLLIN); /* POLLHUP alone */
-        if (ended || clock_s() - begin > TEST_SECONDS_MOST)
+        if (has_ended(terminal) || clock_s() - begin > TEST_SECONDS_MOST)
             fail_msg("no \"%s\" on the screen: %.*s", text, (int)screen.length, screen.data);
     }
 }
@@ -779,6 +834,8 @@ static void ctrl_c_at_the_prompt_discards_the_line(void **state)
         i64 at = wait_for(terminal, "> ", 0);
         at = discard(terminal, "half a li", at);
         at = discard(terminal, "another h", at);
+        type(terminal, "typed at once\003");
+        at = wait_for(terminal, "> ", at);
         assert_int_equal(hints(), 0);
         at = discard(terminal, "", at);
         assert_int_equal(hints(), 1);
@@ -802,7 +859,6 @@ static void ctrl_c_at_the_prompt_discards_the_line(void **state)
         assert_string_equal(json_string(json_get(json_at(list, 0), "content"), ""), "some words");
         json_free(all);
     }
-    terminal_name = names[0];
 }
 
 static void other_signals_end_a_prompt(void **state)
@@ -819,7 +875,6 @@ static void other_signals_end_a_prompt(void **state)
         assert_int_equal(kill(weft, SIGTERM), 0);
         end_terminal(weft, terminal, 130);
     }
-    terminal_name = names[0];
 }
 
 /* A pipe ends: its lines may depend on each other. */
@@ -861,7 +916,7 @@ static void a_second_ctrl_c_leaves(void **state)
     stop_answer(terminal);
     type(terminal, "\003");
     for (double begin = clock_s(); hints() == 0; look(terminal))
-        assert_true(clock_s() - begin < TEST_SECONDS_MOST);
+        assert_true(!has_ended(terminal) && clock_s() - begin < TEST_SECONDS_MOST);
     type(terminal, "\003");
     end_terminal(weft, terminal, 130);
 }
@@ -946,6 +1001,7 @@ int main(void)
         cmocka_unit_test(lines_of_messages_get_lines_of_answers),
         cmocka_unit_test(bad_messages_get_one_line),
         cmocka_unit_test(bad_lines_end_a_pipe_with_one_line),
+        cmocka_unit_test(a_model_that_saw_no_conversation_is_named),
         cmocka_unit_test(output_that_nobody_reads_ends_quietly),
         cmocka_unit_test(a_model_without_a_chat_layout_is_refused),
         cmocka_unit_test(the_oldest_turns_are_left_out),
