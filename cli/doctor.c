@@ -98,8 +98,10 @@ static void say_machine(struct json *j, struct device *device)
 {
     double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     struct buffer gpu = {0};
-    set_line(j, "device", "%s, %d workers in %d groups, of %ld cores", device_name(device), workers_count(),
-             workers_groups(), sysconf(_SC_NPROCESSORS_ONLN));
+    int workers = workers_count(), groups = workers_groups();
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    set_line(j, "device", "%s, %d worker%s in %d group%s, of %ld core%s", device_name(device), workers,
+             workers == 1 ? "" : "s", groups, groups == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
     set_line(j, "memory", "%.1f GB", bytes * 1e-9);
     set_line(j, "precision", "auto is %s", device->has_bf16 ? "bf16" : "f32: this CPU has no fast bf16");
     if (cuda_describe(&gpu) == 0)
@@ -144,7 +146,7 @@ static void say_corpus(struct json *j)
         if (!file_exists(needs[i].path))
             buffer_printf(&missing, " %s", needs[i].package);
     if (missing.length)
-        set_line(j, "corpus", "the quickstart's corpus misses:%s (scripts/setup installs them)", missing.data);
+        set_line(j, "corpus", "the quickstart's corpus misses these Debian packages:%s", missing.data);
     else
         set_line(j, "corpus", "all packages for the quickstart corpus are installed");
     buffer_release(&missing);

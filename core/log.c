@@ -92,20 +92,79 @@ static void format_duration(char *out, size_t size, double seconds)
         snprintf(out, size, "%d:%02d", (int)(s / 60), (int)(s % 60));
 }
 
+/* Columns of UTF-8 whose characters have one each. */
+static i64 columns_of(const char *text, i64 bytes)
+{
+    i64 count = 0;
+    for (i64 i = 0; i < bytes; i++)
+        count += ((u8)text[i] & 0xc0) != 0x80;
+    return count;
+}
+
+/* A part of a bar's line is shown whole or not at all. */
+struct bar_part {
+    const char *before, *text; /* before: what separates it from the part before */
+    i64 bytes;                 /* of `text` */
+    bool shown;
+};
+enum { BAR_LABEL, BAR_CELLS, BAR_PERCENT, BAR_LEFT, BAR_NOTE, BAR_PARTS = 20 };
+
+/* Cuts a note behind each ", " into parts, of which the first are the most important ones. Returns
+ * the number of all parts. */
+static int add_note(struct bar_part *parts, const char *note)
+{
+    int count = BAR_NOTE;
+    const char *next = note;
+    do {
+        const char *at = next, *end = count < BAR_PARTS - 1 ? strstr(at, ", ") : NULL;
+        parts[count] = (struct bar_part){count == BAR_NOTE ? "  " : ", ", at, end ? end - at : (i64)strlen(at), false};
+        count++;
+        next = end ? end + 2 : NULL;
+    } while (next);
+    return count;
+}
+
+/* The bar itself may be left out for what stands behind it. */
+static void choose_parts(struct bar_part *parts, int count, i64 columns)
+{
+    static const int first[] = {BAR_PERCENT, BAR_LEFT, BAR_LABEL, BAR_NOTE, BAR_CELLS};
+    for (int i = 0; i < count; i++) {
+        struct bar_part *part = &parts[i < COUNT_OF(first) ? first[i] : i];
+        i64 wanted = columns_of(part->before, (i64)strlen(part->before)) + columns_of(part->text, part->bytes);
+        part->shown = wanted <= columns;
+        columns -= part->shown ? wanted : 0;
+        if (!part->shown && part != &parts[BAR_CELLS])
+            return;
+    }
+}
+
 static void draw_bar(const struct progress *progress, const char *left, const char *note)
 {
     enum { CELLS = 24 };
     static const char full[] = "########################", empty[] = "........................";
     struct winsize window = {0};
-    char line[1024];
+    struct buffer line = {0};
+    char bar[CELLS + 4], percent[16], time[48];
     i64 total = max_i64(progress->total, 1);
     int cells = (int)(progress->done * CELLS / total);
     int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col ? window.ws_col : 80;
-    snprintf(line, sizeof line, "%s [%.*s%.*s] %3d%% %s left  %s", progress->label, cells, full, CELLS - cells, empty,
-             (int)(progress->done * 100 / total), left, note);
-    char *shown = text_escaped(line);
-    fprintf(stderr, "\r%.*s\033[K", columns - 1, shown);
-    memory_free(shown);
+    char *label = text_escaped(progress->label), *said = text_escaped(note);
+    snprintf(bar, sizeof bar, "[%.*s%.*s]", cells, full, CELLS - cells, empty);
+    snprintf(percent, sizeof percent, "%3d%%", (int)(progress->done * 100 / total));
+    snprintf(time, sizeof time, "%s left", left);
+    struct bar_part parts[BAR_PARTS] = {[BAR_LABEL] = {"", label, (i64)strlen(label), false},
+                                        [BAR_CELLS] = {" ", bar, (i64)strlen(bar), false},
+                                        [BAR_PERCENT] = {" ", percent, (i64)strlen(percent), false},
+                                        [BAR_LEFT] = {" ", time, (i64)strlen(time), false}};
+    int count = add_note(parts, said);
+    choose_parts(parts, count, columns - 1);
+    for (int i = 0; i < count; i++)
+        if (parts[i].shown)
+            buffer_printf(&line, "%s%.*s", line.length ? parts[i].before : "", (int)parts[i].bytes, parts[i].text);
+    fprintf(stderr, "\r%s\033[K", line.length ? line.data : "");
+    buffer_release(&line);
+    memory_free(label);
+    memory_free(said);
     bar_is_open = true;
 }
 

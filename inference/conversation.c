@@ -18,6 +18,23 @@ int conversation_open(struct conversation *c, struct generator *generator)
     return 0;
 }
 
+bool conversation_is_trained(const struct generator *generator)
+{
+    const struct model_config *config = &generator->model.config;
+    i64 end = generator->vocabulary.message_end;
+    bool trained = end == config->eos_id;
+    for (i64 i = 0; i < config->more_end_count; i++)
+        trained |= config->more_ends[i] == end;
+    char *path = path_join(generator->directory, "heldout.json");
+    struct json *heldout = !trained && file_exists(path) ? json_load(path) : NULL;
+    const struct json *losses = json_get(heldout, "end");
+    for (i64 i = 0; i < json_count(losses); i++)
+        trained |= strcmp(json_string(json_get(json_at(losses, i), "stream"), ""), "chat") == 0;
+    json_free(heldout);
+    memory_free(path);
+    return trained;
+}
+
 void conversation_reset(struct conversation *c)
 {
     sample_release(&c->said);

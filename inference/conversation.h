@@ -19,6 +19,9 @@ struct conversation {
 /* The generator's tokenizer must have a chat layout. */
 int conversation_open(struct conversation *conversation, struct generator *generator);
 void conversation_close(struct conversation *conversation);
+/* False: nothing says that the model was trained on conversations. The config of one that was names
+ * the end of a message, and its held-out losses have a stream "chat". */
+bool conversation_is_trained(const struct generator *generator);
 void conversation_reset(struct conversation *conversation); /* forgets all messages and media */
 
 /* Encodes a file, which becomes a part of the next message. */

@@ -123,6 +123,17 @@ static const char *stage_of_kind(const struct run *run, const char *kind)
     return NULL;
 }
 
+/* The last finished stage whose model was trained on conversations, or NULL. */
+static const char *chat_stage(const struct run *run)
+{
+    for (i64 i = run->count - 1; i >= 0; i--) {
+        const char *kind = stage_kind(&run->stages[i]);
+        if (run->stages[i].finished && (strcmp(kind, "sft") == 0 || strcmp(kind, "rl") == 0))
+            return run->stages[i].name;
+    }
+    return NULL;
+}
+
 static const struct {
     const char *kind, *rest;
 } media_commands[] = {{"image", "--to image --greedy -o picture.png"},
@@ -162,9 +173,15 @@ static char *prompt_of(const struct run *run)
 /* Prompts are captions of the run's own samples. Without any, text is continued. */
 static void log_next_commands(const struct run *run)
 {
-    const char *base = stage_of_kind(run, "pretrain"), *shards = stage_of_kind(run, "prepare"), *label = "try:     ";
+    const char *base = stage_of_kind(run, "pretrain"), *shards = stage_of_kind(run, "prepare");
+    const char *chat = chat_stage(run), *label = "try:     ";
+    if (chat) {
+        log_info("%sweft chat %s/%s", label, run->path, chat);
+        label = "         ";
+    }
     if (!base)
         return;
+    bool makes_media = false;
     for (i64 i = 0; i < COUNT_OF(media_commands); i++) {
         char *caption = caption_of(run, media_commands[i].kind);
         struct buffer prompt = {0};
@@ -173,11 +190,12 @@ static void log_next_commands(const struct run *run)
             log_info("%sweft generate %s/%s --prompt %s %s", label, run->path, base, prompt.data,
                      media_commands[i].rest);
             label = "         ";
+            makes_media = true;
         }
         buffer_release(&prompt);
         memory_free(caption);
     }
-    if (*label == 't') {
+    if (!makes_media) {
         char *start = prompt_of(run);
         struct buffer prompt = {0};
         shell_word(&prompt, start);

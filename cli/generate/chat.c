@@ -9,6 +9,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
 struct chat {
@@ -49,9 +51,13 @@ static int attach_file(struct chat *c, const char *name, const char *file)
 static int save(struct chat *c, const char *name, const char *file)
 {
     struct buffer text = {0};
-    (void)name;
+    struct stat there;
+    bool replaces = strcmp(name, "save!") == 0;
+    bool taken = stat(file, &there) == 0 ? S_ISREG(there.st_mode) : lstat(file, &there) == 0; /* not a pipe */
     if (conversation_messages(&c->conversation) == (c->system != NULL))
-        return error_set("/save %s: nothing was said yet", file);
+        return error_set("/%s %s: nothing was said yet", name, file);
+    if (taken && !replaces)
+        return error_set("%s exists: choose another name, or replace it by /save! %s", file, file);
     struct json *all = conversation_json(&c->conversation);
     json_print(&text, all, 0);
     buffer_append(&text, "\n", 1);
@@ -87,10 +93,12 @@ static const struct chat_command {
     {"image", "FILE", "show a picture with the next message", attach_file},
     {"audio", "FILE", "play a sound with the next message", attach_file},
     {"video", "FILE", "show a clip with the next message", attach_file},
-    {"save", "FILE", "write the conversation as a line of JSON, which sft reads; an existing FILE is replaced", save},
+    {"save", "FILE", "write the conversation as a line of JSON, which sft reads, into a new FILE", save},
+    {"save!", "FILE", "the same; an existing FILE is replaced", save},
     {"reset", NULL, "forget the conversation", reset},
     {"help", NULL, "list these commands", show_help},
-    {"exit", NULL, "leave, as Ctrl-D does", leave},
+    {"quit", NULL, "leave, as Ctrl-D does", leave},
+    {"exit", NULL, "the same", leave},
 };
 
 static int show_help(struct chat *c, const char *name, const char *file)
@@ -98,7 +106,8 @@ static int show_help(struct chat *c, const char *name, const char *file)
     (void)c;
     (void)name;
     (void)file;
-    fprintf(stderr, "A line is a message to the model, which answers with text. Ctrl-C stops an answer.\n");
+    fprintf(stderr, "A line is a message to the model, which answers with text. Ctrl-C stops an answer,\n"
+                    "or discards the line at the prompt.\n");
     for (i64 i = 0; i < COUNT_OF(chat_commands); i++)
         fprintf(stderr, "  /%-6s %-5s %s\n", chat_commands[i].name,
                 chat_commands[i].argument ? chat_commands[i].argument : "", chat_commands[i].help);
@@ -210,16 +219,45 @@ static int take_line(struct chat *c, const struct buffer *line)
 
 /* ---- Lines ---- */
 
-/* The next line of stdin, without an editor. */
+/* Waits for input, on a terminal behind a prompt. If a terminal is interrupted, `typed` grows by what
+ * it holds of a line. */
+static bool wait_for_input(struct buffer *typed, struct chat *c, const char *prompt)
+{
+    struct termios before, during;
+    char block[4096];
+    if (!c->terminal || tcgetattr(STDIN_FILENO, &before))
+        return interrupted_wait(STDIN_FILENO);
+    during = before;
+    during.c_lflag |= NOFLSH; /* Ctrl-C does not discard the line yet */
+    tcsetattr(STDIN_FILENO, TCSANOW, &during);
+    show_text(c, prompt, (i64)strlen(prompt));
+    bool ready = interrupted_wait(STDIN_FILENO);
+    if (!ready) {
+        during.c_lflag &= ~(tcflag_t)ICANON; /* the line is read without its end */
+        during.c_cc[VMIN] = during.c_cc[VTIME] = 0;
+        tcsetattr(STDIN_FILENO, TCSANOW, &during);
+        ssize_t count = read(STDIN_FILENO, block, sizeof block);
+        buffer_append(typed, block, max_i64(count, 0));
+    }
+    tcsetattr(STDIN_FILENO, TCSANOW, &before);
+    return ready;
+}
+
+/* The next line of stdin, without an editor. 1: a line; 0: the end; -1: an error, or interrupted, and
+ * `out` is what was typed of the line. */
 static int read_plain(struct buffer *out, struct chat *c)
 {
     struct buffer *in = &c->input;
-    const char *end;
+    const char *end, *prompt = CHAT_PROMPT;
     buffer_clear(out);
     while (!(end = in->length > c->at ? memchr(in->data + c->at, '\n', (size_t)(in->length - c->at)) : NULL)) {
         char block[4096];
-        if (!interrupted_wait(STDIN_FILENO))
-            return error_interrupted();
+        if (!wait_for_input(in, c, prompt)) {
+            buffer_append(out, in->data + c->at, in->length - c->at);
+            in->length = c->at = 0;
+            return -1;
+        }
+        prompt = "";
         ssize_t count = read(STDIN_FILENO, block, sizeof block);
         if (count < 0 && errno != EINTR)
             return error_errno("stdin: cannot be read");
@@ -238,17 +276,21 @@ static int read_plain(struct buffer *out, struct chat *c)
     return 1;
 }
 
-/* 1: a line; 0: the end; -1 and a message. */
+/* 1: a line; 0: the end; -1 and a message. Ctrl-C on a terminal discards what was typed of the line.
+ * If that was nothing, a hint follows, and another Ctrl-C on nothing ends the dialogue. */
 static int read_line(struct buffer *out, struct chat *c)
 {
-    if (c->lines) {
-        int got = line_editor_next(out, c->lines);
-        return got < 0 ? error_interrupted() : got;
+    bool hinted = false;
+    for (;;) {
+        int got = c->lines ? line_editor_next(out, c->lines) : read_plain(out, c);
+        bool ends = hinted && out->length == 0;
+        if (got >= 0 || !interrupted() || !c->terminal || ends || !interrupted_forget())
+            return got < 0 && interrupted() ? error_interrupted() : got;
+        show_text(c, c->lines ? "^C\n" : "\n", c->lines ? 3 : 1);
+        hinted = out->length == 0;
+        if (hinted)
+            log_info("Ctrl-D or /quit ends");
     }
-    if (c->terminal) {
-        show_text(c, CHAT_PROMPT, (i64)strlen(CHAT_PROMPT));
-    }
-    return read_plain(out, c);
 }
 
 /* On a terminal an error is said and the dialogue goes on. Elsewhere it ends the dialogue, since the
@@ -261,7 +303,8 @@ static int answer_lines(struct chat *c)
         c->line_number++;
         status = take_line(c, &line);
         bool empty = line.length == (i64)strspn(line.data ? line.data : "", " \t\r");
-        if (status && !interrupted() && !c->output_errno && (c->terminal || empty)) {
+        if (status && !c->output_errno && (c->terminal || empty) &&
+            (!interrupted() || (c->terminal && interrupted_forget()))) {
             if (!c->terminal)
                 error_prefix("line %lld", (long long)c->line_number);
             log_warn("%s", error_text());
@@ -342,6 +385,10 @@ static int run(const char *directory, const struct generation_arguments *r, cons
         log_info("%s: /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves", directory);
         c.lines = line_editor_open(CHAT_PROMPT);
     }
+    if (status == 0 && !conversation_is_trained(&generator))
+        log_info("%s: the model seems not to be trained on conversations, so it may continue the text instead of "
+                 "answering; a stage sft trains it to answer",
+                 directory);
     if (status == 0)
         status = answer_lines(&c);
     bool unread = c.unread;

@@ -6,8 +6,10 @@
 
 /* line_editor.c: a line of the terminal; line_editor_absent.c: opens nothing. */
 struct line_editor;
-struct line_editor *line_editor_open(const char *prompt); /* NULL: read plain lines */
-/* Replaces `out` by the next line without its line feed. 1: a line; 0: the end; -1: interrupted. */
+/* NULL: read plain lines, from a terminal too, which edits them itself. */
+struct line_editor *line_editor_open(const char *prompt);
+/* Replaces `out` by the next line without its line feed. 1: a line; 0: the end; -1: interrupted, and
+ * `out` is what was typed of the line. */
 int line_editor_next(struct buffer *out, struct line_editor *editor);
 void line_editor_close(struct line_editor *editor);
 

@@ -20,6 +20,29 @@ static char *shards, *model;
 static struct device device;
 static struct buffer said, complained; /* stdout and stderr of the last call */
 
+/* Whether the model's config names the end of a message, as after training on conversations. */
+static void set_ends(bool of_messages)
+{
+    char *path = path_join(model, "config.json");
+    struct json *config = json_load(path), *ends = json_array();
+    struct text_tokenizer *tokenizer = text_tokenizer_load(model);
+    i32 begin = -1, end = -1;
+    assert_non_null(config);
+    assert_non_null(tokenizer);
+    text_chat_marks(&begin, &end, tokenizer);
+    assert_true(end >= 0);
+    const struct json *ids = json_get(config, "eos_token_id");
+    i64 first = json_integer(json_kind(ids) == JSON_ARRAY ? json_at(ids, 0) : ids, 0);
+    json_push(ends, json_of_integer(first));
+    if (of_messages)
+        json_push(ends, json_of_integer(end));
+    json_set(config, "eos_token_id", ends);
+    succeed(json_save(path, config));
+    json_free(config);
+    text_tokenizer_free(tokenizer);
+    memory_free(path);
+}
+
 static int setup(void **state)
 {
     setenv("WEFT_THREADS", "1", 1);
@@ -29,6 +52,7 @@ static int setup(void **state)
     fixture_model(shards, &device);
     fixture_media(directory);
     model = path_join(shards, "model");
+    set_ends(true);
     return 0;
 }
 
@@ -252,6 +276,37 @@ static void a_saved_conversation_goes_on(void **state)
     memory_free(both);
 }
 
+/* /save keeps files and links, wherever they lead; devices are written. */
+static void saving_replaces_only_when_asked(void **state)
+{
+    (void)state;
+    memory_free(put_text("notes.json", "mine"));
+    succeed(directory_remove(path_of("link.json")));
+    succeed(directory_remove(path_of("gone.json")));
+    assert_int_equal(symlink("notes.json", path_of("link.json")), 0);
+    assert_int_equal(symlink("nowhere.json", path_of("gone.json")), 0);
+    static const char *const names[] = {"notes.json", "link.json", "gone.json"};
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        char *input = string_format("a\n/save %s\nb\n", names[i]);
+        struct buffer kept = {0};
+        expect(WEFT(input, "chat", model, "--greedy", "--max-tokens", "1"), 1);
+        char *says =
+            string_format("line 2: %s exists: choose another name, or replace it by /save! %s", names[i], names[i]);
+        expect_complaint(says);
+        succeed(file_read(&kept, path_of("notes.json")));
+        assert_int_equal(kept.length, 4);
+        assert_false(file_exists(path_of("nowhere.json")));
+        buffer_release(&kept);
+        memory_free(says);
+        memory_free(input);
+    }
+    expect(WEFT("a\n/save! notes.json\n/save /dev/null\n", "chat", model, "--greedy", "--max-tokens", "1"), 0);
+    expect_complaint("wrote notes.json, 2 messages");
+    struct json *all = json_load(path_of("notes.json"));
+    assert_int_equal(json_count(json_get(all, "messages")), 2);
+    json_free(all);
+}
+
 static void lines_of_messages_get_lines_of_answers(void **state)
 {
     static const char lines[] =
@@ -373,6 +428,32 @@ static void bad_lines_end_a_pipe_with_one_line(void **state)
     assert_int_equal(complained.length, 0);
     expect(WEFT("", "chat", model), 0);
     assert_int_equal(said.length, 0);
+}
+
+/* Training on conversations leaves the end of a message in the config, or their held-out loss. */
+static void a_model_that_saw_no_conversation_is_named(void **state)
+{
+    static const char hint[] = "the model seems not to be trained on conversations";
+    char *path = path_join(model, "heldout.json");
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        set_ends(i == 3);
+        succeed(directory_remove(path));
+        char *heldout =
+            string_format("{\"end\": [{\"stream\": \"text\"}, {\"stream\": \"%s\"}]}", i == 2 ? "chat" : "marks");
+        if (i > 0)
+            succeed(file_replace(path, heldout, (i64)strlen(heldout)));
+        memory_free(heldout);
+        expect(WEFT("a\n", "chat", model, "--greedy", "--max-tokens", "1"), 0);
+        if (i < 2) {
+            expect_complaint(hint);
+            expect_one_line();
+        } else {
+            assert_int_equal(complained.length, 0);
+        }
+    }
+    succeed(directory_remove(path));
+    memory_free(path);
 }
 
 static void output_that_nobody_reads_ends_quietly(void **state)
@@ -551,6 +632,7 @@ static void whole_characters_are_streamed(void **state)
 static struct buffer screen;
 
 /* Starts a chat whose answers are long, as the leader of a session with a terminal of its own. */
+static const char *terminal_name = "dumb"; /* of the next start; "emacs": the program edits no lines */
 static pid_t start_on_terminal(int *master, const char *ids)
 {
     char *words[] = {"weft", "chat", model, "--greedy", "--max-tokens", (char *)(uintptr_t)ids, NULL};
@@ -565,11 +647,12 @@ static pid_t start_on_terminal(int *master, const char *ids)
         if (terminal < 0 || ioctl(terminal, TIOCSCTTY, 0) < 0 || dup2(terminal, 0) < 0 || dup2(terminal, 1) < 0 ||
             chdir(directory) < 0)
             _exit(99);
-        setenv("TERM", "dumb", 1);
+        setenv("TERM", terminal_name, 1);
         open_as(2, path_of("stderr"), O_WRONLY | O_CREAT | O_TRUNC);
         weft_become(words);
     }
     memory_free(name);
+    terminal_name = "dumb";
     return child;
 }
 
@@ -591,6 +674,12 @@ static bool look(int terminal)
     return count > 0;
 }
 
+static bool has_ended(int terminal)
+{
+    struct pollfd wait = {.fd = terminal, .events = POLLIN};
+    return poll(&wait, 1, 0) > 0 && !(wait.revents & POLLIN); /* POLLHUP alone */
+}
+
 /* Waits until the screen shows `text` behind place `from`; returns the place behind it. */
 static i64 wait_for(int terminal, const char *text, i64 from)
 {
@@ -602,7 +691,7 @@ static i64 wait_for(int terminal, const char *text, i64 from)
                              : NULL;
         if (at)
             return at - screen.data + (i64)strlen(text);
-        if (clock_s() - begin > TEST_SECONDS_MOST)
+        if (has_ended(terminal) || clock_s() - begin > TEST_SECONDS_MOST)
             fail_msg("no \"%s\" on the screen: %.*s", text, (int)screen.length, screen.data);
     }
 }
@@ -712,6 +801,110 @@ static void ctrl_c_keeps_what_was_said(void **state)
     json_free(all);
 }
 
+/* Types Ctrl-C behind `typed`, and waits for the next prompt. */
+static i64 discard(int terminal, const char *typed, i64 from)
+{
+    type(terminal, typed);
+    i64 at = *typed ? wait_for(terminal, typed, from) : from;
+    type(terminal, "\003");
+    return wait_for(terminal, "> ", at);
+}
+
+static i64 hints(void)
+{
+    i64 count = 0;
+    succeed(file_read(&complained, path_of("stderr")));
+    buffer_append(&complained, "", 1);
+    for (const char *at = complained.data; (at = strstr(at, "Ctrl-D or /quit ends\n")); at++)
+        count++;
+    return count;
+}
+
+/* Ctrl-C at the prompt discards what was typed, which is no part of the next message. On an empty
+ * prompt it hints once; the next one there ends, but not behind a line, discarded or sent. */
+static void ctrl_c_at_the_prompt_discards_the_line(void **state)
+{
+    static const char *const names[] = {"dumb", "emacs"};
+    int terminal;
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        terminal_name = names[i];
+        succeed(directory_remove(path_of("kept.json")));
+        pid_t weft = start_on_terminal(&terminal, "2");
+        i64 at = wait_for(terminal, "> ", 0);
+        at = discard(terminal, "half a li", at);
+        at = discard(terminal, "another h", at);
+        type(terminal, "typed at once\003");
+        at = wait_for(terminal, "> ", at);
+        assert_int_equal(hints(), 0);
+        at = discard(terminal, "", at);
+        assert_int_equal(hints(), 1);
+        at = discard(terminal, "a third", at);
+        at = discard(terminal, "", at);
+        assert_int_equal(hints(), 2);
+        type(terminal, "some words\n");
+        at = wait_for(terminal, "some words", at);
+        at = wait_for(terminal, "> ", at);
+        at = discard(terminal, "", at);
+        assert_int_equal(hints(), 3);
+        type(terminal, "/save kept.json\n");
+        at = wait_for(terminal, "kept.json", at);
+        at = wait_for(terminal, "> ", at);
+        discard(terminal, "", at);
+        type(terminal, "\003");
+        end_terminal(weft, terminal, 130);
+        assert_int_equal(hints(), 4);
+        struct json *all = json_load(path_of("kept.json")), *list = json_get(all, "messages");
+        assert_int_equal(json_count(list), 2);
+        assert_string_equal(json_string(json_get(json_at(list, 0), "content"), ""), "some words");
+        json_free(all);
+    }
+}
+
+static void other_signals_end_a_prompt(void **state)
+{
+    static const char *const names[] = {"dumb", "emacs"};
+    int terminal;
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        terminal_name = names[i];
+        pid_t weft = start_on_terminal(&terminal, "2");
+        i64 at = wait_for(terminal, "> ", 0);
+        type(terminal, "half a li");
+        wait_for(terminal, "half a li", at);
+        assert_int_equal(kill(weft, SIGTERM), 0);
+        end_terminal(weft, terminal, 130);
+    }
+}
+
+/* A pipe ends: its lines may depend on each other. */
+static void ctrl_c_ends_a_pipe(void **state)
+{
+    int in[2];
+    (void)state;
+    assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+    assert_int_equal(write(in[1], "a\n", 2), 2);
+    char *words[] = {"weft", "chat", model, "--greedy", "--max-tokens", "2", NULL};
+    succeed(directory_remove(path_of("stdout")));
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        if (dup2(in[0], 0) < 0)
+            _exit(99);
+        open_as(1, path_of("stdout"), O_WRONLY | O_CREAT | O_TRUNC);
+        open_as(2, path_of("stderr"), O_WRONLY | O_CREAT | O_TRUNC);
+        weft_become(words);
+    }
+    for (double begin = clock_s(); file_bytes(path_of("stdout")) <= 0;) /* the answer */
+        assert_true(clock_s() - begin < TEST_SECONDS_MOST);
+    assert_int_equal(kill(child, SIGINT), 0);
+    int status = end_of(child);
+    close(in[0]);
+    close(in[1]);
+    read_outputs();
+    expect(status, 130);
+}
+
 static void a_second_ctrl_c_leaves(void **state)
 {
     int terminal;
@@ -722,10 +915,9 @@ static void a_second_ctrl_c_leaves(void **state)
     wait_for_answer(terminal, "some words", at);
     stop_answer(terminal);
     type(terminal, "\003");
-    end_terminal(weft, terminal, 130);
-    weft = start_on_terminal(&terminal, "50000"); /* at once */
-    wait_for(terminal, "> ", 0);
-    type(terminal, "half a li\003");
+    for (double begin = clock_s(); hints() == 0; look(terminal))
+        assert_true(!has_ended(terminal) && clock_s() - begin < TEST_SECONDS_MOST);
+    type(terminal, "\003");
     end_terminal(weft, terminal, 130);
 }
 
@@ -805,15 +997,20 @@ int main(void)
         cmocka_unit_test(the_whole_conversation_is_the_prompt),
         cmocka_unit_test(answers_score_as_eval_says),
         cmocka_unit_test(a_saved_conversation_goes_on),
+        cmocka_unit_test(saving_replaces_only_when_asked),
         cmocka_unit_test(lines_of_messages_get_lines_of_answers),
         cmocka_unit_test(bad_messages_get_one_line),
         cmocka_unit_test(bad_lines_end_a_pipe_with_one_line),
+        cmocka_unit_test(a_model_that_saw_no_conversation_is_named),
         cmocka_unit_test(output_that_nobody_reads_ends_quietly),
         cmocka_unit_test(a_model_without_a_chat_layout_is_refused),
         cmocka_unit_test(the_oldest_turns_are_left_out),
         cmocka_unit_test(whole_characters_are_streamed),
         cmocka_unit_test_setup_teardown(ctrl_c_keeps_what_was_said, lengthen, shorten),
         cmocka_unit_test_setup_teardown(a_second_ctrl_c_leaves, lengthen, shorten),
+        cmocka_unit_test(ctrl_c_at_the_prompt_discards_the_line),
+        cmocka_unit_test(other_signals_end_a_prompt),
+        cmocka_unit_test(ctrl_c_ends_a_pipe),
         cmocka_unit_test_setup_teardown(other_signals_end_an_answer, lengthen, shorten),
         cmocka_unit_test(ctrl_d_leaves_after_the_answer),
         cmocka_unit_test(errors_do_not_end_a_terminal),

@@ -399,6 +399,68 @@ static void test_columns_are_explained(void **state)
     memory_free(run);
 }
 
+/* What `weft run` prints at the end of a run. */
+static struct buffer log_of(const char *run)
+{
+    struct buffer said = {0};
+    fflush(NULL);
+    int before = dup(STDERR_FILENO);
+    assert_non_null(freopen(path_of("said"), "w", stderr));
+    int status = report_log(run, "page.html");
+    fflush(stderr);
+    assert_int_equal(dup2(before, STDERR_FILENO), STDERR_FILENO);
+    close(before);
+    succeed(status);
+    succeed(file_read(&said, path_of("said")));
+    buffer_append(&said, "", 1);
+    return said;
+}
+
+/* The last model of a run that was trained on conversations is one to chat with. */
+static void test_commands_to_try(void **state)
+{
+    char *run = run_folder("tried");
+    (void)state;
+    put_done(run, "base", "pretrain");
+    struct buffer said = log_of(run);
+    char *generate = string_format("try:     weft generate %s/base --prompt ", run);
+    char *after = string_format("\n         weft generate %s/base --prompt ", run);
+    char *tuned = string_format("try:     weft chat %s/tune\n", run);
+    char *rewarded = string_format("try:     weft chat %s/best\n", run);
+    shows(&said, generate);
+    lacks(&said, "weft chat");
+    buffer_release(&said);
+    put_done(run, "tune", "sft");
+    put(run, "best.partial", "identity.json", "{\"kind\":\"rl\"}"); /* not finished */
+    said = log_of(run);
+    shows(&said, tuned);
+    shows(&said, after);
+    buffer_release(&said);
+    put_done(run, "best", "rl");
+    put(run, ".", "timings.jsonl",
+        "{\"stage\":\"base\",\"kind\":\"pretrain\",\"seconds\":1}\n{\"stage\":\"tune\",\"kind\":\"sft\",\"seconds\":1}"
+        "\n"
+        "{\"stage\":\"best\",\"kind\":\"rl\",\"seconds\":1}\n");
+    said = log_of(run);
+    shows(&said, rewarded);
+    lacks(&said, tuned);
+    buffer_release(&said);
+    memory_free(run);
+    run = run_folder("tuned"); /* a model from elsewhere was tuned */
+    put_done(run, "tune", "sft");
+    memory_free(tuned);
+    tuned = string_format("try:     weft chat %s/tune\n", run);
+    said = log_of(run);
+    shows(&said, tuned);
+    lacks(&said, "weft generate");
+    buffer_release(&said);
+    memory_free(generate);
+    memory_free(after);
+    memory_free(tuned);
+    memory_free(rewarded);
+    memory_free(run);
+}
+
 static void test_sizes_of_models(void **state)
 {
     static const char config[] =
@@ -1067,6 +1129,7 @@ int main(void)
         cmocka_unit_test(test_pictures_come_before_tables),
         cmocka_unit_test(test_texts_go_on_where_their_prompt_ends),
         cmocka_unit_test(test_columns_are_explained),
+        cmocka_unit_test(test_commands_to_try),
         cmocka_unit_test(test_sizes_of_models),
         cmocka_unit_test(test_speeds_and_parameters_of_both_kinds_of_runs),
         cmocka_unit_test(test_the_full_model_is_marked),

@@ -1,0 +1,85 @@
+/* The line of a progress bar, at the widths of a terminal. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include "core/core.h"
+#include "tests/scratch.h"
+
+/* What a bar at a quarter draws on a terminal of that many columns. */
+static void draw(struct buffer *out, int columns, const char *label, const char *note)
+{
+    struct winsize window = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    struct progress progress;
+    char block[4096], *begin, *end;
+    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    int terminal = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC), before = dup(STDERR_FILENO);
+    assert_true(terminal >= 0 && ioctl(terminal, TIOCSWINSZ, &window) == 0);
+    fflush(stderr);
+    assert_int_equal(dup2(terminal, STDERR_FILENO), STDERR_FILENO);
+    progress_init(&progress, label, 8);
+    progress.begin_s = clock_s() - 20; /* 20 s for a quarter: 60 s are left */
+    progress_update(&progress, 2, "%s", note);
+    fflush(stderr);
+    ssize_t count = read(master, block, sizeof block - 1);
+    progress_close(&progress);
+    fflush(stderr);
+    assert_int_equal(dup2(before, STDERR_FILENO), STDERR_FILENO);
+    close(before);
+    close(terminal);
+    close(master);
+    assert_true(count > 0);
+    block[count] = 0;
+    begin = strchr(block, '\r');
+    assert_non_null(begin);
+    end = strstr(begin, "\033[K");
+    assert_non_null(end);
+    buffer_clear(out);
+    buffer_append(out, begin + 1, end - begin - 1);
+    buffer_append(out, "", 1);
+}
+
+#define BAR "[######..................]"
+#define VISION "stills loss 0.1234, 19.3 dB, 140 patches/s, 32 GFLOP/s, 21 % of 150"
+#define LOSSES "text 3.123 image 4.123 video 4.123 audio 5.123"
+
+static void parts_that_do_not_fit_are_left_out(void **state)
+{
+    static const struct {
+        int columns;
+        const char *label, *note, *line;
+    } rows[] = {
+        {120, "vision", VISION, "vision " BAR "  25% 1:00 left  " VISION},
+        {80, "vision", VISION, "vision " BAR "  25% 1:00 left  stills loss 0.1234, 19.3 dB"},
+        {96, "vision", VISION, "vision " BAR "  25% 1:00 left  stills loss 0.1234, 19.3 dB, 140 patches/s"},
+        {93, "vision", VISION, "vision " BAR "  25% 1:00 left  stills loss 0.1234, 19.3 dB, 140 patches/s"},
+        {92, "vision", VISION, "vision " BAR "  25% 1:00 left  stills loss 0.1234, 19.3 dB"},
+        {80, "base", LOSSES ", 900 tokens/s", "base  25% 1:00 left  " LOSSES},
+        {48, "vision", VISION, "vision  25% 1:00 left  stills loss 0.1234"},
+        {40, "vision", VISION, "vision  25% 1:00 left"},
+        {20, "vision", VISION, " 25% 1:00 left"},
+        {8, "vision", VISION, " 25%"},
+        {2, "vision", VISION, ""},
+        {80, "prepare", "", "prepare " BAR "  25% 1:00 left  "},
+        {55, "caf\u00e9", "\u00fc\u00fc\u00fc, b", "caf\u00e9 " BAR "  25% 1:00 left  \u00fc\u00fc\u00fc, b"},
+        {54, "caf\u00e9", "\u00fc\u00fc\u00fc, b", "caf\u00e9 " BAR "  25% 1:00 left  \u00fc\u00fc\u00fc"},
+    };
+    struct buffer shown = {0};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        draw(&shown, rows[i].columns, rows[i].label, rows[i].note);
+        if (strcmp(shown.data, rows[i].line) != 0)
+            fail_msg("%d columns: \"%s\", expected \"%s\"", rows[i].columns, shown.data, rows[i].line);
+    }
+    buffer_release(&shown);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(parts_that_do_not_fit_are_left_out)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
