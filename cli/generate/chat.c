@@ -219,8 +219,8 @@ static int take_line(struct chat *c, const struct buffer *line)
 
 /* ---- Lines ---- */
 
-/* Waits for input, on a terminal behind a prompt. If a terminal is interrupted, `typed` grows by what
- * it holds of a line. */
+/* Waits for input, on a terminal behind a prompt. If a terminal is interrupted, `typed` grows by
+ * what it holds of a line. */
 static bool wait_for_input(struct buffer *typed, struct chat *c, const char *prompt)
 {
     struct termios before, during;
@@ -243,8 +243,8 @@ static bool wait_for_input(struct buffer *typed, struct chat *c, const char *pro
     return ready;
 }
 
-/* The next line of stdin, without an editor. 1: a line; 0: the end; -1: an error, or interrupted, and
- * `out` is what was typed of the line. */
+/* The next line of stdin, without an editor. 1: a line; 0: the end; -1: an error, or interrupted,
+ * and `out` is what was typed of the line. */
 static int read_plain(struct buffer *out, struct chat *c)
 {
     struct buffer *in = &c->input;

@@ -425,6 +425,7 @@ static void bad_lines_end_a_pipe_with_one_line(void **state)
     expect_complaint("line 2: an empty line is no message");
     assert_true(said.length > 0);
     expect(WEFT("a\n/exit\n/nothing\n", "chat", model, "--max-tokens", "1"), 0);
+    expect(WEFT("a\n/quit\n/nothing\n", "chat", model, "--max-tokens", "1"), 0);
     assert_int_equal(complained.length, 0);
     expect(WEFT("", "chat", model), 0);
     assert_int_equal(said.length, 0);
