@@ -40,6 +40,7 @@ struct corpus {
     u64 seed;
     /* Amounts requested; size: height and width of pictures, pixels. */
     i64 glyphs, clips, spoken, text_bytes, size;
+    bool wordnet; /* nothing but text, and each entry of WordNet once */
     struct rng_key key;
     struct buffer captions[SPLITS]; /* captions.jsonl so far */
 };

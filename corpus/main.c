@@ -14,6 +14,7 @@ static const char usage[] = "usage: weft-corpus -o DIR [options]\n"
                             "  --clips N         short videos with a sentence each (default 1440)\n"
                             "  --spoken N        spoken words and sentences (default 8000)\n"
                             "  --text-bytes N    text in several languages (default 6000000)\n"
+                            "  --wordnet         nothing but text: each entry of WordNet once\n"
                             "  --size N          height and width of pictures, even, 16 to 128 (default 64)\n";
 
 static const struct {
@@ -30,11 +31,13 @@ static const struct {
     {"/usr/share/games/fortunes/chinese", "fortunes-zh"},
 };
 
-static int check_packages(void)
+/* WordNet alone needs one package. */
+static int check_packages(const struct corpus *corpus)
 {
     struct buffer missing = {0};
     for (i64 i = 0; i < COUNT_OF(needed); i++)
-        if (!file_exists(needed[i].path) && !file_is_directory(needed[i].path))
+        if (!file_exists(needed[i].path) && !file_is_directory(needed[i].path) &&
+            (!corpus->wordnet || strcmp(needed[i].package, "wordnet-base") == 0))
             buffer_printf(&missing, " %s", needed[i].package);
     int status = missing.length
                      ? error_set("packages the corpus is made from are missing; run: apt-get install%s", missing.data)
@@ -57,15 +60,12 @@ static int parse_count(i64 *out, const char *option, const char *text, i64 least
 /* Returns 1 if the help text was printed. */
 static int parse_options(struct corpus *corpus, int count, char **arguments)
 {
-    static const struct option options[] = {{"out", required_argument, NULL, 'o'},
-                                            {"seed", required_argument, NULL, 's'},
-                                            {"glyphs", required_argument, NULL, 'g'},
-                                            {"clips", required_argument, NULL, 'c'},
-                                            {"spoken", required_argument, NULL, 'p'},
-                                            {"text-bytes", required_argument, NULL, 't'},
-                                            {"size", required_argument, NULL, 'z'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
+    static const struct option options[] = {
+        {"out", required_argument, NULL, 'o'},    {"seed", required_argument, NULL, 's'},
+        {"glyphs", required_argument, NULL, 'g'}, {"clips", required_argument, NULL, 'c'},
+        {"spoken", required_argument, NULL, 'p'}, {"text-bytes", required_argument, NULL, 't'},
+        {"wordnet", no_argument, NULL, 'w'},      {"size", required_argument, NULL, 'z'},
+        {"help", no_argument, NULL, 'h'},         {0}};
     i64 seed = 1;
     int option, status = 0;
     while (status == 0 && (option = getopt_long(count, arguments, "o:h", options, NULL)) != -1) {
@@ -83,6 +83,8 @@ static int parse_options(struct corpus *corpus, int count, char **arguments)
             status = parse_count(&corpus->text_bytes, "--text-bytes", optarg, 10000, 1000000000);
         else if (option == 'z')
             status = parse_count(&corpus->size, "--size", optarg, 16, 128);
+        else if (option == 'w')
+            corpus->wordnet = true;
         else if (option == 'h')
             return fputs(usage, stdout) < 0 ? -1 : 1;
         else
@@ -105,7 +107,9 @@ static int make_folders(const struct corpus *corpus)
         char *folder = path_join(corpus->directory, split_names[split]);
         if (file_is_directory(folder))
             status = error_set("%s is there already; remove it or choose another folder", folder);
-        for (i64 i = 0; i < COUNT_OF(kinds) && status == 0; i++) {
+        if (corpus->wordnet && status == 0)
+            status = directory_make(folder);
+        for (i64 i = 0; i < COUNT_OF(kinds) && status == 0 && !corpus->wordnet; i++) {
             char *path = path_join(folder, kinds[i]);
             status = directory_make(path);
             memory_free(path);
@@ -149,8 +153,10 @@ static int save_captions(const struct corpus *corpus)
 static int make_corpus(struct corpus *corpus)
 {
     double begin_s = clock_s();
-    if (check_packages() < 0 || make_folders(corpus) < 0 || make_glyph_parts(corpus) < 0 || make_speech(corpus) < 0 ||
-        make_text(corpus) < 0 || make_sorting(corpus) < 0 || save_captions(corpus) < 0)
+    if (check_packages(corpus) < 0 || make_folders(corpus) < 0 || make_text(corpus) < 0)
+        return -1;
+    if (!corpus->wordnet && (make_glyph_parts(corpus) < 0 || make_speech(corpus) < 0 || make_sorting(corpus) < 0 ||
+                             save_captions(corpus) < 0))
         return -1;
     log_info("corpus in %s: %.1f s, at most %lld MB of memory", corpus->directory, clock_s() - begin_s,
              (long long)(memory_peak_bytes() >> 20));

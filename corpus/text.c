@@ -277,7 +277,9 @@ static int choose_from(struct documents *chosen, const struct corpus *corpus, i6
     if (status == 0 && !documents.count)
         status = error_set("%s: no text in %s; install its package anew", source->label, source->folder);
     if (status == 0)
-        choose_documents(chosen, &documents, corpus->text_bytes * source->share / 100, corpus->key, (u32)which);
+        choose_documents(chosen, &documents,
+                         corpus->wordnet ? documents.bytes.length : corpus->text_bytes * source->share / 100,
+                         corpus->key, (u32)which);
     documents_release(&documents);
     return status;
 }
@@ -287,12 +289,13 @@ int make_text(struct corpus *corpus)
     struct documents chosen = {0};
     struct progress progress;
     int status = 0;
-    progress_init(&progress, "text", COUNT_OF(sources) + 1);
-    for (i64 i = 0; i < COUNT_OF(sources) && status == 0; i++) {
+    i64 count = corpus->wordnet ? 1 : COUNT_OF(sources); /* WordNet is the first */
+    progress_init(&progress, "text", count + 1);
+    for (i64 i = 0; i < count && status == 0; i++) {
         status = interrupted() ? error_set("interrupted") : choose_from(&chosen, corpus, i);
         progress_update(&progress, i + 1, "%s", sources[i].label);
     }
-    if (status == 0 && chosen.bytes.length < corpus->text_bytes * 99 / 100)
+    if (status == 0 && !corpus->wordnet && chosen.bytes.length < corpus->text_bytes * 99 / 100)
         log_warn("the packages hold %lld bytes of text in these shares, %lld were wanted",
                  (long long)chosen.bytes.length, (long long)corpus->text_bytes);
     if (status == 0)
