@@ -33,7 +33,7 @@ const struct command commands[] = {
     {"inspect", "PATH [--json]", "describe a model, tokenizer, shards, run or data, and verify checksums",
      command_inspect},
     {"export", "MODEL -o OUT --to hf|gguf", "export the text backbone for other software", command_export},
-    {"report", "RUN...", "rewrite report.html of a run, or combine several runs in one page", command_report},
+    {"report", "RUN...", "rewrite report.html of a run, or combine several runs or compare arms in one page", command_report},
     {"plan", "RECIPE [STAGE...] [STAGE.key=value...] [--ranks N] [--layout SIZES] [--gpu]",
      "estimate memory, disk, flops, traffic and time of training stages without running them", command_plan},
     {"serve-tokens", "STREAM", "prepare the shards of a stream for training stages on this or other machines",

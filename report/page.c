@@ -143,8 +143,7 @@ void figure_chart(struct page *p, const char *title, const struct chart *chart)
         truncate_text(&p->html, begin);
 }
 
-/* The end of a long name, in which runs mostly differ. */
-static char *short_name(const char *name)
+char *short_name(const char *name)
 {
     const char *end = name + strlen(name);
     if (end - name <= 16)
