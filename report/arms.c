@@ -244,7 +244,6 @@ void arms_each_figure(const struct arms *all, const char *stage,
 void arms_each_stage(const struct arms *all, void (*see)(void *context, const struct arms *arms, const char *stage),
                      void *context)
 {
-    see(context, all, "all");
     for (i64 r = 0; r < all->runs->count; r++)
         for (i64 i = 0; i < all->runs->list[r].count; i++) {
             const char *stage = all->runs->list[r].stages[i].name;
@@ -254,6 +253,7 @@ void arms_each_stage(const struct arms *all, void (*see)(void *context, const st
             if (!known)
                 see(context, all, stage);
         }
+    see(context, all, "all");
 }
 
 const char *difference_words(const struct paired_difference *d)
@@ -272,6 +272,6 @@ void put_difference(struct buffer *out, double value, const struct figure *f)
     if (!isfinite(value))
         return;
     put_figure(&size, fabs(value), f->unit, f->digits + 1);
-    buffer_printf(out, "%s%s", value < 0 ? "\u2212" : "+", size.data);
+    buffer_printf(out, "%s%s", value < 0 ? "\u2212" : value > 0 ? "+" : "", size.data);
     buffer_release(&size);
 }

@@ -65,7 +65,7 @@ struct arm_figure {
 void arms_each_figure(const struct arms *arms, const char *stage,
                       void (*see)(void *context, const struct arms *arms, const struct arm_figure *figure),
                       void *context);
-/* Calls `see` for "all", then for each stage. */
+/* Calls `see` for each stage, then for "all". */
 void arms_each_stage(const struct arms *arms, void (*see)(void *context, const struct arms *arms, const char *stage),
                      void *context);
 /* "lower", "higher", "the same", "not resolved"; with fewer than 2 pairs "1 pair", "no pair". */

@@ -108,43 +108,52 @@ static void put_signed_cell(struct page *p, double value, const struct figure *f
     buffer_printf(&p->html, "</td>");
 }
 
-static void put_difference_rows(void *context, const struct arms *all, const struct arm_figure *f)
+struct difference_table {
+    struct page *page;
+    i64 arm;
+};
+
+static void put_difference_row(void *context, const struct arms *all, const struct arm_figure *f)
+{
+    const struct difference_table *table = context;
+    struct page *p = table->page;
+    const struct paired_difference *d = &f->differences[table->arm];
+    bool same = d->error == 0 && d->mean == 0;
+    (void)all;
+    buffer_printf(&p->html, "<tr>");
+    html_element(&p->html, "td", "w", "%s", f->figure->label);
+    put_signed_cell(p, d->mean, f->figure);
+    buffer_printf(&p->html, d->resolved ? "<td class='kind'><b>%s</b></td><td>" : "<td class='kind'>%s</td><td>",
+                  difference_words(d));
+    if (isfinite(d->error) && !same) {
+        put_difference(&p->html, d->low, f->figure);
+        buffer_printf(&p->html, " to ");
+        put_difference(&p->html, d->high, f->figure);
+    }
+    buffer_printf(&p->html, "</td>");
+    cell_figure(p, same ? NAN : d->error, f->figure->unit, f->figure->digits + 1);
+    cell_figure(p, same ? NAN : d->smallest, f->figure->unit, f->figure->digits + 1);
+    buffer_printf(&p->html, "<td>%lld</td></tr>", (long long)d->pairs);
+}
+
+static void put_differences_tables(void *context, const struct arms *all, const char *stage)
 {
     struct page *p = context;
     for (i64 a = 0; a < all->count; a++) {
-        const struct paired_difference *d = &f->differences[a];
+        struct difference_table table = {p, a};
+        static const char *const heads[] = {"<figure", "difference",              "<", "95\u00a0% interval",
+                                            "s.e.",    "smallest visible effect", "pairs"};
+        bool whole = strcmp(stage, "all") == 0;
         if (a == all->baseline)
             continue;
-        buffer_printf(&p->html, "<tr>");
-        html_element(&p->html, "td", "w", "%s", f->figure->label);
-        html_element(&p->html, "td", "kind", "%s", all->list[a].name);
-        put_signed_cell(p, d->mean, f->figure);
-        cell_figure(p, d->error, f->figure->unit, f->figure->digits + 1);
-        buffer_printf(&p->html, "<td>");
-        put_difference(&p->html, d->low, f->figure);
-        buffer_printf(&p->html, isfinite(d->low) ? " to " : "");
-        put_difference(&p->html, d->high, f->figure);
-        buffer_printf(&p->html, "</td>");
-        cell_figure(p, d->smallest, f->figure->unit, f->figure->digits + 1);
-        buffer_printf(&p->html, "<td>%lld</td>", (long long)d->pairs);
-        buffer_printf(&p->html, d->resolved ? "<td class='kind'><b>%s</b></td></tr>" : "<td class='kind'>%s</td></tr>",
-                      difference_words(d));
+        group_open(p, "%s%s: %s less %s", whole ? "The whole run" : "Stage ", whole ? "" : stage, all->list[a].name,
+                   all->list[all->baseline].name);
+        i64 begin = p->html.length;
+        table_open(p, heads, COUNT_OF(heads));
+        i64 rows = p->html.length;
+        arms_each_figure(all, stage, put_difference_row, &table);
+        close_table(p, begin, rows);
     }
-}
-
-static void put_differences_table(void *context, const struct arms *all, const char *stage)
-{
-    struct page *p = context;
-    char *less = string_format("less %s", all->list[all->baseline].name);
-    const char *const heads[] = {"<figure", "<arm",   less, "s.e.", "95\u00a0% interval", "smallest visible effect",
-                                 "pairs",   "<result"};
-    group_of(p, stage);
-    i64 begin = p->html.length;
-    table_open(p, heads, COUNT_OF(heads));
-    i64 rows = p->html.length;
-    arms_each_figure(all, stage, put_difference_rows, p);
-    close_table(p, begin, rows);
-    memory_free(less);
 }
 
 /* ---- Curves ---- */
@@ -296,23 +305,22 @@ static void put_arm_settings(struct page *p, const struct arms *all)
 
 void put_arms(struct page *p, const struct arms *all)
 {
-    if (all->count > 1) {
-        section_open(p, "differences", "Differences",
-                     "Each arm less the baseline, a mean over pairs of runs of one seed, which begin alike. s.e.: "
-                     "standard error of that mean; the interval is Student's. An interval that holds 0 does not "
-                     "resolve the difference. The smallest visible effect is what so many pairs would have shown in "
-                     "four of five such experiments. Of twenty figures without any difference, one seems to have one "
-                     "by chance.");
-        arms_each_stage(all, put_differences_table, p);
-        section_close(p);
-    }
-    section_open(p, "arms", "Arms", "Means over the runs of each arm, and their range. A blank was not measured.");
-    arms_each_stage(all, put_means_table, p);
-    section_close(p);
     section_open(p, "curves", "Curves",
                  "Each stage over its steps: the mean over the seeds of an arm; the pale band spans the least and the "
                  "most of them.");
     arms_each_stage(all, put_curves, p);
+    section_close(p);
+    if (all->count > 1) {
+        section_open(p, "differences", "Differences",
+                     "Each arm less the baseline, a mean over pairs of runs of one seed, which begin alike. s.e.: "
+                     "standard error of that mean. The interval is Student's: if it holds 0, the difference is not "
+                     "resolved. The smallest visible effect is what so many pairs would show in four of five such "
+                     "experiments. Of twenty figures that do not differ, one seems to by chance.");
+        arms_each_stage(all, put_differences_tables, p);
+        section_close(p);
+    }
+    section_open(p, "arms", "Arms", "Means over the runs of each arm, and their range. A blank was not measured.");
+    arms_each_stage(all, put_means_table, p);
     section_close(p);
     if (all->count > 1)
         put_arm_settings(p, all);

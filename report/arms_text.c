@@ -8,10 +8,12 @@
 
 /* ---- Markdown ---- */
 
-static void put_escaped(struct buffer *out, const char *text)
+static void put_cell(struct buffer *out, const char *text)
 {
+    buffer_printf(out, " ");
     for (; *text; text++)
         buffer_printf(out, *text == '|' ? "\\|" : *text == '\n' ? " " : "%c", *text);
+    buffer_printf(out, " |");
 }
 
 static void put_spread(struct buffer *out, const struct run_spread *s, const struct figure *f, i64 runs)
@@ -33,9 +35,9 @@ static void put_spread(struct buffer *out, const struct run_spread *s, const str
 static void put_means(void *context, const struct arms *all, const struct arm_figure *f)
 {
     struct buffer *out = context;
-    buffer_printf(out, "| %s | ", f->figure->stage);
-    put_escaped(out, f->figure->label);
-    buffer_printf(out, " |");
+    buffer_printf(out, "|");
+    put_cell(out, f->figure->stage);
+    put_cell(out, f->figure->label);
     for (i64 a = 0; a < all->count; a++) {
         buffer_printf(out, " ");
         put_spread(out, &f->spreads[a], f->figure, all->list[a].count);
@@ -56,9 +58,11 @@ static void put_differences(void *context, const struct arms *all, const struct 
         const struct paired_difference *d = &f->differences[a];
         if (a == all->baseline)
             continue;
-        buffer_printf(out, "| %s | ", f->figure->stage);
-        put_escaped(out, f->figure->label);
-        buffer_printf(out, " | %s | ", all->list[a].name);
+        buffer_printf(out, "|");
+        put_cell(out, f->figure->stage);
+        put_cell(out, f->figure->label);
+        put_cell(out, all->list[a].name);
+        buffer_printf(out, " ");
         put_difference(out, d->mean, f->figure);
         buffer_printf(out, " | ");
         if (isfinite(d->error))
@@ -82,9 +86,12 @@ static void put_differences_of(void *context, const struct arms *all, const char
 void arms_markdown(struct buffer *out, const struct arms *all)
 {
     buffer_printf(out, "| stage | figure |");
-    for (i64 a = 0; a < all->count; a++)
-        buffer_printf(out, " %s, %lld run%s |", all->list[a].name, (long long)all->list[a].count,
-                      all->list[a].count == 1 ? "" : "s");
+    for (i64 a = 0; a < all->count; a++) {
+        char *head = string_format("%s, %lld run%s", all->list[a].name, (long long)all->list[a].count,
+                                   all->list[a].count == 1 ? "" : "s");
+        put_cell(out, head);
+        memory_free(head);
+    }
     buffer_printf(out, "\n|---|---|");
     for (i64 a = 0; a < all->count; a++)
         buffer_printf(out, "---|");
@@ -95,10 +102,12 @@ void arms_markdown(struct buffer *out, const struct arms *all)
                       all->runs->missing.count == 1 ? "" : "s", all->runs->missing.count == 1 ? "is" : "are");
     if (all->count < 2)
         return;
-    buffer_printf(out,
-                  "\n| stage | figure | arm | less %s | s.e. | 95 %% interval | smallest visible effect | pairs | |\n"
-                  "|---|---|---|---|---|---|---|---|---|\n",
-                  all->list[all->baseline].name);
+    char *less = string_format("less %s", all->list[all->baseline].name);
+    buffer_printf(out, "\n| stage | figure | arm |");
+    put_cell(out, less);
+    buffer_printf(out, " s.e. | 95 %% interval | smallest visible effect | pairs | |\n"
+                       "|---|---|---|---|---|---|---|---|---|\n");
+    memory_free(less);
     arms_each_stage(all, put_differences_of, out);
 }
 
