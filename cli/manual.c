@@ -345,8 +345,9 @@ static void put_man(struct buffer *out)
         put_roff_line(out, k->value);
         put_roff_line(out, k->help);
     }
-    buffer_printf(out, ".PP\nThe name of another stage as a value refers to its output. A path begins with / ./ or ../ and\n"
-                       "a URL with https:// or s3://. STAGE.key=value on the command line overrides a setting.\n");
+    buffer_printf(out,
+                  ".PP\nThe name of another stage as a value refers to its output. A path begins with / ./ or ../ and\n"
+                  "a URL with https:// or s3://. STAGE.key=value on the command line overrides a setting.\n");
     for (const struct stage_kind *k = stage_kinds; k->name; k++)
         put_man_kind(out, k);
     put_man_environment(out);

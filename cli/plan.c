@@ -74,7 +74,8 @@ static int tokenizer_sizes(struct model_config *c, const struct recipe *r, const
         first = data_line(((const struct dedup_settings *)s->settings)->data, 0);
     }
     const struct recipe_stage *prepare = find_stage(r, first, "prepare");
-    char *folder = prepare ? path_join(prepare->home, first) : string_copy(first), *file = path_join(folder, "shards.json");
+    char *folder = prepare ? path_join(prepare->home, first) : string_copy(first),
+         *file = path_join(folder, "shards.json");
     int status = !prepare || file_exists(file) ? pretrain_sizes(c, folder) : sizes_of_stages(c, r, prepare->settings);
     memory_free(file);
     memory_free(folder);
@@ -239,8 +240,8 @@ static void print_plan(const struct plan_command *p, double gflops)
 {
     const struct step_memory *m = &p->needs.memory;
     struct buffer parts = {0};
-    printf("%s: %.2f M parameters, %.2f M active, %lld steps of %lld x %lld positions, %lld rank%s\n",
-           p->place->label, (double)p->needs.parameters * 1e-6, (double)p->active * 1e-6, (long long)p->settings->steps,
+    printf("%s: %.2f M parameters, %.2f M active, %lld steps of %lld x %lld positions, %lld rank%s\n", p->place->label,
+           (double)p->needs.parameters * 1e-6, (double)p->active * 1e-6, (long long)p->settings->steps,
            (long long)p->needs.rows, (long long)p->needs.length, (long long)p->work.ranks,
            p->work.ranks == 1 ? "" : "s");
     printf("  memory   %10.1f MB", (double)step_memory_total(m) * 1e-6);
@@ -324,8 +325,8 @@ static int plan_stage(struct plan_total *total, const struct recipe *r, const st
             failed = plan_sources(&p, r);
         if (!failed) {
             (json ? print_json : print_plan)(&p, gflops);
-            total->disk += (double)place->runs * plan_disk_bytes(p.needs.parameters, &p.settings->training,
-                                                                 p.work.dtype);
+            total->disk +=
+                (double)place->runs * plan_disk_bytes(p.needs.parameters, &p.settings->training, p.work.dtype);
             total->seconds += gflops > 0 ? (double)place->runs * steps_seconds(&p, gflops) : 0;
         }
         json_free(p.sources);
@@ -344,11 +345,11 @@ static struct plan_place place_of(const struct recipe_runs *runs, i64 run, i64 s
         place.runs += same && other->chosen && recipe_runs_maker(runs, k, stage, true) == k;
     }
     bool parts = s->by_arm || s->by_seed;
-    place.label = !parts      ? string_copy(s->name)
-                  : place.arm ? string_format("%s (arm %s, %lld run%s)", s->name, place.arm, (long long)place.runs,
-                                              place.runs == 1 ? "" : "s")
-                              : string_format("%s (%lld run%s)", s->name, (long long)place.runs,
-                                              place.runs == 1 ? "" : "s");
+    place.label = !parts ? string_copy(s->name)
+                  : place.arm
+                      ? string_format("%s (arm %s, %lld run%s)", s->name, place.arm, (long long)place.runs,
+                                      place.runs == 1 ? "" : "s")
+                      : string_format("%s (%lld run%s)", s->name, (long long)place.runs, place.runs == 1 ? "" : "s");
     return place;
 }
 
@@ -429,7 +430,8 @@ int command_plan(int argc, char **argv)
         {"gpu", NULL, NULL, &with.work.gpu, "estimate memory for a GPU, Hopper or newer"},
         {"gflops", "N", &gflops, NULL, "GFLOP/s per rank; adds the training time"},
         {"gbytes", "N", &gbytes, NULL, "GB/s sent per rank; with --gflops, adds the time of gradient reduction"},
-        {"json", NULL, NULL, &json, "print one JSON object per stage, and the sum over runs of a recipe with arms or seeds"},
+        {"json", NULL, NULL, &json,
+         "print one JSON object per stage, and the sum over runs of a recipe with arms or seeds"},
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 64);
     with.work.ranks = option_integer(ranks, "ranks", 1, 1, 1 << 20, &status);

@@ -106,7 +106,8 @@ static void print_needs(const struct plan_place *place, const struct tokenizer_n
 {
     struct buffer parts = {0};
     step_memory_print(&parts, &needs->memory);
-    printf("%s: %.2f M parameters, %lld steps\n", place->label, (double)needs->parameters * 1e-6, (long long)needs->steps);
+    printf("%s: %.2f M parameters, %lld steps\n", place->label, (double)needs->parameters * 1e-6,
+           (long long)needs->steps);
     printf("  memory   %10.1f MB: %s; and media, at most %.1f (memory_mb)\n",
            (double)step_memory_total(&needs->memory) * 1e-6, parts.data, (double)needs->media_bytes * 1e-6);
     buffer_release(&parts);

@@ -25,7 +25,8 @@ char *plan_resolved(const struct recipe *r, const char *lines);
 /* Checkpoints kept, one more while it is written, and the model or tokenizer. */
 double plan_disk_bytes(i64 parameters, const struct training_settings *training, enum dtype dtype);
 
-/* Print what a stage will need, and add it to the total for each run. Return 0, -1 and a message, or PLAN_UNKNOWN and a message. */
+/* Print what a stage will need, and add it to the total for each run. Return 0, -1 and a message, or PLAN_UNKNOWN and a
+ * message. */
 int plan_prepare(struct plan_total *total, const struct recipe *r, const struct plan_place *place, bool json);
 bool is_media_tokenizer(const struct recipe_stage *s);
 int plan_tokenizer(struct plan_total *total, const struct plan_place *place, enum dtype dtype, bool gpu, double gflops,

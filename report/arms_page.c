@@ -141,8 +141,8 @@ static void put_differences_tables(void *context, const struct arms *all, const 
     struct page *p = context;
     for (i64 a = 0; a < all->count; a++) {
         struct difference_table table = {p, a};
-        static const char *const heads[] = {"<figure", "difference",              "<", "95\u00a0% interval",
-                                            "s.e.",    "smallest visible effect", "pairs"};
+        static const char *const heads[] = {
+            "<figure", "difference", "<", "95\u00a0% interval", "s.e.", "smallest visible effect", "pairs"};
         bool whole = strcmp(stage, "all") == 0;
         if (a == all->baseline)
             continue;

@@ -293,11 +293,12 @@ static struct chart_frame frame_of(const struct chart *c)
     if (c->from_zero)
         axis_include(&f.y, 0);
     double y = f.y.hi - f.y.lo, x = f.x.hi - f.x.lo, least = f.y.lo, most = f.y.hi;
+    double room = 0.25 * y;
     for (i64 i = 0; i < c->line_count; i++) /* bands, but for points that would flatten the lines */
         for (i64 k = 0; k < c->lines[i].n && (bin_length(&c->lines[i]) > 1 || c->lines[i].low); k++) {
             const struct chart_line *l = &c->lines[i];
-            axis_include(&f.y, fmin(fmax(l->low ? l->low[k] : l->y[k], least - 0.25 * y), most + 0.25 * y));
-            axis_include(&f.y, fmin(fmax(l->high ? l->high[k] : l->y[k], least - 0.25 * y), most + 0.25 * y));
+            axis_include(&f.y, fmin(fmax(l->low ? l->low[k] : l->y[k], least - room), most + room));
+            axis_include(&f.y, fmin(fmax(l->high ? l->high[k] : l->y[k], least - room), most + room));
         }
     y = f.y.hi - f.y.lo;
     double above = y > 0 ? (c->mark_count ? 0.14 : 0.08) * y : f.y.hi != 0 ? 0.1 * fabs(f.y.hi) : 1;

@@ -23,8 +23,9 @@ static void test_quantiles_are_those_of_tables(void **state)
             fail_msg("t of %g at %g degrees: %.5f, not %.3f", table[i].share, table[i].degrees, t, table[i].t);
     }
     assert_true(isnan(student_quantile(0.975, 0)) && isnan(student_quantile(1, 2)));
-    assert_true(fabs(student_quantile(0.75, 1) - 1) < 1e-12);              /* Cauchy: tan(pi / 4) */
-    assert_true(fabs(student_quantile(0.975, 2) - 4.302652729911) < 1e-9); /* 2 p sqrt(1 / (2 q)), p = .95, q = 1 - p^2 */
+    assert_true(fabs(student_quantile(0.75, 1) - 1) < 1e-12); /* Cauchy: tan(pi / 4) */
+    assert_true(fabs(student_quantile(0.975, 2) - 4.302652729911) <
+                1e-9); /* 2 p sqrt(1 / (2 q)), p = .95, q = 1 - p^2 */
 }
 
 /* s.e. sqrt(338e-6 / 2 / 3) = .0075056; 4.30265 and 4.30265 + 1.06066 times that. */
@@ -173,12 +174,14 @@ static void test_arms_have_means_and_differences(void **state)
     says(&text, "| grid | loss of k/2, text | 3.000 (2.000 to 4.000) | 3.042 (2.034 to 4.057) |\n");
     says(&text, "| grid | summed loss of k/2 | 9.000 (9.000 to 9.000) |");
     says(&text, "| base | tokens/s | 100 (100 to 100) | 100 (100 to 100) |\n");
-    says(&text, "| base | held-out loss, text | other | +0.0420 | 0.0075 | +0.0097 to +0.0743 | 0.0403 | 3 | higher |\n");
+    says(&text,
+         "| base | held-out loss, text | other | +0.0420 | 0.0075 | +0.0097 to +0.0743 | 0.0403 | 3 | higher |\n");
     says(&text, "| base | tokens/s | other | 0 | 0 | 0 to 0 | 0 | 3 | the same |\n");
     buffer_release(&text);
     text = markdown_of((const char *const *)&root, 1, "other");
-    says(&text, "| base | held-out loss, text | plain | \u22120.0420 | 0.0075 | \u22120.0743 to \u22120.0097 | 0.0403 | 3 "
-                "| lower |\n");
+    says(&text,
+         "| base | held-out loss, text | plain | \u22120.0420 | 0.0075 | \u22120.0743 to \u22120.0097 | 0.0403 | 3 "
+         "| lower |\n");
     buffer_release(&text);
     struct json *j = json_of((const char *const *)&root, 1, NULL);
     const struct json *mean = entry(json_get(j, "figures"), "other", "held-out loss, text");
@@ -201,7 +204,8 @@ static void test_a_page_of_arms(void **state)
     says(&page, "plain (baseline, 3 runs), other (3 runs). 3 of 3 runs have a run of the baseline with the same seed.");
     says(&page, "<td class='w'>held-out loss, text</td><td>+0.0420</td><td class='kind'><b>higher</b></td>"
                 "<td>+0.0097 to +0.0743</td><td>0.0075</td><td>0.0403</td><td>3</td>");
-    says(&page, "<td class='w'>held-out loss, text</td><td>2.000</td><td class='kind'>1.000 to 3.000</td><td>2.042</td>");
+    says(&page,
+         "<td class='w'>held-out loss, text</td><td>2.000</td><td class='kind'>1.000 to 3.000</td><td>2.042</td>");
     says(&page, "Training loss on text of base over steps, means over seeds; plain from 8 to 4; other from 8 to 4.042");
     says(&page, "Held-out loss, text of base over steps");
     says(&page, "<path class='b c1'"); /* the band */
