@@ -255,7 +255,12 @@ static int open_list(struct recipe_runs *all, const char *path, const char *cons
                 r->has_seeds = true;
                 r->seed = seeds[k];
             }
-            if (recipe_open(r, words, word_count))
+            enum log_level before = log_set_level(LOG_SILENT);
+            if (k == 0) /* warns of a recipe once, not for each seed */
+                log_set_level(before);
+            int status = recipe_open(r, words, word_count);
+            log_set_level(before);
+            if (status)
                 return -1;
         }
     return 0;

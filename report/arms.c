@@ -75,9 +75,17 @@ int run_list_open(struct run_list *all, const char *const *paths, i64 count)
     for (i64 i = 0; i < count; i++)
         if (add_runs(all, paths[i], i, count > 1))
             return -1;
-    bool arms = false;
-    for (i64 i = 0; i < all->count; i++)
-        arms |= all->list[i].arm != NULL;
+    bool arms = false, one = all->count == count; /* no folder of several runs */
+    for (i64 i = 0; i < all->count; i++) {
+        const char *arm = all->list[i].arm, *first = all->list[0].arm;
+        arms |= arm != NULL;
+        one &= arm && first && strcmp(arm, first) == 0;
+    }
+    for (i64 i = 0; i < all->count && one; i++) { /* of one arm: pages of their own */
+        memory_free(all->list[i].arm);
+        all->list[i].arm = NULL;
+        arms = false;
+    }
     for (i64 i = 0; i < all->count && arms; i++) /* a run beside those of arms is an arm, too */
         if (!all->list[i].arm)
             all->list[i].arm = string_copy(all->list[i].name);

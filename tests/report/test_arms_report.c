@@ -267,6 +267,10 @@ static void test_several_folders_are_grouped(void **state)
     parts[0] = path_join(a, "other/2");
     parts[1] = path_join(a, "plain/2");
     parts[2] = path_join(a, "plain/3");
+    struct buffer page = page_of((const char *const *)parts, 1, NULL); /* one run has its own page */
+    says(&page, "<h1>other/2</h1>");
+    says(&page, "first --arm other --seed 2 base");
+    buffer_release(&page);
     struct buffer text = markdown_of((const char *const *)parts, 3, NULL);
     says(&text, "| other, 1 run | plain, 2 runs |");
     says(&text, "| base | held-out loss, text | plain | \u22120.0350 |  |  |  | 1 | 1 pair |\n");
@@ -295,7 +299,7 @@ static void test_several_folders_are_grouped(void **state)
     says(&text, "| base | held-out loss, text: text | validation |  |  | 2.00 (1.00 to 3.00) |\n");
     lacks(&text, "s.e.");
     buffer_release(&text);
-    struct buffer page = page_of((const char *const *)&fast, 1, NULL);
+    page = page_of((const char *const *)&fast, 1, NULL);
     says(&page, "3 runs");
     says(&page, "seed 2");
     buffer_release(&page);
