@@ -55,10 +55,15 @@ static int add_runs(struct run_list *all, const char *path, i64 origin, bool sev
             run = add_run(all);
             status = run_open(run, folder);
             run->origin = origin;
-            if (status == 0)
+            if (status == 0 && run->count == 0) { /* its folder was made, and no stage has begun */
+                run_close(run);
+                all->count--;
+                add_missing(all, folder);
+            } else if (status == 0) {
                 name_part(run);
-            if (status == 0 && !run->arm && several) /* folders of seeds alone are the arms */
-                run->arm = string_copy(whole.name);
+                if (!run->arm && several) /* folders of seeds alone are the arms */
+                    run->arm = string_copy(whole.name);
+            }
         }
         memory_free(about);
         memory_free(folder);

@@ -208,7 +208,13 @@ static void test_a_page_of_arms(void **state)
          "<td class='w'>held-out loss, text</td><td>2.000</td><td class='kind'>1.000 to 3.000</td><td>2.042</td>");
     says(&page, "Training loss on text of base over steps, means over seeds; plain from 8 to 4; other from 8 to 4.042");
     says(&page, "Held-out loss, text of base over steps");
-    says(&page, "<path class='b c1'"); /* the band */
+    const char *band = strstr(page.data, "<path class='b c0' d='M");
+    double x[4], y[4]; /* upper edge, step 1 to 2, then back along the lower one: 8 to 8, 5 to 3 */
+    assert_non_null(band);
+    assert_int_equal(sscanf(strchr(band, 'M'), "M%lf %lfL%lf %lfL%lf %lfL%lf %lf", &x[0], &y[0], &x[1], &y[1], &x[2],
+                            &y[2], &x[3], &y[3]),
+                     8);
+    assert_true(fabs(y[0] - y[3]) < 0.2 && y[2] - y[1] > 20 && fabs((y[2] - y[1]) - 2 * (y[1] - y[0]) / 3) < 0.5);
     buffer_release(&page);
     memory_free(root);
 }
@@ -218,6 +224,7 @@ static void test_missing_runs_are_said(void **state)
 {
     char *root = experiment("missing", "plain/2");
     (void)state;
+    put(root, "plain/2/run.json", "{\"recipe\":\"r.yaml\",\"arm\":\"plain\",\"seed\":2}"); /* begun, no stage is */
     struct buffer text = markdown_of((const char *const *)&root, 1, NULL);
     says(&text, "| plain, 2 runs | other, 3 runs |");
     says(&text, "| base | held-out loss, text | 2.000 (1.000 to 3.000) | 2.042 (1.034 to 3.057) |\n");
