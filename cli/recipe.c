@@ -432,6 +432,7 @@ void recipe_close(struct recipe *r)
     memory_free(r->stages);
     memory_free(r->run);
     memory_free(r->root);
+    memory_free(r->precision);
     *r = (struct recipe){0};
 }
 

@@ -66,7 +66,7 @@ struct recipe {
     u64 seed;
 
     char *root, *run; /* folder of all runs, and of this one: ROOT/ARM/SEED, without what there is none of */
-    const char *precision;
+    char *precision;
     struct json *overrides; /* likewise of `seed` and `precision` */
     bool redo;              /* --redo: also checks URLs of finished stages for changes */
     bool chosen;            /* by --arm and --seed */

@@ -76,7 +76,7 @@ static int add_runs(struct run_list *all, const char *path, i64 origin, bool sev
 
 int run_list_open(struct run_list *all, const char *const *paths, i64 count)
 {
-    *all = (struct run_list){0};
+    *all = (struct run_list){.paths = paths, .path_count = count};
     for (i64 i = 0; i < count; i++)
         if (add_runs(all, paths[i], i, count > 1))
             return -1;

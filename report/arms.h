@@ -26,6 +26,8 @@ struct paired_difference paired_difference(const double *values, const double *b
 
 /* ---- Runs ---- */
 struct run_list {
+    const char *const *paths; /* as given */
+    i64 path_count;
     struct run *list;
     i64 count;
     struct string_names {

@@ -20,6 +20,11 @@ void put_arms_head(struct page *p, const struct arms *all)
     html_element(&p->html, "h1", NULL, "%lld arm%s, %lld run%s", (long long)all->count, all->count == 1 ? "" : "s",
                  (long long)runs->count, runs->count == 1 ? "" : "s");
     buffer_printf(&p->html, "<p class='lede'>");
+    for (i64 i = 0; i < runs->path_count; i++) {
+        html_element(&p->html, "code", NULL, "%s", runs->paths[i]);
+        buffer_printf(&p->html, " ");
+    }
+    buffer_printf(&p->html, "</p><p class='lede'>");
     for (i64 a = 0; a < all->count; a++) {
         buffer_printf(&p->html, a ? ", " : "");
         html_text(&p->html, all->list[a].name);
