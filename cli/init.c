@@ -607,7 +607,9 @@ static void put_recipe(struct buffer *out, const struct init_data *data, i64 cou
     plan_open(&plan, data, count);
     warn_of_sizes(&plan);
     buffer_printf(out, "# Written by `weft init`. `weft run` with this file runs it; STAGE.key=value changes any "
-                       "setting, and\n# `weft run --kinds` lists them all.\nrun: ");
+                       "setting, and\n# `weft run --kinds` lists them all. Keys beside `stages` compare settings, each "
+                       "over several seeds in place of\n# one: `arms: {NAME: {STAGE.key: value}}` and `seeds: [1, 2, "
+                       "3]`.\nrun: ");
     put_path(out, run);
     buffer_printf(out, "\nseed: %d\nprecision: auto\nstages:\n", INIT_SEED);
     put_tokenizers(out, &plan);

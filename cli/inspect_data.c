@@ -255,22 +255,52 @@ static struct json *stage_json(const struct recipe_stage *s)
     return j;
 }
 
+/* The keys that each arm sets, as resolved. */
+static struct json *arms_json(const struct recipe_runs *runs)
+{
+    struct json *arms = json_object();
+    for (i64 a = 0; a < runs->arm_count; a++) {
+        const struct recipe *r = &runs->list[a];
+        struct json *keys = json_object();
+        for (i64 i = 0; i < yaml_count(r->values); i++) {
+            const char *key = yaml_key(r->values, i);
+            struct json *value = recipe_value(r, key);
+            json_set(keys, key, value ? value : json_of_null());
+        }
+        json_set(arms, r->arm, keys);
+    }
+    return arms;
+}
+
 struct json *inspect_recipe(const char *path)
 {
-    struct recipe recipe;
+    struct recipe_runs runs;
     struct json *j = NULL;
-    if (recipe_open(&recipe, path, NULL, 0) == 0 && recipe_check(&recipe, NULL, false) == 0) {
-        struct json *stages = json_object();
-        for (i64 i = 0; i < recipe.count; i++)
-            json_set(stages, recipe.stages[i].name, stage_json(&recipe.stages[i]));
+    int status = recipe_runs_open(&runs, path, NULL, 0, NULL, NULL);
+    for (i64 i = 0; i < runs.count && status == 0; i++)
+        status = recipe_check(&runs.list[i], NULL, false);
+    if (status == 0) {
+        const struct recipe *first = &runs.list[0];
+        struct json *stages = json_object(), *seeds = json_array();
+        for (i64 i = 0; i < first->count; i++)
+            json_set(stages, first->stages[i].name, stage_json(&first->stages[i]));
+        for (i64 i = 0; i < runs.seed_count; i++)
+            json_push(seeds, json_of_integer((i64)runs.list[i * max_i64(runs.arm_count, 1)].seed));
         j = json_object();
         json_set(j, "kind", json_of_string("recipe"));
-        json_set(j, "run", json_of_string(recipe.run));
-        json_set(j, "seed", json_of_integer((i64)recipe.seed));
-        json_set(j, "precision", json_of_string(recipe.precision));
+        json_set(j, "run", json_of_string(first->root));
+        if (runs.seed_count)
+            json_set(j, "seeds", seeds);
+        else
+            json_set(j, "seed", json_of_integer((i64)first->seed));
+        json_set(j, "precision", json_of_string(first->precision));
+        if (runs.arm_count)
+            json_set(j, "arms", arms_json(&runs));
         json_set(j, "stages", stages);
+        if (!runs.seed_count)
+            json_free(seeds);
     }
-    recipe_close(&recipe);
+    recipe_runs_close(&runs);
     return j;
 }
 
@@ -309,6 +339,8 @@ struct json *inspect_run(const char *directory)
         json_set(j, "kind", json_of_string("run"));
         json_set(j, "precision", json_of_string(json_string(json_get(run, "precision"), "?")));
         json_set(j, "recipe", json_of_string(json_string(json_get(run, "recipe"), "?")));
+        if (json_get(run, "runs"))
+            json_set(j, "runs", json_copy(json_get(run, "runs")));
         json_set(j, "stages", stages);
         string_list_free(names, count);
     }

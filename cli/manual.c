@@ -32,28 +32,59 @@ static void put_choices(struct buffer *out, const char *prefix, const char *list
     }
 }
 
+/* True if an arm sets the key, which the command line then may not. */
+static bool is_of_arms(const struct recipe_runs *runs, const char *stage, const char *key)
+{
+    char *name = string_format("%s.%s", stage, key);
+    bool found = false;
+    for (i64 r = 0; r < runs->count; r++)
+        for (i64 i = 0; i < yaml_count(runs->list[r].values); i++)
+            found |= recipe_keys_overlap(yaml_key(runs->list[r].values, i), name);
+    memory_free(name);
+    return found;
+}
+
 /* Stages and keys of the recipe's head; settings, behind the dot of a stage. */
 static int put_recipe(struct buffer *out, const char *path, const char *word, bool helps)
 {
     static const char *const head[][2] = {
         {"run=", "folder of the run"}, {"seed=", "seed of all random draws"}, {"precision=", "auto, bf16, fp8 or f32"}};
-    struct recipe recipe;
-    int status = recipe_open(&recipe, path, NULL, 0);
+    struct recipe_runs runs;
+    int status = recipe_runs_open(&runs, path, NULL, 0, NULL, NULL);
     for (i64 i = 0; i < COUNT_OF(head) && status == 0 && !strchr(word, '.'); i++)
-        put_word(out, head[i][0], helps ? head[i][1] : NULL);
-    for (i64 i = 0; i < recipe.count && status == 0; i++) {
-        const struct recipe_stage *s = &recipe.stages[i];
+        if (i != 1 || runs.seed_count == 0) /* seeds take the place of seed= */
+            put_word(out, head[i][0], helps ? head[i][1] : NULL);
+    for (i64 i = 0; status == 0 && i < runs.list[0].count; i++) {
+        const struct recipe_stage *s = &runs.list[0].stages[i];
         if (!strchr(word, '.'))
             put_word(out, s->name, helps ? s->kind->help : NULL);
         for (const struct setting *row = s->kind->table; row->key && strchr(word, '.'); row++) {
             char *name = string_format("%s.%s=", s->name, row->key);
-            if (row->help)
+            if (row->help && !is_of_arms(&runs, s->name, row->key))
                 put_word(out, name, helps ? row->help : NULL);
             memory_free(name);
         }
     }
-    recipe_close(&recipe);
+    recipe_runs_close(&runs);
     return status;
+}
+
+/* Values of --arm and --seed. */
+static void put_run_choices(struct buffer *out, const char *path, const char *prefix, const char *option)
+{
+    bool arms = strcmp(option, "arm") == 0;
+    struct recipe_runs runs;
+    if (!path || !file_exists(path) || !(arms || strcmp(option, "seed") == 0))
+        return;
+    int status = recipe_runs_open(&runs, path, NULL, 0, NULL, NULL);
+    for (i64 i = 0; i < runs.count && status == 0; i++) {
+        const struct recipe *r = &runs.list[i];
+        if (arms && r->arm && i < runs.arm_count)
+            buffer_printf(out, "%s%s\n", prefix, r->arm);
+        else if (!arms && r->has_seeds && i % max_i64(runs.arm_count, 1) == 0)
+            buffer_printf(out, "%s%llu\n", prefix, (unsigned long long)r->seed);
+    }
+    recipe_runs_close(&runs);
 }
 
 struct completion {
@@ -97,8 +128,10 @@ static void put_words(void *context, const struct option *options)
             first = word;
         open = found && found->argument && !value && found->argument[0] != '[' ? found : NULL;
     }
+    bool recipes = c->command->run == command_run || c->command->run == command_plan;
     if (open) {
         put_choices(c->out, "", open->argument);
+        put_run_choices(c->out, recipes ? first : NULL, "", open->name);
     } else if (last[0] == '-') {
         const struct option *found = option_find(options, last, &value);
         char *prefix = string_format("%.*s=", (int)strcspn(last, "="), last);
@@ -106,8 +139,10 @@ static void put_words(void *context, const struct option *options)
             put_options(c, options);
         else if (found && found->argument)
             put_choices(c->out, prefix, found->argument);
+        if (found && strchr(last, '='))
+            put_run_choices(c->out, recipes ? first : NULL, prefix, found->name);
         memory_free(prefix);
-    } else if ((c->command->run == command_run || c->command->run == command_plan) && first) {
+    } else if (recipes && first) {
         if (!strchr(last, '=') && file_exists(first))
             put_recipe(c->out, first, last, true);
     } else if (c->command->run == command_help && !first) {
@@ -302,10 +337,17 @@ static void put_man(struct buffer *out)
              "output or to the file or folder after \\fB\\-o\\fR, messages to standard error.\n.SH COMMANDS\n");
     for (const struct command *c = commands; c->name; c++)
         put_man_command(out, c);
-    buffer_printf(out, ".SH RECIPES\nA recipe is a YAML file with the keys \\fBrun\\fR (output folder), \\fBseed\\fR, "
-                       "\\fBprecision\\fR and \\fBstages\\fR, a mapping from stage names to a kind and its settings.\n"
-                       "The name of another stage as a value refers to its output. A path begins with / ./ or ../ and\n"
-                       "a URL with https:// or s3://. STAGE.key=value on the command line overrides a setting.\n");
+    buffer_printf(out, ".SH RECIPES\nA recipe is a YAML file with these keys:\n");
+    for (const struct recipe_key *k = recipe_keys; k->name; k++) {
+        buffer_printf(out, ".TP\n\\fB");
+        put_roff(out, k->name);
+        buffer_printf(out, "\\fR: ");
+        put_roff_line(out, k->value);
+        put_roff_line(out, k->help);
+    }
+    buffer_printf(out,
+                  ".PP\nThe name of another stage as a value refers to its output. A path begins with / ./ or ../ and\n"
+                  "a URL with https:// or s3://. STAGE.key=value on the command line overrides a setting.\n");
     for (const struct stage_kind *k = stage_kinds; k->name; k++)
         put_man_kind(out, k);
     put_man_environment(out);

@@ -8,7 +8,7 @@
 
 static struct json *load_kept(const struct recipe *r)
 {
-    char *path = path_join(r->run, "overrides.json");
+    char *path = path_join(r->root, "overrides.json");
     struct json *kept = file_exists(path) ? json_load(path) : NULL;
     if (json_kind(kept) != JSON_OBJECT) { /* damaged: the record is for messages alone */
         json_free(kept);
@@ -30,6 +30,18 @@ static const struct recipe_stage *stage_of(const struct recipe *r, const char *n
     return NULL;
 }
 
+struct json *recipe_value(const struct recipe *r, const char *name)
+{
+    const char *key = NULL;
+    const struct recipe_stage *s = stage_of(r, name, &key);
+    const struct json *at = s ? s->resolved : NULL;
+    char *copy = string_copy(key ? key : ""), *rest = copy;
+    for (const char *part; at && (part = strsep(&rest, "."));)
+        at = json_get(at, part);
+    memory_free(copy);
+    return at ? json_copy(at) : NULL;
+}
+
 /* Present value of a key, copied; NULL: there is no such key. */
 static struct json *value_of(const struct recipe *r, const char *name, const char *precision)
 {
@@ -39,12 +51,7 @@ static struct json *value_of(const struct recipe *r, const char *name, const cha
         return strcmp(name, "seed") == 0        ? json_of_integer((i64)r->seed)
                : strcmp(name, "precision") == 0 ? json_of_string(precision)
                                                 : NULL;
-    const struct json *at = s->resolved;
-    char *copy = string_copy(key), *rest = copy;
-    for (const char *part; at && (part = strsep(&rest, "."));)
-        at = json_get(at, part);
-    memory_free(copy);
-    return at ? json_copy(at) : NULL;
+    return recipe_value(r, name);
 }
 
 static bool json_equal(const struct json *a, const struct json *b)
@@ -81,7 +88,7 @@ void overrides_compare(const struct recipe *r, const char *precision)
         json_free(now);
     }
     if (differ.length)
-        log_info("%s: the last call had other settings on its command line: %s", r->run, differ.data);
+        log_info("%s: the last call had other settings on its command line: %s", r->root, differ.data);
     buffer_release(&differ);
     json_free(kept);
 }
@@ -113,7 +120,7 @@ int overrides_keep(const struct recipe *r, const struct recipe_stage *stage, con
     }
     add_values(next, r, r->overrides, NULL, precision);
     add_values(next, r, stage->overrides, stage->name, precision);
-    char *path = path_join(r->run, "overrides.json");
+    char *path = path_join(r->root, "overrides.json");
     int status = json_equal(kept, next) ? 0 : json_save(path, next);
     flock(folder, LOCK_UN);
     json_free(kept);

@@ -18,7 +18,7 @@
 #include <string.h>
 
 struct plan_command { /* plan of one stage */
-    const char *name;
+    const struct plan_place *place;
     struct model_config config;
     const struct pretrain_settings *settings;
     struct step_work work; /* from the command's options */
@@ -74,7 +74,8 @@ static int tokenizer_sizes(struct model_config *c, const struct recipe *r, const
         first = data_line(((const struct dedup_settings *)s->settings)->data, 0);
     }
     const struct recipe_stage *prepare = find_stage(r, first, "prepare");
-    char *folder = prepare ? path_join(r->run, first) : string_copy(first), *file = path_join(folder, "shards.json");
+    char *folder = prepare ? path_join(prepare->home, first) : string_copy(first),
+         *file = path_join(folder, "shards.json");
     int status = !prepare || file_exists(file) ? pretrain_sizes(c, folder) : sizes_of_stages(c, r, prepare->settings);
     memory_free(file);
     memory_free(folder);
@@ -92,7 +93,7 @@ static int config_of_reference(struct model_config *c, const struct recipe *r, c
     const struct recipe_stage *from = find_stage(r, reference, NULL);
     if (from && from >= s)
         return error_usage("%s: stage %s reads %s, which is not an earlier stage", r->path, s->name, reference);
-    char *folder = from ? path_join(r->run, reference) : string_copy(reference),
+    char *folder = from ? path_join(from->home, reference) : string_copy(reference),
          *file = path_join(folder, "config.json");
     int status = from && !file_exists(file) ? config_of(c, r, from) : model_config_load(c, folder);
     memory_free(file);
@@ -171,7 +172,7 @@ static int plan_sources(struct plan_command *p, const struct recipe *r)
     }
     bool known = data->count > 0 && shards_exist(&list);
     if (known) {
-        mixer = mixer_open(&list, "train", &p->settings->loader, r->seed);
+        mixer = mixer_open(&list, "train", &p->settings->loader, p->place->stage->seed);
         p->sources = json_array();
         status = mixer ? 0 : -1;
     }
@@ -239,7 +240,7 @@ static void print_plan(const struct plan_command *p, double gflops)
 {
     const struct step_memory *m = &p->needs.memory;
     struct buffer parts = {0};
-    printf("%s: %.2f M parameters, %.2f M active, %lld steps of %lld x %lld positions, %lld rank%s\n", p->name,
+    printf("%s: %.2f M parameters, %.2f M active, %lld steps of %lld x %lld positions, %lld rank%s\n", p->place->label,
            (double)p->needs.parameters * 1e-6, (double)p->active * 1e-6, (long long)p->settings->steps,
            (long long)p->needs.rows, (long long)p->needs.length, (long long)p->work.ranks,
            p->work.ranks == 1 ? "" : "s");
@@ -265,7 +266,7 @@ static void print_plan(const struct plan_command *p, double gflops)
 static void print_json(const struct plan_command *p, double gflops)
 {
     struct json *j = json_object();
-    json_set(j, "stage", json_of_string(p->name));
+    plan_put_place(j, p->place);
     json_set(j, "parameters", json_of_integer(p->needs.parameters));
     json_set(j, "active", json_of_integer(p->active));
     json_set(j, "ranks", json_of_integer(p->work.ranks));
@@ -288,80 +289,149 @@ static void print_json(const struct plan_command *p, double gflops)
     json_free(j);
 }
 
-static void print_skipped(const struct recipe_stage *s, bool json)
+static void print_skipped(const struct plan_place *place, bool json)
 {
     struct json *j = json_object();
-    json_set(j, "stage", json_of_string(s->name));
-    json_set(j, "skipped", json_of_string(s->skips));
+    plan_put_place(j, place);
+    json_set(j, "skipped", json_of_string(place->stage->skips));
     if (json)
         output_json(j);
     else
-        printf("%s: skipped: %s\n", s->name, s->skips);
+        printf("%s: skipped: %s\n", place->label, place->stage->skips);
     json_free(j);
 }
 
-/* Plans the selected stages and prints each plan. Stages that cannot be planned yet are named; that
- * is an error only if no stage could be planned. */
-static int plan_recipe(const struct recipe *r, const struct plan_command *with, double gflops, bool json)
+/* Plans a stage and prints the plan. Returns 0, -1 and a message, or PLAN_UNKNOWN and a message. */
+static int plan_stage(struct plan_total *total, const struct recipe *r, const struct plan_place *place,
+                      const struct plan_command *with, double gflops, bool json)
 {
-    i64 chosen = 0, planned = 0;
-    for (i64 i = 0; i < r->count; i++) {
-        const struct recipe_stage *s = &r->stages[i];
-        bool prepare = strcmp(s->kind->name, "prepare") == 0, backbone = trains_backbone(s);
-        if (!s->selected || !(prepare || backbone || is_media_tokenizer(s)))
-            continue;
-        struct plan_command p = *with;
-        int status = 0, failed = 0; /* failed: the error does not name the stage yet */
-        if (s->skips) {
-            print_skipped(s, json);
-        } else if (prepare) {
-            status = plan_prepare(r, s, json);
-        } else if (!backbone) {
-            failed = plan_tokenizer(s, p.work.dtype, p.work.gpu, gflops, json);
-        } else if ((status = config_of(&p.config, r, s)) == 0) {
-            p.name = s->name;
-            p.settings = p.work.settings = s->settings;
-            p.work.config = &p.config;
-            p.active = model_parameters_active(&p.config);
-            for (i64 rank = 0; rank < p.work.ranks && !failed; rank++)
-                failed = step_estimate(&p.needs, &p.work, rank);
-            if (!failed)
-                failed = plan_sources(&p, r);
-            if (!failed)
-                (json ? print_json : print_plan)(&p, gflops);
-            json_free(p.sources);
+    const struct recipe_stage *s = place->stage;
+    struct plan_command p = *with;
+    int status = 0, failed = 0; /* failed: the error does not name the stage yet */
+    p.place = place;
+    if (s->skips) {
+        print_skipped(place, json);
+    } else if (strcmp(s->kind->name, "prepare") == 0) {
+        status = plan_prepare(total, r, place, json);
+    } else if (!trains_backbone(s)) {
+        failed = plan_tokenizer(total, place, p.work.dtype, p.work.gpu, gflops, json);
+    } else if ((status = config_of(&p.config, r, s)) == 0) {
+        p.settings = p.work.settings = s->settings;
+        p.work.config = &p.config;
+        p.active = model_parameters_active(&p.config);
+        for (i64 rank = 0; rank < p.work.ranks && !failed; rank++)
+            failed = step_estimate(&p.needs, &p.work, rank);
+        if (!failed)
+            failed = plan_sources(&p, r);
+        if (!failed) {
+            (json ? print_json : print_plan)(&p, gflops);
+            total->disk +=
+                (double)place->runs * plan_disk_bytes(p.needs.parameters, &p.settings->training, p.work.dtype);
+            total->seconds += gflops > 0 ? (double)place->runs * steps_seconds(&p, gflops) : 0;
         }
-        if (failed)
-            return error_prefix("%s: stage %s", r->path, s->name);
-        if (status < 0)
-            return -1;
-        chosen++;
-        planned += status == 0;
-        if (status)
-            log_info("stage %s is not planned: %s", s->name, error_text());
+        json_free(p.sources);
     }
+    return failed ? error_prefix("%s: stage %s", r->path, place->label) : status;
+}
+
+/* The runs that have the plan of a run's stage: those of other seeds, which need the same. */
+static struct plan_place place_of(const struct recipe_runs *runs, i64 run, i64 stage)
+{
+    const struct recipe_stage *s = &runs->list[run].stages[stage];
+    struct plan_place place = {.stage = s, .arm = s->by_arm ? runs->list[run].arm : NULL};
+    for (i64 k = 0; k < runs->count; k++) {
+        const struct recipe *other = &runs->list[k];
+        bool same = !place.arm || strcmp(place.arm, other->arm) == 0;
+        place.runs += same && other->chosen && recipe_runs_maker(runs, k, stage, true) == k;
+    }
+    bool parts = s->by_arm || s->by_seed;
+    place.label = !parts ? string_copy(s->name)
+                  : place.arm
+                      ? string_format("%s (arm %s, %lld run%s)", s->name, place.arm, (long long)place.runs,
+                                      place.runs == 1 ? "" : "s")
+                      : string_format("%s (%lld run%s)", s->name, (long long)place.runs, place.runs == 1 ? "" : "s");
+    return place;
+}
+
+static void print_total(const struct recipe_runs *runs, const struct plan_total *t, double gflops, bool json)
+{
+    i64 chosen = 0;
+    for (i64 i = 0; i < runs->count; i++)
+        chosen += runs->list[i].chosen;
+    if (json) {
+        struct json *j = json_object(), *sum = json_object();
+        json_set(sum, "runs", json_of_integer(chosen));
+        json_set(sum, "disk", json_of_number(t->disk));
+        if (gflops > 0)
+            json_set(sum, "seconds", json_of_number(t->seconds));
+        json_set(sum, "unknown", json_of_integer(t->unknown));
+        json_set(j, "total", sum);
+        output_json(j);
+        json_free(j);
+        return;
+    }
+    printf("all of %lld runs\n  disk     %10.1f MB\n", (long long)chosen, t->disk * 1e-6);
+    if (gflops > 0)
+        printf("  time     %10.1f s of training, one run after another\n", t->seconds);
+    if (t->unknown)
+        printf("  without %lld plan%s that cannot be made yet\n", (long long)t->unknown, t->unknown == 1 ? "" : "s");
+}
+
+/* Plans the selected stages and prints each plan; of a recipe with arms or seeds for each arm, and the
+ * sum. Stages that cannot be planned yet are named; that is an error only if no stage could be planned. */
+static int plan_runs(const struct recipe_runs *runs, const struct plan_command *with, double gflops, bool json)
+{
+    struct plan_total total = {0};
+    i64 chosen = 0, planned = 0;
+    for (i64 i = 0; i < runs->list[0].count; i++)
+        for (i64 k = 0; k < runs->count; k++) {
+            const struct recipe *r = &runs->list[k];
+            const struct recipe_stage *s = &r->stages[i];
+            bool first = r->chosen && recipe_runs_maker(runs, k, i, true) == k;
+            for (i64 other = 0; other < k; other++) /* the same with another seed */
+                first &= !runs->list[other].chosen || (s->by_arm && runs->list[other].arm != r->arm);
+            if (!first || !s->selected ||
+                !(strcmp(s->kind->name, "prepare") == 0 || trains_backbone(s) || is_media_tokenizer(s)))
+                continue;
+            struct plan_place place = place_of(runs, k, i);
+            int status = plan_stage(&total, r, &place, with, gflops, json);
+            if (status > 0) {
+                log_info("stage %s is not planned: %s", place.label, error_text());
+                total.unknown += place.runs;
+            }
+            memory_free(place.label);
+            if (status < 0)
+                return -1;
+            chosen++;
+            planned += status == 0;
+        }
     if (chosen == 0)
         return error_usage("%s: no stage of kind tokenizer-vision, tokenizer-audio, prepare, pretrain or sft was "
                            "chosen: only those are planned",
-                           r->path);
+                           runs->list[0].path);
+    if (planned && runs->arm_count + runs->seed_count)
+        print_total(runs, &total, gflops, json);
     return planned ? 0 : -1;
 }
 
 int command_plan(int argc, char **argv)
 {
     bool json = false;
-    const char *ranks = NULL, *layout = NULL, *gflops = NULL, *gbytes = NULL;
+    const char *ranks = NULL, *layout = NULL, *gflops = NULL, *gbytes = NULL, *arm = NULL, *seed = NULL;
     struct arguments a;
-    struct recipe recipe;
+    struct recipe_runs runs;
     struct plan_command with = {0};
     const struct option options[] = {
+        {"arm", "NAME", &arm, NULL, "plan only this arm of the recipe"},
+        {"seed", "N", &seed, NULL, "plan only this one of the recipe's seeds"},
         {"ranks", "N", &ranks, NULL, "number of ranks (default 1)"},
         {"layout", "SIZES", &layout, NULL,
          "rank layout: data=,expert=,tensor=,pipeline=,chunks=,receive=,part=,bucket= (MiB)"},
         {"gpu", NULL, NULL, &with.work.gpu, "estimate memory for a GPU, Hopper or newer"},
         {"gflops", "N", &gflops, NULL, "GFLOP/s per rank; adds the training time"},
         {"gbytes", "N", &gbytes, NULL, "GB/s sent per rank; with --gflops, adds the time of gradient reduction"},
-        {"json", NULL, NULL, &json, "print one JSON object per stage"},
+        {"json", NULL, NULL, &json,
+         "print one JSON object per stage, and the sum over runs of a recipe with arms or seeds"},
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 64);
     with.work.ranks = option_integer(ranks, "ranks", 1, 1, 1 << 20, &status);
@@ -372,18 +442,18 @@ int command_plan(int argc, char **argv)
         status = layout_parse(&with.work.layout, layout, with.work.ranks);
     if (status)
         return status < 0 ? command_failed() : 0;
-    status = recipe_open(&recipe, a.positional[0], a.positional + 1, a.count - 1);
-    if (status == 0)
-        status = recipe_check(&recipe, &with.work.layout, false);
+    status = recipe_runs_open(&runs, a.positional[0], a.positional + 1, a.count - 1, arm, seed);
+    for (i64 i = 0; i < runs.count && status == 0; i++)
+        if (runs.list[i].chosen && (status = recipe_check(&runs.list[i], &with.work.layout, false)) == 0)
+            recipe_skips(&runs.list[i]);
     if (status == 0) {
-        recipe_skips(&recipe);
-        bool f32 = strcmp(recipe.precision, "f32") == 0;
-        bool automatic = strcmp(recipe.precision, "auto") == 0;
-        with.work.fp8 = strcmp(recipe.precision, "fp8") == 0;
+        const char *precision = runs.list[0].precision;
+        bool f32 = strcmp(precision, "f32") == 0, automatic = strcmp(precision, "auto") == 0;
+        with.work.fp8 = strcmp(precision, "fp8") == 0;
         bool has_bf16 = with.work.gpu || cli_device()->has_bf16;
         with.work.dtype = f32 || (automatic && !has_bf16) ? DTYPE_F32 : DTYPE_BF16;
-        status = plan_recipe(&recipe, &with, speed, json);
+        status = plan_runs(&runs, &with, speed, json);
     }
-    recipe_close(&recipe);
+    recipe_runs_close(&runs);
     return status ? command_failed() : 0;
 }

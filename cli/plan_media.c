@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "data/prepare/prepare.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,10 +16,11 @@ char *plan_resolved(const struct recipe *r, const char *lines)
     for (i64 i = 0; i < data_lines(lines); i++) {
         char *line = data_line(lines, i);
         size_t length = strcspn(line, "/");
-        bool stage = false;
+        const char *home = NULL;
         for (i64 k = 0; k < r->count; k++)
-            stage |= strlen(r->stages[k].name) == length && strncmp(r->stages[k].name, line, length) == 0;
-        buffer_printf(&out, "%s%s%s%s", i ? "\n" : "", stage ? r->run : "", stage ? "/" : "", line);
+            if (strlen(r->stages[k].name) == length && strncmp(r->stages[k].name, line, length) == 0)
+                home = r->stages[k].home;
+        buffer_printf(&out, "%s%s%s%s", i ? "\n" : "", home ? home : "", home ? "/" : "", line);
         memory_free(line);
     }
     return out.data;
@@ -28,6 +30,16 @@ double plan_disk_bytes(i64 parameters, const struct training_settings *training,
 {
     double one = (double)checkpoint_bytes(parameters, dtype);
     return one * (double)(training->keep + 1) + (double)(parameters * dtype_bytes(dtype));
+}
+
+void plan_put_place(struct json *out, const struct plan_place *place)
+{
+    const struct recipe_stage *s = place->stage;
+    json_set(out, "stage", json_of_string(s->name));
+    if (place->arm)
+        json_set(out, "arm", json_of_string(place->arm));
+    if (s->by_arm || s->by_seed)
+        json_set(out, "runs", json_of_integer(place->runs));
 }
 
 /* ---- Shards ---- */
@@ -40,8 +52,9 @@ static bool is_skipped(const struct recipe *r, const char *stage)
     return false;
 }
 
-int plan_prepare(const struct recipe *r, const struct recipe_stage *s, bool json)
+int plan_prepare(struct plan_total *total, const struct recipe *r, const struct plan_place *place, bool json)
 {
+    const struct recipe_stage *s = place->stage;
     struct prepare_settings settings = *(const struct prepare_settings *)s->settings;
     struct prepare_estimate e;
     bool all = true; /* what it reads exists */
@@ -56,14 +69,21 @@ int plan_prepare(const struct recipe *r, const struct recipe_stage *s, bool json
         status = prepare_estimate(&e, &settings, cli_device());
     else
         error_set("other stages make what it reads; once they have run, it can be");
-    if (status == 0 && json)
-        printf("{\"stage\":\"%s\",\"disk\":%.0f,\"read\":%.0f,\"files\":%lld,\"files_read\":%lld}\n", s->name, e.made,
-               e.read, (long long)e.files, (long long)e.files_read);
-    else if (status == 0)
-        printf("%s: about %.1f MB of shards from %.1f MB, by %lld samples of %lld of %lld files%s\n", s->name,
+    struct json *j = json_object();
+    plan_put_place(j, place);
+    if (status == 0 && json) {
+        json_set(j, "disk", json_of_integer(llround(e.made)));
+        json_set(j, "read", json_of_integer(llround(e.read)));
+        json_set(j, "files", json_of_integer(e.files));
+        json_set(j, "files_read", json_of_integer(e.files_read));
+        output_json(j);
+    } else if (status == 0)
+        printf("%s: about %.1f MB of shards from %.1f MB, by %lld samples of %lld of %lld files%s\n", place->label,
                e.made * 1e-6, e.read * 1e-6, (long long)e.samples, (long long)e.files_read, (long long)e.files,
                settings.stream.on ? "; made while a stage trains on them, which keeps those since its oldest checkpoint"
                                   : "");
+    total->disk += status == 0 ? (double)place->runs * e.made : 0;
+    json_free(j);
     memory_free(settings.data);
     for (int i = 0; i < TOKENIZERS; i++)
         memory_free(settings.tokenizer[i]);
@@ -82,11 +102,12 @@ bool is_media_tokenizer(const struct recipe_stage *s)
     return is_kind(s, "tokenizer-vision") || is_kind(s, "tokenizer-audio");
 }
 
-static void print_needs(const char *name, const struct tokenizer_needs *needs, double disk, double gflops)
+static void print_needs(const struct plan_place *place, const struct tokenizer_needs *needs, double disk, double gflops)
 {
     struct buffer parts = {0};
     step_memory_print(&parts, &needs->memory);
-    printf("%s: %.2f M parameters, %lld steps\n", name, (double)needs->parameters * 1e-6, (long long)needs->steps);
+    printf("%s: %.2f M parameters, %lld steps\n", place->label, (double)needs->parameters * 1e-6,
+           (long long)needs->steps);
     printf("  memory   %10.1f MB: %s; and media, at most %.1f (memory_mb)\n",
            (double)step_memory_total(&needs->memory) * 1e-6, parts.data, (double)needs->media_bytes * 1e-6);
     buffer_release(&parts);
@@ -96,10 +117,11 @@ static void print_needs(const char *name, const struct tokenizer_needs *needs, d
         printf("  time     %10.1f s at %g GFLOP/s\n", needs->flops / (gflops * 1e9), gflops);
 }
 
-static void print_needs_json(const char *name, const struct tokenizer_needs *needs, double disk, double gflops)
+static void print_needs_json(const struct plan_place *place, const struct tokenizer_needs *needs, double disk,
+                             double gflops)
 {
     struct json *j = json_object();
-    json_set(j, "stage", json_of_string(name));
+    plan_put_place(j, place);
     json_set(j, "parameters", json_of_integer(needs->parameters));
     json_set(j, "steps", json_of_integer(needs->steps));
     json_set(j, "bytes", step_memory_json(&needs->memory));
@@ -112,8 +134,10 @@ static void print_needs_json(const char *name, const struct tokenizer_needs *nee
     json_free(j);
 }
 
-int plan_tokenizer(const struct recipe_stage *s, enum dtype dtype, bool gpu, double gflops, bool json)
+int plan_tokenizer(struct plan_total *total, const struct plan_place *place, enum dtype dtype, bool gpu, double gflops,
+                   bool json)
 {
+    const struct recipe_stage *s = place->stage;
     bool vision = is_kind(s, "tokenizer-vision");
     const struct vision_settings *pictures = s->settings;
     const struct audio_settings *sounds = s->settings;
@@ -125,7 +149,9 @@ int plan_tokenizer(const struct recipe_stage *s, enum dtype dtype, bool gpu, dou
     int status = tokenizer_estimate(&needs, s->kind->table, s->settings, &meta, dtype);
     if (status == 0) {
         double disk = plan_disk_bytes(needs.parameters, vision ? &pictures->training : &sounds->training, dtype);
-        (json ? print_needs_json : print_needs)(s->name, &needs, disk, gflops);
+        (json ? print_needs_json : print_needs)(place, &needs, disk, gflops);
+        total->disk += (double)place->runs * disk;
+        total->seconds += gflops > 0 ? (double)place->runs * needs.flops / (gflops * 1e9) : 0;
     }
     device_close(&meta);
     return status;

@@ -5,15 +5,31 @@
 
 enum { PLAN_UNKNOWN = 1 }; /* status with a message: depends on stages that have not run */
 
+/* A stage to plan, once for all seeds of an arm. */
+struct plan_place {
+    const struct recipe_stage *stage;
+    const char *arm; /* NULL: all arms have the same */
+    i64 runs;        /* that make such a stage */
+    char *label;     /* how messages name it */
+};
+struct plan_total { /* of all runs, as far as known */
+    double disk, seconds;
+    i64 unknown; /* plans that cannot be made yet */
+};
+struct json;
+void plan_put_place(struct json *out, const struct plan_place *place); /* "stage", and of an arm or seed more */
+
 /* Replaces the names of recipe stages in lines of data by their folders. Free with memory_free. */
 char *plan_resolved(const struct recipe *r, const char *lines);
 
 /* Checkpoints kept, one more while it is written, and the model or tokenizer. */
 double plan_disk_bytes(i64 parameters, const struct training_settings *training, enum dtype dtype);
 
-/* Print what a stage will need. Return 0, -1 and a message, or PLAN_UNKNOWN and a message. */
-int plan_prepare(const struct recipe *r, const struct recipe_stage *s, bool json);
+/* Print what a stage will need, and add it to the total for each run. Return 0, -1 and a message, or PLAN_UNKNOWN and a
+ * message. */
+int plan_prepare(struct plan_total *total, const struct recipe *r, const struct plan_place *place, bool json);
 bool is_media_tokenizer(const struct recipe_stage *s);
-int plan_tokenizer(const struct recipe_stage *s, enum dtype dtype, bool gpu, double gflops, bool json);
+int plan_tokenizer(struct plan_total *total, const struct plan_place *place, enum dtype dtype, bool gpu, double gflops,
+                   bool json);
 
 #endif

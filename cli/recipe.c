@@ -32,6 +32,28 @@ static int split_word(struct recipe_word *out, const char *text)
     return 0;
 }
 
+const struct recipe_key recipe_keys[] = {
+    {"run", "FOLDER", "where the run is written"},
+    {"seed", "N", "of all random draws, default 1"},
+    {"precision", "auto|bf16|fp8|f32", "of the arithmetic, default auto: bf16 where the device has it"},
+    {"stages", "{NAME: {kind: KIND, KEY: value, ...}, ...}", "run in this order"},
+    {"arms", "{NAME: {STAGE.key: value, ...}, ...}",
+     "variants to compare, the first of which is the baseline: each is a run of its own, RUN/NAME, of the stages that "
+     "an arm changes and those that read them; all other stages run once"},
+    {"seeds", "[N, ...]",
+     "in place of seed: a run for each, RUN/ARM/N. The arms of a seed begin with the same weights, see the same data "
+     "and draw the same where the arm changes nothing"},
+    {"seed_stages", "[STAGE, ...]",
+     "stages that have the seeds, beside those that read them; default: the stages of the arms, without arms all"},
+    {NULL}};
+
+void recipe_help(struct buffer *out)
+{
+    buffer_printf(out, "\nkeys of a recipe\n");
+    for (const struct recipe_key *k = recipe_keys; k->name; k++)
+        buffer_printf(out, "  %-11s  %s (%s)\n", k->name, k->help, k->value);
+}
+
 /* A top-level key of the recipe and its location. */
 struct head_value {
     const char *text, *where;
@@ -71,7 +93,7 @@ static int check_head_words(const struct recipe_word *words, int count)
     return 0;
 }
 
-static int parse_seed(u64 *out, const char *text)
+int recipe_parse_seed(u64 *out, const char *text)
 {
     char *end;
     errno = 0;
@@ -79,16 +101,31 @@ static int parse_seed(u64 *out, const char *text)
     return text && *text >= '0' && *text <= '9' && !*end && errno == 0 ? 0 : -1;
 }
 
+/* A recipe with `seeds` has no other one. */
+static int check_seeds(const struct recipe *r, const struct yaml_node *root, const struct recipe_word *words, int count)
+{
+    const struct yaml_node *seed = yaml_get(root, "seed");
+    if (!r->has_seeds)
+        return 0;
+    if (seed)
+        return error_usage("%s: seed and seeds exclude each other: leave one of them out", yaml_where(seed));
+    for (int i = 0; i < count; i++)
+        if (!words[i].stage && strcmp(words[i].key, "seed") == 0)
+            return error_usage("command line: seed=%s, and the recipe has seeds: --seed N runs one of them",
+                               words[i].value);
+    return 0;
+}
+
 static int read_head(struct recipe *r, const struct yaml_node *root, const struct recipe_word *words, int count)
 {
     struct head_value run = head_value(r, root, "run", NULL, words, count),
                       seed = head_value(r, root, "seed", "1", words, count),
                       precision = head_value(r, root, "precision", "auto", words, count);
-    if (check_head_words(words, count))
+    if (check_head_words(words, count) || check_seeds(r, root, words, count))
         return -1;
     if (!run.text || !*run.text)
         return error_usage("%s: \"run\" is missing: the folder the run is written to", run.where);
-    if (parse_seed(&r->seed, seed.text))
+    if (!r->has_seeds && recipe_parse_seed(&r->seed, seed.text))
         return error_usage("%s: seed: expected a whole number from 0, found %s", seed.where,
                            seed.text ? seed.text : "a list or mapping");
     if (!precision.text || (strcmp(precision.text, "auto") && strcmp(precision.text, "bf16") &&
@@ -99,23 +136,26 @@ static int read_head(struct recipe *r, const struct yaml_node *root, const struc
     for (int i = 0; i < count; i++)
         if (!words[i].stage && strcmp(words[i].key, "run") != 0)
             json_set(r->overrides, words[i].key, json_of_null());
-    r->run = string_copy(run.text);
+    r->root = string_copy(run.text);
     r->precision = string_copy(precision.text);
     return 0;
 }
 
 static int check_head_keys(const struct recipe *r, const struct yaml_node *root)
 {
-    static const char *const known[] = {"run", "seed", "precision", "stages", NULL};
+    const char *known[WORDS_MOST] = {NULL};
     if (!yaml_is_mapping(root))
         return error_usage("%s: expected a mapping with run, seed and stages", r->path);
+    for (i64 k = 0; recipe_keys[k].name; k++)
+        known[k] = recipe_keys[k].name;
     for (i64 i = 0; i < yaml_count(root); i++) {
         const char *key = yaml_key(root, i), *near = string_nearest(key, known);
         bool found = false;
         for (int k = 0; known[k]; k++)
             found |= strcmp(known[k], key) == 0;
         if (!found)
-            return error_usage("%s: unknown key \"%s\"%s%s; known: run, seed, precision, stages",
+            return error_usage("%s: unknown key \"%s\"%s%s; known: run, seed, precision, stages, arms, seeds, "
+                               "seed_stages",
                                yaml_where(yaml_value(root, i)), key, near ? ", did you mean " : "", near ? near : "");
     }
     return 0;
@@ -133,28 +173,67 @@ static int unknown_kind(const struct yaml_node *node, const char *kind)
                        near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
-static int read_stage(struct recipe_stage *s, const struct yaml_node *mapping, const struct recipe_word *words,
-                      int count)
+/* The rest of a key STAGE.key; NULL: it is not of this stage. */
+static const char *key_below(const char *key, const char *stage)
 {
-    struct setting_override overrides[WORDS_MOST];
-    i64 n = 0;
+    size_t length = strlen(stage);
+    return strncmp(key, stage, length) == 0 && key[length] == '.' ? key + length + 1 : NULL;
+}
+
+bool recipe_keys_overlap(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b), less = n < m ? n : m;
+    return strncmp(a, b, less) == 0 && (n == m || (n > m ? a[m] : b[n]) == '.');
+}
+
+/* A value of an arm and one of the command line would hide each other. */
+static int check_arm_words(const struct recipe *r, const struct recipe_stage *s, const struct recipe_word *words,
+                           int count)
+{
+    const struct yaml_node *arms = yaml_get(yaml_root(r->document), "arms");
+    for (int w = 0; w < count; w++)
+        for (i64 a = 0; words[w].stage && strcmp(words[w].stage, s->name) == 0 && a < yaml_count(arms); a++)
+            for (i64 i = 0; i < yaml_count(yaml_value(arms, a)); i++) {
+                const char *key = key_below(yaml_key(yaml_value(arms, a), i), s->name);
+                if (key && recipe_keys_overlap(key, words[w].key))
+                    return error_usage("command line: %s.%s=%s, and the arm %s sets %s.%s (%s): an arm's own keys "
+                                       "are changed in the recipe",
+                                       s->name, words[w].key, words[w].value, yaml_key(arms, a), s->name, key,
+                                       yaml_key_where(yaml_value(arms, a), i));
+            }
+    return 0;
+}
+
+static int read_stage(struct recipe *r, struct recipe_stage *s, const struct yaml_node *mapping,
+                      const struct recipe_word *words, int count)
+{
     const struct yaml_node *kind = yaml_is_mapping(mapping) ? yaml_get(mapping, "kind") : NULL;
+    i64 n = 0, given;
     if (!kind || !yaml_scalar(kind))
         return error_usage("%s: stage %s has no kind", yaml_where(mapping), s->name);
     s->kind = stage_kind_find(yaml_scalar(kind));
     if (!s->kind)
         return unknown_kind(kind, yaml_scalar(kind));
+    struct setting_override *overrides = memory_alloc((WORDS_MOST + yaml_count(r->values)) * (i64)sizeof *overrides);
     for (int i = 0; i < count; i++)
         if (words[i].stage && strcmp(words[i].stage, s->name) == 0)
-            overrides[n++] = (struct setting_override){words[i].key, words[i].value};
+            overrides[n++] = (struct setting_override){words[i].key, words[i].value, NULL};
     s->overrides = json_object();
-    for (i64 i = 0; i < n; i++) /* the values follow, as queries of URLs are hidden first */
-        json_set(s->overrides, overrides[i].key, json_of_null());
+    for (given = n, n = 0; n < given; n++) /* the values follow, as queries of URLs are hidden first */
+        json_set(s->overrides, overrides[n].key, json_of_null());
+    for (i64 i = 0; i < yaml_count(r->values); i++) {
+        const char *key = key_below(yaml_key(r->values, i), s->name);
+        if (key)
+            overrides[n++] = (struct setting_override){key, NULL, yaml_value(r->values, i)};
+    }
     s->settings = memory_alloc((i64)s->kind->settings_bytes);
-    if (settings_read(s->settings, s->kind->table, mapping, kind_key, overrides, n))
-        return -1;
-    s->resolved = settings_to_json(s->settings, s->kind->table);
-    return 0;
+    int status = check_arm_words(r, s, words, count);
+    if (status == 0)
+        status = settings_read(s->settings, s->kind->table, mapping, kind_key, overrides, n);
+    if (status == 0)
+        s->resolved = settings_to_json(s->settings, s->kind->table);
+    memory_free(overrides);
+    return status;
 }
 
 static struct recipe_stage *find_stage(struct recipe *r, const char *name, size_t length)
@@ -176,7 +255,7 @@ static int unknown_stage(struct recipe *r, const char *name)
 }
 
 /* A name must be valid as a folder of the run and before the dot of STAGE.key=value. */
-static bool is_stage_name(const char *name)
+bool recipe_is_name(const char *name)
 {
     for (const char *c = name; *c; c++)
         if (!isalnum((u8)*c) && *c != '-' && *c != '_')
@@ -254,6 +333,11 @@ static int check_reference(struct recipe *r, struct recipe_stage *s, const struc
     if (is_path(*line) || find_stage(r, *line, strcspn(*line, "/")))
         return 0;
     const struct yaml_node *node = yaml_get(yaml_get(yaml_get(yaml_root(r->document), "stages"), s->name), row->key);
+    for (i64 i = 0; i < yaml_count(r->values); i++) {
+        const char *key = key_below(yaml_key(r->values, i), s->name);
+        if (key && recipe_keys_overlap(key, row->key))
+            return unknown_reference(r, *line, row->key, yaml_where(yaml_value(r->values, i)));
+    }
     bool elsewhere = !node || (yaml_scalar(node) && strcmp(yaml_scalar(node), *line) != 0);
     return unknown_reference(r, *line, row->key, elsewhere ? "command line" : yaml_where(node));
 }
@@ -280,7 +364,7 @@ static int read_stages(struct recipe *r, const struct yaml_node *stages, const s
     r->stages = memory_alloc(r->count * (i64)sizeof *r->stages);
     for (i64 i = 0; i < r->count; i++) {
         r->stages[i].name = yaml_key(stages, i);
-        if (!is_stage_name(r->stages[i].name))
+        if (!recipe_is_name(r->stages[i].name))
             return error_usage("%s: \"%s\" is no name for a stage: expected letters, digits, - and _",
                                yaml_key_where(stages, i), r->stages[i].name);
     }
@@ -288,7 +372,7 @@ static int read_stages(struct recipe *r, const struct yaml_node *stages, const s
         if (words[i].stage && !find_stage(r, words[i].stage, strlen(words[i].stage)))
             return unknown_stage(r, words[i].stage);
     for (i64 i = 0; i < r->count; i++)
-        if (read_stage(&r->stages[i], yaml_value(stages, i), words, count) || check_references(r, &r->stages[i]))
+        if (read_stage(r, &r->stages[i], yaml_value(stages, i), words, count) || check_references(r, &r->stages[i]))
             return -1;
     return 0;
 }
@@ -306,14 +390,11 @@ static int select_stages(struct recipe *r, const char *const *names, int count)
     return 0;
 }
 
-int recipe_open(struct recipe *r, const char *path, const char *const *words, int word_count)
+int recipe_open(struct recipe *r, const char *const *words, int word_count)
 {
     struct recipe_word overrides[WORDS_MOST];
     const char *names[WORDS_MOST];
     int override_count = 0, name_count = 0, status;
-    *r = (struct recipe){.path = path, .document = yaml_load(path)};
-    if (!r->document)
-        return -1;
     for (int i = 0; i < word_count && i < WORDS_MOST; i++)
         if (strchr(words[i], '='))
             split_word(&overrides[override_count++], words[i]);
@@ -345,11 +426,13 @@ void recipe_close(struct recipe *r)
         json_free(s->inputs);
         json_free(s->overrides);
         memory_free(s->skips);
+        memory_free(s->home);
     }
     json_free(r->overrides);
     memory_free(r->stages);
     memory_free(r->run);
-    yaml_free(r->document);
+    memory_free(r->root);
+    memory_free(r->precision);
     *r = (struct recipe){0};
 }
 
@@ -388,9 +471,9 @@ int stage_kinds_check(const char *names)
     }
 }
 
-bool recipe_stage_is_done(const struct recipe *r, const struct recipe_stage *s)
+bool recipe_stage_is_done(const struct recipe_stage *s)
 {
-    char *done = string_format("%s/%s/done.json", r->run, s->name);
+    char *done = string_format("%s/%s/done.json", s->home, s->name);
     bool is = file_exists(done);
     memory_free(done);
     return is;
@@ -400,7 +483,7 @@ static int need_stage(struct recipe *r, struct recipe_stage *s, const struct set
 {
     (void)row;
     struct recipe_stage *from = recipe_stage_of(r, *line);
-    if (from && from != s && !from->selected && !recipe_stage_is_done(r, from))
+    if (from && from != s && !from->selected && !recipe_stage_is_done(from))
         from->needed = true;
     return 0;
 }
@@ -436,10 +519,9 @@ int recipe_select_kinds(struct recipe *r, const char *kinds)
 
 /* Returns 0, -1 and a message, or STAGE_LACKS if the stage was skipped. Its data do not enter the
  * digest: it is without output whatever they hold. */
-static int hash_stage_output(struct json *inputs, const struct recipe *r, const struct recipe_stage *from,
-                             const char *reference)
+static int hash_stage_output(struct json *inputs, const struct recipe_stage *from, const char *reference)
 {
-    char *done = string_format("%s/%s/done.json", r->run, from->name);
+    char *done = string_format("%s/%s/done.json", from->home, from->name);
     struct json *j = file_exists(done) ? json_load(done) : NULL;
     const char *hash = json_string(json_get(j, "hash"), NULL);
     bool skipped = json_get(j, "skipped") != NULL;
@@ -467,14 +549,14 @@ static char *digest_of(const struct recipe *r, const struct recipe_stage *s, con
     bool shared = strcmp(s->kind->name, "prepare") == 0 && strcmp(row->key, "data") == 0;
     if (shared && prepare_part(&part, &parts, ((const struct prepare_settings *)s->settings)->part) < 0)
         return NULL;
-    return input_digest(path, r->run, part, parts);
+    return input_digest(path, r->root, part, parts);
 }
 
 /* Digest of a URL as a finished stage recorded it, so that resuming a run needs no network. NULL:
  * the stage is not done, or did not read the URL. */
-static char *digest_when_done(const struct recipe *r, const struct recipe_stage *s, const char *address)
+static char *digest_when_done(const struct recipe_stage *s, const char *address)
 {
-    char *path = string_format("%s/%s/done.json", r->run, s->name);
+    char *path = string_format("%s/%s/done.json", s->home, s->name);
     struct json *done = file_exists(path) ? json_load(path) : NULL;
     const char *digest = json_string(json_get(json_get(json_get(done, "identity"), "inputs"), address), NULL);
     char *copy = digest ? string_copy(digest) : NULL;
@@ -487,7 +569,7 @@ static int hash_path(const struct recipe *r, struct recipe_stage *s, const struc
 {
     if (!is_address(path) && !file_exists(path))
         return error_set("there is no %s: expected a file or folder", path);
-    char *digest = is_address(path) && !r->redo ? digest_when_done(r, s, path) : NULL;
+    char *digest = is_address(path) && !r->redo ? digest_when_done(s, path) : NULL;
     if (!digest)
         digest = digest_of(r, s, row, path);
     if (digest)
@@ -501,12 +583,12 @@ static int resolve_one(struct recipe *r, struct recipe_stage *s, const struct se
     if (is_path(*reference))
         return hash_path(r, s, row, *reference);
     struct recipe_stage *from = find_stage(r, *reference, strcspn(*reference, "/"));
-    int status = hash_stage_output(s->inputs, r, from, *reference);
+    int status = hash_stage_output(s->inputs, from, *reference);
     if (status < 0)
         return -1;
     if (status == STAGE_LACKS && !is_optional_tokenizer(s, row))
         s->lacks = from->name;
-    char *resolved = status == STAGE_LACKS ? string_copy("") : path_join(r->run, *reference);
+    char *resolved = status == STAGE_LACKS ? string_copy("") : path_join(from->home, *reference);
     memory_free(*reference);
     *reference = resolved;
     return 0;
@@ -534,14 +616,14 @@ static int note_skipped(struct recipe *r, struct recipe_stage *s, const struct s
 }
 
 /* The lines of a setting with the folders of stages. NULL if one of them is an address or not there. */
-static char *existing_lines(const struct recipe *r, const char *lines)
+static char *existing_lines(struct recipe *r, const char *lines)
 {
     struct buffer out = {0};
     bool all = true;
     for (const char *at = lines; *at && all; at += *at == '\n') {
         size_t length = strcspn(at, "\n");
         char *line = string_format("%.*s", (int)length, at),
-             *path = is_path(line) ? string_copy(line) : path_join(r->run, line);
+             *path = is_path(line) ? string_copy(line) : path_join(recipe_stage_of(r, line)->home, line);
         all = !is_address(path) && file_exists(path);
         buffer_printf(&out, "%s%s", out.length ? "\n" : "", path);
         memory_free(line);
@@ -555,7 +637,7 @@ static char *existing_lines(const struct recipe *r, const char *lines)
 }
 
 /* Asks the kind, with `data` as it would be resolved. */
-static char *reason_absent(const struct recipe *r, const struct recipe_stage *s)
+static char *reason_absent(struct recipe *r, const struct recipe_stage *s)
 {
     const struct setting *row = s->kind->table;
     while (row->key && strcmp(row->key, "data") != 0)

@@ -127,7 +127,7 @@ static int check_reference(struct recipe *r, struct recipe_stage *s, const struc
                            row->key, from->name);
     if (from == s)
         return error_usage("%s: the stage reads itself, which is not an earlier stage", row->key);
-    if (from > s && from->selected && !recipe_stage_is_done(r, from))
+    if (from > s && from->selected && !recipe_stage_is_done(from))
         return error_usage("%s: %s is not an earlier stage: move it before this one", row->key, from->name);
     return 0;
 }
@@ -136,7 +136,7 @@ static int check_done(struct recipe *r, struct recipe_stage *s, const struct set
 {
     const struct recipe_stage *from = recipe_stage_of(r, *line);
     (void)s;
-    if (!from || from->selected || recipe_stage_is_done(r, from))
+    if (!from || from->selected || recipe_stage_is_done(from))
         return 0;
     return error_set("%s: it reads %s, which is not done: run that stage first", row->key, *line);
 }
@@ -168,9 +168,10 @@ int recipe_check(struct recipe *r, const struct layout *layout, bool runs)
 {
     for (i64 i = 0; i < r->count; i++) {
         struct recipe_stage *s = &r->stages[i];
-        bool done = recipe_stage_is_done(r, s);
+        bool done = recipe_stage_is_done(s);
         if (s->selected && (!done || r->redo) && check_stage(r, s, layout, runs && !done))
-            return error_prefix("%s: stage %s", place_of(r, s), s->name);
+            return error_prefix("%s: stage %s%s%s", place_of(r, s), s->name, r->arm ? ", arm " : "",
+                                r->arm ? r->arm : "");
     }
     return 0;
 }

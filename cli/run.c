@@ -20,16 +20,18 @@
 enum { SKIPPED = 2 };
 
 struct runner {
-    struct recipe recipe;
+    struct recipe_runs runs;
+    struct recipe *recipe; /* the one of `runs` that goes on now, and what it says of it */
+    char *label;
     const struct arguments *arguments;
     bool redo;
     enum dtype dtype;
     bool fp8;
-    const char *layout, *kinds;
+    const char *layout, *kinds, *arm, *seed;
     struct layout sizes;
     struct comm *world;
     struct parallel ranks;
-    int folder; /* of the run; -1: not open */
+    int folder; /* of all runs; -1: not open */
     int lock;   /* on the current stage's folder; -1: none */
 };
 
@@ -97,9 +99,9 @@ static int status_of_first(const struct runner *run, int status)
 /* ---- Identity of a stage: settings and inputs ---- */
 
 /* Seed of a stage. Each has its own, so that two stages see the same shards in different orders. */
-static u64 seed_of(const struct runner *run, const struct recipe_stage *s)
+static u64 seed_of(const struct recipe_stage *s)
 {
-    return hash_bytes(s->name, (i64)strlen(s->name), run->recipe.seed);
+    return hash_bytes(s->name, (i64)strlen(s->name), s->seed);
 }
 
 static const char *precision_name(const struct runner *run)
@@ -112,8 +114,8 @@ static struct json *identity_of(const struct runner *run, const struct recipe_st
     char seed[20];
     struct json *j = json_object();
     json_set(j, "kind", json_of_string(s->kind->name));
-    snprintf(seed, sizeof seed, "%016llx", (unsigned long long)seed_of(run, s));
-    json_set(j, "seed", json_of_integer((i64)run->recipe.seed));
+    snprintf(seed, sizeof seed, "%016llx", (unsigned long long)seed_of(s));
+    json_set(j, "seed", json_of_integer((i64)s->seed));
     json_set(j, "stage_seed", json_of_string(seed));
     json_set(j, "precision", json_of_string(precision_name(run)));
     json_set(j, "settings", json_copy(s->resolved));
@@ -264,7 +266,7 @@ static int check_finished(const struct runner *run, const char *folder, const st
     const struct json *was = json_get(done, "identity");
     buffer_append(&names, "", 0);
     if (was)
-        compare_identities(&names, was, identity, s, run->recipe.run);
+        compare_identities(&names, was, identity, s, run->recipe->root);
     anew |= json_get(done, "skipped") != NULL; /* tried again once its settings or inputs differ */
     if (status == 0 && was && names.length == 0 && !s->kind->each_time && !(run->redo && json_get(done, "skipped")))
         status = SKIPPED;
@@ -273,9 +275,9 @@ static int check_finished(const struct runner *run, const char *folder, const st
     else if (status == 0 && file_exists(folder))
         status = anew ? directory_remove(folder) : refuse_change(folder, was, identity, names.data);
     if (status == SKIPPED && json_get(done, "skipped"))
-        log_info("%s: skipped: %s", s->name, json_string(json_get(done, "skipped"), ""));
+        log_info("%s%s: skipped: %s", s->name, run->label, json_string(json_get(done, "skipped"), ""));
     else if (status == SKIPPED)
-        log_info("%s: done before", s->name);
+        log_info("%s%s: done before", s->name, run->label);
     buffer_release(&names);
     json_free(done);
     memory_free(path);
@@ -343,7 +345,7 @@ static int open_partial(struct runner *run, const char *folder, const struct jso
     int status = file_exists(folder) ? lock_folder(run, folder) : 0;
     if (status == 0)
         status = load_optional(&was, path, folder, run->redo);
-    compare_partial(&names, was, identity, s, run->recipe.run);
+    compare_partial(&names, was, identity, s, run->recipe->root);
     if (status == 0 && was && names.length && file_exists(checkpoints) && !run->redo)
         status = refuse_change(folder, was, identity, names.data);
     else if (status == 0 && file_exists(folder) && names.length)
@@ -385,9 +387,9 @@ static int finish(const char *partial, const char *folder, const struct json *id
 
 /* Appends time and memory to timings.jsonl, as they are not part of a stage's result. Lines after
  * one with "finished" belong to a repeated stage. */
-static void log_timing(const struct runner *run, const struct recipe_stage *s, double seconds, bool finished)
+static void log_timing(const struct recipe_stage *s, double seconds, bool finished)
 {
-    char *path = path_join(run->recipe.run, "timings.jsonl");
+    char *path = path_join(s->home, "timings.jsonl");
     FILE *file = fopen(path, "a");
     if (file) {
         fprintf(file, "{\"stage\":\"%s\",\"kind\":\"%s\",\"seconds\":%.1f,\"peak_bytes\":%lld", s->name, s->kind->name,
@@ -424,8 +426,8 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
 {
     struct stage stage = {.name = s->name,
                           .out = partial,
-                          .seed = seed_of(run, s),
-                          .recipe_seed = run->recipe.seed,
+                          .seed = seed_of(s),
+                          .recipe_seed = s->seed,
                           .device = cli_device(),
                           .dtype = run->dtype,
                           .fp8 = run->fp8,
@@ -452,9 +454,9 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
         status = finish(partial, folder, identity, NULL);
     if (status < 0)
         remove_empty_partial(partial);
-    log_timing(run, s, clock_s() - begin, status == 0);
+    log_timing(s, clock_s() - begin, status == 0);
     if (status == 0)
-        log_info("%s: done in %.0f s", s->name, clock_s() - begin);
+        log_info("%s%s: done in %.0f s", s->name, run->label, clock_s() - begin);
     return status;
 }
 
@@ -470,13 +472,13 @@ static char *reason_to_skip(const struct recipe_stage *s)
 static int begin_stage(struct runner *run, const struct recipe_stage *s, const char *partial, const char *folder,
                        const struct json *identity)
 {
-    int status = file_check_there(run->folder, run->recipe.run);
+    int status = file_check_there(run->folder, run->recipe->root);
     if (status == 0)
         status = check_finished(run, folder, identity, s);
     if (status)
         return status;
     char *why = reason_to_skip(s);
-    log_info("%s: %s%s", s->name, why ? "skipped: " : "", why ? why : s->kind->help);
+    log_info("%s%s: %s%s", s->name, run->label, why ? "skipped: " : "", why ? why : s->kind->help);
     status = open_partial(run, partial, identity, s);
     if (status == 0) /* another process may have finished the stage before this one had the lock */
         status = check_finished(run, folder, identity, s);
@@ -490,17 +492,17 @@ static int begin_stage(struct runner *run, const struct recipe_stage *s, const c
 
 static int resolve_stage(struct runner *run, struct recipe_stage *s)
 {
-    return recipe_resolve(&run->recipe, s);
+    return recipe_resolve(run->recipe, s);
 }
 
 static int run_stage(struct runner *run, struct recipe_stage *s)
 {
     if (first_then_others(run, resolve_stage, s))
         return -1;
-    char *folder = path_join(run->recipe.run, s->name), *partial = string_format("%s.partial", folder);
+    char *folder = path_join(s->home, s->name), *partial = string_format("%s.partial", folder);
     struct json *identity = identity_of(run, s);
     int status = is_first(run) ? begin_stage(run, s, partial, folder, identity) : 0;
-    if (status >= 0 && is_first(run) && overrides_keep(&run->recipe, s, precision_name(run), run->folder))
+    if (status >= 0 && is_first(run) && overrides_keep(run->recipe, s, precision_name(run), run->folder))
         status = -1;
     status = status_of_first(run, status);
     if (status == 0 && (is_first(run) || s->kind->work == ON_RANKS))
@@ -508,10 +510,67 @@ static int run_stage(struct runner *run, struct recipe_stage *s)
     status = status_of_first(run, status == SKIPPED ? 0 : status);
     unlock_folder(run);
     if (status < 0)
-        error_prefix("stage %s", s->name);
+        error_prefix("stage %s%s", s->name, run->label);
     json_free(identity);
     memory_free(folder);
     memory_free(partial);
+    return status;
+}
+
+/* ---- Runs: their folders, and the order of all stages ---- */
+
+/* run.json of the folder of all runs names those that `weft report` shows, in the order of the recipe. */
+static struct json *names_of_runs(const struct runner *run)
+{
+    struct json *names = json_array();
+    size_t root = strlen(run->recipe->root);
+    for (i64 i = 0; i < run->runs.count; i++)
+        json_push(names, json_of_string(run->runs.list[i].run + root + 1));
+    return names;
+}
+
+static bool has_parts(const struct runner *run)
+{
+    return run->runs.arm_count || run->runs.seed_count;
+}
+
+/* Brings "runs" of run.json up to date. stored: its content. */
+static int store_runs(const struct runner *run, const char *path, const struct json *stored)
+{
+    struct json *now = json_object();
+    struct json_iterator it;
+    struct buffer was = {0}, is = {0};
+    for (bool more = json_first(&it, stored); more; more = json_next(&it, stored))
+        if (strcmp(it.key, "runs") != 0)
+            json_set(now, it.key, json_copy(it.value));
+    if (has_parts(run))
+        json_set(now, "runs", names_of_runs(run));
+    json_print(&was, stored, 0);
+    json_print(&is, now, 0);
+    bool same = json_kind(stored) != JSON_OBJECT || strcmp(was.data, is.data) == 0;
+    int status = same ? 0 : json_save(path, now);
+    buffer_release(&was);
+    buffer_release(&is);
+    json_free(now);
+    return status;
+}
+
+/* run.json of a run of an arm or a seed. */
+static int store_run(const struct runner *run, const struct recipe *r, const char *precision)
+{
+    char *path = path_join(r->run, "run.json");
+    struct json *j = json_object();
+    json_set(j, "precision", json_of_string(precision));
+    json_set(j, "recipe", json_of_string(r->path));
+    if (r->arm)
+        json_set(j, "arm", json_of_string(r->arm));
+    if (r->has_seeds)
+        json_set(j, "seed", json_of_integer((i64)r->seed));
+    int status = file_exists(path) && !run->redo ? 0 : directory_make(r->run);
+    if (status == 0 && (!file_exists(path) || run->redo))
+        status = json_save(path, j);
+    json_free(j);
+    memory_free(path);
     return status;
 }
 
@@ -519,15 +578,15 @@ static int run_stage(struct runner *run, struct recipe_stage *s)
 static int resolve_precision(struct runner *run, struct recipe_stage *none)
 {
     (void)none;
-    char *path = path_join(run->recipe.run, "run.json");
+    const struct recipe *r = run->recipe;
+    char *path = path_join(r->root, "run.json");
     struct json *stored = NULL;
-    if (load_optional(&stored, path, run->recipe.run, run->redo)) {
+    if (load_optional(&stored, path, r->root, run->redo)) {
         memory_free(path);
         return -1;
     }
-    bool can = cli_device()->has_bf16, automatic = strcmp(run->recipe.precision, "auto") == 0;
-    const char *wanted =
-        !automatic ? run->recipe.precision : json_string(json_get(stored, "precision"), can ? "bf16" : "f32");
+    bool can = cli_device()->has_bf16, automatic = strcmp(r->precision, "auto") == 0;
+    const char *wanted = !automatic ? r->precision : json_string(json_get(stored, "precision"), can ? "bf16" : "f32");
     int status = 0;
     run->fp8 = strcmp(wanted, "fp8") == 0;
     run->dtype = run->fp8 || strcmp(wanted, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
@@ -538,38 +597,65 @@ static int resolve_precision(struct runner *run, struct recipe_stage *none)
     if (!stored && status == 0) {
         stored = json_object();
         json_set(stored, "precision", json_of_string(wanted));
-        json_set(stored, "recipe", json_of_string(run->recipe.path));
-        status = directory_make(run->recipe.run);
+        json_set(stored, "recipe", json_of_string(r->path));
+        status = directory_make(r->root);
         if (status == 0)
             status = json_save(path, stored);
     }
+    if (status == 0 && is_first(run))
+        status = store_runs(run, path, stored);
+    for (i64 i = 0; i < run->runs.count && status == 0 && has_parts(run) && is_first(run); i++)
+        if (run->runs.list[i].chosen)
+            status = store_run(run, &run->runs.list[i], wanted);
     json_free(stored);
     memory_free(path);
     return status;
 }
 
-/* The first rank keeps the run's folder open, to notice if somebody removes it. */
+/* The first rank keeps the folder of all runs open, to notice if somebody removes it. */
 static int hold_folder(struct runner *run)
 {
-    run->folder = open(run->recipe.run, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    run->folder = open(run->recipe->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (run->folder < 0)
-        return error_errno("%s: cannot be opened", run->recipe.run);
-    temporaries_sweep(run->recipe.run, NULL);
-    overrides_compare(&run->recipe, precision_name(run));
+        return error_errno("%s: cannot be opened", run->recipe->root);
+    temporaries_sweep(run->recipe->root, NULL);
+    for (i64 i = 0; i < run->runs.count && has_parts(run); i++)
+        if (file_exists(run->runs.list[i].run))
+            temporaries_sweep(run->runs.list[i].run, NULL);
+    overrides_compare(run->recipe, precision_name(run));
     return 0;
 }
 
+/* One stage in all chosen runs, once in each folder. */
+static int run_in_all(struct runner *run, i64 stage)
+{
+    int status = 0;
+    for (i64 i = 0; i < run->runs.count && status == 0; i++) {
+        struct recipe *r = &run->runs.list[i];
+        if (!r->chosen || !r->stages[stage].selected || recipe_runs_maker(&run->runs, i, stage, true) != i)
+            continue;
+        if (comm_any(run->world, interrupted()))
+            return STAGE_INTERRUPTED;
+        char *which = recipe_runs_label(&run->runs, i, stage);
+        run->recipe = r;
+        run->label = *which ? string_format(" (%s)", which) : string_copy("");
+        status = run_stage(run, &r->stages[stage]);
+        memory_free(run->label);
+        memory_free(which);
+    }
+    return status;
+}
+
+/* Stage by stage, and each run by run. What shows the results of all runs comes last. */
 static int run_all(struct runner *run)
 {
     int status = first_then_others(run, resolve_precision, NULL);
     if (status == 0 && is_first(run))
         status = hold_folder(run);
-    for (i64 i = 0; i < run->recipe.count && status == 0; i++) {
-        if (comm_any(run->world, interrupted()))
-            return STAGE_INTERRUPTED;
-        if (run->recipe.stages[i].selected)
-            status = run_stage(run, &run->recipe.stages[i]);
-    }
+    for (int last = 0; last < 2; last++)
+        for (i64 i = 0; i < run->recipe->count && status == 0; i++)
+            if ((has_parts(run) && run->recipe->stages[i].kind->each_time) == last)
+                status = run_in_all(run, i);
     return status;
 }
 
@@ -577,6 +663,8 @@ static int run_all(struct runner *run)
 static void print_kinds(const char *names)
 {
     struct buffer help = {0};
+    if (!names)
+        recipe_help(&help);
     for (const struct stage_kind *k = stage_kinds; k->name; k++) {
         if (names && !stage_kind_is_in(k, names))
             continue;
@@ -591,11 +679,19 @@ static int open_recipe(struct runner *run, struct recipe_stage *none)
 {
     const struct arguments *a = run->arguments;
     (void)none;
-    int status = recipe_open(&run->recipe, a->positional[0], a->positional + 1, a->count - 1);
-    run->recipe.redo = run->redo;
-    if (status == 0 && run->kinds)
-        status = recipe_select_kinds(&run->recipe, run->kinds);
-    return status == 0 ? recipe_check(&run->recipe, &run->ranks.layout, true) : status;
+    int status = recipe_runs_open(&run->runs, a->positional[0], a->positional + 1, a->count - 1, run->arm, run->seed);
+    for (i64 i = 0; i < run->runs.count && status == 0; i++) {
+        struct recipe *r = &run->runs.list[i];
+        if (!r->chosen)
+            continue;
+        run->recipe = run->recipe ? run->recipe : r;
+        r->redo = run->redo;
+        if (run->kinds)
+            status = recipe_select_kinds(r, run->kinds);
+        if (status == 0)
+            status = recipe_check(r, &run->ranks.layout, true);
+    }
+    return status;
 }
 
 static int run_failed(const struct runner *run)
@@ -611,6 +707,8 @@ int command_run(int argc, char **argv)
     bool kinds = false;
     struct arguments a;
     const struct option options[] = {
+        {"arm", "NAME", &run.arm, NULL, "run only this arm of the recipe"},
+        {"seed", "N", &run.seed, NULL, "run only this one of the recipe's seeds"},
         {"redo", NULL, NULL, &run.redo, "rerun stages whose settings or inputs changed; also recheck URLs"},
         {"layout", "SIZES", &run.layout, NULL,
          "rank layout: data=,expert=,tensor=,pipeline=,chunks=,receive=,part=,bucket= (MiB)"},
@@ -642,7 +740,7 @@ int command_run(int argc, char **argv)
         log_info("interrupted and saved; rerun the same command to resume");
     if (run.folder >= 0)
         close(run.folder);
-    recipe_close(&run.recipe);
+    recipe_runs_close(&run.runs);
     close_ranks(&run);
     return status == STAGE_INTERRUPTED ? 130 : 0;
 }

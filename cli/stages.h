@@ -49,24 +49,60 @@ struct recipe_stage {
     struct json *overrides; /* STAGE.key -> value as resolved, of the keys that the command line gave */
     bool selected, needed;  /* needed: by a selected stage, and not done (recipe_select_kinds) */
     bool hides;             /* a URL had a query after `?`, which is not in the settings */
+    bool by_arm, by_seed;   /* the arms, or the seeds, each have a stage of this name */
+    char *home;             /* folder that holds the stage's folder */
+    u64 seed;               /* that its draws begin with */
     char *skips;            /* recipe_skips: why `weft run` would skip it; NULL: nothing is known that says so */
     const char *lacks;      /* a skipped stage that it reads, so that it is skipped as well; or NULL */
 };
+/* One run of a recipe: of an arm and a seed, where it has arms and seeds. Before recipe_open the caller
+ * sets the members of the first part, which are borrowed. */
 struct recipe {
     struct yaml *document;
     const char *path;
-    char *run;
+    const char *arm;                /* NULL: the recipe has no arms */
+    const struct yaml_node *values; /* of the arm, {STAGE.key: value, ...} */
+    bool has_seeds;                 /* `seed` is one of them */
     u64 seed;
-    const char *precision;
+
+    char *root, *run; /* folder of all runs, and of this one: ROOT/ARM/SEED, without what there is none of */
+    char *precision;
     struct json *overrides; /* likewise of `seed` and `precision` */
     bool redo;              /* --redo: also checks URLs of finished stages for changes */
+    bool chosen;            /* by --arm and --seed */
     struct recipe_stage *stages;
     i64 count;
 };
-/* Reads and checks a recipe. words: stage names, STAGE.key=value, run=, seed=, precision=. Without
+/* Reads and checks one run. words: stage names, STAGE.key=value, run=, seed=, precision=. Without
  * stage names all stages are selected. 0, or -1 and a message. */
-int recipe_open(struct recipe *recipe, const char *path, const char *const *words, int word_count);
+int recipe_open(struct recipe *recipe, const char *const *words, int word_count);
 void recipe_close(struct recipe *recipe);
+int recipe_parse_seed(u64 *out, const char *text); /* -1, without a message: not a whole number from 0 */
+bool recipe_is_name(const char *name);             /* letters, digits, - and _ */
+/* True if the keys are the same, or one is above the other, as model and model.width. */
+bool recipe_keys_overlap(const char *a, const char *b);
+
+/* ---- The runs of a recipe: one, or one for each arm and seed ----
+ *
+ * A stage belongs to the arms if an arm sets one of its keys, or if it reads a stage that does; likewise
+ * to the seeds if `seed_stages` names it. Without that list the seeds have the stages of the arms, and
+ * without arms all. Its folder lies in ROOT/ARM/SEED, ROOT/ARM or ROOT/SEED; a stage that belongs to
+ * neither is made once, in ROOT, with the seed 1. A stage's draws depend on its seed and its name alone,
+ * so that the arms of a seed begin with the same weights and see the same data. */
+struct recipe_runs {
+    struct yaml *document;
+    struct recipe *list; /* the arms of the first seed, then of the next one, so that pairs are next to each other */
+    i64 count, arm_count, seed_count; /* the latter 0: the recipe has none */
+};
+/* words: see recipe_open. arm, seed: of the runs to choose; NULL: all. A stage that runs each time shows
+ * all runs, and is left out of a choice unless `words` names it. 0, or -1 and a message. */
+int recipe_runs_open(struct recipe_runs *runs, const char *path, const char *const *words, int word_count,
+                     const char *arm, const char *seed);
+void recipe_runs_close(struct recipe_runs *runs);
+/* The first run that makes a stage in the same folder as `run` does. */
+i64 recipe_runs_maker(const struct recipe_runs *runs, i64 run, i64 stage, bool chosen);
+/* "arm depth, seed 2: 5 of 12", the runs of a stage, or "" if all runs share it. Free with memory_free. */
+char *recipe_runs_label(const struct recipe_runs *runs, i64 run, i64 stage);
 /* Refuses what the selected stages would fail at once earlier ones are done: settings that contradict
  * each other or those of other stages, and stages in a wrong order. Stages that are done are not
  * checked, unless --redo may repeat them. layout: of the ranks; NULL: unknown. `runs`: also what they
@@ -76,7 +112,12 @@ int recipe_check(struct recipe *recipe, const struct layout *layout, bool runs);
 /* Makes the config of a model that of a sub-model (plan.c). 0, or -1 and a message. */
 int recipe_cut_config(struct model_config *config, const struct submodel_options *options);
 struct recipe_stage *recipe_stage_of(struct recipe *recipe, const char *reference); /* NULL: it is a path */
-bool recipe_stage_is_done(const struct recipe *recipe, const struct recipe_stage *stage);
+/* The keys of a recipe; ends with a NULL name. */
+extern const struct recipe_key {
+    const char *name, *value, *help;
+} recipe_keys[];
+void recipe_help(struct buffer *out); /* appends a line for each */
+bool recipe_stage_is_done(const struct recipe_stage *stage);
 /* Narrows the selection to stages of these kinds, a list with commas. -1 and a message if a kind does
  * not exist or none of the stages has it, or if they read stages that neither are done nor stay
  * selected. */
@@ -86,6 +127,8 @@ int recipe_select_kinds(struct recipe *recipe, const char *kinds);
 int recipe_each_reference(struct recipe *recipe, struct recipe_stage *stage, const struct setting *row,
                           int (*visit)(struct recipe *recipe, struct recipe_stage *stage, const struct setting *row,
                                        char **line));
+/* The resolved value of STAGE.key; NULL if there is none. Free with json_free. */
+struct json *recipe_value(const struct recipe *recipe, const char *key);
 /* Sets `skips` of all stages, as far as their data exist already. Nothing is fetched from addresses. */
 void recipe_skips(struct recipe *recipe);
 /* True if one of the names, a list with commas, is that of the kind. */

@@ -129,12 +129,13 @@ static struct yaml *parse_value(const char *text, const char *origin)
 static int gather_overrides(struct settings_gather *gathering, struct yaml **documents,
                             const struct setting_override *overrides, i64 count)
 {
-    gathering->origin = "command line";
     for (i64 i = 0; i < count; i++) {
-        documents[i] = parse_value(overrides[i].value, gathering->origin);
-        if (!documents[i])
+        const struct yaml_node *node = overrides[i].node;
+        gathering->origin = node ? yaml_where(node) : "command line";
+        documents[i] = node ? NULL : parse_value(overrides[i].value, gathering->origin);
+        if (!node && !documents[i])
             return error_prefix("%s=%s", overrides[i].key, overrides[i].value);
-        if (gather_key(gathering, overrides[i].key, yaml_root(documents[i]), gathering->origin) < 0)
+        if (gather_key(gathering, overrides[i].key, node ? node : yaml_root(documents[i]), gathering->origin) < 0)
             return -1;
     }
     return 0;

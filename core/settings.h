@@ -105,9 +105,10 @@ const struct yaml_node *yaml_get(const struct yaml_node *mapping, const char *ke
 const char *yaml_where(const struct yaml_node *node);                   /* "PATH:LINE", borrowed */
 const char *yaml_key_where(const struct yaml_node *mapping, i64 index); /* position of a key */
 
-/* A command-line override: a dotted key and its value as YAML text. */
+/* An override: a dotted key and its value, YAML text of the command line or a node of a file. */
 struct setting_override {
     const char *key, *value;
+    const struct yaml_node *node; /* NULL: `value` */
 };
 
 /* Fills `out` (zeroed by the caller) from the defaults, then from the mapping (may be NULL), then

@@ -106,8 +106,8 @@ static struct chart_bin bin_of(const struct chart_line *l, i64 begin, i64 end)
     for (i64 i = begin; i < end; i++) {
         b.x += l->x[i] / (double)(end - begin);
         b.y += l->y[i] / (double)(end - begin);
-        b.low = fmin(b.low, l->y[i]);
-        b.high = fmax(b.high, l->y[i]);
+        b.low = fmin(b.low, l->low ? l->low[i] : l->y[i]);
+        b.high = fmax(b.high, l->high ? l->high[i] : l->y[i]);
     }
     return b;
 }
@@ -141,7 +141,7 @@ static void draw_band(struct buffer *out, const struct chart_frame *f, const str
 static void draw_line(struct buffer *out, const struct chart_frame *f, const struct chart_line *l)
 {
     i64 run = bin_length(l);
-    if (run > 1)
+    if (run > 1 || l->low)
         draw_band(out, f, l);
     buffer_printf(out, "<path class='l c%d' d='", l->colour % CHART_COLOURS);
     for (i64 i = 0; i < l->n; i += run) {
@@ -293,9 +293,13 @@ static struct chart_frame frame_of(const struct chart *c)
     if (c->from_zero)
         axis_include(&f.y, 0);
     double y = f.y.hi - f.y.lo, x = f.x.hi - f.x.lo, least = f.y.lo, most = f.y.hi;
+    double room = 0.25 * y;
     for (i64 i = 0; i < c->line_count; i++) /* bands, but for points that would flatten the lines */
-        for (i64 k = 0; k < c->lines[i].n && bin_length(&c->lines[i]) > 1; k++)
-            axis_include(&f.y, fmin(fmax(c->lines[i].y[k], least - 0.25 * y), most + 0.25 * y));
+        for (i64 k = 0; k < c->lines[i].n && (bin_length(&c->lines[i]) > 1 || c->lines[i].low); k++) {
+            const struct chart_line *l = &c->lines[i];
+            axis_include(&f.y, fmin(fmax(l->low ? l->low[k] : l->y[k], least - room), most + room));
+            axis_include(&f.y, fmin(fmax(l->high ? l->high[k] : l->y[k], least - room), most + room));
+        }
     y = f.y.hi - f.y.lo;
     double above = y > 0 ? (c->mark_count ? 0.14 : 0.08) * y : f.y.hi != 0 ? 0.1 * fabs(f.y.hi) : 1;
     f.y.hi += above;

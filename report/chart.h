@@ -12,6 +12,7 @@ struct chart_line { /* long lines: means of bins, with a min-max band */
     int colour;
     const double *x, *y; /* finite, x ascending */
     i64 n;
+    const double *low, *high; /* a band, such as the range over runs, in place of that of bins; NULL: none */
 };
 struct chart_mark {
     const char *name; /* label next to the mark */

@@ -1,8 +1,7 @@
 /* The summary that a run prints at its end. */
 #include "report/report.h"
 
-#include "report/html.h"
-#include "report/run.h"
+#include "report/arms.h"
 
 #include <math.h>
 #include <string.h>
@@ -208,11 +207,36 @@ static void log_next_commands(const struct run *run)
         log_info("%sweft grid %s/%s --data %s/%s", label, run->path, base, run->path, shards);
 }
 
+/* Of the runs in the folder of a recipe with arms or seeds: how many there are, and what differs. */
+static int log_arms(const char *path)
+{
+    struct run_list list;
+    struct arms arms = {0};
+    int status = run_list_open(&list, &path, 1);
+    if (status == 0) {
+        status = arms_open(&arms, &list, NULL);
+        if (status == 0)
+            arms_log(&arms);
+        log_info("made:    %lld run%s of %lld in %s", (long long)list.count, list.count == 1 ? "" : "s",
+                 (long long)(list.count + list.missing.count), path);
+        arms_close(&arms);
+    }
+    run_list_close(&list);
+    return status;
+}
+
 int report_log(const char *path, const char *page)
 {
     struct run run;
     struct buffer made = {0};
     int status = run_open(&run, path);
+    if (status == 0 && json_count(json_get(run.about, "runs"))) {
+        run_close(&run);
+        status = log_arms(path);
+        if (status == 0)
+            log_info("look at: %s", page);
+        return status;
+    }
     for (i64 i = 0; i < run.count && status == 0; i++)
         if (run.stages[i].finished) {
             log_stage(&run.stages[i]);

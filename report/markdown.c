@@ -1,6 +1,6 @@
 /* A Markdown table of the figures of one or several runs: for each its part, its baseline, and the
  * mean with the lowest and highest. */
-#include "report/page.h"
+#include "report/arms.h"
 #include "report/report.h"
 
 #include <math.h>
@@ -179,16 +179,24 @@ static void put_table(struct buffer *out, const struct run *runs, i64 count)
     memory_free(all);
 }
 
+int report_markdown_against(struct buffer *out, const char *const *runs, i64 count, const char *baseline)
+{
+    struct run_list list;
+    struct arms arms = {0};
+    int status = run_list_open(&list, runs, count);
+    if (status == 0) {
+        status = arms_open(&arms, &list, baseline);
+        if (status == 0 && arms.count)
+            arms_markdown(out, &arms);
+        else if (status == 0)
+            put_table(out, list.list, list.count);
+        arms_close(&arms);
+    }
+    run_list_close(&list);
+    return status;
+}
+
 int report_markdown(struct buffer *out, const char *const *runs, i64 count)
 {
-    struct run *list = memory_alloc(max_i64(count, 1) * (i64)sizeof *list);
-    int status = 0;
-    for (i64 i = 0; i < count && status == 0; i++)
-        status = run_open(&list[i], runs[i]);
-    if (status == 0)
-        put_table(out, list, count);
-    for (i64 i = 0; i < count; i++)
-        run_close(&list[i]);
-    memory_free(list);
-    return status;
+    return report_markdown_against(out, runs, count, NULL);
 }

@@ -103,15 +103,43 @@ void put_long_samples(struct page *p, const char *stage, const char *file, const
     }
 }
 
+/* The folder that a recipe names: without those of the arm and the seed. */
+static char *folder_of_all(const struct run *run)
+{
+    char *path = string_copy(run->path);
+    for (int i = (json_get(run->about, "arm") != NULL) + run->has_seed; i > 0; i--) {
+        size_t length = strlen(path);
+        while (length > 1 && path[length - 1] == '/')
+            path[--length] = 0;
+        char *slash = strrchr(path, '/');
+        if (slash && slash > path && strcmp(slash, "/..") != 0 && strcmp(slash, "/.") != 0) {
+            *slash = 0;
+        } else {
+            char *above = string_format("%s/..", path);
+            memory_free(path);
+            path = above;
+        }
+    }
+    return path;
+}
+
 char *command_of(const struct run *run, const struct run_stage *stage)
 {
     struct buffer out = {0};
-    char *place = string_format("run=%s", run->path);
+    const char *arm = json_string(json_get(run->about, "arm"), NULL);
+    char *root = folder_of_all(run), *place = string_format("run=%s", root);
+    memory_free(root);
     buffer_printf(&out, "weft run ");
     shell_word(&out, json_string(json_get(run->about, "recipe"), "RECIPE"));
     buffer_printf(&out, " ");
     shell_word(&out, place);
-    if (json_get(stage->identity, "seed"))
+    if (arm) {
+        buffer_printf(&out, " --arm ");
+        shell_word(&out, arm);
+    }
+    if (run->has_seed)
+        buffer_printf(&out, " --seed %lld", (long long)run->seed);
+    else if (json_get(stage->identity, "seed"))
         buffer_printf(&out, " seed=%lld", (long long)json_integer(json_get(stage->identity, "seed"), 0));
     buffer_printf(&out, " ");
     shell_word(&out, stage->name);
@@ -143,8 +171,7 @@ void figure_chart(struct page *p, const char *title, const struct chart *chart)
         truncate_text(&p->html, begin);
 }
 
-/* The end of a long name, in which runs mostly differ. */
-static char *short_name(const char *name)
+char *short_name(const char *name)
 {
     const char *end = name + strlen(name);
     if (end - name <= 16)

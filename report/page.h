@@ -37,6 +37,7 @@ struct panel {
     bool from_zero, percent;
 };
 void figure_panel(struct page *page, const char *stage, const struct panel *panel);
+char *short_name(const char *name);                             /* the end of a long one; memory_free */
 bool stage_trained(const struct page *page, const char *stage); /* metrics in any run */
 
 /* Shell command that makes a stage of the run. Free with memory_free. */
@@ -77,6 +78,7 @@ struct figures {
     i64 count, capacity;
 };
 void figures_collect(struct figures *figures, const struct run *run);
+void figures_collect_grid(struct figures *figures, const struct run *run); /* appends losses of sub-models by target */
 void figures_release(struct figures *figures);
 const struct figure *figures_find(const struct figures *figures, const char *stage, const char *label);
 struct run_spread {
@@ -84,6 +86,7 @@ struct run_spread {
     i64 n; /* runs that have it */
 };
 /* Spread of a figure over the figures of several runs. values: receives each run's, NaN: none. */
+struct run_spread spread_of(const double *values, i64 count); /* of those that are finite */
 struct run_spread figure_spread(double *values, const struct figures *all, i64 runs, const struct figure *figure);
 double figure_baseline(const struct figures *all, i64 runs, const struct figure *figure); /* its mean */
 /* True if no run before `run` has the figure. */

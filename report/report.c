@@ -1,5 +1,5 @@
 /* Assembles the page: sections in order, header and footer. */
-#include "report/page.h"
+#include "report/arms.h"
 #include "report/report.h"
 
 #include <string.h>
@@ -30,10 +30,13 @@ static void put_sections(struct page *p)
         parts[i](p);
 }
 
-static void assemble(struct buffer *out, struct page *p)
+static void assemble(struct buffer *out, struct page *p, const struct arms *arms)
 {
     struct page head = {.runs = p->runs, .run_count = p->run_count};
-    put_summary(&head);
+    if (arms->count)
+        put_arms_head(&head, arms);
+    else
+        put_summary(&head);
     buffer_printf(out, "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
                        "content='width=device-width,initial-scale=1'><link rel='icon' href='data:,'>");
     buffer_printf(out, "<title>Weft: ");
@@ -50,12 +53,16 @@ static void assemble(struct buffer *out, struct page *p)
     buffer_release(&head.html);
 }
 
-static int write_page(const char *out, const struct run *runs, i64 count)
+static int write_page(const char *out, const struct arms *arms)
 {
-    struct page p = {.runs = runs, .run_count = count};
+    struct page p = {.runs = arms->runs->list, .run_count = arms->runs->count};
     struct buffer whole = {0};
-    put_sections(&p);
-    assemble(&whole, &p);
+    if (arms->count) {
+        find_stages(&p);
+        put_arms(&p, arms);
+    } else
+        put_sections(&p);
+    assemble(&whole, &p, arms);
     int status = file_replace(out, whole.data, whole.length);
     buffer_release(&whole);
     buffer_release(&p.html);
@@ -65,18 +72,43 @@ static int write_page(const char *out, const struct run *runs, i64 count)
     return status;
 }
 
+int report_write_against(const char *out, const char *const *runs, i64 count, const char *baseline)
+{
+    struct run_list list;
+    struct arms arms = {0};
+    int status = run_list_open(&list, runs, count);
+    if (status == 0) {
+        status = arms_open(&arms, &list, baseline);
+        if (status == 0)
+            status = write_page(out, &arms);
+        arms_close(&arms);
+    }
+    run_list_close(&list);
+    return status;
+}
+
 int report_write(const char *out, const char *const *runs, i64 count)
 {
-    struct run *list = memory_alloc(max_i64(count, 1) * (i64)sizeof *list);
-    int status = 0;
-    for (i64 i = 0; i < count && status == 0; i++)
-        status = run_open(&list[i], runs[i]);
+    return report_write_against(out, runs, count, NULL);
+}
+
+int report_json(struct buffer *out, const char *const *runs, i64 count, const char *baseline)
+{
+    struct run_list list;
+    struct arms arms = {0};
+    int status = run_list_open(&list, runs, count);
     if (status == 0) {
-        runs_tell_apart(list, count);
-        status = write_page(out, list, count);
+        for (i64 i = 0; i < list.count && !baseline; i++) /* runs of no arms are those of one */
+            if (!list.list[i].arm)
+                list.list[i].arm = string_copy("");
+        status = arms_open(&arms, &list, baseline);
+        if (status == 0) {
+            struct json *j = arms_json(&arms);
+            json_print(out, j, 0);
+            json_free(j);
+        }
+        arms_close(&arms);
     }
-    for (i64 i = 0; i < count; i++)
-        run_close(&list[i]);
-    memory_free(list);
+    run_list_close(&list);
     return status;
 }

@@ -58,7 +58,7 @@ struct json *stage_json(const struct run_stage *stage, const char *file)
     return load(stage->folder, file);
 }
 
-static bool leaves_folder(const char *name)
+bool run_leaves_folder(const char *name)
 {
     size_t n = strlen(name);
     return *name == 0 || *name == '/' || strcmp(name, "..") == 0 || strncmp(name, "../", 3) == 0 ||
@@ -67,7 +67,7 @@ static bool leaves_folder(const char *name)
 
 char *stage_file(const struct run_stage *stage, const char *name)
 {
-    char *path = name && !leaves_folder(name) ? path_join(stage->folder, name) : NULL;
+    char *path = name && !run_leaves_folder(name) ? path_join(stage->folder, name) : NULL;
     if (path && file_exists(path) && !file_is_directory(path))
         return path;
     memory_free(path);
@@ -153,7 +153,7 @@ static int find_stages(struct run *run)
     i64 count;
     for (i64 i = 0; i < timings.count; i++) {
         const char *name = json_string(json_get(timings.list[i], "stage"), "");
-        if (!leaves_folder(name))
+        if (!run_leaves_folder(name))
             find_stage(run, name, line_of_begun(&timings, name));
     }
     int status = directory_list(&names, &count, run->path);
@@ -185,6 +185,10 @@ int run_open(struct run *run, const char *path)
     char *file = path_join(path, "run.json");
     int status = file_exists(file) ? 0 : error_set("%s: no run.json there: expected the folder of a run", path);
     run->about = status ? NULL : load(path, "run.json");
+    if (json_get(run->about, "arm"))
+        run->arm = string_copy(json_string(json_get(run->about, "arm"), ""));
+    run->has_seed = json_get(run->about, "seed") != NULL;
+    run->seed = json_integer(json_get(run->about, "seed"), 0);
     if (status == 0)
         status = find_stages(run);
     memory_free(file);
@@ -221,6 +225,7 @@ void run_close(struct run *run)
     memory_free(run->stages);
     memory_free(run->path);
     memory_free(run->name);
+    memory_free(run->arm);
     *run = (struct run){0};
 }
 

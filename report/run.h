@@ -27,9 +27,14 @@ struct run {
     i64 count;
     /* Stages without anything to do, which made nothing: name -> reason. They are not in `stages`. */
     struct json *skipped;
+    char *arm;     /* of the recipe; NULL: none */
+    bool has_seed; /* one of the recipe's seeds */
+    i64 seed;
+    i64 origin; /* of the folders given, the one that it lies in */
 };
 int run_open(struct run *run, const char *path); /* -1 and a message: not a run folder */
 void run_close(struct run *run);
+bool run_leaves_folder(const char *name); /* a path that leads out of the folder it is below */
 /* Appends a run's place, "out (2)", to names that several runs have. */
 void runs_tell_apart(struct run *runs, i64 count);
 /* Appends "NAME (REASON), .." of the skipped stages. */

@@ -138,7 +138,7 @@ static void put_tiles(struct page *p, const struct figures *all)
 
 /* ---- Spread over runs ---- */
 
-static struct run_spread spread_of(const double *values, i64 count)
+struct run_spread spread_of(const double *values, i64 count)
 {
     struct run_spread s = {0, 0, INFINITY, -INFINITY, 0};
     for (i64 i = 0; i < count; i++)

@@ -1,0 +1,347 @@
+/* Recipes with arms and seeds: which runs there are, what they share, and that their draws are paired.
+ * Runs the program itself. */
+#include "core/json.h"
+#include "tests/cli_fixture.h"
+
+#include <math.h>
+#include <unistd.h>
+
+/* Writes NAME.yaml of run NAME with these lines, and returns its path. */
+static char *recipe(const char *name, const char *lines)
+{
+    char *file = string_format("%s.yaml", name), *path = in_folder(file);
+    char *text = string_format("run: %s/%s\n%s", shards, name, lines);
+    assert_int_equal(file_replace(path, text, (i64)strlen(text)), 0);
+    memory_free(text);
+    memory_free(file);
+    return path;
+}
+
+static i64 said_times(const char *words)
+{
+    i64 count = 0;
+    for (const char *at = complained.data; (at = strstr(at, words)) != NULL; at++)
+        count++;
+    return count;
+}
+
+static void expect_file(const char *name, bool there)
+{
+    char *path = in_folder(name);
+    if (file_exists(path) != there)
+        fail_msg("%s is %s", name, there ? "missing" : "there");
+    memory_free(path);
+}
+
+/* ---- Wrong usage ---- */
+
+static void wrong_arms_and_seeds_are_refused(void **state)
+{
+    static const struct {
+        const char *head, *where, *words, *option[2];
+    } bad[] = {{"seed: 2\nseeds: [1]\n", "wrong.yaml:2", "seed and seeds exclude each other"},
+               {"seeds: [1]\n", "command line", "seed=4", {"seed=4"}},
+               {"arms: {a: {b.stepz: 3}}\n", "wrong.yaml:2", "unknown key stepz; did you mean steps?"},
+               {"arms:\n  a:\n    b.model.expert: 3\n", "wrong.yaml:4", "did you mean model.experts?"},
+               {"arms: {a: {b.model: {expert: 3}}}\n", "wrong.yaml:2", "did you mean model.experts?"},
+               {"arms: {a: {firts.argv: [x]}}\n", "wrong.yaml:2", "no stage \"firts\", did you mean \"first\"?"},
+               {"arms: {a: {steps: 3}}\n", "wrong.yaml:2", "STAGE.key"},
+               {"arms: {a: {b.: 3}}\n", "wrong.yaml:2", "STAGE.key"},
+               {"arms: {a: {b.steps: x}}\n", "wrong.yaml:2", "steps: expected an integer"},
+               {"arms: {a: {b.steps: -1}}\n", "wrong.yaml:2", "steps"},
+               {"arms: {a: {b.kind: sft}}\n", "wrong.yaml:2", "unknown key kind"},
+               {"arms:\n  a: {b.data: frist}\n", "wrong.yaml:3", "\"frist\" names no stage, did you mean \"first\""},
+               {"arms: {a: {b.steps: 4}, a: {}}\n", "wrong.yaml:2", "key a is there twice"},
+               {"arms: {a/b: {b.steps: 4}}\n", "wrong.yaml:2", "\"a/b\" is no name for an arm"},
+               {"arms: {..: {b.steps: 4}}\n", "wrong.yaml:2", "\"..\" is no name for an arm"},
+               {"arms: {'': {b.steps: 4}}\n", "wrong.yaml:2", "\"\" is no name for an arm"},
+               {"arms: {first: {b.steps: 4}}\n", "wrong.yaml:2", "the arm first has the name of a stage"},
+               {"arms: {'1': {b.steps: 4}}\nseeds: [1]\n", "wrong.yaml:3", "the seed 1 is the name of a stage or arm"},
+               {"arms: {}\n", "wrong.yaml:2", "at least one arm"},
+               {"arms: [a]\n", "wrong.yaml:2", "at least one arm"},
+               {"arms: {a: {}, c: {}}\n", "wrong.yaml:2", "none of them sets a key"},
+               {"arms: {a: 3}\n", "wrong.yaml:2", "arm a: expected a mapping"},
+               {"arms: {a: {b.model: {experts: 4}, b.model.experts: 2}}\n", "wrong.yaml:2", "set the same"},
+               {"arms: {a: {b.batch.micro_rows: 3}}\n", "stage b, arm a", "micro_rows 3 must divide"},
+               {"arms: {a: {b.steps: 4}}\n", "command line: b.steps=5", "the arm a sets b.steps", {"b.steps=5"}},
+               {"arms: {a: {b.model.experts: 4}}\n", "command line", "sets b.model.experts", {"b.model={experts: 3}"}},
+               {"arms: {a: {b.model: {experts: 4}}}\n", "command line", "sets b.model", {"b.model.experts=3"}},
+               {"arms: {a: {b.steps: 4}}\n", "--arm", "no arm \"c\"; known: a", {"--arm", "c"}},
+               {"seeds: [1, 2]\n", "--arm c", "has no arms", {"--arm", "c"}},
+               {"seeds: [1, 2]\n", "--seed 3", "has the seeds 1, 2", {"--seed", "3"}},
+               {"seeds: [1, 2]\n", "--seed", "expected a whole number", {"--seed", "x"}},
+               {"arms: {a: {b.steps: 4}}\n", "--seed 3", "has no seeds", {"--seed", "3"}},
+               {"seeds: [1, 2, 1]\n", "wrong.yaml:2", "seeds: 1 is there twice"},
+               {"seeds: [1, 01]\n", "wrong.yaml:2", "is there twice"},
+               {"seeds: [1, 1.5]\n", "wrong.yaml:2", "whole numbers from 0, found 1.5"},
+               {"seeds: [a]\n", "wrong.yaml:2", "found a"},
+               {"seeds: [-1]\n", "wrong.yaml:2", "found -1"},
+               {"seeds: [[1]]\n", "wrong.yaml:2", "found a list"},
+               {"seeds: 3\n", "wrong.yaml:2", "expected a list"},
+               {"seeds: []\n", "wrong.yaml:2", "expected a list"},
+               {"seeds: [1]\nseed_stages: [firts]\n", "wrong.yaml:3", "no stage \"firts\", did you mean \"first\"?"},
+               {"seeds: [1]\nseed_stages: [b, b]\n", "wrong.yaml:3", "b is there twice"},
+               {"seeds: [1]\nseed_stages: b\n", "wrong.yaml:3", "expected a list of stages"},
+               {"seed_stages: [b]\n", "wrong.yaml:2", "seed_stages without seeds"},
+               {"arm: {a: {}}\n", "wrong.yaml:2", "did you mean arms"}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(bad); i++) {
+        char *lines = string_format("%sstages:\n"
+                                    "  first: {kind: command, argv: [sh, -c, 'touch $OUT/file.txt']}\n"
+                                    "  b: {kind: pretrain, data: first, steps: 3, model: {experts: 8}}\n",
+                                    bad[i].head);
+        char *path = recipe("wrong", lines);
+        for (int plan = 0; plan < 2; plan++) {
+            if (WEFT(plan ? "plan" : "run", path, bad[i].option[0], bad[i].option[1]) != 2)
+                fail_msg("taken: %s", bad[i].head);
+            expect_complaint(bad[i].where);
+            expect_complaint(bad[i].words);
+        }
+        expect_file("wrong", false);
+        memory_free(path);
+        memory_free(lines);
+    }
+}
+
+/* ---- Which runs there are ---- */
+
+#define TOUCH "{kind: command, argv: [sh, -c, 'touch $OUT/file.txt']}"
+
+/* `words` reads `texts`, which an arm changes. The page comes last, once. */
+static void a_stage_runs_once_unless_an_arm_changes_it(void **state)
+{
+    char *path = recipe("once", "stages:\n"
+                                "  before: " TOUCH "\n"
+                                "  texts: {kind: command, argv: [sh, -c, 'echo words > $OUT/file.txt']}\n"
+                                "  words: {kind: tokenizer-text, data: texts, vocabulary: 300}\n"
+                                "  after: " TOUCH "\n"
+                                "  page: {kind: report}\n"
+                                "  last: " TOUCH "\n"
+                                "arms: {plain: {}, other: {texts.argv: [sh, -c, 'echo abc > $OUT/file.txt']}}\n"
+                                "seeds: [7, 3]\n");
+    static const char *const order[] = {"before: run a program",
+                                        "texts (arm plain, seed 7: 1 of 4): run",
+                                        "texts (arm other, seed 7: 2 of 4): run",
+                                        "texts (arm plain, seed 3: 3 of 4): run",
+                                        "texts (arm other, seed 3: 4 of 4): run",
+                                        "words (arm plain, seed 7: 1 of 4): train",
+                                        "after: run a program",
+                                        "last: run a program",
+                                        "page: write"};
+    static const char *const made[] = {"once/before/file.txt",        "once/plain/7/texts/file.txt",
+                                       "once/other/3/texts/file.txt", "once/other/7/words/done.json",
+                                       "once/after/file.txt",         "once/plain/3/run.json",
+                                       "once/page/report.html"};
+    (void)state;
+    if (WEFT("run", path, "texts.argv=[sh, -c, 'x']") != 2)
+        fail_msg("a key of an arm was taken");
+    expect_complaint("the arm other sets texts.argv");
+    if (WEFT("run", path))
+        fail_msg("%s", complained.data);
+    const char *at = complained.data;
+    for (i64 i = 0; i < COUNT_OF(order); i++) {
+        const char *next = strstr(at, order[i]);
+        if (!next)
+            fail_msg("\"%s\" is missing, or too early: %s", order[i], complained.data);
+        at = next;
+    }
+    for (i64 i = 0; i < COUNT_OF(made); i++)
+        expect_file(made[i], true);
+    expect_file("once/plain/7/before", false);
+    expect_file("once/before/7", false);
+    assert_int_equal(said_times("page: write"), 1);
+    assert_int_equal(WEFT("run", path), 0);
+    assert_int_equal(said_times("done before"), 3 + 4 + 4);
+    assert_int_equal(said_times("run a program"), 0);
+    assert_int_equal(WEFT("run", path, "--arm", "other", "--seed", "3"), 0);
+    assert_int_equal(said_times("done before"), 3 + 1 + 1);
+    expect_complaint("texts (arm other, seed 3: 4 of 4): done before");
+    assert_int_equal(said_times("page"), 0);
+    memory_free(path);
+}
+
+/* Seeds of some stages: the others have one folder, in which the arms meet. */
+static void seeds_change_the_stages_named(void **state)
+{
+    char *path = recipe("some", "stages:\n"
+                                "  texts: {kind: command, argv: [sh, -c, 'echo abc > $OUT/file.txt']}\n"
+                                "  words: {kind: tokenizer-text, data: texts, vocabulary: 300}\n"
+                                "  free: " TOUCH "\n"
+                                "arms: {plain: {}, other: {words.vocabulary: 310}}\n"
+                                "seeds: [1, 2]\nseed_stages: [free]\n");
+    (void)state;
+    if (WEFT("run", path))
+        fail_msg("%s", complained.data);
+    expect_file("some/texts", true);
+    expect_file("some/plain/words", true);
+    expect_file("some/other/words", true);
+    expect_file("some/1/free", true);
+    expect_file("some/2/free", true);
+    expect_complaint("words (arm other: 2 of 2)");
+    expect_complaint("free (seed 2: 2 of 2)");
+    memory_free(path);
+    path = recipe("only", "stages:\n  free: " TOUCH "\nseeds: [4, 5]\n");
+    assert_int_equal(WEFT("run", path), 0);
+    expect_file("only/4/free", true);
+    expect_file("only/5/free", true);
+    expect_complaint("free (seed 5: 2 of 2)");
+    memory_free(path);
+}
+
+/* What was finished before the run stopped is not made again. */
+static void a_stopped_call_goes_on(void **state)
+{
+    char *go = in_folder("go-on"), *lines = string_format("stages:\n  b: {kind: command, argv: [sh, -c, 'true']}\n"
+                                                          "arms: {plain: {}, other: {b.argv: [test, -e, %s]}}\n",
+                                                          go);
+    char *path = recipe("goes-on", lines);
+    (void)state;
+    assert_int_equal(WEFT("run", path), 1);
+    expect_complaint("stage b (arm other: 2 of 2)");
+    assert_int_equal(file_replace(go, "", 0), 0);
+    if (WEFT("run", path))
+        fail_msg("%s", complained.data);
+    expect_complaint("b (arm plain: 1 of 2): done before");
+    expect_complaint("b (arm other: 2 of 2): done in");
+    memory_free(path);
+    memory_free(lines);
+    memory_free(go);
+}
+
+/* ---- Pairs ---- */
+
+/* The first line of metrics.jsonl of a run, without what the clock says. */
+static void first_step(struct buffer *out, const char *stage)
+{
+    char *folder = in_folder(stage), *path = path_join(folder, "metrics.jsonl");
+    struct buffer text = {0};
+    struct json_iterator it;
+    assert_int_equal(file_read(&text, path), 0);
+    struct json *line = json_parse(text.data, strchr(text.data, '\n') - text.data, path);
+    assert_int_equal(json_integer(json_get(line, "step"), -1), 1);
+    for (bool more = json_first(&it, line); more; more = json_next(&it, line))
+        if (strncmp(it.key, "loss", 4) == 0) {
+            buffer_printf(out, "%s ", it.key);
+            json_print(out, it.value, 0);
+        }
+    assert_true(out->length > 0);
+    json_free(line);
+    buffer_release(&text);
+    memory_free(path);
+    memory_free(folder);
+}
+
+static void arms_of_a_seed_begin_alike(void **state)
+{
+    char *lines = string_format(
+        "precision: f32\nstages:\n  base: {kind: pretrain, data: %s, steps: 2, heldout_rows: 0, batch: {rows: 2, "
+        "length: "
+        "128, micro_rows: 1}, elastic: {slice_rows: 1}, model: {width: 32, layers: 4, heads: 2, kv_heads: 1, "
+        "head_width: "
+        "16, experts: 4, expert_width: 16, vit_layers: 1, vit_width: 16, vit_heads: 2}, optimizer: {warmup: 1}}\n"
+        "arms: {plain: {}, fast: {base.optimizer.lr: 0.01}}\nseeds: [1, 2]\n",
+        shards);
+    char *path = recipe("pairs", lines), *train = in_folder("train"), *validation = in_folder("validation");
+    struct buffer plain = {0}, fast = {0}, second = {0}, alone = {0};
+    (void)state;
+    require(symlink(train, validation) == 0, "cannot link %s", validation);
+    if (WEFT("run", path))
+        fail_msg("%s", complained.data);
+    first_step(&plain, "pairs/plain/1/base");
+    first_step(&fast, "pairs/fast/1/base");
+    first_step(&second, "pairs/fast/2/base");
+    assert_string_equal(plain.data, fast.data);
+    assert_string_not_equal(plain.data, second.data);
+    char *place = string_format("run=%s/alone", shards), *list = strstr(lines, "arms:");
+    *list = 0;
+    char *other = recipe("pairs-alone", lines);
+    if (WEFT("run", other, place, "seed=2"))
+        fail_msg("%s", complained.data);
+    first_step(&alone, "alone/base");
+    assert_string_equal(alone.data, second.data);
+    char *a = in_folder("alone/base/done.json"), *b = in_folder("pairs/plain/2/base/done.json");
+    struct json *x = json_load(a), *y = json_load(b);
+    assert_string_equal(json_string(json_get(json_get(x, "identity"), "stage_seed"), "x"),
+                        json_string(json_get(json_get(y, "identity"), "stage_seed"), "y"));
+    json_free(x);
+    json_free(y);
+    memory_free(a);
+    memory_free(b);
+    memory_free(place);
+    memory_free(train);
+    memory_free(validation);
+    memory_free(other);
+    memory_free(path);
+    memory_free(lines);
+    buffer_release(&plain);
+    buffer_release(&fast);
+    buffer_release(&second);
+    buffer_release(&alone);
+}
+
+/* ---- Plans, and what else reads recipes ---- */
+
+static double total_of(const char *key)
+{
+    const char *line = strstr(said.data, "{\"total\"");
+    assert_non_null(line);
+    struct json *j = json_parse(line, strchr(line, '\n') - line, "plan");
+    double value = json_number(json_get(json_get(j, "total"), key), NAN);
+    json_free(j);
+    return value;
+}
+
+static void a_plan_sums_over_runs(void **state)
+{
+    char *lines =
+        string_format("stages:\n  base: {kind: pretrain, data: %s, steps: 2, model: {width: 32, layers: 4, heads: "
+                      "2, kv_heads: 1, head_width: 16, experts: 4, expert_width: 16}}\n"
+                      "arms: {plain: {}, long: {base.steps: 6}}\nseeds: [1, 2, 3]\n",
+                      shards);
+    char *path = recipe("sums", lines);
+    (void)state;
+    if (WEFT("plan", path, "--gflops", "1", "--json"))
+        fail_msg("%s", complained.data);
+    double all = total_of("seconds"), disk = total_of("disk");
+    assert_true(total_of("runs") == 6);
+    assert_non_null(strstr(said.data, "\"stage\":\"base\",\"arm\":\"long\",\"runs\":3"));
+    assert_int_equal(WEFT("plan", path, "--gflops", "1", "--json", "--arm", "plain"), 0);
+    double plain = total_of("seconds");
+    assert_true(fabs(all - 4 * plain) < 1e-9 * all && fabs(disk - 2 * total_of("disk")) < 1);
+    assert_int_equal(WEFT("plan", path, "--gflops", "1", "--json", "--arm", "plain", "--seed", "2"), 0);
+    assert_true(fabs(plain - 3 * total_of("seconds")) < 1e-9 * all);
+    assert_int_equal(WEFT("plan", path), 0);
+    assert_non_null(strstr(said.data, "base (arm long, 3 runs): "));
+    assert_non_null(strstr(said.data, "all of 6 runs"));
+    assert_int_equal(WEFT("inspect", path, "--json"), 0);
+    assert_non_null(strstr(said.data, "\"seeds\":[1,2,3]"));
+    assert_non_null(strstr(said.data, "\"long\":{\"base.steps\":6}"));
+    assert_int_equal(WEFT("completion", "words", "--", "run", path, "--arm", ""), 0);
+    assert_string_equal(said.data, "plain\nlong\n");
+    assert_int_equal(WEFT("completion", "words", "--", "run", path, "--seed=", "--seed="), 0);
+    assert_non_null(strstr(said.data, "--seed=3\n"));
+    assert_int_equal(WEFT("completion", "recipe", path, "base."), 0);
+    assert_non_null(strstr(said.data, "base.keep="));
+    assert_null(strstr(said.data, "base.steps="));
+    assert_int_equal(WEFT("completion", "recipe", path), 0);
+    assert_null(strstr(said.data, "seed="));
+    assert_int_equal(WEFT("run", "--kinds"), 0);
+    assert_non_null(strstr(said.data, "seed_stages"));
+    assert_int_equal(WEFT("man"), 0);
+    assert_non_null(strstr(said.data, "arms"));
+    memory_free(path);
+    memory_free(lines);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_arms_and_seeds_are_refused),
+        cmocka_unit_test(a_stage_runs_once_unless_an_arm_changes_it),
+        cmocka_unit_test(seeds_change_the_stages_named),
+        cmocka_unit_test(a_stopped_call_goes_on),
+        cmocka_unit_test(arms_of_a_seed_begin_alike),
+        cmocka_unit_test(a_plan_sums_over_runs),
+    };
+    return cmocka_run_group_tests(tests, make, clear);
+}
