@@ -27,6 +27,7 @@ struct elastic_settings {
     double topk_full;               /* probability of the full top-k; otherwise uniform in [topk_min, k) */
     i64 topk_min;
     i64 slice_rows;
+    double start; /* share of the steps before which every slice and sample is full */
 };
 #define ELASTIC_ROWS(type)                                                                                             \
     SETTING(type, elastic.depth_full, "elastic.depth_full", NUMBER, "0.75", 0, 1, NULL,                                \
@@ -43,7 +44,9 @@ struct elastic_settings {
                 "probability that a sample uses the full top-k"),                                                      \
         SETTING(type, elastic.topk_min, "elastic.topk_min", INTEGER, "1", 1, 1024, NULL, "minimum random top-k"),      \
         SETTING(type, elastic.slice_rows, "elastic.slice_rows", INTEGER, "4", 1, 1e6, NULL,                            \
-                "consecutive rows of the global batch per slice")
+                "consecutive rows of the global batch per slice"),                                                     \
+        SETTING(type, elastic.start, "elastic.start", NUMBER, "0", 0, 1, NULL,                                         \
+                "share of the steps before which nothing is drawn, below 1")
 
 /* Returns a usage error if the groups do not divide the model's experts, or if topk_min or
  * experts_min leave nothing to draw. Logs a line for each axis of which the model has only one
@@ -51,10 +54,10 @@ struct elastic_settings {
 int elastic_check(const struct elastic_settings *settings, const struct model_config *config, i64 expert_ranks);
 /* The errors alone, for the settings of a model that is not made yet. */
 int elastic_check_settings(const struct elastic_settings *settings, const struct model_config *config);
-/* Draws `sub` for one microbatch. Its arrays come from `arena` (host memory that must live until
- * the backward pass). */
+/* Draws `sub` for one microbatch of step `step` of `steps`. Its arrays come from `arena` (host memory
+ * that must live until the backward pass). */
 void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *settings,
-                  const struct model_config *config, u64 seed, i64 step, const struct batch *batch);
+                  const struct model_config *config, u64 seed, i64 step, i64 steps, const struct batch *batch);
 
 /* ---- The 3 options that select a sub-model: --layers, --experts, --topk ---- */
 struct submodel_options {

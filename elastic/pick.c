@@ -1,6 +1,7 @@
 /* Draws the sub-model of a sample: its layers, experts and top-k. */
 #include "elastic/elastic.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,18 +126,20 @@ static int check_topk(const struct elastic_settings *s, const struct model_confi
 
 int elastic_check_settings(const struct elastic_settings *s, const struct model_config *c)
 {
+    if (s->start >= 1)
+        return error_usage("elastic.start is %g: expected less than 1, or elastic.on: false to draw nothing", s->start);
     return c->first_moe_layer < c->layers && (check_experts(s, c) || check_topk(s, c)) ? -1 : 0;
 }
 
 int elastic_check(const struct elastic_settings *s, const struct model_config *config, i64 expert_ranks)
 {
+    if (elastic_check_settings(s, config))
+        return -1;
     check_depth(s, config);
     if (config->first_moe_layer == config->layers) {
         log_info("elastic: the model has no experts: only its depth is drawn");
         return 0;
     }
-    if (elastic_check_settings(s, config))
-        return -1;
     if (s->experts_full < 1 && smallest_share(s, config) >= config->experts / s->expert_groups)
         log_info("elastic: every slice uses all %lld experts: top-%lld in %lld groups leaves no smaller subset",
                  (long long)config->experts, (long long)config->topk, (long long)s->expert_groups);
@@ -150,11 +153,21 @@ int elastic_check(const struct elastic_settings *s, const struct model_config *c
     return 0;
 }
 
+/* Rounding: 0.29 of 100 steps are 29. */
+static i64 first_step(const struct elastic_settings *s, i64 steps)
+{
+    return (i64)floor(s->start * (double)steps + 1e-6);
+}
+
 void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *s,
-                  const struct model_config *config, u64 seed, i64 step, const struct batch *batch)
+                  const struct model_config *config, u64 seed, i64 step, i64 steps, const struct batch *batch)
 {
     require(config->first_moe_layer == config->layers || config->experts % s->expert_groups == 0,
             "%lld experts in %lld groups", (long long)config->experts, (long long)s->expert_groups);
+    if (step < first_step(s, steps)) {
+        submodel_full(sub, config);
+        return;
+    }
     memset(sub, 0, sizeof *sub);
     pick_depth(sub, s, config, seed, step, batch->slice);
     pick_experts(sub, arena, s, config, seed, step, batch->slice);

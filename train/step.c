@@ -58,7 +58,7 @@ static struct micro_batch *find_in_flight(struct trainer *t, const struct pipeli
 static void pick(struct submodel *sub, struct trainer *t, struct arena *arena, i64 step, const struct batch *batch)
 {
     if (t->elastic)
-        elastic_pick(sub, arena, t->elastic, &t->model->config, t->seed, step, batch);
+        elastic_pick(sub, arena, t->elastic, &t->model->config, t->seed, step, t->lr.total, batch);
     else
         submodel_full(sub, &t->model->config);
 }
