@@ -48,12 +48,12 @@ static struct walls_toy toys[] = {
     {"elastic-recompute", 4, 0, true, true, false, 1e-2},
     {"bf16", 2, TOY_DENSE | TOY_SHARED | TOY_TIED, false, false, true, 1e-2},
 };
-static const struct elastic_settings elastic = {.depth_full = 0.2,
-                                                .depth_drop = 0.6,
-                                                .experts_full = 0.3,
+static const struct elastic_settings elastic = {.depth_full = SCHEDULE_CONSTANT(0.2),
+                                                .depth_drop = SCHEDULE_CONSTANT(0.6),
+                                                .experts_full = SCHEDULE_CONSTANT(0.3),
                                                 .experts_min = 4,
                                                 .expert_groups = 2,
-                                                .topk_full = 0.5,
+                                                .topk_full = SCHEDULE_CONSTANT(0.5),
                                                 .topk_min = 1,
                                                 .slice_rows = ROWS};
 

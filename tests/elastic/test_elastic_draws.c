@@ -21,11 +21,11 @@ enum { DRAWS = 20000, SAMPLES = 8, SEED = 9 };
 static struct device device;
 static struct arena arena;
 
-static const struct elastic_settings settings = {.depth_full = 0.75,
-                                                 .depth_drop = 0.25,
-                                                 .experts_full = 0.8,
+static const struct elastic_settings settings = {.depth_full = SCHEDULE_CONSTANT(0.75),
+                                                 .depth_drop = SCHEDULE_CONSTANT(0.25),
+                                                 .experts_full = SCHEDULE_CONSTANT(0.8),
                                                  .expert_groups = 4,
-                                                 .topk_full = 0.8,
+                                                 .topk_full = SCHEDULE_CONSTANT(0.8),
                                                  .topk_min = 1,
                                                  .slice_rows = 4};
 
@@ -113,8 +113,8 @@ static void a_layer_that_must_stay_is_never_dropped(void **state)
     struct elastic_settings harsh = settings;
     struct model_config c = big_toy(), silent = toy_config(10, TOY_TIED);
     (void)state;
-    harsh.depth_full = 0;
-    harsh.depth_drop = 1;
+    harsh.depth_full = (struct schedule)SCHEDULE_CONSTANT(0);
+    harsh.depth_drop = (struct schedule)SCHEDULE_CONSTANT(1);
     for (i64 i = 0; i < 100; i++) {
         arena_reset(&arena, 0);
         struct submodel sub = drawn(&harsh, &c, i);
@@ -181,7 +181,7 @@ static void no_subset_is_smaller_than_said(void **state)
     struct model_config c = big_toy();
     i64 smallest = c.experts;
     (void)state;
-    s.experts_full = 0;
+    s.experts_full = (struct schedule)SCHEDULE_CONSTANT(0);
     s.experts_min = 23; /* 6 of each group of 8 is the smallest size that reaches it */
     for (i64 i = 0; i < 1000; i++) {
         arena_reset(&arena, 0);
@@ -253,7 +253,7 @@ static void all_ones_are_the_full_model(void **state)
     struct elastic_settings full = settings;
     struct model_config c = big_toy();
     (void)state;
-    full.depth_full = full.experts_full = full.topk_full = 1;
+    full.depth_full = full.experts_full = full.topk_full = (struct schedule)SCHEDULE_CONSTANT(1);
     for (i64 i = 0; i < 1000; i++) {
         arena_reset(&arena, 0);
         struct submodel sub = drawn(&full, &c, i);
@@ -368,7 +368,7 @@ static void no_axis_is_switched_off_without_a_word(void **state)
     expect_line(&s, &c, NULL);
     for (s.topk_min = 4; s.topk_min <= 5; s.topk_min++)
         expect_refused(&s, &c, "expected at most 3, less than the model's top-k of 4");
-    s.topk_full = 1;
+    s.topk_full = (struct schedule)SCHEDULE_CONSTANT(1);
     expect_line(&s, &c, NULL); /* asked for */
     s = settings;
     s.topk_min = 3;
@@ -379,7 +379,7 @@ static void no_axis_is_switched_off_without_a_word(void **state)
     s.experts_min = 28;
     expect_line(&s, &c, NULL);
     s.experts_min = 32;
-    s.experts_full = 1;
+    s.experts_full = (struct schedule)SCHEDULE_CONSTANT(1);
     expect_line(&s, &c, NULL);
     s = settings;
     small.topk = 1;
@@ -401,7 +401,7 @@ static void no_axis_is_switched_off_without_a_word(void **state)
     s = settings;
     flat.layers = 3; /* the first, and two with audio heads */
     expect_line(&s, &flat, "every slice runs all 3 layers");
-    s.depth_drop = 0;
+    s.depth_drop = (struct schedule)SCHEDULE_CONSTANT(0);
     expect_line(&s, &flat, NULL);
 }
 
@@ -463,8 +463,12 @@ static void any_split_runs_the_same_sub_models(void **state)
 
 /* ---- Sub-models of a training step ---- */
 
-static const struct elastic_settings halves = {
-    .depth_full = 0.5, .depth_drop = 0.5, .experts_full = 0.5, .expert_groups = 2, .topk_full = 0.5, .topk_min = 1};
+static const struct elastic_settings halves = {.depth_full = SCHEDULE_CONSTANT(0.5),
+                                               .depth_drop = SCHEDULE_CONSTANT(0.5),
+                                               .experts_full = SCHEDULE_CONSTANT(0.5),
+                                               .expert_groups = 2,
+                                               .topk_full = SCHEDULE_CONSTANT(0.5),
+                                               .topk_min = 1};
 
 static void run_open(struct toy_run *r)
 {
