@@ -75,6 +75,8 @@ struct elastic_settings {
 int elastic_check(const struct elastic_settings *settings, const struct model_config *config, i64 expert_ranks);
 /* The errors alone, for the settings of a model that is not made yet. */
 int elastic_check_settings(const struct elastic_settings *settings, const struct model_config *config);
+/* The largest top-k of any sample. */
+i64 elastic_largest_topk(const struct elastic_settings *settings, const struct model_config *config);
 /* Draws `sub` for one microbatch of step `step` of `steps`. Its arrays come from `arena` (host memory
  * that must live until the backward pass). */
 void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *settings,

@@ -116,8 +116,7 @@ static i64 largest_reduced_topk(const struct elastic_settings *s, const struct m
     return s->topk_max ? s->topk_max : c->topk;
 }
 
-/* The largest k of any sample. */
-static i64 largest_topk(const struct elastic_settings *s, const struct model_config *c)
+i64 elastic_largest_topk(const struct elastic_settings *s, const struct model_config *c)
 {
     return always_full(&s->topk_full) ? c->topk : max_i64(c->topk, largest_reduced_topk(s, c));
 }
@@ -126,7 +125,7 @@ static i64 largest_topk(const struct elastic_settings *s, const struct model_con
 static i64 smallest_share(const struct elastic_settings *s, const struct model_config *c)
 {
     i64 least = s->experts_min ? s->experts_min : ceil_div(c->experts, 2);
-    return ceil_div(max_i64(least, largest_topk(s, c)), s->expert_groups);
+    return ceil_div(max_i64(least, elastic_largest_topk(s, c)), s->expert_groups);
 }
 
 /* Experts of each group in the slice's subset. */
@@ -193,7 +192,7 @@ static void pick_topk(struct submodel *sub, struct arena *arena, const struct el
         k[sample] = (i32)(full ? c->topk : draw_topk(s, c->topk, most, key, step, sample));
     }
     sub->sample_topk = k;
-    sub->topk = largest_topk(s, c);
+    sub->topk = elastic_largest_topk(s, c);
 }
 
 /* ---- Checks ---- */
@@ -239,9 +238,9 @@ static int check_sizes(const struct elastic_settings *s, const struct model_conf
         if (size >= c->experts)
             return error_usage("elastic.experts_sizes: %lld: expected fewer than the model's %lld experts",
                                (long long)size, (long long)c->experts);
-        if (size < largest_topk(s, c))
+        if (size < elastic_largest_topk(s, c))
             return error_usage("elastic.experts_sizes: %lld: expected at least %lld, the largest top-k of a sample",
-                               (long long)size, (long long)largest_topk(s, c));
+                               (long long)size, (long long)elastic_largest_topk(s, c));
     }
     return 0;
 }
@@ -313,8 +312,8 @@ int elastic_check(const struct elastic_settings *s, const struct model_config *c
     if (!always_full(&s->experts_full) && s->experts_sizes.count == 0 &&
         smallest_share(s, config) >= config->experts / s->expert_groups)
         log_info("elastic: every slice uses all %lld experts: top-%lld in %lld groups leaves no smaller subset",
-                 (long long)config->experts, (long long)largest_topk(s, config), (long long)s->expert_groups);
-    if (!always_full(&s->topk_full) && largest_topk(s, config) == 1)
+                 (long long)config->experts, (long long)elastic_largest_topk(s, config), (long long)s->expert_groups);
+    if (!always_full(&s->topk_full) && elastic_largest_topk(s, config) == 1)
         log_info("elastic: every sample uses the full top-k: the model's is 1");
     if (s->expert_groups % expert_ranks)
         log_warn(

@@ -336,6 +336,8 @@ static double visible_pairs(const struct batch *b)
 double step_flops(const struct model_config *config, const struct batch *batch, const struct submodel *sub)
 {
     struct model_config c = submodel_config(sub, config);
+    if (sub->sample_topk) /* the largest k, of few samples, says little */
+        c.topk = min_i64(c.topk, config->topk);
     i64 text = batch->targets[TARGET_TEXT].n + (c.mtp ? batch->targets[TARGET_MTP].n : 0), real = step_positions(batch);
     return model_flops_forward(&c, real, visible_pairs(batch) / (double)max_i64(real, 1), text) +
            model_flops_branches(&c, batch);

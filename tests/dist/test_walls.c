@@ -55,6 +55,7 @@ static const struct elastic_settings elastic = {.depth_full = SCHEDULE_CONSTANT(
                                                 .expert_groups = 2,
                                                 .topk_full = SCHEDULE_CONSTANT(0.5),
                                                 .topk_min = 1,
+                                                .topk_max = 3,
                                                 .slice_rows = ROWS};
 
 static void make_toys(void)

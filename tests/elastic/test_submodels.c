@@ -102,9 +102,12 @@ static void ranges_name_their_ends(void **state)
     refused("3-1", NULL, NULL);
     refused(NULL, "9", NULL);
     refused(NULL, "0", NULL);
-    refused(NULL, NULL, "5");
     refused(NULL, NULL, "0");
     refused(NULL, "3", NULL); /* top-k is 4 */
+    assert_int_equal(parsed(NULL, NULL, "8").topk, 8); /* above the model's, up to the kept experts */
+    assert_int_equal(parsed(NULL, "6", "6").topk, 6);
+    refused(NULL, NULL, "9");
+    refused(NULL, "5", "6");
 }
 
 /* ---- The grid ---- */
@@ -192,6 +195,27 @@ static void what_is_cut_out_keeps_its_counts(void **state)
         for (i64 e = 0; e < 4; e++)
             assert_true(use[l * 4 + e] == use_of(layers[l], experts[e]));
     model_close(&out);
+}
+
+/* The cut model's own top-k is the one asked for, below or above that of the whole. */
+static void what_is_cut_out_takes_the_top_k_asked_for(void **state)
+{
+    static const char *const asked[] = {"1", "5", "6"};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(asked); i++) {
+        struct submodel sub = parsed("0,3,4,9", "6", asked[i]);
+        struct model out;
+        struct model_config c;
+        const char *folder = path_of("cut");
+        succeed(elastic_extract(&out, &model, &sub));
+        assert_int_equal(out.config.topk, atoi(asked[i]));
+        succeed(directory_make(folder));
+        succeed(model_save(&out, folder));
+        succeed(model_config_load(&c, folder));
+        assert_int_equal(c.topk, atoi(asked[i]));
+        succeed(directory_remove(folder));
+        model_close(&out);
+    }
 }
 
 /* One changed value in any head of the cut model is found, on samples of every kind. */
@@ -284,6 +308,7 @@ int main(void)
         cmocka_unit_test(the_grid_halves_and_drops_as_it_says),
         cmocka_unit_test(dropped_layers_are_spread),
         cmocka_unit_test(what_is_cut_out_keeps_its_counts),
+        cmocka_unit_test(what_is_cut_out_takes_the_top_k_asked_for),
         cmocka_unit_test(every_head_of_what_is_cut_out_is_compared),
         cmocka_unit_test(subsets_of_experts_are_not_counted),
     };

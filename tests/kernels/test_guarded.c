@@ -25,6 +25,7 @@ static const struct elastic_settings draws = {.depth_full = SCHEDULE_CONSTANT(0.
                                               .expert_groups = 1,
                                               .topk_full = SCHEDULE_CONSTANT(0.5),
                                               .topk_min = 1,
+                                              .topk_max = 3,
                                               .slice_rows = MICRO_ROWS};
 
 struct guarded_variant {
