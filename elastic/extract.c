@@ -13,6 +13,10 @@ struct model_config submodel_config(const struct submodel *sub, const struct mod
     out.first_moe_layer = 0;
     for (i64 i = 0; i < sub->layer_count; i++)
         out.first_moe_layer += sub->layer[i] < config->first_moe_layer;
+    for (i64 level = 0; level < config->audio_layer_count; level++)
+        for (i64 i = 0; i < sub->layer_count; i++)
+            if (sub->layer[i] == config->audio_layer[level])
+                out.audio_layer[level] = (i32)i;
     return out;
 }
 

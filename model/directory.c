@@ -27,6 +27,11 @@ static struct json *weft_json(const struct model_config *c)
     json_set(w, "vit_width", json_of_integer(c->vit_width));
     json_set(w, "vit_heads", json_of_integer(c->vit_heads));
     set_token_sizes(w, c, TOKENIZER_VISION + 1, TOKENIZERS - 1);
+    struct json *layers = c->audio_layer_count ? json_array() : NULL;
+    for (i64 i = 0; i < c->audio_layer_count; i++)
+        json_push(layers, json_of_integer(c->audio_layer[i]));
+    if (layers)
+        json_set(w, "audio_layers", layers);
     json_set(w, "mtp", json_of_bool(c->mtp));
     json_set(w, "mtp_width", json_of_integer(c->mtp_width));
     json_set(w, "time_pairs", json_of_integer(c->t_pairs));

@@ -51,6 +51,10 @@ struct model_config {
     /* feed-forward width of the MTP block; 0 until a model is opened, which sets dense_width or, if
      * that is 0, topk * expert_width */
     i64 mtp_width;
+    /* Layer whose output predicts each level of audio codes, ascending; levels may share a layer.
+     * audio_layer_count 0: the top layers, one for each level. */
+    i64 audio_layer_count;
+    i32 audio_layer[LEVELS_MOST];
     i64 window;  /* number of earlier latent frames that a frame of a clip attends to; 0: all */
     i64 t_pairs; /* rotary pairs per head that encode time: floor(D/2 * 20/64) */
     /* zero the output projections of attention and feed-forward, so each layer
@@ -63,7 +67,7 @@ int model_config_check(const struct model_config *config); /* -1 and a message o
 struct token_sizes model_token_sizes(const struct model_config *config);
 void model_config_set_tokens(struct model_config *config, const struct token_sizes *sizes);
 i64 audio_head_layer(const struct model_config *config, i64 level); /* the layer whose output feeds the level's head */
-/* True if a head follows the layer and the layer is not the last one. */
+/* True if audio heads read the layer's output. */
 bool layer_has_heads(const struct model_config *config, i64 layer);
 /* Forward flops of parts that only some positions run through: inputs and heads of media, and the
  * multi-token-prediction block. */

@@ -326,6 +326,30 @@ static void depths_that_cannot_be_drawn_are_refused(void **state)
     expect_refused(&s, &c, "elastic.depth_power is 1");
 }
 
+/* Heads of sound on one layer leave the others to be dropped. */
+static void layers_without_heads_of_sound_are_dropped(void **state)
+{
+    struct model_config c = toy_config(12, TOY_ALL);
+    struct elastic_settings s = reduced;
+    struct pretrain_settings read;
+    (void)state;
+    s.depth_drop = SHARE(1);
+    s.expert_groups = 1;
+    assert_int_equal(read_setting(&read, "model.audio_layers", "[6, 6]"), 0);
+    struct model_config made = pretrain_config(&read);
+    settings_release(&read, pretrain_table);
+    assert_int_equal(made.audio_layer_count, 2);
+    c.audio_layer_count = 2;
+    memcpy(c.audio_layer, made.audio_layer, sizeof c.audio_layer);
+    struct submodel sub = drawn(&s, &c, 0);
+    assert_int_equal(sub.layer_count, 3);
+    assert_true(has_layer(&sub, 0) && has_layer(&sub, 6) && has_layer(&sub, 11));
+    s.depth_groups = 4;
+    sub = drawn(&s, &c, 0);
+    assert_int_equal(sub.layer_count, 9);
+    assert_false(has_layer(&sub, 3) || has_layer(&sub, 5));
+}
+
 /* ---- Widths ---- */
 
 static void one_of_the_sizes_is_drawn(void **state)
@@ -492,6 +516,7 @@ int main(void)
         cmocka_unit_test(a_number_of_layers_is_drawn),
         cmocka_unit_test(groups_of_layers_are_dropped_together),
         cmocka_unit_test(depths_that_cannot_be_drawn_are_refused),
+        cmocka_unit_test(layers_without_heads_of_sound_are_dropped),
         cmocka_unit_test(one_of_the_sizes_is_drawn),
         cmocka_unit_test(sizes_that_do_not_fit_are_refused),
         cmocka_unit_test(topk_above_the_models_is_drawn),
