@@ -35,9 +35,14 @@ struct elastic_settings {
     struct schedule topk_full;
     i64 topk_min, topk_max; /* topk_max 0: K */
     bool topk_mean;
+    int balance; /* enum elastic_balance */
     i64 slice_rows;
     double start; /* share of the steps before which every slice and sample is full */
 };
+/* What moves the router's bias: samples at full width and k, or all; then the counts of a subset are
+ * compared with equal shares among its experts, so that an absent expert is not one that nobody
+ * chose. */
+enum elastic_balance { BALANCE_FULL, BALANCE_ALL };
 #define ELASTIC_ROWS(type)                                                                                             \
     SETTING(type, elastic.depth_full, "elastic.depth_full", SCHEDULE, "0.75", 0, 1, NULL,                              \
             "probability that a slice runs all layers"),                                                               \
@@ -64,6 +69,8 @@ struct elastic_settings {
                 "maximum random top-k, which may exceed model.topk; 0: model.topk"),                                   \
         SETTING(type, elastic.topk_mean, "elastic.topk_mean", BOOL, "false", 0, 0, NULL,                               \
                 "weight random top-k below and above model.topk so that their mean is model.topk"),                    \
+        SETTING(type, elastic.balance, "balance", CHOICE, "full", 0, 0, "full|all",                                    \
+                "what counts towards the router's bias: passes at full width and top-k, or all elastic passes"),       \
         SETTING(type, elastic.slice_rows, "elastic.slice_rows", INTEGER, "4", 1, 1e6, NULL,                            \
                 "consecutive rows of the global batch per slice"),                                                     \
         SETTING(type, elastic.start, "elastic.start", NUMBER, "0", 0, 1, NULL,                                         \
@@ -81,6 +88,11 @@ i64 elastic_largest_topk(const struct elastic_settings *settings, const struct m
  * that must live until the backward pass). */
 void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *settings,
                   const struct model_config *config, u64 seed, i64 step, i64 steps, const struct batch *batch);
+
+/* Adds to `expected` [L, E] the assignments that each expert would get of the batch if the router chose
+ * among the sub-model's experts alike. */
+void elastic_expect(double *expected, const struct submodel *sub, const struct model_config *config,
+                    const struct batch *batch);
 
 /* ---- The 3 options that select a sub-model: --layers, --experts, --topk ---- */
 struct submodel_options {

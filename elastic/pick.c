@@ -336,11 +336,27 @@ void elastic_pick(struct submodel *sub, struct arena *arena, const struct elasti
             "%lld experts in %lld groups", (long long)config->experts, (long long)s->expert_groups);
     if (step < first_step(s, steps)) {
         submodel_full(sub, config);
-        return;
+    } else {
+        memset(sub, 0, sizeof *sub);
+        pick_depth(sub, s, config, seed, step, batch->slice);
+        pick_experts(sub, arena, s, config, seed, step, batch->slice);
+        pick_topk(sub, arena, s, config, seed, step, batch);
+        sub->counts = sub->expert_count == config->experts;
     }
-    memset(sub, 0, sizeof *sub);
-    pick_depth(sub, s, config, seed, step, batch->slice);
-    pick_experts(sub, arena, s, config, seed, step, batch->slice);
-    pick_topk(sub, arena, s, config, seed, step, batch);
-    sub->counts = sub->expert_count == config->experts;
+    sub->counts_all = s->balance == BALANCE_ALL;
+}
+
+void elastic_expect(double *expected, const struct submodel *sub, const struct model_config *c,
+                    const struct batch *batch)
+{
+    i64 assignments = 0;
+    for (i64 i = 0; i < batch->n; i++)
+        assignments += submodel_topk(sub, batch, i);
+    double share = (double)assignments / (double)max_i64(sub->expert_count, 1);
+    for (i64 i = 0; i < sub->layer_count; i++) {
+        i64 layer = sub->layer[i];
+        const i32 *ids = sub->expert[layer];
+        for (i64 e = 0; e < sub->expert_count && layer >= c->first_moe_layer; e++)
+            expected[layer * c->experts + (ids ? ids[e] : e)] += share;
+    }
 }

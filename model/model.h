@@ -137,8 +137,10 @@ struct submodel {
     i64 topk;                       /* largest k of any sample */
     const i32 *sample_topk;         /* [samples]; NULL: topk for all */
     bool counts;                    /* samples with full k update the router's bias */
+    bool counts_all;                /* every sample does, of a subset of experts too */
 };
 void submodel_full(struct submodel *sub, const struct model_config *config);
+i64 submodel_topk(const struct submodel *sub, const struct batch *batch, i64 position); /* 0: padding */
 
 /* ---- Forward ---- */
 struct guidance {       /* Classifier-free guidance of logits while generating; device memory. NULL: none. */
@@ -192,11 +194,11 @@ void model_forward(struct forward *out, struct tape *tape, struct model *model, 
  * the tape, unless tensor or expert ranks communicate inside the layers. Call it before the
  * tape's first forward. */
 void model_segments_open(struct tape *tape, const struct model *model);
-/* Auxiliary-loss-free balancing (Wang et al., arXiv 2408.15664). Adds speed * sign(mean
- * usage - usage_e) to bias_e in every MoE layer. The update is skipped if *squares (device memory,
- * written by optimizer_step_over) is not finite. Adds usage to model->use and clears it. Call it
- * once per optimizer step, after summing usage over the ranks. */
-void model_balance(struct model *model, const double *squares, double speed);
+/* Auxiliary-loss-free balancing (Wang et al., arXiv 2408.15664). Adds speed * sign(expected_e -
+ * usage_e) to bias_e in every MoE layer. `expected` [L, E] is device memory; NULL: the mean usage. The update is
+ * skipped if *squares (device memory, written by optimizer_step_over) is not finite. Adds usage to model->use and
+ * clears it. Call it once per optimizer step, after summing usage over the ranks. */
+void model_balance(struct model *model, const double *expected, const double *squares, double speed);
 /* Number of times each expert was chosen over the whole training, [L, max(E, 1)]. Extraction
  * ranks the experts by it. */
 i64 model_use_count(const struct model_config *config);
