@@ -41,8 +41,9 @@ struct elastic_settings {
 };
 /* What moves the router's bias: samples at full width and k, or all; then the counts of a subset are
  * compared with equal shares among its experts, so that an absent expert is not one that nobody
- * chose. */
-enum elastic_balance { BALANCE_FULL, BALANCE_ALL };
+ * chose. By width, subsets have a bias of their own (config.reduced_bias), which all their samples
+ * move, and samples at full width and k move the other. */
+enum elastic_balance { BALANCE_FULL, BALANCE_ALL, BALANCE_WIDTH };
 #define ELASTIC_ROWS(type)                                                                                             \
     SETTING(type, elastic.depth_full, "elastic.depth_full", SCHEDULE, "0.75", 0, 1, NULL,                              \
             "probability that a slice runs all layers"),                                                               \
@@ -69,8 +70,9 @@ enum elastic_balance { BALANCE_FULL, BALANCE_ALL };
                 "maximum random top-k, which may exceed model.topk; 0: model.topk"),                                   \
         SETTING(type, elastic.topk_mean, "elastic.topk_mean", BOOL, "false", 0, 0, NULL,                               \
                 "weight random top-k below and above model.topk so that their mean is model.topk"),                    \
-        SETTING(type, elastic.balance, "balance", CHOICE, "full", 0, 0, "full|all",                                    \
-                "what counts towards the router's bias: passes at full width and top-k, or all elastic passes"),       \
+        SETTING(                                                                                                       \
+            type, elastic.balance, "balance", CHOICE, "full", 0, 0, "full|all|width",                                  \
+            "what moves the router's bias: passes at full width and top-k, or all; width: a second bias for subsets"), \
         SETTING(type, elastic.slice_rows, "elastic.slice_rows", INTEGER, "4", 1, 1e6, NULL,                            \
                 "consecutive rows of the global batch per slice"),                                                     \
         SETTING(type, elastic.start, "elastic.start", NUMBER, "0", 0, 1, NULL,                                         \

@@ -294,6 +294,11 @@ int elastic_check_settings(const struct elastic_settings *s, const struct model_
         return error_usage("elastic.start is %g: expected less than 1, or elastic.on: false to draw nothing", s->start);
     if (check_depth(s, c))
         return -1;
+    if (s->balance == BALANCE_WIDTH && !c->reduced_bias && c->first_moe_layer < c->layers)
+        return error_usage("balance is width, and the model has one selection bias: expected a new model (without "
+                           "from), or balance: full or all");
+    if (s->balance == BALANCE_ALL && c->reduced_bias)
+        return error_usage("balance is all, and the model has a selection bias for each width: expected width or full");
     return c->first_moe_layer < c->layers && (check_topk(s, c) || check_experts(s, c)) ? -1 : 0;
 }
 
@@ -343,7 +348,8 @@ void elastic_pick(struct submodel *sub, struct arena *arena, const struct elasti
         pick_topk(sub, arena, s, config, seed, step, batch);
         sub->counts = sub->expert_count == config->experts;
     }
-    sub->counts_all = s->balance == BALANCE_ALL;
+    bool subset = sub->expert_count < config->experts;
+    sub->counts_all = s->balance == BALANCE_ALL || (s->balance == BALANCE_WIDTH && subset);
 }
 
 void elastic_expect(double *expected, const struct submodel *sub, const struct model_config *c,

@@ -284,10 +284,11 @@ static const struct config_key keys[] = {
     KEY("eos_token_id", ID, eos_id),
 };
 static const struct config_key weft_keys[] = {
-    KEY("vit_layers", INTEGER, vit_layers), KEY("vit_width", INTEGER, vit_width),
-    KEY("vit_heads", INTEGER, vit_heads),   KEY("mtp", FLAG, mtp),
-    KEY("mtp_width", INTEGER, mtp_width),   KEY("video_window", INTEGER, window),
-    KEY("time_pairs", INTEGER, t_pairs),    KEY("zero_init", FLAG, zero_init),
+    KEY("vit_layers", INTEGER, vit_layers),  KEY("vit_width", INTEGER, vit_width),
+    KEY("vit_heads", INTEGER, vit_heads),    KEY("mtp", FLAG, mtp),
+    KEY("mtp_width", INTEGER, mtp_width),    KEY("video_window", INTEGER, window),
+    KEY("time_pairs", INTEGER, t_pairs),     KEY("zero_init", FLAG, zero_init),
+    KEY("reduced_bias", FLAG, reduced_bias),
 };
 #undef KEY
 

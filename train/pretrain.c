@@ -52,6 +52,7 @@ struct model_config pretrain_config(const struct pretrain_settings *s)
     struct model_config c = s->model;
     c.norm_eps = 1e-5;
     c.max_positions = longest_row(s);
+    c.reduced_bias = s->elastic_on && s->elastic.balance == BALANCE_WIDTH;
     c.audio_layer_count = min_i64(s->audio_layers.count, LEVELS_MOST);
     for (i64 i = 0; i < c.audio_layer_count; i++)
         c.audio_layer[i] = (i32)s->audio_layers.values[i];

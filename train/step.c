@@ -68,14 +68,14 @@ static void pick(struct submodel *sub, struct trainer *t, struct arena *arena, i
         return;
     }
     elastic_pick(sub, arena, t->elastic, c, t->seed, step, t->lr.total, batch);
-    if (t->expected && chunk == 0)
+    if (t->expected && chunk == 0 && sub->counts_all)
         elastic_expect(t->expected, sub, c, batch);
 }
 
 static void clear_expected(struct trainer *t)
 {
     i64 bytes = model_use_count(&t->model->config) * (i64)sizeof *t->expected;
-    if (!t->elastic || t->elastic->balance != BALANCE_ALL)
+    if (!t->elastic || t->elastic->balance == BALANCE_FULL)
         return;
     if (!t->expected) {
         t->expected = memory_alloc(bytes);
@@ -142,7 +142,7 @@ static void sum_over_ranks(struct trainer *t, const struct step_result *result)
         device_put(device, t->expected_there, t->expected, experts * (i64)sizeof *t->expected);
     for (int i = 0; i < 2; i++) {
         step_sums_reduce(comms[i], t->sums);
-        comm_all_reduce(comms[i], t->model->usage, experts, DTYPE_F32);
+        comm_all_reduce(comms[i], t->model->usage, model_usage_count(&t->model->config), DTYPE_F32);
         if (t->expected)
             comm_all_reduce(comms[i], t->expected_there, experts, DTYPE_F64);
     }

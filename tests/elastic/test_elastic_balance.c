@@ -1,6 +1,7 @@
 /* The router's bias under elastic draws (setting balance): with `all`, every pass counts, a subset's
  * counts go to its experts in the numbering of the whole model, and they are compared with equal
- * shares among those that could have been chosen. The counts are worked out from the kept routes. */
+ * shares among those that could have been chosen. With `width`, those of subsets move a bias of their own. The counts
+ * are worked out from the kept routes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,9 +9,10 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "tests/scratch.h"
 #include "tests/toy_train.h"
 
-enum { LAYERS = 6, EXPERTS = 8, SAMPLES = 8, SEED = 9, STEPS = 12, MICRO = 2 };
+enum { LAYERS = 6, EXPERTS = 8, SAMPLES = 8, SEED = 9, STEPS = 12, MICRO = 2, CELLS_OF_BIAS = LAYERS * EXPERTS };
 
 static struct device device;
 static struct arena arena;
@@ -24,9 +26,10 @@ static const struct elastic_settings draws = {.depth_full = SCHEDULE_CONSTANT(0.
                                               .topk_min = 1,
                                               .topk_max = 3};
 
-/* Adds the choices of a micro-batch that count, and what an equal choice would have been. */
+/* Adds the choices of a micro-batch that count, and what an equal choice would have been, to those of
+ * the first or the second bias, [2, L, E]. */
 static void count(double *usage, double *expected, struct model *model, const struct batch *b,
-                  const struct submodel *sub, bool all)
+                  const struct submodel *sub, int balance)
 {
     struct tape tape;
     struct forward out;
@@ -40,12 +43,14 @@ static void count(double *usage, double *expected, struct model *model, const st
     for (i64 a = 0; a < total; a++) {
         i64 layer = a / width, sample = b->sample[a % width / sub->topk];
         const i32 *ids = sub->expert[layer];
+        bool all = balance == BALANCE_ALL || (balance == BALANCE_WIDTH && ids);
         bool counts = sample >= 0 && (all || (!ids && sub->sample_topk[sample] == model->config.topk));
+        i64 first = (balance == BALANCE_WIDTH && ids ? CELLS_OF_BIAS : 0) + layer * EXPERTS;
         if (routes[a] < 0 || !counts)
             continue;
-        usage[layer * EXPERTS + (ids ? ids[routes[a]] : routes[a])]++;
+        usage[first + (ids ? ids[routes[a]] : routes[a])]++;
         for (i64 e = 0; e < sub->expert_count; e++)
-            expected[layer * EXPERTS + (ids ? ids[e] : e)] += 1.0 / (double)sub->expert_count;
+            expected[first + (ids ? ids[e] : e)] += 1.0 / (double)sub->expert_count;
     }
     memory_free(routes);
     tape_close(&tape);
@@ -54,6 +59,7 @@ static void count(double *usage, double *expected, struct model *model, const st
 static void run_open(struct toy_run *r, const struct elastic_settings *s, bool recompute)
 {
     struct model_config c = toy_config(LAYERS, TOY_ALL);
+    c.reduced_bias = s->balance == BALANCE_WIDTH;
     toy_run_open(r, &device, &c, MICRO);
     for (u32 i = 0; i < MICRO; i++) {
         toy_batch_init(&r->batches[i], &arena, SAMPLES, (struct rng_key){8 + i, RNG_TEST}, 0);
@@ -65,47 +71,61 @@ static void run_open(struct toy_run *r, const struct elastic_settings *s, bool r
     r->bias_speed = 0.25;
 }
 
-/* Runs steps that move nothing but the bias. */
+/* Both biases, [2, L, E]; 0 where there is none. */
+static void get_bias(float *out, const struct model *m)
+{
+    memset(out, 0, 2 * CELLS_OF_BIAS * sizeof *out);
+    for (i64 layer = 1; layer < LAYERS; layer++) {
+        const struct weight *all[2] = {m->layer[layer].bias, m->layer[layer].reduced_bias};
+        for (i64 i = 0; i < 2 && all[i]; i++) {
+            float *values = toy_weight(&device, all[i]);
+            memcpy(out + i * CELLS_OF_BIAS + layer * EXPERTS, values, EXPERTS * sizeof *out);
+            memory_free(values);
+        }
+    }
+}
+
+/* Runs steps that move nothing but the biases. */
+static void check_steps(struct toy_run *r, const struct elastic_settings *s)
+{
+    double use[CELLS_OF_BIAS], before[CELLS_OF_BIAS] = {0};
+    float old[2 * CELLS_OF_BIAS], now[2 * CELLS_OF_BIAS];
+    i64 moved[2][3] = {{0}};
+    for (i64 step = 0; step < STEPS; step++) {
+        double usage[2 * CELLS_OF_BIAS] = {0}, expected[2 * CELLS_OF_BIAS] = {0};
+        for (i64 micro = 0; micro < MICRO; micro++) {
+            const struct batch *b = &r->batches[micro].batch;
+            struct submodel sub;
+            elastic_pick(&sub, &arena, s, &r->model.config, SEED, step, 0, b);
+            count(usage, expected, &r->model, b, &sub, s->balance);
+        }
+        get_bias(old, &r->model);
+        toy_step(r, step);
+        get_bias(now, &r->model);
+        model_use_get(use, &r->model);
+        for (i64 i = 0; i < 2 * CELLS_OF_BIAS; i++) {
+            double gap = expected[i] - usage[i];
+            float move = gap > 1e-9 ? 0.25f : gap < -1e-9 ? -0.25f : 0;
+            if (now[i] - old[i] != move)
+                fail_msg("step %d, bias %d, layer %d, expert %d: %g of %g uses, the bias moved by %g", (int)step,
+                         (int)i / CELLS_OF_BIAS, (int)i % CELLS_OF_BIAS / EXPERTS, (int)i % EXPERTS, usage[i],
+                         expected[i], (double)(now[i] - old[i]));
+            moved[i / CELLS_OF_BIAS][(move > 0) - (move < 0) + 1]++;
+        }
+        for (i64 i = 0; i < CELLS_OF_BIAS; i++)
+            assert_true(use[i] - before[i] == usage[i] + usage[i + CELLS_OF_BIAS]);
+        memcpy(before, use, sizeof use);
+    }
+    for (i64 i = 0; i < (r->model.config.reduced_bias ? 2 : 1); i++)
+        assert_true(moved[i][0] > 20 && moved[i][1] > 20 && moved[i][2] > 20);
+}
+
 static void check_bias(const struct elastic_settings *s, bool recompute)
 {
     static struct toy_run r;
-    double use[LAYERS * EXPERTS], before[LAYERS * EXPERTS] = {0};
-    i64 up = 0, down = 0, still = 0;
     arena_reset(&arena, 0);
     run_open(&r, s, recompute);
-    for (i64 step = 0; step < STEPS; step++) {
-        double usage[LAYERS * EXPERTS] = {0}, expected[LAYERS * EXPERTS] = {0};
-        float *bias[LAYERS] = {0};
-        for (i64 micro = 0; micro < MICRO; micro++) {
-            const struct batch *b = &r.batches[micro].batch;
-            struct submodel sub;
-            elastic_pick(&sub, &arena, s, &r.model.config, SEED, step, 0, b);
-            count(usage, expected, &r.model, b, &sub, s->balance == BALANCE_ALL);
-        }
-        for (i64 layer = 1; layer < LAYERS; layer++)
-            bias[layer] = toy_weight(&device, r.model.layer[layer].bias);
-        toy_step(&r, step);
-        model_use_get(use, &r.model);
-        for (i64 layer = 1; layer < LAYERS; layer++) {
-            float *now = toy_weight(&device, r.model.layer[layer].bias);
-            for (i64 e = 0; e < EXPERTS; e++) {
-                i64 at = layer * EXPERTS + e;
-                double gap = expected[at] - usage[at];
-                float move = gap > 1e-9 ? 0.25f : gap < -1e-9 ? -0.25f : 0;
-                if (now[e] - bias[layer][e] != move)
-                    fail_msg("step %d, layer %d, expert %d: %g of %g uses, the bias moved by %g", (int)step, (int)layer,
-                             (int)e, usage[at], expected[at], (double)(now[e] - bias[layer][e]));
-                assert_true(use[at] - before[at] == usage[at]);
-                up += move > 0;
-                down += move < 0;
-                still += move == 0;
-            }
-            memory_free(now);
-            memory_free(bias[layer]);
-        }
-        memcpy(before, use, sizeof use);
-    }
-    assert_true(up > 20 && down > 20 && still > 20);
+    check_steps(&r, s);
     toy_run_close(&r);
 }
 
@@ -123,6 +143,70 @@ static void every_pass_moves_the_bias(void **state)
     s.balance = BALANCE_ALL;
     check_bias(&s, false);
     check_bias(&s, true);
+}
+
+/* The cut model's biases are those of the experts `ids` in `bias` [L, E]. */
+static void expect_bias(const struct model *cut, const float *bias, const i32 *ids, i64 count)
+{
+    for (i64 layer = 1; layer < LAYERS; layer++) {
+        float *values = toy_weight(&device, cut->layer[layer].bias);
+        for (i64 e = 0; e < count; e++)
+            assert_true(values[e] == bias[layer * EXPERTS + ids[e]]);
+        memory_free(values);
+    }
+}
+
+/* A subset cut out has the bias of subsets, the whole keeps both; a saved model too. */
+static void subsets_have_a_bias_of_their_own(void **state)
+{
+    static struct toy_run r;
+    struct elastic_settings s = draws;
+    struct model cut, stored;
+    struct submodel sub;
+    static const i32 ids[] = {1, 3, 4, 6}, all[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    struct submodel_options o = {.experts = "1,3,4,6"}, whole = {.layers = "0-5"};
+    float bias[2 * CELLS_OF_BIAS], again[2 * CELLS_OF_BIAS];
+    const char *folder = path_of("model");
+    (void)state;
+    s.balance = BALANCE_WIDTH;
+    check_bias(&s, true);
+    arena_reset(&arena, 0);
+    run_open(&r, &s, false);
+    check_steps(&r, &s);
+    get_bias(bias, &r.model);
+    assert_memory_not_equal(bias, bias + CELLS_OF_BIAS, sizeof bias / 2);
+    succeed(submodel_parse(&sub, &arena, &o, &r.model));
+    succeed(elastic_extract(&cut, &r.model, &sub));
+    assert_false(cut.config.reduced_bias);
+    expect_bias(&cut, bias + CELLS_OF_BIAS, ids, 4);
+    model_close(&cut);
+    succeed(submodel_parse(&sub, &arena, &whole, &r.model));
+    succeed(elastic_extract(&cut, &r.model, &sub));
+    assert_true(cut.config.reduced_bias);
+    expect_bias(&cut, bias, all, EXPERTS);
+    succeed(directory_make(folder));
+    succeed(model_save(&cut, folder));
+    model_close(&cut);
+    succeed(model_load(&stored, &device, folder, DTYPE_F32, false));
+    get_bias(again, &stored);
+    assert_memory_equal(again, bias, sizeof bias);
+    model_close(&stored);
+    toy_run_close(&r);
+}
+
+static void a_bias_that_a_model_lacks_is_refused(void **state)
+{
+    struct model_config c = toy_config(LAYERS, TOY_ALL);
+    struct elastic_settings s = draws;
+    (void)state;
+    s.balance = BALANCE_WIDTH;
+    assert_int_equal(elastic_check_settings(&s, &c), -1);
+    assert_says("balance is width, and the model has one selection bias");
+    c.reduced_bias = true;
+    succeed(elastic_check_settings(&s, &c));
+    s.balance = BALANCE_ALL;
+    assert_int_equal(elastic_check_settings(&s, &c), -1);
+    assert_says("balance is all");
 }
 
 /* Steps before the first draw count as before: their equal shares are the mean. */
@@ -159,9 +243,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passes_at_full_width_and_k_move_the_bias),
         cmocka_unit_test(every_pass_moves_the_bias),
+        cmocka_unit_test(subsets_have_a_bias_of_their_own),
+        cmocka_unit_test(a_bias_that_a_model_lacks_is_refused),
         cmocka_unit_test(full_passes_count_alike),
     };
     device_open_cpu(&device);
     arena_open(&arena, (i64)1 << 32);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
