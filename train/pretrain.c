@@ -691,7 +691,8 @@ static int check_new_model(const struct pretrain_settings *s)
     if (s->audio_layers.count > LEVELS_MOST)
         return error_usage("model.audio_layers has %lld entries, at most %d levels are possible",
                            (long long)s->audio_layers.count, LEVELS_MOST);
-    model_config_set_tokens(&c, &(struct token_sizes){.vocabulary = 256});
+    /* Levels of audio codes are known if the settings name their layers. */
+    model_config_set_tokens(&c, &(struct token_sizes){.vocabulary = 256, .levels = c.audio_layer_count, .codes = 1});
     if (model_config_check(&c))
         return error_prefix("model");
     return s->elastic_on ? elastic_check_settings(&s->elastic, &c) : 0;

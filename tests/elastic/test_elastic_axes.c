@@ -341,6 +341,14 @@ static void layers_without_heads_of_sound_are_dropped(void **state)
     assert_int_equal(made.audio_layer_count, 2);
     c.audio_layer_count = 2;
     memcpy(c.audio_layer, made.audio_layer, sizeof c.audio_layer);
+    /* Before any stage runs, the layers of heads count where the settings name them. */
+    assert_int_equal(read_setting(&read, "model.audio_layers", "[1, 3, 3, 5]"), 0);
+    read.elastic.depth_min = 4;
+    assert_int_equal(pretrain_check_settings(&read), -1);
+    assert_non_null(strstr(error_text(), "elastic.depth_min is 4: expected at least 5"));
+    read.elastic.depth_min = 5;
+    assert_int_equal(pretrain_check_settings(&read), 0);
+    settings_release(&read, pretrain_table);
     struct submodel sub = drawn(&s, &c, 0);
     assert_int_equal(sub.layer_count, 3);
     assert_true(has_layer(&sub, 0) && has_layer(&sub, 6) && has_layer(&sub, 11));
